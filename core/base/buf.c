@@ -1,0 +1,83 @@
+#include "buf.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+static void die_of_memory(size_t size)
+{
+    fprintf(stderr, "moonpool: out of memory (%zu bytes wanted)\n", size);
+    abort();
+}
+
+void *mp_new(size_t size)
+{
+    void *memory = calloc(1, size == 0 ? 1 : size);
+    if (memory == NULL)
+        die_of_memory(size);
+    return memory;
+}
+
+void *mp_resize(void *memory, size_t size)
+{
+    memory = realloc(memory, size == 0 ? 1 : size);
+    if (memory == NULL)
+        die_of_memory(size);
+    return memory;
+}
+
+char *mp_dup(mp_str s)
+{
+    char *copy = mp_new(s.len + 1);
+    if (s.len > 0)
+        memcpy(copy, s.ptr, s.len);
+    return copy;
+}
+
+void mp_buf_clear(mp_buf *buf)
+{
+    free(buf->ptr);
+    *buf = (mp_buf){0};
+}
+
+char *mp_buf_room(mp_buf *buf, size_t more)
+{
+    size_t need = buf->len + more;
+    if (need > buf->cap) {
+        size_t cap = buf->cap < 256 ? 256 : buf->cap * 2;
+        if (cap < need)
+            cap = need;
+        buf->ptr = mp_resize(buf->ptr, cap);
+        buf->cap = cap;
+    }
+    return buf->ptr + buf->len;
+}
+
+void mp_buf_put(mp_buf *buf, mp_str s)
+{
+    if (s.len == 0)
+        return;
+    memcpy(mp_buf_room(buf, s.len), s.ptr, s.len);
+    buf->len += s.len;
+}
+
+void mp_buf_vprintf(mp_buf *buf, const char *format, va_list args)
+{
+    va_list again;
+    va_copy(again, args);
+    size_t room = buf->cap - buf->len;
+    int wanted = vsnprintf(room == 0 ? NULL : buf->ptr + buf->len, room, format, args);
+    if (wanted >= 0 && (size_t)wanted >= room) {
+        size_t size = (size_t)wanted + 1;
+        vsnprintf(mp_buf_room(buf, size), size, format, again);
+    }
+    va_end(again);
+    if (wanted > 0)
+        buf->len += (size_t)wanted;
+}
+
+void mp_buf_printf(mp_buf *buf, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    mp_buf_vprintf(buf, format, args);
+    va_end(args);
+}

@@ -1,0 +1,63 @@
+/* list.h: an intrusive ring. A node that is linked nowhere points at itself, so unlinking twice is harmless. */
+#ifndef MP_BASE_LIST_H
+#define MP_BASE_LIST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct mp_link {
+    struct mp_link *prev, *next;
+} mp_link;
+
+/* The structure that holds `member` at `ptr`. */
+#define mp_container(ptr, type, member) ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
+
+static inline void mp_link_init(mp_link *link)
+{
+    link->prev = link->next = link;
+}
+
+static inline bool mp_link_is_alone(const mp_link *link)
+{
+    return link->next == link;
+}
+
+static inline void mp_link_drop(mp_link *link)
+{
+    link->prev->next = link->next;
+    link->next->prev = link->prev;
+    mp_link_init(link);
+}
+
+/* Puts `link` at the end of the ring that `head` stands for. */
+static inline void mp_link_put(mp_link *head, mp_link *link)
+{
+    link->prev = head->prev;
+    link->next = head;
+    head->prev->next = link;
+    head->prev = link;
+}
+
+/* The first of the ring, taken out; NULL when there is none. */
+static inline mp_link *mp_link_take(mp_link *head)
+{
+    if (mp_link_is_alone(head))
+        return NULL;
+    mp_link *first = head->next;
+    mp_link_drop(first);
+    return first;
+}
+
+/* Moves all of `from` to the end of `to`. */
+static inline void mp_link_move(mp_link *to, mp_link *from)
+{
+    if (mp_link_is_alone(from))
+        return;
+    from->next->prev = to->prev;
+    to->prev->next = from->next;
+    from->prev->next = to;
+    to->prev = from->prev;
+    mp_link_init(from);
+}
+
+#endif

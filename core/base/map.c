@@ -1,0 +1,83 @@
+#include "map.h"
+#include "buf.h"
+#include <stdlib.h>
+#include <sys/random.h>
+
+void mp_map_init(mp_map *map)
+{
+    *map = (mp_map){.mask = 15};
+    map->slots = mp_new((map->mask + 1) * sizeof *map->slots);
+    if (getrandom(&map->seed, sizeof map->seed, 0) != (ssize_t)sizeof map->seed)
+        map->seed = (uint64_t)(uintptr_t)map->slots;
+}
+
+void mp_map_clear(mp_map *map)
+{
+    free(map->slots);
+    *map = (mp_map){0};
+}
+
+/* FNV-1a from a secret start, then mixed. */
+static uint64_t hash_of(const mp_map *map, mp_str key)
+{
+    uint64_t hash = map->seed ^ 0xcbf29ce484222325u;
+    for (size_t i = 0; i < key.len; i++)
+        hash = (hash ^ (unsigned char)key.ptr[i]) * 0x100000001b3u;
+    hash ^= hash >> 32;
+    hash *= 0xd6e8feb86659fd93u;
+    return hash ^ (hash >> 32);
+}
+
+mp_node *mp_map_find(const mp_map *map, mp_str key)
+{
+    uint64_t hash = hash_of(map, key);
+    for (mp_node *node = map->slots[hash & map->mask]; node != NULL; node = node->next)
+        if (node->hash == hash && mp_str_eq(node->key, key))
+            return node;
+    return NULL;
+}
+
+static void grow(mp_map *map)
+{
+    size_t mask = map->mask * 2 + 1;
+    mp_node **slots = mp_new((mask + 1) * sizeof *slots);
+    for (size_t i = 0; i <= map->mask; i++)
+        for (mp_node *node = map->slots[i], *next; node != NULL; node = next) {
+            next = node->next;
+            node->next = slots[node->hash & mask];
+            slots[node->hash & mask] = node;
+        }
+    free(map->slots);
+    map->slots = slots;
+    map->mask = mask;
+}
+
+void mp_map_put(mp_map *map, mp_node *node)
+{
+    if (map->count > map->mask)
+        grow(map);
+    node->hash = hash_of(map, node->key);
+    node->next = map->slots[node->hash & map->mask];
+    map->slots[node->hash & map->mask] = node;
+    map->count++;
+}
+
+void mp_map_drop(mp_map *map, mp_node *node)
+{
+    for (mp_node **at = &map->slots[node->hash & map->mask]; *at != NULL; at = &(*at)->next)
+        if (*at == node) {
+            *at = node->next;
+            node->next = NULL;
+            map->count--;
+            return;
+        }
+}
+
+void mp_map_each(mp_map *map, void (*visit)(mp_node *node, void *arg), void *arg)
+{
+    for (size_t i = 0; i <= map->mask; i++)
+        for (mp_node *node = map->slots[i], *next; node != NULL; node = next) {
+            next = node->next;
+            visit(node, arg);
+        }
+}

@@ -1,0 +1,59 @@
+/* stats.h: every gauge and counter of the house, in one table. Each thread adds to its own slot; a reader sums the slots,
+ * so a gauge that rises on one worker and falls on another still reads true. */
+#ifndef MP_BASE_STATS_H
+#define MP_BASE_STATS_H
+
+#include <stdint.h>
+
+/* X(id, family, label, value of the label, what it counts). Gauges fall again; counters never do. */
+#define MP_GAUGES(X)                                                                                                   \
+    X(SESSIONS_SSE, "sessions", "transport", "sse", "HTTP+SSE sessions in the table")                                  \
+    X(SESSIONS_HTTP, "sessions", "transport", "http", "Streamable HTTP sessions in the table")                         \
+    X(CONNECTIONS, "connections", "", "", "accepted connections")                                                      \
+    X(STREAMS_OPEN, "streams_open", "", "", "event streams with a reader")                                             \
+    X(REQUESTS_IN_FLIGHT, "requests_in_flight", "", "", "JSON-RPC requests being answered")                            \
+    X(TASKS, "tasks", "", "", "Lua coroutines that run or wait")                                                       \
+    X(OPS, "ops", "", "", "things that coroutines wait for")                                                           \
+    X(QUEUE_BYTES, "queue_bytes", "", "", "bytes queued for event streams")                                            \
+    X(LUA_BYTES, "lua_bytes", "", "", "bytes held by Lua states")
+
+#define MP_COUNTERS(X)                                                                                                 \
+    X(REQUESTS, "requests", "", "", "HTTP requests received")                                                          \
+    X(CALLS, "calls", "", "", "JSON-RPC requests received")                                                            \
+    X(SESSIONS_OPENED, "sessions_opened", "", "", "sessions made")                                                     \
+    X(CLOSED_GONE, "sessions_closed", "reason", "gone", "the client of an HTTP+SSE stream left")                       \
+    X(CLOSED_DELETE, "sessions_closed", "reason", "delete", "the client sent DELETE")                                  \
+    X(CLOSED_IDLE, "sessions_closed", "reason", "idle", "not used for sessions.idle")                                  \
+    X(CLOSED_UNINITIALIZED, "sessions_closed", "reason", "uninitialized", "no initialize in time")                     \
+    X(CLOSED_SLOW, "sessions_closed", "reason", "slow", "the reader of an HTTP+SSE stream stalled")                    \
+    X(CLOSED_SHUTDOWN, "sessions_closed", "reason", "shutdown", "the gateway stopped")                                 \
+    X(DROPPED_GONE, "dropped", "reason", "gone", "messages whose reader had left")                                     \
+    X(DROPPED_SLOW, "dropped", "reason", "slow", "messages that did not fit a stalled reader's queue")                 \
+    X(DROPPED_UNMATCHED, "dropped", "reason", "unmatched", "responses that nobody asked for")                          \
+    X(DROPPED_LOG, "dropped", "reason", "log", "log lines that did not fit the queue")                                 \
+    X(STREAMS_SLOW, "streams_ended", "reason", "slow", "streams ended because their reader stalled")                   \
+    X(REFUSED_SESSIONS, "refused", "reason", "sessions", "sessions over a cap")                                        \
+    X(REFUSED_CALLS, "refused", "reason", "calls", "calls over limits.calls_in_flight")                                \
+    X(REFUSED_CONNECTIONS, "refused", "reason", "connections", "times accepting paused at limits.connections")         \
+    X(REFUSED_ORIGIN, "refused", "reason", "origin", "requests whose Host or Origin is not served")                    \
+    X(TOOL_CANCELLED, "tool_aborted", "reason", "cancelled", "calls called off by their client")                       \
+    X(TOOL_GONE, "tool_aborted", "reason", "gone", "calls called off because their client left")                       \
+    X(TOOL_TIME, "tool_aborted", "reason", "time", "calls that ran past limits.call.time")                             \
+    X(TOOL_SHUTDOWN, "tool_aborted", "reason", "shutdown", "calls still running when the gateway stopped")             \
+    X(TOOL_FAULTS, "tool_faults", "", "", "calls that ended in a Lua error")
+
+#define MP_STAT_ID(id, family, label, value, text) MP_STAT_##id,
+typedef enum { MP_GAUGES(MP_STAT_ID) MP_STAT_GAUGES, MP_STAT_LAST_GAUGE = MP_STAT_GAUGES - 1, MP_COUNTERS(MP_STAT_ID) MP_STATS } mp_stat;
+#undef MP_STAT_ID
+
+typedef struct {
+    const char *family, *label, *value, *text; /* label and value are "" where a family has one member */
+} mp_stat_name;
+
+void mp_stat_add(mp_stat stat, int64_t n);
+int64_t mp_stat_read(mp_stat stat);
+mp_stat_name mp_stat_name_of(mp_stat stat);
+/* Gives this thread a slot of its own, for its whole life. Threads without one share a slot. */
+void mp_stat_thread(void);
+
+#endif

@@ -1,0 +1,78 @@
+/* str.h: a borrowed run of bytes. Owns nothing, ends where `len` says, may hold NULs. */
+#ifndef MP_BASE_STR_H
+#define MP_BASE_STR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+#include <strings.h>
+
+typedef struct {
+    const char *ptr;
+    size_t len;
+} mp_str;
+
+#define MP_STR(literal) ((mp_str){(literal), sizeof(literal) - 1})
+#define MP_STR_NONE ((mp_str){NULL, 0})
+/* For printf: "%.*s", MP_STR_ARG(s). */
+#define MP_STR_ARG(s) (int)(s).len, (s).ptr == NULL ? "" : (s).ptr
+
+static inline mp_str mp_str_of(const char *text)
+{
+    return (mp_str){text, text == NULL ? 0 : strlen(text)};
+}
+
+static inline bool mp_str_eq(mp_str a, mp_str b)
+{
+    return a.len == b.len && (a.len == 0 || memcmp(a.ptr, b.ptr, a.len) == 0);
+}
+
+static inline bool mp_str_is(mp_str s, const char *text)
+{
+    return mp_str_eq(s, mp_str_of(text));
+}
+
+/* ASCII only, as HTTP's names are. */
+static inline bool mp_str_is_nocase(mp_str s, const char *text)
+{
+    return s.len == strlen(text) && (s.len == 0 || strncasecmp(s.ptr, text, s.len) == 0);
+}
+
+static inline bool mp_str_starts(mp_str s, mp_str prefix)
+{
+    return s.len >= prefix.len && (prefix.len == 0 || memcmp(s.ptr, prefix.ptr, prefix.len) == 0);
+}
+
+static inline mp_str mp_str_from(mp_str s, size_t offset)
+{
+    return offset >= s.len ? (mp_str){s.ptr + s.len, 0} : (mp_str){s.ptr + offset, s.len - offset};
+}
+
+/* Without spaces and tabs at either end: HTTP's optional white space. */
+static inline mp_str mp_str_trim(mp_str s)
+{
+    while (s.len > 0 && (s.ptr[0] == ' ' || s.ptr[0] == '\t')) {
+        s.ptr++;
+        s.len--;
+    }
+    while (s.len > 0 && (s.ptr[s.len - 1] == ' ' || s.ptr[s.len - 1] == '\t'))
+        s.len--;
+    return s;
+}
+
+/* Cuts `*rest` at the first `mark`: gives what stands before it and leaves what stands after.
+ * Without a mark it gives all and leaves `rest->ptr == NULL`. */
+static inline mp_str mp_str_cut(mp_str *rest, char mark)
+{
+    mp_str head = *rest;
+    const char *at = rest->len == 0 ? NULL : memchr(rest->ptr, mark, rest->len);
+    if (at == NULL) {
+        *rest = MP_STR_NONE;
+        return head;
+    }
+    head.len = (size_t)(at - head.ptr);
+    *rest = (mp_str){at + 1, rest->len - head.len - 1};
+    return head;
+}
+
+#endif

@@ -1,0 +1,112 @@
+/* config.h: moonpool.yaml, read, checked and turned into values that the house uses as they are.
+ *
+ *   key      one setting: where it stands, what it may hold, what it means; a row of `mp_config_keys`
+ *   section  a key that holds keys
+ *   bare     the child that a section's plain scalar sets: `scripts: tools` is `scripts: {path: tools}`
+ *   shown    a value as the file has it, before ${…}: the only form that messages may repeat */
+#ifndef MP_GATEWAY_CONFIG_H
+#define MP_GATEWAY_CONFIG_H
+
+#include "base/base.h"
+
+typedef enum { MP_TRUST_STRICT, MP_TRUST_FULL } mp_trust;
+
+/* Times are milliseconds, sizes bytes, lists end with NULL. All memory is the config's own. */
+typedef struct {
+    char **listen;
+    int64_t workers;    /* `auto` is resolved: the processors this process may use */
+    char *scripts_path; /* relative paths start at the folder of the config file */
+    mp_trust scripts_trust;
+    char *endpoint_mcp, *endpoint_sse, *endpoint_messages; /* NULL: off; sse and messages only together */
+    char **hosts;                                          /* lower case, without port; "*" allows all */
+    char *server_name, *server_instructions;               /* instructions may be NULL */
+    uint64_t session_idle, session_initialize_within;
+    int64_t sessions_max, sessions_per_principal;
+    size_t body, headers;
+    uint64_t request_time, call_time;
+    int64_t calls_in_flight, connections;
+    size_t stream_queue;
+    uint64_t stall, dead_peer;
+    size_t lua_memory; /* of one worker */
+    uint64_t drain, heartbeat;
+    char *admin_listen; /* NULL: off */
+    mp_log_level log_level;
+} mp_config;
+
+/* NULL on failure. `report` then has every mistake, one after another, as a person reads them. */
+mp_config *mp_config_load(const char *path, mp_buf *report);
+/* The same from memory; `name` is the file's path, for messages and for relative paths. */
+mp_config *mp_config_parse(mp_str text, const char *name, mp_buf *report);
+void mp_config_free(mp_config *config);
+/* Sets a key from the command line; more than one value only where the key is a list. -1 and a report that names `option`. */
+int mp_config_override(mp_config *config, const char *path, const char *const *values, size_t count, const char *option,
+                       mp_buf *report);
+
+/* -- the table ------------------------------------------------------------------------------------------------- */
+
+/* What a key's slot in mp_config is: TEXT and PATH `char *`, LIST `char **`, TIME `uint64_t`, SIZE `size_t`, COUNT `int64_t`,
+ * CHOICE an enum. A SECTION has none. */
+typedef enum { MP_KEY_SECTION, MP_KEY_TEXT, MP_KEY_PATH, MP_KEY_LIST, MP_KEY_TIME, MP_KEY_SIZE, MP_KEY_COUNT, MP_KEY_CHOICE } mp_key_type;
+
+typedef struct {
+    const char *path; /* "sessions.idle"; a section stands before its keys */
+    mp_key_type type;
+    size_t slot;                         /* offset in mp_config */
+    const char *preset;                  /* the default as one would write it; lists: "a, b"; NULL: none */
+    int64_t least, most;                 /* of the number; of the bytes of a text */
+    const char *const *choices;          /* CHOICE: NULL-terminated, in the order of the enum */
+    const char *word;                    /* stands for 0 or NULL: "auto", "off" */
+    const char *bare;                    /* SECTION: path of the key that a scalar sets */
+    int (*check)(mp_str text, mp_err *); /* of a text, or of each item */
+    const char *form;                    /* what `check` accepts, for people */
+    const char *pattern;                 /* and for the JSON Schema */
+    const char *doc;
+} mp_config_key;
+
+extern const mp_config_key mp_config_keys[];
+extern const size_t mp_config_key_count;
+
+/* The last name of a path: "idle" of "sessions.idle". */
+const char *mp_config_key_name(const mp_config_key *key);
+/* NULL when there is no such key below `section` (NULL: at the top). */
+const mp_config_key *mp_config_key_find(const mp_config_key *section, mp_str name);
+/* The key at `path`, which exists. */
+const mp_config_key *mp_config_key_at(const char *path);
+/* Whether `key` stands directly below `section` (NULL: at the top). */
+bool mp_config_key_is_in(const mp_config_key *key, const mp_config_key *section);
+
+/* -- values (config_value.c) ----------------------------------------------------------------------------------- */
+
+typedef struct {
+    mp_str text;   /* after ${…} */
+    mp_str shown;  /* before */
+    bool is_plain; /* not quoted: null, true and numbers are what YAML's core schema says they are */
+    bool is_expanded;
+} mp_config_value;
+
+/* Reads one value into the key's slot, what was there is freed. -1 leaves the slot as it was. Not for sections and lists. */
+int mp_config_set(mp_config *config, const mp_config_key *key, const mp_config_value *value, const char *folder, mp_err *err);
+/* The items of a list; on -1 `*bad` is the index of the wrong one, or `count` when it is the list itself. */
+int mp_config_set_list(mp_config *config, const mp_config_key *key, const mp_config_value *items, size_t count, size_t *bad,
+                       mp_err *err);
+void mp_config_set_preset(mp_config *config, const mp_config_key *key, const char *folder);
+void mp_config_unset(mp_config *config, const mp_config_key *key);
+/* "1 to 64", "100ms to 30d", "1KiB to 1GiB"; in a buffer of the caller's. */
+const char *mp_config_range(const mp_config_key *key, char *room, size_t size);
+/* `path` as seen from `folder`; the caller's. */
+char *mp_config_join(const char *folder, mp_str path);
+
+int mp_config_check_address(mp_str text, mp_err *err);
+int mp_config_check_endpoint(mp_str text, mp_err *err);
+int mp_config_check_host(mp_str text, mp_err *err);
+
+/* -- telling people -------------------------------------------------------------------------------------------- */
+
+void mp_config_print_help(mp_buf *out);   /* `moonpool config` */
+void mp_config_print_man(mp_buf *out);    /* the key list of moonpool.yaml(5), as scdoc */
+void mp_config_print_schema(mp_buf *out); /* draft-07, for editors */
+
+/* The name that `word` was probably meant to be, or NULL. */
+const char *mp_nearest(mp_str word, const char *const *names, size_t count);
+
+#endif

@@ -1,0 +1,101 @@
+/* rpc.h: MCP as a client sees it, up to the point where a message means something.
+ *
+ *   era        a revision's facts: how it opens, what a hang-up means, which headers mirror the body
+ *   envelope   one JSON-RPC message, located in its bytes
+ *   session    what a client said at `initialize`; revisions before 2026-07-28 only
+ *   table      the sessions of the process, shared by all workers
+ *   call       a JSON-RPC request being answered: gone with its answer
+ *   note       a JSON-RPC notification: never answered
+ *
+ * This room composes no answer of its own but parse errors (-32700, -32600), the 2026-07-28 ladder (-32602, -32020, -32022)
+ * and HTTP refusals. Every method is a Lua function, reached through the hooks. */
+#ifndef MP_RPC_H
+#define MP_RPC_H
+
+#include "base/base.h"
+#include "net/net.h"
+
+typedef struct mp_table mp_table;
+typedef struct mp_rpc mp_rpc;
+typedef struct mp_session mp_session;
+typedef struct mp_call mp_call;
+
+/* -- era ------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const char *date;
+    bool has_sessions;      /* opens with `initialize`; 2026-07-28 opens with nothing */
+    bool mirrors_headers;   /* MCP-Protocol-Version must equal _meta; Mcp-Method and Mcp-Name the body */
+    bool hang_up_cancels;   /* a dropped answer stream calls its work off */
+} mp_era;
+
+extern const mp_era mp_eras[];           /* oldest first */
+extern const size_t mp_era_count;
+const mp_era *mp_era_find(mp_str date);  /* NULL when unknown */
+
+/* -- the server role, one per worker --------------------------------------------------------------------------- */
+
+typedef struct {
+    const char *mcp, *sse, *messages;  /* paths; NULL switches one off */
+    const char *const *hosts;          /* allowed in Host and Origin, without port; NULL-terminated; "*" allows all */
+    uint64_t idle_ms, initialize_within_ms;
+    int64_t max_sessions, max_sessions_per_principal, max_calls;
+    uint64_t call_ms;                  /* a call that takes longer is called off with an error */
+} mp_rpc_config;
+
+/* How a call is handed to the language above, and called off. None may run Lua under the caller: they enqueue. */
+typedef struct {
+    void (*on_call)(void *ctx, mp_call *call);
+    /* `session` is NULL in 2026-07-28. `params` is a span, or empty; both are valid during the call only. */
+    void (*on_note)(void *ctx, const mp_era *era, mp_session *session, mp_str method, mp_str params);
+    /* The call is off: answer nothing, unwind. Not called once the call was answered. */
+    void (*on_cancel)(void *ctx, mp_call *call, const char *why);
+} mp_rpc_hooks;
+
+mp_table *mp_table_new(const mp_rpc_config *config);
+void mp_table_free(mp_table *table);
+
+/* `config` and `hooks` are borrowed for the life of the rpc. */
+mp_rpc *mp_rpc_new(const mp_rpc_config *config, mp_table *table, mp_loop *loop, const mp_rpc_hooks *hooks, void *ctx);
+/* A listener's on_request. */
+void mp_rpc_serve(void *rpc, mp_stream *stream);
+/* No new calls or sessions (503); event streams that carry no call end now. Calls go on; `mp_rpc_abort` ends them. */
+void mp_rpc_drain(mp_rpc *rpc);
+void mp_rpc_abort(mp_rpc *rpc, const char *why);
+int64_t mp_rpc_calls(const mp_rpc *rpc);
+void mp_rpc_free(mp_rpc *rpc);
+
+/* -- a call, as the language above sees it --------------------------------------------------------------------- */
+
+/* Valid from on_call until mp_call_answer, mp_call_fail or on_cancel; then it is freed at the end of the turn. */
+mp_str mp_call_method(const mp_call *call);
+mp_str mp_call_params(const mp_call *call);         /* an object's span, or empty */
+const mp_era *mp_call_era(const mp_call *call);     /* NULL: an HTTP+SSE session that has not initialized */
+mp_session *mp_call_session(const mp_call *call);   /* NULL in 2026-07-28, and at `initialize` over Streamable HTTP */
+mp_str mp_call_progress_token(const mp_call *call); /* a span, or empty */
+mp_str mp_call_principal(const mp_call *call);
+void *mp_call_user(const mp_call *call);            /* the hooks' own pointer */
+void mp_call_set_user(mp_call *call, void *user);
+/* It will take time: from now on a client that leaves is noticed. */
+void mp_call_park(mp_call *call);
+
+/* `initialize` succeeded with this revision: makes the session (or completes an HTTP+SSE one). `client` and `capabilities` are
+ * the spans the client sent. -1 when a cap refuses it: the call is then answered (429). */
+int mp_call_open_session(mp_call *call, const mp_era *era, mp_str client, mp_str capabilities);
+/* Sends a whole JSON-RPC message on the call's own stream, before the answer. -1 when nobody reads it any more. */
+int mp_call_send(mp_call *call, mp_str json);
+/* Answers and ends the call. `result` is a complete JSON value. */
+void mp_call_answer(mp_call *call, mp_str result);
+/* Answers with an error and ends the call. `data` is a JSON value or empty. */
+void mp_call_fail(mp_call *call, int code, mp_str message, mp_str data);
+
+/* -- a session, as the language above sees it ------------------------------------------------------------------ */
+
+const mp_era *mp_session_era(const mp_session *session); /* NULL before initialize */
+mp_str mp_session_client(const mp_session *session);
+mp_str mp_session_capabilities(const mp_session *session);
+/* The least level of notifications/message it wants, as a number 0 (debug) to 7 (emergency); -1 before logging/setLevel. */
+int mp_session_log_level(const mp_session *session);
+void mp_session_set_log_level(mp_session *session, int level);
+
+#endif

@@ -1,0 +1,23 @@
+/* lib.h: the Lua libraries made of C. What each function pops, pushes and raises is said where it is defined:
+ * [-popped, +pushed, throws|parks]. */
+#ifndef MP_SCRIPT_LIB_H
+#define MP_SCRIPT_LIB_H
+
+#include "script/task.h"
+#include "script/vm.h"
+#include <lua.h>
+
+/* Each of these adds its functions to the host table on top of the stack.  [-0, +0, throws] */
+void mp_lib_time(lua_State *L);
+void mp_lib_log(lua_State *L);
+void mp_lib_call(lua_State *L);
+/* Replaces what `coroutine` holds by functions that let a task wait inside a script's own coroutines.  [-0, +0, throws] */
+void mp_lib_coroutine(lua_State *L);
+
+/* Pushes the table that `require "moonpool.host"` gives.  [-0, +1, throws] */
+void mp_host_push(lua_State *L, const mp_source *source, const mp_vm_config *config);
+
+/* Pushes the `call` that handlers see; `params` is the index of the decoded parameters.  [-0, +1, throws] */
+void mp_call_push(lua_State *L, mp_task *task, int params);
+
+#endif

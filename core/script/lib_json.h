@@ -1,0 +1,29 @@
+/* lib_json.h: JSON to Lua values and back: what `require "moonpool.json"` gives, and the same for C.
+ *
+ * Objects become tables, arrays tables with the metatable array_mt, null a light userdata (json.null). Integers that fit
+ * 64 bits stay integers; larger ones and those with fraction or exponent become floats (infinite beyond 1e308).
+ * Out: raw access only, so that no script runs meanwhile; names in byte order, or as a metatable's __order has them first. */
+#ifndef MP_SCRIPT_LIB_JSON_H
+#define MP_SCRIPT_LIB_JSON_H
+
+#include "json/json.h"
+#include <lua.h>
+
+#define MP_LUA_ENCODE_MOST ((size_t)32 << 20) /* bytes that one value may encode to */
+
+/* Pushes the value of `text`, which a scan has found good. 0; or MP_JSON_REPEATED, pushing nothing, when an object in it
+ * has a key twice.  [-0, +0|1, throws memory] */
+int mp_lua_decode(lua_State *L, mp_str text);
+/* The same for any text: 0, MP_JSON_BROKEN or MP_JSON_REPEATED. `fault` may be NULL.  [-0, +0|1, throws memory] */
+int mp_lua_decode_checked(lua_State *L, mp_str text, mp_json_fault *fault);
+/* Appends the value at `index`, or throws a text that says what cannot be encoded and where: "cannot encode a function at
+ * .a.b[2]". `out` stays the caller's, who frees it on either way out, so calls this inside a lua_pcall.  [-0, +0, throws] */
+void mp_lua_encode(lua_State *L, int index, mp_buf *out);
+
+/* json.null as C pushes it. */
+void mp_lua_push_json_null(lua_State *L);
+
+/* luaopen of "moonpool.json". */
+int mp_lib_json(lua_State *L);
+
+#endif

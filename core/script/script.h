@@ -1,0 +1,42 @@
+/* script.h: Lua. The only room with lua.h; above it nobody knows what a lua_State is.
+ *
+ *   source   the bytes of every script file, read once, shared by all workers
+ *   vm       a lua_State made from one source, owned by one worker
+ *   task     a coroutine that runs one handler; waits for at most one op
+ *   op       what a task waits for; can always be called off */
+#ifndef MP_SCRIPT_H
+#define MP_SCRIPT_H
+
+#include "rpc/rpc.h"
+
+typedef struct mp_source mp_source;
+typedef struct mp_vm mp_vm;
+
+/* Reads the *.lua files of `dir` and the folders below it. Names beginning with '.', ending in '~', or not ending in ".lua" are skipped.
+ * A missing `dir` is an error; an empty one is not. At most 10,000 files, 1 MiB each, 64 MiB in all. */
+mp_source *mp_source_read(const char *dir, mp_err *err);
+mp_source *mp_source_ref(mp_source *source); /* any thread */
+void mp_source_unref(mp_source *source);
+
+typedef struct {
+    const char *server_name, *server_version, *instructions; /* serverInfo; instructions may be NULL */
+    size_t memory;                                            /* bytes one VM may hold */
+    bool trust_full;                                          /* scripts get the whole standard library */
+} mp_vm_config;
+
+/* Loads the library and every script. On failure gives NULL and appends every error, one after another as a person reads
+ * them, to `report`. */
+mp_vm *mp_vm_new(mp_source *source, const mp_vm_config *config, mp_buf *report);
+void mp_vm_free(mp_vm *vm);
+/* Gives the VM to the thread of `loop`; nothing of it may be used elsewhere from now on. */
+void mp_vm_attach(mp_vm *vm, mp_loop *loop);
+/* The hooks of a worker's rpc; their ctx is the vm. */
+extern const mp_rpc_hooks mp_vm_hooks;
+/* Resumes what is ready. Bottom of the turn only. True when it did something or has more to do. */
+bool mp_vm_turn(void *vm);
+/* Appends what is served, a line each ("tool  add  Add two numbers."), for people. */
+void mp_vm_describe(mp_vm *vm, mp_buf *out);
+/* How many tasks run or wait. */
+size_t mp_vm_tasks(const mp_vm *vm);
+
+#endif

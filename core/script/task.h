@@ -1,0 +1,55 @@
+/* task.h: a coroutine that runs one handler. Tasks are pooled and never freed before their VM, so a handle that kept a task
+ * and its serial number can always be asked whether it is stale. */
+#ifndef MP_SCRIPT_TASK_H
+#define MP_SCRIPT_TASK_H
+
+#include "script/op.h"
+#include "script/vm.h"
+
+typedef enum {
+    MP_TASK_IDLE,    /* in vm->idle */
+    MP_TASK_READY,   /* in vm->ready */
+    MP_TASK_RUNNING, /* vm->running, in no ring */
+    MP_TASK_PARKED,  /* waits for `op`, in no ring */
+    MP_TASK_DOOMED   /* called off: in vm->doomed */
+} mp_task_state;
+
+struct mp_task {
+    mp_link link;
+    mp_vm *vm;
+    mp_task *next; /* in vm->all */
+    lua_State *co; /* NULL until it first runs */
+    int ref;       /* holds `co` in the registry */
+    mp_task_state state;
+    uint64_t serial; /* goes up when the work ends */
+
+    mp_call *call;   /* NULL for a note, and once answered or called off */
+    const mp_era *era;
+    mp_op *op;       /* what it waits for */
+    bool is_note, started, was_parked;
+    bool cancelled, has_session; /* has_session: as it was when the call was called off */
+    bool has_progress;
+    double progress; /* the last that was sent */
+
+    /* The script's own coroutines that the wait goes through, innermost first. */
+    lua_State **inner;
+    size_t inner_count, inner_cap;
+
+    /* A note: its method, then its params. A call that is off: its method, then its principal, for closers that ask. */
+    mp_buf text;
+    size_t method_len;
+};
+
+/* A wait leaves `co` on its way down to the scheduler; the next resume forgets it. */
+void mp_task_leave(mp_task *task, lua_State *co);
+/* The call has its answer. */
+void mp_task_settle(mp_task *task);
+/* Unwinds whatever is there and frees the tasks; `L` is closed in between. */
+void mp_tasks_unwind(mp_vm *vm);
+void mp_tasks_free(mp_vm *vm);
+
+/* Method and principal, while the task lasts. */
+mp_str mp_task_method(const mp_task *task);
+mp_str mp_task_principal(const mp_task *task);
+
+#endif

@@ -1,0 +1,63 @@
+/* vm.h: a lua_State and the tasks that run in it, as the files of this room see them. */
+#ifndef MP_SCRIPT_VM_H
+#define MP_SCRIPT_VM_H
+
+#include "script/script.h"
+#include <lua.h>
+
+typedef struct mp_task mp_task;
+
+struct mp_vm {
+    lua_State *L;
+    mp_loop *loop; /* NULL until attached: nothing may wait */
+    mp_source *source;
+    size_t bytes, memory;       /* held, and the most that may be held */
+    size_t published;           /* what of `bytes` the gauge knows */
+    int dispatch, note, describe; /* registry references */
+
+    mp_link ready;  /* tasks to start or resume */
+    mp_link doomed; /* tasks to unwind */
+    mp_link idle;   /* tasks without work, those with a coroutine in front */
+    mp_task *all;
+    mp_task *running; /* whose Lua runs now */
+    bool may_wait;    /* the running coroutine can be left, all the way down to the scheduler */
+    size_t tasks, spare; /* tasks at work; idle ones that keep a coroutine */
+    size_t notes, note_bytes;
+
+    mp_buf out; /* JSON on its way out; nothing in it outlives a call into C */
+};
+
+/* What every lua_State carries in its extra space: its VM, and what kind of coroutine it is. */
+enum {
+    MP_THREAD_TASK = 1, /* belongs to a task: scripts may not resume or close it */
+    MP_THREAD_BUSY = 2  /* a script's own, left because its task waits: nobody else may resume it */
+};
+
+static inline uintptr_t *mp_thread_word(lua_State *L)
+{
+    return (uintptr_t *)lua_getextraspace(L);
+}
+
+static inline mp_vm *mp_vm_of(lua_State *L)
+{
+    return (mp_vm *)(*mp_thread_word(L) & ~(uintptr_t)3);
+}
+
+/* An empty `out`, smaller again after a large answer. */
+mp_buf *mp_vm_out(mp_vm *vm);
+/* Logs the error on top of `from` with a trace of its stack, and pops it. Never throws. */
+void mp_vm_log_error(mp_vm *vm, lua_State *from, const char *event, mp_str method);
+/* Brings the gauge of bytes up to date. */
+void mp_vm_publish(mp_vm *vm);
+
+/* source.c: the files, sorted by path. */
+typedef struct {
+    char *path; /* relative to the folder, '/' between names */
+    char *text;
+    size_t len;
+} mp_source_file;
+
+const mp_source_file *mp_source_files(const mp_source *source, size_t *count);
+const char *mp_source_dir(const mp_source *source);
+
+#endif
