@@ -57,12 +57,16 @@ void mp_table_free(mp_table *table);
 
 /* `config` and `hooks` are borrowed for the life of the rpc. */
 mp_rpc *mp_rpc_new(const mp_rpc_config *config, mp_table *table, mp_loop *loop, const mp_rpc_hooks *hooks, void *ctx);
+/* Whether Host and Origin are among `config->hosts`: the guard against DNS rebinding, for every listener (Z-1, Z-2). */
+bool mp_host_is_served(const mp_rpc_config *config, const mp_stream *stream);
 /* A listener's on_request. */
 void mp_rpc_serve(void *rpc, mp_stream *stream);
 /* No new calls or sessions (503); event streams that carry no call end now. Calls go on; `mp_rpc_abort` ends them. */
 void mp_rpc_drain(mp_rpc *rpc);
 void mp_rpc_abort(mp_rpc *rpc, const char *why);
 int64_t mp_rpc_calls(const mp_rpc *rpc);
+/* Frees what ended in this turn. Bottom of the turn, after the language above had its share. */
+void mp_rpc_sweep(mp_rpc *rpc);
 void mp_rpc_free(mp_rpc *rpc);
 
 /* -- a call, as the language above sees it --------------------------------------------------------------------- */
@@ -76,8 +80,12 @@ mp_str mp_call_progress_token(const mp_call *call); /* a span, or empty */
 mp_str mp_call_principal(const mp_call *call);
 void *mp_call_user(const mp_call *call);            /* the hooks' own pointer */
 void mp_call_set_user(mp_call *call, void *user);
-/* It will take time: from now on a client that leaves is noticed. */
+/* A header of the request that carries the call; absent (count 0) over HTTP+SSE and once its client left. */
+mp_str mp_call_header(const mp_call *call, const char *name, int *count);
+/* It will take time: from now on a client that leaves is noticed, and its time runs (limits.call.time). */
 void mp_call_park(mp_call *call);
+/* Allows it less time than the config does. */
+void mp_call_within(mp_call *call, uint64_t ms);
 
 /* `initialize` succeeded with this revision: makes the session (or completes an HTTP+SSE one). `client` and `capabilities` are
  * the spans the client sent. -1 when a cap refuses it: the call is then answered (429). */

@@ -1,0 +1,78 @@
+/* admin.c: what an operator's tools ask: /healthz and /status. Nothing here changes anything; no session id, token or key is in it. */
+#include "json/json.h"
+#include "worker.h"
+#include <unistd.h>
+
+static void put_key(mp_buf *out, const char *key)
+{
+    if (out->ptr[out->len - 1] != '{')
+        mp_buf_putc(out, ',');
+    mp_json_put_string(out, mp_str_of(key));
+    mp_buf_putc(out, ':');
+}
+
+/* A family without labels is a number, one with a label an object of them; the table keeps families together. */
+static void put_stats(mp_buf *out, mp_stat from, mp_stat to)
+{
+    const char *family = "";
+    mp_buf_putc(out, '{');
+    for (mp_stat stat = from; stat < to; stat++) {
+        mp_stat_name name = mp_stat_name_of(stat);
+        bool is_new = strcmp(family, name.family) != 0;
+        if (is_new && out->ptr[out->len - 1] != '{' && *mp_stat_name_of(stat - 1).label != '\0')
+            mp_buf_putc(out, '}');
+        if (is_new) {
+            put_key(out, name.family);
+            if (*name.label != '\0')
+                mp_buf_putc(out, '{');
+        }
+        family = name.family;
+        if (*name.label != '\0')
+            put_key(out, name.value);
+        mp_json_put_int(out, mp_stat_read(stat));
+    }
+    mp_buf_put(out, *mp_stat_name_of(to - 1).label != '\0' ? MP_STR("}}") : MP_STR("}"));
+}
+
+static void serve_status(mp_shared *shared, mp_stream *stream)
+{
+    mp_buf out = {0};
+    mp_buf_put(&out, MP_STR("{\"version\":\"" MOONPOOL_VERSION "\",\"pid\":"));
+    mp_json_put_int(&out, getpid());
+    mp_buf_put(&out, MP_STR(",\"uptime_ms\":"));
+    mp_json_put_int(&out, (int64_t)(mp_loop_now(mp_stream_loop(stream)) - shared->started_at));
+    mp_buf_put(&out, MP_STR(",\"workers\":"));
+    mp_json_put_int(&out, shared->config->workers);
+    mp_buf_put(&out, atomic_load(&shared->draining) ? MP_STR(",\"draining\":true") : MP_STR(",\"draining\":false"));
+    mp_buf_put(&out, MP_STR(",\"gauges\":"));
+    put_stats(&out, 0, MP_STAT_GAUGES);
+    mp_buf_put(&out, MP_STR(",\"counters\":"));
+    put_stats(&out, MP_STAT_GAUGES, MP_STATS);
+    mp_buf_put(&out, MP_STR("}\n"));
+    mp_stream_answer(stream, 200, "application/json", mp_buf_str(&out), NULL, 0);
+    mp_buf_clear(&out);
+}
+
+static void refuse(mp_stream *stream, int status, const char *text, const mp_header *header)
+{
+    mp_stream_answer(stream, status, "text/plain", mp_str_of(text), header, header == NULL ? 0 : 1);
+}
+
+void mp_admin_serve(void *ctx, mp_stream *stream)
+{
+    mp_shared *shared = ctx;
+    const mp_request *request = mp_stream_request(stream);
+    bool is_health = mp_str_is(request->path, "/healthz");
+    if (!mp_host_is_served(&shared->rpc, stream))
+        refuse(stream, 403, "this Host or Origin is not served here: see \"hosts\" in the configuration\n", NULL);
+    else if (!is_health && !mp_str_is(request->path, "/status"))
+        refuse(stream, 404, "there are /healthz and /status\n", NULL);
+    else if (!mp_str_is(request->method, "GET") && !mp_str_is(request->method, "HEAD"))
+        refuse(stream, 405, "method not allowed\n", &(mp_header){"allow", MP_STR("GET, HEAD")});
+    else if (!is_health)
+        serve_status(shared, stream);
+    else if (atomic_load(&shared->draining))
+        refuse(stream, 503, "draining\n", NULL);
+    else
+        refuse(stream, 200, "ok\n", NULL);
+}

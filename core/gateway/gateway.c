@@ -1,0 +1,339 @@
+/* gateway.c: builds the house, waits for signals, takes it down again. Scripts are proven and addresses bound before any
+ * thread starts, so a gateway that cannot serve has served nobody. */
+#include "gateway.h"
+#include "worker.h"
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#define EXIT_FAILED 1
+#define EXIT_CONFIG 78
+
+typedef struct {
+    mp_address address;
+    int *fds; /* one per worker; -1 once taken over */
+    int count;
+} listener;
+
+typedef struct {
+    mp_shared shared;
+    mp_worker **workers;
+    int worker_count;
+    listener *listeners; /* the last is the admin's, if there is one */
+    int listener_count;
+    bool has_admin;
+} house;
+
+static void print_err(const mp_err *err)
+{
+    fprintf(stderr, "moonpool: %s\n", err->text);
+    if (err->hint[0] != '\0')
+        fprintf(stderr, "  hint: %s\n", err->hint);
+}
+
+static void print_report(const mp_buf *report)
+{
+    fprintf(stderr, "%.*s", (int)report->len, report->ptr);
+    if (report->len > 0 && report->ptr[report->len - 1] != '\n')
+        fputc('\n', stderr);
+}
+
+static uint64_t now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+static mp_vm_config vm_config(const mp_config *config)
+{
+    return (mp_vm_config){
+        .server_name = config->server_name,
+        .server_version = MOONPOOL_VERSION,
+        .instructions = config->server_instructions,
+        .memory = config->lua_memory,
+        .trust_full = config->scripts_trust == MP_TRUST_FULL,
+    };
+}
+
+static void share(mp_shared *shared, const mp_config *config)
+{
+    shared->config = config;
+    shared->started_at = now_ms();
+    shared->vm = vm_config(config);
+    shared->rpc = (mp_rpc_config){
+        .mcp = config->endpoint_mcp,
+        .sse = config->endpoint_sse,
+        .messages = config->endpoint_messages,
+        .hosts = (const char *const *)config->hosts,
+        .idle_ms = config->session_idle,
+        .initialize_within_ms = config->session_initialize_within,
+        .max_sessions = config->sessions_max,
+        .max_sessions_per_principal = config->sessions_per_principal,
+        .max_calls = config->calls_in_flight,
+        .call_ms = config->call_time,
+    };
+    shared->http = (mp_http_limits){
+        .body = config->body,
+        .headers = config->headers,
+        .request_ms = config->request_time,
+        .heartbeat_ms = config->heartbeat,
+        .stream_queue = config->stream_queue,
+        .stall_ms = config->stall,
+        .connections = config->connections,
+    };
+}
+
+/* -- scripts ------------------------------------------------------------------------------------------------------- */
+
+/* Reads the scripts and proves them in a VM, which the first worker then uses. NULL when they are wrong: it has been said. */
+static mp_vm *prove(const mp_config *config, mp_source **source)
+{
+    mp_err err;
+    mp_buf report = {0};
+    mp_vm_config how = vm_config(config);
+    *source = mp_source_read(config->scripts_path, &err);
+    if (*source == NULL) {
+        print_err(&err);
+        return NULL;
+    }
+    mp_vm *vm = mp_vm_new(*source, &how, &report);
+    if (vm == NULL) {
+        print_report(&report);
+        mp_source_unref(*source);
+    }
+    mp_buf_clear(&report);
+    return vm;
+}
+
+int mp_gateway_check(const mp_config *config)
+{
+    mp_source *source;
+    mp_vm *vm = prove(config, &source);
+    if (vm == NULL)
+        return EXIT_CONFIG;
+    mp_buf out = {0};
+    mp_vm_describe(vm, &out);
+    fwrite(out.ptr, 1, out.len, stdout);
+    mp_buf_clear(&out);
+    mp_vm_free(vm);
+    mp_source_unref(source);
+    return 0;
+}
+
+/* -- addresses ----------------------------------------------------------------------------------------------------- */
+
+static int bind_one(house *h, const char *where, int count, mp_err *err)
+{
+    listener *one = &h->listeners[h->listener_count];
+    one->fds = mp_new((size_t)count * sizeof *one->fds);
+    one->count = count;
+    if (mp_listen(where, count, h->shared.config->dead_peer, one->fds, &one->address, err) != 0) {
+        free(one->fds);
+        return -1;
+    }
+    h->listener_count++;
+    return 0;
+}
+
+static int bind_all(house *h, mp_err *err)
+{
+    const mp_config *config = h->shared.config;
+    size_t count = 0;
+    while (config->listen[count] != NULL)
+        count++;
+    h->listeners = mp_new((count + 1) * sizeof *h->listeners);
+    for (size_t i = 0; i < count; i++)
+        if (bind_one(h, config->listen[i], h->worker_count, err) != 0)
+            return -1;
+    if (config->admin_listen != NULL && bind_one(h, config->admin_listen, 1, err) != 0)
+        return -1;
+    h->has_admin = config->admin_listen != NULL;
+    return 0;
+}
+
+/* Hands every worker its descriptors; the admin's belong to the first. */
+static int hand_out(house *h, mp_err *err)
+{
+    for (int i = 0; i < h->listener_count; i++) {
+        bool is_admin = h->has_admin && i == h->listener_count - 1;
+        listener *one = &h->listeners[i];
+        for (int k = 0; k < one->count; k++) {
+            int fd = one->fds[k];
+            one->fds[k] = -1;
+            if ((is_admin ? mp_worker_listen_admin : mp_worker_listen)(h->workers[k], fd, err) != 0)
+                return -1;
+        }
+    }
+    return 0;
+}
+
+/* -- serving ------------------------------------------------------------------------------------------------------- */
+
+static int start_workers(house *h, mp_vm *first, mp_err *err)
+{
+    for (int i = 0; i < h->worker_count; i++) {
+        h->workers[i] = mp_worker_new(&h->shared, i == 0 ? first : NULL, err);
+        if (h->workers[i] == NULL) {
+            if (i == 0)
+                mp_vm_free(first);
+            return -1;
+        }
+    }
+    if (hand_out(h, err) != 0)
+        return -1;
+    for (int i = 0; i < h->worker_count; i++)
+        if (mp_worker_start(h->workers[i], err) != 0)
+            return -1;
+    mp_buf report = {0};
+    int failed = 0;
+    for (int i = 0; i < h->worker_count && failed == 0; i++)
+        failed = mp_worker_await(h->workers[i], &report);
+    if (failed != 0)
+        mp_err_set(err, "a worker cannot load the scripts: %.*s", MP_STR_ARG(mp_buf_str(&report)));
+    mp_buf_clear(&report);
+    return failed;
+}
+
+static void say_ready(const house *h, int ready_fd)
+{
+    const mp_config *config = h->shared.config;
+    mp_buf line = {0};
+    mp_buf_put(&line, MP_STR("ready"));
+    const char *at = h->listeners[0].address.text;
+    const char *scheme = h->listeners[0].address.is_unix ? "" : "http://";
+    if (config->endpoint_mcp != NULL)
+        mp_buf_printf(&line, " mcp=%s%s%s", scheme, at, config->endpoint_mcp);
+    if (config->endpoint_sse != NULL)
+        mp_buf_printf(&line, " sse=%s%s%s", scheme, at, config->endpoint_sse);
+    if (h->has_admin) {
+        const mp_address *admin = &h->listeners[h->listener_count - 1].address;
+        mp_buf_printf(&line, " admin=%s%s", admin->is_unix ? "" : "http://", admin->text);
+    }
+    mp_buf_printf(&line, " pid=%d\n", (int)getpid());
+    if (ready_fd >= 0) {
+        ssize_t written = write(ready_fd, line.ptr, line.len);
+        (void)written; /* whoever asked and did not wait */
+        close(ready_fd);
+    }
+    mp_buf_clear(&line);
+    for (int i = 0; i < h->listener_count; i++)
+        mp_log(MP_INFO, "listening", mp_log_str("address", mp_str_of(h->listeners[i].address.text)),
+               mp_log_str("for", h->has_admin && i == h->listener_count - 1 ? MP_STR("admin") : MP_STR("mcp")));
+    mp_log(MP_INFO, "serving", mp_log_int("workers", h->worker_count), mp_log_str("scripts", mp_str_of(config->scripts_path)));
+}
+
+static void on_signal(house *h, int number)
+{
+    if (number == SIGHUP) {
+        mp_log(MP_WARN, "reload refused", mp_log_str("why", MP_STR("this version reads its scripts at start only: restart it")));
+        return;
+    }
+    bool again = atomic_exchange(&h->shared.draining, true);
+    mp_log(MP_INFO, again ? "stopping now" : "draining", mp_log_int("signal", number));
+    for (int i = 0; i < h->worker_count; i++)
+        (again ? mp_worker_stop : mp_worker_drain)(h->workers[i]);
+}
+
+/* Until every worker has ended. */
+static void serve(house *h, int signal_fd)
+{
+    struct pollfd fds[2] = {{.fd = signal_fd, .events = POLLIN}, {.fd = h->shared.ended_fd, .events = POLLIN}};
+    for (int running = h->worker_count; running > 0;) {
+        if (poll(fds, 2, -1) < 0)
+            continue;
+        struct signalfd_siginfo news;
+        if ((fds[0].revents & POLLIN) && read(signal_fd, &news, sizeof news) == (ssize_t)sizeof news)
+            on_signal(h, (int)news.ssi_signo);
+        uint64_t ended;
+        if ((fds[1].revents & POLLIN) && read(h->shared.ended_fd, &ended, sizeof ended) == (ssize_t)sizeof ended)
+            running -= (int)ended;
+    }
+}
+
+static void take_down(house *h)
+{
+    for (int i = 0; i < h->worker_count && h->workers[i] != NULL; i++)
+        mp_worker_join(h->workers[i]);
+    for (int i = 0; i < h->worker_count && h->workers[i] != NULL; i++)
+        mp_worker_unwind(h->workers[i]);
+    mp_table_free(h->shared.table);
+    for (int i = 0; i < h->worker_count && h->workers[i] != NULL; i++)
+        mp_worker_free(h->workers[i]);
+    for (int i = 0; i < h->listener_count; i++) {
+        mp_unlisten(&h->listeners[i].address, h->listeners[i].fds, h->listeners[i].count);
+        free(h->listeners[i].fds);
+    }
+    free(h->listeners);
+    free(h->workers);
+    mp_source_unref(h->shared.source);
+    close(h->shared.ended_fd);
+}
+
+static int block_signals(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGHUP);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+/* A descriptor per client: take what the system allows us. */
+static void raise_descriptor_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+int mp_gateway_run(const mp_config *config, const mp_gateway_options *options)
+{
+    house h = {.worker_count = (int)config->workers};
+    mp_vm *first = prove(config, &h.shared.source);
+    if (first == NULL)
+        return EXIT_CONFIG;
+    share(&h.shared, config);
+    raise_descriptor_limit();
+    int signal_fd = block_signals();
+    h.shared.ended_fd = eventfd(0, EFD_CLOEXEC);
+    h.shared.table = mp_table_new(&h.shared.rpc);
+    h.workers = mp_new((size_t)h.worker_count * sizeof *h.workers);
+
+    mp_err err = {0};
+    int code = 0;
+    if (bind_all(&h, &err) != 0) {
+        mp_vm_free(first);
+        code = EXIT_FAILED;
+    } else {
+        mp_log_start(config->log_level);
+        if (start_workers(&h, first, &err) != 0) {
+            for (int i = 0; i < h.worker_count && h.workers[i] != NULL; i++)
+                mp_worker_stop(h.workers[i]);
+            code = EXIT_FAILED;
+        } else {
+            say_ready(&h, options->ready_fd);
+            serve(&h, signal_fd);
+        }
+    }
+    take_down(&h);
+    close(signal_fd);
+    if (code == 0)
+        mp_log(MP_INFO, "stopped");
+    mp_log_stop();
+    if (code != 0)
+        print_err(&err);
+    return code;
+}

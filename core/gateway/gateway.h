@@ -1,0 +1,19 @@
+/* gateway.h: the whole house, as `main` sees it.
+ *
+ *   gateway  the process: its table of sessions, its workers, its signals
+ *   worker   a thread with a loop, a server, a server role and a Lua VM of its own */
+#ifndef MP_GATEWAY_H
+#define MP_GATEWAY_H
+
+#include "config.h"
+
+typedef struct {
+    int ready_fd; /* gets one line once everything listens; -1: none */
+} mp_gateway_options;
+
+/* Serves until SIGTERM or SIGINT. Gives the exit code: 0 ended well, 1 failed running, 78 bad scripts. What is wrong is on stderr. */
+int mp_gateway_run(const mp_config *config, const mp_gateway_options *options);
+/* Loads the scripts as `run` would, prints what would be served to stdout. 0 or 78. */
+int mp_gateway_check(const mp_config *config);
+
+#endif

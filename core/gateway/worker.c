@@ -1,0 +1,208 @@
+#include "worker.h"
+#include <stdlib.h>
+#include <unistd.h>
+
+#define ABORT_GRACE_MS 500 /* for the last errors to reach their clients */
+
+struct mp_worker {
+    mp_shared *shared;
+    mp_loop *loop;
+    mp_server *server;
+    mp_rpc *rpc;
+    mp_vm *vm;
+    pthread_t thread;
+    bool has_thread;
+    mp_timer deadline;
+    pthread_mutex_t lock; /* guards the two below */
+    pthread_cond_t told;
+    enum { STARTING, SERVING, FAILED } state;
+    mp_buf report;
+};
+
+mp_worker *mp_worker_new(mp_shared *shared, mp_vm *vm, mp_err *err)
+{
+    mp_worker *worker = mp_new(sizeof *worker);
+    worker->shared = shared;
+    worker->vm = vm;
+    pthread_mutex_init(&worker->lock, NULL);
+    pthread_cond_init(&worker->told, NULL);
+    worker->loop = mp_loop_new(err);
+    worker->server = worker->loop == NULL ? NULL : mp_server_new(worker->loop, &shared->http, err);
+    if (worker->server == NULL) {
+        mp_worker_free(worker);
+        return NULL;
+    }
+    return worker;
+}
+
+/* The listeners lead to the rpc, which exists only once the thread runs. */
+static void serve(void *ctx, mp_stream *stream)
+{
+    mp_worker *worker = ctx;
+    mp_rpc_serve(worker->rpc, stream);
+}
+
+int mp_worker_listen(mp_worker *worker, int fd, mp_err *err)
+{
+    return mp_server_listen(worker->server, fd, &(mp_door){serve, worker}, err);
+}
+
+int mp_worker_listen_admin(mp_worker *worker, int fd, mp_err *err)
+{
+    return mp_server_listen(worker->server, fd, &(mp_door){mp_admin_serve, worker->shared}, err);
+}
+
+static bool turn(void *ctx)
+{
+    mp_worker *worker = ctx;
+    bool more = mp_vm_turn(worker->vm);
+    mp_rpc_sweep(worker->rpc);
+    return more;
+}
+
+static void tell(mp_worker *worker, int state)
+{
+    pthread_mutex_lock(&worker->lock);
+    worker->state = state;
+    pthread_cond_signal(&worker->told);
+    pthread_mutex_unlock(&worker->lock);
+}
+
+static void *run(void *ctx)
+{
+    mp_worker *worker = ctx;
+    mp_shared *shared = worker->shared;
+    mp_stat_thread();
+    if (worker->vm == NULL)
+        worker->vm = mp_vm_new(shared->source, &shared->vm, &worker->report);
+    if (worker->vm == NULL) {
+        tell(worker, FAILED);
+    } else {
+        mp_vm_attach(worker->vm, worker->loop);
+        worker->rpc = mp_rpc_new(&shared->rpc, shared->table, worker->loop, &mp_vm_hooks, worker->vm);
+        mp_loop_on_turn(worker->loop, turn, worker);
+        tell(worker, SERVING);
+        mp_loop_run(worker->loop);
+    }
+    uint64_t one = 1;
+    while (write(shared->ended_fd, &one, sizeof one) < 0)
+        continue;
+    return NULL;
+}
+
+int mp_worker_start(mp_worker *worker, mp_err *err)
+{
+    int code = pthread_create(&worker->thread, NULL, run, worker);
+    if (code != 0)
+        return mp_err_set(err, "cannot start a worker thread: %s", strerror(code));
+    worker->has_thread = true;
+    return 0;
+}
+
+int mp_worker_await(mp_worker *worker, mp_buf *report)
+{
+    pthread_mutex_lock(&worker->lock);
+    while (worker->state == STARTING)
+        pthread_cond_wait(&worker->told, &worker->lock);
+    bool failed = worker->state == FAILED;
+    pthread_mutex_unlock(&worker->lock);
+    if (failed)
+        mp_buf_put(report, mp_buf_str(&worker->report));
+    return failed ? -1 : 0;
+}
+
+/* -- ending ------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    mp_message super;
+    mp_worker *worker;
+    void (*act)(mp_worker *worker);
+} order;
+
+static void deliver(mp_message *message, mp_loop *loop)
+{
+    order *given = mp_container(message, order, super);
+    if (loop != NULL)
+        given->act(given->worker);
+    free(given);
+}
+
+static void command(mp_worker *worker, void (*act)(mp_worker *worker))
+{
+    order *given = mp_new(sizeof *given);
+    *given = (order){{.deliver = deliver}, worker, act};
+    mp_loop_post(worker->loop, &given->super);
+}
+
+static void on_drained(void *ctx)
+{
+    mp_worker *worker = ctx;
+    mp_loop_stop(worker->loop);
+}
+
+static void on_grace_over(mp_timer *timer)
+{
+    mp_loop_stop(mp_container(timer, mp_worker, deadline)->loop);
+}
+
+static void on_deadline(mp_timer *timer)
+{
+    mp_worker *worker = mp_container(timer, mp_worker, deadline);
+    mp_rpc_abort(worker->rpc, "the gateway is stopping");
+    mp_timer_start(worker->loop, timer, ABORT_GRACE_MS, on_grace_over);
+}
+
+static void begin_drain(mp_worker *worker)
+{
+    mp_timer_start(worker->loop, &worker->deadline, worker->shared->config->drain, on_deadline);
+    mp_rpc_drain(worker->rpc);
+    mp_server_drain(worker->server, on_drained, worker);
+}
+
+static void stop_now(mp_worker *worker)
+{
+    mp_rpc_abort(worker->rpc, "the gateway is stopping");
+    mp_loop_stop(worker->loop);
+}
+
+void mp_worker_drain(mp_worker *worker)
+{
+    command(worker, begin_drain);
+}
+
+void mp_worker_stop(mp_worker *worker)
+{
+    command(worker, stop_now);
+}
+
+void mp_worker_join(mp_worker *worker)
+{
+    if (worker->has_thread)
+        pthread_join(worker->thread, NULL);
+    worker->has_thread = false;
+}
+
+void mp_worker_unwind(mp_worker *worker)
+{
+    if (worker->rpc != NULL)
+        mp_rpc_abort(worker->rpc, "the gateway is stopping");
+    if (worker->vm != NULL)
+        mp_vm_free(worker->vm);
+    worker->vm = NULL;
+}
+
+void mp_worker_free(mp_worker *worker)
+{
+    if (worker->vm != NULL)
+        mp_vm_free(worker->vm);
+    if (worker->rpc != NULL)
+        mp_rpc_free(worker->rpc);
+    if (worker->server != NULL)
+        mp_server_free(worker->server);
+    if (worker->loop != NULL)
+        mp_loop_free(worker->loop);
+    mp_buf_clear(&worker->report);
+    pthread_mutex_destroy(&worker->lock);
+    pthread_cond_destroy(&worker->told);
+    free(worker);
+}

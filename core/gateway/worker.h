@@ -1,0 +1,44 @@
+/* worker.h: one thread of the gateway. Made and freed by main's thread, used by its own in between. */
+#ifndef MP_GATEWAY_WORKER_H
+#define MP_GATEWAY_WORKER_H
+
+#include "config.h"
+#include "script/script.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+typedef struct mp_worker mp_worker;
+
+/* What all workers share. */
+typedef struct {
+    const mp_config *config;
+    mp_rpc_config rpc;
+    mp_http_limits http;
+    mp_vm_config vm;
+    mp_table *table;
+    mp_source *source;
+    atomic_bool draining;
+    int ended_fd; /* an eventfd: one more for each worker that has ended */
+    uint64_t started_at;
+} mp_shared;
+
+/* `vm` is taken over; NULL makes one in the worker's thread. */
+mp_worker *mp_worker_new(mp_shared *shared, mp_vm *vm, mp_err *err);
+int mp_worker_listen(mp_worker *worker, int fd, mp_err *err);
+int mp_worker_listen_admin(mp_worker *worker, int fd, mp_err *err);
+/* Starts the thread; `mp_worker_await` says when it serves, -1 with a report when it never will. */
+int mp_worker_start(mp_worker *worker, mp_err *err);
+int mp_worker_await(mp_worker *worker, mp_buf *report);
+/* No new connections; what runs may end within limits.drain. From any thread. */
+void mp_worker_drain(mp_worker *worker);
+/* Calls everything off and ends the loop. From any thread. */
+void mp_worker_stop(mp_worker *worker);
+void mp_worker_join(mp_worker *worker);
+/* After all workers have ended: first every one unwinds, then, once the table is gone, every one is freed. */
+void mp_worker_unwind(mp_worker *worker);
+void mp_worker_free(mp_worker *worker);
+
+/* admin.c: a listener's on_request; ctx is the mp_shared. */
+void mp_admin_serve(void *shared, mp_stream *stream);
+
+#endif

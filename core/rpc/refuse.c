@@ -1,0 +1,45 @@
+/* refuse.c: answers that no script gives: HTTP refusals and errors of framing. */
+#include "house.h"
+#include "json/json.h"
+
+void mp_put_error(mp_buf *out, mp_str id, int code, mp_str message, mp_str data)
+{
+    mp_buf_put(out, MP_STR("{\"jsonrpc\":\"2.0\","));
+    if (id.len > 0) { /* an id that could not be read is left out, never null (G-4) */
+        mp_buf_put(out, MP_STR("\"id\":"));
+        mp_buf_put(out, id);
+        mp_buf_putc(out, ',');
+    }
+    mp_buf_put(out, MP_STR("\"error\":{\"code\":"));
+    mp_json_put_int(out, code);
+    mp_buf_put(out, MP_STR(",\"message\":"));
+    mp_json_put_string(out, message);
+    if (data.len > 0) {
+        mp_buf_put(out, MP_STR(",\"data\":"));
+        mp_buf_put(out, data);
+    }
+    mp_buf_put(out, MP_STR("}}"));
+}
+
+static void send_error(mp_rpc *rpc, mp_stream *stream, int status, const mp_header *header, mp_str id, int code,
+                       const char *message, mp_str data)
+{
+    rpc->scratch.len = 0;
+    mp_put_error(&rpc->scratch, id, code, mp_str_of(message), data);
+    mp_stream_answer(stream, status, "application/json", mp_buf_str(&rpc->scratch), header, header == NULL ? 0 : 1);
+}
+
+void mp_refuse(mp_rpc *rpc, mp_stream *stream, int status, int code, mp_str id, const char *message, mp_str data)
+{
+    send_error(rpc, stream, status, NULL, id, code, message, data);
+}
+
+void mp_refuse_with(mp_rpc *rpc, mp_stream *stream, int status, mp_header header, const char *message)
+{
+    send_error(rpc, stream, status, &header, MP_STR_NONE, -32600, message, MP_STR_NONE);
+}
+
+void mp_accept_note(mp_stream *stream)
+{
+    mp_stream_answer(stream, 202, NULL, MP_STR(""), NULL, 0);
+}

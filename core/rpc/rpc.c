@@ -1,0 +1,113 @@
+/* rpc.c: a worker's server role: its paths, its life, and what every transport does with a message. */
+#include "house.h"
+#include "json/json.h"
+#include <stdlib.h>
+
+#define SWEEP_MS 250
+#define DRAIN_SWEEP_MS 20
+
+void mp_rpc_serve(void *ctx, mp_stream *stream)
+{
+    mp_rpc *rpc = ctx;
+    const mp_rpc_config *config = rpc->config;
+    mp_str path = mp_stream_request(stream)->path;
+    mp_stat_add(MP_STAT_REQUESTS, 1);
+    if (!mp_host_is_served(config, stream)) {
+        mp_stat_add(MP_STAT_REFUSED_ORIGIN, 1);
+        mp_refuse(rpc, stream, 403, -32600, MP_STR_NONE, "this Host or Origin is not served here: see \"hosts\" in the configuration", MP_STR_NONE);
+    } else if (config->mcp != NULL && mp_str_is(path, config->mcp)) {
+        mp_serve_streamable(rpc, stream);
+    } else if (config->sse != NULL && mp_str_is(path, config->sse)) {
+        mp_serve_sse(rpc, stream);
+    } else if (config->sse != NULL && config->messages != NULL && mp_str_is(path, config->messages)) {
+        mp_serve_messages(rpc, stream);
+    } else {
+        mp_refuse(rpc, stream, 404, -32600, MP_STR_NONE, "nothing is served at this path", MP_STR_NONE);
+    }
+}
+
+/* A message that is no message: 400, with the id where it was readable (M-25). */
+void mp_refuse_envelope(mp_rpc *rpc, mp_stream *stream)
+{
+    const mp_envelope *envelope = &rpc->envelope;
+    if (envelope->kind == MP_KIND_BROKEN) {
+        mp_buf text = {0};
+        mp_buf_printf(&text, "the body is not JSON: %s at byte %zu", envelope->problem, envelope->offset);
+        mp_buf_putc(&text, '\0');
+        mp_refuse(rpc, stream, 400, -32700, MP_STR_NONE, text.ptr, MP_STR_NONE);
+        mp_buf_clear(&text);
+    } else if (envelope->kind == MP_KIND_ARRAY) {
+        mp_refuse(rpc, stream, 400, -32600, MP_STR_NONE, "a body is one message, not an array of them", MP_STR_NONE);
+    } else {
+        mp_refuse(rpc, stream, 400, -32600, envelope->id, envelope->problem, MP_STR_NONE);
+    }
+}
+
+/* A notification or a response, in a session. */
+void mp_note(mp_rpc *rpc, mp_session *session)
+{
+    const mp_envelope *envelope = &rpc->envelope;
+    if (envelope->kind == MP_KIND_RESPONSE)
+        mp_stat_add(MP_STAT_DROPPED_UNMATCHED, 1);
+    else if (!mp_str_is(envelope->method, "notifications/cancelled"))
+        rpc->hooks->on_note(rpc->ctx, mp_session_era(session), session, envelope->method, envelope->params);
+    else if (envelope->cancels.len > 0)
+        mp_call_cancel_by_id(session, envelope->cancels);
+}
+
+static void sweep(mp_timer *timer)
+{
+    mp_rpc *rpc = mp_container(timer, mp_rpc, sweep);
+    if (rpc->draining)
+        mp_held_drain(rpc, false);
+    else
+        mp_table_sweep(rpc);
+    mp_timer_start(rpc->loop, timer, rpc->draining ? DRAIN_SWEEP_MS : SWEEP_MS, sweep);
+}
+
+mp_rpc *mp_rpc_new(const mp_rpc_config *config, mp_table *table, mp_loop *loop, const mp_rpc_hooks *hooks, void *ctx)
+{
+    mp_rpc *rpc = mp_new(sizeof *rpc);
+    rpc->config = config;
+    rpc->table = table;
+    rpc->loop = loop;
+    rpc->hooks = hooks;
+    rpc->ctx = ctx;
+    rpc->index = mp_table_join(table, rpc);
+    mp_link_init(&rpc->calls);
+    mp_link_init(&rpc->ended);
+    mp_link_init(&rpc->held);
+    mp_timer_start(loop, &rpc->sweep, SWEEP_MS, sweep);
+    return rpc;
+}
+
+void mp_rpc_drain(mp_rpc *rpc)
+{
+    rpc->draining = true;
+    mp_held_drain(rpc, false);
+    mp_timer_start(rpc->loop, &rpc->sweep, DRAIN_SWEEP_MS, sweep);
+}
+
+void mp_rpc_abort(mp_rpc *rpc, const char *why)
+{
+    for (mp_link *link = rpc->calls.next, *next; link != &rpc->calls; link = next) {
+        next = link->next;
+        mp_call_cancel(mp_container(link, mp_call, link), why, MP_STAT_TOOL_SHUTDOWN, MP_CANCEL_TELL);
+    }
+    mp_held_drain(rpc, true);
+}
+
+int64_t mp_rpc_calls(const mp_rpc *rpc)
+{
+    return rpc->count;
+}
+
+void mp_rpc_free(mp_rpc *rpc)
+{
+    mp_rpc_abort(rpc, "the gateway stopped");
+    mp_rpc_sweep(rpc);
+    mp_timer_stop(rpc->loop, &rpc->sweep);
+    mp_buf_clear(&rpc->envelope.scratch);
+    mp_buf_clear(&rpc->scratch);
+    free(rpc);
+}

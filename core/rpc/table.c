@@ -1,0 +1,337 @@
+/* table.c: the sessions of the process, in shards by id. A shard's lock is held for a look-up, never longer; the order
+ * of locks is shard, then session; the owners' is taken alone. */
+#include "house.h"
+#include <stdlib.h>
+#include <sys/random.h>
+
+#define SHARDS 16
+
+struct mp_table {
+    const mp_rpc_config *config;
+    _Atomic int64_t calls;
+    struct {
+        pthread_mutex_t lock;
+        mp_map sessions;
+    } shards[SHARDS];
+    pthread_mutex_t owners_lock; /* guards the three below */
+    mp_map owners;
+    int64_t count;
+    unsigned rpc_count;
+    mp_rpc *rpcs[MP_RPC_MAX];
+};
+
+mp_table *mp_table_new(const mp_rpc_config *config)
+{
+    mp_table *table = mp_new(sizeof *table);
+    table->config = config;
+    for (int i = 0; i < SHARDS; i++) {
+        pthread_mutex_init(&table->shards[i].lock, NULL);
+        mp_map_init(&table->shards[i].sessions);
+    }
+    pthread_mutex_init(&table->owners_lock, NULL);
+    mp_map_init(&table->owners);
+    return table;
+}
+
+static void close_at_end(mp_node *node, void *unused)
+{
+    (void)unused;
+    mp_session *session = mp_container(node, mp_session, node);
+    session->held = NULL;
+    session->rpcs = 0;
+    mp_session_close(session, MP_STAT_CLOSED_SHUTDOWN);
+}
+
+void mp_table_free(mp_table *table)
+{
+    for (int i = 0; i < SHARDS; i++) {
+        mp_map all = table->shards[i].sessions;
+        mp_map_each(&all, close_at_end, NULL);
+        mp_map_clear(&table->shards[i].sessions);
+        pthread_mutex_destroy(&table->shards[i].lock);
+    }
+    mp_map_clear(&table->owners);
+    pthread_mutex_destroy(&table->owners_lock);
+    free(table);
+}
+
+unsigned mp_table_join(mp_table *table, mp_rpc *rpc)
+{
+    pthread_mutex_lock(&table->owners_lock);
+    unsigned index = table->rpc_count++;
+    table->rpcs[index] = rpc;
+    pthread_mutex_unlock(&table->owners_lock);
+    return index;
+}
+
+bool mp_table_has_room(mp_table *table)
+{
+    return atomic_load_explicit(&table->calls, memory_order_relaxed) < table->config->max_calls;
+}
+
+void mp_table_count_call(mp_table *table, int n)
+{
+    atomic_fetch_add_explicit(&table->calls, n, memory_order_relaxed);
+    mp_stat_add(MP_STAT_REQUESTS_IN_FLIGHT, n);
+}
+
+/* The shard of an id: its first hex digit. */
+static unsigned shard_of(mp_str id)
+{
+    char c = id.ptr[0];
+    return (unsigned)(c <= '9' ? c - '0' : c - 'a' + 10) % SHARDS;
+}
+
+static bool is_id(mp_str id)
+{
+    if (id.len != MP_SESSION_ID)
+        return false;
+    for (size_t i = 0; i < id.len; i++)
+        if (!((id.ptr[i] >= '0' && id.ptr[i] <= '9') || (id.ptr[i] >= 'a' && id.ptr[i] <= 'f')))
+            return false;
+    return true;
+}
+
+/* False when a cap is reached; else one more session of `name` is counted. */
+static mp_owner *count_in(mp_table *table, mp_str name)
+{
+    pthread_mutex_lock(&table->owners_lock);
+    mp_node *node = mp_map_find(&table->owners, name);
+    mp_owner *owner = node == NULL ? NULL : mp_container(node, mp_owner, node);
+    bool refused = table->count >= table->config->max_sessions ||
+                   (owner != NULL && owner->sessions >= table->config->max_sessions_per_principal);
+    if (!refused) {
+        if (owner == NULL) {
+            owner = mp_new(sizeof *owner + name.len + 1);
+            memcpy(owner->name, name.ptr, name.len);
+            owner->node.key = (mp_str){owner->name, name.len};
+            mp_map_put(&table->owners, &owner->node);
+        }
+        owner->sessions++;
+        table->count++;
+    }
+    pthread_mutex_unlock(&table->owners_lock);
+    return refused ? NULL : owner;
+}
+
+static void count_out(mp_table *table, mp_owner *owner)
+{
+    pthread_mutex_lock(&table->owners_lock);
+    table->count--;
+    if (--owner->sessions == 0) {
+        mp_map_drop(&table->owners, &owner->node);
+        free(owner);
+    }
+    pthread_mutex_unlock(&table->owners_lock);
+}
+
+static void write_random_id(char id[MP_SESSION_ID + 1])
+{
+    unsigned char bits[MP_SESSION_ID / 2];
+    if (getrandom(bits, sizeof bits, 0) != (ssize_t)sizeof bits)
+        abort(); /* an id that could be guessed is worse than none */
+    for (size_t i = 0; i < sizeof bits; i++) {
+        id[2 * i] = "0123456789abcdef"[bits[i] >> 4];
+        id[2 * i + 1] = "0123456789abcdef"[bits[i] & 15];
+    }
+    id[MP_SESSION_ID] = '\0';
+}
+
+mp_session *mp_session_new(mp_rpc *rpc, bool is_sse, mp_str owner)
+{
+    mp_table *table = rpc->table;
+    mp_owner *counted = count_in(table, owner);
+    if (counted == NULL) {
+        mp_stat_add(MP_STAT_REFUSED_SESSIONS, 1);
+        return NULL;
+    }
+    mp_session *session = mp_new(sizeof *session);
+    write_random_id(session->id);
+    session->node.key = (mp_str){session->id, MP_SESSION_ID};
+    session->is_sse = is_sse;
+    session->table = table;
+    session->owner = counted;
+    session->opened_at = mp_loop_now(rpc->loop);
+    atomic_init(&session->refs, 2); /* the table's and the caller's */
+    atomic_init(&session->log_level, -1);
+    atomic_init(&session->used_at, session->opened_at);
+    pthread_mutex_init(&session->lock, NULL);
+    mp_link_init(&session->calls_of);
+
+    unsigned shard = shard_of(session->node.key);
+    pthread_mutex_lock(&table->shards[shard].lock);
+    mp_map_put(&table->shards[shard].sessions, &session->node);
+    pthread_mutex_unlock(&table->shards[shard].lock);
+    mp_stat_add(is_sse ? MP_STAT_SESSIONS_SSE : MP_STAT_SESSIONS_HTTP, 1);
+    mp_stat_add(MP_STAT_SESSIONS_OPENED, 1);
+    return session;
+}
+
+mp_session *mp_session_ref(mp_session *session)
+{
+    atomic_fetch_add_explicit(&session->refs, 1, memory_order_relaxed);
+    return session;
+}
+
+void mp_session_unref(mp_session *session)
+{
+    if (atomic_fetch_sub_explicit(&session->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    pthread_mutex_destroy(&session->lock);
+    free(atomic_load(&session->card));
+    free(session);
+}
+
+mp_session *mp_session_find(mp_rpc *rpc, mp_str id, mp_str principal)
+{
+    (void)principal; /* one principal, the anonymous one, until auth scripts name others */
+    if (!is_id(id))
+        return NULL;
+    mp_table *table = rpc->table;
+    unsigned shard = shard_of(id);
+    pthread_mutex_lock(&table->shards[shard].lock);
+    mp_node *node = mp_map_find(&table->shards[shard].sessions, id);
+    mp_session *session = node == NULL ? NULL : mp_session_ref(mp_container(node, mp_session, node));
+    pthread_mutex_unlock(&table->shards[shard].lock);
+    if (session != NULL)
+        atomic_store_explicit(&session->used_at, mp_loop_now(rpc->loop), memory_order_relaxed);
+    return session;
+}
+
+typedef struct {
+    mp_message super;
+    mp_rpc *rpc;
+    mp_session *session;
+} closing;
+
+static void deliver_closing(mp_message *message, mp_loop *loop)
+{
+    closing *news = mp_container(message, closing, super);
+    if (loop != NULL)
+        mp_rpc_forget(news->rpc, news->session);
+    mp_session_unref(news->session);
+    free(news);
+}
+
+void mp_session_close(mp_session *session, mp_stat reason)
+{
+    mp_table *table = session->table;
+    pthread_mutex_lock(&session->lock);
+    bool first = !session->closed;
+    session->closed = true;
+    uint64_t rpcs = session->rpcs;
+    pthread_mutex_unlock(&session->lock);
+    if (!first)
+        return;
+
+    unsigned shard = shard_of(session->node.key);
+    pthread_mutex_lock(&table->shards[shard].lock);
+    mp_map_drop(&table->shards[shard].sessions, &session->node);
+    pthread_mutex_unlock(&table->shards[shard].lock);
+    mp_stat_add(session->is_sse ? MP_STAT_SESSIONS_SSE : MP_STAT_SESSIONS_HTTP, -1);
+    mp_stat_add(reason, 1);
+    count_out(table, session->owner);
+
+    for (unsigned i = 0; i < MP_RPC_MAX; i++)
+        if (rpcs & (UINT64_C(1) << i)) {
+            closing *news = mp_new(sizeof *news);
+            *news = (closing){{.deliver = deliver_closing}, table->rpcs[i], mp_session_ref(session)};
+            mp_loop_post(table->rpcs[i]->loop, &news->super);
+        }
+    mp_session_unref(session); /* the table's */
+}
+
+typedef struct {
+    mp_rpc *rpc;
+    mp_session *expired[256];
+    mp_stat reasons[256];
+    size_t count;
+} sweep;
+
+/* Sessions with a reader or a running call are not idle (S-18). Closing is left to the caller: the shard is locked. */
+static void look_at(mp_node *node, void *arg)
+{
+    sweep *found = arg;
+    mp_session *session = mp_container(node, mp_session, node);
+    const mp_rpc_config *config = found->rpc->config;
+    uint64_t now = mp_loop_now(found->rpc->loop);
+    if (found->count == sizeof found->expired / sizeof *found->expired)
+        return;
+    mp_stat reason = MP_STATS;
+    if (session->is_sse) {
+        if (atomic_load(&session->card) == NULL && now >= session->opened_at + config->initialize_within_ms)
+            reason = MP_STAT_CLOSED_UNINITIALIZED;
+    } else if (now >= atomic_load_explicit(&session->used_at, memory_order_relaxed) + config->idle_ms) {
+        pthread_mutex_lock(&session->lock);
+        if (session->held == NULL && atomic_load(&session->calls) == 0)
+            reason = MP_STAT_CLOSED_IDLE;
+        pthread_mutex_unlock(&session->lock);
+    }
+    if (reason != MP_STATS) {
+        found->reasons[found->count] = reason;
+        found->expired[found->count++] = mp_session_ref(session);
+    }
+}
+
+void mp_table_sweep(mp_rpc *rpc)
+{
+    mp_table *table = rpc->table;
+    for (unsigned i = rpc->index; i < SHARDS; i += table->rpc_count) {
+        sweep found = {.rpc = rpc};
+        pthread_mutex_lock(&table->shards[i].lock);
+        mp_map_each(&table->shards[i].sessions, look_at, &found);
+        pthread_mutex_unlock(&table->shards[i].lock);
+        for (size_t k = 0; k < found.count; k++) {
+            mp_session_close(found.expired[k], found.reasons[k]);
+            mp_session_unref(found.expired[k]);
+        }
+    }
+}
+
+void mp_session_set_card(mp_session *session, const mp_era *era, mp_str client, mp_str capabilities)
+{
+    mp_card *card = mp_new(sizeof *card + client.len + capabilities.len);
+    card->era = era;
+    if (client.len > 0)
+        memcpy(card->bytes, client.ptr, client.len);
+    card->client = (mp_str){card->bytes, client.len};
+    if (capabilities.len > 0)
+        memcpy(card->bytes + client.len, capabilities.ptr, capabilities.len);
+    card->capabilities = (mp_str){card->bytes + client.len, capabilities.len};
+    mp_card *none = NULL;
+    if (!atomic_compare_exchange_strong(&session->card, &none, card))
+        free(card); /* two racing handshakes: the first stands (B-14) */
+}
+
+static const mp_card *card_of(const mp_session *session)
+{
+    return atomic_load_explicit(&((mp_session *)(uintptr_t)session)->card, memory_order_acquire);
+}
+
+const mp_era *mp_session_era(const mp_session *session)
+{
+    const mp_card *card = card_of(session);
+    return card == NULL ? NULL : card->era;
+}
+
+mp_str mp_session_client(const mp_session *session)
+{
+    const mp_card *card = card_of(session);
+    return card == NULL ? MP_STR_NONE : card->client;
+}
+
+mp_str mp_session_capabilities(const mp_session *session)
+{
+    const mp_card *card = card_of(session);
+    return card == NULL ? MP_STR_NONE : card->capabilities;
+}
+
+int mp_session_log_level(const mp_session *session)
+{
+    return atomic_load_explicit(&((mp_session *)(uintptr_t)session)->log_level, memory_order_relaxed);
+}
+
+void mp_session_set_log_level(mp_session *session, int level)
+{
+    atomic_store_explicit(&session->log_level, level, memory_order_relaxed);
+}
