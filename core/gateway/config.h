@@ -46,7 +46,16 @@ int mp_config_override(mp_config *config, const char *path, const char *const *v
 
 /* What a key's slot in mp_config is: TEXT and PATH `char *`, LIST `char **`, TIME `uint64_t`, SIZE `size_t`, COUNT `int64_t`,
  * CHOICE an enum. A SECTION has none. */
-typedef enum { MP_KEY_SECTION, MP_KEY_TEXT, MP_KEY_PATH, MP_KEY_LIST, MP_KEY_TIME, MP_KEY_SIZE, MP_KEY_COUNT, MP_KEY_CHOICE } mp_key_type;
+typedef enum {
+    MP_KEY_SECTION,
+    MP_KEY_TEXT,
+    MP_KEY_PATH,
+    MP_KEY_LIST,
+    MP_KEY_TIME,
+    MP_KEY_SIZE,
+    MP_KEY_COUNT,
+    MP_KEY_CHOICE
+} mp_key_type;
 
 typedef struct {
     const char *path; /* "sessions.idle"; a section stands before its keys */
@@ -85,10 +94,13 @@ typedef struct {
 } mp_config_value;
 
 /* Reads one value into the key's slot, what was there is freed. -1 leaves the slot as it was. Not for sections and lists. */
-int mp_config_set(mp_config *config, const mp_config_key *key, const mp_config_value *value, const char *folder, mp_err *err);
+int mp_config_set(mp_config *config, const mp_config_key *key, const mp_config_value *value, const char *folder,
+                  mp_err *err);
+/* Whether a text, or an item of a list, may stand in `key`. */
+int mp_config_check_text(const mp_config_key *key, const mp_config_value *value, mp_err *err);
 /* The items of a list; on -1 `*bad` is the index of the wrong one, or `count` when it is the list itself. */
-int mp_config_set_list(mp_config *config, const mp_config_key *key, const mp_config_value *items, size_t count, size_t *bad,
-                       mp_err *err);
+int mp_config_set_list(mp_config *config, const mp_config_key *key, const mp_config_value *items, size_t count,
+                       size_t *bad, mp_err *err);
 void mp_config_set_preset(mp_config *config, const mp_config_key *key, const char *folder);
 void mp_config_unset(mp_config *config, const mp_config_key *key);
 /* "1 to 64", "100ms to 30d", "1KiB to 1GiB"; in a buffer of the caller's. */
@@ -96,9 +108,12 @@ const char *mp_config_range(const mp_config_key *key, char *room, size_t size);
 /* `path` as seen from `folder`; the caller's. */
 char *mp_config_join(const char *folder, mp_str path);
 
+/* What a row's `check` may be (config_check.c). */
 int mp_config_check_address(mp_str text, mp_err *err);
 int mp_config_check_endpoint(mp_str text, mp_err *err);
 int mp_config_check_host(mp_str text, mp_err *err);
+/* Port 0: two listeners that say so get two ports. */
+bool mp_config_is_any_port(mp_str address);
 
 /* -- telling people -------------------------------------------------------------------------------------------- */
 

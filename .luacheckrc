@@ -1,0 +1,21 @@
+-- luacheck .: the library and specs are plain Lua 5.4; scripts see the names of lua/types/moonpool.d.lua and no others.
+std = "lua54"
+max_line_length = 160
+exclude_files = { "build/", "lua/types/", "spec/clients/node_modules/" }
+
+files["lua/moonpool/sandbox.lua"] = { globals = { "string.dump" } }
+files["spec/"] = { std = "lua54+busted" }
+files["spec/helpers/host.lua"] = { globals = { "string.dump" } }
+
+local script = {
+  std = {
+    read_globals = {
+      "assert", "collectgarbage", "error", "getmetatable", "ipairs", "load", "next", "pairs", "pcall", "print", "rawequal", "rawget",
+      "rawlen", "rawset", "require", "select", "setmetatable", "tonumber", "tostring", "type", "xpcall", "_G", "_VERSION",
+      "string", "table", "math", "utf8", "os", "coroutine",
+      "tool", "t", "fail", "try", "text", "image", "audio", "link", "embed", "sleep", "log", "json", "closing", "seconds", "minutes", "hours",
+    },
+  },
+}
+files["scripts/"] = script
+files["examples/"] = script

@@ -1,0 +1,385 @@
+/* config.c: from the tree of moonpool.yaml to an mp_config. Every mistake is told, in the order of the file. */
+#define _GNU_SOURCE 1
+#include "config.h"
+#include "expand.h"
+#include "yaml.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define KEYS_CAP 64   /* rows of the table, at most */
+#define ITEMS_CAP 256 /* of a list */
+#define SHOWN 64      /* bytes of a stranger's text that a message repeats */
+
+_Static_assert(sizeof(uint64_t) == sizeof(size_t) && sizeof(mp_log_level) == sizeof(int) &&
+                   sizeof(mp_trust) == sizeof(int),
+               "numbers are written to their slots as int64_t, choices as int");
+
+typedef struct {
+    mp_config *config;
+    mp_yaml yaml;
+    char *folder;
+    const mp_yaml_node *seen[KEYS_CAP]; /* where each key was set */
+} reader;
+
+static void tell(reader *r, mp_yaml_mark at, const mp_err *err)
+{
+    mp_yaml_error(&r->yaml, at, err);
+}
+
+static int shown_len(mp_str text)
+{
+    return (int)(text.len > SHOWN ? SHOWN : text.len);
+}
+
+/* -- one value ------------------------------------------------------------------------------------------------- */
+
+/* `room` owns the expanded text. False, and told, when it cannot be expanded. */
+static bool value_of(reader *r, const mp_yaml_node *node, mp_buf *room, mp_config_value *value)
+{
+    mp_err err;
+    mp_str where = node->text;
+    *value = (mp_config_value){node->text, {node->text.ptr, (size_t)shown_len(node->text)}, node->is_plain, false};
+    if (!mp_expand_has(node->text))
+        return true;
+    value->is_expanded = true;
+    if (mp_expand(node->text, r->folder, room, &where, &err) != 0) {
+        tell(r, mp_yaml_place_of(&r->yaml, node, where), &err);
+        return false;
+    }
+    value->text = room->len == 0 ? MP_STR("") : mp_buf_str(room);
+    return true;
+}
+
+static const char *const kinds[] = {"a single value", "a list", "keys and values"};
+
+static void tell_kind(reader *r, const mp_config_key *key, const mp_yaml_node *node)
+{
+    mp_err err;
+    bool is_list = key->type == MP_KEY_LIST;
+    mp_err_set(&err, "'%s' must be %s, not %s", mp_config_key_name(key),
+               is_list ? "a single value or a list" : kinds[MP_YAML_SCALAR], kinds[node->kind]);
+    if (key->preset != NULL)
+        mp_err_hint(&err, is_list ? "as in '%s: [%s]'" : "as in '%s: %s'", mp_config_key_name(key), key->preset);
+    tell(r, node->at, &err);
+}
+
+static void take_list(reader *r, const mp_config_key *key, const mp_yaml_node *node)
+{
+    const mp_yaml_node *nodes[ITEMS_CAP];
+    mp_config_value values[ITEMS_CAP] = {0};
+    mp_buf rooms[ITEMS_CAP] = {0};
+    size_t count = 0, bad = 0;
+    bool is_good = true;
+    mp_err err;
+    for (const mp_yaml_node *item = node->kind == MP_YAML_LIST ? node->first : node; item != NULL; item = item->next) {
+        if (count == ITEMS_CAP) {
+            mp_err_set(&err, "'%s' has more than %d items", mp_config_key_name(key), ITEMS_CAP);
+            tell(r, item->at, &err);
+            is_good = false;
+            break;
+        }
+        if (item->kind != MP_YAML_SCALAR) {
+            mp_err_set(&err, "an item of '%s' must be %s, not %s", mp_config_key_name(key), kinds[MP_YAML_SCALAR],
+                       kinds[item->kind]);
+            tell(r, item->at, &err);
+            is_good = false;
+        } else if (!value_of(r, item, &rooms[count], &values[count])) {
+            is_good = false;
+        } else if (mp_config_check_text(key, &values[count], &err) != 0) {
+            tell(r, item->at, &err);
+            is_good = false;
+        }
+        nodes[count++] = item;
+        if (node->kind == MP_YAML_SCALAR)
+            break;
+    }
+    if (is_good && mp_config_set_list(r->config, key, values, count, &bad, &err) != 0)
+        tell(r, bad == count ? node->at : nodes[bad]->at, &err);
+    for (size_t i = 0; i < count; i++)
+        mp_buf_clear(&rooms[i]);
+}
+
+static void take_scalar(reader *r, const mp_config_key *key, const mp_yaml_node *node)
+{
+    mp_buf room = {0};
+    mp_config_value value;
+    mp_err err;
+    if (value_of(r, node, &room, &value) && mp_config_set(r->config, key, &value, r->folder, &err) != 0)
+        tell(r, node->at, &err);
+    mp_buf_clear(&room);
+}
+
+/* -- keys ------------------------------------------------------------------------------------------------------ */
+
+static void tell_unknown(reader *r, const mp_config_key *section, const mp_yaml_node *node)
+{
+    const char *names[KEYS_CAP];
+    size_t count = 0;
+    mp_buf all = {0};
+    mp_err err;
+    for (size_t i = 0; i < mp_config_key_count; i++)
+        if (mp_config_key_is_in(&mp_config_keys[i], section)) {
+            names[count] = mp_config_key_name(&mp_config_keys[i]);
+            mp_buf_printf(&all, "%s%s", count == 0 ? "" : ", ", names[count]);
+            count++;
+        }
+    const char *near = mp_nearest(node->key, names, count);
+    mp_err_set(&err, "unknown key '%.*s'%s%s%s", shown_len(node->key), node->key.ptr, section == NULL ? "" : " in '",
+               section == NULL ? "" : section->path, section == NULL ? "" : "'");
+    mp_err_hint(&err, "the keys %s are %.*s", section == NULL ? "at the top" : "here", MP_STR_ARG(mp_buf_str(&all)));
+    for (size_t i = 0; i < mp_config_key_count; i++) {
+        const char *dot = strrchr(mp_config_keys[i].path, '.');
+        if (dot != NULL && mp_str_is(node->key, dot + 1))
+            mp_err_hint(&err, "'%s' stands in '%.*s'", dot + 1, (int)(dot - mp_config_keys[i].path),
+                        mp_config_keys[i].path);
+        else if (dot == NULL && mp_str_is(node->key, mp_config_keys[i].path))
+            mp_err_hint(&err, "'%s' stands at the top", mp_config_keys[i].path);
+    }
+    if (near != NULL)
+        mp_err_hint(&err, "did you mean '%s'?", near);
+    tell(r, node->key_at, &err);
+    mp_buf_clear(&all);
+}
+
+static void take(reader *r, const mp_config_key *key, const mp_yaml_node *node);
+
+/* The keys of one map; nested at most as deep as the table is. */
+static void take_map(reader *r, const mp_config_key *section, const mp_yaml_node *map)
+{
+    for (const mp_yaml_node *node = map->first; node != NULL; node = node->next) {
+        const mp_config_key *key = mp_config_key_find(section, node->key);
+        if (key == NULL) {
+            tell_unknown(r, section, node);
+            continue;
+        }
+        const mp_yaml_node **seen = &r->seen[key - mp_config_keys];
+        if (*seen != NULL) {
+            mp_err err;
+            mp_err_set(&err, "duplicate key '%s'", mp_config_key_name(key));
+            mp_err_hint(&err, "it stands in line %zu already", (*seen)->key_at.line);
+            tell(r, node->key_at, &err);
+            continue;
+        }
+        *seen = node;
+        take(r, key, node);
+    }
+}
+
+static void take_section(reader *r, const mp_config_key *section, const mp_yaml_node *node)
+{
+    mp_err err;
+    if (node->kind == MP_YAML_MAP) {
+        take_map(r, section, node);
+    } else if (node->kind == MP_YAML_SCALAR && node->is_plain && mp_yaml_type_of(node->text) == MP_YAML_NULL) {
+        /* its keys are all commented out: as good as absent */
+    } else if (node->kind == MP_YAML_SCALAR && section->bare != NULL) {
+        const mp_config_key *key = mp_config_key_at(section->bare);
+        r->seen[key - mp_config_keys] = node;
+        take_scalar(r, key, node);
+    } else {
+        mp_err_set(&err, "'%s' must be %s, not %s", section->path, kinds[MP_YAML_MAP], kinds[node->kind]);
+        for (size_t i = mp_config_key_count; i-- > 0;)
+            if (mp_config_key_is_in(&mp_config_keys[i], section) && mp_config_keys[i].preset != NULL)
+                mp_err_hint(&err, "as in '%s: {%s: \"%s\"}'", mp_config_key_name(section),
+                            mp_config_key_name(&mp_config_keys[i]), mp_config_keys[i].preset);
+        tell(r, node->at, &err);
+    }
+}
+
+static void take(reader *r, const mp_config_key *key, const mp_yaml_node *node)
+{
+    if (key->type == MP_KEY_SECTION)
+        take_section(r, key, node);
+    else if (key->type == MP_KEY_LIST && node->kind != MP_YAML_MAP)
+        take_list(r, key, node);
+    else if (node->kind == MP_YAML_SCALAR)
+        take_scalar(r, key, node);
+    else
+        tell_kind(r, key, node);
+}
+
+/* -- the whole ------------------------------------------------------------------------------------------------- */
+
+static bool is_same(const char *a, const char *b)
+{
+    return a != NULL && b != NULL && strcmp(a, b) == 0;
+}
+
+/* What no single key shows. `*path` is the key to blame, the later one in the table. */
+static int check_whole(const mp_config *config, const char **path, mp_err *err)
+{
+    const char *mcp = config->endpoint_mcp, *sse = config->endpoint_sse, *messages = config->endpoint_messages;
+    *path = "endpoints.messages";
+    if (sse != NULL && (is_same(messages, mcp) || is_same(messages, sse)))
+        return mp_err_set(err, "'messages' and '%s' have the same path", is_same(messages, mcp) ? "mcp" : "sse");
+    if (sse != NULL && messages == NULL) {
+        mp_err_set(err, "'sse' needs 'messages': clients post there");
+        return mp_err_hint(err, "switch both off, or none");
+    }
+    *path = "endpoints.sse";
+    if (is_same(sse, mcp))
+        return mp_err_set(err, "'mcp' and 'sse' have the same path");
+    if (sse == NULL && mcp == NULL)
+        return mp_err_set(err, "no endpoint is left: both 'mcp' and 'sse' are off");
+    *path = "admin.listen";
+    for (size_t i = 0; config->listen[i] != NULL; i++)
+        if (is_same(config->listen[i], config->admin_listen) &&
+            !mp_config_is_any_port(mp_str_of(config->admin_listen))) {
+            mp_err_set(err, "'admin.listen' and 'listen' are the same address");
+            return mp_err_hint(err, "the admin listener needs an address of its own");
+        }
+    return 0;
+}
+
+/* The first of these keys that the file has, looking at `path` first, then at its neighbours. */
+static mp_yaml_mark place_of(const reader *r, const char *path)
+{
+    const mp_config_key *blamed = mp_config_key_at(path);
+    size_t prefix = strcspn(path, ".");
+    if (r->seen[blamed - mp_config_keys] != NULL)
+        return r->seen[blamed - mp_config_keys]->at;
+    for (size_t i = mp_config_key_count; i-- > 0;)
+        if (r->seen[i] != NULL && strncmp(mp_config_keys[i].path, path, prefix + 1) == 0)
+            return r->seen[i]->at;
+    const mp_yaml_node *listen = r->seen[mp_config_key_at("listen") - mp_config_keys];
+    return listen == NULL ? (mp_yaml_mark){0, 0} : listen->at;
+}
+
+static int64_t processors(void)
+{
+    cpu_set_t set;
+    int count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    return count < 1 ? 1 : count > 64 ? 64 : count;
+}
+
+static void finish(mp_config *config)
+{
+    if (config->workers == 0)
+        config->workers = processors();
+    if (config->endpoint_sse == NULL)
+        mp_config_unset(config, mp_config_key_at("endpoints.messages"));
+    for (char **host = config->hosts; *host != NULL; host++)
+        for (char *c = *host; *c != '\0'; c++)
+            if (*c >= 'A' && *c <= 'Z')
+                *c = (char)(*c - 'A' + 'a');
+}
+
+static char *folder_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    if (slash == NULL)
+        return mp_dup(MP_STR("."));
+    return mp_dup((mp_str){path, slash == path ? 1 : (size_t)(slash - path)});
+}
+
+mp_config *mp_config_parse(mp_str text, const char *name, mp_buf *report)
+{
+    reader r = {.config = mp_new(sizeof *r.config), .folder = folder_of(name)};
+    for (size_t i = 0; i < mp_config_key_count; i++)
+        mp_config_set_preset(r.config, &mp_config_keys[i], r.folder);
+
+    if (mp_yaml_parse(&r.yaml, text, name, report) == 0 && r.yaml.root != NULL) {
+        const mp_yaml_node *root = r.yaml.root;
+        bool is_empty = root->kind == MP_YAML_SCALAR && root->is_plain && mp_yaml_type_of(root->text) == MP_YAML_NULL;
+        mp_err err;
+        const char *blamed;
+        if (root->kind == MP_YAML_MAP) {
+            take_map(&r, NULL, root);
+        } else if (!is_empty) {
+            mp_err_set(&err, "a configuration must be %s, not %s", kinds[MP_YAML_MAP], kinds[root->kind]);
+            mp_err_hint(&err, "as in 'listen: %s'", mp_config_key_at("listen")->preset);
+            tell(&r, root->at, &err);
+        }
+        if (r.yaml.errors == 0 && check_whole(r.config, &blamed, &err) != 0)
+            tell(&r, place_of(&r, blamed), &err);
+    }
+    mp_yaml_end_report(&r.yaml);
+    if (r.yaml.errors == 0) {
+        finish(r.config);
+    } else {
+        mp_config_free(r.config);
+        r.config = NULL;
+    }
+    mp_yaml_clear(&r.yaml);
+    free(r.folder);
+    return r.config;
+}
+
+static int read_file(const char *path, mp_buf *text)
+{
+    struct stat info;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    if (fd < 0)
+        return -1;
+    if (fstat(fd, &info) == 0 && S_ISDIR(info.st_mode)) {
+        close(fd);
+        errno = EISDIR;
+        return -1;
+    }
+    ssize_t n = 0;
+    while (text->len <= MP_YAML_CAP &&
+           ((n = read(fd, mp_buf_room(text, 16384), 16384)) > 0 || (n < 0 && errno == EINTR)))
+        text->len += n > 0 ? (size_t)n : 0;
+    int why = errno;
+    close(fd);
+    errno = why;
+    return n < 0 ? -1 : 0;
+}
+
+mp_config *mp_config_load(const char *path, mp_buf *report)
+{
+    mp_buf text = {0};
+    mp_config *config = NULL;
+    if (read_file(path, &text) == 0) {
+        config = mp_config_parse(mp_buf_str(&text), path, report);
+    } else {
+        int why = errno;
+        mp_put_visible(report, mp_str_of(path));
+        mp_buf_printf(report, ": cannot read the configuration: %s\n", strerror(why));
+        if (why == ENOENT)
+            mp_buf_put(report, MP_STR("  hint: an empty file will do: every key has a default (moonpool config)\n"));
+    }
+    mp_buf_clear(&text);
+    return config;
+}
+
+void mp_config_free(mp_config *config)
+{
+    if (config == NULL)
+        return;
+    for (size_t i = 0; i < mp_config_key_count; i++)
+        mp_config_unset(config, &mp_config_keys[i]);
+    free(config);
+}
+
+int mp_config_override(mp_config *config, const char *path, const char *const *values, size_t count, const char *option,
+                       mp_buf *report)
+{
+    const mp_config_key *key = mp_config_key_at(path);
+    mp_config_value items[ITEMS_CAP];
+    mp_err err = {"", ""};
+    const char *blamed;
+    size_t bad;
+    if (count > ITEMS_CAP)
+        count = ITEMS_CAP;
+    for (size_t i = 0; i < count; i++)
+        items[i] = (mp_config_value){.text = mp_str_of(values[i]), .shown = {values[i], strnlen(values[i], SHOWN)}};
+    int result = key->type == MP_KEY_LIST ? mp_config_set_list(config, key, items, count, &bad, &err)
+                                          : mp_config_set(config, key, items, ".", &err);
+    if (result == 0)
+        result = check_whole(config, &blamed, &err);
+    if (result != 0) {
+        mp_buf_printf(report, "moonpool: %s: ", option);
+        mp_put_visible(report, mp_str_of(err.text));
+        if (err.hint[0] != '\0') {
+            mp_buf_put(report, MP_STR("\n  hint: "));
+            mp_put_visible(report, mp_str_of(err.hint));
+        }
+        mp_buf_putc(report, '\n');
+    }
+    return result;
+}

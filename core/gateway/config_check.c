@@ -1,0 +1,136 @@
+/* config_check.c: texts that must have a form of their own: addresses, paths of endpoints, names of hosts. */
+#define _GNU_SOURCE 1
+#include "config.h"
+#include <arpa/inet.h>
+#include <sys/un.h>
+
+static bool all_digits(mp_str text)
+{
+    for (size_t i = 0; i < text.len; i++)
+        if (text.ptr[i] < '0' || text.ptr[i] > '9')
+            return false;
+    return text.len > 0;
+}
+
+static int check_port(mp_str port, mp_err *err)
+{
+    int number = 0;
+    for (size_t i = 0; i < port.len && port.len <= 5; i++)
+        number = number * 10 + (port.ptr[i] - '0');
+    if (all_digits(port) && port.len <= 5 && number <= 65535)
+        return 0;
+    return mp_err_set(err, "the port must be 0 to 65535");
+}
+
+static int check_ip(mp_str host, int family, mp_err *err)
+{
+    char text[64] = "", bytes[16];
+    if (host.len < sizeof text)
+        memcpy(text, host.ptr, host.len);
+    if (inet_pton(family, text, bytes) == 1)
+        return 0;
+    return mp_err_set(err, "the host must be an %s address", family == AF_INET ? "IPv4" : "IPv6");
+}
+
+static bool is_name_char(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '.' ||
+           c == '_';
+}
+
+/* An IPv4 address, or a name: anything with a letter. Whether the name exists is seen when it is bound. */
+static int check_listen_host(mp_str host, mp_err *err)
+{
+    bool has_letter = false;
+    if (host.len == 0 || mp_str_is(host, "*")) {
+        mp_err_set(err, "the host is missing");
+        return mp_err_hint(err, "0.0.0.0 is every IPv4 address of this machine, [::] every one");
+    }
+    for (size_t i = 0; i < host.len; i++) {
+        if (!is_name_char(host.ptr[i]))
+            return mp_err_set(err, "the host must be an address of this machine, or a name of it");
+        has_letter = has_letter || (host.ptr[i] | 0x20) >= 'a';
+    }
+    return has_letter ? 0 : check_ip(host, AF_INET, err);
+}
+
+int mp_config_check_address(mp_str text, mp_err *err)
+{
+    mp_err_set(err, "%s", "");
+    if (mp_str_starts(text, MP_STR("unix:"))) {
+        mp_str path = mp_str_from(text, 5);
+        if (path.len == 0 || path.ptr[0] != '/')
+            return mp_err_set(err, "the path of a socket begins with '/'");
+        if (path.len >= sizeof((struct sockaddr_un *)NULL)->sun_path)
+            return mp_err_set(err, "the path of a socket has at most 107 bytes");
+        return 0;
+    }
+    if (mp_str_starts(text, MP_STR("["))) {
+        const char *end = memmem(text.ptr, text.len, "]:", 2);
+        if (end == NULL)
+            return mp_err_set(err, "no port after ']'");
+        size_t len = (size_t)(end - text.ptr);
+        return check_ip((mp_str){text.ptr + 1, len - 1}, AF_INET6, err) != 0
+                   ? -1
+                   : check_port(mp_str_from(text, len + 2), err);
+    }
+    mp_str rest = text, host = mp_str_cut(&rest, ':');
+    if (all_digits(text)) {
+        mp_err_set(err, "the host is missing");
+        return mp_err_hint(err, "write host and port, as in 127.0.0.1:7300");
+    }
+    if (rest.ptr == NULL) {
+        mp_err_set(err, "the port is missing");
+        return mp_err_hint(err, "write host:port, [IPv6]:port or unix:/path");
+    }
+    if (memchr(rest.ptr, ':', rest.len) != NULL) {
+        mp_err_set(err, "more than one ':'");
+        return mp_err_hint(err, "an IPv6 address stands in brackets, as in [::1]:7300");
+    }
+    return check_listen_host(host, err) != 0 ? -1 : check_port(rest, err);
+}
+
+bool mp_config_is_any_port(mp_str address)
+{
+    return address.len > 2 && memcmp(address.ptr + address.len - 2, ":0", 2) == 0;
+}
+
+int mp_config_check_endpoint(mp_str text, mp_err *err)
+{
+    mp_err_set(err, "%s", "");
+    if (text.len == 0 || text.ptr[0] != '/') {
+        mp_err_set(err, "it must begin with '/'");
+        return mp_err_hint(err, "write a path such as /mcp, or off");
+    }
+    for (size_t i = 0; i < text.len; i++)
+        if (text.ptr[i] <= ' ' || text.ptr[i] > '~' || strchr("?#%\\\"<>^`{|}", text.ptr[i]) != NULL)
+            return mp_err_set(err, "it may hold letters, digits and - . _ ~ ! $ & ' ( ) * + , ; = : @ /");
+    mp_str rest = mp_str_from(text, 1);
+    while (rest.ptr != NULL && text.len > 1) {
+        mp_str segment = mp_str_cut(&rest, '/');
+        if (segment.len == 0 || mp_str_is(segment, ".") || mp_str_is(segment, ".."))
+            return mp_err_set(err, "it may not end in '/', nor hold //, /./ or /../");
+    }
+    return 0;
+}
+
+int mp_config_check_host(mp_str text, mp_err *err)
+{
+    mp_err_set(err, "%s", "");
+    if (mp_str_is(text, "*"))
+        return 0;
+    if (text.len > 2 && text.ptr[0] == '[' && text.ptr[text.len - 1] == ']')
+        return check_ip((mp_str){text.ptr + 1, text.len - 2}, AF_INET6, err);
+    for (size_t i = 0; i < text.len; i++) {
+        char c = text.ptr[i];
+        if (is_name_char(c))
+            continue;
+        if (c == '*')
+            return mp_err_set(err, "'*' stands alone, for every host");
+        if (memmem(text.ptr, text.len, "://", 3) != NULL)
+            return mp_err_set(err, "only the name, without 'https://' and without a path");
+        mp_err_set(err, c == ':' ? "only the name, without a port" : "a name has letters, digits, '-' and '.'");
+        return c == ':' ? mp_err_hint(err, "an IPv6 address stands in brackets, as in [::1]") : -1;
+    }
+    return 0;
+}

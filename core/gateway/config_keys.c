@@ -1,0 +1,125 @@
+/* config_keys.c: every key of moonpool.yaml. The checks, `moonpool config`, moonpool.yaml(5) and the JSON Schema come from here. */
+#include "config.h"
+
+#define SLOT(member) .slot = offsetof(mp_config, member)
+#define KIB ((int64_t)1 << 10)
+#define MIB ((int64_t)1 << 20)
+#define GIB ((int64_t)1 << 30)
+#define SECOND ((int64_t)1000)
+#define HOUR (3600 * SECOND)
+#define DAY (24 * HOUR)
+#define MILLION ((int64_t)1000000)
+
+#define ADDRESS                                                                                                        \
+    .least = 1, .most = 128, .check = mp_config_check_address, .form = "an address",                                   \
+    .pattern = "^unix:/.+|^\\[[0-9A-Fa-f:.]+\\]:[0-9]{1,5}$|^[A-Za-z0-9._-]+:[0-9]{1,5}$"
+#define ENDPOINT                                                                                                       \
+    .least = 1, .most = 256, .check = mp_config_check_endpoint, .form = "a path", .pattern = "^/", .word = "off"
+#define TIME(lowest, highest) .type = MP_KEY_TIME, .least = (lowest), .most = (highest)
+#define SIZE(lowest, highest) .type = MP_KEY_SIZE, .least = (lowest), .most = (highest)
+#define COUNT(lowest, highest) .type = MP_KEY_COUNT, .least = (lowest), .most = (highest)
+
+static const char *const trusts[] = {"strict", "full", NULL};
+static const char *const levels[] = {"debug", "info", "warn", "error", NULL};
+
+const mp_config_key mp_config_keys[] = {
+    {"listen", MP_KEY_LIST, SLOT(listen), .preset = "127.0.0.1:7300", ADDRESS,
+     .doc = "Where clients connect: host:port, [IPv6]:port or unix:/path, one or a list. Port 0 takes a free one."},
+    {"workers", COUNT(1, 64), SLOT(workers), .preset = "auto", .word = "auto",
+     .doc = "Threads that serve, each with an event loop and a Lua state of its own. auto: one per processor."},
+    {"scripts", MP_KEY_SECTION, .bare = "scripts.path",
+     .doc = "The Lua scripts that are served. `scripts: DIR` is short for the path alone."},
+    {"scripts.path", MP_KEY_PATH, SLOT(scripts_path), .preset = "scripts", .least = 1, .most = 4000,
+     .doc = "Their folder. A relative path starts at the folder of this file."},
+    {"scripts.trust", MP_KEY_CHOICE, SLOT(scripts_trust), .preset = "strict", .choices = trusts,
+     .doc = "What scripts may touch. full opens Lua's whole standard library: io, os, debug, package."},
+    {"endpoints", MP_KEY_SECTION, .doc = "Paths that speak MCP. off switches one off."},
+    {"endpoints.mcp", MP_KEY_TEXT, SLOT(endpoint_mcp), .preset = "/mcp", ENDPOINT,
+     .doc = "Streamable HTTP, revisions 2025-03-26 and later."},
+    {"endpoints.sse", MP_KEY_TEXT, SLOT(endpoint_sse), .preset = "/sse", ENDPOINT,
+     .doc = "HTTP+SSE, revision 2024-11-05: the event stream."},
+    {"endpoints.messages", MP_KEY_TEXT, SLOT(endpoint_messages), .preset = "/messages", ENDPOINT,
+     .doc = "HTTP+SSE: where its clients post. Switched off with sse."},
+    {"hosts", MP_KEY_LIST, SLOT(hosts), .preset = "localhost, 127.0.0.1, [::1]", .least = 1, .most = 255,
+     .check = mp_config_check_host, .form = "a host", .pattern = "^(\\*|[A-Za-z0-9._-]+|\\[[0-9A-Fa-f:.]+\\])$",
+     .doc = "Names that requests may carry in Host and Origin, without port: the guard against DNS rebinding. \"*\" "
+            "allows every one."},
+    {"server", MP_KEY_SECTION, .doc = "How this server introduces itself to clients."},
+    {"server.name", MP_KEY_TEXT, SLOT(server_name), .preset = "moonpool", .least = 1, .most = 128, .doc = "Its name."},
+    {"server.instructions", MP_KEY_TEXT, SLOT(server_instructions), .least = 1, .most = 64 * KIB,
+     .doc = "What a model should know about the tools as a whole."},
+    {"sessions", MP_KEY_SECTION, .doc = "Sessions, which clients of revisions before 2026-07-28 have."},
+    {"sessions.idle", TIME(100, 30 * DAY), SLOT(session_idle), .preset = "30m",
+     .doc = "A session that neither asks nor listens for so long ends."},
+    {"sessions.initialize_within", TIME(100, HOUR), SLOT(session_initialize_within), .preset = "30s",
+     .doc = "An HTTP+SSE stream whose client does not initialize in time ends."},
+    {"sessions.max", COUNT(1, 10 * MILLION), SLOT(sessions_max), .preset = "10000",
+     .doc = "Sessions at once. The next one is refused with 429."},
+    {"sessions.per_principal", COUNT(1, 10 * MILLION), SLOT(sessions_per_principal), .preset = "1000",
+     .doc = "Sessions at once of one principal: whoever the credentials name, or all who show none."},
+    {"limits", MP_KEY_SECTION, .doc = "What clients and scripts may use up."},
+    {"limits.body", SIZE(KIB, GIB), SLOT(body), .preset = "4MiB",
+     .doc = "The body of a request. Larger ones are refused with 413."},
+    {"limits.headers", SIZE(KIB, MIB), SLOT(headers), .preset = "64KiB",
+     .doc = "All headers of a request. Larger ones are refused with 431."},
+    {"limits.request_time", TIME(100, HOUR), SLOT(request_time), .preset = "30s",
+     .doc = "From the first byte of a request to its last; a connection without a request is kept as long."},
+    {"limits.call", MP_KEY_SECTION, .doc = "One call of a tool."},
+    {"limits.call.time", TIME(10, DAY), SLOT(call_time), .preset = "60s",
+     .doc = "A call that takes longer is called off with an error."},
+    {"limits.calls_in_flight", COUNT(1, MILLION), SLOT(calls_in_flight), .preset = "1024",
+     .doc = "Calls being answered at once. The next one is refused."},
+    {"limits.connections", COUNT(1, MILLION), SLOT(connections), .preset = "10000",
+     .doc = "Connections at once. More wait in the kernel's queue."},
+    {"limits.stream_queue", SIZE(KIB, GIB), SLOT(stream_queue), .preset = "1MiB",
+     .doc = "Bytes that wait for the reader of one event stream. More end the stream."},
+    {"limits.stall", TIME(100, HOUR), SLOT(stall), .preset = "30s",
+     .doc = "A reader that takes nothing for so long, with bytes waiting, loses its stream."},
+    {"limits.dead_peer", TIME(SECOND, HOUR), SLOT(dead_peer), .preset = "30s",
+     .doc = "A peer whose machine or network vanished is noticed within this time."},
+    {"limits.lua_memory", SIZE(4 * MIB, 64 * GIB), SLOT(lua_memory), .preset = "256MiB",
+     .doc = "Memory of one worker's Lua state."},
+    {"limits.drain", TIME(0, HOUR), SLOT(drain), .preset = "10s",
+     .doc = "At SIGTERM, how long running calls may take to end."},
+    {"heartbeat", TIME(100, HOUR), SLOT(heartbeat), .preset = "15s",
+     .doc = "A quiet event stream gets a comment this often, so that proxies keep it open."},
+    {"admin", MP_KEY_SECTION, .doc = "The operator's own listener: /healthz, /status."},
+    {"admin.listen", MP_KEY_TEXT, SLOT(admin_listen), .preset = "127.0.0.1:7301", ADDRESS, .word = "off",
+     .doc = "Its address, or off. Anybody who reaches it may read it."},
+    {"log", MP_KEY_SECTION, .doc = "The log, on standard error: one event, one line of logfmt."},
+    {"log.level", MP_KEY_CHOICE, SLOT(log_level), .preset = "info", .choices = levels,
+     .doc = "The least level that is written."},
+};
+
+const size_t mp_config_key_count = sizeof mp_config_keys / sizeof *mp_config_keys;
+
+const char *mp_config_key_name(const mp_config_key *key)
+{
+    const char *dot = strrchr(key->path, '.');
+    return dot == NULL ? key->path : dot + 1;
+}
+
+bool mp_config_key_is_in(const mp_config_key *key, const mp_config_key *section)
+{
+    if (section == NULL)
+        return strchr(key->path, '.') == NULL;
+    size_t len = strlen(section->path);
+    return strncmp(key->path, section->path, len) == 0 && key->path[len] == '.' &&
+           strchr(key->path + len + 1, '.') == NULL;
+}
+
+const mp_config_key *mp_config_key_find(const mp_config_key *section, mp_str name)
+{
+    for (size_t i = 0; i < mp_config_key_count; i++)
+        if (mp_config_key_is_in(&mp_config_keys[i], section) && mp_str_is(name, mp_config_key_name(&mp_config_keys[i])))
+            return &mp_config_keys[i];
+    return NULL;
+}
+
+const mp_config_key *mp_config_key_at(const char *path)
+{
+    const mp_config_key *key = mp_config_keys;
+    while (strcmp(key->path, path) != 0)
+        key++;
+    return key;
+}

@@ -1,0 +1,239 @@
+/* config_print.c: the table of keys, told to people, to man and to editors. */
+#include "config.h"
+
+static int depth_of(const mp_config_key *key)
+{
+    int depth = 0;
+    for (const char *c = key->path; *c != '\0'; c++)
+        depth += *c == '.';
+    return depth;
+}
+
+/* "100ms to 30d", "strict, full": what may stand there, where that can be said in a few words; may be empty. */
+static void put_values(mp_buf *out, const mp_config_key *key)
+{
+    char range[96];
+    if (key->word != NULL)
+        mp_buf_printf(out, "%s or ", key->word);
+    if (key->type == MP_KEY_CHOICE)
+        for (size_t i = 0; key->choices[i] != NULL; i++)
+            mp_buf_printf(out, "%s%s", i == 0 ? "" : key->choices[i + 1] == NULL ? " or " : ", ", key->choices[i]);
+    else if (key->type == MP_KEY_TIME || key->type == MP_KEY_SIZE || key->type == MP_KEY_COUNT)
+        mp_buf_printf(out, "%s", mp_config_range(key, range, sizeof range));
+    else if (key->type == MP_KEY_LIST)
+        mp_buf_printf(out, "%s, or a list", key->form);
+    else
+        mp_buf_printf(out, "%s", key->form != NULL ? key->form : key->type == MP_KEY_PATH ? "a path" : "a text");
+}
+
+/* -- `moonpool config` ----------------------------------------------------------------------------------------- */
+
+/* `text` in lines of at most 100 characters, each behind `indent`. */
+static void put_wrapped(mp_buf *out, const char *text, int indent)
+{
+    mp_str rest = mp_str_of(text);
+    int column = 0;
+    while (rest.ptr != NULL) {
+        mp_str word = mp_str_cut(&rest, ' ');
+        bool starts = column == 0 || column + 1 + (int)word.len > 100;
+        if (starts)
+            mp_buf_printf(out, "%s%*s# ", column == 0 ? "" : "\n", indent, "");
+        mp_buf_printf(out, "%s%.*s", starts ? "" : " ", MP_STR_ARG(word));
+        column = starts ? indent + 2 + (int)word.len : column + 1 + (int)word.len;
+    }
+    mp_buf_putc(out, '\n');
+}
+
+void mp_config_print_help(mp_buf *out)
+{
+    mp_buf_put(out,
+               MP_STR("# Every key of moonpool.yaml with its default. moonpool.yaml(5) says more.\n"
+                      "# In any value: ${NAME}, ${NAME:-default}, ${NAME:?message}, ${file:path}; $$ is a dollar.\n"));
+    for (size_t i = 0; i < mp_config_key_count; i++) {
+        const mp_config_key *key = &mp_config_keys[i];
+        int indent = 2 * depth_of(key);
+        if (indent == 0)
+            mp_buf_putc(out, '\n');
+        put_wrapped(out, key->doc, indent);
+        mp_buf_printf(out, "%*s%s%s:", indent, "", key->preset == NULL && key->type != MP_KEY_SECTION ? "# " : "",
+                      mp_config_key_name(key));
+        if (key->type != MP_KEY_SECTION) {
+            bool is_list = key->type == MP_KEY_LIST && strchr(key->preset, ',') != NULL;
+            const char *preset = key->preset == NULL ? "" : key->preset;
+            if (is_list) { /* brackets of IPv6 addresses need quotes inside the list's own */
+                mp_str rest = mp_str_of(preset);
+                for (const char *mark = " ["; rest.ptr != NULL; mark = ", ") {
+                    mp_str item = mp_str_trim(mp_str_cut(&rest, ','));
+                    mp_buf_printf(out, "%s\"%.*s\"", mark, MP_STR_ARG(item));
+                }
+                mp_buf_putc(out, ']');
+            } else {
+                mp_buf_printf(out, "%s%s", preset[0] == '\0' ? "" : " ", preset);
+            }
+            mp_buf_put(out, MP_STR("  # "));
+            put_values(out, key);
+        }
+        mp_buf_putc(out, '\n');
+    }
+}
+
+/* -- moonpool.yaml(5) ------------------------------------------------------------------------------------------ */
+
+/* scdoc's own marks are escaped. */
+static void put_scdoc(mp_buf *out, const char *text)
+{
+    for (; *text != '\0'; text++) {
+        if (strchr("*_\\[]|#~<>`", *text) != NULL)
+            mp_buf_putc(out, '\\');
+        mp_buf_putc(out, *text);
+    }
+}
+
+void mp_config_print_man(mp_buf *out)
+{
+    for (size_t i = 0; i < mp_config_key_count; i++) {
+        const mp_config_key *key = &mp_config_keys[i];
+        mp_buf values = {0};
+        mp_buf_put(out, MP_STR("*"));
+        put_scdoc(out, key->path);
+        mp_buf_put(out, MP_STR("*"));
+        if (key->type != MP_KEY_SECTION) {
+            put_values(&values, key);
+            mp_buf_putc(&values, '\0');
+            mp_buf_put(out, MP_STR(": "));
+            put_scdoc(out, values.ptr);
+            mp_buf_put(out, key->preset == NULL ? MP_STR("; no default") : MP_STR("; default "));
+            put_scdoc(out, key->preset == NULL ? "" : key->preset);
+        }
+        mp_buf_put(out, MP_STR("\n\t"));
+        put_scdoc(out, key->doc);
+        mp_buf_put(out, MP_STR("\n\n"));
+        mp_buf_clear(&values);
+    }
+}
+
+/* -- the JSON Schema ------------------------------------------------------------------------------------------- */
+
+static void put_json(mp_buf *out, const char *text)
+{
+    mp_buf_putc(out, '"');
+    for (; *text != '\0'; text++) {
+        if (*text == '"' || *text == '\\')
+            mp_buf_putc(out, '\\');
+        mp_buf_putc(out, *text);
+    }
+    mp_buf_putc(out, '"');
+}
+
+static const char expansion[] = "\\$\\{"; /* whatever ${…} gives, an editor cannot know */
+
+static void put_pattern(mp_buf *out, const char *pattern, const char *word)
+{
+    mp_buf whole = {0};
+    mp_buf_printf(&whole, "%s%s%s%s|%s", word == NULL ? "" : "^", word == NULL ? "" : word, word == NULL ? "" : "$|",
+                  pattern, expansion);
+    mp_buf_putc(&whole, '\0');
+    mp_buf_put(out, MP_STR("{\"type\": \"string\", \"pattern\": "));
+    put_json(out, whole.ptr);
+    mp_buf_putc(out, '}');
+    mp_buf_clear(&whole);
+}
+
+/* One value without its documentation. Ranges of times and sizes stay with the loader. */
+static void put_value_schema(mp_buf *out, const mp_config_key *key)
+{
+    mp_buf pattern = {0};
+    switch (key->type) {
+    case MP_KEY_TIME:
+        put_pattern(out, "^[0-9]+(ms|s|m|h|d)$", key->word);
+        break;
+    case MP_KEY_SIZE:
+        put_pattern(out, "^[0-9]+(B|KiB|MiB|GiB)$", key->word);
+        break;
+    case MP_KEY_COUNT:
+        mp_buf_printf(out, "{\"anyOf\": [{\"type\": \"integer\", \"minimum\": %lld, \"maximum\": %lld}, ",
+                      (long long)key->least, (long long)key->most);
+        mp_buf_printf(&pattern, "^%s$", key->word == NULL ? "" : key->word);
+        mp_buf_putc(&pattern, '\0');
+        put_pattern(out, key->word == NULL ? expansion : pattern.ptr, NULL);
+        mp_buf_put(out, MP_STR("]}"));
+        break;
+    case MP_KEY_CHOICE:
+        for (size_t i = 0; key->choices[i] != NULL; i++)
+            mp_buf_printf(&pattern, "%s%s", i == 0 ? "^(" : "|", key->choices[i]);
+        mp_buf_put(&pattern, MP_STR(")$"));
+        mp_buf_putc(&pattern, '\0');
+        put_pattern(out, pattern.ptr, NULL);
+        break;
+    default:
+        if (key->pattern != NULL)
+            put_pattern(out, key->pattern, key->word);
+        else
+            mp_buf_printf(out, "{\"type\": \"string\", \"minLength\": %lld}", (long long)key->least);
+    }
+    mp_buf_clear(&pattern);
+}
+
+static void put_schema(mp_buf *out, const mp_config_key *key, int indent);
+
+/* The object of all keys below `section`, without the braces around it. */
+static void put_object(mp_buf *out, const mp_config_key *section, int indent)
+{
+    mp_buf_printf(out, "\"type\": [\"object\", \"null\"], \"additionalProperties\": false, \"properties\": {");
+    bool first = true;
+    for (size_t i = 0; i < mp_config_key_count; i++) {
+        const mp_config_key *key = &mp_config_keys[i];
+        if (!mp_config_key_is_in(key, section))
+            continue;
+        mp_buf_printf(out, "%s\n%*s", first ? "" : ",", indent + 2, "");
+        put_json(out, mp_config_key_name(key));
+        mp_buf_put(out, MP_STR(": "));
+        put_schema(out, key, indent + 2);
+        first = false;
+    }
+    mp_buf_printf(out, "\n%*s}", indent, "");
+}
+
+static void put_schema(mp_buf *out, const mp_config_key *key, int indent)
+{
+    mp_buf_put(out, MP_STR("{\"description\": "));
+    put_json(out, key->doc);
+    mp_buf_put(out, MP_STR(", "));
+    if (key->preset != NULL && key->type != MP_KEY_LIST) {
+        bool is_number = key->type == MP_KEY_COUNT && key->preset[0] >= '0' && key->preset[0] <= '9';
+        mp_buf_put(out, MP_STR("\"default\": "));
+        if (is_number)
+            mp_buf_put(out, mp_str_of(key->preset));
+        else
+            put_json(out, key->preset);
+        mp_buf_put(out, MP_STR(", "));
+    }
+    if (key->type == MP_KEY_SECTION && key->bare == NULL) {
+        put_object(out, key, indent);
+    } else if (key->type == MP_KEY_SECTION) {
+        mp_buf_put(out, MP_STR("\"anyOf\": ["));
+        put_value_schema(out, mp_config_key_at(key->bare));
+        mp_buf_put(out, MP_STR(", {"));
+        put_object(out, key, indent);
+        mp_buf_put(out, MP_STR("}]"));
+    } else if (key->type == MP_KEY_LIST) {
+        mp_buf_put(out, MP_STR("\"anyOf\": ["));
+        put_value_schema(out, key);
+        mp_buf_put(out, MP_STR(", {\"type\": \"array\", \"minItems\": 1, \"uniqueItems\": true, \"items\": "));
+        put_value_schema(out, key);
+        mp_buf_put(out, MP_STR("}]"));
+    } else {
+        mp_buf_put(out, MP_STR("\"allOf\": ["));
+        put_value_schema(out, key);
+        mp_buf_put(out, MP_STR("]"));
+    }
+    mp_buf_putc(out, '}');
+}
+
+void mp_config_print_schema(mp_buf *out)
+{
+    mp_buf_put(out,
+               MP_STR("{\"$schema\": \"http://json-schema.org/draft-07/schema#\", \"title\": \"moonpool.yaml\",\n "));
+    put_object(out, NULL, 1);
+    mp_buf_put(out, MP_STR("}\n"));
+}

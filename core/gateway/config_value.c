@@ -1,0 +1,318 @@
+/* config_value.c: one value, from text to what the house uses: times, sizes, counts, choices, texts, lists. */
+#include "config.h"
+#include "yaml.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef struct {
+    const char *name;
+    int64_t worth;
+} unit;
+
+/* Largest last. */
+static const unit times[] = {{"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000}, {"d", 86400000}, {NULL, 0}};
+static const unit sizes[] = {{"B", 1}, {"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {NULL, 0}};
+static const unit plain_number[] = {{"", 1}, {NULL, 0}};
+
+static const unit *units_of(const mp_config_key *key)
+{
+    return key->type == MP_KEY_TIME ? times : key->type == MP_KEY_SIZE ? sizes : plain_number;
+}
+
+static size_t put_number(char *room, size_t size, int64_t number, const unit *units)
+{
+    const unit *best = number == 0 && units[1].name != NULL ? &units[1] : units; /* 0s reads better than 0ms */
+    for (const unit *u = units; u->name != NULL; u++)
+        if (number != 0 && number % u->worth == 0)
+            best = u;
+    int n = snprintf(room, size, "%lld%s", (long long)(number / best->worth), best->name);
+    return n < 0 ? 0 : (size_t)n < size ? (size_t)n : size - 1;
+}
+
+const char *mp_config_range(const mp_config_key *key, char *room, size_t size)
+{
+    const unit *units = units_of(key);
+    size_t n = put_number(room, size, key->least, units);
+    if (n + 4 < size) {
+        memcpy(room + n, " to ", 5);
+        put_number(room + n + 4, size - n - 4, key->most, units);
+    }
+    return room;
+}
+
+char *mp_config_join(const char *folder, mp_str path)
+{
+    mp_buf joined = {0};
+    if ((path.len == 0 || path.ptr[0] != '/') && !mp_str_is(mp_str_of(folder), "."))
+        mp_buf_printf(&joined, "%s%s", folder, mp_str_is(mp_str_of(folder), "/") ? "" : "/");
+    mp_buf_put(&joined, path);
+    mp_buf_putc(&joined, '\0');
+    return joined.ptr;
+}
+
+/* -- numbers --------------------------------------------------------------------------------------------------- */
+
+/* Digits at the start of `*s`, cut off; INT64_MAX where there are too many, -1 where there are none. */
+static int64_t cut_digits(mp_str *s, unsigned base)
+{
+    int64_t number = 0;
+    size_t i = 0;
+    for (; i < s->len; i++) {
+        char c = s->ptr[i];
+        unsigned digit = c >= '0' && c <= '9'   ? (unsigned)(c - '0')
+                         : c >= 'a' && c <= 'f' ? (unsigned)(c - 'a') + 10
+                         : c >= 'A' && c <= 'F' ? (unsigned)(c - 'A') + 10
+                                                : 16;
+        if (digit >= base)
+            break;
+        if (__builtin_mul_overflow(number, (int64_t)base, &number) ||
+            __builtin_add_overflow(number, (int64_t)digit, &number))
+            number = INT64_MAX;
+    }
+    *s = mp_str_from(*s, i);
+    return i == 0 ? -1 : number;
+}
+
+static int bad_number(const mp_config_key *key, const mp_config_value *value, mp_err *err)
+{
+    char range[96];
+    const char *kind = key->type == MP_KEY_TIME ? "a time" : key->type == MP_KEY_SIZE ? "a size" : "a whole number";
+    mp_err_set(err, "'%s' is not %s: '%.*s'", mp_config_key_name(key), kind, MP_STR_ARG(value->shown));
+    mp_config_range(key, range, sizeof range);
+    if (key->type == MP_KEY_TIME)
+        mp_err_hint(err, "write a whole number and one of ms, s, m, h, d: %s; %s", key->preset, range);
+    else if (key->type == MP_KEY_SIZE)
+        mp_err_hint(err, "write a whole number and one of B, KiB, MiB, GiB: %s; %s", key->preset, range);
+    else
+        mp_err_hint(err, "%s%s%s", key->word == NULL ? "" : key->word, key->word == NULL ? "" : ", or ", range);
+    return -1;
+}
+
+/* "30", "30 s", "4MB": what was meant is plain enough to say. */
+static int bad_unit(const mp_config_key *key, int64_t number, mp_str rest, const mp_config_value *value, mp_err *err)
+{
+    static const char *const size_slips[][2] = {
+        {"k", "KiB"},   {"kb", "KiB"}, {"ki", "KiB"}, {"kib", "KiB"}, {"m", "MiB"},   {"mb", "MiB"}, {"mi", "MiB"},
+        {"mib", "MiB"}, {"g", "GiB"},  {"gb", "GiB"}, {"gi", "GiB"},  {"gib", "GiB"}, {"b", "B"}};
+    static const char *const time_slips[][2] = {{"sec", "s"},  {"secs", "s"},  {"second", "s"},  {"seconds", "s"},
+                                                {"min", "m"},  {"mins", "m"},  {"minute", "m"},  {"minutes", "m"},
+                                                {"hour", "h"}, {"hours", "h"}, {"hr", "h"},      {"day", "d"},
+                                                {"days", "d"}, {"msec", "ms"}, {"millis", "ms"}, {"s", "s"},
+                                                {"m", "m"},    {"h", "h"},     {"d", "d"},       {"ms", "ms"}};
+    bool is_time = key->type == MP_KEY_TIME;
+    const char *const(*slips)[2] = is_time ? time_slips : size_slips;
+    size_t count = is_time ? sizeof time_slips / sizeof *time_slips : sizeof size_slips / sizeof *size_slips;
+    mp_str name = mp_str_trim(rest);
+    if (name.len == 0) {
+        mp_err_set(err, "'%s' needs a unit: '%.*s'", mp_config_key_name(key), MP_STR_ARG(value->shown));
+        return value->is_expanded || number == INT64_MAX
+                   ? mp_err_hint(err, "one of %s", is_time ? "ms, s, m, h, d" : "B, KiB, MiB, GiB")
+                   : mp_err_hint(err, "one of %s: %lld%s", is_time ? "ms, s, m, h, d" : "B, KiB, MiB, GiB",
+                                 (long long)number, is_time ? "s" : "MiB");
+    }
+    bad_number(key, value, err);
+    for (size_t i = 0; i < count && !value->is_expanded && number != INT64_MAX; i++)
+        if (mp_str_is_nocase(name, slips[i][0]))
+            return mp_err_hint(err, "did you mean '%lld%s'?", (long long)number, slips[i][1]);
+    return -1;
+}
+
+static int read_number(const mp_config_key *key, const mp_config_value *value, int64_t *number, mp_err *err)
+{
+    mp_str rest = value->text;
+    int64_t worth = 1;
+    if (key->word != NULL && mp_str_is(rest, key->word)) {
+        *number = 0;
+        return 0;
+    }
+    if (key->type == MP_KEY_COUNT) {
+        /* a number in quotes is text, as everywhere in YAML; what came out of ${…} counts as written without */
+        if ((!value->is_plain && !value->is_expanded) || mp_yaml_type_of(rest) != MP_YAML_INT)
+            return bad_number(key, value, err);
+        bool is_negative = rest.ptr[0] == '-';
+        rest = mp_str_from(rest, is_negative || rest.ptr[0] == '+');
+        unsigned base = mp_str_starts(rest, MP_STR("0x")) ? 16 : mp_str_starts(rest, MP_STR("0o")) ? 8 : 10;
+        rest = mp_str_from(rest, base == 10 ? 0 : 2);
+        *number = cut_digits(&rest, base) * (is_negative ? -1 : 1);
+    } else {
+        *number = cut_digits(&rest, 10);
+        if (*number < 0)
+            return bad_number(key, value, err);
+        const unit *u = units_of(key);
+        while (u->name != NULL && !mp_str_is(rest, u->name))
+            u++;
+        if (u->name == NULL)
+            return bad_unit(key, *number, rest, value, err);
+        worth = u->worth;
+    }
+    if (__builtin_mul_overflow(*number, worth, number))
+        *number = INT64_MAX;
+    if (*number >= key->least && *number <= key->most)
+        return 0;
+    char range[96];
+    mp_err_set(err, "'%s' is too %s: '%.*s'", mp_config_key_name(key), *number < key->least ? "small" : "large",
+               MP_STR_ARG(value->shown));
+    return mp_err_hint(err, "%s", mp_config_range(key, range, sizeof range));
+}
+
+/* -- texts ----------------------------------------------------------------------------------------------------- */
+
+static int bad_text(const mp_config_key *key, const mp_config_value *value, const char *what, mp_err *err)
+{
+    mp_err_set(err, "'%s' must be text, not %s", mp_config_key_name(key), what);
+    if (key->word != NULL && mp_str_is_nocase(value->text, "false"))
+        return mp_err_hint(err, "did you mean '%s'?", key->word);
+    return mp_err_hint(err, "to mean it, put quotes around it: \"%.*s\"", MP_STR_ARG(value->shown));
+}
+
+int mp_config_check_text(const mp_config_key *key, const mp_config_value *value, mp_err *err)
+{
+    static const char *const names[] = {"text", "nothing", "true or false", "a number", "a number"};
+    mp_yaml_type type = value->is_plain && !value->is_expanded ? mp_yaml_type_of(value->text) : MP_YAML_TEXT;
+    /* digits are welcome where a form decides: `listen: 7300` deserves a better answer than "a number" */
+    if (type == MP_YAML_NULL || type == MP_YAML_BOOL || (type != MP_YAML_TEXT && key->check == NULL))
+        return bad_text(key, value, names[type], err);
+    if ((int64_t)value->text.len < key->least || (int64_t)value->text.len > key->most) {
+        mp_err_set(err, value->text.len == 0 ? "'%s' is empty" : "'%s' is too long", mp_config_key_name(key));
+        return mp_err_hint(err, "%lld to %lld bytes", (long long)key->least, (long long)key->most);
+    }
+    mp_err why = {"", ""};
+    if (key->check == NULL || key->check(value->text, &why) == 0)
+        return 0;
+    mp_err_set(err, "'%.*s' is not %s%s%s", MP_STR_ARG(value->shown), key->form, why.text[0] == '\0' ? "" : ": ",
+               why.text);
+    return mp_err_hint(err, "%s", why.hint);
+}
+
+static int read_choice(const mp_config_key *key, const mp_config_value *value, int *choice, mp_err *err)
+{
+    mp_buf all = {0};
+    size_t count = 0;
+    for (; key->choices[count] != NULL; count++) {
+        if (mp_str_is(value->text, key->choices[count])) {
+            *choice = (int)count;
+            mp_buf_clear(&all);
+            return 0;
+        }
+        mp_buf_printf(&all, "%s%s", count == 0 ? "" : ", ", key->choices[count]);
+    }
+    const char *near = value->is_expanded ? NULL : mp_nearest(value->text, key->choices, count);
+    mp_err_set(err, "'%s' cannot be '%.*s'", mp_config_key_name(key), MP_STR_ARG(value->shown));
+    if (near != NULL)
+        mp_err_hint(err, "did you mean '%s'? it is one of %.*s", near, MP_STR_ARG(mp_buf_str(&all)));
+    else
+        mp_err_hint(err, "it is one of %.*s", MP_STR_ARG(mp_buf_str(&all)));
+    mp_buf_clear(&all);
+    return -1;
+}
+
+/* -- slots ----------------------------------------------------------------------------------------------------- */
+
+static void *slot_of(mp_config *config, const mp_config_key *key)
+{
+    return (char *)config + key->slot;
+}
+
+static void free_list(char **list)
+{
+    for (size_t i = 0; list != NULL && list[i] != NULL; i++)
+        free(list[i]);
+    free(list);
+}
+
+void mp_config_unset(mp_config *config, const mp_config_key *key)
+{
+    if (key->type == MP_KEY_TEXT || key->type == MP_KEY_PATH) {
+        char **text = slot_of(config, key);
+        free(*text);
+        *text = NULL;
+    } else if (key->type == MP_KEY_LIST) {
+        char ***list = slot_of(config, key);
+        free_list(*list);
+        *list = NULL;
+    }
+}
+
+int mp_config_set(mp_config *config, const mp_config_key *key, const mp_config_value *value, const char *folder,
+                  mp_err *err)
+{
+    int64_t number = 0;
+    int choice = 0;
+    void *slot = slot_of(config, key);
+    /* what is not text is told as what it is; an expanded value that is empty is an empty text */
+    if (value->is_plain && !value->is_expanded && mp_yaml_type_of(value->text) == MP_YAML_NULL) {
+        mp_err_set(err, "'%s' has no value", mp_config_key_name(key));
+        return key->preset == NULL ? -1 : mp_err_hint(err, "without the line it is %s", key->preset);
+    }
+    switch (key->type) {
+    case MP_KEY_TEXT:
+    case MP_KEY_PATH: {
+        bool is_off = key->word != NULL && mp_str_is(value->text, key->word);
+        if (!is_off && mp_config_check_text(key, value, err) != 0)
+            return -1;
+        mp_config_unset(config, key);
+        *(char **)slot = is_off                     ? NULL
+                         : key->type == MP_KEY_PATH ? mp_config_join(folder, value->text)
+                                                    : mp_dup(value->text);
+        return 0;
+    }
+    case MP_KEY_CHOICE:
+        if (read_choice(key, value, &choice, err) != 0)
+            return -1;
+        memcpy(slot, &choice, sizeof choice); /* whatever enum it is, it is as wide as an int */
+        return 0;
+    default:
+        if (read_number(key, value, &number, err) != 0)
+            return -1;
+        memcpy(slot, &number, sizeof number);
+        return 0;
+    }
+}
+
+int mp_config_set_list(mp_config *config, const mp_config_key *key, const mp_config_value *items, size_t count,
+                       size_t *bad, mp_err *err)
+{
+    *bad = count;
+    if (count == 0) {
+        mp_err_set(err, "'%s' is empty", mp_config_key_name(key));
+        return mp_err_hint(err, "without the line it is %s", key->preset);
+    }
+    for (size_t i = 0; i < count; i++) {
+        bool is_twice = false;
+        *bad = i;
+        if (mp_config_check_text(key, &items[i], err) != 0)
+            return -1;
+        for (size_t k = 0; k < i; k++)
+            is_twice = is_twice || (mp_str_eq(items[k].text, items[i].text) && !mp_config_is_any_port(items[i].text));
+        if (is_twice)
+            return mp_err_set(err, "'%.*s' is named twice", MP_STR_ARG(items[i].shown));
+    }
+    mp_config_unset(config, key);
+    char **list = mp_new((count + 1) * sizeof *list);
+    for (size_t i = 0; i < count; i++)
+        list[i] = mp_dup(items[i].text);
+    *(char ***)slot_of(config, key) = list;
+    return 0;
+}
+
+void mp_config_set_preset(mp_config *config, const mp_config_key *key, const char *folder)
+{
+    if (key->preset == NULL)
+        return;
+    mp_config_value items[8];
+    mp_str rest = mp_str_of(key->preset);
+    size_t count = 0, bad;
+    mp_err err;
+    while (rest.ptr != NULL && count < sizeof items / sizeof *items) {
+        mp_str item = key->type == MP_KEY_LIST ? mp_str_trim(mp_str_cut(&rest, ',')) : rest;
+        items[count++] = (mp_config_value){.text = item, .shown = item, .is_plain = true};
+        if (key->type != MP_KEY_LIST)
+            break;
+    }
+    int result = key->type == MP_KEY_LIST ? mp_config_set_list(config, key, items, count, &bad, &err)
+                                          : mp_config_set(config, key, items, folder, &err);
+    if (result != 0) {
+        fprintf(stderr, "moonpool: the table of keys contradicts itself: %s: %s\n", key->path, err.text);
+        abort();
+    }
+}

@@ -1,0 +1,150 @@
+/* yaml_report.c: an error, the line it is on, and a caret below. The line is the file's own, so what ${…} expanded to is never shown. */
+#define _GNU_SOURCE 1
+#include "yaml.h"
+
+#define ERRORS_TOLD 100
+#define EXCERPT 100 /* characters of a line */
+
+/* Bytes of the UTF-8 character at `i`, 0 when it is not one or not for showing: controls, C1 and the bidirectional marks. */
+static size_t visible_at(mp_str s, size_t i)
+{
+    unsigned char c = (unsigned char)s.ptr[i];
+    size_t width = c < 0x80 ? 1 : c >= 0xc2 && c < 0xe0 ? 2 : c >= 0xe0 && c < 0xf0 ? 3 : c >= 0xf0 && c < 0xf5 ? 4 : 0;
+    if (width == 0 || i + width > s.len)
+        return 0;
+    if (width == 1)
+        return c >= ' ' && c != 0x7f;
+    uint32_t code = c & (0xffu >> (width + 1));
+    for (size_t k = 1; k < width; k++) {
+        unsigned char next = (unsigned char)s.ptr[i + k];
+        if ((next & 0xc0) != 0x80)
+            return 0;
+        code = code << 6 | (next & 0x3fu);
+    }
+    bool is_long_form = (width == 3 && code < 0x800) || (width == 4 && code < 0x10000);
+    bool is_control = code < 0xa0 || (code >= 0x200b && code <= 0x200f) || (code >= 0x2028 && code <= 0x202e) ||
+                      (code >= 0x2066 && code <= 0x2069) || code == 0xfeff;
+    bool is_none = (code >= 0xd800 && code <= 0xdfff) || code > 0x10ffff;
+    return is_long_form || is_control || is_none ? 0 : width;
+}
+
+void mp_put_visible(mp_buf *out, mp_str text)
+{
+    for (size_t i = 0; i < text.len;) {
+        size_t width = visible_at(text, i);
+        mp_buf_put(out, width == 0 ? text.ptr[i] == '\t' ? MP_STR(" ") : MP_STR("?") : (mp_str){text.ptr + i, width});
+        for (i += width == 0 ? 1 : width; i < text.len && width == 0 && ((unsigned char)text.ptr[i] & 0xc0) == 0x80;)
+            i++;
+    }
+}
+
+/* Width of the line break at `i`, of those that libyaml counts: CR, LF, CRLF, NEL, LS, PS; 0 when there is none. */
+static size_t break_at(mp_str text, size_t i)
+{
+    mp_str rest = mp_str_from(text, i);
+    if (mp_str_starts(rest, MP_STR("\r\n")))
+        return 2;
+    if (mp_str_starts(rest, MP_STR("\n")) || mp_str_starts(rest, MP_STR("\r")))
+        return 1;
+    if (mp_str_starts(rest, MP_STR("\xc2\x85")))
+        return 2;
+    return mp_str_starts(rest, MP_STR("\xe2\x80\xa8")) || mp_str_starts(rest, MP_STR("\xe2\x80\xa9")) ? 3 : 0;
+}
+
+static bool is_continuation(char c)
+{
+    return ((unsigned char)c & 0xc0) == 0x80;
+}
+
+mp_str mp_yaml_line(mp_str text, size_t line)
+{
+    size_t begin = 0, i = 0;
+    for (size_t n = 1; i < text.len;) {
+        size_t width = break_at(text, i);
+        if (width > 0 && n++ == line)
+            break;
+        i += width == 0 ? 1 : width;
+        if (width > 0)
+            begin = i;
+    }
+    return (mp_str){text.ptr + begin, i - begin};
+}
+
+mp_yaml_mark mp_yaml_mark_of(mp_str text, size_t offset)
+{
+    mp_yaml_mark mark = {1, 1};
+    for (size_t i = 0; i < offset && i < text.len;) {
+        size_t width = break_at(text, i);
+        if (width > 0)
+            mark = (mp_yaml_mark){mark.line + 1, 1};
+        else
+            mark.column += !is_continuation(text.ptr[i]);
+        i += width == 0 ? 1 : width;
+    }
+    return mark;
+}
+
+/* What is left of `line` behind `characters` of them. */
+static mp_str skip_characters(mp_str line, size_t characters)
+{
+    size_t i = 0;
+    for (; i < line.len && characters > 0; characters--)
+        for (i++; i < line.len && is_continuation(line.ptr[i]);)
+            i++;
+    return mp_str_from(line, i);
+}
+
+static void put_excerpt(mp_buf *out, mp_str line, size_t column)
+{
+    size_t from = 0;
+    while (from + 1 < column && from < line.len && (line.ptr[from] == ' ' || line.ptr[from] == '\t'))
+        from++;
+    if (column - from > EXCERPT * 3 / 4)
+        from = column - EXCERPT / 2;
+    mp_str shown = skip_characters(line, from), behind = skip_characters(shown, EXCERPT);
+    shown.len -= behind.len;
+    while (shown.len > 0 && (shown.ptr[shown.len - 1] == ' ' || shown.ptr[shown.len - 1] == '\t'))
+        shown.len--;
+    if (shown.len == 0)
+        return;
+    mp_buf_put(out, MP_STR("    "));
+    mp_put_visible(out, shown);
+    mp_buf_printf(out, "\n    %*s^\n", (int)(column - 1 - from), "");
+}
+
+void mp_yaml_error(mp_yaml *yaml, mp_yaml_mark at, const mp_err *err)
+{
+    if (++yaml->errors > ERRORS_TOLD)
+        return;
+    mp_put_visible(yaml->report, mp_str_of(yaml->name));
+    if (at.line > 0)
+        mp_buf_printf(yaml->report, ":%zu:%zu", at.line, at.column);
+    mp_buf_put(yaml->report, MP_STR(": "));
+    mp_put_visible(yaml->report, mp_str_of(err->text));
+    mp_buf_putc(yaml->report, '\n');
+    if (at.line > 0)
+        put_excerpt(yaml->report, mp_yaml_line(yaml->text, at.line), at.column);
+    if (err->hint[0] != '\0') {
+        mp_buf_put(yaml->report, MP_STR("  hint: "));
+        mp_put_visible(yaml->report, mp_str_of(err->hint));
+        mp_buf_putc(yaml->report, '\n');
+    }
+}
+
+void mp_yaml_end_report(mp_yaml *yaml)
+{
+    if (yaml->errors > ERRORS_TOLD) {
+        mp_put_visible(yaml->report, mp_str_of(yaml->name));
+        mp_buf_printf(yaml->report, ": and %zu more\n", yaml->errors - ERRORS_TOLD);
+    }
+}
+
+mp_yaml_mark mp_yaml_place_of(const mp_yaml *yaml, const mp_yaml_node *node, mp_str part)
+{
+    mp_str rest = skip_characters(mp_yaml_line(yaml->text, node->at.line), node->at.column - 1);
+    const char *found = part.len == 0 ? NULL : memmem(rest.ptr, rest.len, part.ptr, part.len);
+    mp_yaml_mark at = node->at;
+    for (const char *c = rest.ptr; found != NULL && c < found; c++)
+        at.column += !is_continuation(*c);
+    return at;
+}

@@ -1,0 +1,356 @@
+/* scan.c: one pass over a text: proves that it is JSON, and shows the members of the objects a visitor looks into.
+ * No recursion: what is open is an array of closers. Allocates only for escaped keys and beyond 32 keys. */
+#include "json/json.h"
+#include "json/text.h"
+#include <stdlib.h>
+
+enum { KEYS_INLINE = 32, KEYS_MOST = 256 };
+
+typedef struct {
+    mp_str text; /* unescaped */
+    bool owned;
+} seen_key;
+
+/* An object that is looked into. They are nested without gaps, from the outermost one inwards. */
+typedef struct {
+    size_t first; /* of its keys */
+    bool hidden;  /* the member at hand repeats a key, or is one too many: it is checked, not shown */
+    mp_json_type type;
+    const char *value; /* where the value of the member at hand begins */
+} looked;
+
+typedef struct {
+    const char *start, *end;
+    const mp_json_visitor *visitor;
+    unsigned depth;           /* how many arrays and objects are open … */
+    unsigned level;           /* … and how many of them are looked into */
+    const char *what, *where; /* the first fault */
+    const char *repeated, *repeated_at;
+    bool stopped;
+    size_t count, cap;
+    seen_key *keys;
+    char closer[MP_JSON_DEPTH + 1];
+    looked levels[MP_JSON_DEPTH + 1];
+    seen_key few[KEYS_INLINE];
+} scan;
+
+static const char *fail(scan *s, const char *at, const char *what)
+{
+    s->what = at < s->end ? what : "text ends too early";
+    s->where = at;
+    return NULL;
+}
+
+static inline const char *space(const char *at, const char *end)
+{
+    while (at < end && (*at == ' ' || *at == '\n' || *at == '\r' || *at == '\t'))
+        at++;
+    return at;
+}
+
+static inline bool is_digit(const char *at, const char *end)
+{
+    return at < end && *at >= '0' && *at <= '9';
+}
+
+/* `at` is behind the backslash. */
+static const char *escape(scan *s, const char *at)
+{
+    if (at < s->end && *at != 'u')
+        return *at != '\0' && strchr("\"\\/bfnrt", *at) != NULL ? at + 1 : fail(s, at, "unknown escape");
+    if (s->end - at < 5)
+        return fail(s, s->end, "");
+    int32_t unit = hex4(at + 1);
+    if (unit < 0)
+        return fail(s, at, "unknown escape");
+    if ((unit & 0xf800) != 0xd800)
+        return at + 5;
+    if (unit >= 0xdc00 || s->end - at < 11 || at[5] != '\\' || at[6] != 'u' || (hex4(at + 7) & ~0x3ff) != 0xdc00)
+        return fail(s, at, "lone surrogate");
+    return at + 11;
+}
+
+/* All of these take where something begins, and give what is behind it; NULL when it is broken. */
+static const char *string(scan *s, const char *at)
+{
+    const char *end = s->end;
+    for (at++;;) {
+        at = plain_run(at, end);
+        if (at == end)
+            return fail(s, at, "");
+        if (*at == '"')
+            return at + 1;
+        if (*at == '\\') {
+            if ((at = escape(s, at + 1)) == NULL)
+                return NULL;
+            continue;
+        }
+        if ((unsigned char)*at < ' ')
+            return fail(s, at, "control character in a string");
+        do {
+            unsigned length = utf8_length(at, end);
+            if (length == 0)
+                return fail(s, at, "not UTF-8");
+            at += length;
+        } while (at < end && (unsigned char)*at >= 0x80);
+    }
+}
+
+static const char *number(scan *s, const char *at)
+{
+    const char *end = s->end;
+    if (*at == '-')
+        at++;
+    if (!is_digit(at, end))
+        return fail(s, at, "malformed number");
+    if (*at == '0')
+        at++;
+    else
+        while (is_digit(at, end))
+            at++;
+    if (at < end && *at == '.') {
+        if (!is_digit(++at, end))
+            return fail(s, at, "malformed number");
+        while (is_digit(at, end))
+            at++;
+    }
+    if (at < end && (*at == 'e' || *at == 'E')) {
+        at++;
+        if (at < end && (*at == '+' || *at == '-'))
+            at++;
+        if (!is_digit(at, end))
+            return fail(s, at, "malformed number");
+        while (is_digit(at, end))
+            at++;
+    }
+    return at;
+}
+
+static const char *word(scan *s, const char *at, mp_str word)
+{
+    size_t left = (size_t)(s->end - at);
+    if (left >= word.len && memcmp(at, word.ptr, word.len) == 0)
+        return at + word.len;
+    return fail(s, at, "unexpected character");
+}
+
+static void drop_keys(scan *s, size_t first)
+{
+    while (s->count > first)
+        if (s->keys[--s->count].owned)
+            free((void *)(uintptr_t)s->keys[s->count].text.ptr);
+}
+
+static void hide(scan *s, const char *at, const char *what)
+{
+    s->levels[s->level].hidden = true;
+    if (s->repeated == NULL) {
+        s->repeated = what;
+        s->repeated_at = at;
+    }
+}
+
+/* A key of an object that is looked into: compared with those before it. */
+static void note_key(scan *s, mp_str span)
+{
+    looked *object = &s->levels[s->level];
+    mp_str text = {span.ptr + 1, span.len - 2};
+    bool owned = memchr(text.ptr, '\\', text.len) != NULL;
+    object->hidden = false;
+    if (s->count - object->first == KEYS_MOST) {
+        hide(s, span.ptr, "more than 256 keys");
+        return;
+    }
+    if (owned) {
+        char *copy = mp_new(text.len);
+        text = (mp_str){copy, mp_json_copy_string(copy, span)};
+    }
+    for (size_t i = object->first; i < s->count; i++)
+        if (mp_str_eq(s->keys[i].text, text)) {
+            hide(s, span.ptr, "repeated key");
+            if (owned)
+                free((void *)(uintptr_t)text.ptr);
+            return;
+        }
+    if (s->count == s->cap) {
+        s->cap *= 2;
+        seen_key *more = mp_resize(s->keys == s->few ? NULL : s->keys, s->cap * sizeof *more);
+        if (s->keys == s->few)
+            memcpy(more, s->few, sizeof s->few);
+        s->keys = more;
+    }
+    s->keys[s->count++] = (seen_key){text, owned};
+}
+
+static const char *key(scan *s, const char *at)
+{
+    const char *from = at = space(at, s->end);
+    if (at == s->end || *at != '"')
+        return fail(s, at, "a key is wanted here");
+    if ((at = string(s, at)) == NULL)
+        return NULL;
+    if (s->depth == s->level)
+        note_key(s, (mp_str){from, (size_t)(at - from)});
+    at = space(at, s->end);
+    return at < s->end && *at == ':' ? at + 1 : fail(s, at, "a colon is wanted here");
+}
+
+/* Gives what is behind the bracket and any space, where the first member, the first element or the closer stands. */
+static const char *open_at(scan *s, const char *at)
+{
+    if (s->depth == MP_JSON_DEPTH)
+        return fail(s, at, "nested deeper than 128");
+    if (*at == '{' && s->depth == s->level && s->visitor != NULL) {
+        const looked *outer = &s->levels[s->level];
+        bool enter = s->level == 0 || (!outer->hidden && s->visitor->enter != NULL &&
+                                       s->visitor->enter(s->visitor->ctx, s->level, s->keys[s->count - 1].text));
+        if (enter)
+            s->levels[++s->level].first = s->count;
+    }
+    s->closer[++s->depth] = *at == '{' ? '}' : ']';
+    return space(at + 1, s->end);
+}
+
+static void close_last(scan *s)
+{
+    if (s->depth == s->level) {
+        drop_keys(s, s->levels[s->level].first);
+        s->level--;
+    }
+    s->depth--;
+}
+
+/* A value has ended that is a member of an object that is looked into, when there is one. */
+static inline bool show(scan *s, const char *at)
+{
+    if (s->level == 0 || s->depth != s->level)
+        return true;
+    const looked *object = &s->levels[s->level];
+    if (object->hidden || s->visitor->member == NULL)
+        return true;
+    mp_str value = {object->value, (size_t)(at - object->value)};
+    s->stopped = s->visitor->member(s->visitor->ctx, s->level, s->keys[s->count - 1].text, object->type, value) != 0;
+    return !s->stopped;
+}
+
+static mp_json_type type_at(const char *at)
+{
+    switch (*at) {
+    case '{':
+        return MP_JSON_OBJECT;
+    case '[':
+        return MP_JSON_ARRAY;
+    case '"':
+        return MP_JSON_STRING;
+    case 't':
+        return MP_JSON_TRUE;
+    case 'f':
+        return MP_JSON_FALSE;
+    case 'n':
+        return MP_JSON_NULL;
+    default:
+        return MP_JSON_NUMBER;
+    }
+}
+
+static const char *scalar(scan *s, const char *at, mp_json_type type)
+{
+    switch (type) {
+    case MP_JSON_STRING:
+        return string(s, at);
+    case MP_JSON_TRUE:
+        return word(s, at, MP_STR("true"));
+    case MP_JSON_FALSE:
+        return word(s, at, MP_STR("false"));
+    case MP_JSON_NULL:
+        return word(s, at, MP_STR("null"));
+    default:
+        return *at == '-' || is_digit(at, s->end) ? number(s, at) : fail(s, at, "unexpected character");
+    }
+}
+
+/* Gives what is behind the outermost value; NULL when something is broken or the visitor stopped. */
+static const char *value(scan *s, const char *at, mp_json_type *outermost)
+{
+    for (;;) {
+        at = space(at, s->end);
+        if (at == s->end)
+            return fail(s, at, "");
+        mp_json_type type = type_at(at);
+        if (s->depth == s->level) {
+            s->levels[s->level].value = at;
+            s->levels[s->level].type = type;
+            if (s->depth == 0)
+                *outermost = type;
+        }
+        if (type == MP_JSON_OBJECT || type == MP_JSON_ARRAY) {
+            if ((at = open_at(s, at)) == NULL)
+                return NULL;
+            if (at == s->end || *at != s->closer[s->depth]) {
+                if (type == MP_JSON_OBJECT && (at = key(s, at)) == NULL)
+                    return NULL;
+                continue;
+            }
+            at++;
+            close_last(s);
+        } else if ((at = scalar(s, at, type)) == NULL) {
+            return NULL;
+        }
+
+        /* A value ends at `at`, and with it whatever is closed right behind it. */
+        for (;;) {
+            if (s->depth == 0)
+                return at;
+            if (!show(s, at))
+                return NULL;
+            at = space(at, s->end);
+            if (at < s->end && *at == ',') {
+                at++;
+                if (s->closer[s->depth] == '}' && (at = key(s, at)) == NULL)
+                    return NULL;
+                break;
+            }
+            if (at == s->end || *at != s->closer[s->depth])
+                return fail(s, at, "a comma or the end is wanted here");
+            at++;
+            close_last(s);
+        }
+    }
+}
+
+mp_json_result mp_json_scan(mp_str text, const mp_json_visitor *visitor, mp_json_type *type, mp_json_fault *fault)
+{
+    mp_json_type outermost = MP_JSON_NULL;
+    scan s; /* 4 KiB: the arrays are not worth clearing */
+    s.start = text.len == 0 ? "" : text.ptr;
+    s.end = s.start + text.len;
+    s.visitor = visitor;
+    s.depth = s.level = 0;
+    s.what = s.repeated = NULL;
+    s.where = s.repeated_at = s.start;
+    s.stopped = false;
+    s.count = 0;
+    s.cap = KEYS_INLINE;
+    s.keys = s.few;
+    s.levels[0].hidden = false;
+
+    const char *at = value(&s, s.start, &outermost);
+    if (at != NULL && (at = space(at, s.end)) != s.end)
+        fail(&s, at, "text behind the value");
+    drop_keys(&s, 0);
+    if (s.keys != s.few)
+        free(s.keys);
+
+    if (type != NULL)
+        *type = outermost;
+    mp_json_result result = s.stopped            ? MP_JSON_STOPPED
+                            : s.what != NULL     ? MP_JSON_BROKEN
+                            : s.repeated != NULL ? MP_JSON_REPEATED
+                                                 : MP_JSON_OK;
+    if (fault != NULL && (result == MP_JSON_BROKEN || result == MP_JSON_REPEATED)) {
+        bool broken = result == MP_JSON_BROKEN;
+        fault->what = broken ? s.what : s.repeated;
+        fault->offset = (size_t)((broken ? s.where : s.repeated_at) - s.start);
+    }
+    return result;
+}

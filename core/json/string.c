@@ -1,0 +1,155 @@
+/* string.c: string spans and what they stand for; ids; writing strings. */
+#include "json/json.h"
+#include "json/text.h"
+
+static size_t put_code(char *to, uint32_t code)
+{
+    if (code < 0x80) {
+        to[0] = (char)code;
+        return 1;
+    }
+    if (code < 0x800) {
+        to[0] = (char)(0xc0 | code >> 6);
+        to[1] = (char)(0x80 | (code & 0x3f));
+        return 2;
+    }
+    if (code < 0x10000) {
+        to[0] = (char)(0xe0 | code >> 12);
+        to[1] = (char)(0x80 | (code >> 6 & 0x3f));
+        to[2] = (char)(0x80 | (code & 0x3f));
+        return 3;
+    }
+    to[0] = (char)(0xf0 | code >> 18);
+    to[1] = (char)(0x80 | (code >> 12 & 0x3f));
+    to[2] = (char)(0x80 | (code >> 6 & 0x3f));
+    to[3] = (char)(0x80 | (code & 0x3f));
+    return 4;
+}
+
+static char escaped_by(char letter)
+{
+    switch (letter) {
+    case 'b':
+        return '\b';
+    case 'f':
+        return '\f';
+    case 'n':
+        return '\n';
+    case 'r':
+        return '\r';
+    case 't':
+        return '\t';
+    default:
+        return letter;
+    }
+}
+
+size_t mp_json_copy_string(char *to, mp_str span)
+{
+    const char *at = span.ptr + 1, *end = span.ptr + span.len - 1;
+    char *start = to;
+    while (at < end) {
+        const char *stop = memchr(at, '\\', (size_t)(end - at));
+        size_t plain = (size_t)((stop == NULL ? end : stop) - at);
+        memcpy(to, at, plain);
+        to += plain;
+        if (stop == NULL)
+            break;
+        at = stop + 2;
+        if (stop[1] != 'u') {
+            *to++ = escaped_by(stop[1]);
+            continue;
+        }
+        uint32_t code = (uint32_t)hex4(at);
+        at += 4;
+        if ((code & 0xfc00) == 0xd800) {
+            code = 0x10000 + ((code & 0x3ff) << 10) + ((uint32_t)hex4(at + 2) & 0x3ff);
+            at += 6;
+        }
+        to += put_code(to, code);
+    }
+    return (size_t)(to - start);
+}
+
+void mp_json_unescape(mp_buf *out, mp_str span)
+{
+    out->len += mp_json_copy_string(mp_buf_room(out, span.len), span);
+}
+
+bool mp_json_string_is(mp_str span, mp_str text)
+{
+    mp_str inside = {span.ptr + 1, span.len - 2};
+    if (memchr(inside.ptr, '\\', inside.len) == NULL)
+        return mp_str_eq(inside, text);
+    if (inside.len <= text.len)
+        return false; /* escapes are longer than what they stand for */
+    mp_buf plain = {0};
+    mp_json_unescape(&plain, span);
+    bool same = mp_str_eq(mp_buf_str(&plain), text);
+    mp_buf_clear(&plain);
+    return same;
+}
+
+bool mp_json_is_id(mp_json_type type, mp_str span)
+{
+    if (type == MP_JSON_STRING)
+        return true;
+    if (type != MP_JSON_NUMBER)
+        return false;
+    for (size_t i = 0; i < span.len; i++)
+        if (span.ptr[i] == '.' || span.ptr[i] == 'e' || span.ptr[i] == 'E')
+            return false;
+    return true;
+}
+
+/* JSON has one spelling for each integer, save for zero. */
+static bool is_zero(mp_str span)
+{
+    return mp_str_eq(span, MP_STR("0")) || mp_str_eq(span, MP_STR("-0"));
+}
+
+bool mp_json_id_eq(mp_str a, mp_str b)
+{
+    if (mp_str_eq(a, b))
+        return true;
+    if (a.len == 0 || b.len == 0 || (a.ptr[0] == '"') != (b.ptr[0] == '"'))
+        return false;
+    if (a.ptr[0] != '"')
+        return is_zero(a) && is_zero(b);
+    mp_buf plain = {0};
+    mp_json_unescape(&plain, a);
+    bool same = mp_json_string_is(b, mp_buf_str(&plain));
+    mp_buf_clear(&plain);
+    return same;
+}
+
+static void put_escape(mp_buf *out, unsigned char c)
+{
+    static const char hex[] = "0123456789abcdef";
+    static const char short_forms[0x20] = {['\b'] = 'b', ['\t'] = 't', ['\n'] = 'n', ['\f'] = 'f', ['\r'] = 'r'};
+    if (c >= 0x80)
+        mp_buf_put(out, MP_STR("\xef\xbf\xbd"));
+    else if (c >= 0x20 || short_forms[c] != 0)
+        mp_buf_put(out, (mp_str){(char[]){'\\', c >= 0x20 ? (char)c : short_forms[c]}, 2});
+    else
+        mp_buf_put(out, (mp_str){(char[]){'\\', 'u', '0', '0', hex[c >> 4], hex[c & 15]}, 6});
+}
+
+void mp_json_put_string(mp_buf *out, mp_str s)
+{
+    const char *at = s.len == 0 ? "" : s.ptr, *end = at + s.len, *from = at;
+    mp_buf_room(out, s.len + 2);
+    mp_buf_putc(out, '"');
+    while ((at = plain_run(at, end)) < end) {
+        unsigned length = (unsigned char)*at >= 0x80 ? utf8_length(at, end) : 0;
+        if (length != 0) {
+            at += length;
+            continue;
+        }
+        mp_buf_put(out, (mp_str){from, (size_t)(at - from)});
+        put_escape(out, (unsigned char)*at);
+        from = ++at;
+    }
+    mp_buf_put(out, (mp_str){from, (size_t)(end - from)});
+    mp_buf_putc(out, '"');
+}
