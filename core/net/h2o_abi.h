@@ -1,0 +1,14 @@
+/* h2o_abi.h: the only place that includes h2o.h. libh2o has two layouts, and the wrong one links and starts: so the
+ * sizes of the one we use are checked here. Built with -DH2O_USE_LIBUV=0. */
+#ifndef MP_NET_H2O_ABI_H
+#define MP_NET_H2O_ABI_H
+
+#include <h2o.h>
+#include <h2o/http1.h>
+
+_Static_assert(H2O_USE_LIBUV == 0, "build with -DH2O_USE_LIBUV=0");
+_Static_assert(sizeof(h2o_context_t) == 864 && sizeof(h2o_req_t) == 608 && sizeof(h2o_timeout_t) == 48 &&
+                   sizeof(h2o_socket_t) == 96 && sizeof(h2o_globalconf_t) == 240 && sizeof(h2o_evloop_t) == 152,
+               "libh2o-evloop 2.2.5 is laid out otherwise");
+
+#endif

@@ -1,0 +1,269 @@
+/* listen.c: from an address as people write it to listening sockets. */
+#include "net.h"
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define BACKLOG 4096
+
+typedef union {
+    struct sockaddr any;
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+    struct sockaddr_un local;
+    struct sockaddr_storage room;
+} address;
+
+static int refuse(const char *where, mp_err *err)
+{
+    mp_err_set(err, "'%s' is not an address to listen on", where);
+    return mp_err_hint(err, "write host:port as in 127.0.0.1:7300 or [::1]:7300, or unix:/path/to/socket");
+}
+
+/* What the kernel said, and what a person can do about it. */
+static int explain(const char *where, int error, mp_err *err)
+{
+    mp_err_set(err, "cannot listen on %s: %s", where, strerror(error));
+    switch (error) {
+    case EADDRINUSE:
+        return mp_err_hint(err,
+                           "another process listens there: stop it (ss -ltnp shows which), or choose another address");
+    case EACCES:
+    case EPERM:
+        return mp_err_hint(err,
+                           "ports below 1024, and directories of others, need rights: choose another, or grant them");
+    case EADDRNOTAVAIL:
+        return mp_err_hint(err, "this machine has no such address: `ip address` lists those it has");
+    case EAFNOSUPPORT:
+        return mp_err_hint(err, "this machine does not speak that family of addresses");
+    case ENOENT:
+    case ENOTDIR:
+        return mp_err_hint(err, "the directory must exist");
+    case ENOTSOCK:
+        return mp_err_hint(err, "something else stands at that path: move it away, or choose another");
+    case EMFILE:
+    case ENFILE:
+        return mp_err_hint(err, "raise the limit of open files (ulimit -n)");
+    default:
+        return -1;
+    }
+}
+
+void mp_unlisten(const mp_address *bound, const int *fds, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+    if (bound->is_unix)
+        unlink(bound->text + strlen("unix:"));
+}
+
+static void close_all(int *fds, int count)
+{
+    for (int i = 0; i < count; i++)
+        close(fds[i]);
+}
+
+/* -- tcp -------------------------------------------------------------------------------------------------------- */
+
+/* Splits "host:port" and "[host]:port". */
+static int split(const char *where, char *host, size_t size, unsigned long *port)
+{
+    const char *colon = strrchr(where, ':'), *begin = where, *end = colon;
+    if (colon == NULL || colon == where || colon[1] < '0' || colon[1] > '9')
+        return -1;
+    char *rest;
+    *port = strtoul(colon + 1, &rest, 10);
+    if (*rest != '\0' || *port > 65535)
+        return -1;
+    if (*begin == '[') {
+        begin++;
+        end--;
+        if (*end != ']')
+            return -1;
+    } else if (memchr(where, ':', (size_t)(colon - where)) != NULL) {
+        return -1; /* an IPv6 address stands in brackets */
+    }
+    size_t len = (size_t)(end - begin);
+    if (end <= begin || len >= size)
+        return -1;
+    memcpy(host, begin, len);
+    host[len] = '\0';
+    return 0;
+}
+
+static int resolve(const char *where, address *to, socklen_t *len, mp_err *err)
+{
+    char host[256];
+    unsigned long port;
+    if (split(where, host, sizeof host, &port) < 0)
+        return refuse(where, err);
+    struct addrinfo *found = NULL, wanted = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
+    const char *name = strcmp(host, "localhost") == 0 ? "127.0.0.1" : host;
+    int failed = getaddrinfo(name, NULL, &wanted, &found);
+    if (failed != 0) {
+        mp_err_set(err, "cannot listen on %s: %s", where, gai_strerror(failed));
+        return mp_err_hint(err, "use an address of this machine, or localhost");
+    }
+    *len = found->ai_addrlen;
+    memcpy(to, found->ai_addr, found->ai_addrlen);
+    freeaddrinfo(found);
+    in_port_t order = htons((uint16_t)port);
+    if (to->any.sa_family == AF_INET6)
+        to->v6.sin6_port = order;
+    else
+        to->v4.sin_port = order;
+    return 0;
+}
+
+static bool is_loopback(const address *at)
+{
+    if (at->any.sa_family == AF_INET)
+        return ntohl(at->v4.sin_addr.s_addr) >> 24 == 127;
+    return IN6_IS_ADDR_LOOPBACK(&at->v6.sin6_addr) ||
+           (IN6_IS_ADDR_V4MAPPED(&at->v6.sin6_addr) && at->v6.sin6_addr.s6_addr[12] == 127);
+}
+
+static void describe(const address *at, mp_address *bound)
+{
+    char host[INET6_ADDRSTRLEN] = "";
+    bool is_v6 = at->any.sa_family == AF_INET6;
+    *bound = (mp_address){.is_loopback = is_loopback(at), .port = ntohs(is_v6 ? at->v6.sin6_port : at->v4.sin_port)};
+    inet_ntop(at->any.sa_family, is_v6 ? (const void *)&at->v6.sin6_addr : (const void *)&at->v4.sin_addr, host,
+              sizeof host);
+    snprintf(bound->text, sizeof bound->text, is_v6 ? "[%s]:%u" : "%s:%u", host, bound->port);
+}
+
+static void set(int fd, int level, int option, int value)
+{
+    setsockopt(fd, level, option, &value, sizeof value);
+}
+
+/* A dead peer is found by probes while nothing is under way, and by TCP_USER_TIMEOUT while something is. */
+static void set_dead_peer(int fd, uint64_t ms)
+{
+    int most = (int)(ms > 3600000 ? 3600000 : ms), idle = most / 2000, between = most / 6000;
+    set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+    set(fd, IPPROTO_TCP, TCP_KEEPIDLE, idle < 1 ? 1 : idle);
+    set(fd, IPPROTO_TCP, TCP_KEEPINTVL, between < 1 ? 1 : between);
+    set(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
+    set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, most);
+}
+
+/* -1 with errno. */
+static int bind_tcp(const address *at, socklen_t len, bool shared)
+{
+    int fd = socket(at->any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -1;
+    set(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+    if (shared)
+        set(fd, SOL_SOCKET, SO_REUSEPORT, 1);
+    if (bind(fd, &at->any, len) == 0)
+        return fd;
+    int error = errno;
+    close(fd);
+    errno = error;
+    return -1;
+}
+
+static int listen_tcp(const char *where, int count, uint64_t dead_peer_ms, int *fds, mp_address *bound, mp_err *err)
+{
+    address at;
+    socklen_t len = 0;
+    if (resolve(where, &at, &len, err) < 0)
+        return -1;
+    /* With SO_REUSEPORT the port of another process of ours would be shared, not refused: so ask without it first. */
+    int probe = bind_tcp(&at, len, false);
+    if (probe < 0)
+        return explain(where, errno, err);
+    close(probe);
+    for (int i = 0; i < count; i++) {
+        fds[i] = bind_tcp(&at, len, true);
+        if (fds[i] >= 0)
+            set_dead_peer(fds[i], dead_peer_ms);
+        if (fds[i] < 0 || listen(fds[i], BACKLOG) < 0) {
+            int error = errno;
+            close_all(fds, fds[i] < 0 ? i : i + 1);
+            return explain(where, error, err);
+        }
+        if (i == 0) /* port 0 is a number from here on */
+            getsockname(fds[0], &at.any, &(socklen_t){sizeof at});
+    }
+    describe(&at, bound);
+    return 0;
+}
+
+/* -- unix ------------------------------------------------------------------------------------------------------- */
+
+/* Removes a socket that nobody listens on; one that is in use stays, and bind will say so. -1 with errno. */
+static int remove_stale(const address *at, socklen_t len)
+{
+    struct stat found;
+    if (lstat(at->local.sun_path, &found) < 0)
+        return 0;
+    if (!S_ISSOCK(found.st_mode)) {
+        errno = ENOTSOCK;
+        return -1;
+    }
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -1;
+    bool is_stale = connect(fd, &at->any, len) < 0 && errno == ECONNREFUSED;
+    close(fd);
+    return is_stale ? unlink(at->local.sun_path) : 0;
+}
+
+static int listen_unix(const char *where, int count, int *fds, mp_address *bound, mp_err *err)
+{
+    address at = {.local = {.sun_family = AF_UNIX}};
+    const char *path = where + strlen("unix:");
+    size_t size = strlen(path) + 1;
+    if (size == 1)
+        return refuse(where, err);
+    if (size > sizeof at.local.sun_path || strlen(where) >= sizeof bound->text) {
+        mp_err_set(err, "cannot listen on %s: the path is longer than %zu bytes", where, sizeof at.local.sun_path - 1);
+        return mp_err_hint(err, "choose a shorter path");
+    }
+    memcpy(at.local.sun_path, path, size);
+    fds[0] = -1;
+    if (remove_stale(&at, sizeof at.local) == 0)
+        fds[0] = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fds[0] < 0)
+        return explain(where, errno, err);
+    bool is_bound = bind(fds[0], &at.any, sizeof at.local) == 0;
+    if (!is_bound || listen(fds[0], BACKLOG) < 0) {
+        int error = errno;
+        close(fds[0]);
+        if (is_bound)
+            unlink(path);
+        return explain(where, error, err);
+    }
+    for (int i = 1; i < count; i++) {
+        fds[i] = fcntl(fds[0], F_DUPFD_CLOEXEC, 0);
+        if (fds[i] < 0) {
+            int error = errno;
+            close_all(fds, i);
+            unlink(path);
+            return explain(where, error, err);
+        }
+    }
+    *bound = (mp_address){.is_loopback = true, .is_unix = true};
+    memcpy(bound->text, where, strlen(where) + 1);
+    return 0;
+}
+
+int mp_listen(const char *where, int count, uint64_t dead_peer_ms, int *fds, mp_address *bound, mp_err *err)
+{
+    if (strncmp(where, "unix:", strlen("unix:")) == 0)
+        return listen_unix(where, count, fds, bound, err);
+    return listen_tcp(where, count, dead_peer_ms, fds, bound, err);
+}

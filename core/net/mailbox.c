@@ -1,0 +1,85 @@
+/* mailbox.c: messages from other threads: a stack that is swapped out whole and turned round, so that nobody waits and
+ * each sender's messages keep their order. */
+#include "loop.h"
+#include <errno.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+static mp_message closed; /* its address stands at the head of a box whose loop has ended */
+
+static void on_wake(mp_watch *watch, uint32_t events)
+{
+    (void)events;
+    uint64_t count;
+    while (read(watch->fd, &count, sizeof count) < 0 && errno == EINTR)
+        ;
+}
+
+int mp_mailbox_open(mp_loop *loop)
+{
+    int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (fd < 0)
+        return -1;
+    if (mp_watch_start(loop, &loop->mailbox.wake, fd, EPOLLIN, on_wake) == 0)
+        return 0;
+    close(fd);
+    return -1;
+}
+
+void mp_mailbox_wake(mp_loop *loop)
+{
+    uint64_t one = 1;
+    while (write(loop->mailbox.wake.fd, &one, sizeof one) < 0 && errno == EINTR)
+        ;
+}
+
+void mp_loop_post(mp_loop *loop, mp_message *message)
+{
+    mp_message *head = atomic_load_explicit(&loop->mailbox.head, memory_order_relaxed);
+    do {
+        if (head == &closed) {
+            message->deliver(message, NULL);
+            return;
+        }
+        message->next = head;
+    } while (!atomic_compare_exchange_weak(&loop->mailbox.head, &head, message));
+    if (head == NULL)
+        mp_mailbox_wake(loop);
+}
+
+/* Hands out what was there, oldest first; `to` is NULL when the loop has ended. */
+static void hand_out(mp_message *newest, mp_loop *to)
+{
+    mp_message *oldest = NULL;
+    while (newest != NULL && newest != &closed) {
+        mp_message *next = newest->next;
+        newest->next = oldest;
+        oldest = newest;
+        newest = next;
+    }
+    while (oldest != NULL) {
+        mp_message *next = oldest->next;
+        oldest->deliver(oldest, to);
+        oldest = next;
+    }
+}
+
+void mp_mailbox_deliver(mp_loop *loop)
+{
+    if (atomic_load_explicit(&loop->mailbox.head, memory_order_relaxed) != NULL)
+        hand_out(atomic_exchange(&loop->mailbox.head, NULL), loop);
+}
+
+void mp_mailbox_shut(mp_loop *loop)
+{
+    hand_out(atomic_exchange(&loop->mailbox.head, &closed), NULL);
+}
+
+void mp_mailbox_close(mp_loop *loop)
+{
+    mp_mailbox_shut(loop);
+    if (!loop->mailbox.wake.active)
+        return;
+    mp_watch_stop(loop, &loop->mailbox.wake);
+    close(loop->mailbox.wake.fd);
+}

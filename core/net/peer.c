@@ -1,0 +1,31 @@
+/* peer.c: noticing that a peer has left. While a request is answered libh2o does not read its socket, and so would see
+ * neither FIN nor reset until a write fails. A half-close counts as leaving. */
+#define _GNU_SOURCE /* POLLRDHUP */
+#include "http.h"
+#include <poll.h>
+
+bool mp_peer_left(int fd)
+{
+    struct pollfd poller = {.fd = fd, .events = POLLRDHUP};
+    return poll(&poller, 1, 0) > 0;
+}
+
+static void on_left(mp_watch *watch, uint32_t events)
+{
+    (void)events;
+    mp_stream_lose(mp_container(watch, mp_stream, peer), false);
+}
+
+/* Edge-triggered and without EPOLLIN: bytes of a next request wake nobody. */
+void mp_stream_watch(mp_stream *stream)
+{
+    if (stream->state < MP_STREAM_ENDED && !stream->peer.active)
+        mp_watch_start(stream->server->loop, &stream->peer, h2o_socket_get_fd(stream->conn->socket),
+                       EPOLLRDHUP | EPOLLET, on_left);
+}
+
+/* Before libh2o closes the descriptor, and before a last send: an event behind that would send once more. */
+void mp_stream_stop_watching(mp_stream *stream)
+{
+    mp_watch_stop(stream->server->loop, &stream->peer);
+}

@@ -1,0 +1,319 @@
+/* server.c: the HTTP side of one loop: accepting, the cap on connections, handing requests on, draining. */
+#include "http.h"
+#include <errno.h>
+#include <stdlib.h>
+
+#define ACCEPT_BATCH 16
+#define RETRY_MS 10          /* how soon a pause at the cap is looked at again */
+#define STARVED_RETRY_MS 100 /* out of descriptors */
+#define DRAIN_TICK_MS 20
+#define COMPLAIN_EVERY_MS 10000
+#define SPARE_STREAMS 128
+#define FREE_TURNS 1000
+
+typedef struct {
+    h2o_handler_t super;
+    mp_server *server;
+} handler;
+
+static _Atomic int64_t open_connections; /* of all servers of the process */
+
+/* -- streams ---------------------------------------------------------------------------------------------------- */
+
+mp_stream *mp_server_stream(mp_server *server)
+{
+    mp_stream *stream = server->spare;
+    server->streams++;
+    if (stream == NULL)
+        return mp_new(sizeof *stream);
+    server->spare = stream->gone_ctx;
+    server->spare_count--;
+    memset(stream, 0, sizeof *stream);
+    return stream;
+}
+
+static void free_spare(mp_server *server)
+{
+    while (server->spare != NULL) {
+        mp_stream *stream = server->spare;
+        server->spare = stream->gone_ctx;
+        free(stream);
+    }
+}
+
+void mp_server_recycle(mp_server *server, mp_stream *stream)
+{
+    server->streams--;
+    if (server->is_freed || server->spare_count == SPARE_STREAMS) {
+        free(stream);
+    } else {
+        stream->gone_ctx = server->spare;
+        server->spare = stream;
+        server->spare_count++;
+    }
+    if (server->is_freed && server->streams == 0)
+        free(server);
+}
+
+/* -- requests --------------------------------------------------------------------------------------------------- */
+
+static size_t head_size(const mp_stream *stream)
+{
+    const h2o_headers_t *headers = &stream->req->headers;
+    size_t size = stream->req->input.path.len + stream->view.host.len;
+    for (size_t i = 0; i < headers->size; i++)
+        size += headers->entries[i].name->len + headers->entries[i].value.len;
+    return size;
+}
+
+static void refuse(mp_stream *stream, int status, mp_str why)
+{
+    stream->req->http1_is_persistent = 0;
+    mp_stream_answer(stream, status, "text/plain; charset=utf-8", why, NULL, 0);
+}
+
+static int on_request(h2o_handler_t *self, h2o_req_t *req)
+{
+    mp_server *server = ((handler *)self)->server;
+    mp_conn *conn = req->conn->callbacks->get_socket(req->conn)->on_close.data;
+    mp_stream *stream = mp_stream_begin(conn, req);
+    mp_stat_add(MP_STAT_REQUESTS, 1);
+    if (head_size(stream) > server->limits.headers)
+        refuse(stream, 431, MP_STR("the request's headers are too large\n"));
+    else if (req->entity.len > server->limits.body)
+        refuse(stream, 413, MP_STR("the request's body is too large\n"));
+    else
+        conn->listener->door.on_request(conn->listener->door.ctx, stream);
+    return 0;
+}
+
+/* -- connections ------------------------------------------------------------------------------------------------ */
+
+static void on_close(void *data)
+{
+    mp_conn *conn = data;
+    mp_link_drop(&conn->link);
+    conn->server->conn_count--;
+    atomic_fetch_sub(&open_connections, 1);
+    mp_stat_add(MP_STAT_CONNECTIONS, -1);
+    free(conn);
+}
+
+static void begin(mp_listener *listener, h2o_socket_t *socket)
+{
+    mp_server *server = listener->server;
+    mp_conn *conn = mp_new(sizeof *conn);
+    *conn = (mp_conn){.server = server, .listener = listener, .socket = socket};
+    mp_link_init(&conn->link);
+    mp_link_put(&server->conns, &conn->link);
+    server->conn_count++;
+    mp_stat_add(MP_STAT_CONNECTIONS, 1);
+    socket->on_close.cb = on_close;
+    socket->on_close.data = conn;
+    h2o_accept(&server->accept, socket);
+}
+
+static void on_time(mp_timer *timer);
+static void on_accept(h2o_socket_t *socket, const char *error);
+
+/* What waits in the kernel's queue is taken up when there is room again. */
+static void pause_accepting(mp_server *server, uint64_t ms)
+{
+    for (mp_link *link = server->listeners.next; link != &server->listeners; link = link->next)
+        h2o_socket_read_stop(mp_container(link, mp_listener, link)->socket);
+    server->is_paused = true;
+    mp_timer_start(server->loop, &server->timer, ms, on_time);
+}
+
+static void resume_accepting(mp_server *server)
+{
+    for (mp_link *link = server->listeners.next; link != &server->listeners; link = link->next)
+        h2o_socket_read_start(mp_container(link, mp_listener, link)->socket, on_accept);
+    server->is_paused = false;
+}
+
+static void complain(mp_server *server, int error)
+{
+    uint64_t now = mp_loop_now(server->loop);
+    if (now < server->complain_at)
+        return;
+    server->complain_at = now + COMPLAIN_EVERY_MS;
+    mp_log(MP_WARN, "cannot accept", mp_log_str("error", mp_str_of(strerror(error))));
+}
+
+/* False when there is nothing more to accept for now. */
+static bool accept_one(mp_listener *listener)
+{
+    mp_server *server = listener->server;
+    if (atomic_fetch_add(&open_connections, 1) >= server->limits.connections && !server->is_draining) {
+        atomic_fetch_sub(&open_connections, 1);
+        mp_stat_add(MP_STAT_REFUSED_CONNECTIONS, 1);
+        pause_accepting(server, RETRY_MS);
+        return false;
+    }
+    h2o_socket_t *socket = h2o_evloop_socket_accept(listener->socket);
+    if (socket != NULL) {
+        begin(listener, socket);
+        return true;
+    }
+    int error = errno;
+    atomic_fetch_sub(&open_connections, 1);
+    if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) {
+        complain(server, error);
+        if (!server->is_draining)
+            pause_accepting(server, STARVED_RETRY_MS);
+    }
+    return error == ECONNABORTED || error == EINTR;
+}
+
+static void on_accept(h2o_socket_t *socket, const char *error)
+{
+    mp_listener *listener = socket->data;
+    for (int i = 0; error == NULL && i < ACCEPT_BATCH; i++)
+        if (!accept_one(listener))
+            break;
+}
+
+/* -- life ------------------------------------------------------------------------------------------------------- */
+
+mp_server *mp_server_new(mp_loop *loop, const mp_http_limits *limits, mp_err *err)
+{
+    (void)err;
+    mp_server *server = mp_new(sizeof *server);
+    server->loop = loop;
+    server->limits = *limits;
+    mp_link_init(&server->listeners);
+    mp_link_init(&server->conns);
+
+    h2o_globalconf_t *config = &server->config;
+    h2o_config_init(config);
+    config->server_name = h2o_iovec_init(H2O_STRLIT("moonpool"));
+    /* For a chunked body libh2o refuses what reaches its limit, for any other what exceeds it: ours decides. */
+    config->max_request_entity_size = limits->body + 1;
+    config->handshake_timeout = limits->request_ms;
+    config->http1.req_timeout = limits->request_ms;
+    config->http1.upgrade_to_http2 = 0;
+    h2o_hostconf_t *host = h2o_config_register_host(config, h2o_iovec_init(H2O_STRLIT("default")), 65535);
+    /* The fallback path also gets targets that do not begin with '/'. */
+    handler *all = (handler *)h2o_create_handler(&host->fallback_path, sizeof *all);
+    all->super.on_req = on_request;
+    all->server = server;
+    h2o_context_init(&server->context, loop->h2o, config);
+    server->accept = (h2o_accept_ctx_t){.ctx = &server->context, .hosts = config->hosts};
+    return server;
+}
+
+int mp_server_listen(mp_server *server, int fd, const mp_door *door, mp_err *err)
+{
+    (void)err;
+    mp_listener *listener = mp_new(sizeof *listener);
+    *listener = (mp_listener){.server = server, .door = *door};
+    mp_link_init(&listener->link);
+    mp_link_put(&server->listeners, &listener->link);
+    listener->socket = h2o_evloop_socket_create(server->loop->h2o, fd, H2O_SOCKET_FLAG_DONT_READ);
+    listener->socket->data = listener;
+    if (!server->is_paused)
+        h2o_socket_read_start(listener->socket, on_accept);
+    return 0;
+}
+
+/* Closing a listener resets what still waits in its queue: so that is accepted first. */
+static void close_listeners(mp_server *server)
+{
+    for (mp_link *link = server->listeners.next; link != &server->listeners; link = link->next) {
+        mp_listener *listener = mp_container(link, mp_listener, link);
+        if (listener->socket == NULL)
+            continue;
+        while (accept_one(listener))
+            ;
+        h2o_socket_close(listener->socket);
+        listener->socket = NULL;
+    }
+}
+
+/* Between two requests, with nothing of the next one here yet. */
+static bool is_idle(const mp_conn *conn)
+{
+    char byte;
+    return conn->stream == NULL && h2o_socket_is_reading(conn->socket) && conn->socket->input->size == 0 &&
+           recv(h2o_socket_get_fd(conn->socket), &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0;
+}
+
+static void end_idle(mp_server *server)
+{
+    for (mp_link *link = server->conns.next; link != &server->conns; link = link->next) {
+        mp_conn *conn = mp_container(link, mp_conn, link);
+        if (is_idle(conn))
+            shutdown(h2o_socket_get_fd(conn->socket), SHUT_RDWR); /* libh2o reads the end, and closes */
+    }
+}
+
+static void on_time(mp_timer *timer)
+{
+    mp_server *server = mp_container(timer, mp_server, timer);
+    if (!server->is_draining) {
+        if (atomic_load(&open_connections) < server->limits.connections)
+            resume_accepting(server);
+        else
+            mp_timer_start(server->loop, timer, RETRY_MS, on_time);
+    } else if (server->conn_count > 0) {
+        end_idle(server);
+        mp_timer_start(server->loop, timer, DRAIN_TICK_MS, on_time);
+    } else {
+        server->drained(server->drained_ctx);
+    }
+}
+
+void mp_server_drain(mp_server *server, void (*done)(void *ctx), void *ctx)
+{
+    server->is_draining = true;
+    server->drained = done;
+    server->drained_ctx = ctx;
+    close_listeners(server);
+    h2o_context_request_shutdown(&server->context); /* requests to come are answered with "connection: close" */
+    end_idle(server);
+    mp_timer_start(server->loop, &server->timer, 0, on_time);
+}
+
+static void end_all(mp_server *server)
+{
+    for (mp_link *link = server->conns.next, *next; link != &server->conns; link = next) {
+        next = link->next;
+        mp_conn *conn = mp_container(link, mp_conn, link);
+        shutdown(h2o_socket_get_fd(conn->socket), SHUT_RDWR);
+        if (conn->stream != NULL)
+            mp_stream_lose(conn->stream, false); /* frees at most this connection */
+    }
+}
+
+static void free_h2o(mp_server *server)
+{
+    h2o_multithread_queue_t *queue = server->context.queue;
+    if (h2o_timeout_is_linked(&server->context.http2._graceful_shutdown_timeout))
+        h2o_timeout_unlink(&server->context.http2._graceful_shutdown_timeout);
+    h2o_context_dispose(&server->context);
+    free(queue); /* which libh2o closes and forgets */
+    h2o_config_dispose(&server->config);
+}
+
+void mp_server_free(mp_server *server)
+{
+    if (server == NULL)
+        return;
+    mp_timer_stop(server->loop, &server->timer);
+    server->is_draining = true;
+    close_listeners(server);
+    /* Connections end from libh2o's own turns, which find them shut down. */
+    for (int i = 0; server->conn_count > 0 && i < FREE_TURNS; i++) {
+        end_all(server);
+        mp_loop_turn(server->loop, false);
+    }
+    if (server->conn_count == 0)
+        free_h2o(server);
+    for (mp_link *link; (link = mp_link_take(&server->listeners)) != NULL;)
+        free(mp_container(link, mp_listener, link));
+    free_spare(server);
+    server->is_freed = true;
+    if (server->streams == 0)
+        free(server);
+}

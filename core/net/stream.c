@@ -1,0 +1,321 @@
+/* stream.c: one HTTP request as its owner sees it, and the plain answer. */
+#include "http.h"
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
+/* Above it a body is written in pieces, so that a stalled reader shows. */
+#define AT_ONCE (64 * 1024)
+
+typedef struct {
+    mp_stream *stream;
+} token;
+
+static void leave_state(mp_stream *stream, mp_stream_state to)
+{
+    if (stream->state == MP_STREAM_EVENTS)
+        mp_stat_add(MP_STAT_STREAMS_OPEN, -1);
+    stream->state = to;
+    stream->view = (mp_request){0};
+}
+
+static void tell_gone(mp_stream *stream)
+{
+    leave_state(stream, MP_STREAM_GONE);
+    if (stream->gone != NULL)
+        stream->gone(stream->gone_ctx, stream);
+}
+
+/* libh2o clears the request's pool: the socket is still open, but nothing may be sent any more. */
+static void on_dispose(void *memory)
+{
+    mp_stream *stream = ((token *)memory)->stream;
+    mp_stream_stop_watching(stream);
+    mp_timer_stop(stream->server->loop, &stream->timer);
+    mp_link_drop(&stream->dirty);
+    mp_stream_forget_queue(stream);
+    if (stream->state < MP_STREAM_ENDED)
+        tell_gone(stream);
+    stream->conn->stream = NULL;
+    stream->conn = NULL;
+    stream->req = NULL;
+    mp_stream_unref(stream);
+}
+
+static mp_str str_of(h2o_iovec_t bytes)
+{
+    return (mp_str){bytes.base, bytes.len};
+}
+
+/* "GET http://host/path HTTP/1.1": allowed to clients, but libh2o takes all of it for the path. */
+static void take_absolute(mp_request *view, h2o_req_t *req)
+{
+    mp_str url = str_of(req->input.path), rest = url;
+    mp_str scheme = mp_str_cut(&rest, ':');
+    if (!(mp_str_is_nocase(scheme, "http") || mp_str_is_nocase(scheme, "https")) || !mp_str_starts(rest, MP_STR("//")))
+        return;
+    rest = mp_str_from(rest, 2);
+    size_t len = 0;
+    while (len < rest.len && rest.ptr[len] != '/' && rest.ptr[len] != '?')
+        len++;
+    view->host = (mp_str){rest.ptr, len};
+    rest = mp_str_from(rest, len);
+    mp_str target = mp_str_cut(&rest, '?');
+    size_t query_at, *indexes;
+    view->path = str_of(h2o_url_normalize_path(&req->pool, target.ptr, target.len, &query_at, &indexes));
+    view->query = rest;
+}
+
+static void read_request(mp_request *view, h2o_req_t *req)
+{
+    *view = (mp_request){
+        .method = str_of(req->method),
+        .path = str_of(req->path_normalized),
+        .query = req->query_at == SIZE_MAX ? MP_STR_NONE : mp_str_from(str_of(req->path), req->query_at + 1),
+        .body = str_of(req->entity),
+    };
+    if (req->authority.base != req->hostconf->authority.hostport.base) /* which stands in for a missing Host */
+        view->host = str_of(req->authority);
+    if (req->input.path.len > 0 && req->input.path.base[0] != '/')
+        take_absolute(view, req);
+}
+
+mp_stream *mp_stream_begin(mp_conn *conn, h2o_req_t *req)
+{
+    mp_stream *stream = mp_server_stream(conn->server);
+    stream->server = conn->server;
+    stream->refs = 1; /* the token's */
+    stream->conn = conn;
+    stream->req = req;
+    stream->generator.proceed = mp_stream_on_proceed;
+    mp_link_init(&stream->dirty);
+    read_request(&stream->view, req);
+    ((token *)h2o_mem_alloc_shared(&req->pool, sizeof(token), on_dispose))->stream = stream;
+    conn->stream = stream;
+    return stream;
+}
+
+mp_stream *mp_stream_ref(mp_stream *stream)
+{
+    stream->refs++;
+    return stream;
+}
+
+void mp_stream_unref(mp_stream *stream)
+{
+    if (--stream->refs == 0)
+        mp_server_recycle(stream->server, stream);
+}
+
+const mp_request *mp_stream_request(const mp_stream *stream)
+{
+    return &stream->view;
+}
+
+mp_str mp_stream_header(const mp_stream *stream, const char *name, int *count)
+{
+    mp_str found = MP_STR_NONE;
+    int number = 0;
+    if (stream->view.method.len > 0) {
+        size_t len = strlen(name);
+        const h2o_header_t *header = stream->req->headers.entries, *end = header + stream->req->headers.size;
+        for (; header != end; header++) {
+            if (header->name->len != len || memcmp(header->name->base, name, len) != 0)
+                continue;
+            if (number++ == 0)
+                found = str_of(header->value);
+            if (count == NULL)
+                break;
+        }
+    }
+    if (count != NULL)
+        *count = number;
+    return found;
+}
+
+mp_str mp_stream_peer(const mp_stream *stream)
+{
+    if (stream->req == NULL)
+        return MP_STR_NONE;
+    mp_conn *conn = stream->conn;
+    if (conn->peer[0] == '\0') {
+        struct sockaddr_storage address;
+        socklen_t len = h2o_socket_getpeername(conn->socket, (struct sockaddr *)&address);
+        const void *bytes = address.ss_family == AF_INET ? (const void *)&((struct sockaddr_in *)&address)->sin_addr
+                            : address.ss_family == AF_INET6
+                                ? (const void *)&((struct sockaddr_in6 *)&address)->sin6_addr
+                                : NULL;
+        if (len == 0)
+            strcpy(conn->peer, "unknown");
+        else if (bytes == NULL)
+            strcpy(conn->peer, "unix");
+        else
+            inet_ntop(address.ss_family, bytes, conn->peer, sizeof conn->peer);
+    }
+    return mp_str_of(conn->peer);
+}
+
+mp_loop *mp_stream_loop(const mp_stream *stream)
+{
+    return stream->server->loop;
+}
+
+void mp_stream_on_gone(mp_stream *stream, void (*gone)(void *ctx, mp_stream *stream), void *ctx)
+{
+    stream->gone = gone;
+    stream->gone_ctx = ctx;
+}
+
+bool mp_stream_is_open(const mp_stream *stream)
+{
+    return stream->state < MP_STREAM_ENDED;
+}
+
+bool mp_stream_is_events(const mp_stream *stream)
+{
+    return stream->is_events;
+}
+
+bool mp_stream_was_slow(const mp_stream *stream)
+{
+    return stream->was_slow;
+}
+
+int mp_stream_fd(const mp_stream *stream)
+{
+    return stream->state < MP_STREAM_ENDED ? h2o_socket_get_fd(stream->conn->socket) : -1;
+}
+
+static const char *reason_of(int status)
+{
+    static const struct {
+        int status;
+        const char *reason;
+    } reasons[] = {
+        {200, "OK"},
+        {202, "Accepted"},
+        {204, "No Content"},
+        {304, "Not Modified"},
+        {400, "Bad Request"},
+        {401, "Unauthorized"},
+        {403, "Forbidden"},
+        {404, "Not Found"},
+        {405, "Method Not Allowed"},
+        {406, "Not Acceptable"},
+        {409, "Conflict"},
+        {413, "Content Too Large"},
+        {415, "Unsupported Media Type"},
+        {429, "Too Many Requests"},
+        {431, "Request Header Fields Too Large"},
+        {499, "Client Closed Request"},
+        {500, "Internal Server Error"},
+        {502, "Bad Gateway"},
+        {503, "Service Unavailable"},
+        {504, "Gateway Timeout"},
+    };
+    for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
+        if (reasons[i].status == status)
+            return reasons[i].reason;
+    return "Unknown";
+}
+
+/* A value never ends its header line. */
+static char *copy_value(char *to, mp_str value)
+{
+    for (size_t i = 0; i < value.len; i++)
+        *to++ = (unsigned char)value.ptr[i] < ' ' && value.ptr[i] != '\t' ? ' ' : value.ptr[i];
+    return to;
+}
+
+void mp_stream_start(mp_stream *stream, int status, size_t content_length, const char *type, const mp_header *headers,
+                     size_t count)
+{
+    h2o_req_t *req = stream->req;
+    h2o_mem_pool_t *pool = &req->pool;
+    req->res.status = status;
+    req->res.reason = reason_of(status);
+    req->res.content_length = content_length;
+    if (stream->server->is_draining)
+        req->http1_is_persistent = 0;
+    h2o_vector_reserve(pool, &req->res.headers, count + 4);
+    if (type != NULL)
+        h2o_add_header(pool, &req->res.headers, H2O_TOKEN_CONTENT_TYPE, NULL, type, strlen(type));
+    size_t size = 0;
+    for (size_t i = 0; i < count; i++)
+        size += headers[i].value.len;
+    char *values = count == 0 ? NULL : h2o_mem_alloc_pool(pool, size);
+    for (size_t i = 0; i < count; i++) {
+        char *value = values;
+        values = copy_value(values, headers[i].value);
+        h2o_add_header_by_str(pool, &req->res.headers, headers[i].name, strlen(headers[i].name), 0, NULL, value,
+                              headers[i].value.len);
+    }
+    stream->is_started = true;
+    h2o_start_response(req, &stream->generator);
+}
+
+void mp_stream_answer(mp_stream *stream, int status, const char *type, mp_str body, const mp_header *headers,
+                      size_t count)
+{
+    if (stream->state != MP_STREAM_ASKED)
+        return;
+    bool has_body = body.len > 0 && !mp_str_is(stream->view.method, "HEAD");
+    /* A 204 has no length, not even 0. */
+    mp_stream_start(stream, status, status == 204 ? SIZE_MAX : body.len, type, headers, count);
+    h2o_req_t *req = stream->req;
+    if (has_body && body.len > AT_ONCE) {
+        mp_stream_queue(stream, body);
+        leave_state(stream, MP_STREAM_ENDED);
+        mp_stream_write_soon(stream);
+        return;
+    }
+    h2o_iovec_t copy = {NULL, 0};
+    if (has_body) {
+        copy = h2o_iovec_init(h2o_mem_alloc_pool(&req->pool, body.len), body.len);
+        memcpy(copy.base, body.ptr, body.len);
+    }
+    mp_stream_stop_watching(stream);
+    leave_state(stream, MP_STREAM_ENDED);
+    stream->is_writing = stream->is_finished = true;
+    h2o_send(req, &copy, has_body ? 1 : 0, H2O_SEND_STATE_FINAL);
+}
+
+void mp_stream_end(mp_stream *stream)
+{
+    if (stream->state == MP_STREAM_ASKED) {
+        mp_stream_answer(stream, 500, NULL, MP_STR(""), NULL, 0);
+    } else if (stream->state == MP_STREAM_EVENTS) {
+        leave_state(stream, MP_STREAM_ENDED);
+        mp_stream_write_soon(stream);
+    }
+}
+
+/* Never closes the descriptor: after the shutdown whatever libh2o writes fails, and libh2o closes from a turn of its own. */
+static void cut(mp_stream *stream)
+{
+    mp_stream_stop_watching(stream);
+    mp_link_drop(&stream->dirty);
+    if (stream->req == NULL)
+        return;
+    shutdown(h2o_socket_get_fd(stream->conn->socket), SHUT_RDWR);
+    stream->req->http1_is_persistent = 0;
+    if (stream->is_writing || stream->is_finished)
+        return; /* what is under way fails by itself */
+    if (!stream->is_started)
+        mp_stream_start(stream, 499, 0, NULL, NULL, 0);
+    stream->is_finished = true;
+    h2o_send(stream->req, NULL, 0, H2O_SEND_STATE_ERROR); /* may dispose of the request at once */
+}
+
+void mp_stream_lose(mp_stream *stream, bool is_slow)
+{
+    if (stream->state == MP_STREAM_GONE)
+        return;
+    mp_stream_ref(stream);
+    if (is_slow && stream->is_events && !stream->was_slow)
+        mp_stat_add(MP_STAT_STREAMS_SLOW, 1);
+    stream->was_slow |= is_slow;
+    if (stream->state < MP_STREAM_ENDED)
+        tell_gone(stream);
+    cut(stream);
+    mp_stream_unref(stream);
+}
