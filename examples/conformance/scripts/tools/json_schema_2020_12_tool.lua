@@ -1,0 +1,22 @@
+return tool {
+  "Has an input schema with everything in it.",
+  input = t.schema {
+    ["$schema"] = "https://json-schema.org/draft/2020-12/schema",
+    type = "object",
+    ["$defs"] = {
+      address = {
+        ["$anchor"] = "addressDef", type = "object",
+        properties = { street = { type = "string" }, city = { type = "string" } },
+      },
+    },
+    properties = {
+      name = { type = "string" }, address = { ["$ref"] = "#/$defs/address" },
+      contactMethod = { type = "string", enum = { "phone", "email" } }, phone = { type = "string" }, email = { type = "string" },
+    },
+    allOf = { { anyOf = { { required = { "phone" } }, { required = { "email" } } } } },
+    ["if"] = { properties = { contactMethod = { const = "phone" } }, required = { "contactMethod" } },
+    ["then"] = { required = { "phone" } }, ["else"] = { required = { "email" } },
+    additionalProperties = false,
+  },
+  function(args) return "Contact: " .. (args.phone or args.email) end,
+}

@@ -1,0 +1,2 @@
+--- Fails on purpose.
+return function() return nil, "This tool intentionally returns an error for testing" end

@@ -1,0 +1,2 @@
+--- Answers with a fixed text.
+return function() return "This is a simple text response for testing." end

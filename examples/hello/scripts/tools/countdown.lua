@@ -1,0 +1,14 @@
+-- Waits without holding anybody up, tells how far it is, and stops at once when the client leaves.
+return tool {
+  "Count down from a number, one second at a time.",
+  input = { from = t.integer { "Where to begin", default = 3, min = 1, max = 60 } },
+  timeout = 90 * seconds,
+  function(args, call)
+    local _ <close> = closing(function() log.debug("countdown over", { from = args.from }) end)
+    for done = 1, args.from do
+      call:progress(done, args.from, (args.from - done + 1) .. "...")
+      sleep(1 * seconds)
+    end
+    return "Lift-off!"
+  end,
+}

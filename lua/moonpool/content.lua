@@ -1,0 +1,169 @@
+-- What a handler returned, as a result of tools/call in the newest revision (style.md 4 "Returning").
+
+local host = require "moonpool.host"
+local json = require "moonpool.json"
+
+local encode, raw = json.encode, json.raw
+local type, math_type, format, utf8_len = type, math.type, string.format, utf8.len
+local getmetatable, setmetatable = debug.getmetatable, setmetatable
+
+local content = {}
+
+-- Blocks know each other by this metatable; scripts cannot reach it.
+local block = { __name = "moonpool.block", __metatable = false }
+
+--- `_meta` of every result of the newest revision (N-4), as bytes.
+content.meta = raw(encode {
+  ["io.modelcontextprotocol/serverInfo"] = { name = host.server.name, version = host.server.version },
+})
+local meta = content.meta
+
+local function base64(bytes)
+  local alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+  local out = {}
+  for i = 1, #bytes, 3 do
+    local a, b, c = bytes:byte(i, i + 2)
+    local n = a << 16 | (b or 0) << 8 | (c or 0)
+    local function digit(shift)
+      local at = (n >> shift & 63) + 1
+      return alphabet:sub(at, at)
+    end
+    out[#out + 1] = digit(18) .. digit(12) .. (b and digit(6) or "=") .. (c and digit(0) or "=")
+  end
+  return table.concat(out)
+end
+content.base64 = base64
+
+local function checked(value, kind, what)
+  if type(value) ~= kind then error(what .. " must be a " .. kind .. ", got a " .. type(value), 3) end
+  return value
+end
+
+-- Options that every block takes: who it is for, and how much it matters.
+local function annotate(made, options)
+  if options and (options.audience or options.priority or options.modified) then
+    made.annotations = { audience = options.audience, priority = options.priority, lastModified = options.modified }
+  end
+  return setmetatable(made, block)
+end
+
+function content.text(s, options)
+  if type(s) == "number" or type(s) == "boolean" then s = tostring(s) end
+  if not utf8_len(checked(s, "string", "text")) then error("text must be UTF-8", 2) end
+  return annotate({ type = "text", text = s }, options)
+end
+
+function content.image(bytes, mime, options)
+  return annotate({
+    type = "image", data = base64(checked(bytes, "string", "image bytes")), mimeType = checked(mime or "image/png", "string", "mime"),
+  }, options)
+end
+
+function content.audio(bytes, mime, options)
+  return annotate({
+    type = "audio", data = base64(checked(bytes, "string", "audio bytes")), mimeType = checked(mime or "audio/wav", "string", "mime"),
+  }, options)
+end
+
+--- A resource that the client may read by itself.
+function content.link(uri, options)
+  options = options or {}
+  checked(uri, "string", "uri")
+  return annotate({
+    type = "resource_link", uri = uri, name = options.name or uri:match "([^/]+)/*$" or uri, title = options.title,
+    description = options.description or options[1], mimeType = options.mime, size = options.size,
+  }, options)
+end
+
+--- A resource inside the answer: `embed(uri, text, mime)`, or `embed(uri, { bytes = …, mime = … })`.
+function content.embed(uri, body, mime)
+  checked(uri, "string", "uri")
+  local resource = { uri = uri, mimeType = mime }
+  if type(body) == "table" then
+    resource.mimeType = body.mime or mime
+    if body.bytes then
+      resource.blob = base64(checked(body.bytes, "string", "bytes"))
+    else
+      resource.text = checked(body.text, "string", "text")
+    end
+  else
+    resource.text = checked(body, "string", "the text of an embedded resource")
+  end
+  return setmetatable({ type = "resource", resource = resource }, block)
+end
+
+-- Shortest of 14 and 17 digits that reads back as the same number.
+local function number_text(n)
+  if math_type(n) == "integer" then return format("%d", n) end
+  if n ~= n then return "nan" end
+  local short = format("%.14g", n)
+  if tonumber(short) == n then return short end
+  return format("%.17g", n)
+end
+
+local function with_text(s)
+  return { content = { { type = "text", text = s } }, resultType = "complete", _meta = meta }
+end
+content.of_text = with_text
+
+--- A failure the model reads.
+function content.failed(why)
+  return { content = { { type = "text", text = why } }, isError = true, resultType = "complete", _meta = meta }
+end
+
+local function with_blocks(list)
+  local blocks = {}
+  for i = 1, #list do
+    local item = list[i]
+    if getmetatable(item) == block then
+      blocks[i] = item
+    elseif type(item) == "string" then
+      blocks[i] = { type = "text", text = item }
+    elseif type(item) == "number" then
+      blocks[i] = { type = "text", text = number_text(item) }
+    else
+      return nil, "item " .. i .. " of the returned list is a " .. type(item) .. " between content blocks"
+    end
+  end
+  return { content = blocks, resultType = "complete", _meta = meta }
+end
+
+local function has_block(list)
+  for i = 1, #list do
+    if getmetatable(list[i]) == block then return true end
+  end
+  return false
+end
+
+-- The JSON is made once: as text for people and older eras, and the same bytes as structuredContent.
+local function structured(value)
+  local ok, bytes = pcall(encode, value)
+  if not ok then return nil, "the returned value is not JSON: " .. tostring(bytes) end
+  return { content = { { type = "text", text = bytes } }, structuredContent = raw(bytes), resultType = "complete", _meta = meta }
+end
+
+--- The result for `value`, or nil and what is wrong with it. `as_json`: the tool declares an output schema.
+function content.result(value, as_json)
+  local kind = type(value)
+  if as_json and getmetatable(value) ~= block then return structured(value) end
+  if kind == "string" then
+    if not utf8_len(value) then return nil, "the returned text is not UTF-8" end
+    return with_text(value)
+  end
+  if kind == "number" then return with_text(number_text(value)) end
+  if kind == "boolean" then return with_text(value and "true" or "false") end
+  if kind == "table" then
+    if getmetatable(value) == block then return { content = { value }, resultType = "complete", _meta = meta } end
+    if has_block(value) then return with_blocks(value) end
+    return structured(value)
+  end
+  if kind == "userdata" then return structured(value) end       -- json.null, json.empty_array
+  return nil, "a tool cannot return a " .. kind
+end
+
+--- The result of a handler that returned nothing at all.
+function content.nothing()
+  return { content = json.array {}, resultType = "complete", _meta = meta }
+end
+
+return content

@@ -1,0 +1,40 @@
+-- One request: its era, its method, its answer.
+
+local call_library = require "moonpool.call"
+local era = require "moonpool.era"
+local errors = require "moonpool.errors"
+local suggest = require "moonpool.suggest"
+
+local eras = era.compose(require "moonpool.methods")
+local fallback = eras[era.newest_legacy]
+
+local before_initialize = { initialize = true, ping = true }
+local level_key = "io.modelcontextprotocol/logLevel"
+local none = setmetatable({}, { __newindex = function() error("params of a request without any are shared", 2) end })
+
+local function unknown(name, methods)
+  local hint = suggest.hint(name, methods)
+  return nil, errors.new("unknown_method", "unknown method '" .. name:sub(1, 128) .. "'" .. (hint and ": " .. hint or ""))
+end
+
+--- Answers a request: a result (a table or bytes), or nil and an error.
+return function(call, params)
+  local row = eras[call.revision] or fallback
+  local name = call.method
+  if row.stateless then
+    local meta = params and params._meta
+    local level = meta and meta[level_key]
+    if level ~= nil and not call_library.level(level) then                             -- O-3
+      return nil, errors.new("invalid_params", "_meta[\"" .. level_key .. "\"] must be one of " .. table.concat(call_library.levels, ", "))
+    end
+  elseif not call.initialized and not before_initialize[name] then                     -- L-5
+    return nil, errors.new("invalid_request", "the session is not initialized: send initialize first", { reason = "not_initialized" })
+  end
+  local method = row.methods[name]
+  if not method then return unknown(name, row.methods) end
+  params = params or none
+  if method.up then method.up(params) end
+  local result, err, told = method.run(call, params, row)
+  if result and method.down and not told then method.down(result) end
+  return result, err
+end

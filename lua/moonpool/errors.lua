@@ -1,0 +1,17 @@
+-- JSON-RPC errors: one row per code (protocol.md 1.6), and the way to make one.
+
+local errors = {
+  invalid_request = -32600,
+  unknown_method = -32601,
+  invalid_params = -32602,
+  internal = -32603,
+  header_mismatch = -32020,
+  missing_capability = -32021,
+}
+
+--- An error as dispatch gives it to C.
+function errors.new(kind, message, data)
+  return { code = errors[kind], message = message, data = data }
+end
+
+return errors

@@ -1,0 +1,23 @@
+-- What C calls: load once, then dispatch each request and note each notification.
+
+local loader = require "moonpool.loader"
+local registry = require "moonpool.registry"
+
+local moonpool = {
+  load = loader.load,
+  dispatch = require "moonpool.dispatch",
+}
+
+--- A notification arrived. Nothing here waits for one yet: `initialized` and the rest need no answer (G-5).
+function moonpool.note() end
+
+--- What is served, a line each, for people.
+function moonpool.describe()
+  local lines = {}
+  for i, name in ipairs(registry.names()) do
+    lines[i] = "tool  " .. name .. "  " .. registry.tools[name].description:match "^[^\n]*"
+  end
+  return table.concat(lines, "\n") .. (lines[1] and "\n" or "")
+end
+
+return moonpool

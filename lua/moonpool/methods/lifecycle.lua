@@ -1,0 +1,46 @@
+-- initialize, ping, server/discover: who we are and what we can do.
+
+local host = require "moonpool.host"
+local content = require "moonpool.content"
+local era = require "moonpool.era"
+local errors = require "moonpool.errors"
+local json = require "moonpool.json"
+
+local lifecycle = {}
+
+local capabilities = { tools = {}, logging = {} }
+local legacy = { ["2024-11-05"] = true, ["2025-03-26"] = true, ["2025-06-18"] = true, ["2025-11-25"] = true }
+
+-- A discover answer changes only with a new moonpool.
+local keep = 60000
+
+local function is_object(value) return type(value) == "table" and debug.getmetatable(value) ~= json.array_mt end
+
+function lifecycle.initialize(call, params)
+  if call.initialized and call.has_session then                                       -- L-9
+    return nil, errors.new("invalid_request", "this session is initialized already", { reason = "already_initialized" })
+  end
+  local asked, client, can = params.protocolVersion, params.clientInfo, params.capabilities
+  if type(asked) ~= "string" then return nil, errors.new("invalid_params", "params.protocolVersion must be a string") end
+  if client ~= nil and not is_object(client) then return nil, errors.new("invalid_params", "params.clientInfo must be an object") end
+  if can ~= nil and not is_object(can) then return nil, errors.new("invalid_params", "params.capabilities must be an object") end
+  local revision = legacy[asked] and asked or era.newest_legacy                       -- L-2, L-3
+  if not host.open_session(call, revision, json.encode(client or {}), json.encode(can or {})) then return {} end
+  return {
+    protocolVersion = revision, capabilities = capabilities, instructions = host.server.instructions,
+    serverInfo = { name = host.server.name, version = host.server.version },
+  }
+end
+
+function lifecycle.ping()
+  return {}
+end
+
+lifecycle["server/discover"] = function()
+  return {
+    supportedVersions = { era.newest }, capabilities = capabilities, instructions = host.server.instructions,
+    ttlMs = keep, cacheScope = "public", resultType = "complete", _meta = content.meta,
+  }
+end
+
+return lifecycle

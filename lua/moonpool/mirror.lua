@@ -1,0 +1,120 @@
+-- Mcp-Param-* headers of 2026-07-28: arguments told a second time, for those on the way who read no bodies (protocol.md 3.4).
+
+local mirror = {}
+
+local value_of = {}
+for i = 1, 64 do value_of[("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"):byte(i)] = i - 1 end
+
+-- Standard Base64 with its padding; nil for anything else (H-5).
+local function unbase64(s)
+  if #s % 4 ~= 0 or not s:find "^[%w+/]*=?=?$" then return nil end
+  local out, pad = {}, #s:match "=*$"
+  for i = 1, #s, 4 do
+    local a, b, c, d = s:byte(i, i + 3)
+    local n = value_of[a] << 18 | value_of[b] << 12 | (value_of[c] or 0) << 6 | (value_of[d] or 0)
+    out[#out + 1] = string.char(n >> 16, n >> 8 & 255, n & 255)
+  end
+  local bytes = table.concat(out)
+  return bytes:sub(1, #bytes - pad)
+end
+
+--- A header's value with the =?base64?…?= form undone (H-4, H-5); nil when what is inside is not Base64 of UTF-8.
+function mirror.decode(value)
+  local inside = value:match "^=%?base64%?(.*)%?=$"
+  if not inside then return value end
+  local bytes = unbase64(inside)
+  return bytes and utf8.len(bytes) and bytes or nil
+end
+
+-- Every keyword that holds schemas, beside `properties`: an annotation below them is out of reach (H-6).
+local elsewhere = {
+  "items", "prefixItems", "contains", "additionalProperties", "unevaluatedProperties", "unevaluatedItems", "patternProperties",
+  "propertyNames", "dependentSchemas", "dependencies", "definitions", "$defs", "allOf", "anyOf", "oneOf", "not", "if", "then", "else",
+  "additionalItems",
+}
+
+local kinds = { string = true, integer = true, boolean = true }
+
+local function walk(schema, path, found, complain, depth)
+  if type(schema) ~= "table" or depth > 64 then return end
+  local name = schema["x-mcp-header"]
+  if name ~= nil then
+    local what = "the header of '" .. (path and table.concat(path, ".") or "?") .. "' "
+    if not path or #path == 0 then
+      complain(what .. "is out of reach", "only properties below the root, through properties alone, may have one")
+    elseif type(name) ~= "string" or not name:find "^[%w!#$%%&'*+%-.^_`|~]+$" then
+      complain(what .. "is not a header name", "letters, digits and '-', as in header = \"Region\"")
+    elseif not kinds[schema.type] then
+      complain(what .. "needs a string, an integer or a boolean")
+    elseif found[name:lower()] then
+      complain("two arguments share the header '" .. name .. "'")
+    else
+      found[name:lower()] = true
+      found[#found + 1] = { header = "mcp-param-" .. name:lower(), name = name, path = path }
+    end
+  end
+  for _, keyword in ipairs(elsewhere) do
+    local below = schema[keyword]
+    if type(below) == "table" then
+      walk(below, nil, found, complain, depth + 1)
+      for _, inner in pairs(below) do walk(inner, nil, found, complain, depth + 1) end
+    end
+  end
+  for key, property in pairs(type(schema.properties) == "table" and schema.properties or {}) do
+    local longer = path and { table.unpack(path) }
+    if longer then longer[#longer + 1] = key end
+    walk(property, longer, found, complain, depth + 1)
+  end
+end
+
+--- The mirrored arguments of an input schema as rows { header, name, path }, or nil when there are none.
+function mirror.rows(schema, complain)
+  local found = {}
+  walk(schema, {}, found, complain, 0)
+  table.sort(found, function(a, b) return a.header < b.header end)
+  return found[1] and found or nil
+end
+
+local function number_of(text)
+  return text:find "^[+-]?%d+%.?%d*[eE]?[+-]?%d*$" and tonumber(text) or nil
+end
+
+local function wrong(row, what)
+  return { code = -32020, message = "header Mcp-Param-" .. row.name .. " " .. what }
+end
+
+--- Compares headers and arguments. Gives nothing when all agree, else the error (H-2, H-8).
+function mirror.check(call, rows, args)
+  for i = 1, #rows do
+    local row = rows[i]
+    local text, count = call:header(row.header)
+    if count == nil then return end                       -- not over HTTP: there are no headers to agree with
+    local value = args
+    for j = 1, #row.path do
+      if type(value) ~= "table" then value = nil break end
+      value = value[row.path[j]]
+    end
+    local kind = type(value)
+    if kind == "userdata" then value, kind = nil, "nil" end -- null counts as absent
+    if count > 1 then return wrong(row, "is there twice") end
+    if kind == "nil" then
+      if text then return wrong(row, "has no argument beside it") end
+    elseif not text then
+      return wrong(row, "is missing")
+    elseif text:find "[^\t\32-\126]" then
+      return wrong(row, "has illegal characters")
+    else
+      local told = mirror.decode(text)
+      if not told then return wrong(row, "is not well-formed Base64") end
+      local same
+      if kind == "number" then
+        same = number_of(told) == value
+      else
+        same = told == tostring(value)
+      end
+      if not same then return wrong(row, "differs from the argument") end
+    end
+  end
+end
+
+return mirror

@@ -1,0 +1,141 @@
+-- The keywords for arrays.
+local failure = require "moonpool.schema.failure"
+local value = require "moonpool.schema.value"
+
+local opened = value.opened
+local refuse, under, give_up = failure.refuse, failure.under, failure.give_up
+
+local function items_text(n)
+  return n == 1 and "1 item" or ("%.0f items"):format(n)
+end
+
+local function sizes(at)
+  local least, most = at:size "minItems", at:size "maxItems"
+  if not (least or most) then return end
+  least, most = least or 0, most or math.huge
+  local too_few, too_many = "must have at least " .. items_text(least) .. ", got %s", "must have at most " .. items_text(most) .. ", got %s"
+  at:add("array", function(v, run)
+    local count = #v
+    if count < least then return refuse(run, "minItems", too_few, count) end
+    if count > most then return refuse(run, "maxItems", too_many, count) end
+    return true
+  end)
+end
+
+-- Checks items from `first` on.
+local function check_items(v, run, check, first)
+  local count = #v
+  local left = run.left - count
+  run.left = left
+  if left < 0 then return false end
+  for i = first, count do
+    if not check(v[i], run) then return under(run, i - 1) end
+  end
+  return true
+end
+
+local function items(at)
+  local old = at.node.scope.dialect.old
+  local prefix_word, rest_word = "prefixItems", "items"
+  if old then
+    local tuple = value.kind_of(at:get "items") == "array"
+    prefix_word, rest_word = tuple and "items", tuple and "additionalItems" or "items"
+  end
+  local prefix = prefix_word and at:schemas(prefix_word)
+  local rest = at:schema(rest_word)
+  local prefix_count = prefix and #prefix or 0
+  if prefix_count > 0 then
+    at:add("array", function(v, run, seen)
+      local count = #v < prefix_count and #v or prefix_count
+      run.left = run.left - count
+      for i = 1, count do
+        if not prefix[i](v[i], run) then return under(run, i - 1) end
+        if seen then seen[i] = true end
+      end
+      return true
+    end)
+  end
+  if rest then
+    at:add("array", function(v, run, seen)
+      if seen then seen[true] = true end
+      return check_items(v, run, rest, prefix_count + 1)
+    end)
+  end
+end
+
+local function contains(at)
+  local check = at:schema "contains"
+  if not check then return end
+  local least, most = at:size "minContains" or 1, at:size "maxContains" or math.huge
+  local too_few = "must have at least " .. items_text(least) .. " of the kind under 'contains', got %s"
+  local too_many = "must have at most " .. items_text(most) .. " of the kind under 'contains', got %s"
+  at:add("array", function(v, run, seen)
+    local count, found = #v, 0
+    local left = run.left - count
+    run.left = left
+    if left < 0 then return false end
+    run.quiet = run.quiet + 1
+    for i = 1, count do
+      if check(v[i], run) then
+        found = found + 1
+        if seen then seen[i] = true end
+      end
+    end
+    run.quiet = run.quiet - 1
+    if found < least then return refuse(run, least == 1 and "contains" or "minContains", too_few, found) end
+    if found > most then return refuse(run, "maxContains", too_many, found) end
+    return true
+  end)
+end
+
+-- Scalars are told apart by themselves, arrays and objects by a text that only equals have in common.
+local function unique(at)
+  local wanted = at:get "uniqueItems"
+  if wanted ~= nil and type(wanted) ~= "boolean" then at:fault("uniqueItems", "must be true or false") end
+  if not wanted then return end
+  at:add("array", function(v, run)
+    local scalars, tables = {}, nil
+    run.left = run.left - #v
+    for i = 1, #v do
+      local item, met = v[i], scalars
+      if type(opened(item)) == "table" then
+        local pieces
+        item, pieces = value.fingerprint(item, run.left)
+        run.left = run.left - pieces
+        if not item then return give_up(run, "is too deep or too large to look for equal items") end
+        tables = tables or {}
+        met = tables
+      end
+      if met[item] then
+        return refuse(run, "uniqueItems", "must not have equal items, but items %s and %s are equal", met[item] - 1, i - 1)
+      end
+      met[item] = i
+    end
+    return true
+  end)
+end
+
+-- After all else in the schema has had its say.
+local function unevaluated(at)
+  local check = at:schema "unevaluatedItems"
+  if not check then return end
+  at:add_late("array", function(v, run, seen)
+    if seen[true] then return true end
+    local count = #v
+    run.left = run.left - count
+    if run.left < 0 then return false end
+    for i = 1, count do
+      if not (seen[i] or check(v[i], run)) then return under(run, i - 1) end
+    end
+    seen[true] = true
+    return true
+  end)
+end
+
+return function(at)
+  sizes(at)
+  items(at)
+  contains(at)
+  unique(at)
+  unevaluated(at)
+end

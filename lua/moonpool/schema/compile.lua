@@ -1,0 +1,148 @@
+-- From a schema to a check: a closure (value, run, seen) -> boolean. `seen` is nil, or gathers which members of the value
+-- have been evaluated, for `unevaluated…`: names, or item numbers, or `true` for all there are.
+local arrays = require "moonpool.schema.arrays"
+local combine = require "moonpool.schema.combine"
+local failure = require "moonpool.schema.failure"
+local objects = require "moonpool.schema.objects"
+local scalars = require "moonpool.schema.scalars"
+local site = require "moonpool.schema.site"
+local value = require "moonpool.schema.value"
+
+local refuse = failure.refuse
+local kind_of, opened, is_integer, article = value.kind_of, value.opened, value.is_integer, value.article
+local type, next = type, next
+
+local KINDS <const> = { "string", "number", "object", "array", "boolean", "null" }
+local TYPES <const> = { string = true, number = true, integer = true, object = true, array = true, boolean = true, null = true }
+
+local function read_types(here)
+  local types = here:get "type"
+  if types == nil then return nil end
+  if type(types) == "string" then types = { types } end
+  if kind_of(types) ~= "array" or #types == 0 then here:fault("type", "must be a type or a list of types") end
+  local allowed, texts = {}, {}
+  for i = 1, #types do
+    local name = types[i]
+    if not TYPES[name] then
+      here:fault("type", "there is no type %s; types are string, number, integer, boolean, object, array, null", value.quote(name))
+    end
+    allowed[name] = true
+    texts[i] = article(name)
+  end
+  local last = table.remove(texts)
+  return allowed, #texts > 0 and table.concat(texts, ", ") .. " or " .. last or last
+end
+
+local function run_list(list)
+  local count = #list
+  if count == 0 then return site.always end
+  if count == 1 then return list[1] end
+  return function(v, run, seen)
+    for i = 1, count do
+      if not list[i](v, run, seen) then return false end
+    end
+    return true
+  end
+end
+
+-- For one kind of value: the type is right, then the steps.
+local function single(kind, steps, expected)
+  local wrong_type = "must be " .. expected .. ", got %s"
+  if kind == "object" or kind == "array" or kind == "null" then
+    return function(v, run, seen)
+      local got = kind_of(v)
+      if got ~= kind then return refuse(run, "type", wrong_type, article(got)) end
+      return steps(opened(v), run, seen)
+    end
+  end
+  return function(v, run, seen)
+    if type(v) ~= kind then return refuse(run, "type", wrong_type, article(kind_of(v))) end
+    return steps(v, run, seen)
+  end
+end
+
+local function several(by_kind, expected)
+  local wrong_type = expected and "must be " .. expected .. ", got %s" or "must be a JSON value"
+  return function(v, run, seen)
+    local kind = kind_of(v)
+    local steps = by_kind[kind]
+    if not steps then return refuse(run, "type", wrong_type, article(kind)) end
+    return steps(opened(v), run, seen)
+  end
+end
+
+-- Gathers what `check` evaluates, also when nobody around it asks, and passes it on.
+local function gathering(check)
+  return function(v, run, outer)
+    local kind = kind_of(v)
+    if kind ~= "object" and kind ~= "array" then return check(v, run) end
+    local seen = {}
+    if not check(v, run, seen) then return false end
+    if outer then
+      for key in next, seen do outer[key] = true end
+    end
+    return true
+  end
+end
+
+local function assemble(here)
+  local allowed, expected = read_types(here)
+  local by_kind, kinds = {}, {}
+  for _, kind in ipairs(KINDS) do
+    local whole = kind == "number" and allowed and allowed.integer and not allowed.number
+    if not allowed or allowed[kind] or whole then
+      local list = {}
+      if whole then
+        list[1] = function(v, run)
+          return is_integer(v) or refuse(run, "type", "must be " .. expected .. ", got %s", v)
+        end
+      end
+      for _, steps in ipairs { here.steps[kind], here.steps.all, here.late[kind] } do
+        table.move(steps, 1, #steps, #list + 1, list)
+      end
+      by_kind[kind] = run_list(list)
+      kinds[#kinds + 1] = kind
+    end
+  end
+  local check
+  if #kinds == 1 then
+    check = single(kinds[1], by_kind[kinds[1]], expected)
+  else
+    check = several(by_kind, expected)
+  end
+  return here.gathers and gathering(check) or check
+end
+
+local compiler = {}
+compiler.__index = compiler
+
+local concerns = { scalars, objects, arrays, combine }
+
+-- `books` is the library, its references resolved.
+function compiler.new(books)
+  return setmetatable({ books = books, dynamic = books.dynamic, wanted = {} }, compiler)
+end
+
+function compiler:want(node)
+  if not node.check then self.wanted[#self.wanted + 1] = node end
+end
+
+function compiler:check(node)
+  if node.check then return node.check end
+  if node.started then return site.follow_node(node) end
+  node.started = true
+  local here = site.new(self, node)
+  for _, concern in ipairs(concerns) do concern(here) end
+  node.check = assemble(here)
+  return node.check
+end
+
+-- The check of a root, and of all it refers to.
+function compiler:compile(root)
+  if type(root) == "boolean" then return root and site.always or site.never end
+  local check = self:check(root)
+  while #self.wanted > 0 do self:check(table.remove(self.wanted)) end
+  return check
+end
+
+return compiler

@@ -1,0 +1,75 @@
+-- Which keywords a schema may use: the dialects 2020-12 and draft-07, and selections from 2020-12 by `$vocabulary`.
+local uri = require "moonpool.schema.uri"
+local failure = require "moonpool.schema.failure"
+
+local dialect = {}
+
+local VOCABULARY <const> = "https://json-schema.org/draft/2020-12/vocab/"
+
+-- By the last word of the vocabulary's URI. `definitions` and `dependencies` are of older drafts, but widely written.
+local vocabularies = {
+  core = "$id $schema $ref $anchor $dynamicRef $dynamicAnchor $defs definitions",
+  applicator = "prefixItems items contains additionalProperties properties patternProperties dependentSchemas dependencies "
+    .. "propertyNames if then else allOf anyOf oneOf not",
+  unevaluated = "unevaluatedItems unevaluatedProperties",
+  validation = "type const enum multipleOf maximum exclusiveMaximum minimum exclusiveMinimum maxLength minLength pattern "
+    .. "maxItems minItems uniqueItems maxContains minContains maxProperties minProperties required dependentRequired",
+  ["meta-data"] = "",
+  ["format-annotation"] = "",
+  content = "",
+}
+
+local draft7 = "$id $schema $ref definitions items additionalItems contains additionalProperties properties patternProperties "
+  .. "dependencies propertyNames if then else allOf anyOf oneOf not type const enum multipleOf maximum exclusiveMaximum minimum "
+  .. "exclusiveMinimum maxLength minLength pattern maxItems minItems uniqueItems maxProperties minProperties required"
+
+-- Where schemas are inside a schema, in the order they are looked at.
+dialect.places = {
+  { "$defs", "map" }, { "definitions", "map" },
+  { "properties", "map" }, { "patternProperties", "map" }, { "additionalProperties", "schema" },
+  { "propertyNames", "schema" }, { "dependentSchemas", "map" }, { "dependencies", "dependencies" },
+  { "prefixItems", "list" }, { "items", "items" }, { "additionalItems", "schema" }, { "contains", "schema" },
+  { "allOf", "list" }, { "anyOf", "list" }, { "oneOf", "list" }, { "not", "schema" },
+  { "if", "schema" }, { "then", "schema" }, { "else", "schema" },
+  { "unevaluatedItems", "schema" }, { "unevaluatedProperties", "schema" },
+}
+
+local function set(keywords, into)
+  for keyword in keywords:gmatch "%S+" do into[keyword] = true end
+  return into
+end
+
+local everything = {}
+for _, keywords in pairs(vocabularies) do set(keywords, everything) end
+
+local known = {
+  ["2020-12"] = { keywords = everything },
+  -- draft-07: a `$ref` hides its neighbours, `items` may be a list, and `$id` may be an anchor.
+  ["draft-07"] = { keywords = set(draft7, {}), old = true },
+}
+
+function dialect.named(name)
+  return known[name]
+end
+
+-- The dialect that a `$schema` names, or nil.
+function dialect.at(address)
+  local name = uri.split(address):match "^https?://json%-schema%.org/(.+)/schema$"
+  return name and known[name:match "^draft/(2020%-12)$" or name]
+end
+
+-- The dialect that a meta-schema of 2020-12 makes by its `$vocabulary`.
+function dialect.from(vocabulary, where)
+  local keywords = set(vocabularies.core, {})
+  for address, required in pairs(vocabulary) do
+    local name = address:sub(1, #VOCABULARY) == VOCABULARY and address:sub(#VOCABULARY + 1)
+    if name and vocabularies[name] then
+      set(vocabularies[name], keywords)
+    elseif required then
+      failure.fault(where, "vocabulary %q is not known", address)
+    end
+  end
+  return { keywords = keywords }
+end
+
+return dialect

@@ -1,0 +1,57 @@
+-- JSON Schema: a schema becomes a function. Dialects 2020-12 and draft-07; `format` is an annotation; nothing is fetched.
+--
+--   local check = assert(schema.compile({ type = "object", required = { "a" } }))
+--   check(value)  -> true  |  nil, { message = "must have property 'a'", path = "", keyword = "required" }
+--
+-- `message` begins with a verb ("must be …", "is not allowed") so that it can follow the name of what was checked; `path` is a
+-- JSON pointer into the value. A schema that cannot be compiled gives nil and why, with its place: "… (#/properties/a)".
+local compiler = require "moonpool.schema.compile"
+local dialect = require "moonpool.schema.dialect"
+local failure = require "moonpool.schema.failure"
+local library = require "moonpool.schema.library"
+local refs = require "moonpool.schema.refs"
+
+local schema = {}
+
+-- A run to use again. Taken while a check is under way, so that one which ends in an error or never ends spoils no other.
+local spare
+
+local function fault_of(run)
+  if run.left < 0 then
+    return { message = run.why or "takes too long to check against its schema", path = "", keyword = "limit" }
+  end
+  return { message = run.message, path = run.path, keyword = run.keyword }
+end
+
+local function checker(check, root)
+  return function(value)
+    local run = spare or {}
+    spare = nil
+    run.left, run.depth, run.quiet, run.why = failure.STEPS, 0, 0, nil
+    run.top, run[1] = 1, root
+    local good = check(value, run) and run.left >= 0
+    local fault = not good and fault_of(run) or nil
+    spare = run
+    if good then return true end
+    return nil, fault
+  end
+end
+
+local function build(source, options)
+  local known = dialect.named(options.default_dialect or "2020-12")
+  if not known then failure.fault("default_dialect", "dialect %q is not known; known are 2020-12 and draft-07", options.default_dialect) end
+  local books = library.new(options.resources or {}, known)
+  local root = books:open(source, "", "#", nil, 1)
+  refs.resolve(books)
+  return checker(compiler.new(books):compile(library.node_of(source, root)), root)
+end
+
+-- compile(schema[, { default_dialect = "2020-12" | "draft-07", resources = { uri = schema } }]) -> check | nil, why
+function schema.compile(source, options)
+  local good, result = pcall(build, source, options or {})
+  if good then return result end
+  if type(result) == "table" and result.fault then return nil, result.fault end
+  error(result, 0)
+end
+
+return schema

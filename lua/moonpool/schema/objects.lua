@@ -1,0 +1,219 @@
+-- The keywords for objects.
+local failure = require "moonpool.schema.failure"
+local library = require "moonpool.schema.library"
+local scalars = require "moonpool.schema.scalars"
+
+local refuse, under, escape = failure.refuse, failure.under, failure.escape
+local shown = failure.shown
+local next, tostring = next, tostring
+
+local function properties_text(n)
+  return n == 1 and "1 property" or ("%.0f properties"):format(n)
+end
+
+local function sizes(at)
+  local least, most = at:size "minProperties", at:size "maxProperties"
+  if not (least or most) then return end
+  least, most = least or 0, most or math.huge
+  local too_few = "must have at least " .. properties_text(least) .. ", got %s"
+  local too_many = "must have at most " .. properties_text(most) .. ", got %s"
+  at:add("object", function(v, run)
+    local count = 0
+    for _ in next, v do count = count + 1 end
+    run.left = run.left - count
+    if count < least then return refuse(run, "minProperties", too_few, count) end
+    if count > most then return refuse(run, "maxProperties", too_many, count) end
+    return true
+  end)
+end
+
+local function required(at)
+  local names = at:names "required"
+  if not names or #names == 0 then return end
+  local count = #names
+  at:add("object", function(v, run)
+    for i = 1, count do
+      if v[names[i]] == nil then return refuse(run, "required", "must have property '%s'", names[i]) end
+    end
+    return true
+  end)
+end
+
+local function properties(at)
+  local names, checks = at:schema_map "properties"
+  if not names or #names == 0 then return end
+  local count = #names
+  at:add("object", function(v, run, seen)
+    local left = run.left - count
+    run.left = left
+    if left < 0 then return false end
+    for i = 1, count do
+      local name = names[i]
+      local item = v[name]
+      if item ~= nil then
+        if not checks[i](item, run) then return under(run, name) end
+        if seen then seen[name] = true end
+      end
+    end
+    return true
+  end)
+end
+
+-- Visits all members; `visit` gives whether one is good. Members have no order, so a failure is looked for again by name
+-- when somebody will read it: the same value always gets the same answer.
+local function visit_all(v, run, seen, visit)
+  run.quiet = run.quiet + 1
+  local good, count = true, 0
+  for name, item in next, v do
+    count = count + 1
+    if not visit(name, item, run, seen) then
+      good = false
+      break
+    end
+  end
+  run.quiet = run.quiet - 1
+  run.left = run.left - count
+  if good or run.quiet > 0 or run.left < 0 then return good end
+  local by_text = {}
+  for name in next, v do by_text[tostring(name)] = name end
+  for _, text in ipairs(library.sorted_names(v)) do
+    local name = by_text[text]
+    if not visit(name, v[name], run, seen) then return false end
+  end
+  return false
+end
+
+local function not_allowed(keyword, names)
+  local text, hint = "must not have property '%s'%s", ""
+  if names and #names > 0 and #names <= 8 then
+    hint = "; it may have '" .. table.concat(names, "', '") .. "'"
+  end
+  return function(name, _, run) return refuse(run, keyword, text, shown(name), hint) end
+end
+
+-- What members fall to that `properties` does not name.
+local function remainder(at, keyword, names)
+  local schema = at:get(keyword)
+  if schema == false then return not_allowed(keyword, names) end
+  local check = schema ~= nil and at:schema(keyword)
+  return check and function(name, item, run) return check(item, run) or under(run, name) end
+end
+
+-- Only what has a name in `properties`: the commonest case, told apart because it needs no visits.
+local function closed(at, known, refuse_name)
+  at:add("object", function(v, run, seen)
+    local count, first = 0, nil
+    for name in next, v do
+      count = count + 1
+      if not known[name] and (not first or tostring(name) < tostring(first)) then first = name end
+    end
+    run.left = run.left - count
+    if first ~= nil then return refuse_name(first, nil, run) end
+    if seen then seen[true] = true end
+    return true
+  end)
+end
+
+local function others(at)
+  local names = at:schema_map "properties" or {}
+  local patterns, pattern_checks = at:schema_map "patternProperties"
+  local rest = remainder(at, "additionalProperties", not patterns and names)
+  if not (patterns or rest) then return end
+  local known, matchers = {}, {}
+  for _, name in ipairs(names) do known[name] = true end
+  if not patterns and at:get "additionalProperties" == false then return closed(at, known, rest) end
+  for i, pattern in ipairs(patterns or {}) do
+    matchers[i] = scalars.matcher(at, pattern, "patternProperties/" .. escape(pattern))
+  end
+  local function visit(name, item, run, seen)
+    local named = known[name]
+    for i = 1, #matchers do
+      if matchers[i](tostring(name), run) then
+        if not pattern_checks[i](item, run) then return under(run, name) end
+        if seen then seen[name] = true end
+        named = true
+      end
+    end
+    return named or not rest or rest(name, item, run)
+  end
+  at:add("object", function(v, run, seen)
+    if not visit_all(v, run, seen, visit) then return false end
+    if seen and rest then seen[true] = true end
+    return true
+  end)
+end
+
+local function property_names(at)
+  local check = at:schema "propertyNames"
+  if not check then return end
+  local function visit(name, _, run)
+    if check(tostring(name), run) then return true end
+    if run.quiet == 0 then
+      run.message = ("must not have property '%s': the name %s"):format(shown(name), run.message)
+      run.keyword, run.path = "propertyNames", ""
+    end
+    return false
+  end
+  at:add("object", function(v, run) return visit_all(v, run, nil, visit) end)
+end
+
+local function depends_on_names(at, keyword, name, needed)
+  at:check_names(needed, keyword)
+  at:add("object", function(v, run)
+    if v[name] == nil then return true end
+    for i = 1, #needed do
+      if v[needed[i]] == nil then
+        return refuse(run, keyword, "must have property '%s' when it has '%s'", needed[i], name)
+      end
+    end
+    return true
+  end)
+end
+
+local function depends_on_schema(at, name, check)
+  at:add("object", function(v, run, seen)
+    if v[name] == nil then return true end
+    run.left = run.left - 1
+    return run.left >= 0 and check(v, run, seen)
+  end)
+end
+
+local function dependencies(at)
+  for _, keyword in ipairs { "dependentRequired", "dependentSchemas", "dependencies" } do
+    local map = at:get(keyword)
+    if map ~= nil then
+      if type(map) ~= "table" then at:fault(keyword, "must be an object") end
+      for _, name in ipairs(library.sorted_names(map)) do
+        if keyword == "dependentRequired" or keyword == "dependencies" and library.is_list(map[name]) then
+          depends_on_names(at, keyword, name, map[name])
+        else
+          depends_on_schema(at, name, at:check_of(map[name]))
+        end
+      end
+    end
+  end
+end
+
+-- After all else in the schema has had its say.
+local function unevaluated(at)
+  local rest = remainder(at, "unevaluatedProperties")
+  if not rest then return end
+  local function visit(name, item, run, seen) return seen[name] or rest(name, item, run) end
+  at:add_late("object", function(v, run, seen)
+    if seen[true] then return true end
+    if not visit_all(v, run, seen, visit) then return false end
+    seen[true] = true
+    return true
+  end)
+end
+
+-- What a member is comes before which there are: of several forms, the one with the right tag explains best.
+return function(at)
+  properties(at)
+  required(at)
+  others(at)
+  sizes(at)
+  property_names(at)
+  dependencies(at)
+  unevaluated(at)
+end

@@ -1,0 +1,131 @@
+-- enum and const, and the keywords for numbers and strings.
+local regex = require "moonpool.regex"
+local failure = require "moonpool.schema.failure"
+local library = require "moonpool.schema.library"
+local value = require "moonpool.schema.value"
+
+local refuse, give_up = failure.refuse, failure.give_up
+local utf8_len, next = utf8.len, next
+
+-- Pieces (names, scalars) in all values of one enum.
+local PIECES <const> = 10000
+
+local function one_of(at, keyword, wanted, reason)
+  local scalars, tables, weight = {}, {}, 0
+  for i = 1, #wanted do
+    local v = wanted[i]
+    if type(v) == "table" then
+      local text, pieces = value.fingerprint(v, PIECES)
+      weight = weight + pieces
+      if not text or weight > PIECES then at:fault(keyword, "is too large") end
+      tables[#tables + 1] = v
+    elseif v == v then
+      scalars[v] = true
+    end
+  end
+  at:add_to_all(function(v, run)
+    if scalars[v] then return true end
+    if type(v) == "table" and next(tables) then
+      local left = run.left - weight
+      run.left = left
+      if left < 0 then return false end
+      for i = 1, #tables do
+        if value.equal(tables[i], v) then return true end
+      end
+    end
+    return refuse(run, keyword, "%s", reason)
+  end)
+end
+
+local function choices(at)
+  local enum = at:get "enum"
+  if enum ~= nil then
+    if not library.is_list(enum) then at:fault("enum", "must be a list of values") end
+    local shown = {}
+    for i = 1, #enum do
+      if i > 12 then
+        shown[i] = "…"
+        break
+      end
+      shown[i] = value.quote(enum[i])
+    end
+    local text = "must be " .. (#shown > 1 and "one of " or "") .. table.concat(shown, ", ")
+    one_of(at, "enum", enum, #shown > 0 and text or "is not allowed")
+  end
+  local const = at:get "const"
+  if const ~= nil then one_of(at, "const", { const }, "must be " .. value.quote(const)) end
+end
+
+local bounds = {
+  { "minimum", "must be at least %s, got %s", function(v, bound) return v >= bound end },
+  { "exclusiveMinimum", "must be more than %s, got %s", function(v, bound) return v > bound end },
+  { "maximum", "must be at most %s, got %s", function(v, bound) return v <= bound end },
+  { "exclusiveMaximum", "must be less than %s, got %s", function(v, bound) return v < bound end },
+}
+
+local function numbers(at)
+  for _, rule in ipairs(bounds) do
+    local keyword, text, fits = table.unpack(rule)
+    local bound = at:number(keyword)
+    if bound then
+      at:add("number", function(v, run) return fits(v, bound) or refuse(run, keyword, text, bound, v) end)
+    end
+  end
+  local step = at:number "multipleOf"
+  if step then
+    if step <= 0 or step == math.huge then at:fault("multipleOf", "must be more than 0, not %s", step) end
+    at:add("number", function(v, run)
+      return value.is_multiple(v, step) or refuse(run, "multipleOf", "must be a multiple of %s, got %s", step, v)
+    end)
+  end
+end
+
+local function characters(n)
+  return n == 1 and "1 character" or ("%.0f characters"):format(n)
+end
+
+local function lengths(at)
+  local least, most = at:size "minLength", at:size "maxLength"
+  if not (least or most) then return end
+  least, most = least or 0, most or math.huge
+  local too_short, too_long = "must have at least " .. characters(least) .. ", got %s", "must have at most " .. characters(most) .. ", got %s"
+  at:add("string", function(v, run)
+    run.left = run.left - #v // 64
+    local length = utf8_len(v) or #v
+    if length < least then return refuse(run, "minLength", too_short, length) end
+    if length > most then return refuse(run, "maxLength", too_long, length) end
+    return true
+  end)
+end
+
+-- A compiled pattern as (text, run) -> boolean. A text too hard to match ends the run.
+local function matcher(at, pattern, keyword)
+  if type(pattern) ~= "string" then at:fault(keyword, "must be a string, not %s", value.article(value.kind_of(pattern))) end
+  local compiled, why = regex.compile(pattern)
+  if not compiled then at:fault(keyword, "pattern %q: %s", pattern, why) end
+  return function(text, run)
+    local left = run.left - #text // 64 - 1
+    run.left = left
+    if left < 0 then return false end
+    local found, problem = compiled:test(text)
+    if problem == "limit" then return give_up(run, "takes too long to match against the pattern " .. value.quote(pattern)) end
+    return found
+  end
+end
+
+local function patterns(at)
+  local pattern = at:get "pattern"
+  if pattern == nil then return end
+  local matches = matcher(at, pattern, "pattern")
+  local text = "must match the pattern " .. value.quote(pattern)
+  at:add("string", function(v, run) return matches(v, run) or refuse(run, "pattern", "%s", text) end)
+end
+
+return setmetatable({ matcher = matcher }, {
+  __call = function(_, at)
+    choices(at)
+    numbers(at)
+    lengths(at)
+    patterns(at)
+  end,
+})

@@ -1,0 +1,130 @@
+-- A site is one schema while it is compiled. Keywords read what it says, refused with its place where that is no good, and
+-- add steps (value, run, seen) -> boolean: for values of one kind, for all, or (late) after all others.
+local failure = require "moonpool.schema.failure"
+local library = require "moonpool.schema.library"
+local value = require "moonpool.schema.value"
+
+local fault, refuse, give_up = failure.fault, failure.refuse, failure.give_up
+local kind_of, is_integer, article = value.kind_of, value.is_integer, value.article
+local type = type
+
+local site = {}
+site.__index = site
+
+function site.new(compiler, node)
+  return setmetatable({
+    compiler = compiler, node = node,
+    steps = { all = {}, string = {}, number = {}, object = {}, array = {}, boolean = {}, null = {} },
+    late = { object = {}, array = {} },
+  }, site)
+end
+
+local function always() return true end
+site.always = always
+
+local function never(_, run) return refuse(run, "false", "is not allowed") end
+site.never = never
+
+function site:get(keyword) return self.node.words[keyword] end
+
+function site:fault(keyword, text, ...) fault(self.node.where .. "/" .. keyword, text, ...) end
+
+function site:add(kind, step) table.insert(self.steps[kind], step) end
+
+function site:add_to_all(step) table.insert(self.steps.all, step) end
+
+function site:add_late(kind, step)
+  self.gathers = true
+  table.insert(self.late[kind], step)
+end
+
+function site:number(keyword)
+  local v = self:get(keyword)
+  if v ~= nil and (type(v) ~= "number" or v ~= v) then self:fault(keyword, "must be a number, not %s", article(kind_of(v))) end
+  return v
+end
+
+function site:size(keyword)
+  local v = self:number(keyword)
+  if v and (v < 0 or not is_integer(v)) then self:fault(keyword, "must be a whole number, 0 or more, not %s", v) end
+  return v
+end
+
+function site:check_names(names, keyword)
+  if not library.is_list(names) then self:fault(keyword, "must be a list of names, not %s", article(kind_of(names))) end
+  for _, name in ipairs(names) do
+    if type(name) ~= "string" then self:fault(keyword, "must be a list of names; %s is in it", article(kind_of(name))) end
+  end
+  return names
+end
+
+function site:names(keyword)
+  local names = self:get(keyword)
+  return names and self:check_names(names, keyword)
+end
+
+-- Enters a resource while `check` runs, for $dynamicRef to find.
+local function entering(scope, check)
+  return function(v, run, seen)
+    local top = run.top + 1
+    run.top, run[top] = top, scope
+    local good = check(v, run, seen)
+    run.top = top - 1
+    return good
+  end
+end
+
+function site:check_of(schema)
+  local target = library.node_of(schema, self.node.scope)
+  if type(target) == "boolean" then return target and always or never end
+  local check = self.compiler:check(target)
+  if self.compiler.dynamic and target.scope ~= self.node.scope then return entering(target.scope, check) end
+  return check
+end
+
+function site:schema(keyword)
+  local schema = self:get(keyword)
+  if schema ~= nil then return self:check_of(schema) end
+end
+
+function site:schemas(keyword)
+  local list = self:get(keyword)
+  if list == nil then return nil end
+  local checks = {}
+  for i = 1, #list do checks[i] = self:check_of(list[i]) end
+  return checks
+end
+
+-- Names in order, and their checks.
+function site:schema_map(keyword)
+  local map = self:get(keyword)
+  if map == nil then return nil end
+  local names, checks = library.sorted_names(map), {}
+  for i, name in ipairs(names) do checks[i] = self:check_of(map[name]) end
+  return names, checks
+end
+
+-- Follows a node that may not be compiled yet, or is being compiled right now.
+function site.follow_node(node)
+  return function(v, run, seen)
+    local depth = run.depth + 1
+    local left = run.left - 1
+    run.left = left
+    if left < 0 then return false end
+    if depth > failure.DEPTH then return give_up(run, "leads its schema round in a circle") end
+    run.depth = depth
+    local good = node.check(v, run, seen)
+    run.depth = depth - 1
+    return good
+  end
+end
+
+function site:follow(target)
+  if type(target) == "boolean" then return target and always or never end
+  self.compiler:want(target)
+  local check = site.follow_node(target)
+  if self.compiler.dynamic and target.scope ~= self.node.scope then return entering(target.scope, check) end
+  return check
+end
+
+return site

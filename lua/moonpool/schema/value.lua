@@ -1,0 +1,156 @@
+-- JSON values as Lua holds them: their kinds, their equality, and how a message names them.
+local json = require "moonpool.json"
+
+local null, empty_array, array_mt, object_mt = json.null, json.empty_array, json.array_mt, json.object_mt
+local type, getmetatable, math_type, next = type, getmetatable, math.type, next
+
+local value = {}
+
+-- Nothing that came off the wire is deeper; a handler's table may be, or go round.
+local DEPTH <const> = 128
+
+-- "object", "array", "string", "number", "boolean", "null"; anything else is no JSON value and keeps Lua's name.
+-- A table that no decoder tagged is an array when it has a first item.
+local function kind_of(v)
+  local kind = type(v)
+  if kind == "table" then
+    local mt = getmetatable(v)
+    if mt == array_mt then return "array" end
+    if v[1] ~= nil and (mt == nil or mt ~= object_mt) then return "array" end
+    return "object"
+  end
+  if v == null then return "null" end
+  if v == empty_array then return "array" end
+  return kind
+end
+value.kind_of = kind_of
+
+-- The stand-in for an empty array, as a table that can be looked into.
+local nothing = setmetatable({}, array_mt)
+
+local function opened(v)
+  if type(v) == "userdata" and v == empty_array then return nothing end
+  return v
+end
+value.opened = opened
+
+-- 1.0 is an integer, and so is 1e300; infinities and NaN are not.
+function value.is_integer(v)
+  local subtype = math_type(v)
+  return subtype == "integer" or subtype == "float" and v % 1 == 0
+end
+
+-- Whether two JSON values are the same; never looks deeper into `b` than `a` goes.
+local function equal(a, b)
+  if a == b then return true end
+  a, b = opened(a), opened(b)
+  if type(a) ~= "table" or type(b) ~= "table" then return false end
+  local kind = kind_of(a)
+  if kind ~= kind_of(b) then return false end
+  if kind == "array" then
+    if #a ~= #b then return false end
+    for i = 1, #a do
+      if not equal(a[i], b[i]) then return false end
+    end
+    return true
+  end
+  for k, item in next, a do
+    local other = b[k]
+    if other == nil or not equal(item, other) then return false end
+  end
+  for k in next, b do
+    if a[k] == nil then return false end
+  end
+  return true
+end
+value.equal = equal
+
+local function put(out, v, depth)
+  local kind = kind_of(v)
+  v = opened(v)
+  if depth > DEPTH or #out > out.limit then return false end
+  if kind == "string" then
+    out[#out + 1] = ("s%d:"):format(#v)
+    out[#out + 1] = v
+  elseif kind == "number" then
+    out[#out + 1] = ("n%s;"):format(math.tointeger(v) or ("%.17g"):format(v))
+  elseif kind == "array" then
+    out[#out + 1] = "["
+    for i = 1, #v do
+      if not put(out, v[i], depth + 1) then return false end
+    end
+    out[#out + 1] = "]"
+  elseif kind == "object" then
+    local names = {}
+    for name in next, v do names[#names + 1] = tostring(name) end
+    table.sort(names)
+    out[#out + 1] = "{"
+    for _, name in ipairs(names) do
+      if not (put(out, name, depth) and put(out, v[name], depth + 1)) then return false end
+    end
+    out[#out + 1] = "}"
+  else
+    out[#out + 1] = kind == "boolean" and tostring(v) or kind
+  end
+  return true
+end
+
+-- A text that is the same for equal values only, and how many pieces it took; nil when the value is too deep, or has
+-- more than about `limit` pieces.
+function value.fingerprint(v, limit)
+  local out = { limit = limit }
+  if not put(out, v, 0) then return nil, #out end
+  return table.concat(out), #out
+end
+
+-- Digits and exponent: 0.0075 -> 75, -4. Exact for what was written down with up to 17 digits.
+local function decimal(v)
+  local text
+  for digits = 14, 16 do
+    text = ("%." .. digits .. "e"):format(v)
+    if tonumber(text) == v then break end
+  end
+  local whole, fraction, exponent = text:match "^(%d)%.(%d-)0*e([+-]%d+)$"
+  return math.tointeger(tonumber(whole .. fraction)), math.tointeger(tonumber(exponent)) - #fraction
+end
+
+-- Whether `v` is a multiple of `step` (more than 0), counted in decimal, as people write both.
+function value.is_multiple(v, step)
+  local exact, exact_step = math.tointeger(v), math.tointeger(step)
+  if exact and exact_step then return exact % exact_step == 0 end
+  if v ~= v or v == math.huge or v == -math.huge then return false end
+  if v == 0 then return true end
+  local digits, exponent = decimal(math.abs(v))
+  local step_digits, step_exponent = decimal(step)
+  for _ = 1, exponent - step_exponent do
+    digits = digits % step_digits * 10
+  end
+  for _ = 1, step_exponent - exponent do
+    if step_digits > digits then return false end
+    step_digits = step_digits * 10
+  end
+  return digits % step_digits == 0
+end
+
+local articles = {
+  object = "an object", array = "an array", string = "a string", number = "a number", integer = "an integer",
+  boolean = "a boolean", null = "null", ["nil"] = "nothing",
+}
+
+-- "a string"; integers and floats are both "a number", unless the difference is the point.
+function value.article(kind)
+  return articles[kind] or "something that is no JSON value"
+end
+
+-- A value as JSON, for a message; long ones are cut.
+function value.quote(v)
+  local good, text = pcall(json.encode, v)
+  if not good then return "something that is no JSON value" end
+  if #text > 80 then
+    local cut = utf8.offset(text, 0, 78) or 78
+    text = text:sub(1, cut - 1) .. "…"
+  end
+  return text
+end
+
+return value

@@ -1,0 +1,241 @@
+---@meta
+-- Every name that a moonpool script sees, for editors (LuaLS). Nothing here runs.
+error("moonpool.d.lua holds types for editors: scripts have these names without requiring anything")
+
+--- What the client asked for, and what you can tell it meanwhile. Gone with its answer: later use raises "this call has ended".
+---@class moonpool.Call
+---@field revision moonpool.Revision    The protocol revision this client speaks
+---@field method string                 "tools/call"
+---@field principal string              Who calls, as auth said; "anonymous" without auth
+---@field client? table                 What the client calls itself: name, version
+---@field capabilities? table           What the client can do
+---@field meta? table                   `_meta` of the request
+---@field cancelled boolean
+local Call = {}
+
+---@alias moonpool.Revision "2024-11-05"|"2025-03-26"|"2025-06-18"|"2025-11-25"|"2026-07-28"
+---@alias moonpool.Level "debug"|"info"|"notice"|"warning"|"error"|"critical"|"alert"|"emergency"
+
+--- Tells how far the work is, if the client wanted to know. `progress` must grow.
+---@param progress number
+---@param total? number
+---@param message? string
+function Call:progress(progress, total, message) end
+
+--- Sends a log message to the client, if it wants that level.
+---@param level moonpool.Level
+---@param data any            Anything JSON can say
+---@param logger? string      Which part speaks
+function Call:log(level, data, logger) end
+
+--- Ends the call with an error that the client understands, unless it has these capabilities.
+---@param ... string  "sampling", "elicitation", "elicitation.url", "roots", "extensions.<id>"
+function Call:require(...) end
+
+--- A type of an argument: `t.number`, `t.string { "About it", max = 20 }`, `t.string "About it"`.
+---@class moonpool.Type
+---@overload fun(options: moonpool.Options|string): moonpool.Type
+
+---@class moonpool.Options
+---@field [1]? string          What it is, as the model reads it
+---@field description? string
+---@field title? string
+---@field optional? boolean    May be left out
+---@field default? any         May be left out, and is this then
+---@field examples? any[]
+---@field header? string       Mirrored in the header Mcp-Param-<name> (string, integer, boolean)
+
+---@class moonpool.StringOptions: moonpool.Options
+---@field min? integer
+---@field max? integer
+---@field pattern? string      A regular expression, as in JSON Schema
+---@field format? "date"|"date-time"|"email"|"uri"|"uuid"|string
+
+---@class moonpool.NumberOptions: moonpool.Options
+---@field min? number
+---@field max? number
+---@field above? number        More than this
+---@field below? number        Less than this
+---@field step? number         A multiple of this
+
+---@class moonpool.ListOptions: moonpool.Options
+---@field min? integer
+---@field max? integer
+---@field unique? boolean
+
+---@class moonpool.ObjectOptions: moonpool.Options
+---@field open? boolean        Other fields are welcome
+
+---@class moonpool.StringType: moonpool.Type
+---@overload fun(options: moonpool.StringOptions|string): moonpool.Type
+---@class moonpool.NumberType: moonpool.Type
+---@overload fun(options: moonpool.NumberOptions|string): moonpool.Type
+
+---@class moonpool.Types
+---@field string moonpool.StringType
+---@field number moonpool.NumberType
+---@field integer moonpool.NumberType
+---@field boolean moonpool.Type
+---@field null moonpool.Type
+---@field any moonpool.Type
+t = {}
+
+---@param item moonpool.Type
+---@param options? moonpool.ListOptions|string
+---@return moonpool.Type
+function t.list(item, options) end
+
+--- Any names, values of one type.
+---@param value moonpool.Type
+---@param options? moonpool.Options|string
+---@return moonpool.Type
+function t.map(value, options) end
+
+---@param fields table<string, moonpool.Type>
+---@param options? moonpool.ObjectOptions|string
+---@return moonpool.Type
+function t.object(fields, options) end
+
+--- One of these values: `t.one_of { "celsius", "fahrenheit", default = "celsius" }`.
+---@param values table
+---@param options? moonpool.Options|string
+---@return moonpool.Type
+function t.one_of(values, options) end
+
+---@param types moonpool.Type[]
+---@param options? moonpool.Options|string
+---@return moonpool.Type
+function t.any_of(types, options) end
+
+---@param type moonpool.Type
+---@return moonpool.Type
+function t.optional(type) end
+
+--- JSON Schema as it is.
+---@param schema table
+---@param options? moonpool.Options|string
+---@return moonpool.Type
+function t.schema(schema, options) end
+
+---@class moonpool.Tool
+---@field [1] string                                              What it does, as the model reads it
+---@field [2] fun(args: table, call: moonpool.Call): any, string?  What it does
+---@field input? table<string, moonpool.Type>|moonpool.Type       Required unless `optional` or `default`
+---@field output? table<string, moonpool.Type>|moonpool.Type      What it returns; checked before it leaves
+---@field title? string                                           A name for people
+---@field timeout? number                                         In seconds: `30 * seconds`
+---@field requires? string[]                                      Capabilities that the client must have
+---@field read_only? boolean                                      Changes nothing
+---@field destructive? boolean                                    May destroy something
+---@field idempotent? boolean                                     Twice is as good as once
+---@field open_world? boolean                                     Reaches beyond this machine
+---@field open? boolean                                           Other arguments are welcome
+---@field icons? { src: string, mimeType?: string, sizes?: string[] }[]
+
+--- A tool: `return tool { "What it does.", input = { … }, function(args, call) … end }`.
+---@param spec moonpool.Tool
+---@return moonpool.Tool
+function tool(spec) end
+
+---@class moonpool.Block
+---@class moonpool.BlockOptions
+---@field audience? ("user"|"assistant")[]
+---@field priority? number     0 to 1
+---@field modified? string     ISO 8601
+
+---@param s string|number|boolean
+---@param options? moonpool.BlockOptions
+---@return moonpool.Block
+function text(s, options) end
+
+---@param bytes string
+---@param mime? string         "image/png"
+---@param options? moonpool.BlockOptions
+---@return moonpool.Block
+function image(bytes, mime, options) end
+
+---@param bytes string
+---@param mime? string         "audio/wav"
+---@param options? moonpool.BlockOptions
+---@return moonpool.Block
+function audio(bytes, mime, options) end
+
+---@class moonpool.LinkOptions: moonpool.BlockOptions
+---@field [1]? string          Its description
+---@field name? string
+---@field title? string
+---@field description? string
+---@field mime? string
+---@field size? integer
+
+--- A resource that the client may read by itself.
+---@param uri string
+---@param options? moonpool.LinkOptions
+---@return moonpool.Block
+function link(uri, options) end
+
+--- A resource inside the answer.
+---@param uri string
+---@param body string|{ text?: string, bytes?: string, mime?: string }
+---@param mime? string
+---@return moonpool.Block
+function embed(uri, body, mime) end
+
+--- Ends the call: the model reads why. It is no fault and not logged as one.
+---@param why any
+function fail(why) end
+
+--- Passes on what succeeded; fails with the reason of what did not: `local page = try(http.get(url))`.
+---@generic T
+---@param value T?
+---@param why? any
+---@return T
+function try(value, why, ...) end
+
+--- Waits, without holding anybody up.
+---@param seconds number
+function sleep(seconds) end
+
+--- A value that runs `f` when its block ends, however it ends: `local _ <close> = closing(f)`. `f` may not wait.
+---@param f fun()
+---@return any
+function closing(f) end
+
+--- The gateway's log, for the operator; `call:log` is for the client.
+log = {}
+---@param event string
+---@param fields? table<string, string|number|boolean>
+function log.debug(event, fields) end
+---@param event string
+---@param fields? table<string, string|number|boolean>
+function log.info(event, fields) end
+---@param event string
+---@param fields? table<string, string|number|boolean>
+function log.warn(event, fields) end
+---@param event string
+---@param fields? table<string, string|number|boolean>
+function log.error(event, fields) end
+
+json = {}
+json.null = nil ---@type userdata      What null decodes to
+json.array_mt = {}                     -- the metatable of arrays: an empty table with it encodes as []
+json.object_mt = {}                    -- an empty or list-like table with it encodes as an object
+json.empty_array = {}
+---@param value any
+---@return string
+function json.encode(value) end
+---@param text string
+---@return any value, string? why
+function json.decode(text) end
+---@generic T: table
+---@param list T
+---@return T
+function json.array(list) end
+---@generic T: table
+---@param fields T
+---@return T
+function json.object(fields) end
+
+seconds = 1
+minutes = 60
+hours = 3600

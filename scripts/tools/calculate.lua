@@ -1,0 +1,9 @@
+-- Language models are poor at sums; this is exact where Lua is: 64-bit integers, else doubles.
+return tool {
+  "Work out an arithmetic expression: + - * / % ^, parentheses, and sqrt, abs, floor, ceil, round, min, max, pi.",
+  input = { expression = t.string { "As in (3 + 4) * sqrt(2)", max = 1000, examples = { "(3 + 4) * 2" } } },
+  read_only = true, open_world = false,
+  function(args)
+    return require("arithmetic").evaluate(args.expression)
+  end,
+}

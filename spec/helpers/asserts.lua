@@ -1,0 +1,51 @@
+-- Assertions of the house, for luassert.
+local assert = require "luassert"
+local say = require "say"
+local cjson = require "cjson.safe"
+local wait = require "spec.helpers.wait"
+
+-- Gauges that say nothing of what clients left behind.
+local steady = { lua_bytes = true, connections = true }
+
+local function left_behind(g)
+  if not g:is_alive() then
+    return "the gateway has ended"
+  end
+  local status = g:status()
+  if status.pid and status.pid ~= g.pid then
+    return "another process answers"
+  end
+  for family, value in pairs(status.gauges) do
+    if not steady[family] then
+      for label, n in pairs(type(value) == "table" and value or { [""] = value }) do
+        if n ~= 0 then
+          return ("gauge %s%s is %s in %s"):format(family, label ~= "" and "{" .. label .. "}" or "", n, cjson.encode(status.gauges))
+        end
+      end
+    end
+  end
+  local fds, close_waits = g:fds(), g:close_waits()
+  if close_waits > 0 then
+    return close_waits .. " sockets are in CLOSE-WAIT"
+  elseif fds > g.baseline_fds then
+    return ("%d descriptors, %d when it started"):format(fds, g.baseline_fds)
+  end
+end
+
+-- Within a second nothing is left of any client: gauges 0, descriptors as at the start, no CLOSE-WAIT, the same process.
+local function is_empty_house(state, arguments)
+  local g, seconds = arguments[1], arguments[2] or 1
+  local left
+  local ok = pcall(wait.for_fact, "an empty house", seconds, function()
+    left = left_behind(g)
+    return not left
+  end)
+  state.failure_message = not ok and ("not an empty house after %g s: %s"):format(seconds, tostring(left)) or nil
+  return ok
+end
+
+say:set("assertion.empty_house.positive", "Expected an empty house")
+say:set("assertion.empty_house.negative", "Expected a house with something left in it")
+assert:register("assertion", "empty_house", is_empty_house, "assertion.empty_house.positive", "assertion.empty_house.negative")
+
+return assert

@@ -1,0 +1,384 @@
+-- A client over HTTP/1.1 that does exactly what it is told, also what a client may not do: half requests, half closes,
+-- resets, reading nothing. Answers are parsed as they arrive; an event stream's events are kept in `connection.events`.
+local uv = require "luv"
+local cjson = require "cjson.safe"
+local sse = require "spec.helpers.sse"
+local wait = require "spec.helpers.wait"
+
+local client = {}
+
+local PATIENCE = 5 -- seconds
+
+local connection = {}
+connection.__index = connection
+
+-- -- what comes in ---------------------------------------------------------------------------------------------------
+
+-- Body decoders: take what is there, give (body bytes, what is left, whether the body is over).
+local function none(rest)
+  return "", rest, true
+end
+
+local function until_close(rest)
+  return rest, "", false
+end
+
+local function of_length(length)
+  return function(rest)
+    local part = rest:sub(1, length)
+    length = length - #part
+    return part, rest:sub(#part + 1), length == 0
+  end
+end
+
+local function chunked()
+  local left, is_last = nil, false -- bytes left of this chunk
+  return function(rest)
+    local parts = {}
+    while true do
+      if left and left > 0 then
+        local part = rest:sub(1, left)
+        parts[#parts + 1] = part
+        left, rest = left - #part, rest:sub(#part + 1)
+        if left > 0 then
+          return table.concat(parts), rest, false
+        end
+      end
+      local line, after = rest:match "^([^\r\n]*)\r\n()"
+      if not line then
+        return table.concat(parts), rest, false
+      end
+      rest = rest:sub(after)
+      if is_last then -- trailers, up to an empty line
+        if line == "" then
+          return table.concat(parts), rest, true
+        end
+      elseif left == 0 and line == "" then
+        left = nil -- the line end after a chunk
+      else
+        left = assert(tonumber(line:match "^%x+", 16), "no chunk size: " .. line)
+        is_last = left == 0
+      end
+    end
+  end
+end
+
+local response = {}
+response.__index = response
+
+-- The body, decoded; nil when it is no JSON.
+function response:json()
+  return cjson.decode(self.body)
+end
+
+local function read_headers(head)
+  local headers = {}
+  for name, value in head:gmatch "\r\n([^:\r\n]+):[ \t]*([^\r\n]*)" do
+    name = name:lower()
+    headers[name] = headers[name] and headers[name] .. ", " .. value or value
+  end
+  return headers
+end
+
+local function begin_response(self, head)
+  local status, reason = head:match "^HTTP/1%.[01] (%d%d%d) ?([^\r\n]*)"
+  assert(status, "no HTTP answer: " .. head:sub(1, 200))
+  local it = setmetatable({ status = tonumber(status), reason = reason, head = head, body = "" }, response)
+  it.headers = read_headers(head)
+  local method = table.remove(self.asked, 1)
+  if method == "HEAD" or it.status == 204 or it.status == 304 or it.status < 200 then
+    it.decode = none
+  elseif (it.headers["transfer-encoding"] or ""):find "chunked" then
+    it.decode = chunked()
+  elseif it.headers["content-length"] then
+    it.decode = of_length(tonumber(it.headers["content-length"]))
+  else
+    it.decode = until_close
+  end
+  if (it.headers["content-type"] or ""):find("text/event-stream", 1, true) then
+    it.sse = sse.new(function(event)
+      event.at = uv.hrtime() / 1e9
+      table.insert(self.events, event)
+    end)
+  end
+  if it.status >= 200 then
+    table.insert(self.responses, it)
+  elseif method then
+    table.insert(self.asked, 1, method) -- 100 Continue announces the answer, it is none
+  end
+  return it
+end
+
+-- Parses what has arrived.
+local function pump(self)
+  if #self.inbox > 0 then
+    self.rest = self.rest .. table.concat(self.inbox)
+    self.inbox = {}
+  end
+  while true do
+    local now = self.reading
+    if not now then
+      local head, after = self.rest:match "^(.-\r\n)\r\n()"
+      if not head then
+        return self
+      end
+      self.rest = self.rest:sub(after)
+      now = begin_response(self, head)
+      self.reading = now
+    end
+    local part, done
+    part, self.rest, done = now.decode(self.rest)
+    if now.sse then
+      now.sse:feed(part)
+    end
+    now.body = now.body .. part
+    if done or (now.decode == until_close and self.eof) then
+      now.done, self.reading = true, nil
+    else
+      return self
+    end
+  end
+end
+
+local function describe_end(self)
+  if self.error then
+    return "the connection broke: " .. self.error
+  elseif self.eof then
+    return "the server closed the connection"
+  end
+end
+
+-- Waits for `find(self)` and fails at once when nothing more can come.
+local function await(self, what, seconds, find)
+  return wait.for_fact(what, seconds or PATIENCE, function()
+    local over = describe_end(self)
+    pump(self)
+    local found = table.pack(find(self))
+    if found[1] then
+      return table.unpack(found, 1, found.n)
+    elseif over then
+      error(("%s while waiting for %s"):format(over, type(what) == "function" and what() or what), 0)
+    end
+  end)
+end
+
+-- The head of the first answer not read yet, which may still be going on.
+function connection:read_head(seconds)
+  return await(self, "an answer's head", seconds, function()
+    return self.responses[1]
+  end)
+end
+
+-- The first answer not read yet, complete.
+function connection:read_response(seconds)
+  await(self, "a complete answer", seconds, function()
+    return self.responses[1] and self.responses[1].done
+  end)
+  return table.remove(self.responses, 1)
+end
+
+-- `what` is a method's name, a JSON-RPC id, an event's name ("endpoint", "comment"), or a function of the event.
+local function matches(event, what)
+  if type(what) == "function" then
+    return what(event)
+  elseif what == "comment" then
+    return event.comment ~= nil
+  end
+  local json = type(event.json) == "table" and event.json or {}
+  if type(what) == "number" then
+    return json.id == what and not json.method
+  end
+  return json.method == what or json.id == what or (event.event == what and what ~= "message")
+end
+
+local function list_events(self)
+  local seen = {}
+  for i, event in ipairs(self.events) do
+    seen[i] = event.comment and ": " .. event.comment or event.data and event.data:sub(1, 160) or event.event
+  end
+  return #seen == 0 and "no events came" or "what came:\n  " .. table.concat(seen, "\n  ")
+end
+
+-- The first event, not given before, that is `what`. Others stay for later calls.
+function connection:wait_event(what, seconds)
+  local function named()
+    return ("the event %s; %s"):format(tostring(what), list_events(self))
+  end
+  return await(self, named, seconds, function()
+    for _, event in ipairs(self.events) do
+      if not event.given and matches(event, what) then
+        event.given = true
+        return event
+      end
+    end
+    if #self.responses > 0 and self.responses[#self.responses].done then
+      error("the answer ended without " .. named(), 0)
+    end
+  end)
+end
+
+-- Every JSON-RPC message that the event stream brought up to now.
+function connection:messages()
+  uv.run "nowait"
+  pump(self)
+  local messages = {}
+  for _, event in ipairs(self.events) do
+    messages[#messages + 1] = event.json
+  end
+  return messages
+end
+
+-- Until the first answer not read yet is over, which for an event stream is its end; gives that answer.
+connection.wait_end = connection.read_response
+
+-- FIN or RST from the other side, up to now.
+function connection:is_closed_by_peer()
+  uv.run "nowait"
+  return self.eof or self.error ~= nil
+end
+
+function connection:wait_closed(seconds)
+  wait.for_fact("the server to close the connection", seconds or PATIENCE, function()
+    return self.eof or self.error
+  end)
+  pump(self)
+  return self
+end
+
+-- -- what goes out ---------------------------------------------------------------------------------------------------
+
+function connection:send_raw(bytes)
+  if not self.tcp:is_closing() then
+    self.tcp:write(bytes, function() end)
+  end
+  return self
+end
+
+-- { method, path, headers, body }. Headers: a table by name, where false takes a usual one away, or a list of
+-- { name, value }. A body that is a table is sent as JSON. Nothing is awaited.
+function connection:send(request)
+  local method, body = request.method or "GET", request.body
+  local lines, named = { ("%s %s HTTP/1.1"):format(method, request.path or "/") }, {}
+  local function add(name, value)
+    named[name:lower()] = true
+    if value ~= false then
+      lines[#lines + 1] = name .. ": " .. tostring(value)
+    end
+  end
+  for name, value in pairs(request.headers or {}) do
+    if type(name) == "number" then
+      add(value[1], value[2])
+    else
+      add(name, value)
+    end
+  end
+  if type(body) == "table" then
+    body = assert(cjson.encode(body))
+    if not named["content-type"] then
+      add("Content-Type", "application/json")
+    end
+  end
+  if not named.host then
+    add("Host", self.host .. ":" .. self.port)
+  end
+  if body and not named["content-length"] and not named["transfer-encoding"] then
+    add("Content-Length", #body)
+  end
+  table.insert(self.asked, method)
+  return self:send_raw(table.concat(lines, "\r\n") .. "\r\n\r\n" .. (body or ""))
+end
+
+function connection:request(request, seconds)
+  return self:send(request):read_response(seconds)
+end
+
+-- Reads nothing from now on, so that the other side's writes pile up.
+function connection:pause()
+  self.tcp:read_stop()
+  return self
+end
+
+local function start_reading(self)
+  self.tcp:read_start(function(err, bytes)
+    if bytes then
+      table.insert(self.inbox, bytes)
+    elseif err then
+      self.error = err
+    else
+      self.eof = true
+    end
+  end)
+end
+
+function connection:resume()
+  start_reading(self)
+  return self
+end
+
+-- Half-close: FIN, but this side still reads.
+function connection:fin()
+  self.tcp:shutdown(function() end)
+  uv.run "nowait"
+  return self
+end
+
+-- FIN, or by the kernel's rule RST when unread bytes are left.
+function connection:close()
+  if not self.tcp:is_closing() then
+    self.tcp:close()
+    uv.run "nowait"
+  end
+  return self
+end
+
+-- RST.
+function connection:reset()
+  if not self.tcp:is_closing() then
+    self.tcp:close_reset()
+    uv.run "nowait"
+  end
+  return self
+end
+
+connection.__close = connection.close
+
+-- A connection to a gateway (`where` from gateway.start), or to a port. `options`: host, admin, buffer (the bytes that
+-- the kernel holds for a paused reader).
+function client.connect(where, options)
+  options = options or {}
+  local port = where
+  if type(where) == "table" then
+    port = options.admin and where.admin_port or where.port
+  end
+  local self = setmetatable({
+    host = options.host or "127.0.0.1", port = port, tcp = uv.new_tcp(), inbox = {}, rest = "", responses = {},
+    asked = {}, events = {},
+  }, connection)
+  local outcome
+  if options.buffer then
+    self.tcp:bind(self.host, 0) -- makes the socket, whose window must be small before it connects
+    self.tcp:recv_buffer_size(options.buffer)
+  end
+  self.tcp:connect(self.host, port, function(err)
+    outcome = { err = err }
+  end)
+  wait.for_fact("a connection to port " .. port, options.seconds or PATIENCE, function()
+    return outcome
+  end)
+  if outcome.err then
+    self.tcp:close()
+    error("cannot connect to port " .. port .. ": " .. outcome.err, 2)
+  end
+  start_reading(self)
+  return self
+end
+
+-- One request on a connection of its own.
+function client.request(where, request, options)
+  local self <close> = client.connect(where, options)
+  request.headers = request.headers or {}
+  request.headers.Connection = request.headers.Connection or "close"
+  return self:request(request, (options or {}).seconds)
+end
+
+return client

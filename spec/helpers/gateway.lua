@@ -1,0 +1,415 @@
+-- The real binary for a spec: a folder of its own, port 0, a ready line, and a stop that fails the spec on a bad exit.
+--   local g <close> = gateway.start { scripts = { ["tools/add.lua"] = "…" } }
+local uv = require "luv"
+local cjson = require "cjson.safe"
+local children = require "spec.helpers.children"
+local wait = require "spec.helpers.wait"
+local client = require "spec.helpers.client"
+
+local gateway = { binary = os.getenv "MOONPOOL" or "build/debug/moonpool" }
+
+local PATIENCE = 20 -- seconds for a start or a stop, also under a sanitizer
+
+-- -- files ------------------------------------------------------------------------------------------------------------
+
+local function read(path)
+  local file <close> = assert(io.open(path, "rb"))
+  return file:read "a"
+end
+
+local function write(path, text)
+  local folder = ""
+  for part in path:gmatch "([^/]*)/" do
+    folder = folder .. part .. "/"
+    uv.fs_mkdir(folder, 493) -- 0755
+  end
+  local file <close> = assert(io.open(path, "wb"))
+  file:write(text)
+end
+
+local function remove(path)
+  local entries = uv.fs_scandir(path)
+  while entries do
+    local name, kind = uv.fs_scandir_next(entries)
+    if not name then
+      break
+    elseif kind == "directory" then
+      remove(path .. "/" .. name)
+    else
+      uv.fs_unlink(path .. "/" .. name)
+    end
+  end
+  uv.fs_rmdir(path)
+end
+
+-- -- processes --------------------------------------------------------------------------------------------------------
+
+local passed_on = { "PATH", "HOME", "LANG", "TMPDIR", "ASAN_OPTIONS", "UBSAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS" }
+
+local function environment(more)
+  local list = {}
+  for _, name in ipairs(passed_on) do
+    local value = os.getenv(name)
+    if value and not (more or {})[name] then
+      list[#list + 1] = name .. "=" .. value
+    end
+  end
+  for name, value in pairs(more or {}) do
+    list[#list + 1] = name .. "=" .. value
+  end
+  return list
+end
+
+-- Starts a program with stdout and stderr in files of `dir`; `ready` is a pipe for its descriptor 3.
+local function spawn(path, args, dir, options, ready)
+  local out = assert(uv.fs_open(dir .. "/stdout", "w", 420)) -- 0644
+  local err = assert(uv.fs_open(dir .. "/stderr", "w", 420))
+  local process = { dir = dir }
+  local handle, pid = uv.spawn(path, {
+    args = args, stdio = { nil, out, err, ready }, env = environment(options.env), cwd = options.cwd,
+  }, function(code, signal)
+    process.code, process.signal = code, signal
+    children.alive[process.pid] = nil
+    process.handle:close()
+  end)
+  uv.fs_close(out)
+  uv.fs_close(err)
+  assert(handle, ("cannot start %s: %s"):format(path, pid))
+  process.handle, process.pid = handle, pid
+  children.alive[pid] = true
+  return process
+end
+
+local function wait_exit(process, seconds)
+  wait.for_fact("process " .. process.pid .. " to end", seconds or PATIENCE, function()
+    return process.code
+  end)
+  return process.code, process.signal
+end
+
+local function temporary()
+  return assert(uv.fs_mkdtemp((os.getenv "TMPDIR" or "/tmp") .. "/moonpool-XXXXXX"))
+end
+
+-- Runs any program to its end: exit code, stdout, stderr. `options`: env, cwd, seconds.
+function gateway.run_program(path, args, options)
+  options = options or {}
+  local process = spawn(path, args, temporary(), options)
+  local ok, why = pcall(wait_exit, process, options.seconds)
+  if not ok then
+    uv.kill(process.pid, "sigkill")
+    wait_exit(process)
+  end
+  local out, err = read(process.dir .. "/stdout"), read(process.dir .. "/stderr")
+  remove(process.dir)
+  if not ok then
+    error(("%s\nstdout: %s\nstderr: %s"):format(why, out, err), 2)
+  end
+  return process.signal == 0 and process.code or -process.signal, out, err
+end
+
+-- Runs the binary to its end with these arguments: `gateway.exec({ "check", "moonpool.yaml" })`.
+function gateway.exec(args, options)
+  return gateway.run_program(uv.fs_realpath(gateway.binary), args, options)
+end
+
+-- -- a running gateway ------------------------------------------------------------------------------------------------
+
+local running = {}
+running.__index = running
+
+local function merge(into, from)
+  for key, value in pairs(from or {}) do
+    if type(value) == "table" and type(into[key]) == "table" and #value == 0 then
+      merge(into[key], value)
+    else
+      into[key] = value
+    end
+  end
+  return into
+end
+
+-- JSON is YAML, so a config given as a table is written as JSON.
+local function config_text(options)
+  if type(options.config) == "string" then
+    return options.config
+  end
+  return cjson.encode(merge({
+    listen = "127.0.0.1:0",
+    admin = { listen = "127.0.0.1:0" },
+    workers = options.workers or 2,
+    scripts = { path = options.scripts_path or "scripts" },
+  }, options.config))
+end
+
+-- Writes the folder that a gateway is started in; for specs that start it themselves.
+function gateway.prepare(options)
+  local dir = temporary()
+  uv.fs_mkdir(dir .. "/scripts", 493)
+  write(dir .. "/moonpool.yaml", config_text(options))
+  for path, text in pairs(options.scripts or {}) do
+    write(dir .. "/scripts/" .. path, text)
+  end
+  for path, text in pairs(options.files or {}) do
+    write(dir .. "/" .. path, text)
+  end
+  return dir
+end
+
+local function read_ready(process, pipe)
+  local line, over = "", false
+  pipe:read_start(function(_, bytes)
+    if bytes then
+      line = line .. bytes
+    else
+      over = true
+    end
+  end)
+  wait.for_fact("the gateway to be ready", PATIENCE, function()
+    return line:find "\n" or (over and process.code)
+  end)
+  pipe:close()
+  return line:match "^ready (.*)\n" or error("the gateway ended with code " .. tostring(process.code), 0)
+end
+
+-- `options`: config (a table, merged over port 0 and two workers; or the YAML's text), scripts and files (text by path),
+-- scripts_path (a folder that exists), workers, env, args.
+function gateway.start(options)
+  options = options or {}
+  if options.scripts_path then
+    options.scripts_path = assert(uv.fs_realpath(options.scripts_path))
+  end
+  local dir = gateway.prepare(options)
+  local ready = uv.new_pipe(false)
+  local args = { "run", "moonpool.yaml", "--ready-fd", "3" }
+  table.move(options.args or {}, 1, #(options.args or {}), #args + 1, args)
+  local process = spawn(uv.fs_realpath(gateway.binary), args, dir, { env = options.env, cwd = dir }, ready)
+  local self = setmetatable({ dir = dir, pid = process.pid, process = process }, running)
+  local ok, line = pcall(read_ready, process, ready)
+  if not ok then
+    self:kill()
+    error(("%s; its log:\n%s"):format(line, self:log()), 2)
+  end
+  self.ready = line
+  self.url = line:match "mcp=(%S+)"
+  self.sse_url = line:match "sse=(%S+)"
+  self.port = tonumber((self.url or self.sse_url):match ":(%d+)/")
+  self.admin_port = tonumber(line:match "admin=http://[^:%s]*:(%d+)")
+  self.baseline_fds = self:fds()
+  return self
+end
+
+-- GET on the admin listener.
+function running:admin(path)
+  return client.request(self, { path = path }, { admin = true })
+end
+
+-- { pid =, gauges = { sessions = { sse =, http = }, connections =, … }, counters = { … } }
+function running:status()
+  local response = self:admin "/status"
+  return assert(response:json(), "status is no JSON: " .. response.body)
+end
+
+-- Until `fact(status)` is true; gives that status.
+function running:wait_status(fact, seconds)
+  local last
+  local function named()
+    return "a fact about the status, which is now " .. cjson.encode(last)
+  end
+  return wait.for_fact(named, seconds or 5, function()
+    last = self:status()
+    return fact(last) and last
+  end)
+end
+
+function running:client(revision, options)
+  return require "spec.helpers.eras".client(self, revision, options)
+end
+
+function running:connect(options)
+  return client.connect(self, options)
+end
+
+-- Everything that it wrote to stderr: the log, and what a sanitizer says.
+function running:log()
+  return read(self.dir .. "/stderr")
+end
+
+local escaped = { n = "\n", t = "\t", r = "\r" }
+
+-- "key=value" or key="a \"quoted\" value" at `from`: both, and where it ends.
+local function parse_field(rest, from)
+  local key, start = rest:match("^([%w_.]+)=()", from)
+  if not key then
+    return nil
+  elseif rest:sub(start, start) ~= '"' then
+    return key, rest:match("^([^ ]*)()", start)
+  end
+  local value, at = {}, start + 1
+  while at <= #rest and rest:sub(at, at) ~= '"' do
+    local slash, char = rest:match("^(\\?)(.)", at)
+    value[#value + 1] = slash ~= "" and escaped[char] or char
+    at = at + #slash + 1
+  end
+  return key, table.concat(value), at + 1
+end
+
+-- "2026-11-21T10:15:03.412Z info  call done        tool=titles ms=412"
+local function parse_line(line)
+  local at, level, rest = line:match "^(%d%d%d%d%-%S+) (%a+) +(.*)$"
+  if not at then
+    return nil
+  end
+  local event, from = rest:match "^(.-) +()[%w_.]+="
+  local fields = {}
+  while from do
+    local key, value, stop = parse_field(rest, from)
+    if not key then
+      break
+    end
+    fields[key], from = value, rest:match("^ *()", stop)
+  end
+  return { at = at, level = level, event = event or rest:match "^(.-) *$", fields = fields, text = line }
+end
+
+-- The log as a list of { level, event, fields, text }.
+function running:log_lines()
+  local lines = {}
+  for line in self:log():gmatch "[^\n]+" do
+    lines[#lines + 1] = parse_line(line)
+  end
+  return lines
+end
+
+local function find_line(lines, event, fields)
+  for _, line in ipairs(lines) do
+    local same = line.event == event
+    for key, value in pairs(same and fields or {}) do
+      same = same and line.fields[key] == tostring(value)
+    end
+    if same then
+      return line
+    end
+  end
+end
+
+-- The first log line of this event that has these fields.
+function running:wait_log(event, fields, seconds)
+  local function named()
+    return ("the log line '%s' %s; the log is\n%s"):format(event, fields and cjson.encode(fields) or "", self:log())
+  end
+  return wait.for_fact(named, seconds or 5, function()
+    return find_line(self:log_lines(), event, fields)
+  end)
+end
+
+-- -- what the kernel knows of it --------------------------------------------------------------------------------------
+
+local function descriptors(pid)
+  local list, entries = {}, assert(uv.fs_scandir("/proc/" .. pid .. "/fd"))
+  while true do
+    local name = uv.fs_scandir_next(entries)
+    if not name then
+      return list
+    end
+    list[#list + 1] = uv.fs_readlink("/proc/" .. pid .. "/fd/" .. name) or "gone"
+  end
+end
+
+-- How many descriptors it holds.
+function running:fds()
+  return #descriptors(self.pid)
+end
+
+-- Resident bytes.
+function running:rss()
+  return tonumber(read("/proc/" .. self.pid .. "/status"):match "VmRSS:%s+(%d+) kB") * 1024
+end
+
+-- How many of its sockets are in CLOSE-WAIT: their peer has left and nobody noticed.
+function running:close_waits()
+  local its = {}
+  for _, target in ipairs(descriptors(self.pid)) do
+    its[target:match "^socket:%[(%d+)%]$" or 0] = true
+  end
+  local count = 0
+  for line in read("/proc/net/tcp"):gmatch "[^\n]+" do
+    local state, inode = line:match "^%s*%d+: %S+ %S+ (%x%x) %S+ %S+ %S+%s+%d+%s+%d+ (%d+)"
+    if state == "08" and its[inode] then
+      count = count + 1
+    end
+  end
+  return count
+end
+
+function running:is_alive()
+  uv.run "nowait"
+  return self.process.code == nil
+end
+
+-- -- its end ----------------------------------------------------------------------------------------------------------
+
+function running:signal(name)
+  self.process.handle:kill(name)
+  return self
+end
+
+function running:wait_exit(seconds)
+  return wait_exit(self.process, seconds)
+end
+
+-- SIGKILL; nothing is asserted.
+function running:kill()
+  if self:is_alive() then
+    self:signal "sigkill"
+    self:wait_exit()
+  end
+  return self
+end
+
+local reports = { "AddressSanitizer", "LeakSanitizer", "ThreadSanitizer", "runtime error:", "Assertion `" }
+
+local function complain(self)
+  local code, signal, log = self.process.code, self.process.signal, self:log()
+  for _, report in ipairs(reports) do
+    if log:find(report, 1, true) then
+      return report
+    end
+  end
+  if code ~= 0 or signal ~= 0 then
+    return ("the gateway ended with code %d, signal %d"):format(code, signal)
+  end
+end
+
+-- Stops it (SIGTERM unless told) and fails unless it ends well: exit code 0, no sanitizer report.
+function running:stop(signal)
+  if self:is_alive() then
+    self:signal(signal or "sigterm")
+    if not pcall(self.wait_exit, self) then
+      self:kill()
+      error("the gateway did not stop; its log:\n" .. self:log(), 2)
+    end
+  end
+  local complaint = not self.stopped and complain(self)
+  self.stopped = true
+  if complaint then
+    error(("%s; its log:\n%s"):format(complaint, self:log()), 2)
+  end
+  return self.process.code
+end
+
+-- The end of a spec. One that has failed already shows the end of the log and leaves the folder for a look. (busted's
+-- error handler swallows the error, but the caller tells: an unwinding closes from C, the end of a block from Lua.)
+function running:__close()
+  if debug.getinfo(2, "S").what == "C" then
+    pcall(self.stop, self)
+    print(("\n  the gateway's log (%s/stderr) ended with:\n    %s"):format(self.dir, (self:log():sub(-3000):gsub("\n", "\n    "))))
+    return
+  end
+  self:stop()
+  remove(self.dir)
+end
+
+require "spec.helpers.asserts"
+
+return gateway

@@ -1,0 +1,107 @@
+-- lua/moonpool in plain Lua: a host that C would make, a VM per `host.start`, and calls that remember what was sent.
+--   local vm = host.start { ["tools/add.lua"] = [[…]] }
+--   vm.errors                        what load complained about, or nil
+--   vm:call("tools/call", params)    -> result | nil, error;  vm.last is the call
+--   vm.logs                          { { level, event, fields }, … }
+
+local json = require "spec.helpers.json"
+
+local host = { json = json }
+
+local vm_mt = {}
+vm_mt.__index = vm_mt
+
+local string_mt, dump = debug.getmetatable "", string.dump
+
+local function forget()
+  for name in pairs(package.loaded) do
+    if name:find "^moonpool" then package.loaded[name] = nil end
+  end
+  string_mt.__metatable, string.dump = nil, dump
+end
+
+-- PCRE2 stands behind this in the binary.
+local regex = { compile = function(pattern) return { test = function(_, text) return text:find((pattern:gsub("\\d", "%%d"))) ~= nil end } end }
+
+--- Loads `scripts` (path -> text) into a fresh library. `options`: server, trust_full, root, now.
+function host.start(scripts, options)
+  options = options or {}
+  forget()
+  local vm = setmetatable({ logs = {}, sessions = {}, levels = {}, slept = {} }, vm_mt)
+  local list = {}
+  for path, text in pairs(scripts) do list[#list + 1] = { path = path, text = text } end
+  table.sort(list, function(a, b) return a.path < b.path end)
+  vm.host = {
+    scripts = list, root = options.root or "scripts", trust_full = options.trust_full or false,
+    server = options.server or { name = "moonpool", version = "0.0-spec" },
+    load = function(text, chunkname, env) return load(text, chunkname, "t", env) end,
+    log = function(level, event, fields) vm.logs[#vm.logs + 1] = { level = level, event = event, fields = fields } end,
+    sleep = function(seconds) vm.slept[#vm.slept + 1] = seconds end,
+    now = os.clock,
+    random = function(n) return ("\127\58\1\2"):rep(n):sub(1, n) end,
+    open_session = function(call, revision, client, capabilities)
+      vm.sessions[#vm.sessions + 1] = { call = call, revision = revision, client = client, capabilities = capabilities }
+      return true
+    end,
+    set_log_level = function(call, n) vm.levels[call.session_key or "one"] = n end,
+    log_level = function(call) return call.revision ~= "2026-07-28" and vm.levels[call.session_key or "one"] or nil end,
+    deadline = function(call, seconds) call.deadline = seconds end,
+    cjson = function() return require "cjson" end,
+    call_methods = {},
+  }
+  package.loaded["moonpool.host"] = vm.host
+  package.loaded["moonpool.json"] = json
+  package.loaded["moonpool.regex"] = regex
+  vm.moonpool = require "moonpool"
+  local loaded = vm.moonpool.load()
+  if loaded ~= true then vm.errors = loaded end
+  return vm
+end
+
+--- Undoes what loading did to this Lua.
+host.stop = forget
+
+local call_mt = {}
+function call_mt.__index(self, name) return call_mt[name] or self.vm.host.call_methods[name] end
+function call_mt:send(message) self.sent[#self.sent + 1] = message end
+function call_mt:progress(...) self.sent[#self.sent + 1] = { method = "notifications/progress", ... } end
+function call_mt:header(name)
+  if not self.headers then return nil end
+  local value = self.headers[name]
+  if type(value) == "table" then return value[1], #value end
+  return value, value and 1 or 0
+end
+
+--- A call as C makes it. `fields` say what differs from an initialized client of the newest revision.
+function vm_mt:new_call(method, params, fields)
+  local call = {
+    vm = self, sent = {}, method = method, revision = "2026-07-28", initialized = true, has_session = false, cancelled = false,
+    principal = "anonymous", capabilities = {},
+  }
+  for name, value in pairs(fields or {}) do call[name] = value end
+  if call.revision == "none" then call.revision = nil end
+  call.meta = params and params._meta
+  return setmetatable(call, call_mt)
+end
+
+function vm_mt:call(method, params, fields)
+  self.last = self:new_call(method, params, fields)
+  return self.moonpool.dispatch(self.last, params)
+end
+
+--- tools/call of `name`; `fields` as above.
+function vm_mt:tool(name, arguments, fields)
+  return self:call("tools/call", { name = name, arguments = arguments }, fields)
+end
+
+--- The entries of tools/list by name, read back from the bytes, and the bytes.
+function vm_mt:list(revision)
+  local result = assert(self:call("tools/list", {}, { revision = revision or "2026-07-28" }))
+  local bytes = json.bytes(result)
+  local by_name = {}
+  local decoded = json.decode(bytes)
+  for _, entry in ipairs(decoded.tools) do by_name[entry.name] = entry end
+  return by_name, bytes, decoded
+end
+
+return host

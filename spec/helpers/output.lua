@@ -1,0 +1,110 @@
+-- How the specs report: a line per file while they run, each failure in full below its file, all failures again
+-- by name at the end, and a closing line that CI reads: "N passed, N failed, N skipped".
+local pretty = require "pl.pretty"
+local children = require "spec.helpers.children"
+
+local marks = { success = ".", pending = "s", failure = "F", error = "E" }
+
+local function text_of(message)
+  if message == nil then
+    return "no message"
+  elseif type(message) == "table" and not (getmetatable(message) or {}).__tostring then
+    return pretty.write(message)
+  end
+  return tostring(message)
+end
+
+-- Where in the spec's own file it went wrong, rather than in a helper below it.
+local function place_of(failure)
+  local at = failure.element.trace or {}
+  local file = at.short_src or "?"
+  local trace = (failure.trace or {}).traceback or ""
+  for line in trace:gmatch("[^\n]+") do
+    local n = line:find(file, 1, true) and line:match(":(%d+):")
+    if n then
+      return file .. ":" .. n
+    end
+  end
+  return file .. ":" .. tostring(at.currentline or "?")
+end
+
+return function()
+  local busted = require "busted"
+  local handler = require "busted.outputHandlers.base"()
+  local lint_failed = tonumber(os.getenv "MOONPOOL_LINT_FAILED" or "") or 0
+  local shown, names = { failures = 0, errors = 0 }, {}
+
+  local function write(...)
+    io.write(...)
+    io.flush()
+  end
+
+  local function show(failure)
+    local name = place_of(failure) .. ": " .. (failure.name or "?")
+    names[#names + 1] = name
+    write("\n  ", name, "\n    ", (text_of(failure.message):gsub("\n", "\n    ")), "\n")
+    local trace = failure.isError and (failure.trace or {}).traceback
+    if trace then
+      write("    ", (trace:gsub("^\n", ""):gsub("\n", "\n    ")), "\n")
+    end
+  end
+
+  local function show_new()
+    for _, kind in ipairs { "failures", "errors" } do
+      for i = shown[kind] + 1, #handler[kind] do
+        show(handler[kind][i])
+      end
+      shown[kind] = #handler[kind]
+    end
+  end
+
+  function handler.file_start(file)
+    write(file.name, " ")
+    return nil, true
+  end
+
+  function handler.file_end(file)
+    write((" %.1fs\n"):format(file.duration or 0))
+    show_new()
+    return nil, true
+  end
+
+  function handler.test_end(_, _, status)
+    write(marks[status] or "?")
+    return nil, true
+  end
+
+  function handler.suite_end()
+    show_new()
+    if lint_failed > 0 then
+      names[#names + 1] = "lint: see the top of the output"
+    end
+    if #names > 0 then
+      write("\nfailed:\n  ", table.concat(names, "\n  "), "\n")
+    end
+    for _, skipped in ipairs(handler.pendings) do
+      write("skipped: ", place_of(skipped), ": ", skipped.name, ": ", text_of(skipped.message), "\n")
+    end
+    local failed = handler.failuresCount + handler.errorsCount + lint_failed
+    write(("\n%d passed, %d failed, %d skipped\n"):format(handler.successesCount, failed, handler.pendingsCount))
+    return nil, true
+  end
+
+  -- busted would exit with the count, of which 256 failures are 0, and close the state, under which luv's callbacks crash.
+  function handler.exit()
+    children.kill_all()
+    os.exit(#names == 0)
+  end
+
+  local subscribe = handler.subscribe
+  function handler:subscribe(options)
+    subscribe(self, options)
+    busted.subscribe({ "file", "start" }, handler.file_start)
+    busted.subscribe({ "file", "end" }, handler.file_end)
+    busted.subscribe({ "test", "end" }, handler.test_end)
+    busted.subscribe({ "suite", "end" }, handler.suite_end)
+    busted.subscribe({ "exit" }, handler.exit)
+  end
+
+  return handler
+end

@@ -1,0 +1,52 @@
+-- Waiting for facts: the luv loop runs until something is true or the deadline is over. Nothing here sleeps.
+local uv = require "luv"
+
+local wait = {}
+
+local closing = { __close = function(self)
+  self.handle:close()
+end }
+
+-- Runs `fact` after every turn of the loop until it gives something other than nil or false, and gives that.
+-- `what` completes "waited 5 s for …"; a function is asked for it only then.
+function wait.for_fact(what, seconds, fact)
+  local started = uv.hrtime()
+  local found = table.pack(fact())
+  if found[1] then
+    return table.unpack(found, 1, found.n)
+  end
+  -- Facts that no event announces (a file, /proc) are looked at every two milliseconds.
+  local ticker <close> = setmetatable({ handle = uv.new_timer() }, closing)
+  ticker.handle:start(2, 2, function() end)
+  while (uv.hrtime() - started) / 1e9 < seconds do
+    uv.run("once")
+    found = table.pack(fact())
+    if found[1] then
+      return table.unpack(found, 1, found.n)
+    end
+  end
+  error(("waited %g s for %s"):format(seconds, type(what) == "function" and what() or what), 2)
+end
+
+-- Lets `seconds` pass while the loop runs: only to prove that something does *not* happen in them.
+function wait.quietly(seconds, never)
+  local started = uv.hrtime()
+  local ticker <close> = setmetatable({ handle = uv.new_timer() }, closing)
+  ticker.handle:start(2, 2, function() end)
+  while (uv.hrtime() - started) / 1e9 < seconds do
+    uv.run("once")
+    local bad = never and never()
+    if bad then
+      error(("within %g s: %s"):format(seconds, tostring(bad)), 2)
+    end
+  end
+end
+
+-- Seconds that `f` took, then what it gave.
+function wait.timed(f, ...)
+  local started = uv.hrtime()
+  local found = table.pack(f(...))
+  return (uv.hrtime() - started) / 1e9, table.unpack(found, 1, found.n)
+end
+
+return wait

@@ -1,0 +1,117 @@
+local host = require "spec.helpers.host"
+
+local add = "--- Add.\n---@param a number\n---@param b number\nreturn function(a, b) return a + b end"
+
+describe("loading scripts", function()
+  after_each(host.stop)
+
+  it("names a tool by its path", function()
+    local vm = host.start { ["tools/orders/refund.lua"] = add, ["tools/add.lua"] = add }
+    assert.same("tool  add  Add.\ntool  orders_refund  Add.\n", vm.moonpool.describe())
+  end)
+
+  it("tells every problem of every file, with its line, excerpt and hint", function()
+    local vm = host.start {
+      ["tools/a.lua"] = "return function( end",
+      ["tools/b.lua"] = 'return tool {\n  "B.",\n  inputs = { degrees = t.number },\n  function() end,\n}',
+      ["tools/c.lua"] = "local x = nothing\nreturn x",
+      ["tools/d.lua"] = "",
+      ["tools/e.lua"] = 'return tool { "E.", input = { n = t.nubmer }, function() end }',
+      ["tools/f.lua"] = add,
+    }
+    assert.equal(5, #vm.errors)
+    assert.truthy(vm.errors[1]:find("scripts/tools/a.lua:1: ", 1, true))
+    assert.equal("scripts/tools/b.lua:3: tool has no option 'inputs'\n    inputs = { degrees = t.number },\n" ..
+      "  hint: did you mean 'input'? options are input, output, title, timeout, requires, icons, read_only, destructive, idempotent, open_world, open",
+      vm.errors[2])
+    assert.truthy(vm.errors[3]:find("scripts/tools/c.lua:1: unknown name 'nothing'\n    local x = nothing", 1, true))
+    assert.truthy(vm.errors[4]:find("scripts/tools/d.lua: the file returns nothing", 1, true))
+    assert.truthy(vm.errors[5]:find("scripts/tools/e.lua:1: there is no type t.nubmer", 1, true))
+    assert.truthy(vm.errors[5]:find("hint: did you mean 'number'?", 1, true))
+  end)
+
+  it("refuses two tools of one name and says which files", function()
+    local vm = host.start { ["tools/a_b.lua"] = add, ["tools/a/b.lua"] = add }
+    assert.equal("scripts/tools/a_b.lua:1: the name 'a_b' is taken by scripts/tools/a/b.lua\n    --- Add.\n  hint: rename one of them", vm.errors[1])
+  end)
+
+  it("refuses names that clients could not call", function()
+    local vm = host.start { ["tools/bad name.lua"] = add, ["tools/" .. ("x"):rep(129) .. ".lua"] = add }
+    assert.equal(2, #vm.errors)
+    assert.truthy(vm.errors[1]:find("'bad name' is not a name for a tool", 1, true))
+  end)
+
+  it("refuses a tool without description or handler, and wrong options", function()
+    local vm = host.start {
+      ["tools/a.lua"] = "return tool { }",
+      ["tools/b.lua"] = 'return tool { "B.", timeout = -1, read_only = "yes", scopes = { "x" }, function() end }',
+      ["tools/c.lua"] = 'return tool { "C.", input = t.schema { type = "string" }, function() end }',
+      ["tools/d.lua"] = 'return { "D.", function() end }',
+    }
+    local all = table.concat(vm.errors, "\n")
+    for _, part in ipairs {
+      "the tool has no description", "the tool has no handler", "'timeout' must be above 0", "'read_only' must be a boolean, got a string",
+      "'scopes' needs auth", "the input of a tool must be an object", "the file returns a table that is not a tool",
+    } do
+      assert.truthy(all:find(part, 1, true), part .. "\n" .. all)
+    end
+  end)
+
+  it("warns of kinds that are not served, and refuses folders that are none", function()
+    local vm = host.start { ["resources/order.lua"] = "return 1", ["auth/main.lua"] = "syntax error" }
+    assert.is_nil(vm.errors)
+    assert.equal("warn", vm.logs[1].level)
+    assert.same({ file = "scripts/auth/main.lua", why = "auth are not served by this version" }, vm.logs[1].fields)
+    vm = host.start { ["tool/add.lua"] = add }
+    assert.equal("scripts/tool/add.lua: folder 'tool' is not a kind of script\n  hint: did you mean 'tools'?", vm.errors[1])
+  end)
+
+  it("points at the line of a wrong option of a type", function()
+    local vm = host.start { ["tools/a.lua"] = 'return tool {\n  "A.",\n  input = {\n    n = t.number { mni = 1 },\n  },\n  function() end,\n}' }
+    assert.truthy(vm.errors[1]:find("scripts/tools/a.lua:4: t.number has no option 'mni'\n    n = t.number { mni = 1 },\n  hint: did you mean 'min'?", 1, true),
+      vm.errors[1])
+  end)
+
+  it("leaves specs beside scripts alone", function()
+    assert.is_nil(host.start({ ["tools/add_spec.lua"] = "describe(1)" }).errors)
+  end)
+end)
+
+describe("require in scripts", function()
+  after_each(host.stop)
+
+  it("finds scripts/lib, run once for all", function()
+    local vm = host.start {
+      ["lib/shared/counter.lua"] = 'log.info "loaded"\nlocal n = 0\nreturn { up = function() n = n + 1 return n end }',
+      ["tools/a.lua"] = '--- A.\nreturn function() return require("shared.counter").up() end',
+      ["tools/b.lua"] = 'local counter = require "shared.counter"\n--- B.\nreturn function() return counter.up() end',
+    }
+    assert.is_nil(vm.errors)
+    assert.equal("1", vm:tool("a", {}).content[1].text)
+    assert.equal("2", vm:tool("b", {}).content[1].text)
+    assert.equal(1, #vm.logs)
+  end)
+
+  it("tells of libraries that are missing, broken, or require each other", function()
+    local vm = host.start {
+      ["lib/alpha.lua"] = 'return require "beta"',
+      ["lib/beta.lua"] = 'local alpha = require "alpha"\nreturn alpha',
+      ["lib/broken.lua"] = "return +",
+      ["tools/t.lua"] = 'local x = require "alpah"\nreturn x',
+    }
+    local all = table.concat(vm.errors, "\n")
+    assert.truthy(all:find("scripts/lib/beta.lua:1: libraries require each other: alpha -> beta -> alpha", 1, true), all)
+    assert.truthy(all:find("scripts/lib/broken.lua:1:", 1, true), all)
+    assert.truthy(all:find("scripts/tools/t.lua:1: there is no library 'alpah': scripts/lib/alpah.lua does not exist\n" ..
+      "    local x = require \"alpah\"\n  hint: did you mean 'alpha'?", 1, true), all)
+  end)
+
+  it("gives cjson, to each script its own", function()
+    local vm = host.start {
+      ["tools/a.lua"] = 'local cjson = require "cjson"\ncjson.encode = nil\n--- A.\nreturn function() return tostring(cjson.encode) end',
+      ["tools/b.lua"] = 'local cjson = require "cjson"\n--- B.\nreturn function() return cjson.encode { 1, 2 } end',
+    }
+    assert.is_nil(vm.errors)
+    assert.equal("[1,2]", vm:tool("b", {}).content[1].text)
+  end)
+end)
