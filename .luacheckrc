@@ -4,7 +4,7 @@ max_line_length = 160
 exclude_files = { "build/", "lua/types/", "spec/clients/node_modules/" }
 
 files["lua/moonpool/sandbox.lua"] = { globals = { "string.dump" } }
-files["spec/"] = { std = "lua54+busted" }
+files["spec/"] = { std = "lua54+busted", self = false }
 files["spec/helpers/host.lua"] = { globals = { "string.dump" } }
 
 local script = {
@@ -19,3 +19,4 @@ local script = {
 }
 files["scripts/"] = script
 files["examples/"] = script
+files["bench/"] = { globals = { "wrk", "request", "response", "done", "init", "setup" } }

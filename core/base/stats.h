@@ -31,6 +31,7 @@
     X(DROPPED_SLOW, "dropped", "reason", "slow", "messages that did not fit a stalled reader's queue")                 \
     X(DROPPED_UNMATCHED, "dropped", "reason", "unmatched", "responses that nobody asked for")                          \
     X(DROPPED_LOG, "dropped", "reason", "log", "log lines that did not fit the queue")                                 \
+    X(DROPPED_NOTES, "dropped", "reason", "notes", "notifications over what a Lua state queues")                       \
     X(STREAMS_SLOW, "streams_ended", "reason", "slow", "streams ended because their reader stalled")                   \
     X(REFUSED_SESSIONS, "refused", "reason", "sessions", "sessions over a cap")                                        \
     X(REFUSED_CALLS, "refused", "reason", "calls", "calls over limits.calls_in_flight")                                \

@@ -11,7 +11,6 @@ void mp_rpc_serve(void *ctx, mp_stream *stream)
     mp_rpc *rpc = ctx;
     const mp_rpc_config *config = rpc->config;
     mp_str path = mp_stream_request(stream)->path;
-    mp_stat_add(MP_STAT_REQUESTS, 1);
     if (!mp_host_is_served(config, stream)) {
         mp_stat_add(MP_STAT_REFUSED_ORIGIN, 1);
         mp_refuse(rpc, stream, 403, -32600, MP_STR_NONE, "this Host or Origin is not served here: see \"hosts\" in the configuration", MP_STR_NONE);

@@ -13,7 +13,8 @@ local function sizes(at)
   local least, most = at:size "minItems", at:size "maxItems"
   if not (least or most) then return end
   least, most = least or 0, most or math.huge
-  local too_few, too_many = "must have at least " .. items_text(least) .. ", got %s", "must have at most " .. items_text(most) .. ", got %s"
+  local too_few = "must have at least " .. items_text(least) .. ", got %s"
+  local too_many = "must have at most " .. items_text(most) .. ", got %s"
   at:add("array", function(v, run)
     local count = #v
     if count < least then return refuse(run, "minItems", too_few, count) end
@@ -35,13 +36,11 @@ local function check_items(v, run, check, first)
 end
 
 local function items(at)
-  local old = at.node.scope.dialect.old
   local prefix_word, rest_word = "prefixItems", "items"
-  if old then
-    local tuple = value.kind_of(at:get "items") == "array"
-    prefix_word, rest_word = tuple and "items", tuple and "additionalItems" or "items"
+  if at.node.scope.dialect.old and value.kind_of(at:get "items") == "array" then
+    prefix_word, rest_word = "items", "additionalItems"
   end
-  local prefix = prefix_word and at:schemas(prefix_word)
+  local prefix = at:schemas(prefix_word)
   local rest = at:schema(rest_word)
   local prefix_count = prefix and #prefix or 0
   if prefix_count > 0 then

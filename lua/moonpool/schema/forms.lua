@@ -50,7 +50,8 @@ function forms.refuse(run, keyword, checks, v)
   local text = joined(faults)
   if text then return failure.refuse(run, keyword, "%s", text) end
   local place = nearest.path == "" and "it" or nearest.path
-  return failure.refuse(run, keyword, "must fit one of %s forms; nearest is form %s, but %s %s", #faults, nearest.form, place, nearest.message)
+  local reason = "must fit one of %s forms; nearest is form %s, but %s %s"
+  return failure.refuse(run, keyword, reason, #faults, nearest.form, place, nearest.message)
 end
 
 return forms

@@ -39,7 +39,9 @@ end
 
 local function build(source, options)
   local known = dialect.named(options.default_dialect or "2020-12")
-  if not known then failure.fault("default_dialect", "dialect %q is not known; known are 2020-12 and draft-07", options.default_dialect) end
+  if not known then
+    failure.fault("default_dialect", "dialect %q is not known; known are 2020-12 and draft-07", options.default_dialect)
+  end
   local books = library.new(options.resources or {}, known)
   local root = books:open(source, "", "#", nil, 1)
   refs.resolve(books)

@@ -88,7 +88,8 @@ local function lengths(at)
   local least, most = at:size "minLength", at:size "maxLength"
   if not (least or most) then return end
   least, most = least or 0, most or math.huge
-  local too_short, too_long = "must have at least " .. characters(least) .. ", got %s", "must have at most " .. characters(most) .. ", got %s"
+  local too_short = "must have at least " .. characters(least) .. ", got %s"
+  local too_long = "must have at most " .. characters(most) .. ", got %s"
   at:add("string", function(v, run)
     run.left = run.left - #v // 64
     local length = utf8_len(v) or #v

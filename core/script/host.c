@@ -1,0 +1,215 @@
+/* host.c: the table that the library gets by `require "moonpool.host"`: the scripts, the server's names, and what only C
+ * can do. Scripts never see it. */
+#include "script/lib.h"
+#include <errno.h>
+#include <lauxlib.h>
+#include <lualib.h>
+#include <sys/random.h>
+
+#define MOST_RANDOM 65536
+
+/* -- load ------------------------------------------------------------------------------------------------------ */
+
+/* Length of the UTF-8 character at `p`, 0 when there is none (RFC 3629). */
+static size_t utf8_len(const unsigned char *p, size_t left)
+{
+    if (p[0] < 0x80)
+        return 1;
+    size_t len = p[0] >= 0xc2 && p[0] <= 0xdf ? 2 : (p[0] & 0xf0) == 0xe0 ? 3 : p[0] >= 0xf0 && p[0] <= 0xf4 ? 4 : 0;
+    if (len == 0 || len > left)
+        return 0;
+    for (size_t i = 1; i < len; i++)
+        if ((p[i] & 0xc0) != 0x80)
+            return 0;
+    if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f) || (p[0] == 0xf0 && p[1] < 0x90) ||
+        (p[0] == 0xf4 && p[1] > 0x8f))
+        return 0;
+    return len;
+}
+
+/* Whether all of `text` is UTF-8; else `line` and `byte` are what a person looks for. */
+static bool is_utf8(mp_str text, int *line, int *byte)
+{
+    *line = 1;
+    for (size_t i = 0, len; i < text.len; i += len) {
+        const unsigned char *p = (const unsigned char *)text.ptr + i;
+        len = utf8_len(p, text.len - i);
+        *byte = *p;
+        if (len == 0)
+            return false;
+        if (*p == '\n')
+            ++*line;
+    }
+    return true;
+}
+
+/* load(text, chunkname, env): a function; or nil, why, and perhaps a hint. Compiled chunks are refused: nothing checks
+ * them.  [-0, +1|3, throws] */
+static int l_load(lua_State *L)
+{
+    mp_str text;
+    text.ptr = luaL_checklstring(L, 1, &text.len);
+    const char *chunk = luaL_checkstring(L, 2);
+    const char *path = chunk[0] == '@' ? chunk + 1 : chunk;
+    int line, byte;
+    if (text.len > 0 && text.ptr[0] == LUA_SIGNATURE[0]) {
+        lua_pushnil(L);
+        lua_pushfstring(L, "%s:1: this is compiled Lua, not its source", path);
+        lua_pushliteral(L, "put the source here: only text is loaded");
+        return 3;
+    }
+    if (!is_utf8(text, &line, &byte)) {
+        char hex[8];
+        lua_pushnil(L);
+        snprintf(hex, sizeof hex, "0x%02x", (unsigned)byte);
+        lua_pushfstring(L, "%s:%d: byte %s is not UTF-8", path, line, hex);
+        lua_pushliteral(L, "save the file as UTF-8");
+        return 3;
+    }
+    if (mp_str_starts(text, MP_STR("\xef\xbb\xbf")))
+        text = mp_str_from(text, 3);
+    if (luaL_loadbufferx(L, text.ptr, text.len, chunk, "t") != LUA_OK) {
+        lua_pushnil(L);
+        lua_insert(L, -2);
+        return 2;
+    }
+    if (!lua_isnoneornil(L, 3)) {
+        lua_pushvalue(L, 3);
+        lua_setupvalue(L, -2, 1); /* a main chunk's only upvalue is _ENV */
+    }
+    return 1;
+}
+
+/* -- random ---------------------------------------------------------------------------------------------------- */
+
+/* random(n): n bytes from the kernel.  [-0, +1, throws] */
+static int l_random(lua_State *L)
+{
+    lua_Integer wanted = luaL_checkinteger(L, 1);
+    luaL_argcheck(L, wanted >= 0 && wanted <= MOST_RANDOM, 1, "from 0 to 65536 bytes");
+    size_t size = (size_t)wanted;
+    luaL_Buffer buffer;
+    char *bytes = luaL_buffinitsize(L, &buffer, size);
+    for (size_t done = 0; done < size;) {
+        ssize_t got = getrandom(bytes + done, size - done, 0);
+        if (got < 0 && errno != EINTR)
+            return luaL_error(L, "no random bytes: %s", strerror(errno));
+        done += got < 0 ? 0 : (size_t)got;
+    }
+    luaL_pushresultsize(&buffer, size);
+    return 1;
+}
+
+/* -- cjson ----------------------------------------------------------------------------------------------------- */
+
+/* cjson(): Debian's lua-cjson; or nil, why. Upvalues: package.searchpath, package.loadlib, where to look, the module once
+ * it is loaded.  [-0, +1|2, throws] */
+static int l_cjson(lua_State *L)
+{
+    lua_settop(L, 0);
+    lua_pushvalue(L, lua_upvalueindex(4));
+    if (!lua_isnil(L, 1))
+        return 1;
+    lua_pushvalue(L, lua_upvalueindex(1));
+    lua_pushliteral(L, "cjson");
+    lua_pushvalue(L, lua_upvalueindex(3));
+    lua_call(L, 2, 1);
+    if (lua_isnil(L, 2)) {
+        lua_pushliteral(L, "lua-cjson is not installed (Debian: apt install lua-cjson)");
+        return 2;
+    }
+    lua_pushvalue(L, lua_upvalueindex(2));
+    lua_pushvalue(L, 2);
+    lua_pushliteral(L, "luaopen_cjson");
+    lua_call(L, 2, 2);
+    if (lua_isnil(L, 3)) {
+        lua_pushvalue(L, 3);
+        lua_pushvalue(L, 4);
+        return 2;
+    }
+    lua_pushvalue(L, 3);
+    lua_pushliteral(L, "cjson");
+    lua_call(L, 1, 1);
+    lua_copy(L, -1, lua_upvalueindex(4));
+    return 1;
+}
+
+/* The templates of package.cpath that start at the root: what lies in the working directory is not looked at.
+ *  [-0, +1, throws] */
+static void push_places(lua_State *L, int package)
+{
+    lua_getfield(L, package, "cpath");
+    mp_str rest, out;
+    rest.ptr = luaL_checklstring(L, -1, &rest.len);
+    luaL_Buffer buffer;
+    luaL_buffinit(L, &buffer);
+    while ((out = mp_str_cut(&rest, LUA_PATH_SEP[0])).ptr != NULL)
+        if (out.len > 0 && out.ptr[0] == '/') {
+            luaL_addlstring(&buffer, out.ptr, out.len);
+            luaL_addstring(&buffer, LUA_PATH_SEP);
+        }
+    luaL_pushresult(&buffer);
+    lua_remove(L, -2);
+}
+
+/* [-0, +1, throws] */
+static void push_cjson(lua_State *L)
+{
+    lua_getglobal(L, LUA_LOADLIBNAME);
+    int package = lua_gettop(L);
+    lua_getfield(L, package, "searchpath");
+    lua_getfield(L, package, "loadlib");
+    push_places(L, package);
+    lua_pushnil(L);
+    lua_pushcclosure(L, l_cjson, 4);
+    lua_remove(L, package);
+}
+
+/* -- the table ------------------------------------------------------------------------------------------------- */
+
+/* [-0, +1, throws] */
+static void push_scripts(lua_State *L, const mp_source *source)
+{
+    size_t count;
+    const mp_source_file *files = mp_source_files(source, &count);
+    lua_createtable(L, (int)count, 0);
+    for (size_t i = 0; i < count; i++) {
+        lua_createtable(L, 0, 2);
+        lua_pushstring(L, files[i].path);
+        lua_setfield(L, -2, "path");
+        lua_pushlstring(L, files[i].text, files[i].len);
+        lua_setfield(L, -2, "text");
+        lua_rawseti(L, -2, (lua_Integer)i + 1);
+    }
+}
+
+/* [-0, +1, throws] */
+static void push_server(lua_State *L, const mp_vm_config *config)
+{
+    lua_createtable(L, 0, 3);
+    lua_pushstring(L, config->server_name);
+    lua_setfield(L, -2, "name");
+    lua_pushstring(L, config->server_version);
+    lua_setfield(L, -2, "version");
+    lua_pushstring(L, config->instructions); /* NULL gives nil */
+    lua_setfield(L, -2, "instructions");
+}
+
+void mp_host_push(lua_State *L, const mp_source *source, const mp_vm_config *config)
+{
+    static const luaL_Reg functions[] = {{"load", l_load}, {"random", l_random}, {NULL, NULL}};
+    luaL_newlib(L, functions);
+    mp_lib_time(L);
+    mp_lib_log(L);
+    mp_lib_call(L);
+    push_cjson(L);
+    lua_setfield(L, -2, "cjson");
+    push_scripts(L, source);
+    lua_setfield(L, -2, "scripts");
+    lua_pushstring(L, mp_source_dir(source));
+    lua_setfield(L, -2, "root");
+    push_server(L, config);
+    lua_setfield(L, -2, "server");
+    lua_pushboolean(L, config->trust_full);
+    lua_setfield(L, -2, "trust_full");
+}

@@ -1,0 +1,310 @@
+/* lib_call.c: the `call` that handlers see, and what the library does with it. The userdata names its task and the task's
+ * serial number, so a call that a script kept is told from the task's next work. */
+#include "script/lib.h"
+#include "script/lib_json.h"
+#include <lauxlib.h>
+#include <math.h>
+
+#define CALL "call"
+
+typedef struct {
+    mp_task *task;
+    uint64_t serial;
+} handle;
+
+enum { PARAMS = 1, CLIENT, CAPABILITIES, USER_VALUES = CAPABILITIES };
+
+void mp_call_push(lua_State *L, mp_task *task, int params)
+{
+    handle *h = lua_newuserdatauv(L, sizeof *h, USER_VALUES);
+    *h = (handle){task, task->serial};
+    lua_pushvalue(L, params);
+    lua_setiuservalue(L, -2, PARAMS);
+    luaL_setmetatable(L, CALL);
+}
+
+/* The task of the call at 1; it raises once that has ended.  [-0, +0, throws] */
+static mp_task *check_task(lua_State *L)
+{
+    const handle *h = luaL_checkudata(L, 1, CALL);
+    if (h->serial != h->task->serial || (h->task->call == NULL && !h->task->cancelled))
+        luaL_error(L, "this call has ended");
+    return h->task;
+}
+
+static void push_str(lua_State *L, mp_str s)
+{
+    lua_pushlstring(L, s.ptr == NULL ? "" : s.ptr, s.len);
+}
+
+/* -- fields ---------------------------------------------------------------------------------------------------- */
+
+/* The request's _meta, or one of its members; nil where there is none.  [-0, +1, throws] */
+static void push_meta(lua_State *L, const char *member)
+{
+    if (lua_getiuservalue(L, 1, PARAMS) != LUA_TTABLE)
+        goto none;
+    lua_pushliteral(L, "_meta");
+    if (lua_rawget(L, -2) != LUA_TTABLE)
+        goto none;
+    if (member == NULL)
+        return;
+    lua_pushstring(L, member);
+    lua_rawget(L, -2);
+    return;
+none:
+    lua_pushnil(L);
+}
+
+/* What the client said of itself: with its session, or with each request. Decoded once.  [-0, +1, throws] */
+static void push_said(lua_State *L, const mp_task *task, int slot)
+{
+    if (lua_getiuservalue(L, 1, slot) != LUA_TNIL)
+        return;
+    if (task->call == NULL)
+        luaL_error(L, "this call has ended");
+    const mp_session *session = mp_call_session(task->call);
+    if (session == NULL) {
+        push_meta(L, slot == CLIENT ? "io.modelcontextprotocol/clientInfo" : "io.modelcontextprotocol/clientCapabilities");
+    } else {
+        mp_str span = slot == CLIENT ? mp_session_client(session) : mp_session_capabilities(session);
+        if (span.len == 0 || mp_lua_decode(L, span) != 0)
+            lua_pushnil(L);
+    }
+    lua_pushvalue(L, -1);
+    lua_setiuservalue(L, 1, slot);
+}
+
+static const mp_era *era_of(const mp_task *task)
+{
+    return task->call != NULL ? mp_call_era(task->call) : task->era;
+}
+
+static bool is_initialized(const mp_task *task)
+{
+    if (task->call != NULL && mp_call_session(task->call) != NULL)
+        return mp_session_era(mp_call_session(task->call)) != NULL;
+    const mp_era *era = era_of(task);
+    return era != NULL && !era->has_sessions;
+}
+
+enum { REVISION = 1, METHOD, PRINCIPAL, META, CLIENT_INFO, CLIENT_CAPABILITIES, INITIALIZED, HAS_SESSION, CANCELLED };
+static const char *const field_names[] = {"revision",    "method",      "principal", "meta", "client", "capabilities",
+                                          "initialized", "has_session", "cancelled", NULL};
+
+static void push_field(lua_State *L, const mp_task *task, lua_Integer field)
+{
+    const mp_era *era = era_of(task);
+    switch (field) {
+    case REVISION:
+        lua_pushstring(L, era == NULL ? NULL : era->date);
+        break;
+    case METHOD:
+        push_str(L, mp_task_method(task));
+        break;
+    case PRINCIPAL:
+        push_str(L, mp_task_principal(task));
+        break;
+    case META:
+        push_meta(L, NULL);
+        break;
+    case CLIENT_INFO:
+        push_said(L, task, CLIENT);
+        break;
+    case CLIENT_CAPABILITIES:
+        push_said(L, task, CAPABILITIES);
+        break;
+    case INITIALIZED:
+        lua_pushboolean(L, is_initialized(task));
+        break;
+    case HAS_SESSION:
+        lua_pushboolean(L, task->call == NULL ? task->has_session : mp_call_session(task->call) != NULL);
+        break;
+    default:
+        lua_pushboolean(L, task->cancelled);
+    }
+}
+
+/* __index. Upvalues: the fields' numbers, host.call_methods.  [-2, +1, throws] */
+static int l_index(lua_State *L)
+{
+    const mp_task *task = check_task(L);
+    lua_pushvalue(L, 2);
+    if (lua_rawget(L, lua_upvalueindex(1)) == LUA_TNUMBER)
+        push_field(L, task, lua_tointeger(L, -1));
+    else if (lua_pushvalue(L, 2), lua_rawget(L, lua_upvalueindex(2)) == LUA_TNIL)
+        return 1;
+    return 1;
+}
+
+static int l_tostring(lua_State *L)
+{
+    lua_pushliteral(L, CALL);
+    return 1;
+}
+
+/* -- sending --------------------------------------------------------------------------------------------------- */
+
+static bool says_message(const mp_era *era)
+{
+    return era != NULL && strcmp(era->date, "2025-03-26") >= 0;
+}
+
+static void put_number(lua_State *L, int index, mp_buf *out)
+{
+    if (lua_isinteger(L, index))
+        mp_json_put_int(out, lua_tointeger(L, index));
+    else
+        mp_json_put_double(out, lua_tonumber(L, index));
+}
+
+static void check_finite(lua_State *L, int index)
+{
+    luaL_argcheck(L, isfinite(luaL_checknumber(L, index)), index, "a finite number is needed");
+}
+
+/* call:progress(progress[, total[, message]]). Quiet where nobody asked, nobody listens, or it did not grow (F-1).
+ *  [-0, +0, throws] */
+static int l_progress(lua_State *L)
+{
+    mp_task *task = check_task(L);
+    check_finite(L, 2);
+    bool has_total = !lua_isnoneornil(L, 3);
+    if (has_total)
+        check_finite(L, 3);
+    mp_str message = MP_STR_NONE;
+    if (!lua_isnoneornil(L, 4))
+        message.ptr = luaL_checklstring(L, 4, &message.len);
+    if (task->call == NULL)
+        return 0;
+    mp_str token = mp_call_progress_token(task->call);
+    double progress = lua_tonumber(L, 2);
+    if (token.len == 0 || (task->has_progress && progress <= task->progress))
+        return 0;
+    task->has_progress = true;
+    task->progress = progress;
+
+    mp_buf *out = mp_vm_out(task->vm);
+    mp_buf_put(out, MP_STR("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":"));
+    mp_buf_put(out, token);
+    mp_buf_put(out, MP_STR(",\"progress\":"));
+    put_number(L, 2, out);
+    if (has_total) {
+        mp_buf_put(out, MP_STR(",\"total\":"));
+        put_number(L, 3, out);
+    }
+    if (message.ptr != NULL && says_message(mp_call_era(task->call))) {
+        mp_buf_put(out, MP_STR(",\"message\":"));
+        mp_json_put_string(out, message);
+    }
+    mp_buf_put(out, MP_STR("}}"));
+    mp_call_send(task->call, mp_buf_str(out)); /* may find the client gone, and call this task off */
+    return 0;
+}
+
+/* call:send(message): whether somebody reads the call's stream.  [-0, +1, throws] */
+static int l_send(lua_State *L)
+{
+    mp_task *task = check_task(L);
+    luaL_checktype(L, 2, LUA_TTABLE);
+    bool sent = false;
+    if (task->call != NULL) {
+        mp_buf *out = mp_vm_out(task->vm);
+        mp_lua_encode(L, 2, out);
+        sent = mp_call_send(task->call, mp_buf_str(out)) == 0;
+    }
+    lua_pushboolean(L, sent);
+    return 1;
+}
+
+/* -- for the library ------------------------------------------------------------------------------------------- */
+
+static mp_str opt_json(lua_State *L, int index)
+{
+    mp_str text = MP_STR_NONE;
+    if (!lua_isnoneornil(L, index))
+        text.ptr = luaL_checklstring(L, index, &text.len);
+    return text;
+}
+
+/* open_session(call, revision, client, capabilities): true; or nil, and then the call has been answered.
+ *  [-0, +1, throws] */
+static int l_open_session(lua_State *L)
+{
+    mp_task *task = check_task(L);
+    const mp_era *era = mp_era_find(mp_str_of(luaL_checkstring(L, 2)));
+    luaL_argcheck(L, era != NULL && era->has_sessions, 2, "no revision with sessions has this date");
+    mp_str client = opt_json(L, 3), capabilities = opt_json(L, 4);
+    if (task->call != NULL && mp_call_open_session(task->call, era, client, capabilities) == 0) {
+        lua_pushboolean(L, 1);
+        return 1;
+    }
+    if (task->call != NULL) /* refused, and answered */
+        mp_task_settle(task);
+    lua_pushnil(L);
+    return 1;
+}
+
+static mp_session *session_of(lua_State *L)
+{
+    const mp_task *task = check_task(L);
+    return task->call == NULL ? NULL : mp_call_session(task->call);
+}
+
+/* set_log_level(call, n)  [-0, +0, throws] */
+static int l_set_log_level(lua_State *L)
+{
+    mp_session *session = session_of(L);
+    lua_Integer level = luaL_checkinteger(L, 2);
+    luaL_argcheck(L, level >= 0 && level <= 7, 2, "levels go from 0 (debug) to 7 (emergency)");
+    if (session != NULL)
+        mp_session_set_log_level(session, (int)level);
+    return 0;
+}
+
+/* log_level(call): 0 to 7; nil without a session, or before it asked for one.  [-0, +1, throws] */
+static int l_log_level(lua_State *L)
+{
+    const mp_session *session = session_of(L);
+    int level = session == NULL ? -1 : mp_session_log_level(session);
+    if (level < 0)
+        lua_pushnil(L);
+    else
+        lua_pushinteger(L, level);
+    return 1;
+}
+
+/* fault(): a script failed, and the library has said so to the log.  [-0, +0] */
+static int l_fault(lua_State *L)
+{
+    (void)L;
+    mp_stat_add(MP_STAT_TOOL_FAULTS, 1);
+    return 0;
+}
+
+void mp_lib_call(lua_State *L)
+{
+    static const luaL_Reg functions[] = {{"open_session", l_open_session},
+                                         {"set_log_level", l_set_log_level},
+                                         {"log_level", l_log_level},
+                                         {"fault", l_fault},
+                                         {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"progress", l_progress}, {"send", l_send}, {NULL, NULL}};
+    luaL_setfuncs(L, functions, 0);
+    luaL_newlib(L, methods);
+    luaL_newmetatable(L, CALL); /* host, methods, metatable */
+    lua_newtable(L);
+    for (int i = 0; field_names[i] != NULL; i++) {
+        lua_pushinteger(L, i + 1);
+        lua_setfield(L, -2, field_names[i]);
+    }
+    lua_pushvalue(L, -3);
+    lua_pushcclosure(L, l_index, 2);
+    lua_setfield(L, -2, "__index");
+    lua_pushcfunction(L, l_tostring);
+    lua_setfield(L, -2, "__tostring");
+    lua_pushboolean(L, 0);
+    lua_setfield(L, -2, "__metatable");
+    lua_pop(L, 1);
+    lua_setfield(L, -2, "call_methods");
+}

@@ -1,0 +1,49 @@
+/* lib_time.c: sleeping and the clock. */
+#include "script/lib.h"
+#include <lauxlib.h>
+#include <math.h>
+#include <time.h>
+
+#define LONGEST 3600.0
+
+typedef struct {
+    mp_op super;
+    mp_timer timer;
+} sleep_op;
+
+static void sleep_done(mp_timer *timer)
+{
+    mp_op_done(&mp_container(timer, sleep_op, timer)->super);
+}
+
+static void sleep_cancel(mp_op *op)
+{
+    mp_timer_stop(mp_op_loop(op), &mp_container(op, sleep_op, super)->timer);
+}
+
+/* sleep(seconds): nothing. Zero and less let others run first.  [-0, +0, throws, parks] */
+static int l_sleep(lua_State *L)
+{
+    double seconds = luaL_checknumber(L, 1);
+    luaL_argcheck(L, isfinite(seconds), 1, "seconds must be a finite number");
+    luaL_argcheck(L, seconds <= LONGEST, 1, "a task may sleep for 3600 seconds at most");
+    sleep_op *op = mp_op_new(L, sizeof *op, sleep_cancel);
+    uint64_t ms = seconds <= 0 ? 0 : (uint64_t)ceil(seconds * 1000);
+    mp_timer_start(mp_op_loop(&op->super), &op->timer, ms, sleep_done);
+    return mp_op_park(L, &op->super);
+}
+
+/* now(): seconds of the monotonic clock.  [-0, +1] */
+static int l_now(lua_State *L)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    lua_pushnumber(L, (double)now.tv_sec + (double)now.tv_nsec / 1e9);
+    return 1;
+}
+
+void mp_lib_time(lua_State *L)
+{
+    static const luaL_Reg functions[] = {{"sleep", l_sleep}, {"now", l_now}, {NULL, NULL}};
+    luaL_setfuncs(L, functions, 0);
+}

@@ -1,0 +1,62 @@
+/* op.c: parking a task on one thing, and taking it up again. */
+#include "script/op.h"
+#include "script/task.h"
+#include <lauxlib.h>
+
+void *mp_op_new(lua_State *L, size_t size, void (*cancel)(mp_op *op))
+{
+    mp_vm *vm = mp_vm_of(L);
+    if (!vm->may_wait || !lua_isyieldable(L))
+        luaL_error(L, "may not wait here");
+    mp_op *op = lua_newuserdatauv(L, size, 0);
+    memset(op, 0, size);
+    op->task = vm->running;
+    op->cancel = cancel;
+    return op;
+}
+
+static int wait_over(lua_State *L, int status, lua_KContext context)
+{
+    (void)L;
+    (void)status;
+    (void)context;
+    return 0;
+}
+
+int mp_op_park(lua_State *L, mp_op *op)
+{
+    op->task->op = op;
+    mp_stat_add(MP_STAT_OPS, 1);
+    return lua_yieldk(L, 0, 0, wait_over);
+}
+
+static mp_task *end_wait(mp_op *op)
+{
+    mp_task *task = op->task;
+    op->task = NULL;
+    task->op = NULL;
+    mp_stat_add(MP_STAT_OPS, -1);
+    return task;
+}
+
+void mp_op_done(mp_op *op)
+{
+    mp_task *task = end_wait(op);
+    if (task->state == MP_TASK_DOOMED)
+        return;
+    task->state = MP_TASK_READY;
+    mp_link_put(&task->vm->ready, &task->link);
+}
+
+mp_loop *mp_op_loop(const mp_op *op)
+{
+    return op->task->vm->loop;
+}
+
+void mp_op_cancel(mp_op *op)
+{
+    if (op->task == NULL)
+        return;
+    op->cancel(op); /* needs the task, to find the loop */
+    end_wait(op);
+}

@@ -1,0 +1,236 @@
+/* source.c: reads every script once. What it gives is immutable and shared by all workers. */
+#include "script/vm.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MOST_FILES 10000
+#define MOST_FILE_BYTES ((size_t)1 << 20)
+#define MOST_BYTES ((size_t)64 << 20)
+#define MOST_DEPTH 16
+
+struct mp_source {
+    atomic_int refs;
+    char *dir;
+    mp_source_file *files;
+    size_t count, cap, bytes;
+};
+
+/* A folder being read, inside the one that `up` is. */
+typedef struct folder {
+    const struct folder *up;
+    dev_t dev;
+    ino_t ino;
+    int depth;
+} folder;
+
+static int read_folder(mp_source *source, mp_str path, const folder *up, mp_err *err);
+
+static int fail_errno(mp_err *err, const char *dir, mp_str path, const char *hint)
+{
+    mp_err_set(err, "%s%s%.*s: %s", dir, path.len == 0 ? "" : "/", MP_STR_ARG(path), strerror(errno));
+    return mp_err_hint(err, "%s", hint);
+}
+
+static bool is_skipped(mp_str name)
+{
+    return name.ptr[0] == '.' || name.ptr[name.len - 1] == '~';
+}
+
+static bool is_lua(mp_str name)
+{
+    return name.len > 4 && memcmp(name.ptr + name.len - 4, ".lua", 4) == 0;
+}
+
+/* All of `fd`, at most one byte over the limit. -1 and errno when it cannot be read. */
+static int read_all(int fd, mp_buf *text)
+{
+    while (text->len <= MOST_FILE_BYTES) {
+        size_t more = MOST_FILE_BYTES + 1 - text->len;
+        if (more > 64 * 1024)
+            more = 64 * 1024;
+        ssize_t got = read(fd, mp_buf_room(text, more), more);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return -1;
+        if (got == 0)
+            return 0;
+        text->len += (size_t)got;
+    }
+    return 0;
+}
+
+static int keep_file(mp_source *source, mp_str path, mp_str text, mp_err *err)
+{
+    if (text.len > MOST_FILE_BYTES) {
+        mp_err_set(err, "%s/%.*s: larger than 1 MiB", source->dir, MP_STR_ARG(path));
+        return mp_err_hint(err, "split it, or move data out of it");
+    }
+    if (source->count == MOST_FILES) {
+        mp_err_set(err, "%s: more than %d scripts", source->dir, MOST_FILES);
+        return mp_err_hint(err, "is this the folder of the scripts? scripts.path in moonpool.yaml names it");
+    }
+    source->bytes += text.len;
+    if (source->bytes > MOST_BYTES) {
+        mp_err_set(err, "%s: more than 64 MiB of scripts", source->dir);
+        return mp_err_hint(err, "is this the folder of the scripts? scripts.path in moonpool.yaml names it");
+    }
+    if (source->count == source->cap) {
+        source->cap = source->cap == 0 ? 32 : source->cap * 2;
+        source->files = mp_resize(source->files, source->cap * sizeof *source->files);
+    }
+    source->files[source->count++] = (mp_source_file){mp_dup(path), mp_dup(text), text.len};
+    return 0;
+}
+
+static int read_file(mp_source *source, const char *full, mp_str path, mp_err *err)
+{
+    int fd = open(full, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a named pipe must not hold us up */
+    if (fd < 0)
+        return fail_errno(err, source->dir, path, "let the user that runs moonpool read it, or remove it");
+    struct stat st;
+    mp_buf text = {0};
+    int result;
+    if (fstat(fd, &st) == 0 && !S_ISREG(st.st_mode)) {
+        mp_err_set(err, "%s/%.*s: not a regular file", source->dir, MP_STR_ARG(path));
+        result = mp_err_hint(err, "remove it, or give it another name than *.lua");
+    } else if (read_all(fd, &text) != 0) {
+        result = fail_errno(err, source->dir, path, "remove it, or repair it");
+    } else {
+        result = keep_file(source, path, mp_buf_str(&text), err);
+    }
+    mp_buf_clear(&text);
+    close(fd);
+    return result;
+}
+
+/* One name in a folder; `path` is relative to the scripts. Folders are told from files through symbolic links. */
+static int read_entry(mp_source *source, mp_str name, mp_str path, const folder *in, mp_err *err)
+{
+    mp_buf full = {0};
+    mp_buf_printf(&full, "%s/%.*s%c", source->dir, MP_STR_ARG(path), '\0');
+    struct stat st;
+    int result = 0;
+    if (stat(full.ptr, &st) != 0) {
+        if (is_lua(name))
+            result = fail_errno(err, source->dir, path, "is it a symbolic link that leads nowhere? remove it, or repair it");
+    } else if (S_ISDIR(st.st_mode)) {
+        result = read_folder(source, path, in, err);
+    } else if (is_lua(name)) {
+        result = read_file(source, full.ptr, path, err);
+    }
+    mp_buf_clear(&full);
+    return result;
+}
+
+static int check_place(mp_source *source, const char *full, mp_str path, const folder *here, mp_err *err)
+{
+    for (const folder *up = here->up; up != NULL; up = up->up)
+        if (up->dev == here->dev && up->ino == here->ino) {
+            mp_err_set(err, "%s: a symbolic link that leads back to a folder around it", full);
+            return mp_err_hint(err, "remove the link");
+        }
+    if (here->depth > MOST_DEPTH) {
+        mp_err_set(err, "%s/%.*s: more than %d folders deep", source->dir, MP_STR_ARG(path), MOST_DEPTH);
+        return mp_err_hint(err, "move it further up");
+    }
+    return 0;
+}
+
+static int read_names(mp_source *source, DIR *dir, mp_str path, const folder *here, mp_err *err)
+{
+    int result = 0;
+    const struct dirent *entry;
+    while (result == 0 && (entry = readdir(dir)) != NULL) {
+        mp_str name = mp_str_of(entry->d_name);
+        if (is_skipped(name))
+            continue;
+        mp_buf inner = {0};
+        if (path.len > 0)
+            mp_buf_printf(&inner, "%.*s/", MP_STR_ARG(path));
+        mp_buf_put(&inner, name);
+        result = read_entry(source, name, mp_buf_str(&inner), here, err);
+        mp_buf_clear(&inner);
+    }
+    return result;
+}
+
+static int read_folder(mp_source *source, mp_str path, const folder *up, mp_err *err)
+{
+    mp_buf full = {0};
+    mp_buf_printf(&full, "%s%s%.*s%c", source->dir, path.len == 0 ? "" : "/", MP_STR_ARG(path), '\0');
+    struct stat st;
+    int result;
+    DIR *dir = opendir(full.ptr);
+    if (dir == NULL || fstat(dirfd(dir), &st) != 0) {
+        result = fail_errno(err, source->dir, path,
+                            up == NULL ? "scripts.path in moonpool.yaml names the folder of the scripts"
+                                       : "let the user that runs moonpool read it, or remove it");
+    } else {
+        folder here = {up, st.st_dev, st.st_ino, up == NULL ? 0 : up->depth + 1};
+        result = check_place(source, full.ptr, path, &here, err);
+        if (result == 0)
+            result = read_names(source, dir, path, &here, err);
+    }
+    if (dir != NULL)
+        closedir(dir);
+    mp_buf_clear(&full);
+    return result;
+}
+
+static int by_path(const void *a, const void *b)
+{
+    return strcmp(((const mp_source_file *)a)->path, ((const mp_source_file *)b)->path);
+}
+
+mp_source *mp_source_read(const char *dir, mp_err *err)
+{
+    mp_source *source = mp_new(sizeof *source);
+    atomic_init(&source->refs, 1);
+    mp_str name = mp_str_of(dir);
+    while (name.len > 1 && name.ptr[name.len - 1] == '/')
+        name.len--;
+    source->dir = mp_dup(name);
+    if (read_folder(source, MP_STR_NONE, NULL, err) != 0) {
+        mp_source_unref(source);
+        return NULL;
+    }
+    if (source->count > 0)
+        qsort(source->files, source->count, sizeof *source->files, by_path);
+    return source;
+}
+
+mp_source *mp_source_ref(mp_source *source)
+{
+    atomic_fetch_add_explicit(&source->refs, 1, memory_order_relaxed);
+    return source;
+}
+
+void mp_source_unref(mp_source *source)
+{
+    if (source == NULL || atomic_fetch_sub_explicit(&source->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    for (size_t i = 0; i < source->count; i++) {
+        free(source->files[i].path);
+        free(source->files[i].text);
+    }
+    free(source->files);
+    free(source->dir);
+    free(source);
+}
+
+const mp_source_file *mp_source_files(const mp_source *source, size_t *count)
+{
+    *count = source->count;
+    return source->files;
+}
+
+const char *mp_source_dir(const mp_source *source)
+{
+    return source->dir;
+}

@@ -1,0 +1,383 @@
+/* task.c: from a call to a coroutine and back: the scheduler. Hooks and callbacks of the loop only move tasks between rings;
+ * Lua runs in mp_vm_turn alone, below no foreign frame. Whatever may throw runs inside a coroutine or a lua_pcall. */
+#include "script/task.h"
+#include "script/lib.h"
+#include "script/lib_json.h"
+#include <lauxlib.h>
+#include <stdlib.h>
+
+#define TURN_BUDGET 64 /* resumes per turn */
+#define MOST_SPARE 256 /* idle tasks that keep their coroutine */
+#define MOST_NOTES 1024
+#define MOST_NOTE_BYTES ((size_t)8 << 20)
+
+/* -- born and ended -------------------------------------------------------------------------------------------- */
+
+static mp_task *task_new(mp_vm *vm, mp_call *call)
+{
+    mp_link *link = mp_link_take(&vm->idle);
+    mp_task *task;
+    if (link == NULL) {
+        task = mp_new(sizeof *task);
+        task->vm = vm;
+        task->ref = LUA_NOREF;
+        task->serial = 1;
+        task->next = vm->all;
+        vm->all = task;
+        mp_link_init(&task->link);
+    } else {
+        task = mp_container(link, mp_task, link);
+        if (task->co != NULL)
+            vm->spare--;
+    }
+    task->call = call;
+    task->is_note = call == NULL;
+    task->method_len = 0;
+    task->started = task->was_parked = task->cancelled = task->has_progress = false;
+    task->state = MP_TASK_READY;
+    mp_link_put(&vm->ready, &task->link);
+    vm->tasks++;
+    mp_stat_add(MP_STAT_TASKS, 1);
+    return task;
+}
+
+/* The coroutine is empty by now, or was never used. */
+static void task_end(mp_task *task)
+{
+    mp_vm *vm = task->vm;
+    if (task->is_note) {
+        vm->notes--;
+        vm->note_bytes -= task->text.len;
+    }
+    mp_buf_clear(&task->text);
+    task->serial++;
+    task->state = MP_TASK_IDLE;
+    task->inner_count = 0;
+    if (task->co != NULL && vm->spare >= MOST_SPARE) {
+        luaL_unref(vm->L, LUA_REGISTRYINDEX, task->ref); /* takes back a slot: allocates nothing */
+        task->ref = LUA_NOREF;
+        task->co = NULL;
+    }
+    mp_link_drop(&task->link);
+    if (task->co != NULL) {
+        vm->spare++;
+        mp_link_put(vm->idle.next, &task->link); /* in front: the coroutine used last is in the cache */
+    } else {
+        mp_link_put(&vm->idle, &task->link);
+    }
+    vm->tasks--;
+    mp_stat_add(MP_STAT_TASKS, -1);
+}
+
+static int new_coroutine(lua_State *L)
+{
+    mp_task *task = lua_touserdata(L, 1);
+    lua_State *co = lua_newthread(L);
+    *mp_thread_word(co) |= MP_THREAD_TASK;
+    task->ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    task->co = co;
+    return 0;
+}
+
+static bool has_coroutine(mp_task *task)
+{
+    lua_State *L = task->vm->L;
+    if (task->co != NULL)
+        return true;
+    lua_pushcfunction(L, new_coroutine);
+    lua_pushlightuserdata(L, task);
+    if (lua_pcall(L, 1, 0, 0) == LUA_OK)
+        return true;
+    mp_vm_log_error(task->vm, L, "task not started", mp_task_method(task));
+    return false;
+}
+
+void mp_task_settle(mp_task *task)
+{
+    mp_call_set_user(task->call, NULL);
+    task->call = NULL;
+}
+
+static void fail(mp_task *task, int code, mp_str message, mp_str data)
+{
+    mp_call *call = task->call;
+    if (call == NULL)
+        return;
+    mp_task_settle(task);
+    mp_call_fail(call, code, message, data);
+}
+
+mp_str mp_task_method(const mp_task *task)
+{
+    if (task->call != NULL)
+        return mp_call_method(task->call);
+    return (mp_str){task->text.ptr, task->method_len};
+}
+
+mp_str mp_task_principal(const mp_task *task)
+{
+    if (task->call != NULL)
+        return mp_call_principal(task->call);
+    return mp_str_from(mp_buf_str(&task->text), task->method_len);
+}
+
+/* -- what runs in the coroutine -------------------------------------------------------------------------------- */
+
+/* dispatch gave nil and { code, message, data }.  [-0, +n, throws] */
+static void answer_error(lua_State *L, mp_task *task, int error)
+{
+    if (!lua_istable(L, error))
+        luaL_error(L, "dispatch gave neither a result nor an error");
+    mp_buf *out = mp_vm_out(task->vm);
+    lua_getfield(L, error, "code");
+    lua_getfield(L, error, "message");
+    if (lua_getfield(L, error, "data") != LUA_TNIL)
+        mp_lua_encode(L, lua_gettop(L), out);
+    if (!lua_isinteger(L, -3) || lua_type(L, -2) != LUA_TSTRING)
+        luaL_error(L, "dispatch gave an error without code and message");
+    mp_str message;
+    message.ptr = lua_tolstring(L, -2, &message.len);
+    fail(task, (int)lua_tointeger(L, -3), message, mp_buf_str(out));
+}
+
+/* dispatch's two results are at 2 and 3. A call that was answered on the way (mp_call_open_session) or called off wants nothing any more. */
+static int call_done(lua_State *L, int status, lua_KContext context)
+{
+    (void)status;
+    mp_task *task = (mp_task *)context;
+    if (task->call == NULL)
+        return 0;
+    if (lua_isnil(L, 2)) {
+        answer_error(L, task, 3);
+        return 0;
+    }
+    mp_buf *out = mp_vm_out(task->vm);
+    mp_lua_encode(L, 2, out);
+    mp_call *call = task->call;
+    mp_task_settle(task);
+    mp_call_answer(call, mp_buf_str(out));
+    return 0;
+}
+
+/* The body of a call's coroutine: decode, dispatch(call, params), encode.  [-1, +0, throws, parks] */
+static int run_call(lua_State *L)
+{
+    mp_task *task = lua_touserdata(L, 1);
+    mp_str params = mp_call_params(task->call);
+    if (params.len == 0) {
+        lua_pushnil(L);
+    } else if (mp_lua_decode(L, params) != 0) {
+        fail(task, -32602, MP_STR("Invalid params: an object in them has the same key twice"), MP_STR_NONE);
+        return 0;
+    }
+    lua_rawgeti(L, LUA_REGISTRYINDEX, task->vm->dispatch);
+    mp_call_push(L, task, 2);
+    lua_rotate(L, 2, -1); /* dispatch, call, params */
+    lua_callk(L, 2, 2, (lua_KContext)task, call_done);
+    return call_done(L, LUA_OK, (lua_KContext)task);
+}
+
+static int note_done(lua_State *L, int status, lua_KContext context)
+{
+    (void)L;
+    (void)status;
+    (void)context;
+    return 0;
+}
+
+/* The body of a note's coroutine: note(method, params, revision).  [-1, +0, throws, parks] */
+static int run_note(lua_State *L)
+{
+    mp_task *task = lua_touserdata(L, 1);
+    mp_str params = mp_str_from(mp_buf_str(&task->text), task->method_len);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, task->vm->note);
+    lua_pushlstring(L, task->text.ptr, task->method_len);
+    if (params.len == 0)
+        lua_pushnil(L);
+    else if (mp_lua_decode(L, params) != 0)
+        return 0; /* nobody waits for an answer */
+    if (task->era != NULL)
+        lua_pushstring(L, task->era->date);
+    else
+        lua_pushnil(L);
+    lua_callk(L, 3, 0, 0, note_done);
+    return 0;
+}
+
+/* -- the scheduler --------------------------------------------------------------------------------------------- */
+
+static void close_coroutine(mp_task *task, lua_State *co)
+{
+    if (lua_resetthread(co) != LUA_OK)
+        mp_vm_log_error(task->vm, co, "closer failed", mp_task_method(task));
+    lua_settop(co, 0);
+}
+
+/* Calls a task off, innermost first: what it waits for, the script's coroutines on the way, its own. */
+static void unwind(mp_task *task)
+{
+    mp_vm *vm = task->vm;
+    if (task->op != NULL)
+        mp_op_cancel(task->op);
+    if (task->started) {
+        vm->running = task;
+        for (size_t i = 0; i < task->inner_count; i++) {
+            *mp_thread_word(task->inner[i]) &= ~(uintptr_t)MP_THREAD_BUSY;
+            close_coroutine(task, task->inner[i]);
+        }
+        close_coroutine(task, task->co);
+        vm->running = NULL;
+    }
+    task_end(task);
+}
+
+static void end_faulty(mp_task *task)
+{
+    mp_stat_add(MP_STAT_TOOL_FAULTS, 1);
+    mp_vm_log_error(task->vm, task->co, "task failed", mp_task_method(task));
+    task->vm->running = task;
+    lua_resetthread(task->co); /* gives the error that was just logged */
+    task->vm->running = NULL;
+    lua_settop(task->co, 0);
+    fail(task, -32603, MP_STR("internal error"), MP_STR_NONE);
+    task_end(task);
+}
+
+static void resume(mp_task *task)
+{
+    mp_vm *vm = task->vm;
+    if (!has_coroutine(task)) {
+        fail(task, -32603, MP_STR("internal error"), MP_STR_NONE);
+        task_end(task);
+        return;
+    }
+    int count = 0;
+    if (!task->started) {
+        lua_pushcfunction(task->co, task->is_note ? run_note : run_call);
+        lua_pushlightuserdata(task->co, task);
+        count = 1;
+        task->started = true;
+    }
+    task->state = MP_TASK_RUNNING;
+    task->inner_count = 0;
+    vm->running = task;
+    vm->may_wait = vm->loop != NULL;
+    int status = lua_resume(task->co, vm->L, count, &count);
+    vm->may_wait = false;
+    vm->running = NULL;
+
+    if (status == LUA_YIELD && task->cancelled) {
+        unwind(task);
+    } else if (status == LUA_YIELD && task->op != NULL) {
+        task->state = MP_TASK_PARKED;
+        if (task->call != NULL && !task->was_parked) {
+            task->was_parked = true;
+            mp_call_park(task->call);
+        }
+    } else if (status == LUA_OK) {
+        lua_settop(task->co, 0);
+        fail(task, -32603, MP_STR("internal error"), MP_STR_NONE); /* unless it is answered, as it is */
+        task_end(task);
+    } else {
+        if (status == LUA_YIELD)
+            lua_pushnil(task->co); /* a hook of a trusted script yielded: the trace says where */
+        end_faulty(task);
+    }
+}
+
+bool mp_vm_turn(void *ctx)
+{
+    mp_vm *vm = ctx;
+    mp_link *link;
+    bool did = false;
+    while ((link = mp_link_take(&vm->doomed)) != NULL) {
+        unwind(mp_container(link, mp_task, link));
+        did = true;
+    }
+    for (int i = 0; i < TURN_BUDGET && (link = mp_link_take(&vm->ready)) != NULL; i++) {
+        resume(mp_container(link, mp_task, link));
+        did = true;
+    }
+    if (did)
+        mp_vm_publish(vm);
+    return did || !mp_link_is_alone(&vm->ready) || !mp_link_is_alone(&vm->doomed);
+}
+
+void mp_task_leave(mp_task *task, lua_State *co)
+{
+    if (task->inner_count == task->inner_cap) {
+        task->inner_cap = task->inner_cap == 0 ? 4 : task->inner_cap * 2;
+        task->inner = mp_resize(task->inner, task->inner_cap * sizeof(lua_State *));
+    }
+    task->inner[task->inner_count++] = co;
+}
+
+void mp_tasks_unwind(mp_vm *vm)
+{
+    for (mp_task *task = vm->all; task != NULL; task = task->next)
+        if (task->state != MP_TASK_IDLE) {
+            task->call = NULL;
+            task->cancelled = true;
+            mp_link_drop(&task->link);
+            unwind(task);
+        }
+}
+
+void mp_tasks_free(mp_vm *vm)
+{
+    while (vm->all != NULL) {
+        mp_task *task = vm->all;
+        vm->all = task->next;
+        free(task->inner);
+        free(task);
+    }
+}
+
+/* -- the hooks of rpc ------------------------------------------------------------------------------------------ */
+
+static void on_call(void *ctx, mp_call *call)
+{
+    mp_call_set_user(call, task_new(ctx, call));
+}
+
+static void on_note(void *ctx, const mp_era *era, mp_session *session, mp_str method, mp_str params)
+{
+    mp_vm *vm = ctx;
+    size_t bytes = method.len + params.len;
+    if (vm->notes >= MOST_NOTES || bytes > MOST_NOTE_BYTES - vm->note_bytes) {
+        mp_stat_add(MP_STAT_DROPPED_NOTES, 1);
+        return;
+    }
+    mp_task *task = task_new(vm, NULL);
+    task->era = era == NULL && session != NULL ? mp_session_era(session) : era;
+    mp_buf_put(&task->text, method);
+    mp_buf_put(&task->text, params);
+    task->method_len = method.len;
+    vm->notes++;
+    vm->note_bytes += bytes;
+}
+
+/* The call is valid for the last time: what closers may ask for is kept. */
+static void on_cancel(void *ctx, mp_call *call, const char *why)
+{
+    (void)why;
+    mp_vm *vm = ctx;
+    mp_task *task = mp_call_user(call);
+    if (task == NULL)
+        return;
+    mp_str method = mp_call_method(call);
+    task->era = mp_call_era(call);
+    task->has_session = mp_call_session(call) != NULL;
+    mp_buf_put(&task->text, method);
+    mp_buf_put(&task->text, mp_call_principal(call));
+    task->method_len = method.len;
+    mp_task_settle(task);
+    task->cancelled = true;
+    if (task->state == MP_TASK_RUNNING)
+        return; /* its own sending found out: it is unwound where it waits next */
+    mp_link_drop(&task->link);
+    task->state = MP_TASK_DOOMED;
+    mp_link_put(&vm->doomed, &task->link);
+}
+
+const mp_rpc_hooks mp_vm_hooks = {on_call, on_note, on_cancel};

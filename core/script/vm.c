@@ -1,0 +1,307 @@
+/* vm.c: a lua_State from its birth to its end: its memory, the libraries it opens, the scripts it loads. */
+#include "script/vm.h"
+#include "script/embedded.h"
+#include "script/lib.h"
+#include "script/lib_json.h"
+#include "script/lib_regex.h"
+#include <lauxlib.h>
+#include <lualib.h>
+#include <stdlib.h>
+
+#define MOST_KEPT_OUT ((size_t)1 << 20)
+
+/* -- memory ---------------------------------------------------------------------------------------------------- */
+
+static void *allocate(void *ctx, void *old, size_t old_size, size_t size)
+{
+    mp_vm *vm = ctx;
+    if (old == NULL)
+        old_size = 0; /* then it says what kind of object is wanted */
+    if (size == 0) {
+        free(old);
+        vm->bytes -= old_size;
+        return NULL;
+    }
+    if (size > old_size && size - old_size > vm->memory - vm->bytes)
+        return NULL;
+    void *block = realloc(old, size);
+    if (block == NULL)
+        return size <= old_size ? old : NULL; /* Lua counts on shrinking to succeed */
+    vm->bytes += size - old_size;
+    return block;
+}
+
+void mp_vm_publish(mp_vm *vm)
+{
+    if (vm->bytes == vm->published)
+        return;
+    mp_stat_add(MP_STAT_LUA_BYTES, (int64_t)vm->bytes - (int64_t)vm->published);
+    vm->published = vm->bytes;
+}
+
+mp_buf *mp_vm_out(mp_vm *vm)
+{
+    if (vm->out.cap > MOST_KEPT_OUT)
+        mp_buf_clear(&vm->out);
+    vm->out.len = 0;
+    return &vm->out;
+}
+
+/* -- errors ---------------------------------------------------------------------------------------------------- */
+
+/* (error, thread) -> the error as text, its trace.  [-2, +2, throws] */
+static int explain(lua_State *L)
+{
+    lua_State *from = lua_tothread(L, 2);
+    luaL_tolstring(L, 1, NULL);
+    luaL_traceback(L, from, NULL, from == L ? 1 : 0);
+    return 2;
+}
+
+void mp_vm_log_error(mp_vm *vm, lua_State *from, const char *event, mp_str method)
+{
+    lua_State *L = vm->L;
+    lua_checkstack(L, 4);
+    lua_pushcfunction(L, explain); /* stack space, but no memory, for what follows */
+    if (from == L)
+        lua_insert(L, -2);
+    else
+        lua_xmove(from, L, 1);
+    lua_checkstack(from, 1);
+    lua_pushthread(from);
+    if (from != L)
+        lua_xmove(from, L, 1);
+    mp_str error = MP_STR("(the error cannot be shown)"), trace = MP_STR("");
+    int results = lua_pcall(L, 2, 2, 0) == LUA_OK ? 2 : 1;
+    if (results == 2) {
+        error.ptr = lua_tolstring(L, -2, &error.len);
+        trace.ptr = lua_tolstring(L, -1, &trace.len);
+    }
+    mp_log(MP_ERROR, event, mp_log_str("method", method), mp_log_str("error", error), mp_log_str("trace", trace));
+    lua_pop(L, results);
+}
+
+static int panic(lua_State *L)
+{
+    const char *text = lua_tostring(L, -1);
+    mp_log(MP_ERROR, "lua panic", mp_log_str("error", mp_str_of(text == NULL ? "no text" : text)));
+    mp_log_stop();
+    return 0; /* and Lua aborts */
+}
+
+/* A message handler: the error with its trace.  [-1, +1, throws] */
+static int trace(lua_State *L)
+{
+    luaL_traceback(L, L, luaL_tolstring(L, 1, NULL), 1);
+    return 1;
+}
+
+/* Two errors are a blank line apart. */
+static void report_text(mp_buf *report, mp_str text)
+{
+    if (report->len > 0)
+        mp_buf_putc(report, '\n');
+    mp_buf_put(report, text);
+    if (text.len == 0 || text.ptr[text.len - 1] != '\n')
+        mp_buf_putc(report, '\n');
+}
+
+/* Runs `function` with `arg` under `trace`; a failure goes to `report`. 0 or -1.  Never throws. */
+static int run_protected(lua_State *L, lua_CFunction function, void *arg, mp_buf *report)
+{
+    lua_pushcfunction(L, trace);
+    lua_pushcfunction(L, function);
+    lua_pushlightuserdata(L, arg);
+    int status = lua_pcall(L, 1, 0, -3);
+    if (status != LUA_OK) {
+        mp_str text = {0};
+        if (lua_type(L, -1) == LUA_TSTRING)
+            text.ptr = lua_tolstring(L, -1, &text.len);
+        report_text(report, text.ptr == NULL ? MP_STR("an error without text") : text);
+    }
+    lua_settop(L, 0);
+    return status == LUA_OK ? 0 : -1;
+}
+
+/* -- birth ----------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    mp_vm *vm;
+    const mp_vm_config *config;
+    mp_buf *report;
+    bool ok;
+} birth;
+
+/* Where `require` finds the library: a loader and the path, or text that says it is not there.  [-1, +1|2, throws] */
+static int find_embedded(lua_State *L)
+{
+    const char *name = luaL_checkstring(L, 1);
+    for (size_t i = 0; i < mp_embedded_count; i++) {
+        const mp_embedded_file *file = &mp_embedded[i];
+        if (strcmp(file->name, name) != 0)
+            continue;
+        lua_pushfstring(L, "@%s", file->path);
+        if (luaL_loadbufferx(L, file->ptr, file->len, lua_tostring(L, -1), "t") != LUA_OK)
+            return lua_error(L);
+        lua_pushstring(L, file->path);
+        return 2;
+    }
+    lua_pushfstring(L, "no module '%s' in moonpool", name);
+    return 1;
+}
+
+/* `require` looks into the binary, before the file system or instead of it.  [-0, +0, throws] */
+static void set_searchers(lua_State *L, bool trust_full)
+{
+    lua_getglobal(L, LUA_LOADLIBNAME);
+    lua_getfield(L, -1, "searchers");
+    lua_createtable(L, 5, 0);
+    lua_rawgeti(L, -2, 1); /* package.preload */
+    lua_rawseti(L, -2, 1);
+    lua_pushcfunction(L, find_embedded);
+    lua_rawseti(L, -2, 2);
+    for (int i = 2; trust_full && i <= 4; i++) {
+        lua_rawgeti(L, -2, i);
+        lua_rawseti(L, -2, i + 1);
+    }
+    lua_setfield(L, -3, "searchers");
+    lua_pop(L, 2);
+}
+
+/* A function of moonpool, the table on top, as a registry reference.  [-0, +0, throws] */
+static int keep_function(lua_State *L, const char *name)
+{
+    if (lua_getfield(L, -1, name) != LUA_TFUNCTION)
+        luaL_error(L, "moonpool has no function '%s'", name);
+    return luaL_ref(L, LUA_REGISTRYINDEX);
+}
+
+/* What load() found wrong: a list of texts, or one.  [-0, +0, throws] */
+static void report_errors(lua_State *L, int errors, mp_buf *report)
+{
+    if (!lua_istable(L, errors)) {
+        mp_str text;
+        text.ptr = luaL_tolstring(L, errors, &text.len);
+        report_text(report, text);
+        return;
+    }
+    for (lua_Integer i = 1; lua_rawgeti(L, errors, i) != LUA_TNIL; i++) {
+        mp_str text;
+        text.ptr = luaL_tolstring(L, -1, &text.len);
+        report_text(report, text);
+        lua_pop(L, 2);
+    }
+    lua_pop(L, 1);
+}
+
+static int be_born(lua_State *L)
+{
+    birth *b = lua_touserdata(L, 1);
+    lua_settop(L, 0);
+    lua_pushboolean(L, 1);
+    lua_setfield(L, LUA_REGISTRYINDEX, "LUA_NOENV"); /* LUA_PATH and the like are none of ours */
+    luaL_openlibs(L);
+    mp_lib_coroutine(L);
+    luaL_requiref(L, "moonpool.json", mp_lib_json, 0);
+    luaL_requiref(L, "moonpool.regex", mp_lib_regex, 0);
+    luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
+    mp_host_push(L, b->vm->source, b->config);
+    lua_setfield(L, -2, "moonpool.host");
+    lua_settop(L, 0);
+    set_searchers(L, b->config->trust_full);
+
+    lua_getglobal(L, "require");
+    lua_pushliteral(L, "moonpool");
+    lua_call(L, 1, 1);
+    luaL_checktype(L, 1, LUA_TTABLE);
+    b->vm->dispatch = keep_function(L, "dispatch");
+    b->vm->note = keep_function(L, "note");
+    b->vm->describe = keep_function(L, "describe");
+    lua_getfield(L, 1, "load");
+    lua_call(L, 0, 1);
+    b->ok = lua_isboolean(L, 2) && lua_toboolean(L, 2);
+    if (!b->ok)
+        report_errors(L, 2, b->report);
+    return 0;
+}
+
+static int collect_all(lua_State *L)
+{
+    lua_gc(L, LUA_GCCOLLECT);
+    return 0;
+}
+
+mp_vm *mp_vm_new(mp_source *source, const mp_vm_config *config, mp_buf *report)
+{
+    mp_vm *vm = mp_new(sizeof *vm);
+    vm->source = mp_source_ref(source);
+    vm->memory = config->memory;
+    mp_link_init(&vm->ready);
+    mp_link_init(&vm->doomed);
+    mp_link_init(&vm->idle);
+    vm->L = lua_newstate(allocate, vm);
+    if (vm->L == NULL) {
+        report_text(report, MP_STR("not enough memory for a Lua state\n  hint: raise limits.memory"));
+        mp_vm_free(vm);
+        return NULL;
+    }
+    *mp_thread_word(vm->L) = (uintptr_t)vm;
+    lua_atpanic(vm->L, panic);
+    birth b = {vm, config, report, false};
+    if (run_protected(vm->L, be_born, &b, report) != 0 || !b.ok ||
+        run_protected(vm->L, collect_all, NULL, report) != 0) {
+        mp_vm_free(vm);
+        return NULL;
+    }
+    mp_vm_publish(vm);
+    return vm;
+}
+
+/* -- life ------------------------------------------------------------------------------------------------------ */
+
+void mp_vm_attach(mp_vm *vm, mp_loop *loop)
+{
+    vm->loop = loop;
+}
+
+size_t mp_vm_tasks(const mp_vm *vm)
+{
+    return vm->tasks;
+}
+
+typedef struct {
+    mp_vm *vm;
+    mp_buf *out;
+} description;
+
+static int describe(lua_State *L)
+{
+    description *d = lua_touserdata(L, 1);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, d->vm->describe);
+    lua_call(L, 0, 1);
+    mp_str text;
+    text.ptr = luaL_checklstring(L, -1, &text.len);
+    mp_buf_put(d->out, text);
+    return 0;
+}
+
+void mp_vm_describe(mp_vm *vm, mp_buf *out)
+{
+    description d = {vm, out};
+    run_protected(vm->L, describe, &d, out);
+}
+
+void mp_vm_free(mp_vm *vm)
+{
+    if (vm == NULL)
+        return;
+    if (vm->L != NULL) {
+        mp_tasks_unwind(vm);
+        lua_close(vm->L);
+    }
+    mp_tasks_free(vm);
+    mp_vm_publish(vm);
+    mp_buf_clear(&vm->out);
+    mp_source_unref(vm->source);
+    free(vm);
+}

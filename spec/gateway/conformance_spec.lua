@@ -1,0 +1,86 @@
+-- The official conformance suite against examples/conformance. A warning counts as a failure here; what the gateway does
+-- not serve yet stands in `expected`, and is missed when it begins to pass.
+local cjson = require "cjson.safe"
+local uv = require "luv"
+local gateway = require "spec.helpers.gateway"
+local node = require "spec.helpers.node"
+
+local scenarios = {
+  ["2025-06-18"] = { "server-initialize", "server-session-lifecycle", "ping", "tools-list", "tools-call-simple-text", "tools-call-error" },
+  ["2025-11-25"] = {
+    "server-initialize", "server-session-lifecycle", "ping", "logging-set-level", "tools-list", "tools-call-simple-text",
+    "tools-call-image", "tools-call-audio", "tools-call-embedded-resource", "tools-call-mixed-content", "tools-call-error",
+    "tools-call-with-logging", "tools-call-with-progress", "json-schema-2020-12", "server-sse-multiple-streams",
+    "dns-rebinding-protection",
+  },
+  ["2026-07-28"] = {
+    "server-stateless", "http-header-validation", "http-custom-header-server-validation", "tools-list", "tools-call-simple-text",
+    "tools-call-error", "tools-call-with-progress", "json-schema-2020-12", "server-sse-multiple-streams", "dns-rebinding-protection",
+  },
+}
+
+-- scenario -> check -> why it may not pass yet.
+local expected = {}
+
+local function read(path)
+  local file <close> = assert(io.open(path, "rb"))
+  return file:read "a"
+end
+
+-- Every check of one run, from <dir>/<scenario>-<time>/checks.json.
+local function checks_in(dir)
+  local entries = assert(uv.fs_scandir(dir))
+  local name = assert(uv.fs_scandir_next(entries), "the suite wrote no checks")
+  return assert(cjson.decode(read(dir .. "/" .. name .. "/checks.json")))
+end
+
+local function run(g, scenario, revision)
+  local dir = g.dir .. "/" .. scenario .. "-" .. revision
+  local _, out, err = gateway.run_program(node.path, {
+    node.folder .. "/node_modules/@modelcontextprotocol/conformance/dist/index.js", "server", "--url", g.url,
+    "--scenario", scenario, "--spec-version", revision, "-o", dir,
+  }, { seconds = 60, cwd = g.dir })
+  local ok, checks = pcall(checks_in, dir)
+  return ok and checks or error(("%s\n%s\n%s"):format(checks, out, err), 2)
+end
+
+local function is_bad(check)
+  return check.status == "FAILURE" or check.status == "WARNING"
+end
+
+describe("the conformance suite", function()
+  local g
+
+  lazy_setup(function()
+    g = gateway.start { scripts_path = "examples/conformance/scripts" }
+  end)
+
+  lazy_teardown(function()
+    local house <close> = g -- luacheck: ignore 211
+    assert.is_empty_house(g)
+  end)
+
+  for _, revision in ipairs { "2025-06-18", "2025-11-25", "2026-07-28" } do
+    for _, scenario in ipairs(scenarios[revision]) do
+      it(("at %s passes %s"):format(revision, scenario), function()
+        local excused, bad, passed = expected[scenario] or {}, {}, 0
+        local not_met = {}
+        for check in pairs(excused) do
+          not_met[check] = true
+        end
+        for _, check in ipairs(run(g, scenario, revision)) do
+          if is_bad(check) and not excused[check.id] then
+            bad[#bad + 1] = ("%s %s: %s %s"):format(check.status, check.id, check.description or "", check.errorMessage or "")
+          elseif is_bad(check) then
+            not_met[check.id] = nil
+          elseif check.status == "SUCCESS" then
+            passed = passed + 1
+          end
+        end
+        assert.equal("", table.concat(bad, "\n"))
+        assert(passed > 0, "no check passed")
+        assert.same({}, not_met, "these pass now; take them out of `expected`")
+      end)
+    end
+  end
+end)

@@ -1,0 +1,83 @@
+-- Clients that people have: the official TypeScript SDK 1.x and 2.x, over every transport that they speak. Each runs the
+-- story of spec/clients/story.mjs and tells what it saw.
+local cjson = require "cjson.safe"
+local gateway = require "spec.helpers.gateway"
+local node = require "spec.helpers.node"
+
+local scripts = {
+  ["tools/add.lua"] = [[
+--- Add two numbers.
+---@param a number
+---@param b number
+return function(a, b) return a + b end]],
+  ["tools/countdown.lua"] = [[
+return tool { "Count down.", input = { from = t.integer { min = 1, max = 9 } },
+  function(args, call)
+    for done = 1, args.from do
+      call:progress(done, args.from, (args.from - done) .. " to go")
+      sleep(0.01)
+    end
+    return "Lift-off!"
+  end }]],
+}
+
+-- Runs a client to its end; gives its facts in order, and by name.
+local function facts_of(script, kind, url)
+  local code, out, err = gateway.run_program(node.path, { node.folder .. "/" .. script, kind, url }, { seconds = 60 })
+  local facts, by_name = {}, {}
+  for line in out:gmatch "[^\n]+" do
+    local fact = assert(cjson.decode(line), "no fact: " .. line)
+    facts[#facts + 1] = fact
+    by_name[fact.fact] = fact
+  end
+  assert.same({ 0, "" }, { code, err }, out)
+  assert.is_nil(by_name.failed, out)
+  assert.is_nil(by_name.error, out)
+  return facts, by_name
+end
+
+local function names(facts)
+  local list = {}
+  for i, fact in ipairs(facts) do
+    list[i] = fact.fact
+  end
+  return table.concat(list, " ")
+end
+
+local stories = {
+  { "SDK 1.x over Streamable HTTP", "sdk1.mjs", "http", session = true },
+  { "SDK 1.x over HTTP+SSE", "sdk1.mjs", "sse" },
+  { "SDK 2.x, pinned to 2026-07-28,", "sdk2.mjs", "modern", era = "modern", revision = "2026-07-28" },
+  { "SDK 2.x, legacy over Streamable HTTP,", "sdk2.mjs", "legacy", era = "legacy", session = true },
+  { "SDK 2.x, left to find out,", "sdk2.mjs", "auto", era = "modern", revision = "2026-07-28" },
+  { "SDK 2.x over HTTP+SSE", "sdk2.mjs", "sse", era = "legacy" },
+}
+
+describe("a client that people have", function()
+  for _, story in ipairs(stories) do
+    it(story[1] .. " connects, lists, calls, gets progress and leaves nothing behind", function()
+      local g <close> = gateway.start { scripts = scripts }
+      local facts, by_name = facts_of(story[2], story[3], story[3] == "sse" and g.sse_url or g.url)
+
+      assert.equal("moonpool", by_name.connected.server.name)
+      if story.session ~= nil then
+        assert.equal(story.session, by_name.connected.session)
+      end
+      assert.equal(story.era, by_name.connected.era)
+      if story.revision then
+        assert.equal(story.revision, by_name.connected.revision)
+      end
+      assert.same({ "add", "countdown" }, by_name.tools.names)
+      assert.equal("object", by_name.tools.schema.type)
+      assert.same({ "42", false }, { by_name.add.text, by_name.add.isError })
+      assert.is_true(by_name.refused.isError)
+      assert.matches("b", by_name.refused.text, 1, true)
+      assert.equal("Lift-off!", by_name.countdown.text)
+      assert.equal("connected tools add refused progress progress progress countdown left", names(facts))
+      assert.equal(3, by_name.progress.progress)
+      assert.equal(3, by_name.progress.total)
+      assert.equal("0 to go", by_name.progress.message)
+      assert.is_empty_house(g)
+    end)
+  end
+end)
