@@ -1,6 +1,7 @@
 /* bare.c: libh2o alone, the yardstick of the bench: answers every request with the bytes of a file, one loop per thread.
  *   bare PORT THREADS FILE */
 #include <h2o.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -59,8 +60,9 @@ static void *serve(void *unused)
     h2o_socket_t *listener = h2o_evloop_socket_create(loop, listen_here(), H2O_SOCKET_FLAG_DONT_READ);
     listener->data = &accepting;
     h2o_socket_read_start(listener, on_accept);
-    for (;;)
-        h2o_evloop_run(loop, 1000);
+    while (h2o_evloop_run(loop, 1000) == 0 || errno == EINTR)
+        continue;
+    return NULL;
 }
 
 int main(int argc, char **argv)

@@ -4,7 +4,6 @@
 #define MP_NET_H2O_ABI_H
 
 #include <h2o.h>
-#include <h2o/http1.h>
 
 _Static_assert(H2O_USE_LIBUV == 0, "build with -DH2O_USE_LIBUV=0");
 _Static_assert(sizeof(h2o_context_t) == 864 && sizeof(h2o_req_t) == 608 && sizeof(h2o_timeout_t) == 48 &&

@@ -21,11 +21,11 @@ typedef struct mp_stream mp_stream;
 
 mp_loop *mp_loop_new(mp_err *err);
 void mp_loop_free(mp_loop *loop);
-/* As of the last wake-up. */
+/* Read after the last wake-up, or since. */
 uint64_t mp_loop_now(const mp_loop *loop);
 /* What runs at the bottom of each turn, below no foreign frame: true when it did something or has more to do. */
 void mp_loop_on_turn(mp_loop *loop, bool (*turn)(void *ctx), void *ctx);
-/* Runs until `mp_loop_stop`. */
+/* Runs until `mp_loop_stop`; once. */
 void mp_loop_run(mp_loop *loop);
 /* From any thread. */
 void mp_loop_stop(mp_loop *loop);
@@ -53,7 +53,8 @@ int mp_watch_start(mp_loop *loop, mp_watch *watch, int fd, uint32_t events, void
 void mp_watch_stop(mp_loop *loop, mp_watch *watch);
 
 /* A message to a loop; its owner frees it in `deliver`, which runs on the loop's thread. Messages between two threads keep
- * their order. A loop that has ended delivers with `loop == NULL`, on the posting thread or in mp_loop_free. */
+ * their order. A loop that has ended delivers with `loop == NULL`, on the posting thread or as mp_loop_run returns. Otherwise
+ * `deliver` runs at the bottom of a turn. */
 typedef struct mp_message {
     struct mp_message *next;
     void (*deliver)(struct mp_message *message, mp_loop *loop);
@@ -65,7 +66,7 @@ void mp_loop_post(mp_loop *loop, mp_message *message);
 
 typedef struct {
     char text[128]; /* "127.0.0.1:7300", "[::1]:7300", "unix:/run/moonpool.sock": what was bound, port 0 resolved */
-    bool is_loopback, is_unix;
+    bool is_loopback, is_unix; /* a Unix socket is both */
     uint16_t port;
 } mp_address;
 
@@ -73,7 +74,8 @@ typedef struct {
  * address and the remedy. Sets keepalive and TCP_USER_TIMEOUT (`dead_peer_ms`), which accepted sockets inherit. A Unix socket left by
  * a dead process is replaced, one that answers is not; it is bound once and its descriptor shared. */
 int mp_listen(const char *where, int count, uint64_t dead_peer_ms, int *fds, mp_address *bound, mp_err *err);
-void mp_unlisten(const mp_address *bound, const int *fds, int count); /* closes, and removes a Unix socket's file */
+/* Closes `fds` (none of those that a server took over: then `count` is 0), and removes a Unix socket's file. */
+void mp_unlisten(const mp_address *bound, const int *fds, int count);
 
 /* Whether the peer of a connected socket has closed or reset its side. Any thread, as long as nobody closes `fd`. */
 bool mp_peer_left(int fd);
@@ -82,7 +84,7 @@ bool mp_peer_left(int fd);
 
 typedef struct {
     size_t body;               /* bytes of a request body */
-    size_t headers;            /* bytes of names and values of a request: 431 above */
+    size_t headers;            /* bytes of a request's target, and of its headers' names and values: 431 above */
     uint64_t request_ms;       /* from the first byte of a request to its last, and idle keep-alive */
     uint64_t heartbeat_ms;     /* between comments on a quiet event stream */
     size_t stream_queue;       /* bytes queued for one event stream */
@@ -100,12 +102,13 @@ mp_server *mp_server_new(mp_loop *loop, const mp_http_limits *limits, mp_err *er
 int mp_server_listen(mp_server *server, int fd, const mp_door *door, mp_err *err);
 /* Stops listening, ends idle connections; answers under way go on. `done` runs once no connection is left. */
 void mp_server_drain(mp_server *server, void (*done)(void *ctx), void *ctx);
-/* Ends what is still open. The loop must not run any more. */
+/* Ends what is still open; `gone` runs for it, and watches may. On the thread of its loop, once mp_loop_run has returned.
+ * Streams that somebody still counts remain, gone. */
 void mp_server_free(mp_server *server);
 
 /* -- a request ------------------------------------------------------------------------------------------------- */
 
-/* What was asked: valid until the stream is gone or ended, then all empty. */
+/* What was asked: valid until the stream is gone or ended, or a GET has become an event stream; then all empty, headers too. */
 typedef struct {
     mp_str method, path, query, host, body; /* path is normalized, without the query; query without '?' */
 } mp_request;
@@ -113,7 +116,7 @@ typedef struct {
 const mp_request *mp_stream_request(const mp_stream *stream);
 /* A header by its lower-case name; ptr == NULL when absent. `count` (may be NULL) gets how many there are of it. */
 mp_str mp_stream_header(const mp_stream *stream, const char *name, int *count);
-/* The peer's address, "127.0.0.1" or "unix". */
+/* The peer's address, "127.0.0.1" or "unix"; empty when gone. */
 mp_str mp_stream_peer(const mp_stream *stream);
 mp_loop *mp_stream_loop(const mp_stream *stream);
 
@@ -139,12 +142,13 @@ int mp_stream_fd(const mp_stream *stream);
 
 /* Sends one body and ends. `type` NULL: no content-type. Quiet when gone. `body` is copied. */
 void mp_stream_answer(mp_stream *stream, int status, const char *type, mp_str body, const mp_header *headers, size_t count);
-/* Starts an event stream; its head, and a comment, are on the wire at the end of the turn. -1 when gone. */
+/* Starts an event stream; its head, and a comment, are on the wire at the end of the turn. -1 when gone; also for HEAD, which
+ * is answered by it. */
 int mp_stream_open_events(mp_stream *stream, const mp_header *headers, size_t count);
 bool mp_stream_is_events(const mp_stream *stream);
 /* Queues `bytes` (whole events, copied). -1 when gone, or when they do not fit: then the stream is ended as slow and `gone` runs. */
 int mp_stream_send(mp_stream *stream, mp_str bytes);
-/* Sends what is queued, then ends the answer. */
+/* Sends what is queued, then ends the answer. A stream that has not been answered at all is answered 500. */
 void mp_stream_end(mp_stream *stream);
 /* Why it is gone: true if its reader stalled. */
 bool mp_stream_was_slow(const mp_stream *stream);

@@ -24,9 +24,11 @@ static void sleep_cancel(mp_op *op)
 /* sleep(seconds): nothing. Zero and less let others run first.  [-0, +0, throws, parks] */
 static int l_sleep(lua_State *L)
 {
-    double seconds = luaL_checknumber(L, 1);
-    luaL_argcheck(L, isfinite(seconds), 1, "seconds must be a finite number");
-    luaL_argcheck(L, seconds <= LONGEST, 1, "a task may sleep for 3600 seconds at most");
+    if (!lua_isnumber(L, 1))
+        return luaL_error(L, "sleep takes a number of seconds, not a %s value", luaL_typename(L, 1));
+    double seconds = lua_tonumber(L, 1);
+    if (!isfinite(seconds) || seconds > LONGEST)
+        return luaL_error(L, "sleep takes a number of seconds up to %d", (int)LONGEST);
     sleep_op *op = mp_op_new(L, sizeof *op, sleep_cancel);
     uint64_t ms = seconds <= 0 ? 0 : (uint64_t)ceil(seconds * 1000);
     mp_timer_start(mp_op_loop(&op->super), &op->timer, ms, sleep_done);

@@ -8,7 +8,8 @@ const textOf = (result) => result.content.map((block) => block.text).join("");
 
 // `call(params, options)` is the SDK's callTool; `leave` says goodbye in the transport's way.
 export async function story({ client, transport, call, leave, facts }) {
-  client.onerror = (error) => tell("error", { message: String(error) });
+  let leaving = false; // from then on the SDK reports its own aborted streams as errors
+  client.onerror = (error) => leaving || tell("error", { message: String(error) });
   await client.connect(transport);
   tell("connected", { server: client.getServerVersion(), ...facts() });
 
@@ -27,6 +28,7 @@ export async function story({ client, transport, call, leave, facts }) {
   );
   tell("countdown", { text: textOf(down) });
 
+  leaving = true;
   await leave();
   tell("left");
 }

@@ -20,7 +20,11 @@ local scenarios = {
 }
 
 -- scenario -> check -> why it may not pass yet.
-local expected = {}
+local expected = {
+  ["server-stateless"] = {
+    ["sep-2575-http-server-no-independent-requests-on-stream"] = "asking the client (elicitation) is not served yet, so its tool is not there",
+  },
+}
 
 local function read(path)
   local file <close> = assert(io.open(path, "rb"))
@@ -57,7 +61,10 @@ describe("the conformance suite", function()
 
   lazy_teardown(function()
     local house <close> = g -- luacheck: ignore 211
-    assert.is_empty_house(g)
+    g:wait_status(function(status) -- some scenarios leave without DELETE: their sessions stay until they are idle
+      local left = status.gauges
+      return left.streams_open == 0 and left.requests_in_flight == 0 and left.tasks == 0 and left.ops == 0 and left.queue_bytes == 0
+    end)
   end)
 
   for _, revision in ipairs { "2025-06-18", "2025-11-25", "2026-07-28" } do

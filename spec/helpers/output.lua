@@ -83,7 +83,7 @@ return function()
       write("\nfailed:\n  ", table.concat(names, "\n  "), "\n")
     end
     for _, skipped in ipairs(handler.pendings) do
-      write("skipped: ", place_of(skipped), ": ", skipped.name, ": ", text_of(skipped.message), "\n")
+      write("skipped: ", skipped.name, skipped.message and ": " .. text_of(skipped.message) or "", "\n")
     end
     local failed = handler.failuresCount + handler.errorsCount + lint_failed
     write(("\n%d passed, %d failed, %d skipped\n"):format(handler.successesCount, failed, handler.pendingsCount))

@@ -132,9 +132,7 @@ function compiler:check(node)
   if node.started then return site.follow_node(node) end
   node.started = true
   local here = site.new(self, node)
-  if next(node.words, next(node.words) == "type" and "type" or nil) then
-    for _, concern in ipairs(concerns) do concern(here) end
-  end
+  for _, concern in ipairs(concerns) do concern(here) end
   node.check = assemble(here)
   return node.check
 end

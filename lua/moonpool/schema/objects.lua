@@ -4,6 +4,7 @@ local library = require "moonpool.schema.library"
 local scalars = require "moonpool.schema.scalars"
 
 local refuse, under, escape = failure.refuse, failure.under, failure.escape
+local kind_of = require("moonpool.schema.value").kind_of
 local shown = failure.shown
 local next, tostring = next, tostring
 
@@ -182,7 +183,7 @@ local function dependencies(at)
   for _, keyword in ipairs { "dependentRequired", "dependentSchemas", "dependencies" } do
     local map = at:get(keyword)
     if map ~= nil then
-      if type(map) ~= "table" then at:fault(keyword, "must be an object") end
+      if kind_of(map) ~= "object" then at:fault(keyword, "must be an object") end
       for _, name in ipairs(library.sorted_names(map)) do
         if keyword == "dependentRequired" or keyword == "dependencies" and library.is_list(map[name]) then
           depends_on_names(at, keyword, name, map[name])

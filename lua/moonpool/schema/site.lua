@@ -60,7 +60,7 @@ end
 
 function site:names(keyword)
   local names = self:get(keyword)
-  return names and self:check_names(names, keyword)
+  if names ~= nil then return self:check_names(names, keyword) end
 end
 
 -- Enters a resource while `check` runs, for $dynamicRef to find.

@@ -1,0 +1,244 @@
+-- Clients of quiet streams that leave, each in its own way, and what is true 100 ms later. Told once by the specs of
+-- B-01 to B-03, and many times by that of B-04.
+local uv = require "luv"
+local cjson = require "cjson.safe"
+local assert = require "luassert"
+local children = require "spec.helpers.children"
+local client = require "spec.helpers.client"
+local wait = require "spec.helpers.wait"
+
+local departures = {}
+
+departures.PROMISE = 0.1 -- seconds after which a peer that left is gone
+
+-- Heartbeats a minute apart: nothing is written that could find a dead socket.
+departures.config = {
+  heartbeat = "60s", limits = { stream_queue = "64MiB" }, sessions = { max = 20000, per_principal = 20000 },
+}
+
+departures.scripts = {
+  ["tools/big.lua"] = [[
+return tool { "Gives that many bytes.", input = { bytes = t.integer }, function(args) return ("x"):rep(args.bytes) end }]],
+}
+
+-- Seconds since an unnamed moment.
+function departures.now()
+  return uv.hrtime() / 1e9
+end
+
+-- Lets time pass until `moment`.
+function departures.wait_until(moment)
+  local left = moment - departures.now()
+  if left > 0 then
+    wait.quietly(left)
+  end
+end
+
+-- Status of a `ping` posted to an HTTP+SSE session.
+function departures.ping(g, endpoint)
+  return client.request(g, { method = "POST", path = endpoint, body = { jsonrpc = "2.0", id = 99, method = "ping" } }).status
+end
+
+-- Nothing that happened was worth a warning.
+function departures.assert_calm(g)
+  for _, line in ipairs(g:log_lines()) do
+    assert.is_true(line.level == "info" or line.level == "debug", line.text)
+  end
+end
+
+-- -- HTTP+SSE sessions whose client leaves ---------------------------------------------------------------------------
+
+local ways = {
+  FIN = function(connection)
+    connection:close()
+  end,
+  RST = function(connection)
+    connection:reset()
+  end,
+  ["half-close"] = function(connection)
+    connection:fin()
+  end,
+}
+
+-- One client per entry of `names` opens a session, initializes, is heard, and leaves by that way; `delay` seconds
+-- later each posts a ping. Gives the statuses by way.
+function departures.leave_sessions(g, names, delay)
+  local people = {}
+  for i, name in ipairs(names) do
+    people[i] = g:client "2024-11-05"
+    assert.equal(202, departures.ping(g, people[i].endpoint), name)
+    people[i].stream:wait_event(99)
+  end
+  local statuses, left = {}, {}
+  for i, name in ipairs(names) do
+    ways[name](people[i].stream)
+    left[i] = departures.now()
+  end
+  for i, name in ipairs(names) do
+    departures.wait_until(left[i] + delay)
+    statuses[name] = departures.ping(g, people[i].endpoint)
+    people[i]:close()
+  end
+  return statuses
+end
+
+-- -- a client's process that is killed -------------------------------------------------------------------------------
+
+-- Opens an event stream, tells its endpoint, and reads no more.
+local careless = [[
+local uv = require "luv"
+local tcp, seen = uv.new_tcp(), ""
+tcp:connect("127.0.0.1", tonumber(arg[1]), function(err)
+  assert(not err, err)
+  tcp:write "GET /sse HTTP/1.1\r\nHost: localhost\r\n\r\n"
+  tcp:read_start(function(_, bytes)
+    seen = seen .. (bytes or "")
+    local endpoint = seen:match "data: (%S+)\n\n"
+    if endpoint then
+      tcp:read_stop()
+      io.write(endpoint, "\n")
+      io.flush()
+    end
+  end)
+end)
+uv.new_timer():start(600000, 0, os.exit)
+uv.run()
+]]
+
+local process = {}
+process.__index = process
+
+-- Starts a program whose first line on stdout is awaited. It does not outlive its scope.
+function departures.spawn(path, args)
+  local out = uv.new_pipe(false)
+  local self, text = setmetatable({}, process), ""
+  local handle, pid
+  handle, pid = uv.spawn(path, { args = args, stdio = { nil, out, 2 } }, function()
+    children.alive[pid] = nil
+    self.over = true
+    handle:close()
+  end)
+  assert(handle, pid)
+  children.alive[pid] = true
+  self.handle, self.pid, self.out = handle, pid, out
+  out:read_start(function(_, bytes)
+    text = text .. (bytes or "")
+  end)
+  self.line = wait.for_fact("the first line of " .. path, 20, function()
+    return text:match "^(.-)\n"
+  end)
+  return self
+end
+
+function process:kill()
+  if not self.over then
+    self.handle:kill "sigkill"
+    wait.for_fact("process " .. self.pid .. " to end", 5, function()
+      return self.over
+    end)
+    self.out:close()
+  end
+end
+
+process.__close = process.kill
+
+-- The lua5.4 that runs the specs.
+departures.interpreter = uv.exepath()
+
+-- A client is killed while `calls` answers of `bytes` each wait unread for it, all of them in the kernel when
+-- `is_sent`, some still in the gateway when not. Gives the status of a ping 100 ms later.
+function departures.kill_client(g, calls, bytes, is_sent)
+  local doomed <close> = departures.spawn(departures.interpreter, { "-e", careless, "-", tostring(g.port) })
+  local endpoint = doomed.line
+  local function post(message)
+    message.jsonrpc = "2.0"
+    assert.equal(202, client.request(g, { method = "POST", path = endpoint, body = message }).status)
+  end
+  local function wait_answered()
+    g:wait_status(function(status)
+      return status.gauges.requests_in_flight == 0 and (status.gauges.queue_bytes == 0) == is_sent
+    end, 30)
+  end
+  post { id = 1, method = "initialize", params = {
+    protocolVersion = "2024-11-05", capabilities = cjson.decode "{}", clientInfo = { name = "careless", version = "1" },
+  } }
+  g:wait_status(function(status)
+    return status.gauges.requests_in_flight == 0 and status.gauges.queue_bytes == 0
+  end)
+  post { method = "notifications/initialized" }
+  for id = 2, calls + 1 do
+    post { id = id, method = "tools/call", params = { name = "big", arguments = { bytes = bytes } } }
+  end
+  wait_answered()
+  doomed:kill()
+  departures.wait_until(departures.now() + departures.PROMISE)
+  return departures.ping(g, endpoint)
+end
+
+-- -- many quiet streams ----------------------------------------------------------------------------------------------
+
+local INITIALIZE = {
+  jsonrpc = "2.0", id = 1, method = "initialize",
+  params = { protocolVersion = "2025-11-25", capabilities = cjson.decode "{}", clientInfo = { name = "quiet", version = "1" } },
+}
+
+local function open_sse(g)
+  return client.connect(g):send { path = "/sse", headers = { Accept = "text/event-stream" } }
+end
+
+local function open_get(g, session)
+  return client.connect(g):send { path = "/mcp", headers = {
+    Accept = "text/event-stream", ["Mcp-Session-Id"] = session, ["MCP-Protocol-Version"] = "2025-11-25",
+  } }
+end
+
+-- Ids of `count` new Streamable HTTP sessions, made over one connection.
+local function make_sessions(g, count)
+  local ids, connection <close> = {}, client.connect(g)
+  for i = 1, count do
+    ids[i] = connection:request({ method = "POST", path = "/mcp", body = INITIALIZE,
+      headers = { Accept = "application/json, text/event-stream" } }).headers["mcp-session-id"]
+  end
+  return ids
+end
+
+local function delete_sessions(g, ids)
+  local connection <close> = client.connect(g)
+  for _, id in ipairs(ids) do
+    assert.equal(204, connection:request({ method = "DELETE", path = "/mcp", headers = { ["Mcp-Session-Id"] = id } }).status)
+  end
+end
+
+-- `count` HTTP+SSE streams and `count` GET streams of Streamable HTTP sessions hear nothing; then half of each kind
+-- leave by FIN and half by RST. Streamable HTTP sessions outlive their streams, so they are deleted at the end.
+function departures.leave_quiet_streams(g, count)
+  local ids, all = make_sessions(g, count), {}
+  for i = 1, count do
+    all[#all + 1] = open_sse(g)
+    all[#all + 1] = open_get(g, ids[i])
+  end
+  for i, stream in ipairs(all) do
+    assert.equal(200, stream:read_head(20).status)
+    if i % 2 == 1 then
+      stream:wait_event("endpoint", 20)
+    end
+  end
+  local gauges = g:status().gauges
+  assert.same({ sse = count, http = count }, gauges.sessions)
+  assert.equal(2 * count, gauges.streams_open)
+  for i, stream in ipairs(all) do
+    ways[(i + 1) // 2 % 2 == 0 and "FIN" or "RST"](stream)
+  end
+  local left = departures.now()
+  local took = departures.now()
+  wait.for_fact("streams and descriptors to go", 1, function()
+    took = departures.now() - left
+    return g:fds() <= g.baseline_fds
+  end)
+  local after = g:status().gauges
+  assert.same({ 0, { sse = 0, http = count }, 0 }, { after.streams_open, after.sessions, g:close_waits() })
+  delete_sessions(g, ids)
+  return took
+end
+
+return departures
