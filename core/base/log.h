@@ -28,8 +28,9 @@ static inline mp_log_field mp_log_int(const char *key, int64_t value)
 }
 
 #define mp_log(level, event, ...)                                                                                      \
-    (mp_log_wants(level) ? mp_log_write(level, event, (const mp_log_field[]){__VA_ARGS__ __VA_OPT__(, ){NULL, {NULL, 0}, 0}}) \
-                         : (void)0)
+    (mp_log_wants(level)                                                                                               \
+         ? mp_log_write(level, event, (const mp_log_field[]){__VA_ARGS__ __VA_OPT__(, ){NULL, {NULL, 0}, 0}})          \
+         : (void)0)
 
 /* Lines before `start` and after `stop` are written at once. `stop` waits until the queue is on stderr. */
 void mp_log_start(mp_log_level least);

@@ -44,7 +44,11 @@
     X(TOOL_FAULTS, "tool_faults", "", "", "calls that ended in a Lua error")
 
 #define MP_STAT_ID(id, family, label, value, text) MP_STAT_##id,
-typedef enum { MP_GAUGES(MP_STAT_ID) MP_STAT_GAUGES, MP_STAT_LAST_GAUGE = MP_STAT_GAUGES - 1, MP_COUNTERS(MP_STAT_ID) MP_STATS } mp_stat;
+typedef enum {
+    MP_GAUGES(MP_STAT_ID) MP_STAT_GAUGES,
+    MP_STAT_LAST_GAUGE = MP_STAT_GAUGES - 1,
+    MP_COUNTERS(MP_STAT_ID) MP_STATS
+} mp_stat;
 #undef MP_STAT_ID
 
 typedef struct {

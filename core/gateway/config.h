@@ -30,6 +30,7 @@ typedef struct {
     size_t lua_memory; /* of one worker */
     uint64_t drain, heartbeat;
     char *admin_listen; /* NULL: off */
+    char **seal_keys;   /* empty: one made at start */
     mp_log_level log_level;
 } mp_config;
 

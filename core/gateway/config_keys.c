@@ -56,7 +56,7 @@ const mp_config_key mp_config_keys[] = {
     {"sessions.max", COUNT(1, 10 * MILLION), SLOT(sessions_max), .preset = "10000",
      .doc = "Sessions at once. The next one is refused with 429."},
     {"sessions.per_principal", COUNT(1, 10 * MILLION), SLOT(sessions_per_principal), .preset = "1000",
-     .doc = "Sessions at once of one principal: whoever the credentials name, or all who show none."},
+     .doc = "Sessions at once of one principal: whoever the credentials name, or, where there are none, one address."},
     {"limits", MP_KEY_SECTION, .doc = "What clients and scripts may use up."},
     {"limits.body", SIZE(KIB, GIB), SLOT(body), .preset = "4MiB",
      .doc = "The body of a request. Larger ones are refused with 413."},
@@ -83,6 +83,10 @@ const mp_config_key mp_config_keys[] = {
      .doc = "At SIGTERM, how long running calls may take to end."},
     {"heartbeat", TIME(100, HOUR), SLOT(heartbeat), .preset = "15s",
      .doc = "A quiet event stream gets a comment this often, so that proxies keep it open."},
+    {"seal_keys", MP_KEY_LIST, SLOT(seal_keys), .least = 16, .most = 4096, .form = "a secret",
+     .doc = "Secrets that seal what clients carry for the gateway, such as cursors. The first seals, all open: to "
+            "change it, put the "
+            "new one in front. Without any, one is made at start, and what an earlier process sealed is refused."},
     {"admin", MP_KEY_SECTION, .doc = "The operator's own listener: /healthz, /status."},
     {"admin.listen", MP_KEY_TEXT, SLOT(admin_listen), .preset = "127.0.0.1:7301", ADDRESS, .word = "off",
      .doc = "Its address, or off. Anybody who reaches it may read it."},

@@ -58,7 +58,7 @@ void mp_config_print_help(mp_buf *out)
         mp_buf_printf(out, "%*s%s%s:", indent, "", key->preset == NULL && key->type != MP_KEY_SECTION ? "# " : "",
                       mp_config_key_name(key));
         if (key->type != MP_KEY_SECTION) {
-            bool is_list = key->type == MP_KEY_LIST && strchr(key->preset, ',') != NULL;
+            bool is_list = key->type == MP_KEY_LIST && key->preset != NULL && strchr(key->preset, ',') != NULL;
             const char *preset = key->preset == NULL ? "" : key->preset;
             if (is_list) { /* brackets of IPv6 addresses need quotes inside the list's own */
                 mp_str rest = mp_str_of(preset);

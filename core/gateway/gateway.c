@@ -24,6 +24,7 @@ typedef struct {
 
 typedef struct {
     mp_shared shared;
+    mp_seal_key seal_keys[MP_SEAL_KEYS + 1];
     mp_worker **workers;
     int worker_count;
     listener *listeners; /* the last is the admin's, if there is one */
@@ -52,9 +53,20 @@ static uint64_t now_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-static mp_vm_config vm_config(const mp_config *config)
+/* Ends with one that is not set. */
+static void make_seal_keys(mp_seal_key keys[MP_SEAL_KEYS + 1], const mp_config *config)
+{
+    size_t count = 0;
+    for (char **secret = config->seal_keys; secret != NULL && *secret != NULL && count < MP_SEAL_KEYS; secret++)
+        mp_seal_key_make(&keys[count++], mp_str_of(*secret));
+    if (count == 0)
+        mp_seal_key_make(&keys[0], MP_STR(""));
+}
+
+static mp_vm_config vm_config(const mp_config *config, const mp_seal_key *seal_keys)
 {
     return (mp_vm_config){
+        .seal_keys = seal_keys,
         .server_name = config->server_name,
         .server_version = MOONPOOL_VERSION,
         .instructions = config->server_instructions,
@@ -67,7 +79,6 @@ static void share(mp_shared *shared, const mp_config *config)
 {
     shared->config = config;
     shared->started_at = now_ms();
-    shared->vm = vm_config(config);
     shared->rpc = (mp_rpc_config){
         .mcp = config->endpoint_mcp,
         .sse = config->endpoint_sse,
@@ -94,17 +105,16 @@ static void share(mp_shared *shared, const mp_config *config)
 /* -- scripts ------------------------------------------------------------------------------------------------------- */
 
 /* Reads the scripts and proves them in a VM, which the first worker then uses. NULL when they are wrong: it has been said. */
-static mp_vm *prove(const mp_config *config, mp_source **source)
+static mp_vm *prove(const mp_config *config, const mp_vm_config *how, mp_source **source)
 {
     mp_err err;
     mp_buf report = {0};
-    mp_vm_config how = vm_config(config);
     *source = mp_source_read(config->scripts_path, &err);
     if (*source == NULL) {
         print_err(&err);
         return NULL;
     }
-    mp_vm *vm = mp_vm_new(*source, &how, &report);
+    mp_vm *vm = mp_vm_new(*source, how, &report);
     if (vm == NULL) {
         print_report(&report);
         mp_source_unref(*source);
@@ -116,7 +126,10 @@ static mp_vm *prove(const mp_config *config, mp_source **source)
 int mp_gateway_check(const mp_config *config)
 {
     mp_source *source;
-    mp_vm *vm = prove(config, &source);
+    mp_seal_key seal_keys[MP_SEAL_KEYS + 1] = {0};
+    make_seal_keys(seal_keys, config);
+    mp_vm_config how = vm_config(config, seal_keys);
+    mp_vm *vm = prove(config, &how, &source);
     if (vm == NULL)
         return EXIT_CONFIG;
     mp_buf out = {0};
@@ -227,13 +240,15 @@ static void say_ready(const house *h, int ready_fd)
     for (int i = 0; i < h->listener_count; i++)
         mp_log(MP_INFO, "listening", mp_log_str("address", mp_str_of(h->listeners[i].address.text)),
                mp_log_str("for", h->has_admin && i == h->listener_count - 1 ? MP_STR("admin") : MP_STR("mcp")));
-    mp_log(MP_INFO, "serving", mp_log_int("workers", h->worker_count), mp_log_str("scripts", mp_str_of(config->scripts_path)));
+    mp_log(MP_INFO, "serving", mp_log_int("workers", h->worker_count),
+           mp_log_str("scripts", mp_str_of(config->scripts_path)));
 }
 
 static void on_signal(house *h, int number)
 {
     if (number == SIGHUP) {
-        mp_log(MP_WARN, "reload refused", mp_log_str("why", MP_STR("this version reads its scripts at start only: restart it")));
+        mp_log(MP_WARN, "reload refused",
+               mp_log_str("why", MP_STR("this version reads its scripts at start only: restart it")));
         return;
     }
     bool again = atomic_exchange(&h->shared.draining, true);
@@ -302,7 +317,9 @@ static void raise_descriptor_limit(void)
 int mp_gateway_run(const mp_config *config, const mp_gateway_options *options)
 {
     house h = {.worker_count = (int)config->workers};
-    mp_vm *first = prove(config, &h.shared.source);
+    make_seal_keys(h.seal_keys, config);
+    h.shared.vm = vm_config(config, h.seal_keys);
+    mp_vm *first = prove(config, &h.shared.vm, &h.shared.source);
     if (first == NULL)
         return EXIT_CONFIG;
     share(&h.shared, config);

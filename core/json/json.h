@@ -10,7 +10,15 @@
 
 #define MP_JSON_DEPTH 128 /* arrays and objects inside each other; one more is refused */
 
-typedef enum { MP_JSON_NULL, MP_JSON_FALSE, MP_JSON_TRUE, MP_JSON_NUMBER, MP_JSON_STRING, MP_JSON_ARRAY, MP_JSON_OBJECT } mp_json_type;
+typedef enum {
+    MP_JSON_NULL,
+    MP_JSON_FALSE,
+    MP_JSON_TRUE,
+    MP_JSON_NUMBER,
+    MP_JSON_STRING,
+    MP_JSON_ARRAY,
+    MP_JSON_OBJECT
+} mp_json_type;
 
 typedef enum {
     MP_JSON_OK = 0,
@@ -66,8 +74,17 @@ typedef struct {
 } mp_json_cursor;
 
 typedef enum {
-    MP_JSON_T_NULL, MP_JSON_T_FALSE, MP_JSON_T_TRUE, MP_JSON_T_INTEGER, MP_JSON_T_FLOAT, MP_JSON_T_STRING,
-    MP_JSON_T_OPEN_ARRAY, MP_JSON_T_CLOSE_ARRAY, MP_JSON_T_OPEN_OBJECT, MP_JSON_T_CLOSE_OBJECT, MP_JSON_T_END
+    MP_JSON_T_NULL,
+    MP_JSON_T_FALSE,
+    MP_JSON_T_TRUE,
+    MP_JSON_T_INTEGER,
+    MP_JSON_T_FLOAT,
+    MP_JSON_T_STRING,
+    MP_JSON_T_OPEN_ARRAY,
+    MP_JSON_T_CLOSE_ARRAY,
+    MP_JSON_T_OPEN_OBJECT,
+    MP_JSON_T_CLOSE_OBJECT,
+    MP_JSON_T_END
 } mp_json_token_type;
 
 typedef struct {

@@ -113,8 +113,8 @@ void mp_stream_on_proceed(h2o_generator_t *generator, h2o_req_t *req)
     }
 }
 
-/* Takes the request's 8 KB of input back from a stream that may be open for hours. libh2o would look for it again before a
- * next request on the connection: there must not be one. */
+/* Takes the request's 8 KB of input back from a stream that may be open for hours. libh2o would look for it again
+ * before a next request on the connection: there must not be one. */
 static void shrink(mp_stream *stream)
 {
     static const h2o_iovec_t get = {H2O_STRLIT("GET")}, root = {H2O_STRLIT("/")}, none = {H2O_STRLIT("")};

@@ -1,7 +1,7 @@
 /* http.h: what the files of this room see of servers, connections and streams.
  *
- * A stream is ours and counted; the request is libh2o's and ends when libh2o says so. Between them stands a token in the
- * request's pool, whose dispose is the one thing that happens exactly once however a request ends: it clears
+ * A stream is ours and counted; the request is libh2o's and ends when libh2o says so. Between them stands a token in
+ * the request's pool, whose dispose is the one thing that happens exactly once however a request ends: it clears
  * `stream->req`. So `req == NULL` is the only test that is needed before touching a request. */
 #ifndef MP_NET_HTTP_H
 #define MP_NET_HTTP_H

@@ -1,5 +1,5 @@
-/* loop.c: one thread's turns: h2o's events and foreign descriptors first; then, below no frame of h2o, messages, timers,
- * the owner's hook, and the writes that all of these asked for. */
+/* loop.c: one thread's turns: h2o's events and foreign descriptors first; then, below no frame of h2o, messages,
+ * timers, the owner's hook, and the writes that all of these asked for. */
 #include "loop.h"
 #include "http.h"
 #include <errno.h>
@@ -51,7 +51,8 @@ void mp_loop_free(mp_loop *loop)
     free(loop);
 }
 
-/* The clock is read at the first question after a wake-up: what was read before the wait would be up to a second old. */
+/* The clock is read at the first question after a wake-up: what was read before the wait would be up to a second old.
+ */
 uint64_t mp_loop_now(const mp_loop *loop)
 {
     if (loop->now == 0)

@@ -8,8 +8,8 @@
 #include <stdatomic.h>
 #include <sys/epoll.h>
 
-/* A second epoll set that h2o's loop sees as one socket: it can ask for what h2o's own cannot, EPOLLRDHUP above all, and
- * h2o never reads what is in it. */
+/* A second epoll set that h2o's loop sees as one socket: it can ask for what h2o's own cannot, EPOLLRDHUP above all,
+ * and h2o never reads what is in it. */
 typedef struct {
     int fd;
     h2o_socket_t *socket;

@@ -289,7 +289,8 @@ void mp_stream_end(mp_stream *stream)
     }
 }
 
-/* Never closes the descriptor: after the shutdown whatever libh2o writes fails, and libh2o closes from a turn of its own. */
+/* Never closes the descriptor: after the shutdown whatever libh2o writes fails, and libh2o closes from a turn of its
+ * own. */
 static void cut(mp_stream *stream)
 {
     mp_stream_stop_watching(stream);

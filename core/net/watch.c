@@ -2,7 +2,8 @@
 #include "loop.h"
 #include <unistd.h>
 
-/* Runs inside h2o's loop. The inner set is level-triggered in the outer one: what does not fit the batch wakes us again. */
+/* Runs inside h2o's loop. The inner set is level-triggered in the outer one: what does not fit the batch wakes us
+ * again. */
 static void on_mux(h2o_socket_t *socket, const char *error)
 {
     (void)error;

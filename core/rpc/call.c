@@ -40,24 +40,32 @@ static bool join_session(mp_call *call, mp_session *session)
     return joined;
 }
 
+/* The session forgets the call's id. Before the answer is out: its client may use the id again the moment it reads that. */
+static void free_id(mp_call *call)
+{
+    if (call->session == NULL || call->id_is_free)
+        return;
+    pthread_mutex_lock(&call->session->lock);
+    mp_link_drop(&call->in_session);
+    pthread_mutex_unlock(&call->session->lock);
+    call->id_is_free = true;
+}
+
 static void leave_session(mp_call *call)
 {
     mp_session *session = call->session;
     if (session == NULL)
         return;
-    pthread_mutex_lock(&session->lock);
-    if (!mp_link_is_alone(&call->in_session)) {
-        mp_link_drop(&call->in_session);
-        atomic_fetch_sub(&session->calls, 1);
-    }
-    pthread_mutex_unlock(&session->lock);
+    free_id(call);
+    atomic_fetch_sub(&session->calls, 1);
     atomic_store_explicit(&session->used_at, mp_loop_now(call->rpc->loop), memory_order_relaxed);
 }
 
 mp_call *mp_call_start(mp_rpc *rpc, mp_stream *stream, mp_session *session, const mp_era *era)
 {
     const mp_envelope *envelope = &rpc->envelope;
-    mp_call *call = mp_new(sizeof *call + envelope->id.len + envelope->method.len + envelope->params.len + envelope->progress_token.len);
+    mp_call *call = mp_new(sizeof *call + envelope->id.len + envelope->method.len + envelope->params.len +
+                           envelope->progress_token.len);
     call->rpc = rpc;
     call->era = era;
     call->serial = ++rpc->last_serial;
@@ -128,6 +136,7 @@ static void send_last(mp_call *call, int status, mp_str json)
 {
     mp_rpc *rpc = call->rpc;
     mp_stream *stream = call->stream;
+    free_id(call);
     if (stream != NULL)
         mp_stream_on_gone(stream, NULL, NULL); /* whatever happens to it now, the call has ended */
     if (call->session != NULL && call->session->is_sse) {
@@ -250,11 +259,13 @@ int mp_call_open_session(mp_call *call, const mp_era *era, mp_str client, mp_str
     if (call->ended)
         return -1;
     if (call->session == NULL) {
-        mp_session *session = mp_session_new(call->rpc, false, call->stream == NULL ? mp_anonymous : mp_stream_peer(call->stream));
+        mp_session *session =
+            mp_session_new(call->rpc, false, call->stream == NULL ? mp_anonymous : mp_stream_peer(call->stream));
         if (session == NULL) {
             mp_stream *stream = mp_stream_ref(call->stream);
             mp_stream_on_gone(stream, NULL, NULL);
-            mp_refuse_with(call->rpc, stream, 429, (mp_header){"retry-after", MP_STR("5")}, "too many sessions: try again later");
+            mp_refuse_with(call->rpc, stream, 429, (mp_header){"retry-after", MP_STR("5")},
+                           "too many sessions: try again later");
             mp_stream_unref(stream);
             finish(call);
             return -1;
@@ -263,7 +274,10 @@ int mp_call_open_session(mp_call *call, const mp_era *era, mp_str client, mp_str
         call->opens_session = true;
         join_session(call, session);
     }
-    mp_session_set_card(call->session, era, client, capabilities);
+    if (!mp_session_set_card(call->session, era, client, capabilities)) {
+        mp_call_fail(call, -32600, MP_STR("this session is initialized already"), MP_STR_NONE);
+        return -1;
+    }
     call->era = era;
     return 0;
 }
@@ -320,14 +334,38 @@ void mp_call_cancel_by_id(mp_session *session, mp_str id)
         mp_loop_post(news->rpc->loop, &news->super);
 }
 
-mp_str mp_call_method(const mp_call *call) { return call->method; }
-mp_str mp_call_params(const mp_call *call) { return call->params; }
-const mp_era *mp_call_era(const mp_call *call) { return call->era; }
-mp_session *mp_call_session(const mp_call *call) { return call->session; }
-mp_str mp_call_progress_token(const mp_call *call) { return call->progress_token; }
-mp_str mp_call_principal(const mp_call *call) { return call->principal; }
-void *mp_call_user(const mp_call *call) { return call->user; }
-void mp_call_set_user(mp_call *call, void *user) { call->user = user; }
+mp_str mp_call_method(const mp_call *call)
+{
+    return call->method;
+}
+mp_str mp_call_params(const mp_call *call)
+{
+    return call->params;
+}
+const mp_era *mp_call_era(const mp_call *call)
+{
+    return call->era;
+}
+mp_session *mp_call_session(const mp_call *call)
+{
+    return call->session;
+}
+mp_str mp_call_progress_token(const mp_call *call)
+{
+    return call->progress_token;
+}
+mp_str mp_call_principal(const mp_call *call)
+{
+    return call->principal;
+}
+void *mp_call_user(const mp_call *call)
+{
+    return call->user;
+}
+void mp_call_set_user(mp_call *call, void *user)
+{
+    call->user = user;
+}
 
 mp_str mp_call_header(const mp_call *call, const char *name, int *count)
 {

@@ -4,20 +4,27 @@
 
 #include "json/json.h"
 
-typedef enum { MP_KIND_REQUEST, MP_KIND_NOTE, MP_KIND_RESPONSE, MP_KIND_ARRAY, MP_KIND_BROKEN, MP_KIND_INVALID } mp_kind;
+typedef enum {
+    MP_KIND_REQUEST,
+    MP_KIND_NOTE,
+    MP_KIND_RESPONSE,
+    MP_KIND_ARRAY,
+    MP_KIND_BROKEN,
+    MP_KIND_INVALID
+} mp_kind;
 
 /* All strings borrow from the body, or from `scratch` where the client escaped what needs no escape. */
 typedef struct {
     mp_kind kind;
-    const char *problem;   /* BROKEN, INVALID: what is wrong, a literal */
-    size_t offset;         /* BROKEN: where */
-    mp_str id;             /* a span, as the client wrote it; empty when unreadable or absent */
-    mp_str method;         /* unescaped */
-    mp_str params;         /* a span, or empty */
-    mp_str name;           /* params.<the member that Mcp-Name mirrors>, unescaped */
+    const char *problem; /* BROKEN, INVALID: what is wrong, a literal */
+    size_t offset;       /* BROKEN: where */
+    mp_str id;           /* a span, as the client wrote it; empty when unreadable or absent */
+    mp_str method;       /* unescaped */
+    mp_str params;       /* a span, or empty */
+    mp_str name;         /* params.<the member that Mcp-Name mirrors>, unescaped */
     bool has_name;
-    mp_str version;        /* params._meta["io.modelcontextprotocol/protocolVersion"], unescaped */
-    bool has_version;      /* the key is there, whatever its value */
+    mp_str version;   /* params._meta["io.modelcontextprotocol/protocolVersion"], unescaped */
+    bool has_version; /* the key is there, whatever its value */
     bool version_is_string;
     bool has_capabilities; /* params._meta["io.modelcontextprotocol/clientCapabilities"] is an object */
     mp_str progress_token; /* span of params._meta.progressToken, a string or integer */

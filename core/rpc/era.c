@@ -2,16 +2,13 @@
 
 const mp_era mp_eras[] = {
     /* date, has_sessions, mirrors_headers, hang_up_cancels */
-    {"2024-11-05", true, false, false},
-    {"2025-03-26", true, false, false},
-    {"2025-06-18", true, false, false},
-    {"2025-11-25", true, false, false},
-    {"2026-07-28", false, true, true},
+    {"2024-11-05", true, false, false}, {"2025-03-26", true, false, false}, {"2025-06-18", true, false, false},
+    {"2025-11-25", true, false, false}, {"2026-07-28", false, true, true},
 };
 const size_t mp_era_count = sizeof mp_eras / sizeof *mp_eras;
 
 static const mp_mirrored_name mirrored[] = {
-    {"tools/call", "name"},   {"prompts/get", "name"},     {"resources/read", "uri"},
+    {"tools/call", "name"},  {"prompts/get", "name"},    {"resources/read", "uri"},
     {"tasks/get", "taskId"}, {"tasks/update", "taskId"}, {"tasks/cancel", "taskId"},
 };
 

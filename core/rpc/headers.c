@@ -136,7 +136,8 @@ int mp_header_text(mp_str value, mp_buf *out, mp_str *text)
 {
     static const mp_str opening = {"=?base64?", 9};
     *text = value;
-    if (!mp_str_starts(value, opening) || value.len < opening.len + 2 || memcmp(value.ptr + value.len - 2, "?=", 2) != 0)
+    if (!mp_str_starts(value, opening) || value.len < opening.len + 2 ||
+        memcmp(value.ptr + value.len - 2, "?=", 2) != 0)
         return 0;
     mp_str code = {value.ptr + opening.len, value.len - opening.len - 2};
     if (code.len % 4 != 0)
@@ -147,13 +148,15 @@ int mp_header_text(mp_str value, mp_buf *out, mp_str *text)
             padding++;
         else if (padding > 0) /* EVP would skip white space and stop at '-' */
             return -1;
-        else if (strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", code.ptr[i]) == NULL || code.ptr[i] == '\0')
+        else if (strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", code.ptr[i]) == NULL ||
+                 code.ptr[i] == '\0')
             return -1;
     }
     if (padding > 2)
         return -1;
     out->len = 0;
-    int length = EVP_DecodeBlock((unsigned char *)mp_buf_room(out, code.len + 4), (const unsigned char *)code.ptr, (int)code.len);
+    int length = EVP_DecodeBlock((unsigned char *)mp_buf_room(out, code.len + 4), (const unsigned char *)code.ptr,
+                                 (int)code.len);
     if (length < 0)
         return -1;
     out->len = (size_t)length - padding;

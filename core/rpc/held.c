@@ -46,7 +46,8 @@ bool mp_session_has_reader(mp_session *session)
 int mp_held_start(mp_rpc *rpc, mp_session *session, mp_stream *stream)
 {
     mp_held *held = mp_new(sizeof *held);
-    *held = (mp_held){.session = session, .stream = stream, .fd = mp_stream_fd(stream), .rpc = rpc};
+    *held = (mp_held){
+        .session = session, .stream = stream, .fd = mp_stream_fd(stream), .rpc = rpc, .was_idle = !session->is_sse};
     pthread_mutex_lock(&session->lock);
     bool refused = session->closed || (session->held != NULL && is_read(session->held));
     if (!refused) {
@@ -148,10 +149,14 @@ void mp_held_drain(mp_rpc *rpc, bool all)
         next = link->next;
         mp_held *held = mp_container(link, mp_held, link);
         mp_session *session = held->session;
-        if (!all && session->is_sse && atomic_load(&session->calls) > 0)
+        bool is_idle = !session->is_sse || atomic_load(&session->calls) == 0;
+        bool was_idle = held->was_idle;
+        held->was_idle = is_idle;
+        if (!all && !(is_idle && was_idle))
             continue;
         if (session->is_sse)
-            mp_session_close(session, MP_STAT_CLOSED_SHUTDOWN); /* ours to name; else let_go would say its client left */
+            mp_session_close(session,
+                             MP_STAT_CLOSED_SHUTDOWN); /* ours to name; else let_go would say its client left */
         end_held(held);
     }
 }

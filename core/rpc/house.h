@@ -12,7 +12,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define MP_RPC_MAX 64 /* workers */
+#define MP_RPC_MAX 64    /* workers */
 #define MP_SESSION_ID 32 /* hex digits: 128 random bits */
 
 typedef struct {
@@ -20,7 +20,8 @@ typedef struct {
     mp_stream *stream;   /* counted */
     int fd;              /* its socket: open for as long as session->held points here */
     mp_rpc *rpc;
-    mp_link link; /* in rpc->held */
+    bool was_idle; /* draining: no call of its session ran a tick ago, so what those sent is here by now */
+    mp_link link;  /* in rpc->held */
 } mp_held;
 
 /* What `initialize` said. Never changes. */
@@ -63,9 +64,9 @@ struct mp_call {
     mp_timer limit;
     uint64_t limit_ms;
     void *user;
-    bool ended, opens_session;
-    uint64_t serial;       /* unique in its rpc */
-    mp_link in_session;    /* under the session's lock, with `serial`, `rpc` and `id` */
+    bool ended, opens_session, id_is_free;
+    uint64_t serial;    /* unique in its rpc */
+    mp_link in_session; /* under the session's lock, with `serial`, `rpc` and `id` */
     mp_str id, method, params, progress_token, principal;
     char bytes[];
 };
@@ -118,7 +119,8 @@ void mp_session_unref(mp_session *session);
 void mp_session_close(mp_session *session, mp_stat reason);
 /* Closes sessions of this rpc's part of the table that are past their time. */
 void mp_table_sweep(mp_rpc *rpc);
-void mp_session_set_card(mp_session *session, const mp_era *era, mp_str client, mp_str capabilities);
+/* False when it has one already: the first handshake stands (B-14). */
+bool mp_session_set_card(mp_session *session, const mp_era *era, mp_str client, mp_str capabilities);
 
 /* limits.calls_in_flight is the process's. */
 bool mp_table_has_room(mp_table *table);

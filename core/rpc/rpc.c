@@ -13,7 +13,8 @@ void mp_rpc_serve(void *ctx, mp_stream *stream)
     mp_str path = mp_stream_request(stream)->path;
     if (!mp_host_is_served(config, stream)) {
         mp_stat_add(MP_STAT_REFUSED_ORIGIN, 1);
-        mp_refuse(rpc, stream, 403, -32600, MP_STR_NONE, "this Host or Origin is not served here: see \"hosts\" in the configuration", MP_STR_NONE);
+        mp_refuse(rpc, stream, 403, -32600, MP_STR_NONE,
+                  "this Host or Origin is not served here: see \"hosts\" in the configuration", MP_STR_NONE);
     } else if (config->mcp != NULL && mp_str_is(path, config->mcp)) {
         mp_serve_streamable(rpc, stream);
     } else if (config->sse != NULL && mp_str_is(path, config->sse)) {

@@ -24,23 +24,23 @@ typedef struct mp_call mp_call;
 
 typedef struct {
     const char *date;
-    bool has_sessions;      /* opens with `initialize`; 2026-07-28 opens with nothing */
-    bool mirrors_headers;   /* MCP-Protocol-Version must equal _meta; Mcp-Method and Mcp-Name the body */
-    bool hang_up_cancels;   /* a dropped answer stream calls its work off */
+    bool has_sessions;    /* opens with `initialize`; 2026-07-28 opens with nothing */
+    bool mirrors_headers; /* MCP-Protocol-Version must equal _meta; Mcp-Method and Mcp-Name the body */
+    bool hang_up_cancels; /* a dropped answer stream calls its work off */
 } mp_era;
 
-extern const mp_era mp_eras[];           /* oldest first */
+extern const mp_era mp_eras[]; /* oldest first */
 extern const size_t mp_era_count;
-const mp_era *mp_era_find(mp_str date);  /* NULL when unknown */
+const mp_era *mp_era_find(mp_str date); /* NULL when unknown */
 
 /* -- the server role, one per worker --------------------------------------------------------------------------- */
 
 typedef struct {
-    const char *mcp, *sse, *messages;  /* paths; NULL switches one off */
-    const char *const *hosts;          /* allowed in Host and Origin, without port; NULL-terminated; "*" allows all */
+    const char *mcp, *sse, *messages; /* paths; NULL switches one off */
+    const char *const *hosts;         /* allowed in Host and Origin, without port; NULL-terminated; "*" allows all */
     uint64_t idle_ms, initialize_within_ms;
     int64_t max_sessions, max_sessions_per_principal, max_calls;
-    uint64_t call_ms;                  /* a call that takes longer is called off with an error */
+    uint64_t call_ms; /* a call that takes longer is called off with an error */
 } mp_rpc_config;
 
 /* How a call is handed to the language above, and called off. None may run Lua under the caller: they enqueue. */
@@ -78,7 +78,7 @@ const mp_era *mp_call_era(const mp_call *call);     /* NULL: an HTTP+SSE session
 mp_session *mp_call_session(const mp_call *call);   /* NULL in 2026-07-28, and at `initialize` over Streamable HTTP */
 mp_str mp_call_progress_token(const mp_call *call); /* a span, or empty */
 mp_str mp_call_principal(const mp_call *call);
-void *mp_call_user(const mp_call *call);            /* the hooks' own pointer */
+void *mp_call_user(const mp_call *call); /* the hooks' own pointer */
 void mp_call_set_user(mp_call *call, void *user);
 /* A header of the request that carries the call; absent (count 0) over HTTP+SSE and once its client left. */
 mp_str mp_call_header(const mp_call *call, const char *name, int *count);
@@ -88,7 +88,7 @@ void mp_call_park(mp_call *call);
 void mp_call_within(mp_call *call, uint64_t ms);
 
 /* `initialize` succeeded with this revision: makes the session (or completes an HTTP+SSE one). `client` and `capabilities` are
- * the spans the client sent. -1 when a cap refuses it: the call is then answered (429). */
+ * the spans the client sent. -1 when a cap refuses it (429), or another `initialize` was quicker: the call is then answered. */
 int mp_call_open_session(mp_call *call, const mp_era *era, mp_str client, mp_str capabilities);
 /* Sends a whole JSON-RPC message on the call's own stream, before the answer. -1 when nobody reads it any more. */
 int mp_call_send(mp_call *call, mp_str json);

@@ -38,7 +38,8 @@ static bool is_busy(mp_rpc *rpc, mp_stream *stream)
     if (mp_table_has_room(rpc->table))
         return false;
     mp_stat_add(MP_STAT_REFUSED_CALLS, 1);
-    mp_refuse_with(rpc, stream, 503, (mp_header){"retry-after", MP_STR("1")}, "too many calls in flight: try again later");
+    mp_refuse_with(rpc, stream, 503, (mp_header){"retry-after", MP_STR("1")},
+                   "too many calls in flight: try again later");
     return true;
 }
 
@@ -102,13 +103,17 @@ static void serve_modern(mp_rpc *rpc, mp_stream *stream)
                         "\"io.modelcontextprotocol/clientCapabilities\" (an object)",
                         MP_STR_NONE);
     else if (!mirrors(stream, "mcp-protocol-version", envelope->version))
-        mp_refuse(rpc, stream, 400, -32020, envelope->id, "MCP-Protocol-Version must be there once and equal params._meta", MP_STR_NONE);
+        mp_refuse(rpc, stream, 400, -32020, envelope->id,
+                  "MCP-Protocol-Version must be there once and equal params._meta", MP_STR_NONE);
     else if (!mirrors(stream, "mcp-method", envelope->method))
-        mp_refuse(rpc, stream, 400, -32020, envelope->id, "Mcp-Method must be there once and equal the method", MP_STR_NONE);
+        mp_refuse(rpc, stream, 400, -32020, envelope->id, "Mcp-Method must be there once and equal the method",
+                  MP_STR_NONE);
     else if (!mirrors_name(stream, envelope))
-        mp_refuse(rpc, stream, 400, -32020, envelope->id, "Mcp-Name must be there once and equal the body", MP_STR_NONE);
+        mp_refuse(rpc, stream, 400, -32020, envelope->id, "Mcp-Name must be there once and equal the body",
+                  MP_STR_NONE);
     else if (era == NULL || era->has_sessions)
-        refuse_versions(rpc, stream, -32022, "this protocol version is not served without a session", envelope->version);
+        refuse_versions(rpc, stream, -32022, "this protocol version is not served without a session",
+                        envelope->version);
     else if (!is_busy(rpc, stream))
         mp_call_start(rpc, stream, NULL, era);
 }

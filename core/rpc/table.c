@@ -288,7 +288,7 @@ void mp_table_sweep(mp_rpc *rpc)
     }
 }
 
-void mp_session_set_card(mp_session *session, const mp_era *era, mp_str client, mp_str capabilities)
+bool mp_session_set_card(mp_session *session, const mp_era *era, mp_str client, mp_str capabilities)
 {
     mp_card *card = mp_new(sizeof *card + client.len + capabilities.len);
     card->era = era;
@@ -299,8 +299,10 @@ void mp_session_set_card(mp_session *session, const mp_era *era, mp_str client, 
         memcpy(card->bytes + client.len, capabilities.ptr, capabilities.len);
     card->capabilities = (mp_str){card->bytes + client.len, capabilities.len};
     mp_card *none = NULL;
-    if (!atomic_compare_exchange_strong(&session->card, &none, card))
-        free(card); /* two racing handshakes: the first stands (B-14) */
+    bool first = atomic_compare_exchange_strong(&session->card, &none, card);
+    if (!first)
+        free(card);
+    return first;
 }
 
 static const mp_card *card_of(const mp_session *session)

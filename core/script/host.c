@@ -1,5 +1,5 @@
-/* host.c: the table that the library gets by `require "moonpool.host"`: the scripts, the server's names, and what only C
- * can do. Scripts never see it. */
+/* host.c: the table that the library gets by `require "moonpool.host"`: the scripts, the server's names, and what
+ * only C can do. Scripts never see it. */
 #include "script/lib.h"
 #include <errno.h>
 #include <lauxlib.h>
@@ -102,8 +102,8 @@ static int l_random(lua_State *L)
 
 /* -- cjson ----------------------------------------------------------------------------------------------------- */
 
-/* cjson(): Debian's lua-cjson; or nil, why. Upvalues: package.searchpath, package.loadlib, where to look, the module once
- * it is loaded.  [-0, +1|2, throws] */
+/* cjson(): Debian's lua-cjson; or nil, why. Upvalues: package.searchpath, package.loadlib, where to look, the module
+ * once it is loaded.  [-0, +1|2, throws] */
 static int l_cjson(lua_State *L)
 {
     lua_settop(L, 0);
@@ -202,6 +202,7 @@ void mp_host_push(lua_State *L, const mp_source *source, const mp_vm_config *con
     mp_lib_time(L);
     mp_lib_log(L);
     mp_lib_call(L);
+    mp_lib_seal(L, config->seal_keys);
     push_cjson(L);
     lua_setfield(L, -2, "cjson");
     push_scripts(L, source);

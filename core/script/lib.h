@@ -11,7 +11,9 @@
 void mp_lib_time(lua_State *L);
 void mp_lib_log(lua_State *L);
 void mp_lib_call(lua_State *L);
-/* Replaces what `coroutine` holds by functions that let a task wait inside a script's own coroutines.  [-0, +0, throws] */
+void mp_lib_seal(lua_State *L, const mp_seal_key *keys);
+/* Replaces what `coroutine` holds by functions that let a task wait inside a script's own coroutines.  [-0, +0,
+ * throws] */
 void mp_lib_coroutine(lua_State *L);
 
 /* Pushes the table that `require "moonpool.host"` gives.  [-0, +1, throws] */

@@ -1,5 +1,5 @@
-/* lib_call.c: the `call` that handlers see, and what the library does with it. The userdata names its task and the task's
- * serial number, so a call that a script kept is told from the task's next work. */
+/* lib_call.c: the `call` that handlers see, and what the library does with it. The userdata names its task and the
+ * task's serial number, so a call that a script kept is told from the task's next work. */
 #include "script/lib.h"
 #include "script/lib_json.h"
 #include <lauxlib.h>
@@ -65,7 +65,8 @@ static void push_said(lua_State *L, const mp_task *task, int slot)
         luaL_error(L, "this call has ended");
     const mp_session *session = mp_call_session(task->call);
     if (session == NULL) {
-        push_meta(L, slot == CLIENT ? "io.modelcontextprotocol/clientInfo" : "io.modelcontextprotocol/clientCapabilities");
+        push_meta(L,
+                  slot == CLIENT ? "io.modelcontextprotocol/clientInfo" : "io.modelcontextprotocol/clientCapabilities");
     } else {
         mp_str span = slot == CLIENT ? mp_session_client(session) : mp_session_capabilities(session);
         if (span.len == 0 || mp_lua_decode(L, span) != 0)
@@ -89,8 +90,8 @@ static bool is_initialized(const mp_task *task)
 }
 
 enum { REVISION = 1, METHOD, PRINCIPAL, META, CLIENT_INFO, CLIENT_CAPABILITIES, INITIALIZED, HAS_SESSION, CANCELLED };
-static const char *const field_names[] = {"revision",    "method",      "principal", "meta", "client", "capabilities",
-                                          "initialized", "has_session", "cancelled", NULL};
+static const char *const field_names[] = {"revision",     "method",      "principal",   "meta",      "client",
+                                          "capabilities", "initialized", "has_session", "cancelled", NULL};
 
 static void push_field(lua_State *L, const mp_task *task, lua_Integer field)
 {
@@ -130,10 +131,12 @@ static int l_index(lua_State *L)
 {
     const mp_task *task = check_task(L);
     lua_pushvalue(L, 2);
-    if (lua_rawget(L, lua_upvalueindex(1)) == LUA_TNUMBER)
+    if (lua_rawget(L, lua_upvalueindex(1)) == LUA_TNUMBER) {
         push_field(L, task, lua_tointeger(L, -1));
-    else if (lua_pushvalue(L, 2), lua_rawget(L, lua_upvalueindex(2)) == LUA_TNIL)
-        return 1;
+    } else {
+        lua_pushvalue(L, 2);
+        lua_rawget(L, lua_upvalueindex(2));
+    }
     return 1;
 }
 
@@ -185,7 +188,8 @@ static int l_progress(lua_State *L)
     task->progress = progress;
 
     mp_buf *out = mp_vm_out(task->vm);
-    mp_buf_put(out, MP_STR("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":"));
+    mp_buf_put(out,
+               MP_STR("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":"));
     mp_buf_put(out, token);
     mp_buf_put(out, MP_STR(",\"progress\":"));
     put_number(L, 2, out);

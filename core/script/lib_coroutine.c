@@ -1,8 +1,7 @@
-/* lib_coroutine.c: Lua's coroutine library, but a task may wait inside a script's own coroutine. Such a wait yields through
- * every coroutine on the way to the scheduler, and comes back the same way; scripts see none of it. */
+/* lib_coroutine.c: Lua's coroutine library, but a task may wait inside a script's own coroutine. Such a wait yields
+ * through every coroutine on the way to the scheduler, and comes back the same way; scripts see none of it. */
 #include "script/lib.h"
 #include <lauxlib.h>
-#include <lualib.h>
 #include <lualib.h>
 
 #define LEFT (-2) /* the task waits: leave outward */
@@ -12,8 +11,8 @@ static bool is_kind(lua_State *co, unsigned kind)
     return (*mp_thread_word(co) & kind) != 0;
 }
 
-/* Runs `co`, which has its `count` arguments on its stack. Gives the number of results, moved to `L`; -1 with the error on
- * top of `L`; or LEFT. Stack of `co` and of `L`: [-count, +results, throws] */
+/* Runs `co`, which has its `count` arguments on its stack. Gives the number of results, moved to `L`; -1 with the
+ * error on top of `L`; or LEFT. Stack of `co` and of `L`: [-count, +results, throws] */
 static int run(lua_State *L, lua_State *co, int count)
 {
     mp_vm *vm = mp_vm_of(L);
@@ -216,14 +215,9 @@ static int l_running(lua_State *L)
 
 void mp_lib_coroutine(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"resume", l_resume},
-                                         {"wrap", l_wrap},
-                                         {"yield", l_yield},
-                                         {"status", l_status},
-                                         {"close", l_close},
-                                         {"isyieldable", l_isyieldable},
-                                         {"running", l_running},
-                                         {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"resume", l_resume},   {"wrap", l_wrap},   {"yield", l_yield},
+                                         {"status", l_status},   {"close", l_close}, {"isyieldable", l_isyieldable},
+                                         {"running", l_running}, {NULL, NULL}};
     lua_getglobal(L, LUA_COLIBNAME);
     luaL_setfuncs(L, functions, 0);
     lua_pop(L, 1);

@@ -21,7 +21,8 @@ static bool is_key(mp_str key)
 {
     for (size_t i = 0; i < key.len; i++) {
         char c = key.ptr[i];
-        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.'))
+        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
+              c == '.'))
             return false;
     }
     return key.len > 0 && key.len <= LONGEST_KEY;

@@ -161,8 +161,8 @@ static int l_compile(lua_State *L)
         translate(&text, pattern);
         pcre2_set_compile_extra_options(context, PCRE2_EXTRA_ALT_BSUX);
         re->code = pcre2_compile((PCRE2_SPTR)(text.ptr == NULL ? "" : text.ptr), text.len,
-                                 PCRE2_UTF | PCRE2_MATCH_UNSET_BACKREF | PCRE2_DOLLAR_ENDONLY | PCRE2_ALLOW_EMPTY_CLASS |
-                                     PCRE2_NEVER_BACKSLASH_C | PCRE2_USE_OFFSET_LIMIT,
+                                 PCRE2_UTF | PCRE2_MATCH_UNSET_BACKREF | PCRE2_DOLLAR_ENDONLY |
+                                     PCRE2_ALLOW_EMPTY_CLASS | PCRE2_NEVER_BACKSLASH_C | PCRE2_USE_OFFSET_LIMIT,
                                  &code, &offset, context);
         pcre2_compile_context_free(context);
         mp_buf_clear(&text);

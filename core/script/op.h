@@ -11,17 +11,18 @@
 
 typedef struct mp_op mp_op;
 struct mp_op {
-    struct mp_task *task;        /* who waits; NULL once the wait is over */
-    void (*cancel)(mp_op *op);   /* undoes the arming; called at most once, never after mp_op_done */
+    struct mp_task *task;      /* who waits; NULL once the wait is over */
+    void (*cancel)(mp_op *op); /* undoes the arming; called at most once, never after mp_op_done */
 };
 
-/* A zeroed op of `size` bytes, not armed, on top of the stack. Raises "may not wait here" where a task may not wait: while
- * scripts load, in closers of a call that is off, below functions of C that cannot be left.  [-0, +1, throws] */
+/* A zeroed op of `size` bytes, not armed, on top of the stack. Raises "may not wait here" where a task may not wait:
+ * while scripts load, in closers of a call that is off, below functions of C that cannot be left.  [-0, +1, throws] */
 void *mp_op_new(lua_State *L, size_t size, void (*cancel)(mp_op *op));
-/* Ends a binding: the task sleeps until mp_op_done, then the binding returns nothing. Between mp_op_new and here nothing
- * may throw once the op is armed.  [-0, +0, parks] */
+/* Ends a binding: the task sleeps until mp_op_done, then the binding returns nothing. Between mp_op_new and here
+ * nothing may throw once the op is armed.  [-0, +0, parks] */
 int mp_op_park(lua_State *L, mp_op *op);
-/* The wait is over: the task is resumed at the bottom of the turn. Runs no Lua, so any callback of the loop may call it. */
+/* The wait is over: the task is resumed at the bottom of the turn. Runs no Lua, so any callback of the loop may call
+ * it. */
 void mp_op_done(mp_op *op);
 mp_loop *mp_op_loop(const mp_op *op);
 /* Calls the wait off; nothing resumes the task any more. Harmless when it is over. */

@@ -18,10 +18,22 @@ mp_source *mp_source_read(const char *dir, mp_err *err);
 mp_source *mp_source_ref(mp_source *source); /* any thread */
 void mp_source_unref(mp_source *source);
 
+/* Seals what clients carry for us (cursors, requestState). */
+typedef struct {
+    bool is_set;
+    unsigned char id[4], bytes[32];
+} mp_seal_key;
+
+#define MP_SEAL_KEYS 8
+
+/* From a secret of the operator's; a random one when it is empty, which then no other process and no restart knows. */
+void mp_seal_key_make(mp_seal_key *key, mp_str secret);
+
 typedef struct {
     const char *server_name, *server_version, *instructions; /* serverInfo; instructions may be NULL */
-    size_t memory;                                            /* bytes one VM may hold */
-    bool trust_full;                                          /* scripts get the whole standard library */
+    size_t memory;                                           /* bytes one VM may hold */
+    bool trust_full;                                         /* scripts get the whole standard library */
+    const mp_seal_key *seal_keys; /* the first seals, all open; an unset one ends them. Outlives the VM */
 } mp_vm_config;
 
 /* Loads the library and every script. On failure gives NULL and appends every error, one after another as a person reads

@@ -118,7 +118,8 @@ static int read_entry(mp_source *source, mp_str name, mp_str path, const folder 
     int result = 0;
     if (stat(full.ptr, &st) != 0) {
         if (is_lua(name))
-            result = fail_errno(err, source->dir, path, "is it a symbolic link that leads nowhere? remove it, or repair it");
+            result =
+                fail_errno(err, source->dir, path, "is it a symbolic link that leads nowhere? remove it, or repair it");
     } else if (S_ISDIR(st.st_mode)) {
         result = read_folder(source, path, in, err);
     } else if (is_lua(name)) {

@@ -1,5 +1,6 @@
-/* task.c: from a call to a coroutine and back: the scheduler. Hooks and callbacks of the loop only move tasks between rings;
- * Lua runs in mp_vm_turn alone, below no foreign frame. Whatever may throw runs inside a coroutine or a lua_pcall. */
+/* task.c: from a call to a coroutine and back: the scheduler. Hooks and callbacks of the loop only move tasks
+ * between rings; Lua runs in mp_vm_turn alone, below no foreign frame. Whatever may throw runs inside a coroutine or
+ * a lua_pcall. */
 #include "script/task.h"
 #include "script/lib.h"
 #include "script/lib_json.h"
@@ -128,7 +129,7 @@ static void answer_error(lua_State *L, mp_task *task, int error)
 {
     if (!lua_istable(L, error))
         luaL_error(L, "dispatch gave neither a result nor an error");
-    mp_buf *out = mp_vm_out(task->vm);
+    mp_buf *out = &task->vm->out;
     lua_getfield(L, error, "code");
     lua_getfield(L, error, "message");
     if (lua_getfield(L, error, "data") != LUA_TNIL)
@@ -140,7 +141,8 @@ static void answer_error(lua_State *L, mp_task *task, int error)
     fail(task, (int)lua_tointeger(L, -3), message, mp_buf_str(out));
 }
 
-/* dispatch's two results are at 2 and 3. A call that was answered on the way (mp_call_open_session) or called off wants nothing any more. */
+/* dispatch's two results are at 2 and 3. A call that was answered on the way (mp_call_open_session) or called off
+ * wants nothing any more. */
 static int call_done(lua_State *L, int status, lua_KContext context)
 {
     (void)status;
@@ -151,9 +153,11 @@ static int call_done(lua_State *L, int status, lua_KContext context)
         answer_error(L, task, 3);
         return 0;
     }
-    mp_buf *out = mp_vm_out(task->vm);
+    mp_buf *out = &task->vm->out;
     mp_lua_encode(L, 2, out);
     mp_call *call = task->call;
+    if (call == NULL)
+        return 0; /* a finalizer ran, sent, and found the client gone */
     mp_task_settle(task);
     mp_call_answer(call, mp_buf_str(out));
     return 0;
@@ -163,6 +167,8 @@ static int call_done(lua_State *L, int status, lua_KContext context)
 static int run_call(lua_State *L)
 {
     mp_task *task = lua_touserdata(L, 1);
+    if (task->call == NULL)
+        return 0; /* called off while its coroutine was made */
     mp_str params = mp_call_params(task->call);
     if (params.len == 0) {
         lua_pushnil(L);
@@ -220,6 +226,7 @@ static void unwind(mp_task *task)
     if (task->op != NULL)
         mp_op_cancel(task->op);
     if (task->started) {
+        mp_vm_reset_out(vm);
         vm->running = task;
         for (size_t i = 0; i < task->inner_count; i++) {
             *mp_thread_word(task->inner[i]) &= ~(uintptr_t)MP_THREAD_BUSY;
@@ -246,6 +253,8 @@ static void end_faulty(mp_task *task)
 static void resume(mp_task *task)
 {
     mp_vm *vm = task->vm;
+    mp_vm_reset_out(vm);
+    task->state = MP_TASK_RUNNING;
     if (!has_coroutine(task)) {
         fail(task, -32603, MP_STR("internal error"), MP_STR_NONE);
         task_end(task);
@@ -258,7 +267,6 @@ static void resume(mp_task *task)
         count = 1;
         task->started = true;
     }
-    task->state = MP_TASK_RUNNING;
     task->inner_count = 0;
     vm->running = task;
     vm->may_wait = vm->loop != NULL;
@@ -314,10 +322,12 @@ void mp_task_leave(mp_task *task, lua_State *co)
 
 void mp_tasks_unwind(mp_vm *vm)
 {
+    for (mp_task *task = vm->all; task != NULL; task = task->next) {
+        task->call = NULL; /* first of all tasks: one's closer may know another's call */
+        task->cancelled = true;
+    }
     for (mp_task *task = vm->all; task != NULL; task = task->next)
         if (task->state != MP_TASK_IDLE) {
-            task->call = NULL;
-            task->cancelled = true;
             mp_link_drop(&task->link);
             unwind(task);
         }

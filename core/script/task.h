@@ -1,5 +1,5 @@
-/* task.h: a coroutine that runs one handler. Tasks are pooled and never freed before their VM, so a handle that kept a task
- * and its serial number can always be asked whether it is stale. */
+/* task.h: a coroutine that runs one handler. Tasks are pooled and never freed before their VM, so a handle that kept
+ * a task and its serial number can always be asked whether it is stale. */
 #ifndef MP_SCRIPT_TASK_H
 #define MP_SCRIPT_TASK_H
 
@@ -23,9 +23,9 @@ struct mp_task {
     mp_task_state state;
     uint64_t serial; /* goes up when the work ends */
 
-    mp_call *call;   /* NULL for a note, and once answered or called off */
+    mp_call *call; /* NULL for a note, and once answered or called off */
     const mp_era *era;
-    mp_op *op;       /* what it waits for */
+    mp_op *op; /* what it waits for */
     bool is_note, started, was_parked;
     bool cancelled, has_session; /* has_session: as it was when the call was called off */
     bool has_progress;

@@ -8,6 +8,7 @@
 #include <lualib.h>
 #include <stdlib.h>
 
+#define NO_MEMORY "not enough memory for the scripts\n  hint: raise limits.lua_memory in moonpool.yaml"
 #define MOST_KEPT_OUT ((size_t)1 << 20)
 
 /* -- memory ---------------------------------------------------------------------------------------------------- */
@@ -39,12 +40,11 @@ void mp_vm_publish(mp_vm *vm)
     vm->published = vm->bytes;
 }
 
-mp_buf *mp_vm_out(mp_vm *vm)
+void mp_vm_reset_out(mp_vm *vm)
 {
     if (vm->out.cap > MOST_KEPT_OUT)
         mp_buf_clear(&vm->out);
     vm->out.len = 0;
-    return &vm->out;
 }
 
 /* -- errors ---------------------------------------------------------------------------------------------------- */
@@ -114,10 +114,10 @@ static int run_protected(lua_State *L, lua_CFunction function, void *arg, mp_buf
     lua_pushlightuserdata(L, arg);
     int status = lua_pcall(L, 1, 0, -3);
     if (status != LUA_OK) {
-        mp_str text = {0};
-        if (lua_type(L, -1) == LUA_TSTRING)
+        mp_str text = status == LUA_ERRMEM ? MP_STR(NO_MEMORY) : MP_STR("an error without text");
+        if (status == LUA_ERRRUN && lua_type(L, -1) == LUA_TSTRING)
             text.ptr = lua_tolstring(L, -1, &text.len);
-        report_text(report, text.ptr == NULL ? MP_STR("an error without text") : text);
+        report_text(report, text);
     }
     lua_settop(L, 0);
     return status == LUA_OK ? 0 : -1;
@@ -241,7 +241,7 @@ mp_vm *mp_vm_new(mp_source *source, const mp_vm_config *config, mp_buf *report)
     mp_link_init(&vm->idle);
     vm->L = lua_newstate(allocate, vm);
     if (vm->L == NULL) {
-        report_text(report, MP_STR("not enough memory for a Lua state\n  hint: raise limits.memory"));
+        report_text(report, MP_STR(NO_MEMORY));
         mp_vm_free(vm);
         return NULL;
     }

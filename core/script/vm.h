@@ -11,20 +11,20 @@ struct mp_vm {
     lua_State *L;
     mp_loop *loop; /* NULL until attached: nothing may wait */
     mp_source *source;
-    size_t bytes, memory;       /* held, and the most that may be held */
-    size_t published;           /* what of `bytes` the gauge knows */
+    size_t bytes, memory;         /* held, and the most that may be held */
+    size_t published;             /* what of `bytes` the gauge knows */
     int dispatch, note, describe; /* registry references */
 
     mp_link ready;  /* tasks to start or resume */
     mp_link doomed; /* tasks to unwind */
     mp_link idle;   /* tasks without work, those with a coroutine in front */
     mp_task *all;
-    mp_task *running; /* whose Lua runs now */
-    bool may_wait;    /* the running coroutine can be left, all the way down to the scheduler */
+    mp_task *running;    /* whose Lua runs now */
+    bool may_wait;       /* the running coroutine can be left, all the way down to the scheduler */
     size_t tasks, spare; /* tasks at work; idle ones that keep a coroutine */
     size_t notes, note_bytes;
 
-    mp_buf out; /* JSON on its way out; nothing in it outlives a call into C */
+    mp_buf out; /* JSON on its way out */
 };
 
 /* What every lua_State carries in its extra space: its VM, and what kind of coroutine it is. */
@@ -43,8 +43,9 @@ static inline mp_vm *mp_vm_of(lua_State *L)
     return (mp_vm *)(*mp_thread_word(L) & ~(uintptr_t)3);
 }
 
-/* An empty `out`, smaller again after a large answer. */
-mp_buf *mp_vm_out(mp_vm *vm);
+/* Empties `out`, and makes it small again after a large answer. Only where no Lua runs: users of `out` append and take
+ * away again what is theirs, since a finalizer may send while something is encoded. */
+void mp_vm_reset_out(mp_vm *vm);
 /* Logs the error on top of `from` with a trace of its stack, and pops it. Never throws. */
 void mp_vm_log_error(mp_vm *vm, lua_State *from, const char *event, mp_str method);
 /* Brings the gauge of bytes up to date. */

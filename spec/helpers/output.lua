@@ -17,7 +17,10 @@ end
 -- Where in the spec's own file it went wrong, rather than in a helper below it.
 local function place_of(failure)
   local at = failure.element.trace or {}
-  local file = at.short_src or "?"
+  local file = at.short_src
+  if not file then
+    return "busted"
+  end
   local trace = (failure.trace or {}).traceback or ""
   for line in trace:gmatch("[^\n]+") do
     local n = line:find(file, 1, true) and line:match(":(%d+):")

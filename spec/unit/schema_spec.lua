@@ -56,7 +56,7 @@ describe("a schema", function()
       { '{"allOf":[{"properties":{"a":true}}],"unevaluatedProperties":false}', '{"a":1,"b":1}', ": must not have property 'b'" },
       { '{"not":{"type":"null"}}', "null", ": must not fit the form under 'not'" },
       { '{"properties":{"a":false}}', '{"a":1}', "/a: is not allowed" },
-      { "false", "1", ": is not allowed" },
+      { false, "1", ": is not allowed" },
       { '{"properties":{"a":{"items":{"properties":{"b/~":{"type":"string"}}}}}}', '{"a":[{},{"b/~":1}]}',
         "/a/1/b~1~0: must be a string, got a number" },
       { '{"additionalProperties":{"type":"string"}}', '{"a":"","c":1,"b":1}', "/b: must be a string, got a number" },
@@ -121,6 +121,8 @@ describe("a schema", function()
       round.next, round[1] = round, nil
       assert.equal(": leads its schema round in a circle",
         (complaint('{"properties":{"next":{"$ref":"#"}}}', round)))
+      assert.equal(": leads its schema round in a circle",
+        (complaint('{"additionalProperties":{"$ref":"#"},"propertyNames":{"minLength":1}}', round)))
       assert.truthy(complaint('{"uniqueItems":true}', { round, {} }))
       assert.truthy(complaint('{"const":{"next":{"next":1}}}', round))
     end)
@@ -244,10 +246,26 @@ describe("a schema", function()
       end
     end)
 
+    it("no more for large values under many schemas", function()
+      local names, texts, object = {}, {}, {}
+      for i = 1, 2000 do
+        names[i] = { propertyNames = { minLength = 1 } }
+        texts[i] = { maxLength = 1e9 + i }
+      end
+      for i = 1, 20000 do object["k" .. i] = i end
+      for _, case in ipairs { { names, object }, { texts, ("x"):rep(1000000) } } do
+        for _, word in ipairs { "allOf", "oneOf" } do
+          local keyword
+          assert.is_true(seconds(function() keyword = select(2, complaint({ additionalProperties = { [word] = case[1] } }, { x = case[2] })) end) < 5)
+          assert.is_true(keyword == "limit" or word == "oneOf" and keyword == "oneOf", keyword)
+        end
+      end
+    end)
+
     it("little more for an explanation, however deep the forms", function()
       local forms, value = { type = "string" }, 1
       for i = 1, 20 do
-        forms = { properties = { x = { anyOf = { forms, { type = "null" }, { const = i } } } }, additionalProperties = { ["not"] = {} } }
+        forms = { properties = { x = { anyOf = { forms, { type = "null" }, { const = "c" .. i } } } }, additionalProperties = { ["not"] = {} } }
         value = { x = value }
       end
       assert.is_true(seconds(function() assert.truthy(complaint(forms, value)) end) < 1)

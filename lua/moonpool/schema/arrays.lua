@@ -3,7 +3,7 @@ local failure = require "moonpool.schema.failure"
 local value = require "moonpool.schema.value"
 
 local opened = value.opened
-local refuse, under, give_up = failure.refuse, failure.under, failure.give_up
+local refuse, under, give_up, spend = failure.refuse, failure.under, failure.give_up, failure.spend
 
 local function items_text(n)
   return n == 1 and "1 item" or ("%.0f items"):format(n)
@@ -26,9 +26,7 @@ end
 -- Checks items from `first` on.
 local function check_items(v, run, check, first)
   local count = #v
-  local left = run.left - count
-  run.left = left
-  if left < 0 then return false end
+  if not spend(run, count) then return false end
   for i = first, count do
     if not check(v[i], run) then return under(run, i - 1) end
   end
@@ -46,7 +44,7 @@ local function items(at)
   if prefix_count > 0 then
     at:add("array", function(v, run, seen)
       local count = #v < prefix_count and #v or prefix_count
-      run.left = run.left - count
+      if not spend(run, count) then return false end
       for i = 1, count do
         if not prefix[i](v[i], run) then return under(run, i - 1) end
         if seen then seen[i] = true end
@@ -70,9 +68,7 @@ local function contains(at)
   local too_many = "must have at most " .. items_text(most) .. " of the kind under 'contains', got %s"
   at:add("array", function(v, run, seen)
     local count, found = #v, 0
-    local left = run.left - count
-    run.left = left
-    if left < 0 then return false end
+    if not spend(run, count) then return false end
     run.quiet = run.quiet + 1
     for i = 1, count do
       if check(v[i], run) then
@@ -94,13 +90,13 @@ local function unique(at)
   if not wanted then return end
   at:add("array", function(v, run)
     local scalars, tables = {}, nil
-    run.left = run.left - #v
+    if not spend(run, #v) then return false end
     for i = 1, #v do
       local item, met = v[i], scalars
       if type(opened(item)) == "table" then
         local pieces
         item, pieces = value.fingerprint(item, run.left)
-        run.left = run.left - pieces
+        if not spend(run, pieces + (item and #item // 64 or 0)) then return false end
         if not item then return give_up(run, "is too deep or too large to look for equal items") end
         tables = tables or {}
         met = tables
@@ -121,8 +117,7 @@ local function unevaluated(at)
   at:add_late("array", function(v, run, seen)
     if seen[true] then return true end
     local count = #v
-    run.left = run.left - count
-    if run.left < 0 then return false end
+    if not spend(run, count) then return false end
     for i = 1, count do
       if not (seen[i] or check(v[i], run)) then return under(run, i - 1) end
     end

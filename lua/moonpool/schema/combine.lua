@@ -2,7 +2,7 @@
 local failure = require "moonpool.schema.failure"
 local forms = require "moonpool.schema.forms"
 
-local refuse, give_up = failure.refuse, failure.give_up
+local refuse, give_up, spend = failure.refuse, failure.give_up, failure.spend
 local next = next
 
 -- Runs a check whose failure is no failure yet: what it has seen counts only when it passes.
@@ -28,9 +28,8 @@ local function dynamic(at, name)
         break
       end
     end
+    if not spend(run, 1) then return false end
     local depth, top = run.depth + 1, run.top + 1
-    run.left = run.left - 1
-    if run.left < 0 then return false end
     if depth > failure.DEPTH then return give_up(run, "leads its schema round in a circle") end
     run.depth, run.top, run[top] = depth, top, target.scope
     local good = target.check(v, run, seen)
@@ -50,9 +49,7 @@ end
 local function all_of(at, checks)
   local count = #checks
   at:add_to_all(function(v, run, seen)
-    local left = run.left - count
-    run.left = left
-    if left < 0 then return false end
+    if not spend(run, count) then return false end
     for i = 1, count do
       if not checks[i](v, run, seen) then return false end
     end
@@ -63,9 +60,7 @@ end
 local function any_of(at, checks)
   local count = #checks
   at:add_to_all(function(v, run, seen)
-    local left = run.left - count
-    run.left = left
-    if left < 0 then return false end
+    if not spend(run, count) then return false end
     local passed = false
     run.quiet = run.quiet + 1
     for i = 1, count do
@@ -82,9 +77,7 @@ end
 local function one_of(at, checks)
   local count = #checks
   at:add_to_all(function(v, run, seen)
-    local left = run.left - count
-    run.left = left
-    if left < 0 then return false end
+    if not spend(run, count) then return false end
     local first, second
     run.quiet = run.quiet + 1
     for i = 1, count do
@@ -108,8 +101,7 @@ local function negation(at)
   local check = at:schema "not"
   if not check then return end
   at:add_to_all(function(v, run)
-    run.left = run.left - 1
-    if run.left < 0 then return false end
+    if not spend(run, 1) then return false end
     run.quiet = run.quiet + 1
     local fits = check(v, run)
     run.quiet = run.quiet - 1
@@ -121,8 +113,7 @@ local function condition(at)
   local test, yes, no = at:schema "if", at:schema "then", at:schema "else"
   if not test then return end
   at:add_to_all(function(v, run, seen)
-    run.left = run.left - 2
-    if run.left < 0 then return false end
+    if not spend(run, 2) then return false end
     run.quiet = run.quiet + 1
     local fits = attempt(test, v, run, seen)
     run.quiet = run.quiet - 1

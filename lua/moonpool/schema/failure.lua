@@ -10,6 +10,13 @@ local failure = {}
 failure.STEPS = 1000000
 failure.DEPTH = 1024
 
+-- Takes `steps` from what is left. False when the run is over: then every check returns at once.
+function failure.spend(run, steps)
+  local left = run.left - steps
+  run.left = left
+  return left >= 0
+end
+
 -- The check found a fault here. Arguments are formatted only when somebody will read them.
 function failure.refuse(run, keyword, text, ...)
   if run.quiet == 0 then

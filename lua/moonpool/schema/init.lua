@@ -28,6 +28,7 @@ local function checker(check, root)
     local run = spare or {}
     spare = nil
     run.left, run.depth, run.quiet, run.why = failure.STEPS, 0, 0, nil
+    run.message, run.keyword, run.path = "", "", "" -- where steps run out, nobody sets them
     run.top, run[1] = 1, root
     local good = check(value, run) and run.left >= 0
     local fault = not good and fault_of(run) or nil

@@ -3,7 +3,7 @@ local failure = require "moonpool.schema.failure"
 local library = require "moonpool.schema.library"
 local scalars = require "moonpool.schema.scalars"
 
-local refuse, under, escape = failure.refuse, failure.under, failure.escape
+local refuse, under, escape, spend = failure.refuse, failure.under, failure.escape, failure.spend
 local kind_of = require("moonpool.schema.value").kind_of
 local shown = failure.shown
 local next, tostring = next, tostring
@@ -21,7 +21,7 @@ local function sizes(at)
   at:add("object", function(v, run)
     local count = 0
     for _ in next, v do count = count + 1 end
-    run.left = run.left - count
+    if not spend(run, count) then return false end
     if count < least then return refuse(run, "minProperties", too_few, count) end
     if count > most then return refuse(run, "maxProperties", too_many, count) end
     return true
@@ -45,9 +45,7 @@ local function properties(at)
   if not names or #names == 0 then return end
   local count = #names
   at:add("object", function(v, run, seen)
-    local left = run.left - count
-    run.left = left
-    if left < 0 then return false end
+    if not spend(run, count) then return false end
     for i = 1, count do
       local name = names[i]
       local item = v[name]
@@ -63,6 +61,7 @@ end
 -- Visits all members; `visit` gives whether one is good. Members have no order, so a failure is looked for again by name
 -- when somebody will read it: the same value always gets the same answer.
 local function visit_all(v, run, seen, visit)
+  if run.left < 0 then return false end
   run.quiet = run.quiet + 1
   local good, count = true, 0
   for name, item in next, v do
@@ -73,8 +72,8 @@ local function visit_all(v, run, seen, visit)
     end
   end
   run.quiet = run.quiet - 1
-  run.left = run.left - count
-  if good or run.quiet > 0 or run.left < 0 then return good end
+  if not spend(run, count) then return false end
+  if good or run.quiet > 0 then return good end
   local by_text = {}
   for name in next, v do by_text[tostring(name)] = name end
   for _, text in ipairs(library.sorted_names(v)) do
@@ -108,7 +107,7 @@ local function closed(at, known, refuse_name)
       count = count + 1
       if not known[name] and (not first or tostring(name) < tostring(first)) then first = name end
     end
-    run.left = run.left - count
+    if not spend(run, count) then return false end
     if first ~= nil then return refuse_name(first, nil, run) end
     if seen then seen[true] = true end
     return true
@@ -174,8 +173,7 @@ end
 local function depends_on_schema(at, name, check)
   at:add("object", function(v, run, seen)
     if v[name] == nil then return true end
-    run.left = run.left - 1
-    return run.left >= 0 and check(v, run, seen)
+    return spend(run, 1) and check(v, run, seen)
   end)
 end
 

@@ -4,7 +4,7 @@ local failure = require "moonpool.schema.failure"
 local library = require "moonpool.schema.library"
 local value = require "moonpool.schema.value"
 
-local refuse, give_up = failure.refuse, failure.give_up
+local refuse, give_up, spend = failure.refuse, failure.give_up, failure.spend
 local utf8_len, next = utf8.len, next
 
 -- Pieces (names, scalars) in all values of one enum.
@@ -26,9 +26,7 @@ local function one_of(at, keyword, wanted, reason)
   at:add_to_all(function(v, run)
     if scalars[v] then return true end
     if type(v) == "table" and next(tables) then
-      local left = run.left - weight
-      run.left = left
-      if left < 0 then return false end
+      if not spend(run, weight) then return false end
       for i = 1, #tables do
         if value.equal(tables[i], v) then return true end
       end
@@ -91,7 +89,7 @@ local function lengths(at)
   local too_short = "must have at least " .. characters(least) .. ", got %s"
   local too_long = "must have at most " .. characters(most) .. ", got %s"
   at:add("string", function(v, run)
-    run.left = run.left - #v // 64
+    if not spend(run, #v // 64) then return false end
     local length = utf8_len(v) or #v
     if length < least then return refuse(run, "minLength", too_short, length) end
     if length > most then return refuse(run, "maxLength", too_long, length) end
@@ -105,9 +103,7 @@ local function matcher(at, pattern, keyword)
   local compiled, why = regex.compile(pattern)
   if not compiled then at:fault(keyword, "pattern %q: %s", pattern, why) end
   return function(text, run)
-    local left = run.left - #text // 64 - 1
-    run.left = left
-    if left < 0 then return false end
+    if not spend(run, #text // 64 + 1) then return false end
     local found, problem = compiled:test(text)
     if problem == "limit" then return give_up(run, "takes too long to match against the pattern " .. value.quote(pattern)) end
     return found
