@@ -6,7 +6,7 @@
  *   gone     the peer has left, or the answer is out: the stream's request no longer exists
  *
  * Everything belongs to the thread of its loop, but `mp_loop_post`, `mp_loop_stop` and `mp_peer_left`.
- * Callbacks may run under frames of libh2o: they mark and enqueue, they never run Lua (h2o-notes 13).
+ * Callbacks may run under frames of libh2o: they mark and enqueue, they never run Lua.
  * Times are milliseconds of CLOCK_MONOTONIC. */
 #ifndef MP_NET_H
 #define MP_NET_H
@@ -37,7 +37,8 @@ typedef struct mp_timer {
     void (*fire)(struct mp_timer *timer);
 } mp_timer;
 
-/* Starting a started timer moves it. Timers fire at the bottom of a turn, stopped first, so `fire` may free or restart it. */
+/* Starting a started timer moves it. Timers fire at the bottom of a turn, stopped first, so `fire` may free or restart
+ * it. */
 void mp_timer_start(mp_loop *loop, mp_timer *timer, uint64_t after_ms, void (*fire)(mp_timer *timer));
 void mp_timer_stop(mp_loop *loop, mp_timer *timer);
 
@@ -52,9 +53,9 @@ int mp_watch_start(mp_loop *loop, mp_watch *watch, int fd, uint32_t events, void
 /* After it, `ready` is not called again, not even for events already read. */
 void mp_watch_stop(mp_loop *loop, mp_watch *watch);
 
-/* A message to a loop; its owner frees it in `deliver`, which runs on the loop's thread. Messages between two threads keep
- * their order. A loop that has ended delivers with `loop == NULL`, on the posting thread or as mp_loop_run returns. Otherwise
- * `deliver` runs at the bottom of a turn. */
+/* A message to a loop; its owner frees it in `deliver`, which runs at the bottom of a turn. Messages between two
+ * threads keep their order. A loop that has ended delivers with `loop == NULL`, on the posting thread or as
+ * mp_loop_run returns. */
 typedef struct mp_message {
     struct mp_message *next;
     void (*deliver)(struct mp_message *message, mp_loop *loop);
@@ -70,9 +71,10 @@ typedef struct {
     uint16_t port;
 } mp_address;
 
-/* Binds `where` `count` times (one descriptor per worker, SO_REUSEPORT), in order; listens. On failure nothing stays open, and `err` names the
- * address and the remedy. Sets keepalive and TCP_USER_TIMEOUT (`dead_peer_ms`), which accepted sockets inherit. A Unix socket left by
- * a dead process is replaced, one that answers is not; it is bound once and its descriptor shared. */
+/* Binds `where` `count` times (one descriptor per worker, SO_REUSEPORT), in order; listens. On failure nothing stays
+ * open, and `err` names the address and the remedy. Sets keepalive and TCP_USER_TIMEOUT (`dead_peer_ms`), which
+ * accepted sockets inherit. A Unix socket left by a dead process is replaced, one that answers is not; it is bound
+ * once and its descriptor duplicated. */
 int mp_listen(const char *where, int count, uint64_t dead_peer_ms, int *fds, mp_address *bound, mp_err *err);
 /* Closes `fds` (none of those that a server took over: then `count` is 0), and removes a Unix socket's file. */
 void mp_unlisten(const mp_address *bound, const int *fds, int count);
@@ -102,13 +104,14 @@ mp_server *mp_server_new(mp_loop *loop, const mp_http_limits *limits, mp_err *er
 int mp_server_listen(mp_server *server, int fd, const mp_door *door, mp_err *err);
 /* Stops listening, ends idle connections; answers under way go on. `done` runs once no connection is left. */
 void mp_server_drain(mp_server *server, void (*done)(void *ctx), void *ctx);
-/* Ends what is still open; `gone` runs for it, and watches may. On the thread of its loop, once mp_loop_run has returned.
- * Streams that somebody still counts remain, gone. */
+/* Ends what is still open; `gone` runs for it, and watches may. On the thread that ran the loop, once mp_loop_run has
+ * returned. Streams that somebody still counts remain, gone. */
 void mp_server_free(mp_server *server);
 
 /* -- a request ------------------------------------------------------------------------------------------------- */
 
-/* What was asked: valid until the stream is gone or ended, or a GET has become an event stream; then all empty, headers too. */
+/* What was asked: valid until the stream is gone or ended, or a GET has become an event stream; then all is empty,
+ * headers too. */
 typedef struct {
     mp_str method, path, query, host, body; /* path is normalized, without the query; query without '?' */
 } mp_request;
@@ -134,19 +137,21 @@ void mp_stream_unref(mp_stream *stream);
 /* `gone` runs once, when the request ends for whatever reason other than a call of ours; never after `answer` or `end`.
  * It may run inside any function below. NULL takes it back. */
 void mp_stream_on_gone(mp_stream *stream, void (*gone)(void *ctx, mp_stream *stream), void *ctx);
-/* From now on a peer that leaves is noticed at once (event streams do this by themselves). For answers that take time. */
+/* From now on a peer that leaves is noticed at once: for answers that take time. Event streams do it by themselves. */
 void mp_stream_watch(mp_stream *stream);
 bool mp_stream_is_open(const mp_stream *stream);
 /* The socket, for mp_peer_left; -1 when gone. */
 int mp_stream_fd(const mp_stream *stream);
 
 /* Sends one body and ends. `type` NULL: no content-type. Quiet when gone. `body` is copied. */
-void mp_stream_answer(mp_stream *stream, int status, const char *type, mp_str body, const mp_header *headers, size_t count);
-/* Starts an event stream; its head, and a comment, are on the wire at the end of the turn. -1 when gone; also for HEAD, which
- * is answered by it. */
+void mp_stream_answer(mp_stream *stream, int status, const char *type, mp_str body, const mp_header *headers,
+                      size_t count);
+/* Starts an event stream; its head, and a comment, are on the wire at the end of the turn. -1 when gone; also for HEAD,
+ * which is answered by it. */
 int mp_stream_open_events(mp_stream *stream, const mp_header *headers, size_t count);
 bool mp_stream_is_events(const mp_stream *stream);
-/* Queues `bytes` (whole events, copied). -1 when gone, or when they do not fit: then the stream is ended as slow and `gone` runs. */
+/* Queues `bytes` (whole events, copied). -1 when gone, or when they do not fit: then the stream is ended as slow and
+ * `gone` runs. */
 int mp_stream_send(mp_stream *stream, mp_str bytes);
 /* Sends what is queued, then ends the answer. A stream that has not been answered at all is answered 500. */
 void mp_stream_end(mp_stream *stream);

@@ -258,7 +258,7 @@ void mp_stream_answer(mp_stream *stream, int status, const char *type, mp_str bo
 {
     if (stream->state != MP_STREAM_ASKED)
         return;
-    bool has_body = body.len > 0 && !mp_str_is(stream->view.method, "HEAD");
+    bool has_body = body.len > 0 && status != 204 && !mp_str_is(stream->view.method, "HEAD");
     /* A 204 has no length, not even 0. */
     mp_stream_start(stream, status, status == 204 ? SIZE_MAX : body.len, type, headers, count);
     h2o_req_t *req = stream->req;

@@ -72,6 +72,7 @@ mp_call *mp_call_start(mp_rpc *rpc, mp_stream *stream, mp_session *session, cons
     call->limit_ms = rpc->config->call_ms;
     call->principal = mp_anonymous;
     mp_link_init(&call->in_session);
+    mp_link_init(&call->asks);
     call->id = envelope->id;
     call->method = envelope->method;
     call->params = envelope->params;
@@ -100,6 +101,7 @@ static void finish(mp_call *call)
 {
     mp_rpc *rpc = call->rpc;
     call->ended = true;
+    mp_asks_forget(call);
     mp_timer_stop(rpc->loop, &call->limit);
     leave_session(call);
     if (call->stream != NULL) {

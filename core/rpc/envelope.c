@@ -40,6 +40,8 @@ static void see_message(sight *seen, mp_str key, mp_json_type type, mp_str value
         envelope->params = value;
     } else if (mp_str_is(key, "result") || mp_str_is(key, "error")) {
         seen->has_answer = true;
+        envelope->answer = value;
+        envelope->is_error = key.ptr[0] == 'e';
     }
 }
 

@@ -1,4 +1,4 @@
-/* envelope.h: one JSON-RPC message, located in its bytes by one scan (dependencies: json). */
+/* envelope.h: one JSON-RPC message, located in its bytes by one scan. */
 #ifndef MP_RPC_ENVELOPE_H
 #define MP_RPC_ENVELOPE_H
 
@@ -28,6 +28,8 @@ typedef struct {
     bool version_is_string;
     bool has_capabilities; /* params._meta["io.modelcontextprotocol/clientCapabilities"] is an object */
     mp_str progress_token; /* span of params._meta.progressToken, a string or integer */
+    mp_str answer;         /* RESPONSE: span of the result or the error */
+    bool is_error;         /* RESPONSE: it is the error */
     mp_str cancels;        /* notifications/cancelled: span of params.requestId */
     mp_buf scratch;        /* kept from message to message */
 } mp_envelope;

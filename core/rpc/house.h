@@ -53,6 +53,7 @@ struct mp_session {
     uint64_t rpcs;    /* bit per rpc that has, or had, something of this session */
     mp_held *held;    /* NULL when nobody reads */
     mp_link calls_of; /* calls, by mp_call.in_session */
+    mp_link asks;     /* what was asked of the client, by mp_ask.in_session */
 };
 
 struct mp_call {
@@ -65,6 +66,7 @@ struct mp_call {
     uint64_t limit_ms;
     void *user;
     bool ended, opens_session, id_is_free;
+    mp_link asks;       /* what it asked its client */
     uint64_t serial;    /* unique in its rpc */
     mp_link in_session; /* under the session's lock, with `serial`, `rpc` and `id` */
     mp_str id, method, params, progress_token, principal;
@@ -154,6 +156,13 @@ bool mp_session_runs(mp_session *session, mp_str id);
 typedef enum { MP_CANCEL_QUIET, MP_CANCEL_TELL } mp_cancel_manner;
 /* Calls it off, innermost first. TELL answers with an error; QUIET ends the answer without one. */
 void mp_call_cancel(mp_call *call, const char *why, mp_stat counter, mp_cancel_manner manner);
+
+/* -- ask.c -- */
+
+/* The client answers what it was asked: false when nobody in this session asked it. */
+bool mp_session_answer(mp_session *session, mp_str id, bool is_error, mp_str answer);
+/* The call is over: so is what it asked. */
+void mp_asks_forget(mp_call *call);
 
 /* -- rpc.c -- */
 

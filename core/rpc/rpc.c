@@ -47,12 +47,14 @@ void mp_refuse_envelope(mp_rpc *rpc, mp_stream *stream)
 void mp_note(mp_rpc *rpc, mp_session *session)
 {
     const mp_envelope *envelope = &rpc->envelope;
-    if (envelope->kind == MP_KIND_RESPONSE)
-        mp_stat_add(MP_STAT_DROPPED_UNMATCHED, 1);
-    else if (!mp_str_is(envelope->method, "notifications/cancelled"))
+    if (envelope->kind == MP_KIND_RESPONSE) {
+        if (!mp_session_answer(session, envelope->id, envelope->is_error, envelope->answer))
+            mp_stat_add(MP_STAT_DROPPED_UNMATCHED, 1);
+    } else if (!mp_str_is(envelope->method, "notifications/cancelled")) {
         rpc->hooks->on_note(rpc->ctx, mp_session_era(session), session, envelope->method, envelope->params);
-    else if (envelope->cancels.len > 0)
+    } else if (envelope->cancels.len > 0) {
         mp_call_cancel_by_id(session, envelope->cancels);
+    }
 }
 
 static void sweep(mp_timer *timer)

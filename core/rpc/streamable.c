@@ -1,5 +1,5 @@
 /* streamable.c: Streamable HTTP, the stateful revisions and the stateless one on one path. Which of them a message
- * belongs to is decided for each message alone (protocol 6.1, rows D-1 to D-9). */
+ * belongs to is decided for each message alone (rows D-1 to D-9). */
 #include "house.h"
 #include "json/json.h"
 

@@ -157,6 +157,7 @@ mp_session *mp_session_new(mp_rpc *rpc, bool is_sse, mp_str owner)
     atomic_init(&session->used_at, session->opened_at);
     pthread_mutex_init(&session->lock, NULL);
     mp_link_init(&session->calls_of);
+    mp_link_init(&session->asks);
 
     unsigned shard = shard_of(session->node.key);
     pthread_mutex_lock(&table->shards[shard].lock);

@@ -11,6 +11,7 @@
 void mp_lib_time(lua_State *L);
 void mp_lib_log(lua_State *L);
 void mp_lib_call(lua_State *L);
+void mp_lib_client(lua_State *L);
 void mp_lib_seal(lua_State *L, const mp_seal_key *keys);
 /* Replaces what `coroutine` holds by functions that let a task wait inside a script's own coroutines.  [-0, +0,
  * throws] */
@@ -21,5 +22,7 @@ void mp_host_push(lua_State *L, const mp_source *source, const mp_vm_config *con
 
 /* Pushes the `call` that handlers see; `params` is the index of the decoded parameters.  [-0, +1, throws] */
 void mp_call_push(lua_State *L, mp_task *task, int params);
+/* The task of the call at 1; raises once that has ended.  [-0, +0, throws] */
+mp_task *mp_check_call(lua_State *L);
 
 #endif

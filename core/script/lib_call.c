@@ -23,8 +23,7 @@ void mp_call_push(lua_State *L, mp_task *task, int params)
     luaL_setmetatable(L, CALL);
 }
 
-/* The task of the call at 1; it raises once that has ended.  [-0, +0, throws] */
-static mp_task *check_task(lua_State *L)
+mp_task *mp_check_call(lua_State *L)
 {
     const handle *h = luaL_checkudata(L, 1, CALL);
     if (h->serial != h->task->serial || (h->task->call == NULL && !h->task->cancelled))
@@ -129,7 +128,7 @@ static void push_field(lua_State *L, const mp_task *task, lua_Integer field)
 /* __index. Upvalues: the fields' numbers, host.call_methods.  [-2, +1, throws] */
 static int l_index(lua_State *L)
 {
-    const mp_task *task = check_task(L);
+    const mp_task *task = mp_check_call(L);
     lua_pushvalue(L, 2);
     if (lua_rawget(L, lua_upvalueindex(1)) == LUA_TNUMBER) {
         push_field(L, task, lua_tointeger(L, -1));
@@ -170,7 +169,7 @@ static void check_finite(lua_State *L, int index)
  *  [-0, +0, throws] */
 static int l_progress(lua_State *L)
 {
-    mp_task *task = check_task(L);
+    mp_task *task = mp_check_call(L);
     check_finite(L, 2);
     bool has_total = !lua_isnoneornil(L, 3);
     if (has_total)
@@ -187,7 +186,8 @@ static int l_progress(lua_State *L)
     task->has_progress = true;
     task->progress = progress;
 
-    mp_buf *out = mp_vm_out(task->vm);
+    mp_buf *out = &task->vm->out;
+    size_t start = out->len;
     mp_buf_put(out,
                MP_STR("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":"));
     mp_buf_put(out, token);
@@ -202,20 +202,36 @@ static int l_progress(lua_State *L)
         mp_json_put_string(out, message);
     }
     mp_buf_put(out, MP_STR("}}"));
-    mp_call_send(task->call, mp_buf_str(out)); /* may find the client gone, and call this task off */
+    mp_call_send(task->call, mp_str_from(mp_buf_str(out), start)); /* may find the client gone: the task is off then */
+    out->len = start;
+    return 0;
+}
+
+/* (value, buffer): appends the value's JSON.  [-2, +0, throws] */
+static int encode(lua_State *L)
+{
+    mp_lua_encode(L, 1, lua_touserdata(L, 2));
     return 0;
 }
 
 /* call:send(message): whether somebody reads the call's stream.  [-0, +1, throws] */
 static int l_send(lua_State *L)
 {
-    mp_task *task = check_task(L);
+    mp_task *task = mp_check_call(L);
     luaL_checktype(L, 2, LUA_TTABLE);
     bool sent = false;
     if (task->call != NULL) {
-        mp_buf *out = mp_vm_out(task->vm);
-        mp_lua_encode(L, 2, out);
-        sent = mp_call_send(task->call, mp_buf_str(out)) == 0;
+        mp_buf *out = &task->vm->out;
+        size_t start = out->len;
+        lua_pushcfunction(L, encode);
+        lua_pushvalue(L, 2);
+        lua_pushlightuserdata(L, out);
+        bool ok = lua_pcall(L, 2, 0, 0) == LUA_OK;
+        if (ok && task->call != NULL) /* a finalizer may have found the client gone */
+            sent = mp_call_send(task->call, mp_str_from(mp_buf_str(out), start)) == 0;
+        out->len = start;
+        if (!ok)
+            return lua_error(L);
     }
     lua_pushboolean(L, sent);
     return 1;
@@ -235,7 +251,7 @@ static mp_str opt_json(lua_State *L, int index)
  *  [-0, +1, throws] */
 static int l_open_session(lua_State *L)
 {
-    mp_task *task = check_task(L);
+    mp_task *task = mp_check_call(L);
     const mp_era *era = mp_era_find(mp_str_of(luaL_checkstring(L, 2)));
     luaL_argcheck(L, era != NULL && era->has_sessions, 2, "no revision with sessions has this date");
     mp_str client = opt_json(L, 3), capabilities = opt_json(L, 4);
@@ -251,7 +267,7 @@ static int l_open_session(lua_State *L)
 
 static mp_session *session_of(lua_State *L)
 {
-    const mp_task *task = check_task(L);
+    const mp_task *task = mp_check_call(L);
     return task->call == NULL ? NULL : mp_call_session(task->call);
 }
 

@@ -25,9 +25,14 @@ static int wait_over(lua_State *L, int status, lua_KContext context)
 
 int mp_op_park(lua_State *L, mp_op *op)
 {
+    return mp_op_park_then(L, op, wait_over, 0);
+}
+
+int mp_op_park_then(lua_State *L, mp_op *op, lua_KFunction then, lua_KContext context)
+{
     op->task->op = op;
     mp_stat_add(MP_STAT_OPS, 1);
-    return lua_yieldk(L, 0, 0, wait_over);
+    return lua_yieldk(L, 0, context, then);
 }
 
 static mp_task *end_wait(mp_op *op)

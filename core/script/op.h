@@ -21,6 +21,9 @@ void *mp_op_new(lua_State *L, size_t size, void (*cancel)(mp_op *op));
 /* Ends a binding: the task sleeps until mp_op_done, then the binding returns nothing. Between mp_op_new and here
  * nothing may throw once the op is armed.  [-0, +0, parks] */
 int mp_op_park(lua_State *L, mp_op *op);
+/* The same, for a binding that gives something: `then` runs in the coroutine after mp_op_done. The op stays on the
+ * stack until then.  [-0, +?, parks] */
+int mp_op_park_then(lua_State *L, mp_op *op, lua_KFunction then, lua_KContext context);
 /* The wait is over: the task is resumed at the bottom of the turn. Runs no Lua, so any callback of the loop may call
  * it. */
 void mp_op_done(mp_op *op);

@@ -57,7 +57,7 @@ end
 local function has(tree, capabilities)
   for name, below in pairs(tree) do
     local found = type(capabilities) == "table" and capabilities[name]
-    -- `elicitation: {}` means forms (protocol.md 1.3)
+    -- `elicitation: {}` means forms
     if not found and name == "form" and type(capabilities) == "table" and not capabilities.url then found = true end
     if not found then return false end
     if next(below) and not has(below, found) then return false end

@@ -1,4 +1,4 @@
--- What a handler returned, as a result of tools/call in the newest revision (style.md 4 "Returning").
+-- What a handler returned, as a result of tools/call in the newest revision.
 
 local host = require "moonpool.host"
 local json = require "moonpool.json"

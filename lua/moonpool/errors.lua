@@ -1,4 +1,4 @@
--- JSON-RPC errors: one row per code (protocol.md 1.6), and the way to make one.
+-- JSON-RPC errors: one row per code, and the way to make one.
 
 local errors = {
   invalid_request = -32600,

@@ -1,4 +1,4 @@
--- The three ways to fail (style.md 4): expected (`fail`, `try`, `nil, why`), a missing capability, and a fault.
+-- The three ways to fail: expected (`fail`, `try`, `nil, why`), a missing capability, and a fault.
 -- A fault is logged whole under a short id; the client sees the id alone.
 
 local host = require "moonpool.host"
@@ -78,6 +78,7 @@ function failure.report(value, what, name)
     fields.why = words(value, "nil")        -- out of memory and errors of the handler itself come without a trace
   end
   host.log("error", what, fields)
+  host.fault()
   return "internal error " .. id
 end
 

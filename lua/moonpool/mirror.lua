@@ -1,5 +1,6 @@
--- Mcp-Param-* headers of 2026-07-28: arguments told a second time, for those on the way who read no bodies (protocol.md 3.4).
+-- Mcp-Param-* headers of 2026-07-28: arguments told a second time, for those on the way who read no bodies.
 
+local host = require "moonpool.host"
 local mirror = {}
 
 local value_of = {}
@@ -26,11 +27,14 @@ function mirror.decode(value)
   return bytes and utf8.len(bytes) and bytes or nil
 end
 
--- Every keyword that holds schemas, beside `properties`: an annotation below them is out of reach (H-6).
-local elsewhere = {
-  "items", "prefixItems", "contains", "additionalProperties", "unevaluatedProperties", "unevaluatedItems", "patternProperties",
-  "propertyNames", "dependentSchemas", "dependencies", "definitions", "$defs", "allOf", "anyOf", "oneOf", "not", "if", "then", "else",
-  "additionalItems",
+-- Every keyword that holds schemas, beside `properties`: an annotation below them is out of reach (H-6). `items` of draft-07
+-- may hold a list.
+local holds_one = {
+  "items", "contains", "additionalProperties", "unevaluatedProperties", "unevaluatedItems", "propertyNames", "not", "if", "then",
+  "else", "additionalItems",
+}
+local holds_many = {
+  "items", "prefixItems", "patternProperties", "dependentSchemas", "dependencies", "definitions", "$defs", "allOf", "anyOf", "oneOf",
 }
 
 local kinds = { string = true, integer = true, boolean = true }
@@ -53,11 +57,11 @@ local function walk(schema, path, found, complain, depth)
       found[#found + 1] = { header = "mcp-param-" .. name:lower(), name = name, path = path }
     end
   end
-  for _, keyword in ipairs(elsewhere) do
-    local below = schema[keyword]
-    if type(below) == "table" then
-      walk(below, nil, found, complain, depth + 1)
-      for _, inner in pairs(below) do walk(inner, nil, found, complain, depth + 1) end
+  for _, keyword in ipairs(holds_one) do walk(schema[keyword], nil, found, complain, depth + 1) end
+  for _, keyword in ipairs(holds_many) do
+    local many = schema[keyword]
+    if type(many) == "table" and (keyword ~= "items" or many[1] ~= nil) then
+      for _, below in pairs(many) do walk(below, nil, found, complain, depth + 1) end
     end
   end
   for key, property in pairs(type(schema.properties) == "table" and schema.properties or {}) do
@@ -87,7 +91,7 @@ end
 function mirror.check(call, rows, args)
   for i = 1, #rows do
     local row = rows[i]
-    local text, count = call:header(row.header)
+    local text, count = host.header(call, row.header)
     if count == nil then return end                       -- not over HTTP: there are no headers to agree with
     local value = args
     for j = 1, #row.path do

@@ -27,7 +27,7 @@ local regex = { compile = function(pattern) return { test = function(_, text) re
 function host.start(scripts, options)
   options = options or {}
   forget()
-  local vm = setmetatable({ logs = {}, sessions = {}, levels = {}, slept = {} }, vm_mt)
+  local vm = setmetatable({ logs = {}, sessions = {}, levels = {}, slept = {}, faults = 0 }, vm_mt)
   local list = {}
   for path, text in pairs(scripts) do list[#list + 1] = { path = path, text = text } end
   table.sort(list, function(a, b) return a.path < b.path end)
@@ -46,6 +46,13 @@ function host.start(scripts, options)
     set_log_level = function(call, n) vm.levels[call.session_key or "one"] = n end,
     log_level = function(call) return call.revision ~= "2026-07-28" and vm.levels[call.session_key or "one"] or nil end,
     deadline = function(call, seconds) call.deadline = seconds end,
+    header = function(call, name)
+      if not call.headers then return nil end
+      local value = call.headers[name]
+      if type(value) == "table" then return value[1], #value end
+      return value, value and 1 or 0
+    end,
+    fault = function() vm.faults = vm.faults + 1 end,
     cjson = function() return require "cjson" end,
     call_methods = {},
   }
@@ -65,12 +72,6 @@ local call_mt = {}
 function call_mt.__index(self, name) return call_mt[name] or self.vm.host.call_methods[name] end
 function call_mt:send(message) self.sent[#self.sent + 1] = message end
 function call_mt:progress(...) self.sent[#self.sent + 1] = { method = "notifications/progress", ... } end
-function call_mt:header(name)
-  if not self.headers then return nil end
-  local value = self.headers[name]
-  if type(value) == "table" then return value[1], #value end
-  return value, value and 1 or 0
-end
 
 --- A call as C makes it. `fields` say what differs from an initialized client of the newest revision.
 function vm_mt:new_call(method, params, fields)

@@ -89,7 +89,7 @@ tools["tools/call"] = function(call, params, era)
     local able, value = pcall(call_library.demand, call, tool.required_tree, tool.requires)
     if not able then return lacking(era, value) end
   end
-  if tool.timeout and host.deadline then host.deadline(call, tool.timeout) end
+  if tool.timeout then host.deadline(call, tool.timeout) end
   return answer(tool, era, xpcall(tool.handler, handler, args, call))
 end
 

@@ -1,0 +1,133 @@
+/* lib_client.c: what the library may learn of a call's request, and ask of its client. */
+#include "script/lib.h"
+#include "script/lib_json.h"
+#include <lauxlib.h>
+#include <math.h>
+#include <stdlib.h>
+
+/* -- the request ------------------------------------------------------------------------------------------------- */
+
+/* header(call, name): the value of a header, its name in lower case, and how often it is there; nil and 0 when absent,
+ * nil and nil where no request carries the call any more.  [-0, +2, throws] */
+static int l_header(lua_State *L)
+{
+    const mp_task *task = mp_check_call(L);
+    const char *name = luaL_checkstring(L, 2);
+    int count = -1;
+    mp_str value = task->call == NULL ? MP_STR_NONE : mp_call_header(task->call, name, &count);
+    if (value.ptr == NULL)
+        lua_pushnil(L);
+    else
+        lua_pushlstring(L, mp_str_trim(value).ptr, mp_str_trim(value).len);
+    if (count < 0)
+        lua_pushnil(L);
+    else
+        lua_pushinteger(L, count);
+    return 2;
+}
+
+/* deadline(call, seconds): the call may take no longer than that.  [-0, +0, throws] */
+static int l_deadline(lua_State *L)
+{
+    const mp_task *task = mp_check_call(L);
+    double seconds = luaL_checknumber(L, 2);
+    luaL_argcheck(L, seconds > 0 && seconds < 1e9, 2, "a time above zero");
+    if (task->call != NULL)
+        mp_call_within(task->call, (uint64_t)ceil(seconds * 1000));
+    return 0;
+}
+
+/* -- asking -------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    mp_op super;
+    mp_ask *ask;  /* NULL once answered */
+    char *answer; /* the client's result or error; freed when it has been read */
+    size_t len;
+    bool is_error;
+} ask_op;
+
+#define ASK "moonpool.ask"
+
+static int ask_gc(lua_State *L)
+{
+    ask_op *op = lua_touserdata(L, 1);
+    free(op->answer);
+    op->answer = NULL;
+    return 0;
+}
+
+static void ask_done(void *ctx, bool is_error, mp_str answer)
+{
+    ask_op *op = ctx;
+    op->ask = NULL;
+    op->is_error = is_error;
+    op->answer = mp_dup(answer);
+    op->len = answer.len;
+    mp_op_done(&op->super);
+}
+
+static void ask_cancel(mp_op *op)
+{
+    /* the call is over: rpc has forgotten what it asked */
+    mp_container(op, ask_op, super)->ask = NULL;
+}
+
+/* The client has answered: its result; or nil and its error, { code, message, data }.  [-0, +1|2, throws] */
+static int answered(lua_State *L, int status, lua_KContext context)
+{
+    (void)status;
+    ask_op *op = (ask_op *)context;
+    if (op->is_error)
+        lua_pushnil(L);
+    mp_json_fault fault;
+    if (mp_lua_decode_checked(L, (mp_str){op->answer, op->len}, &fault) != 0)
+        return luaL_error(L, "the client's answer cannot be read: %s", fault.what);
+    return op->is_error ? 2 : 1;
+}
+
+/* (value) -> its JSON in the VM's buffer; `out` at 2.  [-2, +0, throws] */
+static int encode_params(lua_State *L)
+{
+    mp_lua_encode(L, 1, lua_touserdata(L, 2));
+    return 0;
+}
+
+/* ask(call, method, params): asks the client on the call's stream and waits. false when nobody can be asked.
+ *  [-0, +1|2, throws, parks] */
+static int l_ask(lua_State *L)
+{
+    mp_task *task = mp_check_call(L);
+    mp_str method;
+    method.ptr = luaL_checklstring(L, 2, &method.len);
+    luaL_checktype(L, 3, LUA_TTABLE);
+    lua_settop(L, 3);
+    ask_op *op = mp_op_new(L, sizeof *op, ask_cancel);
+    luaL_setmetatable(L, ASK);
+    mp_buf *out = &task->vm->out;
+    size_t start = out->len;
+    lua_pushcfunction(L, encode_params);
+    lua_pushvalue(L, 3);
+    lua_pushlightuserdata(L, out);
+    bool ok = lua_pcall(L, 2, 0, 0) == LUA_OK;
+    if (ok && task->call != NULL)
+        op->ask = mp_call_ask(task->call, method, mp_str_from(mp_buf_str(out), start), ask_done, op);
+    out->len = start;
+    if (!ok)
+        return lua_error(L);
+    if (op->ask == NULL) {
+        lua_pushboolean(L, 0);
+        return 1;
+    }
+    return mp_op_park_then(L, &op->super, answered, (lua_KContext)op);
+}
+
+void mp_lib_client(lua_State *L)
+{
+    static const luaL_Reg functions[] = {{"header", l_header}, {"deadline", l_deadline}, {"ask", l_ask}, {NULL, NULL}};
+    luaL_setfuncs(L, functions, 0);
+    luaL_newmetatable(L, ASK);
+    lua_pushcfunction(L, ask_gc);
+    lua_setfield(L, -2, "__gc");
+    lua_pop(L, 1);
+}
