@@ -63,16 +63,18 @@ void mp_admin_serve(void *ctx, mp_stream *stream)
     mp_shared *shared = ctx;
     const mp_request *request = mp_stream_request(stream);
     bool is_health = mp_str_is(request->path, "/healthz");
-    if (!mp_host_is_served(&shared->rpc, stream))
+    if (!mp_host_is_served(&shared->rpc, stream)) {
+        mp_stat_add(MP_STAT_REFUSED_ORIGIN, 1);
         refuse(stream, 403, "this Host or Origin is not served here: see \"hosts\" in the configuration\n", NULL);
-    else if (!is_health && !mp_str_is(request->path, "/status"))
+    } else if (!is_health && !mp_str_is(request->path, "/status")) {
         refuse(stream, 404, "there are /healthz and /status\n", NULL);
-    else if (!mp_str_is(request->method, "GET") && !mp_str_is(request->method, "HEAD"))
+    } else if (!mp_str_is(request->method, "GET") && !mp_str_is(request->method, "HEAD")) {
         refuse(stream, 405, "method not allowed\n", &(mp_header){"allow", MP_STR("GET, HEAD")});
-    else if (!is_health)
+    } else if (!is_health) {
         serve_status(shared, stream);
-    else if (atomic_load(&shared->draining))
+    } else if (atomic_load(&shared->draining)) {
         refuse(stream, 503, "draining\n", NULL);
-    else
+    } else {
         refuse(stream, 200, "ok\n", NULL);
+    }
 }

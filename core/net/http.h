@@ -26,6 +26,7 @@ typedef struct {
 } mp_conn;
 
 struct mp_server {
+    mp_link link; /* in its loop */
     mp_loop *loop;
     mp_http_limits limits;
     h2o_globalconf_t config;
@@ -89,6 +90,8 @@ void mp_stream_on_proceed(h2o_generator_t *generator, h2o_req_t *req);
 void mp_stream_queue(mp_stream *stream, mp_str bytes);
 
 /* server.c */
+/* Ends what is open. On the thread that accepted: libh2o's input buffers hang on variables of that thread. */
+void mp_server_close(mp_server *server);
 mp_stream *mp_server_stream(mp_server *server);
 void mp_server_recycle(mp_server *server, mp_stream *stream);
 

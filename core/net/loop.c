@@ -25,6 +25,7 @@ mp_loop *mp_loop_new(mp_err *err)
     mp_loop *loop = mp_new(sizeof *loop);
     loop->h2o = h2o_evloop_create();
     mp_link_init(&loop->dirty);
+    mp_link_init(&loop->servers);
     if (getrandom(&loop->chance, sizeof loop->chance, GRND_NONBLOCK) < 0)
         loop->chance = clock_ms();
     loop->chance |= 1;
@@ -127,6 +128,8 @@ void mp_loop_run(mp_loop *loop)
     while (!atomic_load_explicit(&loop->stopping, memory_order_acquire))
         mp_loop_turn(loop, !run_bottom(loop) && !has_pending(loop));
     run_bottom(loop);
+    for (mp_link *link = loop->servers.next; link != &loop->servers; link = link->next)
+        mp_server_close(mp_container(link, mp_server, link));
     mp_mailbox_shut(loop);
 }
 

@@ -32,6 +32,7 @@ struct mp_loop {
     bool (*turn)(void *ctx);
     void *turn_ctx;
     mp_link dirty; /* event streams with something to write and no write under way */
+    mp_link servers;
     atomic_bool stopping;
 };
 

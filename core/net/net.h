@@ -25,7 +25,7 @@ void mp_loop_free(mp_loop *loop);
 uint64_t mp_loop_now(const mp_loop *loop);
 /* What runs at the bottom of each turn, below no foreign frame: true when it did something or has more to do. */
 void mp_loop_on_turn(mp_loop *loop, bool (*turn)(void *ctx), void *ctx);
-/* Runs until `mp_loop_stop`; once. */
+/* Runs until `mp_loop_stop`, once; then ends what its servers have open, and `gone` runs for it. */
 void mp_loop_run(mp_loop *loop);
 /* From any thread. */
 void mp_loop_stop(mp_loop *loop);
@@ -76,7 +76,7 @@ typedef struct {
  * accepted sockets inherit. A Unix socket left by a dead process is replaced, one that answers is not; it is bound
  * once and its descriptor duplicated. */
 int mp_listen(const char *where, int count, uint64_t dead_peer_ms, int *fds, mp_address *bound, mp_err *err);
-/* Closes `fds` (none of those that a server took over: then `count` is 0), and removes a Unix socket's file. */
+/* Closes `fds` (-1 where a server took one over), and removes a Unix socket's file. */
 void mp_unlisten(const mp_address *bound, const int *fds, int count);
 
 /* Whether the peer of a connected socket has closed or reset its side. Any thread, as long as nobody closes `fd`. */
@@ -104,8 +104,7 @@ mp_server *mp_server_new(mp_loop *loop, const mp_http_limits *limits, mp_err *er
 int mp_server_listen(mp_server *server, int fd, const mp_door *door, mp_err *err);
 /* Stops listening, ends idle connections; answers under way go on. `done` runs once no connection is left. */
 void mp_server_drain(mp_server *server, void (*done)(void *ctx), void *ctx);
-/* Ends what is still open; `gone` runs for it, and watches may. On the thread that ran the loop, once mp_loop_run has
- * returned. Streams that somebody still counts remain, gone. */
+/* When mp_loop_run has returned or was never called; any thread. Streams that somebody still counts remain, gone. */
 void mp_server_free(mp_server *server);
 
 /* -- a request ------------------------------------------------------------------------------------------------- */

@@ -184,6 +184,8 @@ mp_server *mp_server_new(mp_loop *loop, const mp_http_limits *limits, mp_err *er
     server->limits = *limits;
     mp_link_init(&server->listeners);
     mp_link_init(&server->conns);
+    mp_link_init(&server->link);
+    mp_link_put(&loop->servers, &server->link);
 
     h2o_globalconf_t *config = &server->config;
     h2o_config_init(config);
@@ -286,6 +288,19 @@ static void end_all(mp_server *server)
     }
 }
 
+void mp_server_close(mp_server *server)
+{
+    mp_timer_stop(server->loop, &server->timer);
+    server->is_draining = true;
+    close_listeners(server);
+    /* Connections end from libh2o's own turns: the first ends those that have been answered, the others find theirs
+     * shut down. */
+    for (int i = 0; server->conn_count > 0 && i < FREE_TURNS; i++) {
+        mp_loop_turn(server->loop, false);
+        end_all(server);
+    }
+}
+
 static void free_h2o(mp_server *server)
 {
     h2o_multithread_queue_t *queue = server->context.queue;
@@ -300,14 +315,8 @@ void mp_server_free(mp_server *server)
 {
     if (server == NULL)
         return;
-    mp_timer_stop(server->loop, &server->timer);
-    server->is_draining = true;
-    close_listeners(server);
-    /* Connections end from libh2o's own turns, which find them shut down. */
-    for (int i = 0; server->conn_count > 0 && i < FREE_TURNS; i++) {
-        end_all(server);
-        mp_loop_turn(server->loop, false);
-    }
+    mp_server_close(server);
+    mp_link_drop(&server->link);
     if (server->conn_count == 0)
         free_h2o(server);
     for (mp_link *link; (link = mp_link_take(&server->listeners)) != NULL;)

@@ -13,10 +13,10 @@ struct mp_table {
         pthread_mutex_t lock;
         mp_map sessions;
     } shards[SHARDS];
-    pthread_mutex_t owners_lock; /* guards the three below */
+    atomic_uint rpc_count;
+    pthread_mutex_t owners_lock; /* guards the two below, and `rpcs` while workers join */
     mp_map owners;
     int64_t count;
-    unsigned rpc_count;
     mp_rpc *rpcs[MP_RPC_MAX];
 };
 
@@ -58,7 +58,7 @@ void mp_table_free(mp_table *table)
 unsigned mp_table_join(mp_table *table, mp_rpc *rpc)
 {
     pthread_mutex_lock(&table->owners_lock);
-    unsigned index = table->rpc_count++;
+    unsigned index = atomic_fetch_add(&table->rpc_count, 1);
     table->rpcs[index] = rpc;
     pthread_mutex_unlock(&table->owners_lock);
     return index;
@@ -277,7 +277,7 @@ static void look_at(mp_node *node, void *arg)
 void mp_table_sweep(mp_rpc *rpc)
 {
     mp_table *table = rpc->table;
-    for (unsigned i = rpc->index; i < SHARDS; i += table->rpc_count) {
+    for (unsigned i = rpc->index; i < SHARDS; i += atomic_load(&table->rpc_count)) {
         sweep found = {.rpc = rpc};
         pthread_mutex_lock(&table->shards[i].lock);
         mp_map_each(&table->shards[i].sessions, look_at, &found);

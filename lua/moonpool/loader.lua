@@ -59,9 +59,14 @@ local function complain_about(path, found)
 end
 
 local function compile(path, text, env)
-  local chunk, why = host.load(text, "@" .. shown(path), env)
-  if not chunk then complain_about(path, why) end
-  return chunk
+  local chunk, why, hint = host.load(text, "@" .. shown(path), env)
+  if chunk then return chunk end
+  if why:find "^C stack overflow" then     -- what Lua's parser says of it, and it names no line
+    why, hint = shown(path) .. ":1: expressions or blocks are nested too deep", "take some of them apart, into locals"
+  end
+  local found = located(why)
+  found.hint = hint
+  complain_about(path, found)
 end
 
 local function add(tools, name, value, path, text)

@@ -1,0 +1,152 @@
+-- URI templates (RFC 6570), read backwards: is this URI made from that template, and of which values?
+--   {x}  part of a segment    {+x}  anything, slashes too    {/x}  a segment that may be missing    {?a,b}  a query, at the end
+-- One pass over the URI for each part, whatever the template: there is nothing to go back to. A value that decodes to a
+-- step upwards ("..") fits nowhere, so scripts may build paths of values.
+
+local template = {}
+
+-- Longer URIs fit no template; more values would make a pass per part too many.
+local longest, most = 4096, 16
+
+local class = { [""] = "[/?#]", ["/"] = "[/?#]", ["+"] = "[\0]" }
+
+local function literal(parts, text)
+  if text ~= "" then parts[#parts + 1] = { text = text } end
+end
+
+-- The names inside one pair of braces, judged.
+local function names_of(list, made)
+  local names = {}
+  for name in (list .. ","):gmatch "([^,]*)," do
+    if name:find "[*:]" then return nil, "'" .. name .. "' has a modifier", "values are whole: {x}, {+x}, {/x} or {?a,b}" end
+    if not name:find "^[%a_][%w_]*$" then return nil, "'" .. name .. "' is not a name", "as in {id}" end
+    if made.has[name] then return nil, "'" .. name .. "' is there twice" end
+    made.has[name], made.names[#made.names + 1], names[#names + 1] = true, name, name
+  end
+  return names
+end
+
+local function expression(made, inside, is_last)
+  local operator, list = inside:match "^([+#./;?&=,!@|]?)(.*)$"
+  local parts = made.parts
+  if operator ~= "?" and not class[operator] then
+    return nil, "there is no '{" .. operator .. "…}' here", "values are {x}, {+x}, {/x} and {?a,b}"
+  end
+  local names, why, hint = names_of(list, made)
+  if not names then return nil, why, hint end
+  if operator == "?" then
+    if not is_last then return nil, "'{?…}' must be at the end" end
+    if made.text:match("^[^{]*"):find("?", 1, true) then return nil, "a '?' and '{?…}' do not go together", "put all of the query into {?…}" end
+    made.query = {}
+    for _, name in ipairs(names) do made.query[name] = true end
+    return true
+  end
+  local before = parts[#parts]
+  if before and before.name and operator ~= "/" then
+    return nil, "nothing tells '{" .. before.name .. "}' and '{" .. inside .. "}' apart", "put a character between them"
+  end
+  for i, name in ipairs(names) do
+    if i > 1 and operator ~= "/" then literal(parts, ",") end
+    local stop = class[operator]
+    if #names > 1 and operator == "" then stop = "[/?#,]" end
+    parts[#parts + 1] = { name = name, stop = stop, is_segment = operator == "/" }
+  end
+  return true
+end
+
+--- A template ready to match: { text, names, has = { name = true }, literals = how many characters are fixed }; its `parts` are empty of
+--- names when the URI is fixed. Or nil, what is wrong, a hint.
+function template.compile(text)
+  local made = { text = text, parts = {}, names = {}, has = {}, literals = 0 }
+  local at = 1
+  while at <= #text do
+    local open = text:find("[{}]", at) or #text + 1
+    literal(made.parts, text:sub(at, open - 1))
+    made.literals = made.literals + open - at
+    if open > #text then break end
+    local inside, past = text:match("^{([^{}]*)}()", open)
+    if not inside then return nil, "a brace without its partner", "as in {id}" end
+    local ok, why, hint = expression(made, inside, past > #text)
+    if not ok then return nil, why, hint end
+    at = past
+  end
+  if #made.names > most then return nil, "more than " .. most .. " values" end
+  made.prefix = made.parts[1] and made.parts[1].text or ""
+  return made
+end
+
+local function decode(raw)
+  if raw:find("%%%X") or raw:find("%%%x?$") or raw:find("%%%x%X") then return nil end
+  local value = raw:gsub("%%(%x%x)", function(hex) return string.char(tonumber(hex, 16)) end)
+  if not utf8.len(value) or value:find("\0", 1, true) then return nil end
+  if ("/" .. value .. "/"):find "[/\\]%.%.[/\\]" then return nil end
+  return value
+end
+
+-- Where a text that begins at one of `from` ends. Values of these tables are where that began.
+local function after_text(uri, from, text)
+  local ends, at = {}, uri:find(text, 1, true)
+  while at do
+    if from[at] then ends[at + #text] = at end
+    at = uri:find(text, at + 1, true)
+  end
+  return ends
+end
+
+-- Where a value that begins at one of `from` may end; the earliest beginning counts. 0: a segment that is missing.
+local function after_value(uri, from, part)
+  local ends, start = {}, nil
+  for at = 1, #uri + 1 do
+    if start then ends[at] = start end
+    if part.is_segment and from[at] then ends[at] = 0 end
+    if uri:find(part.stop, at) == at then start = nil end
+    if part.is_segment then
+      if from[at - 1] and uri:byte(at - 1) == 47 then start = start or at end
+    elseif from[at] and not start and uri:find(part.stop, at) ~= at then
+      start = at
+    end
+  end
+  return ends
+end
+
+local function read_query(query, wanted, values)
+  for pair in query:gmatch "[^&]+" do
+    local name, raw = pair:match "^([^=]*)=?(.*)$"
+    local value = decode(raw)
+    if not wanted[name] or values[name] ~= nil or value == nil then return nil end
+    values[name] = value
+  end
+  return values
+end
+
+--- The values of `uri` by name, or nil when it does not fit.
+function template.match(made, uri)
+  if #uri > longest or uri:sub(1, #made.prefix) ~= made.prefix or uri:find "[%c ]" then return nil end
+  local values, query = {}, nil
+  if made.query then
+    local head, rest = uri:match "^([^?]*)%?(.*)$"
+    if head then uri, query = head, rest end
+  end
+  local parts, steps, from = made.parts, {}, { true }
+  for i = 1, #parts do
+    from = parts[i].text and after_text(uri, from, parts[i].text) or parts[i].name and after_value(uri, from, parts[i])
+    if next(from) == nil then return nil end
+    steps[i] = from
+  end
+  local at = #uri + 1
+  if not from[at] then return nil end
+  for i = #parts, 1, -1 do
+    local part, start = parts[i], steps[i][at]
+    if part.name and start ~= 0 then
+      local value = decode(uri:sub(start, at - 1))
+      if value == nil then return nil end
+      values[part.name] = value
+      if part.is_segment then start = start - 1 end
+    end
+    if start ~= 0 then at = start end
+  end
+  if query then return read_query(query, made.query, values) end
+  return values
+end
+
+return template
