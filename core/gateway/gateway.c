@@ -41,7 +41,7 @@ static void print_err(const mp_err *err)
 
 static void print_report(const mp_buf *report)
 {
-    fprintf(stderr, "%.*s", (int)report->len, report->ptr);
+    fprintf(stderr, "%.*s", MP_STR_ARG(mp_buf_str(report)));
     if (report->len > 0 && report->ptr[report->len - 1] != '\n')
         fputc('\n', stderr);
 }
@@ -134,7 +134,7 @@ int mp_gateway_check(const mp_config *config)
         return EXIT_CONFIG;
     mp_buf out = {0};
     mp_vm_describe(vm, &out);
-    fwrite(out.ptr, 1, out.len, stdout);
+    printf("%.*s", MP_STR_ARG(mp_buf_str(&out)));
     mp_buf_clear(&out);
     mp_vm_free(vm);
     mp_source_unref(source);

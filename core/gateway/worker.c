@@ -3,6 +3,9 @@
 #include <unistd.h>
 
 #define ABORT_GRACE_MS 500 /* for the last errors to reach their clients */
+#define ADMIN_RESERVE 16   /* connections: who looks into a gateway that is full gets in */
+
+typedef enum { STARTING, SERVING, FAILED } state;
 
 struct mp_worker {
     mp_shared *shared;
@@ -15,7 +18,7 @@ struct mp_worker {
     mp_timer deadline;
     pthread_mutex_t lock; /* guards the two below */
     pthread_cond_t told;
-    enum { STARTING, SERVING, FAILED } state;
+    state state;
     mp_buf report;
 };
 
@@ -44,12 +47,12 @@ static void serve(void *ctx, mp_stream *stream)
 
 int mp_worker_listen(mp_worker *worker, int fd, mp_err *err)
 {
-    return mp_server_listen(worker->server, fd, &(mp_door){serve, worker}, err);
+    return mp_server_listen(worker->server, fd, &(mp_door){serve, worker, 0}, err);
 }
 
 int mp_worker_listen_admin(mp_worker *worker, int fd, mp_err *err)
 {
-    return mp_server_listen(worker->server, fd, &(mp_door){mp_admin_serve, worker->shared}, err);
+    return mp_server_listen(worker->server, fd, &(mp_door){mp_admin_serve, worker->shared, ADMIN_RESERVE}, err);
 }
 
 static bool turn(void *ctx)
@@ -60,10 +63,10 @@ static bool turn(void *ctx)
     return more;
 }
 
-static void tell(mp_worker *worker, int state)
+static void tell(mp_worker *worker, state now)
 {
     pthread_mutex_lock(&worker->lock);
-    worker->state = state;
+    worker->state = now;
     pthread_cond_signal(&worker->told);
     pthread_mutex_unlock(&worker->lock);
 }

@@ -14,6 +14,7 @@ typedef struct {
     mp_server *server;
     h2o_socket_t *socket; /* NULL once draining */
     mp_door door;
+    bool is_paused;
 } mp_listener;
 
 typedef struct {
@@ -38,7 +39,7 @@ struct mp_server {
     mp_stream *spare; /* linked by `gone_ctx` */
     size_t spare_count;
     mp_timer timer; /* tries again to accept, and to end a drain */
-    bool is_paused, is_draining, is_freed;
+    bool is_draining, is_freed;
     uint64_t complain_at;
     void (*drained)(void *ctx);
     void *drained_ctx;

@@ -85,19 +85,20 @@ bool mp_peer_left(int fd);
 /* -- server ---------------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    size_t body;               /* bytes of a request body */
-    size_t headers;            /* bytes of a request's target, and of its headers' names and values: 431 above */
-    uint64_t request_ms;       /* from the first byte of a request to its last, and idle keep-alive */
-    uint64_t heartbeat_ms;     /* between comments on a quiet event stream */
-    size_t stream_queue;       /* bytes queued for one event stream */
-    uint64_t stall_ms;         /* a reader that takes nothing for so long is ended as slow */
-    int64_t connections;       /* accepted at once by all servers of the process */
+    size_t body;           /* bytes of a request body */
+    size_t headers;        /* bytes of a request's target, and of its headers' names and values: 431 above */
+    uint64_t request_ms;   /* from the first byte of a request to its last, and idle keep-alive */
+    uint64_t heartbeat_ms; /* between comments on a quiet event stream */
+    size_t stream_queue;   /* bytes queued for one event stream */
+    uint64_t stall_ms;     /* a reader that takes nothing for so long is ended as slow */
+    int64_t connections;   /* accepted at once by all servers of the process */
 } mp_http_limits;
 
 typedef struct {
     void (*on_request)(void *ctx, mp_stream *stream);
     void *ctx;
-} mp_door; /* what a listener leads to */
+    int64_t reserve; /* connections beyond the limit that this listener still takes */
+} mp_door;           /* what a listener leads to */
 
 mp_server *mp_server_new(mp_loop *loop, const mp_http_limits *limits, mp_err *err);
 /* Takes `fd` over. `door` is copied. */

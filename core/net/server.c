@@ -116,20 +116,34 @@ static void begin(mp_listener *listener, h2o_socket_t *socket)
 static void on_time(mp_timer *timer);
 static void on_accept(h2o_socket_t *socket, const char *error);
 
-/* What waits in the kernel's queue is taken up when there is room again. */
-static void pause_accepting(mp_server *server, uint64_t ms)
+static bool has_room(const mp_listener *listener)
 {
-    for (mp_link *link = server->listeners.next; link != &server->listeners; link = link->next)
-        h2o_socket_read_stop(mp_container(link, mp_listener, link)->socket);
-    server->is_paused = true;
-    mp_timer_start(server->loop, &server->timer, ms, on_time);
+    return atomic_load(&open_connections) < listener->server->limits.connections + listener->door.reserve;
+}
+
+/* What waits in the kernel's queue is taken up when there is room again. */
+static void pause_accepting(mp_listener *listener, uint64_t ms)
+{
+    mp_server *server = listener->server;
+    h2o_socket_read_stop(listener->socket);
+    listener->is_paused = true;
+    if (server->timer.slot == 0)
+        mp_timer_start(server->loop, &server->timer, ms, on_time);
 }
 
 static void resume_accepting(mp_server *server)
 {
-    for (mp_link *link = server->listeners.next; link != &server->listeners; link = link->next)
-        h2o_socket_read_start(mp_container(link, mp_listener, link)->socket, on_accept);
-    server->is_paused = false;
+    for (mp_link *link = server->listeners.next; link != &server->listeners; link = link->next) {
+        mp_listener *listener = mp_container(link, mp_listener, link);
+        if (!listener->is_paused)
+            continue;
+        if (has_room(listener)) {
+            listener->is_paused = false;
+            h2o_socket_read_start(listener->socket, on_accept);
+        } else if (server->timer.slot == 0) {
+            mp_timer_start(server->loop, &server->timer, RETRY_MS, on_time);
+        }
+    }
 }
 
 static void complain(mp_server *server, int error)
@@ -145,10 +159,11 @@ static void complain(mp_server *server, int error)
 static bool accept_one(mp_listener *listener)
 {
     mp_server *server = listener->server;
-    if (atomic_fetch_add(&open_connections, 1) >= server->limits.connections && !server->is_draining) {
+    if (atomic_fetch_add(&open_connections, 1) >= server->limits.connections + listener->door.reserve &&
+        !server->is_draining) {
         atomic_fetch_sub(&open_connections, 1);
         mp_stat_add(MP_STAT_REFUSED_CONNECTIONS, 1);
-        pause_accepting(server, RETRY_MS);
+        pause_accepting(listener, RETRY_MS);
         return false;
     }
     h2o_socket_t *socket = h2o_evloop_socket_accept(listener->socket);
@@ -161,7 +176,7 @@ static bool accept_one(mp_listener *listener)
     if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) {
         complain(server, error);
         if (!server->is_draining)
-            pause_accepting(server, STARVED_RETRY_MS);
+            pause_accepting(listener, STARVED_RETRY_MS);
     }
     return error == ECONNABORTED || error == EINTR;
 }
@@ -214,8 +229,7 @@ int mp_server_listen(mp_server *server, int fd, const mp_door *door, mp_err *err
     mp_link_put(&server->listeners, &listener->link);
     listener->socket = h2o_evloop_socket_create(server->loop->h2o, fd, H2O_SOCKET_FLAG_DONT_READ);
     listener->socket->data = listener;
-    if (!server->is_paused)
-        h2o_socket_read_start(listener->socket, on_accept);
+    h2o_socket_read_start(listener->socket, on_accept);
     return 0;
 }
 
@@ -254,10 +268,7 @@ static void on_time(mp_timer *timer)
 {
     mp_server *server = mp_container(timer, mp_server, timer);
     if (!server->is_draining) {
-        if (atomic_load(&open_connections) < server->limits.connections)
-            resume_accepting(server);
-        else
-            mp_timer_start(server->loop, timer, RETRY_MS, on_time);
+        resume_accepting(server);
     } else if (server->conn_count > 0) {
         end_idle(server);
         mp_timer_start(server->loop, timer, DRAIN_TICK_MS, on_time);

@@ -117,8 +117,8 @@ mp_session *mp_session_find(mp_rpc *rpc, mp_str id, mp_str principal);
 mp_session *mp_session_new(mp_rpc *rpc, bool is_sse, mp_str owner);
 mp_session *mp_session_ref(mp_session *session);
 void mp_session_unref(mp_session *session);
-/* Takes it out of the table and ends all it has, on every worker. Once; later ones do nothing. */
-void mp_session_close(mp_session *session, mp_stat reason);
+/* Takes it out of the table and ends all it has, on every worker. Once; later ones do nothing and give false. */
+bool mp_session_close(mp_session *session, mp_stat reason);
 /* Closes sessions of this rpc's part of the table that are past their time. */
 void mp_table_sweep(mp_rpc *rpc);
 /* False when it has one already: the first handshake stands (B-14). */

@@ -231,8 +231,10 @@ static void serve_delete(mp_rpc *rpc, mp_stream *stream, const era_headers *head
     mp_session *session = find_session(rpc, stream, headers);
     if (session == NULL)
         return;
-    mp_session_close(session, MP_STAT_CLOSED_DELETE);
-    mp_stream_answer(stream, 204, NULL, MP_STR(""), NULL, 0);
+    if (mp_session_close(session, MP_STAT_CLOSED_DELETE))
+        mp_stream_answer(stream, 204, NULL, MP_STR(""), NULL, 0);
+    else /* another worker was quicker */
+        refuse(rpc, stream, 404, "no such session: send \"initialize\" without Mcp-Session-Id");
     mp_session_unref(session);
 }
 

@@ -214,7 +214,7 @@ static void deliver_closing(mp_message *message, mp_loop *loop)
     free(news);
 }
 
-void mp_session_close(mp_session *session, mp_stat reason)
+bool mp_session_close(mp_session *session, mp_stat reason)
 {
     mp_table *table = session->table;
     pthread_mutex_lock(&session->lock);
@@ -223,7 +223,7 @@ void mp_session_close(mp_session *session, mp_stat reason)
     uint64_t rpcs = session->rpcs;
     pthread_mutex_unlock(&session->lock);
     if (!first)
-        return;
+        return false;
 
     unsigned shard = shard_of(session->node.key);
     pthread_mutex_lock(&table->shards[shard].lock);
@@ -240,6 +240,7 @@ void mp_session_close(mp_session *session, mp_stat reason)
             mp_loop_post(table->rpcs[i]->loop, &news->super);
         }
     mp_session_unref(session); /* the table's */
+    return true;
 }
 
 typedef struct {

@@ -9,8 +9,12 @@ local getmetatable, setmetatable = debug.getmetatable, setmetatable
 
 local content = {}
 
--- Blocks know each other by this metatable; scripts cannot reach it.
+-- Blocks know each other by this metatable, bytes by the other; scripts cannot reach them.
 local block = { __name = "moonpool.block", __metatable = false }
+local binary = { __name = "moonpool.bytes", __metatable = false }
+
+function content.is_block(value) return getmetatable(value) == block end
+function content.is_bytes(value) return getmetatable(value) == binary end
 
 --- `_meta` of every result of the newest revision (N-4), as bytes.
 content.meta = raw(encode {
@@ -39,11 +43,15 @@ local function checked(value, kind, what)
   return value
 end
 
--- Options that every block takes: who it is for, and how much it matters.
+--- Who something is for, how much it matters, and when it changed, or nil.
+function content.annotations(options)
+  if not (options.audience or options.priority or options.modified) then return nil end
+  return { audience = options.audience, priority = options.priority, lastModified = options.modified }
+end
+
+-- Options that every block takes.
 local function annotate(made, options)
-  if options and (options.audience or options.priority or options.modified) then
-    made.annotations = { audience = options.audience, priority = options.priority, lastModified = options.modified }
-  end
+  if options then made.annotations = content.annotations(options) end
   return setmetatable(made, block)
 end
 
@@ -75,7 +83,12 @@ function content.link(uri, options)
   }, options)
 end
 
---- A resource inside the answer: `embed(uri, text, mime)`, or `embed(uri, { bytes = …, mime = … })`.
+--- What is no text: the contents of a resource, or of `embed`.
+function content.bytes(data, mime)
+  return setmetatable({ bytes = checked(data, "string", "bytes"), mime = mime and checked(mime, "string", "mime") }, binary)
+end
+
+--- A resource inside the answer: `embed(uri, text, mime)`, or `embed(uri, bytes(…))`.
 function content.embed(uri, body, mime)
   checked(uri, "string", "uri")
   local resource = { uri = uri, mimeType = mime }
@@ -92,7 +105,7 @@ function content.embed(uri, body, mime)
   return setmetatable({ type = "resource", resource = resource }, block)
 end
 
--- Shortest of 14 and 17 digits that reads back as the same number.
+--- Shortest of 14 and 17 digits that reads back as the same number.
 local function number_text(n)
   if math_type(n) == "integer" then return format("%d", n) end
   if n ~= n then return "nan" end
@@ -100,6 +113,7 @@ local function number_text(n)
   if tonumber(short) == n then return short end
   return format("%.17g", n)
 end
+content.number_text = number_text
 
 local function with_text(s)
   return { content = { { type = "text", text = s } }, resultType = "complete", _meta = meta }
@@ -155,6 +169,7 @@ function content.result(value, as_json)
   if kind == "table" then
     if getmetatable(value) == block then return { content = { value }, resultType = "complete", _meta = meta } end
     if has_block(value) then return with_blocks(value) end
+    if getmetatable(value) == binary then return nil, "a tool answers with image(…), audio(…) or embed(uri, bytes(…)), not with bytes alone" end
     return structured(value)
   end
   if kind == "userdata" then return structured(value) end       -- json.null, json.empty_array

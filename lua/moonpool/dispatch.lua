@@ -35,6 +35,8 @@ return function(call, params)
   params = params or none
   if method.up then method.up(params) end
   local result, err, told = method.run(call, params, row)
-  if result and method.down and not told then method.down(result) end
-  return result, err
+  if not result or told == true then return result, err end
+  local down = (told and eras[told].methods[name] or method).down
+  if down then down(result) end
+  return result
 end

@@ -1,6 +1,7 @@
 -- JSON-RPC errors: one row per code, and the way to make one.
 
 local errors = {
+  resource_not_found = -32002,
   invalid_request = -32600,
   unknown_method = -32601,
   invalid_params = -32602,

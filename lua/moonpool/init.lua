@@ -11,11 +11,15 @@ local moonpool = {
 --- A notification arrived. Nothing here waits for one yet: `initialized` and the rest need no answer (G-5).
 function moonpool.note() end
 
+local words = { tools = "tool", resources = "resource", templates = "resource", prompts = "prompt" }
+
 --- What is served, a line each, for people.
 function moonpool.describe()
   local lines = {}
-  for i, name in ipairs(registry.names()) do
-    lines[i] = "tool  " .. name .. "  " .. registry.tools[name].description:match "^[^\n]*"
+  for _, kind in ipairs { "tools", "resources", "templates", "prompts" } do
+    for _, name in ipairs(registry.names(kind)) do
+      lines[#lines + 1] = words[kind] .. "  " .. name .. "  " .. registry[kind][name].description:match "^[^\n]*"
+    end
   end
   return table.concat(lines, "\n") .. (lines[1] and "\n" or "")
 end

@@ -4,17 +4,27 @@ local host = require "moonpool.host"
 local json = require "moonpool.json"
 local library = require "moonpool.library"
 local problem = require "moonpool.problem"
+local prompt = require "moonpool.prompt"
 local registry = require "moonpool.registry"
+local resource = require "moonpool.resource"
 local sandbox = require "moonpool.sandbox"
 local suggest = require "moonpool.suggest"
+local template = require "moonpool.template"
 local tool = require "moonpool.tool"
 
 local loader = {}
 
-local later = { resources = true, prompts = true, auth = true, policy = true, jobs = true }
+local later = { auth = true, policy = true, jobs = true }
 local folders = { "tools", "lib", "resources", "prompts", "auth", "policy", "jobs" }
 
 local problems, texts
+
+local function sorted(things)
+  local names = {}
+  for name in pairs(things) do names[#names + 1] = tostring(name) end
+  table.sort(names)
+  return names
+end
 
 local function shown(path) return host.root .. "/" .. path end
 
@@ -69,58 +79,89 @@ local function compile(path, text, env)
   complain_about(path, found)
 end
 
-local function add(tools, name, value, path, text)
+-- Per folder: what its files return, and the words for a value that is something else.
+local kinds = {
+  tools = { word = "tool", library = tool, form = "a tool is a function, or tool { … }", ending = "'return function(…) … end' or 'return tool { … }'" },
+  resources = { word = "resource", library = resource, form = "a resource is resource { … }", ending = "'return resource { … }'" },
+  prompts = { word = "prompt", library = prompt, form = "a prompt is prompt { … }", ending = "'return prompt { … }'" },
+}
+
+local function add(kind, found, name, value, path, text)
   local function about(at, what, hint)
     complain(shown(path), type(at) == "string" and problem.find(text, at) or type(at) == "number" and at or 1, what, hint)
   end
+  local word = kind.word
   if not name:find "^[%w_.-]+$" or #name > 128 then
-    return about(1, "'" .. name .. "' is not a name for a tool", "1 to 128 letters, digits, '_', '-' and '.'; the name comes from the file's path")
+    return about(1, "'" .. name .. "' is not a name for a " .. word, "1 to 128 letters, digits, '_', '-' and '.'; the name comes from the file's path")
   end
-  if type(value) ~= "function" and not tool.is_tool(value) then
-    return about(name, "'" .. name .. "' is a " .. type(value) .. ", not a tool", "a tool is a function, or tool { … }")
+  if not kind.library.is(value) and not (word == "tool" and type(value) == "function") then
+    return about(name, "'" .. name .. "' is a " .. type(value) .. ", not a " .. word, kind.form)
   end
-  if tools[name] then
-    return about(1, "the name '" .. name .. "' is taken by " .. shown(tools[name].path), "rename one of them")
+  if found[name] then
+    return about(1, "the name '" .. name .. "' is taken by " .. shown(found[name].path), "rename one of them")
   end
   local before = #problems
-  local ok, made = xpcall(tool.build, located, name, value, text, about)
+  local ok, made = xpcall(kind.library.build, located, name, value, text, about)
   if not ok then return complain_about(path, made) end
   if made then
-    made.path = path
-    tools[name] = made
+    made.path, made.about = path, about
+    found[name] = made
     if #problems > before then return end
     local fine, why = pcall(json.encode, made.definition)
-    if not fine then about("input", "the tool cannot be listed: " .. tostring(why)) end
+    if not fine then about("input", "the " .. word .. " cannot be listed: " .. tostring(why)) end
   end
 end
 
-local function read_tools(tools, path, text)
+local function is_made(value) return tool.is(value) or resource.is(value) or prompt.is(value) end
+
+-- What one file adds: one thing, or several by name.
+local function read(kind, found, path, text)
   local chunk = compile(path, text, sandbox.new(library.find))
   if not chunk then return end
   local ok, value = xpcall(chunk, located)
   if not ok then return complain_about(path, value) end
-  local folder, file = path:match "^tools/(.-)([^/]+)%.lua$"
+  local folder, file = path:match "^%w+/(.-)([^/]+)%.lua$"
   folder = folder:gsub("/", "_")
-  if type(value) ~= "table" or tool.is_tool(value) then
-    if value == nil then
-      return complain(shown(path), nil, "the file returns nothing", "end it with 'return function(…) … end' or 'return tool { … }'")
-    end
-    return add(tools, folder .. file, value, path, text)
+  if value == nil then return complain(shown(path), nil, "the file returns nothing", "end it with " .. kind.ending) end
+  if type(value) ~= "table" or is_made(value) then
+    return add(kind, found, folder .. file, value, path, text)
   end
   if #value > 0 or next(value) == nil then
-    return complain(shown(path), problem.find(text, "return"), "the file returns a table that is not a tool",
-      "write 'return tool { … }', or a table of named tools")
+    return complain(shown(path), problem.find(text, "return"), "the file returns a table that is not a " .. kind.word,
+      "write 'return " .. kind.word .. " { … }', or a table of named " .. kind.word .. "s")
   end
-  local names = {}
-  for name in pairs(value) do names[#names + 1] = tostring(name) end
-  table.sort(names)
-  for _, name in ipairs(names) do add(tools, folder .. name, value[name], path, text) end
+  for _, name in ipairs(sorted(value)) do add(kind, found, folder .. name, value[name], path, text) end
+end
+
+-- Resources by what serves them: a URI of their own, or a template.
+local function by_uri(found)
+  local fixed, templates = {}, {}
+  for _, name in ipairs(sorted(found)) do
+    local made = found[name]
+    local into = made.template and templates or fixed
+    if into[made.uri] then
+      made.about("uri", "the URI '" .. made.uri .. "' is taken by " .. shown(into[made.uri].path), "change one of them")
+    else
+      into[made.uri] = made
+    end
+  end
+  return fixed, templates
+end
+
+-- Pages that tools show are resources of ours.
+local function check_pages(tools, fixed, templates)
+  for _, name in ipairs(sorted(tools)) do
+    local made, page = tools[name], tools[name].ui
+    local served = not page or fixed[page]
+    for _, candidate in pairs(templates) do served = served or template.match(candidate.template, page) end
+    if not served then made.about("ui", "no resource serves '" .. page .. "'", suggest.hint(page, fixed) or "'uri' of a file in resources/ says it") end
+  end
 end
 
 --- Loads host.scripts into the registry. Gives true, or the list of problems as texts.
 function loader.load()
   problems, texts = {}, {}
-  local tools, waiting = {}, {}
+  local found, waiting = { tools = {}, resources = {}, prompts = {} }, {}
   for _, script in ipairs(host.scripts) do texts[shown(script.path)] = script.text end
   for _, script in ipairs(host.scripts) do
     local path, text = script.path, script.text
@@ -129,7 +170,7 @@ function loader.load()
       goto continue
     elseif folder == "lib" then
       library.add(path, function(env) return compile(path, text, env) end, located)
-    elseif folder == "tools" then
+    elseif kinds[folder] then
       waiting[#waiting + 1] = script
     elseif later[folder] then
       host.log("warn", "script not served", { file = shown(path), why = folder .. " are not served by this version" })
@@ -142,11 +183,16 @@ function loader.load()
     ::continue::
   end
   library.run_all(complain_about)
-  for _, script in ipairs(waiting) do read_tools(tools, script.path, script.text) end
-  local found = problems
+  for _, script in ipairs(waiting) do
+    local folder = script.path:match "^[^/]+"
+    read(kinds[folder], found[folder], script.path, script.text)
+  end
+  local fixed, templates = by_uri(found.resources)
+  check_pages(found.tools, fixed, templates)
+  local told = problems
   problems, texts = nil, nil
-  if #found > 0 then return found end
-  registry.set(tools)
+  if #told > 0 then return told end
+  registry.set { tools = found.tools, prompts = found.prompts, resources = fixed, templates = templates }
   return true
 end
 

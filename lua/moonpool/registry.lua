@@ -1,23 +1,100 @@
--- What is served: tools by name, and their list as bytes, once per era.
+-- What is served: tools and prompts by name, resources by URI and by template; and their lists as bytes, page by page, once
+-- per era.
 
+local apps = require "moonpool.apps"
 local content = require "moonpool.content"
+local errors = require "moonpool.errors"
 local json = require "moonpool.json"
+local page = require "moonpool.page"
+local template = require "moonpool.template"
 
-local registry = { tools = {} }
+local registry = { tools = {}, prompts = {}, resources = {}, templates = {} }
 
-local names, lists = {}, {}
-
--- How long a client may keep the list, in ms (Q-1): short, because a saved script is served at once.
+-- How long a client may keep a list, in ms (Q-1): short, because a saved script is served at once.
 local keep = 5000
 
---- Puts a whole new set in place.
-function registry.set(tools)
-  registry.tools, names, lists = tools, {}, {}
-  for name in pairs(tools) do names[#names + 1] = name end
+-- Per list: its method, the member that holds it, the sorted names, and the pages told to each era.
+local lists = {
+  tools = { method = "tools/list", member = "tools" },
+  prompts = { method = "prompts/list", member = "prompts" },
+  resources = { method = "resources/list", member = "resources" },
+  templates = { method = "resources/templates/list", member = "resourceTemplates" },
+}
+
+local by_fit = {}           -- templates, the one that fixes most of a URI first
+local offered = {}          -- capabilities
+
+local function sorted(things)
+  local names = {}
+  for name in pairs(things) do names[#names + 1] = name end
   table.sort(names)
+  return names
 end
 
-function registry.names() return names end
+local function completes(things)
+  for _, thing in pairs(things) do
+    if thing.complete then return true end
+  end
+  return false
+end
+
+local function has_pages()
+  for uri in pairs(registry.resources) do
+    if apps.is_page(uri) then return true end
+  end
+  for uri in pairs(registry.templates) do
+    if apps.is_page(uri) then return true end
+  end
+  return false
+end
+
+--- Puts a whole new set in place: { tools, prompts, resources, templates }, by name or URI.
+function registry.set(found)
+  for kind, list in pairs(lists) do
+    registry[kind] = found[kind] or {}
+    list.names, list.told = sorted(registry[kind]), {}
+  end
+  by_fit = {}
+  for i, uri in ipairs(lists.templates.names) do by_fit[i] = registry.templates[uri] end
+  table.sort(by_fit, function(a, b)
+    local left, right = a.template.literals, b.template.literals
+    if left ~= right then return left > right end
+    return a.uri < b.uri
+  end)
+  offered = {
+    tools = true, logging = true,
+    prompts = next(registry.prompts) ~= nil,
+    resources = next(registry.resources) ~= nil or next(registry.templates) ~= nil,
+    completions = completes(registry.prompts) or completes(registry.templates),
+    apps = has_pages(),
+  }
+end
+
+--- The names of a kind, sorted: "tools", "prompts", and the URIs of "resources" and "templates".
+function registry.names(kind) return lists[kind].names end
+
+--- Whether a capability is declared: "prompts", "resources", "completions".
+function registry.offers(capability) return offered[capability] end
+
+--- Our capabilities, as a table of the caller's own.
+function registry.capabilities()
+  local told = {}
+  for _, name in ipairs { "tools", "prompts", "resources", "completions", "logging" } do
+    if offered[name] then told[name] = {} end
+  end
+  if offered.apps then told.extensions = { [apps.extension] = {} } end
+  return told
+end
+
+--- The resource that serves `uri`, and the values in it; nil when none does.
+function registry.resource(uri)
+  local fixed = registry.resources[uri]
+  if fixed then return fixed, {} end
+  for i = 1, #by_fit do
+    local values = template.match(by_fit[i].template, uri)
+    if values then return by_fit[i], values end
+  end
+end
 
 local function copy(value)
   if type(value) ~= "table" then return value end
@@ -26,17 +103,36 @@ local function copy(value)
   return setmetatable(made, debug.getmetatable(value))
 end
 
---- The result of tools/list in an era, as bytes. `down` tells it to that era.
-function registry.list(date, down)
-  local bytes = lists[date]
-  if not bytes then
-    local result = { tools = json.array {}, ttlMs = keep, cacheScope = "public", resultType = "complete", _meta = content.meta }
-    for i, name in ipairs(names) do result.tools[i] = copy(registry.tools[name].definition) end
-    if down then down(result) end
-    bytes = json.raw(json.encode(result))
-    lists[date] = bytes
-  end
-  return bytes
+-- The entries from `first` on, as bytes.
+local function tell(kind, first, down)
+  local list = lists[kind]
+  local result = { [list.member] = json.array {}, ttlMs = keep, cacheScope = "public", resultType = "complete", _meta = content.meta }
+  local last = math.min(first + page.size - 1, #list.names)
+  for i = first, last do result[list.member][i - first + 1] = copy(registry[kind][list.names[i]].definition) end
+  if last < #list.names then result.nextCursor = page.cursor(list.method, list.names[last]) end
+  if down then down(result) end
+  return json.raw(json.encode(result))
 end
+
+--- One page of a list as an era tells it: bytes, or nil and an error. Pages that a client reads in turn are made once.
+function registry.page(kind, era, cursor)
+  local list, first = lists[kind], 1
+  if cursor ~= nil and cursor ~= json.null then
+    local name = page.open(list.method, cursor)
+    if not name then return nil, errors.new("invalid_params", "unknown cursor") end
+    first = page.behind(list.names, name)
+  end
+  local down = era.methods[list.method].down
+  if first % page.size ~= 1 then return tell(kind, first, down) end
+  local pages = list.told[era.date]
+  if not pages then
+    pages = {}
+    list.told[era.date] = pages
+  end
+  if not pages[first] then pages[first] = tell(kind, first, down) end
+  return pages[first]
+end
+
+registry.set {}
 
 return registry

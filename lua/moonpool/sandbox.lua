@@ -6,6 +6,8 @@ local content = require "moonpool.content"
 local failure = require "moonpool.failure"
 local json = require "moonpool.json"
 local problem = require "moonpool.problem"
+local prompt = require "moonpool.prompt"
+local resource = require "moonpool.resource"
 local suggest = require "moonpool.suggest"
 local tool = require "moonpool.tool"
 local types = require "moonpool.types"
@@ -104,8 +106,9 @@ local function closing(f)
 end
 
 local names = {
-  tool = tool.new, fail = failure.fail, try = failure.try, closing = closing, sleep = host.sleep, print = print_to_log,
+  tool = tool.new, resource = resource.new, prompt = prompt.new, user = prompt.user, assistant = prompt.assistant, fail = failure.fail, try = failure.try, closing = closing, sleep = host.sleep, print = print_to_log,
   text = content.text, image = content.image, audio = content.audio, link = content.link, embed = content.embed,
+  bytes = content.bytes,
   seconds = 1, minutes = 60, hours = 3600,
   setmetatable = safe_setmetatable, getmetatable = safe_getmetatable, collectgarbage = collect,
 }

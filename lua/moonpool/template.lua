@@ -5,10 +5,11 @@
 
 local template = {}
 
--- Longer URIs fit no template; more values would make a pass per part too many.
-local longest, most = 4096, 16
+-- What is longer, before its query and with it, fits no template; more values would make too many passes.
+local longest, longest_query, most = 2048, 16384, 16
 
-local class = { [""] = "[/?#]", ["/"] = "[/?#]", ["+"] = "[\0]" }
+-- What ends a value, by operator.
+local stops = { [""] = "^[/?#]", ["/"] = "^[/?#]", ["+"] = false }
 
 local function literal(parts, text)
   if text ~= "" then parts[#parts + 1] = { text = text } end
@@ -27,9 +28,9 @@ local function names_of(list, made)
 end
 
 local function expression(made, inside, is_last)
-  local operator, list = inside:match "^([+#./;?&=,!@|]?)(.*)$"
+  local operator, list = inside:match "^([^%w_,]?)(.*)$"
   local parts = made.parts
-  if operator ~= "?" and not class[operator] then
+  if operator ~= "?" and stops[operator] == nil then
     return nil, "there is no '{" .. operator .. "…}' here", "values are {x}, {+x}, {/x} and {?a,b}"
   end
   local names, why, hint = names_of(list, made)
@@ -47,15 +48,13 @@ local function expression(made, inside, is_last)
   end
   for i, name in ipairs(names) do
     if i > 1 and operator ~= "/" then literal(parts, ",") end
-    local stop = class[operator]
-    if #names > 1 and operator == "" then stop = "[/?#,]" end
-    parts[#parts + 1] = { name = name, stop = stop, is_segment = operator == "/" }
+    parts[#parts + 1] = { name = name, stop = operator == "" and names[2] and "^[/?#,]" or stops[operator], is_segment = operator == "/" }
   end
   return true
 end
 
---- A template ready to match: { text, names, has = { name = true }, literals = how many characters are fixed }; its `parts` are empty of
---- names when the URI is fixed. Or nil, what is wrong, a hint.
+--- A template ready to match: { text, names, has = { name = true }, literals = how many of its characters are fixed }. Or nil,
+--- what is wrong, a hint.
 function template.compile(text)
   local made = { text = text, parts = {}, names = {}, has = {}, literals = 0 }
   local at = 1
@@ -84,8 +83,9 @@ local function decode(raw)
 end
 
 -- Where a text that begins at one of `from` ends. Values of these tables are where that began.
-local function after_text(uri, from, text)
-  local ends, at = {}, uri:find(text, 1, true)
+local function after_text(uri, from, part)
+  local text, ends = part.text, {}
+  local at = uri:find(text, 1, true)
   while at do
     if from[at] then ends[at + #text] = at end
     at = uri:find(text, at + 1, true)
@@ -95,14 +95,13 @@ end
 
 -- Where a value that begins at one of `from` may end; the earliest beginning counts. 0: a segment that is missing.
 local function after_value(uri, from, part)
-  local ends, start = {}, nil
+  local ends, stop, is_segment, start = {}, part.stop, part.is_segment, nil
   for at = 1, #uri + 1 do
-    if start then ends[at] = start end
-    if part.is_segment and from[at] then ends[at] = 0 end
-    if uri:find(part.stop, at) == at then start = nil end
-    if part.is_segment then
-      if from[at - 1] and uri:byte(at - 1) == 47 then start = start or at end
-    elseif from[at] and not start and uri:find(part.stop, at) ~= at then
+    ends[at] = is_segment and from[at] and 0 or start
+    local begins = is_segment and from[at - 1] and uri:byte(at - 1) == 47 or not is_segment and from[at]
+    if stop and uri:find(stop, at) then
+      start = nil
+    elseif begins and not start then
       start = at
     end
   end
@@ -121,15 +120,16 @@ end
 
 --- The values of `uri` by name, or nil when it does not fit.
 function template.match(made, uri)
-  if #uri > longest or uri:sub(1, #made.prefix) ~= made.prefix or uri:find "[%c ]" then return nil end
+  if #uri > longest_query or uri:sub(1, #made.prefix) ~= made.prefix or uri:find "[%c ]" then return nil end
   local values, query = {}, nil
   if made.query then
     local head, rest = uri:match "^([^?]*)%?(.*)$"
     if head then uri, query = head, rest end
   end
+  if #uri > longest then return nil end
   local parts, steps, from = made.parts, {}, { true }
   for i = 1, #parts do
-    from = parts[i].text and after_text(uri, from, parts[i].text) or parts[i].name and after_value(uri, from, parts[i])
+    from = (parts[i].text and after_text or after_value)(uri, from, parts[i])
     if next(from) == nil then return nil end
     steps[i] = from
   end

@@ -1,12 +1,11 @@
 -- tool { … }: its options checked, its schemas compiled, its entry in tools/list made.
 
 local annotated = require "moonpool.annotated"
+local apps = require "moonpool.apps"
 local arguments = require "moonpool.arguments"
-local call = require "moonpool.call"
-local json = require "moonpool.json"
 local mirror = require "moonpool.mirror"
+local options = require "moonpool.options"
 local schema = require "moonpool.schema"
-local suggest = require "moonpool.suggest"
 local types = require "moonpool.types"
 
 local tool = {}
@@ -16,24 +15,33 @@ local written = { __name = "moonpool.tool", __metatable = false }
 --- What scripts call. Nothing is judged yet: the file and the name are not known here.
 function tool.new(spec) return setmetatable({ spec = spec }, written) end
 
-function tool.is_tool(value) return debug.getmetatable(value) == written end
+function tool.is(value) return debug.getmetatable(value) == written end
 
-local options = {
-  input = "table", output = "table", title = "string", timeout = "number", requires = "table", icons = "table", open = "boolean",
-  read_only = "boolean", destructive = "boolean", idempotent = "boolean", open_world = "boolean", scopes = "table",
+local kind = {
+  word = "tool", handler = "function", form = "as in tool { \"What it does.\", function(args) … end }",
+  own = {
+    input = "table", output = "table", open = "boolean", read_only = "boolean", destructive = "boolean", idempotent = "boolean",
+    open_world = "boolean", ui = "string or table",
+  },
+  order = {
+    "input", "output", "title", "timeout", "requires", "icons", "meta", "ui", "read_only", "destructive", "idempotent", "open_world", "open",
+  },
 }
-local option_names = { "input", "output", "title", "timeout", "requires", "icons", "read_only", "destructive", "idempotent", "open_world", "open" }
 
 local hints = { read_only = "readOnlyHint", destructive = "destructiveHint", idempotent = "idempotentHint", open_world = "openWorldHint" }
 
-local definition_order = { __order = { "name", "title", "description", "inputSchema", "outputSchema", "annotations", "icons" } }
+local definition_order = { __order = { "name", "title", "description", "inputSchema", "outputSchema", "annotations", "icons", "_meta" } }
 
 -- A type object, or a table of named ones, as a schema.
 local function schema_of(value, option, spec, complain)
   if types.is_type(value) then return types.schema(value) end
   local fine = true
   for name, field in pairs(value) do
-    if type(name) ~= "string" or not types.is_type(field) then
+    if type(name) == "string" and types.is_type(field) then
+      if types.completion(field) then
+        complain("complete", option .. ": '" .. name .. "' completes nothing", "clients complete arguments of prompts, and values in URIs")
+      end
+    else
       fine = false
       local told = tostring(name)
       complain(type(name) == "string" and name or option, option .. ": '" .. told .. "' is not a type", "as in " .. option .. " = { " ..
@@ -45,35 +53,7 @@ end
 
 -- The options of tool { … } as { description, input, output, handler }.
 local function read(spec, complain)
-  if type(spec) ~= "table" then
-    complain("tool", "tool needs a table", "as in tool { \"What it does.\", function(args) … end }")
-    return nil
-  end
-  for name, value in pairs(spec) do
-    if name == 1 or name == 2 then
-      local want = name == 1 and "string" or "function"
-      if type(value) ~= want then
-        complain("tool", name == 1 and "a tool begins with its description" or "a tool's handler comes after its description",
-          "as in tool { \"What it does.\", function(args) … end }")
-      end
-    elseif not options[name] then
-      complain(tostring(name), "tool has no option '" .. tostring(name) .. "'",
-        (suggest.hint(name, option_names) or "") .. " options are " .. table.concat(option_names, ", "))
-    elseif type(value) ~= options[name] then
-      complain(name, "'" .. name .. "' must be a " .. options[name] .. ", got a " .. type(value))
-    end
-  end
-  if spec[1] == nil or spec[1] == "" then complain("tool", "the tool has no description", "its first item, as in tool { \"What it does.\", … }") end
-  if spec[2] == nil then complain("tool", "the tool has no handler", "a function(args, call) after the description") end
-  if spec.scopes then complain("scopes", "'scopes' needs auth, which this version does not serve", "leave it out, and the tool is open to every client") end
-  if type(spec.timeout) == "number" and not (spec.timeout > 0 and spec.timeout <= 86400) then
-    complain("timeout", "'timeout' must be above 0 and at most a day", "as in timeout = 30 * seconds")
-  end
-  if type(spec.requires) == "table" then
-    for i, name in ipairs(spec.requires) do
-      if type(name) ~= "string" or name == "" then complain("requires", "'requires' item " .. i .. " is not a name", "as in requires = { \"sampling\" }") end
-    end
-  end
+  if not options.check(kind, spec, complain) then return nil end
   return {
     description = spec[1], handler = spec[2],
     input = type(spec.input) == "table" and schema_of(spec.input, "input", spec, complain) or types.fields({}, spec.open),
@@ -102,6 +82,7 @@ function tool.build(name, value, text, complain)
   local input, output = read_spec.input, read_spec.output
   if input.type ~= "object" then complain("input", "the input of a tool must be an object", "as in input = { name = t.string }") end
 
+  local ui = apps.of_tool(spec.ui, complain)
   local hinted
   for option, hint in pairs(hints) do
     if spec[option] ~= nil then
@@ -120,10 +101,11 @@ function tool.build(name, value, text, complain)
     mirror = mirror.rows(input, function(what, hint) complain("header", what, hint) end),
     timeout = spec.timeout,
     requires = spec.requires,
-    required_tree = type(spec.requires) == "table" and #spec.requires > 0 and call.tree(spec.requires) or nil,
+    ui = ui and ui.resourceUri,
+    required_tree = options.required(spec.requires),
     definition = setmetatable({
       name = name, title = spec.title, description = read_spec.description, inputSchema = input, outputSchema = output,
-      annotations = hinted, icons = spec.icons and json.array(spec.icons),
+      annotations = hinted, icons = options.list(spec.icons), _meta = options.meta(spec, ui),
     }, definition_order),
   }
 end

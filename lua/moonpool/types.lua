@@ -19,6 +19,7 @@ local common = { title = "string", description = "string", optional = "boolean",
 local kinds = {
   string = { type = "string", options = {
     min = { "minLength", "integer" }, max = { "maxLength", "integer" }, pattern = { "pattern", "string" }, format = { "format", "string" },
+    complete = { false, "list or function" },
   } },
   number = { type = "number", options = {
     min = { "minimum", "number" }, max = { "maximum", "number" }, above = { "exclusiveMinimum", "number" },
@@ -41,6 +42,7 @@ kinds.integer = { type = "integer", options = kinds.number.options }
 local function is(value, want)
   if want == "any" then return true end
   if want == "integer" then return math.type(value) == "integer" end
+  if want == "list or function" then return type(value) == "table" or type(value) == "function" end
   return type(value) == want
 end
 
@@ -173,6 +175,9 @@ function types.fields(fields, open)
   if not open then schema.additionalProperties = false end
   return setmetatable(schema, { __order = keyword_order })
 end
+
+--- What completes a type's values, a list or a function, or nil.
+function types.completion(self) return self.options.complete end
 
 --- The JSON Schema of a type object.
 function types.schema(self)

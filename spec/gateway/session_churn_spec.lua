@@ -2,6 +2,7 @@
 local cjson = require "cjson.safe"
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
+local memory = require "spec.helpers.memory"
 
 local scripts = {
   ["tools/add.lua"] = [[
@@ -63,9 +64,7 @@ end
 
 describe("B-05 10,000 HTTP+SSE sessions, 50 at a time", function()
   it("leave no session and no memory behind", function()
-    -- A sanitizer would keep freed memory in quarantine, which is none of the gateway's.
-    local asan = os.getenv "ASAN_OPTIONS"
-    local g <close> = gateway.start { scripts = scripts, env = { ASAN_OPTIONS = (asan and asan .. ":" or "") .. "quarantine_size_mb=1" } }
+    local g <close> = gateway.start { scripts = scripts, env = memory.environment() }
     local first = run_sessions(g, 1000)
     local last = run_sessions(g, 9000)
     assert.equal(10000, g:status().counters.sessions_closed.gone)

@@ -18,8 +18,15 @@ departures.config = {
 
 departures.scripts = {
   ["tools/big.lua"] = [[
-return tool { "Gives that many bytes.", input = { bytes = t.integer }, function(args) return ("x"):rep(args.bytes) end }]],
+local kib = ("x"):rep(1024)
+return tool { "Gives that many bytes.", input = { bytes = t.integer }, function(args) return kib:rep(args.bytes // 1024) end }]],
 }
+
+-- Bytes that a socket whose peer reads nothing, and has a small window, does not take.
+departures.more_than_the_kernel_holds = (function()
+  local file <close> = assert(io.open "/proc/sys/net/ipv4/tcp_wmem")
+  return file:read "a":match "(%d+)%s*$" + 1024 * 1024
+end)()
 
 -- Seconds since an unnamed moment.
 function departures.now()

@@ -6,6 +6,7 @@ return {
   date = "2025-11-25", newer = "2026-07-28",
   stateless = false,
   missing_capability = "result",
+  resource_not_found = "resource_not_found",      -- R-2: -32002
   methods = { initialize = true, ping = true, ["logging/setLevel"] = true, ["server/discover"] = false },
   result_down = {
     ["*"] = function(result)

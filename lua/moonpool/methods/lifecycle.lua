@@ -5,13 +5,13 @@ local content = require "moonpool.content"
 local era = require "moonpool.era"
 local errors = require "moonpool.errors"
 local json = require "moonpool.json"
+local registry = require "moonpool.registry"
 
 local lifecycle = {}
 
-local capabilities = { tools = {}, logging = {} }
 local legacy = { ["2024-11-05"] = true, ["2025-03-26"] = true, ["2025-06-18"] = true, ["2025-11-25"] = true }
 
--- A discover answer changes only with a new moonpool.
+-- A discover answer changes only with the kinds of scripts that are there.
 local keep = 60000
 
 local function is_object(value) return type(value) == "table" and debug.getmetatable(value) ~= json.array_mt end
@@ -27,9 +27,9 @@ function lifecycle.initialize(call, params)
   local revision = legacy[asked] and asked or era.newest_legacy                       -- L-2, L-3
   if not host.open_session(call, revision, json.encode(client or {}), json.encode(can or {})) then return {} end
   return {
-    protocolVersion = revision, capabilities = capabilities, instructions = host.server.instructions,
+    protocolVersion = revision, capabilities = registry.capabilities(), instructions = host.server.instructions,
     serverInfo = { name = host.server.name, version = host.server.version },
-  }
+  }, nil, revision
 end
 
 function lifecycle.ping()
@@ -38,7 +38,7 @@ end
 
 lifecycle["server/discover"] = function()
   return {
-    supportedVersions = { era.newest }, capabilities = capabilities, instructions = host.server.instructions,
+    supportedVersions = { era.newest }, capabilities = registry.capabilities(), instructions = host.server.instructions,
     ttlMs = keep, cacheScope = "public", resultType = "complete", _meta = content.meta,
   }
 end

@@ -19,16 +19,13 @@ local handler, to_result = failure.handler, content.result
 local tools = {}
 
 tools["tools/list"] = function(_, params, era)
-  local cursor = params.cursor
-  if cursor ~= nil and cursor ~= null then                    -- one page holds all, so no cursor is ours
-    return nil, errors.new("invalid_params", "unknown cursor")
-  end
-  return registry.list(era.date, era.methods["tools/list"].down), nil, true
+  local bytes, err = registry.page("tools", era, params.cursor)
+  return bytes, err, true
 end
 
 local function unknown(name)
   if type(name) ~= "string" then return nil, errors.new("invalid_params", "params.name must be a string") end
-  local hint = suggest.hint(name, registry.names())
+  local hint = suggest.hint(name, registry.names "tools")
   return nil, errors.new("invalid_params", "unknown tool '" .. name:sub(1, 128) .. "'" .. (hint and ": " .. hint or ""))
 end
 

@@ -1,0 +1,56 @@
+-- completion/complete: what an argument of a prompt, or a value in a resource's URI, may become.
+
+local complete = require "moonpool.complete"
+local content = require "moonpool.content"
+local errors = require "moonpool.errors"
+local registry = require "moonpool.registry"
+local run = require "moonpool.run"
+local suggest = require "moonpool.suggest"
+
+local function invalid(message) return nil, errors.new("invalid_params", message) end
+
+-- Per kind of reference: what it names, and whether that has the argument.
+local kinds = {
+  ["ref/prompt"] = function(ref)
+    local prompt = registry.prompts[ref.name]
+    if not prompt then return nil, "unknown prompt '" .. tostring(ref.name):sub(1, 128) .. "'", suggest.hint(ref.name, registry.names "prompts") end
+    return prompt, prompt.input.properties or {}
+  end,
+  ["ref/resource"] = function(ref)
+    local resource = registry.templates[ref.uri] or registry.resources[ref.uri]
+    if not resource then return nil, "unknown resource template '" .. tostring(ref.uri):sub(1, 128) .. "'" end
+    return resource, resource.template and resource.template.has or {}
+  end,
+}
+
+local function answer(thing, list, total)
+  local completion, wrong = complete.result(list, total)
+  if not completion then return nil, run.fault(thing, "completion failed", wrong) end
+  return { completion = completion, resultType = "complete", _meta = content.meta }
+end
+
+return {
+  ["completion/complete"] = function(call, params, era)
+    if not registry.offers "completions" then return nil, errors.new("unknown_method", "there is nothing to complete here") end
+    local ref, argument = params.ref, params.argument
+    local find = type(ref) == "table" and kinds[ref.type]
+    if not find then return invalid "params.ref must be { type: \"ref/prompt\", name } or { type: \"ref/resource\", uri }" end
+    if type(argument) ~= "table" or type(argument.name) ~= "string" or type(argument.value) ~= "string" then
+      return invalid "params.argument must be { name, value }, both strings"
+    end
+    local thing, has, hint = find(ref)
+    if not thing then return invalid(has .. (hint and ": " .. hint or "")) end
+    if not has[argument.name] then
+      hint = suggest.hint(argument.name, has)
+      return invalid("'" .. thing.name .. "' has no argument '" .. argument.name:sub(1, 128) .. "'" .. (hint and ": " .. hint or ""))
+    end
+    local source = thing.complete and thing.complete[argument.name]
+    if source == nil then return answer(thing, {}) end
+    if type(source) == "table" then return answer(thing, complete.by_prefix(source, argument.value)) end
+    local context = type(params.context) == "table" and params.context.arguments
+    local given = type(context) == "table" and context or {}
+    local ok, list, total = run.handler(thing, "completion failed", call, era, source, argument.value, given, call)
+    if not ok then return list, total end
+    return answer(thing, list, total)
+  end,
+}

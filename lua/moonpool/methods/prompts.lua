@@ -1,0 +1,48 @@
+-- prompts/list and prompts/get.
+
+local arguments = require "moonpool.arguments"
+local content = require "moonpool.content"
+local errors = require "moonpool.errors"
+local json = require "moonpool.json"
+local prompt_library = require "moonpool.prompt"
+local registry = require "moonpool.registry"
+local run = require "moonpool.run"
+local suggest = require "moonpool.suggest"
+
+local prompts = {}
+
+local function none() return nil, errors.new("unknown_method", "there are no prompts here") end
+
+prompts["prompts/list"] = function(_, params, era)
+  if not registry.offers "prompts" then return none() end
+  local bytes, err = registry.page("prompts", era, params.cursor)
+  return bytes, err, true
+end
+
+local function unknown(name)
+  if type(name) ~= "string" then return nil, errors.new("invalid_params", "params.name must be a string") end
+  local hint = suggest.hint(name, registry.names "prompts")
+  return nil, errors.new("invalid_params", "unknown prompt '" .. name:sub(1, 128) .. "'" .. (hint and ": " .. hint or ""))
+end
+
+prompts["prompts/get"] = function(call, params, era)
+  if not registry.offers "prompts" then return none() end
+  local prompt = registry.prompts[params.name]
+  if not prompt then return unknown(params.name) end
+  local args = params.arguments
+  if args == nil or args == json.null then
+    args = {}
+  elseif type(args) ~= "table" or debug.getmetatable(args) == json.array_mt then
+    return nil, errors.new("invalid_params", "params.arguments must be an object")
+  end
+  local fits, why = prompt.check(args)
+  if not fits then return nil, errors.new("invalid_params", arguments.explain(prompt.input, args, why)) end               -- P-2
+  if prompt.defaults then arguments.fill(prompt.defaults, args) end
+  local ok, value, err = run.handler(prompt, "prompt failed", call, era, prompt.handler, args, call)
+  if not ok then return value, err end
+  local messages, wrong = prompt_library.messages(value)
+  if not messages then return nil, run.fault(prompt, "prompt failed", wrong) end
+  return { description = prompt.description, messages = messages, resultType = "complete", _meta = content.meta }
+end
+
+return prompts

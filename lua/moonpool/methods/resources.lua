@@ -1,0 +1,41 @@
+-- resources/list, resources/templates/list, resources/read.
+
+local content = require "moonpool.content"
+local contents = require "moonpool.contents"
+local errors = require "moonpool.errors"
+local registry = require "moonpool.registry"
+local run = require "moonpool.run"
+
+local resources = {}
+
+local function none() return nil, errors.new("unknown_method", "there are no resources here") end
+
+resources["resources/list"] = function(_, params, era)
+  if not registry.offers "resources" then return none() end
+  local bytes, err = registry.page("resources", era, params.cursor)
+  return bytes, err, true
+end
+
+resources["resources/templates/list"] = function(_, params, era)
+  if not registry.offers "resources" then return none() end
+  local bytes, err = registry.page("templates", era, params.cursor)
+  return bytes, err, true
+end
+
+local function not_found(era, uri) return nil, errors.new(era.resource_not_found, "resource not found", { uri = uri }) end      -- R-2
+
+resources["resources/read"] = function(call, params, era)
+  if not registry.offers "resources" then return none() end
+  local uri = params.uri
+  if type(uri) ~= "string" then return nil, errors.new("invalid_params", "params.uri must be a string") end
+  local resource, values = registry.resource(uri)
+  if not resource then return not_found(era, uri) end
+  local ok, value, err = run.handler(resource, "resource failed", call, era, resource.handler, values, call)
+  if not ok then return value, err end
+  if value == nil then return not_found(era, uri) end
+  local list, wrong = contents.of(value, uri, resource)
+  if not list then return nil, run.fault(resource, "resource failed", wrong) end
+  return { contents = list, ttlMs = resource.ttl, cacheScope = resource.scope, resultType = "complete", _meta = content.meta }
+end
+
+return resources

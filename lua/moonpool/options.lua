@@ -1,0 +1,88 @@
+-- What tool, resource and prompt have in common: how their options are judged, and the parts of a definition that all have.
+
+local call = require "moonpool.call"
+local json = require "moonpool.json"
+local suggest = require "moonpool.suggest"
+
+local options = {}
+
+-- Every kind takes these.
+local common = { title = "string", icons = "table", meta = "table", timeout = "number", requires = "table", scopes = "table" }
+
+-- "table" as a person reads it.
+local function one(kind) return (kind:find "^[aeio]" and "an " or "a ") .. kind end
+
+-- `want` is a type, or two: "string or table".
+local function is(value, want)
+  if want == "integer" then return math.type(value) == "integer" end
+  return (" " .. want .. " "):find(" " .. type(value) .. " ", 1, true) ~= nil
+end
+
+local function check_icons(icons, complain)
+  for i, icon in ipairs(icons) do
+    local src = type(icon) == "table" and icon.src
+    if type(src) ~= "string" or not (src:find "^https://" or src:find "^data:") then                -- IC-1
+      complain("icons", "icon " .. i .. " has no 'src' that is an https: or data: address", "as in icons = { { src = \"https://…/icon.png\" } }")
+    end
+  end
+end
+
+local function check_values(spec, complain)
+  if spec.scopes then complain("scopes", "'scopes' needs auth, which this version does not serve", "leave it out, and it is open to every client") end
+  if type(spec.timeout) == "number" and not (spec.timeout > 0 and spec.timeout <= 86400) then
+    complain("timeout", "'timeout' must be above 0 and at most a day", "as in timeout = 30 * seconds")
+  end
+  for i, name in ipairs(type(spec.requires) == "table" and spec.requires or {}) do
+    if type(name) ~= "string" or name == "" then complain("requires", "'requires' item " .. i .. " is not a name", "as in requires = { \"sampling\" }") end
+  end
+  for name in pairs(type(spec.meta) == "table" and spec.meta or {}) do
+    if type(name) ~= "string" then complain("meta", "'meta' has a field without a name", "as in meta = { [\"example.com/team\"] = \"web\" }") end
+  end
+  if type(spec.icons) == "table" then check_icons(spec.icons, complain) end
+end
+
+--- Judges `spec`, the table given to tool, resource or prompt. `kind`: { word, own = { option = type }, order = names for the hint,
+--- handler = type of its second item, form = an example }. True unless nothing can be made of it.
+function options.check(kind, spec, complain)
+  local word = kind.word
+  if type(spec) ~= "table" then
+    complain(word, word .. " needs a table", kind.form)
+    return false
+  end
+  for name, value in pairs(spec) do
+    local want = kind.own[name] or common[name]
+    if name == 1 then
+      if type(value) ~= "string" then complain(word, "a " .. word .. " begins with its description", kind.form) end
+    elseif name == 2 then
+      if not is(value, kind.handler) then complain(word, "a " .. word .. "'s handler comes after its description", kind.form) end
+    elseif not want then
+      complain(tostring(name), word .. " has no option '" .. tostring(name) .. "'",
+        (suggest.hint(name, kind.order) or "") .. " options are " .. table.concat(kind.order, ", "))
+    elseif not is(value, want) then
+      complain(name, "'" .. name .. "' must be " .. one(want) .. ", got " .. one(type(value)))
+    end
+  end
+  if spec[1] == nil or spec[1] == "" then complain(word, "the " .. word .. " has no description", "its first item: " .. kind.form) end
+  if spec[2] == nil then complain(word, "the " .. word .. " has no handler", "a function after the description: " .. kind.form) end
+  check_values(spec, complain)
+  return true
+end
+
+--- An array of the option's values, or nil: what scripts write as a list is one in JSON too, when it is empty as well.
+function options.list(value) return type(value) == "table" and json.array { table.unpack(value) } or nil end
+
+--- What `requires` asks of the client, as the tree that call.demand takes, or nil.
+function options.required(requires)
+  return type(requires) == "table" and #requires > 0 and call.tree(requires) or nil
+end
+
+--- `_meta` of a definition: the author's, and what MCP Apps reads, or nil.
+function options.meta(spec, ui)
+  if not ui then return spec.meta end
+  local meta = {}
+  for name, value in pairs(spec.meta or {}) do meta[name] = value end
+  meta.ui = ui
+  return meta
+end
+
+return options
