@@ -15,6 +15,7 @@ struct mp_worker {
     mp_vm *vm;
     pthread_t thread;
     bool has_thread;
+    bool is_drained; /* no connection is left; calls that need none may still run */
     mp_timer deadline;
     pthread_mutex_t lock; /* guards the two below */
     pthread_cond_t told;
@@ -60,6 +61,8 @@ static bool turn(void *ctx)
     mp_worker *worker = ctx;
     bool more = mp_vm_turn(worker->vm);
     mp_rpc_sweep(worker->rpc);
+    if (worker->is_drained && mp_rpc_calls(worker->rpc) == 0)
+        mp_loop_stop(worker->loop);
     return more;
 }
 
@@ -140,7 +143,7 @@ static void command(mp_worker *worker, void (*act)(mp_worker *worker))
 static void on_drained(void *ctx)
 {
     mp_worker *worker = ctx;
-    mp_loop_stop(worker->loop);
+    worker->is_drained = true; /* and the bottom of this turn looks whether that is all */
 }
 
 static void on_grace_over(mp_timer *timer)

@@ -26,11 +26,23 @@ static void on_gone(void *ctx, mp_stream *stream)
     call->stream = NULL;
 }
 
-/* Shows the call to its session: false when the session was closed meanwhile. */
+/* The call of `session` with this id, for the time its lock is held. */
+static mp_call *call_with(mp_session *session, mp_str id)
+{
+    for (mp_link *link = session->calls_of.next; link != &session->calls_of; link = link->next) {
+        mp_call *call = mp_container(link, mp_call, in_session);
+        if (mp_json_id_eq(call->id, id))
+            return call;
+    }
+    return NULL;
+}
+
+/* Shows the call to its session: false when the session was closed meanwhile, or, over HTTP+SSE, when its id is still in
+ * use: answers are told apart by nothing else there (B-27). */
 static bool join_session(mp_call *call, mp_session *session)
 {
     pthread_mutex_lock(&session->lock);
-    bool joined = !session->closed;
+    bool joined = !session->closed && !(session->is_sse && call_with(session, call->id) != NULL);
     if (joined) {
         mp_link_put(&session->calls_of, &call->in_session);
         session->rpcs |= UINT64_C(1) << call->rpc->index;
@@ -301,25 +313,6 @@ static void deliver_cancel(mp_message *message, mp_loop *loop)
         }
     }
     free(news);
-}
-
-/* The call of `session` with this id, for the time its lock is held. */
-static mp_call *call_with(mp_session *session, mp_str id)
-{
-    for (mp_link *link = session->calls_of.next; link != &session->calls_of; link = link->next) {
-        mp_call *call = mp_container(link, mp_call, in_session);
-        if (mp_json_id_eq(call->id, id))
-            return call;
-    }
-    return NULL;
-}
-
-bool mp_session_runs(mp_session *session, mp_str id)
-{
-    pthread_mutex_lock(&session->lock);
-    bool runs = call_with(session, id) != NULL;
-    pthread_mutex_unlock(&session->lock);
-    return runs;
 }
 
 void mp_call_cancel_by_id(mp_session *session, mp_str id)

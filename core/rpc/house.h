@@ -146,12 +146,11 @@ void mp_rpc_forget(mp_rpc *rpc, mp_session *session);
 
 /* -- call.c -- */
 
-/* Starts a call from the envelope just read. `stream` is NULL over HTTP+SSE. NULL when the session was closed meanwhile. */
+/* Starts a call from the envelope just read. `stream` is NULL over HTTP+SSE. NULL when the session was closed meanwhile, or
+ * (HTTP+SSE) when it still answers a request with this id. */
 mp_call *mp_call_start(mp_rpc *rpc, mp_stream *stream, mp_session *session, const mp_era *era);
 /* notifications/cancelled: calls off whichever call of the session has this id. */
 void mp_call_cancel_by_id(mp_session *session, mp_str id);
-/* Whether a call with this id is under way in the session. */
-bool mp_session_runs(mp_session *session, mp_str id);
 
 typedef enum { MP_CANCEL_QUIET, MP_CANCEL_TELL } mp_cancel_manner;
 /* Calls it off, innermost first. TELL answers with an error; QUIET ends the answer without one. */

@@ -59,10 +59,8 @@ static void serve_request(mp_rpc *rpc, mp_session *session)
     } else if (!mp_table_has_room(rpc->table)) {
         mp_stat_add(MP_STAT_REFUSED_CALLS, 1);
         send_error(rpc, session, -32603, "too many calls in flight: try again later");
-    } else if (mp_session_runs(session, rpc->envelope.id)) { /* answers are told apart by nothing but the id (B-27) */
+    } else if (mp_call_start(rpc, NULL, session, mp_session_era(session)) == NULL) {
         send_error(rpc, session, -32600, "a request with this id is still being answered");
-    } else {
-        mp_call_start(rpc, NULL, session, mp_session_era(session));
     }
 }
 

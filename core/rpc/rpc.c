@@ -96,7 +96,6 @@ void mp_rpc_abort(mp_rpc *rpc, const char *why)
         next = link->next;
         mp_call_cancel(mp_container(link, mp_call, link), why, MP_STAT_TOOL_SHUTDOWN, MP_CANCEL_TELL);
     }
-    mp_held_drain(rpc, true);
 }
 
 int64_t mp_rpc_calls(const mp_rpc *rpc)
@@ -107,6 +106,7 @@ int64_t mp_rpc_calls(const mp_rpc *rpc)
 void mp_rpc_free(mp_rpc *rpc)
 {
     mp_rpc_abort(rpc, "the gateway stopped");
+    mp_held_drain(rpc, true);
     mp_rpc_sweep(rpc);
     mp_timer_stop(rpc->loop, &rpc->sweep);
     mp_buf_clear(&rpc->envelope.scratch);

@@ -61,7 +61,8 @@ mp_rpc *mp_rpc_new(const mp_rpc_config *config, mp_table *table, mp_loop *loop, 
 bool mp_host_is_served(const mp_rpc_config *config, const mp_stream *stream);
 /* A listener's on_request. */
 void mp_rpc_serve(void *rpc, mp_stream *stream);
-/* No new calls or sessions (503); event streams that carry no call end now. Calls go on; `mp_rpc_abort` ends them. */
+/* No new calls or sessions (503); event streams that carry no call end now, others once their last answer is out.
+ * Calls go on; `mp_rpc_abort` ends them, each with an error to its client. */
 void mp_rpc_drain(mp_rpc *rpc);
 void mp_rpc_abort(mp_rpc *rpc, const char *why);
 int64_t mp_rpc_calls(const mp_rpc *rpc);

@@ -6,7 +6,10 @@
 
 local host = require "moonpool.host"
 local call_library = require "moonpool.call"
+local content = require "moonpool.content"
+local era = require "moonpool.era"
 local errors = require "moonpool.errors"
+local failure = require "moonpool.failure"
 local json = require "moonpool.json"
 local schema = require "moonpool.schema"
 local types = require "moonpool.types"
@@ -16,16 +19,12 @@ local asking = {}
 local LIFE = 10 * 60    -- seconds that a sealed state is good for
 
 local question = { __name = "moonpool.question", __metatable = false }
-local input = { __name = "moonpool.input", __metatable = false }
-
---- Whether an error value is a handler that unwound to ask.
-function asking.is_input(value) return debug.getmetatable(value) == input end
 
 -- -- questions ------------------------------------------------------------------------------------------------------
 
 -- The fields of a form: a schema of its own, or properties as `input` of a tool has them.
 local function form(fields)
-  local made = fields.type == "object" and fields or types.properties(fields)
+  local made = fields.type == "object" and fields or types.fields(fields, true)
   local check, why = schema.compile(made)
   if not check then error("the form cannot be asked: " .. why, 4) end
   return made, check
@@ -41,9 +40,9 @@ function questions.elicit(message, fields)
     params = { message = message, requestedSchema = requested, mode = "form" },
     read = function(answer)
       if answer.action ~= "accept" then return nil, answer.action == "decline" and "declined" or "cancelled" end
-      local content = answer.content or {}
-      if type(content) ~= "table" or not check(content) then return nil, "invalid" end
-      return content
+      local filled_in = answer.content or {}
+      if type(filled_in) ~= "table" or not check(filled_in) then return nil, "invalid" end
+      return filled_in
     end,
   }, question)
 end
@@ -85,9 +84,12 @@ local function purpose(call, params)
     json.encode(params.arguments or json.null) }, "\0")
 end
 
+--- Whether a request is a retry that brings answers.
+function asking.is_retry(params) return params.requestState ~= nil or params.inputResponses ~= nil end
+
 --- Takes up what a retry brings; an error when its state is not ours, not for this request, or too old.
 function asking.begin(call, params)
-  local state = { params = params, answers = {}, done = {} }
+  local state = { answers = {}, done = {} }
   if params.requestState ~= nil and params.requestState ~= json.null then
     local text = type(params.requestState) == "string" and host.unseal(params.requestState, purpose(call, params))
     local carried = text and json.decode(text)
@@ -120,14 +122,16 @@ function asking.result(call, value, params)
   local text = json.encode {
     expires = os.time() + LIFE, answers = json.object(state.answers), done = json.object(state.done),
   }
-  return { resultType = "input_required", inputRequests = requests, requestState = host.seal(text, purpose(call, params)) }
+  return {
+    resultType = "input_required", inputRequests = requests, requestState = host.seal(text, purpose(call, params)), _meta = content.meta,
+  }
 end
 
 -- -- asking ----------------------------------------------------------------------------------------------------------
 
 -- Before 2026-07-28: one after the other, on the call's stream.
 local function ask_now(call, asked)
-  local told = call_library.asked_as(call.revision, asked)
+  local told = era.asked(call.revision, asked.method, asked.params)
   if not told then return nil, "unsupported" end
   local answer, refused = host.ask(call, asked.method, told)
   if answer == false then return nil, "unsupported" end
@@ -138,7 +142,7 @@ end
 --- call:ask { key = question, … }: all of them at once; the answers by key, and beside them why one is missing.
 local function ask(call, wanted)
   local found, whys, open = {}, {}, {}
-  local stateless = call_library.is_stateless(call.revision)
+  local stateless = call.revision == era.newest
   local state = state_of(call)
   for key, asked in pairs(wanted) do
     if debug.getmetatable(asked) ~= question then error("call:ask takes questions: ask.elicit, ask.sample, ask.roots", 2) end
@@ -153,7 +157,7 @@ local function ask(call, wanted)
       open[key] = asked
     end
   end
-  if next(open) then error(setmetatable({ questions = open }, input), 0) end
+  if next(open) then failure.ask(open) end
   return found, whys
 end
 

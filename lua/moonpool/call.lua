@@ -65,6 +65,9 @@ local function has(tree, capabilities)
   return true
 end
 
+--- Whether the client has these capabilities.
+function call.able(self, names) return has(call.tree(names), self.capabilities) end
+
 --- Ends the call unless the client has every capability of `tree`.
 function call.demand(self, tree, names)
   if not has(tree, self.capabilities) then failure.missing(tree, names) end

@@ -35,8 +35,9 @@ return function(call, params)
   params = params or none
   if method.up then method.up(params) end
   local result, err, told = method.run(call, params, row)
-  if not result or told == true then return result, err end
-  local down = (told and eras[told].methods[name] or method).down
-  if down then down(result) end
-  return result
+  if result and told ~= true then
+    local down = (told and eras[told].methods[name] or method).down
+    if down then down(result) end
+  end
+  return result, err
 end

@@ -13,6 +13,8 @@ expected.__tostring = function(self) return self.why end
 local missing = { __name = "moonpool.missing", __metatable = false }
 missing.__tostring = function(self) return self.why end
 
+local input = { __name = "moonpool.input", __metatable = false }
+
 local fault = { __name = "moonpool.fault", __metatable = false }
 
 local function words(why, otherwise)
@@ -39,6 +41,12 @@ function failure.missing(tree, names)
   error(setmetatable({ tree = tree, why = "this needs a client that can do: " .. list }, missing), 0)
 end
 
+--- Unwinds the handler: these questions must be answered before it can go on (V-10).
+function failure.ask(questions)
+  error(setmetatable({ questions = questions }, input), 0)
+end
+
+function failure.is_input(value) return debug.getmetatable(value) == input end
 function failure.is_expected(value) return debug.getmetatable(value) == expected end
 function failure.is_missing(value) return debug.getmetatable(value) == missing end
 
@@ -59,7 +67,7 @@ end
 --- The message handler of xpcall: expected values pass, anything else becomes a fault with its trace.
 function failure.handler(value)
   local mt = debug.getmetatable(value)
-  if mt == expected or mt == missing then return value end
+  if mt == expected or mt == missing or mt == input then return value end
   local tell = type(value) == "table" and not (mt and mt.__tostring) and json.encode or tostring
   local told, why = pcall(tell, value)
   if not told or type(why) ~= "string" then why = "an error that is a " .. type(value) end

@@ -4,6 +4,7 @@ local arguments = require "moonpool.arguments"
 local content = require "moonpool.content"
 local json = require "moonpool.json"
 local options = require "moonpool.options"
+local problem = require "moonpool.problem"
 local schema = require "moonpool.schema"
 local types = require "moonpool.types"
 
@@ -94,7 +95,7 @@ local function say(role, body)
   if type(body) == "string" or type(body) == "number" then
     body = content.text(body)
   elseif not content.is_block(body) then
-    error(role .. " takes one text or one block, got a " .. type(body), 3)
+    problem.raise(2, role .. " takes one text or one block, got a " .. type(body), "several are several messages")
   end
   return setmetatable({ role = role, content = body }, message)
 end

@@ -2,6 +2,7 @@
 -- writes no other sees. Nothing here opens files, runs programs, reads bytecode or reaches the library's own tables.
 
 local host = require "moonpool.host"
+local asking = require "moonpool.asking"
 local content = require "moonpool.content"
 local failure = require "moonpool.failure"
 local json = require "moonpool.json"
@@ -105,11 +106,25 @@ local function closing(f)
   return setmetatable({ run = f }, closer)
 end
 
+-- A handler that asks its client unwinds through the script's own pcalls, which must not take that for a failure.
+local function pass(ok, value, ...)
+  if not ok and failure.is_input(value) then error(value, 0) end
+  return ok, value, ...
+end
+local function safe_pcall(f, ...) return pass(pcall(f, ...)) end
+local function safe_xpcall(f, handler, ...)
+  return pass(xpcall(f, function(value)
+    if failure.is_input(value) then return value end
+    return handler(value)
+  end, ...))
+end
+
 local names = {
-  tool = tool.new, resource = resource.new, prompt = prompt.new, user = prompt.user, assistant = prompt.assistant, fail = failure.fail, try = failure.try, closing = closing, sleep = host.sleep, print = print_to_log,
+  pcall = safe_pcall, xpcall = safe_xpcall,
+  tool = tool.new, resource = resource.new, prompt = prompt.new, user = prompt.user, assistant = prompt.assistant,
+  fail = failure.fail, try = failure.try, closing = closing, sleep = host.sleep, print = print_to_log,
   text = content.text, image = content.image, audio = content.audio, link = content.link, embed = content.embed,
-  bytes = content.bytes,
-  seconds = 1, minutes = 60, hours = 3600,
+  bytes = content.bytes, seconds = 1, minutes = 60, hours = 3600,
   setmetatable = safe_setmetatable, getmetatable = safe_getmetatable, collectgarbage = collect,
 }
 
@@ -140,6 +155,7 @@ function sandbox.new(find)
   for name, value in pairs(names) do base[name] = value end
   base.log = copy(log)
   base.t = types.new()
+  base.ask = copy(asking.questions)
   base.json = {
     encode = json.encode, decode = json.decode, array = json.array, object = json.object, null = json.null,
     empty_array = type(json.empty_array) == "table" and json.array {} or json.empty_array, array_mt = array_mt, object_mt = object_mt,

@@ -5,7 +5,7 @@ error("moonpool.d.lua holds types for editors: scripts have these names without 
 --- What the client asked for, and what you can tell it meanwhile. Gone with its answer: later use raises "this call has ended".
 ---@class moonpool.Call
 ---@field revision moonpool.Revision    The protocol revision this client speaks
----@field method string                 "tools/call"
+---@field method string                 "tools/call", "resources/read", "prompts/get", "completion/complete"
 ---@field principal string              Who calls, as auth said; "anonymous" without auth
 ---@field client? table                 What the client calls itself: name, version
 ---@field capabilities? table           What the client can do
@@ -49,6 +49,7 @@ function Call:require(...) end
 ---@field min? integer
 ---@field max? integer
 ---@field pattern? string      A regular expression, as in JSON Schema
+---@field complete? moonpool.Completion  What a prompt's argument may become while it is typed
 ---@field format? "date"|"date-time"|"email"|"uri"|"uuid"|string
 
 ---@class moonpool.NumberOptions: moonpool.Options
@@ -130,12 +131,88 @@ function t.schema(schema, options) end
 ---@field idempotent? boolean                                     Twice is as good as once
 ---@field open_world? boolean                                     Reaches beyond this machine
 ---@field open? boolean                                           Other arguments are welcome
----@field icons? { src: string, mimeType?: string, sizes?: string[] }[]
+---@field icons? moonpool.Icon[]
+---@field meta? table<string, any>                                Its `_meta`, as clients get it
+---@field ui? string|{ [1]: string, visibility?: ("model"|"app")[] }  The ui:// resource shown beside its answers (MCP Apps)
+
+---@class moonpool.Icon
+---@field src string           https: or data:
+---@field mimeType? string
+---@field sizes? string[]      "48x48", "any"
+---@field theme? "light"|"dark"
 
 --- A tool: `return tool { "What it does.", input = { … }, function(args, call) … end }`.
 ---@param spec moonpool.Tool
 ---@return moonpool.Tool
 function tool(spec) end
+
+--- A list offers what begins like the text typed so far; a function what it likes, and how many there are in all.
+--- It gets that text and the other arguments given so far.
+---@alias moonpool.Completion string[]|fun(prefix: string, args: table<string, string>, call: moonpool.Call): string[]?, integer?
+
+---@class moonpool.Resource
+---@field [1] string                                              What it is
+---@field [2] string|fun(vars: table<string, string>, call: moonpool.Call): any, string?  Its contents; nil is "not found"
+---@field uri string              "orders://eu/latest", or a template: {x}, {+x} with slashes, {/x} may be missing, {?a,b}
+---@field mime? string
+---@field ttl? number             How long clients may keep its contents: `30 * seconds`
+---@field public? boolean         Its contents are the same for everybody, and may be kept for all
+---@field complete? table<string, moonpool.Completion>  By the names in a template
+---@field title? string           A name for people
+---@field timeout? number         In seconds
+---@field requires? string[]      Capabilities that the client must have
+---@field icons? moonpool.Icon[]
+---@field meta? table<string, any>
+---@field ui? moonpool.Page       What a ui:// page may do (MCP Apps)
+---@field size? integer           In bytes
+---@field audience? ("user"|"assistant")[]
+---@field priority? number        0 to 1
+---@field modified? string        ISO 8601
+
+---@class moonpool.Page
+---@field csp? { connectDomains?: string[], resourceDomains?: string[], frameDomains?: string[], baseUriDomains?: string[] }
+---@field permissions? { camera?: boolean, microphone?: boolean, geolocation?: boolean, clipboardWrite?: boolean }
+---@field domain? string
+---@field prefersBorder? boolean
+
+--- Something to read: `return resource { "An order.", uri = "orders://{id}", function(vars, call) … end }`. The function returns
+--- text, bytes(…), a table (JSON), or a list with bytes(…) or embed(…) in it.
+---@param spec moonpool.Resource
+---@return moonpool.Resource
+function resource(spec) end
+
+---@class moonpool.Prompt
+---@field [1] string                                              What it is for
+---@field [2] string|fun(args: table<string, string>, call: moonpool.Call): any, string?  Its messages
+---@field args? table<string, moonpool.Type>                      t.string or t.one_of; required unless `optional` or `default`
+---@field title? string                                           A name for people
+---@field timeout? number                                         In seconds
+---@field requires? string[]                                      Capabilities that the client must have
+---@field icons? moonpool.Icon[]
+---@field meta? table<string, any>
+
+--- A prompt: `return prompt { "Review a change.", args = { … }, function(args, call) return { user "…" } end }`. A text alone is
+--- what the user says.
+---@param spec moonpool.Prompt
+---@return moonpool.Prompt
+function prompt(spec) end
+
+---@class moonpool.Message
+--- What the user says, in a prompt.
+---@param body string|number|moonpool.Block
+---@return moonpool.Message
+function user(body) end
+--- What the model is to have said, in a prompt.
+---@param body string|number|moonpool.Block
+---@return moonpool.Message
+function assistant(body) end
+
+---@class moonpool.Bytes
+--- What is no text: the contents of a resource, or of `embed`.
+---@param data string
+---@param mime? string         "application/octet-stream", or what the resource says
+---@return moonpool.Bytes
+function bytes(data, mime) end
 
 ---@class moonpool.Block
 ---@class moonpool.BlockOptions
@@ -176,7 +253,7 @@ function link(uri, options) end
 
 --- A resource inside the answer.
 ---@param uri string
----@param body string|{ text?: string, bytes?: string, mime?: string }
+---@param body string|moonpool.Bytes|{ text?: string, bytes?: string, mime?: string }
 ---@param mime? string
 ---@return moonpool.Block
 function embed(uri, body, mime) end

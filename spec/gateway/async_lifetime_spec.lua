@@ -22,6 +22,15 @@ return tool { "Gives many bytes, after saying so if asked to.", input = { bytes 
   call:progress(1)
   return kib:rep(args.bytes // 1024)
 end }]],
+  ["tools/flood.lua"] = [[
+local kib = ("x"):rep(1024)
+return tool { "Tells much, whether it is read or not.", function(_, call)
+  for i = 1, 200 do
+    call:progress(i, 200, kib:rep(64))
+    sleep(0)
+  end
+  sleep(60)
+end }]],
   ["tools/steps.lua"] = [[
 return tool { "Tells its progress a thousand times.", function(_, call)
   for i = 1, 1000 do
@@ -67,12 +76,13 @@ end
 
 local function no_wait() end
 
--- Until bytes wait in the gateway for a reader that takes none.
+-- Until bytes wait in the gateway for a reader that takes none, and no Lua runs.
 local SMALL, LARGE = { buffer = 4096 }, departures.more_than_the_kernel_holds
 local function wait_queued(g)
   return function()
     g:wait_status(function(status)
-      return status.gauges.queue_bytes > 0
+      local gauges = status.gauges
+      return gauges.queue_bytes > 0 and gauges.tasks == gauges.ops
     end, 20)
   end
 end
@@ -117,6 +127,9 @@ local phases = {
   end, costly = true },
   { "while the answer is being sent on its stream", function(g, it)
     return send_call(g, it.modern, SMALL, "big", { bytes = LARGE }, true):pause(), wait_queued(g)
+  end, costly = true },
+  { "while events pile up", function(g, it)
+    return send_call(g, it.modern, SMALL, "flood", nil, true):pause(), wait_queued(g)
   end, costly = true },
   { "between two events", function(g, it)
     return send_call(g, it.modern, nil, "steps", nil, true), function(connection)

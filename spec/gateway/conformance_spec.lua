@@ -16,8 +16,15 @@ local scenarios = {
   ["2026-07-28"] = {
     "server-stateless", "http-header-validation", "http-custom-header-server-validation", "tools-list", "tools-call-simple-text",
     "tools-call-error", "tools-call-with-progress", "json-schema-2020-12", "server-sse-multiple-streams", "dns-rebinding-protection",
+    "sep-2164-resource-not-found", "caching",
   },
 }
+
+local features = {
+  "resources-list", "resources-read-text", "resources-read-binary", "resources-templates-read", "prompts-list", "prompts-get-simple",
+  "prompts-get-with-args", "prompts-get-embedded-resource", "prompts-get-with-image", "completion-complete",
+}
+for _, list in pairs(scenarios) do table.move(features, 1, #features, #list + 1, list) end
 
 -- scenario -> check -> why it may not pass yet.
 local expected = {

@@ -6,7 +6,8 @@ local wait = require "spec.helpers.wait"
 
 local scripts = {
   ["tools/brief.lua"] = [[return tool { "Takes a moment.", input = { as = t.string }, function(args, call)
-    log.info("waits", { as = args.as }) sleep(0.5) call:progress(1) return "done " .. args.as end }]],
+    log.info("waits", { as = args.as }) sleep(0.5) call:progress(1) log.info("finished", { as = args.as })
+    return "done " .. args.as end }]],
   ["tools/long.lua"] = [[return tool { "Takes long.", input = { as = t.string }, function(args)
     local gate <close> = closing(function() log.info("gate closed", { as = args.as }) end)
     log.info("waits", { as = args.as }) sleep(60) end }]],
@@ -37,6 +38,20 @@ end
 local function took_to_exit(g)
   return (wait.timed(g.wait_exit, g))
 end
+
+describe("a call that nobody waits for any more", function()
+  it("is let end as well, where a lost client does not call it off", function()
+    local g <close> = gateway.start { scripts = scripts, workers = 1 }
+    local me = g:client "2025-11-25"
+    local stream = me:open("tools/call", { name = "brief", arguments = { as = "left" } })
+    g:wait_log("waits", { as = "left" })
+    stream:close()
+    me:close()
+    g:signal "sigterm"
+    assert.equal(0, (g:wait_exit()))
+    g:wait_log("finished", { as = "left" })
+  end)
+end)
 
 for _, signal in ipairs { "sigterm", "sigint" } do
   describe(signal, function()

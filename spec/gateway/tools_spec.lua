@@ -263,7 +263,9 @@ end)
 describe("a name that no tool has", function()
   it("is an error that names the nearest tool", function()
     for_each(ALL, strict, function(me, revision)
-      for _, case in ipairs { { "ordr", "unknown tool 'ordr': did you mean 'order'?" }, { "Order", "did you mean 'order'?" }, { "zzz", "unknown tool 'zzz'" } } do
+      for _, case in ipairs {
+        { "ordr", "unknown tool 'ordr': did you mean 'order'?" }, { "Order", "did you mean 'order'?" }, { "zzz", "unknown tool 'zzz'" },
+      } do
         local answer, response = me:call("tools/call", { name = case[1] })
         assert.equal(-32602, answer.error.code)
         assert.truthy(answer.error.message:find(case[2], 1, true), answer.error.message)

@@ -95,6 +95,7 @@ play[">"] = function(self, block)
   local connection = self.connections[block.on]
   if block.lines[1] == "(close)" then
     connection:close()
+    self.connections[block.on] = nil
     return
   end
   if not connection or connection:is_closed_by_peer() then

@@ -11,6 +11,8 @@ local function left_behind(g)
   if not g:is_alive() then
     return "the gateway has ended"
   end
+  -- before the question about the status, whose own connection may be open a moment longer than its answer takes
+  local fds, close_waits = g:fds(), g:close_waits()
   local status = g:status()
   if status.pid and status.pid ~= g.pid then
     return "another process answers"
@@ -24,7 +26,6 @@ local function left_behind(g)
       end
     end
   end
-  local fds, close_waits = g:fds(), g:close_waits()
   if close_waits > 0 then
     return close_waits .. " sockets are in CLOSE-WAIT"
   elseif fds > g.baseline_fds then

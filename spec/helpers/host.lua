@@ -27,7 +27,7 @@ local regex = { compile = function(pattern) return { test = function(_, text) re
 function host.start(scripts, options)
   options = options or {}
   forget()
-  local vm = setmetatable({ logs = {}, sessions = {}, levels = {}, slept = {}, faults = 0 }, vm_mt)
+  local vm = setmetatable({ logs = {}, sessions = {}, levels = {}, slept = {}, faults = 0, asked = {} }, vm_mt)
   local list = {}
   for path, text in pairs(scripts) do list[#list + 1] = { path = path, text = text } end
   table.sort(list, function(a, b) return a.path < b.path end)
@@ -53,6 +53,18 @@ function host.start(scripts, options)
       return value, value and 1 or 0
     end,
     fault = function() vm.faults = vm.faults + 1 end,
+    ask = function(call, method, params)
+      vm.asked[#vm.asked + 1] = { method = method, params = params }
+      local answer = table.remove(call.answers or {}, 1)
+      if answer == nil then return false end
+      if answer.error then return nil, answer.error end
+      return answer
+    end,
+    seal = function(text, about) return "sealed:" .. about .. "\0" .. text end,
+    unseal = function(sealed, about)
+      local start = "sealed:" .. about .. "\0"
+      return sealed:sub(1, #start) == start and sealed:sub(#start + 1) or nil
+    end,
     cjson = function() return require "cjson" end,
     call_methods = {},
   }
@@ -93,6 +105,12 @@ end
 --- tools/call of `name`; `fields` as above.
 function vm_mt:tool(name, arguments, fields)
   return self:call("tools/call", { name = name, arguments = arguments }, fields)
+end
+
+--- The result of a list method, read back from its bytes.
+function vm_mt:read(method, params, fields)
+  local result, err = self:call(method, params or {}, fields)
+  return result and json.decode(json.bytes(result)), err
 end
 
 --- The entries of tools/list by name, read back from the bytes, and the bytes.

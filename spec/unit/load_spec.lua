@@ -22,7 +22,8 @@ describe("loading scripts", function()
     assert.equal(5, #vm.errors)
     assert.truthy(vm.errors[1]:find("scripts/tools/a.lua:1: ", 1, true))
     assert.equal("scripts/tools/b.lua:3: tool has no option 'inputs'\n    inputs = { degrees = t.number },\n" ..
-      "  hint: did you mean 'input'? options are input, output, title, timeout, requires, icons, read_only, destructive, idempotent, open_world, open",
+      "  hint: did you mean 'input'? options are input, output, title, timeout, requires, icons, meta, ui, " ..
+      "read_only, destructive, idempotent, open_world, open",
       vm.errors[2])
     assert.truthy(vm.errors[3]:find("scripts/tools/c.lua:1: unknown name 'nothing'\n    local x = nothing", 1, true))
     assert.truthy(vm.errors[4]:find("scripts/tools/d.lua: the file returns nothing", 1, true))
@@ -58,7 +59,7 @@ describe("loading scripts", function()
   end)
 
   it("warns of kinds that are not served, and refuses folders that are none", function()
-    local vm = host.start { ["resources/order.lua"] = "return 1", ["auth/main.lua"] = "syntax error" }
+    local vm = host.start { ["jobs/nightly.lua"] = "return 1", ["auth/main.lua"] = "syntax error" }
     assert.is_nil(vm.errors)
     assert.equal("warn", vm.logs[1].level)
     assert.same({ file = "scripts/auth/main.lua", why = "auth are not served by this version" }, vm.logs[1].fields)

@@ -121,18 +121,19 @@ describe("what a script can reach", function()
     local candidates = {}
     for name in pairs(_G) do candidates[#candidates + 1] = ("%q"):format(name) end
     for _, name in ipairs {
-      "tool", "t", "fail", "try", "text", "image", "audio", "link", "embed", "sleep", "log", "json", "closing", "seconds", "minutes", "hours",
+      "tool", "t", "fail", "try", "text", "image", "audio", "link", "embed", "bytes", "resource", "prompt", "user",
+      "assistant", "sleep", "log", "json", "closing", "seconds", "minutes", "hours",
     } do candidates[#candidates + 1] = ("%q"):format(name) end
     local text = run(walk:format(table.concat(candidates, ", ")))
-    assert.equal("_G _VERSION assert audio closing collectgarbage coroutine coroutine.close coroutine.create coroutine.isyieldable " ..
+    assert.equal("_G _VERSION assert assistant audio bytes closing collectgarbage coroutine coroutine.close coroutine.create coroutine.isyieldable " ..
       "coroutine.resume coroutine.running coroutine.status coroutine.wrap coroutine.yield embed error fail getmetatable hours image ipairs " ..
       "json json.array json.array_mt json.decode json.empty_array json.encode json.null json.object json.object_mt link load log log.debug " ..
       "log.error log.info log.warn math math.abs math.acos math.asin math.atan math.ceil math.cos math.deg math.exp math.floor math.fmod " ..
       "math.huge math.log math.max math.maxinteger math.min math.mininteger math.modf math.pi math.rad math.random math.sin math.sqrt " ..
-      "math.tan math.tointeger math.type math.ult minutes next os os.clock os.date os.difftime os.time pairs pcall print rawequal rawget " ..
-      "rawlen rawset require seconds select setmetatable sleep string string.byte string.char string.find string.format string.gmatch " ..
+      "math.tan math.tointeger math.type math.ult minutes next os os.clock os.date os.difftime os.time pairs pcall print prompt rawequal rawget " ..
+      "rawlen rawset require resource seconds select setmetatable sleep string string.byte string.char string.find string.format string.gmatch " ..
       "string.gsub string.len string.lower string.match string.pack string.packsize string.rep string.reverse string.sub string.unpack " ..
       "string.upper t table table.concat table.insert table.move table.pack table.remove table.sort table.unpack text tonumber tool " ..
-      "tostring try type utf8 utf8.char utf8.charpattern utf8.codepoint utf8.codes utf8.len utf8.offset xpcall", text)
+      "tostring try type user utf8 utf8.char utf8.charpattern utf8.codepoint utf8.codes utf8.len utf8.offset xpcall", text)
   end)
 end)

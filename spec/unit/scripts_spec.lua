@@ -33,6 +33,14 @@ describe("the example hello", function()
     assert.same({ method = "notifications/progress", 1, 3, "3..." }, vm.last.sent[1])
     assert.equal("countdown over", vm.logs[1].event)
   end)
+
+  it("knows greetings, and introduces", function()
+    local vm = start "examples/hello/scripts"
+    assert.equal("Bonjour", vm:call("resources/read", { uri = "greetings://french" }).contents[1].text)
+    assert.equal(-32602, select(2, vm:call("resources/read", { uri = "greetings://latin" })).code)
+    local messages = vm:call("prompts/get", { name = "introduce", arguments = { first = "Ann", second = "Bo" } }).messages
+    assert.equal("Introduce Bo to Ann, in english, in two sentences.", messages[1].content.text)
+  end)
 end)
 
 describe("the default scripts", function()
@@ -76,6 +84,22 @@ describe("the default scripts", function()
     assert.equal("'soon' is not a moment such as 2026-07-28T12:00:00Z", text(vm, "now", { than = "soon" }))
     assert.equal("there is no such moment as '2026-13-01'", text(vm, "now", { than = "2026-13-01" }))
   end)
+
+  it("read a moment from its URI", function()
+    local answer = vm:call("resources/read", { uri = "moment://2001-09-09T01:46:40Z" })
+    assert.equal('{"unix":1000000000,"utc":"2001-09-09T01:46:40Z","weekday":"Sunday"}', answer.contents[1].text)
+    assert.equal(86400000, answer.ttlMs)
+    assert.same({ uri = "moment://soon" }, select(2, vm:call("resources/read", { uri = "moment://soon" })).data)
+    local completion = vm:call("completion/complete", {
+      ref = { type = "ref/resource", uri = "moment://{date}" }, argument = { name = "date", value = os.date "!%Y-" },
+    }).completion
+    assert.is_true(#completion.values >= 1)
+  end)
+
+  it("ask for a review", function()
+    local messages = vm:call("prompts/get", { name = "review", arguments = { language = "lua", diff = "+x" } }).messages
+    assert.truthy(messages[1].content.text:find("Review this lua change. Look for bugs first, .*\n\n%+x$"))
+  end)
 end)
 
 describe("the conformance fixtures", function()
@@ -108,5 +132,14 @@ describe("the conformance fixtures", function()
     assert.equal("addressDef", schema["$defs"].address["$anchor"])
     assert.is_false(schema.additionalProperties)
     assert.is_table(schema["if"])
+    local function contents(uri) return vm:call("resources/read", { uri = uri }).contents[1] end
+    assert.equal("This is the content of the static text resource.", contents("test://static-text").text)
+    assert.equal("iVBORw0KGgo", contents("test://static-binary").blob:sub(1, 11))
+    assert.same({ id = "123", templateTest = true, data = "Data for ID: 123" }, host.json.decode(contents("test://template/123/data").text))
+    local function message(name, arguments) return vm:call("prompts/get", { name = name, arguments = arguments }).messages[1].content end
+    assert.equal("This is a simple prompt for testing.", message("test_simple_prompt").text)
+    assert.equal("Prompt with arguments: arg1='a', arg2='b'", message("test_prompt_with_arguments", { arg1 = "a", arg2 = "b" }).text)
+    assert.equal("test://x", message("test_prompt_with_embedded_resource", { resourceUri = "test://x" }).resource.uri)
+    assert.equal("image/png", message("test_prompt_with_image").mimeType)
   end)
 end)

@@ -1,7 +1,6 @@
 -- The first revision: no sound, no hints about tools, and nobody says that there are completions.
 
-local function without_sound(block, i)
-  if block.type ~= "audio" then return block end
+local function of_sound(block, i)
   return {
     type = "resource", annotations = block.annotations,
     resource = { uri = "moonpool:audio/" .. i, mimeType = block.mimeType, blob = block.data },
@@ -17,10 +16,14 @@ return {
     end,
     ["tools/call"] = function(result)
       local content = result.content
-      for i = 1, #content do content[i] = without_sound(content[i], i) end
+      for i = 1, #content do
+        if content[i].type == "audio" then content[i] = of_sound(content[i], i) end
+      end
     end,
     ["prompts/get"] = function(result)
-      for i, message in ipairs(result.messages) do message.content = without_sound(message.content, i) end
+      for i, message in ipairs(result.messages) do
+        if message.content.type == "audio" then message.content = of_sound(message.content, i) end
+      end
     end,
   },
 }

@@ -34,6 +34,7 @@ end
 
 return {
   date = "2025-03-26", newer = "2025-06-18",
+  asks_down = { ["elicitation/create"] = false },
   params_up = {
     ["completion/complete"] = function(params)
       if params.context then params.context = nil end
@@ -53,7 +54,10 @@ return {
     ["tools/call"] = function(result)
       result.structuredContent = nil
       local content = result.content
-      for i = 1, #content do content[i] = block_down(content[i]) end
+      for i = 1, #content do
+        local block = content[i]
+        if block.type ~= "text" or block.annotations then content[i] = block_down(block) end
+      end
     end,
     ["resources/list"] = function(result) entries_down(result.resources) end,
     ["resources/templates/list"] = function(result) entries_down(result.resourceTemplates) end,

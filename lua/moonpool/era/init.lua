@@ -3,6 +3,8 @@
 --   methods       { name = true | false }: what it has beyond the newer one, or lacks
 --   result_down   { method | "*" = function(result) }: our result, told to an older client, in place
 --   params_up     { method = function(params) }: its params, told to us, in place
+--   asks_down     { method = function(params) | false }: what we ask a client, told to an older one: other params, or nil
+--                 where it cannot be said; false where that era cannot be asked
 --   anything else a fact, inherited by older eras
 
 local era = { newest = "2026-07-28", newest_legacy = "2025-11-25" }
@@ -10,12 +12,23 @@ local era = { newest = "2026-07-28", newest_legacy = "2025-11-25" }
 local dates = { "2026-07-28", "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05" }
 
 -- What an older era does not inherit.
-local own = { date = true, newer = true, methods = true, result_down = true, params_up = true }
+local own = { date = true, newer = true, methods = true, result_down = true, params_up = true, asks_down = true }
 
 local function chain(steps)
   if #steps <= 1 then return steps[1] end
   return function(value)
     for i = 1, #steps do steps[i](value) end
+  end
+end
+
+--- The params of a request of ours as a client of `date` understands them; nil when it cannot.
+function era.asked(date, method, params)
+  for _, step in ipairs(dates) do
+    local down = require("moonpool.era." .. step).asks_down
+    local tell = down and down[method]
+    if tell == false then return nil end
+    if tell then params = tell(params) end
+    if not params or step == date then return params end
   end
 end
 

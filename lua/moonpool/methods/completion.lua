@@ -9,16 +9,19 @@ local suggest = require "moonpool.suggest"
 
 local function invalid(message) return nil, errors.new("invalid_params", message) end
 
+-- A name as it was sent, short; what is no text has none.
+local function shown(name) return type(name) == "string" and "'" .. name:sub(1, 128) .. "'" or "without a name" end
+
 -- Per kind of reference: what it names, and whether that has the argument.
 local kinds = {
   ["ref/prompt"] = function(ref)
     local prompt = registry.prompts[ref.name]
-    if not prompt then return nil, "unknown prompt '" .. tostring(ref.name):sub(1, 128) .. "'", suggest.hint(ref.name, registry.names "prompts") end
+    if not prompt then return nil, "unknown prompt " .. shown(ref.name), suggest.hint(ref.name, registry.names "prompts") end
     return prompt, prompt.input.properties or {}
   end,
   ["ref/resource"] = function(ref)
     local resource = registry.templates[ref.uri] or registry.resources[ref.uri]
-    if not resource then return nil, "unknown resource template '" .. tostring(ref.uri):sub(1, 128) .. "'" end
+    if not resource then return nil, "unknown resource template " .. shown(ref.uri) end
     return resource, resource.template and resource.template.has or {}
   end,
 }
@@ -49,7 +52,7 @@ return {
     if type(source) == "table" then return answer(thing, complete.by_prefix(source, argument.value)) end
     local context = type(params.context) == "table" and params.context.arguments
     local given = type(context) == "table" and context or {}
-    local ok, list, total = run.handler(thing, "completion failed", call, era, source, argument.value, given, call)
+    local ok, list, total = run.handler(thing, "completion failed", call, era, nil, source, argument.value, given, call)
     if not ok then return list, total end
     return answer(thing, list, total)
   end,

@@ -38,7 +38,7 @@ prompts["prompts/get"] = function(call, params, era)
   local fits, why = prompt.check(args)
   if not fits then return nil, errors.new("invalid_params", arguments.explain(prompt.input, args, why)) end               -- P-2
   if prompt.defaults then arguments.fill(prompt.defaults, args) end
-  local ok, value, err = run.handler(prompt, "prompt failed", call, era, prompt.handler, args, call)
+  local ok, value, err = run.handler(prompt, "prompt failed", call, era, params, prompt.handler, args, call)
   if not ok then return value, err end
   local messages, wrong = prompt_library.messages(value)
   if not messages then return nil, run.fault(prompt, "prompt failed", wrong) end

@@ -2,6 +2,7 @@
 
 local host = require "moonpool.host"
 local arguments = require "moonpool.arguments"
+local asking = require "moonpool.asking"
 local call_library = require "moonpool.call"
 local content = require "moonpool.content"
 local errors = require "moonpool.errors"
@@ -45,9 +46,10 @@ local function lacking(era, value)
 end
 
 -- What xpcall gave, as a result.
-local function answer(tool, era, ok, ...)
+local function answer(tool, era, call, params, ok, ...)
   local value, why = ...
   if not ok then
+    if failure.is_input(value) then return asking.result(call, value, params) end
     if failure.is_expected(value) then return content.failed(value.why) end
     if failure.is_missing(value) then return lacking(era, value) end
     return fault(tool, value)
@@ -87,7 +89,11 @@ tools["tools/call"] = function(call, params, era)
     if not able then return lacking(era, value) end
   end
   if tool.timeout then host.deadline(call, tool.timeout) end
-  return answer(tool, era, xpcall(tool.handler, handler, args, call))
+  if era.stateless and asking.is_retry(params) then
+    local wrong = asking.begin(call, params)
+    if wrong then return nil, wrong end
+  end
+  return answer(tool, era, call, params, xpcall(tool.handler, handler, args, call))
 end
 
 return tools

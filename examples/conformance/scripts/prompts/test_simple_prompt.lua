@@ -1,0 +1,1 @@
+return prompt { "Has no arguments.", "This is a simple prompt for testing." }
