@@ -6,8 +6,10 @@
 #include "script/lib_json.h"
 #include <lauxlib.h>
 #include <stdlib.h>
+#include <time.h>
 
-#define TURN_BUDGET 64 /* resumes per turn */
+#define TURN_RESUMES 64 /* and then the loop looks at its sockets again */
+#define TURN_US 5000    /* or when so much time went into Lua */
 #define MOST_SPARE 256 /* idle tasks that keep their coroutine */
 #define MOST_NOTES 1024
 #define MOST_NOTE_BYTES ((size_t)8 << 20)
@@ -293,6 +295,13 @@ static void resume(mp_task *task)
     }
 }
 
+static uint64_t now_us(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
 bool mp_vm_turn(void *ctx)
 {
     mp_vm *vm = ctx;
@@ -302,9 +311,12 @@ bool mp_vm_turn(void *ctx)
         unwind(mp_container(link, mp_task, link));
         did = true;
     }
-    for (int i = 0; i < TURN_BUDGET && (link = mp_link_take(&vm->ready)) != NULL; i++) {
+    uint64_t until = mp_link_is_alone(&vm->ready) ? 0 : now_us() + TURN_US;
+    for (int i = 0; i < TURN_RESUMES && (link = mp_link_take(&vm->ready)) != NULL; i++) {
         resume(mp_container(link, mp_task, link));
         did = true;
+        if (now_us() >= until)
+            break;
     }
     if (did)
         mp_vm_publish(vm);
