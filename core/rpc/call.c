@@ -73,7 +73,8 @@ static void leave_session(mp_call *call)
     atomic_store_explicit(&session->used_at, mp_loop_now(call->rpc->loop), memory_order_relaxed);
 }
 
-mp_call *mp_call_start(mp_rpc *rpc, mp_stream *stream, mp_session *session, const mp_era *era)
+/* A call from the envelope just read, in no session yet and without a stream. */
+static mp_call *call_new(mp_rpc *rpc, const mp_era *era)
 {
     const mp_envelope *envelope = &rpc->envelope;
     mp_call *call = mp_new(sizeof *call + envelope->id.len + envelope->method.len + envelope->params.len +
@@ -90,6 +91,22 @@ mp_call *mp_call_start(mp_rpc *rpc, mp_stream *stream, mp_session *session, cons
     call->params = envelope->params;
     call->progress_token = envelope->progress_token;
     keep(keep(keep(keep(call->bytes, &call->id), &call->method), &call->params), &call->progress_token);
+    return call;
+}
+
+static void begin(mp_call *call)
+{
+    mp_rpc *rpc = call->rpc;
+    mp_link_put(&rpc->calls, &call->link);
+    rpc->count++;
+    mp_stat_add(MP_STAT_CALLS, 1);
+    mp_table_count_call(rpc->table, 1);
+    rpc->hooks->on_call(rpc->ctx, call);
+}
+
+mp_call *mp_call_start(mp_rpc *rpc, mp_stream *stream, mp_session *session, const mp_era *era)
+{
+    mp_call *call = call_new(rpc, era);
     if (session != NULL && !join_session(call, session)) {
         free(call);
         return NULL;
@@ -100,12 +117,23 @@ mp_call *mp_call_start(mp_rpc *rpc, mp_stream *stream, mp_session *session, cons
         call->stream = mp_stream_ref(stream);
         mp_stream_on_gone(stream, on_gone, call);
     }
-    mp_link_put(&rpc->calls, &call->link);
-    rpc->count++;
-    mp_stat_add(MP_STAT_CALLS, 1);
-    mp_table_count_call(rpc->table, 1);
-    rpc->hooks->on_call(rpc->ctx, call);
+    begin(call);
     return call;
+}
+
+/* The calls of a batch share a stream, so none is told when its reader leaves: no hang-up cancels in that revision. */
+bool mp_call_start_in(mp_rpc *rpc, mp_batch *batch, mp_session *session)
+{
+    mp_call *call = call_new(rpc, mp_session_era(session));
+    if (!join_session(call, session)) {
+        free(call);
+        return false;
+    }
+    call->session = mp_session_ref(session);
+    call->batch = batch;
+    call->stream = mp_batch_enter(batch);
+    begin(call);
+    return true;
 }
 
 /* The call is over. What the client gets has been sent. */
@@ -121,6 +149,8 @@ static void finish(mp_call *call)
         mp_stream_unref(call->stream);
         call->stream = NULL;
     }
+    if (call->batch != NULL)
+        mp_batch_leave(call->batch);
     mp_link_drop(&call->link);
     mp_link_put(&rpc->ended, &call->link);
     rpc->count--;
@@ -158,6 +188,8 @@ static void send_last(mp_call *call, int status, mp_str json)
         put_event(&event, json);
         mp_session_send(rpc, call->session, mp_buf_str(&event));
         mp_buf_clear(&event);
+    } else if (call->batch != NULL) {
+        mp_batch_add(call->batch, json);
     } else if (stream == NULL || !mp_stream_is_open(stream)) {
         mp_stat_add(MP_STAT_DROPPED_GONE, 1);
     } else if (mp_stream_is_events(stream)) {
@@ -213,7 +245,7 @@ void mp_call_cancel(mp_call *call, const char *why, mp_stat counter, mp_cancel_m
         rpc->scratch.len = 0;
         mp_put_error(&rpc->scratch, call->id, -32603, mp_str_of(why), MP_STR_NONE);
         send_last(call, 200, mp_buf_str(&rpc->scratch));
-    } else if (call->stream != NULL && mp_stream_is_open(call->stream)) {
+    } else if (call->batch == NULL && call->stream != NULL && mp_stream_is_open(call->stream)) {
         /* Y-1 allows no response; HTTP still owes an answer: an event stream without events */
         mp_stream_on_gone(call->stream, NULL, NULL);
         if (mp_stream_is_events(call->stream) || mp_stream_open_events(call->stream, NULL, 0) == 0)

@@ -1,9 +1,10 @@
 #include "era.h"
 
 const mp_era mp_eras[] = {
-    /* date, has_sessions, mirrors_headers, hang_up_cancels */
-    {"2024-11-05", true, false, false}, {"2025-03-26", true, false, false}, {"2025-06-18", true, false, false},
-    {"2025-11-25", true, false, false}, {"2026-07-28", false, true, true},
+    /* date, has_sessions, has_batches, mirrors_headers, hang_up_cancels */
+    {"2024-11-05", true, false, false, false}, {"2025-03-26", true, true, false, false},
+    {"2025-06-18", true, false, false, false}, {"2025-11-25", true, false, false, false},
+    {"2026-07-28", false, false, true, true},
 };
 const size_t mp_era_count = sizeof mp_eras / sizeof *mp_eras;
 

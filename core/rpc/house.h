@@ -24,6 +24,8 @@ typedef struct {
     mp_link link;  /* in rpc->held */
 } mp_held;
 
+typedef struct mp_batch mp_batch;
+
 /* What `initialize` said. Never changes. */
 typedef struct {
     const mp_era *era;
@@ -61,6 +63,7 @@ struct mp_call {
     mp_rpc *rpc;
     mp_stream *stream;   /* counted; NULL over HTTP+SSE, or when its reader left */
     mp_session *session; /* counted; NULL in 2026-07-28 */
+    mp_batch *batch;     /* whose answers it shares; NULL for most */
     const mp_era *era;
     mp_timer limit;
     uint64_t limit_ms;
@@ -149,12 +152,23 @@ void mp_rpc_forget(mp_rpc *rpc, mp_session *session);
 /* Starts a call from the envelope just read. `stream` is NULL over HTTP+SSE. NULL when the session was closed meanwhile, or
  * (HTTP+SSE) when it still answers a request with this id. */
 mp_call *mp_call_start(mp_rpc *rpc, mp_stream *stream, mp_session *session, const mp_era *era);
+/* The same for a call of a batch: false when the session was closed meanwhile. */
+bool mp_call_start_in(mp_rpc *rpc, mp_batch *batch, mp_session *session);
 /* notifications/cancelled: calls off whichever call of the session has this id. */
 void mp_call_cancel_by_id(mp_session *session, mp_str id);
 
 typedef enum { MP_CANCEL_QUIET, MP_CANCEL_TELL } mp_cancel_manner;
 /* Calls it off, innermost first. TELL answers with an error; QUIET ends the answer without one. */
 void mp_call_cancel(mp_call *call, const char *why, mp_stat counter, mp_cancel_manner manner);
+
+/* -- batch.c -- */
+
+/* Answers a body that is an array. */
+void mp_serve_batch(mp_rpc *rpc, mp_stream *stream, mp_session *session);
+/* A call joins the batch, and gets its stream, counted; it adds its answer, if it has one, and leaves. */
+mp_stream *mp_batch_enter(mp_batch *batch);
+void mp_batch_add(mp_batch *batch, mp_str answer);
+void mp_batch_leave(mp_batch *batch);
 
 /* -- ask.c -- */
 
@@ -175,6 +189,8 @@ void mp_note(mp_rpc *rpc, mp_session *session);
 void mp_serve_streamable(mp_rpc *rpc, mp_stream *stream);
 void mp_serve_sse(mp_rpc *rpc, mp_stream *stream);
 void mp_serve_messages(mp_rpc *rpc, mp_stream *stream);
+/* The envelope is a request of an HTTP+SSE session. */
+void mp_serve_sse_request(mp_rpc *rpc, mp_session *session);
 
 extern const mp_str mp_anonymous; /* the principal of a client that no auth script knows */
 

@@ -52,7 +52,7 @@ static void send_error(mp_rpc *rpc, mp_session *session, int code, const char *m
     mp_buf_clear(&event);
 }
 
-static void serve_request(mp_rpc *rpc, mp_session *session)
+void mp_serve_sse_request(mp_rpc *rpc, mp_session *session)
 {
     if (rpc->draining) {
         send_error(rpc, session, -32603, "the gateway is stopping");
@@ -87,11 +87,13 @@ void mp_serve_messages(mp_rpc *rpc, mp_stream *stream)
     } else {
         mp_envelope *envelope = &rpc->envelope;
         mp_envelope_read(envelope, request->body);
-        if (envelope->kind == MP_KIND_BROKEN || envelope->kind == MP_KIND_INVALID || envelope->kind == MP_KIND_ARRAY) {
+        if (envelope->kind == MP_KIND_BROKEN || envelope->kind == MP_KIND_INVALID) {
             mp_refuse_envelope(rpc, stream);
+        } else if (envelope->kind == MP_KIND_ARRAY) {
+            mp_serve_batch(rpc, stream, session);
         } else {
             if (envelope->kind == MP_KIND_REQUEST)
-                serve_request(rpc, session);
+                mp_serve_sse_request(rpc, session);
             else
                 mp_note(rpc, session);
             mp_accept_note(stream);

@@ -25,6 +25,7 @@ typedef struct mp_call mp_call;
 typedef struct {
     const char *date;
     bool has_sessions;    /* opens with `initialize`; 2026-07-28 opens with nothing */
+    bool has_batches;     /* a body may be an array of messages */
     bool mirrors_headers; /* MCP-Protocol-Version must equal _meta; Mcp-Method and Mcp-Name the body */
     bool hang_up_cancels; /* a dropped answer stream calls its work off */
 } mp_era;

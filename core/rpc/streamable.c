@@ -167,6 +167,20 @@ static void serve_stateful(mp_rpc *rpc, mp_stream *stream, const era_headers *he
     mp_session_unref(session);
 }
 
+/* D-9: only a session of the revision that has batches takes one. */
+static void serve_array(mp_rpc *rpc, mp_stream *stream, const era_headers *headers)
+{
+    mp_session *session = headers->session_count == 1 ? mp_session_find(rpc, headers->session, mp_anonymous) : NULL;
+    if (session == NULL || session->is_sse)
+        mp_refuse_envelope(rpc, stream);
+    else if (headers->version_count > 0 && headers->era != mp_session_era(session))
+        refuse(rpc, stream, 400, "MCP-Protocol-Version is not what this session negotiated");
+    else if (!is_busy(rpc, stream))
+        mp_serve_batch(rpc, stream, session);
+    if (session != NULL)
+        mp_session_unref(session);
+}
+
 static void serve_post(mp_rpc *rpc, mp_stream *stream)
 {
     mp_envelope *envelope = &rpc->envelope;
@@ -179,11 +193,15 @@ static void serve_post(mp_rpc *rpc, mp_stream *stream)
         return;
     }
     mp_envelope_read(envelope, mp_stream_request(stream)->body);
-    if (envelope->kind == MP_KIND_BROKEN || envelope->kind == MP_KIND_INVALID || envelope->kind == MP_KIND_ARRAY) {
+    if (envelope->kind == MP_KIND_BROKEN || envelope->kind == MP_KIND_INVALID) {
         mp_refuse_envelope(rpc, stream);
         return;
     }
     era_headers headers = read_headers(stream);
+    if (envelope->kind == MP_KIND_ARRAY) {
+        serve_array(rpc, stream, &headers);
+        return;
+    }
     bool says_modern = headers.version_count > 0 && (headers.era == NULL || !headers.era->has_sessions);
     if (envelope->has_version) { /* D-5 */
         serve_modern(rpc, stream);
