@@ -32,6 +32,47 @@ function Call:log(level, data, logger) end
 ---@param ... string  "sampling", "elicitation", "elicitation.url", "roots", "extensions.<id>"
 function Call:require(...) end
 
+--- Asks the user to fill in a form. In 2026-07-28 the handler runs again from the top once the answer is there, so before
+--- a question do only what may happen twice, and wrap the rest in `call:once`.
+---@param key string        Its name, the same from run to run
+---@param message string
+---@param fields table<string, moonpool.Type>
+---@return table? filled_in
+---@return string? why      "declined", "cancelled", "unsupported", "invalid", or the client's words
+function Call:elicit(key, message, fields) end
+
+--- Asks the client's model.
+---@param key string
+---@param request string|table   A text, or the parameters of sampling/createMessage
+---@return table? answer         role, content, model
+---@return string? why
+function Call:sample(key, request) end
+
+--- Asks for the client's roots.
+---@param key? string
+---@return table[]? roots   Each has a uri, perhaps a name
+---@return string? why
+function Call:roots(key) end
+
+--- Runs `f` once, however often the handler runs again to ask. What it gives must be JSON.
+---@param key string
+---@param f fun(): any
+function Call:once(key, f) end
+
+--- Asks several things at once.
+---@param questions table<string, moonpool.Question>
+---@return table<string, any> answers
+---@return table<string, string> whys   Why an answer is missing
+function Call:ask(questions) end
+
+---@class moonpool.Question
+
+---@class moonpool.Ask
+---@field elicit fun(message: string, fields: table<string, moonpool.Type>): moonpool.Question
+---@field sample fun(request: string|table): moonpool.Question
+---@field roots fun(): moonpool.Question
+ask = {}
+
 --- A type of an argument: `t.number`, `t.string { "About it", max = 20 }`, `t.string "About it"`.
 ---@class moonpool.Type
 ---@overload fun(options: moonpool.Options|string): moonpool.Type
