@@ -72,16 +72,19 @@ mp_ask *mp_call_ask(mp_call *call, mp_str method, mp_str params, void (*done)(vo
     return NULL;
 }
 
-/* Y-1: whoever asked and no longer wants to know says so. */
-void mp_ask_cancel(mp_ask *ask)
+/* Y-1, Y-3: whoever asked and no longer wants to know says so. */
+void mp_asks_call_off(mp_call *call)
 {
-    mp_call *call = ask->call;
     mp_buf note = {0};
-    mp_buf_put(&note, MP_STR("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":"));
-    mp_buf_put(&note, mp_str_of(ask->id));
-    mp_buf_put(&note, MP_STR("}}"));
-    forget(ask);
-    mp_call_send(call, mp_buf_str(&note));
+    while (!mp_link_is_alone(&call->asks)) {
+        mp_ask *ask = mp_container(call->asks.next, mp_ask, link);
+        note.len = 0;
+        mp_buf_printf(&note,
+                      "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":%s}}",
+                      ask->id);
+        forget(ask);
+        mp_call_send(call, mp_buf_str(&note));
+    }
     mp_buf_clear(&note);
 }
 

@@ -25,11 +25,8 @@ static void put_array(mp_buf *out, mp_str lines)
 
 static void put_events(mp_buf *out, mp_str lines)
 {
-    while (lines.len > 0) {
-        mp_buf_put(out, MP_STR("event: message\ndata: "));
-        mp_buf_put(out, mp_str_cut(&lines, '\n'));
-        mp_buf_put(out, MP_STR("\n\n"));
-    }
+    while (lines.len > 0)
+        mp_put_event(out, mp_str_cut(&lines, '\n'));
 }
 
 /* All is answered. Nothing but notes, and calls that their client called off, need no body. */
@@ -78,16 +75,14 @@ void mp_batch_leave(mp_batch *batch)
 
 static void add_error(mp_rpc *rpc, mp_batch *batch, mp_session *session, const char *message)
 {
-    mp_buf error = {0}, event = {0};
-    mp_put_error(&error, rpc->envelope.id, -32600, mp_str_of(message), MP_STR_NONE);
     if (session->is_sse) {
-        put_events(&event, mp_buf_str(&error));
-        mp_session_send(rpc, session, mp_buf_str(&event));
-    } else {
-        mp_batch_add(batch, mp_buf_str(&error));
+        mp_session_send_error(rpc, session, -32600, message);
+        return;
     }
+    mp_buf error = {0};
+    mp_put_error(&error, rpc->envelope.id, -32600, mp_str_of(message), MP_STR_NONE);
+    mp_batch_add(batch, mp_buf_str(&error));
     mp_buf_clear(&error);
-    mp_buf_clear(&event);
 }
 
 /* One message of the array. Over HTTP+SSE `batch` holds no call: answers come on the session's stream. */

@@ -167,14 +167,6 @@ void mp_rpc_sweep(mp_rpc *rpc)
     }
 }
 
-/* Puts `json` (at the end of the scratch buffer, from `start`) into the frame of an event. */
-static void put_event(mp_buf *out, mp_str json)
-{
-    mp_buf_put(out, MP_STR("event: message\ndata: "));
-    mp_buf_put(out, json);
-    mp_buf_put(out, MP_STR("\n\n"));
-}
-
 /* Sends the last message of a call, `json`, as its transport and what went before ask for. */
 static void send_last(mp_call *call, int status, mp_str json)
 {
@@ -185,7 +177,7 @@ static void send_last(mp_call *call, int status, mp_str json)
         mp_stream_on_gone(stream, NULL, NULL); /* whatever happens to it now, the call has ended */
     if (call->session != NULL && call->session->is_sse) {
         mp_buf event = {0};
-        put_event(&event, json);
+        mp_put_event(&event, json);
         mp_session_send(rpc, call->session, mp_buf_str(&event));
         mp_buf_clear(&event);
     } else if (call->batch != NULL) {
@@ -194,7 +186,7 @@ static void send_last(mp_call *call, int status, mp_str json)
         mp_stat_add(MP_STAT_DROPPED_GONE, 1);
     } else if (mp_stream_is_events(stream)) {
         mp_buf event = {0};
-        put_event(&event, json);
+        mp_put_event(&event, json);
         if (mp_stream_send(stream, mp_buf_str(&event)) == 0)
             mp_stream_end(stream);
         mp_buf_clear(&event);
@@ -241,6 +233,7 @@ void mp_call_cancel(mp_call *call, const char *why, mp_stat counter, mp_cancel_m
     mp_stat_add(counter, 1);
     mp_log(MP_INFO, "call cancelled", mp_log_str("method", call->method), mp_log_str("why", mp_str_of(why)));
     rpc->hooks->on_cancel(rpc->ctx, call, why);
+    mp_asks_call_off(call);
     if (manner == MP_CANCEL_TELL) {
         rpc->scratch.len = 0;
         mp_put_error(&rpc->scratch, call->id, -32603, mp_str_of(why), MP_STR_NONE);
@@ -260,7 +253,7 @@ int mp_call_send(mp_call *call, mp_str json)
         return -1;
     int result = -1;
     mp_buf event = {0};
-    put_event(&event, json);
+    mp_put_event(&event, json);
     if (call->session != NULL && call->session->is_sse) {
         mp_session_send(call->rpc, call->session, mp_buf_str(&event));
         result = 0;

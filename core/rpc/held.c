@@ -2,6 +2,13 @@
 #include "house.h"
 #include <stdlib.h>
 
+void mp_put_event(mp_buf *out, mp_str json)
+{
+    mp_buf_put(out, MP_STR("event: message\ndata: "));
+    mp_buf_put(out, json);
+    mp_buf_put(out, MP_STR("\n\n"));
+}
+
 /* The stream is over, for whatever reason: nobody reads. On the thread of held->rpc. */
 static void let_go(mp_held *held)
 {

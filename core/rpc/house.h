@@ -138,6 +138,8 @@ unsigned mp_table_join(mp_table *table, mp_rpc *rpc);
 /* Draining: ends the streams that carry no call, or all. */
 void mp_held_drain(mp_rpc *rpc, bool all);
 
+/* Appends `json`, which has no line breaks, as an event. */
+void mp_put_event(mp_buf *out, mp_str json);
 /* Makes `stream` (already an event stream) the session's. -1 when it has one whose reader is still there, or is closed. */
 int mp_held_start(mp_rpc *rpc, mp_session *session, mp_stream *stream);
 /* Whether a reader is there, asked of its socket now. */
@@ -174,6 +176,8 @@ void mp_batch_leave(mp_batch *batch);
 
 /* The client answers what it was asked: false when nobody in this session asked it. */
 bool mp_session_answer(mp_session *session, mp_str id, bool is_error, mp_str answer);
+/* The call is called off: its client need not answer any more, and is told. */
+void mp_asks_call_off(mp_call *call);
 /* The call is over: so is what it asked. */
 void mp_asks_forget(mp_call *call);
 
@@ -189,6 +193,8 @@ void mp_note(mp_rpc *rpc, mp_session *session);
 void mp_serve_streamable(mp_rpc *rpc, mp_stream *stream);
 void mp_serve_sse(mp_rpc *rpc, mp_stream *stream);
 void mp_serve_messages(mp_rpc *rpc, mp_stream *stream);
+/* An error for a request that no call was made for, on the session's stream. */
+void mp_session_send_error(mp_rpc *rpc, mp_session *session, int code, const char *message);
 /* The envelope is a request of an HTTP+SSE session. */
 void mp_serve_sse_request(mp_rpc *rpc, mp_session *session);
 

@@ -42,25 +42,25 @@ void mp_serve_sse(mp_rpc *rpc, mp_stream *stream)
 }
 
 /* An error for a request that no call was made for, on the session's stream. */
-static void send_error(mp_rpc *rpc, mp_session *session, int code, const char *message)
+void mp_session_send_error(mp_rpc *rpc, mp_session *session, int code, const char *message)
 {
-    mp_buf event = {0};
-    mp_buf_put(&event, MP_STR("event: message\ndata: "));
-    mp_put_error(&event, rpc->envelope.id, code, mp_str_of(message), MP_STR_NONE);
-    mp_buf_put(&event, MP_STR("\n\n"));
+    mp_buf error = {0}, event = {0};
+    mp_put_error(&error, rpc->envelope.id, code, mp_str_of(message), MP_STR_NONE);
+    mp_put_event(&event, mp_buf_str(&error));
     mp_session_send(rpc, session, mp_buf_str(&event));
+    mp_buf_clear(&error);
     mp_buf_clear(&event);
 }
 
 void mp_serve_sse_request(mp_rpc *rpc, mp_session *session)
 {
     if (rpc->draining) {
-        send_error(rpc, session, -32603, "the gateway is stopping");
+        mp_session_send_error(rpc, session, -32603, "the gateway is stopping");
     } else if (!mp_table_has_room(rpc->table)) {
         mp_stat_add(MP_STAT_REFUSED_CALLS, 1);
-        send_error(rpc, session, -32603, "too many calls in flight: try again later");
+        mp_session_send_error(rpc, session, -32603, "too many calls in flight: try again later");
     } else if (mp_call_start(rpc, NULL, session, mp_session_era(session)) == NULL) {
-        send_error(rpc, session, -32600, "a request with this id is still being answered");
+        mp_session_send_error(rpc, session, -32600, "a request with this id is still being answered");
     }
 }
 

@@ -95,11 +95,10 @@ int mp_call_open_session(mp_call *call, const mp_era *era, mp_str client, mp_str
 /* Sends a whole JSON-RPC message on the call's own stream, before the answer. -1 when nobody reads it any more. */
 int mp_call_send(mp_call *call, mp_str json);
 /* Asks the client, on the call's own stream: a request of ours (revisions before 2026-07-28). `done` gets the client's
- * result, or its error, once; never after mp_ask_cancel, nor once the call has ended. NULL when nobody can be asked. */
+ * result, or its error, once, unless the call ends before. NULL when nobody can be asked. */
 typedef struct mp_ask mp_ask;
 mp_ask *mp_call_ask(mp_call *call, mp_str method, mp_str params, void (*done)(void *ctx, bool is_error, mp_str answer),
                     void *ctx);
-void mp_ask_cancel(mp_ask *ask);
 /* Answers and ends the call. `result` is a complete JSON value. */
 void mp_call_answer(mp_call *call, mp_str result);
 /* Answers with an error and ends the call. `data` is a JSON value or empty. */

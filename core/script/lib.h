@@ -22,6 +22,8 @@ void mp_host_push(lua_State *L, const mp_source *source, const mp_vm_config *con
 
 /* Pushes the `call` that handlers see; `params` is the index of the decoded parameters.  [-0, +1, throws] */
 void mp_call_push(lua_State *L, mp_task *task, int params);
+/* Appends the JSON of the value at `index` to vm->out; when it raises, nothing is appended.  [-0, +0, throws] */
+void mp_encode_out(lua_State *L, mp_vm *vm, int index);
 /* The task of the call at 1; raises once that has ended.  [-0, +0, throws] */
 mp_task *mp_check_call(lua_State *L);
 

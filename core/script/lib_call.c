@@ -214,6 +214,18 @@ static int encode(lua_State *L)
     return 0;
 }
 
+void mp_encode_out(lua_State *L, mp_vm *vm, int index)
+{
+    size_t start = vm->out.len;
+    lua_pushcfunction(L, encode);
+    lua_pushvalue(L, index);
+    lua_pushlightuserdata(L, &vm->out);
+    if (lua_pcall(L, 2, 0, 0) == LUA_OK)
+        return;
+    vm->out.len = start;
+    lua_error(L);
+}
+
 /* call:send(message): whether somebody reads the call's stream.  [-0, +1, throws] */
 static int l_send(lua_State *L)
 {
@@ -223,15 +235,10 @@ static int l_send(lua_State *L)
     if (task->call != NULL) {
         mp_buf *out = &task->vm->out;
         size_t start = out->len;
-        lua_pushcfunction(L, encode);
-        lua_pushvalue(L, 2);
-        lua_pushlightuserdata(L, out);
-        bool ok = lua_pcall(L, 2, 0, 0) == LUA_OK;
-        if (ok && task->call != NULL) /* a finalizer may have found the client gone */
+        mp_encode_out(L, task->vm, 2);
+        if (task->call != NULL) /* a finalizer may have found the client gone */
             sent = mp_call_send(task->call, mp_str_from(mp_buf_str(out), start)) == 0;
         out->len = start;
-        if (!ok)
-            return lua_error(L);
     }
     lua_pushboolean(L, sent);
     return 1;

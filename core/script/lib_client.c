@@ -86,13 +86,6 @@ static int answered(lua_State *L, int status, lua_KContext context)
     return op->is_error ? 2 : 1;
 }
 
-/* (value) -> its JSON in the VM's buffer; `out` at 2.  [-2, +0, throws] */
-static int encode_params(lua_State *L)
-{
-    mp_lua_encode(L, 1, lua_touserdata(L, 2));
-    return 0;
-}
-
 /* ask(call, method, params): asks the client on the call's stream and waits. false when nobody can be asked.
  *  [-0, +1|2, throws, parks] */
 static int l_ask(lua_State *L)
@@ -106,15 +99,10 @@ static int l_ask(lua_State *L)
     luaL_setmetatable(L, ASK);
     mp_buf *out = &task->vm->out;
     size_t start = out->len;
-    lua_pushcfunction(L, encode_params);
-    lua_pushvalue(L, 3);
-    lua_pushlightuserdata(L, out);
-    bool ok = lua_pcall(L, 2, 0, 0) == LUA_OK;
-    if (ok && task->call != NULL)
+    mp_encode_out(L, task->vm, 3);
+    if (task->call != NULL)
         op->ask = mp_call_ask(task->call, method, mp_str_from(mp_buf_str(out), start), ask_done, op);
     out->len = start;
-    if (!ok)
-        return lua_error(L);
     if (op->ask == NULL) {
         lua_pushboolean(L, 0);
         return 1;

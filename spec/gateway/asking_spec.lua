@@ -127,6 +127,18 @@ describe("what is asked of one client", function()
     assert.is_empty_house(g)
   end)
 
+  it("need not be answered once the call is called off, and the client is told", function()
+    local g <close> = gateway.start { scripts = scripts }
+    local c <close> = g:client("2025-11-25", { capabilities = able })
+    local stream = c:open("tools/call", { name = "delete", arguments = { n = 1 } })
+    local id = stream:wait_event("elicitation/create").json.id
+    c:notify("notifications/cancelled", { requestId = stream.id })
+    assert.equal(id, stream:wait_event("notifications/cancelled").json.params.requestId)
+    c:delete()
+    c:close()
+    assert.is_empty_house(g)
+  end)
+
   it("is forgotten with the session", function()
     local g <close> = gateway.start { scripts = scripts }
     local c <close> = g:client("2025-11-25", { capabilities = able })
