@@ -19,4 +19,4 @@ local script = {
 }
 files["scripts/"] = script
 files["examples/"] = script
-files["bench/"] = { globals = { "wrk", "request", "response", "done", "init", "setup" } }
+files["bench/"] = { globals = { "wrk" } }

@@ -48,7 +48,7 @@ local function load(port, pid, kind)
   local code, out, err = gateway.run_program("/usr/bin/wrk", {
     "-t2", "-c" .. CONNECTIONS, "-d" .. SECONDS .. "s", "-s", "bench/post.lua", ("http://127.0.0.1:%d/mcp"):format(port),
   }, { env = { BENCH_BODY = kind.body, BENCH_HEADERS = table.concat(lines, "\n") }, seconds = SECONDS + 20 })
-  assert(code == 0 and err == "", "wrk failed: " .. err)
+  assert(code == 0 and err == "" and not out:find "Non%-2xx", "wrk failed: " .. err .. out)
   local requests = tonumber(out:match "(%d+) requests in")
   return tonumber(out:match "Requests/sec:%s+([%d.]+)"), (cpu_seconds(pid) - before) / requests * 1e6
 end

@@ -5,13 +5,3 @@ wrk.body = os.getenv "BENCH_BODY"
 for name, value in os.getenv("BENCH_HEADERS"):gmatch "([^:\n]+): ([^\n]*)" do
   wrk.headers[name] = value
 end
-
-local bad = 0
-function response(status)
-  if status ~= 200 then
-    bad = bad + 1
-    if bad == 1 then
-      io.stderr:write("bench: status ", status, "\n")
-    end
-  end
-end

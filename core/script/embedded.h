@@ -1,4 +1,4 @@
-/* embedded.h: the files of lua/moonpool as the build put them into the binary. */
+/* embedded.h: the files of lua/moonpool as the build put them into the binary: compiled by the luac of the same Lua. */
 #ifndef MP_SCRIPT_EMBEDDED_H
 #define MP_SCRIPT_EMBEDDED_H
 

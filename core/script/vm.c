@@ -32,8 +32,24 @@ static void *allocate(void *ctx, void *old, size_t old_size, size_t size)
     return block;
 }
 
+/* How much a heap may grow before it is marked again, in percent of what was alive. Nearly all that is alive after loading
+ * stays for good: marking it again and again would cost more than the calls themselves. A heap that scripts have made large
+ * grows by less. */
+#define PAUSE_SMALL 1000
+#define PAUSE_LARGE 200
+#define LARGE_HEAP ((size_t)32 << 20) /* bytes, garbage included */
+
+static void pace(mp_vm *vm)
+{
+    bool is_large = vm->bytes > LARGE_HEAP;
+    if (is_large != vm->is_large && vm->L != NULL)
+        lua_gc(vm->L, LUA_GCINC, is_large ? PAUSE_LARGE : PAUSE_SMALL, 0, 0);
+    vm->is_large = is_large;
+}
+
 void mp_vm_publish(mp_vm *vm)
 {
+    pace(vm);
     if (vm->bytes == vm->published)
         return;
     mp_stat_add(MP_STAT_LUA_BYTES, (int64_t)vm->bytes - (int64_t)vm->published);
@@ -141,7 +157,7 @@ static int find_embedded(lua_State *L)
         if (strcmp(file->name, name) != 0)
             continue;
         lua_pushfstring(L, "@%s", file->path);
-        if (luaL_loadbufferx(L, file->ptr, file->len, lua_tostring(L, -1), "t") != LUA_OK)
+        if (luaL_loadbufferx(L, file->ptr, file->len, lua_tostring(L, -1), "b") != LUA_OK)
             return lua_error(L);
         lua_pushstring(L, file->path);
         return 2;
@@ -227,7 +243,9 @@ static int be_born(lua_State *L)
 
 static int collect_all(lua_State *L)
 {
+    lua_gc(L, LUA_GCRESTART);
     lua_gc(L, LUA_GCCOLLECT);
+    lua_gc(L, LUA_GCINC, PAUSE_SMALL, 0, 0);
     return 0;
 }
 
@@ -246,6 +264,7 @@ mp_vm *mp_vm_new(mp_source *source, const mp_vm_config *config, mp_buf *report)
         return NULL;
     }
     *mp_thread_word(vm->L) = (uintptr_t)vm;
+    lua_gc(vm->L, LUA_GCSTOP); /* while it loads, hardly anything becomes garbage */
     lua_atpanic(vm->L, panic);
     birth b = {vm, config, report, false};
     if (run_protected(vm->L, be_born, &b, report) != 0 || !b.ok ||
@@ -298,6 +317,7 @@ void mp_vm_free(mp_vm *vm)
     if (vm->L != NULL) {
         mp_tasks_unwind(vm);
         lua_close(vm->L);
+        vm->L = NULL;
     }
     mp_tasks_free(vm);
     mp_vm_publish(vm);

@@ -13,6 +13,7 @@ struct mp_vm {
     mp_source *source;
     size_t bytes, memory;         /* held, and the most that may be held */
     size_t published;             /* what of `bytes` the gauge knows */
+    bool is_large;                /* too large for a heap that is marked rarely */
     int dispatch, note, describe; /* registry references */
 
     mp_link ready;  /* tasks to start or resume */
