@@ -86,7 +86,9 @@ local function measure_calls()
       kind.headers["mcp-session-id"] = g:client(kind.name).session
     end
     kind.body = ([[{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"add","arguments":{"a":1,"b":2}%s}}]]):format(kind.meta)
-    local answer = client.request(g, { method = "POST", path = "/mcp", headers = kind.headers, body = kind.body })
+    local headers = {} -- which the client takes for its own
+    for name, value in pairs(kind.headers) do headers[name] = value end
+    local answer = client.request(g, { method = "POST", path = "/mcp", headers = headers, body = kind.body })
     assert(answer.status == 200 and answer.body:find '"3"', answer.body)
     local bare = start_bare(answer.body)
     local rates, costs, bare_rates, bare_costs, ratios = {}, {}, {}, {}, {}
