@@ -13,43 +13,101 @@
 
 /* -- memory ---------------------------------------------------------------------------------------------------- */
 
+/* Lua makes and frees small blocks of few sizes, in bursts that malloc's own caches do not hold: so some are kept here. */
+#define CLASS_STEP 16
+#define MOST_SPARE_BYTES ((size_t)1 << 20)
+
+static size_t class_of(size_t size)
+{
+    return (size + CLASS_STEP - 1) / CLASS_STEP;
+}
+
+static bool is_small(size_t size)
+{
+#ifdef __SANITIZE_ADDRESS__
+    (void)size;
+    return false; /* which wants to see every block */
+#else
+    return size <= CLASS_STEP * MP_VM_CLASSES;
+#endif
+}
+
+static void *take_small(mp_vm *vm, size_t size)
+{
+    size_t class = class_of(size);
+    mp_vm_spare *block = vm->spares[class - 1];
+    if (block == NULL)
+        return malloc(class * CLASS_STEP);
+    vm->spares[class - 1] = block->next;
+    vm->spare_bytes -= class * CLASS_STEP;
+    return block;
+}
+
+static void give_small(mp_vm *vm, void *memory, size_t size)
+{
+    size_t class = class_of(size);
+    if (vm->spare_bytes >= MOST_SPARE_BYTES) {
+        free(memory);
+        return;
+    }
+    mp_vm_spare *block = memory;
+    block->next = vm->spares[class - 1];
+    vm->spares[class - 1] = block;
+    vm->spare_bytes += class * CLASS_STEP;
+}
+
+static void free_spares(mp_vm *vm)
+{
+    for (size_t i = 0; i < MP_VM_CLASSES; i++)
+        for (mp_vm_spare *block = vm->spares[i], *next; block != NULL; block = next) {
+            next = block->next;
+            free(block);
+        }
+}
+
+/* A block that becomes another size; NULL, and it stays, when there is no memory. */
+static void *resize(mp_vm *vm, void *old, size_t old_size, size_t size)
+{
+    bool was_small = old != NULL && is_small(old_size), small = is_small(size);
+    if (was_small && small && class_of(old_size) == class_of(size))
+        return old;
+    if (!was_small && !small)
+        return realloc(old, size);
+    void *block = small ? take_small(vm, size) : malloc(size);
+    if (block == NULL || old == NULL)
+        return block;
+    memcpy(block, old, old_size < size ? old_size : size);
+    if (was_small)
+        give_small(vm, old, old_size);
+    else
+        free(old);
+    return block;
+}
+
 static void *allocate(void *ctx, void *old, size_t old_size, size_t size)
 {
     mp_vm *vm = ctx;
     if (old == NULL)
         old_size = 0; /* then it says what kind of object is wanted */
     if (size == 0) {
-        free(old);
+        if (old != NULL && is_small(old_size))
+            give_small(vm, old, old_size);
+        else
+            free(old);
         vm->bytes -= old_size;
         return NULL;
     }
     if (size > old_size && size - old_size > vm->memory - vm->bytes)
         return NULL;
-    void *block = realloc(old, size);
+    void *block = resize(vm, old, old_size, size);
     if (block == NULL)
         return size <= old_size ? old : NULL; /* Lua counts on shrinking to succeed */
     vm->bytes += size - old_size;
     return block;
 }
 
-/* How much a heap may grow before it is marked again, in percent of what was alive. Nearly all that is alive after loading
- * stays for good: marking it again and again would cost more than the calls themselves. A heap that scripts have made large
- * grows by less. */
-#define PAUSE_SMALL 1000
-#define PAUSE_LARGE 200
-#define LARGE_HEAP ((size_t)32 << 20) /* bytes, garbage included */
-
-static void pace(mp_vm *vm)
-{
-    bool is_large = vm->bytes > LARGE_HEAP;
-    if (is_large != vm->is_large && vm->L != NULL)
-        lua_gc(vm->L, LUA_GCINC, is_large ? PAUSE_LARGE : PAUSE_SMALL, 0, 0);
-    vm->is_large = is_large;
-}
-
 void mp_vm_publish(mp_vm *vm)
 {
-    pace(vm);
     if (vm->bytes == vm->published)
         return;
     mp_stat_add(MP_STAT_LUA_BYTES, (int64_t)vm->bytes - (int64_t)vm->published);
@@ -245,7 +303,6 @@ static int collect_all(lua_State *L)
 {
     lua_gc(L, LUA_GCRESTART);
     lua_gc(L, LUA_GCCOLLECT);
-    lua_gc(L, LUA_GCINC, PAUSE_SMALL, 0, 0);
     return 0;
 }
 
@@ -317,9 +374,9 @@ void mp_vm_free(mp_vm *vm)
     if (vm->L != NULL) {
         mp_tasks_unwind(vm);
         lua_close(vm->L);
-        vm->L = NULL;
     }
     mp_tasks_free(vm);
+    free_spares(vm);
     mp_vm_publish(vm);
     mp_buf_clear(&vm->out);
     mp_source_unref(vm->source);

@@ -7,13 +7,20 @@
 
 typedef struct mp_task mp_task;
 
+#define MP_VM_CLASSES 16 /* sizes of small blocks: 16, 32, … 256 */
+
+typedef struct mp_vm_spare {
+    struct mp_vm_spare *next;
+} mp_vm_spare;
+
 struct mp_vm {
     lua_State *L;
     mp_loop *loop; /* NULL until attached: nothing may wait */
     mp_source *source;
-    size_t bytes, memory;         /* held, and the most that may be held */
-    size_t published;             /* what of `bytes` the gauge knows */
-    bool is_large;                /* too large for a heap that is marked rarely */
+    size_t bytes, memory;               /* held, and the most that may be held */
+    size_t published;                   /* what of `bytes` the gauge knows */
+    mp_vm_spare *spares[MP_VM_CLASSES]; /* freed small blocks, by size */
+    size_t spare_bytes;
     int dispatch, note, describe; /* registry references */
 
     mp_link ready;  /* tasks to start or resume */
