@@ -11,12 +11,12 @@ enum { ENDED_WELL = 0, FAILED = 1, BAD_USAGE = 2, BAD_CONFIG = 78 /* EX_CONFIG *
 
 #define LISTEN_CAP 16
 
-static const char usage[] = "moonpool serves MCP tools written in Lua.\n"
+static const char usage[] = "moonpool serves MCP tools, resources and prompts written in Lua.\n"
                             "\n"
                             "usage: moonpool COMMAND [OPTION]... [moonpool.yaml]\n"
                             "\n"
                             "  run       serve what the configuration says, until SIGTERM or SIGINT\n"
-                            "  check     read configuration and scripts, print every tool or every mistake\n"
+                            "  check     read configuration and scripts, print what is served or every mistake\n"
                             "  config    print every key of moonpool.yaml with its default\n"
                             "  help      say more about a command\n"
                             "  version   print the version\n"

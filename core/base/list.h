@@ -48,16 +48,4 @@ static inline mp_link *mp_link_take(mp_link *head)
     return first;
 }
 
-/* Moves all of `from` to the end of `to`. */
-static inline void mp_link_move(mp_link *to, mp_link *from)
-{
-    if (mp_link_is_alone(from))
-        return;
-    from->next->prev = to->prev;
-    to->prev->next = from->next;
-    from->prev->next = to;
-    to->prev = from->prev;
-    mp_link_init(from);
-}
-
 #endif

@@ -28,16 +28,6 @@ bool mp_log_wants(mp_log_level level)
     return level >= atomic_load_explicit(&least_level, memory_order_relaxed);
 }
 
-int mp_log_level_of(mp_str name, mp_log_level *level)
-{
-    for (int i = 0; i < 4; i++)
-        if (mp_str_is(name, level_names[i])) {
-            *level = (mp_log_level)i;
-            return 0;
-        }
-    return -1;
-}
-
 static bool is_plain(mp_str s)
 {
     for (size_t i = 0; i < s.len; i++) {

@@ -36,8 +36,6 @@ static inline mp_log_field mp_log_int(const char *key, int64_t value)
 void mp_log_start(mp_log_level least);
 void mp_log_stop(void);
 bool mp_log_wants(mp_log_level level);
-/* -1 when there is no such level. */
-int mp_log_level_of(mp_str name, mp_log_level *level);
 void mp_log_write(mp_log_level level, const char *event, const mp_log_field *fields);
 
 #endif

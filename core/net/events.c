@@ -164,6 +164,7 @@ int mp_stream_send(mp_stream *stream, mp_str bytes)
         return 0;
     if (bytes.len > stream->server->limits.stream_queue ||
         stream->queue.bytes > stream->server->limits.stream_queue - bytes.len) {
+        mp_stat_add(MP_STAT_DROPPED_SLOW, 1);
         mp_stream_lose(stream, true);
         return -1;
     }

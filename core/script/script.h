@@ -48,7 +48,5 @@ extern const mp_rpc_hooks mp_vm_hooks;
 bool mp_vm_turn(void *vm);
 /* Appends what is served, a line each ("tool  add  Add two numbers."), for people. */
 void mp_vm_describe(mp_vm *vm, mp_buf *out);
-/* How many tasks run or wait. */
-size_t mp_vm_tasks(const mp_vm *vm);
 
 #endif

@@ -340,11 +340,6 @@ void mp_vm_attach(mp_vm *vm, mp_loop *loop)
     vm->loop = loop;
 }
 
-size_t mp_vm_tasks(const mp_vm *vm)
-{
-    return vm->tasks;
-}
-
 typedef struct {
     mp_vm *vm;
     mp_buf *out;

@@ -228,6 +228,7 @@ for _, revision in ipairs { "2024-11-05", "2025-11-25", "2026-07-28" } do
         assert.is_nil(g:log():find("said all", 1, true))
       end
       assert.equal(revision == "2024-11-05" and 1 or 0, g:status().counters.sessions_closed.slow)
+      assert.equal(1, g:status().counters.dropped.slow)
       carrier:close()
       leave(me)
       assert.is_empty_house(g, 5)
