@@ -176,10 +176,7 @@ static void send_last(mp_call *call, int status, mp_str json)
     if (stream != NULL)
         mp_stream_on_gone(stream, NULL, NULL); /* whatever happens to it now, the call has ended */
     if (call->session != NULL && call->session->is_sse) {
-        mp_buf event = {0};
-        mp_put_event(&event, json);
-        mp_session_send(rpc, call->session, mp_buf_str(&event));
-        mp_buf_clear(&event);
+        mp_session_send(rpc, call->session, json);
     } else if (call->batch != NULL) {
         mp_batch_add(call->batch, json);
     } else if (stream == NULL || !mp_stream_is_open(stream)) {
@@ -251,21 +248,22 @@ int mp_call_send(mp_call *call, mp_str json)
 {
     if (call->ended)
         return -1;
+    if (call->session != NULL && call->session->is_sse) {
+        mp_session_send(call->rpc, call->session, json);
+        return 0;
+    }
+    if (call->stream == NULL) {
+        mp_stat_add(MP_STAT_DROPPED_GONE, 1);
+        return -1;
+    }
     int result = -1;
     mp_buf event = {0};
     mp_put_event(&event, json);
-    if (call->session != NULL && call->session->is_sse) {
-        mp_session_send(call->rpc, call->session, mp_buf_str(&event));
-        result = 0;
-    } else if (call->stream == NULL) {
-        mp_stat_add(MP_STAT_DROPPED_GONE, 1);
-    } else {
-        /* the reader may turn out to be gone below, which ends the call under us: hold what we use */
-        mp_stream *stream = mp_stream_ref(call->stream);
-        if (mp_stream_is_events(stream) || mp_stream_open_events(stream, NULL, 0) == 0)
-            result = mp_stream_send(stream, mp_buf_str(&event));
-        mp_stream_unref(stream);
-    }
+    /* the reader may turn out to be gone below, which ends the call under us: hold what we use */
+    mp_stream *stream = mp_stream_ref(call->stream);
+    if (mp_stream_is_events(stream) || mp_stream_open_events(stream, NULL, 0) == 0)
+        result = mp_stream_send(stream, mp_buf_str(&event));
+    mp_stream_unref(stream);
     mp_buf_clear(&event);
     return result;
 }

@@ -97,42 +97,46 @@ typedef struct {
     mp_rpc *rpc;
     mp_session *session;
     size_t len;
-    char events[];
+    char json[];
 } letter;
 
-static void send_here(mp_rpc *rpc, mp_session *session, mp_str events)
+static void send_here(mp_rpc *rpc, mp_session *session, mp_str json)
 {
     mp_held *held = held_here(rpc, session);
-    if (held == NULL)
+    if (held == NULL) {
         mp_stat_add(MP_STAT_DROPPED_GONE, 1);
-    else
-        mp_stream_send(held->stream, events);
+        return;
+    }
+    mp_buf event = {0};
+    mp_put_event(&event, json);
+    mp_stream_send(held->stream, mp_buf_str(&event));
+    mp_buf_clear(&event);
 }
 
 static void deliver_letter(mp_message *message, mp_loop *loop)
 {
     letter *mail = mp_container(message, letter, super);
     if (loop != NULL)
-        send_here(mail->rpc, mail->session, (mp_str){mail->events, mail->len});
+        send_here(mail->rpc, mail->session, (mp_str){mail->json, mail->len});
     mp_session_unref(mail->session);
     free(mail);
 }
 
-void mp_session_send(mp_rpc *from, mp_session *session, mp_str events)
+void mp_session_send(mp_rpc *from, mp_session *session, mp_str json)
 {
     pthread_mutex_lock(&session->lock);
     mp_rpc *to = session->held == NULL ? from : session->held->rpc;
     pthread_mutex_unlock(&session->lock);
     if (to == from) {
-        send_here(from, session, events);
+        send_here(from, session, json);
         return;
     }
-    letter *mail = mp_new(sizeof *mail + events.len);
+    letter *mail = mp_new(sizeof *mail + json.len);
     mail->super.deliver = deliver_letter;
     mail->rpc = to;
     mail->session = mp_session_ref(session);
-    mail->len = events.len;
-    memcpy(mail->events, events.ptr, events.len);
+    mail->len = json.len;
+    memcpy(mail->json, json.ptr, json.len);
     mp_loop_post(to->loop, &mail->super);
 }
 

@@ -144,8 +144,8 @@ void mp_put_event(mp_buf *out, mp_str json);
 int mp_held_start(mp_rpc *rpc, mp_session *session, mp_stream *stream);
 /* Whether a reader is there, asked of its socket now. */
 bool mp_session_has_reader(mp_session *session);
-/* Sends whole events on the session's stream, from any rpc. Quietly dropped and counted where nobody reads. */
-void mp_session_send(mp_rpc *from, mp_session *session, mp_str events);
+/* Sends a message on the session's stream, from any rpc. Quietly dropped and counted where nobody reads. */
+void mp_session_send(mp_rpc *from, mp_session *session, mp_str json);
 /* The session was closed: ends its stream here, calls its calls off. */
 void mp_rpc_forget(mp_rpc *rpc, mp_session *session);
 

@@ -44,12 +44,10 @@ void mp_serve_sse(mp_rpc *rpc, mp_stream *stream)
 /* An error for a request that no call was made for, on the session's stream. */
 void mp_session_send_error(mp_rpc *rpc, mp_session *session, int code, const char *message)
 {
-    mp_buf error = {0}, event = {0};
+    mp_buf error = {0};
     mp_put_error(&error, rpc->envelope.id, code, mp_str_of(message), MP_STR_NONE);
-    mp_put_event(&event, mp_buf_str(&error));
-    mp_session_send(rpc, session, mp_buf_str(&event));
+    mp_session_send(rpc, session, mp_buf_str(&error));
     mp_buf_clear(&error);
-    mp_buf_clear(&event);
 }
 
 void mp_serve_sse_request(mp_rpc *rpc, mp_session *session)
