@@ -23,11 +23,12 @@ typedef struct {
     uint64_t session_idle, session_initialize_within;
     int64_t sessions_max, sessions_per_principal;
     size_t body, headers;
-    uint64_t request_time, call_time;
+    uint64_t request_time, call_time, call_cpu;
     int64_t calls_in_flight, connections;
     size_t stream_queue;
     uint64_t stall, dead_peer;
     size_t lua_memory; /* of one worker */
+    size_t call_memory;
     uint64_t drain, heartbeat;
     char *admin_listen; /* NULL: off */
     char **seal_keys;   /* empty: one made at start */

@@ -71,6 +71,8 @@ static mp_vm_config vm_config(const mp_config *config, const mp_seal_key *seal_k
         .server_version = MOONPOOL_VERSION,
         .instructions = config->server_instructions,
         .memory = config->lua_memory,
+        .call_memory = config->call_memory,
+        .call_cpu_ms = config->call_cpu,
         .trust_full = config->scripts_trust == MP_TRUST_FULL,
     };
 }

@@ -4,6 +4,7 @@
 #include "script/lib.h"
 #include "script/lib_json.h"
 #include "script/lib_regex.h"
+#include "script/preempt.h"
 #include <lauxlib.h>
 #include <lualib.h>
 #include <stdlib.h>
@@ -84,6 +85,17 @@ static void *resize(mp_vm *vm, void *old, size_t old_size, size_t size)
     return block;
 }
 
+/* Lua collects its garbage and asks again: only then is it out of memory. */
+static void *refuse(mp_vm *vm, size_t size)
+{
+    if (vm->running != NULL && vm->ceiling < vm->memory && vm->denied == size) {
+        vm->is_over_memory = true;
+        mp_preempt_arm_running();
+    }
+    vm->denied = size;
+    return NULL;
+}
+
 static void *allocate(void *ctx, void *old, size_t old_size, size_t size)
 {
     mp_vm *vm = ctx;
@@ -97,8 +109,8 @@ static void *allocate(void *ctx, void *old, size_t old_size, size_t size)
         vm->bytes -= old_size;
         return NULL;
     }
-    if (size > old_size && size - old_size > vm->memory - vm->bytes)
-        return NULL;
+    if (size > old_size && (vm->bytes > vm->ceiling || size - old_size > vm->ceiling - vm->bytes))
+        return refuse(vm, size);
     void *block = resize(vm, old, old_size, size);
     if (block == NULL)
         return size <= old_size ? old : NULL; /* Lua counts on shrinking to succeed */
@@ -310,8 +322,11 @@ mp_vm *mp_vm_new(mp_source *source, const mp_vm_config *config, mp_buf *report)
 {
     mp_vm *vm = mp_new(sizeof *vm);
     vm->source = mp_source_ref(source);
-    vm->memory = config->memory;
+    vm->memory = vm->ceiling = config->memory;
+    vm->call_memory = config->call_memory;
+    vm->call_us = config->call_cpu_ms * 1000;
     mp_link_init(&vm->ready);
+    mp_link_init(&vm->heavy);
     mp_link_init(&vm->doomed);
     mp_link_init(&vm->idle);
     vm->L = lua_newstate(allocate, vm);
