@@ -12,8 +12,8 @@
 #define TURN_RESUMES 64   /* and then the loop looks at its sockets again */
 #define TURN_US 5000      /* or when so much time went into Lua */
 #define CLOSERS_US 200000 /* what closers of a call that is off may take */
-#define GUARD_US 2000000  /* what a guarded piece of a script may take */
-#define LOOK 1000         /* instructions between looks where nothing can be left */
+#define STUCK_US 100000   /* what may run where nothing can be left: in functions that C calls */
+#define LOOK 1000         /* instructions between looks there */
 #define MOST_SPARE 256    /* idle tasks that keep their coroutine */
 #define MOST_NOTES 1024
 #define MOST_NOTE_BYTES ((size_t)8 << 20)
@@ -222,13 +222,6 @@ static int run_note(lua_State *L)
 
 /* -- the scheduler --------------------------------------------------------------------------------------------- */
 
-static uint64_t now_us(clockid_t clock)
-{
-    struct timespec now;
-    clock_gettime(clock, &now);
-    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
-}
-
 /* What a task's time is measured by: the clock is at hand; the thread's own time costs a system call. */
 static clockid_t clock_of(const mp_task *task)
 {
@@ -236,18 +229,28 @@ static clockid_t clock_of(const mp_task *task)
 }
 
 /* The running task is over a limit of its own. */
-static void call_off(mp_task *task, lua_State *L, lua_Debug *where)
+static void call_off(mp_task *task, lua_State *L, lua_Debug *where, const char *why)
 {
-    bool memory = task->vm->is_over_memory;
-    const char *why = memory ? "the call took more memory than limits.call.memory"
-                             : "the call ran Lua for longer than limits.call.cpu";
+    mp_stat counter = task->vm->is_over_memory ? MP_STAT_TOOL_MEMORY : MP_STAT_TOOL_CPU;
     lua_getinfo(L, "Sl", where);
     mp_log(MP_WARN, "call over its limit", mp_log_str("method", mp_task_method(task)),
            mp_log_str("why", mp_str_of(why)), mp_log_str("file", mp_str_of(where->short_src)),
            mp_log_int("line", where->currentline));
     if (task->call != NULL)
-        mp_call_abort(task->call, why, memory ? MP_STAT_TOOL_MEMORY : MP_STAT_TOOL_CPU);
+        mp_call_abort(task->call, why, counter);
     task->cancelled = true;
+}
+
+/* Why the running task, `stretch` us after it was resumed, may not go on; NULL if it may. */
+static const char *over_limit(const mp_task *task, uint64_t stretch, bool may_leave)
+{
+    if (task->vm->is_over_memory)
+        return "the call took more memory than limits.call.memory";
+    if (task->spent + stretch >= task->vm->call_us)
+        return "the call ran Lua for longer than limits.call.cpu";
+    if (!may_leave && stretch >= STUCK_US)
+        return "the call ran for too long where it cannot take turns: in a metamethod, or in a function that C calls";
+    return NULL;
 }
 
 /* Nothing here can be left but by an error, and none is the last: each that is caught is followed by the next. */
@@ -263,16 +266,19 @@ void mp_task_hook(lua_State *L, lua_Debug *where)
     mp_vm *vm = mp_vm_of(L);
     mp_task *task = vm->running;
     if (vm->guard_until != 0) { /* a script that loads; closers */
-        if (now_us(CLOCK_MONOTONIC) >= vm->guard_until)
+        if (mp_now_us(CLOCK_MONOTONIC) >= vm->guard_until)
             insist(L, "this runs for too long");
         mp_preempt_arm(L, LOOK);
         return;
     }
     if (task == NULL)
         return;
-    if (!task->cancelled && (vm->is_over_memory || task->spent + now_us(clock_of(task)) - vm->clock >= vm->call_us))
-        call_off(task, L, where);
-    if (vm->may_wait && lua_isyieldable(L)) {
+    bool may_leave = vm->may_wait && lua_isyieldable(L);
+    uint64_t stretch = mp_now_us(clock_of(task)) - vm->clock;
+    const char *why = task->cancelled ? NULL : over_limit(task, stretch, may_leave);
+    if (why != NULL)
+        call_off(task, L, where, why);
+    if (may_leave) {
         task->preempted = true;
         lua_yield(L, 0);
     } else if (task->cancelled) {
@@ -300,7 +306,7 @@ static void unwind(mp_task *task)
     if (task->started) {
         mp_vm_reset_out(vm);
         vm->running = task;
-        vm->guard_until = now_us(CLOCK_MONOTONIC) + CLOSERS_US;
+        vm->guard_until = mp_now_us(CLOCK_MONOTONIC) + CLOSERS_US;
         for (size_t i = 0; i < task->inner_count; i++) {
             *mp_thread_word(task->inner[i]) &= ~(uintptr_t)MP_THREAD_BUSY;
             close_coroutine(task, task->inner[i]);
@@ -317,7 +323,7 @@ static void end_faulty(mp_task *task)
     mp_stat_add(MP_STAT_TOOL_FAULTS, 1);
     mp_vm_log_error(task->vm, task->co, "task failed", mp_task_method(task));
     task->vm->running = task;
-    task->vm->guard_until = now_us(CLOCK_MONOTONIC) + CLOSERS_US;
+    task->vm->guard_until = mp_now_us(CLOCK_MONOTONIC) + CLOSERS_US;
     lua_State *before = mp_preempt_enter(task->co);
     lua_resetthread(task->co); /* gives the error that was just logged */
     mp_preempt_leave(before);
@@ -337,7 +343,7 @@ static int run(mp_task *task, int count)
     vm->denied = 0;
     vm->is_over_memory = false;
     if (task->is_heavy)
-        vm->clock = now_us(CLOCK_THREAD_CPUTIME_ID);
+        vm->clock = mp_now_us(CLOCK_THREAD_CPUTIME_ID);
     vm->running = task;
     vm->may_wait = vm->loop != NULL;
     lua_State *outer = mp_preempt_enter(task->co);
@@ -348,7 +354,7 @@ static int run(mp_task *task, int count)
     vm->ceiling = vm->memory;
     task->grown = task->grown + vm->bytes > before ? task->grown + vm->bytes - before : 0;
     if (task->is_heavy)
-        task->spent += now_us(CLOCK_THREAD_CPUTIME_ID) - vm->clock;
+        task->spent += mp_now_us(CLOCK_THREAD_CPUTIME_ID) - vm->clock;
     return status;
 }
 
@@ -402,7 +408,7 @@ static void resume_next(mp_vm *vm, mp_link *link)
     bool was_heavy = task->is_heavy;
     uint64_t began = vm->clock, serial = task->serial;
     resume(task);
-    vm->clock = now_us(CLOCK_MONOTONIC);
+    vm->clock = mp_now_us(CLOCK_MONOTONIC);
     if (!was_heavy && task->serial == serial)
         task->spent += vm->clock - began;
 }
@@ -418,7 +424,7 @@ bool mp_vm_turn(void *ctx)
     }
     bool has_heavy = !mp_link_is_alone(&vm->heavy);
     if (has_heavy || !mp_link_is_alone(&vm->ready))
-        vm->clock = now_us(CLOCK_MONOTONIC);
+        vm->clock = mp_now_us(CLOCK_MONOTONIC);
     uint64_t until = vm->clock + TURN_US;
     for (int i = 0; i < TURN_RESUMES && (link = mp_link_take(&vm->ready)) != NULL; i++) {
         resume_next(vm, link);

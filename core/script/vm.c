@@ -126,6 +126,13 @@ void mp_vm_publish(mp_vm *vm)
     vm->published = vm->bytes;
 }
 
+uint64_t mp_now_us(clockid_t clock)
+{
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
 void mp_vm_reset_out(mp_vm *vm)
 {
     if (vm->out.cap > MOST_KEPT_OUT)
@@ -198,7 +205,9 @@ static int run_protected(lua_State *L, lua_CFunction function, void *arg, mp_buf
     lua_pushcfunction(L, trace);
     lua_pushcfunction(L, function);
     lua_pushlightuserdata(L, arg);
+    lua_State *before = mp_preempt_enter(L);
     int status = lua_pcall(L, 1, 0, -3);
+    mp_preempt_leave(before);
     if (status != LUA_OK) {
         mp_str text = status == LUA_ERRMEM ? MP_STR(NO_MEMORY) : MP_STR("an error without text");
         if (status == LUA_ERRRUN && lua_type(L, -1) == LUA_TSTRING)

@@ -4,6 +4,7 @@
 
 #include "script/script.h"
 #include <lua.h>
+#include <time.h>
 
 typedef struct mp_task mp_task;
 
@@ -62,6 +63,7 @@ static inline mp_vm *mp_vm_of(lua_State *L)
 void mp_vm_reset_out(mp_vm *vm);
 /* Logs the error on top of `from` with a trace of its stack, and pops it. Never throws. */
 void mp_vm_log_error(mp_vm *vm, lua_State *from, const char *event, mp_str method);
+uint64_t mp_now_us(clockid_t clock);
 /* Brings the gauge of bytes up to date. */
 void mp_vm_publish(mp_vm *vm);
 

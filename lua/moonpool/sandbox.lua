@@ -9,6 +9,7 @@ local json = require "moonpool.json"
 local problem = require "moonpool.problem"
 local prompt = require "moonpool.prompt"
 local resource = require "moonpool.resource"
+local sort = require "moonpool.sort"
 local suggest = require "moonpool.suggest"
 local tool = require "moonpool.tool"
 local types = require "moonpool.types"
@@ -153,6 +154,7 @@ function sandbox.new(find)
     for name, value in pairs(_G) do base[name] = value end
   end
   for name, value in pairs(names) do base[name] = value end
+  base.table.sort = sort
   base.log = copy(log)
   base.t = types.new()
   base.ask = copy(asking.questions)
