@@ -145,7 +145,7 @@ local function check_head(self, exchange, step)
 end
 
 function player:say(step)
-  local message, text = nil, nil
+  local message, text
   if step.raw then
     text = fill(step.raw, self.known, step.where)
     message = json.decode(text)

@@ -24,7 +24,7 @@ end
 -- -- conditions -----------------------------------------------------------------------------------------------------------
 
 -- "2025-06-18..", "..2025-03-26", "2025-03-26", "http", "!stdio", or several: one of the revisions and one of the transports.
-local function holds(condition, revision, transport)
+function transcript.holds(condition, revision, transport)
   local revisions, transports, denied
   for word in condition:gmatch "%S+" do
     local from, dots, to = word:match "^([%d-]*)(%.?%.?)([%d-]*)$"
@@ -45,8 +45,8 @@ end
 local function is_for(line, kind, revision, transport)
   local conditions = (line.section or "") .. " " .. (line.condition or "")
   if kind and kind:find "^H" and not conditions:find "%l" and transport ~= "http" then return false end
-  return (not line.section or holds(line.section, revision, transport))
-    and (not line.condition or holds(line.condition, revision, transport))
+  return (not line.section or transcript.holds(line.section, revision, transport))
+    and (not line.condition or transcript.holds(line.condition, revision, transport))
 end
 
 -- -- files ----------------------------------------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ function transcript.plays(it)
   local plays = {}
   for _, revision in ipairs(transcript.revisions) do
     for _, transport in ipairs(revision == "2026-07-28" and MODERN or LEGACY) do
-      if not it.only or holds(it.only, revision, transport) then plays[#plays + 1] = { revision = revision, transport = transport } end
+      if not it.only or transcript.holds(it.only, revision, transport) then plays[#plays + 1] = { revision = revision, transport = transport } end
     end
   end
   return plays
