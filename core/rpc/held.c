@@ -102,6 +102,10 @@ typedef struct {
 
 static void send_here(mp_rpc *rpc, mp_session *session, mp_str json)
 {
+    if (rpc->stdio.pipe != NULL) {
+        mp_stdio_send(rpc, json);
+        return;
+    }
     mp_held *held = held_here(rpc, session);
     if (held == NULL) {
         mp_stat_add(MP_STAT_DROPPED_GONE, 1);
