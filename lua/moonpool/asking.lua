@@ -129,6 +129,16 @@ end
 
 -- -- asking ----------------------------------------------------------------------------------------------------------
 
+-- A question without what this client could not do: since 2025-11-25 giving a model context is an ability of its own.
+local function fitting(call, asked)
+  if not asked.params.includeContext or call.revision < "2025-11-25" or call_library.able(call, { "sampling.context" }) then return asked end
+  local made, params = {}, {}
+  for name, value in pairs(asked) do made[name] = value end
+  for name, value in pairs(asked.params) do params[name] = value end
+  made.params, params.includeContext = params, nil
+  return setmetatable(made, question)
+end
+
 -- Before 2026-07-28: one after the other, on the call's stream.
 local function ask_now(call, asked)
   local told = era.asked(call.revision, asked.method, asked.params)
@@ -146,6 +156,7 @@ local function ask(call, wanted)
   local state = state_of(call)
   for key, asked in pairs(wanted) do
     if debug.getmetatable(asked) ~= question then error("call:ask takes questions: ask.elicit, ask.sample, ask.roots", 2) end
+    asked = fitting(call, asked)
     if not call_library.able(call, asked.needs) then
       whys[key] = "unsupported"
     elseif not stateless then

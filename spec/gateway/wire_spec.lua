@@ -6,6 +6,8 @@
 --   client< (end)                 the stream ends
 --   client> (close)               the client hangs up
 -- $name is whatever stands there at first, and the same from then on; $port, $version are known. Bytes are compared, not JSON.
+-- proves: HTTP byte for byte 2024-11-05 sse
+-- proves: HTTP byte for byte 2025-03-26.. http
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"

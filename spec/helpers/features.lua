@@ -5,9 +5,8 @@
 -- `./dev features` writes the page; `lua5.4 spec/helpers/features.lua` prints it.
 local uv = require "luv"
 
-if not pcall(debug.getlocal, 4, 1) and arg and arg[0] and arg[0]:find "features%.lua$" then
-  package.path = "./?.lua;" .. package.path
-end
+local is_program = arg ~= nil and arg[0] == "spec/helpers/features.lua"
+if is_program then package.path = "./?.lua;" .. package.path end
 local transcript = require "spec.helpers.transcript"
 local surface = require "spec.helpers.surface"
 
@@ -124,25 +123,42 @@ end
 
 local function link(path) return ("[%s](../%s)"):format(path:match "([^/]+)%.%w+$", path) end
 
--- The specs in a set of proofs by revision and transport.
-local function proven_by(by_revision)
-  local paths, seen = {}, {}
-  for _, by_transport in pairs(by_revision or {}) do
-    for _, set in pairs(by_transport) do
+-- Of the specs in a set of proofs by revision and transport, as few as prove all of it: first those that are named like it.
+local function proven_by(by_revision, name)
+  local covers, open = {}, {}
+  for revision, by_transport in pairs(by_revision or {}) do
+    for transport, set in pairs(by_transport) do
+      open[revision .. transport] = true
       for path in pairs(set) do
-        if not seen[path] then paths[#paths + 1], seen[path] = path, true end
+        covers[path] = covers[path] or {}
+        covers[path][revision .. transport] = true
       end
     end
   end
+  local paths = {}
+  for path in pairs(covers) do paths[#paths + 1] = path end
   table.sort(paths)
-  for i, path in ipairs(paths) do paths[i] = link(path) end
-  return table.concat(paths, ", ")
+  local function worth(path)
+    local count = 0
+    for place in pairs(covers[path]) do count = count + (open[place] and 1 or 0) end
+    return count > 0 and name and name:find(path:match "([^/]+)%.%w+$", 1, true) and count + 100 or count
+  end
+  local taken = {}
+  while next(open) do
+    local best
+    for _, path in ipairs(paths) do
+      if not best or worth(path) > worth(best) then best = path end
+    end
+    for place in pairs(covers[best]) do open[place] = nil end
+    taken[#taken + 1] = link(best)
+  end
+  return table.concat(taken, ", ")
 end
 
-local function transports_in(by_transport)
+local function transports_in(by_transport, revision, on)
   local shown = {}
   for _, transport in ipairs(TRANSPORTS) do
-    if by_transport and by_transport[transport] then shown[#shown + 1] = SHOWN[transport] end
+    if by_transport and by_transport[transport] and (not on or transcript.holds(on, revision, transport)) then shown[#shown + 1] = SHOWN[transport] end
   end
   return table.concat(shown, " · ")
 end
@@ -186,16 +202,16 @@ local function cell(proofs, one, revision, problems, reasons)
           table.insert(by_transport and by_transport[transport] and proven or missing, transport)
         end
       end
-      if row.reason and #proven > 0 and not row.partly then
+      if row.reason and #proven > 0 then
         table.insert(problems, ("%s has a reason not to be proven in %s, and a proof"):format(one.key, revision))
       elseif not row.reason and #missing > 0 then
         table.insert(problems, ("%s is not proven in %s over %s"):format(one.key, revision, table.concat(missing, ", ")))
       end
       if row.reason and #missing > 0 then
         reasons[#reasons + 1] = row.reason ~= reasons[#reasons] and row.reason or nil
-        return #proven > 0 and transports_in(by_transport) .. " (1)" or "not served"
+        return "not served"
       end
-      return transports_in(by_transport)
+      return transports_in(by_transport, revision, row.on)
     end
   end
   return proofs[one.refused] and proofs[one.refused][revision] and "refused" or ""
@@ -220,15 +236,18 @@ function features.build()
     read[i] = it
     for _, play in ipairs(transcript.plays(it)) do
       note_play(proofs, it, play)
-      note(proofs, "feature " .. it.title, play.revision, play.transport, it.path)
+      if not it.counts or transcript.holds(it.counts, play.revision, play.transport) then
+        note(proofs, "feature " .. it.title, play.revision, play.transport, it.path)
+      end
     end
   end
   note_specs(proofs, list)
 
   write "# What is proven, where"
   write ""
-  write "Made by `./dev features` from the [transcripts](../spec/transcripts/README.md), which are played against the real binary, and from what other specs say they"
-  write "prove; a spec compares. SSE is HTTP+SSE, HTTP is Streamable HTTP (2024-11-05 does not define it, but may be spoken over it), stdio is `moonpool stdio`."
+  write "Made by `./dev features` from the [transcripts](../spec/transcripts/README.md), which are played against the real binary, and from what"
+  write "other specs say they prove; a spec compares. SSE is HTTP+SSE, HTTP is Streamable HTTP (2024-11-05 does not define it, but may be spoken"
+  write "over it), stdio is `moonpool stdio`."
   write "An empty cell: the revision has no such thing. *Refused*: it has not, and a transcript shows that it is refused as unknown."
   write ""
   write "## Features"
@@ -249,7 +268,7 @@ function features.build()
     for _, one in ipairs(surface_rows(head[1], head[2])) do
       local cells, reasons = {}, {}
       for i, revision in ipairs(transcript.revisions) do cells[i] = cell(proofs, one, revision, problems, reasons) end
-      local proven = proven_by(proofs[one.key])
+      local proven = proven_by(proofs[one.key], one.name)
       local told = proven .. (proven ~= "" and #reasons > 0 and "; " or "") .. table.concat(reasons, "; ")
       write(("| `%s` | %s | %s |"):format(one.name, table.concat(cells, " | "), told))
     end
@@ -258,10 +277,10 @@ function features.build()
   return table.concat(out, "\n"), problems
 end
 
-if arg and arg[0] and arg[0]:find "features%.lua$" and not package.loaded["spec.helpers.features"] then
+if is_program then
   local text, problems = features.build()
   io.write(text)
-  for _, problem in ipairs(problems) do io.stderr:write(problem, "\n") end
+  io.stderr:write(table.concat(problems, "\n"), #problems > 0 and "\n" or "")
 end
 
 return features

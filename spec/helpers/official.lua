@@ -146,7 +146,8 @@ end
 return function()
   local library, why = require "spec.helpers.library"()
   if not library then return nil, why end
-  local open, official = {}, { json = library.json }
+  local open = {}
+  local official = { json = library.json, revisions = open }
 
   for _, date in ipairs { "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28" } do
     local text = read(FOLDER .. "/" .. date .. ".json")

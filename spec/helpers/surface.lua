@@ -1,6 +1,6 @@
 -- What the revisions of MCP define between a client and a server: every request, notification and capability, who sends it and
 -- which revisions have it. What is not served says why. features.lua makes docs/features.md of it.
---   { kind, who, name, revisions[, on = transports][, reason = why not][, where = condition under which the reason holds] }
+--   { kind, who, name, revisions[, on = transports][, reason = why not] }
 
 local LEGACY <const> = "2024-11-05..2025-11-25"
 local ALL <const> = "2024-11-05.."
@@ -39,8 +39,7 @@ add("notification", "client", LEGACY, "notifications/cancelled notifications/pro
 add("notification", "client", "2026-07-28", "notifications/cancelled", { on = "stdio" })
 add("notification", "client", "2025-11-25", "notifications/tasks/status", no_client_tasks)
 
-add("notification", "server", "2025-06-18..2025-11-25", "notifications/cancelled")
-add("notification", "server", "2024-11-05..2025-03-26", "notifications/cancelled")
+add("notification", "server", LEGACY, "notifications/cancelled")
 add("notification", "server", "2026-07-28", "notifications/cancelled", { on = "stdio", reason = later.reason })
 add("notification", "server", ALL, "notifications/progress notifications/message")
 add("notification", "server", ALL, "notifications/tools/list_changed notifications/prompts/list_changed", later)

@@ -10,7 +10,7 @@ local transcript = { folder = "spec/transcripts" }
 
 transcript.revisions = { "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28" }
 
-local LEGACY, MODERN = { "sse", "http" }, { "http" }
+local LEGACY, MODERN = { "sse", "http", "stdio" }, { "http", "stdio" }
 
 function transcript.names()
   local names, entries = {}, assert(uv.fs_scandir(transcript.folder))
@@ -63,6 +63,7 @@ function heads.capabilities(it, text, where) it.capabilities = decode(text, wher
 function heads.config(it, text, where) it.config = decode(text, where) end
 function heads.handshake(it, text) it.handshake = text ~= "none" end
 function heads.only(it, text) it.only = text end
+function heads.counts(it, text) it.counts = text end
 
 -- A script whose path has {001..103} in it is that many, each with its own number for $n.
 local function unroll(it)

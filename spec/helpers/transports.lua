@@ -6,6 +6,7 @@
 --   listen()              opens the stream for what belongs to no call; drop(id) leaves the stream of a call; close() hangs up
 --   leave()               ends the session as a client should
 local client = require "spec.helpers.client"
+local stdio = require "spec.helpers.stdio"
 
 local transports = {}
 
@@ -149,12 +150,43 @@ function sse.listen() end
 
 sse.leave = http.close
 
+-- -- stdio ----------------------------------------------------------------------------------------------------------------
+
+local pipes = {}
+pipes.__index = pipes
+
+function pipes:say(text)
+  self.process:send_raw(text .. "\n")
+end
+
+function pipes:streams()
+  local stream = self.stream
+  for i = stream.seen + 1, #self.process.messages do
+    stream.seen = i
+    self.process.messages[i].given = true
+    table.insert(stream.queue, self.process.messages[i].line)
+  end
+  stream.over = self.process.eof and true or false
+  return { stream }
+end
+
+function pipes.listen() end
+
+-- The process ends well, and says nothing more.
+function pipes:leave()
+  local process <close> = self.process
+  process:leave()
+end
+
 -- -- the door -------------------------------------------------------------------------------------------------------------
 
 local made_of = { http = streamable, sse = sse }
 
--- A client of `revision` over a transport.
+-- A client of `revision` over a transport; `g` is a gateway, or for stdio what to start the process with.
 function transports.open(g, revision, transport)
+  if transport == "stdio" then
+    return setmetatable({ kind = transport, process = stdio.start(g), stream = { queue = {}, seen = 0, name = "stdout", endless = true } }, pipes)
+  end
   local self = setmetatable({ g = g, revision = revision, exchanges = {}, kind = transport }, made_of[transport])
   if self.begin then self:begin() end
   return self
