@@ -5,12 +5,14 @@
 --   client< data: {…}             the next event of the stream that is open on this connection, comments left out
 --   client< (end)                 the stream ends
 --   client> (close)               the client hangs up
--- $name is whatever stands there at first, and the same from then on; $port, $version are known. Bytes are compared, not JSON.
+-- $name is whatever stands there at first, and the same from then on; $port, $version are known. Bytes are compared, not JSON;
+-- and messages are held against the official schema of the revision, where that is here.
 -- proves: HTTP byte for byte 2024-11-05 sse
 -- proves: HTTP byte for byte 2025-03-26.. http
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
+local official = require "spec.helpers.official"()
 
 local FOLDER = "spec/transcripts/wire"
 
@@ -111,12 +113,25 @@ play[">"] = function(self, block)
     local name, value = head[i]:match "^([^:]+): (.*)$"
     headers[#headers + 1] = { name, fill(value, self.known) }
   end
+  local message = official and body and official.json.decode(body)
+  if message and message.method then
+    self.asked[official.json.encode(message.id or official.json.null)] = message.method
+  end
   connection:send { method = method, path = fill(path, self.known), headers = headers, body = body and fill(body, self.known) }
 end
 
 local function check(self, block, wanted, found)
   if not fits(wanted, found, self.known) then
     error(("%s:%d: the transcript says\n  %s\nbut it was\n  %s"):format(self.name, block.line, wanted, found), 0)
+  end
+end
+
+local function check_message(self, block, text)
+  if official and text:find "^{" then
+    local message = official.json.decode(text)
+    local method = message.id ~= nil and self.asked[official.json.encode(message.id)] or nil
+    local complaint = official.complaint(self.name:match "^[%d-]+", message, method)
+    assert(not complaint, ("%s:%d: %s"):format(self.name, block.line, complaint))
   end
 end
 
@@ -155,12 +170,14 @@ play["<"] = function(self, block)
     if not response.sse then
       response = connection:read_response()
       check(self, block, body or "", response.body)
+      check_message(self, block, response.body)
     end
   else
     local event = connection:wait_event(function(event)
       return not event.comment
     end)
     check(self, block, table.concat(block.lines, "\n"), event_text(event))
+    check_message(self, block, event.data or "")
   end
 end
 
@@ -171,7 +188,7 @@ describe("the conversation in", function()
       assert.is_true(#prose > 80, "a transcript begins with what it is about")
       assert.is_true(#blocks > 0)
       local g <close> = gateway.start { scripts = scripts }
-      local self = { name = name, g = g, connections = {}, known = { port = tostring(g.port), version = g:status().version } }
+      local self = { name = name, g = g, connections = {}, asked = {}, known = { port = tostring(g.port), version = g:status().version } }
       for _, block in ipairs(blocks) do
         play[block.by](self, block)
       end
