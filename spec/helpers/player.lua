@@ -168,7 +168,7 @@ function player:say(step)
     check_head(self, exchange, step)
   elseif not wants_answer(message) or self.transport.kind == "sse" then
     local status = exchange:status()
-    assert(status == "202", step.where .. ": the POST was answered " .. status .. ": " .. tostring(exchange:pump().queue[1]))
+    assert(status == "202", step.where .. ": the POST was answered " .. status .. ": " .. tostring((exchange:pump().queue[1] or {}).text))
   end
   exchange.headed = step.head ~= nil
 end
@@ -185,6 +185,8 @@ function player:listen() self.transport:listen() end
 
 function player:drop(step) self.transport:drop(math.tointeger(step.what) or cjson.decode(step.what)) end
 
+function player:resume(step) self.transport:resume(math.tointeger(step.what) or cjson.decode(step.what)) end
+
 function player:close()
   self.transport:close()
   self.closed = true
@@ -196,8 +198,10 @@ end
 local function head_of(self, stream)
   stream.heard = stream.heard or {}
   if not stream.heard[1] and stream.queue[1] then
-    local text = table.remove(stream.queue, 1)
+    local came = table.remove(stream.queue, 1)
+    local text = came.text
     local value = assert(json.decode(text), "no JSON came: " .. text)
+    stream.reading = came.event
     if kind_of(value) == "array" then
       assert(self.revision == "2025-03-26", "a batch came: " .. text)
       table.move(value, 1, #value, 1, stream.heard)
@@ -270,6 +274,7 @@ function player:hear(step)
       mismatch or " nothing"), 0)
   end
   table.remove(stream.heard, 1)
+  stream.last = stream.reading or stream.last
   check_place(self, stream, message, step.where)
   check_schema(self, message, step.where)
 end

@@ -1,12 +1,14 @@
 -- The ways a conversation can travel, alike for who plays it (player.lua). A transport has
 --   say(text, about)      sends a message's bytes; `about`: method, name, id, headers, is_request, is_first. Gives an exchange, where
 --                         the transport has them: { status = function } waits for the HTTP status
---   streams()             what brings messages: { name, queue = { text, … }, over, apart, id }
+--   streams()             what brings messages: { name, queue = { { text =, event = }, … }, over, apart, id }
 --   request(step)         any HTTP request; an exchange
---   listen()              opens the stream for what belongs to no call; drop(id) leaves the stream of a call; close() hangs up
+--   listen()              opens the stream for what belongs to no call; drop(id) leaves the stream of a call; resume(id) comes back to it
+--   close()               hangs up
 --   leave()               ends the session as a client should
 local client = require "spec.helpers.client"
 local stdio = require "spec.helpers.stdio"
+local wait = require "spec.helpers.wait"
 
 local transports = {}
 
@@ -28,11 +30,16 @@ function exchange:pump()
   local events = self.connection.events
   for i = self.seen + 1, #events do
     self.seen = i
-    if events[i].data and events[i].event == "message" then table.insert(self.queue, events[i].data) end
+    local event = events[i]
+    if event.data == "" then -- says only where to come back to
+      self.last = self.last or event.id
+    elseif event.data and event.event == "message" then
+      table.insert(self.queue, { text = event.data, event = event.id })
+    end
   end
   if response.done then
     self.over = true
-    if not response.sse and response.body ~= "" then table.insert(self.queue, response.body) end
+    if not response.sse and response.body ~= "" then table.insert(self.queue, { text = response.body }) end
   end
   return self
 end
@@ -54,14 +61,33 @@ function http:streams()
   return self.exchanges
 end
 
+-- What has come and not been heard is as if it had not come.
+local function drop(made)
+  made:pump()
+  made.over, made.queue, made.heard = true, {}, nil
+  made.connection:close()
+end
+
 function http:drop(id)
   for _, made in ipairs(self.exchanges) do
+    if made.id == id then drop(made) end
+  end
+end
+
+-- Back to the stream of a call that was dropped, or that the server lets go.
+function http:resume(id)
+  local last
+  for _, made in ipairs(self.exchanges) do
     if made.id == id then
-      made:pump()
-      made.over = true
-      made.connection:close()
+      wait.for_fact("the stream to be let go", 5, function() return made:pump().over end)
+      last = made.last or last
     end
   end
+  assert(last, "no event of that stream had an id")
+  local made = self:exchange("GET", "/mcp", {
+    Accept = "text/event-stream", ["Mcp-Session-Id"] = self.session, ["MCP-Protocol-Version"] = self:version(), ["Last-Event-ID"] = last,
+  }, nil, { id = id })
+  assert(made:status() == "200", "it cannot be resumed")
 end
 
 function http:close()
@@ -164,7 +190,7 @@ function pipes:streams()
   for i = stream.seen + 1, #self.process.messages do
     stream.seen = i
     self.process.messages[i].given = true
-    table.insert(stream.queue, self.process.messages[i].line)
+    table.insert(stream.queue, { text = self.process.messages[i].line })
   end
   stream.over = self.process.eof and true or false
   return { stream }
