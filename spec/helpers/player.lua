@@ -194,22 +194,34 @@ end
 
 -- -- what comes back ------------------------------------------------------------------------------------------------------
 
--- The first message of a stream that nobody has heard yet. A batch is heard one by one.
-local function head_of(self, stream)
-  stream.heard = stream.heard or {}
-  if not stream.heard[1] and stream.queue[1] then
+-- What belongs to no call, and comes when it comes.
+local function is_news(message)
+  local method = message.method or ""
+  return method:find "/list_changed$" or method:find "^notifications/tasks" or method == "notifications/resources/updated"
+end
+
+-- Takes what came on a stream apart: calls, and news where all share one stream. A batch is heard one by one.
+local function sort(self, stream)
+  stream.calls, stream.news = stream.calls or {}, stream.news or {}
+  while stream.queue[1] do
     local came = table.remove(stream.queue, 1)
-    local text = came.text
-    local value = assert(json.decode(text), "no JSON came: " .. text)
-    stream.reading = came.event
-    if kind_of(value) == "array" then
-      assert(self.revision == "2025-03-26", "a batch came: " .. text)
-      table.move(value, 1, #value, 1, stream.heard)
-    else
-      stream.heard[1] = value
+    local value = assert(json.decode(came.text), "no JSON came: " .. came.text)
+    assert(kind_of(value) == "object" or self.revision == "2025-03-26", "a batch came: " .. came.text)
+    for _, message in ipairs(kind_of(value) == "array" and value or { value }) do
+      local aside = self.transport.kind ~= "http" and is_news(message)
+      table.insert(aside and stream.news or stream.calls, { message = message, event = came.event })
     end
   end
-  return stream.heard[1]
+  return stream
+end
+
+-- The lists of a stream whose first message may be what a step says.
+local function lists_for(self, stream, step)
+  sort(self, stream)
+  if self.transport.kind == "http" then
+    return (stream.apart or false) == (step.apart or false) and { stream.calls } or {}
+  end
+  return step.apart and { stream.news } or { stream.calls, stream.news }
 end
 
 local function check_schema(self, message, where)
@@ -251,19 +263,21 @@ function player:hear(step)
   local function find()
     local hope = false
     for _, stream in ipairs(self.transport:streams()) do
-      local is_right = self.transport.kind ~= "http" or (stream.apart or false) == (step.apart or false)
-      local message = is_right and head_of(self, stream)
-      if message then
-        local known = {}
-        for name, value in pairs(self.known) do known[name] = value end
-        local ok, path = fits(wanted, message, known, "")
-        if ok then
-          self.known = known
-          return stream, message
+      for _, list in ipairs(lists_for(self, stream, step)) do
+        local first = list[1]
+        if first then
+          local known = {}
+          for name, value in pairs(self.known) do known[name] = value end
+          local ok, path = fits(wanted, first.message, known, "")
+          if ok then
+            self.known = known
+            stream.last = table.remove(list, 1).event or stream.last
+            return stream, first.message
+          end
+          mismatch = ("\n  %s\nwhich differs at %s"):format(json.encode(first.message), path)
+        else
+          hope = hope or not stream.over
         end
-        mismatch = ("\n  %s\nwhich differs at %s"):format(json.encode(message), path)
-      elseif is_right and not stream.over then
-        hope = true
       end
     end
     if not hope then error("nothing more can come", 0) end
@@ -273,8 +287,6 @@ function player:hear(step)
     error(("%s: what is written\n  %s\nhas not come (%s); what came is%s"):format(step.where, json.encode(wanted), stream,
       mismatch or " nothing"), 0)
   end
-  table.remove(stream.heard, 1)
-  stream.last = stream.reading or stream.last
   check_place(self, stream, message, step.where)
   check_schema(self, message, step.where)
 end
@@ -299,8 +311,8 @@ local function hear_out(self)
   end
   wait.for_fact("all calls to be answered", PATIENCE, function()
     for _, stream in ipairs(self.transport:streams()) do
-      local message = head_of(self, stream)
-      assert(not message, "nobody wrote that this comes: " .. (message and json.encode(message) or ""))
+      local left = sort(self, stream).calls[1] or stream.news[1]
+      assert(not left, "nobody wrote that this comes: " .. (left and json.encode(left.message) or ""))
       if not (stream.over or stream.endless) then return false end
     end
     return true

@@ -64,7 +64,7 @@ end
 -- What has come and not been heard is as if it had not come.
 local function drop(made)
   made:pump()
-  made.over, made.queue, made.heard = true, {}, nil
+  made.over, made.queue, made.calls = true, {}, nil
   made.connection:close()
 end
 
