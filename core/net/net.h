@@ -177,7 +177,7 @@ mp_pipe *mp_pipe_new(mp_loop *loop, int in, int out, size_t longest, size_t most
 void mp_pipe_start(mp_pipe *pipe, const mp_pipe_hooks *hooks, void *ctx);
 /* Queues a line (copied; its end is added), above the limit too. -1 when nobody reads any more. */
 int mp_pipe_send(mp_pipe *pipe, mp_str line);
-/* Whether that many bytes more stay below the limit: to be asked for what may be dropped. */
+/* Whether that many bytes more stay below the limit, or nothing waits: to be asked for what may be dropped. */
 bool mp_pipe_has_room(const mp_pipe *pipe, size_t bytes);
 /* Writes what the peer takes now; the rest follows as it takes it. For the bottom of each turn. */
 void mp_pipe_flush(mp_pipe *pipe);

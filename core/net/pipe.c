@@ -184,7 +184,8 @@ void mp_pipe_flush(mp_pipe *pipe)
 
 bool mp_pipe_has_room(const mp_pipe *pipe, size_t bytes)
 {
-    return bytes <= pipe->most_queued && pipe->queue.bytes <= pipe->most_queued - bytes;
+    size_t queued = pipe->queue.bytes;
+    return queued == 0 || (queued <= pipe->most_queued && bytes <= pipe->most_queued - queued);
 }
 
 int mp_pipe_send(mp_pipe *pipe, mp_str line)
