@@ -7,6 +7,7 @@
 local base64 = require "spec.helpers.base64"
 local json = require "spec.helpers.json"
 local store = require "spec.helpers.store"
+local topics = require "spec.helpers.topics"
 local waking = require "spec.helpers.waking"
 
 local host = { json = json }
@@ -73,6 +74,7 @@ function host.start(scripts, options)
     call_methods = {},
   }
   vm.store = store.add(vm.host)
+  topics.add(vm)
   waking.add(vm)
   package.loaded["moonpool.host"] = vm.host
   package.loaded["moonpool.json"] = json
