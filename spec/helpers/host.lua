@@ -6,6 +6,7 @@
 
 local base64 = require "spec.helpers.base64"
 local json = require "spec.helpers.json"
+local jobs = require "spec.helpers.jobs"
 local store = require "spec.helpers.store"
 local topics = require "spec.helpers.topics"
 local waking = require "spec.helpers.waking"
@@ -74,6 +75,7 @@ function host.start(scripts, options)
     call_methods = {},
   }
   vm.store = store.add(vm.host)
+  jobs.add(vm)
   topics.add(vm)
   waking.add(vm)
   package.loaded["moonpool.host"] = vm.host
