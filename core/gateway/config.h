@@ -24,11 +24,15 @@ typedef struct {
     int64_t sessions_max, sessions_per_principal;
     size_t body, headers;
     uint64_t request_time, call_time;
-    int64_t calls_in_flight, connections;
+    int64_t calls_in_flight, connections, listeners, subscriptions;
     size_t stream_queue;
     uint64_t stall, dead_peer;
     size_t lua_memory; /* of one worker */
     uint64_t drain, heartbeat;
+    int64_t tasks_max;
+    uint64_t tasks_ttl;
+    int64_t store_entries;
+    size_t store_bytes;
     char *admin_listen; /* NULL: off */
     char **seal_keys;   /* empty: one made at start */
     mp_log_level log_level;

@@ -66,13 +66,22 @@ static void make_seal_keys(mp_seal_key keys[MP_SEAL_KEYS + 1], const mp_config *
 static mp_vm_config vm_config(const mp_config *config, const mp_seal_key *seal_keys)
 {
     return (mp_vm_config){
+        .store = mp_store_new(config->store_entries, config->store_bytes),
+        .hearers = mp_hearers_new(),
         .seal_keys = seal_keys,
         .server_name = config->server_name,
         .server_version = MOONPOOL_VERSION,
         .instructions = config->server_instructions,
         .memory = config->lua_memory,
+        .task_ms = config->tasks_ttl,
         .trust_full = config->scripts_trust == MP_TRUST_FULL,
     };
+}
+
+static void free_shared(const mp_vm_config *vm)
+{
+    mp_store_free(vm->store);
+    mp_hearers_free(vm->hearers);
 }
 
 static void share(mp_shared *shared, const mp_config *config)
@@ -90,6 +99,9 @@ static void share(mp_shared *shared, const mp_config *config)
         .max_sessions_per_principal = config->sessions_per_principal,
         .max_calls = config->calls_in_flight,
         .call_ms = config->call_time,
+        .max_subscriptions = config->subscriptions,
+        .max_listeners = config->listeners,
+        .max_jobs = config->tasks_max,
     };
     shared->http = (mp_http_limits){
         .body = config->body,
@@ -130,13 +142,16 @@ int mp_gateway_check(const mp_config *config)
     make_seal_keys(seal_keys, config);
     mp_vm_config how = vm_config(config, seal_keys);
     mp_vm *vm = prove(config, &how, &source);
-    if (vm == NULL)
+    if (vm == NULL) {
+        free_shared(&how);
         return EXIT_CONFIG;
+    }
     mp_buf out = {0};
     mp_vm_describe(vm, &out);
     printf("%.*s", MP_STR_ARG(mp_buf_str(&out)));
     mp_buf_clear(&out);
     mp_vm_free(vm);
+    free_shared(&how);
     mp_source_unref(source);
     return 0;
 }
@@ -289,6 +304,7 @@ static void take_down(house *h)
     free(h->listeners);
     free(h->workers);
     mp_source_unref(h->shared.source);
+    free_shared(&h->shared.vm);
     close(h->shared.ended_fd);
 }
 
@@ -320,8 +336,10 @@ int mp_gateway_run(const mp_config *config, const mp_gateway_options *options)
     make_seal_keys(h.seal_keys, config);
     h.shared.vm = vm_config(config, h.seal_keys);
     mp_vm *first = prove(config, &h.shared.vm, &h.shared.source);
-    if (first == NULL)
+    if (first == NULL) {
+        free_shared(&h.shared.vm);
         return EXIT_CONFIG;
+    }
     share(&h.shared, config);
     raise_descriptor_limit();
     int signal_fd = block_signals();

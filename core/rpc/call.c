@@ -66,7 +66,7 @@ static void free_id(mp_call *call)
 static void leave_session(mp_call *call)
 {
     mp_session *session = call->session;
-    if (session == NULL)
+    if (session == NULL || call->is_job)
         return;
     free_id(call);
     atomic_fetch_sub(&session->calls, 1);
@@ -142,6 +142,7 @@ static void finish(mp_call *call)
     mp_rpc *rpc = call->rpc;
     call->ended = true;
     mp_asks_forget(call);
+    mp_call_unlisten(call);
     mp_timer_stop(rpc->loop, &call->limit);
     leave_session(call);
     if (call->stream != NULL) {
@@ -153,11 +154,16 @@ static void finish(mp_call *call)
         mp_batch_leave(call->batch);
     mp_link_drop(&call->link);
     mp_link_put(&rpc->ended, &call->link);
+    if (call->is_job) {
+        rpc->job_count--;
+        mp_table_give_place(rpc->table, MP_PLACE_JOB);
+        return;
+    }
     rpc->count--;
     mp_table_count_call(rpc->table, -1);
 }
 
-void mp_rpc_sweep(mp_rpc *rpc)
+void mp_calls_sweep(mp_rpc *rpc)
 {
     for (mp_link *link; (link = mp_link_take(&rpc->ended)) != NULL;) {
         mp_call *call = mp_container(link, mp_call, link);
@@ -172,6 +178,8 @@ static void send_last(mp_call *call, int status, mp_str json)
 {
     mp_rpc *rpc = call->rpc;
     mp_stream *stream = call->stream;
+    if (call->is_job)
+        return;
     free_id(call);
     if (stream != NULL)
         mp_stream_on_gone(stream, NULL, NULL); /* whatever happens to it now, the call has ended */
@@ -228,7 +236,8 @@ void mp_call_cancel(mp_call *call, const char *why, mp_stat counter, mp_cancel_m
         return;
     mp_rpc *rpc = call->rpc;
     mp_stat_add(counter, 1);
-    mp_log(MP_INFO, "call cancelled", mp_log_str("method", call->method), mp_log_str("why", mp_str_of(why)));
+    mp_log(MP_INFO, call->is_job ? "job cancelled" : "call cancelled", mp_log_str("method", call->method),
+           mp_log_str("why", mp_str_of(why)));
     rpc->hooks->on_cancel(rpc->ctx, call, why);
     mp_asks_call_off(call);
     if (manner == MP_CANCEL_TELL) {
@@ -246,7 +255,7 @@ void mp_call_cancel(mp_call *call, const char *why, mp_stat counter, mp_cancel_m
 
 int mp_call_send(mp_call *call, mp_str json)
 {
-    if (call->ended)
+    if (call->ended || call->is_job)
         return -1;
     if (call->session != NULL && call->session->is_sse) {
         mp_session_send(call->rpc, call->session, json);
@@ -277,7 +286,7 @@ void mp_call_park(mp_call *call)
 {
     if (call->ended)
         return;
-    if (call->limit.slot == 0)
+    if (call->limit.slot == 0 && call->listening == NULL)
         mp_timer_start(call->rpc->loop, &call->limit, call->limit_ms, on_limit);
     if (call->stream != NULL)
         mp_stream_watch(call->stream);
@@ -352,6 +361,10 @@ void mp_call_cancel_by_id(mp_session *session, mp_str id)
         mp_loop_post(news->rpc->loop, &news->super);
 }
 
+mp_str mp_call_id(const mp_call *call)
+{
+    return call->id;
+}
 mp_str mp_call_method(const mp_call *call)
 {
     return call->method;

@@ -8,7 +8,8 @@
 
 struct mp_table {
     const mp_rpc_config *config;
-    _Atomic int64_t calls;
+    _Atomic int64_t calls, places[MP_PLACES]; /* taken */
+    mp_topics *topics;
     struct {
         pthread_mutex_t lock;
         mp_map sessions;
@@ -30,6 +31,7 @@ mp_table *mp_table_new(const mp_rpc_config *config)
     }
     pthread_mutex_init(&table->owners_lock, NULL);
     mp_map_init(&table->owners);
+    table->topics = mp_topics_new(config);
     return table;
 }
 
@@ -51,6 +53,7 @@ void mp_table_free(mp_table *table)
         pthread_mutex_destroy(&table->shards[i].lock);
     }
     mp_map_clear(&table->owners);
+    mp_topics_free(table->topics);
     pthread_mutex_destroy(&table->owners_lock);
     free(table);
 }
@@ -64,9 +67,45 @@ unsigned mp_table_join(mp_table *table, mp_rpc *rpc)
     return index;
 }
 
+mp_rpc *mp_table_rpc(mp_table *table, unsigned index)
+{
+    return table->rpcs[index];
+}
+
+mp_topics *mp_table_topics(mp_table *table)
+{
+    return table->topics;
+}
+
+static const mp_stat place_gauges[] = {MP_STAT_LISTENERS, MP_STAT_JOBS};
+
+bool mp_table_take_place(mp_table *table, mp_place place)
+{
+    static const mp_stat refusals[] = {MP_STAT_REFUSED_LISTENERS, MP_STAT_REFUSED_JOBS};
+    const int64_t most[] = {table->config->max_listeners, table->config->max_jobs};
+    if (atomic_fetch_add(&table->places[place], 1) >= most[place]) {
+        atomic_fetch_sub(&table->places[place], 1);
+        mp_stat_add(refusals[place], 1);
+        return false;
+    }
+    mp_stat_add(place_gauges[place], 1);
+    return true;
+}
+
+void mp_table_give_place(mp_table *table, mp_place place)
+{
+    atomic_fetch_sub(&table->places[place], 1);
+    mp_stat_add(place_gauges[place], -1);
+}
+
 bool mp_table_has_room(mp_table *table)
 {
     return atomic_load_explicit(&table->calls, memory_order_relaxed) < table->config->max_calls;
+}
+
+bool mp_table_has_calls(mp_table *table)
+{
+    return atomic_load(&table->calls) > 0;
 }
 
 void mp_table_count_call(mp_table *table, int n)
@@ -158,6 +197,7 @@ mp_session *mp_session_new(mp_rpc *rpc, bool is_sse, mp_str owner)
     pthread_mutex_init(&session->lock, NULL);
     mp_link_init(&session->calls_of);
     mp_link_init(&session->asks);
+    mp_link_init(&session->follows);
 
     unsigned shard = shard_of(session->node.key);
     pthread_mutex_lock(&table->shards[shard].lock);
@@ -224,6 +264,7 @@ bool mp_session_close(mp_session *session, mp_stat reason)
     pthread_mutex_unlock(&session->lock);
     if (!first)
         return false;
+    mp_session_unfollow_all(session);
 
     unsigned shard = shard_of(session->node.key);
     pthread_mutex_lock(&table->shards[shard].lock);

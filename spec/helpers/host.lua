@@ -4,7 +4,12 @@
 --   vm:call("tools/call", params)    -> result | nil, error;  vm.last is the call
 --   vm.logs                          { { level, event, fields }, … }
 
+local base64 = require "spec.helpers.base64"
 local json = require "spec.helpers.json"
+local jobs = require "spec.helpers.jobs"
+local store = require "spec.helpers.store"
+local topics = require "spec.helpers.topics"
+local waking = require "spec.helpers.waking"
 
 local host = { json = json }
 
@@ -65,9 +70,14 @@ function host.start(scripts, options)
       local start = "sealed:" .. about .. "\0"
       return sealed:sub(1, #start) == start and sealed:sub(#start + 1) or nil
     end,
+    base64 = base64.encode, unbase64 = base64.decode,
     cjson = function() return require "cjson" end,
     call_methods = {},
   }
+  vm.store = store.add(vm.host)
+  jobs.add(vm)
+  topics.add(vm)
+  waking.add(vm)
   package.loaded["moonpool.host"] = vm.host
   package.loaded["moonpool.json"] = json
   package.loaded["moonpool.regex"] = regex
