@@ -15,6 +15,7 @@
     X(TASKS, "tasks", "", "", "Lua coroutines that run or wait")                                                       \
     X(OPS, "ops", "", "", "things that coroutines wait for")                                                           \
     X(QUEUE_BYTES, "queue_bytes", "", "", "bytes queued for event streams")                                            \
+    X(REPLAY_BYTES, "replay_bytes", "", "", "bytes of events kept for clients that come back")                         \
     X(LUA_BYTES, "lua_bytes", "", "", "bytes held by Lua states")
 
 #define MP_COUNTERS(X)                                                                                                 \
@@ -30,6 +31,7 @@
     X(DROPPED_GONE, "dropped", "reason", "gone", "messages whose reader had left")                                     \
     X(DROPPED_SLOW, "dropped", "reason", "slow", "messages that did not fit a stalled reader's queue")                 \
     X(DROPPED_UNMATCHED, "dropped", "reason", "unmatched", "responses that nobody asked for")                          \
+    X(DROPPED_REPLAY, "dropped", "reason", "replay", "events not kept for a resume: too large, or over the total")     \
     X(DROPPED_LOG, "dropped", "reason", "log", "log lines that did not fit the queue")                                 \
     X(DROPPED_NOTES, "dropped", "reason", "notes", "notifications over what a Lua state queues")                       \
     X(STREAMS_SLOW, "streams_ended", "reason", "slow", "streams ended because their reader stalled")                   \

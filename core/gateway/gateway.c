@@ -88,6 +88,9 @@ static void share(mp_shared *shared, const mp_config *config)
         .initialize_within_ms = config->session_initialize_within,
         .max_sessions = config->sessions_max,
         .max_sessions_per_principal = config->sessions_per_principal,
+        .replay_events = config->replay_events,
+        .replay_bytes = config->replay_bytes,
+        .replay_total = config->replay_total,
         .max_calls = config->calls_in_flight,
         .call_ms = config->call_time,
     };
