@@ -21,6 +21,7 @@
     X(QUEUE_BYTES, "queue_bytes", "", "", "bytes queued for event streams")                                            \
     X(STORE_ENTRIES, "store_entries", "", "", "texts in the store")                                                    \
     X(STORE_BYTES, "store_bytes", "", "", "bytes of their keys and texts")                                             \
+    X(REPLAY_BYTES, "replay_bytes", "", "", "bytes of events kept for clients that come back")                         \
     X(LUA_BYTES, "lua_bytes", "", "", "bytes held by Lua states")
 
 #define MP_COUNTERS(X)                                                                                                 \
@@ -36,6 +37,7 @@
     X(DROPPED_GONE, "dropped", "reason", "gone", "messages whose reader had left")                                     \
     X(DROPPED_SLOW, "dropped", "reason", "slow", "messages that did not fit a stalled reader's queue")                 \
     X(DROPPED_UNMATCHED, "dropped", "reason", "unmatched", "responses that nobody asked for")                          \
+    X(DROPPED_REPLAY, "dropped", "reason", "replay", "events not kept for a resume: too large, or over the total")     \
     X(DROPPED_LOG, "dropped", "reason", "log", "log lines that did not fit the queue")                                 \
     X(DROPPED_NOTES, "dropped", "reason", "notes", "notifications over what a Lua state queues")                       \
     X(DROPPED_PUBLICATIONS, "dropped", "reason", "publications", "publications over what a worker queues")             \

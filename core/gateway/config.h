@@ -22,6 +22,8 @@ typedef struct {
     char *server_name, *server_instructions;               /* instructions may be NULL */
     uint64_t session_idle, session_initialize_within;
     int64_t sessions_max, sessions_per_principal;
+    int64_t replay_events; /* 0: off */
+    size_t replay_bytes, replay_total;
     size_t body, headers;
     uint64_t request_time, call_time;
     int64_t calls_in_flight, connections, listeners, subscriptions;

@@ -59,6 +59,16 @@ const mp_config_key mp_config_keys[] = {
      .doc = "Sessions at once of one principal: whoever the credentials name, or, where there are none, one address."},
     {"sessions.subscriptions", COUNT(1, MILLION), SLOT(subscriptions), .preset = "1024",
      .doc = "Things that one session, or one call that listens, is told about. One more is refused."},
+    {"sessions.replay", MP_KEY_SECTION, .bare = "sessions.replay.events",
+     .doc = "Events kept for Streamable HTTP clients that lost a stream and come back with Last-Event-ID."},
+    {"sessions.replay.events", COUNT(0, MILLION), SLOT(replay_events), .preset = "256", .word = "off",
+     .doc = "The latest events of one session. off keeps none, and events then carry no id."},
+    {"sessions.replay.bytes", SIZE(KIB, GIB), SLOT(replay_bytes), .preset = "1MiB",
+     .doc =
+         "Bytes of one session's events. The oldest make room, and a client that asks for what followed one of them is "
+         "refused."},
+    {"sessions.replay.total", SIZE(KIB, 64 * GIB), SLOT(replay_total), .preset = "64MiB",
+     .doc = "Bytes of all sessions' events. The oldest of all make room."},
     {"limits", MP_KEY_SECTION, .doc = "What clients and scripts may use up."},
     {"limits.body", SIZE(KIB, GIB), SLOT(body), .preset = "4MiB",
      .doc = "The body of a request. Larger ones are refused with 413."},

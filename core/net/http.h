@@ -66,6 +66,8 @@ struct mp_stream {
     mp_request view;
     void (*gone)(void *ctx, mp_stream *stream);
     void *gone_ctx;
+    void (*drained)(void *ctx, mp_stream *stream);
+    void *drained_ctx;
     mp_watch peer;
     mp_timer timer; /* heartbeat while idle, stall while writing */
     mp_link dirty;

@@ -153,6 +153,10 @@ bool mp_stream_is_events(const mp_stream *stream);
 /* Queues `bytes` (whole events, copied). -1 when gone, or when they do not fit: then the stream is ended as slow and
  * `gone` runs. */
 int mp_stream_send(mp_stream *stream, mp_str bytes);
+/* Bytes that an event stream's queue still takes. */
+size_t mp_stream_room(const mp_stream *stream);
+/* `drained` runs once, when all that is queued has been written: the time to send more. It may send, and end. */
+void mp_stream_on_drained(mp_stream *stream, void (*drained)(void *ctx, mp_stream *stream), void *ctx);
 /* Sends what is queued, then ends the answer. A stream that has not been answered at all is answered 500. */
 void mp_stream_end(mp_stream *stream);
 /* Why it is gone: true if its reader stalled. */

@@ -22,7 +22,7 @@ static void on_gone(void *ctx, mp_stream *stream)
         mp_call_cancel(call, "client hung up", MP_STAT_TOOL_GONE, MP_CANCEL_QUIET);
         return;
     }
-    mp_stream_unref(call->stream); /* S-31: the work goes on, its answer has nowhere to go */
+    mp_stream_unref(call->stream); /* S-31: the work goes on, its answer waits in the store or has nowhere to go */
     call->stream = NULL;
 }
 
@@ -144,6 +144,7 @@ static void finish(mp_call *call)
     mp_asks_forget(call);
     mp_call_unlisten(call);
     mp_timer_stop(rpc->loop, &call->limit);
+    mp_call_end_feed(call);
     leave_session(call);
     if (call->stream != NULL) {
         mp_stream_on_gone(call->stream, NULL, NULL);
@@ -187,6 +188,8 @@ static void send_last(mp_call *call, int status, mp_str json)
         mp_session_send(rpc, call->session, json);
     } else if (call->batch != NULL) {
         mp_batch_add(call->batch, json);
+    } else if (call->feed != NULL) {
+        mp_call_put(call, json, true);
     } else if (stream == NULL || !mp_stream_is_open(stream)) {
         mp_stat_add(MP_STAT_DROPPED_GONE, 1);
     } else if (mp_stream_is_events(stream)) {
@@ -261,6 +264,8 @@ int mp_call_send(mp_call *call, mp_str json)
         mp_session_send(call->rpc, call->session, json);
         return 0;
     }
+    if (mp_call_has_feed(call))
+        return mp_call_put(call, json, false);
     if (call->stream == NULL) {
         mp_stat_add(MP_STAT_DROPPED_GONE, 1);
         return -1;
@@ -288,8 +293,10 @@ void mp_call_park(mp_call *call)
         return;
     if (call->limit.slot == 0 && call->listening == NULL)
         mp_timer_start(call->rpc->loop, &call->limit, call->limit_ms, on_limit);
-    if (call->stream != NULL)
-        mp_stream_watch(call->stream);
+    if (call->stream == NULL)
+        return;
+    mp_stream_watch(call->stream);
+    mp_call_prime_soon(call);
 }
 
 void mp_call_within(mp_call *call, uint64_t ms)

@@ -28,6 +28,7 @@ typedef struct {
     bool has_batches;     /* a body may be an array of messages */
     bool mirrors_headers; /* MCP-Protocol-Version must equal _meta; Mcp-Method and Mcp-Name the body */
     bool hang_up_cancels; /* a dropped answer stream calls its work off */
+    bool has_priming;     /* an event stream opens with an id and no data; the server may let the client reconnect */
 } mp_era;
 
 extern const mp_era mp_eras[]; /* oldest first */
@@ -44,6 +45,8 @@ typedef struct {
     uint64_t call_ms;          /* a call that takes longer is called off with an error */
     int64_t max_subscriptions; /* topics of one session, or of one call that listens */
     int64_t max_listeners, max_jobs;
+    int64_t replay_events; /* kept of one session; 0 keeps none */
+    size_t replay_bytes, replay_total;
 } mp_rpc_config;
 
 /* How a call is handed to the language above, and called off. None may run Lua under the caller: they enqueue. */
@@ -96,8 +99,12 @@ void mp_call_within(mp_call *call, uint64_t ms);
 /* `initialize` succeeded with this revision: makes the session (or completes an HTTP+SSE one). `client` and `capabilities` are
  * the spans the client sent. -1 when a cap refuses it (429), or another `initialize` was quicker: the call is then answered. */
 int mp_call_open_session(mp_call *call, const mp_era *era, mp_str client, mp_str capabilities);
-/* Sends a whole JSON-RPC message on the call's own stream, before the answer. -1 when nobody reads it any more. */
+/* Sends a whole JSON-RPC message on the call's own stream, before the answer. -1 when nobody reads it any more, and it is
+ * not kept for a client that comes back. */
 int mp_call_send(mp_call *call, mp_str json);
+/* Lets the client's connection go while the call goes on; the client comes back for the rest, after `ms` at the earliest.
+ * False, and nothing happens, where its revision or the call's stream has no such thing. */
+bool mp_call_detach(mp_call *call, uint64_t ms);
 /* Asks the client, on the call's own stream: a request of ours (revisions before 2026-07-28). `done` gets the client's
  * result, or its error, once, unless the call ends before. NULL when nobody can be asked. */
 typedef struct mp_ask mp_ask;

@@ -10,6 +10,7 @@ struct mp_table {
     const mp_rpc_config *config;
     _Atomic int64_t calls, places[MP_PLACES]; /* taken */
     mp_topics *topics;
+    mp_replay *replay;
     struct {
         pthread_mutex_t lock;
         mp_map sessions;
@@ -25,6 +26,7 @@ mp_table *mp_table_new(const mp_rpc_config *config)
 {
     mp_table *table = mp_new(sizeof *table);
     table->config = config;
+    table->replay = mp_replay_new(config);
     for (int i = 0; i < SHARDS; i++) {
         pthread_mutex_init(&table->shards[i].lock, NULL);
         mp_map_init(&table->shards[i].sessions);
@@ -55,6 +57,7 @@ void mp_table_free(mp_table *table)
     mp_map_clear(&table->owners);
     mp_topics_free(table->topics);
     pthread_mutex_destroy(&table->owners_lock);
+    mp_replay_free(table->replay);
     free(table);
 }
 
@@ -198,6 +201,10 @@ mp_session *mp_session_new(mp_rpc *rpc, bool is_sse, mp_str owner)
     mp_link_init(&session->calls_of);
     mp_link_init(&session->asks);
     mp_link_init(&session->follows);
+    mp_link_init(&session->readers);
+    session->replay = is_sse ? NULL : table->replay;
+    mp_link_init(&session->kept.events);
+    mp_link_init(&session->kept.feeds);
 
     unsigned shard = shard_of(session->node.key);
     pthread_mutex_lock(&table->shards[shard].lock);
@@ -218,6 +225,8 @@ void mp_session_unref(mp_session *session)
 {
     if (atomic_fetch_sub_explicit(&session->refs, 1, memory_order_acq_rel) != 1)
         return;
+    if (session->feed != NULL)
+        mp_feed_unref(session->feed);
     pthread_mutex_destroy(&session->lock);
     free(atomic_load(&session->card));
     free(session);
@@ -261,6 +270,7 @@ bool mp_session_close(mp_session *session, mp_stat reason)
     bool first = !session->closed;
     session->closed = true;
     uint64_t rpcs = session->rpcs;
+    mp_replay_forget(session);
     pthread_mutex_unlock(&session->lock);
     if (!first)
         return false;

@@ -28,6 +28,12 @@ function Call:progress(progress, total, message) end
 ---@param logger? string      Which part speaks
 function Call:log(level, data, logger) end
 
+--- Lets the client's connection go while the call goes on: for work that takes long. The client comes back for the answer.
+--- Nothing happens, and it gives false, where the client cannot: before and after 2025-11-25, and over HTTP+SSE.
+---@param seconds? number   When it may come back; 1 by default
+---@return boolean
+function Call:detach(seconds) end
+
 --- Ends the call with an error that the client understands, unless it has these capabilities.
 ---@param ... string  "sampling", "elicitation", "elicitation.url", "roots", "extensions.<id>"
 function Call:require(...) end

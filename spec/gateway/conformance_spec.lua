@@ -1,5 +1,5 @@
 -- The official conformance suite against examples/conformance. A warning counts as a failure here. Not run yet, because
--- nothing serves them: resources-subscribe, -unsubscribe, server-sse-polling, tasks.
+-- nothing serves them: resources-subscribe, -unsubscribe, tasks.
 local cjson = require "cjson.safe"
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
@@ -13,7 +13,7 @@ local scenarios = {
     "tools-call-image", "tools-call-audio", "tools-call-embedded-resource", "tools-call-mixed-content", "tools-call-error",
     "tools-call-with-logging", "tools-call-with-progress", "json-schema-2020-12", "server-sse-multiple-streams",
     "dns-rebinding-protection", "tools-call-sampling", "tools-call-elicitation", "elicitation-sep1034-defaults",
-    "elicitation-sep1330-enums",
+    "elicitation-sep1330-enums", "server-sse-polling",
   },
   ["2026-07-28"] = {
     "server-stateless", "http-header-validation", "http-custom-header-server-validation", "tools-list", "tools-call-simple-text",
