@@ -3,6 +3,7 @@
 #include "gateway.h"
 #include "worker.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -30,6 +31,8 @@ typedef struct {
     listener *listeners; /* the last is the admin's, if there is one */
     int listener_count;
     bool has_admin;
+    bool on_stdio;
+    int in, out; /* the client's, on stdio; -1 once taken over */
 } house;
 
 static void print_err(const mp_err *err)
@@ -206,6 +209,32 @@ static int hand_out(house *h, mp_err *err)
     return 0;
 }
 
+/* -- stdio --------------------------------------------------------------------------------------------------------- */
+
+/* Keeps the client's two descriptors to ourselves: what scripts and libraries read is empty, what they print is a log. */
+static int take_stdio(house *h, mp_err *err)
+{
+    h->in = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
+    h->out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+    int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (h->in < 0 || h->out < 0 || nothing < 0 || dup2(nothing, STDIN_FILENO) < 0 ||
+        dup2(STDERR_FILENO, STDOUT_FILENO) < 0) {
+        mp_err_set(err, "cannot use stdin and stdout: %s", strerror(errno));
+        return -1;
+    }
+    close(nothing);
+    if (isatty(h->in))
+        fputs("moonpool: an MCP server, for a client to start: a JSON message a line; Ctrl-D ends it\n", stderr);
+    return 0;
+}
+
+static int hand_out_stdio(house *h, mp_err *err)
+{
+    int in = h->in, out = h->out;
+    h->in = h->out = -1;
+    return mp_worker_serve_pipe(h->workers[0], in, out, err);
+}
+
 /* -- serving ------------------------------------------------------------------------------------------------------- */
 
 static int start_workers(house *h, mp_vm *first, mp_err *err)
@@ -218,7 +247,7 @@ static int start_workers(house *h, mp_vm *first, mp_err *err)
             return -1;
         }
     }
-    if (hand_out(h, err) != 0)
+    if ((h->on_stdio ? hand_out_stdio : hand_out)(h, err) != 0)
         return -1;
     for (int i = 0; i < h->worker_count; i++)
         if (mp_worker_start(h->workers[i], err) != 0)
@@ -238,12 +267,14 @@ static void say_ready(const house *h, int ready_fd)
     const mp_config *config = h->shared.config;
     mp_buf line = {0};
     mp_buf_put(&line, MP_STR("ready"));
-    const char *at = h->listeners[0].address.text;
-    const char *scheme = h->listeners[0].address.is_unix ? "" : "http://";
-    if (config->endpoint_mcp != NULL)
-        mp_buf_printf(&line, " mcp=%s%s%s", scheme, at, config->endpoint_mcp);
-    if (config->endpoint_sse != NULL)
-        mp_buf_printf(&line, " sse=%s%s%s", scheme, at, config->endpoint_sse);
+    const mp_address *first = h->on_stdio ? NULL : &h->listeners[0].address;
+    const char *scheme = first == NULL || first->is_unix ? "" : "http://";
+    if (first == NULL)
+        mp_buf_put(&line, MP_STR(" stdio"));
+    if (first != NULL && config->endpoint_mcp != NULL)
+        mp_buf_printf(&line, " mcp=%s%s%s", scheme, first->text, config->endpoint_mcp);
+    if (first != NULL && config->endpoint_sse != NULL)
+        mp_buf_printf(&line, " sse=%s%s%s", scheme, first->text, config->endpoint_sse);
     if (h->has_admin) {
         const mp_address *admin = &h->listeners[h->listener_count - 1].address;
         mp_buf_printf(&line, " admin=%s%s", admin->is_unix ? "" : "http://", admin->text);
@@ -309,6 +340,10 @@ static void take_down(house *h)
     mp_source_unref(h->shared.source);
     free_shared(&h->shared.vm);
     close(h->shared.ended_fd);
+    if (h->in >= 0)
+        close(h->in);
+    if (h->out >= 0)
+        close(h->out);
 }
 
 static int block_signals(void)
@@ -335,7 +370,15 @@ static void raise_descriptor_limit(void)
 
 int mp_gateway_run(const mp_config *config, const mp_gateway_options *options)
 {
-    house h = {.worker_count = (int)config->workers};
+    house h = {.worker_count = options->on_stdio ? 1 : (int)config->workers,
+               .on_stdio = options->on_stdio,
+               .in = -1,
+               .out = -1};
+    mp_err err = {0};
+    if (h.on_stdio && take_stdio(&h, &err) != 0) {
+        print_err(&err);
+        return EXIT_FAILED;
+    }
     make_seal_keys(h.seal_keys, config);
     h.shared.vm = vm_config(config, h.seal_keys);
     mp_vm *first = prove(config, &h.shared.vm, &h.shared.source);
@@ -350,9 +393,8 @@ int mp_gateway_run(const mp_config *config, const mp_gateway_options *options)
     h.shared.table = mp_table_new(&h.shared.rpc);
     h.workers = mp_new((size_t)h.worker_count * sizeof *h.workers);
 
-    mp_err err = {0};
     int code = 0;
-    if (bind_all(&h, &err) != 0) {
+    if (!h.on_stdio && bind_all(&h, &err) != 0) {
         mp_vm_free(first);
         code = EXIT_FAILED;
     } else {
@@ -366,12 +408,14 @@ int mp_gateway_run(const mp_config *config, const mp_gateway_options *options)
             serve(&h, signal_fd);
         }
     }
+    if (atomic_load(&h.shared.failed))
+        code = EXIT_FAILED;
     take_down(&h);
     close(signal_fd);
     if (code == 0)
         mp_log(MP_INFO, "stopped");
     mp_log_stop();
-    if (code != 0)
+    if (err.text[0] != '\0')
         print_err(&err);
     return code;
 }

@@ -44,7 +44,7 @@ mp_ask *mp_call_ask(mp_call *call, mp_str method, mp_str params, void (*done)(vo
                     void *ctx)
 {
     mp_session *session = call->session;
-    if (call->ended || call->is_job || session == NULL ||
+    if (call->ended || call->is_job || session == NULL || call->rpc->stdio.is_over ||
         (call->stream == NULL && call->feed == NULL && !session->is_sse))
         return NULL;
     mp_ask *ask = mp_new(sizeof *ask);
@@ -93,6 +93,27 @@ void mp_asks_forget(mp_call *call)
 {
     while (!mp_link_is_alone(&call->asks))
         forget(mp_container(call->asks.next, mp_ask, link));
+}
+
+static mp_ask *find_unanswered(mp_rpc *rpc)
+{
+    for (mp_link *at = rpc->calls.next; at != &rpc->calls; at = at->next) {
+        mp_call *call = mp_container(at, mp_call, link);
+        for (mp_link *link = call->asks.next; link != &call->asks; link = link->next)
+            if (!mp_link_is_alone(&mp_container(link, mp_ask, link)->in_session))
+                return mp_container(link, mp_ask, link);
+    }
+    return NULL;
+}
+
+void mp_asks_give_up(mp_rpc *rpc)
+{
+    for (mp_ask *ask; (ask = find_unanswered(rpc)) != NULL;) {
+        void (*done)(void *, bool, mp_str) = ask->done;
+        void *ctx = ask->ctx;
+        forget(ask);
+        done(ctx, true, MP_STR("{\"code\":-32603,\"message\":\"the client answers nothing any more\"}"));
+    }
 }
 
 typedef struct {

@@ -184,12 +184,14 @@ static void send_last(mp_call *call, int status, mp_str json)
     free_id(call);
     if (stream != NULL)
         mp_stream_on_gone(stream, NULL, NULL); /* whatever happens to it now, the call has ended */
-    if (call->session != NULL && call->session->is_sse) {
-        mp_session_send(rpc, call->session, json);
-    } else if (call->batch != NULL) {
+    if (call->batch != NULL) {
         mp_batch_add(call->batch, json);
     } else if (call->feed != NULL) {
         mp_call_put(call, json, true);
+    } else if (rpc->stdio.pipe != NULL) {
+        mp_stdio_answer(rpc, json);
+    } else if (call->session != NULL && call->session->is_sse) {
+        mp_session_send(rpc, call->session, json);
     } else if (stream == NULL || !mp_stream_is_open(stream)) {
         mp_stat_add(MP_STAT_DROPPED_GONE, 1);
     } else if (mp_stream_is_events(stream)) {
@@ -260,6 +262,8 @@ int mp_call_send(mp_call *call, mp_str json)
 {
     if (call->ended || call->is_job)
         return -1;
+    if (call->rpc->stdio.pipe != NULL)
+        return mp_stdio_send(call->rpc, json);
     if (call->session != NULL && call->session->is_sse) {
         mp_session_send(call->rpc, call->session, json);
         return 0;
@@ -372,6 +376,15 @@ mp_str mp_call_id(const mp_call *call)
 {
     return call->id;
 }
+
+mp_call *mp_call_find(mp_rpc *rpc, mp_str id)
+{
+    for (mp_link *link = rpc->calls.next; link != &rpc->calls; link = link->next)
+        if (mp_json_id_eq(mp_container(link, mp_call, link)->id, id))
+            return mp_container(link, mp_call, link);
+    return NULL;
+}
+
 mp_str mp_call_method(const mp_call *call)
 {
     return call->method;
@@ -380,9 +393,10 @@ mp_str mp_call_params(const mp_call *call)
 {
     return call->params;
 }
+/* A call that came right behind `initialize`, before that was answered, is of the revision that it agreed on. */
 const mp_era *mp_call_era(const mp_call *call)
 {
-    return call->era;
+    return call->era == NULL && call->session != NULL ? mp_session_era(call->session) : call->era;
 }
 mp_session *mp_call_session(const mp_call *call)
 {
@@ -407,6 +421,6 @@ void mp_call_set_user(mp_call *call, void *user)
 
 mp_str mp_call_header(const mp_call *call, const char *name, int *count)
 {
-    *count = 0;
+    *count = call->rpc->stdio.pipe != NULL ? -1 : 0;
     return call->stream == NULL ? MP_STR_NONE : mp_stream_header(call->stream, name, count);
 }

@@ -344,7 +344,10 @@ bool mp_held_send(mp_rpc *from, mp_session *session, const mp_parcel *parcel)
 
 void mp_session_send(mp_rpc *from, mp_session *session, mp_str json)
 {
-    mp_held_send(from, session, &(mp_parcel){.json = json});
+    if (from->stdio.pipe != NULL)
+        mp_stdio_send(from, json);
+    else
+        mp_held_send(from, session, &(mp_parcel){.json = json});
 }
 
 /* -- the end ------------------------------------------------------------------------------------------------------ */

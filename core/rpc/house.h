@@ -78,7 +78,7 @@ typedef struct {
 struct mp_session {
     mp_node node; /* in its shard */
     char id[MP_SESSION_ID + 1];
-    bool is_sse;
+    bool is_sse; /* HTTP+SSE, or stdio: all that it is sent goes one way */
     mp_table *table;
     mp_owner *owner;
     uint64_t opened_at;
@@ -104,7 +104,7 @@ struct mp_session {
 struct mp_call {
     mp_link link; /* in rpc->calls or rpc->jobs, then rpc->ended */
     mp_rpc *rpc;
-    mp_stream *stream;   /* counted; NULL over HTTP+SSE, or when its reader left */
+    mp_stream *stream;   /* counted; NULL over HTTP+SSE and stdio, or when its reader left */
     mp_session *session; /* counted; NULL in 2026-07-28 */
     mp_batch *batch;     /* whose answers it shares; NULL for most */
     mp_feed *feed;       /* counted; NULL until its stream's events have ids */
@@ -121,6 +121,14 @@ struct mp_call {
     char bytes[];
 };
 
+typedef struct {
+    mp_pipe *pipe;       /* NULL: HTTP is served */
+    mp_session *session; /* counted: of the revisions that have one, and of the process */
+    bool is_over;        /* nothing more will come in */
+    void (*ended)(void *ctx, int error);
+    void *ctx;
+} mp_stdio;
+
 struct mp_rpc {
     const mp_rpc_config *config;
     mp_table *table;
@@ -133,6 +141,7 @@ struct mp_rpc {
     int64_t count, job_count;
     mp_link calls, jobs, ended, held;
     mp_publisher *publisher;
+    mp_stdio stdio;
     mp_timer sweep;
     mp_envelope envelope; /* of the message being served */
     mp_buf scratch;
@@ -147,6 +156,12 @@ void mp_refuse_with(mp_rpc *rpc, mp_stream *stream, int status, mp_header header
 void mp_accept_note(mp_stream *stream); /* 202, no body */
 /* Appends {"jsonrpc":"2.0","id":…,"error":{…}}. */
 void mp_put_error(mp_buf *out, mp_str id, int code, mp_str message, mp_str data);
+/* Appends the error for an envelope that is no message; `what` it came as: "body", "line". */
+void mp_put_envelope_error(mp_buf *out, const mp_envelope *envelope, const char *what);
+
+/* The 2026-07-28 ladder's words, and the data of its errors: which versions are served so. */
+extern const char mp_meta_is_missing[], mp_version_has_sessions[];
+void mp_put_versions(mp_buf *out, mp_str requested);
 
 /* -- headers.c: what HTTP's headers mean here -- */
 
@@ -256,13 +271,15 @@ void mp_call_leave_stream(mp_rpc *rpc, mp_session *session, uint64_t serial);
 
 /* -- call.c -- */
 
-/* Starts a call from the envelope just read. `stream` is NULL over HTTP+SSE. NULL when the session was closed meanwhile, or
- * (HTTP+SSE) when it still answers a request with this id. */
+/* Starts a call from the envelope just read. `stream` is NULL over HTTP+SSE and stdio. NULL when the session was closed
+ * meanwhile, or (HTTP+SSE) when it still answers a request with this id. */
 mp_call *mp_call_start(mp_rpc *rpc, mp_stream *stream, mp_session *session, const mp_era *era);
 /* The same for a call of a batch: false when the session was closed meanwhile. */
 bool mp_call_start_in(mp_rpc *rpc, mp_batch *batch, mp_session *session);
 /* notifications/cancelled: calls off whichever call of the session has this id. */
 void mp_call_cancel_by_id(mp_session *session, mp_str id);
+/* Stdio, where ids tell all there is apart: the call of this rpc with this id. */
+mp_call *mp_call_find(mp_rpc *rpc, mp_str id);
 
 typedef enum { MP_CANCEL_QUIET, MP_CANCEL_TELL } mp_cancel_manner;
 /* Calls it off, innermost first. TELL answers with an error; QUIET ends the answer without one. */
@@ -275,6 +292,8 @@ void mp_calls_sweep(mp_rpc *rpc);
 
 /* Answers a body that is an array. */
 void mp_serve_batch(mp_rpc *rpc, mp_stream *stream, mp_session *session);
+/* The same for a line of stdio. */
+void mp_serve_batch_line(mp_rpc *rpc, mp_session *session, mp_str line);
 /* A call joins the batch, and gets its stream, counted; it adds its answer, if it has one, and leaves. */
 mp_stream *mp_batch_enter(mp_batch *batch);
 void mp_batch_add(mp_batch *batch, mp_str answer);
@@ -310,6 +329,8 @@ bool mp_session_answer(mp_session *session, mp_str id, bool is_error, mp_str ans
 void mp_asks_call_off(mp_call *call);
 /* The call is over: so is what it asked. */
 void mp_asks_forget(mp_call *call);
+/* No answer can come any more: whoever waits for one gets an error. */
+void mp_asks_give_up(mp_rpc *rpc);
 
 /* -- rpc.c -- */
 
@@ -327,6 +348,12 @@ void mp_serve_messages(mp_rpc *rpc, mp_stream *stream);
 void mp_session_send_error(mp_rpc *rpc, mp_session *session, int code, const char *message);
 /* The envelope is a request of an HTTP+SSE session. */
 void mp_serve_sse_request(mp_rpc *rpc, mp_session *session);
+
+/* -- stdio.c -- */
+
+/* Sends an answer, or, where it does not come to a reader that stalls, anything else: -1 and counted when it is dropped. */
+void mp_stdio_answer(mp_rpc *rpc, mp_str json);
+int mp_stdio_send(mp_rpc *rpc, mp_str json);
 
 extern const mp_str mp_anonymous; /* the principal of a client that no auth script knows */
 

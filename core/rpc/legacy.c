@@ -46,7 +46,10 @@ void mp_session_send_error(mp_rpc *rpc, mp_session *session, int code, const cha
 {
     mp_buf error = {0};
     mp_put_error(&error, rpc->envelope.id, code, mp_str_of(message), MP_STR_NONE);
-    mp_session_send(rpc, session, mp_buf_str(&error));
+    if (rpc->stdio.pipe != NULL)
+        mp_stdio_answer(rpc, mp_buf_str(&error));
+    else
+        mp_session_send(rpc, session, mp_buf_str(&error));
     mp_buf_clear(&error);
 }
 

@@ -67,6 +67,8 @@ mp_rpc *mp_rpc_new(const mp_rpc_config *config, mp_table *table, mp_loop *loop, 
 bool mp_host_is_served(const mp_rpc_config *config, const mp_stream *stream);
 /* A listener's on_request. */
 void mp_rpc_serve(void *rpc, mp_stream *stream);
+/* One client on a pipe (stdio), for the life of the rpc, which borrows it. `ended` is the pipe's `on_end`. */
+void mp_rpc_serve_pipe(mp_rpc *rpc, mp_pipe *pipe, void (*ended)(void *ctx, int error), void *ctx);
 /* No new calls or sessions (503); event streams that carry no call end now, others once their last answer is out.
  * Calls go on, and jobs as long as there are calls; `mp_rpc_abort` ends them, each with an error to its client. */
 void mp_rpc_drain(mp_rpc *rpc);
@@ -89,7 +91,8 @@ mp_str mp_call_progress_token(const mp_call *call); /* a span, or empty */
 mp_str mp_call_principal(const mp_call *call);
 void *mp_call_user(const mp_call *call); /* the hooks' own pointer */
 void mp_call_set_user(mp_call *call, void *user);
-/* A header of the request that carries the call; absent (count 0) over HTTP+SSE and once its client left. */
+/* A header of the request that carries the call; absent (count 0) over HTTP+SSE and once its client left; count -1 over
+ * stdio, which has none. */
 mp_str mp_call_header(const mp_call *call, const char *name, int *count);
 /* It will take time: from now on a client that leaves is noticed, and its time runs (limits.call.time). */
 void mp_call_park(mp_call *call);
