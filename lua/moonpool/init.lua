@@ -1,7 +1,9 @@
--- What C calls: load once, then dispatch each request and note each notification.
+-- What C calls: load once, then dispatch each request, note each notification, and hear what other workers tell.
 
 local loader = require "moonpool.loader"
 local registry = require "moonpool.registry"
+local switches = require "moonpool.switches"
+local tasks = require "moonpool.tasks"
 
 local moonpool = {
   load = loader.load,
@@ -11,14 +13,24 @@ local moonpool = {
 --- A notification arrived. Nothing here waits for one yet: `initialized` and the rest need no answer (G-5).
 function moonpool.note() end
 
+-- By topic of host.tell.
+local ears = { switched = switches.heard, task = tasks.heard_change, order = tasks.heard_order }
+
+--- A worker of this process tells all of them something. May not wait.
+function moonpool.heard(topic, text)
+  local ear = ears[topic]
+  if ear then ear(text) end
+end
+
 local words = { tools = "tool", resources = "resource", templates = "resource", prompts = "prompt" }
 
 --- What is served, a line each, for people.
 function moonpool.describe()
   local lines = {}
   for _, kind in ipairs { "tools", "resources", "templates", "prompts" } do
-    for _, name in ipairs(registry.names(kind)) do
-      lines[#lines + 1] = words[kind] .. "  " .. name .. "  " .. registry[kind][name].description:match "^[^\n]*"
+    local things, names = registry.everything(kind)
+    for _, name in ipairs(names) do
+      lines[#lines + 1] = words[kind] .. "  " .. name .. "  " .. things[name].description:match "^[^\n]*" .. (things[name].off and "  (off)" or "")
     end
   end
   return table.concat(lines, "\n") .. (lines[1] and "\n" or "")
