@@ -15,6 +15,8 @@
     X(TASKS, "tasks", "", "", "Lua coroutines that run or wait")                                                       \
     X(OPS, "ops", "", "", "things that coroutines wait for")                                                           \
     X(QUEUE_BYTES, "queue_bytes", "", "", "bytes queued for event streams")                                            \
+    X(STORE_ENTRIES, "store_entries", "", "", "texts in the store")                                                    \
+    X(STORE_BYTES, "store_bytes", "", "", "bytes of their keys and texts")                                             \
     X(LUA_BYTES, "lua_bytes", "", "", "bytes held by Lua states")
 
 #define MP_COUNTERS(X)                                                                                                 \

@@ -29,6 +29,8 @@ typedef struct {
     uint64_t stall, dead_peer;
     size_t lua_memory; /* of one worker */
     uint64_t drain, heartbeat;
+    int64_t store_entries;
+    size_t store_bytes;
     char *admin_listen; /* NULL: off */
     char **seal_keys;   /* empty: one made at start */
     mp_log_level log_level;

@@ -66,6 +66,7 @@ static void make_seal_keys(mp_seal_key keys[MP_SEAL_KEYS + 1], const mp_config *
 static mp_vm_config vm_config(const mp_config *config, const mp_seal_key *seal_keys)
 {
     return (mp_vm_config){
+        .store = mp_store_new(config->store_entries, config->store_bytes),
         .seal_keys = seal_keys,
         .server_name = config->server_name,
         .server_version = MOONPOOL_VERSION,
@@ -130,13 +131,16 @@ int mp_gateway_check(const mp_config *config)
     make_seal_keys(seal_keys, config);
     mp_vm_config how = vm_config(config, seal_keys);
     mp_vm *vm = prove(config, &how, &source);
-    if (vm == NULL)
+    if (vm == NULL) {
+        mp_store_free(how.store);
         return EXIT_CONFIG;
+    }
     mp_buf out = {0};
     mp_vm_describe(vm, &out);
     printf("%.*s", MP_STR_ARG(mp_buf_str(&out)));
     mp_buf_clear(&out);
     mp_vm_free(vm);
+    mp_store_free(how.store);
     mp_source_unref(source);
     return 0;
 }
@@ -289,6 +293,7 @@ static void take_down(house *h)
     free(h->listeners);
     free(h->workers);
     mp_source_unref(h->shared.source);
+    mp_store_free(h->shared.vm.store);
     close(h->shared.ended_fd);
 }
 
@@ -320,8 +325,10 @@ int mp_gateway_run(const mp_config *config, const mp_gateway_options *options)
     make_seal_keys(h.seal_keys, config);
     h.shared.vm = vm_config(config, h.seal_keys);
     mp_vm *first = prove(config, &h.shared.vm, &h.shared.source);
-    if (first == NULL)
+    if (first == NULL) {
+        mp_store_free(h.shared.vm.store);
         return EXIT_CONFIG;
+    }
     share(&h.shared, config);
     raise_descriptor_limit();
     int signal_fd = block_signals();

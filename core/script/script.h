@@ -3,7 +3,8 @@
  *   source   the bytes of every script file, read once, shared by all workers
  *   vm       a lua_State made from one source, owned by one worker
  *   task     a coroutine that runs one handler; waits for at most one op
- *   op       what a task waits for; can always be called off */
+ *   op       what a task waits for; can always be called off
+ *   store    texts by key, shared by all workers */
 #ifndef MP_SCRIPT_H
 #define MP_SCRIPT_H
 
@@ -11,6 +12,7 @@
 
 typedef struct mp_source mp_source;
 typedef struct mp_vm mp_vm;
+typedef struct mp_store mp_store;
 
 /* Reads the *.lua files of `dir` and the folders below it. Names beginning with '.', ending in '~', or not ending in ".lua" are skipped.
  * A missing `dir` is an error; an empty one is not. At most 10,000 files, 1 MiB each, 64 MiB in all. */
@@ -26,6 +28,10 @@ typedef struct {
 
 #define MP_SEAL_KEYS 8
 
+/* At most so many entries, and bytes in their keys and texts. */
+mp_store *mp_store_new(int64_t entries, size_t bytes);
+void mp_store_free(mp_store *store);
+
 /* From a secret of the operator's; a random one when it is empty, which then no other process and no restart knows. */
 void mp_seal_key_make(mp_seal_key *key, mp_str secret);
 
@@ -34,6 +40,7 @@ typedef struct {
     size_t memory;                                           /* bytes one VM may hold */
     bool trust_full;                                         /* scripts get the whole standard library */
     const mp_seal_key *seal_keys; /* the first seals, all open; an unset one ends them. Outlives the VM */
+    mp_store *store;              /* outlives the VM */
 } mp_vm_config;
 
 /* Loads the library and every script. On failure gives NULL and appends every error, one after another as a person reads

@@ -4,6 +4,7 @@
 #include "script/task.h"
 #include "script/lib.h"
 #include "script/lib_json.h"
+#include "script/store.h"
 #include <lauxlib.h>
 #include <stdlib.h>
 #include <time.h>
@@ -307,6 +308,7 @@ bool mp_vm_turn(void *ctx)
     mp_vm *vm = ctx;
     mp_link *link;
     bool did = false;
+    mp_store_sweep(vm->store);
     while ((link = mp_link_take(&vm->doomed)) != NULL) {
         unwind(mp_container(link, mp_task, link));
         did = true;

@@ -310,6 +310,7 @@ mp_vm *mp_vm_new(mp_source *source, const mp_vm_config *config, mp_buf *report)
 {
     mp_vm *vm = mp_new(sizeof *vm);
     vm->source = mp_source_ref(source);
+    vm->store = config->store;
     vm->memory = config->memory;
     mp_link_init(&vm->ready);
     mp_link_init(&vm->doomed);
@@ -374,6 +375,7 @@ void mp_vm_free(mp_vm *vm)
     free_spares(vm);
     mp_vm_publish(vm);
     mp_buf_clear(&vm->out);
+    mp_buf_clear(&vm->scratch);
     mp_source_unref(vm->source);
     free(vm);
 }

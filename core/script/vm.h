@@ -17,6 +17,7 @@ struct mp_vm {
     lua_State *L;
     mp_loop *loop; /* NULL until attached: nothing may wait */
     mp_source *source;
+    mp_store *store;
     size_t bytes, memory;               /* held, and the most that may be held */
     size_t published;                   /* what of `bytes` the gauge knows */
     mp_vm_spare *spares[MP_VM_CLASSES]; /* freed small blocks, by size */
@@ -32,7 +33,8 @@ struct mp_vm {
     size_t tasks, spare; /* tasks at work; idle ones that keep a coroutine */
     size_t notes, note_bytes;
 
-    mp_buf out; /* JSON on its way out */
+    mp_buf out;     /* JSON on its way out */
+    mp_buf scratch; /* of one binding, until it has pushed what is in it */
 };
 
 /* What every lua_State carries in its extra space: its VM, and what kind of coroutine it is. */

@@ -22,20 +22,7 @@ content.meta = raw(encode {
 })
 local meta = content.meta
 
-local function base64(bytes)
-  local alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
-  local out = {}
-  for i = 1, #bytes, 3 do
-    local a, b, c = bytes:byte(i, i + 2)
-    local n = a << 16 | (b or 0) << 8 | (c or 0)
-    local function digit(shift)
-      local at = (n >> shift & 63) + 1
-      return alphabet:sub(at, at)
-    end
-    out[#out + 1] = digit(18) .. digit(12) .. (b and digit(6) or "=") .. (c and digit(0) or "=")
-  end
-  return table.concat(out)
-end
+local base64 = host.base64
 content.base64 = base64
 
 local function checked(value, kind, what)

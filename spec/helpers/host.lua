@@ -4,7 +4,9 @@
 --   vm:call("tools/call", params)    -> result | nil, error;  vm.last is the call
 --   vm.logs                          { { level, event, fields }, … }
 
+local base64 = require "spec.helpers.base64"
 local json = require "spec.helpers.json"
+local store = require "spec.helpers.store"
 
 local host = { json = json }
 
@@ -65,9 +67,11 @@ function host.start(scripts, options)
       local start = "sealed:" .. about .. "\0"
       return sealed:sub(1, #start) == start and sealed:sub(#start + 1) or nil
     end,
+    base64 = base64.encode, unbase64 = base64.decode,
     cjson = function() return require "cjson" end,
     call_methods = {},
   }
+  vm.store = store.add(vm.host)
   package.loaded["moonpool.host"] = vm.host
   package.loaded["moonpool.json"] = json
   package.loaded["moonpool.regex"] = regex
