@@ -67,6 +67,7 @@ static mp_vm_config vm_config(const mp_config *config, const mp_seal_key *seal_k
 {
     return (mp_vm_config){
         .store = mp_store_new(config->store_entries, config->store_bytes),
+        .hearers = mp_hearers_new(),
         .seal_keys = seal_keys,
         .server_name = config->server_name,
         .server_version = MOONPOOL_VERSION,
@@ -74,6 +75,12 @@ static mp_vm_config vm_config(const mp_config *config, const mp_seal_key *seal_k
         .memory = config->lua_memory,
         .trust_full = config->scripts_trust == MP_TRUST_FULL,
     };
+}
+
+static void free_shared(const mp_vm_config *vm)
+{
+    mp_store_free(vm->store);
+    mp_hearers_free(vm->hearers);
 }
 
 static void share(mp_shared *shared, const mp_config *config)
@@ -132,7 +139,7 @@ int mp_gateway_check(const mp_config *config)
     mp_vm_config how = vm_config(config, seal_keys);
     mp_vm *vm = prove(config, &how, &source);
     if (vm == NULL) {
-        mp_store_free(how.store);
+        free_shared(&how);
         return EXIT_CONFIG;
     }
     mp_buf out = {0};
@@ -140,7 +147,7 @@ int mp_gateway_check(const mp_config *config)
     printf("%.*s", MP_STR_ARG(mp_buf_str(&out)));
     mp_buf_clear(&out);
     mp_vm_free(vm);
-    mp_store_free(how.store);
+    free_shared(&how);
     mp_source_unref(source);
     return 0;
 }
@@ -293,7 +300,7 @@ static void take_down(house *h)
     free(h->listeners);
     free(h->workers);
     mp_source_unref(h->shared.source);
-    mp_store_free(h->shared.vm.store);
+    free_shared(&h->shared.vm);
     close(h->shared.ended_fd);
 }
 
@@ -326,7 +333,7 @@ int mp_gateway_run(const mp_config *config, const mp_gateway_options *options)
     h.shared.vm = vm_config(config, h.seal_keys);
     mp_vm *first = prove(config, &h.shared.vm, &h.shared.source);
     if (first == NULL) {
-        mp_store_free(h.shared.vm.store);
+        free_shared(&h.shared.vm);
         return EXIT_CONFIG;
     }
     share(&h.shared, config);

@@ -13,6 +13,7 @@
 typedef struct mp_source mp_source;
 typedef struct mp_vm mp_vm;
 typedef struct mp_store mp_store;
+typedef struct mp_hearers mp_hearers;
 
 /* Reads the *.lua files of `dir` and the folders below it. Names beginning with '.', ending in '~', or not ending in ".lua" are skipped.
  * A missing `dir` is an error; an empty one is not. At most 10,000 files, 1 MiB each, 64 MiB in all. */
@@ -32,6 +33,10 @@ typedef struct {
 mp_store *mp_store_new(int64_t entries, size_t bytes);
 void mp_store_free(mp_store *store);
 
+/* The VMs of a process, which tell each other things. */
+mp_hearers *mp_hearers_new(void);
+void mp_hearers_free(mp_hearers *hearers);
+
 /* From a secret of the operator's; a random one when it is empty, which then no other process and no restart knows. */
 void mp_seal_key_make(mp_seal_key *key, mp_str secret);
 
@@ -40,7 +45,8 @@ typedef struct {
     size_t memory;                                           /* bytes one VM may hold */
     bool trust_full;                                         /* scripts get the whole standard library */
     const mp_seal_key *seal_keys; /* the first seals, all open; an unset one ends them. Outlives the VM */
-    mp_store *store;              /* outlives the VM */
+    mp_store *store;              /* these two outlive the VM */
+    mp_hearers *hearers;
 } mp_vm_config;
 
 /* Loads the library and every script. On failure gives NULL and appends every error, one after another as a person reads

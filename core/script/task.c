@@ -2,6 +2,7 @@
  * between rings; Lua runs in mp_vm_turn alone, below no foreign frame. Whatever may throw runs inside a coroutine or
  * a lua_pcall. */
 #include "script/task.h"
+#include "script/hear.h"
 #include "script/lib.h"
 #include "script/lib_json.h"
 #include "script/store.h"
@@ -307,8 +308,10 @@ bool mp_vm_turn(void *ctx)
 {
     mp_vm *vm = ctx;
     mp_link *link;
-    bool did = false;
     mp_store_sweep(vm->store);
+    bool did = mp_vm_hear(vm);
+    if (!mp_link_is_alone(&vm->heard))
+        return true; /* before any task */
     while ((link = mp_link_take(&vm->doomed)) != NULL) {
         unwind(mp_container(link, mp_task, link));
         did = true;

@@ -18,15 +18,19 @@ struct mp_vm {
     mp_loop *loop; /* NULL until attached: nothing may wait */
     mp_source *source;
     mp_store *store;
+    mp_hearers *hearers;
+    mp_link hearer;                     /* among them, once attached */
     size_t bytes, memory;               /* held, and the most that may be held */
     size_t published;                   /* what of `bytes` the gauge knows */
     mp_vm_spare *spares[MP_VM_CLASSES]; /* freed small blocks, by size */
     size_t spare_bytes;
-    int dispatch, note, describe; /* registry references */
+    int dispatch, note, describe, hear; /* registry references */
 
     mp_link ready;  /* tasks to start or resume */
     mp_link doomed; /* tasks to unwind */
     mp_link idle;   /* tasks without work, those with a coroutine in front */
+    mp_link heard;  /* what was told, and is yet to run */
+    size_t heard_count, heard_bytes;
     mp_task *all;
     mp_task *running;    /* whose Lua runs now */
     bool may_wait;       /* the running coroutine can be left, all the way down to the scheduler */

@@ -1,5 +1,6 @@
 -- What C calls: load once, then dispatch each request, note each notification, and hear what other workers tell.
 
+local hearing = require "moonpool.hearing"
 local loader = require "moonpool.loader"
 local registry = require "moonpool.registry"
 local switches = require "moonpool.switches"
@@ -8,6 +9,7 @@ local tasks = require "moonpool.tasks"
 local moonpool = {
   load = loader.load,
   dispatch = require "moonpool.dispatch",
+  heard = hearing.heard,
 }
 
 --- A notification arrived. Nothing here waits for one yet: `initialized` and the rest need no answer (G-5).

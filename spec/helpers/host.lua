@@ -7,6 +7,7 @@
 local base64 = require "spec.helpers.base64"
 local json = require "spec.helpers.json"
 local store = require "spec.helpers.store"
+local waking = require "spec.helpers.waking"
 
 local host = { json = json }
 
@@ -72,6 +73,7 @@ function host.start(scripts, options)
     call_methods = {},
   }
   vm.store = store.add(vm.host)
+  waking.add(vm)
   package.loaded["moonpool.host"] = vm.host
   package.loaded["moonpool.json"] = json
   package.loaded["moonpool.regex"] = regex
