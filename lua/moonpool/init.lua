@@ -3,8 +3,6 @@
 local hearing = require "moonpool.hearing"
 local loader = require "moonpool.loader"
 local registry = require "moonpool.registry"
-local switches = require "moonpool.switches"
-local tasks = require "moonpool.tasks"
 
 local moonpool = {
   load = loader.load,
@@ -14,15 +12,6 @@ local moonpool = {
 
 --- A notification arrived. Nothing here waits for one yet: `initialized` and the rest need no answer (G-5).
 function moonpool.note() end
-
--- By topic of host.tell.
-local ears = { switched = switches.heard, task = tasks.heard_change, order = tasks.heard_order }
-
---- A worker of this process tells all of them something. May not wait.
-function moonpool.heard(topic, text)
-  local ear = ears[topic]
-  if ear then ear(text) end
-end
 
 local words = { tools = "tool", resources = "resource", templates = "resource", prompts = "prompt" }
 

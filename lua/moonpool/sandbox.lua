@@ -2,7 +2,6 @@
 -- writes no other sees. Nothing here opens files, runs programs, reads bytecode or reaches the library's own tables.
 
 local host = require "moonpool.host"
-require "moonpool.asking"
 local content = require "moonpool.content"
 local failure = require "moonpool.failure"
 local json = require "moonpool.json"
@@ -10,7 +9,9 @@ local problem = require "moonpool.problem"
 local prompt = require "moonpool.prompt"
 local questions = require "moonpool.questions"
 local resource = require "moonpool.resource"
+local subscriptions = require "moonpool.subscriptions"
 local suggest = require "moonpool.suggest"
+local switches = require "moonpool.switches"
 local tool = require "moonpool.tool"
 local types = require "moonpool.types"
 
@@ -125,6 +126,7 @@ local names = {
   tool = tool.new, resource = resource.new, prompt = prompt.new, user = prompt.user, assistant = prompt.assistant,
   fail = failure.fail, try = failure.try, fail_request = failure.fail_request, closing = closing, sleep = host.sleep, print = print_to_log,
   text = content.text, image = content.image, audio = content.audio, link = content.link, embed = content.embed,
+  enable = switches.enable, disable = switches.disable, enabled = switches.enabled, resource_updated = subscriptions.updated,
   bytes = content.bytes, seconds = 1, minutes = 60, hours = 3600,
   setmetatable = safe_setmetatable, getmetatable = safe_getmetatable, collectgarbage = collect,
 }

@@ -2,6 +2,7 @@
 -- VM looks there when it starts and when it is told of a change, so it does not matter in which order it hears of two.
 
 local host = require "moonpool.host"
+local hearing = require "moonpool.hearing"
 local problem = require "moonpool.problem"
 local registry = require "moonpool.registry"
 local subscriptions = require "moonpool.subscriptions"
@@ -37,12 +38,12 @@ local function follow(word, thing)
   registry.refresh()
 end
 
---- "word:name": somebody switched it.
-function switches.heard(text)
+-- "word:name": somebody switched it.
+hearing.on("switched", function(text)
   local word, name = text:match "^(%a+):(.*)$"
   local thing = registry.all(word)[name]
   if thing then follow(word, thing) end
-end
+end)
 
 -- What a script names; an error at its line when there is no such thing.
 local function find(what, word, name)

@@ -7,6 +7,7 @@ local asking = require "moonpool.asking"
 local era_library = require "moonpool.era"
 local errors = require "moonpool.errors"
 local failure = require "moonpool.failure"
+local hearing = require "moonpool.hearing"
 local json = require "moonpool.json"
 local problem = require "moonpool.problem"
 local subscriptions = require "moonpool.subscriptions"
@@ -118,7 +119,7 @@ end
 
 -- -- starting ------------------------------------------------------------------------------------------------------------
 
---- What a client wants kept, in ms, as long as we keep things: `wanted` may be nil (as long as may be).
+-- What a client wants kept, in ms, as long as we keep things: `wanted` may be nil (as long as may be).
 local function life(wanted)
   local most = math.floor(host.limits.task_seconds * 1000)
   if type(wanted) ~= "number" then return most end
@@ -175,8 +176,8 @@ end
 
 -- -- what is told to it --------------------------------------------------------------------------------------------------
 
---- For the VM that runs it: { id =, cancel = true } or { id =, answers = { key = { answer = } or { refused = } } }.
-function tasks.heard_order(text)
+-- For the VM that runs it: { id =, cancel = true } or { id =, answers = { key = { answer = } or { refused = } } }.
+local function obey(text)
   local order = json.decode(text)
   local work = running[order.id]
   if not work then return end
@@ -196,10 +197,12 @@ function tasks.heard_order(text)
   save(work)
 end
 
---- The record of this id has changed.
-function tasks.heard_change(id)
+hearing.on("order", obey)
+
+-- The record of this id has changed.
+hearing.on("task", function(id)
   for signal in pairs(waiting[id] or {}) do signal:set() end
-end
+end)
 
 local waiter = { __close = function(self)
   local all = waiting[self.id]

@@ -5,6 +5,7 @@
 --   vm.logs                          { { level, event, fields }, … }
 
 local base64 = require "spec.helpers.base64"
+local following = require "spec.helpers.following"
 local json = require "spec.helpers.json"
 local store = require "spec.helpers.store"
 local waking = require "spec.helpers.waking"
@@ -74,6 +75,7 @@ function host.start(scripts, options)
   }
   vm.store = store.add(vm.host)
   waking.add(vm)
+  following.add(vm)
   package.loaded["moonpool.host"] = vm.host
   package.loaded["moonpool.json"] = json
   package.loaded["moonpool.regex"] = regex

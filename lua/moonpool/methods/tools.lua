@@ -123,10 +123,11 @@ end
 tools["tools/call"] = function(call, params, era)
   local tool = registry.tools[params.name]
   if not tool then return unknown(params.name) end
-  local is_task, refused = false, nil
+  local is_task = false
   if tool.task or params.task ~= nil then
-    is_task, refused = becomes_task(tool, era, call, params.task)
-    if is_task == nil then return nil, refused end
+    local becomes, refused = becomes_task(tool, era, call, params.task)
+    if becomes == nil then return nil, refused end
+    is_task = becomes
   end
   local args = params.arguments
   if args == nil or args == null then
