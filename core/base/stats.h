@@ -12,6 +12,9 @@
     X(CONNECTIONS, "connections", "", "", "accepted connections")                                                      \
     X(STREAMS_OPEN, "streams_open", "", "", "event streams with a reader")                                             \
     X(REQUESTS_IN_FLIGHT, "requests_in_flight", "", "", "JSON-RPC requests being answered")                            \
+    X(LISTENERS, "listeners", "", "", "calls that listen to topics")                                                   \
+    X(SUBSCRIPTIONS, "subscriptions", "", "", "topics that sessions follow, each by each")                             \
+    X(PUBLICATIONS, "publications", "", "", "publications that wait to be sent")                                       \
     X(TASKS, "tasks", "", "", "Lua coroutines that run or wait")                                                       \
     X(OPS, "ops", "", "", "things that coroutines wait for")                                                           \
     X(QUEUE_BYTES, "queue_bytes", "", "", "bytes queued for event streams")                                            \
@@ -34,10 +37,12 @@
     X(DROPPED_UNMATCHED, "dropped", "reason", "unmatched", "responses that nobody asked for")                          \
     X(DROPPED_LOG, "dropped", "reason", "log", "log lines that did not fit the queue")                                 \
     X(DROPPED_NOTES, "dropped", "reason", "notes", "notifications over what a Lua state queues")                       \
+    X(DROPPED_PUBLICATIONS, "dropped", "reason", "publications", "publications over what a worker queues")             \
     X(DROPPED_TOLD, "dropped", "reason", "told", "messages between workers over what a Lua state queues")              \
     X(STREAMS_SLOW, "streams_ended", "reason", "slow", "streams ended because their reader stalled")                   \
     X(REFUSED_SESSIONS, "refused", "reason", "sessions", "sessions over a cap")                                        \
     X(REFUSED_CALLS, "refused", "reason", "calls", "calls over limits.calls_in_flight")                                \
+    X(REFUSED_LISTENERS, "refused", "reason", "listeners", "calls over limits.listeners that would listen")            \
     X(REFUSED_CONNECTIONS, "refused", "reason", "connections", "times accepting paused at limits.connections")         \
     X(REFUSED_ORIGIN, "refused", "reason", "origin", "requests whose Host or Origin is not served")                    \
     X(TOOL_CANCELLED, "tool_aborted", "reason", "cancelled", "calls called off by their client")                       \

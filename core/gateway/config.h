@@ -24,7 +24,7 @@ typedef struct {
     int64_t sessions_max, sessions_per_principal;
     size_t body, headers;
     uint64_t request_time, call_time;
-    int64_t calls_in_flight, connections;
+    int64_t calls_in_flight, connections, listeners, subscriptions;
     size_t stream_queue;
     uint64_t stall, dead_peer;
     size_t lua_memory; /* of one worker */

@@ -98,6 +98,8 @@ static void share(mp_shared *shared, const mp_config *config)
         .max_sessions_per_principal = config->sessions_per_principal,
         .max_calls = config->calls_in_flight,
         .call_ms = config->call_time,
+        .max_subscriptions = config->subscriptions,
+        .max_listeners = config->listeners,
     };
     shared->http = (mp_http_limits){
         .body = config->body,

@@ -60,7 +60,7 @@ static bool turn(void *ctx)
 {
     mp_worker *worker = ctx;
     bool more = mp_vm_turn(worker->vm);
-    mp_rpc_sweep(worker->rpc);
+    more = mp_rpc_sweep(worker->rpc) || more;
     if (worker->is_drained && mp_rpc_calls(worker->rpc) == 0)
         mp_loop_stop(worker->loop);
     return more;
@@ -84,8 +84,8 @@ static void *run(void *ctx)
     if (worker->vm == NULL) {
         tell(worker, FAILED);
     } else {
-        mp_vm_attach(worker->vm, worker->loop);
         worker->rpc = mp_rpc_new(&shared->rpc, shared->table, worker->loop, &mp_vm_hooks, worker->vm);
+        mp_vm_attach(worker->vm, worker->loop, worker->rpc);
         mp_loop_on_turn(worker->loop, turn, worker);
         tell(worker, SERVING);
         mp_loop_run(worker->loop);

@@ -144,6 +144,7 @@ static void finish(mp_call *call)
     mp_rpc *rpc = call->rpc;
     call->ended = true;
     mp_asks_forget(call);
+    mp_call_unlisten(call);
     mp_timer_stop(rpc->loop, &call->limit);
     leave_session(call);
     if (call->stream != NULL) {
@@ -159,7 +160,7 @@ static void finish(mp_call *call)
     mp_table_count_call(rpc->table, -1);
 }
 
-void mp_rpc_sweep(mp_rpc *rpc)
+void mp_calls_sweep(mp_rpc *rpc)
 {
     for (mp_link *link; (link = mp_link_take(&rpc->ended)) != NULL;) {
         mp_call *call = mp_container(link, mp_call, link);
@@ -279,7 +280,7 @@ void mp_call_park(mp_call *call)
 {
     if (call->ended)
         return;
-    if (call->limit.slot == 0 && call->limit_ms != NO_LIMIT)
+    if (call->limit.slot == 0 && call->limit_ms != NO_LIMIT && call->listening == NULL)
         mp_timer_start(call->rpc->loop, &call->limit, call->limit_ms, on_limit);
     if (call->stream != NULL)
         mp_stream_watch(call->stream);
@@ -360,6 +361,10 @@ void mp_call_cancel_by_id(mp_session *session, mp_str id)
         mp_loop_post(news->rpc->loop, &news->super);
 }
 
+mp_str mp_call_id(const mp_call *call)
+{
+    return call->id;
+}
 mp_str mp_call_method(const mp_call *call)
 {
     return call->method;

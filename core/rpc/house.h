@@ -25,6 +25,9 @@ typedef struct {
 } mp_held;
 
 typedef struct mp_batch mp_batch;
+typedef struct mp_topics mp_topics;
+typedef struct mp_publisher mp_publisher;
+typedef struct mp_listening mp_listening;
 
 /* What `initialize` said. Never changes. */
 typedef struct {
@@ -56,6 +59,9 @@ struct mp_session {
     mp_held *held;    /* NULL when nobody reads */
     mp_link calls_of; /* calls, by mp_call.in_session */
     mp_link asks;     /* what was asked of the client, by mp_ask.in_session */
+
+    mp_link follows; /* these two under the lock of the table's topics */
+    size_t follow_count;
 };
 
 struct mp_call {
@@ -69,9 +75,10 @@ struct mp_call {
     uint64_t limit_ms;
     void *user;
     bool ended, opens_session, id_is_free;
-    mp_link asks;       /* what it asked its client */
-    uint64_t serial;    /* unique in its rpc */
-    mp_link in_session; /* under the session's lock, with `serial`, `rpc` and `id` */
+    mp_link asks;            /* what it asked its client */
+    mp_listening *listening; /* NULL for most */
+    uint64_t serial;         /* unique in its rpc */
+    mp_link in_session;      /* under the session's lock, with `serial`, `rpc` and `id` */
     mp_str id, method, params, progress_token, principal;
     char bytes[];
 };
@@ -87,6 +94,7 @@ struct mp_rpc {
     uint64_t last_serial;
     int64_t count;
     mp_link calls, ended, held;
+    mp_publisher *publisher;
     mp_timer sweep;
     mp_envelope envelope; /* of the message being served */
     mp_buf scratch;
@@ -132,6 +140,13 @@ bool mp_table_has_room(mp_table *table);
 void mp_table_count_call(mp_table *table, int n);
 /* The rpc's place in the table, which then knows it for good. */
 unsigned mp_table_join(mp_table *table, mp_rpc *rpc);
+mp_rpc *mp_table_rpc(mp_table *table, unsigned index);
+mp_topics *mp_table_topics(mp_table *table);
+/* What the process has so many places for. */
+typedef enum { MP_PLACE_LISTENER, MP_PLACES } mp_place;
+/* False, and counted, when all are taken. */
+bool mp_table_take_place(mp_table *table, mp_place place);
+void mp_table_give_place(mp_table *table, mp_place place);
 
 /* -- held.c -- */
 
@@ -163,6 +178,9 @@ typedef enum { MP_CANCEL_QUIET, MP_CANCEL_TELL } mp_cancel_manner;
 /* Calls it off, innermost first. TELL answers with an error; QUIET ends the answer without one. */
 void mp_call_cancel(mp_call *call, const char *why, mp_stat counter, mp_cancel_manner manner);
 
+/* Frees what ended in this turn. */
+void mp_calls_sweep(mp_rpc *rpc);
+
 /* -- batch.c -- */
 
 /* Answers a body that is an array. */
@@ -171,6 +189,24 @@ void mp_serve_batch(mp_rpc *rpc, mp_stream *stream, mp_session *session);
 mp_stream *mp_batch_enter(mp_batch *batch);
 void mp_batch_add(mp_batch *batch, mp_str answer);
 void mp_batch_leave(mp_batch *batch);
+
+/* -- topics.c -- */
+
+mp_topics *mp_topics_new(const mp_rpc_config *config);
+void mp_topics_free(mp_topics *topics);
+mp_publisher *mp_publisher_new(void);
+void mp_publisher_free(mp_publisher *publisher);
+/* The session was closed. */
+void mp_session_unfollow_all(mp_session *session);
+/* Sends some of what was published: true when there is more. */
+bool mp_publisher_turn(mp_rpc *rpc);
+
+/* -- listeners.c -- */
+
+/* The call is over. */
+void mp_call_unlisten(mp_call *call);
+/* Draining: ends all that listen. */
+void mp_listeners_end(mp_rpc *rpc);
 
 /* -- ask.c -- */
 

@@ -75,6 +75,7 @@ mp_rpc *mp_rpc_new(const mp_rpc_config *config, mp_table *table, mp_loop *loop, 
     rpc->loop = loop;
     rpc->hooks = hooks;
     rpc->ctx = ctx;
+    rpc->publisher = mp_publisher_new();
     rpc->index = mp_table_join(table, rpc);
     mp_link_init(&rpc->calls);
     mp_link_init(&rpc->ended);
@@ -86,6 +87,7 @@ mp_rpc *mp_rpc_new(const mp_rpc_config *config, mp_table *table, mp_loop *loop, 
 void mp_rpc_drain(mp_rpc *rpc)
 {
     rpc->draining = true;
+    mp_listeners_end(rpc);
     mp_held_drain(rpc, false);
     mp_timer_start(rpc->loop, &rpc->sweep, DRAIN_SWEEP_MS, sweep);
 }
@@ -98,6 +100,13 @@ void mp_rpc_abort(mp_rpc *rpc, const char *why)
     }
 }
 
+bool mp_rpc_sweep(mp_rpc *rpc)
+{
+    bool more = mp_publisher_turn(rpc);
+    mp_calls_sweep(rpc);
+    return more;
+}
+
 int64_t mp_rpc_calls(const mp_rpc *rpc)
 {
     return rpc->count;
@@ -107,7 +116,8 @@ void mp_rpc_free(mp_rpc *rpc)
 {
     mp_rpc_abort(rpc, "the gateway stopped");
     mp_held_drain(rpc, true);
-    mp_rpc_sweep(rpc);
+    mp_calls_sweep(rpc);
+    mp_publisher_free(rpc->publisher);
     mp_timer_stop(rpc->loop, &rpc->sweep);
     mp_buf_clear(&rpc->envelope.scratch);
     mp_buf_clear(&rpc->scratch);

@@ -41,7 +41,9 @@ typedef struct {
     const char *const *hosts;         /* allowed in Host and Origin, without port; NULL-terminated; "*" allows all */
     uint64_t idle_ms, initialize_within_ms;
     int64_t max_sessions, max_sessions_per_principal, max_calls;
-    uint64_t call_ms; /* a call that takes longer is called off with an error */
+    uint64_t call_ms;          /* a call that takes longer is called off with an error */
+    int64_t max_subscriptions; /* topics of one session, or of one call that listens */
+    int64_t max_listeners;
 } mp_rpc_config;
 
 /* How a call is handed to the language above, and called off. None may run Lua under the caller: they enqueue. */
@@ -67,8 +69,9 @@ void mp_rpc_serve(void *rpc, mp_stream *stream);
 void mp_rpc_drain(mp_rpc *rpc);
 void mp_rpc_abort(mp_rpc *rpc, const char *why);
 int64_t mp_rpc_calls(const mp_rpc *rpc);
-/* Frees what ended in this turn. Bottom of the turn, after the language above had its share. */
-void mp_rpc_sweep(mp_rpc *rpc);
+/* Sends what was published, as much as fits a turn, and frees what ended in it. Bottom of the turn, after the language
+ * above had its share. True when there is more to send. */
+bool mp_rpc_sweep(mp_rpc *rpc);
 void mp_rpc_free(mp_rpc *rpc);
 
 /* -- a call, as the language above sees it --------------------------------------------------------------------- */
@@ -78,6 +81,7 @@ mp_str mp_call_method(const mp_call *call);
 mp_str mp_call_params(const mp_call *call);         /* an object's span, or empty */
 const mp_era *mp_call_era(const mp_call *call);     /* NULL: an HTTP+SSE session that has not initialized */
 mp_session *mp_call_session(const mp_call *call);   /* NULL in 2026-07-28, and at `initialize` over Streamable HTTP */
+mp_str mp_call_id(const mp_call *call);             /* as JSON */
 mp_str mp_call_progress_token(const mp_call *call); /* a span, or empty */
 mp_str mp_call_principal(const mp_call *call);
 void *mp_call_user(const mp_call *call); /* the hooks' own pointer */
@@ -106,6 +110,11 @@ void mp_call_answer(mp_call *call, mp_str result);
 /* Answers with an error and ends the call. `data` is a JSON value or empty. */
 void mp_call_fail(mp_call *call, int code, mp_str message, mp_str data);
 
+/* Listens to topics, with no time limit: publications go out on the call's stream. `over` runs once, when the gateway stops;
+ * not when the call ends before. OVER: it stops already. */
+typedef enum { MP_LISTEN_STARTED, MP_LISTEN_OVER, MP_LISTEN_TOO_MANY } mp_listen_result;
+mp_listen_result mp_call_listen(mp_call *call, const mp_str *topics, size_t count, void (*over)(void *ctx), void *ctx);
+
 /* -- a session, as the language above sees it ------------------------------------------------------------------ */
 
 const mp_era *mp_session_era(const mp_session *session); /* NULL before initialize */
@@ -115,5 +124,16 @@ mp_str mp_session_capabilities(const mp_session *session);
 /* The least level of notifications/message it wants, as a number 0 (debug) to 7 (emergency); -1 before logging/setLevel. */
 int mp_session_log_level(const mp_session *session);
 void mp_session_set_log_level(mp_session *session, int level);
+
+/* Gets what is published on the topic, until the session ends. */
+typedef enum { MP_FOLLOW_DONE, MP_FOLLOW_CLOSED, MP_FOLLOW_TOO_MANY } mp_follow_result;
+mp_follow_result mp_session_follow(mp_session *session, mp_str topic);
+void mp_session_unfollow(mp_session *session, mp_str topic);
+
+/* -- publishing ------------------------------------------------------------------------------------------------ */
+
+/* Sends `plain` to the sessions that follow the topic, and before, the call's id, after to the calls that listen to it; on
+ * all rpcs, each once. ptr == NULL: not to these. Of what one rpc publishes on a topic in one turn the last is sent. */
+void mp_topic_publish(mp_rpc *rpc, mp_str topic, mp_str plain, mp_str before, mp_str after);
 
 #endif

@@ -8,7 +8,8 @@
 
 struct mp_table {
     const mp_rpc_config *config;
-    _Atomic int64_t calls;
+    _Atomic int64_t calls, places[MP_PLACES]; /* taken */
+    mp_topics *topics;
     struct {
         pthread_mutex_t lock;
         mp_map sessions;
@@ -30,6 +31,7 @@ mp_table *mp_table_new(const mp_rpc_config *config)
     }
     pthread_mutex_init(&table->owners_lock, NULL);
     mp_map_init(&table->owners);
+    table->topics = mp_topics_new(config);
     return table;
 }
 
@@ -51,6 +53,7 @@ void mp_table_free(mp_table *table)
         pthread_mutex_destroy(&table->shards[i].lock);
     }
     mp_map_clear(&table->owners);
+    mp_topics_free(table->topics);
     pthread_mutex_destroy(&table->owners_lock);
     free(table);
 }
@@ -62,6 +65,36 @@ unsigned mp_table_join(mp_table *table, mp_rpc *rpc)
     table->rpcs[index] = rpc;
     pthread_mutex_unlock(&table->owners_lock);
     return index;
+}
+
+mp_rpc *mp_table_rpc(mp_table *table, unsigned index)
+{
+    return table->rpcs[index];
+}
+
+mp_topics *mp_table_topics(mp_table *table)
+{
+    return table->topics;
+}
+
+bool mp_table_take_place(mp_table *table, mp_place place)
+{
+    static const mp_stat gauges[] = {MP_STAT_LISTENERS}, refusals[] = {MP_STAT_REFUSED_LISTENERS};
+    const int64_t most[] = {table->config->max_listeners};
+    if (atomic_fetch_add(&table->places[place], 1) >= most[place]) {
+        atomic_fetch_sub(&table->places[place], 1);
+        mp_stat_add(refusals[place], 1);
+        return false;
+    }
+    mp_stat_add(gauges[place], 1);
+    return true;
+}
+
+void mp_table_give_place(mp_table *table, mp_place place)
+{
+    static const mp_stat gauges[] = {MP_STAT_LISTENERS};
+    atomic_fetch_sub(&table->places[place], 1);
+    mp_stat_add(gauges[place], -1);
 }
 
 bool mp_table_has_room(mp_table *table)
@@ -158,6 +191,7 @@ mp_session *mp_session_new(mp_rpc *rpc, bool is_sse, mp_str owner)
     pthread_mutex_init(&session->lock, NULL);
     mp_link_init(&session->calls_of);
     mp_link_init(&session->asks);
+    mp_link_init(&session->follows);
 
     unsigned shard = shard_of(session->node.key);
     pthread_mutex_lock(&table->shards[shard].lock);
@@ -224,6 +258,7 @@ bool mp_session_close(mp_session *session, mp_stat reason)
     pthread_mutex_unlock(&session->lock);
     if (!first)
         return false;
+    mp_session_unfollow_all(session);
 
     unsigned shard = shard_of(session->node.key);
     pthread_mutex_lock(&table->shards[shard].lock);

@@ -15,6 +15,7 @@ void mp_lib_client(lua_State *L);
 void mp_lib_seal(lua_State *L, const mp_seal_key *keys);
 void mp_lib_store(lua_State *L, mp_store *store);
 void mp_lib_signal(lua_State *L);
+void mp_lib_topics(lua_State *L);
 void mp_lib_hear(lua_State *L, mp_hearers *hearers);
 /* Replaces what `coroutine` holds by functions that let a task wait inside a script's own coroutines.  [-0, +0,
  * throws] */

@@ -53,8 +53,9 @@ typedef struct {
  * them, to `report`. */
 mp_vm *mp_vm_new(mp_source *source, const mp_vm_config *config, mp_buf *report);
 void mp_vm_free(mp_vm *vm);
-/* Gives the VM to the thread of `loop`; nothing of it may be used elsewhere from now on. */
-void mp_vm_attach(mp_vm *vm, mp_loop *loop);
+/* Gives the VM to the thread of `loop`; nothing of it may be used elsewhere from now on. It publishes by `rpc`, which
+ * outlives it. */
+void mp_vm_attach(mp_vm *vm, mp_loop *loop, mp_rpc *rpc);
 /* The hooks of a worker's rpc; their ctx is the vm. */
 extern const mp_rpc_hooks mp_vm_hooks;
 /* Resumes what is ready. Bottom of the turn only. True when it did something or has more to do. */

@@ -341,9 +341,10 @@ mp_vm *mp_vm_new(mp_source *source, const mp_vm_config *config, mp_buf *report)
 
 /* -- life ------------------------------------------------------------------------------------------------------ */
 
-void mp_vm_attach(mp_vm *vm, mp_loop *loop)
+void mp_vm_attach(mp_vm *vm, mp_loop *loop, mp_rpc *rpc)
 {
     vm->loop = loop;
+    vm->rpc = rpc;
     mp_hearers_join(vm->hearers, vm);
 }
 

@@ -16,6 +16,7 @@ typedef struct mp_vm_spare {
 struct mp_vm {
     lua_State *L;
     mp_loop *loop; /* NULL until attached: nothing may wait */
+    mp_rpc *rpc;   /* NULL until attached */
     mp_source *source;
     mp_store *store;
     mp_hearers *hearers;

@@ -5,9 +5,10 @@
 --   vm.logs                          { { level, event, fields }, … }
 
 local base64 = require "spec.helpers.base64"
-local following = require "spec.helpers.following"
+local jobs = require "spec.helpers.jobs"
 local json = require "spec.helpers.json"
 local store = require "spec.helpers.store"
+local topics = require "spec.helpers.topics"
 local waking = require "spec.helpers.waking"
 
 local host = { json = json }
@@ -74,8 +75,9 @@ function host.start(scripts, options)
     call_methods = {},
   }
   vm.store = store.add(vm.host)
+  topics.add(vm)
   waking.add(vm)
-  following.add(vm)
+  jobs.add(vm)
   package.loaded["moonpool.host"] = vm.host
   package.loaded["moonpool.json"] = json
   package.loaded["moonpool.regex"] = regex

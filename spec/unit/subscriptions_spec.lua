@@ -23,9 +23,9 @@ describe("resources/subscribe", function()
       for _, uri in ipairs { "note://one", "notes://seven" } do
         local fields = { revision = revision, has_session = true }
         assert.same({}, vm:call("resources/subscribe", { uri = uri }, fields))
-        assert.is_true(vm.follows["resource:" .. uri])
+        assert.is_true(vm.followed["resource:" .. uri])
         assert.same({}, vm:call("resources/unsubscribe", { uri = uri }, fields))
-        assert.is_nil(vm.follows["resource:" .. uri])
+        assert.is_nil(vm.followed["resource:" .. uri])
       end
     end
     assert.equal(-32601, select(2, vm:call("resources/subscribe", { uri = "note://one" })).code)
@@ -39,7 +39,7 @@ describe("resources/subscribe", function()
       end
       assert.equal(-32602, select(2, vm:call(method, {}, { revision = "2025-11-25" })).code)
     end
-    assert.same({}, vm.follows)
+    assert.same({}, vm.followed)
   end)
 
   it("says when the session follows too much", function()
@@ -73,8 +73,8 @@ describe("initialize", function()
 
   it("makes the session follow the lists that there are", function()
     local vm = host.start { ["prompts/p.lua"] = 'return prompt { "P.", "p" }' }
-    vm:call("initialize", { protocolVersion = "2025-11-25" }, { revision = "none", initialized = false })
-    assert.same({ tools = true, prompts = true }, vm.follows)
+    vm:call("initialize", { protocolVersion = "2025-11-25" }, { revision = "none", initialized = false, has_session = true })
+    assert.same({ tools = true, prompts = true }, vm.followed)
   end)
 end)
 
@@ -96,7 +96,7 @@ describe("subscriptions/listen", function()
     assert.equal("notifications/subscriptions/acknowledged", ack.method)
     assert.same({ toolsListChanged = true, resourceSubscriptions = { "note://one", "notes://2" } }, json.decode(json.encode(ack.params.notifications)))
     assert.equal('"sub"', json.encode(ack.params._meta[key]))
-    assert.same({ { "tools", "resource:note://one", "resource:notes://2" } }, vm.listens)
+    assert.same({ "tools", "resource:note://one", "resource:notes://2" }, vm.listening)
     assert.equal("complete", result.resultType)
     assert.equal("sub", json.decode(json.encode(result))._meta[key])
     assert.equal("moonpool", json.decode(json.encode(result))._meta["io.modelcontextprotocol/serverInfo"].name)
@@ -105,7 +105,7 @@ describe("subscriptions/listen", function()
   it("acknowledges nothing too", function()
     listen({ promptsListChanged = true })
     assert.equal("{}", json.encode(vm.last.sent[1].params.notifications))
-    assert.same({ {} }, vm.listens)
+    assert.same({}, vm.listening)
   end)
 
   it("refuses what is malformed", function()
@@ -117,7 +117,7 @@ describe("subscriptions/listen", function()
     } do
       assert.equal(-32602, select(2, listen(filter or nil)).code, what)
     end
-    assert.same({}, vm.listens)
+    assert.is_nil(vm.listening)
   end)
 
   it("takes tasks from those who declare them, and then only their own", function()
