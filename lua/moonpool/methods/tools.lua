@@ -92,10 +92,12 @@ local function becomes_task(tool, era, call, asked)
   return true
 end
 
--- A task's record as the answer to the call that made it.
+-- A task's record as the answer to the call that made it: as it began, whatever has become of it since (TA-2).
 local function created(era, record)
-  if era.tasks == "params" then return { task = task_record.legacy(record) }, nil, true end
-  local told = task_record.modern(record)
+  local is_legacy = era.tasks == "params"
+  local told = (is_legacy and task_record.legacy or task_record.modern)(record)
+  told.status = "working"
+  if is_legacy then return { task = told }, nil, true end
   told.resultType, told._meta = "task", content.meta
   return told
 end
