@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #define TURN_SENDS 500 /* to followers, and to listeners */
+#define PATIENCE 256   /* publications that wait one behind the other; then only the last of each topic does */
 #define MOST_BYTES ((size_t)16 << 20)
 
 typedef struct {
@@ -209,8 +210,9 @@ typedef struct {
     mp_publication *what;
 } waiting;
 
-void mp_lane_init(mp_lane *lane)
+void mp_lane_init(mp_lane *lane, size_t patience)
 {
+    lane->patience = patience;
     mp_link_init(&lane->ring);
     mp_map_init(&lane->by_topic);
 }
@@ -229,14 +231,16 @@ void mp_lane_put(mp_lane *lane, mp_publication *what)
         mp_publication_unref(what);
         return;
     }
-    if (node != NULL) {
+    if (node != NULL)
+        mp_map_drop(&lane->by_topic, node);
+    if (node != NULL && lane->count >= lane->patience) {
         w = mp_container(node, waiting, node);
-        mp_map_drop(&lane->by_topic, node); /* its key is what goes */
         lane->bytes -= size_of(w->what);
         mp_publication_unref(w->what);
     } else {
         w = mp_new(sizeof *w);
         mp_link_put(&lane->ring, &w->link);
+        lane->count++;
         mp_stat_add(MP_STAT_PUBLICATIONS, 1);
     }
     w->what = what;
@@ -252,7 +256,9 @@ mp_publication *mp_lane_take(mp_lane *lane)
         return NULL;
     waiting *w = mp_container(link, waiting, link);
     mp_publication *what = w->what;
-    mp_map_drop(&lane->by_topic, &w->node);
+    if (mp_map_find(&lane->by_topic, what->topic) == &w->node)
+        mp_map_drop(&lane->by_topic, &w->node);
+    lane->count--;
     lane->bytes -= size_of(what);
     free(w);
     mp_stat_add(MP_STAT_PUBLICATIONS, -1);
@@ -372,9 +378,9 @@ bool mp_publisher_turn(mp_rpc *rpc)
 mp_publisher *mp_publisher_new(void)
 {
     mp_publisher *publisher = mp_new(sizeof *publisher);
-    mp_lane_init(&publisher->pending);
-    mp_lane_init(&publisher->to_followers);
-    mp_lane_init(&publisher->to_listeners);
+    mp_lane_init(&publisher->pending, 0);
+    mp_lane_init(&publisher->to_followers, PATIENCE);
+    mp_lane_init(&publisher->to_listeners, PATIENCE);
     mp_map_init(&publisher->topics);
     return publisher;
 }

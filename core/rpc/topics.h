@@ -20,14 +20,15 @@ typedef struct {
 
 void mp_publication_unref(mp_publication *what);
 
-/* Publications that wait, the last of each topic, in the order of their first. */
+/* Publications that wait. */
 typedef struct {
     mp_link ring;
-    mp_map by_topic;
-    size_t bytes;
+    mp_map by_topic; /* the last of each */
+    size_t count, bytes;
+    size_t patience; /* where so many wait, one takes the place of another of its topic */
 } mp_lane;
 
-void mp_lane_init(mp_lane *lane);
+void mp_lane_init(mp_lane *lane, size_t patience);
 void mp_lane_clear(mp_lane *lane);
 /* Takes the reference over. Drops and counts what is too much. */
 void mp_lane_put(mp_lane *lane, mp_publication *what);
