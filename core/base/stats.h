@@ -13,6 +13,7 @@
     X(STREAMS_OPEN, "streams_open", "", "", "event streams with a reader")                                             \
     X(REQUESTS_IN_FLIGHT, "requests_in_flight", "", "", "JSON-RPC requests being answered")                            \
     X(LISTENERS, "listeners", "", "", "calls that listen to topics")                                                   \
+    X(JOBS, "jobs", "", "", "background tasks, which no client's request waits for")                                   \
     X(SUBSCRIPTIONS, "subscriptions", "", "", "topics that sessions follow, each by each")                             \
     X(PUBLICATIONS, "publications", "", "", "publications that wait to be sent")                                       \
     X(TASKS, "tasks", "", "", "Lua coroutines that run or wait")                                                       \
@@ -43,6 +44,7 @@
     X(REFUSED_SESSIONS, "refused", "reason", "sessions", "sessions over a cap")                                        \
     X(REFUSED_CALLS, "refused", "reason", "calls", "calls over limits.calls_in_flight")                                \
     X(REFUSED_LISTENERS, "refused", "reason", "listeners", "calls over limits.listeners that would listen")            \
+    X(REFUSED_JOBS, "refused", "reason", "jobs", "background tasks over tasks.max")                                    \
     X(REFUSED_CONNECTIONS, "refused", "reason", "connections", "times accepting paused at limits.connections")         \
     X(REFUSED_ORIGIN, "refused", "reason", "origin", "requests whose Host or Origin is not served")                    \
     X(TOOL_CANCELLED, "tool_aborted", "reason", "cancelled", "calls called off by their client")                       \

@@ -29,6 +29,8 @@ typedef struct {
     uint64_t stall, dead_peer;
     size_t lua_memory; /* of one worker */
     uint64_t drain, heartbeat;
+    int64_t tasks_max;
+    uint64_t tasks_ttl;
     int64_t store_entries;
     size_t store_bytes;
     char *admin_listen; /* NULL: off */

@@ -73,6 +73,7 @@ static mp_vm_config vm_config(const mp_config *config, const mp_seal_key *seal_k
         .server_version = MOONPOOL_VERSION,
         .instructions = config->server_instructions,
         .memory = config->lua_memory,
+        .task_ms = config->tasks_ttl,
         .trust_full = config->scripts_trust == MP_TRUST_FULL,
     };
 }
@@ -100,6 +101,7 @@ static void share(mp_shared *shared, const mp_config *config)
         .call_ms = config->call_time,
         .max_subscriptions = config->subscriptions,
         .max_listeners = config->listeners,
+        .max_jobs = config->tasks_max,
     };
     shared->http = (mp_http_limits){
         .body = config->body,

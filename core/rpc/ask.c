@@ -44,7 +44,7 @@ mp_ask *mp_call_ask(mp_call *call, mp_str method, mp_str params, void (*done)(vo
                     void *ctx)
 {
     mp_session *session = call->session;
-    if (call->ended || session == NULL || (call->stream == NULL && !session->is_sse))
+    if (call->ended || call->is_job || session == NULL || (call->stream == NULL && !session->is_sse))
         return NULL;
     mp_ask *ask = mp_new(sizeof *ask);
     *ask = (mp_ask){.call = call, .rpc = call->rpc, .serial = ++call->rpc->last_serial, .done = done, .ctx = ctx};

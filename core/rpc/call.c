@@ -66,7 +66,7 @@ static void free_id(mp_call *call)
 static void leave_session(mp_call *call)
 {
     mp_session *session = call->session;
-    if (session == NULL)
+    if (session == NULL || call->is_job)
         return;
     free_id(call);
     atomic_fetch_sub(&session->calls, 1);
@@ -156,6 +156,11 @@ static void finish(mp_call *call)
         mp_batch_leave(call->batch);
     mp_link_drop(&call->link);
     mp_link_put(&rpc->ended, &call->link);
+    if (call->is_job) {
+        rpc->job_count--;
+        mp_table_give_place(rpc->table, MP_PLACE_JOB);
+        return;
+    }
     rpc->count--;
     mp_table_count_call(rpc->table, -1);
 }
@@ -175,6 +180,8 @@ static void send_last(mp_call *call, int status, mp_str json)
 {
     mp_rpc *rpc = call->rpc;
     mp_stream *stream = call->stream;
+    if (call->is_job)
+        return;
     free_id(call);
     if (stream != NULL)
         mp_stream_on_gone(stream, NULL, NULL); /* whatever happens to it now, the call has ended */
@@ -231,7 +238,8 @@ void mp_call_cancel(mp_call *call, const char *why, mp_stat counter, mp_cancel_m
         return;
     mp_rpc *rpc = call->rpc;
     mp_stat_add(counter, 1);
-    mp_log(MP_INFO, "call cancelled", mp_log_str("method", call->method), mp_log_str("why", mp_str_of(why)));
+    mp_log(MP_INFO, call->is_job ? "job cancelled" : "call cancelled", mp_log_str("method", call->method),
+           mp_log_str("why", mp_str_of(why)));
     rpc->hooks->on_cancel(rpc->ctx, call, why);
     mp_asks_call_off(call);
     if (manner == MP_CANCEL_TELL) {
@@ -249,7 +257,7 @@ void mp_call_cancel(mp_call *call, const char *why, mp_stat counter, mp_cancel_m
 
 int mp_call_send(mp_call *call, mp_str json)
 {
-    if (call->ended)
+    if (call->ended || call->is_job)
         return -1;
     if (call->session != NULL && call->session->is_sse) {
         mp_session_send(call->rpc, call->session, json);

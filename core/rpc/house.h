@@ -65,7 +65,7 @@ struct mp_session {
 };
 
 struct mp_call {
-    mp_link link; /* in rpc->calls, then rpc->ended */
+    mp_link link; /* in rpc->calls or rpc->jobs, then rpc->ended */
     mp_rpc *rpc;
     mp_stream *stream;   /* counted; NULL over HTTP+SSE, or when its reader left */
     mp_session *session; /* counted; NULL in 2026-07-28 */
@@ -74,7 +74,7 @@ struct mp_call {
     mp_timer limit;
     uint64_t limit_ms;
     void *user;
-    bool ended, opens_session, id_is_free;
+    bool ended, opens_session, id_is_free, is_job;
     mp_link asks;            /* what it asked its client */
     mp_listening *listening; /* NULL for most */
     uint64_t serial;         /* unique in its rpc */
@@ -92,8 +92,8 @@ struct mp_rpc {
     unsigned index;
     bool draining;
     uint64_t last_serial;
-    int64_t count;
-    mp_link calls, ended, held;
+    int64_t count, job_count;
+    mp_link calls, jobs, ended, held;
     mp_publisher *publisher;
     mp_timer sweep;
     mp_envelope envelope; /* of the message being served */
@@ -137,13 +137,14 @@ bool mp_session_set_card(mp_session *session, const mp_era *era, mp_str client, 
 
 /* limits.calls_in_flight is the process's. */
 bool mp_table_has_room(mp_table *table);
+bool mp_table_has_calls(mp_table *table);
 void mp_table_count_call(mp_table *table, int n);
 /* The rpc's place in the table, which then knows it for good. */
 unsigned mp_table_join(mp_table *table, mp_rpc *rpc);
 mp_rpc *mp_table_rpc(mp_table *table, unsigned index);
 mp_topics *mp_table_topics(mp_table *table);
 /* What the process has so many places for. */
-typedef enum { MP_PLACE_LISTENER, MP_PLACES } mp_place;
+typedef enum { MP_PLACE_LISTENER, MP_PLACE_JOB, MP_PLACES } mp_place;
 /* False, and counted, when all are taken. */
 bool mp_table_take_place(mp_table *table, mp_place place);
 void mp_table_give_place(mp_table *table, mp_place place);
@@ -207,6 +208,10 @@ bool mp_publisher_turn(mp_rpc *rpc);
 void mp_call_unlisten(mp_call *call);
 /* Draining: ends all that listen. */
 void mp_listeners_end(mp_rpc *rpc);
+
+/* -- jobs.c -- */
+
+void mp_jobs_call_off(mp_rpc *rpc, const char *why);
 
 /* -- ask.c -- */
 

@@ -65,7 +65,7 @@ mp_listen_result mp_call_listen(mp_call *call, const mp_str *topics, size_t coun
     mp_rpc *rpc = call->rpc;
     if (call->ended || rpc->draining)
         return MP_LISTEN_OVER;
-    if (call->listening != NULL || count > (size_t)rpc->config->max_subscriptions ||
+    if (call->is_job || call->listening != NULL || count > (size_t)rpc->config->max_subscriptions ||
         !mp_table_take_place(rpc->table, MP_PLACE_LISTENER))
         return MP_LISTEN_TOO_MANY;
     mp_listening *listening = mp_new(sizeof *listening + count * sizeof *listening->ears);

@@ -43,7 +43,7 @@ typedef struct {
     int64_t max_sessions, max_sessions_per_principal, max_calls;
     uint64_t call_ms;          /* a call that takes longer is called off with an error */
     int64_t max_subscriptions; /* topics of one session, or of one call that listens */
-    int64_t max_listeners;
+    int64_t max_listeners, max_jobs;
 } mp_rpc_config;
 
 /* How a call is handed to the language above, and called off. None may run Lua under the caller: they enqueue. */
@@ -65,10 +65,10 @@ bool mp_host_is_served(const mp_rpc_config *config, const mp_stream *stream);
 /* A listener's on_request. */
 void mp_rpc_serve(void *rpc, mp_stream *stream);
 /* No new calls or sessions (503); event streams that carry no call end now, others once their last answer is out.
- * Calls go on; `mp_rpc_abort` ends them, each with an error to its client. */
+ * Calls go on, and jobs as long as there are calls; `mp_rpc_abort` ends them, each with an error to its client. */
 void mp_rpc_drain(mp_rpc *rpc);
 void mp_rpc_abort(mp_rpc *rpc, const char *why);
-int64_t mp_rpc_calls(const mp_rpc *rpc);
+int64_t mp_rpc_calls(const mp_rpc *rpc); /* jobs among them */
 /* Sends what was published, as much as fits a turn, and frees what ended in it. Bottom of the turn, after the language
  * above had its share. True when there is more to send. */
 bool mp_rpc_sweep(mp_rpc *rpc);
@@ -114,6 +114,13 @@ void mp_call_fail(mp_call *call, int code, mp_str message, mp_str data);
  * not when the call ends before. OVER: it stops already. */
 typedef enum { MP_LISTEN_STARTED, MP_LISTEN_OVER, MP_LISTEN_TOO_MANY } mp_listen_result;
 mp_listen_result mp_call_listen(mp_call *call, const mp_str *topics, size_t count, void (*over)(void *ctx), void *ctx);
+
+/* A call like this one that belongs to nobody: nothing can be sent on it, its session's end is not its own, an answer only
+ * ends it. It is called off after `ms`, and when the gateway stops and no client's call is left. on_call is not told of it.
+ * NULL over tasks.max. */
+mp_call *mp_call_spawn(const mp_call *like, uint64_t ms);
+/* Calls such a one off. */
+void mp_call_stop(mp_call *job, const char *why);
 
 /* -- a session, as the language above sees it ------------------------------------------------------------------ */
 

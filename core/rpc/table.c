@@ -77,29 +77,35 @@ mp_topics *mp_table_topics(mp_table *table)
     return table->topics;
 }
 
+static const mp_stat place_gauges[] = {MP_STAT_LISTENERS, MP_STAT_JOBS};
+
 bool mp_table_take_place(mp_table *table, mp_place place)
 {
-    static const mp_stat gauges[] = {MP_STAT_LISTENERS}, refusals[] = {MP_STAT_REFUSED_LISTENERS};
-    const int64_t most[] = {table->config->max_listeners};
+    static const mp_stat refusals[] = {MP_STAT_REFUSED_LISTENERS, MP_STAT_REFUSED_JOBS};
+    const int64_t most[] = {table->config->max_listeners, table->config->max_jobs};
     if (atomic_fetch_add(&table->places[place], 1) >= most[place]) {
         atomic_fetch_sub(&table->places[place], 1);
         mp_stat_add(refusals[place], 1);
         return false;
     }
-    mp_stat_add(gauges[place], 1);
+    mp_stat_add(place_gauges[place], 1);
     return true;
 }
 
 void mp_table_give_place(mp_table *table, mp_place place)
 {
-    static const mp_stat gauges[] = {MP_STAT_LISTENERS};
     atomic_fetch_sub(&table->places[place], 1);
-    mp_stat_add(gauges[place], -1);
+    mp_stat_add(place_gauges[place], -1);
 }
 
 bool mp_table_has_room(mp_table *table)
 {
     return atomic_load_explicit(&table->calls, memory_order_relaxed) < table->config->max_calls;
+}
+
+bool mp_table_has_calls(mp_table *table)
+{
+    return atomic_load(&table->calls) > 0;
 }
 
 void mp_table_count_call(mp_table *table, int n)

@@ -23,6 +23,23 @@ void mp_call_push(lua_State *L, mp_task *task, int params)
     luaL_setmetatable(L, CALL);
 }
 
+void mp_call_push_like(lua_State *L)
+{
+    const handle *like = luaL_checkudata(L, 1, CALL);
+    handle *h = lua_newuserdatauv(L, sizeof *h, USER_VALUES);
+    *h = (handle){like->task, 0}; /* no task has this number: it has ended, for now */
+    for (int slot = 1; slot <= USER_VALUES; slot++) {
+        lua_getiuservalue(L, 1, slot);
+        lua_setiuservalue(L, -2, slot);
+    }
+    luaL_setmetatable(L, CALL);
+}
+
+void mp_call_bind(lua_State *L, int index, mp_task *task)
+{
+    *(handle *)lua_touserdata(L, index) = (handle){task, task->serial};
+}
+
 mp_task *mp_check_call(lua_State *L)
 {
     const handle *h = luaL_checkudata(L, 1, CALL);

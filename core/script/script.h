@@ -43,6 +43,7 @@ void mp_seal_key_make(mp_seal_key *key, mp_str secret);
 typedef struct {
     const char *server_name, *server_version, *instructions; /* serverInfo; instructions may be NULL */
     size_t memory;                                           /* bytes one VM may hold */
+    uint64_t task_ms;                                        /* the longest a background task lasts */
     bool trust_full;                                         /* scripts get the whole standard library */
     const mp_seal_key *seal_keys; /* the first seals, all open; an unset one ends them. Outlives the VM */
     mp_store *store;              /* these two outlive the VM */

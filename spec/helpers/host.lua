@@ -57,6 +57,9 @@ function host.start(scripts, options)
       if type(value) == "table" then return value[1], #value end
       return value, value and 1 or 0
     end,
+    session = function(call) return call.has_session and (call.session_id or "s1") or nil end,
+    name_task = function(call, id) call.task = id end,
+    unhurried = function(call) call.is_unhurried = true end,
     fault = function() vm.faults = vm.faults + 1 end,
     ask = function(call, method, params)
       vm.asked[#vm.asked + 1] = { method = method, params = params }
@@ -75,9 +78,9 @@ function host.start(scripts, options)
     call_methods = {},
   }
   vm.store = store.add(vm.host)
+  jobs.add(vm)
   topics.add(vm)
   waking.add(vm)
-  jobs.add(vm)
   package.loaded["moonpool.host"] = vm.host
   package.loaded["moonpool.json"] = json
   package.loaded["moonpool.regex"] = regex

@@ -1,31 +1,35 @@
--- What goes on without a request, in a host that specs make.
---   vm.jobs                { { call, seconds, stopped = why }, … }; a job runs when it is spawned, until it waits
+-- Background tasks in a host that specs make: each a coroutine that runs at once, up to its first wait.
+--   vm.jobs      { { call =, seconds =, co =, stopped = why, failed = error }, … };  vm.most_jobs: over it there are "too many"
 local jobs = {}
 
+local function unheard() return false end
+
+local function is_over(job) return coroutine.status(job.co) == "dead" end
+
 function jobs.add(vm)
-  local host = vm.host
-  vm.jobs = {}
-  host.limits = { task_seconds = 3600 }
+  vm.jobs, vm.most_jobs = {}, math.huge
+  vm.host.limits = { task_seconds = 3600 }
 
-  function host.session(call) return call.has_session and (call.session_id or "s1") or nil end
-  function host.name_task(call, id) call.task = id end
-  function host.unhurried(call) call.is_unhurried = true end
-
-  function host.spawn(call, f, seconds)
-    if call.no_room then return nil, "too many" end
-    local job_call = vm:new_call(call.method, nil, {
-      revision = call.revision, principal = call.principal, capabilities = call.capabilities, has_session = call.has_session,
-      session_id = call.session_id,
-    })
-    local job = { call = job_call, seconds = seconds }
+  function vm.host.spawn(call, f, seconds)
+    local running = 0
+    for _, job in ipairs(vm.jobs) do
+      if not is_over(job) then running = running + 1 end
+    end
+    if running >= vm.most_jobs then return nil, "too many" end
+    local job = { seconds = seconds }
+    job.call = setmetatable({ send = unheard, progress = unheard }, { __index = call })
+    job.co = coroutine.create(function()
+      local ok, why = xpcall(f, debug.traceback, job.call)
+      if not ok then job.failed = why end
+    end)
     vm.jobs[#vm.jobs + 1] = job
-    job.co = coroutine.create(function() f(job_call) end)
     assert(coroutine.resume(job.co))
     return job
   end
 
-  function host.stop(job, why)
-    job.stopped = why
+  function vm.host.stop(job, why)
+    if is_over(job) then return end
+    job.stopped, job.call.cancelled = why or "stopped", true
     if coroutine.status(job.co) == "suspended" then coroutine.close(job.co) end
   end
 end

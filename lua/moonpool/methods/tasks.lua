@@ -30,6 +30,7 @@ local function find(call, params, era)
   if refused then return nil, refused end
   local record = task_record.find(call, params.taskId)
   if not record then return nil, unknown() end
+  if task_record.is_ended(record) then host.unfollow(call, "task:" .. record.id) end     -- its session knows all there is to know
   return record
 end
 
