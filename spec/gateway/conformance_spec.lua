@@ -1,5 +1,5 @@
 -- The official conformance suite against examples/conformance. A warning counts as a failure here. Not run yet, because
--- nothing serves it: server-sse-polling. Tasks are an extension, whose scenarios name no revision.
+-- nothing serves them: resources-subscribe, -unsubscribe, server-sse-polling, tasks.
 local cjson = require "cjson.safe"
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
@@ -32,13 +32,6 @@ local features = {
   "prompts-get-with-args", "prompts-get-embedded-resource", "prompts-get-with-image", "completion-complete",
 }
 for _, list in pairs(scenarios) do table.move(features, 1, #features, #list + 1, list) end
-for _, revision in ipairs { "2025-06-18", "2025-11-25" } do
-  table.move({ "resources-subscribe", "resources-unsubscribe" }, 1, 2, #scenarios[revision] + 1, scenarios[revision])
-end
-scenarios.extensions = {
-  "tasks-lifecycle", "tasks-capability-negotiation", "tasks-wire-fields", "tasks-request-state-removal", "tasks-mrtr-input",
-  "tasks-request-headers", "tasks-dispatch-and-envelope", "tasks-required-task-error", "tasks-mrtr-composition",
-}
 
 local function read(path)
   local file <close> = assert(io.open(path, "rb"))

@@ -1,5 +1,3 @@
-return tool {
-  "Greet somebody.",
-  input = { name = t.string "Whom" },
-  function(args) return "Hello, " .. args.name .. "!" end,
-}
+--- Greet somebody.
+---@param name string Whom
+return function(name) return "Hello, " .. name .. "!" end
