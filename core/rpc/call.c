@@ -73,6 +73,8 @@ static void leave_session(mp_call *call)
     atomic_store_explicit(&session->used_at, mp_loop_now(call->rpc->loop), memory_order_relaxed);
 }
 
+#define NO_LIMIT UINT64_MAX
+
 /* A call from the envelope just read, in no session yet and without a stream. */
 static mp_call *call_new(mp_rpc *rpc, const mp_era *era)
 {
@@ -295,7 +297,7 @@ void mp_call_park(mp_call *call)
 {
     if (call->ended)
         return;
-    if (call->limit.slot == 0 && call->listening == NULL)
+    if (call->limit.slot == 0 && call->limit_ms != NO_LIMIT && call->listening == NULL)
         mp_timer_start(call->rpc->loop, &call->limit, call->limit_ms, on_limit);
     if (call->stream == NULL)
         return;
@@ -309,6 +311,12 @@ void mp_call_within(mp_call *call, uint64_t ms)
         call->limit_ms = ms;
     if (call->limit.slot != 0)
         mp_timer_start(call->rpc->loop, &call->limit, call->limit_ms, on_limit);
+}
+
+void mp_call_unhurried(mp_call *call)
+{
+    call->limit_ms = NO_LIMIT;
+    mp_timer_stop(call->rpc->loop, &call->limit);
 }
 
 int mp_call_open_session(mp_call *call, const mp_era *era, mp_str client, mp_str capabilities)

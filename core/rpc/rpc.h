@@ -98,6 +98,8 @@ mp_str mp_call_header(const mp_call *call, const char *name, int *count);
 void mp_call_park(mp_call *call);
 /* Allows it less time than the config does. */
 void mp_call_within(mp_call *call, uint64_t ms);
+/* Takes the limit away: the call waits for something that has one of its own. */
+void mp_call_unhurried(mp_call *call);
 
 /* `initialize` succeeded with this revision: makes the session (or completes an HTTP+SSE one). `client` and `capabilities` are
  * the spans the client sent. -1 when a cap refuses it (429), or another `initialize` was quicker: the call is then answered. */
@@ -133,6 +135,7 @@ void mp_call_stop(mp_call *job, const char *why);
 /* -- a session, as the language above sees it ------------------------------------------------------------------ */
 
 const mp_era *mp_session_era(const mp_session *session); /* NULL before initialize */
+mp_str mp_session_id(const mp_session *session);
 mp_str mp_session_client(const mp_session *session);
 mp_str mp_session_capabilities(const mp_session *session);
 /* The least level of notifications/message it wants, as a number 0 (debug) to 7 (emergency); -1 before logging/setLevel. */

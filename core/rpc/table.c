@@ -381,6 +381,11 @@ mp_str mp_session_capabilities(const mp_session *session)
     return card == NULL ? MP_STR_NONE : card->capabilities;
 }
 
+mp_str mp_session_id(const mp_session *session)
+{
+    return mp_str_of(session->id);
+}
+
 int mp_session_log_level(const mp_session *session)
 {
     return atomic_load_explicit(&((mp_session *)(uintptr_t)session)->log_level, memory_order_relaxed);

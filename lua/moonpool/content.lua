@@ -16,11 +16,15 @@ local binary = { __name = "moonpool.bytes", __metatable = false }
 function content.is_block(value) return getmetatable(value) == block end
 function content.is_bytes(value) return getmetatable(value) == binary end
 
+local server = raw(encode { name = host.server.name, version = host.server.version })
+local server_key = "io.modelcontextprotocol/serverInfo"
+
 --- `_meta` of every result of the newest revision (N-4), as bytes.
-content.meta = raw(encode {
-  ["io.modelcontextprotocol/serverInfo"] = { name = host.server.name, version = host.server.version },
-})
+content.meta = raw(encode { [server_key] = server })
 local meta = content.meta
+
+--- The same with one more member.
+function content.meta_with(key, value) return { [server_key] = server, [key] = value } end
 
 local base64 = host.base64
 content.base64 = base64

@@ -19,8 +19,9 @@ local words = { tools = "tool", resources = "resource", templates = "resource", 
 function moonpool.describe()
   local lines = {}
   for _, kind in ipairs { "tools", "resources", "templates", "prompts" } do
-    for _, name in ipairs(registry.names(kind)) do
-      lines[#lines + 1] = words[kind] .. "  " .. name .. "  " .. registry[kind][name].description:match "^[^\n]*"
+    local things, names = registry.everything(kind)
+    for _, name in ipairs(names) do
+      lines[#lines + 1] = words[kind] .. "  " .. name .. "  " .. things[name].description:match "^[^\n]*" .. (things[name].off and "  (off)" or "")
     end
   end
   return table.concat(lines, "\n") .. (lines[1] and "\n" or "")

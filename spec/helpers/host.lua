@@ -5,8 +5,8 @@
 --   vm.logs                          { { level, event, fields }, … }
 
 local base64 = require "spec.helpers.base64"
-local json = require "spec.helpers.json"
 local jobs = require "spec.helpers.jobs"
+local json = require "spec.helpers.json"
 local store = require "spec.helpers.store"
 local topics = require "spec.helpers.topics"
 local waking = require "spec.helpers.waking"
@@ -57,6 +57,9 @@ function host.start(scripts, options)
       if type(value) == "table" then return value[1], #value end
       return value, value and 1 or 0
     end,
+    session = function(call) return call.has_session and (call.session_id or "s1") or nil end,
+    name_task = function(call, id) call.task = id end,
+    unhurried = function(call) call.is_unhurried = true end,
     fault = function() vm.faults = vm.faults + 1 end,
     ask = function(call, method, params)
       vm.asked[#vm.asked + 1] = { method = method, params = params }

@@ -10,6 +10,7 @@ function topics.add(vm)
 
   function vm.host.follow(call, topic)
     if not call.has_session then return nil, "no session" end
+    if call.no_room then return nil, "too many" end
     vm.followed[topic] = true
     return true
   end
@@ -20,7 +21,8 @@ function topics.add(vm)
     vm.published[#vm.published + 1] = { topic = topic, plain = plain, before = before, after = after }
   end
 
-  function vm.host.listen(_, wanted)
+  function vm.host.listen(call, wanted)
+    if call.no_room then return nil, "too many" end
     vm.listening = wanted
     if coroutine.isyieldable() then
       vm.waiting[#vm.waiting + 1] = coroutine.running()
