@@ -44,7 +44,8 @@ local cases = {
   { { size = 42 }, { [S] = "42" }, true }, { { size = 42 }, { [S] = "42.0" }, true }, { { size = 42 }, { [S] = " 42" }, true },
   { { size = 42 }, { [S] = "42.5" } },
   { { size = 42 }, { [S] = "0x2a" } }, { { size = 42 }, { [S] = "=?base64?NDI=?=" }, true }, { { size = -1 }, { [S] = "-1" }, true },
-  { { dry = true }, { [D] = "true" }, true }, { { dry = true }, { [D] = "True" } }, { { dry = true }, { [D] = "1" } }, { { dry = false }, { [D] = "false" }, true },
+  { { dry = true }, { [D] = "true" }, true }, { { dry = true }, { [D] = "True" } }, { { dry = true }, { [D] = "1" } },
+  { { dry = false }, { [D] = "false" }, true },
 }
 
 local function message(arguments)
