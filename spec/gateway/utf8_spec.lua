@@ -14,7 +14,8 @@ local scripts = {
 }
 
 local function call(raw, token)
-  return ('{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"v":%s}%s}}'):format(raw, token and ',"_meta":{"progressToken":"t"}' or "")
+  return ('{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"v":%s}%s}}')
+    :format(raw, token and ',"_meta":{"progressToken":"t"}' or "")
 end
 
 -- Inside a JSON string.
