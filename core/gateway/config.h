@@ -18,6 +18,7 @@ typedef struct {
     char *scripts_path; /* relative paths start at the folder of the config file */
     mp_trust scripts_trust;
     char *endpoint_mcp, *endpoint_sse, *endpoint_messages; /* NULL: off; sse and messages only together */
+    char *endpoint_prefix;                                 /* NULL: none */
     char **hosts;                                          /* lower case, without port; "*" allows all */
     char *server_name, *server_instructions;               /* instructions may be NULL */
     uint64_t session_idle, session_initialize_within;

@@ -40,6 +40,10 @@ const mp_config_key mp_config_keys[] = {
      .doc = "HTTP+SSE, revision 2024-11-05: the event stream."},
     {"endpoints.messages", MP_KEY_TEXT, SLOT(endpoint_messages), .preset = "/messages", ENDPOINT,
      .doc = "HTTP+SSE: where its clients post. Switched off with sse."},
+    {"endpoints.prefix", MP_KEY_TEXT, SLOT(endpoint_prefix), ENDPOINT,
+     .doc =
+         "What a proxy in front takes off paths before they come here: HTTP+SSE clients are told to post to this and "
+         "endpoints.messages."},
     {"hosts", MP_KEY_LIST, SLOT(hosts), .preset = "localhost, 127.0.0.1, [::1]", .least = 1, .most = 255,
      .check = mp_config_check_host, .form = "a host", .pattern = "^(\\*|[A-Za-z0-9._-]+|\\[[0-9A-Fa-f:.]+\\])$",
      .doc = "Names that requests may carry in Host and Origin, without port: the guard against DNS rebinding. \"*\" "

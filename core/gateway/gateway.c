@@ -4,6 +4,7 @@
 #include "worker.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -95,6 +96,7 @@ static void share(mp_shared *shared, const mp_config *config)
         .mcp = config->endpoint_mcp,
         .sse = config->endpoint_sse,
         .messages = config->endpoint_messages,
+        .prefix = config->endpoint_prefix == NULL ? "" : config->endpoint_prefix,
         .hosts = (const char *const *)config->hosts,
         .idle_ms = config->session_idle,
         .initialize_within_ms = config->session_initialize_within,
@@ -368,6 +370,14 @@ static void raise_descriptor_limit(void)
     }
 }
 
+/* What a large body took goes back to the system when it is over. Left alone, glibc would learn from it to keep as much for
+ * each thread. */
+static void keep_memory_small(void)
+{
+    mallopt(M_MMAP_THRESHOLD, 256 << 10);
+    mallopt(M_TRIM_THRESHOLD, 512 << 10);
+}
+
 int mp_gateway_run(const mp_config *config, const mp_gateway_options *options)
 {
     house h = {.worker_count = options->on_stdio ? 1 : (int)config->workers,
@@ -379,6 +389,7 @@ int mp_gateway_run(const mp_config *config, const mp_gateway_options *options)
         print_err(&err);
         return EXIT_FAILED;
     }
+    keep_memory_small();
     make_seal_keys(h.seal_keys, config);
     h.shared.vm = vm_config(config, h.seal_keys);
     mp_vm *first = prove(config, &h.shared.vm, &h.shared.source);

@@ -120,6 +120,8 @@ typedef struct {
 const mp_request *mp_stream_request(const mp_stream *stream);
 /* A header by its lower-case name; ptr == NULL when absent. `count` (may be NULL) gets how many there are of it. */
 mp_str mp_stream_header(const mp_stream *stream, const char *name, int *count);
+/* Its values one by one: `*at` is 0 at first; ptr == NULL behind the last. */
+mp_str mp_stream_next_header(const mp_stream *stream, const char *name, size_t *at);
 /* The peer's address, "127.0.0.1" or "unix"; empty when gone. */
 mp_str mp_stream_peer(const mp_stream *stream);
 mp_loop *mp_stream_loop(const mp_stream *stream);

@@ -39,6 +39,7 @@ const mp_era *mp_era_find(mp_str date); /* NULL when unknown */
 
 typedef struct {
     const char *mcp, *sse, *messages; /* paths; NULL switches one off */
+    const char *prefix;               /* what stands before them where clients are, "" for nothing */
     const char *const *hosts;         /* allowed in Host and Origin, without port; NULL-terminated; "*" allows all */
     uint64_t idle_ms, initialize_within_ms;
     int64_t max_sessions, max_sessions_per_principal, max_calls;

@@ -1,4 +1,4 @@
--- Who may ask, and in which form: Host and Origin on every path, Accept, Content-Type.
+-- Who may ask, and in which form: Host and Origin on every path, Accept (B-61), Content-Type (B-60).
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
 local wire = require "spec.helpers.wire"
@@ -31,9 +31,19 @@ local accepts = {
   { "application/json text/event-stream", nil, nil },
   { "nonsense", nil, nil },
   { "", nil, nil },
+  { "text/event-stream;q=0, application/json", nil, nil },
+  { "text/event-stream;q=0, */*", nil, nil },
+  { "application/json, text/event-stream; Q=0.0 ; x=y", nil, nil },
+  { "text/*;q=0, text/event-stream, application/json", "POST", "GET" },
+  { "application/json;q=1;q=0, text/event-stream", "POST", "GET" },
+  { ";;;,,,;q=,=,/", nil, nil },
+  { ("text/html, "):rep(740) .. "*/*", "POST", "GET" },
+  { ("text/html, "):rep(740) .. "*/*;q=0", nil, nil },
+  { (","):rep(8192), nil, nil },
+  { "application/json, text/event-stream;x=" .. ("y"):rep(8192), "POST", "GET" },
 }
 
-describe("an Accept header", function()
+describe("an Accept header (B-61)", function()
   local g, session
 
   setup(function()
@@ -47,7 +57,7 @@ describe("an Accept header", function()
 
   for _, row in ipairs(accepts) do
     local accept, post, get = row[1], row[2], row[3]
-    it(("%s takes %s"):format(accept and "'" .. accept .. "'" or "that is not there", post and "all" or get or "nothing of ours"), function()
+    it(("%s takes %s"):format(accept and "'" .. accept:sub(1, 60) .. "'" or "that is not there", post and "all" or get or "nothing of ours"), function()
       for _, headers in ipairs { mirrored, { ["Mcp-Session-Id"] = session } } do
         local body = headers == mirrored and discover or wire.message(1, "ping")
         local all = { Accept = accept }
@@ -68,6 +78,17 @@ describe("an Accept header", function()
     end)
   end
 
+  it("that is there twice is one list", function()
+    for _, row in ipairs {
+      { "application/json", "text/event-stream", 200 }, { "text/event-stream", "application/json;q=0.5", 200 },
+      { "*/*", "text/event-stream;q=0", 406 }, { "text/html", "text/plain", 406 },
+    } do
+      local headers = { Accept = false, { "Accept", row[1] }, { "Accept", row[2] } }
+      for name, value in pairs(mirrored) do headers[name] = value end
+      assert.equal(row[3], wire.post(g, discover, headers).status, row[1] .. ", " .. row[2])
+    end
+  end)
+
   it("that is refused leaves nothing behind", function()
     assert.equal(204, wire.request(g, "DELETE", "/mcp", { ["Mcp-Session-Id"] = session }).status)
     assert.is_empty_house(g)
@@ -79,9 +100,10 @@ local types = {
   { " application/json ", true }, { false, false }, { "", false }, { "text/plain", false }, { "application/jsonp", false },
   { "application/json-rpc", false }, { "text/json", false }, { "application/x-www-form-urlencoded", false }, { "*/*", false },
   { "multipart/form-data; boundary=x", false }, { "application/json, text/plain", false },
+  { "text/plain;application/json", false }, { "text/plain; charset=application/json", false }, { "application/json text/plain", false },
 }
 
-describe("a Content-Type", function()
+describe("a Content-Type (B-60)", function()
   for _, row in ipairs(types) do
     local kind, good = row[1], row[2]
     it(("%s is %s"):format(kind and "'" .. kind .. "'" or "that is not there", good and "JSON" or "refused with 415"), function()
@@ -104,6 +126,16 @@ describe("a Content-Type", function()
       assert.is_empty_house(g)
     end)
   end
+
+  it("that is there twice is refused with 415", function()
+    local g <close> = gateway.start {}
+    for _, pair in ipairs { { "application/json", "application/json" }, { "text/plain", "application/json" }, { "application/json", "text/plain" } } do
+      local headers = { ["Content-Type"] = false, { "Content-Type", pair[1] }, { "Content-Type", pair[2] } }
+      assert.equal(415, wire.post(g, wire.initialize_message "2025-11-25", headers).status)
+    end
+    assert.equal(0, g:status().counters.sessions_opened)
+    assert.is_empty_house(g)
+  end)
 end)
 
 -- -- Host and Origin --------------------------------------------------------------------------------------------------
