@@ -77,6 +77,12 @@ local askers = setmetatable({}, { __mode = "k" })
 --- What `call` asks from now on goes to ask(open, found, whys): questions by key, and where their answers go, or why none came.
 function asking.through(call, ask) askers[call] = ask end
 
+-- Since 2025-11-25 giving a model context is an ability of its own.
+local function fitting(call, asked)
+  if not asked.params.includeContext or call.revision < "2025-11-25" or call_library.able(call, { "sampling.context" }) then return asked end
+  return questions.without(asked, "includeContext")
+end
+
 -- Before 2026-07-28: one after the other, on the call's stream.
 local function ask_now(call, key, asked)
   local told = era.asked(call.revision, asked.method, asked.params)
@@ -95,6 +101,7 @@ local function ask(call, wanted)
   local state = state_of(call)
   for key, asked in pairs(wanted) do
     if not questions.is(asked) then error("call:ask takes questions: ask.elicit, ask.elicit_url, ask.sample, ask.roots", 2) end
+    asked = fitting(call, asked)
     if not call_library.able(call, asked.needs) then
       whys[key] = "unsupported"
     elseif asker then

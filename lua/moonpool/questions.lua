@@ -87,4 +87,13 @@ function make.roots()
   }, question)
 end
 
+--- The same question without one of its params.
+function questions.without(asked, name)
+  local made, params = {}, {}
+  for key, value in pairs(asked) do made[key] = value end
+  for key, value in pairs(asked.params) do params[key] = value end
+  made.params, params[name] = params, nil
+  return setmetatable(made, question)
+end
+
 return questions

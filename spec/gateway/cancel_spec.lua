@@ -1,5 +1,7 @@
 -- What calls a call off, and what does not: in 2026-07-28 its dropped stream, over HTTP+SSE the end of the session's stream, in the
 -- stateful revisions `notifications/cancelled` and the end of the session. Work called off is gone: its closers ran, it says no more.
+-- proves: work that is called off ends 2024-11-05 sse
+-- proves: work that is called off ends 2025-03-26.. http
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"

@@ -1,5 +1,6 @@
 -- Which era a message belongs to is told from that message alone: its headers, its _meta, its session. One connection may
 -- carry them all. What older eras have is not there for the newest (B-56).
+-- proves: every revision at one endpoint 2025-03-26.. http
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
 local wire = require "spec.helpers.wire"

@@ -1,5 +1,7 @@
 -- Clients that people have: the official TypeScript SDK 1.x and 2.x, over every transport that they speak. Each runs the
 -- story of spec/clients/story.mjs and tells what it saw.
+-- proves: the official TypeScript SDKs 2025-11-25 sse
+-- proves: the official TypeScript SDKs 2025-11-25.. http stdio
 local uv = require "luv"
 local cjson = require "cjson.safe"
 local gateway = require "spec.helpers.gateway"

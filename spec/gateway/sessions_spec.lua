@@ -1,4 +1,6 @@
 -- Sessions end when nobody uses them, are made only up to a cap, and have one event stream at a time.
+-- proves: sessions that end 2024-11-05 sse
+-- proves: sessions that end 2025-03-26..2025-11-25 http
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
 local wait = require "spec.helpers.wait"

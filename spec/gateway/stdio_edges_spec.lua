@@ -1,4 +1,5 @@
 -- The lines of `moonpool stdio`, its ends, and what goes wrong at them. Rules I-1, I-2, I-4, I-6, L-7, B-66.
+-- proves: lines, ends and bad bytes of a pipe 2024-11-05.. stdio
 local cjson = require "cjson"
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
