@@ -84,8 +84,8 @@ function conformance.run(g, run)
     complain("the suite ended with code %d\n%s\n%s", code, out, err)
   end
   if report.passed < run.passes then
-    complain("%d checks passed, %d are wanted; neither passed nor failed: %s", report.passed, run.passes,
-      #undecided > 0 and table.concat(undecided) or "none")
+    complain("%d checks passed, %d are wanted; neither passed nor failed:%s", report.passed, run.passes,
+      #undecided > 0 and table.concat(undecided) or " none")
   end
   return report
 end
