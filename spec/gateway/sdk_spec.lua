@@ -19,6 +19,11 @@ return tool { "Count down.", input = { from = t.integer { min = 1, max = 9 } },
     end
     return "Lift-off!"
   end }]],
+  ["tools/nap.lua"] = [[return tool { "Lets its client go.", function(_, call)
+    local away = call:detach(0.02)
+    sleep(0.05)
+    return "away: " .. tostring(away)
+  end }]],
 }
 
 -- Runs a client to its end; gives its facts in order, and by name.
@@ -67,13 +72,14 @@ describe("a client that people have", function()
       if story.revision then
         assert.equal(story.revision, by_name.connected.revision)
       end
-      assert.same({ "add", "countdown" }, by_name.tools.names)
+      assert.same({ "add", "countdown", "nap" }, by_name.tools.names)
       assert.equal("object", by_name.tools.schema.type)
       assert.same({ "42", false }, { by_name.add.text, by_name.add.isError })
       assert.is_true(by_name.refused.isError)
       assert.matches("b", by_name.refused.text, 1, true)
       assert.equal("Lift-off!", by_name.countdown.text)
-      assert.equal("connected tools add refused progress progress progress countdown left", names(facts))
+      assert.equal("connected tools add refused progress progress progress countdown nap left", names(facts))
+      assert.equal("away: " .. tostring(story.session == true), by_name.nap.text)
       assert.equal(3, by_name.progress.progress)
       assert.equal(3, by_name.progress.total)
       assert.equal("0 to go", by_name.progress.message)
