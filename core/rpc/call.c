@@ -176,6 +176,16 @@ void mp_calls_sweep(mp_rpc *rpc)
     }
 }
 
+/* An answer that nothing came before is JSON, but an event stream for the client of a session that names those first. */
+static void prefer_events(mp_call *call)
+{
+    mp_stream *stream = call->stream;
+    if (call->session == NULL || call->opens_session || mp_stream_is_events(stream) || !mp_prefers_events(stream))
+        return;
+    if (!mp_call_has_feed(call))
+        mp_stream_open_events(stream, NULL, 0);
+}
+
 /* Sends the last message of a call, `json`, as its transport and what went before ask for. */
 static void send_last(mp_call *call, int status, mp_str json)
 {
@@ -186,6 +196,8 @@ static void send_last(mp_call *call, int status, mp_str json)
     free_id(call);
     if (stream != NULL)
         mp_stream_on_gone(stream, NULL, NULL); /* whatever happens to it now, the call has ended */
+    if (stream != NULL && call->batch == NULL)
+        prefer_events(call);
     if (call->batch != NULL) {
         mp_batch_add(call->batch, json);
     } else if (call->feed != NULL) {

@@ -118,6 +118,13 @@ bool mp_accepts(const mp_stream *stream, const char *const *types)
     return true;
 }
 
+bool mp_prefers_events(const mp_stream *stream)
+{
+    mp_str accept = mp_stream_header(stream, "accept", NULL);
+    mp_str range = mp_str_cut(&accept, ',');
+    return mp_str_is_nocase(mp_str_trim(mp_str_cut(&range, ';')), "text/event-stream");
+}
+
 mp_str mp_query_value(mp_str query, const char *name, int *count)
 {
     mp_str found = MP_STR_NONE;

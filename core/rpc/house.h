@@ -168,6 +168,8 @@ void mp_put_versions(mp_buf *out, mp_str requested);
 bool mp_type_is_json(const mp_stream *stream);
 /* Whether Accept takes every one of the NULL-terminated media types. */
 bool mp_accepts(const mp_stream *stream, const char *const *types);
+/* Whether Accept names text/event-stream before anything else. */
+bool mp_prefers_events(const mp_stream *stream);
 /* The value of `name` in a query; its count of appearances in `count`. */
 mp_str mp_query_value(mp_str query, const char *name, int *count);
 /* Decodes =?base64?…?= (H-4, H-5) to `out`; plain values are given as they are. -1 for a broken one. */

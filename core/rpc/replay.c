@@ -125,6 +125,12 @@ bool mp_feed_put(mp_feed *feed, mp_str json)
     it->len = json.len;
     memcpy(it->json, json.ptr, json.len);
     pthread_mutex_lock(&replay->lock);
+    while (kept->count >= config->replay_events || kept->bytes + size > config->replay_bytes)
+        drop(replay, first_of(session));
+    while (replay->bytes + size > config->replay_total) {
+        drop(replay, mp_container(replay->events.next, event, in_all));
+        mp_stat_add(MP_STAT_DROPPED_REPLAY, 1);
+    }
     mp_link_put(&replay->events, &it->in_all);
     mp_link_put(&kept->events, &it->in_session);
     feed->events++;
@@ -132,12 +138,6 @@ bool mp_feed_put(mp_feed *feed, mp_str json)
     kept->bytes += size;
     replay->bytes += size;
     mp_stat_add(MP_STAT_REPLAY_BYTES, (int64_t)size);
-    while (kept->count > config->replay_events || kept->bytes > config->replay_bytes)
-        drop(replay, first_of(session));
-    while (replay->bytes > config->replay_total) {
-        drop(replay, mp_container(replay->events.next, event, in_all));
-        mp_stat_add(MP_STAT_DROPPED_REPLAY, 1);
-    }
     pthread_mutex_unlock(&replay->lock);
     return true;
 }

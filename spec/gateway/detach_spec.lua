@@ -33,7 +33,7 @@ describe("call:detach at 2025-11-25", function()
       assert.same({ 1, "away: true" }, resume.words(resume.all(resume.after(me, seen[1].id))))
     end
     leave(me)
-    assert.is_empty_house(g)
+    assert.is_empty_house(g, 3)
   end)
 
   it("works again on the connection that came back", function()
@@ -61,7 +61,7 @@ describe("call:detach at 2025-11-25", function()
       assert.same({ "priming", 1, 2, 3, 4, "done" }, words)
     end
     leave(me)
-    assert.is_empty_house(g)
+    assert.is_empty_house(g, 3)
   end)
 
   it("changes nothing for a client that is away already", function()
@@ -77,7 +77,7 @@ describe("call:detach at 2025-11-25", function()
     g:wait_status(function(status) return status.gauges.requests_in_flight == 0 end)
     assert.same({ "away: true" }, resume.words(resume.all(resume.after(me, last))))
     leave(me)
-    assert.is_empty_house(g)
+    assert.is_empty_house(g, 3)
   end)
 end)
 
@@ -91,7 +91,7 @@ for _, revision in ipairs { "2024-11-05", "2025-03-26", "2025-06-18", "2026-07-2
         me:delete()
       end
       me:close()
-      assert.is_empty_house(g)
+      assert.is_empty_house(g, 3)
     end)
   end)
 end
@@ -107,6 +107,6 @@ describe("call:detach", function()
       assert.is_truthy(me:result("tools/call", { name = "wrong", arguments = { n = n } }).content[1].text:find("0 to a day", 1, true))
     end
     leave(me)
-    assert.is_empty_house(g)
+    assert.is_empty_house(g, 3)
   end)
 end)

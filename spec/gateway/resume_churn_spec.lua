@@ -57,7 +57,7 @@ describe("a client that drops the stream after every 37 events or so", function(
       end)())
       me:delete()
       me:close()
-      assert.is_empty_house(g)
+      assert.is_empty_house(g, 3)
     end)
   end
 end)

@@ -35,7 +35,7 @@ for revision, first in pairs { ["2025-03-26"] = "1-1", ["2025-06-18"] = "1-1", [
         assert.same({}, own:messages())
       end
       leave(me)
-      assert.is_empty_house(g)
+      assert.is_empty_house(g, 3)
     end)
 
     it("goes on after the last event that its client saw, in order, to the answer, and then ends", function()
@@ -51,7 +51,7 @@ for revision, first in pairs { ["2025-03-26"] = "1-1", ["2025-06-18"] = "1-1", [
       end
       assert.equal(0, g:status().counters.dropped.gone)
       leave(me)
-      assert.is_empty_house(g)
+      assert.is_empty_house(g, 3)
     end)
 
     it("can be had again when all is said, from each of its events", function()
@@ -63,7 +63,7 @@ for revision, first in pairs { ["2025-03-26"] = "1-1", ["2025-06-18"] = "1-1", [
         assert.same(table.move(resume.words(events), i + 1, #events, 1, {}), rest)
       end
       leave(me)
-      assert.is_empty_house(g)
+      assert.is_empty_house(g, 3)
     end)
   end)
 end
@@ -85,7 +85,7 @@ describe("two calls of a session", function()
     assert.equal("counted to 30", resume.word(rest[28]))
     assert.equal("counted to 31", b:answer().result.content[1].text)
     leave(me)
-    assert.is_empty_house(g)
+    assert.is_empty_house(g, 3)
   end)
 end)
 
@@ -108,7 +108,7 @@ describe("a client that comes back while its old connection is still there", fun
       end
     end
     leave(me)
-    assert.is_empty_house(g)
+    assert.is_empty_house(g, 3)
   end)
 end)
 
@@ -123,7 +123,7 @@ describe("a call that is quiet for long", function()
     assert.same({ "counted to 1" }, resume.words(resume.all(resume.after(me, priming.id))))
     assert.same({ cancelled = 0, gone = 0, time = 0, shutdown = 0 }, g:status().counters.tool_aborted)
     leave(me)
-    assert.is_empty_house(g)
+    assert.is_empty_house(g, 3)
   end)
 
   it("is stopped within 100 ms in 2026-07-28, where nothing has an id", function()
@@ -138,7 +138,7 @@ describe("a call that is quiet for long", function()
     assert.is_true(took < 0.1, "it took " .. took)
     assert.equal(0, g:status().gauges.replay_bytes)
     me:close()
-    assert.is_empty_house(g)
+    assert.is_empty_house(g, 3)
   end)
 end)
 
@@ -159,7 +159,7 @@ describe("a question to a client that is away", function()
       assert.same({ "Kim" }, resume.words(resume.all(resume.after(me, question.id))))
     end
     leave(me)
-    assert.is_empty_house(g)
+    assert.is_empty_house(g, 3)
   end)
 end)
 
@@ -180,7 +180,7 @@ describe("a resumed call", function()
     end
     assert.equal(6, g:status().counters.tool_aborted.cancelled)
     leave(me)
-    assert.is_empty_house(g)
+    assert.is_empty_house(g, 3)
   end)
 
   it("ends with its session, and so does everything kept of it", function()
@@ -207,6 +207,6 @@ describe("a resumed call", function()
     assert.equal(404, wire.request(g, "GET", "/mcp", { Accept = "text/event-stream", ["Mcp-Session-Id"] = me.session, ["Last-Event-ID"] = "1-1" }).status)
     me:close()
     away:close()
-    assert.is_empty_house(g)
+    assert.is_empty_house(g, 3)
   end)
 end)
