@@ -1,9 +1,5 @@
-<<<<<<< ours
 -- Who may ask, and in which form: Host and Origin on every path, Accept (B-61), Content-Type (B-60).
-=======
--- Who may ask, and in which form: Host and Origin on every path, Accept, Content-Type.
 local cjson = require "cjson"
->>>>>>> theirs
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
 local wire = require "spec.helpers.wire"
@@ -73,7 +69,7 @@ describe("an Accept header (B-61)", function()
         assert.equal(post and 200 or 406, response.status)
         local streams = post and headers ~= mirrored and accept and accept:find "^text/event%-stream"
         assert.equal(streams and "text/event-stream" or "application/json", response.headers["content-type"])
-        local answer = cjson.decode(streams and response.body:match "data: ?([^\n]+)" or response.body)
+        local answer = cjson.decode(streams and response.body:match "data: ?({[^\n]+)" or response.body)
         assert.equal(post and "result" or -32600, answer.error and answer.error.code or "result")
       end
       for _, path in ipairs { "/mcp", "/sse" } do
