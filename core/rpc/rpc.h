@@ -116,6 +116,8 @@ bool mp_call_detach(mp_call *call, uint64_t ms);
 typedef struct mp_ask mp_ask;
 mp_ask *mp_call_ask(mp_call *call, mp_str method, mp_str params, void (*done)(void *ctx, bool is_error, mp_str answer),
                     void *ctx);
+/* Takes back what it has asked and nobody has answered: the client is told, who waits gets an error. */
+void mp_call_withdraw(mp_call *call);
 /* Answers and ends the call. `result` is a complete JSON value. */
 void mp_call_answer(mp_call *call, mp_str result);
 /* Answers with an error and ends the call. `data` is a JSON value or empty. */

@@ -121,10 +121,20 @@ static int l_ask(lua_State *L)
     return mp_op_park_then(L, &op->super, answered, (lua_KContext)op);
 }
 
+/* withdraw(call): what it has asked and nobody has answered is asked no more; who waits for it gets nil and an error.
+ *  [-0, +0, throws] */
+static int l_withdraw(lua_State *L)
+{
+    const mp_task *task = mp_check_call(L);
+    if (task->call != NULL)
+        mp_call_withdraw(task->call);
+    return 0;
+}
+
 void mp_lib_client(lua_State *L)
 {
-    static const luaL_Reg functions[] = {
-        {"header", l_header}, {"deadline", l_deadline}, {"ask", l_ask}, {"detach", l_detach}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"header", l_header},     {"deadline", l_deadline}, {"ask", l_ask},
+                                         {"withdraw", l_withdraw}, {"detach", l_detach},     {NULL, NULL}};
     luaL_setfuncs(L, functions, 0);
     luaL_newmetatable(L, ASK);
     lua_pushcfunction(L, ask_gc);

@@ -21,7 +21,7 @@ local MOST_MESSAGE = 1024   -- bytes of a status message
 
 local running = {}                                      -- id -> work
 local works = setmetatable({}, { __mode = "k" })        -- the job's call -> work
-local waiting = {}                                      -- id -> { signal = true }: who waits for a change of its record
+local waiting = {}                                      -- id -> { signal = hear }: who waits for a change of its record
 
 -- -- what others see ----------------------------------------------------------------------------------------------------
 
@@ -201,7 +201,10 @@ hearing.on("order", obey)
 
 -- The record of this id has changed.
 hearing.on("task", function(id)
-  for signal in pairs(waiting[id] or {}) do signal:set() end
+  for signal, hear in pairs(waiting[id] or {}) do
+    signal:set()
+    hear()
+  end
 end)
 
 local waiter = { __close = function(self)
@@ -210,13 +213,15 @@ local waiter = { __close = function(self)
   if not next(all) then waiting[self.id] = nil end
 end }
 
+local function nothing() end
+
 --- look(record) after every change of the record, until it gives something, which is given; nil when the record has gone, or when
---- `seconds` are over, where that is told.
-function tasks.await(call, id, seconds, look)
+--- `seconds` are over, where that is told. look may wait; hear(), which may not, runs at once.
+function tasks.await(call, id, seconds, look, hear)
   local over = host.now() + (seconds or math.huge)
   local self <close> = setmetatable({ id = id, signal = host.signal() }, waiter)
   waiting[id] = waiting[id] or {}
-  waiting[id][self.signal] = true
+  waiting[id][self.signal] = hear or nothing
   while true do
     self.signal:clear()
     local record = task_record.find(call, id)

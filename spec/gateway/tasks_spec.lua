@@ -190,6 +190,22 @@ describe("a task of 2025-11-25", function()
     over()
   end)
 
+  it("asks no longer what another answered, or what is of no use any more", function()
+    local id = make("ask").taskId
+    wait_task(g, c, id, "input_required")
+    local one, two = c:open("tasks/result", { taskId = id }), c:open("tasks/result", { taskId = id })
+    local first, stale = one:wait_event("elicitation/create").json, two:wait_event("elicitation/create").json
+    c:post { jsonrpc = "2.0", id = first.id, result = { action = "accept", content = { name = "Ann" } } }
+    assert.equal(stale.id, two:wait_event("notifications/cancelled").json.params.requestId)
+    local last = { one:wait_event("elicitation/create").json.id, two:wait_event("elicitation/create").json.id }
+    result(g, c, "tasks/cancel", { taskId = id })
+    for i, stream in ipairs { one, two } do
+      assert.equal(last[i], stream:wait_event("notifications/cancelled").json.params.requestId)
+      assert.equal("the task was cancelled", stream:answer().error.message)
+    end
+    over()
+  end)
+
   it("is cancelled once, has failed when its result is an error, and is nobody else's (B-30)", function()
     local id = make("slow").taskId
     local waits = c:open("tasks/result", { taskId = id })

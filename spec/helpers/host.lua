@@ -60,6 +60,7 @@ function host.start(scripts, options)
     session = function(call) return call.has_session and (call.session_id or "s1") or nil end,
     name_task = function(call, id) call.task = id end,
     unhurried = function(call) call.is_unhurried = true end,
+    withdraw = function() end,
     fault = function() vm.faults = vm.faults + 1 end,
     ask = function(call, method, params)
       vm.asked[#vm.asked + 1] = { method = method, params = params }

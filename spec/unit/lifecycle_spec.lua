@@ -14,7 +14,8 @@ describe("initialize", function()
   it("answers the revision that was asked for", function()
     for _, revision in ipairs { "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25" } do
       assert.same({
-        protocolVersion = revision, capabilities = { tools = { listChanged = true }, logging = {} }, serverInfo = { name = "pool", version = "1.2" }, instructions = "Be kind.",
+        protocolVersion = revision, capabilities = { tools = { listChanged = true }, logging = {} },
+        serverInfo = { name = "pool", version = "1.2" }, instructions = "Be kind.",
       }, initialize(vm, revision))
     end
   end)

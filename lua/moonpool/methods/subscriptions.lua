@@ -95,7 +95,9 @@ methods["subscriptions/listen"] = function(call, params)
     jsonrpc = "2.0", method = "notifications/subscriptions/acknowledged", params = { notifications = json.object(told), _meta = tag },
   }
   local listened, why = host.listen(call, topics)
-  if not listened and why then return nil, errors.new("internal", why == "too many" and "too many listen already, or this is too much to listen to: try again later, or with less" or why) end
+  if not listened and why then
+    return nil, errors.new("internal", why == "too many" and "too many listen, or this is too much to listen to: try later, or with less" or why)
+  end
   return { resultType = "complete", _meta = content.meta_with(subscriptions.key, tag[subscriptions.key]) }     -- B-6
 end
 

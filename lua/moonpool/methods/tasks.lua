@@ -89,24 +89,52 @@ end
 
 -- -- 2025-11-25 ----------------------------------------------------------------------------------------------------------
 
--- Asks what is open and not asked by this call yet, on its stream, one after the other (TA-4).
-local function ask(call, record, asked)
+-- Asks what is open on the call's stream, one after the other (TA-4). What is answered elsewhere meanwhile, or of no use any more,
+-- is asked no longer.
+local asker = {}
+asker.__index = asker
+
+local function new_asker(call, id) return setmetatable({ call = call, id = id, asked = {} }, asker) end
+
+-- The first by name of what is open and not asked here yet.
+function asker:next(record)
   local keys = {}
   for key in pairs(record.requests) do
-    if not asked[key] then keys[#keys + 1] = key end
+    if not self.asked[key] then keys[#keys + 1] = key end
   end
   table.sort(keys)
-  local key = keys[1]
-  if not key then return end
-  asked[key] = true
+  return keys[1]
+end
+
+function asker:ask(record, key)
   local request, params = record.requests[key], {}
   for name, value in pairs(request.params) do params[name] = value end
-  params._meta = { [related] = { taskId = record.id } }
-  local answer, refused = host.ask(call, request.method, params)
-  if answer == false then return end
+  params._meta = { [related] = { taskId = self.id } }
+  self.asked[key], self.open = true, key
+  local answer, refused = host.ask(self.call, request.method, params)
+  if answer == false or self.open ~= key then return end
+  self.open = nil
   local said = answer and { answer = answer } or { refused = refused.message or "refused" }
-  tasks.order { id = record.id, answers = { [key] = said } }
-  return ask(call, task_record.find(call, record.id) or record, asked)
+  tasks.order { id = self.id, answers = { [key] = said } }
+end
+
+-- The record has changed while a question may be under way.
+function asker:hear()
+  local record = task_record.find(self.call, self.id)
+  if not self.open or record and record.requests[self.open] then return end
+  self.open = nil
+  host.withdraw(self.call)
+end
+
+-- What ended; nil while it goes on.
+function asker:look(record)
+  while record and not task_record.is_ended(record) do
+    local key = self:next(record)
+    if not key then return nil end
+    self:ask(record, key)
+    record = task_record.find(self.call, self.id)
+  end
+  return record
 end
 
 local function outcome(record, era)
@@ -124,11 +152,8 @@ methods["tasks/result"] = function(call, params, era)
   local record, err = find(call, params, era)
   if not record then return nil, err end
   host.unhurried(call)
-  local asked = {}
-  local ended = tasks.await(call, record.id, nil, function(now)
-    if task_record.is_ended(now) then return now end
-    ask(call, now, asked)
-  end)
+  local it = new_asker(call, record.id)
+  local ended = tasks.await(call, record.id, nil, function(now) return it:look(now) end, function() it:hear() end)
   if not ended then return nil, unknown() end
   return outcome(ended, era)
 end
