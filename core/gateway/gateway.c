@@ -4,6 +4,7 @@
 #include "worker.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -69,13 +70,22 @@ static void make_seal_keys(mp_seal_key keys[MP_SEAL_KEYS + 1], const mp_config *
 static mp_vm_config vm_config(const mp_config *config, const mp_seal_key *seal_keys)
 {
     return (mp_vm_config){
+        .store = mp_store_new(config->store_entries, config->store_bytes),
+        .hearers = mp_hearers_new(),
         .seal_keys = seal_keys,
         .server_name = config->server_name,
         .server_version = MOONPOOL_VERSION,
         .instructions = config->server_instructions,
         .memory = config->lua_memory,
+        .task_ms = config->tasks_ttl,
         .trust_full = config->scripts_trust == MP_TRUST_FULL,
     };
+}
+
+static void free_shared(const mp_vm_config *vm)
+{
+    mp_store_free(vm->store);
+    mp_hearers_free(vm->hearers);
 }
 
 static void share(mp_shared *shared, const mp_config *config)
@@ -86,13 +96,20 @@ static void share(mp_shared *shared, const mp_config *config)
         .mcp = config->endpoint_mcp,
         .sse = config->endpoint_sse,
         .messages = config->endpoint_messages,
+        .prefix = config->endpoint_prefix == NULL ? "" : config->endpoint_prefix,
         .hosts = (const char *const *)config->hosts,
         .idle_ms = config->session_idle,
         .initialize_within_ms = config->session_initialize_within,
         .max_sessions = config->sessions_max,
         .max_sessions_per_principal = config->sessions_per_principal,
+        .replay_events = config->replay_events,
+        .replay_bytes = config->replay_bytes,
+        .replay_total = config->replay_total,
         .max_calls = config->calls_in_flight,
         .call_ms = config->call_time,
+        .max_subscriptions = config->subscriptions,
+        .max_listeners = config->listeners,
+        .max_jobs = config->tasks_max,
     };
     shared->http = (mp_http_limits){
         .body = config->body,
@@ -133,13 +150,16 @@ int mp_gateway_check(const mp_config *config)
     make_seal_keys(seal_keys, config);
     mp_vm_config how = vm_config(config, seal_keys);
     mp_vm *vm = prove(config, &how, &source);
-    if (vm == NULL)
+    if (vm == NULL) {
+        free_shared(&how);
         return EXIT_CONFIG;
+    }
     mp_buf out = {0};
     mp_vm_describe(vm, &out);
     printf("%.*s", MP_STR_ARG(mp_buf_str(&out)));
     mp_buf_clear(&out);
     mp_vm_free(vm);
+    free_shared(&how);
     mp_source_unref(source);
     return 0;
 }
@@ -320,6 +340,7 @@ static void take_down(house *h)
     free(h->listeners);
     free(h->workers);
     mp_source_unref(h->shared.source);
+    free_shared(&h->shared.vm);
     close(h->shared.ended_fd);
     if (h->in >= 0)
         close(h->in);
@@ -349,6 +370,14 @@ static void raise_descriptor_limit(void)
     }
 }
 
+/* What a large body took goes back to the system when it is over. Left alone, glibc would learn from it to keep as much for
+ * each thread. */
+static void keep_memory_small(void)
+{
+    mallopt(M_MMAP_THRESHOLD, 256 << 10);
+    mallopt(M_TRIM_THRESHOLD, 512 << 10);
+}
+
 int mp_gateway_run(const mp_config *config, const mp_gateway_options *options)
 {
     house h = {.worker_count = options->on_stdio ? 1 : (int)config->workers,
@@ -360,11 +389,14 @@ int mp_gateway_run(const mp_config *config, const mp_gateway_options *options)
         print_err(&err);
         return EXIT_FAILED;
     }
+    keep_memory_small();
     make_seal_keys(h.seal_keys, config);
     h.shared.vm = vm_config(config, h.seal_keys);
     mp_vm *first = prove(config, &h.shared.vm, &h.shared.source);
-    if (first == NULL)
+    if (first == NULL) {
+        free_shared(&h.shared.vm);
         return EXIT_CONFIG;
+    }
     share(&h.shared, config);
     raise_descriptor_limit();
     int signal_fd = block_signals();

@@ -70,7 +70,7 @@ static bool turn(void *ctx)
 {
     mp_worker *worker = ctx;
     bool more = mp_vm_turn(worker->vm);
-    mp_rpc_sweep(worker->rpc);
+    more = mp_rpc_sweep(worker->rpc) || more;
     if (worker->pipe != NULL)
         mp_pipe_flush(worker->pipe);
     bool is_flushed = worker->pipe == NULL || mp_pipe_queued(worker->pipe) == 0;
@@ -99,8 +99,8 @@ static void *run(void *ctx)
     if (worker->vm == NULL) {
         tell(worker, FAILED);
     } else {
-        mp_vm_attach(worker->vm, worker->loop);
         worker->rpc = mp_rpc_new(&shared->rpc, shared->table, worker->loop, &mp_vm_hooks, worker->vm);
+        mp_vm_attach(worker->vm, worker->loop, worker->rpc);
         mp_loop_on_turn(worker->loop, turn, worker);
         if (worker->pipe != NULL)
             mp_rpc_serve_pipe(worker->rpc, worker->pipe, on_pipe_end, worker);

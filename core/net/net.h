@@ -120,6 +120,8 @@ typedef struct {
 const mp_request *mp_stream_request(const mp_stream *stream);
 /* A header by its lower-case name; ptr == NULL when absent. `count` (may be NULL) gets how many there are of it. */
 mp_str mp_stream_header(const mp_stream *stream, const char *name, int *count);
+/* Its values one by one: `*at` is 0 at first; ptr == NULL behind the last. */
+mp_str mp_stream_next_header(const mp_stream *stream, const char *name, size_t *at);
 /* The peer's address, "127.0.0.1" or "unix"; empty when gone. */
 mp_str mp_stream_peer(const mp_stream *stream);
 mp_loop *mp_stream_loop(const mp_stream *stream);
@@ -154,6 +156,10 @@ bool mp_stream_is_events(const mp_stream *stream);
 /* Queues `bytes` (whole events, copied). -1 when gone, or when they do not fit: then the stream is ended as slow and
  * `gone` runs. */
 int mp_stream_send(mp_stream *stream, mp_str bytes);
+/* Bytes that an event stream's queue still takes. */
+size_t mp_stream_room(const mp_stream *stream);
+/* `drained` runs once, when all that is queued has been written: the time to send more. It may send, and end. */
+void mp_stream_on_drained(mp_stream *stream, void (*drained)(void *ctx, mp_stream *stream), void *ctx);
 /* Sends what is queued, then ends the answer. A stream that has not been answered at all is answered 500. */
 void mp_stream_end(mp_stream *stream);
 /* Why it is gone: true if its reader stalled. */

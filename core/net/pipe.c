@@ -15,7 +15,7 @@
 #define PIECE ((size_t)64 << 10)
 #define KEPT ((size_t)256 << 10) /* of the memory that a long line took */
 #define PIECES 32
-#define LINES_A_TURN 64
+#define LINES_A_TURN 16 /* fewer than what is made of them takes turns, so that a flood of lines does not pile up */
 
 typedef struct {
     int fd;

@@ -66,8 +66,10 @@ mp_rpc *mp_rpc_new(const mp_rpc_config *config, mp_table *table, mp_loop *loop, 
     rpc->loop = loop;
     rpc->hooks = hooks;
     rpc->ctx = ctx;
+    rpc->publisher = mp_publisher_new();
     rpc->index = mp_table_join(table, rpc);
     mp_link_init(&rpc->calls);
+    mp_link_init(&rpc->jobs);
     mp_link_init(&rpc->ended);
     mp_link_init(&rpc->held);
     mp_timer_start(loop, &rpc->sweep, SWEEP_MS, sweep);
@@ -77,6 +79,7 @@ mp_rpc *mp_rpc_new(const mp_rpc_config *config, mp_table *table, mp_loop *loop, 
 void mp_rpc_drain(mp_rpc *rpc)
 {
     rpc->draining = true;
+    mp_listeners_end(rpc);
     mp_held_drain(rpc, false);
     mp_timer_start(rpc->loop, &rpc->sweep, DRAIN_SWEEP_MS, sweep);
 }
@@ -87,18 +90,29 @@ void mp_rpc_abort(mp_rpc *rpc, const char *why)
         next = link->next;
         mp_call_cancel(mp_container(link, mp_call, link), why, MP_STAT_TOOL_SHUTDOWN, MP_CANCEL_TELL);
     }
+    mp_jobs_call_off(rpc, why);
+}
+
+bool mp_rpc_sweep(mp_rpc *rpc)
+{
+    bool more = mp_publisher_turn(rpc);
+    if (rpc->draining && !mp_table_has_calls(rpc->table))
+        mp_jobs_call_off(rpc, "the gateway is stopping");
+    mp_calls_sweep(rpc);
+    return more;
 }
 
 int64_t mp_rpc_calls(const mp_rpc *rpc)
 {
-    return rpc->count;
+    return rpc->count + rpc->job_count;
 }
 
 void mp_rpc_free(mp_rpc *rpc)
 {
     mp_rpc_abort(rpc, "the gateway stopped");
     mp_held_drain(rpc, true);
-    mp_rpc_sweep(rpc);
+    mp_calls_sweep(rpc);
+    mp_publisher_free(rpc->publisher);
     if (rpc->stdio.session != NULL)
         mp_session_unref(rpc->stdio.session);
     mp_timer_stop(rpc->loop, &rpc->sweep);

@@ -215,15 +215,19 @@ static void serve_get(mp_rpc *rpc, mp_stream *stream, const era_headers *headers
     if (session == NULL)
         return;
     int resumes;
-    mp_stream_header(stream, "last-event-id", &resumes);
-    if (resumes > 0) /* no event of ours carries an id, so this one is not ours (S-28) */
-        refuse(rpc, stream, 400, "unknown Last-Event-ID");
-    else if (rpc->draining)
+    mp_str last = mp_stream_header(stream, "last-event-id", &resumes);
+    if (rpc->draining) {
         mp_refuse_with(rpc, stream, 503, (mp_header){"retry-after", MP_STR("1")}, "the gateway is stopping");
-    else if (mp_session_has_reader(session))
+    } else if (resumes > 0) {
+        if (resumes > 1 || !mp_held_resume(rpc, session, stream, mp_str_trim(last))) /* S-28 */
+            refuse(rpc, stream, 400,
+                   "no stream goes on after this Last-Event-ID: it is not this session's, or what "
+                   "followed it is not kept any more");
+    } else if (mp_session_has_reader(session)) {
         refuse(rpc, stream, 409, "this session has its event stream already");
-    else if (mp_stream_open_events(stream, NULL, 0) == 0 && mp_held_start(rpc, session, stream) != 0)
+    } else if (mp_stream_open_events(stream, NULL, 0) == 0 && mp_held_start(rpc, session, stream) != 0) {
         mp_stream_end(stream); /* another worker was quicker */
+    }
     mp_session_unref(session);
 }
 

@@ -22,6 +22,11 @@ return tool { "Count down.", input = { from = t.integer { min = 1, max = 9 } },
     end
     return "Lift-off!"
   end }]],
+  ["tools/nap.lua"] = [[return tool { "Lets its client go.", function(_, call)
+    local away = call:detach(0.02)
+    sleep(0.05)
+    return "away: " .. tostring(away)
+  end }]],
 }
 
 -- Runs a client to its end; gives its facts in order, and by name.
@@ -63,18 +68,19 @@ local stdio_stories = {
   { "SDK 2.x, left to find out,", "sdk2.mjs", "stdio-auto", era = "modern", revision = "2026-07-28" },
 }
 
-local function check_story(facts, by_name)
+local function check_story(facts, by_name, resumes)
   assert.equal("moonpool", by_name.connected.server.name)
-  assert.same({ "add", "countdown" }, by_name.tools.names)
+  assert.same({ "add", "countdown", "nap" }, by_name.tools.names)
   assert.equal("object", by_name.tools.schema.type)
   assert.same({ "42", false }, { by_name.add.text, by_name.add.isError })
   assert.is_true(by_name.refused.isError)
   assert.matches("b", by_name.refused.text, 1, true)
   assert.equal("Lift-off!", by_name.countdown.text)
-  assert.equal("connected tools add refused progress progress progress countdown left", names(facts))
+  assert.equal("connected tools add refused progress progress progress countdown nap left", names(facts))
   assert.equal(3, by_name.progress.progress)
   assert.equal(3, by_name.progress.total)
   assert.equal("0 to go", by_name.progress.message)
+  assert.equal("away: " .. tostring(resumes), by_name.nap.text)
 end
 
 describe("a client that people have", function()
@@ -90,7 +96,7 @@ describe("a client that people have", function()
       if story.revision then
         assert.equal(story.revision, by_name.connected.revision)
       end
-      check_story(facts, by_name)
+      check_story(facts, by_name, story.session == true)
       assert.is_empty_house(g)
     end)
   end
@@ -102,7 +108,7 @@ describe("a client that people have", function()
       local facts, by_name = facts_of(story[2], story[3], table.unpack(command))
       assert.equal(story.era, by_name.connected.era)
       assert.equal(story.revision, by_name.connected.revision)
-      check_story(facts, by_name)
+      check_story(facts, by_name, false)
     end)
   end
 end)

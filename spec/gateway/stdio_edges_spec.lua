@@ -225,10 +225,10 @@ describe("descriptors of other kinds", function()
     local dir = folder()
     local file <close> = assert(io.open(dir .. "/in", "w"))
     file:write(cjson.encode(hello), "\n")
-    for i = 1, 300 do file:write(cjson.encode(request(i, "echo", { text = "t" .. i })), "\n") end
+    for i = 1, 3000 do file:write(cjson.encode(request(i, "echo", { text = "t" .. i })), "\n") end
     file:close()
     local code, out = shell("$M stdio < in > out && wc -l < out && $M stdio < in | wc -l && $M stdio < /dev/null", dir)
-    assert.same({ 0, "301\n301\n" }, { code, out })
+    assert.same({ 0, "3001\n3001\n" }, { code, out })
     local full, _, err = shell("$M stdio < in > /dev/full", dir)
     assert.equal(1, full)
     assert.matches("cannot write", err, 1, true)
