@@ -136,7 +136,7 @@ local function fitting(call, asked)
   for name, value in pairs(asked) do made[name] = value end
   for name, value in pairs(asked.params) do params[name] = value end
   made.params, params.includeContext = params, nil
-  return setmetatable(made, question)
+  return setmetatable(made, debug.getmetatable(asked))
 end
 
 -- Before 2026-07-28: one after the other, on the call's stream.
