@@ -45,9 +45,7 @@ add("notification", "server", "2026-07-28", "notifications/cancelled", { on = "s
 add("notification", "server", ALL, "notifications/progress notifications/message")
 add("notification", "server", ALL, "notifications/tools/list_changed notifications/prompts/list_changed")
 add("notification", "server", ALL, "notifications/resources/list_changed notifications/resources/updated")
-add("notification", "server", "2025-11-25", "notifications/tasks/status")
-add("notification", "server", "2025-11-25", "notifications/elicitation/complete",
-  { reason = "optional, and only a page knows when it is done: the handler is asked again" })
+add("notification", "server", "2025-11-25", "notifications/elicitation/complete notifications/tasks/status")
 add("notification", "server", "2026-07-28", "notifications/subscriptions/acknowledged notifications/tasks")
 
 add("capability", "server", ALL, "tools prompts resources logging")
