@@ -1,4 +1,5 @@
 -- The official conformance suite, every revision against one and the same gateway. `./dev conformance` does this alone.
+-- proves: the official conformance suite 2025-03-26.. http
 local conformance = require "spec.helpers.conformance"
 
 describe("the conformance suite", function()

@@ -24,7 +24,7 @@ for _, name in ipairs(transcript.names()) do
       it(("goes as it is written in %s over %s"):format(play.revision, play.transport), function()
         local where = play.transport == "stdio" and { scripts = it_is.scripts, config = it_is.config } or g
         player.play(it_is, play.revision, play.transport, where, version, official)
-        assert.is_empty_house(g)
+        assert.is_empty_house(g, 5) -- a busy machine closes that many connections later
       end)
     end
   end)

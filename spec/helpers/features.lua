@@ -51,6 +51,7 @@ local function note_play(proofs, it, play)
     local result = message.result
     if message.method then
       say(message.id ~= nil and "request" or "notification", "server", message.method)
+      if message.method == "notifications/subscriptions/acknowledged" then say("request", "client", "subscriptions/listen") end
     elseif result and asked[message.id] then
       say("request", "client", asked[message.id])
       if result.capabilities then declare("server", result.capabilities) end

@@ -15,19 +15,20 @@ local function add(kind, who, revisions, names, more)
   end
 end
 
-local later = { reason = "not served yet" }
+local named_only = { reason = "listed only for those who say who they are, which nobody can before there is authentication" }
 local no_client_tasks = { reason = "we ask no client to run what we ask for as a task, and declare no such thing" }
 
 add("request", "client", LEGACY, "initialize ping")
 add("request", "client", "2026-07-28", "server/discover")
 add("request", "client", ALL, "tools/list tools/call resources/list resources/templates/list resources/read")
-add("request", "client", LEGACY, "resources/subscribe resources/unsubscribe", later)
+add("request", "client", LEGACY, "resources/subscribe resources/unsubscribe")
 add("request", "client", ALL, "prompts/list prompts/get completion/complete")
 add("request", "client", LEGACY, "logging/setLevel")
-add("request", "client", "2026-07-28", "subscriptions/listen", later)
-add("request", "client", "2025-11-25..", "tasks/get tasks/cancel", later)
-add("request", "client", "2025-11-25", "tasks/result tasks/list", later)
-add("request", "client", "2026-07-28", "tasks/update", later)
+add("request", "client", "2026-07-28", "subscriptions/listen")
+add("request", "client", "2025-11-25..", "tasks/get tasks/cancel")
+add("request", "client", "2025-11-25", "tasks/result")
+add("request", "client", "2025-11-25", "tasks/list", named_only)
+add("request", "client", "2026-07-28", "tasks/update")
 
 add("request", "server", LEGACY, "ping", { reason = "a transport tells at once when its client has left, so nobody is asked" })
 add("request", "server", ALL, "sampling/createMessage roots/list")
@@ -40,18 +41,19 @@ add("notification", "client", "2026-07-28", "notifications/cancelled", { on = "s
 add("notification", "client", "2025-11-25", "notifications/tasks/status", no_client_tasks)
 
 add("notification", "server", LEGACY, "notifications/cancelled")
-add("notification", "server", "2026-07-28", "notifications/cancelled", { on = "stdio", reason = later.reason })
+add("notification", "server", "2026-07-28", "notifications/cancelled", { on = "stdio", reason = "the server ends a listening call by its result" })
 add("notification", "server", ALL, "notifications/progress notifications/message")
-add("notification", "server", ALL, "notifications/tools/list_changed notifications/prompts/list_changed", later)
-add("notification", "server", ALL, "notifications/resources/list_changed notifications/resources/updated", later)
-add("notification", "server", "2025-11-25", "notifications/elicitation/complete notifications/tasks/status", later)
-add("notification", "server", "2026-07-28", "notifications/subscriptions/acknowledged notifications/tasks", later)
+add("notification", "server", ALL, "notifications/tools/list_changed notifications/prompts/list_changed")
+add("notification", "server", ALL, "notifications/resources/list_changed notifications/resources/updated")
+add("notification", "server", "2025-11-25", "notifications/elicitation/complete notifications/tasks/status")
+add("notification", "server", "2026-07-28", "notifications/subscriptions/acknowledged notifications/tasks")
 
 add("capability", "server", ALL, "tools prompts resources logging")
-add("capability", "server", ALL, "tools.listChanged prompts.listChanged resources.listChanged resources.subscribe", later)
+add("capability", "server", ALL, "tools.listChanged prompts.listChanged resources.listChanged resources.subscribe")
 add("capability", "server", ALL, "experimental", { reason = "nothing experimental is offered" })
 add("capability", "server", "2025-03-26..", "completions")
-add("capability", "server", "2025-11-25", "tasks tasks.list tasks.cancel tasks.requests.tools.call", later)
+add("capability", "server", "2025-11-25", "tasks tasks.cancel tasks.requests.tools.call")
+add("capability", "server", "2025-11-25", "tasks.list", named_only)
 add("capability", "server", "2025-06-18..", "extensions")
 
 add("capability", "client", ALL, "roots")
@@ -60,7 +62,7 @@ add("capability", "client", ALL, "sampling")
 add("capability", "client", "2025-11-25..", "sampling.context sampling.tools")
 add("capability", "client", "2025-06-18..", "elicitation")
 add("capability", "client", "2025-11-25..", "elicitation.form")
-add("capability", "client", "2025-11-25..", "elicitation.url", later)
+add("capability", "client", "2025-11-25..", "elicitation.url")
 add("capability", "client", "2025-11-25", "tasks tasks.list tasks.cancel tasks.requests.elicitation.create tasks.requests.sampling.createMessage",
   no_client_tasks)
 add("capability", "client", "2025-06-18..", "extensions")
