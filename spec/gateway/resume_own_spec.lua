@@ -1,5 +1,6 @@
 -- A session's own event stream, the GET of Streamable HTTP: it keeps its number and its count from connection to connection, so that a
 -- client that left it comes back to what it missed (S-25, S-27, S-28; row B-44).
+-- proves: resumption 2025-03-26..2025-11-25 http
 local gateway = require "spec.helpers.gateway"
 local resume = require "spec.helpers.resume"
 
