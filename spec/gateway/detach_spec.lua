@@ -1,4 +1,5 @@
 -- call:detach lets the client's connection go in the middle of a call, at 2025-11-25 (S-30): the client comes back for the rest.
+-- proves: a connection let go while its call goes on 2025-11-25 http
 local gateway = require "spec.helpers.gateway"
 local resume = require "spec.helpers.resume"
 

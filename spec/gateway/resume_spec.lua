@@ -1,5 +1,6 @@
 -- A Streamable HTTP client that loses the stream of a call comes back with Last-Event-ID, on whatever worker, and gets what followed
 -- that event on that stream, then the rest live (S-27 to S-31; rows B-42, B-43, B-53).
+-- proves: resumption 2025-03-26..2025-11-25 http
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
 local resume = require "spec.helpers.resume"
