@@ -14,7 +14,7 @@ local function left_behind(g, connection)
     return "the gateway has ended"
   end
   local status = connection:request({ path = "/status" }):json()
-  local fds, close_waits = g:fds() - 1, g:close_waits()
+  local fds = g:fds() - 1
   if status.pid and status.pid ~= g.pid then
     return "another process answers"
   end
@@ -27,10 +27,12 @@ local function left_behind(g, connection)
       end
     end
   end
+  if fds > g.baseline_fds then
+    return ("%d descriptors, %d when it started"):format(fds, g.baseline_fds)
+  end
+  local close_waits = g:close_waits() -- last: where many connections have been, looking takes long
   if close_waits > 0 then
     return close_waits .. " sockets are in CLOSE-WAIT"
-  elseif fds > g.baseline_fds then
-    return ("%d descriptors, %d when it started"):format(fds, g.baseline_fds)
   end
 end
 
