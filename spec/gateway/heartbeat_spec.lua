@@ -29,6 +29,12 @@ local kinds = {
       me:close()
     end
   end,
+  ["a stream that listens in 2026-07-28"] = function(there)
+    local me = there:client "2026-07-28"
+    local stream = me:open("subscriptions/listen", { notifications = { toolsListChanged = true } })
+    stream:wait "notifications/subscriptions/acknowledged"
+    return stream.connection, function() me:close() end
+  end,
   ["a call's stream in 2026-07-28"] = function(there)
     local me = there:client "2026-07-28"
     local stream = me:open("tools/call", { name = "quiet", _meta = { progressToken = "p" } })

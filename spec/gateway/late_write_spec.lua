@@ -13,7 +13,7 @@ local scripts = {
     end
     return ("y"):rep(20000)
   end }]],
-  ["tools/wait.lua"] = 'return tool { "Waits, then answers.", function() log.info "waits" sleep(0.3) return "done" end }',
+  ["tools/wait.lua"] = 'return tool { "Waits, then answers.", function() sleep(1) return "done" end }',
   ["tools/flood.lua"] = 'return tool { "Never ends.", function(_, call) for i = 1, math.huge do call:progress(i) sleep(0.001) end end }',
 }
 
@@ -77,7 +77,8 @@ end)
 
 describe("an answer whose client has left", function()
   it("is counted, once", function()
-    local g <close> = gateway.start { scripts = scripts, config = { heartbeat = "60s" } }
+    -- nothing is kept for who may come back
+    local g <close> = gateway.start { scripts = scripts, config = { heartbeat = "60s", sessions = { replay = { events = 0 } } } }
     for _, revision in ipairs { "2025-03-26", "2025-06-18", "2025-11-25" } do
       local me = g:client(revision)
       local before = g:status().counters.dropped.gone

@@ -44,7 +44,8 @@ for _, revision in ipairs { "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-2
           assert.equal(own, connection:messages()[1].params.progressToken)
           assert.equal(2, #connection:messages())
         else
-          local answer = connection:read_response():json()
+          local response = connection:read_response()
+          local answer = response:json() or connection:messages()[1] -- one that took long may have become a stream, to be resumed
           assert.same({ 1, own }, { answer.id, answer.result.content[1].text })
         end
       end

@@ -337,9 +337,8 @@ function running:close_waits()
     its[target:match "^socket:%[(%d+)%]$" or 0] = true
   end
   local count = 0
-  for line in read("/proc/net/tcp"):gmatch "[^\n]+" do
-    local state, inode = line:match "^%s*%d+: %S+ %S+ (%x%x) %S+ %S+ %S+%s+%d+%s+%d+ (%d+)"
-    if state == "08" and its[inode] then
+  for inode in read("/proc/net/tcp"):gmatch " 08 %S+ %S+ %S+%s+%d+%s+%d+ (%d+)" do -- 08 is CLOSE-WAIT
+    if its[inode] then
       count = count + 1
     end
   end
