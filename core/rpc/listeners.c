@@ -98,6 +98,17 @@ void mp_call_unlisten(mp_call *call)
     mp_table_count_call(call->rpc->table, 1);
 }
 
+/* A stream that ends tells by that alone; lines of stdio go on. */
+static void tell_end(mp_call *call)
+{
+    mp_buf json = {0};
+    mp_buf_put(&json, MP_STR("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":"));
+    mp_buf_put(&json, call->id);
+    mp_buf_put(&json, MP_STR("}}"));
+    mp_stdio_answer(call->rpc, mp_buf_str(&json));
+    mp_buf_clear(&json);
+}
+
 void mp_listeners_end(mp_rpc *rpc)
 {
     for (mp_link *link = rpc->calls.next; link != &rpc->calls; link = link->next) {
@@ -107,6 +118,8 @@ void mp_listeners_end(mp_rpc *rpc)
         void (*over)(void *) = call->listening->over;
         void *ctx = call->listening->ctx;
         mp_call_unlisten(call);
+        if (rpc->stdio.pipe != NULL)
+            tell_end(call); /* B-6 */
         mp_call_park(call); /* its time runs again */
         over(ctx);
     }

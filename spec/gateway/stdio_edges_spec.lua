@@ -1,5 +1,6 @@
 -- The lines of `moonpool stdio`, its ends, and what goes wrong at them. Rules I-1, I-2, I-4, I-6, L-7, B-66.
 -- proves: lines, ends and bad bytes of a pipe 2024-11-05.. stdio
+-- proves: server notifications/cancelled 2026-07-28 stdio
 local cjson = require "cjson"
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
@@ -267,5 +268,42 @@ describe("descriptors of other kinds", function()
     assert.matches("Ctrl-D ends it", out, 1, true)
     assert.matches("stopped", out, 1, true)
     assert.equal(0, tonumber(out:match "flags:%s+(%d+)", 8) & 2048)
+  end)
+end)
+
+describe("a call that listens", function()
+  local listen = {
+    jsonrpc = "2.0", id = "ears", method = "subscriptions/listen",
+    params = {
+      notifications = { toolsListChanged = true },
+      _meta = {
+        ["io.modelcontextprotocol/protocolVersion"] = "2026-07-28",
+        ["io.modelcontextprotocol/clientCapabilities"] = cjson.decode "{}",
+      },
+    },
+  }
+
+  it("is told that it is off, and gets its result, when the gateway ends (B-6)", function()
+    local s <close> = stdio.start { scripts = scripts }
+    s:send(listen)
+    s:expect "notifications/subscriptions/acknowledged"
+    s:finish()
+    assert.equal("ears", s:expect("notifications/cancelled").params.requestId)
+    assert.equal("complete", s:expect("ears").result.resultType)
+    local order = {}
+    for i, message in ipairs(s.messages) do order[i] = message.json.method or message.json.id end
+    assert.same({ "notifications/subscriptions/acknowledged", "notifications/cancelled", "ears" }, order)
+    assert.equal(0, s:leave())
+  end)
+
+  it("ends without a word when its client cancels it (B-5)", function()
+    local s <close> = stdio.start { scripts = scripts }
+    s:send(listen)
+    s:expect "notifications/subscriptions/acknowledged"
+    s:send { jsonrpc = "2.0", method = "notifications/cancelled", params = { requestId = "ears" } }
+    local ping = request(1, "echo", { text = "here" }, listen.params._meta)
+    s:send(ping)
+    assert.equal("here", text_of(s:expect(1)))
+    assert.equal(0, s:leave())
   end)
 end)

@@ -41,7 +41,7 @@ add("notification", "client", "2026-07-28", "notifications/cancelled", { on = "s
 add("notification", "client", "2025-11-25", "notifications/tasks/status", no_client_tasks)
 
 add("notification", "server", LEGACY, "notifications/cancelled")
-add("notification", "server", "2026-07-28", "notifications/cancelled", { on = "stdio", reason = "the server ends a listening call by its result" })
+add("notification", "server", "2026-07-28", "notifications/cancelled", { on = "stdio" })
 add("notification", "server", ALL, "notifications/progress notifications/message")
 add("notification", "server", ALL, "notifications/tools/list_changed notifications/prompts/list_changed")
 add("notification", "server", ALL, "notifications/resources/list_changed notifications/resources/updated")
