@@ -52,6 +52,8 @@
     X(TOOL_CANCELLED, "tool_aborted", "reason", "cancelled", "calls called off by their client")                       \
     X(TOOL_GONE, "tool_aborted", "reason", "gone", "calls called off because their client left")                       \
     X(TOOL_TIME, "tool_aborted", "reason", "time", "calls that ran past limits.call.time")                             \
+    X(TOOL_CPU, "tool_aborted", "reason", "cpu", "calls that ran Lua for longer than limits.call.cpu")                 \
+    X(TOOL_MEMORY, "tool_aborted", "reason", "memory", "calls that took more than limits.call.memory")                 \
     X(TOOL_SHUTDOWN, "tool_aborted", "reason", "shutdown", "calls still running when the gateway stopped")             \
     X(TOOL_FAULTS, "tool_faults", "", "", "calls that ended in a Lua error")
 

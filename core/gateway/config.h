@@ -26,11 +26,12 @@ typedef struct {
     int64_t replay_events; /* 0: off */
     size_t replay_bytes, replay_total;
     size_t body, headers;
-    uint64_t request_time, call_time;
+    uint64_t request_time, call_time, call_cpu;
     int64_t calls_in_flight, connections, listeners, subscriptions;
     size_t stream_queue;
     uint64_t stall, dead_peer;
     size_t lua_memory; /* of one worker */
+    size_t call_memory;
     uint64_t drain, heartbeat;
     int64_t tasks_max;
     uint64_t tasks_ttl;

@@ -300,6 +300,11 @@ int mp_call_send(mp_call *call, mp_str json)
     return result;
 }
 
+void mp_call_abort(mp_call *call, const char *why, mp_stat counter)
+{
+    mp_call_cancel(call, why, counter, MP_CANCEL_TELL);
+}
+
 static void on_limit(mp_timer *timer)
 {
     mp_call_cancel(mp_container(timer, mp_call, limit), "the call took too long", MP_STAT_TOOL_TIME, MP_CANCEL_TELL);

@@ -97,6 +97,8 @@ void mp_call_set_user(mp_call *call, void *user);
 mp_str mp_call_header(const mp_call *call, const char *name, int *count);
 /* It will take time: from now on a client that leaves is noticed, and its time runs (limits.call.time). */
 void mp_call_park(mp_call *call);
+/* Calls it off, like a client that cancels, but with an error that says why; counted as `counter`. */
+void mp_call_abort(mp_call *call, const char *why, mp_stat counter);
 /* Allows it less time than the config does. */
 void mp_call_within(mp_call *call, uint64_t ms);
 /* Takes the limit away: the call waits for something that has one of its own. */

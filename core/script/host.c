@@ -80,6 +80,43 @@ static int l_load(lua_State *L)
     return 1;
 }
 
+/* -- guarded --------------------------------------------------------------------------------------------------- */
+
+#define GUARD_US 2000000
+
+/* The message handler of `guarded`: the script has ended, perhaps because its time is over; whatever tells of it has time of
+ * its own. Upvalue: the handler that was given.  [-1, +1, throws] */
+static int end_guard(lua_State *L)
+{
+    mp_vm_of(L)->guard_until = 0;
+    lua_sethook(L, NULL, 0, 0);
+    lua_settop(L, 1);
+    lua_pushvalue(L, lua_upvalueindex(1));
+    lua_insert(L, 1);
+    lua_call(L, 1, 1);
+    return 1;
+}
+
+/* guarded(f, handler, …): xpcall for a script that must end by itself, in two seconds.  [-0, +n, throws] */
+static int l_guarded(lua_State *L)
+{
+    mp_vm *vm = mp_vm_of(L);
+    uint64_t outer = vm->guard_until;
+    lua_pushvalue(L, 2);
+    lua_pushcclosure(L, end_guard, 1);
+    lua_pushvalue(L, 1);
+    lua_replace(L, 2);
+    lua_replace(L, 1); /* handler, f, … */
+    if (outer == 0)
+        vm->guard_until = mp_now_us(CLOCK_MONOTONIC) + GUARD_US;
+    int status = lua_pcall(L, lua_gettop(L) - 2, LUA_MULTRET, 1);
+    vm->guard_until = outer;
+    lua_sethook(L, NULL, 0, 0);
+    lua_pushboolean(L, status == LUA_OK);
+    lua_replace(L, 1);
+    return lua_gettop(L);
+}
+
 /* -- random ---------------------------------------------------------------------------------------------------- */
 
 /* random(n): n bytes from the kernel.  [-0, +1, throws] */
@@ -197,7 +234,7 @@ static void push_server(lua_State *L, const mp_vm_config *config)
 
 void mp_host_push(lua_State *L, const mp_source *source, const mp_vm_config *config)
 {
-    static const luaL_Reg functions[] = {{"load", l_load}, {"random", l_random}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"load", l_load}, {"guarded", l_guarded}, {"random", l_random}, {NULL, NULL}};
     luaL_newlib(L, functions);
     mp_lib_time(L);
     mp_lib_log(L);

@@ -1,10 +1,11 @@
 /* lib_coroutine.c: Lua's coroutine library, but a task may wait inside a script's own coroutine. Such a wait yields
  * through every coroutine on the way to the scheduler, and comes back the same way; scripts see none of it. */
 #include "script/lib.h"
+#include "script/preempt.h"
 #include <lauxlib.h>
 #include <lualib.h>
 
-#define LEFT (-2) /* the task waits: leave outward */
+#define LEFT (-2) /* the task waits, or its slice is over: leave outward */
 
 static bool is_kind(lua_State *co, unsigned kind)
 {
@@ -19,9 +20,11 @@ static int run(lua_State *L, lua_State *co, int count)
     bool may_wait = vm->may_wait;
     vm->may_wait = may_wait && lua_isyieldable(L);
     int results;
+    lua_State *before = mp_preempt_enter(co);
     int status = lua_resume(co, L, count, &results);
+    mp_preempt_leave(before);
     vm->may_wait = may_wait;
-    if (status == LUA_YIELD && vm->running != NULL && vm->running->op != NULL) {
+    if (status == LUA_YIELD && vm->running != NULL && (vm->running->op != NULL || vm->running->preempted)) {
         *mp_thread_word(co) |= MP_THREAD_BUSY;
         mp_task_leave(vm->running, co);
         return LEFT;

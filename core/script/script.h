@@ -44,6 +44,8 @@ typedef struct {
     const char *server_name, *server_version, *instructions; /* serverInfo; instructions may be NULL */
     size_t memory;                                           /* bytes one VM may hold */
     uint64_t task_ms;                                        /* the longest a background task lasts */
+    size_t call_memory;                                      /* bytes one call may add to that */
+    uint64_t call_cpu_ms;                                    /* a call may run Lua for so long */
     bool trust_full;                                         /* scripts get the whole standard library */
     const mp_seal_key *seal_keys; /* the first seals, all open; an unset one ends them. Outlives the VM */
     mp_store *store;              /* these two outlive the VM */

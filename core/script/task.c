@@ -5,14 +5,18 @@
 #include "script/hear.h"
 #include "script/lib.h"
 #include "script/lib_json.h"
+#include "script/preempt.h"
 #include "script/store.h"
 #include <lauxlib.h>
 #include <stdlib.h>
 #include <time.h>
 
-#define TURN_RESUMES 64 /* and then the loop looks at its sockets again */
-#define TURN_US 5000    /* or when so much time went into Lua */
-#define MOST_SPARE 256  /* idle tasks that keep their coroutine */
+#define TURN_RESUMES 64   /* and then the loop looks at its sockets again */
+#define TURN_US 5000      /* or when so much time went into Lua */
+#define CLOSERS_US 200000 /* what closers of a call that is off may take */
+#define STUCK_US 100000   /* what may run where nothing can be left: in functions that C calls */
+#define LOOK 1000         /* instructions between looks there */
+#define MOST_SPARE 256    /* idle tasks that keep their coroutine */
 #define MOST_NOTES 1024
 #define MOST_NOTE_BYTES ((size_t)8 << 20)
 
@@ -40,6 +44,8 @@ static mp_task *task_new(mp_vm *vm, mp_call *call)
     task->method_len = 0;
     task->job = LUA_NOREF;
     task->started = task->was_parked = task->cancelled = task->has_progress = false;
+    task->preempted = task->is_heavy = false;
+    task->spent = task->grown = 0;
     task->state = MP_TASK_READY;
     mp_link_put(&vm->ready, &task->link);
     vm->tasks++;
@@ -74,6 +80,8 @@ static void task_end(mp_task *task)
     task->serial++;
     task->state = MP_TASK_IDLE;
     task->inner_count = 0;
+    if (task->co != NULL)
+        lua_sethook(task->co, NULL, 0, 0);
     if (task->co != NULL && vm->spare >= MOST_SPARE) {
         luaL_unref(vm->L, LUA_REGISTRYINDEX, task->ref); /* takes back a slot: allocates nothing */
         task->ref = LUA_NOREF;
@@ -232,10 +240,78 @@ static int run_note(lua_State *L)
 
 /* -- the scheduler --------------------------------------------------------------------------------------------- */
 
+/* What a task's time is measured by: the clock is at hand; the thread's own time costs a system call. */
+static clockid_t clock_of(const mp_task *task)
+{
+    return task->is_heavy ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC;
+}
+
+/* The running task is over a limit of its own. */
+static void call_off(mp_task *task, lua_State *L, lua_Debug *where, const char *why)
+{
+    mp_stat counter = task->vm->is_over_memory ? MP_STAT_TOOL_MEMORY : MP_STAT_TOOL_CPU;
+    lua_getinfo(L, "Sl", where);
+    mp_log(MP_WARN, "call over its limit", mp_log_str("method", mp_task_method(task)),
+           mp_log_str("why", mp_str_of(why)), mp_log_str("file", mp_str_of(where->short_src)),
+           mp_log_int("line", where->currentline));
+    if (task->call != NULL)
+        mp_call_abort(task->call, why, counter);
+    task->cancelled = true;
+}
+
+/* Why the running task, `stretch` us after it was resumed, may not go on; NULL if it may. */
+static const char *over_limit(const mp_task *task, uint64_t stretch, bool may_leave)
+{
+    if (task->vm->is_over_memory)
+        return "the call took more memory than limits.call.memory";
+    if (task->spent + stretch >= task->vm->call_us)
+        return "the call ran Lua for longer than limits.call.cpu";
+    if (!may_leave && stretch >= STUCK_US)
+        return "the call ran for too long where it cannot take turns: in a metamethod, or in a function that C calls";
+    return NULL;
+}
+
+/* Nothing here can be left but by an error, and none is the last: each that is caught is followed by the next. */
+static void insist(lua_State *L, const char *why)
+{
+    mp_preempt_arm(L, 1);
+    luaL_error(L, "%s", why);
+}
+
+void mp_task_hook(lua_State *L, lua_Debug *where)
+{
+    lua_sethook(L, NULL, 0, 0);
+    mp_vm *vm = mp_vm_of(L);
+    mp_task *task = vm->running;
+    if (vm->guard_until != 0) { /* a script that loads; closers */
+        if (mp_now_us(CLOCK_MONOTONIC) >= vm->guard_until)
+            insist(L, "this runs for too long");
+        mp_preempt_arm(L, LOOK);
+        return;
+    }
+    if (task == NULL)
+        return;
+    bool may_leave = vm->may_wait && lua_isyieldable(L);
+    uint64_t stretch = mp_now_us(clock_of(task)) - vm->clock;
+    const char *why = task->cancelled ? NULL : over_limit(task, stretch, may_leave);
+    if (why != NULL)
+        call_off(task, L, where, why);
+    if (may_leave) {
+        task->preempted = true;
+        lua_yield(L, 0);
+    } else if (task->cancelled) {
+        insist(L, "the call is off");
+    } else {
+        mp_preempt_arm(L, LOOK);
+    }
+}
+
 static void close_coroutine(mp_task *task, lua_State *co)
 {
+    lua_State *before = mp_preempt_enter(co);
     if (lua_resetthread(co) != LUA_OK)
         mp_vm_log_error(task->vm, co, "closer failed", mp_task_method(task));
+    mp_preempt_leave(before);
     lua_settop(co, 0);
 }
 
@@ -248,11 +324,13 @@ static void unwind(mp_task *task)
     if (task->started) {
         mp_vm_reset_out(vm);
         vm->running = task;
+        vm->guard_until = mp_now_us(CLOCK_MONOTONIC) + CLOSERS_US;
         for (size_t i = 0; i < task->inner_count; i++) {
             *mp_thread_word(task->inner[i]) &= ~(uintptr_t)MP_THREAD_BUSY;
             close_coroutine(task, task->inner[i]);
         }
         close_coroutine(task, task->co);
+        vm->guard_until = 0;
         vm->running = NULL;
     }
     task_end(task);
@@ -263,7 +341,11 @@ static void end_faulty(mp_task *task)
     mp_stat_add(MP_STAT_TOOL_FAULTS, 1);
     mp_vm_log_error(task->vm, task->co, "task failed", mp_task_method(task));
     task->vm->running = task;
+    task->vm->guard_until = mp_now_us(CLOCK_MONOTONIC) + CLOSERS_US;
+    lua_State *before = mp_preempt_enter(task->co);
     lua_resetthread(task->co); /* gives the error that was just logged */
+    mp_preempt_leave(before);
+    task->vm->guard_until = 0;
     task->vm->running = NULL;
     lua_settop(task->co, 0);
     fail(task, -32603, MP_STR("internal error"), MP_STR_NONE);
@@ -275,6 +357,30 @@ static lua_CFunction body_of(const mp_task *task)
     if (task->is_note)
         return run_note;
     return task->job != LUA_NOREF ? mp_run_job : run_call;
+}
+
+/* One stretch of Lua, with what it takes of time and memory. */
+static int run(mp_task *task, int count)
+{
+    mp_vm *vm = task->vm;
+    size_t before = vm->bytes, left = task->grown < vm->call_memory ? vm->call_memory - task->grown : 0;
+    vm->ceiling = left < vm->memory - before ? before + left : vm->memory;
+    vm->denied = 0;
+    vm->is_over_memory = false;
+    if (task->is_heavy)
+        vm->clock = mp_now_us(CLOCK_THREAD_CPUTIME_ID);
+    vm->running = task;
+    vm->may_wait = vm->loop != NULL;
+    lua_State *outer = mp_preempt_enter(task->co);
+    int status = lua_resume(task->co, vm->L, count, &count);
+    mp_preempt_leave(outer);
+    vm->may_wait = false;
+    vm->running = NULL;
+    vm->ceiling = vm->memory;
+    task->grown = task->grown + vm->bytes > before ? task->grown + vm->bytes - before : 0;
+    if (task->is_heavy)
+        task->spent += mp_now_us(CLOCK_THREAD_CPUTIME_ID) - vm->clock;
+    return status;
 }
 
 static void resume(mp_task *task)
@@ -295,14 +401,14 @@ static void resume(mp_task *task)
         task->started = true;
     }
     task->inner_count = 0;
-    vm->running = task;
-    vm->may_wait = vm->loop != NULL;
-    int status = lua_resume(task->co, vm->L, count, &count);
-    vm->may_wait = false;
-    vm->running = NULL;
-
+    int status = run(task, count);
     if (status == LUA_YIELD && task->cancelled) {
         unwind(task);
+    } else if (status == LUA_YIELD && task->preempted) {
+        task->preempted = false;
+        task->is_heavy = true;
+        task->state = MP_TASK_READY;
+        mp_link_put(&vm->heavy, &task->link);
     } else if (status == LUA_YIELD && task->op != NULL) {
         task->state = MP_TASK_PARKED;
         if (task->call != NULL && !task->was_parked) {
@@ -320,11 +426,16 @@ static void resume(mp_task *task)
     }
 }
 
-static uint64_t now_us(void)
+/* Resumes a task that others wait behind; its time is charged, and the clock goes on. */
+static void resume_next(mp_vm *vm, mp_link *link)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+    mp_task *task = mp_container(link, mp_task, link);
+    bool was_heavy = task->is_heavy;
+    uint64_t began = vm->clock, serial = task->serial;
+    resume(task);
+    vm->clock = mp_now_us(CLOCK_MONOTONIC);
+    if (!was_heavy && task->serial == serial)
+        task->spent += vm->clock - began;
 }
 
 bool mp_vm_turn(void *ctx)
@@ -339,16 +450,23 @@ bool mp_vm_turn(void *ctx)
         unwind(mp_container(link, mp_task, link));
         did = true;
     }
-    uint64_t until = mp_link_is_alone(&vm->ready) ? 0 : now_us() + TURN_US;
+    bool has_heavy = !mp_link_is_alone(&vm->heavy);
+    if (has_heavy || !mp_link_is_alone(&vm->ready))
+        vm->clock = mp_now_us(CLOCK_MONOTONIC);
+    uint64_t until = vm->clock + TURN_US;
     for (int i = 0; i < TURN_RESUMES && (link = mp_link_take(&vm->ready)) != NULL; i++) {
-        resume(mp_container(link, mp_task, link));
+        resume_next(vm, link);
         did = true;
-        if (now_us() >= until)
+        if (vm->clock >= until)
             break;
+    }
+    if (has_heavy && (link = mp_link_take(&vm->heavy)) != NULL) {
+        resume_next(vm, link);
+        did = true;
     }
     if (did)
         mp_vm_publish(vm);
-    return did || !mp_link_is_alone(&vm->ready) || !mp_link_is_alone(&vm->doomed);
+    return did || !mp_link_is_alone(&vm->ready) || !mp_link_is_alone(&vm->heavy) || !mp_link_is_alone(&vm->doomed);
 }
 
 void mp_task_leave(mp_task *task, lua_State *co)

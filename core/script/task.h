@@ -31,6 +31,10 @@ struct mp_task {
     bool cancelled, has_session; /* has_session: as it was when the call was called off */
     bool has_progress;
     double progress; /* the last that was sent */
+    bool preempted;  /* it left because its slice was over */
+    bool is_heavy;   /* it was preempted once: its time is measured exactly from then on */
+    uint64_t spent;  /* us of Lua */
+    size_t grown;    /* bytes that it holds more than when it began, as far as is known */
 
     /* The script's own coroutines that the wait goes through, innermost first. */
     lua_State **inner;
@@ -43,6 +47,8 @@ struct mp_task {
 
 /* A wait leaves `co` on its way down to the scheduler; the next resume forgets it. */
 void mp_task_leave(mp_task *task, lua_State *co);
+/* What Lua calls where preempt.h asked for it. */
+void mp_task_hook(lua_State *L, lua_Debug *where);
 /* The call has its answer. */
 void mp_task_settle(mp_task *task);
 /* A task for a job that mp_call_spawn gave; `ref` is what `job` holds. */

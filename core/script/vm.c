@@ -5,6 +5,7 @@
 #include "script/lib.h"
 #include "script/lib_json.h"
 #include "script/lib_regex.h"
+#include "script/preempt.h"
 #include <lauxlib.h>
 #include <lualib.h>
 #include <stdlib.h>
@@ -85,6 +86,17 @@ static void *resize(mp_vm *vm, void *old, size_t old_size, size_t size)
     return block;
 }
 
+/* Lua collects its garbage and asks again: only then is it out of memory. */
+static void *refuse(mp_vm *vm, size_t size)
+{
+    if (vm->running != NULL && vm->ceiling < vm->memory && vm->denied == size) {
+        vm->is_over_memory = true;
+        mp_preempt_arm_running();
+    }
+    vm->denied = size;
+    return NULL;
+}
+
 static void *allocate(void *ctx, void *old, size_t old_size, size_t size)
 {
     mp_vm *vm = ctx;
@@ -98,8 +110,8 @@ static void *allocate(void *ctx, void *old, size_t old_size, size_t size)
         vm->bytes -= old_size;
         return NULL;
     }
-    if (size > old_size && size - old_size > vm->memory - vm->bytes)
-        return NULL;
+    if (size > old_size && (vm->bytes > vm->ceiling || size - old_size > vm->ceiling - vm->bytes))
+        return refuse(vm, size);
     void *block = resize(vm, old, old_size, size);
     if (block == NULL)
         return size <= old_size ? old : NULL; /* Lua counts on shrinking to succeed */
@@ -113,6 +125,13 @@ void mp_vm_publish(mp_vm *vm)
         return;
     mp_stat_add(MP_STAT_LUA_BYTES, (int64_t)vm->bytes - (int64_t)vm->published);
     vm->published = vm->bytes;
+}
+
+uint64_t mp_now_us(clockid_t clock)
+{
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
 void mp_vm_reset_out(mp_vm *vm)
@@ -187,7 +206,9 @@ static int run_protected(lua_State *L, lua_CFunction function, void *arg, mp_buf
     lua_pushcfunction(L, trace);
     lua_pushcfunction(L, function);
     lua_pushlightuserdata(L, arg);
+    lua_State *before = mp_preempt_enter(L);
     int status = lua_pcall(L, 1, 0, -3);
+    mp_preempt_leave(before);
     if (status != LUA_OK) {
         mp_str text = status == LUA_ERRMEM ? MP_STR(NO_MEMORY) : MP_STR("an error without text");
         if (status == LUA_ERRRUN && lua_type(L, -1) == LUA_TSTRING)
@@ -314,8 +335,11 @@ mp_vm *mp_vm_new(mp_source *source, const mp_vm_config *config, mp_buf *report)
     vm->source = mp_source_ref(source);
     vm->store = config->store;
     vm->hearers = config->hearers;
-    vm->memory = config->memory;
+    vm->memory = vm->ceiling = config->memory;
+    vm->call_memory = config->call_memory;
+    vm->call_us = config->call_cpu_ms * 1000;
     mp_link_init(&vm->ready);
+    mp_link_init(&vm->heavy);
     mp_link_init(&vm->doomed);
     mp_link_init(&vm->idle);
     mp_link_init(&vm->heard);

@@ -4,6 +4,7 @@
 
 #include "script/script.h"
 #include <lua.h>
+#include <time.h>
 
 typedef struct mp_task mp_task;
 
@@ -22,12 +23,14 @@ struct mp_vm {
     mp_hearers *hearers;
     mp_link hearer;                     /* among them, once attached */
     size_t bytes, memory;               /* held, and the most that may be held */
+    size_t ceiling, denied;             /* the most while a task runs; what was refused last */
     size_t published;                   /* what of `bytes` the gauge knows */
     mp_vm_spare *spares[MP_VM_CLASSES]; /* freed small blocks, by size */
     size_t spare_bytes;
     int dispatch, note, describe, hear; /* registry references */
 
     mp_link ready;  /* tasks to start or resume */
+    mp_link heavy;  /* tasks that were taken off after their slice: they go on one a turn */
     mp_link doomed; /* tasks to unwind */
     mp_link idle;   /* tasks without work, those with a coroutine in front */
     mp_link heard;  /* what was told, and is yet to run */
@@ -37,6 +40,10 @@ struct mp_vm {
     bool may_wait;       /* the running coroutine can be left, all the way down to the scheduler */
     size_t tasks, spare; /* tasks at work; idle ones that keep a coroutine */
     size_t notes, note_bytes;
+    uint64_t clock, guard_until; /* us: when the running stretch began; when what is guarded must be over */
+    uint64_t call_us;            /* limits.call.cpu */
+    size_t call_memory;          /* limits.call.memory */
+    bool is_over_memory;         /* the running task is */
 
     mp_buf out;     /* JSON on its way out */
     mp_buf scratch; /* of one binding, until it has pushed what is in it */
@@ -63,6 +70,7 @@ static inline mp_vm *mp_vm_of(lua_State *L)
 void mp_vm_reset_out(mp_vm *vm);
 /* Logs the error on top of `from` with a trace of its stack, and pops it. Never throws. */
 void mp_vm_log_error(mp_vm *vm, lua_State *from, const char *event, mp_str method);
+uint64_t mp_now_us(clockid_t clock);
 /* Brings the gauge of bytes up to date. */
 void mp_vm_publish(mp_vm *vm);
 

@@ -22,7 +22,7 @@ local function run(file, name)
   if not file.chunk then problem.raise(3, "library '" .. name .. "' did not load") end
   file.state = "running"
   running[#running + 1] = name
-  local ok, value = xpcall(file.chunk, file.on_error)
+  local ok, value = host.guarded(file.chunk, file.on_error)
   running[#running] = nil
   if not ok then
     file.state = nil

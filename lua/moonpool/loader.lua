@@ -102,7 +102,7 @@ local function add(kind, found, name, value, path, text)
     return about(1, "the name '" .. name .. "' is taken by " .. shown(found[name].path), "rename one of them")
   end
   local before = #problems
-  local ok, made = xpcall(kind.library.build, located, name, value, text, about)
+  local ok, made = host.guarded(kind.library.build, located, name, value, text, about)
   if not ok then return complain_about(path, made) end
   if made then
     made.path, made.about = path, about
@@ -119,7 +119,7 @@ local function is_made(value) return tool.is(value) or resource.is(value) or pro
 local function read(kind, found, path, text)
   local chunk = compile(path, text, sandbox.new(library.find))
   if not chunk then return end
-  local ok, value = xpcall(chunk, located)
+  local ok, value = host.guarded(chunk, located)
   if not ok then return complain_about(path, value) end
   local folder, file = path:match "^%w+/(.-)([^/]+)%.lua$"
   folder = folder:gsub("/", "_")

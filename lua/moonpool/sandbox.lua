@@ -9,6 +9,7 @@ local problem = require "moonpool.problem"
 local prompt = require "moonpool.prompt"
 local questions = require "moonpool.questions"
 local resource = require "moonpool.resource"
+local sort = require "moonpool.sort"
 local subscriptions = require "moonpool.subscriptions"
 local suggest = require "moonpool.suggest"
 local switches = require "moonpool.switches"
@@ -156,6 +157,7 @@ function sandbox.new(find)
     for name, value in pairs(_G) do base[name] = value end
   end
   for name, value in pairs(names) do base[name] = value end
+  base.table.sort = sort
   base.log = copy(log)
   base.t = types.new()
   base.ask = copy(questions.makers)
