@@ -99,8 +99,9 @@ static int find(lua_State *L, bool wants_place)
             return push_place(L, text, start, start + pattern.len);
     } else {
         mp_pattern m;
+        mp_pattern_capture captures[MP_PATTERN_CAPTURES];
         mp_pattern_init(&m, text, pattern, true);
-        mp_pattern_begin(&m, L);
+        mp_pattern_begin(&m, L, captures);
         end = mp_pattern_search(&m, &start, NULL);
         mp_pattern_charge(&m);
         if (end != NULL) {
@@ -137,7 +138,8 @@ static int gmatch_next(lua_State *L)
     if (it->at > it->m.text_end)
         return 0;
     const char *start = it->at;
-    mp_pattern_begin(&it->m, L);
+    mp_pattern_capture captures[MP_PATTERN_CAPTURES];
+    mp_pattern_begin(&it->m, L, captures);
     const char *end = mp_pattern_search(&it->m, &start, it->last);
     mp_pattern_charge(&it->m);
     if (end == NULL)
@@ -166,10 +168,11 @@ static int l_gmatch(lua_State *L)
 
 /* The slots of gsub's stack: behind its arguments the text in the making. For a function, which may wait, the substitution is
  * in a userdata behind that. */
-enum { TEXT = 1, PATTERN, BY, MOST, BOX };
+enum { TEXT = 1, PATTERN, BY, MOST, BOX, LASTING };
 
 typedef struct {
     mp_pattern m;
+    mp_pattern_capture captures[MP_PATTERN_CAPTURES];
     const char *at, *last;      /* where to go on, and where the last match ended */
     const char *copied;         /* up to here the text is in `out` */
     const char *match, *behind; /* the match that is being replaced */
@@ -178,6 +181,25 @@ typedef struct {
     bool is_changed;
     mp_string_out out;
 } substitution;
+
+/* A substitution that lasts while its function waits, in LASTING. One is kept for the next that wants it, as the second
+ * upvalue.  [-0, +1, throws] */
+static substitution *take_lasting(lua_State *L)
+{
+    substitution *kept = lua_touserdata(L, lua_upvalueindex(2));
+    if (kept == NULL)
+        return lua_newuserdatauv(L, sizeof *kept, 0);
+    lua_pushvalue(L, lua_upvalueindex(2));
+    lua_pushnil(L);
+    lua_replace(L, lua_upvalueindex(2));
+    return kept;
+}
+
+static void give_lasting(lua_State *L)
+{
+    lua_pushvalue(L, LASTING);
+    lua_replace(L, lua_upvalueindex(2));
+}
 
 /* Puts what stands between the last replacement and the match into place. */
 static void keep(lua_State *L, substitution *sub)
@@ -260,6 +282,8 @@ static int substitute(lua_State *L, substitution *sub)
         }
     }
     mp_pattern_charge(&sub->m);
+    if (sub->by == LUA_TFUNCTION)
+        give_lasting(L);
     if (sub->is_changed) {
         mp_string_out_put(L, &sub->out, sub->copied, (size_t)(sub->m.text_end - sub->copied));
         lua_pushlstring(L, sub->out.ptr, sub->out.len);
@@ -290,9 +314,9 @@ static int l_gsub(lua_State *L)
     lua_pushnil(L);
     substitution here, *sub = &here;
     if (by == LUA_TFUNCTION)
-        sub = lua_newuserdatauv(L, sizeof *sub, 0);
+        sub = take_lasting(L);
     mp_pattern_init(&sub->m, text, pattern, true);
-    mp_pattern_begin(&sub->m, L);
+    mp_pattern_begin(&sub->m, L, sub->captures);
     mp_string_out_init(&sub->out, BOX);
     sub->at = sub->copied = text.ptr;
     sub->last = NULL;
@@ -307,8 +331,7 @@ static int l_gsub(lua_State *L)
 
 mp_string_limits *mp_lib_string(lua_State *L, int strings, int tables, int64_t steps, size_t bytes)
 {
-    static const luaL_Reg functions[] = {
-        {"find", l_find}, {"match", l_match}, {"gmatch", l_gmatch}, {"gsub", l_gsub}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"find", l_find}, {"match", l_match}, {"gmatch", l_gmatch}, {NULL, NULL}};
     strings = lua_absindex(L, strings);
     tables = lua_absindex(L, tables);
     mp_string_limits *limits = lua_newuserdatauv(L, sizeof *limits, 0);
@@ -316,6 +339,10 @@ mp_string_limits *mp_lib_string(lua_State *L, int strings, int tables, int64_t s
     lua_pushvalue(L, strings);
     lua_pushvalue(L, -2);
     luaL_setfuncs(L, functions, 1);
+    lua_pushvalue(L, -2);
+    lua_pushnil(L);
+    lua_pushcclosure(L, l_gsub, 2);
+    lua_setfield(L, -2, "gsub");
     lua_pop(L, 1);
     mp_lib_string_make(L, strings, tables, lua_gettop(L));
     lua_pop(L, 1);

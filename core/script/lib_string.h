@@ -8,7 +8,7 @@
 #include <lua.h>
 #include <stdint.h>
 
-#define MP_STRING_STEPS 10000000 /* of one call; some 50 ms */
+#define MP_STRING_STEPS 5000000 /* of one call; some 50 ms */
 #define MP_STRING_BYTES ((size_t)64 << 20)
 
 typedef struct {

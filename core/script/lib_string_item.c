@@ -42,9 +42,10 @@ static inline const uint64_t *class_of(unsigned char letter)
 
 /* -- the budget, and errors ------------------------------------------------------------------------------------- */
 
-void mp_pattern_begin(mp_pattern *m, lua_State *L)
+void mp_pattern_begin(mp_pattern *m, lua_State *L, mp_pattern_capture *captures)
 {
     m->L = L;
+    m->captures = captures;
     m->budget = m->left = mp_string_budget(L);
 }
 

@@ -3,6 +3,7 @@
 #include <lauxlib.h>
 
 #define LONGEST_NUMBER 512 /* bytes that one number becomes: "%99.99f" of 1e308 is 409 */
+#define WIDEST 99          /* the most that width and precision can say */
 #define CONCAT_STEPS 4     /* what an element of a list costs */
 #define FORMAT_MARKS "-+ #0123456789."
 
@@ -104,19 +105,22 @@ static size_t format_size(lua_State *L, mp_str format, int count)
         p += strspn(p, FORMAT_MARKS);
         if (++arg > count || p >= end)
             break;
-        size += LONGEST_NUMBER;
-        if (*p != 's' && *p != 'q')
+        if (*p != 's' && *p != 'q') {
+            size += LONGEST_NUMBER;
             continue;
+        }
         if (*p == 's' && lua_type(L, arg) != LUA_TSTRING && !is_short(L, arg)) {
             luaL_tolstring(L, arg, NULL);
             lua_replace(L, arg);
         }
-        mp_str text = {"", 0};
+        mp_str text = {NULL, WIDEST};
         if (lua_type(L, arg) == LUA_TSTRING)
             text.ptr = lua_tolstring(L, arg, &text.len);
-        if (*p == 'q')
+        if (text.ptr != NULL && *p == 'q')
             size += quoted_size(text);
-        else if (memchr(marks, '.', (size_t)(p - marks)) == NULL)
+        else if (memchr(marks, '.', (size_t)(p - marks)) != NULL || (p > marks && text.len < WIDEST))
+            size += WIDEST;
+        else
             size += text.len;
     }
     return size;

@@ -7,7 +7,9 @@
 #include <lauxlib.h>
 
 #define MOST_PENDING 199 /* and the attempt itself: Lua's 200 levels */
-#define SCAN 8           /* bytes that are passed over in the time of a step */
+#define SCAN 8           /* bytes that are passed over in the time of a step, one by one */
+#define FAST_SCAN 64     /* by memchr */
+#define GUESSES 4        /* before memmem, which has to think first */
 
 /* How many bytes from `s` on fit. */
 static size_t run_length(mp_pattern *m, const mp_item *it, const char *s)
@@ -211,7 +213,7 @@ static bool shorten(mp_pattern *m, attempt *a, pending *top)
     if (top->needed >= 0) {
         const char *found = memrchr(top->text, top->needed, top->count + 1);
         size_t count = found == NULL ? 0 : (size_t)(found - top->text);
-        mp_pattern_spend(m, (top->count - count) / SCAN);
+        mp_pattern_spend(m, (top->count - count) / FAST_SCAN);
         if (found == NULL)
             return false;
         top->count = count;
@@ -225,18 +227,20 @@ static bool lengthen(mp_pattern *m, attempt *a, pending *top)
 {
     mp_item it = mp_item_read(m, top->rest);
     const char *s = top->text;
-    bool fit = mp_item_fits(m, &it, s);
-    if (fit && it.kind == MP_ITEM_ANY && top->needed >= 0) {
-        s = memchr(s + 1, top->needed, (size_t)(m->text_end - s) - 1);
-        fit = s != NULL;
-    } else if (fit) {
-        s++;
-        while (top->needed >= 0 && fit && (s == m->text_end || (unsigned char)*s != top->needed))
-            fit = mp_item_fits(m, &it, s++);
-    }
-    mp_pattern_spend(m, (size_t)((s == NULL ? m->text_end : s) - top->text) / SCAN);
-    if (!fit)
+    if (!mp_item_fits(m, &it, s++))
         return false;
+    if (it.kind == MP_ITEM_ANY && top->needed >= 0) {
+        s = memchr(s, top->needed, (size_t)(m->text_end - s));
+        mp_pattern_spend(m, (size_t)((s == NULL ? m->text_end : s) - top->text) / FAST_SCAN);
+        if (s == NULL)
+            return false;
+    } else if (top->needed >= 0) {
+        while (s < m->text_end && (unsigned char)*s != top->needed && mp_item_fits(m, &it, s))
+            s++;
+        mp_pattern_spend(m, (size_t)(s - top->text) / SCAN);
+        if (s == m->text_end || (unsigned char)*s != top->needed)
+            return false;
+    }
     a->s = top->text = s;
     a->p = it.end + 1;
     return true;
@@ -349,30 +353,50 @@ void mp_pattern_init(mp_pattern *m, mp_str text, mp_str pattern, bool may_anchor
 
 const char *mp_pattern_find_plain(mp_str text, size_t at, mp_str plain)
 {
-    if (plain.len == 1)
-        return memchr(text.ptr + at, plain.ptr[0], text.len - at);
-    return memmem(text.ptr + at, text.len - at, plain.ptr, plain.len);
+    const char *end = text.ptr + text.len, *from = text.ptr + at;
+    for (int i = 0; plain.len > 0 && i < GUESSES; i++) {
+        from = memchr(from, plain.ptr[0], (size_t)(end - from));
+        if (from == NULL || (size_t)(end - from) < plain.len)
+            return NULL;
+        if (memcmp(from, plain.ptr, plain.len) == 0)
+            return from;
+        from++;
+    }
+    return memmem(from, (size_t)(end - from), plain.ptr, plain.len);
 }
 
-/* The next place where the pattern's first item fits, as it must; NULL when there is none. */
-static const char *skip(mp_pattern *m, const char *s)
+/* What every match begins with, and true; false when that is not one certain item. */
+static bool read_first(mp_pattern *m, mp_item *it)
 {
-    const char *p = m->start, *at = s;
-    if (p < m->end && *p == '(' && p + 1 < m->end && p[1] != ')')
+    const char *p = m->start;
+    if (p + 1 < m->end && *p == '(' && p[1] != ')')
         p++;
     if (p == m->end || *p == '(' || *p == ')' || (*p == '$' && p + 1 == m->end))
-        return s;
-    if (*p == '%' && p + 1 < m->end && (p[1] == 'b' || p[1] == 'f' || (p[1] >= '0' && p[1] <= '9')))
-        return s;
-    mp_item it = mp_item_read(m, p);
-    if (it.end < m->end && (*it.end == '*' || *it.end == '?' || *it.end == '-'))
-        return s;
-    if (it.kind == MP_ITEM_SET)
-        while (at < m->text_end && !mp_set_has(it.bits, (unsigned char)*at))
+        return false;
+    if (*p == '%' && p + 1 < m->end) {
+        if (p[1] == 'b' && p + 3 < m->end) {
+            *it = (mp_item){.kind = MP_ITEM_BYTE, .byte = (unsigned char)p[2]};
+            return true;
+        }
+        if (p[1] == 'b' || p[1] == 'f' || (p[1] >= '0' && p[1] <= '9'))
+            return false;
+    }
+    *it = mp_item_read(m, p);
+    return it->end == m->end || (*it->end != '*' && *it->end != '?' && *it->end != '-');
+}
+
+/* The next place where `it` fits; NULL when there is none. */
+static const char *skip(mp_pattern *m, mp_item it, const char *s)
+{
+    const char *at = s;
+    if (it.kind == MP_ITEM_BYTE && s < m->text_end) {
+        at = memchr(s, it.byte, (size_t)(m->text_end - s));
+        mp_pattern_spend(m, (size_t)((at == NULL ? m->text_end : at) - s) / FAST_SCAN);
+    } else {
+        while (at < m->text_end && !mp_item_fits(m, &it, at))
             at++;
-    else if (it.kind == MP_ITEM_BYTE && at < m->text_end)
-        at = memchr(at, it.byte, (size_t)(m->text_end - at));
-    mp_pattern_spend(m, (size_t)((at == NULL ? m->text_end : at) - s) / SCAN);
+        mp_pattern_spend(m, (size_t)(at - s) / SCAN);
+    }
     return at == m->text_end ? NULL : at;
 }
 
@@ -388,8 +412,13 @@ const char *mp_pattern_search(mp_pattern *m, const char **at, const char *last)
         *at = found;
         return found + plain.len;
     }
+    mp_item first;
+    uint64_t bits[4];
+    bool skips = !m->is_anchored && read_first(m, &first);
+    if (skips && first.kind == MP_ITEM_SET)
+        first.bits = memcpy(bits, first.bits, sizeof bits); /* the pattern may have more sets than are kept */
     for (const char *s = *at;; s++) {
-        if (!m->is_anchored && (s = skip(m, s)) == NULL)
+        if (skips && (s = skip(m, first, s)) == NULL)
             return NULL;
         const char *end = match_at(m, s);
         if (end != NULL && end != last) {

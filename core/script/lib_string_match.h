@@ -6,7 +6,7 @@
 
 /* A pattern, the text it is sought in, and what the last match captured. */
 #define MP_PATTERN_CAPTURES 32
-#define MP_PATTERN_SETS 4
+#define MP_PATTERN_SETS 2
 
 typedef struct {
     const char *from;
@@ -28,7 +28,7 @@ typedef struct {
     int64_t budget, left;
     int level;
     unsigned sets_made;
-    mp_pattern_capture captures[MP_PATTERN_CAPTURES];
+    mp_pattern_capture *captures;
     mp_pattern_set sets[MP_PATTERN_SETS];
 } mp_pattern;
 
@@ -36,8 +36,8 @@ typedef struct {
 bool mp_pattern_is_literal(mp_str pattern);
 /* Both texts stay on the stack of whoever uses `m`. A '^' in front anchors if `may_anchor`. */
 void mp_pattern_init(mp_pattern *m, mp_str text, mp_str pattern, bool may_anchor);
-/* Before each series of searches: a new budget, for work in `L`. */
-void mp_pattern_begin(mp_pattern *m, lua_State *L);
+/* Before each series of searches: a new budget, for work in `L`, and room for MP_PATTERN_CAPTURES. */
+void mp_pattern_begin(mp_pattern *m, lua_State *L, mp_pattern_capture *captures);
 /* Tells what was used up since; whoever leaves the library, calls Lua or raises does. */
 void mp_pattern_charge(mp_pattern *m);
 /* The next match from *at on, which does not end at `last`: its end, and *at is its start; NULL when there is none.
