@@ -3,20 +3,7 @@
 #include <lauxlib.h>
 #include <stdio.h>
 
-mp_string_limits *mp_string_limits_of(lua_State *L)
-{
-    return lua_touserdata(L, lua_upvalueindex(1));
-}
-
-int64_t mp_string_budget(lua_State *L)
-{
-    return mp_string_limits_of(L)->steps;
-}
-
-void mp_string_charge(lua_State *L, int64_t steps)
-{
-    mp_string_limits_of(L)->taken += (uint64_t)steps;
-}
+#define SLOTS 8 /* that Lua has left for captures without being asked */
 
 static mp_str check_text(lua_State *L, int arg)
 {
@@ -69,7 +56,8 @@ static void push_capture(mp_pattern *m, int which, const char *start, const char
 static int push_captures(mp_pattern *m, const char *start, const char *end, bool counts)
 {
     int count = m->level == 0 && counts ? 1 : m->level;
-    luaL_checkstack(m->L, count, "too many captures");
+    if (count > SLOTS)
+        luaL_checkstack(m->L, count, "too many captures");
     for (int i = 0; i < count; i++)
         push_capture(m, i, start, end);
     return count;
@@ -100,7 +88,7 @@ static int find(lua_State *L, bool wants_place)
     } else {
         mp_pattern m;
         mp_pattern_capture captures[MP_PATTERN_CAPTURES];
-        mp_pattern_init(&m, text, pattern, true);
+        mp_pattern_init(&m, mp_string_limits_of(L), text, pattern, true);
         mp_pattern_begin(&m, L, captures);
         end = mp_pattern_search(&m, &start, NULL);
         mp_pattern_charge(&m);
@@ -157,7 +145,7 @@ static int l_gmatch(lua_State *L)
     lua_pushvalue(L, lua_upvalueindex(1));
     lua_insert(L, 1);
     iterator *it = lua_newuserdatauv(L, sizeof *it, 0);
-    mp_pattern_init(&it->m, text, pattern, false);
+    mp_pattern_init(&it->m, mp_string_limits_of(L), text, pattern, false);
     it->at = text.ptr + at;
     it->last = NULL;
     lua_pushcclosure(L, gmatch_next, 4);
@@ -315,7 +303,7 @@ static int l_gsub(lua_State *L)
     substitution here, *sub = &here;
     if (by == LUA_TFUNCTION)
         sub = take_lasting(L);
-    mp_pattern_init(&sub->m, text, pattern, true);
+    mp_pattern_init(&sub->m, mp_string_limits_of(L), text, pattern, true);
     mp_pattern_begin(&sub->m, L, sub->captures);
     mp_string_out_init(&sub->out, BOX);
     sub->at = sub->copied = text.ptr;

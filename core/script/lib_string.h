@@ -24,11 +24,24 @@ mp_string_limits *mp_lib_string(lua_State *L, int strings, int tables, int64_t s
 /* -- for the files of this library ----------------------------------------------------------------------------- */
 
 /* The limits, which are the first upvalue of each function. */
-mp_string_limits *mp_string_limits_of(lua_State *L);
-/* How many steps the call that now begins may take. */
-int64_t mp_string_budget(lua_State *L);
+static inline mp_string_limits *mp_string_limits_of(lua_State *L)
+{
+    return lua_touserdata(L, lua_upvalueindex(1));
+}
+
+/* How many steps the call that now begins in `L` may take. */
+static inline int64_t mp_string_budget(lua_State *L, const mp_string_limits *limits)
+{
+    (void)L;
+    return limits->steps;
+}
+
 /* So many were taken. */
-void mp_string_charge(lua_State *L, int64_t steps);
+static inline void mp_string_charge(lua_State *L, mp_string_limits *limits, int64_t steps)
+{
+    (void)L;
+    limits->taken += (uint64_t)steps;
+}
 
 /* Raises "the text would be N bytes", `rest` behind the number.  [-0, +0, throws] */
 _Noreturn void mp_string_refuse(lua_State *L, size_t bytes, const char *rest);

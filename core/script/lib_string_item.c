@@ -40,20 +40,7 @@ static inline const uint64_t *class_of(unsigned char letter)
     return row == 0 ? NULL : classes[row - 1];
 }
 
-/* -- the budget, and errors ------------------------------------------------------------------------------------- */
-
-void mp_pattern_begin(mp_pattern *m, lua_State *L, mp_pattern_capture *captures)
-{
-    m->L = L;
-    m->captures = captures;
-    m->budget = m->left = mp_string_budget(L);
-}
-
-void mp_pattern_charge(mp_pattern *m)
-{
-    mp_string_charge(m->L, m->budget - m->left);
-    m->budget = m->left;
-}
+/* -- errors ------------------------------------------------------------------------------------- */
 
 void mp_pattern_fail(mp_pattern *m, const char *text)
 {

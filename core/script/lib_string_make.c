@@ -22,6 +22,8 @@ void mp_string_out_grow(lua_State *L, mp_string_out *out, size_t len)
     size_t cap = out->cap;
     while (cap < out->len + len)
         cap *= 2;
+    if (cap > most)
+        cap = most;
     char *larger = lua_newuserdatauv(L, cap, 0);
     memcpy(larger, out->ptr, out->len);
     lua_replace(L, out->box);
@@ -176,11 +178,12 @@ static int l_concat(lua_State *L)
     lua_pushnil(L);
     mp_string_out out;
     mp_string_out_init(&out, BOX);
-    int64_t budget = mp_string_budget(L), left = budget;
+    mp_string_limits *limits = mp_string_limits_of(L);
+    int64_t budget = mp_string_budget(L, limits), left = budget;
     for (lua_Integer i = first; i <= last; i++) {
         left -= CONCAT_STEPS;
         if (left < 0) {
-            mp_string_charge(L, budget);
+            mp_string_charge(L, limits, budget);
             return luaL_error(L, "a list of %I elements is too long to be joined at once",
                               (lua_Integer)((lua_Unsigned)last - (lua_Unsigned)first + 1));
         }
@@ -195,7 +198,7 @@ static int l_concat(lua_State *L)
             break;
         mp_string_out_put(L, &out, separator.ptr, separator.len);
     }
-    mp_string_charge(L, budget - left);
+    mp_string_charge(L, limits, budget - left);
     lua_pushlstring(L, out.ptr, out.len);
     return 1;
 }

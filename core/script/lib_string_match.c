@@ -339,8 +339,9 @@ bool mp_pattern_is_literal(mp_str pattern)
     return true;
 }
 
-void mp_pattern_init(mp_pattern *m, mp_str text, mp_str pattern, bool may_anchor)
+void mp_pattern_init(mp_pattern *m, mp_string_limits *limits, mp_str text, mp_str pattern, bool may_anchor)
 {
+    m->limits = limits;
     m->text = text.ptr;
     m->text_end = text.ptr + text.len;
     m->is_anchored = may_anchor && pattern.len > 0 && pattern.ptr[0] == '^';

@@ -23,6 +23,7 @@ typedef struct {
 
 typedef struct {
     lua_State *L; /* who asks now */
+    mp_string_limits *limits;
     const char *text, *text_end, *start, *end;
     bool is_anchored, is_plain;
     int64_t budget, left;
@@ -35,11 +36,22 @@ typedef struct {
 /* Nothing in it means anything but itself to string.find. */
 bool mp_pattern_is_literal(mp_str pattern);
 /* Both texts stay on the stack of whoever uses `m`. A '^' in front anchors if `may_anchor`. */
-void mp_pattern_init(mp_pattern *m, mp_str text, mp_str pattern, bool may_anchor);
+void mp_pattern_init(mp_pattern *m, mp_string_limits *limits, mp_str text, mp_str pattern, bool may_anchor);
 /* Before each series of searches: a new budget, for work in `L`, and room for MP_PATTERN_CAPTURES. */
-void mp_pattern_begin(mp_pattern *m, lua_State *L, mp_pattern_capture *captures);
+static inline void mp_pattern_begin(mp_pattern *m, lua_State *L, mp_pattern_capture *captures)
+{
+    m->L = L;
+    m->captures = captures;
+    m->budget = m->left = mp_string_budget(L, m->limits);
+}
+
 /* Tells what was used up since; whoever leaves the library, calls Lua or raises does. */
-void mp_pattern_charge(mp_pattern *m);
+static inline void mp_pattern_charge(mp_pattern *m)
+{
+    mp_string_charge(m->L, m->limits, m->budget - m->left);
+    m->budget = m->left;
+}
+
 /* The next match from *at on, which does not end at `last`: its end, and *at is its start; NULL when there is none.
  *  [-0, +0, throws] */
 const char *mp_pattern_search(mp_pattern *m, const char **at, const char *last);
