@@ -130,8 +130,8 @@ describe("patterns", function()
   it("do what Lua's do, for 200,000 random pairs", function()
     local seed = tonumber(os.getenv "SEED") or os.time()
     math.randomseed(seed)
-    local pieces = { "a", "b", "c", ".", "%a", "%w", "[ab]", "[^a]", "%f[a]", "%bab", "%b()", "(", ")", "()", "%1", "%2", "[%w-]", "[b-c]", "%A", "[a", "%", "^", "$",
-      "]", "\0", "x", "(a)", "(.-)", "(b*)", "%z", "%.", "-", "[]a]", "[^]" }
+    local pieces = { "a", "b", "c", ".", "%a", "%w", "[ab]", "[^a]", "%f[a]", "%bab", "%b()", "(", ")", "()", "%1", "%2", "[%w-]", "[b-c]", "%A",
+      "[a", "%", "^", "$", "]", "\0", "x", "(a)", "(.-)", "(b*)", "%z", "%.", "-", "[]a]", "[^]" }
     local suffixes = { "", "", "", "*", "+", "-", "?" }
     local bytes = { "a", "a", "a", "b", "b", "c", "(", ")", "\0", "x", "-", "." }
     local function random_of(list) return list[math.random(#list)] end
@@ -259,8 +259,8 @@ describe("rep, format and concat", function()
     same("rep", "xy", math.maxinteger, "z")
 
     local named = setmetatable({}, { __tostring = function() return "named" end })
-    for _, format in ipairs { "", "%%", "%s", "%5s|", "%-8.2s|", "%.3s", "%q", "%d", "%5.1f", "%x", "%c", "%i", "%a", "%g", "%", "%y", "%10", "%s %s", "%123s", "%s%", "%-+ #0s",
-      "%p", "x%sy%%z" } do
+    for _, format in ipairs { "", "%%", "%s", "%5s|", "%-8.2s|", "%.3s", "%q", "%d", "%5.1f", "%x", "%c", "%i", "%a", "%g", "%", "%y", "%10", "%s %s", "%123s",
+      "%s%", "%-+ #0s", "%p", "x%sy%%z" } do
       same("format", format)
       for _, value in ipairs { "text", "a\0b", 7, 1.5, true, false, named, "12", ("long"):rep(100), 1 / 0, math.mininteger, "q\"\n\r\0001\\" } do
         same("format", format, value)
@@ -274,7 +274,8 @@ describe("rep, format and concat", function()
     same("format")
 
     local lists = { {}, { 1 }, { "a", "b", 3, 4.5 }, { "a", {}, "c" }, { "a", nil, "c" }, { ("x"):rep(1000), ("y"):rep(1000) },
-      setmetatable({}, { __index = function(_, i) return "i" .. i end, __len = function() return 3 end }), setmetatable({}, { __len = function() return "x" end }) }
+      setmetatable({}, { __index = function(_, i) return "i" .. i end, __len = function() return 3 end }),
+      setmetatable({}, { __len = function() return "x" end }) }
     for _, list in ipairs(lists) do
       for _, between in ipairs { "", ", ", 7 } do
         same("concat", list, between)
