@@ -220,6 +220,9 @@ static int check_whole(const mp_config *config, const char **path, mp_err *err)
         mp_err_set(err, "'sse' needs 'messages': clients post there");
         return mp_err_hint(err, "switch both off, or none");
     }
+    *path = "endpoints.prefix";
+    if (is_same(config->endpoint_prefix, "/"))
+        return mp_err_set(err, "'prefix' is more than '/', or not there");
     *path = "endpoints.sse";
     if (is_same(sse, mcp))
         return mp_err_set(err, "'mcp' and 'sse' have the same path");

@@ -18,17 +18,24 @@ typedef struct {
     char *scripts_path; /* relative paths start at the folder of the config file */
     mp_trust scripts_trust;
     char *endpoint_mcp, *endpoint_sse, *endpoint_messages; /* NULL: off; sse and messages only together */
+    char *endpoint_prefix;                                 /* NULL: none */
     char **hosts;                                          /* lower case, without port; "*" allows all */
     char *server_name, *server_instructions;               /* instructions may be NULL */
     uint64_t session_idle, session_initialize_within;
     int64_t sessions_max, sessions_per_principal;
+    int64_t replay_events; /* 0: off */
+    size_t replay_bytes, replay_total;
     size_t body, headers;
     uint64_t request_time, call_time;
-    int64_t calls_in_flight, connections;
+    int64_t calls_in_flight, connections, listeners, subscriptions;
     size_t stream_queue;
     uint64_t stall, dead_peer;
     size_t lua_memory; /* of one worker */
     uint64_t drain, heartbeat;
+    int64_t tasks_max;
+    uint64_t tasks_ttl;
+    int64_t store_entries;
+    size_t store_bytes;
     char *admin_listen; /* NULL: off */
     char **seal_keys;   /* empty: one made at start */
     mp_log_level log_level;

@@ -2,8 +2,10 @@
  * between rings; Lua runs in mp_vm_turn alone, below no foreign frame. Whatever may throw runs inside a coroutine or
  * a lua_pcall. */
 #include "script/task.h"
+#include "script/hear.h"
 #include "script/lib.h"
 #include "script/lib_json.h"
+#include "script/store.h"
 #include <lauxlib.h>
 #include <stdlib.h>
 #include <time.h>
@@ -36,12 +38,27 @@ static mp_task *task_new(mp_vm *vm, mp_call *call)
     task->call = call;
     task->is_note = call == NULL;
     task->method_len = 0;
+    task->job = LUA_NOREF;
     task->started = task->was_parked = task->cancelled = task->has_progress = false;
     task->state = MP_TASK_READY;
     mp_link_put(&vm->ready, &task->link);
     vm->tasks++;
     mp_stat_add(MP_STAT_TASKS, 1);
     return task;
+}
+
+mp_task *mp_task_start_job(mp_vm *vm, mp_call *call, int ref)
+{
+    mp_task *task = task_new(vm, call);
+    task->job = ref;
+    mp_call_set_user(call, task);
+    return task;
+}
+
+void mp_task_forget_job(lua_State *L, mp_task *task)
+{
+    luaL_unref(L, LUA_REGISTRYINDEX, task->job); /* takes back a slot: allocates nothing */
+    task->job = LUA_NOREF;
 }
 
 /* The coroutine is empty by now, or was never used. */
@@ -52,6 +69,7 @@ static void task_end(mp_task *task)
         vm->notes--;
         vm->note_bytes -= task->text.len;
     }
+    mp_task_forget_job(vm->L, task);
     mp_buf_clear(&task->text);
     task->serial++;
     task->state = MP_TASK_IDLE;
@@ -252,6 +270,13 @@ static void end_faulty(mp_task *task)
     task_end(task);
 }
 
+static lua_CFunction body_of(const mp_task *task)
+{
+    if (task->is_note)
+        return run_note;
+    return task->job != LUA_NOREF ? mp_run_job : run_call;
+}
+
 static void resume(mp_task *task)
 {
     mp_vm *vm = task->vm;
@@ -264,7 +289,7 @@ static void resume(mp_task *task)
     }
     int count = 0;
     if (!task->started) {
-        lua_pushcfunction(task->co, task->is_note ? run_note : run_call);
+        lua_pushcfunction(task->co, body_of(task));
         lua_pushlightuserdata(task->co, task);
         count = 1;
         task->started = true;
@@ -306,7 +331,10 @@ bool mp_vm_turn(void *ctx)
 {
     mp_vm *vm = ctx;
     mp_link *link;
-    bool did = false;
+    mp_store_sweep(vm->store);
+    bool did = mp_vm_hear(vm);
+    if (!mp_link_is_alone(&vm->heard))
+        return true; /* before any task */
     while ((link = mp_link_take(&vm->doomed)) != NULL) {
         unwind(mp_container(link, mp_task, link));
         did = true;

@@ -26,6 +26,7 @@ struct mp_task {
     mp_call *call; /* NULL for a note, and once answered or called off */
     const mp_era *era;
     mp_op *op; /* what it waits for */
+    int job;   /* holds { f, call } in the registry: a background task that has not started; else LUA_NOREF */
     bool is_note, started, was_parked;
     bool cancelled, has_session; /* has_session: as it was when the call was called off */
     bool has_progress;
@@ -44,6 +45,10 @@ struct mp_task {
 void mp_task_leave(mp_task *task, lua_State *co);
 /* The call has its answer. */
 void mp_task_settle(mp_task *task);
+/* A task for a job that mp_call_spawn gave; `ref` is what `job` holds. */
+mp_task *mp_task_start_job(mp_vm *vm, mp_call *call, int ref);
+/* `L`: whichever runs. */
+void mp_task_forget_job(lua_State *L, mp_task *task);
 /* Unwinds whatever is there and frees the tasks; `L` is closed in between. */
 void mp_tasks_unwind(mp_vm *vm);
 void mp_tasks_free(mp_vm *vm);

@@ -1,6 +1,7 @@
 /* vm.c: a lua_State from its birth to its end: its memory, the libraries it opens, the scripts it loads. */
 #include "script/vm.h"
 #include "script/embedded.h"
+#include "script/hear.h"
 #include "script/lib.h"
 #include "script/lib_json.h"
 #include "script/lib_regex.h"
@@ -303,6 +304,7 @@ static int be_born(lua_State *L)
     b->vm->dispatch = keep_function(L, "dispatch");
     b->vm->note = keep_function(L, "note");
     b->vm->describe = keep_function(L, "describe");
+    b->vm->hear = keep_function(L, "heard");
     lua_getfield(L, 1, "load");
     lua_call(L, 0, 1);
     b->ok = lua_isboolean(L, 2) && lua_toboolean(L, 2);
@@ -322,10 +324,14 @@ mp_vm *mp_vm_new(mp_source *source, const mp_vm_config *config, mp_buf *report)
 {
     mp_vm *vm = mp_new(sizeof *vm);
     vm->source = mp_source_ref(source);
+    vm->store = config->store;
+    vm->hearers = config->hearers;
     vm->memory = config->memory;
     mp_link_init(&vm->ready);
     mp_link_init(&vm->doomed);
     mp_link_init(&vm->idle);
+    mp_link_init(&vm->heard);
+    mp_link_init(&vm->hearer);
     vm->L = lua_newstate(allocate, vm);
     if (vm->L == NULL) {
         report_text(report, MP_STR(NO_MEMORY));
@@ -347,9 +353,11 @@ mp_vm *mp_vm_new(mp_source *source, const mp_vm_config *config, mp_buf *report)
 
 /* -- life ------------------------------------------------------------------------------------------------------ */
 
-void mp_vm_attach(mp_vm *vm, mp_loop *loop)
+void mp_vm_attach(mp_vm *vm, mp_loop *loop, mp_rpc *rpc)
 {
     vm->loop = loop;
+    vm->rpc = rpc;
+    mp_hearers_join(vm->hearers, vm);
 }
 
 typedef struct {
@@ -378,14 +386,17 @@ void mp_vm_free(mp_vm *vm)
 {
     if (vm == NULL)
         return;
+    mp_hearers_leave(vm->hearers, vm);
     if (vm->L != NULL) {
         mp_tasks_unwind(vm);
         lua_close(vm->L);
     }
     mp_tasks_free(vm);
+    mp_vm_unhear(vm);
     free_spares(vm);
     mp_vm_publish(vm);
     mp_buf_clear(&vm->out);
+    mp_buf_clear(&vm->scratch);
     mp_source_unref(vm->source);
     free(vm);
 }

@@ -16,23 +16,30 @@ typedef struct mp_vm_spare {
 struct mp_vm {
     lua_State *L;
     mp_loop *loop; /* NULL until attached: nothing may wait */
+    mp_rpc *rpc;   /* NULL until attached */
     mp_source *source;
+    mp_store *store;
+    mp_hearers *hearers;
+    mp_link hearer;                     /* among them, once attached */
     size_t bytes, memory;               /* held, and the most that may be held */
     size_t published;                   /* what of `bytes` the gauge knows */
     mp_vm_spare *spares[MP_VM_CLASSES]; /* freed small blocks, by size */
     size_t spare_bytes;
-    int dispatch, note, describe; /* registry references */
+    int dispatch, note, describe, hear; /* registry references */
 
     mp_link ready;  /* tasks to start or resume */
     mp_link doomed; /* tasks to unwind */
     mp_link idle;   /* tasks without work, those with a coroutine in front */
+    mp_link heard;  /* what was told, and is yet to run */
+    size_t heard_count, heard_bytes;
     mp_task *all;
     mp_task *running;    /* whose Lua runs now */
     bool may_wait;       /* the running coroutine can be left, all the way down to the scheduler */
     size_t tasks, spare; /* tasks at work; idle ones that keep a coroutine */
     size_t notes, note_bytes;
 
-    mp_buf out; /* JSON on its way out */
+    mp_buf out;     /* JSON on its way out */
+    mp_buf scratch; /* of one binding, until it has pushed what is in it */
 };
 
 /* What every lua_State carries in its extra space: its VM, and what kind of coroutine it is. */

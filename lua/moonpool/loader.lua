@@ -9,6 +9,7 @@ local registry = require "moonpool.registry"
 local resource = require "moonpool.resource"
 local sandbox = require "moonpool.sandbox"
 local suggest = require "moonpool.suggest"
+local switches = require "moonpool.switches"
 local template = require "moonpool.template"
 local tool = require "moonpool.tool"
 
@@ -193,6 +194,7 @@ function loader.load()
   problems, texts = nil, nil
   if #told > 0 then return told end
   registry.set { tools = found.tools, prompts = found.prompts, resources = fixed, templates = templates }
+  switches.load()
   return true
 end
 

@@ -4,8 +4,8 @@ local say = require "say"
 local cjson = require "cjson.safe"
 local wait = require "spec.helpers.wait"
 
--- Gauges that say nothing of what clients left behind.
-local steady = { lua_bytes = true, connections = true }
+-- Gauges that say nothing of what clients left behind: what is stored stays for its time.
+local steady = { lua_bytes = true, connections = true, store_entries = true, store_bytes = true }
 
 local function left_behind(g)
   if not g:is_alive() then
