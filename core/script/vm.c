@@ -6,6 +6,7 @@
 #include "script/lib_json.h"
 #include "script/lib_regex.h"
 #include "script/preempt.h"
+#include "script/lib_string.h"
 #include <lauxlib.h>
 #include <lualib.h>
 #include <stdlib.h>
@@ -290,6 +291,16 @@ static void report_errors(lua_State *L, int errors, mp_buf *report)
     lua_pop(L, 1);
 }
 
+/* No function of `string` or `table` takes long, or more than a quarter of the memory: a text is made in two copies.
+ *  [-0, +0, throws] */
+static void bound_strings(lua_State *L, size_t memory)
+{
+    lua_getglobal(L, LUA_STRLIBNAME);
+    lua_getglobal(L, LUA_TABLIBNAME);
+    mp_lib_string(L, -2, -1, MP_STRING_STEPS, memory / 4 < MP_STRING_BYTES ? memory / 4 : MP_STRING_BYTES);
+    lua_pop(L, 2);
+}
+
 static int be_born(lua_State *L)
 {
     birth *b = lua_touserdata(L, 1);
@@ -298,6 +309,7 @@ static int be_born(lua_State *L)
     lua_setfield(L, LUA_REGISTRYINDEX, "LUA_NOENV"); /* LUA_PATH and the like are none of ours */
     luaL_openlibs(L);
     mp_lib_coroutine(L);
+    bound_strings(L, b->config->memory);
     luaL_requiref(L, "moonpool.json", mp_lib_json, 0);
     luaL_requiref(L, "moonpool.regex", mp_lib_regex, 0);
     luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
