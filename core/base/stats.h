@@ -15,6 +15,7 @@
     X(TASKS, "tasks", "", "", "Lua coroutines that run or wait")                                                       \
     X(OPS, "ops", "", "", "things that coroutines wait for")                                                           \
     X(QUEUE_BYTES, "queue_bytes", "", "", "bytes queued for event streams")                                            \
+    X(HTTP_REQUESTS, "http_requests", "", "", "outgoing HTTP requests under way")                                      \
     X(LUA_BYTES, "lua_bytes", "", "", "bytes held by Lua states")
 
 #define MP_COUNTERS(X)                                                                                                 \
@@ -37,6 +38,8 @@
     X(REFUSED_CALLS, "refused", "reason", "calls", "calls over limits.calls_in_flight")                                \
     X(REFUSED_CONNECTIONS, "refused", "reason", "connections", "times accepting paused at limits.connections")         \
     X(REFUSED_ORIGIN, "refused", "reason", "origin", "requests whose Host or Origin is not served")                    \
+    X(REFUSED_HTTP, "refused", "reason", "http", "outgoing requests over limits.http.requests")                        \
+    X(REFUSED_ADDRESS, "refused", "reason", "address", "outgoing connections to addresses that no grant allows")       \
     X(TOOL_CANCELLED, "tool_aborted", "reason", "cancelled", "calls called off by their client")                       \
     X(TOOL_GONE, "tool_aborted", "reason", "gone", "calls called off because their client left")                       \
     X(TOOL_TIME, "tool_aborted", "reason", "time", "calls that ran past limits.call.time")                             \

@@ -11,6 +11,7 @@ struct mp_worker {
     mp_shared *shared;
     mp_loop *loop;
     mp_server *server;
+    mp_client *client;
     mp_rpc *rpc;
     mp_vm *vm;
     pthread_t thread;
@@ -36,6 +37,7 @@ mp_worker *mp_worker_new(mp_shared *shared, mp_vm *vm, mp_err *err)
         mp_worker_free(worker);
         return NULL;
     }
+    worker->client = mp_client_new(worker->loop, &shared->client);
     return worker;
 }
 
@@ -84,7 +86,7 @@ static void *run(void *ctx)
     if (worker->vm == NULL) {
         tell(worker, FAILED);
     } else {
-        mp_vm_attach(worker->vm, worker->loop);
+        mp_vm_attach(worker->vm, worker->loop, worker->client);
         worker->rpc = mp_rpc_new(&shared->rpc, shared->table, worker->loop, &mp_vm_hooks, worker->vm);
         mp_loop_on_turn(worker->loop, turn, worker);
         tell(worker, SERVING);
@@ -205,6 +207,7 @@ void mp_worker_free(mp_worker *worker)
         mp_rpc_free(worker->rpc);
     if (worker->server != NULL)
         mp_server_free(worker->server);
+    mp_client_free(worker->client);
     if (worker->loop != NULL)
         mp_loop_free(worker->loop);
     mp_buf_clear(&worker->report);

@@ -13,6 +13,7 @@ void mp_lib_log(lua_State *L);
 void mp_lib_call(lua_State *L);
 void mp_lib_client(lua_State *L);
 void mp_lib_seal(lua_State *L, const mp_seal_key *keys);
+void mp_lib_http(lua_State *L, const mp_vm_config *config);
 /* Replaces what `coroutine` holds by functions that let a task wait inside a script's own coroutines.  [-0, +0,
  * throws] */
 void mp_lib_coroutine(lua_State *L);

@@ -32,6 +32,7 @@ static mp_task *task_new(mp_vm *vm, mp_call *call)
         task->next = vm->all;
         vm->all = task;
         mp_link_init(&task->link);
+        mp_link_init(&task->holds);
     } else {
         task = mp_container(link, mp_task, link);
         if (task->co != NULL)
@@ -54,6 +55,7 @@ static mp_task *task_new(mp_vm *vm, mp_call *call)
 static void task_end(mp_task *task)
 {
     mp_vm *vm = task->vm;
+    mp_holds_release(task);
     if (task->is_note) {
         vm->notes--;
         vm->note_bytes -= task->text.len;

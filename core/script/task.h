@@ -25,7 +25,8 @@ struct mp_task {
 
     mp_call *call; /* NULL for a note, and once answered or called off */
     const mp_era *era;
-    mp_op *op; /* what it waits for */
+    mp_op *op;     /* what it waits for */
+    mp_link holds; /* what it opened */
     bool is_note, started, was_parked;
     bool cancelled, has_session; /* has_session: as it was when the call was called off */
     bool has_progress;
@@ -46,6 +47,8 @@ struct mp_task {
 
 /* A wait leaves `co` on its way down to the scheduler; the next resume forgets it. */
 void mp_task_leave(mp_task *task, lua_State *co);
+/* op.c: lets go of what the task opened. */
+void mp_holds_release(mp_task *task);
 /* What Lua calls where preempt.h asked for it. */
 void mp_task_hook(lua_State *L, lua_Debug *where);
 /* The call has its answer. */

@@ -359,9 +359,10 @@ mp_vm *mp_vm_new(mp_source *source, const mp_vm_config *config, mp_buf *report)
 
 /* -- life ------------------------------------------------------------------------------------------------------ */
 
-void mp_vm_attach(mp_vm *vm, mp_loop *loop)
+void mp_vm_attach(mp_vm *vm, mp_loop *loop, mp_client *client)
 {
     vm->loop = loop;
+    vm->client = client;
 }
 
 typedef struct {

@@ -17,6 +17,7 @@ typedef struct mp_vm_spare {
 struct mp_vm {
     lua_State *L;
     mp_loop *loop; /* NULL until attached: nothing may wait */
+    mp_client *client;
     mp_source *source;
     size_t bytes, memory;               /* held, and the most that may be held */
     size_t ceiling, denied;             /* the most while a task runs; what was refused last */
