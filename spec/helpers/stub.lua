@@ -30,7 +30,7 @@ end
 function reply:send(status, headers, body)
   local all = { { "content-length", #(body or "") } }
   for name, value in pairs(headers or {}) do all[#all + 1] = type(value) == "table" and value or { name, value } end
-  return self:head(status, all):raw(body or "")
+  return self:head(status, all):raw(self.method ~= "HEAD" and body or "")
 end
 
 function reply:json(value) return self:send(200, { ["content-type"] = "application/json" }, cjson.encode(value)) end
@@ -87,7 +87,7 @@ local function pump(self, peer)
     peer.rest = peer.rest:sub(after + length)
     request.connection = peer.number
     self.requests[#self.requests + 1] = request
-    self.answer(request, setmetatable({ tcp = peer.tcp, server = self }, reply))
+    self.answer(request, setmetatable({ tcp = peer.tcp, method = request.method }, reply))
   end
 end
 

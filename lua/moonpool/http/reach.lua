@@ -17,7 +17,7 @@ local function read_port(text)
   if text == "" then return nil end
   if text == ":*" then return "*" end
   local port = text:find "^:%d+$" and #text <= 6 and tonumber(text:sub(2))
-  return port and port >= 1 and port <= 65535 and port
+  return port and port >= 1 and port <= 65535 and port or false
 end
 
 local function is_name(name) return #name <= 253 and name:find "^[%w_-][%w_.-]*$" and not name:find "%.%." end
