@@ -96,7 +96,7 @@ end
 --- The next bytes as they came, nil at the end; or nil, why.
 function flowing:read()
   local it = own(self, "read")
-  if it.rest ~= "" then
+  if it.rest ~= "" and not it.failed then
     local rest = it.rest
     it.rest = ""
     return rest
