@@ -21,15 +21,16 @@ static bool is_name(const char *host)
 }
 
 /* One spelling for each host: lower case, no dot at the end, IPv6 without brackets. */
-static bool make_normal(char *host)
+static bool make_normal(char **own)
 {
+    char *host = *own, address[MP_ADDRESS_TEXT];
     size_t len = strlen(host);
-    char address[MP_ADDRESS_TEXT];
     if (len > 2 && host[0] == '[' && host[len - 1] == ']') {
         host[len - 1] = '\0';
         if (!mp_address_canonical(host + 1, address))
             return false;
-        memcpy(host, address, strlen(address) + 1); /* canonical is never longer than what was in the brackets */
+        *own = mp_dup(mp_str_of(address));
+        free(host);
         return true;
     }
     for (char *c = host; *c != '\0'; c++)
@@ -79,7 +80,7 @@ static int read_parts(mp_url *url, const mp_curl_api *curl, CURLU *handle, mp_er
     if (url->scheme == NULL || (strcmp(url->scheme, "http") != 0 && strcmp(url->scheme, "https") != 0))
         return mp_err_set(err, "only http and https URLs are asked for");
     url->host = part_of(curl, handle, CURLUPART_HOST);
-    if (url->host == NULL || !make_normal(url->host)) {
+    if (url->host == NULL || !make_normal(&url->host)) {
         mp_err_set(err, "the URL has no host that can be checked");
         return mp_err_hint(err, "letters, digits, '-' and '.'; names in other scripts in their xn-- form");
     }

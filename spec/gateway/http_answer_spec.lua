@@ -57,7 +57,8 @@ describe("http.get", function()
   end)
 
   it("passes over announcements and trailers, and takes chunks in any pieces", function()
-    local bytes = "HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\nHTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\nx-a: 1\r\n\r\n5\r\nhello\r\n1;e=1\r\n!\r\n0\r\nx-late: 1\r\n\r\n"
+    local bytes = "HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n"
+      .. "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\nx-a: 1\r\n\r\n5\r\nhello\r\n1;e=1\r\n!\r\n0\r\nx-late: 1\r\n\r\n"
     local server <close> = stub.start(function(_, reply)
       local list = {}
       for i = 1, #bytes do list[i] = bytes:sub(i, i) end
@@ -118,7 +119,8 @@ describe("http.get", function()
     local dead = stub.start(function() end)
     local closed = dead.at
     dead:__close()
-    local g <close> = errand.start { net = { server.at, closed }, code = [[local res, why = http.get(args.url) return { why = why, got = res and res.status }]] }
+    local g <close> = errand.start { net = { server.at, closed }, code = [[local res, why = http.get(args.url) return { why = why,
+      got = res and res.status }]] }
     local me = g:client "2026-07-28"
     for path, what in pairs {
       ["/half?key=secret"] = "/half: the connection broke before the answer was whole",
@@ -150,7 +152,8 @@ describe("http.get", function()
 
   it("waits beside 199 others, on no more connections than limits.http.per_host", function()
     local server <close> = stub.start(function(_, reply) reply:later(20, function() reply:json { ok = true } end) end)
-    local g <close> = errand.start { net = { server.at }, http = { per_host = 16 }, code = [[return try(http.get(args.url, { query = { n = args.n } })).status]] }
+    local g <close> = errand.start { net = { server.at }, http = { per_host = 16 }, code = [[return try(http.get(args.url,
+      { query = { n = args.n } })).status]] }
     local me = g:client "2026-07-28"
     local streams = {}
     for i = 1, 200 do streams[i] = errand.begin(me, { url = server.url, n = i }) end
@@ -199,7 +202,9 @@ describe("a request with a body", function()
     local me = g:client "2026-07-28"
     assert.same({ head = 200, length = "11", body = "", options = 200 }, errand.run(me, { url = server.url }))
     local said = {}
-    for i, request in ipairs(server.requests) do said[i] = request.method .. " " .. tostring(request.headers["content-type"]) .. " " .. tostring(request.headers["content-length"]) end
+    for i, request in ipairs(server.requests) do
+      said[i] = ("%s %s %s"):format(request.method, request.headers["content-type"], request.headers["content-length"])
+    end
     assert.same({ "POST application/json 21", "PUT text/plain 3", "PATCH nil 300000", "DELETE nil nil", "POST nil 0", "HEAD nil nil", "OPTIONS nil nil" }, said)
     assert.equal("x\0y", server.requests[2].body)
     for _, request in ipairs(server.requests) do assert.is_nil(request.headers.expect) end
@@ -226,7 +231,8 @@ describe("what a script asks wrongly", function()
     local me = g:client "2026-07-28"
     for n, what in ipairs {
       "http needs a URL, got a nil", "http has no option 'timeot'", "'timeout' must be above 0", "a request has a 'body' or 'json', not both",
-      "the header 'host' is made from the request", "query field 'a' must be a string, a number or a boolean, got a function", "'method' must be a word such as GET",
+      "the header 'host' is made from the request", "query field 'a' must be a string, a number or a boolean, got a function",
+        "'method' must be a word such as GET",
       "'max' must be 1 to limits.http.body", "http.request needs a table", "http has no option 'idle'",
     } do
       local text = me:result("tools/call", { name = "wrong", arguments = { n = n } }).content[1].text
@@ -241,14 +247,16 @@ describe("what a script asks wrongly", function()
   it("and what arguments make wrong is a failure: line breaks in headers and URLs, credentials, other schemes (B-117)", function()
     local server <close> = stub.start(function(_, reply) reply:json {} end)
     local g <close> = errand.start { net = { server.at, "*:*" }, scripts = {
-      ["tools/wrong.lua"] = [[return tool { "Is wrong.", input = { url = t.string, name = t.string { default = "x-a" }, value = t.string { default = "" } }, function(args)
+      ["tools/wrong.lua"] = [[return tool { "Is wrong.", input = { url = t.string, name = t.string { default = "x-a" },
+        value = t.string { default = "" } }, function(args)
         local res, why = http.get(args.url, { headers = { [args.name] = args.value } })
         return { why = why }
       end }]],
     } }
     local me = g:client "2026-07-28"
     for _, row in ipairs {
-      { { url = server.url, value = "a\r\nx-evil: 1" }, "the header 'x-a' holds a line break" }, { { url = server.url, value = "a\0" }, "the header 'x-a' holds" },
+      { { url = server.url, value = "a\r\nx-evil: 1" }, "the header 'x-a' holds a line break" }, { { url = server.url, value = "a\0" },
+        "the header 'x-a' holds" },
       { { url = server.url, name = "x: y\r\nz" }, "a header's name" }, { { url = server.url .. "/\r\nx-evil: 1" }, "spaces or control characters" },
       { { url = server.url .. "/a b" }, "spaces or control characters" }, { { url = server.url .. "/\0" }, "spaces or control characters" },
       { { url = "file:///etc/passwd" }, "only http and https" }, { { url = "gopher://127.0.0.1/" }, "only http and https" }, { { url = "x" }, "no URL" },

@@ -28,8 +28,10 @@ describe("every spelling of an address", function()
     local g <close> = errand.start { net = { "127.0.0.2:" .. server.port, "*:*" }, code = code }
     local me = g:client "2026-07-28"
     for _, host in ipairs {
-      "127.0.0.1", "2130706433", "0x7f000001", "0x7f.1", "0177.0.0.1", "127.1", "127.0.1", "127.0.0.1.", "[::1]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[0:0:0:0:0:ffff:7f00:1]",
-      "[::127.0.0.1]", "localhost", "localhost.", "LOCALHOST", "a.localhost", "0.0.0.0", "0", "[::]", "169.254.169.254", "100.64.0.1", "10.0.0.1", "192.168.0.1",
+      "127.0.0.1", "2130706433", "0x7f000001", "0x7f.1", "0177.0.0.1", "127.1", "127.0.1", "127.0.0.1.", "[::1]", "[::ffff:127.0.0.1]",
+        "[::ffff:7f00:1]", "[0:0:0:0:0:ffff:7f00:1]",
+      "[::127.0.0.1]", "localhost", "localhost.", "LOCALHOST", "a.localhost", "0.0.0.0", "0", "[::]", "169.254.169.254", "100.64.0.1", "10.0.0.1",
+        "192.168.0.1",
       "224.0.0.1", "255.255.255.255", "[fe80::1]", "[fd00::1]", "%31%32%37.0.0.1", "\u{2460}27.0.0.1", "127\u{3002}0.0.1", "[::1%25lo]", "127.0.0.1%00.a.test",
     } do
       local got = errand.run(me, { url = "http://" .. host .. ":" .. server.port .. "/" })
@@ -72,7 +74,8 @@ end)
 describe("a name that is granted", function()
   it("and leads to this machine is refused, before anything is connected, and without telling the address", function()
     local server <close> = server_here()
-    local g <close> = errand.start { net = { "*.test:*" }, code = code, hosts = "a.test=127.0.0.1;b.test=::1;c.test=10.1.2.3;d.test=169.254.169.254;e.test=::ffff:127.0.0.1" }
+    local g <close> = errand.start { net = { "*.test:*" }, code = code,
+      hosts = "a.test=127.0.0.1;b.test=::1;c.test=10.1.2.3;d.test=169.254.169.254;e.test=::ffff:127.0.0.1" }
     local me = g:client "2026-07-28"
     for i, name in ipairs { "a", "b", "c", "d", "e" } do
       local got = errand.run(me, { url = ("http://%s.test:%d/"):format(name, server.port) })
@@ -119,8 +122,8 @@ describe("the environment and its proxies", function()
     local gateway = require "spec.helpers.gateway"
     local g <close> = gateway.start {
       workers = 1, env = { http_proxy = proxy.url, all_proxy = proxy.url, HTTP_PROXY = proxy.url, NETRC = "/dev/null" },
-      scripts = { ["tools/run.lua"] = "return tool { 'R', input = { url = t.string }, function(args) return { status = try(http.get(args.url)).status } end }" },
-      config = { scripts = { allow = { net = { server.at } } }, limits = { http = { idle = "50ms" } } },
+      scripts = { ["tools/run.lua"] = "return tool { 'R', input = { url = t.string }, function(args) return { status = http.get(args.url).status } end }" },
+      config = { scripts = { allow = { net = { server.at } } }, limits = { http = { idle = "5ms" } } },
     }
     local me = g:client "2026-07-28"
     assert.equal(200, errand.run(me, { url = server.url }).status)

@@ -28,11 +28,11 @@ describe("a redirect", function()
     outside:__close()
   end)
 
-  local function start() return errand.start { net = { server.at, other.at }, code = code } end
+  local function start(http) return errand.start { net = { server.at, other.at }, code = code, http = http } end
 
   it("within an origin takes everything along", function()
     answers["/a"], answers["/d/e"] = { 302, "/d/e?x=1" }, { 307, "../f g" }
-    local g <close> = start()
+    local g <close> = start { idle = "200ms" }
     local me = g:client "2026-07-28"
     assert.same({ status = 200, url = server.url .. "/f%20g" }, errand.run(me, { url = server.url .. "/a" }))
     for _, request in ipairs(server.requests) do
@@ -62,7 +62,8 @@ describe("a redirect", function()
   it("by 303, and by 301 and 302 of a POST, becomes a GET", function()
     local g <close> = start()
     local me = g:client "2026-07-28"
-    for _, row in ipairs { { "POST", 303, "GET" }, { "POST", 301, "GET" }, { "POST", 302, "GET" }, { "PUT", 302, "PUT" }, { "PUT", 303, "GET" }, { "PATCH", 307, "PATCH" }, { "HEAD", 303, "HEAD" } } do
+    for _, row in ipairs { { "POST", 303, "GET" }, { "POST", 301, "GET" }, { "POST", 302, "GET" }, { "PUT", 302, "PUT" }, { "PUT", 303, "GET" },
+      { "PATCH", 307, "PATCH" }, { "HEAD", 303, "HEAD" } } do
       answers["/a"] = { row[2], "/b" }
       assert.equal(200, errand.run(me, { url = row[1] .. " " .. server.url .. "/a" }).status)
       local last = server.requests[#server.requests]
@@ -77,7 +78,8 @@ describe("a redirect", function()
     local g <close> = start()
     local me = g:client "2026-07-28"
     for _, to in ipairs {
-      outside.url, "//" .. outside.at .. "/", outside.url:gsub("127.0.0.1", "2130706433"), outside.url:gsub("127.0.0.1", "0x7f.1"), outside.url:gsub("127.0.0.1", "[::ffff:127.0.0.1]"),
+      outside.url, "//" .. outside.at .. "/", outside.url:gsub("127.0.0.1", "2130706433"), outside.url:gsub("127.0.0.1", "0x7f.1"),
+        outside.url:gsub("127.0.0.1", "[::ffff:127.0.0.1]"),
       outside.url:gsub("127.0.0.1", "localhost"), "http://169.254.169.254/latest/meta-data/", "http://100.64.0.1/", "http://[::1]:" .. outside.port .. "/",
     } do
       answers["/a"] = { 302, to }
@@ -95,7 +97,8 @@ describe("a redirect", function()
   it("to what is no web address, or with credentials, is refused", function()
     local g <close> = start()
     local me = g:client "2026-07-28"
-    for to, what in pairs { ["file:///etc/passwd"] = "only http and https", ["gopher://" .. outside.at] = "only http and https", ["http://u:p@" .. other.at] = "credentials", ["http://"] = "no URL" } do
+    for to, what in pairs { ["file:///etc/passwd"] = "only http and https", ["gopher://" .. outside.at] = "only http and https",
+      ["http://u:p@" .. other.at] = "credentials", ["http://"] = "no URL" } do
       answers["/a"] = { 302, to }
       local got = errand.run(me, { url = server.url .. "/a" })
       assert.truthy(got.why:find("it redirects to where nobody can follow: ", 1, true), got.why)

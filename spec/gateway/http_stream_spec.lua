@@ -13,7 +13,8 @@ local function begin(reply, kind) return reply:head(200, { ["content-type"] = ki
 
 describe("http.stream", function()
   it("gives events that are cut anywhere (B-39)", function()
-    local text = "\xef\xbb\xbf: hello\r\n\r\nevent: a\r\ndata: {\"n\":1}\r\n\r\ndata: two\rdata: lines\r\rid: 7\nretry: 50\ndata:x\n\ndata: y\n\ndata: not finished"
+    local text = "\xef\xbb\xbf: hello\r\n\r\nevent: a\r\ndata: {\"n\":1}\r\n\r\n"
+      .. "data: two\rdata: lines\r\rid: 7\nretry: 50\ndata:x\n\ndata: y\n\ndata: not finished"
     local server <close> = stub.start(function(request, reply)
       begin(reply):pieces(split(text, tonumber(request.query:match "%d+")), function() reply:close() end)
     end)
@@ -25,7 +26,8 @@ describe("http.stream", function()
     ]] }
     local me = g:client "2026-07-28"
     for _, size in ipairs { 1, 2, 3, 7, 1000 } do
-      assert.same({ all = { 'a|{"n":1}|nil', "message|two\nlines|nil", "message|x|7", "message|y|7" }, status = 200, kind = "text/event-stream", id = "7", retry = 50 },
+      assert.same({ all = { 'a|{"n":1}|nil', "message|two\nlines|nil", "message|x|7", "message|y|7" }, status = 200, kind = "text/event-stream",
+        id = "7", retry = 50 },
         errand.run(me, { url = server.url, n = size }))
     end
     me:close()

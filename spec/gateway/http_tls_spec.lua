@@ -35,7 +35,8 @@ local function start(names, more)
   assert(code == 0, err)
   local self = setmetatable({ key = key, certificate = certificate, port = port }, { __index = server, __close = server.__close })
   local input = uv.new_pipe(false)
-  local handle, pid = uv.spawn("/usr/bin/openssl", { args = { "s_server", "-accept", "127.0.0.1:" .. port, "-key", key, "-cert", certificate, "-www", "-quiet" }, stdio = { input } },
+  local handle, pid = uv.spawn("/usr/bin/openssl", { args = { "s_server", "-accept", "127.0.0.1:" .. port, "-key", key, "-cert", certificate, "-www",
+    "-quiet" }, stdio = { input } },
     function(exit)
       self.code = exit
       children.alive[self.pid] = nil
@@ -72,7 +73,8 @@ describe("a TLS server", function()
 
   it("is talked to when http.ca has its certificate, by the names that are in it", function()
     local s <close> = start "IP:127.0.0.1"
-    local g <close> = errand.start { net = { "127.0.0.1:" .. s.port, "localhost:" .. s.port }, code = code, ca = "ca.pem", files = { ["ca.pem"] = read(s.certificate) } }
+    local g <close> = errand.start { net = { "127.0.0.1:" .. s.port, "localhost:" .. s.port }, code = code, ca = "ca.pem",
+      files = { ["ca.pem"] = read(s.certificate) } }
     local me = g:client "2026-07-28"
     for _ = 1, 3 do
       local got = errand.run(me, { url = ("https://127.0.0.1:%d/"):format(s.port) })

@@ -1,5 +1,6 @@
 -- A gateway whose tool `run` asks others over HTTP: `errand.start { code = "return try(http.get(args.url)).body", net = { … } }`.
 local gateway = require "spec.helpers.gateway"
+local memory = require "spec.helpers.memory"
 
 local errand = {}
 
@@ -19,12 +20,12 @@ end
 -- `options`: code (of `run`, which has args.url and args.n), net (grants), http (limits.http), ca, scripts (more of them), hosts
 -- (see resolver.c), workers. Connections are given up at once, so that an empty house has none.
 function errand.start(options)
-  local http = { idle = "50ms" }
+  local http = { idle = "5ms" }
   for key, value in pairs(options.http or {}) do http[key] = value end
   local scripts = { ["tools/run.lua"] = options.code and frame:format(options.code) }
   for path, text in pairs(options.scripts or {}) do scripts[path] = text end
   return gateway.start {
-    scripts = scripts, workers = options.workers or 1, env = options.hosts and with_names(options.hosts), files = options.files,
+    scripts = scripts, workers = options.workers or 1, env = options.hosts and with_names(options.hosts) or memory.environment(), files = options.files,
     config = { scripts = { allow = { net = options.net } }, limits = { http = http }, http = options.ca and { ca = options.ca } },
   }
 end

@@ -187,8 +187,8 @@ end
 
 --- For a loop: the events of an event stream, each { event, data, id }.
 function flowing:events()
-  local it, parser, found = own(self, "events"), nil, { at = 1 }
-  parser = events.new(it.most_event)
+  local it, found = own(self, "events"), { at = 1 }
+  local parser = events.new(it.most_event)
   return function() return next_event(self, it, parser, found) end, nil, nil, self
 end
 

@@ -34,7 +34,8 @@ local function log_refusal(path, url, why) host.log("warn", "http refused", { fi
 local function follow(plan, url, status, location)
   local to, what, hint = host.http_url(location:gsub(" ", "%%20"), url.url)
   if not to then return nil, words(plan.method, url, "it redirects to where nobody can follow: " .. what, hint) end
-  if url.scheme == "https" and to.scheme == "http" then return nil, words(plan.method, url, "it redirects from https to http", "follow = false gives its answer") end
+  if url.scheme == "https" and to.scheme == "http" then return nil, words(plan.method, url, "it redirects from https to http",
+    "follow = false gives its answer") end
   request.redirect(plan, status, url.scheme == to.scheme and url.host == to.host and url.port == to.port)
   return to
 end

@@ -42,7 +42,8 @@ local function check(options, stream)
   if options.body and options.json ~= nil then problem.raise(2, "a request has a 'body' or 'json', not both") end
   for _, name in ipairs { "timeout", "idle" } do
     local value = options[name]
-    if value and not (value > 0 and value <= MOST_TIME) then problem.raise(2, "'" .. name .. "' must be above 0 and at most a day", "as in " .. name .. " = 5 * seconds") end
+    if value and not (value > 0 and value <= MOST_TIME) then problem.raise(2, "'" .. name .. "' must be above 0 and at most a day",
+      "as in " .. name .. " = 5 * seconds") end
   end
   for _, name in ipairs { "max", "max_event" } do
     local value = options[name]
