@@ -120,6 +120,7 @@ describe("a request whose call is called off", function()
     for _, path in ipairs(paths) do errand.begin(me, { url = server.url .. path }) end
     server:wait_request(4)
     g:signal "sigterm"
+    g:wait_log "draining"
     g:signal "sigterm"
     assert.equal(0, (g:wait_exit(5)))
     me:close()
