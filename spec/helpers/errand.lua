@@ -17,6 +17,9 @@ local function with_names(hosts)
   }
 end
 
+--- Whether `hosts` is heard: ThreadSanitizer has a getaddrinfo of its own.
+errand.can_name = not os.getenv "TSAN_OPTIONS"
+
 -- `options`: code (of `run`, which has args.url and args.n), net (grants), http (limits.http), ca, scripts (more of them), hosts
 -- (see resolver.c), workers. Connections are given up at once, so that an empty house has none.
 function errand.start(options)
