@@ -22,6 +22,7 @@
     X(STORE_ENTRIES, "store_entries", "", "", "texts in the store")                                                    \
     X(STORE_BYTES, "store_bytes", "", "", "bytes of their keys and texts")                                             \
     X(REPLAY_BYTES, "replay_bytes", "", "", "bytes of events kept for clients that come back")                         \
+    X(HTTP_REQUESTS, "http_requests", "", "", "outgoing HTTP requests under way")                                      \
     X(LUA_BYTES, "lua_bytes", "", "", "bytes held by Lua states")
 
 #define MP_COUNTERS(X)                                                                                                 \
@@ -49,6 +50,8 @@
     X(REFUSED_JOBS, "refused", "reason", "jobs", "background tasks over tasks.max")                                    \
     X(REFUSED_CONNECTIONS, "refused", "reason", "connections", "times accepting paused at limits.connections")         \
     X(REFUSED_ORIGIN, "refused", "reason", "origin", "requests whose Host or Origin is not served")                    \
+    X(REFUSED_HTTP, "refused", "reason", "http", "outgoing requests over limits.http.requests")                        \
+    X(REFUSED_ADDRESS, "refused", "reason", "address", "outgoing connections to addresses that no grant allows")       \
     X(TOOL_CANCELLED, "tool_aborted", "reason", "cancelled", "calls called off by their client")                       \
     X(TOOL_GONE, "tool_aborted", "reason", "gone", "calls called off because their client left")                       \
     X(TOOL_TIME, "tool_aborted", "reason", "time", "calls that ran past limits.call.time")                             \

@@ -17,6 +17,7 @@ typedef struct {
     int64_t workers;    /* `auto` is resolved: the processors this process may use */
     char *scripts_path; /* relative paths start at the folder of the config file */
     mp_trust scripts_trust;
+    char **allow_net;
     char *endpoint_mcp, *endpoint_sse, *endpoint_messages; /* NULL: off; sse and messages only together */
     char *endpoint_prefix;                                 /* NULL: none */
     char **hosts;                                          /* lower case, without port; "*" allows all */
@@ -32,6 +33,10 @@ typedef struct {
     uint64_t stall, dead_peer;
     size_t lua_memory; /* of one worker */
     size_t call_memory;
+    int64_t http_requests, http_per_host; /* of one worker */
+    size_t http_body, http_held;
+    uint64_t http_time, http_idle;
+    char *http_ca; /* NULL: the system's */
     uint64_t drain, heartbeat;
     int64_t tasks_max;
     uint64_t tasks_ttl;

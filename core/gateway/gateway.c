@@ -80,6 +80,9 @@ static mp_vm_config vm_config(const mp_config *config, const mp_seal_key *seal_k
         .task_ms = config->tasks_ttl,
         .call_memory = config->call_memory,
         .call_cpu_ms = config->call_cpu,
+        .http_time_ms = config->http_time,
+        .http_body = config->http_body,
+        .allow_net = (const char *const *)config->allow_net,
         .trust_full = config->scripts_trust == MP_TRUST_FULL,
     };
 }
@@ -121,6 +124,13 @@ static void share(mp_shared *shared, const mp_config *config)
         .stream_queue = config->stream_queue,
         .stall_ms = config->stall,
         .connections = config->connections,
+    };
+    shared->client = (mp_client_limits){
+        .requests = config->http_requests,
+        .per_host = config->http_per_host,
+        .held = config->http_held,
+        .idle_ms = config->http_idle,
+        .ca = config->http_ca,
     };
 }
 

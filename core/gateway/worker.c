@@ -13,6 +13,7 @@ struct mp_worker {
     mp_shared *shared;
     mp_loop *loop;
     mp_server *server;
+    mp_client *client;
     mp_rpc *rpc;
     mp_vm *vm;
     mp_pipe *pipe; /* NULL: it serves listeners */
@@ -39,6 +40,7 @@ mp_worker *mp_worker_new(mp_shared *shared, mp_vm *vm, mp_err *err)
         mp_worker_free(worker);
         return NULL;
     }
+    worker->client = mp_client_new(worker->loop, &shared->client);
     return worker;
 }
 
@@ -100,7 +102,7 @@ static void *run(void *ctx)
         tell(worker, FAILED);
     } else {
         worker->rpc = mp_rpc_new(&shared->rpc, shared->table, worker->loop, &mp_vm_hooks, worker->vm);
-        mp_vm_attach(worker->vm, worker->loop, worker->rpc);
+        mp_vm_attach(worker->vm, worker->loop, worker->rpc, worker->client);
         mp_loop_on_turn(worker->loop, turn, worker);
         if (worker->pipe != NULL)
             mp_rpc_serve_pipe(worker->rpc, worker->pipe, on_pipe_end, worker);
@@ -249,6 +251,7 @@ void mp_worker_free(mp_worker *worker)
         mp_pipe_free(worker->pipe);
     if (worker->server != NULL)
         mp_server_free(worker->server);
+    mp_client_free(worker->client);
     if (worker->loop != NULL)
         mp_loop_free(worker->loop);
     mp_buf_clear(&worker->report);

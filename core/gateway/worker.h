@@ -14,6 +14,7 @@ typedef struct {
     const mp_config *config;
     mp_rpc_config rpc;
     mp_http_limits http;
+    mp_client_limits client;
     mp_vm_config vm;
     mp_table *table;
     mp_source *source;

@@ -13,6 +13,7 @@
 #define MP_NET_H
 
 #include "base/base.h"
+#include "client.h"
 
 typedef struct mp_loop mp_loop;
 typedef struct mp_server mp_server;

@@ -46,6 +46,9 @@ typedef struct {
     uint64_t task_ms;                                        /* the longest a background task lasts */
     size_t call_memory;                                      /* bytes one call may add to that */
     uint64_t call_cpu_ms;                                    /* a call may run Lua for so long */
+    uint64_t http_time_ms;                                   /* what a request may take unless it says otherwise */
+    size_t http_body;                                        /* bytes of an answer's body, at most */
+    const char *const *allow_net;                            /* may be NULL */
     bool trust_full;                                         /* scripts get the whole standard library */
     const mp_seal_key *seal_keys; /* the first seals, all open; an unset one ends them. Outlives the VM */
     mp_store *store;              /* these two outlive the VM */
@@ -56,9 +59,9 @@ typedef struct {
  * them, to `report`. */
 mp_vm *mp_vm_new(mp_source *source, const mp_vm_config *config, mp_buf *report);
 void mp_vm_free(mp_vm *vm);
-/* Gives the VM to the thread of `loop`; nothing of it may be used elsewhere from now on. It publishes by `rpc`, which
- * outlives it. */
-void mp_vm_attach(mp_vm *vm, mp_loop *loop, mp_rpc *rpc);
+/* Gives the VM to the thread of `loop`; nothing of it may be used elsewhere from now on. It publishes by `rpc` and sends its
+ * requests by the loop's `client`, which outlive it. */
+void mp_vm_attach(mp_vm *vm, mp_loop *loop, mp_rpc *rpc, mp_client *client);
 /* The hooks of a worker's rpc; their ctx is the vm. */
 extern const mp_rpc_hooks mp_vm_hooks;
 /* Resumes what is ready. Bottom of the turn only. True when it did something or has more to do. */

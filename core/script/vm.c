@@ -377,10 +377,11 @@ mp_vm *mp_vm_new(mp_source *source, const mp_vm_config *config, mp_buf *report)
 
 /* -- life ------------------------------------------------------------------------------------------------------ */
 
-void mp_vm_attach(mp_vm *vm, mp_loop *loop, mp_rpc *rpc)
+void mp_vm_attach(mp_vm *vm, mp_loop *loop, mp_rpc *rpc, mp_client *client)
 {
     vm->loop = loop;
     vm->rpc = rpc;
+    vm->client = client;
     mp_hearers_join(vm->hearers, vm);
 }
 

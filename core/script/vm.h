@@ -18,6 +18,7 @@ struct mp_vm {
     lua_State *L;
     mp_loop *loop; /* NULL until attached: nothing may wait */
     mp_rpc *rpc;   /* NULL until attached */
+    mp_client *client;
     mp_source *source;
     mp_store *store;
     mp_hearers *hearers;
@@ -43,6 +44,7 @@ struct mp_vm {
     uint64_t clock, guard_until; /* us: when the running stretch began; when what is guarded must be over */
     uint64_t call_us;            /* limits.call.cpu */
     size_t call_memory;          /* limits.call.memory */
+    int litter;                  /* cycles of the collector until what a task left behind is gone */
     bool is_over_memory;         /* the running task is */
 
     mp_buf out;     /* JSON on its way out */
@@ -71,6 +73,8 @@ void mp_vm_reset_out(mp_vm *vm);
 /* Logs the error on top of `from` with a trace of its stack, and pops it. Never throws. */
 void mp_vm_log_error(mp_vm *vm, lua_State *from, const char *event, mp_str method);
 uint64_t mp_now_us(clockid_t clock);
+/* Collects some of what a task left that took too much. True while there is more. */
+bool mp_vm_tidy(mp_vm *vm);
 /* Brings the gauge of bytes up to date. */
 void mp_vm_publish(mp_vm *vm);
 

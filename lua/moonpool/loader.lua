@@ -117,7 +117,7 @@ local function is_made(value) return tool.is(value) or resource.is(value) or pro
 
 -- What one file adds: one thing, or several by name.
 local function read(kind, found, path, text)
-  local chunk = compile(path, text, sandbox.new(library.find))
+  local chunk = compile(path, text, sandbox.new(library.find, path))
   if not chunk then return end
   local ok, value = host.guarded(chunk, located)
   if not ok then return complain_about(path, value) end

@@ -4,6 +4,8 @@
 local host = require "moonpool.host"
 local content = require "moonpool.content"
 local failure = require "moonpool.failure"
+local grants = require "moonpool.grants"
+local http = require "moonpool.http"
 local json = require "moonpool.json"
 local problem = require "moonpool.problem"
 local prompt = require "moonpool.prompt"
@@ -148,8 +150,8 @@ local function unknown(base, _, name)
   problem.raise(2, told, suggest.hint(name, base) or "a script's own names begin with 'local'")
 end
 
---- A new environment. `find` is what `require` does in it.
-function sandbox.new(find)
+--- A new environment for the file at `path`. `find` is what `require` does in it.
+function sandbox.new(find, path)
   local base = {}
   for _, name in ipairs(plain) do base[name] = _G[name] end
   for library, wanted in pairs(libraries) do base[library] = copy(_G[library], wanted) end
@@ -165,6 +167,7 @@ function sandbox.new(find)
     encode = json.encode, decode = json.decode, array = json.array, object = json.object, null = json.null,
     empty_array = type(json.empty_array) == "table" and json.array {} or json.empty_array, array_mt = array_mt, object_mt = object_mt,
   }
+  base.http = http.library(grants.of(path), path)
   local loaded = {}
   base.require = function(name)
     if loaded[name] == nil then loaded[name] = find(name) end

@@ -394,6 +394,110 @@ function log.warn(event, fields) end
 ---@param fields? table<string, string|number|boolean>
 function log.error(event, fields) end
 
+---@class moonpool.HttpOptions
+---@field headers? table<string, string|number|string[]>
+---@field query? table<string, string|number|boolean|(string|number)[]>  Goes to the end of the URL, encoded
+---@field body? string
+---@field json? any             The body, as JSON
+---@field timeout? number       In seconds, from the first byte asked to the last one answered; else limits.http.time
+---@field max? integer          Bytes of the body, decompressed; else limits.http.body
+---@field follow? boolean       false: a redirect is the answer. Else up to five are followed, each within the grants
+
+---@class moonpool.HttpRequest: moonpool.HttpOptions
+---@field url string
+---@field method? string
+
+---@class moonpool.HttpStreamOptions: moonpool.HttpOptions
+---@field method? string
+---@field timeout? number       In seconds, until the answer begins
+---@field idle? number          In seconds: how long nothing may come; without it, as long as the call lasts
+---@field max_event? integer    Bytes of a line or an event; else 1 MiB
+
+---@class moonpool.HttpAnswer
+---@field status integer
+---@field headers table<string, string>  By names in lower case; values of one name are joined by ", "
+---@field url string            Where it came from in the end
+---@field body string
+local HttpAnswer = {}
+--- The body, decoded.
+---@return any value, string? why
+function HttpAnswer:json() end
+--- All values of a header.
+---@param name string
+---@return string[]
+function HttpAnswer:values(name) end
+
+---@class moonpool.HttpEvent
+---@field event string          "message" unless it says otherwise
+---@field data string
+---@field id? string            The last id up to here
+
+--- An answer whose body comes piece by piece. It is closed with its loop, with `<close>`, and with the call. In a loop, what goes
+--- wrong fails the call, as `fail` does.
+---@class moonpool.HttpStream
+---@field status integer
+---@field headers table<string, string>
+---@field url string
+---@field last_event_id? string
+---@field retry? integer        Milliseconds after which to come again, if the server said so
+local HttpStream = {}
+---@return string[]
+function HttpStream:values(name) end
+--- For a loop: the bytes as they come.
+---@return fun(): string?
+function HttpStream:chunks() end
+--- For a loop: the lines, without their ends.
+---@return fun(): string?
+function HttpStream:lines() end
+--- For a loop: the events of a text/event-stream.
+---@return fun(): moonpool.HttpEvent?
+function HttpStream:events() end
+--- The next bytes, nil at the end; or nil, why.
+---@return string? bytes, string? why
+function HttpStream:read() end
+--- All that is left; or nil, why.
+---@return string? text, string? why
+function HttpStream:text() end
+---@return any value, string? why
+function HttpStream:json() end
+function HttpStream:close() end
+
+--- Asks other servers, where the grants of moonpool.yaml let this script: `scripts: {allow: {net: ["api.example.com:443"]}}`.
+--- Waits without holding anybody up. Gives an answer, whatever its status; or nil and why there is none.
+http = {}
+---@param url string
+---@param options? moonpool.HttpOptions
+---@return moonpool.HttpAnswer? answer, string? why
+function http.get(url, options) end
+---@param url string
+---@param options? moonpool.HttpOptions
+---@return moonpool.HttpAnswer? answer, string? why
+function http.post(url, options) end
+---@param url string
+---@param options? moonpool.HttpOptions
+---@return moonpool.HttpAnswer? answer, string? why
+function http.put(url, options) end
+---@param url string
+---@param options? moonpool.HttpOptions
+---@return moonpool.HttpAnswer? answer, string? why
+function http.patch(url, options) end
+---@param url string
+---@param options? moonpool.HttpOptions
+---@return moonpool.HttpAnswer? answer, string? why
+function http.delete(url, options) end
+---@param url string
+---@param options? moonpool.HttpOptions
+---@return moonpool.HttpAnswer? answer, string? why
+function http.head(url, options) end
+---@param request moonpool.HttpRequest
+---@return moonpool.HttpAnswer? answer, string? why
+function http.request(request) end
+--- The same, read while it comes: `for event in try(http.stream(url)):events() do … end`.
+---@param url string
+---@param options? moonpool.HttpStreamOptions
+---@return moonpool.HttpStream? stream, string? why
+function http.stream(url, options) end
+
 json = {}
 json.null = nil ---@type userdata      What null decodes to
 json.array_mt = {}                     -- the metatable of arrays: an empty table with it encodes as []
