@@ -13,10 +13,12 @@ local script = {
       "assert", "collectgarbage", "error", "getmetatable", "ipairs", "load", "next", "pairs", "pcall", "print", "rawequal", "rawget",
       "rawlen", "rawset", "require", "select", "setmetatable", "tonumber", "tostring", "type", "xpcall", "_G", "_VERSION",
       "string", "table", "math", "utf8", "os", "coroutine",
-      "tool", "resource", "prompt", "t", "fail", "try", "text", "image", "audio", "link", "embed", "bytes", "user", "assistant", "ask", "sleep", "log", "json", "closing", "seconds", "minutes", "hours",
+      "tool", "resource", "prompt", "t", "fail", "try", "text", "image", "audio", "link", "embed", "bytes", "user", "assistant", "ask",
+      "fail_request", "enable", "disable", "enabled", "resource_updated", "sleep", "log", "json", "http", "closing", "seconds", "minutes", "hours",
     },
   },
 }
 files["scripts/"] = script
 files["examples/"] = script
+files["examples/weather/service.lua"] = { std = "lua54" }
 files["bench/"] = { globals = { "wrk" } }

@@ -16,14 +16,15 @@ static const char usage[] = "moonpool serves MCP tools, resources and prompts wr
                             "usage: moonpool COMMAND [OPTION]... [moonpool.yaml]\n"
                             "\n"
                             "  run       serve what the configuration says, until SIGTERM or SIGINT\n"
+                            "  stdio     serve the same to the client that started it, over stdin and stdout\n"
                             "  check     read configuration and scripts, print what is served or every mistake\n"
                             "  config    print every key of moonpool.yaml with its default\n"
                             "  help      say more about a command\n"
                             "  version   print the version\n"
                             "\n"
-                            "options of run\n"
-                            "  -l, --listen ADDRESS   host:port, [IPv6]:port or unix:/path; may be repeated\n"
-                            "                         (default: the file's `listen`, or 127.0.0.1:7300)\n"
+                            "options of run and stdio\n"
+                            "  -l, --listen ADDRESS   run only: host:port, [IPv6]:port or unix:/path; may be\n"
+                            "                         repeated (default: the file's `listen`, or 127.0.0.1:7300)\n"
                             "      --log-level LEVEL  debug, info, warn or error (default: `log.level`, or info)\n"
                             "      --ready-fd N       write a line to descriptor N once everything is served\n"
                             "                         (default: none)\n"
@@ -52,6 +53,23 @@ static const char help_run[] = "usage: moonpool run [OPTION]... [moonpool.yaml]\
                                "  -h, --help             say this\n"
                                "\n"
                                "The file is ./moonpool.yaml by default.\n";
+
+static const char help_stdio[] =
+    "usage: moonpool stdio [OPTION]... [moonpool.yaml]\n"
+    "\n"
+    "Serves what the configuration says to the one client that started it: MCP on stdin and\n"
+    "stdout, a JSON message a line, in every revision; the log on stderr. Listens nowhere, so\n"
+    "the file's `listen`, `endpoints`, `admin` and `workers` mean nothing here. At the end of\n"
+    "stdin, at SIGTERM or SIGINT running calls may end (limits.drain), and what they answer is\n"
+    "written; a signal after that stops at once.\n"
+    "\n"
+    "      --log-level LEVEL  debug, info, warn or error (default: `log.level`, or info)\n"
+    "      --ready-fd N       write a line to the open descriptor N once everything is\n"
+    "                         served (default: none)\n"
+    "  -h, --help             say this\n"
+    "\n"
+    "The file is ./moonpool.yaml by default. A client's configuration, as many have it:\n"
+    "  {\"mcpServers\": {\"hello\": {\"command\": \"moonpool\", \"args\": [\"stdio\", \"/path/moonpool.yaml\"]}}}\n";
 
 static const char help_check[] = "usage: moonpool check [moonpool.yaml]\n"
                                  "\n"
@@ -110,6 +128,10 @@ static const struct option run_options[] = {{"listen", required_argument, NULL, 
                                             {"ready-fd", required_argument, NULL, OPTION_READY_FD},
                                             {"help", no_argument, NULL, 'h'},
                                             {NULL, 0, NULL, 0}};
+static const struct option stdio_options[] = {{"log-level", required_argument, NULL, OPTION_LOG_LEVEL},
+                                              {"ready-fd", required_argument, NULL, OPTION_READY_FD},
+                                              {"help", no_argument, NULL, 'h'},
+                                              {NULL, 0, NULL, 0}};
 static const struct option plain_options[] = {{"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
 static const struct option config_options[] = {
     {"schema", no_argument, NULL, OPTION_SCHEMA},
@@ -157,16 +179,16 @@ static int take_file(int argc, char **argv, const char *command, const char **fi
     return ENDED_WELL;
 }
 
-static int parse_fd(const char *text, int *fd)
+static int parse_fd(const char *text, const char *command, int *fd)
 {
     char *end;
     errno = 0;
     long number = strtol(text, &end, 10);
     if (text[0] < '0' || text[0] > '9' || *end != '\0' || errno != 0 || number > 1 << 20)
-        return misused("--ready-fd needs the number of a descriptor, not", text, NULL, "run");
+        return misused("--ready-fd needs the number of a descriptor, not", text, NULL, command);
     int flags = fcntl((int)number, F_GETFL);
     if (flags < 0 || (flags & O_ACCMODE) == O_RDONLY)
-        return misused("--ready-fd: this descriptor is not open for writing:", text, NULL, "run");
+        return misused("--ready-fd: this descriptor is not open for writing:", text, NULL, command);
     *fd = (int)number;
     return ENDED_WELL;
 }
@@ -190,32 +212,37 @@ static mp_config *load(const char *file, const char *command)
 
 /* -- commands -------------------------------------------------------------------------------------------------- */
 
-static int run(int argc, char **argv)
+/* `run` and `stdio`. */
+static int serve(int argc, char **argv, bool on_stdio)
 {
-    run_arguments args = {.gateway = {.ready_fd = -1}};
-    for (int sign; (sign = getopt_long(argc, argv, ":l:h", run_options, NULL)) != -1;) {
+    run_arguments args = {.gateway = {.on_stdio = on_stdio, .ready_fd = -1}};
+    const char *command = argv[0];
+    const struct option *options = on_stdio ? stdio_options : run_options;
+    for (int sign; (sign = getopt_long(argc, argv, on_stdio ? ":h" : ":l:h", options, NULL)) != -1;) {
         switch (sign) {
         case 'h':
-            return print(mp_str_of(help_run));
+            return print(mp_str_of(on_stdio ? help_stdio : help_run));
         case 'l':
             if (args.listen_count == LISTEN_CAP)
-                return misused("more than 16 times", "--listen", NULL, "run");
+                return misused("more than 16 times", "--listen", NULL, command);
             args.listen[args.listen_count++] = optarg;
             break;
         case OPTION_LOG_LEVEL:
             args.log_level = optarg;
             break;
         case OPTION_READY_FD:
-            if (parse_fd(optarg, &args.gateway.ready_fd) != ENDED_WELL)
+            if (parse_fd(optarg, command, &args.gateway.ready_fd) != ENDED_WELL)
                 return BAD_USAGE;
+            if (on_stdio && args.gateway.ready_fd <= STDOUT_FILENO)
+                return misused("--ready-fd: this descriptor is the client's:", optarg, NULL, command);
             break;
         default:
-            return bad_option(sign, argv, run_options, "run");
+            return bad_option(sign, argv, options, command);
         }
     }
-    if (take_file(argc, argv, "run", &args.file) != ENDED_WELL)
+    if (take_file(argc, argv, command, &args.file) != ENDED_WELL)
         return BAD_USAGE;
-    mp_config *config = load(args.file, "run");
+    mp_config *config = load(args.file, command);
     if (config == NULL)
         return BAD_CONFIG;
     mp_buf report = {0};
@@ -231,6 +258,16 @@ static int run(int argc, char **argv)
         code = mp_gateway_run(config, &args.gateway);
     mp_config_free(config);
     return code;
+}
+
+static int run(int argc, char **argv)
+{
+    return serve(argc, argv, false);
+}
+
+static int stdio(int argc, char **argv)
+{
+    return serve(argc, argv, true);
 }
 
 /* Commands whose only option is --help: true when `*code` is the whole story. */
@@ -294,11 +331,8 @@ static const struct {
     const char *name;
     int (*run)(int argc, char **argv);
     const char *help;
-} commands[] = {{"run", run, help_run},
-                {"check", check, help_check},
-                {"config", config, help_config},
-                {"help", help, help_help},
-                {"version", version, help_version}};
+} commands[] = {{"run", run, help_run},          {"stdio", stdio, help_stdio}, {"check", check, help_check},
+                {"config", config, help_config}, {"help", help, help_help},    {"version", version, help_version}};
 
 #define COMMANDS (sizeof commands / sizeof *commands)
 

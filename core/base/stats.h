@@ -12,9 +12,17 @@
     X(CONNECTIONS, "connections", "", "", "accepted connections")                                                      \
     X(STREAMS_OPEN, "streams_open", "", "", "event streams with a reader")                                             \
     X(REQUESTS_IN_FLIGHT, "requests_in_flight", "", "", "JSON-RPC requests being answered")                            \
+    X(LISTENERS, "listeners", "", "", "calls that listen to topics")                                                   \
+    X(JOBS, "jobs", "", "", "background tasks, which no client's request waits for")                                   \
+    X(SUBSCRIPTIONS, "subscriptions", "", "", "topics that sessions follow, each by each")                             \
+    X(PUBLICATIONS, "publications", "", "", "publications that wait to be sent")                                       \
     X(TASKS, "tasks", "", "", "Lua coroutines that run or wait")                                                       \
     X(OPS, "ops", "", "", "things that coroutines wait for")                                                           \
     X(QUEUE_BYTES, "queue_bytes", "", "", "bytes queued for event streams")                                            \
+    X(STORE_ENTRIES, "store_entries", "", "", "texts in the store")                                                    \
+    X(STORE_BYTES, "store_bytes", "", "", "bytes of their keys and texts")                                             \
+    X(REPLAY_BYTES, "replay_bytes", "", "", "bytes of events kept for clients that come back")                         \
+    X(HTTP_REQUESTS, "http_requests", "", "", "outgoing HTTP requests under way")                                      \
     X(LUA_BYTES, "lua_bytes", "", "", "bytes held by Lua states")
 
 #define MP_COUNTERS(X)                                                                                                 \
@@ -30,13 +38,20 @@
     X(DROPPED_GONE, "dropped", "reason", "gone", "messages whose reader had left")                                     \
     X(DROPPED_SLOW, "dropped", "reason", "slow", "messages that did not fit a stalled reader's queue")                 \
     X(DROPPED_UNMATCHED, "dropped", "reason", "unmatched", "responses that nobody asked for")                          \
+    X(DROPPED_REPLAY, "dropped", "reason", "replay", "events not kept for a resume: too large, or over the total")     \
     X(DROPPED_LOG, "dropped", "reason", "log", "log lines that did not fit the queue")                                 \
     X(DROPPED_NOTES, "dropped", "reason", "notes", "notifications over what a Lua state queues")                       \
+    X(DROPPED_PUBLICATIONS, "dropped", "reason", "publications", "publications over what a worker queues")             \
+    X(DROPPED_TOLD, "dropped", "reason", "told", "messages between workers over what a Lua state queues")              \
     X(STREAMS_SLOW, "streams_ended", "reason", "slow", "streams ended because their reader stalled")                   \
     X(REFUSED_SESSIONS, "refused", "reason", "sessions", "sessions over a cap")                                        \
     X(REFUSED_CALLS, "refused", "reason", "calls", "calls over limits.calls_in_flight")                                \
+    X(REFUSED_LISTENERS, "refused", "reason", "listeners", "calls over limits.listeners that would listen")            \
+    X(REFUSED_JOBS, "refused", "reason", "jobs", "background tasks over tasks.max")                                    \
     X(REFUSED_CONNECTIONS, "refused", "reason", "connections", "times accepting paused at limits.connections")         \
     X(REFUSED_ORIGIN, "refused", "reason", "origin", "requests whose Host or Origin is not served")                    \
+    X(REFUSED_HTTP, "refused", "reason", "http", "outgoing requests over limits.http.requests")                        \
+    X(REFUSED_ADDRESS, "refused", "reason", "address", "outgoing connections to addresses that no grant allows")       \
     X(TOOL_CANCELLED, "tool_aborted", "reason", "cancelled", "calls called off by their client")                       \
     X(TOOL_GONE, "tool_aborted", "reason", "gone", "calls called off because their client left")                       \
     X(TOOL_TIME, "tool_aborted", "reason", "time", "calls that ran past limits.call.time")                             \

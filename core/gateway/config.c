@@ -131,7 +131,7 @@ static void tell_unknown(reader *r, const mp_config_key *section, const mp_yaml_
     mp_err_set(&err, "unknown key '%.*s'%s%s%s", shown_len(node->key), node->key.ptr, section == NULL ? "" : " in '",
                section == NULL ? "" : section->path, section == NULL ? "" : "'");
     mp_err_hint(&err, "the keys %s are %.*s", section == NULL ? "at the top" : "here", MP_STR_ARG(mp_buf_str(&all)));
-    for (size_t i = 0; i < mp_config_key_count; i++) {
+    for (size_t i = mp_config_key_count; i-- > 0;) { /* of several the first in the table, which is the last word */
         const char *dot = strrchr(mp_config_keys[i].path, '.');
         if (dot != NULL && mp_str_is(node->key, dot + 1))
             mp_err_hint(&err, "'%s' stands in '%.*s'", dot + 1, (int)(dot - mp_config_keys[i].path),
@@ -220,6 +220,9 @@ static int check_whole(const mp_config *config, const char **path, mp_err *err)
         mp_err_set(err, "'sse' needs 'messages': clients post there");
         return mp_err_hint(err, "switch both off, or none");
     }
+    *path = "endpoints.prefix";
+    if (is_same(config->endpoint_prefix, "/"))
+        return mp_err_set(err, "'prefix' is more than '/', or not there");
     *path = "endpoints.sse";
     if (is_same(sse, mcp))
         return mp_err_set(err, "'mcp' and 'sse' have the same path");

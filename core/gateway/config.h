@@ -17,19 +17,31 @@ typedef struct {
     int64_t workers;    /* `auto` is resolved: the processors this process may use */
     char *scripts_path; /* relative paths start at the folder of the config file */
     mp_trust scripts_trust;
+    char **allow_net;
     char *endpoint_mcp, *endpoint_sse, *endpoint_messages; /* NULL: off; sse and messages only together */
+    char *endpoint_prefix;                                 /* NULL: none */
     char **hosts;                                          /* lower case, without port; "*" allows all */
     char *server_name, *server_instructions;               /* instructions may be NULL */
     uint64_t session_idle, session_initialize_within;
     int64_t sessions_max, sessions_per_principal;
+    int64_t replay_events; /* 0: off */
+    size_t replay_bytes, replay_total;
     size_t body, headers;
     uint64_t request_time, call_time, call_cpu;
-    int64_t calls_in_flight, connections;
+    int64_t calls_in_flight, connections, listeners, subscriptions;
     size_t stream_queue;
     uint64_t stall, dead_peer;
     size_t lua_memory; /* of one worker */
     size_t call_memory;
+    int64_t http_requests, http_per_host; /* of one worker */
+    size_t http_body, http_held;
+    uint64_t http_time, http_idle;
+    char *http_ca; /* NULL: the system's */
     uint64_t drain, heartbeat;
+    int64_t tasks_max;
+    uint64_t tasks_ttl;
+    int64_t store_entries;
+    size_t store_bytes;
     char *admin_listen; /* NULL: off */
     char **seal_keys;   /* empty: one made at start */
     mp_log_level log_level;

@@ -3,6 +3,8 @@
 #include "gateway.h"
 #include "worker.h"
 #include <errno.h>
+#include <fcntl.h>
+#include <malloc.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -30,6 +32,8 @@ typedef struct {
     listener *listeners; /* the last is the admin's, if there is one */
     int listener_count;
     bool has_admin;
+    bool on_stdio;
+    int in, out; /* the client's, on stdio; -1 once taken over */
 } house;
 
 static void print_err(const mp_err *err)
@@ -66,15 +70,27 @@ static void make_seal_keys(mp_seal_key keys[MP_SEAL_KEYS + 1], const mp_config *
 static mp_vm_config vm_config(const mp_config *config, const mp_seal_key *seal_keys)
 {
     return (mp_vm_config){
+        .store = mp_store_new(config->store_entries, config->store_bytes),
+        .hearers = mp_hearers_new(),
         .seal_keys = seal_keys,
         .server_name = config->server_name,
         .server_version = MOONPOOL_VERSION,
         .instructions = config->server_instructions,
         .memory = config->lua_memory,
+        .task_ms = config->tasks_ttl,
         .call_memory = config->call_memory,
         .call_cpu_ms = config->call_cpu,
+        .http_time_ms = config->http_time,
+        .http_body = config->http_body,
+        .allow_net = (const char *const *)config->allow_net,
         .trust_full = config->scripts_trust == MP_TRUST_FULL,
     };
+}
+
+static void free_shared(const mp_vm_config *vm)
+{
+    mp_store_free(vm->store);
+    mp_hearers_free(vm->hearers);
 }
 
 static void share(mp_shared *shared, const mp_config *config)
@@ -85,13 +101,20 @@ static void share(mp_shared *shared, const mp_config *config)
         .mcp = config->endpoint_mcp,
         .sse = config->endpoint_sse,
         .messages = config->endpoint_messages,
+        .prefix = config->endpoint_prefix == NULL ? "" : config->endpoint_prefix,
         .hosts = (const char *const *)config->hosts,
         .idle_ms = config->session_idle,
         .initialize_within_ms = config->session_initialize_within,
         .max_sessions = config->sessions_max,
         .max_sessions_per_principal = config->sessions_per_principal,
+        .replay_events = config->replay_events,
+        .replay_bytes = config->replay_bytes,
+        .replay_total = config->replay_total,
         .max_calls = config->calls_in_flight,
         .call_ms = config->call_time,
+        .max_subscriptions = config->subscriptions,
+        .max_listeners = config->listeners,
+        .max_jobs = config->tasks_max,
     };
     shared->http = (mp_http_limits){
         .body = config->body,
@@ -101,6 +124,13 @@ static void share(mp_shared *shared, const mp_config *config)
         .stream_queue = config->stream_queue,
         .stall_ms = config->stall,
         .connections = config->connections,
+    };
+    shared->client = (mp_client_limits){
+        .requests = config->http_requests,
+        .per_host = config->http_per_host,
+        .held = config->http_held,
+        .idle_ms = config->http_idle,
+        .ca = config->http_ca,
     };
 }
 
@@ -132,13 +162,16 @@ int mp_gateway_check(const mp_config *config)
     make_seal_keys(seal_keys, config);
     mp_vm_config how = vm_config(config, seal_keys);
     mp_vm *vm = prove(config, &how, &source);
-    if (vm == NULL)
+    if (vm == NULL) {
+        free_shared(&how);
         return EXIT_CONFIG;
+    }
     mp_buf out = {0};
     mp_vm_describe(vm, &out);
     printf("%.*s", MP_STR_ARG(mp_buf_str(&out)));
     mp_buf_clear(&out);
     mp_vm_free(vm);
+    free_shared(&how);
     mp_source_unref(source);
     return 0;
 }
@@ -190,6 +223,32 @@ static int hand_out(house *h, mp_err *err)
     return 0;
 }
 
+/* -- stdio --------------------------------------------------------------------------------------------------------- */
+
+/* Keeps the client's two descriptors to ourselves: what scripts and libraries read is empty, what they print is a log. */
+static int take_stdio(house *h, mp_err *err)
+{
+    h->in = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
+    h->out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+    int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (h->in < 0 || h->out < 0 || nothing < 0 || dup2(nothing, STDIN_FILENO) < 0 ||
+        dup2(STDERR_FILENO, STDOUT_FILENO) < 0) {
+        mp_err_set(err, "cannot use stdin and stdout: %s", strerror(errno));
+        return -1;
+    }
+    close(nothing);
+    if (isatty(h->in))
+        fputs("moonpool: an MCP server, for a client to start: a JSON message a line; Ctrl-D ends it\n", stderr);
+    return 0;
+}
+
+static int hand_out_stdio(house *h, mp_err *err)
+{
+    int in = h->in, out = h->out;
+    h->in = h->out = -1;
+    return mp_worker_serve_pipe(h->workers[0], in, out, err);
+}
+
 /* -- serving ------------------------------------------------------------------------------------------------------- */
 
 static int start_workers(house *h, mp_vm *first, mp_err *err)
@@ -202,7 +261,7 @@ static int start_workers(house *h, mp_vm *first, mp_err *err)
             return -1;
         }
     }
-    if (hand_out(h, err) != 0)
+    if ((h->on_stdio ? hand_out_stdio : hand_out)(h, err) != 0)
         return -1;
     for (int i = 0; i < h->worker_count; i++)
         if (mp_worker_start(h->workers[i], err) != 0)
@@ -222,12 +281,14 @@ static void say_ready(const house *h, int ready_fd)
     const mp_config *config = h->shared.config;
     mp_buf line = {0};
     mp_buf_put(&line, MP_STR("ready"));
-    const char *at = h->listeners[0].address.text;
-    const char *scheme = h->listeners[0].address.is_unix ? "" : "http://";
-    if (config->endpoint_mcp != NULL)
-        mp_buf_printf(&line, " mcp=%s%s%s", scheme, at, config->endpoint_mcp);
-    if (config->endpoint_sse != NULL)
-        mp_buf_printf(&line, " sse=%s%s%s", scheme, at, config->endpoint_sse);
+    const mp_address *first = h->on_stdio ? NULL : &h->listeners[0].address;
+    const char *scheme = first == NULL || first->is_unix ? "" : "http://";
+    if (first == NULL)
+        mp_buf_put(&line, MP_STR(" stdio"));
+    if (first != NULL && config->endpoint_mcp != NULL)
+        mp_buf_printf(&line, " mcp=%s%s%s", scheme, first->text, config->endpoint_mcp);
+    if (first != NULL && config->endpoint_sse != NULL)
+        mp_buf_printf(&line, " sse=%s%s%s", scheme, first->text, config->endpoint_sse);
     if (h->has_admin) {
         const mp_address *admin = &h->listeners[h->listener_count - 1].address;
         mp_buf_printf(&line, " admin=%s%s", admin->is_unix ? "" : "http://", admin->text);
@@ -291,7 +352,12 @@ static void take_down(house *h)
     free(h->listeners);
     free(h->workers);
     mp_source_unref(h->shared.source);
+    free_shared(&h->shared.vm);
     close(h->shared.ended_fd);
+    if (h->in >= 0)
+        close(h->in);
+    if (h->out >= 0)
+        close(h->out);
 }
 
 static int block_signals(void)
@@ -316,14 +382,33 @@ static void raise_descriptor_limit(void)
     }
 }
 
+/* What a large body took goes back to the system when it is over. Left alone, glibc would learn from it to keep as much for
+ * each thread. */
+static void keep_memory_small(void)
+{
+    mallopt(M_MMAP_THRESHOLD, 256 << 10);
+    mallopt(M_TRIM_THRESHOLD, 512 << 10);
+}
+
 int mp_gateway_run(const mp_config *config, const mp_gateway_options *options)
 {
-    house h = {.worker_count = (int)config->workers};
+    house h = {.worker_count = options->on_stdio ? 1 : (int)config->workers,
+               .on_stdio = options->on_stdio,
+               .in = -1,
+               .out = -1};
+    mp_err err = {0};
+    if (h.on_stdio && take_stdio(&h, &err) != 0) {
+        print_err(&err);
+        return EXIT_FAILED;
+    }
+    keep_memory_small();
     make_seal_keys(h.seal_keys, config);
     h.shared.vm = vm_config(config, h.seal_keys);
     mp_vm *first = prove(config, &h.shared.vm, &h.shared.source);
-    if (first == NULL)
+    if (first == NULL) {
+        free_shared(&h.shared.vm);
         return EXIT_CONFIG;
+    }
     share(&h.shared, config);
     raise_descriptor_limit();
     int signal_fd = block_signals();
@@ -331,9 +416,8 @@ int mp_gateway_run(const mp_config *config, const mp_gateway_options *options)
     h.shared.table = mp_table_new(&h.shared.rpc);
     h.workers = mp_new((size_t)h.worker_count * sizeof *h.workers);
 
-    mp_err err = {0};
     int code = 0;
-    if (bind_all(&h, &err) != 0) {
+    if (!h.on_stdio && bind_all(&h, &err) != 0) {
         mp_vm_free(first);
         code = EXIT_FAILED;
     } else {
@@ -347,12 +431,14 @@ int mp_gateway_run(const mp_config *config, const mp_gateway_options *options)
             serve(&h, signal_fd);
         }
     }
+    if (atomic_load(&h.shared.failed))
+        code = EXIT_FAILED;
     take_down(&h);
     close(signal_fd);
     if (code == 0)
         mp_log(MP_INFO, "stopped");
     mp_log_stop();
-    if (code != 0)
+    if (err.text[0] != '\0')
         print_err(&err);
     return code;
 }

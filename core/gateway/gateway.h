@@ -8,10 +8,11 @@
 #include "config.h"
 
 typedef struct {
-    int ready_fd; /* gets one line once everything listens; -1: none */
+    bool on_stdio; /* serves the one client at stdin and stdout, and listens nowhere */
+    int ready_fd;  /* gets one line once everything listens; -1: none */
 } mp_gateway_options;
 
-/* Serves until SIGTERM or SIGINT. Gives the exit code: 0 ended well, 1 failed running, 78 bad scripts. What is wrong is on stderr. */
+/* Serves until SIGTERM or SIGINT, on stdio also until the client has left. Gives the exit code: 0 ended well, 1 failed running, 78 bad scripts. What is wrong is on stderr. */
 int mp_gateway_run(const mp_config *config, const mp_gateway_options *options);
 /* Loads the scripts as `run` would, prints what would be served to stdout. 0 or 78. */
 int mp_gateway_check(const mp_config *config);

@@ -1,4 +1,6 @@
+/* worker.c: a thread's loop, server or pipe, server role and VM, from their making to their end. */
 #include "worker.h"
+#include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -11,8 +13,10 @@ struct mp_worker {
     mp_shared *shared;
     mp_loop *loop;
     mp_server *server;
+    mp_client *client;
     mp_rpc *rpc;
     mp_vm *vm;
+    mp_pipe *pipe; /* NULL: it serves listeners */
     pthread_t thread;
     bool has_thread;
     bool is_drained; /* no connection is left; calls that need none may still run */
@@ -36,6 +40,7 @@ mp_worker *mp_worker_new(mp_shared *shared, mp_vm *vm, mp_err *err)
         mp_worker_free(worker);
         return NULL;
     }
+    worker->client = mp_client_new(worker->loop, &shared->client);
     return worker;
 }
 
@@ -56,12 +61,22 @@ int mp_worker_listen_admin(mp_worker *worker, int fd, mp_err *err)
     return mp_server_listen(worker->server, fd, &(mp_door){mp_admin_serve, worker->shared, ADMIN_RESERVE}, err);
 }
 
+int mp_worker_serve_pipe(mp_worker *worker, int in, int out, mp_err *err)
+{
+    const mp_config *config = worker->shared->config;
+    worker->pipe = mp_pipe_new(worker->loop, in, out, config->body, config->stream_queue, err);
+    return worker->pipe == NULL ? -1 : 0;
+}
+
 static bool turn(void *ctx)
 {
     mp_worker *worker = ctx;
     bool more = mp_vm_turn(worker->vm);
-    mp_rpc_sweep(worker->rpc);
-    if (worker->is_drained && mp_rpc_calls(worker->rpc) == 0)
+    more = mp_rpc_sweep(worker->rpc) || more;
+    if (worker->pipe != NULL)
+        mp_pipe_flush(worker->pipe);
+    bool is_flushed = worker->pipe == NULL || mp_pipe_queued(worker->pipe) == 0;
+    if (worker->is_drained && is_flushed && mp_rpc_calls(worker->rpc) == 0)
         mp_loop_stop(worker->loop);
     return more;
 }
@@ -74,6 +89,8 @@ static void tell(mp_worker *worker, state now)
     pthread_mutex_unlock(&worker->lock);
 }
 
+static void on_pipe_end(void *ctx, int error);
+
 static void *run(void *ctx)
 {
     mp_worker *worker = ctx;
@@ -84,9 +101,11 @@ static void *run(void *ctx)
     if (worker->vm == NULL) {
         tell(worker, FAILED);
     } else {
-        mp_vm_attach(worker->vm, worker->loop);
         worker->rpc = mp_rpc_new(&shared->rpc, shared->table, worker->loop, &mp_vm_hooks, worker->vm);
+        mp_vm_attach(worker->vm, worker->loop, worker->rpc, worker->client);
         mp_loop_on_turn(worker->loop, turn, worker);
+        if (worker->pipe != NULL)
+            mp_rpc_serve_pipe(worker->rpc, worker->pipe, on_pipe_end, worker);
         tell(worker, SERVING);
         mp_loop_run(worker->loop);
     }
@@ -171,6 +190,31 @@ static void stop_now(mp_worker *worker)
     mp_loop_stop(worker->loop);
 }
 
+/* The client said all it had to say: a signal that comes now is the second one. */
+static void input_is_over(mp_worker *worker)
+{
+    if (atomic_exchange(&worker->shared->draining, true))
+        return;
+    mp_log(MP_INFO, "draining", mp_log_str("why", MP_STR("end of input")));
+    begin_drain(worker);
+}
+
+static void client_left(mp_worker *worker)
+{
+    mp_rpc_abort(worker->rpc, "the client left");
+    mp_loop_stop(worker->loop);
+}
+
+static void on_pipe_end(void *ctx, int error)
+{
+    mp_worker *worker = ctx;
+    if (error != 0 && error != EPIPE) {
+        mp_log(MP_ERROR, "cannot write", mp_log_str("why", mp_str_of(strerror(error))));
+        atomic_store(&worker->shared->failed, true);
+    }
+    command(worker, error == 0 ? input_is_over : client_left);
+}
+
 void mp_worker_drain(mp_worker *worker)
 {
     command(worker, begin_drain);
@@ -203,8 +247,11 @@ void mp_worker_free(mp_worker *worker)
         mp_vm_free(worker->vm);
     if (worker->rpc != NULL)
         mp_rpc_free(worker->rpc);
+    if (worker->pipe != NULL)
+        mp_pipe_free(worker->pipe);
     if (worker->server != NULL)
         mp_server_free(worker->server);
+    mp_client_free(worker->client);
     if (worker->loop != NULL)
         mp_loop_free(worker->loop);
     mp_buf_clear(&worker->report);

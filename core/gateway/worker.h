@@ -14,10 +14,12 @@ typedef struct {
     const mp_config *config;
     mp_rpc_config rpc;
     mp_http_limits http;
+    mp_client_limits client;
     mp_vm_config vm;
     mp_table *table;
     mp_source *source;
-    atomic_bool draining;
+    atomic_bool draining,
+        failed;   /* failed: an answer could not be written, for another reason than that its reader left */
     int ended_fd; /* an eventfd: one more for each worker that has ended */
     uint64_t started_at;
 } mp_shared;
@@ -26,6 +28,8 @@ typedef struct {
 mp_worker *mp_worker_new(mp_shared *shared, mp_vm *vm, mp_err *err);
 int mp_worker_listen(mp_worker *worker, int fd, mp_err *err);
 int mp_worker_listen_admin(mp_worker *worker, int fd, mp_err *err);
+/* One client on two descriptors, which are taken over, in place of listeners; with it the worker ends. */
+int mp_worker_serve_pipe(mp_worker *worker, int in, int out, mp_err *err);
 /* Starts the thread; `mp_worker_await` says when it serves, -1 with a report when it never will. */
 int mp_worker_start(mp_worker *worker, mp_err *err);
 int mp_worker_await(mp_worker *worker, mp_buf *report);

@@ -96,6 +96,14 @@ void mp_stream_flush_dirty(mp_loop *loop)
         flush(mp_container(link, mp_stream, dirty));
 }
 
+static void tell_drained(mp_stream *stream)
+{
+    void (*drained)(void *, mp_stream *) = stream->drained;
+    stream->drained = NULL;
+    if (drained != NULL)
+        drained(stream->drained_ctx, stream);
+}
+
 /* libh2o has written what it was given. */
 void mp_stream_on_proceed(h2o_generator_t *generator, h2o_req_t *req)
 {
@@ -103,6 +111,8 @@ void mp_stream_on_proceed(h2o_generator_t *generator, h2o_req_t *req)
     mp_stream *stream = mp_container(generator, mp_stream, generator);
     drop_queued(stream, stream->flying);
     stream->flying = 0;
+    if (stream->queue.bytes == 0 && stream->state == MP_STREAM_EVENTS)
+        tell_drained(stream); /* while is_writing keeps what it sends from being written apart */
     stream->is_writing = false;
     stream->wrote_at = mp_loop_now(stream->server->loop);
     if (stream->state == MP_STREAM_GONE) {
@@ -171,4 +181,16 @@ int mp_stream_send(mp_stream *stream, mp_str bytes)
     mp_stream_queue(stream, bytes);
     mp_stream_write_soon(stream);
     return 0;
+}
+
+size_t mp_stream_room(const mp_stream *stream)
+{
+    size_t most = stream->server->limits.stream_queue;
+    return stream->queue.bytes < most ? most - stream->queue.bytes : 0;
+}
+
+void mp_stream_on_drained(mp_stream *stream, void (*drained)(void *ctx, mp_stream *stream), void *ctx)
+{
+    stream->drained = drained;
+    stream->drained_ctx = ctx;
 }

@@ -66,6 +66,8 @@ struct mp_stream {
     mp_request view;
     void (*gone)(void *ctx, mp_stream *stream);
     void *gone_ctx;
+    void (*drained)(void *ctx, mp_stream *stream);
+    void *drained_ctx;
     mp_watch peer;
     mp_timer timer; /* heartbeat while idle, stall while writing */
     mp_link dirty;
@@ -89,6 +91,10 @@ void mp_stream_flush_dirty(mp_loop *loop);
 void mp_stream_forget_queue(mp_stream *stream);
 void mp_stream_on_proceed(h2o_generator_t *generator, h2o_req_t *req);
 void mp_stream_queue(mp_stream *stream, mp_str bytes);
+
+/* framing.c */
+/* `input` begins with the head of a request that libh2o has understood. False: it must not be served, nor anything behind it. */
+bool mp_framing_is_plain(mp_str input);
 
 /* server.c */
 /* Ends what is open. On the thread that accepted: libh2o's input buffers hang on variables of that thread. */

@@ -13,6 +13,8 @@
 #include <unistd.h>
 
 #define BACKLOG 4096
+/* libh2o takes all that the kernel holds before it looks at how much that is: so the kernel may not hold megabytes. */
+#define RECEIVE_BUFFER (256 * 1024)
 
 typedef union {
     struct sockaddr any;
@@ -167,6 +169,7 @@ static int bind_tcp(const address *at, socklen_t len, bool shared)
     set(fd, SOL_SOCKET, SO_REUSEADDR, 1);
     if (shared)
         set(fd, SOL_SOCKET, SO_REUSEPORT, 1);
+    set(fd, SOL_SOCKET, SO_RCVBUF, RECEIVE_BUFFER); /* what it accepts is like it */
     if (bind(fd, &at->any, len) == 0)
         return fd;
     int error = errno;

@@ -4,6 +4,7 @@
  *   server   the HTTP side of one loop
  *   stream   one HTTP request and its answer: undecided, then either one body or an event stream (SSE)
  *   gone     the peer has left, or the answer is out: the stream's request no longer exists
+ *   pipe     one peer on two descriptors, a line a message: a process's stdin and stdout
  *
  * Everything belongs to the thread of its loop, but `mp_loop_post`, `mp_loop_stop` and `mp_peer_left`.
  * Callbacks may run under frames of libh2o: they mark and enqueue, they never run Lua.
@@ -12,6 +13,7 @@
 #define MP_NET_H
 
 #include "base/base.h"
+#include "client.h"
 
 typedef struct mp_loop mp_loop;
 typedef struct mp_server mp_server;
@@ -119,6 +121,8 @@ typedef struct {
 const mp_request *mp_stream_request(const mp_stream *stream);
 /* A header by its lower-case name; ptr == NULL when absent. `count` (may be NULL) gets how many there are of it. */
 mp_str mp_stream_header(const mp_stream *stream, const char *name, int *count);
+/* Its values one by one: `*at` is 0 at first; ptr == NULL behind the last. */
+mp_str mp_stream_next_header(const mp_stream *stream, const char *name, size_t *at);
 /* The peer's address, "127.0.0.1" or "unix"; empty when gone. */
 mp_str mp_stream_peer(const mp_stream *stream);
 mp_loop *mp_stream_loop(const mp_stream *stream);
@@ -153,9 +157,39 @@ bool mp_stream_is_events(const mp_stream *stream);
 /* Queues `bytes` (whole events, copied). -1 when gone, or when they do not fit: then the stream is ended as slow and
  * `gone` runs. */
 int mp_stream_send(mp_stream *stream, mp_str bytes);
+/* Bytes that an event stream's queue still takes. */
+size_t mp_stream_room(const mp_stream *stream);
+/* `drained` runs once, when all that is queued has been written: the time to send more. It may send, and end. */
+void mp_stream_on_drained(mp_stream *stream, void (*drained)(void *ctx, mp_stream *stream), void *ctx);
 /* Sends what is queued, then ends the answer. A stream that has not been answered at all is answered 500. */
 void mp_stream_end(mp_stream *stream);
 /* Why it is gone: true if its reader stalled. */
 bool mp_stream_was_slow(const mp_stream *stream);
+
+/* -- lines ----------------------------------------------------------------------------------------------------- */
+
+typedef struct mp_pipe mp_pipe;
+
+typedef struct {
+    void (*on_line)(void *ctx, mp_str line); /* without its end, "\n" or "\r\n"; valid during the call */
+    void (*on_long)(void *ctx);              /* a line was above the limit, and is dropped */
+    /* 0: no more lines come, answers still go out. Else an errno, EPIPE as a rule: nobody reads. At most one of each. */
+    void (*on_end)(void *ctx, int error);
+} mp_pipe_hooks;
+
+/* Takes both descriptors over, pipes, sockets, terminals or files; whoever shares them finds them as they were. Lines have
+ * at most `longest` bytes; while more than `most_queued` wait to be written nothing is read. */
+mp_pipe *mp_pipe_new(mp_loop *loop, int in, int out, size_t longest, size_t most_queued, mp_err *err);
+/* Begins to read; `hooks` are copied. They may run inside any function below but `send` and `free`. */
+void mp_pipe_start(mp_pipe *pipe, const mp_pipe_hooks *hooks, void *ctx);
+/* Queues a line (copied; its end is added), above the limit too. -1 when nobody reads any more. */
+int mp_pipe_send(mp_pipe *pipe, mp_str line);
+/* Whether that many bytes more stay below the limit, or nothing waits: to be asked for what may be dropped. */
+bool mp_pipe_has_room(const mp_pipe *pipe, size_t bytes);
+/* Writes what the peer takes now; the rest follows as it takes it. For the bottom of each turn. */
+void mp_pipe_flush(mp_pipe *pipe);
+size_t mp_pipe_queued(const mp_pipe *pipe);
+/* Not from a hook. What is queued is dropped. */
+void mp_pipe_free(mp_pipe *pipe);
 
 #endif

@@ -111,24 +111,27 @@ const mp_request *mp_stream_request(const mp_stream *stream)
     return &stream->view;
 }
 
+mp_str mp_stream_next_header(const mp_stream *stream, const char *name, size_t *at)
+{
+    if (stream->view.method.len == 0)
+        return MP_STR_NONE;
+    const h2o_headers_t *headers = &stream->req->headers;
+    size_t len = strlen(name);
+    while (*at < headers->size) {
+        const h2o_header_t *header = &headers->entries[(*at)++];
+        if (header->name->len == len && memcmp(header->name->base, name, len) == 0)
+            return str_of(header->value);
+    }
+    return MP_STR_NONE;
+}
+
 mp_str mp_stream_header(const mp_stream *stream, const char *name, int *count)
 {
-    mp_str found = MP_STR_NONE;
-    int number = 0;
-    if (stream->view.method.len > 0) {
-        size_t len = strlen(name);
-        const h2o_header_t *header = stream->req->headers.entries, *end = header + stream->req->headers.size;
-        for (; header != end; header++) {
-            if (header->name->len != len || memcmp(header->name->base, name, len) != 0)
-                continue;
-            if (number++ == 0)
-                found = str_of(header->value);
-            if (count == NULL)
-                break;
-        }
-    }
+    size_t at = 0;
+    mp_str found = mp_stream_next_header(stream, name, &at);
     if (count != NULL)
-        *count = number;
+        for (*count = found.ptr != NULL; mp_stream_next_header(stream, name, &at).ptr != NULL;)
+            (*count)++;
     return found;
 }
 

@@ -44,7 +44,8 @@ mp_ask *mp_call_ask(mp_call *call, mp_str method, mp_str params, void (*done)(vo
                     void *ctx)
 {
     mp_session *session = call->session;
-    if (call->ended || session == NULL || (call->stream == NULL && !session->is_sse))
+    if (call->ended || call->is_job || session == NULL || call->rpc->stdio.is_over ||
+        (call->stream == NULL && call->feed == NULL && !session->is_sse))
         return NULL;
     mp_ask *ask = mp_new(sizeof *ask);
     *ask = (mp_ask){.call = call, .rpc = call->rpc, .serial = ++call->rpc->last_serial, .done = done, .ctx = ctx};
@@ -72,26 +73,61 @@ mp_ask *mp_call_ask(mp_call *call, mp_str method, mp_str params, void (*done)(vo
     return NULL;
 }
 
-/* Y-1, Y-3: whoever asked and no longer wants to know says so. */
-void mp_asks_call_off(mp_call *call)
+/* Y-1, Y-3: whoever asked and no longer wants to know says so. `tell`: who waits goes on with an error. */
+static void call_off(mp_call *call, bool tell)
 {
     mp_buf note = {0};
     while (!mp_link_is_alone(&call->asks)) {
         mp_ask *ask = mp_container(call->asks.next, mp_ask, link);
+        void (*done)(void *, bool, mp_str) = ask->done;
+        void *ctx = ask->ctx;
         note.len = 0;
         mp_buf_printf(&note,
                       "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":%s}}",
                       ask->id);
         forget(ask);
+        if (tell) /* before the client may turn out to be gone, which ends the call */
+            done(ctx, true, MP_STR("{\"code\":-32603,\"message\":\"withdrawn\"}"));
         mp_call_send(call, mp_buf_str(&note));
     }
     mp_buf_clear(&note);
+}
+
+void mp_asks_call_off(mp_call *call)
+{
+    call_off(call, false);
+}
+
+void mp_call_withdraw(mp_call *call)
+{
+    call_off(call, true);
 }
 
 void mp_asks_forget(mp_call *call)
 {
     while (!mp_link_is_alone(&call->asks))
         forget(mp_container(call->asks.next, mp_ask, link));
+}
+
+static mp_ask *find_unanswered(mp_rpc *rpc)
+{
+    for (mp_link *at = rpc->calls.next; at != &rpc->calls; at = at->next) {
+        mp_call *call = mp_container(at, mp_call, link);
+        for (mp_link *link = call->asks.next; link != &call->asks; link = link->next)
+            if (!mp_link_is_alone(&mp_container(link, mp_ask, link)->in_session))
+                return mp_container(link, mp_ask, link);
+    }
+    return NULL;
+}
+
+void mp_asks_give_up(mp_rpc *rpc)
+{
+    for (mp_ask *ask; (ask = find_unanswered(rpc)) != NULL;) {
+        void (*done)(void *, bool, mp_str) = ask->done;
+        void *ctx = ask->ctx;
+        forget(ask);
+        done(ctx, true, MP_STR("{\"code\":-32603,\"message\":\"the client answers nothing any more\"}"));
+    }
 }
 
 typedef struct {

@@ -7,7 +7,8 @@
 #define MOST 64
 
 struct mp_batch {
-    mp_stream *stream; /* counted */
+    mp_rpc *rpc;
+    mp_stream *stream; /* counted; NULL on stdio */
     int pending;       /* calls to be answered, and one while the body is read */
     mp_buf answers;    /* one a line: JSON on its way out has no line breaks */
 };
@@ -35,7 +36,11 @@ static void send_all(mp_batch *batch)
     mp_stream *stream = batch->stream;
     mp_str lines = mp_buf_str(&batch->answers);
     mp_buf out = {0};
-    if (!mp_stream_is_open(stream)) {
+    if (stream == NULL) {
+        put_array(&out, lines);
+        if (lines.len > 0)
+            mp_stdio_answer(batch->rpc, mp_buf_str(&out));
+    } else if (!mp_stream_is_open(stream)) {
         mp_stat_add(MP_STAT_DROPPED_GONE, lines.len > 0);
     } else if (mp_stream_is_events(stream)) {
         put_events(&out, lines);
@@ -54,7 +59,7 @@ void mp_batch_add(mp_batch *batch, mp_str answer)
 {
     mp_buf_put(&batch->answers, answer);
     mp_buf_putc(&batch->answers, '\n');
-    if (!mp_stream_is_events(batch->stream))
+    if (batch->stream == NULL || !mp_stream_is_events(batch->stream))
         return;
     mp_buf events = {0};
     put_events(&events, mp_buf_str(&batch->answers));
@@ -68,14 +73,15 @@ void mp_batch_leave(mp_batch *batch)
     if (--batch->pending > 0)
         return;
     send_all(batch);
-    mp_stream_unref(batch->stream);
+    if (batch->stream != NULL)
+        mp_stream_unref(batch->stream);
     mp_buf_clear(&batch->answers);
     free(batch);
 }
 
 static void add_error(mp_rpc *rpc, mp_batch *batch, mp_session *session, const char *message)
 {
-    if (session->is_sse) {
+    if (batch == NULL) {
         mp_session_send_error(rpc, session, -32600, message);
         return;
     }
@@ -85,7 +91,7 @@ static void add_error(mp_rpc *rpc, mp_batch *batch, mp_session *session, const c
     mp_buf_clear(&error);
 }
 
-/* One message of the array. Over HTTP+SSE `batch` holds no call: answers come on the session's stream. */
+/* One message of the array. Over HTTP+SSE there is no `batch`: answers come on the session's stream. */
 static void serve_one(mp_rpc *rpc, mp_batch *batch, mp_session *session, mp_str message)
 {
     mp_envelope *envelope = &rpc->envelope;
@@ -98,8 +104,10 @@ static void serve_one(mp_rpc *rpc, mp_batch *batch, mp_session *session, mp_str 
     case MP_KIND_REQUEST:
         if (mp_str_is(envelope->method, "initialize"))
             add_error(rpc, batch, session, "\"initialize\" must not be in a batch");
-        else if (session->is_sse)
+        else if (batch == NULL)
             mp_serve_sse_request(rpc, session);
+        else if (rpc->stdio.pipe != NULL && mp_call_find(rpc, envelope->id) != NULL)
+            add_error(rpc, batch, session, "a request with this id is still being answered");
         else if (!mp_call_start_in(rpc, batch, session))
             add_error(rpc, batch, session, "the session ended");
         break;
@@ -135,30 +143,62 @@ static size_t count_elements(mp_str body)
     return count;
 }
 
-void mp_serve_batch(mp_rpc *rpc, mp_stream *stream, mp_session *session)
+/* What is wrong with the array as a whole, or NULL; `unknown` is it where there are no batches. */
+static const char *fault_of(const mp_session *session, mp_str body, const char *unknown)
 {
-    mp_str body = mp_stream_request(stream)->body;
     const mp_era *era = mp_session_era(session);
+    if (era == NULL || !era->has_batches)
+        return unknown;
     size_t count = count_elements(body);
-    if (era == NULL || !era->has_batches || count == 0 || count > MOST) {
-        mp_refuse(rpc, stream, 400, -32600, MP_STR_NONE,
-                  era == NULL || !era->has_batches ? "a body is one message, not an array of them"
-                                                   : "a batch has 1 to 64 messages",
-                  MP_STR_NONE);
-        return;
-    }
-    mp_batch *batch = mp_new(sizeof *batch);
-    batch->stream = mp_stream_ref(stream);
-    batch->pending = 1;
+    return count == 0 || count > MOST ? "a batch has 1 to 64 messages" : NULL;
+}
+
+static void serve_all(mp_rpc *rpc, mp_batch *batch, mp_session *session, mp_str body)
+{
     mp_json_cursor cursor = {body.ptr, body.ptr + body.len};
     mp_json_next(&cursor);
     for (mp_str message; (message = next_element(&cursor)).len > 0;)
         serve_one(rpc, batch, session, message);
+}
+
+static mp_batch *batch_new(mp_rpc *rpc, mp_stream *stream)
+{
+    mp_batch *batch = mp_new(sizeof *batch);
+    *batch = (mp_batch){.rpc = rpc, .stream = stream == NULL ? NULL : mp_stream_ref(stream), .pending = 1};
+    return batch;
+}
+
+void mp_serve_batch(mp_rpc *rpc, mp_stream *stream, mp_session *session)
+{
+    mp_str body = mp_stream_request(stream)->body;
+    const char *fault = fault_of(session, body, "a body is one message, not an array of them");
+    if (fault != NULL) {
+        mp_refuse(rpc, stream, 400, -32600, MP_STR_NONE, fault, MP_STR_NONE);
+    } else if (session->is_sse) {
+        serve_all(rpc, NULL, session, body);
+        mp_accept_note(stream);
+    } else {
+        mp_batch *batch = batch_new(rpc, stream);
+        serve_all(rpc, batch, session, body);
+        mp_batch_leave(batch);
+    }
+}
+
+void mp_serve_batch_line(mp_rpc *rpc, mp_session *session, mp_str line)
+{
+    const char *fault = fault_of(session, line, "a line is one message, not an array of them");
+    if (fault != NULL) {
+        rpc->envelope.id = MP_STR_NONE;
+        mp_session_send_error(rpc, session, -32600, fault);
+        return;
+    }
+    mp_batch *batch = batch_new(rpc, NULL);
+    serve_all(rpc, batch, session, line);
     mp_batch_leave(batch);
 }
 
 mp_stream *mp_batch_enter(mp_batch *batch)
 {
     batch->pending++;
-    return mp_stream_ref(batch->stream);
+    return batch->stream == NULL ? NULL : mp_stream_ref(batch->stream);
 }

@@ -22,7 +22,7 @@ static void on_gone(void *ctx, mp_stream *stream)
         mp_call_cancel(call, "client hung up", MP_STAT_TOOL_GONE, MP_CANCEL_QUIET);
         return;
     }
-    mp_stream_unref(call->stream); /* S-31: the work goes on, its answer has nowhere to go */
+    mp_stream_unref(call->stream); /* S-31: the work goes on, its answer waits in the store or has nowhere to go */
     call->stream = NULL;
 }
 
@@ -66,12 +66,14 @@ static void free_id(mp_call *call)
 static void leave_session(mp_call *call)
 {
     mp_session *session = call->session;
-    if (session == NULL)
+    if (session == NULL || call->is_job)
         return;
     free_id(call);
     atomic_fetch_sub(&session->calls, 1);
     atomic_store_explicit(&session->used_at, mp_loop_now(call->rpc->loop), memory_order_relaxed);
 }
+
+#define NO_LIMIT UINT64_MAX
 
 /* A call from the envelope just read, in no session yet and without a stream. */
 static mp_call *call_new(mp_rpc *rpc, const mp_era *era)
@@ -142,7 +144,9 @@ static void finish(mp_call *call)
     mp_rpc *rpc = call->rpc;
     call->ended = true;
     mp_asks_forget(call);
+    mp_call_unlisten(call);
     mp_timer_stop(rpc->loop, &call->limit);
+    mp_call_end_feed(call);
     leave_session(call);
     if (call->stream != NULL) {
         mp_stream_on_gone(call->stream, NULL, NULL);
@@ -153,11 +157,16 @@ static void finish(mp_call *call)
         mp_batch_leave(call->batch);
     mp_link_drop(&call->link);
     mp_link_put(&rpc->ended, &call->link);
+    if (call->is_job) {
+        rpc->job_count--;
+        mp_table_give_place(rpc->table, MP_PLACE_JOB);
+        return;
+    }
     rpc->count--;
     mp_table_count_call(rpc->table, -1);
 }
 
-void mp_rpc_sweep(mp_rpc *rpc)
+void mp_calls_sweep(mp_rpc *rpc)
 {
     for (mp_link *link; (link = mp_link_take(&rpc->ended)) != NULL;) {
         mp_call *call = mp_container(link, mp_call, link);
@@ -167,18 +176,36 @@ void mp_rpc_sweep(mp_rpc *rpc)
     }
 }
 
+/* An answer that nothing came before is JSON, but an event stream for the client of a session that names those first. */
+static void prefer_events(mp_call *call)
+{
+    mp_stream *stream = call->stream;
+    if (call->session == NULL || call->opens_session || mp_stream_is_events(stream) || !mp_prefers_events(stream))
+        return;
+    if (!mp_call_has_feed(call))
+        mp_stream_open_events(stream, NULL, 0);
+}
+
 /* Sends the last message of a call, `json`, as its transport and what went before ask for. */
 static void send_last(mp_call *call, int status, mp_str json)
 {
     mp_rpc *rpc = call->rpc;
     mp_stream *stream = call->stream;
+    if (call->is_job)
+        return;
     free_id(call);
     if (stream != NULL)
         mp_stream_on_gone(stream, NULL, NULL); /* whatever happens to it now, the call has ended */
-    if (call->session != NULL && call->session->is_sse) {
-        mp_session_send(rpc, call->session, json);
-    } else if (call->batch != NULL) {
+    if (stream != NULL && call->batch == NULL)
+        prefer_events(call);
+    if (call->batch != NULL) {
         mp_batch_add(call->batch, json);
+    } else if (call->feed != NULL) {
+        mp_call_put(call, json, true);
+    } else if (rpc->stdio.pipe != NULL) {
+        mp_stdio_answer(rpc, json);
+    } else if (call->session != NULL && call->session->is_sse) {
+        mp_session_send(rpc, call->session, json);
     } else if (stream == NULL || !mp_stream_is_open(stream)) {
         mp_stat_add(MP_STAT_DROPPED_GONE, 1);
     } else if (mp_stream_is_events(stream)) {
@@ -228,7 +255,8 @@ void mp_call_cancel(mp_call *call, const char *why, mp_stat counter, mp_cancel_m
         return;
     mp_rpc *rpc = call->rpc;
     mp_stat_add(counter, 1);
-    mp_log(MP_INFO, "call cancelled", mp_log_str("method", call->method), mp_log_str("why", mp_str_of(why)));
+    mp_log(MP_INFO, call->is_job ? "job cancelled" : "call cancelled", mp_log_str("method", call->method),
+           mp_log_str("why", mp_str_of(why)));
     rpc->hooks->on_cancel(rpc->ctx, call, why);
     mp_asks_call_off(call);
     if (manner == MP_CANCEL_TELL) {
@@ -246,12 +274,16 @@ void mp_call_cancel(mp_call *call, const char *why, mp_stat counter, mp_cancel_m
 
 int mp_call_send(mp_call *call, mp_str json)
 {
-    if (call->ended)
+    if (call->ended || call->is_job)
         return -1;
+    if (call->rpc->stdio.pipe != NULL)
+        return mp_stdio_send(call->rpc, json);
     if (call->session != NULL && call->session->is_sse) {
         mp_session_send(call->rpc, call->session, json);
         return 0;
     }
+    if (mp_call_has_feed(call))
+        return mp_call_put(call, json, false);
     if (call->stream == NULL) {
         mp_stat_add(MP_STAT_DROPPED_GONE, 1);
         return -1;
@@ -282,10 +314,12 @@ void mp_call_park(mp_call *call)
 {
     if (call->ended)
         return;
-    if (call->limit.slot == 0)
+    if (call->limit.slot == 0 && call->limit_ms != NO_LIMIT && call->listening == NULL)
         mp_timer_start(call->rpc->loop, &call->limit, call->limit_ms, on_limit);
-    if (call->stream != NULL)
-        mp_stream_watch(call->stream);
+    if (call->stream == NULL)
+        return;
+    mp_stream_watch(call->stream);
+    mp_call_prime_soon(call);
 }
 
 void mp_call_within(mp_call *call, uint64_t ms)
@@ -294,6 +328,12 @@ void mp_call_within(mp_call *call, uint64_t ms)
         call->limit_ms = ms;
     if (call->limit.slot != 0)
         mp_timer_start(call->rpc->loop, &call->limit, call->limit_ms, on_limit);
+}
+
+void mp_call_unhurried(mp_call *call)
+{
+    call->limit_ms = NO_LIMIT;
+    mp_timer_stop(call->rpc->loop, &call->limit);
 }
 
 int mp_call_open_session(mp_call *call, const mp_era *era, mp_str client, mp_str capabilities)
@@ -357,6 +397,19 @@ void mp_call_cancel_by_id(mp_session *session, mp_str id)
         mp_loop_post(news->rpc->loop, &news->super);
 }
 
+mp_str mp_call_id(const mp_call *call)
+{
+    return call->id;
+}
+
+mp_call *mp_call_find(mp_rpc *rpc, mp_str id)
+{
+    for (mp_link *link = rpc->calls.next; link != &rpc->calls; link = link->next)
+        if (mp_json_id_eq(mp_container(link, mp_call, link)->id, id))
+            return mp_container(link, mp_call, link);
+    return NULL;
+}
+
 mp_str mp_call_method(const mp_call *call)
 {
     return call->method;
@@ -365,9 +418,10 @@ mp_str mp_call_params(const mp_call *call)
 {
     return call->params;
 }
+/* A call that came right behind `initialize`, before that was answered, is of the revision that it agreed on. */
 const mp_era *mp_call_era(const mp_call *call)
 {
-    return call->era;
+    return call->era == NULL && call->session != NULL ? mp_session_era(call->session) : call->era;
 }
 mp_session *mp_call_session(const mp_call *call)
 {
@@ -392,6 +446,6 @@ void mp_call_set_user(mp_call *call, void *user)
 
 mp_str mp_call_header(const mp_call *call, const char *name, int *count)
 {
-    *count = 0;
+    *count = call->rpc->stdio.pipe != NULL ? -1 : 0;
     return call->stream == NULL ? MP_STR_NONE : mp_stream_header(call->stream, name, count);
 }

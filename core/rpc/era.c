@@ -1,10 +1,10 @@
 #include "era.h"
 
 const mp_era mp_eras[] = {
-    /* date, has_sessions, has_batches, mirrors_headers, hang_up_cancels */
-    {"2024-11-05", true, false, false, false}, {"2025-03-26", true, true, false, false},
-    {"2025-06-18", true, false, false, false}, {"2025-11-25", true, false, false, false},
-    {"2026-07-28", false, false, true, true},
+    /* date, has_sessions, has_batches, mirrors_headers, hang_up_cancels, has_priming */
+    {"2024-11-05", true, false, false, false, false}, {"2025-03-26", true, true, false, false, false},
+    {"2025-06-18", true, false, false, false, false}, {"2025-11-25", true, false, false, false, true},
+    {"2026-07-28", false, false, true, true, false},
 };
 const size_t mp_era_count = sizeof mp_eras / sizeof *mp_eras;
 

@@ -89,32 +89,40 @@ static int match_range(mp_str range, const char *type)
     return is_wide ? 2 : 0;
 }
 
-static bool accepts_one(mp_str accept, const char *type)
+static bool accepts_one(const mp_stream *stream, const char *type)
 {
     int best = 0;
     bool taken = false;
-    while (accept.ptr != NULL) {
-        mp_str parameters = mp_str_trim(mp_str_cut(&accept, ','));
-        mp_str range = mp_str_trim(mp_str_cut(&parameters, ';'));
-        int match = match_range(range, type);
-        if (match > best) {
-            best = match;
-            taken = !is_refused(parameters);
+    mp_str accept;
+    for (size_t at = 0; (accept = mp_stream_next_header(stream, "accept", &at)).ptr != NULL;)
+        while (accept.ptr != NULL) {
+            mp_str parameters = mp_str_trim(mp_str_cut(&accept, ','));
+            mp_str range = mp_str_trim(mp_str_cut(&parameters, ';'));
+            int match = match_range(range, type);
+            if (match > best) {
+                best = match;
+                taken = !is_refused(parameters);
+            }
         }
-    }
     return taken;
 }
 
-/* Without the header everything is taken (RFC 9110 12.5.1); of several the first that is there counts. */
+/* Without the header everything is taken (RFC 9110 12.5.1); several are one list. */
 bool mp_accepts(const mp_stream *stream, const char *const *types)
 {
-    mp_str accept = mp_stream_header(stream, "accept", NULL);
-    if (accept.ptr == NULL)
+    if (mp_stream_header(stream, "accept", NULL).ptr == NULL)
         return true;
     for (; *types != NULL; types++)
-        if (!accepts_one(accept, *types))
+        if (!accepts_one(stream, *types))
             return false;
     return true;
+}
+
+bool mp_prefers_events(const mp_stream *stream)
+{
+    mp_str accept = mp_stream_header(stream, "accept", NULL);
+    mp_str range = mp_str_cut(&accept, ',');
+    return mp_str_is_nocase(mp_str_trim(mp_str_cut(&range, ';')), "text/event-stream");
 }
 
 mp_str mp_query_value(mp_str query, const char *name, int *count)

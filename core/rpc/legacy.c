@@ -34,7 +34,8 @@ void mp_serve_sse(mp_rpc *rpc, mp_stream *stream)
     } else {
         /* E-2, E-3: the first event, relative, so that nothing of Host gets into it (B-55) */
         mp_buf event = {0};
-        mp_buf_printf(&event, "event: endpoint\ndata: %s?session_id=%s\n\n", rpc->config->messages, session->id);
+        mp_buf_printf(&event, "event: endpoint\ndata: %s%s?session_id=%s\n\n", rpc->config->prefix,
+                      rpc->config->messages, session->id);
         mp_stream_send(stream, mp_buf_str(&event));
         mp_buf_clear(&event);
     }
@@ -46,7 +47,10 @@ void mp_session_send_error(mp_rpc *rpc, mp_session *session, int code, const cha
 {
     mp_buf error = {0};
     mp_put_error(&error, rpc->envelope.id, code, mp_str_of(message), MP_STR_NONE);
-    mp_session_send(rpc, session, mp_buf_str(&error));
+    if (rpc->stdio.pipe != NULL)
+        mp_stdio_answer(rpc, mp_buf_str(&error));
+    else
+        mp_session_send(rpc, session, mp_buf_str(&error));
     mp_buf_clear(&error);
 }
 

@@ -21,6 +21,38 @@ void mp_put_error(mp_buf *out, mp_str id, int code, mp_str message, mp_str data)
     mp_buf_put(out, MP_STR("}}"));
 }
 
+void mp_put_envelope_error(mp_buf *out, const mp_envelope *envelope, const char *what)
+{
+    mp_buf text = {0};
+    bool is_broken = envelope->kind == MP_KIND_BROKEN;
+    if (is_broken)
+        mp_buf_printf(&text, "the %s is not JSON: %s at byte %zu", what, envelope->problem, envelope->offset);
+    else if (envelope->kind == MP_KIND_ARRAY)
+        mp_buf_printf(&text, "a %s is one message, not an array of them", what);
+    else
+        mp_buf_put(&text, mp_str_of(envelope->problem));
+    mp_str id = envelope->kind == MP_KIND_INVALID ? envelope->id : MP_STR_NONE;
+    mp_put_error(out, id, is_broken ? -32700 : -32600, mp_buf_str(&text), MP_STR_NONE);
+    mp_buf_clear(&text);
+}
+
+#define MODERN_VERSIONS "[\"2026-07-28\"]"
+
+const char mp_meta_is_missing[] = "params._meta needs \"io.modelcontextprotocol/protocolVersion\" (a string) and "
+                                  "\"io.modelcontextprotocol/clientCapabilities\" (an object)";
+const char mp_version_has_sessions[] = "this protocol version is not served without a session";
+
+/* -32022 and friends name what would have been served. */
+void mp_put_versions(mp_buf *out, mp_str requested)
+{
+    mp_buf_put(out, MP_STR("{\"supported\":" MODERN_VERSIONS));
+    if (requested.ptr != NULL) {
+        mp_buf_put(out, MP_STR(",\"requested\":"));
+        mp_json_put_string(out, requested);
+    }
+    mp_buf_putc(out, '}');
+}
+
 static void send_error(mp_rpc *rpc, mp_stream *stream, int status, const mp_header *header, mp_str id, int code,
                        const char *message, mp_str data)
 {

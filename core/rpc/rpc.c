@@ -29,18 +29,9 @@ void mp_rpc_serve(void *ctx, mp_stream *stream)
 /* A message that is no message: 400, with the id where it was readable (M-25). */
 void mp_refuse_envelope(mp_rpc *rpc, mp_stream *stream)
 {
-    const mp_envelope *envelope = &rpc->envelope;
-    if (envelope->kind == MP_KIND_BROKEN) {
-        mp_buf text = {0};
-        mp_buf_printf(&text, "the body is not JSON: %s at byte %zu", envelope->problem, envelope->offset);
-        mp_buf_putc(&text, '\0');
-        mp_refuse(rpc, stream, 400, -32700, MP_STR_NONE, text.ptr, MP_STR_NONE);
-        mp_buf_clear(&text);
-    } else if (envelope->kind == MP_KIND_ARRAY) {
-        mp_refuse(rpc, stream, 400, -32600, MP_STR_NONE, "a body is one message, not an array of them", MP_STR_NONE);
-    } else {
-        mp_refuse(rpc, stream, 400, -32600, envelope->id, envelope->problem, MP_STR_NONE);
-    }
+    rpc->scratch.len = 0;
+    mp_put_envelope_error(&rpc->scratch, &rpc->envelope, "body");
+    mp_stream_answer(stream, 400, "application/json", mp_buf_str(&rpc->scratch), NULL, 0);
 }
 
 /* A notification or a response, in a session. */
@@ -62,7 +53,7 @@ static void sweep(mp_timer *timer)
     mp_rpc *rpc = mp_container(timer, mp_rpc, sweep);
     if (rpc->draining)
         mp_held_drain(rpc, false);
-    else
+    else if (rpc->stdio.pipe == NULL) /* a session that is the process's ends with it */
         mp_table_sweep(rpc);
     mp_timer_start(rpc->loop, timer, rpc->draining ? DRAIN_SWEEP_MS : SWEEP_MS, sweep);
 }
@@ -75,8 +66,10 @@ mp_rpc *mp_rpc_new(const mp_rpc_config *config, mp_table *table, mp_loop *loop, 
     rpc->loop = loop;
     rpc->hooks = hooks;
     rpc->ctx = ctx;
+    rpc->publisher = mp_publisher_new();
     rpc->index = mp_table_join(table, rpc);
     mp_link_init(&rpc->calls);
+    mp_link_init(&rpc->jobs);
     mp_link_init(&rpc->ended);
     mp_link_init(&rpc->held);
     mp_timer_start(loop, &rpc->sweep, SWEEP_MS, sweep);
@@ -86,6 +79,7 @@ mp_rpc *mp_rpc_new(const mp_rpc_config *config, mp_table *table, mp_loop *loop, 
 void mp_rpc_drain(mp_rpc *rpc)
 {
     rpc->draining = true;
+    mp_listeners_end(rpc);
     mp_held_drain(rpc, false);
     mp_timer_start(rpc->loop, &rpc->sweep, DRAIN_SWEEP_MS, sweep);
 }
@@ -96,18 +90,31 @@ void mp_rpc_abort(mp_rpc *rpc, const char *why)
         next = link->next;
         mp_call_cancel(mp_container(link, mp_call, link), why, MP_STAT_TOOL_SHUTDOWN, MP_CANCEL_TELL);
     }
+    mp_jobs_call_off(rpc, why);
+}
+
+bool mp_rpc_sweep(mp_rpc *rpc)
+{
+    bool more = mp_publisher_turn(rpc);
+    if (rpc->draining && !mp_table_has_calls(rpc->table))
+        mp_jobs_call_off(rpc, "the gateway is stopping");
+    mp_calls_sweep(rpc);
+    return more;
 }
 
 int64_t mp_rpc_calls(const mp_rpc *rpc)
 {
-    return rpc->count;
+    return rpc->count + rpc->job_count;
 }
 
 void mp_rpc_free(mp_rpc *rpc)
 {
     mp_rpc_abort(rpc, "the gateway stopped");
     mp_held_drain(rpc, true);
-    mp_rpc_sweep(rpc);
+    mp_calls_sweep(rpc);
+    mp_publisher_free(rpc->publisher);
+    if (rpc->stdio.session != NULL)
+        mp_session_unref(rpc->stdio.session);
     mp_timer_stop(rpc->loop, &rpc->sweep);
     mp_buf_clear(&rpc->envelope.scratch);
     mp_buf_clear(&rpc->scratch);

@@ -28,6 +28,7 @@ typedef struct {
     bool has_batches;     /* a body may be an array of messages */
     bool mirrors_headers; /* MCP-Protocol-Version must equal _meta; Mcp-Method and Mcp-Name the body */
     bool hang_up_cancels; /* a dropped answer stream calls its work off */
+    bool has_priming;     /* an event stream opens with an id and no data; the server may let the client reconnect */
 } mp_era;
 
 extern const mp_era mp_eras[]; /* oldest first */
@@ -38,10 +39,15 @@ const mp_era *mp_era_find(mp_str date); /* NULL when unknown */
 
 typedef struct {
     const char *mcp, *sse, *messages; /* paths; NULL switches one off */
+    const char *prefix;               /* what stands before them where clients are, "" for nothing */
     const char *const *hosts;         /* allowed in Host and Origin, without port; NULL-terminated; "*" allows all */
     uint64_t idle_ms, initialize_within_ms;
     int64_t max_sessions, max_sessions_per_principal, max_calls;
-    uint64_t call_ms; /* a call that takes longer is called off with an error */
+    uint64_t call_ms;          /* a call that takes longer is called off with an error */
+    int64_t max_subscriptions; /* topics of one session, or of one call that listens */
+    int64_t max_listeners, max_jobs;
+    int64_t replay_events; /* kept of one session; 0 keeps none */
+    size_t replay_bytes, replay_total;
 } mp_rpc_config;
 
 /* How a call is handed to the language above, and called off. None may run Lua under the caller: they enqueue. */
@@ -62,13 +68,16 @@ mp_rpc *mp_rpc_new(const mp_rpc_config *config, mp_table *table, mp_loop *loop, 
 bool mp_host_is_served(const mp_rpc_config *config, const mp_stream *stream);
 /* A listener's on_request. */
 void mp_rpc_serve(void *rpc, mp_stream *stream);
+/* One client on a pipe (stdio), for the life of the rpc, which borrows it. `ended` is the pipe's `on_end`. */
+void mp_rpc_serve_pipe(mp_rpc *rpc, mp_pipe *pipe, void (*ended)(void *ctx, int error), void *ctx);
 /* No new calls or sessions (503); event streams that carry no call end now, others once their last answer is out.
- * Calls go on; `mp_rpc_abort` ends them, each with an error to its client. */
+ * Calls go on, and jobs as long as there are calls; `mp_rpc_abort` ends them, each with an error to its client. */
 void mp_rpc_drain(mp_rpc *rpc);
 void mp_rpc_abort(mp_rpc *rpc, const char *why);
-int64_t mp_rpc_calls(const mp_rpc *rpc);
-/* Frees what ended in this turn. Bottom of the turn, after the language above had its share. */
-void mp_rpc_sweep(mp_rpc *rpc);
+int64_t mp_rpc_calls(const mp_rpc *rpc); /* jobs among them */
+/* Sends what was published, as much as fits a turn, and frees what ended in it. Bottom of the turn, after the language
+ * above had its share. True when there is more to send. */
+bool mp_rpc_sweep(mp_rpc *rpc);
 void mp_rpc_free(mp_rpc *rpc);
 
 /* -- a call, as the language above sees it --------------------------------------------------------------------- */
@@ -78,11 +87,13 @@ mp_str mp_call_method(const mp_call *call);
 mp_str mp_call_params(const mp_call *call);         /* an object's span, or empty */
 const mp_era *mp_call_era(const mp_call *call);     /* NULL: an HTTP+SSE session that has not initialized */
 mp_session *mp_call_session(const mp_call *call);   /* NULL in 2026-07-28, and at `initialize` over Streamable HTTP */
+mp_str mp_call_id(const mp_call *call);             /* as JSON */
 mp_str mp_call_progress_token(const mp_call *call); /* a span, or empty */
 mp_str mp_call_principal(const mp_call *call);
 void *mp_call_user(const mp_call *call); /* the hooks' own pointer */
 void mp_call_set_user(mp_call *call, void *user);
-/* A header of the request that carries the call; absent (count 0) over HTTP+SSE and once its client left. */
+/* A header of the request that carries the call; absent (count 0) over HTTP+SSE and once its client left; count -1 over
+ * stdio, which has none. */
 mp_str mp_call_header(const mp_call *call, const char *name, int *count);
 /* It will take time: from now on a client that leaves is noticed, and its time runs (limits.call.time). */
 void mp_call_park(mp_call *call);
@@ -90,29 +101,61 @@ void mp_call_park(mp_call *call);
 void mp_call_abort(mp_call *call, const char *why, mp_stat counter);
 /* Allows it less time than the config does. */
 void mp_call_within(mp_call *call, uint64_t ms);
+/* Takes the limit away: the call waits for something that has one of its own. */
+void mp_call_unhurried(mp_call *call);
 
 /* `initialize` succeeded with this revision: makes the session (or completes an HTTP+SSE one). `client` and `capabilities` are
  * the spans the client sent. -1 when a cap refuses it (429), or another `initialize` was quicker: the call is then answered. */
 int mp_call_open_session(mp_call *call, const mp_era *era, mp_str client, mp_str capabilities);
-/* Sends a whole JSON-RPC message on the call's own stream, before the answer. -1 when nobody reads it any more. */
+/* Sends a whole JSON-RPC message on the call's own stream, before the answer. -1 when nobody reads it any more, and it is
+ * not kept for a client that comes back. */
 int mp_call_send(mp_call *call, mp_str json);
+/* Lets the client's connection go while the call goes on; the client comes back for the rest, after `ms` at the earliest.
+ * False, and nothing happens, where its revision or the call's stream has no such thing. */
+bool mp_call_detach(mp_call *call, uint64_t ms);
 /* Asks the client, on the call's own stream: a request of ours (revisions before 2026-07-28). `done` gets the client's
  * result, or its error, once, unless the call ends before. NULL when nobody can be asked. */
 typedef struct mp_ask mp_ask;
 mp_ask *mp_call_ask(mp_call *call, mp_str method, mp_str params, void (*done)(void *ctx, bool is_error, mp_str answer),
                     void *ctx);
+/* Takes back what it has asked and nobody has answered: the client is told, who waits gets an error. */
+void mp_call_withdraw(mp_call *call);
 /* Answers and ends the call. `result` is a complete JSON value. */
 void mp_call_answer(mp_call *call, mp_str result);
 /* Answers with an error and ends the call. `data` is a JSON value or empty. */
 void mp_call_fail(mp_call *call, int code, mp_str message, mp_str data);
 
+/* Listens to topics, with no time limit: publications go out on the call's stream. `over` runs once, when the gateway stops;
+ * not when the call ends before. OVER: it stops already. */
+typedef enum { MP_LISTEN_STARTED, MP_LISTEN_OVER, MP_LISTEN_TOO_MANY } mp_listen_result;
+mp_listen_result mp_call_listen(mp_call *call, const mp_str *topics, size_t count, void (*over)(void *ctx), void *ctx);
+
+/* A call like this one that belongs to nobody: nothing can be sent on it, its session's end is not its own, an answer only
+ * ends it. It is called off after `ms`, and when the gateway stops and no client's call is left. on_call is not told of it.
+ * NULL over tasks.max. */
+mp_call *mp_call_spawn(const mp_call *like, uint64_t ms);
+/* Calls such a one off. */
+void mp_call_stop(mp_call *job, const char *why);
+
 /* -- a session, as the language above sees it ------------------------------------------------------------------ */
 
 const mp_era *mp_session_era(const mp_session *session); /* NULL before initialize */
+mp_str mp_session_id(const mp_session *session);
 mp_str mp_session_client(const mp_session *session);
 mp_str mp_session_capabilities(const mp_session *session);
 /* The least level of notifications/message it wants, as a number 0 (debug) to 7 (emergency); -1 before logging/setLevel. */
 int mp_session_log_level(const mp_session *session);
 void mp_session_set_log_level(mp_session *session, int level);
+
+/* Gets what is published on the topic, until the session ends. */
+typedef enum { MP_FOLLOW_DONE, MP_FOLLOW_CLOSED, MP_FOLLOW_TOO_MANY } mp_follow_result;
+mp_follow_result mp_session_follow(mp_session *session, mp_str topic);
+void mp_session_unfollow(mp_session *session, mp_str topic);
+
+/* -- publishing ------------------------------------------------------------------------------------------------ */
+
+/* Sends `plain` to the sessions that follow the topic, and before, the call's id, after to the calls that listen to it; on
+ * all rpcs, each once. ptr == NULL: not to these. Of what one rpc publishes on a topic in one turn the last is sent. */
+void mp_topic_publish(mp_rpc *rpc, mp_str topic, mp_str plain, mp_str before, mp_str after);
 
 #endif

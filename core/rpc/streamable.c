@@ -6,8 +6,6 @@
 static const char *const both_types[] = {"application/json", "text/event-stream", NULL};
 static const char *const events_type[] = {"text/event-stream", NULL};
 
-#define MODERN_VERSIONS "[\"2026-07-28\"]"
-
 /* What a request's headers say of its era. */
 typedef struct {
     mp_str version, session;
@@ -45,21 +43,10 @@ static bool is_busy(mp_rpc *rpc, mp_stream *stream)
 
 /* -- 2026-07-28 ------------------------------------------------------------------------------------------------- */
 
-/* -32022 and friends name what would have been served. */
-static void put_versions(mp_buf *out, mp_str requested)
-{
-    mp_buf_put(out, MP_STR("{\"supported\":" MODERN_VERSIONS));
-    if (requested.ptr != NULL) {
-        mp_buf_put(out, MP_STR(",\"requested\":"));
-        mp_json_put_string(out, requested);
-    }
-    mp_buf_putc(out, '}');
-}
-
 static void refuse_versions(mp_rpc *rpc, mp_stream *stream, int code, const char *message, mp_str requested)
 {
     mp_buf data = {0};
-    put_versions(&data, requested);
+    mp_put_versions(&data, requested);
     mp_refuse(rpc, stream, 400, code, rpc->envelope.id, message, mp_buf_str(&data));
     mp_buf_clear(&data);
 }
@@ -98,10 +85,7 @@ static void serve_modern(mp_rpc *rpc, mp_stream *stream)
     }
     const mp_era *era = envelope->version_is_string ? mp_era_find(envelope->version) : NULL;
     if (!envelope->version_is_string || !envelope->has_capabilities)
-        refuse_versions(rpc, stream, -32602,
-                        "params._meta needs \"io.modelcontextprotocol/protocolVersion\" (a string) and "
-                        "\"io.modelcontextprotocol/clientCapabilities\" (an object)",
-                        MP_STR_NONE);
+        refuse_versions(rpc, stream, -32602, mp_meta_is_missing, MP_STR_NONE);
     else if (!mirrors(stream, "mcp-protocol-version", envelope->version))
         mp_refuse(rpc, stream, 400, -32020, envelope->id,
                   "MCP-Protocol-Version must be there once and equal params._meta", MP_STR_NONE);
@@ -112,8 +96,7 @@ static void serve_modern(mp_rpc *rpc, mp_stream *stream)
         mp_refuse(rpc, stream, 400, -32020, envelope->id, "Mcp-Name must be there once and equal the body",
                   MP_STR_NONE);
     else if (era == NULL || era->has_sessions)
-        refuse_versions(rpc, stream, -32022, "this protocol version is not served without a session",
-                        envelope->version);
+        refuse_versions(rpc, stream, -32022, mp_version_has_sessions, envelope->version);
     else if (!is_busy(rpc, stream))
         mp_call_start(rpc, stream, NULL, era);
 }
@@ -232,15 +215,19 @@ static void serve_get(mp_rpc *rpc, mp_stream *stream, const era_headers *headers
     if (session == NULL)
         return;
     int resumes;
-    mp_stream_header(stream, "last-event-id", &resumes);
-    if (resumes > 0) /* no event of ours carries an id, so this one is not ours (S-28) */
-        refuse(rpc, stream, 400, "unknown Last-Event-ID");
-    else if (rpc->draining)
+    mp_str last = mp_stream_header(stream, "last-event-id", &resumes);
+    if (rpc->draining) {
         mp_refuse_with(rpc, stream, 503, (mp_header){"retry-after", MP_STR("1")}, "the gateway is stopping");
-    else if (mp_session_has_reader(session))
+    } else if (resumes > 0) {
+        if (resumes > 1 || !mp_held_resume(rpc, session, stream, mp_str_trim(last))) /* S-28 */
+            refuse(rpc, stream, 400,
+                   "no stream goes on after this Last-Event-ID: it is not this session's, or what "
+                   "followed it is not kept any more");
+    } else if (mp_session_has_reader(session)) {
         refuse(rpc, stream, 409, "this session has its event stream already");
-    else if (mp_stream_open_events(stream, NULL, 0) == 0 && mp_held_start(rpc, session, stream) != 0)
+    } else if (mp_stream_open_events(stream, NULL, 0) == 0 && mp_held_start(rpc, session, stream) != 0) {
         mp_stream_end(stream); /* another worker was quicker */
+    }
     mp_session_unref(session);
 }
 

@@ -8,7 +8,9 @@
 
 struct mp_table {
     const mp_rpc_config *config;
-    _Atomic int64_t calls;
+    _Atomic int64_t calls, places[MP_PLACES]; /* taken */
+    mp_topics *topics;
+    mp_replay *replay;
     struct {
         pthread_mutex_t lock;
         mp_map sessions;
@@ -24,12 +26,14 @@ mp_table *mp_table_new(const mp_rpc_config *config)
 {
     mp_table *table = mp_new(sizeof *table);
     table->config = config;
+    table->replay = mp_replay_new(config);
     for (int i = 0; i < SHARDS; i++) {
         pthread_mutex_init(&table->shards[i].lock, NULL);
         mp_map_init(&table->shards[i].sessions);
     }
     pthread_mutex_init(&table->owners_lock, NULL);
     mp_map_init(&table->owners);
+    table->topics = mp_topics_new(config);
     return table;
 }
 
@@ -51,7 +55,9 @@ void mp_table_free(mp_table *table)
         pthread_mutex_destroy(&table->shards[i].lock);
     }
     mp_map_clear(&table->owners);
+    mp_topics_free(table->topics);
     pthread_mutex_destroy(&table->owners_lock);
+    mp_replay_free(table->replay);
     free(table);
 }
 
@@ -64,9 +70,45 @@ unsigned mp_table_join(mp_table *table, mp_rpc *rpc)
     return index;
 }
 
+mp_rpc *mp_table_rpc(mp_table *table, unsigned index)
+{
+    return table->rpcs[index];
+}
+
+mp_topics *mp_table_topics(mp_table *table)
+{
+    return table->topics;
+}
+
+static const mp_stat place_gauges[] = {MP_STAT_LISTENERS, MP_STAT_JOBS};
+
+bool mp_table_take_place(mp_table *table, mp_place place)
+{
+    static const mp_stat refusals[] = {MP_STAT_REFUSED_LISTENERS, MP_STAT_REFUSED_JOBS};
+    const int64_t most[] = {table->config->max_listeners, table->config->max_jobs};
+    if (atomic_fetch_add(&table->places[place], 1) >= most[place]) {
+        atomic_fetch_sub(&table->places[place], 1);
+        mp_stat_add(refusals[place], 1);
+        return false;
+    }
+    mp_stat_add(place_gauges[place], 1);
+    return true;
+}
+
+void mp_table_give_place(mp_table *table, mp_place place)
+{
+    atomic_fetch_sub(&table->places[place], 1);
+    mp_stat_add(place_gauges[place], -1);
+}
+
 bool mp_table_has_room(mp_table *table)
 {
     return atomic_load_explicit(&table->calls, memory_order_relaxed) < table->config->max_calls;
+}
+
+bool mp_table_has_calls(mp_table *table)
+{
+    return atomic_load(&table->calls) > 0;
 }
 
 void mp_table_count_call(mp_table *table, int n)
@@ -158,6 +200,11 @@ mp_session *mp_session_new(mp_rpc *rpc, bool is_sse, mp_str owner)
     pthread_mutex_init(&session->lock, NULL);
     mp_link_init(&session->calls_of);
     mp_link_init(&session->asks);
+    mp_link_init(&session->follows);
+    mp_link_init(&session->readers);
+    session->replay = is_sse ? NULL : table->replay;
+    mp_link_init(&session->kept.events);
+    mp_link_init(&session->kept.feeds);
 
     unsigned shard = shard_of(session->node.key);
     pthread_mutex_lock(&table->shards[shard].lock);
@@ -178,6 +225,8 @@ void mp_session_unref(mp_session *session)
 {
     if (atomic_fetch_sub_explicit(&session->refs, 1, memory_order_acq_rel) != 1)
         return;
+    if (session->feed != NULL)
+        mp_feed_unref(session->feed);
     pthread_mutex_destroy(&session->lock);
     free(atomic_load(&session->card));
     free(session);
@@ -221,9 +270,11 @@ bool mp_session_close(mp_session *session, mp_stat reason)
     bool first = !session->closed;
     session->closed = true;
     uint64_t rpcs = session->rpcs;
+    mp_replay_forget(session);
     pthread_mutex_unlock(&session->lock);
     if (!first)
         return false;
+    mp_session_unfollow_all(session);
 
     unsigned shard = shard_of(session->node.key);
     pthread_mutex_lock(&table->shards[shard].lock);
@@ -328,6 +379,11 @@ mp_str mp_session_capabilities(const mp_session *session)
 {
     const mp_card *card = card_of(session);
     return card == NULL ? MP_STR_NONE : card->capabilities;
+}
+
+mp_str mp_session_id(const mp_session *session)
+{
+    return mp_str_of(session->id);
 }
 
 int mp_session_log_level(const mp_session *session)

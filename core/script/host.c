@@ -232,6 +232,22 @@ static void push_server(lua_State *L, const mp_vm_config *config)
     lua_setfield(L, -2, "instructions");
 }
 
+/* [-0, +1, throws] */
+static void push_grants(lua_State *L, const mp_vm_config *config)
+{
+    lua_createtable(L, 1, 0);
+    lua_createtable(L, 0, 2);
+    lua_pushliteral(L, "");
+    lua_setfield(L, -2, "path");
+    lua_newtable(L);
+    for (lua_Integer i = 0; config->allow_net != NULL && config->allow_net[i] != NULL; i++) {
+        lua_pushstring(L, config->allow_net[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+    lua_setfield(L, -2, "net");
+    lua_rawseti(L, -2, 1);
+}
+
 void mp_host_push(lua_State *L, const mp_source *source, const mp_vm_config *config)
 {
     static const luaL_Reg functions[] = {{"load", l_load}, {"guarded", l_guarded}, {"random", l_random}, {NULL, NULL}};
@@ -241,12 +257,20 @@ void mp_host_push(lua_State *L, const mp_source *source, const mp_vm_config *con
     mp_lib_call(L);
     mp_lib_client(L);
     mp_lib_seal(L, config->seal_keys);
+    mp_lib_store(L, config->store);
+    mp_lib_signal(L);
+    mp_lib_jobs(L, config->task_ms);
+    mp_lib_topics(L);
+    mp_lib_hear(L, config->hearers);
+    mp_lib_http(L, config);
     push_cjson(L);
     lua_setfield(L, -2, "cjson");
     push_scripts(L, source);
     lua_setfield(L, -2, "scripts");
     lua_pushstring(L, mp_source_dir(source));
     lua_setfield(L, -2, "root");
+    push_grants(L, config);
+    lua_setfield(L, -2, "grants");
     push_server(L, config);
     lua_setfield(L, -2, "server");
     lua_pushboolean(L, config->trust_full);

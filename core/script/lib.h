@@ -13,6 +13,13 @@ void mp_lib_log(lua_State *L);
 void mp_lib_call(lua_State *L);
 void mp_lib_client(lua_State *L);
 void mp_lib_seal(lua_State *L, const mp_seal_key *keys);
+void mp_lib_store(lua_State *L, mp_store *store);
+void mp_lib_signal(lua_State *L);
+/* `longest_ms`: how long what it begins may last. */
+void mp_lib_jobs(lua_State *L, uint64_t longest_ms);
+void mp_lib_topics(lua_State *L);
+void mp_lib_hear(lua_State *L, mp_hearers *hearers);
+void mp_lib_http(lua_State *L, const mp_vm_config *config);
 /* Replaces what `coroutine` holds by functions that let a task wait inside a script's own coroutines.  [-0, +0,
  * throws] */
 void mp_lib_coroutine(lua_State *L);
@@ -22,6 +29,11 @@ void mp_host_push(lua_State *L, const mp_source *source, const mp_vm_config *con
 
 /* Pushes the `call` that handlers see; `params` is the index of the decoded parameters.  [-0, +1, throws] */
 void mp_call_push(lua_State *L, mp_task *task, int params);
+/* Pushes one like the call at 1, which is of no use until mp_call_bind.  [-0, +1, throws] */
+void mp_call_push_like(lua_State *L);
+void mp_call_bind(lua_State *L, int index, mp_task *task);
+/* The body of a background task's coroutine.  [-1, +0, throws, parks] */
+int mp_run_job(lua_State *L);
 /* Appends the JSON of the value at `index` to vm->out; when it raises, nothing is appended.  [-0, +0, throws] */
 void mp_encode_out(lua_State *L, mp_vm *vm, int index);
 /* The task of the call at 1; raises once that has ended.  [-0, +0, throws] */

@@ -12,7 +12,7 @@ typedef struct {
     uint64_t serial;
 } handle;
 
-enum { PARAMS = 1, CLIENT, CAPABILITIES, USER_VALUES = CAPABILITIES };
+enum { PARAMS = 1, CLIENT, CAPABILITIES, TASK, USER_VALUES = TASK };
 
 void mp_call_push(lua_State *L, mp_task *task, int params)
 {
@@ -21,6 +21,23 @@ void mp_call_push(lua_State *L, mp_task *task, int params)
     lua_pushvalue(L, params);
     lua_setiuservalue(L, -2, PARAMS);
     luaL_setmetatable(L, CALL);
+}
+
+void mp_call_push_like(lua_State *L)
+{
+    const handle *like = luaL_checkudata(L, 1, CALL);
+    handle *h = lua_newuserdatauv(L, sizeof *h, USER_VALUES);
+    *h = (handle){like->task, 0}; /* no task has this number: it has ended, for now */
+    for (int slot = 1; slot <= USER_VALUES; slot++) {
+        lua_getiuservalue(L, 1, slot);
+        lua_setiuservalue(L, -2, slot);
+    }
+    luaL_setmetatable(L, CALL);
+}
+
+void mp_call_bind(lua_State *L, int index, mp_task *task)
+{
+    *(handle *)lua_touserdata(L, index) = (handle){task, task->serial};
 }
 
 mp_task *mp_check_call(lua_State *L)
@@ -88,9 +105,21 @@ static bool is_initialized(const mp_task *task)
     return era != NULL && !era->has_sessions;
 }
 
-enum { REVISION = 1, METHOD, PRINCIPAL, META, CLIENT_INFO, CLIENT_CAPABILITIES, INITIALIZED, HAS_SESSION, CANCELLED };
-static const char *const field_names[] = {"revision",     "method",      "principal",   "meta",      "client",
-                                          "capabilities", "initialized", "has_session", "cancelled", NULL};
+enum {
+    REVISION = 1,
+    METHOD,
+    PRINCIPAL,
+    META,
+    CLIENT_INFO,
+    CLIENT_CAPABILITIES,
+    INITIALIZED,
+    HAS_SESSION,
+    TASK_NAME,
+    CANCELLED
+};
+static const char *const field_names[] = {"revision", "method",       "principal",   "meta",
+                                          "client",   "capabilities", "initialized", "has_session",
+                                          "task",     "cancelled",    NULL};
 
 static void push_field(lua_State *L, const mp_task *task, lua_Integer field)
 {
@@ -119,6 +148,9 @@ static void push_field(lua_State *L, const mp_task *task, lua_Integer field)
         break;
     case HAS_SESSION:
         lua_pushboolean(L, task->call == NULL ? task->has_session : mp_call_session(task->call) != NULL);
+        break;
+    case TASK_NAME:
+        lua_getiuservalue(L, 1, TASK);
         break;
     default:
         lua_pushboolean(L, task->cancelled);
@@ -301,6 +333,36 @@ static int l_log_level(lua_State *L)
     return 1;
 }
 
+/* session(call): the id of its session, or nil.  [-0, +1, throws] */
+static int l_session(lua_State *L)
+{
+    const mp_session *session = session_of(L);
+    if (session == NULL)
+        lua_pushnil(L);
+    else
+        push_str(L, mp_session_id(session));
+    return 1;
+}
+
+/* name_task(call, id): what call.task is from now on.  [-0, +0, throws] */
+static int l_name_task(lua_State *L)
+{
+    mp_check_call(L);
+    luaL_checkstring(L, 2);
+    lua_settop(L, 2);
+    lua_setiuservalue(L, 1, TASK);
+    return 0;
+}
+
+/* unhurried(call): the call may take as long as it likes.  [-0, +0, throws] */
+static int l_unhurried(lua_State *L)
+{
+    const mp_task *task = mp_check_call(L);
+    if (task->call != NULL)
+        mp_call_unhurried(task->call);
+    return 0;
+}
+
 /* fault(): a script failed, and the library has said so to the log.  [-0, +0] */
 static int l_fault(lua_State *L)
 {
@@ -314,6 +376,9 @@ void mp_lib_call(lua_State *L)
     static const luaL_Reg functions[] = {{"open_session", l_open_session},
                                          {"set_log_level", l_set_log_level},
                                          {"log_level", l_log_level},
+                                         {"session", l_session},
+                                         {"name_task", l_name_task},
+                                         {"unhurried", l_unhurried},
                                          {"fault", l_fault},
                                          {NULL, NULL}};
     static const luaL_Reg methods[] = {{"progress", l_progress}, {"send", l_send}, {NULL, NULL}};

@@ -37,6 +37,17 @@ static int l_deadline(lua_State *L)
     return 0;
 }
 
+/* detach(call, milliseconds): lets the client's connection go; false where its client could not come back.
+ *  [-0, +1, throws] */
+static int l_detach(lua_State *L)
+{
+    const mp_task *task = mp_check_call(L);
+    double ms = luaL_checknumber(L, 2);
+    luaL_argcheck(L, ms >= 0 && ms < 1e9, 2, "a time from zero");
+    lua_pushboolean(L, task->call != NULL && mp_call_detach(task->call, (uint64_t)ceil(ms)));
+    return 1;
+}
+
 /* -- asking -------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -110,9 +121,20 @@ static int l_ask(lua_State *L)
     return mp_op_park_then(L, &op->super, answered, (lua_KContext)op);
 }
 
+/* withdraw(call): what it has asked and nobody has answered is asked no more; who waits for it gets nil and an error.
+ *  [-0, +0, throws] */
+static int l_withdraw(lua_State *L)
+{
+    const mp_task *task = mp_check_call(L);
+    if (task->call != NULL)
+        mp_call_withdraw(task->call);
+    return 0;
+}
+
 void mp_lib_client(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"header", l_header}, {"deadline", l_deadline}, {"ask", l_ask}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"header", l_header},     {"deadline", l_deadline}, {"ask", l_ask},
+                                         {"withdraw", l_withdraw}, {"detach", l_detach},     {NULL, NULL}};
     luaL_setfuncs(L, functions, 0);
     luaL_newmetatable(L, ASK);
     lua_pushcfunction(L, ask_gc);

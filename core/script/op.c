@@ -65,3 +65,24 @@ void mp_op_cancel(mp_op *op)
     op->cancel(op); /* needs the task, to find the loop */
     end_wait(op);
 }
+
+void mp_hold_put(lua_State *L, mp_hold *hold, void (*release)(mp_hold *hold))
+{
+    hold->release = release;
+    mp_link_init(&hold->link);
+    mp_link_put(&mp_vm_of(L)->running->holds, &hold->link);
+}
+
+void mp_hold_drop(mp_hold *hold)
+{
+    mp_link_drop(&hold->link);
+}
+
+void mp_holds_release(mp_task *task)
+{
+    mp_link *link;
+    while ((link = mp_link_take(&task->holds)) != NULL) {
+        mp_hold *hold = mp_container(link, mp_hold, link);
+        hold->release(hold);
+    }
+}

@@ -31,4 +31,15 @@ mp_loop *mp_op_loop(const mp_op *op);
 /* Calls the wait off; nothing resumes the task any more. Harmless when it is over. */
 void mp_op_cancel(mp_op *op);
 
+/* What a task opened and must not outlast it: embedded in a userdata, whose finalizer lets go. */
+typedef struct mp_hold {
+    mp_link link;
+    void (*release)(struct mp_hold *hold);
+} mp_hold;
+
+/* `release` runs when the work of the running task ends, however it ends; at most once, and runs no Lua. */
+void mp_hold_put(lua_State *L, mp_hold *hold, void (*release)(mp_hold *hold));
+/* `release` is not called any more. Harmless twice. */
+void mp_hold_drop(mp_hold *hold);
+
 #endif

@@ -3,7 +3,8 @@
  *   source   the bytes of every script file, read once, shared by all workers
  *   vm       a lua_State made from one source, owned by one worker
  *   task     a coroutine that runs one handler; waits for at most one op
- *   op       what a task waits for; can always be called off */
+ *   op       what a task waits for; can always be called off
+ *   store    texts by key, shared by all workers */
 #ifndef MP_SCRIPT_H
 #define MP_SCRIPT_H
 
@@ -11,6 +12,8 @@
 
 typedef struct mp_source mp_source;
 typedef struct mp_vm mp_vm;
+typedef struct mp_store mp_store;
+typedef struct mp_hearers mp_hearers;
 
 /* Reads the *.lua files of `dir` and the folders below it. Names beginning with '.', ending in '~', or not ending in ".lua" are skipped.
  * A missing `dir` is an error; an empty one is not. At most 10,000 files, 1 MiB each, 64 MiB in all. */
@@ -26,24 +29,39 @@ typedef struct {
 
 #define MP_SEAL_KEYS 8
 
+/* At most so many entries, and bytes in their keys and texts. */
+mp_store *mp_store_new(int64_t entries, size_t bytes);
+void mp_store_free(mp_store *store);
+
+/* The VMs of a process, which tell each other things. */
+mp_hearers *mp_hearers_new(void);
+void mp_hearers_free(mp_hearers *hearers);
+
 /* From a secret of the operator's; a random one when it is empty, which then no other process and no restart knows. */
 void mp_seal_key_make(mp_seal_key *key, mp_str secret);
 
 typedef struct {
     const char *server_name, *server_version, *instructions; /* serverInfo; instructions may be NULL */
     size_t memory;                                           /* bytes one VM may hold */
+    uint64_t task_ms;                                        /* the longest a background task lasts */
     size_t call_memory;                                      /* bytes one call may add to that */
     uint64_t call_cpu_ms;                                    /* a call may run Lua for so long */
+    uint64_t http_time_ms;                                   /* what a request may take unless it says otherwise */
+    size_t http_body;                                        /* bytes of an answer's body, at most */
+    const char *const *allow_net;                            /* may be NULL */
     bool trust_full;                                         /* scripts get the whole standard library */
     const mp_seal_key *seal_keys; /* the first seals, all open; an unset one ends them. Outlives the VM */
+    mp_store *store;              /* these two outlive the VM */
+    mp_hearers *hearers;
 } mp_vm_config;
 
 /* Loads the library and every script. On failure gives NULL and appends every error, one after another as a person reads
  * them, to `report`. */
 mp_vm *mp_vm_new(mp_source *source, const mp_vm_config *config, mp_buf *report);
 void mp_vm_free(mp_vm *vm);
-/* Gives the VM to the thread of `loop`; nothing of it may be used elsewhere from now on. */
-void mp_vm_attach(mp_vm *vm, mp_loop *loop);
+/* Gives the VM to the thread of `loop`; nothing of it may be used elsewhere from now on. It publishes by `rpc` and sends its
+ * requests by the loop's `client`, which outlive it. */
+void mp_vm_attach(mp_vm *vm, mp_loop *loop, mp_rpc *rpc, mp_client *client);
 /* The hooks of a worker's rpc; their ctx is the vm. */
 extern const mp_rpc_hooks mp_vm_hooks;
 /* Resumes what is ready. Bottom of the turn only. True when it did something or has more to do. */

@@ -2,9 +2,11 @@
  * between rings; Lua runs in mp_vm_turn alone, below no foreign frame. Whatever may throw runs inside a coroutine or
  * a lua_pcall. */
 #include "script/task.h"
+#include "script/hear.h"
 #include "script/lib.h"
 #include "script/lib_json.h"
 #include "script/preempt.h"
+#include "script/store.h"
 #include <lauxlib.h>
 #include <stdlib.h>
 #include <time.h>
@@ -12,8 +14,6 @@
 #define TURN_RESUMES 64   /* and then the loop looks at its sockets again */
 #define TURN_US 5000      /* or when so much time went into Lua */
 #define CLOSERS_US 200000 /* what closers of a call that is off may take */
-#define STUCK_US 100000   /* what may run where nothing can be left: in functions that C calls */
-#define LOOK 1000         /* instructions between looks there */
 #define MOST_SPARE 256    /* idle tasks that keep their coroutine */
 #define MOST_NOTES 1024
 #define MOST_NOTE_BYTES ((size_t)8 << 20)
@@ -32,6 +32,7 @@ static mp_task *task_new(mp_vm *vm, mp_call *call)
         task->next = vm->all;
         vm->all = task;
         mp_link_init(&task->link);
+        mp_link_init(&task->holds);
     } else {
         task = mp_container(link, mp_task, link);
         if (task->co != NULL)
@@ -40,6 +41,7 @@ static mp_task *task_new(mp_vm *vm, mp_call *call)
     task->call = call;
     task->is_note = call == NULL;
     task->method_len = 0;
+    task->job = LUA_NOREF;
     task->started = task->was_parked = task->cancelled = task->has_progress = false;
     task->preempted = task->is_heavy = false;
     task->spent = task->grown = 0;
@@ -50,14 +52,30 @@ static mp_task *task_new(mp_vm *vm, mp_call *call)
     return task;
 }
 
+mp_task *mp_task_start_job(mp_vm *vm, mp_call *call, int ref)
+{
+    mp_task *task = task_new(vm, call);
+    task->job = ref;
+    mp_call_set_user(call, task);
+    return task;
+}
+
+void mp_task_forget_job(lua_State *L, mp_task *task)
+{
+    luaL_unref(L, LUA_REGISTRYINDEX, task->job); /* takes back a slot: allocates nothing */
+    task->job = LUA_NOREF;
+}
+
 /* The coroutine is empty by now, or was never used. */
 static void task_end(mp_task *task)
 {
     mp_vm *vm = task->vm;
+    mp_holds_release(task);
     if (task->is_note) {
         vm->notes--;
         vm->note_bytes -= task->text.len;
     }
+    mp_task_forget_job(vm->L, task);
     mp_buf_clear(&task->text);
     task->serial++;
     task->state = MP_TASK_IDLE;
@@ -222,72 +240,6 @@ static int run_note(lua_State *L)
 
 /* -- the scheduler --------------------------------------------------------------------------------------------- */
 
-/* What a task's time is measured by: the clock is at hand; the thread's own time costs a system call. */
-static clockid_t clock_of(const mp_task *task)
-{
-    return task->is_heavy ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC;
-}
-
-/* The running task is over a limit of its own. */
-static void call_off(mp_task *task, lua_State *L, lua_Debug *where, const char *why)
-{
-    mp_stat counter = task->vm->is_over_memory ? MP_STAT_TOOL_MEMORY : MP_STAT_TOOL_CPU;
-    lua_getinfo(L, "Sl", where);
-    mp_log(MP_WARN, "call over its limit", mp_log_str("method", mp_task_method(task)),
-           mp_log_str("why", mp_str_of(why)), mp_log_str("file", mp_str_of(where->short_src)),
-           mp_log_int("line", where->currentline));
-    if (task->call != NULL)
-        mp_call_abort(task->call, why, counter);
-    task->cancelled = true;
-}
-
-/* Why the running task, `stretch` us after it was resumed, may not go on; NULL if it may. */
-static const char *over_limit(const mp_task *task, uint64_t stretch, bool may_leave)
-{
-    if (task->vm->is_over_memory)
-        return "the call took more memory than limits.call.memory";
-    if (task->spent + stretch >= task->vm->call_us)
-        return "the call ran Lua for longer than limits.call.cpu";
-    if (!may_leave && stretch >= STUCK_US)
-        return "the call ran for too long where it cannot take turns: in a metamethod, or in a function that C calls";
-    return NULL;
-}
-
-/* Nothing here can be left but by an error, and none is the last: each that is caught is followed by the next. */
-static void insist(lua_State *L, const char *why)
-{
-    mp_preempt_arm(L, 1);
-    luaL_error(L, "%s", why);
-}
-
-void mp_task_hook(lua_State *L, lua_Debug *where)
-{
-    lua_sethook(L, NULL, 0, 0);
-    mp_vm *vm = mp_vm_of(L);
-    mp_task *task = vm->running;
-    if (vm->guard_until != 0) { /* a script that loads; closers */
-        if (mp_now_us(CLOCK_MONOTONIC) >= vm->guard_until)
-            insist(L, "this runs for too long");
-        mp_preempt_arm(L, LOOK);
-        return;
-    }
-    if (task == NULL)
-        return;
-    bool may_leave = vm->may_wait && lua_isyieldable(L);
-    uint64_t stretch = mp_now_us(clock_of(task)) - vm->clock;
-    const char *why = task->cancelled ? NULL : over_limit(task, stretch, may_leave);
-    if (why != NULL)
-        call_off(task, L, where, why);
-    if (may_leave) {
-        task->preempted = true;
-        lua_yield(L, 0);
-    } else if (task->cancelled) {
-        insist(L, "the call is off");
-    } else {
-        mp_preempt_arm(L, LOOK);
-    }
-}
-
 static void close_coroutine(mp_task *task, lua_State *co)
 {
     lua_State *before = mp_preempt_enter(co);
@@ -334,28 +286,11 @@ static void end_faulty(mp_task *task)
     task_end(task);
 }
 
-/* One stretch of Lua, with what it takes of time and memory. */
-static int run(mp_task *task, int count)
+static lua_CFunction body_of(const mp_task *task)
 {
-    mp_vm *vm = task->vm;
-    size_t before = vm->bytes, left = task->grown < vm->call_memory ? vm->call_memory - task->grown : 0;
-    vm->ceiling = left < vm->memory - before ? before + left : vm->memory;
-    vm->denied = 0;
-    vm->is_over_memory = false;
-    if (task->is_heavy)
-        vm->clock = mp_now_us(CLOCK_THREAD_CPUTIME_ID);
-    vm->running = task;
-    vm->may_wait = vm->loop != NULL;
-    lua_State *outer = mp_preempt_enter(task->co);
-    int status = lua_resume(task->co, vm->L, count, &count);
-    mp_preempt_leave(outer);
-    vm->may_wait = false;
-    vm->running = NULL;
-    vm->ceiling = vm->memory;
-    task->grown = task->grown + vm->bytes > before ? task->grown + vm->bytes - before : 0;
-    if (task->is_heavy)
-        task->spent += mp_now_us(CLOCK_THREAD_CPUTIME_ID) - vm->clock;
-    return status;
+    if (task->is_note)
+        return run_note;
+    return task->job != LUA_NOREF ? mp_run_job : run_call;
 }
 
 static void resume(mp_task *task)
@@ -370,13 +305,13 @@ static void resume(mp_task *task)
     }
     int count = 0;
     if (!task->started) {
-        lua_pushcfunction(task->co, task->is_note ? run_note : run_call);
+        lua_pushcfunction(task->co, body_of(task));
         lua_pushlightuserdata(task->co, task);
         count = 1;
         task->started = true;
     }
     task->inner_count = 0;
-    int status = run(task, count);
+    int status = mp_task_run(task, count);
     if (status == LUA_YIELD && task->cancelled) {
         unwind(task);
     } else if (status == LUA_YIELD && task->preempted) {
@@ -417,7 +352,10 @@ bool mp_vm_turn(void *ctx)
 {
     mp_vm *vm = ctx;
     mp_link *link;
-    bool did = false;
+    mp_store_sweep(vm->store);
+    bool did = mp_vm_hear(vm);
+    if (!mp_link_is_alone(&vm->heard))
+        return true; /* before any task */
     while ((link = mp_link_take(&vm->doomed)) != NULL) {
         unwind(mp_container(link, mp_task, link));
         did = true;
@@ -436,6 +374,7 @@ bool mp_vm_turn(void *ctx)
         resume_next(vm, link);
         did = true;
     }
+    did = mp_vm_tidy(vm) || did;
     if (did)
         mp_vm_publish(vm);
     return did || !mp_link_is_alone(&vm->ready) || !mp_link_is_alone(&vm->heavy) || !mp_link_is_alone(&vm->doomed);

@@ -25,7 +25,9 @@ struct mp_task {
 
     mp_call *call; /* NULL for a note, and once answered or called off */
     const mp_era *era;
-    mp_op *op; /* what it waits for */
+    mp_op *op;     /* what it waits for */
+    int job;       /* holds { f, call } in the registry: a background task that has not started; else LUA_NOREF */
+    mp_link holds; /* what it opened */
     bool is_note, started, was_parked;
     bool cancelled, has_session; /* has_session: as it was when the call was called off */
     bool has_progress;
@@ -46,10 +48,18 @@ struct mp_task {
 
 /* A wait leaves `co` on its way down to the scheduler; the next resume forgets it. */
 void mp_task_leave(mp_task *task, lua_State *co);
+/* op.c: lets go of what the task opened. */
+void mp_holds_release(mp_task *task);
 /* What Lua calls where preempt.h asked for it. */
 void mp_task_hook(lua_State *L, lua_Debug *where);
+/* One stretch of Lua, with `count` values on its coroutine's stack; what it takes is charged. Gives lua_resume's status. */
+int mp_task_run(mp_task *task, int count);
 /* The call has its answer. */
 void mp_task_settle(mp_task *task);
+/* A task for a job that mp_call_spawn gave; `ref` is what `job` holds. */
+mp_task *mp_task_start_job(mp_vm *vm, mp_call *call, int ref);
+/* `L`: whichever runs. */
+void mp_task_forget_job(lua_State *L, mp_task *task);
 /* Unwinds whatever is there and frees the tasks; `L` is closed in between. */
 void mp_tasks_unwind(mp_vm *vm);
 void mp_tasks_free(mp_vm *vm);

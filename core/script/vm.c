@@ -1,10 +1,12 @@
 /* vm.c: a lua_State from its birth to its end: its memory, the libraries it opens, the scripts it loads. */
 #include "script/vm.h"
 #include "script/embedded.h"
+#include "script/hear.h"
 #include "script/lib.h"
 #include "script/lib_json.h"
 #include "script/lib_regex.h"
 #include "script/preempt.h"
+#include "script/lib_string.h"
 #include <lauxlib.h>
 #include <lualib.h>
 #include <stdlib.h>
@@ -289,6 +291,16 @@ static void report_errors(lua_State *L, int errors, mp_buf *report)
     lua_pop(L, 1);
 }
 
+/* No function of `string` or `table` takes long, or more than a quarter of the memory: a text is made in two copies.
+ *  [-0, +0, throws] */
+static void bound_strings(lua_State *L, size_t memory)
+{
+    lua_getglobal(L, LUA_STRLIBNAME);
+    lua_getglobal(L, LUA_TABLIBNAME);
+    mp_lib_string(L, -2, -1, MP_STRING_STEPS, memory / 4 < MP_STRING_BYTES ? memory / 4 : MP_STRING_BYTES);
+    lua_pop(L, 2);
+}
+
 static int be_born(lua_State *L)
 {
     birth *b = lua_touserdata(L, 1);
@@ -297,6 +309,7 @@ static int be_born(lua_State *L)
     lua_setfield(L, LUA_REGISTRYINDEX, "LUA_NOENV"); /* LUA_PATH and the like are none of ours */
     luaL_openlibs(L);
     mp_lib_coroutine(L);
+    bound_strings(L, b->config->memory);
     luaL_requiref(L, "moonpool.json", mp_lib_json, 0);
     luaL_requiref(L, "moonpool.regex", mp_lib_regex, 0);
     luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
@@ -312,6 +325,7 @@ static int be_born(lua_State *L)
     b->vm->dispatch = keep_function(L, "dispatch");
     b->vm->note = keep_function(L, "note");
     b->vm->describe = keep_function(L, "describe");
+    b->vm->hear = keep_function(L, "heard");
     lua_getfield(L, 1, "load");
     lua_call(L, 0, 1);
     b->ok = lua_isboolean(L, 2) && lua_toboolean(L, 2);
@@ -331,6 +345,8 @@ mp_vm *mp_vm_new(mp_source *source, const mp_vm_config *config, mp_buf *report)
 {
     mp_vm *vm = mp_new(sizeof *vm);
     vm->source = mp_source_ref(source);
+    vm->store = config->store;
+    vm->hearers = config->hearers;
     vm->memory = vm->ceiling = config->memory;
     vm->call_memory = config->call_memory;
     vm->call_us = config->call_cpu_ms * 1000;
@@ -338,6 +354,8 @@ mp_vm *mp_vm_new(mp_source *source, const mp_vm_config *config, mp_buf *report)
     mp_link_init(&vm->heavy);
     mp_link_init(&vm->doomed);
     mp_link_init(&vm->idle);
+    mp_link_init(&vm->heard);
+    mp_link_init(&vm->hearer);
     vm->L = lua_newstate(allocate, vm);
     if (vm->L == NULL) {
         report_text(report, MP_STR(NO_MEMORY));
@@ -359,9 +377,12 @@ mp_vm *mp_vm_new(mp_source *source, const mp_vm_config *config, mp_buf *report)
 
 /* -- life ------------------------------------------------------------------------------------------------------ */
 
-void mp_vm_attach(mp_vm *vm, mp_loop *loop)
+void mp_vm_attach(mp_vm *vm, mp_loop *loop, mp_rpc *rpc, mp_client *client)
 {
     vm->loop = loop;
+    vm->rpc = rpc;
+    vm->client = client;
+    mp_hearers_join(vm->hearers, vm);
 }
 
 typedef struct {
@@ -390,14 +411,17 @@ void mp_vm_free(mp_vm *vm)
 {
     if (vm == NULL)
         return;
+    mp_hearers_leave(vm->hearers, vm);
     if (vm->L != NULL) {
         mp_tasks_unwind(vm);
         lua_close(vm->L);
     }
     mp_tasks_free(vm);
+    mp_vm_unhear(vm);
     free_spares(vm);
     mp_vm_publish(vm);
     mp_buf_clear(&vm->out);
+    mp_buf_clear(&vm->scratch);
     mp_source_unref(vm->source);
     free(vm);
 }

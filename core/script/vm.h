@@ -17,18 +17,25 @@ typedef struct mp_vm_spare {
 struct mp_vm {
     lua_State *L;
     mp_loop *loop; /* NULL until attached: nothing may wait */
+    mp_rpc *rpc;   /* NULL until attached */
+    mp_client *client;
     mp_source *source;
+    mp_store *store;
+    mp_hearers *hearers;
+    mp_link hearer;                     /* among them, once attached */
     size_t bytes, memory;               /* held, and the most that may be held */
     size_t ceiling, denied;             /* the most while a task runs; what was refused last */
     size_t published;                   /* what of `bytes` the gauge knows */
     mp_vm_spare *spares[MP_VM_CLASSES]; /* freed small blocks, by size */
     size_t spare_bytes;
-    int dispatch, note, describe; /* registry references */
+    int dispatch, note, describe, hear; /* registry references */
 
     mp_link ready;  /* tasks to start or resume */
     mp_link heavy;  /* tasks that were taken off after their slice: they go on one a turn */
     mp_link doomed; /* tasks to unwind */
     mp_link idle;   /* tasks without work, those with a coroutine in front */
+    mp_link heard;  /* what was told, and is yet to run */
+    size_t heard_count, heard_bytes;
     mp_task *all;
     mp_task *running;    /* whose Lua runs now */
     bool may_wait;       /* the running coroutine can be left, all the way down to the scheduler */
@@ -37,9 +44,11 @@ struct mp_vm {
     uint64_t clock, guard_until; /* us: when the running stretch began; when what is guarded must be over */
     uint64_t call_us;            /* limits.call.cpu */
     size_t call_memory;          /* limits.call.memory */
+    int litter;                  /* cycles of the collector until what a task left behind is gone */
     bool is_over_memory;         /* the running task is */
 
-    mp_buf out; /* JSON on its way out */
+    mp_buf out;     /* JSON on its way out */
+    mp_buf scratch; /* of one binding, until it has pushed what is in it */
 };
 
 /* What every lua_State carries in its extra space: its VM, and what kind of coroutine it is. */
@@ -64,6 +73,8 @@ void mp_vm_reset_out(mp_vm *vm);
 /* Logs the error on top of `from` with a trace of its stack, and pops it. Never throws. */
 void mp_vm_log_error(mp_vm *vm, lua_State *from, const char *event, mp_str method);
 uint64_t mp_now_us(clockid_t clock);
+/* Collects some of what a task left that took too much. True while there is more. */
+bool mp_vm_tidy(mp_vm *vm);
 /* Brings the gauge of bytes up to date. */
 void mp_vm_publish(mp_vm *vm);
 

@@ -79,7 +79,17 @@ local function require_capabilities(self, ...)
   call.demand(self, call.tree(names), names)
 end
 
+--- call:detach([seconds]): lets the client's connection go; it comes back for the rest.
+local function detach(self, seconds)
+  seconds = seconds == nil and 1 or seconds
+  if type(seconds) ~= "number" or not (seconds >= 0 and seconds <= 86400) then
+    problem.raise(2, "detach wants the seconds until the client comes back, 0 to a day, not " .. tostring(seconds), "call:detach(0.5)")
+  end
+  return host.detach(self, seconds * 1000)
+end
+
 host.call_methods.log = log
+host.call_methods.detach = detach
 host.call_methods.require = require_capabilities
 
 return call

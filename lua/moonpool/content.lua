@@ -16,26 +16,17 @@ local binary = { __name = "moonpool.bytes", __metatable = false }
 function content.is_block(value) return getmetatable(value) == block end
 function content.is_bytes(value) return getmetatable(value) == binary end
 
+local server = raw(encode { name = host.server.name, version = host.server.version })
+local server_key = "io.modelcontextprotocol/serverInfo"
+
 --- `_meta` of every result of the newest revision (N-4), as bytes.
-content.meta = raw(encode {
-  ["io.modelcontextprotocol/serverInfo"] = { name = host.server.name, version = host.server.version },
-})
+content.meta = raw(encode { [server_key] = server })
 local meta = content.meta
 
-local function base64(bytes)
-  local alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
-  local out = {}
-  for i = 1, #bytes, 3 do
-    local a, b, c = bytes:byte(i, i + 2)
-    local n = a << 16 | (b or 0) << 8 | (c or 0)
-    local function digit(shift)
-      local at = (n >> shift & 63) + 1
-      return alphabet:sub(at, at)
-    end
-    out[#out + 1] = digit(18) .. digit(12) .. (b and digit(6) or "=") .. (c and digit(0) or "=")
-  end
-  return table.concat(out)
-end
+--- The same with one more member.
+function content.meta_with(key, value) return { [server_key] = server, [key] = value } end
+
+local base64 = host.base64
 content.base64 = base64
 
 local function checked(value, kind, what)

@@ -8,6 +8,7 @@ local errors = {
   internal = -32603,
   header_mismatch = -32020,
   missing_capability = -32021,
+  url_required = -32042,
 }
 
 --- An error as dispatch gives it to C.

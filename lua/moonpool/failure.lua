@@ -1,4 +1,4 @@
--- The three ways to fail: expected (`fail`, `try`, `nil, why`), a missing capability, and a fault.
+-- The ways to fail: expected (`fail`, `try`, `nil, why`), refused (`fail_request`), a missing capability, and a fault.
 -- A fault is logged whole under a short id; the client sees the id alone.
 
 local host = require "moonpool.host"
@@ -12,6 +12,9 @@ expected.__tostring = function(self) return self.why end
 
 local missing = { __name = "moonpool.missing", __metatable = false }
 missing.__tostring = function(self) return self.why end
+
+local refused = { __name = "moonpool.refused", __metatable = false }
+refused.__tostring = function(self) return self.error.message end
 
 local input = { __name = "moonpool.input", __metatable = false }
 
@@ -35,6 +38,20 @@ function failure.try(value, why, ...)
   return value, why, ...
 end
 
+--- Ends the call with this JSON-RPC error.
+function failure.refuse(err) error(setmetatable({ error = err }, refused), 0) end
+
+-- What a script may say of a request: that its params are wrong, that something broke, and codes of its own (G-1).
+local allowed = { [-32602] = true, [-32603] = true }
+
+--- fail_request(code, message [, data]): ends the call with a JSON-RPC error, which the client's program reads, not its model.
+function failure.fail_request(code, message, data)
+  if math.type(code) ~= "integer" or (code >= -32768 and code <= -32000 and not allowed[code]) then
+    problem.raise(2, "fail_request needs a code", "-32602 (invalid params), -32603 (internal error), or one of your own outside -32768 to -32000")
+  end
+  failure.refuse { code = code, message = words(message, "the request failed"), data = data }
+end
+
 --- Ends the call: the client lacks the capabilities of `tree`.
 function failure.missing(tree, names)
   local list = table.concat(names, ", ")
@@ -48,6 +65,7 @@ end
 
 function failure.is_input(value) return debug.getmetatable(value) == input end
 function failure.is_expected(value) return debug.getmetatable(value) == expected end
+function failure.is_refused(value) return debug.getmetatable(value) == refused end
 function failure.is_missing(value) return debug.getmetatable(value) == missing end
 
 -- Where the error came from, innermost first, scripts only: "scripts/tools/a.lua:3 < scripts/lib/b.lua:9".
@@ -67,7 +85,7 @@ end
 --- The message handler of xpcall: expected values pass, anything else becomes a fault with its trace.
 function failure.handler(value)
   local mt = debug.getmetatable(value)
-  if mt == expected or mt == missing or mt == input then return value end
+  if mt == expected or mt == missing or mt == input or mt == refused then return value end
   local tell = type(value) == "table" and not (mt and mt.__tostring) and json.encode or tostring
   local told, why = pcall(tell, value)
   if not told or type(why) ~= "string" then why = "an error that is a " .. type(value) end

@@ -1,11 +1,13 @@
--- What C calls: load once, then dispatch each request and note each notification.
+-- What C calls: load once, then dispatch each request, note each notification, and hear what other workers tell.
 
+local hearing = require "moonpool.hearing"
 local loader = require "moonpool.loader"
 local registry = require "moonpool.registry"
 
 local moonpool = {
   load = loader.load,
   dispatch = require "moonpool.dispatch",
+  heard = hearing.heard,
 }
 
 --- A notification arrived. Nothing here waits for one yet: `initialized` and the rest need no answer (G-5).
@@ -17,8 +19,9 @@ local words = { tools = "tool", resources = "resource", templates = "resource", 
 function moonpool.describe()
   local lines = {}
   for _, kind in ipairs { "tools", "resources", "templates", "prompts" } do
-    for _, name in ipairs(registry.names(kind)) do
-      lines[#lines + 1] = words[kind] .. "  " .. name .. "  " .. registry[kind][name].description:match "^[^\n]*"
+    local things, names = registry.everything(kind)
+    for _, name in ipairs(names) do
+      lines[#lines + 1] = words[kind] .. "  " .. name .. "  " .. things[name].description:match "^[^\n]*" .. (things[name].off and "  (off)" or "")
     end
   end
   return table.concat(lines, "\n") .. (lines[1] and "\n" or "")

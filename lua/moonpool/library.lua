@@ -59,7 +59,7 @@ function library.add(path, make, on_error)
   local name = path:match("^lib/(.+)%.lua$"):gsub("/init$", ""):gsub("/", ".")
   local file = { path = path, on_error = on_error }
   files[name], order[#order + 1] = file, name
-  file.chunk = make(sandbox.new(library.find))
+  file.chunk = make(sandbox.new(library.find, path))
 end
 
 --- Runs what is not run yet. `failed(path, value)` hears of each error.

@@ -9,6 +9,7 @@ local registry = require "moonpool.registry"
 local resource = require "moonpool.resource"
 local sandbox = require "moonpool.sandbox"
 local suggest = require "moonpool.suggest"
+local switches = require "moonpool.switches"
 local template = require "moonpool.template"
 local tool = require "moonpool.tool"
 
@@ -116,7 +117,7 @@ local function is_made(value) return tool.is(value) or resource.is(value) or pro
 
 -- What one file adds: one thing, or several by name.
 local function read(kind, found, path, text)
-  local chunk = compile(path, text, sandbox.new(library.find))
+  local chunk = compile(path, text, sandbox.new(library.find, path))
   if not chunk then return end
   local ok, value = host.guarded(chunk, located)
   if not ok then return complain_about(path, value) end
@@ -193,6 +194,7 @@ function loader.load()
   problems, texts = nil, nil
   if #told > 0 then return told end
   registry.set { tools = found.tools, prompts = found.prompts, resources = fixed, templates = templates }
+  switches.load()
   return true
 end
 

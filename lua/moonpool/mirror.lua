@@ -3,27 +3,11 @@
 local host = require "moonpool.host"
 local mirror = {}
 
-local value_of = {}
-for i = 1, 64 do value_of[("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"):byte(i)] = i - 1 end
-
--- Standard Base64 with its padding; nil for anything else (H-5).
-local function unbase64(s)
-  if #s % 4 ~= 0 or not s:find "^[%w+/]*=?=?$" then return nil end
-  local out, pad = {}, #s:match "=*$"
-  for i = 1, #s, 4 do
-    local a, b, c, d = s:byte(i, i + 3)
-    local n = value_of[a] << 18 | value_of[b] << 12 | (value_of[c] or 0) << 6 | (value_of[d] or 0)
-    out[#out + 1] = string.char(n >> 16, n >> 8 & 255, n & 255)
-  end
-  local bytes = table.concat(out)
-  return bytes:sub(1, #bytes - pad)
-end
-
 --- A header's value with the =?base64?…?= form undone (H-4, H-5); nil when what is inside is not Base64 of UTF-8.
 function mirror.decode(value)
   local inside = value:match "^=%?base64%?(.*)%?=$"
   if not inside then return value end
-  local bytes = unbase64(inside)
+  local bytes = host.unbase64(inside)
   return bytes and utf8.len(bytes) and bytes or nil
 end
 

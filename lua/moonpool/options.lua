@@ -7,7 +7,7 @@ local suggest = require "moonpool.suggest"
 local options = {}
 
 -- Every kind takes these.
-local common = { title = "string", icons = "table", meta = "table", timeout = "number", requires = "table", scopes = "table" }
+local common = { title = "string", icons = "table", meta = "table", timeout = "number", requires = "table", scopes = "table", enabled = "boolean" }
 
 -- "table" as a person reads it.
 local function one(kind) return (kind:find "^[aeio]" and "an " or "a ") .. kind end

@@ -21,7 +21,7 @@ function prompt.is(value) return debug.getmetatable(value) == written end
 local kind = {
   word = "prompt", handler = "function or string", form = "as in prompt { \"What it is for.\", function(args) return user \"…\" end }",
   own = { args = "table" },
-  order = { "args", "title", "timeout", "requires", "icons", "meta" },
+  order = { "args", "title", "timeout", "requires", "enabled", "icons", "meta" },
 }
 
 local definition_order = { __order = { "name", "title", "description", "arguments" } }
@@ -83,6 +83,7 @@ function prompt.build(name, value, _, complain)
     defaults = arguments.defaults(input),
     complete = completions(fields, input),
     timeout = spec.timeout,
+    enabled = spec.enabled,
     requires = spec.requires,
     required_tree = options.required(spec.requires),
     definition = setmetatable({

@@ -1,5 +1,5 @@
 -- What is served: tools and prompts by name, resources by URI and by template; and their lists as bytes, page by page, once
--- per era.
+-- per era. What is switched off is known here and served to nobody.
 
 local apps = require "moonpool.apps"
 local content = require "moonpool.content"
@@ -9,6 +9,8 @@ local page = require "moonpool.page"
 local template = require "moonpool.template"
 
 local registry = { tools = {}, prompts = {}, resources = {}, templates = {} }
+
+registry.tasks_extension = "io.modelcontextprotocol/tasks"
 
 -- How long a client may keep a list, in ms (Q-1): short, because a saved script is served at once.
 local keep = 5000
@@ -21,8 +23,10 @@ local lists = {
   templates = { method = "resources/templates/list", member = "resourceTemplates" },
 }
 
+local everything = {}       -- per list, what is on and what is off
+local by_word = {}          -- "tool", "prompt", "resource" -> name -> the thing
 local by_fit = {}           -- templates, the one that fixes most of a URI first
-local offered = {}          -- capabilities
+local offered = {}          -- capabilities: what is switched off counts too
 
 local function sorted(things)
   local names = {}
@@ -31,28 +35,29 @@ local function sorted(things)
   return names
 end
 
-local function completes(things)
+local function any(things, member)
   for _, thing in pairs(things) do
-    if thing.complete then return true end
+    if thing[member] then return true end
   end
   return false
 end
 
-local function has_pages()
-  for uri in pairs(registry.resources) do
-    if apps.is_page(uri) then return true end
-  end
-  for uri in pairs(registry.templates) do
+local function has_pages(things)
+  for uri in pairs(things) do
     if apps.is_page(uri) then return true end
   end
   return false
 end
 
---- Puts a whole new set in place: { tools, prompts, resources, templates }, by name or URI.
-function registry.set(found)
+--- Makes the lists anew, after `off` of things has changed.
+function registry.refresh()
   for kind, list in pairs(lists) do
-    registry[kind] = found[kind] or {}
-    list.names, list.told = sorted(registry[kind]), {}
+    local on = {}
+    for name, thing in pairs(everything[kind]) do
+      if not thing.off then on[name] = thing end
+    end
+    registry[kind] = on
+    list.names, list.told = sorted(on), {}
   end
   by_fit = {}
   for i, uri in ipairs(lists.templates.names) do by_fit[i] = registry.templates[uri] end
@@ -61,28 +66,60 @@ function registry.set(found)
     if left ~= right then return left > right end
     return a.uri < b.uri
   end)
+end
+
+--- Puts a whole new set in place: { tools, prompts, resources, templates }, by name or URI.
+function registry.set(found)
+  for kind in pairs(lists) do everything[kind] = found[kind] or {} end
+  by_word = { tool = everything.tools, prompt = everything.prompts, resource = {} }
+  for _, kind in ipairs { "resources", "templates" } do
+    for _, thing in pairs(everything[kind]) do by_word.resource[thing.name] = thing end
+  end
   offered = {
     tools = true, logging = true,
-    prompts = next(registry.prompts) ~= nil,
-    resources = next(registry.resources) ~= nil or next(registry.templates) ~= nil,
-    completions = completes(registry.prompts) or completes(registry.templates),
-    apps = has_pages(),
+    prompts = next(everything.prompts) ~= nil,
+    resources = next(by_word.resource) ~= nil,
+    completions = any(everything.prompts, "complete") or any(everything.templates, "complete"),
+    tasks = any(everything.tools, "task"),
+    apps = has_pages(everything.resources) or has_pages(everything.templates),
   }
+  registry.refresh()
+end
+
+--- What scripts call "tool", "prompt" or "resource": name -> thing, on or off; nil for other words.
+function registry.all(word) return by_word[word] end
+
+--- What is on and what is off of a kind, and its names, sorted.
+function registry.everything(kind) return everything[kind], sorted(everything[kind]) end
+
+--- Whether a resource has this URI, on or off.
+function registry.serves(uri)
+  if everything.resources[uri] then return true end
+  for _, thing in pairs(everything.templates) do
+    if template.match(thing.template, uri) then return true end
+  end
+  return false
 end
 
 --- The names of a kind, sorted: "tools", "prompts", and the URIs of "resources" and "templates".
 function registry.names(kind) return lists[kind].names end
 
---- Whether a capability is declared: "prompts", "resources", "completions".
+--- Whether a capability is declared: "prompts", "resources", "completions", "tasks".
 function registry.offers(capability) return offered[capability] end
+
+local details = {
+  tools = { listChanged = true }, prompts = { listChanged = true }, resources = { subscribe = true, listChanged = true },
+}
 
 --- Our capabilities, as a table of the caller's own.
 function registry.capabilities()
-  local told = {}
+  local told, extensions = {}, {}
   for _, name in ipairs { "tools", "prompts", "resources", "completions", "logging" } do
-    if offered[name] then told[name] = {} end
+    if offered[name] then told[name] = details[name] or {} end
   end
-  if offered.apps then told.extensions = { [apps.extension] = {} } end
+  if offered.apps then extensions[apps.extension] = {} end
+  if offered.tasks then extensions[registry.tasks_extension] = {} end
+  if next(extensions) then told.extensions = extensions end
   return told
 end
 

@@ -22,7 +22,7 @@ local kind = {
     audience = "table", priority = "number", modified = "string",
   },
   order = {
-    "uri", "mime", "ttl", "public", "complete", "title", "timeout", "requires", "icons", "meta", "ui", "size", "audience", "priority", "modified",
+    "uri", "mime", "ttl", "public", "complete", "title", "timeout", "requires", "enabled", "icons", "meta", "ui", "size", "audience", "priority", "modified",
   },
 }
 
@@ -94,6 +94,7 @@ function resource.build(name, value, _, complain)
     scope = spec.public and "public" or "private",
     complete = spec.complete,
     timeout = spec.timeout,
+    enabled = spec.enabled,
     requires = spec.requires,
     required_tree = options.required(spec.requires),
     handler = type(handler) == "string" and function() return handler end or handler,

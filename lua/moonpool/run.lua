@@ -25,6 +25,7 @@ local function answer(thing, what, era, call, params, ok, value, why)
   end
   if params and failure.is_input(value) then return false, asking.result(call, value, params) end
   if failure.is_expected(value) then return false, nil, errors.new("internal", value.why) end
+  if failure.is_refused(value) then return false, nil, value.error end
   if failure.is_missing(value) then return false, nil, lacking(era, value) end
   return false, nil, run.fault(thing, what, value)
 end

@@ -2,15 +2,19 @@
 -- writes no other sees. Nothing here opens files, runs programs, reads bytecode or reaches the library's own tables.
 
 local host = require "moonpool.host"
-local asking = require "moonpool.asking"
 local content = require "moonpool.content"
 local failure = require "moonpool.failure"
+local grants = require "moonpool.grants"
+local http = require "moonpool.http"
 local json = require "moonpool.json"
 local problem = require "moonpool.problem"
 local prompt = require "moonpool.prompt"
+local questions = require "moonpool.questions"
 local resource = require "moonpool.resource"
 local sort = require "moonpool.sort"
+local subscriptions = require "moonpool.subscriptions"
 local suggest = require "moonpool.suggest"
+local switches = require "moonpool.switches"
 local tool = require "moonpool.tool"
 local types = require "moonpool.types"
 
@@ -123,8 +127,9 @@ end
 local names = {
   pcall = safe_pcall, xpcall = safe_xpcall,
   tool = tool.new, resource = resource.new, prompt = prompt.new, user = prompt.user, assistant = prompt.assistant,
-  fail = failure.fail, try = failure.try, closing = closing, sleep = host.sleep, print = print_to_log,
+  fail = failure.fail, try = failure.try, fail_request = failure.fail_request, closing = closing, sleep = host.sleep, print = print_to_log,
   text = content.text, image = content.image, audio = content.audio, link = content.link, embed = content.embed,
+  enable = switches.enable, disable = switches.disable, enabled = switches.enabled, resource_updated = subscriptions.updated,
   bytes = content.bytes, seconds = 1, minutes = 60, hours = 3600,
   setmetatable = safe_setmetatable, getmetatable = safe_getmetatable, collectgarbage = collect,
 }
@@ -145,8 +150,8 @@ local function unknown(base, _, name)
   problem.raise(2, told, suggest.hint(name, base) or "a script's own names begin with 'local'")
 end
 
---- A new environment. `find` is what `require` does in it.
-function sandbox.new(find)
+--- A new environment for the file at `path`. `find` is what `require` does in it.
+function sandbox.new(find, path)
   local base = {}
   for _, name in ipairs(plain) do base[name] = _G[name] end
   for library, wanted in pairs(libraries) do base[library] = copy(_G[library], wanted) end
@@ -157,11 +162,12 @@ function sandbox.new(find)
   base.table.sort = sort
   base.log = copy(log)
   base.t = types.new()
-  base.ask = copy(asking.questions)
+  base.ask = copy(questions.makers)
   base.json = {
     encode = json.encode, decode = json.decode, array = json.array, object = json.object, null = json.null,
     empty_array = type(json.empty_array) == "table" and json.array {} or json.empty_array, array_mt = array_mt, object_mt = object_mt,
   }
+  base.http = http.library(grants.of(path), path)
   local loaded = {}
   base.require = function(name)
     if loaded[name] == nil then loaded[name] = find(name) end

@@ -21,10 +21,11 @@ local kind = {
   word = "tool", handler = "function", form = "as in tool { \"What it does.\", function(args) … end }",
   own = {
     input = "table", output = "table", open = "boolean", read_only = "boolean", destructive = "boolean", idempotent = "boolean",
-    open_world = "boolean", ui = "string or table",
+    open_world = "boolean", ui = "string or table", task = "string", prepare = "function", poll = "number",
   },
   order = {
-    "input", "output", "title", "timeout", "requires", "icons", "meta", "ui", "read_only", "destructive", "idempotent", "open_world", "open",
+    "input", "output", "title", "timeout", "requires", "task", "prepare", "poll", "enabled", "icons", "meta", "ui", "read_only", "destructive",
+    "idempotent", "open_world", "open",
   },
 }
 
@@ -61,6 +62,18 @@ local function read(spec, complain)
   }
 end
 
+local function check_task(spec, complain)
+  if spec.task ~= nil and spec.task ~= "optional" and spec.task ~= "required" then
+    complain("task", "'task' is \"optional\" or \"required\"", "\"required\" is for what no client would wait for")
+  end
+  for _, option in ipairs { "prepare", "poll" } do
+    if spec[option] ~= nil and spec.task == nil then complain(option, "'" .. option .. "' is for tools that have 'task'") end
+  end
+  if type(spec.poll) == "number" and not (spec.poll >= 0.1 and spec.poll <= 3600) then
+    complain("poll", "'poll' must be from 0.1 to 3600 seconds", "as in poll = 5 * seconds")
+  end
+end
+
 local function compile(word, written_schema, complain)
   local ok, check, why = pcall(schema.compile, written_schema)
   if ok and check then return check end
@@ -82,6 +95,7 @@ function tool.build(name, value, text, complain)
   local input, output = read_spec.input, read_spec.output
   if input.type ~= "object" then complain("input", "the input of a tool must be an object", "as in input = { name = t.string }") end
 
+  check_task(spec, complain)
   local ui = apps.of_tool(spec.ui, complain)
   local hinted
   for option, hint in pairs(hints) do
@@ -100,6 +114,10 @@ function tool.build(name, value, text, complain)
     defaults = arguments.defaults(input),
     mirror = mirror.rows(input, function(what, hint) complain("header", what, hint) end),
     timeout = spec.timeout,
+    enabled = spec.enabled,
+    task = spec.task,
+    prepare = spec.prepare,
+    poll = spec.poll,
     requires = spec.requires,
     ui = ui and ui.resourceUri,
     required_tree = options.required(spec.requires),

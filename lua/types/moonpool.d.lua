@@ -10,6 +10,7 @@ error("moonpool.d.lua holds types for editors: scripts have these names without 
 ---@field client? table                 What the client calls itself: name, version
 ---@field capabilities? table           What the client can do
 ---@field meta? table                   `_meta` of the request
+---@field task? string                 The id of the task that this is the work of
 ---@field cancelled boolean
 local Call = {}
 
@@ -28,6 +29,12 @@ function Call:progress(progress, total, message) end
 ---@param logger? string      Which part speaks
 function Call:log(level, data, logger) end
 
+--- Lets the client's connection go while the call goes on: for work that takes long. The client comes back for the answer.
+--- Nothing happens, and it gives false, where the client cannot: before and after 2025-11-25, and over HTTP+SSE.
+---@param seconds? number   When it may come back; 1 by default
+---@return boolean
+function Call:detach(seconds) end
+
 --- Ends the call with an error that the client understands, unless it has these capabilities.
 ---@param ... string  "sampling", "elicitation", "elicitation.url", "roots", "extensions.<id>"
 function Call:require(...) end
@@ -40,6 +47,28 @@ function Call:require(...) end
 ---@return table? filled_in
 ---@return string? why      "declined", "cancelled", "unsupported", "invalid", or the client's words
 function Call:elicit(key, message, fields) end
+
+--- Sends the user to a page, for what no form may ask. True means that they went, not what they did there.
+---@param key string
+---@param message string
+---@param url string        http or https, without credentials
+---@return true? went
+---@return string? why      "declined", "cancelled", "unsupported"
+function Call:elicit_url(key, message, url) end
+
+--- What the user did at the page of this key is done, for clients that want to know (2025-11-25).
+---@param key string
+function Call:url_done(key) end
+
+--- Ends the call until the user has been at a page: the client shows it and calls again. Call it whenever that is not done yet.
+---@param key string
+---@param message string
+---@param url string
+function Call:needs_url(key, message, url) end
+
+--- What a task is at, for people. Quiet in a call that is no task.
+---@param message string
+function Call:status(message) end
 
 --- Asks the client's model.
 ---@param key string
@@ -69,6 +98,7 @@ function Call:ask(questions) end
 
 ---@class moonpool.Ask
 ---@field elicit fun(message: string, fields: table<string, moonpool.Type>): moonpool.Question
+---@field elicit_url fun(message: string, url: string): moonpool.Question
 ---@field sample fun(request: string|table): moonpool.Question
 ---@field roots fun(): moonpool.Question
 ask = {}
@@ -167,6 +197,10 @@ function t.schema(schema, options) end
 ---@field title? string                                           A name for people
 ---@field timeout? number                                         In seconds: `30 * seconds`
 ---@field requires? string[]                                      Capabilities that the client must have
+---@field task? "optional"|"required"                            Goes on without its request, for clients that have tasks
+---@field prepare? fun(args: table, call: moonpool.Call): any, string?  Runs before it becomes a task; what it gives takes the place of args
+---@field poll? number                                            How often a client should look for news of the task, in seconds
+---@field enabled? boolean                                        false: not there until enable("tool", name)
 ---@field read_only? boolean                                      Changes nothing
 ---@field destructive? boolean                                    May destroy something
 ---@field idempotent? boolean                                     Twice is as good as once
@@ -205,6 +239,7 @@ function tool(spec) end
 ---@field icons? moonpool.Icon[]
 ---@field meta? table<string, any>
 ---@field ui? moonpool.Page       What a ui:// page may do (MCP Apps)
+---@field enabled? boolean       false: not there until enable("resource", name)
 ---@field size? integer           In bytes
 ---@field audience? ("user"|"assistant")[]
 ---@field priority? number        0 to 1
@@ -229,6 +264,7 @@ function resource(spec) end
 ---@field title? string                                           A name for people
 ---@field timeout? number                                         In seconds
 ---@field requires? string[]                                      Capabilities that the client must have
+---@field enabled? boolean                                        false: not there until enable("prompt", name)
 ---@field icons? moonpool.Icon[]
 ---@field meta? table<string, any>
 
@@ -303,6 +339,30 @@ function embed(uri, body, mime) end
 ---@param why any
 function fail(why) end
 
+--- Ends the call with a JSON-RPC error, which the client's program reads and not its model.
+---@param code integer      -32602 (invalid params), -32603 (internal error), or your own outside -32768 to -32000
+---@param message string
+---@param data? any
+function fail_request(code, message, data) end
+
+--- Whoever follows this resource is told that it has changed.
+---@param uri string
+function resource_updated(uri) end
+
+---@alias moonpool.Kind "tool"|"prompt"|"resource"
+--- Puts a tool, prompt or resource there, for every client; they are told.
+---@param kind moonpool.Kind
+---@param name string       As its file is called
+function enable(kind, name) end
+--- Takes it away: it is as unknown.
+---@param kind moonpool.Kind
+---@param name string
+function disable(kind, name) end
+---@param kind moonpool.Kind
+---@param name string
+---@return boolean
+function enabled(kind, name) end
+
 --- Passes on what succeeded; fails with the reason of what did not: `local page = try(http.get(url))`.
 ---@generic T
 ---@param value T?
@@ -333,6 +393,110 @@ function log.warn(event, fields) end
 ---@param event string
 ---@param fields? table<string, string|number|boolean>
 function log.error(event, fields) end
+
+---@class moonpool.HttpOptions
+---@field headers? table<string, string|number|string[]>
+---@field query? table<string, string|number|boolean|(string|number)[]>  Goes to the end of the URL, encoded
+---@field body? string
+---@field json? any             The body, as JSON
+---@field timeout? number       In seconds, from the first byte asked to the last one answered; else limits.http.time
+---@field max? integer          Bytes of the body, decompressed; else limits.http.body
+---@field follow? boolean       false: a redirect is the answer. Else up to five are followed, each within the grants
+
+---@class moonpool.HttpRequest: moonpool.HttpOptions
+---@field url string
+---@field method? string
+
+---@class moonpool.HttpStreamOptions: moonpool.HttpOptions
+---@field method? string
+---@field timeout? number       In seconds, until the answer begins
+---@field idle? number          In seconds: how long nothing may come; without it, as long as the call lasts
+---@field max_event? integer    Bytes of a line or an event; else 1 MiB
+
+---@class moonpool.HttpAnswer
+---@field status integer
+---@field headers table<string, string>  By names in lower case; values of one name are joined by ", "
+---@field url string            Where it came from in the end
+---@field body string
+local HttpAnswer = {}
+--- The body, decoded.
+---@return any value, string? why
+function HttpAnswer:json() end
+--- All values of a header.
+---@param name string
+---@return string[]
+function HttpAnswer:values(name) end
+
+---@class moonpool.HttpEvent
+---@field event string          "message" unless it says otherwise
+---@field data string
+---@field id? string            The last id up to here
+
+--- An answer whose body comes piece by piece. It is closed with its loop, with `<close>`, and with the call. In a loop, what goes
+--- wrong fails the call, as `fail` does.
+---@class moonpool.HttpStream
+---@field status integer
+---@field headers table<string, string>
+---@field url string
+---@field last_event_id? string
+---@field retry? integer        Milliseconds after which to come again, if the server said so
+local HttpStream = {}
+---@return string[]
+function HttpStream:values(name) end
+--- For a loop: the bytes as they come.
+---@return fun(): string?
+function HttpStream:chunks() end
+--- For a loop: the lines, without their ends.
+---@return fun(): string?
+function HttpStream:lines() end
+--- For a loop: the events of a text/event-stream.
+---@return fun(): moonpool.HttpEvent?
+function HttpStream:events() end
+--- The next bytes, nil at the end; or nil, why.
+---@return string? bytes, string? why
+function HttpStream:read() end
+--- All that is left; or nil, why.
+---@return string? text, string? why
+function HttpStream:text() end
+---@return any value, string? why
+function HttpStream:json() end
+function HttpStream:close() end
+
+--- Asks other servers, where the grants of moonpool.yaml let this script: `scripts: {allow: {net: ["api.example.com:443"]}}`.
+--- Waits without holding anybody up. Gives an answer, whatever its status; or nil and why there is none.
+http = {}
+---@param url string
+---@param options? moonpool.HttpOptions
+---@return moonpool.HttpAnswer? answer, string? why
+function http.get(url, options) end
+---@param url string
+---@param options? moonpool.HttpOptions
+---@return moonpool.HttpAnswer? answer, string? why
+function http.post(url, options) end
+---@param url string
+---@param options? moonpool.HttpOptions
+---@return moonpool.HttpAnswer? answer, string? why
+function http.put(url, options) end
+---@param url string
+---@param options? moonpool.HttpOptions
+---@return moonpool.HttpAnswer? answer, string? why
+function http.patch(url, options) end
+---@param url string
+---@param options? moonpool.HttpOptions
+---@return moonpool.HttpAnswer? answer, string? why
+function http.delete(url, options) end
+---@param url string
+---@param options? moonpool.HttpOptions
+---@return moonpool.HttpAnswer? answer, string? why
+function http.head(url, options) end
+---@param request moonpool.HttpRequest
+---@return moonpool.HttpAnswer? answer, string? why
+function http.request(request) end
+--- The same, read while it comes: `for event in try(http.stream(url)):events() do … end`.
+---@param url string
+---@param options? moonpool.HttpStreamOptions
+---@return moonpool.HttpStream? stream, string? why
+function http.stream(url, options) end
 
 json = {}
 json.null = nil ---@type userdata      What null decodes to

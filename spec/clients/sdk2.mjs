@@ -1,13 +1,16 @@
-// The official TypeScript SDK, 2.x:  node sdk2.mjs modern|legacy|auto|sse URL
+// The official TypeScript SDK, 2.x:  node sdk2.mjs modern|legacy|auto|sse URL, or stdio-modern|legacy|auto COMMAND ARGUMENT...
 import { Client, SSEClientTransport, StreamableHTTPClientTransport } from "@modelcontextprotocol/client";
+import { StdioClientTransport } from "@modelcontextprotocol/client/stdio";
 import { run, story } from "./story.mjs";
 
-const [kind, url] = process.argv.slice(2);
+const [over, url, ...args] = process.argv.slice(2);
+const kind = over.replace("stdio-", "");
 const modes = { modern: { pin: "2026-07-28" }, legacy: "legacy", auto: "auto", sse: "legacy" };
 
 await run(async () => {
   const client = new Client({ name: "sdk2", version: "1" }, { capabilities: {}, versionNegotiation: { mode: modes[kind] } });
-  const transport = kind === "sse" ? new SSEClientTransport(new URL(url)) : new StreamableHTTPClientTransport(new URL(url));
+  const transport = over !== kind ? new StdioClientTransport({ command: url, args })
+    : kind === "sse" ? new SSEClientTransport(new URL(url)) : new StreamableHTTPClientTransport(new URL(url));
   await story({
     client,
     transport,
@@ -18,7 +21,7 @@ await run(async () => {
       revision: client.getNegotiatedProtocolVersion(),
     }),
     leave: async () => {
-      if (kind === "legacy") await transport.terminateSession();
+      if (over === "legacy") await transport.terminateSession();
       await client.close();
     },
   });

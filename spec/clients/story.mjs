@@ -28,6 +28,9 @@ export async function story({ client, transport, call, leave, facts }) {
   );
   tell("countdown", { text: textOf(down) });
 
+  const nap = await call({ name: "nap", arguments: {} }); // at 2025-11-25 its connection ends, and the SDK comes back
+  tell("nap", { text: textOf(nap) });
+
   leaving = true;
   await leave();
   tell("left");

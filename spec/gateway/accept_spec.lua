@@ -1,4 +1,5 @@
--- Who may ask, and in which form: Host and Origin on every path, Accept, Content-Type.
+-- Who may ask, and in which form: Host and Origin on every path, Accept (B-61), Content-Type (B-60).
+local cjson = require "cjson"
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
 local wire = require "spec.helpers.wire"
@@ -31,9 +32,19 @@ local accepts = {
   { "application/json text/event-stream", nil, nil },
   { "nonsense", nil, nil },
   { "", nil, nil },
+  { "text/event-stream;q=0, application/json", nil, nil },
+  { "text/event-stream;q=0, */*", nil, nil },
+  { "application/json, text/event-stream; Q=0.0 ; x=y", nil, nil },
+  { "text/*;q=0, text/event-stream, application/json", "POST", "GET" },
+  { "application/json;q=1;q=0, text/event-stream", "POST", "GET" },
+  { ";;;,,,;q=,=,/", nil, nil },
+  { ("text/html, "):rep(740) .. "*/*", "POST", "GET" },
+  { ("text/html, "):rep(740) .. "*/*;q=0", nil, nil },
+  { (","):rep(8192), nil, nil },
+  { "application/json, text/event-stream;x=" .. ("y"):rep(8192), "POST", "GET" },
 }
 
-describe("an Accept header", function()
+describe("an Accept header (B-61)", function()
   local g, session
 
   setup(function()
@@ -47,7 +58,7 @@ describe("an Accept header", function()
 
   for _, row in ipairs(accepts) do
     local accept, post, get = row[1], row[2], row[3]
-    it(("%s takes %s"):format(accept and "'" .. accept .. "'" or "that is not there", post and "all" or get or "nothing of ours"), function()
+    it(("%s takes %s"):format(accept and "'" .. accept:sub(1, 60) .. "'" or "that is not there", post and "all" or get or "nothing of ours"), function()
       for _, headers in ipairs { mirrored, { ["Mcp-Session-Id"] = session } } do
         local body = headers == mirrored and discover or wire.message(1, "ping")
         local all = { Accept = accept }
@@ -56,7 +67,10 @@ describe("an Accept header", function()
         end
         local response = wire.post(g, body, all)
         assert.equal(post and 200 or 406, response.status)
-        assert.equal(post and "result" or -32600, response:json().error and response:json().error.code or "result")
+        local streams = post and headers ~= mirrored and accept and accept:find "^text/event%-stream"
+        assert.equal(streams and "text/event-stream" or "application/json", response.headers["content-type"])
+        local answer = cjson.decode(streams and response.body:match "data: ?({[^\n]+)" or response.body)
+        assert.equal(post and "result" or -32600, answer.error and answer.error.code or "result")
       end
       for _, path in ipairs { "/mcp", "/sse" } do
         local connection <close> = client.connect(g)
@@ -67,6 +81,17 @@ describe("an Accept header", function()
       end
     end)
   end
+
+  it("that is there twice is one list", function()
+    for _, row in ipairs {
+      { "application/json", "text/event-stream", 200 }, { "text/event-stream", "application/json;q=0.5", 200 },
+      { "*/*", "text/event-stream;q=0", 406 }, { "text/html", "text/plain", 406 },
+    } do
+      local headers = { Accept = false, { "Accept", row[1] }, { "Accept", row[2] } }
+      for name, value in pairs(mirrored) do headers[name] = value end
+      assert.equal(row[3], wire.post(g, discover, headers).status, row[1] .. ", " .. row[2])
+    end
+  end)
 
   it("that is refused leaves nothing behind", function()
     assert.equal(204, wire.request(g, "DELETE", "/mcp", { ["Mcp-Session-Id"] = session }).status)
@@ -79,9 +104,10 @@ local types = {
   { " application/json ", true }, { false, false }, { "", false }, { "text/plain", false }, { "application/jsonp", false },
   { "application/json-rpc", false }, { "text/json", false }, { "application/x-www-form-urlencoded", false }, { "*/*", false },
   { "multipart/form-data; boundary=x", false }, { "application/json, text/plain", false },
+  { "text/plain;application/json", false }, { "text/plain; charset=application/json", false }, { "application/json text/plain", false },
 }
 
-describe("a Content-Type", function()
+describe("a Content-Type (B-60)", function()
   for _, row in ipairs(types) do
     local kind, good = row[1], row[2]
     it(("%s is %s"):format(kind and "'" .. kind .. "'" or "that is not there", good and "JSON" or "refused with 415"), function()
@@ -104,6 +130,16 @@ describe("a Content-Type", function()
       assert.is_empty_house(g)
     end)
   end
+
+  it("that is there twice is refused with 415", function()
+    local g <close> = gateway.start {}
+    for _, pair in ipairs { { "application/json", "application/json" }, { "text/plain", "application/json" }, { "application/json", "text/plain" } } do
+      local headers = { ["Content-Type"] = false, { "Content-Type", pair[1] }, { "Content-Type", pair[2] } }
+      assert.equal(415, wire.post(g, wire.initialize_message "2025-11-25", headers).status)
+    end
+    assert.equal(0, g:status().counters.sessions_opened)
+    assert.is_empty_house(g)
+  end)
 end)
 
 -- -- Host and Origin --------------------------------------------------------------------------------------------------

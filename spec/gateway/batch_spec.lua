@@ -1,4 +1,4 @@
--- Several messages in one body: 2025-03-26 has them, no other revision does. Rules G-8, S-6, D-9, W-4, E-12.
+-- Several messages in one body: 2025-03-26 has them, up to 64, no other revision does. Rules G-8, S-6, D-9, W-4, E-12; B-65.
 local cjson = require "cjson"
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
@@ -26,7 +26,7 @@ local function leave(g, c)
   assert.is_empty_house(g)
 end
 
-describe("a batch in a 2025-03-26 session", function()
+describe("a batch in a 2025-03-26 session (B-65)", function()
   it("is answered by an array with one response for each request and each thing that is none", function()
     local g <close> = gateway.start { scripts = scripts }
     local c <close> = g:client "2025-03-26"
@@ -59,6 +59,64 @@ describe("a batch in a 2025-03-26 session", function()
     local empty = client.request(g, { method = "POST", path = "/mcp", headers = headers, body = "[]" })
     assert.equal(400, empty.status)
     assert.equal(-32600, empty:json().error.code)
+    leave(g, c)
+  end)
+
+  it("is refused whole when it has too many members, and none of them runs (B-65)", function()
+    local g <close> = gateway.start { scripts = scripts }
+    local c <close> = g:client "2025-03-26"
+    local calls = g:status().counters.calls
+    local headers = c:headers()
+    headers["Content-Type"] = "application/json"
+    for member, status in pairs {
+      ['{"jsonrpc":"2.0","id":1,"method":"ping"}'] = 400, ['{"jsonrpc":"2.0","method":"notifications/x"}'] = 400, ["[]"] = 400, ["1"] = 400,
+    } do
+      for _, count in ipairs { 65, 50000, 100000 } do
+        if count * #member < 4000000 then
+          local body = "[" .. member .. ("," .. member):rep(count - 1) .. "]"
+          local response = client.request(g, { method = "POST", path = "/mcp", headers = headers, body = body })
+          assert.same({ status, -32600 }, { response.status, response:json().error.code })
+        end
+      end
+    end
+    assert.equal(calls, g:status().counters.calls)
+    leave(g, c)
+  end)
+
+  it("has its say member by member, whatever the others are (B-65)", function()
+    local g <close> = gateway.start { scripts = scripts }
+    local c <close> = g:client "2025-03-26"
+    local garbage = { cjson.null, true, 0, "x", {}, { id = 9 }, { jsonrpc = "1.0", id = 8, method = "ping" }, { { jsonrpc = "2.0", id = 7, method = "ping" } } }
+    local messages, right = {}, {}
+    for i = 1, 50 do
+      messages[i] = i % 5 == 0 and garbage[i // 5] or i % 5 == 1 and note or echo(i, "text " .. i)
+      if i % 5 > 1 then right[i] = "text " .. i end
+    end
+    local dropped = g:status().counters.dropped.unmatched
+    messages[45], messages[50] = { jsonrpc = "2.0", id = 45, result = {} }, note
+    local response = c:post(messages)
+    assert.equal(200, response.status)
+    local refused, texts = 0, {}
+    for _, answer in ipairs(response:json()) do
+      if answer.error then
+        assert.equal(-32600, answer.error.code)
+        refused = refused + 1
+      else
+        assert.is_nil(texts[answer.id])
+        texts[answer.id] = answer.result.content[1].text
+      end
+    end
+    assert.same(right, texts)
+    assert.equal(#garbage, refused)
+    assert.equal(dropped + 1, g:status().counters.dropped.unmatched)
+    leave(g, c)
+  end)
+
+  it("of responses alone is 202, and each stray one is counted", function()
+    local g <close> = gateway.start { scripts = scripts }
+    local c <close> = g:client "2025-03-26"
+    assert.equal(202, c:post({ { jsonrpc = "2.0", id = 1, result = {} }, note, { jsonrpc = "2.0", id = 2, error = { code = 1, message = "x" } } }).status)
+    assert.equal(2, g:status().counters.dropped.unmatched)
     leave(g, c)
   end)
 
@@ -121,9 +179,11 @@ describe("a batch anywhere else", function()
     local g <close> = gateway.start { scripts = scripts }
     for _, revision in ipairs { "2025-06-18", "2025-11-25" } do
       local c <close> = g:client(revision)
-      local response = c:post { echo(1, "one") }
-      assert.equal(400, response.status)
-      assert.equal(-32600, response:json().error.code)
+      for _, messages in ipairs { { echo(1, "one") }, { note }, { note, echo(1, "one"), note }, { { jsonrpc = "2.0", id = 1, result = {} } } } do
+        local response = c:post(messages)
+        assert.equal(400, response.status)
+        assert.equal(-32600, response:json().error.code)
+      end
       leave(g, c)
     end
     local none = client.request(g, { method = "POST", path = "/mcp", headers = { Accept = "*/*" }, body = { echo(1, "one") } })

@@ -1,5 +1,7 @@
 -- What calls a call off, and what does not: in 2026-07-28 its dropped stream, over HTTP+SSE the end of the session's stream, in the
 -- stateful revisions `notifications/cancelled` and the end of the session. Work called off is gone: its closers ran, it says no more.
+-- proves: work that is called off ends 2024-11-05 sse
+-- proves: work that is called off ends 2025-03-26.. http
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
@@ -115,8 +117,8 @@ for how, depart in pairs(departures) do
           stream:close()
         end
         local counters = g:status().counters
-        assert.same({ cancelled = 0, gone = 0, time = 0, shutdown = 0 }, counters.tool_aborted)
-        assert.is_true(counters.dropped.gone >= 2) -- its answers had nowhere to go
+        assert.same({ cancelled = 0, gone = 0, time = 0, cpu = 0, memory = 0, shutdown = 0 }, counters.tool_aborted)
+        assert.equal(1, counters.dropped.gone) -- an answer without a stream had nowhere to go; the other is kept
         assert.same({}, me:result "ping")
         leave(me)
         assert.is_empty_house(g)
@@ -225,6 +227,49 @@ for _, revision in ipairs { "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-2
     end)
   end)
 end
+
+describe("initialize", function()
+  it("cannot be cancelled over HTTP+SSE, where its session is there before it (B-75)", function()
+    local g <close> = gateway.start { config = config, workers = 4 }
+    for round = 1, 20 do
+      local me = g:client("2024-11-05", { initialize = false })
+      local hello, note = wire.initialize_message("2024-11-05", round), { jsonrpc = "2.0", method = "notifications/cancelled", params = { requestId = round } }
+      local first, second = client.connect(g), client.connect(g)
+      first:send { method = "POST", path = me.endpoint, body = hello }
+      if round % 2 == 0 then first:send { method = "POST", path = me.endpoint, body = note } end -- right behind it
+      second:send { method = "POST", path = me.endpoint, body = note }
+      assert.equal("2024-11-05", me.stream:wait_event(round).json.result.protocolVersion)
+      assert.equal(202, first:read_response().status)
+      assert.equal(202, second:read_response().status)
+      assert.same({}, me:result "ping")
+      first:close()
+      second:close()
+      me:close()
+    end
+    assert.equal(0, g:status().counters.tool_aborted.cancelled)
+    assert.is_empty_house(g)
+  end)
+
+  it("cannot be cancelled over Streamable HTTP, where no session is there to name it in (B-75)", function()
+    local g <close> = gateway.start { config = config, workers = 4 }
+    for _, revision in ipairs { "2025-03-26", "2025-06-18", "2025-11-25" } do
+      local connection, headers = client.connect(g), { Accept = wire.both }
+      local note = { jsonrpc = "2.0", method = "notifications/cancelled", params = { requestId = 7 } }
+      connection:send { method = "POST", path = "/mcp", headers = headers, body = wire.initialize_message(revision, 7) }
+      connection:send { method = "POST", path = "/mcp", headers = headers, body = note }
+      local answer = connection:read_response()
+      assert.equal(revision, answer:json().result.protocolVersion)
+      assert.equal(400, connection:read_response().status)
+      headers["Mcp-Session-Id"] = answer.headers["mcp-session-id"]
+      assert.equal(202, connection:request({ method = "POST", path = "/mcp", headers = headers, body = note }).status)
+      assert.same({}, connection:request({ method = "POST", path = "/mcp", headers = headers, body = wire.message(8, "ping") }):json().result)
+      connection:close()
+      wire.request(g, "DELETE", "/mcp", { ["Mcp-Session-Id"] = headers["Mcp-Session-Id"] })
+    end
+    assert.equal(0, g:status().counters.tool_aborted.cancelled)
+    assert.is_empty_house(g)
+  end)
+end)
 
 describe("notifications/cancelled in 2026-07-28", function()
   it("is accepted and does nothing: there the stream is the call", function()

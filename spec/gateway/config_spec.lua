@@ -84,6 +84,7 @@ local refusals = {
   { "one address for clients and operators", "listen: 127.0.0.1:7301\n", "moonpool.yaml:1:9: 'admin.listen' and 'listen' are the same" },
   { "an endpoint without a slash", "endpoints: {mcp: mcp}\n", "moonpool.yaml:1:18: 'mcp' is not a path: it must begin with '/'" },
   { "two endpoints at one path", "endpoints: {mcp: /sse}\n", "moonpool.yaml:1:18: 'mcp' and 'sse' have the same path" },
+  { "a prefix that is nothing", "endpoints: {prefix: /}\n", "moonpool.yaml:1:21: 'prefix' is more than '/', or not there" },
   { "no endpoint", "endpoints: {mcp: off, sse: off}\n", "moonpool.yaml:1:28: no endpoint is left" },
   { "a host with a port", 'hosts: ["a:80"]\n', "moonpool.yaml:1:9: 'a:80' is not a host: only the name, without a port" },
   { "a variable that is not set", "server: {name: '${NOT_SET}'}\n", "moonpool.yaml:1:17: the environment variable NOT_SET is not set" },

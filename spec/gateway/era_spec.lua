@@ -1,5 +1,6 @@
 -- Which era a message belongs to is told from that message alone: its headers, its _meta, its session. One connection may
--- carry them all.
+-- carry them all. What older eras have is not there for the newest (B-56).
+-- proves: every revision at one endpoint 2025-03-26.. http
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
 local wire = require "spec.helpers.wire"
@@ -318,6 +319,42 @@ local methods = {
   { "-", "GET", "/status", {}, 404 },
   { "-", "POST", "/MCP", {}, 404 },
 }
+
+describe("what only older eras have (B-56)", function()
+  it("is refused or ignored in a request of 2026-07-28, and nothing of it is in the answer", function()
+    local g <close> = gateway.start { scripts = {
+      ["tools/steps.lua"] = 'return tool { "Steps.", function(_, call) call:progress(1) sleep(0.01) call:progress(2) return call.has_session end }',
+    } }
+    local me = g:client(OLD)
+    local stream = me:get_stream()
+    assert.equal(200, stream:head().status)
+    for _, id in ipairs { me.session, DEAD, "", "a b" } do
+      for _, method in ipairs { "GET", "DELETE" } do
+        local response = wire.request(g, method, "/mcp", { [V] = MODERN, ["Mcp-Session-Id"] = id, ["Last-Event-ID"] = "1", Accept = wire.both })
+        assert.same({ 405, "POST" }, { response.status, response.headers.allow })
+        assert.is_nil(response.headers["mcp-session-id"])
+      end
+      local message = modern("tools/call", { name = "steps" })
+      message.params._meta.progressToken = "p"
+      local connection <close> = client.connect(g)
+      connection:send { method = "POST", path = "/mcp", body = message, headers = mirrored("tools/call", "steps", {
+        Accept = wire.both, ["Mcp-Session-Id"] = id, ["Last-Event-ID"] = "1",
+      }) }
+      assert.equal("false", connection:wait_event(1).json.result.content[1].text)
+      local response = connection:read_response()
+      assert.is_nil(response.headers["mcp-session-id"])
+      assert.equal(3, #connection:messages())
+      assert.is_nil(("\n" .. response.body):find "\nid")
+      assert.is_nil(("\n" .. response.body):find "\nretry")
+    end
+    assert.is_false(stream.connection:is_closed_by_peer()) -- the session did not notice
+    assert.same({}, me:result "ping")
+    assert.equal(1, g:status().counters.sessions_opened)
+    me:delete()
+    me:close()
+    assert.is_empty_house(g)
+  end)
+end)
 
 describe("another method or path", function()
   local g, session

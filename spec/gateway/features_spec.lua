@@ -36,8 +36,8 @@ describe("resources and prompts", function()
       local me = g:client(revision)
 
       local capabilities = (modern and me:result "server/discover" or me.server).capabilities
-      assert.same({}, capabilities.resources)
-      assert.same({}, capabilities.prompts)
+      assert.same({ subscribe = true, listChanged = true }, capabilities.resources)
+      assert.same({ listChanged = true }, capabilities.prompts)
       assert.equal(revision ~= "2024-11-05", capabilities.completions ~= nil)
 
       local read = me:result("resources/read", { uri = "orders://eu/12" })

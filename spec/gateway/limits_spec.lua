@@ -1,4 +1,4 @@
--- What clients may use up: each limit refuses in its own words, exactly at its line, and nobody else notices.
+-- What clients may use up: each limit refuses in its own words, exactly at its line, and nobody else notices. B-64: a body's.
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
 local wait = require "spec.helpers.wait"

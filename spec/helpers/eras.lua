@@ -188,7 +188,7 @@ function stateless:headers(message)
     Accept = BOTH,
     ["MCP-Protocol-Version"] = self.revision,
     ["Mcp-Method"] = message.method,
-    ["Mcp-Name"] = params.name or params.uri or false,
+    ["Mcp-Name"] = params.name or params.uri or params.taskId or false,
   }
 end
 

@@ -60,13 +60,14 @@ local function environment(more)
   return list
 end
 
--- Starts a program with stdout and stderr in files of `dir`; `ready` is a pipe for its descriptor 3.
+-- Starts a program with stdout and stderr in files of `dir`; `ready` is a pipe for its descriptor 3. `options`: env, cwd,
+-- stdin and stdout (descriptors or pipes).
 local function spawn(path, args, dir, options, ready)
   local out = assert(uv.fs_open(dir .. "/stdout", "w", 420)) -- 0644
   local err = assert(uv.fs_open(dir .. "/stderr", "w", 420))
   local process = { dir = dir }
   local handle, pid = uv.spawn(path, {
-    args = args, stdio = { nil, out, err, ready }, env = environment(options.env), cwd = options.cwd,
+    args = args, stdio = { options.stdin, options.stdout or out, err, ready }, env = environment(options.env), cwd = options.cwd,
   }, function(code, signal)
     process.code, process.signal = code, signal
     children.alive[process.pid] = nil
@@ -117,6 +118,9 @@ end
 
 local running = {}
 running.__index = running
+
+-- For helpers that start the binary in another way.
+gateway.spawn, gateway.running = spawn, running
 
 local function merge(into, from)
   for key, value in pairs(from or {}) do
@@ -333,9 +337,8 @@ function running:close_waits()
     its[target:match "^socket:%[(%d+)%]$" or 0] = true
   end
   local count = 0
-  for line in read("/proc/net/tcp"):gmatch "[^\n]+" do
-    local state, inode = line:match "^%s*%d+: %S+ %S+ (%x%x) %S+ %S+ %S+%s+%d+%s+%d+ (%d+)"
-    if state == "08" and its[inode] then
+  for inode in read("/proc/net/tcp"):gmatch " 08 %S+ %S+ %S+%s+%d+%s+%d+ (%d+)" do -- 08 is CLOSE-WAIT
+    if its[inode] then
       count = count + 1
     end
   end

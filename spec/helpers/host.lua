@@ -4,7 +4,12 @@
 --   vm:call("tools/call", params)    -> result | nil, error;  vm.last is the call
 --   vm.logs                          { { level, event, fields }, … }
 
+local base64 = require "spec.helpers.base64"
+local jobs = require "spec.helpers.jobs"
 local json = require "spec.helpers.json"
+local store = require "spec.helpers.store"
+local topics = require "spec.helpers.topics"
+local waking = require "spec.helpers.waking"
 
 local host = { json = json }
 
@@ -52,6 +57,10 @@ function host.start(scripts, options)
       if type(value) == "table" then return value[1], #value end
       return value, value and 1 or 0
     end,
+    session = function(call) return call.has_session and (call.session_id or "s1") or nil end,
+    name_task = function(call, id) call.task = id end,
+    unhurried = function(call) call.is_unhurried = true end,
+    withdraw = function() end,
     fault = function() vm.faults = vm.faults + 1 end,
     ask = function(call, method, params)
       vm.asked[#vm.asked + 1] = { method = method, params = params }
@@ -66,9 +75,14 @@ function host.start(scripts, options)
       local start = "sealed:" .. about .. "\0"
       return sealed:sub(1, #start) == start and sealed:sub(#start + 1) or nil
     end,
+    base64 = base64.encode, unbase64 = base64.decode,
     cjson = function() return require "cjson" end,
     call_methods = {},
   }
+  vm.store = store.add(vm.host)
+  jobs.add(vm)
+  topics.add(vm)
+  waking.add(vm)
   package.loaded["moonpool.host"] = vm.host
   package.loaded["moonpool.json"] = json
   package.loaded["moonpool.regex"] = regex

@@ -7,7 +7,7 @@ local ladder = { base = 1, json = 2, net = 3, rpc = 4, script = 5, gateway = 6 }
 -- Headers of foreign libraries, and the only room that may include them.
 local foreign = {
   { "^h2o[./]", "net" }, { "^h2o$", "net" }, { "^lua%.h$", "script" }, { "^lualib%.h$", "script" }, { "^lauxlib%.h$", "script" },
-  { "^yaml%.h$", "gateway" }, { "^pcre2%.h$", "script" },
+  { "^yaml%.h$", "gateway" }, { "^pcre2%.h$", "script" }, { "^curl/", "net" },
 }
 
 local MOST_LINES = 500

@@ -3,9 +3,7 @@ package.cpath = (os.getenv("MOONPOOL_ROOMS") or "build/debug") .. "/?.so;" .. pa
 local room = require("rooms").json
 local json = room.lua
 local cjson = require("cjson")
-
-local root = debug.getinfo(1, "S").source:match("^@(.*)spec/rooms/[^/]*$")
-local archive = (root == "" and "./" or root) .. "../shared/vectors/json-test-suite.tar.xz"
+local suite = require("spec.helpers.json_suite")
 
 -- Numbers of any size are JSON; what they become is the reader's affair. Everything else left open is refused: bytes that
 -- are not UTF-8, byte order marks, lone surrogates, 500 levels.
@@ -29,33 +27,10 @@ for name in ([[
   open[name] = false
 end
 
-local function run(command)
-  local pipe = assert(io.popen(command))
-  local out = pipe:read("a")
-  pipe:close()
-  return out
-end
-
--- The texts by name, or nil when the archive is not there.
-local function read_suite()
-  local file = io.open(archive, "rb")
-  if not file then return nil end
-  file:close()
-  local dir = run("mktemp -d"):gsub("\n", "")
-  run(("tar -xJf '%s' -C '%s'"):format(archive, dir))
-  local texts = {}
-  for path in run(("find '%s' -name '*.json'"):format(dir)):gmatch("[^\n]+") do
-    local text <close> = assert(io.open(path, "rb"))
-    texts[path:match("([^/]*)%.json$")] = text:read("a")
-  end
-  run(("rm -r '%s'"):format(dir))
-  return texts
-end
-
 describe("JSONTestSuite", function()
-  local texts = read_suite()
+  local texts = suite.read()
   if not texts then
-    pending("is not here: " .. archive .. " holds it")
+    pending("is not here: " .. suite.archive .. " holds it")
     return
   end
 

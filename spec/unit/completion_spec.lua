@@ -102,6 +102,8 @@ end)
 describe("capabilities", function()
   after_each(host.stop)
 
+  local changes, watched = { listChanged = true }, { subscribe = true, listChanged = true }
+
   local function declared(files, revision)
     local vm = host.start(files)
     assert.is_nil(vm.errors, vm.errors and vm.errors[1])
@@ -111,12 +113,12 @@ describe("capabilities", function()
 
   it("name what is there, as the era knows it", function()
     for _, revision in ipairs { "2026-07-28", "2025-11-25", "2025-06-18", "2025-03-26" } do
-      assert.same({ tools = {}, logging = {} }, declared({}, revision))
-      assert.same({ tools = {}, logging = {}, prompts = {}, resources = {}, completions = {} }, declared(scripts, revision))
-      assert.same({ tools = {}, logging = {}, resources = {} }, declared({ ["resources/f.lua"] = scripts["resources/fixed.lua"] }, revision))
-      assert.same({ tools = {}, logging = {}, prompts = {} }, declared({ ["prompts/p.lua"] = 'return prompt { "P.", "p" }' }, revision))
+      assert.same({ tools = changes, logging = {} }, declared({}, revision))
+      assert.same({ tools = changes, logging = {}, prompts = changes, resources = watched, completions = {} }, declared(scripts, revision))
+      assert.same({ tools = changes, logging = {}, resources = watched }, declared({ ["resources/f.lua"] = scripts["resources/fixed.lua"] }, revision))
+      assert.same({ tools = changes, logging = {}, prompts = changes }, declared({ ["prompts/p.lua"] = 'return prompt { "P.", "p" }' }, revision))
     end
-    assert.same({ tools = {}, logging = {}, prompts = {}, resources = {} }, declared(scripts, "2024-11-05"))
+    assert.same({ tools = changes, logging = {}, prompts = changes, resources = watched }, declared(scripts, "2024-11-05"))
   end)
 
   it("missing mean that the method is unknown, also in 2024-11-05, which has it all the same", function()

@@ -91,7 +91,7 @@ describe("methods", function()
     local vm = host.start {}
     for method, where in pairs {
       initialize = "legacy", ping = "legacy", ["logging/setLevel"] = "legacy", ["server/discover"] = "modern",
-      ["tools/list"] = "both", ["resources/list"] = "none", ["subscriptions/listen"] = "none", ["tools/LIST"] = "none", [""] = "none",
+      ["tools/list"] = "both", ["resources/list"] = "none", ["tasks/get"] = "none", ["tools/LIST"] = "none", [""] = "none",
     } do
       for _, revision in ipairs { "2026-07-28", table.unpack(legacy) } do
         local modern = revision == "2026-07-28"

@@ -14,7 +14,8 @@ describe("initialize", function()
   it("answers the revision that was asked for", function()
     for _, revision in ipairs { "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25" } do
       assert.same({
-        protocolVersion = revision, capabilities = { tools = {}, logging = {} }, serverInfo = { name = "pool", version = "1.2" }, instructions = "Be kind.",
+        protocolVersion = revision, capabilities = { tools = { listChanged = true }, logging = {} },
+        serverInfo = { name = "pool", version = "1.2" }, instructions = "Be kind.",
       }, initialize(vm, revision))
     end
   end)
@@ -72,7 +73,7 @@ describe("server/discover", function()
     local vm = host.start({}, { server = { name = "pool", version = "1.2", instructions = "Be kind." } })
     local result = vm:call("server/discover", {})
     assert.same({ "2026-07-28" }, result.supportedVersions)
-    assert.same({ tools = {}, logging = {} }, result.capabilities)
+    assert.same({ tools = { listChanged = true }, logging = {} }, result.capabilities)
     assert.equal("Be kind.", result.instructions)
     assert.equal("integer", math.type(result.ttlMs))
     assert.equal("public", result.cacheScope)

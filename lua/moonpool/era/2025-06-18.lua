@@ -1,4 +1,4 @@
--- No icons; arguments that do not fit are an error (T-5).
+-- No icons, no tasks; arguments that do not fit are an error (T-5).
 
 local json = require "moonpool.json"
 
@@ -38,9 +38,14 @@ local function without_tools(params) return not params.tools and params or nil e
 return {
   date = "2025-06-18", newer = "2025-11-25",
   invalid_arguments = "error",
+  tasks = false,
+  methods = { ["tasks/get"] = false, ["tasks/result"] = false, ["tasks/list"] = false, ["tasks/cancel"] = false },
   asks_down = { ["elicitation/create"] = older_form, ["sampling/createMessage"] = without_tools },
   result_down = {
-    ["tools/list"] = without_icons "tools",
+    initialize = function(result) result.capabilities.tasks = nil end,
+    ["tools/list"] = function(result)
+      for _, tool in ipairs(result.tools) do tool.icons, tool.execution = nil, nil end
+    end,
     ["resources/list"] = without_icons "resources",
     ["resources/templates/list"] = without_icons "resourceTemplates",
     ["prompts/list"] = without_icons "prompts",

@@ -3,7 +3,7 @@
 
 local methods = {}
 
-for _, part in ipairs { "lifecycle", "logging", "tools", "resources", "prompts", "completion" } do
+for _, part in ipairs { "lifecycle", "logging", "tools", "resources", "prompts", "completion", "subscriptions", "tasks" } do
   for name, run in pairs(require("moonpool.methods." .. part)) do methods[name] = run end
 end
 

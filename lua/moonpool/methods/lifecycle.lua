@@ -16,6 +16,24 @@ local keep = 60000
 
 local function is_object(value) return type(value) == "table" and debug.getmetatable(value) ~= json.array_mt end
 
+-- Tasks have a capability of their own here, and no extension (TA-1). Whoever cannot be told from others lists none (TA-6).
+local function capabilities(call)
+  local told = registry.capabilities()
+  if registry.offers "tasks" then
+    told.extensions[registry.tasks_extension] = nil
+    if next(told.extensions) == nil then told.extensions = nil end
+    told.tasks = { cancel = {}, requests = { tools = { call = {} } }, list = call.principal ~= "anonymous" and {} or nil }
+  end
+  return told
+end
+
+-- Every session hears of the lists that change.
+local function follow_lists(call)
+  for _, kind in ipairs { "tools", "prompts", "resources" } do
+    if registry.offers(kind) then host.follow(call, kind) end
+  end
+end
+
 function lifecycle.initialize(call, params)
   if call.initialized and call.has_session then                                       -- L-9
     return nil, errors.new("invalid_request", "this session is initialized already", { reason = "already_initialized" })
@@ -26,8 +44,9 @@ function lifecycle.initialize(call, params)
   if can ~= nil and not is_object(can) then return nil, errors.new("invalid_params", "params.capabilities must be an object") end
   local revision = legacy[asked] and asked or era.newest_legacy                       -- L-2, L-3
   if not host.open_session(call, revision, json.encode(client or {}), json.encode(can or {})) then return {} end
+  follow_lists(call)
   return {
-    protocolVersion = revision, capabilities = registry.capabilities(), instructions = host.server.instructions,
+    protocolVersion = revision, capabilities = capabilities(call), instructions = host.server.instructions,
     serverInfo = { name = host.server.name, version = host.server.version },
   }, nil, revision
 end

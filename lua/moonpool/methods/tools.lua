@@ -11,6 +11,8 @@ local json = require "moonpool.json"
 local mirror = require "moonpool.mirror"
 local registry = require "moonpool.registry"
 local suggest = require "moonpool.suggest"
+local task_record = require "moonpool.task_record"
+local tasks = require "moonpool.tasks"
 
 local type, select, xpcall = type, select, xpcall
 local getmetatable = debug.getmetatable
@@ -51,6 +53,7 @@ local function answer(tool, era, call, params, ok, ...)
   if not ok then
     if failure.is_input(value) then return asking.result(call, value, params) end
     if failure.is_expected(value) then return content.failed(value.why) end
+    if failure.is_refused(value) then return nil, value.error end
     if failure.is_missing(value) then return lacking(era, value) end
     return fault(tool, value)
   end
@@ -68,9 +71,66 @@ local function answer(tool, era, call, params, ok, ...)
   return result
 end
 
+-- -- tasks ---------------------------------------------------------------------------------------------------------------
+
+-- Whether this call becomes a task; or nil and an error.
+local function becomes_task(tool, era, call, asked)
+  if not era.tasks then return false end
+  if era.tasks == "extension" then                                                     -- TX-1
+    if tool.task and call_library.able(call, task_record.needs) then return true end
+    if tool.task ~= "required" then return false end
+    return nil, task_record.undeclared("'" .. tool.name .. "' runs as a task alone: declare " .. registry.tasks_extension)
+  end
+  if asked == nil or not registry.offers "tasks" then                                  -- TA-1
+    if tool.task ~= "required" then return false end
+    return nil, errors.new("unknown_method", "'" .. tool.name .. "' runs as a task alone: send params.task")
+  end
+  if type(asked) ~= "table" or (asked.ttl ~= nil and asked.ttl ~= null and (type(asked.ttl) ~= "number" or asked.ttl < 0)) then
+    return nil, errors.new("invalid_params", "params.task must be { ttl } with a number of milliseconds")
+  end
+  if not tool.task then return nil, errors.new("unknown_method", "'" .. tool.name .. "' does not run as a task") end      -- TA-5
+  return true
+end
+
+-- A task's record as the answer to the call that made it: as it began, whatever has become of it since (TA-2).
+local function created(era, record)
+  local is_legacy = era.tasks == "params"
+  local told = (is_legacy and task_record.legacy or task_record.modern)(record)
+  told.status = "working"
+  if is_legacy then return { task = told }, nil, true end
+  told.resultType, told._meta = "task", content.meta
+  return told
+end
+
+-- What a call gave that was to become a task, and did not: who asked for one gets one, over already.
+local function instead(tool, era, call, params, result, err)
+  if not result or era.tasks ~= "params" then return result, err end
+  return created(era, tasks.ended(call, tool, params.task.ttl, result))
+end
+
+local function start(tool, era, call, params, args)
+  local record, err = tasks.start(call, tool, era.tasks == "params" and params.task.ttl or nil, function(job_call)
+    return answer(tool, era, job_call, params, xpcall(tool.handler, handler, args, job_call))
+  end)
+  if not record then return nil, err end
+  return created(era, record)
+end
+
+local function prepare(tool, args, call)
+  local made, why = tool.prepare(args, call)
+  if made == nil and why ~= nil then failure.fail(why) end
+  return made == nil and args or made
+end
+
 tools["tools/call"] = function(call, params, era)
   local tool = registry.tools[params.name]
   if not tool then return unknown(params.name) end
+  local is_task = false
+  if tool.task or params.task ~= nil then
+    local becomes, refused = becomes_task(tool, era, call, params.task)
+    if becomes == nil then return nil, refused end
+    is_task = becomes
+  end
   local args = params.arguments
   if args == nil or args == null then
     args = {}                                                                          -- T-3
@@ -82,17 +142,30 @@ tools["tools/call"] = function(call, params, era)
     if wrong then return nil, wrong end
   end
   local fits, why = tool.check(args)
-  if not fits then return invalid(tool, era, args, why) end
+  if not fits then
+    if is_task then return instead(tool, era, call, params, invalid(tool, era, args, why)) end
+    return invalid(tool, era, args, why)
+  end
   if tool.defaults then arguments.fill(tool.defaults, args) end
   if tool.required_tree then
     local able, value = pcall(call_library.demand, call, tool.required_tree, tool.requires)
-    if not able then return lacking(era, value) end
+    if not able then
+      if is_task then return instead(tool, era, call, params, lacking(era, value)) end
+      return lacking(era, value)
+    end
   end
-  if tool.timeout then host.deadline(call, tool.timeout) end
+  if tool.timeout and not is_task then host.deadline(call, tool.timeout) end
   if era.stateless and asking.is_retry(params) then
     local wrong = asking.begin(call, params)
     if wrong then return nil, wrong end
   end
+  if tool.prepare then
+    local ok, value = xpcall(prepare, handler, tool, args, call)
+    if not ok and is_task then return instead(tool, era, call, params, answer(tool, era, call, params, false, value)) end
+    if not ok then return answer(tool, era, call, params, false, value) end
+    args = value
+  end
+  if is_task then return start(tool, era, call, params, args) end
   return answer(tool, era, call, params, xpcall(tool.handler, handler, args, call))
 end
 

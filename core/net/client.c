@@ -1,0 +1,149 @@
+/* client.c: libcurl's sockets and timers in our loop. Its callbacks mark and enqueue; transfers end below all of its
+ * frames but those of mp_client_drive. */
+#include "transfer.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+
+#define KEPT_CONNECTIONS 64L
+
+typedef struct {
+    mp_watch super;
+    mp_client *client;
+} socket_watch;
+
+mp_client *mp_client_new(mp_loop *loop, const mp_client_limits *limits)
+{
+    mp_client *client = mp_new(sizeof *client);
+    client->loop = loop;
+    client->limits = *limits;
+    return client;
+}
+
+static void close_all(mp_client *client)
+{
+    mp_timer_stop(client->loop, &client->idle);
+    if (client->multi != NULL)
+        client->curl->multi_cleanup(client->multi);
+    client->multi = NULL;
+    mp_timer_stop(client->loop, &client->timer);
+}
+
+void mp_client_free(mp_client *client)
+{
+    if (client == NULL)
+        return;
+    close_all(client);
+    free(client);
+}
+
+static void on_idle(mp_timer *timer)
+{
+    close_all(mp_container(timer, mp_client, idle));
+}
+
+/* -- driving ---------------------------------------------------------------------------------------------------- */
+
+static void drive(mp_client *client, curl_socket_t socket, int events)
+{
+    int running, left;
+    CURLMsg *message;
+    client->curl->multi_socket_action(client->multi, socket, events, &running);
+    while ((message = client->curl->multi_info_read(client->multi, &left)) != NULL) {
+        CURLcode result = message->data.result;
+        mp_transfer *transfer;
+        client->curl->easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &transfer);
+        mp_transfer_end(transfer, result);
+    }
+}
+
+/* The watch may be freed on the way. */
+static void on_ready(mp_watch *watch, uint32_t events)
+{
+    mp_client *client = mp_container(watch, socket_watch, super)->client;
+    int flags = 0;
+    if ((events & (EPOLLIN | EPOLLHUP | EPOLLRDHUP)) != 0)
+        flags |= CURL_CSELECT_IN;
+    if ((events & EPOLLOUT) != 0)
+        flags |= CURL_CSELECT_OUT;
+    if ((events & EPOLLERR) != 0)
+        flags |= CURL_CSELECT_ERR;
+    drive(client, watch->fd, flags);
+}
+
+static int on_socket(CURL *easy, curl_socket_t socket, int what, void *ctx, void *own)
+{
+    (void)easy;
+    mp_client *client = ctx;
+    socket_watch *watch = own;
+    if (what == CURL_POLL_REMOVE) {
+        if (watch != NULL) {
+            mp_watch_stop(client->loop, &watch->super);
+            client->curl->multi_assign(client->multi, socket, NULL);
+            free(watch);
+        }
+        return 0;
+    }
+    if (watch == NULL) {
+        watch = mp_new(sizeof *watch);
+        watch->client = client;
+        client->curl->multi_assign(client->multi, socket, watch);
+    }
+    uint32_t events =
+        ((what & CURL_POLL_IN) != 0 ? (uint32_t)EPOLLIN : 0) | ((what & CURL_POLL_OUT) != 0 ? (uint32_t)EPOLLOUT : 0);
+    return mp_watch_start(client->loop, &watch->super, socket, events, on_ready);
+}
+
+static void on_timer(mp_timer *timer)
+{
+    drive(mp_container(timer, mp_client, timer), CURL_SOCKET_TIMEOUT, 0);
+}
+
+static int on_timeout(CURLM *multi, long ms, void *ctx)
+{
+    (void)multi;
+    mp_client *client = ctx;
+    if (ms < 0)
+        mp_timer_stop(client->loop, &client->timer);
+    else
+        mp_timer_start(client->loop, &client->timer, (uint64_t)ms, on_timer);
+    return 0;
+}
+
+/* -- transfers -------------------------------------------------------------------------------------------------- */
+
+static int open_multi(mp_client *client, mp_err *err)
+{
+    const mp_curl_api *curl = client->curl;
+    client->multi = curl->multi_init();
+    if (client->multi == NULL)
+        return mp_err_set(err, "libcurl gives no handle");
+    curl->multi_setopt(client->multi, CURLMOPT_SOCKETFUNCTION, on_socket);
+    curl->multi_setopt(client->multi, CURLMOPT_SOCKETDATA, client);
+    curl->multi_setopt(client->multi, CURLMOPT_TIMERFUNCTION, on_timeout);
+    curl->multi_setopt(client->multi, CURLMOPT_TIMERDATA, client);
+    curl->multi_setopt(client->multi, CURLMOPT_PIPELINING, (long)CURLPIPE_NOTHING);
+    curl->multi_setopt(client->multi, CURLMOPT_MAX_HOST_CONNECTIONS, (long)client->limits.per_host);
+    curl->multi_setopt(client->multi, CURLMOPT_MAXCONNECTS, KEPT_CONNECTIONS);
+    return 0;
+}
+
+int mp_client_add(mp_client *client, CURL *easy, mp_err *err)
+{
+    if (client->multi == NULL && open_multi(client, err) != 0)
+        return -1;
+    if (client->curl->multi_add_handle(client->multi, easy) != CURLM_OK)
+        return mp_err_set(err, "libcurl does not take the request");
+    mp_timer_stop(client->loop, &client->idle);
+    client->active++;
+    mp_stat_add(MP_STAT_HTTP_REQUESTS, 1);
+    return 0;
+}
+
+void mp_client_remove(mp_client *client, CURL *easy)
+{
+    client->curl->multi_remove_handle(client->multi, easy);
+    mp_stat_add(MP_STAT_HTTP_REQUESTS, -1);
+    if (--client->active == 0)
+        mp_timer_start(client->loop, &client->idle, client->limits.idle_ms, on_idle);
+}

@@ -1,0 +1,50 @@
+#include "curl.h"
+#include <dlfcn.h>
+#include <pthread.h>
+
+#define LEAST_VERSION 0x075700 /* 7.87: lookups that are given up need not be waited for */
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static mp_curl_api api;
+static const char *failure = "";
+
+static void find(void *library, const char *name, void *function)
+{
+    void *found = dlsym(library, name);
+    if (found == NULL)
+        failure = "libcurl.so.4 lacks a function that is needed";
+    memcpy(function, &found, sizeof found);
+}
+
+static void load(void)
+{
+    void *library = dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (library == NULL) {
+        failure = "libcurl.so.4 cannot be loaded";
+        return;
+    }
+#define FIND(name) find(library, "curl_" #name, &api.name);
+    MP_CURL(FIND)
+#undef FIND
+    if (*failure != '\0')
+        return;
+    if (api.global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) {
+        failure = "libcurl cannot be initialized";
+        return;
+    }
+    const curl_version_info_data *version = api.version_info(CURLVERSION_NOW);
+    if (version->version_num < LEAST_VERSION)
+        failure = "libcurl is too old: 7.87 is the least";
+    else if ((version->features & CURL_VERSION_ASYNCHDNS) == 0)
+        failure = "this libcurl looks names up in a way that would block";
+}
+
+const mp_curl_api *mp_curl(mp_err *err)
+{
+    pthread_once(&once, load);
+    if (*failure == '\0')
+        return &api;
+    mp_err_set(err, "%s", failure);
+    mp_err_hint(err, "Debian: apt install libcurl4");
+    return NULL;
+}

@@ -1,0 +1,43 @@
+/* curl.h: libcurl, loaded when the first request needs it: with the thirty libraries behind it, it would double what a
+ * start costs, and most scripts never ask for it. */
+#ifndef MP_NET_CURL_H
+#define MP_NET_CURL_H
+
+#include "base/base.h"
+#include <curl/curl.h>
+
+/* X(name): curl_name. */
+#define MP_CURL(X)                                                                                                     \
+    X(global_init)                                                                                                     \
+    X(version_info)                                                                                                    \
+    X(free)                                                                                                            \
+    X(easy_init)                                                                                                       \
+    X(easy_setopt)                                                                                                     \
+    X(easy_getinfo)                                                                                                    \
+    X(easy_pause)                                                                                                      \
+    X(easy_cleanup)                                                                                                    \
+    X(slist_append)                                                                                                    \
+    X(slist_free_all)                                                                                                  \
+    X(multi_init)                                                                                                      \
+    X(multi_setopt)                                                                                                    \
+    X(multi_assign)                                                                                                    \
+    X(multi_add_handle)                                                                                                \
+    X(multi_remove_handle)                                                                                             \
+    X(multi_socket_action)                                                                                             \
+    X(multi_info_read)                                                                                                 \
+    X(multi_cleanup)                                                                                                   \
+    X(url)                                                                                                             \
+    X(url_set)                                                                                                         \
+    X(url_get)                                                                                                         \
+    X(url_cleanup)
+
+typedef struct {
+#define MP_CURL_MEMBER(name) __typeof__(curl_##name) *name;
+    MP_CURL(MP_CURL_MEMBER)
+#undef MP_CURL_MEMBER
+} mp_curl_api;
+
+/* NULL when there is none that will do; `err` says what to install. Any thread. */
+const mp_curl_api *mp_curl(mp_err *err);
+
+#endif

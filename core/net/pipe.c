@@ -1,0 +1,317 @@
+/* pipe.c: one peer on two descriptors, a line a message. What is read waits here until it is a line; what is sent waits for
+ * the peer, and while too much of it waits nothing more is read. Descriptors that epoll refuses, as those of files, are
+ * always ready: a timer reads them. */
+#include "queue.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define PIECE ((size_t)64 << 10)
+#define KEPT ((size_t)256 << 10) /* of the memory that a long line took */
+#define PIECES 32
+#define LINES_A_TURN 16 /* fewer than what is made of them takes turns, so that a flood of lines does not pile up */
+
+typedef struct {
+    int fd;
+    bool is_restored; /* others have the descriptor too, and want it blocking */
+    mp_watch watch;
+} end;
+
+struct mp_pipe {
+    mp_loop *loop;
+    mp_pipe_hooks hooks;
+    void *ctx;
+    size_t longest, most_queued;
+    end in, out;
+    mp_buf input;
+    size_t at, seen; /* in `input`: where the next line begins; up to where there is no line break */
+    mp_queue queue;
+    mp_timer timer; /* reads on */
+    bool is_file;   /* what is read */
+    bool awaits_room, is_skipping, is_full, is_over, is_ended, is_broken;
+};
+
+/* -- descriptors ------------------------------------------------------------------------------------------------- */
+
+/* O_NONBLOCK belongs to all who share what was opened, as a terminal or `2>&1` is shared: so it is opened anew for us
+ * alone, where that leads to the same thing. */
+static int open_anew(int fd, mode_t type, int access)
+{
+    unsigned number;
+    if (!S_ISFIFO(type) && (!isatty(fd) || ioctl(fd, TIOCGPTN, &number) == 0)) /* a pty's master would be a new one */
+        return -1;
+    char path[32];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    return open(path, access | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+}
+
+static int take(end *one, int fd, int access)
+{
+    struct stat about;
+    int flags = fcntl(fd, F_GETFL);
+    one->fd = fd;
+    if (flags < 0 || fstat(fd, &about) != 0)
+        return -1;
+    int own = open_anew(fd, about.st_mode, access);
+    if (own >= 0) {
+        close(fd);
+        one->fd = own;
+    } else if (!(flags & O_NONBLOCK) && !S_ISREG(about.st_mode)) {
+        fcntl(fd, F_SETFL, flags | O_NONBLOCK);
+        one->is_restored = true;
+    }
+    return 0;
+}
+
+static void give_back(mp_loop *loop, end *one)
+{
+    mp_watch_stop(loop, &one->watch);
+    if (one->is_restored)
+        fcntl(one->fd, F_SETFL, fcntl(one->fd, F_GETFL) & ~O_NONBLOCK);
+    close(one->fd);
+}
+
+mp_pipe *mp_pipe_new(mp_loop *loop, int in, int out, size_t longest, size_t most_queued, mp_err *err)
+{
+    mp_pipe *pipe = mp_new(sizeof *pipe);
+    pipe->loop = loop;
+    pipe->longest = longest;
+    pipe->most_queued = most_queued;
+    pipe->out.fd = out;
+    if (take(&pipe->in, in, O_RDONLY) == 0 && take(&pipe->out, out, O_WRONLY) == 0)
+        return pipe;
+    mp_err_set(err, "cannot use stdin and stdout: %s", strerror(errno));
+    mp_pipe_free(pipe);
+    return NULL;
+}
+
+void mp_pipe_free(mp_pipe *pipe)
+{
+    mp_timer_stop(pipe->loop, &pipe->timer);
+    give_back(pipe->loop, &pipe->out); /* the other way round than they were taken: both may be one socket */
+    give_back(pipe->loop, &pipe->in);
+    mp_stat_add(MP_STAT_QUEUE_BYTES, -(int64_t)pipe->queue.bytes);
+    mp_queue_drop(&pipe->queue, pipe->queue.bytes);
+    mp_buf_clear(&pipe->input);
+    free(pipe);
+}
+
+/* -- what goes out ------------------------------------------------------------------------------------------------ */
+
+static void on_time(mp_timer *timer);
+
+static void stop_reading(mp_pipe *pipe)
+{
+    mp_timer_stop(pipe->loop, &pipe->timer);
+    mp_watch_stop(pipe->loop, &pipe->in.watch);
+}
+
+static void drop_queued(mp_pipe *pipe, size_t bytes)
+{
+    mp_queue_drop(&pipe->queue, bytes);
+    mp_stat_add(MP_STAT_QUEUE_BYTES, -(int64_t)bytes);
+}
+
+static void break_off(mp_pipe *pipe, int error)
+{
+    pipe->is_broken = true;
+    stop_reading(pipe);
+    mp_watch_stop(pipe->loop, &pipe->out.watch);
+    drop_queued(pipe, pipe->queue.bytes);
+    pipe->hooks.on_end(pipe->ctx, error);
+}
+
+/* Besides room to write, the watch tells that nobody reads any more. */
+static void on_out(mp_watch *watch, uint32_t events)
+{
+    mp_pipe *pipe = mp_container(watch, mp_pipe, out.watch);
+    if (events & (EPOLLERR | EPOLLHUP))
+        break_off(pipe, EPIPE);
+    else
+        mp_pipe_flush(pipe);
+}
+
+static void await_room(mp_pipe *pipe, bool wanted)
+{
+    pipe->awaits_room = wanted;
+    if (mp_watch_start(pipe->loop, &pipe->out.watch, pipe->out.fd, wanted ? EPOLLOUT : 0, on_out) != 0 && wanted)
+        break_off(pipe, errno);
+}
+
+/* What one write takes; 0 when the peer takes nothing now, -1 when never again. */
+static ssize_t write_some(mp_pipe *pipe)
+{
+    h2o_iovec_t queued[PIECES];
+    struct iovec pieces[PIECES];
+    size_t bytes;
+    size_t count = mp_queue_peek(&pipe->queue, queued, PIECES, 2 * PIECE, &bytes);
+    for (size_t i = 0; i < count; i++)
+        pieces[i] = (struct iovec){queued[i].base, queued[i].len};
+    ssize_t written;
+    do
+        written = writev(pipe->out.fd, pieces, (int)count);
+    while (written < 0 && errno == EINTR);
+    return written < 0 && errno == EAGAIN ? 0 : written;
+}
+
+void mp_pipe_flush(mp_pipe *pipe)
+{
+    if (pipe->queue.bytes == 0)
+        return;
+    ssize_t written = 1;
+    while (pipe->queue.bytes > 0 && written > 0) {
+        written = write_some(pipe);
+        if (written > 0)
+            drop_queued(pipe, (size_t)written);
+    }
+    if (written < 0) {
+        break_off(pipe, errno);
+        return;
+    }
+    if (pipe->awaits_room != (pipe->queue.bytes > 0))
+        await_room(pipe, !pipe->awaits_room);
+    if (pipe->is_full && !pipe->is_ended && pipe->queue.bytes <= pipe->most_queued / 2) {
+        pipe->is_full = false;
+        mp_timer_start(pipe->loop, &pipe->timer, 0, on_time);
+    }
+}
+
+bool mp_pipe_has_room(const mp_pipe *pipe, size_t bytes)
+{
+    size_t queued = pipe->queue.bytes;
+    return queued == 0 || (queued <= pipe->most_queued && bytes <= pipe->most_queued - queued);
+}
+
+int mp_pipe_send(mp_pipe *pipe, mp_str line)
+{
+    if (pipe->is_broken)
+        return -1;
+    mp_queue_put(&pipe->queue, line);
+    mp_queue_put(&pipe->queue, MP_STR("\n"));
+    mp_stat_add(MP_STAT_QUEUE_BYTES, (int64_t)line.len + 1);
+    if (!mp_pipe_has_room(pipe, 0)) {
+        pipe->is_full = true;
+        stop_reading(pipe);
+    }
+    return 0;
+}
+
+size_t mp_pipe_queued(const mp_pipe *pipe)
+{
+    return pipe->queue.bytes;
+}
+
+/* -- what comes in ------------------------------------------------------------------------------------------------ */
+
+/* What is left is the beginning of a line; of one that is too long already, nothing is kept. */
+static void settle(mp_pipe *pipe)
+{
+    mp_buf *input = &pipe->input;
+    if (input->len - pipe->at > pipe->longest + 1) { /* one byte more may be the '\r' of its end */
+        if (!pipe->is_skipping)
+            pipe->hooks.on_long(pipe->ctx);
+        pipe->is_skipping = true;
+        pipe->at = input->len;
+    }
+    if (pipe->at == input->len && input->cap > KEPT)
+        mp_buf_clear(input);
+    else if (pipe->at > 0)
+        memmove(input->ptr, input->ptr + pipe->at, input->len - pipe->at);
+    if (input->ptr != NULL)
+        input->len -= pipe->at;
+    pipe->at = 0;
+    pipe->seen = input->len;
+}
+
+/* False when there is no whole line. */
+static bool tell_line(mp_pipe *pipe)
+{
+    mp_buf *input = &pipe->input;
+    size_t unseen = input->len - pipe->seen;
+    const char *stop = unseen == 0 ? NULL : memchr(input->ptr + pipe->seen, '\n', unseen);
+    if (stop == NULL) {
+        settle(pipe);
+        return false;
+    }
+    mp_str line = {input->ptr + pipe->at, (size_t)(stop - input->ptr) - pipe->at};
+    pipe->at = pipe->seen = pipe->at + line.len + 1;
+    if (line.len > 0 && line.ptr[line.len - 1] == '\r')
+        line.len--;
+    if (pipe->is_skipping)
+        pipe->is_skipping = false;
+    else if (line.len > pipe->longest)
+        pipe->hooks.on_long(pipe->ctx);
+    else
+        pipe->hooks.on_line(pipe->ctx, line);
+    return true;
+}
+
+static void read_some(mp_pipe *pipe)
+{
+    ssize_t count;
+    do
+        count = read(pipe->in.fd, mp_buf_room(&pipe->input, PIECE), PIECE);
+    while (count < 0 && errno == EINTR);
+    if (count > 0) {
+        pipe->input.len += (size_t)count;
+    } else if (count == 0 || errno != EAGAIN) {
+        pipe->is_over = true;
+        mp_buf_putc(&pipe->input, '\n'); /* a last line may lack its end */
+    }
+}
+
+static void on_in(mp_watch *watch, uint32_t events);
+
+/* Tells some lines, and sees to it that the next are told. */
+static void go_on(mp_pipe *pipe)
+{
+    int lines = 0;
+    while (lines < LINES_A_TURN && !pipe->is_full && !pipe->is_broken && tell_line(pipe))
+        lines++;
+    if (pipe->is_full || pipe->is_broken || pipe->is_ended)
+        return;
+    if (lines == LINES_A_TURN || pipe->is_file) {
+        mp_watch_stop(pipe->loop, &pipe->in.watch);
+        mp_timer_start(pipe->loop, &pipe->timer, 0, on_time);
+    } else if (!pipe->is_over && !pipe->in.watch.active &&
+               mp_watch_start(pipe->loop, &pipe->in.watch, pipe->in.fd, EPOLLIN, on_in) != 0) {
+        pipe->is_file = true;
+        mp_timer_start(pipe->loop, &pipe->timer, 0, on_time);
+    }
+    if (pipe->is_over && lines < LINES_A_TURN) {
+        stop_reading(pipe);
+        pipe->is_ended = true;
+        pipe->hooks.on_end(pipe->ctx, 0);
+    }
+}
+
+/* Lines that wait come first. */
+static void on_time(mp_timer *timer)
+{
+    mp_pipe *pipe = mp_container(timer, mp_pipe, timer);
+    if (pipe->is_file && !pipe->is_over && pipe->seen == pipe->input.len)
+        read_some(pipe);
+    go_on(pipe);
+}
+
+static void on_in(mp_watch *watch, uint32_t events)
+{
+    (void)events;
+    mp_pipe *pipe = mp_container(watch, mp_pipe, in.watch);
+    read_some(pipe);
+    go_on(pipe);
+}
+
+void mp_pipe_start(mp_pipe *pipe, const mp_pipe_hooks *hooks, void *ctx)
+{
+    pipe->hooks = *hooks;
+    pipe->ctx = ctx;
+    await_room(pipe, false);
+    go_on(pipe);
+}

@@ -1,0 +1,43 @@
+/* jobs.c: calls that no client waits for: work that goes on when the call that began it has its answer. */
+#include "house.h"
+#include <stdlib.h>
+
+static char *keep(char *at, mp_str *to, mp_str s)
+{
+    if (s.len > 0)
+        memcpy(at, s.ptr, s.len);
+    *to = (mp_str){at, s.len};
+    return at + s.len;
+}
+
+mp_call *mp_call_spawn(const mp_call *like, uint64_t ms)
+{
+    mp_rpc *rpc = like->rpc;
+    if (!mp_table_take_place(rpc->table, MP_PLACE_JOB))
+        return NULL;
+    mp_call *job = mp_new(sizeof *job + like->id.len + like->method.len + like->principal.len);
+    job->rpc = rpc;
+    job->era = like->era;
+    job->is_job = true;
+    job->serial = ++rpc->last_serial;
+    job->limit_ms = ms;
+    job->session = like->session == NULL ? NULL : mp_session_ref(like->session);
+    mp_link_init(&job->in_session);
+    mp_link_init(&job->asks);
+    keep(keep(keep(job->bytes, &job->id, like->id), &job->method, like->method), &job->principal, like->principal);
+    mp_link_put(&rpc->jobs, &job->link);
+    rpc->job_count++;
+    mp_call_park(job);
+    return job;
+}
+
+void mp_call_stop(mp_call *job, const char *why)
+{
+    mp_call_cancel(job, why, MP_STAT_TOOL_CANCELLED, MP_CANCEL_QUIET);
+}
+
+void mp_jobs_call_off(mp_rpc *rpc, const char *why)
+{
+    while (!mp_link_is_alone(&rpc->jobs))
+        mp_call_cancel(mp_container(rpc->jobs.next, mp_call, link), why, MP_STAT_TOOL_SHUTDOWN, MP_CANCEL_QUIET);
+}

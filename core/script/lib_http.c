@@ -1,0 +1,361 @@
+/* lib_http.c: outgoing HTTP as tasks see it: begin a request, wait for its answer or for the next piece of it, close it.
+ * What may be asked of whom, redirects and all else that has a meaning is lua/moonpool/http. */
+#include "script/lib.h"
+#include <lauxlib.h>
+#include <math.h>
+#include <stdlib.h>
+
+#define HANDLE "moonpool.http"
+#define MOST_HEADERS 200
+#define LONGEST 86400.0 /* seconds */
+
+typedef struct waiting waiting;
+
+/* A request, and what is left of its answer. Its first user value is what it was made of, whose bytes it borrows. */
+typedef struct {
+    mp_hold hold; /* the task that began it */
+    mp_transfer *transfer;
+    waiting *op; /* who waits for it */
+    bool is_stream, is_late;
+} handle;
+
+struct waiting {
+    mp_op super;
+    mp_timer timer;
+    handle *of;
+};
+
+/* -- its life ---------------------------------------------------------------------------------------------------- */
+
+static void cut_off(handle *it)
+{
+    mp_transfer_free(it->transfer);
+    it->transfer = NULL;
+}
+
+static bool is_ready(const handle *it)
+{
+    if (it->transfer == NULL || mp_transfer_is_over(it->transfer))
+        return true;
+    return it->is_stream && (mp_transfer_status(it->transfer) != 0);
+}
+
+static void stop_waiting(handle *it)
+{
+    waiting *op = it->op;
+    it->op = NULL;
+    mp_timer_stop(mp_op_loop(&op->super), &op->timer);
+}
+
+/* Cuts it off under whoever waits for it. */
+static void let_go(handle *it)
+{
+    waiting *op = it->op;
+    cut_off(it);
+    if (op == NULL)
+        return;
+    stop_waiting(it);
+    mp_op_done(&op->super);
+}
+
+static void on_release(mp_hold *hold)
+{
+    let_go(mp_container(hold, handle, hold));
+}
+
+static void on_ready(mp_transfer *transfer, void *ctx)
+{
+    (void)transfer;
+    handle *it = ctx;
+    waiting *op = it->op;
+    if (op == NULL || !is_ready(it))
+        return;
+    stop_waiting(it);
+    mp_op_done(&op->super);
+}
+
+static void on_late(mp_timer *timer)
+{
+    waiting *op = mp_container(timer, waiting, timer);
+    handle *it = op->of;
+    it->is_late = true;
+    it->op = NULL;
+    cut_off(it);
+    mp_op_done(&op->super);
+}
+
+static void on_cancel(mp_op *super)
+{
+    handle *it = mp_container(super, waiting, super)->of;
+    stop_waiting(it);
+    cut_off(it);
+}
+
+/* Parks on the handle at `index`; `seconds` <= 0 is for ever.  [-0, +?, throws, parks] */
+static int wait_for(lua_State *L, int index, waiting *op, double seconds, lua_KFunction then)
+{
+    handle *it = lua_touserdata(L, index);
+    op->of = it;
+    it->op = op;
+    if (seconds > 0)
+        mp_timer_start(mp_op_loop(&op->super), &op->timer, (uint64_t)ceil(seconds * 1000), on_late);
+    return mp_op_park_then(L, &op->super, then, index);
+}
+
+/* nil, why, hint, and what kind of failure where that matters: "late", "refused".  [-0, +4, throws] */
+static int push_failure(lua_State *L, const char *why, const char *hint, const char *kind)
+{
+    lua_pushnil(L);
+    lua_pushstring(L, why);
+    lua_pushstring(L, hint);
+    lua_pushstring(L, kind);
+    return 4;
+}
+
+/* What keeps the handle from giving anything, as push_failure; 0 when nothing does.  [-0, +0|4, throws] */
+static int push_trouble(lua_State *L, const handle *it)
+{
+    if (it->is_late)
+        return push_failure(L, "no answer in time", "", "late");
+    if (it->transfer == NULL)
+        return push_failure(L, "the answer is closed", "", NULL);
+    const mp_err *failure = mp_transfer_failure(it->transfer);
+    if (failure == NULL)
+        return 0;
+    return push_failure(L, failure->text, failure->hint, mp_transfer_was_refused(it->transfer) ? "refused" : NULL);
+}
+
+/* -- asking ------------------------------------------------------------------------------------------------------ */
+
+static const char *text_field(lua_State *L, int index, const char *name)
+{
+    lua_getfield(L, index, name);
+    const char *text = lua_tostring(L, -1);
+    if (text == NULL)
+        luaL_error(L, "http needs '%s'", name);
+    lua_pop(L, 1); /* the table holds it */
+    return text;
+}
+
+static lua_Number number_field(lua_State *L, int index, const char *name)
+{
+    lua_getfield(L, index, name);
+    lua_Number number = luaL_checknumber(L, -1);
+    lua_pop(L, 1);
+    return number;
+}
+
+/* NULL-terminated, in a userdata on top of the stack.  [-0, +1, throws] */
+static const char *const *push_headers(lua_State *L, int index)
+{
+    lua_getfield(L, index, "headers");
+    luaL_checktype(L, -1, LUA_TTABLE);
+    lua_Unsigned count = lua_rawlen(L, -1);
+    if (count > MOST_HEADERS)
+        luaL_error(L, "more than %d headers", MOST_HEADERS);
+    const char **lines = lua_newuserdatauv(L, ((size_t)count + 1) * sizeof *lines, 0);
+    for (lua_Unsigned i = 0; i < count; i++) {
+        lua_rawgeti(L, -2, (lua_Integer)i + 1);
+        lines[i] = luaL_checkstring(L, -1);
+        lua_pop(L, 1);
+    }
+    lines[count] = NULL;
+    lua_remove(L, -2);
+    return lines;
+}
+
+static mp_reach reach_field(lua_State *L, int index)
+{
+    static const char *const kinds[] = {"public", "loopback", "private", NULL};
+    mp_reach reach = {.kind = MP_REACH_ADDRESS};
+    const char *text = text_field(L, index, "reach");
+    for (int i = 0; kinds[i] != NULL; i++)
+        if (strcmp(text, kinds[i]) == 0) {
+            reach.kind = (mp_reach_kind)i;
+            return reach;
+        }
+    if (!mp_address_canonical(text, reach.address))
+        luaL_error(L, "'reach' is no address");
+    return reach;
+}
+
+/* The handle is at `context`: status, head, body; or status, head, handle.  [-0, +3|4, throws] */
+static int answered(lua_State *L, int status, lua_KContext context)
+{
+    (void)status;
+    handle *it = lua_touserdata(L, (int)context);
+    int trouble = push_trouble(L, it);
+    if (trouble > 0) {
+        cut_off(it);
+        return trouble;
+    }
+    mp_str head = mp_transfer_head(it->transfer), body = mp_transfer_body(it->transfer);
+    lua_pushinteger(L, mp_transfer_status(it->transfer));
+    lua_pushlstring(L, head.ptr == NULL ? "" : head.ptr, head.len);
+    if (it->is_stream) {
+        lua_pushvalue(L, (int)context);
+        return 3;
+    }
+    lua_pushlstring(L, body.ptr == NULL ? "" : body.ptr, body.len);
+    cut_off(it);
+    return 3;
+}
+
+/* http { method, url, headers, body, most, seconds, reach, stream }: status, head, body (or a handle, for a stream, once its
+ * head is there); or nil, why, hint, kind.  [-0, +3|4, throws, parks] */
+static int l_http(lua_State *L)
+{
+    luaL_checktype(L, 1, LUA_TTABLE);
+    lua_settop(L, 1);
+    handle *it = lua_newuserdatauv(L, sizeof *it, 1);
+    *it = (handle){0};
+    mp_link_init(&it->hold.link);
+    luaL_setmetatable(L, HANDLE);
+    lua_pushvalue(L, 1);
+    lua_setiuservalue(L, 2, 1);
+    mp_outgoing outgoing = {
+        .method = text_field(L, 1, "method"), .url = text_field(L, 1, "url"), .ready = on_ready, .ctx = it};
+    outgoing.headers = push_headers(L, 1);
+    outgoing.most = (size_t)number_field(L, 1, "most");
+    outgoing.reach = reach_field(L, 1);
+    double seconds = number_field(L, 1, "seconds");
+    if (!(seconds > 0 && seconds <= LONGEST))
+        return luaL_error(L, "'seconds' must be above 0 and at most a day");
+    lua_getfield(L, 1, "stream");
+    outgoing.is_stream = it->is_stream = lua_toboolean(L, -1);
+    if (lua_getfield(L, 1, "body") == LUA_TSTRING)
+        outgoing.body.ptr = lua_tolstring(L, -1, &outgoing.body.len);
+    waiting *op = mp_op_new(L, sizeof *op, on_cancel);
+    mp_err err = {0};
+    it->transfer = mp_transfer_start(mp_vm_of(L)->client, &outgoing, &err);
+    if (it->transfer == NULL)
+        return push_failure(L, err.text, err.hint, NULL);
+    mp_hold_put(L, &it->hold, on_release);
+    return wait_for(L, 2, op, seconds, answered);
+}
+
+/* -- reading ----------------------------------------------------------------------------------------------------- */
+
+/* [-0, +1|4, throws] */
+static int give_piece(lua_State *L, handle *it)
+{
+    mp_str body = it->transfer == NULL ? MP_STR_NONE : mp_transfer_body(it->transfer);
+    if (body.len > 0) {
+        lua_pushlstring(L, body.ptr, body.len);
+        mp_transfer_take(it->transfer);
+        return 1;
+    }
+    int trouble = push_trouble(L, it);
+    cut_off(it);
+    if (trouble > 0)
+        return trouble;
+    lua_pushboolean(L, 0);
+    return 1;
+}
+
+static int arrived(lua_State *L, int status, lua_KContext context)
+{
+    (void)status;
+    return give_piece(L, lua_touserdata(L, (int)context));
+}
+
+static bool has_piece(const handle *it)
+{
+    return it->transfer == NULL || mp_transfer_is_over(it->transfer) || mp_transfer_body(it->transfer).len > 0;
+}
+
+/* http_read(handle[, seconds]): the next bytes; false at the end; nil, why, hint, kind.  [-0, +1|4, throws, parks] */
+static int l_read(lua_State *L)
+{
+    handle *it = luaL_checkudata(L, 1, HANDLE);
+    double seconds = luaL_optnumber(L, 2, 0);
+    lua_settop(L, 1);
+    if (it->op != NULL)
+        return luaL_error(L, "somebody else reads this answer");
+    if (has_piece(it))
+        return give_piece(L, it);
+    waiting *op = mp_op_new(L, sizeof *op, on_cancel);
+    return wait_for(L, 1, op, seconds <= LONGEST ? seconds : LONGEST, arrived);
+}
+
+/* http_close(handle): cuts it off, if it is not over. Quiet when it is.  [-0, +0, throws] */
+static int l_close(lua_State *L)
+{
+    handle *it = luaL_checkudata(L, 1, HANDLE);
+    mp_hold_drop(&it->hold);
+    let_go(it);
+    return 0;
+}
+
+static int l_collect(lua_State *L)
+{
+    handle *it = lua_touserdata(L, 1);
+    mp_hold_drop(&it->hold);
+    cut_off(it);
+    return 0;
+}
+
+/* -- URLs -------------------------------------------------------------------------------------------------------- */
+
+/* (mp_url) -> { url, scheme, host, port, path }.  [-1, +1, throws] */
+static int make_url(lua_State *L)
+{
+    const mp_url *url = lua_touserdata(L, 1);
+    lua_createtable(L, 0, 5);
+    lua_pushstring(L, url->text);
+    lua_setfield(L, -2, "url");
+    lua_pushstring(L, url->scheme);
+    lua_setfield(L, -2, "scheme");
+    lua_pushstring(L, url->host);
+    lua_setfield(L, -2, "host");
+    lua_pushinteger(L, url->port);
+    lua_setfield(L, -2, "port");
+    lua_pushstring(L, url->path);
+    lua_setfield(L, -2, "path");
+    return 1;
+}
+
+/* http_url(text[, base]): its parts; or nil, why, hint.  [-0, +1|4, throws] */
+static int l_url(lua_State *L)
+{
+    size_t len;
+    const char *text = luaL_checklstring(L, 1, &len), *base = luaL_optstring(L, 2, NULL);
+    mp_err err = {0};
+    mp_url url;
+    if (strlen(text) != len) {
+        mp_err_set(&err, "there are spaces or control characters in the URL");
+        return push_failure(L, err.text, err.hint, NULL);
+    }
+    lua_pushcfunction(L, make_url);
+    if (mp_url_parse(&url, text, base, &err) != 0)
+        return push_failure(L, err.text, err.hint, NULL);
+    lua_pushlightuserdata(L, &url);
+    int status = lua_pcall(L, 1, 1, 0);
+    mp_url_clear(&url);
+    return status == LUA_OK ? 1 : lua_error(L);
+}
+
+/* http_address(text): the address as it is usually written; nil for what is none.  [-0, +1, throws] */
+static int l_address(lua_State *L)
+{
+    char address[MP_ADDRESS_TEXT];
+    lua_pushstring(L, mp_address_canonical(luaL_checkstring(L, 1), address) ? address : NULL);
+    return 1;
+}
+
+void mp_lib_http(lua_State *L, const mp_vm_config *config)
+{
+    static const luaL_Reg functions[] = {{"http", l_http},    {"http_read", l_read},       {"http_close", l_close},
+                                         {"http_url", l_url}, {"http_address", l_address}, {NULL, NULL}};
+    luaL_setfuncs(L, functions, 0);
+    luaL_newmetatable(L, HANDLE);
+    lua_pushcfunction(L, l_collect);
+    lua_setfield(L, -2, "__gc");
+    lua_pop(L, 1);
+    lua_createtable(L, 0, 2);
+    lua_pushnumber(L, (double)config->http_time_ms / 1000);
+    lua_setfield(L, -2, "time");
+    lua_pushinteger(L, (lua_Integer)config->http_body);
+    lua_setfield(L, -2, "body");
+    lua_setfield(L, -2, "http_limits");
+}

@@ -1,0 +1,103 @@
+/* lib_jobs.c: background tasks: they have a call like the one that began them, which belongs to nobody. */
+#include "script/lib.h"
+#include <lauxlib.h>
+#include <math.h>
+
+#define JOB "moonpool.job"
+#define LONGEST 1e12 /* milliseconds */
+
+typedef struct {
+    mp_task *task;
+    uint64_t serial;
+} handle;
+
+static int job_done(lua_State *L, int status, lua_KContext context)
+{
+    (void)L;
+    (void)status;
+    mp_task *task = (mp_task *)context;
+    mp_call *call = task->call;
+    if (call == NULL)
+        return 0;
+    mp_task_settle(task);
+    mp_call_answer(call, MP_STR("null"));
+    return 0;
+}
+
+int mp_run_job(lua_State *L)
+{
+    mp_task *task = lua_touserdata(L, 1);
+    if (task->call == NULL)
+        return 0; /* called off while its coroutine was made */
+    lua_rawgeti(L, LUA_REGISTRYINDEX, task->job);
+    mp_task_forget_job(L, task);
+    lua_rawgeti(L, 2, 1);
+    lua_rawgeti(L, 2, 2);
+    lua_remove(L, 2);
+    lua_callk(L, 1, 0, (lua_KContext)task, job_done);
+    return job_done(L, LUA_OK, (lua_KContext)task);
+}
+
+/* spawn(call, f, seconds): a job that runs f with a call like this one, at most so long; or nil, "too many".
+ *  [-0, +1|2, throws] */
+static int l_spawn(lua_State *L)
+{
+    const mp_task *task = mp_check_call(L);
+    luaL_checktype(L, 2, LUA_TFUNCTION);
+    double seconds = luaL_checknumber(L, 3);
+    luaL_argcheck(L, seconds > 0, 3, "a time above zero");
+    if (task->call == NULL)
+        return luaL_error(L, "a call that is off begins nothing");
+    lua_settop(L, 2);
+    mp_call_push_like(L);
+    lua_createtable(L, 2, 0);
+    lua_pushvalue(L, 2);
+    lua_rawseti(L, 4, 1);
+    lua_pushvalue(L, 3);
+    lua_rawseti(L, 4, 2);
+    handle *job = lua_newuserdatauv(L, sizeof *job, 0);
+    *job = (handle){NULL, 0};
+    luaL_setmetatable(L, JOB);
+    lua_pushvalue(L, 4);
+    int ref = luaL_ref(L, LUA_REGISTRYINDEX); /* the last that may throw */
+
+    /* a finalizer may have sent meanwhile, and found the client gone */
+    mp_call *call =
+        task->call == NULL
+            ? NULL
+            : mp_call_spawn(task->call, seconds * 1000 > LONGEST ? (uint64_t)LONGEST : (uint64_t)ceil(seconds * 1000));
+    if (call == NULL) {
+        luaL_unref(L, LUA_REGISTRYINDEX, ref);
+        lua_pushnil(L);
+        lua_pushliteral(L, "too many");
+        return 2;
+    }
+    job->task = mp_task_start_job(mp_vm_of(L), call, ref);
+    job->serial = job->task->serial;
+    mp_call_bind(L, 3, job->task);
+    return 1;
+}
+
+/* stop(job[, why]): calls it off; quiet when it has ended.  [-0, +0, throws] */
+static int l_stop(lua_State *L)
+{
+    const handle *job = luaL_checkudata(L, 1, JOB);
+    const char *why = luaL_optstring(L, 2, "stopped");
+    if (job->task != NULL && job->serial == job->task->serial && job->task->call != NULL)
+        mp_call_stop(job->task->call, why);
+    return 0;
+}
+
+void mp_lib_jobs(lua_State *L, uint64_t longest_ms)
+{
+    static const luaL_Reg functions[] = {{"spawn", l_spawn}, {"stop", l_stop}, {NULL, NULL}};
+    luaL_setfuncs(L, functions, 0);
+    luaL_newmetatable(L, JOB);
+    lua_pushboolean(L, 0);
+    lua_setfield(L, -2, "__metatable");
+    lua_pop(L, 1);
+    lua_createtable(L, 0, 1);
+    lua_pushnumber(L, (double)longest_ms / 1000);
+    lua_setfield(L, -2, "task_seconds");
+    lua_setfield(L, -2, "limits");
+}

@@ -1,0 +1,185 @@
+/* lib_store.c: the store of the process, as the library sees it; and Base64, which much of what is stored or sent needs. */
+#include "script/lib.h"
+#include "script/store.h"
+#include <lauxlib.h>
+#include <math.h>
+
+#define MOST_KEPT ((size_t)64 << 10)
+#define LONGEST_LIFE 1e12 /* milliseconds */
+
+/* -- the store --------------------------------------------------------------------------------------------------- */
+
+static mp_store *store_of(lua_State *L)
+{
+    return lua_touserdata(L, lua_upvalueindex(1));
+}
+
+static mp_str check_str(lua_State *L, int index)
+{
+    mp_str s;
+    s.ptr = luaL_checklstring(L, index, &s.len);
+    return s;
+}
+
+static uint64_t opt_life(lua_State *L, int index)
+{
+    if (lua_isnoneornil(L, index))
+        return MP_STORE_FOREVER;
+    double seconds = luaL_checknumber(L, index);
+    luaL_argcheck(L, seconds > 0, index, "a time above zero");
+    return seconds * 1000 > LONGEST_LIFE ? (uint64_t)LONGEST_LIFE : (uint64_t)ceil(seconds * 1000);
+}
+
+/* An empty buffer for what comes out of the store; what is in it is pushed at once. */
+static mp_buf *scratch_of(lua_State *L)
+{
+    mp_buf *scratch = &mp_vm_of(L)->scratch;
+    if (scratch->cap > MOST_KEPT)
+        mp_buf_clear(scratch);
+    scratch->len = 0;
+    return scratch;
+}
+
+/* true; false where the key was there; or nil and "full".  [-0, +1|2, throws] */
+static int push_result(lua_State *L, mp_store_result result)
+{
+    if (result == MP_STORE_FULL) {
+        lua_pushnil(L);
+        lua_pushliteral(L, "full");
+        return 2;
+    }
+    lua_pushboolean(L, result == MP_STORE_DONE);
+    return 1;
+}
+
+/* store_set(key, text[, seconds]): true; or nil, "full".  [-0, +1|2, throws] */
+static int l_set(lua_State *L)
+{
+    mp_str key = check_str(L, 1), text = check_str(L, 2);
+    return push_result(L, mp_store_set(store_of(L), key, text, opt_life(L, 3), false));
+}
+
+/* store_add(key, text[, seconds]): the same where the key has no text; else false.  [-0, +1|2, throws] */
+static int l_add(lua_State *L)
+{
+    mp_str key = check_str(L, 1), text = check_str(L, 2);
+    return push_result(L, mp_store_set(store_of(L), key, text, opt_life(L, 3), true));
+}
+
+/* store_get(key): its text, or nil.  [-0, +1, throws] */
+static int l_get(lua_State *L)
+{
+    mp_str key = check_str(L, 1);
+    mp_buf *text = scratch_of(L);
+    if (mp_store_get(store_of(L), key, text))
+        lua_pushlstring(L, text->ptr == NULL ? "" : text->ptr, text->len);
+    else
+        lua_pushnil(L);
+    return 1;
+}
+
+/* store_delete(key)  [-0, +0, throws] */
+static int l_delete(lua_State *L)
+{
+    mp_store_delete(store_of(L), check_str(L, 1));
+    return 0;
+}
+
+/* store_keys(prefix[, most]): the keys that begin with it, sorted.  [-0, +1, throws] */
+static int l_keys(lua_State *L)
+{
+    mp_str prefix = check_str(L, 1), after = MP_STR_NONE;
+    lua_Integer most = luaL_optinteger(L, 2, LUA_MAXINTEGER);
+    lua_settop(L, 2);
+    lua_newtable(L);
+    for (lua_Integer i = 1; i <= most; i++) {
+        mp_buf *key = scratch_of(L);
+        if (!mp_store_next(store_of(L), prefix, after, key))
+            break;
+        after.ptr = lua_pushlstring(L, key->ptr == NULL ? "" : key->ptr, key->len); /* held by the table */
+        after.len = lua_rawlen(L, -1);
+        lua_rawseti(L, 3, i);
+    }
+    return 1;
+}
+
+/* store_incr(key, n[, seconds]): the sum; or nil, "full". The time is a new key's alone.  [-0, +1|2, throws] */
+static int l_incr(lua_State *L)
+{
+    mp_str key = check_str(L, 1);
+    int64_t sum = 0;
+    mp_store_result result = mp_store_incr(store_of(L), key, luaL_checkinteger(L, 2), opt_life(L, 3), &sum);
+    if (result == MP_STORE_NO_NUMBER)
+        return luaL_error(L, "the text of this key is no whole number");
+    if (result == MP_STORE_FULL)
+        return push_result(L, result);
+    lua_pushinteger(L, sum);
+    return 1;
+}
+
+/* -- Base64 (RFC 4648, section 4) ---------------------------------------------------------------------------------- */
+
+static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+/* base64(bytes): text  [-0, +1, throws] */
+static int l_base64(lua_State *L)
+{
+    mp_str bytes = check_str(L, 1);
+    luaL_Buffer buffer;
+    char *to = luaL_buffinitsize(L, &buffer, (bytes.len + 2) / 3 * 4), *at = to;
+    for (size_t i = 0; i < bytes.len; i += 3) {
+        size_t left = bytes.len - i;
+        const unsigned char *from = (const unsigned char *)bytes.ptr + i;
+        uint32_t bits =
+            (uint32_t)from[0] << 16 | (left > 1 ? (uint32_t)from[1] << 8 : 0) | (left > 2 ? (uint32_t)from[2] : 0);
+        *at++ = digits[bits >> 18];
+        *at++ = digits[bits >> 12 & 63];
+        *at++ = left > 1 ? digits[bits >> 6 & 63] : '=';
+        *at++ = left > 2 ? digits[bits & 63] : '=';
+    }
+    luaL_pushresultsize(&buffer, (size_t)(at - to));
+    return 1;
+}
+
+/* What a digit stands for; 64 for what is none. */
+static uint32_t value_of(char c)
+{
+    const char *digit = c == '\0' ? NULL : strchr(digits, c);
+    return digit == NULL ? 64 : (uint32_t)(digit - digits);
+}
+
+/* unbase64(text): bytes; nil for what base64 never writes.  [-0, +1, throws] */
+static int l_unbase64(lua_State *L)
+{
+    mp_str text = check_str(L, 1);
+    size_t len = text.len;
+    while (len > 0 && text.len - len < 2 && text.ptr[len - 1] == '=')
+        len--;
+    luaL_Buffer buffer;
+    char *to = luaL_buffinitsize(L, &buffer, len / 4 * 3 + 3), *at = to;
+    uint32_t bits = 0;
+    int count = 0;
+    bool fine = text.len % 4 == 0;
+    for (size_t i = 0; i < len && fine; i++) {
+        uint32_t value = value_of(text.ptr[i]);
+        fine = value < 64;
+        bits = bits << 6 | value;
+        for (count += 6; count >= 8; count -= 8)
+            *at++ = (char)(bits >> (count - 8));
+    }
+    luaL_pushresultsize(&buffer, (size_t)(at - to));
+    if (!fine || count >= 6 || (bits & ((1u << count) - 1)) != 0)
+        lua_pushnil(L);
+    return 1;
+}
+
+void mp_lib_store(lua_State *L, mp_store *store)
+{
+    static const luaL_Reg shared[] = {
+        {"store_set", l_set},   {"store_add", l_add},   {"store_get", l_get}, {"store_delete", l_delete},
+        {"store_keys", l_keys}, {"store_incr", l_incr}, {NULL, NULL}};
+    static const luaL_Reg pure[] = {{"base64", l_base64}, {"unbase64", l_unbase64}, {NULL, NULL}};
+    lua_pushlightuserdata(L, store);
+    luaL_setfuncs(L, shared, 1);
+    luaL_setfuncs(L, pure, 0);
+}

@@ -1,0 +1,111 @@
+/* lib_string_match.h: Lua's patterns, as the files of the string library see them. */
+#ifndef MP_SCRIPT_LIB_STRING_MATCH_H
+#define MP_SCRIPT_LIB_STRING_MATCH_H
+
+#include "script/lib_string.h"
+
+/* A pattern, the text it is sought in, and what the last match captured. */
+#define MP_PATTERN_CAPTURES 32
+#define MP_PATTERN_SETS 2
+
+typedef struct {
+    const char *from;
+    ptrdiff_t len; /* or one of these: */
+} mp_pattern_capture;
+
+enum { MP_CAPTURE_OPEN = -1, MP_CAPTURE_POSITION = -2 };
+
+/* A set of bytes of the pattern, in square brackets, as bits. */
+typedef struct {
+    const char *at, *end;
+    uint64_t bits[4];
+} mp_pattern_set;
+
+typedef struct {
+    lua_State *L; /* who asks now */
+    mp_string_limits *limits;
+    const char *text, *text_end, *start, *end;
+    bool is_anchored, is_plain;
+    int64_t budget, left;
+    int level;
+    unsigned sets_made;
+    mp_pattern_capture *captures;
+    mp_pattern_set sets[MP_PATTERN_SETS];
+} mp_pattern;
+
+/* Nothing in it means anything but itself to string.find. */
+bool mp_pattern_is_literal(mp_str pattern);
+/* Both texts stay on the stack of whoever uses `m`. A '^' in front anchors if `may_anchor`. */
+void mp_pattern_init(mp_pattern *m, mp_string_limits *limits, mp_str text, mp_str pattern, bool may_anchor);
+/* Before each series of searches: a new budget, for work in `L`, and room for MP_PATTERN_CAPTURES. */
+static inline void mp_pattern_begin(mp_pattern *m, lua_State *L, mp_pattern_capture *captures)
+{
+    m->L = L;
+    m->captures = captures;
+    m->budget = m->left = mp_string_budget(L, m->limits);
+}
+
+/* Tells what was used up since; whoever leaves the library, calls Lua or raises does. */
+static inline void mp_pattern_charge(mp_pattern *m)
+{
+    mp_string_charge(m->L, m->limits, m->budget - m->left);
+    m->budget = m->left;
+}
+
+/* The next match from *at on, which does not end at `last`: its end, and *at is its start; NULL when there is none.
+ *  [-0, +0, throws] */
+const char *mp_pattern_search(mp_pattern *m, const char **at, const char *last);
+/* Where `plain` stands in `text` from `at` on, or NULL. */
+const char *mp_pattern_find_plain(mp_str text, size_t at, mp_str plain);
+
+/* -- for the matcher -------------------------------------------------------------------------------------------- */
+
+/* Raises.  [-0, +0, throws] */
+_Noreturn void mp_pattern_fail(mp_pattern *m, const char *text);
+_Noreturn void mp_pattern_fail_long(mp_pattern *m);
+
+static inline void mp_pattern_spend(mp_pattern *m, size_t steps)
+{
+    m->left -= (int64_t)steps;
+    if (m->left < 0)
+        mp_pattern_fail_long(m);
+}
+
+/* An item of a pattern matches one byte. */
+typedef enum { MP_ITEM_ANY, MP_ITEM_BYTE, MP_ITEM_SET } mp_item_kind;
+
+typedef struct {
+    mp_item_kind kind;
+    unsigned char byte;   /* BYTE */
+    const uint64_t *bits; /* SET; good until other sets are read */
+    const char *end;      /* behind it in the pattern */
+} mp_item;
+
+/* The item that begins with the '%' or the '[' at `at`.  [-0, +0, throws] */
+mp_item mp_item_read_long(mp_pattern *m, const char *at);
+/* The set that opens at `at`; the sets met last are kept.  [-0, +0, throws] */
+const mp_pattern_set *mp_pattern_read_set(mp_pattern *m, const char *at);
+
+static inline mp_item mp_item_read(mp_pattern *m, const char *at)
+{
+    if (*at == '%' || *at == '[')
+        return mp_item_read_long(m, at);
+    mp_item_kind kind = *at == '.' ? MP_ITEM_ANY : MP_ITEM_BYTE;
+    return (mp_item){.kind = kind, .byte = (unsigned char)*at, .end = at + 1};
+}
+
+static inline bool mp_set_has(const uint64_t *bits, unsigned char byte)
+{
+    return (bits[byte >> 6] >> (byte & 63) & 1) != 0;
+}
+
+static inline bool mp_item_fits(const mp_pattern *m, const mp_item *it, const char *s)
+{
+    if (s >= m->text_end)
+        return false;
+    if (it->kind == MP_ITEM_BYTE)
+        return (unsigned char)*s == it->byte;
+    return it->kind == MP_ITEM_ANY || mp_set_has(it->bits, (unsigned char)*s);
+}
+
+#endif

@@ -1,0 +1,140 @@
+/* lib_topics.c: following, listening and publishing. */
+#include "script/lib.h"
+#include <lauxlib.h>
+
+static mp_str check_str(lua_State *L, int index)
+{
+    mp_str s;
+    s.ptr = luaL_checklstring(L, index, &s.len);
+    return s;
+}
+
+/* A text, or none.  [-0, +0, throws] */
+static mp_str opt_str(lua_State *L, int index)
+{
+    return lua_isnoneornil(L, index) ? MP_STR_NONE : check_str(L, index);
+}
+
+/* [-0, +2] */
+static int refuse(lua_State *L, const char *why)
+{
+    lua_pushnil(L);
+    lua_pushstring(L, why);
+    return 2;
+}
+
+static mp_session *session_of(lua_State *L)
+{
+    const mp_task *task = mp_check_call(L);
+    return task->call == NULL ? NULL : mp_call_session(task->call);
+}
+
+/* id(call): the request's id as JSON.  [-0, +1, throws] */
+static int l_id(lua_State *L)
+{
+    const mp_task *task = mp_check_call(L);
+    if (task->call == NULL)
+        return luaL_error(L, "this call is off");
+    mp_str id = mp_call_id(task->call);
+    lua_pushlstring(L, id.ptr, id.len);
+    return 1;
+}
+
+/* follow(call, topic): true; or nil and "no session" or "too many".  [-0, +1|2, throws] */
+static int l_follow(lua_State *L)
+{
+    mp_session *session = session_of(L);
+    mp_str topic = check_str(L, 2);
+    switch (session == NULL ? MP_FOLLOW_CLOSED : mp_session_follow(session, topic)) {
+    case MP_FOLLOW_CLOSED:
+        return refuse(L, "no session");
+    case MP_FOLLOW_TOO_MANY:
+        return refuse(L, "too many");
+    default:
+        lua_pushboolean(L, 1);
+        return 1;
+    }
+}
+
+/* unfollow(call, topic)  [-0, +0, throws] */
+static int l_unfollow(lua_State *L)
+{
+    mp_session *session = session_of(L);
+    mp_str topic = check_str(L, 2);
+    if (session != NULL)
+        mp_session_unfollow(session, topic);
+    return 0;
+}
+
+/* publish(topic, plain, before, after): `plain` to sessions that follow, before .. id .. after to calls that listen, of the
+ * whole process; the last of a turn. Either form may be nil.  [-0, +0, throws] */
+static int l_publish(lua_State *L)
+{
+    const mp_vm *vm = mp_vm_of(L);
+    mp_str topic = check_str(L, 1), plain = opt_str(L, 2), before = opt_str(L, 3), after = opt_str(L, 4);
+    if (vm->rpc != NULL)
+        mp_topic_publish(vm->rpc, topic, plain, before, after);
+    return 0;
+}
+
+/* -- listening --------------------------------------------------------------------------------------------------- */
+
+/* A binding's only op: that the call ends is what ends the listening, so there is nothing to undo. */
+static void listen_cancel(mp_op *op)
+{
+    (void)op;
+}
+
+static void listen_over(void *op)
+{
+    mp_op_done(op);
+}
+
+static int listened(lua_State *L, int status, lua_KContext context)
+{
+    (void)status;
+    (void)context;
+    lua_pushboolean(L, 1);
+    return 1;
+}
+
+/* The texts of the list at 2, in memory that Lua collects; they stay where they are.  [-0, +1, throws] */
+static mp_str *push_topics(lua_State *L, size_t count)
+{
+    mp_str *topics = lua_newuserdatauv(L, count * sizeof *topics + 1, 0);
+    for (size_t i = 0; i < count; i++) {
+        lua_rawgeti(L, 2, (lua_Integer)i + 1);
+        luaL_argcheck(L, lua_type(L, -1) == LUA_TSTRING, 2, "a list of texts is needed");
+        topics[i].ptr = lua_tolstring(L, -1, &topics[i].len); /* the list holds it */
+        lua_pop(L, 1);
+    }
+    return topics;
+}
+
+/* listen(call, topics): waits until the gateway stops, then true; or nil and "too many" at once.  [-0, +1|2, throws, parks] */
+static int l_listen(lua_State *L)
+{
+    const mp_task *task = mp_check_call(L);
+    luaL_checktype(L, 2, LUA_TTABLE);
+    lua_settop(L, 2);
+    size_t count = lua_rawlen(L, 2);
+    const mp_str *topics = push_topics(L, count);
+    mp_op *op = mp_op_new(L, sizeof *op, listen_cancel);
+    if (task != op->task || task->call == NULL)
+        return luaL_error(L, "only a call itself can listen");
+    switch (mp_call_listen(task->call, topics, count, listen_over, op)) {
+    case MP_LISTEN_TOO_MANY:
+        return refuse(L, "too many");
+    case MP_LISTEN_OVER:
+        return listened(L, LUA_OK, 0);
+    default:
+        return mp_op_park_then(L, op, listened, 0);
+    }
+}
+
+void mp_lib_topics(lua_State *L)
+{
+    static const luaL_Reg functions[] = {{"id", l_id},           {"follow", l_follow}, {"unfollow", l_unfollow},
+                                         {"publish", l_publish}, {"listen", l_listen}, {NULL, NULL}};
+    luaL_setfuncs(L, functions, 0);
+}

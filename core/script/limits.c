@@ -1,0 +1,114 @@
+/* limits.c: what a task may use up, of time and memory, and what happens where it is more. */
+#include "script/preempt.h"
+#include "script/task.h"
+#include <lauxlib.h>
+
+#define STUCK_US 100000 /* what may run where nothing can be left: in functions that C calls */
+#define LITTER_CYCLES 2 /* what the running one has seen already, the next one takes */
+#define TIDY_US 1000
+#define LOOK 1000 /* instructions between looks there */
+
+/* What a task's time is measured by: the clock is at hand; the thread's own time costs a system call. */
+static clockid_t clock_of(const mp_task *task)
+{
+    return task->is_heavy ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC;
+}
+
+/* The running task is over a limit of its own. */
+static void call_off(mp_task *task, lua_State *L, lua_Debug *where, const char *why)
+{
+    mp_stat counter = task->vm->is_over_memory ? MP_STAT_TOOL_MEMORY : MP_STAT_TOOL_CPU;
+    lua_getinfo(L, "Sl", where);
+    mp_log(MP_WARN, "call over its limit", mp_log_str("method", mp_task_method(task)),
+           mp_log_str("why", mp_str_of(why)), mp_log_str("file", mp_str_of(where->short_src)),
+           mp_log_int("line", where->currentline));
+    if (task->call != NULL)
+        mp_call_abort(task->call, why, counter);
+    task->cancelled = true;
+    if (task->vm->is_over_memory)
+        task->vm->litter = LITTER_CYCLES;
+}
+
+/* Why the running task, `stretch` us after it was resumed, may not go on; NULL if it may. */
+static const char *over_limit(const mp_task *task, uint64_t stretch, bool may_leave)
+{
+    if (task->vm->is_over_memory)
+        return "the call took more memory than limits.call.memory";
+    if (task->spent + stretch >= task->vm->call_us)
+        return "the call ran Lua for longer than limits.call.cpu";
+    if (!may_leave && stretch >= STUCK_US)
+        return "the call ran for too long where it cannot take turns: in a metamethod, or in a function that C calls";
+    return NULL;
+}
+
+/* Nothing here can be left but by an error, and none is the last: each that is caught is followed by the next. */
+static void insist(lua_State *L, const char *why)
+{
+    mp_preempt_arm(L, 1);
+    luaL_error(L, "%s", why);
+}
+
+void mp_task_hook(lua_State *L, lua_Debug *where)
+{
+    lua_sethook(L, NULL, 0, 0);
+    mp_vm *vm = mp_vm_of(L);
+    mp_task *task = vm->running;
+    if (vm->guard_until != 0) { /* a script that loads; closers */
+        if (mp_now_us(CLOCK_MONOTONIC) >= vm->guard_until)
+            insist(L, "this runs for too long");
+        mp_preempt_arm(L, LOOK);
+        return;
+    }
+    if (task == NULL)
+        return;
+    bool may_leave = vm->may_wait && lua_isyieldable(L);
+    uint64_t stretch = mp_now_us(clock_of(task)) - vm->clock;
+    const char *why = task->cancelled ? NULL : over_limit(task, stretch, may_leave);
+    if (why != NULL)
+        call_off(task, L, where, why);
+    if (may_leave) {
+        task->preempted = true;
+        lua_yield(L, 0);
+    } else if (task->cancelled) {
+        insist(L, "the call is off");
+    } else {
+        mp_preempt_arm(L, LOOK);
+    }
+}
+
+int mp_task_run(mp_task *task, int count)
+{
+    mp_vm *vm = task->vm;
+    size_t before = vm->bytes, left = task->grown < vm->call_memory ? vm->call_memory - task->grown : 0;
+    vm->ceiling = left < vm->memory - before ? before + left : vm->memory;
+    vm->denied = 0;
+    vm->is_over_memory = false;
+    if (task->is_heavy)
+        vm->clock = mp_now_us(CLOCK_THREAD_CPUTIME_ID);
+    vm->running = task;
+    vm->may_wait = vm->loop != NULL;
+    lua_State *outer = mp_preempt_enter(task->co);
+    int status = lua_resume(task->co, vm->L, count, &count);
+    mp_preempt_leave(outer);
+    vm->may_wait = false;
+    vm->running = NULL;
+    vm->ceiling = vm->memory;
+    task->grown = task->grown + vm->bytes > before ? task->grown + vm->bytes - before : 0;
+    if (task->is_heavy)
+        task->spent += mp_now_us(CLOCK_THREAD_CPUTIME_ID) - vm->clock;
+    return status;
+}
+
+bool mp_vm_tidy(mp_vm *vm)
+{
+    if (vm->litter == 0)
+        return false;
+    uint64_t until = mp_now_us(CLOCK_MONOTONIC) + TIDY_US;
+    lua_State *before = mp_preempt_enter(vm->L);
+    do
+        vm->litter -= lua_gc(vm->L, LUA_GCSTEP, 64);
+    while (vm->litter > 0 && mp_now_us(CLOCK_MONOTONIC) < until);
+    mp_preempt_leave(before);
+    mp_vm_publish(vm);
+    return true;
+}

@@ -1,0 +1,342 @@
+/* store.c: a skip list, for order, and a heap of those that expire. What is past its time is never seen; it is taken out
+ * by whoever comes along, a few at a time. */
+#include "script/store.h"
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <time.h>
+
+#define LEVELS 12     /* of four entries one reaches the level above */
+#define MOST_SWEPT 64 /* at once */
+
+typedef struct entry {
+    mp_str key;
+    char *text;
+    size_t len;
+    uint64_t until;
+    size_t slot; /* 1-based place in the heap; 0: stays */
+    int height;
+    struct entry *next[];
+} entry;
+
+struct mp_store {
+    pthread_mutex_t lock;
+    int64_t most_entries, entries;
+    size_t most_bytes, bytes;
+    entry **heap;
+    size_t heap_count, heap_cap;
+    _Atomic uint64_t first; /* when the first expires */
+    uint64_t chance;
+    entry *heads[LEVELS];
+};
+
+static uint64_t now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+mp_store *mp_store_new(int64_t entries, size_t bytes)
+{
+    mp_store *store = mp_new(sizeof *store);
+    pthread_mutex_init(&store->lock, NULL);
+    store->most_entries = entries;
+    store->most_bytes = bytes;
+    atomic_init(&store->first, UINT64_MAX);
+    if (getrandom(&store->chance, sizeof store->chance, GRND_NONBLOCK) < 0)
+        store->chance = now_ms();
+    store->chance |= 1;
+    return store;
+}
+
+static void entry_free(entry *e)
+{
+    free(e->text);
+    free(e);
+}
+
+void mp_store_free(mp_store *store)
+{
+    if (store == NULL)
+        return;
+    for (entry *e = store->heads[0], *next; e != NULL; e = next) {
+        next = e->next[0];
+        entry_free(e);
+    }
+    mp_stat_add(MP_STAT_STORE_ENTRIES, -store->entries);
+    mp_stat_add(MP_STAT_STORE_BYTES, -(int64_t)store->bytes);
+    free(store->heap);
+    pthread_mutex_destroy(&store->lock);
+    free(store);
+}
+
+/* -- order ----------------------------------------------------------------------------------------------------- */
+
+static int compare(mp_str a, mp_str b)
+{
+    size_t least = a.len < b.len ? a.len : b.len;
+    int order = least == 0 ? 0 : memcmp(a.ptr, b.ptr, least);
+    return order != 0 ? order : (a.len > b.len) - (a.len < b.len);
+}
+
+/* Where the links to the first entry not before `key` stand, on every level; gives that entry. */
+static entry *find_place(mp_store *store, mp_str key, entry **places[LEVELS])
+{
+    entry **row = store->heads;
+    for (int level = LEVELS - 1; level >= 0; level--) {
+        while (row[level] != NULL && compare(row[level]->key, key) < 0)
+            row = row[level]->next;
+        places[level] = &row[level];
+    }
+    return *places[0];
+}
+
+static int random_height(mp_store *store)
+{
+    store->chance ^= store->chance << 13;
+    store->chance ^= store->chance >> 7;
+    store->chance ^= store->chance << 17;
+    int height = 1;
+    for (uint64_t bits = store->chance; height < LEVELS && (bits & 3) == 0; bits >>= 2)
+        height++;
+    return height;
+}
+
+/* -- time ------------------------------------------------------------------------------------------------------ */
+
+static void place(mp_store *store, entry *e, size_t index)
+{
+    store->heap[index] = e;
+    e->slot = index + 1;
+}
+
+static void settle(mp_store *store, entry *e, size_t index)
+{
+    for (size_t parent; index > 0 && store->heap[parent = (index - 1) / 2]->until > e->until; index = parent)
+        place(store, store->heap[parent], index);
+    for (size_t child; (child = index * 2 + 1) < store->heap_count; index = child) {
+        if (child + 1 < store->heap_count && store->heap[child + 1]->until < store->heap[child]->until)
+            child++;
+        if (e->until <= store->heap[child]->until)
+            break;
+        place(store, store->heap[child], index);
+    }
+    place(store, e, index);
+}
+
+static void stop_clock(mp_store *store, entry *e)
+{
+    if (e->slot == 0)
+        return;
+    size_t index = e->slot - 1;
+    entry *last = store->heap[--store->heap_count];
+    if (last != e)
+        settle(store, last, index);
+    e->slot = 0;
+}
+
+static void start_clock(mp_store *store, entry *e, uint64_t until)
+{
+    stop_clock(store, e);
+    e->until = until;
+    if (until == UINT64_MAX)
+        return;
+    if (store->heap_count == store->heap_cap) {
+        store->heap_cap = store->heap_cap == 0 ? 64 : store->heap_cap * 2;
+        store->heap = mp_resize(store->heap, store->heap_cap * sizeof *store->heap);
+    }
+    settle(store, e, store->heap_count++);
+}
+
+static void count(mp_store *store, int64_t entries, int64_t bytes)
+{
+    store->entries += entries;
+    store->bytes += (size_t)bytes;
+    mp_stat_add(MP_STAT_STORE_ENTRIES, entries);
+    mp_stat_add(MP_STAT_STORE_BYTES, bytes);
+}
+
+static void forget(mp_store *store, entry *e)
+{
+    entry **places[LEVELS];
+    find_place(store, e->key, places);
+    for (int level = 0; level < e->height; level++)
+        *places[level] = e->next[level];
+    stop_clock(store, e);
+    count(store, -1, -(int64_t)(e->key.len + e->len));
+    entry_free(e);
+}
+
+/* False when none is past its time. */
+static bool forget_one(mp_store *store, uint64_t now)
+{
+    if (store->heap_count == 0 || store->heap[0]->until > now)
+        return false;
+    forget(store, store->heap[0]);
+    return true;
+}
+
+static void enter(mp_store *store)
+{
+    pthread_mutex_lock(&store->lock);
+}
+
+static void leave(mp_store *store)
+{
+    atomic_store_explicit(&store->first, store->heap_count == 0 ? UINT64_MAX : store->heap[0]->until,
+                          memory_order_relaxed);
+    pthread_mutex_unlock(&store->lock);
+}
+
+void mp_store_sweep(mp_store *store)
+{
+    uint64_t first = atomic_load_explicit(&store->first, memory_order_relaxed), now;
+    if (first == UINT64_MAX || first > (now = now_ms()))
+        return;
+    enter(store);
+    for (int i = 0; i < MOST_SWEPT && forget_one(store, now); i++)
+        continue;
+    leave(store);
+}
+
+/* -- what callers do ------------------------------------------------------------------------------------------- */
+
+/* The entry of `key`, unless it is past its time: such a one goes. */
+static entry *find(mp_store *store, mp_str key, uint64_t now)
+{
+    entry **places[LEVELS];
+    entry *e = find_place(store, key, places);
+    if (e == NULL || compare(e->key, key) != 0)
+        return NULL;
+    if (e->until > now)
+        return e;
+    forget(store, e);
+    return NULL;
+}
+
+/* Whether it fits; what is past its time makes room. */
+static bool has_room(mp_store *store, int64_t entries, size_t old_bytes, size_t bytes, uint64_t now)
+{
+    do {
+        size_t others = store->bytes - old_bytes;
+        if (store->entries + entries <= store->most_entries && bytes <= store->most_bytes &&
+            others <= store->most_bytes - bytes)
+            return true;
+    } while (forget_one(store, now));
+    return false;
+}
+
+static entry *add(mp_store *store, mp_str key)
+{
+    int height = random_height(store);
+    size_t links = (size_t)height * sizeof(entry *);
+    entry *e = mp_new(sizeof *e + links + key.len);
+    char *bytes = (char *)e + sizeof *e + links;
+    if (key.len > 0)
+        memcpy(bytes, key.ptr, key.len);
+    e->key = (mp_str){bytes, key.len};
+    e->until = UINT64_MAX;
+    e->height = height;
+    entry **places[LEVELS];
+    find_place(store, key, places);
+    for (int level = 0; level < height; level++) {
+        e->next[level] = *places[level];
+        *places[level] = e;
+    }
+    count(store, 1, (int64_t)key.len);
+    return e;
+}
+
+static uint64_t until_of(uint64_t now, uint64_t life_ms)
+{
+    return life_ms >= MP_STORE_FOREVER - now ? MP_STORE_FOREVER : now + life_ms;
+}
+
+/* `old` is the key's entry, or NULL. */
+static mp_store_result put(mp_store *store, entry *old, mp_str key, mp_str text, uint64_t now)
+{
+    if (!has_room(store, old == NULL ? 1 : 0, old == NULL ? 0 : key.len + old->len, key.len + text.len, now))
+        return MP_STORE_FULL;
+    entry *e = old != NULL ? old : add(store, key);
+    count(store, 0, (int64_t)text.len - (int64_t)e->len);
+    free(e->text);
+    e->text = mp_dup(text);
+    e->len = text.len;
+    return MP_STORE_DONE;
+}
+
+mp_store_result mp_store_set(mp_store *store, mp_str key, mp_str text, uint64_t life_ms, bool only_new)
+{
+    uint64_t now = now_ms();
+    enter(store);
+    entry *old = find(store, key, now);
+    mp_store_result result = old != NULL && only_new ? MP_STORE_THERE : put(store, old, key, text, now);
+    if (result == MP_STORE_DONE)
+        start_clock(store, find(store, key, now), until_of(now, life_ms));
+    leave(store);
+    return result;
+}
+
+bool mp_store_get(mp_store *store, mp_str key, mp_buf *out)
+{
+    enter(store);
+    const entry *e = find(store, key, now_ms());
+    if (e != NULL)
+        mp_buf_put(out, (mp_str){e->text, e->len});
+    leave(store);
+    return e != NULL;
+}
+
+void mp_store_delete(mp_store *store, mp_str key)
+{
+    enter(store);
+    entry *e = find(store, key, now_ms());
+    if (e != NULL)
+        forget(store, e);
+    leave(store);
+}
+
+bool mp_store_next(mp_store *store, mp_str prefix, mp_str after, mp_buf *out)
+{
+    uint64_t now = now_ms();
+    bool starts = after.ptr == NULL;
+    entry **places[LEVELS];
+    enter(store);
+    const entry *e = find_place(store, starts ? prefix : after, places);
+    while (e != NULL && (e->until <= now || (!starts && compare(e->key, after) <= 0)))
+        e = e->next[0];
+    bool found = e != NULL && mp_str_starts(e->key, prefix);
+    if (found)
+        mp_buf_put(out, e->key);
+    leave(store);
+    return found;
+}
+
+mp_store_result mp_store_incr(mp_store *store, mp_str key, int64_t n, uint64_t life_ms, int64_t *sum)
+{
+    uint64_t now = now_ms();
+    enter(store);
+    entry *old = find(store, key, now);
+    mp_store_result result = MP_STORE_DONE;
+    int64_t was = 0;
+    if (old != NULL) {
+        char *end;
+        was = strtoll(old->text, &end, 10);
+        if (old->len == 0 || end != old->text + old->len)
+            result = MP_STORE_NO_NUMBER;
+    }
+    if (result == MP_STORE_DONE) {
+        char text[24];
+        *sum = (int64_t)((uint64_t)was + (uint64_t)n);
+        int len = snprintf(text, sizeof text, "%" PRId64, *sum);
+        result = put(store, old, key, (mp_str){text, (size_t)len}, now);
+        if (result == MP_STORE_DONE && old == NULL)
+            start_clock(store, find(store, key, now), until_of(now, life_ms));
+    }
+    leave(store);
+    return result;
+}

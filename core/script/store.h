@@ -1,0 +1,24 @@
+/* store.h: texts by key that all workers of the process share: sorted, bounded, each with a time after which it is gone.
+ * Any thread; the one lock is held for a look-up and a copy. */
+#ifndef MP_SCRIPT_STORE_H
+#define MP_SCRIPT_STORE_H
+
+#include "script/script.h"
+
+#define MP_STORE_FOREVER UINT64_MAX
+
+typedef enum { MP_STORE_DONE, MP_STORE_THERE, MP_STORE_FULL, MP_STORE_NO_NUMBER } mp_store_result;
+
+/* `life_ms` counts from now; MP_STORE_FOREVER stays. THERE only where `only_new`: the key has a text, which stays. */
+mp_store_result mp_store_set(mp_store *store, mp_str key, mp_str text, uint64_t life_ms, bool only_new);
+/* Appends the text to `out`; false when there is none. */
+bool mp_store_get(mp_store *store, mp_str key, mp_buf *out);
+void mp_store_delete(mp_store *store, mp_str key);
+/* Appends the first key after `after` (ptr == NULL: the first at all) that begins with `prefix`; false when none does. */
+bool mp_store_next(mp_store *store, mp_str prefix, mp_str after, mp_buf *out);
+/* Adds to the whole number that the text is, 0 when there is none; an existing one keeps its time. */
+mp_store_result mp_store_incr(mp_store *store, mp_str key, int64_t n, uint64_t life_ms, int64_t *sum);
+/* Forgets some of what is past its time: cheap when nothing is. */
+void mp_store_sweep(mp_store *store);
+
+#endif

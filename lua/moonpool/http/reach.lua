@@ -1,0 +1,85 @@
+-- What a script may connect to: the `net` grants of moonpool.yaml, and what of the network each of them opens.
+--   "api.example.com:443"       a host and its port; without one: 80 and 443; ":*" is every port
+--   "*.example.com", "*"        names below it; every name and public address
+--   "127.0.0.1:8080"            that very address
+--   "localhost:8080"            this machine, and nothing else
+--   "db.internal:8080 private"  a name that may also lead to this machine and private networks
+-- Every other name leads to public addresses only: C compares the address that is connected to.
+
+local host = require "moonpool.host"
+
+local reach = {}
+
+local function wrong(text, what, hint) return nil, "'" .. text .. "' grants nothing: " .. what, hint end
+
+-- "" -> nil (80 and 443), "*", or a number; false for what is no port.
+local function read_port(text)
+  if text == "" then return nil end
+  if text == ":*" then return "*" end
+  local port = text:find "^:%d+$" and #text <= 6 and tonumber(text:sub(2))
+  return port and port >= 1 and port <= 65535 and port or false
+end
+
+local function is_name(name) return #name <= 253 and name:find "^[%w_-][%w_.-]*$" and not name:find "%.%." end
+
+--- One grant: { host, port, is_address, private }; or nil, why, hint.
+function reach.parse(text)
+  if text:find("://", 1, true) then return wrong(text, "it is a URL", "write host and port, as in api.example.com:443") end
+  local rest, word = text:match "^(%S+) +(%S+)$"
+  if word and word ~= "private" then return wrong(text, "'" .. word .. "' means nothing there", "the one word that may follow is 'private'") end
+  rest = (rest or text):lower()
+  local name, port = rest:match "^%[([%x:.]+)%](:?.*)$"
+  if not name then name, port = rest:match "^([^:%[%]]+)(:?[^:]*)$" end
+  if not name then return wrong(text, "it is no host", "an IPv6 address stands in brackets, as in [::1]:8080") end
+  name, port = name:gsub("%.$", ""), read_port(port)
+  if port == false then return wrong(text, "the port must be 1 to 65535, or *") end
+  local address = host.http_address(name)
+  if address then
+    if word then return wrong(text, "an address is what it is", "leave 'private' out") end
+    return { host = address, port = port, is_address = true }
+  end
+  if rest:sub(1, 1) == "[" then return wrong(text, "it is no IPv6 address") end
+  if name ~= "*" and not is_name(name:gsub("^%*%.", "")) then return wrong(text, "it is no host") end
+  if name:find "^[%d.]+$" then return wrong(text, "it is no IPv4 address", "four numbers, as in 127.0.0.1") end
+  return { host = name, port = port, private = word ~= nil }
+end
+
+local function is_local(name) return name == "localhost" or name:sub(-10) == ".localhost" end
+
+local function opens_host(grant, name, is_address)
+  if grant.host == "*" then return true end
+  if grant.is_address or is_address then return grant.host == name end
+  local suffix = grant.host:match "^%*(%..+)$"
+  if suffix then return #name > #suffix and name:sub(-#suffix) == suffix end
+  return grant.host == name
+end
+
+local function opens_port(grant, port)
+  if grant.port == nil then return port == 80 or port == 443 end
+  return grant.port == "*" or grant.port == port
+end
+
+-- "loopback" for a local name that is named as such; else the widest of what the grants open.
+local function kind_of(grant, url, is_address)
+  if grant.is_address then return url.host end
+  if grant.private then return "private" end
+  if not is_address and is_local(url.host) and grant.host ~= "*" then return "loopback" end
+  return "public"
+end
+
+local rank = { public = 1, loopback = 2, private = 3 }
+
+--- What `url` (of host.http_url) may connect to by these grants, as host.http wants it; nil when none opens it.
+function reach.find(grants, url)
+  local found
+  local is_address = host.http_address(url.host) ~= nil
+  for _, grant in ipairs(grants) do
+    if opens_host(grant, url.host, is_address) and opens_port(grant, url.port) then
+      local kind = kind_of(grant, url, is_address)
+      if not found or (rank[kind] or 4) > (rank[found] or 4) then found = kind end
+    end
+  end
+  return found
+end
+
+return reach

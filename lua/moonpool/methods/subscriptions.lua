@@ -1,0 +1,104 @@
+-- resources/subscribe and /unsubscribe (R-3), and subscriptions/listen (B-1 to B-7).
+
+local host = require "moonpool.host"
+local call_library = require "moonpool.call"
+local content = require "moonpool.content"
+local errors = require "moonpool.errors"
+local json = require "moonpool.json"
+local registry = require "moonpool.registry"
+local subscriptions = require "moonpool.subscriptions"
+local task_record = require "moonpool.task_record"
+
+local methods = {}
+
+local MOST = 1024       -- URIs, and tasks, that one listener names
+
+-- -- one resource -----------------------------------------------------------------------------------------------------
+
+-- The URI of a resource that is there, or nil and an error.
+local function uri_of(params, era)
+  if not registry.offers "resources" then return nil, errors.new("unknown_method", "there are no resources here") end
+  local uri = params.uri
+  if type(uri) ~= "string" then return nil, errors.new("invalid_params", "params.uri must be a string") end
+  if not registry.resource(uri) then return nil, errors.new(era.resource_not_found, "resource not found", { uri = uri }) end
+  return uri
+end
+
+methods["resources/subscribe"] = function(call, params, era)
+  local uri, err = uri_of(params, era)
+  if not uri then return nil, err end
+  local followed, why = host.follow(call, "resource:" .. uri)
+  if followed then return {} end
+  return nil, errors.new("internal", why == "too many" and "this session follows too much: unsubscribe from something first" or why)
+end
+
+methods["resources/unsubscribe"] = function(call, params, era)
+  if type(params.uri) == "string" then host.unfollow(call, "resource:" .. params.uri) end     -- also what has gone since
+  local uri, err = uri_of(params, era)
+  if not uri then return nil, err end
+  return {}
+end
+
+-- -- listening --------------------------------------------------------------------------------------------------------
+
+local function is_list_of_text(value)
+  if type(value) ~= "table" or #value > MOST then return false end
+  local count = 0
+  for _, item in pairs(value) do
+    if type(item) ~= "string" then return false end
+    count = count + 1
+  end
+  return count == #value
+end
+
+-- What is wrong with a filter, or nil.
+local function complaint(filter)
+  if type(filter) ~= "table" or debug.getmetatable(filter) == json.array_mt then return "params.notifications must be an object" end
+  for _, name in ipairs { "toolsListChanged", "promptsListChanged", "resourcesListChanged" } do
+    if filter[name] ~= nil and type(filter[name]) ~= "boolean" then return "params.notifications." .. name .. " must be true or false" end
+  end
+  for _, name in ipairs { "resourceSubscriptions", "taskIds" } do
+    if filter[name] ~= nil and not is_list_of_text(filter[name]) then
+      return "params.notifications." .. name .. " must be a list of at most " .. MOST .. " strings"
+    end
+  end
+end
+
+-- The items of `asked` that are good, each once, or nil when none is; their topics go to `topics`.
+local function honoured(asked, prefix, topics, is_good)
+  local list, seen = json.array {}, {}
+  for _, item in ipairs(asked or {}) do
+    if not seen[item] and is_good(item) then
+      seen[item] = true
+      list[#list + 1], topics[#topics + 1] = item, prefix .. item
+    end
+  end
+  return list[1] and list or nil
+end
+
+methods["subscriptions/listen"] = function(call, params)
+  local filter = params.notifications
+  local wrong = complaint(filter)
+  if wrong then return nil, errors.new("invalid_params", wrong) end
+  if filter.taskIds and not call_library.able(call, task_record.needs) then return nil, task_record.undeclared() end   -- B-7
+
+  local told, topics = {}, {}
+  for _, kind in ipairs { "tools", "prompts", "resources" } do
+    local name = kind .. "ListChanged"
+    if filter[name] and registry.offers(kind) then told[name], topics[#topics + 1] = true, kind end
+  end
+  told.resourceSubscriptions = honoured(filter.resourceSubscriptions, "resource:", topics, registry.resource)
+  told.taskIds = honoured(filter.taskIds, "task:", topics, function(id) return task_record.find(call, id) end)
+
+  local tag = { [subscriptions.key] = json.raw(host.id(call)) }
+  call:send {
+    jsonrpc = "2.0", method = "notifications/subscriptions/acknowledged", params = { notifications = json.object(told), _meta = tag },
+  }
+  local listened, why = host.listen(call, topics)
+  if not listened and why then
+    return nil, errors.new("internal", why == "too many" and "too many listen, or this is too much to listen to: try later, or with less" or why)
+  end
+  return { resultType = "complete", _meta = content.meta_with(subscriptions.key, tag[subscriptions.key]) }     -- B-6
+end
+
+return methods

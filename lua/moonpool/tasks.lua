@@ -1,0 +1,252 @@
+-- Calls that go on without their request: started here, asked and called off by whoever may, on whatever worker that is.
+--   work      a task that runs in this VM: its record, its job, the answers that came
+-- Topics of host.tell: "task" (the record of this id has changed), "order" (for the VM that runs it: cancel, answers).
+
+local host = require "moonpool.host"
+local asking = require "moonpool.asking"
+local era_library = require "moonpool.era"
+local errors = require "moonpool.errors"
+local failure = require "moonpool.failure"
+local hearing = require "moonpool.hearing"
+local json = require "moonpool.json"
+local problem = require "moonpool.problem"
+local subscriptions = require "moonpool.subscriptions"
+local task_record = require "moonpool.task_record"
+
+local tasks = {}
+
+local POLL = 1000           -- ms
+local SHORTEST = 1000       -- ms that a record is kept at least
+local MOST_MESSAGE = 1024   -- bytes of a status message
+
+local running = {}                                      -- id -> work
+local works = setmetatable({}, { __mode = "k" })        -- the job's call -> work
+local waiting = {}                                      -- id -> { signal = hear }: who waits for a change of its record
+
+-- -- what others see ----------------------------------------------------------------------------------------------------
+
+local function tell(record)
+  local topic = "task:" .. record.id
+  local plain = subscriptions.plain("notifications/tasks/status", task_record.legacy(record))
+  host.publish(topic, plain, subscriptions.halves("notifications/tasks", task_record.modern(record, true)))        -- TX-7
+  host.tell("task", record.id)
+end
+
+-- A record that does not fit any more loses what made it grow.
+local function save(work)
+  local record = work.record
+  if not task_record.save(record) then
+    record.status, record.is_error, record.requests = "failed", nil, {}
+    record.outcome = json.encode(errors.new("internal", "the store has no room for this task"))
+    task_record.save(record)
+    running[record.id] = nil
+  end
+  tell(record)
+end
+
+local function finish(work, status, outcome, is_error)
+  local record = work.record
+  if running[record.id] ~= work then return end
+  running[record.id] = nil
+  record.status, record.outcome, record.is_error, record.requests = status, outcome, is_error or nil, {}
+  save(work)
+end
+
+-- What the tool gave, a result or an error of dispatch.
+local function settle(work, result, err)
+  if err then return finish(work, "failed", json.encode(err)) end
+  local ok, text = pcall(json.encode, result)
+  if ok then return finish(work, "completed", text, result.isError) end
+  finish(work, "failed", json.encode(errors.new("internal", failure.report(text, "tool failed", work.name))))
+end
+
+-- -- questions -----------------------------------------------------------------------------------------------------------
+
+-- A key that this task has never used (TX-4).
+local function new_key(work, key)
+  local n = (work.used[key] or 0) + 1
+  work.used[key] = n
+  if n == 1 then return key end
+  return new_key(work, key .. "-" .. n)
+end
+
+local function put(work, asked, key, open)
+  local params = era_library.asked(work.revision, asked.method, asked.params)
+  if not params then return false end
+  local name = new_key(work, key)
+  work.record.requests[name], open[name] = { method = asked.method, params = json.object(params) }, key
+  return true
+end
+
+-- One answer, { answer = … } or { refused = why }: what it means. nil, "again" for one that makes no sense.
+local function read(work, asked, said)
+  if said.refused then return nil, said.refused end
+  local value, why = asked.read(said.answer)
+  if why == "invalid" and work.revision == era_library.newest then why = "again" end
+  return value, why
+end
+
+-- Asks for `call:elicit` and the rest: the task needs input until every question has its answer.
+local function ask(work, wanted, found, whys)
+  local open, record = {}, work.record
+  for key, asked in pairs(wanted) do
+    if not put(work, asked, key, open) then whys[key] = "unsupported" end
+  end
+  while next(open) do
+    if next(record.requests) and record.status ~= "input_required" then
+      record.status = "input_required"
+      save(work)
+    end
+    work.signal:wait()
+    work.signal:clear()
+    for name, key in pairs(open) do
+      local said = work.answers[name]
+      if said then
+        open[name], work.answers[name] = nil, nil
+        found[key], whys[key] = read(work, wanted[key], said)
+        if whys[key] == "again" then
+          whys[key] = nil
+          work.again[#work.again + 1] = key
+        end
+      end
+    end
+    for i, key in ipairs(work.again) do
+      put(work, wanted[key], key, open)
+      work.again[i] = nil
+    end
+  end
+end
+
+-- -- starting ------------------------------------------------------------------------------------------------------------
+
+-- What a client wants kept, in ms, as long as we keep things: `wanted` may be nil (as long as may be).
+local function life(wanted)
+  local most = math.floor(host.limits.task_seconds * 1000)
+  if type(wanted) ~= "number" then return most end
+  return math.max(math.min(math.floor(wanted), most), math.min(SHORTEST, most))
+end
+
+local function new_work(call, tool, wanted)
+  local record = task_record.new(call, life(wanted), tool.poll and math.floor(tool.poll * 1000) or POLL)
+  return {
+    record = record, name = tool.name, revision = call.revision, signal = host.signal(), answers = {}, used = {}, again = {},
+    stops = tool.timeout and host.now() + tool.timeout,
+  }
+end
+
+-- The job of a task ended before its tool did.
+local function left(work)
+  local why = work.stops and host.now() >= work.stops - 0.001 and "the task took too long" or "the task was ended by the server"
+  finish(work, "failed", json.encode(errors.new("internal", why)))
+end
+
+local function run(work, job_call, f)
+  local _ <close> = setmetatable({}, { __close = function() left(work) end })
+  works[job_call] = work
+  host.name_task(job_call, work.record.id)
+  asking.through(job_call, function(...) ask(work, ...) end)
+  settle(work, f(job_call))
+end
+
+--- Runs f(job_call), which gives a result or nil and an error, as a task of `tool`: its record; or nil and an error. `wanted`: the
+--- ttl asked for, or nil.
+function tasks.start(call, tool, wanted, f)
+  local work = new_work(call, tool, wanted)
+  local record = work.record
+  if not task_record.save(record) then return nil, errors.new("internal", "too many tasks are kept: try again later") end       -- TX-2
+  running[record.id] = work
+  local job, why = host.spawn(call, function(job_call) run(work, job_call, f) end, math.min(tool.timeout or math.huge, record.ttl / 1000))
+  if not job then
+    running[record.id] = nil
+    task_record.delete(record)
+    return nil, errors.new("internal", why == "too many" and "too many tasks run: try again later" or why)
+  end
+  work.job = job
+  if call.has_session then host.follow(call, "task:" .. record.id) end
+  return record
+end
+
+--- A task that is over already, with this result.
+function tasks.ended(call, tool, wanted, result)
+  local work = new_work(call, tool, wanted)
+  running[work.record.id] = work
+  settle(work, result)
+  return work.record
+end
+
+-- -- what is told to it --------------------------------------------------------------------------------------------------
+
+-- For the VM that runs it: { id =, cancel = true } or { id =, answers = { key = { answer = } or { refused = } } }.
+local function obey(text)
+  local order = json.decode(text)
+  local work = running[order.id]
+  if not work then return end
+  if order.cancel then
+    finish(work, "cancelled")
+    return host.stop(work.job, "cancelled by its client")
+  end
+  local record, taken = work.record, false
+  for key, said in pairs(order.answers) do
+    if record.requests[key] then
+      record.requests[key], work.answers[key], taken = nil, said, true
+    end
+  end
+  if not taken then return end
+  if not next(record.requests) then record.status = "working" end
+  work.signal:set()
+  save(work)
+end
+
+hearing.on("order", obey)
+
+-- The record of this id has changed.
+hearing.on("task", function(id)
+  for signal, hear in pairs(waiting[id] or {}) do
+    signal:set()
+    hear()
+  end
+end)
+
+local waiter = { __close = function(self)
+  local all = waiting[self.id]
+  all[self.signal] = nil
+  if not next(all) then waiting[self.id] = nil end
+end }
+
+local function nothing() end
+
+--- look(record) after every change of the record, until it gives something, which is given; nil when the record has gone, or when
+--- `seconds` are over, where that is told. look may wait; hear(), which may not, runs at once.
+function tasks.await(call, id, seconds, look, hear)
+  local over = host.now() + (seconds or math.huge)
+  local self <close> = setmetatable({ id = id, signal = host.signal() }, waiter)
+  waiting[id] = waiting[id] or {}
+  waiting[id][self.signal] = hear or nothing
+  while true do
+    self.signal:clear()
+    local record = task_record.find(call, id)
+    if not record then return nil end
+    local found = look(record)
+    if found ~= nil then return found end
+    local most = math.min(over, record.ends) - host.now()
+    if most <= 0 then return nil end
+    self.signal:wait(most)
+  end
+end
+
+--- Tells whoever runs it.
+function tasks.order(order) host.tell("order", json.encode(order)) end
+
+--- call:status(message): what a task is at, for people. Quiet in a call that is none.
+function host.call_methods.status(call, message)
+  local work = works[call]
+  if not work or running[work.record.id] ~= work or message == nil then return end
+  message = tostring(message)
+  if not utf8.len(message) then problem.raise(2, "a status is text in UTF-8") end
+  if #message > MOST_MESSAGE then message = message:sub(1, (utf8.offset(message, 0, MOST_MESSAGE + 1)) - 1) end
+  if work.record.message == message then return end
+  work.record.message = message
+  save(work)
+end
+
+return tasks

@@ -1,0 +1,136 @@
+-- Scripts that do not end, in every disguise (B-125), and scripts that want all memory (B-127): the call ends with an error that
+-- says so, and nothing else notices.
+local uv = require "luv"
+local gateway = require "spec.helpers.gateway"
+
+local function tool(body)
+  return "return tool { 'T.', function(_, call) " .. body .. " end }"
+end
+
+local endless = {
+  loop = "while true do end",
+  jumps = "::again:: goto again",
+  caught = "while true do pcall(function() while true do end end) end",
+  caught_twice = "while true do xpcall(function() while true do end end, function() while true do end end) end",
+  inner = "coroutine.wrap(function() while true do end end)()",
+  inner_caught = "while true do pcall(coroutine.wrap(function() while true do end end)) end",
+  many_inner = "while true do coroutine.resume(coroutine.create(function() for i = 1, 100 do end end)) end",
+  index = "local t = setmetatable({}, { __index = function() while true do end end }) return t.x",
+  sorting = "local t = {} for i = 1, 100 do t[i] = i end table.sort(t, function() while true do end end)",
+  replacing = "return (('x'):gsub('x', function() while true do end end))",
+  telling = "return tostring(setmetatable({}, { __tostring = function() while true do end end }))",
+  closing = "local c <close> = closing(function() while true do end end) while true do end",
+  returning = "local function f() return f() end return f()",
+}
+
+local hungry = {
+  tables = "local t = {} while true do t[#t + 1] = {} end",
+  doubling = "local s = 'x' while true do s = s .. s end",
+  caught = "local t = {} while true do pcall(function() while true do t[#t + 1] = ('x'):rep(1000) .. #t end end) end",
+  coroutines = "local t = {} while true do t[#t + 1] = coroutine.create(function() end) end",
+  closures = "local t = {} while true do local n = #t t[n + 1] = function() return n end end",
+  concat = "local t = {} for i = 1, 1e6 do t[i] = ('x'):rep(100) end return #table.concat(t)",
+  nesting = "local t = {} while true do t = { t } end",
+  formats = "local s = ('x'):rep(1000) while true do s = string.format('%s%s', s, s) end",
+  upvalues = "local list = nil while true do local before = list list = function() return before end end",
+  packing = "local t = {} while true do t[#t + 1] = table.pack(table.unpack({}, 1, 100)) end",
+}
+
+local function scripts_of(bodies)
+  local scripts = { ["tools/ok.lua"] = tool "return 'ok'" }
+  for name, body in pairs(bodies) do scripts["tools/" .. name .. ".lua"] = tool(body) end
+  return scripts
+end
+
+local function names_of(bodies)
+  local names = {}
+  for name in pairs(bodies) do names[#names + 1] = name end
+  table.sort(names)
+  return names
+end
+
+-- What `stream` is answered, while others call all the time; and what the slowest of those waited, in seconds.
+local function answer_among_others(stream, other)
+  local worst = 0
+  while not stream.connection.responses[1] do
+    local start = uv.hrtime()
+    assert.equal("ok", other:call("tools/call", { name = "ok" }).result.content[1].text)
+    worst = math.max(worst, (uv.hrtime() - start) / 1e9)
+    uv.run "nowait"
+    pcall(stream.head, stream, 0) -- looks, and does not wait
+  end
+  return stream:answer(20), worst
+end
+
+describe("a handler without an end", function()
+  local g
+
+  lazy_setup(function() g = gateway.start { scripts = scripts_of(endless), workers = 1, config = { limits = { call = { cpu = "400ms" } } } } end)
+  lazy_teardown(function() local _ <close> = g end) -- luacheck: ignore 211
+
+  for _, name in ipairs(names_of(endless)) do
+    it(("(%s) is ended with an error, and others are answered meanwhile"):format(name), function()
+      local c <close> = g:client "2026-07-28"
+      local other <close> = g:client "2026-07-28"
+      local answer, worst = answer_among_others(c:open("tools/call", { name = name }), other)
+      assert.equal(-32603, answer.error.code)
+      assert.truthy(answer.error.message:find "^the call ran ")
+      assert(worst < 0.35, ("somebody waited %.3f s"):format(worst))
+      g:wait_log("call over its limit", { why = answer.error.message })
+      g:wait_status(function(status) return status.gauges.tasks == 0 and status.gauges.requests_in_flight == 0 end)
+    end)
+  end
+end)
+
+describe("a handler that wants all memory", function()
+  local g
+
+  lazy_setup(function() g = gateway.start { scripts = scripts_of(hungry), workers = 1, config = { limits = { call = { memory = "16MiB" } } } } end)
+  lazy_teardown(function() local _ <close> = g end) -- luacheck: ignore 211
+
+  for _, name in ipairs(names_of(hungry)) do
+    it(("(%s) is ended with an error"):format(name), function()
+      local c <close> = g:client "2026-07-28"
+      local other <close> = g:client "2026-07-28"
+      local answer = answer_among_others(c:open("tools/call", { name = name }), other)
+      if answer.error then
+        assert.equal("the call took more memory than limits.call.memory", answer.error.message)
+      else
+        assert.truthy(answer.result.isError) -- it was refused one large text, and ended by that
+      end
+      g:wait_status(function(status) return status.gauges.lua_bytes < 12 * 1024 * 1024 end, 10)
+    end)
+  end
+end)
+
+describe("sixty-four handlers without an end", function()
+  it("share what is left, and others wait for a slice or two", function()
+    local g <close> = gateway.start { scripts = scripts_of(endless), workers = 1, config = { limits = { call = { cpu = "200ms", time = "60s" } } } }
+    local c, other = g:client "2026-07-28", g:client "2026-07-28"
+    local streams = {}
+    for i = 1, 64 do streams[i] = c:open("tools/call", { name = "loop" }) end
+    local _, worst = answer_among_others(streams[1], other)
+    for i = 2, 64 do assert.equal(-32603, streams[i]:answer(60).error.code) end
+    assert(worst < 0.35, ("somebody waited %.3f s"):format(worst))
+    assert.equal(64, g:status().counters.tool_aborted.cpu)
+    c:close()
+    other:close()
+    assert.is_empty_house(g)
+  end)
+end)
+
+describe("a script that does not end while it loads", function()
+  for what, body in pairs {
+    ["by a loop"] = "while true do end",
+    ["and catches what it can"] = "while true do pcall(function() while true do end end) end",
+    ["in what its table does"] = "return tool { 'A.', input = setmetatable({}, { __pairs = function() while true do end end }), function() end }",
+  } do
+    it(what .. ", is an error of that file", function()
+      local dir = gateway.prepare { scripts = { ["tools/a.lua"] = "local one = 1\n" .. body, ["tools/b.lua"] = tool "return 1" } }
+      local code, _, err = gateway.run_program(gateway.binary, { "check", dir .. "/moonpool.yaml" }, { seconds = 20 })
+      assert.equal(78, code)
+      assert.truthy(err:find("tools/a.lua", 1, true), err)
+      assert.truthy(err:find("runs for too long", 1, true), err)
+    end)
+  end
+end)

@@ -1,0 +1,47 @@
+-- A gateway whose tool `run` asks others over HTTP: `errand.start { code = "return try(http.get(args.url)).body", net = { … } }`.
+local gateway = require "spec.helpers.gateway"
+local memory = require "spec.helpers.memory"
+
+local errand = {}
+
+local frame = [[return tool { "Runs.", input = { url = t.string { optional = true }, n = t.integer { optional = true } }, function(args, call)
+%s
+end }]]
+
+-- The library that answers names as `hosts` says, in the gateway's folder.
+local function with_names(hosts)
+  local folder = gateway.binary:match "^(.*)/[^/]*$"
+  return {
+    LD_PRELOAD = require("luv").fs_realpath(folder .. "/resolver.so"), MOONPOOL_HOSTS = hosts,
+    ASAN_OPTIONS = (os.getenv "ASAN_OPTIONS" or "") .. ":verify_asan_link_order=0",
+  }
+end
+
+--- Whether `hosts` is heard: ThreadSanitizer has a getaddrinfo of its own.
+errand.can_name = not os.getenv "TSAN_OPTIONS"
+
+-- `options`: code (of `run`, which has args.url and args.n), net (grants), http (limits.http), ca, scripts (more of them), hosts
+-- (see resolver.c), workers. Connections are given up at once, so that an empty house has none.
+function errand.start(options)
+  local http = { idle = "5ms" }
+  for key, value in pairs(options.http or {}) do http[key] = value end
+  local scripts = { ["tools/run.lua"] = options.code and frame:format(options.code) }
+  for path, text in pairs(options.scripts or {}) do scripts[path] = text end
+  return gateway.start {
+    scripts = scripts, workers = options.workers or 1, env = options.hosts and with_names(options.hosts) or memory.environment(), files = options.files,
+    config = { scripts = { allow = { net = options.net } }, limits = { http = http }, http = options.ca and { ca = options.ca } },
+  }
+end
+
+-- What the tool gave: its structured content, or its text; and whether that is an error.
+function errand.run(me, arguments)
+  local result = me:result("tools/call", { name = "run", arguments = arguments or {} })
+  return result.structuredContent or result.content[1].text, result.isError
+end
+
+-- Starts it without waiting for its answer.
+function errand.begin(me, arguments)
+  return me:open("tools/call", { name = "run", arguments = arguments or {}, _meta = { progressToken = "p" } })
+end
+
+return errand

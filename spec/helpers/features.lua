@@ -1,0 +1,287 @@
+-- docs/features.md: which feature, request, notification and capability is proven in which revision over which transport, and by
+-- what. Proof is what the transcripts play, and what other specs say of themselves in a comment near their top:
+--   -- proves: resumption 2025-03-26..2025-11-25 http              a feature
+--   -- proves: server notifications/cancelled 2026-07-28 stdio     a row of surface.lua: who, name, revisions, transports
+-- `./dev features` writes the page; `lua5.4 spec/helpers/features.lua` prints it.
+local uv = require "luv"
+
+local is_program = arg ~= nil and arg[0] == "spec/helpers/features.lua"
+if is_program then package.path = "./?.lua;" .. package.path end
+local transcript = require "spec.helpers.transcript"
+local surface = require "spec.helpers.surface"
+
+local features = { path = "docs/features.md" }
+
+local TRANSPORTS = { "sse", "http", "stdio" }
+local SHOWN = { sse = "SSE", http = "HTTP", stdio = "stdio" }
+local NEWEST = "2026-07-28"
+
+-- Which transports a revision has.
+local function applies(revision, transport) return transport ~= "sse" or revision ~= NEWEST end
+
+-- -- proofs: key -> revision -> transport -> { path = true } ----------------------------------------------------------------
+
+local function note(proofs, key, revision, transport, path)
+  local at = proofs
+  for _, step in ipairs { key, revision, transport } do
+    at[step] = at[step] or {}
+    at = at[step]
+  end
+  at[path] = true
+end
+
+-- {"elicitation":{"form":{}}} -> "elicitation", "elicitation.form"
+local function flatten(capabilities, found, prefix)
+  for name, value in pairs(capabilities) do
+    if value ~= false then
+      found[prefix .. name] = true
+      if type(value) == "table" and name ~= "extensions" then flatten(value, found, prefix .. name .. ".") end
+    end
+  end
+  return found
+end
+
+local function note_play(proofs, it, play)
+  local asked = {}
+  local function say(kind, who, name) note(proofs, kind .. " " .. who .. " " .. name, play.revision, play.transport, it.path) end
+  local function declare(who, capabilities)
+    for name in pairs(flatten(capabilities, {}, "")) do say("capability", who, name) end
+  end
+  local function hear(message)
+    local result = message.result
+    if message.method then
+      say(message.id ~= nil and "request" or "notification", "server", message.method)
+      if message.method == "notifications/subscriptions/acknowledged" then say("request", "client", "subscriptions/listen") end
+    elseif result and asked[message.id] then
+      say("request", "client", asked[message.id])
+      if result.capabilities then declare("server", result.capabilities) end
+      for _, question in pairs(type(result.inputRequests) == "table" and result.inputRequests or {}) do
+        if type(question) == "table" and question.method then say("request", "server", question.method) end
+      end
+    elseif message.error and message.error.code == -32601 and asked[message.id] then
+      say("refused", "client", asked[message.id])
+    end
+  end
+  declare("client", it.capabilities or {})
+  for _, step in ipairs(transcript.steps(it, play.revision, play.transport)) do
+    local message = step.message
+    if message and step.does == "hear" then
+      hear(message)
+    elseif message and message.method and message.id ~= nil then
+      asked[message.id] = message.method
+      if message.method == "initialize" then declare("client", message.params.capabilities) end
+    elseif message and message.method then
+      say("notification", "client", message.method)
+    end
+  end
+end
+
+local function specs()
+  local paths = {}
+  for _, folder in ipairs { "spec/gateway", "spec/unit" } do
+    local entries = assert(uv.fs_scandir(folder))
+    for name in uv.fs_scandir_next, entries do
+      if name:find "_spec%.lua$" then paths[#paths + 1] = folder .. "/" .. name end
+    end
+  end
+  table.sort(paths)
+  return paths
+end
+
+-- Features that a spec proves, in the order in which they are found, and proofs of rows.
+local function note_specs(proofs, list)
+  for _, path in ipairs(specs()) do
+    for line in io.lines(path) do
+      local what, condition = line:match "^%-%- proves: (.-) (%d%d%d%d%-[%d%-%.]* .*)$"
+      if not what then what, condition = line:match "^%-%- proves: (.-) (%.%..*)$" end
+      assert(what or not line:find "^%-%- proves:", path .. " does not say what it proves where: " .. line)
+      if what then
+        local who, name = what:match "^(client) (%S+)$"
+        if not who then who, name = what:match "^(server) (%S+)$" end
+        local keys = {}
+        for _, row in ipairs(surface) do
+          if row.who == who and row.name == name then keys[1] = row.kind .. " " .. who .. " " .. name end
+        end
+        assert(keys[1] or not who, path .. " proves a row that is not there: " .. what)
+        if not who then
+          keys[1] = "feature " .. what
+          if not list[what] then table.insert(list, what) end
+          list[what] = true
+        end
+        for _, revision in ipairs(transcript.revisions) do
+          for _, transport in ipairs(TRANSPORTS) do
+            if applies(revision, transport) and transcript.holds(condition, revision, transport) then
+              note(proofs, keys[1], revision, transport, path)
+            end
+          end
+        end
+      end
+    end
+  end
+end
+
+-- -- the page ---------------------------------------------------------------------------------------------------------------
+
+local function link(path) return ("[%s](../%s)"):format(path:match "([^/]+)%.%w+$", path) end
+
+-- Of the specs in a set of proofs by revision and transport, as few as prove all of it: first those that are named like it.
+local function proven_by(by_revision, name)
+  local covers, open = {}, {}
+  for revision, by_transport in pairs(by_revision or {}) do
+    for transport, set in pairs(by_transport) do
+      open[revision .. transport] = true
+      for path in pairs(set) do
+        covers[path] = covers[path] or {}
+        covers[path][revision .. transport] = true
+      end
+    end
+  end
+  local paths = {}
+  for path in pairs(covers) do paths[#paths + 1] = path end
+  table.sort(paths)
+  local function worth(path)
+    local count = 0
+    for place in pairs(covers[path]) do count = count + (open[place] and 1 or 0) end
+    return count > 0 and name and name:find(path:match "([^/]+)%.%w+$", 1, true) and count + 100 or count
+  end
+  local taken = {}
+  while next(open) do
+    local best
+    for _, path in ipairs(paths) do
+      if not best or worth(path) > worth(best) then best = path end
+    end
+    for place in pairs(covers[best]) do open[place] = nil end
+    taken[#taken + 1] = link(best)
+  end
+  return table.concat(taken, ", ")
+end
+
+local function transports_in(by_transport, revision, on)
+  local shown = {}
+  for _, transport in ipairs(TRANSPORTS) do
+    if by_transport and by_transport[transport] and (not on or transcript.holds(on, revision, transport)) then shown[#shown + 1] = SHOWN[transport] end
+  end
+  return table.concat(shown, " · ")
+end
+
+local function table_head(out, first)
+  out[#out + 1] = "| " .. first .. " | " .. table.concat(transcript.revisions, " | ") .. " | proven by |"
+  out[#out + 1] = "|---" .. ("|---"):rep(#transcript.revisions) .. "|---|"
+end
+
+local function feature_row(out, title, by_revision)
+  local cells = {}
+  for i, revision in ipairs(transcript.revisions) do cells[i] = transports_in((by_revision or {})[revision]) end
+  out[#out + 1] = ("| %s | %s | %s |"):format(title, table.concat(cells, " | "), proven_by(by_revision))
+end
+
+-- Rows of one kind and sender with the same name are one row of the page.
+local function surface_rows(kind, who)
+  local rows, by_name = {}, {}
+  for _, row in ipairs(surface) do
+    if row.kind == kind and row.who == who then
+      local one = by_name[row.name]
+      if not one then
+        one = { name = row.name, key = kind .. " " .. who .. " " .. row.name, refused = "refused " .. who .. " " .. row.name }
+        by_name[row.name] = one
+        rows[#rows + 1] = one
+      end
+      table.insert(one, row)
+    end
+  end
+  return rows
+end
+
+-- Adds what is missing, or superfluous, to `problems`; gives the cell.
+local function cell(proofs, one, revision, problems, reasons)
+  local by_transport = (proofs[one.key] or {})[revision]
+  for _, row in ipairs(one) do
+    if transcript.holds(row.revisions, revision, "http") then
+      local missing, proven = {}, {}
+      for _, transport in ipairs(TRANSPORTS) do
+        if applies(revision, transport) and (not row.on or transcript.holds(row.on, revision, transport)) then
+          table.insert(by_transport and by_transport[transport] and proven or missing, transport)
+        end
+      end
+      if row.reason and #proven > 0 then
+        table.insert(problems, ("%s has a reason not to be proven in %s, and a proof"):format(one.key, revision))
+      elseif not row.reason and #missing > 0 then
+        table.insert(problems, ("%s is not proven in %s over %s"):format(one.key, revision, table.concat(missing, ", ")))
+      end
+      if row.reason and #missing > 0 then
+        reasons[#reasons + 1] = row.reason ~= reasons[#reasons] and row.reason or nil
+        return "not served"
+      end
+      return transports_in(by_transport, revision, row.on)
+    end
+  end
+  return proofs[one.refused] and proofs[one.refused][revision] and "refused" or ""
+end
+
+local HEADS <const> = {
+  { "request", "client", "Requests of a client" },
+  { "request", "server", "Requests of the server", "In 2026-07-28 they are asked inside of a result, `inputRequests`." },
+  { "notification", "client", "Notifications of a client" },
+  { "notification", "server", "Notifications of the server" },
+  { "capability", "server", "Capabilities of the server" },
+  { "capability", "client", "Capabilities of a client" },
+}
+
+-- The page's text, and a list of what is not as it should be.
+function features.build()
+  local proofs, list, out, problems = {}, {}, {}, {}
+  local function write(text) out[#out + 1] = text end
+  local read = {}
+  for i, name in ipairs(transcript.names()) do
+    local it = transcript.read(name)
+    read[i] = it
+    for _, play in ipairs(transcript.plays(it)) do
+      note_play(proofs, it, play)
+      if not it.counts or transcript.holds(it.counts, play.revision, play.transport) then
+        note(proofs, "feature " .. it.title, play.revision, play.transport, it.path)
+      end
+    end
+  end
+  note_specs(proofs, list)
+
+  write "# What is proven, where"
+  write ""
+  write "Made by `./dev features` from the [transcripts](../spec/transcripts/README.md), which are played against the real binary, and from what"
+  write "other specs say they prove; a spec compares. SSE is HTTP+SSE, HTTP is Streamable HTTP (2024-11-05 does not define it, but may be spoken"
+  write "over it), stdio is `moonpool stdio`."
+  write "An empty cell: the revision has no such thing. *Refused*: it has not, and a transcript shows that it is refused as unknown."
+  write ""
+  write "## Features"
+  write ""
+  table_head(out, "feature")
+  for _, it in ipairs(read) do feature_row(out, it.title, proofs["feature " .. it.title]) end
+  for _, what in ipairs(list) do feature_row(out, what:sub(1, 1):upper() .. what:sub(2), proofs["feature " .. what]) end
+
+  for _, head in ipairs(HEADS) do
+    write ""
+    write("## " .. head[3])
+    write ""
+    if head[4] then
+      write(head[4])
+      write ""
+    end
+    table_head(out, head[1])
+    for _, one in ipairs(surface_rows(head[1], head[2])) do
+      local cells, reasons = {}, {}
+      for i, revision in ipairs(transcript.revisions) do cells[i] = cell(proofs, one, revision, problems, reasons) end
+      local proven = proven_by(proofs[one.key], one.name)
+      local told = proven .. (proven ~= "" and #reasons > 0 and "; " or "") .. table.concat(reasons, "; ")
+      write(("| `%s` | %s | %s |"):format(one.name, table.concat(cells, " | "), told))
+    end
+  end
+  write ""
+  return table.concat(out, "\n"), problems
+end
+
+if is_program then
+  local text, problems = features.build()
+  io.write(text)
+  io.stderr:write(table.concat(problems, "\n"), #problems > 0 and "\n" or "")
+end
+
+return features

@@ -1,0 +1,37 @@
+-- Background tasks in a host that specs make: each a coroutine that runs at once, up to its first wait.
+--   vm.jobs      { { call =, seconds =, co =, stopped = why, failed = error }, … };  vm.most_jobs: over it there are "too many"
+local jobs = {}
+
+local function unheard() return false end
+
+local function is_over(job) return coroutine.status(job.co) == "dead" end
+
+function jobs.add(vm)
+  vm.jobs, vm.most_jobs = {}, math.huge
+  vm.host.limits = { task_seconds = 3600 }
+
+  function vm.host.spawn(call, f, seconds)
+    local running = 0
+    for _, job in ipairs(vm.jobs) do
+      if not is_over(job) then running = running + 1 end
+    end
+    if running >= vm.most_jobs then return nil, "too many" end
+    local job = { seconds = seconds }
+    job.call = setmetatable({ send = unheard, progress = unheard }, { __index = call })
+    job.co = coroutine.create(function()
+      local ok, why = xpcall(f, debug.traceback, job.call)
+      if not ok then job.failed = why end
+    end)
+    vm.jobs[#vm.jobs + 1] = job
+    assert(coroutine.resume(job.co))
+    return job
+  end
+
+  function vm.host.stop(job, why)
+    if is_over(job) then return end
+    job.stopped, job.call.cancelled = why or "stopped", true
+    if coroutine.status(job.co) == "suspended" then coroutine.close(job.co) end
+  end
+end
+
+return jobs

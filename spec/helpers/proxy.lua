@@ -1,0 +1,75 @@
+-- A TCP proxy as it may stand between a client and the gateway: it passes on what it has, at once, and may cut what is idle.
+local uv = require "luv"
+
+local proxy = {}
+proxy.__index = proxy
+
+local function close(handle)
+  if not handle:is_closing() then handle:close() end
+end
+
+-- Passes bytes from one socket to the other. `seen(bytes)` is told of them.
+local function pass(from, to, seen, over)
+  from:read_start(function(_, bytes)
+    if not bytes then return over() end
+    seen(bytes)
+    if not to:is_closing() then to:write(bytes) end
+  end)
+end
+
+local function join(self, near, far)
+  local timer = self.idle and uv.new_timer()
+  local pair = { near, far, timer or nil }
+  self.pairs[#self.pairs + 1] = pair
+  local function over()
+    for _, handle in ipairs(pair) do close(handle) end
+  end
+  local function touch()
+    if timer then
+      timer:stop()
+      timer:start(self.idle * 1000 // 1, 0, function()
+        self.cuts = self.cuts + 1
+        over()
+      end)
+    end
+  end
+  local function from_server(bytes)
+    self.brought = self.brought + #bytes
+    touch()
+  end
+  touch()
+  pass(near, far, touch, over)
+  pass(far, near, from_server, over)
+end
+
+-- To `port`. `options.idle`: seconds of silence after which a connection is cut. Fields: port, cuts, brought (bytes from there).
+function proxy.start(port, options)
+  local self = setmetatable({ server = uv.new_tcp(), pairs = {}, idle = (options or {}).idle, cuts = 0, brought = 0 }, proxy)
+  self.server:bind("127.0.0.1", 0)
+  self.server:listen(128, function()
+    local near, far = uv.new_tcp(), uv.new_tcp()
+    self.server:accept(near)
+    near:nodelay(true)
+    far:connect("127.0.0.1", port, function(err)
+      if err then
+        close(near)
+        close(far)
+      else
+        join(self, near, far)
+      end
+    end)
+  end)
+  self.port = self.server:getsockname().port
+  return self
+end
+
+function proxy:stop()
+  close(self.server)
+  for _, pair in ipairs(self.pairs) do
+    for _, handle in ipairs(pair) do close(handle) end
+  end
+end
+
+proxy.__close = proxy.stop
+
+return proxy

@@ -1,0 +1,49 @@
+-- The store of a host that specs make: texts in a table, with a clock that specs move.
+--   local s = store.add(host)     s.now = s.now + 60
+local store = {}
+
+function store.add(host)
+  local self = { now = 0, texts = {}, untils = {} }
+
+  local function get(key)
+    if self.texts[key] and self.untils[key] <= self.now then self.texts[key] = nil end
+    return self.texts[key]
+  end
+
+  local function set(key, text, seconds)
+    self.texts[key], self.untils[key] = text, seconds and self.now + seconds or math.huge
+    return true
+  end
+
+  host.store_get, host.store_set = get, set
+
+  function host.store_add(key, text, seconds)
+    return get(key) == nil and set(key, text, seconds)
+  end
+
+  function host.store_delete(key) self.texts[key] = nil end
+
+  function host.store_keys(prefix, most)
+    local keys = {}
+    for key in pairs(self.texts) do
+      if key:sub(1, #prefix) == prefix then keys[#keys + 1] = key end
+    end
+    table.sort(keys)
+    local there = {}
+    for _, key in ipairs(keys) do
+      if get(key) and #there < (most or math.huge) then there[#there + 1] = key end
+    end
+    return there
+  end
+
+  function host.store_incr(key, n, seconds)
+    local was = get(key)
+    local sum = math.tointeger(was or 0) + n
+    if was then self.texts[key] = tostring(sum) else set(key, tostring(sum), seconds) end
+    return sum
+  end
+
+  return self
+end
+
+return store

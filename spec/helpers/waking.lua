@@ -1,0 +1,44 @@
+-- What tasks wait for and are woken by, in a host that specs make. Whoever waits must run in a coroutine: it is resumed by
+-- `set`, or by `expire`, which is the end of its time. Outside of one, a wait is over at once.
+local waking = {}
+
+local signal = {}
+signal.__index = signal
+
+function signal:wait(seconds)
+  if self.is_set or (seconds and seconds <= 0) or not coroutine.isyieldable() then return self.is_set end
+  self.waiters[#self.waiters + 1] = coroutine.running()
+  return coroutine.yield()
+end
+
+local function wake(self, answer)
+  local waiters = self.waiters
+  self.waiters = {}
+  for _, co in ipairs(waiters) do
+    if coroutine.status(co) == "suspended" then assert(coroutine.resume(co, answer)) end
+  end
+end
+
+function signal:set()
+  self.is_set = true
+  wake(self, true)
+end
+
+function signal:clear() self.is_set = false end
+
+--- The time of all who wait is over.
+function signal:expire() wake(self, false) end
+
+--- `vm.moonpool.heard` hears at once; vm.told has it all.
+function waking.add(vm)
+  vm.told = {}
+
+  function vm.host.signal() return setmetatable({ is_set = false, waiters = {} }, signal) end
+
+  function vm.host.tell(topic, text)
+    vm.told[#vm.told + 1] = { topic = topic, text = text }
+    vm.moonpool.heard(topic, text)
+  end
+end
+
+return waking

@@ -1,0 +1,75 @@
+-- What a `net` grant opens, and what of the network it leads to.
+package.path = "./lua/?.lua;./lua/?/init.lua;" .. package.path
+package.cpath = (os.getenv("MOONPOOL_ROOMS") or "build/debug") .. "/?.so;" .. package.cpath
+
+local net = require("rooms").net
+
+describe("a net grant", function()
+  local reach, before
+
+  setup(function()
+    before = package.loaded["moonpool.host"]
+    package.loaded["moonpool.host"] = { http_address = net.canonical }
+    package.loaded["moonpool.http.reach"] = nil
+    reach = require "moonpool.http.reach"
+  end)
+
+  teardown(function()
+    package.loaded["moonpool.host"], package.loaded["moonpool.http.reach"] = before, nil
+  end)
+
+  local function find(texts, host, port)
+    local list = {}
+    for _, text in ipairs(texts) do list[#list + 1] = assert(reach.parse(text)) end
+    return reach.find(list, { host = host, port = port })
+  end
+
+  it("opens a host and its port", function()
+    assert.equal("public", find({ "api.example.com:443" }, "api.example.com", 443))
+    assert.is_nil(find({ "api.example.com:443" }, "api.example.com", 80))
+    assert.is_nil(find({ "api.example.com:443" }, "example.com", 443))
+    assert.is_nil(find({ "api.example.com:443" }, "api.example.com.evil.test", 443))
+    assert.equal("public", find({ "API.Example.com." }, "api.example.com", 443))
+  end)
+
+  it("without a port opens 80 and 443, with * every one", function()
+    for port, expected in pairs { [80] = "public", [443] = "public" } do assert.equal(expected, find({ "a.test" }, "a.test", port)) end
+    assert.is_nil(find({ "a.test" }, "a.test", 8080))
+    assert.equal("public", find({ "a.test:*" }, "a.test", 8080))
+  end)
+
+  it("opens names below a domain, and not the domain", function()
+    assert.equal("public", find({ "*.example.com" }, "a.b.example.com", 443))
+    assert.is_nil(find({ "*.example.com" }, "example.com", 443))
+    assert.is_nil(find({ "*.example.com" }, "badexample.com", 443))
+    assert.is_nil(find({ "*.0.0.1" }, "127.0.0.1", 80))
+    assert.equal("public", find({ "*" }, "example.com", 443))
+  end)
+
+  it("leads to the address that it names", function()
+    assert.equal("127.0.0.1", find({ "127.0.0.1:8080" }, "127.0.0.1", 8080))
+    assert.equal("::1", find({ "[0:0::1]:8080" }, "::1", 8080))
+    assert.is_nil(find({ "127.0.0.1:8080" }, "::ffff:127.0.0.1", 8080))
+    assert.equal("public", find({ "*:*" }, "127.0.0.1", 8080)) -- which 127.0.0.1 is not
+  end)
+
+  it("leads to this machine by its name, and to private networks where it says so", function()
+    assert.equal("loopback", find({ "localhost:8080" }, "localhost", 8080))
+    assert.equal("loopback", find({ "*.localhost:8080" }, "a.localhost", 8080))
+    assert.equal("public", find({ "*:*" }, "localhost", 8080))
+    assert.equal("private", find({ "db.internal:8080 private" }, "db.internal", 8080))
+    assert.equal("private", find({ "*.internal:* private", "db.internal:8080" }, "db.internal", 8080))
+  end)
+
+  it("that is none says what is wrong", function()
+    for text, what in pairs {
+      ["https://a.test"] = "it is a URL", ["a.test:99999"] = "the port", ["a.test:x"] = "the port", ["::1"] = "it is no host", ["[zz]:1"] = "it is no host",
+      ["a.test public"] = "'public'", ["127.0.0.1 private"] = "an address is what it is", ["127.1:80"] = "no IPv4 address", ["a..b"] = "it is no host",
+      ["*a.test"] = "it is no host", ["a/b"] = "it is no host", ["user@a.test"] = "it is no host",
+    } do
+      local grant, why = reach.parse(text)
+      assert.is_nil(grant, text)
+      assert.truthy(why:find(what, 1, true), text .. ": " .. why)
+    end
+  end)
+end)
