@@ -66,6 +66,8 @@ void mp_table_free(mp_table *table);
 mp_rpc *mp_rpc_new(const mp_rpc_config *config, mp_table *table, mp_loop *loop, const mp_rpc_hooks *hooks, void *ctx);
 /* Whether Host and Origin are among `config->hosts`: the guard against DNS rebinding, for every listener (Z-1, Z-2). */
 bool mp_host_is_served(const mp_rpc_config *config, const mp_stream *stream);
+/* From now on new calls and notifications go to `ctx`; those that run stay where they are. */
+void mp_rpc_hand_to(mp_rpc *rpc, void *ctx);
 /* A listener's on_request. */
 void mp_rpc_serve(void *rpc, mp_stream *stream);
 /* One client on a pipe (stdio), for the life of the rpc, which borrows it. `ended` is the pipe's `on_end`. */
