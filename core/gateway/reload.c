@@ -61,17 +61,6 @@ static void renew(mp_reload *reload)
         mp_log(MP_WARN, "not watched", mp_log_str("why", mp_str_of(err.text)), mp_log_str("hint", mp_str_of(err.hint)));
 }
 
-void mp_reload_start(mp_reload *reload, mp_worker **workers, int count, bool watches)
-{
-    reload->workers = workers;
-    reload->count = count;
-    if (!watches)
-        return;
-    reload->watcher = mp_watcher_new(reload->shared->config->scripts_path);
-    renew(reload);
-    mp_reload_now(reload); /* what was saved since they were read */
-}
-
 void mp_reload_free(mp_reload *reload)
 {
     if (reload == NULL)
@@ -313,6 +302,16 @@ static void reload_all(mp_reload *reload)
 }
 
 /* -- the main thread ------------------------------------------------------------------------------------------------ */
+
+void mp_reload_start(mp_reload *reload, mp_worker **workers, int count, bool watches)
+{
+    reload->workers = workers;
+    reload->count = count;
+    if (!watches)
+        return;
+    reload->watcher = mp_watcher_new(reload->shared->config->scripts_path);
+    reload_all(reload); /* what was saved since they were read */
+}
 
 void mp_reload_now(mp_reload *reload)
 {

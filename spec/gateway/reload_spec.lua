@@ -105,8 +105,9 @@ describe("a script that is saved", function()
     local stream = c:open("tools/call", { name = "one", _meta = { progressToken = 1 } })
     stream:wait "notifications/progress"
     write(g, "tools/one.lua", (slow:gsub("old", "new"):gsub("sleep%(2%)", "")))
-    wait_says(g, "new")
+    g:wait_log "reloaded"
     g:wait_status(function(status) return status.gauges.vms == 3 end)
+    wait_says(g, "new")
     assert.equal("old", stream:answer().result.content[1].text)
     g:wait_status(function(status) return status.gauges.vms == 2 end)
     c:close()
