@@ -64,6 +64,7 @@ describe("sixty reloads under load", function()
         local began, ended = text:match "^(%d+) (%d+)$"
         assert.equal(began, ended, "a call saw two generations")
         running[i] = nil
+        stream.connection:close()
         calls = calls + 1
       end
       if n == 20 then first_size = g:rss() end
