@@ -257,6 +257,7 @@ void mp_host_push(lua_State *L, const mp_source *source, const mp_vm_config *con
     mp_lib_call(L);
     mp_lib_client(L);
     mp_lib_seal(L, config->seal_keys);
+    mp_lib_digest(L);
     mp_lib_store(L, config->store);
     mp_lib_signal(L);
     mp_lib_jobs(L, config->task_ms);

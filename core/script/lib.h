@@ -13,6 +13,7 @@ void mp_lib_log(lua_State *L);
 void mp_lib_call(lua_State *L);
 void mp_lib_client(lua_State *L);
 void mp_lib_seal(lua_State *L, const mp_seal_key *keys);
+void mp_lib_digest(lua_State *L);
 void mp_lib_store(lua_State *L, mp_store *store);
 void mp_lib_signal(lua_State *L);
 /* `longest_ms`: how long what it begins may last. */

@@ -2,7 +2,9 @@
 -- writes no other sees. Nothing here opens files, runs programs, reads bytecode or reaches the library's own tables.
 
 local host = require "moonpool.host"
+local base64 = require "moonpool.lib.base64"
 local content = require "moonpool.content"
+local digest = require "moonpool.lib.digest"
 local failure = require "moonpool.failure"
 local grants = require "moonpool.grants"
 local http = require "moonpool.http"
@@ -10,13 +12,18 @@ local json = require "moonpool.json"
 local problem = require "moonpool.problem"
 local prompt = require "moonpool.prompt"
 local questions = require "moonpool.questions"
+local regex = require "moonpool.lib.regex"
 local resource = require "moonpool.resource"
 local sort = require "moonpool.sort"
+local store = require "moonpool.lib.store"
 local subscriptions = require "moonpool.subscriptions"
 local suggest = require "moonpool.suggest"
 local switches = require "moonpool.switches"
+local time = require "moonpool.lib.time"
 local tool = require "moonpool.tool"
 local types = require "moonpool.types"
+local uri = require "moonpool.lib.uri"
+local uuid = require "moonpool.lib.uuid"
 
 local sandbox = {}
 
@@ -144,6 +151,9 @@ local function copy(from, wanted)
   return made
 end
 
+-- Each script has copies.
+local data = { store = store, digest = digest, base64 = base64, time = time, uri = uri, regex = regex }
+
 local function unknown(base, _, name)
   local told = "unknown name '" .. tostring(name) .. "'"
   if closed[name] then problem.raise(2, told, "scripts run without it; 'trust: full' in the config opens the whole standard library") end
@@ -161,6 +171,8 @@ function sandbox.new(find, path)
   for name, value in pairs(names) do base[name] = value end
   base.table.sort = sort
   base.log = copy(log)
+  for name, library in pairs(data) do base[name] = copy(library) end
+  base.uuid = uuid.library()
   base.t = types.new()
   base.ask = copy(questions.makers)
   base.json = {

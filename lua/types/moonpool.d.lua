@@ -498,6 +498,149 @@ function http.request(request) end
 ---@return moonpool.HttpStream? stream, string? why
 function http.stream(url, options) end
 
+--- JSON values by key, in memory, shared by all workers: for counters, caches, what scripts tell each other. Bounded: store.entries and
+--- store.bytes of moonpool.yaml.
+store = {}
+---@param key string
+---@param value any                    anything that json.encode takes
+---@param options? { ttl?: number }    seconds that it is kept
+---@return true? done, string? why     "full"
+function store.set(key, value, options) end
+---@param key string
+---@return any                         nil where there is none
+function store.get(key) end
+--- Sets it where there is none; else false.
+---@param key string
+---@param value any
+---@param options? { ttl?: number }
+---@return boolean? done, string? why
+function store.add(key, value, options) end
+--- Adds to a whole number, 0 where there is none. `ttl` is a new key's alone.
+---@param key string
+---@param by? integer                  1
+---@param options? { ttl?: number }
+---@return integer? sum, string? why
+function store.incr(key, by, options) end
+---@param key string
+function store.delete(key) end
+--- Keys that begin with `prefix`, sorted; at most 1000 unless `most` says otherwise.
+---@param prefix? string
+---@param most? integer
+---@return string[]
+function store.list(prefix, most) end
+
+--- Hashes, in hex; in bytes where "bytes" follows. Of at most 16 MiB at once.
+digest = {}
+---@param bytes string
+---@param form? "hex" | "bytes"
+---@return string
+function digest.sha256(bytes, form) end
+---@param bytes string
+---@param form? "hex" | "bytes"
+---@return string
+function digest.sha512(bytes, form) end
+---@param bytes string
+---@param form? "hex" | "bytes"
+---@return string
+function digest.sha1(bytes, form) end
+---@param bytes string
+---@param form? "hex" | "bytes"
+---@return string
+function digest.md5(bytes, form) end
+---@param kind "sha256" | "sha512" | "sha1" | "md5"
+---@param key string
+---@param bytes string
+---@param form? "hex" | "bytes"
+---@return string
+function digest.hmac(kind, key, bytes, form) end
+--- Whether two secrets are the same, in a time that does not tell where they differ.
+---@param a string
+---@param b string
+---@return boolean
+function digest.equal(a, b) end
+
+base64 = {}
+---@param bytes string
+---@return string
+function base64.encode(bytes) end
+---@param text string
+---@return string? bytes, string? why
+function base64.decode(text) end
+--- The alphabet for URLs, without padding.
+---@param bytes string
+---@return string
+function base64.url_encode(bytes) end
+---@param text string
+---@return string? bytes, string? why
+function base64.url_decode(text) end
+
+--- `uuid()` is random (version 4); `uuid.v7()` sorts by the time it was made.
+---@class moonpool.Uuid
+---@field v4 fun(): string
+---@field v7 fun(): string
+---@overload fun(): string
+uuid = {}
+
+time = {}
+---@return number                      seconds since 1970, with a fraction
+function time.now() end
+---@return number                      seconds of a clock that is never set
+function time.monotonic() end
+--- RFC 3339 in UTC, such as "2026-07-28T12:00:00Z".
+---@param seconds? number              now
+---@return string
+function time.format(seconds) end
+---@param text string
+---@return number? seconds, string? why
+function time.parse(text) end
+
+---@class moonpool.Uri
+---@field scheme? string
+---@field userinfo? string
+---@field host? string
+---@field port? integer
+---@field path? string
+---@field query? string | table        uri.build takes a table, too
+---@field fragment? string
+
+uri = {}
+---@param text string
+---@return moonpool.Uri? parts, string? why
+function uri.parse(text) end
+---@param parts moonpool.Uri
+---@return string
+function uri.build(parts) end
+--- Fit for any place in a URI: "/" and "&" are encoded, too.
+---@param text string | number
+---@return string
+function uri.encode(text) end
+---@param text string
+---@return string? decoded, string? why
+function uri.decode(text) end
+--- A table as "a=1&b=x%20y"; a text as the table.
+---@param fields table | string
+---@return string | table | nil query, string? why
+function uri.query(fields) end
+--- Where `reference` leads when it stands in `base`.
+---@param base string
+---@param reference string
+---@return string? uri, string? why
+function uri.join(base, reference) end
+
+---@class moonpool.Regex
+---@field test fun(self, text: string): boolean?, string?
+---@field find fun(self, text: string, init?: integer): integer?, integer | string | nil, ...
+---@field match fun(self, text: string, init?: integer): string?, ...
+---@field gmatch fun(self, text: string): fun(): string?, ...
+---@field gsub fun(self, text: string, replacement: string | table | function, most?: integer): string?, integer | string
+
+--- Regular expressions as JSON Schema and JavaScript have them, in Unicode. One that takes too long on a text gives nil, "limit".
+regex = {}
+---@param expression string
+---@param flags? string                "i" minds no case, "m" lets ^ and $ match at lines, "s" lets '.' match their ends
+---@return moonpool.Regex? regex, string? why
+function regex.new(expression, flags) end
+
 json = {}
 json.null = nil ---@type userdata      What null decodes to
 json.array_mt = {}                     -- the metatable of arrays: an empty table with it encodes as []
