@@ -261,6 +261,7 @@ void mp_host_push(lua_State *L, const mp_source *source, const mp_vm_config *con
     mp_lib_store(L, config->store);
     mp_lib_signal(L);
     mp_lib_jobs(L, config->task_ms);
+    mp_lib_parallel(L);
     mp_lib_topics(L);
     mp_lib_hear(L, config->hearers);
     mp_lib_http(L, config);

@@ -18,6 +18,7 @@ void mp_lib_store(lua_State *L, mp_store *store);
 void mp_lib_signal(lua_State *L);
 /* `longest_ms`: how long what it begins may last. */
 void mp_lib_jobs(lua_State *L, uint64_t longest_ms);
+void mp_lib_parallel(lua_State *L);
 void mp_lib_topics(lua_State *L);
 void mp_lib_hear(lua_State *L, mp_hearers *hearers);
 void mp_lib_http(lua_State *L, const mp_vm_config *config);
@@ -35,6 +36,8 @@ void mp_call_push_like(lua_State *L);
 void mp_call_bind(lua_State *L, int index, mp_task *task);
 /* The body of a background task's coroutine.  [-1, +0, throws, parks] */
 int mp_run_job(lua_State *L);
+/* The body of the coroutine of a task that runs beside others.  [-1, +0, throws, parks] */
+int mp_run_member(lua_State *L);
 /* Appends the JSON of the value at `index` to vm->out; when it raises, nothing is appended.  [-0, +0, throws] */
 void mp_encode_out(lua_State *L, mp_vm *vm, int index);
 /* The task of the call at 1; raises once that has ended.  [-0, +0, throws] */

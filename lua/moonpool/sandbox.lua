@@ -9,6 +9,7 @@ local failure = require "moonpool.failure"
 local grants = require "moonpool.grants"
 local http = require "moonpool.http"
 local json = require "moonpool.json"
+local parallel = require "moonpool.lib.parallel"
 local problem = require "moonpool.problem"
 local prompt = require "moonpool.prompt"
 local questions = require "moonpool.questions"
@@ -137,7 +138,7 @@ local names = {
   fail = failure.fail, try = failure.try, fail_request = failure.fail_request, closing = closing, sleep = host.sleep, print = print_to_log,
   text = content.text, image = content.image, audio = content.audio, link = content.link, embed = content.embed,
   enable = switches.enable, disable = switches.disable, enabled = switches.enabled, resource_updated = subscriptions.updated,
-  bytes = content.bytes, seconds = 1, minutes = 60, hours = 3600,
+  parallel = parallel, bytes = content.bytes, seconds = 1, minutes = 60, hours = 3600,
   setmetatable = safe_setmetatable, getmetatable = safe_getmetatable, collectgarbage = collect,
 }
 

@@ -498,6 +498,12 @@ function http.request(request) end
 ---@return moonpool.HttpStream? stream, string? why
 function http.stream(url, options) end
 
+--- Runs functions side by side, 64 at most, and waits for all of them: what each returned, in order. They belong to this call: called off with
+--- it, and its limits count what they take together. An error of one, `fail` among them, ends the others and is an error here.
+---@param functions (fun(): any, string?)[]
+---@return { [1]: any, [2]: string? }[]
+function parallel(functions) end
+
 --- JSON values by key, in memory, shared by all workers: for counters, caches, what scripts tell each other. Bounded: store.entries and
 --- store.bytes of moonpool.yaml.
 store = {}

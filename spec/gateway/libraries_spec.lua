@@ -79,8 +79,9 @@ describe("scripts' own libraries", function()
     assert.same({ scheme = "https", userinfo = "me", host = "example.com", port = 8443, path = "/a%20b", query = "x=1", fragment = "top" },
       run 'return uri.parse "HTTPS://me@Example.com:8443/a%20b?x=1#top"')
     assert.same({ "https://me@example.com:8443/a%20b?x=1#top", "mailto:a@b", "http://[::1]/p?a%20b=1&c=x&c=y", "a%2Fb%3D%C3%A9", "a/b=é" }, run [[
-      return { uri.build(uri.parse "HTTPS://me@Example.com:8443/a%20b?x=1#top"), uri.build(uri.parse "mailto:a@b"),
-        uri.build { scheme = "http", host = "[::1]", path = "p", query = { ["a b"] = 1, c = { "x", "y" } } }, uri.encode "a/b=é", uri.decode "a%2Fb%3D%C3%A9" }]])
+      return { uri.build(uri.parse "HTTPS://me@Example.com:8443/a%20b?x=1#top"),
+        uri.build(uri.parse "mailto:a@b"), uri.build { scheme = "http", host = "[::1]", path = "p", query = { ["a b"] = 1, c = { "x", "y" } } },
+        uri.encode "a/b=é", uri.decode "a%2Fb%3D%C3%A9" }]])
     for _, wrong in ipairs { "http://a b/", "http://a:99999/", "http://a:b/", "%zz", "http://[::1/" } do
       assert.truthy(select(2, run('return uri.parse "' .. wrong .. '"')), wrong)
     end
