@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define KEYS_CAP 64   /* rows of the table, at most */
+#define KEYS_CAP 160  /* rows of the table, at most */
 #define ITEMS_CAP 256 /* of a list */
 #define SHOWN 64      /* bytes of a stranger's text that a message repeats */
 

@@ -37,6 +37,7 @@ typedef struct {
     size_t http_body, http_held;
     uint64_t http_time, http_idle;
     char *http_ca; /* NULL: the system's */
+    int64_t pool_threads, pool_queue;
     uint64_t drain, heartbeat;
     int64_t tasks_max;
     uint64_t tasks_ttl;

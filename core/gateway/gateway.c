@@ -340,6 +340,7 @@ static void take_down(house *h)
 {
     for (int i = 0; i < h->worker_count && h->workers[i] != NULL; i++)
         mp_worker_join(h->workers[i]);
+    mp_pool_stop();
     for (int i = 0; i < h->worker_count && h->workers[i] != NULL; i++)
         mp_worker_unwind(h->workers[i]);
     mp_table_free(h->shared.table);
@@ -410,6 +411,7 @@ int mp_gateway_run(const mp_config *config, const mp_gateway_options *options)
         return EXIT_CONFIG;
     }
     share(&h.shared, config);
+    mp_pool_start(config->pool_threads, config->pool_queue);
     raise_descriptor_limit();
     int signal_fd = block_signals();
     h.shared.ended_fd = eventfd(0, EFD_CLOEXEC);
