@@ -82,7 +82,15 @@ static mp_vm_config vm_config(const mp_config *config, const mp_seal_key *seal_k
         .call_cpu_ms = config->call_cpu,
         .http_time_ms = config->http_time,
         .http_body = config->http_body,
-        .allow_net = (const char *const *)config->allow_net,
+        .allow = &config->allow,
+        .grants = config->grants,
+        .folder = config->folder,
+        .fs_file = config->fs_file,
+        .fs_held = config->fs_held,
+        .exec_output = config->exec_output,
+        .exec_processes = config->exec_processes,
+        .exec_time_ms = config->exec_time,
+        .exec_grace_ms = config->exec_grace,
         .trust_full = config->scripts_trust == MP_TRUST_FULL,
     };
 }

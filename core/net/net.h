@@ -14,7 +14,9 @@
 #define MP_NET_H
 
 #include "base/base.h"
+#include "child.h"
 #include "client.h"
+#include "files.h"
 #include "message.h"
 #include "pool.h"
 

@@ -12,7 +12,7 @@
 typedef struct mp_job {
     void (*work)(struct mp_job *job); /* on a thread of the pool: touches nothing but the job */
     /* On the loop, at the bottom of a turn, once, however it went: the time to free it. `loop` is NULL when the loop has
-     * ended; then it may be any thread. */
+     * ended; then it may be any thread, and whoever waited is still there, for its cancel. */
     void (*done)(struct mp_job *job, struct mp_loop *loop);
     mp_message message; /* these are the pool's */
     mp_link link;

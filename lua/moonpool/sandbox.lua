@@ -3,7 +3,10 @@
 
 local host = require "moonpool.host"
 local content = require "moonpool.content"
+local environment = require "moonpool.environment"
+local exec = require "moonpool.exec"
 local failure = require "moonpool.failure"
+local fs = require "moonpool.fs"
 local grants = require "moonpool.grants"
 local http = require "moonpool.http"
 local json = require "moonpool.json"
@@ -167,7 +170,11 @@ function sandbox.new(find, path)
     encode = json.encode, decode = json.decode, array = json.array, object = json.object, null = json.null,
     empty_array = type(json.empty_array) == "table" and json.array {} or json.empty_array, array_mt = array_mt, object_mt = object_mt,
   }
-  base.http = http.library(grants.of(path), path)
+  local granted = grants.of(path)
+  base.http = http.library(granted, path)
+  base.fs = fs.library(granted, path)
+  base.exec = exec.library(granted, path)
+  base.env, base.secret = environment.library(granted, path)
   local loaded = {}
   base.require = function(name)
     if loaded[name] == nil then loaded[name] = find(name) end
