@@ -82,7 +82,18 @@ static mp_vm_config vm_config(const mp_config *config, const mp_seal_key *seal_k
         .call_cpu_ms = config->call_cpu,
         .http_time_ms = config->http_time,
         .http_body = config->http_body,
-        .allow_net = (const char *const *)config->allow_net,
+        .allow = &config->allow,
+        .grants = config->grants,
+        .folder = config->folder,
+        .fs_file = config->fs_file,
+        .fs_held = config->fs_held,
+        .exec_output = config->exec_output,
+        .exec_processes = config->exec_processes,
+        .exec_time_ms = config->exec_time,
+        .exec_grace_ms = config->exec_grace,
+        .sqlite_rows = config->sqlite_rows,
+        .sqlite_bytes = config->sqlite_bytes,
+        .sqlite_busy_ms = config->sqlite_busy,
         .trust_full = config->scripts_trust == MP_TRUST_FULL,
     };
 }
@@ -340,6 +351,7 @@ static void take_down(house *h)
 {
     for (int i = 0; i < h->worker_count && h->workers[i] != NULL; i++)
         mp_worker_join(h->workers[i]);
+    mp_pool_stop();
     for (int i = 0; i < h->worker_count && h->workers[i] != NULL; i++)
         mp_worker_unwind(h->workers[i]);
     mp_table_free(h->shared.table);
@@ -410,6 +422,7 @@ int mp_gateway_run(const mp_config *config, const mp_gateway_options *options)
         return EXIT_CONFIG;
     }
     share(&h.shared, config);
+    mp_pool_start(config->pool_threads, config->pool_queue);
     raise_descriptor_limit();
     int signal_fd = block_signals();
     h.shared.ended_fd = eventfd(0, EFD_CLOEXEC);

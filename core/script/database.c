@@ -35,12 +35,29 @@ struct mp_database {
 
 /* -- what SQL may do --------------------------------------------------------------------------------------------- */
 
-static const char *const pragmas[] = {"application_id", "data_version",     "foreign_key_check", "foreign_key_list",
-                                      "foreign_keys",   "freelist_count",   "index_info",        "index_list",
-                                      "index_xinfo",    "integrity_check",  "optimize",          "page_count",
-                                      "page_size",      "quick_check",      "table_info",        "table_list",
-                                      "table_xinfo",    "user_version",     "wal_checkpoint",    "incremental_vacuum",
-                                      "auto_vacuum",    "recursive_triggers", NULL};
+static const char *const pragmas[] = {"application_id",
+                                      "data_version",
+                                      "foreign_key_check",
+                                      "foreign_key_list",
+                                      "foreign_keys",
+                                      "freelist_count",
+                                      "index_info",
+                                      "index_list",
+                                      "index_xinfo",
+                                      "integrity_check",
+                                      "optimize",
+                                      "page_count",
+                                      "page_size",
+                                      "quick_check",
+                                      "table_info",
+                                      "table_list",
+                                      "table_xinfo",
+                                      "user_version",
+                                      "wal_checkpoint",
+                                      "incremental_vacuum",
+                                      "auto_vacuum",
+                                      "recursive_triggers",
+                                      NULL};
 
 static int deny(mp_database *database, const char *what)
 {
@@ -56,8 +73,8 @@ static int authorize(void *ctx, int action, const char *one, const char *two, co
     if (database->is_ours)
         return SQLITE_OK;
     switch (action) {
-    case SQLITE_ATTACH: /* VACUUM attaches a nameless one */
-        return one != NULL && one[0] == '\0' ? SQLITE_OK : deny(database, "ATTACH and VACUUM INTO are not for scripts");
+    case SQLITE_ATTACH: /* VACUUM, too */
+        return deny(database, "ATTACH and VACUUM are not for scripts");
     case SQLITE_TRANSACTION:
     case SQLITE_SAVEPOINT:
         return deny(database, "transactions are begun and ended by db:transaction(f)");
@@ -77,8 +94,7 @@ static int authorize(void *ctx, int action, const char *one, const char *two, co
 
 static bool is_wanted(const mp_database *database)
 {
-    return !atomic_load(&database->is_over) &&
-           (database->running == NULL || !atomic_load(&database->running->is_off));
+    return !atomic_load(&database->is_over) && (database->running == NULL || !atomic_load(&database->running->is_off));
 }
 
 static int on_progress(void *ctx)
@@ -146,8 +162,9 @@ static int prepare_connection(mp_database *database)
     sqlite3_limit(db, SQLITE_LIMIT_ATTACHED, 1);
     int rc = SQLITE_OK;
     if (database->root != NULL && !database->is_read_only)
-        for (uint64_t waited = 0; (rc = run_own(database, "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL")) != SQLITE_OK &&
-                                  (rc & 0xff) == SQLITE_BUSY && waited < database->limits.busy_ms && is_wanted(database);
+        for (uint64_t waited = 0;
+             (rc = run_own(database, "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL")) != SQLITE_OK &&
+             (rc & 0xff) == SQLITE_BUSY && waited < database->limits.busy_ms && is_wanted(database);
              waited += RETRY_MS)
             nap();
     if (rc == SQLITE_OK)
@@ -160,6 +177,9 @@ static int prepare_connection(mp_database *database)
 
 static void close_connection(mp_database *database)
 {
+    if (database->db == NULL)
+        return;
+    mp_stat_add(MP_STAT_DATABASES, -1);
     mp_sql_cache_clear(&database->cache);
     sqlite3_close_v2(database->db);
     database->db = NULL;
@@ -178,13 +198,15 @@ static bool open_connection(mp_database *database, mp_statement *statement)
                 (database->is_read_only ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
     int rc = sqlite3_open_v2(path, &database->db, flags, NULL);
     free(path);
+    mp_stat_add(MP_STAT_DATABASES, 1);
     if (rc == SQLITE_OK)
         rc = prepare_connection(database);
     if (rc == SQLITE_OK)
         return true;
     const char *why = database->denied != NULL ? database->denied : sqlite3_errmsg(database->db);
     mp_sql_fail(statement, "cannot open it: %s",
-                sqlite3_extended_errcode(database->db) == SQLITE_CANTOPEN_SYMLINK ? "a symbolic link is on the way" : why);
+                sqlite3_extended_errcode(database->db) == SQLITE_CANTOPEN_SYMLINK ? "a symbolic link is on the way"
+                                                                                  : why);
     database->denied = NULL;
     close_connection(database);
     return false;
@@ -203,7 +225,9 @@ static void run(mp_database *database, mp_statement *statement)
 {
     static const char *const own[] = {
         [MP_SQL_BEGIN] = "BEGIN IMMEDIATE", [MP_SQL_COMMIT] = "COMMIT", [MP_SQL_ROLLBACK] = "ROLLBACK"};
-    if (statement->kind == MP_SQL_ROLLBACK && database->db == NULL)
+    if (statement->kind == MP_SQL_CLOSE)
+        close_connection(database);
+    if (statement->kind >= MP_SQL_ROLLBACK && database->db == NULL)
         return;
     if (!open_connection(database, statement))
         return;
@@ -213,7 +237,8 @@ static void run(mp_database *database, mp_statement *statement)
         const char *sql = statement->kind == MP_SQL_BEGIN && database->is_read_only ? "BEGIN" : own[statement->kind];
         if (run_own(database, sql) != SQLITE_OK)
             mp_sql_fail(statement, "%s", sqlite3_errmsg(database->db));
-    } else if (mp_sql_run(database->db, &database->cache, statement, &database->limits) != 0 && database->denied != NULL) {
+    } else if (mp_sql_run(database->db, &database->cache, statement, &database->limits) != 0 &&
+               database->denied != NULL) {
         mp_sql_fail(statement, "%s", database->denied);
     }
     database->denied = NULL;
@@ -272,7 +297,6 @@ mp_database *mp_database_new(const char *root, const char *rest, bool is_read_on
     pthread_mutex_init(&database->lock, NULL);
     pthread_cond_init(&database->more, NULL);
     mp_link_init(&database->waiting);
-    mp_stat_add(MP_STAT_DATABASES, 1);
     return database;
 }
 
@@ -307,7 +331,6 @@ void mp_database_free(mp_database *database)
     free(database->rest);
     free(database->setup);
     free(database);
-    mp_stat_add(MP_STAT_DATABASES, -1);
 }
 
 void mp_statement_free(mp_statement *statement)

@@ -15,7 +15,7 @@ typedef struct {
     uint64_t busy_ms;
 } mp_database_limits;
 
-typedef enum { MP_SQL_QUERY, MP_SQL_EXEC, MP_SQL_BEGIN, MP_SQL_COMMIT, MP_SQL_ROLLBACK } mp_sql_kind;
+typedef enum { MP_SQL_QUERY, MP_SQL_EXEC, MP_SQL_BEGIN, MP_SQL_COMMIT, MP_SQL_ROLLBACK, MP_SQL_CLOSE } mp_sql_kind;
 
 /* Values, in parameters and results: a tag, then 8 bytes (i, r) or their count in 4 bytes and themselves (t, b); 'n' alone. */
 typedef struct mp_statement {
@@ -40,7 +40,7 @@ typedef struct mp_statement {
 } mp_statement;
 
 /* `root` is resolved as it is, `rest` below it through no symbolic link; a NULL `root` is a database in memory. Nothing is
- * opened before the first statement. `setup` runs then. */
+ * opened before the first statement, nor after one that closes before the next. `setup` runs as it opens. */
 mp_database *mp_database_new(const char *root, const char *rest, bool is_read_only, const char *setup,
                              const mp_database_limits *limits);
 /* -1: too many wait, or no thread can be had; nothing has happened. A rollback always finds room, where others did. */

@@ -19,9 +19,13 @@ void mp_lib_signal(lua_State *L);
 /* `longest_ms`: how long what it begins may last. */
 void mp_lib_jobs(lua_State *L, uint64_t longest_ms);
 void mp_lib_parallel(lua_State *L);
+void mp_lib_sqlite(lua_State *L, const mp_vm_config *config);
 void mp_lib_topics(lua_State *L);
 void mp_lib_hear(lua_State *L, mp_hearers *hearers);
 void mp_lib_http(lua_State *L, const mp_vm_config *config);
+void mp_lib_fs(lua_State *L, const mp_vm_config *config);
+void mp_lib_exec(lua_State *L, const mp_vm_config *config);
+void mp_lib_secret(lua_State *L);
 /* Replaces what `coroutine` holds by functions that let a task wait inside a script's own coroutines.  [-0, +0,
  * throws] */
 void mp_lib_coroutine(lua_State *L);

@@ -129,7 +129,8 @@ static void put_value(lua_State *L, mp_buf *to)
     } else if (kind == LUA_TLIGHTUSERDATA) {
         mp_sql_put_null(to);
     } else {
-        luaL_error(L, "a value of SQL is a number, a text, a boolean, json.null or a blob, not a %s", lua_typename(L, kind));
+        luaL_error(L, "a value of SQL is a number, a text, a boolean, json.null or a blob, not a %s",
+                   lua_typename(L, kind));
     }
     lua_pop(L, 1);
 }
@@ -233,7 +234,7 @@ static int ended(lua_State *L, int status, lua_KContext context)
     return count;
 }
 
-static const char *const kinds[] = {"query", "exec", "begin", "commit", "rollback", NULL};
+static const char *const kinds[] = {"query", "exec", "begin", "commit", "rollback", "close", NULL};
 
 /* sqlite_run(database, kind, sql, params, in_transaction): rows of a query, else changes and the last row's id; or nil, why.
  *  [-0, +1|2, throws, parks] */

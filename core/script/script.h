@@ -8,6 +8,7 @@
 #ifndef MP_SCRIPT_H
 #define MP_SCRIPT_H
 
+#include "grant.h"
 #include "rpc/rpc.h"
 
 typedef struct mp_source mp_source;
@@ -48,8 +49,15 @@ typedef struct {
     uint64_t call_cpu_ms;                                    /* a call may run Lua for so long */
     uint64_t http_time_ms;                                   /* what a request may take unless it says otherwise */
     size_t http_body;                                        /* bytes of an answer's body, at most */
-    const char *const *allow_net;                            /* may be NULL */
-    bool trust_full;                                         /* scripts get the whole standard library */
+    const mp_grant *allow, *grants; /* what all may touch; the others, ended by one without a path, or NULL */
+    const char *folder;             /* where relative paths of grants and scripts begin */
+    size_t fs_file, fs_held, exec_output;
+    int64_t exec_processes;
+    uint64_t exec_time_ms, exec_grace_ms;
+    int64_t sqlite_rows; /* these two of one result */
+    size_t sqlite_bytes;
+    uint64_t sqlite_busy_ms;      /* how long a statement waits for others to unlock */
+    bool trust_full;              /* scripts get the whole standard library */
     const mp_seal_key *seal_keys; /* the first seals, all open; an unset one ends them. Outlives the VM */
     mp_store *store;              /* these two outlive the VM */
     mp_hearers *hearers;

@@ -195,11 +195,11 @@ static int step_all(sqlite3 *db, sqlite3_stmt *prepared, mp_statement *statement
         if (!keeps)
             continue;
         if (statement->rows++ == limits->rows)
-            return mp_sql_fail(statement, "more than %lld rows (sqlite.rows)", (long long)limits->rows);
+            return mp_sql_fail(statement, "more than %lld rows (limits.sqlite.rows)", (long long)limits->rows);
         for (int i = 0; i < columns; i++)
             put_column(to, prepared, i);
         if (to->len > limits->bytes)
-            return mp_sql_fail(statement, "more than %zu bytes in the result (sqlite.bytes)", limits->bytes);
+            return mp_sql_fail(statement, "more than %zu bytes in the result (limits.sqlite.bytes)", limits->bytes);
     }
     if (rc != SQLITE_DONE)
         return mp_sql_fail(statement, "%s", sqlite3_errmsg(db));

@@ -1,10 +1,12 @@
 -- Reads every script into a registry. The folder says the kind, the path the name; all problems are told, not the first.
 
 local host = require "moonpool.host"
+local grants = require "moonpool.grants"
 local json = require "moonpool.json"
 local library = require "moonpool.library"
 local problem = require "moonpool.problem"
 local prompt = require "moonpool.prompt"
+local reach = require "moonpool.http.reach"
 local registry = require "moonpool.registry"
 local resource = require "moonpool.resource"
 local sandbox = require "moonpool.sandbox"
@@ -159,6 +161,15 @@ local function check_pages(tools, fixed, templates)
   end
 end
 
+-- A grant that opens nothing is a mistake of moonpool.yaml.
+local function check_grants()
+  for _, grant in ipairs(grants.all "net") do
+    local text, where = table.unpack(grant)
+    local fine, why, hint = reach.parse(text)
+    if not fine then problems[#problems + 1] = problem.text("moonpool.yaml", nil, where .. ": " .. why, hint) end
+  end
+end
+
 --- Loads host.scripts into the registry. Gives true, or the list of problems as texts.
 function loader.load()
   problems, texts = {}, {}
@@ -183,6 +194,7 @@ function loader.load()
     end
     ::continue::
   end
+  check_grants()
   library.run_all(complain_about)
   for _, script in ipairs(waiting) do
     local folder = script.path:match "^[^/]+"

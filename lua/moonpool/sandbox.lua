@@ -5,7 +5,10 @@ local host = require "moonpool.host"
 local base64 = require "moonpool.lib.base64"
 local content = require "moonpool.content"
 local digest = require "moonpool.lib.digest"
+local environment = require "moonpool.environment"
+local exec = require "moonpool.exec"
 local failure = require "moonpool.failure"
+local fs = require "moonpool.fs"
 local grants = require "moonpool.grants"
 local http = require "moonpool.http"
 local json = require "moonpool.json"
@@ -16,6 +19,7 @@ local questions = require "moonpool.questions"
 local regex = require "moonpool.lib.regex"
 local resource = require "moonpool.resource"
 local sort = require "moonpool.sort"
+local sqlite = require "moonpool.lib.sqlite"
 local store = require "moonpool.lib.store"
 local subscriptions = require "moonpool.subscriptions"
 local suggest = require "moonpool.suggest"
@@ -180,7 +184,12 @@ function sandbox.new(find, path)
     encode = json.encode, decode = json.decode, array = json.array, object = json.object, null = json.null,
     empty_array = type(json.empty_array) == "table" and json.array {} or json.empty_array, array_mt = array_mt, object_mt = object_mt,
   }
-  base.http = http.library(grants.of(path), path)
+  local granted = grants.of(path)
+  base.http = http.library(granted, path)
+  base.fs = fs.library(granted, path)
+  base.sqlite = sqlite.library(granted, path)
+  base.exec = exec.library(granted, path)
+  base.env, base.secret = environment.library(granted, path)
   local loaded = {}
   base.require = function(name)
     if loaded[name] == nil then loaded[name] = find(name) end
