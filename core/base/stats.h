@@ -22,11 +22,12 @@
     X(STORE_ENTRIES, "store_entries", "", "", "texts in the store")                                                    \
     X(STORE_BYTES, "store_bytes", "", "", "bytes of their keys and texts")                                             \
     X(REPLAY_BYTES, "replay_bytes", "", "", "bytes of events kept for clients that come back")                         \
-    X(DATABASES, "databases", "", "", "SQLite connections of scripts        ")                                         \
+    X(DATABASES, "databases", "", "", "SQLite connections of scripts")                                                 \
     X(HTTP_REQUESTS, "http_requests", "", "", "outgoing HTTP requests under way")                                      \
     X(POOL_JOBS, "pool_jobs", "", "", "work that blocks, waiting for a thread or under way")                           \
     X(FS_BYTES, "fs_bytes", "", "", "bytes on their way from and to scripts' files")                                   \
     X(CHILD_PROCESSES, "child_processes", "", "", "programs that scripts run")                                         \
+    X(VMS, "vms", "", "", "Lua states that serve, or end the last of their calls")                                     \
     X(LUA_BYTES, "lua_bytes", "", "", "bytes held by Lua states")
 
 #define MP_COUNTERS(X)                                                                                                 \

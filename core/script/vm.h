@@ -22,13 +22,14 @@ struct mp_vm {
     mp_source *source;
     mp_store *store;
     mp_hearers *hearers;
+    uint64_t hearer_number;
     mp_link hearer;                     /* among them, once attached */
     size_t bytes, memory;               /* held, and the most that may be held */
     size_t ceiling, denied;             /* the most while a task runs; what was refused last */
     size_t published;                   /* what of `bytes` the gauge knows */
     mp_vm_spare *spares[MP_VM_CLASSES]; /* freed small blocks, by size */
     size_t spare_bytes;
-    int dispatch, note, describe, hear; /* registry references */
+    int summary, difference, dispatch, note, describe, hear; /* registry references */
 
     mp_link ready;  /* tasks to start or resume */
     mp_link heavy;  /* tasks that were taken off after their slice: they go on one a turn */
