@@ -47,6 +47,7 @@ typedef struct {
     const char *server_name, *server_version, *instructions; /* serverInfo; instructions may be NULL */
     size_t memory;                                           /* bytes one VM may hold */
     uint64_t task_ms;                                        /* the longest a background task lasts */
+    uint64_t call_ms;                                        /* what a call may take */
     size_t call_memory;                                      /* bytes one call may add to that */
     uint64_t call_cpu_ms;                                    /* a call may run Lua for so long */
     uint64_t http_time_ms;                                   /* what a request may take unless it says otherwise */
@@ -81,6 +82,8 @@ void mp_vm_summary(mp_vm *vm, mp_buf *out);
 /* From `before`, a summary, to this VM; `files` are the paths that differ, a line each. Appends what people read ("+ refund
  * ~ search (schema)  - old_tool") to `plan`, and the lists that changed for clients ("tools prompts") to `lists`. */
 void mp_vm_difference(mp_vm *vm, mp_str before, mp_str files, mp_buf *plan, mp_buf *lists);
+/* Another takes over: what it would begin by itself is the other's. */
+void mp_vm_retire(mp_vm *vm);
 /* Whether no call and no background task is in it. */
 bool mp_vm_is_idle(const mp_vm *vm);
 /* This VM alone hears `text` under `topic`, as if another had told it. On its thread. */

@@ -48,6 +48,7 @@ static mp_task *task_new(mp_vm *vm, mp_call *call)
     task->spent = task->grown = 0;
     task->payer = task;
     task->group = NULL;
+    task->scheduled = NULL;
     task->members = 0;
     task->went_well = false;
     task->state = MP_TASK_READY;
@@ -63,6 +64,13 @@ mp_task *mp_task_start_job(mp_vm *vm, mp_call *call, int ref)
     task->job = ref;
     mp_call_set_user(call, task);
     return task;
+}
+
+void mp_task_start_scheduled(mp_vm *vm, mp_call *call, struct mp_scheduled *scheduled)
+{
+    mp_task *task = task_new(vm, call);
+    task->scheduled = scheduled;
+    mp_call_set_user(call, task);
 }
 
 mp_task *mp_task_start_member(mp_task *parent, int place)
@@ -308,6 +316,8 @@ static lua_CFunction body_of(const mp_task *task)
 {
     if (task->group != NULL)
         return mp_run_member;
+    if (task->scheduled != NULL)
+        return mp_run_scheduled;
     if (task->is_note)
         return run_note;
     return task->job != LUA_NOREF ? mp_run_job : run_call;

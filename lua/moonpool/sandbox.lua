@@ -11,6 +11,7 @@ local failure = require "moonpool.failure"
 local fs = require "moonpool.fs"
 local grants = require "moonpool.grants"
 local http = require "moonpool.http"
+local job = require "moonpool.lib.job"
 local json = require "moonpool.json"
 local parallel = require "moonpool.lib.parallel"
 local problem = require "moonpool.problem"
@@ -138,7 +139,7 @@ end
 
 local names = {
   pcall = safe_pcall, xpcall = safe_xpcall,
-  tool = tool.new, resource = resource.new, prompt = prompt.new, user = prompt.user, assistant = prompt.assistant,
+  tool = tool.new, job = job.new, resource = resource.new, prompt = prompt.new, user = prompt.user, assistant = prompt.assistant,
   fail = failure.fail, try = failure.try, fail_request = failure.fail_request, closing = closing, sleep = host.sleep, print = print_to_log,
   text = content.text, image = content.image, audio = content.audio, link = content.link, embed = content.embed,
   enable = switches.enable, disable = switches.disable, enabled = switches.enabled, resource_updated = subscriptions.updated,

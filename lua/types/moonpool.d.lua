@@ -504,6 +504,40 @@ function http.stream(url, options) end
 ---@return { [1]: any, [2]: string? }[]
 function parallel(functions) end
 
+---@class moonpool.SqliteTransaction
+---@field query fun(self, sql: string, params?: table): table[]?, string?      rows by column name; NULL is json.null
+---@field one fun(self, sql: string, params?: table): table?, string?          the first row, or nil
+---@field exec fun(self, sql: string, params?: table): integer?, integer | string     how many rows changed, the last inserted one's id
+
+---@class moonpool.Sqlite: moonpool.SqliteTransaction
+---@field transaction fun(self, f: fun(tx: moonpool.SqliteTransaction): any, string?): any, string?    undone where f fails or gives nil, why
+---@field close fun(self)                                                      until the next statement
+
+--- SQLite databases, where grants let this script read or write: `scripts: {allow: {write: ["data/"]}}`. Each has a thread of its own;
+--- statements wait without holding anybody up, and end with their call. Parameters are bound: a list for `?`, a table for `:name`.
+sqlite = {}
+--- ":memory:" is one of its own. Reads alone where writing is not granted. `setup` runs whenever the file is opened.
+---@param path string
+---@param options? { setup?: string }
+---@return moonpool.Sqlite? database, string? why
+function sqlite.open(path, options) end
+--- A parameter that SQLite keeps as a blob; texts are kept as text.
+---@param bytes string
+---@return table
+function sqlite.blob(bytes) end
+
+---@class moonpool.Job
+---@field [1] string                    what it does
+---@field [2] fun(call: moonpool.Call): any, string?
+---@field every number                  seconds, 0.1 to 30 days
+---@field timeout? number               limits.call.time
+---@field enabled? boolean
+
+--- A file of scripts/jobs: runs every so often, the first time soon after the start, on one worker, never twice at once.
+---@param spec moonpool.Job
+---@return table
+function job(spec) end
+
 --- JSON values by key, in memory, shared by all workers: for counters, caches, what scripts tell each other. Bounded: store.entries and
 --- store.bytes of moonpool.yaml.
 store = {}

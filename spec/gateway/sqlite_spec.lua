@@ -42,7 +42,7 @@ describe("sqlite", function()
       assert(changes == 1 and id == 1)
       local row = try(db:one("select *, :five as five from v", { five = 5 }))
       row.i, row.b = tostring(row.i), row.b == "\0\xff"
-      return { row, try(db:one "select concat from (select typeof(i) || ' ' || typeof(r) || ' ' || typeof(t) || ' ' || typeof(b) || ' ' || typeof(n) as concat from v)").concat }]])
+      return { row, try(db:one "select typeof(i) || ' ' || typeof(r) || ' ' || typeof(t) || ' ' || typeof(b) || ' ' || typeof(n) as s from v").s }]])
     assert.same({ "[]", true, 1, 2 }, run [[
       local db = try(sqlite.open ":memory:")
       return { json.encode(try(db:query "select 1 where 0")), db:one "select 1 where 0" == nil, try(db:query "select 1 as a union select 2 order by 1")[1].a,
@@ -53,7 +53,8 @@ describe("sqlite", function()
     assert.equal(1, (run [[return (try(require "notes":exec("insert into notes (text) values (?)", { "first" })))]]))
     assert.same({ { id = 1, text = "first" } }, run [[return try(require "notes":query "select * from notes")]])
     assert.truthy(uv.fs_stat(g.dir .. "/data/notes.db"))
-    assert.truthy(why [[return require "notes":exec("insert into notes (text) values (?)", { "first" })]]:find("data/notes.db: UNIQUE constraint failed", 1, true))
+    assert.truthy(why [[return require "notes":exec("insert into notes (text) values (?)", { "first" })]]
+      :find("data/notes.db: UNIQUE constraint failed", 1, true))
   end)
 
   it("says what is wrong with SQL and its parameters", function()
@@ -64,7 +65,9 @@ describe("sqlite", function()
     } do
       assert.truthy(why("return sqlite.open(':memory:'):query(" .. sql .. ")"):find(wanted, 1, true), sql)
     end
-    assert.truthy(run([[local ok, why = pcall(function() return sqlite.open(":memory:"):query("select ?", { {} }) end) return tostring(why)]]):find "parameter 1 is a table")
+    assert.truthy(run([[
+      local ok, why = pcall(function() return sqlite.open(":memory:"):query("select ?", { {} }) end)
+      return tostring(why)]]):find "parameter 1 is a table")
   end)
 
   it("commits a transaction, or rolls it back whole", function()
@@ -171,7 +174,8 @@ describe("sqlite", function()
   end)
 
   it("answers others while a database works", function()
-    local stream = me:open("tools/call", code.params "sqlite.open(':memory:'):query 'with recursive n(i) as (select 1 union all select i + 1 from n) select max(i) from n'")
+    local stream = me:open("tools/call", code.params [[
+      sqlite.open(":memory:"):query "with recursive n(i) as (select 1 union all select i + 1 from n) select max(i) from n"]])
     for _ = 1, 20 do assert.equal(1, run("return 1", 1)) end
     stream:close()
   end)
