@@ -56,8 +56,8 @@ static int open_by_names(int folder, const char *path, int flags, mode_t mode)
 static int open_within(int folder, const char *path, int flags, mode_t mode, bool links)
 {
     uint64_t resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
-    struct open_how how = {.flags = (uint64_t)(flags | O_CLOEXEC),
-                           .mode = (flags & O_CREAT) ? (uint64_t)mode : 0,
+    struct open_how how = {.flags = (unsigned)flags | O_CLOEXEC,
+                           .mode = (flags & O_CREAT) ? mode : 0,
                            .resolve = links ? resolve : resolve | RESOLVE_NO_SYMLINKS};
     for (int i = 0; i < TRIES; i++) {
         long fd = syscall(SYS_openat2, folder, path, &how, sizeof how);
