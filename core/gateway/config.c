@@ -53,9 +53,9 @@ static void tell_kind(reader *r, const mp_config_key *key, const mp_yaml_node *n
     mp_err err;
     bool is_list = key->type == MP_KEY_LIST;
     mp_err_set(&err, "'%s' must be %s, not %s", mp_config_key_name(key),
-               is_list                        ? "a single value or a list"
+               is_list                      ? "a single value or a list"
                : key->type == MP_KEY_GRANTS ? kinds[MP_YAML_MAP]
-                                              : kinds[MP_YAML_SCALAR],
+                                            : kinds[MP_YAML_SCALAR],
                kinds[node->kind]);
     if (key->preset != NULL)
         mp_err_hint(&err, is_list ? "as in '%s: [%s]'" : "as in '%s: %s'", mp_config_key_name(key), key->preset);
@@ -369,9 +369,11 @@ int mp_config_override(mp_config *config, const char *path, const char *const *v
     if (count > ITEMS_CAP)
         count = ITEMS_CAP;
     for (size_t i = 0; i < count; i++)
-        items[i] = (mp_config_value){.text = mp_str_of(values[i]), .shown = {values[i], strnlen(values[i], MP_CONFIG_SHOWN)}};
-    int result = key->type == MP_KEY_LIST ? mp_config_set_list(mp_config_list_of(config, key), key, items, count, &bad, &err)
-                                          : mp_config_set(config, key, items, ".", &err);
+        items[i] =
+            (mp_config_value){.text = mp_str_of(values[i]), .shown = {values[i], strnlen(values[i], MP_CONFIG_SHOWN)}};
+    int result = key->type == MP_KEY_LIST
+                     ? mp_config_set_list(mp_config_list_of(config, key), key, items, count, &bad, &err)
+                     : mp_config_set(config, key, items, ".", &err);
     if (result == 0)
         result = check_whole(config, &blamed, &err);
     if (result != 0) {

@@ -18,9 +18,9 @@ typedef struct {
     int64_t workers;    /* `auto` is resolved: the processors this process may use */
     char *scripts_path; /* relative paths start at the folder of the config file */
     mp_trust scripts_trust;
-    mp_grant allow;   /* what all scripts may touch; its path stays NULL */
-    mp_grant *grants; /* NULL, or ended by one without a path */
-    char *folder;     /* where the file lies: relative paths begin there */
+    mp_grant allow;                                        /* what all scripts may touch; its path stays NULL */
+    mp_grant *grants;                                      /* NULL, or ended by one without a path */
+    char *folder;                                          /* where the file lies: relative paths begin there */
     char *endpoint_mcp, *endpoint_sse, *endpoint_messages; /* NULL: off; sse and messages only together */
     char *endpoint_prefix;                                 /* NULL: none */
     char **hosts;                                          /* lower case, without port; "*" allows all */

@@ -318,8 +318,9 @@ void mp_config_set_preset(mp_config *config, const mp_config_key *key, const cha
         if (key->type != MP_KEY_LIST)
             break;
     }
-    int result = key->type == MP_KEY_LIST ? mp_config_set_list(mp_config_list_of(config, key), key, items, count, &bad, &err)
-                                          : mp_config_set(config, key, items, folder, &err);
+    int result = key->type == MP_KEY_LIST
+                     ? mp_config_set_list(mp_config_list_of(config, key), key, items, count, &bad, &err)
+                     : mp_config_set(config, key, items, folder, &err);
     if (result != 0) {
         fprintf(stderr, "moonpool: the table of keys contradicts itself: %s: %s\n", key->path, err.text);
         abort();

@@ -278,7 +278,8 @@ static int l_getenv(lua_State *L)
 
 void mp_host_push(lua_State *L, const mp_source *source, const mp_vm_config *config)
 {
-    static const luaL_Reg functions[] = {{"load", l_load}, {"guarded", l_guarded}, {"random", l_random}, {"getenv", l_getenv}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"load", l_load}, {"guarded", l_guarded}, {"random", l_random}, {"getenv", l_getenv}, {NULL, NULL}};
     luaL_newlib(L, functions);
     mp_lib_time(L);
     mp_lib_log(L);

@@ -14,7 +14,7 @@
 
 typedef struct {
     mp_op super;
-    mp_hold hold; /* the task, which may end without coming back for what is done */
+    mp_hold hold;    /* the task, which may end without coming back for what is done */
     mp_child *child; /* left with it, unless it is over */
 } waiting;
 

@@ -26,7 +26,7 @@ typedef struct {
 struct waiting {
     mp_op super;
     mp_hold hold; /* the task, which may end without coming back for what is done */
-    job *of; /* freed with it, once it is done */
+    job *of;      /* freed with it, once it is done */
 };
 
 /* What is known of the bytes that jobs hold; a job under way is told of by its cap. */

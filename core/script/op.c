@@ -11,7 +11,8 @@ static void push_place(lua_State *L, const mp_vm *vm)
     for (int level = 1; lua_getstack(L, level, &at) != 0; level++) {
         lua_getinfo(L, "Sl", &at);
         mp_str source = {at.source + 1, at.srclen - 1};
-        if (at.source[0] == '@' && mp_str_starts(source, root) && mp_str_starts(mp_str_from(source, root.len), MP_STR("/"))) {
+        if (at.source[0] == '@' && mp_str_starts(source, root) &&
+            mp_str_starts(mp_str_from(source, root.len), MP_STR("/"))) {
             lua_pushfstring(L, "%s:%d: ", at.source + 1, at.currentline);
             return;
         }

@@ -54,7 +54,7 @@ typedef struct {
     size_t fs_file, fs_held, exec_output;
     int64_t exec_processes;
     uint64_t exec_time_ms, exec_grace_ms;
-    bool trust_full;                                         /* scripts get the whole standard library */
+    bool trust_full;              /* scripts get the whole standard library */
     const mp_seal_key *seal_keys; /* the first seals, all open; an unset one ends them. Outlives the VM */
     mp_store *store;              /* these two outlive the VM */
     mp_hearers *hearers;

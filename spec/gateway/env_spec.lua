@@ -12,7 +12,8 @@ describe("env", function()
       return { at_load = at_load, url = env "ORDERS_URL", one = env "APP_ONE", refused = value == nil and why, unset = unset == nil and unset_why,
         default = env("APP_NONE", "other"), not_for = tostring(env("APPX", "other")) }]]
     local g <close> = granted.start {
-      scripts = { ["tools/run.lua"] = "local at_load = env 'ORDERS_URL'\n" .. granted.tool(code) }, env = environment, allow = { env = { "ORDERS_URL", "APP_*" } },
+      scripts = { ["tools/run.lua"] = "local at_load = env 'ORDERS_URL'\n" .. granted.tool(code) }, env = environment,
+      allow = { env = { "ORDERS_URL", "APP_*" } },
     }
     local me = g:client "2026-07-28"
     assert.same({
@@ -66,8 +67,9 @@ describe("secret", function()
       local answer = try(http.get(args.path, { headers = { authorization = "Bearer " .. token } }))
       local result = try(exec({ "sh", "-c", "echo $TOKEN; cat" }, { env = { TOKEN = token }, stdin = token .. "\n" }))
       return { header = answer.body, out = result.stdout }]]
-    local got = granted.once({ code = code, env = environment, allow = { env = { "API_TOKEN" }, net = { server.at }, run = { "sh" } }, limits = { http = { idle = "5ms" } } },
-      { path = server.url })
+    local got = granted.once({
+      code = code, env = environment, allow = { env = { "API_TOKEN" }, net = { server.at }, run = { "sh" } }, limits = { http = { idle = "5ms" } },
+    }, { path = server.url })
     assert.equal("Bearer t0ken-value", got.header)
     assert.equal("t0ken-value\nt0ken-value\n", got.out)
   end)

@@ -79,7 +79,7 @@ end)
 
 -- What `moonpool check` says of this text.
 local function check(text)
-  local dir = gateway.prepare { config = text, scripts = { ["tools/a.lua"] = "return function() return '' end" } }
+  local dir = gateway.prepare { config = text, scripts = { ["tools/a.lua"] = "--- Nothing.\nreturn function() return '' end" } }
   local code, out, err = gateway.exec({ "check", "moonpool.yaml" }, { cwd = dir })
   return code, out .. err
 end
@@ -98,8 +98,10 @@ scripts:
   end)
 
   for name, case in pairs {
-    ["a kind that does not exist"] = { "scripts:\n  grants:\n    tools/a.lua: {raed: [x]}", "moonpool.yaml:3:19: unknown key 'raed' in a grant", "did you mean 'read'" },
-    ["a path without its end"] = { "scripts:\n  grants:\n    tools/orders: {read: x}", "moonpool.yaml:3:5: 'tools/orders' is no script", "write 'tools/orders/' for a folder" },
+    ["a kind that does not exist"] = { "scripts:\n  grants:\n    tools/a.lua: {raed: [x]}", "moonpool.yaml:3:19: unknown key 'raed' in a grant",
+      "did you mean 'read'" },
+    ["a path without its end"] = { "scripts:\n  grants:\n    tools/orders: {read: x}", "moonpool.yaml:3:5: 'tools/orders' is no script",
+      "write 'tools/orders/' for a folder" },
     ["a path from the root"] = { "scripts: {grants: {/tools/: {read: x}}}", "moonpool.yaml:1:20: '/tools/' is no script", "begins at the scripts' folder" },
     ["a path that steps up"] = { "scripts: {grants: {tools/../lib/: {read: x}}}", "'tools/../lib/' is no script", "begins at the scripts' folder" },
     ["a grant that is no map"] = { "scripts: {grants: {tools/: [x]}}", "moonpool.yaml:1:28: a grant is keys and values" },
@@ -110,7 +112,8 @@ scripts:
     ["a star in the middle"] = { "scripts: {grants: {tools/: {env: ['A*B']}}}", "'A*B' is not a variable" },
     ["the same script twice"] = { "scripts: {grants: {tools/: {read: x}, tools/: {read: y}}}", "duplicate key 'tools/'" },
     ["a host that is none"] = { "scripts: {allow: {net: ['https://a.example/']}}", "scripts.allow.net: 'https://a.example/' grants nothing: it is a URL" },
-    ["a port that is none"] = { "scripts: {grants: {tools/: {net: ['a.example:99999']}}}", "scripts.grants: \"tools/\": net: 'a.example:99999' grants nothing" },
+    ["a port that is none"] = { "scripts: {grants: {tools/: {net: ['a.example:99999']}}}",
+      "scripts.grants: \"tools/\": net: 'a.example:99999' grants nothing" },
   } do
     it("refuses " .. name, function()
       local code, told = check(case[1])
