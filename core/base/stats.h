@@ -26,6 +26,7 @@
     X(POOL_JOBS, "pool_jobs", "", "", "work that blocks, waiting for a thread or under way")                           \
     X(FS_BYTES, "fs_bytes", "", "", "bytes on their way from and to scripts' files")                                   \
     X(CHILD_PROCESSES, "child_processes", "", "", "programs that scripts run")                                         \
+    X(VMS, "vms", "", "", "Lua states that serve, or end the last of their calls")                                     \
     X(LUA_BYTES, "lua_bytes", "", "", "bytes held by Lua states")
 
 #define MP_COUNTERS(X)                                                                                                 \

@@ -1,14 +1,23 @@
 -- What C calls: load once, then dispatch each request, note each notification, and hear what other workers tell.
 
+local difference = require "moonpool.difference"
 local hearing = require "moonpool.hearing"
 local loader = require "moonpool.loader"
 local registry = require "moonpool.registry"
+local subscriptions = require "moonpool.subscriptions"
 
 local moonpool = {
   load = loader.load,
   dispatch = require "moonpool.dispatch",
   heard = hearing.heard,
+  summary = difference.summary,
+  difference = difference.tell,
 }
+
+-- This generation serves on every worker: who follows a list that it changed is told.
+hearing.on("reloaded", function(lists)
+  for kind in lists:gmatch "%a+" do subscriptions.list_changed(kind) end
+end)
 
 --- A notification arrived. Nothing here waits for one yet: `initialized` and the rest need no answer (G-5).
 function moonpool.note() end
