@@ -84,7 +84,7 @@ describe("exec", function()
     with({ code = with_sh, allow = { run = { "sh" } } }, function(run)
       local count = "n=0; while [ $n -lt 64 ]; do test -e /proc/$$/fd/$n && echo $n; n=$((n+1)); done"
       assert.equal("0\n1\n2\n", run { text = count }.result.stdout)
-      local status = run { text = "cat /proc/$$/status" }.result.stdout
+      local status = run { text = "exec cat /proc/self/status" }.result.stdout
       assert.matches("SigBlk:%s0+\n", status)
       assert.matches("SigIgn:%s0+\n", status)
       assert.matches("NoNewPrivs:%s1\n", status)
