@@ -148,7 +148,8 @@ describe("exec", function()
 
   it("tells what is wrong with the script", function()
     local code = [[local function told(...) local _, why = pcall(exec, ...) return tostring(why) end
-      return { list = { told "ls", told { "ls", { 1 } }, told({ "ls" }, { tiemout = 1 }), told({ "ls" }, { timeout = 0 }), told({ "ls", "a\0b" }) } }]]
+      return { list = { told "ls", told { "ls", { 1 } }, told({ "ls" }, { tiemout = 1 }), told({ "ls" }, { timeout = 0 }), told({ "ls", "a\0b" }),
+        told({ "ls" }, { env = { LD_PRELOAD = "x" } }), told({ "ls" }, { env = { PATH = "." } }), told({ "ls" }, { env = { ["A=B"] = 1 } }) } }]]
     with({ code = code, allow = { run = { "ls" } } }, function(run)
       local list = run {}.list
       assert.matches("exec needs a list of words", list[1])
@@ -156,6 +157,9 @@ describe("exec", function()
       assert.matches("exec has no option 'tiemout'", list[3])
       assert.matches("'timeout' must be above 0", list[4])
       assert.matches("word 2 of exec holds a NUL", list[5])
+      assert.matches("'env' may not set LD_PRELOAD", list[6])
+      assert.matches("'env' may not set PATH", list[7])
+      assert.matches("'env' has a name that no variable can have", list[8])
     end)
   end)
 end)

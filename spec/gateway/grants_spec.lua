@@ -61,6 +61,12 @@ describe("a grant", function()
     assert.is_empty_house(g)
   end)
 
+  it("for a script that does not exist is told of", function()
+    local g <close> = granted.start { grants = { ["tools/rum.lua"] = { read = "x" }, ["tools/"] = { read = "x" } }, code = "return {}" }
+    g:wait_log("grant for no script", { path = "tools/rum.lua", hint = "did you mean 'tools/run.lua'?" })
+    assert.is_nil(g:log():find("path=tools/ ", 1, true))
+  end)
+
   it("is nothing without a line that gives it", function()
     local code = [[local list = {}
       for name, f in pairs { net = function() return http.get "https://example.com/" end, read = function() return fs.read "moonpool.yaml" end,
