@@ -20,9 +20,9 @@ typedef struct {
     char *scripts_path; /* relative paths start at the folder of the config file */
     mp_watches scripts_watch;
     mp_trust scripts_trust;
-    mp_grant allow;   /* what all scripts may touch; its path stays NULL */
-    mp_grant *grants; /* NULL, or ended by one without a path */
-    char *folder;     /* where the file lies: relative paths begin there */
+    mp_grant allow;                                        /* what all scripts may touch; its path stays NULL */
+    mp_grant *grants;                                      /* NULL, or ended by one without a path */
+    char *folder;                                          /* where the file lies: relative paths begin there */
     char *endpoint_mcp, *endpoint_sse, *endpoint_messages; /* NULL: off; sse and messages only together */
     char *endpoint_prefix;                                 /* NULL: none */
     char **hosts;                                          /* lower case, without port; "*" allows all */

@@ -29,7 +29,7 @@ struct mp_child {
     int ours[3];   /* -1 once closed */
     mp_watch pipes[3], life;
     mp_timer timer;
-    bool is_starting; /* the pool has it */
+    bool is_starting;        /* the pool has it */
     atomic_bool is_stranded; /* its loop ended before it had started */
     bool is_left;
     pid_t pid; /* 0 until it has started, and once it is reaped */

@@ -13,12 +13,12 @@ struct mp_loop;
 typedef struct mp_child mp_child;
 
 typedef struct {
-    const char *path;        /* absolute; the program */
-    const char *const *argv; /* NULL at the end */
-    const char *const *env;  /* "NAME=value", NULL at the end; it sees no more */
-    const char *root, *rest; /* the folder it starts in, as in files.h */
-    mp_str input;            /* what it reads */
-    size_t most;             /* bytes of each of its outputs; one that prints more is ended */
+    const char *path;           /* absolute; the program */
+    const char *const *argv;    /* NULL at the end */
+    const char *const *env;     /* "NAME=value", NULL at the end; it sees no more */
+    const char *root, *rest;    /* the folder it starts in, as in files.h */
+    mp_str input;               /* what it reads */
+    size_t most;                /* bytes of each of its outputs; one that prints more is ended */
     uint64_t time_ms, grace_ms; /* then it is told to end (SIGTERM), and after the grace made to (SIGKILL) */
     void (*ended)(mp_child *child, void *ctx);
     void *ctx;

@@ -17,7 +17,8 @@
 /* The rest of the child's life here. */
 static void become(const mp_spawn *spawn, pid_t parent, volatile int *error)
 {
-    const unsigned long plain[4] = {0}; /* the kernel's sigaction: SIG_DFL. glibc's, or a sanitizer's, would note it in our memory */
+    const unsigned long plain[4] = {
+        0}; /* the kernel's sigaction: SIG_DFL. glibc's, or a sanitizer's, would note it in our memory */
     for (long number = 1; number < NSIG; number++)
         syscall(SYS_rt_sigaction, number, plain, NULL, NSIG / 8L);
     struct rlimit files, none = {0, 0};

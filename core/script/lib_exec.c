@@ -14,6 +14,7 @@
 
 typedef struct {
     mp_op super;
+    mp_hold hold;    /* the task, which may end without coming back for what is done */
     mp_child *child; /* left with it, unless it is over */
 } waiting;
 
@@ -36,9 +37,16 @@ static void on_ended(mp_child *child, void *ctx)
     mp_op_done(&((waiting *)ctx)->super);
 }
 
+static void on_release(mp_hold *hold)
+{
+    leave(mp_container(hold, waiting, hold));
+}
+
 static int l_collect(lua_State *L)
 {
-    leave(lua_touserdata(L, 1));
+    waiting *op = lua_touserdata(L, 1);
+    mp_hold_drop(&op->hold);
+    leave(op);
     return 0;
 }
 
@@ -145,7 +153,9 @@ static int l_exec(lua_State *L)
                           .grace_ms = (uint64_t)lua_tointeger(L, lua_upvalueindex(2)),
                           .ended = on_ended};
     waiting *op = mp_op_new(L, sizeof *op, on_cancel);
+    mp_link_init(&op->hold.link);
     luaL_setmetatable(L, WAITING);
+    mp_hold_put(L, &op->hold, on_release);
     command.ctx = op;
     mp_err err = {"", ""};
     if (mp_child_count(mp_op_loop(&op->super)) >= lua_tointeger(L, lua_upvalueindex(1))) {

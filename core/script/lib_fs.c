@@ -25,7 +25,8 @@ typedef struct {
 
 struct waiting {
     mp_op super;
-    job *of; /* freed with it, once it is done */
+    mp_hold hold; /* the task, which may end without coming back for what is done */
+    job *of;      /* freed with it, once it is done */
 };
 
 /* What is known of the bytes that jobs hold; a job under way is told of by its cap. */
@@ -93,12 +94,23 @@ static void on_cancel(mp_op *super)
         job_free(it);
 }
 
-static int l_collect(lua_State *L)
+static void let_go(waiting *op)
 {
-    waiting *op = lua_touserdata(L, 1);
     if (op->of != NULL)
         job_free(op->of);
     op->of = NULL;
+}
+
+static void on_release(mp_hold *hold)
+{
+    let_go(mp_container(hold, waiting, hold));
+}
+
+static int l_collect(lua_State *L)
+{
+    waiting *op = lua_touserdata(L, 1);
+    mp_hold_drop(&op->hold);
+    let_go(op);
     return 0;
 }
 
@@ -161,8 +173,7 @@ static int finished(lua_State *L, int status, lua_KContext context)
     job *it = op->of;
     int error = it->error;
     if (error != 0) {
-        job_free(it);
-        op->of = NULL;
+        let_go(op);
         lua_pushnil(L);
         lua_pushstring(L, words_of(error));
         lua_pushboolean(L, error == ENOENT || error == ENOTDIR);
@@ -171,8 +182,7 @@ static int finished(lua_State *L, int status, lua_KContext context)
     lua_pushcfunction(L, give);
     lua_pushlightuserdata(L, it);
     status = lua_pcall(L, 1, 1, 0);
-    job_free(it);
-    op->of = NULL;
+    let_go(op);
     return status == LUA_OK ? 1 : lua_error(L);
 }
 
@@ -192,6 +202,7 @@ static int l_fs(lua_State *L)
     if (why == NULL && mp_stat_read(MP_STAT_FS_BYTES) + (int64_t)text.len > held)
         why = "too much is being read and written (limits.fs.held)";
     waiting *op = mp_op_new(L, sizeof *op, on_cancel);
+    mp_link_init(&op->hold.link);
     luaL_setmetatable(L, WAITING);
     if (why == NULL) {
         job *it = mp_new(sizeof *it);
@@ -202,9 +213,10 @@ static int l_fs(lua_State *L)
         mp_buf_put(&it->bytes, text);
         hold(it, it->bytes.cap);
         op->of = it;
+        mp_hold_put(L, &op->hold, on_release);
         if (mp_pool_run(mp_op_loop(&op->super), &it->super) == 0)
             return mp_op_park_then(L, &op->super, finished, (lua_KContext)op);
-        job_free(it);
+        let_go(op);
         why = "too much work of this kind is waiting (limits.pool.queue)";
     }
     lua_pushnil(L);

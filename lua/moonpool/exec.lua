@@ -16,6 +16,9 @@ local names = { "cwd", "env", "max", "stdin", "timeout" }
 -- What every program needs and nobody minds it to know.
 local harmless = { "PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "LOGNAME" }
 
+-- Variables that make a program load or run something else than itself.
+local turning = { BASH_ENV = true, ENV = true, GCONV_PATH = true, GLIBC_TUNABLES = true, PATH = true }
+
 -- { { text, path }, … } of the programs granted; path is nil where there is none. Looked up once, at load.
 local function find_programs(texts)
   local list = {}
@@ -73,6 +76,9 @@ local function environment(more)
   for _, name in ipairs(harmless) do all[name] = host.getenv(name) end
   for name, value in pairs(more or {}) do
     if type(name) ~= "string" or not name:find "^[%a_][%w_]*$" then problem.raise(2, "'env' has a name that no variable can have") end
+    if turning[name] or name:find "^LD_" then
+      problem.raise(2, "'env' may not set " .. name .. ": it would make the program run something else")
+    end
     all[name] = word(value, "'env." .. name .. "'")
   end
   for name, value in pairs(all) do list[#list + 1] = name .. "=" .. value end

@@ -8,7 +8,8 @@ local kinds = { "net", "read", "write", "run", "env" }
 
 local deeds = { net = "connect to", read = "read", write = "write", run = "run", env = "see the environment variable" }
 
-local function covers(where, path)
+--- Whether a grant to `where` is one to the file at `path`.
+function grants.covers(where, path)
   return where == "" or where == path or where:sub(-1) == "/" and path:sub(1, #where) == where
 end
 
@@ -17,7 +18,7 @@ function grants.of(path)
   local all = {}
   for _, kind in ipairs(kinds) do all[kind] = {} end
   for _, grant in ipairs(host.grants) do
-    if covers(grant.path, path) then
+    if grants.covers(grant.path, path) then
       for _, kind in ipairs(kinds) do table.move(grant[kind] or {}, 1, #(grant[kind] or {}), #all[kind] + 1, all[kind]) end
     end
   end

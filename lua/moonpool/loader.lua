@@ -170,6 +170,17 @@ local function check_grants()
     local fine, why, hint = reach.parse(text)
     if not fine then problems[#problems + 1] = problem.text("moonpool.yaml", nil, where .. ": " .. why, hint) end
   end
+  -- Nothing wrong with that: a script may come later. But a slip of the pen looks the same.
+  for _, grant in ipairs(host.grants) do
+    local is_used, names = false, {}
+    for _, script in ipairs(host.scripts) do
+      is_used = is_used or grants.covers(grant.path, script.path)
+      names[#names + 1] = script.path
+    end
+    if not is_used and grant.path ~= "" then
+      host.log("warn", "grant for no script", { path = grant.path, hint = suggest.hint(grant.path, names) or "no script is there" })
+    end
+  end
 end
 
 --- Loads host.scripts into the registry. Gives true, or the list of problems as texts.

@@ -395,7 +395,7 @@ function log.warn(event, fields) end
 function log.error(event, fields) end
 
 ---@class moonpool.HttpOptions
----@field headers? table<string, string|number|string[]>
+---@field headers? table<string, string|number|moonpool.Secret|string[]>
 ---@field query? table<string, string|number|boolean|(string|number)[]>  Goes to the end of the URL, encoded
 ---@field body? string
 ---@field json? any             The body, as JSON
@@ -680,6 +680,82 @@ regex = {}
 ---@param flags? string                "i" minds no case, "m" lets ^ and $ match at lines, "s" lets '.' match their ends
 ---@return moonpool.Regex? regex, string? why
 function regex.new(expression, flags) end
+
+--- Files, where the grants of moonpool.yaml let this script: `scripts: {allow: {read: ["data/"], write: ["data/out/"]}}`. Relative
+--- paths begin at the folder of moonpool.yaml; no link leads out of a grant. Waits without holding anybody up. Gives nil and why
+--- where something cannot be done.
+fs = {}
+--- The whole file, at most limits.fs.file.
+---@param path string
+---@return string? text, string? why
+function fs.read(path) end
+--- Replaces the file at once: who reads it meanwhile sees the old text or the new one. `append` adds to its end.
+---@param path string
+---@param text string
+---@param options? { append?: boolean }
+---@return true? done, string? why
+function fs.write(path, text, options) end
+--- The sorted names in a folder; those of folders end in "/".
+---@param path string
+---@return string[]? names, string? why
+function fs.list(path) end
+
+---@class moonpool.FileInfo
+---@field type "file"|"folder"|"other"
+---@field size integer
+---@field modified number       Seconds since 1970
+
+---@param path string
+---@return moonpool.FileInfo? info, string? why
+function fs.stat(path) end
+---@param path string
+---@return boolean? there, string? why
+function fs.exists(path) end
+--- A file or an empty folder.
+---@param path string
+---@return true? done, string? why
+function fs.remove(path) end
+--- A folder, and those above it that are missing; fine when it is there.
+---@param path string
+---@return true? done, string? why
+function fs.mkdir(path) end
+
+---@class moonpool.ExecOptions
+---@field stdin? string|moonpool.Secret
+---@field timeout? number       In seconds; else limits.exec.time
+---@field env? table<string, string|number|moonpool.Secret>  Besides PATH, HOME, LANG, LC_ALL, TZ, TMPDIR, USER and LOGNAME
+---@field cwd? string           A folder that may be read; else that of moonpool.yaml
+---@field max? integer          Bytes of each output; else limits.exec.output
+
+---@class moonpool.ExecResult
+---@field status? integer       nil where a signal ended it
+---@field signal? integer
+---@field stdout string
+---@field stderr string
+
+--- Runs a program that is granted (`scripts: {allow: {run: ["git", "/usr/bin/jq"]}}`) with these words; no shell reads them. It
+--- ends with the call, and so does all that it started. nil and why where it did not run to its end.
+---@param argv (string|number|moonpool.Secret)[]
+---@param options? moonpool.ExecOptions
+---@return moonpool.ExecResult? result, string? why
+function exec(argv, options) end
+
+--- An environment variable that is granted (`scripts: {allow: {env: ["ORDERS_URL", "APP_*"]}}`); nil and why, or `default` where
+--- it is not set.
+---@param name string
+---@param default? string
+---@return string? value, string? why
+function env(name, default) end
+
+--- A text that prints as *** everywhere. Headers of http, and words, `env` and `stdin` of exec, take what is in it; joined with `..`
+--- it stays a secret.
+---@class moonpool.Secret
+---@operator concat(string|moonpool.Secret): moonpool.Secret
+
+--- Like env, as a secret.
+---@param name string
+---@return moonpool.Secret? secret, string? why
+function secret(name) end
 
 json = {}
 json.null = nil ---@type userdata      What null decodes to
