@@ -66,7 +66,9 @@ static void take_one(mp_config_reader *r, mp_grant *grant, const mp_yaml_node *n
     if (check_path(node->key, &err) != 0)
         mp_yaml_error(&r->yaml, node->key_at, &err);
     if (node->kind != MP_YAML_MAP) {
-        tell(r, node->at, "a grant is keys and values, as in {net: [\"api.example.com:443\"]}: see", node->key);
+        mp_err_set(&err, "a grant must be keys and values");
+        mp_err_hint(&err, "as in '%.*s: {net: [\"api.example.com:443\"]}'", shown_len(node->key), node->key.ptr);
+        mp_yaml_error(&r->yaml, node->at, &err);
         return;
     }
     for (const mp_yaml_node *list = node->first; list != NULL; list = list->next) {

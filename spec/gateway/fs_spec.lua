@@ -17,7 +17,7 @@ end
 local function with(options, check)
   local g <close> = granted.start(options)
   local me = g:client "2026-07-28"
-  check(function(arguments) return granted.run(me, arguments) end, g)
+  check(function(arguments) return granted.run(me, arguments) end, g, me)
   me:close()
   assert.is_empty_house(g)
 end
@@ -221,6 +221,23 @@ describe("files and calls", function()
     g:wait_status(function(now) return now.gauges.pool_jobs == 0 and now.gauges.fs_bytes == 0 end)
     me:close()
     assert.is_empty_house(g)
+  end)
+
+  it("are bounded: what is on its way, and what waits for a thread", function()
+    local code = [[while true do
+        local done, why = fs.write("data/a", ("x"):rep(args.n))
+        if not done then return { why = why } end
+      end]]
+    with({ code = code, allow = { write = { "data" } }, files = { ["data/a"] = "" }, limits = { fs = { held = "64KiB" } } }, function(run, g)
+      assert.equal("cannot write data/a: too much is being read and written (limits.fs.held)", run { n = 65537 }.why)
+      assert.equal(0, g:status().gauges.fs_bytes)
+    end)
+    with({ code = code, allow = { write = { "data" } }, files = { ["data/a"] = "" }, limits = { pool = { threads = 1, queue = 1 } } }, function(_, g, me)
+      local streams = {}
+      for i = 1, 3 do streams[i] = granted.begin(me, { n = 4096 }) end -- one under way, one waiting, one too many
+      g:wait_status(function(now) return now.counters.refused.pool >= 1 end)
+      for _, stream in ipairs(streams) do stream:close() end
+    end)
   end)
 
   it("may not wait while scripts load", function()

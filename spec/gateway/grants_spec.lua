@@ -110,7 +110,7 @@ scripts:
       "write 'tools/orders/' for a folder" },
     ["a path from the root"] = { "scripts: {grants: {/tools/: {read: x}}}", "moonpool.yaml:1:20: '/tools/' is no script", "begins at the scripts' folder" },
     ["a path that steps up"] = { "scripts: {grants: {tools/../lib/: {read: x}}}", "'tools/../lib/' is no script", "begins at the scripts' folder" },
-    ["a grant that is no map"] = { "scripts: {grants: {tools/: [x]}}", "moonpool.yaml:1:28: a grant is keys and values" },
+    ["a grant that is no map"] = { "scripts: {grants: {tools/: [x]}}", "moonpool.yaml:1:28: a grant must be keys and values" },
     ["grants that are no map"] = { "scripts: {grants: tools/}", "'grants' must be keys and values, not a single value" },
     ["a map for a list"] = { "scripts: {grants: {tools/: {read: {a: b}}}}", "there must be a single value or a list in 'read'" },
     ["an empty path"] = { "scripts: {allow: {read: ['']}}", "moonpool.yaml:1:26: 'read' is empty" },
