@@ -14,7 +14,8 @@ local script = {
       "rawlen", "rawset", "require", "select", "setmetatable", "tonumber", "tostring", "type", "xpcall", "_G", "_VERSION",
       "string", "table", "math", "utf8", "os", "coroutine",
       "tool", "resource", "prompt", "t", "fail", "try", "text", "image", "audio", "link", "embed", "bytes", "user", "assistant", "ask",
-      "fail_request", "enable", "disable", "enabled", "resource_updated", "sleep", "log", "json", "http", "closing", "seconds", "minutes", "hours",
+      "fail_request", "enable", "disable", "enabled", "resource_updated", "sleep", "log", "json", "http", "fs", "exec", "env", "secret",
+      "closing", "store", "digest", "base64", "uuid", "regex", "uri", "time", "parallel", "sqlite", "job", "seconds", "minutes", "hours",
     },
   },
 }

@@ -22,7 +22,11 @@
     X(STORE_ENTRIES, "store_entries", "", "", "texts in the store")                                                    \
     X(STORE_BYTES, "store_bytes", "", "", "bytes of their keys and texts")                                             \
     X(REPLAY_BYTES, "replay_bytes", "", "", "bytes of events kept for clients that come back")                         \
+    X(DATABASES, "databases", "", "", "SQLite connections of scripts")                                                 \
     X(HTTP_REQUESTS, "http_requests", "", "", "outgoing HTTP requests under way")                                      \
+    X(POOL_JOBS, "pool_jobs", "", "", "work that blocks, waiting for a thread or under way")                           \
+    X(FS_BYTES, "fs_bytes", "", "", "bytes on their way from and to scripts' files")                                   \
+    X(CHILD_PROCESSES, "child_processes", "", "", "programs that scripts run")                                         \
     X(VMS, "vms", "", "", "Lua states that serve, or end the last of their calls")                                     \
     X(LUA_BYTES, "lua_bytes", "", "", "bytes held by Lua states")
 
@@ -53,6 +57,8 @@
     X(REFUSED_ORIGIN, "refused", "reason", "origin", "requests whose Host or Origin is not served")                    \
     X(REFUSED_HTTP, "refused", "reason", "http", "outgoing requests over limits.http.requests")                        \
     X(REFUSED_ADDRESS, "refused", "reason", "address", "outgoing connections to addresses that no grant allows")       \
+    X(REFUSED_POOL, "refused", "reason", "pool", "work that blocks over limits.pool.queue")                            \
+    X(REFUSED_PROCESSES, "refused", "reason", "processes", "programs over limits.exec.processes")                      \
     X(TOOL_CANCELLED, "tool_aborted", "reason", "cancelled", "calls called off by their client")                       \
     X(TOOL_GONE, "tool_aborted", "reason", "gone", "calls called off because their client left")                       \
     X(TOOL_TIME, "tool_aborted", "reason", "time", "calls that ran past limits.call.time")                             \

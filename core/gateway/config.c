@@ -1,8 +1,7 @@
 /* config.c: from the tree of moonpool.yaml to an mp_config. Every mistake is told, in the order of the file. */
 #define _GNU_SOURCE 1
-#include "config.h"
+#include "config_read.h"
 #include "expand.h"
-#include "yaml.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -10,20 +9,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define KEYS_CAP 64   /* rows of the table, at most */
 #define ITEMS_CAP 256 /* of a list */
-#define SHOWN 64      /* bytes of a stranger's text that a message repeats */
 
 _Static_assert(sizeof(uint64_t) == sizeof(size_t) && sizeof(mp_log_level) == sizeof(int) &&
                    sizeof(mp_trust) == sizeof(int),
                "numbers are written to their slots as int64_t, choices as int");
 
-typedef struct {
-    mp_config *config;
-    mp_yaml yaml;
-    char *folder;
-    const mp_yaml_node *seen[KEYS_CAP]; /* where each key was set */
-} reader;
+typedef mp_config_reader reader;
 
 static void tell(reader *r, mp_yaml_mark at, const mp_err *err)
 {
@@ -32,7 +24,7 @@ static void tell(reader *r, mp_yaml_mark at, const mp_err *err)
 
 static int shown_len(mp_str text)
 {
-    return (int)(text.len > SHOWN ? SHOWN : text.len);
+    return (int)(text.len > MP_CONFIG_SHOWN ? MP_CONFIG_SHOWN : text.len);
 }
 
 /* -- one value ------------------------------------------------------------------------------------------------- */
@@ -61,13 +53,16 @@ static void tell_kind(reader *r, const mp_config_key *key, const mp_yaml_node *n
     mp_err err;
     bool is_list = key->type == MP_KEY_LIST;
     mp_err_set(&err, "'%s' must be %s, not %s", mp_config_key_name(key),
-               is_list ? "a single value or a list" : kinds[MP_YAML_SCALAR], kinds[node->kind]);
+               is_list                      ? "a single value or a list"
+               : key->type == MP_KEY_GRANTS ? kinds[MP_YAML_MAP]
+                                            : kinds[MP_YAML_SCALAR],
+               kinds[node->kind]);
     if (key->preset != NULL)
         mp_err_hint(&err, is_list ? "as in '%s: [%s]'" : "as in '%s: %s'", mp_config_key_name(key), key->preset);
     tell(r, node->at, &err);
 }
 
-static void take_list(reader *r, const mp_config_key *key, const mp_yaml_node *node)
+void mp_config_read_list(reader *r, const mp_config_key *key, const mp_yaml_node *node, char ***list)
 {
     const mp_yaml_node *nodes[ITEMS_CAP];
     mp_config_value values[ITEMS_CAP] = {0};
@@ -97,7 +92,7 @@ static void take_list(reader *r, const mp_config_key *key, const mp_yaml_node *n
         if (node->kind == MP_YAML_SCALAR)
             break;
     }
-    if (is_good && mp_config_set_list(r->config, key, values, count, &bad, &err) != 0)
+    if (is_good && mp_config_set_list(list, key, values, count, &bad, &err) != 0)
         tell(r, bad == count ? node->at : nodes[bad]->at, &err);
     for (size_t i = 0; i < count; i++)
         mp_buf_clear(&rooms[i]);
@@ -117,7 +112,7 @@ static void take_scalar(reader *r, const mp_config_key *key, const mp_yaml_node 
 
 static void tell_unknown(reader *r, const mp_config_key *section, const mp_yaml_node *node)
 {
-    const char *names[KEYS_CAP];
+    const char *names[MP_CONFIG_KEYS_CAP];
     size_t count = 0;
     mp_buf all = {0};
     mp_err err;
@@ -194,9 +189,11 @@ static void take(reader *r, const mp_config_key *key, const mp_yaml_node *node)
 {
     if (key->type == MP_KEY_SECTION)
         take_section(r, key, node);
+    else if (key->type == MP_KEY_GRANTS && node->kind == MP_YAML_MAP)
+        mp_config_read_grants(r, node);
     else if (key->type == MP_KEY_LIST && node->kind != MP_YAML_MAP)
-        take_list(r, key, node);
-    else if (node->kind == MP_YAML_SCALAR)
+        mp_config_read_list(r, key, node, mp_config_list_of(r->config, key));
+    else if (node->kind == MP_YAML_SCALAR && key->type != MP_KEY_GRANTS)
         take_scalar(r, key, node);
     else
         tell_kind(r, key, node);
@@ -302,6 +299,7 @@ mp_config *mp_config_parse(mp_str text, const char *name, mp_buf *report)
     }
     mp_yaml_end_report(&r.yaml);
     if (r.yaml.errors == 0) {
+        r.config->folder = mp_dup(mp_str_of(r.folder));
         finish(r.config);
     } else {
         mp_config_free(r.config);
@@ -356,6 +354,7 @@ void mp_config_free(mp_config *config)
         return;
     for (size_t i = 0; i < mp_config_key_count; i++)
         mp_config_unset(config, &mp_config_keys[i]);
+    free(config->folder);
     free(config);
 }
 
@@ -370,9 +369,11 @@ int mp_config_override(mp_config *config, const char *path, const char *const *v
     if (count > ITEMS_CAP)
         count = ITEMS_CAP;
     for (size_t i = 0; i < count; i++)
-        items[i] = (mp_config_value){.text = mp_str_of(values[i]), .shown = {values[i], strnlen(values[i], SHOWN)}};
-    int result = key->type == MP_KEY_LIST ? mp_config_set_list(config, key, items, count, &bad, &err)
-                                          : mp_config_set(config, key, items, ".", &err);
+        items[i] =
+            (mp_config_value){.text = mp_str_of(values[i]), .shown = {values[i], strnlen(values[i], MP_CONFIG_SHOWN)}};
+    int result = key->type == MP_KEY_LIST
+                     ? mp_config_set_list(mp_config_list_of(config, key), key, items, count, &bad, &err)
+                     : mp_config_set(config, key, items, ".", &err);
     if (result == 0)
         result = check_whole(config, &blamed, &err);
     if (result != 0) {

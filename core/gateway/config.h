@@ -8,6 +8,7 @@
 #define MP_GATEWAY_CONFIG_H
 
 #include "base/base.h"
+#include "script/script.h"
 
 typedef enum { MP_TRUST_STRICT, MP_TRUST_FULL } mp_trust;
 typedef enum { MP_WATCH_TRUE, MP_WATCH_FALSE } mp_watches;
@@ -19,7 +20,9 @@ typedef struct {
     char *scripts_path; /* relative paths start at the folder of the config file */
     mp_watches scripts_watch;
     mp_trust scripts_trust;
-    char **allow_net;
+    mp_grant allow;                                        /* what all scripts may touch; its path stays NULL */
+    mp_grant *grants;                                      /* NULL, or ended by one without a path */
+    char *folder;                                          /* where the file lies: relative paths begin there */
     char *endpoint_mcp, *endpoint_sse, *endpoint_messages; /* NULL: off; sse and messages only together */
     char *endpoint_prefix;                                 /* NULL: none */
     char **hosts;                                          /* lower case, without port; "*" allows all */
@@ -38,7 +41,15 @@ typedef struct {
     int64_t http_requests, http_per_host; /* of one worker */
     size_t http_body, http_held;
     uint64_t http_time, http_idle;
+    int64_t sqlite_rows;
+    size_t sqlite_bytes;
+    uint64_t sqlite_busy;
     char *http_ca; /* NULL: the system's */
+    int64_t pool_threads, pool_queue;
+    size_t fs_file, fs_held;
+    int64_t exec_processes; /* of one worker */
+    size_t exec_output;
+    uint64_t exec_time, exec_grace;
     uint64_t drain, heartbeat;
     int64_t tasks_max;
     uint64_t tasks_ttl;
@@ -61,7 +72,7 @@ int mp_config_override(mp_config *config, const char *path, const char *const *v
 /* -- the table ------------------------------------------------------------------------------------------------- */
 
 /* What a key's slot in mp_config is: TEXT and PATH `char *`, LIST `char **`, TIME `uint64_t`, SIZE `size_t`, COUNT `int64_t`,
- * CHOICE an enum. A SECTION has none. */
+ * CHOICE an enum, GRANTS `mp_grant *`. A SECTION has none. */
 typedef enum {
     MP_KEY_SECTION,
     MP_KEY_TEXT,
@@ -70,7 +81,8 @@ typedef enum {
     MP_KEY_TIME,
     MP_KEY_SIZE,
     MP_KEY_COUNT,
-    MP_KEY_CHOICE
+    MP_KEY_CHOICE,
+    MP_KEY_GRANTS
 } mp_key_type;
 
 typedef struct {
@@ -115,8 +127,11 @@ int mp_config_set(mp_config *config, const mp_config_key *key, const mp_config_v
 /* Whether a text, or an item of a list, may stand in `key`. */
 int mp_config_check_text(const mp_config_key *key, const mp_config_value *value, mp_err *err);
 /* The items of a list; on -1 `*bad` is the index of the wrong one, or `count` when it is the list itself. */
-int mp_config_set_list(mp_config *config, const mp_config_key *key, const mp_config_value *items, size_t count,
-                       size_t *bad, mp_err *err);
+int mp_config_set_list(char ***slot, const mp_config_key *key, const mp_config_value *items, size_t count, size_t *bad,
+                       mp_err *err);
+char ***mp_config_list_of(mp_config *config, const mp_config_key *key);
+void mp_config_free_list(char **list);
+void mp_config_free_grants(mp_grant *grants);
 void mp_config_set_preset(mp_config *config, const mp_config_key *key, const char *folder);
 void mp_config_unset(mp_config *config, const mp_config_key *key);
 /* "1 to 64", "100ms to 30d", "1KiB to 1GiB"; in a buffer of the caller's. */
@@ -128,6 +143,7 @@ char *mp_config_join(const char *folder, mp_str path);
 int mp_config_check_address(mp_str text, mp_err *err);
 int mp_config_check_endpoint(mp_str text, mp_err *err);
 int mp_config_check_host(mp_str text, mp_err *err);
+int mp_config_check_variable(mp_str text, mp_err *err);
 /* Port 0: two listeners that say so get two ports. */
 bool mp_config_is_any_port(mp_str address);
 

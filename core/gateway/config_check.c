@@ -134,3 +134,15 @@ int mp_config_check_host(mp_str text, mp_err *err)
     }
     return 0;
 }
+
+int mp_config_check_variable(mp_str text, mp_err *err)
+{
+    mp_err_set(err, "%s", "");
+    for (size_t i = 0; i < text.len; i++) {
+        char c = text.ptr[i];
+        bool is_star = c == '*' && i > 0 && i == text.len - 1;
+        if (!is_star && (!is_name_char(c) || c == '-' || c == '.' || (i == 0 && c >= '0' && c <= '9')))
+            return mp_err_set(err, "a name has letters, digits and '_'; '*' may end it");
+    }
+    return 0;
+}

@@ -208,7 +208,12 @@ static void put_schema(mp_buf *out, const mp_config_key *key, int indent)
             put_json(out, key->preset);
         mp_buf_put(out, MP_STR(", "));
     }
-    if (key->type == MP_KEY_SECTION && key->bare == NULL) {
+    if (key->type == MP_KEY_GRANTS) {
+        mp_buf_put(out, MP_STR("\"type\": \"object\", \"propertyNames\": {\"pattern\": \"/$|\\\\.lua$\"}, "
+                               "\"additionalProperties\": {"));
+        put_object(out, mp_config_key_at("scripts.allow"), indent);
+        mp_buf_putc(out, '}');
+    } else if (key->type == MP_KEY_SECTION && key->bare == NULL) {
         put_object(out, key, indent);
     } else if (key->type == MP_KEY_SECTION) {
         mp_buf_put(out, MP_STR("\"anyOf\": ["));

@@ -213,7 +213,7 @@ static void *slot_of(mp_config *config, const mp_config_key *key)
     return (char *)config + key->slot;
 }
 
-static void free_list(char **list)
+void mp_config_free_list(char **list)
 {
     for (size_t i = 0; list != NULL && list[i] != NULL; i++)
         free(list[i]);
@@ -228,8 +228,12 @@ void mp_config_unset(mp_config *config, const mp_config_key *key)
         *text = NULL;
     } else if (key->type == MP_KEY_LIST) {
         char ***list = slot_of(config, key);
-        free_list(*list);
+        mp_config_free_list(*list);
         *list = NULL;
+    } else if (key->type == MP_KEY_GRANTS) {
+        mp_grant **grants = slot_of(config, key);
+        mp_config_free_grants(*grants);
+        *grants = NULL;
     }
 }
 
@@ -269,13 +273,18 @@ int mp_config_set(mp_config *config, const mp_config_key *key, const mp_config_v
     }
 }
 
-int mp_config_set_list(mp_config *config, const mp_config_key *key, const mp_config_value *items, size_t count,
-                       size_t *bad, mp_err *err)
+char ***mp_config_list_of(mp_config *config, const mp_config_key *key)
+{
+    return slot_of(config, key);
+}
+
+int mp_config_set_list(char ***slot, const mp_config_key *key, const mp_config_value *items, size_t count, size_t *bad,
+                       mp_err *err)
 {
     *bad = count;
     if (count == 0) {
         mp_err_set(err, "'%s' is empty", mp_config_key_name(key));
-        return mp_err_hint(err, "without the line it is %s", key->preset);
+        return mp_err_hint(err, "without the line it is %s", key->preset == NULL ? "nothing" : key->preset);
     }
     for (size_t i = 0; i < count; i++) {
         bool is_twice = false;
@@ -287,11 +296,11 @@ int mp_config_set_list(mp_config *config, const mp_config_key *key, const mp_con
         if (is_twice)
             return mp_err_set(err, "'%.*s' is named twice", MP_STR_ARG(items[i].shown));
     }
-    mp_config_unset(config, key);
+    mp_config_free_list(*slot);
     char **list = mp_new((count + 1) * sizeof *list);
     for (size_t i = 0; i < count; i++)
         list[i] = mp_dup(items[i].text);
-    *(char ***)slot_of(config, key) = list;
+    *slot = list;
     return 0;
 }
 
@@ -309,8 +318,9 @@ void mp_config_set_preset(mp_config *config, const mp_config_key *key, const cha
         if (key->type != MP_KEY_LIST)
             break;
     }
-    int result = key->type == MP_KEY_LIST ? mp_config_set_list(config, key, items, count, &bad, &err)
-                                          : mp_config_set(config, key, items, folder, &err);
+    int result = key->type == MP_KEY_LIST
+                     ? mp_config_set_list(mp_config_list_of(config, key), key, items, count, &bad, &err)
+                     : mp_config_set(config, key, items, folder, &err);
     if (result != 0) {
         fprintf(stderr, "moonpool: the table of keys contradicts itself: %s: %s\n", key->path, err.text);
         abort();

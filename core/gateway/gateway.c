@@ -78,11 +78,23 @@ static mp_vm_config vm_config(const mp_config *config, const mp_seal_key *seal_k
         .instructions = config->server_instructions,
         .memory = config->lua_memory,
         .task_ms = config->tasks_ttl,
+        .call_ms = config->call_time,
         .call_memory = config->call_memory,
         .call_cpu_ms = config->call_cpu,
         .http_time_ms = config->http_time,
         .http_body = config->http_body,
-        .allow_net = (const char *const *)config->allow_net,
+        .allow = &config->allow,
+        .grants = config->grants,
+        .folder = config->folder,
+        .fs_file = config->fs_file,
+        .fs_held = config->fs_held,
+        .exec_output = config->exec_output,
+        .exec_processes = config->exec_processes,
+        .exec_time_ms = config->exec_time,
+        .exec_grace_ms = config->exec_grace,
+        .sqlite_rows = config->sqlite_rows,
+        .sqlite_bytes = config->sqlite_bytes,
+        .sqlite_busy_ms = config->sqlite_busy,
         .trust_full = config->scripts_trust == MP_TRUST_FULL,
     };
 }
@@ -345,6 +357,7 @@ static void take_down(house *h)
 {
     for (int i = 0; i < h->worker_count && h->workers[i] != NULL; i++)
         mp_worker_join(h->workers[i]);
+    mp_pool_stop();
     for (int i = 0; i < h->worker_count && h->workers[i] != NULL; i++)
         mp_worker_unwind(h->workers[i]);
     mp_table_free(h->shared.table);
@@ -416,6 +429,7 @@ int mp_gateway_run(const mp_config *config, const mp_gateway_options *options)
         return EXIT_CONFIG;
     }
     share(&h.shared, config);
+    mp_pool_start(config->pool_threads, config->pool_queue);
     h.shared.reload = mp_reload_new(&h.shared, first);
     raise_descriptor_limit();
     int signal_fd = block_signals();

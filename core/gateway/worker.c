@@ -167,6 +167,7 @@ static void take_over(mp_worker *worker, mp_vm *vm)
 {
     worker->olds = mp_resize(worker->olds, (worker->old_count + 1) * sizeof(mp_vm *));
     worker->olds[worker->old_count++] = worker->vm;
+    mp_vm_retire(worker->vm);
     worker->vm = vm;
     mp_vm_attach(vm, worker->loop, worker->rpc, worker->client);
     mp_rpc_hand_to(worker->rpc, vm);

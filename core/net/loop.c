@@ -26,6 +26,7 @@ mp_loop *mp_loop_new(mp_err *err)
     loop->h2o = h2o_evloop_create();
     mp_link_init(&loop->dirty);
     mp_link_init(&loop->servers);
+    mp_link_init(&loop->children);
     if (getrandom(&loop->chance, sizeof loop->chance, GRND_NONBLOCK) < 0)
         loop->chance = clock_ms();
     loop->chance |= 1;
@@ -42,6 +43,7 @@ void mp_loop_free(mp_loop *loop)
     if (loop == NULL)
         return;
     mp_mailbox_close(loop);
+    mp_child_end_all(loop);
     mp_mux_close(loop);
     mp_heap_clear(&loop->timers);
     /* h2o forgets its epoll descriptor, which stands behind the part of the loop that its headers show. */
@@ -131,6 +133,7 @@ void mp_loop_run(mp_loop *loop)
     for (mp_link *link = loop->servers.next; link != &loop->servers; link = link->next)
         mp_server_close(mp_container(link, mp_server, link));
     mp_mailbox_shut(loop);
+    mp_child_end_all(loop);
 }
 
 void mp_loop_stop(mp_loop *loop)

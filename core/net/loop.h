@@ -33,6 +33,8 @@ struct mp_loop {
     void *turn_ctx;
     mp_link dirty; /* event streams with something to write and no write under way */
     mp_link servers;
+    mp_link children; /* programs that it runs */
+    int64_t child_count;
     atomic_bool stopping;
 };
 
@@ -46,6 +48,9 @@ void mp_mailbox_deliver(mp_loop *loop);
 /* From now on messages are delivered to nobody, those that wait at once. */
 void mp_mailbox_shut(mp_loop *loop);
 void mp_mailbox_close(mp_loop *loop);
+
+/* child.c: when the loop has ended, and once more when it is freed. */
+void mp_child_end_all(mp_loop *loop);
 
 /* A number below `range`, for jitter only; 0 when `range` is 0. */
 uint64_t mp_loop_chance(mp_loop *loop, uint64_t range);

@@ -5,15 +5,20 @@
  *   stream   one HTTP request and its answer: undecided, then either one body or an event stream (SSE)
  *   gone     the peer has left, or the answer is out: the stream's request no longer exists
  *   pipe     one peer on two descriptors, a line a message: a process's stdin and stdout
+ *   pool     threads for what blocks
  *
- * Everything belongs to the thread of its loop, but `mp_loop_post`, `mp_loop_stop` and `mp_peer_left`.
+ * Everything belongs to the thread of its loop, but `mp_loop_post`, `mp_loop_stop`, `mp_peer_left` and the pool.
  * Callbacks may run under frames of libh2o: they mark and enqueue, they never run Lua.
  * Times are milliseconds of CLOCK_MONOTONIC. */
 #ifndef MP_NET_H
 #define MP_NET_H
 
 #include "base/base.h"
+#include "child.h"
 #include "client.h"
+#include "files.h"
+#include "message.h"
+#include "pool.h"
 
 typedef struct mp_loop mp_loop;
 typedef struct mp_server mp_server;
@@ -55,14 +60,7 @@ int mp_watch_start(mp_loop *loop, mp_watch *watch, int fd, uint32_t events, void
 /* After it, `ready` is not called again, not even for events already read. */
 void mp_watch_stop(mp_loop *loop, mp_watch *watch);
 
-/* A message to a loop; its owner frees it in `deliver`, which runs at the bottom of a turn. Messages between two
- * threads keep their order. A loop that has ended delivers with `loop == NULL`, on the posting thread or as
- * mp_loop_run returns. */
-typedef struct mp_message {
-    struct mp_message *next;
-    void (*deliver)(struct mp_message *message, mp_loop *loop);
-} mp_message;
-
+/* From any thread. */
 void mp_loop_post(mp_loop *loop, mp_message *message);
 
 /* -- listening ------------------------------------------------------------------------------------------------- */

@@ -10,9 +10,8 @@ static char *keep(char *at, mp_str *to, mp_str s)
     return at + s.len;
 }
 
-mp_call *mp_call_spawn(const mp_call *like, uint64_t ms)
+static mp_call *spawn(mp_rpc *rpc, const mp_call *like, uint64_t ms)
 {
-    mp_rpc *rpc = like->rpc;
     if (!mp_table_take_place(rpc->table, MP_PLACE_JOB))
         return NULL;
     mp_call *job = mp_new(sizeof *job + like->id.len + like->method.len + like->principal.len);
@@ -29,6 +28,18 @@ mp_call *mp_call_spawn(const mp_call *like, uint64_t ms)
     rpc->job_count++;
     mp_call_park(job);
     return job;
+}
+
+mp_call *mp_call_spawn(const mp_call *like, uint64_t ms)
+{
+    return spawn(like->rpc, like, ms);
+}
+
+mp_call *mp_call_spawn_alone(mp_rpc *rpc, mp_str principal, uint64_t ms)
+{
+    const mp_call like = {
+        .era = &mp_eras[mp_era_count - 1], .id = MP_STR("0"), .method = MP_STR("job"), .principal = principal};
+    return spawn(rpc, &like, ms);
 }
 
 void mp_call_stop(mp_call *job, const char *why)

@@ -81,6 +81,11 @@ void mp_rpc_hand_to(mp_rpc *rpc, void *ctx)
     rpc->ctx = ctx;
 }
 
+bool mp_rpc_is_draining(const mp_rpc *rpc)
+{
+    return rpc->draining;
+}
+
 void mp_rpc_drain(mp_rpc *rpc)
 {
     rpc->draining = true;

@@ -136,6 +136,9 @@ mp_listen_result mp_call_listen(mp_call *call, const mp_str *topics, size_t coun
  * ends it. It is called off after `ms`, and when the gateway stops and no client's call is left. on_call is not told of it.
  * NULL over tasks.max. */
 mp_call *mp_call_spawn(const mp_call *like, uint64_t ms);
+bool mp_rpc_is_draining(const mp_rpc *rpc);
+/* One that no call began, of the newest revision. NULL over tasks.max. */
+mp_call *mp_call_spawn_alone(mp_rpc *rpc, mp_str principal, uint64_t ms);
 /* Calls such a one off. */
 void mp_call_stop(mp_call *job, const char *why);
 

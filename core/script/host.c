@@ -3,7 +3,9 @@
 #include "script/lib.h"
 #include <errno.h>
 #include <lauxlib.h>
+#include <limits.h>
 #include <lualib.h>
+#include <stdlib.h>
 #include <sys/random.h>
 
 #define MOST_RANDOM 65536
@@ -232,37 +234,70 @@ static void push_server(lua_State *L, const mp_vm_config *config)
     lua_setfield(L, -2, "instructions");
 }
 
+/* Adds one to the list on top of the stack.  [-0, +0, throws] */
+static void add_grant(lua_State *L, const char *path, const mp_grant *grant)
+{
+    static const char *const names[] = {"net", "read", "write", "run", "env"};
+    lua_createtable(L, 0, 1 + MP_GRANT_KINDS);
+    lua_pushstring(L, path);
+    lua_setfield(L, -2, "path");
+    for (int kind = 0; kind < MP_GRANT_KINDS; kind++) {
+        char **list = grant->lists[kind];
+        lua_newtable(L);
+        for (lua_Integer i = 0; list != NULL && list[i] != NULL; i++) {
+            lua_pushstring(L, list[i]);
+            lua_rawseti(L, -2, i + 1);
+        }
+        lua_setfield(L, -2, names[kind]);
+    }
+    lua_rawseti(L, -2, (lua_Integer)lua_rawlen(L, -2) + 1);
+}
+
 /* [-0, +1, throws] */
 static void push_grants(lua_State *L, const mp_vm_config *config)
 {
-    lua_createtable(L, 1, 0);
-    lua_createtable(L, 0, 2);
-    lua_pushliteral(L, "");
-    lua_setfield(L, -2, "path");
     lua_newtable(L);
-    for (lua_Integer i = 0; config->allow_net != NULL && config->allow_net[i] != NULL; i++) {
-        lua_pushstring(L, config->allow_net[i]);
-        lua_rawseti(L, -2, i + 1);
-    }
-    lua_setfield(L, -2, "net");
-    lua_rawseti(L, -2, 1);
+    add_grant(L, "", config->allow);
+    for (const mp_grant *grant = config->grants; grant != NULL && grant->path != NULL; grant++)
+        add_grant(L, grant->path, grant);
+}
+
+/* Absolute, without links.  [-0, +1, throws] */
+static void push_folder(lua_State *L, const char *folder)
+{
+    char room[PATH_MAX];
+    lua_pushstring(L, realpath(folder, room) == NULL ? folder : room);
+}
+
+/* getenv(name): nil when it is not set.  [-0, +1, throws] */
+static int l_getenv(lua_State *L)
+{
+    lua_pushstring(L, getenv(luaL_checkstring(L, 1)));
+    return 1;
 }
 
 void mp_host_push(lua_State *L, const mp_source *source, const mp_vm_config *config)
 {
-    static const luaL_Reg functions[] = {{"load", l_load}, {"guarded", l_guarded}, {"random", l_random}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"load", l_load}, {"guarded", l_guarded}, {"random", l_random}, {"getenv", l_getenv}, {NULL, NULL}};
     luaL_newlib(L, functions);
     mp_lib_time(L);
     mp_lib_log(L);
     mp_lib_call(L);
     mp_lib_client(L);
     mp_lib_seal(L, config->seal_keys);
+    mp_lib_digest(L);
     mp_lib_store(L, config->store);
     mp_lib_signal(L);
-    mp_lib_jobs(L, config->task_ms);
+    mp_lib_jobs(L, config->task_ms, config->call_ms);
+    mp_lib_parallel(L);
+    mp_lib_sqlite(L, config);
     mp_lib_topics(L);
     mp_lib_hear(L, config->hearers);
     mp_lib_http(L, config);
+    mp_lib_fs(L, config);
+    mp_lib_exec(L, config);
+    mp_lib_secret(L);
     push_cjson(L);
     lua_setfield(L, -2, "cjson");
     push_scripts(L, source);
@@ -271,6 +306,8 @@ void mp_host_push(lua_State *L, const mp_source *source, const mp_vm_config *con
     lua_setfield(L, -2, "root");
     push_grants(L, config);
     lua_setfield(L, -2, "grants");
+    push_folder(L, config->folder);
+    lua_setfield(L, -2, "folder");
     push_server(L, config);
     lua_setfield(L, -2, "server");
     lua_pushboolean(L, config->trust_full);

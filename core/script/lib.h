@@ -13,13 +13,19 @@ void mp_lib_log(lua_State *L);
 void mp_lib_call(lua_State *L);
 void mp_lib_client(lua_State *L);
 void mp_lib_seal(lua_State *L, const mp_seal_key *keys);
+void mp_lib_digest(lua_State *L);
 void mp_lib_store(lua_State *L, mp_store *store);
 void mp_lib_signal(lua_State *L);
-/* `longest_ms`: how long what it begins may last. */
-void mp_lib_jobs(lua_State *L, uint64_t longest_ms);
+/* How long what it begins may last: a call's work in the background; scheduled work that says nothing else. */
+void mp_lib_jobs(lua_State *L, uint64_t longest_ms, uint64_t call_ms);
+void mp_lib_parallel(lua_State *L);
+void mp_lib_sqlite(lua_State *L, const mp_vm_config *config);
 void mp_lib_topics(lua_State *L);
 void mp_lib_hear(lua_State *L, mp_hearers *hearers);
 void mp_lib_http(lua_State *L, const mp_vm_config *config);
+void mp_lib_fs(lua_State *L, const mp_vm_config *config);
+void mp_lib_exec(lua_State *L, const mp_vm_config *config);
+void mp_lib_secret(lua_State *L);
 /* Replaces what `coroutine` holds by functions that let a task wait inside a script's own coroutines.  [-0, +0,
  * throws] */
 void mp_lib_coroutine(lua_State *L);
@@ -34,6 +40,10 @@ void mp_call_push_like(lua_State *L);
 void mp_call_bind(lua_State *L, int index, mp_task *task);
 /* The body of a background task's coroutine.  [-1, +0, throws, parks] */
 int mp_run_job(lua_State *L);
+/* The same of one that is scheduled.  [-1, +0, throws, parks] */
+int mp_run_scheduled(lua_State *L);
+/* The body of the coroutine of a task that runs beside others.  [-1, +0, throws, parks] */
+int mp_run_member(lua_State *L);
 /* Appends the JSON of the value at `index` to vm->out; when it raises, nothing is appended.  [-0, +0, throws] */
 void mp_encode_out(lua_State *L, mp_vm *vm, int index);
 /* The task of the call at 1; raises once that has ended.  [-0, +0, throws] */

@@ -1,5 +1,6 @@
 /* lib_jobs.c: background tasks: they have a call like the one that began them, which belongs to nobody. */
 #include "script/lib.h"
+#include "script/schedule.h"
 #include <lauxlib.h>
 #include <math.h>
 
@@ -36,6 +37,36 @@ int mp_run_job(lua_State *L)
     lua_remove(L, 2);
     lua_callk(L, 1, 0, (lua_KContext)task, job_done);
     return job_done(L, LUA_OK, (lua_KContext)task);
+}
+
+int mp_run_scheduled(lua_State *L)
+{
+    mp_task *task = lua_touserdata(L, 1);
+    if (task->call == NULL)
+        return 0;
+    lua_rawgeti(L, LUA_REGISTRYINDEX, task->vm->run_job);
+    lua_pushnil(L);
+    mp_call_push(L, task, 3); /* it has no params */
+    lua_remove(L, 3);
+    lua_pushstring(L, task->scheduled->name);
+    lua_callk(L, 2, 0, (lua_KContext)task, job_done);
+    return job_done(L, LUA_OK, (lua_KContext)task);
+}
+
+/* schedule(name, every[, limit]): moonpool.run_job(call, name) every so many seconds; while scripts load.  [-0, +0, throws] */
+static int l_schedule(lua_State *L)
+{
+    mp_vm *vm = mp_vm_of(L);
+    const char *name = luaL_checkstring(L, 1);
+    double every = luaL_checknumber(L, 2), limit = luaL_optnumber(L, 3, lua_tonumber(L, lua_upvalueindex(1)));
+    mp_scheduled *job = mp_new(sizeof *job);
+    *job = (mp_scheduled){.next = vm->schedule,
+                          .vm = vm,
+                          .name = mp_dup(mp_str_of(name)),
+                          .every_ms = (uint64_t)ceil(every * 1000),
+                          .limit_ms = (uint64_t)ceil(limit * 1000)};
+    vm->schedule = job;
+    return 0;
 }
 
 /* spawn(call, f, seconds): a job that runs f with a call like this one, at most so long; or nil, "too many".
@@ -88,10 +119,13 @@ static int l_stop(lua_State *L)
     return 0;
 }
 
-void mp_lib_jobs(lua_State *L, uint64_t longest_ms)
+void mp_lib_jobs(lua_State *L, uint64_t longest_ms, uint64_t call_ms)
 {
     static const luaL_Reg functions[] = {{"spawn", l_spawn}, {"stop", l_stop}, {NULL, NULL}};
     luaL_setfuncs(L, functions, 0);
+    lua_pushnumber(L, (double)call_ms / 1000);
+    lua_pushcclosure(L, l_schedule, 1);
+    lua_setfield(L, -2, "schedule");
     luaL_newmetatable(L, JOB);
     lua_pushboolean(L, 0);
     lua_setfield(L, -2, "__metatable");

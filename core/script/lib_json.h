@@ -26,8 +26,9 @@ void mp_lua_encode(lua_State *L, int index, mp_buf *out);
 void mp_lua_push_null(lua_State *L);
 void mp_lua_push_array_mt(lua_State *L);
 void mp_lua_push_object_mt(lua_State *L);
-#define MP_LUA_RAW "moonpool.json.raw" /* metatable name of json.raw's userdata: its block is the bytes */
-extern const char mp_lua_empty_array;  /* json.empty_array is the light userdata of its address */
+#define MP_LUA_RAW "moonpool.json.raw"  /* metatable name of json.raw's userdata: its block is the bytes */
+#define MP_LUA_SECRET "moonpool.secret" /* a userdata whose bytes are a text, with a NUL behind it: encodes as "***" */
+extern const char mp_lua_empty_array;   /* json.empty_array is the light userdata of its address */
 
 /* luaopen of "moonpool.json". */
 int mp_lib_json(lua_State *L);

@@ -292,6 +292,10 @@ static void put_userdata(encoder *e, int index)
         mp_buf_put(e->out, block == NULL ? MP_STR("null") : MP_STR("[]"));
         return;
     }
+    if (luaL_testudata(e->L, index, MP_LUA_SECRET) != NULL) {
+        mp_buf_put(e->out, MP_STR("\"***\""));
+        return;
+    }
     if (luaL_testudata(e->L, index, MP_LUA_RAW) == NULL)
         fail(e, "a userdata");
     mp_buf_put(e->out, (mp_str){block, lua_rawlen(e->L, index)});

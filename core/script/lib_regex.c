@@ -2,6 +2,7 @@
  *
  *   compile(pattern)   -> regex | nil, why
  *   regex:test(text)   -> boolean | nil, "limit" | nil, "not UTF-8"
+ *   regex:exec(text, n)  -> { first, last, first of capture 1, … } | false | nil, why: the first match from byte n on
  *
  * A pattern may be foolish and a text hostile: backtracking, memory and time of one test are all bounded. */
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -27,9 +28,10 @@
 
 typedef struct {
     pcre2_code *code;
-    bool tied;         /* matches at the start of the text or nowhere */
-    bool picky;        /* a match begins with a byte of `first`, and is not empty */
-    uint8_t first[32]; /* a bit per byte */
+    bool tied;                  /* matches at the start of the text or nowhere */
+    bool picky;                 /* a match begins with a byte of `first`, and is not empty */
+    uint8_t first[32];          /* a bit per byte */
+    pcre2_match_data *captures; /* of exec, once it ran */
 } regex;
 
 /* What a test needs to run. One for all regexes of a Lua state: its frames are what costs memory. */
@@ -199,16 +201,16 @@ static size_t next_start(const regex *re, mp_str text, size_t at)
 }
 
 /* What pcre2_match gives, or PCRE2_ERROR_MATCHLIMIT when all windows together took too long. */
-static int search(const regex *re, const matcher *m, mp_str text)
+static int search(const regex *re, const matcher *m, mp_str text, size_t from)
 {
     size_t window = WINDOW_WORK / (text.len + 1) + 1;
     if (re->tied || window > text.len) {
         pcre2_set_offset_limit(m->context, PCRE2_UNSET);
-        return pcre2_match(re->code, (PCRE2_SPTR)text.ptr, text.len, 0, 0, m->data, m->context);
+        return pcre2_match(re->code, (PCRE2_SPTR)text.ptr, text.len, from, 0, m->data, m->context);
     }
     int64_t deadline = cpu_now() + WINDOW_NS;
     uint32_t options = 0;
-    for (size_t start = 0; start <= text.len;) {
+    for (size_t start = from; start <= text.len;) {
         size_t last = start + window < text.len ? start + window : text.len;
         pcre2_set_offset_limit(m->context, last);
         int rc = pcre2_match(re->code, (PCRE2_SPTR)text.ptr, text.len, start, options, m->data, m->context);
@@ -222,6 +224,15 @@ static int search(const regex *re, const matcher *m, mp_str text)
     return PCRE2_ERROR_NOMATCH;
 }
 
+/* nil, why  [-0, +2, throws] */
+static int push_failure(lua_State *L, int rc)
+{
+    bool text_is_bad = (rc <= PCRE2_ERROR_UTF8_ERR1 && rc >= PCRE2_ERROR_UTF8_ERR21) || rc == PCRE2_ERROR_BADUTFOFFSET;
+    lua_pushnil(L);
+    lua_pushstring(L, text_is_bad ? "not UTF-8" : "limit");
+    return 2;
+}
+
 /* regex:test(text) -> boolean | nil, why  [throws] */
 static int l_test(lua_State *L)
 {
@@ -231,21 +242,67 @@ static int l_test(lua_State *L)
     const matcher *m = lua_touserdata(L, lua_upvalueindex(1));
     luaL_argcheck(L, re->code != NULL, 1, "not a compiled regex");
 
-    int rc = search(re, m, text);
+    int rc = search(re, m, text, 0);
     if (rc >= 0 || rc == PCRE2_ERROR_NOMATCH) {
         lua_pushboolean(L, rc >= 0);
         return 1;
     }
-    bool text_is_bad = rc <= PCRE2_ERROR_UTF8_ERR1 && rc >= PCRE2_ERROR_UTF8_ERR21;
-    lua_pushnil(L);
-    lua_pushstring(L, text_is_bad ? "not UTF-8" : "limit");
-    return 2;
+    return push_failure(L, rc);
+}
+
+/* An index of Lua's, or false for a group that took no part.  [-0, +1, throws] */
+static void push_index(lua_State *L, PCRE2_SIZE offset, lua_Integer more)
+{
+    if (offset == PCRE2_UNSET)
+        lua_pushboolean(L, 0);
+    else
+        lua_pushinteger(L, (lua_Integer)offset + more);
+}
+
+/* regex:exec(text, n) -> { first, last, … } | false | nil, why  [throws] */
+static int l_exec(lua_State *L)
+{
+    regex *re = luaL_checkudata(L, 1, REGEX);
+    mp_str text;
+    text.ptr = luaL_checklstring(L, 2, &text.len);
+    lua_Integer from = luaL_checkinteger(L, 3);
+    const matcher *shared = lua_touserdata(L, lua_upvalueindex(1));
+    luaL_argcheck(L, re->code != NULL, 1, "not a compiled regex");
+    luaL_argcheck(L, from >= 1, 3, "a byte of the text");
+    if ((size_t)from > text.len + 1) {
+        lua_pushboolean(L, 0);
+        return 1;
+    }
+    if (re->captures == NULL)
+        re->captures = pcre2_match_data_create_from_pattern(re->code, NULL);
+    if (re->captures == NULL)
+        return luaL_error(L, "not enough memory");
+    matcher own = {re->captures, shared->context};
+    int rc = search(re, &own, text, (size_t)from - 1);
+    if (rc == PCRE2_ERROR_NOMATCH) {
+        lua_pushboolean(L, 0);
+        return 1;
+    }
+    if (rc < 0)
+        return push_failure(L, rc);
+    uint32_t pairs = pcre2_get_ovector_count(re->captures);
+    const PCRE2_SIZE *offsets = pcre2_get_ovector_pointer(re->captures);
+    lua_createtable(L, (int)pairs * 2, 0);
+    for (uint32_t i = 0; i < pairs; i++) {
+        push_index(L, offsets[2 * i], 1);
+        lua_rawseti(L, -2, 2 * (lua_Integer)i + 1);
+        push_index(L, offsets[2 * i + 1], 0);
+        lua_rawseti(L, -2, 2 * (lua_Integer)i + 2);
+    }
+    return 1;
 }
 
 static int regex_gc(lua_State *L)
 {
     regex *re = luaL_checkudata(L, 1, REGEX);
+    pcre2_match_data_free(re->captures);
     pcre2_code_free(re->code);
+    re->captures = NULL;
     re->code = NULL;
     return 0;
 }
@@ -284,10 +341,13 @@ int mp_lib_regex(lua_State *L)
         lua_setfield(L, -2, "__gc");
         lua_pushliteral(L, "regex");
         lua_setfield(L, -2, "__metatable");
-        lua_createtable(L, 0, 1);
+        lua_createtable(L, 0, 2);
         push_matcher(L);
+        lua_pushvalue(L, -1);
         lua_pushcclosure(L, l_test, 1);
-        lua_setfield(L, -2, "test");
+        lua_setfield(L, -3, "test");
+        lua_pushcclosure(L, l_exec, 1);
+        lua_setfield(L, -2, "exec");
         lua_setfield(L, -2, "__index");
     }
     lua_pop(L, 1);

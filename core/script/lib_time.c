@@ -44,8 +44,17 @@ static int l_now(lua_State *L)
     return 1;
 }
 
+/* clock(): seconds since 1970.  [-0, +1] */
+static int l_clock(lua_State *L)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    lua_pushnumber(L, (double)now.tv_sec + (double)now.tv_nsec / 1e9);
+    return 1;
+}
+
 void mp_lib_time(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"sleep", l_sleep}, {"now", l_now}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"sleep", l_sleep}, {"now", l_now}, {"clock", l_clock}, {NULL, NULL}};
     luaL_setfuncs(L, functions, 0);
 }

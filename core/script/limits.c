@@ -22,8 +22,8 @@ static void call_off(mp_task *task, lua_State *L, lua_Debug *where, const char *
     mp_log(MP_WARN, "call over its limit", mp_log_str("method", mp_task_method(task)),
            mp_log_str("why", mp_str_of(why)), mp_log_str("file", mp_str_of(where->short_src)),
            mp_log_int("line", where->currentline));
-    if (task->call != NULL)
-        mp_call_abort(task->call, why, counter);
+    if (task->payer->call != NULL)
+        mp_call_abort(task->payer->call, why, counter);
     task->cancelled = true;
     if (task->vm->is_over_memory)
         task->vm->litter = LITTER_CYCLES;
@@ -35,7 +35,7 @@ static const char *over_limit(const mp_task *task, uint64_t stretch, uint64_t st
 {
     if (task->vm->is_over_memory)
         return "the call took more memory than limits.call.memory";
-    if (task->spent + stretch >= task->vm->call_us)
+    if (task->payer->spent + stretch >= task->vm->call_us)
         return "the call ran Lua for longer than limits.call.cpu";
     if (stuck >= STUCK_US)
         return "the call ran for too long where it cannot take turns: in a metamethod, or in a function that C calls";
@@ -83,7 +83,8 @@ void mp_task_hook(lua_State *L, lua_Debug *where)
 int mp_task_run(mp_task *task, int count)
 {
     mp_vm *vm = task->vm;
-    size_t before = vm->bytes, left = task->grown < vm->call_memory ? vm->call_memory - task->grown : 0;
+    mp_task *payer = task->payer;
+    size_t before = vm->bytes, left = payer->grown < vm->call_memory ? vm->call_memory - payer->grown : 0;
     vm->ceiling = left < vm->memory - before ? before + left : vm->memory;
     vm->denied = 0;
     vm->is_over_memory = false;
@@ -98,9 +99,9 @@ int mp_task_run(mp_task *task, int count)
     vm->may_wait = false;
     vm->running = NULL;
     vm->ceiling = vm->memory;
-    task->grown = task->grown + vm->bytes > before ? task->grown + vm->bytes - before : 0;
+    payer->grown = payer->grown + vm->bytes > before ? payer->grown + vm->bytes - before : 0;
     if (task->is_heavy)
-        task->spent += mp_now_us(CLOCK_THREAD_CPUTIME_ID) - vm->clock;
+        payer->spent += mp_now_us(CLOCK_THREAD_CPUTIME_ID) - vm->clock;
     return status;
 }
 

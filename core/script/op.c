@@ -3,11 +3,32 @@
 #include "script/task.h"
 #include <lauxlib.h>
 
+/* Where the nearest script stands that led here, "path:line: "; the library's own lines are no help.  [-0, +1, throws] */
+static void push_place(lua_State *L, const mp_vm *vm)
+{
+    mp_str root = mp_str_of(mp_source_dir(vm->source));
+    lua_Debug at;
+    for (int level = 1; lua_getstack(L, level, &at) != 0; level++) {
+        lua_getinfo(L, "Sl", &at);
+        mp_str source = {at.source + 1, at.srclen - 1};
+        if (at.source[0] == '@' && mp_str_starts(source, root) &&
+            mp_str_starts(mp_str_from(source, root.len), MP_STR("/"))) {
+            lua_pushfstring(L, "%s:%d: ", at.source + 1, at.currentline);
+            return;
+        }
+    }
+    luaL_where(L, 1);
+}
+
 void *mp_op_new(lua_State *L, size_t size, void (*cancel)(mp_op *op))
 {
     mp_vm *vm = mp_vm_of(L);
-    if (!vm->may_wait || !lua_isyieldable(L))
-        luaL_error(L, "may not wait here");
+    if (!vm->may_wait || !lua_isyieldable(L)) {
+        push_place(L, vm);
+        lua_pushliteral(L, "may not wait here");
+        lua_concat(L, 2);
+        lua_error(L);
+    }
     mp_op *op = lua_newuserdatauv(L, size, 0);
     memset(op, 0, size);
     op->task = vm->running;

@@ -8,6 +8,7 @@
 #ifndef MP_SCRIPT_H
 #define MP_SCRIPT_H
 
+#include "grant.h"
 #include "rpc/rpc.h"
 
 typedef struct mp_source mp_source;
@@ -46,12 +47,20 @@ typedef struct {
     const char *server_name, *server_version, *instructions; /* serverInfo; instructions may be NULL */
     size_t memory;                                           /* bytes one VM may hold */
     uint64_t task_ms;                                        /* the longest a background task lasts */
+    uint64_t call_ms;                                        /* what a call may take */
     size_t call_memory;                                      /* bytes one call may add to that */
     uint64_t call_cpu_ms;                                    /* a call may run Lua for so long */
     uint64_t http_time_ms;                                   /* what a request may take unless it says otherwise */
     size_t http_body;                                        /* bytes of an answer's body, at most */
-    const char *const *allow_net;                            /* may be NULL */
-    bool trust_full;                                         /* scripts get the whole standard library */
+    const mp_grant *allow, *grants; /* what all may touch; the others, ended by one without a path, or NULL */
+    const char *folder;             /* where relative paths of grants and scripts begin */
+    size_t fs_file, fs_held, exec_output;
+    int64_t exec_processes;
+    uint64_t exec_time_ms, exec_grace_ms;
+    int64_t sqlite_rows; /* these two of one result */
+    size_t sqlite_bytes;
+    uint64_t sqlite_busy_ms;      /* how long a statement waits for others to unlock */
+    bool trust_full;              /* scripts get the whole standard library */
     const mp_seal_key *seal_keys; /* the first seals, all open; an unset one ends them. Outlives the VM */
     mp_store *store;              /* these two outlive the VM */
     mp_hearers *hearers;
@@ -73,6 +82,8 @@ void mp_vm_summary(mp_vm *vm, mp_buf *out);
 /* From `before`, a summary, to this VM; `files` are the paths that differ, a line each. Appends what people read ("+ refund
  * ~ search (schema)  - old_tool") to `plan`, and the lists that changed for clients ("tools prompts") to `lists`. */
 void mp_vm_difference(mp_vm *vm, mp_str before, mp_str files, mp_buf *plan, mp_buf *lists);
+/* Another takes over: what it would begin by itself is the other's. */
+void mp_vm_retire(mp_vm *vm);
 /* Whether no call and no background task is in it. */
 bool mp_vm_is_idle(const mp_vm *vm);
 /* This VM alone hears `text` under `topic`, as if another had told it. On its thread. */

@@ -33,6 +33,7 @@ static mp_task *task_new(mp_vm *vm, mp_call *call)
         vm->all = task;
         mp_link_init(&task->link);
         mp_link_init(&task->holds);
+        mp_link_init(&task->member);
     } else {
         task = mp_container(link, mp_task, link);
         if (task->co != NULL)
@@ -45,6 +46,11 @@ static mp_task *task_new(mp_vm *vm, mp_call *call)
     task->started = task->was_parked = task->cancelled = task->has_progress = false;
     task->preempted = task->is_heavy = false;
     task->spent = task->grown = 0;
+    task->payer = task;
+    task->group = NULL;
+    task->scheduled = NULL;
+    task->members = 0;
+    task->went_well = false;
     task->state = MP_TASK_READY;
     mp_link_put(&vm->ready, &task->link);
     vm->tasks++;
@@ -60,6 +66,22 @@ mp_task *mp_task_start_job(mp_vm *vm, mp_call *call, int ref)
     return task;
 }
 
+void mp_task_start_scheduled(mp_vm *vm, mp_call *call, struct mp_scheduled *scheduled)
+{
+    mp_task *task = task_new(vm, call);
+    task->scheduled = scheduled;
+    mp_call_set_user(call, task);
+}
+
+mp_task *mp_task_start_member(mp_task *parent, int place)
+{
+    mp_task *task = task_new(parent->vm, NULL);
+    task->is_note = false;
+    task->payer = parent->payer;
+    task->place = place;
+    return task;
+}
+
 void mp_task_forget_job(lua_State *L, mp_task *task)
 {
     luaL_unref(L, LUA_REGISTRYINDEX, task->job); /* takes back a slot: allocates nothing */
@@ -71,6 +93,8 @@ static void task_end(mp_task *task)
 {
     mp_vm *vm = task->vm;
     mp_holds_release(task);
+    if (task->group != NULL)
+        mp_group_leave(task);
     if (task->is_note) {
         vm->notes--;
         vm->note_bytes -= task->text.len;
@@ -138,6 +162,7 @@ static void fail(mp_task *task, int code, mp_str message, mp_str data)
 
 mp_str mp_task_method(const mp_task *task)
 {
+    task = task->payer;
     if (task->call != NULL)
         return mp_call_method(task->call);
     return (mp_str){task->text.ptr, task->method_len};
@@ -145,6 +170,7 @@ mp_str mp_task_method(const mp_task *task)
 
 mp_str mp_task_principal(const mp_task *task)
 {
+    task = task->payer;
     if (task->call != NULL)
         return mp_call_principal(task->call);
     return mp_str_from(mp_buf_str(&task->text), task->method_len);
@@ -288,6 +314,10 @@ static void end_faulty(mp_task *task)
 
 static lua_CFunction body_of(const mp_task *task)
 {
+    if (task->group != NULL)
+        return mp_run_member;
+    if (task->scheduled != NULL)
+        return mp_run_scheduled;
     if (task->is_note)
         return run_note;
     return task->job != LUA_NOREF ? mp_run_job : run_call;
@@ -341,11 +371,12 @@ static void resume_next(mp_vm *vm, mp_link *link)
 {
     mp_task *task = mp_container(link, mp_task, link);
     bool was_heavy = task->is_heavy;
-    uint64_t began = vm->clock, serial = task->serial;
+    mp_task *payer = task->payer;
+    uint64_t began = vm->clock, serial = payer->serial;
     resume(task);
     vm->clock = mp_now_us(CLOCK_MONOTONIC);
-    if (!was_heavy && task->serial == serial)
-        task->spent += vm->clock - began;
+    if (!was_heavy && payer->serial == serial)
+        payer->spent += vm->clock - began;
 }
 
 bool mp_vm_turn(void *ctx)
@@ -380,6 +411,12 @@ bool mp_vm_turn(void *ctx)
     return did || !mp_link_is_alone(&vm->ready) || !mp_link_is_alone(&vm->heavy) || !mp_link_is_alone(&vm->doomed);
 }
 
+void mp_task_unwind(mp_task *task)
+{
+    mp_link_drop(&task->link);
+    unwind(task);
+}
+
 void mp_task_leave(mp_task *task, lua_State *co)
 {
     if (task->inner_count == task->inner_cap) {
@@ -396,10 +433,8 @@ void mp_tasks_unwind(mp_vm *vm)
         task->cancelled = true;
     }
     for (mp_task *task = vm->all; task != NULL; task = task->next)
-        if (task->state != MP_TASK_IDLE) {
-            mp_link_drop(&task->link);
-            unwind(task);
-        }
+        if (task->state != MP_TASK_IDLE)
+            mp_task_unwind(task);
 }
 
 void mp_tasks_free(mp_vm *vm)

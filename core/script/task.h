@@ -14,6 +14,8 @@ typedef enum {
     MP_TASK_DOOMED   /* called off: in vm->doomed */
 } mp_task_state;
 
+typedef struct mp_group mp_group; /* lib_parallel.c */
+
 struct mp_task {
     mp_link link;
     mp_vm *vm;
@@ -37,6 +39,13 @@ struct mp_task {
     uint64_t spent;  /* us of Lua */
     size_t grown;    /* bytes that it holds more than when it began, as far as is known */
 
+    mp_task *payer;  /* whose call it works for, and whose limits count: itself, or who waits for it and others */
+    mp_group *group; /* that it is a member of; else NULL */
+    mp_link member;  /* among them */
+    struct mp_scheduled *scheduled; /* what it runs, if it is that; else NULL */
+    int place, members;             /* its number there; how many such tasks work for it */
+    bool went_well;
+
     /* The script's own coroutines that the wait goes through, innermost first. */
     lua_State **inner;
     size_t inner_count, inner_cap;
@@ -58,6 +67,14 @@ int mp_task_run(mp_task *task, int count);
 void mp_task_settle(mp_task *task);
 /* A task for a job that mp_call_spawn gave; `ref` is what `job` holds. */
 mp_task *mp_task_start_job(mp_vm *vm, mp_call *call, int ref);
+/* A task for a call that mp_call_spawn_alone gave. */
+void mp_task_start_scheduled(mp_vm *vm, mp_call *call, struct mp_scheduled *scheduled);
+/* A task that works for `parent`, which waits for it. */
+mp_task *mp_task_start_member(mp_task *parent, int place);
+/* Its work is over. Calls others off, if they are to end with it. */
+void mp_group_leave(mp_task *task);
+/* Calls it off, where no Lua runs. */
+void mp_task_unwind(mp_task *task);
 /* `L`: whichever runs. */
 void mp_task_forget_job(lua_State *L, mp_task *task);
 /* Unwinds whatever is there and frees the tasks; `L` is closed in between. */

@@ -6,6 +6,7 @@
 #include "script/lib_json.h"
 #include "script/lib_regex.h"
 #include "script/preempt.h"
+#include "script/schedule.h"
 #include "script/lib_string.h"
 #include <lauxlib.h>
 #include <lualib.h>
@@ -325,6 +326,7 @@ static int be_born(lua_State *L)
     b->vm->dispatch = keep_function(L, "dispatch");
     b->vm->note = keep_function(L, "note");
     b->vm->describe = keep_function(L, "describe");
+    b->vm->run_job = keep_function(L, "run_job");
     b->vm->summary = keep_function(L, "summary");
     b->vm->difference = keep_function(L, "difference");
     b->vm->hear = keep_function(L, "heard");
@@ -386,6 +388,7 @@ void mp_vm_attach(mp_vm *vm, mp_loop *loop, mp_rpc *rpc, mp_client *client)
     vm->client = client;
     mp_hearers_join(vm->hearers, vm);
     mp_stat_add(MP_STAT_VMS, 1);
+    mp_schedule_start(vm);
     mp_vm_hear_of(vm, MP_STR("attached"), MP_STR(""));
 }
 
@@ -455,6 +458,11 @@ void mp_vm_difference(mp_vm *vm, mp_str before, mp_str files, mp_buf *plan, mp_b
     run_protected(vm->L, compare, &c, plan);
 }
 
+void mp_vm_retire(mp_vm *vm)
+{
+    mp_schedule_stop(vm);
+}
+
 bool mp_vm_is_idle(const mp_vm *vm)
 {
     return vm->tasks == 0;
@@ -464,6 +472,8 @@ void mp_vm_free(mp_vm *vm)
 {
     if (vm == NULL)
         return;
+    mp_schedule_stop(vm);
+    mp_schedule_free(vm);
     if (vm->loop != NULL)
         mp_stat_add(MP_STAT_VMS, -1);
     mp_hearers_leave(vm->hearers, vm);

@@ -29,7 +29,10 @@ struct mp_vm {
     size_t published;                   /* what of `bytes` the gauge knows */
     mp_vm_spare *spares[MP_VM_CLASSES]; /* freed small blocks, by size */
     size_t spare_bytes;
-    int summary, difference, dispatch, note, describe, hear; /* registry references */
+    int summary, difference, dispatch, note, describe, hear, run_job; /* registry references */
+
+    struct mp_scheduled *schedule;
+    bool keeps_schedule;
 
     mp_link ready;  /* tasks to start or resume */
     mp_link heavy;  /* tasks that were taken off after their slice: they go on one a turn */

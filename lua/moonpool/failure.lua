@@ -19,6 +19,7 @@ refused.__tostring = function(self) return self.error.message end
 local input = { __name = "moonpool.input", __metatable = false }
 
 local fault = { __name = "moonpool.fault", __metatable = false }
+fault.__tostring = function(self) return self.why end
 
 local function words(why, otherwise)
   if why == nil then return otherwise end
@@ -85,7 +86,7 @@ end
 --- The message handler of xpcall: expected values pass, anything else becomes a fault with its trace.
 function failure.handler(value)
   local mt = debug.getmetatable(value)
-  if mt == expected or mt == missing or mt == input or mt == refused then return value end
+  if mt == expected or mt == missing or mt == input or mt == refused or mt == fault then return value end
   local tell = type(value) == "table" and not (mt and mt.__tostring) and json.encode or tostring
   local told, why = pcall(tell, value)
   if not told or type(why) ~= "string" then why = "an error that is a " .. type(value) end

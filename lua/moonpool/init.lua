@@ -2,6 +2,7 @@
 
 local difference = require "moonpool.difference"
 local hearing = require "moonpool.hearing"
+local job = require "moonpool.lib.job"
 local loader = require "moonpool.loader"
 local registry = require "moonpool.registry"
 local subscriptions = require "moonpool.subscriptions"
@@ -10,6 +11,7 @@ local moonpool = {
   load = loader.load,
   dispatch = require "moonpool.dispatch",
   heard = hearing.heard,
+  run_job = job.run,
   summary = difference.summary,
   difference = difference.tell,
 }
@@ -32,6 +34,13 @@ function moonpool.describe()
     for _, name in ipairs(names) do
       lines[#lines + 1] = words[kind] .. "  " .. name .. "  " .. things[name].description:match "^[^\n]*" .. (things[name].off and "  (off)" or "")
     end
+  end
+  local names = {}
+  for name in pairs(job.all()) do names[#names + 1] = name end
+  table.sort(names)
+  for _, name in ipairs(names) do
+    local one = job.all()[name]
+    lines[#lines + 1] = "job  " .. name .. "  " .. one.description:match "^[^\n]*" .. (one.off and "  (off)" or "")
   end
   return table.concat(lines, "\n") .. (lines[1] and "\n" or "")
 end

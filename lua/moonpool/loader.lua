@@ -1,10 +1,13 @@
 -- Reads every script into a registry. The folder says the kind, the path the name; all problems are told, not the first.
 
 local host = require "moonpool.host"
+local grants = require "moonpool.grants"
+local job = require "moonpool.lib.job"
 local json = require "moonpool.json"
 local library = require "moonpool.library"
 local problem = require "moonpool.problem"
 local prompt = require "moonpool.prompt"
+local reach = require "moonpool.http.reach"
 local registry = require "moonpool.registry"
 local resource = require "moonpool.resource"
 local sandbox = require "moonpool.sandbox"
@@ -15,7 +18,7 @@ local tool = require "moonpool.tool"
 
 local loader = {}
 
-local later = { auth = true, policy = true, jobs = true }
+local later = { auth = true, policy = true }
 local folders = { "tools", "lib", "resources", "prompts", "auth", "policy", "jobs" }
 
 local problems, texts
@@ -84,6 +87,7 @@ end
 local kinds = {
   tools = { word = "tool", library = tool, form = "a tool is a function, or tool { … }", ending = "'return function(…) … end' or 'return tool { … }'" },
   resources = { word = "resource", library = resource, form = "a resource is resource { … }", ending = "'return resource { … }'" },
+  jobs = { word = "job", library = job, form = "a job is job { … }", ending = "'return job { … }'" },
   prompts = { word = "prompt", library = prompt, form = "a prompt is prompt { … }", ending = "'return prompt { … }'" },
 }
 
@@ -113,7 +117,7 @@ local function add(kind, found, name, value, path, text)
   end
 end
 
-local function is_made(value) return tool.is(value) or resource.is(value) or prompt.is(value) end
+local function is_made(value) return tool.is(value) or resource.is(value) or prompt.is(value) or job.is(value) end
 
 -- What one file adds: one thing, or several by name.
 local function read(kind, found, path, text)
@@ -159,10 +163,30 @@ local function check_pages(tools, fixed, templates)
   end
 end
 
+-- A grant that opens nothing is a mistake of moonpool.yaml.
+local function check_grants()
+  for _, grant in ipairs(grants.all "net") do
+    local text, where = table.unpack(grant)
+    local fine, why, hint = reach.parse(text)
+    if not fine then problems[#problems + 1] = problem.text("moonpool.yaml", nil, where .. ": " .. why, hint) end
+  end
+  -- Nothing wrong with that: a script may come later. But a slip of the pen looks the same.
+  for _, grant in ipairs(host.grants) do
+    local is_used, names = false, {}
+    for _, script in ipairs(host.scripts) do
+      is_used = is_used or grants.covers(grant.path, script.path)
+      names[#names + 1] = script.path
+    end
+    if not is_used and grant.path ~= "" then
+      host.log("warn", "grant for no script", { path = grant.path, hint = suggest.hint(grant.path, names) or "no script is there" })
+    end
+  end
+end
+
 --- Loads host.scripts into the registry. Gives true, or the list of problems as texts.
 function loader.load()
   problems, texts = {}, {}
-  local found, waiting = { tools = {}, resources = {}, prompts = {} }, {}
+  local found, waiting = { tools = {}, resources = {}, prompts = {}, jobs = {} }, {}
   for _, script in ipairs(host.scripts) do texts[shown(script.path)] = script.text end
   for _, script in ipairs(host.scripts) do
     local path, text = script.path, script.text
@@ -183,6 +207,7 @@ function loader.load()
     end
     ::continue::
   end
+  check_grants()
   library.run_all(complain_about)
   for _, script in ipairs(waiting) do
     local folder = script.path:match "^[^/]+"
@@ -194,6 +219,7 @@ function loader.load()
   problems, texts = nil, nil
   if #told > 0 then return told end
   registry.set { tools = found.tools, prompts = found.prompts, resources = fixed, templates = templates }
+  job.set(found.jobs)
   switches.load()
   return true
 end

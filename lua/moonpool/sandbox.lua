@@ -2,21 +2,34 @@
 -- writes no other sees. Nothing here opens files, runs programs, reads bytecode or reaches the library's own tables.
 
 local host = require "moonpool.host"
+local base64 = require "moonpool.lib.base64"
 local content = require "moonpool.content"
+local digest = require "moonpool.lib.digest"
+local environment = require "moonpool.environment"
+local exec = require "moonpool.exec"
 local failure = require "moonpool.failure"
+local fs = require "moonpool.fs"
 local grants = require "moonpool.grants"
 local http = require "moonpool.http"
+local job = require "moonpool.lib.job"
 local json = require "moonpool.json"
+local parallel = require "moonpool.lib.parallel"
 local problem = require "moonpool.problem"
 local prompt = require "moonpool.prompt"
 local questions = require "moonpool.questions"
+local regex = require "moonpool.lib.regex"
 local resource = require "moonpool.resource"
 local sort = require "moonpool.sort"
+local sqlite = require "moonpool.lib.sqlite"
+local store = require "moonpool.lib.store"
 local subscriptions = require "moonpool.subscriptions"
 local suggest = require "moonpool.suggest"
 local switches = require "moonpool.switches"
+local time = require "moonpool.lib.time"
 local tool = require "moonpool.tool"
 local types = require "moonpool.types"
+local uri = require "moonpool.lib.uri"
+local uuid = require "moonpool.lib.uuid"
 
 local sandbox = {}
 
@@ -126,11 +139,11 @@ end
 
 local names = {
   pcall = safe_pcall, xpcall = safe_xpcall,
-  tool = tool.new, resource = resource.new, prompt = prompt.new, user = prompt.user, assistant = prompt.assistant,
+  tool = tool.new, job = job.new, resource = resource.new, prompt = prompt.new, user = prompt.user, assistant = prompt.assistant,
   fail = failure.fail, try = failure.try, fail_request = failure.fail_request, closing = closing, sleep = host.sleep, print = print_to_log,
   text = content.text, image = content.image, audio = content.audio, link = content.link, embed = content.embed,
   enable = switches.enable, disable = switches.disable, enabled = switches.enabled, resource_updated = subscriptions.updated,
-  bytes = content.bytes, seconds = 1, minutes = 60, hours = 3600,
+  parallel = parallel, bytes = content.bytes, seconds = 1, minutes = 60, hours = 3600,
   setmetatable = safe_setmetatable, getmetatable = safe_getmetatable, collectgarbage = collect,
 }
 
@@ -143,6 +156,9 @@ local function copy(from, wanted)
   end
   return made
 end
+
+-- Each script has copies.
+local data = { store = store, digest = digest, base64 = base64, time = time, uri = uri, regex = regex }
 
 local function unknown(base, _, name)
   local told = "unknown name '" .. tostring(name) .. "'"
@@ -161,13 +177,20 @@ function sandbox.new(find, path)
   for name, value in pairs(names) do base[name] = value end
   base.table.sort = sort
   base.log = copy(log)
+  for name, library in pairs(data) do base[name] = copy(library) end
+  base.uuid = uuid.library()
   base.t = types.new()
   base.ask = copy(questions.makers)
   base.json = {
     encode = json.encode, decode = json.decode, array = json.array, object = json.object, null = json.null,
     empty_array = type(json.empty_array) == "table" and json.array {} or json.empty_array, array_mt = array_mt, object_mt = object_mt,
   }
-  base.http = http.library(grants.of(path), path)
+  local granted = grants.of(path)
+  base.http = http.library(granted, path)
+  base.fs = fs.library(granted, path)
+  base.sqlite = sqlite.library(granted, path)
+  base.exec = exec.library(granted, path)
+  base.env, base.secret = environment.library(granted, path)
   local loaded = {}
   base.require = function(name)
     if loaded[name] == nil then loaded[name] = find(name) end

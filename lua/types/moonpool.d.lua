@@ -395,7 +395,7 @@ function log.warn(event, fields) end
 function log.error(event, fields) end
 
 ---@class moonpool.HttpOptions
----@field headers? table<string, string|number|string[]>
+---@field headers? table<string, string|number|moonpool.Secret|string[]>
 ---@field query? table<string, string|number|boolean|(string|number)[]>  Goes to the end of the URL, encoded
 ---@field body? string
 ---@field json? any             The body, as JSON
@@ -497,6 +497,265 @@ function http.request(request) end
 ---@param options? moonpool.HttpStreamOptions
 ---@return moonpool.HttpStream? stream, string? why
 function http.stream(url, options) end
+
+--- Runs functions side by side, 64 at most, and waits for all of them: what each returned, in order. They belong to this call: called off with
+--- it, and its limits count what they take together. An error of one, `fail` among them, ends the others and is an error here.
+---@param functions (fun(): any, string?)[]
+---@return { [1]: any, [2]: string? }[]
+function parallel(functions) end
+
+---@class moonpool.SqliteTransaction
+---@field query fun(self, sql: string, params?: table): table[]?, string?      rows by column name; NULL is json.null
+---@field one fun(self, sql: string, params?: table): table?, string?          the first row, or nil
+---@field exec fun(self, sql: string, params?: table): integer?, integer | string     how many rows changed, the last inserted one's id
+
+---@class moonpool.Sqlite: moonpool.SqliteTransaction
+---@field transaction fun(self, f: fun(tx: moonpool.SqliteTransaction): any, string?): any, string?    undone where f fails or gives nil, why
+---@field close fun(self)                                                      until the next statement
+
+--- SQLite databases, where grants let this script read or write: `scripts: {allow: {write: ["data/"]}}`. Each has a thread of its own;
+--- statements wait without holding anybody up, and end with their call. Parameters are bound: a list for `?`, a table for `:name`.
+sqlite = {}
+--- ":memory:" is one of its own. Reads alone where writing is not granted. `setup` runs whenever the file is opened.
+---@param path string
+---@param options? { setup?: string }
+---@return moonpool.Sqlite? database, string? why
+function sqlite.open(path, options) end
+--- A parameter that SQLite keeps as a blob; texts are kept as text.
+---@param bytes string
+---@return table
+function sqlite.blob(bytes) end
+
+---@class moonpool.Job
+---@field [1] string                    what it does
+---@field [2] fun(call: moonpool.Call): any, string?
+---@field every number                  seconds, 0.1 to 30 days
+---@field timeout? number               limits.call.time
+---@field enabled? boolean
+
+--- A file of scripts/jobs: runs every so often, the first time soon after the start, on one worker, never twice at once.
+---@param spec moonpool.Job
+---@return table
+function job(spec) end
+
+--- JSON values by key, in memory, shared by all workers: for counters, caches, what scripts tell each other. Bounded: store.entries and
+--- store.bytes of moonpool.yaml.
+store = {}
+---@param key string
+---@param value any                    anything that json.encode takes
+---@param options? { ttl?: number }    seconds that it is kept
+---@return true? done, string? why     "full"
+function store.set(key, value, options) end
+---@param key string
+---@return any                         nil where there is none
+function store.get(key) end
+--- Sets it where there is none; else false.
+---@param key string
+---@param value any
+---@param options? { ttl?: number }
+---@return boolean? done, string? why
+function store.add(key, value, options) end
+--- Adds to a whole number, 0 where there is none. `ttl` is a new key's alone.
+---@param key string
+---@param by? integer                  1
+---@param options? { ttl?: number }
+---@return integer? sum, string? why
+function store.incr(key, by, options) end
+---@param key string
+function store.delete(key) end
+--- Keys that begin with `prefix`, sorted; at most 1000 unless `most` says otherwise.
+---@param prefix? string
+---@param most? integer
+---@return string[]
+function store.list(prefix, most) end
+
+--- Hashes, in hex; in bytes where "bytes" follows. Of at most 16 MiB at once.
+digest = {}
+---@param bytes string
+---@param form? "hex" | "bytes"
+---@return string
+function digest.sha256(bytes, form) end
+---@param bytes string
+---@param form? "hex" | "bytes"
+---@return string
+function digest.sha512(bytes, form) end
+---@param bytes string
+---@param form? "hex" | "bytes"
+---@return string
+function digest.sha1(bytes, form) end
+---@param bytes string
+---@param form? "hex" | "bytes"
+---@return string
+function digest.md5(bytes, form) end
+---@param kind "sha256" | "sha512" | "sha1" | "md5"
+---@param key string
+---@param bytes string
+---@param form? "hex" | "bytes"
+---@return string
+function digest.hmac(kind, key, bytes, form) end
+--- Whether two secrets are the same, in a time that does not tell where they differ.
+---@param a string
+---@param b string
+---@return boolean
+function digest.equal(a, b) end
+
+base64 = {}
+---@param bytes string
+---@return string
+function base64.encode(bytes) end
+---@param text string
+---@return string? bytes, string? why
+function base64.decode(text) end
+--- The alphabet for URLs, without padding.
+---@param bytes string
+---@return string
+function base64.url_encode(bytes) end
+---@param text string
+---@return string? bytes, string? why
+function base64.url_decode(text) end
+
+--- `uuid()` is random (version 4); `uuid.v7()` sorts by the time it was made.
+---@class moonpool.Uuid
+---@field v4 fun(): string
+---@field v7 fun(): string
+---@overload fun(): string
+uuid = {}
+
+time = {}
+---@return number                      seconds since 1970, with a fraction
+function time.now() end
+---@return number                      seconds of a clock that is never set
+function time.monotonic() end
+--- RFC 3339 in UTC, such as "2026-07-28T12:00:00Z".
+---@param seconds? number              now
+---@return string
+function time.format(seconds) end
+---@param text string
+---@return number? seconds, string? why
+function time.parse(text) end
+
+---@class moonpool.Uri
+---@field scheme? string
+---@field userinfo? string
+---@field host? string
+---@field port? integer
+---@field path? string
+---@field query? string | table        uri.build takes a table, too
+---@field fragment? string
+
+uri = {}
+---@param text string
+---@return moonpool.Uri? parts, string? why
+function uri.parse(text) end
+---@param parts moonpool.Uri
+---@return string
+function uri.build(parts) end
+--- Fit for any place in a URI: "/" and "&" are encoded, too.
+---@param text string | number
+---@return string
+function uri.encode(text) end
+---@param text string
+---@return string? decoded, string? why
+function uri.decode(text) end
+--- A table as "a=1&b=x%20y"; a text as the table.
+---@param fields table | string
+---@return string | table | nil query, string? why
+function uri.query(fields) end
+--- Where `reference` leads when it stands in `base`.
+---@param base string
+---@param reference string
+---@return string? uri, string? why
+function uri.join(base, reference) end
+
+---@class moonpool.Regex
+---@field test fun(self, text: string): boolean?, string?
+---@field find fun(self, text: string, init?: integer): integer?, integer | string | nil, ...
+---@field match fun(self, text: string, init?: integer): string?, ...
+---@field gmatch fun(self, text: string): fun(): string?, ...
+---@field gsub fun(self, text: string, replacement: string | table | function, most?: integer): string?, integer | string
+
+--- Regular expressions as JSON Schema and JavaScript have them, in Unicode. One that takes too long on a text gives nil, "limit".
+regex = {}
+---@param expression string
+---@param flags? string                "i" minds no case, "m" lets ^ and $ match at lines, "s" lets '.' match their ends
+---@return moonpool.Regex? regex, string? why
+function regex.new(expression, flags) end
+
+--- Files, where the grants of moonpool.yaml let this script: `scripts: {allow: {read: ["data/"], write: ["data/out/"]}}`. Relative
+--- paths begin at the folder of moonpool.yaml; no link leads out of a grant. Waits without holding anybody up. Gives nil and why
+--- where something cannot be done.
+fs = {}
+--- The whole file, at most limits.fs.file.
+---@param path string
+---@return string? text, string? why
+function fs.read(path) end
+--- Replaces the file at once: who reads it meanwhile sees the old text or the new one. `append` adds to its end.
+---@param path string
+---@param text string
+---@param options? { append?: boolean }
+---@return true? done, string? why
+function fs.write(path, text, options) end
+--- The sorted names in a folder; those of folders end in "/".
+---@param path string
+---@return string[]? names, string? why
+function fs.list(path) end
+
+---@class moonpool.FileInfo
+---@field type "file"|"folder"|"other"
+---@field size integer
+---@field modified number       Seconds since 1970
+
+---@param path string
+---@return moonpool.FileInfo? info, string? why
+function fs.stat(path) end
+---@param path string
+---@return boolean? there, string? why
+function fs.exists(path) end
+--- A file or an empty folder.
+---@param path string
+---@return true? done, string? why
+function fs.remove(path) end
+--- A folder, and those above it that are missing; fine when it is there.
+---@param path string
+---@return true? done, string? why
+function fs.mkdir(path) end
+
+---@class moonpool.ExecOptions
+---@field stdin? string|moonpool.Secret
+---@field timeout? number       In seconds; else limits.exec.time
+---@field env? table<string, string|number|moonpool.Secret>  Besides PATH, HOME, LANG, LC_ALL, TZ, TMPDIR, USER and LOGNAME
+---@field cwd? string           A folder that may be read; else that of moonpool.yaml
+---@field max? integer          Bytes of each output; else limits.exec.output
+
+---@class moonpool.ExecResult
+---@field status? integer       nil where a signal ended it
+---@field signal? integer
+---@field stdout string
+---@field stderr string
+
+--- Runs a program that is granted (`scripts: {allow: {run: ["git", "/usr/bin/jq"]}}`) with these words; no shell reads them. It
+--- ends with the call, and so does all that it started. nil and why where it did not run to its end.
+---@param argv (string|number|moonpool.Secret)[]
+---@param options? moonpool.ExecOptions
+---@return moonpool.ExecResult? result, string? why
+function exec(argv, options) end
+
+--- An environment variable that is granted (`scripts: {allow: {env: ["ORDERS_URL", "APP_*"]}}`); nil and why, or `default` where
+--- it is not set.
+---@param name string
+---@param default? string
+---@return string? value, string? why
+function env(name, default) end
+
+--- A text that prints as *** everywhere. Headers of http, and words, `env` and `stdin` of exec, take what is in it; joined with `..`
+--- it stays a secret.
+---@class moonpool.Secret
+---@operator concat(string|moonpool.Secret): moonpool.Secret
+
+--- Like env, as a secret.
+---@param name string
+---@return moonpool.Secret? secret, string? why
+function secret(name) end
 
 json = {}
 json.null = nil ---@type userdata      What null decodes to

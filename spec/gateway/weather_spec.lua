@@ -1,61 +1,11 @@
 -- examples/weather as its README has it: its commands run as they stand there, but for the ports.
-local uv = require "luv"
-local children = require "spec.helpers.children"
+local example = require "spec.helpers.example"
 local gateway = require "spec.helpers.gateway"
-local wait = require "spec.helpers.wait"
 
-local function read(path)
-  local file <close> = assert(io.open(path, "rb"))
-  return file:read "a"
-end
+local read, run_beside, await_port = example.read, example.run_beside, example.await_port
 
-local function free_port()
-  local tcp = uv.new_tcp()
-  tcp:bind("127.0.0.1", 0)
-  local port = tcp:getsockname().port
-  tcp:close()
-  return port
-end
-
-local files = { "README.md", "moonpool.yaml", "service.lua", "scripts/tools/forecast.lua", "scripts/tools/watch.lua" }
-
--- A copy of the example whose ports are free ones: its folder, and the commands of its README.
 local function copy()
-  local ports = { ["7300"] = free_port(), ["7301"] = free_port(), ["7380"] = free_port() }
-  local list = {}
-  for _, name in ipairs(files) do list["examples/weather/" .. name] = read("examples/weather/" .. name):gsub("73%d%d", ports) end
-  local dir = gateway.prepare { files = list }
-  local commands = {}
-  for line in list["examples/weather/README.md"]:gmatch "\n    ([^\n]+)" do commands[#commands + 1] = line end
-  return dir, commands, ports
-end
-
--- Runs a command that ends in "&" in `dir`; gives what ends it.
-local function run_beside(command, dir)
-  local process = {}
-  local program = uv.fs_realpath(gateway.binary)
-  local line = "exec " .. command:gsub("%s*&$", ""):gsub("^moonpool ", program .. " ")
-  process.handle, process.pid = uv.spawn("/bin/sh", { args = { "-c", line }, cwd = dir, stdio = { nil, nil, nil } }, function(code)
-    process.code = code
-    children.alive[process.pid] = nil
-    process.handle:close()
-  end)
-  assert(process.handle, process.pid)
-  children.alive[process.pid] = true
-  return setmetatable(process, { __close = function(self)
-    if not self.code then self.handle:kill "sigterm" end
-    wait.for_fact("it to end", 10, function() return self.code end)
-  end })
-end
-
-local function await_port(port)
-  wait.for_fact("port " .. port, 10, function()
-    local tcp, outcome = uv.new_tcp(), nil
-    tcp:connect("127.0.0.1", port, function(failed) outcome = failed or true end)
-    wait.for_fact("a connection", 5, function() return outcome end)
-    tcp:close()
-    return outcome == true
-  end)
+  return example.copy("weather", { "README.md", "moonpool.yaml", "service.lua", "scripts/tools/forecast.lua", "scripts/tools/watch.lua" })
 end
 
 describe("the example weather", function()

@@ -69,7 +69,7 @@ function host.start(scripts, options)
       if answer.error then return nil, answer.error end
       return answer
     end,
-    guarded = xpcall,
+    guarded = xpcall, grants = {}, folder = "/srv", reveal = function() end,
     seal = function(text, about) return "sealed:" .. about .. "\0" .. text end,
     unseal = function(sealed, about)
       local start = "sealed:" .. about .. "\0"

@@ -59,7 +59,7 @@ describe("loading scripts", function()
   end)
 
   it("warns of kinds that are not served, and refuses folders that are none", function()
-    local vm = host.start { ["jobs/nightly.lua"] = "return 1", ["auth/main.lua"] = "syntax error" }
+    local vm = host.start { ["auth/main.lua"] = "syntax error" }
     assert.is_nil(vm.errors)
     assert.equal("warn", vm.logs[1].level)
     assert.same({ file = "scripts/auth/main.lua", why = "auth are not served by this version" }, vm.logs[1].fields)

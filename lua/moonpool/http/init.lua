@@ -82,23 +82,16 @@ local function ask(self, method, address, options, stream)
   return nil, words(plan.method, url, "more than " .. MOST_HOPS .. " redirects")
 end
 
--- What the operator granted, once per file.
-local function read_grants(texts, path)
+-- What the operator granted, once per file. What grants nothing is told by the loader.
+local function read_grants(texts)
   local list = {}
-  for _, text in ipairs(texts or {}) do
-    local grant, what, hint = reach.parse(text)
-    if grant then
-      list[#list + 1] = grant
-    else
-      host.log("warn", "net grant unused", { file = path, why = what, hint = hint })
-    end
-  end
+  for _, text in ipairs(texts) do list[#list + 1] = reach.parse(text) end
   return list
 end
 
 --- The library of one script file. `granted` is what grants.of(path) gives.
 function http.library(granted, path)
-  local self = { grants = read_grants(granted.net, path), path = path }
+  local self = { grants = read_grants(granted.net), path = path }
   local library = {}
   for _, method in ipairs { "GET", "POST", "PUT", "PATCH", "DELETE", "HEAD" } do
     library[method:lower()] = function(url, options) return ask(self, method, url, options) end

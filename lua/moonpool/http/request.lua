@@ -95,7 +95,7 @@ local function read_headers(fields)
     if not name:find "^[%w!#$%%&'*+.^_`|~-]+$" then return nil, "a header's name holds what no name may" end
     if ours[low] then problem.raise(2, "the header '" .. low .. "' is made from the request", "leave it out") end
     for _, value in ipairs(each(fields[name])) do
-      local text = scalar(value, "header '" .. low .. "'")
+      local text = host.reveal(value) or scalar(value, "header '" .. low .. "'")
       if text:find "[%z\1-\8\10-\31\127]" then return nil, "the header '" .. low .. "' holds a line break or another control character" end
       list[#list + 1] = { low, text:match "^[ \t]*(.-)[ \t]*$" }
     end

@@ -1,0 +1,111 @@
+/* config_grants.c: scripts.grants, the one map of moonpool.yaml whose names are the operator's: folders and files of scripts. */
+#include "config.h"
+#include "config_read.h"
+#include <stdlib.h>
+
+static int shown_len(mp_str text)
+{
+    return (int)(text.len > MP_CONFIG_SHOWN ? MP_CONFIG_SHOWN : text.len);
+}
+
+static bool has_step_up(mp_str path)
+{
+    while (path.ptr != NULL) {
+        mp_str name = mp_str_cut(&path, '/');
+        if (mp_str_is(name, "..") || mp_str_is(name, "."))
+            return true;
+    }
+    return false;
+}
+
+static int check_path(mp_str path, mp_err *err)
+{
+    bool is_file = path.len > 4 && mp_str_is(mp_str_from(path, path.len - 4), ".lua");
+    if (path.len > 0 && path.ptr[0] != '/' && !has_step_up(path) && (is_file || path.ptr[path.len - 1] == '/'))
+        return 0;
+    mp_err_set(err, "'%.*s' is no script and no folder of scripts", shown_len(path), path.ptr);
+    if (path.len == 0)
+        return mp_err_hint(err, "what all scripts may touch stands in scripts.allow");
+    if (path.ptr[0] == '/' || has_step_up(path))
+        return mp_err_hint(err, "the path begins at the scripts' folder, as in tools/orders.lua or tools/orders/");
+    return mp_err_hint(err, "write '%.*s/' for a folder, or '%.*s.lua' for a file", shown_len(path), path.ptr,
+                       shown_len(path), path.ptr);
+}
+
+/* The row of scripts.allow that says what a list of this kind may hold; NULL, and told, when there is no such kind. */
+static const mp_config_key *kind_of(mp_config_reader *r, const mp_yaml_node *node, mp_grant_kind *kind)
+{
+    static const char *const names[] = {"net", "read", "write", "run", "env"};
+    const mp_config_key *key = mp_config_key_find(mp_config_key_at("scripts.allow"), node->key);
+    mp_err err;
+    for (int i = 0; i < MP_GRANT_KINDS; i++)
+        if (mp_str_is(node->key, names[i])) {
+            *kind = (mp_grant_kind)i;
+            return key;
+        }
+    const char *near = mp_nearest(node->key, names, MP_GRANT_KINDS);
+    mp_err_set(&err, "unknown key '%.*s' in a grant", shown_len(node->key), node->key.ptr);
+    if (near != NULL)
+        mp_err_hint(&err, "did you mean '%s'?", near);
+    else
+        mp_err_hint(&err, "the keys here are net, read, write, run, env");
+    mp_yaml_error(&r->yaml, node->key_at, &err);
+    return NULL;
+}
+
+static void tell(mp_config_reader *r, mp_yaml_mark at, const char *what, mp_str name)
+{
+    mp_err err = {"", ""};
+    mp_err_set(&err, "%s '%.*s'", what, shown_len(name), name.ptr);
+    mp_yaml_error(&r->yaml, at, &err);
+}
+
+static void take_one(mp_config_reader *r, mp_grant *grant, const mp_yaml_node *node)
+{
+    mp_err err;
+    if (check_path(node->key, &err) != 0)
+        mp_yaml_error(&r->yaml, node->key_at, &err);
+    if (node->kind != MP_YAML_MAP) {
+        mp_err_set(&err, "a grant must be keys and values");
+        mp_err_hint(&err, "as in '%.*s: {net: [\"api.example.com:443\"]}'", shown_len(node->key), node->key.ptr);
+        mp_yaml_error(&r->yaml, node->at, &err);
+        return;
+    }
+    for (const mp_yaml_node *list = node->first; list != NULL; list = list->next) {
+        mp_grant_kind kind;
+        const mp_config_key *key = kind_of(r, list, &kind);
+        if (key == NULL)
+            continue;
+        if (grant->lists[kind] != NULL)
+            tell(r, list->key_at, "duplicate key", list->key);
+        else if (list->kind == MP_YAML_MAP)
+            tell(r, list->at, "there must be a single value or a list in", list->key);
+        else
+            mp_config_read_list(r, key, list, &grant->lists[kind]);
+    }
+}
+
+void mp_config_read_grants(mp_config_reader *r, const mp_yaml_node *map)
+{
+    size_t count = 0;
+    for (const mp_yaml_node *node = map->first; node != NULL; node = node->next)
+        count++;
+    mp_grant *grants = r->config->grants = mp_new((count + 1) * sizeof *grants);
+    for (const mp_yaml_node *node = map->first; node != NULL; node = node->next) {
+        for (mp_grant *before = r->config->grants; before < grants; before++)
+            if (mp_str_is(node->key, before->path))
+                tell(r, node->key_at, "duplicate key", node->key);
+        grants->path = mp_dup(node->key);
+        take_one(r, grants++, node);
+    }
+}
+
+void mp_config_free_grants(mp_grant *grants)
+{
+    for (mp_grant *grant = grants; grant != NULL && grant->path != NULL; grant++) {
+        free(grant->path);
+        for (int i = 0; i < MP_GRANT_KINDS; i++)
+            mp_config_free_list(grant->lists[i]);
+    }
+    free(grants);
+}

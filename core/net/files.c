@@ -1,0 +1,356 @@
+/* files.c: opens by openat2, which resolves within the root or not at all; without it, name by name and through no link. */
+#define _GNU_SOURCE 1
+#include "files.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define CHUNK 65536
+#define TRIES 100
+
+/* Closes `fd`, keeps errno. Always -1. */
+static int fail_with(int fd)
+{
+    int why = errno;
+    if (fd >= 0)
+        close(fd);
+    errno = why;
+    return -1;
+}
+
+/* -- opening ----------------------------------------------------------------------------------------------------- */
+
+/* Name by name. */
+static int open_by_names(int folder, const char *path, int flags, mode_t mode)
+{
+    int at = fcntl(folder, F_DUPFD_CLOEXEC, 3);
+    mp_str rest = mp_str_of(path);
+    while (at >= 0) {
+        char name[NAME_MAX + 1] = "";
+        mp_str head = mp_str_cut(&rest, '/');
+        if (head.len > NAME_MAX) {
+            errno = ENAMETOOLONG;
+            return fail_with(at);
+        }
+        memcpy(name, head.ptr, head.len);
+        bool is_last = rest.ptr == NULL;
+        int next = openat(at, name, (is_last ? flags : O_PATH | O_DIRECTORY) | O_NOFOLLOW | O_CLOEXEC, mode);
+        if (next < 0 && (errno == ELOOP || (errno == ENOTDIR && !is_last)))
+            errno = EXDEV;
+        fail_with(at);
+        if (is_last)
+            return next;
+        at = next;
+    }
+    return -1;
+}
+
+static int open_within(int folder, const char *path, int flags, mode_t mode, bool links)
+{
+    uint64_t resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
+    struct open_how how = {.flags = (unsigned)flags | O_CLOEXEC,
+                           .mode = (flags & O_CREAT) ? mode : 0,
+                           .resolve = links ? resolve : resolve | RESOLVE_NO_SYMLINKS};
+    for (int i = 0; i < TRIES; i++) {
+        long fd = syscall(SYS_openat2, folder, path, &how, sizeof how);
+        if (fd >= 0)
+            return (int)fd;
+        if (errno == ENOSYS || errno == EPERM)
+            return open_by_names(folder, path, flags, mode);
+        if (errno != EAGAIN && errno != EINTR) /* EAGAIN: something was renamed while it looked */
+            return -1;
+    }
+    errno = EXDEV;
+    return -1;
+}
+
+/* The folder that holds `path`, which is absolute; `*name` is the last part of it. */
+static int open_above(const char *path, const char **name)
+{
+    char folder[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    size_t len = slash == path ? 1 : (size_t)(slash - path);
+    *name = slash + 1;
+    if (len >= sizeof folder) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    memcpy(folder, path, len);
+    folder[len] = '\0';
+    return open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+}
+
+int mp_file_open(const char *root, const char *rest, int flags, mode_t mode)
+{
+    const char *name;
+    int folder = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC), fd;
+    if (folder >= 0) {
+        fd = open_within(folder, rest[0] == '\0' ? "." : rest, flags, mode, true);
+    } else { /* the root is a file, or is to be made */
+        if (rest[0] != '\0' || (errno != ENOTDIR && errno != ENOENT))
+            return -1;
+        folder = open_above(root, &name);
+        if (folder < 0)
+            return -1;
+        fd = open_within(folder, name, flags, mode, false);
+    }
+    fail_with(folder);
+    return fd;
+}
+
+/* The folder that holds what `rest` is, and its name there. */
+static int open_parent(const char *root, const char *rest, char name[NAME_MAX + 1])
+{
+    char above[PATH_MAX];
+    const char *slash = strrchr(rest, '/'), *last = slash == NULL ? rest : slash + 1;
+    int fd = -1;
+    if (rest[0] == '\0')
+        fd = open_above(root, &last);
+    if (strlen(last) > NAME_MAX || strlen(rest) >= sizeof above) {
+        errno = ENAMETOOLONG;
+        return fail_with(fd);
+    }
+    memcpy(name, last, strlen(last) + 1);
+    if (rest[0] == '\0')
+        return fd;
+    memcpy(above, rest, strlen(rest) + 1);
+    above[slash == NULL ? 0 : slash - rest] = '\0';
+    return mp_file_open(root, above, O_PATH | O_DIRECTORY, 0);
+}
+
+/* -- bytes ------------------------------------------------------------------------------------------------------- */
+
+static int want_file(int fd, struct stat *info)
+{
+    if (fstat(fd, info) != 0)
+        return -1;
+    if (S_ISREG(info->st_mode))
+        return 0;
+    errno = S_ISDIR(info->st_mode) ? EISDIR : EINVAL;
+    return -1;
+}
+
+int mp_file_read(const char *root, const char *rest, size_t most, mp_buf *out)
+{
+    struct stat info;
+    int fd = mp_file_open(root, rest, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
+    if (fd < 0)
+        return -1;
+    if (want_file(fd, &info) != 0)
+        return fail_with(fd);
+    size_t expected = info.st_size > 0 ? (size_t)info.st_size : 0;
+    if (expected > most)
+        errno = EFBIG;
+    else if (expected > 0)
+        mp_buf_room(out, expected + 1);
+    ssize_t got = expected > most ? -1 : 1;
+    while (got > 0 || (got < 0 && errno == EINTR)) {
+        size_t room = out->cap - out->len > 0 ? out->cap - out->len : CHUNK;
+        got = read(fd, mp_buf_room(out, room), room);
+        out->len += got > 0 ? (size_t)got : 0;
+        if (out->len > most) {
+            errno = EFBIG;
+            return fail_with(fd);
+        }
+    }
+    if (got < 0)
+        return fail_with(fd);
+    close(fd);
+    return 0;
+}
+
+static int put_all(int fd, mp_str text)
+{
+    while (text.len > 0) {
+        ssize_t put = write(fd, text.ptr, text.len);
+        if (put < 0 && errno != EINTR)
+            return -1;
+        text = mp_str_from(text, put < 0 ? 0 : (size_t)put);
+    }
+    return 0;
+}
+
+/* A new file beside the one that it will replace. */
+static int make_beside(int folder, char name[32])
+{
+    for (int i = 0; i < TRIES; i++) {
+        uint64_t chance = 0;
+        if (getrandom(&chance, sizeof chance, 0) < 0)
+            return -1;
+        snprintf(name, 32, ".moonpool-%016llx", (unsigned long long)chance);
+        int fd = openat(folder, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+        if (fd >= 0 || errno != EEXIST)
+            return fd;
+    }
+    return -1;
+}
+
+int mp_file_write(const char *root, const char *rest, mp_str text)
+{
+    char name[NAME_MAX + 1], beside[32];
+    struct stat info;
+    int folder = open_parent(root, rest, name);
+    if (folder < 0)
+        return -1;
+    bool is_there = fstatat(folder, name, &info, AT_SYMLINK_NOFOLLOW) == 0;
+    if (is_there && S_ISDIR(info.st_mode)) {
+        errno = EISDIR;
+        return fail_with(folder);
+    }
+    int fd = make_beside(folder, beside);
+    if (fd < 0)
+        return fail_with(folder);
+    int failed = put_all(fd, text);
+    if (failed == 0 && is_there && S_ISREG(info.st_mode))
+        failed = fchmod(fd, info.st_mode & 0777);
+    if (failed == 0)
+        failed = fsync(fd);
+    if (failed == 0)
+        failed = renameat(folder, beside, folder, name);
+    if (failed != 0) {
+        int why = errno;
+        unlinkat(folder, beside, 0);
+        errno = why;
+    }
+    fail_with(fd);
+    fail_with(folder);
+    return failed;
+}
+
+int mp_file_append(const char *root, const char *rest, mp_str text)
+{
+    struct stat info;
+    int fd = mp_file_open(root, rest, O_WRONLY | O_APPEND | O_CREAT | O_NONBLOCK | O_NOCTTY, 0666);
+    if (fd < 0)
+        return -1;
+    int failed = want_file(fd, &info) == 0 ? put_all(fd, text) : -1;
+    fail_with(fd);
+    return failed;
+}
+
+/* -- folders ----------------------------------------------------------------------------------------------------- */
+
+static char kind_of(mode_t mode)
+{
+    return S_ISREG(mode) ? 'f' : S_ISDIR(mode) ? 'd' : 'o';
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a + 1, *(const char *const *)b + 1);
+}
+
+static void sort(mp_buf *names, size_t count)
+{
+    const char **list = mp_new((count + 1) * sizeof *list), *at = names->ptr;
+    mp_buf sorted = {0};
+    for (size_t i = 0; i < count; i++, at += strlen(at) + 1)
+        list[i] = at;
+    qsort(list, count, sizeof *list, by_name);
+    for (size_t i = 0; i < count; i++)
+        mp_buf_put(&sorted, (mp_str){list[i], strlen(list[i]) + 1});
+    free(list);
+    mp_buf_clear(names);
+    *names = sorted;
+}
+
+int mp_file_list(const char *root, const char *rest, size_t most, mp_buf *out)
+{
+    int fd = mp_file_open(root, rest, O_RDONLY | O_DIRECTORY, 0);
+    DIR *folder = fd < 0 ? NULL : fdopendir(fd);
+    if (folder == NULL)
+        return fail_with(fd);
+    size_t count = 0;
+    int failed = 0;
+    errno = 0;
+    for (struct dirent *entry; failed == 0 && (entry = readdir(folder)) != NULL; errno = 0) {
+        struct stat info;
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+            continue;
+        char kind = entry->d_type == DT_REG ? 'f' : entry->d_type == DT_DIR ? 'd' : 'o';
+        if (entry->d_type == DT_UNKNOWN && fstatat(fd, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0)
+            kind = kind_of(info.st_mode);
+        mp_buf_putc(out, kind);
+        mp_buf_put(out, (mp_str){entry->d_name, strlen(entry->d_name) + 1});
+        count++;
+        if (out->len > most) {
+            errno = EFBIG;
+            failed = -1;
+        }
+    }
+    int why = errno;
+    closedir(folder);
+    errno = why;
+    if (why != 0)
+        return -1;
+    sort(out, count);
+    return 0;
+}
+
+int mp_file_stat(const char *root, const char *rest, mp_file_info *info)
+{
+    struct stat found;
+    int fd = mp_file_open(root, rest, O_PATH, 0);
+    if (fd < 0)
+        return -1;
+    if (fstat(fd, &found) != 0)
+        return fail_with(fd);
+    close(fd);
+    *info = (mp_file_info){kind_of(found.st_mode), found.st_size,
+                           (double)found.st_mtim.tv_sec + (double)found.st_mtim.tv_nsec / 1e9};
+    return 0;
+}
+
+int mp_file_remove(const char *root, const char *rest)
+{
+    char name[NAME_MAX + 1];
+    int folder = open_parent(root, rest, name);
+    if (folder < 0)
+        return -1;
+    int failed = unlinkat(folder, name, 0);
+    if (failed != 0 && errno == EISDIR && rest[0] != '\0')
+        failed = unlinkat(folder, name, AT_REMOVEDIR);
+    fail_with(folder);
+    return failed;
+}
+
+static int make_one(const char *root, const char *rest)
+{
+    char name[NAME_MAX + 1];
+    int folder = open_parent(root, rest, name);
+    if (folder < 0)
+        return -1;
+    int failed = mkdirat(folder, name, 0777);
+    fail_with(folder);
+    return failed != 0 && errno != EEXIST ? -1 : 0;
+}
+
+int mp_file_mkdir(const char *root, const char *rest)
+{
+    char path[PATH_MAX];
+    size_t len = strlen(rest);
+    if (len >= sizeof path) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    for (size_t i = 0; i <= len; i++) {
+        if (i != 0 && i != len && rest[i] != '/')
+            continue;
+        memcpy(path, rest, i);
+        path[i] = '\0';
+        if (make_one(root, path) != 0)
+            return -1;
+    }
+    int fd = mp_file_open(root, rest, O_PATH | O_DIRECTORY, 0);
+    if (fd >= 0)
+        close(fd);
+    return fd < 0 ? -1 : 0;
+}

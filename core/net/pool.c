@@ -1,0 +1,123 @@
+/* pool.c: threads that take jobs from one queue and post them back to the loops they came from. */
+#include "net.h"
+#include <pthread.h>
+#include <signal.h>
+
+#define MOST_THREADS 64
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t given;
+    mp_link queue; /* jobs that have not begun */
+    int64_t queued, most_queued;
+    int64_t idle, threads, most_threads;
+    bool is_stopping;
+    pthread_t ids[MOST_THREADS];
+} pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .given = PTHREAD_COND_INITIALIZER};
+
+static void deliver(mp_message *message, mp_loop *loop)
+{
+    mp_job *job = mp_container(message, mp_job, message);
+    mp_stat_add(MP_STAT_POOL_JOBS, -1);
+    job->done(job, loop);
+}
+
+/* The oldest; NULL when there is none. */
+static mp_job *take(void)
+{
+    mp_link *link = pool.queued == 0 ? NULL : mp_link_take(&pool.queue);
+    if (link == NULL)
+        return NULL;
+    pool.queued--;
+    return mp_container(link, mp_job, link);
+}
+
+static void *run(void *ctx)
+{
+    (void)ctx;
+    pthread_mutex_lock(&pool.lock);
+    while (!pool.is_stopping) {
+        mp_job *job = take();
+        if (job == NULL) {
+            pool.idle++;
+            pthread_cond_wait(&pool.given, &pool.lock);
+            pool.idle--;
+            continue;
+        }
+        pthread_mutex_unlock(&pool.lock);
+        job->work(job);
+        mp_loop_post(job->loop, &job->message);
+        pthread_mutex_lock(&pool.lock);
+    }
+    pthread_mutex_unlock(&pool.lock);
+    return NULL;
+}
+
+/* One more thread where all have something to do. It hears no signals: what they arm belongs to the workers. */
+static void grow(void)
+{
+    if (pool.queued < pool.idle || pool.threads == pool.most_threads)
+        return;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    if (pthread_create(&pool.ids[pool.threads], NULL, run, NULL) == 0)
+        pool.threads++;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+void mp_pool_start(int64_t threads, int64_t queue)
+{
+    pthread_mutex_lock(&pool.lock);
+    mp_link_init(&pool.queue);
+    pool.most_threads = threads < MOST_THREADS ? threads : MOST_THREADS;
+    pool.most_queued = queue;
+    pool.is_stopping = false;
+    pthread_mutex_unlock(&pool.lock);
+}
+
+void mp_pool_stop(void)
+{
+    pthread_mutex_lock(&pool.lock);
+    pool.is_stopping = true;
+    pool.most_queued = 0;
+    pthread_cond_broadcast(&pool.given);
+    pthread_mutex_unlock(&pool.lock);
+    for (; pool.threads > 0; pool.threads--)
+        pthread_join(pool.ids[pool.threads - 1], NULL);
+    for (mp_job *job; (job = take()) != NULL;)
+        mp_loop_post(job->loop, &job->message);
+}
+
+int mp_pool_run(mp_loop *loop, mp_job *job)
+{
+    job->loop = loop;
+    job->message.deliver = deliver;
+    pthread_mutex_lock(&pool.lock);
+    bool is_taken = pool.queued < pool.most_queued;
+    if (is_taken)
+        grow();
+    is_taken = is_taken && pool.threads > 0;
+    if (is_taken) {
+        mp_link_put(&pool.queue, &job->link);
+        pool.queued++;
+        pthread_cond_signal(&pool.given);
+    }
+    pthread_mutex_unlock(&pool.lock);
+    mp_stat_add(is_taken ? MP_STAT_POOL_JOBS : MP_STAT_REFUSED_POOL, 1);
+    return is_taken ? 0 : -1;
+}
+
+bool mp_pool_take_back(mp_job *job)
+{
+    pthread_mutex_lock(&pool.lock);
+    bool is_waiting = !mp_link_is_alone(&job->link);
+    if (is_waiting) {
+        mp_link_drop(&job->link);
+        pool.queued--;
+    }
+    pthread_mutex_unlock(&pool.lock);
+    if (is_waiting)
+        mp_stat_add(MP_STAT_POOL_JOBS, -1);
+    return is_waiting;
+}

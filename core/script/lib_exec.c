@@ -1,0 +1,222 @@
+/* lib_exec.c: a program as a task sees it: started, waited for, told of. What a script may run is lua/moonpool/exec.lua. */
+#include "script/lib.h"
+#include <errno.h>
+#include <lauxlib.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define WAITING "moonpool.exec"
+#define MOST_WORDS 4096
+#define LONGEST 86400.0 /* seconds */
+
+typedef struct {
+    mp_op super;
+    mp_hold hold;    /* the task, which may end without coming back for what is done */
+    mp_child *child; /* left with it, unless it is over */
+} waiting;
+
+static void leave(waiting *op)
+{
+    mp_child *child = op->child;
+    op->child = NULL;
+    if (child != NULL)
+        mp_child_leave(child);
+}
+
+static void on_cancel(mp_op *super)
+{
+    leave(mp_container(super, waiting, super));
+}
+
+static void on_ended(mp_child *child, void *ctx)
+{
+    (void)child;
+    mp_op_done(&((waiting *)ctx)->super);
+}
+
+static void on_release(mp_hold *hold)
+{
+    leave(mp_container(hold, waiting, hold));
+}
+
+static int l_collect(lua_State *L)
+{
+    waiting *op = lua_touserdata(L, 1);
+    mp_hold_drop(&op->hold);
+    leave(op);
+    return 0;
+}
+
+/* -- the command ------------------------------------------------------------------------------------------------- */
+
+/* The list of texts in field `name`, NULL-terminated, in a userdata on top of the stack; the table holds the texts.
+ *  [-0, +1, throws] */
+static const char *const *push_words(lua_State *L, const char *name)
+{
+    lua_getfield(L, 1, name);
+    luaL_checktype(L, -1, LUA_TTABLE);
+    lua_Unsigned count = lua_rawlen(L, -1);
+    if (count > MOST_WORDS)
+        luaL_error(L, "more than %d words", MOST_WORDS);
+    const char **words = lua_newuserdatauv(L, ((size_t)count + 1) * sizeof *words, 0);
+    for (lua_Unsigned i = 0; i < count; i++) {
+        lua_rawgeti(L, -2, (lua_Integer)i + 1);
+        words[i] = luaL_checkstring(L, -1);
+        lua_pop(L, 1);
+    }
+    words[count] = NULL;
+    lua_remove(L, -2);
+    return words;
+}
+
+static mp_str text_field(lua_State *L, const char *name)
+{
+    mp_str text;
+    lua_getfield(L, 1, name);
+    text.ptr = luaL_checklstring(L, -1, &text.len);
+    lua_pop(L, 1); /* the table holds it */
+    return text;
+}
+
+static lua_Number number_field(lua_State *L, const char *name)
+{
+    lua_getfield(L, 1, name);
+    lua_Number number = luaL_checknumber(L, -1);
+    lua_pop(L, 1);
+    return number;
+}
+
+/* -- what it gave ------------------------------------------------------------------------------------------------ */
+
+/* (child): { status, signal, stdout, stderr }.  [-1, +1, throws] */
+static int give(lua_State *L)
+{
+    const mp_child *child = lua_touserdata(L, 1);
+    mp_str out = mp_child_output(child), err = mp_child_errors(child);
+    int status, number;
+    mp_child_how(child, &status, &number);
+    lua_createtable(L, 0, 4);
+    if (number == 0)
+        lua_pushinteger(L, status);
+    else
+        lua_pushnil(L);
+    lua_setfield(L, -2, "status");
+    if (number != 0) {
+        lua_pushinteger(L, number);
+        lua_setfield(L, -2, "signal");
+    }
+    lua_pushlstring(L, out.ptr == NULL ? "" : out.ptr, out.len);
+    lua_setfield(L, -2, "stdout");
+    lua_pushlstring(L, err.ptr == NULL ? "" : err.ptr, err.len);
+    lua_setfield(L, -2, "stderr");
+    return 1;
+}
+
+static int finished(lua_State *L, int state, lua_KContext context)
+{
+    waiting *op = (waiting *)context;
+    int status, number;
+    mp_child_end how = mp_child_how(op->child, &status, &number);
+    if (how != MP_CHILD_EXITED) {
+        leave(op);
+        lua_pushnil(L);
+        lua_pushstring(L, how == MP_CHILD_LATE ? "late" : how == MP_CHILD_LOUD ? "loud" : strerror(status));
+        return 2;
+    }
+    lua_pushcfunction(L, give);
+    lua_pushlightuserdata(L, op->child);
+    state = lua_pcall(L, 1, 1, 0);
+    leave(op);
+    return state == LUA_OK ? 1 : lua_error(L);
+}
+
+/* exec { path, argv, env, root, rest, stdin, seconds, most }: { status, signal, stdout, stderr }; or nil, why: "late", "loud"
+ * or words. Upvalues: limits.exec.processes, limits.exec.grace.  [-0, +1|2, throws, parks] */
+static int l_exec(lua_State *L)
+{
+    luaL_checktype(L, 1, LUA_TTABLE);
+    lua_settop(L, 1);
+    double seconds = number_field(L, "seconds");
+    if (!(seconds > 0 && seconds <= LONGEST))
+        return luaL_error(L, "'seconds' must be above 0 and at most a day");
+    mp_command command = {.path = text_field(L, "path").ptr,
+                          .argv = push_words(L, "argv"),
+                          .env = push_words(L, "env"),
+                          .root = text_field(L, "root").ptr,
+                          .rest = text_field(L, "rest").ptr,
+                          .input = text_field(L, "stdin"),
+                          .most = (size_t)number_field(L, "most"),
+                          .time_ms = (uint64_t)ceil(seconds * 1000),
+                          .grace_ms = (uint64_t)lua_tointeger(L, lua_upvalueindex(2)),
+                          .ended = on_ended};
+    waiting *op = mp_op_new(L, sizeof *op, on_cancel);
+    mp_link_init(&op->hold.link);
+    luaL_setmetatable(L, WAITING);
+    mp_hold_put(L, &op->hold, on_release);
+    command.ctx = op;
+    mp_err err = {"", ""};
+    if (mp_child_count(mp_op_loop(&op->super)) >= lua_tointeger(L, lua_upvalueindex(1))) {
+        mp_stat_add(MP_STAT_REFUSED_PROCESSES, 1);
+        mp_err_set(&err, "too many programs run (limits.exec.processes)");
+    } else {
+        op->child = mp_child_start(mp_op_loop(&op->super), &command, &err);
+    }
+    if (op->child != NULL)
+        return mp_op_park_then(L, &op->super, finished, (lua_KContext)op);
+    lua_pushnil(L);
+    lua_pushstring(L, err.text);
+    return 2;
+}
+
+/* -- programs ---------------------------------------------------------------------------------------------------- */
+
+static bool is_program(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISREG(info.st_mode) && access(path, X_OK) == 0;
+}
+
+/* program(name): where PATH leads to, or a path itself if a program is there; nil when there is none. Blocks: at load only.
+ *  [-0, +1, throws] */
+static int l_program(lua_State *L)
+{
+    const char *name = luaL_checkstring(L, 1), *path = getenv("PATH");
+    if (name[0] == '/') {
+        lua_pushstring(L, is_program(name) ? name : NULL);
+        return 1;
+    }
+    mp_str rest = mp_str_of(path == NULL ? "/usr/local/bin:/usr/bin:/bin" : path);
+    while (rest.ptr != NULL) {
+        char room[PATH_MAX];
+        mp_str folder = mp_str_cut(&rest, ':');
+        int len = snprintf(room, sizeof room, "%.*s/%s", MP_STR_ARG(folder), name);
+        if (folder.len > 0 && folder.ptr[0] == '/' && len > 0 && (size_t)len < sizeof room && is_program(room)) {
+            lua_pushstring(L, room);
+            return 1;
+        }
+    }
+    return 0;
+}
+
+void mp_lib_exec(lua_State *L, const mp_vm_config *config)
+{
+    lua_pushinteger(L, config->exec_processes);
+    lua_pushinteger(L, (lua_Integer)config->exec_grace_ms);
+    lua_pushcclosure(L, l_exec, 2);
+    lua_setfield(L, -2, "exec");
+    lua_pushcfunction(L, l_program);
+    lua_setfield(L, -2, "program");
+    lua_createtable(L, 0, 2);
+    lua_pushnumber(L, (double)config->exec_time_ms / 1000);
+    lua_setfield(L, -2, "time");
+    lua_pushinteger(L, (lua_Integer)config->exec_output);
+    lua_setfield(L, -2, "output");
+    lua_setfield(L, -2, "exec_limits");
+    luaL_newmetatable(L, WAITING);
+    lua_pushcfunction(L, l_collect);
+    lua_setfield(L, -2, "__gc");
+    lua_pop(L, 1);
+}

@@ -1,0 +1,238 @@
+/* lib_fs.c: files as tasks see them: work for the pool, and a wait for it. Which paths a script may name is lua/moonpool/fs.lua. */
+#include "script/lib.h"
+#include <errno.h>
+#include <lauxlib.h>
+#include <stdlib.h>
+
+#define WAITING "moonpool.fs"
+
+typedef enum { READ, WRITE, APPEND, LIST, STAT, REMOVE, MKDIR } action;
+
+typedef struct waiting waiting;
+
+/* Its memory is its own: whoever asked may leave while it is under way. */
+typedef struct {
+    mp_job super;
+    waiting *op; /* NULL once nobody waits */
+    action what;
+    char *root, *rest;
+    mp_buf bytes; /* what to write, or what was read */
+    size_t most, held;
+    mp_file_info info;
+    int error;
+    bool is_over; /* after its loop: nobody can be resumed any more */
+} job;
+
+struct waiting {
+    mp_op super;
+    mp_hold hold; /* the task, which may end without coming back for what is done */
+    job *of;      /* freed with it, once it is done */
+};
+
+/* What is known of the bytes that jobs hold; a job under way is told of by its cap. */
+static void hold(job *it, size_t bytes)
+{
+    mp_stat_add(MP_STAT_FS_BYTES, (int64_t)bytes - (int64_t)it->held);
+    it->held = bytes;
+}
+
+static void job_free(job *it)
+{
+    hold(it, 0);
+    free(it->root);
+    free(it->rest);
+    mp_buf_clear(&it->bytes);
+    free(it);
+}
+
+static int act(job *it)
+{
+    switch (it->what) {
+    case READ:
+        return mp_file_read(it->root, it->rest, it->most, &it->bytes);
+    case WRITE:
+        return mp_file_write(it->root, it->rest, mp_buf_str(&it->bytes));
+    case APPEND:
+        return mp_file_append(it->root, it->rest, mp_buf_str(&it->bytes));
+    case LIST:
+        return mp_file_list(it->root, it->rest, it->most, &it->bytes);
+    case STAT:
+        return mp_file_stat(it->root, it->rest, &it->info);
+    case REMOVE:
+        return mp_file_remove(it->root, it->rest);
+    default:
+        return mp_file_mkdir(it->root, it->rest);
+    }
+}
+
+static void on_work(mp_job *super)
+{
+    job *it = mp_container(super, job, super);
+    it->error = act(it) == 0 ? 0 : errno;
+    if (it->what == READ || it->what == LIST)
+        hold(it, it->bytes.cap);
+}
+
+static void on_done(mp_job *super, mp_loop *loop)
+{
+    job *it = mp_container(super, job, super);
+    waiting *op = it->op;
+    it->is_over = true;
+    if (op == NULL)
+        job_free(it);
+    else if (loop != NULL)
+        mp_op_done(&op->super);
+}
+
+static void on_cancel(mp_op *super)
+{
+    waiting *op = mp_container(super, waiting, super);
+    job *it = op->of;
+    op->of = NULL;
+    it->op = NULL;
+    if (it->is_over || mp_pool_take_back(&it->super))
+        job_free(it);
+}
+
+static void let_go(waiting *op)
+{
+    if (op->of != NULL)
+        job_free(op->of);
+    op->of = NULL;
+}
+
+static void on_release(mp_hold *hold)
+{
+    let_go(mp_container(hold, waiting, hold));
+}
+
+static int l_collect(lua_State *L)
+{
+    waiting *op = lua_touserdata(L, 1);
+    mp_hold_drop(&op->hold);
+    let_go(op);
+    return 0;
+}
+
+/* -- results ----------------------------------------------------------------------------------------------------- */
+
+/* (job) -> { type, size, modified }.  [-1, +1, throws] */
+static void push_info(lua_State *L, const mp_file_info *info)
+{
+    lua_createtable(L, 0, 3);
+    lua_pushstring(L, info->kind == 'f' ? "file" : info->kind == 'd' ? "folder" : "other");
+    lua_setfield(L, -2, "type");
+    lua_pushinteger(L, info->size);
+    lua_setfield(L, -2, "size");
+    lua_pushnumber(L, info->modified);
+    lua_setfield(L, -2, "modified");
+}
+
+/* The names; those of folders end in '/'.  [-0, +1, throws] */
+static void push_names(lua_State *L, const mp_buf *names)
+{
+    lua_newtable(L);
+    const char *at = names->ptr, *end = at + names->len;
+    for (lua_Integer i = 1; at < end; i++, at += strlen(at) + 1) {
+        if (*at == 'd')
+            lua_pushfstring(L, "%s/", at + 1);
+        else
+            lua_pushstring(L, at + 1);
+        lua_rawseti(L, -2, i);
+    }
+}
+
+/* (job): what it gave.  [-1, +1, throws] */
+static int give(lua_State *L)
+{
+    job *it = lua_touserdata(L, 1);
+    if (it->what == READ)
+        lua_pushlstring(L, it->bytes.ptr == NULL ? "" : it->bytes.ptr, it->bytes.len);
+    else if (it->what == LIST)
+        push_names(L, &it->bytes);
+    else if (it->what == STAT)
+        push_info(L, &it->info);
+    else
+        lua_pushboolean(L, 1);
+    return 1;
+}
+
+static const char *words_of(int error)
+{
+    return error == EXDEV    ? "it leads out of what is granted"
+           : error == EFBIG  ? "it is larger than limits.fs.file"
+           : error == ENOENT ? "there is no such file or folder"
+           : error == EINVAL ? "it is not a file"
+                             : strerror(error);
+}
+
+static int finished(lua_State *L, int status, lua_KContext context)
+{
+    (void)status;
+    waiting *op = (waiting *)context;
+    job *it = op->of;
+    int error = it->error;
+    if (error != 0) {
+        let_go(op);
+        lua_pushnil(L);
+        lua_pushstring(L, words_of(error));
+        lua_pushboolean(L, error == ENOENT || error == ENOTDIR);
+        return 3;
+    }
+    lua_pushcfunction(L, give);
+    lua_pushlightuserdata(L, it);
+    status = lua_pcall(L, 1, 1, 0);
+    let_go(op);
+    return status == LUA_OK ? 1 : lua_error(L);
+}
+
+/* fs(what, root, rest[, text]): what it gives; or nil, why, whether there is nothing there. Upvalues: limits.fs.file,
+ * limits.fs.held.  [-0, +1|3, throws, parks] */
+static int l_fs(lua_State *L)
+{
+    static const char *const actions[] = {"read", "write", "append", "list", "stat", "remove", "mkdir", NULL};
+    action what = (action)luaL_checkoption(L, 1, NULL, actions);
+    mp_str root, rest, text = {0};
+    root.ptr = luaL_checklstring(L, 2, &root.len);
+    rest.ptr = luaL_checklstring(L, 3, &rest.len);
+    text.ptr = luaL_optlstring(L, 4, "", &text.len);
+    size_t most = (size_t)lua_tointeger(L, lua_upvalueindex(1));
+    int64_t held = lua_tointeger(L, lua_upvalueindex(2));
+    const char *why = text.len > most ? words_of(EFBIG) : NULL;
+    if (why == NULL && mp_stat_read(MP_STAT_FS_BYTES) + (int64_t)text.len > held)
+        why = "too much is being read and written (limits.fs.held)";
+    waiting *op = mp_op_new(L, sizeof *op, on_cancel);
+    mp_link_init(&op->hold.link);
+    luaL_setmetatable(L, WAITING);
+    if (why == NULL) {
+        job *it = mp_new(sizeof *it);
+        *it = (job){.super = {.work = on_work, .done = on_done}, .op = op, .what = what, .most = most};
+        mp_link_init(&it->super.link);
+        it->root = mp_dup(root);
+        it->rest = mp_dup(rest);
+        mp_buf_put(&it->bytes, text);
+        hold(it, it->bytes.cap);
+        op->of = it;
+        mp_hold_put(L, &op->hold, on_release);
+        if (mp_pool_run(mp_op_loop(&op->super), &it->super) == 0)
+            return mp_op_park_then(L, &op->super, finished, (lua_KContext)op);
+        let_go(op);
+        why = "too much work of this kind is waiting (limits.pool.queue)";
+    }
+    lua_pushnil(L);
+    lua_pushstring(L, why);
+    lua_pushboolean(L, 0);
+    return 3;
+}
+
+void mp_lib_fs(lua_State *L, const mp_vm_config *config)
+{
+    lua_pushinteger(L, (lua_Integer)config->fs_file);
+    lua_pushinteger(L, (lua_Integer)config->fs_held);
+    lua_pushcclosure(L, l_fs, 2);
+    lua_setfield(L, -2, "fs");
+    luaL_newmetatable(L, WAITING);
+    lua_pushcfunction(L, l_collect);
+    lua_setfield(L, -2, "__gc");
+    lua_pop(L, 1);
+}

@@ -1,0 +1,44 @@
+-- `digest` of scripts: hashes as hex, or as bytes where "bytes" follows.
+
+local host = require "moonpool.host"
+local problem = require "moonpool.problem"
+
+local digest = {}
+
+local MOST = 16 * 1024 * 1024
+local kinds = { sha256 = true, sha512 = true, sha1 = true, md5 = true }
+
+local function check(what, bytes, form)
+  if type(bytes) ~= "string" then problem.raise(3, what .. " takes a text, not a " .. type(bytes)) end
+  if #bytes > MOST then problem.raise(3, what .. " takes at most 16 MiB at once") end
+  if form ~= nil and form ~= "bytes" and form ~= "hex" then problem.raise(3, what .. " gives \"hex\" or \"bytes\", not " .. tostring(form)) end
+end
+
+local function shown(bytes, form)
+  if form == "bytes" then return bytes end
+  return (bytes:gsub(".", function(byte) return ("%02x"):format(byte:byte()) end))
+end
+
+for kind in pairs(kinds) do
+  digest[kind] = function(bytes, form)
+    check("digest." .. kind, bytes, form)
+    return shown(host.digest(kind, bytes), form)
+  end
+end
+
+--- hmac(kind, key, bytes [, form])
+function digest.hmac(kind, key, bytes, form)
+  if not kinds[kind] then problem.raise(2, "digest.hmac takes \"sha256\", \"sha512\", \"sha1\" or \"md5\" first, not " .. tostring(kind)) end
+  check("digest.hmac", key)
+  check("digest.hmac", bytes, form)
+  return shown(host.hmac(kind, key, bytes), form)
+end
+
+--- equal(a, b): whether two texts are the same, in a time that does not tell where they differ.
+function digest.equal(a, b)
+  if type(a) ~= "string" or type(b) ~= "string" then problem.raise(2, "digest.equal takes two texts") end
+  local key = host.random(32)
+  return host.hmac("sha256", key, a) == host.hmac("sha256", key, b)
+end
+
+return digest
