@@ -50,6 +50,7 @@ typedef struct {
     size_t http_body;                                        /* bytes of an answer's body, at most */
     const char *const *allow_net;                            /* may be NULL */
     bool trust_full;                                         /* scripts get the whole standard library */
+    bool has_specs;                                          /* runs the specs among the scripts, when asked to */
     const mp_seal_key *seal_keys; /* the first seals, all open; an unset one ends them. Outlives the VM */
     mp_store *store;              /* these two outlive the VM */
     mp_hearers *hearers;
@@ -66,7 +67,18 @@ void mp_vm_attach(mp_vm *vm, mp_loop *loop, mp_rpc *rpc, mp_client *client);
 extern const mp_rpc_hooks mp_vm_hooks;
 /* Resumes what is ready. Bottom of the turn only. True when it did something or has more to do. */
 bool mp_vm_turn(void *vm);
-/* Appends what is served, a line each ("tool  add  Add two numbers."), for people. */
-void mp_vm_describe(mp_vm *vm, mp_buf *out);
+/* Appends what is served, for people: "list" a line each, "whole" as clients see it, "json" the definitions. What is doubtful
+ * about it, in a form of any error, goes to `doubts`. */
+void mp_vm_describe(mp_vm *vm, const char *form, mp_buf *out, mp_buf *doubts);
+
+/* -- the workbench --------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const char *name; /* NULL: a word that is no option's value */
+    const char *value;
+} mp_bench_argument;
+
+/* Runs a command of lua/moonpool/workbench, in a state of its own. Gives the exit code. */
+int mp_bench_run(const char *command, const mp_bench_argument *arguments, size_t count);
 
 #endif

@@ -2,29 +2,15 @@
 
 local hearing = require "moonpool.hearing"
 local loader = require "moonpool.loader"
-local registry = require "moonpool.registry"
 
 local moonpool = {
   load = loader.load,
   dispatch = require "moonpool.dispatch",
   heard = hearing.heard,
+  describe = require "moonpool.describe",
 }
 
 --- A notification arrived. Nothing here waits for one yet: `initialized` and the rest need no answer (G-5).
 function moonpool.note() end
-
-local words = { tools = "tool", resources = "resource", templates = "resource", prompts = "prompt" }
-
---- What is served, a line each, for people.
-function moonpool.describe()
-  local lines = {}
-  for _, kind in ipairs { "tools", "resources", "templates", "prompts" } do
-    local things, names = registry.everything(kind)
-    for _, name in ipairs(names) do
-      lines[#lines + 1] = words[kind] .. "  " .. name .. "  " .. things[name].description:match "^[^\n]*" .. (things[name].off and "  (off)" or "")
-    end
-  end
-  return table.concat(lines, "\n") .. (lines[1] and "\n" or "")
-end
 
 return moonpool

@@ -18,7 +18,7 @@ local switches = require "moonpool.switches"
 local tool = require "moonpool.tool"
 local types = require "moonpool.types"
 
-local sandbox = {}
+local sandbox = { dump = string.dump }
 
 local plain = {
   "assert", "error", "ipairs", "next", "pairs", "pcall", "rawequal", "rawget", "rawlen", "rawset", "select", "tonumber", "tostring",
@@ -189,7 +189,7 @@ function sandbox.new(find, path)
     return host.load(chunk, chunkname or "=(load)", other or env)
   end
   setmetatable(base, { __index = function(...) return unknown(base, ...) end, __metatable = false })
-  return env
+  return env, base
 end
 
 return sandbox
