@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MOST_ARGUMENTS (2 * MP_CLI_GIVEN + 8)
 
@@ -34,10 +35,16 @@ int mp_cli_new(const mp_cli_args *args)
     arguments given = {0};
     if (take(args, &given) != MP_ENDED_WELL)
         return MP_BAD_USAGE;
-    mp_config *config = mp_cli_load(mp_cli_value(args, "config"), "new -c");
-    if (config == NULL)
-        return MP_BAD_CONFIG;
-    put(&given, "scripts", config->scripts_path);
+    mp_config *config = NULL;
+    if (mp_cli_value(args, "config") == NULL && access("moonpool.yaml", F_OK) != 0) {
+        put(&given, "fresh", "moonpool.yaml"); /* a folder that is to become one of ours */
+        put(&given, "scripts", "scripts");
+    } else {
+        config = mp_cli_load(mp_cli_value(args, "config"), "new -c");
+        if (config == NULL)
+            return MP_BAD_CONFIG;
+        put(&given, "scripts", config->scripts_path);
+    }
     int code = mp_gateway_bench("new", given.list, given.count);
     mp_config_free(config);
     return code;

@@ -69,7 +69,8 @@ const mp_cli_command mp_cli_commands[] = {
      "[-c FILE] tool|resource|prompt|auth NAME",
      "write a script to start from",
      "Writes scripts/tools/NAME.lua, or into the folder of another kind, below `scripts.path`\n"
-     "of the configuration. Never writes over a file. NAME may have folders: orders/refund.\n",
+     "of the configuration; in a folder without one, an empty moonpool.yaml too. Never writes\n"
+     "over a file. NAME may have folders: orders/refund.\n",
      "tool resource prompt auth",
      mp_cli_new,
      {CONFIG}},
