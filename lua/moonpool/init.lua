@@ -1,5 +1,8 @@
 -- What C calls: load once, then dispatch each request, note each notification, and hear what other workers tell.
 
+local host = require "moonpool.host"
+if host.has_specs then require "moonpool.specs.fakes" end
+
 local hearing = require "moonpool.hearing"
 local loader = require "moonpool.loader"
 
