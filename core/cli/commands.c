@@ -79,7 +79,8 @@ const mp_cli_command mp_cli_commands[] = {
      "call one tool, here or at a running gateway",
      "Calls a tool, without a server unless --url names one. Values are read as the tool's\n"
      "schema says: numbers, true and false, lists and objects as JSON. The result goes to\n"
-     "stdout; progress and logs to stderr, as they come. Questions are asked at the terminal.\n"
+     "stdout; progress and logs to stderr, as they come. Questions are asked at the terminal;\n"
+     "without one the tool is told that nobody can be asked.\n"
      "The exit code is 1 when the tool fails.\n",
      NULL,
      mp_cli_call,

@@ -28,7 +28,7 @@ function(moonpool_embed result)
     endforeach()
 
     # Files that are told to people as they are; `require` looks for no name with a '/'.
-    foreach(file lua/types/moonpool.d.lua)
+    foreach(file lua/types/moonpool.d.lua lua/types/moonpool_spec.d.lua)
         string(APPEND rows "    .dc.a .Lname${i}, .Lpath${i}, .Ltext${i}, .Lend${i} - .Ltext${i}\n")
         string(APPEND bytes ".Lname${i}: .asciz \"/${file}\"\n.Lpath${i}: .asciz \"${file}\"\n"
                             ".Ltext${i}: .incbin \"${CMAKE_SOURCE_DIR}/${file}\"\n.Lend${i}: .byte 0\n")

@@ -57,15 +57,19 @@ end
 
 local bounds = {
   { "minimum", "at least " }, { "exclusiveMinimum", "above " }, { "maximum", "at most " }, { "exclusiveMaximum", "below " },
-  { "minLength", "at least ", " characters" }, { "maxLength", "at most ", " characters" },
-  { "minItems", "at least ", " items" }, { "maxItems", "at most ", " items" }, { "pattern", "like " }, { "multipleOf", "a multiple of " },
+  { "minLength", "at least ", " character" }, { "maxLength", "at most ", " character" },
+  { "minItems", "at least ", " item" }, { "maxItems", "at most ", " item" }, { "pattern", "like " }, { "multipleOf", "a multiple of " },
 }
+
+local function counted(value, word)
+  return plain(value) .. (word and word .. (value == 1 and "" or "s") or "")
+end
 
 -- "required, at least 1, at most 20"
 local function rules(schema, is_required)
   local told = { is_required and "required" or schema.default ~= nil and "default " .. json.encode(schema.default) or "optional" }
   for _, bound in ipairs(bounds) do
-    if schema[bound[1]] ~= nil then told[#told + 1] = bound[2] .. plain(schema[bound[1]]) .. (bound[3] or "") end
+    if schema[bound[1]] ~= nil then told[#told + 1] = bound[2] .. counted(schema[bound[1]], bound[3]) end
   end
   return table.concat(told, ", ")
 end

@@ -7,7 +7,7 @@ local problem = require "moonpool.problem"
 local sandbox = require "moonpool.sandbox"
 local suggest = require "moonpool.suggest"
 
-local OP_GETUPVAL, OP_GETTABUP, OP_SETTABUP, OP_CLOSURE = 9, 11, 15, 79
+local OP_GETUPVAL, OP_GETTABUP, OP_SETTABUP = 9, 11, 15
 
 -- A compiled chunk of Lua 5.4, read from its start.
 local reader = {}

@@ -62,12 +62,13 @@ function fake.http(served)
     asked[#asked + 1] = request
     local place = plan.method .. " " .. plan.url
     if stream then return nil, place .. ": fake.http has no streams" end
-    local given, why = served[place], nil
+    local given = served[place]
     if given == nil then given = served[plan.url] end
     if given == nil then return nil, place .. ": fake.http has no answer for it" end
     if type(given) == "function" then
-      given, why = given(request)
-      if given == nil then return nil, why or place .. ": the fake gave nothing" end
+      local made, why = given(request)
+      if made == nil then return nil, why or place .. ": the fake gave nothing" end
+      given = made
     end
     return whole(answer, given, plan)
   end

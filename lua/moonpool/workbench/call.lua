@@ -19,12 +19,6 @@ local function on_note(message)
   end
 end
 
-local function on_ask(params)
-  if form.is_possible() then return form.ask(params) end
-  say.note("asked: " .. tostring(params.message) .. "\n  hint: nobody is there to answer: call it at a terminal")
-  return { action = "cancel" }
-end
-
 -- The arguments, for the schema; or nil, what, hint.
 local function read_arguments(args, schema, known)
   local found = {}
@@ -88,7 +82,7 @@ end
 local function options_of(args, revision)
   local arguments = { "--log-level", "warn" }
   if args.config then arguments[#arguments + 1] = args.config end
-  return { revision = revision, url = args.url, arguments = arguments, on_note = on_note, on_ask = on_ask }
+  return { revision = revision, url = args.url, arguments = arguments, on_note = on_note, on_ask = form.is_possible() and form.ask or nil }
 end
 
 local function check_revision(wanted)

@@ -9,7 +9,8 @@ local folders = { tool = "tools", resource = "resources", prompt = "prompts", au
 
 local next_steps = {
   tool = function(name, file)
-    return "  next: edit it, then\n  moonpool check" .. (file or "") .. "\n  moonpool call " .. (file and "-c" .. file .. " " or "") .. name .. " name=Ann times=2\n"
+    local of = file and "-c" .. file .. " " or ""
+    return "  next: edit it, then\n  moonpool check" .. (file or "") .. "\n  moonpool call " .. of .. name .. " name=Ann times=2\n"
   end,
 }
 

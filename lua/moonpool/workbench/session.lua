@@ -12,8 +12,8 @@ session.legacy = { "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05" }
 
 local client = { name = "moonpool call", version = "1" }
 
-local function capabilities(revision)
-  if revision < "2025-06-18" then return json.object {} end
+local function capabilities(revision, may_ask)
+  if revision < "2025-06-18" or not may_ask then return json.object {} end
   if revision < "2025-11-25" then return { elicitation = json.object {} } end
   return { elicitation = { form = json.object {} } }
 end
@@ -22,7 +22,7 @@ local function describe(err)
   return err.message or "an error without words"
 end
 
---- Opens one. `options`: revision, url, arguments (of a child), on_note(message), on_ask(params) -> an ElicitResult.
+--- Opens one. `options`: revision, url, arguments (of a child), on_note(message), on_ask(params) -> an ElicitResult; nil: nobody can be asked.
 function session.open(options)
   local self = setmetatable({ revision = options.revision, last = 0, options = options, tools = {} }, session)
   local why, hint
@@ -34,7 +34,7 @@ function session.open(options)
   if not self.link then return nil, why, hint end
   if self.revision >= session.newest then return self end
   local greeted, wrong = self:request("initialize", {
-    protocolVersion = self.revision, capabilities = capabilities(self.revision), clientInfo = client,
+    protocolVersion = self.revision, capabilities = capabilities(self.revision, self.options.on_ask), clientInfo = client,
   })
   if not greeted then
     local code = self.link.close()
@@ -63,7 +63,7 @@ end
 local function answer(self, message)
   if not message.id then
     self.options.on_note(message)
-  elseif message.method == "elicitation/create" then
+  elseif message.method == "elicitation/create" and self.options.on_ask then
     return { jsonrpc = "2.0", id = message.id, result = self.options.on_ask(message.params) }
   elseif message.method == "ping" then
     return { jsonrpc = "2.0", id = message.id, result = json.object {} }
@@ -79,7 +79,7 @@ function session:request(method, params, is_followed)
   if is_followed then meta.progressToken = self.last end
   if self.revision >= session.newest then
     meta["io.modelcontextprotocol/protocolVersion"] = self.revision
-    meta["io.modelcontextprotocol/clientCapabilities"] = capabilities(self.revision)
+    meta["io.modelcontextprotocol/clientCapabilities"] = capabilities(self.revision, self.options.on_ask)
     meta["io.modelcontextprotocol/clientInfo"] = client
     if is_followed then meta["io.modelcontextprotocol/logLevel"] = "debug" end
   end
@@ -113,7 +113,7 @@ function session:call(name, arguments)
     if result.resultType ~= "input_required" then return result end
     params = { name = name, arguments = json.object(arguments), requestState = result.requestState, inputResponses = {} }
     for key, asked in pairs(result.inputRequests or {}) do
-      params.inputResponses[key] = asked.method == "elicitation/create" and self.options.on_ask(asked.params) or { action = "cancel" }
+      params.inputResponses[key] = self.options.on_ask and asked.method == "elicitation/create" and self.options.on_ask(asked.params) or { action = "cancel" }
     end
     params.inputResponses = json.object(params.inputResponses)
   end

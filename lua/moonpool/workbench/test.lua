@@ -66,7 +66,9 @@ end
 return function(args)
   io.stdout:setvbuf "line"
   local wanted, outside = below(args)
-  if not wanted then return say.misuse(outside .. " is not below " .. args.scripts, "specs stand beside the scripts: " .. args.scripts .. "/tools/greet_spec.lua") end
+  if not wanted then
+    return say.misuse(outside .. " is not below " .. args.scripts, "specs stand beside the scripts: " .. args.scripts .. "/tools/greet_spec.lua")
+  end
   local child, why = link.child { "--specs", "--log-level", "warn", args.config }
   if not child then return say.wrong(why) end
   local ask = requester(child)

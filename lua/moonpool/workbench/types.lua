@@ -12,6 +12,12 @@ local settings = [[
 }
 ]]
 
+local function write(path, text)
+  local file <close>, why = io.open(path, "wb")
+  if not file then return nil, why end
+  return file:write(text)
+end
+
 return function(args)
   if #args ~= 1 then return say.misuse("types takes one folder", "as in moonpool types .") end
   local dir = args[1]:gsub("(.)/+$", "%1")
@@ -19,12 +25,11 @@ return function(args)
     local made, why = wire.mkdir(folder)
     if not made then return say.wrong(folder .. ": " .. why) end
   end
-  local path = dir .. "/lua/types/moonpool.d.lua"
-  local file <close>, why = io.open(path, "wb")
-  if not file then return say.wrong(why) end
-  local written, wrong = file:write(wire.embedded "lua/types/moonpool.d.lua")
-  if not written then return say.wrong(path .. ": " .. wrong) end
-  print("wrote " .. path)
+  for _, name in ipairs { "lua/types/moonpool.d.lua", "lua/types/moonpool_spec.d.lua" } do
+    local written, why = write(dir .. "/" .. name, wire.embedded(name))
+    if not written then return say.wrong(why) end
+    print("wrote " .. dir .. "/" .. name)
+  end
   local rc = dir .. "/.luarc.json"
   local made, because, is_there = wire.create(rc, settings)
   if is_there then
