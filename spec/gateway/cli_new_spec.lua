@@ -20,10 +20,9 @@ describe("moonpool new", function()
   it("makes a tool that can be called at once, in a folder that had nothing", function()
     local code, out, err = moonpool("new", "tool", "greet")
     assert.same({ 0, "" }, { code, err })
-    assert.equal("wrote scripts/tools/greet.lua\nwrote moonpool.yaml\n  next: edit it, then\n  moonpool check\n" ..
+    assert.equal("wrote moonpool.yaml\nwrote scripts/tools/greet.lua\n  next: edit it, then\n  moonpool check\n" ..
       "  moonpool call greet name=Ann times=2\n", out)
-    assert.same({ 0, "Hello, Ann!\nHello, Ann!\n" }, { select(1, moonpool("call", "greet", "name=Ann", "times=2")) ,
-      (select(2, moonpool("call", "greet", "name=Ann", "times=2"))) })
+    assert.same({ 0, "Hello, Ann!\nHello, Ann!\n", "progress 1/2\nprogress 2/2\n" }, { moonpool("call", "greet", "name=Ann", "times=2") })
   end)
 
   it("makes each kind so that nothing about it is doubtful", function()
