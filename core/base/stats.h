@@ -23,6 +23,7 @@
     X(STORE_BYTES, "store_bytes", "", "", "bytes of their keys and texts")                                             \
     X(REPLAY_BYTES, "replay_bytes", "", "", "bytes of events kept for clients that come back")                         \
     X(HTTP_REQUESTS, "http_requests", "", "", "outgoing HTTP requests under way")                                      \
+    X(VMS, "vms", "", "", "Lua states that serve, or end the last of their calls")                                     \
     X(LUA_BYTES, "lua_bytes", "", "", "bytes held by Lua states")
 
 #define MP_COUNTERS(X)                                                                                                 \

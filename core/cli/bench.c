@@ -97,6 +97,7 @@ int mp_cli_admin(const mp_cli_args *args)
         if (config == NULL)
             return MP_BAD_CONFIG;
         put(&given, "address", config->admin_listen);
+        put(&given, "host", strcmp(config->hosts[0], "*") == 0 ? NULL : config->hosts[0]);
     }
     put(&given, "command", command);
     int code = mp_gateway_bench("admin", given.list, given.count);

@@ -136,8 +136,13 @@ const mp_cli_command mp_cli_commands[] = {
      "bash zsh fish",
      mp_cli_completion,
      {{0}}},
-    {"help", "[COMMAND]", "say more about a command", "Says what there is, or more about a command.\n", "<command>",
-     mp_cli_help, {{0}}},
+    {"help",
+     "[COMMAND]",
+     "say more about a command",
+     "Says what there is, or more about a command.\n",
+     "<command>",
+     mp_cli_help,
+     {{0}}},
     {"version", "", "print the version", "Prints the version.\n", NULL, mp_cli_version, {{0}}},
 };
 

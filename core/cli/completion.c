@@ -133,8 +133,10 @@ static void put_zsh(mp_buf *out)
         }
         mp_buf_put(out, MP_STR(" ;;\n"));
     }
-    mp_buf_put(out, MP_STR("  esac\n}\n"
-                           "if [ \"$funcstack[1]\" = _moonpool ]; then _moonpool \"$@\"; else compdef _moonpool moonpool; fi\n"));
+    mp_buf_put(
+        out,
+        MP_STR("  esac\n}\n"
+               "if [ \"$funcstack[1]\" = _moonpool ]; then _moonpool \"$@\"; else compdef _moonpool moonpool; fi\n"));
 }
 
 /* -- fish ------------------------------------------------------------------------------------------------------ */
@@ -175,7 +177,8 @@ static void put_fish(mp_buf *out)
         for (const mp_cli_option *o = command->options; o->name != NULL; o++) {
             if (!is_told(o))
                 continue;
-            mp_buf_printf(out, "complete -c moonpool -n '__fish_seen_subcommand_from %s' -l %s", command->name, o->name);
+            mp_buf_printf(out, "complete -c moonpool -n '__fish_seen_subcommand_from %s' -l %s", command->name,
+                          o->name);
             if (o->letter != 0)
                 mp_buf_printf(out, " -s %c", o->letter);
             if (o->value != NULL)
@@ -203,6 +206,6 @@ int mp_cli_completion(const mp_cli_args *args)
         mp_buf_clear(&out);
         return code;
     }
-    return mp_cli_misused("no completions are made for", args->words[0], mp_nearest(mp_str_of(args->words[0]), shells, 3),
-                          "completion");
+    return mp_cli_misused("no completions are made for", args->words[0],
+                          mp_nearest(mp_str_of(args->words[0]), shells, 3), "completion");
 }

@@ -1,6 +1,6 @@
-/* admin.c: what an operator's tools ask: /healthz and /status. Nothing here changes anything; no session id, token or key is in it. */
+/* admin.c: what an operator's tools ask: /healthz, /status, and a reload. No session id, token or key is in any answer. */
 #include "json/json.h"
-#include "worker.h"
+#include "reload.h"
 #include <unistd.h>
 
 static void put_key(mp_buf *out, const char *key)
@@ -44,6 +44,8 @@ static void serve_status(mp_shared *shared, mp_stream *stream)
     mp_buf_put(&out, MP_STR(",\"workers\":"));
     mp_json_put_int(&out, shared->config->workers);
     mp_buf_put(&out, atomic_load(&shared->draining) ? MP_STR(",\"draining\":true") : MP_STR(",\"draining\":false"));
+    mp_buf_put(&out, MP_STR(",\"scripts\":"));
+    mp_reload_describe(shared->reload, &out);
     mp_buf_put(&out, MP_STR(",\"gauges\":"));
     put_stats(&out, 0, MP_STAT_GAUGES);
     mp_buf_put(&out, MP_STR(",\"counters\":"));
@@ -66,8 +68,15 @@ void mp_admin_serve(void *ctx, mp_stream *stream)
     if (!mp_host_is_served(&shared->rpc, stream)) {
         mp_stat_add(MP_STAT_REFUSED_ORIGIN, 1);
         refuse(stream, 403, "this Host or Origin is not served here: see \"hosts\" in the configuration\n", NULL);
+    } else if (mp_str_is(request->path, "/reload")) {
+        if (!mp_str_is(request->method, "POST"))
+            refuse(stream, 405, "POST it\n", &(mp_header){"allow", MP_STR("POST")});
+        else if (atomic_load(&shared->draining))
+            refuse(stream, 503, "draining\n", NULL);
+        else
+            mp_reload_ask(shared->reload, stream);
     } else if (!is_health && !mp_str_is(request->path, "/status")) {
-        refuse(stream, 404, "there are /healthz and /status\n", NULL);
+        refuse(stream, 404, "there are /healthz, /status and /reload\n", NULL);
     } else if (!mp_str_is(request->method, "GET") && !mp_str_is(request->method, "HEAD")) {
         refuse(stream, 405, "method not allowed\n", &(mp_header){"allow", MP_STR("GET, HEAD")});
     } else if (!is_health) {

@@ -10,12 +10,14 @@
 #include "base/base.h"
 
 typedef enum { MP_TRUST_STRICT, MP_TRUST_FULL } mp_trust;
+typedef enum { MP_WATCH_TRUE, MP_WATCH_FALSE } mp_watches;
 
 /* Times are milliseconds, sizes bytes, lists end with NULL. All memory is the config's own. */
 typedef struct {
     char **listen;
     int64_t workers;    /* `auto` is resolved: the processors this process may use */
     char *scripts_path; /* relative paths start at the folder of the config file */
+    mp_watches scripts_watch;
     mp_trust scripts_trust;
     char **allow_net;
     char *endpoint_mcp, *endpoint_sse, *endpoint_messages; /* NULL: off; sse and messages only together */

@@ -20,6 +20,7 @@
 #define COUNT(lowest, highest) .type = MP_KEY_COUNT, .least = (lowest), .most = (highest)
 
 static const char *const trusts[] = {"strict", "full", NULL};
+static const char *const noes[] = {"true", "false", NULL};
 static const char *const levels[] = {"debug", "info", "warn", "error", NULL};
 
 const mp_config_key mp_config_keys[] = {
@@ -31,6 +32,8 @@ const mp_config_key mp_config_keys[] = {
      .doc = "The Lua scripts that are served. `scripts: DIR` is short for the path alone."},
     {"scripts.path", MP_KEY_PATH, SLOT(scripts_path), .preset = "scripts", .least = 1, .most = 4000,
      .doc = "Their folder. A relative path starts at the folder of this file."},
+    {"scripts.watch", MP_KEY_CHOICE, SLOT(scripts_watch), .preset = "true", .choices = noes,
+     .doc = "Whether scripts that are saved serve at once. Without, at SIGHUP and at POST /reload."},
     {"scripts.trust", MP_KEY_CHOICE, SLOT(scripts_trust), .preset = "strict", .choices = trusts,
      .doc = "What scripts may touch. full opens Lua's whole standard library: io, os, debug, package."},
     {"scripts.allow", MP_KEY_SECTION, .doc = "What all scripts may touch. Without it: nothing."},

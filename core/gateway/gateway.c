@@ -1,7 +1,7 @@
 /* gateway.c: builds the house, waits for signals, takes it down again. Scripts are proven and addresses bound before any
  * thread starts, so a gateway that cannot serve has served nobody. */
 #include "gateway.h"
-#include "worker.h"
+#include "reload.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
@@ -318,8 +318,7 @@ static void say_ready(const house *h, int ready_fd)
 static void on_signal(house *h, int number)
 {
     if (number == SIGHUP) {
-        mp_log(MP_WARN, "reload refused",
-               mp_log_str("why", MP_STR("this version reads its scripts at start only: restart it")));
+        mp_reload_now(h->shared.reload);
         return;
     }
     bool again = atomic_exchange(&h->shared.draining, true);
@@ -331,9 +330,13 @@ static void on_signal(house *h, int number)
 /* Until every worker has ended. */
 static void serve(house *h, int signal_fd)
 {
-    struct pollfd fds[2] = {{.fd = signal_fd, .events = POLLIN}, {.fd = h->shared.ended_fd, .events = POLLIN}};
     for (int running = h->worker_count; running > 0;) {
-        if (poll(fds, 2, -1) < 0)
+        mp_reload_wait next = mp_reload_next(h->shared.reload);
+        struct pollfd fds[4] = {{.fd = signal_fd, .events = POLLIN},
+                                {.fd = h->shared.ended_fd, .events = POLLIN},
+                                {.fd = next.fds[0], .events = POLLIN},
+                                {.fd = next.fds[1], .events = POLLIN}};
+        if (poll(fds, 4, next.wait_ms) < 0)
             continue;
         struct signalfd_siginfo news;
         if ((fds[0].revents & POLLIN) && read(signal_fd, &news, sizeof news) == (ssize_t)sizeof news)
@@ -341,6 +344,8 @@ static void serve(house *h, int signal_fd)
         uint64_t ended;
         if ((fds[1].revents & POLLIN) && read(h->shared.ended_fd, &ended, sizeof ended) == (ssize_t)sizeof ended)
             running -= (int)ended;
+        if (!atomic_load(&h->shared.draining))
+            mp_reload_run(h->shared.reload);
     }
 }
 
@@ -359,6 +364,7 @@ static void take_down(house *h)
     }
     free(h->listeners);
     free(h->workers);
+    mp_reload_free(h->shared.reload);
     mp_source_unref(h->shared.source);
     free_shared(&h->shared.vm);
     close(h->shared.ended_fd);
@@ -419,6 +425,7 @@ int mp_gateway_run(const mp_config *config, const mp_gateway_options *options)
         return EXIT_CONFIG;
     }
     share(&h.shared, config);
+    h.shared.reload = mp_reload_new(&h.shared, first);
     raise_descriptor_limit();
     int signal_fd = block_signals();
     h.shared.ended_fd = eventfd(0, EFD_CLOEXEC);
@@ -436,6 +443,7 @@ int mp_gateway_run(const mp_config *config, const mp_gateway_options *options)
                 mp_worker_stop(h.workers[i]);
             code = EXIT_FAILED;
         } else {
+            mp_reload_start(h.shared.reload, h.workers, h.worker_count, config->scripts_watch == MP_WATCH_TRUE);
             say_ready(&h, options->ready_fd);
             serve(&h, signal_fd);
         }

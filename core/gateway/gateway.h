@@ -9,9 +9,9 @@
 #include "script/script.h"
 
 typedef struct {
-    bool on_stdio; /* serves the one client at stdin and stdout, and listens nowhere */
+    bool on_stdio;  /* serves the one client at stdin and stdout, and listens nowhere */
     bool has_specs; /* answers "moonpool/specs" */
-    int ready_fd;  /* gets one line once everything listens; -1: none */
+    int ready_fd;   /* gets one line once everything listens; -1: none */
 } mp_gateway_options;
 
 /* Serves until SIGTERM or SIGINT, on stdio also until the client has left. Gives the exit code: 0 ended well, 1 failed running, 78 bad scripts. What is wrong is on stderr. */

@@ -16,6 +16,8 @@ struct mp_worker {
     mp_client *client;
     mp_rpc *rpc;
     mp_vm *vm;
+    mp_vm **olds; /* of earlier generations: they end the calls they have */
+    size_t old_count;
     mp_pipe *pipe; /* NULL: it serves listeners */
     pthread_t thread;
     bool has_thread;
@@ -68,10 +70,26 @@ int mp_worker_serve_pipe(mp_worker *worker, int in, int out, mp_err *err)
     return worker->pipe == NULL ? -1 : 0;
 }
 
+static bool turn_olds(mp_worker *worker)
+{
+    bool more = false;
+    for (size_t i = 0; i < worker->old_count;) {
+        more = mp_vm_turn(worker->olds[i]) || more;
+        if (mp_vm_is_idle(worker->olds[i])) {
+            mp_vm_free(worker->olds[i]);
+            worker->olds[i] = worker->olds[--worker->old_count];
+        } else {
+            i++;
+        }
+    }
+    return more;
+}
+
 static bool turn(void *ctx)
 {
     mp_worker *worker = ctx;
     bool more = mp_vm_turn(worker->vm);
+    more = turn_olds(worker) || more;
     more = mp_rpc_sweep(worker->rpc) || more;
     if (worker->pipe != NULL)
         mp_pipe_flush(worker->pipe);
@@ -134,6 +152,48 @@ int mp_worker_await(mp_worker *worker, mp_buf *report)
     if (failed)
         mp_buf_put(report, mp_buf_str(&worker->report));
     return failed ? -1 : 0;
+}
+
+/* -- a new generation ---------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    mp_message super;
+    mp_worker *worker;
+    mp_vm *vm;
+    mp_swap *swap;
+} delivery;
+
+static void take_over(mp_worker *worker, mp_vm *vm)
+{
+    worker->olds = mp_resize(worker->olds, (worker->old_count + 1) * sizeof(mp_vm *));
+    worker->olds[worker->old_count++] = worker->vm;
+    worker->vm = vm;
+    mp_vm_attach(vm, worker->loop, worker->rpc, worker->client);
+    mp_rpc_hand_to(worker->rpc, vm);
+}
+
+static void deliver_vm(mp_message *message, mp_loop *loop)
+{
+    delivery *news = mp_container(message, delivery, super);
+    if (loop != NULL)
+        take_over(news->worker, news->vm);
+    else
+        mp_vm_free(news->vm);
+    if (atomic_fetch_sub(&news->swap->left, 1) == 1)
+        news->swap->done(news->swap, loop == NULL ? NULL : news->vm);
+    free(news);
+}
+
+void mp_worker_swap(mp_worker *worker, mp_vm *vm, mp_swap *swap)
+{
+    delivery *news = mp_new(sizeof *news);
+    *news = (delivery){{.deliver = deliver_vm}, worker, vm, swap};
+    mp_loop_post(worker->loop, &news->super);
+}
+
+mp_loop *mp_worker_loop(mp_worker *worker)
+{
+    return worker->loop;
 }
 
 /* -- ending ------------------------------------------------------------------------------------------------------- */
@@ -236,6 +296,8 @@ void mp_worker_unwind(mp_worker *worker)
 {
     if (worker->rpc != NULL)
         mp_rpc_abort(worker->rpc, "the gateway is stopping");
+    while (worker->old_count > 0)
+        mp_vm_free(worker->olds[--worker->old_count]);
     if (worker->vm != NULL)
         mp_vm_free(worker->vm);
     worker->vm = NULL;
@@ -254,6 +316,7 @@ void mp_worker_free(mp_worker *worker)
     mp_client_free(worker->client);
     if (worker->loop != NULL)
         mp_loop_free(worker->loop);
+    free(worker->olds);
     mp_buf_clear(&worker->report);
     pthread_mutex_destroy(&worker->lock);
     pthread_cond_destroy(&worker->told);

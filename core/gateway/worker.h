@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 
 typedef struct mp_worker mp_worker;
+typedef struct mp_reload mp_reload;
 
 /* What all workers share. */
 typedef struct {
@@ -17,7 +18,8 @@ typedef struct {
     mp_client_limits client;
     mp_vm_config vm;
     mp_table *table;
-    mp_source *source;
+    mp_source *source; /* of the workers' first VMs */
+    mp_reload *reload;
     atomic_bool draining,
         failed;   /* failed: an answer could not be written, for another reason than that its reader left */
     int ended_fd; /* an eventfd: one more for each worker that has ended */
@@ -33,6 +35,16 @@ int mp_worker_serve_pipe(mp_worker *worker, int in, int out, mp_err *err);
 /* Starts the thread; `mp_worker_await` says when it serves, -1 with a report when it never will. */
 int mp_worker_start(mp_worker *worker, mp_err *err);
 int mp_worker_await(mp_worker *worker, mp_buf *report);
+/* A generation that takes over from another: embedded in its owner. `done` runs once all have, in the last worker's thread;
+ * `vm` is its VM, or NULL when that worker has ended. */
+typedef struct mp_swap {
+    atomic_int left;
+    void (*done)(struct mp_swap *swap, mp_vm *vm);
+} mp_swap;
+
+/* New calls go to `vm` from the worker's next turn on; those that run end where they are. From any thread. */
+void mp_worker_swap(mp_worker *worker, mp_vm *vm, mp_swap *swap);
+mp_loop *mp_worker_loop(mp_worker *worker);
 /* No new connections; what runs may end within limits.drain. From any thread. */
 void mp_worker_drain(mp_worker *worker);
 /* Calls everything off and ends the loop. From any thread. */

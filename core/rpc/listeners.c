@@ -17,8 +17,7 @@ typedef struct {
 } ear;
 
 struct mp_listening {
-    void (*over)(void *ctx);
-    void *ctx;
+    char *closing; /* its result, for when the gateway ends it */
     size_t count;
     ear ears[];
 };
@@ -60,7 +59,7 @@ static bool hears(const heard_topic *topic, const mp_call *call)
     return !mp_link_is_alone(&topic->ears) && mp_container(topic->ears.prev, ear, link)->call == call;
 }
 
-mp_listen_result mp_call_listen(mp_call *call, const mp_str *topics, size_t count, void (*over)(void *ctx), void *ctx)
+mp_listen_result mp_call_listen(mp_call *call, const mp_str *topics, size_t count, mp_str closing)
 {
     mp_rpc *rpc = call->rpc;
     if (call->ended || rpc->draining)
@@ -69,8 +68,7 @@ mp_listen_result mp_call_listen(mp_call *call, const mp_str *topics, size_t coun
         !mp_table_take_place(rpc->table, MP_PLACE_LISTENER))
         return MP_LISTEN_TOO_MANY;
     mp_listening *listening = mp_new(sizeof *listening + count * sizeof *listening->ears);
-    listening->over = over;
-    listening->ctx = ctx;
+    listening->closing = mp_dup(closing);
     for (size_t i = 0; i < count; i++) {
         heard_topic *topic = need_heard(rpc, topics[i]);
         if (hears(topic, call))
@@ -81,6 +79,8 @@ mp_listen_result mp_call_listen(mp_call *call, const mp_str *topics, size_t coun
     }
     call->listening = listening;
     mp_timer_stop(rpc->loop, &call->limit);
+    if (call->stream != NULL)
+        mp_stream_watch(call->stream);
     mp_table_count_call(rpc->table, -1);
     return MP_LISTEN_STARTED;
 }
@@ -93,6 +93,7 @@ void mp_call_unlisten(mp_call *call)
     for (size_t i = 0; i < listening->count; i++)
         stop_hearing(call->rpc, &listening->ears[i]);
     call->listening = NULL;
+    free(listening->closing);
     free(listening);
     mp_table_give_place(call->rpc->table, MP_PLACE_LISTENER);
     mp_table_count_call(call->rpc->table, 1);
@@ -111,17 +112,17 @@ static void tell_end(mp_call *call)
 
 void mp_listeners_end(mp_rpc *rpc)
 {
-    for (mp_link *link = rpc->calls.next; link != &rpc->calls; link = link->next) {
+    for (mp_link *link = rpc->calls.next, *next; link != &rpc->calls; link = next) {
+        next = link->next;
         mp_call *call = mp_container(link, mp_call, link);
         if (call->listening == NULL)
             continue;
-        void (*over)(void *) = call->listening->over;
-        void *ctx = call->listening->ctx;
+        char *closing = mp_dup(mp_str_of(call->listening->closing));
         mp_call_unlisten(call);
         if (rpc->stdio.pipe != NULL)
             tell_end(call); /* B-6 */
-        mp_call_park(call); /* its time runs again */
-        over(ctx);
+        mp_call_answer(call, mp_str_of(closing));
+        free(closing);
     }
 }
 

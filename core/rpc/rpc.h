@@ -66,6 +66,8 @@ void mp_table_free(mp_table *table);
 mp_rpc *mp_rpc_new(const mp_rpc_config *config, mp_table *table, mp_loop *loop, const mp_rpc_hooks *hooks, void *ctx);
 /* Whether Host and Origin are among `config->hosts`: the guard against DNS rebinding, for every listener (Z-1, Z-2). */
 bool mp_host_is_served(const mp_rpc_config *config, const mp_stream *stream);
+/* From now on new calls and notifications go to `ctx`; those that run stay where they are. */
+void mp_rpc_hand_to(mp_rpc *rpc, void *ctx);
 /* A listener's on_request. */
 void mp_rpc_serve(void *rpc, mp_stream *stream);
 /* One client on a pipe (stdio), for the life of the rpc, which borrows it. `ended` is the pipe's `on_end`. */
@@ -125,10 +127,10 @@ void mp_call_answer(mp_call *call, mp_str result);
 /* Answers with an error and ends the call. `data` is a JSON value or empty. */
 void mp_call_fail(mp_call *call, int code, mp_str message, mp_str data);
 
-/* Listens to topics, with no time limit: publications go out on the call's stream. `over` runs once, when the gateway stops;
- * not when the call ends before. OVER: it stops already. */
+/* Listens to topics, with no time limit: publications go out on the call's stream, until its client leaves or the gateway
+ * stops and answers `closing`. STARTED: it is no more the hooks'. OVER: the gateway stops already. */
 typedef enum { MP_LISTEN_STARTED, MP_LISTEN_OVER, MP_LISTEN_TOO_MANY } mp_listen_result;
-mp_listen_result mp_call_listen(mp_call *call, const mp_str *topics, size_t count, void (*over)(void *ctx), void *ctx);
+mp_listen_result mp_call_listen(mp_call *call, const mp_str *topics, size_t count, mp_str closing);
 
 /* A call like this one that belongs to nobody: nothing can be sent on it, its session's end is not its own, an answer only
  * ends it. It is called off after `ms`, and when the gateway stops and no client's call is left. on_call is not told of it.

@@ -12,12 +12,15 @@
 struct mp_hearers {
     pthread_mutex_t lock;
     mp_link vms; /* by mp_vm.hearer */
+    uint64_t joined;
 };
 
 typedef struct {
     mp_message super;
     mp_link link; /* in vm->heard */
-    mp_vm *vm;
+    mp_hearers *hearers;
+    mp_vm *vm; /* which may have left meanwhile: `number` says whether this is still it */
+    uint64_t number;
     size_t topic_len, len; /* of both */
     char bytes[];
 } message;
@@ -40,6 +43,7 @@ void mp_hearers_join(mp_hearers *hearers, mp_vm *vm)
 {
     pthread_mutex_lock(&hearers->lock);
     mp_link_put(&hearers->vms, &vm->hearer);
+    vm->hearer_number = ++hearers->joined;
     pthread_mutex_unlock(&hearers->lock);
 }
 
@@ -50,14 +54,20 @@ void mp_hearers_leave(mp_hearers *hearers, mp_vm *vm)
     pthread_mutex_unlock(&hearers->lock);
 }
 
-/* On the thread of the VM, or nobody hears it any more. */
-static void arrive(mp_message *super, mp_loop *loop)
+/* A VM joins and leaves on the thread that asks here, so what is there stays. */
+static bool is_there(const message *news)
 {
-    message *news = mp_container(super, message, super);
-    mp_vm *vm = news->vm;
-    if (loop == NULL) {
-        free(news);
-    } else if (vm->heard_count >= MOST_HEARD || news->len > MOST_HEARD_BYTES - vm->heard_bytes) {
+    bool found = false;
+    pthread_mutex_lock(&news->hearers->lock);
+    for (mp_link *link = news->hearers->vms.next; link != &news->hearers->vms && !found; link = link->next)
+        found = mp_container(link, mp_vm, hearer)->hearer_number == news->number;
+    pthread_mutex_unlock(&news->hearers->lock);
+    return found;
+}
+
+static void hear(mp_vm *vm, message *news)
+{
+    if (vm->heard_count >= MOST_HEARD || news->len > MOST_HEARD_BYTES - vm->heard_bytes) {
         mp_stat_add(MP_STAT_DROPPED_TOLD, 1);
         free(news);
     } else {
@@ -67,17 +77,41 @@ static void arrive(mp_message *super, mp_loop *loop)
     }
 }
 
+/* On the thread of the VM, or nobody hears it any more. */
+static void arrive(mp_message *super, mp_loop *loop)
+{
+    message *news = mp_container(super, message, super);
+    if (loop == NULL || !is_there(news))
+        free(news);
+    else
+        hear(news->vm, news);
+}
+
+static message *message_new(mp_vm *vm, mp_str topic, mp_str text)
+{
+    message *news = mp_new(sizeof *news + topic.len + text.len);
+    news->super.deliver = arrive;
+    news->hearers = vm->hearers;
+    news->vm = vm;
+    news->number = vm->hearer_number;
+    news->topic_len = topic.len;
+    news->len = topic.len + text.len;
+    memcpy(news->bytes, topic.ptr, topic.len);
+    if (text.len > 0)
+        memcpy(news->bytes + topic.len, text.ptr, text.len);
+    return news;
+}
+
+void mp_vm_hear_of(mp_vm *vm, mp_str topic, mp_str text)
+{
+    hear(vm, message_new(vm, topic, text));
+}
+
 static void tell(mp_hearers *hearers, mp_str topic, mp_str text)
 {
     pthread_mutex_lock(&hearers->lock);
     for (mp_link *link = hearers->vms.next; link != &hearers->vms; link = link->next) {
-        message *news = mp_new(sizeof *news + topic.len + text.len);
-        news->super.deliver = arrive;
-        news->vm = mp_container(link, mp_vm, hearer);
-        news->topic_len = topic.len;
-        news->len = topic.len + text.len;
-        memcpy(news->bytes, topic.ptr, topic.len);
-        memcpy(news->bytes + topic.len, text.ptr, text.len);
+        message *news = message_new(mp_container(link, mp_vm, hearer), topic, text);
         mp_loop_post(news->vm->loop, &news->super);
     }
     pthread_mutex_unlock(&hearers->lock);

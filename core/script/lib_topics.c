@@ -79,25 +79,6 @@ static int l_publish(lua_State *L)
 
 /* -- listening --------------------------------------------------------------------------------------------------- */
 
-/* A binding's only op: that the call ends is what ends the listening, so there is nothing to undo. */
-static void listen_cancel(mp_op *op)
-{
-    (void)op;
-}
-
-static void listen_over(void *op)
-{
-    mp_op_done(op);
-}
-
-static int listened(lua_State *L, int status, lua_KContext context)
-{
-    (void)status;
-    (void)context;
-    lua_pushboolean(L, 1);
-    return 1;
-}
-
 /* The texts of the list at 2, in memory that Lua collects; they stay where they are.  [-0, +1, throws] */
 static mp_str *push_topics(lua_State *L, size_t count)
 {
@@ -111,25 +92,29 @@ static mp_str *push_topics(lua_State *L, size_t count)
     return topics;
 }
 
-/* listen(call, topics): waits until the gateway stops, then true; or nil and "too many" at once.  [-0, +1|2, throws, parks] */
+/* listen(call, topics, closing): from now on the call is nobody's work: what is published on the topics goes out on its stream
+ * until its client leaves, or the gateway ends it with `closing`, a result as JSON. True; or nil and "too many".  [-0, +1|2, throws] */
 static int l_listen(lua_State *L)
 {
-    const mp_task *task = mp_check_call(L);
+    mp_task *task = mp_check_call(L);
     luaL_checktype(L, 2, LUA_TTABLE);
-    lua_settop(L, 2);
+    mp_str closing = check_str(L, 3);
+    lua_settop(L, 3);
     size_t count = lua_rawlen(L, 2);
     const mp_str *topics = push_topics(L, count);
-    mp_op *op = mp_op_new(L, sizeof *op, listen_cancel);
-    if (task != op->task || task->call == NULL)
+    if (task != mp_vm_of(L)->running || task->call == NULL)
         return luaL_error(L, "only a call itself can listen");
-    switch (mp_call_listen(task->call, topics, count, listen_over, op)) {
+    switch (mp_call_listen(task->call, topics, count, closing)) {
     case MP_LISTEN_TOO_MANY:
         return refuse(L, "too many");
-    case MP_LISTEN_OVER:
-        return listened(L, LUA_OK, 0);
-    default:
-        return mp_op_park_then(L, op, listened, 0);
+    case MP_LISTEN_STARTED:
+        mp_task_settle(task);
+        break;
+    default: /* the gateway stops: what the library answers is the end of it */
+        break;
     }
+    lua_pushboolean(L, 1);
+    return 1;
 }
 
 void mp_lib_topics(lua_State *L)

@@ -251,13 +251,17 @@ static int l_is_terminal(lua_State *L)
 
 int mp_lib_wire(lua_State *L)
 {
-    static const luaL_Reg methods[] = {{"write", l_write},   {"read", l_read}, {"finish", l_finish},
-                                       {"close", l_close},   {"__gc", l_close}, {"__close", l_close},
+    static const luaL_Reg methods[] = {{"write", l_write}, {"read", l_read},  {"finish", l_finish},
+                                       {"close", l_close}, {"__gc", l_close}, {"__close", l_close},
                                        {NULL, NULL}};
-    static const luaL_Reg functions[] = {{"connect", l_connect},   {"connect_unix", l_connect_unix},
-                                         {"spawn", l_spawn},       {"mkdir", l_mkdir},
-                                         {"create", l_create},     {"embedded", l_embedded},
-                                         {"is_terminal", l_is_terminal}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"connect", l_connect},
+                                         {"connect_unix", l_connect_unix},
+                                         {"spawn", l_spawn},
+                                         {"mkdir", l_mkdir},
+                                         {"create", l_create},
+                                         {"embedded", l_embedded},
+                                         {"is_terminal", l_is_terminal},
+                                         {NULL, NULL}};
     luaL_newmetatable(L, WIRE);
     luaL_setfuncs(L, methods, 0);
     lua_pushvalue(L, -1);

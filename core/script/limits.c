@@ -29,14 +29,15 @@ static void call_off(mp_task *task, lua_State *L, lua_Debug *where, const char *
         task->vm->litter = LITTER_CYCLES;
 }
 
-/* Why the running task, `stretch` us after it was resumed, may not go on; NULL if it may. */
-static const char *over_limit(const mp_task *task, uint64_t stretch, bool may_leave)
+/* Why the running task, `stretch` us after it was resumed, `stuck` of them in one place that cannot be left, may not go on; NULL
+ * if it may. */
+static const char *over_limit(const mp_task *task, uint64_t stretch, uint64_t stuck)
 {
     if (task->vm->is_over_memory)
         return "the call took more memory than limits.call.memory";
     if (task->spent + stretch >= task->vm->call_us)
         return "the call ran Lua for longer than limits.call.cpu";
-    if (!may_leave && stretch >= STUCK_US)
+    if (stuck >= STUCK_US)
         return "the call ran for too long where it cannot take turns: in a metamethod, or in a function that C calls";
     return NULL;
 }
@@ -63,7 +64,10 @@ void mp_task_hook(lua_State *L, lua_Debug *where)
         return;
     bool may_leave = vm->may_wait && lua_isyieldable(L);
     uint64_t stretch = mp_now_us(clock_of(task)) - vm->clock;
-    const char *why = task->cancelled ? NULL : over_limit(task, stretch, may_leave);
+    if (may_leave || vm->stuck_at == 0)
+        vm->stuck_at = vm->clock + stretch;
+    uint64_t stuck = vm->clock + stretch - vm->stuck_at;
+    const char *why = task->cancelled ? NULL : over_limit(task, stretch, stuck);
     if (why != NULL)
         call_off(task, L, where, why);
     if (may_leave) {
@@ -83,6 +87,7 @@ int mp_task_run(mp_task *task, int count)
     vm->ceiling = left < vm->memory - before ? before + left : vm->memory;
     vm->denied = 0;
     vm->is_over_memory = false;
+    vm->stuck_at = 0;
     if (task->is_heavy)
         vm->clock = mp_now_us(CLOCK_THREAD_CPUTIME_ID);
     vm->running = task;

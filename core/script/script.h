@@ -20,6 +20,8 @@ typedef struct mp_hearers mp_hearers;
 mp_source *mp_source_read(const char *dir, mp_err *err);
 mp_source *mp_source_ref(mp_source *source); /* any thread */
 void mp_source_unref(mp_source *source);
+/* Whether both hold the same; else appends the paths of the files that differ, a line each. */
+bool mp_source_is_same(const mp_source *one, const mp_source *other, mp_buf *paths);
 
 /* Seals what clients carry for us (cursors, requestState). */
 typedef struct {
@@ -67,6 +69,15 @@ void mp_vm_attach(mp_vm *vm, mp_loop *loop, mp_rpc *rpc, mp_client *client);
 extern const mp_rpc_hooks mp_vm_hooks;
 /* Resumes what is ready. Bottom of the turn only. True when it did something or has more to do. */
 bool mp_vm_turn(void *vm);
+/* What is served, as a text for mp_vm_difference of the VM that comes after it. */
+void mp_vm_summary(mp_vm *vm, mp_buf *out);
+/* From `before`, a summary, to this VM; `files` are the paths that differ, a line each. Appends what people read ("+ refund
+ * ~ search (schema)  - old_tool") to `plan`, and the lists that changed for clients ("tools prompts") to `lists`. */
+void mp_vm_difference(mp_vm *vm, mp_str before, mp_str files, mp_buf *plan, mp_buf *lists);
+/* Whether no call and no background task is in it. */
+bool mp_vm_is_idle(const mp_vm *vm);
+/* This VM alone hears `text` under `topic`, as if another had told it. On its thread. */
+void mp_vm_hear_of(mp_vm *vm, mp_str topic, mp_str text);
 /* Appends what is served, for people: "list" a line each, "whole" as clients see it, "json" the definitions. What is doubtful
  * about it, in a form of any error, goes to `doubts`. */
 void mp_vm_describe(mp_vm *vm, const char *form, mp_buf *out, mp_buf *doubts);

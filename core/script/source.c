@@ -225,6 +225,21 @@ void mp_source_unref(mp_source *source)
     free(source);
 }
 
+bool mp_source_is_same(const mp_source *one, const mp_source *other, mp_buf *paths)
+{
+    bool same = true;
+    for (size_t i = 0, k = 0; i < one->count || k < other->count;) {
+        int order = i == one->count ? 1 : k == other->count ? -1 : strcmp(one->files[i].path, other->files[k].path);
+        const mp_source_file *left = order <= 0 ? &one->files[i++] : NULL,
+                             *right = order >= 0 ? &other->files[k++] : NULL;
+        if (left != NULL && right != NULL && left->len == right->len && memcmp(left->text, right->text, left->len) == 0)
+            continue;
+        same = false;
+        mp_buf_printf(paths, "%s\n", left != NULL ? left->path : right->path);
+    }
+    return same;
+}
+
 const mp_source_file *mp_source_files(const mp_source *source, size_t *count)
 {
     *count = source->count;

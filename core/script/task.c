@@ -439,11 +439,12 @@ static void on_note(void *ctx, const mp_era *era, mp_session *session, mp_str me
 /* The call is valid for the last time: what closers may ask for is kept. */
 static void on_cancel(void *ctx, mp_call *call, const char *why)
 {
+    (void)ctx; /* the call may be an older VM's */
     (void)why;
-    mp_vm *vm = ctx;
     mp_task *task = mp_call_user(call);
     if (task == NULL)
         return;
+    mp_vm *vm = task->vm;
     mp_str method = mp_call_method(call);
     task->era = mp_call_era(call);
     task->has_session = mp_call_session(call) != NULL;

@@ -325,6 +325,8 @@ static int be_born(lua_State *L)
     b->vm->dispatch = keep_function(L, "dispatch");
     b->vm->note = keep_function(L, "note");
     b->vm->describe = keep_function(L, "describe");
+    b->vm->summary = keep_function(L, "summary");
+    b->vm->difference = keep_function(L, "difference");
     b->vm->hear = keep_function(L, "heard");
     lua_getfield(L, 1, "load");
     lua_call(L, 0, 1);
@@ -383,6 +385,8 @@ void mp_vm_attach(mp_vm *vm, mp_loop *loop, mp_rpc *rpc, mp_client *client)
     vm->rpc = rpc;
     vm->client = client;
     mp_hearers_join(vm->hearers, vm);
+    mp_stat_add(MP_STAT_VMS, 1);
+    mp_vm_hear_of(vm, MP_STR("attached"), MP_STR(""));
 }
 
 typedef struct {
@@ -411,10 +415,61 @@ void mp_vm_describe(mp_vm *vm, const char *form, mp_buf *out, mp_buf *doubts)
     run_protected(vm->L, describe, &d, out);
 }
 
+static int summarize(lua_State *L)
+{
+    description *d = lua_touserdata(L, 1);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, d->vm->summary);
+    lua_call(L, 0, 1);
+    mp_str text;
+    text.ptr = luaL_checklstring(L, -1, &text.len);
+    mp_buf_put(d->out, text);
+    return 0;
+}
+
+void mp_vm_summary(mp_vm *vm, mp_buf *out)
+{
+    description d = {vm, NULL, out, NULL};
+    run_protected(vm->L, summarize, &d, out);
+}
+
+typedef struct {
+    mp_vm *vm;
+    mp_str before, files;
+    mp_buf *plan, *lists;
+} comparison;
+
+static int compare(lua_State *L)
+{
+    comparison *c = lua_touserdata(L, 1);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, c->vm->difference);
+    lua_pushlstring(L, c->before.ptr, c->before.len);
+    lua_pushlstring(L, c->files.ptr == NULL ? "" : c->files.ptr, c->files.len);
+    lua_call(L, 2, 2);
+    mp_str text;
+    text.ptr = luaL_checklstring(L, -2, &text.len);
+    mp_buf_put(c->plan, text);
+    text.ptr = luaL_checklstring(L, -1, &text.len);
+    mp_buf_put(c->lists, text);
+    return 0;
+}
+
+void mp_vm_difference(mp_vm *vm, mp_str before, mp_str files, mp_buf *plan, mp_buf *lists)
+{
+    comparison c = {vm, before, files, plan, lists};
+    run_protected(vm->L, compare, &c, plan);
+}
+
+bool mp_vm_is_idle(const mp_vm *vm)
+{
+    return vm->tasks == 0;
+}
+
 void mp_vm_free(mp_vm *vm)
 {
     if (vm == NULL)
         return;
+    if (vm->loop != NULL)
+        mp_stat_add(MP_STAT_VMS, -1);
     mp_hearers_leave(vm->hearers, vm);
     if (vm->L != NULL) {
         mp_tasks_unwind(vm);

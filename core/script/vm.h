@@ -22,13 +22,14 @@ struct mp_vm {
     mp_source *source;
     mp_store *store;
     mp_hearers *hearers;
+    uint64_t hearer_number;
     mp_link hearer;                     /* among them, once attached */
     size_t bytes, memory;               /* held, and the most that may be held */
     size_t ceiling, denied;             /* the most while a task runs; what was refused last */
     size_t published;                   /* what of `bytes` the gauge knows */
     mp_vm_spare *spares[MP_VM_CLASSES]; /* freed small blocks, by size */
     size_t spare_bytes;
-    int dispatch, note, describe, hear; /* registry references */
+    int summary, difference, dispatch, note, describe, hear; /* registry references */
 
     mp_link ready;  /* tasks to start or resume */
     mp_link heavy;  /* tasks that were taken off after their slice: they go on one a turn */
@@ -41,6 +42,7 @@ struct mp_vm {
     bool may_wait;       /* the running coroutine can be left, all the way down to the scheduler */
     size_t tasks, spare; /* tasks at work; idle ones that keep a coroutine */
     size_t notes, note_bytes;
+    uint64_t stuck_at;           /* when the running stretch was first found where it cannot be left; 0: not yet */
     uint64_t clock, guard_until; /* us: when the running stretch began; when what is guarded must be over */
     uint64_t call_us;            /* limits.call.cpu */
     size_t call_memory;          /* limits.call.memory */

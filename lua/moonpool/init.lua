@@ -3,15 +3,24 @@
 local host = require "moonpool.host"
 if host.has_specs then require "moonpool.specs.fakes" end
 
+local difference = require "moonpool.difference"
 local hearing = require "moonpool.hearing"
 local loader = require "moonpool.loader"
+local subscriptions = require "moonpool.subscriptions"
 
 local moonpool = {
   load = loader.load,
   dispatch = require "moonpool.dispatch",
   heard = hearing.heard,
   describe = require "moonpool.describe",
+  summary = difference.summary,
+  difference = difference.tell,
 }
+
+-- This generation serves on every worker: who follows a list that it changed is told.
+hearing.on("reloaded", function(lists)
+  for kind in lists:gmatch "%a+" do subscriptions.list_changed(kind) end
+end)
 
 --- A notification arrived. Nothing here waits for one yet: `initialized` and the rest need no answer (G-5).
 function moonpool.note() end

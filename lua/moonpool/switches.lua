@@ -38,6 +38,9 @@ local function follow(word, thing)
   registry.refresh()
 end
 
+-- This VM begins to serve: what was switched since it was made.
+hearing.on("attached", switches.load)
+
 -- "word:name": somebody switched it.
 hearing.on("switched", function(text)
   local word, name = text:match "^(%a+):(.*)$"

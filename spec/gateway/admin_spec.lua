@@ -10,7 +10,7 @@ local scripts = {
 
 local gauges = {
   sessions = { sse = "number", http = "number" }, connections = "number", streams_open = "number", requests_in_flight = "number",
-  tasks = "number", ops = "number", queue_bytes = "number", lua_bytes = "number",
+  tasks = "number", ops = "number", queue_bytes = "number", lua_bytes = "number", vms = "number",
 }
 local counters = {
   requests = "number", calls = "number", sessions_opened = "number", tool_faults = "number",

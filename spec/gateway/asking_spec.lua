@@ -2,6 +2,7 @@
 -- proves: questions whose answers come to another worker or process 2026-07-28 http
 local cjson = require "cjson"
 local gateway = require "spec.helpers.gateway"
+local wait = require "spec.helpers.wait"
 local client = require "spec.helpers.client"
 
 local scripts = {
@@ -178,6 +179,7 @@ describe("a handler that asks, in 2026-07-28", function()
       assert.equal("complete", answer.result.resultType)
       assert.equal("deleted " .. n, (text_of(answer)))
     end
+    wait.for_fact("the marks to be in the log", 5, function() return marked(g) >= 20 end)
     assert.equal(20, marked(g))
     assert.is_empty_house(g)
   end)

@@ -147,7 +147,7 @@ describe("moonpool status", function()
   end)
 
   it("finds the address in the configuration", function()
-    local dir_of = gateway.prepare { config = "listen: 127.0.0.1:0\nadmin: {listen: 'unix:${DIR}/admin.sock'}\n" }
+    local dir_of = gateway.prepare { config = "listen: 127.0.0.1:0\nhosts: [example.com]\nadmin: {listen: 'unix:${DIR}/admin.sock'}\n" }
     local uv = require "luv"
     local ready = uv.new_pipe(false)
     local process = gateway.spawn(uv.fs_realpath(gateway.binary), { "run", "--ready-fd", "3" }, dir_of, { env = { DIR = dir_of }, cwd = dir_of }, ready)
@@ -161,6 +161,24 @@ describe("moonpool status", function()
     os.execute("rm -rf '" .. dir_of .. "'")
     assert.equal(0, code)
     assert.equal(process.pid, cjson.decode(out).pid)
+  end)
+
+  it("has a reload beside it, which tells what changed, or what is wrong", function()
+    local g <close> = gateway.start { scripts = scripts, config = { scripts = { watch = false } } }
+    local admin = "127.0.0.1:" .. g.admin_port
+    local function save(path, text)
+      local file <close> = assert(io.open(g.dir .. "/scripts/" .. path, "wb"))
+      file:write(text)
+    end
+    save("tools/new.lua", "--- New.\nreturn function() return 1 end")
+    local code, out, err = gateway.exec { "reload", "--admin", admin }
+    assert.same({ 0, "" }, { code, err })
+    assert.truthy(out:find("+ new", 1, true), out)
+    save("tools/new.lua", "return tool {")
+    code, out, err = gateway.exec { "reload", "-a", admin }
+    assert.same({ 1, "" }, { code, out })
+    assert.truthy(err:find("scripts/tools/new.lua:1: ", 1, true), err)
+    assert.is_empty_house(g)
   end)
 
   it("says that no gateway answers, and that there is no such listener", function()

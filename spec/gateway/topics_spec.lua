@@ -54,7 +54,7 @@ local function listen(me, topics)
   local names = {}
   for i, topic in ipairs(topics) do names[i] = ("%q"):format(topic) end
   local message = me:message("tools/call", code(
-    ("kept.n = (kept.n or 0) + 1 call:progress(1) return host.listen(call, { %s })"):format(table.concat(names, ",")), { progressToken = "p" }))
+    ("kept.n = (kept.n or 0) + 1 call:progress(1) return host.listen(call, { %s }, [[{\"resultType\":\"complete\"}]])"):format(table.concat(names, ",")), { progressToken = "p" }))
   me.kept.events = {}
   me.kept:send { method = "POST", path = "/mcp", headers = me:headers(message), body = message }
   me.kept:wait_event "notifications/progress"
@@ -152,7 +152,7 @@ describe("what is published", function()
       followers[i].listening = followers[i]:get_stream().connection
       run(followers[i], 'return host.follow(call, "a")')
       listeners[i] = eras.client(g, "2026-07-28")
-      listeners[i].stream = listeners[i]:open("tools/call", code('call:progress(1) host.listen(call, { "a" })', { progressToken = "p" }))
+      listeners[i].stream = listeners[i]:open("tools/call", code('call:progress(1) host.listen(call, { "a" }, "{}")', { progressToken = "p" }))
     end
     for _, me in ipairs(listeners) do me.stream:wait "notifications/progress" end
     g:wait_status(function(status) return status.gauges.listeners == 1200 end)
@@ -226,7 +226,7 @@ describe("a call that listens", function()
     assert.is_empty_house(g)
   end)
 
-  it("has no time limit, and comes back when the gateway drains, which ends at once", function()
+  it("has no time limit, and is answered when the gateway drains, which ends at once", function()
     local g <close> = trusted.start { workers = 2, config = { limits = { call = { time = "100ms" }, drain = "60s" } } }
     local one, two = trusted.workers(g)
     local limited = g:client "2026-07-28"
@@ -235,7 +235,7 @@ describe("a call that listens", function()
     assert.equal(2, g:status().gauges.listeners)
     g:signal "sigterm"
     for _, stream in ipairs(streams) do
-      assert.is_true((trusted.read(stream.connection:wait_event(stream.id).json)))
+      assert.same({ resultType = "complete" }, stream.connection:wait_event(stream.id).json.result)
       stream.connection:wait_end()
     end
     assert.equal(0, (g:wait_exit(5)))
@@ -246,9 +246,9 @@ describe("a call that listens", function()
     local g <close> = trusted.start { workers = 1, config = { limits = { listeners = 1 }, sessions = { subscriptions = 2 } } }
     local me, other = g:client "2026-07-28", g:client "2026-07-28"
     run(me, "return true")
-    assert.equal("too many", run(other, 'local _, why = host.listen(call, { "a", "b", "c" }) return why'))
+    assert.equal("too many", run(other, 'local _, why = host.listen(call, { "a", "b", "c" }, "{}") return why'))
     local stream = listen(me, { "a" })
-    assert.equal("too many", run(other, 'local _, why = host.listen(call, { "a" }) return why'))
+    assert.equal("too many", run(other, 'local _, why = host.listen(call, { "a" }, "{}") return why'))
     assert.equal(1, g:status().counters.refused.listeners)
     stream.connection:close()
     g:wait_status(function(status) return status.gauges.listeners == 0 end)
@@ -260,7 +260,7 @@ describe("a call that listens", function()
     local g <close> = trusted.start { workers = 2, config = { limits = { stream_queue = "256KiB" } } }
     local one, two = trusted.workers(g)
     local fine = listen(one, { "a" })
-    local slow = two:open("tools/call", code('call:progress(1) host.listen(call, { "a" })', { progressToken = "p" }), { buffer = 4096 })
+    local slow = two:open("tools/call", code('call:progress(1) host.listen(call, { "a" }, "{}")', { progressToken = "p" }), { buffer = 4096 })
     slow:wait "notifications/progress".connection:pause()
     local publisher = g:client "2026-07-28"
     local n = 0

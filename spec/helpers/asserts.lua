@@ -6,7 +6,7 @@ local client = require "spec.helpers.client"
 local wait = require "spec.helpers.wait"
 
 -- Gauges that say nothing of what clients left behind: what is stored stays for its time.
-local steady = { lua_bytes = true, connections = true, store_entries = true, store_bytes = true }
+local steady = { lua_bytes = true, vms = true, connections = true, store_entries = true, store_bytes = true }
 
 -- All questions go by one connection, which is the only one that may be open.
 local function left_behind(g, connection)

@@ -157,6 +157,7 @@ function gateway.prepare(options)
   for path, text in pairs(options.files or {}) do
     write(dir .. "/" .. path, text)
   end
+  if options.before then options.before(dir) end
   return dir
 end
 
@@ -204,8 +205,8 @@ function gateway.start(options)
 end
 
 -- GET on the admin listener.
-function running:admin(path)
-  return client.request(self, { path = path }, { admin = true })
+function running:admin(path, method)
+  return client.request(self, { method = method, path = path }, { admin = true })
 end
 
 -- { pid =, gauges = { sessions = { sse =, http = }, connections =, … }, counters = { … } }

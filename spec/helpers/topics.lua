@@ -1,10 +1,10 @@
 -- Following, listening and publishing in a host that specs make: all is kept for a look.
 --   vm.followed     topic -> true         vm.published    { { topic =, plain =, before =, after = }, … }
---   vm.listening    the topics of the last host.listen; vm.drain() ends those that run in a coroutine, others end at once
+--   vm.listening    the topics of the last host.listen, and vm.closing what ends it
 local topics = {}
 
 function topics.add(vm)
-  vm.followed, vm.published, vm.waiting = {}, {}, {}
+  vm.followed, vm.published = {}, {}
 
   function vm.host.id(call) return call.id or "1" end
 
@@ -21,20 +21,10 @@ function topics.add(vm)
     vm.published[#vm.published + 1] = { topic = topic, plain = plain, before = before, after = after }
   end
 
-  function vm.host.listen(call, wanted)
+  function vm.host.listen(call, wanted, closing)
     if call.no_room then return nil, "too many" end
-    vm.listening = wanted
-    if coroutine.isyieldable() then
-      vm.waiting[#vm.waiting + 1] = coroutine.running()
-      coroutine.yield()
-    end
+    vm.listening, vm.closing = wanted, closing
     return true
-  end
-
-  function vm.drain()
-    local waiting = vm.waiting
-    vm.waiting = {}
-    for _, co in ipairs(waiting) do assert(coroutine.resume(co)) end
   end
 end
 

@@ -94,11 +94,10 @@ methods["subscriptions/listen"] = function(call, params)
   call:send {
     jsonrpc = "2.0", method = "notifications/subscriptions/acknowledged", params = { notifications = json.object(told), _meta = tag },
   }
-  local listened, why = host.listen(call, topics)
-  if not listened and why then
-    return nil, errors.new("internal", why == "too many" and "too many listen, or this is too much to listen to: try later, or with less" or why)
-  end
-  return { resultType = "complete", _meta = content.meta_with(subscriptions.key, tag[subscriptions.key]) }     -- B-6
+  local closing = { resultType = "complete", _meta = content.meta_with(subscriptions.key, tag[subscriptions.key]) }     -- B-6
+  local listened, why = host.listen(call, topics, json.encode(closing))
+  if listened then return closing end     -- which goes out when the gateway ends it
+  return nil, errors.new("internal", why == "too many" and "too many listen, or this is too much to listen to: try later, or with less" or why)
 end
 
 return methods

@@ -1,0 +1,34 @@
+/* reload.h: new scripts in place of those that serve, while they serve. The main thread reads and proves them and makes a VM for
+ * every worker; the workers only take them over. A set that is wrong in anything changes nothing. */
+#ifndef MP_GATEWAY_RELOAD_H
+#define MP_GATEWAY_RELOAD_H
+
+#include "worker.h"
+
+/* `first` is a VM of the scripts that serve, not used by anybody else yet. */
+mp_reload *mp_reload_new(mp_shared *shared, mp_vm *first);
+/* The workers are there. With `watches`, what is saved is noticed. */
+void mp_reload_start(mp_reload *reload, mp_worker **workers, int count, bool watches);
+void mp_reload_free(mp_reload *reload);
+
+/* -- the main thread -- */
+
+typedef struct {
+    int fds[2];  /* readable when there is something to do; -1 for none */
+    int wait_ms; /* or after so long; -1 never */
+} mp_reload_wait;
+
+mp_reload_wait mp_reload_next(mp_reload *reload);
+/* Looks what there is to do, and does it. */
+void mp_reload_run(mp_reload *reload);
+/* Reads the scripts at the next run, whether anything seems to have changed or not. */
+void mp_reload_now(mp_reload *reload);
+
+/* -- the admin's thread -- */
+
+/* Asks for a reload, and answers `stream` with how it went: 200 and what changed, or 422 and what is wrong. */
+void mp_reload_ask(mp_reload *reload, mp_stream *stream);
+/* Appends a JSON object: the generation, and how the last reload went. */
+void mp_reload_describe(mp_reload *reload, mp_buf *out);
+
+#endif
