@@ -83,7 +83,10 @@ describe("sixty reloads under load", function()
     for _, me in ipairs(listeners) do assert.equal(effective, told(me.stream:messages())) end
     g:wait_status(function(status) return status.gauges.vms == 2 and status.gauges.tasks == 0 end)
     assert.equal(0, g:status().counters.tool_faults)
-    if not os.getenv "TSAN_OPTIONS" then assert(g:rss() < first_size * 1.1, ("%.1f MB after %d reloads, %.1f MB before"):format(g:rss() / 1e6, RELOADS, first_size / 1e6)) end
+    local size = g:rss()
+    if not os.getenv "TSAN_OPTIONS" then -- which has memory of its own for all that was ever touched
+      assert(size < first_size * 1.1, ("%.1f MB after %d reloads, %.1f MB before"):format(size / 1e6, RELOADS, first_size / 1e6))
+    end
     for _, me in ipairs(sessions) do
       if me.client.session then me.client:delete() end
       me.client:close()

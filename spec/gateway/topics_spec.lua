@@ -54,7 +54,8 @@ local function listen(me, topics)
   local names = {}
   for i, topic in ipairs(topics) do names[i] = ("%q"):format(topic) end
   local message = me:message("tools/call", code(
-    ("kept.n = (kept.n or 0) + 1 call:progress(1) return host.listen(call, { %s }, [[{\"resultType\":\"complete\"}]])"):format(table.concat(names, ",")), { progressToken = "p" }))
+    ([==[kept.n = (kept.n or 0) + 1 call:progress(1)
+      return host.listen(call, { %s }, '{"resultType":"complete"}')]==]):format(table.concat(names, ",")), { progressToken = "p" }))
   me.kept.events = {}
   me.kept:send { method = "POST", path = "/mcp", headers = me:headers(message), body = message }
   me.kept:wait_event "notifications/progress"
