@@ -21,5 +21,10 @@ local script = {
 }
 files["scripts/"] = script
 files["examples/"] = script
+for _, folder in ipairs { "scripts", "examples" } do
+  files[folder .. "/**/*_spec.lua"] = {
+    read_globals = { "describe", "it", "before_each", "after_each", "call", "read", "get_prompt", "fake", "assert" },
+  }
+end
 files["examples/weather/service.lua"] = { std = "lua54" }
 files["bench/"] = { globals = { "wrk" } }

@@ -167,7 +167,7 @@ static mp_vm *prove(const mp_config *config, const mp_vm_config *how, mp_source 
     return vm;
 }
 
-int mp_gateway_check(const mp_config *config)
+int mp_gateway_check(const mp_config *config, const char *form)
 {
     mp_source *source;
     mp_seal_key seal_keys[MP_SEAL_KEYS + 1] = {0};
@@ -178,14 +178,22 @@ int mp_gateway_check(const mp_config *config)
         free_shared(&how);
         return EXIT_CONFIG;
     }
-    mp_buf out = {0};
-    mp_vm_describe(vm, &out);
+    mp_buf out = {0}, doubts = {0};
+    mp_vm_describe(vm, form, &out, &doubts);
     printf("%.*s", MP_STR_ARG(mp_buf_str(&out)));
+    if (doubts.len > 0)
+        print_report(&doubts);
     mp_buf_clear(&out);
+    mp_buf_clear(&doubts);
     mp_vm_free(vm);
     free_shared(&how);
     mp_source_unref(source);
     return 0;
+}
+
+int mp_gateway_bench(const char *command, const mp_bench_argument *arguments, size_t count)
+{
+    return mp_bench_run(command, arguments, count);
 }
 
 /* -- addresses ----------------------------------------------------------------------------------------------------- */
@@ -423,6 +431,7 @@ int mp_gateway_run(const mp_config *config, const mp_gateway_options *options)
     keep_memory_small();
     make_seal_keys(h.seal_keys, config);
     h.shared.vm = vm_config(config, h.seal_keys);
+    h.shared.vm.has_specs = options->has_specs;
     mp_vm *first = prove(config, &h.shared.vm, &h.shared.source);
     if (first == NULL) {
         free_shared(&h.shared.vm);

@@ -1,4 +1,4 @@
-/* gateway.h: the whole house, as `main` sees it.
+/* gateway.h: the whole house, as the command line sees it.
  *
  *   gateway  the process: its table of sessions, its workers, its signals
  *   worker   a thread with a loop, a server, a server role and a Lua VM of its own */
@@ -6,15 +6,19 @@
 #define MP_GATEWAY_H
 
 #include "config.h"
+#include "script/script.h"
 
 typedef struct {
-    bool on_stdio; /* serves the one client at stdin and stdout, and listens nowhere */
-    int ready_fd;  /* gets one line once everything listens; -1: none */
+    bool on_stdio;  /* serves the one client at stdin and stdout, and listens nowhere */
+    bool has_specs; /* answers "moonpool/specs" */
+    int ready_fd;   /* gets one line once everything listens; -1: none */
 } mp_gateway_options;
 
 /* Serves until SIGTERM or SIGINT, on stdio also until the client has left. Gives the exit code: 0 ended well, 1 failed running, 78 bad scripts. What is wrong is on stderr. */
 int mp_gateway_run(const mp_config *config, const mp_gateway_options *options);
-/* Loads the scripts as `run` would, prints what would be served to stdout. 0 or 78. */
-int mp_gateway_check(const mp_config *config);
+/* Loads the scripts as `run` would, prints what would be served to stdout, in a form of mp_vm_describe. 0 or 78. */
+int mp_gateway_check(const mp_config *config, const char *form);
+/* Runs a command of the workbench; gives its exit code. */
+int mp_gateway_bench(const char *command, const mp_bench_argument *arguments, size_t count);
 
 #endif

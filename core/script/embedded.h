@@ -1,4 +1,5 @@
-/* embedded.h: the files of lua/moonpool as the build put them into the binary: compiled by the luac of the same Lua. */
+/* embedded.h: the files of lua/moonpool as the build put them into the binary: compiled by the luac of the same Lua;
+ * and lua/types as it is. */
 #ifndef MP_SCRIPT_EMBEDDED_H
 #define MP_SCRIPT_EMBEDDED_H
 

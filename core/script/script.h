@@ -61,6 +61,7 @@ typedef struct {
     size_t sqlite_bytes;
     uint64_t sqlite_busy_ms;      /* how long a statement waits for others to unlock */
     bool trust_full;              /* scripts get the whole standard library */
+    bool has_specs;               /* runs the specs among the scripts, when asked to */
     const mp_seal_key *seal_keys; /* the first seals, all open; an unset one ends them. Outlives the VM */
     mp_store *store;              /* these two outlive the VM */
     mp_hearers *hearers;
@@ -88,7 +89,18 @@ void mp_vm_retire(mp_vm *vm);
 bool mp_vm_is_idle(const mp_vm *vm);
 /* This VM alone hears `text` under `topic`, as if another had told it. On its thread. */
 void mp_vm_hear_of(mp_vm *vm, mp_str topic, mp_str text);
-/* Appends what is served, a line each ("tool  add  Add two numbers."), for people. */
-void mp_vm_describe(mp_vm *vm, mp_buf *out);
+/* Appends what is served, for people: "list" a line each, "whole" as clients see it, "json" the definitions. What is doubtful
+ * about it, in a form of any error, goes to `doubts`. */
+void mp_vm_describe(mp_vm *vm, const char *form, mp_buf *out, mp_buf *doubts);
+
+/* -- the workbench --------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const char *name; /* NULL: a word that is no option's value */
+    const char *value;
+} mp_bench_argument;
+
+/* Runs a command of lua/moonpool/workbench, in a state of its own. Gives the exit code. */
+int mp_bench_run(const char *command, const mp_bench_argument *arguments, size_t count);
 
 #endif

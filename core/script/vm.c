@@ -394,23 +394,27 @@ void mp_vm_attach(mp_vm *vm, mp_loop *loop, mp_rpc *rpc, mp_client *client)
 
 typedef struct {
     mp_vm *vm;
-    mp_buf *out;
+    const char *form;
+    mp_buf *out, *doubts;
 } description;
 
 static int describe(lua_State *L)
 {
     description *d = lua_touserdata(L, 1);
     lua_rawgeti(L, LUA_REGISTRYINDEX, d->vm->describe);
-    lua_call(L, 0, 1);
+    lua_pushstring(L, d->form);
+    lua_call(L, 1, 2);
     mp_str text;
-    text.ptr = luaL_checklstring(L, -1, &text.len);
+    text.ptr = luaL_checklstring(L, -2, &text.len);
     mp_buf_put(d->out, text);
+    text.ptr = luaL_checklstring(L, -1, &text.len);
+    mp_buf_put(d->doubts, text);
     return 0;
 }
 
-void mp_vm_describe(mp_vm *vm, mp_buf *out)
+void mp_vm_describe(mp_vm *vm, const char *form, mp_buf *out, mp_buf *doubts)
 {
-    description d = {vm, out};
+    description d = {vm, form, out, doubts};
     run_protected(vm->L, describe, &d, out);
 }
 
@@ -427,7 +431,7 @@ static int summarize(lua_State *L)
 
 void mp_vm_summary(mp_vm *vm, mp_buf *out)
 {
-    description d = {vm, out};
+    description d = {vm, NULL, out, NULL};
     run_protected(vm->L, summarize, &d, out);
 }
 

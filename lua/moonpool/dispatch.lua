@@ -1,6 +1,7 @@
 -- One request: its era, its method, its answer.
 
 local call_library = require "moonpool.call"
+local host = require "moonpool.host"
 local era = require "moonpool.era"
 local errors = require "moonpool.errors"
 local suggest = require "moonpool.suggest"
@@ -31,6 +32,7 @@ return function(call, params)
     return nil, errors.new("invalid_request", "the session is not initialized: send initialize first", { reason = "not_initialized" })
   end
   local method = row.methods[name]
+  if host.has_specs and name == "moonpool/specs" then return require "moonpool.specs".answer(call, params, row) end
   if not method then return unknown(name, row.methods) end
   params = params or none
   if method.up then method.up(params) end

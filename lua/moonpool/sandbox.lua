@@ -31,7 +31,7 @@ local types = require "moonpool.types"
 local uri = require "moonpool.lib.uri"
 local uuid = require "moonpool.lib.uuid"
 
-local sandbox = {}
+local sandbox = { dump = string.dump }
 
 local plain = {
   "assert", "error", "ipairs", "next", "pairs", "pcall", "rawequal", "rawget", "rawlen", "rawset", "select", "tonumber", "tostring",
@@ -212,7 +212,7 @@ function sandbox.new(find, path)
     return host.load(chunk, chunkname or "=(load)", other or env)
   end
   setmetatable(base, { __index = function(...) return unknown(base, ...) end, __metatable = false })
-  return env
+  return env, base
 end
 
 return sandbox

@@ -7,7 +7,7 @@ describe("loading scripts", function()
 
   it("names a tool by its path", function()
     local vm = host.start { ["tools/orders/refund.lua"] = add, ["tools/add.lua"] = add }
-    assert.same("tool  add  Add.\ntool  orders_refund  Add.\n", vm.moonpool.describe())
+    assert.same("tool  add  Add.\ntool  orders_refund  Add.\n", (vm.moonpool.describe "list"))
   end)
 
   it("tells every problem of every file, with its line, excerpt and hint", function()

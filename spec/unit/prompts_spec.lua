@@ -52,7 +52,7 @@ end }]],
         arguments = { { name = "language", required = true }, { name = "diff", description = "A unified diff", required = true }, { name = "focus" } },
       }, vm:read("prompts/list", {}, { revision = revision }).prompts[1])
     end
-    assert.equal("prompt  code_review  Review a change.\nprompt  plain  Plain.\nprompt  rich  Rich.\n", vm.moonpool.describe())
+    assert.equal("prompt  code_review  Review a change.\nprompt  plain  Plain.\nprompt  rich  Rich.\n", (vm.moonpool.describe "list"))
   end)
 
   it("become messages", function()

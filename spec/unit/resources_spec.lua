@@ -48,7 +48,7 @@ describe("resources", function()
       annotations = { audience = { "user" }, priority = 0.5, lastModified = "2026-01-01T00:00:00Z" },
     }, templates[2])
     assert.equal("resource  text://a  A.\nresource  text://b  B.\nresource  orders://{region}/latest  Latest.\n" ..
-      "resource  orders://{region}/{id}  An order, as JSON.\n", vm.moonpool.describe())
+      "resource  orders://{region}/{id}  An order, as JSON.\n", (vm.moonpool.describe "list"))
   end)
 
   it("are told to each era with what it knows", function()

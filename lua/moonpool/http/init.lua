@@ -61,6 +61,7 @@ end
 local function ask(self, method, address, options, stream)
   local plan, why = request.plan(method, address, options, stream)
   if not plan then return nil, why end
+  if http.stand_in then return http.stand_in(plan, stream) end
   local until_then = host.now() + plan.timeout
   local url, what, hint = host.http_url(plan.url)
   if not url then return nil, what .. (hint ~= "" and " (" .. hint .. ")" or "") end

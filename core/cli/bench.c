@@ -1,0 +1,106 @@
+/* bench.c: the commands whose work is done in lua/moonpool/workbench: what they get is what the table read. */
+#include "cli.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MOST_ARGUMENTS (2 * MP_CLI_GIVEN + 8)
+
+typedef struct {
+    mp_bench_argument list[MOST_ARGUMENTS];
+    size_t count;
+} arguments;
+
+static void put(arguments *to, const char *name, const char *value)
+{
+    if (to->count < MOST_ARGUMENTS && value != NULL)
+        to->list[to->count++] = (mp_bench_argument){name, value};
+}
+
+/* The options under their names, then the words. */
+static int take(const mp_cli_args *args, arguments *to)
+{
+    for (int i = 0; i < args->given_count; i++)
+        put(to, args->given[i].option->name, args->given[i].value == NULL ? "" : args->given[i].value);
+    if ((size_t)args->word_count > MOST_ARGUMENTS - MP_CLI_GIVEN - 8)
+        return mp_cli_misused("too many arguments, from", args->words[MP_CLI_GIVEN], NULL, args->command->name);
+    for (int i = 0; i < args->word_count; i++)
+        put(to, NULL, args->words[i]);
+    return MP_ENDED_WELL;
+}
+
+int mp_cli_new(const mp_cli_args *args)
+{
+    arguments given = {0};
+    if (take(args, &given) != MP_ENDED_WELL)
+        return MP_BAD_USAGE;
+    mp_config *config = NULL;
+    if (mp_cli_value(args, "config") == NULL && access("moonpool.yaml", F_OK) != 0) {
+        put(&given, "fresh", "moonpool.yaml"); /* a folder that is to become one of ours */
+        put(&given, "scripts", "scripts");
+    } else {
+        config = mp_cli_load(mp_cli_value(args, "config"), "new -c");
+        if (config == NULL)
+            return MP_BAD_CONFIG;
+        put(&given, "scripts", config->scripts_path);
+    }
+    int code = mp_gateway_bench("new", given.list, given.count);
+    mp_config_free(config);
+    return code;
+}
+
+/* What a child of this process serves: the configuration is its business. */
+static int with_child(const mp_cli_args *args)
+{
+    arguments given = {0};
+    if (take(args, &given) != MP_ENDED_WELL)
+        return MP_BAD_USAGE;
+    return mp_gateway_bench(args->command->name, given.list, given.count);
+}
+
+int mp_cli_call(const mp_cli_args *args)
+{
+    return with_child(args);
+}
+
+int mp_cli_types(const mp_cli_args *args)
+{
+    return with_child(args);
+}
+
+int mp_cli_test(const mp_cli_args *args)
+{
+    arguments given = {0};
+    if (take(args, &given) != MP_ENDED_WELL)
+        return MP_BAD_USAGE;
+    mp_config *config = mp_cli_load(mp_cli_value(args, "config"), "test -c");
+    if (config == NULL)
+        return MP_BAD_CONFIG;
+    put(&given, "scripts", config->scripts_path);
+    int code = mp_gateway_bench("test", given.list, given.count);
+    mp_config_free(config);
+    return code;
+}
+
+/* `reload` and `status`. */
+int mp_cli_admin(const mp_cli_args *args)
+{
+    const char *file, *command = args->command->name;
+    arguments given = {0};
+    mp_config *config = NULL;
+    if (mp_cli_take_file(args, &file) != MP_ENDED_WELL)
+        return MP_BAD_USAGE;
+    put(&given, "address", mp_cli_value(args, "admin"));
+    if (given.count == 0) {
+        config = mp_cli_load(file, command);
+        if (config == NULL)
+            return MP_BAD_CONFIG;
+        put(&given, "address", config->admin_listen);
+        put(&given, "host", strcmp(config->hosts[0], "*") == 0 ? NULL : config->hosts[0]);
+    }
+    put(&given, "command", command);
+    int code = mp_gateway_bench("admin", given.list, given.count);
+    mp_config_free(config);
+    return code;
+}

@@ -1,0 +1,117 @@
+/* cli.c: from argv to a command and what was given to it. */
+#include "cli.h"
+#include <getopt.h>
+#include <stdio.h>
+#include <string.h>
+
+#define SIGN 256 /* of the first long option */
+
+static const struct option top_options[] = {
+    {"help", no_argument, NULL, 'h'}, {"version", no_argument, NULL, 'V'}, {NULL, 0, NULL, 0}};
+
+/* What getopt_long stumbled over; `argv` is still as it was given up to there. */
+static int bad_option(int sign, char **argv, const struct option *options, const char *command)
+{
+    const char *names[MP_CLI_OPTIONS + 2];
+    size_t count = 0;
+    const char *word = argv[optind - 1];
+    char letter[] = {'-', (char)optopt, '\0'};
+    bool is_long = strncmp(word, "--", 2) == 0;
+    if (sign == ':')
+        return mp_cli_misused("a value is missing after", is_long ? word : letter, NULL, command);
+    if (!is_long)
+        return mp_cli_misused("unknown option", letter, NULL, command);
+    if (optopt != 0)
+        return mp_cli_misused("no value goes with", word, NULL, command);
+    for (const struct option *o = options; o->name != NULL; o++)
+        names[count++] = o->name;
+    mp_buf near = {0};
+    const char *name = mp_nearest((mp_str){word + 2, strcspn(word + 2, "=")}, names, count);
+    mp_buf_printf(&near, "--%s%c", name == NULL ? "" : name, '\0');
+    mp_cli_misused("unknown option", word, name == NULL ? NULL : near.ptr, command);
+    mp_buf_clear(&near);
+    return MP_BAD_USAGE;
+}
+
+/* The command's options as getopt_long wants them: letters, and long ones. */
+static void translate(const mp_cli_command *command, char *letters, struct option *options)
+{
+    int count = 0;
+    *letters++ = ':';
+    *letters++ = 'h';
+    for (; count < MP_CLI_OPTIONS && command->options[count].name != NULL; count++) {
+        const mp_cli_option *option = &command->options[count];
+        int takes = option->value == NULL ? no_argument : required_argument;
+        options[count] = (struct option){option->name, takes, NULL, SIGN + count};
+        if (option->letter == 0)
+            continue;
+        *letters++ = option->letter;
+        if (takes == required_argument)
+            *letters++ = ':';
+    }
+    *letters = '\0';
+    options[count++] = (struct option){"help", no_argument, NULL, 'h'};
+    options[count] = (struct option){0};
+}
+
+static const mp_cli_option *option_of(const mp_cli_command *command, int sign)
+{
+    for (int i = 0; i < MP_CLI_OPTIONS && command->options[i].name != NULL; i++)
+        if (sign == SIGN + i || (sign != 0 && sign == command->options[i].letter))
+            return &command->options[i];
+    return NULL;
+}
+
+static int take(const mp_cli_command *command, int argc, char **argv)
+{
+    char letters[2 * MP_CLI_OPTIONS + 3];
+    struct option options[MP_CLI_OPTIONS + 2];
+    mp_cli_args args = {.command = command};
+    translate(command, letters, options);
+    for (int sign; (sign = getopt_long(argc, argv, letters, options, NULL)) != -1;) {
+        if (sign == 'h') {
+            mp_buf out = {0};
+            mp_cli_put_help(&out, command);
+            int code = mp_cli_print(mp_buf_str(&out));
+            mp_buf_clear(&out);
+            return code;
+        }
+        const mp_cli_option *option = option_of(command, sign);
+        if (option == NULL)
+            return bad_option(sign, argv, options, command->name);
+        if (args.given_count == MP_CLI_GIVEN)
+            return mp_cli_misused("too many options, from", argv[optind - 1], NULL, command->name);
+        args.given[args.given_count].option = option;
+        args.given[args.given_count++].value = optarg;
+    }
+    args.words = argv + optind;
+    args.word_count = argc - optind;
+    return command->run(&args);
+}
+
+int mp_cli(int argc, char **argv)
+{
+    mp_buf usage = {0};
+    int code;
+    opterr = 0;
+    int sign = getopt_long(argc, argv, "+:hV", top_options, NULL);
+    if (sign == 'V')
+        return mp_cli_print(MP_STR("moonpool " MOONPOOL_VERSION "\n"));
+    if (sign != -1 && sign != 'h')
+        return bad_option(sign, argv, top_options, "");
+    if (sign == 'h' || optind >= argc) {
+        mp_cli_put_usage(&usage);
+        code = sign == 'h' ? mp_cli_print(mp_buf_str(&usage)) : MP_BAD_USAGE;
+        if (sign == 'h')
+            mp_buf_clear(&usage);
+        else
+            mp_cli_complain(&usage);
+        return code;
+    }
+    const mp_cli_command *command = mp_cli_find(argv[optind]);
+    if (command == NULL)
+        return MP_BAD_USAGE;
+    int first = optind;
+    optind = 0; /* getopt begins anew, behind the command */
+    return take(command, argc - first, argv + first);
+}

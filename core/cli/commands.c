@@ -1,0 +1,169 @@
+/* commands.c: the table of commands. Help, usage errors, completions and the manual's check come from it. */
+#include "cli.h"
+#include <string.h>
+
+#define LEVELS "debug info warn error"
+#define REVISIONS "2024-11-05 2025-03-26 2025-06-18 2025-11-25 2026-07-28"
+#define CONFIG                                                                                                         \
+    {                                                                                                                  \
+        "config", 'c', "FILE", "the configuration (default: ./moonpool.yaml)", "<file>"                                \
+    }
+#define ADMIN                                                                                                          \
+    {                                                                                                                  \
+        "admin", 'a', "ADDRESS", "host:port or unix:/path (default: the file's `admin.listen`)", NULL                  \
+    }
+#define LOG_LEVEL                                                                                                      \
+    {                                                                                                                  \
+        "log-level", 0, "LEVEL", "debug, info, warn or error (default: `log.level`, or info)", LEVELS                  \
+    }
+#define READY_FD                                                                                                       \
+    {                                                                                                                  \
+        "ready-fd", 0, "N", "write a line to the open descriptor N once everything is\nserved (default: none)", NULL   \
+    }
+
+const mp_cli_command mp_cli_commands[] = {
+    {"run",
+     "[OPTION]... [moonpool.yaml]",
+     "serve what the configuration says, until SIGTERM or SIGINT",
+     "Serves what the configuration says. At SIGTERM or SIGINT running calls may end\n"
+     "(limits.drain); a second signal stops at once.\n",
+     "<file>",
+     mp_cli_run,
+     {{"listen", 'l', "ADDRESS",
+       "host:port, [IPv6]:port or unix:/path; may be repeated;\nport 0 takes a free one\n"
+       "(default: the file's `listen`, or 127.0.0.1:7300)",
+       NULL},
+      LOG_LEVEL,
+      READY_FD}},
+    {"stdio",
+     "[OPTION]... [moonpool.yaml]",
+     "serve the same to the client that started it, over stdin and stdout",
+     "Serves what the configuration says to the one client that started it: MCP on stdin and\n"
+     "stdout, a JSON message a line, in every revision; the log on stderr. Listens nowhere, so\n"
+     "the file's `listen`, `endpoints`, `admin` and `workers` mean nothing here. At the end of\n"
+     "stdin, at SIGTERM or SIGINT running calls may end (limits.drain), and what they answer is\n"
+     "written; a signal after that stops at once.\n"
+     "\n"
+     "A client's configuration, as many have it:\n"
+     "  {\"mcpServers\": {\"hello\": {\"command\": \"moonpool\", \"args\": [\"stdio\", \"/path/moonpool.yaml\"]}}}\n",
+     "<file>",
+     mp_cli_stdio,
+     {LOG_LEVEL, READY_FD, {"specs", 0, NULL, NULL, NULL} /* `test` starts it so */}},
+    {"check",
+     "[--json] [moonpool.yaml]",
+     "read configuration and scripts, print what is served or every mistake",
+     "Reads the configuration and every script as `run` does, then prints each tool, resource\n"
+     "and prompt as clients see it, or each mistake with its place in the file. Names in\n"
+     "functions that no script knows are warned of, on stderr. Binds nothing, serves nothing.\n",
+     "<file>",
+     mp_cli_check,
+     {{"json", 0, NULL, "print the definitions as JSON", NULL}}},
+    {"list",
+     "[moonpool.yaml]",
+     "print what is served, one line each",
+     "Prints each tool, resource and prompt: its kind, its name, the first line about it.\n",
+     "<file>",
+     mp_cli_list,
+     {{0}}},
+    {"new",
+     "[-c FILE] tool|resource|prompt|auth NAME",
+     "write a script to start from",
+     "Writes scripts/tools/NAME.lua, or into the folder of another kind, below `scripts.path`\n"
+     "of the configuration; in a folder without one, an empty moonpool.yaml too. Never writes\n"
+     "over a file. NAME may have folders: orders/refund.\n",
+     "tool resource prompt auth",
+     mp_cli_new,
+     {CONFIG}},
+    {"call",
+     "[OPTION]... NAME [KEY=VALUE]...",
+     "call one tool, here or at a running gateway",
+     "Calls a tool, without a server unless --url names one. Values are read as the tool's\n"
+     "schema says: numbers, true and false, lists and objects as JSON. The result goes to\n"
+     "stdout; progress and logs to stderr, as they come. Questions are asked at the terminal;\n"
+     "without one the tool is told that nobody can be asked.\n"
+     "The exit code is 1 when the tool fails.\n",
+     NULL,
+     mp_cli_call,
+     {{"json", 'j', "OBJECT", "the arguments, or the rest of them, as JSON", NULL},
+      {"revision", 'r', "DATE", "of the protocol (default: 2026-07-28)", REVISIONS},
+      {"url", 'u', "URL", "call at this endpoint: http://127.0.0.1:7300/mcp", NULL},
+      {"raw", 0, NULL, "print the whole result as JSON", NULL},
+      CONFIG}},
+    {"test",
+     "[-c FILE] [PATH]...",
+     "run the *_spec.lua files that stand beside the scripts",
+     "Runs the specs of your scripts inside the real runtime: every *_spec.lua below\n"
+     "`scripts.path`, or those below each PATH. They see describe, it, before_each, assert,\n"
+     "call, read, fake, and what scripts see. The exit code is 1 when one fails.\n",
+     "<file>",
+     mp_cli_test,
+     {CONFIG}},
+    {"types",
+     "DIR",
+     "write what editors with LuaLS need to complete and check scripts",
+     "Writes DIR/lua/types/moonpool.d.lua, and DIR/.luarc.json unless there is one.\n",
+     "<dir>",
+     mp_cli_types,
+     {{0}}},
+    {"reload",
+     "[-a ADDRESS] [moonpool.yaml]",
+     "let the running gateway read its scripts again",
+     "Asks the running gateway, at its admin listener, to read its scripts again, and prints\n"
+     "what changed, or every mistake; then the old ones stay, and the exit code is 1.\n",
+     "<file>",
+     mp_cli_admin,
+     {ADMIN}},
+    {"status",
+     "[-a ADDRESS] [moonpool.yaml]",
+     "print gauges and counters of the running gateway",
+     "Prints what the running gateway says of itself at its admin listener, as JSON.\n",
+     "<file>",
+     mp_cli_admin,
+     {ADMIN}},
+    {"config",
+     "[--schema]",
+     "print every key of moonpool.yaml with its default",
+     "Prints every key of moonpool.yaml with its default, as a file to start from.\n",
+     NULL,
+     mp_cli_config,
+     {{"schema", 0, NULL, "print the file's JSON Schema (draft-07) instead, for editors", NULL},
+      {"man", 0, NULL, NULL, NULL} /* for the manual page's own spec */}},
+    {"completion",
+     "bash|zsh|fish",
+     "print the completions of a shell",
+     "Prints a script that completes commands, options and values. For one session:\n"
+     "  source <(moonpool completion bash)\n",
+     "bash zsh fish",
+     mp_cli_completion,
+     {{0}}},
+    {"help",
+     "[COMMAND]",
+     "say more about a command",
+     "Says what there is, or more about a command.\n",
+     "<command>",
+     mp_cli_help,
+     {{0}}},
+    {"version", "", "print the version", "Prints the version.\n", NULL, mp_cli_version, {{0}}},
+};
+
+const size_t mp_cli_command_count = sizeof mp_cli_commands / sizeof *mp_cli_commands;
+
+const mp_cli_command *mp_cli_find(const char *name)
+{
+    const char *names[sizeof mp_cli_commands / sizeof *mp_cli_commands];
+    for (size_t i = 0; i < mp_cli_command_count; i++) {
+        names[i] = mp_cli_commands[i].name;
+        if (strcmp(name, names[i]) == 0)
+            return &mp_cli_commands[i];
+    }
+    mp_cli_misused("unknown command", name, mp_nearest(mp_str_of(name), names, mp_cli_command_count), "");
+    return NULL;
+}
+
+const char *mp_cli_value(const mp_cli_args *args, const char *option)
+{
+    for (int i = args->given_count - 1; i >= 0; i--)
+        if (strcmp(args->given[i].option->name, option) == 0)
+            return args->given[i].value == NULL ? "" : args->given[i].value;
+    return NULL;
+}

@@ -1,0 +1,108 @@
+/* help.c: what people read of the table of commands, and how misuse is told. */
+#include "cli.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define COLUMN 25 /* where the doc of an option begins */
+
+/* "  -l, --listen ADDRESS   host:port …", each further line of the doc below the first. */
+static void put_option(mp_buf *out, const mp_cli_option *option)
+{
+    size_t start = out->len;
+    if (option->letter != 0)
+        mp_buf_printf(out, "  -%c, --%s", option->letter, option->name);
+    else
+        mp_buf_printf(out, "      --%s", option->name);
+    if (option->value != NULL)
+        mp_buf_printf(out, " %s", option->value);
+    mp_str rest = mp_str_of(option->doc), line;
+    while ((line = mp_str_cut(&rest, '\n')).ptr != NULL) {
+        do
+            mp_buf_putc(out, ' ');
+        while (out->len - start < COLUMN);
+        mp_buf_printf(out, "%.*s\n", MP_STR_ARG(line));
+        start = out->len;
+    }
+}
+
+void mp_cli_put_help(mp_buf *out, const mp_cli_command *command)
+{
+    static const mp_cli_option help = {"help", 'h', NULL, "say this", NULL};
+    mp_buf_printf(out, "usage: moonpool %s%s%s\n\n%s\n", command->name, *command->arguments == '\0' ? "" : " ",
+                  command->arguments, command->about);
+    for (int i = 0; i < MP_CLI_OPTIONS && command->options[i].name != NULL; i++)
+        if (command->options[i].doc != NULL)
+            put_option(out, &command->options[i]);
+    put_option(out, &help);
+    if (strstr(command->arguments, "[moonpool.yaml]") != NULL)
+        mp_buf_put(out, MP_STR("\nThe file is ./moonpool.yaml by default.\n"));
+}
+
+void mp_cli_put_usage(mp_buf *out)
+{
+    mp_buf_put(out, MP_STR("moonpool serves MCP tools, resources and prompts written in Lua.\n\n"
+                           "usage: moonpool COMMAND [OPTION]... [ARGUMENT]...\n\n"));
+    for (size_t i = 0; i < mp_cli_command_count; i++)
+        mp_buf_printf(out, "  %-12s%s\n", mp_cli_commands[i].name, mp_cli_commands[i].summary);
+    mp_buf_put(out, MP_STR("\n  -h, --help   say this; behind a command, its options and defaults\n"
+                           "  -V, --version\n\n"
+                           "The configuration is ./moonpool.yaml by default. Exit codes: 0 ended well, 1 failed,\n"
+                           "2 bad usage, 78 bad configuration or scripts. Manual: moonpool(1), moonpool.yaml(5).\n\n"
+                           "examples\n"
+                           "  moonpool new tool greet && moonpool call greet\n"
+                           "  moonpool run --listen 0.0.0.0:8080 --log-level debug examples/hello/moonpool.yaml\n"));
+}
+
+int mp_cli_print(mp_str text)
+{
+    fwrite(text.ptr, 1, text.len, stdout);
+    if (fflush(stdout) == 0)
+        return MP_ENDED_WELL;
+    fprintf(stderr, "moonpool: cannot write: %s\n", strerror(errno));
+    return MP_FAILED;
+}
+
+int mp_cli_misused(const char *what, const char *word, const char *near, const char *command)
+{
+    fprintf(stderr, "moonpool: %s", what);
+    if (word != NULL)
+        fprintf(stderr, " '%s'", word);
+    if (near != NULL)
+        fprintf(stderr, "\n  hint: did you mean '%s'?\n", near);
+    else
+        fprintf(stderr, "\n  hint: moonpool %s%s--help says what there is\n", command, command[0] == '\0' ? "" : " ");
+    return MP_BAD_USAGE;
+}
+
+void mp_cli_complain(mp_buf *report)
+{
+    if (report->len > 0)
+        fwrite(report->ptr, 1, report->len, stderr);
+    mp_buf_clear(report);
+}
+
+int mp_cli_help(const mp_cli_args *args)
+{
+    if (args->word_count > 1)
+        return mp_cli_misused("one command at a time, this is too much:", args->words[1], NULL, "help");
+    mp_buf out = {0};
+    if (args->word_count == 0) {
+        mp_cli_put_usage(&out);
+    } else {
+        const mp_cli_command *command = mp_cli_find(args->words[0]);
+        if (command == NULL)
+            return MP_BAD_USAGE;
+        mp_cli_put_help(&out, command);
+    }
+    int code = mp_cli_print(mp_buf_str(&out));
+    mp_buf_clear(&out);
+    return code;
+}
+
+int mp_cli_version(const mp_cli_args *args)
+{
+    if (args->word_count > 0)
+        return mp_cli_misused("version takes nothing:", args->words[0], NULL, "version");
+    return mp_cli_print(MP_STR("moonpool " MOONPOOL_VERSION "\n"));
+}

@@ -1,0 +1,139 @@
+/* serve.c: the commands that read the configuration and serve it, or say what would be served. */
+#include "cli.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LISTEN_CAP 16
+
+int mp_cli_take_file(const mp_cli_args *args, const char **file)
+{
+    if (args->word_count > 1)
+        return mp_cli_misused("one configuration file at a time, this is too much:", args->words[1], NULL,
+                              args->command->name);
+    *file = args->word_count > 0 ? args->words[0] : NULL;
+    return MP_ENDED_WELL;
+}
+
+static int parse_fd(const char *text, const char *command, int *fd)
+{
+    char *end;
+    errno = 0;
+    long number = strtol(text, &end, 10);
+    if (text[0] < '0' || text[0] > '9' || *end != '\0' || errno != 0 || number > 1 << 20)
+        return mp_cli_misused("--ready-fd needs the number of a descriptor, not", text, NULL, command);
+    int flags = fcntl((int)number, F_GETFL);
+    if (flags < 0 || (flags & O_ACCMODE) == O_RDONLY)
+        return mp_cli_misused("--ready-fd: this descriptor is not open for writing:", text, NULL, command);
+    *fd = (int)number;
+    return MP_ENDED_WELL;
+}
+
+mp_config *mp_cli_load(const char *file, const char *command)
+{
+    mp_buf report = {0};
+    if (file == NULL && access("moonpool.yaml", F_OK) != 0 && errno == ENOENT) {
+        fprintf(
+            stderr,
+            "moonpool: there is no moonpool.yaml in this folder\n"
+            "  hint: name one, as in moonpool %s examples/hello/moonpool.yaml; an empty file is a configuration too\n",
+            command);
+        return NULL;
+    }
+    mp_config *config = mp_config_load(file == NULL ? "moonpool.yaml" : file, &report);
+    mp_cli_complain(&report);
+    return config;
+}
+
+/* Sets what the options say in the place of the file. */
+static int override(mp_config *config, const mp_cli_args *args)
+{
+    const char *listen[MP_CLI_GIVEN], *level = mp_cli_value(args, "log-level");
+    size_t count = 0;
+    mp_buf report = {0};
+    int code = MP_ENDED_WELL;
+    for (int i = 0; i < args->given_count; i++)
+        if (strcmp(args->given[i].option->name, "listen") == 0)
+            listen[count++] = args->given[i].value;
+    if (count > LISTEN_CAP)
+        return mp_cli_misused("more than 16 times", "--listen", NULL, args->command->name);
+    if (count > 0 && mp_config_override(config, "listen", listen, count, "--listen", &report) != 0)
+        code = MP_BAD_USAGE;
+    if (level != NULL && mp_config_override(config, "log.level", &level, 1, "--log-level", &report) != 0)
+        code = MP_BAD_USAGE;
+    mp_cli_complain(&report);
+    return code;
+}
+
+static int serve(const mp_cli_args *args, bool on_stdio)
+{
+    mp_gateway_options options = {
+        .on_stdio = on_stdio, .has_specs = mp_cli_value(args, "specs") != NULL, .ready_fd = -1};
+    const char *file, *fd = mp_cli_value(args, "ready-fd"), *command = args->command->name;
+    if (fd != NULL && parse_fd(fd, command, &options.ready_fd) != MP_ENDED_WELL)
+        return MP_BAD_USAGE;
+    if (on_stdio && fd != NULL && options.ready_fd <= STDOUT_FILENO)
+        return mp_cli_misused("--ready-fd: this descriptor is the client's:", fd, NULL, command);
+    if (mp_cli_take_file(args, &file) != MP_ENDED_WELL)
+        return MP_BAD_USAGE;
+    mp_config *config = mp_cli_load(file, command);
+    if (config == NULL)
+        return MP_BAD_CONFIG;
+    int code = override(config, args);
+    if (code == MP_ENDED_WELL)
+        code = mp_gateway_run(config, &options);
+    mp_config_free(config);
+    return code;
+}
+
+int mp_cli_run(const mp_cli_args *args)
+{
+    return serve(args, false);
+}
+
+int mp_cli_stdio(const mp_cli_args *args)
+{
+    return serve(args, true);
+}
+
+static int check(const mp_cli_args *args, const char *form)
+{
+    const char *file;
+    if (mp_cli_take_file(args, &file) != MP_ENDED_WELL)
+        return MP_BAD_USAGE;
+    mp_config *config = mp_cli_load(file, args->command->name);
+    if (config == NULL)
+        return MP_BAD_CONFIG;
+    int code = mp_gateway_check(config, form);
+    mp_config_free(config);
+    return code;
+}
+
+int mp_cli_check(const mp_cli_args *args)
+{
+    return check(args, mp_cli_value(args, "json") != NULL ? "json" : "whole");
+}
+
+int mp_cli_list(const mp_cli_args *args)
+{
+    return check(args, "list");
+}
+
+int mp_cli_config(const mp_cli_args *args)
+{
+    if (args->word_count > 0)
+        return mp_cli_misused("config takes no file:", args->words[0], NULL, "config");
+    mp_buf out = {0};
+    if (mp_cli_value(args, "schema") != NULL)
+        mp_config_print_schema(&out);
+    else if (mp_cli_value(args, "man") != NULL)
+        mp_config_print_man(&out);
+    else
+        mp_config_print_help(&out);
+    int code = mp_cli_print(mp_buf_str(&out));
+    mp_buf_clear(&out);
+    return code;
+}

@@ -1,0 +1,272 @@
+/* lib_wire.c: what the workbench needs of the system.
+ *
+ *   wire   two descriptors, one to read and one to write; a connection, or the stdin and stdout of a child */
+#define _GNU_SOURCE /* pipe2 */
+#include "script/lib_wire.h"
+#include "script/embedded.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <lauxlib.h>
+#include <netdb.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define WIRE "moonpool.wire"
+#define MOST_ARGUMENTS 16
+
+extern char **environ;
+
+typedef struct {
+    int in, out; /* -1 once closed; the same for a connection */
+    pid_t pid;   /* 0: no child */
+} wire;
+
+static wire *push_wire(lua_State *L)
+{
+    wire *w = lua_newuserdatauv(L, sizeof *w, 0);
+    *w = (wire){-1, -1, 0};
+    luaL_setmetatable(L, WIRE);
+    return w;
+}
+
+/* [-0, +2, throws] */
+static int fail(lua_State *L, const char *why)
+{
+    lua_pushnil(L);
+    lua_pushstring(L, why);
+    return 2;
+}
+
+static void close_out(wire *w)
+{
+    if (w->out >= 0 && w->out != w->in)
+        close(w->out);
+    else if (w->out >= 0)
+        shutdown(w->out, SHUT_WR);
+    w->out = -1;
+}
+
+/* -- opening --------------------------------------------------------------------------------------------------- */
+
+/* connect(host, port): a wire; or nil, why.  [-0, +1|2, throws] */
+static int l_connect(lua_State *L)
+{
+    const char *host = luaL_checkstring(L, 1), *port = luaL_checkstring(L, 2);
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list;
+    wire *w = push_wire(L);
+    int wrong = getaddrinfo(host, port, &hints, &list);
+    if (wrong != 0)
+        return fail(L, gai_strerror(wrong));
+    wrong = ECONNREFUSED;
+    for (const struct addrinfo *a = list; a != NULL && w->in < 0; a = a->ai_next) {
+        int fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol);
+        if (fd >= 0 && connect(fd, a->ai_addr, a->ai_addrlen) == 0) {
+            w->in = w->out = fd;
+            break;
+        }
+        wrong = errno;
+        if (fd >= 0)
+            close(fd);
+    }
+    freeaddrinfo(list);
+    return w->in >= 0 ? 1 : fail(L, strerror(wrong));
+}
+
+/* connect_unix(path)  [-0, +1|2, throws] */
+static int l_connect_unix(lua_State *L)
+{
+    size_t len;
+    const char *path = luaL_checklstring(L, 1, &len);
+    struct sockaddr_un where = {.sun_family = AF_UNIX};
+    if (len >= sizeof where.sun_path)
+        return fail(L, "the path of the socket is too long");
+    memcpy(where.sun_path, path, len);
+    wire *w = push_wire(L);
+    w->in = w->out = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (w->in < 0 || connect(w->in, (const struct sockaddr *)&where, sizeof where) != 0)
+        return fail(L, strerror(errno));
+    return 1;
+}
+
+/* spawn{argument, …}: this very program with these arguments, at the other end of a wire.  [-0, +1|2, throws] */
+static int l_spawn(lua_State *L)
+{
+    char *argv[MOST_ARGUMENTS + 2] = {(char *)"moonpool"};
+    int to[2], from[2];
+    lua_settop(L, 1);
+    luaL_checkstack(L, MOST_ARGUMENTS, NULL);
+    for (lua_Integer i = 1; i <= MOST_ARGUMENTS && lua_rawgeti(L, 1, i) == LUA_TSTRING; i++)
+        argv[i] = (char *)lua_tostring(L, -1); /* which the stack keeps */
+    wire *w = push_wire(L);
+    if (pipe2(to, O_CLOEXEC) != 0)
+        return fail(L, strerror(errno));
+    w->out = to[1];
+    if (pipe2(from, O_CLOEXEC) != 0) {
+        close(to[0]);
+        return fail(L, strerror(errno));
+    }
+    w->in = from[0];
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, to[0], STDIN_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, from[1], STDOUT_FILENO);
+    int wrong = posix_spawn(&w->pid, "/proc/self/exe", &actions, NULL, argv, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    close(to[0]);
+    close(from[1]);
+    if (wrong == 0)
+        return 1;
+    w->pid = 0;
+    return fail(L, strerror(wrong));
+}
+
+/* -- using ----------------------------------------------------------------------------------------------------- */
+
+/* wire:write(bytes): true; or nil, why.  [-0, +1|2, throws] */
+static int l_write(lua_State *L)
+{
+    wire *w = luaL_checkudata(L, 1, WIRE);
+    size_t len;
+    const char *bytes = luaL_checklstring(L, 2, &len);
+    for (size_t done = 0; done < len;) {
+        ssize_t got = write(w->out, bytes + done, len - done);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return fail(L, strerror(errno));
+        done += (size_t)got;
+    }
+    lua_pushboolean(L, 1);
+    return 1;
+}
+
+/* wire:read(seconds): some bytes; "" at the end; or nil, why.  [-0, +1|2, throws] */
+static int l_read(lua_State *L)
+{
+    wire *w = luaL_checkudata(L, 1, WIRE);
+    lua_Number seconds = luaL_optnumber(L, 2, -0.001);
+    struct pollfd news = {.fd = w->in, .events = POLLIN};
+    char room[16384];
+    int ready;
+    ssize_t got = -1;
+    do
+        ready = poll(&news, 1, (int)(seconds * 1000));
+    while (ready < 0 && errno == EINTR);
+    if (ready == 0)
+        return fail(L, "no answer in time");
+    do
+        got = read(w->in, room, sizeof room);
+    while (got < 0 && errno == EINTR);
+    if (got < 0)
+        return fail(L, strerror(errno));
+    lua_pushlstring(L, room, (size_t)got);
+    return 1;
+}
+
+/* wire:finish(): nothing more is written.  [-0, +0, throws] */
+static int l_finish(lua_State *L)
+{
+    close_out(luaL_checkudata(L, 1, WIRE));
+    return 0;
+}
+
+/* wire:close(): ends it; gives the exit code of a child, which ends with its stdin.  [-0, +0|1, throws] */
+static int l_close(lua_State *L)
+{
+    wire *w = luaL_checkudata(L, 1, WIRE);
+    int status;
+    close_out(w);
+    if (w->in >= 0)
+        close(w->in);
+    w->in = -1;
+    if (w->pid == 0)
+        return 0;
+    pid_t ended;
+    do
+        ended = waitpid(w->pid, &status, 0);
+    while (ended < 0 && errno == EINTR);
+    w->pid = 0;
+    if (ended < 0)
+        return 0;
+    lua_pushinteger(L, WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
+    return 1;
+}
+
+/* -- the files ------------------------------------------------------------------------------------------------- */
+
+/* mkdir(path): true, also when it is there; or nil, why.  [-0, +1|2, throws] */
+static int l_mkdir(lua_State *L)
+{
+    if (mkdir(luaL_checkstring(L, 1), 0777) != 0 && errno != EEXIST)
+        return fail(L, strerror(errno));
+    lua_pushboolean(L, 1);
+    return 1;
+}
+
+/* create(path, text): a new file; or nil, why, and true when there is one.  [-0, +1|3, throws] */
+static int l_create(lua_State *L)
+{
+    size_t len;
+    const char *path = luaL_checkstring(L, 1), *text = luaL_checklstring(L, 2, &len);
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    ssize_t got = fd < 0 ? -1 : write(fd, text, len);
+    int wrong = got < 0 ? errno : (size_t)got < len ? ENOSPC : 0;
+    if (fd >= 0)
+        close(fd);
+    if (wrong != 0) {
+        fail(L, strerror(wrong));
+        lua_pushboolean(L, wrong == EEXIST);
+        return 3;
+    }
+    lua_pushboolean(L, 1);
+    return 1;
+}
+
+/* embedded(path): the text of a file that the build put into the binary.  [-0, +1, throws] */
+static int l_embedded(lua_State *L)
+{
+    const char *path = luaL_checkstring(L, 1);
+    for (size_t i = 0; i < mp_embedded_count; i++)
+        if (strcmp(mp_embedded[i].path, path) == 0) {
+            lua_pushlstring(L, mp_embedded[i].ptr, mp_embedded[i].len);
+            return 1;
+        }
+    return luaL_error(L, "no file '%s' in moonpool", path);
+}
+
+/* is_terminal(descriptor)  [-0, +1, throws] */
+static int l_is_terminal(lua_State *L)
+{
+    lua_pushboolean(L, isatty((int)luaL_checkinteger(L, 1)));
+    return 1;
+}
+
+int mp_lib_wire(lua_State *L)
+{
+    static const luaL_Reg methods[] = {{"write", l_write}, {"read", l_read},  {"finish", l_finish},
+                                       {"close", l_close}, {"__gc", l_close}, {"__close", l_close},
+                                       {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"connect", l_connect},
+                                         {"connect_unix", l_connect_unix},
+                                         {"spawn", l_spawn},
+                                         {"mkdir", l_mkdir},
+                                         {"create", l_create},
+                                         {"embedded", l_embedded},
+                                         {"is_terminal", l_is_terminal},
+                                         {NULL, NULL}};
+    luaL_newmetatable(L, WIRE);
+    luaL_setfuncs(L, methods, 0);
+    lua_pushvalue(L, -1);
+    lua_setfield(L, -2, "__index");
+    lua_pop(L, 1);
+    luaL_newlib(L, functions);
+    return 1;
+}

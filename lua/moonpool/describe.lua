@@ -1,0 +1,190 @@
+-- What is served, told to the person who wrote it: a line each, as clients see it, or as JSON.
+
+local doubts = require "moonpool.doubts"
+local json = require "moonpool.json"
+local registry = require "moonpool.registry"
+
+local words = { tools = "tool", resources = "resource", templates = "resource", prompts = "prompt" }
+local kinds = { "tools", "resources", "templates", "prompts" }
+
+local function each(visit)
+  for _, kind in ipairs(kinds) do
+    local things, names = registry.everything(kind)
+    for _, name in ipairs(names) do visit(words[kind], name, things[name], kind) end
+  end
+end
+
+local forms = {}
+
+function forms.list(put)
+  each(function(word, name, thing)
+    put(word .. "  " .. name .. "  " .. thing.description:match "^[^\n]*" .. (thing.off and "  (off)" or ""))
+  end)
+end
+
+-- -- as clients see it -------------------------------------------------------------------------------------------------
+
+local function plain(value)
+  if type(value) == "string" then return value end
+  local ok, text = pcall(json.encode, value)
+  return ok and text or tostring(value)
+end
+
+local function listed(values, between)
+  local told = {}
+  for i, value in ipairs(values) do told[i] = plain(value) end
+  return table.concat(told, between)
+end
+
+-- A schema in a few words: "integer", "celsius | fahrenheit", "list of string".
+local function type_of(schema, depth)
+  depth = depth or 0
+  if type(schema) ~= "table" then return schema == false and "nothing" or "anything" end
+  if schema.enum then return listed(schema.enum, " | ") end
+  if schema.const ~= nil then return plain(schema.const) end
+  local either = schema.anyOf or schema.oneOf
+  if type(either) == "table" and depth < 3 then
+    local told = {}
+    for i, one in ipairs(either) do told[i] = type_of(one, depth + 1) end
+    return table.concat(told, " | ")
+  end
+  local kind = type(schema.type) == "table" and listed(schema.type, " | ") or schema.type or "anything"
+  if kind == "array" then
+    return schema.items == nil and "list" or depth < 3 and "list of " .. type_of(schema.items, depth + 1) or "list"
+  end
+  return schema.format and kind .. " (" .. plain(schema.format) .. ")" or kind
+end
+
+local bounds = {
+  { "minimum", "at least " }, { "exclusiveMinimum", "above " }, { "maximum", "at most " }, { "exclusiveMaximum", "below " },
+  { "minLength", "at least ", " character" }, { "maxLength", "at most ", " character" },
+  { "minItems", "at least ", " item" }, { "maxItems", "at most ", " item" }, { "pattern", "like " }, { "multipleOf", "a multiple of " },
+}
+
+local function counted(value, word)
+  return plain(value) .. (word and word .. (value == 1 and "" or "s") or "")
+end
+
+-- "required, at least 1, at most 20"
+local function rules(schema, is_required)
+  local told = { is_required and "required" or schema.default ~= nil and "default " .. json.encode(schema.default) or "optional" }
+  for _, bound in ipairs(bounds) do
+    if schema[bound[1]] ~= nil then told[#told + 1] = bound[2] .. counted(schema[bound[1]], bound[3]) end
+  end
+  return table.concat(told, ", ")
+end
+
+local function ordered(properties)
+  local mt, names, seen = debug.getmetatable(properties), {}, {}
+  for _, name in ipairs(mt and mt.__order or {}) do
+    if properties[name] ~= nil then names[#names + 1], seen[name] = name, true end
+  end
+  local rest = {}
+  for name in pairs(properties) do
+    if not seen[name] then rest[#rest + 1] = name end
+  end
+  table.sort(rest)
+  table.move(rest, 1, #rest, #names + 1, names)
+  return names
+end
+
+-- Rows as columns; the last is not padded.
+local function columns(put, rows, indent)
+  local wide = {}
+  for _, row in ipairs(rows) do
+    for i = 1, #row - 1 do wide[i] = math.min(math.max(wide[i] or 0, utf8.len(row[i]) or #row[i]), 28) end
+  end
+  for _, row in ipairs(rows) do
+    local told = {}
+    for i, text in ipairs(row) do
+      told[i] = i < #row and text .. (" "):rep(wide[i] - (utf8.len(text) or #text)) or text
+    end
+    put((indent .. table.concat(told, "  ")):gsub("%s+$", ""))
+  end
+end
+
+local function fields(schema)
+  local rows, required = {}, {}
+  local properties = type(schema.properties) == "table" and schema.properties or {}
+  for _, name in ipairs(type(schema.required) == "table" and schema.required or {}) do required[name] = true end
+  for _, name in ipairs(ordered(properties)) do
+    local field = properties[name]
+    local said = type(field) == "table" and type(field.description) == "string" and ": " .. field.description:match "^[^\n]*" or ""
+    rows[#rows + 1] = { name, type_of(field), rules(type(field) == "table" and field or {}, required[name]) .. said }
+  end
+  return rows
+end
+
+local function put_schema(put, word, schema)
+  if not schema then return end
+  local rows = fields(schema)
+  if #rows == 0 then
+    put("  " .. word .. "  " .. (schema.type == "object" and "none" or type_of(schema)))
+    return
+  end
+  put("  " .. word)
+  columns(put, rows, "    ")
+end
+
+local hints = {
+  { "readOnlyHint", "read only", "not read only" }, { "destructiveHint", "destructive", "not destructive" },
+  { "idempotentHint", "idempotent", "not idempotent" }, { "openWorldHint", "open world", "closed world" },
+}
+
+local function annotations(definition)
+  local told = {}
+  for _, hint in ipairs(hints) do
+    local value = (definition.annotations or {})[hint[1]]
+    if value ~= nil then told[#told + 1] = value and hint[2] or hint[3] end
+  end
+  return told
+end
+
+local function head(word, name, thing)
+  local definition = thing.definition
+  local told = { word, name }
+  if definition.title then told[#told + 1] = '"' .. definition.title .. '"' end
+  local more = annotations(definition)
+  if thing.task then more[#more + 1] = "task " .. thing.task end
+  if thing.timeout then more[#more + 1] = ("at most %g s"):format(thing.timeout) end
+  if definition.mimeType then more[#more + 1] = definition.mimeType end
+  if thing.off then more[#more + 1] = "off" end
+  return table.concat(told, "  ") .. (more[1] and "  (" .. table.concat(more, ", ") .. ")" or "")
+end
+
+function forms.whole(put)
+  local is_first = true
+  each(function(word, name, thing)
+    if not is_first then put "" end
+    is_first = false
+    put(head(word, name, thing))
+    for line in thing.description:gmatch "[^\n]+" do put("  " .. line) end
+    local definition = thing.definition
+    if word == "tool" then
+      put_schema(put, "arguments", definition.inputSchema)
+      put_schema(put, "output", definition.outputSchema)
+    elseif word == "prompt" and definition.arguments then
+      local rows = {}
+      for i, argument in ipairs(definition.arguments) do
+        rows[i] = { argument.name, argument.required and "required" or "optional", argument.description or "" }
+      end
+      put "  arguments"
+      columns(put, rows, "    ")
+    end
+  end)
+end
+
+function forms.json(put)
+  local members = { tools = "tools", resources = "resources", templates = "resourceTemplates", prompts = "prompts" }
+  local whole = {}
+  for _, member in pairs(members) do whole[member] = json.array {} end
+  each(function(_, _, thing, kind) table.insert(whole[members[kind]], thing.definition) end)
+  put(json.encode(whole))
+end
+
+--- What is served in a form, "list", "whole" or "json"; and what is doubtful about it, "" for a list.
+return function(form)
+  local lines = {}
+  forms[form](function(line) lines[#lines + 1] = line end)
+  return table.concat(lines, "\n") .. (lines[1] and "\n" or ""), form == "list" and "" or doubts()
+end

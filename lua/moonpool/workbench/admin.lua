@@ -1,0 +1,30 @@
+-- moonpool reload, moonpool status: what the admin listener of a running gateway says.
+
+local http = require "moonpool.workbench.http"
+local say = require "moonpool.workbench.say"
+
+local asks = { status = { "GET", "/status" }, reload = { "POST", "/reload" } }
+
+return function(args)
+  if not args.address then
+    return say.wrong("this configuration has no admin listener", "write 'admin: {listen: 127.0.0.1:7301}' into it, or name one with --admin", 78)
+  end
+  local place, what, hint = http.place(args.address)
+  if not place then return say.misuse(what, hint) end
+  place.authority = args.host or place.authority        -- one that is served there
+  local method, path = table.unpack(asks[args.command])
+  local status, headers, body = http.ask { method = method, path = path, place = place }
+  if not status then
+    return say.wrong("no gateway answers at " .. args.address .. ": " .. headers, "is it running? `moonpool run` starts it; --admin names another address")
+  end
+  local is_fine = status >= 200 and status < 300
+  if body ~= "" and body:sub(-1) ~= "\n" then body = body .. "\n" end
+  if is_fine then
+    io.stdout:write(body)
+  elseif body == "" then
+    return say.wrong("the gateway answered with " .. status)
+  else
+    io.stderr:write(body)
+  end
+  return is_fine and 0 or 1
+end

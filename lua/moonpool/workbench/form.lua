@@ -1,0 +1,61 @@
+-- Questions of a tool, asked at the terminal.
+
+local json = require "moonpool.json"
+local say = require "moonpool.workbench.say"
+local values = require "moonpool.workbench.values"
+local wire = require "moonpool.wire"
+
+local function prompt(text)
+  io.stderr:write(text)
+  return io.read "l"
+end
+
+local function hint(field, is_required)
+  local told = {}
+  if field.enum then
+    for i, value in ipairs(field.enum) do told[i] = tostring(value) end
+    told = { table.concat(told, ", ") }
+  elseif field.type and field.type ~= "string" then
+    told[1] = field.type == "boolean" and "yes or no" or tostring(field.type)
+  end
+  if field.default ~= nil then told[#told + 1] = "default " .. json.encode(field.default) end
+  if not is_required then told[#told + 1] = "may be empty" end
+  return told[1] and " (" .. table.concat(told, "; ") .. ")" or ""
+end
+
+-- A value; nil when the terminal ended.
+local function ask(name, field, is_required)
+  while true do
+    local text = prompt("  " .. (field.title or field.description or name) .. hint(field, is_required) .. ": ")
+    if not text then return nil end
+    if text == "" and field.default ~= nil then return field.default, true end
+    if text == "" and not is_required then return nil, true end
+    local value, why = values.read(text, field)
+    if value ~= nil and text ~= "" then return value, true end
+    say.note("  " .. (why or "it is needed"))
+  end
+end
+
+local form = {}
+
+--- Whether somebody is there to be asked.
+function form.is_possible() return wire.is_terminal(0) and wire.is_terminal(2) end
+
+--- An ElicitResult for the params of elicitation/create.
+function form.ask(params)
+  if params.mode == "url" then return { action = "decline" } end
+  local schema = params.requestedSchema or {}
+  local required, names, content = {}, {}, {}
+  for _, name in ipairs(schema.required or {}) do required[name] = true end
+  for name in pairs(schema.properties or {}) do names[#names + 1] = name end
+  table.sort(names)
+  say.note(params.message)
+  for _, name in ipairs(names) do
+    local value, is_answered = ask(name, schema.properties[name], required[name])
+    if not is_answered then return { action = "cancel" } end
+    content[name] = value
+  end
+  return { action = "accept", content = json.object(content) }
+end
+
+return form

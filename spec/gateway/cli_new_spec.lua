@@ -1,0 +1,137 @@
+-- From an empty folder to a tool that is served: `moonpool new`, `check`, `call`; and what editors and shells are given.
+local gateway = require "spec.helpers.gateway"
+local uv = require "luv"
+
+local dir
+
+local function moonpool(...)
+  return gateway.exec({ ... }, { cwd = dir })
+end
+
+local function read(path)
+  local file <close> = assert(io.open(path, "rb"))
+  return file:read "a"
+end
+
+before_each(function() dir = assert(uv.fs_mkdtemp((os.getenv "TMPDIR" or "/tmp") .. "/moonpool-XXXXXX")) end)
+after_each(function() os.execute("rm -rf '" .. dir .. "'") end)
+
+describe("moonpool new", function()
+  it("makes a tool that can be called at once, in a folder that had nothing", function()
+    local code, out, err = moonpool("new", "tool", "greet")
+    assert.same({ 0, "" }, { code, err })
+    assert.equal("wrote moonpool.yaml\nwrote scripts/tools/greet.lua\n  next: edit it, then\n  moonpool check\n" ..
+      "  moonpool call greet name=Ann times=2\n", out)
+    assert.same({ 0, "Hello, Ann!\nHello, Ann!\n", "progress 1/2\nprogress 2/2\n" }, { moonpool("call", "greet", "name=Ann", "times=2") })
+  end)
+
+  it("makes each kind so that nothing about it is doubtful", function()
+    for _, kind in ipairs { "tool", "resource", "prompt" } do
+      assert.equal(0, (moonpool("new", kind, "some/thing")))
+    end
+    local code, out, err = moonpool "list"
+    assert.same({ 0, "" }, { code, err })
+    assert.truthy(out:find("tool  some_thing", 1, true))
+    assert.truthy(out:find("resource  example://some_thing/{id}", 1, true))
+    assert.truthy(out:find("prompt  some_thing", 1, true))
+    assert.same({ 0, out, "" }, { moonpool "list" })
+    assert.equal("", (select(3, moonpool "check")))
+  end)
+
+  it("makes an auth script, in its folder", function()
+    assert.equal(0, (moonpool("new", "auth", "main")))
+    assert.truthy(read(dir .. "/scripts/auth/main.lua"):find("return auth {", 1, true))
+  end)
+
+  it("never writes over a file", function()
+    moonpool("new", "tool", "greet")
+    local file = assert(io.open(dir .. "/scripts/tools/greet.lua", "wb"))
+    file:write "mine"
+    file:close()
+    local code, out, err = moonpool("new", "tool", "greet")
+    assert.same({ 1, "", "moonpool: scripts/tools/greet.lua is there already\n  hint: choose another name, or remove it\n" }, { code, out, err })
+    assert.equal("mine", read(dir .. "/scripts/tools/greet.lua"))
+  end)
+
+  it("writes below scripts.path of the configuration", function()
+    local file = assert(io.open(dir .. "/other.yaml", "wb"))
+    file:write "scripts: lua\n"
+    file:close()
+    assert.equal(0, (moonpool("new", "-c", "other.yaml", "tool", "x")))
+    assert.truthy(uv.fs_stat(dir .. "/lua/tools/x.lua"))
+    assert.is_nil(uv.fs_stat(dir .. "/moonpool.yaml"))
+  end)
+
+  for _, misuse in ipairs {
+    { { "tol", "x" }, "there is no kind of script 'tol'", "did you mean 'tool'?" },
+    { { "tool" }, "new takes a kind and one name", "as in moonpool new tool greet" },
+    { { "tool", "../x" }, "'../x' is not a name for a script", "letters, digits, '_' and '-', and '/' for folders, as in orders/refund" },
+    { { "tool", "/etc/x" }, "'/etc/x' is not a name for a script", "letters, digits, '_' and '-', and '/' for folders, as in orders/refund" },
+  } do
+    it("refuses " .. table.concat(misuse[1], " "), function()
+      local code, out, err = moonpool("new", table.unpack(misuse[1]))
+      assert.same({ 2, "", ("moonpool: %s\n  hint: %s\n"):format(misuse[2], misuse[3]) }, { code, out, err })
+      assert.is_nil(uv.fs_stat(dir .. "/scripts"))
+    end)
+  end
+end)
+
+describe("moonpool types", function()
+  it("writes what the build has, and leaves settings alone", function()
+    local code, out = moonpool("types", ".")
+    assert.equal(0, code)
+    assert.equal("wrote ./lua/types/moonpool.d.lua\nwrote ./lua/types/moonpool_spec.d.lua\nwrote ./.luarc.json\n", out)
+    for _, name in ipairs { "lua/types/moonpool.d.lua", "lua/types/moonpool_spec.d.lua" } do
+      assert.equal(read(name), read(dir .. "/" .. name))
+    end
+    local before = read(dir .. "/.luarc.json")
+    out = select(2, moonpool("types", "."))
+    assert.truthy(out:find("left ./.luarc.json as it is", 1, true))
+    assert.equal(before, read(dir .. "/.luarc.json"))
+  end)
+end)
+
+describe("moonpool completion", function()
+  local function commands()
+    local _, help = gateway.exec { "--help" }
+    local list = {}
+    for name in help:match "ARGUMENT%]%.%.%.\n\n(.-)\n\n":gmatch "%f[^\n\0] +(%l+)" do list[#list + 1] = name end
+    return list
+  end
+
+  it("knows every command and option in every shell", function()
+    for _, shell in ipairs { "bash", "zsh", "fish" } do
+      local code, script = gateway.exec { "completion", shell }
+      assert.equal(0, code)
+      for _, name in ipairs(commands()) do
+        local _, page = gateway.exec { "help", name }
+        assert.truthy(script:find("%f[%w]" .. name .. "%f[%W]"), shell .. " lacks " .. name)
+        for option in page:gmatch "\n  %-?%w?,? +%-%-([%l-]+)" do
+          assert.truthy(script:find("%f[%w]" .. option:gsub("%-", "%%-") .. "%f[%W]"), shell .. " lacks --" .. option)
+        end
+      end
+    end
+  end)
+
+  local function complete(...)
+    local words = { ... }
+    local binary = uv.fs_realpath(gateway.binary)
+    local quoted = {}
+    for i, word in ipairs(words) do quoted[i] = "'" .. word .. "'" end
+    local _, out = gateway.run_program("/bin/bash", { "-c", ([[source <('%s' completion bash)
+      COMP_WORDS=(moonpool %s) COMP_CWORD=%d; _moonpool; printf '%%s ' "${COMPREPLY[@]}"]]):format(binary, table.concat(quoted, " "), #words) })
+    return out
+  end
+
+  it("completes in bash", function()
+    assert.equal("completion ", complete "comp")
+    assert.equal("--revision --raw ", complete("call", "--r"))
+    assert.equal("2025-03-26 2025-06-18 2025-11-25 ", complete("call", "-r", "2025"))
+    assert.equal("tool ", complete("new", "to"))
+  end)
+
+  it("refuses a shell that it does not know", function()
+    local code, _, err = gateway.exec { "completion", "bsh" }
+    assert.same({ 2, "moonpool: no completions are made for 'bsh'\n  hint: did you mean 'bash'?\n" }, { code, err })
+  end)
+end)
