@@ -1,6 +1,7 @@
 -- What is served, told to the person who wrote it: a line each, as clients see it, or as JSON.
 
 local doubts = require "moonpool.doubts"
+local job = require "moonpool.lib.job"
 local json = require "moonpool.json"
 local registry = require "moonpool.registry"
 
@@ -14,12 +15,23 @@ local function each(visit)
   end
 end
 
+-- No client sees them; whoever wrote them does.
+local function put_jobs(put)
+  local jobs, names = job.all(), {}
+  for name in pairs(jobs) do names[#names + 1] = name end
+  table.sort(names)
+  for _, name in ipairs(names) do
+    put("job  " .. name .. "  " .. jobs[name].description:match "^[^\n]*" .. (jobs[name].off and "  (off)" or ""))
+  end
+end
+
 local forms = {}
 
 function forms.list(put)
   each(function(word, name, thing)
     put(word .. "  " .. name .. "  " .. thing.description:match "^[^\n]*" .. (thing.off and "  (off)" or ""))
   end)
+  put_jobs(put)
 end
 
 -- -- as clients see it -------------------------------------------------------------------------------------------------
@@ -172,6 +184,8 @@ function forms.whole(put)
       columns(put, rows, "    ")
     end
   end)
+  if not is_first and next(job.all()) then put "" end
+  put_jobs(put)
 end
 
 function forms.json(put)
