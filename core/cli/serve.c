@@ -72,7 +72,7 @@ static int serve(const mp_cli_args *args, bool on_stdio)
 {
     mp_gateway_options options = {
         .on_stdio = on_stdio, .has_specs = mp_cli_value(args, "specs") != NULL, .ready_fd = -1};
-    const char *file, *fd = mp_cli_value(args, "ready-fd"), *command = args->command->name;
+    const char *file = NULL, *fd = mp_cli_value(args, "ready-fd"), *command = args->command->name;
     if (fd != NULL && parse_fd(fd, command, &options.ready_fd) != MP_ENDED_WELL)
         return MP_BAD_USAGE;
     if (on_stdio && fd != NULL && options.ready_fd <= STDOUT_FILENO)
@@ -101,7 +101,7 @@ int mp_cli_stdio(const mp_cli_args *args)
 
 static int check(const mp_cli_args *args, const char *form)
 {
-    const char *file;
+    const char *file = NULL;
     if (mp_cli_take_file(args, &file) != MP_ENDED_WELL)
         return MP_BAD_USAGE;
     mp_config *config = mp_cli_load(file, args->command->name);
