@@ -193,14 +193,16 @@ static void on_swapped(mp_swap *super, mp_vm *vm)
     free(made);
 }
 
-/* Each error is told by itself: they are a blank line apart. */
+/* Each error is told by itself: they are a blank line apart, and end with a line's end. */
 static void log_errors(mp_str report)
 {
     while (report.len > 0) {
         const char *end = memmem(report.ptr, report.len, "\n\n", 2);
         mp_str one = {report.ptr, end == NULL ? report.len : (size_t)(end - report.ptr)};
-        mp_log(MP_ERROR, "script refused", mp_log_str("error", mp_str_trim(one)));
         report = end == NULL ? MP_STR_NONE : mp_str_from(report, one.len + 2);
+        if (one.len > 0 && one.ptr[one.len - 1] == '\n')
+            one.len--;
+        mp_log(MP_ERROR, "script refused", mp_log_str("error", one));
     }
 }
 
