@@ -92,6 +92,8 @@ local function temporary()
   return assert(uv.fs_mkdtemp((os.getenv "TMPDIR" or "/tmp") .. "/moonpool-XXXXXX"))
 end
 
+gateway.new_folder = temporary
+
 -- Runs any program to its end: exit code, stdout, stderr. `options`: env, cwd, seconds.
 function gateway.run_program(path, args, options)
   options = options or {}
@@ -178,13 +180,13 @@ local function read_ready(process, pipe)
 end
 
 -- `options`: config (a table, merged over port 0 and two workers; or the YAML's text), scripts and files (text by path),
--- scripts_path (a folder that exists), workers, env, args.
+-- scripts_path (a folder that exists), workers, env, args; dir (a folder that has its moonpool.yaml already, and goes at the end).
 function gateway.start(options)
   options = options or {}
   if options.scripts_path then
     options.scripts_path = assert(uv.fs_realpath(options.scripts_path))
   end
-  local dir = gateway.prepare(options)
+  local dir = options.dir or gateway.prepare(options)
   local ready = uv.new_pipe(false)
   local args = { "run", "moonpool.yaml", "--ready-fd", "3" }
   table.move(options.args or {}, 1, #(options.args or {}), #args + 1, args)

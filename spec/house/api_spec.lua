@@ -1,0 +1,20 @@
+-- docs/api.md is what ./dev api makes of the types, and has every name of them.
+local api = require "spec.helpers.api"
+
+describe("the page of every name", function()
+  local text = api.build()
+
+  it("is as ./dev api writes it", function()
+    local file <close> = assert(io.open(api.path, "rb"))
+    assert.equal(text, file:read "a")
+  end)
+
+  it("has every function of the types", function()
+    local missing = {}
+    for line in io.lines "lua/types/moonpool.d.lua" do
+      local name = line:match "^function ([%w_.:]+)%("
+      if name and not text:find("[`:.]" .. name:match "[%w_]+$" .. "%(") then missing[#missing + 1] = name end
+    end
+    assert.same({}, missing)
+  end)
+end)
