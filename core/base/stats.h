@@ -64,6 +64,7 @@
     X(TOOL_TIME, "tool_aborted", "reason", "time", "calls that ran past limits.call.time")                             \
     X(TOOL_CPU, "tool_aborted", "reason", "cpu", "calls that ran Lua for longer than limits.call.cpu")                 \
     X(TOOL_MEMORY, "tool_aborted", "reason", "memory", "calls that took more than limits.call.memory")                 \
+    X(TOOL_OUTPUT, "tool_aborted", "reason", "output", "results over limits.call.output")                              \
     X(TOOL_SHUTDOWN, "tool_aborted", "reason", "shutdown", "calls still running when the gateway stopped")             \
     X(TOOL_FAULTS, "tool_faults", "", "", "calls that ended in a Lua error")
 

@@ -38,6 +38,7 @@ typedef struct {
     uint64_t stall, dead_peer;
     size_t lua_memory; /* of one worker */
     size_t call_memory;
+    size_t call_output;
     int64_t http_requests, http_per_host; /* of one worker */
     size_t http_body, http_held;
     uint64_t http_time, http_idle;

@@ -109,6 +109,10 @@ const mp_config_key mp_config_keys[] = {
      .doc = "Lua that a call runs, without what it waits for. One that runs longer is called off with an error."},
     {"limits.call.memory", SIZE(MIB, 64 * GIB), SLOT(call_memory), .preset = "64MiB",
      .doc = "Memory that a call may take of limits.lua_memory. One that takes more is called off with an error."},
+    {"limits.call.output", SIZE(KIB, 32 * MIB), SLOT(call_output), .preset = "8MiB",
+     .doc = "The JSON of one result, or of one message on the way to it. A larger result becomes an error that says "
+            "how large; a larger "
+            "message is not sent, and is an error in the script."},
     {"limits.calls_in_flight", COUNT(1, MILLION), SLOT(calls_in_flight), .preset = "1024",
      .doc = "Calls being answered at once. The next one is refused."},
     {"limits.listeners", COUNT(1, MILLION), SLOT(listeners), .preset = "10000",

@@ -80,6 +80,7 @@ static mp_vm_config vm_config(const mp_config *config, const mp_seal_key *seal_k
         .task_ms = config->tasks_ttl,
         .call_ms = config->call_time,
         .call_memory = config->call_memory,
+        .call_output = config->call_output,
         .call_cpu_ms = config->call_cpu,
         .http_time_ms = config->http_time,
         .http_body = config->http_body,

@@ -197,6 +197,17 @@ static void check_finite(lua_State *L, int index)
     luaL_argcheck(L, isfinite(luaL_checknumber(L, index)), index, "a finite number is needed");
 }
 
+/* What `out` has from `start` on may be sent, or is taken back and an error.  [-0, +0, throws] */
+static void check_size(lua_State *L, mp_vm *vm, size_t start)
+{
+    size_t size = vm->out.len - start;
+    if (size <= vm->call_output)
+        return;
+    vm->out.len = start;
+    luaL_error(L, "this message is %I bytes of JSON, more than limits.call.output (%I)", (LUAI_UACINT)size,
+               (LUAI_UACINT)vm->call_output);
+}
+
 /* call:progress(progress[, total[, message]]). Quiet where nobody asked, nobody listens, or it did not grow (F-1).
  *  [-0, +0, throws] */
 static int l_progress(lua_State *L)
@@ -234,6 +245,7 @@ static int l_progress(lua_State *L)
         mp_json_put_string(out, message);
     }
     mp_buf_put(out, MP_STR("}}"));
+    check_size(L, task->vm, start);
     mp_call_send(task->call, mp_str_from(mp_buf_str(out), start)); /* may find the client gone: the task is off then */
     out->len = start;
     return 0;
@@ -268,6 +280,7 @@ static int l_send(lua_State *L)
         mp_buf *out = &task->vm->out;
         size_t start = out->len;
         mp_encode_out(L, task->vm, 2);
+        check_size(L, task->vm, start);
         if (task->call != NULL) /* a finalizer may have found the client gone */
             sent = mp_call_send(task->call, mp_str_from(mp_buf_str(out), start)) == 0;
         out->len = start;

@@ -20,6 +20,9 @@ int mp_lua_decode_checked(lua_State *L, mp_str text, mp_json_fault *fault);
 /* Appends the value at `index`, or throws a text that says what cannot be encoded and where: "cannot encode a function at
  * .a.b[2]". `out` stays the caller's, who frees it on either way out, so calls this inside a lua_pcall.  [-0, +0, throws] */
 void mp_lua_encode(lua_State *L, int index, mp_buf *out);
+/* The same for what may be long: gives its length, and appends nothing when that is over `most`. Counts no further than
+ * MP_LUA_ENCODE_MOST.  [-0, +0, throws] */
+size_t mp_lua_encode_most(lua_State *L, int index, mp_buf *out, size_t most);
 
 /* json.null, json.array_mt and json.object_mt as C pushes them. The metatables are shared by all scripts of a VM, so they
  * are empty and take no fields.  [-0, +1, throws memory] */

@@ -23,7 +23,9 @@ typedef struct {
 typedef struct {
     lua_State *L;
     mp_buf *out;
-    size_t most; /* that `out` may grow to */
+    size_t start, most; /* where it begins in `out`, and what that may grow to */
+    bool counts;        /* beyond: counts what there is, and keeps none */
+    size_t counted;
     const void *array_mt, *object_mt;
     unsigned depth;
     size_t count, cap;
@@ -94,6 +96,15 @@ static _Noreturn void fail_deep(encoder *e, int index)
             }
     }
     fail(e, "a table nested deeper than 128");
+}
+
+/* `out` has grown too long, by `more` yet to be put. */
+static void overflow(encoder *e, size_t more)
+{
+    if (!e->counts)
+        fail(e, "more than 32 MiB");
+    e->counted += e->out->len - e->start + more;
+    e->out->len = e->start;
 }
 
 static uint64_t head_of(mp_str name)
@@ -305,12 +316,15 @@ static void put_value(encoder *e, int index)
 {
     lua_State *L = e->L;
     mp_str text;
+    if (e->counted > MP_LUA_ENCODE_MOST)
+        return;
     switch (lua_type(L, index)) {
     case LUA_TSTRING:
         text.ptr = lua_tolstring(L, index, &text.len);
-        if (text.len > e->most)
-            fail(e, "more than 32 MiB");
-        mp_json_put_string(e->out, text);
+        if (text.len > e->most - e->start)
+            overflow(e, text.len + 2);
+        else
+            mp_json_put_string(e->out, text);
         break;
     case LUA_TNUMBER:
         if (lua_isinteger(L, index))
@@ -335,10 +349,10 @@ static void put_value(encoder *e, int index)
         fail(e, lua_type(L, index) == LUA_TFUNCTION ? "a function" : "a coroutine");
     }
     if (e->out->len > e->most)
-        fail(e, "more than 32 MiB");
+        overflow(e, 0);
 }
 
-void mp_lua_encode(lua_State *L, int index, mp_buf *out)
+static size_t encode(lua_State *L, int index, mp_buf *out, size_t most, bool counts)
 {
     int top = lua_gettop(L);
     encoder e; /* 8 KiB: the arrays are not worth clearing */
@@ -348,7 +362,10 @@ void mp_lua_encode(lua_State *L, int index, mp_buf *out)
     mp_lua_push_object_mt(L);
     e.L = L;
     e.out = out;
-    e.most = out->len + MP_LUA_ENCODE_MOST;
+    e.start = out->len;
+    e.most = e.start + most;
+    e.counts = counts;
+    e.counted = 0;
     e.array_mt = lua_topointer(L, -2);
     e.object_mt = lua_topointer(L, -1);
     e.depth = 0;
@@ -358,4 +375,19 @@ void mp_lua_encode(lua_State *L, int index, mp_buf *out)
     e.more = top + 1; /* over the metatables, which the registry keeps */
     put_value(&e, index);
     lua_settop(L, top);
+    size_t size = out->len - e.start;
+    if (e.counted == 0)
+        return size;
+    out->len = e.start;
+    return e.counted + size;
+}
+
+void mp_lua_encode(lua_State *L, int index, mp_buf *out)
+{
+    encode(L, index, out, MP_LUA_ENCODE_MOST, false);
+}
+
+size_t mp_lua_encode_most(lua_State *L, int index, mp_buf *out, size_t most)
+{
+    return encode(L, index, out, most, true);
 }

@@ -1,7 +1,9 @@
-/* limits.c: what a task may use up, of time and memory, and what happens where it is more. */
+/* limits.c: what a task may use up, of time, memory and output, and what happens where it is more. */
+#include "script/lib_json.h"
 #include "script/preempt.h"
 #include "script/task.h"
 #include <lauxlib.h>
+#include <stdio.h>
 
 #define STUCK_US 100000 /* what may run where nothing can be left: in functions that C calls */
 #define LITTER_CYCLES 2 /* what the running one has seen already, the next one takes */
@@ -103,6 +105,33 @@ int mp_task_run(mp_task *task, int count)
     if (task->is_heavy)
         payer->spent += mp_now_us(CLOCK_THREAD_CPUTIME_ID) - vm->clock;
     return status;
+}
+
+static void refuse_output(mp_task *task, mp_call *call, size_t size)
+{
+    char why[160];
+    size_t most = task->vm->call_output;
+    int len = snprintf(
+        why, sizeof why, "the result is %s%zu bytes of JSON, more than limits.call.output (%zu): ask for less",
+        size > MP_LUA_ENCODE_MOST ? "more than " : "", size > MP_LUA_ENCODE_MOST ? MP_LUA_ENCODE_MOST : size, most);
+    mp_stat_add(MP_STAT_TOOL_OUTPUT, 1);
+    mp_log(MP_WARN, "call over its limit", mp_log_str("method", mp_call_method(call)),
+           mp_log_str("why", mp_str_of(why)));
+    mp_call_fail(call, -32603, (mp_str){why, (size_t)len}, MP_STR_NONE);
+}
+
+void mp_task_answer(lua_State *L, mp_task *task, int index)
+{
+    mp_vm *vm = task->vm;
+    size_t size = mp_lua_encode_most(L, index, &vm->out, vm->call_output);
+    mp_call *call = task->call;
+    if (call == NULL)
+        return; /* a finalizer ran, sent, and found the client gone */
+    mp_task_settle(task);
+    if (size > vm->call_output)
+        refuse_output(task, call, size);
+    else
+        mp_call_answer(call, mp_buf_str(&vm->out));
 }
 
 bool mp_vm_tidy(mp_vm *vm)

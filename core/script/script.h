@@ -49,9 +49,10 @@ typedef struct {
     uint64_t task_ms;                                        /* the longest a background task lasts */
     uint64_t call_ms;                                        /* what a call may take */
     size_t call_memory;                                      /* bytes one call may add to that */
-    uint64_t call_cpu_ms;                                    /* a call may run Lua for so long */
-    uint64_t http_time_ms;                                   /* what a request may take unless it says otherwise */
-    size_t http_body;                                        /* bytes of an answer's body, at most */
+    size_t call_output;             /* bytes of JSON that one result may have, or one message */
+    uint64_t call_cpu_ms;           /* a call may run Lua for so long */
+    uint64_t http_time_ms;          /* what a request may take unless it says otherwise */
+    size_t http_body;               /* bytes of an answer's body, at most */
     const mp_grant *allow, *grants; /* what all may touch; the others, ended by one without a path, or NULL */
     const char *folder;             /* where relative paths of grants and scripts begin */
     size_t fs_file, fs_held, exec_output;

@@ -207,13 +207,7 @@ static int call_done(lua_State *L, int status, lua_KContext context)
         answer_error(L, task, 3);
         return 0;
     }
-    mp_buf *out = &task->vm->out;
-    mp_lua_encode(L, 2, out);
-    mp_call *call = task->call;
-    if (call == NULL)
-        return 0; /* a finalizer ran, sent, and found the client gone */
-    mp_task_settle(task);
-    mp_call_answer(call, mp_buf_str(out));
+    mp_task_answer(L, task, 2);
     return 0;
 }
 

@@ -65,6 +65,8 @@ void mp_task_hook(lua_State *L, lua_Debug *where);
 int mp_task_run(mp_task *task, int count);
 /* The call has its answer. */
 void mp_task_settle(mp_task *task);
+/* Answers the task's call with the value at `index`, or with an error when that is over limits.call.output.  [-0, +0, throws] */
+void mp_task_answer(lua_State *L, mp_task *task, int index);
 /* A task for a job that mp_call_spawn gave; `ref` is what `job` holds. */
 mp_task *mp_task_start_job(mp_vm *vm, mp_call *call, int ref);
 /* A task for a call that mp_call_spawn_alone gave. */

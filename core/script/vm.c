@@ -353,6 +353,7 @@ mp_vm *mp_vm_new(mp_source *source, const mp_vm_config *config, mp_buf *report)
     vm->hearers = config->hearers;
     vm->memory = vm->ceiling = config->memory;
     vm->call_memory = config->call_memory;
+    vm->call_output = config->call_output;
     vm->call_us = config->call_cpu_ms * 1000;
     mp_link_init(&vm->ready);
     mp_link_init(&vm->heavy);

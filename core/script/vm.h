@@ -49,6 +49,7 @@ struct mp_vm {
     uint64_t clock, guard_until; /* us: when the running stretch began; when what is guarded must be over */
     uint64_t call_us;            /* limits.call.cpu */
     size_t call_memory;          /* limits.call.memory */
+    size_t call_output;          /* limits.call.output */
     int litter;                  /* cycles of the collector until what a task left behind is gone */
     bool is_over_memory;         /* the running task is */
 

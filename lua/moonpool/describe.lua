@@ -159,6 +159,7 @@ local function head(word, name, thing)
   local more = annotations(definition)
   if thing.task then more[#more + 1] = "task " .. thing.task end
   if thing.timeout then more[#more + 1] = ("at most %g s"):format(thing.timeout) end
+  if thing.concurrency then more[#more + 1] = thing.concurrency .. " at once" end
   if definition.mimeType then more[#more + 1] = definition.mimeType end
   if thing.off then more[#more + 1] = "off" end
   return table.concat(told, "  ") .. (more[1] and "  (" .. table.concat(more, ", ") .. ")" or "")

@@ -20,6 +20,7 @@ local questions = require "moonpool.questions"
 local regex = require "moonpool.lib.regex"
 local resource = require "moonpool.resource"
 local sort = require "moonpool.sort"
+local tables = require "moonpool.tables"
 local sqlite = require "moonpool.lib.sqlite"
 local store = require "moonpool.lib.store"
 local subscriptions = require "moonpool.subscriptions"
@@ -176,6 +177,7 @@ function sandbox.new(find, path)
   end
   for name, value in pairs(names) do base[name] = value end
   base.table.sort = sort
+  for name, f in pairs(tables) do base.table[name] = f end
   base.log = copy(log)
   for name, library in pairs(data) do base[name] = copy(library) end
   base.uuid = uuid.library()

@@ -6,6 +6,7 @@ local arguments = require "moonpool.arguments"
 local mirror = require "moonpool.mirror"
 local options = require "moonpool.options"
 local schema = require "moonpool.schema"
+local turns = require "moonpool.turns"
 local types = require "moonpool.types"
 
 local tool = {}
@@ -22,10 +23,11 @@ local kind = {
   own = {
     input = "table", output = "table", open = "boolean", read_only = "boolean", destructive = "boolean", idempotent = "boolean",
     open_world = "boolean", ui = "string or table", task = "string", prepare = "function", poll = "number",
+    concurrency = "integer",
   },
   order = {
-    "input", "output", "title", "timeout", "requires", "task", "prepare", "poll", "enabled", "icons", "meta", "ui", "read_only", "destructive",
-    "idempotent", "open_world", "open",
+    "input", "output", "title", "timeout", "concurrency", "requires", "task", "prepare", "poll", "enabled", "icons", "meta", "ui", "read_only",
+    "destructive", "idempotent", "open_world", "open",
   },
 }
 
@@ -74,6 +76,12 @@ local function check_task(spec, complain)
   end
 end
 
+local function check_concurrency(most, complain)
+  if math.type(most) == "integer" and most < 1 then
+    complain("concurrency", "'concurrency' must be at least 1", "enabled = false is for a tool that nobody may call")
+  end
+end
+
 local function compile(word, written_schema, complain)
   local ok, check, why = pcall(schema.compile, written_schema)
   if ok and check then return check end
@@ -96,6 +104,7 @@ function tool.build(name, value, text, complain)
   if input.type ~= "object" then complain("input", "the input of a tool must be an object", "as in input = { name = t.string }") end
 
   check_task(spec, complain)
+  check_concurrency(spec.concurrency, complain)
   local ui = apps.of_tool(spec.ui, complain)
   local hinted
   for option, hint in pairs(hints) do
@@ -107,13 +116,14 @@ function tool.build(name, value, text, complain)
   return {
     name = name,
     description = read_spec.description,
-    handler = read_spec.handler,
+    handler = spec.concurrency and turns.limit(read_spec.handler, spec.concurrency) or read_spec.handler,
     input = input,
     check = compile("input", input, complain),
     output = output and compile("output", output, complain),
     defaults = arguments.defaults(input),
     mirror = mirror.rows(input, function(what, hint) complain("header", what, hint) end),
     timeout = spec.timeout,
+    concurrency = spec.concurrency,
     enabled = spec.enabled,
     task = spec.task,
     prepare = spec.prepare,

@@ -22,7 +22,7 @@ describe("loading scripts", function()
     assert.equal(5, #vm.errors)
     assert.truthy(vm.errors[1]:find("scripts/tools/a.lua:1: ", 1, true))
     assert.equal("scripts/tools/b.lua:3: tool has no option 'inputs'\n    inputs = { degrees = t.number },\n" ..
-      "  hint: did you mean 'input'? options are input, output, title, timeout, requires, task, prepare, poll, enabled, icons, meta, ui, " ..
+      "  hint: did you mean 'input'? options are input, output, title, timeout, concurrency, requires, task, prepare, poll, enabled, icons, meta, ui, " ..
       "read_only, destructive, idempotent, open_world, open",
       vm.errors[2])
     assert.truthy(vm.errors[3]:find("scripts/tools/c.lua:1: unknown name 'nothing'\n    local x = nothing", 1, true))

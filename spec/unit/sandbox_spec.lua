@@ -18,7 +18,7 @@ end
 describe("a script", function()
   after_each(host.stop)
 
-  it("has no way to files, programs, bytecode or the library's insides", function()
+  it("has no way to files, programs, bytecode or the library's insides (B-129)", function()
     for _, name in ipairs { "io", "debug", "package", "dofile", "loadfile", "moonpool", "host", "arg" } do
       local what = why("return " .. name)
       assert.equal("scripts/tools/it.lua:1: unknown name '" .. name .. "'", what)

@@ -1,0 +1,80 @@
+-- limits.call.output: a result or a message that is too large is not sent, not even half of it, and says how large it is.
+local gateway = require "spec.helpers.gateway"
+
+local function tool(body)
+  return "return tool { 'T.', input = { n = t.integer }, function(args, call) " .. body .. " end }"
+end
+
+local scripts = {
+  ["tools/text.lua"] = tool "return ('x'):rep(args.n)",
+  ["tools/list.lua"] = tool "local list = {} for i = 1, args.n do list[i] = ('x'):rep(98) end return { list = list }",
+  ["tools/bomb.lua"] = tool "local t = { 'x' } for i = 1, args.n do t = { t, t } end return { t = t }",
+  ["tools/sends.lua"] = tool [[
+    local ok, why = pcall(call.send, call, { jsonrpc = "2.0", method = "notifications/x", params = { text = ("x"):rep(args.n) } })
+    return tostring(ok) .. " " .. tostring(why)]],
+  ["tools/logs.lua"] = tool "local ok, why = pcall(call.log, call, 'error', ('x'):rep(args.n)) return tostring(ok) .. ' ' .. tostring(why)",
+  ["tools/tells.lua"] = tool "local ok, why = pcall(call.progress, call, 1, 2, ('x'):rep(args.n)) return tostring(ok) .. ' ' .. tostring(why)",
+}
+
+-- How much JSON there is around a text in an answer, as a refusal tells.
+local function frame(me)
+  local message = me:call("tools/call", { name = "text", arguments = { n = 100000 } }).error.message
+  return assert(tonumber(message:match "^the result is (%d+) bytes of JSON")) - 100000
+end
+
+local function text_of(me, name, n)
+  return me:result("tools/call", { name = name, arguments = { n = n } }).content[1].text
+end
+
+local config = { limits = { call = { output = "64KiB" } } }
+
+describe("limits.call.output", function()
+  it("is the most JSON that a result may be, to the byte: above it is an error that says how much it was", function()
+    local g <close> = gateway.start { scripts = scripts, workers = 1, config = config }
+    for _, era in ipairs { "2024-11-05", "2025-11-25", "2026-07-28" } do
+      local me = g:client(era)
+      local before = g:status().counters.tool_aborted.output
+      local room = 65536 - frame(me)
+      assert.equal(room, #text_of(me, "text", room))
+      local answer = me:call("tools/call", { name = "text", arguments = { n = room + 1 } })
+      assert.equal(-32603, answer.error.code)
+      assert.equal("the result is 65537 bytes of JSON, more than limits.call.output (65536): ask for less", answer.error.message)
+      assert.truthy(me:call("tools/call", { name = "list", arguments = { n = 2000 } }).error.message:find "^the result is %d%d%d%d%d%d bytes")
+      assert.equal(before + 3, g:status().counters.tool_aborted.output)
+      if me.delete then me:delete() end
+      me:close()
+    end
+    g:wait_log("call over its limit", { why = "the result is 65537 bytes of JSON, more than limits.call.output (65536): ask for less" })
+    assert.is_empty_house(g)
+  end)
+
+  it("ends early where tables stand in themselves many times over", function()
+    local g <close> = gateway.start { scripts = scripts, workers = 1, config = config }
+    local me = g:client "2026-07-28"
+    assert.truthy(me:call("tools/call", { name = "bomb", arguments = { n = 16 } }).error.message:find "^the result is %d+ bytes")
+    assert.is_true(me:result("tools/call", { name = "bomb", arguments = { n = 100 } }).isError)
+    me:close()
+    assert.is_empty_house(g)
+  end)
+
+  it("is the most that a message may be: above it is an error in the script, and the call goes on", function()
+    local g <close> = gateway.start { scripts = scripts, workers = 1, config = config }
+    local me = g:client "2026-07-28"
+    local meta = { progressToken = 1, ["io.modelcontextprotocol/logLevel"] = "debug" }
+    for _, name in ipairs { "sends", "logs", "tells" } do
+      for n, ok in pairs { [60000] = true, [70000] = false } do
+        local stream = me:open("tools/call", { name = name, arguments = { n = n }, _meta = meta })
+        local told = stream:answer().result.content[1].text
+        assert.equal(ok and 2 or 0, #stream:messages(), name)
+        if ok then
+          assert.truthy(told:find "^true", told)
+        else
+          assert.truthy(told:find "^false .*this message is %d+ bytes of JSON, more than limits.call.output %(65536%)", told)
+        end
+      end
+    end
+    assert.equal(0, g:status().counters.tool_aborted.output)
+    me:close()
+    assert.is_empty_house(g)
+  end)
+end)
