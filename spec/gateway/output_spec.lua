@@ -52,7 +52,8 @@ describe("limits.call.output", function()
     local g <close> = gateway.start { scripts = scripts, workers = 1, config = config }
     local me = g:client "2026-07-28"
     assert.truthy(me:call("tools/call", { name = "bomb", arguments = { n = 16 } }).error.message:find "^the result is %d+ bytes")
-    assert.is_true(me:result("tools/call", { name = "bomb", arguments = { n = 100 } }).isError)
+    local answer = me:call("tools/call", { name = "bomb", arguments = { n = 100 } })
+    assert.is_true(answer.error ~= nil or answer.result.isError) -- where this is slow, limits.call.cpu comes first
     me:close()
     assert.is_empty_house(g)
   end)
