@@ -49,6 +49,9 @@ function asking.begin(call, params)
   states[call] = state
 end
 
+--- The call begins anew: it has asked nothing, and done nothing once.
+function asking.forget(call) states[call] = nil end
+
 local function state_of(call)
   local state = states[call]
   if not state then

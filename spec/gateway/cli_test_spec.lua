@@ -9,6 +9,7 @@ local scripts = {
     if not yes then return nil, why end
     return call:sample("haiku", "A haiku").content.text end }]],
   ["tools/late.lua"] = [[return tool { "Waits an hour.", timeout = 7200, function() local from = os.time() sleep(3600) return os.time() - from end }]],
+  ["tools/once.lua"] = [[local n = 0 return tool { "Counts.", function(_, call) return call:once("n", function() n = n + 1 return n end) end }]],
   ["resources/note.lua"] = [[return resource { "A note.", uri = "note://{id}", function(vars) return "note " .. vars.id end }]],
   ["prompts/ask.lua"] = [[return prompt { "Ask.", args = { what = t.string }, function(args) return args.what end }]],
 }
@@ -22,6 +23,7 @@ describe("the house", function()
     assert.equal(1, count)
   end)
   it("begins anew", function() assert.equal(1, count) end)
+  it("begins each call anew", function() assert.truthy(call("once").text ~= call("once").text) end)
   it("refuses as clients see it", function()
     local result, why = call("greet", { name = 3 })
     assert.is_nil(result)
@@ -88,7 +90,7 @@ describe("moonpool test", function()
     assert.equal("", err)
     assert.equal(0, code, out)
     assert.truthy(out:find("\nok    scripts/tools/house_spec.lua  the house with fakes has time\n", 1, true), out)
-    assert.equal("9 specs, all fine", out:match "([^\n]+)\n$")
+    assert.equal("10 specs, all fine", out:match "([^\n]+)\n$")
   end)
 
   it("says where and why of what is not, and goes on", function()

@@ -27,6 +27,7 @@ end
 -- call, read and prompt for the request `call` in the revision of `row`.
 local function callers(call, row)
   local function ask(method, params)
+    asking.forget(call)
     local result, err = row.methods[method].run(call, params, row)
     if not result then return nil, err.message end
     return json.decode(json.encode(result))
