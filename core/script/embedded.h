@@ -3,6 +3,8 @@
 #ifndef MP_SCRIPT_EMBEDDED_H
 #define MP_SCRIPT_EMBEDDED_H
 
+#include <lua.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 typedef struct {
@@ -14,5 +16,8 @@ typedef struct {
 
 extern const mp_embedded_file mp_embedded[];
 extern const size_t mp_embedded_count;
+
+/* `require` looks into the binary, and with `has_files` into the file system after it.  [-0, +0, throws] */
+void mp_set_searchers(lua_State *L, bool has_files);
 
 #endif

@@ -230,42 +230,6 @@ typedef struct {
     bool ok;
 } birth;
 
-/* Where `require` finds the library: a loader and the path, or text that says it is not there.  [-1, +1|2, throws] */
-static int find_embedded(lua_State *L)
-{
-    const char *name = luaL_checkstring(L, 1);
-    for (size_t i = 0; i < mp_embedded_count; i++) {
-        const mp_embedded_file *file = &mp_embedded[i];
-        if (strcmp(file->name, name) != 0)
-            continue;
-        lua_pushfstring(L, "@%s", file->path);
-        if (luaL_loadbufferx(L, file->ptr, file->len, lua_tostring(L, -1), "b") != LUA_OK)
-            return lua_error(L);
-        lua_pushstring(L, file->path);
-        return 2;
-    }
-    lua_pushfstring(L, "no module '%s' in moonpool", name);
-    return 1;
-}
-
-/* `require` looks into the binary, before the file system or instead of it.  [-0, +0, throws] */
-static void set_searchers(lua_State *L, bool trust_full)
-{
-    lua_getglobal(L, LUA_LOADLIBNAME);
-    lua_getfield(L, -1, "searchers");
-    lua_createtable(L, 5, 0);
-    lua_rawgeti(L, -2, 1); /* package.preload */
-    lua_rawseti(L, -2, 1);
-    lua_pushcfunction(L, find_embedded);
-    lua_rawseti(L, -2, 2);
-    for (int i = 2; trust_full && i <= 4; i++) {
-        lua_rawgeti(L, -2, i);
-        lua_rawseti(L, -2, i + 1);
-    }
-    lua_setfield(L, -3, "searchers");
-    lua_pop(L, 2);
-}
-
 /* A function of moonpool, the table on top, as a registry reference.  [-0, +0, throws] */
 static int keep_function(lua_State *L, const char *name)
 {
@@ -317,7 +281,7 @@ static int be_born(lua_State *L)
     mp_host_push(L, b->vm->source, b->config);
     lua_setfield(L, -2, "moonpool.host");
     lua_settop(L, 0);
-    set_searchers(L, b->config->trust_full);
+    mp_set_searchers(L, b->config->trust_full);
 
     lua_getglobal(L, "require");
     lua_pushliteral(L, "moonpool");
@@ -393,74 +357,45 @@ void mp_vm_attach(mp_vm *vm, mp_loop *loop, mp_rpc *rpc, mp_client *client)
     mp_vm_hear_of(vm, MP_STR("attached"), MP_STR(""));
 }
 
+/* A function of moonpool asked for texts. */
 typedef struct {
-    mp_vm *vm;
-    const char *form;
-    mp_buf *out, *doubts;
-} description;
+    int function; /* its registry reference */
+    mp_str arguments[2];
+    mp_buf *answers[2]; /* each gets a result appended */
+    int argument_count, answer_count;
+} question;
 
-static int describe(lua_State *L)
+static int ask(lua_State *L)
 {
-    description *d = lua_touserdata(L, 1);
-    lua_rawgeti(L, LUA_REGISTRYINDEX, d->vm->describe);
-    lua_pushstring(L, d->form);
-    lua_call(L, 1, 2);
-    mp_str text;
-    text.ptr = luaL_checklstring(L, -2, &text.len);
-    mp_buf_put(d->out, text);
-    text.ptr = luaL_checklstring(L, -1, &text.len);
-    mp_buf_put(d->doubts, text);
+    const question *q = lua_touserdata(L, 1);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, q->function);
+    for (int i = 0; i < q->argument_count; i++)
+        lua_pushlstring(L, q->arguments[i].ptr == NULL ? "" : q->arguments[i].ptr, q->arguments[i].len);
+    lua_call(L, q->argument_count, q->answer_count);
+    for (int i = 0; i < q->answer_count; i++) {
+        mp_str text;
+        text.ptr = luaL_checklstring(L, i - q->answer_count, &text.len);
+        mp_buf_put(q->answers[i], text);
+    }
     return 0;
 }
 
 void mp_vm_describe(mp_vm *vm, const char *form, mp_buf *out, mp_buf *doubts)
 {
-    description d = {vm, form, out, doubts};
-    run_protected(vm->L, describe, &d, out);
-}
-
-static int summarize(lua_State *L)
-{
-    description *d = lua_touserdata(L, 1);
-    lua_rawgeti(L, LUA_REGISTRYINDEX, d->vm->summary);
-    lua_call(L, 0, 1);
-    mp_str text;
-    text.ptr = luaL_checklstring(L, -1, &text.len);
-    mp_buf_put(d->out, text);
-    return 0;
+    question q = {vm->describe, {mp_str_of(form)}, {out, doubts}, 1, 2};
+    run_protected(vm->L, ask, &q, out);
 }
 
 void mp_vm_summary(mp_vm *vm, mp_buf *out)
 {
-    description d = {vm, NULL, out, NULL};
-    run_protected(vm->L, summarize, &d, out);
-}
-
-typedef struct {
-    mp_vm *vm;
-    mp_str before, files;
-    mp_buf *plan, *lists;
-} comparison;
-
-static int compare(lua_State *L)
-{
-    comparison *c = lua_touserdata(L, 1);
-    lua_rawgeti(L, LUA_REGISTRYINDEX, c->vm->difference);
-    lua_pushlstring(L, c->before.ptr, c->before.len);
-    lua_pushlstring(L, c->files.ptr == NULL ? "" : c->files.ptr, c->files.len);
-    lua_call(L, 2, 2);
-    mp_str text;
-    text.ptr = luaL_checklstring(L, -2, &text.len);
-    mp_buf_put(c->plan, text);
-    text.ptr = luaL_checklstring(L, -1, &text.len);
-    mp_buf_put(c->lists, text);
-    return 0;
+    question q = {vm->summary, {MP_STR_NONE}, {out}, 0, 1};
+    run_protected(vm->L, ask, &q, out);
 }
 
 void mp_vm_difference(mp_vm *vm, mp_str before, mp_str files, mp_buf *plan, mp_buf *lists)
 {
-    comparison c = {vm, before, files, plan, lists};
-    run_protected(vm->L, compare, &c, plan);
+    question q = {vm->difference, {before, files}, {plan, lists}, 2, 2};
+    run_protected(vm->L, ask, &q, plan);
 }
 
 void mp_vm_retire(mp_vm *vm)

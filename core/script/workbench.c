@@ -14,46 +14,13 @@ typedef struct {
     size_t count;
 } errand;
 
-/* A loader and the path; or text that says it is not there.  [-1, +1|2, throws] */
-static int find_module(lua_State *L)
-{
-    const char *name = luaL_checkstring(L, 1);
-    for (size_t i = 0; i < mp_embedded_count; i++) {
-        const mp_embedded_file *file = &mp_embedded[i];
-        if (strcmp(file->name, name) != 0)
-            continue;
-        lua_pushfstring(L, "@%s", file->path);
-        if (luaL_loadbufferx(L, file->ptr, file->len, lua_tostring(L, -1), "b") != LUA_OK)
-            return lua_error(L);
-        lua_pushstring(L, file->path);
-        return 2;
-    }
-    lua_pushfstring(L, "no module '%s' in moonpool", name);
-    return 1;
-}
-
-/* [-0, +0, throws] */
-static void set_searchers(lua_State *L)
-{
-    lua_getglobal(L, LUA_LOADLIBNAME);
-    lua_createtable(L, 2, 0);
-    lua_getfield(L, -2, "searchers");
-    lua_rawgeti(L, -1, 1); /* package.preload */
-    lua_rawseti(L, -3, 1);
-    lua_pop(L, 1);
-    lua_pushcfunction(L, find_module);
-    lua_rawseti(L, -2, 2);
-    lua_setfield(L, -2, "searchers");
-    lua_pop(L, 1);
-}
-
 static int run(lua_State *L)
 {
     const errand *e = lua_touserdata(L, 1);
     luaL_openlibs(L);
     luaL_requiref(L, "moonpool.json", mp_lib_json, 0);
     luaL_requiref(L, "moonpool.wire", mp_lib_wire, 0);
-    set_searchers(L);
+    mp_set_searchers(L, false);
     lua_settop(L, 0);
     lua_getglobal(L, "require");
     lua_pushfstring(L, "moonpool.workbench.%s", e->command);
