@@ -60,6 +60,7 @@
     X(REFUSED_AUTH, "refused", "reason", "auth", "requests without credentials that are good here")                    \
     X(REFUSED_CONNECTIONS, "refused", "reason", "connections", "times accepting paused at limits.connections")         \
     X(REFUSED_ORIGIN, "refused", "reason", "origin", "requests whose Host or Origin is not served")                    \
+    X(REFUSED_TLS, "refused", "reason", "tls", "TLS handshakes that failed or took too long")                          \
     X(REFUSED_HTTP, "refused", "reason", "http", "outgoing requests over limits.http.requests")                        \
     X(REFUSED_ADDRESS, "refused", "reason", "address", "outgoing connections to addresses that no grant allows")       \
     X(REFUSED_POOL, "refused", "reason", "pool", "work that blocks over limits.pool.queue")                            \

@@ -89,6 +89,8 @@ void mp_vm_difference(mp_vm *vm, mp_str before, mp_str files, mp_buf *plan, mp_b
 void mp_vm_retire(mp_vm *vm);
 /* Whether scripts decide who comes in. */
 bool mp_vm_has_auth(const mp_vm *vm);
+/* Whether there are such, asked or not. */
+bool mp_vm_has_auth_scripts(const mp_vm *vm);
 /* Whether no call and no background task is in it. */
 bool mp_vm_is_idle(const mp_vm *vm);
 /* This VM alone hears `text` under `topic`, as if another had told it. On its thread. */
