@@ -4,6 +4,7 @@ local doubts = require "moonpool.doubts"
 local job = require "moonpool.lib.job"
 local json = require "moonpool.json"
 local registry = require "moonpool.registry"
+local sorted = require "moonpool.sorted"
 
 local words = { tools = "tool", resources = "resource", templates = "resource", prompts = "prompt" }
 local kinds = { "tools", "resources", "templates", "prompts" }
@@ -17,10 +18,8 @@ end
 
 -- No client sees them; whoever wrote them does.
 local function put_jobs(put)
-  local jobs, names = job.all(), {}
-  for name in pairs(jobs) do names[#names + 1] = name end
-  table.sort(names)
-  for _, name in ipairs(names) do
+  local jobs = job.all()
+  for _, name in ipairs(sorted(jobs)) do
     put("job  " .. name .. "  " .. jobs[name].description:match "^[^\n]*" .. (jobs[name].off and "  (off)" or ""))
   end
 end
@@ -91,12 +90,9 @@ local function ordered(properties)
   for _, name in ipairs(mt and mt.__order or {}) do
     if properties[name] ~= nil then names[#names + 1], seen[name] = name, true end
   end
-  local rest = {}
-  for name in pairs(properties) do
-    if not seen[name] then rest[#rest + 1] = name end
+  for _, name in ipairs(sorted(properties)) do
+    if not seen[name] then names[#names + 1] = name end
   end
-  table.sort(rest)
-  table.move(rest, 1, #rest, #names + 1, names)
   return names
 end
 

@@ -11,6 +11,7 @@ local reach = require "moonpool.http.reach"
 local registry = require "moonpool.registry"
 local resource = require "moonpool.resource"
 local sandbox = require "moonpool.sandbox"
+local sorted = require "moonpool.sorted"
 local suggest = require "moonpool.suggest"
 local switches = require "moonpool.switches"
 local template = require "moonpool.template"
@@ -22,13 +23,6 @@ local later = { auth = true, policy = true }
 local folders = { "tools", "lib", "resources", "prompts", "auth", "policy", "jobs" }
 
 local problems, texts
-
-local function sorted(things)
-  local names = {}
-  for name in pairs(things) do names[#names + 1] = tostring(name) end
-  table.sort(names)
-  return names
-end
 
 local function shown(path) return host.root .. "/" .. path end
 
