@@ -4,6 +4,7 @@
 local host = require "moonpool.host"
 local json = require "moonpool.json"
 local policy = require "moonpool.policy"
+local principal = require "moonpool.principal"
 local registry = require "moonpool.registry"
 
 local audit = {}
@@ -91,25 +92,28 @@ local function client_of(call)
   return name and (version and name .. " " .. version or name)
 end
 
+-- What a client is told of a bug: the log has the rest under the same id.
+local function is_fault(text) return type(text) == "string" and text:find "^internal error %x%x%x%x$" ~= nil end
+
 -- outcome, code, why, policy
 local function outcome_of(call, result, err)
   local trail = policy.trail(call)
   local denied = trail and not trail.reached and trail.at or nil
-  if err then return denied and "denied" or "error", err.code, text_of(err.message), denied or trail and trail.at end
+  if err then return denied and "denied" or is_fault(err.message) and "fault" or "error", err.code, text_of(err.message), denied or trail and trail.at end
   if type(result) == "table" and result.isError then
     local first = type(result.content) == "table" and result.content[1]
-    return denied and "denied" or "failed", nil, text_of(first and first.text), denied
+    return denied and "denied" or is_fault(first and first.text) and "fault" or "failed", nil, text_of(first and first.text), denied
   end
   return "ok", nil, nil, denied
 end
 
 -- What is known before the call runs: arguments are told as the client sent them, and a call that is off tells nothing any more.
 local function open(call, params)
-  local args, meta, who = params and params.arguments, call.meta, call.principal
+  local args, meta, who = params and params.arguments, call.meta, principal.facts(call.principal)
   local tool = call.method == "tools/call" and params and registry.tools[params.name]
   local session = call.has_session and host.session(call)
   return setmetatable({
-    event = "call", id = hex(host.random(8)), principal = tostring(who), issuer = type(who) == "table" and who.issuer or nil,
+    event = "call", id = hex(host.random(8)), principal = who.id, issuer = who.issuer,
     client = client_of(call), address = call.address, session = session and hex(host.digest("sha256", session):sub(1, 4)) or nil,
     revision = call.revision, method = cut(call.method), name = params and text_of(params.name or params.uri),
     arguments = type(args) == "table" and tell[host.audit](args, tool and tool.input) or nil,

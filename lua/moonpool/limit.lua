@@ -5,6 +5,7 @@ local errors = require "moonpool.errors"
 local failure = require "moonpool.failure"
 local host = require "moonpool.host"
 local policy = require "moonpool.policy"
+local principal = require "moonpool.principal"
 local problem = require "moonpool.problem"
 local suggest = require "moonpool.suggest"
 
@@ -41,7 +42,11 @@ local function counted_by(word, by, form)
 end
 
 local tellers = {
-  principal = function(call) return call.principal.key or call.principal.id end,
+  -- who has no name is who calls from there
+  principal = function(call)
+    local who = call.principal
+    return principal.is_named(who) and principal.key(who) or "address " .. (call.address or "")
+  end,
   tool = function(call) return call.kind .. " " .. call.name end,
   address = function(call) return call.address or "" end,
   all = function() return "" end,

@@ -59,7 +59,7 @@ describe("a limit", function()
   it("is an error that a program reads, where no model does", function()
     local c <close> = g:client "2026-07-28"
     assert.equal("ran", c:result("prompts/get", { name = "often" }).messages[1].content.text)
-    local err = c:request("prompts/get", { name = "often" }).error
+    local err = c:call("prompts/get", { name = "often" }).error
     assert.equal("too many calls of 'often': try again in 90 seconds", err.message)
     assert.same({ reason = "rate_limited", retryAfter = 90 }, err.data)
   end)

@@ -83,7 +83,7 @@ describe("a policy", function()
     local told, failed = text("other", { n = 4 })
     assert.match("^internal error %x+$", told)
     assert.is_true(failed)
-    g:wait_log("a policy left arguments that do not fit: argument 'n' must be an integer", {})
+    assert.match("a policy left arguments that do not fit: argument 'n' must be an integer", g:wait_log("tool failed", { name = "other" }).fields.why, 1, true)
   end)
 
   it("with a bug admits nothing", function()
@@ -93,8 +93,8 @@ describe("a policy", function()
   end)
 
   it("sets nothing on the call but its arguments", function()
-    assert.match("^internal error", (text("other", { n = 8 })))
-    g:wait_log("a policy cannot set call.mine", {})
+    local id = text("other", { n = 8 }):match "^internal error (%x+)$"
+    assert.match("a policy cannot set call.mine", g:wait_log("tool failed", { id = id }).fields.why, 1, true)
   end)
 
   it("changes results", function()
@@ -104,7 +104,7 @@ describe("a policy", function()
   it("is around what it names alone", function()
     assert.equal("checked eu 12", c:result("resources/read", { uri = "orders://eu/12" }).contents[1].text)
     assert.equal("us 13", c:result("resources/read", { uri = "orders://us/13" }).contents[1].text)
-    assert.equal("not orders://eu/13", c:request("resources/read", { uri = "orders://eu/13" }).error.message)
+    assert.equal("not orders://eu/13", c:call("resources/read", { uri = "orders://eu/13" }).error.message)
   end)
 
   it("is around prompts", function()
