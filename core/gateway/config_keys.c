@@ -200,8 +200,9 @@ const mp_config_key mp_config_keys[] = {
      .doc = "A file that gets one line of JSON per call, and per request that is refused: who, what, from where, with "
             "what outcome. A relative path starts at the folder of this file. At SIGHUP it is opened again."},
     {"log.audit_arguments", MP_KEY_CHOICE, SLOT(audit_arguments), .preset = "names", .choices = audits,
-     .doc = "What such a line tells of a call's arguments. redacted: their values, but *** for what looks like a secret, "
-            "and long texts cut."},
+     .doc =
+         "What such a line tells of a call's arguments. redacted: their values, but *** for what looks like a secret, "
+         "and long texts cut."},
 };
 
 const size_t mp_config_key_count = sizeof mp_config_keys / sizeof *mp_config_keys;

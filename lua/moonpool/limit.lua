@@ -111,8 +111,8 @@ function limit.rate(spec)
     end
     refuse(call, spec.answer, "too many calls of '" .. call.name .. "': try again in " .. told(wait), wait)
   end
-  return policy.new({ handler, tools = spec.tools, resources = spec.resources, prompts = spec.prompts, order = spec.order },
-    { told = rate .. " in " .. per .. " s" })
+  return policy.made({ handler, tools = spec.tools, resources = spec.resources, prompts = spec.prompts, order = spec.order },
+    rate .. " calls in " .. per .. " s")
 end
 
 -- Until a period ends, from `now`, in seconds.
@@ -152,8 +152,8 @@ function limit.quota(spec)
     refuse(call, spec.answer, "the quota of " .. most .. (most == 1 and " call" or " calls") .. " of '" .. call.name .. "' in one " .. per ..
       " is used up: try again in " .. told(rest), rest)
   end
-  return policy.new({ handler, tools = spec.tools, resources = spec.resources, prompts = spec.prompts, order = spec.order },
-    { told = most .. " in one " .. per })
+  return policy.made({ handler, tools = spec.tools, resources = spec.resources, prompts = spec.prompts, order = spec.order },
+    most .. " calls in one " .. per)
 end
 
 return limit

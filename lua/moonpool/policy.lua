@@ -19,8 +19,11 @@ local form = "as in policy { tools = { \"gh_*\" }, function(call, next) return n
 
 local rows = {}
 
---- What scripts call. Nothing is judged yet: the file and the name are not known here. `own`: what limit and quota add to the row.
-function policy.new(spec, own) return setmetatable({ spec = spec, own = own }, written) end
+--- What scripts call. Nothing is judged yet: the file and the name are not known here.
+function policy.new(spec) return setmetatable({ spec = spec }, written) end
+
+--- The same, with what is told of it in a list.
+function policy.made(spec, told) return setmetatable({ spec = spec, told = told }, written) end
 
 function policy.is(value) return debug.getmetatable(value) == written end
 
@@ -41,10 +44,10 @@ end
 
 --- A policy ready to run, from what a file returned. `complain(word or line, what, hint)` hears of every problem.
 function policy.build(name, value, _, complain)
-  local spec, own = value.spec, value.own or {}
+  local spec = value.spec
   if type(spec) ~= "table" then return complain("policy", "policy needs a table", form) end
   local says = type(spec[1]) == "string"
-  local handler, row = spec[says and 2 or 1], { name = name, description = says and spec[1] or nil, order = spec.order or 0 }
+  local handler, row = spec[says and 2 or 1], { name = name, description = says and spec[1] or value.told, order = spec.order or 0 }
   if type(handler) ~= "function" then complain("policy", "a policy has a function(call, next)", form) end
   for option, given in pairs(spec) do
     local want = option_types[option]
@@ -58,7 +61,6 @@ function policy.build(name, value, _, complain)
     end
   end
   row.handler = handler
-  for key, part in pairs(own) do row[key] = part end
   return row
 end
 
@@ -135,11 +137,12 @@ end
 
 -- -- what is loaded ---------------------------------------------------------------------------------------------------
 
---- The rows around a thing, outermost first. For a resource: `text` is a URI, or nil for all that may be around it.
+--- The rows around a thing, outermost first; without a kind all of them. For a resource: `text` is a URI, or nil for all that may
+--- be around it.
 function policy.of(kind, text)
   local found = {}
   for _, row in ipairs(rows) do
-    if concerns(row, kind, text) then found[#found + 1] = row end
+    if kind == nil or concerns(row, kind, text) then found[#found + 1] = row end
   end
   return found
 end
