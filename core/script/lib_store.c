@@ -117,7 +117,7 @@ static int l_incr(lua_State *L)
 /* store_take(key, seconds, burst): true; false and the seconds until there is one; or nil, "full".  [-0, +1|2, throws] */
 static int l_take(lua_State *L)
 {
-    mp_str key = check_str(L, 1);
+    mp_str key = mp_check_str(L, 1);
     lua_Number interval = luaL_checknumber(L, 2);
     lua_Integer burst = luaL_checkinteger(L, 3);
     luaL_argcheck(L, interval >= 1e-6 && interval <= LONGEST_INTERVAL, 2, "a microsecond to 30 days");
