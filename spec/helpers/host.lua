@@ -61,6 +61,7 @@ function host.start(scripts, options)
     name_task = function(call, id) call.task = id end,
     unhurried = function(call) call.is_unhurried = true end,
     withdraw = function() end,
+    forbid = function(call, scopes) call.forbidden = scopes end,
     fault = function() vm.faults = vm.faults + 1 end,
     ask = function(call, method, params)
       vm.asked[#vm.asked + 1] = { method = method, params = params }
@@ -69,7 +70,7 @@ function host.start(scripts, options)
       if answer.error then return nil, answer.error end
       return answer
     end,
-    guarded = xpcall, grants = {}, folder = "/srv", reveal = function() end,
+    guarded = xpcall, briefly = xpcall, grants = {}, folder = "/srv", reveal = function() end,
     seal = function(text, about) return "sealed:" .. about .. "\0" .. text end,
     unseal = function(sealed, about)
       local start = "sealed:" .. about .. "\0"
