@@ -97,6 +97,7 @@ static mp_vm_config vm_config(const mp_config *config, const mp_seal_key *seal_k
         .sqlite_bytes = config->sqlite_bytes,
         .sqlite_busy_ms = config->sqlite_busy,
         .trust_full = config->scripts_trust == MP_TRUST_FULL,
+        .asks_nobody = config->auth_mode == MP_AUTH_NONE,
     };
 }
 
@@ -116,6 +117,11 @@ static void share(mp_shared *shared, const mp_config *config)
         .messages = config->endpoint_messages,
         .prefix = config->endpoint_prefix == NULL ? "" : config->endpoint_prefix,
         .hosts = (const char *const *)config->hosts,
+        .origins = (const char *const *)config->origins,
+        .public_url = config->public_url,
+        .entry_ms = config->auth_time,
+        .max_entries = config->auth_waiting,
+        .streams_expire = config->expired_streams == MP_EXPIRED_END,
         .idle_ms = config->session_idle,
         .initialize_within_ms = config->session_initialize_within,
         .max_sessions = config->sessions_max,

@@ -145,6 +145,8 @@ bool mp_stream_is_open(const mp_stream *stream);
 /* The socket, for mp_peer_left; -1 when gone. */
 int mp_stream_fd(const mp_stream *stream);
 
+/* Goes out with the answer, whichever it is, and with nothing once that has begun. */
+void mp_stream_add_header(mp_stream *stream, mp_header header);
 /* Sends one body and ends. `type` NULL: no content-type. Quiet when gone. `body` is copied. */
 void mp_stream_answer(mp_stream *stream, int status, const char *type, mp_str body, const mp_header *headers,
                       size_t count);

@@ -61,7 +61,6 @@ function host.start(scripts, options)
     name_task = function(call, id) call.task = id end,
     unhurried = function(call) call.is_unhurried = true end,
     withdraw = function() end,
-    forbid = function(call, scopes) call.forbidden = scopes end,
     fault = function() vm.faults = vm.faults + 1 end,
     ask = function(call, method, params)
       vm.asked[#vm.asked + 1] = { method = method, params = params }
@@ -70,6 +69,10 @@ function host.start(scripts, options)
       if answer.error then return nil, answer.error end
       return answer
     end,
+    house_principals = function() end,
+    set_auth = function(realm, scopes, metadata) vm.auth = { realm = realm, scopes = scopes, metadata = metadata } end,
+    seat = function(who) return { who = who } end,
+    forbid = function(call, scopes) call.forbidden = scopes return true end,
     guarded = xpcall, briefly = xpcall, grants = {}, folder = "/srv", reveal = function() end,
     seal = function(text, about) return "sealed:" .. about .. "\0" .. text end,
     unseal = function(sealed, about)
