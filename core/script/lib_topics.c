@@ -69,7 +69,7 @@ static int l_publish(lua_State *L)
 static int l_audiences(lua_State *L)
 {
     mp_vm *vm = mp_vm_of(L);
-    mp_str topic = check_str(L, 1);
+    mp_str topic = mp_check_str(L, 1);
     lua_newtable(L);
     if (vm->rpc == NULL)
         return 1;
