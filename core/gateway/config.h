@@ -41,9 +41,9 @@ typedef struct {
     char **hosts;                                          /* lower case, without port; "*" allows all */
     mp_auth_mode auth_mode;
     mp_expired_streams expired_streams;
-    char **origins;   /* of CORS; NULL: none */
-    char *public_url; /* scheme and host; NULL: as requests say */
-    char *server_name, *server_instructions;               /* instructions may be NULL */
+    char **origins;                          /* of CORS; NULL: none */
+    char *public_url;                        /* scheme and host; NULL: as requests say */
+    char *server_name, *server_instructions; /* instructions may be NULL */
     uint64_t session_idle, session_initialize_within;
     int64_t sessions_max, sessions_per_principal;
     int64_t replay_events; /* 0: off */
@@ -79,7 +79,7 @@ typedef struct {
     char **seal_keys; /* empty: one made at start */
     mp_log_level log_level;
     char *name, *text; /* of the file, for what is found out later */
-    char *audit; /* NULL: none */
+    char *audit;       /* NULL: none */
     mp_audit_arguments audit_arguments;
 } mp_config;
 

@@ -129,8 +129,8 @@ static bool is_token(mp_str text)
     size_t i = 0;
     for (; i < text.len; i++) {
         char c = text.ptr[i];
-        bool is_fine = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '-' && c <= '9') || c == '_' || c == '~' ||
-                       c == '+';
+        bool is_fine = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '-' && c <= '9') || c == '_' ||
+                       c == '~' || c == '+';
         if (!is_fine)
             break;
     }
@@ -324,6 +324,23 @@ static int l_set_auth(lua_State *L)
     return 0;
 }
 
+/* put_off(call, seconds): the error that answers it says when to try again; whether it can still say so.  [-0, +1, throws] */
+static int l_put_off(lua_State *L)
+{
+    mp_task *task = mp_check_call(L);
+    lua_Integer seconds = luaL_checkinteger(L, 2);
+    lua_pushboolean(L, task->call != NULL && mp_call_put_off(task->call, seconds));
+    return 1;
+}
+
+/* over_limit(): a policy refused somebody who asks too often.  [-0, +0] */
+static int l_over_limit(lua_State *L)
+{
+    (void)L;
+    mp_stat_add(MP_STAT_REFUSED_RATE, 1);
+    return 0;
+}
+
 /* forbid(call, scopes): the error that answers it says which scopes it needs; whether it can still say so.  [-0, +1, throws] */
 static int l_forbid(lua_State *L)
 {
@@ -348,8 +365,13 @@ static void set_index(lua_State *L, const char *kind, lua_CFunction index, int u
 
 void mp_lib_auth(lua_State *L)
 {
-    static const luaL_Reg functions[] = {
-        {"seat", l_seat}, {"house_principals", l_house_principals}, {"set_auth", l_set_auth}, {"forbid", l_forbid}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"seat", l_seat},
+                                         {"house_principals", l_house_principals},
+                                         {"set_auth", l_set_auth},
+                                         {"forbid", l_forbid},
+                                         {"put_off", l_put_off},
+                                         {"over_limit", l_over_limit},
+                                         {NULL, NULL}};
     luaL_setfuncs(L, functions, 0);
     lua_newtable(L);
     mp_vm_of(L)->principals = luaL_ref(L, LUA_REGISTRYINDEX);
