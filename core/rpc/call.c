@@ -4,7 +4,7 @@
 #include "json/json.h"
 #include <stdlib.h>
 
-const mp_str mp_anonymous = {"anonymous", 9};
+const mp_str mp_anonymous = {"anonymous", 9}, mp_local = {"local", 5};
 
 static char *keep(char *at, mp_str *s)
 {
@@ -85,7 +85,7 @@ static mp_call *call_new(mp_rpc *rpc, const mp_era *era)
     call->era = era;
     call->serial = ++rpc->last_serial;
     call->limit_ms = rpc->config->call_ms;
-    call->principal = mp_anonymous;
+    call->principal = rpc->stdio.pipe != NULL ? mp_local : mp_anonymous;
     mp_link_init(&call->in_session);
     mp_link_init(&call->asks);
     call->id = envelope->id;

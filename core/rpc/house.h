@@ -358,5 +358,6 @@ void mp_stdio_answer(mp_rpc *rpc, mp_str json);
 int mp_stdio_send(mp_rpc *rpc, mp_str json);
 
 extern const mp_str mp_anonymous; /* the principal of a client that no auth script knows */
+extern const mp_str mp_local;     /* and of whoever started us, on stdio */
 
 #endif

@@ -6,13 +6,19 @@ error("moonpool.d.lua holds types for editors: scripts have these names without 
 ---@class moonpool.Call
 ---@field revision moonpool.Revision    The protocol revision this client speaks
 ---@field method string                 "tools/call", "resources/read", "prompts/get", "completion/complete"
----@field principal string              Who calls, as auth said; "anonymous" without auth
+---@field principal moonpool.Principal  Who calls, as auth said
 ---@field client? table                 What the client calls itself: name, version
 ---@field capabilities? table           What the client can do
 ---@field meta? table                   `_meta` of the request
 ---@field task? string                 The id of the task that this is the work of
 ---@field cancelled boolean
 local Call = {}
+
+--- Who calls. It cannot be changed; `tostring` gives its id.
+---@class moonpool.Principal
+---@field id string          "anonymous" is whoever no auth script knows, "local" whoever runs the gateway himself
+---@field scopes string[]    What it was granted; "*" is everything
+---@field claims? table      What else auth knows of it
 
 ---@alias moonpool.Revision "2024-11-05"|"2025-03-26"|"2025-06-18"|"2025-11-25"|"2026-07-28"
 ---@alias moonpool.Level "debug"|"info"|"notice"|"warning"|"error"|"critical"|"alert"|"emergency"
