@@ -13,6 +13,7 @@ local grants = require "moonpool.grants"
 local http = require "moonpool.http"
 local job = require "moonpool.lib.job"
 local json = require "moonpool.json"
+local jwt = require "moonpool.jwt"
 local parallel = require "moonpool.lib.parallel"
 local problem = require "moonpool.problem"
 local prompt = require "moonpool.prompt"
@@ -192,6 +193,7 @@ function sandbox.new(find, path)
   base.fs = fs.library(granted, path)
   base.sqlite = sqlite.library(granted, path)
   base.exec = exec.library(granted, path)
+  base.jwt = jwt.library(granted, path)
   base.env, base.secret = environment.library(granted, path)
   local loaded = {}
   base.require = function(name)
