@@ -77,6 +77,8 @@ json.encode
 json.null
 json.object
 json.object_mt
+jwt
+jwt.verifier
 link
 load
 log

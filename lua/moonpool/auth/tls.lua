@@ -15,6 +15,9 @@ local function read(one)
   end
   if ways == 0 then problem.raise(2, "auth.tls: a client is known by 'subject', 'san' or 'fingerprint'") end
   if not options.is_id(one.id) then problem.raise(2, "auth.tls: a client needs an 'id'") end
+  if one.san and not one.san:find "^%u+:." then
+    problem.raise(2, "auth.tls: a 'san' says of what kind it is", "as in san = \"DNS:ci.example.com\"; URI:, EMAIL: and IP: are the others")
+  end
   if one.fingerprint and #plain(one.fingerprint) ~= 64 then problem.raise(2, "auth.tls: a fingerprint is a SHA-256: 64 hexadecimal digits") end
   return {
     subject = one.subject, san = one.san, fingerprint = one.fingerprint and plain(one.fingerprint), id = one.id,
@@ -42,7 +45,7 @@ return function(given)
   for i, one in ipairs(given.clients) do clients[i] = read(one) end
   return options.made(given, function(request)
     local tls = request.tls
-    if not tls then return nil, "there is no client certificate" end
+    if not tls or not tls.fingerprint then return nil, "there is no client certificate" end
     for _, one in ipairs(clients) do
       if is(one, tls) then return { id = one.id, scopes = one.scopes } end
     end

@@ -46,7 +46,12 @@ local function catch_up(self)
   local at, text = (kept or ""):match "^(%-?%d+)\n(.*)$"
   if not at then return end
   local age = math.max(0, os.time() - tonumber(at))
-  if age < self.max_age and not (self.set and host.now() - age <= self.fetched_at) then adopt(self, text, age) end
+  if age >= self.max_age then return end
+  if text ~= self.text then
+    adopt(self, text, age)
+  else
+    self.fetched_at = math.max(self.fetched_at, host.now() - age)
+  end
 end
 
 local function land(self, it)
