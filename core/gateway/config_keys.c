@@ -13,6 +13,33 @@
 #define ADDRESS                                                                                                        \
     .least = 1, .most = 128, .check = mp_config_check_address, .form = "an address",                                   \
     .pattern = "^unix:/.+|^\\[[0-9A-Fa-f:.]+\\]:[0-9]{1,5}$|^[A-Za-z0-9._-]+:[0-9]{1,5}$"
+/* The keys of one `tls`: of an item of `listen`, or of the admin's listener. */
+#define TLS_KEYS(at, member)                                                                                           \
+    {at, MP_KEY_SECTION,                                                                                               \
+     .doc = "Makes it speak TLS, 1.2 and 1.3. The files are watched: new connections use new ones."},                  \
+        {at ".certificate",                                                                                            \
+         MP_KEY_PATH,                                                                                                  \
+         member(certificate),                                                                                          \
+         .least = 1,                                                                                                   \
+         .most = 4000,                                                                                                 \
+         .doc = "A PEM file: the server's certificate, then those that lead to its authority. A relative path starts " \
+                "at the folder of this file."},                                                                        \
+        {at ".key",  MP_KEY_PATH,  member(key),                                                                        \
+         .least = 1, .most = 4000, .doc = "A PEM file with the certificate's private key, without a passphrase."},     \
+        {at ".client_ca",                                                                                              \
+         MP_KEY_PATH,                                                                                                  \
+         member(client_ca),                                                                                            \
+         .least = 1,                                                                                                   \
+         .most = 4000,                                                                                                 \
+         .doc = "A PEM file of authorities: clients show a certificate that one of them has signed."},                 \
+    {                                                                                                                  \
+        at ".client", MP_KEY_CHOICE, member(client),                                                                   \
+            .choices = needs,                                                                                          \
+            .doc = "With client_ca: whether a client without a certificate is refused (required, the default), or "    \
+                   "served like any other."                                                                            \
+    }
+#define OF_ITEM(member) .slot = offsetof(mp_config_tls, member)
+#define OF_ADMIN(member) SLOT(admin_tls.member)
 #define ENDPOINT                                                                                                       \
     .least = 1, .most = 256, .check = mp_config_check_endpoint, .form = "a path", .pattern = "^/", .word = "off"
 #define TIME(lowest, highest) .type = MP_KEY_TIME, .least = (lowest), .most = (highest)
@@ -20,12 +47,20 @@
 #define COUNT(lowest, highest) .type = MP_KEY_COUNT, .least = (lowest), .most = (highest)
 
 static const char *const trusts[] = {"strict", "full", NULL};
+static const char *const needs[] = {"required", "optional", NULL};
 static const char *const noes[] = {"true", "false", NULL};
+static const char *const auth_modes[] = {"scripts", "none", NULL};
+static const char *const expired_streams[] = {"end", "keep", NULL};
 static const char *const levels[] = {"debug", "info", "warn", "error", NULL};
 
 const mp_config_key mp_config_keys[] = {
-    {"listen", MP_KEY_LIST, SLOT(listen), .preset = "127.0.0.1:7300", ADDRESS,
-     .doc = "Where clients connect: host:port, [IPv6]:port or unix:/path, one or a list. Port 0 takes a free one."},
+    {"listen", MP_KEY_LIST, SLOT(listen), .preset = "127.0.0.1:7300", ADDRESS, .bare = "listen.address",
+     .item_slot = offsetof(mp_config, listen_tls), .item_size = sizeof(mp_config_tls),
+     .doc = "Where clients connect: host:port, [IPv6]:port or unix:/path, one or a list. Port 0 takes a free one. In "
+            "place "
+            "of an address there may be keys: {address: 0.0.0.0:7300, tls: {certificate: c.pem, key: k.pem}}."},
+    {"listen.address", MP_KEY_TEXT, ADDRESS, .doc = "The address."},
+    TLS_KEYS("listen.tls", OF_ITEM),
     {"workers", COUNT(1, 64), SLOT(workers), .preset = "auto", .word = "auto",
      .doc = "Threads that serve, each with an event loop and a Lua state of its own. auto: one per processor."},
     {"scripts", MP_KEY_SECTION, .bare = "scripts.path",
@@ -70,6 +105,23 @@ const mp_config_key mp_config_keys[] = {
      .check = mp_config_check_host, .form = "a host", .pattern = "^(\\*|[A-Za-z0-9._-]+|\\[[0-9A-Fa-f:.]+\\])$",
      .doc = "Names that requests may carry in Host and Origin, without port: the guard against DNS rebinding. \"*\" "
             "allows every one."},
+    {"auth", MP_KEY_SECTION, .bare = "auth.mode",
+     .doc = "Who comes in. `auth: none` is short for the mode alone."},
+    {"auth.mode", MP_KEY_CHOICE, SLOT(auth_mode), .preset = "scripts", .choices = auth_modes,
+     .doc = "scripts asks those in scripts/auth; without any, only this machine is listened to. none lets everybody in who "
+            "reaches a listener, and says so on purpose."},
+    {"auth.expired_streams", MP_KEY_CHOICE, SLOT(expired_streams), .preset = "end", .choices = expired_streams,
+     .doc = "Event streams whose credentials expire: end, and the client comes back with new ones, or keep. Calls that run "
+            "go on."},
+    {"public_url", MP_KEY_TEXT, SLOT(public_url), .least = 1, .most = 512, .check = mp_config_check_origin,
+     .form = "an address", .pattern = "^https?://[^/]+$",
+     .doc = "Scheme and host by which clients reach this gateway, as in https://mcp.example.com: what the metadata of OAuth "
+            "says. Without it, http:// and the Host of each request."},
+    {"cors", MP_KEY_SECTION, .bare = "cors.origins", .doc = "Pages in browsers that may talk to this gateway."},
+    {"cors.origins", MP_KEY_LIST, SLOT(origins), .least = 1, .most = 512, .check = mp_config_check_origin_or_all,
+     .form = "an origin", .pattern = "^\\*$|^[a-z][a-z0-9+.-]*://[^/]+$",
+     .doc = "Their origins, as in https://app.example.com, which may then stand in Origin too. \"*\" is every page. Without "
+            "any, browsers keep pages of others away."},
     {"server", MP_KEY_SECTION, .doc = "How this server introduces itself to clients."},
     {"server.name", MP_KEY_TEXT, SLOT(server_name), .preset = "moonpool", .least = 1, .most = 128, .doc = "Its name."},
     {"server.instructions", MP_KEY_TEXT, SLOT(server_instructions), .least = 1, .most = 64 * KIB,
@@ -100,6 +152,8 @@ const mp_config_key mp_config_keys[] = {
      .doc = "The body of a request. Larger ones are refused with 413."},
     {"limits.headers", SIZE(KIB, MIB), SLOT(headers), .preset = "64KiB",
      .doc = "All headers of a request. Larger ones are refused with 431."},
+    {"limits.handshake", TIME(100, HOUR), SLOT(handshake), .preset = "10s",
+     .doc = "From accepting a connection to the end of its TLS handshake."},
     {"limits.request_time", TIME(100, HOUR), SLOT(request_time), .preset = "30s",
      .doc = "From the first byte of a request to its last; a connection without a request is kept as long."},
     {"limits.call", MP_KEY_SECTION, .doc = "One call of a tool."},
@@ -113,6 +167,11 @@ const mp_config_key mp_config_keys[] = {
      .doc = "The JSON of one result, or of one message on the way to it. A larger result becomes an error that says "
             "how large; a larger "
             "message is not sent, and is an error in the script."},
+    {"limits.auth", MP_KEY_SECTION, .doc = "Finding out who sent a request, where auth scripts wait for others."},
+    {"limits.auth.time", TIME(10, HOUR), SLOT(auth_time), .preset = "10s",
+     .doc = "It may take so long; then the request is refused with 503."},
+    {"limits.auth.waiting", COUNT(1, MILLION), SLOT(auth_waiting), .preset = "1024",
+     .doc = "Requests for which that waits at once. The next one is refused with 503."},
     {"limits.calls_in_flight", COUNT(1, MILLION), SLOT(calls_in_flight), .preset = "1024",
      .doc = "Calls being answered at once. The next one is refused."},
     {"limits.listeners", COUNT(1, MILLION), SLOT(listeners), .preset = "10000",
@@ -192,6 +251,7 @@ const mp_config_key mp_config_keys[] = {
     {"admin", MP_KEY_SECTION, .doc = "The operator's own listener: /healthz, /status."},
     {"admin.listen", MP_KEY_TEXT, SLOT(admin_listen), .preset = "127.0.0.1:7301", ADDRESS, .word = "off",
      .doc = "Its address, or off. Anybody who reaches it may read it."},
+    TLS_KEYS("admin.tls", OF_ADMIN),
     {"log", MP_KEY_SECTION, .doc = "The log, on standard error: one event, one line of logfmt."},
     {"log.level", MP_KEY_CHOICE, SLOT(log_level), .preset = "info", .choices = levels,
      .doc = "The least level that is written."},
@@ -219,6 +279,17 @@ const mp_config_key *mp_config_key_find(const mp_config_key *section, mp_str nam
     for (size_t i = 0; i < mp_config_key_count; i++)
         if (mp_config_key_is_in(&mp_config_keys[i], section) && mp_str_is(name, mp_config_key_name(&mp_config_keys[i])))
             return &mp_config_keys[i];
+    return NULL;
+}
+
+const mp_config_key *mp_config_key_list(const mp_config_key *key)
+{
+    for (size_t i = 0; i < mp_config_key_count; i++) {
+        size_t len = strlen(mp_config_keys[i].path);
+        if (mp_config_keys[i].type == MP_KEY_LIST && strncmp(key->path, mp_config_keys[i].path, len) == 0 &&
+            key->path[len] == '.')
+            return &mp_config_keys[i];
+    }
     return NULL;
 }
 

@@ -284,6 +284,7 @@ void mp_host_push(lua_State *L, const mp_source *source, const mp_vm_config *con
     mp_lib_time(L);
     mp_lib_log(L);
     mp_lib_call(L);
+    mp_lib_auth(L);
     mp_lib_client(L);
     mp_lib_seal(L, config->seal_keys);
     mp_lib_digest(L);

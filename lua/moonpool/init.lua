@@ -3,6 +3,7 @@
 local host = require "moonpool.host"
 if host.has_specs then require "moonpool.specs.fakes" end
 
+local auth = require "moonpool.auth"
 local difference = require "moonpool.difference"
 local hearing = require "moonpool.hearing"
 local job = require "moonpool.lib.job"
@@ -12,6 +13,7 @@ local subscriptions = require "moonpool.subscriptions"
 local moonpool = {
   load = loader.load,
   dispatch = require "moonpool.dispatch",
+  authenticate = auth.authenticate,
   heard = hearing.heard,
   run_job = job.run,
   describe = require "moonpool.describe",

@@ -59,10 +59,10 @@ describe("loading scripts", function()
   end)
 
   it("warns of kinds that are not served, and refuses folders that are none", function()
-    local vm = host.start { ["auth/main.lua"] = "syntax error" }
+    local vm = host.start { ["policy/main.lua"] = "syntax error" }
     assert.is_nil(vm.errors)
     assert.equal("warn", vm.logs[1].level)
-    assert.same({ file = "scripts/auth/main.lua", why = "auth are not served by this version" }, vm.logs[1].fields)
+    assert.same({ file = "scripts/policy/main.lua", why = "policy are not served by this version" }, vm.logs[1].fields)
     vm = host.start { ["tool/add.lua"] = add }
     assert.equal("scripts/tool/add.lua: folder 'tool' is not a kind of script\n  hint: did you mean 'tools'?", vm.errors[1])
   end)
