@@ -32,7 +32,6 @@ function claims.principal(from)
   if issuer == false then return nil, "it names its issuer in a way that is not taken" end
   return {
     id = subject or "client:" .. client, scopes = scopes, claims = from, issuer = issuer, subject = subject, client = client,
-    expires = from.exp and math.ceil(from.exp),
   }
 end
 

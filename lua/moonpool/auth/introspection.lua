@@ -18,7 +18,7 @@ local MOST_BYTES = 65536
 local LEEWAY = 60
 local MOST_TOKENS, MOST_BAD = 4096, 1024
 
-local names = { "url", "client_id", "client_secret", "audience", "cache", "negative", "plain_http", 1 }
+local names = { "url", "client_id", "client_secret", "audience", "cache", "negative", "plain_http", "issuer", 1 }
 
 local function encoded(text) return (text:gsub("[^%w._~-]", function(c) return ("%%%02X"):format(c:byte()) end)) end
 
@@ -98,7 +98,7 @@ return function(given, script)
     problem.raise(1, who .. " needs 'client_id' and 'client_secret', with which it asks", "as in client_secret = secret \"CLIENT_SECRET\"")
   end
   local audience = given.audience
-  if audience == nil then audience = script.resource end
+  if audience == nil then audience = host.resources end
   local self = {
     http = http.library(script.granted, script.path), url = given.url,
     authorization = "Basic " .. base64.encode(encoded(given.client_id) .. ":" .. encoded(secret)),
@@ -107,12 +107,17 @@ return function(given, script)
     good = recent.new(MOST_TOKENS), bad = recent.new(MOST_BAD), flights = flight.new(), quiet_until = -math.huge, failures = 0,
   }
   local make = given[1] or claims.principal
-  return options.made(given, function(request)
+  local made = options.made(given, function(request)
     local text = request.bearer
     if not text then return nil, "there is no token" end
     if text == "" or #text > token.MOST then return nil, "the token is none" end
     local said, why, kind = look_up(self, text)
-    if not said then return nil, why, kind end
-    return make(said)
+    if not said then return nil, why, kind and options.RETRY end
+    local principal, wrong = make(said)
+    if type(principal) ~= "table" then return principal, wrong end
+    principal.expires = principal.expires or said.exp and math.ceil(said.exp + LEEWAY)
+    return principal
   end)
+  made.issuer = type(given.issuer) == "string" and given.issuer or nil
+  return made
 end

@@ -1,6 +1,7 @@
 -- auth.keys { keys = | file = | store = }: API keys, of which only the SHA-256 is kept: they are random, so that nothing slower is
 -- needed. They come as `x-api-key: …` or as `Authorization: Bearer …`.
 
+local auth = require "moonpool.auth"
 local fs = require "moonpool.fs"
 local host = require "moonpool.host"
 local keys = require "moonpool.keys"
@@ -120,8 +121,9 @@ return function(given, script)
     if not key then return nil, "there is no API key" end
     local hash = hex(host.digest("sha256", key))
     local entry, why, kind = find(hash)
-    if not entry or not keys.equal(entry.hash, hash) then return nil, why or "the API key is not known", kind end
+    if not entry or not keys.equal(entry.hash, hash) then return nil, why or "the API key is not known", kind and options.RETRY end
     if entry.expires and os.time() >= entry.expires then return nil, "the API key has expired" end
-    return { id = prefix .. entry.name, scopes = entry.scopes, expires = entry.expires }
+    entry.principal = entry.principal or auth.keep { id = prefix .. entry.name, scopes = entry.scopes, expires = entry.expires }
+    return entry.principal
   end)
 end

@@ -10,8 +10,11 @@ local options = {}
 
 local LONGEST = 512
 
+-- Seconds until another try is worth it, where it cannot be found out now who asks.
+options.RETRY = 2
+
 -- What auth{…} takes beside its function.
-local common = { "realm", "implies", "scopes_supported", "issuer" }
+local common = { "realm", "implies", "scopes_supported" }
 
 --- Raises for an option that `who` does not have.
 function options.check(who, given, known)

@@ -60,15 +60,14 @@ local verifier = {}
 local states = setmetatable({}, { __mode = "k" })
 local verifier_mt = { __index = verifier, __metatable = false, __name = "jwt.verifier" }
 
--- A token that was met before: its claims; nil and why; or nothing at all.
+-- What is known of a token that was met before: its record; nil and why; or nothing at all.
 local function recall(state, id, now)
   local known = state.good:get(id)
   if known then
-    local claims = json.decode(known.payload)
-    local fine, why = token.check_times(claims, now, state.rules.leeway)
+    local fine, why = token.check_times(known.times, now, state.rules.leeway)
     if not fine then return nil, why end
     local key, generation = state.source:find(known.kid, known.algorithm)
-    if key and generation == known.generation then return claims end
+    if key and generation == known.generation then return known end
     state.good:drop(id)
     return nil
   end
@@ -76,13 +75,13 @@ local function recall(state, id, now)
   if known and known.key == state.source:find(known.kid, known.algorithm) then return nil, known.why end
 end
 
+-- The record of a token that is met for the first time: { payload, times, … }; or nil, why, kind.
 local function check(state, text, id, now)
   local read, why = token.read(text, state.rules.algorithms)
   if not read then return nil, why end
-  local fine
-  fine, why = token.check_claims(read.claims, state.rules)
-  if not fine then return nil, why end
-  fine, why = token.check_times(read.claims, now, state.rules.leeway)
+  local claims, fine = read.claims, nil
+  fine, why = token.check_claims(claims, state.rules)
+  if fine then fine, why = token.check_times(claims, now, state.rules.leeway) end
   if not fine then return nil, why end
   local kid, algorithm = read.header.kid, read.header.alg
   local key, generation, kind = state.source:find(kid, algorithm)
@@ -92,20 +91,30 @@ local function check(state, text, id, now)
     state.bad:put(id, { key = key, kid = kid, algorithm = algorithm, why = "its signature is not the issuer's" })
     return nil, "its signature is not the issuer's"
   end
-  if state.rules.cache > 0 then state.good:put(id, { payload = read.payload, kid = kid, algorithm = algorithm, generation = generation }) end
-  return read.claims
+  local record = {
+    payload = read.payload, times = { exp = claims.exp, nbf = claims.nbf, iat = claims.iat }, kid = kid, algorithm = algorithm, generation = generation,
+  }
+  if state.rules.cache > 0 then state.good:put(id, record) end
+  return record
 end
 
---- The claims of a good token; nil and why for anything else, and "unavailable" where that says nothing of the token.
+-- The record of a token, the same as long as it is remembered; or nil, why, kind.
+local function examine(state, text)
+  if type(text) ~= "string" or text == "" or #text > token.MOST then return nil, select(2, token.read(text, state.rules.algorithms)) end
+  local now, id = jwt.now(), host.digest("sha256", text)
+  local record, why = recall(state, id, now)
+  if record then return record end
+  if why then return nil, why end
+  return check(state, text, id, now)
+end
+
+--- The claims of a good token, each time anew; nil and why for anything else, and "unavailable" where that says nothing of the token.
 function verifier:verify(text)
   local state = states[self]
   if not state then return nil, "verify is a method: verifier:verify(token)" end
-  if type(text) ~= "string" or text == "" or #text > token.MOST then return nil, select(2, token.read(text, state.rules.algorithms)) end
-  local now, id = jwt.now(), host.digest("sha256", text)
-  local claims, why = recall(state, id, now)
-  if claims then return claims end
-  if why then return nil, why end
-  return check(state, text, id, now)
+  local record, why, kind = examine(state, text)
+  if not record then return nil, why, kind end
+  return (json.decode(record.payload))
 end
 
 --- A verifier for the options of a script, { path, granted }; what is wrong with them is told of `who`.
@@ -118,6 +127,9 @@ function jwt.make(options, script, who)
   }
   return self, made
 end
+
+--- For the house: a record that is the same table as long as the token is remembered, with `payload`, the JSON of its claims.
+function jwt.examine(self, text) return examine(states[self], text) end
 
 --- The library of one script file. `granted` is what grants.of(path) gives.
 function jwt.library(granted, path)

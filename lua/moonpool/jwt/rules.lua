@@ -128,7 +128,7 @@ function rules.read(who, options, script)
   made.issuers, made.issuer, made.issuer_count = rules.set_of(who, "issuer", options.issuer,
     "the 'iss' of its tokens, exactly; env gives nil for what is not set; false takes tokens of any issuer whose key is known")
   made.audiences, made.audience = rules.set_of(who, "audience", options.audience,
-    "who tokens must be for, which is this server: its URL as clients have it; false takes tokens that are for others")
+    "who tokens must be for: this server's address as clients have it, which auth.jwt takes from 'public_url' of moonpool.yaml; false takes others'")
   made.algorithms = read_algorithms(who, options)
   read_times(who, options, made)
   made.plain_http = options.plain_http == true
