@@ -79,7 +79,7 @@ end
 local function check(state, text, id, now)
   local read, why = token.read(text, state.rules.algorithms)
   if not read then return nil, why end
-  local claims, fine = read.claims, nil
+  local claims, fine = read.claims
   fine, why = token.check_claims(claims, state.rules)
   if fine then fine, why = token.check_times(claims, now, state.rules.leeway) end
   if not fine then return nil, why end
