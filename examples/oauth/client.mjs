@@ -18,7 +18,7 @@ async function browse(at) {
     const next = response.headers.get("location");
     if (!next) throw new Error(`${response.status} at ${at}: ${await response.text()}`);
     at = new URL(next, at);
-    if (at.href.startsWith(redirect)) return at.searchParams.get("code");
+    if (at.href.startsWith(redirect)) return at.searchParams;
   }
   throw new Error("too many redirects");
 }
@@ -35,9 +35,11 @@ const authProvider = {
   saveTokens: (tokens) => { kept.tokens = tokens; },
   saveCodeVerifier: (verifier) => { kept.verifier = verifier; },
   codeVerifier: () => kept.verifier,
+  saveDiscoveryState: (state) => { kept.discovery = state; },
+  discoveryState: () => kept.discovery,
   redirectToAuthorization: async (at) => {
     console.log(`asks ${at.origin} for ${at.searchParams.get("scope")}`);
-    kept.code = await browse(at);
+    kept.back = await browse(at);
   },
 };
 
@@ -55,7 +57,7 @@ async function authorized(work) {
     return await work();
   } catch (error) {
     if (!(error instanceof UnauthorizedError)) throw error;
-    await transport.finishAuth(kept.code);
+    await transport.finishAuth(kept.back);
     return await work();
   }
 }

@@ -10,7 +10,8 @@ const { privateKey } = generateKeyPairSync("ec", { namedCurve: "P-256" });
 
 const provider = new Provider(issuer, {
   jwks: { keys: [{ ...privateKey.export({ format: "jwk" }), kid: "1", use: "sig", alg: "ES256" }] },
-  scopes: ["openid", "offline_access", "notes:read", "notes:write"],
+  scopes: ["openid", "notes:read", "notes:write"],
+  ttl: { Interaction: 600, Session: 600, Grant: 600 },
   findAccount: (_, id) => ({ accountId: id, claims: () => ({ sub: id }) }),
   pkce: { required: () => true },
   enabledJWA: { idTokenSigningAlgValues: ["ES256"] },
@@ -31,10 +32,16 @@ const provider = new Provider(issuer, {
   interactions: { url: (_, interaction) => `/interaction/${interaction.uid}` },
 });
 
+// A client registers with the scopes it wants at first; here it may ask for more later.
+provider.on("registration_create.success", (_, client) => {
+  const { scope, ...metadata } = client.metadata();
+  return provider.Client.adapter.upsert(client.clientId, metadata);
+});
+
 async function grantOf(details) {
   const { params, session, grantId } = details;
   const grant = grantId ? await provider.Grant.find(grantId) : new provider.Grant({ accountId: session.accountId, clientId: params.client_id });
-  grant.addOIDCScope("openid");
+  grant.addOIDCScope(params.scope ?? "openid");
   grant.addResourceScope(params.resource ?? "http://127.0.0.1:7300/mcp", params.scope ?? "");
   return grant.save();
 }
