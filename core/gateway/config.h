@@ -13,6 +13,7 @@
 
 typedef enum { MP_TRUST_STRICT, MP_TRUST_FULL } mp_trust;
 typedef enum { MP_WATCH_TRUE, MP_WATCH_FALSE } mp_watches;
+typedef enum { MP_AUDIT_NONE, MP_AUDIT_NAMES, MP_AUDIT_REDACTED, MP_AUDIT_FULL } mp_audit_arguments;
 
 typedef enum { MP_CLIENT_REQUIRED, MP_CLIENT_OPTIONAL } mp_client_need;
 
@@ -71,6 +72,8 @@ typedef struct {
     mp_config_tls admin_tls;
     char **seal_keys; /* empty: one made at start */
     mp_log_level log_level;
+    char *audit; /* NULL: none */
+    mp_audit_arguments audit_arguments;
     char *name, *text; /* of the file, for what is found out later */
 } mp_config;
 
