@@ -14,6 +14,7 @@
     X(REQUESTS_IN_FLIGHT, "requests_in_flight", "", "", "JSON-RPC requests being answered")                            \
     X(LISTENERS, "listeners", "", "", "calls that listen to topics")                                                   \
     X(JOBS, "jobs", "", "", "background tasks, which no client's request waits for")                                   \
+    X(ENTRIES, "entries", "", "", "requests that wait until it is known who sent them")                                \
     X(SUBSCRIPTIONS, "subscriptions", "", "", "topics that sessions follow, each by each")                             \
     X(PUBLICATIONS, "publications", "", "", "publications that wait to be sent")                                       \
     X(TASKS, "tasks", "", "", "Lua coroutines that run or wait")                                                       \
@@ -39,6 +40,7 @@
     X(CLOSED_IDLE, "sessions_closed", "reason", "idle", "not used for sessions.idle")                                  \
     X(CLOSED_UNINITIALIZED, "sessions_closed", "reason", "uninitialized", "no initialize in time")                     \
     X(CLOSED_SLOW, "sessions_closed", "reason", "slow", "the reader of an HTTP+SSE stream stalled")                    \
+    X(CLOSED_EXPIRED, "sessions_closed", "reason", "expired", "the credentials of an HTTP+SSE stream expired")         \
     X(CLOSED_SHUTDOWN, "sessions_closed", "reason", "shutdown", "the gateway stopped")                                 \
     X(DROPPED_GONE, "dropped", "reason", "gone", "messages whose reader had left")                                     \
     X(DROPPED_SLOW, "dropped", "reason", "slow", "messages that did not fit a stalled reader's queue")                 \
@@ -49,11 +51,14 @@
     X(DROPPED_NOTES, "dropped", "reason", "notes", "notifications over what a Lua state queues")                       \
     X(DROPPED_PUBLICATIONS, "dropped", "reason", "publications", "publications over what a worker queues")             \
     X(DROPPED_TOLD, "dropped", "reason", "told", "messages between workers over what a Lua state queues")              \
+    X(STREAMS_EXPIRED, "streams_ended", "reason", "expired", "streams ended because their credentials expired")        \
     X(STREAMS_SLOW, "streams_ended", "reason", "slow", "streams ended because their reader stalled")                   \
     X(REFUSED_SESSIONS, "refused", "reason", "sessions", "sessions over a cap")                                        \
     X(REFUSED_CALLS, "refused", "reason", "calls", "calls over limits.calls_in_flight")                                \
     X(REFUSED_LISTENERS, "refused", "reason", "listeners", "calls over limits.listeners that would listen")            \
     X(REFUSED_JOBS, "refused", "reason", "jobs", "background tasks over tasks.max")                                    \
+    X(REFUSED_ENTRIES, "refused", "reason", "entries", "requests over limits.auth.waiting, or past limits.auth.time")  \
+    X(REFUSED_AUTH, "refused", "reason", "auth", "requests without credentials that are good here")                    \
     X(REFUSED_CONNECTIONS, "refused", "reason", "connections", "times accepting paused at limits.connections")         \
     X(REFUSED_ORIGIN, "refused", "reason", "origin", "requests whose Host or Origin is not served")                    \
     X(REFUSED_TLS, "refused", "reason", "tls", "TLS handshakes that failed or took too long")                          \

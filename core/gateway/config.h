@@ -13,8 +13,8 @@
 
 typedef enum { MP_TRUST_STRICT, MP_TRUST_FULL } mp_trust;
 typedef enum { MP_WATCH_TRUE, MP_WATCH_FALSE } mp_watches;
-typedef enum { MP_AUDIT_NONE, MP_AUDIT_NAMES, MP_AUDIT_REDACTED, MP_AUDIT_FULL } mp_audit_arguments;
-
+typedef enum { MP_AUTH_SCRIPTS, MP_AUTH_NONE } mp_auth_mode;
+typedef enum { MP_EXPIRED_END, MP_EXPIRED_KEEP } mp_expired_streams;
 typedef enum { MP_CLIENT_REQUIRED, MP_CLIENT_OPTIONAL } mp_client_need;
 
 /* What an address says of TLS; without a certificate it has none. The marks are where the paths stand, by mp_tls_file. */
@@ -23,6 +23,7 @@ typedef struct {
     mp_client_need client;
     mp_yaml_mark at[3];
 } mp_config_tls;
+typedef enum { MP_AUDIT_NONE, MP_AUDIT_NAMES, MP_AUDIT_REDACTED, MP_AUDIT_FULL } mp_audit_arguments;
 
 /* Times are milliseconds, sizes bytes, lists end with NULL. All memory is the config's own. */
 typedef struct {
@@ -38,13 +39,18 @@ typedef struct {
     char *endpoint_mcp, *endpoint_sse, *endpoint_messages; /* NULL: off; sse and messages only together */
     char *endpoint_prefix;                                 /* NULL: none */
     char **hosts;                                          /* lower case, without port; "*" allows all */
+    mp_auth_mode auth_mode;
+    mp_expired_streams expired_streams;
+    char **origins;   /* of CORS; NULL: none */
+    char *public_url; /* scheme and host; NULL: as requests say */
     char *server_name, *server_instructions;               /* instructions may be NULL */
     uint64_t session_idle, session_initialize_within;
     int64_t sessions_max, sessions_per_principal;
     int64_t replay_events; /* 0: off */
     size_t replay_bytes, replay_total;
     size_t body, headers;
-    uint64_t handshake, request_time, call_time, call_cpu;
+    uint64_t handshake, request_time, call_time, call_cpu, auth_time;
+    int64_t auth_waiting;
     int64_t calls_in_flight, connections, listeners, subscriptions;
     size_t stream_queue;
     uint64_t stall, dead_peer;
@@ -168,6 +174,8 @@ int mp_config_check_address(mp_str text, mp_err *err);
 int mp_config_check_endpoint(mp_str text, mp_err *err);
 int mp_config_check_host(mp_str text, mp_err *err);
 int mp_config_check_variable(mp_str text, mp_err *err);
+int mp_config_check_origin(mp_str text, mp_err *err); /* https://host:port */
+int mp_config_check_origin_or_all(mp_str text, mp_err *err);
 /* Port 0: two listeners that say so get two ports. */
 bool mp_config_is_any_port(mp_str address);
 

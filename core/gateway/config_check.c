@@ -146,3 +146,34 @@ int mp_config_check_variable(mp_str text, mp_err *err)
     }
     return 0;
 }
+
+/* A scheme, a host, perhaps a port: nothing behind them. */
+int mp_config_check_origin(mp_str text, mp_err *err)
+{
+    mp_err_set(err, "%s", "");
+    mp_str rest = text;
+    mp_str scheme = mp_str_cut(&rest, ':');
+    if (!mp_str_starts(rest, MP_STR("//")) || scheme.len == 0) {
+        mp_err_set(err, "it begins with a scheme");
+        return mp_err_hint(err, "as in https://mcp.example.com");
+    }
+    for (size_t i = 0; i < scheme.len; i++)
+        if (!((scheme.ptr[i] >= 'a' && scheme.ptr[i] <= 'z') || (i > 0 && is_name_char(scheme.ptr[i]))))
+            return mp_err_set(err, "a scheme is in lower case, as in https");
+    rest = mp_str_from(rest, 2);
+    for (size_t i = 0; i < rest.len; i++) {
+        char c = rest.ptr[i];
+        if (c == '/')
+            return mp_err_set(err, i == rest.len - 1 ? "without the '/' at its end" : "scheme and host, without a path");
+        if (!is_name_char(c) && strchr(":[]", c) == NULL)
+            return mp_err_set(err, "a host has letters, digits, '-' and '.'");
+        if (c >= 'A' && c <= 'Z')
+            return mp_err_set(err, "a host is in lower case here: that is how browsers write it");
+    }
+    return rest.len > 0 ? 0 : mp_err_set(err, "it has no host");
+}
+
+int mp_config_check_origin_or_all(mp_str text, mp_err *err)
+{
+    return mp_str_is(text, "*") ? 0 : mp_config_check_origin(text, err);
+}

@@ -77,6 +77,8 @@ typedef struct {
  * accepted sockets inherit. A Unix socket left by a dead process is replaced, one that answers is not; it is bound
  * once and its descriptor duplicated. */
 int mp_listen(const char *where, int count, uint64_t dead_peer_ms, int *fds, mp_address *bound, mp_err *err);
+/* Whether only this machine reaches what listens there; false where that cannot be told. */
+bool mp_is_near(const char *where);
 /* Closes `fds` (-1 where a server took one over), and removes a Unix socket's file. */
 void mp_unlisten(const mp_address *bound, const int *fds, int count);
 
@@ -151,6 +153,8 @@ bool mp_stream_is_open(const mp_stream *stream);
 /* The socket, for mp_peer_left; -1 when gone. */
 int mp_stream_fd(const mp_stream *stream);
 
+/* Goes out with the answer, whichever it is, and with nothing once that has begun. */
+void mp_stream_add_header(mp_stream *stream, mp_header header);
 /* Sends one body and ends. `type` NULL: no content-type. Quiet when gone. `body` is copied. */
 void mp_stream_answer(mp_stream *stream, int status, const char *type, mp_str body, const mp_header *headers,
                       size_t count);

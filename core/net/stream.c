@@ -229,6 +229,17 @@ static char *copy_value(char *to, mp_str value)
     return to;
 }
 
+void mp_stream_add_header(mp_stream *stream, mp_header header)
+{
+    if (stream->req == NULL || stream->is_started)
+        return;
+    h2o_mem_pool_t *pool = &stream->req->pool;
+    char *value = h2o_mem_alloc_pool(pool, header.value.len + 1);
+    copy_value(value, header.value);
+    h2o_add_header_by_str(pool, &stream->req->res.headers, header.name, strlen(header.name), 0, NULL, value,
+                          header.value.len);
+}
+
 void mp_stream_start(mp_stream *stream, int status, size_t content_length, const char *type, const mp_header *headers,
                      size_t count)
 {

@@ -4,8 +4,6 @@
 #include "json/json.h"
 #include <stdlib.h>
 
-const mp_str mp_anonymous = {"anonymous", 9}, mp_local = {"local", 5};
-
 static char *keep(char *at, mp_str *s)
 {
     if (s->len > 0)
@@ -85,7 +83,7 @@ static mp_call *call_new(mp_rpc *rpc, const mp_era *era)
     call->era = era;
     call->serial = ++rpc->last_serial;
     call->limit_ms = rpc->config->call_ms;
-    call->principal = rpc->stdio.pipe != NULL ? mp_local : mp_anonymous;
+    call->principal = mp_principal_ref(rpc->principal);
     mp_link_init(&call->in_session);
     mp_link_init(&call->asks);
     call->id = envelope->id;
@@ -94,6 +92,13 @@ static mp_call *call_new(mp_rpc *rpc, const mp_era *era)
     call->progress_token = envelope->progress_token;
     keep(keep(keep(keep(call->bytes, &call->id), &call->method), &call->params), &call->progress_token);
     return call;
+}
+
+/* It was never begun. */
+static void drop(mp_call *call)
+{
+    mp_principal_unref(call->principal);
+    free(call);
 }
 
 static void begin(mp_call *call)
@@ -110,7 +115,7 @@ mp_call *mp_call_start(mp_rpc *rpc, mp_stream *stream, mp_session *session, cons
 {
     mp_call *call = call_new(rpc, era);
     if (session != NULL && !join_session(call, session)) {
-        free(call);
+        drop(call);
         return NULL;
     }
     if (session != NULL)
@@ -128,7 +133,7 @@ bool mp_call_start_in(mp_rpc *rpc, mp_batch *batch, mp_session *session)
 {
     mp_call *call = call_new(rpc, mp_session_era(session));
     if (!join_session(call, session)) {
-        free(call);
+        drop(call);
         return false;
     }
     call->session = mp_session_ref(session);
@@ -155,6 +160,8 @@ static void finish(mp_call *call)
     }
     if (call->batch != NULL)
         mp_batch_leave(call->batch);
+    mp_principal_unref(call->principal);
+    call->principal = NULL;
     mp_link_drop(&call->link);
     mp_link_put(&rpc->ended, &call->link);
     if (call->is_job) {
@@ -196,7 +203,7 @@ static void send_last(mp_call *call, int status, mp_str json)
     free_id(call);
     if (stream != NULL)
         mp_stream_on_gone(stream, NULL, NULL); /* whatever happens to it now, the call has ended */
-    if (stream != NULL && call->batch == NULL)
+    if (stream != NULL && call->batch == NULL && call->status == 0)
         prefer_events(call);
     if (call->batch != NULL) {
         mp_batch_add(call->batch, json);
@@ -218,7 +225,7 @@ static void send_last(mp_call *call, int status, mp_str json)
         mp_header header = {"mcp-session-id", MP_STR_NONE};
         if (call->opens_session)
             header.value = call->session->node.key;
-        mp_stream_answer(stream, status, "application/json", json, &header, call->opens_session ? 1 : 0);
+        mp_stream_answer(stream, call->status == 0 ? status : call->status, "application/json", json, &header, call->opens_session ? 1 : 0);
     }
 }
 
@@ -247,6 +254,20 @@ void mp_call_fail(mp_call *call, int code, mp_str message, mp_str data)
     mp_put_error(out, call->id, code, message, data);
     send_last(call, mp_era_status(call->era, code), mp_buf_str(out));
     finish(call);
+}
+
+bool mp_call_forbid(mp_call *call, mp_str scopes)
+{
+    mp_stream *stream = call->stream;
+    if (call->ended || stream == NULL || call->batch != NULL || call->feed != NULL || mp_stream_is_events(stream) ||
+        !mp_stream_is_open(stream))
+        return false;
+    mp_buf challenge = {0};
+    mp_put_challenge(call->rpc, stream, &challenge, "insufficient_scope", scopes);
+    mp_stream_add_header(stream, (mp_header){"www-authenticate", mp_buf_str(&challenge)});
+    mp_buf_clear(&challenge);
+    call->status = 403;
+    return true;
 }
 
 void mp_call_cancel(mp_call *call, const char *why, mp_stat counter, mp_cancel_manner manner)
@@ -342,7 +363,8 @@ int mp_call_open_session(mp_call *call, const mp_era *era, mp_str client, mp_str
         return -1;
     if (call->session == NULL) {
         mp_session *session =
-            mp_session_new(call->rpc, false, call->stream == NULL ? mp_anonymous : mp_stream_peer(call->stream));
+            mp_session_new(call->rpc, false, call->principal,
+                           call->stream == NULL ? MP_STR("") : mp_stream_peer(call->stream));
         if (session == NULL) {
             mp_stream *stream = mp_stream_ref(call->stream);
             mp_stream_on_gone(stream, NULL, NULL);
@@ -352,8 +374,6 @@ int mp_call_open_session(mp_call *call, const mp_era *era, mp_str client, mp_str
             finish(call);
             return -1;
         }
-        if (call->stream != NULL)
-            mp_session_set_peer(session, mp_stream_peer(call->stream));
         call->session = session;
         call->opens_session = true;
         join_session(call, session);
@@ -433,7 +453,7 @@ mp_str mp_call_progress_token(const mp_call *call)
 {
     return call->progress_token;
 }
-mp_str mp_call_principal(const mp_call *call)
+mp_principal *mp_call_principal(const mp_call *call)
 {
     return call->principal;
 }

@@ -37,9 +37,14 @@ static bool is_listed(const mp_rpc_config *config, mp_str host)
     return false;
 }
 
+bool mp_host_is_listed(const mp_rpc_config *config, const mp_stream *stream)
+{
+    return is_listed(config, mp_stream_request(stream)->host);
+}
+
 bool mp_host_is_served(const mp_rpc_config *config, const mp_stream *stream)
 {
-    if (!is_listed(config, mp_stream_request(stream)->host))
+    if (!mp_host_is_listed(config, stream))
         return false;
     int count;
     mp_str origin = mp_stream_header(stream, "origin", &count);
@@ -47,6 +52,8 @@ bool mp_host_is_served(const mp_rpc_config *config, const mp_stream *stream)
         return true;
     if (count > 1)
         return false;
+    if (mp_origin_is_allowed(config, origin))
+        return true;
     if (mp_str_starts(origin, MP_STR("http://")))
         return is_listed(config, mp_str_from(origin, 7));
     return mp_str_starts(origin, MP_STR("https://")) && is_listed(config, mp_str_from(origin, 8));

@@ -2,6 +2,8 @@
 #include "house.h"
 #include <stdlib.h>
 
+#define EXPIRED_LOOK_MS 20
+
 void mp_put_event(mp_buf *out, mp_str json)
 {
     mp_buf_put(out, MP_STR("event: message\ndata: "));
@@ -42,6 +44,7 @@ static void let_go(mp_held *held)
     bool slow = mp_stream_was_slow(held->stream);
     mp_stream_on_gone(held->stream, NULL, NULL);
     mp_stream_on_drained(held->stream, NULL, NULL);
+    mp_timer_stop(held->rpc->loop, &held->expiry);
     mp_stream_unref(held->stream);
     mp_link_drop(&held->link);
     if (held->feed != NULL)
@@ -132,7 +135,11 @@ static void post_replacement(mp_session *session, mp_rpc *rpc, uint64_t serial)
 static mp_held *held_new(mp_rpc *rpc, mp_session *session, mp_stream *stream)
 {
     mp_held *held = mp_new(sizeof *held);
-    *held = (mp_held){.session = session, .stream = stream, .fd = mp_stream_fd(stream), .rpc = rpc};
+    *held = (mp_held){.session = session,
+                      .stream = stream,
+                      .fd = mp_stream_fd(stream),
+                      .rpc = rpc,
+                      .expires = rpc->principal->expires};
     return held;
 }
 
@@ -154,9 +161,35 @@ static void take_over(mp_held *held, mp_feed *feed)
     session->rpcs |= UINT64_C(1) << held->rpc->index;
 }
 
+/* Answers of HTTP+SSE have no other way: they may still come. */
+static bool may_answer(mp_held *held)
+{
+    uint64_t now = mp_loop_now(held->rpc->loop);
+    if (held->expired_at == 0)
+        held->expired_at = now;
+    return held->session->is_sse && atomic_load(&held->session->calls) > 0 &&
+           now < held->expired_at + held->rpc->config->call_ms;
+}
+
+static void on_expired(mp_timer *timer)
+{
+    mp_held *held = mp_container(timer, mp_held, expiry);
+    if (!mp_expiry_is_over(held->expires)) {
+        mp_expiry_start(held->rpc, timer, held->expires, on_expired);
+    } else if (may_answer(held)) {
+        mp_timer_start(held->rpc->loop, timer, EXPIRED_LOOK_MS, on_expired);
+    } else {
+        mp_stat_add(MP_STAT_STREAMS_EXPIRED, 1);
+        if (held->session->is_sse)
+            mp_session_close(held->session, MP_STAT_CLOSED_EXPIRED);
+        end_held(held);
+    }
+}
+
 /* It is in its session: the rest. */
 static void hold(mp_held *held)
 {
+    mp_expiry_start(held->rpc, &held->expiry, held->expires, on_expired);
     mp_session_ref(held->session);
     mp_stream_ref(held->stream);
     mp_link_put(&held->rpc->held, &held->link);

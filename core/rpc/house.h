@@ -11,6 +11,7 @@
 
 #include "envelope.h"
 #include "era.h"
+#include "principal.h"
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -32,6 +33,9 @@ typedef struct {
     mp_link in_session; /* in session->readers; with the next three under the session's lock */
     bool is_behind;     /* it still reads from the store; changed by its own thread */
     bool is_replaced;   /* its client has come back on another connection */
+    mp_timer expiry;
+    int64_t expires; /* its reader's principal; 0: never */
+    uint64_t expired_at;
     uint64_t posted;    /* the last event on its way here from another thread */
     uint64_t sent;      /* the last event on its stream; its own thread's */
 } mp_held;
@@ -78,6 +82,7 @@ typedef struct {
 struct mp_session {
     mp_node node; /* in its shard */
     char id[MP_SESSION_ID + 1];
+    unsigned char principal[MP_PRINCIPAL_KEY]; /* whose it is */
     bool is_sse;   /* HTTP+SSE, or stdio: all that it is sent goes one way */
     char peer[48]; /* whence it was opened; empty over stdio */
     mp_table *table;
@@ -114,11 +119,13 @@ struct mp_call {
     uint64_t limit_ms;
     void *user;
     bool ended, opens_session, id_is_free, is_job;
+    int status; /* of its answer; 0: what it says by itself */
     mp_link asks;            /* what it asked its client */
     mp_listening *listening; /* NULL for most */
     uint64_t serial;         /* unique in its rpc */
     mp_link in_session;      /* under the session's lock, with `serial`, `rpc` and `id` */
-    mp_str id, method, params, progress_token, principal;
+    mp_principal *principal; /* counted; NULL once it has ended */
+    mp_str id, method, params, progress_token;
     char bytes[];
 };
 
@@ -140,11 +147,12 @@ struct mp_rpc {
     bool draining;
     uint64_t last_serial;
     int64_t count, job_count;
-    mp_link calls, jobs, ended, held;
+    mp_link calls, jobs, ended, held, entries;
     mp_publisher *publisher;
     mp_stdio stdio;
     mp_timer sweep;
-    mp_envelope envelope; /* of the message being served */
+    mp_envelope envelope; /* of the message being served, with its principal, which is borrowed */
+    mp_principal *principal;
     mp_buf scratch;
 };
 
@@ -166,6 +174,8 @@ void mp_put_versions(mp_buf *out, mp_str requested);
 
 /* -- headers.c: what HTTP's headers mean here -- */
 
+/* Host alone. */
+bool mp_host_is_listed(const mp_rpc_config *config, const mp_stream *stream);
 bool mp_type_is_json(const mp_stream *stream);
 /* Whether Accept takes every one of the NULL-terminated media types. */
 bool mp_accepts(const mp_stream *stream, const char *const *types);
@@ -178,12 +188,12 @@ int mp_header_text(mp_str value, mp_buf *out, mp_str *text);
 
 /* -- table.c -- */
 
-/* Counted; NULL when unknown, closed, or another principal's. Marks it used. */
-mp_session *mp_session_find(mp_rpc *rpc, mp_str id, mp_str principal);
-/* A new one in the table, counted for the caller; NULL when a cap refuses it. `owner` is what the cap counts by. */
-mp_session *mp_session_new(mp_rpc *rpc, bool is_sse, mp_str owner);
+/* Counted, and marked used; NULL when unknown, closed, or another's than rpc->principal, which take the same time (B-32). */
+mp_session *mp_session_find(mp_rpc *rpc, mp_str id);
+/* A new one in the table, counted for the caller; NULL when a cap refuses it. The cap counts by principal, or by `peer` where
+ * that is nobody. */
+mp_session *mp_session_new(mp_rpc *rpc, bool is_sse, const mp_principal *principal, mp_str peer);
 mp_session *mp_session_ref(mp_session *session);
-void mp_session_set_peer(mp_session *session, mp_str peer);
 void mp_session_unref(mp_session *session);
 /* Takes it out of the table and ends all it has, on every worker. Once; later ones do nothing and give false. */
 bool mp_session_close(mp_session *session, mp_stat reason);
@@ -201,7 +211,7 @@ unsigned mp_table_join(mp_table *table, mp_rpc *rpc);
 mp_rpc *mp_table_rpc(mp_table *table, unsigned index);
 mp_topics *mp_table_topics(mp_table *table);
 /* What the process has so many places for. */
-typedef enum { MP_PLACE_LISTENER, MP_PLACE_JOB, MP_PLACES } mp_place;
+typedef enum { MP_PLACE_LISTENER, MP_PLACE_JOB, MP_PLACE_ENTRY, MP_PLACES } mp_place;
 /* False, and counted, when all are taken. */
 bool mp_table_take_place(mp_table *table, mp_place place);
 void mp_table_give_place(mp_table *table, mp_place place);
@@ -336,7 +346,35 @@ void mp_asks_forget(mp_call *call);
 /* No answer can come any more: whoever waits for one gets an error. */
 void mp_asks_give_up(mp_rpc *rpc);
 
+/* -- entry.c: finding out who asks -- */
+
+void mp_entry_begin(mp_rpc *rpc, mp_stream *stream);
+/* Other rules hold from now on. */
+void mp_entries_restart(mp_rpc *rpc, void *old_ctx);
+void mp_entries_call_off(mp_rpc *rpc, const char *why);
+
+/* -- edge.c: what anybody may know -- */
+
+/* Answers with the document of RFC 9728, whatever Origin says: false where the request is for something else. */
+bool mp_serve_document(mp_rpc *rpc, mp_stream *stream);
+/* Lets the page at Origin read what is answered, if the configuration does: true when that was all it asked. */
+bool mp_serve_preflight(mp_rpc *rpc, mp_stream *stream);
+/* Whether a page of this origin may read what is answered here. */
+bool mp_origin_is_allowed(const mp_rpc_config *config, mp_str origin);
+/* Appends what WWW-Authenticate says; `error` may be NULL, `scopes` empty. */
+void mp_put_challenge(mp_rpc *rpc, const mp_stream *stream, mp_buf *out, const char *error, mp_str scopes);
+
+/* -- expiry.c: event streams end with the token that opened them -- */
+
+/* `fire` runs when credentials end, or sooner: then `is_over` is false, and it starts again. Never, where they do not end or
+ * streams outlast them. */
+void mp_expiry_start(mp_rpc *rpc, mp_timer *timer, int64_t expires, void (*fire)(mp_timer *timer));
+bool mp_expiry_is_over(int64_t expires);
+
 /* -- rpc.c -- */
+
+/* The principal is known: answers the request. */
+void mp_serve_as(mp_rpc *rpc, mp_stream *stream, mp_principal *principal);
 
 /* The envelope is no message: 400. */
 void mp_refuse_envelope(mp_rpc *rpc, mp_stream *stream);
@@ -358,8 +396,5 @@ void mp_serve_sse_request(mp_rpc *rpc, mp_session *session);
 /* Sends an answer, or, where it does not come to a reader that stalls, anything else: -1 and counted when it is dropped. */
 void mp_stdio_answer(mp_rpc *rpc, mp_str json);
 int mp_stdio_send(mp_rpc *rpc, mp_str json);
-
-extern const mp_str mp_anonymous; /* the principal of a client that no auth script knows */
-extern const mp_str mp_local;     /* and of whoever started us, on stdio */
 
 #endif

@@ -14,7 +14,7 @@ static mp_call *spawn(mp_rpc *rpc, const mp_call *like, uint64_t ms)
 {
     if (!mp_table_take_place(rpc->table, MP_PLACE_JOB))
         return NULL;
-    mp_call *job = mp_new(sizeof *job + like->id.len + like->method.len + like->principal.len);
+    mp_call *job = mp_new(sizeof *job + like->id.len + like->method.len);
     job->rpc = rpc;
     job->era = like->era;
     job->is_job = true;
@@ -23,7 +23,8 @@ static mp_call *spawn(mp_rpc *rpc, const mp_call *like, uint64_t ms)
     job->session = like->session == NULL ? NULL : mp_session_ref(like->session);
     mp_link_init(&job->in_session);
     mp_link_init(&job->asks);
-    keep(keep(keep(job->bytes, &job->id, like->id), &job->method, like->method), &job->principal, like->principal);
+    job->principal = mp_principal_ref(like->principal);
+    keep(keep(job->bytes, &job->id, like->id), &job->method, like->method);
     mp_link_put(&rpc->jobs, &job->link);
     rpc->job_count++;
     mp_call_park(job);
@@ -35,7 +36,7 @@ mp_call *mp_call_spawn(const mp_call *like, uint64_t ms)
     return spawn(like->rpc, like, ms);
 }
 
-mp_call *mp_call_spawn_alone(mp_rpc *rpc, mp_str principal, uint64_t ms)
+mp_call *mp_call_spawn_alone(mp_rpc *rpc, mp_principal *principal, uint64_t ms)
 {
     const mp_call like = {
         .era = &mp_eras[mp_era_count - 1], .id = MP_STR("0"), .method = MP_STR("job"), .principal = principal};

@@ -24,12 +24,11 @@ void mp_serve_sse(mp_rpc *rpc, mp_stream *stream)
         mp_refuse_with(rpc, stream, 503, (mp_header){"retry-after", MP_STR("1")}, "the gateway is stopping");
         return;
     }
-    mp_session *session = mp_session_new(rpc, true, mp_stream_peer(stream));
+    mp_session *session = mp_session_new(rpc, true, rpc->principal, mp_stream_peer(stream));
     if (session == NULL) {
         mp_refuse_with(rpc, stream, 429, (mp_header){"retry-after", MP_STR("5")}, "too many sessions: try again later");
         return;
     }
-    mp_session_set_peer(session, mp_stream_peer(stream));
     if (mp_stream_open_events(stream, NULL, 0) != 0 || mp_held_start(rpc, session, stream) != 0) {
         mp_session_close(session, MP_STAT_CLOSED_GONE);
     } else {
@@ -81,7 +80,7 @@ void mp_serve_messages(mp_rpc *rpc, mp_stream *stream)
         refuse(rpc, stream, 400, "session_id must be there once: POST to the address that the endpoint event gave");
         return;
     }
-    mp_session *session = mp_session_find(rpc, id, mp_anonymous);
+    mp_session *session = mp_session_find(rpc, id);
     /* the socket is asked now: a client that has left is gone before any event says so (B-01) */
     if (session == NULL || !session->is_sse || !mp_session_has_reader(session)) {
         refuse(rpc, stream, 404, "no such session: open the event stream again");

@@ -16,6 +16,8 @@ typedef struct {
 } ear;
 
 struct mp_listening {
+    mp_call *call;
+    mp_timer expiry;
     char *closing; /* its result, for when the gateway ends it */
     size_t count;
     ear ears[];
@@ -49,6 +51,38 @@ static void stop_hearing(mp_rpc *rpc, ear *e)
     free(topic);
 }
 
+/* A stream that ends tells by that alone; lines of stdio go on. */
+static void tell_end(mp_call *call)
+{
+    mp_buf json = {0};
+    mp_buf_put(&json, MP_STR("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":"));
+    mp_buf_put(&json, call->id);
+    mp_buf_put(&json, MP_STR("}}"));
+    mp_stdio_answer(call->rpc, mp_buf_str(&json));
+    mp_buf_clear(&json);
+}
+
+static void end_listening(mp_call *call)
+{
+    char *closing = mp_dup(mp_str_of(call->listening->closing));
+    mp_call_unlisten(call);
+    if (call->rpc->stdio.pipe != NULL)
+        tell_end(call); /* B-6 */
+    mp_call_answer(call, mp_str_of(closing));
+    free(closing);
+}
+
+static void on_expired(mp_timer *timer)
+{
+    mp_call *call = mp_container(timer, mp_listening, expiry)->call;
+    if (!mp_expiry_is_over(call->principal->expires)) {
+        mp_expiry_start(call->rpc, timer, call->principal->expires, on_expired);
+        return;
+    }
+    mp_stat_add(MP_STAT_STREAMS_EXPIRED, 1);
+    end_listening(call);
+}
+
 /* A name that stands twice is heard once: the call's ear is the last then. */
 static bool hears(const heard_topic *topic, const mp_call *call)
 {
@@ -64,7 +98,9 @@ mp_listen_result mp_call_listen(mp_call *call, const mp_str *topics, size_t coun
         !mp_table_take_place(rpc->table, MP_PLACE_LISTENER))
         return MP_LISTEN_TOO_MANY;
     mp_listening *listening = mp_new(sizeof *listening + count * sizeof *listening->ears);
+    listening->call = call;
     listening->closing = mp_dup(closing);
+    mp_expiry_start(rpc, &listening->expiry, call->principal->expires, on_expired);
     for (size_t i = 0; i < count; i++) {
         heard_topic *topic = need_heard(rpc, topics[i]);
         if (hears(topic, call))
@@ -89,21 +125,11 @@ void mp_call_unlisten(mp_call *call)
     for (size_t i = 0; i < listening->count; i++)
         stop_hearing(call->rpc, &listening->ears[i]);
     call->listening = NULL;
+    mp_timer_stop(call->rpc->loop, &listening->expiry);
     free(listening->closing);
     free(listening);
     mp_table_give_place(call->rpc->table, MP_PLACE_LISTENER);
     mp_table_count_call(call->rpc->table, 1);
-}
-
-/* A stream that ends tells by that alone; lines of stdio go on. */
-static void tell_end(mp_call *call)
-{
-    mp_buf json = {0};
-    mp_buf_put(&json, MP_STR("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":"));
-    mp_buf_put(&json, call->id);
-    mp_buf_put(&json, MP_STR("}}"));
-    mp_stdio_answer(call->rpc, mp_buf_str(&json));
-    mp_buf_clear(&json);
 }
 
 void mp_listeners_end(mp_rpc *rpc)
@@ -111,14 +137,8 @@ void mp_listeners_end(mp_rpc *rpc)
     for (mp_link *link = rpc->calls.next, *next; link != &rpc->calls; link = next) {
         next = link->next;
         mp_call *call = mp_container(link, mp_call, link);
-        if (call->listening == NULL)
-            continue;
-        char *closing = mp_dup(mp_str_of(call->listening->closing));
-        mp_call_unlisten(call);
-        if (rpc->stdio.pipe != NULL)
-            tell_end(call); /* B-6 */
-        mp_call_answer(call, mp_str_of(closing));
-        free(closing);
+        if (call->listening != NULL)
+            end_listening(call);
     }
 }
 

@@ -6,16 +6,31 @@
 #define SWEEP_MS 250
 #define DRAIN_SWEEP_MS 20
 
+/* Who asks comes before what is asked: nothing tells a stranger which paths, tools or sessions there are. */
 void mp_rpc_serve(void *ctx, mp_stream *stream)
 {
     mp_rpc *rpc = ctx;
-    const mp_rpc_config *config = rpc->config;
-    mp_str path = mp_stream_request(stream)->path;
-    if (!mp_host_is_served(config, stream)) {
+    if (mp_serve_document(rpc, stream))
+        return;
+    if (!mp_host_is_served(rpc->config, stream)) {
         mp_stat_add(MP_STAT_REFUSED_ORIGIN, 1);
         mp_refuse(rpc, stream, 403, -32600, MP_STR_NONE,
                   "this Host or Origin is not served here: see \"hosts\" in the configuration", MP_STR_NONE);
-    } else if (config->mcp != NULL && mp_str_is(path, config->mcp)) {
+        return;
+    }
+    if (mp_serve_preflight(rpc, stream))
+        return;
+    if (rpc->hooks->auth(rpc->ctx)->is_asked)
+        mp_entry_begin(rpc, stream);
+    else
+        mp_serve_as(rpc, stream, mp_nobody);
+}
+
+static void serve_path(mp_rpc *rpc, mp_stream *stream)
+{
+    const mp_rpc_config *config = rpc->config;
+    mp_str path = mp_stream_request(stream)->path;
+    if (config->mcp != NULL && mp_str_is(path, config->mcp)) {
         mp_serve_streamable(rpc, stream);
     } else if (config->sse != NULL && mp_str_is(path, config->sse)) {
         mp_serve_sse(rpc, stream);
@@ -24,6 +39,13 @@ void mp_rpc_serve(void *ctx, mp_stream *stream)
     } else {
         mp_refuse(rpc, stream, 404, -32600, MP_STR_NONE, "nothing is served at this path", MP_STR_NONE);
     }
+}
+
+void mp_serve_as(mp_rpc *rpc, mp_stream *stream, mp_principal *principal)
+{
+    rpc->principal = principal;
+    serve_path(rpc, stream);
+    rpc->principal = mp_nobody;
 }
 
 /* A message that is no message: 400, with the id where it was readable (M-25). */
@@ -66,19 +88,23 @@ mp_rpc *mp_rpc_new(const mp_rpc_config *config, mp_table *table, mp_loop *loop, 
     rpc->loop = loop;
     rpc->hooks = hooks;
     rpc->ctx = ctx;
+    rpc->principal = mp_nobody;
     rpc->publisher = mp_publisher_new();
     rpc->index = mp_table_join(table, rpc);
     mp_link_init(&rpc->calls);
     mp_link_init(&rpc->jobs);
     mp_link_init(&rpc->ended);
     mp_link_init(&rpc->held);
+    mp_link_init(&rpc->entries);
     mp_timer_start(loop, &rpc->sweep, SWEEP_MS, sweep);
     return rpc;
 }
 
 void mp_rpc_hand_to(mp_rpc *rpc, void *ctx)
 {
+    void *old = rpc->ctx;
     rpc->ctx = ctx;
+    mp_entries_restart(rpc, old);
 }
 
 bool mp_rpc_is_draining(const mp_rpc *rpc)
@@ -96,6 +122,7 @@ void mp_rpc_drain(mp_rpc *rpc)
 
 void mp_rpc_abort(mp_rpc *rpc, const char *why)
 {
+    mp_entries_call_off(rpc, why);
     for (mp_link *link = rpc->calls.next, *next; link != &rpc->calls; link = next) {
         next = link->next;
         mp_call_cancel(mp_container(link, mp_call, link), why, MP_STAT_TOOL_SHUTDOWN, MP_CANCEL_TELL);

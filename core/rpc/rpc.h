@@ -6,6 +6,8 @@
  *   table      the sessions of the process, shared by all workers
  *   call       a JSON-RPC request being answered: gone with its answer
  *   note       a JSON-RPC notification: never answered
+ *   principal  whom the credentials of a request name
+ *   entry      an HTTP request while the language above finds that out
  *
  * This room composes no answer of its own but parse errors (-32700, -32600), the 2026-07-28 ladder (-32602, -32020, -32022)
  * and HTTP refusals. Every method is a Lua function, reached through the hooks. */
@@ -19,6 +21,8 @@ typedef struct mp_table mp_table;
 typedef struct mp_rpc mp_rpc;
 typedef struct mp_session mp_session;
 typedef struct mp_call mp_call;
+typedef struct mp_principal mp_principal;
+typedef struct mp_entry mp_entry;
 
 /* -- era ------------------------------------------------------------------------------------------------------- */
 
@@ -41,6 +45,8 @@ typedef struct {
     const char *mcp, *sse, *messages; /* paths; NULL switches one off */
     const char *prefix;               /* what stands before them where clients are, "" for nothing */
     const char *const *hosts;         /* allowed in Host and Origin, without port; NULL-terminated; "*" allows all */
+    const char *const *origins;       /* pages that may read what is answered; NULL-terminated; "*" allows all */
+    const char *public_url;           /* scheme and host as clients see them; NULL: as each request's Host says */
     uint64_t idle_ms, initialize_within_ms;
     int64_t max_sessions, max_sessions_per_principal, max_calls;
     uint64_t call_ms;          /* a call that takes longer is called off with an error */
@@ -48,7 +54,17 @@ typedef struct {
     int64_t max_listeners, max_jobs;
     int64_t replay_events; /* kept of one session; 0 keeps none */
     size_t replay_bytes, replay_total;
+    uint64_t entry_ms;    /* what finding out who asks may take */
+    int64_t max_entries;  /* requests for which that waits */
+    bool streams_expire;  /* an event stream ends when its reader's principal does */
 } mp_rpc_config;
+
+/* What clients may know of how they are let in. All texts may be empty. */
+typedef struct {
+    bool is_asked;            /* else everybody is let in as nobody */
+    mp_str realm, scopes;     /* of the challenge; scopes with spaces between them */
+    mp_str resource_metadata; /* members of the document of RFC 9728, as JSON; empty: there is none */
+} mp_auth_facts;
 
 /* How a call is handed to the language above, and called off. None may run Lua under the caller: they enqueue. */
 typedef struct {
@@ -57,6 +73,11 @@ typedef struct {
     void (*on_note)(void *ctx, const mp_era *era, mp_session *session, mp_str method, mp_str params);
     /* The call is off: answer nothing, unwind. Not called once the call was answered. */
     void (*on_cancel)(void *ctx, mp_call *call, const char *why);
+    const mp_auth_facts *(*auth)(void *ctx);
+    /* Somebody asks to come in, and is admitted or refused, once. */
+    void (*on_entry)(void *ctx, mp_entry *entry);
+    /* The entry is over: decide nothing, unwind. */
+    void (*on_entry_cancel)(void *ctx, mp_entry *entry);
 } mp_rpc_hooks;
 
 mp_table *mp_table_new(const mp_rpc_config *config);
@@ -66,7 +87,8 @@ void mp_table_free(mp_table *table);
 mp_rpc *mp_rpc_new(const mp_rpc_config *config, mp_table *table, mp_loop *loop, const mp_rpc_hooks *hooks, void *ctx);
 /* Whether Host and Origin are among `config->hosts`: the guard against DNS rebinding, for every listener (Z-1, Z-2). */
 bool mp_host_is_served(const mp_rpc_config *config, const mp_stream *stream);
-/* From now on new calls and notifications go to `ctx`; those that run stay where they are. */
+/* From now on new calls and notifications go to `ctx`; those that run stay where they are. Who waits to be let in is looked at
+ * anew: nobody comes in by rules that have gone. */
 void mp_rpc_hand_to(mp_rpc *rpc, void *ctx);
 /* A listener's on_request. */
 void mp_rpc_serve(void *rpc, mp_stream *stream);
@@ -82,6 +104,40 @@ int64_t mp_rpc_calls(const mp_rpc *rpc); /* jobs among them */
 bool mp_rpc_sweep(mp_rpc *rpc);
 void mp_rpc_free(mp_rpc *rpc);
 
+/* -- who asks -------------------------------------------------------------------------------------------------- */
+
+/* Immutable, and of one thread, but for these two: a client that nobody asks who it is, and whoever started us. */
+extern mp_principal *const mp_nobody, *const mp_lone;
+/* Counted for the caller. What one opens is another's when their `binding` is the same. `expires`: seconds since 1970; 0: never. */
+mp_principal *mp_principal_new(mp_str id, mp_str binding, int64_t expires);
+mp_principal *mp_principal_ref(mp_principal *principal);
+void mp_principal_unref(mp_principal *principal);
+mp_str mp_principal_id(const mp_principal *principal);
+/* It stays when its last reference goes, which `rest` is told; until `forsake`. */
+void mp_principal_keep(mp_principal *principal, void (*rest)(void *keeper), void *keeper);
+void mp_principal_forsake(mp_principal *principal);
+
+/* Valid from on_entry until it is admitted, refused or cancelled. */
+mp_stream *mp_entry_stream(const mp_entry *entry);
+void *mp_entry_user(const mp_entry *entry); /* the hooks' own pointer */
+void mp_entry_set_user(mp_entry *entry, void *user);
+/* It will take time: from now on that is limited, and a client that leaves is noticed. Refuses it where too many wait. */
+void mp_entry_park(mp_entry *entry);
+/* Serves the request, as this principal's; may end in calls to the hooks. */
+void mp_entry_admit(mp_entry *entry, mp_principal *principal);
+
+typedef struct {
+    int status;      /* 401 challenges its client */
+    bool has_token;  /* which was not good enough */
+    int retry;       /* seconds until it is worth another try; 0: not said */
+    mp_str message;  /* for people, and for everybody */
+} mp_refusal;
+void mp_entry_refuse(mp_entry *entry, const mp_refusal *refusal);
+
+/* The call needs scopes (with spaces between them) that its principal lacks: the error that answers it comes as 403, with a
+ * challenge that names them (A-5). False where its answer has begun, or is none of HTTP. */
+bool mp_call_forbid(mp_call *call, mp_str scopes);
+
 /* -- a call, as the language above sees it --------------------------------------------------------------------- */
 
 /* Valid from on_call until mp_call_answer, mp_call_fail or on_cancel; then it is freed at the end of the turn. */
@@ -91,7 +147,7 @@ const mp_era *mp_call_era(const mp_call *call);     /* NULL: an HTTP+SSE session
 mp_session *mp_call_session(const mp_call *call);   /* NULL in 2026-07-28, and at `initialize` over Streamable HTTP */
 mp_str mp_call_id(const mp_call *call);             /* as JSON */
 mp_str mp_call_progress_token(const mp_call *call); /* a span, or empty */
-mp_str mp_call_principal(const mp_call *call);
+mp_principal *mp_call_principal(const mp_call *call);
 /* Whence it came: the peer's address, "unix", or empty over stdio and for jobs. */
 mp_str mp_call_address(const mp_call *call);
 void *mp_call_user(const mp_call *call); /* the hooks' own pointer */
@@ -140,7 +196,7 @@ mp_listen_result mp_call_listen(mp_call *call, const mp_str *topics, size_t coun
 mp_call *mp_call_spawn(const mp_call *like, uint64_t ms);
 bool mp_rpc_is_draining(const mp_rpc *rpc);
 /* One that no call began, of the newest revision. NULL over tasks.max. */
-mp_call *mp_call_spawn_alone(mp_rpc *rpc, mp_str principal, uint64_t ms);
+mp_call *mp_call_spawn_alone(mp_rpc *rpc, mp_principal *principal, uint64_t ms);
 /* Calls such a one off. */
 void mp_call_stop(mp_call *job, const char *why);
 
@@ -154,7 +210,8 @@ mp_str mp_session_capabilities(const mp_session *session);
 int mp_session_log_level(const mp_session *session);
 void mp_session_set_log_level(mp_session *session, int level);
 
-/* Gets what is published on the topic, until the session ends. */
+/* Gets what is published on the topic, until the session ends. What stands behind a NUL in its name is the audience, for whoever
+ * publishes to choose from: a session that follows it has one, the last; unfollowing takes any. */
 typedef enum { MP_FOLLOW_DONE, MP_FOLLOW_CLOSED, MP_FOLLOW_TOO_MANY } mp_follow_result;
 mp_follow_result mp_session_follow(mp_session *session, mp_str topic);
 void mp_session_unfollow(mp_session *session, mp_str topic);
@@ -164,5 +221,7 @@ void mp_session_unfollow(mp_session *session, mp_str topic);
 /* Sends `plain` to the sessions that follow the topic, and before, the call's id, after to the calls that listen to it; on
  * all rpcs, each once. ptr == NULL: not to these. Of what one rpc publishes on a topic in one turn the last is sent. */
 void mp_topic_publish(mp_rpc *rpc, mp_str topic, mp_str plain, mp_str before, mp_str after);
+/* The audiences with which a topic is followed or listened to, a line each. */
+void mp_topic_audiences(mp_rpc *rpc, mp_str topic, mp_buf *out);
 
 #endif

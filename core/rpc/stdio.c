@@ -121,7 +121,8 @@ static void on_end(void *ctx, int error)
 void mp_rpc_serve_pipe(mp_rpc *rpc, mp_pipe *pipe, void (*ended)(void *ctx, int error), void *ctx)
 {
     static const mp_pipe_hooks hooks = {on_line, on_long, on_end};
-    rpc->stdio =
-        (mp_stdio){.pipe = pipe, .session = mp_session_new(rpc, true, mp_anonymous), .ended = ended, .ctx = ctx};
+    rpc->principal = mp_lone;
+    rpc->stdio = (mp_stdio){
+        .pipe = pipe, .session = mp_session_new(rpc, true, mp_lone, MP_STR("")), .ended = ended, .ctx = ctx};
     mp_pipe_start(pipe, &hooks, rpc);
 }

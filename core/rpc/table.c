@@ -15,6 +15,7 @@ struct mp_table {
         pthread_mutex_t lock;
         mp_map sessions;
     } shards[SHARDS];
+    mp_session *decoy; /* looked at where there is none, which takes as long as a stranger's */
     atomic_uint rpc_count;
     pthread_mutex_t owners_lock; /* guards the two below, and `rpcs` while workers join */
     mp_map owners;
@@ -33,6 +34,8 @@ mp_table *mp_table_new(const mp_rpc_config *config)
     }
     pthread_mutex_init(&table->owners_lock, NULL);
     mp_map_init(&table->owners);
+    table->decoy = mp_new(sizeof *table->decoy);
+    atomic_init(&table->decoy->refs, 1);
     table->topics = mp_topics_new(config);
     return table;
 }
@@ -55,6 +58,7 @@ void mp_table_free(mp_table *table)
         pthread_mutex_destroy(&table->shards[i].lock);
     }
     mp_map_clear(&table->owners);
+    free(table->decoy);
     mp_topics_free(table->topics);
     pthread_mutex_destroy(&table->owners_lock);
     mp_replay_free(table->replay);
@@ -80,12 +84,12 @@ mp_topics *mp_table_topics(mp_table *table)
     return table->topics;
 }
 
-static const mp_stat place_gauges[] = {MP_STAT_LISTENERS, MP_STAT_JOBS};
+static const mp_stat place_gauges[] = {MP_STAT_LISTENERS, MP_STAT_JOBS, MP_STAT_ENTRIES};
 
 bool mp_table_take_place(mp_table *table, mp_place place)
 {
-    static const mp_stat refusals[] = {MP_STAT_REFUSED_LISTENERS, MP_STAT_REFUSED_JOBS};
-    const int64_t most[] = {table->config->max_listeners, table->config->max_jobs};
+    static const mp_stat refusals[] = {MP_STAT_REFUSED_LISTENERS, MP_STAT_REFUSED_JOBS, MP_STAT_REFUSED_ENTRIES};
+    const int64_t most[] = {table->config->max_listeners, table->config->max_jobs, table->config->max_entries};
     if (atomic_fetch_add(&table->places[place], 1) >= most[place]) {
         atomic_fetch_sub(&table->places[place], 1);
         mp_stat_add(refusals[place], 1);
@@ -179,17 +183,18 @@ static void write_random_id(char id[MP_SESSION_ID + 1])
     id[MP_SESSION_ID] = '\0';
 }
 
-void mp_session_set_peer(mp_session *session, mp_str peer)
+static void set_peer(mp_session *session, mp_str peer)
 {
     size_t len = peer.len < sizeof session->peer ? peer.len : 0;
     memcpy(session->peer, peer.ptr, len);
     session->peer[len] = '\0';
 }
 
-mp_session *mp_session_new(mp_rpc *rpc, bool is_sse, mp_str owner)
+mp_session *mp_session_new(mp_rpc *rpc, bool is_sse, const mp_principal *principal, mp_str peer)
 {
     mp_table *table = rpc->table;
-    mp_owner *counted = count_in(table, owner);
+    mp_str key = {(const char *)principal->key, sizeof principal->key};
+    mp_owner *counted = count_in(table, principal == mp_nobody ? peer : key);
     if (counted == NULL) {
         mp_stat_add(MP_STAT_REFUSED_SESSIONS, 1);
         return NULL;
@@ -198,6 +203,8 @@ mp_session *mp_session_new(mp_rpc *rpc, bool is_sse, mp_str owner)
     write_random_id(session->id);
     session->node.key = (mp_str){session->id, MP_SESSION_ID};
     session->is_sse = is_sse;
+    set_peer(session, peer);
+    memcpy(session->principal, principal->key, sizeof session->principal);
     session->table = table;
     session->owner = counted;
     session->opened_at = mp_loop_now(rpc->loop);
@@ -239,19 +246,22 @@ void mp_session_unref(mp_session *session)
     free(session);
 }
 
-mp_session *mp_session_find(mp_rpc *rpc, mp_str id, mp_str principal)
+mp_session *mp_session_find(mp_rpc *rpc, mp_str id)
 {
-    (void)principal; /* one principal, the anonymous one, until auth scripts name others */
     if (!is_id(id))
         return NULL;
     mp_table *table = rpc->table;
     unsigned shard = shard_of(id);
     pthread_mutex_lock(&table->shards[shard].lock);
     mp_node *node = mp_map_find(&table->shards[shard].sessions, id);
-    mp_session *session = node == NULL ? NULL : mp_session_ref(mp_container(node, mp_session, node));
+    mp_session *session = mp_session_ref(node == NULL ? table->decoy : mp_container(node, mp_session, node));
     pthread_mutex_unlock(&table->shards[shard].lock);
-    if (session != NULL)
-        atomic_store_explicit(&session->used_at, mp_loop_now(rpc->loop), memory_order_relaxed);
+    bool is_own = mp_principal_key_is(rpc->principal, session->principal);
+    if (!is_own || node == NULL) {
+        mp_session_unref(session);
+        return NULL;
+    }
+    atomic_store_explicit(&session->used_at, mp_loop_now(rpc->loop), memory_order_relaxed);
     return session;
 }
 

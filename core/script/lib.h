@@ -11,6 +11,7 @@
 void mp_lib_time(lua_State *L);
 void mp_lib_log(lua_State *L);
 void mp_lib_call(lua_State *L);
+void mp_lib_auth(lua_State *L);
 void mp_lib_client(lua_State *L);
 void mp_lib_seal(lua_State *L, const mp_seal_key *keys);
 void mp_lib_digest(lua_State *L);
@@ -42,6 +43,10 @@ void mp_call_bind(lua_State *L, int index, mp_task *task);
 int mp_run_job(lua_State *L);
 /* The same of one that is scheduled.  [-1, +0, throws, parks] */
 int mp_run_scheduled(lua_State *L);
+/* The same of one that finds out who asks.  [-1, +0, throws, parks] */
+int mp_run_entry(lua_State *L);
+/* Pushes the table of a principal of this VM; nil for one that Lua has not made.  [-0, +1] */
+void mp_principal_push(lua_State *L, const mp_principal *principal);
 /* The body of the coroutine of a task that runs beside others.  [-1, +0, throws, parks] */
 int mp_run_member(lua_State *L);
 /* Appends the JSON of the value at `index` to vm->out; when it raises, nothing is appended.  [-0, +0, throws] */

@@ -20,6 +20,10 @@ void mp_call_push(lua_State *L, mp_task *task, int params)
     *h = (handle){task, task->serial};
     lua_pushvalue(L, params);
     lua_setiuservalue(L, -2, PARAMS);
+    if (task->call != NULL) { /* a finalizer may have sent meanwhile, and found the client gone */
+        mp_principal_push(L, mp_call_principal(task->call));
+        lua_setiuservalue(L, -2, PRINCIPAL_VALUE);
+    }
     luaL_setmetatable(L, CALL);
 }
 

@@ -65,6 +65,26 @@ static int l_publish(lua_State *L)
     return 0;
 }
 
+/* audiences(topic): a list of those with which somebody follows it or listens to it.  [-0, +1, throws] */
+static int l_audiences(lua_State *L)
+{
+    mp_vm *vm = mp_vm_of(L);
+    mp_str topic = mp_check_str(L, 1);
+    lua_newtable(L);
+    if (vm->rpc == NULL)
+        return 1;
+    size_t start = vm->out.len;
+    mp_topic_audiences(vm->rpc, topic, &vm->out);
+    mp_str lines = mp_str_from(mp_buf_str(&vm->out), start);
+    for (lua_Integer i = 1; lines.len > 0; i++) {
+        mp_str audience = mp_str_cut(&lines, '\n');
+        lua_pushlstring(L, audience.ptr, audience.len);
+        lua_rawseti(L, -2, i);
+    }
+    vm->out.len = start;
+    return 1;
+}
+
 /* -- listening --------------------------------------------------------------------------------------------------- */
 
 /* The texts of the list at 2, in memory that Lua collects; they stay where they are.  [-0, +1, throws] */
@@ -107,7 +127,12 @@ static int l_listen(lua_State *L)
 
 void mp_lib_topics(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"id", l_id},           {"follow", l_follow}, {"unfollow", l_unfollow},
-                                         {"publish", l_publish}, {"listen", l_listen}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"id", l_id},
+                                         {"follow", l_follow},
+                                         {"unfollow", l_unfollow},
+                                         {"publish", l_publish},
+                                         {"listen", l_listen},
+                                         {"audiences", l_audiences},
+                                         {NULL, NULL}};
     luaL_setfuncs(L, functions, 0);
 }

@@ -26,6 +26,7 @@ static void call_off(mp_task *task, lua_State *L, lua_Debug *where, const char *
            mp_log_int("line", where->currentline));
     if (task->payer->call != NULL)
         mp_call_abort(task->payer->call, why, counter);
+    mp_task_fail_entry(task->payer, 503, "finding out who asks took too much");
     task->cancelled = true;
     if (task->vm->is_over_memory)
         task->vm->litter = LITTER_CYCLES;

@@ -35,7 +35,9 @@ static void begin(mp_scheduled *job)
 {
     mp_buf name = {0}, principal = {0};
     mp_buf_printf(&principal, "job:%s", job->name);
-    mp_call *call = mp_call_spawn_alone(job->vm->rpc, mp_buf_str(&principal), job->limit_ms);
+    mp_principal *itself = mp_principal_new(mp_buf_str(&principal), mp_buf_str(&principal), 0);
+    mp_call *call = mp_call_spawn_alone(job->vm->rpc, itself, job->limit_ms);
+    mp_principal_unref(itself);
     if (call != NULL) {
         mp_task_start_scheduled(job->vm, call, job);
     } else {

@@ -64,6 +64,7 @@ typedef struct {
     const char
         *audit; /* what audit lines tell of arguments: "none", "names", "redacted", "full"; NULL: nothing is audited */
     bool trust_full;              /* scripts get the whole standard library */
+    bool asks_nobody;             /* auth scripts are there for nothing */
     bool has_specs;               /* runs the specs among the scripts, when asked to */
     const mp_seal_key *seal_keys; /* the first seals, all open; an unset one ends them. Outlives the VM */
     mp_store *store;              /* these two outlive the VM */
@@ -88,6 +89,10 @@ void mp_vm_summary(mp_vm *vm, mp_buf *out);
 void mp_vm_difference(mp_vm *vm, mp_str before, mp_str files, mp_buf *plan, mp_buf *lists);
 /* Another takes over: what it would begin by itself is the other's. */
 void mp_vm_retire(mp_vm *vm);
+/* Whether scripts decide who comes in. */
+bool mp_vm_has_auth(const mp_vm *vm);
+/* Whether there are such, asked or not. */
+bool mp_vm_has_auth_scripts(const mp_vm *vm);
 /* Whether no call and no background task is in it. */
 bool mp_vm_is_idle(const mp_vm *vm);
 /* This VM alone hears `text` under `topic`, as if another had told it. On its thread. */

@@ -15,12 +15,10 @@
 #define TURN_US 5000      /* or when so much time went into Lua */
 #define CLOSERS_US 200000 /* what closers of a call that is off may take */
 #define MOST_SPARE 256    /* idle tasks that keep their coroutine */
-#define MOST_NOTES 1024
-#define MOST_NOTE_BYTES ((size_t)8 << 20)
 
 /* -- born and ended -------------------------------------------------------------------------------------------- */
 
-static mp_task *task_new(mp_vm *vm, mp_call *call)
+mp_task *mp_task_new(mp_vm *vm, mp_call *call)
 {
     mp_link *link = mp_link_take(&vm->idle);
     mp_task *task;
@@ -40,9 +38,11 @@ static mp_task *task_new(mp_vm *vm, mp_call *call)
             vm->spare--;
     }
     task->call = call;
+    task->entry = NULL;
     task->is_note = call == NULL;
     task->method_len = 0;
     task->job = LUA_NOREF;
+    task->is_entry = false;
     task->started = task->was_parked = task->cancelled = task->has_progress = false;
     task->preempted = task->is_heavy = false;
     task->spent = task->grown = 0;
@@ -60,7 +60,7 @@ static mp_task *task_new(mp_vm *vm, mp_call *call)
 
 mp_task *mp_task_start_job(mp_vm *vm, mp_call *call, int ref)
 {
-    mp_task *task = task_new(vm, call);
+    mp_task *task = mp_task_new(vm, call);
     task->job = ref;
     mp_call_set_user(call, task);
     return task;
@@ -68,14 +68,14 @@ mp_task *mp_task_start_job(mp_vm *vm, mp_call *call, int ref)
 
 void mp_task_start_scheduled(mp_vm *vm, mp_call *call, struct mp_scheduled *scheduled)
 {
-    mp_task *task = task_new(vm, call);
+    mp_task *task = mp_task_new(vm, call);
     task->scheduled = scheduled;
     mp_call_set_user(call, task);
 }
 
 mp_task *mp_task_start_member(mp_task *parent, int place)
 {
-    mp_task *task = task_new(parent->vm, NULL);
+    mp_task *task = mp_task_new(parent->vm, NULL);
     task->is_note = false;
     task->payer = parent->payer;
     task->place = place;
@@ -151,9 +151,26 @@ void mp_task_settle(mp_task *task)
     task->call = NULL;
 }
 
+mp_entry *mp_task_settle_entry(mp_task *task)
+{
+    mp_entry *entry = task->entry;
+    task->entry = NULL;
+    if (entry != NULL)
+        mp_entry_set_user(entry, NULL);
+    return entry;
+}
+
+void mp_task_fail_entry(mp_task *task, int status, const char *why)
+{
+    mp_entry *entry = mp_task_settle_entry(task);
+    if (entry != NULL)
+        mp_entry_refuse(entry, &(mp_refusal){.status = status, .message = mp_str_of(why)});
+}
+
 static void fail(mp_task *task, int code, mp_str message, mp_str data)
 {
     mp_call *call = task->call;
+    mp_task_fail_entry(task, 500, "internal error");
     if (call == NULL)
         return;
     mp_task_settle(task);
@@ -165,6 +182,8 @@ mp_str mp_task_method(const mp_task *task)
     task = task->payer;
     if (task->call != NULL)
         return mp_call_method(task->call);
+    if (task->is_entry)
+        return MP_STR("auth");
     return (mp_str){task->text.ptr, task->method_len};
 }
 
@@ -172,7 +191,7 @@ mp_str mp_task_principal(const mp_task *task)
 {
     task = task->payer;
     if (task->call != NULL)
-        return mp_call_principal(task->call);
+        return mp_principal_id(mp_call_principal(task->call));
     return mp_str_from(mp_buf_str(&task->text), task->method_len);
 }
 
@@ -314,6 +333,8 @@ static lua_CFunction body_of(const mp_task *task)
         return mp_run_scheduled;
     if (task->is_note)
         return run_note;
+    if (task->is_entry)
+        return mp_run_entry;
     return task->job != LUA_NOREF ? mp_run_job : run_call;
 }
 
@@ -348,6 +369,9 @@ static void resume(mp_task *task)
         if (task->call != NULL && !task->was_parked) {
             task->was_parked = true;
             mp_call_park(task->call);
+        } else if (task->entry != NULL && !task->was_parked) {
+            task->was_parked = true;
+            mp_entry_park(task->entry);
         }
     } else if (status == LUA_OK) {
         lua_settop(task->co, 0);
@@ -423,6 +447,7 @@ void mp_task_leave(mp_task *task, lua_State *co)
 void mp_tasks_unwind(mp_vm *vm)
 {
     for (mp_task *task = vm->all; task != NULL; task = task->next) {
+        task->entry = NULL;
         task->call = NULL; /* first of all tasks: one's closer may know another's call */
         task->cancelled = true;
     }
@@ -440,53 +465,3 @@ void mp_tasks_free(mp_vm *vm)
         free(task);
     }
 }
-
-/* -- the hooks of rpc ------------------------------------------------------------------------------------------ */
-
-static void on_call(void *ctx, mp_call *call)
-{
-    mp_call_set_user(call, task_new(ctx, call));
-}
-
-static void on_note(void *ctx, const mp_era *era, mp_session *session, mp_str method, mp_str params)
-{
-    mp_vm *vm = ctx;
-    size_t bytes = method.len + params.len;
-    if (vm->notes >= MOST_NOTES || bytes > MOST_NOTE_BYTES - vm->note_bytes) {
-        mp_stat_add(MP_STAT_DROPPED_NOTES, 1);
-        return;
-    }
-    mp_task *task = task_new(vm, NULL);
-    task->era = era == NULL && session != NULL ? mp_session_era(session) : era;
-    mp_buf_put(&task->text, method);
-    mp_buf_put(&task->text, params);
-    task->method_len = method.len;
-    vm->notes++;
-    vm->note_bytes += bytes;
-}
-
-/* The call is valid for the last time: what closers may ask for is kept. */
-static void on_cancel(void *ctx, mp_call *call, const char *why)
-{
-    (void)ctx; /* the call may be an older VM's */
-    (void)why;
-    mp_task *task = mp_call_user(call);
-    if (task == NULL)
-        return;
-    mp_vm *vm = task->vm;
-    mp_str method = mp_call_method(call);
-    task->era = mp_call_era(call);
-    task->has_session = mp_call_session(call) != NULL;
-    mp_buf_put(&task->text, method);
-    mp_buf_put(&task->text, mp_call_principal(call));
-    task->method_len = method.len;
-    mp_task_settle(task);
-    task->cancelled = true;
-    if (task->state == MP_TASK_RUNNING)
-        return; /* its own sending found out: it is unwound where it waits next */
-    mp_link_drop(&task->link);
-    task->state = MP_TASK_DOOMED;
-    mp_link_put(&vm->doomed, &task->link);
-}
-
-const mp_rpc_hooks mp_vm_hooks = {on_call, on_note, on_cancel};

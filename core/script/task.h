@@ -26,11 +26,12 @@ struct mp_task {
     uint64_t serial; /* goes up when the work ends */
 
     mp_call *call; /* NULL for a note, and once answered or called off */
+    mp_entry *entry; /* finds out who sent it; NULL for most, and once that is decided */
     const mp_era *era;
     mp_op *op;     /* what it waits for */
     int job;       /* holds { f, call } in the registry: a background task that has not started; else LUA_NOREF */
     mp_link holds; /* what it opened */
-    bool is_note, started, was_parked;
+    bool is_note, is_entry, started, was_parked;
     bool cancelled, has_session; /* has_session: as it was when the call was called off */
     bool has_progress;
     double progress; /* the last that was sent */
@@ -65,8 +66,14 @@ void mp_task_hook(lua_State *L, lua_Debug *where);
 int mp_task_run(mp_task *task, int count);
 /* The call has its answer. */
 void mp_task_settle(mp_task *task);
+/* It is decided who sent it. Gives the entry. */
+mp_entry *mp_task_settle_entry(mp_task *task);
+/* It will never be: refuses it. */
+void mp_task_fail_entry(mp_task *task, int status, const char *why);
 /* Answers the task's call with the value at `index`, or with an error when that is over limits.call.output.  [-0, +0, throws] */
 void mp_task_answer(lua_State *L, mp_task *task, int index);
+/* One that is ready: of a call, or, without one, of a note. */
+mp_task *mp_task_new(mp_vm *vm, mp_call *call);
 /* A task for a job that mp_call_spawn gave; `ref` is what `job` holds. */
 mp_task *mp_task_start_job(mp_vm *vm, mp_call *call, int ref);
 /* A task for a call that mp_call_spawn_alone gave. */

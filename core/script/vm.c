@@ -294,6 +294,7 @@ static int be_born(lua_State *L)
     b->vm->summary = keep_function(L, "summary");
     b->vm->difference = keep_function(L, "difference");
     b->vm->hear = keep_function(L, "heard");
+    b->vm->authenticate = keep_function(L, "authenticate");
     lua_getfield(L, 1, "load");
     lua_call(L, 0, 1);
     b->ok = lua_isboolean(L, 2) && lua_toboolean(L, 2);
@@ -319,6 +320,7 @@ mp_vm *mp_vm_new(mp_source *source, const mp_vm_config *config, mp_buf *report)
     vm->call_memory = config->call_memory;
     vm->call_output = config->call_output;
     vm->call_us = config->call_cpu_ms * 1000;
+    vm->has_auth = !config->asks_nobody;
     mp_link_init(&vm->ready);
     mp_link_init(&vm->heavy);
     mp_link_init(&vm->doomed);
@@ -403,6 +405,16 @@ void mp_vm_retire(mp_vm *vm)
     mp_schedule_stop(vm);
 }
 
+bool mp_vm_has_auth(const mp_vm *vm)
+{
+    return vm->auth.is_asked;
+}
+
+bool mp_vm_has_auth_scripts(const mp_vm *vm)
+{
+    return vm->auth.realm.ptr != NULL;
+}
+
 bool mp_vm_is_idle(const mp_vm *vm)
 {
     return vm->tasks == 0;
@@ -428,5 +440,7 @@ void mp_vm_free(mp_vm *vm)
     mp_buf_clear(&vm->out);
     mp_buf_clear(&vm->scratch);
     mp_source_unref(vm->source);
+    for (size_t i = 0; i < sizeof vm->auth_texts / sizeof *vm->auth_texts; i++)
+        free(vm->auth_texts[i]);
     free(vm);
 }

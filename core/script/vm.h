@@ -29,7 +29,11 @@ struct mp_vm {
     size_t published;                   /* what of `bytes` the gauge knows */
     mp_vm_spare *spares[MP_VM_CLASSES]; /* freed small blocks, by size */
     size_t spare_bytes;
-    int summary, difference, dispatch, note, describe, hear, run_job; /* registry references */
+    int summary, difference, dispatch, note, describe, hear, run_job, authenticate; /* registry references */
+    int principals;                     /* and one of a table: principals of C to what Lua has made of them */
+    bool has_auth;                      /* the configuration lets scripts decide who comes in */
+    mp_auth_facts auth;
+    char *auth_texts[3];
 
     struct mp_scheduled *schedule;
     bool keeps_schedule;

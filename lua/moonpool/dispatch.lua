@@ -41,5 +41,6 @@ return function(call, params)
     local down = (told and eras[told].methods[name] or method).down
     if down then down(result) end
   end
+  if err and err.scopes then host.forbid(call, err.scopes) end                         -- A-5
   return result, err
 end

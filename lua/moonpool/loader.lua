@@ -1,6 +1,7 @@
 -- Reads every script into a registry. The folder says the kind, the path the name; all problems are told, not the first.
 
 local host = require "moonpool.host"
+local auth = require "moonpool.auth"
 local grants = require "moonpool.grants"
 local job = require "moonpool.lib.job"
 local json = require "moonpool.json"
@@ -20,7 +21,6 @@ local tool = require "moonpool.tool"
 
 local loader = {}
 
-local later = { auth = true }
 local folders = { "tools", "lib", "resources", "prompts", "auth", "policy", "jobs" }
 
 local problems, texts
@@ -82,6 +82,7 @@ end
 local kinds = {
   tools = { word = "tool", library = tool, form = "a tool is a function, or tool { … }", ending = "'return function(…) … end' or 'return tool { … }'" },
   resources = { word = "resource", library = resource, form = "a resource is resource { … }", ending = "'return resource { … }'" },
+  auth = { word = "auth", library = auth, form = "auth is auth { … }", ending = "'return auth { … }'" },
   policy = { word = "policy", library = policy, form = "a policy is policy { … }, limit { … } or quota { … }", ending = "'return policy { … }'" },
   jobs = { word = "job", library = job, form = "a job is job { … }", ending = "'return job { … }'" },
   prompts = { word = "prompt", library = prompt, form = "a prompt is prompt { … }", ending = "'return prompt { … }'" },
@@ -113,7 +114,9 @@ local function add(kind, found, name, value, path, text)
   end
 end
 
-local function is_made(value) return tool.is(value) or resource.is(value) or prompt.is(value) or job.is(value) or policy.is(value) end
+local function is_made(value)
+  return tool.is(value) or resource.is(value) or prompt.is(value) or job.is(value) or auth.is(value) or policy.is(value)
+end
 
 -- What one file adds: one thing, or several by name.
 local function read(kind, found, path, text)
@@ -182,7 +185,7 @@ end
 --- Loads host.scripts into the registry. Gives true, or the list of problems as texts.
 function loader.load()
   problems, texts = {}, {}
-  local found, waiting = { tools = {}, resources = {}, prompts = {}, jobs = {}, policy = {} }, {}
+  local found, waiting = { tools = {}, resources = {}, prompts = {}, jobs = {}, auth = {}, policy = {} }, {}
   for _, script in ipairs(host.scripts) do texts[shown(script.path)] = script.text end
   for _, script in ipairs(host.scripts) do
     local path, text = script.path, script.text
@@ -193,8 +196,6 @@ function loader.load()
       library.add(path, function(env) return compile(path, text, env) end, located)
     elseif kinds[folder] then
       waiting[#waiting + 1] = script
-    elseif later[folder] then
-      host.log("warn", "script not served", { file = shown(path), why = folder .. " are not served by this version" })
     elseif folder then
       complain(shown(path), nil, "folder '" .. folder .. "' is not a kind of script",
         suggest.hint(folder, folders) or "folders are " .. table.concat(folders, ", "))
@@ -217,6 +218,7 @@ function loader.load()
   policy.apply(found.policy, found)
   registry.set { tools = found.tools, prompts = found.prompts, resources = fixed, templates = templates }
   job.set(found.jobs)
+  auth.set(found.auth)
   switches.load()
   return true
 end

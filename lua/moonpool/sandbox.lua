@@ -2,6 +2,7 @@
 -- writes no other sees. Nothing here opens files, runs programs, reads bytecode or reaches the library's own tables.
 
 local host = require "moonpool.host"
+local auth = require "moonpool.auth"
 local base64 = require "moonpool.lib.base64"
 local content = require "moonpool.content"
 local digest = require "moonpool.lib.digest"
@@ -195,6 +196,7 @@ function sandbox.new(find, path)
   base.fs = fs.library(granted, path)
   base.sqlite = sqlite.library(granted, path)
   base.exec = exec.library(granted, path)
+  base.auth = auth.library(base)
   base.env, base.secret = environment.library(granted, path)
   local loaded = {}
   base.require = function(name)

@@ -67,7 +67,7 @@ local function switch(word, thing, on)
   end
   follow(word, thing)
   host.tell("switched", word .. ":" .. thing.name)
-  subscriptions.list_changed(lists[word])
+  subscriptions.switched(lists[word], thing)
 end
 
 --- enable(word, name) and disable(word, name): for every client of this process, and they are told.

@@ -12,6 +12,7 @@ ask.sample
 assert
 assistant
 audio
+auth
 base64
 base64.decode
 base64.encode

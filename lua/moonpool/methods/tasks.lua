@@ -163,7 +163,7 @@ methods["tasks/list"] = function(call, params, era)
   if not principal.is_named(call.principal) then return nil, errors.new("unknown_method", "tasks are listed only for those who say who they are") end
   local ids, first = task_record.ids(call), 1
   if params.cursor ~= nil and params.cursor ~= json.null then
-    local last = page.open("tasks/list", params.cursor)
+    local last = page.open("tasks/list", params.cursor, principal.key(call.principal))
     if not last then return nil, errors.new("invalid_params", "unknown cursor") end
     first = page.behind(ids, last)
   end
@@ -172,7 +172,7 @@ methods["tasks/list"] = function(call, params, era)
     local record = task_record.find(call, ids[i])
     if record then result.tasks[#result.tasks + 1] = task_record.legacy(record) end
   end
-  if first + page.size <= #ids then result.nextCursor = page.cursor("tasks/list", ids[first + page.size - 1]) end
+  if first + page.size <= #ids then result.nextCursor = page.cursor("tasks/list", ids[first + page.size - 1], principal.key(call.principal)) end
   return result, nil, true
 end
 

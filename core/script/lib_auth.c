@@ -1,0 +1,369 @@
+/* lib_auth.c: who asks: the `request` that auth scripts read, and principals as C knows them. What a script decides is a table of
+ * Lua, which the calls of that request see as it is: it never leaves its VM. */
+#include "script/lib.h"
+#include <lauxlib.h>
+#include <stdlib.h>
+
+#define REQUEST "request"
+#define HEADERS "headers"
+#define SEAT "moonpool.seat"
+#define LONGEST_NAME 128
+
+/* -- principals ---------------------------------------------------------------------------------------------------- */
+
+/* Holds a principal for Lua: its only user value is the table. In vm->principals for as long as C counts it. */
+typedef struct {
+    mp_vm *vm;
+    mp_principal *principal;
+    bool is_taken;
+} seat;
+
+static void leave_seat(void *keeper)
+{
+    seat *s = keeper;
+    lua_State *L = s->vm->L;
+    if (!s->is_taken)
+        return;
+    s->is_taken = false;
+    lua_rawgeti(L, LUA_REGISTRYINDEX, s->vm->principals);
+    lua_pushnil(L);
+    lua_rawsetp(L, -2, s->principal); /* takes a key away: allocates nothing */
+    lua_pop(L, 1);
+}
+
+/* The principal of the seat at `index`, counted; from now on its calls find its table.  [-0, +0, throws] */
+static mp_principal *take_seat(lua_State *L, int index)
+{
+    seat *s = luaL_checkudata(L, index, SEAT);
+    index = lua_absindex(L, index);
+    if (!s->is_taken) {
+        lua_rawgeti(L, LUA_REGISTRYINDEX, s->vm->principals);
+        lua_pushvalue(L, index);
+        lua_rawsetp(L, -2, s->principal);
+        lua_pop(L, 1);
+        s->is_taken = true;
+    }
+    return mp_principal_ref(s->principal);
+}
+
+/* seat(value, id, key, expires): what admits `value`, a principal; may be used again.  [-0, +1, throws] */
+static int l_seat(lua_State *L)
+{
+    mp_str id, key;
+    luaL_checktype(L, 1, LUA_TTABLE);
+    id.ptr = luaL_checklstring(L, 2, &id.len);
+    key.ptr = luaL_checklstring(L, 3, &key.len);
+    lua_Number expires = luaL_optnumber(L, 4, 0);
+    seat *s = lua_newuserdatauv(L, sizeof *s, 1);
+    *s = (seat){.vm = mp_vm_of(L)};
+    luaL_setmetatable(L, SEAT);
+    lua_pushvalue(L, 1);
+    lua_setiuservalue(L, -2, 1);
+    s->principal = mp_principal_new(id, key, expires >= 1 && expires < 1e15 ? (int64_t)expires : 0);
+    mp_principal_keep(s->principal, leave_seat, s);
+    mp_principal_unref(s->principal);
+    return 1;
+}
+
+static int l_free_seat(lua_State *L)
+{
+    seat *s = lua_touserdata(L, 1);
+    if (s->principal != NULL)
+        mp_principal_forsake(s->principal);
+    s->principal = NULL;
+    return 0;
+}
+
+/* house_principals(anonymous, lone): the tables of those that every VM has.  [-0, +0, throws] */
+static int l_house_principals(lua_State *L)
+{
+    lua_settop(L, 2);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, mp_vm_of(L)->principals);
+    lua_insert(L, 1);
+    lua_rawsetp(L, 1, mp_lone);
+    lua_rawsetp(L, 1, mp_nobody);
+    return 0;
+}
+
+void mp_principal_push(lua_State *L, const mp_principal *principal)
+{
+    lua_rawgeti(L, LUA_REGISTRYINDEX, mp_vm_of(L)->principals);
+    if (lua_rawgetp(L, -1, principal) == LUA_TUSERDATA) {
+        lua_getiuservalue(L, -1, 1);
+        lua_remove(L, -2);
+    }
+    lua_remove(L, -2);
+}
+
+/* -- the request --------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    mp_task *task;
+    uint64_t serial;
+} handle;
+
+/* [-0, +1, throws] */
+static void push_handle(lua_State *L, mp_task *task, const char *kind)
+{
+    handle *h = lua_newuserdatauv(L, sizeof *h, 1);
+    *h = (handle){task, task->serial};
+    luaL_setmetatable(L, kind);
+}
+
+static const mp_stream *check_stream(lua_State *L, const char *kind)
+{
+    const handle *h = luaL_checkudata(L, 1, kind);
+    if (h->serial != h->task->serial || h->task->entry == NULL)
+        luaL_error(L, "this request is over");
+    return mp_entry_stream(h->task->entry);
+}
+
+static void push_str(lua_State *L, mp_str s)
+{
+    lua_pushlstring(L, s.ptr == NULL ? "" : s.ptr, s.len);
+}
+
+/* RFC 6750 2.1, RFC 9110 11.2: letters, digits, -._~+/ and then any number of '='. */
+static bool is_token(mp_str text)
+{
+    size_t i = 0;
+    for (; i < text.len; i++) {
+        char c = text.ptr[i];
+        bool is_fine = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '-' && c <= '9') || c == '_' || c == '~' ||
+                       c == '+';
+        if (!is_fine)
+            break;
+    }
+    size_t letters = i;
+    while (i < text.len && text.ptr[i] == '=')
+        i++;
+    return letters > 0 && i == text.len;
+}
+
+typedef enum { NO_TOKEN, BAD_TOKEN, GOOD_TOKEN } token_kind;
+
+/* What the request brings as a bearer token: in Authorization alone, once. */
+static token_kind read_bearer(const mp_stream *stream, mp_str *token)
+{
+    int count;
+    mp_str rest = mp_stream_header(stream, "authorization", &count);
+    mp_str scheme = mp_str_cut(&rest, ' ');
+    if (count == 0 || !mp_str_is_nocase(mp_str_trim(scheme), "bearer"))
+        return NO_TOKEN;
+    *token = mp_str_trim(rest);
+    return count == 1 && is_token(*token) ? GOOD_TOKEN : BAD_TOKEN;
+}
+
+static void push_bearer(lua_State *L, const mp_stream *stream)
+{
+    mp_str token;
+    if (read_bearer(stream, &token) == GOOD_TOKEN)
+        push_str(L, token);
+    else
+        lua_pushnil(L);
+}
+
+/* One object for each request.  [-0, +1, throws] */
+static void push_headers(lua_State *L)
+{
+    const handle *h = lua_touserdata(L, 1);
+    if (lua_getiuservalue(L, 1, 1) != LUA_TNIL)
+        return;
+    push_handle(L, h->task, HEADERS);
+    lua_pushvalue(L, -1);
+    lua_setiuservalue(L, 1, 1);
+}
+
+/* The client's certificate; nil without TLS, and where it has shown none.  [-0, +1, throws] */
+static void push_tls(lua_State *L, const mp_stream *stream)
+{
+    const mp_tls_peer *peer = mp_stream_tls(stream);
+    if (peer == NULL || peer->subject == NULL) {
+        lua_pushnil(L);
+        return;
+    }
+    lua_createtable(L, 0, 5);
+    lua_pushstring(L, peer->subject);
+    lua_setfield(L, -2, "subject");
+    lua_pushstring(L, peer->issuer);
+    lua_setfield(L, -2, "issuer");
+    lua_pushstring(L, peer->serial);
+    lua_setfield(L, -2, "serial");
+    lua_pushstring(L, peer->fingerprint);
+    lua_setfield(L, -2, "fingerprint");
+    lua_newtable(L);
+    for (lua_Integer i = 0; peer->sans != NULL && peer->sans[i] != NULL; i++) {
+        lua_pushstring(L, peer->sans[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+    lua_setfield(L, -2, "sans");
+}
+
+enum { METHOD = 1, PATH, HEADER_FIELD, BEARER, PEER, TLS };
+static const char *const field_names[] = {"method", "path", "headers", "bearer", "peer", "tls", NULL};
+
+/* __index of a request. Upvalue: the fields' numbers.  [-2, +1, throws] */
+static int l_request(lua_State *L)
+{
+    const mp_stream *stream = check_stream(L, REQUEST);
+    lua_rawget(L, lua_upvalueindex(1));
+    switch (lua_tointeger(L, -1)) {
+    case METHOD:
+        push_str(L, mp_stream_request(stream)->method);
+        break;
+    case PATH:
+        push_str(L, mp_stream_request(stream)->path);
+        break;
+    case HEADER_FIELD:
+        push_headers(L);
+        break;
+    case BEARER:
+        push_bearer(L, stream);
+        break;
+    case PEER:
+        push_str(L, mp_stream_peer(stream));
+        break;
+    case TLS:
+        push_tls(L, stream);
+        break;
+    default:
+        lua_pushnil(L);
+    }
+    return 1;
+}
+
+/* __index of its headers, in any case; several of a name are one list, as HTTP has it.  [-2, +1, throws] */
+static int l_header(lua_State *L)
+{
+    const mp_stream *stream = check_stream(L, HEADERS);
+    size_t len, at = 0;
+    const char *given = luaL_checklstring(L, 2, &len);
+    char name[LONGEST_NAME + 1];
+    if (len > LONGEST_NAME)
+        return 0;
+    for (size_t i = 0; i <= len; i++)
+        name[i] = (char)(given[i] >= 'A' && given[i] <= 'Z' ? given[i] - 'A' + 'a' : given[i]);
+    if (strcmp(name, "host") == 0) { /* which libh2o keeps apart */
+        push_str(L, mp_stream_request(stream)->host);
+        return 1;
+    }
+    int count = 0;
+    for (mp_str value; (value = mp_stream_next_header(stream, name, &at)).ptr != NULL; count++) {
+        if (count > 0)
+            lua_pushliteral(L, ", ");
+        luaL_checkstack(L, 4, "too many headers of a name");
+        push_str(L, mp_str_trim(value));
+    }
+    if (count == 0)
+        lua_pushnil(L);
+    else if (count > 1)
+        lua_concat(L, 2 * count - 1);
+    return 1;
+}
+
+/* -- the answer ---------------------------------------------------------------------------------------------------- */
+
+/* authenticate gave a seat; or nil, status, message, and perhaps seconds. */
+static int entry_done(lua_State *L, int status, lua_KContext context)
+{
+    (void)status;
+    mp_task *task = (mp_task *)context;
+    if (task->entry == NULL)
+        return 0; /* called off */
+    if (!lua_isnil(L, 2)) {
+        mp_principal *principal = take_seat(L, 2);
+        mp_entry *entry = mp_task_settle_entry(task);
+        if (entry != NULL)
+            mp_entry_admit(entry, principal);
+        mp_principal_unref(principal);
+        return 0;
+    }
+    mp_str message, token;
+    message.ptr = luaL_checklstring(L, 4, &message.len);
+    lua_Integer code = luaL_checkinteger(L, 3), retry = luaL_optinteger(L, 5, 0);
+    if (task->entry == NULL)
+        return 0;
+    mp_refusal refusal = {.status = (int)code,
+                          .has_token = read_bearer(mp_entry_stream(task->entry), &token) != NO_TOKEN,
+                          .retry = (int)retry,
+                          .message = message};
+    mp_entry_refuse(mp_task_settle_entry(task), &refusal);
+    return 0;
+}
+
+int mp_run_entry(lua_State *L)
+{
+    mp_task *task = lua_touserdata(L, 1);
+    if (task->entry == NULL)
+        return 0;
+    lua_rawgeti(L, LUA_REGISTRYINDEX, task->vm->authenticate);
+    push_handle(L, task, REQUEST);
+    lua_callk(L, 1, 4, (lua_KContext)task, entry_done);
+    return entry_done(L, LUA_OK, (lua_KContext)task);
+}
+
+/* -- what is told of it -------------------------------------------------------------------------------------------- */
+
+static mp_str keep_text(lua_State *L, int index, char **to)
+{
+    size_t len;
+    const char *text = luaL_checklstring(L, index, &len);
+    free(*to);
+    *to = mp_dup((mp_str){text, len});
+    return (mp_str){*to, len};
+}
+
+/* set_auth(realm, scopes, metadata): scripts decide who comes in.  [-0, +0, throws] */
+static int l_set_auth(lua_State *L)
+{
+    mp_vm *vm = mp_vm_of(L);
+    vm->auth.realm = keep_text(L, 1, &vm->auth_texts[0]);
+    vm->auth.scopes = keep_text(L, 2, &vm->auth_texts[1]);
+    vm->auth.resource_metadata = keep_text(L, 3, &vm->auth_texts[2]);
+    vm->auth.is_asked = vm->has_auth;
+    return 0;
+}
+
+/* forbid(call, scopes): the error that answers it says which scopes it needs; whether it can still say so.  [-0, +1, throws] */
+static int l_forbid(lua_State *L)
+{
+    const mp_task *task = mp_check_call(L);
+    mp_str scopes;
+    scopes.ptr = luaL_checklstring(L, 2, &scopes.len);
+    lua_pushboolean(L, task->call != NULL && mp_call_forbid(task->call, scopes));
+    return 1;
+}
+
+static void set_index(lua_State *L, const char *kind, lua_CFunction index, int upvalues)
+{
+    luaL_newmetatable(L, kind);
+    if (upvalues > 0)
+        lua_insert(L, -2);
+    lua_pushcclosure(L, index, upvalues);
+    lua_setfield(L, -2, "__index");
+    lua_pushboolean(L, 0);
+    lua_setfield(L, -2, "__metatable");
+    lua_pop(L, 1);
+}
+
+void mp_lib_auth(lua_State *L)
+{
+    static const luaL_Reg functions[] = {
+        {"seat", l_seat}, {"house_principals", l_house_principals}, {"set_auth", l_set_auth}, {"forbid", l_forbid}, {NULL, NULL}};
+    luaL_setfuncs(L, functions, 0);
+    lua_newtable(L);
+    mp_vm_of(L)->principals = luaL_ref(L, LUA_REGISTRYINDEX);
+    lua_newtable(L);
+    for (int i = 0; field_names[i] != NULL; i++) {
+        lua_pushinteger(L, i + 1);
+        lua_setfield(L, -2, field_names[i]);
+    }
+    set_index(L, REQUEST, l_request, 1);
+    set_index(L, HEADERS, l_header, 0);
+    luaL_newmetatable(L, SEAT);
+    lua_pushcfunction(L, l_free_seat);
+    lua_setfield(L, -2, "__gc");
+    lua_pushboolean(L, 0);
+    lua_setfield(L, -2, "__metatable");
+    lua_pop(L, 1);
+}

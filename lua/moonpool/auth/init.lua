@@ -1,0 +1,192 @@
+-- auth { … } in scripts/auth/: who asks. Every script is asked in the order of paths; the first that names somebody decides, and
+-- where none does the request is refused before anything of it is looked at (A-1, A-3).
+--   handler    function(request): a principal as principal.new takes it; or nil, why, and seconds when another try is worth it
+--   seat       what C knows a principal by: it admits requests as that one's
+
+local host = require "moonpool.host"
+local failure = require "moonpool.failure"
+local json = require "moonpool.json"
+local principal = require "moonpool.principal"
+local problem = require "moonpool.problem"
+local suggest = require "moonpool.suggest"
+
+local auth = {}
+
+local written = { __name = "moonpool.auth", __metatable = false }
+local form = "as in auth { function(request) … return { id = \"ann\", scopes = {} } end }"
+local options = { issuer = "string", implies = "table", realm = "string", scopes_supported = "table" }
+local order = { "issuer", "implies", "realm", "scopes_supported" }
+
+-- Modules below moonpool.auth: options -> what auth { … } takes.
+local ready_made = { "bearer", "introspection", "jwt", "keys", "proxy", "tls" }
+
+function auth.new(spec) return setmetatable({ spec = spec }, written) end
+
+function auth.is(value) return debug.getmetatable(value) == written end
+
+--- What scripts see as `auth`. `base`: their libraries, which the ready-made ones use with the script's own grants.
+function auth.library(base)
+  return setmetatable({}, {
+    __metatable = false, __name = "auth",
+    __call = function(_, spec) return auth.new(spec) end,
+    __newindex = function() error("cannot change auth", 2) end,
+    __index = function(_, name)
+      for _, known in ipairs(ready_made) do
+        if known == name then
+          local make = require("moonpool.auth." .. name)
+          return function(spec) return auth.new(make(spec, base)) end
+        end
+      end
+      problem.raise(2, "there is no auth." .. tostring(name), suggest.hint(tostring(name), ready_made) or "there are auth." .. table.concat(ready_made, ", auth."))
+    end,
+  })
+end
+
+-- -- at load ------------------------------------------------------------------------------------------------------------
+
+local function check_issuer(issuer, complain)
+  local scheme, host_part = issuer:match "^(https?)://([^/?#]+)[^?#%s\"\\%c]*$"
+  local is_near = host_part and (host_part:find "^localhost:?%d*$" or host_part:find "^127%." or host_part:find "^%[::1%]")
+  if not scheme or (scheme == "http" and not is_near) then
+    complain("issuer", "'issuer' is no https: address without query: '" .. issuer:sub(1, 128) .. "'", "as in issuer = \"https://login.example.com\"")
+  end
+end
+
+local function check_scopes(list, option, complain)
+  for _, scope in ipairs(list) do
+    local why = principal.scope_trouble(scope)
+    if why then return complain(option, "'" .. option .. "': " .. why) end
+  end
+end
+
+local function check_implies(implies, complain)
+  for scope, others in pairs(implies) do
+    local why = principal.scope_trouble(scope)
+    if why then return complain("implies", "'implies': " .. why) end
+    if type(others) ~= "table" then return complain("implies", "'implies' gives '" .. scope .. "' a list of scopes", "as in implies = { admin = { \"read\", \"write\" } }") end
+    check_scopes(others, "implies", complain)
+  end
+end
+
+local function check(spec, complain)
+  if type(spec) ~= "table" then
+    complain("auth", "auth needs a table", form)
+    return false
+  end
+  for name, value in pairs(spec) do
+    local want = options[name]
+    if name == 1 then
+      if type(value) ~= "function" then complain("auth", "auth begins with its function", form) end
+    elseif not want then
+      complain(tostring(name), "auth has no option '" .. tostring(name) .. "'", suggest.hint(tostring(name), order) or "options are " .. table.concat(order, ", "))
+    elseif type(value) ~= want then
+      complain(name, "'" .. name .. "' must be a " .. want .. ", not a " .. type(value))
+    elseif name == "issuer" then
+      check_issuer(value, complain)
+    elseif name == "scopes_supported" then
+      check_scopes(value, name, complain)
+    elseif name == "implies" then
+      check_implies(value, complain)
+    elseif name == "realm" and value:find "[%c\"\\\128-\255]" then
+      complain("realm", "'realm' is plain text, without quotes and backslashes")
+    end
+  end
+  if spec[1] == nil then complain("auth", "auth has no function", form) end
+  return true
+end
+
+--- One ready to be asked, from what a file returned.
+function auth.build(name, value, _, complain)
+  local spec = value.spec
+  if not check(spec, complain) then return nil end
+  return {
+    name = name, handler = spec[1], issuer = spec.issuer, realm = spec.realm, scopes_supported = spec.scopes_supported,
+    from = { implies = spec.implies, askable = spec.issuer and (spec.scopes_supported or true) or nil },
+    definition = { name = name },
+    known = setmetatable({}, { __mode = "k" }),      -- what never changes -> its seat
+  }
+end
+
+local function union(list, member)
+  local all, seen = json.array {}, {}
+  for _, one in ipairs(list) do
+    local given = one[member]
+    for _, value in ipairs(type(given) == "table" and given or { given }) do
+      if not seen[value] then all[#all + 1], seen[value] = value, true end
+    end
+  end
+  return all
+end
+
+local asked = {}        -- in order
+
+--- All of them, by name: from now on they decide.
+function auth.set(made)
+  asked = {}
+  for _, one in pairs(made) do asked[#asked + 1] = one end
+  table.sort(asked, function(a, b) return a.path < b.path or (a.path == b.path and a.name < b.name) end)
+  host.house_principals(principal.anonymous, principal.lone)
+  if not asked[1] then return end
+  local issuers, scopes = union(asked, "issuer"), union(asked, "scopes_supported")
+  local realms = union(asked, "realm")
+  local document = { authorization_servers = issuers, scopes_supported = scopes[1] and scopes or nil }
+  host.set_auth(realms[1] or "", table.concat(scopes, " "), issuers[1] and json.encode(document):sub(2, -2) or "")
+end
+
+function auth.all() return asked end
+
+-- -- for each request ---------------------------------------------------------------------------------------------------
+
+local unchanging = setmetatable({}, { __mode = "k" })
+
+--- The house gives this table again and again, and never changes it: what is made of it is kept.
+function auth.keep(given)
+  unchanging[given] = true
+  return given
+end
+
+-- The seat of what a script gave; or nil and what is wrong with that.
+local function seat_of(one, given)
+  local known = one.known[given]
+  if known then return known end
+  local who, trouble = principal.new(given, one.from)
+  if not who then return nil, trouble end
+  local facts = principal.facts(who)
+  if facts.is_of_house then return nil, "'" .. facts.id .. "' is none of auth's to name" end
+  local seat = host.seat(who, facts.id, facts.key, facts.expires)
+  known = { seat = seat, expires = facts.expires or math.huge }
+  if unchanging[given] or who == given then one.known[given] = known end
+  return known
+end
+
+local function log_refusal(one, why)
+  host.log("debug", "not let in", { script = one.path, why = failure.words(why, "no reason") })
+end
+
+local challenge = "the credentials of this request are not good here: see WWW-Authenticate"
+local later = "it cannot be found out now who asks: try again later"
+local expired = "it has expired"
+
+--- What C asks of each request: a seat; or nil, an HTTP status, a message, and seconds until another try.
+function auth.authenticate(request)
+  local retry
+  for i = 1, #asked do
+    local one = asked[i]
+    local ok, value, why, wait = xpcall(one.handler, failure.handler, request)
+    if ok and value then
+      local known, trouble = seat_of(one, value)
+      if not known then return nil, 500, failure.report(trouble, "auth failed", one.path) end
+      if known.expires > os.time() then return known.seat end
+      why = expired
+    elseif not ok then
+      if not failure.is_expected(value) then return nil, 500, failure.report(value, "auth failed", one.path) end
+      why = value.why
+    end
+    if type(wait) == "number" then retry = math.max(retry or 1, math.ceil(math.min(wait, 3600))) end
+    log_refusal(one, why)
+  end
+  if retry then return nil, 503, later, retry end
+  return nil, 401, challenge
+end
+
+return auth
