@@ -47,6 +47,7 @@
     X(DROPPED_UNMATCHED, "dropped", "reason", "unmatched", "responses that nobody asked for")                          \
     X(DROPPED_REPLAY, "dropped", "reason", "replay", "events not kept for a resume: too large, or over the total")     \
     X(DROPPED_LOG, "dropped", "reason", "log", "log lines that did not fit the queue")                                 \
+    X(DROPPED_AUDIT, "dropped", "reason", "audit", "audit lines that did not fit the queue, or could not be written")  \
     X(DROPPED_NOTES, "dropped", "reason", "notes", "notifications over what a Lua state queues")                       \
     X(DROPPED_PUBLICATIONS, "dropped", "reason", "publications", "publications over what a worker queues")             \
     X(DROPPED_TOLD, "dropped", "reason", "told", "messages between workers over what a Lua state queues")              \
@@ -60,6 +61,7 @@
     X(REFUSED_AUTH, "refused", "reason", "auth", "requests without credentials that are good here")                    \
     X(REFUSED_CONNECTIONS, "refused", "reason", "connections", "times accepting paused at limits.connections")         \
     X(REFUSED_ORIGIN, "refused", "reason", "origin", "requests whose Host or Origin is not served")                    \
+    X(REFUSED_TLS, "refused", "reason", "tls", "TLS handshakes that failed or took too long")                          \
     X(REFUSED_HTTP, "refused", "reason", "http", "outgoing requests over limits.http.requests")                        \
     X(REFUSED_ADDRESS, "refused", "reason", "address", "outgoing connections to addresses that no grant allows")       \
     X(REFUSED_POOL, "refused", "reason", "pool", "work that blocks over limits.pool.queue")                            \

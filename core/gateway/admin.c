@@ -46,6 +46,8 @@ static void serve_status(mp_shared *shared, mp_stream *stream)
     mp_buf_put(&out, atomic_load(&shared->draining) ? MP_STR(",\"draining\":true") : MP_STR(",\"draining\":false"));
     mp_buf_put(&out, MP_STR(",\"scripts\":"));
     mp_reload_describe(shared->reload, &out);
+    mp_buf_put(&out, MP_STR(",\"certificates\":"));
+    mp_certificates_describe(shared->certificates, &out);
     mp_buf_put(&out, MP_STR(",\"gauges\":"));
     put_stats(&out, 0, MP_STAT_GAUGES);
     mp_buf_put(&out, MP_STR(",\"counters\":"));
@@ -73,8 +75,10 @@ void mp_admin_serve(void *ctx, mp_stream *stream)
             refuse(stream, 405, "POST it\n", &(mp_header){"allow", MP_STR("POST")});
         else if (atomic_load(&shared->draining))
             refuse(stream, 503, "draining\n", NULL);
-        else
+        else {
+            mp_certificates_now(shared->certificates);
             mp_reload_ask(shared->reload, stream);
+        }
     } else if (!is_health && !mp_str_is(request->path, "/status")) {
         refuse(stream, 404, "there are /healthz, /status and /reload\n", NULL);
     } else if (!mp_str_is(request->method, "GET") && !mp_str_is(request->method, "HEAD")) {

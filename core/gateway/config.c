@@ -62,13 +62,53 @@ static void tell_kind(reader *r, const mp_config_key *key, const mp_yaml_node *n
     tell(r, node->at, &err);
 }
 
+static void take_map(reader *r, const mp_config_key *section, const mp_yaml_node *map);
+
+/* A map in a list: its keys into `into`. The scalar that stands for it in the list; NULL, and told, without one. */
+static const mp_yaml_node *read_item(reader *r, const mp_config_key *list, const mp_yaml_node *map, void *into)
+{
+    const mp_config_key *bare = mp_config_key_at(list->bare);
+    for (size_t i = 0; i < mp_config_key_count; i++)
+        if (mp_config_key_list(&mp_config_keys[i]) == list)
+            r->seen[i] = NULL;
+    r->item = into;
+    take_map(r, list, map);
+    mp_config_end_tls(r, "listen.tls", into);
+    r->item = NULL;
+    const mp_yaml_node *scalar = r->seen[bare - mp_config_keys];
+    mp_err err;
+    if (scalar == NULL) {
+        mp_err_set(&err, "an item of '%s' needs '%s'", list->path, mp_config_key_name(bare));
+        mp_err_hint(&err, "as in '{%s: \"%s\"}'", mp_config_key_name(bare), list->preset);
+        tell(r, map->at, &err);
+    }
+    return scalar;
+}
+
+/* A list that is wrong is kept too, as far as it goes: so nothing of its items is lost. */
+static void keep_items(reader *r, const mp_config_key *list, void *items, size_t count)
+{
+    char ***scalars = mp_config_list_of(r->config, list);
+    if (count == 0) {
+        free(items);
+        return;
+    }
+    if (*scalars == NULL)
+        *scalars = mp_new((count + 1) * sizeof **scalars);
+    for (size_t i = 0; i < count; i++)
+        if ((*scalars)[i] == NULL)
+            (*scalars)[i] = mp_dup(MP_STR(""));
+    mp_config_set_items(r->config, list, items);
+}
+
 void mp_config_read_list(reader *r, const mp_config_key *key, const mp_yaml_node *node, char ***list)
 {
     const mp_yaml_node *nodes[ITEMS_CAP];
     mp_config_value values[ITEMS_CAP] = {0};
     mp_buf rooms[ITEMS_CAP] = {0};
     size_t count = 0, bad = 0;
-    bool is_good = true;
+    bool is_good = true, has_items = false;
+    char *rest = key->item_size == 0 ? NULL : mp_new(ITEMS_CAP * key->item_size);
     mp_err err;
     for (const mp_yaml_node *item = node->kind == MP_YAML_LIST ? node->first : node; item != NULL; item = item->next) {
         if (count == ITEMS_CAP) {
@@ -77,23 +117,35 @@ void mp_config_read_list(reader *r, const mp_config_key *key, const mp_yaml_node
             is_good = false;
             break;
         }
-        if (item->kind != MP_YAML_SCALAR) {
-            mp_err_set(&err, "an item of '%s' must be %s, not %s", mp_config_key_name(key), kinds[MP_YAML_SCALAR],
-                       kinds[item->kind]);
-            tell(r, item->at, &err);
+        nodes[count] = item;
+        if (item->kind == MP_YAML_MAP && rest != NULL) {
+            has_items = true;
+            nodes[count] = read_item(r, key, item, rest + count * key->item_size);
+        }
+        if (nodes[count] == NULL) {
+            nodes[count] = item;
             is_good = false;
-        } else if (!value_of(r, item, &rooms[count], &values[count])) {
+        } else if (nodes[count]->kind != MP_YAML_SCALAR) {
+            mp_err_set(&err, "an item of '%s' must be %s, not %s", mp_config_key_name(key), kinds[MP_YAML_SCALAR],
+                       kinds[nodes[count]->kind]);
+            tell(r, nodes[count]->at, &err);
+            is_good = false;
+        } else if (!value_of(r, nodes[count], &rooms[count], &values[count])) {
             is_good = false;
         } else if (mp_config_check_text(key, &values[count], &err) != 0) {
-            tell(r, item->at, &err);
+            tell(r, nodes[count]->at, &err);
             is_good = false;
         }
-        nodes[count++] = item;
-        if (node->kind == MP_YAML_SCALAR)
+        count++;
+        if (node->kind != MP_YAML_LIST)
             break;
     }
+    if (rest != NULL)
+        mp_config_unset(r->config, key);
     if (is_good && mp_config_set_list(list, key, values, count, &bad, &err) != 0)
         tell(r, bad == count ? node->at : nodes[bad]->at, &err);
+    if (rest != NULL)
+        keep_items(r, key, rest, has_items ? count : 0);
     for (size_t i = 0; i < count; i++)
         mp_buf_clear(&rooms[i]);
 }
@@ -103,7 +155,8 @@ static void take_scalar(reader *r, const mp_config_key *key, const mp_yaml_node 
     mp_buf room = {0};
     mp_config_value value;
     mp_err err;
-    if (value_of(r, node, &room, &value) && mp_config_set(r->config, key, &value, r->folder, &err) != 0)
+    void *into = mp_config_key_list(key) == NULL ? (void *)r->config : r->item;
+    if (value_of(r, node, &room, &value) && mp_config_set(into, key, &value, r->folder, &err) != 0)
         tell(r, node->at, &err);
     mp_buf_clear(&room);
 }
@@ -187,11 +240,14 @@ static void take_section(reader *r, const mp_config_key *section, const mp_yaml_
 
 static void take(reader *r, const mp_config_key *key, const mp_yaml_node *node)
 {
+    const mp_config_key *list = mp_config_key_list(key);
+    if (list != NULL && mp_str_is(mp_str_of(list->bare), key->path))
+        return; /* the list's own */
     if (key->type == MP_KEY_SECTION)
         take_section(r, key, node);
     else if (key->type == MP_KEY_GRANTS && node->kind == MP_YAML_MAP)
         mp_config_read_grants(r, node);
-    else if (key->type == MP_KEY_LIST && node->kind != MP_YAML_MAP)
+    else if (key->type == MP_KEY_LIST && (node->kind != MP_YAML_MAP || key->item_size > 0))
         mp_config_read_list(r, key, node, mp_config_list_of(r->config, key));
     else if (node->kind == MP_YAML_SCALAR && key->type != MP_KEY_GRANTS)
         take_scalar(r, key, node);
@@ -294,12 +350,15 @@ mp_config *mp_config_parse(mp_str text, const char *name, mp_buf *report)
             mp_err_hint(&err, "as in 'listen: %s'", mp_config_key_at("listen")->preset);
             tell(&r, root->at, &err);
         }
+        mp_config_end_tls(&r, "admin.tls", &r.config->admin_tls);
         if (r.yaml.errors == 0 && check_whole(r.config, &blamed, &err) != 0)
             tell(&r, place_of(&r, blamed), &err);
     }
     mp_yaml_end_report(&r.yaml);
     if (r.yaml.errors == 0) {
         r.config->folder = mp_dup(mp_str_of(r.folder));
+        r.config->name = mp_dup(mp_str_of(name));
+        r.config->text = mp_dup(text);
         finish(r.config);
     } else {
         mp_config_free(r.config);
@@ -353,8 +412,11 @@ void mp_config_free(mp_config *config)
     if (config == NULL)
         return;
     for (size_t i = 0; i < mp_config_key_count; i++)
-        mp_config_unset(config, &mp_config_keys[i]);
+        if (mp_config_key_list(&mp_config_keys[i]) == NULL)
+            mp_config_unset(config, &mp_config_keys[i]);
     free(config->folder);
+    free(config->name);
+    free(config->text);
     free(config);
 }
 
@@ -371,6 +433,8 @@ int mp_config_override(mp_config *config, const char *path, const char *const *v
     for (size_t i = 0; i < count; i++)
         items[i] =
             (mp_config_value){.text = mp_str_of(values[i]), .shown = {values[i], strnlen(values[i], MP_CONFIG_SHOWN)}};
+    if (key->item_size > 0)
+        mp_config_unset(config, key); /* what stands there is said anew, and plainly */
     int result = key->type == MP_KEY_LIST
                      ? mp_config_set_list(mp_config_list_of(config, key), key, items, count, &bad, &err)
                      : mp_config_set(config, key, items, ".", &err);

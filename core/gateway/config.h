@@ -9,17 +9,28 @@
 
 #include "base/base.h"
 #include "script/script.h"
+#include "yaml.h"
 
 typedef enum { MP_TRUST_STRICT, MP_TRUST_FULL } mp_trust;
 typedef enum { MP_WATCH_TRUE, MP_WATCH_FALSE } mp_watches;
 typedef enum { MP_AUTH_SCRIPTS, MP_AUTH_NONE } mp_auth_mode;
 typedef enum { MP_EXPIRED_END, MP_EXPIRED_KEEP } mp_expired_streams;
+typedef enum { MP_CLIENT_REQUIRED, MP_CLIENT_OPTIONAL } mp_client_need;
+
+/* What an address says of TLS; without a certificate it has none. The marks are where the paths stand, by mp_tls_file. */
+typedef struct {
+    char *certificate, *key, *client_ca; /* client_ca: NULL, nobody shows a certificate */
+    mp_client_need client;
+    mp_yaml_mark at[3];
+} mp_config_tls;
+typedef enum { MP_AUDIT_NONE, MP_AUDIT_NAMES, MP_AUDIT_REDACTED, MP_AUDIT_FULL } mp_audit_arguments;
 
 /* Times are milliseconds, sizes bytes, lists end with NULL. All memory is the config's own. */
 typedef struct {
     char **listen;
-    int64_t workers;    /* `auto` is resolved: the processors this process may use */
-    char *scripts_path; /* relative paths start at the folder of the config file */
+    mp_config_tls *listen_tls; /* as many as listen has; NULL: no TLS at all */
+    int64_t workers;           /* `auto` is resolved: the processors this process may use */
+    char *scripts_path;        /* relative paths start at the folder of the config file */
     mp_watches scripts_watch;
     mp_trust scripts_trust;
     mp_grant allow;                                        /* what all scripts may touch; its path stays NULL */
@@ -38,7 +49,7 @@ typedef struct {
     int64_t replay_events; /* 0: off */
     size_t replay_bytes, replay_total;
     size_t body, headers;
-    uint64_t request_time, call_time, call_cpu, auth_time;
+    uint64_t handshake, request_time, call_time, call_cpu, auth_time;
     int64_t auth_waiting;
     int64_t calls_in_flight, connections, listeners, subscriptions;
     size_t stream_queue;
@@ -64,8 +75,12 @@ typedef struct {
     int64_t store_entries;
     size_t store_bytes;
     char *admin_listen; /* NULL: off */
-    char **seal_keys;   /* empty: one made at start */
+    mp_config_tls admin_tls;
+    char **seal_keys; /* empty: one made at start */
     mp_log_level log_level;
+    char *name, *text; /* of the file, for what is found out later */
+    char *audit; /* NULL: none */
+    mp_audit_arguments audit_arguments;
 } mp_config;
 
 /* NULL on failure. `report` then has every mistake, one after another, as a person reads them. */
@@ -79,7 +94,9 @@ int mp_config_override(mp_config *config, const char *path, const char *const *v
 
 /* -- the table ------------------------------------------------------------------------------------------------- */
 
-/* What a key's slot in mp_config is: TEXT and PATH `char *`, LIST `char **`, TIME `uint64_t`, SIZE `size_t`, COUNT `int64_t`,
+/* A LIST may have keys below it: then its items may be maps of them, and those keys' slots are offsets in an item.
+ *
+ * What a key's slot in mp_config is: TEXT and PATH `char *`, LIST `char **`, TIME `uint64_t`, SIZE `size_t`, COUNT `int64_t`,
  * CHOICE an enum, GRANTS `mp_grant *`. A SECTION has none. */
 typedef enum {
     MP_KEY_SECTION,
@@ -101,7 +118,8 @@ typedef struct {
     int64_t least, most;                 /* of the number; of the bytes of a text */
     const char *const *choices;          /* CHOICE: NULL-terminated, in the order of the enum */
     const char *word;                    /* stands for 0 or NULL: "auto", "off" */
-    const char *bare;                    /* SECTION: path of the key that a scalar sets */
+    const char *bare;                    /* SECTION, LIST: path of the key that a scalar, or a scalar item, sets */
+    size_t item_slot, item_size;         /* LIST with keys: where in mp_config an array beside the list has the rest */
     int (*check)(mp_str text, mp_err *); /* of a text, or of each item */
     const char *form;                    /* what `check` accepts, for people */
     const char *pattern;                 /* and for the JSON Schema */
@@ -117,6 +135,8 @@ const char *mp_config_key_name(const mp_config_key *key);
 const mp_config_key *mp_config_key_find(const mp_config_key *section, mp_str name);
 /* The key at `path`, which exists. */
 const mp_config_key *mp_config_key_at(const char *path);
+/* The list whose items have this key; NULL: none. */
+const mp_config_key *mp_config_key_list(const mp_config_key *key);
 /* Whether `key` stands directly below `section` (NULL: at the top). */
 bool mp_config_key_is_in(const mp_config_key *key, const mp_config_key *section);
 
@@ -129,9 +149,9 @@ typedef struct {
     bool is_expanded;
 } mp_config_value;
 
-/* Reads one value into the key's slot, what was there is freed. -1 leaves the slot as it was. Not for sections and lists. */
-int mp_config_set(mp_config *config, const mp_config_key *key, const mp_config_value *value, const char *folder,
-                  mp_err *err);
+/* Reads one value into the key's slot in `into`, the config or an item of a list; what was there is freed. -1 leaves the slot
+ * as it was. Not for sections and lists. */
+int mp_config_set(void *into, const mp_config_key *key, const mp_config_value *value, const char *folder, mp_err *err);
 /* Whether a text, or an item of a list, may stand in `key`. */
 int mp_config_check_text(const mp_config_key *key, const mp_config_value *value, mp_err *err);
 /* The items of a list; on -1 `*bad` is the index of the wrong one, or `count` when it is the list itself. */
@@ -141,7 +161,9 @@ char ***mp_config_list_of(mp_config *config, const mp_config_key *key);
 void mp_config_free_list(char **list);
 void mp_config_free_grants(mp_grant *grants);
 void mp_config_set_preset(mp_config *config, const mp_config_key *key, const char *folder);
-void mp_config_unset(mp_config *config, const mp_config_key *key);
+void mp_config_unset(void *from, const mp_config_key *key);
+/* What the items of a list say beside their scalar: `count` of them, or none and NULL. */
+void mp_config_set_items(mp_config *config, const mp_config_key *list, void *items);
 /* "1 to 64", "100ms to 30d", "1KiB to 1GiB"; in a buffer of the caller's. */
 const char *mp_config_range(const mp_config_key *key, char *room, size_t size);
 /* `path` as seen from `folder`; the caller's. */
@@ -156,6 +178,12 @@ int mp_config_check_origin(mp_str text, mp_err *err); /* https://host:port */
 int mp_config_check_origin_or_all(mp_str text, mp_err *err);
 /* Port 0: two listeners that say so get two ports. */
 bool mp_config_is_any_port(mp_str address);
+
+/* -- TLS (config_tls.c) ---------------------------------------------------------------------------------------- */
+
+/* The TLS of the address at `index` of `listen`; NULL when it has none. */
+const mp_config_tls *mp_config_tls_of(const mp_config *config, size_t index);
+const mp_config_tls *mp_config_admin_tls(const mp_config *config);
 
 /* -- telling people -------------------------------------------------------------------------------------------- */
 

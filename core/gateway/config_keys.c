@@ -13,6 +13,33 @@
 #define ADDRESS                                                                                                        \
     .least = 1, .most = 128, .check = mp_config_check_address, .form = "an address",                                   \
     .pattern = "^unix:/.+|^\\[[0-9A-Fa-f:.]+\\]:[0-9]{1,5}$|^[A-Za-z0-9._-]+:[0-9]{1,5}$"
+/* The keys of one `tls`: of an item of `listen`, or of the admin's listener. */
+#define TLS_KEYS(at, member)                                                                                           \
+    {at, MP_KEY_SECTION,                                                                                               \
+     .doc = "Makes it speak TLS, 1.2 and 1.3. The files are watched: new connections use new ones."},                  \
+        {at ".certificate",                                                                                            \
+         MP_KEY_PATH,                                                                                                  \
+         member(certificate),                                                                                          \
+         .least = 1,                                                                                                   \
+         .most = 4000,                                                                                                 \
+         .doc = "A PEM file: the server's certificate, then those that lead to its authority. A relative path starts " \
+                "at the folder of this file."},                                                                        \
+        {at ".key",  MP_KEY_PATH,  member(key),                                                                        \
+         .least = 1, .most = 4000, .doc = "A PEM file with the certificate's private key, without a passphrase."},     \
+        {at ".client_ca",                                                                                              \
+         MP_KEY_PATH,                                                                                                  \
+         member(client_ca),                                                                                            \
+         .least = 1,                                                                                                   \
+         .most = 4000,                                                                                                 \
+         .doc = "A PEM file of authorities: clients show a certificate that one of them has signed."},                 \
+    {                                                                                                                  \
+        at ".client", MP_KEY_CHOICE, member(client),                                                                   \
+            .choices = needs,                                                                                          \
+            .doc = "With client_ca: whether a client without a certificate is refused (required, the default), or "    \
+                   "served like any other."                                                                            \
+    }
+#define OF_ITEM(member) .slot = offsetof(mp_config_tls, member)
+#define OF_ADMIN(member) SLOT(admin_tls.member)
 #define ENDPOINT                                                                                                       \
     .least = 1, .most = 256, .check = mp_config_check_endpoint, .form = "a path", .pattern = "^/", .word = "off"
 #define TIME(lowest, highest) .type = MP_KEY_TIME, .least = (lowest), .most = (highest)
@@ -20,14 +47,21 @@
 #define COUNT(lowest, highest) .type = MP_KEY_COUNT, .least = (lowest), .most = (highest)
 
 static const char *const trusts[] = {"strict", "full", NULL};
+static const char *const needs[] = {"required", "optional", NULL};
 static const char *const noes[] = {"true", "false", NULL};
 static const char *const auth_modes[] = {"scripts", "none", NULL};
 static const char *const expired_streams[] = {"end", "keep", NULL};
+static const char *const audits[] = {"none", "names", "redacted", "full", NULL};
 static const char *const levels[] = {"debug", "info", "warn", "error", NULL};
 
 const mp_config_key mp_config_keys[] = {
-    {"listen", MP_KEY_LIST, SLOT(listen), .preset = "127.0.0.1:7300", ADDRESS,
-     .doc = "Where clients connect: host:port, [IPv6]:port or unix:/path, one or a list. Port 0 takes a free one."},
+    {"listen", MP_KEY_LIST, SLOT(listen), .preset = "127.0.0.1:7300", ADDRESS, .bare = "listen.address",
+     .item_slot = offsetof(mp_config, listen_tls), .item_size = sizeof(mp_config_tls),
+     .doc = "Where clients connect: host:port, [IPv6]:port or unix:/path, one or a list. Port 0 takes a free one. In "
+            "place "
+            "of an address there may be keys: {address: 0.0.0.0:7300, tls: {certificate: c.pem, key: k.pem}}."},
+    {"listen.address", MP_KEY_TEXT, ADDRESS, .doc = "The address."},
+    TLS_KEYS("listen.tls", OF_ITEM),
     {"workers", COUNT(1, 64), SLOT(workers), .preset = "auto", .word = "auto",
      .doc = "Threads that serve, each with an event loop and a Lua state of its own. auto: one per processor."},
     {"scripts", MP_KEY_SECTION, .bare = "scripts.path",
@@ -119,6 +153,8 @@ const mp_config_key mp_config_keys[] = {
      .doc = "The body of a request. Larger ones are refused with 413."},
     {"limits.headers", SIZE(KIB, MIB), SLOT(headers), .preset = "64KiB",
      .doc = "All headers of a request. Larger ones are refused with 431."},
+    {"limits.handshake", TIME(100, HOUR), SLOT(handshake), .preset = "10s",
+     .doc = "From accepting a connection to the end of its TLS handshake."},
     {"limits.request_time", TIME(100, HOUR), SLOT(request_time), .preset = "30s",
      .doc = "From the first byte of a request to its last; a connection without a request is kept as long."},
     {"limits.call", MP_KEY_SECTION, .doc = "One call of a tool."},
@@ -216,9 +252,17 @@ const mp_config_key mp_config_keys[] = {
     {"admin", MP_KEY_SECTION, .doc = "The operator's own listener: /healthz, /status."},
     {"admin.listen", MP_KEY_TEXT, SLOT(admin_listen), .preset = "127.0.0.1:7301", ADDRESS, .word = "off",
      .doc = "Its address, or off. Anybody who reaches it may read it."},
+    TLS_KEYS("admin.tls", OF_ADMIN),
     {"log", MP_KEY_SECTION, .doc = "The log, on standard error: one event, one line of logfmt."},
     {"log.level", MP_KEY_CHOICE, SLOT(log_level), .preset = "info", .choices = levels,
      .doc = "The least level that is written."},
+    {"log.audit", MP_KEY_PATH, SLOT(audit), .least = 1, .most = 4000,
+     .doc = "A file that gets one line of JSON per call, and per request that is refused: who, what, from where, with "
+            "what outcome. A relative path starts at the folder of this file. At SIGHUP it is opened again."},
+    {"log.audit_arguments", MP_KEY_CHOICE, SLOT(audit_arguments), .preset = "names", .choices = audits,
+     .doc =
+         "What such a line tells of a call's arguments. redacted: their values, but *** for what looks like a secret, "
+         "and long texts cut."},
 };
 
 const size_t mp_config_key_count = sizeof mp_config_keys / sizeof *mp_config_keys;
@@ -243,6 +287,17 @@ const mp_config_key *mp_config_key_find(const mp_config_key *section, mp_str nam
     for (size_t i = 0; i < mp_config_key_count; i++)
         if (mp_config_key_is_in(&mp_config_keys[i], section) && mp_str_is(name, mp_config_key_name(&mp_config_keys[i])))
             return &mp_config_keys[i];
+    return NULL;
+}
+
+const mp_config_key *mp_config_key_list(const mp_config_key *key)
+{
+    for (size_t i = 0; i < mp_config_key_count; i++) {
+        size_t len = strlen(mp_config_keys[i].path);
+        if (mp_config_keys[i].type == MP_KEY_LIST && strncmp(key->path, mp_config_keys[i].path, len) == 0 &&
+            key->path[len] == '.')
+            return &mp_config_keys[i];
+    }
     return NULL;
 }
 

@@ -55,8 +55,8 @@ void mp_config_print_help(mp_buf *out)
         if (indent == 0)
             mp_buf_putc(out, '\n');
         put_wrapped(out, key->doc, indent);
-        mp_buf_printf(out, "%*s%s%s:", indent, "", key->preset == NULL && key->type != MP_KEY_SECTION ? "# " : "",
-                      mp_config_key_name(key));
+        bool is_comment = (key->preset == NULL && key->type != MP_KEY_SECTION) || mp_config_key_list(key) != NULL;
+        mp_buf_printf(out, "%*s%s%s:", indent, "", is_comment ? "# " : "", mp_config_key_name(key));
         if (key->type != MP_KEY_SECTION) {
             bool is_list = key->type == MP_KEY_LIST && key->preset != NULL && strchr(key->preset, ',') != NULL;
             const char *preset = key->preset == NULL ? "" : key->preset;
@@ -194,6 +194,17 @@ static void put_object(mp_buf *out, const mp_config_key *section, int indent)
     mp_buf_printf(out, "\n%*s}", indent, "");
 }
 
+/* One item of a list: a value, or where they may be maps one of two. */
+static void put_items(mp_buf *out, const mp_config_key *list, int indent)
+{
+    put_value_schema(out, list);
+    if (list->item_size == 0)
+        return;
+    mp_buf_put(out, MP_STR(", {"));
+    put_object(out, list, indent);
+    mp_buf_putc(out, '}');
+}
+
 static void put_schema(mp_buf *out, const mp_config_key *key, int indent)
 {
     mp_buf_put(out, MP_STR("{\"description\": "));
@@ -223,10 +234,11 @@ static void put_schema(mp_buf *out, const mp_config_key *key, int indent)
         mp_buf_put(out, MP_STR("}]"));
     } else if (key->type == MP_KEY_LIST) {
         mp_buf_put(out, MP_STR("\"anyOf\": ["));
-        put_value_schema(out, key);
+        put_items(out, key, indent);
         mp_buf_put(out, MP_STR(", {\"type\": \"array\", \"minItems\": 1, \"uniqueItems\": true, \"items\": "));
-        put_value_schema(out, key);
-        mp_buf_put(out, MP_STR("}]"));
+        mp_buf_put(out, key->item_size == 0 ? MP_STR("") : MP_STR("{\"anyOf\": ["));
+        put_items(out, key, indent);
+        mp_buf_put(out, key->item_size == 0 ? MP_STR("}]") : MP_STR("]}}]"));
     } else {
         mp_buf_put(out, MP_STR("\"allOf\": ["));
         put_value_schema(out, key);

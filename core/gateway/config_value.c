@@ -208,9 +208,9 @@ static int read_choice(const mp_config_key *key, const mp_config_value *value, i
 
 /* -- slots ----------------------------------------------------------------------------------------------------- */
 
-static void *slot_of(mp_config *config, const mp_config_key *key)
+static void *slot_of(void *in, const mp_config_key *key)
 {
-    return (char *)config + key->slot;
+    return (char *)in + key->slot;
 }
 
 void mp_config_free_list(char **list)
@@ -220,7 +220,26 @@ void mp_config_free_list(char **list)
     free(list);
 }
 
-void mp_config_unset(mp_config *config, const mp_config_key *key)
+/* Items are as many as the list has. */
+static void free_items(mp_config *config, const mp_config_key *list)
+{
+    char **scalars = *mp_config_list_of(config, list);
+    char **items = (char **)(void *)((char *)config + list->item_slot);
+    for (size_t i = 0; *items != NULL && scalars != NULL && scalars[i] != NULL; i++)
+        for (size_t k = 0; k < mp_config_key_count; k++)
+            if (mp_config_key_list(&mp_config_keys[k]) == list &&
+                !mp_str_is(mp_str_of(list->bare), mp_config_keys[k].path))
+                mp_config_unset(*items + i * list->item_size, &mp_config_keys[k]);
+    free(*items);
+    *items = NULL;
+}
+
+void mp_config_set_items(mp_config *config, const mp_config_key *list, void *items)
+{
+    memcpy((char *)config + list->item_slot, &items, sizeof items);
+}
+
+void mp_config_unset(void *config, const mp_config_key *key)
 {
     if (key->type == MP_KEY_TEXT || key->type == MP_KEY_PATH) {
         char **text = slot_of(config, key);
@@ -228,6 +247,8 @@ void mp_config_unset(mp_config *config, const mp_config_key *key)
         *text = NULL;
     } else if (key->type == MP_KEY_LIST) {
         char ***list = slot_of(config, key);
+        if (key->item_size > 0)
+            free_items(config, key);
         mp_config_free_list(*list);
         *list = NULL;
     } else if (key->type == MP_KEY_GRANTS) {
@@ -237,8 +258,7 @@ void mp_config_unset(mp_config *config, const mp_config_key *key)
     }
 }
 
-int mp_config_set(mp_config *config, const mp_config_key *key, const mp_config_value *value, const char *folder,
-                  mp_err *err)
+int mp_config_set(void *config, const mp_config_key *key, const mp_config_value *value, const char *folder, mp_err *err)
 {
     int64_t number = 0;
     int choice = 0;
@@ -306,7 +326,7 @@ int mp_config_set_list(char ***slot, const mp_config_key *key, const mp_config_v
 
 void mp_config_set_preset(mp_config *config, const mp_config_key *key, const char *folder)
 {
-    if (key->preset == NULL)
+    if (key->preset == NULL || mp_config_key_list(key) != NULL)
         return;
     mp_config_value items[8];
     mp_str rest = mp_str_of(key->preset);

@@ -1,6 +1,7 @@
 /* gateway.c: builds the house, waits for signals, takes it down again. Scripts are proven and addresses bound before any
  * thread starts, so a gateway that cannot serve has served nobody. */
 #include "gateway.h"
+#include "exposure.h"
 #include "reload.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -22,6 +23,7 @@ typedef struct {
     mp_address address;
     int *fds; /* one per worker; -1 once taken over */
     int count;
+    mp_tls_slot *tls;
 } listener;
 
 typedef struct {
@@ -41,6 +43,14 @@ static void print_err(const mp_err *err)
     fprintf(stderr, "moonpool: %s\n", err->text);
     if (err->hint[0] != '\0')
         fprintf(stderr, "  hint: %s\n", err->hint);
+}
+
+/* Whoever rotates the file has moved it away. */
+static void open_audit_again(const mp_config *config)
+{
+    mp_err err;
+    if (config->audit != NULL && mp_audit_open(config->audit, &err) != 0)
+        mp_log(MP_ERROR, "audit goes on as it was", mp_log_str("why", mp_str_of(err.text)));
 }
 
 static void print_report(const mp_buf *report)
@@ -96,6 +106,8 @@ static mp_vm_config vm_config(const mp_config *config, const mp_seal_key *seal_k
         .sqlite_rows = config->sqlite_rows,
         .sqlite_bytes = config->sqlite_bytes,
         .sqlite_busy_ms = config->sqlite_busy,
+        .audit =
+            config->audit == NULL ? NULL : mp_config_key_at("log.audit_arguments")->choices[config->audit_arguments],
         .trust_full = config->scripts_trust == MP_TRUST_FULL,
         .asks_nobody = config->auth_mode == MP_AUTH_NONE,
     };
@@ -138,6 +150,7 @@ static void share(mp_shared *shared, const mp_config *config)
     shared->http = (mp_http_limits){
         .body = config->body,
         .headers = config->headers,
+        .handshake_ms = config->handshake,
         .request_ms = config->request_time,
         .heartbeat_ms = config->heartbeat,
         .stream_queue = config->stream_queue,
@@ -154,6 +167,17 @@ static void share(mp_shared *shared, const mp_config *config)
 }
 
 /* -- scripts ------------------------------------------------------------------------------------------------------- */
+
+/* Whether they leave nobody in who was not meant: else it has been said. */
+static bool is_exposed(const mp_config *config, const mp_vm *vm)
+{
+    mp_buf report = {0};
+    bool exposed = mp_exposure_check(config, vm, &report) != 0;
+    if (exposed)
+        print_report(&report);
+    mp_buf_clear(&report);
+    return exposed;
+}
 
 /* Reads the scripts and proves them in a VM, which the first worker then uses. NULL when they are wrong: it has been said. */
 static mp_vm *prove(const mp_config *config, const mp_vm_config *how, mp_source **source)
@@ -174,8 +198,22 @@ static mp_vm *prove(const mp_config *config, const mp_vm_config *how, mp_source 
     return vm;
 }
 
+/* Reads the files that TLS needs. NULL when they are wrong: it has been said, like what is doubtful. */
+static mp_certificates *read_certificates(const mp_config *config, bool listens)
+{
+    mp_buf report = {0};
+    mp_certificates *certificates = mp_certificates_new(config, listens, &report);
+    if (report.len > 0)
+        print_report(&report);
+    mp_buf_clear(&report);
+    return certificates;
+}
+
 int mp_gateway_check(const mp_config *config, const char *form)
 {
+    mp_certificates *certificates = read_certificates(config, true);
+    int code = certificates == NULL ? EXIT_CONFIG : 0;
+    mp_certificates_free(certificates);
     mp_source *source;
     mp_seal_key seal_keys[MP_SEAL_KEYS + 1] = {0};
     make_seal_keys(seal_keys, config);
@@ -185,6 +223,8 @@ int mp_gateway_check(const mp_config *config, const char *form)
         free_shared(&how);
         return EXIT_CONFIG;
     }
+    if (is_exposed(config, vm))
+        code = EXIT_CONFIG;
     mp_buf out = {0}, doubts = {0};
     mp_vm_describe(vm, form, &out, &doubts);
     printf("%.*s", MP_STR_ARG(mp_buf_str(&out)));
@@ -195,7 +235,7 @@ int mp_gateway_check(const mp_config *config, const char *form)
     mp_vm_free(vm);
     free_shared(&how);
     mp_source_unref(source);
-    return 0;
+    return code;
 }
 
 int mp_gateway_bench(const char *command, const mp_bench_argument *arguments, size_t count)
@@ -205,11 +245,12 @@ int mp_gateway_bench(const char *command, const mp_bench_argument *arguments, si
 
 /* -- addresses ----------------------------------------------------------------------------------------------------- */
 
-static int bind_one(house *h, const char *where, int count, mp_err *err)
+static int bind_one(house *h, const char *where, mp_tls_slot *tls, int count, mp_err *err)
 {
     listener *one = &h->listeners[h->listener_count];
     one->fds = mp_new((size_t)count * sizeof *one->fds);
     one->count = count;
+    one->tls = tls;
     if (mp_listen(where, count, h->shared.config->dead_peer, one->fds, &one->address, err) != 0) {
         free(one->fds);
         return -1;
@@ -221,14 +262,16 @@ static int bind_one(house *h, const char *where, int count, mp_err *err)
 static int bind_all(house *h, mp_err *err)
 {
     const mp_config *config = h->shared.config;
+    const mp_certificates *certificates = h->shared.certificates;
     size_t count = 0;
     while (config->listen[count] != NULL)
         count++;
     h->listeners = mp_new((count + 1) * sizeof *h->listeners);
     for (size_t i = 0; i < count; i++)
-        if (bind_one(h, config->listen[i], h->worker_count, err) != 0)
+        if (bind_one(h, config->listen[i], mp_certificates_of(certificates, i), h->worker_count, err) != 0)
             return -1;
-    if (config->admin_listen != NULL && bind_one(h, config->admin_listen, 1, err) != 0)
+    if (config->admin_listen != NULL &&
+        bind_one(h, config->admin_listen, mp_certificates_of_admin(certificates), 1, err) != 0)
         return -1;
     h->has_admin = config->admin_listen != NULL;
     return 0;
@@ -243,7 +286,7 @@ static int hand_out(house *h, mp_err *err)
         for (int k = 0; k < one->count; k++) {
             int fd = one->fds[k];
             one->fds[k] = -1;
-            if ((is_admin ? mp_worker_listen_admin : mp_worker_listen)(h->workers[k], fd, err) != 0)
+            if ((is_admin ? mp_worker_listen_admin : mp_worker_listen)(h->workers[k], fd, one->tls, err) != 0)
                 return -1;
         }
     }
@@ -309,7 +352,7 @@ static void say_ready(const house *h, int ready_fd)
     mp_buf line = {0};
     mp_buf_put(&line, MP_STR("ready"));
     const mp_address *first = h->on_stdio ? NULL : &h->listeners[0].address;
-    const char *scheme = first == NULL || first->is_unix ? "" : "http://";
+    const char *scheme = first == NULL || first->is_unix ? "" : h->listeners[0].tls == NULL ? "http://" : "https://";
     if (first == NULL)
         mp_buf_put(&line, MP_STR(" stdio"));
     if (first != NULL && config->endpoint_mcp != NULL)
@@ -317,8 +360,12 @@ static void say_ready(const house *h, int ready_fd)
     if (first != NULL && config->endpoint_sse != NULL)
         mp_buf_printf(&line, " sse=%s%s%s", scheme, first->text, config->endpoint_sse);
     if (h->has_admin) {
-        const mp_address *admin = &h->listeners[h->listener_count - 1].address;
-        mp_buf_printf(&line, " admin=%s%s", admin->is_unix ? "" : "http://", admin->text);
+        const listener *admin = &h->listeners[h->listener_count - 1];
+        mp_buf_printf(&line, " admin=%s%s",
+                      admin->address.is_unix ? ""
+                      : admin->tls == NULL   ? "http://"
+                                             : "https://",
+                      admin->address.text);
     }
     mp_buf_printf(&line, " pid=%d\n", (int)getpid());
     if (ready_fd >= 0) {
@@ -337,6 +384,8 @@ static void say_ready(const house *h, int ready_fd)
 static void on_signal(house *h, int number)
 {
     if (number == SIGHUP) {
+        mp_certificates_now(h->shared.certificates);
+        open_audit_again(h->shared.config);
         mp_reload_now(h->shared.reload);
         return;
     }
@@ -351,11 +400,14 @@ static void serve(house *h, int signal_fd)
 {
     for (int running = h->worker_count; running > 0;) {
         mp_reload_wait next = mp_reload_next(h->shared.reload);
-        struct pollfd fds[4] = {{.fd = signal_fd, .events = POLLIN},
+        int certificates_fd =
+            atomic_load(&h->shared.draining) ? -1 : mp_certificates_next(h->shared.certificates, &next.wait_ms);
+        struct pollfd fds[5] = {{.fd = signal_fd, .events = POLLIN},
                                 {.fd = h->shared.ended_fd, .events = POLLIN},
                                 {.fd = next.fds[0], .events = POLLIN},
-                                {.fd = next.fds[1], .events = POLLIN}};
-        if (poll(fds, 4, next.wait_ms) < 0)
+                                {.fd = next.fds[1], .events = POLLIN},
+                                {.fd = certificates_fd, .events = POLLIN}};
+        if (poll(fds, 5, next.wait_ms) < 0)
             continue;
         struct signalfd_siginfo news;
         if ((fds[0].revents & POLLIN) && read(signal_fd, &news, sizeof news) == (ssize_t)sizeof news)
@@ -363,8 +415,10 @@ static void serve(house *h, int signal_fd)
         uint64_t ended;
         if ((fds[1].revents & POLLIN) && read(h->shared.ended_fd, &ended, sizeof ended) == (ssize_t)sizeof ended)
             running -= (int)ended;
-        if (!atomic_load(&h->shared.draining))
-            mp_reload_run(h->shared.reload);
+        if (atomic_load(&h->shared.draining))
+            continue;
+        mp_reload_run(h->shared.reload);
+        mp_certificates_run(h->shared.certificates);
     }
 }
 
@@ -385,6 +439,7 @@ static void take_down(house *h)
     free(h->listeners);
     free(h->workers);
     mp_reload_free(h->shared.reload);
+    mp_certificates_free(h->shared.certificates);
     mp_source_unref(h->shared.source);
     free_shared(&h->shared.vm);
     close(h->shared.ended_fd);
@@ -436,17 +491,26 @@ int mp_gateway_run(const mp_config *config, const mp_gateway_options *options)
         return EXIT_FAILED;
     }
     keep_memory_small();
+    h.shared.certificates = read_certificates(config, !h.on_stdio);
+    if (h.shared.certificates == NULL)
+        return EXIT_CONFIG;
     make_seal_keys(h.seal_keys, config);
     h.shared.vm = vm_config(config, h.seal_keys);
     h.shared.vm.has_specs = options->has_specs;
     mp_vm *first = prove(config, &h.shared.vm, &h.shared.source);
+    if (first != NULL && !h.on_stdio && is_exposed(config, first)) {
+        mp_vm_free(first);
+        mp_source_unref(h.shared.source);
+        first = NULL;
+    }
     if (first == NULL) {
+        mp_certificates_free(h.shared.certificates);
         free_shared(&h.shared.vm);
         return EXIT_CONFIG;
     }
     share(&h.shared, config);
     mp_pool_start(config->pool_threads, config->pool_queue);
-    h.shared.reload = mp_reload_new(&h.shared, first);
+    h.shared.reload = mp_reload_new(&h.shared, first, !h.on_stdio);
     raise_descriptor_limit();
     int signal_fd = block_signals();
     h.shared.ended_fd = eventfd(0, EFD_CLOEXEC);
@@ -454,16 +518,20 @@ int mp_gateway_run(const mp_config *config, const mp_gateway_options *options)
     h.workers = mp_new((size_t)h.worker_count * sizeof *h.workers);
 
     int code = 0;
-    if (!h.on_stdio && bind_all(&h, &err) != 0) {
+    if ((config->audit != NULL && mp_audit_open(config->audit, &err) != 0) ||
+        (!h.on_stdio && bind_all(&h, &err) != 0)) {
         mp_vm_free(first);
         code = EXIT_FAILED;
     } else {
         mp_log_start(config->log_level);
+        if (!h.on_stdio)
+            mp_exposure_warn(config, first);
         if (start_workers(&h, first, &err) != 0) {
             for (int i = 0; i < h.worker_count && h.workers[i] != NULL; i++)
                 mp_worker_stop(h.workers[i]);
             code = EXIT_FAILED;
         } else {
+            mp_certificates_watch(h.shared.certificates);
             mp_reload_start(h.shared.reload, h.workers, h.worker_count, config->scripts_watch == MP_WATCH_TRUE);
             say_ready(&h, options->ready_fd);
             serve(&h, signal_fd);
@@ -472,6 +540,7 @@ int mp_gateway_run(const mp_config *config, const mp_gateway_options *options)
     if (atomic_load(&h.shared.failed))
         code = EXIT_FAILED;
     take_down(&h);
+    mp_audit_close();
     close(signal_fd);
     if (code == 0)
         mp_log(MP_INFO, "stopped");

@@ -1,5 +1,6 @@
 #define _GNU_SOURCE /* memmem */
 #include "reload.h"
+#include "exposure.h"
 #include "json/json.h"
 #include "watcher.h"
 #include <errno.h>
@@ -18,6 +19,7 @@ struct mp_reload {
     mp_worker **workers;
     int count;
     mp_watcher *watcher; /* NULL: only who asks is served */
+    bool listens;
     int wake_fd;
     uint64_t first_at, last_at; /* of changes not looked at yet; 0: none */
     atomic_bool is_asked;
@@ -40,9 +42,10 @@ static uint64_t now_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-mp_reload *mp_reload_new(mp_shared *shared, mp_vm *first)
+mp_reload *mp_reload_new(mp_shared *shared, mp_vm *first, bool listens)
 {
     mp_reload *reload = mp_new(sizeof *reload);
+    reload->listens = listens;
     reload->shared = shared;
     reload->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     reload->serving = mp_source_ref(shared->source);
@@ -269,6 +272,12 @@ static void try(mp_reload *reload, mp_source *source, size_t asked)
         goto done;
     }
     mp_vm **vms = make_all(reload, source, &report);
+    if (vms != NULL && reload->listens && mp_exposure_check(reload->shared->config, vms[0], &report) != 0) {
+        for (int i = 0; i < reload->count; i++)
+            mp_vm_free(vms[i]);
+        free(vms);
+        vms = NULL;
+    }
     if (vms == NULL) {
         refuse(reload, asked, mp_buf_str(&report));
         goto done;

@@ -5,8 +5,8 @@
 
 #include "worker.h"
 
-/* `first` is a VM of the scripts that serve, not used by anybody else yet. */
-mp_reload *mp_reload_new(mp_shared *shared, mp_vm *first);
+/* `first` is a VM of the scripts that serve, not used by anybody else yet. A gateway that `listens` is not left open. */
+mp_reload *mp_reload_new(mp_shared *shared, mp_vm *first, bool listens);
 /* The workers are there. With `watches`, what is saved is noticed. */
 void mp_reload_start(mp_reload *reload, mp_worker **workers, int count, bool watches);
 void mp_reload_free(mp_reload *reload);

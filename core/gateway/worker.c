@@ -53,14 +53,14 @@ static void serve(void *ctx, mp_stream *stream)
     mp_rpc_serve(worker->rpc, stream);
 }
 
-int mp_worker_listen(mp_worker *worker, int fd, mp_err *err)
+int mp_worker_listen(mp_worker *worker, int fd, mp_tls_slot *tls, mp_err *err)
 {
-    return mp_server_listen(worker->server, fd, &(mp_door){serve, worker, 0}, err);
+    return mp_server_listen(worker->server, fd, &(mp_door){serve, worker, 0, tls}, err);
 }
 
-int mp_worker_listen_admin(mp_worker *worker, int fd, mp_err *err)
+int mp_worker_listen_admin(mp_worker *worker, int fd, mp_tls_slot *tls, mp_err *err)
 {
-    return mp_server_listen(worker->server, fd, &(mp_door){mp_admin_serve, worker->shared, ADMIN_RESERVE}, err);
+    return mp_server_listen(worker->server, fd, &(mp_door){mp_admin_serve, worker->shared, ADMIN_RESERVE, tls}, err);
 }
 
 int mp_worker_serve_pipe(mp_worker *worker, int in, int out, mp_err *err)

@@ -2,6 +2,7 @@
 #ifndef MP_GATEWAY_WORKER_H
 #define MP_GATEWAY_WORKER_H
 
+#include "certificates.h"
 #include "config.h"
 #include "script/script.h"
 #include <pthread.h>
@@ -20,6 +21,7 @@ typedef struct {
     mp_table *table;
     mp_source *source; /* of the workers' first VMs */
     mp_reload *reload;
+    mp_certificates *certificates;
     atomic_bool draining,
         failed;   /* failed: an answer could not be written, for another reason than that its reader left */
     int ended_fd; /* an eventfd: one more for each worker that has ended */
@@ -28,8 +30,9 @@ typedef struct {
 
 /* `vm` is taken over; NULL makes one in the worker's thread. */
 mp_worker *mp_worker_new(mp_shared *shared, mp_vm *vm, mp_err *err);
-int mp_worker_listen(mp_worker *worker, int fd, mp_err *err);
-int mp_worker_listen_admin(mp_worker *worker, int fd, mp_err *err);
+/* `tls`: NULL, none. */
+int mp_worker_listen(mp_worker *worker, int fd, mp_tls_slot *tls, mp_err *err);
+int mp_worker_listen_admin(mp_worker *worker, int fd, mp_tls_slot *tls, mp_err *err);
 /* One client on two descriptors, which are taken over, in place of listeners; with it the worker ends. */
 int mp_worker_serve_pipe(mp_worker *worker, int in, int out, mp_err *err);
 /* Starts the thread; `mp_worker_await` says when it serves, -1 with a report when it never will. */

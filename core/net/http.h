@@ -17,6 +17,8 @@ typedef struct {
     bool is_paused;
 } mp_listener;
 
+typedef struct mp_tls_conn mp_tls_conn;
+
 typedef struct {
     mp_link link;
     mp_server *server;
@@ -24,6 +26,7 @@ typedef struct {
     h2o_socket_t *socket;
     mp_stream *stream; /* the request being served, if any */
     char peer[48];     /* filled when asked for */
+    mp_tls_conn *tls;  /* NULL: it has none */
 } mp_conn;
 
 struct mp_server {
@@ -95,6 +98,14 @@ void mp_stream_queue(mp_stream *stream, mp_str bytes);
 /* framing.c */
 /* `input` begins with the head of a request that libh2o has understood. False: it must not be served, nor anything behind it. */
 bool mp_framing_is_plain(mp_str input);
+
+/* tls_conn.c */
+/* Shakes hands with a connection whose listener has a slot, then begins to read requests. */
+void mp_tls_accept(mp_conn *conn);
+void mp_tls_end(mp_conn *conn);
+/* Bytes came, or may have come, that libh2o does not read yet: are they a goodbye, the request is lost soon. */
+void mp_tls_listen_for_goodbye(mp_conn *conn);
+void mp_tls_stop_listening(mp_conn *conn);
 
 /* server.c */
 /* Ends what is open. On the thread that accepted: libh2o's input buffers hang on variables of that thread. */

@@ -270,3 +270,13 @@ int mp_listen(const char *where, int count, uint64_t dead_peer_ms, int *fds, mp_
         return listen_unix(where, count, fds, bound, err);
     return listen_tcp(where, count, dead_peer_ms, fds, bound, err);
 }
+
+bool mp_is_near(const char *where)
+{
+    address at;
+    socklen_t len;
+    mp_err err;
+    if (strncmp(where, "unix:", strlen("unix:")) == 0)
+        return true;
+    return resolve(where, &at, &len, &err) == 0 && is_loopback(&at);
+}

@@ -19,6 +19,7 @@
 #include "files.h"
 #include "message.h"
 #include "pool.h"
+#include "tls.h"
 
 typedef struct mp_loop mp_loop;
 typedef struct mp_server mp_server;
@@ -76,6 +77,8 @@ typedef struct {
  * accepted sockets inherit. A Unix socket left by a dead process is replaced, one that answers is not; it is bound
  * once and its descriptor duplicated. */
 int mp_listen(const char *where, int count, uint64_t dead_peer_ms, int *fds, mp_address *bound, mp_err *err);
+/* Whether only this machine reaches what listens there; false where that cannot be told. */
+bool mp_is_near(const char *where);
 /* Closes `fds` (-1 where a server took one over), and removes a Unix socket's file. */
 void mp_unlisten(const mp_address *bound, const int *fds, int count);
 
@@ -87,6 +90,7 @@ bool mp_peer_left(int fd);
 typedef struct {
     size_t body;           /* bytes of a request body */
     size_t headers;        /* bytes of a request's target, and of its headers' names and values: 431 above */
+    uint64_t handshake_ms; /* from accepting a connection to the end of its TLS handshake */
     uint64_t request_ms;   /* from the first byte of a request to its last, and idle keep-alive */
     uint64_t heartbeat_ms; /* between comments on a quiet event stream */
     size_t stream_queue;   /* bytes queued for one event stream */
@@ -97,8 +101,9 @@ typedef struct {
 typedef struct {
     void (*on_request)(void *ctx, mp_stream *stream);
     void *ctx;
-    int64_t reserve; /* connections beyond the limit that this listener still takes */
-} mp_door;           /* what a listener leads to */
+    int64_t reserve;  /* connections beyond the limit that this listener still takes */
+    mp_tls_slot *tls; /* NULL: it speaks plainly; else outlives the server */
+} mp_door;            /* what a listener leads to */
 
 mp_server *mp_server_new(mp_loop *loop, const mp_http_limits *limits, mp_err *err);
 /* Takes `fd` over. `door` is copied. */
@@ -123,6 +128,9 @@ mp_str mp_stream_header(const mp_stream *stream, const char *name, int *count);
 mp_str mp_stream_next_header(const mp_stream *stream, const char *name, size_t *at);
 /* The peer's address, "127.0.0.1" or "unix"; empty when gone. */
 mp_str mp_stream_peer(const mp_stream *stream);
+/* Who the peer is by its certificate; NULL without TLS, and when gone. Read when first asked for; valid as long as the
+ * request. */
+const mp_tls_peer *mp_stream_tls(const mp_stream *stream);
 mp_loop *mp_stream_loop(const mp_stream *stream);
 
 /* -- an answer ------------------------------------------------------------------------------------------------- */

@@ -95,6 +95,7 @@ static void on_close(void *data)
 {
     mp_conn *conn = data;
     mp_link_drop(&conn->link);
+    mp_tls_end(conn);
     conn->server->conn_count--;
     atomic_fetch_sub(&open_connections, 1);
     mp_stat_add(MP_STAT_CONNECTIONS, -1);
@@ -112,7 +113,10 @@ static void begin(mp_listener *listener, h2o_socket_t *socket)
     mp_stat_add(MP_STAT_CONNECTIONS, 1);
     socket->on_close.cb = on_close;
     socket->on_close.data = conn;
-    h2o_accept(&server->accept, socket);
+    if (listener->door.tls != NULL)
+        mp_tls_accept(conn);
+    else
+        h2o_accept(&server->accept, socket);
 }
 
 static void on_time(mp_timer *timer);
@@ -209,7 +213,6 @@ mp_server *mp_server_new(mp_loop *loop, const mp_http_limits *limits, mp_err *er
     config->server_name = h2o_iovec_init(H2O_STRLIT("moonpool"));
     /* For a chunked body libh2o refuses what reaches its limit, for any other what exceeds it: ours decides. */
     config->max_request_entity_size = limits->body + 1;
-    config->handshake_timeout = limits->request_ms;
     config->http1.req_timeout = limits->request_ms;
     config->http1.upgrade_to_http2 = 0;
     h2o_hostconf_t *host = h2o_config_register_host(config, h2o_iovec_init(H2O_STRLIT("default")), 65535);

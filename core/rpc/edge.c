@@ -24,7 +24,7 @@ static bool put_base(const mp_rpc *rpc, const mp_stream *stream, mp_buf *out)
     }
     if (!is_plain_host(host))
         return false;
-    mp_buf_put(out, MP_STR("http://"));
+    mp_buf_put(out, mp_stream_tls(stream) == NULL ? MP_STR("http://") : MP_STR("https://"));
     for (size_t i = 0; i < host.len; i++) {
         char c = host.ptr[i];
         mp_buf_putc(out, c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c);

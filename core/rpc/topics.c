@@ -11,7 +11,6 @@
 typedef struct {
     mp_node node;
     mp_link topics;
-    char name[];
 } base;
 
 typedef struct {
@@ -21,7 +20,6 @@ typedef struct {
     uint64_t rpcs; /* bit per rpc with calls that listen */
     mp_link follows;
     size_t count;
-    char name[];
 } topic;
 
 typedef struct {
@@ -64,14 +62,10 @@ static mp_str base_of(mp_str name)
 
 static base *need_base(mp_topics *topics, mp_str name)
 {
-    mp_node *node = mp_map_find(&topics->bases, name);
-    if (node != NULL)
-        return mp_container(node, base, node);
-    base *made = mp_new(sizeof *made + name.len + 1);
-    memcpy(made->name, name.ptr, name.len);
-    made->node.key = (mp_str){made->name, name.len};
-    mp_link_init(&made->topics);
-    mp_map_put(&topics->bases, &made->node);
+    bool is_new;
+    base *made = mp_map_need(&topics->bases, name, sizeof *made, &is_new);
+    if (is_new)
+        mp_link_init(&made->topics);
     return made;
 }
 
@@ -94,14 +88,11 @@ static topic *find_topic(mp_topics *topics, mp_str name)
 
 static topic *need_topic(mp_topics *topics, mp_str name)
 {
-    topic *found = find_topic(topics, name);
-    if (found != NULL)
+    bool is_new;
+    topic *found = mp_map_need(&topics->by_name, name, sizeof *found, &is_new);
+    if (!is_new)
         return found;
-    found = mp_new(sizeof *found + name.len + 1);
-    memcpy(found->name, name.ptr, name.len);
-    found->node.key = (mp_str){found->name, name.len};
     mp_link_init(&found->follows);
-    mp_map_put(&topics->by_name, &found->node);
     if (base_of(name).len < name.len) {
         found->base = need_base(topics, base_of(name));
         mp_link_put(&found->base->topics, &found->in_base);

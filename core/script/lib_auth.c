@@ -174,8 +174,33 @@ static void push_headers(lua_State *L)
     lua_setiuservalue(L, 1, 1);
 }
 
-enum { METHOD = 1, PATH, HEADER_FIELD, BEARER, PEER };
-static const char *const field_names[] = {"method", "path", "headers", "bearer", "peer", NULL};
+/* The client's certificate; nil without TLS, and where it has shown none.  [-0, +1, throws] */
+static void push_tls(lua_State *L, const mp_stream *stream)
+{
+    const mp_tls_peer *peer = mp_stream_tls(stream);
+    if (peer == NULL || peer->subject == NULL) {
+        lua_pushnil(L);
+        return;
+    }
+    lua_createtable(L, 0, 5);
+    lua_pushstring(L, peer->subject);
+    lua_setfield(L, -2, "subject");
+    lua_pushstring(L, peer->issuer);
+    lua_setfield(L, -2, "issuer");
+    lua_pushstring(L, peer->serial);
+    lua_setfield(L, -2, "serial");
+    lua_pushstring(L, peer->fingerprint);
+    lua_setfield(L, -2, "fingerprint");
+    lua_newtable(L);
+    for (lua_Integer i = 0; peer->sans != NULL && peer->sans[i] != NULL; i++) {
+        lua_pushstring(L, peer->sans[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+    lua_setfield(L, -2, "sans");
+}
+
+enum { METHOD = 1, PATH, HEADER_FIELD, BEARER, PEER, TLS };
+static const char *const field_names[] = {"method", "path", "headers", "bearer", "peer", "tls", NULL};
 
 /* __index of a request. Upvalue: the fields' numbers.  [-2, +1, throws] */
 static int l_request(lua_State *L)
@@ -198,6 +223,9 @@ static int l_request(lua_State *L)
     case PEER:
         push_str(L, mp_stream_peer(stream));
         break;
+    case TLS:
+        push_tls(L, stream);
+        break;
     default:
         lua_pushnil(L);
     }
@@ -215,6 +243,10 @@ static int l_header(lua_State *L)
         return 0;
     for (size_t i = 0; i <= len; i++)
         name[i] = (char)(given[i] >= 'A' && given[i] <= 'Z' ? given[i] - 'A' + 'a' : given[i]);
+    if (strcmp(name, "host") == 0) { /* which libh2o keeps apart */
+        push_str(L, mp_stream_request(stream)->host);
+        return 1;
+    }
     int count = 0;
     for (mp_str value; (value = mp_stream_next_header(stream, name, &at)).ptr != NULL; count++) {
         if (count > 0)

@@ -60,7 +60,9 @@ typedef struct {
     uint64_t exec_time_ms, exec_grace_ms;
     int64_t sqlite_rows; /* these two of one result */
     size_t sqlite_bytes;
-    uint64_t sqlite_busy_ms;      /* how long a statement waits for others to unlock */
+    uint64_t sqlite_busy_ms; /* how long a statement waits for others to unlock */
+    const char
+        *audit; /* what audit lines tell of arguments: "none", "names", "redacted", "full"; NULL: nothing is audited */
     bool trust_full;              /* scripts get the whole standard library */
     bool asks_nobody;             /* auth scripts are there for nothing */
     bool has_specs;               /* runs the specs among the scripts, when asked to */
@@ -89,6 +91,8 @@ void mp_vm_difference(mp_vm *vm, mp_str before, mp_str files, mp_buf *plan, mp_b
 void mp_vm_retire(mp_vm *vm);
 /* Whether scripts decide who comes in. */
 bool mp_vm_has_auth(const mp_vm *vm);
+/* Whether there are such, asked or not. */
+bool mp_vm_has_auth_scripts(const mp_vm *vm);
 /* Whether no call and no background task is in it. */
 bool mp_vm_is_idle(const mp_vm *vm);
 /* This VM alone hears `text` under `topic`, as if another had told it. On its thread. */

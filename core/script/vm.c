@@ -410,6 +410,11 @@ bool mp_vm_has_auth(const mp_vm *vm)
     return vm->auth.is_asked;
 }
 
+bool mp_vm_has_auth_scripts(const mp_vm *vm)
+{
+    return vm->auth.realm.ptr != NULL;
+}
+
 bool mp_vm_is_idle(const mp_vm *vm)
 {
     return vm->tasks == 0;

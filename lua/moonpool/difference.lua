@@ -2,6 +2,7 @@
 
 local json = require "moonpool.json"
 local registry = require "moonpool.registry"
+local sorted = require "moonpool.sorted"
 local switches = require "moonpool.switches"
 
 local difference = {}
@@ -38,16 +39,6 @@ local function only_on(kind, entries)
     if switches.is_on(switched[kind], entry) then on[key] = entry end
   end
   return on
-end
-
-local function sorted(one, other)
-  local names = {}
-  for name in pairs(one) do names[#names + 1] = name end
-  for name in pairs(other) do
-    if not one[name] then names[#names + 1] = name end
-  end
-  table.sort(names)
-  return names
 end
 
 -- The words for the members that differ, or nil.

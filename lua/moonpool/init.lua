@@ -12,8 +12,8 @@ local subscriptions = require "moonpool.subscriptions"
 
 local moonpool = {
   load = loader.load,
-  dispatch = require "moonpool.dispatch",
   authenticate = auth.authenticate,
+  dispatch = require("moonpool.audit").wrap(require "moonpool.dispatch"),
   heard = hearing.heard,
   run_job = job.run,
   describe = require "moonpool.describe",

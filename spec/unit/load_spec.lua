@@ -58,12 +58,8 @@ describe("loading scripts", function()
     end
   end)
 
-  it("warns of kinds that are not served, and refuses folders that are none", function()
-    local vm = host.start { ["policy/main.lua"] = "syntax error" }
-    assert.is_nil(vm.errors)
-    assert.equal("warn", vm.logs[1].level)
-    assert.same({ file = "scripts/policy/main.lua", why = "policy are not served by this version" }, vm.logs[1].fields)
-    vm = host.start { ["tool/add.lua"] = add }
+  it("refuses folders that are no kind of script", function()
+    local vm = host.start { ["tool/add.lua"] = add }
     assert.equal("scripts/tool/add.lua: folder 'tool' is not a kind of script\n  hint: did you mean 'tools'?", vm.errors[1])
   end)
 

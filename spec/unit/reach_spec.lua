@@ -78,6 +78,7 @@ json.encode
 json.null
 json.object
 json.object_mt
+limit
 link
 load
 log
@@ -122,8 +123,10 @@ os.time
 pairs
 parallel
 pcall
+policy
 print
 prompt
+quota
 rawequal
 rawget
 rawlen

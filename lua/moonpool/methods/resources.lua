@@ -35,7 +35,7 @@ resources["resources/read"] = function(call, params, era)
   local resource, forbidden = access.find(call, found)
   if forbidden then return nil, forbidden end
   if not resource then return not_found(era, uri) end
-  local ok, value, err = run.handler(resource, "resource failed", call, era, params, resource.handler, values, call)
+  local ok, value, err = run.handler(resource, "resource failed", call, era, params, resource.handler, values, call, resource.has_policies and uri or nil)
   if not ok then return value, err end
   if value == nil then return not_found(era, uri) end
   local list, wrong = contents.of(value, uri, resource)

@@ -8,6 +8,7 @@ local json = require "moonpool.json"
 local page = require "moonpool.page"
 local principal = require "moonpool.principal"
 local registry = require "moonpool.registry"
+local sorted = require "moonpool.sorted"
 local task_record = require "moonpool.task_record"
 local tasks = require "moonpool.tasks"
 
@@ -99,12 +100,9 @@ local function new_asker(call, id) return setmetatable({ call = call, id = id, a
 
 -- The first by name of what is open and not asked here yet.
 function asker:next(record)
-  local keys = {}
-  for key in pairs(record.requests) do
-    if not self.asked[key] then keys[#keys + 1] = key end
+  for _, key in ipairs(sorted(record.requests)) do
+    if not self.asked[key] then return key end
   end
-  table.sort(keys)
-  return keys[1]
 end
 
 function asker:ask(record, key)

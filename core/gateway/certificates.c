@@ -1,0 +1,352 @@
+#include "certificates.h"
+#include "json/json.h"
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/inotify.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define QUIET_MS 100     /* after the last change: a certificate and its key are two files */
+#define PATIENCE_MS 1000 /* after the first, however restless the folder is */
+#define GRACE_MS 1000    /* before a pair that does not fit is told: the other half may be on its way */
+#define LOOK_MS 10000    /* for what no folder tells: other machines' changes, links far away */
+#define AGE_MS 86400000  /* then it is made anew, and with it the keys that seal tickets */
+#define IN_FOLDER                                                                                                      \
+    (IN_CLOSE_WRITE | IN_ATTRIB | IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_DELETE_SELF | IN_MOVE_SELF)
+
+/* What stat says of a file; all zero when there is none. */
+typedef struct {
+    dev_t device;
+    ino_t inode;
+    off_t size;
+    struct timespec modified, changed;
+} signature;
+
+typedef struct {
+    const mp_config_tls *config;
+    const char *address;
+    mp_tls_slot *slot;
+    signature tried[3];
+    uint64_t made_at, failed_at; /* failed_at: 0 when what was tried last serves, or has been told */
+    int64_t expires;             /* guarded by the lock, like is_ok */
+    bool is_ok;
+} entry;
+
+struct mp_certificates {
+    const mp_config *config;
+    entry *entries;
+    size_t count;
+    bool has_admin; /* the last entry is the admin's */
+    size_t *index;  /* entry of each address of `listen`; SIZE_MAX: none */
+    int fd;
+    uint64_t first_at, last_at, look_at; /* of changes not looked at yet, 0: none; of the next look without one */
+    atomic_bool is_asked;
+    pthread_mutex_t lock;
+};
+
+static uint64_t now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+static const char *path_of(const entry *e, mp_tls_file file)
+{
+    return file == MP_TLS_CERTIFICATE ? e->config->certificate
+           : file == MP_TLS_KEY       ? e->config->key
+                                      : e->config->client_ca;
+}
+
+/* -- reading ------------------------------------------------------------------------------------------------------ */
+
+static void sign(const entry *e, signature now[3])
+{
+    memset(now, 0, 3 * sizeof *now);
+    for (int i = 0; i < 3; i++) {
+        struct stat info;
+        const char *path = path_of(e, (mp_tls_file)i);
+        if (path == NULL || stat(path, &info) != 0)
+            continue;
+        now[i].device = info.st_dev;
+        now[i].inode = info.st_ino;
+        now[i].size = info.st_size;
+        now[i].modified = info.st_mtim;
+        now[i].changed = info.st_ctim;
+    }
+}
+
+/* Each finding at the key of moonpool.yaml that names its file. */
+static void put_findings(const mp_config *config, const entry *e, const mp_tls_findings *findings, mp_buf *report)
+{
+    mp_yaml yaml = {.text = mp_str_of(config->text), .name = config->name, .report = report};
+    for (size_t i = 0; i < findings->count; i++) {
+        mp_err err = findings->all[i].err;
+        if (findings->all[i].is_warning)
+            mp_err_set(&err, "warning: %s", findings->all[i].err.text);
+        memcpy(err.hint, findings->all[i].err.hint, sizeof err.hint);
+        mp_yaml_error(&yaml, e->config->at[findings->all[i].file], &err);
+    }
+}
+
+static mp_tls *load(entry *e, mp_tls_findings *findings)
+{
+    sign(e, e->tried); /* what is saved meanwhile is another change */
+    mp_tls_files files = {e->config->certificate, e->config->key, e->config->client_ca,
+                          e->config->client == MP_CLIENT_OPTIONAL};
+    return mp_tls_load(&files, findings);
+}
+
+static int add(mp_certificates *all, const mp_config_tls *tls, const char *address, mp_buf *report)
+{
+    entry *e = &all->entries[all->count++];
+    mp_tls_findings findings;
+    *e = (entry){.config = tls, .address = address, .made_at = now_ms(), .is_ok = true};
+    mp_tls *first = load(e, &findings);
+    put_findings(all->config, e, &findings, report);
+    if (first == NULL)
+        return -1;
+    e->expires = mp_tls_expires(first);
+    e->slot = mp_tls_slot_new(first);
+    return 0;
+}
+
+mp_certificates *mp_certificates_new(const mp_config *config, bool listens, mp_buf *report)
+{
+    mp_certificates *all = mp_new(sizeof *all);
+    size_t count = 0;
+    int failed = 0;
+    while (config->listen[count] != NULL)
+        count++;
+    all->config = config;
+    all->fd = -1;
+    all->entries = mp_new((count + 1) * sizeof *all->entries);
+    all->index = mp_new(count * sizeof *all->index);
+    pthread_mutex_init(&all->lock, NULL);
+    for (size_t i = 0; i < count; i++) {
+        const mp_config_tls *tls = listens ? mp_config_tls_of(config, i) : NULL;
+        all->index[i] = tls == NULL ? SIZE_MAX : all->count;
+        if (tls != NULL)
+            failed |= add(all, tls, config->listen[i], report);
+    }
+    all->has_admin = listens && config->admin_listen != NULL && mp_config_admin_tls(config) != NULL;
+    if (all->has_admin)
+        failed |= add(all, mp_config_admin_tls(config), config->admin_listen, report);
+    if (failed == 0)
+        return all;
+    mp_certificates_free(all);
+    return NULL;
+}
+
+void mp_certificates_free(mp_certificates *all)
+{
+    if (all == NULL)
+        return;
+    for (size_t i = 0; i < all->count; i++)
+        mp_tls_slot_free(all->entries[i].slot);
+    if (all->fd >= 0)
+        close(all->fd);
+    pthread_mutex_destroy(&all->lock);
+    free(all->entries);
+    free(all->index);
+    free(all);
+}
+
+mp_tls_slot *mp_certificates_of(const mp_certificates *all, size_t index)
+{
+    return all->index[index] == SIZE_MAX ? NULL : all->entries[all->index[index]].slot;
+}
+
+mp_tls_slot *mp_certificates_of_admin(const mp_certificates *all)
+{
+    return all->has_admin ? all->entries[all->count - 1].slot : NULL;
+}
+
+/* -- watching ----------------------------------------------------------------------------------------------------- */
+
+static void watch_folder_of(mp_certificates *all, const char *path)
+{
+    char folder[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    size_t len = slash == NULL ? 1 : slash == path ? 1 : (size_t)(slash - path);
+    if (len >= sizeof folder)
+        return;
+    memcpy(folder, slash == NULL ? "." : path, len);
+    folder[len] = '\0';
+    inotify_add_watch(all->fd, folder,
+                      IN_FOLDER | IN_ONLYDIR); /* one that is not there yet is looked for now and then */
+}
+
+/* The folder that a path names and the one that its links lead to: a link is swapped in the first, a file in the second. */
+static void watch_all(mp_certificates *all)
+{
+    char real[PATH_MAX];
+    if (all->fd >= 0)
+        close(all->fd);
+    all->fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    for (size_t i = 0; all->fd >= 0 && i < all->count; i++)
+        for (int k = 0; k < 3; k++) {
+            const char *path = path_of(&all->entries[i], (mp_tls_file)k);
+            if (path == NULL)
+                continue;
+            watch_folder_of(all, path);
+            if (realpath(path, real) != NULL)
+                watch_folder_of(all, real);
+        }
+}
+
+void mp_certificates_watch(mp_certificates *all)
+{
+    if (all->count == 0)
+        return;
+    watch_all(all);
+    mp_certificates_now(all); /* what was saved since they were read */
+}
+
+void mp_certificates_now(mp_certificates *all)
+{
+    atomic_store(&all->is_asked, true);
+}
+
+static uint64_t due_at(const mp_certificates *all)
+{
+    uint64_t due = all->look_at;
+    if (all->first_at != 0) {
+        uint64_t quiet = all->last_at + QUIET_MS, patience = all->first_at + PATIENCE_MS;
+        due = quiet < patience ? quiet : patience;
+    }
+    for (size_t i = 0; i < all->count; i++)
+        if (all->entries[i].failed_at != 0 && all->entries[i].failed_at + GRACE_MS < due)
+            due = all->entries[i].failed_at + GRACE_MS;
+    return due;
+}
+
+int mp_certificates_next(const mp_certificates *all, int *wait_ms)
+{
+    if (all->count == 0)
+        return -1;
+    uint64_t now = now_ms(), due = due_at(all);
+    int wait = atomic_load(&all->is_asked) || due <= now ? 0 : due - now > INT_MAX ? INT_MAX : (int)(due - now);
+    if (*wait_ms < 0 || wait < *wait_ms)
+        *wait_ms = wait;
+    return all->fd;
+}
+
+/* -- renewing ----------------------------------------------------------------------------------------------------- */
+
+static void log_findings(const entry *e, const mp_tls_findings *findings)
+{
+    for (size_t i = 0; i < findings->count; i++)
+        mp_log(findings->all[i].is_warning ? MP_WARN : MP_ERROR,
+               findings->all[i].is_warning ? "certificate" : "certificate refused",
+               mp_log_str("address", mp_str_of(e->address)), mp_log_str("why", mp_str_of(findings->all[i].err.text)),
+               mp_log_str("hint", mp_str_of(findings->all[i].err.hint)));
+}
+
+static void put_day(char room[32], int64_t at)
+{
+    struct tm parts;
+    time_t seconds = (time_t)at;
+    strftime(room, 32, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&seconds, &parts));
+}
+
+static void keep(mp_certificates *all, entry *e, bool is_ok, int64_t expires)
+{
+    pthread_mutex_lock(&all->lock);
+    e->is_ok = is_ok;
+    if (is_ok)
+        e->expires = expires;
+    pthread_mutex_unlock(&all->lock);
+}
+
+static void try(mp_certificates *all, entry *e, bool tells, bool is_change)
+{
+    mp_tls_findings findings;
+    char day[32];
+    uint64_t now = now_ms();
+    mp_tls *tls = load(e, &findings);
+    e->made_at = now;
+    if (tls == NULL) {
+        keep(all, e, false, 0);
+        e->failed_at = tells ? 0 : now;
+        if (!tells)
+            return;
+        log_findings(e, &findings);
+        mp_log(MP_WARN, "certificate not renewed", mp_log_str("address", mp_str_of(e->address)),
+               mp_log_str("why", MP_STR("its files are wrong: the one before serves on")));
+        return;
+    }
+    e->failed_at = 0;
+    keep(all, e, true, mp_tls_expires(tls));
+    put_day(day, mp_tls_expires(tls));
+    log_findings(e, &findings);
+    mp_tls_slot_set(e->slot, tls);
+    if (is_change)
+        mp_log(MP_INFO, "certificate renewed", mp_log_str("address", mp_str_of(e->address)),
+               mp_log_str("expires", mp_str_of(day)));
+}
+
+/* A failure that nobody has waited for is tried once more before it is told. */
+static void look(mp_certificates *all, bool is_asked)
+{
+    uint64_t now = now_ms();
+    bool any = false;
+    for (size_t i = 0; i < all->count; i++) {
+        entry *e = &all->entries[i];
+        signature files[3];
+        sign(e, files);
+        bool is_change = memcmp(files, e->tried, sizeof files) != 0;
+        bool is_late = e->failed_at != 0 && now >= e->failed_at + GRACE_MS;
+        if (is_change || is_late || now >= e->made_at + AGE_MS || (is_asked && !e->is_ok))
+            try(all, e, is_asked || is_late, is_change || is_late);
+        any = any || is_change;
+    }
+    if (any)
+        watch_all(all);
+    all->look_at = now + LOOK_MS;
+}
+
+static bool take_news(const mp_certificates *all)
+{
+    _Alignas(struct inotify_event) char news[4096];
+    bool any = false;
+    while (all->fd >= 0 && read(all->fd, news, sizeof news) > 0)
+        any = true;
+    return any;
+}
+
+void mp_certificates_run(mp_certificates *all)
+{
+    if (all->count == 0)
+        return;
+    uint64_t now = now_ms();
+    if (take_news(all)) {
+        if (all->first_at == 0)
+            all->first_at = now;
+        all->last_at = now;
+    }
+    bool is_asked = atomic_exchange(&all->is_asked, false);
+    if (!is_asked && now < due_at(all))
+        return;
+    all->first_at = 0;
+    look(all, is_asked);
+}
+
+void mp_certificates_describe(mp_certificates *all, mp_buf *out)
+{
+    mp_buf_putc(out, '[');
+    pthread_mutex_lock(&all->lock);
+    for (size_t i = 0; i < all->count; i++) {
+        char day[32];
+        put_day(day, all->entries[i].expires);
+        mp_buf_printf(out, "%s{\"address\":", i == 0 ? "" : ",");
+        mp_json_put_string(out, mp_str_of(all->entries[i].address));
+        mp_buf_printf(out, ",\"expires\":\"%s\",\"ok\":%s}", day, all->entries[i].is_ok ? "true" : "false");
+    }
+    pthread_mutex_unlock(&all->lock);
+    mp_buf_putc(out, ']');
+}

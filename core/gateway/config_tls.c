@@ -1,0 +1,49 @@
+/* config_tls.c: what the keys of one `tls` say together. */
+#include "config_read.h"
+#include <stdio.h>
+
+static const mp_yaml_node *seen(const mp_config_reader *r, const char *path, const char *name)
+{
+    char whole[64];
+    snprintf(whole, sizeof whole, "%s%s%s", path, *name == '\0' ? "" : ".", name);
+    return r->seen[mp_config_key_at(whole) - mp_config_keys];
+}
+
+void mp_config_end_tls(mp_config_reader *r, const char *path, mp_config_tls *tls)
+{
+    static const char *const names[] = {"certificate", "key", "client_ca"};
+    const mp_yaml_node *section = seen(r, path, ""), *client = seen(r, path, "client");
+    bool is_whole = true;
+    mp_err err;
+    for (int i = 0; i < 3; i++) {
+        const mp_yaml_node *node = seen(r, path, names[i]);
+        is_whole = is_whole && (node != NULL || i == 2);
+        if (node != NULL)
+            tls->at[i] = node->at;
+    }
+    if (section == NULL)
+        return;
+    if (section->kind == MP_YAML_MAP && !is_whole) {
+        mp_err_set(&err, "'%s' needs 'certificate' and 'key'", path);
+        mp_err_hint(&err, "as in '{certificate: cert.pem, key: key.pem}'; one file may hold both");
+        mp_yaml_error(&r->yaml, section->at, &err);
+    } else if (client != NULL && seen(r, path, "client_ca") == NULL) {
+        mp_err_set(&err, "'client' needs 'client_ca': who has signed the clients' certificates?");
+        mp_yaml_error(&r->yaml, client->at, &err);
+    }
+}
+
+static const mp_config_tls *if_any(const mp_config_tls *tls)
+{
+    return tls->certificate == NULL ? NULL : tls;
+}
+
+const mp_config_tls *mp_config_tls_of(const mp_config *config, size_t index)
+{
+    return config->listen_tls == NULL ? NULL : if_any(&config->listen_tls[index]);
+}
+
+const mp_config_tls *mp_config_admin_tls(const mp_config *config)
+{
+    return if_any(&config->admin_tls);
+}

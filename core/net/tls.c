@@ -1,0 +1,94 @@
+/* tls.c: what all TLS connections have in common, and the slot that gives it to new ones. */
+#include "tls_context.h"
+#include <pthread.h>
+#include <stdlib.h>
+
+#define TICKET_SECONDS 7200 /* a client that comes back within them is spared most of the handshake */
+
+struct mp_tls_slot {
+    pthread_mutex_t lock;
+    mp_tls *tls;
+};
+
+/* libh2o's HTTP/2 can be aborted by one frame: a client that speaks nothing else is told so. */
+static int choose_protocol(SSL *ssl, const unsigned char **chosen, unsigned char *len, const unsigned char *offered,
+                           unsigned offered_len, void *ctx)
+{
+    static const unsigned char own[] = "\x08http/1.1";
+    (void)ssl;
+    (void)ctx;
+    unsigned char *found;
+    if (SSL_select_next_proto(&found, len, own, sizeof own - 1, offered, offered_len) != OPENSSL_NPN_NEGOTIATED)
+        return SSL_TLSEXT_ERR_ALERT_FATAL;
+    *chosen = found;
+    return SSL_TLSEXT_ERR_OK;
+}
+
+SSL_CTX *mp_tls_context_new(void)
+{
+    SSL_CTX *context = SSL_CTX_new(TLS_server_method());
+    if (context == NULL)
+        abort();
+    SSL_CTX_set_security_level(context, 2);
+    SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
+    SSL_CTX_set_cipher_list(context, "ECDHE+AESGCM:ECDHE+CHACHA20");
+    SSL_CTX_set_options(context, SSL_OP_NO_COMPRESSION | SSL_OP_NO_RENEGOTIATION | SSL_OP_CIPHER_SERVER_PREFERENCE |
+                                     SSL_OP_PRIORITIZE_CHACHA);
+    /* Tickets are sealed with keys of the context, which all workers share; nothing is kept for them. */
+    SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
+    SSL_CTX_set_session_id_context(context, (const unsigned char *)"moonpool", 8);
+    SSL_CTX_set_timeout(context, TICKET_SECONDS);
+    SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);
+    SSL_CTX_set_alpn_select_cb(context, choose_protocol, NULL);
+    X509_STORE_set_flags(SSL_CTX_get_cert_store(context), X509_V_FLAG_PARTIAL_CHAIN);
+    mp_tls_notice_hellos(context);
+    return context;
+}
+
+void mp_tls_unref(mp_tls *tls)
+{
+    if (tls == NULL || atomic_fetch_sub(&tls->refs, 1) != 1)
+        return;
+    SSL_CTX_free(tls->context);
+    free(tls);
+}
+
+int64_t mp_tls_expires(const mp_tls *tls)
+{
+    return tls->expires;
+}
+
+mp_tls_slot *mp_tls_slot_new(mp_tls *first)
+{
+    mp_tls_slot *slot = mp_new(sizeof *slot);
+    pthread_mutex_init(&slot->lock, NULL);
+    slot->tls = first;
+    return slot;
+}
+
+void mp_tls_slot_set(mp_tls_slot *slot, mp_tls *tls)
+{
+    pthread_mutex_lock(&slot->lock);
+    mp_tls *old = slot->tls;
+    slot->tls = tls;
+    pthread_mutex_unlock(&slot->lock);
+    mp_tls_unref(old);
+}
+
+mp_tls *mp_tls_slot_get(mp_tls_slot *slot)
+{
+    pthread_mutex_lock(&slot->lock);
+    mp_tls *tls = slot->tls;
+    atomic_fetch_add(&tls->refs, 1);
+    pthread_mutex_unlock(&slot->lock);
+    return tls;
+}
+
+void mp_tls_slot_free(mp_tls_slot *slot)
+{
+    if (slot == NULL)
+        return;
+    mp_tls_unref(slot->tls);
+    pthread_mutex_destroy(&slot->lock);
+    free(slot);
+}

@@ -1,0 +1,283 @@
+/* tls_conn.c: the TLS side of one connection: its handshake, who its client is, and whether that has said goodbye. */
+#include "http.h"
+#include "tls_context.h"
+#include <h2o/http1.h>
+#include <openssl/bio.h>
+#include <openssl/err.h>
+#include <openssl/x509v3.h>
+#include <arpa/inet.h>
+#include <stdlib.h>
+
+#define GOODBYE_MS 40
+#define ALERT_CAP 64 /* bytes of a record that holds an alert */
+
+struct mp_tls_conn {
+    mp_conn *conn;
+    mp_tls *tls;
+    SSL *ssl;       /* libh2o's; NULL before the client's hello */
+    mp_timer timer; /* the handshake's limit; then: a goodbye is believed */
+    unsigned char alert[ALERT_CAP];
+    size_t alert_len; /* of what the handshake wrote last: libh2o drops an alert, and the client would not learn why */
+    mp_tls_peer *peer;
+};
+
+/* -- handshake --------------------------------------------------------------------------------------------------- */
+
+static long notice_write(BIO *bio, int operation, const char *bytes, size_t len, int i, long l, int result,
+                         size_t *done)
+{
+    (void)i;
+    (void)l;
+    (void)done;
+    mp_tls_conn *tls = (mp_tls_conn *)(void *)BIO_get_callback_arg(bio);
+    if (operation == (BIO_CB_WRITE | BIO_CB_RETURN)) {
+        tls->alert_len = len <= ALERT_CAP && len > 0 && (bytes[0] == 21 || bytes[0] == 23) ? len : 0;
+        memcpy(tls->alert, bytes, tls->alert_len);
+    }
+    return result;
+}
+
+/* The only moment when OpenSSL shows us what libh2o keeps to itself: whose connection is whose. */
+static int on_hello(SSL *ssl, int *alert, void *ctx)
+{
+    (void)alert;
+    (void)ctx;
+    BIO *bio = SSL_get_rbio(ssl);
+    const h2o_socket_t *socket = BIO_get_data(bio);
+    mp_tls_conn *tls = ((mp_conn *)socket->on_close.data)->tls;
+    tls->ssl = ssl;
+    BIO_set_callback_arg(bio, (char *)(void *)tls);
+    BIO_set_callback_ex(bio, notice_write);
+    return SSL_CLIENT_HELLO_SUCCESS;
+}
+
+void mp_tls_notice_hellos(SSL_CTX *context)
+{
+    SSL_CTX_set_client_hello_cb(context, on_hello, NULL);
+}
+
+static void fail(mp_tls_conn *tls, const char *error)
+{
+    static const char plain[] =
+        "HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: text/plain\r\ncontent-length: 36\r\n\r\n"
+        "this port speaks TLS: use https://\r\n";
+    unsigned long code = ERR_peek_error();
+    bool is_http = ERR_GET_LIB(code) == ERR_LIB_SSL && ERR_GET_REASON(code) == SSL_R_HTTP_REQUEST;
+    const char *reason = ERR_reason_error_string(code);
+    int fd = h2o_socket_get_fd(tls->conn->socket);
+    ssize_t sent = is_http              ? send(fd, plain, sizeof plain - 1, MSG_DONTWAIT | MSG_NOSIGNAL)
+                   : tls->alert_len > 0 ? send(fd, tls->alert, tls->alert_len, MSG_DONTWAIT | MSG_NOSIGNAL)
+                                        : 0;
+    (void)sent; /* who does not read it does not learn why */
+    ERR_clear_error();
+    mp_stat_add(MP_STAT_REFUSED_TLS, 1);
+    mp_log(MP_DEBUG, "tls refused", mp_log_str("why", mp_str_of(reason != NULL ? reason : error)));
+    h2o_socket_close(tls->conn->socket);
+}
+
+static void on_handshake(h2o_socket_t *socket, const char *error)
+{
+    mp_conn *conn = socket->on_close.data;
+    mp_timer_stop(conn->server->loop, &conn->tls->timer);
+    if (error != NULL) {
+        fail(conn->tls, error);
+        return;
+    }
+    BIO_set_callback_ex(SSL_get_rbio(conn->tls->ssl), NULL);
+    h2o_accept_ctx_t *accept = &conn->server->accept;
+    h2o_http1_accept(accept, socket, *h2o_get_timestamp(accept->ctx, NULL, NULL));
+}
+
+static void on_late(mp_timer *timer)
+{
+    mp_tls_conn *tls = mp_container(timer, mp_tls_conn, timer);
+    mp_stat_add(MP_STAT_REFUSED_TLS, 1);
+    mp_log(MP_DEBUG, "tls refused", mp_log_str("why", MP_STR("limits.handshake is over")));
+    shutdown(h2o_socket_get_fd(tls->conn->socket), SHUT_RDWR);
+    h2o_socket_close(tls->conn->socket);
+}
+
+void mp_tls_accept(mp_conn *conn)
+{
+    mp_server *server = conn->server;
+    mp_tls_conn *tls = conn->tls = mp_new(sizeof *tls);
+    tls->conn = conn;
+    tls->tls = mp_tls_slot_get(conn->listener->door.tls);
+    mp_timer_start(server->loop, &tls->timer, server->limits.handshake_ms, on_late);
+    h2o_socket_ssl_handshake(conn->socket, tls->tls->context, NULL, on_handshake);
+}
+
+/* -- who it is --------------------------------------------------------------------------------------------------- */
+
+static char *text_of(BIO *bio)
+{
+    char *bytes;
+    long len = BIO_get_mem_data(bio, &bytes);
+    char *text = mp_dup((mp_str){bytes, len < 0 ? 0 : (size_t)len});
+    BIO_free(bio);
+    return text;
+}
+
+/* RFC 2253, but letters beyond ASCII stay as they are. */
+static char *name_text(const X509_NAME *name)
+{
+    BIO *bio = BIO_new(BIO_s_mem());
+    X509_NAME_print_ex(bio, name, 0, XN_FLAG_RFC2253 & ~(unsigned long)ASN1_STRFLGS_ESC_MSB);
+    return text_of(bio);
+}
+
+static char *serial_text(const X509 *certificate)
+{
+    BIO *bio = BIO_new(BIO_s_mem());
+    i2a_ASN1_INTEGER(bio, X509_get0_serialNumber(certificate));
+    return text_of(bio);
+}
+
+static char *fingerprint_text(const X509 *certificate)
+{
+    unsigned char digest[EVP_MAX_MD_SIZE];
+    unsigned len = 0;
+    X509_digest(certificate, EVP_sha256(), digest, &len);
+    BIO *bio = BIO_new(BIO_s_mem());
+    for (unsigned i = 0; i < len; i++)
+        BIO_printf(bio, "%02x", digest[i]);
+    return text_of(bio);
+}
+
+/* A name with a byte that is no letter of a name (a zero, above all) is nobody's name: NULL. */
+static char *san_text(const char *kind, const ASN1_STRING *string)
+{
+    mp_str name = {(const char *)ASN1_STRING_get0_data(string), (size_t)ASN1_STRING_length(string)};
+    for (size_t i = 0; i < name.len; i++)
+        if ((unsigned char)name.ptr[i] <= ' ' || name.ptr[i] == 0x7f)
+            return NULL;
+    mp_buf text = {0};
+    mp_buf_printf(&text, "%s:%.*s", kind, MP_STR_ARG(name));
+    mp_buf_putc(&text, '\0');
+    return text.ptr;
+}
+
+static char *address_text(const ASN1_STRING *string)
+{
+    char text[INET6_ADDRSTRLEN + 3] = "IP:";
+    int len = ASN1_STRING_length(string);
+    if (len != 4 && len != 16)
+        return NULL;
+    inet_ntop(len == 4 ? AF_INET : AF_INET6, ASN1_STRING_get0_data(string), text + 3, sizeof text - 3);
+    return mp_dup(mp_str_of(text));
+}
+
+static char *general_text(const GENERAL_NAME *name)
+{
+    int type;
+    const ASN1_STRING *value = GENERAL_NAME_get0_value(name, &type);
+    switch (type) {
+    case GEN_DNS:
+        return san_text("DNS", value);
+    case GEN_URI:
+        return san_text("URI", value);
+    case GEN_EMAIL:
+        return san_text("EMAIL", value);
+    case GEN_IPADD:
+        return address_text(value);
+    default:
+        return NULL;
+    }
+}
+
+static char **sans_of(X509 *certificate)
+{
+    GENERAL_NAMES *names = X509_get_ext_d2i(certificate, NID_subject_alt_name, NULL, NULL);
+    int count = names == NULL ? 0 : sk_GENERAL_NAME_num(names);
+    char **list = mp_new(((size_t)count + 1) * sizeof *list);
+    size_t used = 0;
+    for (int i = 0; i < count; i++) {
+        char *text = general_text(sk_GENERAL_NAME_value(names, i));
+        if (text != NULL)
+            list[used++] = text;
+    }
+    GENERAL_NAMES_free(names);
+    return list;
+}
+
+const mp_tls_peer *mp_stream_tls(const mp_stream *stream)
+{
+    if (stream->conn == NULL || stream->conn->tls == NULL)
+        return NULL;
+    mp_tls_conn *tls = stream->conn->tls;
+    if (tls->peer != NULL)
+        return tls->peer;
+    tls->peer = mp_new(sizeof *tls->peer);
+    X509 *certificate = SSL_get0_peer_certificate(tls->ssl);
+    if (certificate != NULL)
+        *tls->peer = (mp_tls_peer){
+            .subject = name_text(X509_get_subject_name(certificate)),
+            .issuer = name_text(X509_get_issuer_name(certificate)),
+            .serial = serial_text(certificate),
+            .fingerprint = fingerprint_text(certificate),
+            .sans = sans_of(certificate),
+        };
+    return tls->peer;
+}
+
+void mp_tls_end(mp_conn *conn)
+{
+    mp_tls_conn *tls = conn->tls;
+    if (tls == NULL)
+        return;
+    mp_timer_stop(conn->server->loop, &tls->timer);
+    mp_tls_unref(tls->tls);
+    if (tls->peer != NULL) {
+        for (char **san = tls->peer->sans; san != NULL && *san != NULL; san++)
+            free(*san);
+        free(tls->peer->sans);
+        free(tls->peer->subject);
+        free(tls->peer->issuer);
+        free(tls->peer->serial);
+        free(tls->peer->fingerprint);
+        free(tls->peer);
+    }
+    free(tls);
+    conn->tls = NULL;
+}
+
+/* -- goodbye ----------------------------------------------------------------------------------------------------- */
+
+/* Whether the last thing in the kernel's queue is a record of an alert: a client that goes on has nothing to alert us
+ * of. TLS 1.3 does not show what a record is, but its size: that of an alert is also that of two bytes of data. */
+static bool has_alert_last(mp_tls_conn *tls)
+{
+    unsigned char bytes[4096];
+    ssize_t got = recv(h2o_socket_get_fd(tls->conn->socket), bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT);
+    size_t size = got < 0 ? 0 : (size_t)got;
+    for (size_t at = 0; at + 5 <= size;) {
+        size_t len = (size_t)bytes[at + 3] << 8 | bytes[at + 4];
+        if (at + 5 + len == size)
+            return bytes[at] == 21 || (bytes[at] == 23 && len == 2 + 1 + 16 && SSL_version(tls->ssl) >= TLS1_3_VERSION);
+        at += 5 + len;
+    }
+    return false;
+}
+
+static bool says_goodbye(mp_tls_conn *tls)
+{
+    return (SSL_get_shutdown(tls->ssl) & SSL_RECEIVED_SHUTDOWN) != 0 || has_alert_last(tls);
+}
+
+static void on_goodbye(mp_timer *timer)
+{
+    mp_tls_conn *tls = mp_container(timer, mp_tls_conn, timer);
+    if (tls->conn->stream != NULL && says_goodbye(tls))
+        mp_stream_lose(tls->conn->stream, false);
+}
+
+void mp_tls_listen_for_goodbye(mp_conn *conn)
+{
+    if (says_goodbye(conn->tls))
+        mp_timer_start(conn->server->loop, &conn->tls->timer, GOODBYE_MS, on_goodbye);
+}
+
+void mp_tls_stop_listening(mp_conn *conn)
+{
+    mp_timer_stop(conn->server->loop, &conn->tls->timer);
+}

@@ -1,0 +1,348 @@
+/* tls_files.c: from PEM files to what connections are made from, and in words what is wrong with them. */
+#define _GNU_SOURCE 1 /* memmem */
+#include "tls_context.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <openssl/x509v3.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define FILE_CAP ((size_t)1 << 20)
+#define CHAIN_CAP 16
+#define BUNDLE_CAP 1000
+#define LEAST_SECURITY 112 /* bits: RSA of 2048 bits, or a curve of 224 */
+
+/* Adds one, whose text and hint the caller sets. The last place is for what comes last. */
+static mp_err *find(mp_tls_findings *findings, mp_tls_file file, bool is_warning)
+{
+    size_t at = findings->count < MP_TLS_FINDINGS ? findings->count++ : MP_TLS_FINDINGS - 1;
+    findings->all[at].file = file;
+    findings->all[at].is_warning = is_warning;
+    findings->all[at].err = (mp_err){"", ""};
+    return &findings->all[at].err;
+}
+
+static bool has_errors(const mp_tls_findings *findings)
+{
+    for (size_t i = 0; i < findings->count; i++)
+        if (!findings->all[i].is_warning)
+            return true;
+    return false;
+}
+
+static const char *openssl_says(void)
+{
+    const char *reason = ERR_reason_error_string(ERR_peek_last_error());
+    return reason == NULL ? "OpenSSL does not say why" : reason;
+}
+
+/* -- files ----------------------------------------------------------------------------------------------------- */
+
+/* What a PEM file holds; the memory of a key is wiped. */
+typedef struct {
+    const char *path;
+    char *bytes;
+    size_t len;
+    mode_t mode;
+} pem_file;
+
+static void drop(pem_file *file)
+{
+    if (file->bytes != NULL)
+        OPENSSL_cleanse(file->bytes, file->len);
+    free(file->bytes);
+    file->bytes = NULL;
+}
+
+static int read_file(pem_file *file, const char *path, mp_tls_file kind, mp_tls_findings *findings)
+{
+    struct stat info;
+    *file = (pem_file){.path = path};
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (fd < 0) {
+        int why = errno;
+        mp_err *err = find(findings, kind, false);
+        if (why == ENOENT) {
+            mp_err_set(err, "there is no file %s", path);
+            return mp_err_hint(err, "a relative path starts at the folder of the configuration");
+        }
+        mp_err_set(err, "%s cannot be read: %s", path, strerror(why));
+        return why == EACCES ? mp_err_hint(err, "the user that runs moonpool (%d) needs to read it", (int)geteuid())
+                             : -1;
+    }
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+        close(fd);
+        return mp_err_set(find(findings, kind, false), "%s is %s, not a file", path,
+                          S_ISDIR(info.st_mode) ? "a folder" : "a device or a pipe");
+    }
+    file->mode = info.st_mode;
+    file->bytes = mp_new(FILE_CAP + 1);
+    ssize_t n;
+    while (file->len <= FILE_CAP &&
+           ((n = read(fd, file->bytes + file->len, FILE_CAP + 1 - file->len)) > 0 || (n < 0 && errno == EINTR)))
+        file->len += n > 0 ? (size_t)n : 0;
+    close(fd);
+    if (file->len <= FILE_CAP)
+        return 0;
+    drop(file);
+    return mp_err_set(find(findings, kind, false), "%s is larger than 1MiB: this is no PEM file", path);
+}
+
+static bool mentions(const pem_file *file, const char *text)
+{
+    return memmem(file->bytes, file->len, text, strlen(text)) != NULL;
+}
+
+/* It has no block of the kind that is wanted: what it has instead. */
+static int tell_content(const pem_file *file, mp_tls_file kind, mp_tls_findings *findings)
+{
+    mp_err *err = find(findings, kind, false);
+    bool wants_key = kind == MP_TLS_KEY;
+    const char *wanted = wants_key ? "private key" : "certificate";
+    if (file->len == 0)
+        return mp_err_set(err, "%s is empty", file->path);
+    if (wants_key ? mentions(file, "-----BEGIN CERTIFICATE-----") : mentions(file, "PRIVATE KEY-----")) {
+        mp_err_set(err, "%s has a %s, but no %s", file->path, wants_key ? "certificate" : "private key", wanted);
+        return mp_err_hint(err, "are 'certificate' and 'key' the wrong way round?");
+    }
+    if (mentions(file, "-----BEGIN CERTIFICATE REQUEST-----")) {
+        mp_err_set(err, "%s has a request for a certificate, but no %s", file->path, wanted);
+        return mp_err_hint(err, "what the authority makes of the request is the certificate");
+    }
+    if (mentions(file, "-----BEGIN PUBLIC KEY-----")) {
+        mp_err_set(err, "%s has a public key, but no %s", file->path, wanted);
+        return -1;
+    }
+    mp_err_set(err, "%s is not PEM: it has no line -----BEGIN %s-----", file->path,
+               wants_key ? "PRIVATE KEY" : "CERTIFICATE");
+    if ((unsigned char)file->bytes[0] == 0x30)
+        return mp_err_hint(err, "it looks like DER: openssl %s -inform der -in FILE -out FILE.pem makes PEM of it",
+                           wants_key ? "pkey" : "x509");
+    return -1;
+}
+
+static void free_certificates(STACK_OF(X509) * certificates)
+{
+    sk_X509_pop_free(certificates, X509_free);
+}
+
+/* Every certificate of the file, at least one; NULL, and told. */
+static STACK_OF(X509) * read_certificates(const char *path, mp_tls_file kind, int most, mp_tls_findings *findings)
+{
+    pem_file file;
+    if (read_file(&file, path, kind, findings) != 0)
+        return NULL;
+    STACK_OF(X509) *all = sk_X509_new_null();
+    BIO *bio = BIO_new_mem_buf(file.bytes, (int)file.len);
+    ERR_clear_error();
+    X509 *one;
+    while (sk_X509_num(all) <= most && (one = PEM_read_bio_X509_AUX(bio, NULL, NULL, NULL)) != NULL)
+        sk_X509_push(all, one);
+    bool is_over = ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
+    int count = sk_X509_num(all), failed = 0;
+    if (count > most)
+        failed = mp_err_set(find(findings, kind, false), "%s has more than %d certificates", path, most);
+    else if (!is_over)
+        failed = mp_err_set(find(findings, kind, false), "%s: certificate %d in it is damaged: %s", path, count + 1,
+                            openssl_says());
+    else if (count == 0)
+        failed = tell_content(&file, kind, findings);
+    BIO_free(bio);
+    drop(&file);
+    if (failed == 0)
+        return all;
+    free_certificates(all);
+    return NULL;
+}
+
+/* Keys with a passphrase are told as such, nobody is asked. */
+static int no_passphrase(char *room, int size, int is_writing, void *ctx)
+{
+    (void)room;
+    (void)size;
+    (void)is_writing;
+    *(bool *)ctx = true;
+    return -1;
+}
+
+static EVP_PKEY *read_key(const char *path, mp_tls_findings *findings)
+{
+    pem_file file;
+    if (read_file(&file, path, MP_TLS_KEY, findings) != 0)
+        return NULL;
+    bool is_encrypted = false;
+    BIO *bio = BIO_new_mem_buf(file.bytes, (int)file.len);
+    ERR_clear_error();
+    EVP_PKEY *key = PEM_read_bio_PrivateKey(bio, NULL, no_passphrase, &is_encrypted);
+    if (key == NULL && (is_encrypted || mentions(&file, "ENCRYPTED"))) {
+        mp_err *err = find(findings, MP_TLS_KEY, false);
+        mp_err_set(err, "%s is encrypted, and nobody is there to type its passphrase", path);
+        mp_err_hint(err, "openssl pkey -in FILE -out FILE.plain writes it without one; then chmod 600 FILE.plain");
+    } else if (key == NULL && !mentions(&file, "PRIVATE KEY-----")) {
+        tell_content(&file, MP_TLS_KEY, findings);
+    } else if (key == NULL) {
+        mp_err_set(find(findings, MP_TLS_KEY, false), "%s: the key in it is damaged: %s", path, openssl_says());
+    } else if ((file.mode & S_IROTH) != 0) {
+        mp_err *err = find(findings, MP_TLS_KEY, true);
+        mp_err_set(err, "%s: every user of this machine may read this key", path);
+        mp_err_hint(err, "chmod 600, or 640 and a group of its own");
+    }
+    BIO_free(bio);
+    drop(&file);
+    return key;
+}
+
+/* -- judging --------------------------------------------------------------------------------------------------- */
+
+static bool is_issued_by(X509 *one, X509 *issuer)
+{
+    return X509_check_issued(issuer, one) == X509_V_OK;
+}
+
+/* The certificate that the key belongs to, first; each behind it has issued the one before. */
+static void judge_order(const char *path, const char *key_path, STACK_OF(X509) * chain, EVP_PKEY *key,
+                        mp_tls_findings *findings)
+{
+    int count = sk_X509_num(chain), own = 0;
+    while (own < count && X509_check_private_key(sk_X509_value(chain, own), key) != 1)
+        own++;
+    ERR_clear_error();
+    if (own == count) {
+        mp_err *err = find(findings, MP_TLS_KEY, false);
+        mp_err_set(err, "%s is not the key of the certificate in %s", key_path, path);
+        mp_err_hint(err, "the two are made together; has only one of them been renewed?");
+        return;
+    }
+    if (own > 0) {
+        mp_err *err = find(findings, MP_TLS_CERTIFICATE, false);
+        mp_err_set(err, "%s: the server's own certificate is number %d in it", path, own + 1);
+        mp_err_hint(err, "it comes first, then the one that issued it, and so on");
+        return;
+    }
+    for (int i = 0; i + 1 < count; i++)
+        if (!is_issued_by(sk_X509_value(chain, i), sk_X509_value(chain, i + 1))) {
+            mp_err *err = find(findings, MP_TLS_CERTIFICATE, false);
+            mp_err_set(err, "%s: certificate %d in it is not the issuer of certificate %d", path, i + 2, i + 1);
+            mp_err_hint(err, "the server's own comes first, then the one that issued it, and so on");
+            return;
+        }
+}
+
+static void judge_strength(const char *path, EVP_PKEY *key, mp_tls_findings *findings)
+{
+    int type = EVP_PKEY_get_base_id(key), bits = EVP_PKEY_get_bits(key);
+    mp_err *err;
+    if (type != EVP_PKEY_RSA && type != EVP_PKEY_RSA_PSS && type != EVP_PKEY_EC && type != EVP_PKEY_ED25519 &&
+        type != EVP_PKEY_ED448) {
+        err = find(findings, MP_TLS_KEY, false);
+        mp_err_set(err, "%s: clients know no keys of the type %s", path, OBJ_nid2sn(type));
+        mp_err_hint(err, "RSA, EC and Ed25519 will do");
+    } else if (EVP_PKEY_get_security_bits(key) < LEAST_SECURITY) {
+        err = find(findings, MP_TLS_KEY, false);
+        mp_err_set(err, "%s: a key of %d bits is too weak", path, bits);
+        mp_err_hint(err, "RSA needs 2048 bits, EC 224: openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256");
+    }
+}
+
+static void put_day(char room[32], const ASN1_TIME *at)
+{
+    struct tm parts = {0};
+    ASN1_TIME_to_tm(at, &parts);
+    strftime(room, 32, "%Y-%m-%d", &parts);
+}
+
+/* What clients will find wrong with it. */
+static void judge_for_clients(const char *path, X509 *own, mp_tls_findings *findings)
+{
+    char day[32];
+    mp_err *err;
+    if (X509_cmp_current_time(X509_get0_notAfter(own)) < 0) {
+        put_day(day, X509_get0_notAfter(own));
+        err = find(findings, MP_TLS_CERTIFICATE, true);
+        mp_err_set(err, "%s expired on %s", path, day);
+        mp_err_hint(err, "clients refuse it; a new one is used as soon as it is there");
+    } else if (X509_cmp_current_time(X509_get0_notBefore(own)) > 0) {
+        put_day(day, X509_get0_notBefore(own));
+        err = find(findings, MP_TLS_CERTIFICATE, true);
+        mp_err_set(err, "%s is not valid before %s", path, day);
+        mp_err_hint(err, "clients refuse it until then; is the clock of this machine right?");
+    }
+    if (X509_get_ext_by_NID(own, NID_subject_alt_name, -1) < 0) {
+        err = find(findings, MP_TLS_CERTIFICATE, true);
+        mp_err_set(err, "%s names no host in its subject alternative names", path);
+        mp_err_hint(err, "clients refuse it; the common name has not counted for years");
+    }
+    if (X509_check_purpose(own, X509_PURPOSE_SSL_SERVER, 0) != 1) {
+        err = find(findings, MP_TLS_CERTIFICATE, true);
+        mp_err_set(err, "%s is not a certificate for servers", path);
+        mp_err_hint(err, "clients refuse it; its extended key usage lacks serverAuth");
+    }
+}
+
+/* -- making ---------------------------------------------------------------------------------------------------- */
+
+static int add_client_authorities(SSL_CTX *context, const mp_tls_files *files, mp_tls_findings *findings)
+{
+    STACK_OF(X509) *authorities = read_certificates(files->client_ca, MP_TLS_CLIENT_CA, BUNDLE_CAP, findings);
+    if (authorities == NULL)
+        return -1;
+    X509_STORE *store = SSL_CTX_get_cert_store(context);
+    for (int i = 0; i < sk_X509_num(authorities); i++) {
+        X509_STORE_add_cert(store, sk_X509_value(authorities, i));
+        SSL_CTX_add_client_CA(context, sk_X509_value(authorities, i));
+    }
+    free_certificates(authorities);
+    SSL_CTX_set_verify(context, SSL_VERIFY_PEER | (files->client_may_lack ? 0 : SSL_VERIFY_FAIL_IF_NO_PEER_CERT), NULL);
+    return 0;
+}
+
+static mp_tls *make(const mp_tls_files *files, STACK_OF(X509) * chain, EVP_PKEY *key, mp_tls_findings *findings)
+{
+    SSL_CTX *context = mp_tls_context_new();
+    X509 *own = sk_X509_value(chain, 0);
+    STACK_OF(X509) *others = sk_X509_new_null();
+    for (int i = 1; i < sk_X509_num(chain); i++)
+        sk_X509_push(others, sk_X509_value(chain, i));
+    ERR_clear_error();
+    if (SSL_CTX_use_cert_and_key(context, own, key, others, 1) != 1)
+        mp_err_set(find(findings, MP_TLS_CERTIFICATE, false), "%s cannot be used: %s", files->certificate,
+                   openssl_says());
+    else if (files->client_ca != NULL)
+        add_client_authorities(context, files, findings);
+    sk_X509_free(others);
+    if (has_errors(findings)) {
+        SSL_CTX_free(context);
+        return NULL;
+    }
+    mp_tls *tls = mp_new(sizeof *tls);
+    struct tm parts = {0};
+    ASN1_TIME_to_tm(X509_get0_notAfter(own), &parts);
+    *tls = (mp_tls){.context = context, .expires = (int64_t)timegm(&parts)};
+    atomic_init(&tls->refs, 1);
+    return tls;
+}
+
+mp_tls *mp_tls_load(const mp_tls_files *files, mp_tls_findings *findings)
+{
+    findings->count = 0;
+    mp_tls *tls = NULL;
+    STACK_OF(X509) *chain = read_certificates(files->certificate, MP_TLS_CERTIFICATE, CHAIN_CAP, findings);
+    EVP_PKEY *key = read_key(files->key, findings);
+    if (key != NULL)
+        judge_strength(files->key, key, findings);
+    if (chain != NULL && key != NULL)
+        judge_order(files->certificate, files->key, chain, key, findings);
+    if (chain != NULL && !has_errors(findings))
+        judge_for_clients(files->certificate, sk_X509_value(chain, 0), findings);
+    if (!has_errors(findings))
+        tls = make(files, chain, key, findings);
+    if (chain != NULL)
+        free_certificates(chain);
+    EVP_PKEY_free(key);
+    ERR_clear_error();
+    return tls;
+}
