@@ -217,6 +217,8 @@ void mp_session_set_log_level(mp_session *session, int level);
 typedef enum { MP_FOLLOW_DONE, MP_FOLLOW_CLOSED, MP_FOLLOW_TOO_MANY } mp_follow_result;
 mp_follow_result mp_session_follow(mp_session *session, mp_str topic);
 void mp_session_unfollow(mp_session *session, mp_str topic);
+/* This is the audience of all that it follows from now on. */
+void mp_session_follow_as(mp_session *session, mp_str audience);
 
 /* -- publishing ------------------------------------------------------------------------------------------------ */
 

@@ -126,8 +126,7 @@ static int l_begin(lua_State *L)
     lua_pushvalue(L, 2);
     int ref = luaL_ref(L, LUA_REGISTRYINDEX); /* the last that may throw */
     mp_principal *itself = mp_principal_new(MP_STR("moonpool"), MP_STR("moonpool"), 0);
-    mp_call *call =
-        vm->rpc == NULL ? NULL : mp_call_spawn_alone(vm->rpc, itself, (uint64_t)ceil(seconds * 1000));
+    mp_call *call = vm->rpc == NULL ? NULL : mp_call_spawn_alone(vm->rpc, itself, (uint64_t)ceil(seconds * 1000));
     mp_principal_unref(itself);
     if (call == NULL) {
         luaL_unref(L, LUA_REGISTRYINDEX, ref);

@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <lauxlib.h>
 #include <openssl/crypto.h>
+#include <openssl/rand.h>
 #include <stdlib.h>
 
 #define KEY "moonpool.key"
@@ -190,6 +191,31 @@ static int l_unbase64url(lua_State *L)
     return 1;
 }
 
+/* sha256(bytes): the hash, as bytes.  [-0, +1, throws] */
+static int l_sha256(lua_State *L)
+{
+    mp_str bytes = check_str(L, 1);
+    unsigned char hash[EVP_MAX_MD_SIZE];
+    unsigned size = 0;
+    if (EVP_Digest(bytes.ptr, bytes.len, hash, &size, EVP_sha256(), NULL) != 1)
+        return luaL_error(L, "this digest is switched off in OpenSSL");
+    lua_pushlstring(L, (const char *)hash, size);
+    return 1;
+}
+
+/* random(n): n bytes that nobody can guess.  [-0, +1, throws] */
+static int l_random(lua_State *L)
+{
+    unsigned char bytes[64];
+    lua_Integer n = luaL_checkinteger(L, 1);
+    luaL_argcheck(L, n >= 0 && n <= (lua_Integer)sizeof bytes, 1, "at most 64 bytes");
+    if (RAND_bytes(bytes, (int)n) != 1)
+        return luaL_error(L, "no random bytes");
+    lua_pushlstring(L, (const char *)bytes, (size_t)n);
+    OPENSSL_cleanse(bytes, sizeof bytes);
+    return 1;
+}
+
 /* equal(a, b): in a time that does not tell where they differ.  [-0, +1, throws] */
 static int l_equal(lua_State *L)
 {
@@ -267,6 +293,8 @@ int mp_lib_keys(lua_State *L)
                                          {"split", l_split},
                                          {"base64url", l_base64url},
                                          {"unbase64url", l_unbase64url},
+                                         {"sha256", l_sha256},
+                                         {"random", l_random},
                                          {"equal", l_equal},
                                          {"network", l_network},
                                          {"is_within", l_is_within},

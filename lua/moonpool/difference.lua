@@ -3,30 +3,42 @@
 local json = require "moonpool.json"
 local registry = require "moonpool.registry"
 local sorted = require "moonpool.sorted"
+local switches = require "moonpool.switches"
 
 local difference = {}
 
 local kinds = { "tools", "prompts", "resources", "templates" }
+local switched = { tools = "tool", prompts = "prompt", resources = "resource", templates = "resource" }
 local topics = { tools = "tools", prompts = "prompts", resources = "resources", templates = "resources" }
 
 -- What people call the members of a definition.
 local words = { inputSchema = "schema", outputSchema = "output", _meta = "meta" }
 
---- What clients can see, as a text for the next generation.
+--- What there is, as a text for the next generation.
 function difference.summary()
   local seen = {}
   for _, kind in ipairs(kinds) do
     local entries = {}
-    for _, key in ipairs(registry.names(kind)) do
-      local thing, members = registry[kind][key], {}
+    for key, thing in pairs((registry.everything(kind))) do
+      local members = {}
       for member, value in pairs(thing.definition) do members[member] = json.encode(value) end
       entries[key] = json.object {
-        path = thing.path, members = json.object(members), scopes = json.array { table.unpack(thing.scopes or {}) }, visible = thing.visible ~= nil,
+        name = thing.name, path = thing.path, enabled = thing.enabled ~= false, members = json.object(members),
+        scopes = json.array { table.unpack(thing.scopes or {}) }, visible = thing.visible ~= nil,
       }
     end
     seen[kind] = json.object(entries)
   end
   return json.encode(seen)
+end
+
+-- Those that are on, for whichever generation it is: what was switched stays so.
+local function only_on(kind, entries)
+  local on = {}
+  for key, entry in pairs(entries or {}) do
+    if switches.is_on(switched[kind], entry) then on[key] = entry end
+  end
+  return on
 end
 
 -- The words for the members that differ, or nil.
@@ -56,7 +68,7 @@ function difference.tell(before, files)
   local is_other = {}
   for path in files:gmatch "[^\n]+" do is_other[path] = true end
   for _, kind in ipairs(kinds) do
-    local old, new = before[kind] or {}, now[kind]
+    local old, new = only_on(kind, before[kind]), only_on(kind, now[kind])
     for _, name in ipairs(sorted(old, new)) do
       local was, is = old[name], new[name]
       local other = was and is and differing(was.members, is.members)

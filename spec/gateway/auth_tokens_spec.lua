@@ -21,7 +21,8 @@ local function start(options)
 end
 
 local function initialize(revision)
-  return { jsonrpc = "2.0", id = 1, method = "initialize", params = { protocolVersion = revision, capabilities = {}, clientInfo = { name = "spec", version = "1" } } }
+  local params = { protocolVersion = revision, capabilities = {}, clientInfo = { name = "spec", version = "1" } }
+  return { jsonrpc = "2.0", id = 1, method = "initialize", params = params }
 end
 
 local META = { ["io.modelcontextprotocol/protocolVersion"] = "2026-07-28", ["io.modelcontextprotocol/clientCapabilities"] = {},
@@ -141,7 +142,9 @@ describe("a good token", function()
     assert.equal("alice notes:read+notes:write desk acme", ask_who(g, ctx.issuer:token { tenant = "acme" }))
     assert.equal("alice a+b desk -", ask_who(g, ctx.issuer:token { scope = tokens.json.null, scp = tokens.json.array { "b", "a" } }))
     assert.equal("client:robot  robot -", ask_who(g, ctx.issuer:token { sub = tokens.json.null, scope = tokens.json.null, client_id = "robot" }))
-    for _, more in ipairs { { scope = 7 }, { scope = 'a"b' }, { sub = "local" }, { sub = ("x"):rep(600) }, { sub = tokens.json.null, client_id = tokens.json.null } } do
+    for _, more in ipairs {
+      { scope = 7 }, { scope = 'a"b' }, { sub = "local" }, { sub = ("x"):rep(600) }, { sub = tokens.json.null, client_id = tokens.json.null },
+    } do
       assert.equal(401, ask_who(g, ctx.issuer:token(more)))
     end
     assert.is_empty_house(g)

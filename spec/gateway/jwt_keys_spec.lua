@@ -103,8 +103,10 @@ describe("keys of an issuer", function()
   end)
 
   local lies = {
-    ["nothing"] = "{}", ["no keys"] = '{"keys":[]}', ["a secret"] = '{"keys":[{"kty":"oct","k":"AAAA","kid":"k1"}]}', ["a list twice"] = '{"keys":[],"keys":[]}',
-    ["brackets"] = ("["):rep(100000), ["too much"] = '{"keys":[],"x":"' .. ("x"):rep(300000) .. '"}', ["a number"] = "7", ["keys that are a text"] = '{"keys":"k1"}',
+    ["nothing"] = "{}", ["no keys"] = '{"keys":[]}', ["a secret"] = '{"keys":[{"kty":"oct","k":"AAAA","kid":"k1"}]}',
+    ["a list twice"] = '{"keys":[],"keys":[]}',
+    ["brackets"] = ("["):rep(100000), ["too much"] = '{"keys":[],"x":"' .. ("x"):rep(300000) .. '"}', ["a number"] = "7",
+    ["keys that are a text"] = '{"keys":"k1"}',
     ["keys that are none"] = '{"keys":[1,null,{},"x",{"kty":"EC"},{"kty":"RSA","n":1,"e":2},{"kty":"OKP","crv":"Ed25519","x":"AAAA"}]}',
     ["a private key"] = '{"keys":[{"kty":"OKP","crv":"Ed25519","d":"AAAA","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}',
   }

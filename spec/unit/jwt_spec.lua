@@ -141,7 +141,9 @@ describe("a verifier of tokens", function()
     local issuer = tokens.issuer("ES256", "k1")
     local v = verifier({}, issuer)
     local good = issuer:token()
-    for _, value in ipairs { false, true, 7, {}, print, "", ("a"):rep(100000), ("."):rep(1000), "\0.\0.\0", ("\255"):rep(50), good .. "\0", " " .. good, good .. "\n" } do
+    for _, value in ipairs {
+      false, true, 7, {}, print, "", ("a"):rep(100000), ("."):rep(1000), "\0.\0.\0", ("\255"):rep(50), good .. "\0", " " .. good, good .. "\n",
+    } do
       local claims, why = v:verify(value)
       assert.is_nil(claims)
       assert.is_string(why)
@@ -210,7 +212,9 @@ describe("a verifier of tokens", function()
     assert.matches("no PEM", select(2, keys.public "hello"))
     assert.is_nil((keys.private(issuer.pem)))
     local keyset = require "moonpool.jwt.keyset"
-    for _, change in ipairs { { kty = "oct", k = "AAAA" }, { use = "enc" }, { key_ops = json.array { "sign" } }, { alg = "RS256" }, { d = "AAAA" }, { kid = 7 }, { x = "a b" } } do
+    for _, change in ipairs {
+      { kty = "oct", k = "AAAA" }, { use = "enc" }, { key_ops = json.array { "sign" } }, { alg = "RS256" }, { d = "AAAA" }, { kid = 7 }, { x = "a b" },
+    } do
       local jwk = {}
       for name, value in pairs(issuer.jwk) do jwk[name] = value end
       for name, value in pairs(change) do jwk[name] = value end
