@@ -138,9 +138,14 @@ static void *write_queue(void *unused)
     return NULL;
 }
 
+void mp_log_from(mp_log_level least)
+{
+    atomic_store_explicit(&least_level, least, memory_order_relaxed);
+}
+
 void mp_log_start(mp_log_level least)
 {
-    atomic_store(&least_level, least);
+    mp_log_from(least);
     writer.ending = false;
     writer.running = pthread_create(&writer.thread, NULL, write_queue, NULL) == 0;
 }

@@ -26,7 +26,6 @@ typedef struct {
 
 typedef struct {
     mp_shared shared;
-    mp_seal_key seal_keys[MP_SEAL_KEYS + 1];
     mp_worker **workers;
     int worker_count;
     listener *listeners; /* the last is the admin's, if there is one */
@@ -57,109 +56,19 @@ static uint64_t now_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* Ends with one that is not set. */
-static void make_seal_keys(mp_seal_key keys[MP_SEAL_KEYS + 1], const mp_config *config)
-{
-    size_t count = 0;
-    for (char **secret = config->seal_keys; secret != NULL && *secret != NULL && count < MP_SEAL_KEYS; secret++)
-        mp_seal_key_make(&keys[count++], mp_str_of(*secret));
-    if (count == 0)
-        mp_seal_key_make(&keys[0], MP_STR(""));
-}
-
-static mp_vm_config vm_config(const mp_config *config, const mp_seal_key *seal_keys)
-{
-    return (mp_vm_config){
-        .store = mp_store_new(config->store_entries, config->store_bytes),
-        .hearers = mp_hearers_new(),
-        .seal_keys = seal_keys,
-        .server_name = config->server_name,
-        .server_version = MOONPOOL_VERSION,
-        .instructions = config->server_instructions,
-        .memory = config->lua_memory,
-        .task_ms = config->tasks_ttl,
-        .call_ms = config->call_time,
-        .call_memory = config->call_memory,
-        .call_output = config->call_output,
-        .call_cpu_ms = config->call_cpu,
-        .http_time_ms = config->http_time,
-        .http_body = config->http_body,
-        .allow = &config->allow,
-        .grants = config->grants,
-        .folder = config->folder,
-        .fs_file = config->fs_file,
-        .fs_held = config->fs_held,
-        .exec_output = config->exec_output,
-        .exec_processes = config->exec_processes,
-        .exec_time_ms = config->exec_time,
-        .exec_grace_ms = config->exec_grace,
-        .sqlite_rows = config->sqlite_rows,
-        .sqlite_bytes = config->sqlite_bytes,
-        .sqlite_busy_ms = config->sqlite_busy,
-        .trust_full = config->scripts_trust == MP_TRUST_FULL,
-    };
-}
-
-static void free_shared(const mp_vm_config *vm)
-{
-    mp_store_free(vm->store);
-    mp_hearers_free(vm->hearers);
-}
-
-static void share(mp_shared *shared, const mp_config *config)
-{
-    shared->config = config;
-    shared->started_at = now_ms();
-    shared->rpc = (mp_rpc_config){
-        .mcp = config->endpoint_mcp,
-        .sse = config->endpoint_sse,
-        .messages = config->endpoint_messages,
-        .prefix = config->endpoint_prefix == NULL ? "" : config->endpoint_prefix,
-        .hosts = (const char *const *)config->hosts,
-        .idle_ms = config->session_idle,
-        .initialize_within_ms = config->session_initialize_within,
-        .max_sessions = config->sessions_max,
-        .max_sessions_per_principal = config->sessions_per_principal,
-        .replay_events = config->replay_events,
-        .replay_bytes = config->replay_bytes,
-        .replay_total = config->replay_total,
-        .max_calls = config->calls_in_flight,
-        .call_ms = config->call_time,
-        .max_subscriptions = config->subscriptions,
-        .max_listeners = config->listeners,
-        .max_jobs = config->tasks_max,
-    };
-    shared->http = (mp_http_limits){
-        .body = config->body,
-        .headers = config->headers,
-        .request_ms = config->request_time,
-        .heartbeat_ms = config->heartbeat,
-        .stream_queue = config->stream_queue,
-        .stall_ms = config->stall,
-        .connections = config->connections,
-    };
-    shared->client = (mp_client_limits){
-        .requests = config->http_requests,
-        .per_host = config->http_per_host,
-        .held = config->http_held,
-        .idle_ms = config->http_idle,
-        .ca = config->http_ca,
-    };
-}
-
 /* -- scripts ------------------------------------------------------------------------------------------------------- */
 
 /* Reads the scripts and proves them in a VM, which the first worker then uses. NULL when they are wrong: it has been said. */
-static mp_vm *prove(const mp_config *config, const mp_vm_config *how, mp_source **source)
+static mp_vm *prove(const mp_settings *settings, mp_source **source)
 {
     mp_err err;
     mp_buf report = {0};
-    *source = mp_source_read(config->scripts_path, &err);
+    *source = mp_source_read(settings->config->scripts_path, &err);
     if (*source == NULL) {
         print_err(&err);
         return NULL;
     }
-    mp_vm *vm = mp_vm_new(*source, how, &report);
+    mp_vm *vm = mp_vm_new(*source, &settings->vm, &report);
     if (vm == NULL) {
         print_report(&report);
         mp_source_unref(*source);
@@ -168,28 +77,27 @@ static mp_vm *prove(const mp_config *config, const mp_vm_config *how, mp_source 
     return vm;
 }
 
-int mp_gateway_check(const mp_config *config, const char *form)
+int mp_gateway_check(mp_config *config, const char *form)
 {
     mp_source *source;
-    mp_seal_key seal_keys[MP_SEAL_KEYS + 1] = {0};
-    make_seal_keys(seal_keys, config);
-    mp_vm_config how = vm_config(config, seal_keys);
-    mp_vm *vm = prove(config, &how, &source);
-    if (vm == NULL) {
-        free_shared(&how);
-        return EXIT_CONFIG;
+    mp_commons commons = {0};
+    mp_commons_open(&commons, config);
+    mp_settings *settings = mp_settings_new(config, &commons);
+    mp_vm *vm = prove(settings, &source);
+    if (vm != NULL) {
+        mp_buf out = {0}, doubts = {0};
+        mp_vm_describe(vm, form, &out, &doubts);
+        printf("%.*s", MP_STR_ARG(mp_buf_str(&out)));
+        if (doubts.len > 0)
+            print_report(&doubts);
+        mp_buf_clear(&out);
+        mp_buf_clear(&doubts);
+        mp_vm_free(vm);
+        mp_source_unref(source);
     }
-    mp_buf out = {0}, doubts = {0};
-    mp_vm_describe(vm, form, &out, &doubts);
-    printf("%.*s", MP_STR_ARG(mp_buf_str(&out)));
-    if (doubts.len > 0)
-        print_report(&doubts);
-    mp_buf_clear(&out);
-    mp_buf_clear(&doubts);
-    mp_vm_free(vm);
-    free_shared(&how);
-    mp_source_unref(source);
-    return 0;
+    mp_commons_close(&commons);
+    mp_settings_free(settings);
+    return vm == NULL ? EXIT_CONFIG : 0;
 }
 
 int mp_gateway_bench(const char *command, const mp_bench_argument *arguments, size_t count)
@@ -204,7 +112,7 @@ static int bind_one(house *h, const char *where, int count, mp_err *err)
     listener *one = &h->listeners[h->listener_count];
     one->fds = mp_new((size_t)count * sizeof *one->fds);
     one->count = count;
-    if (mp_listen(where, count, h->shared.config->dead_peer, one->fds, &one->address, err) != 0) {
+    if (mp_listen(where, count, h->shared.settings->config->dead_peer, one->fds, &one->address, err) != 0) {
         free(one->fds);
         return -1;
     }
@@ -214,7 +122,7 @@ static int bind_one(house *h, const char *where, int count, mp_err *err)
 
 static int bind_all(house *h, mp_err *err)
 {
-    const mp_config *config = h->shared.config;
+    const mp_config *config = h->shared.settings->config;
     size_t count = 0;
     while (config->listen[count] != NULL)
         count++;
@@ -299,7 +207,7 @@ static int start_workers(house *h, mp_vm *first, mp_err *err)
 
 static void say_ready(const house *h, int ready_fd)
 {
-    const mp_config *config = h->shared.config;
+    const mp_config *config = h->shared.settings->config;
     mp_buf line = {0};
     mp_buf_put(&line, MP_STR("ready"));
     const mp_address *first = h->on_stdio ? NULL : &h->listeners[0].address;
@@ -380,7 +288,8 @@ static void take_down(house *h)
     free(h->workers);
     mp_reload_free(h->shared.reload);
     mp_source_unref(h->shared.source);
-    free_shared(&h->shared.vm);
+    mp_settings_free(h->shared.settings);
+    mp_commons_close(&h->shared.commons);
     close(h->shared.ended_fd);
     if (h->in >= 0)
         close(h->in);
@@ -418,7 +327,7 @@ static void keep_memory_small(void)
     mallopt(M_TRIM_THRESHOLD, 512 << 10);
 }
 
-int mp_gateway_run(const mp_config *config, const mp_gateway_options *options)
+int mp_gateway_run(mp_config *config, const mp_gateway_options *options)
 {
     house h = {.worker_count = options->on_stdio ? 1 : (int)config->workers,
                .on_stdio = options->on_stdio,
@@ -426,25 +335,27 @@ int mp_gateway_run(const mp_config *config, const mp_gateway_options *options)
                .out = -1};
     mp_err err = {0};
     if (h.on_stdio && take_stdio(&h, &err) != 0) {
+        mp_config_free(config);
         print_err(&err);
         return EXIT_FAILED;
     }
     keep_memory_small();
-    make_seal_keys(h.seal_keys, config);
-    h.shared.vm = vm_config(config, h.seal_keys);
-    h.shared.vm.has_specs = options->has_specs;
-    mp_vm *first = prove(config, &h.shared.vm, &h.shared.source);
+    h.shared.started_at = now_ms();
+    h.shared.commons.has_specs = options->has_specs;
+    mp_commons_open(&h.shared.commons, config);
+    h.shared.settings = mp_settings_new(config, &h.shared.commons);
+    mp_vm *first = prove(h.shared.settings, &h.shared.source);
     if (first == NULL) {
-        free_shared(&h.shared.vm);
+        mp_settings_free(h.shared.settings);
+        mp_commons_close(&h.shared.commons);
         return EXIT_CONFIG;
     }
-    share(&h.shared, config);
     mp_pool_start(config->pool_threads, config->pool_queue);
-    h.shared.reload = mp_reload_new(&h.shared, first);
+    h.shared.reload = mp_reload_new(&h.shared, options, first);
     raise_descriptor_limit();
     int signal_fd = block_signals();
     h.shared.ended_fd = eventfd(0, EFD_CLOEXEC);
-    h.shared.table = mp_table_new(&h.shared.rpc);
+    h.shared.table = mp_table_new(&h.shared.settings->rpc);
     h.workers = mp_new((size_t)h.worker_count * sizeof *h.workers);
 
     int code = 0;
@@ -458,7 +369,7 @@ int mp_gateway_run(const mp_config *config, const mp_gateway_options *options)
                 mp_worker_stop(h.workers[i]);
             code = EXIT_FAILED;
         } else {
-            mp_reload_start(h.shared.reload, h.workers, h.worker_count, config->scripts_watch == MP_WATCH_TRUE);
+            mp_reload_start(h.shared.reload, h.workers, h.worker_count);
             say_ready(&h, options->ready_fd);
             serve(&h, signal_fd);
         }

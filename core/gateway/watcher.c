@@ -10,29 +10,32 @@
 
 #define MOST_DEPTH 16
 #define MOST_WATCHES 10000
+#define MOST_LINKS 16 /* that lead to another */
 #define IN_FOLDER                                                                                                      \
     (IN_CLOSE_WRITE | IN_MODIFY | IN_ATTRIB | IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_DELETE_SELF |   \
      IN_MOVE_SELF)
 #define OF_NAME (IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO)
 
-/* A folder in which one name matters: it leads to the scripts. */
+/* A folder in which one name matters: it leads to what is watched. */
 typedef struct {
     int wd;
     char *name;
 } step;
 
 struct mp_watcher {
-    char *dir;
+    char *dir, *file;
     int fd, count;
-    int failed; /* errno of the first folder that could not be watched */
-    step steps[32];
+    const char *at; /* `dir` or `file`, whichever could not be watched */
+    int failed;     /* errno of the first folder that could not be watched */
+    step steps[96];
     size_t step_count;
 };
 
-mp_watcher *mp_watcher_new(const char *dir)
+mp_watcher *mp_watcher_new(const char *dir, const char *file)
 {
     mp_watcher *watcher = mp_new(sizeof *watcher);
     watcher->dir = mp_dup(mp_str_of(dir));
+    watcher->file = file == NULL ? NULL : mp_dup(mp_str_of(file));
     watcher->fd = -1;
     return watcher;
 }
@@ -54,6 +57,7 @@ void mp_watcher_free(mp_watcher *watcher)
         return;
     stop(watcher);
     free(watcher->dir);
+    free(watcher->file);
     free(watcher);
 }
 
@@ -95,11 +99,11 @@ static void watch_below(mp_watcher *watcher, const char *path, int depth)
         closedir(dir);
 }
 
-/* Every name on the way to the scripts may be a link that is put in place anew, or not be there yet. */
-static void watch_way(mp_watcher *watcher)
+/* Every name on the way may be a link that is put in place anew, or not be there yet. */
+static void watch_names(mp_watcher *watcher, const char *path)
 {
     char way[PATH_MAX];
-    if (snprintf(way, sizeof way, "%s", watcher->dir) >= (int)sizeof way)
+    if (snprintf(way, sizeof way, "%s", path) >= (int)sizeof way)
         return;
     for (size_t left = strlen(way); left > 0 && watcher->step_count < sizeof watcher->steps / sizeof *watcher->steps;) {
         while (left > 1 && way[left - 1] == '/')
@@ -126,6 +130,26 @@ static void watch_way(mp_watcher *watcher)
     }
 }
 
+/* And so may every name on the way to where such a link leads: config maps put the second of two in place anew. */
+static void watch_way(mp_watcher *watcher, const char *path)
+{
+    char at[PATH_MAX], target[PATH_MAX];
+    if (snprintf(at, sizeof at, "%s", path) >= (int)sizeof at)
+        return;
+    for (int links = 0; links <= MOST_LINKS; links++) {
+        watch_names(watcher, at);
+        ssize_t length = readlink(at, target, sizeof target - 1);
+        if (length <= 0)
+            return;
+        target[length] = '\0';
+        char *slash = target[0] == '/' ? NULL : strrchr(at, '/');
+        size_t kept = slash == NULL ? 0 : (size_t)(slash + 1 - at);
+        if (kept + (size_t)length >= sizeof at)
+            return;
+        memcpy(at + kept, target, (size_t)length + 1);
+    }
+}
+
 int mp_watcher_renew(mp_watcher *watcher, mp_err *err)
 {
     stop(watcher);
@@ -133,12 +157,19 @@ int mp_watcher_renew(mp_watcher *watcher, mp_err *err)
     if (watcher->fd < 0) {
         watcher->failed = errno;
     } else {
+        watcher->at = watcher->dir;
         watch_below(watcher, watcher->dir, 0);
-        watch_way(watcher);
+        watch_way(watcher, watcher->dir);
+        if (watcher->file != NULL && watcher->failed == 0) {
+            watcher->at = watcher->file;
+            add(watcher, watcher->file, IN_FOLDER | IN_MASK_ADD);
+            watch_way(watcher, watcher->file);
+        }
     }
     if (watcher->failed == 0)
         return 0;
-    mp_err_set(err, "%s cannot be watched for changes: %s", watcher->dir, strerror(watcher->failed));
+    mp_err_set(err, "%s cannot be watched for changes: %s", watcher->at == NULL ? watcher->dir : watcher->at,
+               strerror(watcher->failed));
     mp_err_hint(
         err, "fs.inotify.max_user_watches and max_user_instances may be too small; until then it is read every second");
     stop(watcher);

@@ -108,12 +108,31 @@ static bool has_pending(const mp_loop *loop)
     return loop->h2o->_pending_as_server != NULL || loop->h2o->_pending_as_client != NULL;
 }
 
+static uint64_t clock_us(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+static void count_turn(uint64_t us)
+{
+    mp_stat_add(us <= 1000     ? MP_STAT_TURNS_1MS
+                : us <= 5000   ? MP_STAT_TURNS_5MS
+                : us <= 20000  ? MP_STAT_TURNS_20MS
+                : us <= 100000 ? MP_STAT_TURNS_100MS
+                               : MP_STAT_TURNS_LONGER,
+                1);
+}
+
 static bool run_bottom(mp_loop *loop)
 {
+    uint64_t began = clock_us();
     mp_mailbox_deliver(loop);
     fire_timers(loop);
     bool more = loop->turn != NULL && loop->turn(loop->turn_ctx);
     mp_stream_flush_dirty(loop);
+    count_turn(clock_us() - began);
     return more;
 }
 

@@ -101,6 +101,8 @@ typedef struct {
 } mp_door;           /* what a listener leads to */
 
 mp_server *mp_server_new(mp_loop *loop, const mp_http_limits *limits, mp_err *err);
+/* Other limits, but `request_ms`, which stays. On its thread. */
+void mp_server_configure(mp_server *server, const mp_http_limits *limits);
 /* Takes `fd` over. `door` is copied. */
 int mp_server_listen(mp_server *server, int fd, const mp_door *door, mp_err *err);
 /* Stops listening, ends idle connections; answers under way go on. `done` runs once no connection is left. */

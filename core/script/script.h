@@ -34,6 +34,8 @@ typedef struct {
 
 /* At most so many entries, and bytes in their keys and texts. */
 mp_store *mp_store_new(int64_t entries, size_t bytes);
+/* Other limits; what is above them stays. Any thread. */
+void mp_store_limit(mp_store *store, int64_t entries, size_t bytes);
 void mp_store_free(mp_store *store);
 
 /* The VMs of a process, which tell each other things. */
@@ -63,8 +65,8 @@ typedef struct {
     uint64_t sqlite_busy_ms;      /* how long a statement waits for others to unlock */
     bool trust_full;              /* scripts get the whole standard library */
     bool has_specs;               /* runs the specs among the scripts, when asked to */
-    const mp_seal_key *seal_keys; /* the first seals, all open; an unset one ends them. Outlives the VM */
-    mp_store *store;              /* these two outlive the VM */
+    const mp_seal_key *seal_keys; /* the first seals, all open; an unset one ends them */
+    mp_store *store;              /* these two outlive the VM, all else is copied */
     mp_hearers *hearers;
 } mp_vm_config;
 
@@ -86,6 +88,8 @@ void mp_vm_summary(mp_vm *vm, mp_buf *out);
 void mp_vm_difference(mp_vm *vm, mp_str before, mp_str files, mp_buf *plan, mp_buf *lists);
 /* Another takes over: what it would begin by itself is the other's. */
 void mp_vm_retire(mp_vm *vm);
+/* Its time is over: calls off all that runs in it, with an error that says so. */
+void mp_vm_end(mp_vm *vm);
 /* Whether no call and no background task is in it. */
 bool mp_vm_is_idle(const mp_vm *vm);
 /* This VM alone hears `text` under `topic`, as if another had told it. On its thread. */

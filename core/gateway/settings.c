@@ -1,0 +1,106 @@
+#include "settings.h"
+#include <stdlib.h>
+
+void mp_commons_open(mp_commons *commons, const mp_config *config)
+{
+    commons->store = mp_store_new(config->store_entries, config->store_bytes);
+    commons->hearers = mp_hearers_new();
+    mp_seal_key_make(&commons->seal_key, MP_STR(""));
+}
+
+void mp_commons_close(mp_commons *commons)
+{
+    mp_store_free(commons->store);
+    mp_hearers_free(commons->hearers);
+}
+
+static void make_seal_keys(mp_settings *settings, const mp_commons *commons)
+{
+    size_t count = 0;
+    for (char **secret = settings->config->seal_keys; secret != NULL && *secret != NULL && count < MP_SEAL_KEYS;
+         secret++)
+        mp_seal_key_make(&settings->seal_keys[count++], mp_str_of(*secret));
+    if (count == 0)
+        settings->seal_keys[0] = commons->seal_key;
+}
+
+mp_settings *mp_settings_new(mp_config *config, const mp_commons *commons)
+{
+    mp_settings *settings = mp_new(sizeof *settings);
+    settings->config = config;
+    make_seal_keys(settings, commons);
+    settings->vm = (mp_vm_config){
+        .store = commons->store,
+        .hearers = commons->hearers,
+        .seal_keys = settings->seal_keys,
+        .server_name = config->server_name,
+        .server_version = MOONPOOL_VERSION,
+        .instructions = config->server_instructions,
+        .memory = config->lua_memory,
+        .task_ms = config->tasks_ttl,
+        .call_ms = config->call_time,
+        .call_memory = config->call_memory,
+        .call_output = config->call_output,
+        .call_cpu_ms = config->call_cpu,
+        .http_time_ms = config->http_time,
+        .http_body = config->http_body,
+        .allow = &config->allow,
+        .grants = config->grants,
+        .folder = config->folder,
+        .fs_file = config->fs_file,
+        .fs_held = config->fs_held,
+        .exec_output = config->exec_output,
+        .exec_processes = config->exec_processes,
+        .exec_time_ms = config->exec_time,
+        .exec_grace_ms = config->exec_grace,
+        .sqlite_rows = config->sqlite_rows,
+        .sqlite_bytes = config->sqlite_bytes,
+        .sqlite_busy_ms = config->sqlite_busy,
+        .has_specs = commons->has_specs,
+        .trust_full = config->scripts_trust == MP_TRUST_FULL,
+    };
+    settings->rpc = (mp_rpc_config){
+        .mcp = config->endpoint_mcp,
+        .sse = config->endpoint_sse,
+        .messages = config->endpoint_messages,
+        .prefix = config->endpoint_prefix == NULL ? "" : config->endpoint_prefix,
+        .hosts = (const char *const *)config->hosts,
+        .idle_ms = config->session_idle,
+        .initialize_within_ms = config->session_initialize_within,
+        .max_sessions = config->sessions_max,
+        .max_sessions_per_principal = config->sessions_per_principal,
+        .replay_events = config->replay_events,
+        .replay_bytes = config->replay_bytes,
+        .replay_total = config->replay_total,
+        .max_calls = config->calls_in_flight,
+        .call_ms = config->call_time,
+        .max_subscriptions = config->subscriptions,
+        .max_listeners = config->listeners,
+        .max_jobs = config->tasks_max,
+    };
+    settings->http = (mp_http_limits){
+        .body = config->body,
+        .headers = config->headers,
+        .request_ms = config->request_time,
+        .heartbeat_ms = config->heartbeat,
+        .stream_queue = config->stream_queue,
+        .stall_ms = config->stall,
+        .connections = config->connections,
+    };
+    settings->client = (mp_client_limits){
+        .requests = config->http_requests,
+        .per_host = config->http_per_host,
+        .held = config->http_held,
+        .idle_ms = config->http_idle,
+        .ca = config->http_ca,
+    };
+    return settings;
+}
+
+void mp_settings_free(mp_settings *settings)
+{
+    if (settings == NULL)
+        return;
+    mp_config_free(settings->config);
+    free(settings);
+}
