@@ -73,6 +73,12 @@
     X(TURNS_20MS, "turns", "within", "20ms", "longer than that")                                                       \
     X(TURNS_100MS, "turns", "within", "100ms", "longer than that")                                                     \
     X(TURNS_LONGER, "turns", "within", "longer", "longer than that")                                                   \
+    X(RELOAD_TURNS_1MS, "reload_turns", "within", "1ms",                                                               \
+      "those with work of a reload, by processor time from there on")                                                  \
+    X(RELOAD_TURNS_5MS, "reload_turns", "within", "5ms", "longer than that")                                           \
+    X(RELOAD_TURNS_20MS, "reload_turns", "within", "20ms", "longer than that")                                         \
+    X(RELOAD_TURNS_100MS, "reload_turns", "within", "100ms", "longer than that")                                       \
+    X(RELOAD_TURNS_LONGER, "reload_turns", "within", "longer", "longer than that")                                     \
     X(TOOL_FAULTS, "tool_faults", "", "", "calls that ended in a Lua error")
 
 #define MP_STAT_ID(id, family, label, value, text) MP_STAT_##id,

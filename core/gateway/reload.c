@@ -13,6 +13,12 @@
 #define PATIENCE_MS 1000 /* after the first, however restless it is */
 #define LOOK_MS 1000     /* where the system tells of no changes */
 
+/* A VM that has ended its calls. */
+typedef struct grave {
+    struct grave *next;
+    mp_vm *vm;
+} grave;
+
 struct mp_reload {
     mp_shared *shared;
     const mp_gateway_options *options;
@@ -23,6 +29,7 @@ struct mp_reload {
     uint64_t first_at, last_at; /* of changes not looked at yet; 0: none */
     atomic_bool is_asked;
     atomic_bool is_swapping; /* the workers have not all taken over: two generations are enough */
+    _Atomic(grave *) graves;
     int64_t generation;
     mp_source *serving;
     mp_source *tried;         /* these three read last, good or bad */
@@ -56,10 +63,20 @@ mp_reload *mp_reload_new(mp_shared *shared, const mp_gateway_options *options, m
     return reload;
 }
 
+static void clear_graves(mp_reload *reload)
+{
+    for (grave *one = atomic_exchange(&reload->graves, NULL), *next; one != NULL; one = next) {
+        next = one->next;
+        mp_vm_free(one->vm);
+        free(one);
+    }
+}
+
 void mp_reload_free(mp_reload *reload)
 {
     if (reload == NULL)
         return;
+    clear_graves(reload);
     mp_watcher_free(reload->watcher);
     while (reload->outlived_count > 0)
         mp_settings_free(reload->outlived[--reload->outlived_count]);
@@ -97,6 +114,16 @@ static void wake(mp_reload *reload)
     uint64_t one = 1;
     while (write(reload->wake_fd, &one, sizeof one) < 0 && errno == EINTR)
         continue;
+}
+
+void mp_reload_bury(mp_reload *reload, mp_vm *vm)
+{
+    grave *one = mp_new(sizeof *one);
+    one->vm = vm;
+    one->next = atomic_load(&reload->graves);
+    while (!atomic_compare_exchange_weak(&reload->graves, &one->next, one))
+        continue;
+    wake(reload);
 }
 
 /* -- who watches at a terminal ------------------------------------------------------------------------------------ */
@@ -409,6 +436,7 @@ mp_reload_wait mp_reload_next(mp_reload *reload)
 
 void mp_reload_run(mp_reload *reload)
 {
+    clear_graves(reload);
     uint64_t count, now = now_ms();
     bool looks = reload->watcher != NULL && mp_watcher_fd(reload->watcher) < 0;
     if (reload->watcher != NULL && mp_watcher_take(reload->watcher)) {

@@ -25,6 +25,11 @@ void mp_reload_run(mp_reload *reload);
 /* Reads everything at the next run, whether anything seems to have changed or not. Any thread. */
 void mp_reload_now(mp_reload *reload);
 
+/* -- a worker's thread -- */
+
+/* Takes over a VM that was detached, to free it. */
+void mp_reload_bury(mp_reload *reload, mp_vm *vm);
+
 /* -- the admin's thread -- */
 
 /* Asks for a reload, and answers `stream` with how it went: 200 and what changed, or 422 and what is wrong. */

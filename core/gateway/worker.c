@@ -1,5 +1,5 @@
 /* worker.c: a thread's loop, server or pipe, server role and VM, from their making to their end. */
-#include "worker.h"
+#include "reload.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -81,13 +81,15 @@ int mp_worker_serve_pipe(mp_worker *worker, int in, int out, mp_err *err)
     return worker->pipe == NULL ? -1 : 0;
 }
 
+/* Taking a large state apart takes a while: the main thread has it. */
 static void forget(mp_worker *worker, old *before)
 {
     mp_timer_stop(worker->loop, &before->deadline);
     mp_link_drop(&before->link);
     worker->old_count--;
     mp_stat_add(MP_STAT_VMS_DRAINING, -1);
-    mp_vm_free(before->vm);
+    mp_vm_detach(before->vm);
+    mp_reload_bury(worker->shared->reload, before->vm);
     free(before);
 }
 
@@ -98,8 +100,10 @@ static bool turn_olds(mp_worker *worker)
         next = link->next;
         old *before = mp_container(link, old, link);
         more = mp_vm_turn(before->vm) || more;
-        if (mp_vm_is_idle(before->vm))
+        if (mp_vm_is_idle(before->vm)) {
+            mp_loop_measure(worker->loop);
             forget(worker, before);
+        }
     }
     return more;
 }
@@ -225,6 +229,7 @@ static void use_settings(mp_worker *worker, const mp_settings *settings)
 
 static void take_over(mp_worker *worker, mp_vm *vm, const mp_settings *settings)
 {
+    mp_loop_measure(worker->loop);
     use_settings(worker, settings);
     retire(worker, worker->vm);
     worker->vm = vm;
@@ -368,8 +373,14 @@ void mp_worker_unwind(mp_worker *worker)
 {
     if (worker->rpc != NULL)
         mp_rpc_abort(worker->rpc, "the gateway is stopping");
-    while (!mp_link_is_alone(&worker->olds))
-        forget(worker, mp_container(worker->olds.next, old, link));
+    while (!mp_link_is_alone(&worker->olds)) {
+        old *before = mp_container(worker->olds.next, old, link);
+        mp_vm *vm = before->vm;
+        mp_link_drop(&before->link);
+        mp_timer_stop(worker->loop, &before->deadline);
+        free(before);
+        mp_vm_free(vm); /* which unwinds what still runs in it */
+    }
     if (worker->vm != NULL)
         mp_vm_free(worker->vm);
     worker->vm = NULL;

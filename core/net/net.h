@@ -36,6 +36,8 @@ void mp_loop_on_turn(mp_loop *loop, bool (*turn)(void *ctx), void *ctx);
 void mp_loop_run(mp_loop *loop);
 /* From any thread. */
 void mp_loop_stop(mp_loop *loop);
+/* At the bottom of a turn: what the rest of it takes of the processor is counted (reload_turns). */
+void mp_loop_measure(mp_loop *loop);
 
 /* Something to happen later. Embedded in its owner; zeroed is stopped. */
 typedef struct mp_timer {

@@ -147,3 +147,18 @@ bool mp_vm_tidy(mp_vm *vm)
     mp_vm_publish(vm);
     return true;
 }
+
+void mp_vm_end(mp_vm *vm)
+{
+    for (mp_task *task = vm->all, *next; task != NULL; task = next) {
+        next = task->next;
+        if (task->call != NULL) {
+            mp_call_abort(task->call, "the scripts it runs on were replaced a while ago", MP_STAT_TOOL_RELOAD);
+        } else if (task->state != MP_TASK_IDLE && task->state != MP_TASK_DOOMED && task->group == NULL) {
+            task->cancelled = true;
+            task->state = MP_TASK_DOOMED;
+            mp_link_drop(&task->link);
+            mp_link_put(&vm->doomed, &task->link);
+        }
+    }
+}

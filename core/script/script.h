@@ -74,6 +74,8 @@ typedef struct {
  * them, to `report`. */
 mp_vm *mp_vm_new(mp_source *source, const mp_vm_config *config, mp_buf *report);
 void mp_vm_free(mp_vm *vm);
+/* On its thread: nothing runs in it, and nothing will; any thread may free it then. */
+void mp_vm_detach(mp_vm *vm);
 /* Gives the VM to the thread of `loop`; nothing of it may be used elsewhere from now on. It publishes by `rpc` and sends its
  * requests by the loop's `client`, which outlive it. */
 void mp_vm_attach(mp_vm *vm, mp_loop *loop, mp_rpc *rpc, mp_client *client);

@@ -411,21 +411,6 @@ void mp_task_unwind(mp_task *task)
     unwind(task);
 }
 
-void mp_vm_end(mp_vm *vm)
-{
-    for (mp_task *task = vm->all, *next; task != NULL; task = next) {
-        next = task->next;
-        if (task->call != NULL) {
-            mp_call_abort(task->call, "the scripts it runs on were replaced a while ago", MP_STAT_TOOL_RELOAD);
-        } else if (task->state != MP_TASK_IDLE && task->state != MP_TASK_DOOMED && task->group == NULL) {
-            task->cancelled = true;
-            task->state = MP_TASK_DOOMED;
-            mp_link_drop(&task->link);
-            mp_link_put(&vm->doomed, &task->link);
-        }
-    }
-}
-
 void mp_task_leave(mp_task *task, lua_State *co)
 {
     if (task->inner_count == task->inner_cap) {
