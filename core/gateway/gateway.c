@@ -265,8 +265,7 @@ static void serve(house *h, int signal_fd)
         uint64_t ended;
         if ((fds[1].revents & POLLIN) && read(h->shared.ended_fd, &ended, sizeof ended) == (ssize_t)sizeof ended)
             running -= (int)ended;
-        if (!atomic_load(&h->shared.draining))
-            mp_reload_run(h->shared.reload);
+        mp_reload_run(h->shared.reload, !atomic_load(&h->shared.draining));
     }
 }
 

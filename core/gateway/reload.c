@@ -434,9 +434,8 @@ mp_reload_wait mp_reload_next(mp_reload *reload)
     return wait;
 }
 
-void mp_reload_run(mp_reload *reload)
+void mp_reload_run(mp_reload *reload, bool may_reload)
 {
-    clear_graves(reload);
     uint64_t count, now = now_ms();
     bool looks = reload->watcher != NULL && mp_watcher_fd(reload->watcher) < 0;
     if (reload->watcher != NULL && mp_watcher_take(reload->watcher)) {
@@ -446,7 +445,10 @@ void mp_reload_run(mp_reload *reload)
     }
     while (read(reload->wake_fd, &count, sizeof count) < 0 && errno == EINTR)
         continue;
-    if (atomic_load(&reload->is_swapping))
+    clear_graves(reload);
+    if (!may_reload)
+        reload->first_at = 0;
+    if (!may_reload || atomic_load(&reload->is_swapping))
         return; /* whoever ends that wakes us */
     bool is_asked = atomic_exchange(&reload->is_asked, false);
     if (!is_asked && !looks && (reload->first_at == 0 || now < due_at(reload)))
