@@ -56,6 +56,8 @@ mp_settings *mp_settings_new(mp_config *config, const mp_commons *commons)
         .sqlite_rows = config->sqlite_rows,
         .sqlite_bytes = config->sqlite_bytes,
         .sqlite_busy_ms = config->sqlite_busy,
+        .audit =
+            config->audit == NULL ? NULL : mp_config_key_at("log.audit_arguments")->choices[config->audit_arguments],
         .has_specs = commons->has_specs,
         .trust_full = config->scripts_trust == MP_TRUST_FULL,
     };
