@@ -1,29 +1,57 @@
 -- What a reload changes: what is served now, told to the generation that comes after it, which says what is new, other, gone.
 
+local host = require "moonpool.host"
+local job = require "moonpool.lib.job"
 local json = require "moonpool.json"
 local registry = require "moonpool.registry"
 local sorted = require "moonpool.sorted"
 
 local difference = {}
 
-local kinds = { "tools", "prompts", "resources", "templates" }
-local topics = { tools = "tools", prompts = "prompts", resources = "resources", templates = "resources" }
+-- What is told by name: a kind, the list that clients have of it, what stands before its names, and its things: name ->
+-- { path, members by name, each as a text }. Scripts of other folders are told by their paths.
+local kinds = {}
+
+--- Adds a kind. `list` and `word` may be nil.
+function difference.add(name, list, word, things)
+  kinds[#kinds + 1] = { name = name, list = list, word = word and word .. " " or "", things = things }
+end
+
+local function texts(members)
+  local encoded = {}
+  for name, value in pairs(members) do encoded[name] = json.encode(value) end
+  return json.object(encoded)
+end
+
+for _, name in ipairs { "tools", "prompts", "resources", "templates" } do
+  difference.add(name, name == "templates" and "resources" or name, nil, function()
+    local things = {}
+    for _, key in ipairs(registry.names(name)) do
+      local thing = registry[name][key]
+      things[key] = json.object { path = thing.path, members = texts(thing.definition) }
+    end
+    return things
+  end)
+end
+
+difference.add("jobs", nil, "job", function()
+  local things = {}
+  for name, one in pairs(job.all()) do
+    local members = { description = one.description, every = one.every, timeout = one.timeout, enabled = not one.off }
+    things[name] = json.object { path = one.path, members = texts(members) }
+  end
+  return things
+end)
 
 -- What people call the members of a definition.
 local words = { inputSchema = "schema", outputSchema = "output", _meta = "meta" }
 
---- What clients can see, as a text for the next generation.
+--- What there is, as a text for the next generation.
 function difference.summary()
-  local seen = {}
-  for _, kind in ipairs(kinds) do
-    local entries = {}
-    for _, key in ipairs(registry.names(kind)) do
-      local thing, members = registry[kind][key], {}
-      for member, value in pairs(thing.definition) do members[member] = json.encode(value) end
-      entries[key] = json.object { path = thing.path, members = json.object(members) }
-    end
-    seen[kind] = json.object(entries)
-  end
+  local seen, paths = {}, {}
+  for _, kind in ipairs(kinds) do seen[kind.name] = json.object(kind.things()) end
+  for _, script in ipairs(host.scripts) do paths[script.path] = true end
+  seen.paths = json.object(paths)
   return json.encode(seen)
 end
 
@@ -40,21 +68,21 @@ end
 --- ("+ refund  ~ search (schema)  - old_tool"), and the lists that changed for clients ("tools resources").
 function difference.tell(before, files)
   before = json.decode(before)
-  local now, plan, changed, told = json.decode(difference.summary()), {}, {}, {}
-  local is_other = {}
+  local now, plan, changed, told, is_other = json.decode(difference.summary()), {}, {}, {}, {}
+  local function add(sign, name) plan[#plan + 1] = sign .. " " .. name end
   for path in files:gmatch "[^\n]+" do is_other[path] = true end
   for _, kind in ipairs(kinds) do
-    local old, new = before[kind] or {}, now[kind]
+    local old, new = before[kind.name] or {}, now[kind.name]
     for _, name in ipairs(sorted(old, new)) do
       local was, is = old[name], new[name]
       local what = was and is and differing(was.members, is.members)
-      if not was or not is or what then changed[topics[kind]] = true end
+      if kind.list and (not was or not is or what) then changed[kind.list] = true end
       if not was then
-        plan[#plan + 1] = "+ " .. name
+        add("+", kind.word .. name)
       elseif not is then
-        plan[#plan + 1] = "- " .. name
+        add("-", kind.word .. name)
       elseif what or is_other[is.path] then
-        plan[#plan + 1] = "~ " .. name .. " (" .. (what or "code") .. ")"
+        add("~", kind.word .. name .. " (" .. (what or "code") .. ")")
       end
       for _, entry in pairs { was or false, is or false } do
         if entry then told[entry.path] = true end
@@ -62,10 +90,11 @@ function difference.tell(before, files)
     end
   end
   for path in files:gmatch "[^\n]+" do
-    if not told[path] then plan[#plan + 1] = "~ " .. path end
+    local was, is = before.paths[path], now.paths[path]
+    if not told[path] then add(not was and "+" or not is and "-" or "~", path) end
   end
   local lists = {}
-  for topic in pairs(changed) do lists[#lists + 1] = topic end
+  for list in pairs(changed) do lists[#lists + 1] = list end
   table.sort(lists)
   return table.concat(plan, "  "), table.concat(lists, " ")
 end
