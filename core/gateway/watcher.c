@@ -24,7 +24,9 @@ typedef struct {
 
 struct mp_watcher {
     char *dir, *file;
-    int fd, count;
+    int fd;          /* stays while it works: the system takes its time to close one */
+    int *wds, *olds; /* watched now, and before the last renewal; sorted once all are there */
+    int count, old_count;
     const char *at; /* `dir` or `file`, whichever could not be watched */
     int failed;     /* errno of the first folder that could not be watched */
     step steps[96];
@@ -40,15 +42,20 @@ mp_watcher *mp_watcher_new(const char *dir, const char *file)
     return watcher;
 }
 
+static void forget_steps(mp_watcher *watcher)
+{
+    for (size_t i = 0; i < watcher->step_count; i++)
+        free(watcher->steps[i].name);
+    watcher->step_count = 0;
+}
+
 static void stop(mp_watcher *watcher)
 {
     if (watcher->fd >= 0)
         close(watcher->fd);
     watcher->fd = -1;
-    for (size_t i = 0; i < watcher->step_count; i++)
-        free(watcher->steps[i].name);
-    watcher->step_count = 0;
-    watcher->count = watcher->failed = 0;
+    forget_steps(watcher);
+    watcher->count = 0;
 }
 
 void mp_watcher_free(mp_watcher *watcher)
@@ -56,6 +63,8 @@ void mp_watcher_free(mp_watcher *watcher)
     if (watcher == NULL)
         return;
     stop(watcher);
+    free(watcher->wds);
+    free(watcher->olds);
     free(watcher->dir);
     free(watcher->file);
     free(watcher);
@@ -68,8 +77,10 @@ static int add(mp_watcher *watcher, const char *path, uint32_t mask)
         return -1;
     }
     int wd = inotify_add_watch(watcher->fd, path, mask);
+    if (wd >= 0 && watcher->count % 64 == 0)
+        watcher->wds = mp_resize(watcher->wds, (size_t)(watcher->count + 64) * sizeof *watcher->wds);
     if (wd >= 0)
-        watcher->count++;
+        watcher->wds[watcher->count++] = wd;
     else if (errno != ENOENT && errno != ENOTDIR && watcher->failed == 0)
         watcher->failed = errno;
     return wd;
@@ -150,26 +161,56 @@ static void watch_way(mp_watcher *watcher, const char *path)
     }
 }
 
+static int compare(const void *a, const void *b)
+{
+    int one = *(const int *)a, other = *(const int *)b;
+    return one < other ? -1 : one > other;
+}
+
+/* What was watched before, and is no more where it was. */
+static void drop_olds(mp_watcher *watcher)
+{
+    if (watcher->count > 0)
+        qsort(watcher->wds, (size_t)watcher->count, sizeof(int), compare);
+    for (int i = 0; i < watcher->old_count; i++)
+        if (watcher->count == 0 ||
+            bsearch(&watcher->olds[i], watcher->wds, (size_t)watcher->count, sizeof(int), compare) == NULL)
+            inotify_rm_watch(watcher->fd, watcher->olds[i]); /* fails for what is gone, and for one that came twice */
+}
+
+static void watch_all(mp_watcher *watcher)
+{
+    watcher->at = watcher->dir;
+    watch_below(watcher, watcher->dir, 0);
+    watch_way(watcher, watcher->dir);
+    if (watcher->file == NULL || watcher->failed != 0)
+        return;
+    watcher->at = watcher->file;
+    add(watcher, watcher->file, IN_FOLDER | IN_MASK_ADD);
+    watch_way(watcher, watcher->file);
+}
+
 int mp_watcher_renew(mp_watcher *watcher, mp_err *err)
 {
-    stop(watcher);
-    watcher->fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-    if (watcher->fd < 0) {
+    int *spare = watcher->olds;
+    watcher->olds = watcher->wds;
+    watcher->old_count = watcher->count;
+    watcher->wds = spare;
+    watcher->count = 0;
+    watcher->failed = 0;
+    watcher->at = watcher->dir;
+    forget_steps(watcher);
+    if (watcher->fd < 0)
+        watcher->fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    if (watcher->fd < 0)
         watcher->failed = errno;
-    } else {
-        watcher->at = watcher->dir;
-        watch_below(watcher, watcher->dir, 0);
-        watch_way(watcher, watcher->dir);
-        if (watcher->file != NULL && watcher->failed == 0) {
-            watcher->at = watcher->file;
-            add(watcher, watcher->file, IN_FOLDER | IN_MASK_ADD);
-            watch_way(watcher, watcher->file);
-        }
-    }
-    if (watcher->failed == 0)
+    else
+        watch_all(watcher);
+    if (watcher->failed == 0) {
+        drop_olds(watcher);
         return 0;
-    mp_err_set(err, "%s cannot be watched for changes: %s", watcher->at == NULL ? watcher->dir : watcher->at,
-               strerror(watcher->failed));
+    }
+    mp_err_set(err, "%s cannot be watched for changes: %s", watcher->at, strerror(watcher->failed));
     mp_err_hint(
         err, "fs.inotify.max_user_watches and max_user_instances may be too small; until then it is read every second");
     stop(watcher);
@@ -201,7 +242,7 @@ bool mp_watcher_take(mp_watcher *watcher)
     for (ssize_t got; watcher->fd >= 0 && (got = read(watcher->fd, news, sizeof news)) > 0;)
         for (const char *at = news; at < news + got;) {
             const struct inotify_event *event = (const struct inotify_event *)(const void *)at;
-            any = any || (event->mask & IN_Q_OVERFLOW) || matters(watcher, event);
+            any = any || (event->mask & IN_Q_OVERFLOW) || (!(event->mask & IN_IGNORED) && matters(watcher, event));
             at += sizeof *event + event->len;
         }
     return any;

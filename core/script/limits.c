@@ -51,6 +51,22 @@ static void insist(lua_State *L, const char *why)
     luaL_error(L, "%s", why);
 }
 
+/* What must end by itself has not: with its place in a script, where there is one. */
+static void end_guarded(lua_State *L)
+{
+    lua_Debug at;
+    mp_str dir = mp_str_of(mp_source_dir(mp_vm_of(L)->source));
+    for (int level = 0; lua_getstack(L, level, &at) != 0; level++) {
+        lua_getinfo(L, "Sl", &at);
+        if (at.source[0] != '@' || !mp_str_starts(mp_str_of(at.source + 1), dir) || at.currentline < 1)
+            continue;
+        mp_preempt_arm(L, 1);
+        lua_pushfstring(L, "%s:%d: this runs for too long", at.short_src, at.currentline);
+        lua_error(L);
+    }
+    insist(L, "this runs for too long");
+}
+
 void mp_task_hook(lua_State *L, lua_Debug *where)
 {
     lua_sethook(L, NULL, 0, 0);
@@ -58,7 +74,7 @@ void mp_task_hook(lua_State *L, lua_Debug *where)
     mp_task *task = vm->running;
     if (vm->guard_until != 0) { /* a script that loads; closers */
         if (mp_now_us(CLOCK_MONOTONIC) >= vm->guard_until)
-            insist(L, "this runs for too long");
+            end_guarded(L);
         mp_preempt_arm(L, LOOK);
         return;
     }
