@@ -96,12 +96,13 @@ describe("a set that is broken", function()
   it("in any of eight ways leaves the old one serving, and is told once, with its place (B-85)", function()
     local g <close> = gateway.start { scripts = { ["tools/one.lua"] = tool(1) }, config = { scripts = { watch = "false" } } }
     local c <close> = g:client "2026-07-28"
-    local answers, over = 0, false
+    local answers = 0
     local path = g.dir .. "/scripts/tools/bad.lua"
     for i, case in ipairs(broken) do
       write(path, case[2])
       local asking = g:connect { admin = true }
       asking:send { method = "POST", path = "/reload" }
+      local over
       repeat -- the old one answers meanwhile
         local began = uv.hrtime()
         assert.equal("0001", c:result("tools/call", { name = "one" }).content[1].text, case[1])
