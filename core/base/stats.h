@@ -29,6 +29,7 @@
     X(FS_BYTES, "fs_bytes", "", "", "bytes on their way from and to scripts' files")                                   \
     X(CHILD_PROCESSES, "child_processes", "", "", "programs that scripts run")                                         \
     X(VMS, "vms", "", "", "Lua states that serve, or end the last of their calls")                                     \
+    X(VMS_DRAINING, "vms_draining", "", "", "those of earlier scripts, which end their calls")                         \
     X(LUA_BYTES, "lua_bytes", "", "", "bytes held by Lua states")
 
 #define MP_COUNTERS(X)                                                                                                 \
@@ -74,6 +75,18 @@
     X(TOOL_MEMORY, "tool_aborted", "reason", "memory", "calls that took more than limits.call.memory")                 \
     X(TOOL_OUTPUT, "tool_aborted", "reason", "output", "results over limits.call.output")                              \
     X(TOOL_SHUTDOWN, "tool_aborted", "reason", "shutdown", "calls still running when the gateway stopped")             \
+    X(TOOL_RELOAD, "tool_aborted", "reason", "reload", "calls on scripts before a reload, past scripts.drain")         \
+    X(TURNS_1MS, "turns", "within", "1ms", "turns of the workers' loops, by how long they kept everybody waiting")     \
+    X(TURNS_5MS, "turns", "within", "5ms", "longer than that")                                                         \
+    X(TURNS_20MS, "turns", "within", "20ms", "longer than that")                                                       \
+    X(TURNS_100MS, "turns", "within", "100ms", "longer than that")                                                     \
+    X(TURNS_LONGER, "turns", "within", "longer", "longer than that")                                                   \
+    X(RELOAD_TURNS_1MS, "reload_turns", "within", "1ms",                                                               \
+      "those with work of a reload, by processor time from there on")                                                  \
+    X(RELOAD_TURNS_5MS, "reload_turns", "within", "5ms", "longer than that")                                           \
+    X(RELOAD_TURNS_20MS, "reload_turns", "within", "20ms", "longer than that")                                         \
+    X(RELOAD_TURNS_100MS, "reload_turns", "within", "100ms", "longer than that")                                       \
+    X(RELOAD_TURNS_LONGER, "reload_turns", "within", "longer", "longer than that")                                     \
     X(TOOL_FAULTS, "tool_faults", "", "", "calls that ended in a Lua error")                                           \
     X(VERIFICATIONS, "jwt_verifications", "", "", "signatures of tokens that were checked")
 

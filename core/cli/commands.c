@@ -34,6 +34,7 @@ const mp_cli_command mp_cli_commands[] = {
        "host:port, [IPv6]:port or unix:/path; may be repeated;\nport 0 takes a free one\n"
        "(default: the file's `listen`, or 127.0.0.1:7300)",
        NULL},
+      {"watch", 'w', NULL, "print what each reload changes, or what is wrong, on stdout", NULL},
       LOG_LEVEL,
       READY_FD}},
     {"stdio",
@@ -134,9 +135,10 @@ const mp_cli_command mp_cli_commands[] = {
      {{0}}},
     {"reload",
      "[-a ADDRESS] [moonpool.yaml]",
-     "let the running gateway read its scripts again",
-     "Asks the running gateway, at its admin listener, to read its scripts again, and prints\n"
-     "what changed, or every mistake; then the old ones stay, and the exit code is 1.\n",
+     "let the running gateway read its scripts and configuration again",
+     "Asks the running gateway, at its admin listener, to read its scripts and its configuration\n"
+     "again, and prints what changed, or every mistake; then the old ones stay, and the exit\n"
+     "code is 1.\n",
      "<file>",
      mp_cli_admin,
      {ADMIN}},

@@ -32,6 +32,8 @@ typedef struct {
     int64_t workers;           /* `auto` is resolved: the processors this process may use */
     char *scripts_path;        /* relative paths start at the folder of the config file */
     mp_watches scripts_watch;
+    uint64_t scripts_drain;
+    int64_t scripts_generations;
     mp_trust scripts_trust;
     mp_grant allow;                                        /* what all scripts may touch; its path stays NULL */
     mp_grant *grants;                                      /* NULL, or ended by one without a path */
@@ -92,6 +94,15 @@ void mp_config_free(mp_config *config);
 int mp_config_override(mp_config *config, const char *path, const char *const *values, size_t count, const char *option,
                        mp_buf *report);
 
+/* -- another one (config_change.c) --------------------------------------------------------------------------------- */
+
+/* Appends all values, in a form that is the same for the same values. */
+void mp_config_put_all(mp_buf *out, const mp_config *config);
+/* Appends the paths of the keys that differ, "hosts, log.level": of those that need a restart, or of the others. */
+void mp_config_compare(const mp_config *before, const mp_config *after, bool restarts, mp_buf *names);
+/* Keys that need a restart get the values they have in `from`. */
+void mp_config_carry(mp_config *to, const mp_config *from);
+
 /* -- the table ------------------------------------------------------------------------------------------------- */
 
 /* A LIST may have keys below it: then its items may be maps of them, and those keys' slots are offsets in an item.
@@ -123,6 +134,7 @@ typedef struct {
     int (*check)(mp_str text, mp_err *); /* of a text, or of each item */
     const char *form;                    /* what `check` accepts, for people */
     const char *pattern;                 /* and for the JSON Schema */
+    bool restarts; /* another value waits for a restart; of all other keys the next reload takes it */
     const char *doc;
 } mp_config_key;
 

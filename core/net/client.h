@@ -24,6 +24,8 @@ typedef struct {
 
 /* Costs nothing until the first transfer. `limits` is copied, `ca` outlives the client. */
 mp_client *mp_client_new(struct mp_loop *loop, const mp_client_limits *limits);
+/* Other limits, for transfers that start from now on. On its thread. */
+void mp_client_configure(mp_client *client, const mp_client_limits *limits);
 /* When its transfers are freed; before its loop is. */
 void mp_client_free(mp_client *client);
 

@@ -27,7 +27,8 @@ struct mp_loop {
     mp_mux mux;
     mp_mailbox mailbox;
     mp_heap timers;
-    uint64_t now; /* 0: the clock has not been read since the last wake-up */
+    uint64_t now;         /* 0: the clock has not been read since the last wake-up */
+    uint64_t measured_at; /* 0: it is not */
     uint64_t chance;
     bool (*turn)(void *ctx);
     void *turn_ctx;

@@ -52,6 +52,22 @@ static void insist(lua_State *L, const char *why)
     luaL_error(L, "%s", why);
 }
 
+/* What must end by itself has not: with its place in a script, where there is one. */
+static void end_guarded(lua_State *L)
+{
+    lua_Debug at;
+    mp_str dir = mp_str_of(mp_source_dir(mp_vm_of(L)->source));
+    for (int level = 0; lua_getstack(L, level, &at) != 0; level++) {
+        lua_getinfo(L, "Sl", &at);
+        if (at.source[0] != '@' || !mp_str_starts(mp_str_of(at.source + 1), dir) || at.currentline < 1)
+            continue;
+        mp_preempt_arm(L, 1);
+        lua_pushfstring(L, "%s:%d: this runs for too long", at.short_src, at.currentline);
+        lua_error(L);
+    }
+    insist(L, "this runs for too long");
+}
+
 void mp_task_hook(lua_State *L, lua_Debug *where)
 {
     lua_sethook(L, NULL, 0, 0);
@@ -59,7 +75,7 @@ void mp_task_hook(lua_State *L, lua_Debug *where)
     mp_task *task = vm->running;
     if (vm->guard_until != 0) { /* a script that loads; closers */
         if (mp_now_us(CLOCK_MONOTONIC) >= vm->guard_until)
-            insist(L, "this runs for too long");
+            end_guarded(L);
         mp_preempt_arm(L, LOOK);
         return;
     }
@@ -147,4 +163,19 @@ bool mp_vm_tidy(mp_vm *vm)
     mp_preempt_leave(before);
     mp_vm_publish(vm);
     return true;
+}
+
+void mp_vm_end(mp_vm *vm)
+{
+    for (mp_task *task = vm->all, *next; task != NULL; task = next) {
+        next = task->next;
+        if (task->call != NULL) {
+            mp_call_abort(task->call, "the scripts it runs on were replaced a while ago", MP_STAT_TOOL_RELOAD);
+        } else if (task->state != MP_TASK_IDLE && task->state != MP_TASK_DOOMED && task->group == NULL) {
+            task->cancelled = true;
+            task->state = MP_TASK_DOOMED;
+            mp_link_drop(&task->link);
+            mp_link_put(&vm->doomed, &task->link);
+        }
+    }
 }

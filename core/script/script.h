@@ -34,6 +34,8 @@ typedef struct {
 
 /* At most so many entries, and bytes in their keys and texts. */
 mp_store *mp_store_new(int64_t entries, size_t bytes);
+/* Other limits; what is above them stays. Any thread. */
+void mp_store_limit(mp_store *store, int64_t entries, size_t bytes);
 void mp_store_free(mp_store *store);
 
 /* The VMs of a process, which tell each other things. */
@@ -67,8 +69,8 @@ typedef struct {
     bool trust_full;              /* scripts get the whole standard library */
     bool asks_nobody;             /* auth scripts are there for nothing */
     bool has_specs;               /* runs the specs among the scripts, when asked to */
-    const mp_seal_key *seal_keys; /* the first seals, all open; an unset one ends them. Outlives the VM */
-    mp_store *store;              /* these two outlive the VM */
+    const mp_seal_key *seal_keys; /* the first seals, all open; an unset one ends them */
+    mp_store *store;              /* these two outlive the VM, all else is copied */
     mp_hearers *hearers;
 } mp_vm_config;
 
@@ -76,6 +78,8 @@ typedef struct {
  * them, to `report`. */
 mp_vm *mp_vm_new(mp_source *source, const mp_vm_config *config, mp_buf *report);
 void mp_vm_free(mp_vm *vm);
+/* On its thread: nothing runs in it, and nothing will; any thread may free it then. */
+void mp_vm_detach(mp_vm *vm);
 /* Gives the VM to the thread of `loop`; nothing of it may be used elsewhere from now on. It publishes by `rpc` and sends its
  * requests by the loop's `client`, which outlive it. */
 void mp_vm_attach(mp_vm *vm, mp_loop *loop, mp_rpc *rpc, mp_client *client);
@@ -94,6 +98,8 @@ void mp_vm_retire(mp_vm *vm);
 bool mp_vm_has_auth(const mp_vm *vm);
 /* Whether there are such, asked or not. */
 bool mp_vm_has_auth_scripts(const mp_vm *vm);
+/* Its time is over: calls off all that runs in it, with an error that says so. */
+void mp_vm_end(mp_vm *vm);
 /* Whether no call and no background task is in it. */
 bool mp_vm_is_idle(const mp_vm *vm);
 /* This VM alone hears `text` under `topic`, as if another had told it. On its thread. */

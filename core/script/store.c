@@ -53,6 +53,14 @@ mp_store *mp_store_new(int64_t entries, size_t bytes)
     return store;
 }
 
+void mp_store_limit(mp_store *store, int64_t entries, size_t bytes)
+{
+    pthread_mutex_lock(&store->lock);
+    store->most_entries = entries;
+    store->most_bytes = bytes;
+    pthread_mutex_unlock(&store->lock);
+}
+
 static void entry_free(entry *e)
 {
     free(e->text);
