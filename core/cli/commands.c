@@ -99,12 +99,14 @@ const mp_cli_command mp_cli_commands[] = {
      mp_cli_test,
      {CONFIG}},
     {"types",
-     "DIR",
+     "[-c FILE] DIR",
      "write what editors with LuaLS need to complete and check scripts",
-     "Writes DIR/lua/types/moonpool.d.lua, and DIR/.luarc.json unless there is one.\n",
+     "Writes the types of moonpool's own names into DIR/lua/types, those of the scripts that\n"
+     "the configuration serves (arguments, outputs, names) beside them, if there is one, and\n"
+     "DIR/.luarc.json unless there is one. Run it again when tools have changed.\n",
      "<dir>",
      mp_cli_types,
-     {{0}}},
+     {CONFIG}},
     {"reload",
      "[-a ADDRESS] [moonpool.yaml]",
      "let the running gateway read its scripts again",

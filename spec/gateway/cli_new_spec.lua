@@ -76,21 +76,6 @@ describe("moonpool new", function()
   end
 end)
 
-describe("moonpool types", function()
-  it("writes what the build has, and leaves settings alone", function()
-    local code, out = moonpool("types", ".")
-    assert.equal(0, code)
-    assert.equal("wrote ./lua/types/moonpool.d.lua\nwrote ./lua/types/moonpool_spec.d.lua\nwrote ./.luarc.json\n", out)
-    for _, name in ipairs { "lua/types/moonpool.d.lua", "lua/types/moonpool_spec.d.lua" } do
-      assert.equal(read(name), read(dir .. "/" .. name))
-    end
-    local before = read(dir .. "/.luarc.json")
-    out = select(2, moonpool("types", "."))
-    assert.truthy(out:find("left ./.luarc.json as it is", 1, true))
-    assert.equal(before, read(dir .. "/.luarc.json"))
-  end)
-end)
-
 describe("moonpool completion", function()
   local function commands()
     local _, help = gateway.exec { "--help" }
