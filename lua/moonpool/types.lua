@@ -73,7 +73,8 @@ local wants = {
   type = { "a type", function(value) return types.is_type(value) end },
   types = { "a list of types", function(value) return all(value, function(item, key) return types.is_type(item) and math.type(key) end) end },
   ["list or function"] = { "a list or function", function(value) return type(value) == "table" or type(value) == "function" end },
-  ["map of types"] = { "a table of types", function(value) return all(value, function(item, key) return types.is_type(item) and type(key) == "string" end) end },
+  ["map of types"] = { "a table of types", function(value) return all(value, function(item,
+    key) return types.is_type(item) and type(key) == "string" end) end },
   ["map of lists"] = { "a table of lists of names", function(value) return all(value, is_texts) end },
 }
 for _, name in ipairs { "string", "number", "boolean", "table" } do
@@ -139,7 +140,8 @@ function take_first.values(self, what, first, more)
   if #first == 0 then problem.raise(3, what .. " needs at least one choice") end
   for i, item in ipairs(first) do
     if types.is_type(item) ~= types.is_type(first[1]) then
-      problem.raise(3, what .. ": choice " .. i .. " is not " .. (types.is_type(item) and "a value" or "a type"), "all are values, or all are types: t.const(…) makes one of the other")
+      problem.raise(3, what .. ": choice " .. i .. " is not " .. (types.is_type(item) and "a value" or "a type"),
+        "all are values, or all are types: t.const(…) makes one of the other")
     end
   end
   self.first = first
@@ -180,8 +182,10 @@ end
 
 -- t.define("tree", function(tree) return t.object { leaves = t.list(tree) } end)
 function take_first.definition(self, what, name, of)
-  if type(name) ~= "string" or not name:find "^[%a_][%w_]*$" then problem.raise(3, what .. " needs a name", "as in " .. what .. '("point", t.object { … })') end
-  if type(of) ~= "function" and not types.is_type(of) then problem.raise(3, what .. " needs a type, or a function that is given the name's type and returns one") end
+  if type(name) ~= "string" or not name:find "^[%a_][%w_]*$" then problem.raise(3, what .. " needs a name", "as in " .. what
+    .. '("point", t.object { … })') end
+  if type(of) ~= "function" and not types.is_type(of) then problem.raise(3, what
+    .. " needs a type, or a function that is given the name's type and returns one") end
   local definition = { name = name }
   self.definition = definition
   if type(of) == "function" then of = of(self) end

@@ -62,7 +62,8 @@ describe("moonpool types", function()
     assert.same({}, complaints)
     has(text, "\n---@class moonpool.args.greet\n---@field name string  Whom it is about\n---@field times? integer  How often\n",
       "\n--- The arguments of the tool trip: Plan a trip.\n---@class moonpool.args.trip\n",
-      '\n---@field ["x-y"] string\n\n---@class moonpool.args.trip.node\n---@field below? moonpool.args.trip.node[]\n---@field name "x"\n---@field odd string|1\n',
+      '\n---@field ["x-y"] string\n',
+      '\n---@class moonpool.args.trip.node\n---@field below? moonpool.args.trip.node[]\n---@field name "x"\n---@field odd string|1\n',
       '---@field by "train"|"bus"\n---@field days? integer\n---@field deep { ["a-b"]: boolean, c?: table }\n---@field end any\n',
       "\n---@field more table<string, (1|2)[]>\n---@field price number|userdata\n---@field stops? { [1]: number, [2]: string|boolean }[]\n",
       '\n---@field to string  Where to, ]] @and "how"\n---@field tree moonpool.args.trip.node\n',

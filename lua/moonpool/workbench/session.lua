@@ -33,7 +33,8 @@ local function reach(self)
   return link.url(options.url, function(message) return self:headers(message) end, how)
 end
 
---- Opens one. `options`: revision, url, headers and ca (for a url), arguments (of a child), on_note(message), on_ask(params) -> an ElicitResult; nil: nobody can be asked.
+--- Opens one. `options`: revision, url, headers and ca (for a url), arguments (of a child), on_note(message), on_ask(params) -> an
+--- ElicitResult; nil: nobody can be asked.
 function session.open(options)
   local self = setmetatable({ revision = options.revision, last = 0, options = options, tools = {} }, session)
   local why, hint

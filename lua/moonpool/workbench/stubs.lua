@@ -272,7 +272,8 @@ local function put_resources(put, named, fixed, templates)
   end
   put_names(put, "moonpool.ResourceName", names)
   put_names(put, "moonpool.ResourceUri", uris)
-  put "--- Reads a resource: in specs.\n---@param uri moonpool.ResourceUri|string\n---@return { text: string?, contents: table[] }? result\n---@return string? why"
+  put "--- Reads a resource: in specs.\n---@param uri moonpool.ResourceUri|string"
+  put "---@return { text: string?, contents: table[] }? result\n---@return string? why"
   put "function read(uri) end\n"
   put "--- Whoever follows this resource is told that it has changed.\n---@param uri moonpool.ResourceUri|string\nfunction resource_updated(uri) end\n"
 end
