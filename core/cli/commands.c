@@ -66,12 +66,12 @@ const mp_cli_command mp_cli_commands[] = {
      mp_cli_list,
      {{0}}},
     {"new",
-     "[-c FILE] tool|resource|prompt|auth NAME",
+     "[-c FILE] tool|resource|prompt|job|lib|policy|auth NAME",
      "write a script to start from",
      "Writes scripts/tools/NAME.lua, or into the folder of another kind, below `scripts.path`\n"
      "of the configuration; in a folder without one, an empty moonpool.yaml too. Never writes\n"
      "over a file. NAME may have folders: orders/refund.\n",
-     "tool resource prompt auth",
+     "tool resource prompt job lib policy auth",
      mp_cli_new,
      {CONFIG}},
     {"call",

@@ -38,6 +38,25 @@ describe("moonpool new", function()
     assert.equal("", (select(3, moonpool "check")))
   end)
 
+  it("makes a job, a policy and a library that load and do what they say", function()
+    for _, kind in ipairs { "tool", "job", "policy", "lib" } do assert.equal(0, (moonpool("new", kind, "names/end"))) end
+    local code, out, err = moonpool "check"
+    assert.same({ 0, "" }, { code, err })
+    assert.truthy(out:find("job  names_end", 1, true), out)
+    assert.truthy(out:find("names_end", 1, true), out)
+    local file <close> = assert(io.open(dir .. "/scripts/tools/tidy.lua", "wb"))
+    file:write '--- Tidies.\n---@param name string\nreturn function(name) return require("names.end").tidy(name) end\n'
+    file:close()
+    assert.same({ 0, "Ann Lee\n", "" }, { moonpool("call", "tidy", "name=  Ann   Lee ") })
+    local g <close> = gateway.start { scripts_path = dir .. "/scripts" }
+    local c = g:client "2026-07-28"
+    c:result("tools/call", { name = "names_end", arguments = { name = "Ann" } })
+    c:close()
+    g:wait_log("called", { tool = "names_end", who = "anonymous" })
+    g:wait_log("names_end ran", { count = "1" })
+    assert.is_empty_house(g)
+  end)
+
   it("makes an auth script, in its folder", function()
     assert.equal(0, (moonpool("new", "auth", "main")))
     assert.truthy(read(dir .. "/scripts/auth/main.lua"):find("return auth {", 1, true))
