@@ -82,16 +82,16 @@ const mp_cli_command mp_cli_commands[] = {
      "stdout; progress and logs to stderr, as they come. Questions are asked at the terminal;\n"
      "without one the tool is told that nobody can be asked.\n"
      "The exit code is 1 when the tool fails.\n"
-     "Everybody on this machine can read what stands in a command: a token goes into a variable\n"
-     "(--bearer-env) or a file (--header @FILE). A URL's certificate is always verified.\n",
+     "Everybody on this machine can read the words of a command: a token goes into a variable\n"
+     "(--bearer-env) or a file (--header @FILE). Certificates are always verified.\n",
      NULL,
      mp_cli_call,
      {{"json", 'j', "OBJECT", "the arguments, or the rest of them, as JSON", NULL},
       {"revision", 'r', "DATE", "of the protocol (default: 2026-07-28)", REVISIONS},
-      {"url", 'u', "URL", "call at this endpoint: http://127.0.0.1:7300/mcp, https://…/sse", NULL},
-      {"bearer-env", 0, "NAME", "with --url: send the token that this environment variable holds", NULL},
-      {"header", 'H', "HEADER", "with --url: send 'Name: value' too, or each line of @FILE; may be repeated", NULL},
-      {"ca", 0, "FILE", "with --url: trust these certificates, not the system's", "<file>"},
+      {"url", 'u', "URL", "call at this endpoint: http://127.0.0.1:7300/mcp", NULL},
+      {"bearer-env", 0, "NAME", "send the token in this environment variable to --url", NULL},
+      {"header", 'H', "HEADER", "send 'Name: value' to --url, or the lines of @FILE;\nmay be repeated", NULL},
+      {"ca", 0, "FILE", "trust these certificates at --url, not the system's", "<file>"},
       {"raw", 0, NULL, "print the whole result as JSON", NULL},
       CONFIG}},
     {"test",

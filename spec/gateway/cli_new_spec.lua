@@ -134,6 +134,42 @@ describe("moonpool completion", function()
     assert.equal("tool ", complete("new", "to"))
   end)
 
+  local typed = { ["moonpool comp"] = "letion", ["moonpool new po"] = "licy", ["moonpool call --bear"] = "er-env", ["moonpool call -r 2026"] = "-07-28" }
+
+  it("completes in fish", function()
+    local binary, asked = uv.fs_realpath(gateway.binary), {}
+    for line in pairs(typed) do asked[#asked + 1] = ("complete -C '%s'"):format(line) end
+    local code, out = gateway.run_program("/usr/bin/env", { "fish", "--no-config", "-c",
+      ("'%s' completion fish | source; %s"):format(binary, table.concat(asked, "; ")) }, { cwd = dir })
+    if code == 127 then return pending "fish is not installed" end
+    assert.equal(0, code, out)
+    for line, rest in pairs(typed) do
+      local whole = line:match "%S+$" .. rest
+      assert.truthy(("\n" .. out):find("\n" .. whole:gsub("%-", "%%-") .. "%f[%s]"), whole .. " is not in " .. out)
+    end
+  end)
+
+  -- Typed at a terminal, where zsh has its line editor.
+  it("completes in zsh", function()
+    local keys = {}
+    for line in pairs(typed) do keys[#keys + 1] = "'" .. line .. "'" end
+    local code, out = gateway.run_program("/usr/bin/env", { "timeout", "10", "zsh", "-f", "-c", ([[setopt extendedglob
+      zmodload zsh/zpty
+      zpty z "zsh -f -i"
+      zpty -w z "PS1=; autoload -Uz compinit; compinit -D -u; source <('%s' completion zsh); echo rea\"\"dy"
+      zpty -r -m z out "*ready*"
+      for typed in %s; do
+        zpty -w -n z "$typed"$'\t'
+        zpty -r -m z out "*${typed}[^ ]## *"
+        print -r -- "$out"
+        zpty -w -n z $'\025'
+      done
+      zpty -d z]]):format(uv.fs_realpath(gateway.binary), table.concat(keys, " ")) }, { cwd = dir })
+    if code == 127 then return pending "zsh is not installed" end
+    assert.equal(0, code, out)
+    for line, rest in pairs(typed) do assert.truthy(out:find(line .. rest, 1, true), line .. rest .. " is not in " .. out) end
+  end)
+
   it("refuses a shell that it does not know", function()
     local code, _, err = gateway.exec { "completion", "bsh" }
     assert.same({ 2, "moonpool: no completions are made for 'bsh'\n  hint: did you mean 'bash'?\n" }, { code, err })
