@@ -181,13 +181,14 @@ const char *mp_config_range(const mp_config_key *key, char *room, size_t size);
 /* `path` as seen from `folder`; the caller's. */
 char *mp_config_join(const char *folder, mp_str path);
 
-/* What a row's `check` may be (config_check.c). */
+/* What a row's `check` may be (config_check.c, config_net.c). */
 int mp_config_check_address(mp_str text, mp_err *err);
 int mp_config_check_endpoint(mp_str text, mp_err *err);
 int mp_config_check_host(mp_str text, mp_err *err);
 int mp_config_check_variable(mp_str text, mp_err *err);
 int mp_config_check_origin(mp_str text, mp_err *err); /* https://host:port */
 int mp_config_check_origin_or_all(mp_str text, mp_err *err);
+int mp_config_check_net(mp_str text, mp_err *err);
 /* Port 0: two listeners that say so get two ports. */
 bool mp_config_is_any_port(mp_str address);
 

@@ -84,7 +84,8 @@ const mp_config_key mp_config_keys[] = {
     {"scripts.trust", MP_KEY_CHOICE, SLOT(scripts_trust), .preset = "strict", .choices = trusts,
      .doc = "What scripts may touch. full opens Lua's whole standard library: io, os, debug, package."},
     {"scripts.allow", MP_KEY_SECTION, .doc = "What all scripts may touch. Without it: nothing."},
-    {"scripts.allow.net", MP_KEY_LIST, SLOT(allow.lists[MP_GRANT_NET]), .least = 1, .most = 300, .form = "a host",
+    {"scripts.allow.net", MP_KEY_LIST, SLOT(allow.lists[MP_GRANT_NET]), .least = 1, .most = 300,
+     .check = mp_config_check_net, .form = "a host",
      .doc = "Where they may connect: host:port, *.domain, an address. Names lead to public addresses, unless the word "
             "private "
             "follows."},

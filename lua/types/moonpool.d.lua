@@ -121,6 +121,10 @@ ask = {}
 ---@field optional? boolean    May be left out
 ---@field default? any         May be left out, and is this then
 ---@field examples? any[]
+---@field deprecated? boolean
+---@field read_only? boolean
+---@field write_only? boolean
+---@field also? moonpool.Type[]  Types that must fit besides: `also = { t.none_of { t.const "root" } }`
 ---@field header? string       Mirrored in the header Mcp-Param-<name> (string, integer, boolean)
 
 ---@class moonpool.StringOptions: moonpool.Options
@@ -128,7 +132,9 @@ ask = {}
 ---@field max? integer
 ---@field pattern? string      A regular expression, as in JSON Schema
 ---@field complete? moonpool.Completion  What a prompt's argument may become while it is typed
----@field format? "date"|"date-time"|"email"|"uri"|"uuid"|string
+---@field format? "date"|"date-time"|"time"|"duration"|"email"|"hostname"|"ipv4"|"ipv6"|"uri"|"uuid"|"regex"|string
+---@field encoding? "base64"|string  How bytes are written in it, as clients are told
+---@field mime? string         What is written in it, as clients are told
 
 ---@class moonpool.NumberOptions: moonpool.Options
 ---@field min? number
@@ -141,9 +147,23 @@ ask = {}
 ---@field min? integer
 ---@field max? integer
 ---@field unique? boolean
+---@field contains? moonpool.Type  One item fits this, at least
+---@field min_contains? integer
+---@field max_contains? integer
+
+---@class moonpool.MapOptions: moonpool.Options
+---@field min? integer
+---@field max? integer
+---@field keys? moonpool.Type   What each name fits
+---@field patterns? table<string, moonpool.Type>  Values by a regular expression of their names
 
 ---@class moonpool.ObjectOptions: moonpool.Options
 ---@field open? boolean        Other fields are welcome
+---@field rest? moonpool.Type  Other fields are welcome that fit this
+---@field min? integer         How many fields there are
+---@field max? integer
+---@field patterns? table<string, moonpool.Type>  Values by a regular expression of their names
+---@field needs? table<string, string[]>  Where this field is, those must be
 
 ---@class moonpool.StringType: moonpool.Type
 ---@overload fun(options: moonpool.StringOptions|string): moonpool.Type
@@ -164,9 +184,15 @@ t = {}
 ---@return moonpool.Type
 function t.list(item, options) end
 
+--- Items of different types, by their places: `t.tuple { t.number, t.number, rest = t.string }`. Nothing follows without `rest`.
+---@param items table
+---@param options? moonpool.Options|string
+---@return moonpool.Type
+function t.tuple(items, options) end
+
 --- Any names, values of one type.
 ---@param value moonpool.Type
----@param options? moonpool.Options|string
+---@param options? moonpool.MapOptions|string
 ---@return moonpool.Type
 function t.map(value, options) end
 
@@ -175,22 +201,63 @@ function t.map(value, options) end
 ---@return moonpool.Type
 function t.object(fields, options) end
 
---- One of these values: `t.one_of { "celsius", "fahrenheit", default = "celsius" }`.
----@param values table
+--- This value alone.
+---@param value any
 ---@param options? moonpool.Options|string
 ---@return moonpool.Type
-function t.one_of(values, options) end
+function t.const(value, options) end
 
+--- One of these values: `t.one_of { "celsius", "fahrenheit", default = "celsius" }`. Of types, exactly one fits:
+--- `t.one_of { t.const("c", { title = "Celsius" }), t.const("f", { title = "Fahrenheit" }) }`.
+---@param choices table
+---@param options? moonpool.Options|string
+---@return moonpool.Type
+function t.one_of(choices, options) end
+
+--- One of them fits, or several.
 ---@param types moonpool.Type[]
 ---@param options? moonpool.Options|string
 ---@return moonpool.Type
 function t.any_of(types, options) end
 
----@param type moonpool.Type
+--- All of them fit. Fields that one of them does not know are the others'.
+---@param types moonpool.Type[]
+---@param options? moonpool.Options|string
 ---@return moonpool.Type
-function t.optional(type) end
+function t.all_of(types, options) end
 
---- JSON Schema as it is.
+--- None of them fits.
+---@param types moonpool.Type[]
+---@param options? moonpool.Options|string
+---@return moonpool.Type
+function t.none_of(types, options) end
+
+--- What fits the condition fits `yes`, too; what does not, `no`. Stands in `also` of an object, or in t.all_of.
+---@param condition moonpool.Type
+---@param yes moonpool.Type
+---@param no? moonpool.Type
+---@return moonpool.Type
+function t.when(condition, yes, no) end
+
+--- The same, or null, which scripts get as json.null.
+---@param type moonpool.Type
+---@param options? moonpool.Options|string
+---@return moonpool.Type
+function t.nullable(type, options) end
+
+--- A type that is written once and used in several places, or inside itself:
+--- `t.define("tree", function(tree) return t.object { name = t.string, leaves = t.optional(t.list(tree)) } end)`.
+---@param name string
+---@param of moonpool.Type|fun(type: moonpool.Type): moonpool.Type
+---@return moonpool.Type
+function t.define(name, of) end
+
+---@param type moonpool.Type
+---@param options? moonpool.Options|string
+---@return moonpool.Type
+function t.optional(type, options) end
+
+--- JSON Schema (2020-12) as it is, for what the others do not say.
 ---@param schema table
 ---@param options? moonpool.Options|string
 ---@return moonpool.Type

@@ -343,6 +343,14 @@ describe("the manual", function()
     return list
   end
 
+  it("has help that fits a screen", function()
+    for _, command in ipairs { "", table.unpack(commands()) } do
+      local _, page = gateway.exec { "help", command ~= "" and command or nil }
+      assert.is_true(select(2, page:gsub("\n", "")) <= 34, command)
+      for line in page:gmatch "[^\n]+" do assert.is_true(#line <= 100, line) end
+    end
+  end)
+
   it("has the commands and options of --help", function()
     local _, pages = gateway.exec { "--help" }
     local manual = read "man/moonpool.1.scd"

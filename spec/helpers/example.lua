@@ -33,11 +33,12 @@ function example.copy(name, files)
   return dir, commands, ports
 end
 
+function example.program() return uv.fs_realpath(gateway.binary) end
+
 --- Runs a command that ends in "&" in `dir`; gives what ends it.
 function example.run_beside(command, dir)
   local process = {}
-  local program = uv.fs_realpath(gateway.binary)
-  local line = "exec " .. command:gsub("%s*&$", ""):gsub("^moonpool ", program .. " ")
+  local line = "exec " .. command:gsub("%s*&$", ""):gsub("^moonpool ", example.program() .. " ")
   process.handle, process.pid = uv.spawn("/bin/sh", { args = { "-c", line }, cwd = dir, stdio = { nil, nil, nil } }, function(code)
     process.code = code
     children.alive[process.pid] = nil
