@@ -19,7 +19,7 @@ static void on_left(mp_watch *watch, uint32_t events)
 /* Edge-triggered and without EPOLLIN: bytes of a next request wake nobody. */
 void mp_stream_watch(mp_stream *stream)
 {
-    if (stream->state < MP_STREAM_ENDED && !stream->peer.active)
+    if (stream->state < MP_STREAM_ENDED && stream->peer.seat == 0)
         mp_watch_start(stream->server->loop, &stream->peer, h2o_socket_get_fd(stream->conn->socket),
                        EPOLLRDHUP | EPOLLET, on_left);
 }

@@ -28,11 +28,13 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
 static atomic_bool is_asleep;
 
+/* Setting a hook goes through every frame of the stack: in a deep one it takes longer than a tick, and the next signal is here
+ * when it is done. So nothing is set that is set already, or the code would never come to its next instruction. */
 static void on_signal(int number)
 {
     (void)number;
     const slot *at = here;
-    if (at != NULL && at->running != NULL)
+    if (at != NULL && at->running != NULL && lua_gethook(at->running) == NULL)
         lua_sethook(at->running, mp_task_hook, LUA_MASKCOUNT, 1);
 }
 
