@@ -388,15 +388,19 @@ bool mp_vm_turn(void *ctx)
     bool has_heavy = !mp_link_is_alone(&vm->heavy);
     if (has_heavy || !mp_link_is_alone(&vm->ready))
         vm->clock = mp_now_us(CLOCK_MONOTONIC);
-    uint64_t until = vm->clock + TURN_US;
+    uint64_t began = vm->clock, until = began + TURN_US;
     for (int i = 0; i < TURN_RESUMES && (link = mp_link_take(&vm->ready)) != NULL; i++) {
         resume_next(vm, link);
         did = true;
         if (vm->clock >= until)
             break;
     }
-    if (has_heavy && (link = mp_link_take(&vm->heavy)) != NULL) {
+    uint64_t light = vm->clock - began;
+    vm->owed = vm->owed > light && !mp_link_is_alone(&vm->ready) ? vm->owed - light : 0;
+    if (has_heavy && vm->owed == 0 && (link = mp_link_take(&vm->heavy)) != NULL) {
+        began = vm->clock;
         resume_next(vm, link);
+        vm->owed = vm->clock - began;
         did = true;
     }
     did = mp_vm_tidy(vm) || did;
