@@ -127,6 +127,8 @@ static slot *take_slot(void)
 
 lua_State *mp_preempt_enter(lua_State *L)
 {
+    if (!MP_PREEMPT)
+        return NULL;
     if (here == NULL)
         here = take_slot();
     lua_State *before = here->running;
@@ -145,6 +147,8 @@ lua_State *mp_preempt_enter(lua_State *L)
 
 void mp_preempt_leave(lua_State *before)
 {
+    if (!MP_PREEMPT)
+        return;
     here->running = before;
     if (before == NULL)
         atomic_fetch_add_explicit(&here->stretch, 1, memory_order_release);

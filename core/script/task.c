@@ -13,7 +13,7 @@
 
 #define TURN_RESUMES 64   /* and then the loop looks at its sockets again */
 #define TURN_US 5000      /* or when so much time went into Lua */
-#define CLOSERS_US 200000 /* what closers of a call that is off may take */
+#define CLOSERS_US 50000 /* what closers of a call that is off may take */
 #define MOST_SPARE 256    /* idle tasks that keep their coroutine */
 #define MOST_NOTES 1024
 #define MOST_NOTE_BYTES ((size_t)8 << 20)
