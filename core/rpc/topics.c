@@ -12,7 +12,6 @@ typedef struct {
     uint64_t rpcs; /* bit per rpc with calls that listen */
     mp_link follows;
     size_t count;
-    char name[];
 } topic;
 
 typedef struct {
@@ -53,14 +52,10 @@ static topic *find_topic(mp_topics *topics, mp_str name)
 
 static topic *need_topic(mp_topics *topics, mp_str name)
 {
-    topic *found = find_topic(topics, name);
-    if (found != NULL)
-        return found;
-    found = mp_new(sizeof *found + name.len + 1);
-    memcpy(found->name, name.ptr, name.len);
-    found->node.key = (mp_str){found->name, name.len};
-    mp_link_init(&found->follows);
-    mp_map_put(&topics->by_name, &found->node);
+    bool is_new;
+    topic *found = mp_map_need(&topics->by_name, name, sizeof *found, &is_new);
+    if (is_new)
+        mp_link_init(&found->follows);
     return found;
 }
 

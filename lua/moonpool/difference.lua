@@ -2,6 +2,7 @@
 
 local json = require "moonpool.json"
 local registry = require "moonpool.registry"
+local sorted = require "moonpool.sorted"
 
 local difference = {}
 
@@ -24,16 +25,6 @@ function difference.summary()
     seen[kind] = json.object(entries)
   end
   return json.encode(seen)
-end
-
-local function sorted(one, other)
-  local names = {}
-  for name in pairs(one) do names[#names + 1] = name end
-  for name in pairs(other) do
-    if not one[name] then names[#names + 1] = name end
-  end
-  table.sort(names)
-  return names
 end
 
 -- The words for the members that differ, or nil.

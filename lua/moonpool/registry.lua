@@ -6,6 +6,7 @@ local content = require "moonpool.content"
 local errors = require "moonpool.errors"
 local json = require "moonpool.json"
 local page = require "moonpool.page"
+local sorted = require "moonpool.sorted"
 local template = require "moonpool.template"
 
 local registry = { tools = {}, prompts = {}, resources = {}, templates = {} }
@@ -27,13 +28,6 @@ local everything = {}       -- per list, what is on and what is off
 local by_word = {}          -- "tool", "prompt", "resource" -> name -> the thing
 local by_fit = {}           -- templates, the one that fixes most of a URI first
 local offered = {}          -- capabilities: what is switched off counts too
-
-local function sorted(things)
-  local names = {}
-  for name in pairs(things) do names[#names + 1] = name end
-  table.sort(names)
-  return names
-end
 
 local function any(things, member)
   for _, thing in pairs(things) do

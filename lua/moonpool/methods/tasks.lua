@@ -6,7 +6,9 @@ local content = require "moonpool.content"
 local errors = require "moonpool.errors"
 local json = require "moonpool.json"
 local page = require "moonpool.page"
+local principal = require "moonpool.principal"
 local registry = require "moonpool.registry"
+local sorted = require "moonpool.sorted"
 local task_record = require "moonpool.task_record"
 local tasks = require "moonpool.tasks"
 
@@ -98,12 +100,9 @@ local function new_asker(call, id) return setmetatable({ call = call, id = id, a
 
 -- The first by name of what is open and not asked here yet.
 function asker:next(record)
-  local keys = {}
-  for key in pairs(record.requests) do
-    if not self.asked[key] then keys[#keys + 1] = key end
+  for _, key in ipairs(sorted(record.requests)) do
+    if not self.asked[key] then return key end
   end
-  table.sort(keys)
-  return keys[1]
 end
 
 function asker:ask(record, key)
@@ -161,7 +160,7 @@ end
 methods["tasks/list"] = function(call, params, era)
   local refused = refusal(call, era)
   if refused then return nil, refused end
-  if call.principal == "anonymous" then return nil, errors.new("unknown_method", "tasks are listed only for those who say who they are") end
+  if not principal.is_named(call.principal) then return nil, errors.new("unknown_method", "tasks are listed only for those who say who they are") end
   local ids, first = task_record.ids(call), 1
   if params.cursor ~= nil and params.cursor ~= json.null then
     local last = page.open("tasks/list", params.cursor)
