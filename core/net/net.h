@@ -55,7 +55,7 @@ void mp_timer_stop(mp_loop *loop, mp_timer *timer);
 /* A descriptor that is not HTTP's. Embedded; zeroed is stopped. `events` are epoll's. */
 typedef struct mp_watch {
     int fd;
-    bool active;
+    uint32_t seat; /* among the watches of its loop; 0 = stopped */
     void (*ready)(struct mp_watch *watch, uint32_t events);
 } mp_watch;
 

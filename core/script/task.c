@@ -11,10 +11,10 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define TURN_RESUMES 64   /* and then the loop looks at its sockets again */
-#define TURN_US 5000      /* or when so much time went into Lua */
-#define CLOSERS_US 200000 /* what closers of a call that is off may take */
-#define MOST_SPARE 256    /* idle tasks that keep their coroutine */
+#define TURN_RESUMES 64  /* and then the loop looks at its sockets again */
+#define TURN_US 5000     /* or when so much time went into Lua */
+#define CLOSERS_US 50000 /* what closers of a call that is off may take */
+#define MOST_SPARE 256   /* idle tasks that keep their coroutine */
 
 /* -- born and ended -------------------------------------------------------------------------------------------- */
 
@@ -412,15 +412,19 @@ bool mp_vm_turn(void *ctx)
     bool has_heavy = !mp_link_is_alone(&vm->heavy);
     if (has_heavy || !mp_link_is_alone(&vm->ready))
         vm->clock = mp_now_us(CLOCK_MONOTONIC);
-    uint64_t until = vm->clock + TURN_US;
+    uint64_t began = vm->clock, until = began + TURN_US;
     for (int i = 0; i < TURN_RESUMES && (link = mp_link_take(&vm->ready)) != NULL; i++) {
         resume_next(vm, link);
         did = true;
         if (vm->clock >= until)
             break;
     }
-    if (has_heavy && (link = mp_link_take(&vm->heavy)) != NULL) {
+    uint64_t light = vm->clock - began;
+    vm->owed = vm->owed > light && !mp_link_is_alone(&vm->ready) ? vm->owed - light : 0;
+    if (has_heavy && vm->owed == 0 && (link = mp_link_take(&vm->heavy)) != NULL) {
+        began = vm->clock;
         resume_next(vm, link);
+        vm->owed = vm->clock - began;
         did = true;
     }
     did = mp_vm_tidy(vm) || did;
