@@ -13,6 +13,7 @@
     X(STREAMS_OPEN, "streams_open", "", "", "event streams with a reader")                                             \
     X(REQUESTS_IN_FLIGHT, "requests_in_flight", "", "", "JSON-RPC requests being answered")                            \
     X(LISTENERS, "listeners", "", "", "calls that listen to topics")                                                   \
+    X(CALLS_WAITING, "calls_waiting", "", "", "calls that wait for a turn of their tool")                              \
     X(JOBS, "jobs", "", "", "background tasks, which no client's request waits for")                                   \
     X(SUBSCRIPTIONS, "subscriptions", "", "", "topics that sessions follow, each by each")                             \
     X(PUBLICATIONS, "publications", "", "", "publications that wait to be sent")                                       \
@@ -51,6 +52,7 @@
     X(STREAMS_SLOW, "streams_ended", "reason", "slow", "streams ended because their reader stalled")                   \
     X(REFUSED_SESSIONS, "refused", "reason", "sessions", "sessions over a cap")                                        \
     X(REFUSED_CALLS, "refused", "reason", "calls", "calls over limits.calls_in_flight")                                \
+    X(REFUSED_TURNS, "refused", "reason", "turns", "calls over limits.call.waiting")                                   \
     X(REFUSED_LISTENERS, "refused", "reason", "listeners", "calls over limits.listeners that would listen")            \
     X(REFUSED_JOBS, "refused", "reason", "jobs", "background tasks over tasks.max")                                    \
     X(REFUSED_CONNECTIONS, "refused", "reason", "connections", "times accepting paused at limits.connections")         \

@@ -33,7 +33,7 @@ typedef struct {
     size_t replay_bytes, replay_total;
     size_t body, headers;
     uint64_t request_time, call_time, call_cpu;
-    int64_t calls_in_flight, connections, listeners, subscriptions;
+    int64_t call_waiting, calls_in_flight, connections, listeners, subscriptions;
     size_t stream_queue;
     uint64_t stall, dead_peer;
     size_t lua_memory; /* of one worker */

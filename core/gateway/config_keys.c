@@ -113,6 +113,9 @@ const mp_config_key mp_config_keys[] = {
      .doc = "The JSON of one result, or of one message on the way to it. A larger result becomes an error that says "
             "how large; a larger "
             "message is not sent, and is an error in the script."},
+    {"limits.call.waiting", COUNT(1, MILLION), SLOT(call_waiting), .preset = "256",
+     .doc = "Calls that wait for a turn of one tool, where its `concurrency` says how many run at once. The next one "
+            "fails."},
     {"limits.calls_in_flight", COUNT(1, MILLION), SLOT(calls_in_flight), .preset = "1024",
      .doc = "Calls being answered at once. The next one is refused."},
     {"limits.listeners", COUNT(1, MILLION), SLOT(listeners), .preset = "10000",

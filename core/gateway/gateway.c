@@ -72,6 +72,7 @@ static mp_vm_config vm_config(const mp_config *config, const mp_seal_key *seal_k
     return (mp_vm_config){
         .store = mp_store_new(config->store_entries, config->store_bytes),
         .hearers = mp_hearers_new(),
+        .gates = mp_gates_new(config->call_waiting),
         .seal_keys = seal_keys,
         .server_name = config->server_name,
         .server_version = MOONPOOL_VERSION,
@@ -104,6 +105,7 @@ static void free_shared(const mp_vm_config *vm)
 {
     mp_store_free(vm->store);
     mp_hearers_free(vm->hearers);
+    mp_gates_free(vm->gates);
 }
 
 static void share(mp_shared *shared, const mp_config *config)

@@ -16,6 +16,7 @@ void mp_lib_seal(lua_State *L, const mp_seal_key *keys);
 void mp_lib_digest(lua_State *L);
 void mp_lib_store(lua_State *L, mp_store *store);
 void mp_lib_signal(lua_State *L);
+void mp_lib_gate(lua_State *L, mp_gates *gates);
 /* How long what it begins may last: a call's work in the background; scheduled work that says nothing else. */
 void mp_lib_jobs(lua_State *L, uint64_t longest_ms, uint64_t call_ms);
 void mp_lib_parallel(lua_State *L);

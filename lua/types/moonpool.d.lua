@@ -196,7 +196,7 @@ function t.schema(schema, options) end
 ---@field output? table<string, moonpool.Type>|moonpool.Type      What it returns; checked before it leaves
 ---@field title? string                                           A name for people
 ---@field timeout? number                                         In seconds: `30 * seconds`
----@field concurrency? integer                                    How many calls of it run at once in a worker; the others wait in order
+---@field concurrency? integer                                    How many calls of it run at once, in all workers together; the others wait in order
 ---@field requires? string[]                                      Capabilities that the client must have
 ---@field task? "optional"|"required"                            Goes on without its request, for clients that have tasks
 ---@field prepare? fun(args: table, call: moonpool.Call): any, string?  Runs before it becomes a task; what it gives takes the place of args
