@@ -110,9 +110,10 @@ const mp_config_key mp_config_keys[] = {
     {"limits.call.memory", SIZE(MIB, 64 * GIB), SLOT(call_memory), .preset = "64MiB",
      .doc = "Memory that a call may take of limits.lua_memory. One that takes more is called off with an error."},
     {"limits.call.output", SIZE(KIB, 32 * MIB), SLOT(call_output), .preset = "8MiB",
-     .doc = "The JSON of one result, or of one message on the way to it. A larger result becomes an error that says "
-            "how large; a larger "
-            "message is not sent, and is an error in the script."},
+     .doc =
+         "The JSON of one result or error, also of what a task keeps of it, or of one message or question on the way. "
+         "A larger result becomes an error that says how large; a larger message is not sent, and is an error in "
+         "the script."},
     {"limits.call.waiting", COUNT(1, MILLION), SLOT(call_waiting), .preset = "256",
      .doc = "Calls that wait for a turn of one tool, where its `concurrency` says how many run at once. The next one "
             "fails."},

@@ -47,6 +47,8 @@ int mp_run_scheduled(lua_State *L);
 int mp_run_member(lua_State *L);
 /* Appends the JSON of the value at `index` to vm->out; when it raises, nothing is appended.  [-0, +0, throws] */
 void mp_encode_out(lua_State *L, mp_vm *vm, int index);
+/* What vm->out has from `start` on may be sent, or is taken back and an error.  [-0, +0, throws] */
+void mp_check_size(lua_State *L, mp_vm *vm, size_t start);
 /* The task of the call at 1; raises once that has ended.  [-0, +0, throws] */
 mp_task *mp_check_call(lua_State *L);
 

@@ -93,7 +93,10 @@ describe("turns of all workers", function()
 
   lazy_setup(function() g = trusted.start { config = { limits = { call = { waiting = 30 } } } } end)
   lazy_teardown(function() local _ <close> = g end) -- luacheck: ignore 211
-  before_each(function() local c <close> = g:client "2026-07-28"; trusted.run(c, 'for _, key in ipairs(host.store_keys "turn") do host.store_delete(key) end') end)
+  before_each(function()
+    local c <close> = g:client "2026-07-28"
+    trusted.run(c, 'for _, key in ipairs(host.store_keys "turn") do host.store_delete(key) end')
+  end)
 
   local function wait_waiting(n) g:wait_status(function(status) return status.gauges.calls_waiting == n end) end
 
