@@ -22,6 +22,7 @@
     X(QUEUE_BYTES, "queue_bytes", "", "", "bytes queued for event streams")                                            \
     X(STORE_ENTRIES, "store_entries", "", "", "texts in the store")                                                    \
     X(STORE_BYTES, "store_bytes", "", "", "bytes of their keys and texts")                                             \
+    X(STORE_UNSAVED, "store_unsaved", "", "", "changes of the store that its file does not have yet")                  \
     X(REPLAY_BYTES, "replay_bytes", "", "", "bytes of events kept for clients that come back")                         \
     X(DATABASES, "databases", "", "", "SQLite connections of scripts")                                                 \
     X(HTTP_REQUESTS, "http_requests", "", "", "outgoing HTTP requests under way")                                      \
@@ -50,6 +51,7 @@
     X(DROPPED_PUBLICATIONS, "dropped", "reason", "publications", "publications over what a worker queues")             \
     X(DROPPED_TOLD, "dropped", "reason", "told", "messages between workers over what a Lua state queues")              \
     X(STREAMS_SLOW, "streams_ended", "reason", "slow", "streams ended because their reader stalled")                   \
+    X(STORE_FAILURES, "store_failures", "", "", "times that the store could not be written to its file")               \
     X(REFUSED_SESSIONS, "refused", "reason", "sessions", "sessions over a cap")                                        \
     X(REFUSED_CALLS, "refused", "reason", "calls", "calls over limits.calls_in_flight")                                \
     X(REFUSED_TURNS, "refused", "reason", "turns", "calls over limits.call.waiting")                                   \

@@ -72,6 +72,7 @@ static int serve(const mp_cli_args *args, bool on_stdio)
 {
     mp_gateway_options options = {
         .on_stdio = on_stdio, .has_specs = mp_cli_value(args, "specs") != NULL, .ready_fd = -1};
+    options.is_apart = options.has_specs || mp_cli_value(args, "apart") != NULL;
     const char *file = NULL, *fd = mp_cli_value(args, "ready-fd"), *command = args->command->name;
     if (fd != NULL && parse_fd(fd, command, &options.ready_fd) != MP_ENDED_WELL)
         return MP_BAD_USAGE;

@@ -56,6 +56,7 @@ typedef struct {
     uint64_t tasks_ttl;
     int64_t store_entries;
     size_t store_bytes;
+    char *store_file;   /* NULL: in memory alone */
     char *admin_listen; /* NULL: off */
     char **seal_keys;   /* empty: one made at start */
     mp_log_level log_level;

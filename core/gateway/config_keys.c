@@ -178,11 +178,14 @@ const mp_config_key mp_config_keys[] = {
      .doc = "Background work at once. The next one is refused."},
     {"tasks.ttl", TIME(100, 30 * DAY), SLOT(tasks_ttl), .preset = "1h",
      .doc = "The longest that a task and what is known of it last."},
-    {"store", MP_KEY_SECTION, .doc = "What all workers remember together, such as tasks; in memory."},
+    {"store", MP_KEY_SECTION, .doc = "What all workers remember together: what scripts store, and tasks."},
     {"store.entries", COUNT(1, 100 * MILLION), SLOT(store_entries), .preset = "100000",
      .doc = "Entries at once. What needs one more fails."},
     {"store.bytes", SIZE(KIB, 64 * GIB), SLOT(store_bytes), .preset = "64MiB",
      .doc = "Bytes of their keys and texts at once."},
+    {"store.file", MP_KEY_PATH, SLOT(store_file), .least = 1, .most = 4000,
+     .doc = "A file that keeps what scripts store over a restart: an SQLite database of this gateway alone, made where "
+            "there is none. A relative path starts at the folder of this file. Without it all is gone at the end."},
     {"http", MP_KEY_SECTION, .doc = "Requests that scripts send to others."},
     {"http.ca", MP_KEY_PATH, SLOT(http_ca), .least = 1, .most = 4000,
      .doc = "A file of PEM certificates to trust instead of the system's. A relative path starts at the folder of this "

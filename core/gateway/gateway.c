@@ -399,6 +399,7 @@ static int block_signals(void)
     sigaddset(&set, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of whoever writes it */
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
@@ -435,6 +436,12 @@ int mp_gateway_run(const mp_config *config, const mp_gateway_options *options)
     make_seal_keys(h.seal_keys, config);
     h.shared.vm = vm_config(config, h.seal_keys);
     h.shared.vm.has_specs = options->has_specs;
+    if (config->store_file != NULL && !options->is_apart &&
+        mp_store_keep(h.shared.vm.store, config->store_file, &err) != 0) {
+        print_err(&err);
+        free_shared(&h.shared.vm);
+        return EXIT_FAILED;
+    }
     mp_vm *first = prove(config, &h.shared.vm, &h.shared.source);
     if (first == NULL) {
         free_shared(&h.shared.vm);

@@ -36,6 +36,10 @@ typedef struct {
 
 /* At most so many entries, and bytes in their keys and texts. */
 mp_store *mp_store_new(int64_t entries, size_t bytes);
+/* Before anybody uses it: reads what the file holds, and keeps there what scripts store from now on. On -1 only mp_store_free
+ * is left. */
+int mp_store_keep(mp_store *store, const char *path, mp_err *err);
+/* Writes what is not in the file yet. */
 void mp_store_free(mp_store *store);
 
 /* The VMs of a process, which tell each other things. */

@@ -540,7 +540,7 @@ function sqlite.blob(bytes) end
 function job(spec) end
 
 --- JSON values by key, in memory, shared by all workers: for counters, caches, what scripts tell each other. Bounded: store.entries and
---- store.bytes of moonpool.yaml.
+--- store.bytes of moonpool.yaml. With store.file they outlive a restart; a process that is killed may lose the last hundredth of a second.
 store = {}
 ---@param key string
 ---@param value any                    anything that json.encode takes
