@@ -25,7 +25,9 @@
     X(STORE_UNSAVED, "store_unsaved", "", "", "changes of the store that its file does not have yet")                  \
     X(REPLAY_BYTES, "replay_bytes", "", "", "bytes of events kept for clients that come back")                         \
     X(DATABASES, "databases", "", "", "SQLite connections of scripts")                                                 \
+    X(STATEMENTS, "statements", "", "", "SQL of scripts, waiting for its database or under way")                       \
     X(HTTP_REQUESTS, "http_requests", "", "", "outgoing HTTP requests under way")                                      \
+    X(LOOKUPS, "lookups", "", "", "names being looked up, also for requests that were given up")                       \
     X(POOL_JOBS, "pool_jobs", "", "", "work that blocks, waiting for a thread or under way")                           \
     X(FS_BYTES, "fs_bytes", "", "", "bytes on their way from and to scripts' files")                                   \
     X(CHILD_PROCESSES, "child_processes", "", "", "programs that scripts run")                                         \
@@ -60,7 +62,10 @@
     X(REFUSED_CONNECTIONS, "refused", "reason", "connections", "times accepting paused at limits.connections")         \
     X(REFUSED_ORIGIN, "refused", "reason", "origin", "requests whose Host or Origin is not served")                    \
     X(REFUSED_HTTP, "refused", "reason", "http", "outgoing requests over limits.http.requests")                        \
+    X(REFUSED_LOOKUPS, "refused", "reason", "lookups", "outgoing requests over limits.http.lookups")                   \
     X(REFUSED_ADDRESS, "refused", "reason", "address", "outgoing connections to addresses that no grant allows")       \
+    X(REFUSED_DATABASES, "refused", "reason", "databases", "databases over limits.sqlite.databases")                   \
+    X(REFUSED_STATEMENTS, "refused", "reason", "statements", "SQL over limits.sqlite.queue")                           \
     X(REFUSED_POOL, "refused", "reason", "pool", "work that blocks over limits.pool.queue")                            \
     X(REFUSED_PROCESSES, "refused", "reason", "processes", "programs over limits.exec.processes")                      \
     X(TOOL_CANCELLED, "tool_aborted", "reason", "cancelled", "calls called off by their client")                       \

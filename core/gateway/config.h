@@ -39,9 +39,10 @@ typedef struct {
     size_t lua_memory; /* of one worker */
     size_t call_memory;
     size_t call_output;
-    int64_t http_requests, http_per_host; /* of one worker */
+    int64_t http_requests, http_lookups, http_per_host; /* of one worker */
     size_t http_body, http_held;
     uint64_t http_time, http_idle;
+    int64_t sqlite_databases, sqlite_queue; /* databases of one worker */
     int64_t sqlite_rows;
     size_t sqlite_bytes;
     uint64_t sqlite_busy;

@@ -134,6 +134,9 @@ const mp_config_key mp_config_keys[] = {
     {"limits.http", MP_KEY_SECTION, .doc = "Requests that scripts send to others."},
     {"limits.http.requests", COUNT(1, 10000), SLOT(http_requests), .preset = "256",
      .doc = "Requests of one worker at once. The next one is refused."},
+    {"limits.http.lookups", COUNT(1, 10000), SLOT(http_lookups), .preset = "256",
+     .doc = "Names being looked up at once, for all workers. Each has a thread, which stays until the name server has "
+            "answered, also when its request was given up. The next request to a name is refused."},
     {"limits.http.per_host", COUNT(1, 10000), SLOT(http_per_host), .preset = "32",
      .doc = "Connections of one worker to one host. More requests wait for one."},
     {"limits.http.body", SIZE(KIB, GIB), SLOT(http_body), .preset = "16MiB",
@@ -165,6 +168,12 @@ const mp_config_key mp_config_keys[] = {
     {"limits.exec.grace", TIME(0, HOUR), SLOT(exec_grace), .preset = "2s",
      .doc = "How long a program that is ended may take after SIGTERM, before SIGKILL."},
     {"limits.sqlite", MP_KEY_SECTION, .doc = "Databases of scripts."},
+    {"limits.sqlite.databases", COUNT(1, 1000), SLOT(sqlite_databases), .preset = "32",
+     .doc =
+         "Files of one worker that scripts have open at once, and databases in memory. Each has a thread. The next one "
+         "is refused."},
+    {"limits.sqlite.queue", COUNT(1, MILLION), SLOT(sqlite_queue), .preset = "1024",
+     .doc = "Statements that wait for one database. The next one is refused."},
     {"limits.sqlite.rows", COUNT(1, 100 * MILLION), SLOT(sqlite_rows), .preset = "10000",
      .doc = "Rows of one result. More are an error."},
     {"limits.sqlite.bytes", SIZE(KIB, GIB), SLOT(sqlite_bytes), .preset = "16MiB",

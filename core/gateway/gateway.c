@@ -94,6 +94,8 @@ static mp_vm_config vm_config(const mp_config *config, const mp_seal_key *seal_k
         .exec_processes = config->exec_processes,
         .exec_time_ms = config->exec_time,
         .exec_grace_ms = config->exec_grace,
+        .sqlite_databases = config->sqlite_databases,
+        .sqlite_queue = config->sqlite_queue,
         .sqlite_rows = config->sqlite_rows,
         .sqlite_bytes = config->sqlite_bytes,
         .sqlite_busy_ms = config->sqlite_busy,
@@ -142,6 +144,7 @@ static void share(mp_shared *shared, const mp_config *config)
     };
     shared->client = (mp_client_limits){
         .requests = config->http_requests,
+        .lookups = config->http_lookups,
         .per_host = config->http_per_host,
         .held = config->http_held,
         .idle_ms = config->http_idle,

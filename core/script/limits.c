@@ -5,7 +5,7 @@
 #include <lauxlib.h>
 #include <stdio.h>
 
-#define STUCK_US 100000 /* what may run where nothing can be left: in functions that C calls */
+#define STUCK_US 50000  /* what may run where nothing can be left: in functions that C calls */
 #define LITTER_CYCLES 2 /* what the running one has seen already, the next one takes */
 #define TIDY_US 1000
 #define LOOK 1000 /* instructions between looks there */
@@ -66,9 +66,10 @@ void mp_task_hook(lua_State *L, lua_Debug *where)
         return;
     bool may_leave = vm->may_wait && lua_isyieldable(L);
     uint64_t stretch = mp_now_us(clock_of(task)) - vm->clock;
+    uint64_t cpu = may_leave ? 0 : mp_now_us(CLOCK_THREAD_CPUTIME_ID); /* a thread that has to wait is not to blame */
     if (may_leave || vm->stuck_at == 0)
-        vm->stuck_at = vm->clock + stretch;
-    uint64_t stuck = vm->clock + stretch - vm->stuck_at;
+        vm->stuck_at = cpu;
+    uint64_t stuck = cpu - vm->stuck_at;
     const char *why = task->cancelled ? NULL : over_limit(task, stretch, stuck);
     if (why != NULL)
         call_off(task, L, where, why);

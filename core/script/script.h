@@ -68,6 +68,7 @@ typedef struct {
     size_t fs_file, fs_held, exec_output;
     int64_t exec_processes;
     uint64_t exec_time_ms, exec_grace_ms;
+    int64_t sqlite_databases, sqlite_queue;
     int64_t sqlite_rows; /* these two of one result */
     size_t sqlite_bytes;
     uint64_t sqlite_busy_ms;      /* how long a statement waits for others to unlock */
