@@ -12,6 +12,7 @@
 
 typedef enum { MP_TRUST_STRICT, MP_TRUST_FULL } mp_trust;
 typedef enum { MP_WATCH_TRUE, MP_WATCH_FALSE } mp_watches;
+typedef enum { MP_AUDIT_NONE, MP_AUDIT_NAMES, MP_AUDIT_REDACTED, MP_AUDIT_FULL } mp_audit_arguments;
 
 /* Times are milliseconds, sizes bytes, lists end with NULL. All memory is the config's own. */
 typedef struct {
@@ -61,6 +62,8 @@ typedef struct {
     char *admin_listen; /* NULL: off */
     char **seal_keys;   /* empty: one made at start */
     mp_log_level log_level;
+    char *audit; /* NULL: none */
+    mp_audit_arguments audit_arguments;
 } mp_config;
 
 /* NULL on failure. `report` then has every mistake, one after another, as a person reads them. */

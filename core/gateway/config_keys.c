@@ -21,6 +21,7 @@
 
 static const char *const trusts[] = {"strict", "full", NULL};
 static const char *const noes[] = {"true", "false", NULL};
+static const char *const audits[] = {"none", "names", "redacted", "full", NULL};
 static const char *const levels[] = {"debug", "info", "warn", "error", NULL};
 
 const mp_config_key mp_config_keys[] = {
@@ -211,6 +212,13 @@ const mp_config_key mp_config_keys[] = {
     {"log", MP_KEY_SECTION, .doc = "The log, on standard error: one event, one line of logfmt."},
     {"log.level", MP_KEY_CHOICE, SLOT(log_level), .preset = "info", .choices = levels,
      .doc = "The least level that is written."},
+    {"log.audit", MP_KEY_PATH, SLOT(audit), .least = 1, .most = 4000,
+     .doc = "A file that gets one line of JSON per call, and per request that is refused: who, what, from where, with "
+            "what outcome. A relative path starts at the folder of this file. At SIGHUP it is opened again."},
+    {"log.audit_arguments", MP_KEY_CHOICE, SLOT(audit_arguments), .preset = "names", .choices = audits,
+     .doc =
+         "What such a line tells of a call's arguments. redacted: their values, but *** for what looks like a secret, "
+         "and long texts cut."},
 };
 
 const size_t mp_config_key_count = sizeof mp_config_keys / sizeof *mp_config_keys;

@@ -43,6 +43,14 @@ static void print_err(const mp_err *err)
         fprintf(stderr, "  hint: %s\n", err->hint);
 }
 
+/* Whoever rotates the file has moved it away. */
+static void open_audit_again(const mp_config *config)
+{
+    mp_err err;
+    if (config->audit != NULL && mp_audit_open(config->audit, &err) != 0)
+        mp_log(MP_ERROR, "audit goes on as it was", mp_log_str("why", mp_str_of(err.text)));
+}
+
 static void print_report(const mp_buf *report)
 {
     fprintf(stderr, "%.*s", MP_STR_ARG(mp_buf_str(report)));
@@ -99,6 +107,8 @@ static mp_vm_config vm_config(const mp_config *config, const mp_seal_key *seal_k
         .sqlite_rows = config->sqlite_rows,
         .sqlite_bytes = config->sqlite_bytes,
         .sqlite_busy_ms = config->sqlite_busy,
+        .audit =
+            config->audit == NULL ? NULL : mp_config_key_at("log.audit_arguments")->choices[config->audit_arguments],
         .trust_full = config->scripts_trust == MP_TRUST_FULL,
     };
 }
@@ -336,6 +346,7 @@ static void say_ready(const house *h, int ready_fd)
 static void on_signal(house *h, int number)
 {
     if (number == SIGHUP) {
+        open_audit_again(h->shared.config);
         mp_reload_now(h->shared.reload);
         return;
     }
@@ -460,7 +471,8 @@ int mp_gateway_run(const mp_config *config, const mp_gateway_options *options)
     h.workers = mp_new((size_t)h.worker_count * sizeof *h.workers);
 
     int code = 0;
-    if (!h.on_stdio && bind_all(&h, &err) != 0) {
+    if ((config->audit != NULL && mp_audit_open(config->audit, &err) != 0) ||
+        (!h.on_stdio && bind_all(&h, &err) != 0)) {
         mp_vm_free(first);
         code = EXIT_FAILED;
     } else {
@@ -478,6 +490,7 @@ int mp_gateway_run(const mp_config *config, const mp_gateway_options *options)
     if (atomic_load(&h.shared.failed))
         code = EXIT_FAILED;
     take_down(&h);
+    mp_audit_close();
     close(signal_fd);
     if (code == 0)
         mp_log(MP_INFO, "stopped");

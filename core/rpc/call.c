@@ -4,7 +4,7 @@
 #include "json/json.h"
 #include <stdlib.h>
 
-const mp_str mp_anonymous = {"anonymous", 9};
+const mp_str mp_anonymous = {"anonymous", 9}, mp_local = {"local", 5};
 
 static char *keep(char *at, mp_str *s)
 {
@@ -85,7 +85,7 @@ static mp_call *call_new(mp_rpc *rpc, const mp_era *era)
     call->era = era;
     call->serial = ++rpc->last_serial;
     call->limit_ms = rpc->config->call_ms;
-    call->principal = mp_anonymous;
+    call->principal = rpc->stdio.pipe != NULL ? mp_local : mp_anonymous;
     mp_link_init(&call->in_session);
     mp_link_init(&call->asks);
     call->id = envelope->id;
@@ -352,6 +352,8 @@ int mp_call_open_session(mp_call *call, const mp_era *era, mp_str client, mp_str
             finish(call);
             return -1;
         }
+        if (call->stream != NULL)
+            mp_session_set_peer(session, mp_stream_peer(call->stream));
         call->session = session;
         call->opens_session = true;
         join_session(call, session);
@@ -448,4 +450,12 @@ mp_str mp_call_header(const mp_call *call, const char *name, int *count)
 {
     *count = call->rpc->stdio.pipe != NULL ? -1 : 0;
     return call->stream == NULL ? MP_STR_NONE : mp_stream_header(call->stream, name, count);
+}
+
+mp_str mp_call_address(const mp_call *call)
+{
+    mp_str peer = call->stream == NULL ? MP_STR_NONE : mp_stream_peer(call->stream);
+    if (peer.len > 0 || call->session == NULL)
+        return peer;
+    return mp_str_of(call->session->peer); /* HTTP+SSE, or its own connection is gone */
 }

@@ -78,7 +78,8 @@ typedef struct {
 struct mp_session {
     mp_node node; /* in its shard */
     char id[MP_SESSION_ID + 1];
-    bool is_sse; /* HTTP+SSE, or stdio: all that it is sent goes one way */
+    bool is_sse;   /* HTTP+SSE, or stdio: all that it is sent goes one way */
+    char peer[48]; /* whence it was opened; empty over stdio */
     mp_table *table;
     mp_owner *owner;
     uint64_t opened_at;
@@ -182,6 +183,7 @@ mp_session *mp_session_find(mp_rpc *rpc, mp_str id, mp_str principal);
 /* A new one in the table, counted for the caller; NULL when a cap refuses it. `owner` is what the cap counts by. */
 mp_session *mp_session_new(mp_rpc *rpc, bool is_sse, mp_str owner);
 mp_session *mp_session_ref(mp_session *session);
+void mp_session_set_peer(mp_session *session, mp_str peer);
 void mp_session_unref(mp_session *session);
 /* Takes it out of the table and ends all it has, on every worker. Once; later ones do nothing and give false. */
 bool mp_session_close(mp_session *session, mp_stat reason);
@@ -358,5 +360,6 @@ void mp_stdio_answer(mp_rpc *rpc, mp_str json);
 int mp_stdio_send(mp_rpc *rpc, mp_str json);
 
 extern const mp_str mp_anonymous; /* the principal of a client that no auth script knows */
+extern const mp_str mp_local;     /* and of whoever started us, on stdio */
 
 #endif

@@ -29,6 +29,7 @@ void mp_serve_sse(mp_rpc *rpc, mp_stream *stream)
         mp_refuse_with(rpc, stream, 429, (mp_header){"retry-after", MP_STR("5")}, "too many sessions: try again later");
         return;
     }
+    mp_session_set_peer(session, mp_stream_peer(stream));
     if (mp_stream_open_events(stream, NULL, 0) != 0 || mp_held_start(rpc, session, stream) != 0) {
         mp_session_close(session, MP_STAT_CLOSED_GONE);
     } else {

@@ -92,6 +92,8 @@ mp_session *mp_call_session(const mp_call *call);   /* NULL in 2026-07-28, and a
 mp_str mp_call_id(const mp_call *call);             /* as JSON */
 mp_str mp_call_progress_token(const mp_call *call); /* a span, or empty */
 mp_str mp_call_principal(const mp_call *call);
+/* Whence it came: the peer's address, "unix", or empty over stdio and for jobs. */
+mp_str mp_call_address(const mp_call *call);
 void *mp_call_user(const mp_call *call); /* the hooks' own pointer */
 void mp_call_set_user(mp_call *call, void *user);
 /* A header of the request that carries the call; absent (count 0) over HTTP+SSE and once its client left; count -1 over

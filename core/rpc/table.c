@@ -179,6 +179,13 @@ static void write_random_id(char id[MP_SESSION_ID + 1])
     id[MP_SESSION_ID] = '\0';
 }
 
+void mp_session_set_peer(mp_session *session, mp_str peer)
+{
+    size_t len = peer.len < sizeof session->peer ? peer.len : 0;
+    memcpy(session->peer, peer.ptr, len);
+    session->peer[len] = '\0';
+}
+
 mp_session *mp_session_new(mp_rpc *rpc, bool is_sse, mp_str owner)
 {
     mp_table *table = rpc->table;

@@ -311,6 +311,8 @@ void mp_host_push(lua_State *L, const mp_source *source, const mp_vm_config *con
     lua_setfield(L, -2, "folder");
     push_server(L, config);
     lua_setfield(L, -2, "server");
+    lua_pushstring(L, config->audit); /* NULL gives nil */
+    lua_setfield(L, -2, "audit");
     lua_pushboolean(L, config->trust_full);
     lua_setfield(L, -2, "trust_full");
     lua_pushboolean(L, config->has_specs);

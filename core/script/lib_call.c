@@ -12,7 +12,7 @@ typedef struct {
     uint64_t serial;
 } handle;
 
-enum { PARAMS = 1, CLIENT, CAPABILITIES, TASK, USER_VALUES = TASK };
+enum { PARAMS = 1, CLIENT, CAPABILITIES, TASK, PRINCIPAL_VALUE, USER_VALUES = PRINCIPAL_VALUE };
 
 void mp_call_push(lua_State *L, mp_task *task, int params)
 {
@@ -92,6 +92,18 @@ static void push_said(lua_State *L, const mp_task *task, int slot)
     lua_setiuservalue(L, 1, slot);
 }
 
+/* Who calls, as host.principal makes it of what C knows. Upvalue 3: host.  [-0, +1, throws] */
+static void push_principal(lua_State *L, const mp_task *task)
+{
+    if (lua_getiuservalue(L, 1, PRINCIPAL_VALUE) != LUA_TNIL)
+        return;
+    lua_getfield(L, lua_upvalueindex(3), "principal");
+    push_str(L, mp_task_principal(task));
+    lua_call(L, 1, 1);
+    lua_pushvalue(L, -1);
+    lua_setiuservalue(L, 1, PRINCIPAL_VALUE);
+}
+
 static const mp_era *era_of(const mp_task *task)
 {
     return task->call != NULL ? mp_call_era(task->call) : task->era;
@@ -109,6 +121,7 @@ enum {
     REVISION = 1,
     METHOD,
     PRINCIPAL,
+    ADDRESS,
     META,
     CLIENT_INFO,
     CLIENT_CAPABILITIES,
@@ -117,9 +130,19 @@ enum {
     TASK_NAME,
     CANCELLED
 };
-static const char *const field_names[] = {"revision", "method",       "principal",   "meta",
-                                          "client",   "capabilities", "initialized", "has_session",
-                                          "task",     "cancelled",    NULL};
+static const char *const field_names[] = {"revision",    "method", "principal",    "address",
+                                          "meta",        "client", "capabilities", "initialized",
+                                          "has_session", "task",   "cancelled",    NULL};
+
+/* nil where there is none.  [-0, +1, throws] */
+static void push_address(lua_State *L, const mp_call *call)
+{
+    mp_str address = call == NULL ? MP_STR_NONE : mp_call_address(call);
+    if (address.len == 0)
+        lua_pushnil(L);
+    else
+        push_str(L, address);
+}
 
 static void push_field(lua_State *L, const mp_task *task, lua_Integer field)
 {
@@ -132,7 +155,10 @@ static void push_field(lua_State *L, const mp_task *task, lua_Integer field)
         push_str(L, mp_task_method(task));
         break;
     case PRINCIPAL:
-        push_str(L, mp_task_principal(task));
+        push_principal(L, task);
+        break;
+    case ADDRESS:
+        push_address(L, task->call);
         break;
     case META:
         push_meta(L, NULL);
@@ -157,7 +183,7 @@ static void push_field(lua_State *L, const mp_task *task, lua_Integer field)
     }
 }
 
-/* __index. Upvalues: the fields' numbers, host.call_methods.  [-2, +1, throws] */
+/* __index. Upvalues: the fields' numbers, host.call_methods, host.  [-2, +1, throws] */
 static int l_index(lua_State *L)
 {
     const mp_task *task = mp_check_call(L);
@@ -418,7 +444,8 @@ void mp_lib_call(lua_State *L)
         lua_setfield(L, -2, field_names[i]);
     }
     lua_pushvalue(L, -3);
-    lua_pushcclosure(L, l_index, 2);
+    lua_pushvalue(L, -5);
+    lua_pushcclosure(L, l_index, 3);
     lua_setfield(L, -2, "__index");
     lua_pushcfunction(L, l_tostring);
     lua_setfield(L, -2, "__tostring");

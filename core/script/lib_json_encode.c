@@ -265,6 +265,18 @@ static void put_array(encoder *e, int index)
     mp_buf_putc(e->out, ']');
 }
 
+/* The slot of what stands in the table's place: a read-only table has it in its metatable.  [-0, +0|2] */
+static int push_frozen(lua_State *L, int index)
+{
+    if (!lua_getmetatable(L, index))
+        return index;
+    lua_pushliteral(L, "__frozen");
+    if (lua_rawget(L, -2) == LUA_TTABLE)
+        return lua_gettop(L);
+    lua_pop(L, 2);
+    return index;
+}
+
 static void put_table(encoder *e, int index)
 {
     lua_State *L = e->L;
@@ -274,6 +286,7 @@ static void put_table(encoder *e, int index)
         fail_deep(e, index);
     if (!lua_checkstack(L, LUA_MINSTACK))
         fail(e, "so large a table");
+    index = push_frozen(L, index);
     if (lua_getmetatable(L, index)) {
         const void *metatable = lua_topointer(L, -1);
         array = metatable == e->array_mt;

@@ -111,6 +111,26 @@ static int l_incr(lua_State *L)
     return 1;
 }
 
+#define LONGEST_INTERVAL (30.0 * 86400)
+#define MOST_BURST 1000000
+
+/* store_take(key, seconds, burst): true; false and the seconds until there is one; or nil, "full".  [-0, +1|2, throws] */
+static int l_take(lua_State *L)
+{
+    mp_str key = mp_check_str(L, 1);
+    lua_Number interval = luaL_checknumber(L, 2);
+    lua_Integer burst = luaL_checkinteger(L, 3);
+    luaL_argcheck(L, interval >= 1e-6 && interval <= LONGEST_INTERVAL, 2, "a microsecond to 30 days");
+    luaL_argcheck(L, burst >= 1 && burst <= MOST_BURST, 3, "1 to a million");
+    uint64_t wait_us = 0;
+    mp_store_result result = mp_store_take(store_of(L), key, (uint64_t)ceil(interval * 1e6), (uint64_t)burst, &wait_us);
+    int pushed = push_result(L, result);
+    if (result != MP_STORE_THERE)
+        return pushed;
+    lua_pushnumber(L, (lua_Number)wait_us / 1e6);
+    return 2;
+}
+
 /* -- Base64 (RFC 4648, section 4) ---------------------------------------------------------------------------------- */
 
 static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -170,8 +190,8 @@ static int l_unbase64(lua_State *L)
 void mp_lib_store(lua_State *L, mp_store *store)
 {
     static const luaL_Reg shared[] = {
-        {"store_set", l_set},   {"store_add", l_add},   {"store_get", l_get}, {"store_delete", l_delete},
-        {"store_keys", l_keys}, {"store_incr", l_incr}, {NULL, NULL}};
+        {"store_set", l_set},   {"store_add", l_add},   {"store_get", l_get},   {"store_delete", l_delete},
+        {"store_keys", l_keys}, {"store_incr", l_incr}, {"store_take", l_take}, {NULL, NULL}};
     static const luaL_Reg pure[] = {{"base64", l_base64}, {"unbase64", l_unbase64}, {NULL, NULL}};
     lua_pushlightuserdata(L, store);
     luaL_setfuncs(L, shared, 1);

@@ -71,7 +71,9 @@ typedef struct {
     int64_t sqlite_databases, sqlite_queue;
     int64_t sqlite_rows; /* these two of one result */
     size_t sqlite_bytes;
-    uint64_t sqlite_busy_ms;      /* how long a statement waits for others to unlock */
+    uint64_t sqlite_busy_ms; /* how long a statement waits for others to unlock */
+    const char
+        *audit; /* what audit lines tell of arguments: "none", "names", "redacted", "full"; NULL: nothing is audited */
     bool trust_full;              /* scripts get the whole standard library */
     bool has_specs;               /* runs the specs among the scripts, when asked to */
     const mp_seal_key *seal_keys; /* the first seals, all open; an unset one ends them. Outlives the VM */

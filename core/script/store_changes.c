@@ -111,7 +111,7 @@ static void put_taken(mp_buf *out, const mp_store_change *change, mp_str key, mp
 }
 
 /* Keys that are no more go first: what has one of them again is among the changed. */
-int64_t mp_store_take(mp_store *store, mp_buf *out, size_t most)
+int64_t mp_store_take_changes(mp_store *store, mp_buf *out, size_t most)
 {
     int64_t taken = 0;
     mp_link *link;

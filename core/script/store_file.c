@@ -21,8 +21,8 @@
 #define PIECE ((size_t)256 << 10) /* copied under the store's lock */
 #define BATCH ((size_t)4 << 20)   /* in one transaction */
 
-/* Keys of scripts, and those of the house that are to outlive a restart. */
-static const char *const kept[] = {"s:", "kept:", NULL};
+/* Keys of scripts; quotas; and what else of the house is to outlive a restart. */
+static const char *const kept[] = {"s:", "q:", "kept:", NULL};
 
 struct mp_store_file {
     mp_store *store;
@@ -222,7 +222,7 @@ static bool save(mp_store_file *file)
 {
     int64_t taken;
     do
-        file->count += taken = mp_store_take(file->store, &file->batch, PIECE);
+        file->count += taken = mp_store_take_changes(file->store, &file->batch, PIECE);
     while (taken > 0 && file->batch.len < BATCH);
     while (!write_batch(file))
         if (mp_store_nap(file->store, RETRY_MS))

@@ -11,6 +11,7 @@ local era = require "moonpool.era"
 local errors = require "moonpool.errors"
 local failure = require "moonpool.failure"
 local json = require "moonpool.json"
+local principal = require "moonpool.principal"
 local questions = require "moonpool.questions"
 
 local asking = {}
@@ -23,7 +24,7 @@ local states = setmetatable({}, { __mode = "k" })      -- call -> { answers, don
 
 -- What a sealed state is good for: this principal, this method, these parameters.
 local function purpose(call, params)
-  return table.concat({ "requestState", call.principal, call.method, params.name or params.uri or "",
+  return table.concat({ "requestState", principal.key(call.principal), call.method, params.name or params.uri or "",
     json.encode(params.arguments or json.null) }, "\0")
 end
 

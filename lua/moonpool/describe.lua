@@ -2,6 +2,7 @@
 
 local doubts = require "moonpool.doubts"
 local job = require "moonpool.lib.job"
+local policy = require "moonpool.policy"
 local json = require "moonpool.json"
 local registry = require "moonpool.registry"
 local sorted = require "moonpool.sorted"
@@ -24,6 +25,18 @@ local function put_jobs(put)
   end
 end
 
+local around = { "tools", "resources", "prompts" }
+
+local function put_policies(put)
+  for _, row in ipairs(policy.of()) do
+    local told = {}
+    for _, kind in ipairs(around) do
+      for _, pattern in ipairs(row[kind] or {}) do told[#told + 1] = pattern.text end
+    end
+    put("policy  " .. row.name .. "  " .. (row.description or "") .. "  (around " .. (told[1] and table.concat(told, ", ") or "everything") .. ")")
+  end
+end
+
 local forms = {}
 
 function forms.list(put)
@@ -31,6 +44,7 @@ function forms.list(put)
     put(word .. "  " .. name .. "  " .. thing.description:match "^[^\n]*" .. (thing.off and "  (off)" or ""))
   end)
   put_jobs(put)
+  put_policies(put)
 end
 
 -- -- as clients see it -------------------------------------------------------------------------------------------------
@@ -181,8 +195,9 @@ function forms.whole(put)
       columns(put, rows, "    ")
     end
   end)
-  if not is_first and next(job.all()) then put "" end
+  if not is_first and (next(job.all()) or policy.of()[1]) then put "" end
   put_jobs(put)
+  put_policies(put)
 end
 
 function forms.json(put)

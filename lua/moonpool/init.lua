@@ -11,7 +11,7 @@ local subscriptions = require "moonpool.subscriptions"
 
 local moonpool = {
   load = loader.load,
-  dispatch = require "moonpool.dispatch",
+  dispatch = require("moonpool.audit").wrap(require "moonpool.dispatch"),
   heard = hearing.heard,
   run_job = job.run,
   describe = require "moonpool.describe",

@@ -5,6 +5,7 @@ local grants = require "moonpool.grants"
 local job = require "moonpool.lib.job"
 local json = require "moonpool.json"
 local library = require "moonpool.library"
+local policy = require "moonpool.policy"
 local problem = require "moonpool.problem"
 local prompt = require "moonpool.prompt"
 local reach = require "moonpool.http.reach"
@@ -19,7 +20,7 @@ local tool = require "moonpool.tool"
 
 local loader = {}
 
-local later = { auth = true, policy = true }
+local later = { auth = true }
 local folders = { "tools", "lib", "resources", "prompts", "auth", "policy", "jobs" }
 
 local problems, texts
@@ -81,6 +82,7 @@ end
 local kinds = {
   tools = { word = "tool", library = tool, form = "a tool is a function, or tool { … }", ending = "'return function(…) … end' or 'return tool { … }'" },
   resources = { word = "resource", library = resource, form = "a resource is resource { … }", ending = "'return resource { … }'" },
+  policy = { word = "policy", library = policy, form = "a policy is policy { … }, limit { … } or quota { … }", ending = "'return policy { … }'" },
   jobs = { word = "job", library = job, form = "a job is job { … }", ending = "'return job { … }'" },
   prompts = { word = "prompt", library = prompt, form = "a prompt is prompt { … }", ending = "'return prompt { … }'" },
 }
@@ -111,7 +113,7 @@ local function add(kind, found, name, value, path, text)
   end
 end
 
-local function is_made(value) return tool.is(value) or resource.is(value) or prompt.is(value) or job.is(value) end
+local function is_made(value) return tool.is(value) or resource.is(value) or prompt.is(value) or job.is(value) or policy.is(value) end
 
 -- What one file adds: one thing, or several by name.
 local function read(kind, found, path, text)
@@ -180,7 +182,7 @@ end
 --- Loads host.scripts into the registry. Gives true, or the list of problems as texts.
 function loader.load()
   problems, texts = {}, {}
-  local found, waiting = { tools = {}, resources = {}, prompts = {}, jobs = {} }, {}
+  local found, waiting = { tools = {}, resources = {}, prompts = {}, jobs = {}, policy = {} }, {}
   for _, script in ipairs(host.scripts) do texts[shown(script.path)] = script.text end
   for _, script in ipairs(host.scripts) do
     local path, text = script.path, script.text
@@ -212,6 +214,7 @@ function loader.load()
   local told = problems
   problems, texts = nil, nil
   if #told > 0 then return told end
+  policy.apply(found.policy, found)
   registry.set { tools = found.tools, prompts = found.prompts, resources = fixed, templates = templates }
   job.set(found.jobs)
   switches.load()

@@ -8,6 +8,7 @@ local host = require "moonpool.host"
 local call_library = require "moonpool.call"
 local errors = require "moonpool.errors"
 local json = require "moonpool.json"
+local principal = require "moonpool.principal"
 local registry = require "moonpool.registry"
 
 local task_record = {}
@@ -27,8 +28,8 @@ local function key(id) return "task:" .. id end
 local function list_key(owner, id) return "tasks of " .. owner .. "\0" .. id end
 
 local function owner_of(call)
-  if call.principal == "anonymous" and call.has_session then return "session " .. host.session(call) end
-  return "principal " .. call.principal
+  if not principal.is_named(call.principal) and call.has_session then return "session " .. host.session(call) end
+  return "principal " .. principal.key(call.principal)
 end
 
 local function now() return os.date "!%Y-%m-%dT%H:%M:%SZ" end
@@ -41,7 +42,7 @@ end
 function task_record.new(call, ttl, poll)
   local at = now()
   return {
-    id = hex(host.random(16)), owner = owner_of(call), is_listed = call.principal ~= "anonymous" or nil, status = "working",
+    id = hex(host.random(16)), owner = owner_of(call), is_listed = principal.is_named(call.principal) or nil, status = "working",
     created = at, updated = at, ttl = ttl, poll = poll, ends = host.now() + ttl / 1000, requests = {},
   }
 end

@@ -16,7 +16,7 @@ local waiting = [[
     local _ <close> = setmetatable({}, { __close = function() kept.closed = job.cancelled end })
     kept.begun = true
     kept.signal:wait()
-    kept.seen = { revision = job.revision, method = job.method, principal = job.principal, client = job.client.name,
+    kept.seen = { revision = job.revision, method = job.method, principal = job.principal.id, client = job.client.name,
       able = job.capabilities.roots ~= nil, meta = job.meta and job.meta.mine, has_session = job.has_session, id = host.id(job),
       initialized = job.initialized, sent = job:send { jsonrpc = "2.0", method = "x" }, cancelled = job.cancelled }
     job:progress(1)

@@ -13,7 +13,7 @@ describe("a job", function()
   it("runs every so often, once for all workers, with a call of its own", function()
     local g <close> = code.start { workers = 2, scripts = { ["jobs/count.lua"] = [[
       return job { "Counts.", every = 0.2, function(call)
-        store.set("call", { principal = call.principal, revision = call.revision, session = call.session == nil, sent = call:progress(1) == nil })
+        store.set("call", { principal = call.principal.id, revision = call.revision, session = call.session == nil, sent = call:progress(1) == nil })
         store.set("at:" .. store.incr "n", time.monotonic())
       end }]] } }
     local me = g:client "2026-07-28"

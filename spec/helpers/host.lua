@@ -100,13 +100,23 @@ function call_mt.__index(self, name) return call_mt[name] or self.vm.host.call_m
 function call_mt:send(message) self.sent[#self.sent + 1] = message end
 function call_mt:progress(...) self.sent[#self.sent + 1] = { method = "notifications/progress", ... } end
 
+--- A principal: one already, its table, or an id alone. `from` as principal.new takes it.
+function vm_mt:principal(who, from) -- luacheck: ignore self
+  local principal = require "moonpool.principal"
+  if who == nil or who == "anonymous" then return principal.anonymous end
+  if who == "local" then return principal.lone end
+  if principal.is(who) then return who end
+  return assert(principal.new(type(who) == "table" and who or { id = who }, from))
+end
+
 --- A call as C makes it. `fields` say what differs from an initialized client of the newest revision.
 function vm_mt:new_call(method, params, fields)
   local call = {
     vm = self, sent = {}, method = method, revision = "2026-07-28", initialized = true, has_session = false, cancelled = false,
-    principal = "anonymous", capabilities = {},
+    principal = self:principal(), capabilities = {},
   }
   for name, value in pairs(fields or {}) do call[name] = value end
+  call.principal = self:principal(call.principal)
   if call.revision == "none" then call.revision = nil end
   call.meta = params and params._meta
   return setmetatable(call, call_mt)

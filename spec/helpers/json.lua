@@ -43,6 +43,10 @@ local function encode(value, path, depth)
   end
   if kind ~= "table" or depth > 128 then error("cannot encode a " .. kind .. " at " .. path, 0) end
   local mt = debug.getmetatable(value)
+  if mt and mt.__frozen then
+    value = mt.__frozen
+    mt = debug.getmetatable(value)
+  end
   if mt == raw_mt then return value.bytes end
   local out = {}
   if mt == json.array_mt or (mt ~= json.object_mt and #value > 0) then

@@ -77,6 +77,7 @@ json.encode
 json.null
 json.object
 json.object_mt
+limit
 link
 load
 log
@@ -121,8 +122,10 @@ os.time
 pairs
 parallel
 pcall
+policy
 print
 prompt
+quota
 rawequal
 rawget
 rawlen

@@ -13,7 +13,7 @@ local order = [[return resource {
     if vars.id == "down" then return nil, "the shop is closed" end
     if vars.id == "failed" then fail "the shop burnt down" end
     if vars.id == "able" then call:require "sampling" end
-    return { region = vars.region, id = vars.id, who = call.principal }
+    return { region = vars.region, id = vars.id, who = call.principal.id }
   end }]]
 
 local function returning(expression, options)

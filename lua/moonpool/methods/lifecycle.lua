@@ -5,6 +5,7 @@ local content = require "moonpool.content"
 local era = require "moonpool.era"
 local errors = require "moonpool.errors"
 local json = require "moonpool.json"
+local principal = require "moonpool.principal"
 local registry = require "moonpool.registry"
 
 local lifecycle = {}
@@ -22,7 +23,7 @@ local function capabilities(call)
   if registry.offers "tasks" then
     told.extensions[registry.tasks_extension] = nil
     if next(told.extensions) == nil then told.extensions = nil end
-    told.tasks = { cancel = {}, requests = { tools = { call = {} } }, list = call.principal ~= "anonymous" and {} or nil }
+    told.tasks = { cancel = {}, requests = { tools = { call = {} } }, list = principal.is_named(call.principal) and {} or nil }
   end
   return told
 end

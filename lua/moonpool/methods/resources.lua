@@ -30,7 +30,7 @@ resources["resources/read"] = function(call, params, era)
   if type(uri) ~= "string" then return nil, errors.new("invalid_params", "params.uri must be a string") end
   local resource, values = registry.resource(uri)
   if not resource then return not_found(era, uri) end
-  local ok, value, err = run.handler(resource, "resource failed", call, era, params, resource.handler, values, call)
+  local ok, value, err = run.handler(resource, "resource failed", call, era, params, resource.handler, values, call, resource.has_policies and uri or nil)
   if not ok then return value, err end
   if value == nil then return not_found(era, uri) end
   local list, wrong = contents.of(value, uri, resource)

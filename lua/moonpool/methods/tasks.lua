@@ -6,6 +6,7 @@ local content = require "moonpool.content"
 local errors = require "moonpool.errors"
 local json = require "moonpool.json"
 local page = require "moonpool.page"
+local principal = require "moonpool.principal"
 local registry = require "moonpool.registry"
 local sorted = require "moonpool.sorted"
 local task_record = require "moonpool.task_record"
@@ -159,7 +160,7 @@ end
 methods["tasks/list"] = function(call, params, era)
   local refused = refusal(call, era)
   if refused then return nil, refused end
-  if call.principal == "anonymous" then return nil, errors.new("unknown_method", "tasks are listed only for those who say who they are") end
+  if not principal.is_named(call.principal) then return nil, errors.new("unknown_method", "tasks are listed only for those who say who they are") end
   local ids, first = task_record.ids(call), 1
   if params.cursor ~= nil and params.cursor ~= json.null then
     local last = page.open("tasks/list", params.cursor)

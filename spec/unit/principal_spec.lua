@@ -1,0 +1,149 @@
+-- Who calls: what an auth script may say of it, what it may do, and that nobody changes it.
+
+local host = require "spec.helpers.host"
+
+describe("a principal", function()
+  local principal
+  before_each(function()
+    host.start {}
+    principal = require "moonpool.principal"
+  end)
+  after_each(host.stop)
+
+  local function new(given, from) return assert(principal.new(given, from)) end
+
+  it("has an id, scopes sorted and each once, and claims", function()
+    local p = new { id = "robot:ci", scopes = { "web:write", "web:read", "web:read" }, claims = { team = "web", tags = { "a", "b" } } }
+    assert.equal("robot:ci", p.id)
+    assert.equal("robot:ci", tostring(p))
+    assert.equal("web:read web:write", table.concat({ table.unpack(p.scopes, 1, #p.scopes) }, " "))
+    assert.equal("b", p.claims.tags[2])
+    local names = {}
+    for name in pairs(p) do names[#names + 1] = name end
+    table.sort(names)
+    assert.same({ "claims", "id", "scopes" }, names)
+    assert.equal('{"claims":{"tags":["a","b"],"team":"web"},"id":"robot:ci","scopes":["web:read","web:write"]}', host.json.encode(p))
+    assert.equal('{"id":"x","scopes":[]}', host.json.encode(new { id = "x" }))
+  end)
+
+  it("cannot be changed, by whoever gave it either", function()
+    local given = { id = "a", scopes = { "x" }, claims = { in_here = { 1 } } }
+    local p = new(given)
+    given.id, given.scopes[1], given.claims.in_here[1] = "b", "*", 2
+    assert.equal("a", p.id)
+    assert.equal(1, p.claims.in_here[1])
+    assert.is_false((principal.allows(p, { "y" })))
+    for _, change in ipairs {
+      function() p.id = "b" end, function() p.scopes[1] = "*" end, function() p.scopes[2] = "*" end, function() p.claims.in_here[1] = 2 end,
+    } do
+      assert.error_matches(change, "a principal cannot be changed")
+    end
+    rawset(p, "scopes", { "*" })
+    assert.is_false((principal.allows(p, { "y" })))
+  end)
+
+  for what, given in pairs {
+    ["a principal is a table with an id, not a string"] = "robot",
+    ["a principal needs an id"] = {},
+    ["'id' of a principal is a string, not a number"] = { id = 7 },
+    ["'id' of a principal is 1 to 512 bytes of UTF-8"] = { id = "" },
+    ["without control characters"] = { id = "a\nb" },
+    ["'anonymous' is the id of who has no name"] = { id = "anonymous" },
+    ["'local' is the id of whoever runs the gateway"] = { id = "local" },
+    ["a principal has no 'scope': did you mean 'scopes'?"] = { id = "a", scope = { "x" } },
+    ["'scopes' of a principal is a table, not a string"] = { id = "a", scopes = "x y" },
+    ["'scopes' of a principal is a list"] = { id = "a", scopes = { x = true } },
+    ["'x y' is not a scope"] = { id = "a", scopes = { "x y" } },
+    ["a scope is a text, not a number"] = { id = "a", scopes = { 1 } },
+    ["claims cannot hold a function"] = { id = "a", claims = { f = print } },
+    ["'expires' of a principal is not a number"] = { id = "a", expires = 0 / 0 },
+  } do
+    it("is none: " .. what, function()
+      local p, why = principal.new(given)
+      assert.is_nil(p)
+      assert.matches(what, why, 1, true)
+    end)
+  end
+
+  it("has no claims inside themselves, and no endless scopes", function()
+    local claims = {}
+    claims.mine = claims
+    assert.matches("inside each other", select(2, principal.new { id = "a", claims = claims }))
+    local scopes = {}
+    for i = 1, 257 do scopes[i] = "s" .. i end
+    assert.matches("at most 256 scopes", select(2, principal.new { id = "a", scopes = scopes }))
+  end)
+
+  for _, row in ipairs {
+    { { "a:b" }, { "a:b" }, true }, { { "a:*" }, { "a:b" }, true }, { { "*" }, { "a:b", "c" }, true }, { { "a:*" }, { "a:b:c" }, true },
+    { { "a:b:*" }, { "a:b:c" }, true }, { { "a" }, { "a:b" }, false }, { { "a:*" }, { "a" }, false }, { { "a:*" }, { "ab:c" }, false },
+    { { "a:b" }, { "a:*" }, false }, { { "a*" }, { "ab" }, false }, { {}, {}, true }, { {}, { "a" }, false },
+    { { "a:b" }, { "a:b", "c:d" }, false },
+  } do
+    it("with " .. table.concat(row[1], " ") .. (row[3] and " may do " or " may not do ") .. "what needs " .. table.concat(row[2], " "), function()
+      assert.equal(row[3], (principal.allows(new { id = "x", scopes = row[1] }, row[2])))
+    end)
+  end
+
+  it("says which scopes are missing", function()
+    assert.same({ "c", "d" }, select(2, principal.allows(new { id = "x", scopes = { "a:*" } }, { "a:b", "c", "d" })))
+  end)
+
+  it("may do what its scopes imply, and what that implies (A-6)", function()
+    local implies = { admin = { "write" }, write = { "read", "admin" }, ["web:all"] = { "web:one" } }
+    local p = new({ id = "x", scopes = { "admin" } }, { implies = implies })
+    assert.is_true((principal.allows(p, { "read", "write" })))
+    assert.same({ "admin" }, { table.unpack(p.scopes, 1, 2) })
+    assert.is_false((principal.allows(new({ id = "x", scopes = { "read" } }, { implies = implies }), { "write" })))
+    assert.is_true((principal.allows(new({ id = "x", scopes = { "web:*" } }, { implies = { ["web:all"] = { "other" } } }), { "other" })))
+  end)
+
+  it("may ask for what was declared", function()
+    assert.is_false(principal.can_ask(new { id = "x" }, { "a" }))
+    assert.is_true(principal.can_ask(new({ id = "x" }, { askable = true }), { "a" }))
+    assert.is_true(principal.can_ask(new({ id = "x" }, { askable = { "a", "b:*" } }), { "a", "b:c" }))
+    assert.is_false(principal.can_ask(new({ id = "x" }, { askable = { "a" } }), { "a", "b" }))
+  end)
+
+  it("is bound by issuer, subject and client, and without them by its id", function()
+    local seen = {}
+    for _, given in ipairs {
+      { id = "a" }, { id = "b" }, { id = "a", issuer = "i" }, { id = "a", issuer = "i", subject = "s" },
+      { id = "a", issuer = "i", subject = "s", client = "c" },
+      { id = "a", issuer = "is" }, { id = "a", subject = "is" }, { id = "a", issuer = "i,1:s" }, { id = "of:1:i,-,-" },
+    } do
+      local key = principal.key(new(given))
+      assert.is_nil(seen[key])
+      seen[key] = true
+    end
+    assert.equal(principal.key(new { id = "a", subject = "s", scopes = { "x" } }), principal.key(new { id = "other", subject = "s" }))
+    assert.is_nil(seen[principal.key(principal.anonymous)])
+  end)
+
+  it("travels as text", function()
+    local p = new({ id = "x", scopes = { "admin" }, claims = { list = { 1, 2 }, empty = {}, deep = { a = { b = "c" } } }, issuer = "i", expires = 5 },
+      { implies = { admin = { "read" } }, askable = { "more" } })
+    local text = principal.pack(p)
+    local other = principal.unpack(text)
+    assert.equal(text, principal.pack(other))
+    assert.equal(principal.key(p), principal.key(other))
+    assert.equal("c", other.claims.deep.a.b)
+    assert.is_true((principal.allows(other, { "read" })))
+    assert.is_true(principal.can_ask(other, { "more" }))
+    assert.equal(5, principal.facts(other).expires)
+    assert.equal(other, principal.unpack(text))
+    assert.equal(principal.anonymous, principal.unpack(principal.pack(principal.anonymous)))
+    assert.equal(principal.lone, principal.unpack(principal.pack(principal.lone)))
+    assert.equal("job:sweep", principal.unpack("job:sweep").id)
+  end)
+
+  it("without a name may do what is open to all; whoever runs the gateway may do everything", function()
+    assert.equal("anonymous", principal.anonymous.id)
+    assert.is_true((principal.allows(principal.anonymous, {})))
+    assert.is_false((principal.allows(principal.anonymous, { "a" })))
+    assert.is_true((principal.allows(principal.lone, { "a", "b:c" })))
+    assert.is_false(principal.is_named(principal.anonymous))
+    assert.is_false(principal.is_named(principal.lone))
+    assert.is_true(principal.is_named(new { id = "x" }))
+  end)
+end)
