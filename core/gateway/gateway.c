@@ -450,8 +450,7 @@ int mp_gateway_run(const mp_config *config, const mp_gateway_options *options)
     make_seal_keys(h.seal_keys, config);
     h.shared.vm = vm_config(config, h.seal_keys);
     h.shared.vm.has_specs = options->has_specs;
-    if (config->store_file != NULL && !options->is_apart &&
-        mp_store_keep(h.shared.vm.store, config->store_file, &err) != 0) {
+    if (!options->is_apart && mp_store_keep(h.shared.vm.store, config->store_file, &err) != 0) {
         print_err(&err);
         free_shared(&h.shared.vm);
         return EXIT_FAILED;

@@ -37,7 +37,7 @@ typedef struct {
 /* At most so many entries, and bytes in their keys and texts. */
 mp_store *mp_store_new(int64_t entries, size_t bytes);
 /* Before anybody uses it: reads what the file holds, and keeps there what scripts store from now on. On -1 only mp_store_free
- * is left. */
+ * is left. NULL: it stays in memory. */
 int mp_store_keep(mp_store *store, const char *path, mp_err *err);
 /* Writes what is not in the file yet. */
 void mp_store_free(mp_store *store);

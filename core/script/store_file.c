@@ -304,6 +304,8 @@ static int open_file(mp_store_file *file, mp_err *err)
 
 int mp_store_keep(mp_store *store, const char *path, mp_err *err)
 {
+    if (path == NULL)
+        return 0;
     mp_store_file *file = mp_new(sizeof *file);
     file->store = store;
     file->path = mp_dup(mp_str_of(path));
