@@ -53,15 +53,16 @@ typedef struct {
     size_t body, headers;
     uint64_t handshake, request_time, call_time, call_cpu, auth_time;
     int64_t auth_waiting;
-    int64_t calls_in_flight, connections, listeners, subscriptions;
+    int64_t call_waiting, calls_in_flight, connections, listeners, subscriptions;
     size_t stream_queue;
     uint64_t stall, dead_peer;
     size_t lua_memory; /* of one worker */
     size_t call_memory;
     size_t call_output;
-    int64_t http_requests, http_per_host; /* of one worker */
+    int64_t http_requests, http_lookups, http_per_host; /* of one worker */
     size_t http_body, http_held;
     uint64_t http_time, http_idle;
+    int64_t sqlite_databases, sqlite_queue; /* databases of one worker */
     int64_t sqlite_rows;
     size_t sqlite_bytes;
     uint64_t sqlite_busy;
@@ -76,6 +77,7 @@ typedef struct {
     uint64_t tasks_ttl;
     int64_t store_entries;
     size_t store_bytes;
+    char *store_file;   /* NULL: in memory alone */
     char *admin_listen; /* NULL: off */
     mp_config_tls admin_tls;
     char **seal_keys; /* empty: one made at start */

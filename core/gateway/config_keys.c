@@ -180,9 +180,13 @@ const mp_config_key mp_config_keys[] = {
     {"limits.call.memory", SIZE(MIB, 64 * GIB), SLOT(call_memory), .preset = "64MiB",
      .doc = "Memory that a call may take of limits.lua_memory. One that takes more is called off with an error."},
     {"limits.call.output", SIZE(KIB, 32 * MIB), SLOT(call_output), .preset = "8MiB",
-     .doc = "The JSON of one result, or of one message on the way to it. A larger result becomes an error that says "
-            "how large; a larger "
-            "message is not sent, and is an error in the script."},
+     .doc =
+         "The JSON of one result or error, also of what a task keeps of it, or of one message or question on the way. "
+         "A larger result becomes an error that says how large; a larger message is not sent, and is an error in "
+         "the script."},
+    {"limits.call.waiting", COUNT(1, MILLION), SLOT(call_waiting), .preset = "256", .restarts = true,
+     .doc = "Calls that wait for a turn of one tool, where its `concurrency` says how many run at once. The next one "
+            "fails."},
     {"limits.auth", MP_KEY_SECTION, .doc = "Finding out who sent a request, where auth scripts wait for others."},
     {"limits.auth.time", TIME(10, HOUR), SLOT(auth_time), .preset = "10s",
      .doc = "It may take so long; then the request is refused with 503."},
@@ -205,6 +209,9 @@ const mp_config_key mp_config_keys[] = {
     {"limits.http", MP_KEY_SECTION, .doc = "Requests that scripts send to others."},
     {"limits.http.requests", COUNT(1, 10000), SLOT(http_requests), .preset = "256",
      .doc = "Requests of one worker at once. The next one is refused."},
+    {"limits.http.lookups", COUNT(1, 10000), SLOT(http_lookups), .preset = "256", .restarts = true,
+     .doc = "Names being looked up at once, for all workers. Each has a thread, which stays until the name server has "
+            "answered, also when its request was given up. The next request to a name is refused."},
     {"limits.http.per_host", COUNT(1, 10000), SLOT(http_per_host), .preset = "32",
      .doc = "Connections of one worker to one host. More requests wait for one."},
     {"limits.http.body", SIZE(KIB, GIB), SLOT(http_body), .preset = "16MiB",
@@ -236,6 +243,12 @@ const mp_config_key mp_config_keys[] = {
     {"limits.exec.grace", TIME(0, HOUR), SLOT(exec_grace), .preset = "2s",
      .doc = "How long a program that is ended may take after SIGTERM, before SIGKILL."},
     {"limits.sqlite", MP_KEY_SECTION, .doc = "Databases of scripts."},
+    {"limits.sqlite.databases", COUNT(1, 1000), SLOT(sqlite_databases), .preset = "32",
+     .doc =
+         "Files of one worker that scripts have open at once, and databases in memory. Each has a thread. The next one "
+         "is refused."},
+    {"limits.sqlite.queue", COUNT(1, MILLION), SLOT(sqlite_queue), .preset = "1024",
+     .doc = "Statements that wait for one database. The next one is refused."},
     {"limits.sqlite.rows", COUNT(1, 100 * MILLION), SLOT(sqlite_rows), .preset = "10000",
      .doc = "Rows of one result. More are an error."},
     {"limits.sqlite.bytes", SIZE(KIB, GIB), SLOT(sqlite_bytes), .preset = "16MiB",
@@ -249,11 +262,14 @@ const mp_config_key mp_config_keys[] = {
      .doc = "Background work at once. The next one is refused."},
     {"tasks.ttl", TIME(100, 30 * DAY), SLOT(tasks_ttl), .preset = "1h",
      .doc = "The longest that a task and what is known of it last."},
-    {"store", MP_KEY_SECTION, .doc = "What all workers remember together, such as tasks; in memory."},
+    {"store", MP_KEY_SECTION, .doc = "What all workers remember together: what scripts store, and tasks."},
     {"store.entries", COUNT(1, 100 * MILLION), SLOT(store_entries), .preset = "100000",
      .doc = "Entries at once. What needs one more fails."},
     {"store.bytes", SIZE(KIB, 64 * GIB), SLOT(store_bytes), .preset = "64MiB",
      .doc = "Bytes of their keys and texts at once."},
+    {"store.file", MP_KEY_PATH, SLOT(store_file), .restarts = true, .least = 1, .most = 4000,
+     .doc = "A file that keeps what scripts store over a restart: an SQLite database of this gateway alone, made where "
+            "there is none. A relative path starts at the folder of this file. Without it all is gone at the end."},
     {"http", MP_KEY_SECTION, .doc = "Requests that scripts send to others."},
     {"http.ca", MP_KEY_PATH, SLOT(http_ca), .least = 1, .most = 4000,
      .doc = "A file of PEM certificates to trust instead of the system's. A relative path starts at the folder of this "

@@ -358,6 +358,7 @@ static int block_signals(void)
     sigaddset(&set, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of whoever writes it */
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
@@ -401,6 +402,13 @@ int mp_gateway_run(mp_config *config, const mp_gateway_options *options)
     h.shared.commons.has_specs = options->has_specs;
     mp_commons_open(&h.shared.commons, config);
     h.shared.settings = mp_settings_new(config, &h.shared.commons);
+    if (!options->is_apart && mp_store_keep(h.shared.commons.store, config->store_file, &err) != 0) {
+        print_err(&err);
+        mp_certificates_free(h.shared.certificates);
+        mp_settings_free(h.shared.settings);
+        mp_commons_close(&h.shared.commons);
+        return EXIT_FAILED;
+    }
     mp_vm *first = prove(h.shared.settings, &h.shared.source);
     if (first != NULL && !h.on_stdio && is_exposed(config, first)) {
         mp_vm_free(first);

@@ -5,6 +5,7 @@ void mp_commons_open(mp_commons *commons, const mp_config *config)
 {
     commons->store = mp_store_new(config->store_entries, config->store_bytes);
     commons->hearers = mp_hearers_new();
+    commons->gates = mp_gates_new(config->call_waiting);
     mp_seal_key_make(&commons->seal_key, MP_STR(""));
 }
 
@@ -12,6 +13,7 @@ void mp_commons_close(mp_commons *commons)
 {
     mp_store_free(commons->store);
     mp_hearers_free(commons->hearers);
+    mp_gates_free(commons->gates);
 }
 
 static void make_seal_keys(mp_settings *settings, const mp_commons *commons)
@@ -32,6 +34,7 @@ mp_settings *mp_settings_new(mp_config *config, const mp_commons *commons)
     settings->vm = (mp_vm_config){
         .store = commons->store,
         .hearers = commons->hearers,
+        .gates = commons->gates,
         .seal_keys = settings->seal_keys,
         .server_name = config->server_name,
         .server_version = MOONPOOL_VERSION,
@@ -57,6 +60,8 @@ mp_settings *mp_settings_new(mp_config *config, const mp_commons *commons)
         .exec_processes = config->exec_processes,
         .exec_time_ms = config->exec_time,
         .exec_grace_ms = config->exec_grace,
+        .sqlite_databases = config->sqlite_databases,
+        .sqlite_queue = config->sqlite_queue,
         .sqlite_rows = config->sqlite_rows,
         .sqlite_bytes = config->sqlite_bytes,
         .sqlite_busy_ms = config->sqlite_busy,
@@ -102,6 +107,7 @@ mp_settings *mp_settings_new(mp_config *config, const mp_commons *commons)
     };
     settings->client = (mp_client_limits){
         .requests = config->http_requests,
+        .lookups = config->http_lookups,
         .per_host = config->http_per_host,
         .held = config->http_held,
         .idle_ms = config->http_idle,

@@ -9,6 +9,7 @@
 typedef struct {
     mp_store *store;
     mp_hearers *hearers;
+    mp_gates *gates;
     mp_seal_key seal_key; /* where the configuration has none */
     bool has_specs;
 } mp_commons;

@@ -16,6 +16,7 @@ typedef struct mp_transfer mp_transfer;
 
 typedef struct {
     int64_t requests; /* at once; the next one is refused */
+    int64_t lookups;  /* of names, in the whole process */
     int64_t per_host; /* connections to one host; more requests wait for one */
     size_t held;      /* bytes of all answers that nobody has taken yet */
     uint64_t idle_ms; /* connections that nobody uses are kept for so long */

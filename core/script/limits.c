@@ -83,9 +83,10 @@ void mp_task_hook(lua_State *L, lua_Debug *where)
         return;
     bool may_leave = vm->may_wait && lua_isyieldable(L);
     uint64_t stretch = mp_now_us(clock_of(task)) - vm->clock;
+    uint64_t cpu = may_leave ? 0 : mp_now_us(CLOCK_THREAD_CPUTIME_ID); /* a thread that has to wait is not to blame */
     if (may_leave || vm->stuck_at == 0)
-        vm->stuck_at = vm->clock + stretch;
-    uint64_t stuck = vm->clock + stretch - vm->stuck_at;
+        vm->stuck_at = cpu;
+    uint64_t stuck = cpu - vm->stuck_at;
     const char *why = task->cancelled ? NULL : over_limit(task, stretch, stuck);
     if (why != NULL)
         call_off(task, L, where, why);
@@ -139,17 +140,16 @@ int mp_task_run(mp_task *task, int count)
     return status;
 }
 
-static void refuse_output(mp_task *task, mp_call *call, size_t size)
+mp_str mp_refuse_output(const mp_task *task, const char *what, size_t size, char room[MP_REFUSAL])
 {
-    char why[160];
-    size_t most = task->vm->call_output;
-    int len = snprintf(
-        why, sizeof why, "the result is %s%zu bytes of JSON, more than limits.call.output (%zu): ask for less",
-        size > MP_LUA_ENCODE_MOST ? "more than " : "", size > MP_LUA_ENCODE_MOST ? MP_LUA_ENCODE_MOST : size, most);
+    size_t most = MP_LUA_ENCODE_MOST;
+    int len =
+        snprintf(room, MP_REFUSAL, "the %s is %s%zu bytes of JSON, more than limits.call.output (%zu): ask for less",
+                 what, size > most ? "more than " : "", size > most ? most : size, task->vm->call_output);
     mp_stat_add(MP_STAT_TOOL_OUTPUT, 1);
-    mp_log(MP_WARN, "call over its limit", mp_log_str("method", mp_call_method(call)),
-           mp_log_str("why", mp_str_of(why)));
-    mp_call_fail(call, -32603, (mp_str){why, (size_t)len}, MP_STR_NONE);
+    mp_log(MP_WARN, "call over its limit", mp_log_str("method", mp_task_method(task)),
+           mp_log_str("why", mp_str_of(room)));
+    return (mp_str){room, (size_t)len};
 }
 
 void mp_task_answer(lua_State *L, mp_task *task, int index)
@@ -159,11 +159,37 @@ void mp_task_answer(lua_State *L, mp_task *task, int index)
     mp_call *call = task->call;
     if (call == NULL)
         return; /* a finalizer ran, sent, and found the client gone */
+    if (size > vm->call_output) {
+        char room[MP_REFUSAL];
+        mp_task_fail(task, -32603, mp_refuse_output(task, "result", size, room), MP_STR_NONE);
+        return;
+    }
     mp_task_settle(task);
-    if (size > vm->call_output)
-        refuse_output(task, call, size);
+    mp_call_answer(call, mp_buf_str(&vm->out));
+}
+
+void mp_task_answer_error(lua_State *L, mp_task *task, int error)
+{
+    if (!lua_istable(L, error))
+        luaL_error(L, "dispatch gave neither a result nor an error");
+    mp_buf *out = &task->vm->out;
+    lua_getfield(L, error, "code");
+    lua_getfield(L, error, "message");
+    lua_getfield(L, error, "data");
+    if (!lua_isinteger(L, -3) || lua_type(L, -2) != LUA_TSTRING)
+        luaL_error(L, "dispatch gave an error without code and message");
+    int code = (int)lua_tointeger(L, -3), data = lua_gettop(L);
+    mp_str message;
+    message.ptr = lua_tolstring(L, -2, &message.len);
+    size_t most = task->vm->call_output, size = mp_lua_encode_most(L, data - 1, out, most);
+    out->len = 0;
+    if (!lua_isnil(L, data))
+        size += mp_lua_encode_most(L, data, out, most);
+    char room[MP_REFUSAL];
+    if (size > most && task->call != NULL)
+        mp_task_fail(task, -32603, mp_refuse_output(task, "error", size, room), MP_STR_NONE);
     else
-        mp_call_answer(call, mp_buf_str(&vm->out));
+        mp_task_fail(task, code, message, mp_buf_str(out));
 }
 
 bool mp_vm_tidy(mp_vm *vm)

@@ -118,7 +118,7 @@ function tool.build(name, value, text, complain)
   return options.guard({
     name = name,
     description = read_spec.description,
-    handler = spec.concurrency and turns.limit(read_spec.handler, spec.concurrency) or read_spec.handler,
+    handler = spec.concurrency and turns.limit(name, read_spec.handler, spec.concurrency) or read_spec.handler,
     input = input,
     check = compile("input", input, complain),
     output = output and compile("output", output, complain),

@@ -270,7 +270,7 @@ function t.schema(schema, options) end
 ---@field output? table<string, moonpool.Type>|moonpool.Type      What it returns; checked before it leaves
 ---@field title? string                                           A name for people
 ---@field timeout? number                                         In seconds: `30 * seconds`
----@field concurrency? integer                                    How many calls of it run at once in a worker; the others wait in order
+---@field concurrency? integer                                    How many calls of it run at once, in all workers together; the others wait in order
 ---@field requires? string[]                                      Capabilities that the client must have
 ---@field task? "optional"|"required"                            Goes on without its request, for clients that have tasks
 ---@field prepare? fun(args: table, call: moonpool.Call): any, string?  Runs before it becomes a task; what it gives takes the place of args
@@ -663,7 +663,7 @@ function quota(spec) end
 function job(spec) end
 
 --- JSON values by key, in memory, shared by all workers: for counters, caches, what scripts tell each other. Bounded: store.entries and
---- store.bytes of moonpool.yaml.
+--- store.bytes of moonpool.yaml. With store.file they outlive a restart; a process that is killed may lose the last hundredth of a second.
 store = {}
 ---@param key string
 ---@param value any                    anything that json.encode takes

@@ -17,7 +17,7 @@ local PATIENCE = 3600
 
 --- The gateway itself, serving these scripts on stdio: arguments as of the command line.
 function link.child(arguments)
-  local w, why = wire.spawn { "stdio", table.unpack(arguments) }
+  local w, why = wire.spawn { "stdio", "--apart", table.unpack(arguments) }
   if not w then return nil, "cannot start moonpool stdio: " .. why end
   local self, rest = {}, ""
   function self.tell(message) return w:write(json.encode(message) .. "\n") end
