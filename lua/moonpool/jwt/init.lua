@@ -101,7 +101,7 @@ end
 -- The record of a token, the same as long as it is remembered; or nil, why, kind.
 local function examine(state, text)
   if type(text) ~= "string" or text == "" or #text > token.MOST then return nil, select(2, token.read(text, state.rules.algorithms)) end
-  local now, id = jwt.now(), host.digest("sha256", text)
+  local now, id = jwt.now(), host.token_id(text)
   local record, why = recall(state, id, now)
   if record then return record end
   if why then return nil, why end
