@@ -2,6 +2,7 @@
 #ifndef MP_BASE_H
 #define MP_BASE_H
 
+#include "audit.h"
 #include "base64url.h"
 #include "buf.h"
 #include "err.h"

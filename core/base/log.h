@@ -6,6 +6,7 @@
 #ifndef MP_BASE_LOG_H
 #define MP_BASE_LOG_H
 
+#include "buf.h"
 #include "str.h"
 #include <stdint.h>
 
@@ -37,5 +38,7 @@ void mp_log_start(mp_log_level least);
 void mp_log_stop(void);
 bool mp_log_wants(mp_log_level level);
 void mp_log_write(mp_log_level level, const char *event, const mp_log_field *fields);
+/* Appends the time, as a line begins with it: UTC, milliseconds. */
+void mp_log_put_time(mp_buf *line);
 
 #endif

@@ -62,6 +62,19 @@ void mp_map_put(mp_map *map, mp_node *node)
     map->count++;
 }
 
+void *mp_map_need(mp_map *map, mp_str key, size_t size, bool *is_new)
+{
+    mp_node *node = mp_map_find(map, key);
+    *is_new = node == NULL;
+    if (node != NULL)
+        return node;
+    node = mp_new(size + key.len + 1);
+    node->key = (mp_str){(char *)node + size, key.len};
+    memcpy((char *)node + size, key.ptr, key.len);
+    mp_map_put(map, node);
+    return node;
+}
+
 void mp_map_drop(mp_map *map, mp_node *node)
 {
     for (mp_node **at = &map->slots[node->hash & map->mask]; *at != NULL; at = &(*at)->next)

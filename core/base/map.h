@@ -22,6 +22,8 @@ void mp_map_clear(mp_map *map);
 mp_node *mp_map_find(const mp_map *map, mp_str key);
 /* `node->key` is set by the caller; it must not be in the map yet. */
 void mp_map_put(mp_map *map, mp_node *node);
+/* The thing of `key`; or a new one, zeroed, of `size` bytes, which begins with its node and has the key behind. */
+void *mp_map_need(mp_map *map, mp_str key, size_t size, bool *is_new);
 void mp_map_drop(mp_map *map, mp_node *node);
 
 /* Calls `visit` once per node; it may drop the node it was given. */

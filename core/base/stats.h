@@ -47,6 +47,7 @@
     X(DROPPED_UNMATCHED, "dropped", "reason", "unmatched", "responses that nobody asked for")                          \
     X(DROPPED_REPLAY, "dropped", "reason", "replay", "events not kept for a resume: too large, or over the total")     \
     X(DROPPED_LOG, "dropped", "reason", "log", "log lines that did not fit the queue")                                 \
+    X(DROPPED_AUDIT, "dropped", "reason", "audit", "audit lines that did not fit the queue, or could not be written")  \
     X(DROPPED_NOTES, "dropped", "reason", "notes", "notifications over what a Lua state queues")                       \
     X(DROPPED_PUBLICATIONS, "dropped", "reason", "publications", "publications over what a worker queues")             \
     X(DROPPED_TOLD, "dropped", "reason", "told", "messages between workers over what a Lua state queues")              \

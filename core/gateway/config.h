@@ -23,6 +23,7 @@ typedef struct {
     mp_client_need client;
     mp_yaml_mark at[3];
 } mp_config_tls;
+typedef enum { MP_AUDIT_NONE, MP_AUDIT_NAMES, MP_AUDIT_REDACTED, MP_AUDIT_FULL } mp_audit_arguments;
 
 /* Times are milliseconds, sizes bytes, lists end with NULL. All memory is the config's own. */
 typedef struct {
@@ -77,6 +78,8 @@ typedef struct {
     mp_config_tls admin_tls;
     char **seal_keys; /* empty: one made at start */
     mp_log_level log_level;
+    char *audit; /* NULL: none */
+    mp_audit_arguments audit_arguments;
     char *name, *text; /* of the file, for what is found out later */
 } mp_config;
 

@@ -51,6 +51,7 @@ static const char *const needs[] = {"required", "optional", NULL};
 static const char *const noes[] = {"true", "false", NULL};
 static const char *const auth_modes[] = {"scripts", "none", NULL};
 static const char *const expired_streams[] = {"end", "keep", NULL};
+static const char *const audits[] = {"none", "names", "redacted", "full", NULL};
 static const char *const levels[] = {"debug", "info", "warn", "error", NULL};
 
 const mp_config_key mp_config_keys[] = {
@@ -117,7 +118,7 @@ const mp_config_key mp_config_keys[] = {
      .form = "an address", .pattern = "^https?://[^/]+$",
      .doc = "Scheme and host by which clients reach this gateway, as in https://mcp.example.com: what the metadata of OAuth "
             "says. Without it, http:// and the Host of each request."},
-    {"cors", MP_KEY_SECTION, .bare = "cors.origins", .doc = "Pages in browsers that may talk to this gateway."},
+    {"cors", MP_KEY_SECTION, .doc = "Pages in browsers that may talk to this gateway."},
     {"cors.origins", MP_KEY_LIST, SLOT(origins), .least = 1, .most = 512, .check = mp_config_check_origin_or_all,
      .form = "an origin", .pattern = "^\\*$|^[a-z][a-z0-9+.-]*://[^/]+$",
      .doc = "Their origins, as in https://app.example.com, which may then stand in Origin too. \"*\" is every page. Without "
@@ -255,6 +256,13 @@ const mp_config_key mp_config_keys[] = {
     {"log", MP_KEY_SECTION, .doc = "The log, on standard error: one event, one line of logfmt."},
     {"log.level", MP_KEY_CHOICE, SLOT(log_level), .preset = "info", .choices = levels,
      .doc = "The least level that is written."},
+    {"log.audit", MP_KEY_PATH, SLOT(audit), .least = 1, .most = 4000,
+     .doc = "A file that gets one line of JSON per call, and per request that is refused: who, what, from where, with "
+            "what outcome. A relative path starts at the folder of this file. At SIGHUP it is opened again."},
+    {"log.audit_arguments", MP_KEY_CHOICE, SLOT(audit_arguments), .preset = "names", .choices = audits,
+     .doc =
+         "What such a line tells of a call's arguments. redacted: their values, but *** for what looks like a secret, "
+         "and long texts cut."},
 };
 
 const size_t mp_config_key_count = sizeof mp_config_keys / sizeof *mp_config_keys;

@@ -471,3 +471,11 @@ mp_str mp_call_header(const mp_call *call, const char *name, int *count)
     *count = call->rpc->stdio.pipe != NULL ? -1 : 0;
     return call->stream == NULL ? MP_STR_NONE : mp_stream_header(call->stream, name, count);
 }
+
+mp_str mp_call_address(const mp_call *call)
+{
+    mp_str peer = call->stream == NULL ? MP_STR_NONE : mp_stream_peer(call->stream);
+    if (peer.len > 0 || call->session == NULL)
+        return peer;
+    return mp_str_of(call->session->peer); /* HTTP+SSE, or its own connection is gone */
+}

@@ -82,8 +82,9 @@ typedef struct {
 struct mp_session {
     mp_node node; /* in its shard */
     char id[MP_SESSION_ID + 1];
-    bool is_sse; /* HTTP+SSE, or stdio: all that it is sent goes one way */
     unsigned char principal[MP_PRINCIPAL_KEY]; /* whose it is */
+    bool is_sse;   /* HTTP+SSE, or stdio: all that it is sent goes one way */
+    char peer[48]; /* whence it was opened; empty over stdio */
     mp_table *table;
     mp_owner *owner;
     uint64_t opened_at;

@@ -6,7 +6,6 @@
 typedef struct {
     mp_node node; /* in publisher->topics */
     mp_link ears;
-    char name[];
 } heard_topic;
 
 typedef struct {
@@ -32,15 +31,12 @@ static heard_topic *find_heard(mp_rpc *rpc, mp_str name)
 
 static heard_topic *need_heard(mp_rpc *rpc, mp_str name)
 {
-    heard_topic *topic = find_heard(rpc, name);
-    if (topic != NULL)
-        return topic;
-    topic = mp_new(sizeof *topic + name.len + 1);
-    memcpy(topic->name, name.ptr, name.len);
-    topic->node.key = (mp_str){topic->name, name.len};
-    mp_link_init(&topic->ears);
-    mp_map_put(&rpc->publisher->topics, &topic->node);
-    mp_topic_set_heard(rpc, name, true);
+    bool is_new;
+    heard_topic *topic = mp_map_need(&rpc->publisher->topics, name, sizeof *topic, &is_new);
+    if (is_new) {
+        mp_link_init(&topic->ears);
+        mp_topic_set_heard(rpc, name, true);
+    }
     return topic;
 }
 

@@ -148,6 +148,8 @@ mp_session *mp_call_session(const mp_call *call);   /* NULL in 2026-07-28, and a
 mp_str mp_call_id(const mp_call *call);             /* as JSON */
 mp_str mp_call_progress_token(const mp_call *call); /* a span, or empty */
 mp_principal *mp_call_principal(const mp_call *call);
+/* Whence it came: the peer's address, "unix", or empty over stdio and for jobs. */
+mp_str mp_call_address(const mp_call *call);
 void *mp_call_user(const mp_call *call); /* the hooks' own pointer */
 void mp_call_set_user(mp_call *call, void *user);
 /* A header of the request that carries the call; absent (count 0) over HTTP+SSE and once its client left; count -1 over
@@ -208,15 +210,20 @@ mp_str mp_session_capabilities(const mp_session *session);
 int mp_session_log_level(const mp_session *session);
 void mp_session_set_log_level(mp_session *session, int level);
 
-/* Gets what is published on the topic, until the session ends. */
+/* Gets what is published on the topic, until the session ends. What stands behind a NUL in its name is the audience, for whoever
+ * publishes to choose from: a session that follows it has one, the last; unfollowing takes any. */
 typedef enum { MP_FOLLOW_DONE, MP_FOLLOW_CLOSED, MP_FOLLOW_TOO_MANY } mp_follow_result;
 mp_follow_result mp_session_follow(mp_session *session, mp_str topic);
 void mp_session_unfollow(mp_session *session, mp_str topic);
+/* This is the audience of all that it follows from now on. */
+void mp_session_follow_as(mp_session *session, mp_str audience);
 
 /* -- publishing ------------------------------------------------------------------------------------------------ */
 
 /* Sends `plain` to the sessions that follow the topic, and before, the call's id, after to the calls that listen to it; on
  * all rpcs, each once. ptr == NULL: not to these. Of what one rpc publishes on a topic in one turn the last is sent. */
 void mp_topic_publish(mp_rpc *rpc, mp_str topic, mp_str plain, mp_str before, mp_str after);
+/* The audiences with which a topic is followed or listened to, a line each. */
+void mp_topic_audiences(mp_rpc *rpc, mp_str topic, mp_buf *out);
 
 #endif

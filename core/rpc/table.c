@@ -183,6 +183,13 @@ static void write_random_id(char id[MP_SESSION_ID + 1])
     id[MP_SESSION_ID] = '\0';
 }
 
+static void set_peer(mp_session *session, mp_str peer)
+{
+    size_t len = peer.len < sizeof session->peer ? peer.len : 0;
+    memcpy(session->peer, peer.ptr, len);
+    session->peer[len] = '\0';
+}
+
 mp_session *mp_session_new(mp_rpc *rpc, bool is_sse, const mp_principal *principal, mp_str peer)
 {
     mp_table *table = rpc->table;
@@ -196,6 +203,7 @@ mp_session *mp_session_new(mp_rpc *rpc, bool is_sse, const mp_principal *princip
     write_random_id(session->id);
     session->node.key = (mp_str){session->id, MP_SESSION_ID};
     session->is_sse = is_sse;
+    set_peer(session, peer);
     memcpy(session->principal, principal->key, sizeof session->principal);
     session->table = table;
     session->owner = counted;

@@ -1,5 +1,5 @@
 /* topics.c: sessions that follow topics, and what is published on them: gathered while a turn lasts, then sent, some in this
- * turn and the rest in the next ones. */
+ * turn and the rest in the next ones. A topic's name may end in '\0' and its audience: a session has one of these. */
 #include "topics.h"
 #include <stdlib.h>
 
@@ -7,12 +7,19 @@
 #define PATIENCE 256   /* publications that wait one behind the other; then only the last of each topic does */
 #define MOST_BYTES ((size_t)16 << 20)
 
+/* What topics have in common that differ in their audience. */
 typedef struct {
     mp_node node;
+    mp_link topics;
+} base;
+
+typedef struct {
+    mp_node node;
+    mp_link in_base;
+    base *base;    /* NULL without an audience */
     uint64_t rpcs; /* bit per rpc with calls that listen */
     mp_link follows;
     size_t count;
-    char name[];
 } topic;
 
 typedef struct {
@@ -23,7 +30,7 @@ typedef struct {
 
 struct mp_topics {
     pthread_mutex_t lock; /* guards all of the index, and sessions' ends of it */
-    mp_map by_name;
+    mp_map by_name, bases;
     size_t most; /* of one session */
 };
 
@@ -32,6 +39,7 @@ mp_topics *mp_topics_new(const mp_rpc_config *config)
     mp_topics *topics = mp_new(sizeof *topics);
     pthread_mutex_init(&topics->lock, NULL);
     mp_map_init(&topics->by_name);
+    mp_map_init(&topics->bases);
     topics->most = (size_t)config->max_subscriptions;
     return topics;
 }
@@ -39,11 +47,38 @@ mp_topics *mp_topics_new(const mp_rpc_config *config)
 void mp_topics_free(mp_topics *topics)
 {
     mp_map_clear(&topics->by_name);
+    mp_map_clear(&topics->bases);
     pthread_mutex_destroy(&topics->lock);
     free(topics);
 }
 
 /* -- the index, all under its lock ----------------------------------------------------------------------------- */
+
+static mp_str base_of(mp_str name)
+{
+    const char *end = memchr(name.ptr, '\0', name.len);
+    return end == NULL ? name : (mp_str){name.ptr, (size_t)(end - name.ptr)};
+}
+
+static base *need_base(mp_topics *topics, mp_str name)
+{
+    bool is_new;
+    base *made = mp_map_need(&topics->bases, name, sizeof *made, &is_new);
+    if (is_new)
+        mp_link_init(&made->topics);
+    return made;
+}
+
+static void leave_base(mp_topics *topics, topic *t)
+{
+    if (t->base == NULL)
+        return;
+    mp_link_drop(&t->in_base);
+    if (!mp_link_is_alone(&t->base->topics))
+        return;
+    mp_map_drop(&topics->bases, &t->base->node);
+    free(t->base);
+}
 
 static topic *find_topic(mp_topics *topics, mp_str name)
 {
@@ -53,14 +88,15 @@ static topic *find_topic(mp_topics *topics, mp_str name)
 
 static topic *need_topic(mp_topics *topics, mp_str name)
 {
-    topic *found = find_topic(topics, name);
-    if (found != NULL)
+    bool is_new;
+    topic *found = mp_map_need(&topics->by_name, name, sizeof *found, &is_new);
+    if (!is_new)
         return found;
-    found = mp_new(sizeof *found + name.len + 1);
-    memcpy(found->name, name.ptr, name.len);
-    found->node.key = (mp_str){found->name, name.len};
     mp_link_init(&found->follows);
-    mp_map_put(&topics->by_name, &found->node);
+    if (base_of(name).len < name.len) {
+        found->base = need_base(topics, base_of(name));
+        mp_link_put(&found->base->topics, &found->in_base);
+    }
     return found;
 }
 
@@ -69,6 +105,7 @@ static void drop_if_unused(mp_topics *topics, topic *t)
     if (t->rpcs != 0 || t->count > 0)
         return;
     mp_map_drop(&topics->by_name, &t->node);
+    leave_base(topics, t);
     free(t);
 }
 
@@ -84,12 +121,12 @@ static void drop_follow(mp_topics *topics, follow *f)
     mp_stat_add(MP_STAT_SUBSCRIPTIONS, -1);
 }
 
-/* What the session has of this topic; it has few. */
-static follow *find_follow(const mp_session *session, const topic *t)
+/* What the session has of this topic, whatever the audience; it has few. */
+static follow *find_follow(const mp_session *session, mp_str name)
 {
     for (mp_link *link = session->follows.next; link != &session->follows; link = link->next) {
         follow *f = mp_container(link, follow, in_session);
-        if (f->topic == t)
+        if (mp_str_eq(base_of(f->topic->node.key), base_of(name)))
             return f;
     }
     return NULL;
@@ -108,14 +145,14 @@ mp_follow_result mp_session_follow(mp_session *session, mp_str name)
     mp_topics *topics = mp_table_topics(session->table);
     mp_follow_result result = MP_FOLLOW_DONE;
     pthread_mutex_lock(&topics->lock);
-    const topic *known = find_topic(topics, name);
-    if (is_closed(session)) /* asked under our lock: who closes it comes for what it follows afterwards */
+    follow *before = find_follow(session, name);
+    if (is_closed(session)) { /* asked under our lock: who closes it comes for what it follows afterwards */
         result = MP_FOLLOW_CLOSED;
-    else if (known != NULL && find_follow(session, known) != NULL)
-        result = MP_FOLLOW_DONE;
-    else if (session->follow_count >= topics->most)
+    } else if (before == NULL && session->follow_count >= topics->most) {
         result = MP_FOLLOW_TOO_MANY;
-    else {
+    } else if (before == NULL || !mp_str_eq(before->topic->node.key, name)) {
+        if (before != NULL)
+            drop_follow(topics, before);
         follow *f = mp_new(sizeof *f);
         f->session = session;
         f->topic = need_topic(topics, name);
@@ -129,12 +166,42 @@ mp_follow_result mp_session_follow(mp_session *session, mp_str name)
     return result;
 }
 
+static void move_follow(mp_topics *topics, follow *f, topic *to)
+{
+    topic *from = f->topic;
+    mp_link_drop(&f->in_topic);
+    from->count--;
+    f->topic = to;
+    to->count++;
+    mp_link_put(&to->follows, &f->in_topic);
+    drop_if_unused(topics, from);
+}
+
+void mp_session_follow_as(mp_session *session, mp_str audience)
+{
+    mp_topics *topics = mp_table_topics(session->table);
+    mp_buf name = {0};
+    pthread_mutex_lock(&topics->lock);
+    for (mp_link *link = session->follows.next; link != &session->follows; link = link->next) {
+        follow *f = mp_container(link, follow, in_session);
+        mp_str known = f->topic->node.key, about = base_of(known);
+        if (f->topic->base == NULL || mp_str_eq(mp_str_from(known, about.len + 1), audience))
+            continue;
+        name.len = 0;
+        mp_buf_put(&name, about);
+        mp_buf_putc(&name, '\0');
+        mp_buf_put(&name, audience);
+        move_follow(topics, f, need_topic(topics, mp_buf_str(&name)));
+    }
+    pthread_mutex_unlock(&topics->lock);
+    mp_buf_clear(&name);
+}
+
 void mp_session_unfollow(mp_session *session, mp_str name)
 {
     mp_topics *topics = mp_table_topics(session->table);
     pthread_mutex_lock(&topics->lock);
-    const topic *known = find_topic(topics, name);
-    follow *f = known == NULL ? NULL : find_follow(session, known);
+    follow *f = find_follow(session, name);
     if (f != NULL)
         drop_follow(topics, f);
     pthread_mutex_unlock(&topics->lock);
@@ -157,6 +224,20 @@ void mp_topic_set_heard(mp_rpc *rpc, mp_str name, bool is_heard)
     topic *t = need_topic(topics, name);
     t->rpcs = is_heard ? t->rpcs | bit : t->rpcs & ~bit;
     drop_if_unused(topics, t);
+    pthread_mutex_unlock(&topics->lock);
+}
+
+void mp_topic_audiences(mp_rpc *rpc, mp_str name, mp_buf *out)
+{
+    mp_topics *topics = mp_table_topics(rpc->table);
+    pthread_mutex_lock(&topics->lock);
+    mp_node *node = mp_map_find(&topics->bases, name);
+    const base *found = node == NULL ? NULL : mp_container(node, base, node);
+    for (mp_link *link = found == NULL ? NULL : found->topics.next; link != NULL && link != &found->topics;
+         link = link->next) {
+        mp_buf_put(out, mp_str_from(mp_container(link, topic, in_base)->node.key, name.len + 1));
+        mp_buf_putc(out, '\n');
+    }
     pthread_mutex_unlock(&topics->lock);
 }
 

@@ -85,6 +85,7 @@ static int l_load(lua_State *L)
 /* -- guarded --------------------------------------------------------------------------------------------------- */
 
 #define GUARD_US 2000000
+#define BRIEF_US 50000
 
 /* The message handler of `guarded`: the script has ended, perhaps because its time is over; whatever tells of it has time of
  * its own. Upvalue: the handler that was given.  [-1, +1, throws] */
@@ -99,8 +100,8 @@ static int end_guard(lua_State *L)
     return 1;
 }
 
-/* guarded(f, handler, …): xpcall for a script that must end by itself, in two seconds.  [-0, +n, throws] */
-static int l_guarded(lua_State *L)
+/* [-0, +n, throws] */
+static int guard(lua_State *L, uint64_t us)
 {
     mp_vm *vm = mp_vm_of(L);
     uint64_t outer = vm->guard_until;
@@ -110,13 +111,25 @@ static int l_guarded(lua_State *L)
     lua_replace(L, 2);
     lua_replace(L, 1); /* handler, f, … */
     if (outer == 0)
-        vm->guard_until = mp_now_us(CLOCK_MONOTONIC) + GUARD_US;
+        vm->guard_until = mp_now_us(CLOCK_MONOTONIC) + us;
     int status = lua_pcall(L, lua_gettop(L) - 2, LUA_MULTRET, 1);
     vm->guard_until = outer;
     lua_sethook(L, NULL, 0, 0);
     lua_pushboolean(L, status == LUA_OK);
     lua_replace(L, 1);
     return lua_gettop(L);
+}
+
+/* guarded(f, handler, …): xpcall for a script that must end by itself, in two seconds.  [-0, +n, throws] */
+static int l_guarded(lua_State *L)
+{
+    return guard(L, GUARD_US);
+}
+
+/* briefly(f, handler, …): the same in 50 ms, for what others wait behind.  [-0, +n, throws] */
+static int l_briefly(lua_State *L)
+{
+    return guard(L, BRIEF_US);
 }
 
 /* -- random ---------------------------------------------------------------------------------------------------- */
@@ -295,8 +308,8 @@ static int l_getenv(lua_State *L)
 
 void mp_host_push(lua_State *L, const mp_source *source, const mp_vm_config *config)
 {
-    static const luaL_Reg functions[] = {
-        {"load", l_load}, {"guarded", l_guarded}, {"random", l_random}, {"getenv", l_getenv}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"load", l_load},     {"guarded", l_guarded}, {"briefly", l_briefly},
+                                         {"random", l_random}, {"getenv", l_getenv},   {NULL, NULL}};
     luaL_newlib(L, functions);
     mp_lib_time(L);
     mp_lib_log(L);
@@ -328,6 +341,8 @@ void mp_host_push(lua_State *L, const mp_source *source, const mp_vm_config *con
     lua_setfield(L, -2, "folder");
     push_server(L, config);
     lua_setfield(L, -2, "server");
+    lua_pushstring(L, config->audit); /* NULL gives nil */
+    lua_setfield(L, -2, "audit");
     push_resources(L, config);
     lua_setfield(L, -2, "resources");
     lua_pushboolean(L, config->trust_full);

@@ -243,6 +243,10 @@ static int l_header(lua_State *L)
         return 0;
     for (size_t i = 0; i <= len; i++)
         name[i] = (char)(given[i] >= 'A' && given[i] <= 'Z' ? given[i] - 'A' + 'a' : given[i]);
+    if (strcmp(name, "host") == 0) { /* which libh2o keeps apart */
+        push_str(L, mp_stream_request(stream)->host);
+        return 1;
+    }
     int count = 0;
     for (mp_str value; (value = mp_stream_next_header(stream, name, &at)).ptr != NULL; count++) {
         if (count > 0)

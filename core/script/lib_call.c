@@ -132,6 +132,7 @@ enum {
     REVISION = 1,
     METHOD,
     PRINCIPAL,
+    ADDRESS,
     META,
     CLIENT_INFO,
     CLIENT_CAPABILITIES,
@@ -140,9 +141,19 @@ enum {
     TASK_NAME,
     CANCELLED
 };
-static const char *const field_names[] = {"revision", "method",       "principal",   "meta",
-                                          "client",   "capabilities", "initialized", "has_session",
-                                          "task",     "cancelled",    NULL};
+static const char *const field_names[] = {"revision",    "method", "principal",    "address",
+                                          "meta",        "client", "capabilities", "initialized",
+                                          "has_session", "task",   "cancelled",    NULL};
+
+/* nil where there is none.  [-0, +1, throws] */
+static void push_address(lua_State *L, const mp_call *call)
+{
+    mp_str address = call == NULL ? MP_STR_NONE : mp_call_address(call);
+    if (address.len == 0)
+        lua_pushnil(L);
+    else
+        push_str(L, address);
+}
 
 static void push_field(lua_State *L, const mp_task *task, lua_Integer field)
 {
@@ -156,6 +167,9 @@ static void push_field(lua_State *L, const mp_task *task, lua_Integer field)
         break;
     case PRINCIPAL:
         push_principal(L, task);
+        break;
+    case ADDRESS:
+        push_address(L, task->call);
         break;
     case META:
         push_meta(L, NULL);

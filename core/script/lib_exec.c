@@ -1,4 +1,5 @@
 /* lib_exec.c: a program as a task sees it: started, waited for, told of. What a script may run is lua/moonpool/exec.lua. */
+#include "script/fields.h"
 #include "script/lib.h"
 #include <errno.h>
 #include <lauxlib.h>
@@ -8,13 +9,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define WAITING "moonpool.exec"
 #define MOST_WORDS 4096
 #define LONGEST 86400.0 /* seconds */
 
 typedef struct {
-    mp_op super;
-    mp_hold hold;    /* the task, which may end without coming back for what is done */
+    mp_owning_op super;
     mp_child *child; /* left with it, unless it is over */
 } waiting;
 
@@ -28,66 +27,21 @@ static void leave(waiting *op)
 
 static void on_cancel(mp_op *super)
 {
-    leave(mp_container(super, waiting, super));
+    leave(mp_container(super, waiting, super.super));
 }
 
 static void on_ended(mp_child *child, void *ctx)
 {
     (void)child;
-    mp_op_done(&((waiting *)ctx)->super);
+    mp_op_done(&((waiting *)ctx)->super.super);
 }
 
 static void on_release(mp_hold *hold)
 {
-    leave(mp_container(hold, waiting, hold));
-}
-
-static int l_collect(lua_State *L)
-{
-    waiting *op = lua_touserdata(L, 1);
-    mp_hold_drop(&op->hold);
-    leave(op);
-    return 0;
+    leave(mp_container(hold, waiting, super.hold));
 }
 
 /* -- the command ------------------------------------------------------------------------------------------------- */
-
-/* The list of texts in field `name`, NULL-terminated, in a userdata on top of the stack; the table holds the texts.
- *  [-0, +1, throws] */
-static const char *const *push_words(lua_State *L, const char *name)
-{
-    lua_getfield(L, 1, name);
-    luaL_checktype(L, -1, LUA_TTABLE);
-    lua_Unsigned count = lua_rawlen(L, -1);
-    if (count > MOST_WORDS)
-        luaL_error(L, "more than %d words", MOST_WORDS);
-    const char **words = lua_newuserdatauv(L, ((size_t)count + 1) * sizeof *words, 0);
-    for (lua_Unsigned i = 0; i < count; i++) {
-        lua_rawgeti(L, -2, (lua_Integer)i + 1);
-        words[i] = luaL_checkstring(L, -1);
-        lua_pop(L, 1);
-    }
-    words[count] = NULL;
-    lua_remove(L, -2);
-    return words;
-}
-
-static mp_str text_field(lua_State *L, const char *name)
-{
-    mp_str text;
-    lua_getfield(L, 1, name);
-    text.ptr = luaL_checklstring(L, -1, &text.len);
-    lua_pop(L, 1); /* the table holds it */
-    return text;
-}
-
-static lua_Number number_field(lua_State *L, const char *name)
-{
-    lua_getfield(L, 1, name);
-    lua_Number number = luaL_checknumber(L, -1);
-    lua_pop(L, 1);
-    return number;
-}
 
 /* -- what it gave ------------------------------------------------------------------------------------------------ */
 
@@ -139,33 +93,30 @@ static int l_exec(lua_State *L)
 {
     luaL_checktype(L, 1, LUA_TTABLE);
     lua_settop(L, 1);
-    double seconds = number_field(L, "seconds");
+    double seconds = mp_number_field(L, 1, "seconds");
     if (!(seconds > 0 && seconds <= LONGEST))
         return luaL_error(L, "'seconds' must be above 0 and at most a day");
-    mp_command command = {.path = text_field(L, "path").ptr,
-                          .argv = push_words(L, "argv"),
-                          .env = push_words(L, "env"),
-                          .root = text_field(L, "root").ptr,
-                          .rest = text_field(L, "rest").ptr,
-                          .input = text_field(L, "stdin"),
-                          .most = (size_t)number_field(L, "most"),
+    mp_command command = {.path = mp_text_field(L, 1, "path").ptr,
+                          .argv = mp_push_texts(L, 1, "argv", MOST_WORDS),
+                          .env = mp_push_texts(L, 1, "env", MOST_WORDS),
+                          .root = mp_text_field(L, 1, "root").ptr,
+                          .rest = mp_text_field(L, 1, "rest").ptr,
+                          .input = mp_text_field(L, 1, "stdin"),
+                          .most = (size_t)mp_number_field(L, 1, "most"),
                           .time_ms = (uint64_t)ceil(seconds * 1000),
                           .grace_ms = (uint64_t)lua_tointeger(L, lua_upvalueindex(2)),
                           .ended = on_ended};
-    waiting *op = mp_op_new(L, sizeof *op, on_cancel);
-    mp_link_init(&op->hold.link);
-    luaL_setmetatable(L, WAITING);
-    mp_hold_put(L, &op->hold, on_release);
+    waiting *op = mp_owning_op_new(L, sizeof *op, on_cancel, on_release);
     command.ctx = op;
     mp_err err = {"", ""};
-    if (mp_child_count(mp_op_loop(&op->super)) >= lua_tointeger(L, lua_upvalueindex(1))) {
+    if (mp_child_count(mp_op_loop(&op->super.super)) >= lua_tointeger(L, lua_upvalueindex(1))) {
         mp_stat_add(MP_STAT_REFUSED_PROCESSES, 1);
         mp_err_set(&err, "too many programs run (limits.exec.processes)");
     } else {
-        op->child = mp_child_start(mp_op_loop(&op->super), &command, &err);
+        op->child = mp_child_start(mp_op_loop(&op->super.super), &command, &err);
     }
     if (op->child != NULL)
-        return mp_op_park_then(L, &op->super, finished, (lua_KContext)op);
+        return mp_op_park_then(L, &op->super.super, finished, (lua_KContext)op);
     lua_pushnil(L);
     lua_pushstring(L, err.text);
     return 2;
@@ -215,8 +166,4 @@ void mp_lib_exec(lua_State *L, const mp_vm_config *config)
     lua_pushinteger(L, (lua_Integer)config->exec_output);
     lua_setfield(L, -2, "output");
     lua_setfield(L, -2, "exec_limits");
-    luaL_newmetatable(L, WAITING);
-    lua_pushcfunction(L, l_collect);
-    lua_setfield(L, -2, "__gc");
-    lua_pop(L, 1);
 }

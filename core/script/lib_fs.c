@@ -4,8 +4,6 @@
 #include <lauxlib.h>
 #include <stdlib.h>
 
-#define WAITING "moonpool.fs"
-
 typedef enum { READ, WRITE, APPEND, LIST, STAT, REMOVE, MKDIR } action;
 
 typedef struct waiting waiting;
@@ -24,9 +22,8 @@ typedef struct {
 } job;
 
 struct waiting {
-    mp_op super;
-    mp_hold hold; /* the task, which may end without coming back for what is done */
-    job *of;      /* freed with it, once it is done */
+    mp_owning_op super;
+    job *of; /* freed with it, once it is done */
 };
 
 /* What is known of the bytes that jobs hold; a job under way is told of by its cap. */
@@ -81,12 +78,12 @@ static void on_done(mp_job *super, mp_loop *loop)
     if (op == NULL)
         job_free(it);
     else if (loop != NULL)
-        mp_op_done(&op->super);
+        mp_op_done(&op->super.super);
 }
 
 static void on_cancel(mp_op *super)
 {
-    waiting *op = mp_container(super, waiting, super);
+    waiting *op = mp_container(super, waiting, super.super);
     job *it = op->of;
     op->of = NULL;
     it->op = NULL;
@@ -103,15 +100,7 @@ static void let_go(waiting *op)
 
 static void on_release(mp_hold *hold)
 {
-    let_go(mp_container(hold, waiting, hold));
-}
-
-static int l_collect(lua_State *L)
-{
-    waiting *op = lua_touserdata(L, 1);
-    mp_hold_drop(&op->hold);
-    let_go(op);
-    return 0;
+    let_go(mp_container(hold, waiting, super.hold));
 }
 
 /* -- results ----------------------------------------------------------------------------------------------------- */
@@ -201,9 +190,7 @@ static int l_fs(lua_State *L)
     const char *why = text.len > most ? words_of(EFBIG) : NULL;
     if (why == NULL && mp_stat_read(MP_STAT_FS_BYTES) + (int64_t)text.len > held)
         why = "too much is being read and written (limits.fs.held)";
-    waiting *op = mp_op_new(L, sizeof *op, on_cancel);
-    mp_link_init(&op->hold.link);
-    luaL_setmetatable(L, WAITING);
+    waiting *op = mp_owning_op_new(L, sizeof *op, on_cancel, on_release);
     if (why == NULL) {
         job *it = mp_new(sizeof *it);
         *it = (job){.super = {.work = on_work, .done = on_done}, .op = op, .what = what, .most = most};
@@ -213,9 +200,8 @@ static int l_fs(lua_State *L)
         mp_buf_put(&it->bytes, text);
         hold(it, it->bytes.cap);
         op->of = it;
-        mp_hold_put(L, &op->hold, on_release);
-        if (mp_pool_run(mp_op_loop(&op->super), &it->super) == 0)
-            return mp_op_park_then(L, &op->super, finished, (lua_KContext)op);
+        if (mp_pool_run(mp_op_loop(&op->super.super), &it->super) == 0)
+            return mp_op_park_then(L, &op->super.super, finished, (lua_KContext)op);
         let_go(op);
         why = "too much work of this kind is waiting (limits.pool.queue)";
     }
@@ -231,8 +217,4 @@ void mp_lib_fs(lua_State *L, const mp_vm_config *config)
     lua_pushinteger(L, (lua_Integer)config->fs_held);
     lua_pushcclosure(L, l_fs, 2);
     lua_setfield(L, -2, "fs");
-    luaL_newmetatable(L, WAITING);
-    lua_pushcfunction(L, l_collect);
-    lua_setfield(L, -2, "__gc");
-    lua_pop(L, 1);
 }

@@ -1,5 +1,6 @@
 /* lib_http.c: outgoing HTTP as tasks see it: begin a request, wait for its answer or for the next piece of it, close it.
  * What may be asked of whom, redirects and all else that has a meaning is lua/moonpool/http. */
+#include "script/fields.h"
 #include "script/lib.h"
 #include <lauxlib.h>
 #include <math.h>
@@ -127,48 +128,11 @@ static int push_trouble(lua_State *L, const handle *it)
 
 /* -- asking ------------------------------------------------------------------------------------------------------ */
 
-static const char *text_field(lua_State *L, int index, const char *name)
-{
-    lua_getfield(L, index, name);
-    const char *text = lua_tostring(L, -1);
-    if (text == NULL)
-        luaL_error(L, "http needs '%s'", name);
-    lua_pop(L, 1); /* the table holds it */
-    return text;
-}
-
-static lua_Number number_field(lua_State *L, int index, const char *name)
-{
-    lua_getfield(L, index, name);
-    lua_Number number = luaL_checknumber(L, -1);
-    lua_pop(L, 1);
-    return number;
-}
-
-/* NULL-terminated, in a userdata on top of the stack.  [-0, +1, throws] */
-static const char *const *push_headers(lua_State *L, int index)
-{
-    lua_getfield(L, index, "headers");
-    luaL_checktype(L, -1, LUA_TTABLE);
-    lua_Unsigned count = lua_rawlen(L, -1);
-    if (count > MOST_HEADERS)
-        luaL_error(L, "more than %d headers", MOST_HEADERS);
-    const char **lines = lua_newuserdatauv(L, ((size_t)count + 1) * sizeof *lines, 0);
-    for (lua_Unsigned i = 0; i < count; i++) {
-        lua_rawgeti(L, -2, (lua_Integer)i + 1);
-        lines[i] = luaL_checkstring(L, -1);
-        lua_pop(L, 1);
-    }
-    lines[count] = NULL;
-    lua_remove(L, -2);
-    return lines;
-}
-
 static mp_reach reach_field(lua_State *L, int index)
 {
     static const char *const kinds[] = {"public", "loopback", "private", NULL};
     mp_reach reach = {.kind = MP_REACH_ADDRESS};
-    const char *text = text_field(L, index, "reach");
+    const char *text = mp_text_field(L, index, "reach").ptr;
     for (int i = 0; kinds[i] != NULL; i++)
         if (strcmp(text, kinds[i]) == 0) {
             reach.kind = (mp_reach_kind)i;
@@ -213,12 +177,14 @@ static int l_http(lua_State *L)
     luaL_setmetatable(L, HANDLE);
     lua_pushvalue(L, 1);
     lua_setiuservalue(L, 2, 1);
-    mp_outgoing outgoing = {
-        .method = text_field(L, 1, "method"), .url = text_field(L, 1, "url"), .ready = on_ready, .ctx = it};
-    outgoing.headers = push_headers(L, 1);
-    outgoing.most = (size_t)number_field(L, 1, "most");
+    mp_outgoing outgoing = {.method = mp_text_field(L, 1, "method").ptr,
+                            .url = mp_text_field(L, 1, "url").ptr,
+                            .ready = on_ready,
+                            .ctx = it};
+    outgoing.headers = mp_push_texts(L, 1, "headers", MOST_HEADERS);
+    outgoing.most = (size_t)mp_number_field(L, 1, "most");
     outgoing.reach = reach_field(L, 1);
-    double seconds = number_field(L, 1, "seconds");
+    double seconds = mp_number_field(L, 1, "seconds");
     if (!(seconds > 0 && seconds <= LONGEST))
         return luaL_error(L, "'seconds' must be above 0 and at most a day");
     lua_getfield(L, 1, "stream");

@@ -98,8 +98,17 @@ static int l_log(lua_State *L)
     return 0;
 }
 
+/* audit_line(members): a line of the audit: JSON, without the braces.  [-0, +0, throws] */
+static int l_audit_line(lua_State *L)
+{
+    mp_str members;
+    members.ptr = luaL_checklstring(L, 1, &members.len);
+    mp_audit_write(members);
+    return 0;
+}
+
 void mp_lib_log(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"log", l_log}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"log", l_log}, {"audit_line", l_audit_line}, {NULL, NULL}};
     luaL_setfuncs(L, functions, 0);
 }

@@ -1,4 +1,5 @@
 /* lib_store.c: the store of the process, as the library sees it; and Base64, which much of what is stored or sent needs. */
+#include "script/fields.h"
 #include "script/lib.h"
 #include "script/store.h"
 #include <lauxlib.h>
@@ -12,13 +13,6 @@
 static mp_store *store_of(lua_State *L)
 {
     return lua_touserdata(L, lua_upvalueindex(1));
-}
-
-static mp_str check_str(lua_State *L, int index)
-{
-    mp_str s;
-    s.ptr = luaL_checklstring(L, index, &s.len);
-    return s;
 }
 
 static uint64_t opt_life(lua_State *L, int index)
@@ -55,21 +49,21 @@ static int push_result(lua_State *L, mp_store_result result)
 /* store_set(key, text[, seconds]): true; or nil, "full".  [-0, +1|2, throws] */
 static int l_set(lua_State *L)
 {
-    mp_str key = check_str(L, 1), text = check_str(L, 2);
+    mp_str key = mp_check_str(L, 1), text = mp_check_str(L, 2);
     return push_result(L, mp_store_set(store_of(L), key, text, opt_life(L, 3), false));
 }
 
 /* store_add(key, text[, seconds]): the same where the key has no text; else false.  [-0, +1|2, throws] */
 static int l_add(lua_State *L)
 {
-    mp_str key = check_str(L, 1), text = check_str(L, 2);
+    mp_str key = mp_check_str(L, 1), text = mp_check_str(L, 2);
     return push_result(L, mp_store_set(store_of(L), key, text, opt_life(L, 3), true));
 }
 
 /* store_get(key): its text, or nil.  [-0, +1, throws] */
 static int l_get(lua_State *L)
 {
-    mp_str key = check_str(L, 1);
+    mp_str key = mp_check_str(L, 1);
     mp_buf *text = scratch_of(L);
     if (mp_store_get(store_of(L), key, text))
         lua_pushlstring(L, text->ptr == NULL ? "" : text->ptr, text->len);
@@ -81,14 +75,14 @@ static int l_get(lua_State *L)
 /* store_delete(key)  [-0, +0, throws] */
 static int l_delete(lua_State *L)
 {
-    mp_store_delete(store_of(L), check_str(L, 1));
+    mp_store_delete(store_of(L), mp_check_str(L, 1));
     return 0;
 }
 
 /* store_keys(prefix[, most]): the keys that begin with it, sorted.  [-0, +1, throws] */
 static int l_keys(lua_State *L)
 {
-    mp_str prefix = check_str(L, 1), after = MP_STR_NONE;
+    mp_str prefix = mp_check_str(L, 1), after = MP_STR_NONE;
     lua_Integer most = luaL_optinteger(L, 2, LUA_MAXINTEGER);
     lua_settop(L, 2);
     lua_newtable(L);
@@ -106,7 +100,7 @@ static int l_keys(lua_State *L)
 /* store_incr(key, n[, seconds]): the sum; or nil, "full". The time is a new key's alone.  [-0, +1|2, throws] */
 static int l_incr(lua_State *L)
 {
-    mp_str key = check_str(L, 1);
+    mp_str key = mp_check_str(L, 1);
     int64_t sum = 0;
     mp_store_result result = mp_store_incr(store_of(L), key, luaL_checkinteger(L, 2), opt_life(L, 3), &sum);
     if (result == MP_STORE_NO_NUMBER)
@@ -117,6 +111,26 @@ static int l_incr(lua_State *L)
     return 1;
 }
 
+#define LONGEST_INTERVAL (30.0 * 86400)
+#define MOST_BURST 1000000
+
+/* store_take(key, seconds, burst): true; false and the seconds until there is one; or nil, "full".  [-0, +1|2, throws] */
+static int l_take(lua_State *L)
+{
+    mp_str key = mp_check_str(L, 1);
+    lua_Number interval = luaL_checknumber(L, 2);
+    lua_Integer burst = luaL_checkinteger(L, 3);
+    luaL_argcheck(L, interval >= 1e-6 && interval <= LONGEST_INTERVAL, 2, "a microsecond to 30 days");
+    luaL_argcheck(L, burst >= 1 && burst <= MOST_BURST, 3, "1 to a million");
+    uint64_t wait_us = 0;
+    mp_store_result result = mp_store_take(store_of(L), key, (uint64_t)ceil(interval * 1e6), (uint64_t)burst, &wait_us);
+    int pushed = push_result(L, result);
+    if (result != MP_STORE_THERE)
+        return pushed;
+    lua_pushnumber(L, (lua_Number)wait_us / 1e6);
+    return 2;
+}
+
 /* -- Base64 (RFC 4648, section 4) ---------------------------------------------------------------------------------- */
 
 static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -124,7 +138,7 @@ static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 /* base64(bytes): text  [-0, +1, throws] */
 static int l_base64(lua_State *L)
 {
-    mp_str bytes = check_str(L, 1);
+    mp_str bytes = mp_check_str(L, 1);
     luaL_Buffer buffer;
     char *to = luaL_buffinitsize(L, &buffer, (bytes.len + 2) / 3 * 4), *at = to;
     for (size_t i = 0; i < bytes.len; i += 3) {
@@ -151,7 +165,7 @@ static uint32_t value_of(char c)
 /* unbase64(text): bytes; nil for what base64 never writes.  [-0, +1, throws] */
 static int l_unbase64(lua_State *L)
 {
-    mp_str text = check_str(L, 1);
+    mp_str text = mp_check_str(L, 1);
     size_t len = text.len;
     while (len > 0 && text.len - len < 2 && text.ptr[len - 1] == '=')
         len--;
@@ -176,8 +190,8 @@ static int l_unbase64(lua_State *L)
 void mp_lib_store(lua_State *L, mp_store *store)
 {
     static const luaL_Reg shared[] = {
-        {"store_set", l_set},   {"store_add", l_add},   {"store_get", l_get}, {"store_delete", l_delete},
-        {"store_keys", l_keys}, {"store_incr", l_incr}, {NULL, NULL}};
+        {"store_set", l_set},   {"store_add", l_add},   {"store_get", l_get},   {"store_delete", l_delete},
+        {"store_keys", l_keys}, {"store_incr", l_incr}, {"store_take", l_take}, {NULL, NULL}};
     static const luaL_Reg pure[] = {{"base64", l_base64}, {"unbase64", l_unbase64}, {NULL, NULL}};
     lua_pushlightuserdata(L, store);
     luaL_setfuncs(L, shared, 1);

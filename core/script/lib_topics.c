@@ -1,19 +1,7 @@
 /* lib_topics.c: following, listening and publishing. */
+#include "script/fields.h"
 #include "script/lib.h"
 #include <lauxlib.h>
-
-static mp_str check_str(lua_State *L, int index)
-{
-    mp_str s;
-    s.ptr = luaL_checklstring(L, index, &s.len);
-    return s;
-}
-
-/* A text, or none.  [-0, +0, throws] */
-static mp_str opt_str(lua_State *L, int index)
-{
-    return lua_isnoneornil(L, index) ? MP_STR_NONE : check_str(L, index);
-}
 
 /* [-0, +2] */
 static int refuse(lua_State *L, const char *why)
@@ -44,7 +32,7 @@ static int l_id(lua_State *L)
 static int l_follow(lua_State *L)
 {
     mp_session *session = session_of(L);
-    mp_str topic = check_str(L, 2);
+    mp_str topic = mp_check_str(L, 2);
     switch (session == NULL ? MP_FOLLOW_CLOSED : mp_session_follow(session, topic)) {
     case MP_FOLLOW_CLOSED:
         return refuse(L, "no session");
@@ -56,11 +44,21 @@ static int l_follow(lua_State *L)
     }
 }
 
+/* follow_as(call, audience): of all that its session follows.  [-0, +0, throws] */
+static int l_follow_as(lua_State *L)
+{
+    mp_session *session = session_of(L);
+    mp_str audience = mp_check_str(L, 2);
+    if (session != NULL)
+        mp_session_follow_as(session, audience);
+    return 0;
+}
+
 /* unfollow(call, topic)  [-0, +0, throws] */
 static int l_unfollow(lua_State *L)
 {
     mp_session *session = session_of(L);
-    mp_str topic = check_str(L, 2);
+    mp_str topic = mp_check_str(L, 2);
     if (session != NULL)
         mp_session_unfollow(session, topic);
     return 0;
@@ -71,10 +69,30 @@ static int l_unfollow(lua_State *L)
 static int l_publish(lua_State *L)
 {
     const mp_vm *vm = mp_vm_of(L);
-    mp_str topic = check_str(L, 1), plain = opt_str(L, 2), before = opt_str(L, 3), after = opt_str(L, 4);
+    mp_str topic = mp_check_str(L, 1), plain = mp_opt_str(L, 2), before = mp_opt_str(L, 3), after = mp_opt_str(L, 4);
     if (vm->rpc != NULL)
         mp_topic_publish(vm->rpc, topic, plain, before, after);
     return 0;
+}
+
+/* audiences(topic): a list of those with which somebody follows it or listens to it.  [-0, +1, throws] */
+static int l_audiences(lua_State *L)
+{
+    mp_vm *vm = mp_vm_of(L);
+    mp_str topic = mp_check_str(L, 1);
+    lua_newtable(L);
+    if (vm->rpc == NULL)
+        return 1;
+    size_t start = vm->out.len;
+    mp_topic_audiences(vm->rpc, topic, &vm->out);
+    mp_str lines = mp_str_from(mp_buf_str(&vm->out), start);
+    for (lua_Integer i = 1; lines.len > 0; i++) {
+        mp_str audience = mp_str_cut(&lines, '\n');
+        lua_pushlstring(L, audience.ptr, audience.len);
+        lua_rawseti(L, -2, i);
+    }
+    vm->out.len = start;
+    return 1;
 }
 
 /* -- listening --------------------------------------------------------------------------------------------------- */
@@ -98,7 +116,7 @@ static int l_listen(lua_State *L)
 {
     mp_task *task = mp_check_call(L);
     luaL_checktype(L, 2, LUA_TTABLE);
-    mp_str closing = check_str(L, 3);
+    mp_str closing = mp_check_str(L, 3);
     lua_settop(L, 3);
     size_t count = lua_rawlen(L, 2);
     const mp_str *topics = push_topics(L, count);
@@ -119,7 +137,8 @@ static int l_listen(lua_State *L)
 
 void mp_lib_topics(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"id", l_id},           {"follow", l_follow}, {"unfollow", l_unfollow},
-                                         {"publish", l_publish}, {"listen", l_listen}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"id", l_id},         {"follow", l_follow},       {"unfollow", l_unfollow},   {"publish", l_publish},
+        {"listen", l_listen}, {"audiences", l_audiences}, {"follow_as", l_follow_as}, {NULL, NULL}};
     luaL_setfuncs(L, functions, 0);
 }

@@ -3,6 +3,8 @@
 #include "script/task.h"
 #include <lauxlib.h>
 
+#define OWNING "moonpool.owning"
+
 /* Where the nearest script stands that led here, "path:line: "; the library's own lines are no help.  [-0, +1, throws] */
 static void push_place(lua_State *L, const mp_vm *vm)
 {
@@ -97,6 +99,26 @@ void mp_hold_put(lua_State *L, mp_hold *hold, void (*release)(mp_hold *hold))
 void mp_hold_drop(mp_hold *hold)
 {
     mp_link_drop(&hold->link);
+}
+
+static int collect(lua_State *L)
+{
+    mp_owning_op *op = lua_touserdata(L, 1);
+    mp_hold_drop(&op->hold);
+    op->hold.release(&op->hold);
+    return 0;
+}
+
+void *mp_owning_op_new(lua_State *L, size_t size, void (*cancel)(mp_op *op), void (*release)(mp_hold *hold))
+{
+    mp_owning_op *op = mp_op_new(L, size, cancel);
+    mp_hold_put(L, &op->hold, release);
+    if (luaL_newmetatable(L, OWNING)) {
+        lua_pushcfunction(L, collect);
+        lua_setfield(L, -2, "__gc");
+    }
+    lua_setmetatable(L, -2);
+    return op;
 }
 
 void mp_holds_release(mp_task *task)

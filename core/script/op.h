@@ -42,4 +42,14 @@ void mp_hold_put(lua_State *L, mp_hold *hold, void (*release)(mp_hold *hold));
 /* `release` is not called any more. Harmless twice. */
 void mp_hold_drop(mp_hold *hold);
 
+/* An op that has something of its own: a job, a program, a turn. It is let go when the binding says so, when the task ends
+ * without coming back for it, or when Lua collects it. */
+typedef struct {
+    mp_op super;
+    mp_hold hold;
+} mp_owning_op;
+
+/* As mp_op_new; `size` is of what embeds it. `release` may be called more than once.  [-0, +1, throws] */
+void *mp_owning_op_new(lua_State *L, size_t size, void (*cancel)(mp_op *op), void (*release)(mp_hold *hold));
+
 #endif

@@ -61,7 +61,9 @@ typedef struct {
     uint64_t exec_time_ms, exec_grace_ms;
     int64_t sqlite_rows; /* these two of one result */
     size_t sqlite_bytes;
-    uint64_t sqlite_busy_ms;      /* how long a statement waits for others to unlock */
+    uint64_t sqlite_busy_ms; /* how long a statement waits for others to unlock */
+    const char
+        *audit; /* what audit lines tell of arguments: "none", "names", "redacted", "full"; NULL: nothing is audited */
     bool trust_full;              /* scripts get the whole standard library */
     bool asks_nobody;             /* auth scripts are there for nothing */
     bool has_specs;               /* runs the specs among the scripts, when asked to */

@@ -316,6 +316,21 @@ bool mp_store_next(mp_store *store, mp_str prefix, mp_str after, mp_buf *out)
     return found;
 }
 
+/* A whole number of an entry's; false when the text is none. */
+static bool number_of(const entry *e, int64_t *n)
+{
+    char *end;
+    *n = strtoll(e->text, &end, 10);
+    return e->len > 0 && end == e->text + e->len;
+}
+
+static mp_store_result put_number(mp_store *store, entry *old, mp_str key, int64_t n, uint64_t now)
+{
+    char text[24];
+    int len = snprintf(text, sizeof text, "%" PRId64, n);
+    return put(store, old, key, (mp_str){text, (size_t)len}, now);
+}
+
 mp_store_result mp_store_incr(mp_store *store, mp_str key, int64_t n, uint64_t life_ms, int64_t *sum)
 {
     uint64_t now = now_ms();
@@ -323,19 +338,40 @@ mp_store_result mp_store_incr(mp_store *store, mp_str key, int64_t n, uint64_t l
     entry *old = find(store, key, now);
     mp_store_result result = MP_STORE_DONE;
     int64_t was = 0;
-    if (old != NULL) {
-        char *end;
-        was = strtoll(old->text, &end, 10);
-        if (old->len == 0 || end != old->text + old->len)
-            result = MP_STORE_NO_NUMBER;
-    }
+    if (old != NULL && !number_of(old, &was))
+        result = MP_STORE_NO_NUMBER;
     if (result == MP_STORE_DONE) {
-        char text[24];
         *sum = (int64_t)((uint64_t)was + (uint64_t)n);
-        int len = snprintf(text, sizeof text, "%" PRId64, *sum);
-        result = put(store, old, key, (mp_str){text, (size_t)len}, now);
+        result = put_number(store, old, key, *sum, now);
         if (result == MP_STORE_DONE && old == NULL)
             start_clock(store, find(store, key, now), until_of(now, life_ms));
+    }
+    leave(store);
+    return result;
+}
+
+mp_store_result mp_store_take(mp_store *store, mp_str key, uint64_t interval_us, uint64_t burst, uint64_t *wait_us)
+{
+    struct timespec clock;
+    clock_gettime(CLOCK_REALTIME, &clock);
+    uint64_t wall = (uint64_t)clock.tv_sec * 1000000 + (uint64_t)clock.tv_nsec / 1000, now = now_ms();
+    uint64_t whole = interval_us * burst; /* from empty to full */
+    enter(store);
+    entry *old = find(store, key, now);
+    int64_t text = 0;
+    uint64_t full_at = old != NULL && number_of(old, &text) && text > 0 ? (uint64_t)text : 0;
+    if (full_at < wall)
+        full_at = wall;
+    if (full_at > wall + whole) /* the clock was set back */
+        full_at = wall + whole;
+    full_at += interval_us;
+    mp_store_result result = MP_STORE_THERE;
+    if (full_at <= wall + whole) {
+        result = put_number(store, old, key, (int64_t)full_at, now);
+        if (result == MP_STORE_DONE)
+            start_clock(store, find(store, key, now), until_of(now, (full_at - wall) / 1000 + 1));
+    } else {
+        *wait_us = full_at - wall - whole;
     }
     leave(store);
     return result;

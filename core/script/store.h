@@ -18,6 +18,9 @@ void mp_store_delete(mp_store *store, mp_str key);
 bool mp_store_next(mp_store *store, mp_str prefix, mp_str after, mp_buf *out);
 /* Adds to the whole number that the text is, 0 when there is none; an existing one keeps its time. */
 mp_store_result mp_store_incr(mp_store *store, mp_str key, int64_t n, uint64_t life_ms, int64_t *sum);
+/* Takes one of what a bucket holds: up to `burst`, one more every `interval_us`. DONE; THERE when it is empty, and then one is there
+ * in `*wait_us`; or FULL. The text is when the bucket is full again, in microseconds since 1970. */
+mp_store_result mp_store_take(mp_store *store, mp_str key, uint64_t interval_us, uint64_t burst, uint64_t *wait_us);
 /* Forgets some of what is past its time: cheap when nothing is. */
 void mp_store_sweep(mp_store *store);
 

@@ -2,8 +2,10 @@
 
 local doubts = require "moonpool.doubts"
 local job = require "moonpool.lib.job"
+local policy = require "moonpool.policy"
 local json = require "moonpool.json"
 local registry = require "moonpool.registry"
+local sorted = require "moonpool.sorted"
 
 local words = { tools = "tool", resources = "resource", templates = "resource", prompts = "prompt" }
 local kinds = { "tools", "resources", "templates", "prompts" }
@@ -17,11 +19,21 @@ end
 
 -- No client sees them; whoever wrote them does.
 local function put_jobs(put)
-  local jobs, names = job.all(), {}
-  for name in pairs(jobs) do names[#names + 1] = name end
-  table.sort(names)
-  for _, name in ipairs(names) do
+  local jobs = job.all()
+  for _, name in ipairs(sorted(jobs)) do
     put("job  " .. name .. "  " .. jobs[name].description:match "^[^\n]*" .. (jobs[name].off and "  (off)" or ""))
+  end
+end
+
+local around = { "tools", "resources", "prompts" }
+
+local function put_policies(put)
+  for _, row in ipairs(policy.of()) do
+    local told = {}
+    for _, kind in ipairs(around) do
+      for _, pattern in ipairs(row[kind] or {}) do told[#told + 1] = pattern.text end
+    end
+    put("policy  " .. row.name .. "  " .. (row.description or "") .. "  (around " .. (told[1] and table.concat(told, ", ") or "everything") .. ")")
   end
 end
 
@@ -32,6 +44,7 @@ function forms.list(put)
     put(word .. "  " .. name .. "  " .. thing.description:match "^[^\n]*" .. (thing.off and "  (off)" or ""))
   end)
   put_jobs(put)
+  put_policies(put)
 end
 
 -- -- as clients see it -------------------------------------------------------------------------------------------------
@@ -91,12 +104,9 @@ local function ordered(properties)
   for _, name in ipairs(mt and mt.__order or {}) do
     if properties[name] ~= nil then names[#names + 1], seen[name] = name, true end
   end
-  local rest = {}
-  for name in pairs(properties) do
-    if not seen[name] then rest[#rest + 1] = name end
+  for _, name in ipairs(sorted(properties)) do
+    if not seen[name] then names[#names + 1] = name end
   end
-  table.sort(rest)
-  table.move(rest, 1, #rest, #names + 1, names)
   return names
 end
 
@@ -185,8 +195,9 @@ function forms.whole(put)
       columns(put, rows, "    ")
     end
   end)
-  if not is_first and next(job.all()) then put "" end
+  if not is_first and (next(job.all()) or policy.of()[1]) then put "" end
   put_jobs(put)
+  put_policies(put)
 end
 
 function forms.json(put)

@@ -9,11 +9,18 @@ local errors = {
   header_mismatch = -32020,
   missing_capability = -32021,
   url_required = -32042,
+  busy_code = -32000,
 }
 
 --- An error as dispatch gives it to C.
 function errors.new(kind, message, data)
   return { code = errors[kind], message = message, data = data }
+end
+
+--- Too much was asked for: it may be asked for again in so many seconds. HTTP says it with 429.
+function errors.busy(message, seconds)
+  local wait = math.max(1, math.ceil(seconds))
+  return { code = errors.busy_code, message = message, data = { reason = "rate_limited", retryAfter = wait }, status = 429, retry_after = wait }
 end
 
 return errors

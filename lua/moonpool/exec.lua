@@ -4,6 +4,7 @@ local host = require "moonpool.host"
 local grants = require "moonpool.grants"
 local paths = require "moonpool.paths"
 local problem = require "moonpool.problem"
+local sorted = require "moonpool.sorted"
 local suggest = require "moonpool.suggest"
 
 local exec = {}
@@ -81,8 +82,7 @@ local function environment(more)
     end
     all[name] = word(value, "'env." .. name .. "'")
   end
-  for name, value in pairs(all) do list[#list + 1] = name .. "=" .. value end
-  table.sort(list)
+  for _, name in ipairs(sorted(all)) do list[#list + 1] = name .. "=" .. all[name] end
   return list
 end
 

@@ -94,6 +94,14 @@ function failure.handler(value)
   return setmetatable({ why = why, hint = hint, trace = trace() }, fault)
 end
 
+--- What an error value says, for the log.
+function failure.reason(value)
+  if failure.is_missing(value) or failure.is_expected(value) or debug.getmetatable(value) == fault then return value.why end
+  if failure.is_refused(value) then return value.error.message end
+  if failure.is_input(value) then return "it asks the client" end
+  return words(value, "nil")
+end
+
 --- Logs a fault; gives the text that the client sees.
 function failure.report(value, what, name)
   local id = ("%02x%02x"):format(host.random(2):byte(1, 2))

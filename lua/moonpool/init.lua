@@ -12,8 +12,8 @@ local subscriptions = require "moonpool.subscriptions"
 
 local moonpool = {
   load = loader.load,
-  dispatch = require "moonpool.dispatch",
   authenticate = auth.authenticate,
+  dispatch = require("moonpool.audit").wrap(require "moonpool.dispatch"),
   heard = hearing.heard,
   run_job = job.run,
   describe = require "moonpool.describe",
@@ -21,9 +21,9 @@ local moonpool = {
   difference = difference.tell,
 }
 
--- This generation serves on every worker: who follows a list that it changed is told.
-hearing.on("reloaded", function(lists)
-  for kind in lists:gmatch "%a+" do subscriptions.list_changed(kind) end
+-- This generation serves on every worker: whoever sees another list now is told.
+hearing.on("reloaded", function(text)
+  for kind, changes in pairs(difference.changes(text)) do subscriptions.list_changed(kind, changes) end
 end)
 
 --- A notification arrived. Nothing here waits for one yet: `initialized` and the rest need no answer (G-5).

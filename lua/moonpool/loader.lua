@@ -6,12 +6,14 @@ local grants = require "moonpool.grants"
 local job = require "moonpool.lib.job"
 local json = require "moonpool.json"
 local library = require "moonpool.library"
+local policy = require "moonpool.policy"
 local problem = require "moonpool.problem"
 local prompt = require "moonpool.prompt"
 local reach = require "moonpool.http.reach"
 local registry = require "moonpool.registry"
 local resource = require "moonpool.resource"
 local sandbox = require "moonpool.sandbox"
+local sorted = require "moonpool.sorted"
 local suggest = require "moonpool.suggest"
 local switches = require "moonpool.switches"
 local template = require "moonpool.template"
@@ -19,17 +21,9 @@ local tool = require "moonpool.tool"
 
 local loader = {}
 
-local later = { policy = true }
 local folders = { "tools", "lib", "resources", "prompts", "auth", "policy", "jobs" }
 
 local problems, texts
-
-local function sorted(things)
-  local names = {}
-  for name in pairs(things) do names[#names + 1] = tostring(name) end
-  table.sort(names)
-  return names
-end
 
 local function shown(path) return host.root .. "/" .. path end
 
@@ -89,6 +83,7 @@ local kinds = {
   tools = { word = "tool", library = tool, form = "a tool is a function, or tool { … }", ending = "'return function(…) … end' or 'return tool { … }'" },
   resources = { word = "resource", library = resource, form = "a resource is resource { … }", ending = "'return resource { … }'" },
   auth = { word = "auth", library = auth, form = "auth is auth { … }", ending = "'return auth { … }'" },
+  policy = { word = "policy", library = policy, form = "a policy is policy { … }, limit { … } or quota { … }", ending = "'return policy { … }'" },
   jobs = { word = "job", library = job, form = "a job is job { … }", ending = "'return job { … }'" },
   prompts = { word = "prompt", library = prompt, form = "a prompt is prompt { … }", ending = "'return prompt { … }'" },
 }
@@ -119,7 +114,9 @@ local function add(kind, found, name, value, path, text)
   end
 end
 
-local function is_made(value) return tool.is(value) or resource.is(value) or prompt.is(value) or job.is(value) or auth.is(value) end
+local function is_made(value)
+  return tool.is(value) or resource.is(value) or prompt.is(value) or job.is(value) or auth.is(value) or policy.is(value)
+end
 
 -- What one file adds: one thing, or several by name.
 local function read(kind, found, path, text)
@@ -188,7 +185,7 @@ end
 --- Loads host.scripts into the registry. Gives true, or the list of problems as texts.
 function loader.load()
   problems, texts = {}, {}
-  local found, waiting = { tools = {}, resources = {}, prompts = {}, jobs = {}, auth = {} }, {}
+  local found, waiting = { tools = {}, resources = {}, prompts = {}, jobs = {}, auth = {}, policy = {} }, {}
   for _, script in ipairs(host.scripts) do texts[shown(script.path)] = script.text end
   for _, script in ipairs(host.scripts) do
     local path, text = script.path, script.text
@@ -199,8 +196,6 @@ function loader.load()
       library.add(path, function(env) return compile(path, text, env) end, located)
     elseif kinds[folder] then
       waiting[#waiting + 1] = script
-    elseif later[folder] then
-      host.log("warn", "script not served", { file = shown(path), why = folder .. " are not served by this version" })
     elseif folder then
       complain(shown(path), nil, "folder '" .. folder .. "' is not a kind of script",
         suggest.hint(folder, folders) or "folders are " .. table.concat(folders, ", "))
@@ -220,6 +215,7 @@ function loader.load()
   local told = problems
   problems, texts = nil, nil
   if #told > 0 then return told end
+  policy.apply(found.policy, found)
   registry.set { tools = found.tools, prompts = found.prompts, resources = fixed, templates = templates }
   job.set(found.jobs)
   auth.set(found.auth)

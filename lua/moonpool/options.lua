@@ -2,12 +2,16 @@
 
 local call = require "moonpool.call"
 local json = require "moonpool.json"
+local principal = require "moonpool.principal"
 local suggest = require "moonpool.suggest"
 
 local options = {}
 
 -- Every kind takes these.
-local common = { title = "string", icons = "table", meta = "table", timeout = "number", requires = "table", scopes = "table", enabled = "boolean" }
+local common = {
+  title = "string", icons = "table", meta = "table", timeout = "number", requires = "table", scopes = "table", visible = "function",
+  enabled = "boolean",
+}
 
 -- "table" as a person reads it.
 local function one(kind) return (kind:find "^[aeio]" and "an " or "a ") .. kind end
@@ -27,8 +31,17 @@ local function check_icons(icons, complain)
   end
 end
 
+local function check_scopes(scopes, complain)
+  if #scopes == 0 then complain("scopes", "'scopes' names no scope", "as in scopes = { \"orders:read\" }; without it, it is open to everybody") end
+  for _, scope in ipairs(scopes) do
+    local why = principal.scope_trouble(scope)
+    if why then complain("scopes", why, "as in scopes = { \"orders:read\" }") end
+    if not why and scope:find "%*" then complain("scopes", "'" .. scope .. "' is what somebody has, not what a thing needs", "a scope without '*'") end
+  end
+end
+
 local function check_values(spec, complain)
-  if spec.scopes then complain("scopes", "'scopes' needs auth, which this version does not serve", "leave it out, and it is open to every client") end
+  if type(spec.scopes) == "table" then check_scopes(spec.scopes, complain) end
   if type(spec.timeout) == "number" and not (spec.timeout > 0 and spec.timeout <= 86400) then
     complain("timeout", "'timeout' must be above 0 and at most a day", "as in timeout = 30 * seconds")
   end
@@ -74,6 +87,17 @@ function options.list(value) return type(value) == "table" and json.array { tabl
 --- What `requires` asks of the client, as the tree that call.demand takes, or nil.
 function options.required(requires)
   return type(requires) == "table" and #requires > 0 and call.tree(requires) or nil
+end
+
+--- Who may see and use it: what `access` reads of a thing.
+function options.guard(made, spec)
+  if type(spec.scopes) == "table" then
+    made.scopes = { table.unpack(spec.scopes) }
+    table.sort(made.scopes)
+  end
+  made.visible = spec.visible
+  made.is_private = made.scopes ~= nil or made.visible ~= nil
+  return made
 end
 
 --- `_meta` of a definition: the author's, and what MCP Apps reads, or nil.

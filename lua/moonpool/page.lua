@@ -5,11 +5,13 @@ local host = require "moonpool.host"
 
 local page = { size = 100 }
 
---- A cursor behind `name` of the list that `method` gives.
-function page.cursor(method, name) return host.seal(name, "cursor " .. method) end
+local function purpose(method, owner) return "cursor " .. method .. (owner and "\0" .. owner or "") end
 
---- The name inside a cursor of that list, or nil.
-function page.open(method, cursor) return type(cursor) == "string" and host.unseal(cursor, "cursor " .. method) or nil end
+--- A cursor behind `name` of the list that `method` gives; with an owner, for nobody else.
+function page.cursor(method, name, owner) return host.seal(name, purpose(method, owner)) end
+
+--- The name inside such a cursor, or nil.
+function page.open(method, cursor, owner) return type(cursor) == "string" and host.unseal(cursor, purpose(method, owner)) or nil end
 
 --- Where the names behind `name` begin in a sorted list, whether it is still there or not.
 function page.behind(names, name)

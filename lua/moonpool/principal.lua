@@ -94,6 +94,13 @@ local function set_of(list)
   return set
 end
 
+local function sorted(set)
+  local list = json.array {}
+  for name in pairs(set) do list[#list + 1] = name end
+  table.sort(list)
+  return list
+end
+
 -- The scopes as a set, with what they imply, and what that implies.
 local function closure(scopes, implies)
   local held, grew = set_of(scopes), true
@@ -194,6 +201,20 @@ function principal.allows(p, scopes)
   return true
 end
 
+--- All it holds, with what that implies, sorted.
+function principal.held(p) return sorted(facts_of[p].held) end
+
+--- Whether somebody covers all of `scopes`: a principal, or held scopes as text with spaces between.
+function principal.cover(who, scopes)
+  if type(who) ~= "string" then return (principal.allows(who, scopes)) end
+  local held = {}
+  for scope in who:gmatch "%S+" do held[scope] = true end
+  for _, scope in ipairs(scopes or {}) do
+    if not holds(held, scope) then return false end
+  end
+  return true
+end
+
 --- Whether its client may be sent to ask for all of these scopes.
 function principal.can_ask(p, scopes)
   local askable = facts_of[p].askable
@@ -215,14 +236,7 @@ local function thawed(value)
   return made
 end
 
-local function sorted(set)
-  local list = json.array {}
-  for name in pairs(set) do list[#list + 1] = name end
-  table.sort(list)
-  return list
-end
-
---- All of it as text, for every worker and every generation of scripts.
+--- What scripts may know of it, and what it may do, as text, for every worker and every generation of scripts.
 function principal.pack(p)
   local facts = facts_of[p]
   if facts.is_of_house then return facts.id end

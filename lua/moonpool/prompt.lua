@@ -21,7 +21,7 @@ function prompt.is(value) return debug.getmetatable(value) == written end
 local kind = {
   word = "prompt", handler = "function or string", form = "as in prompt { \"What it is for.\", function(args) return user \"…\" end }",
   own = { args = "table" },
-  order = { "args", "title", "timeout", "requires", "enabled", "icons", "meta" },
+  order = { "args", "title", "timeout", "requires", "scopes", "visible", "enabled", "icons", "meta" },
 }
 
 local definition_order = { __order = { "name", "title", "description", "arguments" } }
@@ -74,7 +74,7 @@ function prompt.build(name, value, _, complain)
   local check, why = schema.compile(input)
   if not check then complain("args", "the arguments are not usable: " .. tostring(why)) end
   local handler = spec[2]
-  return {
+  return options.guard({
     name = name,
     description = spec[1],
     handler = type(handler) == "string" and function() return handler end or handler,
@@ -89,7 +89,7 @@ function prompt.build(name, value, _, complain)
     definition = setmetatable({
       name = name, title = spec.title, description = spec[1], arguments = listed(input), icons = options.list(spec.icons), _meta = spec.meta,
     }, definition_order),
-  }
+  }, spec)
 end
 
 local function say(role, body)

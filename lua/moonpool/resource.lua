@@ -22,7 +22,8 @@ local kind = {
     audience = "table", priority = "number", modified = "string",
   },
   order = {
-    "uri", "mime", "ttl", "public", "complete", "title", "timeout", "requires", "enabled", "icons", "meta", "ui", "size", "audience", "priority", "modified",
+    "uri", "mime", "ttl", "public", "complete", "title", "timeout", "requires", "scopes", "visible", "enabled", "icons", "meta", "ui",
+    "size", "audience", "priority", "modified",
   },
 }
 
@@ -63,6 +64,9 @@ local function check(spec, made, complain)
       complain("complete", "'" .. tostring(name) .. "' completes by a list or a function, got a " .. type(source))
     end
   end
+  if spec.public and (spec.scopes or spec.visible) then
+    complain("public", "what is not for everybody cannot be 'public'", "leave out 'public', or 'scopes' and 'visible'")
+  end
   if made and made.names[1] and spec.size then complain("size", "a template has no 'size'") end
   if made and apps.is_page(made.text) then
     if spec.mime and spec.mime ~= apps.mime then complain("mime", "a ui:// resource is '" .. apps.mime .. "'", "leave 'mime' out") end
@@ -83,7 +87,7 @@ function resource.build(name, value, _, complain)
   local key = made.names[1] and "uriTemplate" or "uri"
   local annotations = content.annotations { audience = options.list(spec.audience), priority = spec.priority, modified = spec.modified }
   local handler = spec[2]
-  return {
+  return options.guard({
     name = name,
     description = spec[1],
     uri = made.text,
@@ -102,7 +106,7 @@ function resource.build(name, value, _, complain)
       [key] = made.text, name = name, title = spec.title, description = spec[1], mimeType = mime, size = spec.size, annotations = annotations,
       icons = options.list(spec.icons), _meta = options.meta(spec, ui),
     }, orders[key]),
-  }
+  }, spec)
 end
 
 return resource

@@ -15,7 +15,9 @@ local http = require "moonpool.http"
 local job = require "moonpool.lib.job"
 local json = require "moonpool.json"
 local jwt = require "moonpool.jwt"
+local limit = require "moonpool.limit"
 local parallel = require "moonpool.lib.parallel"
+local policy = require "moonpool.policy"
 local problem = require "moonpool.problem"
 local prompt = require "moonpool.prompt"
 local questions = require "moonpool.questions"
@@ -142,7 +144,8 @@ end
 
 local names = {
   pcall = safe_pcall, xpcall = safe_xpcall,
-  tool = tool.new, job = job.new, resource = resource.new, prompt = prompt.new, user = prompt.user, assistant = prompt.assistant,
+  tool = tool.new, job = job.new, policy = policy.new, limit = limit.rate, quota = limit.quota,
+  resource = resource.new, prompt = prompt.new, user = prompt.user, assistant = prompt.assistant,
   fail = failure.fail, try = failure.try, fail_request = failure.fail_request, closing = closing, sleep = host.sleep, print = print_to_log,
   text = content.text, image = content.image, audio = content.audio, link = content.link, embed = content.embed,
   enable = switches.enable, disable = switches.disable, enabled = switches.enabled, resource_updated = subscriptions.updated,

@@ -1,5 +1,7 @@
 -- The name a person probably meant: edit distance over a handful of known names.
 
+local sorted = require "moonpool.sorted"
+
 local suggest = {}
 
 -- Optimal string alignment: insert, remove, replace and swapped neighbours cost one each.
@@ -27,12 +29,7 @@ end
 --- The nearest of `names` (a list, or a table keyed by name) to `wrong`, or nil when none is near.
 function suggest.nearest(wrong, names)
   if type(wrong) ~= "string" or #wrong > 64 then return nil end
-  local list = names
-  if #names == 0 then
-    list = {}
-    for name in pairs(names) do list[#list + 1] = name end
-    table.sort(list)
-  end
+  local list = #names == 0 and sorted(names) or names
   local limit = #wrong <= 3 and 1 or #wrong <= 8 and 2 or 3
   local found
   for _, name in ipairs(list) do

@@ -26,7 +26,8 @@ local kind = {
     concurrency = "integer",
   },
   order = {
-    "input", "output", "title", "timeout", "concurrency", "requires", "task", "prepare", "poll", "enabled", "icons", "meta", "ui", "read_only",
+    "input", "output", "title", "timeout", "concurrency", "requires", "scopes", "visible", "task", "prepare", "poll",
+    "enabled", "icons", "meta", "ui", "read_only",
     "destructive", "idempotent", "open_world", "open",
   },
 }
@@ -113,7 +114,7 @@ function tool.build(name, value, text, complain)
       hinted[hint] = spec[option]
     end
   end
-  return {
+  return options.guard({
     name = name,
     description = read_spec.description,
     handler = spec.concurrency and turns.limit(read_spec.handler, spec.concurrency) or read_spec.handler,
@@ -135,7 +136,7 @@ function tool.build(name, value, text, complain)
       name = name, title = spec.title, description = read_spec.description, inputSchema = input, outputSchema = output,
       annotations = hinted, icons = options.list(spec.icons), _meta = options.meta(spec, ui),
     }, definition_order),
-  }
+  }, spec)
 end
 
 return tool

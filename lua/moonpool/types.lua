@@ -3,6 +3,7 @@
 
 local json = require "moonpool.json"
 local problem = require "moonpool.problem"
+local sorted = require "moonpool.sorted"
 local suggest = require "moonpool.suggest"
 
 local types = {}
@@ -46,21 +47,13 @@ local function is(value, want)
   return type(value) == want
 end
 
-local function option_names(kind)
-  local names = {}
-  for name in pairs(kind.options) do names[#names + 1] = name end
-  for name in pairs(common) do names[#names + 1] = name end
-  table.sort(names)
-  return names
-end
-
 -- Takes one option into `self`; a wrong one is an error at the script's line.
 local function take(self, name, value)
   local kind, what = kinds[self.kind], "t." .. self.kind
   local own = kind.options[name]
   local want = own and own[2] or common[name]
   if not want then
-    local names = option_names(kind)
+    local names = sorted(kind.options, common)
     problem.raise(3, what .. " has no option '" .. tostring(name) .. "'",
       (suggest.hint(name, names) or "") .. " options are " .. table.concat(names, ", "))
   elseif not is(value, want) then
@@ -122,9 +115,7 @@ function types.new()
   return setmetatable({}, { __metatable = false, __index = function(_, name)
     if name == "optional" then return optional end
     if not kinds[name] then
-      local names = { "optional" }
-      for known in pairs(kinds) do names[#names + 1] = known end
-      table.sort(names)
+      local names = sorted(kinds, { optional = true })
       problem.raise(2, "there is no type t." .. tostring(name),
         (suggest.hint(name, names) or "") .. " types are " .. table.concat(names, ", "))
     end

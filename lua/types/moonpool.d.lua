@@ -7,6 +7,7 @@ error("moonpool.d.lua holds types for editors: scripts have these names without 
 ---@field revision moonpool.Revision    The protocol revision this client speaks
 ---@field method string                 "tools/call", "resources/read", "prompts/get", "completion/complete"
 ---@field principal moonpool.Principal  Who calls, as auth said
+---@field address? string              Whence it came: "127.0.0.1", "unix"; nil over stdio and for background work
 ---@field client? table                 What the client calls itself: name, version
 ---@field capabilities? table           What the client can do
 ---@field meta? table                   `_meta` of the request
@@ -539,6 +540,55 @@ function sqlite.blob(bytes) end
 ---@field every number                  seconds, 0.1 to 30 days
 ---@field timeout? number               limits.call.time
 ---@field enabled? boolean
+
+-- -- policies -----------------------------------------------------------------------------------------------------------------------
+
+--- The call as a policy sees it: all of moonpool.Call, and this. Only `args` may be set.
+---@class moonpool.Turn: moonpool.Call
+---@field kind "tool"|"resource"|"prompt"
+---@field name string            The tool's, resource's or prompt's
+---@field args table             What it will be called with: a resource's are the values in its URI
+---@field uri? string            What is read, where that is a resource
+---@field phase? "prepare"|"run" For a tool that has `prepare`: the policy is around both
+
+--- What a policy is around: names, in which `*` stands for anything; resources by their URIs. Without any: everything.
+---@class moonpool.Around
+---@field tools? string[]
+---@field resources? string[]
+---@field prompts? string[]
+---@field order? number          Less is further out; 0 by default, then by name
+
+---@class moonpool.Policy: moonpool.Around
+---@field [1] string|fun(call: moonpool.Turn, next: fun(call?: moonpool.Turn): any, any): any, any
+---@field [2]? fun(call: moonpool.Turn, next: fun(call?: moonpool.Turn): any, any): any, any
+
+--- A file of scripts/policy: one function around calls of tools, reads of resources and uses of prompts. `next(call)` goes on, and
+--- gives what came of it; `fail` refuses; what the function returns is the result.
+---@param spec moonpool.Policy
+function policy(spec) end
+
+---@alias moonpool.CountedBy "principal"|"tool"|"address"|"all"|fun(call: moonpool.Turn): string|number
+
+---@class moonpool.Limit: moonpool.Around
+---@field rate number            So many calls …
+---@field per? number            … in so many seconds; 1 by default
+---@field burst? integer         As many at once after a rest; `rate` by default
+---@field by? moonpool.CountedBy|moonpool.CountedBy[]  Who shares one limit; "principal" by default: without a name, an address
+---@field answer? "error"|"status"  What a tool's client gets: an error its model reads (the default), or HTTP's 429
+
+--- A policy that lets so many calls through, of all workers together: a bucket that fills steadily.
+---@param spec moonpool.Limit
+function limit(spec) end
+
+---@class moonpool.Quota: moonpool.Around
+---@field most integer           So many calls …
+---@field per? "hour"|"day"|"month"  … in one of these, UTC; "day" by default
+---@field by? moonpool.CountedBy|moonpool.CountedBy[]
+---@field answer? "error"|"status"
+
+--- A policy that lets so many calls through in an hour, a day, a month.
+---@param spec moonpool.Quota
+function quota(spec) end
 
 --- A file of scripts/jobs: runs every so often, the first time soon after the start, on one worker, never twice at once.
 ---@param spec moonpool.Job

@@ -245,10 +245,65 @@ function connection:wait_closed(seconds)
   return self
 end
 
+-- -- TLS -------------------------------------------------------------------------------------------------------------
+
+-- What TLS has to say goes out.
+local function flush(self)
+  local bytes = self.tls:take()
+  if #bytes > 0 and not self.tcp:is_closing() then
+    self.tcp:write(bytes, function() end)
+  end
+end
+
+-- What came in, out of TLS.
+local function open_bytes(self, bytes)
+  local plain, state, why = self.tls:feed(bytes)
+  flush(self)
+  self.tls_state = state
+  if #plain > 0 then
+    table.insert(self.inbox, plain)
+  end
+  if state == "closed" then
+    self.eof = true
+  elseif state == "failed" then
+    self.error = why
+  end
+end
+
+local function shake_hands(self, options, seconds)
+  self.tls = require "tls_client".new(options)
+  if options.resume then
+    self.tls:resume(options.resume.tls)
+  end
+  open_bytes(self, "")
+  if options.shakes == false then
+    return
+  end
+  wait.for_fact("a TLS handshake", seconds or PATIENCE, function()
+    return self.tls_state ~= "shaking" or self.error or self.eof
+  end)
+  if self.tls_state ~= "open" then
+    local why = self.error or "the server closed the connection"
+    self:close()
+    error("no TLS: " .. why, 0)
+  end
+end
+
+-- close_notify alone: TCP stays as it is.
+function connection:goodbye()
+  self.tls:goodbye()
+  flush(self)
+  uv.run "nowait"
+  return self
+end
+
 -- -- what goes out ---------------------------------------------------------------------------------------------------
 
 function connection:send_raw(bytes)
-  if not self.tcp:is_closing() then
+  if self.tls then
+    self.tls:write(bytes)
+    flush(self)
+  elseif not self.tcp:is_closing() then
     self.tcp:write(bytes, function() end)
   end
   return self
@@ -300,7 +355,9 @@ end
 
 local function start_reading(self)
   self.tcp:read_start(function(err, bytes)
-    if bytes then
+    if bytes and self.tls then
+      open_bytes(self, bytes)
+    elseif bytes then
       table.insert(self.inbox, bytes)
     elseif err then
       self.error = err
@@ -343,7 +400,8 @@ end
 connection.__close = connection.close
 
 -- A connection to a gateway (`where` from gateway.start), or to a port. `options`: host, admin, buffer (the bytes that
--- the kernel holds for a paused reader).
+-- the kernel holds for a paused reader), tls (what tls_client.new takes, `resume`: an earlier connection, `shakes = false`:
+-- nothing is awaited); a gateway with `tls` is spoken to over it.
 function client.connect(where, options)
   options = options or {}
   local port = where
@@ -369,7 +427,14 @@ function client.connect(where, options)
     self.tcp:close()
     error("cannot connect to port " .. port .. ": " .. outcome.err, 2)
   end
+  local tls = options.tls
+  if tls == nil and type(where) == "table" and not options.admin then
+    tls = where.tls
+  end
   start_reading(self)
+  if tls then
+    shake_hands(self, tls, options.seconds)
+  end
   return self
 end
 

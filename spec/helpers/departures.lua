@@ -65,6 +65,9 @@ local ways = {
   ["half-close"] = function(connection)
     connection:fin()
   end,
+  goodbye = function(connection) -- TLS alone: TCP stays open
+    connection:goodbye()
+  end,
 }
 
 -- One client per entry of `names` opens a session, initializes, is heard, and leaves by that way; `delay` seconds
@@ -115,12 +118,12 @@ uv.run()
 local process = {}
 process.__index = process
 
--- Starts a program whose first line on stdout is awaited. It does not outlive its scope.
-function departures.spawn(path, args)
+-- Starts a program whose first line on stdout is awaited. It does not outlive its scope. `input`: a pipe, and what it reads there.
+function departures.spawn(path, args, input, text_in)
   local out = uv.new_pipe(false)
   local self, text = setmetatable({}, process), ""
   local handle, pid
-  handle, pid = uv.spawn(path, { args = args, stdio = { nil, out, 2 } }, function()
+  handle, pid = uv.spawn(path, { args = args, stdio = { input, out, 2 } }, function()
     children.alive[pid] = nil
     self.over = true
     handle:close()
@@ -128,6 +131,9 @@ function departures.spawn(path, args)
   assert(handle, pid)
   children.alive[pid] = true
   self.handle, self.pid, self.out = handle, pid, out
+  if input then
+    input:write(text_in)
+  end
   out:read_start(function(_, bytes)
     text = text .. (bytes or "")
   end)

@@ -135,16 +135,22 @@ local function class(methods)
   return setmetatable(methods, base)
 end
 
+-- With its credentials, which it may change: `me.token`.
+local function signed(self, headers)
+  headers.Authorization = self.token and "Bearer " .. self.token or nil
+  return headers
+end
+
 -- -- 2025-03-26, 2025-06-18, 2025-11-25: a session named by a header ------------------------------------------------------
 
 local stateful = class {}
 
 function stateful:headers()
-  return {
+  return signed(self, {
     Accept = BOTH,
     ["Mcp-Session-Id"] = self.session or false,
     ["MCP-Protocol-Version"] = self.session and self.revision ~= "2025-03-26" and self.revision or false,
-  }
+  })
 end
 
 function stateful:message(method, params)
@@ -184,12 +190,12 @@ local stateless = class {}
 
 function stateless:headers(message)
   local params = message.params or {}
-  return {
+  return signed(self, {
     Accept = BOTH,
     ["MCP-Protocol-Version"] = self.revision,
     ["Mcp-Method"] = message.method,
     ["Mcp-Name"] = params.name or params.uri or params.taskId or false,
-  }
+  })
 end
 
 function stateless:message(method, params)
@@ -213,8 +219,8 @@ end
 
 local legacy = class {}
 
-function legacy.headers()
-  return {}
+function legacy:headers()
+  return signed(self, {})
 end
 
 legacy.message = stateful.message
@@ -227,7 +233,7 @@ function legacy:post(message, seconds)
     self.kept = kept
     table.insert(self.connections, kept)
   end
-  return kept:request({ method = "POST", path = self.endpoint, body = message }, seconds)
+  return kept:request({ method = "POST", path = self.endpoint, headers = self:headers(), body = message }, seconds)
 end
 
 function legacy:open(method, params)
@@ -254,18 +260,18 @@ end
 function legacy:connect(options)
   self.stream = client.connect(self.gateway, options)
   table.insert(self.connections, self.stream)
-  self.stream:send { method = "GET", path = "/sse", headers = { Accept = "text/event-stream" } }
+  self.stream:send { method = "GET", path = "/sse", headers = signed(self, { Accept = "text/event-stream" }) }
   self.endpoint = self.stream:wait_event("endpoint").data
 end
 
 -- -- the door -------------------------------------------------------------------------------------------------------------
 
--- `options`: initialize = false leaves that out; capabilities, client_info; buffer (see client.connect) for SSE streams.
+-- `options`: initialize = false leaves that out; token, capabilities, client_info; buffer (see client.connect) for SSE streams.
 function eras.client(gateway, revision, options)
   options = options or {}
   local self = {
     gateway = gateway, revision = revision, ids = 0, connections = {},
-    capabilities = options.capabilities or {}, client_info = options.client_info or INFO,
+    capabilities = options.capabilities or {}, client_info = options.client_info or INFO, token = options.token,
   }
   if revision == "2026-07-28" then
     return setmetatable(self, stateless)

@@ -158,6 +158,7 @@ function gateway.prepare(options)
   end
   for path, text in pairs(options.files or {}) do
     write(dir .. "/" .. path, text)
+    if text:find("PRIVATE KEY", 1, true) then uv.fs_chmod(dir .. "/" .. path, 384) end -- 0600
   end
   if options.before then options.before(dir) end
   return dir
@@ -179,10 +180,20 @@ local function read_ready(process, pipe)
   return line:match "^ready (.*)\n" or error("the gateway ended with code " .. tostring(process.code), 0)
 end
 
+-- Makes it listen with a certificate of its own.
+local function use_tls(options)
+  local here = require "spec.helpers.certificates".here()
+  options.config = merge({ listen = { { address = "127.0.0.1:0", tls = { certificate = "cert.pem", key = "key.pem" } } } }, options.config)
+  options.files = merge({ ["cert.pem"] = here.certificate, ["key.pem"] = here.key }, options.files)
+end
+
 -- `options`: config (a table, merged over port 0 and two workers; or the YAML's text), scripts and files (text by path),
--- scripts_path (a folder that exists), workers, env, args; dir (a folder that has its moonpool.yaml already, and goes at the end).
+-- scripts_path (a folder that exists), workers, env, args; tls (true: it listens with TLS, and clients of specs speak it); dir (a folder that has its moonpool.yaml already, and goes at the end).
 function gateway.start(options)
   options = options or {}
+  if options.tls then
+    use_tls(options)
+  end
   if options.scripts_path then
     options.scripts_path = assert(uv.fs_realpath(options.scripts_path))
   end
@@ -192,6 +203,7 @@ function gateway.start(options)
   table.move(options.args or {}, 1, #(options.args or {}), #args + 1, args)
   local process = spawn(uv.fs_realpath(gateway.binary), args, dir, { env = options.env, cwd = dir }, ready)
   local self = setmetatable({ dir = dir, pid = process.pid, process = process }, running)
+  self.tls = options.tls and { name = "localhost", ca = dir .. "/cert.pem" }
   local ok, line = pcall(read_ready, process, ready)
   if not ok then
     self:kill()
@@ -201,7 +213,7 @@ function gateway.start(options)
   self.url = line:match "mcp=(%S+)"
   self.sse_url = line:match "sse=(%S+)"
   self.port = tonumber((self.url or self.sse_url):match ":(%d+)/")
-  self.admin_port = tonumber(line:match "admin=http://[^:%s]*:(%d+)")
+  self.admin_port = tonumber(line:match "admin=https?://[^:%s]*:(%d+)")
   self.baseline_fds = self:fds()
   return self
 end

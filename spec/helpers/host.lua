@@ -75,7 +75,7 @@ function host.start(scripts, options)
     set_auth = function(realm, scopes, metadata) vm.auth = { realm = realm, scopes = scopes, metadata = metadata } end,
     seat = function(who) return { who = who } end,
     forbid = function(call, scopes) call.forbidden = scopes return true end,
-    guarded = xpcall, grants = {}, folder = "/srv", reveal = function() end,
+    guarded = xpcall, briefly = xpcall, grants = {}, folder = "/srv", reveal = function() end,
     seal = function(text, about) return "sealed:" .. about .. "\0" .. text end,
     unseal = function(sealed, about)
       local start = "sealed:" .. about .. "\0"

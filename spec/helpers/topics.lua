@@ -1,29 +1,45 @@
 -- Following, listening and publishing in a host that specs make: all is kept for a look.
---   vm.followed     topic -> true         vm.published    { { topic =, plain =, before =, after = }, … }
+--   vm.followed     topic -> true         vm.published    { { topic =, audience =, plain =, before =, after = }, … }
 --   vm.listening    the topics of the last host.listen, and vm.closing what ends it
+--   vm.audiences    of every topic; nobody's at first
+-- Topics are without their audiences, which are kept beside them: vm.follower, by topic, and vm.listener.
 local topics = {}
 
+local function split(topic)
+  local base, audience = topic:match "^([^%z]*)%z(.*)$"
+  return base or topic, audience
+end
+
 function topics.add(vm)
-  vm.followed, vm.published = {}, {}
+  vm.followed, vm.published, vm.follower, vm.audiences = {}, {}, {}, { "=" }
+
+  function vm.host.audiences() return vm.audiences end
 
   function vm.host.id(call) return call.id or "1" end
 
   function vm.host.follow(call, topic)
     if not call.has_session then return nil, "no session" end
     if call.no_room then return nil, "too many" end
-    vm.followed[topic] = true
+    local base, audience = split(topic)
+    vm.followed[base], vm.follower[base] = true, audience
     return true
+  end
+
+  function vm.host.follow_as(_, audience)
+    for topic in pairs(vm.follower) do vm.follower[topic] = audience end
   end
 
   function vm.host.unfollow(_, topic) vm.followed[topic] = nil end
 
   function vm.host.publish(topic, plain, before, after)
-    vm.published[#vm.published + 1] = { topic = topic, plain = plain, before = before, after = after }
+    local base, audience = split(topic)
+    vm.published[#vm.published + 1] = { topic = base, audience = audience, plain = plain, before = before, after = after }
   end
 
   function vm.host.listen(call, wanted, closing)
     if call.no_room then return nil, "too many" end
-    vm.listening, vm.closing = wanted, closing
+    vm.listening, vm.listener, vm.closing = {}, {}, closing
+    for i, topic in ipairs(wanted) do vm.listening[i], vm.listener[i] = split(topic) end
     return true
   end
 end

@@ -22,7 +22,7 @@ describe("loading scripts", function()
     assert.equal(5, #vm.errors)
     assert.truthy(vm.errors[1]:find("scripts/tools/a.lua:1: ", 1, true))
     assert.equal("scripts/tools/b.lua:3: tool has no option 'inputs'\n    inputs = { degrees = t.number },\n" ..
-      "  hint: did you mean 'input'? options are input, output, title, timeout, concurrency, requires, task, prepare, poll, enabled, icons, meta, ui, " ..
+      "  hint: did you mean 'input'? options are input, output, title, timeout, concurrency, requires, scopes, visible, task, prepare, poll, enabled, icons, meta, ui, " ..
       "read_only, destructive, idempotent, open_world, open",
       vm.errors[2])
     assert.truthy(vm.errors[3]:find("scripts/tools/c.lua:1: unknown name 'nothing'\n    local x = nothing", 1, true))
@@ -45,25 +45,21 @@ describe("loading scripts", function()
   it("refuses a tool without description or handler, and wrong options", function()
     local vm = host.start {
       ["tools/a.lua"] = "return tool { }",
-      ["tools/b.lua"] = 'return tool { "B.", timeout = -1, read_only = "yes", scopes = { "x" }, function() end }',
+      ["tools/b.lua"] = 'return tool { "B.", timeout = -1, read_only = "yes", scopes = { "x y", "x:*" }, function() end }',
       ["tools/c.lua"] = 'return tool { "C.", input = t.schema { type = "string" }, function() end }',
       ["tools/d.lua"] = 'return { "D.", function() end }',
     }
     local all = table.concat(vm.errors, "\n")
     for _, part in ipairs {
       "the tool has no description", "the tool has no handler", "'timeout' must be above 0", "'read_only' must be a boolean, got a string",
-      "'scopes' needs auth", "the input of a tool must be an object", "the file returns a table that is not a tool",
+      "'x y' is not a scope", "'x:*' is what somebody has, not what a thing needs", "the input of a tool must be an object", "the file returns a table that is not a tool",
     } do
       assert.truthy(all:find(part, 1, true), part .. "\n" .. all)
     end
   end)
 
-  it("warns of kinds that are not served, and refuses folders that are none", function()
-    local vm = host.start { ["policy/main.lua"] = "syntax error" }
-    assert.is_nil(vm.errors)
-    assert.equal("warn", vm.logs[1].level)
-    assert.same({ file = "scripts/policy/main.lua", why = "policy are not served by this version" }, vm.logs[1].fields)
-    vm = host.start { ["tool/add.lua"] = add }
+  it("refuses folders that are no kind of script", function()
+    local vm = host.start { ["tool/add.lua"] = add }
     assert.equal("scripts/tool/add.lua: folder 'tool' is not a kind of script\n  hint: did you mean 'tools'?", vm.errors[1])
   end)
 

@@ -80,6 +80,7 @@ json.object
 json.object_mt
 jwt
 jwt.verifier
+limit
 link
 load
 log
@@ -124,8 +125,10 @@ os.time
 pairs
 parallel
 pcall
+policy
 print
 prompt
+quota
 rawequal
 rawget
 rawlen

@@ -167,7 +167,7 @@ describe("resources that are wrong", function()
       'return resource { "A.", uri = "x:{id}", complete = { di = {} }, size = 3, "a" }', "return function() end", "return 1",
       'return resource { "A.", uri = "x:same", "a" }', 'return resource { "A.", uri = "x:same", "b" }',
       'return resource { "A.", uri = "x:page", ui = {}, "a" }', 'return resource { "A.", uri = "ui://page", mime = "text/html", "a" }',
-      'return resource { "A.", uri = "x:i", icons = { { src = "http://x" } }, meta = { "x" }, scopes = {}, "a" }',
+      'return resource { "A.", uri = "x:i", public = true, visible = print, icons = { { src = "http://x" } }, meta = { "x" }, scopes = {}, "a" }',
     } do all["resources/r" .. string.char(96 + i) .. ".lua"] = text end
     local told = table.concat(host.start(all).errors, "\n")
     for _, part in ipairs {
@@ -176,7 +176,7 @@ describe("resources that are wrong", function()
       "'size' must be an integer, got a number", "the URI has no value 'di' to complete", "hint: did you mean 'id'?", "a template has no 'size'",
       "'rh' is a function, not a resource", "'ri' is a number, not a resource", "the URI 'x:same' is taken by scripts/resources/rj.lua",
       "'ui' is for pages", "a ui:// resource is 'text/html;profile=mcp-app'", "icon 1 has no 'src'", "'meta' has a field without a name",
-      "'scopes' needs auth",
+      "'scopes' names no scope", "what is not for everybody cannot be 'public'",
     } do
       assert.truthy(told:find(part, 1, true), part .. "\n" .. told)
     end

@@ -4,6 +4,7 @@
 local host = require "moonpool.host"
 local json = require "moonpool.json"
 local problem = require "moonpool.problem"
+local sorted = require "moonpool.sorted"
 local suggest = require "moonpool.suggest"
 
 local request = {}
@@ -21,13 +22,7 @@ for name in ("host content-length transfer-encoding connection keep-alive te tra
 -- What may go along to another origin.
 local harmless = { accept = true, ["accept-language"] = true, ["content-type"] = true, ["user-agent"] = true, range = true }
 
-local function names(stream)
-  local list = {}
-  for name in pairs(known) do list[#list + 1] = name end
-  for name in pairs(stream and streaming or {}) do list[#list + 1] = name end
-  table.sort(list)
-  return list
-end
+local function names(stream) return sorted(known, stream and streaming or nil) end
 
 local function check(options, stream)
   for name, value in pairs(options) do
@@ -63,14 +58,11 @@ local function scalar(value, where)
   problem.raise(2, where .. " must be a string, a number or a boolean, got a " .. kind)
 end
 
-local function sorted(fields)
-  local list = {}
+local function names_in(fields)
   for name in pairs(fields) do
     if type(name) ~= "string" then problem.raise(2, "a field of 'query' or 'headers' has no name", "as in { page = 2 }") end
-    list[#list + 1] = name
   end
-  table.sort(list)
-  return list
+  return sorted(fields)
 end
 
 local function each(value) return type(value) == "table" and value or { value } end
@@ -78,7 +70,7 @@ local function each(value) return type(value) == "table" and value or { value } 
 --- `url` with the fields of `query` at its end.
 function request.with_query(url, query)
   local parts = {}
-  for _, name in ipairs(sorted(query)) do
+  for _, name in ipairs(names_in(query)) do
     for _, value in ipairs(each(query[name])) do parts[#parts + 1] = escape(name) .. "=" .. escape(scalar(value, "query field '" .. name .. "'")) end
   end
   if not parts[1] then return url end
@@ -90,7 +82,7 @@ end
 -- { { name, value }, … }, names in lower case; or nil, why.
 local function read_headers(fields)
   local list = {}
-  for _, name in ipairs(sorted(fields)) do
+  for _, name in ipairs(names_in(fields)) do
     local low = name:lower()
     if not name:find "^[%w!#$%%&'*+.^_`|~-]+$" then return nil, "a header's name holds what no name may" end
     if ours[low] then problem.raise(2, "the header '" .. low .. "' is made from the request", "leave it out") end

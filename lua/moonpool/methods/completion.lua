@@ -1,5 +1,6 @@
 -- completion/complete: what an argument of a prompt, or a value in a resource's URI, may become.
 
+local access = require "moonpool.access"
 local complete = require "moonpool.complete"
 local content = require "moonpool.content"
 local errors = require "moonpool.errors"
@@ -12,18 +13,21 @@ local function invalid(message) return nil, errors.new("invalid_params", message
 -- A name as it was sent, short; what is no text has none.
 local function shown(name) return type(name) == "string" and "'" .. name:sub(1, 128) .. "'" or "without a name" end
 
--- Per kind of reference: what it names, and whether that has the argument.
+-- Per kind of reference: what it names, its arguments, the words for one that names nothing.
 local kinds = {
-  ["ref/prompt"] = function(ref)
-    local prompt = registry.prompts[ref.name]
-    if not prompt then return nil, "unknown prompt " .. shown(ref.name), suggest.hint(ref.name, registry.names "prompts") end
-    return prompt, prompt.input.properties or {}
-  end,
-  ["ref/resource"] = function(ref)
-    local resource = registry.templates[ref.uri] or registry.resources[ref.uri]
-    if not resource then return nil, "unknown resource template " .. shown(ref.uri) end
-    return resource, resource.template and resource.template.has or {}
-  end,
+  ["ref/prompt"] = {
+    find = function(ref) return registry.prompts[ref.name] end,
+    has = function(prompt) return prompt.input.properties or {} end,
+    unknown = function(call, ref)
+      local hint = suggest.hint(ref.name, registry.names("prompts", call.principal))
+      return "unknown prompt " .. shown(ref.name) .. (hint and ": " .. hint or "")
+    end,
+  },
+  ["ref/resource"] = {
+    find = function(ref) return registry.templates[ref.uri] or registry.resources[ref.uri] end,
+    has = function(resource) return resource.template and resource.template.has or {} end,
+    unknown = function(_, ref) return "unknown resource template " .. shown(ref.uri) end,
+  },
 }
 
 local function answer(thing, list, total)
@@ -36,15 +40,17 @@ return {
   ["completion/complete"] = function(call, params, era)
     if not registry.offers "completions" then return nil, errors.new("unknown_method", "there is nothing to complete here") end
     local ref, argument = params.ref, params.argument
-    local find = type(ref) == "table" and kinds[ref.type]
-    if not find then return invalid "params.ref must be { type: \"ref/prompt\", name } or { type: \"ref/resource\", uri }" end
+    local kind = type(ref) == "table" and kinds[ref.type]
+    if not kind then return invalid "params.ref must be { type: \"ref/prompt\", name } or { type: \"ref/resource\", uri }" end
     if type(argument) ~= "table" or type(argument.name) ~= "string" or type(argument.value) ~= "string" then
       return invalid "params.argument must be { name, value }, both strings"
     end
-    local thing, has, hint = find(ref)
-    if not thing then return invalid(has .. (hint and ": " .. hint or "")) end
+    local thing, forbidden = access.find(call, kind.find(ref))
+    if forbidden then return nil, forbidden end
+    if not thing then return invalid(kind.unknown(call, ref)) end
+    local has = kind.has(thing)
     if not has[argument.name] then
-      hint = suggest.hint(argument.name, has)
+      local hint = suggest.hint(argument.name, has)
       return invalid("'" .. thing.name .. "' has no argument '" .. argument.name:sub(1, 128) .. "'" .. (hint and ": " .. hint or ""))
     end
     local source = thing.complete and thing.complete[argument.name]

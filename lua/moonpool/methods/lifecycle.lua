@@ -1,6 +1,7 @@
 -- initialize, ping, server/discover: who we are and what we can do.
 
 local host = require "moonpool.host"
+local access = require "moonpool.access"
 local content = require "moonpool.content"
 local era = require "moonpool.era"
 local errors = require "moonpool.errors"
@@ -31,7 +32,7 @@ end
 -- Every session hears of the lists that change.
 local function follow_lists(call)
   for _, kind in ipairs { "tools", "prompts", "resources" } do
-    if registry.offers(kind) then host.follow(call, kind) end
+    if registry.offers(kind) then host.follow(call, access.topic(kind, call.principal)) end
   end
 end
 

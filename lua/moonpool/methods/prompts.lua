@@ -1,5 +1,6 @@
 -- prompts/list and prompts/get.
 
+local access = require "moonpool.access"
 local arguments = require "moonpool.arguments"
 local content = require "moonpool.content"
 local errors = require "moonpool.errors"
@@ -13,22 +14,23 @@ local prompts = {}
 
 local function none() return nil, errors.new("unknown_method", "there are no prompts here") end
 
-prompts["prompts/list"] = function(_, params, era)
+prompts["prompts/list"] = function(call, params, era)
   if not registry.offers "prompts" then return none() end
-  local bytes, err = registry.page("prompts", era, params.cursor)
+  local bytes, err = registry.page("prompts", era, params.cursor, call.principal)
   return bytes, err, true
 end
 
-local function unknown(name)
+local function unknown(call, name)
   if type(name) ~= "string" then return nil, errors.new("invalid_params", "params.name must be a string") end
-  local hint = suggest.hint(name, registry.names "prompts")
+  local hint = suggest.hint(name, registry.names("prompts", call.principal))
   return nil, errors.new("invalid_params", "unknown prompt '" .. name:sub(1, 128) .. "'" .. (hint and ": " .. hint or ""))
 end
 
 prompts["prompts/get"] = function(call, params, era)
   if not registry.offers "prompts" then return none() end
-  local prompt = registry.prompts[params.name]
-  if not prompt then return unknown(params.name) end
+  local prompt, forbidden = access.find(call, registry.prompts[params.name])
+  if forbidden then return nil, forbidden end
+  if not prompt then return unknown(call, params.name) end
   local args = params.arguments
   if args == nil or args == json.null then
     args = {}

@@ -1,5 +1,6 @@
 -- resources/list, resources/templates/list, resources/read.
 
+local access = require "moonpool.access"
 local content = require "moonpool.content"
 local contents = require "moonpool.contents"
 local errors = require "moonpool.errors"
@@ -10,15 +11,15 @@ local resources = {}
 
 local function none() return nil, errors.new("unknown_method", "there are no resources here") end
 
-resources["resources/list"] = function(_, params, era)
+resources["resources/list"] = function(call, params, era)
   if not registry.offers "resources" then return none() end
-  local bytes, err = registry.page("resources", era, params.cursor)
+  local bytes, err = registry.page("resources", era, params.cursor, call.principal)
   return bytes, err, true
 end
 
-resources["resources/templates/list"] = function(_, params, era)
+resources["resources/templates/list"] = function(call, params, era)
   if not registry.offers "resources" then return none() end
-  local bytes, err = registry.page("templates", era, params.cursor)
+  local bytes, err = registry.page("templates", era, params.cursor, call.principal)
   return bytes, err, true
 end
 
@@ -28,9 +29,11 @@ resources["resources/read"] = function(call, params, era)
   if not registry.offers "resources" then return none() end
   local uri = params.uri
   if type(uri) ~= "string" then return nil, errors.new("invalid_params", "params.uri must be a string") end
-  local resource, values = registry.resource(uri)
+  local found, values = registry.resource(uri)
+  local resource, forbidden = access.find(call, found)
+  if forbidden then return nil, forbidden end
   if not resource then return not_found(era, uri) end
-  local ok, value, err = run.handler(resource, "resource failed", call, era, params, resource.handler, values, call)
+  local ok, value, err = run.handler(resource, "resource failed", call, era, params, resource.handler, values, call, resource.has_policies and uri or nil)
   if not ok then return value, err end
   if value == nil then return not_found(era, uri) end
   local list, wrong = contents.of(value, uri, resource)

@@ -1,6 +1,7 @@
 -- resources/subscribe and /unsubscribe (R-3), and subscriptions/listen (B-1 to B-7).
 
 local host = require "moonpool.host"
+local access = require "moonpool.access"
 local call_library = require "moonpool.call"
 local content = require "moonpool.content"
 local errors = require "moonpool.errors"
@@ -16,25 +17,27 @@ local MOST = 1024       -- URIs, and tasks, that one listener names
 -- -- one resource -----------------------------------------------------------------------------------------------------
 
 -- The URI of a resource that is there, or nil and an error.
-local function uri_of(params, era)
+local function uri_of(call, params, era)
   if not registry.offers "resources" then return nil, errors.new("unknown_method", "there are no resources here") end
   local uri = params.uri
   if type(uri) ~= "string" then return nil, errors.new("invalid_params", "params.uri must be a string") end
-  if not registry.resource(uri) then return nil, errors.new(era.resource_not_found, "resource not found", { uri = uri }) end
+  local resource, forbidden = access.find(call, (registry.resource(uri)))
+  if forbidden then return nil, forbidden end
+  if not resource then return nil, errors.new(era.resource_not_found, "resource not found", { uri = uri }) end
   return uri
 end
 
 methods["resources/subscribe"] = function(call, params, era)
-  local uri, err = uri_of(params, era)
+  local uri, err = uri_of(call, params, era)
   if not uri then return nil, err end
-  local followed, why = host.follow(call, "resource:" .. uri)
+  local followed, why = host.follow(call, access.topic("resource:" .. uri, call.principal))
   if followed then return {} end
   return nil, errors.new("internal", why == "too many" and "this session follows too much: unsubscribe from something first" or why)
 end
 
 methods["resources/unsubscribe"] = function(call, params, era)
   if type(params.uri) == "string" then host.unfollow(call, "resource:" .. params.uri) end     -- also what has gone since
-  local uri, err = uri_of(params, era)
+  local uri, err = uri_of(call, params, era)
   if not uri then return nil, err end
   return {}
 end
@@ -65,12 +68,13 @@ local function complaint(filter)
 end
 
 -- The items of `asked` that are good, each once, or nil when none is; their topics go to `topics`.
-local function honoured(asked, prefix, topics, is_good)
+local function honoured(asked, topics, topic_of)
   local list, seen = json.array {}, {}
   for _, item in ipairs(asked or {}) do
-    if not seen[item] and is_good(item) then
+    local topic = not seen[item] and topic_of(item)
+    if topic then
       seen[item] = true
-      list[#list + 1], topics[#topics + 1] = item, prefix .. item
+      list[#list + 1], topics[#topics + 1] = item, topic
     end
   end
   return list[1] and list or nil
@@ -85,10 +89,12 @@ methods["subscriptions/listen"] = function(call, params)
   local told, topics = {}, {}
   for _, kind in ipairs { "tools", "prompts", "resources" } do
     local name = kind .. "ListChanged"
-    if filter[name] and registry.offers(kind) then told[name], topics[#topics + 1] = true, kind end
+    if filter[name] and registry.offers(kind) then told[name], topics[#topics + 1] = true, access.topic(kind, call.principal) end
   end
-  told.resourceSubscriptions = honoured(filter.resourceSubscriptions, "resource:", topics, registry.resource)
-  told.taskIds = honoured(filter.taskIds, "task:", topics, function(id) return task_record.find(call, id) end)
+  told.resourceSubscriptions = honoured(filter.resourceSubscriptions, topics, function(uri)
+    return access.find(call, (registry.resource(uri))) and access.topic("resource:" .. uri, call.principal)
+  end)
+  told.taskIds = honoured(filter.taskIds, topics, function(id) return task_record.find(call, id) and "task:" .. id end)
 
   local tag = { [subscriptions.key] = json.raw(host.id(call)) }
   call:send {

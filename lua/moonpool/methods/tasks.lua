@@ -8,6 +8,7 @@ local json = require "moonpool.json"
 local page = require "moonpool.page"
 local principal = require "moonpool.principal"
 local registry = require "moonpool.registry"
+local sorted = require "moonpool.sorted"
 local task_record = require "moonpool.task_record"
 local tasks = require "moonpool.tasks"
 
@@ -99,12 +100,9 @@ local function new_asker(call, id) return setmetatable({ call = call, id = id, a
 
 -- The first by name of what is open and not asked here yet.
 function asker:next(record)
-  local keys = {}
-  for key in pairs(record.requests) do
-    if not self.asked[key] then keys[#keys + 1] = key end
+  for _, key in ipairs(sorted(record.requests)) do
+    if not self.asked[key] then return key end
   end
-  table.sort(keys)
-  return keys[1]
 end
 
 function asker:ask(record, key)
@@ -165,7 +163,7 @@ methods["tasks/list"] = function(call, params, era)
   if not principal.is_named(call.principal) then return nil, errors.new("unknown_method", "tasks are listed only for those who say who they are") end
   local ids, first = task_record.ids(call), 1
   if params.cursor ~= nil and params.cursor ~= json.null then
-    local last = page.open("tasks/list", params.cursor)
+    local last = page.open("tasks/list", params.cursor, principal.key(call.principal))
     if not last then return nil, errors.new("invalid_params", "unknown cursor") end
     first = page.behind(ids, last)
   end
@@ -174,7 +172,7 @@ methods["tasks/list"] = function(call, params, era)
     local record = task_record.find(call, ids[i])
     if record then result.tasks[#result.tasks + 1] = task_record.legacy(record) end
   end
-  if first + page.size <= #ids then result.nextCursor = page.cursor("tasks/list", ids[first + page.size - 1]) end
+  if first + page.size <= #ids then result.nextCursor = page.cursor("tasks/list", ids[first + page.size - 1], principal.key(call.principal)) end
   return result, nil, true
 end
 

@@ -1,6 +1,7 @@
 -- tools/list and tools/call.
 
 local host = require "moonpool.host"
+local access = require "moonpool.access"
 local arguments = require "moonpool.arguments"
 local asking = require "moonpool.asking"
 local call_library = require "moonpool.call"
@@ -21,14 +22,14 @@ local handler, to_result = failure.handler, content.result
 
 local tools = {}
 
-tools["tools/list"] = function(_, params, era)
-  local bytes, err = registry.page("tools", era, params.cursor)
+tools["tools/list"] = function(call, params, era)
+  local bytes, err = registry.page("tools", era, params.cursor, call.principal)
   return bytes, err, true
 end
 
-local function unknown(name)
+local function unknown(call, name)
   if type(name) ~= "string" then return nil, errors.new("invalid_params", "params.name must be a string") end
-  local hint = suggest.hint(name, registry.names "tools")
+  local hint = suggest.hint(name, registry.names("tools", call.principal))
   return nil, errors.new("invalid_params", "unknown tool '" .. name:sub(1, 128) .. "'" .. (hint and ": " .. hint or ""))
 end
 
@@ -123,8 +124,9 @@ local function prepare(tool, args, call)
 end
 
 tools["tools/call"] = function(call, params, era)
-  local tool = registry.tools[params.name]
-  if not tool then return unknown(params.name) end
+  local tool, forbidden = access.find(call, registry.tools[params.name])
+  if forbidden then return nil, forbidden end
+  if not tool then return unknown(call, params.name) end
   local is_task = false
   if tool.task or params.task ~= nil then
     local becomes, refused = becomes_task(tool, era, call, params.task)

@@ -1,6 +1,6 @@
 -- Which keywords a schema may use: the dialects 2020-12 and draft-07, and selections from 2020-12 by `$vocabulary`.
-local uri = require "moonpool.schema.uri"
 local failure = require "moonpool.schema.failure"
+local uris = require "moonpool.uris"
 
 local dialect = {}
 
@@ -54,7 +54,7 @@ end
 
 -- The dialect that a `$schema` names, or nil.
 function dialect.at(address)
-  local name = uri.split(address):match "^https?://json%-schema%.org/(.+)/schema$"
+  local name = uris.cut(address):match "^https?://json%-schema%.org/(.+)/schema$"
   return name and known[name:match "^draft/(2020%-12)$" or name]
 end
 

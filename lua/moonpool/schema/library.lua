@@ -4,10 +4,11 @@
 --           inside it are `embedded`. A table that stands in two scopes is two nodes.
 --   node    a schema object: `schema`, its known `words`, `scope`, `where` (for messages), `refs` (by keyword: a node, or a
 --           boolean schema)
-local uri = require "moonpool.schema.uri"
 local dialect = require "moonpool.schema.dialect"
 local failure = require "moonpool.schema.failure"
 local value = require "moonpool.schema.value"
+local sorted = require "moonpool.sorted"
+local uris = require "moonpool.uris"
 
 local fault, kind_of, article = failure.fault, value.kind_of, value.article
 
@@ -33,14 +34,6 @@ local function known_words(schema, known)
   return words
 end
 
-local function sorted_names(map)
-  local names = {}
-  for name in next, map do names[#names + 1] = tostring(name) end
-  table.sort(names)
-  return names
-end
-library.sorted_names = sorted_names
-
 -- A list, also an empty table that nobody tagged.
 function library.is_list(v)
   return kind_of(v) == "array" or type(v) == "table" and next(v) == nil
@@ -52,7 +45,7 @@ function library:dialect_of(schema, inherited, where)
   if type(address) ~= "string" then fault(where, "$schema must be a string") end
   local found = dialect.at(address)
   if found then return found end
-  local meta = self.resources[address] or self.resources[uri.split(address)]
+  local meta = self.resources[address] or self.resources[uris.cut(address)]
   if type(meta) ~= "table" then
     fault(where, "dialect %q is not known; known are 2020-12 and draft-07", address)
   end
@@ -64,7 +57,7 @@ local function id_of(schema, known)
   local id = schema["$id"]
   if id == nil or known.old and schema["$ref"] ~= nil then return "", "" end
   if type(id) ~= "string" then return nil end
-  return uri.split(id)
+  return uris.cut(id)
 end
 
 -- Makes a resource of `schema`. `address` is where it was asked for, or the base around it.
@@ -73,7 +66,7 @@ function library:open(schema, address, where, around, depth)
   if type(schema) == "table" then
     scope.dialect = self:dialect_of(schema, around and around.dialect or self.default, where)
     local head = id_of(schema, scope.dialect)
-    if head and head ~= "" then scope.base = uri.resolve(address, head) end
+    if head and head ~= "" then scope.base = uris.join(address, head) end
   end
   local other = self.scopes[scope.base]
   if other and other.root ~= schema then fault(where, "two schemas have the $id %q", scope.base) end
@@ -130,7 +123,7 @@ function library:scan_place(found, shape, scope, where, depth)
     self:scan_list(found, scope, where, depth)
   else
     if kind_of(found) ~= "object" then fault(where, "must be an object of schemas, not %s", article(kind_of(found))) end
-    for _, name in ipairs(sorted_names(found)) do
+    for _, name in ipairs(sorted(found)) do
       local inner = found[name]
       if shape == "map" or not library.is_list(inner) then
         self:scan(inner, scope, where .. "/" .. failure.escape(name), depth)

@@ -2,6 +2,7 @@
 local failure = require "moonpool.schema.failure"
 local library = require "moonpool.schema.library"
 local scalars = require "moonpool.schema.scalars"
+local sorted = require "moonpool.sorted"
 
 local refuse, under, escape, spend = failure.refuse, failure.under, failure.escape, failure.spend
 local kind_of = require("moonpool.schema.value").kind_of
@@ -76,7 +77,7 @@ local function visit_all(v, run, seen, visit)
   if good or run.quiet > 0 then return good end
   local by_text = {}
   for name in next, v do by_text[tostring(name)] = name end
-  for _, text in ipairs(library.sorted_names(v)) do
+  for _, text in ipairs(sorted(v)) do
     local name = by_text[text]
     if not visit(name, v[name], run, seen) then return false end
   end
@@ -182,7 +183,7 @@ local function dependencies(at)
     local map = at:get(keyword)
     if map ~= nil then
       if kind_of(map) ~= "object" then at:fault(keyword, "must be an object") end
-      for _, name in ipairs(library.sorted_names(map)) do
+      for _, name in ipairs(sorted(map)) do
         if keyword == "dependentRequired" or keyword == "dependencies" and library.is_list(map[name]) then
           depends_on_names(at, keyword, name, map[name])
         else

@@ -1,8 +1,8 @@
 -- What `$ref` and `$dynamicRef` lead to: the node, or the boolean schema, found before anything is compiled.
-local uri = require "moonpool.schema.uri"
 local failure = require "moonpool.schema.failure"
 local library = require "moonpool.schema.library"
 local value = require "moonpool.schema.value"
+local uris = require "moonpool.uris"
 
 local fault, kind_of = failure.fault, value.kind_of
 
@@ -44,12 +44,12 @@ end
 
 local function target_of(books, node, keyword)
   local reference, where = node.schema[keyword], node.where .. "/" .. keyword
-  local head, fragment = uri.split(reference)
-  local scope = scope_at(books, uri.resolve(node.scope.base, head))
+  local head, fragment = uris.cut(reference)
+  local scope = scope_at(books, uris.join(node.scope.base, head))
   if not scope then
     fault(where, "%q is not part of this schema, and schemas are never fetched", reference)
   end
-  fragment = uri.unescape(fragment)
+  fragment = fragment:gsub("%%(%x%x)", function(hex) return string.char(tonumber(hex, 16)) end)
   if fragment == "" then return library.node_of(scope.root, scope), scope end
   if fragment:sub(1, 1) == "/" then return at_pointer(books, scope, fragment, where), scope end
   local target = scope.anchors[fragment]

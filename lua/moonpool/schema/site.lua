@@ -2,6 +2,7 @@
 -- add steps (value, run, seen) -> boolean: for values of one kind, for all, or (late) after all others.
 local failure = require "moonpool.schema.failure"
 local library = require "moonpool.schema.library"
+local sorted = require "moonpool.sorted"
 local value = require "moonpool.schema.value"
 
 local fault, refuse, give_up = failure.fault, failure.refuse, failure.give_up
@@ -99,7 +100,7 @@ end
 function site:schema_map(keyword)
   local map = self:get(keyword)
   if map == nil then return nil end
-  local names, checks = library.sorted_names(map), {}
+  local names, checks = sorted(map), {}
   for i, name in ipairs(names) do checks[i] = self:check_of(map[name]) end
   return names, checks
 end

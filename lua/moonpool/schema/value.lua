@@ -1,5 +1,6 @@
 -- JSON values as Lua holds them: their kinds, their equality, and how a message names them.
 local json = require "moonpool.json"
+local sorted = require "moonpool.sorted"
 
 local null, empty_array, array_mt, object_mt = json.null, json.empty_array, json.array_mt, json.object_mt
 local type, getmetatable, math_type, next = type, getmetatable, math.type, next
@@ -81,11 +82,8 @@ local function put(out, v, depth)
     end
     out[#out + 1] = "]"
   elseif kind == "object" then
-    local names = {}
-    for name in next, v do names[#names + 1] = tostring(name) end
-    table.sort(names)
     out[#out + 1] = "{"
-    for _, name in ipairs(names) do
+    for _, name in ipairs(sorted(v)) do
       if not (put(out, name, depth) and put(out, v[name], depth + 1)) then return false end
     end
     out[#out + 1] = "}"

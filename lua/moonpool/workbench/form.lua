@@ -2,6 +2,7 @@
 
 local json = require "moonpool.json"
 local say = require "moonpool.workbench.say"
+local sorted = require "moonpool.sorted"
 local values = require "moonpool.workbench.values"
 local wire = require "moonpool.wire"
 
@@ -45,12 +46,10 @@ function form.is_possible() return wire.is_terminal(0) and wire.is_terminal(2) e
 function form.ask(params)
   if params.mode == "url" then return { action = "decline" } end
   local schema = params.requestedSchema or {}
-  local required, names, content = {}, {}, {}
+  local required, content = {}, {}
   for _, name in ipairs(schema.required or {}) do required[name] = true end
-  for name in pairs(schema.properties or {}) do names[#names + 1] = name end
-  table.sort(names)
   say.note(params.message)
-  for _, name in ipairs(names) do
+  for _, name in ipairs(sorted(schema.properties or {})) do
     local value, is_answered = ask(name, schema.properties[name], required[name])
     if not is_answered then return { action = "cancel" } end
     content[name] = value

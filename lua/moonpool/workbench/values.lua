@@ -1,6 +1,7 @@
 -- What a person types, as the value that a schema wants: "3" is 3 where a number belongs, and "3" where a text does.
 
 local json = require "moonpool.json"
+local sorted = require "moonpool.sorted"
 
 local values = {}
 
@@ -49,10 +50,7 @@ function values.read(text, schema)
     end
   end
   if wanted.string or is_free then return text end
-  local words = {}
-  for kind in pairs(wanted) do words[#words + 1] = kind end
-  table.sort(words)
-  local told = table.concat(words, " or ")
+  local told = table.concat(sorted(wanted), " or ")
   return nil, "'" .. text .. "' is not " .. (told:find "^[aeio]" and "an " or "a ") .. told
 end
 

@@ -1,0 +1,159 @@
+-- limit { … } and quota { … }: policies that count. A limit is a bucket that fills steadily, a quota a number a day; both are
+-- of the process, whatever worker serves.
+
+local errors = require "moonpool.errors"
+local failure = require "moonpool.failure"
+local host = require "moonpool.host"
+local policy = require "moonpool.policy"
+local principal = require "moonpool.principal"
+local problem = require "moonpool.problem"
+local suggest = require "moonpool.suggest"
+
+local limit = {}
+
+local MOST = 1000000
+local LONGEST = 30 * 86400
+local by_words = { principal = true, tool = true, address = true, all = true }
+local periods = { hour = "!%Y-%m-%dT%H", day = "!%Y-%m-%d", month = "!%Y-%m" }
+local shared = { tools = true, resources = true, prompts = true, order = true }
+
+local function check_options(word, spec, own)
+  if type(spec) ~= "table" then problem.raise(3, word .. " needs a table", own.form) end
+  for option in pairs(spec) do
+    if not shared[option] and not own[option] then
+      local names = { "tools", "resources", "prompts", "order" }
+      for name in pairs(own) do names[#names + 1] = name ~= "form" and name or nil end
+      table.sort(names)
+      problem.raise(3, word .. " has no option '" .. tostring(option) .. "'",
+        (suggest.hint(tostring(option), names) or "") .. " options are " .. table.concat(names, ", "))
+    end
+  end
+end
+
+-- Whom one bucket is for: a list of words and functions.
+local function counted_by(word, by, form)
+  local list = type(by) == "table" and by or { by == nil and "principal" or by }
+  for _, item in ipairs(list) do
+    if type(item) ~= "function" and not by_words[item] then
+      problem.raise(3, word .. ": 'by' is \"principal\", \"tool\", \"address\", \"all\", a function, or a list of them", form)
+    end
+  end
+  return list
+end
+
+local tellers = {
+  -- who has no name is who calls from there
+  principal = function(call)
+    local who = call.principal
+    return principal.is_named(who) and principal.key(who) or "address " .. (call.address or "")
+  end,
+  tool = function(call) return call.kind .. " " .. call.name end,
+  address = function(call) return call.address or "" end,
+  all = function() return "" end,
+}
+
+local function key_of(prefix, row, by, call)
+  local parts = { prefix, row.name }
+  for i, item in ipairs(by) do
+    local tell = tellers[item] or item
+    local value = tell(call)
+    if type(value) ~= "string" and type(value) ~= "number" then
+      error("'by' of " .. row.name .. " gave a " .. type(value) .. ", not a text", 0)
+    end
+    parts[i + 2] = tostring(value)
+  end
+  return table.concat(parts, "\0")
+end
+
+local function told(seconds)
+  seconds = math.max(1, math.ceil(seconds))
+  if seconds < 120 then return seconds == 1 and "a second" or seconds .. " seconds" end
+  if seconds < 7200 then return math.ceil(seconds / 60) .. " minutes" end
+  return math.ceil(seconds / 3600) .. " hours"
+end
+
+-- The model of a tool reads it; whoever else asks gets HTTP's 429 where there is HTTP.
+local function refuse(call, answer, why, seconds)
+  if call.kind == "tool" and answer ~= "status" then failure.fail(why) end
+  failure.refuse(errors.busy(why, seconds))
+end
+
+local function no_room(row)
+  host.log("error", "limit not counted", { policy = row.name, why = "the store is full: see store.entries and store.bytes" })
+end
+
+local limit_options = {
+  rate = true, per = true, burst = true, by = true, answer = true,
+  form = "as in limit { tools = { \"search_*\" }, rate = 10, per = 1 * minutes }",
+}
+
+--- limit { rate =, per = seconds, burst =, by =, answer = "error" | "status", tools =, … }
+function limit.rate(spec)
+  local form = limit_options.form
+  check_options("limit", spec, limit_options)
+  local rate, per, burst = spec.rate, spec.per == nil and 1 or spec.per, spec.burst
+  if type(rate) ~= "number" or not (rate > 0 and rate <= MOST) then problem.raise(2, "limit needs 'rate': so many calls, above 0", form) end
+  if type(per) ~= "number" or not (per > 0 and per <= LONGEST) then problem.raise(2, "limit: 'per' is a time, above 0 and at most 30 days", form) end
+  if burst == nil then burst = math.max(1, rate // 1 | 0) end
+  if math.type(burst) ~= "integer" or burst < 1 or burst > MOST then problem.raise(2, "limit: 'burst' is a whole number from 1", form) end
+  if spec.answer ~= nil and spec.answer ~= "error" and spec.answer ~= "status" then
+    problem.raise(2, "limit: 'answer' is \"error\", which a model reads, or \"status\", HTTP's 429", form)
+  end
+  local by, interval = counted_by("limit", spec.by, form), per / rate
+  if interval > LONGEST then problem.raise(2, "limit: less than one call in 30 days", form) end
+  local function handler(call, next, row)
+    if call.phase == "run" then return next() end                 -- counted when it was prepared
+    local taken, wait = host.store_take(key_of("l:", row, by, call), interval, burst)
+    if taken then return next() end
+    if taken == nil then
+      no_room(row)
+      wait = 1
+    end
+    refuse(call, spec.answer, "too many calls of '" .. call.name .. "': try again in " .. told(wait), wait)
+  end
+  return policy.made({ handler, tools = spec.tools, resources = spec.resources, prompts = spec.prompts, order = spec.order },
+    rate .. " calls in " .. per .. " s")
+end
+
+-- Until a period ends, from `now`, in seconds.
+local function rest_of(period, now)
+  local at = os.date("!*t", now)
+  if period == "hour" then return 3600 - at.min * 60 - at.sec end
+  local day = 86400 - at.hour * 3600 - at.min * 60 - at.sec
+  if period == "day" then return day end
+  local first = os.time { year = at.year, month = at.month + 1, day = 1, hour = 12 } - os.time { year = at.year, month = at.month, day = 1, hour = 12 }
+  return day + ((first + 43200) // 86400 - at.day) * 86400
+end
+
+local quota_options = {
+  most = true, per = true, by = true, answer = true,
+  form = "as in quota { tools = { \"translate\" }, most = 1000, per = \"day\" }",
+}
+
+--- quota { most =, per = "hour" | "day" | "month", by =, answer =, tools =, … }: periods are those of UTC.
+function limit.quota(spec)
+  local form = quota_options.form
+  check_options("quota", spec, quota_options)
+  local most, per = spec.most, spec.per == nil and "day" or spec.per
+  if math.type(most) ~= "integer" or most < 0 then problem.raise(2, "quota needs 'most': a whole number of calls", form) end
+  if not periods[per] then problem.raise(2, "quota: 'per' is \"hour\", \"day\" or \"month\"", form) end
+  if spec.answer ~= nil and spec.answer ~= "error" and spec.answer ~= "status" then
+    problem.raise(2, "quota: 'answer' is \"error\", which a model reads, or \"status\", HTTP's 429", form)
+  end
+  local by = counted_by("quota", spec.by, form)
+  local function handler(call, next, row)
+    if call.phase == "run" then return next() end
+    local now = os.time()
+    local rest = rest_of(per, now)
+    local key = key_of("q:" .. os.date(periods[per], now), row, by, call)
+    local used = host.store_incr(key, 1, rest + 3600)
+    if used and used <= most then return next() end
+    if used then host.store_incr(key, -1) else no_room(row) end
+    refuse(call, spec.answer, "the quota of " .. most .. (most == 1 and " call" or " calls") .. " of '" .. call.name .. "' in one " .. per ..
+      " is used up: try again in " .. told(rest), rest)
+  end
+  return policy.made({ handler, tools = spec.tools, resources = spec.resources, prompts = spec.prompts, order = spec.order },
+    most .. " calls in one " .. per)
+end
+
+return limit

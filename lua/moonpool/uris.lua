@@ -1,0 +1,78 @@
+-- URI references (RFC 3986, section 5), without judging what a URI may look like.
+
+local uris = {}
+
+--- split(text): { scheme, authority, path, query, fragment }: the path is always there, each of the others may be missing.
+function uris.split(text)
+  local parts, rest = {}, text
+  local function cut(pattern)
+    local found, tail = rest:match(pattern)
+    if found then rest = tail end
+    return found
+  end
+  local before, fragment = rest:match "^([^#]*)#(.*)$"
+  if before then rest, parts.fragment = before, fragment end
+  local start, query = rest:match "^([^?]*)%?(.*)$"
+  if start then rest, parts.query = start, query end
+  parts.scheme = cut "^(%a[%w+.-]*):(.*)$"
+  parts.authority = cut "^//([^/]*)(.*)$"
+  parts.path = rest
+  return parts
+end
+
+--- whole(parts): the text of what split gives.
+function uris.whole(parts)
+  local out = {}
+  if parts.scheme then out[#out + 1] = parts.scheme .. ":" end
+  if parts.authority then out[#out + 1] = "//" .. parts.authority end
+  out[#out + 1] = parts.path
+  if parts.query then out[#out + 1] = "?" .. parts.query end
+  if parts.fragment then out[#out + 1] = "#" .. parts.fragment end
+  return table.concat(out)
+end
+
+-- Section 5.2.4, a segment at a time.
+local function without_dots(path)
+  local out, rooted = {}, path:sub(1, 1) == "/"
+  local segments = {}
+  if path == "" then return "" end
+  for segment in ((rooted and path:sub(2) or path) .. "/"):gmatch "([^/]*)/" do segments[#segments + 1] = segment end
+  for i, segment in ipairs(segments) do
+    local is_last = i == #segments
+    if segment == ".." then
+      out[#out] = nil
+      if is_last then out[#out + 1] = "" end
+    elseif segment == "." then
+      if is_last then out[#out + 1] = "" end
+    else
+      out[#out + 1] = segment
+    end
+  end
+  return (rooted and "/" or "") .. table.concat(out, "/")
+end
+
+--- join(base, text): where the text leads, read in base.
+function uris.join(base, text)
+  base = uris.split(base)
+  local to = uris.split(text)
+  if not to.scheme and not to.authority and to.path == "" then
+    to.path, to.query = base.path, to.query or base.query
+  elseif not to.scheme and not to.authority and to.path:sub(1, 1) ~= "/" then
+    local folder = base.authority and base.path == "" and "/" or base.path:match "^(.*/)" or ""
+    to.path = without_dots(folder .. to.path)
+  else
+    to.path = without_dots(to.path)
+  end
+  if not to.scheme then
+    to.scheme, to.authority = base.scheme, to.authority or base.authority
+  end
+  return uris.whole(to)
+end
+
+--- "x#y": "x", "y".  "x": "x", "".
+function uris.cut(text)
+  local head, fragment = text:match "^([^#]*)#(.*)$"
+  return head or text, fragment or ""
+end
+
+return uris

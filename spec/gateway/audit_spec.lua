@@ -1,0 +1,141 @@
+-- log.audit: one line of JSON for each call, which tells no more than the operator asked for, and never holds a worker up.
+local cjson = require "cjson.safe"
+local uv = require "luv"
+local gateway = require "spec.helpers.gateway"
+local wait = require "spec.helpers.wait"
+
+local scripts = {
+  ["tools/pay.lua"] = [[return tool { "Pays.", input = {
+    amount = t.integer, card = t.string { optional = true, format = "password" }, api_key = t.string { optional = true },
+    note = t.string { optional = true }, who = t.object({ password = t.string { optional = true }, name = t.string { optional = true } }, { optional = true }),
+  }, function(args)
+    if args.amount == 1 then fail "too little" end
+    if args.amount == 2 then error "broken" end
+    if args.amount == 3 then sleep(60) end
+    args.amount = 0
+    return "paid"
+  end }]],
+  ["resources/bill.lua"] = [[return resource { "A bill.", uri = "bills://{id}", function() return "bill" end }]],
+  ["policy/cap.lua"] = [[return policy { tools = { "pay" }, function(call, next)
+    if call.args.amount > 100 then fail "above the cap" end
+    return next(call)
+  end }]],
+}
+
+local function lines_of(path)
+  local file = io.open(path)
+  if not file then return {} end
+  local lines = {}
+  for line in file:lines() do lines[#lines + 1] = assert(cjson.decode(line), line) end
+  file:close()
+  return lines
+end
+
+local function find(path, fields)
+  return wait.for_fact("an audit line " .. cjson.encode(fields), 5, function()
+    for _, line in ipairs(lines_of(path)) do
+      local same = true
+      for name, value in pairs(fields) do same = same and line[name] == value end
+      if same then return line end
+    end
+  end)
+end
+
+describe("the audit", function()
+  local function start(arguments, log)
+    local g = gateway.start { scripts = scripts, workers = 2, config = { log = log or { audit = "audit.jsonl", audit_arguments = arguments } } }
+    return g, g.dir .. "/audit.jsonl"
+  end
+
+  it("has a line for each call, however it ends", function()
+    local g <close>, path = start()
+    local c <close> = g:client "2026-07-28"
+    local function pay(amount) return c:call("tools/call", { name = "pay", arguments = { amount = amount } }) end
+    for _, case in ipairs {
+      { 10, "ok" }, { 1, "failed", "too little" }, { 101, "denied", "above the cap", "cap" },
+    } do
+      pay(case[1])
+      local line = find(path, { method = "tools/call", name = "pay", outcome = case[2] })
+      assert.equal(case[3], line.why)
+      assert.equal(case[4], line.policy)
+      assert.same({ "amount" }, line.arguments)
+      assert.equal("anonymous", line.principal)
+      assert.equal("2026-07-28", line.revision)
+      assert.equal("127.0.0.1", line.address)
+      assert.match("^%x+$", line.id)
+      assert.match("^%d%d%d%d%-%d%d%-%d%dT%d%d:%d%d:%d%d%.%d%d%dZ$", line.time)
+      assert.is_true(line.ms >= 0 and line.ms < 5000)
+    end
+    pay(2)
+    assert.match("^internal error %x+$", find(path, { name = "pay", outcome = "fault" }).why)
+    c:call("resources/read", { uri = "bills://7" })
+    assert.equal("ok", find(path, { method = "resources/read", name = "bills://7" }).outcome)
+    c:call("tools/call", { name = "nothing" })
+    assert.equal(-32602, find(path, { name = "nothing", outcome = "error" }).code)
+    c:open("tools/call", { name = "pay", arguments = { amount = 3 } }):hang_up()
+    find(path, { name = "pay", outcome = "cancelled" })
+  end)
+
+  it("tells of arguments what it is asked to, and as the client sent them", function()
+    local sent = { amount = 10, card = "4111", api_key = "k-1", note = ("x"):rep(400), who = { password = "p", name = "Anna" } }
+    local told = {
+      none = false,
+      names = { "amount", "api_key", "card", "note", "who" },
+      redacted = { amount = 10, card = "***", api_key = "***", note = ("x"):rep(256) .. "…", who = { password = "***", name = "Anna" } },
+      full = sent,
+    }
+    for how, wanted in pairs(told) do
+      local g <close>, path = start(how)
+      local c <close> = g:client "2025-11-25"
+      c:call("tools/call", { name = "pay", arguments = sent })
+      assert.same(wanted or nil, find(path, { name = "pay" }).arguments)
+    end
+  end)
+
+  it("names the client and its session, which the line does not give away", function()
+    local g <close>, path = start()
+    local c <close> = g:client "2025-11-25"
+    c:call("tools/call", { name = "pay", arguments = { amount = 10 } })
+    local line = find(path, { name = "pay" })
+    assert.equal("2025-11-25", line.revision)
+    assert.equal(8, #line.session)
+    assert.is_nil(c.session:find(line.session, 1, true))
+    assert.is_string(line.client)
+  end)
+
+  it("is one line whatever clients send", function()
+    local g <close>, path = start("full")
+    local c <close> = g:client "2025-11-25"
+    c:call("tools/call", { name = "a\nb\r\27[31m\0", arguments = { ["x\ny"] = "\n{\"event\":\"call\"}" } })
+    c:call("tools/call", { name = ("n"):rep(5000), arguments = {} })
+    wait.for_fact("two lines", 5, function() return #lines_of(path) >= 2 end)
+    for _, line in ipairs(lines_of(path)) do assert.equal("call", line.event) end -- which are all JSON
+  end)
+
+  it("goes on in a new file when the old one was moved away", function()
+    local g <close>, path = start()
+    local c <close> = g:client "2026-07-28"
+    c:call("tools/call", { name = "pay", arguments = { amount = 10 } })
+    find(path, { name = "pay" })
+    assert(uv.fs_rename(path, path .. ".1"))
+    uv.kill(g.pid, "sighup")
+    wait.for_fact("the new file", 5, function() return uv.fs_stat(path) end)
+    c:call("resources/read", { uri = "bills://8" })
+    find(path, { name = "bills://8" })
+    assert.equal(384, uv.fs_stat(path).mode & 511) -- 0600
+  end)
+
+  it("that cannot be written is said, and counted, and holds nobody up", function()
+    local g <close> = gateway.start { scripts = scripts, config = { log = { audit = "/dev/full" } } }
+    local c <close> = g:client "2026-07-28"
+    for _ = 1, 3 do assert.equal("paid", c:result("tools/call", { name = "pay", arguments = { amount = 10 } }).content[1].text) end
+    g:wait_log "audit not written"
+    g:wait_status(function(status) return status.counters.dropped.audit == 3 end)
+  end)
+
+  it("in a folder that is not there stops the start", function()
+    local ok, why = pcall(gateway.start, { scripts = scripts, config = { log = { audit = "nowhere/audit.jsonl" } } })
+    assert.is_false(ok)
+    assert.match("log.audit: .*nowhere/audit.jsonl cannot be opened: No such file or directory", tostring(why))
+  end)
+end)

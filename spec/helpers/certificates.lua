@@ -1,0 +1,94 @@
+-- Certificates and keys for specs, made by openssl as people make them. Texts, in PEM.
+local uv = require "luv"
+
+local certificates = {}
+
+local OPENSSL = "/usr/bin/openssl"
+local EC = { "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1" }
+
+local function read(path)
+  local file <close> = assert(io.open(path, "rb"))
+  return file:read "a"
+end
+
+local function write(path, text)
+  local file <close> = assert(io.open(path, "wb"))
+  file:write(text)
+end
+
+-- Runs openssl; it must go well. Its stdout.
+function certificates.openssl(...)
+  local code, out, err = require("spec.helpers.gateway").run_program(OPENSSL, { ... })
+  assert(code == 0, err)
+  return out
+end
+
+local function temporary(text)
+  local path = os.tmpname()
+  write(path, text or "")
+  return path
+end
+
+local function joined(...)
+  local all = {}
+  for _, list in ipairs { ... } do
+    table.move(list, 1, #list, #all + 1, all)
+  end
+  return all
+end
+
+-- A certificate that signs itself, or that `by` signs. `want`: subject ("/CN=x"), sans ("DNS:a,IP:1.2.3.4", or false), days,
+-- algorithm (openssl's words for the key), more (words for `openssl req` or `x509`), is_authority.
+function certificates.make(want, by)
+  local key_path, path = temporary(), temporary()
+  local subject, sans = want.subject or "/CN=spec", want.sans
+  if sans == nil then sans = "IP:127.0.0.1,DNS:localhost" end
+  local extensions = {}
+  if sans then extensions[#extensions + 1] = "subjectAltName=" .. sans end
+  extensions[#extensions + 1] = want.is_authority and "basicConstraints=critical,CA:TRUE" or "basicConstraints=critical,CA:FALSE"
+  for _, extension in ipairs(want.extensions or {}) do extensions[#extensions + 1] = extension end
+  if by then
+    local request, ca, ca_key, config = temporary(), temporary(by.own), temporary(by.key), temporary(table.concat(extensions, "\n") .. "\n")
+    certificates.openssl(table.unpack(joined({ "req", "-new", "-nodes", "-utf8", "-keyout", key_path, "-out", request, "-subj", subject },
+      want.algorithm or EC)))
+    certificates.openssl(table.unpack(joined({ "x509", "-req", "-in", request, "-CA", ca, "-CAkey", ca_key, "-set_serial", want.serial or "0x1234",
+      "-days", tostring(want.days or 2), "-out", path, "-extfile", config }, want.more or {})))
+    for _, file in ipairs { request, ca, ca_key, config } do os.remove(file) end
+  else
+    local words = { "req", "-x509", "-nodes", "-utf8", "-keyout", key_path, "-out", path, "-days", tostring(want.days or 2), "-subj", subject }
+    for _, extension in ipairs(extensions) do
+      words[#words + 1] = "-addext"
+      words[#words + 1] = extension
+    end
+    certificates.openssl(table.unpack(joined(words, want.algorithm or EC, want.more or {})))
+  end
+  local own, key = read(path), read(key_path)
+  os.remove(path)
+  os.remove(key_path)
+  return { own = own, key = key, certificate = own .. (by and by.above or ""), above = own .. (by and by.above or "") }
+end
+
+-- One for 127.0.0.1 and localhost, made once.
+function certificates.here()
+  certificates.usual = certificates.usual or certificates.make {}
+  return certificates.usual
+end
+
+-- SHA-256 of a certificate in PEM, 64 hexadecimal digits.
+function certificates.fingerprint(pem)
+  local path = temporary(pem)
+  local text = certificates.openssl("x509", "-in", path, "-noout", "-fingerprint", "-sha256")
+  os.remove(path)
+  return (text:match "=(%S+)":gsub(":", ""):lower())
+end
+
+-- A file that replaces what is there in one step.
+function certificates.put(path, text)
+  local beside = path .. ".new"
+  write(beside, text)
+  assert(uv.fs_rename(beside, path))
+end
+
+certificates.write = write
+
+return certificates

@@ -1,0 +1,31 @@
+-- An auth script that knows tokens by their looks: "ann-1" and "ann-2" are two tokens of ann's, "ann-3-1790000000" one that expires
+-- then. Everybody but ann, bob and carl is unknown.
+local credentials = {}
+
+credentials.issuer = "https://login.example.com"
+
+credentials.script = ([[
+local known = { ann = true, bob = true, carl = true }
+return auth {
+  issuer = "%s", scopes_supported = { "notes:read" },
+  function(request)
+    local name, expires = try(request.bearer, "no token"):match "^(%%l+)%%-%%d+%%-?(%%d*)$"
+    if not known[name] then fail "nobody's token" end
+    return {
+      id = "user:" .. name, scopes = { "notes:read" }, issuer = "%s", subject = name, client = "spec", expires = tonumber(expires),
+    }
+  end,
+}]]):format(credentials.issuer, credentials.issuer)
+
+credentials.who = [[return tool { "Says who calls.", function(_, call) return call.principal.id end }]]
+
+-- What `me` hears when it asks who it is; or nil, and the HTTP status.
+function credentials.ask(me)
+  local answer, response = me:call("tools/call", { name = "who" })
+  if answer and answer.result then
+    return answer.result.content[1].text
+  end
+  return nil, response.status
+end
+
+return credentials
