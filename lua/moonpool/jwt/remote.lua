@@ -31,7 +31,7 @@ end
 local function about(seconds) return seconds * (0.75 + host.random(1):byte() / 510) end
 
 local function adopt(self, text, age)
-  local set, why = keyset.parse(text)
+  local set, why = keyset.from_json(text)
   if not set then return nil, why end
   if text ~= self.text then self.generation = self.generation + 1 end
   self.set, self.text, self.failures = set, text, 0
@@ -123,7 +123,7 @@ local function fetch(self, for_unknown)
     if for_unknown then pause = self.refetch end
   else
     self.failures = self.failures + 1
-    pause = about(math.min(MOST_PAUSE, 2 ^ (self.failures - 1)))
+    pause = about(math.min(MOST_PAUSE, 2 ^ self.failures / 4))
     host.log("warn", "keys not fetched", { issuer = self.issuer or self.uri, why = why, again = ("%.1fs"):format(pause), failures = self.failures })
   end
   self.quiet_until = host.now() + pause
