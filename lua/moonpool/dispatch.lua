@@ -44,6 +44,6 @@ return function(call, params)
     local down = (told and eras[told].methods[name] or method).down
     if down then down(result) end
   end
-  if err and err.scopes then host.forbid(call, err.scopes) end                         -- A-5
+  if err then access.challenge(call, err) end
   return result, err
 end

@@ -64,7 +64,8 @@ describe("moonpool explain", function()
 
   it("says what is wrong with what it was given", function()
     for wanted, args in pairs {
-      ["explain takes a principal"] = {}, ["explain takes one name"] = { "a", "b", "c" }, ["TOKEN_THAT_IS_NOT is not set"] = { "-b", "TOKEN_THAT_IS_NOT", "open" },
+      ["explain takes a principal"] = {}, ["explain takes one name"] = { "a", "b", "c" },
+      ["TOKEN_THAT_IS_NOT is not set"] = { "-b", "TOKEN_THAT_IS_NOT", "open" },
       ["is no header"] = { "-H", "x", "open" }, ["--claims needs an object"] = { "a", "open", "--claims", "1" },
       ["are the auth script's to say"] = { "-H", "x: y", "open", "--scopes", "a" },
     } do
