@@ -73,7 +73,8 @@
     X(TOOL_MEMORY, "tool_aborted", "reason", "memory", "calls that took more than limits.call.memory")                 \
     X(TOOL_OUTPUT, "tool_aborted", "reason", "output", "results over limits.call.output")                              \
     X(TOOL_SHUTDOWN, "tool_aborted", "reason", "shutdown", "calls still running when the gateway stopped")             \
-    X(TOOL_FAULTS, "tool_faults", "", "", "calls that ended in a Lua error")
+    X(TOOL_FAULTS, "tool_faults", "", "", "calls that ended in a Lua error")                                           \
+    X(VERIFICATIONS, "jwt_verifications", "", "", "signatures of tokens that were checked")
 
 #define MP_STAT_ID(id, family, label, value, text) MP_STAT_##id,
 typedef enum {

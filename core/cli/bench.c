@@ -50,7 +50,7 @@ int mp_cli_new(const mp_cli_args *args)
     return code;
 }
 
-/* What a child of this process serves: the configuration is its business. */
+/* What needs no configuration, or a child of this process that reads it. */
 static int with_child(const mp_cli_args *args)
 {
     arguments given = {0};
@@ -88,6 +88,16 @@ int mp_cli_call(const mp_cli_args *args)
 }
 
 int mp_cli_types(const mp_cli_args *args)
+{
+    return with_child(args);
+}
+
+int mp_cli_key(const mp_cli_args *args)
+{
+    return with_child(args);
+}
+
+int mp_cli_token(const mp_cli_args *args)
 {
     return with_child(args);
 }

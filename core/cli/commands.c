@@ -4,6 +4,7 @@
 
 #define LEVELS "debug info warn error"
 #define REVISIONS "2024-11-05 2025-03-26 2025-06-18 2025-11-25 2026-07-28"
+#define ALGORITHMS "RS256 RS384 RS512 PS256 PS384 PS512 ES256 ES384 ES512 EdDSA Ed25519"
 #define CONFIG                                                                                                         \
     {                                                                                                                  \
         "config", 'c', "FILE", "the configuration (default: ./moonpool.yaml)", "<file>"                                \
@@ -123,6 +124,32 @@ const mp_cli_command mp_cli_commands[] = {
      "<file>",
      mp_cli_test,
      {CONFIG}},
+    {"key",
+     "new NAME [OPTION]... | pair FILE [--alg NAME]",
+     "make an API key, or a pair of keys that sign and verify tokens",
+     "key new makes an API key for auth.keys. The key is printed this once; the line that goes\n"
+     "into the file of keys has only its SHA-256.\n"
+     "key pair makes a private key at FILE, which must not be there yet and which only you can\n"
+     "read, and prints the public key that auth.jwt wants.\n",
+     "new pair",
+     mp_cli_key,
+     {{"scopes", 's', "SCOPES", "what the API key may do, as in notes:read,notes:write", NULL},
+      {"expires", 'e', "TIME", "after which it is refused, as in 90d (default: never)", NULL},
+      {"file", 'f', "FILE", "append the line to this file, and print the key alone", "<file>"},
+      {"alg", 0, "NAME", "what the pair is for (default: ES256)", ALGORITHMS}}},
+    {"token",
+     "--key FILE [OPTION]... [CLAIM=VALUE]...",
+     "print a token (JWT), signed with a private key: for tests and examples",
+     "Prints a JWT with these claims, `iat` and `exp`, signed with the private key in FILE.\n"
+     "VALUE is a text; CLAIM:=VALUE takes JSON. As in\n"
+     "  moonpool token -k signing.pem iss=https://issuer.example aud=http://127.0.0.1:7300/mcp sub=ann\n",
+     NULL,
+     mp_cli_token,
+     {{"key", 'k', "FILE", "the private key, in PEM: moonpool key pair makes one", "<file>"},
+      {"scope", 0, "SCOPES", "the claim `scope`, as in \"notes:read notes:write\"", NULL},
+      {"expires", 'e', "TIME", "from now on, as in 30s, 10m, 1h, 90d (default: 1h)", NULL},
+      {"alg", 0, "NAME", "of the signature (default: what goes with the key)", ALGORITHMS},
+      {"kid", 0, "NAME", "the name of the key, in the header (default: none)", NULL}}},
     {"types",
      "DIR",
      "write what editors with LuaLS need to complete and check scripts",

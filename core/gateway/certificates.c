@@ -203,7 +203,6 @@ void mp_certificates_watch(mp_certificates *all)
 {
     if (all->count == 0)
         return;
-    watch_all(all);
     mp_certificates_now(all); /* what was saved since they were read */
 }
 
@@ -294,7 +293,7 @@ static void try(mp_certificates *all, entry *e, bool tells, bool is_change)
 static void look(mp_certificates *all, bool is_asked)
 {
     uint64_t now = now_ms();
-    bool any = false;
+    watch_all(all); /* first: what changes from here on is told, or seen */
     for (size_t i = 0; i < all->count; i++) {
         entry *e = &all->entries[i];
         signature files[3];
@@ -303,10 +302,7 @@ static void look(mp_certificates *all, bool is_asked)
         bool is_late = e->failed_at != 0 && now >= e->failed_at + GRACE_MS;
         if (is_change || is_late || now >= e->made_at + AGE_MS || (is_asked && !e->is_ok))
             try(all, e, is_asked || is_late, is_change || is_late);
-        any = any || is_change;
     }
-    if (any)
-        watch_all(all);
     all->look_at = now + LOOK_MS;
 }
 

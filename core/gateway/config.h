@@ -78,9 +78,9 @@ typedef struct {
     mp_config_tls admin_tls;
     char **seal_keys; /* empty: one made at start */
     mp_log_level log_level;
-    char *name, *text; /* of the file, for what is found out later */
     char *audit; /* NULL: none */
     mp_audit_arguments audit_arguments;
+    char *name, *text; /* of the file, for what is found out later */
 } mp_config;
 
 /* NULL on failure. `report` then has every mistake, one after another, as a person reads them. */

@@ -3,6 +3,7 @@
 #include "gateway.h"
 #include "exposure.h"
 #include "reload.h"
+#include "shared.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
@@ -60,110 +61,10 @@ static void print_report(const mp_buf *report)
         fputc('\n', stderr);
 }
 
-static uint64_t now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
-/* Ends with one that is not set. */
-static void make_seal_keys(mp_seal_key keys[MP_SEAL_KEYS + 1], const mp_config *config)
-{
-    size_t count = 0;
-    for (char **secret = config->seal_keys; secret != NULL && *secret != NULL && count < MP_SEAL_KEYS; secret++)
-        mp_seal_key_make(&keys[count++], mp_str_of(*secret));
-    if (count == 0)
-        mp_seal_key_make(&keys[0], MP_STR(""));
-}
-
-static mp_vm_config vm_config(const mp_config *config, const mp_seal_key *seal_keys)
-{
-    return (mp_vm_config){
-        .store = mp_store_new(config->store_entries, config->store_bytes),
-        .hearers = mp_hearers_new(),
-        .seal_keys = seal_keys,
-        .server_name = config->server_name,
-        .server_version = MOONPOOL_VERSION,
-        .instructions = config->server_instructions,
-        .memory = config->lua_memory,
-        .task_ms = config->tasks_ttl,
-        .call_ms = config->call_time,
-        .call_memory = config->call_memory,
-        .call_output = config->call_output,
-        .call_cpu_ms = config->call_cpu,
-        .http_time_ms = config->http_time,
-        .http_body = config->http_body,
-        .allow = &config->allow,
-        .grants = config->grants,
-        .folder = config->folder,
-        .fs_file = config->fs_file,
-        .fs_held = config->fs_held,
-        .exec_output = config->exec_output,
-        .exec_processes = config->exec_processes,
-        .exec_time_ms = config->exec_time,
-        .exec_grace_ms = config->exec_grace,
-        .sqlite_rows = config->sqlite_rows,
-        .sqlite_bytes = config->sqlite_bytes,
-        .sqlite_busy_ms = config->sqlite_busy,
-        .audit =
-            config->audit == NULL ? NULL : mp_config_key_at("log.audit_arguments")->choices[config->audit_arguments],
-        .trust_full = config->scripts_trust == MP_TRUST_FULL,
-        .asks_nobody = config->auth_mode == MP_AUTH_NONE,
-    };
-}
-
 static void free_shared(const mp_vm_config *vm)
 {
     mp_store_free(vm->store);
     mp_hearers_free(vm->hearers);
-}
-
-static void share(mp_shared *shared, const mp_config *config)
-{
-    shared->config = config;
-    shared->started_at = now_ms();
-    shared->rpc = (mp_rpc_config){
-        .mcp = config->endpoint_mcp,
-        .sse = config->endpoint_sse,
-        .messages = config->endpoint_messages,
-        .prefix = config->endpoint_prefix == NULL ? "" : config->endpoint_prefix,
-        .hosts = (const char *const *)config->hosts,
-        .origins = (const char *const *)config->origins,
-        .public_url = config->public_url,
-        .entry_ms = config->auth_time,
-        .max_entries = config->auth_waiting,
-        .streams_expire = config->expired_streams == MP_EXPIRED_END,
-        .idle_ms = config->session_idle,
-        .initialize_within_ms = config->session_initialize_within,
-        .max_sessions = config->sessions_max,
-        .max_sessions_per_principal = config->sessions_per_principal,
-        .replay_events = config->replay_events,
-        .replay_bytes = config->replay_bytes,
-        .replay_total = config->replay_total,
-        .max_calls = config->calls_in_flight,
-        .call_ms = config->call_time,
-        .max_subscriptions = config->subscriptions,
-        .max_listeners = config->listeners,
-        .max_jobs = config->tasks_max,
-    };
-    shared->http = (mp_http_limits){
-        .body = config->body,
-        .headers = config->headers,
-        .handshake_ms = config->handshake,
-        .request_ms = config->request_time,
-        .heartbeat_ms = config->heartbeat,
-        .stream_queue = config->stream_queue,
-        .stall_ms = config->stall,
-        .connections = config->connections,
-    };
-    shared->client = (mp_client_limits){
-        .requests = config->http_requests,
-        .per_host = config->http_per_host,
-        .held = config->http_held,
-        .idle_ms = config->http_idle,
-        .ca = config->http_ca,
-    };
 }
 
 /* -- scripts ------------------------------------------------------------------------------------------------------- */
@@ -216,8 +117,8 @@ int mp_gateway_check(const mp_config *config, const char *form)
     mp_certificates_free(certificates);
     mp_source *source;
     mp_seal_key seal_keys[MP_SEAL_KEYS + 1] = {0};
-    make_seal_keys(seal_keys, config);
-    mp_vm_config how = vm_config(config, seal_keys);
+    mp_seal_keys_of(seal_keys, config);
+    mp_vm_config how = mp_vm_config_of(config, seal_keys);
     mp_vm *vm = prove(config, &how, &source);
     if (vm == NULL) {
         free_shared(&how);
@@ -494,8 +395,8 @@ int mp_gateway_run(const mp_config *config, const mp_gateway_options *options)
     h.shared.certificates = read_certificates(config, !h.on_stdio);
     if (h.shared.certificates == NULL)
         return EXIT_CONFIG;
-    make_seal_keys(h.seal_keys, config);
-    h.shared.vm = vm_config(config, h.seal_keys);
+    mp_seal_keys_of(h.seal_keys, config);
+    h.shared.vm = mp_vm_config_of(config, h.seal_keys);
     h.shared.vm.has_specs = options->has_specs;
     mp_vm *first = prove(config, &h.shared.vm, &h.shared.source);
     if (first != NULL && !h.on_stdio && is_exposed(config, first)) {
@@ -508,7 +409,7 @@ int mp_gateway_run(const mp_config *config, const mp_gateway_options *options)
         free_shared(&h.shared.vm);
         return EXIT_CONFIG;
     }
-    share(&h.shared, config);
+    mp_shared_set(&h.shared, config);
     mp_pool_start(config->pool_threads, config->pool_queue);
     h.shared.reload = mp_reload_new(&h.shared, first, !h.on_stdio);
     raise_descriptor_limit();

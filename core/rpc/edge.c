@@ -110,7 +110,8 @@ static bool serve_document(mp_rpc *rpc, mp_stream *stream)
 {
     const mp_request *request = mp_stream_request(stream);
     const mp_auth_facts *facts = rpc->hooks->auth(rpc->ctx);
-    const char *endpoint = facts->resource_metadata.len == 0 ? NULL : described_by(rpc->config, request->path);
+    bool is_there = facts->is_asked && facts->resource_metadata.len > 0;
+    const char *endpoint = is_there ? described_by(rpc->config, request->path) : NULL;
     bool is_preflight = mp_str_is(request->method, "OPTIONS");
     if (endpoint == NULL || !(is_get(request) || is_preflight))
         return false;

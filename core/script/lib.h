@@ -38,6 +38,8 @@ void mp_host_push(lua_State *L, const mp_source *source, const mp_vm_config *con
 void mp_call_push(lua_State *L, mp_task *task, int params);
 /* Pushes one like the call at 1, which is of no use until mp_call_bind.  [-0, +1, throws] */
 void mp_call_push_like(lua_State *L);
+/* The same of one that is like no other.  [-0, +1, throws] */
+void mp_call_push_new(lua_State *L);
 void mp_call_bind(lua_State *L, int index, mp_task *task);
 /* The body of a background task's coroutine.  [-1, +0, throws, parks] */
 int mp_run_job(lua_State *L);

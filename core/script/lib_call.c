@@ -39,6 +39,13 @@ void mp_call_push_like(lua_State *L)
     luaL_setmetatable(L, CALL);
 }
 
+void mp_call_push_new(lua_State *L)
+{
+    handle *h = lua_newuserdatauv(L, sizeof *h, USER_VALUES);
+    *h = (handle){NULL, 0};
+    luaL_setmetatable(L, CALL);
+}
+
 void mp_call_bind(lua_State *L, int index, mp_task *task)
 {
     *(handle *)lua_touserdata(L, index) = (handle){task, task->serial};

@@ -211,12 +211,12 @@ static int l_mkdir(lua_State *L)
     return 1;
 }
 
-/* create(path, text): a new file; or nil, why, and true when there is one.  [-0, +1|3, throws] */
+/* create(path, text[, private]): a new file, which then only its owner can read; or nil, why, and true when there is one.  [-0, +1|3, throws] */
 static int l_create(lua_State *L)
 {
     size_t len;
     const char *path = luaL_checkstring(L, 1), *text = luaL_checklstring(L, 2, &len);
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, lua_toboolean(L, 3) ? 0600 : 0666);
     ssize_t got = fd < 0 ? -1 : write(fd, text, len);
     int wrong = got < 0 ? errno : (size_t)got < len ? ENOSPC : 0;
     if (fd >= 0)

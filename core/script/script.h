@@ -45,6 +45,7 @@ void mp_seal_key_make(mp_seal_key *key, mp_str secret);
 
 typedef struct {
     const char *server_name, *server_version, *instructions; /* serverInfo; instructions may be NULL */
+    const char *public_url, *prefix, *mcp, *sse;             /* where clients find it; each may be NULL */
     size_t memory;                                           /* bytes one VM may hold */
     uint64_t task_ms;                                        /* the longest a background task lasts */
     uint64_t call_ms;                                        /* what a call may take */

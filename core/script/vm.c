@@ -4,6 +4,7 @@
 #include "script/hear.h"
 #include "script/lib.h"
 #include "script/lib_json.h"
+#include "script/lib_keys.h"
 #include "script/lib_regex.h"
 #include "script/preempt.h"
 #include "script/schedule.h"
@@ -276,6 +277,7 @@ static int be_born(lua_State *L)
     mp_lib_coroutine(L);
     bound_strings(L, b->config->memory);
     luaL_requiref(L, "moonpool.json", mp_lib_json, 0);
+    luaL_requiref(L, "moonpool.keys", mp_lib_keys, 0);
     luaL_requiref(L, "moonpool.regex", mp_lib_regex, 0);
     luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
     mp_host_push(L, b->vm->source, b->config);

@@ -1,6 +1,7 @@
 /* workbench.c: runs a command of lua/moonpool/workbench: our own Lua, with the whole standard library, alone in its process. */
 #include "script/embedded.h"
 #include "script/lib_json.h"
+#include "script/lib_keys.h"
 #include "script/lib_wire.h"
 #include "script/vm.h"
 #include <lauxlib.h>
@@ -19,6 +20,7 @@ static int run(lua_State *L)
     const errand *e = lua_touserdata(L, 1);
     luaL_openlibs(L);
     luaL_requiref(L, "moonpool.json", mp_lib_json, 0);
+    luaL_requiref(L, "moonpool.keys", mp_lib_keys, 0);
     luaL_requiref(L, "moonpool.wire", mp_lib_wire, 0);
     mp_set_searchers(L, false);
     lua_settop(L, 0);

@@ -742,6 +742,36 @@ function uri.join(base, reference) end
 ---@field gmatch fun(self, text: string): fun(): string?, ...
 ---@field gsub fun(self, text: string, replacement: string | table | function, most?: integer): string?, integer | string
 
+--- Verifies tokens that others issued (JWT, RFC 7519): signature, issuer, audience, times. Nothing in a token's header is followed.
+jwt = {}
+
+---@class moonpool.VerifierOptions
+---@field issuer string | string[] | false       The `iss` of its tokens, exactly; false: of any issuer whose key is known
+---@field audience string | string[] | false     Who tokens must be for, one of these; false: for anybody
+---@field jwks? string | table                    The URL of the issuer's keys, or the keys; without any of these four the issuer's metadata name it
+---@field key? string                             A public key, or a certificate, in PEM
+---@field keys? table<string | integer, string>   Several, by their `kid` or without
+---@field key_file? string                        A file of PEM, or of a JWK Set, read again when it changes; the script needs a grant to read it
+---@field algorithms? string[]                    Default: RS256 to 512, PS256 to 512, ES256 to 512, EdDSA, Ed25519
+---@field leeway? number                          Seconds by which clocks may differ (default 60)
+---@field required? string[]                      Claims that must be there, beside `exp`
+---@field refetch? number                         The least seconds between fetches for keys that are not known (default 30)
+---@field refresh? number                         Keys are fetched again after so many seconds (default 600)
+---@field max_age? number                         Keys that cannot be fetched again are used for so long (default 86400)
+---@field cache? integer                          Tokens that are remembered, by their SHA-256 (default 4096)
+---@field plain_http? boolean                     Keys may come over http, which anybody on the way can change
+
+---@class moonpool.Verifier
+local Verifier = {}
+--- Takes any value and never raises. "unavailable": the keys cannot be had now, which says nothing of the token.
+---@param token any
+---@return table? claims, string? why, "unavailable"? kind
+function Verifier:verify(token) end
+
+---@param options moonpool.VerifierOptions
+---@return moonpool.Verifier
+function jwt.verifier(options) end
+
 --- Regular expressions as JSON Schema and JavaScript have them, in Unicode. One that takes too long on a text gives nil, "limit".
 regex = {}
 ---@param expression string

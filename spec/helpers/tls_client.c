@@ -53,7 +53,9 @@ static int l_new(lua_State *L)
     SSL_CTX_sess_set_new_cb(c->context, on_session);
     const char *text = option(L, "max");
     if (text != NULL)
-        SSL_CTX_set_max_proto_version(c->context, strcmp(text, "1.2") == 0 ? TLS1_2_VERSION : TLS1_1_VERSION);
+        SSL_CTX_set_max_proto_version(c->context, strcmp(text, "1.3") == 0   ? TLS1_3_VERSION
+                                                  : strcmp(text, "1.2") == 0 ? TLS1_2_VERSION
+                                                                             : TLS1_1_VERSION);
     if ((text = option(L, "ca")) != NULL) {
         if (SSL_CTX_load_verify_locations(c->context, text, NULL) != 1)
             return luaL_error(L, "%s: %s", text, reason());
@@ -176,7 +178,9 @@ static int l_facts(lua_State *L)
 static int l_resume(lua_State *L)
 {
     client *other = luaL_checkudata(L, 2, TYPE);
-    lua_pushboolean(L, other->session != NULL && SSL_set_session(check(L)->ssl, other->session) == 1);
+    SSL_SESSION *copy = other->session == NULL ? NULL : SSL_SESSION_dup(other->session); /* one that ends badly spoils its own */
+    lua_pushboolean(L, copy != NULL && SSL_set_session(check(L)->ssl, copy) == 1);
+    SSL_SESSION_free(copy);
     return 1;
 }
 

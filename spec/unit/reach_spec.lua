@@ -78,6 +78,8 @@ json.encode
 json.null
 json.object
 json.object_mt
+jwt
+jwt.verifier
 limit
 link
 load

@@ -24,8 +24,8 @@ function auth.new(spec) return setmetatable({ spec = spec }, written) end
 
 function auth.is(value) return debug.getmetatable(value) == written end
 
---- What scripts see as `auth`. `base`: their libraries, which the ready-made ones use with the script's own grants.
-function auth.library(base)
+--- What one script file sees as `auth`. `script`, { path, granted }: the ready-made ones touch what it is granted, and no more.
+function auth.library(script)
   return setmetatable({}, {
     __metatable = false, __name = "auth",
     __call = function(_, spec) return auth.new(spec) end,
@@ -34,7 +34,7 @@ function auth.library(base)
       for _, known in ipairs(ready_made) do
         if known == name then
           local make = require("moonpool.auth." .. name)
-          return function(spec) return auth.new(make(spec, base)) end
+          return function(spec) return auth.new(make(spec, script)) end
         end
       end
       problem.raise(2, "there is no auth." .. tostring(name), suggest.hint(tostring(name), ready_made) or "there are auth." .. table.concat(ready_made, ", auth."))
