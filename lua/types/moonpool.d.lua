@@ -46,6 +46,11 @@ function Call:detach(seconds) end
 ---@param ... string  "sampling", "elicitation", "elicitation.url", "roots", "extensions.<id>"
 function Call:require(...) end
 
+--- Ends the call unless its principal has all of these scopes: for a handler whose arguments decide what is needed. Its client
+--- gets 403 and may ask for them, where the auth scripts offer them and nothing was sent yet; else the tool fails.
+---@param ... string  "orders:write"
+function Call:needs(...) end
+
 --- Asks the user to fill in a form. In 2026-07-28 the handler runs again from the top once the answer is there, so before
 --- a question do only what may happen twice, and wrap the rest in `call:once`.
 ---@param key string        Its name, the same from run to run
@@ -205,6 +210,8 @@ function t.schema(schema, options) end
 ---@field timeout? number                                         In seconds: `30 * seconds`
 ---@field concurrency? integer                                    How many calls of it run at once in a worker; the others wait in order
 ---@field requires? string[]                                      Capabilities that the client must have
+---@field scopes? string[]                                        What a principal must have all of, to see and use it
+---@field visible? fun(principal: moonpool.Principal): boolean?   Who sees it, where scopes do not say enough; it may not wait
 ---@field task? "optional"|"required"                            Goes on without its request, for clients that have tasks
 ---@field prepare? fun(args: table, call: moonpool.Call): any, string?  Runs before it becomes a task; what it gives takes the place of args
 ---@field poll? number                                            How often a client should look for news of the task, in seconds
@@ -244,6 +251,8 @@ function tool(spec) end
 ---@field title? string           A name for people
 ---@field timeout? number         In seconds
 ---@field requires? string[]      Capabilities that the client must have
+---@field scopes? string[]        What a principal must have all of, to see and read it
+---@field visible? fun(principal: moonpool.Principal): boolean?  Who sees it, where scopes do not say enough; it may not wait
 ---@field icons? moonpool.Icon[]
 ---@field meta? table<string, any>
 ---@field ui? moonpool.Page       What a ui:// page may do (MCP Apps)
@@ -272,6 +281,8 @@ function resource(spec) end
 ---@field title? string                                           A name for people
 ---@field timeout? number                                         In seconds
 ---@field requires? string[]                                      Capabilities that the client must have
+---@field scopes? string[]                                        What a principal must have all of, to see and use it
+---@field visible? fun(principal: moonpool.Principal): boolean?   Who sees it, where scopes do not say enough; it may not wait
 ---@field enabled? boolean                                        false: not there until enable("prompt", name)
 ---@field icons? moonpool.Icon[]
 ---@field meta? table<string, any>
