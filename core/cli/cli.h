@@ -83,6 +83,7 @@ int mp_cli_version(const mp_cli_args *args);
 int mp_cli_completion(const mp_cli_args *args);
 int mp_cli_new(const mp_cli_args *args);
 int mp_cli_call(const mp_cli_args *args);
+int mp_cli_explain(const mp_cli_args *args);
 int mp_cli_key(const mp_cli_args *args);
 int mp_cli_token(const mp_cli_args *args);
 int mp_cli_test(const mp_cli_args *args);

@@ -9,6 +9,14 @@
     {                                                                                                                  \
         "config", 'c', "FILE", "the configuration (default: ./moonpool.yaml)", "<file>"                                \
     }
+#define SCOPES                                                                                                         \
+    {                                                                                                                  \
+        "scopes", 's', "SCOPES", "what the principal was granted: \"orders:read orders:write\"", NULL                  \
+    }
+#define CLAIMS                                                                                                         \
+    {                                                                                                                  \
+        "claims", 0, "OBJECT", "what else auth knows of it, as JSON", NULL                                             \
+    }
 #define ADMIN                                                                                                          \
     {                                                                                                                  \
         "admin", 'a', "ADDRESS", "host:port or unix:/path (default: the file's `admin.listen`)", NULL                  \
@@ -64,12 +72,29 @@ const mp_cli_command mp_cli_commands[] = {
      mp_cli_check,
      {{"json", 0, NULL, "print the definitions as JSON", NULL}}},
     {"list",
-     "[moonpool.yaml]",
+     "[--as PRINCIPAL] [moonpool.yaml]",
      "print what is served, one line each",
-     "Prints each tool, resource and prompt: its kind, its name, the first line about it.\n",
+     "Prints each tool, resource and prompt: its kind, its name, the first line about it. With\n"
+     "--as those alone that this principal sees.\n",
      "<file>",
      mp_cli_list,
-     {{0}}},
+     {{"as", 0, "PRINCIPAL", "what this one sees: an id, or anonymous", "anonymous local"}, SCOPES, CLAIMS}},
+    {"explain",
+     "[OPTION]... [PRINCIPAL] [NAME]",
+     "say what a principal sees and may use, and which rule decides",
+     "Says of one tool, prompt or resource, by its name or URI, which rule decides whether the\n"
+     "principal sees it and may use it, and what its client meets; without NAME of each in a\n"
+     "line. PRINCIPAL is an id, whose scopes and claims are given here; or anonymous, or local,\n"
+     "which is whoever runs the gateway. With --bearer-env or --header there is no PRINCIPAL:\n"
+     "the auth scripts are asked, as for a request that has these.\n"
+     "The exit code is 1 where the client is refused.\n",
+     "anonymous local",
+     mp_cli_explain,
+     {SCOPES,
+      CLAIMS,
+      {"bearer-env", 'b', "VAR", "the variable of the environment that holds a bearer token", NULL},
+      {"header", 'H', "'NAME: VALUE'", "a header of the request; may be repeated", NULL},
+      CONFIG}},
     {"new",
      "[-c FILE] tool|resource|prompt|job|lib|policy|auth NAME",
      "write a script to start from",
@@ -94,7 +119,7 @@ const mp_cli_command mp_cli_commands[] = {
      {{"json", 'j', "OBJECT", "the arguments, or the rest of them, as JSON", NULL},
       {"revision", 'r', "DATE", "of the protocol (default: 2026-07-28)", REVISIONS},
       {"url", 'u', "URL", "call at this endpoint: http://127.0.0.1:7300/mcp", NULL},
-      {"bearer-env", 0, "NAME", "send the token in this environment variable to --url", NULL},
+      {"bearer-env", 'b', "VAR", "send the token in this environment variable to --url", NULL},
       {"header", 'H', "HEADER", "send 'Name: value' to --url, or the lines of @FILE;\nmay be repeated", NULL},
       {"ca", 0, "FILE", "trust these certificates at --url, not the system's", "<file>"},
       {"raw", 0, NULL, "print the whole result as JSON", NULL},

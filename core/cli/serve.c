@@ -162,6 +162,10 @@ int mp_cli_check(const mp_cli_args *args)
 
 int mp_cli_list(const mp_cli_args *args)
 {
+    if (mp_cli_value(args, "as") != NULL)
+        return mp_cli_explain(args);
+    if (args->given_count > 0)
+        return mp_cli_misused("only with --as:", args->given[0].option->name, NULL, "list");
     return check(args, "list");
 }
 

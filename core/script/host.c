@@ -350,4 +350,6 @@ void mp_host_push(lua_State *L, const mp_source *source, const mp_vm_config *con
     lua_setfield(L, -2, "trust_full");
     lua_pushboolean(L, config->has_specs);
     lua_setfield(L, -2, "has_specs");
+    lua_pushboolean(L, config->asks_nobody);
+    lua_setfield(L, -2, "asks_nobody");
 }

@@ -45,12 +45,20 @@ function access.sees(p, thing)
   return not thing.is_private or (principal.allows(p, thing.scopes) and (not thing.visible or shows(thing, p)))
 end
 
---- The error that sends a client to ask for scopes: a challenge where its transport has one (A-5).
+local asked_for = setmetatable({}, { __mode = "k" })       -- such an error -> the scopes
+
+--- The error that sends a client to ask for scopes.
 function access.forbidden(scopes)
   local text = table.concat(scopes, " ")
   local err = errors.new("invalid_params", "this needs the scope" .. (scopes[2] and "s " or " ") .. text)
-  err.scopes = text
+  asked_for[err] = text
   return err
+end
+
+--- The call ends with this error: where its transport has a challenge, that says which scopes it needs (A-5).
+function access.challenge(call, err)
+  local scopes = asked_for[err]
+  if scopes then host.forbid(call, scopes) end
 end
 
 --- The thing, where the call's principal may have it; nil: it is as if it were not there; nil and an error: there is a way to it.

@@ -177,6 +177,8 @@ local function head(word, name, thing)
   if thing.timeout then more[#more + 1] = ("at most %g s"):format(thing.timeout) end
   if thing.concurrency then more[#more + 1] = thing.concurrency .. " at once" end
   if definition.mimeType then more[#more + 1] = definition.mimeType end
+  if thing.scopes then more[#more + 1] = "needs " .. table.concat(thing.scopes, " ") end
+  if thing.visible then more[#more + 1] = "visible to some" end
   if thing.off then more[#more + 1] = "off" end
   return table.concat(told, "  ") .. (more[1] and "  (" .. table.concat(more, ", ") .. ")" or "")
 end

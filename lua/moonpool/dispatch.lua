@@ -35,6 +35,7 @@ return function(call, params)
   if call.has_session then access.follow_as(call) end
   local method = row.methods[name]
   if host.has_specs and name == "moonpool/specs" then return require "moonpool.specs".answer(call, params, row) end
+  if host.has_specs and name == "moonpool/explain" then return require "moonpool.explain".answer(params) end
   if not method then return unknown(name, row.methods) end
   params = params or none
   if method.up then method.up(params) end
@@ -44,6 +45,6 @@ return function(call, params)
     if down then down(result) end
   end
   if err and err.retry_after then host.put_off(call, err.retry_after) end
-  if err and err.scopes then host.forbid(call, err.scopes) end                         -- A-5
+  if err then access.challenge(call, err) end
   return result, err
 end

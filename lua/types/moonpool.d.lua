@@ -46,6 +46,11 @@ function Call:detach(seconds) end
 ---@param ... string  "sampling", "elicitation", "elicitation.url", "roots", "extensions.<id>"
 function Call:require(...) end
 
+--- Ends the call unless its principal has all of these scopes: for a handler whose arguments decide what is needed. Its client
+--- gets 403 and may ask for them, where the auth scripts offer them and nothing was sent yet; else the tool fails.
+---@param ... string  "orders:write"
+function Call:needs(...) end
+
 --- Asks the user to fill in a form. In 2026-07-28 the handler runs again from the top once the answer is there, so before
 --- a question do only what may happen twice, and wrap the rest in `call:once`.
 ---@param key string        Its name, the same from run to run
@@ -272,6 +277,8 @@ function t.schema(schema, options) end
 ---@field timeout? number                                         In seconds: `30 * seconds`
 ---@field concurrency? integer                                    How many calls of it run at once, in all workers together; the others wait in order
 ---@field requires? string[]                                      Capabilities that the client must have
+---@field scopes? string[]                                        What a principal must have all of, to see and use it
+---@field visible? fun(principal: moonpool.Principal): boolean?   Who sees it, where scopes do not say enough; it may not wait
 ---@field task? "optional"|"required"                            Goes on without its request, for clients that have tasks
 ---@field prepare? fun(args: table, call: moonpool.Call): any, string?  Runs before it becomes a task; what it gives takes the place of args
 ---@field poll? number                                            How often a client should look for news of the task, in seconds
@@ -311,6 +318,8 @@ function tool(spec) end
 ---@field title? string           A name for people
 ---@field timeout? number         In seconds
 ---@field requires? string[]      Capabilities that the client must have
+---@field scopes? string[]        What a principal must have all of, to see and read it
+---@field visible? fun(principal: moonpool.Principal): boolean?  Who sees it, where scopes do not say enough; it may not wait
 ---@field icons? moonpool.Icon[]
 ---@field meta? table<string, any>
 ---@field ui? moonpool.Page       What a ui:// page may do (MCP Apps)
@@ -339,6 +348,8 @@ function resource(spec) end
 ---@field title? string                                           A name for people
 ---@field timeout? number                                         In seconds
 ---@field requires? string[]                                      Capabilities that the client must have
+---@field scopes? string[]                                        What a principal must have all of, to see and use it
+---@field visible? fun(principal: moonpool.Principal): boolean?   Who sees it, where scopes do not say enough; it may not wait
 ---@field enabled? boolean                                        false: not there until enable("prompt", name)
 ---@field icons? moonpool.Icon[]
 ---@field meta? table<string, any>
@@ -827,6 +838,78 @@ function Verifier:verify(token) end
 ---@param options moonpool.VerifierOptions
 ---@return moonpool.Verifier
 function jwt.verifier(options) end
+
+--- What several of these have in common.
+---@class moonpool.AuthOptions
+---@field realm? string
+---@field implies? table<string, string[]>        A scope, and the scopes it stands for
+---@field scopes_supported? string[]
+
+---@class moonpool.AuthKeysOptions: moonpool.AuthOptions
+---@field keys? table<string, { sha256: string, scopes?: string[], expires?: string }>   By their names
+---@field file? string                            A file of lines as `moonpool key new` prints them; the script needs a grant to read it
+---@field store? string                           What their names in the store begin with; the SHA-256 follows
+---@field header? string                          Default "x-api-key"; `Authorization: Bearer` is good too
+---@field prefix? string                          What ids begin with (default "key:")
+--- API keys, of which only the SHA-256 is kept.
+---@param options moonpool.AuthKeysOptions
+---@return moonpool.Auth
+function auth.keys(options) end
+
+---@class moonpool.AuthBearerOptions: moonpool.AuthOptions
+---@field secret string | moonpool.Secret         16 characters or more
+---@field id? string                              Default "bearer"
+---@field scopes? string[]
+--- Whoever knows the one secret.
+---@param options moonpool.AuthBearerOptions
+---@return moonpool.Auth
+function auth.bearer(options) end
+
+---@class moonpool.AuthJwtOptions: moonpool.VerifierOptions
+---@field [1]? fun(claims: table): table?, string?   Makes the principal, where `sub`, `scope` and `client_id` do not say it
+---@field audience? string | string[] | false     Default: the endpoints below `public_url`
+--- Whoever brings a token of the issuer for this server.
+---@param options moonpool.AuthJwtOptions
+---@return moonpool.Auth
+function auth.jwt(options) end
+
+---@class moonpool.AuthIntrospectionOptions: moonpool.AuthOptions
+---@field [1]? fun(claims: table): table?, string?
+---@field url string                              Where the issuer is asked about a token (RFC 7662)
+---@field client_id string
+---@field client_secret string | moonpool.Secret
+---@field audience? string | string[] | false     Default: the endpoints below `public_url`
+---@field issuer? string | string[]               The `iss` of its answers
+---@field cache? number                           Seconds for which a good answer counts (default 60)
+---@field negative? number                        And another (default 10)
+---@field plain_http? boolean
+--- Whoever brings a token that its issuer knows.
+---@param options moonpool.AuthIntrospectionOptions
+---@return moonpool.Auth
+function auth.introspection(options) end
+
+---@class moonpool.AuthTlsClient
+---@field id string
+---@field scopes? string[]
+---@field subject? string                         As in "CN=ci"
+---@field san? string                             As in "DNS:ci.example.com"
+---@field fingerprint? string                     SHA-256
+---@class moonpool.AuthTlsOptions: moonpool.AuthOptions
+---@field clients moonpool.AuthTlsClient[]
+--- Whoever proves a certificate that stands in the list.
+---@param options moonpool.AuthTlsOptions
+---@return moonpool.Auth
+function auth.tls(options) end
+
+---@class moonpool.AuthProxyOptions: moonpool.AuthOptions
+---@field from string[]                           Addresses and networks of the proxy, as in "10.1.2.0/24"; "unix"
+---@field header? string                          Default "x-forwarded-user"
+---@field scopes_header? string
+---@field scopes? string[]                        What all of them may do
+--- Whom a proxy in front names in a header.
+---@param options moonpool.AuthProxyOptions
+---@return moonpool.Auth
+function auth.proxy(options) end
 
 --- Regular expressions as JSON Schema and JavaScript have them, in Unicode. One that takes too long on a text gives nil, "limit".
 regex = {}

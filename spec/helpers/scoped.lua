@@ -37,7 +37,8 @@ return {
 } ]],
   ["resources/ledger.lua"] = 'return resource { "Ledger.", uri = "ledger://all", scopes = { "audit" }, "secret" }',
   ["resources/page.lua"] = 'return resource { "Page.", uri = "page://one", public = true, "for all" }',
-  ["resources/order.lua"] = [[return resource { "One.", uri = "order://{id}", scopes = { "audit" }, complete = { id = { "one" } }, function(vars) return vars.id end }]],
+  ["resources/order.lua"] = [[
+return resource { "One.", uri = "order://{id}", scopes = { "audit" }, complete = { id = { "one" } }, function(vars) return vars.id end }]],
   ["prompts/audit.lua"] = [[return prompt { "Audit.", scopes = { "audit" }, args = { year = t.string { complete = { "2025", "2026" } } }, "audit" }]],
   ["prompts/hello.lua"] = 'return prompt { "Hello.", "hello" }',
 }

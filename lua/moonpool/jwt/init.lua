@@ -51,7 +51,7 @@ local function open_source(source, made, script)
     end }
   end
   return remote.new {
-    name = source.uri or "issuer " .. source.issuer, uri = source.uri, issuer = source.issuer, http = http.library(script.granted, script.path),
+    name = (made.plain_http and "plain " or "") .. (source.uri or "issuer " .. source.issuer), uri = source.uri, issuer = source.issuer, http = http.library(script.granted, script.path),
     refetch = made.refetch, refresh = made.refresh, max_age = made.max_age, plain_http = made.plain_http,
   }
 end
@@ -101,7 +101,7 @@ end
 -- The record of a token, the same as long as it is remembered; or nil, why, kind.
 local function examine(state, text)
   if type(text) ~= "string" or text == "" or #text > token.MOST then return nil, select(2, token.read(text, state.rules.algorithms)) end
-  local now, id = jwt.now(), host.digest("sha256", text)
+  local now, id = jwt.now(), host.token_id(text)
   local record, why = recall(state, id, now)
   if record then return record end
   if why then return nil, why end

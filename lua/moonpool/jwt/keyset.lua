@@ -108,12 +108,17 @@ function keyset.from_pems(texts)
   return set
 end
 
---- From a text: JSON, or PEM.
-function keyset.parse(text)
-  if not text:find "^%s*{" then return keyset.from_pems { text } end
+--- From the JSON of a JWK Set.
+function keyset.from_json(text)
   local document, why = json.decode(text)
   if document == nil then return nil, "it is no JSON: " .. tostring(why) end
   return keyset.from_jwks(document)
+end
+
+--- From a text: JSON, or PEM.
+function keyset.parse(text)
+  if text:find "^%s*{" then return keyset.from_json(text) end
+  return keyset.from_pems { text }
 end
 
 local function suits(entry, algorithm) return (entry.algorithm or algorithm) == algorithm and entry.key:suits(algorithm) end
