@@ -419,33 +419,6 @@ static int l_set_auth(lua_State *L)
     return 0;
 }
 
-/* put_off(call, seconds): the error that answers it says when to try again; whether it can still say so.  [-0, +1, throws] */
-static int l_put_off(lua_State *L)
-{
-    mp_task *task = mp_check_call(L);
-    lua_Integer seconds = luaL_checkinteger(L, 2);
-    lua_pushboolean(L, task->call != NULL && mp_call_put_off(task->call, seconds));
-    return 1;
-}
-
-/* over_limit(): a policy refused somebody who asks too often.  [-0, +0] */
-static int l_over_limit(lua_State *L)
-{
-    (void)L;
-    mp_stat_add(MP_STAT_REFUSED_RATE, 1);
-    return 0;
-}
-
-/* forbid(call, scopes): the error that answers it says which scopes it needs; whether it can still say so.  [-0, +1, throws] */
-static int l_forbid(lua_State *L)
-{
-    const mp_task *task = mp_check_call(L);
-    mp_str scopes;
-    scopes.ptr = luaL_checklstring(L, 2, &scopes.len);
-    lua_pushboolean(L, task->call != NULL && mp_call_forbid(task->call, scopes));
-    return 1;
-}
-
 static void set_index(lua_State *L, const char *kind, lua_CFunction index, int upvalues)
 {
     luaL_newmetatable(L, kind);
@@ -477,9 +450,6 @@ void mp_lib_auth(lua_State *L)
                                          {"house_principals", l_house_principals},
                                          {"token_id", l_token_id},
                                          {"set_auth", l_set_auth},
-                                         {"forbid", l_forbid},
-                                         {"put_off", l_put_off},
-                                         {"over_limit", l_over_limit},
                                          {NULL, NULL}};
     luaL_setfuncs(L, functions, 0);
     lua_newtable(L);

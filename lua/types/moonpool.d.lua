@@ -839,6 +839,26 @@ function Verifier:verify(token) end
 ---@return moonpool.Verifier
 function jwt.verifier(options) end
 
+--- What is known of a request before anything of it is looked at.
+---@class moonpool.AuthRequest
+---@field method string                           "POST"
+---@field path string                             "/mcp"
+---@field headers table<string, string>           By name, in any case
+---@field bearer? string                          The token of `Authorization: Bearer`
+---@field peer string                             "127.0.0.1", "unix"
+---@field tls? { subject: string, issuer: string, serial: string, fingerprint: string, sans: string[] }   The client's certificate
+
+---@class moonpool.Auth
+
+---@class moonpool.AuthScript: moonpool.AuthOptions
+---@field [1] fun(request: moonpool.AuthRequest): table?, string?, number?   { id =, scopes =, claims = }; or nil, why not, and seconds until another try is worth it
+---@field issuer? string                          The authorization server that clients are sent to
+---@field askable? string[]                       Scopes that clients may ask it for beyond those; default: any
+
+--- A file of scripts/auth: who asks. Scripts are asked in the order of their paths; the first that names somebody decides.
+---@overload fun(spec: moonpool.AuthScript): moonpool.Auth
+auth = {}
+
 --- What several of these have in common.
 ---@class moonpool.AuthOptions
 ---@field realm? string

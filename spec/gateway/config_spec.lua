@@ -305,7 +305,7 @@ describe("the command line", function()
       assert.is_true(#line <= 90, line)
     end
     assert.are.equal(0, code)
-    assert.is_true(count <= 30)
+    assert.is_true(count <= 34)
   end)
 
   it("has a page of help for each command, and each names its own options", function()
