@@ -85,15 +85,18 @@ void mp_admin_serve(void *ctx, mp_stream *stream)
     bool is_health = mp_str_is(request->path, "/healthz");
     if (!mp_host_is_served(&mp_worker_settings(worker)->rpc, stream)) {
         mp_stat_add(MP_STAT_REFUSED_ORIGIN, 1);
+        mp_audit_request(stream, &mp_host_refused);
         refuse(stream, 403, "this Host or Origin is not served here: see \"hosts\" in the configuration\n", NULL);
     } else if (mp_str_is(request->path, "/reload")) {
         if (!mp_str_is(request->method, "POST"))
             refuse(stream, 405, "POST it\n", &(mp_header){"allow", MP_STR("POST")});
-        else if (is_foreign_page(stream))
+        else if (is_foreign_page(stream)) {
+            mp_audit_request(stream, &mp_host_refused);
             refuse(stream, 403, "a page of another origin may not do this\n", NULL);
-        else if (atomic_load(&shared->draining))
+        } else if (atomic_load(&shared->draining))
             refuse(stream, 503, "draining\n", NULL);
         else {
+            mp_audit_request(stream, &(mp_decision){.event = "reload asked"});
             mp_certificates_now(shared->certificates);
             mp_reload_ask(shared->reload, stream);
         }

@@ -285,7 +285,7 @@ static void on_signal(house *h, int number)
     if (number == SIGHUP) {
         mp_certificates_now(h->shared.certificates);
         open_audit_again(h->shared.settings->config);
-        mp_reload_now(h->shared.reload);
+        mp_reload_now(h->shared.reload, "SIGHUP");
         return;
     }
     bool again = atomic_exchange(&h->shared.draining, true);

@@ -1,10 +1,13 @@
 #include "outcome.h"
+#include "base/audit.h"
 #include "json/json.h"
 #include <stdlib.h>
 
+#define MOST_TOLD 2048 /* bytes of what changed or is wrong, in the audit */
+
 void mp_outcome_init(mp_outcome *outcome)
 {
-    *outcome = (mp_outcome){.generation = 1, .is_ok = true};
+    *outcome = (mp_outcome){.generation = 1, .is_ok = true, .by = "files"};
     pthread_mutex_init(&outcome->lock, NULL);
 }
 
@@ -27,12 +30,34 @@ bool mp_outcome_wait(mp_outcome *outcome, mp_stream *stream)
     return has_room;
 }
 
+void mp_outcome_begin(mp_outcome *outcome, const char *by)
+{
+    pthread_mutex_lock(&outcome->lock);
+    outcome->by = by;
+    pthread_mutex_unlock(&outcome->lock);
+}
+
 size_t mp_outcome_waiting(mp_outcome *outcome)
 {
     pthread_mutex_lock(&outcome->lock);
     size_t count = outcome->waiting_count;
     pthread_mutex_unlock(&outcome->lock);
     return count;
+}
+
+/* What came of a reload, and what asked for it. The log has the errors' own lines. */
+static void audit(const mp_outcome *outcome, mp_str text)
+{
+    mp_buf line = {0};
+    if (!mp_audit_is_on() || text.len == 0)
+        return;
+    mp_buf_printf(&line, "\"event\":\"reload\",\"by\":\"%s\",\"outcome\":\"%s\",\"generation\":", outcome->by,
+                  outcome->is_ok ? "done" : "refused");
+    mp_json_put_int(&line, outcome->generation);
+    mp_buf_printf(&line, ",\"%s\":", outcome->is_ok ? "changes" : "why");
+    mp_json_put_string(&line, (mp_str){text.ptr, text.len < MOST_TOLD ? text.len : MOST_TOLD});
+    mp_audit_write(mp_buf_str(&line));
+    mp_buf_clear(&line);
 }
 
 static void keep(mp_outcome *outcome, int64_t generation, bool is_ok, mp_str text)
@@ -44,6 +69,7 @@ static void keep(mp_outcome *outcome, int64_t generation, bool is_ok, mp_str tex
     outcome->at = time(NULL);
     outcome->text.len = 0;
     mp_buf_put(&outcome->text, text);
+    audit(outcome, text);
     pthread_mutex_unlock(&outcome->lock);
 }
 

@@ -13,7 +13,8 @@ typedef struct {
     pthread_mutex_t lock; /* guards all of it */
     int64_t generation;   /* that serves */
     bool is_ok;
-    time_t at; /* of the last one that changed or refused something; 0: none */
+    const char *by; /* what asks for the one that is under way */
+    time_t at;      /* of the last one that changed or refused something; 0: none */
     mp_buf text, restart;
     mp_stream *waiting[MP_MOST_ASKED]; /* the admin's thread alone takes them out */
     size_t waiting_count;
@@ -23,6 +24,8 @@ void mp_outcome_init(mp_outcome *outcome);
 void mp_outcome_clear(mp_outcome *outcome);
 /* `stream` waits for an answer; false when too many do. */
 bool mp_outcome_wait(mp_outcome *outcome, mp_stream *stream);
+/* One begins: `by` is a literal. */
+void mp_outcome_begin(mp_outcome *outcome, const char *by);
 /* How many wait: all of these asked before what begins now. */
 size_t mp_outcome_waiting(mp_outcome *outcome);
 /* A change serves, or the scripts that serve are those on the disk. */

@@ -27,9 +27,9 @@ struct mp_reload {
     int count;
     mp_watcher *watcher; /* NULL: only who asks is served */
     int wake_fd;
-    uint64_t first_at, last_at; /* of changes not looked at yet; 0: none */
-    atomic_bool is_asked;
-    atomic_bool is_swapping; /* the workers have not all taken over: two generations are enough */
+    uint64_t first_at, last_at;     /* of changes not looked at yet; 0: none */
+    _Atomic(const char *) asked_by; /* last; NULL: nobody asks */
+    atomic_bool is_swapping;        /* the workers have not all taken over: two generations are enough */
     _Atomic(grave *) graves;
     int64_t generation;
     mp_source *serving;
@@ -42,6 +42,8 @@ struct mp_reload {
     size_t outlived_count;
     mp_outcome outcome;
 };
+
+static const char changed[] = "files"; /* what asks for a reload when nobody does */
 
 static uint64_t now_ms(void)
 {
@@ -104,7 +106,7 @@ static mp_loop *admin_loop(const mp_reload *reload)
 void mp_reload_ask(mp_reload *reload, mp_stream *stream)
 {
     if (mp_outcome_wait(&reload->outcome, stream))
-        mp_reload_now(reload);
+        mp_reload_now(reload, "admin");
     else
         mp_stream_answer(stream, 503, "text/plain", MP_STR("too many wait for a reload already\n"), NULL, 0);
 }
@@ -254,7 +256,7 @@ static void use_shared_settings(mp_reload *reload, const mp_settings *settings)
     reload->watcher = NULL;
     if (config->scripts_watch == MP_WATCH_TRUE) {
         reload->watcher = mp_watcher_new(config->scripts_path, reload->options->file);
-        mp_reload_now(reload); /* what changes until it is watched */
+        mp_reload_now(reload, changed); /* what changes until it is watched */
     }
 }
 
@@ -418,9 +420,9 @@ void mp_reload_start(mp_reload *reload, mp_worker **workers, int count)
     reload_all(reload); /* what was saved since they were read */
 }
 
-void mp_reload_now(mp_reload *reload)
+void mp_reload_now(mp_reload *reload, const char *by)
 {
-    atomic_store(&reload->is_asked, true);
+    atomic_store(&reload->asked_by, by);
     wake(reload);
 }
 
@@ -461,9 +463,10 @@ void mp_reload_run(mp_reload *reload, bool may_reload)
         reload->first_at = 0;
     if (!may_reload || atomic_load(&reload->is_swapping))
         return; /* whoever ends that wakes us */
-    bool is_asked = atomic_exchange(&reload->is_asked, false);
-    if (!is_asked && !looks && (reload->first_at == 0 || now < due_at(reload)))
+    const char *by = atomic_exchange(&reload->asked_by, NULL);
+    if (by == NULL && !looks && (reload->first_at == 0 || now < due_at(reload)))
         return;
     reload->first_at = 0;
+    mp_outcome_begin(&reload->outcome, by == NULL ? changed : by);
     reload_all(reload);
 }

@@ -22,8 +22,8 @@ typedef struct {
 mp_reload_wait mp_reload_next(mp_reload *reload);
 /* Looks what there is to do, and does it; but for a reload, where there may be none. */
 void mp_reload_run(mp_reload *reload, bool may_reload);
-/* Reads everything at the next run, whether anything seems to have changed or not. Any thread. */
-void mp_reload_now(mp_reload *reload);
+/* Reads everything at the next run, whether anything seems to have changed or not, as `by` asks for it, a literal. Any thread. */
+void mp_reload_now(mp_reload *reload, const char *by);
 
 /* -- a worker's thread -- */
 

@@ -135,11 +135,8 @@ mp_str mp_stream_header(const mp_stream *stream, const char *name, int *count)
     return found;
 }
 
-mp_str mp_stream_peer(const mp_stream *stream)
+mp_str mp_conn_peer(mp_conn *conn)
 {
-    if (stream->req == NULL)
-        return MP_STR_NONE;
-    mp_conn *conn = stream->conn;
     if (conn->peer[0] == '\0') {
         struct sockaddr_storage address;
         socklen_t len = h2o_socket_getpeername(conn->socket, (struct sockaddr *)&address);
@@ -155,6 +152,11 @@ mp_str mp_stream_peer(const mp_stream *stream)
             inet_ntop(address.ss_family, bytes, conn->peer, sizeof conn->peer);
     }
     return mp_str_of(conn->peer);
+}
+
+mp_str mp_stream_peer(const mp_stream *stream)
+{
+    return stream->req == NULL ? MP_STR_NONE : mp_conn_peer(stream->conn);
 }
 
 mp_loop *mp_stream_loop(const mp_stream *stream)

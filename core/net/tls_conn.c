@@ -1,5 +1,7 @@
 /* tls_conn.c: the TLS side of one connection: its handshake, who its client is, and whether that has said goodbye. */
+#include "base/audit.h"
 #include "http.h"
+#include "json/json.h"
 #include "tls_context.h"
 #include <h2o/http1.h>
 #include <openssl/bio.h>
@@ -56,6 +58,25 @@ void mp_tls_notice_hellos(SSL_CTX *context)
     SSL_CTX_set_client_hello_cb(context, on_hello, NULL);
 }
 
+/* What TLS itself is about is the log's; whose certificate was no good, or not there, is the audit's. */
+static void audit_certificate(const mp_tls_conn *tls, unsigned long code)
+{
+    if (!mp_audit_is_on() || tls->ssl == NULL || ERR_GET_LIB(code) != ERR_LIB_SSL)
+        return;
+    long verdict = SSL_get_verify_result(tls->ssl);
+    bool is_missing = ERR_GET_REASON(code) == SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE;
+    if (!is_missing && verdict == X509_V_OK)
+        return;
+    mp_buf line = {0};
+    mp_buf_put(&line, MP_STR("\"event\":\"refused\",\"address\":"));
+    mp_json_put_string(&line, mp_conn_peer(tls->conn));
+    mp_buf_put(&line, MP_STR(",\"why\":"));
+    mp_json_put_string(&line, is_missing ? MP_STR("no client certificate")
+                                         : mp_str_of(X509_verify_cert_error_string(verdict)));
+    mp_audit_write(mp_buf_str(&line));
+    mp_buf_clear(&line);
+}
+
 static void fail(mp_tls_conn *tls, const char *error)
 {
     static const char plain[] =
@@ -70,6 +91,7 @@ static void fail(mp_tls_conn *tls, const char *error)
                                         : 0;
     (void)sent; /* who does not read it does not learn why */
     ERR_clear_error();
+    audit_certificate(tls, code);
     mp_stat_add(MP_STAT_REFUSED_TLS, 1);
     mp_log(MP_DEBUG, "tls refused", mp_log_str("why", mp_str_of(reason != NULL ? reason : error)));
     h2o_socket_close(tls->conn->socket);

@@ -43,6 +43,7 @@ static void refuse_busy(mp_entry *entry, const char *why)
     mp_rpc *rpc = entry->rpc;
     mp_stream *stream = mp_stream_ref(entry->stream);
     cancel(entry);
+    mp_audit_request(stream, &(mp_decision){.event = "refused", .status = 503, .why = mp_str_of(why)});
     mp_refuse_with(rpc, stream, 503, (mp_header){"retry-after", MP_STR("1")}, why);
     mp_stream_unref(stream);
 }
@@ -92,6 +93,9 @@ void mp_entry_refuse(mp_entry *entry, const mp_refusal *refusal)
     mp_rpc *rpc = entry->rpc;
     mp_stream *stream = mp_stream_ref(entry->stream);
     end(entry);
+    mp_audit_request(stream, &(mp_decision){.event = "refused",
+                                            .status = refusal->status,
+                                            .why = refusal->reason.len > 0 ? refusal->reason : refusal->message});
     mp_header headers[2];
     size_t count = 0;
     mp_buf challenge = {0}, seconds = {0};

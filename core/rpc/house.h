@@ -188,8 +188,9 @@ int mp_header_text(mp_str value, mp_buf *out, mp_str *text);
 
 /* -- table.c -- */
 
-/* Counted, and marked used; NULL when unknown, closed, or another's than rpc->principal, which take the same time (B-32). */
-mp_session *mp_session_find(mp_rpc *rpc, mp_str id);
+/* Counted, and marked used; NULL when unknown, closed, or another's than rpc->principal, which take the same time, and are
+ * audited (B-32). */
+mp_session *mp_session_find(mp_rpc *rpc, const mp_stream *stream, mp_str id);
 /* A new one in the table, counted for the caller; NULL when a cap refuses it. The cap counts by principal, or by `peer` where
  * that is nobody. */
 mp_session *mp_session_new(mp_rpc *rpc, bool is_sse, const mp_principal *principal, mp_str peer);

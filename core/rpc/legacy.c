@@ -80,7 +80,7 @@ void mp_serve_messages(mp_rpc *rpc, mp_stream *stream)
         refuse(rpc, stream, 400, "session_id must be there once: POST to the address that the endpoint event gave");
         return;
     }
-    mp_session *session = mp_session_find(rpc, id);
+    mp_session *session = mp_session_find(rpc, stream, id);
     /* the socket is asked now: a client that has left is gone before any event says so (B-01) */
     if (session == NULL || !session->is_sse || !mp_session_has_reader(session)) {
         refuse(rpc, stream, 404, "no such session: open the event stream again");

@@ -14,6 +14,7 @@ void mp_rpc_serve(void *ctx, mp_stream *stream)
         return;
     if (!mp_host_is_served(rpc->config, stream)) {
         mp_stat_add(MP_STAT_REFUSED_ORIGIN, 1);
+        mp_audit_request(stream, &mp_host_refused);
         mp_refuse(rpc, stream, 403, -32600, MP_STR_NONE,
                   "this Host or Origin is not served here: see \"hosts\" in the configuration", MP_STR_NONE);
         return;

@@ -109,6 +109,20 @@ int64_t mp_rpc_calls(const mp_rpc *rpc); /* jobs among them */
 bool mp_rpc_sweep(mp_rpc *rpc);
 void mp_rpc_free(mp_rpc *rpc);
 
+/* -- audit.c: what is decided before there is a call -- */
+
+typedef struct {
+    const char *event;
+    int status;                    /* 0: none yet */
+    const mp_principal *principal; /* NULL: not known */
+    mp_str session, why;           /* may be empty; of the session only a hash is told */
+    bool tells_host;               /* as it is what was wrong */
+} mp_decision;
+
+/* A line of the audit, where there is one. While the stream has its request. */
+void mp_audit_request(const mp_stream *stream, const mp_decision *made);
+extern const mp_decision mp_host_refused;
+
 /* -- who asks -------------------------------------------------------------------------------------------------- */
 
 /* Immutable, and of one thread, but for these two: a client that nobody asks who it is, and whoever started us. */
@@ -136,6 +150,7 @@ typedef struct {
     bool has_token; /* which was not good enough */
     int retry;      /* seconds until it is worth another try; 0: not said */
     mp_str message; /* for people, and for everybody */
+    mp_str reason;  /* for the audit alone; may be empty */
 } mp_refusal;
 void mp_entry_refuse(mp_entry *entry, const mp_refusal *refusal);
 

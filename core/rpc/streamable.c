@@ -110,7 +110,7 @@ static mp_session *find_session(mp_rpc *rpc, mp_stream *stream, const era_header
         refuse(rpc, stream, 400, "Mcp-Session-Id is missing: send \"initialize\" first");
         return NULL;
     }
-    mp_session *session = mp_session_find(rpc, headers->session);
+    mp_session *session = mp_session_find(rpc, stream, headers->session);
     if (session != NULL && session->is_sse) { /* the other transport's: unknown here */
         mp_session_unref(session);
         session = NULL;
@@ -153,7 +153,7 @@ static void serve_stateful(mp_rpc *rpc, mp_stream *stream, const era_headers *he
 /* D-9: only a session of the revision that has batches takes one. */
 static void serve_array(mp_rpc *rpc, mp_stream *stream, const era_headers *headers)
 {
-    mp_session *session = headers->session_count == 1 ? mp_session_find(rpc, headers->session) : NULL;
+    mp_session *session = headers->session_count == 1 ? mp_session_find(rpc, stream, headers->session) : NULL;
     if (session == NULL || session->is_sse)
         mp_refuse_envelope(rpc, stream);
     else if (headers->version_count > 0 && headers->era != mp_session_era(session))
@@ -191,7 +191,7 @@ static void serve_post(mp_rpc *rpc, mp_stream *stream)
     } else if (!says_modern) { /* D-1, D-2, D-3 */
         serve_stateful(rpc, stream, &headers);
     } else {
-        mp_session *session = headers.session_count == 1 ? mp_session_find(rpc, headers.session) : NULL;
+        mp_session *session = headers.session_count == 1 ? mp_session_find(rpc, stream, headers.session) : NULL;
         if (session != NULL) { /* D-8 */
             refuse(rpc, stream, 400, "MCP-Protocol-Version is not what this session negotiated");
             mp_session_unref(session);

@@ -255,10 +255,21 @@ void mp_session_unref(mp_session *session)
     free(session);
 }
 
-mp_session *mp_session_find(mp_rpc *rpc, mp_str id)
+/* Lines of one length, as others may measure how long one took. */
+static void audit_stranger(mp_rpc *rpc, const mp_stream *stream, mp_str id, bool is_known)
 {
-    if (!is_id(id))
+    mp_audit_request(stream, &(mp_decision){.event = is_known ? "foreign session" : "unknown session",
+                                            .status = 404,
+                                            .principal = rpc->principal,
+                                            .session = id});
+}
+
+mp_session *mp_session_find(mp_rpc *rpc, const mp_stream *stream, mp_str id)
+{
+    if (!is_id(id)) {
+        audit_stranger(rpc, stream, id, false);
         return NULL;
+    }
     mp_table *table = rpc->table;
     unsigned shard = shard_of(id);
     pthread_mutex_lock(&table->shards[shard].lock);
@@ -268,6 +279,7 @@ mp_session *mp_session_find(mp_rpc *rpc, mp_str id)
     bool is_own = mp_principal_key_is(rpc->principal, session->principal);
     if (!is_own || node == NULL) {
         mp_session_unref(session);
+        audit_stranger(rpc, stream, id, node != NULL);
         return NULL;
     }
     atomic_store_explicit(&session->used_at, mp_loop_now(rpc->loop), memory_order_relaxed);

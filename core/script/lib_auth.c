@@ -358,7 +358,7 @@ static int l_header(lua_State *L)
 
 /* -- the answer ---------------------------------------------------------------------------------------------------- */
 
-/* authenticate gave a seat; or nil, status, message, and perhaps seconds. */
+/* authenticate gave a seat; or nil, status, message, and perhaps seconds and the audit's reason. */
 static int entry_done(lua_State *L, int status, lua_KContext context)
 {
     (void)status;
@@ -373,15 +373,17 @@ static int entry_done(lua_State *L, int status, lua_KContext context)
         mp_principal_unref(principal);
         return 0;
     }
-    mp_str message, token;
+    mp_str message, reason, token;
     message.ptr = luaL_checklstring(L, 4, &message.len);
+    reason.ptr = luaL_optlstring(L, 6, "", &reason.len);
     lua_Integer code = luaL_checkinteger(L, 3), retry = luaL_optinteger(L, 5, 0);
     if (task->entry == NULL)
         return 0;
     mp_refusal refusal = {.status = (int)code,
                           .has_token = find_bearer(mp_entry_stream(task->entry), &token) != NO_TOKEN,
                           .retry = (int)retry,
-                          .message = message};
+                          .message = message,
+                          .reason = reason};
     mp_entry_refuse(mp_task_settle_entry(task), &refusal);
     return 0;
 }
@@ -393,7 +395,7 @@ int mp_run_entry(lua_State *L)
         return 0;
     lua_rawgeti(L, LUA_REGISTRYINDEX, task->vm->authenticate);
     push_handle(L, task, REQUEST);
-    lua_callk(L, 1, 4, (lua_KContext)task, entry_done);
+    lua_callk(L, 1, 5, (lua_KContext)task, entry_done);
     return entry_done(L, LUA_OK, (lua_KContext)task);
 }
 

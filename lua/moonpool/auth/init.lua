@@ -204,17 +204,20 @@ local function seat_of(one, given)
   return known
 end
 
-local function log_refusal(one, why)
-  host.log("debug", "not let in", { script = one.path, why = failure.words(why, "no reason") })
+-- Logs why one did not let a request in; gives the reasons of all that were asked.
+local function add_reason(reasons, one, why)
+  local words = failure.words(why, "no reason")
+  host.log("debug", "not let in", { script = one.path, why = words })
+  return reasons and reasons .. "; " .. words or words
 end
 
 local challenge = "the credentials of this request are not good here: see WWW-Authenticate"
 local later = "it cannot be found out now who asks: try again later"
 local expired = "it has expired"
 
---- What C asks of each request: a seat; or nil, an HTTP status, a message, and seconds until another try.
+--- What C asks of each request: a seat; or nil, an HTTP status, a message, seconds until another try, and the audit's reason.
 function auth.authenticate(request)
-  local retry
+  local retry, reasons
   for i = 1, #asked do
     local one = asked[i]
     local ok, value, why, wait = xpcall(one.handler, failure.handler, request)
@@ -228,10 +231,10 @@ function auth.authenticate(request)
       why = value.why
     end
     if type(wait) == "number" then retry = math.max(retry or 1, math.ceil(math.min(wait, 3600))) end
-    log_refusal(one, why)
+    reasons = add_reason(reasons, one, why)
   end
-  if retry then return nil, 503, later, retry end
-  return nil, 401, challenge
+  if retry then return nil, 503, later, retry, reasons end
+  return nil, 401, challenge, nil, reasons
 end
 
 return auth
