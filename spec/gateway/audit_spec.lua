@@ -1,6 +1,8 @@
--- log.audit: one line of JSON for each call, which tells no more than the operator asked for, and never holds a worker up.
+-- log.audit: one line of JSON for each call, refusal and reload, which tells no more than the operator asked for, and never holds a worker up.
 local cjson = require "cjson.safe"
 local uv = require "luv"
+local client = require "spec.helpers.client"
+local credentials = require "spec.helpers.credentials"
 local gateway = require "spec.helpers.gateway"
 local wait = require "spec.helpers.wait"
 
@@ -29,6 +31,11 @@ local function lines_of(path)
   for line in file:lines() do lines[#lines + 1] = assert(cjson.decode(line), line) end
   file:close()
   return lines
+end
+
+local function read(path)
+  local file <close> = assert(io.open(path))
+  return file:read "a"
 end
 
 local function find(path, fields)
@@ -137,5 +144,125 @@ describe("the audit", function()
     local ok, why = pcall(gateway.start, { scripts = scripts, config = { log = { audit = "nowhere/audit.jsonl" } } })
     assert.is_false(ok)
     assert.match("log.audit: .*nowhere/audit.jsonl cannot be opened: No such file or directory", tostring(why))
+  end)
+end)
+
+describe("the audit of what no call came of", function()
+  local unknown = ("0123456789abcdef"):rep(2)
+
+  local function start(more)
+    local config = { log = { audit = "audit.jsonl" }, scripts = { watch = false } }
+    for name, value in pairs(more or {}) do config[name] = value end
+    local g = gateway.start { workers = 2, config = config, scripts = {
+      ["auth/a.lua"] = credentials.script, ["auth/b.lua"] = [[return auth { function(request)
+        if request.headers["x-crash"] then error("secret detail") end
+        if request.headers["x-later"] then return nil, "the directory is down", 7 end
+        if request.headers["x-slow"] then sleep(60) end
+        fail "not in the list"
+      end }]],
+      ["tools/who.lua"] = credentials.who,
+      ["tools/write.lua"] = [[return tool { "Writes.", scopes = { "notes:write" }, function() return "x" end }]],
+    } }
+    return g, g.dir .. "/audit.jsonl"
+  end
+
+  it("has who was not let in, from where, what for and why", function()
+    local g <close>, path = start { limits = { auth = { time = "100ms" } } }
+    local function ask(headers, method, target)
+      return client.request(g, { method = method or "GET", path = target or "/mcp?token=in-the-query", headers = headers }).status
+    end
+    assert.equal(401, ask { Authorization = "Bearer eve-secret-token" })
+    local line = find(path, { event = "refused", status = 401 })
+    assert.same({ "127.0.0.1", "GET", "/mcp", "nobody's token; not in the list" }, { line.address, line.method, line.path, line.why })
+    assert.match("^%x+$", line.id)
+    assert.match("^%d%d%d%d%-.*Z$", line.time)
+    assert.is_nil(line.principal)
+    assert.equal(503, ask { ["X-Later"] = "1" })
+    assert.equal("no token; the directory is down", find(path, { event = "refused", status = 503 }).why)
+    assert.equal(500, ask { ["X-Crash"] = "1" })
+    assert.match("^internal error %x+$", find(path, { event = "refused", status = 500 }).why)
+    assert.equal(503, ask { ["X-Slow"] = "1" })
+    find(path, { status = 503, why = "finding out who asks took too long: try again later" })
+    assert.equal(403, ask({ Host = "evil.example" }, "POST", "/sse/" .. ("é"):rep(2000)))
+    line = find(path, { event = "refused", status = 403 })
+    assert.same({ "evil.example", "POST" }, { line.host, line.method })
+    assert.is_true(#line.path < 300)
+    assert.equal(403, ask { Origin = "http://evil.example" })
+    find(path, { event = "refused", status = 403, origin = "http://evil.example" })
+    assert.equal(403, client.request(g, { path = "/status", headers = { Host = "evil.example" } }, { admin = true }).status)
+    find(path, { event = "refused", status = 403, path = "/status" })
+    for _, text in ipairs { "eve-secret", "in-the-query", "secret detail" } do assert.is_nil(read(path):find(text, 1, true)) end
+    assert.is_empty_house(g)
+  end)
+
+  it("has who came with another's session, and with one that is none (B-32)", function()
+    local g <close>, path = start()
+    local ann <close> = g:client("2025-11-25", { token = "ann-1" })
+    assert.equal("user:ann", (credentials.ask(ann)))
+    local own = find(path, { event = "call", principal = "user:ann", name = "who" })
+    local function come(method, token, session)
+      return client.request(g, { method = method, path = "/mcp", headers = {
+        Authorization = "Bearer " .. token, ["Mcp-Session-Id"] = session, Accept = "application/json, text/event-stream",
+        ["Content-Type"] = "application/json", ["MCP-Protocol-Version"] = "2025-11-25",
+      }, body = method == "POST" and [[{"jsonrpc":"2.0","id":1,"method":"ping"}]] or nil }).status
+    end
+    for _, method in ipairs { "POST", "GET", "DELETE" } do
+      assert.equal(404, come(method, "bob-1", ann.session))
+      local line = find(path, { event = "foreign session", method = method })
+      assert.same({ "user:bob", "127.0.0.1", "/mcp", 404, own.session }, { line.principal, line.address, line.path, line.status, line.session })
+      assert.equal(404, come(method, "bob-1", unknown))
+      assert.equal("user:bob", find(path, { event = "unknown session", method = method }).principal)
+    end
+    assert.is_nil(read(path):find(ann.session, 1, true))
+    ann:delete()
+    ann:close()
+    assert.is_empty_house(g)
+  end)
+
+  it("says in a call's own line that a scope was missing", function()
+    local g <close>, path = start()
+    local ann <close> = g:client("2026-07-28", { token = "ann-1" })
+    local _, response = ann:call("tools/call", { name = "write" })
+    assert.equal(403, response.status)
+    local line = find(path, { event = "call", name = "write" })
+    assert.equal("user:ann", line.principal)
+    assert.equal("error", line.outcome)
+    assert.truthy(line.why:find("notes:write", 1, true), line.why)
+  end)
+
+  it("has reloads, who asked for them and what came of them", function()
+    local g <close>, path = start()
+    local function save(text)
+      local file <close> = assert(io.open(g.dir .. "/scripts/tools/who.lua", "w"))
+      file:write(text)
+    end
+    save [[return tool { "Other.", function() return "x" end }]]
+    assert.equal(200, client.request(g, { method = "POST", path = "/reload", headers = { ["Content-Length"] = 0 } }, { admin = true }).status)
+    assert.equal("127.0.0.1", find(path, { event = "reload asked" }).address)
+    local line = find(path, { event = "reload", by = "admin", outcome = "done" })
+    assert.equal(2, line.generation)
+    assert.truthy(line.changes:find("who", 1, true), line.changes)
+    save "return tool {"
+    uv.kill(g.pid, "sighup")
+    line = find(path, { event = "reload", by = "SIGHUP", outcome = "refused" })
+    assert.equal(2, line.generation)
+    assert.truthy(line.why:find("who.lua", 1, true), line.why)
+  end)
+
+  it("has the saved files that were served by themselves", function()
+    local g <close>, path = start { scripts = { watch = true } }
+    local file <close> = assert(io.open(g.dir .. "/scripts/tools/who.lua", "w"))
+    file:write [[return tool { "Other.", function() return "x" end }]]
+    file:close()
+    find(path, { event = "reload", by = "files", outcome = "done" })
+  end)
+
+  it("of a flood that the disk does not take is dropped and counted, and holds nobody up", function()
+    local g <close> = start { log = { audit = "/dev/full", level = "error" } }
+    local connection <close> = g:connect()
+    for _ = 1, 300 do assert.equal(401, connection:request({ path = "/mcp" }).status) end
+    g:wait_status(function(status) return status.counters.dropped.audit == 300 end)
+    local ann <close> = g:client("2026-07-28", { token = "ann-1" })
+    assert.equal("user:ann", (credentials.ask(ann)))
   end)
 end)

@@ -1,0 +1,78 @@
+-- load.lua: wrk's load on one tools/call of either kind of revision, for the benches.
+local lfs = require "lfs"
+local gateway = require "spec.helpers.gateway"
+local client = require "spec.helpers.client"
+
+local load = {}
+
+load.add = [[
+return tool {
+  "Add two numbers.",
+  input = { a = t.number { "One", min = -1e9, max = 1e9 }, b = t.number "The other" },
+  function(args) return args.a + args.b end,
+}]]
+
+load.kinds = {
+  { name = "2026-07-28", headers = { ["mcp-protocol-version"] = "2026-07-28", ["mcp-method"] = "tools/call", ["mcp-name"] = "add" },
+    meta = [[,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}]] },
+  { name = "2025-11-25", headers = { ["mcp-protocol-version"] = "2025-11-25" }, meta = "", has_session = true },
+}
+
+-- On a CPU, of all threads; /proc/PID/stat would tell it in hundredths.
+local function cpu_seconds(pid)
+  local sum, folder = 0, "/proc/" .. pid .. "/task/"
+  for name in lfs.dir(folder) do
+    local file = name:find "^%d" and io.open(folder .. name .. "/schedstat")
+    if file then
+      sum = sum + file:read "n"
+      file:close()
+    end
+  end
+  return sum / 1e9
+end
+
+function load.read(path)
+  local file <close> = assert(io.open(path, "rb"))
+  return file:read "a"
+end
+
+function load.write(path, text)
+  local file <close> = assert(io.open(path, "wb"))
+  file:write(text)
+end
+
+function load.middle(list)
+  table.sort(list)
+  return list[(#list + 1) // 2]
+end
+
+--- What a client of `kind` sends to `g`, with `token` (nil: none): { headers, body }; its answer was right once: { …, answer }.
+function load.request(g, kind, token)
+  local headers = { ["content-type"] = "application/json", accept = "application/json, text/event-stream" }
+  for name, value in pairs(kind.headers) do headers[name] = value end
+  if token then headers.authorization = "Bearer " .. token end
+  if kind.has_session then headers["mcp-session-id"] = g:client(kind.name, { token = token }).session end
+  local body = ([[{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"add","arguments":{"a":1,"b":2}%s}}]]):format(kind.meta)
+  local sent = {} -- which the client takes for its own
+  for name, value in pairs(headers) do sent[name] = value end
+  local answer = client.request(g, { method = "POST", path = "/mcp", headers = sent, body = body })
+  assert(answer.status == 200 and answer.body:find '"3"', answer.body)
+  return { headers = headers, body = body, answer = answer.body }
+end
+
+--- Requests per second and CPU-µs per request of the server `pid`.
+function load.run(port, pid, request, connections, seconds)
+  local lines = {}
+  for name, value in pairs(request.headers) do
+    lines[#lines + 1] = name .. ": " .. value
+  end
+  local before = cpu_seconds(pid)
+  local code, out, err = gateway.run_program("/usr/bin/wrk", {
+    "-t2", "-c" .. connections, "-d" .. seconds .. "s", "-s", "bench/post.lua", ("http://127.0.0.1:%d/mcp"):format(port),
+  }, { env = { BENCH_BODY = request.body, BENCH_HEADERS = table.concat(lines, "\n") }, seconds = seconds + 20 })
+  assert(code == 0 and err == "" and not out:find "Non%-2xx", "wrk failed: " .. err .. out)
+  local requests = tonumber(out:match "(%d+) requests in")
+  return tonumber(out:match "Requests/sec:%s+([%d.]+)"), (cpu_seconds(pid) - before) / requests * 1e6
+end
+
+return load
