@@ -772,6 +772,45 @@ function Verifier:verify(token) end
 ---@return moonpool.Verifier
 function jwt.verifier(options) end
 
+--- A request, before anything of it is done. Good until the script has decided.
+---@class moonpool.Request
+---@field method string                 "POST"
+---@field path string                   "/mcp", without the query
+---@field headers table<string, string> By name, in any case; several of a name with ", " between them. Nothing lists them
+---@field bearer? string                The token of `Authorization: Bearer …`, if it has the form of one
+---@field peer string                   "127.0.0.1", "unix": who connected, which may be a proxy
+---@field tls? moonpool.RequestTls      The client's certificate, where it has shown one
+
+---@class moonpool.RequestTls
+---@field subject string                "CN=ci,O=Example"
+---@field issuer string
+---@field serial string
+---@field fingerprint string            SHA-256, in hexadecimal digits
+---@field sans string[]                 "DNS:ci.example.com"
+
+--- Whom a request is from, as an auth script says it.
+---@class moonpool.WhoAsks
+---@field id string
+---@field scopes? string[]
+---@field claims? table                 For tools and policies: anything JSON can say
+---@field issuer? string                With the next two: what sessions and tasks are bound to; without them, the id
+---@field subject? string
+---@field client? string
+---@field expires? number               Seconds since 1970: then its event streams end
+
+---@class moonpool.AuthSpec
+---@field [1] fun(request: moonpool.Request): moonpool.WhoAsks?, string?, number?   Who asks; or nil, why, and seconds where it could not be found out
+---@field issuer? string                Where tokens come from: clients are sent there
+---@field realm? string
+---@field implies? table<string, string[]>        A scope, and the scopes it stands for
+---@field scopes_supported? string[]
+
+---@class moonpool.Auth
+
+--- What a script in auth/ returns: who asks. The first script that names somebody decides; where none does it is 401.
+---@overload fun(spec: moonpool.AuthSpec): moonpool.Auth
+auth = {}
+
 --- What several of these have in common.
 ---@class moonpool.AuthOptions
 ---@field realm? string
