@@ -2,6 +2,7 @@
 #include "audit.h"
 #include "log.h"
 #include "stats.h"
+#include "visible.h"
 #include "writer.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -65,6 +66,38 @@ bool mp_audit_is_on(void)
     return atomic_load_explicit(&is_on, memory_order_relaxed);
 }
 
+/* JSON in which nothing commands the terminal of who reads it: such characters stand in strings, and are escaped. */
+static void put_plain(mp_buf *out, mp_str json)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < json.len;) {
+        size_t width = mp_visible_at(json, i);
+        if (width > 0) {
+            i += width;
+            continue;
+        }
+        const unsigned char *c = (const unsigned char *)json.ptr + i;
+        size_t left = json.len - i;
+        mp_buf_put(out, (mp_str){json.ptr + kept, i - kept});
+        if (c[0] < 0x80) {
+            mp_buf_printf(out, "\\u%04x", c[0]);
+            i += 1;
+        } else if (c[0] == 0xc2 && left > 1 && (c[1] & 0xc0) == 0x80) { /* C1 */
+            mp_buf_printf(out, "\\u%04x", c[1]);
+            i += 2;
+        } else if ((c[0] == 0xe2 || c[0] == 0xef) && left > 2 && (c[1] & 0xc0) == 0x80 &&
+                   (c[2] & 0xc0) == 0x80) { /* the marks, all of three bytes */
+            mp_buf_printf(out, "\\u%04x", (c[0] & 0x0fu) << 12 | (c[1] & 0x3fu) << 6 | (c[2] & 0x3fu));
+            i += 3;
+        } else {
+            mp_buf_put(out, MP_STR("\\ufffd"));
+            i += 1;
+        }
+        kept = i;
+    }
+    mp_buf_put(out, mp_str_from(json, kept));
+}
+
 void mp_audit_write(mp_str members)
 {
     if (!mp_audit_is_on())
@@ -73,7 +106,7 @@ void mp_audit_write(mp_str members)
     mp_buf_put(&line, MP_STR("{\"time\":\""));
     mp_log_put_time(&line);
     mp_buf_put(&line, MP_STR("\","));
-    mp_buf_put(&line, members);
+    put_plain(&line, members);
     mp_buf_put(&line, MP_STR("}\n"));
     if (mp_writer_put(&writer, mp_buf_str(&line)) == MP_WRITER_FULL)
         mp_stat_add(MP_STAT_DROPPED_AUDIT, 1);

@@ -11,5 +11,6 @@
 #include "map.h"
 #include "stats.h"
 #include "str.h"
+#include "visible.h"
 
 #endif

@@ -1,6 +1,7 @@
 /* log.c: lines are composed by the caller, written by the log's thread. */
 #include "log.h"
 #include "stats.h"
+#include "visible.h"
 #include "writer.h"
 #include <stdatomic.h>
 #include <time.h>
@@ -22,9 +23,11 @@ bool mp_log_wants(mp_log_level level)
 
 static bool is_plain(mp_str s)
 {
-    for (size_t i = 0; i < s.len; i++) {
+    size_t width = 1;
+    for (size_t i = 0; i < s.len; i += width) {
         unsigned char c = (unsigned char)s.ptr[i];
-        if (c <= ' ' || c == '"' || c == '=' || c == '\\' || c == 0x7f)
+        width = mp_visible_at(s, i);
+        if (width == 0 || c == ' ' || c == '"' || c == '=' || c == '\\')
             return false;
     }
     return s.len > 0;
@@ -43,16 +46,19 @@ static void put_value(mp_buf *line, mp_str s)
         return;
     }
     mp_buf_putc(line, '"');
-    for (size_t i = 0; i < s.len; i++) {
+    size_t width = 1;
+    for (size_t i = 0; i < s.len; i += width) {
         unsigned char c = (unsigned char)s.ptr[i];
+        size_t visible = mp_visible_at(s, i);
+        width = visible == 0 ? 1 : visible;
         if (c == '"' || c == '\\')
             mp_buf_putc(line, '\\');
         if (c == '\n')
             mp_buf_put(line, MP_STR("\\n"));
-        else if (c < ' ' || c == 0x7f)
+        else if (visible == 0)
             mp_buf_printf(line, "\\x%02x", c);
         else
-            mp_buf_putc(line, (char)c);
+            mp_buf_put(line, (mp_str){s.ptr + i, width});
     }
     mp_buf_put(line, cut ? MP_STR("...\"") : MP_STR("\""));
 }

@@ -1,6 +1,7 @@
 /* admin.c: what an operator's tools ask: /healthz, /status, and a reload. No session id, token or key is in any answer. */
 #include "json/json.h"
 #include "reload.h"
+#include <strings.h>
 #include <unistd.h>
 
 static void put_key(mp_buf *out, const char *key)
@@ -62,6 +63,19 @@ static void refuse(mp_stream *stream, int status, const char *text, const mp_hea
     mp_stream_answer(stream, status, "text/plain", mp_str_of(text), header, header == NULL ? 0 : 1);
 }
 
+/* A page of another site, or of another port of this machine: it may not change anything here, whatever it is allowed to
+ * read. Programs send neither header. */
+static bool is_foreign_page(const mp_stream *stream)
+{
+    mp_str origin = mp_stream_header(stream, "origin", NULL), site = mp_stream_header(stream, "sec-fetch-site", NULL);
+    if (site.ptr != NULL && !mp_str_is(site, "same-origin") && !mp_str_is(site, "none"))
+        return true;
+    mp_str scheme = mp_stream_tls(stream) == NULL ? MP_STR("http://") : MP_STR("https://");
+    mp_str host = mp_stream_request(stream)->host;
+    mp_str own = mp_str_starts(origin, scheme) ? mp_str_from(origin, scheme.len) : MP_STR_NONE;
+    return origin.ptr != NULL && (own.len != host.len || strncasecmp(own.ptr, host.ptr, host.len) != 0);
+}
+
 void mp_admin_serve(void *ctx, mp_stream *stream)
 {
     mp_shared *shared = ctx;
@@ -73,6 +87,8 @@ void mp_admin_serve(void *ctx, mp_stream *stream)
     } else if (mp_str_is(request->path, "/reload")) {
         if (!mp_str_is(request->method, "POST"))
             refuse(stream, 405, "POST it\n", &(mp_header){"allow", MP_STR("POST")});
+        else if (is_foreign_page(stream))
+            refuse(stream, 403, "a page of another origin may not do this\n", NULL);
         else if (atomic_load(&shared->draining))
             refuse(stream, 503, "draining\n", NULL);
         else {

@@ -203,7 +203,8 @@ void mp_certificates_watch(mp_certificates *all)
 {
     if (all->count == 0)
         return;
-    mp_certificates_now(all); /* what was saved since they were read */
+    mp_certificates_now(all);
+    mp_certificates_run(all); /* what was saved since they were read */
 }
 
 void mp_certificates_now(mp_certificates *all)

@@ -79,7 +79,7 @@ static int on_request(h2o_handler_t *self, h2o_req_t *req)
     mp_stream *stream = mp_stream_begin(conn, req);
     mp_stat_add(MP_STAT_REQUESTS, 1);
     if (!mp_framing_is_plain((mp_str){conn->socket->input->bytes, conn->socket->input->size}))
-        refuse(stream, 400, MP_STR("it is not plain where the request ends\n"));
+        refuse(stream, 400, MP_STR("it is not plain where the request ends, or whom it is for\n"));
     else if (head_size(stream) > server->limits.headers)
         refuse(stream, 431, MP_STR("the request's headers are too large\n"));
     else if (req->entity.len > server->limits.body)

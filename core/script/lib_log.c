@@ -6,14 +6,19 @@
 #define LONGEST_KEY 32
 #define LONGEST_EVENT 256
 
-/* `text` without control characters, cut before the character that does not fit: an event is never two lines. */
+/* `text` without what commands a terminal, cut before the character that does not fit: an event is never two lines. Nor has
+ * it fields of its own: there is no '=' in it. */
 static void copy_event(char *to, mp_str text)
 {
     size_t len = text.len < LONGEST_EVENT ? text.len : LONGEST_EVENT - 1;
     while (len > 0 && len < text.len && ((unsigned char)text.ptr[len] & 0xc0) == 0x80)
         len--;
-    for (size_t i = 0; i < len; i++)
-        to[i] = (unsigned char)text.ptr[i] < ' ' || text.ptr[i] == 0x7f ? ' ' : text.ptr[i];
+    text.len = len;
+    for (size_t i = 0; i < len;) {
+        size_t width = mp_visible_at(text, i);
+        memcpy(to + i, width == 0 ? " " : text.ptr[i] == '=' ? ":" : text.ptr + i, width == 0 ? 1 : width);
+        i += width == 0 ? 1 : width;
+    }
     to[len] = '\0';
 }
 

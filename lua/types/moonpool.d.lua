@@ -772,6 +772,117 @@ function Verifier:verify(token) end
 ---@return moonpool.Verifier
 function jwt.verifier(options) end
 
+--- A request, before anything of it is done. Good until the script has decided.
+---@class moonpool.Request
+---@field method string                 "POST"
+---@field path string                   "/mcp", without the query
+---@field headers table<string, string> By name, in any case; several of a name with ", " between them. Nothing lists them
+---@field bearer? string                The token of `Authorization: Bearer …`, if it has the form of one
+---@field peer string                   "127.0.0.1", "unix": who connected, which may be a proxy
+---@field tls? moonpool.RequestTls      The client's certificate, where it has shown one
+
+---@class moonpool.RequestTls
+---@field subject string                "CN=ci,O=Example"
+---@field issuer string
+---@field serial string
+---@field fingerprint string            SHA-256, in hexadecimal digits
+---@field sans string[]                 "DNS:ci.example.com"
+
+--- Whom a request is from, as an auth script says it.
+---@class moonpool.WhoAsks
+---@field id string
+---@field scopes? string[]
+---@field claims? table                 For tools and policies: anything JSON can say
+---@field issuer? string                With the next two: what sessions and tasks are bound to; without them, the id
+---@field subject? string
+---@field client? string
+---@field expires? number               Seconds since 1970: then its event streams end
+
+---@class moonpool.AuthSpec
+---@field [1] fun(request: moonpool.Request): moonpool.WhoAsks?, string?, number?   Who asks; or nil, why, and seconds where it could not be found out
+---@field issuer? string                Where tokens come from: clients are sent there
+---@field realm? string
+---@field implies? table<string, string[]>        A scope, and the scopes it stands for
+---@field scopes_supported? string[]
+
+---@class moonpool.Auth
+
+--- What a script in auth/ returns: who asks. The first script that names somebody decides; where none does it is 401.
+---@overload fun(spec: moonpool.AuthSpec): moonpool.Auth
+auth = {}
+
+--- What several of these have in common.
+---@class moonpool.AuthOptions
+---@field realm? string
+---@field implies? table<string, string[]>        A scope, and the scopes it stands for
+---@field scopes_supported? string[]
+
+---@class moonpool.AuthKeysOptions: moonpool.AuthOptions
+---@field keys? table<string, { sha256: string, scopes?: string[], expires?: string }>   By their names
+---@field file? string                            A file of lines as `moonpool key new` prints them; the script needs a grant to read it
+---@field store? string                           What their names in the store begin with; the SHA-256 follows
+---@field header? string                          Default "x-api-key"; `Authorization: Bearer` is good too
+---@field prefix? string                          What ids begin with (default "key:")
+--- API keys, of which only the SHA-256 is kept.
+---@param options moonpool.AuthKeysOptions
+---@return moonpool.Auth
+function auth.keys(options) end
+
+---@class moonpool.AuthBearerOptions: moonpool.AuthOptions
+---@field secret string | moonpool.Secret         16 characters or more
+---@field id? string                              Default "bearer"
+---@field scopes? string[]
+--- Whoever knows the one secret.
+---@param options moonpool.AuthBearerOptions
+---@return moonpool.Auth
+function auth.bearer(options) end
+
+---@class moonpool.AuthJwtOptions: moonpool.VerifierOptions
+---@field [1]? fun(claims: table): table?, string?   Makes the principal, where `sub`, `scope` and `client_id` do not say it
+---@field audience? string | string[] | false     Default: the endpoints below `public_url`
+--- Whoever brings a token of the issuer for this server.
+---@param options moonpool.AuthJwtOptions
+---@return moonpool.Auth
+function auth.jwt(options) end
+
+---@class moonpool.AuthIntrospectionOptions: moonpool.AuthOptions
+---@field [1]? fun(claims: table): table?, string?
+---@field url string                              Where the issuer is asked about a token (RFC 7662)
+---@field client_id string
+---@field client_secret string | moonpool.Secret
+---@field audience? string | string[] | false     Default: the endpoints below `public_url`
+---@field issuer? string | string[]               The `iss` of its answers
+---@field cache? number                           Seconds for which a good answer counts (default 60)
+---@field negative? number                        And another (default 10)
+---@field plain_http? boolean
+--- Whoever brings a token that its issuer knows.
+---@param options moonpool.AuthIntrospectionOptions
+---@return moonpool.Auth
+function auth.introspection(options) end
+
+---@class moonpool.AuthTlsClient
+---@field id string
+---@field scopes? string[]
+---@field subject? string                         As in "CN=ci"
+---@field san? string                             As in "DNS:ci.example.com"
+---@field fingerprint? string                     SHA-256
+---@class moonpool.AuthTlsOptions: moonpool.AuthOptions
+---@field clients moonpool.AuthTlsClient[]
+--- Whoever proves a certificate that stands in the list.
+---@param options moonpool.AuthTlsOptions
+---@return moonpool.Auth
+function auth.tls(options) end
+
+---@class moonpool.AuthProxyOptions: moonpool.AuthOptions
+---@field from string[]                           Addresses and networks of the proxy, as in "10.1.2.0/24"; "unix"
+---@field header? string                          Default "x-forwarded-user"
+---@field scopes_header? string
+---@field scopes? string[]                        What all of them may do
+--- Whom a proxy in front names in a header.
+---@param options moonpool.AuthProxyOptions
+---@return moonpool.Auth
+function auth.proxy(options) end
+
 --- Regular expressions as JSON Schema and JavaScript have them, in Unicode. One that takes too long on a text gives nil, "limit".
 regex = {}
 ---@param expression string

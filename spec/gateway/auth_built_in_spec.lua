@@ -235,9 +235,9 @@ describe("auth.introspection", function()
   it("is checked while it loads", function()
     rejects('return auth.introspection { url = "http://idp.test/x" }', "it is no https")
     rejects('return auth.introspection { url = "https://idp.test/x" }', "may not connect to idp.test:443: no grant allows it")
-    rejects('return auth.introspection { url = "https://idp.test/x" }', "needs 'client_id' and 'client_secret'", { config = { scripts = { allow = { net = { "idp.test" } } } } })
-    rejects('return auth.introspection { url = "https://idp.test/x", client_id = "a", client_secret = "b" }', "'audience' must be a text",
-      { config = { scripts = { allow = { net = { "idp.test" } } } } })
+    local function granted() return { config = { scripts = { allow = { net = { "idp.test" } } } } } end
+    rejects('return auth.introspection { url = "https://idp.test/x" }', "needs 'client_id' and 'client_secret'", granted())
+    rejects('return auth.introspection { url = "https://idp.test/x", client_id = "a", client_secret = "b" }', "'audience' must be a text", granted())
   end)
 end)
 

@@ -51,8 +51,8 @@ describe("moonpool key pair and moonpool token", function()
       local code, public = moonpool("key", "pair", name, "--alg", algorithm)
       assert.equal(0, code)
       assert.equal(384, uv.fs_stat(dir .. "/" .. name).mode & 511)
-      local _, token, err = moonpool("token", "--key", name, "sub=ann", "aud=https://a.test", "groups:=[1]", "--scope", "a b", "--expires", "10m", "--alg", algorithm,
-        "--kid", "k1")
+      local _, token, err = moonpool("token", "--key", name, "sub=ann", "aud=https://a.test", "groups:=[1]", "--scope", "a b", "--expires", "10m",
+        "--alg", algorithm, "--kid", "k1")
       assert.equal("", err)
       local head, payload, signature, input = tokens.keys.split((token:gsub("\n$", "")))
       assert.is_true(tokens.keys.public(public):verify(algorithm, input, signature))
@@ -70,7 +70,8 @@ describe("moonpool key pair and moonpool token", function()
     assert.matches("a.pem is there already", err)
     assert.equal(before, read "a.pem")
     for said, words in pairs {
-      ["needs %-%-key"] = { "sub=a" }, ["No such file"] = { "-k", "b.pem" }, ["is no claim"] = { "-k", "a.pem", "sub" }, ["is no time"] = { "-k", "a.pem", "-e", "1y" },
+      ["needs %-%-key"] = { "sub=a" }, ["No such file"] = { "-k", "b.pem" }, ["is no claim"] = { "-k", "a.pem", "sub" },
+      ["is no time"] = { "-k", "a.pem", "-e", "1y" },
       ["does not go with RS256"] = { "-k", "a.pem", "--alg", "RS256" }, ["is no JSON"] = { "-k", "a.pem", "n:=x" },
     } do
       code, out, err = moonpool("token", table.unpack(words))

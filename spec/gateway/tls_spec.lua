@@ -217,4 +217,59 @@ describe("client certificates", function()
       assert.is_empty_house(g)
     end)
   end
+
+  -- What `request.tls` is for a client that shows this certificate (`made`, nil: none), at a listener that wants one if there is one.
+  local function seen_as(made, max)
+    local here = certificates.here()
+    local g <close> = gateway.start {
+      config = { listen = { { address = "127.0.0.1:0", tls = { certificate = "cert.pem", key = "key.pem", client_ca = "ca.pem", client = "optional" } } } },
+      files = { ["cert.pem"] = here.certificate, ["key.pem"] = here.key, ["ca.pem"] = authority.own, ["mine.pem"] = made and made.certificate,
+        ["mine.key"] = made and made.key },
+      scripts = {
+        ["auth/main.lua"] = [[return auth { function(request)
+          local tls = request.tls
+          return { id = tls and tls.subject or "nobody", claims = tls and { subject = tls.subject, issuer = tls.issuer, serial = tls.serial,
+            fingerprint = tls.fingerprint, sans = tls.sans } }
+        end }]],
+        ["tools/who.lua"] = [[return tool { "Who.", function(_, call) return { id = call.principal.id, claims = call.principal.claims } end }]],
+      },
+    }
+    local tls = { name = "localhost", ca = g.dir .. "/cert.pem", max = max }
+    if made then tls.certificate, tls.key = g.dir .. "/mine.pem", g.dir .. "/mine.key" end
+    g.tls = tls
+    local me = g:client "2026-07-28"
+    local first = me:result("tools/call", { name = "who", arguments = {} }).structuredContent
+    me:close()
+    local old <close> = client.connect(g)
+    ask(old)
+    tls.resume = old
+    local resumed <close> = client.connect(g)
+    assert.is_true(resumed.tls:facts().resumed)
+    me = g:client "2026-07-28"
+    local again = me:result("tools/call", { name = "who", arguments = {} }).structuredContent
+    me:close()
+    assert.same(first, again)
+    return first
+  end
+
+  it("tell auth scripts who it is, also in a session that is resumed", function()
+    local made = certificates.make({ subject = "/C=DE/O=Ex\\/ample, Inc./CN=r\u{f6}bot\\+1", serial = "0xCAFE0123",
+      sans = "DNS:robot.example,URI:spiffe://example/robot,email:a@example.org,IP:192.0.2.7,IP:2001:db8::7" }, authority)
+    for _, max in ipairs { "1.2", "1.3" } do
+      local got = seen_as(made, max)
+      assert.equal("CN=r\u{f6}bot\\+1,O=Ex/ample\\, Inc.,C=DE", got.id)
+      assert.same({
+        subject = got.id, issuer = "CN=Spec authority", serial = "CAFE0123", fingerprint = certificates.fingerprint(made.own),
+        sans = { "DNS:robot.example", "URI:spiffe://example/robot", "EMAIL:a@example.org", "IP:192.0.2.7", "IP:2001:db8::7" },
+      }, got.claims)
+    end
+  end)
+
+  it("tell of nobody when there is none, and not of names that hide something", function()
+    assert.equal("nobody", seen_as(nil).id)
+    local made = certificates.make({ subject = "/CN=a\nCN=admin", sans = "DNS:a b,DNS:fine.example" }, authority)
+    local got = seen_as(made)
+    assert.equal("CN=a\\0ACN=admin", got.id)
+    assert.same({ "DNS:fine.example" }, got.claims.sans)
+  end)
 end)

@@ -1,6 +1,6 @@
 -- An issuer behind HTTP: its metadata and keys, which a spec changes, delays and breaks.
 --   local idp <close> = issuer.start(one, two)      keys of tokens.issuer
---   idp.url; idp.answer = function(request, reply, body) … end; idp:fetches()
+--   idp.url; idp:fetches(); idp.answer = function(request, reply, body) … end; idp.metadata = function(issuer) … end
 local stub = require "spec.helpers.stub"
 local tokens = require "spec.helpers.tokens"
 
@@ -16,7 +16,7 @@ function idp:publish(...) self.body = tokens.jwks(...) end
 function idp:fetches()
   local count = 0
   for _, request in ipairs(self.server.requests) do
-    if request.path == "/keys" then count = count + 1 end
+    if request.path:sub(1, 5) == "/keys" then count = count + 1 end
   end
   return count
 end
@@ -32,10 +32,11 @@ function issuer.start(...)
   local self = setmetatable({}, idp)
   self:publish(...)
   self.server = stub.start(function(request, reply)
-    if request.path == "/.well-known/openid-configuration" then
-      return reply:json(self.metadata or { issuer = self.url, jwks_uri = self.url .. "/keys" })
+    local tenant = request.path:match "^/%.well%-known/openid%-configuration(.*)$"
+    if tenant then
+      return reply:json(self.metadata and self.metadata(self.url .. tenant) or { issuer = self.url .. tenant, jwks_uri = self.url .. "/keys" })
     end
-    if request.path ~= "/keys" then return reply:send(404) end
+    if request.path:sub(1, 5) ~= "/keys" then return reply:send(404) end
     if self.answer then return self.answer(request, reply, self.body) end
     reply:send(200, { ["content-type"] = "application/json" }, self.body)
   end)

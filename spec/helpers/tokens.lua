@@ -91,8 +91,18 @@ function issuer:token(more, header)
   return self:sign(json.encode(head), json.encode(tokens.claims(more)))
 end
 
+-- RSA keys take long to make: two take turns, so that one after another is another's.
+local rsa, turn = {}, 0
+
+local function generate(algorithm)
+  if not algorithm:find "^[RP]S" then return assert(keys.generate(algorithm)) end
+  turn = turn % 2 + 1
+  rsa[turn] = rsa[turn] or assert(keys.generate(algorithm))
+  return rsa[turn]
+end
+
 function tokens.issuer(algorithm, kid)
-  local key = assert(keys.generate(algorithm))
+  local key = generate(algorithm)
   return setmetatable({ key = key, algorithm = algorithm, kid = kid, jwk = tokens.jwk(key, kid), pem = key:pem(), private = key:pem(true) }, issuer)
 end
 

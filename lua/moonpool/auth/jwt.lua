@@ -29,8 +29,9 @@ return function(given, script)
   local verifier, read = jwt.make(wanted, script, "auth.jwt")
   local make = given[1] or claims.principal
   local made = options.made(given, function(request)
-    if not request.bearer then return nil, "there is no token" end
-    local record, why, kind = jwt.examine(verifier, request.bearer)
+    local text = request.bearer
+    if not text then return nil, "there is no token" end
+    local record, why, kind = jwt.examine(verifier, text)
     if not record then return nil, why, kind and options.RETRY end
     return principal_of(record, make, read.leeway)
   end)

@@ -74,7 +74,7 @@ local function add(set, entry)
   end
 end
 
-local function empty() return setmetatable({ list = {}, by_kid = {} }, keyset) end
+local function empty() return setmetatable({ list = {}, by_kid = {}, found = {} }, keyset) end
 
 --- From a table as a JWK Set has it: the set, or nil, why.
 function keyset.from_jwks(document)
@@ -108,12 +108,17 @@ function keyset.from_pems(texts)
   return set
 end
 
---- From a text: JSON, or PEM.
-function keyset.parse(text)
-  if not text:find "^%s*{" then return keyset.from_pems { text } end
+--- From the JSON of a JWK Set.
+function keyset.from_json(text)
   local document, why = json.decode(text)
   if document == nil then return nil, "it is no JSON: " .. tostring(why) end
   return keyset.from_jwks(document)
+end
+
+--- From a text: JSON, or PEM.
+function keyset.parse(text)
+  if text:find "^%s*{" then return keyset.from_json(text) end
+  return keyset.from_pems { text }
 end
 
 local function suits(entry, algorithm) return (entry.algorithm or algorithm) == algorithm and entry.key:suits(algorithm) end
@@ -131,6 +136,8 @@ end
 
 --- The one key for a token that names `kid` (or nil) and this algorithm; or nil, why, and true when another set may have it.
 function keyset:find(kid, algorithm)
+  local found = kid and self.found[kid]
+  if found and found.algorithm == algorithm then return found.key end
   local list = kid and self.by_kid[kid]
   if kid and not list then
     -- Keys without a name go with tokens that have one only where there is no choice.
@@ -138,7 +145,10 @@ function keyset:find(kid, algorithm)
     if not list then return nil, "it is signed with a key that the issuer does not have", true end
   end
   local key, is_open = only(list or self.list, algorithm)
-  if key then return key end
+  if key then
+    if kid and self.by_kid[kid] then self.found[kid] = { key = key, algorithm = algorithm } end      -- a set never changes
+    return key
+  end
   if is_open then return nil, "it does not say which of the issuer's keys it is signed with" end
   return nil, "no key of the issuer goes with its algorithm", kid == nil
 end

@@ -31,7 +31,7 @@ end
 local function about(seconds) return seconds * (0.75 + host.random(1):byte() / 510) end
 
 local function adopt(self, text, age)
-  local set, why = keyset.parse(text)
+  local set, why = keyset.from_json(text)
   if not set then return nil, why end
   if text ~= self.text then self.generation = self.generation + 1 end
   self.set, self.text, self.failures = set, text, 0
@@ -123,7 +123,7 @@ local function fetch(self, for_unknown)
     if for_unknown then pause = self.refetch end
   else
     self.failures = self.failures + 1
-    pause = about(math.min(MOST_PAUSE, 2 ^ (self.failures - 1)))
+    pause = about(math.min(MOST_PAUSE, 2 ^ self.failures / 4))
     host.log("warn", "keys not fetched", { issuer = self.issuer or self.uri, why = why, again = ("%.1fs"):format(pause), failures = self.failures })
   end
   self.quiet_until = host.now() + pause
@@ -135,7 +135,7 @@ local function fetch(self, for_unknown)
 end
 
 local function begin(self, for_unknown)
-  local it = { signal = host.signal(), is_ours = true }
+  local it = { signal = host.signal(), is_ours = true, ends = host.now() + LONGEST }
   self.under_way = it
   local begun, why = host.begin(function()
     local _ <close> = setmetatable({}, { __close = function()
@@ -153,18 +153,19 @@ end
 
 -- Sees to it that keys are fetched, unless they were just now. Waits so many seconds for the end of that, or not at all.
 local function renew(self, seconds, for_unknown)
+  if self.under_way and host.now() > self.under_way.ends then land(self, self.under_way) end -- nobody told how it ended
   if not self.under_way then
     if host.now() < self.quiet_until then return end
     if host.store_add(TURN .. self.name, "busy", LONGEST) ~= false then -- a full store does not count
       begin(self, for_unknown)
     elseif host.store_get(TURN .. self.name) == "busy" then
-      self.under_way = { signal = host.signal() } -- another worker's
+      self.under_way = { signal = host.signal(), ends = host.now() + LONGEST } -- another worker's
     else
       self.quiet_until = host.now() + 0.5
     end
   end
   local it = self.under_way
-  if it and seconds > 0 and not it.signal:wait(seconds) and not it.is_ours then land(self, it) end
+  if it and seconds > 0 then it.signal:wait(seconds) end
 end
 
 local function is_usable(self) return self.set and host.now() - self.fetched_at < self.max_age end

@@ -19,7 +19,7 @@ local names = {
 }
 rules.names = names
 
-local times = { leeway = { 60, 0, 600 }, refetch = { 30, 1, 3600 }, refresh = { 600, 1, 86400 }, max_age = { 86400, 60, 30 * 86400 } }
+local times = { leeway = { 60, 0, 600 }, refetch = { 30, 0.1, 3600 }, refresh = { 600, 0.1, 86400 }, max_age = { 86400, 60, 30 * 86400 } }
 
 local function raise(who, what, hint) problem.raise(2, who .. ": " .. what, hint) end
 
@@ -53,7 +53,7 @@ local function read_times(who, options, made)
     local value = options[name]
     if value == nil then value = bounds[1] end
     if math.type(value) == nil or not (value >= bounds[2] and value <= bounds[3]) then
-      raise(who, ("'%s' must be %d to %d seconds"):format(name, bounds[2], bounds[3]), "as in " .. name .. " = " .. bounds[1])
+      raise(who, ("'%s' must be %g to %g seconds"):format(name, bounds[2], bounds[3]), "as in " .. name .. " = " .. bounds[1])
     end
     made[name] = value
   end

@@ -51,7 +51,7 @@ return prompt {
 ]]
 
 templates.auth = [[
--- Who may come in. This version does not serve auth scripts yet, and says so in its log: keep a proxy that asks in front.
+-- Who may come in: asked of every request, before anything else. See docs/auth.md; for keys, tokens and proxies there is one line each.
 return auth {
   function(request)
     local key = try(request.headers["x-api-key"], "an API key is needed: the header x-api-key")
