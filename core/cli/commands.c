@@ -93,7 +93,7 @@ const mp_cli_command mp_cli_commands[] = {
      {SCOPES,
       CLAIMS,
       {"bearer-env", 'b', "VAR", "the variable of the environment that holds a bearer token", NULL},
-      {"header", 'H', "'NAME: VALUE'", "a header of the request; may be repeated", NULL},
+      {"header", 'H', "HEADER", "of the request, as in 'X-Api-Key: …'; may be repeated", NULL},
       CONFIG}},
     {"new",
      "[-c FILE] tool|resource|prompt|job|lib|policy|auth NAME",
