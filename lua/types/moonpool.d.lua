@@ -931,7 +931,8 @@ function auth.introspection(options) end
 ---@class moonpool.AuthTlsClient
 ---@field id string
 ---@field scopes? string[]
----@field subject? string                         As in "CN=ci"
+---@field subject? string                         As in "CN=ci,O=Example"
+---@field issuer? string                          Where client_ca has several, as in "CN=Our CA"
 ---@field san? string                             As in "DNS:ci.example.com"
 ---@field fingerprint? string                     SHA-256
 ---@class moonpool.AuthTlsOptions: moonpool.AuthOptions

@@ -51,7 +51,8 @@ local function open_source(source, made, script)
     end }
   end
   return remote.new {
-    name = (made.plain_http and "plain " or "") .. (source.uri or "issuer " .. source.issuer), uri = source.uri, issuer = source.issuer, http = http.library(script.granted, script.path),
+    name = (made.plain_http and "plain " or "") .. (source.uri or "issuer " .. source.issuer), uri = source.uri, issuer = source.issuer,
+    http = http.library(script.granted, script.path),
     refetch = made.refetch, refresh = made.refresh, max_age = made.max_age, plain_http = made.plain_http,
   }
 end
