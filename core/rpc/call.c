@@ -225,7 +225,8 @@ static void send_last(mp_call *call, int status, mp_str json)
         mp_header header = {"mcp-session-id", MP_STR_NONE};
         if (call->opens_session)
             header.value = call->session->node.key;
-        mp_stream_answer(stream, call->status == 0 ? status : call->status, "application/json", json, &header, call->opens_session ? 1 : 0);
+        mp_stream_answer(stream, call->status == 0 ? status : call->status, "application/json", json, &header,
+                         call->opens_session ? 1 : 0);
     }
 }
 
@@ -362,9 +363,8 @@ int mp_call_open_session(mp_call *call, const mp_era *era, mp_str client, mp_str
     if (call->ended)
         return -1;
     if (call->session == NULL) {
-        mp_session *session =
-            mp_session_new(call->rpc, false, call->principal,
-                           call->stream == NULL ? MP_STR("") : mp_stream_peer(call->stream));
+        mp_session *session = mp_session_new(call->rpc, false, call->principal,
+                                             call->stream == NULL ? MP_STR("") : mp_stream_peer(call->stream));
         if (session == NULL) {
             mp_stream *stream = mp_stream_ref(call->stream);
             mp_stream_on_gone(stream, NULL, NULL);

@@ -147,8 +147,8 @@ static bool allow_origin(mp_rpc *rpc, mp_stream *stream)
     if (count != 1 || !mp_origin_is_allowed(rpc->config, origin))
         return false;
     mp_stream_add_header(stream, (mp_header){"access-control-allow-origin", origin});
-    mp_stream_add_header(stream, (mp_header){"access-control-expose-headers",
-                                             MP_STR("Mcp-Session-Id, WWW-Authenticate, Retry-After")});
+    mp_stream_add_header(
+        stream, (mp_header){"access-control-expose-headers", MP_STR("Mcp-Session-Id, WWW-Authenticate, Retry-After")});
     return true;
 }
 

@@ -54,9 +54,9 @@ typedef struct {
     int64_t max_listeners, max_jobs;
     int64_t replay_events; /* kept of one session; 0 keeps none */
     size_t replay_bytes, replay_total;
-    uint64_t entry_ms;    /* what finding out who asks may take */
-    int64_t max_entries;  /* requests for which that waits */
-    bool streams_expire;  /* an event stream ends when its reader's principal does */
+    uint64_t entry_ms;   /* what finding out who asks may take */
+    int64_t max_entries; /* requests for which that waits */
+    bool streams_expire; /* an event stream ends when its reader's principal does */
 } mp_rpc_config;
 
 /* What clients may know of how they are let in. All texts may be empty. */
@@ -127,10 +127,10 @@ void mp_entry_park(mp_entry *entry);
 void mp_entry_admit(mp_entry *entry, mp_principal *principal);
 
 typedef struct {
-    int status;      /* 401 challenges its client */
-    bool has_token;  /* which was not good enough */
-    int retry;       /* seconds until it is worth another try; 0: not said */
-    mp_str message;  /* for people, and for everybody */
+    int status;     /* 401 challenges its client */
+    bool has_token; /* which was not good enough */
+    int retry;      /* seconds until it is worth another try; 0: not said */
+    mp_str message; /* for people, and for everybody */
 } mp_refusal;
 void mp_entry_refuse(mp_entry *entry, const mp_refusal *refusal);
 

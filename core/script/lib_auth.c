@@ -460,8 +460,9 @@ static void add_tokens(lua_State *L)
 
 void mp_lib_auth(lua_State *L)
 {
-    static const luaL_Reg functions[] = {
-        {"seat", l_seat}, {"house_principals", l_house_principals}, {"token_id", l_token_id}, {"set_auth", l_set_auth}, {"forbid", l_forbid}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"seat", l_seat},         {"house_principals", l_house_principals},
+                                         {"token_id", l_token_id}, {"set_auth", l_set_auth},
+                                         {"forbid", l_forbid},     {NULL, NULL}};
     luaL_setfuncs(L, functions, 0);
     lua_newtable(L);
     mp_vm_of(L)->principals = luaL_ref(L, LUA_REGISTRYINDEX);

@@ -25,7 +25,7 @@ struct mp_task {
     mp_task_state state;
     uint64_t serial; /* goes up when the work ends */
 
-    mp_call *call; /* NULL for a note, and once answered or called off */
+    mp_call *call;   /* NULL for a note, and once answered or called off */
     mp_entry *entry; /* finds out who sent it; NULL for most, and once that is decided */
     const mp_era *era;
     mp_op *op;     /* what it waits for */

@@ -30,9 +30,9 @@ struct mp_vm {
     mp_vm_spare *spares[MP_VM_CLASSES]; /* freed small blocks, by size */
     size_t spare_bytes;
     int summary, difference, dispatch, note, describe, hear, run_job, authenticate; /* registry references */
-    int principals;                     /* and one of a table: principals of C to what Lua has made of them */
-    struct mp_tokens *tokens;           /* lib_auth.c: those that came lately */
-    bool has_auth;                      /* the configuration lets scripts decide who comes in */
+    int principals;           /* and one of a table: principals of C to what Lua has made of them */
+    struct mp_tokens *tokens; /* lib_auth.c: those that came lately */
+    bool has_auth;            /* the configuration lets scripts decide who comes in */
     mp_auth_facts auth;
     char *auth_texts[3];
 
