@@ -40,7 +40,8 @@ function auth.library(script)
           return function(spec) return auth.new(make(spec, script)) end
         end
       end
-      problem.raise(2, "there is no auth." .. tostring(name), suggest.hint(tostring(name), ready_made) or "there are auth." .. table.concat(ready_made, ", auth."))
+      problem.raise(2, "there is no auth." .. tostring(name),
+        suggest.hint(tostring(name), ready_made) or "there are auth." .. table.concat(ready_made, ", auth."))
     end,
   })
 end
@@ -66,7 +67,9 @@ local function check_implies(implies, complain)
   for scope, others in pairs(implies) do
     local why = principal.scope_trouble(scope)
     if why then return complain("implies", "'implies': " .. why) end
-    if type(others) ~= "table" then return complain("implies", "'implies' gives '" .. scope .. "' a list of scopes", "as in implies = { admin = { \"read\", \"write\" } }") end
+    if type(others) ~= "table" then
+      return complain("implies", "'implies' gives '" .. scope .. "' a list of scopes", "as in implies = { admin = { \"read\", \"write\" } }")
+    end
     check_scopes(others, "implies", complain)
   end
 end
@@ -81,7 +84,8 @@ local function check(spec, complain)
     if name == 1 then
       if type(value) ~= "function" then complain("auth", "auth begins with its function", form) end
     elseif not want then
-      complain(tostring(name), "auth has no option '" .. tostring(name) .. "'", suggest.hint(tostring(name), order) or "options are " .. table.concat(order, ", "))
+      complain(tostring(name), "auth has no option '" .. tostring(name) .. "'",
+        suggest.hint(tostring(name), order) or "options are " .. table.concat(order, ", "))
     elseif type(value) ~= want then
       complain(name, "'" .. name .. "' must be a " .. want .. ", not a " .. type(value))
     elseif name == "issuer" then
