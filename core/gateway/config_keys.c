@@ -106,22 +106,25 @@ const mp_config_key mp_config_keys[] = {
      .check = mp_config_check_host, .form = "a host", .pattern = "^(\\*|[A-Za-z0-9._-]+|\\[[0-9A-Fa-f:.]+\\])$",
      .doc = "Names that requests may carry in Host and Origin, without port: the guard against DNS rebinding. \"*\" "
             "allows every one."},
-    {"auth", MP_KEY_SECTION, .bare = "auth.mode",
-     .doc = "Who comes in. `auth: none` is short for the mode alone."},
+    {"auth", MP_KEY_SECTION, .bare = "auth.mode", .doc = "Who comes in. `auth: none` is short for the mode alone."},
     {"auth.mode", MP_KEY_CHOICE, SLOT(auth_mode), .preset = "scripts", .choices = auth_modes,
-     .doc = "scripts asks those in scripts/auth; without any, only this machine is listened to. none lets everybody in who "
+     .doc = "scripts asks those in scripts/auth; without any, only this machine is listened to. none lets everybody in "
+            "who "
             "reaches a listener, and says so on purpose."},
     {"auth.expired_streams", MP_KEY_CHOICE, SLOT(expired_streams), .preset = "end", .choices = expired_streams,
-     .doc = "Event streams whose credentials expire: end, and the client comes back with new ones, or keep. Calls that run "
+     .doc = "Event streams whose credentials expire: end, and the client comes back with new ones, or keep. Calls that "
+            "run "
             "go on."},
     {"public_url", MP_KEY_TEXT, SLOT(public_url), .least = 1, .most = 512, .check = mp_config_check_origin,
      .form = "an address", .pattern = "^https?://[^/]+$",
-     .doc = "Scheme and host by which clients reach this gateway, as in https://mcp.example.com: what the metadata of OAuth "
+     .doc = "Scheme and host by which clients reach this gateway, as in https://mcp.example.com: what the metadata of "
+            "OAuth "
             "says. Without it, http:// and the Host of each request."},
     {"cors", MP_KEY_SECTION, .bare = "cors.origins", .doc = "Pages in browsers that may talk to this gateway."},
     {"cors.origins", MP_KEY_LIST, SLOT(origins), .least = 1, .most = 512, .check = mp_config_check_origin_or_all,
      .form = "an origin", .pattern = "^\\*$|^[a-z][a-z0-9+.-]*://[^/]+$",
-     .doc = "Their origins, as in https://app.example.com, which may then stand in Origin too. \"*\" is every page. Without "
+     .doc = "Their origins, as in https://app.example.com, which may then stand in Origin too. \"*\" is every page. "
+            "Without "
             "any, browsers keep pages of others away."},
     {"server", MP_KEY_SECTION, .doc = "How this server introduces itself to clients."},
     {"server.name", MP_KEY_TEXT, SLOT(server_name), .preset = "moonpool", .least = 1, .most = 128, .doc = "Its name."},

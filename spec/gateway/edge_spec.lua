@@ -193,7 +193,8 @@ describe("B-24 and B-122 what answers, the log, /status and /healthz tell", func
         { "completion/complete", { ref = { type = "ref/prompt", name = "nobody" }, argument = { name = "a", value = "" } } },
       } do
         local answer, response = me:call(call[1], call[2])
-        bodies[#bodies + 1] = { revision .. " " .. call[1] .. " " .. cjson.encode(call[2] or {}), cjson.encode(answer or {}) .. (response and response.head or "") }
+        bodies[#bodies + 1] = { revision .. " " .. call[1] .. " " .. cjson.encode(call[2] or {}),
+          cjson.encode(answer or {}) .. (response and response.head or "") }
       end
       if me.delete then me:delete() end
       me:close()
@@ -263,7 +264,8 @@ end)
 
 describe("B-124 what clients call themselves and others", function()
   local evil = {
-    "a\r\n2026-01-01T00:00:00.000Z info  forged who=root", "\27[2J\27]0;title\7", "\u{9b}31m", "\u{202e}gpj.exe", "a=b \"c\" \\", "\u{2028}x", "\127\8\8\8", "\1\2\3",
+    "a\r\n2026-01-01T00:00:00.000Z info  forged who=root", "\27[2J\27]0;title\7", "\u{9b}31m", "\u{202e}gpj.exe", "a=b \"c\" \\",
+    "\u{2028}x", "\127\8\8\8", "\1\2\3",
     ("x"):rep(1024 * 1024),
   }
 
