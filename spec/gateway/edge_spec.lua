@@ -1,6 +1,7 @@
 -- Who is looked at before anything is done, and what nobody is told: rows B-24, B-114, B-122, B-123, B-124.
 local cjson = require "cjson"
 local uv = require "luv"
+local certificates = require "spec.helpers.certificates"
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
 local wire = require "spec.helpers.wire"
@@ -126,6 +127,20 @@ describe("B-123 the admin's listener", function()
     assert.equal(200, post { Origin = own, ["Sec-Fetch-Site"] = "same-origin" })
     assert.equal(3, reloads())
     assert.is_empty_house(g)
+  end)
+
+  it("warns when it is heard beyond this machine, unless it asks for certificates", function()
+    local here = certificates.here()
+    for _, tls in ipairs { false, { certificate = "cert.pem", key = "key.pem" },
+      { certificate = "cert.pem", key = "key.pem", client_ca = "cert.pem", client = "optional" },
+      { certificate = "cert.pem", key = "key.pem", client_ca = "cert.pem" } } do
+      local g <close> = gateway.start {
+        config = { admin = { listen = "0.0.0.0:0", tls = tls or nil }, hosts = { "*" } }, files = { ["cert.pem"] = here.certificate, ["key.pem"] = here.key },
+      }
+      g:wait_log "serving"
+      local is_told = g:log():find("the admin's listener is heard beyond this machine", 1, true) ~= nil
+      assert.equal(not tls or not tls.client_ca or tls.client == "optional", is_told)
+    end
   end)
 
   it("gives no page leave to read it", function()
