@@ -3,6 +3,7 @@
 #define MP_BASE_H
 
 #include "audit.h"
+#include "base64url.h"
 #include "buf.h"
 #include "err.h"
 #include "list.h"

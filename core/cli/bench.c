@@ -50,7 +50,7 @@ int mp_cli_new(const mp_cli_args *args)
     return code;
 }
 
-/* What a child of this process serves: the configuration is its business. */
+/* What needs no configuration, or a child of this process that reads it. */
 static int with_child(const mp_cli_args *args)
 {
     arguments given = {0};
@@ -59,12 +59,59 @@ static int with_child(const mp_cli_args *args)
     return mp_gateway_bench(args->command->name, given.list, given.count);
 }
 
+/* `explain`, and `list --as`; a header may be given several times: they are lines of one. */
+int mp_cli_explain(const mp_cli_args *args)
+{
+    arguments given = {0};
+    mp_buf headers = {0};
+    const char *file = NULL;
+    bool is_list = strcmp(args->command->name, "list") == 0;
+    if (is_list && mp_cli_take_file(args, &file) != MP_ENDED_WELL)
+        return MP_BAD_USAGE;
+    if (take(args, &given) != MP_ENDED_WELL)
+        return MP_BAD_USAGE;
+    for (int i = 0; i < args->given_count; i++)
+        if (strcmp(args->given[i].option->name, "header") == 0)
+            mp_buf_printf(&headers, "%s\n", args->given[i].value);
+    char *lines = mp_dup(mp_buf_str(&headers));
+    put(&given, "header", headers.len > 0 ? lines : NULL);
+    put(&given, "config", file);
+    int code = mp_gateway_bench("explain", given.list, given.count);
+    mp_buf_clear(&headers);
+    free(lines);
+    return code;
+}
+
 int mp_cli_call(const mp_cli_args *args)
 {
     return with_child(args);
 }
 
+/* Without a configuration: the library's types alone. */
 int mp_cli_types(const mp_cli_args *args)
+{
+    arguments given = {0};
+    if (take(args, &given) != MP_ENDED_WELL)
+        return MP_BAD_USAGE;
+    const char *file = mp_cli_value(args, "config");
+    if (file == NULL && access("moonpool.yaml", F_OK) != 0)
+        return mp_gateway_bench("types", given.list, given.count);
+    mp_config *config = mp_cli_load(file, "types -c");
+    if (config == NULL)
+        return MP_BAD_CONFIG;
+    put(&given, "config", file == NULL ? "moonpool.yaml" : file);
+    put(&given, "scripts", config->scripts_path);
+    int code = mp_gateway_bench("types", given.list, given.count);
+    mp_config_free(config);
+    return code;
+}
+
+int mp_cli_key(const mp_cli_args *args)
+{
+    return with_child(args);
+}
+
+int mp_cli_token(const mp_cli_args *args)
 {
     return with_child(args);
 }

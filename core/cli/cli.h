@@ -14,7 +14,7 @@ int mp_cli(int argc, char **argv);
 
 /* -- the table (commands.c) ------------------------------------------------------------------------------------ */
 
-#define MP_CLI_OPTIONS 8
+#define MP_CLI_OPTIONS 12
 #define MP_CLI_GIVEN 64
 
 typedef struct {
@@ -83,6 +83,9 @@ int mp_cli_version(const mp_cli_args *args);
 int mp_cli_completion(const mp_cli_args *args);
 int mp_cli_new(const mp_cli_args *args);
 int mp_cli_call(const mp_cli_args *args);
+int mp_cli_explain(const mp_cli_args *args);
+int mp_cli_key(const mp_cli_args *args);
+int mp_cli_token(const mp_cli_args *args);
 int mp_cli_test(const mp_cli_args *args);
 int mp_cli_types(const mp_cli_args *args);
 int mp_cli_admin(const mp_cli_args *args);

@@ -164,7 +164,8 @@ int mp_config_check_origin(mp_str text, mp_err *err)
     for (size_t i = 0; i < rest.len; i++) {
         char c = rest.ptr[i];
         if (c == '/')
-            return mp_err_set(err, i == rest.len - 1 ? "without the '/' at its end" : "scheme and host, without a path");
+            return mp_err_set(err,
+                              i == rest.len - 1 ? "without the '/' at its end" : "scheme and host, without a path");
         if (!is_name_char(c) && strchr(":[]", c) == NULL)
             return mp_err_set(err, "a host has letters, digits, '-' and '.'");
         if (c >= 'A' && c <= 'Z')

@@ -40,5 +40,6 @@ void mp_exposure_warn(const mp_config *config, const mp_vm *vm)
     if (config->auth_mode == MP_AUTH_NONE && mp_vm_has_auth_scripts(vm))
         mp_log(MP_WARN, "auth scripts are not asked", mp_log_str("why", MP_STR("auth: none")));
     if (config->auth_mode == MP_AUTH_NONE && far != NULL)
-        mp_log(MP_WARN, "everybody is let in", mp_log_str("listen", mp_str_of(far)), mp_log_str("why", MP_STR("auth: none")));
+        mp_log(MP_WARN, "everybody is let in", mp_log_str("listen", mp_str_of(far)),
+               mp_log_str("why", MP_STR("auth: none")));
 }

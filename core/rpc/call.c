@@ -225,7 +225,8 @@ static void send_last(mp_call *call, int status, mp_str json)
         mp_header header = {"mcp-session-id", MP_STR_NONE};
         if (call->opens_session)
             header.value = call->session->node.key;
-        mp_stream_answer(stream, call->status == 0 ? status : call->status, "application/json", json, &header, call->opens_session ? 1 : 0);
+        mp_stream_answer(stream, call->status == 0 ? status : call->status, "application/json", json, &header,
+                         call->opens_session ? 1 : 0);
     }
 }
 
@@ -254,20 +255,6 @@ void mp_call_fail(mp_call *call, int code, mp_str message, mp_str data)
     mp_put_error(out, call->id, code, message, data);
     send_last(call, mp_era_status(call->era, code), mp_buf_str(out));
     finish(call);
-}
-
-bool mp_call_forbid(mp_call *call, mp_str scopes)
-{
-    mp_stream *stream = call->stream;
-    if (call->ended || stream == NULL || call->batch != NULL || call->feed != NULL || mp_stream_is_events(stream) ||
-        !mp_stream_is_open(stream))
-        return false;
-    mp_buf challenge = {0};
-    mp_put_challenge(call->rpc, stream, &challenge, "insufficient_scope", scopes);
-    mp_stream_add_header(stream, (mp_header){"www-authenticate", mp_buf_str(&challenge)});
-    mp_buf_clear(&challenge);
-    call->status = 403;
-    return true;
 }
 
 void mp_call_cancel(mp_call *call, const char *why, mp_stat counter, mp_cancel_manner manner)
@@ -362,9 +349,8 @@ int mp_call_open_session(mp_call *call, const mp_era *era, mp_str client, mp_str
     if (call->ended)
         return -1;
     if (call->session == NULL) {
-        mp_session *session =
-            mp_session_new(call->rpc, false, call->principal,
-                           call->stream == NULL ? MP_STR("") : mp_stream_peer(call->stream));
+        mp_session *session = mp_session_new(call->rpc, false, call->principal,
+                                             call->stream == NULL ? MP_STR("") : mp_stream_peer(call->stream));
         if (session == NULL) {
             mp_stream *stream = mp_stream_ref(call->stream);
             mp_stream_on_gone(stream, NULL, NULL);

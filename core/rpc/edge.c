@@ -110,7 +110,8 @@ static bool serve_document(mp_rpc *rpc, mp_stream *stream)
 {
     const mp_request *request = mp_stream_request(stream);
     const mp_auth_facts *facts = rpc->hooks->auth(rpc->ctx);
-    const char *endpoint = facts->resource_metadata.len == 0 ? NULL : described_by(rpc->config, request->path);
+    bool is_there = facts->is_asked && facts->resource_metadata.len > 0;
+    const char *endpoint = is_there ? described_by(rpc->config, request->path) : NULL;
     bool is_preflight = mp_str_is(request->method, "OPTIONS");
     if (endpoint == NULL || !(is_get(request) || is_preflight))
         return false;
@@ -146,8 +147,8 @@ static bool allow_origin(mp_rpc *rpc, mp_stream *stream)
     if (count != 1 || !mp_origin_is_allowed(rpc->config, origin))
         return false;
     mp_stream_add_header(stream, (mp_header){"access-control-allow-origin", origin});
-    mp_stream_add_header(stream, (mp_header){"access-control-expose-headers",
-                                             MP_STR("Mcp-Session-Id, WWW-Authenticate, Retry-After")});
+    mp_stream_add_header(
+        stream, (mp_header){"access-control-expose-headers", MP_STR("Mcp-Session-Id, WWW-Authenticate, Retry-After")});
     return true;
 }
 

@@ -36,8 +36,8 @@ typedef struct {
     mp_timer expiry;
     int64_t expires; /* its reader's principal; 0: never */
     uint64_t expired_at;
-    uint64_t posted;    /* the last event on its way here from another thread */
-    uint64_t sent;      /* the last event on its stream; its own thread's */
+    uint64_t posted; /* the last event on its way here from another thread */
+    uint64_t sent;   /* the last event on its stream; its own thread's */
 } mp_held;
 
 struct mp_feed {
@@ -83,8 +83,8 @@ struct mp_session {
     mp_node node; /* in its shard */
     char id[MP_SESSION_ID + 1];
     unsigned char principal[MP_PRINCIPAL_KEY]; /* whose it is */
-    bool is_sse;   /* HTTP+SSE, or stdio: all that it is sent goes one way */
-    char peer[48]; /* whence it was opened; empty over stdio */
+    bool is_sse;                               /* HTTP+SSE, or stdio: all that it is sent goes one way */
+    char peer[48];                             /* whence it was opened; empty over stdio */
     mp_table *table;
     mp_owner *owner;
     uint64_t opened_at;
@@ -119,7 +119,7 @@ struct mp_call {
     uint64_t limit_ms;
     void *user;
     bool ended, opens_session, id_is_free, is_job;
-    int status; /* of its answer; 0: what it says by itself */
+    int status;              /* of its answer; 0: what it says by itself */
     mp_link asks;            /* what it asked its client */
     mp_listening *listening; /* NULL for most */
     uint64_t serial;         /* unique in its rpc */
@@ -255,6 +255,7 @@ void mp_rpc_forget(mp_rpc *rpc, mp_session *session);
 
 /* NULL when the configuration keeps nothing. */
 mp_replay *mp_replay_new(const mp_rpc_config *config);
+void mp_replay_configure(mp_replay *replay, const mp_rpc_config *config);
 void mp_replay_free(mp_replay *replay);
 /* A call's, or, without a call, the session's own. Counted for the caller. */
 mp_feed *mp_feed_new(mp_session *session, const mp_call *call);
@@ -316,6 +317,7 @@ void mp_batch_leave(mp_batch *batch);
 /* -- topics.c -- */
 
 mp_topics *mp_topics_new(const mp_rpc_config *config);
+void mp_topics_configure(mp_topics *topics, const mp_rpc_config *config);
 void mp_topics_free(mp_topics *topics);
 mp_publisher *mp_publisher_new(void);
 void mp_publisher_free(mp_publisher *publisher);

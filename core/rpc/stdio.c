@@ -122,7 +122,7 @@ void mp_rpc_serve_pipe(mp_rpc *rpc, mp_pipe *pipe, void (*ended)(void *ctx, int 
 {
     static const mp_pipe_hooks hooks = {on_line, on_long, on_end};
     rpc->principal = mp_lone;
-    rpc->stdio = (mp_stdio){
-        .pipe = pipe, .session = mp_session_new(rpc, true, mp_lone, MP_STR("")), .ended = ended, .ctx = ctx};
+    rpc->stdio =
+        (mp_stdio){.pipe = pipe, .session = mp_session_new(rpc, true, mp_lone, MP_STR("")), .ended = ended, .ctx = ctx};
     mp_pipe_start(pipe, &hooks, rpc);
 }

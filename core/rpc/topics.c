@@ -31,8 +31,13 @@ typedef struct {
 struct mp_topics {
     pthread_mutex_t lock; /* guards all of the index, and sessions' ends of it */
     mp_map by_name, bases;
-    size_t most; /* of one session */
+    atomic_size_t most; /* of one session */
 };
+
+void mp_topics_configure(mp_topics *topics, const mp_rpc_config *config)
+{
+    atomic_store(&topics->most, (size_t)config->max_subscriptions);
+}
 
 mp_topics *mp_topics_new(const mp_rpc_config *config)
 {
@@ -40,7 +45,7 @@ mp_topics *mp_topics_new(const mp_rpc_config *config)
     pthread_mutex_init(&topics->lock, NULL);
     mp_map_init(&topics->by_name);
     mp_map_init(&topics->bases);
-    topics->most = (size_t)config->max_subscriptions;
+    mp_topics_configure(topics, config);
     return topics;
 }
 
@@ -164,6 +169,37 @@ mp_follow_result mp_session_follow(mp_session *session, mp_str name)
     }
     pthread_mutex_unlock(&topics->lock);
     return result;
+}
+
+static void move_follow(mp_topics *topics, follow *f, topic *to)
+{
+    topic *from = f->topic;
+    mp_link_drop(&f->in_topic);
+    from->count--;
+    f->topic = to;
+    to->count++;
+    mp_link_put(&to->follows, &f->in_topic);
+    drop_if_unused(topics, from);
+}
+
+void mp_session_follow_as(mp_session *session, mp_str audience)
+{
+    mp_topics *topics = mp_table_topics(session->table);
+    mp_buf name = {0};
+    pthread_mutex_lock(&topics->lock);
+    for (mp_link *link = session->follows.next; link != &session->follows; link = link->next) {
+        follow *f = mp_container(link, follow, in_session);
+        mp_str known = f->topic->node.key, about = base_of(known);
+        if (f->topic->base == NULL || mp_str_eq(mp_str_from(known, about.len + 1), audience))
+            continue;
+        name.len = 0;
+        mp_buf_put(&name, about);
+        mp_buf_putc(&name, '\0');
+        mp_buf_put(&name, audience);
+        move_follow(topics, f, need_topic(topics, mp_buf_str(&name)));
+    }
+    pthread_mutex_unlock(&topics->lock);
+    mp_buf_clear(&name);
 }
 
 void mp_session_unfollow(mp_session *session, mp_str name)

@@ -247,6 +247,23 @@ static void push_server(lua_State *L, const mp_vm_config *config)
     lua_setfield(L, -2, "instructions");
 }
 
+/* The addresses of the endpoints as clients have them; nil where nobody said.  [-0, +1, throws] */
+static void push_resources(lua_State *L, const mp_vm_config *config)
+{
+    const char *const paths[] = {config->mcp, config->sse};
+    if (config->public_url == NULL) {
+        lua_pushnil(L);
+        return;
+    }
+    lua_createtable(L, 2, 0);
+    for (size_t i = 0; i < 2; i++) {
+        if (paths[i] == NULL)
+            continue;
+        lua_pushfstring(L, "%s%s%s", config->public_url, config->prefix == NULL ? "" : config->prefix, paths[i]);
+        lua_rawseti(L, -2, (lua_Integer)lua_rawlen(L, -2) + 1);
+    }
+}
+
 /* Adds one to the list on top of the stack.  [-0, +0, throws] */
 static void add_grant(lua_State *L, const char *path, const mp_grant *grant)
 {
@@ -303,6 +320,7 @@ void mp_host_push(lua_State *L, const mp_source *source, const mp_vm_config *con
     mp_lib_digest(L);
     mp_lib_store(L, config->store);
     mp_lib_signal(L);
+    mp_lib_gate(L, config->gates);
     mp_lib_jobs(L, config->task_ms, config->call_ms);
     mp_lib_parallel(L);
     mp_lib_sqlite(L, config);
@@ -326,8 +344,12 @@ void mp_host_push(lua_State *L, const mp_source *source, const mp_vm_config *con
     lua_setfield(L, -2, "server");
     lua_pushstring(L, config->audit); /* NULL gives nil */
     lua_setfield(L, -2, "audit");
+    push_resources(L, config);
+    lua_setfield(L, -2, "resources");
     lua_pushboolean(L, config->trust_full);
     lua_setfield(L, -2, "trust_full");
     lua_pushboolean(L, config->has_specs);
     lua_setfield(L, -2, "has_specs");
+    lua_pushboolean(L, config->asks_nobody);
+    lua_setfield(L, -2, "asks_nobody");
 }

@@ -17,6 +17,7 @@ void mp_lib_seal(lua_State *L, const mp_seal_key *keys);
 void mp_lib_digest(lua_State *L);
 void mp_lib_store(lua_State *L, mp_store *store);
 void mp_lib_signal(lua_State *L);
+void mp_lib_gate(lua_State *L, mp_gates *gates);
 /* How long what it begins may last: a call's work in the background; scheduled work that says nothing else. */
 void mp_lib_jobs(lua_State *L, uint64_t longest_ms, uint64_t call_ms);
 void mp_lib_parallel(lua_State *L);
@@ -38,6 +39,8 @@ void mp_host_push(lua_State *L, const mp_source *source, const mp_vm_config *con
 void mp_call_push(lua_State *L, mp_task *task, int params);
 /* Pushes one like the call at 1, which is of no use until mp_call_bind.  [-0, +1, throws] */
 void mp_call_push_like(lua_State *L);
+/* The same of one that is like no other.  [-0, +1, throws] */
+void mp_call_push_new(lua_State *L);
 void mp_call_bind(lua_State *L, int index, mp_task *task);
 /* The body of a background task's coroutine.  [-1, +0, throws, parks] */
 int mp_run_job(lua_State *L);
@@ -51,6 +54,8 @@ void mp_principal_push(lua_State *L, const mp_principal *principal);
 int mp_run_member(lua_State *L);
 /* Appends the JSON of the value at `index` to vm->out; when it raises, nothing is appended.  [-0, +0, throws] */
 void mp_encode_out(lua_State *L, mp_vm *vm, int index);
+/* What vm->out has from `start` on may be sent, or is taken back and an error.  [-0, +0, throws] */
+void mp_check_size(lua_State *L, mp_vm *vm, size_t start);
 /* The task of the call at 1; raises once that has ended.  [-0, +0, throws] */
 mp_task *mp_check_call(lua_State *L);
 

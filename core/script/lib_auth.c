@@ -2,12 +2,14 @@
  * Lua, which the calls of that request see as it is: it never leaves its VM. */
 #include "script/lib.h"
 #include <lauxlib.h>
+#include <openssl/sha.h>
 #include <stdlib.h>
+#include <sys/random.h>
 
-#define REQUEST "request"
-#define HEADERS "headers"
 #define SEAT "moonpool.seat"
 #define LONGEST_NAME 128
+
+static const char REQUEST[] = "request", HEADERS[] = "headers";
 
 /* -- principals ---------------------------------------------------------------------------------------------------- */
 
@@ -98,21 +100,25 @@ void mp_principal_push(lua_State *L, const mp_principal *principal)
 /* -- the request --------------------------------------------------------------------------------------------------- */
 
 typedef struct {
+    const char *kind;
     mp_task *task;
     uint64_t serial;
 } handle;
 
+enum { HEADERS_VALUE = 1, BEARER_VALUE, USER_VALUES = BEARER_VALUE };
+
 /* [-0, +1, throws] */
 static void push_handle(lua_State *L, mp_task *task, const char *kind)
 {
-    handle *h = lua_newuserdatauv(L, sizeof *h, 1);
-    *h = (handle){task, task->serial};
+    handle *h = lua_newuserdatauv(L, sizeof *h, USER_VALUES);
+    *h = (handle){kind, task, task->serial};
     luaL_setmetatable(L, kind);
 }
 
 static const mp_stream *check_stream(lua_State *L, const char *kind)
 {
-    const handle *h = luaL_checkudata(L, 1, kind);
+    const handle *h = lua_touserdata(L, 1); /* metatables that nobody reaches call this: a look will do */
+    luaL_argexpected(L, h != NULL && lua_rawlen(L, 1) == sizeof *h && h->kind == kind, 1, kind);
     if (h->serial != h->task->serial || h->task->entry == NULL)
         luaL_error(L, "this request is over");
     return mp_entry_stream(h->task->entry);
@@ -126,24 +132,21 @@ static void push_str(lua_State *L, mp_str s)
 /* RFC 6750 2.1, RFC 9110 11.2: letters, digits, -._~+/ and then any number of '='. */
 static bool is_token(mp_str text)
 {
+    static const bool fine[256] = {
+        ['A' ... 'Z'] = true, ['a' ... 'z'] = true, ['-' ... '9'] = true, ['_'] = true, ['~'] = true, ['+'] = true};
     size_t i = 0;
-    for (; i < text.len; i++) {
-        char c = text.ptr[i];
-        bool is_fine = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '-' && c <= '9') || c == '_' || c == '~' ||
-                       c == '+';
-        if (!is_fine)
-            break;
-    }
+    while (i < text.len && fine[(unsigned char)text.ptr[i]])
+        i++;
     size_t letters = i;
     while (i < text.len && text.ptr[i] == '=')
         i++;
     return letters > 0 && i == text.len;
 }
 
-typedef enum { NO_TOKEN, BAD_TOKEN, GOOD_TOKEN } token_kind;
+typedef enum { NO_TOKEN, BAD_TOKEN, A_TOKEN } token_kind;
 
-/* What the request brings as a bearer token: in Authorization alone, once. */
-static token_kind read_bearer(const mp_stream *stream, mp_str *token)
+/* What the request brings as a bearer token: in Authorization alone, once. Its form is not looked at yet. */
+static token_kind find_bearer(const mp_stream *stream, mp_str *token)
 {
     int count;
     mp_str rest = mp_stream_header(stream, "authorization", &count);
@@ -151,27 +154,119 @@ static token_kind read_bearer(const mp_stream *stream, mp_str *token)
     if (count == 0 || !mp_str_is_nocase(mp_str_trim(scheme), "bearer"))
         return NO_TOKEN;
     *token = mp_str_trim(rest);
-    return count == 1 && is_token(*token) ? GOOD_TOKEN : BAD_TOKEN;
+    return count == 1 ? A_TOKEN : BAD_TOKEN;
 }
 
+/* Tokens come again and again: the Lua string of one that came lately is given again, and its digest. */
+#define TOKEN_SLOTS 256
+#define LONGEST_KEPT 2048
+
+typedef struct {
+    uint64_t hash;
+    mp_str text; /* the Lua string's own */
+    int ref, id; /* in the registry: the string, and its digest once that was asked for; or LUA_NOREF */
+} token_slot;
+
+struct mp_tokens {
+    uint64_t seed;
+    token_slot *last; /* given last */
+    token_slot slots[TOKEN_SLOTS];
+};
+
+static uint64_t hash_of(uint64_t seed, mp_str text)
+{
+    uint64_t hash = seed ^ text.len, word;
+    const char *at = text.ptr;
+    for (size_t left = text.len; left > 0; at += sizeof word) {
+        size_t size = left < sizeof word ? left : sizeof word;
+        word = 0;
+        memcpy(&word, at, size);
+        hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
+        hash ^= hash >> 29;
+        left -= size;
+    }
+    return hash;
+}
+
+static void forget_token(lua_State *L, token_slot *slot)
+{
+    luaL_unref(L, LUA_REGISTRYINDEX, slot->ref);
+    luaL_unref(L, LUA_REGISTRYINDEX, slot->id);
+    slot->text = MP_STR_NONE;
+    slot->ref = slot->id = LUA_NOREF;
+}
+
+/* The token, or nil for what has not its form.  [-0, +1, throws] */
+static void push_token(lua_State *L, mp_str text)
+{
+    struct mp_tokens *tokens = mp_vm_of(L)->tokens;
+    if (text.len > LONGEST_KEPT) {
+        if (is_token(text))
+            push_str(L, text);
+        else
+            lua_pushnil(L);
+        return;
+    }
+    uint64_t hash = hash_of(tokens->seed, text);
+    token_slot *slot = &tokens->slots[hash % TOKEN_SLOTS];
+    if (slot->hash == hash && mp_str_eq(slot->text, text)) {
+        lua_rawgeti(L, LUA_REGISTRYINDEX, slot->ref);
+    } else if (!is_token(text)) {
+        lua_pushnil(L);
+        return;
+    } else {
+        forget_token(L, slot);
+        push_str(L, text);
+        lua_pushvalue(L, -1);
+        slot->ref = luaL_ref(L, LUA_REGISTRYINDEX);
+        slot->text.ptr = lua_tolstring(L, -1, &slot->text.len);
+        slot->hash = hash;
+    }
+    tokens->last = slot;
+}
+
+/* Looked for once.  [-0, +1, throws] */
 static void push_bearer(lua_State *L, const mp_stream *stream)
 {
     mp_str token;
-    if (read_bearer(stream, &token) == GOOD_TOKEN)
-        push_str(L, token);
-    else
-        lua_pushnil(L);
+    if (lua_getiuservalue(L, 1, BEARER_VALUE) != LUA_TNIL)
+        return;
+    if (find_bearer(stream, &token) != A_TOKEN)
+        return;
+    push_token(L, token);
+    lua_pushvalue(L, -1);
+    lua_setiuservalue(L, 1, BEARER_VALUE);
+}
+
+/* token_id(text): its SHA-256, which costs nothing for a bearer token that comes again.  [-0, +1, throws] */
+static int l_token_id(lua_State *L)
+{
+    const char *text = luaL_checkstring(L, 1);
+    token_slot *slot = mp_vm_of(L)->tokens->last;
+    bool is_it = slot != NULL && slot->text.ptr == text;
+    if (is_it && slot->id != LUA_NOREF) {
+        lua_rawgeti(L, LUA_REGISTRYINDEX, slot->id);
+        return 1;
+    }
+    unsigned char digest[32];
+    SHA256((const unsigned char *)text, lua_rawlen(L, 1), digest);
+    lua_pushlstring(L, (const char *)digest, sizeof digest);
+    if (is_it) {
+        lua_pushvalue(L, -1);
+        slot->id = luaL_ref(L, LUA_REGISTRYINDEX);
+    }
+    return 1;
 }
 
 /* One object for each request.  [-0, +1, throws] */
 static void push_headers(lua_State *L)
 {
     const handle *h = lua_touserdata(L, 1);
-    if (lua_getiuservalue(L, 1, 1) != LUA_TNIL)
+    if (lua_getiuservalue(L, 1, HEADERS_VALUE) != LUA_TNIL)
         return;
     push_handle(L, h->task, HEADERS);
     lua_pushvalue(L, -1);
-    lua_setiuservalue(L, 1, 1);
+    lua_setiuservalue(L, 1, HEADERS_VALUE);
 }
 
 /* The client's certificate; nil without TLS, and where it has shown none.  [-0, +1, throws] */
@@ -284,7 +379,7 @@ static int entry_done(lua_State *L, int status, lua_KContext context)
     if (task->entry == NULL)
         return 0;
     mp_refusal refusal = {.status = (int)code,
-                          .has_token = read_bearer(mp_entry_stream(task->entry), &token) != NO_TOKEN,
+                          .has_token = find_bearer(mp_entry_stream(task->entry), &token) != NO_TOKEN,
                           .retry = (int)retry,
                           .message = message};
     mp_entry_refuse(mp_task_settle_entry(task), &refusal);
@@ -324,16 +419,6 @@ static int l_set_auth(lua_State *L)
     return 0;
 }
 
-/* forbid(call, scopes): the error that answers it says which scopes it needs; whether it can still say so.  [-0, +1, throws] */
-static int l_forbid(lua_State *L)
-{
-    const mp_task *task = mp_check_call(L);
-    mp_str scopes;
-    scopes.ptr = luaL_checklstring(L, 2, &scopes.len);
-    lua_pushboolean(L, task->call != NULL && mp_call_forbid(task->call, scopes));
-    return 1;
-}
-
 static void set_index(lua_State *L, const char *kind, lua_CFunction index, int upvalues)
 {
     luaL_newmetatable(L, kind);
@@ -346,13 +431,30 @@ static void set_index(lua_State *L, const char *kind, lua_CFunction index, int u
     lua_pop(L, 1);
 }
 
+/* [-0, +0, throws] */
+static void add_tokens(lua_State *L)
+{
+    struct mp_tokens *tokens = lua_newuserdatauv(L, sizeof *tokens, 0);
+    memset(tokens, 0, sizeof *tokens);
+    for (size_t i = 0; i < TOKEN_SLOTS; i++)
+        tokens->slots[i].ref = tokens->slots[i].id = LUA_NOREF;
+    if (getrandom(&tokens->seed, sizeof tokens->seed, 0) != sizeof tokens->seed)
+        luaL_error(L, "no random bytes");
+    mp_vm_of(L)->tokens = tokens;
+    lua_rawsetp(L, LUA_REGISTRYINDEX, tokens);
+}
+
 void mp_lib_auth(lua_State *L)
 {
-    static const luaL_Reg functions[] = {
-        {"seat", l_seat}, {"house_principals", l_house_principals}, {"set_auth", l_set_auth}, {"forbid", l_forbid}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"seat", l_seat},
+                                         {"house_principals", l_house_principals},
+                                         {"token_id", l_token_id},
+                                         {"set_auth", l_set_auth},
+                                         {NULL, NULL}};
     luaL_setfuncs(L, functions, 0);
     lua_newtable(L);
     mp_vm_of(L)->principals = luaL_ref(L, LUA_REGISTRYINDEX);
+    add_tokens(L);
     lua_newtable(L);
     for (int i = 0; field_names[i] != NULL; i++) {
         lua_pushinteger(L, i + 1);

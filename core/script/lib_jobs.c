@@ -109,6 +109,36 @@ static int l_spawn(lua_State *L)
     return 1;
 }
 
+/* begin(f, seconds): runs f(call) in the background, at most so long, whoever began it; or nil, why.  [-0, +1|2, throws] */
+static int l_begin(lua_State *L)
+{
+    mp_vm *vm = mp_vm_of(L);
+    luaL_checktype(L, 1, LUA_TFUNCTION);
+    double seconds = luaL_checknumber(L, 2);
+    luaL_argcheck(L, seconds > 0, 2, "a time above zero");
+    lua_settop(L, 1);
+    lua_createtable(L, 2, 0);
+    lua_pushvalue(L, 1);
+    lua_rawseti(L, 2, 1);
+    mp_call_push_new(L);
+    lua_pushvalue(L, 3);
+    lua_rawseti(L, 2, 2);
+    lua_pushvalue(L, 2);
+    int ref = luaL_ref(L, LUA_REGISTRYINDEX); /* the last that may throw */
+    mp_principal *itself = mp_principal_new(MP_STR("moonpool"), MP_STR("moonpool"), 0);
+    mp_call *call = vm->rpc == NULL ? NULL : mp_call_spawn_alone(vm->rpc, itself, (uint64_t)ceil(seconds * 1000));
+    mp_principal_unref(itself);
+    if (call == NULL) {
+        luaL_unref(L, LUA_REGISTRYINDEX, ref);
+        lua_pushnil(L);
+        lua_pushstring(L, vm->rpc == NULL ? "nothing is served yet" : "there is more background work than tasks.max");
+        return 2;
+    }
+    mp_call_bind(L, 3, mp_task_start_job(vm, call, ref));
+    lua_pushboolean(L, 1);
+    return 1;
+}
+
 /* stop(job[, why]): calls it off; quiet when it has ended.  [-0, +0, throws] */
 static int l_stop(lua_State *L)
 {
@@ -121,7 +151,7 @@ static int l_stop(lua_State *L)
 
 void mp_lib_jobs(lua_State *L, uint64_t longest_ms, uint64_t call_ms)
 {
-    static const luaL_Reg functions[] = {{"spawn", l_spawn}, {"stop", l_stop}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"spawn", l_spawn}, {"begin", l_begin}, {"stop", l_stop}, {NULL, NULL}};
     luaL_setfuncs(L, functions, 0);
     lua_pushnumber(L, (double)call_ms / 1000);
     lua_pushcclosure(L, l_schedule, 1);

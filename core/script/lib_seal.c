@@ -2,6 +2,7 @@
  * OpenSSL; `about` is authenticated with it, so that what was sealed for one purpose opens for no other.
  *
  *   base64url( key id, 4 bytes · nonce, 12 · text · tag, 16 ) */
+#include "base/base.h"
 #include "script/lib.h"
 #include <lauxlib.h>
 #include <openssl/evp.h>
@@ -12,43 +13,6 @@
 #define TAG 16
 #define OVERHEAD (KEY_ID + NONCE + TAG)
 #define MOST ((size_t)1 << 20)
-
-static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-
-static size_t encode(char *to, const unsigned char *from, size_t len)
-{
-    char *at = to;
-    uint32_t bits = 0;
-    int count = 0;
-    for (size_t i = 0; i < len; i++) {
-        bits = bits << 8 | from[i];
-        for (count += 8; count >= 6; count -= 6)
-            *at++ = digits[bits >> (count - 6) & 63];
-    }
-    if (count > 0)
-        *at++ = digits[bits << (6 - count) & 63];
-    return (size_t)(at - to);
-}
-
-/* -1 for what `encode` never writes. */
-static ptrdiff_t decode(unsigned char *to, mp_str from)
-{
-    unsigned char *at = to;
-    uint32_t bits = 0;
-    int count = 0;
-    for (size_t i = 0; i < from.len; i++) {
-        const char *digit = from.ptr[i] == '\0' ? NULL : strchr(digits, from.ptr[i]);
-        if (digit == NULL)
-            return -1;
-        bits = bits << 6 | (uint32_t)(digit - digits);
-        count += 6;
-        if (count >= 8) {
-            count -= 8;
-            *at++ = (unsigned char)(bits >> count);
-        }
-    }
-    return count >= 6 || (bits & ((1u << count) - 1)) != 0 ? -1 : at - to;
-}
 
 /* Runs one direction over `len` bytes; `tag` is written or checked. */
 static bool run_cipher(bool seals, const mp_seal_key *key, const unsigned char *nonce, mp_str about,
@@ -82,7 +46,7 @@ static int l_seal(lua_State *L)
         return luaL_error(L, "cannot seal");
     luaL_Buffer buffer;
     char *out = luaL_buffinitsize(L, &buffer, (text.len + OVERHEAD) * 4 / 3 + 4);
-    luaL_pushresultsize(&buffer, encode(out, raw, text.len + OVERHEAD));
+    luaL_pushresultsize(&buffer, mp_base64url_encode(out, (mp_str){(const char *)raw, text.len + OVERHEAD}));
     return 1;
 }
 
@@ -99,7 +63,7 @@ static int l_unseal(lua_State *L)
     if (sealed.len > MOST * 2 || about.len > MOST)
         return 1;
     unsigned char *raw = lua_newuserdatauv(L, sealed.len + 1, 0);
-    ptrdiff_t len = decode(raw, sealed);
+    ptrdiff_t len = mp_base64url_decode(raw, sealed);
     lua_pushvalue(L, 3);
     if (len < OVERHEAD)
         return 1;
@@ -121,7 +85,11 @@ static int l_unseal(lua_State *L)
 void mp_lib_seal(lua_State *L, const mp_seal_key *keys)
 {
     static const luaL_Reg functions[] = {{"seal", l_seal}, {"unseal", l_unseal}, {NULL, NULL}};
-    lua_pushlightuserdata(L, (void *)(uintptr_t)keys);
+    size_t count = 0;
+    while (keys[count].is_set)
+        count++;
+    mp_seal_key *own = lua_newuserdatauv(L, (count + 1) * sizeof *own, 0);
+    memcpy(own, keys, (count + 1) * sizeof *own);
     luaL_setfuncs(L, functions, 1);
 }
 

@@ -44,6 +44,16 @@ static int l_follow(lua_State *L)
     }
 }
 
+/* follow_as(call, audience): of all that its session follows.  [-0, +0, throws] */
+static int l_follow_as(lua_State *L)
+{
+    mp_session *session = session_of(L);
+    mp_str audience = mp_check_str(L, 2);
+    if (session != NULL)
+        mp_session_follow_as(session, audience);
+    return 0;
+}
+
 /* unfollow(call, topic)  [-0, +0, throws] */
 static int l_unfollow(lua_State *L)
 {
@@ -127,12 +137,8 @@ static int l_listen(lua_State *L)
 
 void mp_lib_topics(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"id", l_id},
-                                         {"follow", l_follow},
-                                         {"unfollow", l_unfollow},
-                                         {"publish", l_publish},
-                                         {"listen", l_listen},
-                                         {"audiences", l_audiences},
-                                         {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"id", l_id},         {"follow", l_follow},       {"unfollow", l_unfollow},   {"publish", l_publish},
+        {"listen", l_listen}, {"audiences", l_audiences}, {"follow_as", l_follow_as}, {NULL, NULL}};
     luaL_setfuncs(L, functions, 0);
 }

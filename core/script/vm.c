@@ -4,6 +4,7 @@
 #include "script/hear.h"
 #include "script/lib.h"
 #include "script/lib_json.h"
+#include "script/lib_keys.h"
 #include "script/lib_regex.h"
 #include "script/preempt.h"
 #include "script/schedule.h"
@@ -276,6 +277,7 @@ static int be_born(lua_State *L)
     mp_lib_coroutine(L);
     bound_strings(L, b->config->memory);
     luaL_requiref(L, "moonpool.json", mp_lib_json, 0);
+    luaL_requiref(L, "moonpool.keys", mp_lib_keys, 0);
     luaL_requiref(L, "moonpool.regex", mp_lib_regex, 0);
     luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
     mp_host_push(L, b->vm->source, b->config);
@@ -418,6 +420,13 @@ bool mp_vm_has_auth_scripts(const mp_vm *vm)
 bool mp_vm_is_idle(const mp_vm *vm)
 {
     return vm->tasks == 0;
+}
+
+void mp_vm_detach(mp_vm *vm)
+{
+    mp_schedule_stop(vm);
+    mp_hearers_leave(vm->hearers, vm);
+    mp_vm_unhear(vm);
 }
 
 void mp_vm_free(mp_vm *vm)

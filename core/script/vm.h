@@ -30,8 +30,9 @@ struct mp_vm {
     mp_vm_spare *spares[MP_VM_CLASSES]; /* freed small blocks, by size */
     size_t spare_bytes;
     int summary, difference, dispatch, note, describe, hear, run_job, authenticate; /* registry references */
-    int principals;                     /* and one of a table: principals of C to what Lua has made of them */
-    bool has_auth;                      /* the configuration lets scripts decide who comes in */
+    int principals;           /* and one of a table: principals of C to what Lua has made of them */
+    struct mp_tokens *tokens; /* lib_auth.c: those that came lately */
+    bool has_auth;            /* the configuration lets scripts decide who comes in */
     mp_auth_facts auth;
     char *auth_texts[3];
 
@@ -49,8 +50,10 @@ struct mp_vm {
     bool may_wait;       /* the running coroutine can be left, all the way down to the scheduler */
     size_t tasks, spare; /* tasks at work; idle ones that keep a coroutine */
     size_t notes, note_bytes;
-    uint64_t stuck_at;           /* when the running stretch was first found where it cannot be left; 0: not yet */
+    uint64_t
+        stuck_at; /* the thread's time when the running stretch was first found where it cannot be left; 0: not yet */
     uint64_t clock, guard_until; /* us: when the running stretch began; when what is guarded must be over */
+    uint64_t owed;               /* us: what others may take first, as the last heavy task took as much */
     uint64_t call_us;            /* limits.call.cpu */
     size_t call_memory;          /* limits.call.memory */
     size_t call_output;          /* limits.call.output */

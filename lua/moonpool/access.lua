@@ -9,10 +9,11 @@ local principal = require "moonpool.principal"
 
 local access = {}
 
-local has_visible = false      -- whether anything that is served has a `visible`
+-- Whether anything that is served has a `visible`, and whether anything is private.
+local has_visible, is_private = false, false
 
---- A new registry: whether `visible` counts in it.
-function access.set(any_visible) has_visible = any_visible end
+--- A new registry.
+function access.set(any_visible, any_private) has_visible, is_private = any_visible, any_private end
 
 -- -- one thing --------------------------------------------------------------------------------------------------------
 
@@ -44,12 +45,20 @@ function access.sees(p, thing)
   return not thing.is_private or (principal.allows(p, thing.scopes) and (not thing.visible or shows(thing, p)))
 end
 
---- The error that sends a client to ask for scopes: a challenge where its transport has one (A-5).
+local asked_for = setmetatable({}, { __mode = "k" })       -- such an error -> the scopes
+
+--- The error that sends a client to ask for scopes.
 function access.forbidden(scopes)
   local text = table.concat(scopes, " ")
   local err = errors.new("invalid_params", "this needs the scope" .. (scopes[2] and "s " or " ") .. text)
-  err.scopes = text
+  asked_for[err] = text
   return err
+end
+
+--- The call ends with this error: where its transport has a challenge, that says which scopes it needs (A-5).
+function access.challenge(call, err)
+  local scopes = asked_for[err]
+  if scopes then host.forbid(call, scopes) end
 end
 
 --- The thing, where the call's principal may have it; nil: it is as if it were not there; nil and an error: there is a way to it.
@@ -82,6 +91,20 @@ local LONGEST = 4096        -- bytes of an audience that is a whole principal; b
 local function audience_of(p)
   local whole = has_visible and principal.pack(p)
   return whole and #whole <= LONGEST and whole or "=" .. table.concat(principal.held(p), " ")
+end
+
+local audiences = setmetatable({}, { __mode = "k" })       -- principal -> { text, whether it was made with `visible` in mind }
+
+--- A session follows what it follows as whoever its last request was from: a new token may have other scopes.
+function access.follow_as(call)
+  if not is_private then return end
+  local p = call.principal
+  local known = audiences[p]
+  if not known or known[2] ~= has_visible then
+    known = { audience_of(p), has_visible }
+    audiences[p] = known
+  end
+  host.follow_as(call, known[1])
 end
 
 --- A topic for one principal's ears.

@@ -67,11 +67,17 @@ local function type_of(schema, depth)
   if type(schema) ~= "table" then return schema == false and "nothing" or "anything" end
   if schema.enum then return listed(schema.enum, " | ") end
   if schema.const ~= nil then return plain(schema.const) end
+  if type(schema["$ref"]) == "string" then return schema["$ref"]:match "[^/#]*$" end
   local either = schema.anyOf or schema.oneOf
   if type(either) == "table" and depth < 3 then
     local told = {}
     for i, one in ipairs(either) do told[i] = type_of(one, depth + 1) end
     return table.concat(told, " | ")
+  end
+  if type(schema.prefixItems) == "table" and depth < 3 then
+    local told = {}
+    for i, one in ipairs(schema.prefixItems) do told[i] = type_of(one, depth + 1) end
+    return "[" .. table.concat(told, ", ") .. "]"
   end
   local kind = type(schema.type) == "table" and listed(schema.type, " | ") or schema.type or "anything"
   if kind == "array" then
@@ -171,6 +177,8 @@ local function head(word, name, thing)
   if thing.timeout then more[#more + 1] = ("at most %g s"):format(thing.timeout) end
   if thing.concurrency then more[#more + 1] = thing.concurrency .. " at once" end
   if definition.mimeType then more[#more + 1] = definition.mimeType end
+  if thing.scopes then more[#more + 1] = "needs " .. table.concat(thing.scopes, " ") end
+  if thing.visible then more[#more + 1] = "visible to some" end
   if thing.off then more[#more + 1] = "off" end
   return table.concat(told, "  ") .. (more[1] and "  (" .. table.concat(more, ", ") .. ")" or "")
 end

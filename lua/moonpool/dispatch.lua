@@ -1,5 +1,6 @@
 -- One request: its era, its method, its answer.
 
+local access = require "moonpool.access"
 local call_library = require "moonpool.call"
 local host = require "moonpool.host"
 local era = require "moonpool.era"
@@ -31,8 +32,10 @@ return function(call, params)
   elseif not call.initialized and not before_initialize[name] then                     -- L-5
     return nil, errors.new("invalid_request", "the session is not initialized: send initialize first", { reason = "not_initialized" })
   end
+  if call.has_session then access.follow_as(call) end
   local method = row.methods[name]
   if host.has_specs and name == "moonpool/specs" then return require "moonpool.specs".answer(call, params, row) end
+  if host.has_specs and name == "moonpool/explain" then return require "moonpool.explain".answer(params) end
   if not method then return unknown(name, row.methods) end
   params = params or none
   if method.up then method.up(params) end
@@ -41,6 +44,7 @@ return function(call, params)
     local down = (told and eras[told].methods[name] or method).down
     if down then down(result) end
   end
-  if err and err.scopes then host.forbid(call, err.scopes) end                         -- A-5
+  if err and err.retry_after then host.put_off(call, err.retry_after) end
+  if err then access.challenge(call, err) end
   return result, err
 end

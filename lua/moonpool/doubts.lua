@@ -1,4 +1,5 @@
--- Names that functions use and no script knows: they would fail when they are reached, which may be long after the load.
+-- What `moonpool check` warns of: who cannot do what (unreachable); and names that functions use and no script knows, which
+-- would fail when they are reached, and that may be long after the load.
 -- Read from the compiled file, so nothing is guessed: only the globals of the file itself count, and a file that gives its
 -- environment away, or gives itself names, is left alone where it does.
 
@@ -6,6 +7,7 @@ local host = require "moonpool.host"
 local problem = require "moonpool.problem"
 local sandbox = require "moonpool.sandbox"
 local suggest = require "moonpool.suggest"
+local unreachable = require "moonpool.unreachable"
 
 local OP_GETUPVAL, OP_GETTABUP, OP_SETTABUP = 9, 11, 15
 
@@ -131,10 +133,11 @@ end
 
 --- What is doubtful in the scripts, as texts a blank line apart.
 return function()
-  if host.trust_full or not is_known() then return "" end
-  local list = {}
-  for _, script in ipairs(host.scripts) do
-    if not script.path:find "_spec%.lua$" then look(script, list) end
+  local list = unreachable()
+  if not host.trust_full and is_known() then
+    for _, script in ipairs(host.scripts) do
+      if not script.path:find "_spec%.lua$" then look(script, list) end
+    end
   end
   return table.concat(list, "\n\n") .. (list[1] and "\n" or "")
 end

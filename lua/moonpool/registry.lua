@@ -65,7 +65,7 @@ end
 
 --- Makes the lists anew, after `off` of things has changed.
 function registry.refresh()
-  local any_visible = false
+  local any_visible, any_private = false, false
   for kind, list in pairs(lists) do
     local on = {}
     for name, thing in pairs(everything[kind]) do
@@ -74,9 +74,9 @@ function registry.refresh()
     registry[kind] = on
     list.names, list.views, list.view_count = sorted(on), {}, 0
     needs_of(list, on)
-    any_visible = any_visible or list.has_visible
+    any_visible, any_private = any_visible or list.has_visible, any_private or list.is_private
   end
-  access.set(any_visible)
+  access.set(any_visible, any_private)
   by_fit = {}
   for i, uri in ipairs(lists.templates.names) do by_fit[i] = registry.templates[uri] end
   table.sort(by_fit, function(a, b)
@@ -142,9 +142,6 @@ end
 
 --- The names of a kind, sorted: "tools", "prompts", and the URIs of "resources" and "templates". With a principal, those it sees.
 function registry.names(kind, p) return p and view_of(kind, p).names or lists[kind].names end
-
---- Whether what is in the list depends on who asks.
-function registry.is_private(kind) return lists[kind].is_private end
 
 --- Whether a capability is declared: "prompts", "resources", "completions", "tasks".
 function registry.offers(capability) return offered[capability] end

@@ -14,6 +14,7 @@ local grants = require "moonpool.grants"
 local http = require "moonpool.http"
 local job = require "moonpool.lib.job"
 local json = require "moonpool.json"
+local jwt = require "moonpool.jwt"
 local limit = require "moonpool.limit"
 local parallel = require "moonpool.lib.parallel"
 local policy = require "moonpool.policy"
@@ -196,7 +197,8 @@ function sandbox.new(find, path)
   base.fs = fs.library(granted, path)
   base.sqlite = sqlite.library(granted, path)
   base.exec = exec.library(granted, path)
-  base.auth = auth.library(base)
+  base.jwt = jwt.library(granted, path)
+  base.auth = auth.library { granted = granted, path = path }
   base.env, base.secret = environment.library(granted, path)
   local loaded = {}
   base.require = function(name)

@@ -36,11 +36,6 @@ function subscriptions.switched(kind, thing) access.tell(kind, thing, list_chang
 --- A list has changed: { was =, is =, is_other = } of each entry that did.
 function subscriptions.list_changed(kind, changes) access.tell_changes(kind, changes, list_changed(kind)) end
 
---- A session that looks at a list hears of its changes as what it is now.
-function subscriptions.renew(call, kind)
-  if call.has_session and registry.is_private(kind) then host.follow(call, access.topic(kind, call.principal)) end
-end
-
 --- resource_updated(uri): what it holds has changed.
 function subscriptions.updated(uri)
   if type(uri) ~= "string" then problem.raise(2, "resource_updated takes a URI, got a " .. type(uri)) end

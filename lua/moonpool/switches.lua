@@ -15,7 +15,8 @@ local loaded = false
 
 local function key(word, name) return "switch:" .. word .. ":" .. name end
 
-local function is_on(word, thing)
+--- Whether a thing is on, by its name and `enabled`.
+function switches.is_on(word, thing)
   local kept = host.store_get(key(word, thing.name))
   if kept then return kept == "on" end
   return thing.enabled ~= false
@@ -24,7 +25,7 @@ end
 --- A new registry: what is off in it.
 function switches.load()
   for word in pairs(lists) do
-    for _, thing in pairs(registry.all(word)) do thing.off = not is_on(word, thing) end
+    for _, thing in pairs(registry.all(word)) do thing.off = not switches.is_on(word, thing) end
   end
   loaded = true
   registry.refresh()
@@ -32,7 +33,7 @@ end
 
 -- Takes over what the store says.
 local function follow(word, thing)
-  local off = not is_on(word, thing)
+  local off = not switches.is_on(word, thing)
   if off == thing.off then return end
   thing.off = off
   registry.refresh()
@@ -61,7 +62,7 @@ local function find(what, word, name)
 end
 
 local function switch(word, thing, on)
-  if is_on(word, thing) == on then return end
+  if switches.is_on(word, thing) == on then return end
   if not host.store_set(key(word, thing.name), on and "on" or "off") then
     problem.raise(3, "'" .. thing.name .. "' cannot be switched: the store is full", "store.entries and store.bytes in the config say how much it takes")
   end
@@ -75,6 +76,6 @@ function switches.enable(word, name) switch(word, find("enable", word, name), tr
 function switches.disable(word, name) switch(word, find("disable", word, name), false) end
 
 --- enabled(word, name)
-function switches.enabled(word, name) return is_on(word, find("enabled", word, name)) end
+function switches.enabled(word, name) return switches.is_on(word, find("enabled", word, name)) end
 
 return switches

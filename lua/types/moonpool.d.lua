@@ -46,6 +46,11 @@ function Call:detach(seconds) end
 ---@param ... string  "sampling", "elicitation", "elicitation.url", "roots", "extensions.<id>"
 function Call:require(...) end
 
+--- Ends the call unless its principal has all of these scopes: for a handler whose arguments decide what is needed. Its client
+--- gets 403 and may ask for them, where the auth scripts offer them and nothing was sent yet; else the tool fails.
+---@param ... string  "orders:write"
+function Call:needs(...) end
+
 --- Asks the user to fill in a form. In 2026-07-28 the handler runs again from the top once the answer is there, so before
 --- a question do only what may happen twice, and wrap the rest in `call:once`.
 ---@param key string        Its name, the same from run to run
@@ -121,6 +126,10 @@ ask = {}
 ---@field optional? boolean    May be left out
 ---@field default? any         May be left out, and is this then
 ---@field examples? any[]
+---@field deprecated? boolean
+---@field read_only? boolean
+---@field write_only? boolean
+---@field also? moonpool.Type[]  Types that must fit besides: `also = { t.none_of { t.const "root" } }`
 ---@field header? string       Mirrored in the header Mcp-Param-<name> (string, integer, boolean)
 
 ---@class moonpool.StringOptions: moonpool.Options
@@ -128,7 +137,9 @@ ask = {}
 ---@field max? integer
 ---@field pattern? string      A regular expression, as in JSON Schema
 ---@field complete? moonpool.Completion  What a prompt's argument may become while it is typed
----@field format? "date"|"date-time"|"email"|"uri"|"uuid"|string
+---@field format? "date"|"date-time"|"time"|"duration"|"email"|"hostname"|"ipv4"|"ipv6"|"uri"|"uuid"|"regex"|string
+---@field encoding? "base64"|string  How bytes are written in it, as clients are told
+---@field mime? string         What is written in it, as clients are told
 
 ---@class moonpool.NumberOptions: moonpool.Options
 ---@field min? number
@@ -141,9 +152,23 @@ ask = {}
 ---@field min? integer
 ---@field max? integer
 ---@field unique? boolean
+---@field contains? moonpool.Type  One item fits this, at least
+---@field min_contains? integer
+---@field max_contains? integer
+
+---@class moonpool.MapOptions: moonpool.Options
+---@field min? integer
+---@field max? integer
+---@field keys? moonpool.Type   What each name fits
+---@field patterns? table<string, moonpool.Type>  Values by a regular expression of their names
 
 ---@class moonpool.ObjectOptions: moonpool.Options
 ---@field open? boolean        Other fields are welcome
+---@field rest? moonpool.Type  Other fields are welcome that fit this
+---@field min? integer         How many fields there are
+---@field max? integer
+---@field patterns? table<string, moonpool.Type>  Values by a regular expression of their names
+---@field needs? table<string, string[]>  Where this field is, those must be
 
 ---@class moonpool.StringType: moonpool.Type
 ---@overload fun(options: moonpool.StringOptions|string): moonpool.Type
@@ -164,9 +189,15 @@ t = {}
 ---@return moonpool.Type
 function t.list(item, options) end
 
+--- Items of different types, by their places: `t.tuple { t.number, t.number, rest = t.string }`. Nothing follows without `rest`.
+---@param items table
+---@param options? moonpool.Options|string
+---@return moonpool.Type
+function t.tuple(items, options) end
+
 --- Any names, values of one type.
 ---@param value moonpool.Type
----@param options? moonpool.Options|string
+---@param options? moonpool.MapOptions|string
 ---@return moonpool.Type
 function t.map(value, options) end
 
@@ -175,22 +206,63 @@ function t.map(value, options) end
 ---@return moonpool.Type
 function t.object(fields, options) end
 
---- One of these values: `t.one_of { "celsius", "fahrenheit", default = "celsius" }`.
----@param values table
+--- This value alone.
+---@param value any
 ---@param options? moonpool.Options|string
 ---@return moonpool.Type
-function t.one_of(values, options) end
+function t.const(value, options) end
 
+--- One of these values: `t.one_of { "celsius", "fahrenheit", default = "celsius" }`. Of types, exactly one fits:
+--- `t.one_of { t.const("c", { title = "Celsius" }), t.const("f", { title = "Fahrenheit" }) }`.
+---@param choices table
+---@param options? moonpool.Options|string
+---@return moonpool.Type
+function t.one_of(choices, options) end
+
+--- One of them fits, or several.
 ---@param types moonpool.Type[]
 ---@param options? moonpool.Options|string
 ---@return moonpool.Type
 function t.any_of(types, options) end
 
----@param type moonpool.Type
+--- All of them fit. Fields that one of them does not know are the others'.
+---@param types moonpool.Type[]
+---@param options? moonpool.Options|string
 ---@return moonpool.Type
-function t.optional(type) end
+function t.all_of(types, options) end
 
---- JSON Schema as it is.
+--- None of them fits.
+---@param types moonpool.Type[]
+---@param options? moonpool.Options|string
+---@return moonpool.Type
+function t.none_of(types, options) end
+
+--- What fits the condition fits `yes`, too; what does not, `no`. Stands in `also` of an object, or in t.all_of.
+---@param condition moonpool.Type
+---@param yes moonpool.Type
+---@param no? moonpool.Type
+---@return moonpool.Type
+function t.when(condition, yes, no) end
+
+--- The same, or null, which scripts get as json.null.
+---@param type moonpool.Type
+---@param options? moonpool.Options|string
+---@return moonpool.Type
+function t.nullable(type, options) end
+
+--- A type that is written once and used in several places, or inside itself:
+--- `t.define("tree", function(tree) return t.object { name = t.string, leaves = t.optional(t.list(tree)) } end)`.
+---@param name string
+---@param of moonpool.Type|fun(type: moonpool.Type): moonpool.Type
+---@return moonpool.Type
+function t.define(name, of) end
+
+---@param type moonpool.Type
+---@param options? moonpool.Options|string
+---@return moonpool.Type
+function t.optional(type, options) end
+
+--- JSON Schema (2020-12) as it is, for what the others do not say.
 ---@param schema table
 ---@param options? moonpool.Options|string
 ---@return moonpool.Type
@@ -203,8 +275,10 @@ function t.schema(schema, options) end
 ---@field output? table<string, moonpool.Type>|moonpool.Type      What it returns; checked before it leaves
 ---@field title? string                                           A name for people
 ---@field timeout? number                                         In seconds: `30 * seconds`
----@field concurrency? integer                                    How many calls of it run at once in a worker; the others wait in order
+---@field concurrency? integer                                    How many calls of it run at once, in all workers together; the others wait in order
 ---@field requires? string[]                                      Capabilities that the client must have
+---@field scopes? string[]                                        What a principal must have all of, to see and use it
+---@field visible? fun(principal: moonpool.Principal): boolean?   Who sees it, where scopes do not say enough; it may not wait
 ---@field task? "optional"|"required"                            Goes on without its request, for clients that have tasks
 ---@field prepare? fun(args: table, call: moonpool.Call): any, string?  Runs before it becomes a task; what it gives takes the place of args
 ---@field poll? number                                            How often a client should look for news of the task, in seconds
@@ -244,6 +318,8 @@ function tool(spec) end
 ---@field title? string           A name for people
 ---@field timeout? number         In seconds
 ---@field requires? string[]      Capabilities that the client must have
+---@field scopes? string[]        What a principal must have all of, to see and read it
+---@field visible? fun(principal: moonpool.Principal): boolean?  Who sees it, where scopes do not say enough; it may not wait
 ---@field icons? moonpool.Icon[]
 ---@field meta? table<string, any>
 ---@field ui? moonpool.Page       What a ui:// page may do (MCP Apps)
@@ -272,6 +348,8 @@ function resource(spec) end
 ---@field title? string                                           A name for people
 ---@field timeout? number                                         In seconds
 ---@field requires? string[]                                      Capabilities that the client must have
+---@field scopes? string[]                                        What a principal must have all of, to see and use it
+---@field visible? fun(principal: moonpool.Principal): boolean?   Who sees it, where scopes do not say enough; it may not wait
 ---@field enabled? boolean                                        false: not there until enable("prompt", name)
 ---@field icons? moonpool.Icon[]
 ---@field meta? table<string, any>
@@ -596,7 +674,7 @@ function quota(spec) end
 function job(spec) end
 
 --- JSON values by key, in memory, shared by all workers: for counters, caches, what scripts tell each other. Bounded: store.entries and
---- store.bytes of moonpool.yaml.
+--- store.bytes of moonpool.yaml. With store.file they outlive a restart; a process that is killed may lose the last hundredth of a second.
 store = {}
 ---@param key string
 ---@param value any                    anything that json.encode takes
@@ -730,6 +808,128 @@ function uri.join(base, reference) end
 ---@field match fun(self, text: string, init?: integer): string?, ...
 ---@field gmatch fun(self, text: string): fun(): string?, ...
 ---@field gsub fun(self, text: string, replacement: string | table | function, most?: integer): string?, integer | string
+
+--- Verifies tokens that others issued (JWT, RFC 7519): signature, issuer, audience, times. Nothing in a token's header is followed.
+jwt = {}
+
+---@class moonpool.VerifierOptions
+---@field issuer string | string[] | false       The `iss` of its tokens, exactly; false: of any issuer whose key is known
+---@field audience string | string[] | false     Who tokens must be for, one of these; false: for anybody
+---@field jwks? string | table                    The URL of the issuer's keys, or the keys; without any of these four the issuer's metadata name it
+---@field key? string                             A public key, or a certificate, in PEM
+---@field keys? table<string | integer, string>   Several, by their `kid` or without
+---@field key_file? string                        A file of PEM, or of a JWK Set, read again when it changes; the script needs a grant to read it
+---@field algorithms? string[]                    Default: RS256 to 512, PS256 to 512, ES256 to 512, EdDSA, Ed25519
+---@field leeway? number                          Seconds by which clocks may differ (default 60)
+---@field required? string[]                      Claims that must be there, beside `exp`
+---@field refetch? number                         The least seconds between fetches for keys that are not known (default 30)
+---@field refresh? number                         Keys are fetched again after so many seconds (default 600)
+---@field max_age? number                         Keys that cannot be fetched again are used for so long (default 86400)
+---@field cache? integer                          Tokens that are remembered, by their SHA-256 (default 4096)
+---@field plain_http? boolean                     Keys may come over http, which anybody on the way can change
+
+---@class moonpool.Verifier
+local Verifier = {}
+--- Takes any value and never raises. "unavailable": the keys cannot be had now, which says nothing of the token.
+---@param token any
+---@return table? claims, string? why, "unavailable"? kind
+function Verifier:verify(token) end
+
+---@param options moonpool.VerifierOptions
+---@return moonpool.Verifier
+function jwt.verifier(options) end
+
+--- What is known of a request before anything of it is looked at.
+---@class moonpool.AuthRequest
+---@field method string                           "POST"
+---@field path string                             "/mcp"
+---@field headers table<string, string>           By name, in any case
+---@field bearer? string                          The token of `Authorization: Bearer`
+---@field peer string                             "127.0.0.1", "unix"
+---@field tls? { subject: string, issuer: string, serial: string, fingerprint: string, sans: string[] }   The client's certificate
+
+---@class moonpool.Auth
+
+---@class moonpool.AuthScript: moonpool.AuthOptions
+---@field [1] fun(request: moonpool.AuthRequest): table?, string?, number?   { id =, scopes =, claims = }; or nil, why not, and seconds until another try is worth it
+---@field issuer? string                          The authorization server that clients are sent to
+---@field askable? string[]                       Scopes that clients may ask it for beyond those; default: any
+
+--- A file of scripts/auth: who asks. Scripts are asked in the order of their paths; the first that names somebody decides.
+---@overload fun(spec: moonpool.AuthScript): moonpool.Auth
+auth = {}
+
+--- What several of these have in common.
+---@class moonpool.AuthOptions
+---@field realm? string
+---@field implies? table<string, string[]>        A scope, and the scopes it stands for
+---@field scopes_supported? string[]
+
+---@class moonpool.AuthKeysOptions: moonpool.AuthOptions
+---@field keys? table<string, { sha256: string, scopes?: string[], expires?: string }>   By their names
+---@field file? string                            A file of lines as `moonpool key new` prints them; the script needs a grant to read it
+---@field store? string                           What their names in the store begin with; the SHA-256 follows
+---@field header? string                          Default "x-api-key"; `Authorization: Bearer` is good too
+---@field prefix? string                          What ids begin with (default "key:")
+--- API keys, of which only the SHA-256 is kept.
+---@param options moonpool.AuthKeysOptions
+---@return moonpool.Auth
+function auth.keys(options) end
+
+---@class moonpool.AuthBearerOptions: moonpool.AuthOptions
+---@field secret string | moonpool.Secret         16 characters or more
+---@field id? string                              Default "bearer"
+---@field scopes? string[]
+--- Whoever knows the one secret.
+---@param options moonpool.AuthBearerOptions
+---@return moonpool.Auth
+function auth.bearer(options) end
+
+---@class moonpool.AuthJwtOptions: moonpool.VerifierOptions
+---@field [1]? fun(claims: table): table?, string?   Makes the principal, where `sub`, `scope` and `client_id` do not say it
+---@field audience? string | string[] | false     Default: the endpoints below `public_url`
+--- Whoever brings a token of the issuer for this server.
+---@param options moonpool.AuthJwtOptions
+---@return moonpool.Auth
+function auth.jwt(options) end
+
+---@class moonpool.AuthIntrospectionOptions: moonpool.AuthOptions
+---@field [1]? fun(claims: table): table?, string?
+---@field url string                              Where the issuer is asked about a token (RFC 7662)
+---@field client_id string
+---@field client_secret string | moonpool.Secret
+---@field audience? string | string[] | false     Default: the endpoints below `public_url`
+---@field issuer? string | string[]               The `iss` of its answers
+---@field cache? number                           Seconds for which a good answer counts (default 60)
+---@field negative? number                        And another (default 10)
+---@field plain_http? boolean
+--- Whoever brings a token that its issuer knows.
+---@param options moonpool.AuthIntrospectionOptions
+---@return moonpool.Auth
+function auth.introspection(options) end
+
+---@class moonpool.AuthTlsClient
+---@field id string
+---@field scopes? string[]
+---@field subject? string                         As in "CN=ci"
+---@field san? string                             As in "DNS:ci.example.com"
+---@field fingerprint? string                     SHA-256
+---@class moonpool.AuthTlsOptions: moonpool.AuthOptions
+---@field clients moonpool.AuthTlsClient[]
+--- Whoever proves a certificate that stands in the list.
+---@param options moonpool.AuthTlsOptions
+---@return moonpool.Auth
+function auth.tls(options) end
+
+---@class moonpool.AuthProxyOptions: moonpool.AuthOptions
+---@field from string[]                           Addresses and networks of the proxy, as in "10.1.2.0/24"; "unix"
+---@field header? string                          Default "x-forwarded-user"
+---@field scopes_header? string
+---@field scopes? string[]                        What all of them may do
+--- Whom a proxy in front names in a header.
+---@param options moonpool.AuthProxyOptions
+---@return moonpool.Auth
+function auth.proxy(options) end
 
 --- Regular expressions as JSON Schema and JavaScript have them, in Unicode. One that takes too long on a text gives nil, "limit".
 regex = {}

@@ -223,6 +223,31 @@ describe("what an auth script gives", function()
     end
   end)
 
+  it("is taken as it is at that moment, also from a table that the script writes over", function()
+    local g <close> = gateway.start { workers = 1, scripts = { ["auth/main.lua"] = [[
+      local mine, claims = { scopes = {} }, {}
+      return auth { function(request)
+        local name, scope, n, more = request.bearer:match "^(%a+)%-(%a*)%-(%d+)%-?(%a*)$"
+        mine.id, mine.scopes[1], mine.expires = name, scope ~= "" and scope or nil, os.time() + tonumber(n)
+        mine.scopes[2] = mine.scopes[1] and more ~= "" and more or nil
+        claims.n = n
+        mine.claims = n == "500" and claims or nil
+        return mine
+      end }]], ["tools/who.lua"] = [[return tool { "Says.", function(_, call)
+        local p = call.principal
+        return p.id .. ":" .. table.concat(p.scopes, " ") .. ":" .. (p.claims and p.claims.n or "")
+      end }]] } }
+    for _ = 1, 3 do
+      for token, seen in pairs {
+        ["ann-a-100"] = "ann:a:", ["ann-b-100"] = "ann:b:", ["bob-a-100"] = "bob:a:", ["ann--100"] = "ann::", ["ann-a-500"] = "ann:a:500",
+        ["ann-a-100-b"] = "ann:a b:", ["ann-a-900"] = "ann:a:",
+      } do
+        assert.equal(seen, told(ask_who(g, { Authorization = "Bearer " .. token })))
+      end
+    end
+    assert.equal(401, ask_who(g, { Authorization = "Bearer ann-a-0" }).status)
+  end)
+
   it("is refused when it has expired", function()
     local g <close> = gateway.start { scripts = scripts }
     assert.equal(401, ask_who(g, { Authorization = ("Bearer ann-1-%d"):format(os.time()) }).status)

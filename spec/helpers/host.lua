@@ -4,6 +4,8 @@
 --   vm:call("tools/call", params)    -> result | nil, error;  vm.last is the call
 --   vm.logs                          { { level, event, fields }, … }
 
+package.cpath = (os.getenv("MOONPOOL_ROOMS") or "build/debug") .. "/?.so;" .. package.cpath
+
 local base64 = require "spec.helpers.base64"
 local jobs = require "spec.helpers.jobs"
 local json = require "spec.helpers.json"
@@ -79,7 +81,7 @@ function host.start(scripts, options)
       local start = "sealed:" .. about .. "\0"
       return sealed:sub(1, #start) == start and sealed:sub(#start + 1) or nil
     end,
-    base64 = base64.encode, unbase64 = base64.decode,
+    base64 = base64.encode, token_id = function(text) return text end, unbase64 = base64.decode,
     cjson = function() return require "cjson" end,
     call_methods = {},
   }
@@ -89,6 +91,7 @@ function host.start(scripts, options)
   waking.add(vm)
   package.loaded["moonpool.host"] = vm.host
   package.loaded["moonpool.json"] = json
+  package.loaded["moonpool.keys"] = require("rooms").keys
   package.loaded["moonpool.regex"] = regex
   vm.moonpool = require "moonpool"
   local loaded = vm.moonpool.load()

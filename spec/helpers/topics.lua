@@ -25,6 +25,10 @@ function topics.add(vm)
     return true
   end
 
+  function vm.host.follow_as(_, audience)
+    for topic in pairs(vm.follower) do vm.follower[topic] = audience end
+  end
+
   function vm.host.unfollow(_, topic) vm.followed[topic] = nil end
 
   function vm.host.publish(topic, plain, before, after)

@@ -10,6 +10,9 @@ local function files()
   return list:lines()
 end
 
+-- Curves look like rules.
+local others = { ["P-256"] = true, ["P-384"] = true, ["P-521"] = true }
+
 describe("a rule that is cited", function()
   local said = {}
   for id in read("docs/rules.md"):gmatch "%*%*(%u%u?%-%d+)%*%*" do said[id] = true end
@@ -18,7 +21,7 @@ describe("a rule that is cited", function()
     local missing = {}
     for path in files() do
       for id in read(path):gmatch "%f[%w](%u%u?%-%d%d?%d?)%f[^%w]" do
-        if not said[id] then missing[#missing + 1] = path .. ": " .. id end
+        if not said[id] and not others[id] then missing[#missing + 1] = path .. ": " .. id end
       end
     end
     assert.are.same({}, missing)

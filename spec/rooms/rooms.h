@@ -7,7 +7,7 @@
 #include <lua.h>
 
 /* X(name) wants `int room_<name>(lua_State *L)`. */
-#define ROOMS(X) X(json) X(regex) X(net) X(string)
+#define ROOMS(X) X(json) X(keys) X(regex) X(net) X(string)
 
 #define ROOM_DECLARE(name) int room_##name(lua_State *L);
 ROOMS(ROOM_DECLARE)

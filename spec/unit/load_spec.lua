@@ -22,8 +22,8 @@ describe("loading scripts", function()
     assert.equal(5, #vm.errors)
     assert.truthy(vm.errors[1]:find("scripts/tools/a.lua:1: ", 1, true))
     assert.equal("scripts/tools/b.lua:3: tool has no option 'inputs'\n    inputs = { degrees = t.number },\n" ..
-      "  hint: did you mean 'input'? options are input, output, title, timeout, concurrency, requires, scopes, visible, task, prepare, poll, enabled, icons, meta, ui, " ..
-      "read_only, destructive, idempotent, open_world, open",
+      "  hint: did you mean 'input'? options are input, output, title, timeout, concurrency, requires, scopes, visible, task, prepare, poll, enabled, " ..
+      "icons, meta, ui, read_only, destructive, idempotent, open_world, open",
       vm.errors[2])
     assert.truthy(vm.errors[3]:find("scripts/tools/c.lua:1: unknown name 'nothing'\n    local x = nothing", 1, true))
     assert.truthy(vm.errors[4]:find("scripts/tools/d.lua: the file returns nothing", 1, true))
@@ -52,7 +52,8 @@ describe("loading scripts", function()
     local all = table.concat(vm.errors, "\n")
     for _, part in ipairs {
       "the tool has no description", "the tool has no handler", "'timeout' must be above 0", "'read_only' must be a boolean, got a string",
-      "'x y' is not a scope", "'x:*' is what somebody has, not what a thing needs", "the input of a tool must be an object", "the file returns a table that is not a tool",
+      "'x y' is not a scope", "'x:*' is what somebody has, not what a thing needs", "the input of a tool must be an object",
+      "the file returns a table that is not a tool",
     } do
       assert.truthy(all:find(part, 1, true), part .. "\n" .. all)
     end

@@ -8,14 +8,17 @@ local failure = require "moonpool.failure"
 local json = require "moonpool.json"
 local principal = require "moonpool.principal"
 local problem = require "moonpool.problem"
+local recent = require "moonpool.recent"
 local suggest = require "moonpool.suggest"
 
 local auth = {}
 
+local MOST_LATELY = 512
+
 local written = { __name = "moonpool.auth", __metatable = false }
 local form = "as in auth { function(request) … return { id = \"ann\", scopes = {} } end }"
-local options = { issuer = "string", implies = "table", realm = "string", scopes_supported = "table" }
-local order = { "issuer", "implies", "realm", "scopes_supported" }
+local options = { askable = "table", issuer = "string", implies = "table", realm = "string", scopes_supported = "table" }
+local order = { "askable", "issuer", "implies", "realm", "scopes_supported" }
 
 -- Modules below moonpool.auth: options -> what auth { … } takes.
 local ready_made = { "bearer", "introspection", "jwt", "keys", "proxy", "tls" }
@@ -24,8 +27,8 @@ function auth.new(spec) return setmetatable({ spec = spec }, written) end
 
 function auth.is(value) return debug.getmetatable(value) == written end
 
---- What scripts see as `auth`. `base`: their libraries, which the ready-made ones use with the script's own grants.
-function auth.library(base)
+--- What one script file sees as `auth`. `script`, { path, granted }: the ready-made ones touch what it is granted, and no more.
+function auth.library(script)
   return setmetatable({}, {
     __metatable = false, __name = "auth",
     __call = function(_, spec) return auth.new(spec) end,
@@ -34,7 +37,7 @@ function auth.library(base)
       for _, known in ipairs(ready_made) do
         if known == name then
           local make = require("moonpool.auth." .. name)
-          return function(spec) return auth.new(make(spec, base)) end
+          return function(spec) return auth.new(make(spec, script)) end
         end
       end
       problem.raise(2, "there is no auth." .. tostring(name), suggest.hint(tostring(name), ready_made) or "there are auth." .. table.concat(ready_made, ", auth."))
@@ -83,7 +86,7 @@ local function check(spec, complain)
       complain(name, "'" .. name .. "' must be a " .. want .. ", not a " .. type(value))
     elseif name == "issuer" then
       check_issuer(value, complain)
-    elseif name == "scopes_supported" then
+    elseif name == "scopes_supported" or name == "askable" then
       check_scopes(value, name, complain)
     elseif name == "implies" then
       check_implies(value, complain)
@@ -101,9 +104,10 @@ function auth.build(name, value, _, complain)
   if not check(spec, complain) then return nil end
   return {
     name = name, handler = spec[1], issuer = spec.issuer, realm = spec.realm, scopes_supported = spec.scopes_supported,
-    from = { implies = spec.implies, askable = spec.issuer and (spec.scopes_supported or true) or nil },
+    from = { implies = spec.implies, askable = spec.issuer and (spec.askable or true) or nil },
     definition = { name = name },
     known = setmetatable({}, { __mode = "k" }),      -- what never changes -> its seat
+    lately = recent.new(MOST_LATELY),                -- id -> what was given, and its seat
   }
 end
 
@@ -145,9 +149,46 @@ function auth.keep(given)
   return given
 end
 
+local told = { id = true, scopes = true, issuer = true, subject = true, client = true, expires = true }
+
+local function same_scopes(a, b)
+  if a == nil or b == nil or #a ~= #b then return a == b end
+  for i = 1, #a do
+    if rawget(a, i) ~= b[i] then return false end
+  end
+  return next(a, #a > 0 and #a or nil) == nil
+end
+
+-- Whether a script gave the same as it did before, member for member.
+local function is_same(before, given)
+  for name, value in next, given do
+    if not told[name] or (name ~= "scopes" and before[name] ~= value) then return false end
+  end
+  for name in next, before do
+    if given[name] == nil then return false end
+  end
+  return type(given.scopes) == type(before.scopes) and same_scopes(given.scopes, before.scopes)
+end
+
+-- What was made of the like of it lately.
+local function recall(one, given)
+  if type(given) ~= "table" or debug.getmetatable(given) ~= nil or type(given.id) ~= "string" then return nil end
+  local last = one.lately:get(given.id)
+  return last and is_same(last.given, given) and last.known or nil
+end
+
+-- Claims may have changed inside.
+local function remember(one, given, known)
+  if debug.getmetatable(given) ~= nil or given.claims ~= nil then return end
+  local copy = {}
+  for name, value in next, given do copy[name] = value end
+  copy.scopes = copy.scopes and table.move(copy.scopes, 1, #copy.scopes, 1, {})
+  one.lately:put(copy.id, { given = copy, known = known })
+end
+
 -- The seat of what a script gave; or nil and what is wrong with that.
 local function seat_of(one, given)
-  local known = one.known[given]
+  local known = one.known[given] or recall(one, given)
   if known then return known end
   local who, trouble = principal.new(given, one.from)
   if not who then return nil, trouble end
@@ -155,7 +196,11 @@ local function seat_of(one, given)
   if facts.is_of_house then return nil, "'" .. facts.id .. "' is none of auth's to name" end
   local seat = host.seat(who, facts.id, facts.key, facts.expires)
   known = { seat = seat, expires = facts.expires or math.huge }
-  if unchanging[given] or who == given then one.known[given] = known end
+  if unchanging[given] or who == given then
+    one.known[given] = known
+  else
+    remember(one, given, known)
+  end
   return known
 end
 

@@ -8,7 +8,6 @@ local json = require "moonpool.json"
 local prompt_library = require "moonpool.prompt"
 local registry = require "moonpool.registry"
 local run = require "moonpool.run"
-local subscriptions = require "moonpool.subscriptions"
 local suggest = require "moonpool.suggest"
 
 local prompts = {}
@@ -17,7 +16,6 @@ local function none() return nil, errors.new("unknown_method", "there are no pro
 
 prompts["prompts/list"] = function(call, params, era)
   if not registry.offers "prompts" then return none() end
-  subscriptions.renew(call, "prompts")
   local bytes, err = registry.page("prompts", era, params.cursor, call.principal)
   return bytes, err, true
 end

@@ -6,7 +6,6 @@ local contents = require "moonpool.contents"
 local errors = require "moonpool.errors"
 local registry = require "moonpool.registry"
 local run = require "moonpool.run"
-local subscriptions = require "moonpool.subscriptions"
 
 local resources = {}
 
@@ -14,7 +13,6 @@ local function none() return nil, errors.new("unknown_method", "there are no res
 
 resources["resources/list"] = function(call, params, era)
   if not registry.offers "resources" then return none() end
-  subscriptions.renew(call, "resources")
   local bytes, err = registry.page("resources", era, params.cursor, call.principal)
   return bytes, err, true
 end

@@ -11,7 +11,6 @@ local failure = require "moonpool.failure"
 local json = require "moonpool.json"
 local mirror = require "moonpool.mirror"
 local registry = require "moonpool.registry"
-local subscriptions = require "moonpool.subscriptions"
 local suggest = require "moonpool.suggest"
 local task_record = require "moonpool.task_record"
 local tasks = require "moonpool.tasks"
@@ -24,7 +23,6 @@ local handler, to_result = failure.handler, content.result
 local tools = {}
 
 tools["tools/list"] = function(call, params, era)
-  subscriptions.renew(call, "tools")
   local bytes, err = registry.page("tools", era, params.cursor, call.principal)
   return bytes, err, true
 end

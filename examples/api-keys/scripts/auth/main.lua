@@ -1,0 +1,1 @@
+return auth.keys { file = "keys" }

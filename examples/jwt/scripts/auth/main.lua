@@ -1,0 +1,1 @@
+return auth.jwt { issuer = "https://tokens.example", key_file = "public.pem" }

@@ -1,0 +1,140 @@
+-- `jwt` of scripts: verifiers of tokens that others issued (RFC 7519, RFC 8725). A verifier takes any value and never raises; a
+-- token that was good is remembered, so that it costs a hash the next time.
+
+local fs = require "moonpool.fs"
+local host = require "moonpool.host"
+local http = require "moonpool.http"
+local json = require "moonpool.json"
+local keyset = require "moonpool.jwt.keyset"
+local recent = require "moonpool.recent"
+local remote = require "moonpool.jwt.remote"
+local rules = require "moonpool.jwt.rules"
+local token = require "moonpool.jwt.token"
+local watched = require "moonpool.watched"
+
+local jwt = { now = os.time }
+
+local SHARE = 0.25  -- of a worker's time, at most, goes into signatures
+local BURST = 0.1   -- seconds of it that may be spent at once
+local MOST_WAIT = 5 -- seconds until it is a token's turn
+local MOST_BAD = 1024
+
+local turn, cost = -math.huge, 0.0001
+
+-- Checks of signatures take turns where there are many, so that a flood of tokens leaves time for everybody else.
+local function take_turn()
+  local now = host.now()
+  local at = math.max(turn, now - BURST) + cost / SHARE
+  if at - now > MOST_WAIT then return nil end
+  turn = at
+  if at > now then host.sleep(at - now) end
+  return true
+end
+
+local function verify(key, algorithm, read)
+  local began = host.now()
+  local fine = key:verify(algorithm, read.input, read.signature)
+  cost = cost + (math.min(host.now() - began, 0.01) - cost) / 16
+  return fine
+end
+
+local function open_source(source, made, script)
+  if source.find then return source end
+  if source.file then
+    local file = watched.new(fs.library(script.granted, script.path), source.file, keyset.parse)
+    return { find = function(_, kid, algorithm)
+      local set, generation = file:get()
+      if not set then return nil, "the keys cannot be read", "unavailable" end
+      local key, why = set:find(kid, algorithm)
+      if not key then return nil, why end
+      return key, generation
+    end }
+  end
+  return remote.new {
+    name = (made.plain_http and "plain " or "") .. (source.uri or "issuer " .. source.issuer), uri = source.uri, issuer = source.issuer, http = http.library(script.granted, script.path),
+    refetch = made.refetch, refresh = made.refresh, max_age = made.max_age, plain_http = made.plain_http,
+  }
+end
+
+local verifier = {}
+local states = setmetatable({}, { __mode = "k" })
+local verifier_mt = { __index = verifier, __metatable = false, __name = "jwt.verifier" }
+
+-- What is known of a token that was met before: its record; nil and why; or nothing at all.
+local function recall(state, id, now)
+  local known = state.good:get(id)
+  if known then
+    local fine, why = token.check_times(known.times, now, state.rules.leeway)
+    if not fine then return nil, why end
+    local key, generation = state.source:find(known.kid, known.algorithm)
+    if key and generation == known.generation then return known end
+    state.good:drop(id)
+    return nil
+  end
+  known = state.bad:get(id)
+  if known and known.key == state.source:find(known.kid, known.algorithm) then return nil, known.why end
+end
+
+-- The record of a token that is met for the first time: { payload, times, … }; or nil, why, kind.
+local function check(state, text, id, now)
+  local read, why = token.read(text, state.rules.algorithms)
+  if not read then return nil, why end
+  local claims, fine = read.claims
+  fine, why = token.check_claims(claims, state.rules)
+  if fine then fine, why = token.check_times(claims, now, state.rules.leeway) end
+  if not fine then return nil, why end
+  local kid, algorithm = read.header.kid, read.header.alg
+  local key, generation, kind = state.source:find(kid, algorithm)
+  if not key then return nil, generation, kind end
+  if not take_turn() then return nil, "too many tokens wait to be checked", "unavailable" end
+  if not verify(key, algorithm, read) then
+    state.bad:put(id, { key = key, kid = kid, algorithm = algorithm, why = "its signature is not the issuer's" })
+    return nil, "its signature is not the issuer's"
+  end
+  local record = {
+    payload = read.payload, times = { exp = claims.exp, nbf = claims.nbf, iat = claims.iat }, kid = kid, algorithm = algorithm, generation = generation,
+  }
+  if state.rules.cache > 0 then state.good:put(id, record) end
+  return record
+end
+
+-- The record of a token, the same as long as it is remembered; or nil, why, kind.
+local function examine(state, text)
+  if type(text) ~= "string" or text == "" or #text > token.MOST then return nil, select(2, token.read(text, state.rules.algorithms)) end
+  local now, id = jwt.now(), host.token_id(text)
+  local record, why = recall(state, id, now)
+  if record then return record end
+  if why then return nil, why end
+  return check(state, text, id, now)
+end
+
+--- The claims of a good token, each time anew; nil and why for anything else, and "unavailable" where that says nothing of the token.
+function verifier:verify(text)
+  local state = states[self]
+  if not state then return nil, "verify is a method: verifier:verify(token)" end
+  local record, why, kind = examine(state, text)
+  if not record then return nil, why, kind end
+  return (json.decode(record.payload))
+end
+
+--- A verifier for the options of a script, { path, granted }; what is wrong with them is told of `who`.
+function jwt.make(options, script, who)
+  local made = rules.read(who, options, script)
+  local self = setmetatable({}, verifier_mt)
+  states[self] = {
+    rules = made, source = open_source(made.source, made, script),
+    good = recent.new(math.max(1, made.cache)), bad = recent.new(MOST_BAD),
+  }
+  return self, made
+end
+
+--- For the house: a record that is the same table as long as the token is remembered, with `payload`, the JSON of its claims.
+function jwt.examine(self, text) return examine(states[self], text) end
+
+--- The library of one script file. `granted` is what grants.of(path) gives.
+function jwt.library(granted, path)
+  local script = { granted = granted, path = path }
+  return { verifier = function(options) return (jwt.make(options, script, "jwt.verifier")) end }
+end
+
+return jwt

@@ -1,0 +1,29 @@
+-- Where an issuer tells of itself, and which URLs are good enough to trust keys from.
+
+local host = require "moonpool.host"
+
+local locations = {}
+
+local here = { localhost = true, ["127.0.0.1"] = true, ["::1"] = true }
+
+--- Whether keys may come from `url`: https, or this very machine. Gives its parts; or nil, why.
+function locations.check(url, plain_http)
+  if type(url) ~= "string" then return nil, "a URL is needed, not a " .. type(url) end
+  local parts, why = host.http_url(url)
+  if not parts then return nil, why end
+  if parts.scheme ~= "https" and not (parts.scheme == "http" and (plain_http or here[parts.host])) then
+    return nil, "it is no https"
+  end
+  return parts
+end
+
+--- The URLs at which an issuer's metadata may be, in the order in which clients ask for them (A-15).
+function locations.metadata(issuer)
+  local origin, path = issuer:match "^(%a+://[^/]+)(.*)$"
+  path = path:gsub("/+$", "")
+  local list = { origin .. "/.well-known/oauth-authorization-server" .. path, origin .. "/.well-known/openid-configuration" .. path }
+  if path ~= "" then list[3] = origin .. path .. "/.well-known/openid-configuration" end
+  return list
+end
+
+return locations

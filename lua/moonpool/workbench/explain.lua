@@ -1,0 +1,74 @@
+-- moonpool explain, and moonpool list --as: what somebody sees and may use, asked of a child that has the scripts.
+
+local json = require "moonpool.json"
+local link = require "moonpool.workbench.link"
+local say = require "moonpool.workbench.say"
+
+local BAD_CONFIG = 78
+
+-- "a b", "a,b" as a list.
+local function list_of(text)
+  local list = json.array {}
+  for word in (text or ""):gmatch "[^%s,]+" do list[#list + 1] = word end
+  return list
+end
+
+-- What a request would bring; nil where none of it is given; nil, what, hint where it is wrong.
+local function request_of(args)
+  local variable, request = args["bearer-env"], { headers = {} }
+  if not variable and not args.header then return nil end
+  if variable then
+    request.bearer = os.getenv(variable)
+    if not request.bearer then return nil, "the environment variable " .. variable .. " is not set", "export " .. variable .. "=… first" end
+    request.headers.authorization = "Bearer " .. request.bearer
+  end
+  for row in (args.header or ""):gmatch "[^\n]+" do
+    local name, value = row:match "^([%w!#$%%&'*+.^_`|~-]+):%s*(.-)%s*$"
+    if not name then return nil, "'" .. row .. "' is no header", "as in --header 'X-Api-Key: …'" end
+    request.headers[name:lower()] = value
+    local token = name:lower() == "authorization" and value:match "^[Bb][Ee][Aa][Rr][Ee][Rr] +(%S+)$"
+    if token then request.bearer = token end
+  end
+  request.headers = json.object(request.headers)
+  return request
+end
+
+-- What the child is asked; or nil, what, hint.
+local function params_of(args)
+  local request, what, hint = request_of(args)
+  if what then return nil, what, hint end
+  local who = args.as or not request and args[1] or nil
+  local name = not args.as and (request and args[1] or args[2]) or nil
+  if not who and not request then
+    return nil, "explain takes a principal, or credentials", "as in moonpool explain ann orders_refund --scopes orders:read"
+  end
+  if not args.as and args[request and 2 or 3] then return nil, "explain takes one name", "without it everything is told" end
+  if request and (args.scopes or args.claims) then return nil, "--scopes and --claims are the auth script's to say, for these credentials" end
+  local claims
+  if args.claims then
+    claims = json.decode(args.claims)
+    if type(claims) ~= "table" then return nil, "--claims needs an object", "as in --claims '{\"team\": \"web\"}'" end
+  end
+  return {
+    principal = who, name = name, request = request, scopes = not request and list_of(args.scopes) or nil, claims = claims,
+    form = args.as and "list" or name and "why" or "all",
+    _meta = {
+      ["io.modelcontextprotocol/protocolVersion"] = "2026-07-28", ["io.modelcontextprotocol/clientCapabilities"] = json.object {},
+      ["io.modelcontextprotocol/clientInfo"] = { name = "moonpool explain", version = "1" },
+    },
+  }
+end
+
+return function(args)
+  local params, what, hint = params_of(args)
+  if not params then return say.misuse(what, hint) end
+  local child, why = link.child { "--specs", "--log-level", "error", args.config }
+  if not child then return say.wrong(why) end
+  local got, wrong = child.exchange({ jsonrpc = "2.0", id = 1, method = "moonpool/explain", params = params }, function() end)
+  local code = child.close()
+  if not got then return code == BAD_CONFIG and code or say.wrong(wrong) end
+  if got.error then return say.wrong(got.error.message) end
+  if got.result.what then return say.wrong(got.result.what, got.result.hint) end
+  io.stdout:write(got.result.text)
+  return got.result.runs and 0 or 1
+end
