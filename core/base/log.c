@@ -97,9 +97,14 @@ void mp_log_write(mp_log_level level, const char *event, const mp_log_field *fie
     mp_buf_clear(&line);
 }
 
+void mp_log_from(mp_log_level least)
+{
+    atomic_store_explicit(&least_level, least, memory_order_relaxed);
+}
+
 void mp_log_start(mp_log_level least)
 {
-    atomic_store(&least_level, least);
+    mp_log_from(least);
     mp_writer_start(&writer);
 }
 

@@ -35,6 +35,8 @@ static inline mp_log_field mp_log_int(const char *key, int64_t value)
 
 /* Lines before `start` and after `stop` are written at once. `stop` waits until the queue is on stderr. */
 void mp_log_start(mp_log_level least);
+/* From now on. Any thread. */
+void mp_log_from(mp_log_level least);
 void mp_log_stop(void);
 bool mp_log_wants(mp_log_level level);
 void mp_log_write(mp_log_level level, const char *event, const mp_log_field *fields);

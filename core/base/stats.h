@@ -13,6 +13,7 @@
     X(STREAMS_OPEN, "streams_open", "", "", "event streams with a reader")                                             \
     X(REQUESTS_IN_FLIGHT, "requests_in_flight", "", "", "JSON-RPC requests being answered")                            \
     X(LISTENERS, "listeners", "", "", "calls that listen to topics")                                                   \
+    X(CALLS_WAITING, "calls_waiting", "", "", "calls that wait for a turn of their tool")                              \
     X(JOBS, "jobs", "", "", "background tasks, which no client's request waits for")                                   \
     X(ENTRIES, "entries", "", "", "requests that wait until it is known who sent them")                                \
     X(SUBSCRIPTIONS, "subscriptions", "", "", "topics that sessions follow, each by each")                             \
@@ -22,13 +23,17 @@
     X(QUEUE_BYTES, "queue_bytes", "", "", "bytes queued for event streams")                                            \
     X(STORE_ENTRIES, "store_entries", "", "", "texts in the store")                                                    \
     X(STORE_BYTES, "store_bytes", "", "", "bytes of their keys and texts")                                             \
+    X(STORE_UNSAVED, "store_unsaved", "", "", "changes of the store that its file does not have yet")                  \
     X(REPLAY_BYTES, "replay_bytes", "", "", "bytes of events kept for clients that come back")                         \
     X(DATABASES, "databases", "", "", "SQLite connections of scripts")                                                 \
+    X(STATEMENTS, "statements", "", "", "SQL of scripts, waiting for its database or under way")                       \
     X(HTTP_REQUESTS, "http_requests", "", "", "outgoing HTTP requests under way")                                      \
+    X(LOOKUPS, "lookups", "", "", "names being looked up, also for requests that were given up")                       \
     X(POOL_JOBS, "pool_jobs", "", "", "work that blocks, waiting for a thread or under way")                           \
     X(FS_BYTES, "fs_bytes", "", "", "bytes on their way from and to scripts' files")                                   \
     X(CHILD_PROCESSES, "child_processes", "", "", "programs that scripts run")                                         \
     X(VMS, "vms", "", "", "Lua states that serve, or end the last of their calls")                                     \
+    X(VMS_DRAINING, "vms_draining", "", "", "those of earlier scripts, which end their calls")                         \
     X(LUA_BYTES, "lua_bytes", "", "", "bytes held by Lua states")
 
 #define MP_COUNTERS(X)                                                                                                 \
@@ -53,8 +58,11 @@
     X(DROPPED_TOLD, "dropped", "reason", "told", "messages between workers over what a Lua state queues")              \
     X(STREAMS_EXPIRED, "streams_ended", "reason", "expired", "streams ended because their credentials expired")        \
     X(STREAMS_SLOW, "streams_ended", "reason", "slow", "streams ended because their reader stalled")                   \
+    X(STORE_FAILURES, "store_failures", "", "", "times that the store could not be written to its file")               \
     X(REFUSED_SESSIONS, "refused", "reason", "sessions", "sessions over a cap")                                        \
     X(REFUSED_CALLS, "refused", "reason", "calls", "calls over limits.calls_in_flight")                                \
+    X(REFUSED_RATE, "refused", "reason", "rate", "calls over a limit or a quota of a policy")                          \
+    X(REFUSED_TURNS, "refused", "reason", "turns", "calls over limits.call.waiting")                                   \
     X(REFUSED_LISTENERS, "refused", "reason", "listeners", "calls over limits.listeners that would listen")            \
     X(REFUSED_JOBS, "refused", "reason", "jobs", "background tasks over tasks.max")                                    \
     X(REFUSED_ENTRIES, "refused", "reason", "entries", "requests over limits.auth.waiting, or past limits.auth.time")  \
@@ -63,7 +71,10 @@
     X(REFUSED_ORIGIN, "refused", "reason", "origin", "requests whose Host or Origin is not served")                    \
     X(REFUSED_TLS, "refused", "reason", "tls", "TLS handshakes that failed or took too long")                          \
     X(REFUSED_HTTP, "refused", "reason", "http", "outgoing requests over limits.http.requests")                        \
+    X(REFUSED_LOOKUPS, "refused", "reason", "lookups", "outgoing requests over limits.http.lookups")                   \
     X(REFUSED_ADDRESS, "refused", "reason", "address", "outgoing connections to addresses that no grant allows")       \
+    X(REFUSED_DATABASES, "refused", "reason", "databases", "databases over limits.sqlite.databases")                   \
+    X(REFUSED_STATEMENTS, "refused", "reason", "statements", "SQL over limits.sqlite.queue")                           \
     X(REFUSED_POOL, "refused", "reason", "pool", "work that blocks over limits.pool.queue")                            \
     X(REFUSED_PROCESSES, "refused", "reason", "processes", "programs over limits.exec.processes")                      \
     X(TOOL_CANCELLED, "tool_aborted", "reason", "cancelled", "calls called off by their client")                       \
@@ -73,6 +84,18 @@
     X(TOOL_MEMORY, "tool_aborted", "reason", "memory", "calls that took more than limits.call.memory")                 \
     X(TOOL_OUTPUT, "tool_aborted", "reason", "output", "results over limits.call.output")                              \
     X(TOOL_SHUTDOWN, "tool_aborted", "reason", "shutdown", "calls still running when the gateway stopped")             \
+    X(TOOL_RELOAD, "tool_aborted", "reason", "reload", "calls on scripts before a reload, past scripts.drain")         \
+    X(TURNS_1MS, "turns", "within", "1ms", "turns of the workers' loops, by how long they kept everybody waiting")     \
+    X(TURNS_5MS, "turns", "within", "5ms", "longer than that")                                                         \
+    X(TURNS_20MS, "turns", "within", "20ms", "longer than that")                                                       \
+    X(TURNS_100MS, "turns", "within", "100ms", "longer than that")                                                     \
+    X(TURNS_LONGER, "turns", "within", "longer", "longer than that")                                                   \
+    X(RELOAD_TURNS_1MS, "reload_turns", "within", "1ms",                                                               \
+      "those with work of a reload, by processor time from there on")                                                  \
+    X(RELOAD_TURNS_5MS, "reload_turns", "within", "5ms", "longer than that")                                           \
+    X(RELOAD_TURNS_20MS, "reload_turns", "within", "20ms", "longer than that")                                         \
+    X(RELOAD_TURNS_100MS, "reload_turns", "within", "100ms", "longer than that")                                       \
+    X(RELOAD_TURNS_LONGER, "reload_turns", "within", "longer", "longer than that")                                     \
     X(TOOL_FAULTS, "tool_faults", "", "", "calls that ended in a Lua error")                                           \
     X(VERIFICATIONS, "jwt_verifications", "", "", "signatures of tokens that were checked")
 

@@ -87,9 +87,23 @@ int mp_cli_call(const mp_cli_args *args)
     return with_child(args);
 }
 
+/* Without a configuration: the library's types alone. */
 int mp_cli_types(const mp_cli_args *args)
 {
-    return with_child(args);
+    arguments given = {0};
+    if (take(args, &given) != MP_ENDED_WELL)
+        return MP_BAD_USAGE;
+    const char *file = mp_cli_value(args, "config");
+    if (file == NULL && access("moonpool.yaml", F_OK) != 0)
+        return mp_gateway_bench("types", given.list, given.count);
+    mp_config *config = mp_cli_load(file, "types -c");
+    if (config == NULL)
+        return MP_BAD_CONFIG;
+    put(&given, "config", file == NULL ? "moonpool.yaml" : file);
+    put(&given, "scripts", config->scripts_path);
+    int code = mp_gateway_bench("types", given.list, given.count);
+    mp_config_free(config);
+    return code;
 }
 
 int mp_cli_key(const mp_cli_args *args)

@@ -42,6 +42,7 @@ const mp_cli_command mp_cli_commands[] = {
        "host:port, [IPv6]:port or unix:/path; may be repeated;\nport 0 takes a free one\n"
        "(default: the file's `listen`, or 127.0.0.1:7300)",
        NULL},
+      {"watch", 'w', NULL, "print what each reload changes, or what is wrong, on stdout", NULL},
       LOG_LEVEL,
       READY_FD}},
     {"stdio",
@@ -57,7 +58,10 @@ const mp_cli_command mp_cli_commands[] = {
      "  {\"mcpServers\": {\"hello\": {\"command\": \"moonpool\", \"args\": [\"stdio\", \"/path/moonpool.yaml\"]}}}\n",
      "<file>",
      mp_cli_stdio,
-     {LOG_LEVEL, READY_FD, {"specs", 0, NULL, NULL, NULL} /* `test` starts it so */}},
+     {LOG_LEVEL,
+      READY_FD,
+      {"specs", 0, NULL, NULL, NULL} /* `test` starts it so */,
+      {"apart", 0, NULL, NULL, NULL} /* and `call` */}},
     {"check",
      "[--json] [moonpool.yaml]",
      "read configuration and scripts, print what is served or every mistake",
@@ -92,12 +96,12 @@ const mp_cli_command mp_cli_commands[] = {
       {"header", 'H', "'NAME: VALUE'", "a header of the request; may be repeated", NULL},
       CONFIG}},
     {"new",
-     "[-c FILE] tool|resource|prompt|auth NAME",
+     "[-c FILE] tool|resource|prompt|job|lib|policy|auth NAME",
      "write a script to start from",
      "Writes scripts/tools/NAME.lua, or into the folder of another kind, below `scripts.path`\n"
      "of the configuration; in a folder without one, an empty moonpool.yaml too. Never writes\n"
      "over a file. NAME may have folders: orders/refund.\n",
-     "tool resource prompt auth",
+     "tool resource prompt job lib policy auth",
      mp_cli_new,
      {CONFIG}},
     {"call",
@@ -107,12 +111,17 @@ const mp_cli_command mp_cli_commands[] = {
      "schema says: numbers, true and false, lists and objects as JSON. The result goes to\n"
      "stdout; progress and logs to stderr, as they come. Questions are asked at the terminal;\n"
      "without one the tool is told that nobody can be asked.\n"
-     "The exit code is 1 when the tool fails.\n",
+     "The exit code is 1 when the tool fails.\n"
+     "Everybody on this machine can read the words of a command: a token goes into a variable\n"
+     "(--bearer-env) or a file (--header @FILE). Certificates are always verified.\n",
      NULL,
      mp_cli_call,
      {{"json", 'j', "OBJECT", "the arguments, or the rest of them, as JSON", NULL},
       {"revision", 'r', "DATE", "of the protocol (default: 2026-07-28)", REVISIONS},
       {"url", 'u', "URL", "call at this endpoint: http://127.0.0.1:7300/mcp", NULL},
+      {"bearer-env", 'b', "VAR", "send the token in this environment variable to --url", NULL},
+      {"header", 'H', "HEADER", "send 'Name: value' to --url, or the lines of @FILE;\nmay be repeated", NULL},
+      {"ca", 0, "FILE", "trust these certificates at --url, not the system's", "<file>"},
       {"raw", 0, NULL, "print the whole result as JSON", NULL},
       CONFIG}},
     {"test",
@@ -151,17 +160,20 @@ const mp_cli_command mp_cli_commands[] = {
       {"alg", 0, "NAME", "of the signature (default: what goes with the key)", ALGORITHMS},
       {"kid", 0, "NAME", "the name of the key, in the header (default: none)", NULL}}},
     {"types",
-     "DIR",
+     "[-c FILE] DIR",
      "write what editors with LuaLS need to complete and check scripts",
-     "Writes DIR/lua/types/moonpool.d.lua, and DIR/.luarc.json unless there is one.\n",
+     "Writes the types of moonpool's own names into DIR/lua/types, those of the scripts that\n"
+     "the configuration serves (arguments, outputs, names) beside them, if there is one, and\n"
+     "DIR/.luarc.json unless there is one. Run it again when tools have changed.\n",
      "<dir>",
      mp_cli_types,
-     {{0}}},
+     {CONFIG}},
     {"reload",
      "[-a ADDRESS] [moonpool.yaml]",
-     "let the running gateway read its scripts again",
-     "Asks the running gateway, at its admin listener, to read its scripts again, and prints\n"
-     "what changed, or every mistake; then the old ones stay, and the exit code is 1.\n",
+     "let the running gateway read its scripts and configuration again",
+     "Asks the running gateway, at its admin listener, to read its scripts and its configuration\n"
+     "again, and prints what changed, or every mistake; then the old ones stay, and the exit\n"
+     "code is 1.\n",
      "<file>",
      mp_cli_admin,
      {ADMIN}},

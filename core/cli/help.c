@@ -48,9 +48,10 @@ void mp_cli_put_usage(mp_buf *out)
     mp_buf_put(out, MP_STR("  -h, --help   say this; behind a command, its options and defaults\n"
                            "  -V, --version\n\n"
                            "The configuration is ./moonpool.yaml by default. Exit codes: 0 ended well, 1 failed,\n"
-                           "2 bad usage, 78 bad configuration or scripts. Manual: moonpool(1), moonpool.yaml(5).\n\n"
+                           "2 bad usage, 78 bad configuration or scripts. Manual: moonpool(1), moonpool.yaml(5),\n"
+                           "moonpool-lua(7).\n\n"
                            "examples\n"
-                           "  moonpool new tool greet && moonpool call greet\n"
+                           "  moonpool new tool greet && moonpool call greet name=Ann\n"
                            "  moonpool run --listen 127.0.0.1:8080 --log-level debug examples/hello/moonpool.yaml\n"));
 }
 

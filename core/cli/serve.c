@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define LISTEN_CAP 16
@@ -49,44 +50,88 @@ mp_config *mp_cli_load(const char *file, const char *command)
 }
 
 /* Sets what the options say in the place of the file. */
-static int override(mp_config *config, const mp_cli_args *args)
+static int override(mp_config *config, const mp_cli_args *args, mp_buf *report)
 {
     const char *listen[MP_CLI_GIVEN], *level = mp_cli_value(args, "log-level");
     size_t count = 0;
-    mp_buf report = {0};
     int code = MP_ENDED_WELL;
     for (int i = 0; i < args->given_count; i++)
         if (strcmp(args->given[i].option->name, "listen") == 0)
             listen[count++] = args->given[i].value;
     if (count > LISTEN_CAP)
         return mp_cli_misused("more than 16 times", "--listen", NULL, args->command->name);
-    if (count > 0 && mp_config_override(config, "listen", listen, count, "--listen", &report) != 0)
+    if (count > 0 && mp_config_override(config, "listen", listen, count, "--listen", report) != 0)
         code = MP_BAD_USAGE;
-    if (level != NULL && mp_config_override(config, "log.level", &level, 1, "--log-level", &report) != 0)
+    if (level != NULL && mp_config_override(config, "log.level", &level, 1, "--log-level", report) != 0)
         code = MP_BAD_USAGE;
-    mp_cli_complain(&report);
+    if (mp_cli_value(args, "watch") != NULL &&
+        mp_config_override(config, "scripts.watch", (const char *[]){"true"}, 1, "--watch", report) != 0)
+        code = MP_BAD_USAGE;
     return code;
+}
+
+/* Where the configuration came from, and what stands above it. */
+typedef struct {
+    const mp_cli_args *args;
+    const char *file;
+    bool was_empty;
+} origin;
+
+/* While it serves. What is no file, such as a pipe, was read for good; one that is empty may be about to be written. */
+static mp_config *load_again(void *ctx, mp_buf *report)
+{
+    origin *from = ctx;
+    struct stat info;
+    bool is_there = stat(from->file, &info) == 0;
+    if (is_there && (!S_ISREG(info.st_mode) || (info.st_size == 0 && !from->was_empty))) {
+        mp_buf_printf(report, "%s:1:1: the file is %s\n", from->file,
+                      S_ISREG(info.st_mode) ? "empty" : "no file any more");
+        mp_buf_put(report, MP_STR("  hint: for every default, write a comment into it\n"));
+        return NULL;
+    }
+    mp_config *config = mp_config_load(from->file, report);
+    if (config != NULL && override(config, from->args, report) != 0) {
+        mp_config_free(config);
+        return NULL;
+    }
+    from->was_empty = config == NULL ? from->was_empty : info.st_size == 0;
+    return config;
 }
 
 static int serve(const mp_cli_args *args, bool on_stdio)
 {
-    mp_gateway_options options = {
-        .on_stdio = on_stdio, .has_specs = mp_cli_value(args, "specs") != NULL, .ready_fd = -1};
-    const char *file = NULL, *fd = mp_cli_value(args, "ready-fd"), *command = args->command->name;
+    mp_gateway_options options = {.on_stdio = on_stdio,
+                                  .has_specs = mp_cli_value(args, "specs") != NULL,
+                                  .prints = mp_cli_value(args, "watch") != NULL,
+                                  .ready_fd = -1,
+                                  .read = load_again};
+    options.is_apart = options.has_specs || mp_cli_value(args, "apart") != NULL;
+    origin from = {.args = args};
+    struct stat info;
+    const char *fd = mp_cli_value(args, "ready-fd"), *command = args->command->name;
     if (fd != NULL && parse_fd(fd, command, &options.ready_fd) != MP_ENDED_WELL)
         return MP_BAD_USAGE;
     if (on_stdio && fd != NULL && options.ready_fd <= STDOUT_FILENO)
         return mp_cli_misused("--ready-fd: this descriptor is the client's:", fd, NULL, command);
-    if (mp_cli_take_file(args, &file) != MP_ENDED_WELL)
+    if (mp_cli_take_file(args, &from.file) != MP_ENDED_WELL)
         return MP_BAD_USAGE;
-    mp_config *config = mp_cli_load(file, command);
+    mp_config *config = mp_cli_load(from.file, command);
     if (config == NULL)
         return MP_BAD_CONFIG;
-    int code = override(config, args);
-    if (code == MP_ENDED_WELL)
-        code = mp_gateway_run(config, &options);
-    mp_config_free(config);
-    return code;
+    mp_buf report = {0};
+    int code = override(config, args, &report);
+    mp_cli_complain(&report);
+    if (code != MP_ENDED_WELL) {
+        mp_config_free(config);
+        return code;
+    }
+    if (from.file == NULL)
+        from.file = "moonpool.yaml";
+    options.ctx = &from;
+    if (stat(from.file, &info) == 0 && S_ISREG(info.st_mode))
+        options.file = from.file;
+    from.was_empty = options.file != NULL && info.st_size == 0;
+    return mp_gateway_run(config, &options);
 }
 
 int mp_cli_run(const mp_cli_args *args)
@@ -107,9 +152,7 @@ static int check(const mp_cli_args *args, const char *form)
     mp_config *config = mp_cli_load(file, args->command->name);
     if (config == NULL)
         return MP_BAD_CONFIG;
-    int code = mp_gateway_check(config, form);
-    mp_config_free(config);
-    return code;
+    return mp_gateway_check(config, form);
 }
 
 int mp_cli_check(const mp_cli_args *args)

@@ -35,15 +35,16 @@ static void put_stats(mp_buf *out, mp_stat from, mp_stat to)
     mp_buf_put(out, *mp_stat_name_of(to - 1).label != '\0' ? MP_STR("}}") : MP_STR("}"));
 }
 
-static void serve_status(mp_shared *shared, mp_stream *stream)
+static void serve_status(mp_worker *worker, mp_stream *stream)
 {
+    mp_shared *shared = mp_worker_shared(worker);
     mp_buf out = {0};
     mp_buf_put(&out, MP_STR("{\"version\":\"" MOONPOOL_VERSION "\",\"pid\":"));
     mp_json_put_int(&out, getpid());
     mp_buf_put(&out, MP_STR(",\"uptime_ms\":"));
     mp_json_put_int(&out, (int64_t)(mp_loop_now(mp_stream_loop(stream)) - shared->started_at));
     mp_buf_put(&out, MP_STR(",\"workers\":"));
-    mp_json_put_int(&out, shared->config->workers);
+    mp_json_put_int(&out, mp_worker_settings(worker)->config->workers);
     mp_buf_put(&out, atomic_load(&shared->draining) ? MP_STR(",\"draining\":true") : MP_STR(",\"draining\":false"));
     mp_buf_put(&out, MP_STR(",\"scripts\":"));
     mp_reload_describe(shared->reload, &out);
@@ -78,10 +79,11 @@ static bool is_foreign_page(const mp_stream *stream)
 
 void mp_admin_serve(void *ctx, mp_stream *stream)
 {
-    mp_shared *shared = ctx;
+    mp_worker *worker = ctx;
+    mp_shared *shared = mp_worker_shared(worker);
     const mp_request *request = mp_stream_request(stream);
     bool is_health = mp_str_is(request->path, "/healthz");
-    if (!mp_host_is_served(&shared->rpc, stream)) {
+    if (!mp_host_is_served(&mp_worker_settings(worker)->rpc, stream)) {
         mp_stat_add(MP_STAT_REFUSED_ORIGIN, 1);
         refuse(stream, 403, "this Host or Origin is not served here: see \"hosts\" in the configuration\n", NULL);
     } else if (mp_str_is(request->path, "/reload")) {
@@ -100,7 +102,7 @@ void mp_admin_serve(void *ctx, mp_stream *stream)
     } else if (!mp_str_is(request->method, "GET") && !mp_str_is(request->method, "HEAD")) {
         refuse(stream, 405, "method not allowed\n", &(mp_header){"allow", MP_STR("GET, HEAD")});
     } else if (!is_health) {
-        serve_status(shared, stream);
+        serve_status(worker, stream);
     } else if (atomic_load(&shared->draining)) {
         refuse(stream, 503, "draining\n", NULL);
     } else {

@@ -32,6 +32,8 @@ typedef struct {
     int64_t workers;           /* `auto` is resolved: the processors this process may use */
     char *scripts_path;        /* relative paths start at the folder of the config file */
     mp_watches scripts_watch;
+    uint64_t scripts_drain;
+    int64_t scripts_generations;
     mp_trust scripts_trust;
     mp_grant allow;                                        /* what all scripts may touch; its path stays NULL */
     mp_grant *grants;                                      /* NULL, or ended by one without a path */
@@ -41,9 +43,9 @@ typedef struct {
     char **hosts;                                          /* lower case, without port; "*" allows all */
     mp_auth_mode auth_mode;
     mp_expired_streams expired_streams;
-    char **origins;   /* of CORS; NULL: none */
-    char *public_url; /* scheme and host; NULL: as requests say */
-    char *server_name, *server_instructions;               /* instructions may be NULL */
+    char **origins;                          /* of CORS; NULL: none */
+    char *public_url;                        /* scheme and host; NULL: as requests say */
+    char *server_name, *server_instructions; /* instructions may be NULL */
     uint64_t session_idle, session_initialize_within;
     int64_t sessions_max, sessions_per_principal;
     int64_t replay_events; /* 0: off */
@@ -51,15 +53,16 @@ typedef struct {
     size_t body, headers;
     uint64_t handshake, request_time, call_time, call_cpu, auth_time;
     int64_t auth_waiting;
-    int64_t calls_in_flight, connections, listeners, subscriptions;
+    int64_t call_waiting, calls_in_flight, connections, listeners, subscriptions;
     size_t stream_queue;
     uint64_t stall, dead_peer;
     size_t lua_memory; /* of one worker */
     size_t call_memory;
     size_t call_output;
-    int64_t http_requests, http_per_host; /* of one worker */
+    int64_t http_requests, http_lookups, http_per_host; /* of one worker */
     size_t http_body, http_held;
     uint64_t http_time, http_idle;
+    int64_t sqlite_databases, sqlite_queue; /* databases of one worker */
     int64_t sqlite_rows;
     size_t sqlite_bytes;
     uint64_t sqlite_busy;
@@ -74,6 +77,7 @@ typedef struct {
     uint64_t tasks_ttl;
     int64_t store_entries;
     size_t store_bytes;
+    char *store_file;   /* NULL: in memory alone */
     char *admin_listen; /* NULL: off */
     mp_config_tls admin_tls;
     char **seal_keys; /* empty: one made at start */
@@ -91,6 +95,15 @@ void mp_config_free(mp_config *config);
 /* Sets a key from the command line; more than one value only where the key is a list. -1 and a report that names `option`. */
 int mp_config_override(mp_config *config, const char *path, const char *const *values, size_t count, const char *option,
                        mp_buf *report);
+
+/* -- another one (config_change.c) --------------------------------------------------------------------------------- */
+
+/* Appends all values, in a form that is the same for the same values. */
+void mp_config_put_all(mp_buf *out, const mp_config *config);
+/* Appends the paths of the keys that differ, "hosts, log.level": of those that need a restart, or of the others. */
+void mp_config_compare(const mp_config *before, const mp_config *after, bool restarts, mp_buf *names);
+/* Keys that need a restart get the values they have in `from`. */
+void mp_config_carry(mp_config *to, const mp_config *from);
 
 /* -- the table ------------------------------------------------------------------------------------------------- */
 
@@ -123,6 +136,7 @@ typedef struct {
     int (*check)(mp_str text, mp_err *); /* of a text, or of each item */
     const char *form;                    /* what `check` accepts, for people */
     const char *pattern;                 /* and for the JSON Schema */
+    bool restarts; /* another value waits for a restart; of all other keys the next reload takes it */
     const char *doc;
 } mp_config_key;
 
@@ -169,13 +183,14 @@ const char *mp_config_range(const mp_config_key *key, char *room, size_t size);
 /* `path` as seen from `folder`; the caller's. */
 char *mp_config_join(const char *folder, mp_str path);
 
-/* What a row's `check` may be (config_check.c). */
+/* What a row's `check` may be (config_check.c, config_net.c). */
 int mp_config_check_address(mp_str text, mp_err *err);
 int mp_config_check_endpoint(mp_str text, mp_err *err);
 int mp_config_check_host(mp_str text, mp_err *err);
 int mp_config_check_variable(mp_str text, mp_err *err);
 int mp_config_check_origin(mp_str text, mp_err *err); /* https://host:port */
 int mp_config_check_origin_or_all(mp_str text, mp_err *err);
+int mp_config_check_net(mp_str text, mp_err *err);
 /* Port 0: two listeners that say so get two ports. */
 bool mp_config_is_any_port(mp_str address);
 

@@ -15,26 +15,33 @@
     .pattern = "^unix:/.+|^\\[[0-9A-Fa-f:.]+\\]:[0-9]{1,5}$|^[A-Za-z0-9._-]+:[0-9]{1,5}$"
 /* The keys of one `tls`: of an item of `listen`, or of the admin's listener. */
 #define TLS_KEYS(at, member)                                                                                           \
-    {at, MP_KEY_SECTION,                                                                                               \
+    {at, MP_KEY_SECTION, .restarts = true,                                                                             \
      .doc = "Makes it speak TLS, 1.2 and 1.3. The files are watched: new connections use new ones."},                  \
         {at ".certificate",                                                                                            \
          MP_KEY_PATH,                                                                                                  \
          member(certificate),                                                                                          \
          .least = 1,                                                                                                   \
          .most = 4000,                                                                                                 \
+         .restarts = true,                                                                                             \
          .doc = "A PEM file: the server's certificate, then those that lead to its authority. A relative path starts " \
                 "at the folder of this file."},                                                                        \
-        {at ".key",  MP_KEY_PATH,  member(key),                                                                        \
-         .least = 1, .most = 4000, .doc = "A PEM file with the certificate's private key, without a passphrase."},     \
+        {at ".key",                                                                                                    \
+         MP_KEY_PATH,                                                                                                  \
+         member(key),                                                                                                  \
+         .least = 1,                                                                                                   \
+         .most = 4000,                                                                                                 \
+         .restarts = true,                                                                                             \
+         .doc = "A PEM file with the certificate's private key, without a passphrase."},                               \
         {at ".client_ca",                                                                                              \
          MP_KEY_PATH,                                                                                                  \
          member(client_ca),                                                                                            \
          .least = 1,                                                                                                   \
          .most = 4000,                                                                                                 \
+         .restarts = true,                                                                                             \
          .doc = "A PEM file of authorities: clients show a certificate that one of them has signed."},                 \
     {                                                                                                                  \
         at ".client", MP_KEY_CHOICE, member(client),                                                                   \
-            .choices = needs,                                                                                          \
+            .choices = needs, .restarts = true,                                                                        \
             .doc = "With client_ca: whether a client without a certificate is refused (required, the default), or "    \
                    "served like any other."                                                                            \
     }
@@ -56,24 +63,29 @@ static const char *const levels[] = {"debug", "info", "warn", "error", NULL};
 
 const mp_config_key mp_config_keys[] = {
     {"listen", MP_KEY_LIST, SLOT(listen), .preset = "127.0.0.1:7300", ADDRESS, .bare = "listen.address",
-     .item_slot = offsetof(mp_config, listen_tls), .item_size = sizeof(mp_config_tls),
+     .restarts = true, .item_slot = offsetof(mp_config, listen_tls), .item_size = sizeof(mp_config_tls),
      .doc = "Where clients connect: host:port, [IPv6]:port or unix:/path, one or a list. Port 0 takes a free one. In "
             "place "
             "of an address there may be keys: {address: 0.0.0.0:7300, tls: {certificate: c.pem, key: k.pem}}."},
     {"listen.address", MP_KEY_TEXT, ADDRESS, .doc = "The address."},
     TLS_KEYS("listen.tls", OF_ITEM),
-    {"workers", COUNT(1, 64), SLOT(workers), .preset = "auto", .word = "auto",
+    {"workers", COUNT(1, 64), SLOT(workers), .preset = "auto", .word = "auto", .restarts = true,
      .doc = "Threads that serve, each with an event loop and a Lua state of its own. auto: one per processor."},
     {"scripts", MP_KEY_SECTION, .bare = "scripts.path",
      .doc = "The Lua scripts that are served. `scripts: DIR` is short for the path alone."},
     {"scripts.path", MP_KEY_PATH, SLOT(scripts_path), .preset = "scripts", .least = 1, .most = 4000,
      .doc = "Their folder. A relative path starts at the folder of this file."},
     {"scripts.watch", MP_KEY_CHOICE, SLOT(scripts_watch), .preset = "true", .choices = noes,
-     .doc = "Whether scripts that are saved serve at once. Without, at SIGHUP and at POST /reload."},
+     .doc = "Whether scripts that are saved, and this file, serve at once. Without, at SIGHUP and at POST /reload."},
+    {"scripts.drain", TIME(0, DAY), SLOT(scripts_drain), .preset = "10m",
+     .doc = "After a reload, how long calls and background work may go on with the scripts they began with."},
+    {"scripts.generations", COUNT(1, 1000), SLOT(scripts_generations), .preset = "16",
+     .doc = "Earlier scripts that may be kept for that at once. One more, and what runs on the oldest is called off."},
     {"scripts.trust", MP_KEY_CHOICE, SLOT(scripts_trust), .preset = "strict", .choices = trusts,
      .doc = "What scripts may touch. full opens Lua's whole standard library: io, os, debug, package."},
     {"scripts.allow", MP_KEY_SECTION, .doc = "What all scripts may touch. Without it: nothing."},
-    {"scripts.allow.net", MP_KEY_LIST, SLOT(allow.lists[MP_GRANT_NET]), .least = 1, .most = 300, .form = "a host",
+    {"scripts.allow.net", MP_KEY_LIST, SLOT(allow.lists[MP_GRANT_NET]), .least = 1, .most = 300,
+     .check = mp_config_check_net, .form = "a host",
      .doc = "Where they may connect: host:port, *.domain, an address. Names lead to public addresses, unless the word "
             "private "
             "follows."},
@@ -92,13 +104,13 @@ const mp_config_key mp_config_keys[] = {
      .doc = "What single folders (tools/orders/) or files (tools/git.lua) of scripts may touch beyond that: each path "
             "has keys as scripts.allow has them."},
     {"endpoints", MP_KEY_SECTION, .doc = "Paths that speak MCP. off switches one off."},
-    {"endpoints.mcp", MP_KEY_TEXT, SLOT(endpoint_mcp), .preset = "/mcp", ENDPOINT,
+    {"endpoints.mcp", MP_KEY_TEXT, SLOT(endpoint_mcp), .preset = "/mcp", ENDPOINT, .restarts = true,
      .doc = "Streamable HTTP, revisions 2025-03-26 and later."},
-    {"endpoints.sse", MP_KEY_TEXT, SLOT(endpoint_sse), .preset = "/sse", ENDPOINT,
+    {"endpoints.sse", MP_KEY_TEXT, SLOT(endpoint_sse), .preset = "/sse", ENDPOINT, .restarts = true,
      .doc = "HTTP+SSE, revision 2024-11-05: the event stream."},
-    {"endpoints.messages", MP_KEY_TEXT, SLOT(endpoint_messages), .preset = "/messages", ENDPOINT,
+    {"endpoints.messages", MP_KEY_TEXT, SLOT(endpoint_messages), .preset = "/messages", ENDPOINT, .restarts = true,
      .doc = "HTTP+SSE: where its clients post. Switched off with sse."},
-    {"endpoints.prefix", MP_KEY_TEXT, SLOT(endpoint_prefix), ENDPOINT,
+    {"endpoints.prefix", MP_KEY_TEXT, SLOT(endpoint_prefix), ENDPOINT, .restarts = true,
      .doc =
          "What a proxy in front takes off paths before they come here: HTTP+SSE clients are told to post to this and "
          "endpoints.messages."},
@@ -143,7 +155,7 @@ const mp_config_key mp_config_keys[] = {
      .doc = "Things that one session, or one call that listens, is told about. One more is refused."},
     {"sessions.replay", MP_KEY_SECTION, .bare = "sessions.replay.events",
      .doc = "Events kept for Streamable HTTP clients that lost a stream and come back with Last-Event-ID."},
-    {"sessions.replay.events", COUNT(0, MILLION), SLOT(replay_events), .preset = "256", .word = "off",
+    {"sessions.replay.events", COUNT(0, MILLION), SLOT(replay_events), .preset = "256", .word = "off", .restarts = true,
      .doc = "The latest events of one session. off keeps none, and events then carry no id."},
     {"sessions.replay.bytes", SIZE(KIB, GIB), SLOT(replay_bytes), .preset = "1MiB",
      .doc =
@@ -156,9 +168,9 @@ const mp_config_key mp_config_keys[] = {
      .doc = "The body of a request. Larger ones are refused with 413."},
     {"limits.headers", SIZE(KIB, MIB), SLOT(headers), .preset = "64KiB",
      .doc = "All headers of a request. Larger ones are refused with 431."},
-    {"limits.handshake", TIME(100, HOUR), SLOT(handshake), .preset = "10s",
+    {"limits.handshake", TIME(100, HOUR), SLOT(handshake), .preset = "10s", .restarts = true,
      .doc = "From accepting a connection to the end of its TLS handshake."},
-    {"limits.request_time", TIME(100, HOUR), SLOT(request_time), .preset = "30s",
+    {"limits.request_time", TIME(100, HOUR), SLOT(request_time), .preset = "30s", .restarts = true,
      .doc = "From the first byte of a request to its last; a connection without a request is kept as long."},
     {"limits.call", MP_KEY_SECTION, .doc = "One call of a tool."},
     {"limits.call.time", TIME(10, DAY), SLOT(call_time), .preset = "60s",
@@ -168,9 +180,13 @@ const mp_config_key mp_config_keys[] = {
     {"limits.call.memory", SIZE(MIB, 64 * GIB), SLOT(call_memory), .preset = "64MiB",
      .doc = "Memory that a call may take of limits.lua_memory. One that takes more is called off with an error."},
     {"limits.call.output", SIZE(KIB, 32 * MIB), SLOT(call_output), .preset = "8MiB",
-     .doc = "The JSON of one result, or of one message on the way to it. A larger result becomes an error that says "
-            "how large; a larger "
-            "message is not sent, and is an error in the script."},
+     .doc =
+         "The JSON of one result or error, also of what a task keeps of it, or of one message or question on the way. "
+         "A larger result becomes an error that says how large; a larger message is not sent, and is an error in "
+         "the script."},
+    {"limits.call.waiting", COUNT(1, MILLION), SLOT(call_waiting), .preset = "256", .restarts = true,
+     .doc = "Calls that wait for a turn of one tool, where its `concurrency` says how many run at once. The next one "
+            "fails."},
     {"limits.auth", MP_KEY_SECTION, .doc = "Finding out who sent a request, where auth scripts wait for others."},
     {"limits.auth.time", TIME(10, HOUR), SLOT(auth_time), .preset = "10s",
      .doc = "It may take so long; then the request is refused with 503."},
@@ -186,13 +202,16 @@ const mp_config_key mp_config_keys[] = {
      .doc = "Bytes that wait for the reader of one event stream. More end the stream."},
     {"limits.stall", TIME(100, HOUR), SLOT(stall), .preset = "30s",
      .doc = "A reader that takes nothing for so long, with bytes waiting, loses its stream."},
-    {"limits.dead_peer", TIME(SECOND, HOUR), SLOT(dead_peer), .preset = "30s",
+    {"limits.dead_peer", TIME(SECOND, HOUR), SLOT(dead_peer), .preset = "30s", .restarts = true,
      .doc = "A peer whose machine or network vanished is noticed within this time."},
     {"limits.lua_memory", SIZE(4 * MIB, 64 * GIB), SLOT(lua_memory), .preset = "256MiB",
      .doc = "Memory of one worker's Lua state."},
     {"limits.http", MP_KEY_SECTION, .doc = "Requests that scripts send to others."},
     {"limits.http.requests", COUNT(1, 10000), SLOT(http_requests), .preset = "256",
      .doc = "Requests of one worker at once. The next one is refused."},
+    {"limits.http.lookups", COUNT(1, 10000), SLOT(http_lookups), .preset = "256", .restarts = true,
+     .doc = "Names being looked up at once, for all workers. Each has a thread, which stays until the name server has "
+            "answered, also when its request was given up. The next request to a name is refused."},
     {"limits.http.per_host", COUNT(1, 10000), SLOT(http_per_host), .preset = "32",
      .doc = "Connections of one worker to one host. More requests wait for one."},
     {"limits.http.body", SIZE(KIB, GIB), SLOT(http_body), .preset = "16MiB",
@@ -205,9 +224,9 @@ const mp_config_key mp_config_keys[] = {
     {"limits.http.idle", TIME(0, HOUR), SLOT(http_idle), .preset = "15s",
      .doc = "Connections that no request uses are kept for so long."},
     {"limits.pool", MP_KEY_SECTION, .doc = "Threads for what would block: files and databases."},
-    {"limits.pool.threads", COUNT(1, 64), SLOT(pool_threads), .preset = "4",
+    {"limits.pool.threads", COUNT(1, 64), SLOT(pool_threads), .preset = "4", .restarts = true,
      .doc = "As many at most, of all workers together. They begin when they are first needed."},
-    {"limits.pool.queue", COUNT(1, MILLION), SLOT(pool_queue), .preset = "1024",
+    {"limits.pool.queue", COUNT(1, MILLION), SLOT(pool_queue), .preset = "1024", .restarts = true,
      .doc = "What may wait for one of them. The next one is refused."},
     {"limits.fs", MP_KEY_SECTION, .doc = "Files that scripts read and write."},
     {"limits.fs.file", SIZE(KIB, GIB), SLOT(fs_file), .preset = "16MiB",
@@ -224,6 +243,12 @@ const mp_config_key mp_config_keys[] = {
     {"limits.exec.grace", TIME(0, HOUR), SLOT(exec_grace), .preset = "2s",
      .doc = "How long a program that is ended may take after SIGTERM, before SIGKILL."},
     {"limits.sqlite", MP_KEY_SECTION, .doc = "Databases of scripts."},
+    {"limits.sqlite.databases", COUNT(1, 1000), SLOT(sqlite_databases), .preset = "32",
+     .doc =
+         "Files of one worker that scripts have open at once, and databases in memory. Each has a thread. The next one "
+         "is refused."},
+    {"limits.sqlite.queue", COUNT(1, MILLION), SLOT(sqlite_queue), .preset = "1024",
+     .doc = "Statements that wait for one database. The next one is refused."},
     {"limits.sqlite.rows", COUNT(1, 100 * MILLION), SLOT(sqlite_rows), .preset = "10000",
      .doc = "Rows of one result. More are an error."},
     {"limits.sqlite.bytes", SIZE(KIB, GIB), SLOT(sqlite_bytes), .preset = "16MiB",
@@ -237,11 +262,14 @@ const mp_config_key mp_config_keys[] = {
      .doc = "Background work at once. The next one is refused."},
     {"tasks.ttl", TIME(100, 30 * DAY), SLOT(tasks_ttl), .preset = "1h",
      .doc = "The longest that a task and what is known of it last."},
-    {"store", MP_KEY_SECTION, .doc = "What all workers remember together, such as tasks; in memory."},
+    {"store", MP_KEY_SECTION, .doc = "What all workers remember together: what scripts store, and tasks."},
     {"store.entries", COUNT(1, 100 * MILLION), SLOT(store_entries), .preset = "100000",
      .doc = "Entries at once. What needs one more fails."},
     {"store.bytes", SIZE(KIB, 64 * GIB), SLOT(store_bytes), .preset = "64MiB",
      .doc = "Bytes of their keys and texts at once."},
+    {"store.file", MP_KEY_PATH, SLOT(store_file), .restarts = true, .least = 1, .most = 4000,
+     .doc = "A file that keeps what scripts store over a restart: an SQLite database of this gateway alone, made where "
+            "there is none. A relative path starts at the folder of this file. Without it all is gone at the end."},
     {"http", MP_KEY_SECTION, .doc = "Requests that scripts send to others."},
     {"http.ca", MP_KEY_PATH, SLOT(http_ca), .least = 1, .most = 4000,
      .doc = "A file of PEM certificates to trust instead of the system's. A relative path starts at the folder of this "
@@ -254,12 +282,12 @@ const mp_config_key mp_config_keys[] = {
             "new one in front. Without any, one is made at start, and what an earlier process sealed is refused."},
     {"admin", MP_KEY_SECTION, .doc = "The operator's own listener: /healthz, /status."},
     {"admin.listen", MP_KEY_TEXT, SLOT(admin_listen), .preset = "127.0.0.1:7301", ADDRESS, .word = "off",
-     .doc = "Its address, or off. Anybody who reaches it may read it."},
+     .restarts = true, .doc = "Its address, or off. Anybody who reaches it may read it."},
     TLS_KEYS("admin.tls", OF_ADMIN),
     {"log", MP_KEY_SECTION, .doc = "The log, on standard error: one event, one line of logfmt."},
     {"log.level", MP_KEY_CHOICE, SLOT(log_level), .preset = "info", .choices = levels,
      .doc = "The least level that is written."},
-    {"log.audit", MP_KEY_PATH, SLOT(audit), .least = 1, .most = 4000,
+    {"log.audit", MP_KEY_PATH, SLOT(audit), .least = 1, .most = 4000, .restarts = true,
      .doc = "A file that gets one line of JSON per call, and per request that is refused: who, what, from where, with "
             "what outcome. A relative path starts at the folder of this file. At SIGHUP it is opened again."},
     {"log.audit_arguments", MP_KEY_CHOICE, SLOT(audit_arguments), .preset = "names", .choices = audits,

@@ -26,6 +26,11 @@ static void put_values(mp_buf *out, const mp_config_key *key)
         mp_buf_printf(out, "%s", key->form != NULL ? key->form : key->type == MP_KEY_PATH ? "a path" : "a text");
 }
 
+static const char *restarts_of(const mp_config_key *key)
+{
+    return key->restarts ? " Another value needs a restart." : "";
+}
+
 /* -- `moonpool config` ----------------------------------------------------------------------------------------- */
 
 /* `text` in lines of at most 100 characters, each behind `indent`. */
@@ -54,7 +59,10 @@ void mp_config_print_help(mp_buf *out)
         int indent = 2 * depth_of(key);
         if (indent == 0)
             mp_buf_putc(out, '\n');
-        put_wrapped(out, key->doc, indent);
+        mp_buf doc = {0};
+        mp_buf_printf(&doc, "%s%s%c", key->doc, restarts_of(key), '\0');
+        put_wrapped(out, doc.ptr, indent);
+        mp_buf_clear(&doc);
         bool is_comment = (key->preset == NULL && key->type != MP_KEY_SECTION) || mp_config_key_list(key) != NULL;
         mp_buf_printf(out, "%*s%s%s:", indent, "", is_comment ? "# " : "", mp_config_key_name(key));
         if (key->type != MP_KEY_SECTION) {
@@ -107,6 +115,7 @@ void mp_config_print_man(mp_buf *out)
         }
         mp_buf_put(out, MP_STR("\n\t"));
         put_scdoc(out, key->doc);
+        put_scdoc(out, restarts_of(key));
         mp_buf_put(out, MP_STR("\n\n"));
         mp_buf_clear(&values);
     }
@@ -207,8 +216,11 @@ static void put_items(mp_buf *out, const mp_config_key *list, int indent)
 
 static void put_schema(mp_buf *out, const mp_config_key *key, int indent)
 {
+    mp_buf doc = {0};
+    mp_buf_printf(&doc, "%s%s%c", key->doc, restarts_of(key), '\0');
     mp_buf_put(out, MP_STR("{\"description\": "));
-    put_json(out, key->doc);
+    put_json(out, doc.ptr);
+    mp_buf_clear(&doc);
     mp_buf_put(out, MP_STR(", "));
     if (key->preset != NULL && key->type != MP_KEY_LIST) {
         bool is_number = key->type == MP_KEY_COUNT && key->preset[0] >= '0' && key->preset[0] <= '9';

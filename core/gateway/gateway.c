@@ -3,7 +3,6 @@
 #include "gateway.h"
 #include "exposure.h"
 #include "reload.h"
-#include "shared.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
@@ -29,7 +28,6 @@ typedef struct {
 
 typedef struct {
     mp_shared shared;
-    mp_seal_key seal_keys[MP_SEAL_KEYS + 1];
     mp_worker **workers;
     int worker_count;
     listener *listeners; /* the last is the admin's, if there is one */
@@ -61,10 +59,11 @@ static void print_report(const mp_buf *report)
         fputc('\n', stderr);
 }
 
-static void free_shared(const mp_vm_config *vm)
+static uint64_t now_ms(void)
 {
-    mp_store_free(vm->store);
-    mp_hearers_free(vm->hearers);
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
 /* -- scripts ------------------------------------------------------------------------------------------------------- */
@@ -81,16 +80,16 @@ static bool is_exposed(const mp_config *config, const mp_vm *vm)
 }
 
 /* Reads the scripts and proves them in a VM, which the first worker then uses. NULL when they are wrong: it has been said. */
-static mp_vm *prove(const mp_config *config, const mp_vm_config *how, mp_source **source)
+static mp_vm *prove(const mp_settings *settings, mp_source **source)
 {
     mp_err err;
     mp_buf report = {0};
-    *source = mp_source_read(config->scripts_path, &err);
+    *source = mp_source_read(settings->config->scripts_path, &err);
     if (*source == NULL) {
         print_err(&err);
         return NULL;
     }
-    mp_vm *vm = mp_vm_new(*source, how, &report);
+    mp_vm *vm = mp_vm_new(*source, &settings->vm, &report);
     if (vm == NULL) {
         print_report(&report);
         mp_source_unref(*source);
@@ -110,32 +109,31 @@ static mp_certificates *read_certificates(const mp_config *config, bool listens)
     return certificates;
 }
 
-int mp_gateway_check(const mp_config *config, const char *form)
+int mp_gateway_check(mp_config *config, const char *form)
 {
     mp_certificates *certificates = read_certificates(config, true);
     int code = certificates == NULL ? EXIT_CONFIG : 0;
     mp_certificates_free(certificates);
     mp_source *source;
-    mp_seal_key seal_keys[MP_SEAL_KEYS + 1] = {0};
-    mp_seal_keys_of(seal_keys, config);
-    mp_vm_config how = mp_vm_config_of(config, seal_keys);
-    mp_vm *vm = prove(config, &how, &source);
-    if (vm == NULL) {
-        free_shared(&how);
-        return EXIT_CONFIG;
-    }
-    if (is_exposed(config, vm))
+    mp_commons commons = {0};
+    mp_commons_open(&commons, config);
+    mp_settings *settings = mp_settings_new(config, &commons);
+    mp_vm *vm = prove(settings, &source);
+    if (vm == NULL || is_exposed(config, vm))
         code = EXIT_CONFIG;
-    mp_buf out = {0}, doubts = {0};
-    mp_vm_describe(vm, form, &out, &doubts);
-    printf("%.*s", MP_STR_ARG(mp_buf_str(&out)));
-    if (doubts.len > 0)
-        print_report(&doubts);
-    mp_buf_clear(&out);
-    mp_buf_clear(&doubts);
-    mp_vm_free(vm);
-    free_shared(&how);
-    mp_source_unref(source);
+    if (vm != NULL) {
+        mp_buf out = {0}, doubts = {0};
+        mp_vm_describe(vm, form, &out, &doubts);
+        printf("%.*s", MP_STR_ARG(mp_buf_str(&out)));
+        if (doubts.len > 0)
+            print_report(&doubts);
+        mp_buf_clear(&out);
+        mp_buf_clear(&doubts);
+        mp_vm_free(vm);
+        mp_source_unref(source);
+    }
+    mp_commons_close(&commons);
+    mp_settings_free(settings);
     return code;
 }
 
@@ -152,7 +150,7 @@ static int bind_one(house *h, const char *where, mp_tls_slot *tls, int count, mp
     one->fds = mp_new((size_t)count * sizeof *one->fds);
     one->count = count;
     one->tls = tls;
-    if (mp_listen(where, count, h->shared.config->dead_peer, one->fds, &one->address, err) != 0) {
+    if (mp_listen(where, count, h->shared.settings->config->dead_peer, one->fds, &one->address, err) != 0) {
         free(one->fds);
         return -1;
     }
@@ -162,7 +160,7 @@ static int bind_one(house *h, const char *where, mp_tls_slot *tls, int count, mp
 
 static int bind_all(house *h, mp_err *err)
 {
-    const mp_config *config = h->shared.config;
+    const mp_config *config = h->shared.settings->config;
     const mp_certificates *certificates = h->shared.certificates;
     size_t count = 0;
     while (config->listen[count] != NULL)
@@ -249,7 +247,7 @@ static int start_workers(house *h, mp_vm *first, mp_err *err)
 
 static void say_ready(const house *h, int ready_fd)
 {
-    const mp_config *config = h->shared.config;
+    const mp_config *config = h->shared.settings->config;
     mp_buf line = {0};
     mp_buf_put(&line, MP_STR("ready"));
     const mp_address *first = h->on_stdio ? NULL : &h->listeners[0].address;
@@ -286,7 +284,7 @@ static void on_signal(house *h, int number)
 {
     if (number == SIGHUP) {
         mp_certificates_now(h->shared.certificates);
-        open_audit_again(h->shared.config);
+        open_audit_again(h->shared.settings->config);
         mp_reload_now(h->shared.reload);
         return;
     }
@@ -316,10 +314,10 @@ static void serve(house *h, int signal_fd)
         uint64_t ended;
         if ((fds[1].revents & POLLIN) && read(h->shared.ended_fd, &ended, sizeof ended) == (ssize_t)sizeof ended)
             running -= (int)ended;
-        if (atomic_load(&h->shared.draining))
-            continue;
-        mp_reload_run(h->shared.reload);
-        mp_certificates_run(h->shared.certificates);
+        bool may_reload = !atomic_load(&h->shared.draining);
+        mp_reload_run(h->shared.reload, may_reload);
+        if (may_reload)
+            mp_certificates_run(h->shared.certificates);
     }
 }
 
@@ -339,10 +337,11 @@ static void take_down(house *h)
     }
     free(h->listeners);
     free(h->workers);
-    mp_reload_free(h->shared.reload);
     mp_certificates_free(h->shared.certificates);
+    mp_reload_free(h->shared.reload);
     mp_source_unref(h->shared.source);
-    free_shared(&h->shared.vm);
+    mp_settings_free(h->shared.settings);
+    mp_commons_close(&h->shared.commons);
     close(h->shared.ended_fd);
     if (h->in >= 0)
         close(h->in);
@@ -359,6 +358,7 @@ static int block_signals(void)
     sigaddset(&set, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of whoever writes it */
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
@@ -380,7 +380,7 @@ static void keep_memory_small(void)
     mallopt(M_TRIM_THRESHOLD, 512 << 10);
 }
 
-int mp_gateway_run(const mp_config *config, const mp_gateway_options *options)
+int mp_gateway_run(mp_config *config, const mp_gateway_options *options)
 {
     house h = {.worker_count = options->on_stdio ? 1 : (int)config->workers,
                .on_stdio = options->on_stdio,
@@ -388,17 +388,28 @@ int mp_gateway_run(const mp_config *config, const mp_gateway_options *options)
                .out = -1};
     mp_err err = {0};
     if (h.on_stdio && take_stdio(&h, &err) != 0) {
+        mp_config_free(config);
         print_err(&err);
         return EXIT_FAILED;
     }
     keep_memory_small();
     h.shared.certificates = read_certificates(config, !h.on_stdio);
-    if (h.shared.certificates == NULL)
+    if (h.shared.certificates == NULL) {
+        mp_config_free(config);
         return EXIT_CONFIG;
-    mp_seal_keys_of(h.seal_keys, config);
-    h.shared.vm = mp_vm_config_of(config, h.seal_keys);
-    h.shared.vm.has_specs = options->has_specs;
-    mp_vm *first = prove(config, &h.shared.vm, &h.shared.source);
+    }
+    h.shared.started_at = now_ms();
+    h.shared.commons.has_specs = options->has_specs;
+    mp_commons_open(&h.shared.commons, config);
+    h.shared.settings = mp_settings_new(config, &h.shared.commons);
+    if (!options->is_apart && mp_store_keep(h.shared.commons.store, config->store_file, &err) != 0) {
+        print_err(&err);
+        mp_certificates_free(h.shared.certificates);
+        mp_settings_free(h.shared.settings);
+        mp_commons_close(&h.shared.commons);
+        return EXIT_FAILED;
+    }
+    mp_vm *first = prove(h.shared.settings, &h.shared.source);
     if (first != NULL && !h.on_stdio && is_exposed(config, first)) {
         mp_vm_free(first);
         mp_source_unref(h.shared.source);
@@ -406,16 +417,16 @@ int mp_gateway_run(const mp_config *config, const mp_gateway_options *options)
     }
     if (first == NULL) {
         mp_certificates_free(h.shared.certificates);
-        free_shared(&h.shared.vm);
+        mp_settings_free(h.shared.settings);
+        mp_commons_close(&h.shared.commons);
         return EXIT_CONFIG;
     }
-    mp_shared_set(&h.shared, config);
     mp_pool_start(config->pool_threads, config->pool_queue);
-    h.shared.reload = mp_reload_new(&h.shared, first, !h.on_stdio);
+    h.shared.reload = mp_reload_new(&h.shared, options, first);
     raise_descriptor_limit();
     int signal_fd = block_signals();
     h.shared.ended_fd = eventfd(0, EFD_CLOEXEC);
-    h.shared.table = mp_table_new(&h.shared.rpc);
+    h.shared.table = mp_table_new(&h.shared.settings->rpc);
     h.workers = mp_new((size_t)h.worker_count * sizeof *h.workers);
 
     int code = 0;
@@ -433,7 +444,7 @@ int mp_gateway_run(const mp_config *config, const mp_gateway_options *options)
             code = EXIT_FAILED;
         } else {
             mp_certificates_watch(h.shared.certificates);
-            mp_reload_start(h.shared.reload, h.workers, h.worker_count, config->scripts_watch == MP_WATCH_TRUE);
+            mp_reload_start(h.shared.reload, h.workers, h.worker_count);
             say_ready(&h, options->ready_fd);
             serve(&h, signal_fd);
         }

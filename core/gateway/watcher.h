@@ -1,4 +1,4 @@
-/* watcher.h: notices that the scripts may have changed. It says when to look, not what changed: whoever asked reads
+/* watcher.h: notices that the scripts or the configuration may have changed. It says when to look, not what changed: whoever asked reads
  * everything and compares, so a false alarm costs little and no way of saving is missed. */
 #ifndef MP_GATEWAY_WATCHER_H
 #define MP_GATEWAY_WATCHER_H
@@ -7,8 +7,8 @@
 
 typedef struct mp_watcher mp_watcher;
 
-/* Of `dir`, copied, and all below it. */
-mp_watcher *mp_watcher_new(const char *dir);
+/* Of `dir` and all below it, and of `file`, which may be NULL; both copied. */
+mp_watcher *mp_watcher_new(const char *dir, const char *file);
 void mp_watcher_free(mp_watcher *watcher);
 /* Watches every folder that is there now, and the links on the way. To be called before the scripts are read, so that
  * what changes meanwhile is noticed too. -1 and `err` where the system cannot tell: the watcher is then without a
@@ -16,7 +16,7 @@ void mp_watcher_free(mp_watcher *watcher);
 int mp_watcher_renew(mp_watcher *watcher, mp_err *err);
 /* Readable when something may have changed; another one after each renewal; -1 without. */
 int mp_watcher_fd(const mp_watcher *watcher);
-/* Takes what it was told: whether that concerns the scripts. */
+/* Takes what it was told: whether that concerns what is watched. */
 bool mp_watcher_take(mp_watcher *watcher);
 
 #endif

@@ -1,5 +1,5 @@
 /* worker.c: a thread's loop, server or pipe, server role and VM, from their making to their end. */
-#include "worker.h"
+#include "reload.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -9,6 +9,14 @@
 
 typedef enum { STARTING, SERVING, FAILED } state;
 
+/* A generation before. */
+typedef struct {
+    mp_link link;
+    mp_vm *vm;
+    mp_timer deadline;
+    bool is_over; /* what it had was called off */
+} old;
+
 struct mp_worker {
     mp_shared *shared;
     mp_loop *loop;
@@ -16,8 +24,9 @@ struct mp_worker {
     mp_client *client;
     mp_rpc *rpc;
     mp_vm *vm;
-    mp_vm **olds; /* of earlier generations: they end the calls they have */
-    size_t old_count;
+    const mp_settings *settings;
+    mp_link olds; /* generations before, the oldest first: they end the calls they have */
+    int64_t old_count;
     mp_pipe *pipe; /* NULL: it serves listeners */
     pthread_t thread;
     bool has_thread;
@@ -33,16 +42,18 @@ mp_worker *mp_worker_new(mp_shared *shared, mp_vm *vm, mp_err *err)
 {
     mp_worker *worker = mp_new(sizeof *worker);
     worker->shared = shared;
+    worker->settings = shared->settings;
+    mp_link_init(&worker->olds);
     worker->vm = vm;
     pthread_mutex_init(&worker->lock, NULL);
     pthread_cond_init(&worker->told, NULL);
     worker->loop = mp_loop_new(err);
-    worker->server = worker->loop == NULL ? NULL : mp_server_new(worker->loop, &shared->http, err);
+    worker->server = worker->loop == NULL ? NULL : mp_server_new(worker->loop, &worker->settings->http, err);
     if (worker->server == NULL) {
         mp_worker_free(worker);
         return NULL;
     }
-    worker->client = mp_client_new(worker->loop, &shared->client);
+    worker->client = mp_client_new(worker->loop, &worker->settings->client);
     return worker;
 }
 
@@ -60,26 +71,38 @@ int mp_worker_listen(mp_worker *worker, int fd, mp_tls_slot *tls, mp_err *err)
 
 int mp_worker_listen_admin(mp_worker *worker, int fd, mp_tls_slot *tls, mp_err *err)
 {
-    return mp_server_listen(worker->server, fd, &(mp_door){mp_admin_serve, worker->shared, ADMIN_RESERVE, tls}, err);
+    return mp_server_listen(worker->server, fd, &(mp_door){mp_admin_serve, worker, ADMIN_RESERVE, tls}, err);
 }
 
 int mp_worker_serve_pipe(mp_worker *worker, int in, int out, mp_err *err)
 {
-    const mp_config *config = worker->shared->config;
+    const mp_config *config = worker->settings->config;
     worker->pipe = mp_pipe_new(worker->loop, in, out, config->body, config->stream_queue, err);
     return worker->pipe == NULL ? -1 : 0;
+}
+
+/* Taking a large state apart takes a while: the main thread has it. */
+static void forget(mp_worker *worker, old *before)
+{
+    mp_timer_stop(worker->loop, &before->deadline);
+    mp_link_drop(&before->link);
+    worker->old_count--;
+    mp_stat_add(MP_STAT_VMS_DRAINING, -1);
+    mp_vm_detach(before->vm);
+    mp_reload_bury(worker->shared->reload, before->vm);
+    free(before);
 }
 
 static bool turn_olds(mp_worker *worker)
 {
     bool more = false;
-    for (size_t i = 0; i < worker->old_count;) {
-        more = mp_vm_turn(worker->olds[i]) || more;
-        if (mp_vm_is_idle(worker->olds[i])) {
-            mp_vm_free(worker->olds[i]);
-            worker->olds[i] = worker->olds[--worker->old_count];
-        } else {
-            i++;
+    for (mp_link *link = worker->olds.next, *next; link != &worker->olds; link = next) {
+        next = link->next;
+        old *before = mp_container(link, old, link);
+        more = mp_vm_turn(before->vm) || more;
+        if (mp_vm_is_idle(before->vm)) {
+            mp_loop_measure(worker->loop);
+            forget(worker, before);
         }
     }
     return more;
@@ -115,11 +138,11 @@ static void *run(void *ctx)
     mp_shared *shared = worker->shared;
     mp_stat_thread();
     if (worker->vm == NULL)
-        worker->vm = mp_vm_new(shared->source, &shared->vm, &worker->report);
+        worker->vm = mp_vm_new(shared->source, &worker->settings->vm, &worker->report);
     if (worker->vm == NULL) {
         tell(worker, FAILED);
     } else {
-        worker->rpc = mp_rpc_new(&shared->rpc, shared->table, worker->loop, &mp_vm_hooks, worker->vm);
+        worker->rpc = mp_rpc_new(&worker->settings->rpc, shared->table, worker->loop, &mp_vm_hooks, worker->vm);
         mp_vm_attach(worker->vm, worker->loop, worker->rpc, worker->client);
         mp_loop_on_turn(worker->loop, turn, worker);
         if (worker->pipe != NULL)
@@ -163,11 +186,52 @@ typedef struct {
     mp_swap *swap;
 } delivery;
 
-static void take_over(mp_worker *worker, mp_vm *vm)
+static void end_old(old *before)
 {
-    worker->olds = mp_resize(worker->olds, (worker->old_count + 1) * sizeof(mp_vm *));
-    worker->olds[worker->old_count++] = worker->vm;
-    mp_vm_retire(worker->vm);
+    before->is_over = true;
+    mp_vm_end(before->vm);
+}
+
+static void on_old_deadline(mp_timer *timer)
+{
+    end_old(mp_container(timer, old, deadline));
+}
+
+/* Of those that still may go on there are as many as the configuration says, at most. */
+static void retire(mp_worker *worker, mp_vm *vm)
+{
+    const mp_config *config = worker->settings->config;
+    old *last = mp_new(sizeof *last);
+    last->vm = vm;
+    mp_link_init(&last->link);
+    mp_link_put(&worker->olds, &last->link);
+    worker->old_count++;
+    mp_stat_add(MP_STAT_VMS_DRAINING, 1);
+    mp_vm_retire(vm);
+    mp_timer_start(worker->loop, &last->deadline, config->scripts_drain, on_old_deadline);
+    int64_t over = worker->old_count - config->scripts_generations;
+    for (mp_link *link = worker->olds.next; over > 0; link = link->next, over--) {
+        old *before = mp_container(link, old, link);
+        if (!before->is_over)
+            end_old(before);
+    }
+}
+
+static void use_settings(mp_worker *worker, const mp_settings *settings)
+{
+    if (settings == worker->settings)
+        return;
+    worker->settings = settings;
+    mp_rpc_configure(worker->rpc, &settings->rpc);
+    mp_server_configure(worker->server, &settings->http);
+    mp_client_configure(worker->client, &settings->client);
+}
+
+static void take_over(mp_worker *worker, mp_vm *vm, const mp_settings *settings)
+{
+    mp_loop_measure(worker->loop);
+    use_settings(worker, settings);
+    retire(worker, worker->vm);
     worker->vm = vm;
     mp_vm_attach(vm, worker->loop, worker->rpc, worker->client);
     mp_rpc_hand_to(worker->rpc, vm);
@@ -176,10 +240,12 @@ static void take_over(mp_worker *worker, mp_vm *vm)
 static void deliver_vm(mp_message *message, mp_loop *loop)
 {
     delivery *news = mp_container(message, delivery, super);
-    if (loop != NULL)
-        take_over(news->worker, news->vm);
-    else
+    if (loop != NULL) {
+        take_over(news->worker, news->vm, news->swap->settings);
+    } else {
         mp_vm_free(news->vm);
+        atomic_store(&news->swap->is_missed, true);
+    }
     if (atomic_fetch_sub(&news->swap->left, 1) == 1)
         news->swap->done(news->swap, loop == NULL ? NULL : news->vm);
     free(news);
@@ -190,6 +256,16 @@ void mp_worker_swap(mp_worker *worker, mp_vm *vm, mp_swap *swap)
     delivery *news = mp_new(sizeof *news);
     *news = (delivery){{.deliver = deliver_vm}, worker, vm, swap};
     mp_loop_post(worker->loop, &news->super);
+}
+
+const mp_settings *mp_worker_settings(const mp_worker *worker)
+{
+    return worker->settings;
+}
+
+mp_shared *mp_worker_shared(mp_worker *worker)
+{
+    return worker->shared;
 }
 
 mp_loop *mp_worker_loop(mp_worker *worker)
@@ -240,7 +316,7 @@ static void on_deadline(mp_timer *timer)
 
 static void begin_drain(mp_worker *worker)
 {
-    mp_timer_start(worker->loop, &worker->deadline, worker->shared->config->drain, on_deadline);
+    mp_timer_start(worker->loop, &worker->deadline, worker->settings->config->drain, on_deadline);
     mp_rpc_drain(worker->rpc);
     mp_server_drain(worker->server, on_drained, worker);
 }
@@ -297,8 +373,14 @@ void mp_worker_unwind(mp_worker *worker)
 {
     if (worker->rpc != NULL)
         mp_rpc_abort(worker->rpc, "the gateway is stopping");
-    while (worker->old_count > 0)
-        mp_vm_free(worker->olds[--worker->old_count]);
+    while (!mp_link_is_alone(&worker->olds)) {
+        old *before = mp_container(worker->olds.next, old, link);
+        mp_vm *vm = before->vm;
+        mp_link_drop(&before->link);
+        mp_timer_stop(worker->loop, &before->deadline);
+        free(before);
+        mp_vm_free(vm); /* which unwinds what still runs in it */
+    }
     if (worker->vm != NULL)
         mp_vm_free(worker->vm);
     worker->vm = NULL;
@@ -317,7 +399,6 @@ void mp_worker_free(mp_worker *worker)
     mp_client_free(worker->client);
     if (worker->loop != NULL)
         mp_loop_free(worker->loop);
-    free(worker->olds);
     mp_buf_clear(&worker->report);
     pthread_mutex_destroy(&worker->lock);
     pthread_cond_destroy(&worker->told);

@@ -3,8 +3,7 @@
 #define MP_GATEWAY_WORKER_H
 
 #include "certificates.h"
-#include "config.h"
-#include "script/script.h"
+#include "settings.h"
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -13,11 +12,8 @@ typedef struct mp_reload mp_reload;
 
 /* What all workers share. */
 typedef struct {
-    const mp_config *config;
-    mp_rpc_config rpc;
-    mp_http_limits http;
-    mp_client_limits client;
-    mp_vm_config vm;
+    mp_settings *settings; /* the main thread's; each worker has those it serves by */
+    mp_commons commons;
     mp_table *table;
     mp_source *source; /* of the workers' first VMs */
     mp_reload *reload;
@@ -41,7 +37,9 @@ int mp_worker_await(mp_worker *worker, mp_buf *report);
 /* A generation that takes over from another: embedded in its owner. `done` runs once all have, in the last worker's thread;
  * `vm` is its VM, or NULL when that worker has ended. */
 typedef struct mp_swap {
+    const mp_settings *settings;
     atomic_int left;
+    atomic_bool is_missed; /* a worker had ended */
     void (*done)(struct mp_swap *swap, mp_vm *vm);
 } mp_swap;
 
@@ -57,7 +55,11 @@ void mp_worker_join(mp_worker *worker);
 void mp_worker_unwind(mp_worker *worker);
 void mp_worker_free(mp_worker *worker);
 
-/* admin.c: a listener's on_request; ctx is the mp_shared. */
-void mp_admin_serve(void *shared, mp_stream *stream);
+/* What it serves by now. On its thread. */
+const mp_settings *mp_worker_settings(const mp_worker *worker);
+mp_shared *mp_worker_shared(mp_worker *worker);
+
+/* admin.c: a listener's on_request; ctx is the worker. */
+void mp_admin_serve(void *worker, mp_stream *stream);
 
 #endif

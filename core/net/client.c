@@ -128,6 +128,13 @@ static int open_multi(mp_client *client, mp_err *err)
     return 0;
 }
 
+void mp_client_configure(mp_client *client, const mp_client_limits *limits)
+{
+    client->limits = *limits;
+    if (client->multi != NULL)
+        client->curl->multi_setopt(client->multi, CURLMOPT_MAX_HOST_CONNECTIONS, (long)limits->per_host);
+}
+
 int mp_client_add(mp_client *client, CURL *easy, mp_err *err)
 {
     if (client->multi == NULL && open_multi(client, err) != 0)

@@ -16,6 +16,7 @@ typedef struct mp_transfer mp_transfer;
 
 typedef struct {
     int64_t requests; /* at once; the next one is refused */
+    int64_t lookups;  /* of names, in the whole process */
     int64_t per_host; /* connections to one host; more requests wait for one */
     size_t held;      /* bytes of all answers that nobody has taken yet */
     uint64_t idle_ms; /* connections that nobody uses are kept for so long */
@@ -24,6 +25,8 @@ typedef struct {
 
 /* Costs nothing until the first transfer. `limits` is copied, `ca` outlives the client. */
 mp_client *mp_client_new(struct mp_loop *loop, const mp_client_limits *limits);
+/* Other limits, for transfers that start from now on. On its thread. */
+void mp_client_configure(mp_client *client, const mp_client_limits *limits);
 /* When its transfers are freed; before its loop is. */
 void mp_client_free(mp_client *client);
 

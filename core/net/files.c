@@ -5,12 +5,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/magic.h>
 #include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #define CHUNK 65536
@@ -88,6 +90,54 @@ static int open_above(const char *path, const char **name)
     return open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
 }
 
+/* Whether a file system is no place for files but a view of the kernel. */
+static bool is_kernels(const struct statfs *system)
+{
+    switch ((unsigned long)system->f_type & 0xffffffff) {
+    case PROC_SUPER_MAGIC:
+    case SYSFS_MAGIC:
+    case DEBUGFS_MAGIC:
+    case TRACEFS_MAGIC:
+    case SECURITYFS_MAGIC:
+    case CGROUP_SUPER_MAGIC:
+    case CGROUP2_SUPER_MAGIC:
+    case BPF_FS_MAGIC:
+    case DEVPTS_SUPER_MAGIC:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Whether it is in /proc what the kernel shows of this process: its environment, its memory, its descriptors. */
+static bool is_ours(int fd, const struct statfs *system)
+{
+    char link[64], path[PATH_MAX], own[32];
+    if (system->f_type != PROC_SUPER_MAGIC)
+        return false;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t len = readlink(link, path, sizeof path - 2);
+    if (len < 0)
+        return true;
+    memcpy(path + len, "/", 2);
+    snprintf(own, sizeof own, "/%ld/", (long)getpid());
+    return strstr(path, own) != NULL;
+}
+
+/* Gives `fd`, or -1 when the grant of `root` does not mean it: a view of the kernel is granted by its own path, and one of this
+ * process not at all. */
+static int if_meant(int fd, const char *root)
+{
+    struct statfs system, of_root;
+    if (fd < 0 || fstatfs(fd, &system) != 0)
+        return fail_with(fd);
+    if (!is_kernels(&system) ||
+        (statfs(root, &of_root) == 0 && of_root.f_type == system.f_type && !is_ours(fd, &system)))
+        return fd;
+    errno = ENODEV;
+    return fail_with(fd);
+}
+
 int mp_file_open(const char *root, const char *rest, int flags, mode_t mode)
 {
     const char *name;
@@ -103,7 +153,7 @@ int mp_file_open(const char *root, const char *rest, int flags, mode_t mode)
         fd = open_within(folder, name, flags, mode, false);
     }
     fail_with(folder);
-    return fd;
+    return if_meant(fd, root);
 }
 
 /* The folder that holds what `rest` is, and its name there. */
@@ -201,8 +251,8 @@ int mp_file_write(const char *root, const char *rest, mp_str text)
     if (folder < 0)
         return -1;
     bool is_there = fstatat(folder, name, &info, AT_SYMLINK_NOFOLLOW) == 0;
-    if (is_there && S_ISDIR(info.st_mode)) {
-        errno = EISDIR;
+    if (is_there && !S_ISREG(info.st_mode) && !S_ISLNK(info.st_mode)) {
+        errno = S_ISDIR(info.st_mode) ? EISDIR : EINVAL;
         return fail_with(folder);
     }
     int fd = make_beside(folder, beside);
@@ -315,6 +365,11 @@ int mp_file_remove(const char *root, const char *rest)
     int folder = open_parent(root, rest, name);
     if (folder < 0)
         return -1;
+    struct stat info;
+    if (fstatat(folder, name, &info, AT_SYMLINK_NOFOLLOW) == 0 && (S_ISCHR(info.st_mode) || S_ISBLK(info.st_mode))) {
+        errno = EINVAL;
+        return fail_with(folder);
+    }
     int failed = unlinkat(folder, name, 0);
     if (failed != 0 && errno == EISDIR && rest[0] != '\0')
         failed = unlinkat(folder, name, AT_REMOVEDIR);

@@ -108,12 +108,37 @@ static bool has_pending(const mp_loop *loop)
     return loop->h2o->_pending_as_server != NULL || loop->h2o->_pending_as_client != NULL;
 }
 
+static uint64_t clock_us(clockid_t clock)
+{
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+/* `first` is the counter of those within a millisecond; four more follow. */
+static void count_turn(mp_stat first, uint64_t us)
+{
+    unsigned step = us <= 1000 ? 0 : us <= 5000 ? 1 : us <= 20000 ? 2 : us <= 100000 ? 3 : 4;
+    mp_stat_add(first + step, 1);
+}
+
+void mp_loop_measure(mp_loop *loop)
+{
+    if (loop->measured_at == 0)
+        loop->measured_at = clock_us(CLOCK_THREAD_CPUTIME_ID);
+}
+
 static bool run_bottom(mp_loop *loop)
 {
+    uint64_t began = clock_us(CLOCK_MONOTONIC);
     mp_mailbox_deliver(loop);
     fire_timers(loop);
     bool more = loop->turn != NULL && loop->turn(loop->turn_ctx);
     mp_stream_flush_dirty(loop);
+    count_turn(MP_STAT_TURNS_1MS, clock_us(CLOCK_MONOTONIC) - began);
+    if (loop->measured_at != 0)
+        count_turn(MP_STAT_RELOAD_TURNS_1MS, clock_us(CLOCK_THREAD_CPUTIME_ID) - loop->measured_at);
+    loop->measured_at = 0;
     return more;
 }
 

@@ -10,11 +10,13 @@
 
 /* A second epoll set that h2o's loop sees as one socket: it can ask for what h2o's own cannot, EPOLLRDHUP above all,
  * and h2o never reads what is in it. */
+typedef struct mp_seat mp_seat;
+
 typedef struct {
     int fd;
     h2o_socket_t *socket;
-    struct epoll_event ready[64]; /* the batch being told; a watch that stops is taken out */
-    int next, count;
+    mp_seat *seats; /* of all watches */
+    uint32_t seat_count, free;
 } mp_mux;
 
 typedef struct {
@@ -27,7 +29,8 @@ struct mp_loop {
     mp_mux mux;
     mp_mailbox mailbox;
     mp_heap timers;
-    uint64_t now; /* 0: the clock has not been read since the last wake-up */
+    uint64_t now;         /* 0: the clock has not been read since the last wake-up */
+    uint64_t measured_at; /* 0: it is not */
     uint64_t chance;
     bool (*turn)(void *ctx);
     void *turn_ctx;

@@ -78,7 +78,7 @@ void mp_mailbox_shut(mp_loop *loop)
 void mp_mailbox_close(mp_loop *loop)
 {
     mp_mailbox_shut(loop);
-    if (!loop->mailbox.wake.active)
+    if (loop->mailbox.wake.seat == 0)
         return;
     mp_watch_stop(loop, &loop->mailbox.wake);
     close(loop->mailbox.wake.fd);

@@ -37,6 +37,8 @@ void mp_loop_on_turn(mp_loop *loop, bool (*turn)(void *ctx), void *ctx);
 void mp_loop_run(mp_loop *loop);
 /* From any thread. */
 void mp_loop_stop(mp_loop *loop);
+/* At the bottom of a turn: what the rest of it takes of the processor is counted (reload_turns). */
+void mp_loop_measure(mp_loop *loop);
 
 /* Something to happen later. Embedded in its owner; zeroed is stopped. */
 typedef struct mp_timer {
@@ -53,7 +55,7 @@ void mp_timer_stop(mp_loop *loop, mp_timer *timer);
 /* A descriptor that is not HTTP's. Embedded; zeroed is stopped. `events` are epoll's. */
 typedef struct mp_watch {
     int fd;
-    bool active;
+    uint32_t seat; /* among the watches of its loop; 0 = stopped */
     void (*ready)(struct mp_watch *watch, uint32_t events);
 } mp_watch;
 
@@ -106,6 +108,8 @@ typedef struct {
 } mp_door;            /* what a listener leads to */
 
 mp_server *mp_server_new(mp_loop *loop, const mp_http_limits *limits, mp_err *err);
+/* Other limits, but `request_ms`, which stays. On its thread. */
+void mp_server_configure(mp_server *server, const mp_http_limits *limits);
 /* Takes `fd` over. `door` is copied. */
 int mp_server_listen(mp_server *server, int fd, const mp_door *door, mp_err *err);
 /* Stops listening, ends idle connections; answers under way go on. `done` runs once no connection is left. */

@@ -22,7 +22,7 @@ static void on_left(mp_watch *watch, uint32_t events)
 /* Edge-triggered and without EPOLLIN: bytes of a next request wake nobody. Those of TLS may be a goodbye. */
 void mp_stream_watch(mp_stream *stream)
 {
-    if (stream->state >= MP_STREAM_ENDED || stream->peer.active)
+    if (stream->state >= MP_STREAM_ENDED || stream->peer.seat != 0)
         return;
     mp_conn *conn = stream->conn;
     mp_watch_start(stream->server->loop, &stream->peer, h2o_socket_get_fd(conn->socket),

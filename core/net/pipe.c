@@ -279,7 +279,7 @@ static void go_on(mp_pipe *pipe)
     if (lines == LINES_A_TURN || pipe->is_file) {
         mp_watch_stop(pipe->loop, &pipe->in.watch);
         mp_timer_start(pipe->loop, &pipe->timer, 0, on_time);
-    } else if (!pipe->is_over && !pipe->in.watch.active &&
+    } else if (!pipe->is_over && pipe->in.watch.seat == 0 &&
                mp_watch_start(pipe->loop, &pipe->in.watch, pipe->in.fd, EPOLLIN, on_in) != 0) {
         pipe->is_file = true;
         mp_timer_start(pipe->loop, &pipe->timer, 0, on_time);

@@ -225,6 +225,12 @@ mp_server *mp_server_new(mp_loop *loop, const mp_http_limits *limits, mp_err *er
     return server;
 }
 
+void mp_server_configure(mp_server *server, const mp_http_limits *limits)
+{
+    server->limits = *limits;
+    server->config.max_request_entity_size = limits->body + 1;
+}
+
 int mp_server_listen(mp_server *server, int fd, const mp_door *door, mp_err *err)
 {
     (void)err;

@@ -232,6 +232,12 @@ mp_transfer *mp_transfer_start(mp_client *client, const mp_outgoing *outgoing, m
         mp_err_hint(err, "limits.http.requests says how many");
         return NULL;
     }
+    if (outgoing->reach.kind != MP_REACH_ADDRESS && mp_stat_read(MP_STAT_LOOKUPS) >= client->limits.lookups) {
+        mp_stat_add(MP_STAT_REFUSED_LOOKUPS, 1);
+        mp_err_set(err, "too many names are being looked up");
+        mp_err_hint(err, "limits.http.lookups says how many; does the name server answer?");
+        return NULL;
+    }
     mp_transfer *transfer = mp_new(sizeof *transfer);
     transfer->client = client;
     transfer->how = *outgoing;

@@ -257,20 +257,6 @@ void mp_call_fail(mp_call *call, int code, mp_str message, mp_str data)
     finish(call);
 }
 
-bool mp_call_forbid(mp_call *call, mp_str scopes)
-{
-    mp_stream *stream = call->stream;
-    if (call->ended || stream == NULL || call->batch != NULL || call->feed != NULL || mp_stream_is_events(stream) ||
-        !mp_stream_is_open(stream))
-        return false;
-    mp_buf challenge = {0};
-    mp_put_challenge(call->rpc, stream, &challenge, "insufficient_scope", scopes);
-    mp_stream_add_header(stream, (mp_header){"www-authenticate", mp_buf_str(&challenge)});
-    mp_buf_clear(&challenge);
-    call->status = 403;
-    return true;
-}
-
 void mp_call_cancel(mp_call *call, const char *why, mp_stat counter, mp_cancel_manner manner)
 {
     if (call->ended)

@@ -255,6 +255,7 @@ void mp_rpc_forget(mp_rpc *rpc, mp_session *session);
 
 /* NULL when the configuration keeps nothing. */
 mp_replay *mp_replay_new(const mp_rpc_config *config);
+void mp_replay_configure(mp_replay *replay, const mp_rpc_config *config);
 void mp_replay_free(mp_replay *replay);
 /* A call's, or, without a call, the session's own. Counted for the caller. */
 mp_feed *mp_feed_new(mp_session *session, const mp_call *call);
@@ -316,6 +317,7 @@ void mp_batch_leave(mp_batch *batch);
 /* -- topics.c -- */
 
 mp_topics *mp_topics_new(const mp_rpc_config *config);
+void mp_topics_configure(mp_topics *topics, const mp_rpc_config *config);
 void mp_topics_free(mp_topics *topics);
 mp_publisher *mp_publisher_new(void);
 void mp_publisher_free(mp_publisher *publisher);

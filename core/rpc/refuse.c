@@ -75,3 +75,35 @@ void mp_accept_note(mp_stream *stream)
 {
     mp_stream_answer(stream, 202, NULL, MP_STR(""), NULL, 0);
 }
+
+/* -- a status for the error of a call ------------------------------------------------------------------------------ */
+
+static bool can_say_status(const mp_call *call)
+{
+    return !call->ended && call->stream != NULL && call->batch == NULL && call->feed == NULL &&
+           !mp_stream_is_events(call->stream) && mp_stream_is_open(call->stream);
+}
+
+bool mp_call_forbid(mp_call *call, mp_str scopes)
+{
+    if (!can_say_status(call))
+        return false;
+    mp_buf challenge = {0};
+    mp_put_challenge(call->rpc, call->stream, &challenge, "insufficient_scope", scopes);
+    mp_stream_add_header(call->stream, (mp_header){"www-authenticate", mp_buf_str(&challenge)});
+    mp_buf_clear(&challenge);
+    call->status = 403;
+    return true;
+}
+
+bool mp_call_put_off(mp_call *call, int64_t seconds)
+{
+    if (!can_say_status(call))
+        return false;
+    mp_buf text = {0};
+    mp_json_put_int(&text, seconds);
+    mp_stream_add_header(call->stream, (mp_header){"retry-after", mp_buf_str(&text)});
+    mp_buf_clear(&text);
+    call->status = 429;
+    return true;
+}

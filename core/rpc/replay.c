@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 struct mp_replay {
-    const mp_rpc_config *config;
+    const mp_rpc_config *_Atomic config;
     pthread_mutex_t lock;
     mp_link events; /* of all sessions, oldest first */
     size_t bytes;
@@ -24,10 +24,16 @@ mp_replay *mp_replay_new(const mp_rpc_config *config)
     if (config->replay_events == 0)
         return NULL;
     mp_replay *replay = mp_new(sizeof *replay);
-    replay->config = config;
+    atomic_init(&replay->config, config);
     pthread_mutex_init(&replay->lock, NULL);
     mp_link_init(&replay->events);
     return replay;
+}
+
+void mp_replay_configure(mp_replay *replay, const mp_rpc_config *config)
+{
+    if (replay != NULL)
+        atomic_store(&replay->config, config);
 }
 
 void mp_replay_free(mp_replay *replay)
@@ -109,7 +115,7 @@ bool mp_feed_put(mp_feed *feed, mp_str json)
     mp_session *session = feed->session;
     mp_replay *replay = session->replay;
     mp_kept *kept = &session->kept;
-    const mp_rpc_config *config = replay->config;
+    const mp_rpc_config *config = atomic_load(&replay->config);
     uint64_t seq = ++feed->last;
     size_t size = sizeof(event) + json.len;
     if (session->closed || size > config->replay_bytes || size > config->replay_total) {

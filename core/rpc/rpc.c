@@ -100,6 +100,11 @@ mp_rpc *mp_rpc_new(const mp_rpc_config *config, mp_table *table, mp_loop *loop, 
     return rpc;
 }
 
+void mp_rpc_configure(mp_rpc *rpc, const mp_rpc_config *config)
+{
+    rpc->config = config;
+}
+
 void mp_rpc_hand_to(mp_rpc *rpc, void *ctx)
 {
     void *old = rpc->ctx;

@@ -81,10 +81,15 @@ typedef struct {
 } mp_rpc_hooks;
 
 mp_table *mp_table_new(const mp_rpc_config *config);
+/* Another configuration, with the same paths and the same `replay_events`. The one before is borrowed until every rpc has
+ * another too. Any thread, one at a time. */
+void mp_table_configure(mp_table *table, const mp_rpc_config *config);
 void mp_table_free(mp_table *table);
 
-/* `config` and `hooks` are borrowed for the life of the rpc. */
+/* `config` and `hooks` are borrowed for the life of the rpc, or until it gets another. */
 mp_rpc *mp_rpc_new(const mp_rpc_config *config, mp_table *table, mp_loop *loop, const mp_rpc_hooks *hooks, void *ctx);
+/* On its thread. */
+void mp_rpc_configure(mp_rpc *rpc, const mp_rpc_config *config);
 /* Whether Host and Origin are among `config->hosts`: the guard against DNS rebinding, for every listener (Z-1, Z-2). */
 bool mp_host_is_served(const mp_rpc_config *config, const mp_stream *stream);
 /* From now on new calls and notifications go to `ctx`; those that run stay where they are. Who waits to be let in is looked at
@@ -137,6 +142,8 @@ void mp_entry_refuse(mp_entry *entry, const mp_refusal *refusal);
 /* The call needs scopes (with spaces between them) that its principal lacks: the error that answers it comes as 403, with a
  * challenge that names them (A-5). False where its answer has begun, or is none of HTTP. */
 bool mp_call_forbid(mp_call *call, mp_str scopes);
+/* It asks too often: the error that answers it comes as 429, with Retry-After. False as above. */
+bool mp_call_put_off(mp_call *call, int64_t seconds);
 
 /* -- a call, as the language above sees it --------------------------------------------------------------------- */
 

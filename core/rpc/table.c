@@ -7,7 +7,7 @@
 #define SHARDS 16
 
 struct mp_table {
-    const mp_rpc_config *config;
+    const mp_rpc_config *_Atomic config;
     _Atomic int64_t calls, places[MP_PLACES]; /* taken */
     mp_topics *topics;
     mp_replay *replay;
@@ -26,7 +26,7 @@ struct mp_table {
 mp_table *mp_table_new(const mp_rpc_config *config)
 {
     mp_table *table = mp_new(sizeof *table);
-    table->config = config;
+    atomic_init(&table->config, config);
     table->replay = mp_replay_new(config);
     for (int i = 0; i < SHARDS; i++) {
         pthread_mutex_init(&table->shards[i].lock, NULL);
@@ -38,6 +38,13 @@ mp_table *mp_table_new(const mp_rpc_config *config)
     atomic_init(&table->decoy->refs, 1);
     table->topics = mp_topics_new(config);
     return table;
+}
+
+void mp_table_configure(mp_table *table, const mp_rpc_config *config)
+{
+    atomic_store(&table->config, config);
+    mp_replay_configure(table->replay, config);
+    mp_topics_configure(table->topics, config);
 }
 
 static void close_at_end(mp_node *node, void *unused)
@@ -89,7 +96,8 @@ static const mp_stat place_gauges[] = {MP_STAT_LISTENERS, MP_STAT_JOBS, MP_STAT_
 bool mp_table_take_place(mp_table *table, mp_place place)
 {
     static const mp_stat refusals[] = {MP_STAT_REFUSED_LISTENERS, MP_STAT_REFUSED_JOBS, MP_STAT_REFUSED_ENTRIES};
-    const int64_t most[] = {table->config->max_listeners, table->config->max_jobs, table->config->max_entries};
+    const mp_rpc_config *config = atomic_load(&table->config);
+    const int64_t most[] = {config->max_listeners, config->max_jobs, config->max_entries};
     if (atomic_fetch_add(&table->places[place], 1) >= most[place]) {
         atomic_fetch_sub(&table->places[place], 1);
         mp_stat_add(refusals[place], 1);
@@ -107,7 +115,7 @@ void mp_table_give_place(mp_table *table, mp_place place)
 
 bool mp_table_has_room(mp_table *table)
 {
-    return atomic_load_explicit(&table->calls, memory_order_relaxed) < table->config->max_calls;
+    return atomic_load_explicit(&table->calls, memory_order_relaxed) < atomic_load(&table->config)->max_calls;
 }
 
 bool mp_table_has_calls(mp_table *table)
@@ -144,8 +152,9 @@ static mp_owner *count_in(mp_table *table, mp_str name)
     pthread_mutex_lock(&table->owners_lock);
     mp_node *node = mp_map_find(&table->owners, name);
     mp_owner *owner = node == NULL ? NULL : mp_container(node, mp_owner, node);
-    bool refused = table->count >= table->config->max_sessions ||
-                   (owner != NULL && owner->sessions >= table->config->max_sessions_per_principal);
+    const mp_rpc_config *config = atomic_load(&table->config);
+    bool refused = table->count >= config->max_sessions ||
+                   (owner != NULL && owner->sessions >= config->max_sessions_per_principal);
     if (!refused) {
         if (owner == NULL) {
             owner = mp_new(sizeof *owner + name.len + 1);

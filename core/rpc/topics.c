@@ -31,8 +31,13 @@ typedef struct {
 struct mp_topics {
     pthread_mutex_t lock; /* guards all of the index, and sessions' ends of it */
     mp_map by_name, bases;
-    size_t most; /* of one session */
+    atomic_size_t most; /* of one session */
 };
+
+void mp_topics_configure(mp_topics *topics, const mp_rpc_config *config)
+{
+    atomic_store(&topics->most, (size_t)config->max_subscriptions);
+}
 
 mp_topics *mp_topics_new(const mp_rpc_config *config)
 {
@@ -40,7 +45,7 @@ mp_topics *mp_topics_new(const mp_rpc_config *config)
     pthread_mutex_init(&topics->lock, NULL);
     mp_map_init(&topics->by_name);
     mp_map_init(&topics->bases);
-    topics->most = (size_t)config->max_subscriptions;
+    mp_topics_configure(topics, config);
     return topics;
 }
 

@@ -9,7 +9,6 @@
 #include <strings.h>
 #include <time.h>
 
-#define MOST_WAITING 1024
 #define MOST_SQL (1 << 20)
 #define MOST_PATTERN 1000 /* of LIKE and GLOB */
 #define LOOK 1000         /* instructions of SQLite between looks whether anybody still waits */
@@ -24,7 +23,7 @@ struct mp_database {
     pthread_mutex_t lock; /* guards these three */
     pthread_cond_t more;
     mp_link waiting;
-    size_t count;
+    int64_t count;
     atomic_bool is_over;
     mp_statement *running; /* these are the thread's */
     sqlite3 *db;
@@ -264,6 +263,7 @@ static void *serve(void *arg)
         else
             mp_sql_fail(statement, "called off");
         database->running = NULL;
+        mp_stat_add(MP_STAT_STATEMENTS, -1);
         mp_loop_post(statement->loop, &statement->message);
     }
     close_connection(database);
@@ -307,13 +307,14 @@ int mp_database_run(mp_database *database, mp_loop *loop, mp_statement *statemen
     statement->loop = loop;
     statement->message.deliver = deliver;
     pthread_mutex_lock(&database->lock);
-    bool has_room = database->count < MOST_WAITING || statement->kind == MP_SQL_ROLLBACK;
+    bool has_room = database->count < database->limits.queue || statement->kind == MP_SQL_ROLLBACK;
     if (has_room) {
         mp_link_put(&database->waiting, &statement->link);
         database->count++;
         pthread_cond_signal(&database->more);
     }
     pthread_mutex_unlock(&database->lock);
+    mp_stat_add(has_room ? MP_STAT_STATEMENTS : MP_STAT_REFUSED_STATEMENTS, 1);
     return has_room ? 0 : -1;
 }
 

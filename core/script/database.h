@@ -13,6 +13,7 @@ typedef struct {
     int64_t rows; /* of one result */
     size_t bytes; /* of one result, one value */
     uint64_t busy_ms;
+    int64_t queue; /* statements that wait */
 } mp_database_limits;
 
 typedef enum { MP_SQL_QUERY, MP_SQL_EXEC, MP_SQL_BEGIN, MP_SQL_COMMIT, MP_SQL_ROLLBACK, MP_SQL_CLOSE } mp_sql_kind;

@@ -320,6 +320,7 @@ void mp_host_push(lua_State *L, const mp_source *source, const mp_vm_config *con
     mp_lib_digest(L);
     mp_lib_store(L, config->store);
     mp_lib_signal(L);
+    mp_lib_gate(L, config->gates);
     mp_lib_jobs(L, config->task_ms, config->call_ms);
     mp_lib_parallel(L);
     mp_lib_sqlite(L, config);

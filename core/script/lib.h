@@ -17,6 +17,7 @@ void mp_lib_seal(lua_State *L, const mp_seal_key *keys);
 void mp_lib_digest(lua_State *L);
 void mp_lib_store(lua_State *L, mp_store *store);
 void mp_lib_signal(lua_State *L);
+void mp_lib_gate(lua_State *L, mp_gates *gates);
 /* How long what it begins may last: a call's work in the background; scheduled work that says nothing else. */
 void mp_lib_jobs(lua_State *L, uint64_t longest_ms, uint64_t call_ms);
 void mp_lib_parallel(lua_State *L);
@@ -53,6 +54,8 @@ void mp_principal_push(lua_State *L, const mp_principal *principal);
 int mp_run_member(lua_State *L);
 /* Appends the JSON of the value at `index` to vm->out; when it raises, nothing is appended.  [-0, +0, throws] */
 void mp_encode_out(lua_State *L, mp_vm *vm, int index);
+/* What vm->out has from `start` on may be sent, or is taken back and an error.  [-0, +0, throws] */
+void mp_check_size(lua_State *L, mp_vm *vm, size_t start);
 /* The task of the call at 1; raises once that has ended.  [-0, +0, throws] */
 mp_task *mp_check_call(lua_State *L);
 

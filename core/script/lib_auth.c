@@ -423,16 +423,6 @@ static int l_set_auth(lua_State *L)
     return 0;
 }
 
-/* forbid(call, scopes): the error that answers it says which scopes it needs; whether it can still say so.  [-0, +1, throws] */
-static int l_forbid(lua_State *L)
-{
-    const mp_task *task = mp_check_call(L);
-    mp_str scopes;
-    scopes.ptr = luaL_checklstring(L, 2, &scopes.len);
-    lua_pushboolean(L, task->call != NULL && mp_call_forbid(task->call, scopes));
-    return 1;
-}
-
 static void set_index(lua_State *L, const char *kind, lua_CFunction index, int upvalues)
 {
     luaL_newmetatable(L, kind);
@@ -460,9 +450,11 @@ static void add_tokens(lua_State *L)
 
 void mp_lib_auth(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"seat", l_seat},         {"house_principals", l_house_principals},
-                                         {"token_id", l_token_id}, {"set_auth", l_set_auth},
-                                         {"forbid", l_forbid},     {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"seat", l_seat},
+                                         {"house_principals", l_house_principals},
+                                         {"token_id", l_token_id},
+                                         {"set_auth", l_set_auth},
+                                         {NULL, NULL}};
     luaL_setfuncs(L, functions, 0);
     lua_newtable(L);
     mp_vm_of(L)->principals = luaL_ref(L, LUA_REGISTRYINDEX);

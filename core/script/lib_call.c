@@ -234,8 +234,7 @@ static void check_finite(lua_State *L, int index)
     luaL_argcheck(L, isfinite(luaL_checknumber(L, index)), index, "a finite number is needed");
 }
 
-/* What `out` has from `start` on may be sent, or is taken back and an error.  [-0, +0, throws] */
-static void check_size(lua_State *L, mp_vm *vm, size_t start)
+void mp_check_size(lua_State *L, mp_vm *vm, size_t start)
 {
     size_t size = vm->out.len - start;
     if (size <= vm->call_output)
@@ -282,7 +281,7 @@ static int l_progress(lua_State *L)
         mp_json_put_string(out, message);
     }
     mp_buf_put(out, MP_STR("}}"));
-    check_size(L, task->vm, start);
+    mp_check_size(L, task->vm, start);
     mp_call_send(task->call, mp_str_from(mp_buf_str(out), start)); /* may find the client gone: the task is off then */
     out->len = start;
     return 0;
@@ -317,7 +316,7 @@ static int l_send(lua_State *L)
         mp_buf *out = &task->vm->out;
         size_t start = out->len;
         mp_encode_out(L, task->vm, 2);
-        check_size(L, task->vm, start);
+        mp_check_size(L, task->vm, start);
         if (task->call != NULL) /* a finalizer may have found the client gone */
             sent = mp_call_send(task->call, mp_str_from(mp_buf_str(out), start)) == 0;
         out->len = start;
@@ -327,6 +326,20 @@ static int l_send(lua_State *L)
 }
 
 /* -- for the library ------------------------------------------------------------------------------------------- */
+
+/* over_output(call, what, size): nil where so many bytes of JSON are within limits.call.output; else, counted and logged, the
+ * words for it.  [-0, +0|1, throws] */
+static int l_over_output(lua_State *L)
+{
+    const mp_task *task = mp_check_call(L);
+    const char *what = luaL_checkstring(L, 2);
+    size_t size = (size_t)luaL_checkinteger(L, 3);
+    if (size <= task->vm->call_output)
+        return 0;
+    char room[MP_REFUSAL];
+    lua_pushstring(L, mp_refuse_output(task, what, size, room).ptr);
+    return 1;
+}
 
 static mp_str opt_json(lua_State *L, int index)
 {
@@ -421,6 +434,33 @@ static int l_fault(lua_State *L)
     return 0;
 }
 
+/* put_off(call, seconds): the error that answers it says when to try again; whether it can still say so.  [-0, +1, throws] */
+static int l_put_off(lua_State *L)
+{
+    mp_task *task = mp_check_call(L);
+    lua_Integer seconds = luaL_checkinteger(L, 2);
+    lua_pushboolean(L, task->call != NULL && mp_call_put_off(task->call, seconds));
+    return 1;
+}
+
+/* over_limit(): a policy refused somebody who asks too often.  [-0, +0] */
+static int l_over_limit(lua_State *L)
+{
+    (void)L;
+    mp_stat_add(MP_STAT_REFUSED_RATE, 1);
+    return 0;
+}
+
+/* forbid(call, scopes): the error that answers it says which scopes it needs; whether it can still say so.  [-0, +1, throws] */
+static int l_forbid(lua_State *L)
+{
+    const mp_task *task = mp_check_call(L);
+    mp_str scopes;
+    scopes.ptr = luaL_checklstring(L, 2, &scopes.len);
+    lua_pushboolean(L, task->call != NULL && mp_call_forbid(task->call, scopes));
+    return 1;
+}
+
 void mp_lib_call(lua_State *L)
 {
     static const luaL_Reg functions[] = {{"open_session", l_open_session},
@@ -430,6 +470,10 @@ void mp_lib_call(lua_State *L)
                                          {"name_task", l_name_task},
                                          {"unhurried", l_unhurried},
                                          {"fault", l_fault},
+                                         {"forbid", l_forbid},
+                                         {"put_off", l_put_off},
+                                         {"over_limit", l_over_limit},
+                                         {"over_output", l_over_output},
                                          {NULL, NULL}};
     static const luaL_Reg methods[] = {{"progress", l_progress}, {"send", l_send}, {NULL, NULL}};
     luaL_setfuncs(L, functions, 0);

@@ -111,6 +111,7 @@ static int l_ask(lua_State *L)
     mp_buf *out = &task->vm->out;
     size_t start = out->len;
     mp_encode_out(L, task->vm, 3);
+    mp_check_size(L, task->vm, start);
     if (task->call != NULL)
         op->ask = mp_call_ask(task->call, method, mp_str_from(mp_buf_str(out), start), ask_done, op);
     out->len = start;

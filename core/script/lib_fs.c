@@ -152,6 +152,7 @@ static const char *words_of(int error)
            : error == EFBIG  ? "it is larger than limits.fs.file"
            : error == ENOENT ? "there is no such file or folder"
            : error == EINVAL ? "it is not a file"
+           : error == ENODEV ? "it is not a file, but shows the kernel or this process"
                              : strerror(error);
 }
 

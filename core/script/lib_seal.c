@@ -85,7 +85,11 @@ static int l_unseal(lua_State *L)
 void mp_lib_seal(lua_State *L, const mp_seal_key *keys)
 {
     static const luaL_Reg functions[] = {{"seal", l_seal}, {"unseal", l_unseal}, {NULL, NULL}};
-    lua_pushlightuserdata(L, (void *)(uintptr_t)keys);
+    size_t count = 0;
+    while (keys[count].is_set)
+        count++;
+    mp_seal_key *own = lua_newuserdatauv(L, (count + 1) * sizeof *own, 0);
+    memcpy(own, keys, (count + 1) * sizeof *own);
     luaL_setfuncs(L, functions, 1);
 }
 

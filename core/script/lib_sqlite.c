@@ -264,7 +264,7 @@ static int l_run(lua_State *L)
         it->is_done = true;
         let_go(it);
         lua_pushnil(L);
-        lua_pushliteral(L, "too many statements wait for this database");
+        lua_pushliteral(L, "too many statements wait for this database (limits.sqlite.queue)");
         return 2;
     }
     op->of = it;
@@ -281,6 +281,14 @@ static int l_undo(lua_State *L)
     made->statement.done = on_done;
     if (mp_database_run(database, mp_vm_of(L)->loop, &made->statement) != 0)
         mp_statement_free(&made->statement);
+    return 0;
+}
+
+/* sqlite_refused(): one more would have been too many; it is counted.  [-0, +0] */
+static int l_refused(lua_State *L)
+{
+    (void)L;
+    mp_stat_add(MP_STAT_REFUSED_DATABASES, 1);
     return 0;
 }
 
@@ -304,12 +312,15 @@ static void set_collector(lua_State *L, const char *name, lua_CFunction collect)
 void mp_lib_sqlite(lua_State *L, const mp_vm_config *config)
 {
     static const luaL_Reg functions[] = {
-        {"sqlite_run", l_run}, {"sqlite_undo", l_undo}, {"task", l_task}, {NULL, NULL}};
+        {"sqlite_run", l_run}, {"sqlite_undo", l_undo}, {"sqlite_refused", l_refused}, {"task", l_task}, {NULL, NULL}};
     luaL_setfuncs(L, functions, 0);
     mp_database_limits *limits = lua_newuserdatauv(L, sizeof *limits, 0);
-    *limits = (mp_database_limits){config->sqlite_rows, config->sqlite_bytes, config->sqlite_busy_ms};
+    *limits =
+        (mp_database_limits){config->sqlite_rows, config->sqlite_bytes, config->sqlite_busy_ms, config->sqlite_queue};
     lua_pushcclosure(L, l_open, 1);
     lua_setfield(L, -2, "sqlite_open");
+    lua_pushinteger(L, config->sqlite_databases);
+    lua_setfield(L, -2, "sqlite_most");
     set_collector(L, DATABASE, l_close);
     set_collector(L, HANDLE, l_collect);
 }

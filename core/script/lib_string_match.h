@@ -42,7 +42,8 @@ static inline void mp_pattern_begin(mp_pattern *m, lua_State *L, mp_pattern_capt
 {
     m->L = L;
     m->captures = captures;
-    m->budget = m->left = mp_string_budget(L, m->limits);
+    int64_t most = mp_string_budget(L, m->limits), by_length = most / 5 + 8 * (m->text_end - m->text);
+    m->budget = m->left = by_length < most ? by_length : most; /* nobody else runs meanwhile */
 }
 
 /* Tells what was used up since; whoever leaves the library, calls Lua or raises does. */

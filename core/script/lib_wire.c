@@ -4,6 +4,7 @@
 #define _GNU_SOURCE /* pipe2 */
 #include "script/lib_wire.h"
 #include "script/embedded.h"
+#include "script/lib_wire_tls.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <lauxlib.h>
@@ -27,12 +28,13 @@ extern char **environ;
 typedef struct {
     int in, out; /* -1 once closed; the same for a connection */
     pid_t pid;   /* 0: no child */
+    mp_wire_tls *tls;
 } wire;
 
 static wire *push_wire(lua_State *L)
 {
     wire *w = lua_newuserdatauv(L, sizeof *w, 0);
-    *w = (wire){-1, -1, 0};
+    *w = (wire){-1, -1, 0, NULL};
     luaL_setmetatable(L, WIRE);
     return w;
 }
@@ -96,6 +98,21 @@ static int l_connect_unix(lua_State *L)
     return 1;
 }
 
+/* wire:secure(host, ca | nil): from now on all goes over TLS: true; or nil, why, hint.  [-0, +1|3, throws] */
+static int l_secure(lua_State *L)
+{
+    wire *w = luaL_checkudata(L, 1, WIRE);
+    mp_err err = {"", ""};
+    w->tls = mp_wire_tls_open(w->in, luaL_checkstring(L, 2), luaL_optstring(L, 3, NULL), &err);
+    if (w->tls == NULL) {
+        fail(L, err.text);
+        lua_pushstring(L, err.hint[0] == '\0' ? NULL : err.hint);
+        return 3;
+    }
+    lua_pushboolean(L, 1);
+    return 1;
+}
+
 /* spawn{argument, …}: this very program with these arguments, at the other end of a wire.  [-0, +1|2, throws] */
 static int l_spawn(lua_State *L)
 {
@@ -136,8 +153,12 @@ static int l_write(lua_State *L)
     wire *w = luaL_checkudata(L, 1, WIRE);
     size_t len;
     const char *bytes = luaL_checklstring(L, 2, &len);
+    mp_err err;
     for (size_t done = 0; done < len;) {
-        ssize_t got = write(w->out, bytes + done, len - done);
+        ssize_t got = w->tls == NULL ? write(w->out, bytes + done, len - done)
+                                     : mp_wire_tls_write(w->tls, bytes + done, len - done, &err);
+        if (got < 0 && w->tls != NULL)
+            return fail(L, err.text);
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
@@ -157,16 +178,19 @@ static int l_read(lua_State *L)
     char room[16384];
     int ready;
     ssize_t got = -1;
+    mp_err err;
+    if (w->tls != NULL && mp_wire_tls_has_more(w->tls))
+        news.events = POLLIN | POLLOUT; /* at once */
     do
         ready = poll(&news, 1, (int)(seconds * 1000));
     while (ready < 0 && errno == EINTR);
     if (ready == 0)
         return fail(L, "no answer in time");
     do
-        got = read(w->in, room, sizeof room);
-    while (got < 0 && errno == EINTR);
+        got = w->tls == NULL ? read(w->in, room, sizeof room) : mp_wire_tls_read(w->tls, room, sizeof room, &err);
+    while (w->tls == NULL && got < 0 && errno == EINTR);
     if (got < 0)
-        return fail(L, strerror(errno));
+        return fail(L, w->tls == NULL ? strerror(errno) : err.text);
     lua_pushlstring(L, room, (size_t)got);
     return 1;
 }
@@ -183,6 +207,8 @@ static int l_close(lua_State *L)
 {
     wire *w = luaL_checkudata(L, 1, WIRE);
     int status;
+    mp_wire_tls_close(w->tls);
+    w->tls = NULL;
     close_out(w);
     if (w->in >= 0)
         close(w->in);
@@ -251,9 +277,9 @@ static int l_is_terminal(lua_State *L)
 
 int mp_lib_wire(lua_State *L)
 {
-    static const luaL_Reg methods[] = {{"write", l_write}, {"read", l_read},  {"finish", l_finish},
-                                       {"close", l_close}, {"__gc", l_close}, {"__close", l_close},
-                                       {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"secure", l_secure}, {"write", l_write}, {"read", l_read},
+                                       {"finish", l_finish}, {"close", l_close}, {"__gc", l_close},
+                                       {"__close", l_close}, {NULL, NULL}};
     static const luaL_Reg functions[] = {{"connect", l_connect},
                                          {"connect_unix", l_connect_unix},
                                          {"spawn", l_spawn},

@@ -5,7 +5,7 @@
 #include <lauxlib.h>
 #include <stdio.h>
 
-#define STUCK_US 100000 /* what may run where nothing can be left: in functions that C calls */
+#define STUCK_US 50000  /* what may run where nothing can be left: in functions that C calls */
 #define LITTER_CYCLES 2 /* what the running one has seen already, the next one takes */
 #define TIDY_US 1000
 #define LOOK 1000 /* instructions between looks there */
@@ -52,6 +52,22 @@ static void insist(lua_State *L, const char *why)
     luaL_error(L, "%s", why);
 }
 
+/* What must end by itself has not: with its place in a script, where there is one. */
+static void end_guarded(lua_State *L)
+{
+    lua_Debug at;
+    mp_str dir = mp_str_of(mp_source_dir(mp_vm_of(L)->source));
+    for (int level = 0; lua_getstack(L, level, &at) != 0; level++) {
+        lua_getinfo(L, "Sl", &at);
+        if (at.source[0] != '@' || !mp_str_starts(mp_str_of(at.source + 1), dir) || at.currentline < 1)
+            continue;
+        mp_preempt_arm(L, 1);
+        lua_pushfstring(L, "%s:%d: this runs for too long", at.short_src, at.currentline);
+        lua_error(L);
+    }
+    insist(L, "this runs for too long");
+}
+
 void mp_task_hook(lua_State *L, lua_Debug *where)
 {
     lua_sethook(L, NULL, 0, 0);
@@ -59,7 +75,7 @@ void mp_task_hook(lua_State *L, lua_Debug *where)
     mp_task *task = vm->running;
     if (vm->guard_until != 0) { /* a script that loads; closers */
         if (mp_now_us(CLOCK_MONOTONIC) >= vm->guard_until)
-            insist(L, "this runs for too long");
+            end_guarded(L);
         mp_preempt_arm(L, LOOK);
         return;
     }
@@ -67,9 +83,10 @@ void mp_task_hook(lua_State *L, lua_Debug *where)
         return;
     bool may_leave = vm->may_wait && lua_isyieldable(L);
     uint64_t stretch = mp_now_us(clock_of(task)) - vm->clock;
+    uint64_t cpu = may_leave ? 0 : mp_now_us(CLOCK_THREAD_CPUTIME_ID); /* a thread that has to wait is not to blame */
     if (may_leave || vm->stuck_at == 0)
-        vm->stuck_at = vm->clock + stretch;
-    uint64_t stuck = vm->clock + stretch - vm->stuck_at;
+        vm->stuck_at = cpu;
+    uint64_t stuck = cpu - vm->stuck_at;
     const char *why = task->cancelled ? NULL : over_limit(task, stretch, stuck);
     if (why != NULL)
         call_off(task, L, where, why);
@@ -83,10 +100,25 @@ void mp_task_hook(lua_State *L, lua_Debug *where)
     }
 }
 
+/* To compare with. */
+static int run_unlimited(mp_task *task, int count)
+{
+    mp_vm *vm = task->vm;
+    vm->ceiling = vm->memory;
+    vm->running = task;
+    vm->may_wait = vm->loop != NULL;
+    int status = lua_resume(task->co, vm->L, count, &count);
+    vm->may_wait = false;
+    vm->running = NULL;
+    return status;
+}
+
 int mp_task_run(mp_task *task, int count)
 {
     mp_vm *vm = task->vm;
     mp_task *payer = task->payer;
+    if (!MP_PREEMPT)
+        return run_unlimited(task, count);
     size_t before = vm->bytes, left = payer->grown < vm->call_memory ? vm->call_memory - payer->grown : 0;
     vm->ceiling = left < vm->memory - before ? before + left : vm->memory;
     vm->denied = 0;
@@ -108,17 +140,16 @@ int mp_task_run(mp_task *task, int count)
     return status;
 }
 
-static void refuse_output(mp_task *task, mp_call *call, size_t size)
+mp_str mp_refuse_output(const mp_task *task, const char *what, size_t size, char room[MP_REFUSAL])
 {
-    char why[160];
-    size_t most = task->vm->call_output;
-    int len = snprintf(
-        why, sizeof why, "the result is %s%zu bytes of JSON, more than limits.call.output (%zu): ask for less",
-        size > MP_LUA_ENCODE_MOST ? "more than " : "", size > MP_LUA_ENCODE_MOST ? MP_LUA_ENCODE_MOST : size, most);
+    size_t most = MP_LUA_ENCODE_MOST;
+    int len =
+        snprintf(room, MP_REFUSAL, "the %s is %s%zu bytes of JSON, more than limits.call.output (%zu): ask for less",
+                 what, size > most ? "more than " : "", size > most ? most : size, task->vm->call_output);
     mp_stat_add(MP_STAT_TOOL_OUTPUT, 1);
-    mp_log(MP_WARN, "call over its limit", mp_log_str("method", mp_call_method(call)),
-           mp_log_str("why", mp_str_of(why)));
-    mp_call_fail(call, -32603, (mp_str){why, (size_t)len}, MP_STR_NONE);
+    mp_log(MP_WARN, "call over its limit", mp_log_str("method", mp_task_method(task)),
+           mp_log_str("why", mp_str_of(room)));
+    return (mp_str){room, (size_t)len};
 }
 
 void mp_task_answer(lua_State *L, mp_task *task, int index)
@@ -128,11 +159,37 @@ void mp_task_answer(lua_State *L, mp_task *task, int index)
     mp_call *call = task->call;
     if (call == NULL)
         return; /* a finalizer ran, sent, and found the client gone */
+    if (size > vm->call_output) {
+        char room[MP_REFUSAL];
+        mp_task_fail(task, -32603, mp_refuse_output(task, "result", size, room), MP_STR_NONE);
+        return;
+    }
     mp_task_settle(task);
-    if (size > vm->call_output)
-        refuse_output(task, call, size);
+    mp_call_answer(call, mp_buf_str(&vm->out));
+}
+
+void mp_task_answer_error(lua_State *L, mp_task *task, int error)
+{
+    if (!lua_istable(L, error))
+        luaL_error(L, "dispatch gave neither a result nor an error");
+    mp_buf *out = &task->vm->out;
+    lua_getfield(L, error, "code");
+    lua_getfield(L, error, "message");
+    lua_getfield(L, error, "data");
+    if (!lua_isinteger(L, -3) || lua_type(L, -2) != LUA_TSTRING)
+        luaL_error(L, "dispatch gave an error without code and message");
+    int code = (int)lua_tointeger(L, -3), data = lua_gettop(L);
+    mp_str message;
+    message.ptr = lua_tolstring(L, -2, &message.len);
+    size_t most = task->vm->call_output, size = mp_lua_encode_most(L, data - 1, out, most);
+    out->len = 0;
+    if (!lua_isnil(L, data))
+        size += mp_lua_encode_most(L, data, out, most);
+    char room[MP_REFUSAL];
+    if (size > most && task->call != NULL)
+        mp_task_fail(task, -32603, mp_refuse_output(task, "error", size, room), MP_STR_NONE);
     else
-        mp_call_answer(call, mp_buf_str(&vm->out));
+        mp_task_fail(task, code, message, mp_buf_str(out));
 }
 
 bool mp_vm_tidy(mp_vm *vm)
@@ -147,4 +204,19 @@ bool mp_vm_tidy(mp_vm *vm)
     mp_preempt_leave(before);
     mp_vm_publish(vm);
     return true;
+}
+
+void mp_vm_end(mp_vm *vm)
+{
+    for (mp_task *task = vm->all, *next; task != NULL; task = next) {
+        next = task->next;
+        if (task->call != NULL) {
+            mp_call_abort(task->call, "the scripts it runs on were replaced a while ago", MP_STAT_TOOL_RELOAD);
+        } else if (task->state != MP_TASK_IDLE && task->state != MP_TASK_DOOMED && task->group == NULL) {
+            task->cancelled = true;
+            task->state = MP_TASK_DOOMED;
+            mp_link_drop(&task->link);
+            mp_link_put(&vm->doomed, &task->link);
+        }
+    }
 }

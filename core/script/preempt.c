@@ -28,11 +28,13 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
 static atomic_bool is_asleep;
 
+/* Setting a hook goes through every frame of the stack: in a deep one it takes longer than a tick, and the next signal is here
+ * when it is done. So nothing is set that is set already, or the code would never come to its next instruction. */
 static void on_signal(int number)
 {
     (void)number;
     const slot *at = here;
-    if (at != NULL && at->running != NULL)
+    if (at != NULL && at->running != NULL && lua_gethook(at->running) == NULL)
         lua_sethook(at->running, mp_task_hook, LUA_MASKCOUNT, 1);
 }
 
@@ -125,6 +127,8 @@ static slot *take_slot(void)
 
 lua_State *mp_preempt_enter(lua_State *L)
 {
+    if (!MP_PREEMPT)
+        return NULL;
     if (here == NULL)
         here = take_slot();
     lua_State *before = here->running;
@@ -143,6 +147,8 @@ lua_State *mp_preempt_enter(lua_State *L)
 
 void mp_preempt_leave(lua_State *before)
 {
+    if (!MP_PREEMPT)
+        return;
     here->running = before;
     if (before == NULL)
         atomic_fetch_add_explicit(&here->stretch, 1, memory_order_release);

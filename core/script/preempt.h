@@ -8,6 +8,10 @@
 
 #include <lua.h>
 
+#ifndef MP_PREEMPT
+#define MP_PREEMPT 1 /* 0 only to measure what this costs */
+#endif
+
 /* Lua runs in `L` from now on, on this thread; gives what ran before, for mp_preempt_leave. Nests. */
 lua_State *mp_preempt_enter(lua_State *L);
 void mp_preempt_leave(lua_State *before);

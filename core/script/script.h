@@ -4,7 +4,8 @@
  *   vm       a lua_State made from one source, owned by one worker
  *   task     a coroutine that runs one handler; waits for at most one op
  *   op       what a task waits for; can always be called off
- *   store    texts by key, shared by all workers */
+ *   store    texts by key, shared by all workers
+ *   gates    how many tasks may do the same at once, of all workers */
 #ifndef MP_SCRIPT_H
 #define MP_SCRIPT_H
 
@@ -15,6 +16,7 @@ typedef struct mp_source mp_source;
 typedef struct mp_vm mp_vm;
 typedef struct mp_store mp_store;
 typedef struct mp_hearers mp_hearers;
+typedef struct mp_gates mp_gates;
 
 /* Reads the *.lua files of `dir` and the folders below it. Names beginning with '.', ending in '~', or not ending in ".lua" are skipped.
  * A missing `dir` is an error; an empty one is not. At most 10,000 files, 1 MiB each, 64 MiB in all. */
@@ -34,11 +36,21 @@ typedef struct {
 
 /* At most so many entries, and bytes in their keys and texts. */
 mp_store *mp_store_new(int64_t entries, size_t bytes);
+/* Other limits; what is above them stays. Any thread. */
+void mp_store_limit(mp_store *store, int64_t entries, size_t bytes);
+/* Before anybody uses it: reads what the file holds, and keeps there what scripts store from now on. On -1 only mp_store_free
+ * is left. NULL: it stays in memory. */
+int mp_store_keep(mp_store *store, const char *path, mp_err *err);
+/* Writes what is not in the file yet. */
 void mp_store_free(mp_store *store);
 
 /* The VMs of a process, which tell each other things. */
 mp_hearers *mp_hearers_new(void);
 void mp_hearers_free(mp_hearers *hearers);
+
+/* At most so many wait at each. */
+mp_gates *mp_gates_new(int64_t most_waiting);
+void mp_gates_free(mp_gates *gates);
 
 /* From a secret of the operator's; a random one when it is empty, which then no other process and no restart knows. */
 void mp_seal_key_make(mp_seal_key *key, mp_str secret);
@@ -59,6 +71,7 @@ typedef struct {
     size_t fs_file, fs_held, exec_output;
     int64_t exec_processes;
     uint64_t exec_time_ms, exec_grace_ms;
+    int64_t sqlite_databases, sqlite_queue;
     int64_t sqlite_rows; /* these two of one result */
     size_t sqlite_bytes;
     uint64_t sqlite_busy_ms; /* how long a statement waits for others to unlock */
@@ -67,15 +80,18 @@ typedef struct {
     bool trust_full;              /* scripts get the whole standard library */
     bool asks_nobody;             /* auth scripts are there for nothing */
     bool has_specs;               /* runs the specs among the scripts, when asked to */
-    const mp_seal_key *seal_keys; /* the first seals, all open; an unset one ends them. Outlives the VM */
-    mp_store *store;              /* these two outlive the VM */
+    const mp_seal_key *seal_keys; /* the first seals, all open; an unset one ends them */
+    mp_store *store;              /* these three outlive the VM, all else is copied */
     mp_hearers *hearers;
+    mp_gates *gates;
 } mp_vm_config;
 
 /* Loads the library and every script. On failure gives NULL and appends every error, one after another as a person reads
  * them, to `report`. */
 mp_vm *mp_vm_new(mp_source *source, const mp_vm_config *config, mp_buf *report);
 void mp_vm_free(mp_vm *vm);
+/* On its thread: nothing runs in it, and nothing will; any thread may free it then. */
+void mp_vm_detach(mp_vm *vm);
 /* Gives the VM to the thread of `loop`; nothing of it may be used elsewhere from now on. It publishes by `rpc` and sends its
  * requests by the loop's `client`, which outlive it. */
 void mp_vm_attach(mp_vm *vm, mp_loop *loop, mp_rpc *rpc, mp_client *client);
@@ -94,6 +110,8 @@ void mp_vm_retire(mp_vm *vm);
 bool mp_vm_has_auth(const mp_vm *vm);
 /* Whether there are such, asked or not. */
 bool mp_vm_has_auth_scripts(const mp_vm *vm);
+/* Its time is over: calls off all that runs in it, with an error that says so. */
+void mp_vm_end(mp_vm *vm);
 /* Whether no call and no background task is in it. */
 bool mp_vm_is_idle(const mp_vm *vm);
 /* This VM alone hears `text` under `topic`, as if another had told it. On its thread. */

@@ -1,6 +1,6 @@
 /* store.c: a skip list, for order, and a heap of those that expire. What is past its time is never seen; it is taken out
  * by whoever comes along, a few at a time. */
-#include "script/store.h"
+#include "script/store_entry.h"
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -9,36 +9,7 @@
 #include <sys/random.h>
 #include <time.h>
 
-#define LEVELS 12     /* of four entries one reaches the level above */
 #define MOST_SWEPT 64 /* at once */
-
-typedef struct entry {
-    mp_str key;
-    char *text;
-    size_t len;
-    uint64_t until;
-    size_t slot; /* 1-based place in the heap; 0: stays */
-    int height;
-    struct entry *next[];
-} entry;
-
-struct mp_store {
-    pthread_mutex_t lock;
-    int64_t most_entries, entries;
-    size_t most_bytes, bytes;
-    entry **heap;
-    size_t heap_count, heap_cap;
-    _Atomic uint64_t first; /* when the first expires */
-    uint64_t chance;
-    entry *heads[LEVELS];
-};
-
-static uint64_t now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
 
 mp_store *mp_store_new(int64_t entries, size_t bytes)
 {
@@ -48,9 +19,24 @@ mp_store *mp_store_new(int64_t entries, size_t bytes)
     store->most_bytes = bytes;
     atomic_init(&store->first, UINT64_MAX);
     if (getrandom(&store->chance, sizeof store->chance, GRND_NONBLOCK) < 0)
-        store->chance = now_ms();
+        store->chance = mp_store_now();
     store->chance |= 1;
+    mp_link_init(&store->changed);
+    mp_link_init(&store->gone);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&store->news, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     return store;
+}
+
+void mp_store_limit(mp_store *store, int64_t entries, size_t bytes)
+{
+    pthread_mutex_lock(&store->lock);
+    store->most_entries = entries;
+    store->most_bytes = bytes;
+    pthread_mutex_unlock(&store->lock);
 }
 
 static void entry_free(entry *e)
@@ -63,6 +49,8 @@ void mp_store_free(mp_store *store)
 {
     if (store == NULL)
         return;
+    if (store->file != NULL)
+        mp_store_file_close(store->file);
     for (entry *e = store->heads[0], *next; e != NULL; e = next) {
         next = e->next[0];
         entry_free(e);
@@ -70,6 +58,8 @@ void mp_store_free(mp_store *store)
     mp_stat_add(MP_STAT_STORE_ENTRIES, -store->entries);
     mp_stat_add(MP_STAT_STORE_BYTES, -(int64_t)store->bytes);
     free(store->heap);
+    mp_store_drop_changes(store);
+    pthread_cond_destroy(&store->news);
     pthread_mutex_destroy(&store->lock);
     free(store);
 }
@@ -162,6 +152,7 @@ static void count(mp_store *store, int64_t entries, int64_t bytes)
 
 static void forget(mp_store *store, entry *e)
 {
+    mp_store_note_end(store, e);
     entry **places[LEVELS];
     find_place(store, e->key, places);
     for (int level = 0; level < e->height; level++)
@@ -195,7 +186,7 @@ static void leave(mp_store *store)
 void mp_store_sweep(mp_store *store)
 {
     uint64_t first = atomic_load_explicit(&store->first, memory_order_relaxed), now;
-    if (first == UINT64_MAX || first > (now = now_ms()))
+    if (first == UINT64_MAX || first > (now = mp_store_now()))
         return;
     enter(store);
     for (int i = 0; i < MOST_SWEPT && forget_one(store, now); i++)
@@ -241,6 +232,8 @@ static entry *add(mp_store *store, mp_str key)
     e->key = (mp_str){bytes, key.len};
     e->until = UINT64_MAX;
     e->height = height;
+    e->is_kept = mp_store_keeps(store, key);
+    mp_link_init(&e->change);
     entry **places[LEVELS];
     find_place(store, key, places);
     for (int level = 0; level < height; level++) {
@@ -251,17 +244,13 @@ static entry *add(mp_store *store, mp_str key)
     return e;
 }
 
-static uint64_t until_of(uint64_t now, uint64_t life_ms)
+/* `*at` is the key's entry, or NULL; then it has one. */
+static mp_store_result put(mp_store *store, entry **at, mp_str key, mp_str text, uint64_t now)
 {
-    return life_ms >= MP_STORE_FOREVER - now ? MP_STORE_FOREVER : now + life_ms;
-}
-
-/* `old` is the key's entry, or NULL. */
-static mp_store_result put(mp_store *store, entry *old, mp_str key, mp_str text, uint64_t now)
-{
+    entry *old = *at;
     if (!has_room(store, old == NULL ? 1 : 0, old == NULL ? 0 : key.len + old->len, key.len + text.len, now))
         return MP_STORE_FULL;
-    entry *e = old != NULL ? old : add(store, key);
+    entry *e = *at = old != NULL ? old : add(store, key);
     count(store, 0, (int64_t)text.len - (int64_t)e->len);
     free(e->text);
     e->text = mp_dup(text);
@@ -271,12 +260,28 @@ static mp_store_result put(mp_store *store, entry *old, mp_str key, mp_str text,
 
 mp_store_result mp_store_set(mp_store *store, mp_str key, mp_str text, uint64_t life_ms, bool only_new)
 {
-    uint64_t now = now_ms();
+    uint64_t now = mp_store_now();
     enter(store);
-    entry *old = find(store, key, now);
-    mp_store_result result = old != NULL && only_new ? MP_STORE_THERE : put(store, old, key, text, now);
-    if (result == MP_STORE_DONE)
-        start_clock(store, find(store, key, now), until_of(now, life_ms));
+    entry *e = find(store, key, now);
+    mp_store_result result = e != NULL && only_new ? MP_STORE_THERE : put(store, &e, key, text, now);
+    if (result == MP_STORE_DONE) {
+        start_clock(store, e, mp_store_until(now, life_ms));
+        mp_store_note_change(store, e);
+    }
+    leave(store);
+    return result;
+}
+
+mp_store_result mp_store_load(mp_store *store, mp_str key, mp_str text, uint64_t life_ms)
+{
+    uint64_t now = mp_store_now();
+    enter(store);
+    entry *e = find(store, key, now);
+    mp_store_result result = put(store, &e, key, text, now);
+    if (result == MP_STORE_DONE) {
+        start_clock(store, e, mp_store_until(now, life_ms));
+        e->is_saved = true;
+    }
     leave(store);
     return result;
 }
@@ -284,7 +289,7 @@ mp_store_result mp_store_set(mp_store *store, mp_str key, mp_str text, uint64_t 
 bool mp_store_get(mp_store *store, mp_str key, mp_buf *out)
 {
     enter(store);
-    const entry *e = find(store, key, now_ms());
+    const entry *e = find(store, key, mp_store_now());
     if (e != NULL)
         mp_buf_put(out, (mp_str){e->text, e->len});
     leave(store);
@@ -294,7 +299,7 @@ bool mp_store_get(mp_store *store, mp_str key, mp_buf *out)
 void mp_store_delete(mp_store *store, mp_str key)
 {
     enter(store);
-    entry *e = find(store, key, now_ms());
+    entry *e = find(store, key, mp_store_now());
     if (e != NULL)
         forget(store, e);
     leave(store);
@@ -302,7 +307,7 @@ void mp_store_delete(mp_store *store, mp_str key)
 
 bool mp_store_next(mp_store *store, mp_str prefix, mp_str after, mp_buf *out)
 {
-    uint64_t now = now_ms();
+    uint64_t now = mp_store_now();
     bool starts = after.ptr == NULL;
     entry **places[LEVELS];
     enter(store);
@@ -324,27 +329,30 @@ static bool number_of(const entry *e, int64_t *n)
     return e->len > 0 && end == e->text + e->len;
 }
 
-static mp_store_result put_number(mp_store *store, entry *old, mp_str key, int64_t n, uint64_t now)
+static mp_store_result put_number(mp_store *store, entry **at, mp_str key, int64_t n, uint64_t now)
 {
     char text[24];
     int len = snprintf(text, sizeof text, "%" PRId64, n);
-    return put(store, old, key, (mp_str){text, (size_t)len}, now);
+    return put(store, at, key, (mp_str){text, (size_t)len}, now);
 }
 
 mp_store_result mp_store_incr(mp_store *store, mp_str key, int64_t n, uint64_t life_ms, int64_t *sum)
 {
-    uint64_t now = now_ms();
+    uint64_t now = mp_store_now();
     enter(store);
-    entry *old = find(store, key, now);
+    entry *e = find(store, key, now);
+    bool is_new = e == NULL;
     mp_store_result result = MP_STORE_DONE;
     int64_t was = 0;
-    if (old != NULL && !number_of(old, &was))
+    if (!is_new && !number_of(e, &was))
         result = MP_STORE_NO_NUMBER;
     if (result == MP_STORE_DONE) {
         *sum = (int64_t)((uint64_t)was + (uint64_t)n);
-        result = put_number(store, old, key, *sum, now);
-        if (result == MP_STORE_DONE && old == NULL)
-            start_clock(store, find(store, key, now), until_of(now, life_ms));
+        result = put_number(store, &e, key, *sum, now);
+        if (result == MP_STORE_DONE && is_new)
+            start_clock(store, e, mp_store_until(now, life_ms));
+        if (result == MP_STORE_DONE)
+            mp_store_note_change(store, e);
     }
     leave(store);
     return result;
@@ -354,12 +362,12 @@ mp_store_result mp_store_take(mp_store *store, mp_str key, uint64_t interval_us,
 {
     struct timespec clock;
     clock_gettime(CLOCK_REALTIME, &clock);
-    uint64_t wall = (uint64_t)clock.tv_sec * 1000000 + (uint64_t)clock.tv_nsec / 1000, now = now_ms();
+    uint64_t wall = (uint64_t)clock.tv_sec * 1000000 + (uint64_t)clock.tv_nsec / 1000, now = mp_store_now();
     uint64_t whole = interval_us * burst; /* from empty to full */
     enter(store);
-    entry *old = find(store, key, now);
+    entry *e = find(store, key, now);
     int64_t text = 0;
-    uint64_t full_at = old != NULL && number_of(old, &text) && text > 0 ? (uint64_t)text : 0;
+    uint64_t full_at = e != NULL && number_of(e, &text) && text > 0 ? (uint64_t)text : 0;
     if (full_at < wall)
         full_at = wall;
     if (full_at > wall + whole) /* the clock was set back */
@@ -367,9 +375,11 @@ mp_store_result mp_store_take(mp_store *store, mp_str key, uint64_t interval_us,
     full_at += interval_us;
     mp_store_result result = MP_STORE_THERE;
     if (full_at <= wall + whole) {
-        result = put_number(store, old, key, (int64_t)full_at, now);
-        if (result == MP_STORE_DONE)
-            start_clock(store, find(store, key, now), until_of(now, (full_at - wall) / 1000 + 1));
+        result = put_number(store, &e, key, (int64_t)full_at, now);
+        if (result == MP_STORE_DONE) {
+            start_clock(store, e, mp_store_until(now, (full_at - wall) / 1000 + 1));
+            mp_store_note_change(store, e);
+        }
     } else {
         *wait_us = full_at - wall - whole;
     }

@@ -24,4 +24,34 @@ mp_store_result mp_store_take(mp_store *store, mp_str key, uint64_t interval_us,
 /* Forgets some of what is past its time: cheap when nothing is. */
 void mp_store_sweep(mp_store *store);
 
+/* -- for store_file.c: what the file has not seen yet ------------------------------------------------------------ */
+
+typedef struct mp_store_file mp_store_file;
+
+/* From now on changes of keys that begin with one of `prefixes`, NULL-terminated, are remembered for the file. */
+void mp_store_track(mp_store *store, mp_store_file *file, const char *const *prefixes);
+/* As mp_store_set, of what the file has already. */
+mp_store_result mp_store_load(mp_store *store, mp_str key, mp_str text, uint64_t life_ms);
+
+typedef enum { MP_STORE_QUIET, MP_STORE_CHANGED, MP_STORE_CLOSING } mp_store_news;
+
+/* Until something has changed, at most so long; CLOSING once nothing has and mp_store_close was called. */
+mp_store_news mp_store_await(mp_store *store, uint64_t most_ms);
+/* At most so long, whatever changes; true at once when the store closes. */
+bool mp_store_nap(mp_store *store, uint64_t most_ms);
+void mp_store_close(mp_store *store);
+
+/* One change, in front of its key and its text. */
+typedef struct {
+    bool is_gone;
+    uint64_t until; /* on the clock of CLOCK_MONOTONIC, in ms, or MP_STORE_FOREVER */
+    size_t key_len, len;
+} mp_store_change;
+
+/* Appends changes to `out`, at most about so many bytes; gives their number. */
+int64_t mp_store_take_changes(mp_store *store, mp_buf *out, size_t most);
+
+/* Writes what is left, closes the file. */
+void mp_store_file_close(mp_store_file *file);
+
 #endif

@@ -11,10 +11,10 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define TURN_RESUMES 64   /* and then the loop looks at its sockets again */
-#define TURN_US 5000      /* or when so much time went into Lua */
-#define CLOSERS_US 200000 /* what closers of a call that is off may take */
-#define MOST_SPARE 256    /* idle tasks that keep their coroutine */
+#define TURN_RESUMES 64  /* and then the loop looks at its sockets again */
+#define TURN_US 5000     /* or when so much time went into Lua */
+#define CLOSERS_US 50000 /* what closers of a call that is off may take */
+#define MOST_SPARE 256   /* idle tasks that keep their coroutine */
 
 /* -- born and ended -------------------------------------------------------------------------------------------- */
 
@@ -167,7 +167,7 @@ void mp_task_fail_entry(mp_task *task, int status, const char *why)
         mp_entry_refuse(entry, &(mp_refusal){.status = status, .message = mp_str_of(why)});
 }
 
-static void fail(mp_task *task, int code, mp_str message, mp_str data)
+void mp_task_fail(mp_task *task, int code, mp_str message, mp_str data)
 {
     mp_call *call = task->call;
     mp_task_fail_entry(task, 500, "internal error");
@@ -197,23 +197,6 @@ mp_str mp_task_principal(const mp_task *task)
 
 /* -- what runs in the coroutine -------------------------------------------------------------------------------- */
 
-/* dispatch gave nil and { code, message, data }.  [-0, +n, throws] */
-static void answer_error(lua_State *L, mp_task *task, int error)
-{
-    if (!lua_istable(L, error))
-        luaL_error(L, "dispatch gave neither a result nor an error");
-    mp_buf *out = &task->vm->out;
-    lua_getfield(L, error, "code");
-    lua_getfield(L, error, "message");
-    if (lua_getfield(L, error, "data") != LUA_TNIL)
-        mp_lua_encode(L, lua_gettop(L), out);
-    if (!lua_isinteger(L, -3) || lua_type(L, -2) != LUA_TSTRING)
-        luaL_error(L, "dispatch gave an error without code and message");
-    mp_str message;
-    message.ptr = lua_tolstring(L, -2, &message.len);
-    fail(task, (int)lua_tointeger(L, -3), message, mp_buf_str(out));
-}
-
 /* dispatch's two results are at 2 and 3. A call that was answered on the way (mp_call_open_session) or called off
  * wants nothing any more. */
 static int call_done(lua_State *L, int status, lua_KContext context)
@@ -223,7 +206,7 @@ static int call_done(lua_State *L, int status, lua_KContext context)
     if (task->call == NULL)
         return 0;
     if (lua_isnil(L, 2)) {
-        answer_error(L, task, 3);
+        mp_task_answer_error(L, task, 3);
         return 0;
     }
     mp_task_answer(L, task, 2);
@@ -240,7 +223,7 @@ static int run_call(lua_State *L)
     if (params.len == 0) {
         lua_pushnil(L);
     } else if (mp_lua_decode(L, params) != 0) {
-        fail(task, -32602, MP_STR("Invalid params: an object in them has the same key twice"), MP_STR_NONE);
+        mp_task_fail(task, -32602, MP_STR("Invalid params: an object in them has the same key twice"), MP_STR_NONE);
         return 0;
     }
     lua_rawgeti(L, LUA_REGISTRYINDEX, task->vm->dispatch);
@@ -321,7 +304,7 @@ static void end_faulty(mp_task *task)
     task->vm->guard_until = 0;
     task->vm->running = NULL;
     lua_settop(task->co, 0);
-    fail(task, -32603, MP_STR("internal error"), MP_STR_NONE);
+    mp_task_fail(task, -32603, MP_STR("internal error"), MP_STR_NONE);
     task_end(task);
 }
 
@@ -344,7 +327,7 @@ static void resume(mp_task *task)
     mp_vm_reset_out(vm);
     task->state = MP_TASK_RUNNING;
     if (!has_coroutine(task)) {
-        fail(task, -32603, MP_STR("internal error"), MP_STR_NONE);
+        mp_task_fail(task, -32603, MP_STR("internal error"), MP_STR_NONE);
         task_end(task);
         return;
     }
@@ -375,7 +358,7 @@ static void resume(mp_task *task)
         }
     } else if (status == LUA_OK) {
         lua_settop(task->co, 0);
-        fail(task, -32603, MP_STR("internal error"), MP_STR_NONE); /* unless it is answered, as it is */
+        mp_task_fail(task, -32603, MP_STR("internal error"), MP_STR_NONE); /* unless it is answered, as it is */
         task_end(task);
     } else {
         if (status == LUA_YIELD)
@@ -412,15 +395,19 @@ bool mp_vm_turn(void *ctx)
     bool has_heavy = !mp_link_is_alone(&vm->heavy);
     if (has_heavy || !mp_link_is_alone(&vm->ready))
         vm->clock = mp_now_us(CLOCK_MONOTONIC);
-    uint64_t until = vm->clock + TURN_US;
+    uint64_t began = vm->clock, until = began + TURN_US;
     for (int i = 0; i < TURN_RESUMES && (link = mp_link_take(&vm->ready)) != NULL; i++) {
         resume_next(vm, link);
         did = true;
         if (vm->clock >= until)
             break;
     }
-    if (has_heavy && (link = mp_link_take(&vm->heavy)) != NULL) {
+    uint64_t light = vm->clock - began;
+    vm->owed = vm->owed > light && !mp_link_is_alone(&vm->ready) ? vm->owed - light : 0;
+    if (has_heavy && vm->owed == 0 && (link = mp_link_take(&vm->heavy)) != NULL) {
+        began = vm->clock;
         resume_next(vm, link);
+        vm->owed = vm->clock - began;
         did = true;
     }
     did = mp_vm_tidy(vm) || did;

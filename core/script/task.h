@@ -70,10 +70,17 @@ void mp_task_settle(mp_task *task);
 mp_entry *mp_task_settle_entry(mp_task *task);
 /* It will never be: refuses it. */
 void mp_task_fail_entry(mp_task *task, int status, const char *why);
-/* Answers the task's call with the value at `index`, or with an error when that is over limits.call.output.  [-0, +0, throws] */
-void mp_task_answer(lua_State *L, mp_task *task, int index);
 /* One that is ready: of a call, or, without one, of a note. */
 mp_task *mp_task_new(mp_vm *vm, mp_call *call);
+/* Answers its call with an error, if it has one still. */
+void mp_task_fail(mp_task *task, int code, mp_str message, mp_str data);
+#define MP_REFUSAL 160
+/* Counts and logs that its result, or another `what`, is over limits.call.output; gives the words for it, in `room`. */
+mp_str mp_refuse_output(const mp_task *task, const char *what, size_t size, char room[MP_REFUSAL]);
+/* Answers the task's call with the value at `index`, or with an error when that is over limits.call.output.  [-0, +0, throws] */
+void mp_task_answer(lua_State *L, mp_task *task, int index);
+/* The same with an error, { code, message, data } at `error`.  [-0, +n, throws] */
+void mp_task_answer_error(lua_State *L, mp_task *task, int error);
 /* A task for a job that mp_call_spawn gave; `ref` is what `job` holds. */
 mp_task *mp_task_start_job(mp_vm *vm, mp_call *call, int ref);
 /* A task for a call that mp_call_spawn_alone gave. */

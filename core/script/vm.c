@@ -422,6 +422,13 @@ bool mp_vm_is_idle(const mp_vm *vm)
     return vm->tasks == 0;
 }
 
+void mp_vm_detach(mp_vm *vm)
+{
+    mp_schedule_stop(vm);
+    mp_hearers_leave(vm->hearers, vm);
+    mp_vm_unhear(vm);
+}
+
 void mp_vm_free(mp_vm *vm)
 {
     if (vm == NULL)

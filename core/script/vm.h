@@ -50,8 +50,10 @@ struct mp_vm {
     bool may_wait;       /* the running coroutine can be left, all the way down to the scheduler */
     size_t tasks, spare; /* tasks at work; idle ones that keep a coroutine */
     size_t notes, note_bytes;
-    uint64_t stuck_at;           /* when the running stretch was first found where it cannot be left; 0: not yet */
+    uint64_t
+        stuck_at; /* the thread's time when the running stretch was first found where it cannot be left; 0: not yet */
     uint64_t clock, guard_until; /* us: when the running stretch began; when what is guarded must be over */
+    uint64_t owed;               /* us: what others may take first, as the last heavy task took as much */
     uint64_t call_us;            /* limits.call.cpu */
     size_t call_memory;          /* limits.call.memory */
     size_t call_output;          /* limits.call.output */

@@ -15,6 +15,30 @@ typedef struct {
     size_t count;
 } errand;
 
+/* A table: the words by number, each option's last value by its name, and under "every" by its name the list of its values.
+ * [-0, +1, throws] */
+static void push_arguments(lua_State *L, const errand *e)
+{
+    lua_Integer words = 0;
+    lua_newtable(L);
+    lua_newtable(L);
+    for (size_t i = 0; i < e->count; i++) {
+        const mp_bench_argument *one = &e->list[i];
+        lua_pushstring(L, one->value);
+        if (one->name == NULL) {
+            lua_rawseti(L, -3, ++words);
+            continue;
+        }
+        lua_pushvalue(L, -1);
+        lua_setfield(L, -4, one->name);
+        luaL_getsubtable(L, -2, one->name);
+        lua_insert(L, -2);
+        lua_rawseti(L, -2, (lua_Integer)lua_rawlen(L, -2) + 1);
+        lua_pop(L, 1);
+    }
+    lua_setfield(L, -2, "every");
+}
+
 static int run(lua_State *L)
 {
     const errand *e = lua_touserdata(L, 1);
@@ -27,15 +51,7 @@ static int run(lua_State *L)
     lua_getglobal(L, "require");
     lua_pushfstring(L, "moonpool.workbench.%s", e->command);
     lua_call(L, 1, 1);
-    lua_newtable(L);
-    lua_Integer words = 0;
-    for (size_t i = 0; i < e->count; i++) {
-        lua_pushstring(L, e->list[i].value);
-        if (e->list[i].name == NULL)
-            lua_rawseti(L, -2, ++words);
-        else
-            lua_setfield(L, -2, e->list[i].name);
-    }
+    push_arguments(L, e);
     lua_call(L, 1, 1);
     return 1;
 }

@@ -67,11 +67,17 @@ local function type_of(schema, depth)
   if type(schema) ~= "table" then return schema == false and "nothing" or "anything" end
   if schema.enum then return listed(schema.enum, " | ") end
   if schema.const ~= nil then return plain(schema.const) end
+  if type(schema["$ref"]) == "string" then return schema["$ref"]:match "[^/#]*$" end
   local either = schema.anyOf or schema.oneOf
   if type(either) == "table" and depth < 3 then
     local told = {}
     for i, one in ipairs(either) do told[i] = type_of(one, depth + 1) end
     return table.concat(told, " | ")
+  end
+  if type(schema.prefixItems) == "table" and depth < 3 then
+    local told = {}
+    for i, one in ipairs(schema.prefixItems) do told[i] = type_of(one, depth + 1) end
+    return "[" .. table.concat(told, ", ") .. "]"
   end
   local kind = type(schema.type) == "table" and listed(schema.type, " | ") or schema.type or "anything"
   if kind == "array" then

@@ -1,42 +1,77 @@
 -- What a reload changes: what is served now, told to the generation that comes after it, which says what is new, other, gone.
 
+local host = require "moonpool.host"
+local auth = require "moonpool.auth"
+local job = require "moonpool.lib.job"
 local json = require "moonpool.json"
+local policy = require "moonpool.policy"
 local registry = require "moonpool.registry"
 local sorted = require "moonpool.sorted"
 local switches = require "moonpool.switches"
 
 local difference = {}
 
-local kinds = { "tools", "prompts", "resources", "templates" }
-local switched = { tools = "tool", prompts = "prompt", resources = "resource", templates = "resource" }
-local topics = { tools = "tools", prompts = "prompts", resources = "resources", templates = "resources" }
+-- What is told by name: kind, the list that clients have of it, what switches call it, what stands before its names, and its things:
+-- key -> { path, members by name, each as a text }. Scripts of other folders are told by their paths.
+local kinds = {}
+
+local function texts(members)
+  local encoded = {}
+  for name, value in pairs(members) do encoded[name] = json.encode(value) end
+  return json.object(encoded)
+end
+
+local function served(kind, list, switched)
+  kinds[#kinds + 1] = { name = kind, list = list, switched = switched, word = "", things = function()
+    local things = {}
+    for key, thing in pairs((registry.everything(kind))) do
+      things[key] = json.object {
+        name = thing.name, path = thing.path, enabled = thing.enabled ~= false, members = texts(thing.definition),
+        scopes = json.array { table.unpack(thing.scopes or {}) }, visible = thing.visible ~= nil,
+      }
+    end
+    return things
+  end }
+end
+
+served("tools", "tools", "tool")
+served("prompts", "prompts", "prompt")
+served("resources", "resources", "resource")
+served("templates", "resources", "resource")
+
+-- No client has a list of these.
+local function unlisted(kind, word, all, members)
+  kinds[#kinds + 1] = { name = kind, word = word .. " ", things = function()
+    local things = {}
+    for _, one in pairs(all()) do things[one.name] = json.object { path = one.path, members = texts(members(one)) } end
+    return things
+  end }
+end
+
+unlisted("jobs", "job", job.all, function(one)
+  return { description = one.description, every = one.every, timeout = one.timeout, enabled = not one.off }
+end)
+unlisted("auth", "auth", auth.all, function(one) return { issuer = one.issuer, scopes = one.scopes_supported } end)
+unlisted("policy", "policy", policy.of, function(one) return { description = one.description, order = one.order } end)
 
 -- What people call the members of a definition.
 local words = { inputSchema = "schema", outputSchema = "output", _meta = "meta" }
 
 --- What there is, as a text for the next generation.
 function difference.summary()
-  local seen = {}
-  for _, kind in ipairs(kinds) do
-    local entries = {}
-    for key, thing in pairs((registry.everything(kind))) do
-      local members = {}
-      for member, value in pairs(thing.definition) do members[member] = json.encode(value) end
-      entries[key] = json.object {
-        name = thing.name, path = thing.path, enabled = thing.enabled ~= false, members = json.object(members),
-        scopes = json.array { table.unpack(thing.scopes or {}) }, visible = thing.visible ~= nil,
-      }
-    end
-    seen[kind] = json.object(entries)
-  end
+  local seen, paths = {}, {}
+  for _, kind in ipairs(kinds) do seen[kind.name] = json.object(kind.things()) end
+  for _, script in ipairs(host.scripts) do paths[script.path] = true end
+  seen.paths = json.object(paths)
   return json.encode(seen)
 end
 
 -- Those that are on, for whichever generation it is: what was switched stays so.
 local function only_on(kind, entries)
+  if not kind.switched then return entries or {} end
   local on = {}
   for key, entry in pairs(entries or {}) do
-    if switches.is_on(switched[kind], entry) then on[key] = entry end
+    if switches.is_on(kind.switched, entry) then on[key] = entry end
   end
   return on
 end
@@ -60,32 +95,37 @@ end
 
 local function joined(one, other) return one and other and one .. ", " .. other or one or other end
 
+-- A change of a list, as difference.changes reads it.
+local function change_of(kind, name, was, is, is_other)
+  return {
+    kind = kind.name, name = name, is = is ~= nil, is_other = is_other,
+    was = was and { scopes = json.array(was.scopes), visible = was.visible },
+  }
+end
+
 --- From `before`, a summary, to now; `files` are the paths of the scripts that differ, a line each. Gives what people read
 --- ("+ refund  ~ search (schema)  - old_tool"), and a text for difference.changes, "" when no list changed.
 function difference.tell(before, files)
   before = json.decode(before)
-  local now, plan, changed, told = json.decode(difference.summary()), {}, {}, {}
-  local is_other = {}
+  local now, plan, changed, told, is_other = json.decode(difference.summary()), {}, {}, {}, {}
+  local function add(sign, name) plan[#plan + 1] = sign .. " " .. name end
   for path in files:gmatch "[^\n]+" do is_other[path] = true end
   for _, kind in ipairs(kinds) do
-    local old, new = only_on(kind, before[kind]), only_on(kind, now[kind])
+    local old, new = only_on(kind, before[kind.name]), only_on(kind, now[kind.name])
     for _, name in ipairs(sorted(old, new)) do
       local was, is = old[name], new[name]
       local other = was and is and differing(was.members, is.members)
-      local what = joined(other, was and is and differing_guard(was, is))
-      if not was or not is or what then
-        local list = topics[kind]
-        changed[list] = changed[list] or {}
-        table.insert(changed[list], {
-          kind = kind, name = name, is = is ~= nil, is_other = other ~= nil, was = was and { scopes = json.array(was.scopes), visible = was.visible },
-        })
+      local what = joined(other, kind.list and was and is and differing_guard(was, is))
+      if kind.list and (not was or not is or what) then
+        changed[kind.list] = changed[kind.list] or {}
+        table.insert(changed[kind.list], change_of(kind, name, was, is, other ~= nil))
       end
       if not was then
-        plan[#plan + 1] = "+ " .. name
+        add("+", kind.word .. name)
       elseif not is then
-        plan[#plan + 1] = "- " .. name
+        add("-", kind.word .. name)
       elseif what or is_other[is.path] then
-        plan[#plan + 1] = "~ " .. name .. " (" .. (what or "code") .. ")"
+        add("~", kind.word .. name .. " (" .. (what or "code") .. ")")
       end
       for _, entry in pairs { was or false, is or false } do
         if entry then told[entry.path] = true end
@@ -93,7 +133,8 @@ function difference.tell(before, files)
     end
   end
   for path in files:gmatch "[^\n]+" do
-    if not told[path] then plan[#plan + 1] = "~ " .. path end
+    local was, is = before.paths[path], now.paths[path]
+    if not told[path] then add(not was and "+" or not is and "-" or "~", path) end
   end
   return table.concat(plan, "  "), next(changed) and json.encode(changed) or ""
 end

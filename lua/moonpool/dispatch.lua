@@ -44,6 +44,7 @@ return function(call, params)
     local down = (told and eras[told].methods[name] or method).down
     if down then down(result) end
   end
+  if err and err.retry_after then host.put_off(call, err.retry_after) end
   if err then access.challenge(call, err) end
   return result, err
 end

@@ -9,7 +9,7 @@ local errors = {
   header_mismatch = -32020,
   missing_capability = -32021,
   url_required = -32042,
-  busy_code = -32000,
+  too_often = -32000,
 }
 
 --- An error as dispatch gives it to C.
@@ -19,8 +19,9 @@ end
 
 --- Too much was asked for: it may be asked for again in so many seconds. HTTP says it with 429.
 function errors.busy(message, seconds)
-  local wait = math.max(1, math.ceil(seconds))
-  return { code = errors.busy_code, message = message, data = { reason = "rate_limited", retryAfter = wait }, status = 429, retry_after = wait }
+  local err = errors.new("too_often", message, { reason = "rate_limited", retryAfter = seconds })
+  err.retry_after = seconds
+  return err
 end
 
 return errors

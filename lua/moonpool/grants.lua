@@ -33,14 +33,4 @@ function grants.refusal(kind, wanted, path)
     wanted:gsub("%c", "?"), quoted(path), kind, quoted(wanted))
 end
 
---- All texts of one kind, for checks: { { text, where it stands }, … }.
-function grants.all(kind)
-  local all = {}
-  for _, grant in ipairs(host.grants) do
-    local where = grant.path == "" and "scripts.allow." .. kind or "scripts.grants: " .. quoted(grant.path) .. ": " .. kind
-    for _, text in ipairs(grant[kind] or {}) do all[#all + 1] = { text, where } end
-  end
-  return all
-end
-
 return grants

@@ -74,8 +74,9 @@ end
 
 -- The model of a tool reads it; whoever else asks gets HTTP's 429 where there is HTTP.
 local function refuse(call, answer, why, seconds)
+  host.over_limit()
   if call.kind == "tool" and answer ~= "status" then failure.fail(why) end
-  failure.refuse(errors.busy(why, seconds))
+  failure.refuse(errors.busy(why, math.max(1, math.ceil(seconds))))
 end
 
 local function no_room(row)

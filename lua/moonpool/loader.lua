@@ -9,7 +9,6 @@ local library = require "moonpool.library"
 local policy = require "moonpool.policy"
 local problem = require "moonpool.problem"
 local prompt = require "moonpool.prompt"
-local reach = require "moonpool.http.reach"
 local registry = require "moonpool.registry"
 local resource = require "moonpool.resource"
 local sandbox = require "moonpool.sandbox"
@@ -162,14 +161,8 @@ local function check_pages(tools, fixed, templates)
   end
 end
 
--- A grant that opens nothing is a mistake of moonpool.yaml.
+-- A grant to nobody is nothing wrong: a script may come later. But a slip of the pen looks the same.
 local function check_grants()
-  for _, grant in ipairs(grants.all "net") do
-    local text, where = table.unpack(grant)
-    local fine, why, hint = reach.parse(text)
-    if not fine then problems[#problems + 1] = problem.text("moonpool.yaml", nil, where .. ": " .. why, hint) end
-  end
-  -- Nothing wrong with that: a script may come later. But a slip of the pen looks the same.
   for _, grant in ipairs(host.grants) do
     local is_used, names = false, {}
     for _, script in ipairs(host.scripts) do

@@ -6,6 +6,7 @@ local json = require "moonpool.json"
 local options = require "moonpool.options"
 local problem = require "moonpool.problem"
 local schema = require "moonpool.schema"
+local typed = require "moonpool.typed"
 local types = require "moonpool.types"
 
 local prompt = {}
@@ -33,13 +34,13 @@ local function read_arguments(args, complain)
   for name, field in pairs(args) do
     if type(name) ~= "string" or not types.is_type(field) then
       complain(type(name) == "string" and name or "args", "args: '" .. tostring(name) .. "' is not a type", "as in args = { name = t.string }")
-    elseif types.schema(field).type ~= "string" then
+    elseif typed.schema(field).type ~= "string" then
       complain(name, "args: '" .. name .. "' is not a string", "clients send strings: t.string, or t.one_of { \"a\", \"b\" }")
     else
       fine[name] = field
     end
   end
-  return types.fields(fine), fine
+  return typed.fields(fine), fine
 end
 
 -- name -> a list, or a function, that completes the argument. Enumerated values complete by themselves.

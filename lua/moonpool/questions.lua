@@ -4,7 +4,7 @@
 local problem = require "moonpool.problem"
 local json = require "moonpool.json"
 local schema = require "moonpool.schema"
-local types = require "moonpool.types"
+local typed = require "moonpool.typed"
 
 local questions = {}
 
@@ -18,7 +18,7 @@ local make = questions.makers
 
 -- The fields of a form: a schema of its own, or properties as `input` of a tool has them.
 local function form(fields)
-  local made = fields.type == "object" and fields or types.fields(fields, true)
+  local made = fields.type == "object" and fields or typed.fields(fields, true)
   local check, why = schema.compile(made)
   if not check then error("the form cannot be asked: " .. why, 4) end
   return made, check

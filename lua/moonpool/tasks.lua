@@ -52,12 +52,16 @@ local function finish(work, status, outcome, is_error)
   save(work)
 end
 
+local function fail(work, why) finish(work, "failed", json.encode(errors.new("internal", why))) end
+
 -- What the tool gave, a result or an error of dispatch.
-local function settle(work, result, err)
-  if err then return finish(work, "failed", json.encode(err)) end
-  local ok, text = pcall(json.encode, result)
-  if ok then return finish(work, "completed", text, result.isError) end
-  finish(work, "failed", json.encode(errors.new("internal", failure.report(text, "tool failed", work.name))))
+local function settle(work, call, result, err)
+  local ok, text = pcall(json.encode, err or result)
+  if not ok then return fail(work, failure.report(text, "tool failed", work.name)) end
+  local over = host.over_output(call, err and "error" or "result", #text)
+  if over then return fail(work, over) end
+  if err then return finish(work, "failed", text) end
+  finish(work, "completed", text, result.isError)
 end
 
 -- -- questions -----------------------------------------------------------------------------------------------------------
@@ -70,9 +74,11 @@ local function new_key(work, key)
   return new_key(work, key .. "-" .. n)
 end
 
-local function put(work, asked, key, open)
+local function put(work, call, asked, key, open)
   local params = era_library.asked(work.revision, asked.method, asked.params)
   if not params then return false end
+  local over = host.over_output(call, "question", #json.encode(params))
+  if over then problem.raise(2, over) end
   local name = new_key(work, key)
   work.record.requests[name], open[name] = { method = asked.method, params = json.object(params) }, key
   return true
@@ -87,10 +93,10 @@ local function read(work, asked, said)
 end
 
 -- Asks for `call:elicit` and the rest: the task needs input until every question has its answer.
-local function ask(work, wanted, found, whys)
+local function ask(work, call, wanted, found, whys)
   local open, record = {}, work.record
   for key, asked in pairs(wanted) do
-    if not put(work, asked, key, open) then whys[key] = "unsupported" end
+    if not put(work, call, asked, key, open) then whys[key] = "unsupported" end
   end
   while next(open) do
     if next(record.requests) and record.status ~= "input_required" then
@@ -111,7 +117,7 @@ local function ask(work, wanted, found, whys)
       end
     end
     for i, key in ipairs(work.again) do
-      put(work, wanted[key], key, open)
+      put(work, call, wanted[key], key, open)
       work.again[i] = nil
     end
   end
@@ -137,15 +143,15 @@ end
 -- The job of a task ended before its tool did.
 local function left(work)
   local why = work.stops and host.now() >= work.stops - 0.001 and "the task took too long" or "the task was ended by the server"
-  finish(work, "failed", json.encode(errors.new("internal", why)))
+  fail(work, why)
 end
 
 local function run(work, job_call, f)
   local _ <close> = setmetatable({}, { __close = function() left(work) end })
   works[job_call] = work
   host.name_task(job_call, work.record.id)
-  asking.through(job_call, function(...) ask(work, ...) end)
-  settle(work, f(job_call))
+  asking.through(job_call, function(...) ask(work, job_call, ...) end)
+  settle(work, job_call, f(job_call))
 end
 
 --- Runs f(job_call), which gives a result or nil and an error, as a task of `tool`: its record; or nil and an error. `wanted`: the
@@ -170,7 +176,7 @@ end
 function tasks.ended(call, tool, wanted, result)
   local work = new_work(call, tool, wanted)
   running[work.record.id] = work
-  settle(work, result)
+  settle(work, call, result)
   return work.record
 end
 

@@ -7,6 +7,7 @@ local mirror = require "moonpool.mirror"
 local options = require "moonpool.options"
 local schema = require "moonpool.schema"
 local turns = require "moonpool.turns"
+local typed = require "moonpool.typed"
 local types = require "moonpool.types"
 
 local tool = {}
@@ -38,7 +39,7 @@ local definition_order = { __order = { "name", "title", "description", "inputSch
 
 -- A type object, or a table of named ones, as a schema.
 local function schema_of(value, option, spec, complain)
-  if types.is_type(value) then return types.schema(value) end
+  if types.is_type(value) then return typed.schema(value) end
   local fine = true
   for name, field in pairs(value) do
     if type(name) == "string" and types.is_type(field) then
@@ -52,7 +53,7 @@ local function schema_of(value, option, spec, complain)
         (type(name) == "string" and name or "name") .. " = t.string }")
     end
   end
-  return fine and types.fields(value, option == "output" or spec.open) or { type = "object" }
+  return fine and typed.fields(value, option == "output" or spec.open) or { type = "object" }
 end
 
 -- The options of tool { … } as { description, input, output, handler }.
@@ -60,7 +61,7 @@ local function read(spec, complain)
   if not options.check(kind, spec, complain) then return nil end
   return {
     description = spec[1], handler = spec[2],
-    input = type(spec.input) == "table" and schema_of(spec.input, "input", spec, complain) or types.fields({}, spec.open),
+    input = type(spec.input) == "table" and schema_of(spec.input, "input", spec, complain) or typed.fields({}, spec.open),
     output = type(spec.output) == "table" and schema_of(spec.output, "output", spec, complain) or nil,
   }
 end
@@ -117,7 +118,7 @@ function tool.build(name, value, text, complain)
   return options.guard({
     name = name,
     description = read_spec.description,
-    handler = spec.concurrency and turns.limit(read_spec.handler, spec.concurrency) or read_spec.handler,
+    handler = spec.concurrency and turns.limit(name, read_spec.handler, spec.concurrency) or read_spec.handler,
     input = input,
     check = compile("input", input, complain),
     output = output and compile("output", output, complain),

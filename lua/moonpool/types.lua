@@ -1,7 +1,6 @@
 -- The `t.` constructors. Each reading of `t.number` makes a new object stamped with its turn, so a schema keeps the order
--- it was written in; calling it fills in the options. `types.schema` turns objects into JSON Schema.
+-- it was written in; calling it fills in the options. moonpool.typed makes JSON Schema of them.
 
-local json = require "moonpool.json"
 local problem = require "moonpool.problem"
 local sorted = require "moonpool.sorted"
 local suggest = require "moonpool.suggest"
@@ -13,14 +12,17 @@ local stamp = 0
 
 function types.is_type(value) return debug.getmetatable(value) == object end
 
--- Options that every type takes; `optional` and `default` say it may be left out.
-local common = { title = "string", description = "string", optional = "boolean", default = "any", examples = "table", header = "string" }
+-- Options that every type takes; `optional` and `default` say it may be left out, `also` holds types that must fit besides.
+local common = {
+  title = "string", description = "string", optional = "boolean", default = "any", examples = "table", header = "string",
+  deprecated = "boolean", read_only = "boolean", write_only = "boolean", also = "types",
+}
 
 -- Per constructor: what its first argument is, and its own options as { JSON Schema keyword, type }.
 local kinds = {
   string = { type = "string", options = {
     min = { "minLength", "integer" }, max = { "maxLength", "integer" }, pattern = { "pattern", "string" }, format = { "format", "string" },
-    complete = { false, "list or function" },
+    encoding = { "contentEncoding", "string" }, mime = { "contentMediaType", "string" }, complete = { false, "list or function" },
   } },
   number = { type = "number", options = {
     min = { "minimum", "number" }, max = { "maximum", "number" }, above = { "exclusiveMinimum", "number" },
@@ -29,22 +31,55 @@ local kinds = {
   boolean = { type = "boolean", options = {} },
   null = { type = "null", options = {} },
   any = { options = {} },
+  const = { first = "value", options = {} },
   list = { type = "array", first = "type", options = {
     min = { "minItems", "integer" }, max = { "maxItems", "integer" }, unique = { "uniqueItems", "boolean" },
+    contains = { "contains", "type" }, min_contains = { "minContains", "integer" }, max_contains = { "maxContains", "integer" },
   } },
-  map = { type = "object", first = "type", options = { min = { "minProperties", "integer" }, max = { "maxProperties", "integer" } } },
-  object = { type = "object", first = "fields", options = { open = { false, "boolean" } } },
+  tuple = { type = "array", first = "types", options = { rest = { false, "type" } } },
+  map = { type = "object", first = "type", options = {
+    min = { "minProperties", "integer" }, max = { "maxProperties", "integer" }, keys = { "propertyNames", "type" },
+    patterns = { "patternProperties", "map of types" },
+  } },
+  object = { type = "object", first = "fields", options = {
+    open = { false, "boolean" }, rest = { false, "type" }, min = { "minProperties", "integer" }, max = { "maxProperties", "integer" },
+    patterns = { "patternProperties", "map of types" }, needs = { "dependentRequired", "map of lists" },
+  } },
+  nullable = { first = "type", options = {} },
   one_of = { first = "values", options = {} },
   any_of = { first = "types", options = {} },
+  all_of = { first = "types", options = {} },
+  none_of = { first = "types", options = {} },
+  when = { first = "branches", options = {} },
+  define = { first = "definition", options = {} },
   schema = { first = "schema", options = {} },
 }
 kinds.integer = { type = "integer", options = kinds.number.options }
+types.kinds = kinds
 
-local function is(value, want)
-  if want == "any" then return true end
-  if want == "integer" then return math.type(value) == "integer" end
-  if want == "list or function" then return type(value) == "table" or type(value) == "function" end
-  return type(value) == want
+local function all(value, fits)
+  if type(value) ~= "table" or types.is_type(value) then return false end
+  for key, item in pairs(value) do
+    if not fits(item, key) then return false end
+  end
+  return true
+end
+
+local function is_texts(value) return all(value, function(item) return type(item) == "string" end) end
+
+-- By what an option wants: whether a value is that, and how to say it.
+local wants = {
+  any = { "anything", function() return true end },
+  integer = { "an integer", function(value) return math.type(value) == "integer" end },
+  type = { "a type", function(value) return types.is_type(value) end },
+  types = { "a list of types", function(value) return all(value, function(item, key) return types.is_type(item) and math.type(key) end) end },
+  ["list or function"] = { "a list or function", function(value) return type(value) == "table" or type(value) == "function" end },
+  ["map of types"] = { "a table of types", function(value) return all(value, function(item,
+    key) return types.is_type(item) and type(key) == "string" end) end },
+  ["map of lists"] = { "a table of lists of names", function(value) return all(value, is_texts) end },
+}
+for _, name in ipairs { "string", "number", "boolean", "table" } do
+  wants[name] = { "a " .. name, function(value) return type(value) == name end }
 end
 
 -- Takes one option into `self`; a wrong one is an error at the script's line.
@@ -56,39 +91,118 @@ local function take(self, name, value)
     local names = sorted(kind.options, common)
     problem.raise(3, what .. " has no option '" .. tostring(name) .. "'",
       (suggest.hint(name, names) or "") .. " options are " .. table.concat(names, ", "))
-  elseif not is(value, want) then
-    problem.raise(3, what .. ": '" .. name .. "' must be " .. (want == "integer" and "an " or "a ") .. want .. ", got a " .. type(value))
+  elseif not wants[want][2](value) then
+    problem.raise(3, what .. ": '" .. name .. "' must be " .. wants[want][1] .. ", got a " .. (types.is_type(value) and "type" or type(value)))
   end
   self.options[name] = value
 end
 
--- `t.list(t.string, { max = 3 })`, `t.one_of { "a", "b", default = "a" }`, `t.string { "About it", max = 3 }`, `t.string "About it"`.
-function object.__call(self, first, more)
-  local kind, what = kinds[self.kind], "t." .. self.kind
-  if self.filled then problem.raise(2, what .. " is called twice", "write the options in one table") end
-  self.filled = true
-  if kind.first == "type" then
-    if not types.is_type(first) then problem.raise(2, what .. " needs the type of its items", "as in " .. what .. "(t.string)") end
-    self.first, first = first, more
-  elseif kind.first == "values" or kind.first == "types" or kind.first == "fields" or kind.first == "schema" then
-    if type(first) ~= "table" or types.is_type(first) then problem.raise(2, what .. " needs a table of " .. kind.first) end
-    self.first = first
-    if kind.first == "values" or kind.first == "types" then
-      if #first == 0 then problem.raise(2, what .. " needs at least one choice") end
-      for i, item in ipairs(first) do
-        if kind.first == "types" and not types.is_type(item) then problem.raise(2, what .. ": choice " .. i .. " is not a type") end
-      end
-      for name, value in pairs(first) do
-        if type(name) ~= "number" then take(self, name, value) end
-      end
-    elseif kind.first == "fields" then
-      for name, field in pairs(first) do
-        if type(name) ~= "string" or not types.is_type(field) then
-          problem.raise(2, what .. ": field '" .. tostring(name) .. "' is not a type", "as in " .. what .. " { name = t.string }")
-        end
-      end
+-- What the first argument of a constructor is, taken into `self`: it gives what else there is to read, the options.
+local take_first = {}
+
+local function need_table(first, what, of)
+  if type(first) ~= "table" or types.is_type(first) then problem.raise(3, what .. " needs a table of " .. of) end
+end
+
+local function take_named(self, first)
+  for name, value in pairs(first) do
+    if type(name) ~= "number" then take(self, name, value) end
+  end
+end
+
+function take_first.type(self, what, first, more)
+  if not types.is_type(first) then problem.raise(3, what .. " needs the type of its items", "as in " .. what .. "(t.string)") end
+  self.first = first
+  return more
+end
+
+function take_first.types(self, what, first, more)
+  need_table(first, what, "types")
+  if #first == 0 then problem.raise(3, what .. " needs at least one choice") end
+  for i, item in ipairs(first) do
+    if not types.is_type(item) then problem.raise(3, what .. ": choice " .. i .. " is not a type") end
+  end
+  self.first = first
+  take_named(self, first)
+  return more
+end
+
+-- Values, or types of which exactly one fits.
+function take_first.values(self, what, first, more)
+  need_table(first, what, "values")
+  if #first == 0 then problem.raise(3, what .. " needs at least one choice") end
+  for i, item in ipairs(first) do
+    if types.is_type(item) ~= types.is_type(first[1]) then
+      problem.raise(3, what .. ": choice " .. i .. " is not " .. (types.is_type(item) and "a value" or "a type"),
+        "all are values, or all are types: t.const(…) makes one of the other")
     end
-    first = more
+  end
+  self.first = first
+  take_named(self, first)
+  return more
+end
+
+function take_first.fields(self, what, first, more)
+  need_table(first, what, "fields")
+  for name, field in pairs(first) do
+    if type(name) ~= "string" or not types.is_type(field) then
+      problem.raise(3, what .. ": field '" .. tostring(name) .. "' is not a type", "as in " .. what .. " { name = t.string }")
+    end
+  end
+  self.first = first
+  return more
+end
+
+function take_first.schema(self, what, first, more)
+  need_table(first, what, "schema")
+  self.first = first
+  return more
+end
+
+function take_first.value(self, what, first, more)
+  if first == nil then problem.raise(3, what .. " needs a value", "as in " .. what .. ' "circle"') end
+  self.first = first
+  return more
+end
+
+-- t.when(t.object { kind = t.const "card" }, t.object { number = t.string }, otherwise)
+function take_first.branches(self, what, condition, yes, no)
+  if not types.is_type(condition) or not types.is_type(yes) or no ~= nil and not types.is_type(no) then
+    problem.raise(3, what .. " needs types: a condition, what holds then, and perhaps what holds otherwise")
+  end
+  self.first = { condition, yes, no }
+end
+
+-- t.define("tree", function(tree) return t.object { leaves = t.list(tree) } end)
+function take_first.definition(self, what, name, of)
+  if type(name) ~= "string" or not name:find "^[%a_][%w_]*$" then problem.raise(3, what .. " needs a name", "as in " .. what
+    .. '("point", t.object { … })') end
+  if type(of) ~= "function" and not types.is_type(of) then problem.raise(3, what
+    .. " needs a type, or a function that is given the name's type and returns one") end
+  local definition = { name = name }
+  self.definition = definition
+  if type(of) == "function" then of = of(self) end
+  if not types.is_type(of) or of.definition == definition then problem.raise(3, what .. ": the function of '" .. name .. "' returns no type of its own") end
+  definition.of = of
+end
+
+local function copy(self)
+  stamp = stamp + 1
+  local made = setmetatable({ stamp = stamp, options = {} }, object)
+  for _, name in ipairs { "kind", "first", "filled", "definition" } do made[name] = self[name] end
+  for name, value in pairs(self.options) do made.options[name] = value end
+  return made
+end
+
+-- `t.list(t.string, { max = 3 })`, `t.one_of { "a", "b", default = "a" }`, `t.string { "About it", max = 3 }`, `t.string "About it"`.
+function object.__call(self, first, more, rest)
+  local kind, what = kinds[self.kind], "t." .. self.kind
+  if self.definition then
+    self = copy(self)        -- a use of what was defined, with words of its own
+  else
+    if self.filled then problem.raise(2, what .. " is called twice", "write the options in one table") end
+    self.filled = true
+    if kind.first then first = take_first[kind.first](self, what, first, more, rest) end
   end
   if type(first) == "string" then
     take(self, "description", first)
@@ -105,7 +219,8 @@ end
 
 local function optional(of, more)
   if not types.is_type(of) then problem.raise(2, "t.optional needs a type", "as in t.optional(t.string)") end
-  if more ~= nil then of(more) end
+  if more ~= nil then of = of(more) end
+  of = copy(of)
   of.options.optional = true
   return of
 end
@@ -124,88 +239,7 @@ function types.new()
   end })
 end
 
---- The fields' names, in the order they were written.
-local function ordered(fields)
-  local names = {}
-  for name in pairs(fields) do names[#names + 1] = name end
-  table.sort(names, function(a, b)
-    local left, right = fields[a].stamp, fields[b].stamp
-    if left ~= right then return left < right end
-    return a < b
-  end)
-  return names
-end
-
--- Enumerated values of one JSON type say that type.
-local function type_of_values(values)
-  local found
-  for _, value in ipairs(values) do
-    local kind = math.type(value) == "integer" and "integer" or type(value)
-    if kind == "float" then kind = "number" end
-    if found and found ~= kind then return nil end
-    found = kind
-  end
-  return (found == "string" or found == "integer" or found == "number" or found == "boolean") and found or nil
-end
-
-local keyword_order = { "$schema", "type", "title", "description", "properties", "items", "enum", "required" }
-
---- An object schema of `fields` (name -> type object). Unknown names are refused unless `open`.
-function types.fields(fields, open)
-  local names, properties, required = ordered(fields), {}, {}
-  for _, name in ipairs(names) do
-    local options = fields[name].options
-    properties[name] = types.schema(fields[name])
-    if not options.optional and options.default == nil then required[#required + 1] = name end
-  end
-  local schema = {
-    type = "object",
-    properties = #names > 0 and setmetatable(properties, { __order = names }) or nil,
-    required = #required > 0 and json.array(required) or nil,
-  }
-  if not open then schema.additionalProperties = false end
-  return setmetatable(schema, { __order = keyword_order })
-end
-
 --- What completes a type's values, a list or a function, or nil.
 function types.completion(self) return self.options.complete end
-
---- The JSON Schema of a type object.
-function types.schema(self)
-  local kind, options = kinds[self.kind], self.options
-  local schema
-  if self.kind == "object" then
-    schema = types.fields(self.first or {}, options.open or not self.first)
-  elseif self.kind == "schema" then
-    schema = {}
-    for keyword, value in pairs(self.first) do schema[keyword] = value end
-  else
-    schema = { type = kind.type }
-  end
-  if not getmetatable(schema) then setmetatable(schema, { __order = keyword_order }) end
-  if self.kind == "list" then
-    schema.items = self.first and types.schema(self.first)
-  elseif self.kind == "map" then
-    schema.additionalProperties = self.first and types.schema(self.first)
-  elseif self.kind == "one_of" then
-    schema.enum = json.array { table.unpack(self.first or {}) }
-    schema.type = type_of_values(schema.enum)
-  elseif self.kind == "any_of" then
-    schema.anyOf = json.array {}
-    for i, choice in ipairs(self.first or {}) do schema.anyOf[i] = types.schema(choice) end
-  end
-  for name, value in pairs(options) do
-    local own = kind.options[name]
-    if own then
-      if own[1] then schema[own[1]] = value end
-    elseif name == "header" then
-      schema["x-mcp-header"] = value
-    elseif name ~= "optional" then
-      schema[name] = value
-    end
-  end
-  if schema.examples then schema.examples = json.array { table.unpack(schema.examples) } end
-  return schema
-end
 
 return types

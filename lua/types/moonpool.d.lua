@@ -126,6 +126,10 @@ ask = {}
 ---@field optional? boolean    May be left out
 ---@field default? any         May be left out, and is this then
 ---@field examples? any[]
+---@field deprecated? boolean
+---@field read_only? boolean
+---@field write_only? boolean
+---@field also? moonpool.Type[]  Types that must fit besides: `also = { t.none_of { t.const "root" } }`
 ---@field header? string       Mirrored in the header Mcp-Param-<name> (string, integer, boolean)
 
 ---@class moonpool.StringOptions: moonpool.Options
@@ -133,7 +137,9 @@ ask = {}
 ---@field max? integer
 ---@field pattern? string      A regular expression, as in JSON Schema
 ---@field complete? moonpool.Completion  What a prompt's argument may become while it is typed
----@field format? "date"|"date-time"|"email"|"uri"|"uuid"|string
+---@field format? "date"|"date-time"|"time"|"duration"|"email"|"hostname"|"ipv4"|"ipv6"|"uri"|"uuid"|"regex"|string
+---@field encoding? "base64"|string  How bytes are written in it, as clients are told
+---@field mime? string         What is written in it, as clients are told
 
 ---@class moonpool.NumberOptions: moonpool.Options
 ---@field min? number
@@ -146,9 +152,23 @@ ask = {}
 ---@field min? integer
 ---@field max? integer
 ---@field unique? boolean
+---@field contains? moonpool.Type  One item fits this, at least
+---@field min_contains? integer
+---@field max_contains? integer
+
+---@class moonpool.MapOptions: moonpool.Options
+---@field min? integer
+---@field max? integer
+---@field keys? moonpool.Type   What each name fits
+---@field patterns? table<string, moonpool.Type>  Values by a regular expression of their names
 
 ---@class moonpool.ObjectOptions: moonpool.Options
 ---@field open? boolean        Other fields are welcome
+---@field rest? moonpool.Type  Other fields are welcome that fit this
+---@field min? integer         How many fields there are
+---@field max? integer
+---@field patterns? table<string, moonpool.Type>  Values by a regular expression of their names
+---@field needs? table<string, string[]>  Where this field is, those must be
 
 ---@class moonpool.StringType: moonpool.Type
 ---@overload fun(options: moonpool.StringOptions|string): moonpool.Type
@@ -169,9 +189,15 @@ t = {}
 ---@return moonpool.Type
 function t.list(item, options) end
 
+--- Items of different types, by their places: `t.tuple { t.number, t.number, rest = t.string }`. Nothing follows without `rest`.
+---@param items table
+---@param options? moonpool.Options|string
+---@return moonpool.Type
+function t.tuple(items, options) end
+
 --- Any names, values of one type.
 ---@param value moonpool.Type
----@param options? moonpool.Options|string
+---@param options? moonpool.MapOptions|string
 ---@return moonpool.Type
 function t.map(value, options) end
 
@@ -180,22 +206,63 @@ function t.map(value, options) end
 ---@return moonpool.Type
 function t.object(fields, options) end
 
---- One of these values: `t.one_of { "celsius", "fahrenheit", default = "celsius" }`.
----@param values table
+--- This value alone.
+---@param value any
 ---@param options? moonpool.Options|string
 ---@return moonpool.Type
-function t.one_of(values, options) end
+function t.const(value, options) end
 
+--- One of these values: `t.one_of { "celsius", "fahrenheit", default = "celsius" }`. Of types, exactly one fits:
+--- `t.one_of { t.const("c", { title = "Celsius" }), t.const("f", { title = "Fahrenheit" }) }`.
+---@param choices table
+---@param options? moonpool.Options|string
+---@return moonpool.Type
+function t.one_of(choices, options) end
+
+--- One of them fits, or several.
 ---@param types moonpool.Type[]
 ---@param options? moonpool.Options|string
 ---@return moonpool.Type
 function t.any_of(types, options) end
 
----@param type moonpool.Type
+--- All of them fit. Fields that one of them does not know are the others'.
+---@param types moonpool.Type[]
+---@param options? moonpool.Options|string
 ---@return moonpool.Type
-function t.optional(type) end
+function t.all_of(types, options) end
 
---- JSON Schema as it is.
+--- None of them fits.
+---@param types moonpool.Type[]
+---@param options? moonpool.Options|string
+---@return moonpool.Type
+function t.none_of(types, options) end
+
+--- What fits the condition fits `yes`, too; what does not, `no`. Stands in `also` of an object, or in t.all_of.
+---@param condition moonpool.Type
+---@param yes moonpool.Type
+---@param no? moonpool.Type
+---@return moonpool.Type
+function t.when(condition, yes, no) end
+
+--- The same, or null, which scripts get as json.null.
+---@param type moonpool.Type
+---@param options? moonpool.Options|string
+---@return moonpool.Type
+function t.nullable(type, options) end
+
+--- A type that is written once and used in several places, or inside itself:
+--- `t.define("tree", function(tree) return t.object { name = t.string, leaves = t.optional(t.list(tree)) } end)`.
+---@param name string
+---@param of moonpool.Type|fun(type: moonpool.Type): moonpool.Type
+---@return moonpool.Type
+function t.define(name, of) end
+
+---@param type moonpool.Type
+---@param options? moonpool.Options|string
+---@return moonpool.Type
+function t.optional(type, options) end
+
+--- JSON Schema (2020-12) as it is, for what the others do not say.
 ---@param schema table
 ---@param options? moonpool.Options|string
 ---@return moonpool.Type
@@ -208,7 +275,7 @@ function t.schema(schema, options) end
 ---@field output? table<string, moonpool.Type>|moonpool.Type      What it returns; checked before it leaves
 ---@field title? string                                           A name for people
 ---@field timeout? number                                         In seconds: `30 * seconds`
----@field concurrency? integer                                    How many calls of it run at once in a worker; the others wait in order
+---@field concurrency? integer                                    How many calls of it run at once, in all workers together; the others wait in order
 ---@field requires? string[]                                      Capabilities that the client must have
 ---@field scopes? string[]                                        What a principal must have all of, to see and use it
 ---@field visible? fun(principal: moonpool.Principal): boolean?   Who sees it, where scopes do not say enough; it may not wait
@@ -607,7 +674,7 @@ function quota(spec) end
 function job(spec) end
 
 --- JSON values by key, in memory, shared by all workers: for counters, caches, what scripts tell each other. Bounded: store.entries and
---- store.bytes of moonpool.yaml.
+--- store.bytes of moonpool.yaml. With store.file they outlive a restart; a process that is killed may lose the last hundredth of a second.
 store = {}
 ---@param key string
 ---@param value any                    anything that json.encode takes
@@ -772,43 +839,24 @@ function Verifier:verify(token) end
 ---@return moonpool.Verifier
 function jwt.verifier(options) end
 
---- A request, before anything of it is done. Good until the script has decided.
----@class moonpool.Request
----@field method string                 "POST"
----@field path string                   "/mcp", without the query
----@field headers table<string, string> By name, in any case; several of a name with ", " between them. Nothing lists them
----@field bearer? string                The token of `Authorization: Bearer …`, if it has the form of one
----@field peer string                   "127.0.0.1", "unix": who connected, which may be a proxy
----@field tls? moonpool.RequestTls      The client's certificate, where it has shown one
-
----@class moonpool.RequestTls
----@field subject string                "CN=ci,O=Example"
----@field issuer string
----@field serial string
----@field fingerprint string            SHA-256, in hexadecimal digits
----@field sans string[]                 "DNS:ci.example.com"
-
---- Whom a request is from, as an auth script says it.
----@class moonpool.WhoAsks
----@field id string
----@field scopes? string[]
----@field claims? table                 For tools and policies: anything JSON can say
----@field issuer? string                With the next two: what sessions and tasks are bound to; without them, the id
----@field subject? string
----@field client? string
----@field expires? number               Seconds since 1970: then its event streams end
-
----@class moonpool.AuthSpec
----@field [1] fun(request: moonpool.Request): moonpool.WhoAsks?, string?, number?   Who asks; or nil, why, and seconds where it could not be found out
----@field issuer? string                Where tokens come from: clients are sent there
----@field realm? string
----@field implies? table<string, string[]>        A scope, and the scopes it stands for
----@field scopes_supported? string[]
+--- What is known of a request before anything of it is looked at.
+---@class moonpool.AuthRequest
+---@field method string                           "POST"
+---@field path string                             "/mcp"
+---@field headers table<string, string>           By name, in any case
+---@field bearer? string                          The token of `Authorization: Bearer`
+---@field peer string                             "127.0.0.1", "unix"
+---@field tls? { subject: string, issuer: string, serial: string, fingerprint: string, sans: string[] }   The client's certificate
 
 ---@class moonpool.Auth
 
---- What a script in auth/ returns: who asks. The first script that names somebody decides; where none does it is 401.
----@overload fun(spec: moonpool.AuthSpec): moonpool.Auth
+---@class moonpool.AuthScript: moonpool.AuthOptions
+---@field [1] fun(request: moonpool.AuthRequest): table?, string?, number?   { id =, scopes =, claims = }; or nil, why not, and seconds until another try is worth it
+---@field issuer? string                          The authorization server that clients are sent to
+---@field askable? string[]                       Scopes that clients may ask it for beyond those; default: any
+
+--- A file of scripts/auth: who asks. Scripts are asked in the order of their paths; the first that names somebody decides.
+---@overload fun(spec: moonpool.AuthScript): moonpool.Auth
 auth = {}
 
 --- What several of these have in common.

@@ -38,6 +38,25 @@ describe("moonpool new", function()
     assert.equal("", (select(3, moonpool "check")))
   end)
 
+  it("makes a job, a policy and a library that load and do what they say", function()
+    for _, kind in ipairs { "tool", "job", "policy", "lib" } do assert.equal(0, (moonpool("new", kind, "names/end"))) end
+    local code, out, err = moonpool "check"
+    assert.same({ 0, "" }, { code, err })
+    assert.truthy(out:find("job  names_end", 1, true), out)
+    assert.truthy(out:find("names_end", 1, true), out)
+    local file <close> = assert(io.open(dir .. "/scripts/tools/tidy.lua", "wb"))
+    file:write '--- Tidies.\n---@param name string\nreturn function(name) return require("names.end").tidy(name) end\n'
+    file:close()
+    assert.same({ 0, "Ann Lee\n", "" }, { moonpool("call", "tidy", "name=  Ann   Lee ") })
+    local g <close> = gateway.start { scripts_path = dir .. "/scripts" }
+    local c = g:client "2026-07-28"
+    c:result("tools/call", { name = "names_end", arguments = { name = "Ann" } })
+    c:close()
+    g:wait_log("called", { tool = "names_end", who = "anonymous" })
+    g:wait_log("names_end ran", { count = "1" })
+    assert.is_empty_house(g)
+  end)
+
   it("makes an auth script, in its folder", function()
     assert.equal(0, (moonpool("new", "auth", "main")))
     assert.truthy(read(dir .. "/scripts/auth/main.lua"):find("return auth {", 1, true))
@@ -74,21 +93,6 @@ describe("moonpool new", function()
       assert.is_nil(uv.fs_stat(dir .. "/scripts"))
     end)
   end
-end)
-
-describe("moonpool types", function()
-  it("writes what the build has, and leaves settings alone", function()
-    local code, out = moonpool("types", ".")
-    assert.equal(0, code)
-    assert.equal("wrote ./lua/types/moonpool.d.lua\nwrote ./lua/types/moonpool_spec.d.lua\nwrote ./.luarc.json\n", out)
-    for _, name in ipairs { "lua/types/moonpool.d.lua", "lua/types/moonpool_spec.d.lua" } do
-      assert.equal(read(name), read(dir .. "/" .. name))
-    end
-    local before = read(dir .. "/.luarc.json")
-    out = select(2, moonpool("types", "."))
-    assert.truthy(out:find("left ./.luarc.json as it is", 1, true))
-    assert.equal(before, read(dir .. "/.luarc.json"))
-  end)
 end)
 
 describe("moonpool completion", function()
@@ -128,6 +132,42 @@ describe("moonpool completion", function()
     assert.equal("--revision --raw ", complete("call", "--r"))
     assert.equal("2025-03-26 2025-06-18 2025-11-25 ", complete("call", "-r", "2025"))
     assert.equal("tool ", complete("new", "to"))
+  end)
+
+  local typed = { ["moonpool comp"] = "letion", ["moonpool new po"] = "licy", ["moonpool call --bear"] = "er-env", ["moonpool call -r 2026"] = "-07-28" }
+
+  it("completes in fish", function()
+    local binary, asked = uv.fs_realpath(gateway.binary), {}
+    for line in pairs(typed) do asked[#asked + 1] = ("complete -C '%s'"):format(line) end
+    local code, out = gateway.run_program("/usr/bin/env", { "fish", "--no-config", "-c",
+      ("'%s' completion fish | source; %s"):format(binary, table.concat(asked, "; ")) }, { cwd = dir })
+    if code == 127 then return pending "fish is not installed" end
+    assert.equal(0, code, out)
+    for line, rest in pairs(typed) do
+      local whole = line:match "%S+$" .. rest
+      assert.truthy(("\n" .. out):find("\n" .. whole:gsub("%-", "%%-") .. "%f[%s]"), whole .. " is not in " .. out)
+    end
+  end)
+
+  -- Typed at a terminal, where zsh has its line editor.
+  it("completes in zsh", function()
+    local keys = {}
+    for line in pairs(typed) do keys[#keys + 1] = "'" .. line .. "'" end
+    local code, out = gateway.run_program("/usr/bin/env", { "timeout", "10", "zsh", "-f", "-c", ([[setopt extendedglob
+      zmodload zsh/zpty
+      zpty z "zsh -f -i"
+      zpty -w z "PS1=; autoload -Uz compinit; compinit -D -u; source <('%s' completion zsh); echo rea\"\"dy"
+      zpty -r -m z out "*ready*"
+      for typed in %s; do
+        zpty -w -n z "$typed"$'\t'
+        zpty -r -m z out "*${typed}[^ ]## *"
+        print -r -- "$out"
+        zpty -w -n z $'\025'
+      done
+      zpty -d z]]):format(uv.fs_realpath(gateway.binary), table.concat(keys, " ")) }, { cwd = dir })
+    if code == 127 then return pending "zsh is not installed" end
+    assert.equal(0, code, out)
+    for line, rest in pairs(typed) do assert.truthy(out:find(line .. rest, 1, true), line .. rest .. " is not in " .. out) end
   end)
 
   it("refuses a shell that it does not know", function()

@@ -1,9 +1,12 @@
 -- README's "A tool of your own", as typed: its commands run as they stand there, but for the ports; what it says of saving and of
--- breaking the tool holds.
+-- breaking the tool holds, and a save is live before anybody can call again.
 local example = require "spec.helpers.example"
 local gateway = require "spec.helpers.gateway"
 local uv = require "luv"
 local wait = require "spec.helpers.wait"
+
+local WITHIN = os.getenv "ASAN_OPTIONS" and 2000 or 300 -- ms, from the save to the new answer
+local SAVES = 5 -- the quickest counts: what else the machine does may hold up others
 
 local function write(path, text)
   local file <close> = assert(io.open(path, "wb"))
@@ -52,13 +55,20 @@ describe("the first hour", function()
     local text = example.read(path)
     local edited = text:gsub(old, new)
     assert.not_equal(text, edited)
-    local saved = uv.hrtime()
-    write(path, edited)
     local said = told:match "same curl says `(.-)`"
-    wait.for_fact("the new answer", 10, function() return greet() == said end)
-    print(("  %.0f ms from the save to the new answer"):format((uv.hrtime() - saved) / 1e6))
-    wait.for_fact("curl to say it, too", 10, function() return curl():find(said, 1, true) end)
+    local function save(what, words)
+      local saved = uv.hrtime()
+      write(path, what)
+      wait.for_fact("the new answer", 10, function() return greet() == words end)
+      return (uv.hrtime() - saved) / 1e6
+    end
+    local took = { save(edited, said) }
+    has(said, curl())
     g:wait_log("reloaded", { changes = told:match 'changes="(.-)"' })
+    for i = 2, SAVES - 1 do took[i] = save(text:gsub(old, "Save " .. i), (said:gsub(new, "Save " .. i))) end
+    took[SAVES] = save(edited, said)
+    table.sort(took)
+    assert.is_true(took[1] <= WITHIN, ("%.0f ms from the save to the new answer"):format(took[1]))
     assert.same({}, streams[1]:messages())
 
     local described = edited:gsub("Say what this does, ", "Greets people, ")

@@ -117,9 +117,21 @@ scripts:
     ["a variable that cannot be"] = { "scripts: {allow: {env: ['A-B']}}", "'A-B' is not a variable" },
     ["a star in the middle"] = { "scripts: {grants: {tools/: {env: ['A*B']}}}", "'A*B' is not a variable" },
     ["the same script twice"] = { "scripts: {grants: {tools/: {read: x}, tools/: {read: y}}}", "duplicate key 'tools/'" },
-    ["a host that is none"] = { "scripts: {allow: {net: ['https://a.example/']}}", "scripts.allow.net: 'https://a.example/' grants nothing: it is a URL" },
+    ["a host that is none"] = { "scripts:\n  allow:\n    net: [a.test, 'https://a.example/']",
+      "moonpool.yaml:3:19: 'https://a.example/' is not a host: it is a URL\n    net: [a.test, 'https://a.example/']\n                  ^\n",
+      "hint: write host and port, as in api.example.com:443" },
     ["a port that is none"] = { "scripts: {grants: {tools/: {net: ['a.example:99999']}}}",
-      "scripts.grants: \"tools/\": net: 'a.example:99999' grants nothing" },
+      "moonpool.yaml:1:35: 'a.example:99999' is not a host: the port must be 1 to 65535, or *" },
+    ["a port that is a word"] = { "scripts: {allow: {net: 'a.test:x'}}", "the port must be 1 to 65535, or *" },
+    ["an address without its brackets"] = { "scripts: {allow: {net: '::1'}}", "more than one ':'", "stands in brackets, as in [::1]:8080" },
+    ["brackets without an address"] = { "scripts: {allow: {net: '[zz]:1'}}", "no IPv6 address is between the brackets" },
+    ["a word behind a host"] = { "scripts: {allow: {net: a.test public}}", "'public' means nothing there", "the one word that may follow is 'private'" },
+    ["a private address"] = { "scripts: {allow: {net: 127.0.0.1 private}}", "an address is what it is", "leave 'private' out" },
+    ["half an address"] = { "scripts: {allow: {net: '127.1:80'}}", "it is no IPv4 address", "four numbers, as in 127.0.0.1" },
+    ["a name with an empty part"] = { "scripts: {allow: {net: a..b}}", "a name has letters, digits" },
+    ["a star before no domain"] = { "scripts: {allow: {net: '*a.test'}}", "'*' stands alone" },
+    ["a path for a host"] = { "scripts: {allow: {net: a/b}}", "a name has letters, digits" },
+    ["a user for a host"] = { "scripts: {allow: {net: user@a.test}}", "a name has letters, digits" },
   } do
     it("refuses " .. name, function()
       local code, told = check(case[1])

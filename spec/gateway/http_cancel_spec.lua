@@ -115,6 +115,22 @@ describe("a request whose call is called off", function()
     assert.is_empty_house(g, 5) -- the system's own look-up, which nobody waits for, has a descriptor until it ends
   end)
 
+  it_named("leaves its look-up behind, of which there are so many and no more", function()
+    local g <close> = errand.start { net = { "slow.test:*", "127.0.0.1:1" }, code = code, hosts = "slow.test=!2", http = { lookups = 3 }, workers = 2 }
+    local me = g:client "2026-07-28"
+    for n = 1, 3 do
+      assert.matches("no answer within", errand.run(me, { url = "http://slow.test/", n = 20 }).why)
+      g:wait_status(function(status) return status.gauges.lookups == n end)
+    end
+    assert.matches("too many names are being looked up", errand.run(me, { url = "http://slow.test/", n = 20 }).why)
+    assert.is_nil((errand.run(me, { url = "http://127.0.0.1:1/" }).why or ""):match "looked up")
+    assert.equal(1, g:status().counters.refused.lookups)
+    g:wait_status(function(status) return status.gauges.lookups == 0 end)
+    assert.matches("no answer within", errand.run(me, { url = "http://slow.test/", n = 20 }).why)
+    me:close()
+    assert.is_empty_house(g, 5)
+  end)
+
   it("at the end of the gateway ends with it", function()
     local server <close> = stub.start(answer)
     local g <close> = errand.start { net = { server.at }, code = code, workers = 2 }

@@ -59,7 +59,10 @@ describe("a limit", function()
   it("is an error that a program reads, where no model does", function()
     local c <close> = g:client "2026-07-28"
     assert.equal("ran", c:result("prompts/get", { name = "often" }).messages[1].content.text)
-    local err = c:call("prompts/get", { name = "often" }).error
+    local answer, response = c:call("prompts/get", { name = "often" })
+    local err = answer.error
+    assert.equal(429, response.status)
+    assert.equal("90", response.headers["retry-after"])
     assert.equal("too many calls of 'often': try again in 90 seconds", err.message)
     assert.same({ reason = "rate_limited", retryAfter = 90 }, err.data)
   end)
@@ -69,6 +72,8 @@ describe("a limit", function()
     assert.equal(3, count(texts, "ran"))
     assert.match("^the quota of 3 calls of 'daily' in one day is used up: try again in ", texts[6])
   end)
+
+  it("counts what it refuses", function() assert.is_true(g:status().counters.refused.rate >= 10) end)
 
   it("leaves nothing behind", function() assert.is_empty_house(g) end)
 end)

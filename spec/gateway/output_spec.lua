@@ -1,8 +1,10 @@
 -- limits.call.output: a result or a message that is too large is not sent, not even half of it, and says how large it is.
 local gateway = require "spec.helpers.gateway"
 
-local function tool(body)
-  return "return tool { 'T.', input = { n = t.integer }, function(args, call) " .. body .. " end }"
+local wait = require "spec.helpers.wait"
+
+local function tool(body, options)
+  return "return tool { 'T.', " .. (options or "") .. " input = { n = t.integer }, function(args, call) " .. body .. " end }"
 end
 
 local scripts = {
@@ -14,6 +16,19 @@ local scripts = {
     return tostring(ok) .. " " .. tostring(why)]],
   ["tools/logs.lua"] = tool "local ok, why = pcall(call.log, call, 'error', ('x'):rep(args.n)) return tostring(ok) .. ' ' .. tostring(why)",
   ["tools/tells.lua"] = tool "local ok, why = pcall(call.progress, call, 1, 2, ('x'):rep(args.n)) return tostring(ok) .. ' ' .. tostring(why)",
+}
+
+local asks = [[
+  local given, why = call:elicit("who", ("x"):rep(args.n), { name = t.string })
+  return given and given.name or why]]
+
+local more = {
+  ["tools/data.lua"] = tool "fail_request(7, 'no', { text = ('x'):rep(args.n) })",
+  ["tools/message.lua"] = tool "fail_request(7, ('x'):rep(args.n))",
+  ["tools/asks.lua"] = tool(asks),
+  ["tools/task.lua"] = tool("return ('x'):rep(args.n)", "task = 'required',"),
+  ["tools/failing_task.lua"] = tool("fail_request(7, 'no', { text = ('x'):rep(args.n) })", "task = 'required',"),
+  ["tools/asking_task.lua"] = tool(asks, "task = 'required',"),
 }
 
 -- How much JSON there is around a text in an answer, as a refusal tells.
@@ -75,6 +90,67 @@ describe("limits.call.output", function()
       end
     end
     assert.equal(0, g:status().counters.tool_aborted.output)
+    me:close()
+    assert.is_empty_house(g)
+  end)
+
+  it("is the most that an error may be, its message and data together", function()
+    local g <close> = gateway.start { scripts = more, workers = 1, config = config }
+    local me = g:client "2026-07-28"
+    local function answer(name, n) return me:call("tools/call", { name = name, arguments = { n = n } }).error end
+    assert.equal(65520, #answer("data", 65520).data.text)
+    assert.equal(65530, #answer("message", 65530).message)
+    for name, n in pairs { data = 65525, message = 65535 } do
+      local err = answer(name, n)
+      assert.equal(-32603, err.code)
+      assert.truthy(err.message:find "^the error is 6%d+ bytes of JSON, more than limits.call.output %(65536%): ask for less$", err.message)
+      assert.is_nil(err.data)
+    end
+    assert.equal(2, g:status().counters.tool_aborted.output)
+    me:close()
+    assert.is_empty_house(g)
+  end)
+
+  it("is the most that a question may be: above it nobody is asked", function()
+    local g <close> = gateway.start { scripts = more, workers = 1, config = config }
+    local able = { elicitation = { form = { [" "] = 1 } } }
+    local me = g:client("2025-11-25", { capabilities = able })
+    local stream = me:open("tools/call", { name = "asks", arguments = { n = 70000 } })
+    assert.truthy(stream:answer().result.content[1].text:find "^internal error")
+    assert.equal(0, #stream:messages())
+    g:wait_log("tool failed", { name = "asks" })
+    assert.truthy(g:log():find("this message is 70%d+ bytes of JSON, more than limits.call.output %(65536%)"))
+    me:delete()
+    me:close()
+    me = g:client("2026-07-28", { capabilities = able })
+    assert.truthy(me:call("tools/call", { name = "asks", arguments = { n = 70000 } }).error.message:find "^the result is 70%d+ bytes")
+    me:close()
+    assert.is_empty_house(g)
+  end)
+
+  it("is the most that a task keeps of its result, its error, and what it asks", function()
+    local g <close> = gateway.start { scripts = more, workers = 1, config = config }
+    local me = g:client("2026-07-28", { capabilities = {
+      elicitation = { form = { [" "] = 1 } }, extensions = { ["io.modelcontextprotocol/tasks"] = { [" "] = 1 } },
+    } })
+    local function ended(name, n)
+      local id = me:result("tools/call", { name = name, arguments = { n = n } }).taskId
+      return wait.for_fact("the task to end", 5, function()
+        local now = me:result("tasks/get", { taskId = id })
+        return now.status ~= "working" and now
+      end)
+    end
+    assert.equal(60000, #ended("task", 60000).result.content[1].text)
+    assert.equal(60000, #ended("failing_task", 60000).error.data.text)
+    for name, what in pairs { task = "the result is 70", failing_task = "the error is 70" } do
+      local now = ended(name, 70000)
+      assert.equal("failed", now.status)
+      assert.equal(what, now.error.message:sub(1, #what))
+      assert.is_nil(now.error.data)
+    end
+    assert.truthy(ended("asking_task", 70000).result.content[1].text:find "^internal error")
+    assert.truthy(g:log():find("the question is 70%d+ bytes of JSON"))
+    assert.is_true(g:status().gauges.store_bytes < 150000)
     me:close()
     assert.is_empty_house(g)
   end)

@@ -1,4 +1,4 @@
--- SIGTERM lets running calls end and nothing new begin; a second one ends at once; and a gateway that cannot start serves nobody.
+-- SIGTERM lets running calls end and nothing new begin; a second one ends at once; and a gateway that cannot start serves nobody. B-81.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"

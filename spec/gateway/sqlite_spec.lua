@@ -101,7 +101,7 @@ describe("sqlite", function()
   end)
 
   it("opens 32 at once, and those in memory as long as somebody has them", function()
-    assert.same({ 32, "more than 32 databases are open" }, run [[
+    assert.same({ 32, "more than 32 databases are open (limits.sqlite.databases)" }, run [[
       local all, why = {}
       for i = 1, 40 do
         local db
@@ -211,5 +211,34 @@ describe("sqlite of several workers", function()
     wait.for_fact("it to run", 5, function() return g:status().gauges.databases == 1 end)
     g:stop()
     me:close()
+  end)
+end)
+
+describe("limits.sqlite", function()
+  it("bounds databases of a worker and what waits for one, and counts who is refused", function()
+    local g <close> = code.start {
+      workers = 1, config = { limits = { sqlite = { databases = 2, queue = 4 } } },
+    }
+    local me = g:client "2026-07-28"
+    assert.same({ 2, "more than 2 databases are open (limits.sqlite.databases)" }, code.run(me, [[
+      local one, two = sqlite.open ":memory:", sqlite.open ":memory:"
+      local three, why = sqlite.open ":memory:"
+      return { (one and 1 or 0) + (two and 1 or 0) + (three and 1 or 0), why }]]))
+    assert.equal(1, g:status().counters.refused.databases)
+    local refused = code.run(me, [[
+      local db, refused, list = sqlite.open ":memory:", 0, {}
+      for i = 1, 12 do
+        list[i] = function()
+          local done, why = db:query "with recursive n(i) as (select 1 union all select i + 1 from n where i < 50000) select count(*) as n from n"
+          if not done and why:find("too many statements wait for this database (limits.sqlite.queue)", 1, true) then refused = refused + 1 end
+          return true
+        end
+      end
+      parallel(list)
+      return refused]])
+    assert.is_true(refused >= 6 and refused <= 8, tostring(refused))
+    g:wait_status(function(status) return status.counters.refused.statements == refused and status.gauges.statements == 0 end)
+    me:close()
+    assert.is_empty_house(g)
   end)
 end)

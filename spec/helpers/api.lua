@@ -1,7 +1,8 @@
--- docs/api.md from the types that editors read: `./dev api` writes it, a house spec compares. In the order of the files.
+-- docs/api.md, and the same as the manual page moonpool-lua(7), from the types that editors read: `./dev api` writes them, a house spec
+-- compares. In the order of the files.
 local is_program = arg and arg[0] and arg[0]:find "helpers/api%.lua$"
 
-local api = { path = "docs/api.md" }
+local api = { path = "docs/api.md", man_path = "man/moonpool-lua.7.scd" }
 
 local FILES <const> = {
   { "lua/types/moonpool.d.lua", "What scripts see" }, { "lua/types/moonpool_spec.d.lua", "What specs beside them see, too" },
@@ -92,6 +93,78 @@ function api.build()
   return (table.concat(out, "\n"):gsub("\n\n\n+", "\n\n"):gsub("\n*$", "\n"))
 end
 
-if is_program then io.write(api.build()) end
+-- -- the manual page ---------------------------------------------------------------------------------------------------
+
+local head = [[
+moonpool-lua(7)
+
+# NAME
+
+moonpool-lua - what the Lua scripts of moonpool see
+
+# DESCRIPTION
+
+A script is a file below the folder that *scripts.path* of *moonpool.yaml*(5) names. Its folder says what it is: _tools_, _resources_, _prompts_,
+_jobs_, _policy_, _auth_; _lib_ has what *require* finds, _\*\_spec.lua_ beside them is for *moonpool test*. Its path is its name:
+_tools/orders/refund.lua_ is the tool orders\_refund. It returns what it adds, or a table of several by their names:
+
+```
+return tool {
+  "Convert a temperature.",
+  input = { degrees = t.number, to = t.one_of { "celsius", "fahrenheit", default = "celsius" } },
+  function(args, call)
+    if args.degrees > 1e6 then return nil, "nothing is that hot" end
+    return args.to == "celsius" and (args.degrees - 32) / 1.8 or args.degrees * 1.8 + 32
+  end,
+}
+```
+
+Lua's own libraries are there but for io, debug, load and what leaves the process; a misspelt name is an error. Whatever waits looks as if it blocked,
+and does not; when the call is called off, every *<close>* variable is closed and nothing more runs.
+
+A handler fails in three ways. *return nil, "why"*, *fail "why"* and *try(value, why)*: the model reads the reason. *error(...)*, or a bug: the log
+has file, line and trace, the client an id. *fail\_request*: an error of JSON-RPC for the client's program.
+
+What follows is every name, with its types. _?_ behind a name or a type: it may be missing.
+]]
+
+local tail = [[
+
+# SEE ALSO
+
+*moonpool*(1), *moonpool.yaml*(5)
+]]
+
+local function plain(text) return (text:gsub("[\\*_~<`]", "\\%0")) end
+
+-- A line of the page: what is in backquotes is bold.
+local function bold(line)
+  local parts, at = {}, 1
+  for before, inside, after in line:gmatch "([^`]*)`([^`]*)`()" do
+    parts[#parts + 1] = plain(before) .. "*" .. plain(inside) .. "*"
+    at = after
+  end
+  return table.concat(parts) .. plain(line:sub(at))
+end
+
+--- The manual page, for scdoc.
+function api.man()
+  local out = { head }
+  local is_inside = false
+  for line in api.build():gmatch "([^\n]*)\n" do
+    local level, title = line:match "^(##+) (.*)$"
+    is_inside = is_inside or level ~= nil
+    if level then
+      out[#out + 1] = (level == "##" and "# " .. title:upper() or "## " .. plain((title:gsub("`", ""))))
+    elseif is_inside then
+      local item = line:match "^%- (.*)$"
+      out[#out + 1] = item and "- " .. bold(item) or bold(line):gsub("^[#%[|%].]", "\\%0")
+    end
+  end
+  out[#out + 1] = tail
+  return (table.concat(out, "\n"):gsub("\n\n\n+", "\n\n"):gsub("\n*$", "\n"))
+end
+
+if is_program then io.write(arg[1] == "man" and api.man() or api.build()) end
 
 return api

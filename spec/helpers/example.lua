@@ -23,7 +23,8 @@ end
 
 --- A copy whose ports are free ones: its folder, the commands of its README, the ports by those that stand there.
 function example.copy(name, files)
-  local ports = { ["7300"] = free_port(), ["7301"] = free_port(), ["7380"] = free_port() }
+  local ports = {}
+  for _, port in ipairs { "7300", "7301", "7380", "7390", "7391" } do ports[port] = free_port() end
   local list, root = {}, "examples/" .. name .. "/"
   for _, file in ipairs(files) do list[root .. file] = example.read(root .. file):gsub("73%d%d", ports) end
   local dir = gateway.prepare { files = list }
@@ -32,11 +33,12 @@ function example.copy(name, files)
   return dir, commands, ports
 end
 
+function example.program() return uv.fs_realpath(gateway.binary) end
+
 --- Runs a command that ends in "&" in `dir`; gives what ends it.
 function example.run_beside(command, dir)
   local process = {}
-  local program = uv.fs_realpath(gateway.binary)
-  local line = "exec " .. command:gsub("%s*&$", ""):gsub("^moonpool ", program .. " ")
+  local line = "exec " .. command:gsub("%s*&$", ""):gsub("^moonpool ", example.program() .. " ")
   process.handle, process.pid = uv.spawn("/bin/sh", { args = { "-c", line }, cwd = dir, stdio = { nil, nil, nil } }, function(code)
     process.code = code
     children.alive[process.pid] = nil

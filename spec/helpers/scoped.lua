@@ -9,7 +9,7 @@ scoped.revisions = { "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "20
 scoped.scripts = {
   ["auth/main.lua"] = [[
 return auth {
-  issuer = "https://login.example.com", scopes_supported = { "orders:read", "orders:write" }, implies = { ["orders:write"] = { "orders:read" } },
+  issuer = "https://login.example.com", askable = { "orders:read", "orders:write" }, implies = { ["orders:write"] = { "orders:read" } },
   function(request)
     local parts = {}
     for part in try(request.bearer, "no token"):gmatch "[^.]+" do parts[#parts + 1] = (part:gsub("_", ":"):gsub("~", "*")) end

@@ -178,7 +178,8 @@ static int l_facts(lua_State *L)
 static int l_resume(lua_State *L)
 {
     client *other = luaL_checkudata(L, 2, TYPE);
-    SSL_SESSION *copy = other->session == NULL ? NULL : SSL_SESSION_dup(other->session); /* one that ends badly spoils its own */
+    SSL_SESSION *copy =
+        other->session == NULL ? NULL : SSL_SESSION_dup(other->session); /* one that ends badly spoils its own */
     lua_pushboolean(L, copy != NULL && SSL_set_session(check(L)->ssl, copy) == 1);
     SSL_SESSION_free(copy);
     return 1;
@@ -197,8 +198,9 @@ static int l_free(lua_State *L)
 EXPORT int luaopen_tls_client(lua_State *L);
 int luaopen_tls_client(lua_State *L)
 {
-    static const luaL_Reg methods[] = {{"feed", l_feed},   {"write", l_write}, {"goodbye", l_goodbye}, {"take", l_take},
-                                       {"facts", l_facts}, {"resume", l_resume}, {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"feed", l_feed}, {"write", l_write}, {"goodbye", l_goodbye},
+                                       {"take", l_take}, {"facts", l_facts}, {"resume", l_resume},
+                                       {NULL, NULL}};
     luaL_newmetatable(L, TYPE);
     lua_pushcfunction(L, l_free);
     lua_setfield(L, -2, "__gc");

@@ -1,5 +1,5 @@
 -- What tasks wait for and are woken by, in a host that specs make. Whoever waits must run in a coroutine: it is resumed by
--- `set`, or by `expire`, which is the end of its time. Outside of one, a wait is over at once.
+-- `set`, or by `expire`, which is the end of its time. Outside of one, a wait is over at once. Turns are always free.
 local waking = {}
 
 local signal = {}
@@ -34,6 +34,8 @@ function waking.add(vm)
   vm.told = {}
 
   function vm.host.signal() return setmetatable({ is_set = false, waiters = {} }, signal) end
+
+  function vm.host.turn() return setmetatable({}, { __close = function() end }) end
 
   function vm.host.tell(topic, text)
     vm.told[#vm.told + 1] = { topic = topic, text = text }

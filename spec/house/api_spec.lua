@@ -1,4 +1,4 @@
--- docs/api.md is what ./dev api makes of the types, and has every name of them.
+-- docs/api.md and moonpool-lua(7) are what ./dev api makes of the types, and have every name of them.
 local api = require "spec.helpers.api"
 
 describe("the page of every name", function()
@@ -7,6 +7,11 @@ describe("the page of every name", function()
   it("is as ./dev api writes it", function()
     local file <close> = assert(io.open(api.path, "rb"))
     assert.equal(text, file:read "a")
+  end)
+
+  it("is a manual page, too", function()
+    local file <close> = assert(io.open(api.man_path, "rb"))
+    assert.equal(api.man(), file:read "a")
   end)
 
   it("has every function of the types", function()

@@ -61,15 +61,12 @@ describe("a net grant", function()
     assert.equal("private", find({ "*.internal:* private", "db.internal:8080" }, "db.internal", 8080))
   end)
 
-  it("that is none says what is wrong", function()
-    for text, what in pairs {
-      ["https://a.test"] = "it is a URL", ["a.test:99999"] = "the port", ["a.test:x"] = "the port", ["::1"] = "it is no host", ["[zz]:1"] = "it is no host",
-      ["a.test public"] = "'public'", ["127.0.0.1 private"] = "an address is what it is", ["127.1:80"] = "no IPv4 address", ["a..b"] = "it is no host",
-      ["*a.test"] = "it is no host", ["a/b"] = "it is no host", ["user@a.test"] = "it is no host",
+  it("that is none opens nothing", function()
+    for _, text in ipairs {
+      "https://a.test", "a.test:99999", "a.test:x", "::1", "[zz]:1", "a.test public", "127.0.0.1 private", "127.1:80", "a..b", "*a.test", "a/b",
+      "user@a.test",
     } do
-      local grant, why = reach.parse(text)
-      assert.is_nil(grant, text)
-      assert.truthy(why:find(what, 1, true), text .. ": " .. why)
+      assert.is_nil(reach.parse(text), text)
     end
   end)
 end)

@@ -17,8 +17,8 @@ local MOST_LATELY = 512
 
 local written = { __name = "moonpool.auth", __metatable = false }
 local form = "as in auth { function(request) … return { id = \"ann\", scopes = {} } end }"
-local options = { issuer = "string", implies = "table", realm = "string", scopes_supported = "table" }
-local order = { "issuer", "implies", "realm", "scopes_supported" }
+local options = { askable = "table", issuer = "string", implies = "table", realm = "string", scopes_supported = "table" }
+local order = { "askable", "issuer", "implies", "realm", "scopes_supported" }
 
 -- Modules below moonpool.auth: options -> what auth { … } takes.
 local ready_made = { "bearer", "introspection", "jwt", "keys", "proxy", "tls" }
@@ -90,7 +90,7 @@ local function check(spec, complain)
       complain(name, "'" .. name .. "' must be a " .. want .. ", not a " .. type(value))
     elseif name == "issuer" then
       check_issuer(value, complain)
-    elseif name == "scopes_supported" then
+    elseif name == "scopes_supported" or name == "askable" then
       check_scopes(value, name, complain)
     elseif name == "implies" then
       check_implies(value, complain)
@@ -108,7 +108,7 @@ function auth.build(name, value, _, complain)
   if not check(spec, complain) then return nil end
   return {
     name = name, handler = spec[1], issuer = spec.issuer, realm = spec.realm, scopes_supported = spec.scopes_supported,
-    from = { implies = spec.implies, askable = spec.issuer and (spec.scopes_supported or true) or nil },
+    from = { implies = spec.implies, askable = spec.issuer and (spec.askable or true) or nil },
     definition = { name = name },
     known = setmetatable({}, { __mode = "k" }),      -- what never changes -> its seat
     lately = recent.new(MOST_LATELY),                -- id -> what was given, and its seat

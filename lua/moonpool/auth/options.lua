@@ -14,7 +14,7 @@ local LONGEST = 512
 options.RETRY = 2
 
 -- What auth{…} takes beside its function.
-local common = { "realm", "implies", "scopes_supported" }
+local common = { "askable", "realm", "implies", "scopes_supported" }
 
 --- Raises for an option that `who` does not have.
 function options.check(who, given, known)

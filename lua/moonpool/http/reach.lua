@@ -10,8 +10,6 @@ local host = require "moonpool.host"
 
 local reach = {}
 
-local function wrong(text, what, hint) return nil, "'" .. text .. "' grants nothing: " .. what, hint end
-
 -- "" -> nil (80 and 443), "*", or a number; false for what is no port.
 local function read_port(text)
   if text == "" then return nil end
@@ -22,25 +20,20 @@ end
 
 local function is_name(name) return #name <= 253 and name:find "^[%w_-][%w_.-]*$" and not name:find "%.%." end
 
---- One grant: { host, port, is_address, private }; or nil, why, hint.
+--- One grant: { host, port, is_address, private }; nil for what grants nothing, which the reader of moonpool.yaml says.
 function reach.parse(text)
-  if text:find("://", 1, true) then return wrong(text, "it is a URL", "write host and port, as in api.example.com:443") end
   local rest, word = text:match "^(%S+) +(%S+)$"
-  if word and word ~= "private" then return wrong(text, "'" .. word .. "' means nothing there", "the one word that may follow is 'private'") end
+  if word and word ~= "private" then return nil end
   rest = (rest or text):lower()
   local name, port = rest:match "^%[([%x:.]+)%](:?.*)$"
   if not name then name, port = rest:match "^([^:%[%]]+)(:?[^:]*)$" end
-  if not name then return wrong(text, "it is no host", "an IPv6 address stands in brackets, as in [::1]:8080") end
+  if not name then return nil end
   name, port = name:gsub("%.$", ""), read_port(port)
-  if port == false then return wrong(text, "the port must be 1 to 65535, or *") end
+  if port == false then return nil end
   local address = host.http_address(name)
-  if address then
-    if word then return wrong(text, "an address is what it is", "leave 'private' out") end
-    return { host = address, port = port, is_address = true }
-  end
-  if rest:sub(1, 1) == "[" then return wrong(text, "it is no IPv6 address") end
-  if name ~= "*" and not is_name(name:gsub("^%*%.", "")) then return wrong(text, "it is no host") end
-  if name:find "^[%d.]+$" then return wrong(text, "it is no IPv4 address", "four numbers, as in 127.0.0.1") end
+  if address then return not word and { host = address, port = port, is_address = true } or nil end
+  if rest:sub(1, 1) == "[" or name:find "^[%d.]+$" then return nil end
+  if name ~= "*" and not is_name(name:gsub("^%*%.", "")) then return nil end
   return { host = name, port = port, private = word ~= nil }
 end
 

@@ -10,7 +10,6 @@ local suggest = require "moonpool.suggest"
 
 local sqlite = {}
 
-local MOST_DATABASES = 32
 local opened, count = {}, 0                                -- by where they are and how: what all scripts of a VM share
 local private = setmetatable({}, { __mode = "k" })         -- those in memory
 
@@ -136,12 +135,15 @@ local function hand_out(state)
   return database
 end
 
-local function too_many() return nil, "more than " .. MOST_DATABASES .. " databases are open" end
+local function too_many()
+  host.sqlite_refused()
+  return nil, "more than " .. host.sqlite_most .. " databases are open (limits.sqlite.databases)"
+end
 
 local function open_file(shown, root, rest, is_read_only, setup)
   local key = table.concat({ root, rest, tostring(is_read_only), setup or "" }, "\0")
   if not opened[key] then
-    if count >= MOST_DATABASES then return too_many() end
+    if count >= host.sqlite_most then return too_many() end
     count = count + 1
     opened[key] = { handle = host.sqlite_open(root, rest, is_read_only, setup), shown = shown }
   end
@@ -151,7 +153,7 @@ end
 local function is_full()
   local n = 0
   for _ in pairs(private) do n = n + 1 end
-  return n >= MOST_DATABASES
+  return n >= host.sqlite_most
 end
 
 local function open_memory(setup)

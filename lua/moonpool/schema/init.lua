@@ -10,6 +10,7 @@ local dialect = require "moonpool.schema.dialect"
 local failure = require "moonpool.schema.failure"
 local library = require "moonpool.schema.library"
 local refs = require "moonpool.schema.refs"
+local weigh = require "moonpool.schema.weight"
 
 local schema = {}
 
@@ -28,10 +29,12 @@ local function checker(check, root)
     local run = spare or {}
     spare = nil
     run.left, run.depth, run.quiet, run.why = failure.STEPS, 0, 0, nil
+    run.value = value
     run.message, run.keyword, run.path = "", "", "" -- where steps run out, nobody sets them
     run.top, run[1] = 1, root
     local good = check(value, run) and run.left >= 0
     local fault = not good and fault_of(run) or nil
+    run.value = nil
     spare = run
     if good then return true end
     return nil, fault
@@ -46,6 +49,7 @@ local function build(source, options)
   local books = library.new(options.resources or {}, known)
   local root = books:open(source, "", "#", nil, 1)
   refs.resolve(books)
+  weigh(books)
   return checker(compiler.new(books):compile(library.node_of(source, root)), root)
 end
 

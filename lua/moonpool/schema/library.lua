@@ -19,7 +19,7 @@ local library = {}
 library.__index = library
 
 function library.new(resources, default_dialect)
-  return setmetatable({ resources = resources, default = default_dialect, scopes = {}, pending = {}, count = 0 }, library)
+  return setmetatable({ resources = resources, default = default_dialect, scopes = {}, pending = {}, nodes = {}, count = 0 }, library)
 end
 
 -- What a schema says in words that its dialect knows.
@@ -151,6 +151,7 @@ function library:scan(schema, scope, where, depth)
   if self.count > SCHEMAS then fault(where, "more than %d schemas inside each other", SCHEMAS) end
   local node = { schema = schema, words = known_words(schema, scope.dialect), scope = scope, where = where, refs = {} }
   scope.nodes[schema] = node
+  self.nodes[#self.nodes + 1] = node
   self:scan_names(node)
   for _, place in ipairs(dialect.places) do
     local found = node.words[place[1]]

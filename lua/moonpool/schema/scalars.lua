@@ -101,7 +101,7 @@ end
 local function matcher(at, pattern, keyword)
   if type(pattern) ~= "string" then at:fault(keyword, "must be a string, not %s", value.article(value.kind_of(pattern))) end
   local compiled, why = regex.compile(pattern)
-  if not compiled then at:fault(keyword, "pattern %q: %s", pattern, why) end
+  if not compiled then at:fault(keyword, "pattern %q: %s", failure.shown(pattern), why) end
   return function(text, run)
     if not spend(run, #text // 64 + 1) then return false end
     local found, problem = compiled:test(text)

@@ -5,7 +5,7 @@ local library = require "moonpool.schema.library"
 local sorted = require "moonpool.sorted"
 local value = require "moonpool.schema.value"
 
-local fault, refuse, give_up = failure.fault, failure.refuse, failure.give_up
+local fault, refuse, give_up, spend = failure.fault, failure.refuse, failure.give_up, failure.spend
 local kind_of, is_integer, article = value.kind_of, value.is_integer, value.article
 local type = type
 
@@ -109,9 +109,7 @@ end
 function site.follow_node(node)
   return function(v, run, seen)
     local depth = run.depth + 1
-    local left = run.left - 1
-    run.left = left
-    if left < 0 then return false end
+    if not spend(run, 1) then return false end
     if depth > failure.DEPTH then return give_up(run, "leads its schema round in a circle") end
     run.depth = depth
     local good = node.check(v, run, seen)

@@ -1,5 +1,6 @@
 -- moonpool call: one tool, once.
 
+local credentials = require "moonpool.workbench.credentials"
 local form = require "moonpool.workbench.form"
 local json = require "moonpool.json"
 local say = require "moonpool.workbench.say"
@@ -82,7 +83,10 @@ end
 local function options_of(args, revision)
   local arguments = { "--log-level", "warn" }
   if args.config then arguments[#arguments + 1] = args.config end
-  return { revision = revision, url = args.url, arguments = arguments, on_note = on_note, on_ask = form.is_possible() and form.ask or nil }
+  return {
+    revision = revision, url = args.url, headers = args.headers, ca = args.ca, arguments = arguments, on_note = on_note,
+    on_ask = form.is_possible() and form.ask or nil,
+  }
 end
 
 local function check_revision(wanted)
@@ -93,18 +97,25 @@ local function check_revision(wanted)
   return nil, "there is no revision '" .. wanted .. "'", suggest.hint(wanted, known) or "revisions are " .. table.concat(known, ", ")
 end
 
--- An open session and the tools it lists; or nil, why, hint, and the exit code of a child that ended.
-local function open(args)
-  local s, why, hint, code = session.open(options_of(args, args.revision or session.newest))
-  if not s then return nil, why, hint, code end
+-- An open session and the tools it lists; or nil, an error of session, and the exit code of a child that ended.
+local function try(args, revision)
+  local s, why, hint, code = session.open(options_of(args, revision))
+  if not s then return nil, { message = why, hint = hint }, code end
   local tools, wrong = s:list()
-  if not tools and args.url and not args.revision and not wrong.is_gone then      -- a gateway of before
-    s, why, hint = session.open(options_of(args, session.legacy[1]))
-    if not s then return nil, why, hint end
-    tools, wrong = s:list()
-  end
   if tools then return s, tools end
-  return nil, wrong.message, nil, s:close()
+  return nil, wrong, s:close()
+end
+
+-- The same, in older revisions, too, where a gateway at a URL does not speak the newest and none was asked for.
+local function open(args)
+  local s, found, code = try(args, args.revision or session.newest)
+  local is_final = s or not args.url or args.revision or found.is_gone and not found.status or found.status == 401 or found.status == 403
+  if is_final then return s, found, code end
+  for _, revision in ipairs { session.legacy[1], session.legacy[#session.legacy] } do
+    local older, tools = try(args, revision)
+    if older then return older, tools end
+  end
+  return nil, found, code
 end
 
 local function run(s, tools, args)
@@ -114,7 +125,7 @@ local function run(s, tools, args)
   local arguments, what, hint = read_arguments(args, tool.inputSchema, name)
   if not arguments then return say.misuse(what, hint) end
   local result, wrong = s:call(name, arguments)
-  if not result then return say.wrong(wrong.message) end
+  if not result then return say.wrong(wrong.message, wrong.hint) end
   print_result(result, args)
   return result.isError and 1 or 0
 end
@@ -124,12 +135,14 @@ return function(args)
   if not args[1] then return say.misuse("call takes the name of a tool", "as in moonpool call greet name=Ann; moonpool list says which there are") end
   local fine, what, hint = check_revision(args.revision)
   if not fine then return say.misuse(what, hint) end
-  local s, tools, advice, code = open(args)
+  args.headers, what, hint = credentials.read(args)
+  if not args.headers then return say.misuse(what, hint) end
+  local s, found, code = open(args)
   if not s then
     if code == BAD_CONFIG then return code end            -- the child has said why
-    return say.wrong((args.url or "moonpool stdio") .. ": " .. tostring(tools), advice)
+    return say.wrong((args.url or "moonpool stdio") .. ": " .. tostring(found.message), found.hint)
   end
-  local done = run(s, tools, args)
+  local done = run(s, found, args)
   s:close()
   return done
 end

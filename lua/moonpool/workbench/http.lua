@@ -1,4 +1,4 @@
--- As much of HTTP/1.1 as it takes to ask a gateway: one request a connection, the body as it comes.
+-- As much of HTTP/1.1 as it takes to ask a gateway, plain or over TLS: one request a connection, the body as it comes.
 
 local wire = require "moonpool.wire"
 
@@ -6,17 +6,34 @@ local http = {}
 
 local PATIENCE = 600      -- seconds without a byte: more than any call may take by default
 
---- { host, port, path, unix } of an http URL, host:port or unix:/path; or nil, why, hint.
+--- { host, port, path, is_secure, unix } of a URL, host:port or unix:/path; or nil, why, hint.
 function http.place(address)
   local unix = address:match "^unix:(/.*)$"
   if unix then return { unix = unix, host = "localhost", path = "/" } end
-  if address:find "^https:" then return nil, "https is not spoken here: " .. address, "use the gateway's own address, behind the proxy" end
-  local authority, path = address:gsub("^http://", ""):match "^([^/]+)(.*)$"
+  local is_secure = address:find "^https://" ~= nil
+  local authority, path = address:gsub("^https?://", ""):gsub("#.*$", ""):match "^([^/?]+)(.*)$"
   local host, port = (authority or ""):match "^%[([%x:.]+)%]:?(%d*)$"
   if not host then host, port = (authority or ""):match "^([^:]+):?(%d*)$" end
   if not host then return nil, "this is no address: '" .. address .. "'", "as in http://127.0.0.1:7300/mcp" end
   if host == "0.0.0.0" or host == "::" then host = host == "::" and "::1" or "127.0.0.1" end
-  return { host = host, port = port ~= "" and port or "80", path = path ~= "" and path or "/", authority = authority }
+  return {
+    host = host, port = port ~= "" and port or is_secure and "443" or "80", path = path:gsub("^%f[?\0]", "/"), is_secure = is_secure,
+    authority = authority,
+  }
+end
+
+--- Where `reference`, as the gateway at `place` wrote it, leads; nil for another origin, to which nobody's credentials go.
+function http.resolve(place, reference)
+  if reference:find "^%a[%w+.-]*:" then
+    local there = http.place(reference)
+    local is_same = there and not there.unix and there.host == place.host and there.port == place.port and there.is_secure == place.is_secure
+    return is_same and there or nil
+  end
+  if reference:sub(1, 2) == "//" then return nil end
+  local there = {}
+  for name, value in pairs(place) do there[name] = value end
+  there.path = reference:sub(1, 1) == "/" and reference or place.path:gsub("%?.*$", ""):gsub("[^/]*$", "") .. reference
+  return there
 end
 
 -- Bytes of a wire, as lines and counted pieces.
@@ -67,33 +84,49 @@ local function read_head(from)
   end
 end
 
--- Hands the body to `on_bytes`, piece by piece; that stops it by giving true.
-local function read_body(from, headers, on_bytes)
+-- A function that gives the body's bytes as they come, "" at its end; or nil, why.
+local function body_of(from, headers)
   local left = tonumber(headers["content-length"])
   local is_chunked = (headers["transfer-encoding"] or ""):lower():find "chunked"
-  while true do
-    if is_chunked and (not left or left == 0) then
+  if is_chunked then left = nil end
+  return function()
+    if is_chunked and not left then
       local line, why = from.line()
       if not line then return nil, why end
       left = tonumber(line:match "^%x+" or "", 16)
       if not left then return nil, "what answered does not speak HTTP" end
-      if left == 0 then return true end
     end
-    if left == 0 then return true end
+    if left == 0 then return "" end
     local piece, why = from.some(left or 65536)
-    if not piece then return left == nil or nil, why end
-    if on_bytes(piece) then return true end
+    if not piece then return left == nil and "" or nil, why end
     if left then left = left - #piece end
-    if is_chunked and left == 0 then from.line() end
+    if is_chunked and left == 0 then
+      from.line()
+      left = nil
+    end
+    return piece
   end
 end
 
---- Asks { method, place, path, headers, body, on_head, on_bytes }: status, headers, body; or nil, why. `on_head(status, headers)` may
---- give a function that takes the body's bytes as they come, and ends it by giving true.
-function http.ask(request)
-  local place = request.place
-  local w <close>, why = (place.unix and wire.connect_unix or wire.connect)(place.unix or place.host, place.port)
+local function connect(place, ca)
+  local w, why = (place.unix and wire.connect_unix or wire.connect)(place.unix or place.host, place.port)
   if not w then return nil, why end
+  if place.is_secure then
+    local fine, wrong, hint = w:secure(place.host, ca)
+    if not fine then
+      w:close()
+      return nil, wrong, hint
+    end
+  end
+  return w
+end
+
+--- Sends { method, place, path, headers, body, ca } and reads the answer's head: { status, headers, next(), close() }, where next gives
+--- the body's bytes as they come, "" at its end; or nil, why, hint.
+function http.open(request)
+  local place = request.place
+  local w, why, hint = connect(place, request.ca)
+  if not w then return nil, why, hint end
   local lines = {
     request.method .. " " .. (request.path or place.path) .. " HTTP/1.1",
     "host: " .. (place.authority or place.host), "connection: close",
@@ -101,15 +134,29 @@ function http.ask(request)
   for name, value in pairs(request.headers or {}) do lines[#lines + 1] = name .. ": " .. value end
   if request.method == "POST" then lines[#lines + 1] = "content-length: " .. #(request.body or "") end
   local sent, wrong = w:write(table.concat(lines, "\r\n") .. "\r\n\r\n" .. (request.body or ""))
-  if not sent then return nil, wrong end
-  local from = reader(w)
-  local status, headers = read_head(from)
-  if not status then return nil, headers end
+  local from, status, headers = reader(w), nil, nil
+  if sent then status, headers = read_head(from) end
+  if not status then
+    w:close()
+    return nil, sent and headers or wrong
+  end
+  return { status = status, headers = headers, next = body_of(from, headers), close = function() w:close() end }
+end
+
+--- The same, read to its end: status, headers, body; or nil, why, hint.
+function http.ask(request)
+  local answer, why, hint = http.open(request)
+  if not answer then return nil, why, hint end
   local pieces = {}
-  local take = request.on_head and request.on_head(status, headers) or function(piece) pieces[#pieces + 1] = piece return false end
-  local whole, broken = read_body(from, headers, take)
-  if not whole then return nil, broken end
-  return status, headers, table.concat(pieces)
+  while true do
+    local piece, broken = answer.next()
+    if not piece or piece == "" then
+      answer.close()
+      if not piece then return nil, broken end
+      return answer.status, answer.headers, table.concat(pieces)
+    end
+    pieces[#pieces + 1] = piece
+  end
 end
 
 return http

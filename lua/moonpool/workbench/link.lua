@@ -1,5 +1,7 @@
--- A client's end of MCP, one request at a time: over the stdio of a child that serves the scripts, or over HTTP. A link has
---   exchange(message, on_message)   sends a request; what comes before its answer goes to on_message, whose value, if any, is sent back
+-- A client's end of MCP, one request at a time: over the stdio of a child that serves the scripts, over Streamable HTTP, or over HTTP+SSE.
+-- A link has
+--   exchange(message, on_message)   sends a request; what comes before its answer goes to on_message, whose value, if any, is sent back.
+--                                   Gives the answer; or nil, why, { status, hint }
 --   tell(message)                   sends what nobody answers
 --   close()                         gives the exit code of the child
 
@@ -15,7 +17,7 @@ local PATIENCE = 3600
 
 --- The gateway itself, serving these scripts on stdio: arguments as of the command line.
 function link.child(arguments)
-  local w, why = wire.spawn { "stdio", table.unpack(arguments) }
+  local w, why = wire.spawn { "stdio", "--apart", table.unpack(arguments) }
   if not w then return nil, "cannot start moonpool stdio: " .. why end
   local self, rest = {}, ""
   function self.tell(message) return w:write(json.encode(message) .. "\n") end
@@ -46,9 +48,9 @@ end
 
 -- -- HTTP --------------------------------------------------------------------------------------------------------------
 
--- Events of a stream, whatever pieces it comes in: the data of each goes to `on_data`.
-local function events(on_data)
-  local rest, data = "", {}
+-- Takes a stream's bytes, whatever pieces it comes in: the data and the name of each event go to `on_event`, which ends it by giving true.
+local function events(on_event)
+  local rest, data, name = "", {}, nil
   return function(bytes)
     rest = rest .. bytes
     while true do
@@ -56,55 +58,161 @@ local function events(on_data)
       if not line then return false end
       rest, line = behind, line:gsub("\r$", "")
       if line == "" then
-        local whole = table.concat(data, "\n")
-        data = {}
-        if whole ~= "" and on_data(whole) then return true end
+        local whole, called = table.concat(data, "\n"), name
+        data, name = {}, nil
+        if whole ~= "" and on_event(whole, called) then return true end
       else
-        local value = line:match "^data: ?(.*)$"
-        if value then data[#data + 1] = value end
+        local field, value = line:match "^(%a+): ?(.*)$"
+        if field == "data" then data[#data + 1] = value end
+        if field == "event" then name = value end
       end
     end
   end
 end
 
---- A gateway at a URL. `headers(message)` gives what each request carries.
-function link.url(address, headers)
+local hints = {
+  [401] = "it wants to know who calls: --bearer-env NAME sends the token in that variable",
+  [403] = "who calls may not do this, or the gateway does not serve this host",
+  [404] = "the path of its endpoint is part of the URL: /mcp, or /sse",
+  [405] = "the path of its endpoint is part of the URL: /mcp, or /sse",
+}
+
+-- What an answer says that is none of JSON-RPC.
+local function refused(status, body)
+  local said = json.decode(body or "")
+  local about = type(said) == "table" and (type(said.error) == "table" and said.error.message or said.error_description) or nil
+  return nil, "it answered with status " .. status .. (type(about) == "string" and ": " .. about or ""), { status = status, hint = hints[status] }
+end
+
+local function is_stream(headers) return (headers["content-type"] or ""):lower():find "^text/event%-stream" ~= nil end
+
+-- Headers that a request of ours always has, over those of `headers(message)`.
+local function merged(options, headers, more)
+  local all = {}
+  for _, set in ipairs { headers or {}, options.headers or {}, more } do
+    for name, value in pairs(set) do all[name] = value end
+  end
+  return all
+end
+
+--- A gateway at a URL. `headers(message)` gives what each request carries; `options`: headers (of the person), ca.
+function link.url(address, headers, options)
   local place, what, hint = http.place(address)
   if not place then return nil, what, hint end
   local self, session = {}, nil
 
-  local function post(message, on_head)
-    local sent = headers(message)
-    sent["content-type"], sent.accept, sent["mcp-session-id"] = "application/json", "application/json, text/event-stream", session
-    local status, got, body = http.ask { method = "POST", place = place, headers = sent, body = json.encode(message), on_head = on_head }
-    if status then session = got["mcp-session-id"] or session end
-    return status, got, body
+  local function post(message)
+    local answer, why, advice = http.open {
+      method = "POST", place = place, ca = options.ca, body = json.encode(message),
+      headers = merged(options, headers(message), {
+        ["content-type"] = "application/json", accept = "application/json, text/event-stream", ["mcp-session-id"] = session,
+      }),
+    }
+    if not answer then return nil, why, { hint = advice } end
+    session = answer.headers["mcp-session-id"] or session
+    return answer
   end
 
-  function self.tell(message) return post(message) end
+  function self.tell(message)
+    local answer = post(message)
+    if answer then answer.close() end
+  end
+
   function self.exchange(message, on_message)
-    local answer
-    local function take(text)
+    local found
+    local take = events(function(text)
       local got = json.decode(text)
       if got and got.id == message.id and not got.method then
-        answer = got
+        found = got
         return true
       end
       local back = got and got.method and on_message(got)
       if back then self.tell(back) end
-    end
-    local status, got, body = post(message, function(_, of)
-      session = of["mcp-session-id"] or session
-      return (of["content-type"] or ""):find "^text/event%-stream" and events(take) or nil
     end)
-    if not status then return nil, got end
-    if not answer and body ~= "" then answer = json.decode(body) end
-    if type(answer) ~= "table" then return nil, "it answered with status " .. status end
-    return answer
+    local answer, why, more = post(message)
+    if not answer then return nil, why, more end
+    local pieces, streams = {}, is_stream(answer.headers)
+    repeat
+      local piece, broken = answer.next()
+      if not piece then
+        answer.close()
+        return nil, broken, {}
+      end
+      if not streams then pieces[#pieces + 1] = piece end
+    until piece == "" or streams and take(piece)
+    answer.close()
+    local body = table.concat(pieces)
+    found = found or not streams and json.decode(body) or nil
+    if type(found) ~= "table" or (found.result == nil and type(found.error) ~= "table") then return refused(answer.status, body) end
+    if answer.status >= 400 and found.id ~= message.id then       -- of the transport
+      return nil, found.error and found.error.message, { status = answer.status, hint = hints[answer.status] }
+    end
+    return found
   end
+
   function self.close()
-    if session then http.ask { method = "DELETE", place = place, headers = { ["mcp-session-id"] = session } } end
+    if not session then return end
+    http.ask { method = "DELETE", place = place, ca = options.ca, headers = merged(options, nil, { ["mcp-session-id"] = session }) }
   end
+  return self
+end
+
+--- A gateway that speaks HTTP+SSE (2024-11-05) at a URL: answers come on one stream, which names the endpoint for messages. Nil, why, hint
+--- and the status where that is no such stream.
+function link.sse(address, options)
+  local place, what, hint = http.place(address)
+  if not place then return nil, what, hint end
+  local stream, why, advice = http.open { method = "GET", place = place, ca = options.ca, headers = merged(options, nil, { accept = "text/event-stream" }) }
+  if not stream then return nil, why, advice end
+  local self, waiting = {}, {}
+  local take = events(function(data, name) waiting[#waiting + 1] = { data = data, name = name } end)
+
+  -- The next event; or nil, why.
+  local function pull()
+    while not waiting[1] do
+      local piece, broken = stream.next()
+      if not piece or piece == "" then return nil, broken or "the gateway ended its stream" end
+      take(piece)
+    end
+    return table.remove(waiting, 1)
+  end
+
+  if stream.status ~= 200 or not is_stream(stream.headers) then
+    stream.close()
+    local _, said, more = refused(stream.status)
+    return nil, stream.status == 200 and "there is no event stream" or said, more.hint, stream.status
+  end
+  local first, broken = pull()
+  local messages = first and first.name == "endpoint" and http.resolve(place, first.data)
+  if not messages then
+    stream.close()
+    return nil, first and "its stream begins with no endpoint of the same origin" or broken
+  end
+
+  function self.tell(message)
+    local status, wrong, body = http.ask {
+      method = "POST", place = messages, ca = options.ca, body = json.encode(message),
+      headers = merged(options, nil, { ["content-type"] = "application/json" }),
+    }
+    if not status then return nil, wrong, {} end
+    if status >= 300 then return refused(status, body) end
+    return true
+  end
+
+  function self.exchange(message, on_message)
+    local told, wrong, more = self.tell(message)
+    if not told then return nil, wrong, more end
+    while true do
+      local event, ended = pull()
+      if not event then return nil, ended, {} end
+      local got = json.decode(event.data)
+      if got and got.id == message.id and not got.method then return got end
+      local back = got and got.method and on_message(got)
+      if back then self.tell(back) end
+    end
+  end
+
+  self.close = stream.close
   return self
 end
 

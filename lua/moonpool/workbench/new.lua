@@ -5,7 +5,7 @@ local suggest = require "moonpool.suggest"
 local templates = require "moonpool.workbench.templates"
 local wire = require "moonpool.wire"
 
-local folders = { tool = "tools", resource = "resources", prompt = "prompts", auth = "auth" }
+local folders = { tool = "tools", resource = "resources", prompt = "prompts", job = "jobs", lib = "lib", policy = "policy", auth = "auth" }
 
 local next_steps = {
   tool = function(name, file)
@@ -25,11 +25,17 @@ local function make_folders(path)
   return true
 end
 
+-- The last part of a name, fit for a variable.
+local function identifier(name)
+  local id = name:match "[^/]*$":gsub("%W", "_"):gsub("^%d", "_%0")
+  return load("local " .. id) and id or id .. "_"
+end
+
 return function(args)
   local kind, name = args[1], args[2]
   if not folders[kind] then
     return say.misuse(kind and "there is no kind of script '" .. kind .. "'" or "new takes a kind and a name",
-      suggest.hint(kind or "", folders) or "as in moonpool new tool greet; kinds are tool, resource, prompt, auth")
+      suggest.hint(kind or "", folders) or "as in moonpool new tool greet; kinds are tool, resource, prompt, job, lib, policy, auth")
   end
   if not name or args[3] then return say.misuse("new takes a kind and one name", "as in moonpool new " .. kind .. " greet") end
   name = name:gsub("%.lua$", "")
@@ -39,8 +45,8 @@ return function(args)
   local path = ("%s/%s/%s.lua"):format(args.scripts, folders[kind], name)
   local ok, why = make_folders(path)
   if not ok then return say.wrong(why) end
-  local known = name:gsub("/", "_")
-  local made, wrong, is_there = wire.create(path, (templates[kind]:gsub("@NAME@", known)))
+  local known = kind == "lib" and name:gsub("/", ".") or name:gsub("/", "_")
+  local made, wrong, is_there = wire.create(path, (templates[kind]:gsub("@NAME@", known):gsub("@ID@", identifier(name))))
   if is_there then return say.wrong(path .. " is there already", "choose another name, or remove it") end
   if not made then return say.wrong(path .. ": " .. wrong) end
   if args.fresh then

@@ -22,12 +22,24 @@ local function describe(err)
   return err.message or "an error without words"
 end
 
---- Opens one. `options`: revision, url, arguments (of a child), on_note(message), on_ask(params) -> an ElicitResult; nil: nobody can be asked.
+-- A link to a gateway at a URL. What is neither an event stream nor a refusal may still take 2024-11-05 by POST.
+local function reach(self)
+  local options = self.options
+  local how = { headers = options.headers, ca = options.ca }
+  if self.revision == "2024-11-05" then
+    local found, why, hint, status = link.sse(options.url, how)
+    if found or not status or status == 401 or status == 403 then return found, why, hint end
+  end
+  return link.url(options.url, function(message) return self:headers(message) end, how)
+end
+
+--- Opens one. `options`: revision, url, headers and ca (for a url), arguments (of a child), on_note(message), on_ask(params) -> an
+--- ElicitResult; nil: nobody can be asked.
 function session.open(options)
   local self = setmetatable({ revision = options.revision, last = 0, options = options, tools = {} }, session)
   local why, hint
   if options.url then
-    self.link, why, hint = link.url(options.url, function(message) return self:headers(message) end)
+    self.link, why, hint = reach(self)
   else
     self.link, why, hint = link.child(options.arguments)
   end
@@ -38,7 +50,7 @@ function session.open(options)
   })
   if not greeted then
     local code = self.link.close()
-    return nil, describe(wrong), nil, code
+    return nil, describe(wrong), wrong.hint, code
   end
   self.revision = greeted.protocolVersion
   self.link.tell { jsonrpc = "2.0", method = "notifications/initialized" }
@@ -85,9 +97,9 @@ function session:request(method, params, is_followed)
   end
   params = params or {}
   params._meta = next(meta) and meta or nil
-  local got, why = self.link.exchange({ jsonrpc = "2.0", id = self.last, method = method, params = json.object(params) },
+  local got, why, more = self.link.exchange({ jsonrpc = "2.0", id = self.last, method = method, params = json.object(params) },
     function(message) return answer(self, message) end)
-  if not got then return nil, { message = why, is_gone = true } end
+  if not got then return nil, { message = why, status = more and more.status, hint = more and more.hint, is_gone = true } end
   if got.error then return nil, got.error end
   return got.result
 end

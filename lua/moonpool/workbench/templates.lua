@@ -50,13 +50,61 @@ return prompt {
 }
 ]]
 
+templates.job = [[
+-- A job: runs every so often, on one worker, never twice at once.
+return job {
+  "Say what it does.",
+  every = 1 * minutes, timeout = 10 * seconds,
+  function()
+    local count = try(store.incr "@NAME@:runs")     -- the store is shared by all workers
+    log.info("@NAME@ ran", { count = count })
+    -- resource_updated "example://@NAME@/1" tells who follows that resource
+  end,
+}
+]]
+
+templates.lib = [[
+-- What several scripts share: `local @ID@ = require "@NAME@"` gives what this file returns. It runs with the grants of its own file.
+local @ID@ = {}
+
+--- A name as people write it.
+---@param name string
+---@return string
+function @ID@.tidy(name)
+  return (name:gsub("^%s+", ""):gsub("%s+$", ""):gsub("%s+", " "))
+end
+
+return @ID@
+]]
+
+templates.policy = [[
+-- A policy: a function around every call that it names. It may refuse, change arguments and results, or answer by itself.
+return policy {
+  "Say what it is for.",
+  tools = { "*" },                     -- resources = { "orders://*" } and prompts go beside it; without any: around everything
+  function(call, next)
+    -- if call.args.repo == "internal/keys" then fail "that repository is not served here" end
+    local began = time.monotonic()
+    local value, why = next(call)      -- the next policy, and at last the tool; without it nothing further in runs
+    log.info("called", { tool = call.name, who = tostring(call.principal), seconds = time.monotonic() - began })
+    return value, why
+  end,
+}
+]]
+
 templates.auth = [[
--- Who may come in: asked of every request, before anything else. See docs/auth.md; for keys, tokens and proxies there is one line each.
+-- Who may come in: asked before anything of a request is looked at. Whoever is named is let in; a failure leaves it to the next file of
+-- this folder, and after the last the answer is 401.
+local names = {
+  -- By the SHA-256 of each key, so that no key stands here:  printf %s "$KEY" | sha256sum
+  -- ["2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"] = "ann",
+}
+
 return auth {
   function(request)
     local key = try(request.headers["x-api-key"], "an API key is needed: the header x-api-key")
-    if key ~= "change me" then return nil, "unknown API key" end
-    return { id = "somebody", scopes = {} }
+    local name = try(names[digest.sha256(key)], "unknown API key")
+    return { id = name, scopes = {} }
   end,
 }
 ]]

@@ -1,21 +1,48 @@
--- moonpool types: what LuaLS reads, for a folder of one's own.
+-- moonpool types: what LuaLS reads, for a folder of one's own: the library's types, and those of what the scripts serve.
 
+local json = require "moonpool.json"
 local say = require "moonpool.workbench.say"
+local stubs = require "moonpool.workbench.stubs"
 local wire = require "moonpool.wire"
 
 local settings = [[
 {
   "$schema": "https://raw.githubusercontent.com/LuaLS/vscode-lua/master/setting/schema.json",
   "runtime.version": "Lua 5.4",
-  "runtime.path": ["?.lua", "scripts/lib/?.lua", "scripts/lib/?/init.lua"],
+  "runtime.path": ["?.lua", "@SCRIPTS@/lib/?.lua", "@SCRIPTS@/lib/?/init.lua"],
   "workspace.library": ["lua/types"]
 }
 ]]
+
+local PATIENCE = 60     -- seconds, for scripts to load
 
 local function write(path, text)
   local file <close>, why = io.open(path, "wb")
   if not file then return nil, why end
   return file:write(text)
+end
+
+-- What the scripts of this configuration serve; nil and the exit code of who found them wrong, and said so.
+local function definitions(config)
+  local child, why = wire.spawn { "check", "--json", config }
+  if not child then return nil, say.wrong("cannot start moonpool check: " .. why) end
+  child:finish()
+  local pieces = {}
+  repeat
+    local bytes = child:read(PATIENCE)
+    pieces[#pieces + 1] = bytes
+  until not bytes or bytes == ""
+  local code = child:close()
+  if code ~= 0 then return nil, code end
+  return json.decode(table.concat(pieces))
+end
+
+-- The scripts' folder as it is called in `dir`.
+local function scripts_in(dir, scripts)
+  local path = scripts:gsub("^%./", "")
+  if dir == "." or path:sub(1, 1) == "/" then return path end
+  if path:sub(1, #dir + 1) == dir .. "/" then return path:sub(#dir + 2) end
+  return (os.getenv "PWD" or ".") .. "/" .. path
 end
 
 return function(args)
@@ -25,13 +52,28 @@ return function(args)
     local made, why = wire.mkdir(folder)
     if not made then return say.wrong(folder .. ": " .. why) end
   end
+  local list = {}
   for _, name in ipairs { "lua/types/moonpool.d.lua", "lua/types/moonpool_spec.d.lua" } do
-    local written, why = write(dir .. "/" .. name, wire.embedded(name))
+    list[#list + 1] = { dir .. "/" .. name, wire.embedded(name) }
+  end
+  local code = 0
+  if args.config then
+    local served, wrong = definitions(args.config)
+    code = not served and wrong or 0
+    local path = dir .. "/lua/types/moonpool_scripts.d.lua"
+    if served then
+      list[#list + 1] = { path, stubs.text(served) }
+    else
+      say.note("left " .. path .. " as it was")
+    end
+  end
+  for _, file in ipairs(list) do
+    local written, why = write(table.unpack(file))
     if not written then return say.wrong(why) end
-    print("wrote " .. dir .. "/" .. name)
+    print("wrote " .. file[1])
   end
   local rc = dir .. "/.luarc.json"
-  local made, because, is_there = wire.create(rc, settings)
+  local made, because, is_there = wire.create(rc, (settings:gsub("@SCRIPTS@", (scripts_in(dir, args.scripts or "scripts"):gsub("%%", "%%%%")))))
   if is_there then
     print("left " .. rc .. " as it is\n  next: \"workspace.library\" in it has to name lua/types")
   elseif not made then
@@ -39,5 +81,5 @@ return function(args)
   else
     print("wrote " .. rc)
   end
-  return 0
+  return code
 end

@@ -17,6 +17,11 @@ local function kinds(schema)
       local kind = math.type(value) == "integer" and "integer" or type(value)
       found[kind] = true
     end
+    if one.const == json.null then
+      found.null = true
+    elseif one.const ~= nil then
+      found[math.type(one.const) == "integer" and "integer" or type(one.const) == "table" and "object" or type(one.const)] = true
+    end
     for _, word in ipairs { "anyOf", "oneOf", "allOf" } do
       for _, inner in ipairs(type(one[word]) == "table" and one[word] or {}) do look(inner) end
     end

@@ -1,29 +1,41 @@
-/* shared.c: from the keys of moonpool.yaml to what each room takes of them. */
-#include "shared.h"
-#include <time.h>
+#include "settings.h"
+#include <stdlib.h>
 
-static uint64_t now_ms(void)
+void mp_commons_open(mp_commons *commons, const mp_config *config)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+    commons->store = mp_store_new(config->store_entries, config->store_bytes);
+    commons->hearers = mp_hearers_new();
+    commons->gates = mp_gates_new(config->call_waiting);
+    mp_seal_key_make(&commons->seal_key, MP_STR(""));
 }
 
-void mp_seal_keys_of(mp_seal_key keys[MP_SEAL_KEYS + 1], const mp_config *config)
+void mp_commons_close(mp_commons *commons)
+{
+    mp_store_free(commons->store);
+    mp_hearers_free(commons->hearers);
+    mp_gates_free(commons->gates);
+}
+
+static void make_seal_keys(mp_settings *settings, const mp_commons *commons)
 {
     size_t count = 0;
-    for (char **secret = config->seal_keys; secret != NULL && *secret != NULL && count < MP_SEAL_KEYS; secret++)
-        mp_seal_key_make(&keys[count++], mp_str_of(*secret));
+    for (char **secret = settings->config->seal_keys; secret != NULL && *secret != NULL && count < MP_SEAL_KEYS;
+         secret++)
+        mp_seal_key_make(&settings->seal_keys[count++], mp_str_of(*secret));
     if (count == 0)
-        mp_seal_key_make(&keys[0], MP_STR(""));
+        settings->seal_keys[0] = commons->seal_key;
 }
 
-mp_vm_config mp_vm_config_of(const mp_config *config, const mp_seal_key *seal_keys)
+mp_settings *mp_settings_new(mp_config *config, const mp_commons *commons)
 {
-    return (mp_vm_config){
-        .store = mp_store_new(config->store_entries, config->store_bytes),
-        .hearers = mp_hearers_new(),
-        .seal_keys = seal_keys,
+    mp_settings *settings = mp_new(sizeof *settings);
+    settings->config = config;
+    make_seal_keys(settings, commons);
+    settings->vm = (mp_vm_config){
+        .store = commons->store,
+        .hearers = commons->hearers,
+        .gates = commons->gates,
+        .seal_keys = settings->seal_keys,
         .server_name = config->server_name,
         .server_version = MOONPOOL_VERSION,
         .instructions = config->server_instructions,
@@ -48,21 +60,18 @@ mp_vm_config mp_vm_config_of(const mp_config *config, const mp_seal_key *seal_ke
         .exec_processes = config->exec_processes,
         .exec_time_ms = config->exec_time,
         .exec_grace_ms = config->exec_grace,
+        .sqlite_databases = config->sqlite_databases,
+        .sqlite_queue = config->sqlite_queue,
         .sqlite_rows = config->sqlite_rows,
         .sqlite_bytes = config->sqlite_bytes,
         .sqlite_busy_ms = config->sqlite_busy,
         .audit =
             config->audit == NULL ? NULL : mp_config_key_at("log.audit_arguments")->choices[config->audit_arguments],
+        .has_specs = commons->has_specs,
         .trust_full = config->scripts_trust == MP_TRUST_FULL,
         .asks_nobody = config->auth_mode == MP_AUTH_NONE,
     };
-}
-
-void mp_shared_set(mp_shared *shared, const mp_config *config)
-{
-    shared->config = config;
-    shared->started_at = now_ms();
-    shared->rpc = (mp_rpc_config){
+    settings->rpc = (mp_rpc_config){
         .mcp = config->endpoint_mcp,
         .sse = config->endpoint_sse,
         .messages = config->endpoint_messages,
@@ -86,7 +95,7 @@ void mp_shared_set(mp_shared *shared, const mp_config *config)
         .max_listeners = config->listeners,
         .max_jobs = config->tasks_max,
     };
-    shared->http = (mp_http_limits){
+    settings->http = (mp_http_limits){
         .body = config->body,
         .headers = config->headers,
         .handshake_ms = config->handshake,
@@ -96,11 +105,21 @@ void mp_shared_set(mp_shared *shared, const mp_config *config)
         .stall_ms = config->stall,
         .connections = config->connections,
     };
-    shared->client = (mp_client_limits){
+    settings->client = (mp_client_limits){
         .requests = config->http_requests,
+        .lookups = config->http_lookups,
         .per_host = config->http_per_host,
         .held = config->http_held,
         .idle_ms = config->http_idle,
         .ca = config->http_ca,
     };
+    return settings;
+}
+
+void mp_settings_free(mp_settings *settings)
+{
+    if (settings == NULL)
+        return;
+    mp_config_free(settings->config);
+    free(settings);
 }

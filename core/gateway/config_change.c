@@ -1,0 +1,177 @@
+/* config_change.c: two configurations compared, key by key of the table; and a key's value carried from one to the other. */
+#include "config.h"
+#include <stdlib.h>
+
+/* `in` is a configuration, or an item of a list that has keys. */
+static const void *slot_in(const void *in, const mp_config_key *key)
+{
+    return (const char *)in + key->slot;
+}
+
+/* What the items of a list say beside their scalar, or NULL. */
+static char *items_of(const mp_config *config, const mp_config_key *list)
+{
+    char *items = NULL;
+    if (list->item_size > 0)
+        memcpy(&items, (const char *)config + list->item_slot, sizeof items);
+    return items;
+}
+
+/* Whether `key` is one of those in the items of `list`, and has a slot there. */
+static bool is_in_items(const mp_config_key *key, const mp_config_key *list)
+{
+    return mp_config_key_list(key) == list && strcmp(key->path, list->bare) != 0;
+}
+
+static size_t count_of(char *const *list)
+{
+    size_t count = 0;
+    while (list != NULL && list[count] != NULL)
+        count++;
+    return count;
+}
+
+/* Behind each item a NUL, behind the list one more. */
+static void put_list(mp_buf *out, char *const *list)
+{
+    for (; list != NULL && *list != NULL; list++)
+        mp_buf_put(out, (mp_str){*list, strlen(*list) + 1});
+    mp_buf_putc(out, '\0');
+}
+
+/* The value in a form that is the same for the same value. */
+static void put_value(mp_buf *out, const void *in, const mp_config_key *key)
+{
+    const void *slot = slot_in(in, key);
+    switch (key->type) {
+    case MP_KEY_SECTION:
+        break;
+    case MP_KEY_TEXT:
+    case MP_KEY_PATH:
+        put_list(out, (char *[]){*(char *const *)slot, NULL});
+        break;
+    case MP_KEY_LIST:
+        put_list(out, *(char **const *)slot);
+        break;
+    case MP_KEY_CHOICE:
+        mp_buf_put(out, (mp_str){slot, sizeof(int)});
+        break;
+    case MP_KEY_GRANTS:
+        for (const mp_grant *grant = *(mp_grant *const *)slot; grant != NULL && grant->path != NULL; grant++) {
+            mp_buf_put(out, (mp_str){grant->path, strlen(grant->path) + 1});
+            for (int i = 0; i < MP_GRANT_KINDS; i++)
+                put_list(out, grant->lists[i]);
+        }
+        break;
+    default:
+        mp_buf_put(out, (mp_str){slot, sizeof(int64_t)});
+    }
+}
+
+static void put_items(mp_buf *out, const mp_config *config, const mp_config_key *list)
+{
+    const char *items = items_of(config, list);
+    size_t count = items == NULL ? 0 : count_of(*(char **const *)slot_in(config, list));
+    for (size_t k = 0; k < count; k++)
+        for (size_t i = 0; i < mp_config_key_count; i++)
+            if (is_in_items(&mp_config_keys[i], list))
+                put_value(out, items + k * list->item_size, &mp_config_keys[i]);
+}
+
+/* The value of a key of the configuration itself. */
+static void put_whole(mp_buf *out, const mp_config *config, const mp_config_key *key)
+{
+    put_value(out, config, key);
+    if (key->item_size > 0)
+        put_items(out, config, key);
+}
+
+void mp_config_put_all(mp_buf *out, const mp_config *config)
+{
+    for (size_t i = 0; i < mp_config_key_count; i++)
+        if (mp_config_key_list(&mp_config_keys[i]) == NULL)
+            put_whole(out, config, &mp_config_keys[i]);
+}
+
+void mp_config_compare(const mp_config *before, const mp_config *after, bool restarts, mp_buf *names)
+{
+    mp_buf one = {0}, other = {0};
+    for (size_t i = 0; i < mp_config_key_count; i++) {
+        const mp_config_key *key = &mp_config_keys[i];
+        if (mp_config_key_list(key) != NULL)
+            continue;
+        one.len = other.len = 0;
+        put_whole(&one, before, key);
+        put_whole(&other, after, key);
+        if (key->restarts == restarts && !mp_str_eq(mp_buf_str(&one), mp_buf_str(&other)))
+            mp_buf_printf(names, "%s%s", names->len == 0 ? "" : ", ", key->path);
+    }
+    mp_buf_clear(&one);
+    mp_buf_clear(&other);
+}
+
+static char **copy_list(char *const *list)
+{
+    size_t count = count_of(list);
+    char **copy = list == NULL ? NULL : mp_new((count + 1) * sizeof *copy);
+    for (size_t i = 0; i < count; i++)
+        copy[i] = mp_dup(mp_str_of(list[i]));
+    return copy;
+}
+
+/* Where nothing is set. */
+static void copy_value(void *to, const void *from, const mp_config_key *key)
+{
+    const void *source = slot_in(from, key);
+    void *slot = (char *)to + key->slot;
+    switch (key->type) {
+    case MP_KEY_TEXT:
+    case MP_KEY_PATH: {
+        const char *text = *(char *const *)source;
+        *(char **)slot = text == NULL ? NULL : mp_dup(mp_str_of(text));
+        break;
+    }
+    case MP_KEY_LIST:
+        *(char ***)slot = copy_list(*(char **const *)source);
+        break;
+    case MP_KEY_CHOICE:
+        memcpy(slot, source, sizeof(int));
+        break;
+    case MP_KEY_TIME:
+    case MP_KEY_SIZE:
+    case MP_KEY_COUNT:
+        memcpy(slot, source, sizeof(int64_t));
+        break;
+    default:
+        break; /* no section has a value, and grants never wait */
+    }
+}
+
+static void copy_items(mp_config *to, const mp_config *from, const mp_config_key *list)
+{
+    const char *items = items_of(from, list);
+    if (items == NULL)
+        return;
+    size_t count = count_of(*(char **const *)slot_in(from, list));
+    char *copies = mp_new((count + 1) * list->item_size);
+    for (size_t k = 0; k < count; k++)
+        for (size_t i = 0; i < mp_config_key_count; i++)
+            if (is_in_items(&mp_config_keys[i], list))
+                copy_value(copies + k * list->item_size, items + k * list->item_size, &mp_config_keys[i]);
+    mp_config_set_items(to, list, copies);
+}
+
+static void carry(mp_config *to, const mp_config *from, const mp_config_key *key)
+{
+    mp_config_unset(to, key);
+    copy_value(to, from, key);
+    if (key->item_size > 0)
+        copy_items(to, from, key);
+}
+
+void mp_config_carry(mp_config *to, const mp_config *from)
+{
+    for (size_t i = 0; i < mp_config_key_count; i++)
+        if (mp_config_keys[i].restarts && mp_config_key_list(&mp_config_keys[i]) == NULL)
+            carry(to, from, &mp_config_keys[i]);
+}
