@@ -62,6 +62,8 @@ static const mp_auth_facts *auth(void *ctx)
 
 static void on_entry(void *ctx, mp_entry *entry)
 {
+    if (mp_entry_is_known(ctx, entry))
+        return;
     mp_task *task = mp_task_new(ctx, NULL);
     task->is_note = false;
     task->is_entry = true;

@@ -1,10 +1,10 @@
 /* lib_auth.c: who asks: the `request` that auth scripts read, and principals as C knows them. What a script decides is a table of
  * Lua, which the calls of that request see as it is: it never leaves its VM. */
 #include "script/lib.h"
+#include "script/tokens.h"
 #include <lauxlib.h>
-#include <openssl/sha.h>
 #include <stdlib.h>
-#include <sys/random.h>
+#include <time.h>
 
 #define SEAT "moonpool.seat"
 #define LONGEST_NAME 128
@@ -17,6 +17,7 @@ static const char REQUEST[] = "request", HEADERS[] = "headers";
 typedef struct {
     mp_vm *vm;
     mp_principal *principal;
+    int64_t expires; /* seconds since 1970; 0: never */
     bool is_taken;
 } seat;
 
@@ -61,7 +62,8 @@ static int l_seat(lua_State *L)
     luaL_setmetatable(L, SEAT);
     lua_pushvalue(L, 1);
     lua_setiuservalue(L, -2, 1);
-    s->principal = mp_principal_new(id, key, expires >= 1 && expires < 1e15 ? (int64_t)expires : 0);
+    s->expires = expires >= 1 && expires < 1e15 ? (int64_t)expires : 0;
+    s->principal = mp_principal_new(id, key, s->expires);
     mp_principal_keep(s->principal, leave_seat, s);
     mp_principal_unref(s->principal);
     return 1;
@@ -129,137 +131,17 @@ static void push_str(lua_State *L, mp_str s)
     lua_pushlstring(L, s.ptr == NULL ? "" : s.ptr, s.len);
 }
 
-/* RFC 6750 2.1, RFC 9110 11.2: letters, digits, -._~+/ and then any number of '='. */
-static bool is_token(mp_str text)
-{
-    static const bool fine[256] = {
-        ['A' ... 'Z'] = true, ['a' ... 'z'] = true, ['-' ... '9'] = true, ['_'] = true, ['~'] = true, ['+'] = true};
-    size_t i = 0;
-    while (i < text.len && fine[(unsigned char)text.ptr[i]])
-        i++;
-    size_t letters = i;
-    while (i < text.len && text.ptr[i] == '=')
-        i++;
-    return letters > 0 && i == text.len;
-}
-
-typedef enum { NO_TOKEN, BAD_TOKEN, A_TOKEN } token_kind;
-
-/* What the request brings as a bearer token: in Authorization alone, once. Its form is not looked at yet. */
-static token_kind find_bearer(const mp_stream *stream, mp_str *token)
-{
-    int count;
-    mp_str rest = mp_stream_header(stream, "authorization", &count);
-    mp_str scheme = mp_str_cut(&rest, ' ');
-    if (count == 0 || !mp_str_is_nocase(mp_str_trim(scheme), "bearer"))
-        return NO_TOKEN;
-    *token = mp_str_trim(rest);
-    return count == 1 ? A_TOKEN : BAD_TOKEN;
-}
-
-/* Tokens come again and again: the Lua string of one that came lately is given again, and its digest. */
-#define TOKEN_SLOTS 256
-#define LONGEST_KEPT 2048
-
-typedef struct {
-    uint64_t hash;
-    mp_str text; /* the Lua string's own */
-    int ref, id; /* in the registry: the string, and its digest once that was asked for; or LUA_NOREF */
-} token_slot;
-
-struct mp_tokens {
-    uint64_t seed;
-    token_slot *last; /* given last */
-    token_slot slots[TOKEN_SLOTS];
-};
-
-static uint64_t hash_of(uint64_t seed, mp_str text)
-{
-    uint64_t hash = seed ^ text.len, word;
-    const char *at = text.ptr;
-    for (size_t left = text.len; left > 0; at += sizeof word) {
-        size_t size = left < sizeof word ? left : sizeof word;
-        word = 0;
-        memcpy(&word, at, size);
-        hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
-        hash ^= hash >> 29;
-        left -= size;
-    }
-    return hash;
-}
-
-static void forget_token(lua_State *L, token_slot *slot)
-{
-    luaL_unref(L, LUA_REGISTRYINDEX, slot->ref);
-    luaL_unref(L, LUA_REGISTRYINDEX, slot->id);
-    slot->text = MP_STR_NONE;
-    slot->ref = slot->id = LUA_NOREF;
-}
-
-/* The token, or nil for what has not its form.  [-0, +1, throws] */
-static void push_token(lua_State *L, mp_str text)
-{
-    struct mp_tokens *tokens = mp_vm_of(L)->tokens;
-    if (text.len > LONGEST_KEPT) {
-        if (is_token(text))
-            push_str(L, text);
-        else
-            lua_pushnil(L);
-        return;
-    }
-    if (tokens->last != NULL && mp_str_eq(tokens->last->text, text)) {
-        lua_rawgeti(L, LUA_REGISTRYINDEX, tokens->last->ref);
-        return;
-    }
-    uint64_t hash = hash_of(tokens->seed, text);
-    token_slot *slot = &tokens->slots[hash % TOKEN_SLOTS];
-    if (slot->hash == hash && mp_str_eq(slot->text, text)) {
-        lua_rawgeti(L, LUA_REGISTRYINDEX, slot->ref);
-    } else if (!is_token(text)) {
-        lua_pushnil(L);
-        return;
-    } else {
-        forget_token(L, slot);
-        push_str(L, text);
-        lua_pushvalue(L, -1);
-        slot->ref = luaL_ref(L, LUA_REGISTRYINDEX);
-        slot->text.ptr = lua_tolstring(L, -1, &slot->text.len);
-        slot->hash = hash;
-    }
-    tokens->last = slot;
-}
-
 /* Looked for once.  [-0, +1, throws] */
 static void push_bearer(lua_State *L, const mp_stream *stream)
 {
     mp_str token;
     if (lua_getiuservalue(L, 1, BEARER_VALUE) != LUA_TNIL)
         return;
-    if (find_bearer(stream, &token) != A_TOKEN)
+    if (mp_find_bearer(stream, &token) != MP_A_TOKEN)
         return;
-    push_token(L, token);
+    mp_token_push(L, token);
     lua_pushvalue(L, -1);
     lua_setiuservalue(L, 1, BEARER_VALUE);
-}
-
-/* token_id(text): its SHA-256, which costs nothing for a bearer token that comes again.  [-0, +1, throws] */
-static int l_token_id(lua_State *L)
-{
-    const char *text = luaL_checkstring(L, 1);
-    token_slot *slot = mp_vm_of(L)->tokens->last;
-    bool is_it = slot != NULL && slot->text.ptr == text;
-    if (is_it && slot->id != LUA_NOREF) {
-        lua_rawgeti(L, LUA_REGISTRYINDEX, slot->id);
-        return 1;
-    }
-    unsigned char digest[32];
-    SHA256((const unsigned char *)text, lua_rawlen(L, 1), digest);
-    lua_pushlstring(L, (const char *)digest, sizeof digest);
-    if (is_it) {
-        lua_pushvalue(L, -1);
-        slot->id = luaL_ref(L, LUA_REGISTRYINDEX);
-    }
-    return 1;
 }
 
 /* One object for each request.  [-0, +1, throws] */
@@ -362,7 +244,42 @@ static int l_header(lua_State *L)
 
 /* -- the answer ---------------------------------------------------------------------------------------------------- */
 
-/* authenticate gave a seat; or nil, status, message, and perhaps seconds and the audit's reason. */
+#define KNOWN_MS 5000
+
+/* (reference, principal **)  [-2, +0, throws] */
+static int take_known(lua_State *L)
+{
+    lua_rawgeti(L, LUA_REGISTRYINDEX, *(const int *)lua_touserdata(L, 1));
+    mp_principal **principal = lua_touserdata(L, 2);
+    const seat *s = luaL_checkudata(L, -1, SEAT);
+    if (s->expires == 0 || s->expires > (int64_t)time(NULL))
+        *principal = take_seat(L, -1);
+    return 0;
+}
+
+bool mp_entry_is_known(mp_vm *vm, mp_entry *entry)
+{
+    mp_str token;
+    int seat_ref = LUA_NOREF;
+    mp_principal *principal = NULL;
+    if (mp_find_bearer(mp_entry_stream(entry), &token) == MP_A_TOKEN)
+        seat_ref = mp_token_seat(vm, token, mp_loop_now(vm->loop));
+    if (seat_ref == LUA_NOREF)
+        return false;
+    lua_State *L = vm->L;
+    lua_pushcfunction(L, take_known);
+    lua_pushlightuserdata(L, &seat_ref);
+    lua_pushlightuserdata(L, &principal);
+    if (lua_pcall(L, 2, 0, 0) != LUA_OK)
+        lua_pop(L, 1); /* no memory: a task will say so */
+    if (principal == NULL)
+        return false;
+    mp_entry_admit(entry, principal);
+    mp_principal_unref(principal);
+    return true;
+}
+
+/* authenticate gave a seat, and whether nothing but the bearer token decided; or nil, status, message, and perhaps seconds and the audit's reason. */
 static int entry_done(lua_State *L, int status, lua_KContext context)
 {
     (void)status;
@@ -370,6 +287,9 @@ static int entry_done(lua_State *L, int status, lua_KContext context)
     if (task->entry == NULL)
         return 0; /* called off */
     if (!lua_isnil(L, 2)) {
+        mp_str token;
+        if (lua_toboolean(L, 3) && mp_find_bearer(mp_entry_stream(task->entry), &token) == MP_A_TOKEN)
+            mp_token_set_seat(L, token, 2, mp_loop_now(task->vm->loop) + KNOWN_MS);
         mp_principal *principal = take_seat(L, 2);
         mp_entry *entry = mp_task_settle_entry(task);
         if (entry != NULL)
@@ -384,7 +304,7 @@ static int entry_done(lua_State *L, int status, lua_KContext context)
     if (task->entry == NULL)
         return 0;
     mp_refusal refusal = {.status = (int)code,
-                          .has_token = find_bearer(mp_entry_stream(task->entry), &token) != NO_TOKEN,
+                          .has_token = mp_find_bearer(mp_entry_stream(task->entry), &token) != MP_NO_TOKEN,
                           .retry = (int)retry,
                           .message = message,
                           .reason = reason};
@@ -437,30 +357,14 @@ static void set_index(lua_State *L, const char *kind, lua_CFunction index, int u
     lua_pop(L, 1);
 }
 
-/* [-0, +0, throws] */
-static void add_tokens(lua_State *L)
-{
-    struct mp_tokens *tokens = lua_newuserdatauv(L, sizeof *tokens, 0);
-    memset(tokens, 0, sizeof *tokens);
-    for (size_t i = 0; i < TOKEN_SLOTS; i++)
-        tokens->slots[i].ref = tokens->slots[i].id = LUA_NOREF;
-    if (getrandom(&tokens->seed, sizeof tokens->seed, 0) != sizeof tokens->seed)
-        luaL_error(L, "no random bytes");
-    mp_vm_of(L)->tokens = tokens;
-    lua_rawsetp(L, LUA_REGISTRYINDEX, tokens);
-}
-
 void mp_lib_auth(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"seat", l_seat},
-                                         {"house_principals", l_house_principals},
-                                         {"token_id", l_token_id},
-                                         {"set_auth", l_set_auth},
-                                         {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"seat", l_seat}, {"house_principals", l_house_principals}, {"set_auth", l_set_auth}, {NULL, NULL}};
     luaL_setfuncs(L, functions, 0);
+    mp_lib_tokens(L);
     lua_newtable(L);
     mp_vm_of(L)->principals = luaL_ref(L, LUA_REGISTRYINDEX);
-    add_tokens(L);
     lua_newtable(L);
     for (int i = 0; field_names[i] != NULL; i++) {
         lua_pushinteger(L, i + 1);

@@ -64,6 +64,8 @@ void mp_holds_release(mp_task *task);
 void mp_task_hook(lua_State *L, lua_Debug *where);
 /* One stretch of Lua, with `count` values on its coroutine's stack; what it takes is charged. Gives lua_resume's status. */
 int mp_task_run(mp_task *task, int count);
+/* A bearer token that was good a moment ago, where nothing else decides: admits the entry at once. */
+bool mp_entry_is_known(mp_vm *vm, mp_entry *entry);
 /* The call has its answer. */
 void mp_task_settle(mp_task *task);
 /* It is decided who sent it. Gives the entry. */

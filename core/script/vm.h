@@ -31,7 +31,7 @@ struct mp_vm {
     size_t spare_bytes;
     int summary, difference, dispatch, note, describe, hear, run_job, authenticate; /* registry references */
     int principals;           /* and one of a table: principals of C to what Lua has made of them */
-    struct mp_tokens *tokens; /* lib_auth.c: those that came lately */
+    struct mp_tokens *tokens; /* tokens.c: those that came lately */
     bool has_auth;            /* the configuration lets scripts decide who comes in */
     mp_auth_facts auth;
     char *auth_texts[3];

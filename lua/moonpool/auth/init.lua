@@ -23,7 +23,8 @@ local order = { "askable", "issuer", "implies", "realm", "scopes_supported" }
 -- Modules below moonpool.auth: options -> what auth { … } takes.
 local ready_made = { "bearer", "introspection", "jwt", "keys", "proxy", "tls" }
 
-function auth.new(spec) return setmetatable({ spec = spec }, written) end
+--- `by_bearer`: its function looks at the bearer token and nothing else, and would say the same of it a few seconds later.
+function auth.new(spec, by_bearer) return setmetatable({ spec = spec, by_bearer = by_bearer }, written) end
 
 function auth.is(value) return debug.getmetatable(value) == written end
 
@@ -109,7 +110,7 @@ function auth.build(name, value, _, complain)
   return {
     name = name, handler = spec[1], issuer = spec.issuer, realm = spec.realm, scopes_supported = spec.scopes_supported,
     from = { implies = spec.implies, askable = spec.issuer and (spec.askable or true) or nil },
-    definition = { name = name },
+    by_bearer = value.by_bearer, definition = { name = name },
     known = setmetatable({}, { __mode = "k" }),      -- what never changes -> its seat
     lately = recent.new(MOST_LATELY),                -- id -> what was given, and its seat
   }
@@ -218,7 +219,7 @@ local challenge = "the credentials of this request are not good here: see WWW-Au
 local later = "it cannot be found out now who asks: try again later"
 local expired = "it has expired"
 
---- What C asks of each request: a seat; or nil, an HTTP status, a message, seconds until another try, and the audit's reason.
+--- What C asks of each request: a seat, and whether the bearer token alone decided; or nil, an HTTP status, a message, seconds until another try, and the audit's reason.
 function auth.authenticate(request)
   local retry, reasons
   for i = 1, #asked do
@@ -227,7 +228,7 @@ function auth.authenticate(request)
     if ok and value then
       local known, trouble = seat_of(one, value)
       if not known then return nil, 500, failure.report(trouble, "auth failed", one.path) end
-      if known.expires == math.huge or known.expires > os.time() then return known.seat end
+      if known.expires == math.huge or known.expires > os.time() then return known.seat, i == 1 and one.by_bearer end
       why = expired
     elseif not ok then
       if not failure.is_expected(value) then return nil, 500, failure.report(value, "auth failed", one.path) end

@@ -36,5 +36,5 @@ return function(given, script)
     return principal_of(record, make, read.leeway)
   end)
   made.issuer = not read.source.find and not read.source.file and read.issuer or nil -- whose metadata clients can read
-  return made
+  return made, true
 end
