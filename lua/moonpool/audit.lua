@@ -6,13 +6,15 @@ local json = require "moonpool.json"
 local policy = require "moonpool.policy"
 local principal = require "moonpool.principal"
 local registry = require "moonpool.registry"
+local uris = require "moonpool.uris"
 
 local audit = {}
 
 local LONGEST = 256         -- bytes of a text that is told redacted
 local MOST = 64             -- members of a table, and levels below that
 local DEEPEST = 6
-local MOST_BYTES = 64 << 10 -- of arguments that are told in full
+local MOST_BYTES = 64 << 10 -- of arguments that are told
+local MOST_LINE = 256 << 10 -- of what is told of one call
 
 local quiet = { ping = true }
 
@@ -48,7 +50,7 @@ local function redacted(value, schema, depth)
     end
     local inner = type(name) == "string" and properties[name] or (type(schema) == "table" and schema.items) or nil
     if type(inner) ~= "table" then inner = nil end
-    made[name] = type(name) == "string" and is_secret(name, inner) and "***" or redacted(part, inner, depth + 1)
+    made[type(name) == "string" and cut(name) or name] = type(name) == "string" and is_secret(name, inner) and "***" or redacted(part, inner, depth + 1)
   end
   return setmetatable(made, debug.getmetatable(value))
 end
@@ -67,12 +69,17 @@ local tell = {
   none = function() return nil end,
   names = names_of,
   redacted = function(args, schema) return redacted(args, schema, 1) end,
-  full = function(args)
-    local ok, text = pcall(json.encode, args)
-    if not ok then return "…" end
-    return #text <= MOST_BYTES and json.raw(text) or "… " .. #text .. " bytes"
-  end,
+  full = function(args) return args end,
 }
+
+-- Arguments as they are told: now, since the call may change them.
+local function told(args, schema)
+  local what = tell[host.audit](args, schema)
+  if what == nil then return nil end
+  local ok, text = pcall(json.encode, what)
+  if not ok then return "…" end
+  return #text <= MOST_BYTES and json.raw(text) or "… " .. #text .. " bytes"
+end
 
 -- -- the line ------------------------------------------------------------------------------------------------------------
 
@@ -115,8 +122,8 @@ local function open(call, params)
   return setmetatable({
     event = "call", id = hex(host.random(8)), principal = who.id, issuer = who.issuer,
     client = client_of(call), address = call.address, session = session and hex(host.digest("sha256", session):sub(1, 4)) or nil,
-    revision = call.revision, method = cut(call.method), name = params and text_of(params.name or params.uri),
-    arguments = type(args) == "table" and tell[host.audit](args, tool and tool.input) or nil,
+    revision = call.revision, method = cut(call.method), name = params and text_of(params.name or type(params.uri) == "string" and uris.normal(params.uri)),
+    arguments = type(args) == "table" and told(args, tool and tool.input) or nil,
     trace = type(meta) == "table" and text_of(meta.traceparent) or nil,
   }, order)
 end
@@ -124,7 +131,12 @@ end
 local function write(line, started, outcome, code, why, row)
   line.outcome, line.code, line.why, line.policy = outcome, code, why, row
   line.ms = math.floor((host.now() - started) * 1e5 + 0.5) / 1e2
-  host.audit_line(json.encode(line):sub(2, -2))
+  local text = json.encode(line)
+  if #text > MOST_LINE then                  -- what happened is told, whatever it happened with
+    line.arguments = "…"
+    text = json.encode(line)
+  end
+  host.audit_line(text:sub(2, -2))
 end
 
 --- dispatch, with a line for each call, however it ends.

@@ -10,6 +10,7 @@ local policy = require "moonpool.policy"
 local principal = require "moonpool.principal"
 local registry = require "moonpool.registry"
 local suggest = require "moonpool.suggest"
+local uris = require "moonpool.uris"
 
 local explain = {}
 
@@ -165,7 +166,7 @@ local function find(name, visit)
       if thing.name == name or key == name then found(kind, thing) end
     end
   end
-  local resource = count == 0 and registry.resource(name)
+  local resource = count == 0 and registry.resource(uris.normal(name))
   if resource then found("templates", resource) end
   return count
 end

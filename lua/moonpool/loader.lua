@@ -17,6 +17,7 @@ local suggest = require "moonpool.suggest"
 local switches = require "moonpool.switches"
 local template = require "moonpool.template"
 local tool = require "moonpool.tool"
+local uris = require "moonpool.uris"
 
 local loader = {}
 
@@ -61,8 +62,15 @@ local function located(value)
   return { located = true, path = path, line = line, what = what, hint = hint }
 end
 
+-- `return limit { … }` is a tail call, which leaves no line behind: the words of its problem begin with its name.
+local function line_of_tail_call(path, what)
+  local text, name = texts[shown(path)], what:match "^%l[%l._]*"
+  return text and name and text:find(name .. "%s*[({]") and problem.find(text, name) or nil
+end
+
 local function complain_about(path, found)
   found = located(found)
+  if not found.path then found.line = line_of_tail_call(path, found.what) end
   complain(found.path or shown(path), found.line, found.what, found.hint)
 end
 
@@ -154,7 +162,7 @@ end
 -- Pages that tools show are resources of ours.
 local function check_pages(tools, fixed, templates)
   for _, name in ipairs(sorted(tools)) do
-    local made, page = tools[name], tools[name].ui
+    local made, page = tools[name], tools[name].ui and uris.normal(tools[name].ui)
     local served = not page or fixed[page]
     for _, candidate in pairs(templates) do served = served or template.match(candidate.template, page) end
     if not served then made.about("ui", "no resource serves '" .. page .. "'", suggest.hint(page, fixed) or "'uri' of a file in resources/ says it") end

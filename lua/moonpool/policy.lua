@@ -8,6 +8,7 @@ local glob = require "moonpool.glob"
 local host = require "moonpool.host"
 local problem = require "moonpool.problem"
 local suggest = require "moonpool.suggest"
+local uris = require "moonpool.uris"
 
 local policy = {}
 
@@ -29,11 +30,20 @@ function policy.is(value) return debug.getmetatable(value) == written end
 
 -- -- building ---------------------------------------------------------------------------------------------------------
 
+local function squeezed(uri) return (uris.plain(uri):gsub("^([^/]*//)/", "%1")) end
+
+-- Whether a URI is the one, or may be taken for it: no other spelling of it is a way around.
+local function uri_glob(pattern)
+  local normal = uris.normal((pattern:gsub(" ", "%%20")))
+  local fits, fits_plain = glob(normal), glob(squeezed(normal))
+  return function(uri) return fits(uri) or fits_plain(squeezed(uri)) end
+end
+
 local function matchers(option, list, complain)
   local made = {}
   for i, pattern in ipairs(list) do
     if type(pattern) == "string" and pattern ~= "" then
-      made[#made + 1] = { text = pattern, fits = glob(pattern) }
+      made[#made + 1] = { text = pattern, fits = (option == "resources" and uri_glob or glob)(pattern) }
     else
       complain(option, "'" .. option .. "' item " .. i .. " is not a name", "as in " .. option .. " = { \"gh_*\" }: * stands for anything")
     end

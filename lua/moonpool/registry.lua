@@ -12,6 +12,7 @@ local page = require "moonpool.page"
 local principal = require "moonpool.principal"
 local sorted = require "moonpool.sorted"
 local template = require "moonpool.template"
+local uris = require "moonpool.uris"
 
 local registry = { tools = {}, prompts = {}, resources = {}, templates = {} }
 
@@ -112,6 +113,7 @@ function registry.everything(kind) return everything[kind], sorted(everything[ki
 
 --- Whether a resource has this URI, on or off.
 function registry.serves(uri)
+  uri = uris.normal(uri)
   if everything.resources[uri] then return true end
   for _, thing in pairs(everything.templates) do
     if template.match(thing.template, uri) then return true end
@@ -162,7 +164,7 @@ function registry.capabilities()
   return told
 end
 
---- The resource that serves `uri`, and the values in it; nil when none does.
+--- The resource that serves `uri`, a normal one, and the values in it; nil when none does.
 function registry.resource(uri)
   local fixed = registry.resources[uri]
   if fixed then return fixed, {} end
@@ -170,6 +172,21 @@ function registry.resource(uri)
     local values = template.match(by_fit[i].template, uri)
     if values then return by_fit[i], values end
   end
+end
+
+--- The same for a call's principal; nil, or nil and an error, where it may not have that. A URI that may be taken for another
+--- resource's is refused to whom that one is.
+function registry.open(call, uri)
+  local found, values = registry.resource(uri)
+  local plain = found and uris.plain(uri)
+  if found and plain ~= uri then
+    local other = registry.resource(plain)
+    local open, forbidden = access.find(call, other)
+    if other and not open then return nil, forbidden end
+  end
+  local open, forbidden = access.find(call, found)
+  if open then return open, values end
+  return nil, forbidden
 end
 
 local function copy(value)

@@ -5,6 +5,7 @@ local content = require "moonpool.content"
 local options = require "moonpool.options"
 local suggest = require "moonpool.suggest"
 local template = require "moonpool.template"
+local uris = require "moonpool.uris"
 
 local resource = {}
 
@@ -43,7 +44,7 @@ local function read_uri(spec, complain)
     complain("uri", "'" .. uri .. "' is not a URI", "it begins with its scheme, as in uri = \"orders://{id}\"")
     return nil
   end
-  local made, why, hint = template.compile(uri)
+  local made, why, hint = template.compile(uris.normal(uri, true))
   if not made then complain("uri", "the URI template is not usable: " .. why, hint) end
   return made
 end
@@ -103,7 +104,7 @@ function resource.build(name, value, _, complain)
     required_tree = options.required(spec.requires),
     handler = type(handler) == "string" and function() return handler end or handler,
     definition = setmetatable({
-      [key] = made.text, name = name, title = spec.title, description = spec[1], mimeType = mime, size = spec.size, annotations = annotations,
+      [key] = spec.uri, name = name, title = spec.title, description = spec[1], mimeType = mime, size = spec.size, annotations = annotations,
       icons = options.list(spec.icons), _meta = options.meta(spec, ui),
     }, orders[key]),
   }, spec)

@@ -8,6 +8,7 @@ local access = require "moonpool.access"
 local json = require "moonpool.json"
 local problem = require "moonpool.problem"
 local registry = require "moonpool.registry"
+local uris = require "moonpool.uris"
 
 local subscriptions = {}
 
@@ -40,8 +41,9 @@ function subscriptions.list_changed(kind, changes) access.tell_changes(kind, cha
 function subscriptions.updated(uri)
   if type(uri) ~= "string" then problem.raise(2, "resource_updated takes a URI, got a " .. type(uri)) end
   if not registry.serves(uri) then problem.raise(2, "no resource has the URI '" .. uri:sub(1, 128) .. "'") end
-  local resource = registry.resource(uri)
-  if resource then access.tell("resource:" .. uri, resource, publisher("notifications/resources/updated", { uri = uri })) end
+  local normal = uris.normal(uri)
+  local resource = registry.resource(normal)
+  if resource then access.tell("resource:" .. normal, resource, publisher("notifications/resources/updated", { uri = uri })) end
 end
 
 return subscriptions

@@ -1,7 +1,7 @@
 -- URI templates (RFC 6570), read backwards: is this URI made from that template, and of which values?
 --   {x}  part of a segment    {+x}  anything, slashes too    {/x}  a segment that may be missing    {?a,b}  a query, at the end
 -- One pass over the URI for each part, whatever the template: there is nothing to go back to. A value that decodes to a
--- step upwards ("..") fits nowhere, so scripts may build paths of values.
+-- step (".." or ".") fits nowhere, nor does a slash that is encoded where a plain one may stand: so scripts may build paths of values.
 
 local template = {}
 
@@ -78,7 +78,7 @@ local function decode(raw)
   if raw:find("%%%X") or raw:find("%%%x?$") or raw:find("%%%x%X") then return nil end
   local value = raw:gsub("%%(%x%x)", function(hex) return string.char(tonumber(hex, 16)) end)
   if not utf8.len(value) or value:find("\0", 1, true) then return nil end
-  if ("/" .. value .. "/"):find "[/\\]%.%.[/\\]" then return nil end
+  if ("/" .. value .. "/"):find "[/\\]%.%.?[/\\]" then return nil end
   return value
 end
 
@@ -139,7 +139,7 @@ function template.match(made, uri)
     local part, start = parts[i], steps[i][at]
     if part.name and start ~= 0 then
       local value = decode(uri:sub(start, at - 1))
-      if value == nil then return nil end
+      if value == nil or (not part.stop and uri:sub(start, at - 1):find "%%2[Ff]") then return nil end
       values[part.name] = value
       if part.is_segment then start = start - 1 end
     end

@@ -69,6 +69,30 @@ function uris.join(base, text)
   return uris.whole(to)
 end
 
+local function escaped(c) return ("%%%02X"):format(c:byte()) end
+
+--- The one form of all URIs that mean the same (section 6.2.2): a scheme in lower case, encoded what has to be and only that.
+--- A template keeps its braces.
+function uris.normal(text, is_template)
+  text = text:gsub("^%a[%w+.-]*:", string.lower):gsub("%%(%x%x)", function(hex)
+    local c = string.char(tonumber(hex, 16))
+    return c:find "[%w._~-]" and c or "%" .. hex:upper()
+  end)
+  return (text:gsub(is_template and '["<>\\^`|\128-\255]' or '["<>\\^`{|}\128-\255]', escaped))
+end
+
+--- A normal URI as a script may take it that looks at decoded values: no reserved character is encoded, no slash is doubled
+--- but those at the start.
+function uris.plain(text)
+  text = text:gsub("%%(%x%x)", function(hex)
+    local c = string.char(tonumber(hex, 16))
+    return c:find "[]!$&'()*+,/:;=?@#[]" and c or nil
+  end)
+  local start, rest = text:match "^([%w+.*-]*:/?/?/?)(.*)$"
+  if not start then start, rest = "", text end
+  return start .. rest:gsub("//+", "/")
+end
+
 --- "x#y": "x", "y".  "x": "x", "".
 function uris.cut(text)
   local head, fragment = text:match "^([^#]*)#(.*)$"

@@ -1,6 +1,7 @@
 -- From the claims of a token, or what an introspection says of it, to a principal (RFC 9068, RFC 7662).
 
 local options = require "moonpool.auth.options"
+local principal = require "moonpool.principal"
 
 local claims = {}
 
@@ -18,6 +19,18 @@ end
 local function text_of(value)
   if value == nil then return nil end
   return options.is_id(value) and value or false
+end
+
+--- What a script's function made of claims, ending at `expires` unless it says when: a copy, since the script may give the same
+--- table for every token of somebody.
+function claims.ending(made, expires)
+  if principal.is(made) then
+    error("the function made a principal that is one already: it gives a table, as in { id = claims.sub }", 0)
+  end
+  local copy = {}
+  for name, value in pairs(made) do copy[name] = value end
+  copy.expires = copy.expires or expires
+  return copy
 end
 
 --- A table for auth{…}; or nil, why.

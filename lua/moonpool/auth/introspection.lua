@@ -13,7 +13,7 @@ local recent = require "moonpool.recent"
 local rules = require "moonpool.jwt.rules"
 local token = require "moonpool.jwt.token"
 
-local TIMEOUT, MOST_PAUSE = 5, 30 -- seconds
+local TIMEOUT, MOST_PAUSE, PROBE = 5, 30, 1 -- seconds
 local MOST_BYTES = 65536
 local LEEWAY = 60
 local MOST_TOKENS, MOST_BAD = 4096, 1024
@@ -30,6 +30,9 @@ local function seconds(given, name, otherwise, most)
   return value
 end
 
+-- Statuses below 500 that are not about the token. The first two: the issuer does not take us for its client.
+local not_of_token = { [401] = true, [403] = true, [404] = true, [408] = true, [429] = true }
+
 -- The answer about one token: its claims; false when it is not active; nil, why when there was no answer.
 local function ask(self, text)
   local answer, why = self.http.post(self.url, {
@@ -38,7 +41,12 @@ local function ask(self, text)
     body = "token=" .. encoded(text) .. "&token_type_hint=access_token",
   })
   if not answer then return nil, why end
-  if answer.status ~= 200 then return nil, "it answers " .. answer.status end
+  local status = answer.status
+  if status == 401 or status == 403 then
+    host.log("error", "introspection refused", { url = self.url, status = status, hint = "the issuer does not take 'client_id' and 'client_secret'" })
+  end
+  if status >= 400 and status < 500 and not not_of_token[status] then return false end
+  if status ~= 200 then return nil, "it answers " .. status end
   local said = json.decode(answer.body)
   if type(said) ~= "table" or type(said.active) ~= "boolean" then return nil, "its answer is none" end
   return said.active and said
@@ -47,7 +55,7 @@ end
 local function note_outage(self, why)
   self.failures = self.failures + 1
   local pause = math.min(MOST_PAUSE, 2 ^ (self.failures - 1)) * (0.75 + host.random(1):byte() / 510)
-  self.quiet_until = host.now() + pause
+  self.quiet_until, self.probe_at = host.now() + pause, host.now() + math.min(pause, PROBE)
   host.log("warn", "token not introspected", { url = self.url, why = why, again = ("%.1fs"):format(pause), failures = self.failures })
 end
 
@@ -65,7 +73,7 @@ local function fetch(self, id, text)
     note_outage(self, why)
     return nil
   end
-  self.failures = 0
+  self.failures, self.quiet_until = 0, -math.huge
   local good = said and judge(self, said)
   if not good then
     self.bad:put(id, host.now() + self.negative)
@@ -82,7 +90,10 @@ local function look_up(self, text)
   local known = self.good:get(id)
   if known and now < known.ends then return json.decode(known.text) end
   if (self.bad:get(id) or 0) > now then return nil, "the token is not active" end
-  if now < self.quiet_until then return nil, "the issuer cannot be asked now", "unavailable" end
+  if now < self.quiet_until then          -- one at a time finds out whether that is over
+    if now < self.probe_at then return nil, "the issuer cannot be asked now", "unavailable" end
+    self.probe_at = now + TIMEOUT
+  end
   local said = self.flights:share(id, 2 * TIMEOUT, function() return fetch(self, id, text) end)
   if said == nil then return nil, "the issuer cannot be asked now", "unavailable" end
   if not said then return nil, "the token is not active" end
@@ -104,7 +115,7 @@ return function(given, script)
     authorization = "Basic " .. base64.encode(encoded(given.client_id) .. ":" .. encoded(secret)),
     cache = seconds(given, "cache", 60, 3600), negative = seconds(given, "negative", 10, 600),
     rules = { issuers = given.issuer and rules.set_of(who, "issuer", given.issuer), audiences = rules.set_of(who, "audience", audience), required = {} },
-    good = recent.new(MOST_TOKENS), bad = recent.new(MOST_BAD), flights = flight.new(), quiet_until = -math.huge, failures = 0,
+    good = recent.new(MOST_TOKENS), bad = recent.new(MOST_BAD), flights = flight.new(), quiet_until = -math.huge, probe_at = 0, failures = 0,
   }
   local make = given[1] or claims.principal
   local made = options.made(given, function(request)
@@ -115,8 +126,7 @@ return function(given, script)
     if not said then return nil, why, kind and options.RETRY end
     local principal, wrong = make(said)
     if type(principal) ~= "table" then return principal, wrong end
-    principal.expires = principal.expires or said.exp and math.ceil(said.exp + LEEWAY)
-    return principal
+    return claims.ending(principal, said.exp and math.ceil(said.exp + LEEWAY))
   end)
   made.issuer = type(given.issuer) == "string" and given.issuer or nil
   return made

@@ -16,9 +16,8 @@ local function principal_of(record, make, leeway)
   if record.principal then return record.principal end
   local made, why = make(json.decode(record.payload))
   if type(made) ~= "table" then return made, why end
-  made.expires = made.expires or math.ceil(record.times.exp + leeway)
-  record.principal = auth.keep(made)
-  return made
+  record.principal = auth.keep(claims.ending(made, math.ceil(record.times.exp + leeway)))
+  return record.principal
 end
 
 return function(given, script)

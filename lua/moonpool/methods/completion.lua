@@ -7,6 +7,7 @@ local errors = require "moonpool.errors"
 local registry = require "moonpool.registry"
 local run = require "moonpool.run"
 local suggest = require "moonpool.suggest"
+local uris = require "moonpool.uris"
 
 local function invalid(message) return nil, errors.new("invalid_params", message) end
 
@@ -24,7 +25,10 @@ local kinds = {
     end,
   },
   ["ref/resource"] = {
-    find = function(ref) return registry.templates[ref.uri] or registry.resources[ref.uri] end,
+    find = function(ref)
+      local uri = type(ref.uri) == "string" and uris.normal(ref.uri, true)
+      return registry.templates[uri] or registry.resources[uri]
+    end,
     has = function(resource) return resource.template and resource.template.has or {} end,
     unknown = function(_, ref) return "unknown resource template " .. shown(ref.uri) end,
   },

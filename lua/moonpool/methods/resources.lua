@@ -1,11 +1,11 @@
 -- resources/list, resources/templates/list, resources/read.
 
-local access = require "moonpool.access"
 local content = require "moonpool.content"
 local contents = require "moonpool.contents"
 local errors = require "moonpool.errors"
 local registry = require "moonpool.registry"
 local run = require "moonpool.run"
+local uris = require "moonpool.uris"
 
 local resources = {}
 
@@ -29,11 +29,11 @@ resources["resources/read"] = function(call, params, era)
   if not registry.offers "resources" then return none() end
   local uri = params.uri
   if type(uri) ~= "string" then return nil, errors.new("invalid_params", "params.uri must be a string") end
-  local found, values = registry.resource(uri)
-  local resource, forbidden = access.find(call, found)
-  if forbidden then return nil, forbidden end
+  local normal = uris.normal(uri)
+  local resource, values = registry.open(call, normal)
+  if not resource and values then return nil, values end
   if not resource then return not_found(era, uri) end
-  local ok, value, err = run.handler(resource, "resource failed", call, era, params, resource.handler, values, call, resource.has_policies and uri or nil)
+  local ok, value, err = run.handler(resource, "resource failed", call, era, params, resource.handler, values, call, resource.has_policies and normal or nil)
   if not ok then return value, err end
   if value == nil then return not_found(era, uri) end
   local list, wrong = contents.of(value, uri, resource)

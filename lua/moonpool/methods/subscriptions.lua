@@ -9,6 +9,7 @@ local json = require "moonpool.json"
 local registry = require "moonpool.registry"
 local subscriptions = require "moonpool.subscriptions"
 local task_record = require "moonpool.task_record"
+local uris = require "moonpool.uris"
 
 local methods = {}
 
@@ -16,15 +17,15 @@ local MOST = 1024       -- URIs, and tasks, that one listener names
 
 -- -- one resource -----------------------------------------------------------------------------------------------------
 
--- The URI of a resource that is there, or nil and an error.
+-- The URI of a resource that is there, normal, or nil and an error.
 local function uri_of(call, params, era)
   if not registry.offers "resources" then return nil, errors.new("unknown_method", "there are no resources here") end
   local uri = params.uri
   if type(uri) ~= "string" then return nil, errors.new("invalid_params", "params.uri must be a string") end
-  local resource, forbidden = access.find(call, (registry.resource(uri)))
-  if forbidden then return nil, forbidden end
-  if not resource then return nil, errors.new(era.resource_not_found, "resource not found", { uri = uri }) end
-  return uri
+  local normal = uris.normal(uri)
+  local resource, forbidden = registry.open(call, normal)
+  if resource then return normal end
+  return nil, forbidden or errors.new(era.resource_not_found, "resource not found", { uri = uri })
 end
 
 methods["resources/subscribe"] = function(call, params, era)
@@ -36,7 +37,7 @@ methods["resources/subscribe"] = function(call, params, era)
 end
 
 methods["resources/unsubscribe"] = function(call, params, era)
-  if type(params.uri) == "string" then host.unfollow(call, "resource:" .. params.uri) end     -- also what has gone since
+  if type(params.uri) == "string" then host.unfollow(call, "resource:" .. uris.normal(params.uri)) end     -- also what has gone since
   local uri, err = uri_of(call, params, era)
   if not uri then return nil, err end
   return {}
@@ -92,7 +93,8 @@ methods["subscriptions/listen"] = function(call, params)
     if filter[name] and registry.offers(kind) then told[name], topics[#topics + 1] = true, access.topic(kind, call.principal) end
   end
   told.resourceSubscriptions = honoured(filter.resourceSubscriptions, topics, function(uri)
-    return access.find(call, (registry.resource(uri))) and access.topic("resource:" .. uri, call.principal)
+    local normal = uris.normal(uri)
+    return registry.open(call, normal) and access.topic("resource:" .. normal, call.principal)
   end)
   told.taskIds = honoured(filter.taskIds, topics, function(id) return task_record.find(call, id) and "task:" .. id end)
 
