@@ -119,6 +119,29 @@ describe("the audit", function()
     for _, line in ipairs(lines_of(path)) do assert.equal("call", line.event) end -- which are all JSON
   end)
 
+  it("has a line for a call whatever the size of what it brings", function()
+    local sent = { amount = 10, note = ("\127"):rep(3000) }
+    sent[("\127"):rep(720000)] = true
+    local many = { amount = 10 }
+    for i = 1, 60 do many[("%02d"):format(i)] = { ("\127"):rep(250), ("\127"):rep(250), ("\127"):rep(250), ("\127"):rep(250), ("\127"):rep(250) } end
+    for _, how in ipairs { "redacted", "full" } do
+      local g <close> = gateway.start { scripts = scripts, workers = 1, config = {
+        log = { audit = "audit.jsonl", audit_arguments = how }, limits = { body = "16MiB" },
+      } }
+      local path = g.dir .. "/audit.jsonl"
+      local c <close> = g:client "2025-11-25"
+      for _, arguments in ipairs { sent, many } do c:call("tools/call", { name = "pay", arguments = arguments }) end
+      wait.for_fact("both lines", 5, function()
+        local count = 0
+        for _, line in ipairs(lines_of(path)) do count = count + (line.name == "pay" and 1 or 0) end
+        return count == 2
+      end)
+      assert.is_true(#read(path) < 1 << 20)
+      assert.equal(0, g:status().counters.dropped.audit)
+      if how == "full" then assert.match("^… %d+ bytes$", find(path, { name = "pay" }).arguments) end
+    end
+  end)
+
   it("goes on in a new file when the old one was moved away", function()
     local g <close>, path = start()
     local c <close> = g:client "2026-07-28"

@@ -49,7 +49,7 @@ local function rejects(script, what, options)
   os.execute("rm -r '" .. dir .. "'")
   assert.is_true(code ~= 0, script)
   assert.truthy(err:find(what, 1, true), err)
-  assert.truthy(err:find("scripts/auth/main.lua: ", 1, true), err)
+  assert.truthy(err:find("scripts/auth/main.lua:", 1, true), err)
 end
 
 describe("auth.keys", function()
@@ -233,8 +233,51 @@ describe("auth.introspection", function()
     assert.is_empty_house(g)
   end)
 
+  it("takes what the issuer refuses to look at for a bad token, not for an outage", function()
+    local idp <close> = issuer(function(token, reply)
+      if token == "good" then reply:json(active()) else reply:send(400) end
+    end)
+    local g <close> = served(idp)
+    for _ = 1, 2 do assert.equal(401, (ask(g, bearer "junk"))) end
+    assert.equal("ann a+b", ask(g, bearer "good"))
+    assert.equal(2, idp.asked)
+    assert.is_empty_house(g)
+  end)
+
+  it("says in the log when the issuer does not take its own credentials", function()
+    local idp <close> = issuer(function(_, reply) reply:send(401) end)
+    local g <close> = served(idp)
+    assert.equal(503, (ask(g, bearer "any")))
+    g:wait_log "introspection refused"
+    assert.is_empty_house(g)
+  end)
+
+  it("lets one token find out whether an outage is over, before the quiet time is, and the others in after it", function()
+    local idp <close> = issuer(function(_, reply) reply:send(500) end)
+    local g <close> = served(idp)
+    assert.equal(503, (ask(g, bearer "t0")))
+    for i = 1, 2 do wait.for_fact("probe " .. i, 5, function() return ask(g, bearer("t" .. i)) and idp.asked > i end) end
+    idp.answer = function(_, reply) reply:json(active()) end     -- now it is quiet for 3 seconds or more
+    local began = os.time()
+    wait.for_fact("an answer", 2.5, function() return ask(g, bearer "good") == "ann a+b" end)
+    assert.is_true(os.time() - began < 3)
+    assert.equal("ann a+b", ask(g, bearer "other"))
+    assert.is_empty_house(g)
+  end)
+
+  it("leaves the table that its function gave alone", function()
+    local idp <close> = issuer(function(token, reply)
+      reply:json(active { exp = token == "short" and os.time() - 58 or os.time() + 600 })
+    end)
+    local g <close> = served(idp, '(function() local shared = { id = "ann", scopes = { "x" } } return function() return shared end end)()')
+    assert.equal("ann x", ask(g, bearer "short"))
+    wait.for_fact("the short one to end", 5, function() return ask(g, bearer "short") == 401 end)
+    assert.equal("ann x", ask(g, bearer "long"))
+    assert.is_empty_house(g)
+  end)
+
   it("is checked while it loads", function()
-    rejects('return auth.introspection { url = "http://idp.test/x" }', "it is no https")
+    rejects('return auth.introspection { url = "http://idp.test/x" }', "scripts/auth/main.lua:1: auth.introspection: 'url': it is no https")
     rejects('return auth.introspection { url = "https://idp.test/x" }', "may not connect to idp.test:443: no grant allows it")
     local function granted() return { config = { scripts = { allow = { net = { "idp.test" } } } } } end
     rejects('return auth.introspection { url = "https://idp.test/x" }', "needs 'client_id' and 'client_secret'", granted())

@@ -4,6 +4,7 @@ local client = require "spec.helpers.client"
 local forged = require "spec.helpers.forged"
 local gateway = require "spec.helpers.gateway"
 local tokens = require "spec.helpers.tokens"
+local wait = require "spec.helpers.wait"
 
 local ctx = forged.context()
 
@@ -156,6 +157,30 @@ describe("a good token", function()
       config = { public_url = "https://mcp.test", hosts = { "*" } } }
     assert.equal("alice", ask_who(g, ctx.issuer:token { aud = "https://mcp.test/mcp" }))
     assert.equal(401, ask_who(g, ctx.issuer:token { aud = "https://mcp.test" }))
+    assert.is_empty_house(g)
+  end)
+end)
+
+describe("a table that a function gives for every token of somebody", function()
+  it("is not changed by them: a long token is good when a short one has ended, and its streams go on", function()
+    local script = ([[local people = { alice = { id = "alice" } }
+      return auth.jwt { issuer = %q, audience = %q, leeway = 0, jwks = json.decode [==[%s]==], function(claims) return people[claims.sub] end }]])
+      :format(tokens.ISSUER, tokens.AUDIENCE, tokens.jwks(ctx.issuer))
+    local g <close> = start { scripts = { ["auth/main.lua"] = script, ["tools/who.lua"] = who } }
+    local short = ctx.issuer:token { exp = os.time() + 2 }
+    local long = ctx.issuer:token { exp = os.time() + 600 }
+    local mine, other = g:client("2026-07-28", { token = short }), g:client("2026-07-28", { token = long })
+    local ends = mine:open("subscriptions/listen", { notifications = { toolsListChanged = true } })
+    local stays = other:open("subscriptions/listen", { notifications = { toolsListChanged = true } })
+    ends:wait_event "notifications/subscriptions/acknowledged"
+    stays:wait_event "notifications/subscriptions/acknowledged"
+    ends.connection:wait_end(5)
+    wait.for_fact("the short one to end", 5, function() return ask_who(g, short) == 401 end)
+    assert.equal("alice", ask_who(g, long))
+    assert.equal(1, g:status().gauges.listeners)
+    stays:hang_up()
+    mine:close()
+    other:close()
     assert.is_empty_house(g)
   end)
 end)

@@ -3,10 +3,12 @@ local gateway = require "spec.helpers.gateway"
 local scoped = require "spec.helpers.scoped"
 
 local scripts = {
-  ["resources/rows.lua"] = [[return resource { "Rows.", uri = "db://{table}/{id}", complete = { id = { "1" } }, function(vars) return vars.table .. " " .. vars.id end }]],
+  ["resources/rows.lua"] = [[return resource { "Rows.", uri = "db://{table}/{id}", complete = { id = { "1" } },
+    function(vars) return vars.table .. " " .. vars.id end }]],
   ["resources/files.lua"] = [[return resource { "Files.", uri = "files://{+path}", function(vars) return vars.path end }]],
   ["resources/note.lua"] = [[return resource { "Of its own.", uri = "Notes://caf\u{e9}/%7euser", "note" }]],
-  ["policy/secret.lua"] = [[return policy { resources = { "db://secret/*", "files://secret/*", "files://a b/*" }, function(call) fail("refused " .. call.uri) end }]],
+  ["policy/secret.lua"] = [[return policy { resources = { "db://secret/*", "files://secret/*", "files://a b/*" },
+    function(call) fail("refused " .. call.uri) end }]],
   ["policy/few.lua"] = [[return limit { resources = { "DB://f%65w/*" }, rate = 1, per = 1 * hours }]],
   ["tools/touch.lua"] = 'return tool { "Touch.", input = { uri = t.string }, function(args) resource_updated(args.uri) return "told" end }',
 }

@@ -41,7 +41,8 @@ describe("a URI template", function()
   end)
 
   it("gives no value that is badly encoded, or climbs out of where it is put", function()
-    for _, value in ipairs { "%zz", "%4", "%", "%FF", "%00", "..", "%2E%2E", "..%2Fetc", "a%2F..%2Fb", "%2e%2e%5Cx", "a%5C..", "../b", "a/../b" } do
+    for _, value in ipairs { "%zz", "%4", "%", "%FF", "%00", "..", "%2E%2E", "..%2Fetc", "a%2F..%2Fb",
+      ".", "./a", "a/./b", "a%2Fb", "a%2fb", "%2e%2e%5Cx", "a%5C..", "../b", "a/../b" } do
       assert.is_nil(match("x:{+a}", "x:" .. value), value)
     end
     assert.same({ a = "a/b..c" }, match("x:{a}", "x:a%2Fb..c"))
