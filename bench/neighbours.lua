@@ -124,16 +124,18 @@ local function measure()
   local base = samples
   row("nobody", base, "")
   local bound = 2 * of(base, 0.99) + SLICE_MS
-  local all, late, above = {}, {}, {}
+  local all, late, above, worst = {}, {}, {}, nil
   for _, group in ipairs(groups) do
     for _, name in ipairs(sorted(offenders[group])) do
+      if not (group .. " " .. name):find(arg[1] or "") then goto continue end
       samples = {}
-      local worst = offend(g, group .. "_" .. name)
+      worst = offend(g, group .. "_" .. name)
       row(group .. " " .. name, samples, ("%.0f"):format(worst))
       if worst > BUDGET_MS + GRACE_MS then late[#late + 1] = group .. " " .. name end
       if of(samples, 0.99) > bound then above[#above + 1] = group .. " " .. name end
       table.move(samples, 1, #samples, #all + 1, all)
       run_for(50)
+      ::continue::
     end
   end
   row("all of them in turn", all, "")

@@ -111,7 +111,7 @@ static int guard(lua_State *L, uint64_t us)
     lua_replace(L, 2);
     lua_replace(L, 1); /* handler, f, … */
     if (outer == 0)
-        vm->guard_until = mp_now_us(CLOCK_MONOTONIC) + us;
+        vm->guard_until = mp_now_us(CLOCK_THREAD_CPUTIME_ID) + us;
     int status = lua_pcall(L, lua_gettop(L) - 2, LUA_MULTRET, 1);
     vm->guard_until = outer;
     lua_sethook(L, NULL, 0, 0);
