@@ -1,5 +1,8 @@
 -- neighbours.lua: what 200 callers notice of scripts that do not end, want all memory or match for ever, on the one worker that
--- serves them all, in one run; and how long those scripts last. `./dev bench neighbours` calls it.
+-- serves them all, in one run; and how long those scripts last. `./dev bench neighbours [PATTERN]` calls it, for those whose name fits.
+-- It is fair in this: callers ask at a fixed rate, far below what the worker can do, whoever was held up or not; they and the gateway run
+-- ahead of all else on the machine, where that is allowed (bench/run): with other work beside them, it would be that which is measured.
+-- The budget is of the processor: the end counts from the call's start, as its client sees it.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local offenders = require "spec.helpers.offenders"
