@@ -93,7 +93,7 @@ const mp_cli_command mp_cli_commands[] = {
      {SCOPES,
       CLAIMS,
       {"bearer-env", 'b', "VAR", "the variable of the environment that holds a bearer token", NULL},
-      {"header", 'H', "'NAME: VALUE'", "a header of the request; may be repeated", NULL},
+      {"header", 'H', "HEADER", "of the request, as in 'X-Api-Key: …'; may be repeated", NULL},
       CONFIG}},
     {"new",
      "[-c FILE] tool|resource|prompt|job|lib|policy|auth NAME",
@@ -151,7 +151,7 @@ const mp_cli_command mp_cli_commands[] = {
      "print a token (JWT), signed with a private key: for tests and examples",
      "Prints a JWT with these claims, `iat` and `exp`, signed with the private key in FILE.\n"
      "VALUE is a text; CLAIM:=VALUE takes JSON. As in\n"
-     "  moonpool token -k signing.pem iss=https://issuer.example aud=http://127.0.0.1:7300/mcp sub=ann\n",
+     "  moonpool token -k signing.pem iss=https://issuer.example aud=http://127.0.0.1:7300/mcp\n",
      NULL,
      mp_cli_token,
      {{"key", 'k', "FILE", "the private key, in PEM: moonpool key pair makes one", "<file>"},

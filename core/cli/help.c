@@ -45,8 +45,7 @@ void mp_cli_put_usage(mp_buf *out)
                            "usage: moonpool COMMAND [OPTION]... [ARGUMENT]...\n\n"));
     for (size_t i = 0; i < mp_cli_command_count; i++)
         mp_buf_printf(out, "  %-12s%s\n", mp_cli_commands[i].name, mp_cli_commands[i].summary);
-    mp_buf_put(out, MP_STR("\n  -h, --help   say this; behind a command, its options and defaults\n"
-                           "  -V, --version\n\n"
+    mp_buf_put(out, MP_STR("\n  -h, --help   say this; behind a command, its options and defaults (-V, --version)\n\n"
                            "The configuration is ./moonpool.yaml by default. Exit codes: 0 ended well, 1 failed,\n"
                            "2 bad usage, 78 bad configuration or scripts. Manual: moonpool(1), moonpool.yaml(5),\n"
                            "moonpool-lua(7).\n\n"

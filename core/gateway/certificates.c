@@ -27,8 +27,8 @@ typedef struct {
 } signature;
 
 typedef struct {
-    const mp_config_tls *config;
-    const char *address;
+    char *address, *paths[3]; /* by mp_tls_file */
+    bool client_may_lack;
     mp_tls_slot *slot;
     signature tried[3];
     uint64_t made_at, failed_at; /* failed_at: 0 when what was tried last serves, or has been told */
@@ -37,7 +37,6 @@ typedef struct {
 } entry;
 
 struct mp_certificates {
-    const mp_config *config;
     entry *entries;
     size_t count;
     bool has_admin; /* the last entry is the admin's */
@@ -55,13 +54,6 @@ static uint64_t now_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-static const char *path_of(const entry *e, mp_tls_file file)
-{
-    return file == MP_TLS_CERTIFICATE ? e->config->certificate
-           : file == MP_TLS_KEY       ? e->config->key
-                                      : e->config->client_ca;
-}
-
 /* -- reading ------------------------------------------------------------------------------------------------------ */
 
 static void sign(const entry *e, signature now[3])
@@ -69,7 +61,7 @@ static void sign(const entry *e, signature now[3])
     memset(now, 0, 3 * sizeof *now);
     for (int i = 0; i < 3; i++) {
         struct stat info;
-        const char *path = path_of(e, (mp_tls_file)i);
+        const char *path = e->paths[i];
         if (path == NULL || stat(path, &info) != 0)
             continue;
         now[i].device = info.st_dev;
@@ -81,7 +73,8 @@ static void sign(const entry *e, signature now[3])
 }
 
 /* Each finding at the key of moonpool.yaml that names its file. */
-static void put_findings(const mp_config *config, const entry *e, const mp_tls_findings *findings, mp_buf *report)
+static void put_findings(const mp_config *config, const mp_config_tls *tls, const mp_tls_findings *findings,
+                         mp_buf *report)
 {
     mp_yaml yaml = {.text = mp_str_of(config->text), .name = config->name, .report = report};
     for (size_t i = 0; i < findings->count; i++) {
@@ -89,25 +82,30 @@ static void put_findings(const mp_config *config, const entry *e, const mp_tls_f
         if (findings->all[i].is_warning)
             mp_err_set(&err, "warning: %s", findings->all[i].err.text);
         memcpy(err.hint, findings->all[i].err.hint, sizeof err.hint);
-        mp_yaml_error(&yaml, e->config->at[findings->all[i].file], &err);
+        mp_yaml_error(&yaml, tls->at[findings->all[i].file], &err);
     }
 }
 
 static mp_tls *load(entry *e, mp_tls_findings *findings)
 {
     sign(e, e->tried); /* what is saved meanwhile is another change */
-    mp_tls_files files = {e->config->certificate, e->config->key, e->config->client_ca,
-                          e->config->client == MP_CLIENT_OPTIONAL};
+    mp_tls_files files = {e->paths[MP_TLS_CERTIFICATE], e->paths[MP_TLS_KEY], e->paths[MP_TLS_CLIENT_CA],
+                          e->client_may_lack};
     return mp_tls_load(&files, findings);
 }
 
-static int add(mp_certificates *all, const mp_config_tls *tls, const char *address, mp_buf *report)
+static int add(mp_certificates *all, const mp_config *config, const mp_config_tls *tls, const char *address,
+               mp_buf *report)
 {
     entry *e = &all->entries[all->count++];
     mp_tls_findings findings;
-    *e = (entry){.config = tls, .address = address, .made_at = now_ms(), .is_ok = true};
+    *e = (entry){.address = mp_dup(mp_str_of(address)), .made_at = now_ms(), .is_ok = true};
+    e->paths[MP_TLS_CERTIFICATE] = mp_dup(mp_str_of(tls->certificate));
+    e->paths[MP_TLS_KEY] = mp_dup(mp_str_of(tls->key));
+    e->paths[MP_TLS_CLIENT_CA] = tls->client_ca == NULL ? NULL : mp_dup(mp_str_of(tls->client_ca));
+    e->client_may_lack = tls->client == MP_CLIENT_OPTIONAL;
     mp_tls *first = load(e, &findings);
-    put_findings(all->config, e, &findings, report);
+    put_findings(config, tls, &findings, report);
     if (first == NULL)
         return -1;
     e->expires = mp_tls_expires(first);
@@ -122,7 +120,6 @@ mp_certificates *mp_certificates_new(const mp_config *config, bool listens, mp_b
     int failed = 0;
     while (config->listen[count] != NULL)
         count++;
-    all->config = config;
     all->fd = -1;
     all->entries = mp_new((count + 1) * sizeof *all->entries);
     all->index = mp_new(count * sizeof *all->index);
@@ -131,11 +128,11 @@ mp_certificates *mp_certificates_new(const mp_config *config, bool listens, mp_b
         const mp_config_tls *tls = listens ? mp_config_tls_of(config, i) : NULL;
         all->index[i] = tls == NULL ? SIZE_MAX : all->count;
         if (tls != NULL)
-            failed |= add(all, tls, config->listen[i], report);
+            failed |= add(all, config, tls, config->listen[i], report);
     }
     all->has_admin = listens && config->admin_listen != NULL && mp_config_admin_tls(config) != NULL;
     if (all->has_admin)
-        failed |= add(all, mp_config_admin_tls(config), config->admin_listen, report);
+        failed |= add(all, config, mp_config_admin_tls(config), config->admin_listen, report);
     if (failed == 0)
         return all;
     mp_certificates_free(all);
@@ -146,8 +143,12 @@ void mp_certificates_free(mp_certificates *all)
 {
     if (all == NULL)
         return;
-    for (size_t i = 0; i < all->count; i++)
+    for (size_t i = 0; i < all->count; i++) {
         mp_tls_slot_free(all->entries[i].slot);
+        for (int k = 0; k < 3; k++)
+            free(all->entries[i].paths[k]);
+        free(all->entries[i].address);
+    }
     if (all->fd >= 0)
         close(all->fd);
     pthread_mutex_destroy(&all->lock);
@@ -190,7 +191,7 @@ static void watch_all(mp_certificates *all)
     all->fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     for (size_t i = 0; all->fd >= 0 && i < all->count; i++)
         for (int k = 0; k < 3; k++) {
-            const char *path = path_of(&all->entries[i], (mp_tls_file)k);
+            const char *path = all->entries[i].paths[k];
             if (path == NULL)
                 continue;
             watch_folder_of(all, path);

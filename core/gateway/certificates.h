@@ -8,7 +8,7 @@
 
 typedef struct mp_certificates mp_certificates;
 
-/* Reads all files, none when nobody `listens`. NULL when one is wrong; `report` has that, and warnings, as a person reads them. */
+/* Keeps nothing of `config`. Reads all files, none when nobody `listens`. NULL when one is wrong; `report` has that, and warnings, as a person reads them. */
 mp_certificates *mp_certificates_new(const mp_config *config, bool listens, mp_buf *report);
 void mp_certificates_free(mp_certificates *certificates);
 /* What the listener of this address uses: NULL, no TLS. */

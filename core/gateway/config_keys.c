@@ -168,7 +168,7 @@ const mp_config_key mp_config_keys[] = {
      .doc = "The body of a request. Larger ones are refused with 413."},
     {"limits.headers", SIZE(KIB, MIB), SLOT(headers), .preset = "64KiB",
      .doc = "All headers of a request. Larger ones are refused with 431."},
-    {"limits.handshake", TIME(100, HOUR), SLOT(handshake), .preset = "10s", .restarts = true,
+    {"limits.handshake", TIME(100, HOUR), SLOT(handshake), .preset = "10s",
      .doc = "From accepting a connection to the end of its TLS handshake."},
     {"limits.request_time", TIME(100, HOUR), SLOT(request_time), .preset = "30s", .restarts = true,
      .doc = "From the first byte of a request to its last; a connection without a request is kept as long."},

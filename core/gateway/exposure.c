@@ -21,8 +21,21 @@ int mp_exposure_check(const mp_config *config, const mp_vm *vm, mp_buf *report)
     return -1;
 }
 
+/* Who reaches it may read and reload. */
+static void warn_of_admin(const mp_config *config)
+{
+    const mp_config_tls *tls = mp_config_admin_tls(config);
+    bool asks = tls != NULL && tls->client_ca != NULL && tls->client == MP_CLIENT_REQUIRED;
+    if (config->admin_listen == NULL || asks || mp_is_near(config->admin_listen))
+        return;
+    mp_log(MP_WARN, "the admin's listener is heard beyond this machine",
+           mp_log_str("address", mp_str_of(config->admin_listen)),
+           mp_log_str("hint", MP_STR("a loopback address, unix:/path, or admin.tls with client_ca")));
+}
+
 void mp_exposure_warn(const mp_config *config, const mp_vm *vm)
 {
+    warn_of_admin(config);
     const char *far = far_address(config);
     if (config->auth_mode == MP_AUTH_NONE && mp_vm_has_auth_scripts(vm))
         mp_log(MP_WARN, "auth scripts are not asked", mp_log_str("why", MP_STR("auth: none")));

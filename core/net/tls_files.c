@@ -244,7 +244,8 @@ static void judge_strength(const char *path, EVP_PKEY *key, mp_tls_findings *fin
     } else if (EVP_PKEY_get_security_bits(key) < LEAST_SECURITY) {
         err = find(findings, MP_TLS_KEY, false);
         mp_err_set(err, "%s: a key of %d bits is too weak", path, bits);
-        mp_err_hint(err, "RSA needs 2048 bits, EC 224: openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256");
+        mp_err_hint(err,
+                    "RSA needs 2048 bits, EC 224: openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:prime256v1");
     }
 }
 

@@ -1,6 +1,7 @@
 /* host.c: the table that the library gets by `require "moonpool.host"`: the scripts, the server's names, and what
  * only C can do. Scripts never see it. */
 #include "script/lib.h"
+#include "script/preempt.h"
 #include <errno.h>
 #include <lauxlib.h>
 #include <limits.h>
@@ -112,7 +113,9 @@ static int guard(lua_State *L, uint64_t us)
     lua_replace(L, 1); /* handler, f, … */
     if (outer == 0)
         vm->guard_until = mp_now_us(CLOCK_THREAD_CPUTIME_ID) + us;
+    lua_State *before = mp_preempt_enter(L); /* who hears news has no task that would have done so */
     int status = lua_pcall(L, lua_gettop(L) - 2, LUA_MULTRET, 1);
+    mp_preempt_leave(before);
     vm->guard_until = outer;
     lua_sethook(L, NULL, 0, 0);
     lua_pushboolean(L, status == LUA_OK);

@@ -207,6 +207,10 @@ static void push_token(lua_State *L, mp_str text)
             lua_pushnil(L);
         return;
     }
+    if (tokens->last != NULL && mp_str_eq(tokens->last->text, text)) {
+        lua_rawgeti(L, LUA_REGISTRYINDEX, tokens->last->ref);
+        return;
+    }
     uint64_t hash = hash_of(tokens->seed, text);
     token_slot *slot = &tokens->slots[hash % TOKEN_SLOTS];
     if (slot->hash == hash && mp_str_eq(slot->text, text)) {

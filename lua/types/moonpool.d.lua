@@ -839,24 +839,44 @@ function Verifier:verify(token) end
 ---@return moonpool.Verifier
 function jwt.verifier(options) end
 
---- What is known of a request before anything of it is looked at.
----@class moonpool.AuthRequest
----@field method string                           "POST"
----@field path string                             "/mcp"
----@field headers table<string, string>           By name, in any case
----@field bearer? string                          The token of `Authorization: Bearer`
----@field peer string                             "127.0.0.1", "unix"
----@field tls? { subject: string, issuer: string, serial: string, fingerprint: string, sans: string[] }   The client's certificate
+--- A request, before anything of it is done. Good until the script has decided.
+---@class moonpool.Request
+---@field method string                 "POST"
+---@field path string                   "/mcp", without the query
+---@field headers table<string, string> By name, in any case; several of a name with ", " between them. Nothing lists them
+---@field bearer? string                The token of `Authorization: Bearer …`, if it has the form of one
+---@field peer string                   "127.0.0.1", "unix": who connected, which may be a proxy
+---@field tls? moonpool.RequestTls      The client's certificate, where it has shown one
+
+---@class moonpool.RequestTls
+---@field subject string                "CN=ci,O=Example"
+---@field issuer string
+---@field serial string
+---@field fingerprint string            SHA-256, in hexadecimal digits
+---@field sans string[]                 "DNS:ci.example.com"
+
+--- Whom a request is from, as an auth script says it.
+---@class moonpool.WhoAsks
+---@field id string
+---@field scopes? string[]
+---@field claims? table                 For tools and policies: anything JSON can say
+---@field issuer? string                With the next two: what sessions and tasks are bound to; without them, the id
+---@field subject? string
+---@field client? string
+---@field expires? number               Seconds since 1970: then its event streams end
+
+---@class moonpool.AuthSpec
+---@field [1] fun(request: moonpool.Request): moonpool.WhoAsks?, string?, number?   Who asks; or nil, why, and seconds where it could not be found out
+---@field issuer? string                Where tokens come from: clients are sent there
+---@field askable? string[]             Scopes that they may ask for there, when a tool needs one; default: any
+---@field realm? string
+---@field implies? table<string, string[]>        A scope, and the scopes it stands for
+---@field scopes_supported? string[]
 
 ---@class moonpool.Auth
 
----@class moonpool.AuthScript: moonpool.AuthOptions
----@field [1] fun(request: moonpool.AuthRequest): table?, string?, number?   { id =, scopes =, claims = }; or nil, why not, and seconds until another try is worth it
----@field issuer? string                          The authorization server that clients are sent to
----@field askable? string[]                       Scopes that clients may ask it for beyond those; default: any
-
---- A file of scripts/auth: who asks. Scripts are asked in the order of their paths; the first that names somebody decides.
----@overload fun(spec: moonpool.AuthScript): moonpool.Auth
+--- What a script in auth/ returns: who asks. The first script that names somebody decides; where none does it is 401.
+---@overload fun(spec: moonpool.AuthSpec): moonpool.Auth
 auth = {}
 
 --- What several of these have in common.
@@ -911,7 +931,8 @@ function auth.introspection(options) end
 ---@class moonpool.AuthTlsClient
 ---@field id string
 ---@field scopes? string[]
----@field subject? string                         As in "CN=ci"
+---@field subject? string                         As in "CN=ci,O=Example"
+---@field issuer? string                          Where client_ca has several, as in "CN=Our CA"
 ---@field san? string                             As in "DNS:ci.example.com"
 ---@field fingerprint? string                     SHA-256
 ---@class moonpool.AuthTlsOptions: moonpool.AuthOptions

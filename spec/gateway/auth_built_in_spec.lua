@@ -1,4 +1,5 @@
 -- The one-liners of auth: API keys, a bearer secret, a proxy's header, introspection.
+local certificates = require "spec.helpers.certificates"
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
 local stub = require "spec.helpers.stub"
@@ -238,6 +239,36 @@ describe("auth.introspection", function()
     local function granted() return { config = { scripts = { allow = { net = { "idp.test" } } } } } end
     rejects('return auth.introspection { url = "https://idp.test/x" }', "needs 'client_id' and 'client_secret'", granted())
     rejects('return auth.introspection { url = "https://idp.test/x", client_id = "a", client_secret = "b" }', "'audience' must be a text", granted())
+  end)
+end)
+
+describe("auth.tls", function()
+  it("knows clients by their certificates, and nobody without", function()
+    local authority = certificates.make { subject = "/CN=Spec authority", is_authority = true }
+    local here = certificates.here()
+    local made = {
+      robot = certificates.make({ subject = "/O=Example/CN=robot" }, authority),
+      desk = certificates.make({ subject = "/CN=any", sans = "URI:spiffe://example/desk" }, authority),
+      pinned = certificates.make({ subject = "/CN=pinned" }, authority), other = certificates.make({ subject = "/CN=robot" }, authority),
+    }
+    local files = { ["cert.pem"] = here.certificate, ["key.pem"] = here.key, ["ca.pem"] = authority.own }
+    for name, pair in pairs(made) do files[name .. ".pem"], files[name .. ".key"] = pair.certificate, pair.key end
+    local g <close> = start(([[return auth.tls { clients = {
+      { subject = "CN=robot,O=Example", issuer = "CN=Spec authority", id = "robot", scopes = { "a" } },
+      { san = "URI:spiffe://example/desk", id = "desk" }, { fingerprint = %q, subject = "CN=pinned", id = "pinned" },
+      { fingerprint = %q, subject = "CN=another", id = "both must hold" },
+    } }]]):format(certificates.fingerprint(made.pinned.own):upper():gsub("%x%x", "%0:"):sub(1, -2), certificates.fingerprint(made.other.own)), {
+      files = files, config = { listen = { { address = "127.0.0.1:0",
+        tls = { certificate = "cert.pem", key = "key.pem", client_ca = "ca.pem", client = "optional" } } } },
+    })
+    local function as(name)
+      local tls = { name = "localhost", ca = g.dir .. "/cert.pem" }
+      if name then tls.certificate, tls.key = g.dir .. "/" .. name .. ".pem", g.dir .. "/" .. name .. ".key" end
+      local connection <close> = client.connect(g, { tls = tls })
+      return (told(send(connection, {})))
+    end
+    assert.same({ "robot a", "desk ", "pinned ", 401, 401 }, { as "robot", as "desk", as "pinned", as "other", as() })
+    assert.is_empty_house(g)
   end)
 end)
 

@@ -82,7 +82,9 @@ describe("without credentials", function()
     local connection <close> = g:connect()
     for i = 1, 1000 do
       local token = ({ false, "Bearer nobody-1", "Bearer x" })[i % 3 + 1]
-      local response = connection:request { method = "POST", path = i % 4 == 0 and "/sse" or "/mcp", headers = with(token), body = wire.initialize_message "2025-11-25" }
+      local response = connection:request {
+        method = "POST", path = i % 4 == 0 and "/sse" or "/mcp", headers = with(token), body = wire.initialize_message "2025-11-25",
+      }
       assert.equal(401, response.status)
       assert.truthy(response.headers["www-authenticate"])
     end
@@ -268,7 +270,7 @@ end)
 
 describe("an auth script", function()
   it("sees the request: method, path, headers in any case, bearer, peer; and nothing after it", function()
-    local g <close> = guarded [[
+    local script = [[
       local kept
       return auth { function(request)
         local before = kept
@@ -282,11 +284,13 @@ describe("an auth script", function()
           tell = tostring(pcall(function() request.path = "/" end)),
         } }
       end }]]
-    local g_who = [[return tool { "Claims.", function(_, call) return call.principal.claims end }]]
-    g:stop()
-    local h <close> = gateway.start { workers = 1, scripts = { ["auth/main.lua"] = io.open(g.dir .. "/scripts/auth/main.lua"):read "a", ["tools/who.lua"] = g_who } }
+    local claims_of = [[return tool { "Claims.", function(_, call) return call.principal.claims end }]]
+    local h <close> = gateway.start { workers = 1, scripts = { ["auth/main.lua"] = script, ["tools/who.lua"] = claims_of } }
     local message, mirrored = modern_call "who"
-    local list = { { "Authorization", "Bearer a.b-c_d~e+f/g==" }, { "X-Several", "1" }, { "X-Several", " 2 " }, { "Accept", wire.both }, { "Content-Type", "application/json" } }
+    local list = {
+      { "Authorization", "Bearer a.b-c_d~e+f/g==" }, { "X-Several", "1" }, { "X-Several", " 2 " }, { "Accept", wire.both },
+      { "Content-Type", "application/json" },
+    }
     for name, value in pairs(mirrored) do
       list[#list + 1] = { name, value }
     end

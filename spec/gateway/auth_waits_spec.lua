@@ -64,7 +64,8 @@ describe("an auth script that waits", function()
 
   it("may ask others over HTTP", function()
     local other <close> = gateway.start { scripts = { ["tools/who.lua"] = credentials.who } }
-    local g <close> = gateway.start { config = { limits = { http = { idle = "0ms" } }, scripts = { allow = { net = { "127.0.0.1:" .. other.admin_port } } } }, scripts = {
+    local config = { limits = { http = { idle = "0ms" } }, scripts = { allow = { net = { "127.0.0.1:" .. other.admin_port } } } }
+    local g <close> = gateway.start { config = config, scripts = {
       ["auth/main.lua"] = ([[return auth { function(request)
         local answer = try(http.get("http://127.0.0.1:%d/healthz"))
         return { id = request.bearer .. answer.status }
@@ -125,7 +126,10 @@ describe("an auth script that waits", function()
       { method = "POST", path = "/messages?session_id=" .. ("0"):rep(32), body = wire.message(1, "ping") },
       { method = "GET", path = "/mcp" }, { method = "DELETE", path = "/mcp" }, { method = "OPTIONS", path = "/mcp" }, { method = "GET", path = "/nothing" },
     } do
-      request.headers = { Authorization = "Bearer slow-" .. i, Accept = i < 4 and wire.both or "text/event-stream", ["Mcp-Session-Id"] = (i == 4 or i == 5) and ("0"):rep(32) or false }
+      request.headers = {
+        Authorization = "Bearer slow-" .. i, Accept = i < 4 and wire.both or "text/event-stream",
+        ["Mcp-Session-Id"] = (i == 4 or i == 5) and ("0"):rep(32) or false,
+      }
       connections[i] = g:connect():send(request)
     end
     local status = waiting(g, 7)
@@ -162,9 +166,8 @@ describe("an auth script that waits", function()
 
   it("ends with the gateway at once, too", function()
     local g <close> = start {}
-    local streams = {}
     for i = 1, 10 do
-      streams[i] = send(g, "slow-" .. i)
+      send(g, "slow-" .. i)
     end
     waiting(g, 10)
     g:signal "sigterm"

@@ -170,7 +170,8 @@ describe("a session of 2024-11-05", function()
       { jsonrpc = "2.0", method = "notifications/cancelled", params = { requestId = slow.id } }, { wire.message(1, "ping") }, "{",
     } do
       local function to(endpoint)
-        return bytes(connection:request { method = "POST", path = endpoint, headers = { Authorization = "Bearer bob-1", ["Content-Type"] = "application/json" }, body = body })
+        local headers = { Authorization = "Bearer bob-1", ["Content-Type"] = "application/json" }
+        return bytes(connection:request { method = "POST", path = endpoint, headers = headers, body = body })
       end
       local seen = to(ann.endpoint)
       assert.truthy(seen:find "^404")
@@ -190,7 +191,8 @@ end)
 describe("2026-07-28", function()
   local function retry(me, first, token)
     me.token = token
-    return me:call("tools/call", { name = "ask", requestState = first.requestState, inputResponses = { sure = { action = "accept", content = { name = "x" } } } })
+    local answers = { sure = { action = "accept", content = { name = "x" } } }
+    return me:call("tools/call", { name = "ask", requestState = first.requestState, inputResponses = answers })
   end
 
   it("takes requestState back from its principal alone", function()
@@ -208,7 +210,8 @@ describe("2026-07-28", function()
   it("knows a task for its principal alone; to others it is as one that never was (B-30)", function()
     local g <close> = start()
     local extension = { extensions = { ["io.modelcontextprotocol/tasks"] = {} } }
-    local ann, bob = g:client("2026-07-28", { token = "ann-1", capabilities = extension }), g:client("2026-07-28", { token = "bob-1", capabilities = extension })
+    local ann = g:client("2026-07-28", { token = "ann-1", capabilities = extension })
+    local bob = g:client("2026-07-28", { token = "bob-1", capabilities = extension })
     local id = ann:result("tools/call", { name = "task" }).taskId
     for _, method in ipairs { "tasks/get", "tasks/cancel", "tasks/update" } do
       local function ask(it) return (bob:call(method, { taskId = it, inputResponses = {} })) end
@@ -227,7 +230,8 @@ end)
 describe("tasks/list of 2025-11-25", function()
   it("is there for principals, from all of their sessions, and has nobody else's tasks", function()
     local g <close> = start()
-    local ann, other, bob = g:client("2025-11-25", { token = "ann-1" }), g:client("2025-11-25", { token = "ann-2" }), g:client("2025-11-25", { token = "bob-1" })
+    local ann, other = g:client("2025-11-25", { token = "ann-1" }), g:client("2025-11-25", { token = "ann-2" })
+    local bob = g:client("2025-11-25", { token = "bob-1" })
     assert.is_table(ann.server.capabilities.tasks.list)
     local id = ann:result("tools/call", { name = "task", task = { ttl = 60000 } }).task.taskId
     assert.equal(id, other:result("tasks/list", {}).tasks[1].taskId)

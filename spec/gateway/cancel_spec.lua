@@ -117,7 +117,7 @@ for how, depart in pairs(departures) do
           stream:close()
         end
         local counters = g:status().counters
-        assert.same({ cancelled = 0, gone = 0, time = 0, cpu = 0, memory = 0, output = 0, shutdown = 0 }, counters.tool_aborted)
+        assert.same({ cancelled = 0, gone = 0, time = 0, cpu = 0, memory = 0, output = 0, reload = 0, shutdown = 0 }, counters.tool_aborted)
         assert.equal(1, counters.dropped.gone) -- an answer without a stream had nowhere to go; the other is kept
         assert.same({}, me:result "ping")
         leave(me)

@@ -156,8 +156,8 @@ describe("moonpool completion", function()
     local code, out = gateway.run_program("/usr/bin/env", { "timeout", "10", "zsh", "-f", "-c", ([[setopt extendedglob
       zmodload zsh/zpty
       zpty z "zsh -f -i"
-      zpty -w z "PS1=; autoload -Uz compinit; compinit -D -u; source <('%s' completion zsh); echo rea\"\"dy"
-      zpty -r -m z out "*ready*"
+      zpty -w z "autoload -Uz compinit; compinit -D -u; source <('%s' completion zsh); PS1='rea''dy> '"
+      zpty -r -m z out "*ready> *"
       for typed in %s; do
         zpty -w -n z "$typed"$'\t'
         zpty -r -m z out "*${typed}[^ ]## *"

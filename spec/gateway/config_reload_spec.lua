@@ -177,7 +177,8 @@ describe("a key that is reloaded", function()
     local first = g:client "2025-11-25"
     changed(g, { sessions = { max = 1 }, limits = { body = "1KiB", call = { time = "50ms" } }, store = { entries = 5 } })
     local refused = client.request(g, { method = "POST", path = "/mcp", headers = { Accept = "application/json, text/event-stream" }, body = {
-      jsonrpc = "2.0", id = 1, method = "initialize", params = { protocolVersion = "2025-11-25", capabilities = {}, clientInfo = { name = "s", version = "1" } },
+      jsonrpc = "2.0", id = 1, method = "initialize",
+      params = { protocolVersion = "2025-11-25", capabilities = {}, clientInfo = { name = "s", version = "1" } },
     } })
     assert.equal(429, refused.status)
     assert.equal(413, client.request(g, { method = "POST", path = "/mcp", headers = { ["Content-Type"] = "application/json" }, body = ("x"):rep(1100) }).status)

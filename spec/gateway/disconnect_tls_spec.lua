@@ -31,7 +31,8 @@ describe("B-03 a quiet HTTP+SSE client over TLS", function()
   it("that is killed, openssl s_client, has none either", function()
     local g <close> = start()
     local input = uv.new_pipe(false)
-    local doomed = departures.spawn("/usr/bin/openssl", { "s_client", "-quiet", "-verify_quiet", "-servername", "localhost", "-connect", "127.0.0.1:" .. g.port }, input,
+    local words = { "s_client", "-quiet", "-verify_quiet", "-servername", "localhost", "-connect", "127.0.0.1:" .. g.port }
+    local doomed = departures.spawn("/usr/bin/openssl", words, input,
       "GET /sse HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert.matches("200", doomed.line)
     assert.equal(1, g:status().gauges.sessions.sse)

@@ -1,6 +1,7 @@
 -- Who is looked at before anything is done, and what nobody is told: rows B-24, B-114, B-122, B-123, B-124.
 local cjson = require "cjson"
 local uv = require "luv"
+local certificates = require "spec.helpers.certificates"
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
 local wire = require "spec.helpers.wire"
@@ -128,6 +129,20 @@ describe("B-123 the admin's listener", function()
     assert.is_empty_house(g)
   end)
 
+  it("warns when it is heard beyond this machine, unless it asks for certificates", function()
+    local here = certificates.here()
+    for _, tls in ipairs { false, { certificate = "cert.pem", key = "key.pem" },
+      { certificate = "cert.pem", key = "key.pem", client_ca = "cert.pem", client = "optional" },
+      { certificate = "cert.pem", key = "key.pem", client_ca = "cert.pem" } } do
+      local g <close> = gateway.start {
+        config = { admin = { listen = "0.0.0.0:0", tls = tls or nil }, hosts = { "*" } }, files = { ["cert.pem"] = here.certificate, ["key.pem"] = here.key },
+      }
+      g:wait_log "serving"
+      local is_told = g:log():find("the admin's listener is heard beyond this machine", 1, true) ~= nil
+      assert.equal(not tls or not tls.client_ca or tls.client == "optional", is_told)
+    end
+  end)
+
   it("gives no page leave to read it", function()
     local g <close> = gateway.start {}
     for _, path in ipairs { "/status", "/healthz", "/reload", "/nowhere" } do
@@ -193,7 +208,8 @@ describe("B-24 and B-122 what answers, the log, /status and /healthz tell", func
         { "completion/complete", { ref = { type = "ref/prompt", name = "nobody" }, argument = { name = "a", value = "" } } },
       } do
         local answer, response = me:call(call[1], call[2])
-        bodies[#bodies + 1] = { revision .. " " .. call[1] .. " " .. cjson.encode(call[2] or {}), cjson.encode(answer or {}) .. (response and response.head or "") }
+        bodies[#bodies + 1] = { revision .. " " .. call[1] .. " " .. cjson.encode(call[2] or {}),
+          cjson.encode(answer or {}) .. (response and response.head or "") }
       end
       if me.delete then me:delete() end
       me:close()
@@ -263,7 +279,8 @@ end)
 
 describe("B-124 what clients call themselves and others", function()
   local evil = {
-    "a\r\n2026-01-01T00:00:00.000Z info  forged who=root", "\27[2J\27]0;title\7", "\u{9b}31m", "\u{202e}gpj.exe", "a=b \"c\" \\", "\u{2028}x", "\127\8\8\8", "\1\2\3",
+    "a\r\n2026-01-01T00:00:00.000Z info  forged who=root", "\27[2J\27]0;title\7", "\u{9b}31m", "\u{202e}gpj.exe", "a=b \"c\" \\",
+    "\u{2028}x", "\127\8\8\8", "\1\2\3",
     ("x"):rep(1024 * 1024),
   }
 

@@ -21,14 +21,18 @@ local faults = {
   error_bytes = { 'error "\\xff\\0\\r\\n\\27[31m"', "fault" },
   error_long = { 'error(("x"):rep(1 << 20))', "fault" },
   collected = { "setmetatable({}, { __gc = function() error 'x' end })", "fault" },
-  collected_late = { "local mt = {} setmetatable({}, mt) mt.__gc = function() error 'x' end for _ = 1, 100 do local _ = ('x'):rep(10000) end return 'on'", "on" },
+  collected_late = {
+    "local mt = {} setmetatable({}, mt) mt.__gc = function() error 'x' end for _ = 1, 100 do local _ = ('x'):rep(10000) end return 'on'", "on",
+  },
   closing = { "local a <close> = closing(function() error 'x' end) return 'done'", "fault" },
   coroutine = { "coroutine.wrap(function() error { 1 } end)()", "fault" },
   dead = { "local co = coroutine.wrap(function() end) co() co()", "fault" },
   side_by_side = { "parallel { function() sleep(0.001) error 'x' end, function() sleep(60) end }", "fault" },
   after_sleep = { "sleep(0.001) error 'x'", "fault" },
   handler = { "xpcall(error, function() error 'x' end) return 'on'", "on" },
-  to_json = { "return setmetatable({}, { __tojson = function() error 'x' end, __pairs = function() error 'x' end, __index = function() error 'x' end })", "{}" },
+  to_json = {
+    "return setmetatable({}, { __tojson = function() error 'x' end, __pairs = function() error 'x' end, __index = function() error 'x' end })", "{}",
+  },
   of_functions = { "return { f = print }", "fault" },
   of_coroutines = { "return coroutine.create(print)", "fault" },
   recursion = { "local function f() return 1 + f() end return f()", "fault" },
@@ -67,7 +71,9 @@ end
 
 describe("B-78 a fault", function()
   it("of any kind ends its own call, while others are answered", function()
-    local g <close> = gateway.start { scripts = scripts, config = { log = { level = "error" }, limits = { call = { cpu = os.getenv "ASAN_OPTIONS" and "20s" or "2s" } } } }
+    local g <close> = gateway.start {
+      scripts = scripts, config = { log = { level = "error" }, limits = { call = { cpu = os.getenv "ASAN_OPTIONS" and "20s" or "2s" } } },
+    }
     local me = g:client "2026-07-28"
     local callers = {}
     for i = 1, 20 do callers[i] = g:client "2026-07-28" end

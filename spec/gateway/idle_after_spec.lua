@@ -29,9 +29,9 @@ local ways = {
   function(g) client.connect(g):send { path = "/sse" }:reset() end,
   function(g) client.connect(g):send_raw "\22\3\1\2\0\1\0\1\252\3\3":close() end, -- a TLS record, half of it
   function(g) client.connect(g):send_raw "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n":fin() end,
-  function(g, me) me:open("tools/call", { name = "wait", _meta = { progressToken = 1 } }):fin() end,
-  function(g, me) me:open("tools/call", { name = "wait", _meta = { progressToken = 1 } }):reset() end,
-  function(g, me) me:open("tools/call", { name = "wait" }):close() end,
+  function(_, me) me:open("tools/call", { name = "wait", _meta = { progressToken = 1 } }):fin() end,
+  function(_, me) me:open("tools/call", { name = "wait", _meta = { progressToken = 1 } }):reset() end,
+  function(_, me) me:open("tools/call", { name = "wait" }):close() end,
 }
 
 describe("B-80 after 500 clients have left in every way", function()

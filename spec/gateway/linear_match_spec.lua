@@ -18,7 +18,9 @@ local scripts = {
   -- milliseconds of the slowest of these
   ["tools/guards.lua"] = [[
 local guards = {}
-for i, pattern in ipairs { "^(a+)+$", "(a|a)*b", "^(([a-z])+.)+[A-Z]([a-z])+$", "(.*)*=(.*)*", "(?=(a+))a*b", "a*a*a*a*a*a*a*b" } do guards[i] = try(regex.new(pattern)) end
+for i, pattern in ipairs {
+  "^(a+)+$", "(a|a)*b", "^(([a-z])+.)+[A-Z]([a-z])+$", "(.*)*=(.*)*", "(?=(a+))a*b", "a*a*a*a*a*a*a*b",
+} do guards[i] = try(regex.new(pattern)) end
 return tool { "Matches.", input = { length = t.integer }, function(args)
   local worst, text = 0, ("a"):rep(args.length) .. "!"
   for _, guard in ipairs(guards) do

@@ -39,7 +39,9 @@ describe("the metadata of the protected resource", function()
     local g <close> = start()
     local page = { Origin = "https://page.example" }
     assert.equal(200, get(g, "/mcp", page).status)
-    local response = get(g, "/mcp", { Origin = "https://page.example", ["Access-Control-Request-Method"] = "GET", ["Access-Control-Request-Headers"] = "mcp-protocol-version" }, "OPTIONS")
+    local response = get(g, "/mcp", {
+      Origin = "https://page.example", ["Access-Control-Request-Method"] = "GET", ["Access-Control-Request-Headers"] = "mcp-protocol-version",
+    }, "OPTIONS")
     assert.same({ 204, "*", "*" }, { response.status, response.headers["access-control-allow-origin"], response.headers["access-control-allow-headers"] })
     assert.equal(403, wire.request(g, "GET", "/mcp", page).status)
     assert.equal(403, get(g, "/mcp", { Host = "evil.example" }).status)
@@ -133,10 +135,13 @@ describe("a page of another origin", function()
     local session = readable(wire.post(g, wire.initialize_message "2025-11-25", headers), 200).headers["mcp-session-id"]
     headers["Mcp-Session-Id"] = session
     readable(wire.post(g, wire.message(2, "ping"), headers), 200)
-    local connection <close> = g:connect():send { method = "GET", path = "/mcp", headers = { Origin = origin, Authorization = "Bearer ann-1", ["Mcp-Session-Id"] = session, Accept = "text/event-stream" } }
+    local connection <close> = g:connect():send { method = "GET", path = "/mcp", headers = {
+      Origin = origin, Authorization = "Bearer ann-1", ["Mcp-Session-Id"] = session, Accept = "text/event-stream" } }
     assert.equal(origin, connection:read_head().headers["access-control-allow-origin"])
     connection:close()
-    for _, other in ipairs { "https://app.example", "http://app.example:8443", "https://app.example:84430", "https://x.app.example:8443", "null", "https://APP.example:8443" } do
+    for _, other in ipairs {
+      "https://app.example", "http://app.example:8443", "https://app.example:84430", "https://x.app.example:8443", "null", "https://APP.example:8443",
+    } do
       assert.equal(403, preflight(g, other).status)
     end
     assert.is_nil(wire.post(g, wire.message(3, "ping"), { Authorization = "Bearer ann-1" }).headers["access-control-allow-origin"])

@@ -34,7 +34,9 @@ local function bombs(url)
     dialect = { with('{ ["$schema"] = "' .. url .. '/s.json" }'), "is not known" },
     file = { with '{ items = { ["$ref"] = "file:///etc/passwd" } }', "schemas are never fetched" },
     path = { with '{ ["$ref"] = "/etc/passwd" }', "schemas are never fetched" },
-    mutual = { with '{ ["$defs"] = { a = { ["$ref"] = "#/$defs/b" }, b = { ["$ref"] = "#/$defs/a" } }, ["$ref"] = "#/$defs/a" }', "leads to itself in a circle" },
+    mutual = {
+      with '{ ["$defs"] = { a = { ["$ref"] = "#/$defs/b" }, b = { ["$ref"] = "#/$defs/a" } }, ["$ref"] = "#/$defs/a" }', "leads to itself in a circle",
+    },
     doubling = { with(doubling), "more than 10000 schemas apply to one value" },
     large = { with(large(11)), "more than 10000 schemas" },
     deep = { with '(function() local s = true for _ = 1, 100 do s = { items = s } end return s end)()', "deeper than 64 levels" },

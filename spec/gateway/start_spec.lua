@@ -91,7 +91,8 @@ describe("a reload", function()
   end)
 
   it("may take it away where nobody else can, and bring it back", function()
-    local g <close> = gateway.start { config = { scripts = { watch = false } }, scripts = { ["auth/main.lua"] = credentials.script, ["tools/who.lua"] = credentials.who } }
+    local g <close> = gateway.start { config = { scripts = { watch = false } },
+      scripts = { ["auth/main.lua"] = credentials.script, ["tools/who.lua"] = credentials.who } }
     local me <close> = g:client "2026-07-28"
     assert.equal(401, select(2, credentials.ask(me)))
     remove(g, "auth/main.lua")

@@ -90,7 +90,10 @@ describe("a grant of everything", function()
       end
     end
     if os.execute("mknod " .. here .. "/data/null c 1 3 2>/dev/null") then
-      for n = 0, 2 do assert.equal("cannot " .. (n == 0 and "read" or "write") .. " data/null: it is not a file", granted.run(me, { path = "data/null", n = n }).why) end
+      for n = 0, 2 do
+        local why = "cannot " .. (n == 0 and "read" or "write") .. " data/null: it is not a file"
+        assert.equal(why, granted.run(me, { path = "data/null", n = n }).why)
+      end
     end
     for _, path in ipairs { "/proc/self", "/proc/self/fd", "/proc", "/sys/kernel" } do
       assert.is_nil(granted.run(me, { path = path, n = 3 }).text, path)

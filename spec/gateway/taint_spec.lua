@@ -54,7 +54,8 @@ local expected = {
 local scripts = {
   ["tools/echo.lua"] = "return tool { 'Echo.', function() return" .. probe .. "end }",
   ["tools/early.lua"] = taint .. " change() left = 'at load' return tool { 'Changes at load.', function() return left end }",
-  ["tools/late.lua"] = taint .. " local tell = pcall return tool { 'Changes when called.', function() left = 'here' local done = change() return done .. '' end }",
+  ["tools/late.lua"] = taint ..
+    " local tell = pcall return tool { 'Changes when called.', function() left = 'here' local done = change() return done .. '' end }",
   ["tools/self.lua"] = [[local me = "nobody"
     return tool { "Tells who it was called for.", input = { who = t.string }, function(args)
       local before = me

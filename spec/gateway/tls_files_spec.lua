@@ -64,11 +64,14 @@ local wrong = {
   { "a damaged certificate", with { ["cert.pem"] = here.own:gsub("\n....", "\nAAAA", 1) }, ":4:20: cert.pem: certificate 1 in it is damaged:" },
   { "a certificate cut off", with { ["cert.pem"] = here.own:sub(1, 200) }, ":4:20: cert.pem: certificate 1 in it is damaged:" },
   { "a damaged key", with { ["key.pem"] = here.key:gsub("\n....", "\nAAAA", 1) }, ":5:12: key.pem: the key in it is damaged:" },
-  { "another certificate's key", with { ["key.pem"] = authority.key }, ":5:12: key.pem is not the key of the certificate in cert.pem", "has only one of them been renewed?" },
-  { "an encrypted key", with { ["key.pem"] = encrypted(here.key) }, ":5:12: key.pem is encrypted, and nobody is there to type its passphrase", "openssl pkey -in" },
+  { "another certificate's key", with { ["key.pem"] = authority.key }, ":5:12: key.pem is not the key of the certificate in cert.pem",
+    "has only one of them been renewed?" },
+  { "an encrypted key", with { ["key.pem"] = encrypted(here.key) }, ":5:12: key.pem is encrypted, and nobody is there to type its passphrase",
+    "openssl pkey -in" },
   { "the authority's first", { ["cert.pem"] = authority.own .. signed.own, ["key.pem"] = signed.key },
     ":4:20: cert.pem: the server's own certificate is number 2 in it", "it comes first" },
-  { "a stranger's behind it", { ["cert.pem"] = signed.own .. here.own, ["key.pem"] = signed.key }, ":4:20: cert.pem: certificate 2 in it is not the issuer of certificate 1" },
+  { "a stranger's behind it", { ["cert.pem"] = signed.own .. here.own, ["key.pem"] = signed.key },
+    ":4:20: cert.pem: certificate 2 in it is not the issuer of certificate 1" },
   { "a weak key", { ["cert.pem"] = false, ["key.pem"] = false }, ":5:12: key.pem: a key of 1024 bits is too weak", "RSA needs 2048 bits" },
 }
 
@@ -138,7 +141,7 @@ describe("`moonpool check` and `moonpool run`", function()
   end)
 
   it("are content with what is good: a chain, one file for both, RSA, Ed25519", function()
-    for _, algorithm in ipairs { { "-newkey", "rsa:2048" }, { "-newkey", "ed25519" }, { "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-384" } } do
+    for _, algorithm in ipairs { { "-newkey", "rsa:2048" }, { "-newkey", "ed25519" }, { "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:secp384r1" } } do
       local one = certificates.make({ algorithm = algorithm }, authority)
       local both = one.certificate .. authority.own .. one.key
       local code, said = run("check", YAML:gsub("key.pem", "cert.pem"), { ["cert.pem"] = both })
@@ -176,7 +179,8 @@ describe("the keys of `listen`", function()
   it("may be one map, or a list of maps and addresses", function()
     for _, yaml in ipairs {
       "listen: {address: '127.0.0.1:0'}", "listen: [{address: '127.0.0.1:0'}, '127.0.0.1:0']", "listen: [{address: '127.0.0.1:0', tls: }]",
-      "listen: {address: '127.0.0.1:0', tls: {certificate: cert.pem, key: key.pem}}", "listen: {address: '${WHERE:-127.0.0.1:0}', tls: {certificate: '${C:-cert.pem}', key: key.pem}}",
+      "listen: {address: '127.0.0.1:0', tls: {certificate: cert.pem, key: key.pem}}",
+      "listen: {address: '${WHERE:-127.0.0.1:0}', tls: {certificate: '${C:-cert.pem}', key: key.pem}}",
     } do
       local code, said = run("check", yaml .. "\n", good)
       assert.equal(0, code, yaml .. "\n" .. said)

@@ -39,6 +39,34 @@ describe("visible", function()
     assert.is_empty_house(g)
   end)
 
+  it("hides as well from who would be told of a change, whatever it does there", function()
+    local body = 'if who.id == "eve" then %s return false end return true'
+    local bad = { waits = body:format "sleep(1)", endless = body:format "while true do end", asks = body:format 'http.get "http://127.0.0.1:1/"',
+      fails = body:format "fail 'no'", runs = body:format 'exec "true"', reads = body:format 'require "none"' }
+    local scripts = {}
+    for name, text in pairs(bad) do scripts["tools/" .. name .. ".lua"] = visible(text) end
+    local g <close> = scoped.start(scripts, { workers = 1, config = { scripts = { allow = { net = "127.0.0.1:1", run = "true" } } } })
+    local streams = {}
+    for _, token in ipairs { "ann", "eve" } do
+      streams[token] = g:client("2026-07-28", { token = token }):open("subscriptions/listen", { notifications = { toolsListChanged = true } })
+      streams[token].connection:wait_event "notifications/subscriptions/acknowledged"
+    end
+    for name, text in pairs(bad) do
+      local file <close> = assert(io.open(g.dir .. "/scripts/tools/" .. name .. ".lua", "wb"))
+      file:write((visible(text):gsub('"V%."', '"Other."')))
+    end
+    assert.equal(200, g:admin("/reload", "POST").status)
+    streams.ann:wait "notifications/tools/list_changed"
+    local root = g:client("2026-07-28", { token = "root.~" })
+    for name in pairs(bad) do
+      root:result("tools/call", { name = "orders_flip", arguments = { name = name } })
+      streams.ann:wait "notifications/tools/list_changed"
+    end
+    root:close()
+    for _, stream in pairs(streams) do stream:close() end
+    assert.is_empty_house(g)
+  end)
+
   it("is asked each time: what it answers is never kept", function()
     local g <close> = scoped.start({
       ["lib/door.lua"] = "return { is_open = false }",

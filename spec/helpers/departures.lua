@@ -123,7 +123,7 @@ function departures.spawn(path, args, input, text_in)
   local out = uv.new_pipe(false)
   local self, text = setmetatable({}, process), ""
   local handle, pid
-  handle, pid = uv.spawn(path, { args = args, stdio = { input, out, 2 } }, function()
+  handle, pid = uv.spawn(path, { args = args, stdio = { input, out, not input and 2 or nil } }, function()
     children.alive[pid] = nil
     self.over = true
     handle:close()

@@ -188,7 +188,8 @@ local function use_tls(options)
 end
 
 -- `options`: config (a table, merged over port 0 and two workers; or the YAML's text), scripts and files (text by path),
--- scripts_path (a folder that exists), workers, env, args; tls (true: it listens with TLS, and clients of specs speak it); dir (a folder that has its moonpool.yaml already, and goes at the end).
+-- scripts_path (a folder that exists), workers, env, args; tls (true: it listens with TLS, and clients of specs speak it);
+-- dir (a folder that has its moonpool.yaml already, and goes at the end).
 function gateway.start(options)
   options = options or {}
   if options.tls then

@@ -40,7 +40,8 @@ function auth.library(script)
           return function(spec) return auth.new(make(spec, script)) end
         end
       end
-      problem.raise(2, "there is no auth." .. tostring(name), suggest.hint(tostring(name), ready_made) or "there are auth." .. table.concat(ready_made, ", auth."))
+      problem.raise(2, "there is no auth." .. tostring(name),
+        suggest.hint(tostring(name), ready_made) or "there are auth." .. table.concat(ready_made, ", auth."))
     end,
   })
 end
@@ -66,7 +67,9 @@ local function check_implies(implies, complain)
   for scope, others in pairs(implies) do
     local why = principal.scope_trouble(scope)
     if why then return complain("implies", "'implies': " .. why) end
-    if type(others) ~= "table" then return complain("implies", "'implies' gives '" .. scope .. "' a list of scopes", "as in implies = { admin = { \"read\", \"write\" } }") end
+    if type(others) ~= "table" then
+      return complain("implies", "'implies' gives '" .. scope .. "' a list of scopes", "as in implies = { admin = { \"read\", \"write\" } }")
+    end
     check_scopes(others, "implies", complain)
   end
 end
@@ -81,7 +84,8 @@ local function check(spec, complain)
     if name == 1 then
       if type(value) ~= "function" then complain("auth", "auth begins with its function", form) end
     elseif not want then
-      complain(tostring(name), "auth has no option '" .. tostring(name) .. "'", suggest.hint(tostring(name), order) or "options are " .. table.concat(order, ", "))
+      complain(tostring(name), "auth has no option '" .. tostring(name) .. "'",
+        suggest.hint(tostring(name), order) or "options are " .. table.concat(order, ", "))
     elseif type(value) ~= want then
       complain(name, "'" .. name .. "' must be a " .. want .. ", not a " .. type(value))
     elseif name == "issuer" then
@@ -152,7 +156,8 @@ end
 local told = { id = true, scopes = true, issuer = true, subject = true, client = true, expires = true }
 
 local function same_scopes(a, b)
-  if a == nil or b == nil or #a ~= #b then return a == b end
+  if a == nil then return true end
+  if debug.getmetatable(a) ~= nil or #a ~= #b then return false end
   for i = 1, #a do
     if rawget(a, i) ~= b[i] then return false end
   end
@@ -161,13 +166,11 @@ end
 
 -- Whether a script gave the same as it did before, member for member.
 local function is_same(before, given)
-  for name, value in next, given do
-    if not told[name] or (name ~= "scopes" and before[name] ~= value) then return false end
+  for name in next, given do
+    if not told[name] then return false end
   end
-  for name in next, before do
-    if given[name] == nil then return false end
-  end
-  return type(given.scopes) == type(before.scopes) and same_scopes(given.scopes, before.scopes)
+  return before.issuer == given.issuer and before.subject == given.subject and before.client == given.client
+    and before.expires == given.expires and type(given.scopes) == type(before.scopes) and same_scopes(given.scopes, before.scopes)
 end
 
 -- What was made of the like of it lately.
@@ -179,7 +182,7 @@ end
 
 -- Claims may have changed inside.
 local function remember(one, given, known)
-  if debug.getmetatable(given) ~= nil or given.claims ~= nil then return end
+  if debug.getmetatable(given) ~= nil or debug.getmetatable(given.scopes) ~= nil or given.claims ~= nil then return end
   local copy = {}
   for name, value in next, given do copy[name] = value end
   copy.scopes = copy.scopes and table.move(copy.scopes, 1, #copy.scopes, 1, {})
@@ -221,7 +224,7 @@ function auth.authenticate(request)
     if ok and value then
       local known, trouble = seat_of(one, value)
       if not known then return nil, 500, failure.report(trouble, "auth failed", one.path) end
-      if known.expires > os.time() then return known.seat end
+      if known.expires == math.huge or known.expires > os.time() then return known.seat end
       why = expired
     elseif not ok then
       if not failure.is_expected(value) then return nil, 500, failure.report(value, "auth failed", one.path) end

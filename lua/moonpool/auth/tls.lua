@@ -1,4 +1,4 @@
--- auth.tls { clients = { { subject = | san = | fingerprint =, id =, scopes = }, … } }: whoever proves a certificate that stands in the
+-- auth.tls { clients = { { subject = | san = | fingerprint =, issuer =, id =, scopes = }, … } }: whoever proves a certificate that stands in the
 -- list. The listener has checked that it is one of `client_ca`.
 
 local auth = require "moonpool.auth"
@@ -9,6 +9,7 @@ local function plain(fingerprint) return (tostring(fingerprint):lower():gsub("^s
 
 local function read(one)
   if type(one) ~= "table" then problem.raise(2, "auth.tls: a client is a table", "as in { subject = \"CN=ci\", id = \"robot:ci\", scopes = { … } }") end
+  if one.issuer ~= nil and type(one.issuer) ~= "string" then problem.raise(2, "auth.tls: 'issuer' of a client is a text, as in \"CN=Our CA\"") end
   local ways = 0
   for _, name in ipairs { "subject", "san", "fingerprint" } do
     if one[name] ~= nil and (type(one[name]) ~= "string" or one[name] == "") then problem.raise(2, "auth.tls: '" .. name .. "' of a client is a text") end
@@ -21,7 +22,7 @@ local function read(one)
   end
   if one.fingerprint and #plain(one.fingerprint) ~= 64 then problem.raise(2, "auth.tls: a fingerprint is a SHA-256: 64 hexadecimal digits") end
   return {
-    subject = one.subject, san = one.san, fingerprint = one.fingerprint and plain(one.fingerprint),
+    subject = one.subject, issuer = one.issuer, san = one.san, fingerprint = one.fingerprint and plain(one.fingerprint),
     principal = auth.keep { id = one.id, scopes = options.scopes("auth.tls", one.scopes) },
   }
 end
@@ -36,7 +37,7 @@ end
 -- All that is said of a client must hold.
 local function is(one, tls)
   return (not one.subject or one.subject == tls.subject) and (not one.san or has(tls.sans, one.san))
-    and (not one.fingerprint or one.fingerprint == plain(tls.fingerprint))
+    and (not one.issuer or one.issuer == tls.issuer) and (not one.fingerprint or one.fingerprint == plain(tls.fingerprint))
 end
 
 return function(given)

@@ -51,7 +51,8 @@ local function open_source(source, made, script)
     end }
   end
   return remote.new {
-    name = (made.plain_http and "plain " or "") .. (source.uri or "issuer " .. source.issuer), uri = source.uri, issuer = source.issuer, http = http.library(script.granted, script.path),
+    name = (made.plain_http and "plain " or "") .. (source.uri or "issuer " .. source.issuer), uri = source.uri, issuer = source.issuer,
+    http = http.library(script.granted, script.path),
     refetch = made.refetch, refresh = made.refresh, max_age = made.max_age, plain_http = made.plain_http,
   }
 end
@@ -64,8 +65,10 @@ local verifier_mt = { __index = verifier, __metatable = false, __name = "jwt.ver
 local function recall(state, id, now)
   local known = state.good:get(id)
   if known then
-    local fine, why = token.check_times(known.times, now, state.rules.leeway)
-    if not fine then return nil, why end
+    if now < known.from or now >= known.till then
+      local fine, why = token.check_times(known.times, now, state.rules.leeway)
+      if not fine then return nil, why end
+    end
     local key, generation = state.source:find(known.kid, known.algorithm)
     if key and generation == known.generation then return known end
     state.good:drop(id)
@@ -91,7 +94,9 @@ local function check(state, text, id, now)
     state.bad:put(id, { key = key, kid = kid, algorithm = algorithm, why = "its signature is not the issuer's" })
     return nil, "its signature is not the issuer's"
   end
+  local leeway = state.rules.leeway
   local record = {
+    from = math.max(claims.nbf or -math.huge, claims.iat or -math.huge) - leeway, till = (claims.exp or math.huge) + leeway,
     payload = read.payload, times = { exp = claims.exp, nbf = claims.nbf, iat = claims.iat }, kid = kid, algorithm = algorithm, generation = generation,
   }
   if state.rules.cache > 0 then state.good:put(id, record) end

@@ -74,7 +74,7 @@ local function add(set, entry)
   end
 end
 
-local function empty() return setmetatable({ list = {}, by_kid = {} }, keyset) end
+local function empty() return setmetatable({ list = {}, by_kid = {}, found = {} }, keyset) end
 
 --- From a table as a JWK Set has it: the set, or nil, why.
 function keyset.from_jwks(document)
@@ -136,6 +136,8 @@ end
 
 --- The one key for a token that names `kid` (or nil) and this algorithm; or nil, why, and true when another set may have it.
 function keyset:find(kid, algorithm)
+  local found = kid and self.found[kid]
+  if found and found.algorithm == algorithm then return found.key end
   local list = kid and self.by_kid[kid]
   if kid and not list then
     -- Keys without a name go with tokens that have one only where there is no choice.
@@ -143,7 +145,10 @@ function keyset:find(kid, algorithm)
     if not list then return nil, "it is signed with a key that the issuer does not have", true end
   end
   local key, is_open = only(list or self.list, algorithm)
-  if key then return key end
+  if key then
+    if kid and self.by_kid[kid] then self.found[kid] = { key = key, algorithm = algorithm } end      -- a set never changes
+    return key
+  end
   if is_open then return nil, "it does not say which of the issuer's keys it is signed with" end
   return nil, "no key of the issuer goes with its algorithm", kid == nil
 end

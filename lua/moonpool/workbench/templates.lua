@@ -93,10 +93,9 @@ return policy {
 ]]
 
 templates.auth = [[
--- Who may come in: asked before anything of a request is looked at. Whoever is named is let in; a failure leaves it to the next file of
--- this folder, and after the last the answer is 401.
+-- Who may come in: asked of every request, before anything else. See docs/auth.md; for keys, tokens and proxies there is one line each.
 local names = {
-  -- By the SHA-256 of each key, so that no key stands here:  printf %s "$KEY" | sha256sum
+  -- By the SHA-256 of each key, so that no key stands here:  moonpool key new NAME  prints both
   -- ["2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"] = "ann",
 }
 
