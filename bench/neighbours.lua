@@ -103,9 +103,11 @@ local function offend(g, name)
   return worst
 end
 
-local function sorted(bodies)
-  local names = {}
-  for name in pairs(bodies) do names[#names + 1] = name end
+local function sorted(group)
+  local names, bodies = {}, offenders[group]
+  for name in pairs(bodies) do
+    if (group .. " " .. name):find(arg[1] or "") then names[#names + 1] = name end
+  end
   table.sort(names)
   return names
 end
@@ -127,10 +129,9 @@ local function measure()
   local base = samples
   row("nobody", base, "")
   local bound = 2 * of(base, 0.99) + SLICE_MS
-  local all, late, above, worst = {}, {}, {}, nil
+  local all, late, above = {}, {}, {}
   for _, group in ipairs(groups) do
-    for _, name in ipairs(sorted(offenders[group])) do
-      if not (group .. " " .. name):find(arg[1] or "") then goto continue end
+    for _, name in ipairs(sorted(group)) do
       samples = {}
       worst = offend(g, group .. "_" .. name)
       row(group .. " " .. name, samples, ("%.0f"):format(worst))
@@ -138,7 +139,6 @@ local function measure()
       if of(samples, 0.99) > bound then above[#above + 1] = group .. " " .. name end
       table.move(samples, 1, #samples, #all + 1, all)
       run_for(50)
-      ::continue::
     end
   end
   row("all of them in turn", all, "")

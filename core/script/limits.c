@@ -211,7 +211,7 @@ int mp_vm_collect(mp_vm *vm)
     int ended = 0;
     uint64_t until = mp_now_us(CLOCK_MONOTONIC) + TIDY_US;
     lua_State *before = mp_preempt_enter(vm->L);
-    lua_gc(vm->L, LUA_GCSTOP);
+    lua_gc(vm->L, LUA_GCSTOP); /* else the others' calls would do it for this one, and end cycles unseen */
     do
         ended += lua_gc(vm->L, LUA_GCSTEP, 0);
     while (ended == 0 && mp_now_us(CLOCK_MONOTONIC) < until);

@@ -9,7 +9,8 @@
 typedef struct mp_task mp_task;
 
 /* How much, and in how small steps, the collector works as a task allocates. Whoever computes for long does it for what it
- * makes itself, before much of that is left for the one step that cannot be divided; the others do little for what is not theirs. */
+ * makes itself, before much of that is left for the one step that cannot be divided; the others do
+ * little for what is not theirs. */
 #define MP_GC_LIGHT 8, 13
 #define MP_GC_HEAVY 100, 11
 
