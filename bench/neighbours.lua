@@ -133,7 +133,7 @@ local function measure()
   for _, group in ipairs(groups) do
     for _, name in ipairs(sorted(group)) do
       samples = {}
-      worst = offend(g, group .. "_" .. name)
+      local worst = offend(g, group .. "_" .. name)
       row(group .. " " .. name, samples, ("%.0f"):format(worst))
       if worst > BUDGET_MS + GRACE_MS then late[#late + 1] = group .. " " .. name end
       if of(samples, 0.99) > bound then above[#above + 1] = group .. " " .. name end
