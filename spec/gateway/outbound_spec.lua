@@ -62,7 +62,7 @@ describe("B-29 what another server keeps of one user", function()
       if request.path:find "/slow" then return reply:later(300, function() reply:send(200, head, "slow " .. name) end) end
       reply:send(200, head, name)
     end)
-    local g <close> = gateway.start { workers = 1, config = { scripts = { allow = { net = { server.at } } } }, scripts = {
+    local g <close> = gateway.start { workers = 1, config = { scripts = { allow = { net = { server.at } } }, limits = { http = { idle = "5ms" } } }, scripts = {
       ["auth/main.lua"] = credentials.script,
       ["tools/fetch.lua"] = [[return tool { "Fetches.", input = { url = t.string, way = t.string }, function(args, call)
         return try(http.get(args.url .. "/" .. call.principal.id:match "%l+$" .. args.way)).body

@@ -28,11 +28,11 @@ local function pipe(g)
     self.got[#self.got + 1] = chunk
     if chunk then self.answers = self.answers + select(2, chunk:gsub("HTTP/1%.1 %d", "")) end
   end)
-  function self:send(text, count)
+  self.send = function(_, text, count)
     self.got, self.answers = {}, 0
     self.socket:write(text:rep(count))
   end
-  function self:read(count)
+  self.read = function(_, count)
     wait.for_fact(count .. " answers", 20, function() return self.answers >= count end)
     wait.for_fact("the last one's body", 5, function() return table.concat(self.got):find "}%s*$" end)
     return table.concat(self.got)
