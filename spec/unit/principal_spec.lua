@@ -146,4 +146,14 @@ describe("a principal", function()
     assert.is_false(principal.is_named(principal.lone))
     assert.is_true(principal.is_named(new { id = "x" }))
   end)
+
+  it("is not what a function makes of a token, which ends when that does; a table of the script's is left as it is", function()
+    local claims = require "moonpool.auth.claims"
+    local mine = { id = "ann" }
+    assert.same({ id = "ann", expires = 7 }, claims.ending(mine, 7))
+    assert.same({ id = "ann", expires = 5 }, claims.ending({ id = "ann", expires = 5 }, 7))
+    assert.same({ id = "ann" }, mine)
+    assert.has_error(function() claims.ending(new { id = "ann" }, 7) end,
+      "the function made a principal that is one already: it gives a table, as in { id = claims.sub }")
+  end)
 end)
