@@ -279,7 +279,8 @@ describe("auth.tls", function()
       files = { ["cert.pem"] = here.certificate, ["key.pem"] = here.key, ["ca.pem"] = authority.own, ["a.pem"] = made.certificate, ["a.key"] = made.key },
       config = { listen = { { address = "127.0.0.1:0", tls = { certificate = "cert.pem", key = "key.pem", client_ca = "ca.pem" } } } },
     })
-    local connection <close> = client.connect(g, { tls = { name = "localhost", ca = g.dir .. "/cert.pem", certificate = g.dir .. "/a.pem", key = g.dir .. "/a.key" } })
+    local connection <close> = client.connect(g, { tls = {
+      name = "localhost", ca = g.dir .. "/cert.pem", certificate = g.dir .. "/a.pem", key = g.dir .. "/a.key" } })
     assert.equal("brief ", (told(send(connection, {}))))
     wait.for_fact("the certificate to expire", 4, function() return os.time() >= ends end)
     assert.equal(401, (told(send(connection, {}))))

@@ -260,7 +260,8 @@ describe("client certificates", function()
       assert.equal("CN=r\u{f6}bot\\+1,O=Ex/ample\\, Inc.,C=DE", got.id)
       assert.same({
         subject = got.id, issuer = "CN=Spec authority", serial = "CAFE0123", fingerprint = certificates.fingerprint(made.own),
-        expires = certificates.expires(made.own), sans = { "DNS:robot.example", "URI:spiffe://example/robot", "EMAIL:a@example.org", "IP:192.0.2.7", "IP:2001:db8::7" },
+        expires = certificates.expires(made.own),
+        sans = { "DNS:robot.example", "URI:spiffe://example/robot", "EMAIL:a@example.org", "IP:192.0.2.7", "IP:2001:db8::7" },
       }, got.claims)
     end
   end)

@@ -40,15 +40,16 @@ end
 -- `openssl x509` knows days alone.
 local function sign_until(ends, request, ca, key, path)
   local database = temporary()
-  local config = temporary(("[ca]\ndefault_ca=c\n[c]\ndatabase=%s\nnew_certs_dir=/tmp\nrand_serial=yes\ndefault_md=sha256\npolicy=p\n[p]\ncommonName=supplied\n")
-    :format(database))
+  local config = temporary(table.concat({ "[ca]", "default_ca=c", "[c]", "database=" .. database, "new_certs_dir=/tmp", "rand_serial=yes",
+    "default_md=sha256", "policy=p", "[p]", "commonName=supplied", "" }, "\n"))
   certificates.openssl("ca", "-batch", "-notext", "-config", config, "-in", request, "-cert", ca, "-keyfile", key, "-out", path,
     "-enddate", os.date("!%Y%m%d%H%M%SZ", ends))
   local serial = certificates.openssl("x509", "-in", path, "-noout", "-serial"):match "=(%x+)"
-  for _, file in ipairs { database, database .. ".old", database .. ".attr", database .. ".attr.old", config, "/tmp/" .. serial .. ".pem" } do os.remove(file) end
+  for _, file in ipairs { database, database .. ".old", database .. ".attr", config, "/tmp/" .. serial .. ".pem" } do os.remove(file) end
 end
 
--- A certificate that signs itself, or that `by` signs. `want`: subject ("/CN=x"), sans ("DNS:a,IP:1.2.3.4", or false), days, ends (seconds since 1970, with `by`),
+-- A certificate that signs itself, or that `by` signs. `want`: subject ("/CN=x"), sans ("DNS:a,IP:1.2.3.4", or false), days,
+-- ends (seconds since 1970; with `by`),
 -- algorithm (openssl's words for the key), more (words for `openssl req` or `x509`), is_authority.
 function certificates.make(want, by)
   local key_path, path = temporary(), temporary()
