@@ -1,5 +1,4 @@
 #include "outcome.h"
-#include "base/audit.h"
 #include "json/json.h"
 #include <stdlib.h>
 
@@ -40,7 +39,7 @@ void mp_outcome_begin(mp_outcome *outcome, const char *by)
 size_t mp_outcome_waiting(mp_outcome *outcome)
 {
     pthread_mutex_lock(&outcome->lock);
-    size_t count = outcome->waiting_count;
+    size_t count = outcome->waiting_count - outcome->promised;
     pthread_mutex_unlock(&outcome->lock);
     return count;
 }
@@ -112,6 +111,7 @@ static void deliver(mp_message *message, mp_loop *loop)
         count = given->asked;
         memcpy(streams, outcome->waiting, count * sizeof *streams);
         outcome->waiting_count -= count;
+        outcome->promised -= count;
         memmove(outcome->waiting, outcome->waiting + count, outcome->waiting_count * sizeof *streams);
         pthread_mutex_unlock(&outcome->lock);
     }
@@ -131,6 +131,9 @@ void mp_outcome_answer(mp_outcome *outcome, mp_loop *loop, size_t asked, bool is
     mp_buf_put(&given->text, text);
     if (text.len == 0 || text.ptr[text.len - 1] != '\n')
         mp_buf_putc(&given->text, '\n');
+    pthread_mutex_lock(&outcome->lock);
+    outcome->promised += asked;
+    pthread_mutex_unlock(&outcome->lock);
     mp_loop_post(loop, &given->super);
 }
 

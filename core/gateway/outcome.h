@@ -17,7 +17,7 @@ typedef struct {
     time_t at;      /* of the last one that changed or refused something; 0: none */
     mp_buf text, restart;
     mp_stream *waiting[MP_MOST_ASKED]; /* the admin's thread alone takes them out */
-    size_t waiting_count;
+    size_t waiting_count, promised;    /* the first of these have their answer on its way */
 } mp_outcome;
 
 void mp_outcome_init(mp_outcome *outcome);
@@ -26,7 +26,7 @@ void mp_outcome_clear(mp_outcome *outcome);
 bool mp_outcome_wait(mp_outcome *outcome, mp_stream *stream);
 /* One begins: `by` is a literal. */
 void mp_outcome_begin(mp_outcome *outcome, const char *by);
-/* How many wait: all of these asked before what begins now. */
+/* How many wait for an answer that is not on its way: all of these asked before what begins now. */
 size_t mp_outcome_waiting(mp_outcome *outcome);
 /* A change serves, or the scripts that serve are those on the disk. */
 void mp_outcome_keep(mp_outcome *outcome, int64_t generation, mp_str changes);

@@ -1,5 +1,4 @@
 /* tls_conn.c: the TLS side of one connection: its handshake, who its client is, and whether that has said goodbye. */
-#include "base/audit.h"
 #include "http.h"
 #include "json/json.h"
 #include "tls_context.h"

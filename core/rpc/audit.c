@@ -1,6 +1,5 @@
 /* audit.c: what is decided before there is a call: a line of the audit for each refusal. A call's own line is the script's to
  * write, and has the same members. */
-#include "base/audit.h"
 #include "house.h"
 #include "json/json.h"
 #include <openssl/sha.h>

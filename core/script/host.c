@@ -112,7 +112,7 @@ static int guard(lua_State *L, uint64_t us)
     lua_replace(L, 2);
     lua_replace(L, 1); /* handler, f, … */
     if (outer == 0)
-        vm->guard_until = mp_now_us(CLOCK_MONOTONIC) + us;
+        vm->guard_until = mp_now_us(CLOCK_THREAD_CPUTIME_ID) + us;
     lua_State *before = mp_preempt_enter(L); /* who hears news has no task that would have done so */
     int status = lua_pcall(L, lua_gettop(L) - 2, LUA_MULTRET, 1);
     mp_preempt_leave(before);

@@ -42,7 +42,7 @@ static inline void mp_pattern_begin(mp_pattern *m, lua_State *L, mp_pattern_capt
 {
     m->L = L;
     m->captures = captures;
-    int64_t most = mp_string_budget(L, m->limits), by_length = most / 5 + 8 * (m->text_end - m->text);
+    int64_t most = mp_string_budget(L, m->limits), by_length = most / 32 + 8 * (m->text_end - m->text);
     m->budget = m->left = by_length < most ? by_length : most; /* nobody else runs meanwhile */
 }
 

@@ -5,9 +5,10 @@
 #include <lauxlib.h>
 #include <stdio.h>
 
-#define STUCK_US 50000  /* what may run where nothing can be left: in functions that C calls */
+#define STUCK_US 5000   /* what may run where nothing can be left: in functions that C calls */
 #define LITTER_CYCLES 2 /* what the running one has seen already, the next one takes */
-#define TIDY_US 1000
+#define ROOM 16         /* what of the memory is to be free for a task to go on before all is collected */
+#define TIDY_US 500
 #define LOOK 1000 /* instructions between looks there */
 
 /* What a task's time is measured by: the clock is at hand; the thread's own time costs a system call. */
@@ -24,6 +25,7 @@ static void call_off(mp_task *task, lua_State *L, lua_Debug *where, const char *
     mp_log(MP_WARN, "call over its limit", mp_log_str("method", mp_task_method(task)),
            mp_log_str("why", mp_str_of(why)), mp_log_str("file", mp_str_of(where->short_src)),
            mp_log_int("line", where->currentline));
+    task->is_over_memory = false;
     if (task->payer->call != NULL)
         mp_call_abort(task->payer->call, why, counter);
     mp_task_fail_entry(task->payer, 503, "finding out who asks took too much");
@@ -74,7 +76,7 @@ void mp_task_hook(lua_State *L, lua_Debug *where)
     mp_vm *vm = mp_vm_of(L);
     mp_task *task = vm->running;
     if (vm->guard_until != 0) { /* a script that loads; closers */
-        if (mp_now_us(CLOCK_MONOTONIC) >= vm->guard_until)
+        if (mp_now_us(CLOCK_THREAD_CPUTIME_ID) >= vm->guard_until)
             end_guarded(L);
         mp_preempt_arm(L, LOOK);
         return;
@@ -82,6 +84,12 @@ void mp_task_hook(lua_State *L, lua_Debug *where)
     if (task == NULL)
         return;
     bool may_leave = vm->may_wait && lua_isyieldable(L);
+    if (vm->is_full && may_leave && !vm->is_over_memory && !task->cancelled) {
+        mp_task_await_collector(task, LITTER_CYCLES);
+        task->preempted = true;
+        lua_yield(L, 0);
+        return;
+    }
     uint64_t stretch = mp_now_us(clock_of(task)) - vm->clock;
     uint64_t cpu = may_leave ? 0 : mp_now_us(CLOCK_THREAD_CPUTIME_ID); /* a thread that has to wait is not to blame */
     if (may_leave || vm->stuck_at == 0)
@@ -122,10 +130,14 @@ int mp_task_run(mp_task *task, int count)
     size_t before = vm->bytes, left = payer->grown < vm->call_memory ? vm->call_memory - payer->grown : 0;
     vm->ceiling = left < vm->memory - before ? before + left : vm->memory;
     vm->denied = 0;
-    vm->is_over_memory = false;
+    vm->is_full = false;
+    vm->is_over_memory = task->is_over_memory;
     vm->stuck_at = 0;
-    if (task->is_heavy)
+    bool is_heavy = task->is_heavy;
+    if (is_heavy) {
         vm->clock = mp_now_us(CLOCK_THREAD_CPUTIME_ID);
+        lua_gc(vm->L, LUA_GCINC, 0, MP_GC_HEAVY);
+    }
     vm->running = task;
     vm->may_wait = vm->loop != NULL;
     lua_State *outer = mp_preempt_enter(task->co);
@@ -135,8 +147,10 @@ int mp_task_run(mp_task *task, int count)
     vm->running = NULL;
     vm->ceiling = vm->memory;
     payer->grown = payer->grown + vm->bytes > before ? payer->grown + vm->bytes - before : 0;
-    if (task->is_heavy)
+    if (is_heavy) {
         payer->spent += mp_now_us(CLOCK_THREAD_CPUTIME_ID) - vm->clock;
+        lua_gc(vm->L, LUA_GCINC, 0, MP_GC_LIGHT);
+    }
     return status;
 }
 
@@ -192,18 +206,67 @@ void mp_task_answer_error(lua_State *L, mp_task *task, int error)
         mp_task_fail(task, code, message, mp_buf_str(out));
 }
 
+int mp_vm_collect(mp_vm *vm)
+{
+    int ended = 0;
+    uint64_t until = mp_now_us(CLOCK_MONOTONIC) + TIDY_US;
+    lua_State *before = mp_preempt_enter(vm->L);
+    lua_gc(vm->L, LUA_GCSTOP); /* else the others' calls would do it for this one, and end cycles unseen */
+    do
+        ended += lua_gc(vm->L, LUA_GCSTEP, 0);
+    while (ended == 0 && mp_now_us(CLOCK_MONOTONIC) < until);
+    mp_preempt_leave(before);
+    return ended;
+}
+
+void mp_vm_collect_freely(mp_vm *vm)
+{
+    if (vm->litter == 0 && vm->collectors == 0)
+        lua_gc(vm->L, LUA_GCRESTART);
+}
+
 bool mp_vm_tidy(mp_vm *vm)
 {
     if (vm->litter == 0)
         return false;
-    uint64_t until = mp_now_us(CLOCK_MONOTONIC) + TIDY_US;
-    lua_State *before = mp_preempt_enter(vm->L);
-    do
-        vm->litter -= lua_gc(vm->L, LUA_GCSTEP, 64);
-    while (vm->litter > 0 && mp_now_us(CLOCK_MONOTONIC) < until);
-    mp_preempt_leave(before);
+    vm->litter -= mp_vm_collect(vm);
+    mp_vm_collect_freely(vm);
     mp_vm_publish(vm);
     return true;
+}
+
+void mp_task_await_collector(mp_task *task, int cycles)
+{
+    mp_vm *vm = task->vm;
+    if (cycles > 0 && task->collecting == 0) {
+        vm->collectors++;
+        task->bytes_then = vm->bytes;
+    } else if (cycles == 0 && task->collecting > 0 && --vm->collectors == 0)
+        mp_vm_collect_freely(vm);
+    task->collecting = cycles;
+}
+
+void mp_task_collect(mp_task *task)
+{
+    mp_vm *vm = task->vm;
+    uint64_t began = mp_now_us(CLOCK_THREAD_CPUTIME_ID);
+    int ended = mp_vm_collect(vm);
+    task->payer->spent += mp_now_us(CLOCK_THREAD_CPUTIME_ID) - began;
+    if (ended == 0)
+        return;
+    int left = task->collecting - 1;
+    size_t grown = task->payer->grown, gone = task->bytes_then > vm->bytes ? task->bytes_then - vm->bytes : 0;
+    grown = grown > gone ? grown - gone : 0; /* what others made meanwhile is taken for garbage that went */
+    if (grown < vm->call_memory && vm->call_memory - grown >= vm->call_memory / ROOM)
+        left = 0;
+    mp_task_await_collector(task, left);
+    if (left > 0)
+        return;
+    task->payer->grown = grown;
+    if (grown <= vm->call_memory)
+        return;
+    task->is_over_memory = true; /* what it does next is called off, with its place */
+    mp_preempt_arm(task->inner_count > 0 ? task->inner[0] : task->co, 1);
 }
 
 void mp_vm_end(mp_vm *vm)

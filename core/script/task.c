@@ -11,10 +11,10 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define TURN_RESUMES 64  /* and then the loop looks at its sockets again */
-#define TURN_US 5000     /* or when so much time went into Lua */
-#define CLOSERS_US 50000 /* what closers of a call that is off may take */
-#define MOST_SPARE 256   /* idle tasks that keep their coroutine */
+#define TURN_RESUMES 64 /* and then the loop looks at its sockets again */
+#define TURN_US 5000    /* or when so much time went into Lua */
+#define CLOSERS_US 5000 /* of the thread's time: what closers of a call that is off may take */
+#define MOST_SPARE 256  /* idle tasks that keep their coroutine */
 
 /* -- born and ended -------------------------------------------------------------------------------------------- */
 
@@ -44,7 +44,8 @@ mp_task *mp_task_new(mp_vm *vm, mp_call *call)
     task->job = LUA_NOREF;
     task->is_entry = false;
     task->started = task->was_parked = task->cancelled = task->has_progress = false;
-    task->preempted = task->is_heavy = false;
+    task->preempted = task->is_heavy = task->is_over_memory = false;
+    task->collecting = 0;
     task->spent = task->grown = 0;
     task->payer = task;
     task->group = NULL;
@@ -103,6 +104,7 @@ static void task_end(mp_task *task)
     mp_buf_clear(&task->text);
     task->serial++;
     task->state = MP_TASK_IDLE;
+    mp_task_await_collector(task, 0);
     task->inner_count = 0;
     if (task->co != NULL)
         lua_sethook(task->co, NULL, 0, 0);
@@ -280,7 +282,7 @@ static void unwind(mp_task *task)
     if (task->started) {
         mp_vm_reset_out(vm);
         vm->running = task;
-        vm->guard_until = mp_now_us(CLOCK_MONOTONIC) + CLOSERS_US;
+        vm->guard_until = mp_now_us(CLOCK_THREAD_CPUTIME_ID) + CLOSERS_US;
         for (size_t i = 0; i < task->inner_count; i++) {
             *mp_thread_word(task->inner[i]) &= ~(uintptr_t)MP_THREAD_BUSY;
             close_coroutine(task, task->inner[i]);
@@ -297,7 +299,7 @@ static void end_faulty(mp_task *task)
     mp_stat_add(MP_STAT_TOOL_FAULTS, 1);
     mp_vm_log_error(task->vm, task->co, "task failed", mp_task_method(task));
     task->vm->running = task;
-    task->vm->guard_until = mp_now_us(CLOCK_MONOTONIC) + CLOSERS_US;
+    task->vm->guard_until = mp_now_us(CLOCK_THREAD_CPUTIME_ID) + CLOSERS_US;
     lua_State *before = mp_preempt_enter(task->co);
     lua_resetthread(task->co); /* gives the error that was just logged */
     mp_preempt_leave(before);
@@ -380,6 +382,19 @@ static void resume_next(mp_vm *vm, mp_link *link)
         payer->spent += vm->clock - began;
 }
 
+/* A heavy task has its slice, which goes into collecting while it waits for that. */
+static void go_on(mp_vm *vm, mp_link *link)
+{
+    mp_task *task = mp_container(link, mp_task, link);
+    if (task->collecting == 0) {
+        resume_next(vm, link);
+        return;
+    }
+    mp_link_put(&vm->heavy, link);
+    mp_task_collect(task);
+    vm->clock = mp_now_us(CLOCK_MONOTONIC);
+}
+
 bool mp_vm_turn(void *ctx)
 {
     mp_vm *vm = ctx;
@@ -406,7 +421,7 @@ bool mp_vm_turn(void *ctx)
     vm->owed = vm->owed > light && !mp_link_is_alone(&vm->ready) ? vm->owed - light : 0;
     if (has_heavy && vm->owed == 0 && (link = mp_link_take(&vm->heavy)) != NULL) {
         began = vm->clock;
-        resume_next(vm, link);
+        go_on(vm, link);
         vm->owed = vm->clock - began;
         did = true;
     }

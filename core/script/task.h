@@ -34,11 +34,14 @@ struct mp_task {
     bool is_note, is_entry, started, was_parked;
     bool cancelled, has_session; /* has_session: as it was when the call was called off */
     bool has_progress;
-    double progress; /* the last that was sent */
-    bool preempted;  /* it left because its slice was over */
-    bool is_heavy;   /* it was preempted once: its time is measured exactly from then on */
-    uint64_t spent;  /* us of Lua */
-    size_t grown;    /* bytes that it holds more than when it began, as far as is known */
+    double progress;     /* the last that was sent */
+    bool preempted;      /* it left because its slice was over */
+    bool is_heavy;       /* it was preempted once: its time is measured exactly from then on */
+    bool is_over_memory; /* to be ended for that where it goes on */
+    int collecting;      /* cycles of the collector until it may go on */
+    size_t bytes_then;   /* the VM's, when it began to wait for them */
+    uint64_t spent;      /* us of Lua */
+    size_t grown;        /* bytes that it holds more than when it began, as far as is known */
 
     mp_task *payer;  /* whose call it works for, and whose limits count: itself, or who waits for it and others */
     mp_group *group; /* that it is a member of; else NULL */
@@ -66,6 +69,10 @@ void mp_task_hook(lua_State *L, lua_Debug *where);
 int mp_task_run(mp_task *task, int count);
 /* A bearer token that was good a moment ago, where nothing else decides: admits the entry at once. */
 bool mp_entry_is_known(mp_vm *vm, mp_entry *entry);
+/* It goes on when the collector has ended so many cycles, or has found enough. */
+void mp_task_await_collector(mp_task *task, int cycles);
+/* Collects for a moment on account of a task that waits for that. */
+void mp_task_collect(mp_task *task);
 /* The call has its answer. */
 void mp_task_settle(mp_task *task);
 /* It is decided who sent it. Gives the entry. */

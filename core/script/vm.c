@@ -15,6 +15,8 @@
 
 #define NO_MEMORY "not enough memory for the scripts\n  hint: raise limits.lua_memory in moonpool.yaml"
 #define MOST_KEPT_OUT ((size_t)1 << 20)
+#define OVERDRAFT                                                                                                      \
+    4 /* a task may be above its ceiling by this part of limits.call.memory, until its garbage is collected */
 
 /* -- memory ---------------------------------------------------------------------------------------------------- */
 
@@ -89,6 +91,21 @@ static void *resize(mp_vm *vm, void *old, size_t old_size, size_t size)
     return block;
 }
 
+/* Where memory is refused, Lua collects all garbage at once, while everybody waits. So a task may go a bit above its ceiling:
+ * at its next instruction it is taken off, and the garbage is collected in slices. */
+static bool may_overdraw(mp_vm *vm, size_t more)
+{
+    size_t most = vm->ceiling + vm->call_memory / OVERDRAFT;
+    if (vm->running == NULL || vm->ceiling >= vm->memory || most > vm->memory || vm->bytes > most ||
+        more > most - vm->bytes)
+        return false;
+    if (!vm->is_full) {
+        vm->is_full = true;
+        mp_preempt_arm_running();
+    }
+    return true;
+}
+
 /* Lua collects its garbage and asks again: only then is it out of memory. */
 static void *refuse(mp_vm *vm, size_t size)
 {
@@ -113,7 +130,8 @@ static void *allocate(void *ctx, void *old, size_t old_size, size_t size)
         vm->bytes -= old_size;
         return NULL;
     }
-    if (size > old_size && (vm->bytes > vm->ceiling || size - old_size > vm->ceiling - vm->bytes))
+    if (size > old_size && (vm->bytes > vm->ceiling || size - old_size > vm->ceiling - vm->bytes) &&
+        !may_overdraw(vm, size - old_size))
         return refuse(vm, size);
     void *block = resize(vm, old, old_size, size);
     if (block == NULL)
@@ -337,6 +355,7 @@ mp_vm *mp_vm_new(mp_source *source, const mp_vm_config *config, mp_buf *report)
         return NULL;
     }
     *mp_thread_word(vm->L) = (uintptr_t)vm;
+    lua_gc(vm->L, LUA_GCINC, 0, MP_GC_LIGHT);
     lua_gc(vm->L, LUA_GCSTOP); /* while it loads, hardly anything becomes garbage */
     lua_atpanic(vm->L, panic);
     birth b = {vm, config, report, false};

@@ -1,5 +1,5 @@
 -- table.sort for scripts. The standard one calls its order function where a task can neither wait nor take turns: so with
--- one, a merge sort in Lua does it. Without, nothing of a script runs, and the standard one does.
+-- one, or one in metatables, a merge sort in Lua does it. Without, nothing of a script runs, and the standard one does.
 
 local sort = table.sort
 
@@ -32,8 +32,13 @@ local function merge(from, into, first, middle, last, before)
   end
 end
 
+local function is_less(a, b) return a < b end
+
 return function(t, before)
-  if before == nil then return sort(t) end
+  if before == nil then
+    if type(t) ~= "table" or type(t[1]) ~= "table" then return sort(t) end
+    before = is_less
+  end
   if type(t) ~= "table" or type(before) ~= "function" then return sort(t, before) end     -- which says what is wrong
   local n = #t
   insert_runs(t, n, before)

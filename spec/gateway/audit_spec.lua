@@ -28,7 +28,9 @@ local function lines_of(path)
   local file = io.open(path)
   if not file then return {} end
   local lines = {}
-  for line in file:lines() do lines[#lines + 1] = assert(cjson.decode(line), line) end
+  for line in file:lines "L" do
+    if line:sub(-1) == "\n" then lines[#lines + 1] = assert(cjson.decode(line), line) end -- the last may still be being written
+  end
   file:close()
   return lines
 end

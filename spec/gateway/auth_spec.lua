@@ -1,5 +1,7 @@
 -- Who asks comes first: without good credentials every path and every revision answer the same 401, and nothing is made (A-1 to A-4,
 -- A-7; rows B-18, B-71).
+-- proves: authentication before everything else 2024-11-05 sse
+-- proves: authentication before everything else 2025-03-26.. http
 local credentials = require "spec.helpers.credentials"
 local gateway = require "spec.helpers.gateway"
 local stdio = require "spec.helpers.stdio"

@@ -1,5 +1,8 @@
 -- What a principal opens is its own: sessions, streams, replay, calls, questions, tasks, states and cursors. To anybody else it is as
 -- if it were not there, byte for byte (A-13; rows B-30, B-32, B-33, B-35). A new token of the same principal goes on.
+-- proves: what a principal opens is its own 2025-03-26.. http
+-- proves: client tasks/list 2025-11-25 http
+-- proves: server tasks.list 2025-11-25 http
 local credentials = require "spec.helpers.credentials"
 local gateway = require "spec.helpers.gateway"
 local resume = require "spec.helpers.resume"

@@ -148,6 +148,21 @@ describe("moonpool.yaml", function()
   end)
 end)
 
+describe("who asks for a reload", function()
+  it("is answered once, also while the saved file serves by itself", function()
+    local g <close> = gateway.start { scripts = scripts }
+    for i = 1, 12 do
+      write(g.dir .. "/moonpool.yaml", config { server = { name = "n" .. i } })
+      local one, other = client.connect(g, { admin = true }), client.connect(g, { admin = true })
+      for _, connection in ipairs { one, other } do connection:send { method = "POST", path = "/reload", body = "" } end
+      for _, connection in ipairs { one, other } do
+        assert.equal(200, connection:read_response(5).status)
+        connection:close()
+      end
+    end
+  end)
+end)
+
 describe("a key that is reloaded", function()
   local function changed(g, more)
     write(g.dir .. "/moonpool.yaml", config(more))

@@ -21,17 +21,28 @@ local function names_of(bodies)
   return names
 end
 
--- What `stream` is answered, while others call all the time; and what the slowest of those waited, in seconds.
+-- What `stream` is answered, while others call all the time; and how many of those were answered meanwhile.
 local function answer_among_others(stream, other)
-  local worst = 0
+  local answered = 0
   while not stream.connection.responses[1] do
-    local start = uv.hrtime()
     assert.equal("ok", other:call("tools/call", { name = "ok" }).result.content[1].text)
-    worst = math.max(worst, (uv.hrtime() - start) / 1e9)
+    answered = answered + 1
     uv.run "nowait"
     pcall(stream.head, stream, 0) -- looks, and does not wait
   end
-  return stream:answer(20), worst
+  return stream:answer(20), answered
+end
+
+-- Nobody may be held up for long: by the worker's own count of turns, which says what it did, and not what the machine did
+-- beside it. A turn may still be long because the machine was busy: so few may be, of many.
+local function assert_short_turns(before, after)
+  local long, all = 0, 0
+  for within, count in pairs(after.counters.turns) do
+    local more = count - (before.counters.turns[within] or 0)
+    all = all + more
+    if within == "100ms" or within == "longer" then long = long + more end
+  end
+  assert(long <= 2 + all // 50, ("%d of %d turns took longer than 20 ms"):format(long, all))
 end
 
 describe("a handler without an end", function()
@@ -44,10 +55,12 @@ describe("a handler without an end", function()
     it(("(%s) is ended with an error, and others are answered meanwhile"):format(name), function()
       local c <close> = g:client "2026-07-28"
       local other <close> = g:client "2026-07-28"
-      local answer, worst = answer_among_others(c:open("tools/call", { name = name }), other)
+      local before = g:status()
+      local answer, answered = answer_among_others(c:open("tools/call", { name = name }), other)
       assert.equal(-32603, answer.error.code)
       assert.truthy(answer.error.message:find "^the call ran ")
-      assert(worst < 0.35, ("somebody waited %.3f s"):format(worst))
+      assert.truthy(answered > 0)
+      assert_short_turns(before, g:status())
       g:wait_log("call over its limit", { why = answer.error.message })
       g:wait_status(function(status) return status.gauges.tasks == 0 and status.gauges.requests_in_flight == 0 end)
     end)
@@ -81,9 +94,11 @@ describe("sixty-four handlers without an end", function()
     local c, other = g:client "2026-07-28", g:client "2026-07-28"
     local streams = {}
     for i = 1, 64 do streams[i] = c:open("tools/call", { name = "loop" }) end
-    local _, worst = answer_among_others(streams[1], other)
+    local before = g:status()
+    local _, answered = answer_among_others(streams[1], other)
     for i = 2, 64 do assert.equal(-32603, streams[i]:answer(60).error.code) end
-    assert(worst < 0.35, ("somebody waited %.3f s"):format(worst))
+    assert.truthy(answered > 64, answered) -- 64 times 200 ms: in turns of one slice, hundreds; one after another, a few
+    assert_short_turns(before, g:status())
     assert.equal(64, g:status().counters.tool_aborted.cpu)
     c:close()
     other:close()

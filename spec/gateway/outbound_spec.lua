@@ -1,9 +1,11 @@
--- What goes out of the gateway: nothing that a client sent for us alone (B-34), nothing that an argument smuggles into an address
--- (B-117), and no secret but where it is meant to go.
+-- What goes out of the gateway: nothing that a client sent for us alone (B-34), nothing that was another's (B-29), nothing that an
+-- argument smuggles into an address (B-117), and no secret but where it is meant to go.
 local cjson = require "cjson"
+local credentials = require "spec.helpers.credentials"
 local errand = require "spec.helpers.errand"
 local gateway = require "spec.helpers.gateway"
 local stub = require "spec.helpers.stub"
+local wait = require "spec.helpers.wait"
 local wire = require "spec.helpers.wire"
 
 describe("B-34 what a client sent", function()
@@ -48,6 +50,39 @@ describe("B-34 what a client sent", function()
       end
       assert.equal(request.method == "PUT" and "Bearer own" or nil, request.headers.authorization)
     end
+    assert.is_empty_house(g)
+  end)
+end)
+
+describe("B-29 what another server keeps of one user", function()
+  it("is nobody else's: no cookie and no session of its comes back to it, and a call that is called off ends alone", function()
+    local server <close> = stub.start(function(request, reply)
+      local name = request.path:match "^/([^/]+)"
+      local head = { ["set-cookie"] = "sid=" .. name, ["mcp-session-id"] = "upstream-" .. name, ["content-type"] = "text/plain" }
+      if request.path:find "/slow" then return reply:later(300, function() reply:send(200, head, "slow " .. name) end) end
+      reply:send(200, head, name)
+    end)
+    local g <close> = gateway.start { workers = 1, config = { scripts = { allow = { net = { server.at } } }, limits = { http = { idle = "5ms" } } }, scripts = {
+      ["auth/main.lua"] = credentials.script,
+      ["tools/fetch.lua"] = [[return tool { "Fetches.", input = { url = t.string, way = t.string }, function(args, call)
+        return try(http.get(args.url .. "/" .. call.principal.id:match "%l+$" .. args.way)).body
+      end }]],
+    } }
+    local ann, bob = g:client("2026-07-28", { token = "ann-1" }), g:client("2026-07-28", { token = "bob-1" })
+    local function params(way) return { name = "fetch", arguments = { url = server.url, way = way } } end
+    for _ = 1, 5 do
+      assert.equal("ann", ann:result("tools/call", params "").content[1].text)
+      assert.equal("bob", bob:result("tools/call", params "").content[1].text)
+    end
+    for _, request in ipairs(server.requests) do
+      for _, name in ipairs { "cookie", "mcp-session-id", "authorization" } do assert.is_nil(request.headers[name]) end
+    end
+    local slow, other = ann:open("tools/call", params "/slow"), bob:open("tools/call", params "/slow")
+    wait.for_fact("both to have asked", 5, function() return #server.requests == 12 end)
+    slow:hang_up()
+    assert.equal("slow bob", other:answer().result.content[1].text)
+    ann:close()
+    bob:close()
     assert.is_empty_house(g)
   end)
 end)

@@ -4,6 +4,7 @@
 local uv = require "luv"
 local credentials = require "spec.helpers.credentials"
 local gateway = require "spec.helpers.gateway"
+local memory = require "spec.helpers.memory"
 local wait = require "spec.helpers.wait"
 local wire = require "spec.helpers.wire"
 
@@ -28,11 +29,11 @@ local function pipe(g)
     self.got[#self.got + 1] = chunk
     if chunk then self.answers = self.answers + select(2, chunk:gsub("HTTP/1%.1 %d", "")) end
   end)
-  function self:send(text, count)
+  self.send = function(_, text, count)
     self.got, self.answers = {}, 0
     self.socket:write(text:rep(count))
   end
-  function self:read(count)
+  self.read = function(_, count)
     wait.for_fact(count .. " answers", 20, function() return self.answers >= count end)
     wait.for_fact("the last one's body", 5, function() return table.concat(self.got):find "}%s*$" end)
     return table.concat(self.got)
@@ -49,7 +50,7 @@ end
 describe("a flood of initialize (B-23)", function()
   it("is 429 from a cap on, takes no memory, and an older session is answered meanwhile", function()
     local g <close> = gateway.start {
-      workers = 1, config = { sessions = { per_principal = 50, max = 80, idle = "10m" } },
+      workers = 1, env = memory.environment(), config = { sessions = { per_principal = 50, max = 80, idle = "10m" } },
       scripts = { ["auth/main.lua"] = credentials.script, ["tools/who.lua"] = credentials.who },
     }
     local old = g:client("2025-11-25", { token = "carl-1" })

@@ -1,4 +1,5 @@
 -- A scope that could be asked for: 403 with the challenge that says so, before anything has happened (A-5, A-6).
+-- proves: scopes that are asked for when they are needed 2025-03-26.. http
 local scoped = require "spec.helpers.scoped"
 
 local function challenge_of(response)

@@ -178,7 +178,9 @@ describe("client certificates", function()
   local function start(need)
     local here = certificates.here()
     local g = gateway.start {
-      config = { listen = { { address = "127.0.0.1:0", tls = { certificate = "cert.pem", key = "key.pem", client_ca = "ca.pem", client = need } } } },
+      config = { log = { audit = "audit.jsonl" }, listen = {
+        { address = "127.0.0.1:0", tls = { certificate = "cert.pem", key = "key.pem", client_ca = "ca.pem", client = need } },
+      } },
       files = { ["cert.pem"] = here.certificate, ["key.pem"] = here.key, ["ca.pem"] = authority.own, ["robot.pem"] = robot.certificate,
         ["robot.key"] = robot.key, ["stranger.pem"] = stranger.certificate, ["stranger.key"] = stranger.key },
     }
@@ -206,6 +208,12 @@ describe("client certificates", function()
       assert.matches("unknown ca", knock(g, "stranger", max))
       assert.equal(200, knock(g, "robot", max))
       assert.equal(2, g:status().counters.refused.tls)
+      for _, why in ipairs { "no client certificate", "self%-signed certificate" } do
+        wait.for_fact("the audit's line", 2, function()
+          local audit <close> = assert(io.open(g.dir .. "/audit.jsonl"))
+          return audit:read("a"):find('"event":"refused","address":"127.0.0.1","why":"' .. why)
+        end)
+      end
       assert.is_empty_house(g)
     end)
 

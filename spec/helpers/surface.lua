@@ -15,7 +15,8 @@ local function add(kind, who, revisions, names, more)
   end
 end
 
-local named_only = { reason = "listed only for those who say who they are, which nobody can before there is authentication" }
+-- Offered to principals alone, whom HTTP can have.
+local named_only = { on = "http" }
 local no_client_tasks = { reason = "we ask no client to run what we ask for as a task, and declare no such thing" }
 
 add("request", "client", LEGACY, "initialize ping")

@@ -22,5 +22,5 @@ return function(given)
     if not request.bearer then return nil, "there is no token" end
     if not keys.equal(host.digest("sha256", request.bearer), hash) then return nil, "the token is not known" end
     return who
-  end)
+  end), true
 end

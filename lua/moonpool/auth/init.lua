@@ -219,7 +219,8 @@ local challenge = "the credentials of this request are not good here: see WWW-Au
 local later = "it cannot be found out now who asks: try again later"
 local expired = "it has expired"
 
---- What C asks of each request: a seat, and whether the bearer token alone decided; or nil, an HTTP status, a message, seconds until another try, and the audit's reason.
+--- What C asks of each request: a seat, and whether the bearer token alone decided; or nil, an HTTP status, a message, seconds until
+--- another try, and the audit's reason.
 function auth.authenticate(request)
   local retry, reasons
   for i = 1, #asked do
