@@ -130,8 +130,8 @@ const mp_config_key mp_config_keys[] = {
     {"public_url", MP_KEY_TEXT, SLOT(public_url), .least = 1, .most = 512, .check = mp_config_check_origin,
      .form = "an address", .pattern = "^https?://[^/]+$",
      .doc = "Scheme and host by which clients reach this gateway, as in https://mcp.example.com: what the metadata of "
-            "OAuth "
-            "says. Without it, http:// and the Host of each request."},
+            "OAuth says. Without it, http:// and the Host of each request. With it, a gateway needs auth scripts, or "
+            "auth: none."},
     {"cors", MP_KEY_SECTION, .doc = "Pages in browsers that may talk to this gateway."},
     {"cors.origins", MP_KEY_LIST, SLOT(origins), .least = 1, .most = 512, .check = mp_config_check_origin_or_all,
      .form = "an origin", .pattern = "^\\*$|^[a-z][a-z0-9+.-]*://[^/]+$",

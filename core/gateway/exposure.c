@@ -1,8 +1,10 @@
 #include "exposure.h"
 
-/* The first address that others can reach; NULL when there is none. */
+/* The first address that others can reach, be it that of a proxy in front; NULL when there is none. */
 static const char *far_address(const mp_config *config)
 {
+    if (config->public_url != NULL)
+        return config->public_url;
     for (char **where = config->listen; *where != NULL; where++)
         if (!mp_is_near(*where))
             return *where;
@@ -18,6 +20,17 @@ int mp_exposure_check(const mp_config *config, const mp_vm *vm, mp_buf *report)
                   "%s: %s is heard beyond this machine, and no script in %s/auth says who may come in\n"
                   "  hint: write one (moonpool new auth main), or 'auth: none' to let in everybody who reaches it\n",
                   config->name, far, config->scripts_path);
+    return -1;
+}
+
+int mp_exposure_check_loss(const mp_config *config, const mp_vm *vm, mp_buf *report)
+{
+    if (config->auth_mode == MP_AUTH_NONE || mp_vm_has_auth(vm))
+        return 0;
+    mp_buf_printf(report,
+                  "%s/auth: the last script is gone, and with it who says who may come in\n"
+                  "  hint: put one back, or 'auth: none' in %s to let in everybody who reaches it\n",
+                  config->scripts_path, config->name);
     return -1;
 }
 

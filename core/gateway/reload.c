@@ -37,6 +37,7 @@ struct mp_reload {
     mp_buf tried_config;      /* its values; empty: it could not be read */
     mp_buf config_report;     /* what was wrong in it */
     mp_buf summary;           /* of what serves */
+    bool asks;                /* who comes in: what serves does */
     mp_settings *first;       /* listeners and certificates point into it */
     mp_settings *outlived[8]; /* those that a worker still has that ended before it got others */
     size_t outlived_count;
@@ -65,6 +66,7 @@ mp_reload *mp_reload_new(mp_shared *shared, const mp_gateway_options *options, m
     mp_config_put_all(&reload->tried_config, shared->settings->config);
     mp_outcome_init(&reload->outcome);
     mp_vm_summary(first, &reload->summary);
+    reload->asks = mp_vm_has_auth(first);
     return reload;
 }
 
@@ -279,6 +281,7 @@ static void put_in_place(mp_reload *reload, attempt *next, mp_vm **vms, mp_setti
     put_parts(&made->plan, next);
     reload->summary.len = 0;
     mp_vm_summary(vms[0], &reload->summary);
+    reload->asks = mp_vm_has_auth(vms[0]);
     mp_source_unref(reload->serving);
     reload->serving = mp_source_ref(next->source);
     if (settings != shared->settings) {
@@ -310,6 +313,14 @@ static void leave_in_place(mp_reload *reload, const attempt *next)
     mp_buf_clear(&plan);
 }
 
+static bool leaves_open(const mp_reload *reload, const mp_config *config, const mp_vm *vm, mp_buf *report)
+{
+    if (reload->options->on_stdio)
+        return false;
+    return mp_exposure_check(config, vm, report) != 0 ||
+           (reload->asks && mp_exposure_check_loss(config, vm, report) != 0);
+}
+
 static void try(mp_reload *reload, attempt *next)
 {
     mp_settings *serving = reload->shared->settings, *settings = serving;
@@ -323,7 +334,7 @@ static void try(mp_reload *reload, attempt *next)
         next->config = NULL;
     }
     mp_vm **vms = make_all(reload, next->source, &settings->vm, &next->report);
-    if (vms != NULL && !reload->options->on_stdio && mp_exposure_check(settings->config, vms[0], &next->report) != 0) {
+    if (vms != NULL && leaves_open(reload, settings->config, vms[0], &next->report)) {
         for (int i = 0; i < reload->count; i++)
             mp_vm_free(vms[i]);
         free(vms);

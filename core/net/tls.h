@@ -50,6 +50,7 @@ typedef struct {
     char *subject, *issuer; /* RFC 2253: "CN=robot,O=Example" */
     char *serial;           /* hexadecimal, upper case */
     char *fingerprint;      /* SHA-256 of the certificate, 64 hexadecimal digits, lower case */
+    int64_t expires;        /* seconds since 1970 */
     char **sans;            /* "DNS:robot.example", "URI:spiffe://…", "EMAIL:…", "IP:…"; ends with NULL */
 } mp_tls_peer;
 

@@ -236,6 +236,7 @@ const mp_tls_peer *mp_stream_tls(const mp_stream *stream)
             .issuer = name_text(X509_get_issuer_name(certificate)),
             .serial = serial_text(certificate),
             .fingerprint = fingerprint_text(certificate),
+            .expires = mp_tls_not_after(certificate),
             .sans = sans_of(certificate),
         };
     return tls->peer;

@@ -14,6 +14,8 @@ struct mp_tls {
 
 /* Without a certificate yet. Clients' TLS is 1.2 at least, with forward secrecy and AEAD. */
 SSL_CTX *mp_tls_context_new(void);
+/* Seconds since 1970. */
+int64_t mp_tls_not_after(const X509 *certificate);
 /* tls_conn.c: connections of this context are known by their first message. */
 void mp_tls_notice_hellos(SSL_CTX *context);
 

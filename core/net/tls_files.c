@@ -301,6 +301,13 @@ static int add_client_authorities(SSL_CTX *context, const mp_tls_files *files, m
     return 0;
 }
 
+int64_t mp_tls_not_after(const X509 *certificate)
+{
+    struct tm parts = {0};
+    ASN1_TIME_to_tm(X509_get0_notAfter(certificate), &parts);
+    return (int64_t)timegm(&parts);
+}
+
 static mp_tls *make(const mp_tls_files *files, STACK_OF(X509) * chain, EVP_PKEY *key, mp_tls_findings *findings)
 {
     SSL_CTX *context = mp_tls_context_new();
@@ -320,9 +327,7 @@ static mp_tls *make(const mp_tls_files *files, STACK_OF(X509) * chain, EVP_PKEY 
         return NULL;
     }
     mp_tls *tls = mp_new(sizeof *tls);
-    struct tm parts = {0};
-    ASN1_TIME_to_tm(X509_get0_notAfter(own), &parts);
-    *tls = (mp_tls){.context = context, .expires = (int64_t)timegm(&parts)};
+    *tls = (mp_tls){.context = context, .expires = mp_tls_not_after(own)};
     atomic_init(&tls->refs, 1);
     return tls;
 }

@@ -129,8 +129,8 @@ void mp_entries_restart(mp_rpc *rpc, void *old)
         rpc->hooks->on_entry_cancel(old, entry);
         if (rpc->hooks->auth(rpc->ctx)->is_asked)
             rpc->hooks->on_entry(rpc->ctx, entry);
-        else
-            mp_entry_admit(entry, mp_nobody);
+        else /* it brought credentials to be looked at, which nobody does now */
+            refuse_busy(entry, "the rules of who may come in have changed: try again");
     }
 }
 

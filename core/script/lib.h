@@ -50,6 +50,8 @@ int mp_run_scheduled(lua_State *L);
 int mp_run_entry(lua_State *L);
 /* Pushes the table of a principal of this VM; nil for one that Lua has not made.  [-0, +1] */
 void mp_principal_push(lua_State *L, const mp_principal *principal);
+/* Whom the VM has named, and who is still counted elsewhere, is the counter's alone: the VM may be freed on another thread. */
+void mp_principals_forsake(mp_vm *vm);
 /* The body of the coroutine of a task that runs beside others.  [-1, +0, throws, parks] */
 int mp_run_member(lua_State *L);
 /* Appends the JSON of the value at `index` to vm->out; when it raises, nothing is appended.  [-0, +0, throws] */

@@ -15,9 +15,10 @@ static const char REQUEST[] = "request", HEADERS[] = "headers";
 
 /* Holds a principal for Lua: its only user value is the table. In vm->principals for as long as C counts it. */
 typedef struct {
+    mp_link link; /* in vm->seats */
     mp_vm *vm;
-    mp_principal *principal;
-    int64_t expires; /* seconds since 1970; 0: never */
+    mp_principal *principal; /* NULL: it was forsaken */
+    int64_t expires;         /* seconds since 1970; 0: never */
     bool is_taken;
 } seat;
 
@@ -59,23 +60,39 @@ static int l_seat(lua_State *L)
     lua_Number expires = luaL_optnumber(L, 4, 0);
     seat *s = lua_newuserdatauv(L, sizeof *s, 1);
     *s = (seat){.vm = mp_vm_of(L)};
+    mp_link_init(&s->link);
     luaL_setmetatable(L, SEAT);
     lua_pushvalue(L, 1);
     lua_setiuservalue(L, -2, 1);
     s->expires = expires >= 1 && expires < 1e15 ? (int64_t)expires : 0;
+    mp_link_put(&s->vm->seats, &s->link);
     s->principal = mp_principal_new(id, key, s->expires);
     mp_principal_keep(s->principal, leave_seat, s);
     mp_principal_unref(s->principal);
     return 1;
 }
 
-static int l_free_seat(lua_State *L)
+/* What still counts it goes on without the seat. */
+static void forsake(seat *s)
 {
-    seat *s = lua_touserdata(L, 1);
     if (s->principal != NULL)
         mp_principal_forsake(s->principal);
     s->principal = NULL;
+    s->is_taken = false;
+}
+
+static int l_free_seat(lua_State *L)
+{
+    seat *s = lua_touserdata(L, 1);
+    mp_link_drop(&s->link);
+    forsake(s);
     return 0;
+}
+
+void mp_principals_forsake(mp_vm *vm)
+{
+    for (mp_link *link = vm->seats.next; link != &vm->seats; link = link->next)
+        forsake(mp_container(link, seat, link));
 }
 
 /* house_principals(anonymous, lone): the tables of those that every VM has.  [-0, +0, throws] */
@@ -163,7 +180,7 @@ static void push_tls(lua_State *L, const mp_stream *stream)
         lua_pushnil(L);
         return;
     }
-    lua_createtable(L, 0, 5);
+    lua_createtable(L, 0, 6);
     lua_pushstring(L, peer->subject);
     lua_setfield(L, -2, "subject");
     lua_pushstring(L, peer->issuer);
@@ -172,6 +189,8 @@ static void push_tls(lua_State *L, const mp_stream *stream)
     lua_setfield(L, -2, "serial");
     lua_pushstring(L, peer->fingerprint);
     lua_setfield(L, -2, "fingerprint");
+    lua_pushinteger(L, peer->expires);
+    lua_setfield(L, -2, "expires");
     lua_newtable(L);
     for (lua_Integer i = 0; peer->sans != NULL && peer->sans[i] != NULL; i++) {
         lua_pushstring(L, peer->sans[i]);

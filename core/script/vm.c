@@ -345,6 +345,7 @@ mp_vm *mp_vm_new(mp_source *source, const mp_vm_config *config, mp_buf *report)
     mp_link_init(&vm->heavy);
     mp_link_init(&vm->doomed);
     mp_link_init(&vm->idle);
+    mp_link_init(&vm->seats);
     mp_link_init(&vm->heard);
     mp_link_init(&vm->hearer);
     vm->L = lua_newstate(allocate, vm);
@@ -446,6 +447,7 @@ void mp_vm_detach(mp_vm *vm)
     mp_schedule_stop(vm);
     mp_hearers_leave(vm->hearers, vm);
     mp_vm_unhear(vm);
+    mp_principals_forsake(vm);
 }
 
 void mp_vm_free(mp_vm *vm)

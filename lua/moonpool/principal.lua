@@ -236,25 +236,28 @@ local function thawed(value)
   return made
 end
 
+local PACKED = "\1"      -- before what is packed: no id has a control character
+
 --- What scripts may know of it, and what it may do, as text, for every worker and every generation of scripts.
 function principal.pack(p)
   local facts = facts_of[p]
   if facts.is_of_house then return facts.id end
   local askable = facts.askable
-  return json.encode {
+  return PACKED .. json.encode {
     id = facts.id, scopes = json.array { table.unpack(facts.scopes) }, claims = thawed(facts.claims), issuer = facts.issuer,
     subject = facts.subject, client = facts.client, expires = facts.expires, held = sorted(facts.held),
     askable = type(askable) == "table" and json.array { table.unpack(askable) } or askable,
   }
 end
 
+local house = { anonymous = principal.anonymous, ["local"] = principal.lone }
 local unpacked = setmetatable({ anonymous = principal.anonymous, ["local"] = principal.lone }, { __mode = "v" })
 
---- The principal of such a text; of a text that is none, one of that id with no scopes.
+--- The principal of such a text.
 function principal.unpack(text)
   local known = unpacked[text]
   if known then return known end
-  local facts = text:sub(1, 1) == "{" and json.decode(text) or { id = text, scopes = {}, held = {} }
+  local facts = json.decode(text:sub(#PACKED + 1))
   facts.held, facts.key = set_of(facts.held), binding(facts)
   facts.claims = facts.claims and copy(facts.claims, 1, { n = 0 })
   local made = make(facts)
@@ -262,6 +265,14 @@ function principal.unpack(text)
   return made
 end
 
-host.principal = principal.unpack
+--- One of this id, with no scopes; or one of the house. An id is never read as a packed text.
+function principal.bare(id)
+  if house[id] then return house[id] end
+  local facts = { id = id, scopes = {}, held = {} }
+  facts.key = binding(facts)
+  return make(facts)
+end
+
+host.principal = principal.bare
 
 return principal

@@ -854,6 +854,7 @@ function jwt.verifier(options) end
 ---@field serial string
 ---@field fingerprint string            SHA-256, in hexadecimal digits
 ---@field sans string[]                 "DNS:ci.example.com"
+---@field expires integer                Seconds since 1970: the handshake alone has looked at it, the connection may last longer
 
 --- Whom a request is from, as an auth script says it.
 ---@class moonpool.WhoAsks

@@ -313,6 +313,23 @@ describe("auth.tls", function()
     assert.same({ "robot a", "desk ", "pinned ", 401, 401 }, { as "robot", as "desk", as "pinned", as "other", as() })
     assert.is_empty_house(g)
   end)
+
+  it("knows nobody by a certificate that has expired, over a connection that was there before either", function()
+    local authority = certificates.make { subject = "/CN=Spec authority", is_authority = true }
+    local here, ends = certificates.here(), os.time() + 2
+    local made = certificates.make({ subject = "/CN=brief", ends = ends }, authority)
+    local g <close> = start('return auth.tls { clients = { { subject = "CN=brief", issuer = "CN=Spec authority", id = "brief" } } }', {
+      files = { ["cert.pem"] = here.certificate, ["key.pem"] = here.key, ["ca.pem"] = authority.own, ["a.pem"] = made.certificate, ["a.key"] = made.key },
+      config = { listen = { { address = "127.0.0.1:0", tls = { certificate = "cert.pem", key = "key.pem", client_ca = "ca.pem" } } } },
+    })
+    local connection <close> = client.connect(g, { tls = {
+      name = "localhost", ca = g.dir .. "/cert.pem", certificate = g.dir .. "/a.pem", key = g.dir .. "/a.key" } })
+    assert.equal("brief ", (told(send(connection, {}))))
+    wait.for_fact("the certificate to expire", 4, function() return os.time() >= ends end)
+    assert.equal(401, (told(send(connection, {}))))
+    connection:close()
+    assert.is_empty_house(g)
+  end)
 end)
 
 describe("options that are not there", function()

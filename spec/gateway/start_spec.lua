@@ -30,6 +30,14 @@ describe("without auth scripts", function()
     assert.truthy(out:find("tool  one", 1, true))
   end)
 
+  it("`public_url` counts as well: a proxy stands in front", function()
+    for _, command in ipairs { "run", "check" } do
+      local code, err = refused(command, { public_url = "https://mcp.example.com", admin = { listen = "off" } }, { ["tools/one.lua"] = tool })
+      assert.equal(78, code)
+      assert.truthy(err:find("https://mcp.example.com is heard beyond this machine", 1, true), err)
+    end
+  end)
+
   it("--listen counts as well", function()
     local dir = gateway.prepare {}
     local code, _, err = gateway.exec({ "run", dir .. "/moonpool.yaml", "--listen", "0.0.0.0:0" })
@@ -90,14 +98,21 @@ describe("a reload", function()
     assert.equal("user:ann", (credentials.ask(stranger)))
   end)
 
-  it("may take it away where nobody else can, and bring it back", function()
+  it("is refused where nobody else can too, unless `auth: none` comes with it; and brings it back", function()
     local g <close> = gateway.start { config = { scripts = { watch = false } },
       scripts = { ["auth/main.lua"] = credentials.script, ["tools/who.lua"] = credentials.who } }
     local me <close> = g:client "2026-07-28"
     assert.equal(401, select(2, credentials.ask(me)))
     remove(g, "auth/main.lua")
+    local response = g:admin("/reload", "POST")
+    assert.equal(422, response.status)
+    assert.truthy(response.body:find("the last script is gone", 1, true), response.body)
+    assert.truthy(response.body:find("hint: put one back, or 'auth: none'", 1, true), response.body)
+    assert.equal(401, select(2, credentials.ask(me)))
+    credentials.set_mode(g, "none")
     assert.equal(200, g:admin("/reload", "POST").status)
     assert.equal("anonymous", (credentials.ask(me)))
+    credentials.set_mode(g, "scripts")      -- what serves has asked nobody
     local file <close> = assert(io.open(g.dir .. "/scripts/auth/main.lua", "w"))
     file:write(credentials.script)
     file:close()

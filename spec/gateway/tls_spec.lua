@@ -237,7 +237,7 @@ describe("client certificates", function()
         ["auth/main.lua"] = [[return auth { function(request)
           local tls = request.tls
           return { id = tls and tls.subject or "nobody", claims = tls and { subject = tls.subject, issuer = tls.issuer, serial = tls.serial,
-            fingerprint = tls.fingerprint, sans = tls.sans } }
+            fingerprint = tls.fingerprint, sans = tls.sans, expires = tls.expires } }
         end }]],
         ["tools/who.lua"] = [[return tool { "Who.", function(_, call) return { id = call.principal.id, claims = call.principal.claims } end }]],
       },
@@ -268,6 +268,7 @@ describe("client certificates", function()
       assert.equal("CN=r\u{f6}bot\\+1,O=Ex/ample\\, Inc.,C=DE", got.id)
       assert.same({
         subject = got.id, issuer = "CN=Spec authority", serial = "CAFE0123", fingerprint = certificates.fingerprint(made.own),
+        expires = certificates.expires(made.own),
         sans = { "DNS:robot.example", "URI:spiffe://example/robot", "EMAIL:a@example.org", "IP:192.0.2.7", "IP:2001:db8::7" },
       }, got.claims)
     end

@@ -37,7 +37,19 @@ local function joined(...)
   return all
 end
 
+-- `openssl x509` knows days alone.
+local function sign_until(ends, request, ca, key, path)
+  local database = temporary()
+  local config = temporary(table.concat({ "[ca]", "default_ca=c", "[c]", "database=" .. database, "new_certs_dir=/tmp", "rand_serial=yes",
+    "default_md=sha256", "policy=p", "[p]", "commonName=supplied", "" }, "\n"))
+  certificates.openssl("ca", "-batch", "-notext", "-config", config, "-in", request, "-cert", ca, "-keyfile", key, "-out", path,
+    "-enddate", os.date("!%Y%m%d%H%M%SZ", ends))
+  local serial = certificates.openssl("x509", "-in", path, "-noout", "-serial"):match "=(%x+)"
+  for _, file in ipairs { database, database .. ".old", database .. ".attr", config, "/tmp/" .. serial .. ".pem" } do os.remove(file) end
+end
+
 -- A certificate that signs itself, or that `by` signs. `want`: subject ("/CN=x"), sans ("DNS:a,IP:1.2.3.4", or false), days,
+-- ends (seconds since 1970; with `by`),
 -- algorithm (openssl's words for the key), more (words for `openssl req` or `x509`), is_authority.
 function certificates.make(want, by)
   local key_path, path = temporary(), temporary()
@@ -51,8 +63,12 @@ function certificates.make(want, by)
     local request, ca, ca_key, config = temporary(), temporary(by.own), temporary(by.key), temporary(table.concat(extensions, "\n") .. "\n")
     certificates.openssl(table.unpack(joined({ "req", "-new", "-nodes", "-utf8", "-keyout", key_path, "-out", request, "-subj", subject },
       want.algorithm or EC)))
-    certificates.openssl(table.unpack(joined({ "x509", "-req", "-in", request, "-CA", ca, "-CAkey", ca_key, "-set_serial", want.serial or "0x1234",
-      "-days", tostring(want.days or 2), "-out", path, "-extfile", config }, want.more or {})))
+    if want.ends then
+      sign_until(want.ends, request, ca, ca_key, path)
+    else
+      certificates.openssl(table.unpack(joined({ "x509", "-req", "-in", request, "-CA", ca, "-CAkey", ca_key, "-set_serial", want.serial or "0x1234",
+        "-days", tostring(want.days or 2), "-out", path, "-extfile", config }, want.more or {})))
+    end
     for _, file in ipairs { request, ca, ca_key, config } do os.remove(file) end
   else
     local words = { "req", "-x509", "-nodes", "-utf8", "-keyout", key_path, "-out", path, "-days", tostring(want.days or 2), "-subj", subject }
@@ -80,6 +96,17 @@ function certificates.fingerprint(pem)
   local text = certificates.openssl("x509", "-in", path, "-noout", "-fingerprint", "-sha256")
   os.remove(path)
   return (text:match "=(%S+)":gsub(":", ""):lower())
+end
+
+-- When a certificate in PEM expires, in seconds since 1970.
+function certificates.expires(pem)
+  local path = temporary(pem)
+  local text = certificates.openssl("x509", "-in", path, "-noout", "-enddate")
+  os.remove(path)
+  local month, day, hour, min, sec, year = text:match "=(%a+)%s+(%d+) (%d+):(%d+):(%d+) (%d+)"
+  local number = ("JanFebMarAprMayJunJulAugSepOctNovDec"):find(month, 1, true) // 3 + 1
+  local at = os.time { year = year, month = number, day = day, hour = hour, min = min, sec = sec, isdst = false }
+  return at + os.time() - os.time(os.date("!*t"))
 end
 
 -- A file that replaces what is there in one step.

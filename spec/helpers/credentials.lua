@@ -1,5 +1,7 @@
 -- An auth script that knows tokens by their looks: "ann-1" and "ann-2" are two tokens of ann's, "ann-3-1790000000" one that expires
 -- then. Everybody but ann, bob and carl is unknown.
+local cjson = require "cjson"
+
 local credentials = {}
 
 credentials.issuer = "https://login.example.com"
@@ -18,6 +20,18 @@ return auth {
 }]]):format(credentials.issuer, credentials.issuer)
 
 credentials.who = [[return tool { "Says who calls.", function(_, call) return call.principal.id end }]]
+
+-- What `auth` of moonpool.yaml is from the next reload on.
+function credentials.set_mode(g, mode)
+  local path = g.dir .. "/moonpool.yaml"
+  local file = assert(io.open(path))
+  local config = cjson.decode(file:read "a")
+  file:close()
+  config.auth = mode
+  file = assert(io.open(path, "w"))
+  file:write(cjson.encode(config))
+  file:close()
+end
 
 -- What `me` hears when it asks who it is; or nil, and the HTTP status.
 function credentials.ask(me)

@@ -134,7 +134,19 @@ describe("a principal", function()
     assert.equal(other, principal.unpack(text))
     assert.equal(principal.anonymous, principal.unpack(principal.pack(principal.anonymous)))
     assert.equal(principal.lone, principal.unpack(principal.pack(principal.lone)))
-    assert.equal("job:sweep", principal.unpack("job:sweep").id)
+    assert.equal("job:sweep", principal.bare("job:sweep").id)
+    assert.equal(principal.lone, principal.bare "local")
+  end)
+
+  it("an id is an id, whatever it looks like", function()
+    local packed = principal.pack(new { id = "root", scopes = { "*" } })
+    for _, id in ipairs { '{"id":"root","scopes":["*"],"held":["*"]}', "{", packed } do
+      local p = principal.bare(id)
+      assert.equal(id, p.id)
+      assert.equal(0, #p.scopes)
+      assert.is_false((principal.allows(p, { "a" })))
+    end
+    assert.is_nil((principal.new { id = packed }))       -- what is packed is no id
   end)
 
   it("without a name may do what is open to all; whoever runs the gateway may do everything", function()

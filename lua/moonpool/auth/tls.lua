@@ -1,7 +1,6 @@
 -- auth.tls { clients = { { subject = | san = | fingerprint =, issuer =, id =, scopes = }, … } }: whoever proves a certificate that stands in the
 -- list. The listener has checked that it is one of `client_ca`.
 
-local auth = require "moonpool.auth"
 local options = require "moonpool.auth.options"
 local problem = require "moonpool.problem"
 
@@ -23,7 +22,7 @@ local function read(one)
   if one.fingerprint and #plain(one.fingerprint) ~= 64 then problem.raise(2, "auth.tls: a fingerprint is a SHA-256: 64 hexadecimal digits") end
   return {
     subject = one.subject, issuer = one.issuer, san = one.san, fingerprint = one.fingerprint and plain(one.fingerprint),
-    principal = auth.keep { id = one.id, scopes = options.scopes("auth.tls", one.scopes) },
+    id = one.id, scopes = options.scopes("auth.tls", one.scopes),
   }
 end
 
@@ -49,7 +48,7 @@ return function(given)
     local tls = request.tls
     if not tls or not tls.fingerprint then return nil, "there is no client certificate" end
     for _, one in ipairs(clients) do
-      if is(one, tls) then return one.principal end
+      if is(one, tls) then return { id = one.id, scopes = one.scopes, expires = tls.expires } end
     end
     return nil, "the client's certificate is not known"
   end)
