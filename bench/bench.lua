@@ -97,3 +97,4 @@ print "idle event streams"
 measure_streams("/sse", "HTTP+SSE")
 measure_start()
 print(("binary                   %.2f MB"):format(#under.read "build/release/moonpool" / 1e6))
+os.exit(true) -- without taking apart what the event loop still has
