@@ -1,4 +1,5 @@
-/* preempt.c: the watchdog and its signal. What the hook decides is task.c's. */
+/* preempt.c: the watchdog, the alarms, and their signal. What the hook decides is limits.c's. */
+#define _GNU_SOURCE
 #include "script/preempt.h"
 #include "script/task.h"
 #include <pthread.h>
@@ -6,6 +7,11 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
+
+#ifndef sigev_notify_thread_id /* which glibc names from 2.36 on only */
+#define sigev_notify_thread_id _sigev_un._tid
+#endif
 
 #define TICK_NS 1000000
 #define IDLE_TICKS 20 /* without any Lua, and the watchdog sleeps until there is some */
@@ -18,6 +24,8 @@ typedef struct slot {
     atomic_ulong stretch;        /* odd while Lua runs */
     atomic_bool is_taken;
     unsigned long seen; /* the watchdog's */
+    timer_t alarm;      /* of the thread that has the slot */
+    bool has_alarm;
 } slot;
 
 static _Atomic(slot *) slots;
@@ -79,6 +87,8 @@ static void *watch(void *unused)
 static void leave_thread(void *arg)
 {
     slot *at = arg;
+    if (at->has_alarm)
+        timer_delete(at->alarm);
     pthread_mutex_lock(&lock);
     atomic_store(&at->is_taken, false);
     pthread_mutex_unlock(&lock);
@@ -122,6 +132,9 @@ static slot *take_slot(void)
     atomic_store(&at->is_taken, true);
     pthread_mutex_unlock(&lock);
     pthread_setspecific(at_thread_end, at);
+    struct sigevent to_me = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGURG};
+    to_me.sigev_notify_thread_id = gettid();
+    at->has_alarm = timer_create(CLOCK_MONOTONIC, &to_me, &at->alarm) == 0; /* without: the watchdog alone */
     return at;
 }
 
@@ -152,6 +165,14 @@ void mp_preempt_leave(lua_State *before)
     here->running = before;
     if (before == NULL)
         atomic_fetch_add_explicit(&here->stretch, 1, memory_order_release);
+}
+
+void mp_preempt_alarm(uint64_t us)
+{
+    if (here == NULL || !here->has_alarm)
+        return;
+    struct itimerspec at = {.it_value = {(time_t)(us / 1000000), (long)(us % 1000000) * 1000}};
+    timer_settime(here->alarm, 0, &at, NULL);
 }
 
 void mp_preempt_arm_running(void)
