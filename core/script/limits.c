@@ -5,7 +5,6 @@
 #include <lauxlib.h>
 #include <stdio.h>
 
-#define SLICE_US 1000   /* what a heavy task has of a turn */
 #define STUCK_US 5000   /* what may run where nothing can be left: in functions that C calls */
 #define LITTER_CYCLES 2 /* what the running one has seen already, the next one takes */
 #define ROOM 16         /* what of the memory is to be free for a task to go on before all is collected */
@@ -143,10 +142,8 @@ int mp_task_run(mp_task *task, int count)
     vm->may_wait = vm->loop != NULL;
     lua_State *outer = mp_preempt_enter(task->co);
     if (is_heavy)
-        mp_preempt_alarm(SLICE_US);
+        mp_preempt_slice();
     int status = lua_resume(task->co, vm->L, count, &count);
-    if (is_heavy)
-        mp_preempt_alarm(0);
     mp_preempt_leave(outer);
     vm->may_wait = false;
     vm->running = NULL;
