@@ -72,8 +72,9 @@ static void make_timer(void)
         here.has_timer = true;
         pthread_setspecific(at_thread_end, &here);
     } else {
-        mp_log(MP_ERROR, "no timer", mp_log_str("why", mp_str_of(strerror(errno))),
-               mp_log_str("hint", MP_STR("endless loops will not end: raise the limit of pending signals (ulimit -i)")));
+        mp_log(
+            MP_ERROR, "no timer", mp_log_str("why", mp_str_of(strerror(errno))),
+            mp_log_str("hint", MP_STR("endless loops will not end: raise the limit of pending signals (ulimit -i)")));
     }
 }
 

@@ -355,7 +355,6 @@ mp_vm *mp_vm_new(mp_source *source, const mp_vm_config *config, mp_buf *report)
         return NULL;
     }
     *mp_thread_word(vm->L) = (uintptr_t)vm;
-    lua_gc(vm->L, LUA_GCINC, 0, MP_GC_LIGHT);
     lua_gc(vm->L, LUA_GCSTOP); /* while it loads, hardly anything becomes garbage */
     lua_atpanic(vm->L, panic);
     birth b = {vm, config, report, false};
@@ -364,6 +363,7 @@ mp_vm *mp_vm_new(mp_source *source, const mp_vm_config *config, mp_buf *report)
         mp_vm_free(vm);
         return NULL;
     }
+    mp_vm_collect_by_turns(vm);
     mp_vm_publish(vm);
     return vm;
 }
