@@ -123,7 +123,8 @@ int mp_task_run(mp_task *task, int count)
     mp_task *payer = task->payer;
     if (!MP_PREEMPT)
         return run_unlimited(task, count);
-    mp_task_settle_memory(task);
+    if (payer->grown >= vm->call_memory / 2) /* not before: what others made is nothing to it then */
+        mp_task_settle_memory(task);
     size_t before = vm->bytes, left = payer->grown < vm->call_memory ? vm->call_memory - payer->grown : 0;
     vm->ceiling = left < vm->memory - before ? before + left : vm->memory;
     vm->denied = 0;
