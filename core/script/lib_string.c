@@ -89,6 +89,7 @@ static int go_on(lua_State *L, int status, lua_KContext context)
     return search->then(&search->m, search->start, end);
 }
 
+/* Copies what is on C's stack and lets others run.  [-0, +n, throws, yields] */
 static int leave(const mp_pattern *m, const char *start, const char *last, search_end *then)
 {
     long_search *search = lua_newuserdatauv(m->L, sizeof *search, 0);
@@ -98,16 +99,6 @@ static int leave(const mp_pattern *m, const char *start, const char *last, searc
     search->last = last;
     search->then = then;
     return mp_pattern_yield(&search->m, (lua_KContext)search, go_on);
-}
-
-/* The next match from `start` on, which does not end at `last`; then `then`.  [-0, +n, throws, yields] */
-static int seek(mp_pattern *m, const char *start, const char *last, search_end *then)
-{
-    const char *end = mp_pattern_search(m, &start, last);
-    if (end == mp_pattern_paused)
-        return leave(m, start, last, then);
-    mp_pattern_charge(m);
-    return then(m, start, end);
 }
 
 /* -- find and match ---------------------------------------------------------------------------------------------- */
@@ -156,7 +147,11 @@ static int find(lua_State *L, bool wants_place)
     mp_pattern_capture captures[MP_PATTERN_CAPTURES];
     mp_pattern_init(&m, mp_string_limits_of(L), text, pattern, true);
     mp_pattern_begin(&m, L, captures);
-    return seek(&m, text.ptr + at, NULL, wants_place ? end_find : end_match);
+    const char *start = text.ptr + at, *end = mp_pattern_search(&m, &start, NULL);
+    if (end == mp_pattern_paused)
+        return leave(&m, start, NULL, wants_place ? end_find : end_match);
+    mp_pattern_charge(&m);
+    return wants_place ? end_find(&m, start, end) : end_match(&m, start, end);
 }
 
 /* string.find(s, pattern [, init [, plain]])  [-0, +n, throws] */
@@ -179,13 +174,17 @@ typedef struct {
 } iterator;
 
 /* Several coroutines may use one iterator at once: what is in it stands still while a search is left. */
-static int end_gmatch(mp_pattern *m, const char *start, const char *end)
+static int step(iterator *it, mp_pattern *m, const char *start, const char *end)
 {
-    iterator *it = lua_touserdata(m->L, lua_upvalueindex(4));
     if (end == NULL)
         return 0;
     it->at = it->last = end;
     return push_captures(m, start, end, true);
+}
+
+static int end_gmatch(mp_pattern *m, const char *start, const char *end)
+{
+    return step(lua_touserdata(m->L, lua_upvalueindex(4)), m, start, end);
 }
 
 static int gmatch_next(lua_State *L)
@@ -195,7 +194,11 @@ static int gmatch_next(lua_State *L)
         return 0;
     mp_pattern_capture captures[MP_PATTERN_CAPTURES];
     mp_pattern_begin(&it->m, L, captures);
-    return seek(&it->m, it->at, it->last, end_gmatch);
+    const char *start = it->at, *end = mp_pattern_search(&it->m, &start, it->last);
+    if (end == mp_pattern_paused)
+        return leave(&it->m, start, it->last, end_gmatch);
+    mp_pattern_charge(&it->m);
+    return step(it, &it->m, start, end);
 }
 
 /* string.gmatch(s, pattern [, init])  [-0, +1, throws] */

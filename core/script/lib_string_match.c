@@ -61,10 +61,16 @@ typedef struct {
 } pending;
 
 typedef struct {
-    pending stack[MOST_PENDING];
+    pending *stack; /* of MOST_PENDING */
     unsigned depth;
     const char *s, *p; /* where the attempt stands in text and pattern */
 } attempt;
+
+/* One that was left. */
+typedef struct {
+    attempt a;
+    pending stack[MOST_PENDING];
+} kept_attempt;
 
 static inline pending *push(mp_pattern *m, attempt *a, pending_kind kind)
 {
@@ -311,41 +317,40 @@ static bool advance(mp_pattern *m, attempt *a)
     return match_item(m, a);
 }
 
-static void copy_attempt(attempt *to, const attempt *from)
-{
-    to->depth = from->depth;
-    to->s = from->s;
-    to->p = from->p;
-    memcpy(to->stack, from->stack, from->depth * sizeof *from->stack);
-}
-
 /* Keeps what is still to be tried; the step that it comes before is not taken yet.  [-0, +0|1, throws] */
-static const char *leave(mp_pattern *m, const attempt *a)
+__attribute__((cold, noinline)) static const char *leave(mp_pattern *m, attempt a)
 {
     if (m->kept == NULL)
-        m->kept = lua_newuserdatauv(m->L, sizeof *a, 0);
-    copy_attempt(m->kept, a);
+        m->kept = lua_newuserdatauv(m->L, sizeof(kept_attempt), 0);
+    kept_attempt *kept = m->kept;
+    kept->a = a;
+    memcpy(kept->stack, a.stack, a.depth * sizeof *a.stack);
     m->is_paused = true;
     m->left++;
     return mp_pattern_paused;
 }
 
+__attribute__((cold, noinline)) static attempt come_back(mp_pattern *m, pending *stack)
+{
+    const kept_attempt *kept = m->kept;
+    attempt a = kept->a;
+    a.stack = memcpy(stack, kept->stack, a.depth * sizeof *stack);
+    m->is_paused = false;
+    return a;
+}
+
 /* The end of a match that begins at `s`, or NULL, or mp_pattern_paused. */
 static const char *match_at(mp_pattern *m, const char *s)
 {
-    attempt a;
-    if (!m->is_paused) {
-        a.depth = 0;
-        a.s = s;
-        a.p = m->start;
+    pending stack[MOST_PENDING];
+    attempt a = {stack, 0, s, m->start}; /* small, and no pointer to it leaves this file: so it can be in registers */
+    if (m->is_paused)
+        a = come_back(m, stack);
+    else
         m->level = 0;
-    } else {
-        copy_attempt(&a, m->kept);
-        m->is_paused = false;
-    }
     for (;;) {
         if (--m->left < m->look_at && mp_pattern_should_pause(m))
-            return leave(m, &a);
+            return leave(m, a);
         if (a.p == m->end)
             return a.s;
         if (!advance(m, &a) && !back(m, &a))

@@ -109,7 +109,7 @@ local long = {
   gmatch = "local found = text:gmatch(pattern)() return #found == #text - 1",
   each = "local n = 0 for found in text:gmatch(pattern) do n = n + #found end return n == #text - 1",
   gsub = "local made, n = text:gsub(pattern, '<%1>') return n == 1 and made == '<' .. text:sub(1, -2) .. '>'",
-  replacing = "local made, n = text:gsub(pattern, function(found) return #found end) return n == 1 and made == tostring(#text - 1)",
+  replacing = "local made, n = text:gsub(pattern, string.len) return n == 1 and made == tostring(#text - 1)",
   many = "local made, n = text:gsub('a', { a = 'bb' }) return n == #text - 1 and #made == 2 * n + 1",
   plain = "local made, n = text:gsub('a', 'bb') return n == #text - 1 and #made == 2 * n + 1",
   apart = "return coroutine.wrap(function() return coroutine.wrap(function() return #text:match(pattern) == #text - 1 end)() end)()",

@@ -157,9 +157,9 @@ end)
 -- As `library`, but each call runs in a coroutine, and goes on as often as its matching lets others run.
 local function driven(library)
   local function run(f, ...)
-    local co, args, before = coroutine.create(function(...) return select(1, f(...)) end), table.pack(...), 0
+    local co, args = coroutine.create(function(...) return select(1, f(...)) end), table.pack(...) -- no tail call: errors name a line
     while true do
-      before = library.turns()
+      local before = library.turns()
       local got = table.pack(coroutine.resume(co, table.unpack(args, 1, args.n)))
       if not got[1] then error(got[2], 0) end
       if coroutine.status(co) == "dead" then return table.unpack(got, 2, got.n) end
@@ -172,8 +172,8 @@ local function driven(library)
     through[name] = function(...) return run(library[name], ...) end
   end
   function through.gmatch(...)
-    local each = library.gmatch(...)
-    return function() return run(each) end
+    local following = library.gmatch(...)
+    return function() return run(following) end
   end
   return through
 end
@@ -183,8 +183,8 @@ describe("a match that others have turns in", function()
   setup(function() before = ours end)
   teardown(function() ours = before end)
 
-  local pieces = { "a", "b", ".", "%a", "[ab]", "[^a]", "%f[a]", "%bab", "%b()", "(", ")", "()", "%1", "%2", "[%w-]", "[b-c]", "[a", "%", "(a)", "(.-)", "(b*)", "(.)",
-    "[]a]", "[^]" }
+  local pieces = { "a", "b", ".", "%a", "[ab]", "[^a]", "%f[a]", "%bab", "%b()", "(", ")", "()", "%1", "%2", "[%w-]", "[b-c]", "[a", "%", "(a)", "(.-)",
+    "(b*)", "(.)", "[]a]", "[^]" }
   local suffixes = { "", "", "*", "+", "-", "?" }
   local bytes = { "a", "a", "a", "b", "b", "c", "(", ")", "\0", "x" }
   local function random_of(list) return list[math.random(#list)] end
@@ -218,7 +218,8 @@ describe("a match that others have turns in", function()
     local alone = room.open()
     ours = driven(library)
     local text = ("key = value, (a (b) c) [x] 2024-01-02 "):rep(300)
-    for _, pattern in ipairs { "(%w+)%s*=%s*(%w+)", "%b()", "%f[%w]%w+", "()%d+()", "(.)%1", "[^,]*", "x", "^(.-)%s*$", "([%a]+) ([%(=])", "%d-$", "e, (.-)[x]", "" } do
+    for _, pattern in ipairs { "(%w+)%s*=%s*(%w+)", "%b()", "%f[%w]%w+", "()%d+()", "(.)%1", "[^,]*", "x", "^(.-)%s*$", "([%a]+) ([%(=])",
+      "%d-$", "e, (.-)[x]", "" } do
       each(text .. "end", pattern)
       for _, by in ipairs { "<%0>", double, { key = "lock" }, string.upper } do
         local steps, wanted = library.taken(), alone.taken()
