@@ -97,7 +97,7 @@ local audiences = setmetatable({}, { __mode = "k" })       -- principal -> { tex
 
 --- A session follows what it follows as whoever its last request was from: a new token may have other scopes.
 function access.follow_as(call)
-  if not is_private then return end
+  if not (is_private and call.has_session) then return end
   local p = call.principal
   local known = audiences[p]
   if not known or known[2] ~= has_visible then

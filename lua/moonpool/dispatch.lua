@@ -32,7 +32,7 @@ return function(call, params)
   elseif not call.initialized and not before_initialize[name] then                     -- L-5
     return nil, errors.new("invalid_request", "the session is not initialized: send initialize first", { reason = "not_initialized" })
   end
-  if call.has_session then access.follow_as(call) end
+  access.follow_as(call)
   local method = row.methods[name]
   if host.has_specs and name == "moonpool/specs" then return require "moonpool.specs".answer(call, params, row) end
   if host.has_specs and name == "moonpool/explain" then return require "moonpool.explain".answer(params) end
