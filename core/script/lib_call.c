@@ -21,7 +21,8 @@ void mp_call_push(lua_State *L, mp_task *task, int params)
     *h = (handle){task, task->serial};
     lua_pushvalue(L, params);
     lua_setiuservalue(L, -2, PARAMS);
-    if (task->call != NULL) { /* a finalizer may have sent meanwhile, and found the client gone */
+    /* A finalizer may have sent meanwhile, and found the client gone. Of nobody nothing is kept. */
+    if (task->call != NULL && mp_call_principal(task->call) != mp_nobody) {
         mp_principal_push(L, mp_call_principal(task->call));
         lua_setiuservalue(L, -2, PRINCIPAL_VALUE);
     }

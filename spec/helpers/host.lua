@@ -71,7 +71,6 @@ function host.start(scripts, options)
       if answer.error then return nil, answer.error end
       return answer
     end,
-    house_principals = function() end,
     set_auth = function(realm, scopes, metadata) vm.auth = { realm = realm, scopes = scopes, metadata = metadata } end,
     seat = function(who) return { who = who } end,
     forbid = function(call, scopes) call.forbidden = scopes return true end,
