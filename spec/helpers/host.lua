@@ -130,7 +130,7 @@ end
 
 function vm_mt:call(method, params, fields)
   self.last = self:new_call(method, params, fields)
-  return self.moonpool.dispatch(self.last, params)
+  return self.moonpool.dispatch(self.last, params, self.last.revision, method)
 end
 
 --- tools/call of `name`; `fields` as above.
