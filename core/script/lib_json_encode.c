@@ -322,13 +322,12 @@ static void put_userdata(encoder *e, int index)
         mp_buf_put(e->out, block == NULL ? MP_STR("null") : MP_STR("[]"));
         return;
     }
-    if (luaL_testudata(e->L, index, MP_LUA_SECRET) != NULL) {
+    if (luaL_testudata(e->L, index, MP_LUA_RAW) != NULL)
+        mp_buf_put(e->out, (mp_str){block, lua_rawlen(e->L, index)});
+    else if (luaL_testudata(e->L, index, MP_LUA_SECRET) != NULL)
         mp_buf_put(e->out, MP_STR("\"***\""));
-        return;
-    }
-    if (luaL_testudata(e->L, index, MP_LUA_RAW) == NULL)
+    else
         fail(e, "a userdata");
-    mp_buf_put(e->out, (mp_str){block, lua_rawlen(e->L, index)});
 }
 
 static void put_value(encoder *e, int index)
