@@ -37,7 +37,7 @@ return function(call, params, revision, name)
   elseif not call.initialized and not before_initialize[name] then                     -- L-5
     return nil, errors.new("invalid_request", "the session is not initialized: send initialize first", { reason = "not_initialized" })
   end
-  access.follow_as(call)
+  if access.has_private then access.follow_as(call) end
   local method = row.methods[name]
   if not method and host.has_specs and special[name] then return special[name](call, params, row) end
   if not method then return unknown(name, row.methods) end
