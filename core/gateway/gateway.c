@@ -373,9 +373,11 @@ static void raise_descriptor_limit(void)
 }
 
 /* What a large body took goes back to the system when it is over. Left alone, glibc would learn from it to keep as much for
- * each thread. */
+ * each thread. And freed blocks are joined at once: else a few hundred thousand wait for one that is large, which joins them
+ * all while everybody waits. */
 static void keep_memory_small(void)
 {
+    mallopt(M_MXFAST, 0);
     mallopt(M_MMAP_THRESHOLD, 256 << 10);
     mallopt(M_TRIM_THRESHOLD, 512 << 10);
 }
