@@ -81,6 +81,7 @@ local function compile(path, text, env)
     why, hint = shown(path) .. ":1: expressions or blocks are nested too deep", "take some of them apart, into locals"
   end
   local found = located(why)
+  if found.what:find "^'}' expected" and not found.what:find "<eof>$" then hint = hint or "is a comma missing before it?" end
   found.hint = hint
   complain_about(path, found)
 end

@@ -47,4 +47,11 @@ function suggest.hint(wrong, names)
   return near and "did you mean '" .. near .. "'?"
 end
 
+--- "did you mean 'input'? options are input, output": the nearest, where one is near, and all of the list `names`. `what` is the plural
+--- of what they are.
+function suggest.listed(wrong, names, what)
+  local hint = suggest.hint(wrong, names)
+  return (hint and hint .. " " or "") .. what .. " are " .. table.concat(names, ", ")
+end
+
 return suggest
