@@ -34,8 +34,16 @@ describe("moonpool call --url", function()
     local g <close> = gateway.start { scripts = scripts }
     local code, out, err = call({}, "--url", "http://127.0.0.1:" .. g.port .. "/nowhere", "count")
     assert.same({ 1, "" }, { code, out })
-    has(err, "/nowhere: nothing is served at this path", "hint: the path of its endpoint is part of the URL")
+    has(err, "/nowhere: nothing is served at this path: MCP is at /mcp", "hint: the path of its endpoint is part of the URL")
     assert.is_empty_house(g)
+  end)
+
+  it("asks whether a gateway runs where nobody listens", function()
+    local g = gateway.start { scripts = scripts }
+    g:stop()
+    local code, _, err = call({}, "--url", "http://127.0.0.1:" .. g.port .. "/mcp", "count")
+    assert.equal(1, code)
+    has(err, "Connection refused", "hint: is it running there? `moonpool run` starts a gateway")
   end)
 
   it("goes to no other origin for the messages of HTTP+SSE", function()

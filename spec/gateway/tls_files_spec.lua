@@ -158,7 +158,7 @@ describe("the keys of `listen`", function()
     { "listen: [{address: '127.0.0.1:0', tls: {key: a}}]", "'listen.tls' needs 'certificate' and 'key'" },
     { "listen: [{address: '127.0.0.1:0', tls: a.pem}]", "'listen.tls' must be keys and values, not a single value" },
     { "listen: [{address: '127.0.0.1:0', tls: {certificate: a, key: b, client: optional}}]", "'client' needs 'client_ca'" },
-    { "listen: [{address: '127.0.0.1:0', tls: {certificate: a, key: b, client_ca: c, client: maybe}}]", "'client' cannot be 'maybe'", "required, optional" },
+    { "listen: [{address: '127.0.0.1:0', tls: {certificate: a, key: b, client_ca: c, client: maybe}}]", "'listen.tls.client' cannot be 'maybe'", "required, optional" },
     { "listen: [{address: '127.0.0.1:0', tsl: {}}]", "unknown key 'tsl'", "did you mean 'tls'?" },
     { "listen: [{address: 7300}]", "'7300' is not an address" },
     { "listen: [{address: [1]}]", "an item of 'listen' must be a single value, not a list" },
