@@ -140,7 +140,7 @@ describe("moonpool call --url", function()
     g:stop()
     local code, _, err = gateway.exec { "call", "--url", url, "add" }
     assert.equal(1, code)
-    assert.equal("moonpool: " .. url .. ": Connection refused\n", err)
+    assert.equal("moonpool: " .. url .. ": Connection refused\n  hint: is it running there? `moonpool run` starts a gateway\n", err)
   end)
 end)
 

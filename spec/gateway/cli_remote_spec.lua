@@ -38,14 +38,6 @@ describe("moonpool call --url", function()
     assert.is_empty_house(g)
   end)
 
-  it("asks whether a gateway runs where nobody listens", function()
-    local g = gateway.start { scripts = scripts }
-    g:stop()
-    local code, _, err = call({}, "--url", "http://127.0.0.1:" .. g.port .. "/mcp", "count")
-    assert.equal(1, code)
-    has(err, "Connection refused", "hint: is it running there? `moonpool run` starts a gateway")
-  end)
-
   it("goes to no other origin for the messages of HTTP+SSE", function()
     local asked = {}
     local server <close> = stub.start(function(request, reply)

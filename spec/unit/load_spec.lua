@@ -69,8 +69,8 @@ describe("loading scripts", function()
 
   it("lists the options where none is near", function()
     local vm = host.start { ["tools/a.lua"] = 'return tool { "A.", name = "b", function() end }' }
-    assert.truthy(vm.errors[1]:find("tool has no option 'name'\n    return tool { \"A.\", name = \"b\", function() end }\n  hint: options are input, ", 1, true),
-      vm.errors[1])
+    assert.truthy(vm.errors[1]:find("tool has no option 'name'\n    return tool { \"A.\", name", 1, true), vm.errors[1])
+    assert.truthy(vm.errors[1]:find("\n  hint: options are input, ", 1, true), vm.errors[1])
   end)
 
   it("asks after a comma where Lua wants the table to end", function()

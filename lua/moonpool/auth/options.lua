@@ -19,8 +19,8 @@ local common = { "askable", "realm", "implies", "scopes_supported" }
 --- Raises for an option that `who` does not have.
 function options.check(who, given, known)
   if type(given) ~= "table" then problem.raise(2, who .. ": options are a table") end
-  local name, hint = suggest.stranger(given, table.move(common, 1, #common, #known + 1, { table.unpack(known) }))
-  if name then problem.raise(2, who .. ": there is no option '" .. name .. "'", hint) end
+  local stranger, hint = suggest.stranger(given, table.move(common, 1, #common, #known + 1, { table.unpack(known) }))
+  if stranger then problem.raise(2, who .. ": there is no option '" .. stranger .. "'", hint) end
 end
 
 --- The table for auth{…}: `f`, and of the options what is for it.
