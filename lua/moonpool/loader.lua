@@ -57,6 +57,7 @@ local function located(value)
   else
     local told, text = pcall(tostring, value)
     message = told and text or "an error value that cannot be told"
+    hint = problem.hint(message)
   end
   local path, line, what = problem.split(message)
   return { located = true, path = path, line = line, what = what, hint = hint }

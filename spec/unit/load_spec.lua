@@ -83,6 +83,15 @@ describe("loading scripts", function()
     assert.is_nil(vm.errors[3]:find("comma", 1, true))
   end)
 
+  it("says what stands in the place of os.getenv and the like", function()
+    local vm = host.start { ["tools/a.lua"] = 'local key = os.getenv "KEY"\nreturn key' }
+    assert.equal("scripts/tools/a.lua:1: attempt to call a nil value (field 'getenv')\n    local key = os.getenv \"KEY\"\n" ..
+      "  hint: scripts have no os.getenv: env \"NAME\" reads a variable that is granted", vm.errors[1])
+    vm = host.start { ["tools/a.lua"] = "--- A.\nreturn function() os.execute 'ls' end" }
+    assert.is_true(vm:tool("a", {}).isError)
+    assert.equal("scripts have no os.execute: exec { … } runs a program that is granted", vm.logs[1].fields.hint)
+  end)
+
   it("refuses folders that are no kind of script", function()
     local vm = host.start { ["tool/add.lua"] = add }
     assert.equal("scripts/tool/add.lua: folder 'tool' is not a kind of script\n  hint: did you mean 'tools'?", vm.errors[1])
