@@ -309,6 +309,10 @@ static void leave_in_place(mp_reload *reload, const attempt *next)
         mp_log(MP_WARN, "not reloaded", mp_log_int("generation", reload->generation),
                mp_log_str("why", mp_buf_str(&plan)));
         print(reload, mp_buf_str(&plan));
+    } else {
+        mp_log(MP_INFO, "taken back", mp_log_int("generation", reload->generation),
+               mp_log_str("why", MP_STR("the files are as they were when they were last served")));
+        print(reload, MP_STR("taken back: what is saved is what serves"));
     }
     mp_buf_clear(&plan);
 }

@@ -22,6 +22,7 @@ typedef struct {
         failed;   /* failed: an answer could not be written, for another reason than that its reader left */
     int ended_fd; /* an eventfd: one more for each worker that has ended */
     uint64_t started_at;
+    mp_log_level own_level; /* of the lines about the gateway's own life */
 } mp_shared;
 
 /* `vm` is taken over; NULL makes one in the worker's thread. */
