@@ -22,7 +22,7 @@ describe("without descriptors", function()
 
   it("the log goes on", function()
     local g <close> = gateway.start {}
-    local clients, free = {}, nil
+    local clients, free = {}
     repeat -- until all of the lowest are taken
       clients[#clients + 1] = g:client "2026-07-28"
       clients[#clients]:result("tools/list", {})
