@@ -224,11 +224,8 @@ static int start_workers(house *h, mp_vm *first, mp_err *err)
 {
     for (int i = 0; i < h->worker_count; i++) {
         h->workers[i] = mp_worker_new(&h->shared, i == 0 ? first : NULL, err);
-        if (h->workers[i] == NULL) {
-            if (i == 0)
-                mp_vm_free(first);
+        if (h->workers[i] == NULL)
             return -1;
-        }
     }
     if ((h->on_stdio ? hand_out_stdio : hand_out)(h, err) != 0)
         return -1;

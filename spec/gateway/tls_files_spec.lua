@@ -63,6 +63,8 @@ local wrong = {
     "the wrong way round?" },
   { "a damaged certificate", with { ["cert.pem"] = here.own:gsub("\n....", "\nAAAA", 1) }, ":4:20: cert.pem: certificate 1 in it is damaged:" },
   { "a certificate cut off", with { ["cert.pem"] = here.own:sub(1, 200) }, ":4:20: cert.pem: certificate 1 in it is damaged:" },
+  { "an encrypted certificate", with { ["cert.pem"] = here.own:gsub("CATE%-%-%-%-%-\n",
+    "%0Proc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,00112233445566778899AABBCCDDEEFF\n\n", 1) }, ":4:20: cert.pem: certificate 1 in it is encrypted" },
   { "a damaged key", with { ["key.pem"] = here.key:gsub("\n....", "\nAAAA", 1) }, ":5:12: key.pem: the key in it is damaged:" },
   { "another certificate's key", with { ["key.pem"] = authority.key }, ":5:12: key.pem is not the key of the certificate in cert.pem",
     "has only one of them been renewed?" },
