@@ -6,11 +6,13 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
 #define LONGEST_WAIT_MS 1000
+#define DESCRIPTORS 5 /* of a loop and its server */
 
 static uint64_t clock_us(clockid_t clock)
 {
@@ -24,8 +26,31 @@ static uint64_t clock_ms(void)
     return clock_us(CLOCK_MONOTONIC) / 1000;
 }
 
+/* Where libh2o gets none it ends the process: so they are asked for first. */
+static bool has_descriptors(void)
+{
+    int fds[DESCRIPTORS], count = 0;
+    while (count < DESCRIPTORS && (fds[count] = eventfd(0, EFD_CLOEXEC)) >= 0)
+        count++;
+    int why = errno;
+    for (int i = 0; i < count; i++)
+        close(fds[i]);
+    errno = why;
+    return count == DESCRIPTORS;
+}
+
+static int refuse(mp_err *err)
+{
+    mp_err_set(err, "cannot make an event loop: %s", strerror(errno));
+    return mp_err_hint(err, "raise the limit of open files (ulimit -n)");
+}
+
 mp_loop *mp_loop_new(mp_err *err)
 {
+    if (!has_descriptors()) {
+        refuse(err);
+        return NULL;
+    }
     signal(SIGPIPE, SIG_IGN); /* h2o writes with plain writev */
     mp_loop *loop = mp_new(sizeof *loop);
     loop->h2o = h2o_evloop_create();
@@ -37,8 +62,7 @@ mp_loop *mp_loop_new(mp_err *err)
     loop->chance |= 1;
     if (mp_mux_open(loop) == 0 && mp_mailbox_open(loop) == 0)
         return loop;
-    mp_err_set(err, "cannot make an event loop: %s", strerror(errno));
-    mp_err_hint(err, "raise the limit of open files (ulimit -n)");
+    refuse(err);
     mp_loop_free(loop);
     return NULL;
 }

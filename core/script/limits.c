@@ -7,9 +7,7 @@
 
 #define STUCK_US 5000   /* what may run where nothing can be left: in functions that C calls */
 #define LITTER_CYCLES 2 /* what the running one has seen already, the next one takes */
-#define ROOM 16         /* what of the memory is to be free for a task to go on before all is collected */
-#define TIDY_US 500
-#define LOOK 1000 /* instructions between looks there */
+#define LOOK 1000       /* instructions between looks there */
 
 /* What a task's time is measured by: the clock is at hand; the thread's own time costs a system call. */
 static clockid_t clock_of(const mp_task *task)
@@ -75,7 +73,9 @@ void mp_task_hook(lua_State *L, lua_Debug *where)
     lua_sethook(L, NULL, 0, 0);
     mp_vm *vm = mp_vm_of(L);
     mp_task *task = vm->running;
-    if (vm->guard_until != 0) { /* a script that loads; closers */
+    if (vm->is_collecting && vm->guard_until == 0)
+        vm->guard_until = mp_now_us(CLOCK_THREAD_CPUTIME_ID) + STUCK_US;
+    if (vm->guard_until != 0) { /* a script that loads; closers; finalizers */
         if (mp_now_us(CLOCK_THREAD_CPUTIME_ID) >= vm->guard_until)
             end_guarded(L);
         mp_preempt_arm(L, LOOK);
@@ -84,12 +84,6 @@ void mp_task_hook(lua_State *L, lua_Debug *where)
     if (task == NULL)
         return;
     bool may_leave = vm->may_wait && lua_isyieldable(L);
-    if (vm->is_full && may_leave && !vm->is_over_memory && !task->cancelled) {
-        mp_task_await_collector(task, LITTER_CYCLES);
-        task->preempted = true;
-        lua_yield(L, 0);
-        return;
-    }
     uint64_t stretch = mp_now_us(clock_of(task)) - vm->clock;
     uint64_t cpu = may_leave ? 0 : mp_now_us(CLOCK_THREAD_CPUTIME_ID); /* a thread that has to wait is not to blame */
     if (may_leave || vm->stuck_at == 0)
@@ -99,6 +93,8 @@ void mp_task_hook(lua_State *L, lua_Debug *where)
     if (why != NULL)
         call_off(task, L, where, why);
     if (may_leave) {
+        if (vm->is_full && !task->cancelled)
+            task->collecting = LITTER_CYCLES;
         task->preempted = true;
         lua_yield(L, 0);
     } else if (task->cancelled) {
@@ -127,6 +123,8 @@ int mp_task_run(mp_task *task, int count)
     mp_task *payer = task->payer;
     if (!MP_PREEMPT)
         return run_unlimited(task, count);
+    if (payer->grown >= vm->call_memory / 2) /* not before: what others made is nothing to it then */
+        mp_task_settle_memory(task);
     size_t before = vm->bytes, left = payer->grown < vm->call_memory ? vm->call_memory - payer->grown : 0;
     vm->ceiling = left < vm->memory - before ? before + left : vm->memory;
     vm->denied = 0;
@@ -134,23 +132,21 @@ int mp_task_run(mp_task *task, int count)
     vm->is_over_memory = task->is_over_memory;
     vm->stuck_at = 0;
     bool is_heavy = task->is_heavy;
-    if (is_heavy) {
+    if (is_heavy)
         vm->clock = mp_now_us(CLOCK_THREAD_CPUTIME_ID);
-        lua_gc(vm->L, LUA_GCINC, 0, MP_GC_HEAVY);
-    }
     vm->running = task;
     vm->may_wait = vm->loop != NULL;
     lua_State *outer = mp_preempt_enter(task->co);
+    if (is_heavy)
+        mp_preempt_slice();
     int status = lua_resume(task->co, vm->L, count, &count);
     mp_preempt_leave(outer);
     vm->may_wait = false;
     vm->running = NULL;
     vm->ceiling = vm->memory;
-    payer->grown = payer->grown + vm->bytes > before ? payer->grown + vm->bytes - before : 0;
-    if (is_heavy) {
+    mp_task_made(task, before);
+    if (is_heavy)
         payer->spent += mp_now_us(CLOCK_THREAD_CPUTIME_ID) - vm->clock;
-        lua_gc(vm->L, LUA_GCINC, 0, MP_GC_LIGHT);
-    }
     return status;
 }
 
@@ -204,69 +200,6 @@ void mp_task_answer_error(lua_State *L, mp_task *task, int error)
         mp_task_fail(task, -32603, mp_refuse_output(task, "error", size, room), MP_STR_NONE);
     else
         mp_task_fail(task, code, message, mp_buf_str(out));
-}
-
-int mp_vm_collect(mp_vm *vm)
-{
-    int ended = 0;
-    uint64_t until = mp_now_us(CLOCK_MONOTONIC) + TIDY_US;
-    lua_State *before = mp_preempt_enter(vm->L);
-    lua_gc(vm->L, LUA_GCSTOP); /* else the others' calls would do it for this one, and end cycles unseen */
-    do
-        ended += lua_gc(vm->L, LUA_GCSTEP, 0);
-    while (ended == 0 && mp_now_us(CLOCK_MONOTONIC) < until);
-    mp_preempt_leave(before);
-    return ended;
-}
-
-void mp_vm_collect_freely(mp_vm *vm)
-{
-    if (vm->litter == 0 && vm->collectors == 0)
-        lua_gc(vm->L, LUA_GCRESTART);
-}
-
-bool mp_vm_tidy(mp_vm *vm)
-{
-    if (vm->litter == 0)
-        return false;
-    vm->litter -= mp_vm_collect(vm);
-    mp_vm_collect_freely(vm);
-    mp_vm_publish(vm);
-    return true;
-}
-
-void mp_task_await_collector(mp_task *task, int cycles)
-{
-    mp_vm *vm = task->vm;
-    if (cycles > 0 && task->collecting == 0) {
-        vm->collectors++;
-        task->bytes_then = vm->bytes;
-    } else if (cycles == 0 && task->collecting > 0 && --vm->collectors == 0)
-        mp_vm_collect_freely(vm);
-    task->collecting = cycles;
-}
-
-void mp_task_collect(mp_task *task)
-{
-    mp_vm *vm = task->vm;
-    uint64_t began = mp_now_us(CLOCK_THREAD_CPUTIME_ID);
-    int ended = mp_vm_collect(vm);
-    task->payer->spent += mp_now_us(CLOCK_THREAD_CPUTIME_ID) - began;
-    if (ended == 0)
-        return;
-    int left = task->collecting - 1;
-    size_t grown = task->payer->grown, gone = task->bytes_then > vm->bytes ? task->bytes_then - vm->bytes : 0;
-    grown = grown > gone ? grown - gone : 0; /* what others made meanwhile is taken for garbage that went */
-    if (grown < vm->call_memory && vm->call_memory - grown >= vm->call_memory / ROOM)
-        left = 0;
-    mp_task_await_collector(task, left);
-    if (left > 0)
-        return;
-    task->payer->grown = grown;
-    if (grown <= vm->call_memory)
-        return;
-    task->is_over_memory = true; /* what it does next is called off, with its place */
-    mp_preempt_arm(task->inner_count > 0 ? task->inner[0] : task->co, 1);
 }
 
 void mp_vm_end(mp_vm *vm)

@@ -1,8 +1,8 @@
 /* preempt.h: a script that does not stop takes turns, and then ends.
  *
- * A thread says when Lua runs on it, and in which coroutine. A watchdog looks at all of them once in a while; a thread that
- * is still in the same stretch of Lua gets a signal, whose handler sets a hook; the hook runs at Lua's next instruction, on
- * the thread itself, and decides. So code that behaves pays for two stores and no hook. */
+ * A thread says when Lua runs on it, and in which coroutine. A timer of the thread looks at it once in a while, as long as Lua
+ * runs: its signal finds the same stretch of Lua that it found the last time, and sets a hook; the hook runs at Lua's next
+ * instruction and decides. So code that behaves pays for a few stores, and a thread that works for a signal a millisecond. */
 #ifndef MP_SCRIPT_PREEMPT_H
 #define MP_SCRIPT_PREEMPT_H
 
@@ -15,6 +15,8 @@
 /* Lua runs in `L` from now on, on this thread; gives what ran before, for mp_preempt_leave. Nests. */
 lua_State *mp_preempt_enter(lua_State *L);
 void mp_preempt_leave(lua_State *before);
+/* What runs on this thread has one millisecond from now; else it has one to two. Between enter and leave. */
+void mp_preempt_slice(void);
 /* From now on `L` is looked at every `instructions`: by mp_task_hook. */
 void mp_preempt_arm(lua_State *L, int instructions);
 /* The same for what runs on this thread, if anything does. */

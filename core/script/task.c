@@ -47,6 +47,7 @@ mp_task *mp_task_new(mp_vm *vm, mp_call *call)
     task->preempted = task->is_heavy = task->is_over_memory = false;
     task->collecting = 0;
     task->spent = task->grown = 0;
+    task->gone_then = vm->gone;
     task->payer = task;
     task->group = NULL;
     task->scheduled = NULL;
@@ -104,7 +105,7 @@ static void task_end(mp_task *task)
     mp_buf_clear(&task->text);
     task->serial++;
     task->state = MP_TASK_IDLE;
-    mp_task_await_collector(task, 0);
+    mp_task_leave_memory(task);
     task->inner_count = 0;
     if (task->co != NULL)
         lua_sethook(task->co, NULL, 0, 0);
@@ -386,11 +387,11 @@ static void resume_next(mp_vm *vm, mp_link *link)
         payer->spent += vm->clock - began;
 }
 
-/* A heavy task has its slice, which goes into collecting while it waits for that. */
+/* A heavy task has its slice, which goes into collecting first. */
 static void go_on(mp_vm *vm, mp_link *link)
 {
     mp_task *task = mp_container(link, mp_task, link);
-    if (task->collecting == 0) {
+    if (!mp_task_owes(task)) {
         resume_next(vm, link);
         return;
     }

@@ -39,9 +39,9 @@ struct mp_task {
     bool is_heavy;       /* it was preempted once: its time is measured exactly from then on */
     bool is_over_memory; /* to be ended for that where it goes on */
     int collecting;      /* cycles of the collector until it may go on */
-    size_t bytes_then;   /* the VM's, when it began to wait for them */
     uint64_t spent;      /* us of Lua */
     size_t grown;        /* bytes that it holds more than when it began, as far as is known */
+    size_t gone_then;    /* the VM's `gone` that is not in there any more */
 
     mp_task *payer;  /* whose call it works for, and whose limits count: itself, or who waits for it and others */
     mp_group *group; /* that it is a member of; else NULL */
@@ -69,9 +69,15 @@ void mp_task_hook(lua_State *L, lua_Debug *where);
 int mp_task_run(mp_task *task, int count);
 /* A bearer token that was good a moment ago, where nothing else decides: admits the entry at once. */
 bool mp_entry_is_known(mp_vm *vm, mp_entry *entry);
-/* It goes on when the collector has ended so many cycles, or has found enough. */
-void mp_task_await_collector(mp_task *task, int cycles);
-/* Collects for a moment on account of a task that waits for that. */
+/* collect.c: it ran, and the VM held `before` bytes then. */
+void mp_task_made(mp_task *task, size_t before);
+/* Takes off what was collected since, which may have been its own. */
+void mp_task_settle_memory(mp_task *task);
+/* It ends: what it made is garbage now. */
+void mp_task_leave_memory(mp_task *task);
+/* Before a heavy task goes on: the collector is behind with what such tasks made, or it waits for the collector. */
+bool mp_task_owes(const mp_task *task);
+/* Then this instead: collects for a moment, on its account. */
 void mp_task_collect(mp_task *task);
 /* The call has its answer. */
 void mp_task_settle(mp_task *task);

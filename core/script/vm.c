@@ -276,13 +276,14 @@ static void report_errors(lua_State *L, int errors, mp_buf *report)
     lua_pop(L, 1);
 }
 
-/* No function of `string` or `table` takes long, or more than a quarter of the memory: a text is made in two copies.
+/* No function of `string` or `table` takes long, or more than a quarter of the memory: a text is made in two copies, of others.
  *  [-0, +0, throws] */
-static void bound_strings(lua_State *L, size_t memory)
+static void bound_strings(lua_State *L, const mp_vm_config *config)
 {
+    size_t memory = config->call_memory < config->memory ? config->call_memory : config->memory, most = memory / 4;
     lua_getglobal(L, LUA_STRLIBNAME);
     lua_getglobal(L, LUA_TABLIBNAME);
-    mp_lib_string(L, -2, -1, MP_STRING_STEPS, memory / 4 < MP_STRING_BYTES ? memory / 4 : MP_STRING_BYTES);
+    mp_lib_string(L, -2, -1, MP_STRING_STEPS, most < MP_STRING_BYTES ? most : MP_STRING_BYTES);
     lua_pop(L, 2);
 }
 
@@ -294,7 +295,7 @@ static int be_born(lua_State *L)
     lua_setfield(L, LUA_REGISTRYINDEX, "LUA_NOENV"); /* LUA_PATH and the like are none of ours */
     luaL_openlibs(L);
     mp_lib_coroutine(L);
-    bound_strings(L, b->config->memory);
+    bound_strings(L, b->config);
     luaL_requiref(L, "moonpool.json", mp_lib_json, 0);
     luaL_requiref(L, "moonpool.keys", mp_lib_keys, 0);
     luaL_requiref(L, "moonpool.regex", mp_lib_regex, 0);
@@ -356,7 +357,6 @@ mp_vm *mp_vm_new(mp_source *source, const mp_vm_config *config, mp_buf *report)
         return NULL;
     }
     *mp_thread_word(vm->L) = (uintptr_t)vm;
-    lua_gc(vm->L, LUA_GCINC, 0, MP_GC_LIGHT);
     lua_gc(vm->L, LUA_GCSTOP); /* while it loads, hardly anything becomes garbage */
     lua_atpanic(vm->L, panic);
     birth b = {vm, config, report, false};
@@ -365,6 +365,7 @@ mp_vm *mp_vm_new(mp_source *source, const mp_vm_config *config, mp_buf *report)
         mp_vm_free(vm);
         return NULL;
     }
+    mp_vm_collect_by_turns(vm);
     mp_vm_publish(vm);
     return vm;
 }

@@ -8,12 +8,6 @@
 
 typedef struct mp_task mp_task;
 
-/* How much, and in how small steps, the collector works as a task allocates. Whoever computes for long does it for what it
- * makes itself, before much of that is left for the one step that cannot be divided; the others do
- * little for what is not theirs. */
-#define MP_GC_LIGHT 8, 13
-#define MP_GC_HEAVY 100, 11
-
 #define MP_VM_CLASSES 16 /* sizes of small blocks: 16, 32, … 256 */
 
 typedef struct mp_vm_spare {
@@ -66,9 +60,14 @@ struct mp_vm {
     size_t call_memory;          /* limits.call.memory */
     size_t call_output;          /* limits.call.output */
     int litter;                  /* cycles of the collector until what a task left behind is gone */
-    size_t collectors;           /* tasks that wait for the collector: it works for them alone then, in slices */
-    bool is_full;                /* the running task is above its ceiling, garbage included */
-    bool is_over_memory;         /* the running task is, and garbage is none of it */
+    bool is_collecting;
+    size_t collect_from;       /* bytes held with which a cycle begins; 0 while there is one */
+    size_t made, made_heavily; /* by all but heavy tasks, and by those, for which the collector has yet to work */
+    size_t seen;               /* what of `bytes` is in these or was not made since */
+    size_t left, left_lately;  /* bytes made by tasks that have ended, not collected yet; those of this cycle */
+    size_t gone;               /* bytes ever collected beyond those: tasks that go on made them */
+    bool is_full;              /* the running task is above its ceiling, garbage included */
+    bool is_over_memory;       /* the running task is, and garbage is none of it */
 
     mp_buf out;     /* JSON on its way out */
     mp_buf scratch; /* of one binding, until it has pushed what is in it */
@@ -96,12 +95,11 @@ void mp_vm_reset_out(mp_vm *vm);
 /* Logs the error on top of `from` with a trace of its stack, and pops it. Never throws. */
 void mp_vm_log_error(mp_vm *vm, lua_State *from, const char *event, mp_str method);
 uint64_t mp_now_us(clockid_t clock);
-/* Collects for a moment; gives how many cycles of the collector that ended. */
-int mp_vm_collect(mp_vm *vm);
-/* Collects some of what a task left that took too much. True while there is more. */
+/* collect.c: from now on nothing is collected but by these and mp_task_collect. Not while Lua runs. */
+void mp_vm_collect_by_turns(mp_vm *vm);
+/* Collects for what was made since, for a moment, or some of what a task left that took too much: true while there is more of
+ * that. */
 bool mp_vm_tidy(mp_vm *vm);
-/* Nobody waits for it any more: garbage is again collected as it comes. */
-void mp_vm_collect_freely(mp_vm *vm);
 /* Brings the gauge of bytes up to date. */
 void mp_vm_publish(mp_vm *vm);
 

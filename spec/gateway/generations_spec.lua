@@ -158,6 +158,7 @@ describe("lists that change", function()
     for _, c in ipairs(told) do
       wait.for_fact("every notice", 5, function() return count(c.own) >= most end)
     end
+    wait.for_fact("the listener's notices", 5, function() return count(tools) >= most end)
     wait.quietly(0.05)
     for _, c in ipairs(told) do assert.equal(most, count(c.own)) end
     assert.equal(most, count(tools))
