@@ -14,11 +14,16 @@
 #define LONGEST_WAIT_MS 1000
 #define DESCRIPTORS 5 /* of a loop and its server */
 
-static uint64_t clock_ms(void)
+static uint64_t clock_us(clockid_t clock)
 {
     struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+    clock_gettime(clock, &now);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+static uint64_t clock_ms(void)
+{
+    return clock_us(CLOCK_MONOTONIC) / 1000;
 }
 
 /* Where libh2o gets none it ends the process: so they are asked for first. */
@@ -132,13 +137,6 @@ static bool has_pending(const mp_loop *loop)
     return loop->h2o->_pending_as_server != NULL || loop->h2o->_pending_as_client != NULL;
 }
 
-static uint64_t clock_us(clockid_t clock)
-{
-    struct timespec now;
-    clock_gettime(clock, &now);
-    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
-}
-
 /* `first` is the counter of those within a millisecond; four more follow. */
 static void count_turn(mp_stat first, uint64_t us)
 {
@@ -155,11 +153,14 @@ void mp_loop_measure(mp_loop *loop)
 static bool run_bottom(mp_loop *loop)
 {
     uint64_t began = clock_us(CLOCK_MONOTONIC);
+    loop->now = began / 1000;
     mp_mailbox_deliver(loop);
     fire_timers(loop);
     bool more = loop->turn != NULL && loop->turn(loop->turn_ctx);
     mp_stream_flush_dirty(loop);
-    count_turn(MP_STAT_TURNS_1MS, clock_us(CLOCK_MONOTONIC) - began);
+    uint64_t ended = clock_us(CLOCK_MONOTONIC);
+    count_turn(MP_STAT_TURNS_1MS, ended - began);
+    loop->now = ended / 1000;
     if (loop->measured_at != 0)
         count_turn(MP_STAT_RELOAD_TURNS_1MS, clock_us(CLOCK_THREAD_CPUTIME_ID) - loop->measured_at);
     loop->measured_at = 0;
@@ -168,7 +169,6 @@ static bool run_bottom(mp_loop *loop)
 
 void mp_loop_turn(mp_loop *loop, bool may_wait)
 {
-    loop->now = 0;
     uint64_t wait = may_wait ? mp_heap_wait(&loop->timers, mp_loop_now(loop), LONGEST_WAIT_MS) : 0;
     loop->now = 0;
     h2o_evloop_run(loop->h2o, (int32_t)wait);
