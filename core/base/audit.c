@@ -40,13 +40,11 @@ int mp_audit_open(const char *path, mp_err *err)
         mp_err_set(err, "log.audit: %s cannot be opened: %s", path, strerror(errno));
         return mp_err_hint(err, "its folder must be there, and this user must be able to write in it");
     }
-    int before = mp_writer_swap(&writer, fd);
-    if (before >= 0) {
-        close(before);
+    mp_writer_swap(&writer, fd);
+    if (mp_audit_is_on())
         return 0;
-    }
     if (!mp_writer_start(&writer)) {
-        close(mp_writer_swap(&writer, -1));
+        mp_writer_swap(&writer, -1);
         return mp_err_set(err, "log.audit: no thread can be had");
     }
     atomic_store(&is_on, true);
@@ -58,7 +56,7 @@ void mp_audit_close(void)
     if (!atomic_exchange(&is_on, false))
         return;
     mp_writer_stop(&writer);
-    close(mp_writer_swap(&writer, -1));
+    mp_writer_swap(&writer, -1);
 }
 
 bool mp_audit_is_on(void)

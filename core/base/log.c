@@ -78,7 +78,7 @@ void mp_log_write(mp_log_level level, const char *event, const mp_log_field *fie
 {
     mp_buf line = {0};
     mp_log_put_time(&line);
-    mp_buf_printf(&line, " %-5s %-16s", level_names[level], event);
+    mp_buf_printf(&line, " %-5s %-*s", level_names[level], fields->key == NULL ? 0 : 16, event);
     for (; fields->key != NULL; fields++) {
         mp_buf_printf(&line, " %s=", fields->key);
         if (fields->text.ptr == NULL)

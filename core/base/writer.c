@@ -16,28 +16,36 @@ int mp_write_all(int fd, mp_str *s)
     return 0;
 }
 
+/* Under the lock. A second descriptor of the same file would be simpler, but when there is no other left is when there is
+ * something to log. */
+static void let_go(mp_writer *writer)
+{
+    if (writer->is_stale)
+        close(writer->busy);
+    writer->busy = -1;
+    writer->is_stale = false;
+}
+
 static void *write_queue(void *ctx)
 {
     mp_writer *writer = ctx;
     mp_buf batch = {0};
     for (;;) {
         pthread_mutex_lock(&writer->lock);
+        let_go(writer);
         while (writer->queue.len == 0 && !writer->is_ending)
             pthread_cond_wait(&writer->wake, &writer->lock);
         bool done = writer->queue.len == 0;
         mp_buf full = writer->queue;
         writer->queue = batch;
         batch = full;
-        /* a descriptor of the batch's own: the writer's may be swapped, and closed, meanwhile */
-        int fd = done ? -1 : dup(writer->fd), error = fd < 0 ? errno : 0;
+        int fd = done ? -1 : writer->fd;
+        writer->busy = fd;
         pthread_mutex_unlock(&writer->lock);
         if (done)
             break;
         mp_str rest = mp_buf_str(&batch);
-        if (fd >= 0) {
-            error = mp_write_all(fd, &rest);
-            close(fd);
-        }
+        int error = mp_write_all(fd, &rest);
         if (error != 0 && writer->failed != NULL)
             writer->failed(rest, error);
         batch.len = 0;
@@ -82,11 +90,14 @@ mp_writer_result mp_writer_put(mp_writer *writer, mp_str line)
     return result;
 }
 
-int mp_writer_swap(mp_writer *writer, int fd)
+void mp_writer_swap(mp_writer *writer, int fd)
 {
     pthread_mutex_lock(&writer->lock);
     int before = writer->fd;
     writer->fd = fd;
+    if (before >= 0 && before == writer->busy)
+        writer->is_stale = true;
+    else if (before >= 0)
+        close(before);
     pthread_mutex_unlock(&writer->lock);
-    return before;
 }

@@ -61,7 +61,10 @@ static void serve_status(mp_worker *worker, mp_stream *stream)
 
 static void refuse(mp_stream *stream, int status, const char *text, const mp_header *header)
 {
-    mp_stream_answer(stream, status, "text/plain", mp_str_of(text), header, header == NULL ? 0 : 1);
+    mp_buf line = {0};
+    mp_buf_printf(&line, "%s\n", text);
+    mp_stream_answer(stream, status, "text/plain", mp_buf_str(&line), header, header == NULL ? 0 : 1);
+    mp_buf_clear(&line);
 }
 
 /* A page of another site, or of another port of this machine: it may not change anything here, whatever it is allowed to
@@ -86,29 +89,29 @@ void mp_admin_serve(void *ctx, mp_stream *stream)
     if (!mp_host_is_served(&mp_worker_settings(worker)->rpc, stream)) {
         mp_stat_add(MP_STAT_REFUSED_ORIGIN, 1);
         mp_audit_request(stream, &mp_host_refused);
-        refuse(stream, 403, "this Host or Origin is not served here: see \"hosts\" in the configuration\n", NULL);
+        refuse(stream, 403, mp_host_refusal(&mp_worker_settings(worker)->rpc, stream), NULL);
     } else if (mp_str_is(request->path, "/reload")) {
         if (!mp_str_is(request->method, "POST"))
-            refuse(stream, 405, "POST it\n", &(mp_header){"allow", MP_STR("POST")});
+            refuse(stream, 405, "POST it", &(mp_header){"allow", MP_STR("POST")});
         else if (is_foreign_page(stream)) {
             mp_audit_request(stream, &mp_host_refused);
-            refuse(stream, 403, "a page of another origin may not do this\n", NULL);
+            refuse(stream, 403, "a page of another origin may not do this", NULL);
         } else if (atomic_load(&shared->draining))
-            refuse(stream, 503, "draining\n", NULL);
+            refuse(stream, 503, "draining", NULL);
         else {
             mp_audit_request(stream, &(mp_decision){.event = "reload asked"});
             mp_certificates_now(shared->certificates);
             mp_reload_ask(shared->reload, stream);
         }
     } else if (!is_health && !mp_str_is(request->path, "/status")) {
-        refuse(stream, 404, "there are /healthz, /status and /reload\n", NULL);
+        refuse(stream, 404, "there are /healthz, /status and /reload", NULL);
     } else if (!mp_str_is(request->method, "GET") && !mp_str_is(request->method, "HEAD")) {
-        refuse(stream, 405, "method not allowed\n", &(mp_header){"allow", MP_STR("GET, HEAD")});
+        refuse(stream, 405, "method not allowed", &(mp_header){"allow", MP_STR("GET, HEAD")});
     } else if (!is_health) {
         serve_status(worker, stream);
     } else if (atomic_load(&shared->draining)) {
-        refuse(stream, 503, "draining\n", NULL);
+        refuse(stream, 503, "draining", NULL);
     } else {
-        refuse(stream, 200, "ok\n", NULL);
+        refuse(stream, 200, "ok", NULL);
     }
 }

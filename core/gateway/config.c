@@ -402,6 +402,11 @@ mp_config *mp_config_load(const char *path, mp_buf *report)
         mp_buf_printf(report, ": cannot read the configuration: %s\n", strerror(why));
         if (why == ENOENT)
             mp_buf_put(report, MP_STR("  hint: an empty file will do: every key has a default (moonpool config)\n"));
+        if (why == EISDIR) {
+            mp_buf_put(report, MP_STR("  hint: name the file in it, as in "));
+            mp_put_visible(report, mp_str_of(path));
+            mp_buf_put(report, MP_STR("/moonpool.yaml\n"));
+        }
     }
     mp_buf_clear(&text);
     return config;

@@ -154,7 +154,7 @@ int mp_config_check_origin(mp_str text, mp_err *err)
     mp_str rest = text;
     mp_str scheme = mp_str_cut(&rest, ':');
     if (!mp_str_starts(rest, MP_STR("//")) || scheme.len == 0) {
-        mp_err_set(err, "it begins with a scheme");
+        mp_err_set(err, "the scheme is missing");
         return mp_err_hint(err, "as in https://mcp.example.com");
     }
     for (size_t i = 0; i < scheme.len; i++)

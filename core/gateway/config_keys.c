@@ -280,9 +280,9 @@ const mp_config_key mp_config_keys[] = {
      .doc = "Secrets that seal what clients carry for the gateway, such as cursors. The first seals, all open: to "
             "change it, put the "
             "new one in front. Without any, one is made at start, and what an earlier process sealed is refused."},
-    {"admin", MP_KEY_SECTION, .doc = "The operator's own listener: /healthz, /status."},
+    {"admin", MP_KEY_SECTION, .doc = "The operator's own listener: /healthz, /status, /reload."},
     {"admin.listen", MP_KEY_TEXT, SLOT(admin_listen), .preset = "127.0.0.1:7301", ADDRESS, .word = "off",
-     .restarts = true, .doc = "Its address, or off. Anybody who reaches it may read it."},
+     .restarts = true, .doc = "Its address, or off. Anybody who reaches it may read it, and ask for a reload."},
     TLS_KEYS("admin.tls", OF_ADMIN),
     {"log", MP_KEY_SECTION, .doc = "The log, on standard error: one event, one line of logfmt."},
     {"log.level", MP_KEY_CHOICE, SLOT(log_level), .preset = "info", .choices = levels,

@@ -197,7 +197,7 @@ static int read_choice(const mp_config_key *key, const mp_config_value *value, i
         mp_buf_printf(&all, "%s%s", count == 0 ? "" : ", ", key->choices[count]);
     }
     const char *near = value->is_expanded ? NULL : mp_nearest(value->text, key->choices, count);
-    mp_err_set(err, "'%s' cannot be '%.*s'", mp_config_key_name(key), MP_STR_ARG(value->shown));
+    mp_err_set(err, "'%s' cannot be '%.*s'", key->path, MP_STR_ARG(value->shown));
     if (near != NULL)
         mp_err_hint(err, "did you mean '%s'? it is one of %.*s", near, MP_STR_ARG(mp_buf_str(&all)));
     else

@@ -224,11 +224,8 @@ static int start_workers(house *h, mp_vm *first, mp_err *err)
 {
     for (int i = 0; i < h->worker_count; i++) {
         h->workers[i] = mp_worker_new(&h->shared, i == 0 ? first : NULL, err);
-        if (h->workers[i] == NULL) {
-            if (i == 0)
-                mp_vm_free(first);
+        if (h->workers[i] == NULL)
             return -1;
-        }
     }
     if ((h->on_stdio ? hand_out_stdio : hand_out)(h, err) != 0)
         return -1;
@@ -274,9 +271,9 @@ static void say_ready(const house *h, int ready_fd)
     }
     mp_buf_clear(&line);
     for (int i = 0; i < h->listener_count; i++)
-        mp_log(MP_INFO, "listening", mp_log_str("address", mp_str_of(h->listeners[i].address.text)),
+        mp_log(h->shared.own_level, "listening", mp_log_str("address", mp_str_of(h->listeners[i].address.text)),
                mp_log_str("for", h->has_admin && i == h->listener_count - 1 ? MP_STR("admin") : MP_STR("mcp")));
-    mp_log(MP_INFO, "serving", mp_log_int("workers", h->worker_count),
+    mp_log(h->shared.own_level, "serving", mp_log_int("workers", h->worker_count),
            mp_log_str("scripts", mp_str_of(config->scripts_path)));
 }
 
@@ -289,7 +286,7 @@ static void on_signal(house *h, int number)
         return;
     }
     bool again = atomic_exchange(&h->shared.draining, true);
-    mp_log(MP_INFO, again ? "stopping now" : "draining", mp_log_int("signal", number));
+    mp_log(h->shared.own_level, again ? "stopping now" : "draining", mp_log_int("signal", number));
     for (int i = 0; i < h->worker_count; i++)
         (again ? mp_worker_stop : mp_worker_drain)(h->workers[i]);
 }
@@ -401,6 +398,7 @@ int mp_gateway_run(mp_config *config, const mp_gateway_options *options)
         return EXIT_CONFIG;
     }
     h.shared.started_at = now_ms();
+    h.shared.own_level = options->is_apart ? MP_DEBUG : MP_INFO;
     h.shared.commons.has_specs = options->has_specs;
     mp_commons_open(&h.shared.commons, config);
     h.shared.settings = mp_settings_new(config, &h.shared.commons);
@@ -457,7 +455,7 @@ int mp_gateway_run(mp_config *config, const mp_gateway_options *options)
     mp_audit_close();
     close(signal_fd);
     if (code == 0)
-        mp_log(MP_INFO, "stopped");
+        mp_log(h.shared.own_level, "stopped");
     mp_log_stop();
     if (err.text[0] != '\0')
         print_err(&err);

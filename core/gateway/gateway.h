@@ -11,7 +11,7 @@
 typedef struct {
     bool on_stdio;    /* serves the one client at stdin and stdout, and listens nowhere */
     bool has_specs;   /* answers "moonpool/specs" */
-    bool is_apart;    /* leaves store.file alone */
+    bool is_apart;    /* of one command of the workbench: leaves store.file alone, and says nothing of itself */
     int ready_fd;     /* gets one line once everything listens; -1: none */
     bool prints;      /* each reload, on stdout */
     const char *file; /* the configuration's, which is read again when it changes; NULL: it is not */

@@ -26,6 +26,7 @@ struct mp_reload {
     mp_worker **workers;
     int count;
     mp_watcher *watcher; /* NULL: only who asks is served */
+    bool is_unwatched;   /* it cannot watch, which has been told */
     int wake_fd;
     uint64_t first_at, last_at;     /* of changes not looked at yet; 0: none */
     _Atomic(const char *) asked_by; /* last; NULL: nobody asks */
@@ -309,6 +310,10 @@ static void leave_in_place(mp_reload *reload, const attempt *next)
         mp_log(MP_WARN, "not reloaded", mp_log_int("generation", reload->generation),
                mp_log_str("why", mp_buf_str(&plan)));
         print(reload, mp_buf_str(&plan));
+    } else {
+        mp_log(MP_INFO, "taken back", mp_log_int("generation", reload->generation),
+               mp_log_str("why", MP_STR("the files are as they were when they were last served")));
+        print(reload, MP_STR("taken back: what is saved is what serves"));
     }
     mp_buf_clear(&plan);
 }
@@ -385,13 +390,22 @@ static bool read_config(mp_reload *reload, attempt *next, bool *is_same)
     return true;
 }
 
+/* It is tried again at every look: the same trouble is told once. */
+static void watch(mp_reload *reload)
+{
+    mp_err err = {0};
+    bool failed = reload->watcher != NULL && mp_watcher_renew(reload->watcher, &err) != 0;
+    if (failed && !reload->is_unwatched)
+        mp_log(MP_WARN, "not watched", mp_log_str("why", mp_str_of(err.text)), mp_log_str("hint", mp_str_of(err.hint)));
+    reload->is_unwatched = failed;
+}
+
 static void reload_all(mp_reload *reload)
 {
     attempt next = {.asked = mp_outcome_waiting(&reload->outcome)};
     mp_err err = {0};
     bool is_same;
-    if (reload->watcher != NULL && mp_watcher_renew(reload->watcher, &err) != 0)
-        mp_log(MP_WARN, "not watched", mp_log_str("why", mp_str_of(err.text)), mp_log_str("hint", mp_str_of(err.hint)));
+    watch(reload);
     if (!read_config(reload, &next, &is_same)) {
         refuse_config(reload, &next);
         goto done;

@@ -332,7 +332,7 @@ static void input_is_over(mp_worker *worker)
 {
     if (atomic_exchange(&worker->shared->draining, true))
         return;
-    mp_log(MP_INFO, "draining", mp_log_str("why", MP_STR("end of input")));
+    mp_log(worker->shared->own_level, "draining", mp_log_str("why", MP_STR("end of input")));
     begin_drain(worker);
 }
 

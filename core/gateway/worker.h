@@ -22,9 +22,10 @@ typedef struct {
         failed;   /* failed: an answer could not be written, for another reason than that its reader left */
     int ended_fd; /* an eventfd: one more for each worker that has ended */
     uint64_t started_at;
+    mp_log_level own_level; /* of the lines about the gateway's own life */
 } mp_shared;
 
-/* `vm` is taken over; NULL makes one in the worker's thread. */
+/* `vm` is taken over, and freed where this fails; NULL makes one in the worker's thread. */
 mp_worker *mp_worker_new(mp_shared *shared, mp_vm *vm, mp_err *err);
 /* `tls`: NULL, none. */
 int mp_worker_listen(mp_worker *worker, int fd, mp_tls_slot *tls, mp_err *err);

@@ -109,19 +109,32 @@ static bool is_kernels(const struct statfs *system)
     }
 }
 
-/* Whether it is in /proc what the kernel shows of this process: its environment, its memory, its descriptors. */
+/* Whether a name of /proc is that of a thread of this process, the first among them. */
+static bool is_thread(mp_str name)
+{
+    char path[64];
+    for (size_t i = 0; i < name.len; i++)
+        if (name.ptr[i] < '0' || name.ptr[i] > '9')
+            return false;
+    int len = snprintf(path, sizeof path, "/proc/self/task/%.*s", MP_STR_ARG(name));
+    return name.len > 0 && len < (int)sizeof path && access(path, F_OK) == 0;
+}
+
+/* Whether it is in /proc what the kernel shows of this process: its environment, its memory, its descriptors. Each thread has
+ * such a folder there, though only the first one's is listed. */
 static bool is_ours(int fd, const struct statfs *system)
 {
-    char link[64], path[PATH_MAX], own[32];
+    char link[64], path[PATH_MAX];
     if (system->f_type != PROC_SUPER_MAGIC)
         return false;
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    ssize_t len = readlink(link, path, sizeof path - 2);
+    ssize_t len = readlink(link, path, sizeof path);
     if (len < 0)
         return true;
-    memcpy(path + len, "/", 2);
-    snprintf(own, sizeof own, "/%ld/", (long)getpid());
-    return strstr(path, own) != NULL;
+    for (mp_str rest = {path, (size_t)len}; rest.ptr != NULL;)
+        if (is_thread(mp_str_cut(&rest, '/')))
+            return true;
+    return false;
 }
 
 /* Gives `fd`, or -1 when the grant of `root` does not mean it: a view of the kernel is granted by its own path, and one of this
@@ -319,9 +332,8 @@ int mp_file_list(const char *root, const char *rest, size_t most, mp_buf *out)
     if (folder == NULL)
         return fail_with(fd);
     size_t count = 0;
-    int failed = 0;
     errno = 0;
-    for (struct dirent *entry; failed == 0 && (entry = readdir(folder)) != NULL; errno = 0) {
+    for (struct dirent *entry; out->len <= most && (entry = readdir(folder)) != NULL; errno = 0) {
         struct stat info;
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
             continue;
@@ -331,12 +343,8 @@ int mp_file_list(const char *root, const char *rest, size_t most, mp_buf *out)
         mp_buf_putc(out, kind);
         mp_buf_put(out, (mp_str){entry->d_name, strlen(entry->d_name) + 1});
         count++;
-        if (out->len > most) {
-            errno = EFBIG;
-            failed = -1;
-        }
     }
-    int why = errno;
+    int why = out->len > most ? EFBIG : errno;
     closedir(folder);
     errno = why;
     if (why != 0)

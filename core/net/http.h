@@ -99,11 +99,11 @@ void mp_stream_queue(mp_stream *stream, mp_str bytes);
 /* `input` begins with the head of a request that libh2o has understood. False: it must not be served, nor anything behind it. */
 bool mp_framing_is_plain(mp_str input);
 
-/* tls_conn.c */
-/* Shakes hands with a connection whose listener has a slot, then begins to read requests. */
 /* As mp_stream_peer gives it. */
 mp_str mp_conn_peer(mp_conn *conn);
 
+/* tls_conn.c */
+/* Shakes hands with a connection whose listener has a slot, then begins to read requests. */
 void mp_tls_accept(mp_conn *conn);
 void mp_tls_end(mp_conn *conn);
 /* Bytes came, or may have come, that libh2o does not read yet: are they a goodbye, the request is lost soon. */

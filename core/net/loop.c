@@ -6,21 +6,51 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
 #define LONGEST_WAIT_MS 1000
+#define DESCRIPTORS 5 /* of a loop and its server */
+
+static uint64_t clock_us(clockid_t clock)
+{
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
 
 static uint64_t clock_ms(void)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+    return clock_us(CLOCK_MONOTONIC) / 1000;
+}
+
+/* Where libh2o gets none it ends the process: so they are asked for first. */
+static bool has_descriptors(void)
+{
+    int fds[DESCRIPTORS], count = 0;
+    while (count < DESCRIPTORS && (fds[count] = eventfd(0, EFD_CLOEXEC)) >= 0)
+        count++;
+    int why = errno;
+    for (int i = 0; i < count; i++)
+        close(fds[i]);
+    errno = why;
+    return count == DESCRIPTORS;
+}
+
+static int refuse(mp_err *err)
+{
+    mp_err_set(err, "cannot make an event loop: %s", strerror(errno));
+    return mp_err_hint(err, "raise the limit of open files (ulimit -n)");
 }
 
 mp_loop *mp_loop_new(mp_err *err)
 {
+    if (!has_descriptors()) {
+        refuse(err);
+        return NULL;
+    }
     signal(SIGPIPE, SIG_IGN); /* h2o writes with plain writev */
     mp_loop *loop = mp_new(sizeof *loop);
     loop->h2o = h2o_evloop_create();
@@ -32,8 +62,7 @@ mp_loop *mp_loop_new(mp_err *err)
     loop->chance |= 1;
     if (mp_mux_open(loop) == 0 && mp_mailbox_open(loop) == 0)
         return loop;
-    mp_err_set(err, "cannot make an event loop: %s", strerror(errno));
-    mp_err_hint(err, "raise the limit of open files (ulimit -n)");
+    refuse(err);
     mp_loop_free(loop);
     return NULL;
 }
@@ -108,13 +137,6 @@ static bool has_pending(const mp_loop *loop)
     return loop->h2o->_pending_as_server != NULL || loop->h2o->_pending_as_client != NULL;
 }
 
-static uint64_t clock_us(clockid_t clock)
-{
-    struct timespec now;
-    clock_gettime(clock, &now);
-    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
-}
-
 /* `first` is the counter of those within a millisecond; four more follow. */
 static void count_turn(mp_stat first, uint64_t us)
 {
@@ -131,11 +153,14 @@ void mp_loop_measure(mp_loop *loop)
 static bool run_bottom(mp_loop *loop)
 {
     uint64_t began = clock_us(CLOCK_MONOTONIC);
+    loop->now = began / 1000;
     mp_mailbox_deliver(loop);
     fire_timers(loop);
     bool more = loop->turn != NULL && loop->turn(loop->turn_ctx);
     mp_stream_flush_dirty(loop);
-    count_turn(MP_STAT_TURNS_1MS, clock_us(CLOCK_MONOTONIC) - began);
+    uint64_t ended = clock_us(CLOCK_MONOTONIC);
+    count_turn(MP_STAT_TURNS_1MS, ended - began);
+    loop->now = ended / 1000;
     if (loop->measured_at != 0)
         count_turn(MP_STAT_RELOAD_TURNS_1MS, clock_us(CLOCK_THREAD_CPUTIME_ID) - loop->measured_at);
     loop->measured_at = 0;
@@ -144,7 +169,6 @@ static bool run_bottom(mp_loop *loop)
 
 void mp_loop_turn(mp_loop *loop, bool may_wait)
 {
-    loop->now = 0;
     uint64_t wait = may_wait ? mp_heap_wait(&loop->timers, mp_loop_now(loop), LONGEST_WAIT_MS) : 0;
     loop->now = 0;
     h2o_evloop_run(loop->h2o, (int32_t)wait);

@@ -58,12 +58,13 @@ int mp_spawn_process(const mp_spawn *spawn, pid_t *pid, int *pidfd)
         error = errno;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (made > 0 && error == 0) {
-        *pid = made;
         *pidfd = (int)syscall(SYS_pidfd_open, made, 0U);
-        if (*pidfd >= 0)
+        if (*pidfd >= 0) {
+            *pid = made;
             return 0;
+        }
         error = errno;
-        kill(made, SIGKILL);
+        kill(-made, SIGKILL); /* and what it has begun meanwhile */
     }
     while (made > 0 && waitpid(made, NULL, 0) < 0 && errno == EINTR)
         continue;

@@ -130,6 +130,16 @@ static void free_certificates(STACK_OF(X509) * certificates)
     sk_X509_pop_free(certificates, X509_free);
 }
 
+/* Keys with a passphrase are told as such, nobody is asked. */
+static int no_passphrase(char *room, int size, int is_writing, void *ctx)
+{
+    (void)room;
+    (void)size;
+    (void)is_writing;
+    *(bool *)ctx = true;
+    return -1;
+}
+
 /* Every certificate of the file, at least one; NULL, and told. */
 static STACK_OF(X509) * read_certificates(const char *path, mp_tls_file kind, int most, mp_tls_findings *findings)
 {
@@ -140,12 +150,16 @@ static STACK_OF(X509) * read_certificates(const char *path, mp_tls_file kind, in
     BIO *bio = BIO_new_mem_buf(file.bytes, (int)file.len);
     ERR_clear_error();
     X509 *one;
-    while (sk_X509_num(all) <= most && (one = PEM_read_bio_X509_AUX(bio, NULL, NULL, NULL)) != NULL)
+    bool is_encrypted = false;
+    while (sk_X509_num(all) <= most && (one = PEM_read_bio_X509_AUX(bio, NULL, no_passphrase, &is_encrypted)) != NULL)
         sk_X509_push(all, one);
     bool is_over = ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
     int count = sk_X509_num(all), failed = 0;
     if (count > most)
         failed = mp_err_set(find(findings, kind, false), "%s has more than %d certificates", path, most);
+    else if (is_encrypted)
+        failed = mp_err_set(find(findings, kind, false), "%s: certificate %d in it is encrypted, which none need be",
+                            path, count + 1);
     else if (!is_over)
         failed = mp_err_set(find(findings, kind, false), "%s: certificate %d in it is damaged: %s", path, count + 1,
                             openssl_says());
@@ -157,16 +171,6 @@ static STACK_OF(X509) * read_certificates(const char *path, mp_tls_file kind, in
         return all;
     free_certificates(all);
     return NULL;
-}
-
-/* Keys with a passphrase are told as such, nobody is asked. */
-static int no_passphrase(char *room, int size, int is_writing, void *ctx)
-{
-    (void)room;
-    (void)size;
-    (void)is_writing;
-    *(bool *)ctx = true;
-    return -1;
 }
 
 static EVP_PKEY *read_key(const char *path, mp_tls_findings *findings)

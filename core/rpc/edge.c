@@ -106,14 +106,14 @@ static void send_document(mp_rpc *rpc, mp_stream *stream, const char *endpoint, 
     mp_buf_clear(&json);
 }
 
-static bool serve_document(mp_rpc *rpc, mp_stream *stream)
+bool mp_serve_document(mp_rpc *rpc, mp_stream *stream)
 {
     const mp_request *request = mp_stream_request(stream);
     const mp_auth_facts *facts = rpc->hooks->auth(rpc->ctx);
     bool is_there = facts->is_asked && facts->resource_metadata.len > 0;
     const char *endpoint = is_there ? described_by(rpc->config, request->path) : NULL;
     bool is_preflight = mp_str_is(request->method, "OPTIONS");
-    if (endpoint == NULL || !(is_get(request) || is_preflight))
+    if (endpoint == NULL || !(is_get(request) || is_preflight) || !mp_host_is_listed(rpc->config, stream))
         return false;
     mp_stream_add_header(stream, (mp_header){"access-control-allow-origin", MP_STR("*")});
     if (is_preflight) {
@@ -178,9 +178,4 @@ static bool answer_preflight(mp_stream *stream)
 bool mp_serve_preflight(mp_rpc *rpc, mp_stream *stream)
 {
     return allow_origin(rpc, stream) && answer_preflight(stream);
-}
-
-bool mp_serve_document(mp_rpc *rpc, mp_stream *stream)
-{
-    return mp_host_is_listed(rpc->config, stream) && serve_document(rpc, stream);
 }

@@ -59,6 +59,13 @@ bool mp_host_is_served(const mp_rpc_config *config, const mp_stream *stream)
     return mp_str_starts(origin, MP_STR("https://")) && is_listed(config, mp_str_from(origin, 8));
 }
 
+const char *mp_host_refusal(const mp_rpc_config *config, const mp_stream *stream)
+{
+    return mp_host_is_listed(config, stream)
+               ? "pages of this Origin are not served: see \"cors\" and \"hosts\" in the configuration"
+               : "this Host is not served here: see \"hosts\" in the configuration";
+}
+
 bool mp_type_is_json(const mp_stream *stream)
 {
     int count;

@@ -13,7 +13,8 @@ void mp_serve_sse(mp_rpc *rpc, mp_stream *stream)
 {
     rpc->envelope.id = MP_STR_NONE;
     if (!mp_str_is(mp_stream_request(stream)->method, "GET")) {
-        mp_refuse_with(rpc, stream, 405, (mp_header){"allow", MP_STR("GET")}, "method not allowed");
+        mp_refuse_with(rpc, stream, 405, (mp_header){"allow", MP_STR("GET")},
+                       "this path has GET only: the event stream of 2024-11-05");
         return;
     }
     if (!mp_accepts(stream, events_type)) {
@@ -71,7 +72,8 @@ void mp_serve_messages(mp_rpc *rpc, mp_stream *stream)
     const mp_request *request = mp_stream_request(stream);
     rpc->envelope.id = MP_STR_NONE;
     if (!mp_str_is(request->method, "POST")) {
-        mp_refuse_with(rpc, stream, 405, (mp_header){"allow", MP_STR("POST")}, "method not allowed");
+        mp_refuse_with(rpc, stream, 405, (mp_header){"allow", MP_STR("POST")},
+                       "this path has POST only: messages of 2024-11-05");
         return;
     }
     int count;

@@ -15,8 +15,7 @@ void mp_rpc_serve(void *ctx, mp_stream *stream)
     if (!mp_host_is_served(rpc->config, stream)) {
         mp_stat_add(MP_STAT_REFUSED_ORIGIN, 1);
         mp_audit_request(stream, &mp_host_refused);
-        mp_refuse(rpc, stream, 403, -32600, MP_STR_NONE,
-                  "this Host or Origin is not served here: see \"hosts\" in the configuration", MP_STR_NONE);
+        mp_refuse(rpc, stream, 403, -32600, MP_STR_NONE, mp_host_refusal(rpc->config, stream), MP_STR_NONE);
         return;
     }
     if (mp_serve_preflight(rpc, stream))
@@ -38,7 +37,14 @@ static void serve_path(mp_rpc *rpc, mp_stream *stream)
     } else if (config->sse != NULL && config->messages != NULL && mp_str_is(path, config->messages)) {
         mp_serve_messages(rpc, stream);
     } else {
-        mp_refuse(rpc, stream, 404, -32600, MP_STR_NONE, "nothing is served at this path", MP_STR_NONE);
+        mp_buf text = {0};
+        const char *const known = config->mcp != NULL ? config->mcp : config->sse;
+        mp_buf_put(&text, MP_STR("nothing is served at this path"));
+        if (known != NULL)
+            mp_buf_printf(&text, ": MCP is at %s%s", config->prefix, known);
+        mp_buf_putc(&text, '\0');
+        mp_refuse(rpc, stream, 404, -32600, MP_STR_NONE, text.ptr, MP_STR_NONE);
+        mp_buf_clear(&text);
     }
 }
 

@@ -92,6 +92,8 @@ mp_rpc *mp_rpc_new(const mp_rpc_config *config, mp_table *table, mp_loop *loop, 
 void mp_rpc_configure(mp_rpc *rpc, const mp_rpc_config *config);
 /* Whether Host and Origin are among `config->hosts`: the guard against DNS rebinding, for every listener (Z-1, Z-2). */
 bool mp_host_is_served(const mp_rpc_config *config, const mp_stream *stream);
+/* Why it is not, and where that is decided. */
+const char *mp_host_refusal(const mp_rpc_config *config, const mp_stream *stream);
 /* From now on new calls and notifications go to `ctx`; those that run stay where they are. Who waits to be let in is looked at
  * anew: nobody comes in by rules that have gone. */
 void mp_rpc_hand_to(mp_rpc *rpc, void *ctx);

@@ -75,6 +75,19 @@ static bool mirrors_name(const mp_stream *stream, const mp_envelope *envelope)
     return equal;
 }
 
+/* A header that is not what it mirrors; `told` is its `name` as people write it, `member` may be empty. */
+static void refuse_header(mp_rpc *rpc, mp_stream *stream, const char *name, const char *told, const char *of,
+                          const char *member)
+{
+    mp_buf text = {0};
+    bool is_there = mp_stream_header(stream, name, NULL).ptr != NULL;
+    mp_buf_printf(&text, "%s %s %s%s", told, is_there ? "must be there once and equal" : "is missing: it repeats", of,
+                  member);
+    mp_buf_putc(&text, '\0');
+    mp_refuse(rpc, stream, 400, -32020, rpc->envelope.id, text.ptr, MP_STR_NONE);
+    mp_buf_clear(&text);
+}
+
 /* The ladder M-20 to M-22: the first step that fails decides. Unknown methods are the language's to know (M-23). */
 static void serve_modern(mp_rpc *rpc, mp_stream *stream)
 {
@@ -87,14 +100,12 @@ static void serve_modern(mp_rpc *rpc, mp_stream *stream)
     if (!envelope->version_is_string || !envelope->has_capabilities)
         refuse_versions(rpc, stream, -32602, mp_meta_is_missing, MP_STR_NONE);
     else if (!mirrors(stream, "mcp-protocol-version", envelope->version))
-        mp_refuse(rpc, stream, 400, -32020, envelope->id,
-                  "MCP-Protocol-Version must be there once and equal params._meta", MP_STR_NONE);
+        refuse_header(rpc, stream, "mcp-protocol-version", "MCP-Protocol-Version",
+                      "io.modelcontextprotocol/protocolVersion in params._meta", "");
     else if (!mirrors(stream, "mcp-method", envelope->method))
-        mp_refuse(rpc, stream, 400, -32020, envelope->id, "Mcp-Method must be there once and equal the method",
-                  MP_STR_NONE);
+        refuse_header(rpc, stream, "mcp-method", "Mcp-Method", "the method", "");
     else if (!mirrors_name(stream, envelope))
-        mp_refuse(rpc, stream, 400, -32020, envelope->id, "Mcp-Name must be there once and equal the body",
-                  MP_STR_NONE);
+        refuse_header(rpc, stream, "mcp-name", "Mcp-Name", "params.", mp_era_mirrored_member(envelope->method));
     else if (era == NULL || era->has_sessions)
         refuse_versions(rpc, stream, -32022, mp_version_has_sessions, envelope->version);
     else if (!is_busy(rpc, stream))
@@ -256,7 +267,8 @@ void mp_serve_streamable(mp_rpc *rpc, mp_stream *stream)
     if (headers.era != NULL && !headers.era->has_sessions) /* D-6 */
         mp_refuse_with(rpc, stream, 405, (mp_header){"allow", MP_STR("POST")}, "this protocol version has POST only");
     else if (!is_get && !mp_str_is(method, "DELETE"))
-        mp_refuse_with(rpc, stream, 405, (mp_header){"allow", MP_STR("GET, POST, DELETE")}, "method not allowed");
+        mp_refuse_with(rpc, stream, 405, (mp_header){"allow", MP_STR("GET, POST, DELETE")},
+                       "this path has GET, POST and DELETE only");
     else if (headers.version_count > 0 && headers.era == NULL) /* D-7 */
         refuse(rpc, stream, 400, "unknown MCP-Protocol-Version");
     else if (is_get)

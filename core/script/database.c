@@ -215,9 +215,8 @@ static bool open_connection(mp_database *database, mp_statement *statement)
 
 static void deliver(mp_message *message, mp_loop *loop)
 {
-    (void)loop;
     mp_statement *statement = mp_container(message, mp_statement, message);
-    statement->done(statement);
+    statement->done(statement, loop);
 }
 
 static void run(mp_database *database, mp_statement *statement)

@@ -33,8 +33,9 @@ typedef struct mp_statement {
     int64_t rows, changes, last_id;
 
     atomic_bool is_off; /* nobody waits for it: it ends as soon as it can */
-    /* On the loop, or as mp_message says; the time to free it. */
-    void (*done)(struct mp_statement *statement);
+    /* On the loop; the time to free it. `loop` is NULL when that has ended: then it may be any thread, and whoever waited may be
+     * about to call it off. */
+    void (*done)(struct mp_statement *statement, mp_loop *loop);
     mp_message message; /* these are the database's */
     mp_link link;
     mp_loop *loop;

@@ -14,6 +14,16 @@ mp_str mp_opt_str(lua_State *L, int index)
     return lua_isnoneornil(L, index) ? MP_STR_NONE : mp_check_str(L, index);
 }
 
+void *mp_check_udata(lua_State *L, int index, const char *kind, const void *metatable)
+{
+    const void *found = NULL;
+    if (lua_isuserdata(L, index) && lua_getmetatable(L, index)) {
+        found = lua_topointer(L, -1);
+        lua_pop(L, 1);
+    }
+    return found == metatable ? lua_touserdata(L, index) : luaL_checkudata(L, index, kind);
+}
+
 mp_str mp_text_field(lua_State *L, int index, const char *name)
 {
     if (lua_getfield(L, index, name) != LUA_TSTRING)

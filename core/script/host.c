@@ -313,6 +313,7 @@ void mp_host_push(lua_State *L, const mp_source *source, const mp_vm_config *con
 {
     static const luaL_Reg functions[] = {{"load", l_load},     {"guarded", l_guarded}, {"briefly", l_briefly},
                                          {"random", l_random}, {"getenv", l_getenv},   {NULL, NULL}};
+    mp_ops_open(L);
     luaL_newlib(L, functions);
     mp_lib_time(L);
     mp_lib_log(L);

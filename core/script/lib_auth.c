@@ -95,17 +95,6 @@ void mp_principals_forsake(mp_vm *vm)
         forsake(mp_container(link, seat, link));
 }
 
-/* house_principals(anonymous, lone): the tables of those that every VM has.  [-0, +0, throws] */
-static int l_house_principals(lua_State *L)
-{
-    lua_settop(L, 2);
-    lua_rawgeti(L, LUA_REGISTRYINDEX, mp_vm_of(L)->principals);
-    lua_insert(L, 1);
-    lua_rawsetp(L, 1, mp_lone);
-    lua_rawsetp(L, 1, mp_nobody);
-    return 0;
-}
-
 void mp_principal_push(lua_State *L, const mp_principal *principal)
 {
     lua_rawgeti(L, LUA_REGISTRYINDEX, mp_vm_of(L)->principals);
@@ -378,8 +367,7 @@ static void set_index(lua_State *L, const char *kind, lua_CFunction index, int u
 
 void mp_lib_auth(lua_State *L)
 {
-    static const luaL_Reg functions[] = {
-        {"seat", l_seat}, {"house_principals", l_house_principals}, {"set_auth", l_set_auth}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"seat", l_seat}, {"set_auth", l_set_auth}, {NULL, NULL}};
     luaL_setfuncs(L, functions, 0);
     mp_lib_tokens(L);
     lua_newtable(L);

@@ -1,5 +1,6 @@
 /* lib_call.c: the `call` that handlers see, and what the library does with it. The userdata names its task and the
  * task's serial number, so a call that a script kept is told from the task's next work. */
+#include "script/fields.h"
 #include "script/lib.h"
 #include "script/lib_json.h"
 #include <lauxlib.h>
@@ -20,7 +21,8 @@ void mp_call_push(lua_State *L, mp_task *task, int params)
     *h = (handle){task, task->serial};
     lua_pushvalue(L, params);
     lua_setiuservalue(L, -2, PARAMS);
-    if (task->call != NULL) { /* a finalizer may have sent meanwhile, and found the client gone */
+    /* A finalizer may have sent meanwhile, and found the client gone. Of nobody nothing is kept. */
+    if (task->call != NULL && mp_call_principal(task->call) != mp_nobody) {
         mp_principal_push(L, mp_call_principal(task->call));
         lua_setiuservalue(L, -2, PRINCIPAL_VALUE);
     }
@@ -53,7 +55,7 @@ void mp_call_bind(lua_State *L, int index, mp_task *task)
 
 mp_task *mp_check_call(lua_State *L)
 {
-    const handle *h = luaL_checkudata(L, 1, CALL);
+    const handle *h = mp_check_udata(L, 1, CALL, mp_vm_of(L)->call_metatable);
     if (h->serial != h->task->serial || (h->task->call == NULL && !h->task->cancelled))
         luaL_error(L, "this call has ended");
     return h->task;
@@ -479,6 +481,7 @@ void mp_lib_call(lua_State *L)
     luaL_setfuncs(L, functions, 0);
     luaL_newlib(L, methods);
     luaL_newmetatable(L, CALL); /* host, methods, metatable */
+    mp_vm_of(L)->call_metatable = lua_topointer(L, -1);
     lua_newtable(L);
     for (int i = 0; field_names[i] != NULL; i++) {
         lua_pushinteger(L, i + 1);

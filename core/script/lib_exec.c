@@ -41,8 +41,6 @@ static void on_release(mp_hold *hold)
     leave(mp_container(hold, waiting, super.hold));
 }
 
-/* -- the command ------------------------------------------------------------------------------------------------- */
-
 /* -- what it gave ------------------------------------------------------------------------------------------------ */
 
 /* (child): { status, signal, stdout, stderr }.  [-1, +1, throws] */

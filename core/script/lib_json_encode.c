@@ -265,16 +265,23 @@ static void put_array(encoder *e, int index)
     mp_buf_putc(e->out, ']');
 }
 
-/* The slot of what stands in the table's place: a read-only table has it in its metatable.  [-0, +0|2] */
-static int push_frozen(lua_State *L, int index)
+/* The metatable of the table at `*index`, if it has one. A read-only table has in its metatable what stands in its place: then
+ * that is meant, and `*index` is its slot.  [-0, +0..3] */
+static bool push_metatable(encoder *e, int *index)
 {
-    if (!lua_getmetatable(L, index))
-        return index;
+    lua_State *L = e->L;
+    if (!lua_getmetatable(L, *index))
+        return false;
+    const void *metatable = lua_topointer(L, -1);
+    if (metatable == e->array_mt || metatable == e->object_mt)
+        return true;
     lua_pushliteral(L, "__frozen");
-    if (lua_rawget(L, -2) == LUA_TTABLE)
-        return lua_gettop(L);
-    lua_pop(L, 2);
-    return index;
+    if (lua_rawget(L, -2) == LUA_TTABLE) {
+        *index = lua_gettop(L);
+        return lua_getmetatable(L, *index);
+    }
+    lua_pop(L, 1);
+    return true;
 }
 
 static void put_table(encoder *e, int index)
@@ -286,8 +293,7 @@ static void put_table(encoder *e, int index)
         fail_deep(e, index);
     if (!lua_checkstack(L, LUA_MINSTACK))
         fail(e, "so large a table");
-    index = push_frozen(L, index);
-    if (lua_getmetatable(L, index)) {
+    if (push_metatable(e, &index)) {
         const void *metatable = lua_topointer(L, -1);
         array = metatable == e->array_mt;
         object = metatable == e->object_mt;
@@ -316,13 +322,12 @@ static void put_userdata(encoder *e, int index)
         mp_buf_put(e->out, block == NULL ? MP_STR("null") : MP_STR("[]"));
         return;
     }
-    if (luaL_testudata(e->L, index, MP_LUA_SECRET) != NULL) {
+    if (luaL_testudata(e->L, index, MP_LUA_RAW) != NULL)
+        mp_buf_put(e->out, (mp_str){block, lua_rawlen(e->L, index)});
+    else if (luaL_testudata(e->L, index, MP_LUA_SECRET) != NULL)
         mp_buf_put(e->out, MP_STR("\"***\""));
-        return;
-    }
-    if (luaL_testudata(e->L, index, MP_LUA_RAW) == NULL)
+    else
         fail(e, "a userdata");
-    mp_buf_put(e->out, (mp_str){block, lua_rawlen(e->L, index)});
 }
 
 static void put_value(encoder *e, int index)

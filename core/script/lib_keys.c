@@ -1,5 +1,6 @@
 /* lib_keys.c: keys as userdata, and what is done with them. What comes from outside is never an error: nil, why. */
 #include "script/lib_keys.h"
+#include "script/fields.h"
 #include "script/keys.h"
 #include <arpa/inet.h>
 #include <lauxlib.h>
@@ -8,13 +9,6 @@
 #include <stdlib.h>
 
 #define KEY "moonpool.key"
-
-static mp_str check_str(lua_State *L, int index)
-{
-    mp_str s;
-    s.ptr = luaL_checklstring(L, index, &s.len);
-    return s;
-}
 
 static mp_key *check_key(lua_State *L)
 {
@@ -52,7 +46,7 @@ static int push_buf(lua_State *L, mp_buf *buf)
 /* rsa(modulus, exponent), as bytes: a key; or nil, why.  [-0, +1|2, throws] */
 static int l_rsa(lua_State *L)
 {
-    mp_str modulus = check_str(L, 1), exponent = check_str(L, 2);
+    mp_str modulus = mp_check_str(L, 1), exponent = mp_check_str(L, 2);
     const char *why = mp_key_from_rsa(push_key(L), modulus, exponent);
     return why == NULL ? 1 : fail(L, why);
 }
@@ -60,7 +54,7 @@ static int l_rsa(lua_State *L)
 /* ec(curve, x, y): a key; or nil, why.  [-0, +1|2, throws] */
 static int l_ec(lua_State *L)
 {
-    mp_str curve = check_str(L, 1), x = check_str(L, 2), y = check_str(L, 3);
+    mp_str curve = mp_check_str(L, 1), x = mp_check_str(L, 2), y = mp_check_str(L, 3);
     const char *why = mp_key_from_ec(push_key(L), curve, x, y);
     return why == NULL ? 1 : fail(L, why);
 }
@@ -68,7 +62,7 @@ static int l_ec(lua_State *L)
 /* ed25519(x): a key; or nil, why.  [-0, +1|2, throws] */
 static int l_ed25519(lua_State *L)
 {
-    mp_str x = check_str(L, 1);
+    mp_str x = mp_check_str(L, 1);
     const char *why = mp_key_from_ed25519(push_key(L), x);
     return why == NULL ? 1 : fail(L, why);
 }
@@ -76,7 +70,7 @@ static int l_ed25519(lua_State *L)
 /* public(pem): a key; or nil, why.  [-0, +1|2, throws] */
 static int l_public(lua_State *L)
 {
-    mp_str text = check_str(L, 1);
+    mp_str text = mp_check_str(L, 1);
     const char *why = mp_key_from_pem(push_key(L), text, false);
     return why == NULL ? 1 : fail(L, why);
 }
@@ -84,7 +78,7 @@ static int l_public(lua_State *L)
 /* private(pem): a key that signs; or nil, why.  [-0, +1|2, throws] */
 static int l_private(lua_State *L)
 {
-    mp_str text = check_str(L, 1);
+    mp_str text = mp_check_str(L, 1);
     const char *why = mp_key_from_pem(push_key(L), text, true);
     return why == NULL ? 1 : fail(L, why);
 }
@@ -92,7 +86,7 @@ static int l_private(lua_State *L)
 /* generate(algorithm): a private key; or nil, why.  [-0, +1|2, throws] */
 static int l_generate(lua_State *L)
 {
-    mp_str algorithm = check_str(L, 1);
+    mp_str algorithm = mp_check_str(L, 1);
     const char *why = mp_key_generate(push_key(L), algorithm);
     return why == NULL ? 1 : fail(L, why);
 }
@@ -121,14 +115,14 @@ static int l_algorithm(lua_State *L)
 /* key:suits(algorithm)  [-0, +1, throws] */
 static int l_suits(lua_State *L)
 {
-    lua_pushboolean(L, mp_key_suits(check_key(L), check_str(L, 2)));
+    lua_pushboolean(L, mp_key_suits(check_key(L), mp_check_str(L, 2)));
     return 1;
 }
 
 /* key:verify(algorithm, data, signature)  [-0, +1, throws] */
 static int l_verify(lua_State *L)
 {
-    lua_pushboolean(L, mp_key_verify(check_key(L), check_str(L, 2), check_str(L, 3), check_str(L, 4)));
+    lua_pushboolean(L, mp_key_verify(check_key(L), mp_check_str(L, 2), mp_check_str(L, 3), mp_check_str(L, 4)));
     return 1;
 }
 
@@ -136,7 +130,7 @@ static int l_verify(lua_State *L)
 static int l_sign(lua_State *L)
 {
     mp_buf out = {0};
-    const char *why = mp_key_sign(check_key(L), check_str(L, 2), check_str(L, 3), &out);
+    const char *why = mp_key_sign(check_key(L), mp_check_str(L, 2), mp_check_str(L, 3), &out);
     return why == NULL ? push_buf(L, &out) : fail(L, why);
 }
 
@@ -156,7 +150,7 @@ static int l_pem(lua_State *L)
 /* split(token): header, payload, signature, what is signed; or nil, why.  [-0, +2|4, throws] */
 static int l_split(lua_State *L)
 {
-    mp_str token = check_str(L, 1);
+    mp_str token = mp_check_str(L, 1);
     mp_token parts;
     const char *why = mp_token_split(&parts, token, lua_newuserdatauv(L, token.len + 1, 0));
     if (why != NULL)
@@ -171,7 +165,7 @@ static int l_split(lua_State *L)
 /* base64url(bytes)  [-0, +1, throws] */
 static int l_base64url(lua_State *L)
 {
-    mp_str bytes = check_str(L, 1);
+    mp_str bytes = mp_check_str(L, 1);
     luaL_Buffer buffer;
     char *to = luaL_buffinitsize(L, &buffer, MP_BASE64URL_ROOM(bytes.len) + 1);
     luaL_pushresultsize(&buffer, mp_base64url_encode(to, bytes));
@@ -181,7 +175,7 @@ static int l_base64url(lua_State *L)
 /* unbase64url(text): the bytes; nil for what base64url never gives.  [-0, +1, throws] */
 static int l_unbase64url(lua_State *L)
 {
-    mp_str text = check_str(L, 1);
+    mp_str text = mp_check_str(L, 1);
     unsigned char *room = lua_newuserdatauv(L, text.len + 1, 0);
     ptrdiff_t len = mp_base64url_decode(room, text);
     if (len < 0)
@@ -194,7 +188,7 @@ static int l_unbase64url(lua_State *L)
 /* sha256(bytes): the hash, as bytes.  [-0, +1, throws] */
 static int l_sha256(lua_State *L)
 {
-    mp_str bytes = check_str(L, 1);
+    mp_str bytes = mp_check_str(L, 1);
     unsigned char hash[EVP_MAX_MD_SIZE];
     unsigned size = 0;
     if (EVP_Digest(bytes.ptr, bytes.len, hash, &size, EVP_sha256(), NULL) != 1)
@@ -219,7 +213,7 @@ static int l_random(lua_State *L)
 /* equal(a, b): in a time that does not tell where they differ.  [-0, +1, throws] */
 static int l_equal(lua_State *L)
 {
-    mp_str a = check_str(L, 1), b = check_str(L, 2);
+    mp_str a = mp_check_str(L, 1), b = mp_check_str(L, 2);
     lua_pushboolean(L, a.len == b.len && CRYPTO_memcmp(a.ptr, b.ptr, a.len) == 0);
     return 1;
 }
@@ -239,7 +233,7 @@ static int read_address(const char *text, unsigned char *to)
 /* network(text), such as "10.0.0.0/8", "::1": 16 bytes and the bits of them that count; or nil.  [-0, +1|2, throws] */
 static int l_network(lua_State *L)
 {
-    mp_str text = check_str(L, 1);
+    mp_str text = mp_check_str(L, 1);
     char address[INET6_ADDRSTRLEN];
     unsigned char bytes[16];
     const char *slash = strchr(text.ptr, '/');
@@ -269,7 +263,7 @@ static int l_is_within(lua_State *L)
 {
     unsigned char bytes[16];
     const char *address = luaL_checkstring(L, 1);
-    mp_str network = check_str(L, 2);
+    mp_str network = mp_check_str(L, 2);
     lua_Integer bits = luaL_checkinteger(L, 3);
     luaL_argcheck(L, network.len == sizeof bytes && bits >= 0 && bits <= 128, 2, "no network");
     bool is = read_address(address, bytes) >= 0 && memcmp(bytes, network.ptr, (size_t)bits / 8) == 0;

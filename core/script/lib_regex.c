@@ -28,15 +28,16 @@
 
 typedef struct {
     pcre2_code *code;
-    bool tied;                  /* matches at the start of the text or nowhere */
-    bool picky;                 /* a match begins with a byte of `first`, and is not empty */
-    uint8_t first[32];          /* a bit per byte */
-    pcre2_match_data *captures; /* of exec, once it ran */
+    bool tied;         /* matches at the start of the text or nowhere */
+    bool picky;        /* a match begins with a byte of `first`, and is not empty */
+    uint8_t first[32]; /* a bit per byte */
+    uint32_t pairs;    /* its captures, and the whole match */
 } regex;
 
-/* What a test needs to run. One for all regexes of a Lua state: its frames are what costs memory. */
+/* What it needs to run. One for all regexes of a Lua state: its frames are what costs memory. */
 typedef struct {
-    pcre2_match_data *data;
+    pcre2_match_data *data, *captures; /* of test, and of exec, once that ran */
+    uint32_t pairs;                    /* that `captures` has room for */
     pcre2_match_context *context;
 } matcher;
 
@@ -140,6 +141,16 @@ static void learn_start(regex *re)
     }
 }
 
+/* What PCRE2 made of a short pattern may be large, and lies where Lua does not count: the regex on top of the stack holds as much
+ * of what it does.  [-0, +0, throws] */
+static void weigh(lua_State *L, const regex *re)
+{
+    size_t size = 0;
+    pcre2_pattern_info(re->code, PCRE2_INFO_SIZE, &size);
+    lua_newuserdatauv(L, size, 0);
+    lua_setiuservalue(L, -2, 1);
+}
+
 /* compile(pattern) -> regex | nil, why  [throws] */
 static int l_compile(lua_State *L)
 {
@@ -151,7 +162,7 @@ static int l_compile(lua_State *L)
         return 2;
     }
 
-    regex *re = lua_newuserdatauv(L, sizeof *re, 0);
+    regex *re = lua_newuserdatauv(L, sizeof *re, 1);
     *re = (regex){.code = NULL};
     luaL_setmetatable(L, REGEX);
 
@@ -177,7 +188,11 @@ static int l_compile(lua_State *L)
         lua_pushfstring(L, "%s at byte %d", why, (int)offset + 1);
         return 2;
     }
+    uint32_t captures = 0;
+    pcre2_pattern_info(re->code, PCRE2_INFO_CAPTURECOUNT, &captures);
+    re->pairs = captures + 1;
     learn_start(re);
+    weigh(L, re);
     return 1;
 }
 
@@ -201,19 +216,19 @@ static size_t next_start(const regex *re, mp_str text, size_t at)
 }
 
 /* What pcre2_match gives, or PCRE2_ERROR_MATCHLIMIT when all windows together took too long. */
-static int search(const regex *re, const matcher *m, mp_str text, size_t from)
+static int search(const regex *re, const matcher *m, pcre2_match_data *data, mp_str text, size_t from)
 {
     size_t window = WINDOW_WORK / (text.len + 1) + 1;
     if (re->tied || window > text.len) {
         pcre2_set_offset_limit(m->context, PCRE2_UNSET);
-        return pcre2_match(re->code, (PCRE2_SPTR)text.ptr, text.len, from, 0, m->data, m->context);
+        return pcre2_match(re->code, (PCRE2_SPTR)text.ptr, text.len, from, 0, data, m->context);
     }
     int64_t deadline = cpu_now() + WINDOW_NS;
     uint32_t options = 0;
     for (size_t start = from; start <= text.len;) {
         size_t last = start + window < text.len ? start + window : text.len;
         pcre2_set_offset_limit(m->context, last);
-        int rc = pcre2_match(re->code, (PCRE2_SPTR)text.ptr, text.len, start, options, m->data, m->context);
+        int rc = pcre2_match(re->code, (PCRE2_SPTR)text.ptr, text.len, start, options, data, m->context);
         if (rc != PCRE2_ERROR_NOMATCH)
             return rc;
         if (last < text.len && cpu_now() > deadline)
@@ -242,7 +257,7 @@ static int l_test(lua_State *L)
     const matcher *m = lua_touserdata(L, lua_upvalueindex(1));
     luaL_argcheck(L, re->code != NULL, 1, "not a compiled regex");
 
-    int rc = search(re, m, text, 0);
+    int rc = search(re, m, m->data, text, 0);
     if (rc >= 0 || rc == PCRE2_ERROR_NOMATCH) {
         lua_pushboolean(L, rc >= 0);
         return 1;
@@ -259,36 +274,43 @@ static void push_index(lua_State *L, PCRE2_SIZE offset, lua_Integer more)
         lua_pushinteger(L, (lua_Integer)offset + more);
 }
 
+static bool has_room(matcher *m, uint32_t pairs)
+{
+    if (m->captures != NULL && m->pairs >= pairs)
+        return true;
+    pcre2_match_data_free(m->captures);
+    m->captures = pcre2_match_data_create(pairs, NULL);
+    m->pairs = pairs;
+    return m->captures != NULL;
+}
+
 /* regex:exec(text, n) -> { first, last, … } | false | nil, why  [throws] */
 static int l_exec(lua_State *L)
 {
-    regex *re = luaL_checkudata(L, 1, REGEX);
+    const regex *re = luaL_checkudata(L, 1, REGEX);
     mp_str text;
     text.ptr = luaL_checklstring(L, 2, &text.len);
     lua_Integer from = luaL_checkinteger(L, 3);
-    const matcher *shared = lua_touserdata(L, lua_upvalueindex(1));
+    matcher *m = lua_touserdata(L, lua_upvalueindex(1));
     luaL_argcheck(L, re->code != NULL, 1, "not a compiled regex");
     luaL_argcheck(L, from >= 1, 3, "a byte of the text");
     if ((size_t)from > text.len + 1) {
         lua_pushboolean(L, 0);
         return 1;
     }
-    if (re->captures == NULL)
-        re->captures = pcre2_match_data_create_from_pattern(re->code, NULL);
-    if (re->captures == NULL)
+    lua_createtable(L, (int)re->pairs * 2,
+                    0); /* first: from here on nothing allocates, so no finalizer matches anything */
+    if (!has_room(m, re->pairs))
         return luaL_error(L, "not enough memory");
-    matcher own = {re->captures, shared->context};
-    int rc = search(re, &own, text, (size_t)from - 1);
+    int rc = search(re, m, m->captures, text, (size_t)from - 1);
     if (rc == PCRE2_ERROR_NOMATCH) {
         lua_pushboolean(L, 0);
         return 1;
     }
     if (rc < 0)
         return push_failure(L, rc);
-    uint32_t pairs = pcre2_get_ovector_count(re->captures);
-    const PCRE2_SIZE *offsets = pcre2_get_ovector_pointer(re->captures);
-    lua_createtable(L, (int)pairs * 2, 0);
-    for (uint32_t i = 0; i < pairs; i++) {
+    const PCRE2_SIZE *offsets = pcre2_get_ovector_pointer(m->captures);
+    for (uint32_t i = 0; i < re->pairs; i++) {
         push_index(L, offsets[2 * i], 1);
         lua_rawseti(L, -2, 2 * (lua_Integer)i + 1);
         push_index(L, offsets[2 * i + 1], 0);
@@ -300,9 +322,7 @@ static int l_exec(lua_State *L)
 static int regex_gc(lua_State *L)
 {
     regex *re = luaL_checkudata(L, 1, REGEX);
-    pcre2_match_data_free(re->captures);
     pcre2_code_free(re->code);
-    re->captures = NULL;
     re->code = NULL;
     return 0;
 }
@@ -311,15 +331,16 @@ static int matcher_gc(lua_State *L)
 {
     matcher *m = luaL_checkudata(L, 1, MATCHER);
     pcre2_match_data_free(m->data);
+    pcre2_match_data_free(m->captures);
     pcre2_match_context_free(m->context);
-    *m = (matcher){NULL, NULL};
+    *m = (matcher){.data = NULL};
     return 0;
 }
 
 static void push_matcher(lua_State *L)
 {
     matcher *m = lua_newuserdatauv(L, sizeof *m, 0);
-    *m = (matcher){NULL, NULL};
+    *m = (matcher){.data = NULL};
     if (luaL_newmetatable(L, MATCHER)) {
         lua_pushcfunction(L, matcher_gc);
         lua_setfield(L, -2, "__gc");

@@ -23,6 +23,7 @@ typedef struct {
 typedef struct {
     mp_statement statement;
     handle *of;
+    atomic_bool is_left; /* by the database or by its handle: who leaves second frees it */
 } work;
 
 struct waiting {
@@ -35,11 +36,17 @@ static work *work_of(mp_statement *statement)
     return mp_container(statement, work, statement);
 }
 
-static void on_done(mp_statement *statement)
+static void leave(mp_statement *statement)
 {
-    handle *it = work_of(statement)->of;
-    if (it == NULL) {
+    if (atomic_exchange(&work_of(statement)->is_left, true))
         mp_statement_free(statement);
+}
+
+static void on_done(mp_statement *statement, mp_loop *loop)
+{
+    handle *it = loop == NULL ? NULL : work_of(statement)->of; /* without a loop the handle may be another thread's */
+    if (it == NULL) {
+        leave(statement);
         return;
     }
     it->is_done = true;
@@ -56,11 +63,13 @@ static void let_go(handle *it)
     it->statement = NULL;
     if (statement == NULL)
         return;
-    work_of(statement)->of = NULL;
-    if (it->is_done)
+    if (it->is_done) {
         mp_statement_free(statement);
-    else
-        atomic_store(&statement->is_off, true);
+        return;
+    }
+    work_of(statement)->of = NULL;
+    atomic_store(&statement->is_off, true);
+    leave(statement);
 }
 
 static void on_cancel(mp_op *op)
@@ -277,6 +286,7 @@ static int l_undo(lua_State *L)
 {
     mp_database *database = check_database(L, 1);
     work *made = mp_new(sizeof *made);
+    made->is_left = true;
     made->statement.kind = MP_SQL_ROLLBACK;
     made->statement.done = on_done;
     if (mp_database_run(database, mp_vm_of(L)->loop, &made->statement) != 0)

@@ -85,9 +85,11 @@ static int l_audiences(lua_State *L)
         return 1;
     size_t start = vm->out.len;
     mp_topic_audiences(vm->rpc, topic, &vm->out);
-    mp_str lines = mp_str_from(mp_buf_str(&vm->out), start);
-    for (lua_Integer i = 1; lines.len > 0; i++) {
-        mp_str audience = mp_str_cut(&lines, '\n');
+    lua_Integer i = 1;
+    for (size_t at = start, end = vm->out.len; at < end; i++) {
+        mp_str rest = mp_str_from(mp_buf_str(&vm->out), at); /* anew: a finalizer may send, and `out` moves */
+        mp_str audience = mp_str_cut(&rest, '\n');
+        at += audience.len + 1;
         lua_pushlstring(L, audience.ptr, audience.len);
         lua_rawseti(L, -2, i);
     }

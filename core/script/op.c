@@ -113,12 +113,16 @@ void *mp_owning_op_new(lua_State *L, size_t size, void (*cancel)(mp_op *op), voi
 {
     mp_owning_op *op = mp_op_new(L, size, cancel);
     mp_hold_put(L, &op->hold, release);
-    if (luaL_newmetatable(L, OWNING)) {
-        lua_pushcfunction(L, collect);
-        lua_setfield(L, -2, "__gc");
-    }
-    lua_setmetatable(L, -2);
+    luaL_setmetatable(L, OWNING); /* of the registry: allocates nothing */
     return op;
+}
+
+void mp_ops_open(lua_State *L)
+{
+    luaL_newmetatable(L, OWNING);
+    lua_pushcfunction(L, collect);
+    lua_setfield(L, -2, "__gc");
+    lua_pop(L, 1);
 }
 
 void mp_holds_release(mp_task *task)

@@ -51,5 +51,7 @@ typedef struct {
 
 /* As mp_op_new; `size` is of what embeds it. `release` may be called more than once.  [-0, +1, throws] */
 void *mp_owning_op_new(lua_State *L, size_t size, void (*cancel)(mp_op *op), void (*release)(mp_hold *hold));
+/* Before the first of them.  [-0, +0, throws] */
+void mp_ops_open(lua_State *L);
 
 #endif

@@ -169,9 +169,11 @@ static int read_folder(mp_source *source, mp_str path, const folder *up, mp_err 
     int result;
     DIR *dir = opendir(full.ptr);
     if (dir == NULL || fstat(dirfd(dir), &st) != 0) {
-        result = fail_errno(err, source->dir, path,
-                            up == NULL ? "scripts.path in moonpool.yaml names the folder of the scripts"
-                                       : "let the user that runs moonpool read it, or remove it");
+        result = fail_errno(
+            err, source->dir, path,
+            up == NULL
+                ? "scripts.path in moonpool.yaml names the folder of the scripts; moonpool new writes a first one"
+                : "let the user that runs moonpool read it, or remove it");
     } else {
         folder here = {up, st.st_dev, st.st_ino, up == NULL ? 0 : up->depth + 1};
         result = check_place(source, full.ptr, path, &here, err);

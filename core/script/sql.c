@@ -196,7 +196,7 @@ static int step_all(sqlite3 *db, sqlite3_stmt *prepared, mp_statement *statement
             continue;
         if (statement->rows++ == limits->rows)
             return mp_sql_fail(statement, "more than %lld rows (limits.sqlite.rows)", (long long)limits->rows);
-        for (int i = 0; i < columns; i++)
+        for (int i = 0; i < columns && to->len <= limits->bytes; i++)
             put_column(to, prepared, i);
         if (to->len > limits->bytes)
             return mp_sql_fail(statement, "more than %zu bytes in the result (limits.sqlite.bytes)", limits->bytes);

@@ -118,11 +118,10 @@ static int look_over(const mp_store_file *file, mp_err *err)
 static const char layout[] = "CREATE TABLE entries (key BLOB PRIMARY KEY, text BLOB NOT NULL, until INTEGER);"
                              "PRAGMA application_id = 1836019566; PRAGMA user_version = 1";
 
-/* Takes the file for this process, and makes of an empty one a store. */
+/* Takes the file for this process, and makes of an empty one a store. A database of something else stays as it is. */
 static int claim(mp_store_file *file, mp_err *err)
 {
-    if (run(file, "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
-                  "PRAGMA trusted_schema = OFF; BEGIN IMMEDIATE") != 0)
+    if (run(file, "PRAGMA locking_mode = EXCLUSIVE; PRAGMA trusted_schema = OFF; BEGIN IMMEDIATE") != 0)
         return refuse_sql(file, err);
     int64_t id = ask(file, "PRAGMA application_id"), tables = ask(file, "SELECT count(*) FROM sqlite_master");
     if (tables < 0)
@@ -131,7 +130,8 @@ static int claim(mp_store_file *file, mp_err *err)
         return refuse(file, err, "this is a database of something else", "give the store a file of its own");
     if (tables > 0 && ask(file, "PRAGMA user_version") != VERSION)
         return refuse(file, err, "a newer moonpool made it", "use that one, or another file");
-    if ((tables == 0 && run(file, layout) != 0) || run(file, "COMMIT") != 0)
+    if ((tables == 0 && run(file, layout) != 0) ||
+        run(file, "COMMIT; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL") != 0)
         return refuse_sql(file, err);
     return 0;
 }

@@ -216,12 +216,13 @@ static int call_done(lua_State *L, int status, lua_KContext context)
     return 0;
 }
 
-/* The body of a call's coroutine: decode, dispatch(call, params), encode.  [-1, +0, throws, parks] */
+/* The body of a call's coroutine: decode, dispatch(call, params, revision, method), encode.  [-1, +0, throws, parks] */
 static int run_call(lua_State *L)
 {
     mp_task *task = lua_touserdata(L, 1);
     if (task->call == NULL)
         return 0; /* called off while its coroutine was made */
+    const mp_era *era = mp_call_era(task->call);
     mp_str params = mp_call_params(task->call);
     if (params.len == 0) {
         lua_pushnil(L);
@@ -232,7 +233,10 @@ static int run_call(lua_State *L)
     lua_rawgeti(L, LUA_REGISTRYINDEX, task->vm->dispatch);
     mp_call_push(L, task, 2);
     lua_rotate(L, 2, -1); /* dispatch, call, params */
-    lua_callk(L, 2, 2, (lua_KContext)task, call_done);
+    lua_pushstring(L, era == NULL ? NULL : era->date);
+    mp_str method = mp_task_method(task);
+    lua_pushlstring(L, method.ptr, method.len);
+    lua_callk(L, 4, 2, (lua_KContext)task, call_done);
     return call_done(L, LUA_OK, (lua_KContext)task);
 }
 

@@ -23,7 +23,8 @@
 
 /* Lua makes and frees small blocks of few sizes, in bursts that malloc's own caches do not hold: so some are kept here. */
 #define CLASS_STEP 16
-#define MOST_SPARE_BYTES ((size_t)1 << 20)
+#define MOST_SPARE_BYTES                                                                                               \
+    ((size_t)4 << 20) /* a cycle of the collector finds as much as lives: 1 MiB with no scripts at all */
 
 static size_t class_of(size_t size)
 {

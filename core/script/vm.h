@@ -30,7 +30,8 @@ struct mp_vm {
     mp_vm_spare *spares[MP_VM_CLASSES]; /* freed small blocks, by size */
     size_t spare_bytes;
     int summary, difference, dispatch, note, describe, hear, run_job, authenticate; /* registry references */
-    int principals;           /* and one of a table: principals of C to what Lua has made of them */
+    int principals; /* and one of a table: principals of C to what Lua has made of them */
+    const void *call_metatable;
     mp_link seats;            /* lib_auth.c: who keeps principals */
     struct mp_tokens *tokens; /* tokens.c: those that came lately */
     bool has_auth;            /* the configuration lets scripts decide who comes in */

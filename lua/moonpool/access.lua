@@ -9,11 +9,13 @@ local principal = require "moonpool.principal"
 
 local access = {}
 
--- Whether anything that is served has a `visible`, and whether anything is private.
-local has_visible, is_private = false, false
+local has_visible = false       -- whether anything that is served has a `visible`
+
+--- Whether anything that is served is private.
+access.has_private = false
 
 --- A new registry.
-function access.set(any_visible, any_private) has_visible, is_private = any_visible, any_private end
+function access.set(any_visible, any_private) has_visible, access.has_private = any_visible, any_private end
 
 -- -- one thing --------------------------------------------------------------------------------------------------------
 
@@ -95,9 +97,10 @@ end
 
 local audiences = setmetatable({}, { __mode = "k" })       -- principal -> { text, whether it was made with `visible` in mind }
 
---- A session follows what it follows as whoever its last request was from: a new token may have other scopes.
+--- A session follows what it follows as whoever its last request was from: a new token may have other scopes. That matters
+--- where something is private.
 function access.follow_as(call)
-  if not is_private then return end
+  if not call.has_session then return end
   local p = call.principal
   local known = audiences[p]
   if not known or known[2] ~= has_visible then

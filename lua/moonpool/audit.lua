@@ -142,13 +142,13 @@ end
 --- dispatch, with a line for each call, however it ends.
 function audit.wrap(dispatch)
   if not host.audit then return dispatch end
-  return function(call, params)
-    if quiet[call.method] then return dispatch(call, params) end
+  return function(call, params, revision, method)
+    if quiet[method] then return dispatch(call, params, revision, method) end
     local started, line, ended = host.now(), open(call, params), false
     local _ <close> = setmetatable({}, { __close = function()
       if not ended then write(line, started, "cancelled") end
     end })
-    local result, err = dispatch(call, params)
+    local result, err = dispatch(call, params, revision, method)
     ended = true
     write(line, started, outcome_of(call, result, err))
     return result, err

@@ -31,8 +31,7 @@ end
 local function log(self, level, data, logger)
   local n = number[level]
   if not n then
-    problem.raise(2, "there is no log level '" .. tostring(level) .. "'",
-      (suggest.hint(level, number) or "") .. " levels are " .. table.concat(call.levels, ", "))
+    problem.raise(2, "there is no log level '" .. tostring(level) .. "'", suggest.listed(level, call.levels, "levels"))
   end
   local least = threshold(self)
   if not least or n < least then return end

@@ -46,7 +46,7 @@ local function check(argv, options)
   for name, value in pairs(options) do
     local want = known[name]
     if not want then
-      problem.raise(2, "exec has no option '" .. tostring(name) .. "'", (suggest.hint(name, names) or "") .. " options are " .. table.concat(names, ", "))
+      problem.raise(2, "exec has no option '" .. tostring(name) .. "'", suggest.listed(name, names, "options"))
     elseif type(value) ~= want and not (name == "stdin" and host.reveal(value)) then
       problem.raise(2, "'" .. name .. "' must be a " .. want .. ", got a " .. type(value))
     end

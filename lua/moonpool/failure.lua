@@ -90,7 +90,7 @@ function failure.handler(value)
   local tell = type(value) == "table" and not (mt and mt.__tostring) and json.encode or tostring
   local told, why = pcall(tell, value)
   if not told or type(why) ~= "string" then why = "an error that is a " .. type(value) end
-  local hint = problem.is_trouble(value) and value.hint or nil
+  local hint = problem.is_trouble(value) and value.hint or problem.hint(why)
   return setmetatable({ why = why, hint = hint, trace = trace() }, fault)
 end
 

@@ -51,7 +51,7 @@ function library.find(name)
   if file then return run(file, name) end
   if host.trust_full then return require(name) end
   problem.raise(3, "there is no library '" .. name .. "': " .. host.root .. "/lib/" .. name:gsub("%.", "/") .. ".lua does not exist",
-    suggest.hint(name, order))
+    suggest.hint(name, order) or "libraries are files in lib/, and cjson; what moonpool itself has needs no require")
 end
 
 --- Takes in a compiled lib file. `on_error` is the loader's message handler.

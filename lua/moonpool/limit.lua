@@ -7,6 +7,7 @@ local host = require "moonpool.host"
 local policy = require "moonpool.policy"
 local principal = require "moonpool.principal"
 local problem = require "moonpool.problem"
+local sorted = require "moonpool.sorted"
 local suggest = require "moonpool.suggest"
 
 local limit = {}
@@ -15,23 +16,20 @@ local MOST = 1000000
 local LONGEST = 30 * 86400
 local by_words = { principal = true, tool = true, address = true, all = true }
 local periods = { hour = "!%Y-%m-%dT%H", day = "!%Y-%m-%d", month = "!%Y-%m" }
-local shared = { tools = true, resources = true, prompts = true, order = true }
+local shared = { tools = true, resources = true, prompts = true, order = true, by = true, answer = true }
 
-local function check_options(word, spec, own)
-  if type(spec) ~= "table" then problem.raise(3, word .. " needs a table", own.form) end
+-- Judges what limit and quota have in common. Gives whom one bucket is for: a list of words and functions.
+local function check(word, spec, own, form)
+  if type(spec) ~= "table" then problem.raise(3, word .. " needs a table", form) end
   for option in pairs(spec) do
     if not shared[option] and not own[option] then
-      local names = { "tools", "resources", "prompts", "order" }
-      for name in pairs(own) do names[#names + 1] = name ~= "form" and name or nil end
-      table.sort(names)
-      problem.raise(3, word .. " has no option '" .. tostring(option) .. "'",
-        (suggest.hint(tostring(option), names) or "") .. " options are " .. table.concat(names, ", "))
+      problem.raise(3, word .. " has no option '" .. tostring(option) .. "'", suggest.listed(option, sorted(own, shared), "options"))
     end
   end
-end
-
--- Whom one bucket is for: a list of words and functions.
-local function counted_by(word, by, form)
+  if spec.answer ~= nil and spec.answer ~= "error" and spec.answer ~= "status" then
+    problem.raise(3, word .. ": 'answer' is \"error\", which a model reads, or \"status\", HTTP's 429", form)
+  end
+  local by = spec.by
   local list = type(by) == "table" and by or { by == nil and "principal" or by }
   for _, item in ipairs(list) do
     if type(item) ~= "function" and not by_words[item] then
@@ -83,37 +81,39 @@ local function no_room(row)
   host.log("error", "limit not counted", { policy = row.name, why = "the store is full: see store.entries and store.bytes" })
 end
 
-local limit_options = {
-  rate = true, per = true, burst = true, by = true, answer = true,
-  form = "as in limit { tools = { \"search_*\" }, rate = 10, per = 1 * minutes }",
-}
+-- The policy that asks `take(row, call)`: nil where the call may go on, else why not, and in how many seconds it may.
+local function made(spec, take, says)
+  local function handler(call, next, row)
+    if call.phase == "run" then return next() end                 -- counted when it was prepared
+    local why, seconds = take(row, call)
+    if not why then return next() end
+    refuse(call, spec.answer, why .. ": try again in " .. told(seconds), seconds)
+  end
+  return policy.made({ handler, tools = spec.tools, resources = spec.resources, prompts = spec.prompts, order = spec.order }, says)
+end
+
+local limit_form = "as in limit { tools = { \"search_*\" }, rate = 10, per = 1 * minutes }"
 
 --- limit { rate =, per = seconds, burst =, by =, answer = "error" | "status", tools =, … }
 function limit.rate(spec)
-  local form = limit_options.form
-  check_options("limit", spec, limit_options)
+  local form = limit_form
+  local by = check("limit", spec, { rate = true, per = true, burst = true }, form)
   local rate, per, burst = spec.rate, spec.per == nil and 1 or spec.per, spec.burst
   if type(rate) ~= "number" or not (rate > 0 and rate <= MOST) then problem.raise(2, "limit needs 'rate': so many calls, above 0", form) end
   if type(per) ~= "number" or not (per > 0 and per <= LONGEST) then problem.raise(2, "limit: 'per' is a time, above 0 and at most 30 days", form) end
   if burst == nil then burst = math.max(1, rate // 1 | 0) end
   if math.type(burst) ~= "integer" or burst < 1 or burst > MOST then problem.raise(2, "limit: 'burst' is a whole number from 1", form) end
-  if spec.answer ~= nil and spec.answer ~= "error" and spec.answer ~= "status" then
-    problem.raise(2, "limit: 'answer' is \"error\", which a model reads, or \"status\", HTTP's 429", form)
-  end
-  local by, interval = counted_by("limit", spec.by, form), per / rate
+  local interval = per / rate
   if interval > LONGEST then problem.raise(2, "limit: less than one call in 30 days", form) end
-  local function handler(call, next, row)
-    if call.phase == "run" then return next() end                 -- counted when it was prepared
+  return made(spec, function(row, call)
     local taken, wait = host.store_take(key_of("l:", row, by, call), interval, burst)
-    if taken then return next() end
+    if taken then return nil end
     if taken == nil then
       no_room(row)
       wait = 1
     end
-    refuse(call, spec.answer, "too many calls of '" .. call.name .. "': try again in " .. told(wait), wait)
-  end
-  return policy.made({ handler, tools = spec.tools, resources = spec.resources, prompts = spec.prompts, order = spec.order },
-    rate .. " calls in " .. per .. " s")
+    return "too many calls of '" .. call.name .. "'", wait
+  end, rate .. " calls in " .. per .. " s")
 end
 
 -- Until a period ends, from `now`, in seconds.
@@ -126,35 +126,24 @@ local function rest_of(period, now)
   return day + ((first + 43200) // 86400 - at.day) * 86400
 end
 
-local quota_options = {
-  most = true, per = true, by = true, answer = true,
-  form = "as in quota { tools = { \"translate\" }, most = 1000, per = \"day\" }",
-}
+local quota_form = "as in quota { tools = { \"translate\" }, most = 1000, per = \"day\" }"
 
 --- quota { most =, per = "hour" | "day" | "month", by =, answer =, tools =, … }: periods are those of UTC.
 function limit.quota(spec)
-  local form = quota_options.form
-  check_options("quota", spec, quota_options)
+  local form = quota_form
+  local by = check("quota", spec, { most = true, per = true }, form)
   local most, per = spec.most, spec.per == nil and "day" or spec.per
   if math.type(most) ~= "integer" or most < 0 then problem.raise(2, "quota needs 'most': a whole number of calls", form) end
   if not periods[per] then problem.raise(2, "quota: 'per' is \"hour\", \"day\" or \"month\"", form) end
-  if spec.answer ~= nil and spec.answer ~= "error" and spec.answer ~= "status" then
-    problem.raise(2, "quota: 'answer' is \"error\", which a model reads, or \"status\", HTTP's 429", form)
-  end
-  local by = counted_by("quota", spec.by, form)
-  local function handler(call, next, row)
-    if call.phase == "run" then return next() end
+  return made(spec, function(row, call)
     local now = os.time()
     local rest = rest_of(per, now)
     local key = key_of("q:" .. os.date(periods[per], now), row, by, call)
     local used = host.store_incr(key, 1, rest + 3600)
-    if used and used <= most then return next() end
+    if used and used <= most then return nil end
     if used then host.store_incr(key, -1) else no_room(row) end
-    refuse(call, spec.answer, "the quota of " .. most .. (most == 1 and " call" or " calls") .. " of '" .. call.name .. "' in one " .. per ..
-      " is used up: try again in " .. told(rest), rest)
-  end
-  return policy.made({ handler, tools = spec.tools, resources = spec.resources, prompts = spec.prompts, order = spec.order },
-    most .. " calls in one " .. per)
+    return "the quota of " .. most .. (most == 1 and " call" or " calls") .. " of '" .. call.name .. "' in one " .. per .. " is used up", rest
+  end, most .. " calls in one " .. per)
 end
 
 return limit

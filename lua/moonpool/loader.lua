@@ -57,6 +57,7 @@ local function located(value)
   else
     local told, text = pcall(tostring, value)
     message = told and text or "an error value that cannot be told"
+    hint = problem.hint(message)
   end
   local path, line, what = problem.split(message)
   return { located = true, path = path, line = line, what = what, hint = hint }
@@ -81,6 +82,7 @@ local function compile(path, text, env)
     why, hint = shown(path) .. ":1: expressions or blocks are nested too deep", "take some of them apart, into locals"
   end
   local found = located(why)
+  if found.what:find "^'}' expected" and not found.what:find "<eof>$" then hint = hint or "is a comma missing before it?" end
   found.hint = hint
   complain_about(path, found)
 end

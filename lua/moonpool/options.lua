@@ -13,6 +13,9 @@ local common = {
   enabled = "boolean",
 }
 
+-- How a value of the wrong type is said right.
+local forms = { timeout = "as in timeout = 30 * seconds", scopes = "as in scopes = { \"orders:read\" }" }
+
 -- "table" as a person reads it.
 local function one(kind) return (kind:find "^[aeio]" and "an " or "a ") .. kind end
 
@@ -69,14 +72,15 @@ function options.check(kind, spec, complain)
     elseif name == 2 then
       if not is(value, kind.handler) then complain(word, "a " .. word .. "'s handler comes after its description", kind.form) end
     elseif not want then
-      complain(tostring(name), word .. " has no option '" .. tostring(name) .. "'",
-        (suggest.hint(name, kind.order) or "") .. " options are " .. table.concat(kind.order, ", "))
+      complain(tostring(name), word .. " has no option '" .. tostring(name) .. "'", suggest.listed(name, kind.order, "options"))
     elseif not is(value, want) then
-      complain(name, "'" .. name .. "' must be " .. one(want) .. ", got " .. one(type(value)))
+      complain(name, "'" .. name .. "' must be " .. one(want) .. ", got " .. one(type(value)), forms[name])
     end
   end
   if spec[1] == nil or spec[1] == "" then complain(word, "the " .. word .. " has no description", "its first item: " .. kind.form) end
-  if spec[2] == nil then complain(word, "the " .. word .. " has no handler", "a function after the description: " .. kind.form) end
+  if spec[2] == nil and type(spec[1]) ~= "function" then
+    complain(word, "the " .. word .. " has no handler", "a function after the description: " .. kind.form)
+  end
   check_values(spec, complain)
   return true
 end

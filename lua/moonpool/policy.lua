@@ -66,8 +66,7 @@ function policy.build(name, value, _, complain)
     elseif kinds[option] then
       row[option], row.is_narrow = matchers(option, given, complain), true
     elseif not want and not (option == 1 or (option == 2 and says)) then
-      complain(tostring(option), "policy has no option '" .. tostring(option) .. "'",
-        (suggest.hint(tostring(option), option_names) or "") .. " options are " .. table.concat(option_names, ", "))
+      complain(tostring(option), "policy has no option '" .. tostring(option) .. "'", suggest.listed(option, option_names, "options"))
     end
   end
   row.handler = handler

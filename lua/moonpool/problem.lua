@@ -36,6 +36,18 @@ function problem.split(message)
   return path, tonumber(line), what
 end
 
+-- What of Lua's `os` scripts have not, and what they have in its place.
+local elsewhere = {
+  execute = "exec { … } runs a program that is granted", getenv = "env \"NAME\" reads a variable that is granted",
+  remove = "fs.remove removes a file that is granted", exit = "a call ends with its function, or by fail",
+}
+
+--- The hint about an error of Lua's own, or nil.
+function problem.hint(message)
+  local name = message:match "attempt to call a nil value %(field '(%l+)'%)"
+  return name and elsewhere[name] and "scripts have no os." .. name .. ": " .. elsewhere[name]
+end
+
 --- Line `wanted` of `text`, without its end; nil past the end.
 function problem.line(text, wanted)
   local n = 0

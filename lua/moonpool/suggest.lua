@@ -47,4 +47,27 @@ function suggest.hint(wrong, names)
   return near and "did you mean '" .. near .. "'?"
 end
 
+--- "did you mean 'input'? options are input, output": the nearest, where one is near, and all of the list `names`. `what` is the plural
+--- of what they are.
+function suggest.listed(wrong, names, what)
+  local hint = suggest.hint(wrong, names)
+  return (hint and hint .. " " or "") .. what .. " are " .. table.concat(names, ", ")
+end
+
+--- The first name of `given` that is none of `names`, as a text, and the hint about it; nil where all are known. 1 among
+--- `names` is an item without a name.
+function suggest.stranger(given, names)
+  local known, told = {}, {}
+  for _, name in ipairs(names) do
+    known[name] = true
+    told[#told + 1] = type(name) == "string" and name or nil
+  end
+  for name in pairs(given) do
+    if not known[name] then
+      table.sort(told)
+      return tostring(name), suggest.listed(tostring(name), told, "options")
+    end
+  end
+end
+
 return suggest

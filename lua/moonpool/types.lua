@@ -88,9 +88,7 @@ local function take(self, name, value)
   local own = kind.options[name]
   local want = own and own[2] or common[name]
   if not want then
-    local names = sorted(kind.options, common)
-    problem.raise(3, what .. " has no option '" .. tostring(name) .. "'",
-      (suggest.hint(name, names) or "") .. " options are " .. table.concat(names, ", "))
+    problem.raise(3, what .. " has no option '" .. tostring(name) .. "'", suggest.listed(name, sorted(kind.options, common), "options"))
   elseif not wants[want][2](value) then
     problem.raise(3, what .. ": '" .. name .. "' must be " .. wants[want][1] .. ", got a " .. (types.is_type(value) and "type" or type(value)))
   end
@@ -230,9 +228,7 @@ function types.new()
   return setmetatable({}, { __metatable = false, __index = function(_, name)
     if name == "optional" then return optional end
     if not kinds[name] then
-      local names = sorted(kinds, { optional = true })
-      problem.raise(2, "there is no type t." .. tostring(name),
-        (suggest.hint(name, names) or "") .. " types are " .. table.concat(names, ", "))
+      problem.raise(2, "there is no type t." .. tostring(name), suggest.listed(name, sorted(kinds, { optional = true }), "types"))
     end
     stamp = stamp + 1
     return setmetatable({ kind = name, stamp = stamp, options = {} }, object)

@@ -885,6 +885,7 @@ auth = {}
 ---@field realm? string
 ---@field implies? table<string, string[]>        A scope, and the scopes it stands for
 ---@field scopes_supported? string[]
+---@field askable? string[]                       Scopes that clients may ask for, when a tool needs one; default: any
 
 ---@class moonpool.AuthKeysOptions: moonpool.AuthOptions
 ---@field keys? table<string, { sha256: string, scopes?: string[], expires?: string }>   By their names
@@ -906,7 +907,7 @@ function auth.keys(options) end
 ---@return moonpool.Auth
 function auth.bearer(options) end
 
----@class moonpool.AuthJwtOptions: moonpool.VerifierOptions
+---@class moonpool.AuthJwtOptions: moonpool.VerifierOptions, moonpool.AuthOptions
 ---@field [1]? fun(claims: table): table?, string?   Makes the principal, where `sub`, `scope` and `client_id` do not say it
 ---@field audience? string | string[] | false     Default: the endpoints below `public_url`
 --- Whoever brings a token of the issuer for this server.

@@ -12,6 +12,7 @@ local scripts = {
     for i = 1, 2 do call:progress(i, 2, "step " .. i) end
     call:log("info", "half way")
     return "counted" end }]],
+  ["tools/chatty.lua"] = [[return tool { "Prints.", function() print("here", 42) log.info("there", { a = 1 }) return "done" end }]],
   ["tools/fails.lua"] = [[return tool { "Fails.", function() return nil, "out of stock" end }]],
   ["tools/sure.lua"] = [[return tool { "Asks.", function(_, call)
     local yes, why = call:elicit("sure", "Really?", { confirm = t.boolean })
@@ -52,6 +53,12 @@ describe("moonpool call", function()
     local code, out, err = call "count"
     assert.same({ 0, "counted\n" }, { code, out })
     assert.equal("progress 1/2  step 1\nprogress 2/2  step 2\ninfo: half way\n", err)
+  end)
+
+  it("shows what a script prints and logs, and nothing else", function()
+    local code, out, err = call "chatty"
+    assert.same({ 0, "done\n" }, { code, out })
+    assert.matches("^%S+ info  here 42\n%S+ info  there            a=1\n$", err)
   end)
 
   it("gives 1 when the tool fails, and its reason to stderr", function()
@@ -133,7 +140,7 @@ describe("moonpool call --url", function()
     g:stop()
     local code, _, err = gateway.exec { "call", "--url", url, "add" }
     assert.equal(1, code)
-    assert.equal("moonpool: " .. url .. ": Connection refused\n", err)
+    assert.equal("moonpool: " .. url .. ": Connection refused\n  hint: is it running there? `moonpool run` starts a gateway\n", err)
   end)
 end)
 

@@ -47,7 +47,10 @@ describe("moonpool new", function()
     local file <close> = assert(io.open(dir .. "/scripts/tools/tidy.lua", "wb"))
     file:write '--- Tidies.\n---@param name string\nreturn function(name) return require("names.end").tidy(name) end\n'
     file:close()
-    assert.same({ 0, "Ann Lee\n", "" }, { moonpool("call", "tidy", "name=  Ann   Lee ") })
+    local said
+    code, out, said = moonpool("call", "tidy", "name=  Ann   Lee ")
+    assert.same({ 0, "Ann Lee\n" }, { code, out })
+    assert.matches("^%S+ info  called           seconds=%S+ tool=tidy who=local\n$", said)       -- what the policy logs, and nothing else
     local g <close> = gateway.start { scripts_path = dir .. "/scripts" }
     local c = g:client "2026-07-28"
     c:result("tools/call", { name = "names_end", arguments = { name = "Ann" } })

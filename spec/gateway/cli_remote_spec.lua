@@ -34,7 +34,7 @@ describe("moonpool call --url", function()
     local g <close> = gateway.start { scripts = scripts }
     local code, out, err = call({}, "--url", "http://127.0.0.1:" .. g.port .. "/nowhere", "count")
     assert.same({ 1, "" }, { code, out })
-    has(err, "/nowhere: nothing is served at this path", "hint: the path of its endpoint is part of the URL")
+    has(err, "/nowhere: nothing is served at this path: MCP is at /mcp", "hint: the path of its endpoint is part of the URL")
     assert.is_empty_house(g)
   end)
 

@@ -227,5 +227,8 @@ describe("moonpool run --watch", function()
     printed "~ job sweep (every)\n"
     write(g.dir .. "/scripts/tools/bad.lua", "return 5")
     printed "not reloaded:\nscripts/tools/bad.lua:1: "
+    assert(os.remove(g.dir .. "/scripts/tools/bad.lua"))
+    printed "taken back: what is saved is what serves\n"
+    g:wait_log("taken back", { generation = 5 })
   end)
 end)

@@ -62,10 +62,12 @@ local refusals = {
   { "too large a time", "limits: {drain: 2h}\n", "moonpool.yaml:1:17: 'drain' is too large: '2h'" },
   { "a number beyond all integers", "workers: 99999999999999999999999\n", "moonpool.yaml:1:10: 'workers' is too large" },
   { "a choice that is none", "log: {level: inof}\n", lines(
-    "moonpool.yaml:1:14: 'level' cannot be 'inof'",
+    "moonpool.yaml:1:14: 'log.level' cannot be 'inof'",
     "    log: {level: inof}",
     "                 ^",
     "  hint: did you mean 'info'? it is one of debug, info, warn, error") },
+  { "a short form that is none", "auth: nobody\n", "moonpool.yaml:1:7: 'auth.mode' cannot be 'nobody'" },
+  { "a URL without a scheme", "public_url: mcp.example.com\n", "moonpool.yaml:1:13: 'mcp.example.com' is not an address: the scheme is missing" },
   { "a port alone", "listen: 7300\n", lines(
     "moonpool.yaml:1:9: '7300' is not an address: the host is missing",
     "    listen: 7300",
@@ -230,7 +232,7 @@ describe("a configuration that cannot be read", function()
   it("may be a folder", function()
     local code, _, err = with("", { "check", "scripts" })
     assert.are.equal(78, code)
-    assert.are.equal("scripts: cannot read the configuration: Is a directory\n", err)
+    assert.are.equal("scripts: cannot read the configuration: Is a directory\n  hint: name the file in it, as in scripts/moonpool.yaml\n", err)
   end)
 
   it("is asked for when there is none in this folder", function()
@@ -264,7 +266,7 @@ local misuses = {
   { { "run", "--ready-fd", "x" }, "--ready-fd needs the number of a descriptor, not 'x'", "moonpool run --help says what there is" },
   { { "run", "--ready-fd", "99" }, "--ready-fd: this descriptor is not open for writing: '99'", "moonpool run --help says what there is" },
   { { "run", "--listen", "nope" }, "--listen: 'nope' is not an address: the port is missing", "write host:port, [IPv6]:port or unix:/path" },
-  { { "run", "--log-level", "wran" }, "--log-level: 'level' cannot be 'wran'", "did you mean 'warn'? it is one of debug, info, warn, error" },
+  { { "run", "--log-level", "wran" }, "--log-level: 'log.level' cannot be 'wran'", "did you mean 'warn'? it is one of debug, info, warn, error" },
   { { "help", "ru" }, "unknown command 'ru'", "did you mean 'run'?" },
 }
 

@@ -102,6 +102,22 @@ describe("fs.read", function()
     end)
   end)
 
+  it("shows nothing of this process by a grant of /proc, by whichever of its threads", function()
+    with({ code = reading, allow = { read = { "/proc" } }, env = { SECRET = "hidden" } }, function(run, g)
+      assert.truthy(run { path = "/proc/loadavg" }.text)
+      assert.truthy(run { path = "/proc/1/status" }.text)
+      for name in require "lfs".dir("/proc/" .. g.pid .. "/task") do
+        if name:find "%d" then
+          for _, path in ipairs { name .. "/environ", g.pid .. "/task/" .. name .. "/environ", name .. "/task/" .. g.pid .. "/maps" } do
+            local got = run { path = "/proc/" .. path }
+            assert.is_nil(got.text, path)
+            assert.matches("shows the kernel or this process$", got.why)
+          end
+        end
+      end
+    end)
+  end)
+
   it("reads the one file that a grant names, and not through a link in its place", function()
     with({ code = reading, allow = { read = { "one.txt" } }, files = { ["one.txt"] = "1", ["two.txt"] = "2" } }, function(run, g)
       assert.equal("1", run { path = "one.txt" }.text)
@@ -168,6 +184,15 @@ describe("fs.write", function()
 end)
 
 describe("fs beside these", function()
+  it("lists a folder whole or not at all", function()
+    local files = {}
+    for i = 1, 200 do files["data/" .. ("x"):rep(90) .. i] = "" end
+    local code = [[local names, why = fs.list "data" return { count = names and #names, why = why }]]
+    for limit, wanted in pairs { ["20KiB"] = { count = 200 }, ["16KiB"] = { why = "cannot list data: it is larger than limits.fs.file" } } do
+      with({ code = code, allow = { read = { "data" } }, files = files, limits = { fs = { file = limit } } }, function(run) assert.same(wanted, run {}) end)
+    end
+  end)
+
   it("lists, looks, makes and removes, within the grants", function()
     local code = [[
       local names = fs.list "data"

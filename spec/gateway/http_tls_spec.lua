@@ -2,6 +2,7 @@
 local uv = require "luv"
 local children = require "spec.helpers.children"
 local errand = require "spec.helpers.errand"
+local free_port = require "spec.helpers.free_port"
 local gateway = require "spec.helpers.gateway"
 local wait = require "spec.helpers.wait"
 
@@ -12,14 +13,6 @@ function server:__close()
   wait.for_fact("openssl to end", 5, function() return self.code end)
   os.remove(self.key)
   os.remove(self.certificate)
-end
-
-local function free_port()
-  local tcp = uv.new_tcp()
-  tcp:bind("127.0.0.1", 0)
-  local port = tcp:getsockname().port
-  tcp:close()
-  return port
 end
 
 local function read(path)

@@ -120,6 +120,14 @@ describe("scripts' own libraries", function()
     assert.equal("limit", select(2, run 'return regex.new("^(a+)+$"):match(("a"):rep(40) .. "!")'))
     assert.equal("not UTF-8", select(2, run 'return regex.new("a"):match "\\xff"'))
   end)
+
+  it("regex: many groups after few, in what matches beside", function()
+    assert.same({ "b", 40, "40", "a" }, run [[
+      local one, many = regex.new "(a)|(b)", regex.new(("(.)"):rep(40))
+      local _, b = one:match "b"
+      local all = { many:match(("x"):rep(39) .. "40") }
+      return { b, #all, all[39] == "x" and all[40] .. "0", (one:match "a") }]])
+  end)
 end)
 
 describe("the store of scripts", function()

@@ -25,7 +25,7 @@ return tool { "Matches.", input = { length = t.integer }, function(args)
   local worst, text = 0, ("a"):rep(args.length) .. "!"
   for _, guard in ipairs(guards) do
     local least = math.huge
-    for _ = 1, 3 do
+    for _ = 1, 12 do -- the machine may have more to do
       local began = time.monotonic()
       guard:test(text)
       least = math.min(least, time.monotonic() - began)
@@ -54,7 +54,7 @@ describe("B-120 a match", function()
       "q:x?" .. ("a=1&"):rep(4000), "q:x?" .. ("&"):rep(60000), "r:" .. ("%61"):rep(680), "r:" .. ("%"):rep(2000),
     } do
       local least = math.huge
-      for _ = 1, 3 do
+      for _ = 1, 12 do -- the machine may have more to do
         local began = uv.hrtime()
         local answer = me:call("resources/read", { uri = uri }, 20)
         least = math.min(least, (uv.hrtime() - began) / 1e6)

@@ -164,7 +164,7 @@ describe("a page of another origin", function()
 
   it("is written as browsers write it, or the configuration is wrong", function()
     for value, why in pairs {
-      ["app.example"] = "it begins with a scheme", ["https://app.example/"] = "without the '/' at its end", ["https://app.example/x"] = "without a path",
+      ["app.example"] = "the scheme is missing", ["https://app.example/"] = "without the '/' at its end", ["https://app.example/x"] = "without a path",
       ["https://App.example"] = "lower case", ["https://"] = "no host", ["HTTPS://x"] = "lower case",
     } do
       local dir = gateway.prepare { config = { cors = { origins = value } } }

@@ -58,6 +58,7 @@ describe("a method that is not for a path", function()
     for _, path in ipairs(paths) do
       local response = ask(g, "OPTIONS", path, { Origin = "http://evil.example", ["Access-Control-Request-Method"] = "POST" })
       assert.equal(403, response.status, path[1])
+      assert.matches("pages of this Origin are not served: see %S+cors%S+ and %S+hosts%S+ in the configuration", response.body)
     end
     assert.is_empty_house(g)
   end)

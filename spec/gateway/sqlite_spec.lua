@@ -2,7 +2,14 @@
 local uv = require "luv"
 local cjson = require "cjson.safe"
 local code = require "spec.helpers.code"
+local memory = require "spec.helpers.memory"
 local wait = require "spec.helpers.wait"
+
+-- The most that it has held, in KiB.
+local function peak(g)
+  local file <close> = assert(io.open("/proc/" .. g.pid .. "/status"))
+  return tonumber(file:read "a":match "VmHWM:%s*(%d+)")
+end
 
 describe("sqlite", function()
   local g, me
@@ -118,6 +125,17 @@ describe("sqlite", function()
     assert.truthy(why(("return sqlite.open(':memory:'):query %q"):format(many:format(101, "i"))):find "more than 100 rows")
     assert.truthy(why(("return sqlite.open(':memory:'):query %q"):format(many:format(50, "hex(zeroblob(1000))"))):find "more than 65536 bytes")
     assert.truthy(why "return sqlite.open(':memory:'):query 'select zeroblob(100000000)'":find "too big")
+  end)
+
+  it("bounds a result of one row with many columns", function()
+    local other <close> = code.start { workers = 1, env = memory.environment(), config = { limits = { sqlite = { bytes = "4MiB" } } } }
+    local you = other:client "2026-07-28"
+    local before = peak(other)
+    local sql = "select " .. ("zeroblob(4000000), "):rep(39) .. "1"
+    assert.truthy(select(2, code.run(you, ("return sqlite.open(':memory:'):query %q"):format(sql), 20)):find "more than 4194304 bytes")
+    assert.is_true(peak(other) - before < 220 << 10, "SQLite has the row itself; beside it there is no second one")
+    you:close()
+    assert.is_empty_house(other)
   end)
 
   it("refuses what leads out of the database", function()

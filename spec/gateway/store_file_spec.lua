@@ -6,6 +6,11 @@ local wait = require "spec.helpers.wait"
 
 local run = trusted.run
 
+local function read(path)
+  local file <close> = assert(io.open(path, "rb"))
+  return file:read "a"
+end
+
 local function start(more)
   local store = { file = "data/store.db" }
   for key, value in pairs(more or {}) do store[key] = value end
@@ -109,7 +114,11 @@ describe("store.file", function()
     g:stop()
     local path = g.dir .. "/data/store.db"
     patch(path, 68, "else")
+    patch(path, 18, "\1\1") -- with a journal, as most have
+    local before = read(path)
     assert.truthy(refused(g.dir):find("this is a database of something else", 1, true))
+    assert.is_true(read(path) == before)
+    patch(path, 18, "\2\2")
     patch(path, 68, "moon")
     patch(path, 60, "\0\0\0\9")
     assert.truthy(refused(g.dir):find("a newer moonpool made it", 1, true))

@@ -3,6 +3,7 @@
 --   local served <close> = example.run_beside(commands[1], dir)
 local uv = require "luv"
 local children = require "spec.helpers.children"
+local free_port = require "spec.helpers.free_port"
 local gateway = require "spec.helpers.gateway"
 local wait = require "spec.helpers.wait"
 
@@ -11,14 +12,6 @@ local example = {}
 function example.read(path)
   local file <close> = assert(io.open(path, "rb"))
   return file:read "a"
-end
-
-local function free_port()
-  local tcp = uv.new_tcp()
-  tcp:bind("127.0.0.1", 0)
-  local port = tcp:getsockname().port
-  tcp:close()
-  return port
 end
 
 --- A copy whose ports are free ones: its folder, the commands of its README, the ports by those that stand there.

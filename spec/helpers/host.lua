@@ -71,7 +71,6 @@ function host.start(scripts, options)
       if answer.error then return nil, answer.error end
       return answer
     end,
-    house_principals = function() end,
     set_auth = function(realm, scopes, metadata) vm.auth = { realm = realm, scopes = scopes, metadata = metadata } end,
     seat = function(who) return { who = who } end,
     forbid = function(call, scopes) call.forbidden = scopes return true end,
@@ -131,7 +130,7 @@ end
 
 function vm_mt:call(method, params, fields)
   self.last = self:new_call(method, params, fields)
-  return self.moonpool.dispatch(self.last, params)
+  return self.moonpool.dispatch(self.last, params, self.last.revision, method)
 end
 
 --- tools/call of `name`; `fields` as above.

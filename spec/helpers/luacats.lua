@@ -86,7 +86,7 @@ local tags = {}
 function tags.meta() end
 function tags.class(p)
   p.declared[p:need("[%a_][%w_.]*", "a name")] = true
-  if p:take ":" then p:type() end
+  if p:take ":" then p:returns() end
   p:done()
 end
 function tags.field(p)

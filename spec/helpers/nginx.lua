@@ -1,6 +1,7 @@
 -- An nginx with its defaults in front of a gateway, where one is installed.
 local uv = require "luv"
 local children = require "spec.helpers.children"
+local free_port = require "spec.helpers.free_port"
 local wait = require "spec.helpers.wait"
 
 local nginx = {}
@@ -34,14 +35,6 @@ LOCATIONS
   }
 }
 ]]
-
-local function free_port()
-  local probe = uv.new_tcp()
-  probe:bind("127.0.0.1", 0)
-  local port = probe:getsockname().port
-  probe:close()
-  return port
-end
 
 local function accepts(port)
   local tcp, outcome = uv.new_tcp(), nil

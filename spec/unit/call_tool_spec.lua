@@ -69,6 +69,8 @@ describe("what a handler returns", function()
     assert.equal("internal error 7f3a", result.content[1].text)
     assert.is_true(result.isError)
     assert.equal("the result does not fit 'output': /sum must be a number, got a string", vm.logs[1].fields.why)
+    _, _, vm = result_of("return { total = 3 }", nil, nil, head)
+    assert.equal("the result does not fit 'output': must have property 'sum'", vm.logs[1].fields.why)
   end)
 end)
 

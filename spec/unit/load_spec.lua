@@ -48,15 +48,48 @@ describe("loading scripts", function()
       ["tools/b.lua"] = 'return tool { "B.", timeout = -1, read_only = "yes", scopes = { "x y", "x:*" }, function() end }',
       ["tools/c.lua"] = 'return tool { "C.", input = t.schema { type = "string" }, function() end }',
       ["tools/d.lua"] = 'return { "D.", function() end }',
+      ["tools/e.lua"] = 'return tool { "E.", timeout = "5s", scopes = "e:read", function() end }',
     }
     local all = table.concat(vm.errors, "\n")
     for _, part in ipairs {
       "the tool has no description", "the tool has no handler", "'timeout' must be above 0", "'read_only' must be a boolean, got a string",
       "'x y' is not a scope", "'x:*' is what somebody has, not what a thing needs", "the input of a tool must be an object",
-      "the file returns a table that is not a tool",
+      "the file returns a table that is not a tool", "'timeout' must be a number, got a string", "hint: as in timeout = 30 * seconds",
+      "'scopes' must be a table, got a string", "hint: as in scopes = { \"orders:read\" }",
     } do
       assert.truthy(all:find(part, 1, true), part .. "\n" .. all)
     end
+  end)
+
+  it("tells a handler without a description from no handler", function()
+    local vm = host.start { ["tools/a.lua"] = "return tool {\n  function() end,\n}" }
+    assert.same({ 'scripts/tools/a.lua:1: a tool begins with its description\n    return tool {\n  hint: as in ' ..
+      'tool { "What it does.", function(args) … end }' }, vm.errors)
+  end)
+
+  it("lists the options where none is near", function()
+    local vm = host.start { ["tools/a.lua"] = 'return tool { "A.", name = "b", function() end }' }
+    assert.truthy(vm.errors[1]:find("tool has no option 'name'\n    return tool { \"A.\", name", 1, true), vm.errors[1])
+    assert.truthy(vm.errors[1]:find("\n  hint: options are input, ", 1, true), vm.errors[1])
+  end)
+
+  it("asks after a comma where Lua wants the table to end", function()
+    local vm = host.start {
+      ["tools/a.lua"] = 'return tool {\n  "A.", input = {}\n  function() end,\n}', ["tools/b.lua"] = 'return { 1 2 }', ["tools/c.lua"] = "return { 1",
+    }
+    assert.equal("scripts/tools/a.lua:3: '}' expected (to close '{' at line 1) near 'function'\n    function() end,\n  hint: is a comma missing before it?",
+      vm.errors[1])
+    assert.matches("hint: is a comma missing", vm.errors[2])
+    assert.is_nil(vm.errors[3]:find("comma", 1, true))
+  end)
+
+  it("says what stands in the place of os.getenv and the like", function()
+    local vm = host.start { ["tools/a.lua"] = 'local key = os.getenv "KEY"\nreturn key' }
+    assert.equal("scripts/tools/a.lua:1: attempt to call a nil value (field 'getenv')\n    local key = os.getenv \"KEY\"\n" ..
+      "  hint: scripts have no os.getenv: env \"NAME\" reads a variable that is granted", vm.errors[1])
+    vm = host.start { ["tools/a.lua"] = "--- A.\nreturn function() os.execute 'ls' end" }
+    assert.is_true(vm:tool("a", {}).isError)
+    assert.equal("scripts have no os.execute: exec { … } runs a program that is granted", vm.logs[1].fields.hint)
   end)
 
   it("refuses folders that are no kind of script", function()
@@ -102,6 +135,9 @@ describe("require in scripts", function()
     assert.truthy(all:find("scripts/lib/broken.lua:1:", 1, true), all)
     assert.truthy(all:find("scripts/tools/t.lua:1: there is no library 'alpah': scripts/lib/alpah.lua does not exist\n" ..
       "    local x = require \"alpah\"\n  hint: did you mean 'alpha'?", 1, true), all)
+    vm = host.start { ["tools/t.lua"] = 'local x = require "socket.http"\nreturn x' }
+    assert.equal("scripts/tools/t.lua:1: there is no library 'socket.http': scripts/lib/socket/http.lua does not exist\n" ..
+      "    local x = require \"socket.http\"\n  hint: libraries are files in lib/, and cjson; what moonpool itself has needs no require", vm.errors[1])
   end)
 
   it("gives cjson, to each script its own", function()

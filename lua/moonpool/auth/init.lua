@@ -134,7 +134,6 @@ function auth.set(made)
   asked = {}
   for _, one in pairs(made) do asked[#asked + 1] = one end
   table.sort(asked, function(a, b) return a.path < b.path or (a.path == b.path and a.name < b.name) end)
-  host.house_principals(principal.anonymous, principal.lone)
   if not asked[1] then return end
   local issuers, scopes = union(asked, "issuer"), union(asked, "scopes_supported")
   local realms = union(asked, "realm")

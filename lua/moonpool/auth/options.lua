@@ -19,17 +19,8 @@ local common = { "askable", "realm", "implies", "scopes_supported" }
 --- Raises for an option that `who` does not have.
 function options.check(who, given, known)
   if type(given) ~= "table" then problem.raise(2, who .. ": options are a table") end
-  local names = table.move(common, 1, #common, #known + 1, { table.unpack(known) })
-  for name in pairs(given) do
-    local is_known = false
-    for _, other in ipairs(names) do is_known = is_known or other == name end
-    if not is_known then
-      table.sort(names, function(a, b) return tostring(a) < tostring(b) end)
-      for i, other in ipairs(names) do names[i] = tostring(other) end
-      problem.raise(2, who .. ": there is no option '" .. tostring(name) .. "'",
-        suggest.hint(tostring(name), names) or "options are " .. table.concat(names, ", "))
-    end
-  end
+  local stranger, hint = suggest.stranger(given, table.move(common, 1, #common, #known + 1, { table.unpack(known) }))
+  if stranger then problem.raise(2, who .. ": there is no option '" .. stranger .. "'", hint) end
 end
 
 --- The table for auth{…}: `f`, and of the options what is for it.

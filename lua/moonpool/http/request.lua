@@ -28,8 +28,7 @@ local function check(options, stream)
   for name, value in pairs(options) do
     local want = known[name] or stream and streaming[name]
     if not want then
-      local list = names(stream)
-      problem.raise(2, "http has no option '" .. tostring(name) .. "'", (suggest.hint(name, list) or "") .. " options are " .. table.concat(list, ", "))
+      problem.raise(2, "http has no option '" .. tostring(name) .. "'", suggest.listed(name, names(stream), "options"))
     elseif want ~= true and type(value) ~= want then
       problem.raise(2, "'" .. name .. "' must be a " .. want .. ", got a " .. type(value))
     end

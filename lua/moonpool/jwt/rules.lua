@@ -117,13 +117,8 @@ end
 --- What the options mean; errors are told of `who`, at the line that calls it. `script` is { path, granted }.
 function rules.read(who, options, script)
   if type(options) ~= "table" then raise(who, "options are a table", "as in " .. who .. " { issuer = \"https://…\", audience = \"https://…\" }") end
-  for name in pairs(options) do
-    local known = false
-    for _, other in ipairs(names) do known = known or other == name end
-    if not known then
-      raise(who, "there is no option '" .. tostring(name) .. "'", suggest.hint(tostring(name), names) or "options are " .. table.concat(names, ", "))
-    end
-  end
+  local stranger, hint = suggest.stranger(options, names)
+  if stranger then raise(who, "there is no option '" .. stranger .. "'", hint) end
   local made = {}
   made.issuers, made.issuer, made.issuer_count = rules.set_of(who, "issuer", options.issuer,
     "the 'iss' of its tokens, exactly; env gives nil for what is not set; false takes tokens of any issuer whose key is known")

@@ -65,7 +65,10 @@ local function answer(tool, era, call, params, ok, ...)
   local output = tool.output
   if output then
     local fits, wrong = output(value)
-    if not fits then return fault(tool, "the result does not fit 'output': " .. (wrong.path or "") .. " " .. wrong.message) end
+    if not fits then
+      local place = (wrong.path or "") == "" and "" or wrong.path .. " "
+      return fault(tool, "the result does not fit 'output': " .. place .. wrong.message)
+    end
   end
   local result, wrong = to_result(value, output)
   if not result then return fault(tool, wrong) end

@@ -81,7 +81,7 @@ end
 -- -- the call ----------------------------------------------------------------------------------------------------------
 
 local function options_of(args, revision)
-  local arguments = { "--log-level", "warn" }
+  local arguments = { "--log-level", "info" }
   if args.config then arguments[#arguments + 1] = args.config end
   return {
     revision = revision, url = args.url, headers = args.headers, ca = args.ca, arguments = arguments, on_note = on_note,

@@ -110,7 +110,7 @@ end
 
 local function connect(place, ca)
   local w, why = (place.unix and wire.connect_unix or wire.connect)(place.unix or place.host, place.port)
-  if not w then return nil, why end
+  if not w then return nil, why, why:find "refused" and "is it running there? `moonpool run` starts a gateway" or nil end
   if place.is_secure then
     local fine, wrong, hint = w:secure(place.host, ca)
     if not fine then

@@ -13,6 +13,18 @@ local link = {}
 
 local PATIENCE = 3600
 
+-- The answer to `message` among the texts that `read()` gives, one a call; what it gives in place of a text, where none comes.
+local function answer_to(message, self, on_message, read)
+  while true do
+    local text, why, more = read()
+    if not text then return nil, why, more end
+    local got = json.decode(text)
+    if got and got.id == message.id and not got.method then return got end
+    local back = got and got.method and on_message(got)
+    if back then self.tell(back) end
+  end
+end
+
 -- -- a child -----------------------------------------------------------------------------------------------------------
 
 --- The gateway itself, serving these scripts on stdio: arguments as of the command line.
@@ -33,14 +45,7 @@ function link.child(arguments)
   end
   function self.exchange(message, on_message)
     if not self.tell(message) then return nil, "it ended" end
-    while true do
-      local text, wrong = line()
-      if not text then return nil, wrong end
-      local got = json.decode(text)
-      if got and got.id == message.id and not got.method then return got end
-      local back = got and got.method and on_message(got)
-      if back then self.tell(back) end
-    end
+    return answer_to(message, self, on_message, line)
   end
   function self.close() return w:close() end
   return self
@@ -202,14 +207,11 @@ function link.sse(address, options)
   function self.exchange(message, on_message)
     local told, wrong, more = self.tell(message)
     if not told then return nil, wrong, more end
-    while true do
+    return answer_to(message, self, on_message, function()
       local event, ended = pull()
       if not event then return nil, ended, {} end
-      local got = json.decode(event.data)
-      if got and got.id == message.id and not got.method then return got end
-      local back = got and got.method and on_message(got)
-      if back then self.tell(back) end
-    end
+      return event.data
+    end)
   end
 
   self.close = stream.close

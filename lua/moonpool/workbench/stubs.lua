@@ -207,6 +207,14 @@ error("moonpool_scripts.d.lua holds types for editors")
 
 local function about(of) return of.description or of.title end
 
+-- What specs call by a name and arguments: `overloads` are what it takes for each name.
+local function put_function(put, says, overloads, names, arguments, gives, name)
+  put("--- " .. says)
+  for _, line in ipairs(overloads) do put(line) end
+  put(("---@param name %s\n---@param arguments? %s\n---@return %s\n---@return string? why"):format(names, arguments, gives))
+  put("function " .. name .. "(name, arguments) end\n")
+end
+
 local function put_tools(put, named, tools)
   local list, overloads = {}, {}
   for i, tool in ipairs(tools) do
@@ -230,10 +238,7 @@ local function put_tools(put, named, tools)
     end
   end
   put_names(put, "moonpool.ToolName", list)
-  put "--- Calls a tool as a client does: in specs."
-  for _, line in ipairs(overloads) do put(line) end
-  put "---@param name moonpool.ToolName\n---@param arguments? table\n---@return moonpool.spec.Result? result\n---@return string? why"
-  put "function call(name, arguments) end\n"
+  put_function(put, "Calls a tool as a client does: in specs.", overloads, "moonpool.ToolName", "table", "moonpool.spec.Result? result", "call")
 end
 
 local function put_prompts(put, named, prompts)
@@ -250,10 +255,7 @@ local function put_prompts(put, named, prompts)
     end
   end
   put_names(put, "moonpool.PromptName", list)
-  put "--- The messages of a prompt: in specs."
-  for _, line in ipairs(overloads) do put(line) end
-  put "---@param name moonpool.PromptName\n---@param arguments? table<string, string>\n---@return table[]? messages\n---@return string? why"
-  put "function get_prompt(name, arguments) end\n"
+  put_function(put, "The messages of a prompt: in specs.", overloads, "moonpool.PromptName", "table<string, string>", "table[]? messages", "get_prompt")
 end
 
 local function put_resources(put, named, fixed, templates)

@@ -69,7 +69,7 @@ return function(args)
   if not wanted then
     return say.misuse(outside .. " is not below " .. args.scripts, "specs stand beside the scripts: " .. args.scripts .. "/tools/greet_spec.lua")
   end
-  local child, why = link.child { "--specs", "--log-level", "warn", args.config }
+  local child, why = link.child { "--specs", "--log-level", "info", args.config }
   if not child then return say.wrong(why) end
   local ask = requester(child)
   local found, wrong = ask { below = wanted }

@@ -32,7 +32,7 @@ end
 return function(args)
   if not args.key then return say.misuse("token needs --key, the file of a private key", "moonpool key pair signing.pem makes one") end
   local text, why = read(args.key)
-  if not text then return say.wrong(why) end
+  if not text then return say.wrong(why, "moonpool key pair " .. args.key .. " makes one") end
   local key
   key, why = keys.private(text)
   if not key then return say.wrong(args.key .. ": " .. why) end
