@@ -101,8 +101,9 @@ describe("a gsub whose function waits", function()
   end)
 end)
 
--- One match that takes many milliseconds, in every function, and in a coroutine of the script's own. `count` counts the calls that
--- were answered by this worker; each of these tools looks how many of them were while a single match ran: before and behind it, too, it may have been taken off once.
+-- One match that takes many milliseconds, in every function, and in a coroutine of the script's own. `count` counts the
+-- calls that were answered by this worker; each of these tools looks how many were while a single match ran: before and behind it,
+-- too, it may have been taken off once.
 local long = {
   find = "local from, to = text:find(pattern) return from == 1 and to == #text",
   match = "return #text:match(pattern) == #text - 1",
