@@ -1,4 +1,5 @@
-/* lib_string.c: string.find, match, gmatch and gsub on the matcher of lib_string_match.c. */
+/* lib_string.c: string.find, match, gmatch and gsub on the matcher of lib_string_match.c. What they know is on C's stack until
+ * others want to run, and then in a userdata. */
 #include "script/lib_string_match.h"
 #include <lauxlib.h>
 #include <stdio.h>
@@ -63,13 +64,68 @@ static int push_captures(mp_pattern *m, const char *start, const char *end, bool
     return count;
 }
 
+/* -- one search -------------------------------------------------------------------------------------------------- */
+
+/* What becomes of a search that is over; `end` is NULL where nothing was found.  [-0, +n, throws] */
+typedef int search_end(mp_pattern *m, const char *start, const char *end);
+
+/* One that others have a turn in. */
+typedef struct {
+    mp_pattern m;
+    mp_pattern_capture captures[MP_PATTERN_CAPTURES];
+    const char *start, *last;
+    search_end *then;
+} long_search;
+
+static int go_on(lua_State *L, int status, lua_KContext context)
+{
+    (void)L;
+    (void)status;
+    long_search *search = (long_search *)context;
+    const char *end = mp_pattern_search(&search->m, &search->start, search->last);
+    if (end == mp_pattern_paused)
+        return mp_pattern_yield(&search->m, context, go_on);
+    mp_pattern_charge(&search->m);
+    return search->then(&search->m, search->start, end);
+}
+
+/* Copies what is on C's stack and lets others run.  [-0, +n, throws, yields] */
+static int leave(const mp_pattern *m, const char *start, const char *last, search_end *then)
+{
+    long_search *search = lua_newuserdatauv(m->L, sizeof *search, 0);
+    search->m = *m;
+    search->m.captures = memcpy(search->captures, m->captures, (size_t)m->level * sizeof *m->captures);
+    search->start = start;
+    search->last = last;
+    search->then = then;
+    return mp_pattern_yield(&search->m, (lua_KContext)search, go_on);
+}
+
 /* -- find and match ---------------------------------------------------------------------------------------------- */
 
-static int push_place(lua_State *L, mp_str text, const char *start, const char *end)
+static int push_place(lua_State *L, const char *text, const char *start, const char *end)
 {
-    lua_pushinteger(L, start - text.ptr + 1);
-    lua_pushinteger(L, end - text.ptr);
+    lua_pushinteger(L, start - text + 1);
+    lua_pushinteger(L, end - text);
     return 2;
+}
+
+static int end_find(mp_pattern *m, const char *start, const char *end)
+{
+    if (end == NULL) {
+        lua_pushnil(m->L);
+        return 1;
+    }
+    return push_place(m->L, m->text, start, end) + push_captures(m, start, end, false);
+}
+
+static int end_match(mp_pattern *m, const char *start, const char *end)
+{
+    if (end == NULL) {
+        lua_pushnil(m->L);
+        return 1;
+    }
+    return push_captures(m, start, end, true);
 }
 
 static int find(lua_State *L, bool wants_place)
@@ -80,25 +136,22 @@ static int find(lua_State *L, bool wants_place)
         lua_pushnil(L);
         return 1;
     }
-    const char *start = text.ptr + at, *end;
     if (wants_place && (mp_pattern_is_literal(pattern) || lua_toboolean(L, 4))) {
-        start = mp_pattern_find_plain(text, at, pattern);
+        const char *start = mp_pattern_find_plain(text, at, pattern);
         if (start != NULL)
-            return push_place(L, text, start, start + pattern.len);
-    } else {
-        mp_pattern m;
-        mp_pattern_capture captures[MP_PATTERN_CAPTURES];
-        mp_pattern_init(&m, mp_string_limits_of(L), text, pattern, true);
-        mp_pattern_begin(&m, L, captures);
-        end = mp_pattern_search(&m, &start, NULL);
-        mp_pattern_charge(&m);
-        if (end != NULL) {
-            int count = wants_place ? push_place(L, text, start, end) : 0;
-            return count + push_captures(&m, start, end, !wants_place);
-        }
+            return push_place(L, text.ptr, start, start + pattern.len);
+        lua_pushnil(L);
+        return 1;
     }
-    lua_pushnil(L);
-    return 1;
+    mp_pattern m;
+    mp_pattern_capture captures[MP_PATTERN_CAPTURES];
+    mp_pattern_init(&m, mp_string_limits_of(L), text, pattern, true);
+    mp_pattern_begin(&m, L, captures);
+    const char *start = text.ptr + at, *end = mp_pattern_search(&m, &start, NULL);
+    if (end == mp_pattern_paused)
+        return leave(&m, start, NULL, wants_place ? end_find : end_match);
+    mp_pattern_charge(&m);
+    return wants_place ? end_find(&m, start, end) : end_match(&m, start, end);
 }
 
 /* string.find(s, pattern [, init [, plain]])  [-0, +n, throws] */
@@ -120,20 +173,32 @@ typedef struct {
     mp_pattern m;
 } iterator;
 
+/* Several coroutines may use one iterator at once: what is in it stands still while a search is left. */
+static int step(iterator *it, mp_pattern *m, const char *start, const char *end)
+{
+    if (end == NULL)
+        return 0;
+    it->at = it->last = end;
+    return push_captures(m, start, end, true);
+}
+
+static int end_gmatch(mp_pattern *m, const char *start, const char *end)
+{
+    return step(lua_touserdata(m->L, lua_upvalueindex(4)), m, start, end);
+}
+
 static int gmatch_next(lua_State *L)
 {
     iterator *it = lua_touserdata(L, lua_upvalueindex(4));
     if (it->at > it->m.text_end)
         return 0;
-    const char *start = it->at;
     mp_pattern_capture captures[MP_PATTERN_CAPTURES];
     mp_pattern_begin(&it->m, L, captures);
-    const char *end = mp_pattern_search(&it->m, &start, it->last);
+    const char *start = it->at, *end = mp_pattern_search(&it->m, &start, it->last);
+    if (end == mp_pattern_paused)
+        return leave(&it->m, start, it->last, end_gmatch);
     mp_pattern_charge(&it->m);
-    if (end == NULL)
-        return 0;
-    it->at = it->last = end;
-    return push_captures(&it->m, start, end, true);
+    return step(it, &it->m, start, end);
 }
 
 /* string.gmatch(s, pattern [, init])  [-0, +1, throws] */
@@ -154,8 +219,8 @@ static int l_gmatch(lua_State *L)
 
 /* -- gsub -------------------------------------------------------------------------------------------------------- */
 
-/* The slots of gsub's stack: behind its arguments the text in the making. For a function, which may wait, the substitution is
- * in a userdata behind that. */
+/* The slots of gsub's stack: behind its arguments the text in the making. For a function, which may wait, and once others had a
+ * turn, the substitution is in a userdata behind that. */
 enum { TEXT = 1, PATTERN, BY, MOST, BOX, LASTING };
 
 typedef struct {
@@ -166,11 +231,11 @@ typedef struct {
     const char *match, *behind; /* the match that is being replaced */
     lua_Integer count, most;
     int by;
-    bool is_changed;
+    bool is_changed, is_lasting;
     mp_string_out out;
 } substitution;
 
-/* A substitution that lasts while its function waits, in LASTING. One is kept for the next that wants it, as the second
+/* A substitution that lasts while others run, in LASTING. One is kept for the next that wants it, as the second
  * upvalue.  [-0, +1, throws] */
 static substitution *take_lasting(lua_State *L)
 {
@@ -187,6 +252,19 @@ static void give_lasting(lua_State *L)
 {
     lua_pushvalue(L, LASTING);
     lua_replace(L, lua_upvalueindex(2));
+}
+
+/* Moves it from C's stack to where it lasts.  [-0, +1, throws] */
+static substitution *make_lasting(lua_State *L, const substitution *here)
+{
+    substitution *sub = take_lasting(L);
+    lua_insert(L, LASTING);
+    *sub = *here;
+    sub->m.captures = sub->captures;
+    if (here->out.ptr == here->out.start)
+        sub->out.ptr = sub->out.start;
+    sub->is_lasting = true;
+    return sub;
 }
 
 /* Puts what stands between the last replacement and the match into place. */
@@ -245,12 +323,19 @@ static void put_value(lua_State *L, substitution *sub)
 }
 
 static int gsub_back(lua_State *L, int status, lua_KContext context);
+static int gsub_again(lua_State *L, int status, lua_KContext context);
 
 /* Goes on to the end.  [-0, +2, throws, parks] */
 static int substitute(lua_State *L, substitution *sub)
 {
     while (sub->count < sub->most && !(sub->m.is_anchored && sub->last != NULL)) {
         const char *start = sub->at, *end = mp_pattern_search(&sub->m, &start, sub->last);
+        if (end == mp_pattern_paused) {
+            sub->at = start;
+            if (!sub->is_lasting)
+                sub = make_lasting(L, sub);
+            return mp_pattern_yield(&sub->m, (lua_KContext)sub, gsub_again);
+        }
         if (end == NULL)
             break;
         sub->count++;
@@ -270,7 +355,7 @@ static int substitute(lua_State *L, substitution *sub)
         }
     }
     mp_pattern_charge(&sub->m);
-    if (sub->by == LUA_TFUNCTION)
+    if (sub->is_lasting)
         give_lasting(L);
     if (sub->is_changed) {
         mp_string_out_put(L, &sub->out, sub->copied, (size_t)(sub->m.text_end - sub->copied));
@@ -290,6 +375,12 @@ static int gsub_back(lua_State *L, int status, lua_KContext context)
     return substitute(L, sub);
 }
 
+static int gsub_again(lua_State *L, int status, lua_KContext context)
+{
+    (void)status;
+    return substitute(L, (substitution *)context);
+}
+
 /* string.gsub(s, pattern, by [, most])  [-0, +2, throws, parks] */
 static int l_gsub(lua_State *L)
 {
@@ -303,6 +394,7 @@ static int l_gsub(lua_State *L)
     substitution here, *sub = &here;
     if (by == LUA_TFUNCTION)
         sub = take_lasting(L);
+    sub->is_lasting = by == LUA_TFUNCTION;
     mp_pattern_init(&sub->m, mp_string_limits_of(L), text, pattern, true);
     mp_pattern_begin(&sub->m, L, sub->captures);
     mp_string_out_init(&sub->out, BOX);
@@ -319,11 +411,12 @@ static int l_gsub(lua_State *L)
 
 mp_string_limits *mp_lib_string(lua_State *L, int strings, int tables, int64_t steps, size_t bytes)
 {
+    static const mp_string_turns none = {.every = INT64_MAX};
     static const luaL_Reg functions[] = {{"find", l_find}, {"match", l_match}, {"gmatch", l_gmatch}, {NULL, NULL}};
     strings = lua_absindex(L, strings);
     tables = lua_absindex(L, tables);
     mp_string_limits *limits = lua_newuserdatauv(L, sizeof *limits, 0);
-    *limits = (mp_string_limits){steps, bytes, 0};
+    *limits = (mp_string_limits){steps, bytes, 0, &none};
     lua_pushvalue(L, strings);
     lua_pushvalue(L, -2);
     luaL_setfuncs(L, functions, 1);

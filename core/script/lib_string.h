@@ -1,6 +1,6 @@
 /* lib_string.h: those functions of `string` and `table` that can take long without running Lua, in a form that ends:
  * find, match, gmatch, gsub, rep, format and concat. Results and errors are those of Lua 5.4; besides, patterns take a
- * bounded number of steps, no text is made that is too long, and what gsub calls may wait. */
+ * bounded number of steps and turns with others, no text is made that is too long, and what gsub calls may wait. */
 #ifndef MP_SCRIPT_LIB_STRING_H
 #define MP_SCRIPT_LIB_STRING_H
 
@@ -11,14 +11,22 @@
 #define MP_STRING_STEPS 5000000 /* of one call; some 50 ms */
 #define MP_STRING_BYTES ((size_t)64 << 20)
 
+/* How a match that takes long lets others run: every so many steps it asks whether that is wanted, and then it yields. */
+typedef struct {
+    int64_t every;
+    bool (*is_wanted)(lua_State *L); /* and can be done */
+    void (*prepare)(lua_State *L);   /* now comes the yield, for sure */
+} mp_string_turns;
+
 typedef struct {
     int64_t steps;  /* that one call may take: a step is a few ns */
     size_t bytes;   /* of the longest text that is made */
     uint64_t taken; /* steps that all calls took */
+    const mp_string_turns *turns;
 } mp_string_limits;
 
 /* Puts find, match, gmatch, gsub, rep and format into the table at `strings`, concat into the one at `tables`. Gives
- * their limits, which last as long as one of them.  [-0, +0, throws] */
+ * their limits, which last as long as one of them; nobody wants turns yet.  [-0, +0, throws] */
 mp_string_limits *mp_lib_string(lua_State *L, int strings, int tables, int64_t steps, size_t bytes);
 
 /* -- for the files of this library ----------------------------------------------------------------------------- */

@@ -1,4 +1,4 @@
-/* lib_string_item.c: what a pattern is made of: classes and sets as bits; and what is wrong with it, or takes too long. */
+/* lib_string_item.c: what a pattern is made of: classes and sets as bits; what is wrong with it, or takes too long; and turns. */
 #include "script/lib_string_match.h"
 #include <lauxlib.h>
 
@@ -69,6 +69,26 @@ void mp_pattern_fail_long(mp_pattern *m)
         "in between, as '[^,]*' for '.-', or tie the pattern with '^'",
         shown, (lua_Integer)(m->text_end - m->text));
     __builtin_unreachable();
+}
+
+/* -- turns ---------------------------------------------------------------------------------------------------------- */
+
+const char mp_pattern_paused[] = "";
+
+bool mp_pattern_should_pause(mp_pattern *m)
+{
+    if (m->left < 0)
+        mp_pattern_fail_long(m);
+    mp_pattern_look_later(m);
+    const mp_string_turns *turns = m->limits->turns;
+    return turns->is_wanted != NULL && turns->is_wanted(m->L);
+}
+
+int mp_pattern_yield(mp_pattern *m, lua_KContext context, lua_KFunction back)
+{
+    mp_pattern_charge(m);
+    m->limits->turns->prepare(m->L);
+    return lua_yieldk(m->L, 0, context, back);
 }
 
 static void add_byte(uint64_t *bits, unsigned char byte)

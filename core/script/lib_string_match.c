@@ -9,6 +9,7 @@
 #define MOST_PENDING 199 /* and the attempt itself: Lua's 200 levels */
 #define SCAN 8           /* bytes that are passed over in the time of a step, one by one */
 #define FAST_SCAN 64     /* by memchr */
+#define MOST_SCAN 65536  /* one by one, and then it is time to look whether others want to run */
 #define GUESSES 4        /* before memmem, which has to think first */
 
 /* How many bytes from `s` on fit. */
@@ -60,10 +61,16 @@ typedef struct {
 } pending;
 
 typedef struct {
-    pending stack[MOST_PENDING];
+    pending *stack; /* of MOST_PENDING */
     unsigned depth;
     const char *s, *p; /* where the attempt stands in text and pattern */
 } attempt;
+
+/* One that was left. */
+typedef struct {
+    attempt a;
+    pending stack[MOST_PENDING];
+} kept_attempt;
 
 static inline pending *push(mp_pattern *m, attempt *a, pending_kind kind)
 {
@@ -235,10 +242,11 @@ static bool lengthen(mp_pattern *m, attempt *a, pending *top)
         if (s == NULL)
             return false;
     } else if (top->needed >= 0) {
-        while (s < m->text_end && (unsigned char)*s != top->needed && mp_item_fits(m, &it, s))
+        const char *end = m->text_end - s > MOST_SCAN ? s + MOST_SCAN : m->text_end;
+        while (s < end && (unsigned char)*s != top->needed && mp_item_fits(m, &it, s))
             s++;
         mp_pattern_spend(m, (size_t)(s - top->text) / SCAN);
-        if (s == m->text_end || (unsigned char)*s != top->needed)
+        if (s == m->text_end || (s < end && (unsigned char)*s != top->needed))
             return false;
     }
     a->s = top->text = s;
@@ -309,16 +317,40 @@ static bool advance(mp_pattern *m, attempt *a)
     return match_item(m, a);
 }
 
-/* The end of a match that begins at `s`, or NULL. */
+/* Keeps what is still to be tried; the step that it comes before is not taken yet.  [-0, +0|1, throws] */
+__attribute__((cold, noinline)) static const char *leave(mp_pattern *m, attempt a)
+{
+    if (m->kept == NULL)
+        m->kept = lua_newuserdatauv(m->L, sizeof(kept_attempt), 0);
+    kept_attempt *kept = m->kept;
+    kept->a = a;
+    memcpy(kept->stack, a.stack, a.depth * sizeof *a.stack);
+    m->is_paused = true;
+    m->left++;
+    return mp_pattern_paused;
+}
+
+__attribute__((cold, noinline)) static attempt come_back(mp_pattern *m, pending *stack)
+{
+    const kept_attempt *kept = m->kept;
+    attempt a = kept->a;
+    a.stack = memcpy(stack, kept->stack, a.depth * sizeof *stack);
+    m->is_paused = false;
+    return a;
+}
+
+/* The end of a match that begins at `s`, or NULL, or mp_pattern_paused. */
 static const char *match_at(mp_pattern *m, const char *s)
 {
-    attempt a;
-    a.depth = 0;
-    a.s = s;
-    a.p = m->start;
-    m->level = 0;
+    pending stack[MOST_PENDING];
+    attempt a = {stack, 0, s, m->start}; /* small, and no pointer to it leaves this file: so it can be in registers */
+    if (m->is_paused)
+        a = come_back(m, stack);
+    else
+        m->level = 0;
     for (;;) {
-        mp_pattern_spend(m, 1);
+        if (--m->left < m->look_at && mp_pattern_should_pause(m))
+            return leave(m, a);
         if (a.p == m->end)
             return a.s;
         if (!advance(m, &a) && !back(m, &a))
@@ -386,7 +418,7 @@ static bool read_first(mp_pattern *m, mp_item *it)
     return it->end == m->end || (*it->end != '*' && *it->end != '?' && *it->end != '-');
 }
 
-/* The next place where `it` fits; NULL when there is none. */
+/* The next place where `it` fits, or one before it, a good way on; NULL when there is none. */
 static const char *skip(mp_pattern *m, mp_item it, const char *s)
 {
     const char *at = s;
@@ -394,7 +426,8 @@ static const char *skip(mp_pattern *m, mp_item it, const char *s)
         at = memchr(s, it.byte, (size_t)(m->text_end - s));
         mp_pattern_spend(m, (size_t)((at == NULL ? m->text_end : at) - s) / FAST_SCAN);
     } else {
-        while (at < m->text_end && !mp_item_fits(m, &it, at))
+        const char *end = m->text_end - s > MOST_SCAN ? s + MOST_SCAN : m->text_end;
+        while (at < end && !mp_item_fits(m, &it, at))
             at++;
         mp_pattern_spend(m, (size_t)(at - s) / SCAN);
     }
@@ -404,6 +437,8 @@ static const char *skip(mp_pattern *m, mp_item it, const char *s)
 const char *mp_pattern_search(mp_pattern *m, const char **at, const char *last)
 {
     if (m->is_plain) {
+        if (m->left < m->look_at && mp_pattern_should_pause(m))
+            return mp_pattern_paused;
         mp_str text = {m->text, (size_t)(m->text_end - m->text)}, plain = {m->start, (size_t)(m->end - m->start)};
         const char *found = mp_pattern_find_plain(text, (size_t)(*at - m->text), plain);
         mp_pattern_spend(m, 1 + (size_t)((found == NULL ? m->text_end : found) - *at) / (SCAN * 2));
@@ -419,10 +454,10 @@ const char *mp_pattern_search(mp_pattern *m, const char **at, const char *last)
     if (skips && first.kind == MP_ITEM_SET)
         first.bits = memcpy(bits, first.bits, sizeof bits); /* the pattern may have more sets than are kept */
     for (const char *s = *at;; s++) {
-        if (skips && (s = skip(m, first, s)) == NULL)
+        if (skips && !m->is_paused && (s = skip(m, first, s)) == NULL)
             return NULL;
         const char *end = match_at(m, s);
-        if (end != NULL && end != last) {
+        if (end != NULL && end != last) { /* or it is left */
             *at = s;
             return end;
         }

@@ -1,4 +1,5 @@
-/* lib_string_match.h: Lua's patterns, as the files of the string library see them. */
+/* lib_string_match.h: Lua's patterns, as the files of the string library see them. A search that takes long can be left in the
+ * middle, so that others run, and goes on there; one that is short knows nothing of that. */
 #ifndef MP_SCRIPT_LIB_STRING_MATCH_H
 #define MP_SCRIPT_LIB_STRING_MATCH_H
 
@@ -26,24 +27,35 @@ typedef struct {
     mp_string_limits *limits;
     const char *text, *text_end, *start, *end;
     bool is_anchored, is_plain;
-    int64_t budget, left;
+    int64_t budget, left, look_at; /* steps; with fewer left than the last, it is asked whether a turn is wanted */
     int level;
     unsigned sets_made;
     mp_pattern_capture *captures;
     mp_pattern_set sets[MP_PATTERN_SETS];
+    void *kept;     /* the attempt that was left, in a userdata on the stack; NULL before the first */
+    bool is_paused; /* it goes on there */
 } mp_pattern;
 
 /* Nothing in it means anything but itself to string.find. */
 bool mp_pattern_is_literal(mp_str pattern);
 /* Both texts stay on the stack of whoever uses `m`. A '^' in front anchors if `may_anchor`. */
 void mp_pattern_init(mp_pattern *m, mp_string_limits *limits, mp_str text, mp_str pattern, bool may_anchor);
+static inline void mp_pattern_look_later(mp_pattern *m)
+{
+    int64_t at = m->left - m->limits->turns->every;
+    m->look_at = at > 0 ? at : 0;
+}
+
 /* Before each series of searches: a new budget, for work in `L`, and room for MP_PATTERN_CAPTURES. */
 static inline void mp_pattern_begin(mp_pattern *m, lua_State *L, mp_pattern_capture *captures)
 {
     m->L = L;
     m->captures = captures;
     int64_t most = mp_string_budget(L, m->limits), by_length = most / 32 + 8 * (m->text_end - m->text);
-    m->budget = m->left = by_length < most ? by_length : most; /* nobody else runs meanwhile */
+    m->budget = m->left = by_length < most ? by_length : most;
+    m->kept = NULL;
+    m->is_paused = false;
+    mp_pattern_look_later(m);
 }
 
 /* Tells what was used up since; whoever leaves the library, calls Lua or raises does. */
@@ -54,8 +66,14 @@ static inline void mp_pattern_charge(mp_pattern *m)
 }
 
 /* The next match from *at on, which does not end at `last`: its end, and *at is its start; NULL when there is none.
- *  [-0, +0, throws] */
+ *
+ * Or mp_pattern_paused: others want to run. Then everything is copied to where it lasts (`m` and its captures to a userdata;
+ * the first time the attempt is in one already, which was pushed), mp_pattern_yield is called, and after that the same search,
+ * with *at as it was left, goes on where it was.  [-0, +0|1, throws] */
 const char *mp_pattern_search(mp_pattern *m, const char **at, const char *last);
+extern const char mp_pattern_paused[];
+/* Lets others run; then `back` is called.  [-0, +0, yields] */
+int mp_pattern_yield(mp_pattern *m, lua_KContext context, lua_KFunction back);
 /* Where `plain` stands in `text` from `at` on, or NULL. */
 const char *mp_pattern_find_plain(mp_str text, size_t at, mp_str plain);
 
@@ -71,6 +89,9 @@ static inline void mp_pattern_spend(mp_pattern *m, size_t steps)
     if (m->left < 0)
         mp_pattern_fail_long(m);
 }
+
+/* Fewer steps are left than look_at: none, which raises; or it is asked whether a turn is wanted.  [-0, +0, throws] */
+bool mp_pattern_should_pause(mp_pattern *m);
 
 /* An item of a pattern matches one byte. */
 typedef enum { MP_ITEM_ANY, MP_ITEM_BYTE, MP_ITEM_SET } mp_item_kind;

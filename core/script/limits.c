@@ -15,11 +15,27 @@ static clockid_t clock_of(const mp_task *task)
     return task->is_heavy ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC;
 }
 
-/* The running task is over a limit of its own. */
+/* Where in a script `L` is; false where none runs, and `at` is any place then. */
+static bool find_place(lua_State *L, lua_Debug *at)
+{
+    mp_str dir = mp_str_of(mp_source_dir(mp_vm_of(L)->source));
+    for (int level = 0; lua_getstack(L, level, at) != 0; level++) {
+        lua_getinfo(L, "Sl", at);
+        if (at->source[0] == '@' && mp_str_starts(mp_str_of(at->source + 1), dir) && at->currentline > 0)
+            return true;
+    }
+    return false;
+}
+
+/* The running task is over a limit of its own, at `where`; NULL in a function of C. */
 static void call_off(mp_task *task, lua_State *L, lua_Debug *where, const char *why)
 {
     mp_stat counter = task->vm->is_over_memory ? MP_STAT_TOOL_MEMORY : MP_STAT_TOOL_CPU;
-    lua_getinfo(L, "Sl", where);
+    lua_Debug place;
+    if (where == NULL)
+        find_place(L, where = &place);
+    else
+        lua_getinfo(L, "Sl", where);
     mp_log(MP_WARN, "call over its limit", mp_log_str("method", mp_task_method(task)),
            mp_log_str("why", mp_str_of(why)), mp_log_str("file", mp_str_of(where->short_src)),
            mp_log_int("line", where->currentline));
@@ -56,16 +72,35 @@ static void insist(lua_State *L, const char *why)
 static void end_guarded(lua_State *L)
 {
     lua_Debug at;
-    mp_str dir = mp_str_of(mp_source_dir(mp_vm_of(L)->source));
-    for (int level = 0; lua_getstack(L, level, &at) != 0; level++) {
-        lua_getinfo(L, "Sl", &at);
-        if (at.source[0] != '@' || !mp_str_starts(mp_str_of(at.source + 1), dir) || at.currentline < 1)
-            continue;
-        mp_preempt_arm(L, 1);
-        lua_pushfstring(L, "%s:%d: this runs for too long", at.short_src, at.currentline);
-        lua_error(L);
-    }
-    insist(L, "this runs for too long");
+    if (!find_place(L, &at))
+        insist(L, "this runs for too long");
+    mp_preempt_arm(L, 1);
+    lua_pushfstring(L, "%s:%d: this runs for too long", at.short_src, at.currentline);
+    lua_error(L);
+}
+
+/* The running task, which can be left now, will be at once: for others to run, or for good.  */
+static void take_off(mp_vm *vm, lua_State *L, lua_Debug *where)
+{
+    mp_task *task = vm->running;
+    vm->stuck_at = 0;
+    const char *why = task->cancelled ? NULL : over_limit(task, mp_now_us(clock_of(task)) - vm->clock, 0);
+    if (why != NULL)
+        call_off(task, L, where, why);
+    if (vm->is_full && !task->cancelled)
+        task->collecting = LITTER_CYCLES;
+    task->preempted = true;
+}
+
+bool mp_task_should_turn(lua_State *L)
+{
+    return lua_gethook(L) != NULL && mp_vm_of(L)->may_wait && lua_isyieldable(L);
+}
+
+void mp_task_turn(lua_State *L)
+{
+    lua_sethook(L, NULL, 0, 0);
+    take_off(mp_vm_of(L), L, NULL);
 }
 
 void mp_task_hook(lua_State *L, lua_Debug *where)
@@ -83,21 +118,19 @@ void mp_task_hook(lua_State *L, lua_Debug *where)
     }
     if (task == NULL)
         return;
-    bool may_leave = vm->may_wait && lua_isyieldable(L);
-    uint64_t stretch = mp_now_us(clock_of(task)) - vm->clock;
-    uint64_t cpu = may_leave ? 0 : mp_now_us(CLOCK_THREAD_CPUTIME_ID); /* a thread that has to wait is not to blame */
-    if (may_leave || vm->stuck_at == 0)
+    if (vm->may_wait && lua_isyieldable(L)) {
+        take_off(vm, L, where);
+        lua_yield(L, 0);
+        return;
+    }
+    uint64_t cpu = mp_now_us(CLOCK_THREAD_CPUTIME_ID); /* a thread that has to wait is not to blame */
+    if (vm->stuck_at == 0)
         vm->stuck_at = cpu;
-    uint64_t stuck = cpu - vm->stuck_at;
-    const char *why = task->cancelled ? NULL : over_limit(task, stretch, stuck);
+    const char *why =
+        task->cancelled ? NULL : over_limit(task, mp_now_us(clock_of(task)) - vm->clock, cpu - vm->stuck_at);
     if (why != NULL)
         call_off(task, L, where, why);
-    if (may_leave) {
-        if (vm->is_full && !task->cancelled)
-            task->collecting = LITTER_CYCLES;
-        task->preempted = true;
-        lua_yield(L, 0);
-    } else if (task->cancelled) {
+    if (task->cancelled) {
         insist(L, "the call is off");
     } else {
         mp_preempt_arm(L, LOOK);

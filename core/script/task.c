@@ -328,6 +328,15 @@ static lua_CFunction body_of(const mp_task *task)
     return task->job != LUA_NOREF ? mp_run_job : run_call;
 }
 
+/* The call lasts: from now on its time runs, and a client that leaves is noticed. */
+static void park_call(mp_task *task)
+{
+    if (task->was_parked)
+        return;
+    task->was_parked = true;
+    mp_call_park(task->call);
+}
+
 static void resume(mp_task *task)
 {
     mp_vm *vm = task->vm;
@@ -354,11 +363,12 @@ static void resume(mp_task *task)
         task->is_heavy = true;
         task->state = MP_TASK_READY;
         mp_link_put(&vm->heavy, &task->link);
+        if (task->call != NULL)
+            park_call(task);
     } else if (status == LUA_YIELD && task->op != NULL) {
         task->state = MP_TASK_PARKED;
-        if (task->call != NULL && !task->was_parked) {
-            task->was_parked = true;
-            mp_call_park(task->call);
+        if (task->call != NULL) {
+            park_call(task);
         } else if (task->entry != NULL && !task->was_parked) {
             task->was_parked = true;
             mp_entry_park(task->entry);

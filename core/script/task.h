@@ -65,6 +65,10 @@ void mp_task_leave(mp_task *task, lua_State *co);
 void mp_holds_release(mp_task *task);
 /* What Lua calls where preempt.h asked for it. */
 void mp_task_hook(lua_State *L, lua_Debug *where);
+/* The same within a function of C that takes long: whether the hook waits for it and would yield here, */
+bool mp_task_should_turn(lua_State *L);
+/* and then what comes before that yield, which must follow at once. */
+void mp_task_turn(lua_State *L);
 /* One stretch of Lua, with `count` values on its coroutine's stack; what it takes is charged. Gives lua_resume's status. */
 int mp_task_run(mp_task *task, int count);
 /* A bearer token that was good a moment ago, where nothing else decides: admits the entry at once. */

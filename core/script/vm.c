@@ -15,6 +15,7 @@
 
 #define NO_MEMORY "not enough memory for the scripts\n  hint: raise limits.lua_memory in moonpool.yaml"
 #define MOST_KEPT_OUT ((size_t)1 << 20)
+#define MATCH_STEPS 512 /* some us: from one look to the next whether others want to run */
 #define OVERDRAFT                                                                                                      \
     4 /* a task may be above its ceiling by this part of limits.call.memory, until its garbage is collected */
 
@@ -281,9 +282,10 @@ static void report_errors(lua_State *L, int errors, mp_buf *report)
 static void bound_strings(lua_State *L, const mp_vm_config *config)
 {
     size_t memory = config->call_memory < config->memory ? config->call_memory : config->memory, most = memory / 4;
+    static const mp_string_turns turns = {MATCH_STEPS, mp_task_should_turn, mp_task_turn};
     lua_getglobal(L, LUA_STRLIBNAME);
     lua_getglobal(L, LUA_TABLIBNAME);
-    mp_lib_string(L, -2, -1, MP_STRING_STEPS, most < MP_STRING_BYTES ? most : MP_STRING_BYTES);
+    mp_lib_string(L, -2, -1, MP_STRING_STEPS, most < MP_STRING_BYTES ? most : MP_STRING_BYTES)->turns = &turns;
     lua_pop(L, 2);
 }
 

@@ -100,3 +100,127 @@ describe("a gsub whose function waits", function()
     assert.is_empty_house(g)
   end)
 end)
+
+-- One match that takes many milliseconds, in every function, and in a coroutine of the script's own. `count` counts the
+-- calls that were answered by this worker; each of these tools looks how many were while a single match ran: before and behind it,
+-- too, it may have been taken off once.
+local long = {
+  find = "local from, to = text:find(pattern) return from == 1 and to == #text",
+  match = "return #text:match(pattern) == #text - 1",
+  gmatch = "local found = text:gmatch(pattern)() return #found == #text - 1",
+  each = "local n = 0 for found in text:gmatch(pattern) do n = n + #found end return n == #text - 1",
+  gsub = "local made, n = text:gsub(pattern, '<%1>') return n == 1 and made == '<' .. text:sub(1, -2) .. '>'",
+  replacing = "local made, n = text:gsub(pattern, string.len) return n == 1 and made == tostring(#text - 1)",
+  many = "local made, n = text:gsub('a', { a = 'bb' }) return n == #text - 1 and #made == 2 * n + 1",
+  plain = "local made, n = text:gsub('a', 'bb') return n == #text - 1 and #made == 2 * n + 1",
+  apart = "return coroutine.wrap(function() return coroutine.wrap(function() return #text:match(pattern) == #text - 1 end)() end)()",
+  caught = "local ok, from, to = pcall(string.find, text, pattern) return ok and from == 1 and to == #text",
+  over = "local ok, why = pcall(string.find, text, '.-.-.-[bc]$') return not ok and why:find 'took too long' ~= nil",
+}
+
+local function long_scripts()
+  local all = {
+    ["lib/count.lua"] = "return { calls = 0 }",
+    ["tools/ok.lua"] = [[local count = require "count"
+      return tool { "Counts.", function() count.calls = count.calls + 1 return "ok" end }]],
+    ["tools/alike.lua"] = [[
+      local text = ("key = value, (a (b) c) [x] 2024-01-02 "):rep(1500)
+      local patterns = { "(%w+)%s*=%s*(%w+)", "%b()", "%f[%w]%w+", "()%d+()", "(.)%1", "x", "^(.-)%s*$", "^%s*$", "%d-$", "e, (.-)[x]", "", ".-[y]?$" }
+      local ways = {
+        find = function(pattern) return table.concat({ text:find(pattern) }, " ") end,
+        match = function(pattern) return table.concat({ text:match(pattern) }, " ") end,
+        gmatch = function(pattern)
+          local n, list = 0, {}
+          for a, b in text:gmatch(pattern) do n = n + 1 list[n] = n < 50 and ("%s %s"):format(a, b) or nil end
+          return n .. " " .. table.concat(list, ",")
+        end,
+        texts = function(pattern) return table.concat({ text:gsub(pattern, "<%0>") }, " ") end,
+        tables = function(pattern) return table.concat({ text:gsub(pattern, { key = "lock" }) }, " ") end,
+      }
+      -- What cannot be left, since C calls it.
+      local alone = setmetatable({}, { __index = function(_, key) return ways[key.way](key.pattern) end })
+      return tool { "Compares.", function()
+        local n = 0
+        for way, run in pairs(ways) do
+          for _, pattern in ipairs(patterns) do
+            if run(pattern) ~= alone[{ way = way, pattern = pattern }] then error(way .. " " .. pattern) end
+            n = n + 1
+          end
+        end
+        return n
+      end }]],
+    ["tools/lasting.lua"] = [[return tool { "Does not end.", function()
+      local text = ("a"):rep(500000)
+      log.info "matching"
+      while true do pcall(string.find, text, ".-.-.-[bc]$") end
+    end }]],
+  }
+  for name, body in pairs(long) do
+    all["tools/" .. name .. ".lua"] = ([[local count = require "count"
+      local text, pattern = ("a"):rep(1000000) .. "1", "(.-)[%%d]"
+      local function match() %s end
+      return tool { "Takes long.", function()
+        local most = 0
+        for _ = 1, 30 do
+          local before = count.calls
+          if not match() then return "wrong" end
+          most = math.max(most, count.calls - before)
+          if most >= 4 then return "others had turns" end
+        end
+        return most .. " had a turn"
+      end }]]):format(body)
+  end
+  return all
+end
+
+describe("a match that takes long", function()
+  local g
+
+  lazy_setup(function() g = gateway.start { scripts = long_scripts(), workers = 1, config = { limits = { call = { cpu = "2s", memory = "64MiB" } } } } end)
+  lazy_teardown(function() local _ <close> = g end) -- luacheck: ignore 211
+
+  -- What `stream` is answered, while others call.
+  local function among_others(stream, other)
+    while not stream.connection.responses[1] do
+      assert.equal("ok", call(other, "ok").content[1].text)
+      uv.run "nowait"
+      pcall(stream.head, stream, 0)
+    end
+    return stream:answer(20)
+  end
+
+  for name in pairs(long) do
+    it(("(%s) lets others run in the middle"):format(name), function()
+      local c <close> = g:client "2026-07-28"
+      local other <close> = g:client "2026-07-28"
+      local answer = among_others(c:open("tools/call", { name = name }), other)
+      assert.equal("others had turns", answer.result.content[1].text)
+    end)
+  end
+
+  it("gives what it gives where nobody can run beside it", function()
+    local c <close> = g:client "2026-07-28"
+    local other <close> = g:client "2026-07-28"
+    assert.equal("60", among_others(c:open("tools/call", { name = "alike" }), other).result.content[1].text)
+  end)
+
+  it("ends with the client that leaves", function()
+    local c <close> = g:client "2026-07-28"
+    local stream = c:open("tools/call", { name = "lasting" })
+    g:wait_log "matching"
+    stream:close()
+    g:wait_log("call cancelled", { why = "client hung up", method = "tools/call" })
+    g:wait_status(function(status) return status.gauges.tasks == 0 and status.gauges.requests_in_flight == 0 end)
+  end)
+
+  it("ends with the time that the call has, and the log names the line", function()
+    local c <close> = g:client "2026-07-28"
+    local answer = c:open("tools/call", { name = "lasting" }):answer(30)
+    assert.equal("the call ran Lua for longer than limits.call.cpu", answer.error.message)
+    local line = g:wait_log("call over its limit", { why = answer.error.message })
+    assert.truthy(line.fields.file:find "tools/lasting%.lua$", line.text)
+    assert.equal("4", line.fields.line)
+    c:close()
+    assert.is_empty_house(g)
+  end)
+end)

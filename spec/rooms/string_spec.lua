@@ -6,6 +6,8 @@ local ours = room.open()
 local theirs = { find = string.find, match = string.match, gmatch = string.gmatch, gsub = string.gsub, rep = string.rep,
   format = string.format, concat = table.concat }
 
+local function lineless(why) return (tostring(why):gsub("string_spec%.lua:%d+:", "string_spec.lua:?:")) end
+
 -- Everything a call gives, or its error, as one text.
 local function outcome(library, name, ...)
   local function run(...)
@@ -13,7 +15,7 @@ local function outcome(library, name, ...)
     return list
   end
   local ok, list = pcall(run, ...)
-  if not ok then return "error: " .. tostring(list) end
+  if not ok then return "error: " .. lineless(list) end
   for i = 1, list.n do list[i] = math.type(list[i]) == "float" and list[i] .. "f" or tostring(list[i]) end
   return table.concat(list, "\1", 1, list.n)
 end
@@ -27,7 +29,7 @@ local function all(library, ...)
       if #list > 200 then break end
     end
   end, ...)
-  return table.concat(list, "\2") .. (ok and "" or "\2error: " .. why)
+  return table.concat(list, "\2") .. (ok and "" or "\2error: " .. lineless(why))
 end
 
 local function same(name, ...)
@@ -149,6 +151,125 @@ describe("patterns", function()
       end)
       if not ok then error(("seed %d, pair %d: %s"):format(seed, i, why)) end
     end
+  end)
+end)
+
+-- As `library`, but each call runs in a coroutine, and goes on as often as its matching lets others run.
+local function driven(library)
+  local function run(f, ...)
+    local co, args = coroutine.create(function(...) return select(1, f(...)) end), table.pack(...) -- no tail call: errors name a line
+    while true do
+      local before = library.turns()
+      local got = table.pack(coroutine.resume(co, table.unpack(args, 1, args.n)))
+      if not got[1] then error(got[2], 0) end
+      if coroutine.status(co) == "dead" then return table.unpack(got, 2, got.n) end
+      assert(library.turns() == before + 1 and got.n == 1)
+      args = { n = 0 }
+    end
+  end
+  local through = { turns = library.turns, taken = library.taken }
+  for _, name in ipairs { "find", "match", "gsub" } do
+    through[name] = function(...) return run(library[name], ...) end
+  end
+  function through.gmatch(...)
+    local following = library.gmatch(...)
+    return function() return run(following) end
+  end
+  return through
+end
+
+describe("a match that others have turns in", function()
+  local before
+  setup(function() before = ours end)
+  teardown(function() ours = before end)
+
+  local pieces = { "a", "b", ".", "%a", "[ab]", "[^a]", "%f[a]", "%bab", "%b()", "(", ")", "()", "%1", "%2", "[%w-]", "[b-c]", "[a", "%", "(a)", "(.-)",
+    "(b*)", "(.)", "[]a]", "[^]" }
+  local suffixes = { "", "", "*", "+", "-", "?" }
+  local bytes = { "a", "a", "a", "b", "b", "c", "(", ")", "\0", "x" }
+  local function random_of(list) return list[math.random(#list)] end
+
+  for _, every in ipairs { 0, 1, 7 } do
+    it(("gives what it gives alone: one every %d steps"):format(every), function()
+      local seed = tonumber(os.getenv "SEED") or os.time()
+      math.randomseed(seed)
+      local library = room.open(nil, nil, every)
+      ours = driven(library)
+      local turns = library.turns()
+      for i = 1, 2000 do
+        local pattern, text = {}, {}
+        if math.random(6) == 1 then pattern[1] = "^" end
+        for _ = 1, math.random(0, 5) do pattern[#pattern + 1] = random_of(pieces) .. random_of(suffixes) end
+        if math.random(8) == 1 then pattern[#pattern + 1] = "$" end
+        for n = 1, math.random(0, 20) do text[n] = random_of(bytes) end
+        local p, s = table.concat(pattern), table.concat(text)
+        local ok, why = pcall(function()
+          each(s, p, math.random(4) == 1 and math.random(-3, 15) or nil)
+          same("gsub", s, p, random_of(replacements), math.random(3) == 1 and math.random(0, 3) or nil)
+        end)
+        if not ok then error(("seed %d, pair %d: %s"):format(seed, i, why)) end
+      end
+      assert.truthy(library.turns() - turns > 2000)
+    end)
+  end
+
+  it("gives it for long texts too, and takes as many steps", function()
+    local library = room.open(nil, nil, 100)
+    local alone = room.open()
+    ours = driven(library)
+    local text = ("key = value, (a (b) c) [x] 2024-01-02 "):rep(300)
+    for _, pattern in ipairs { "(%w+)%s*=%s*(%w+)", "%b()", "%f[%w]%w+", "()%d+()", "(.)%1", "[^,]*", "x", "^(.-)%s*$", "([%a]+) ([%(=])",
+      "%d-$", "e, (.-)[x]", "" } do
+      each(text .. "end", pattern)
+      for _, by in ipairs { "<%0>", double, { key = "lock" }, string.upper } do
+        local steps, wanted = library.taken(), alone.taken()
+        same("gsub", text, pattern, by)
+        local _ = alone.gsub(text, pattern, by)
+        assert.equal(alone.taken() - wanted, library.taken() - steps)
+      end
+    end
+  end)
+
+  it("may be given up, and its garbage collected; one iterator serves several at once", function()
+    local library = room.open(nil, nil, 3)
+    for i = 1, 200 do
+      local co = coroutine.create(function() return library.gsub(("ab"):rep(400), i % 2 == 0 and "(a)(b)" or "%w", i % 3 == 0 and double or "xyz") end)
+      for _ = 1, i do assert(coroutine.resume(co)) end
+      if i % 50 == 0 then collectgarbage() end
+      assert.equal(i % 4 == 0, i % 4 == 0 and coroutine.close(co))
+    end
+    collectgarbage()
+    local each_word = library.gmatch(("abcdefgh "):rep(20), "(%a-) ")
+    local ends, all_ended = {}, 0
+    for i = 1, 5 do
+      ends[i] = coroutine.wrap(function()
+        for word in each_word do assert.equal("abcdefgh", word) end
+        return "end"
+      end)
+    end
+    while all_ended < 5 do
+      for i = 1, 5 do
+        if ends[i] and ends[i]() == "end" then ends[i], all_ended = false, all_ended + 1 end
+      end
+    end
+  end)
+
+  it("is over its budget as it is alone", function()
+    local library = room.open(100000, nil, 50)
+    local text = ("a"):rep(2000)
+    local co = coroutine.wrap(function() return pcall(library.find, text, ".-.-.-[bc]$") end)
+    local ok, why
+    repeat ok, why = co() until ok ~= nil
+    assert.is_false(ok)
+    assert.truthy(why:find("the pattern '.-.-.-[bc]$' took too long on a text of 2000 bytes", 1, true), why)
+  end)
+
+  it("has none where it cannot be left", function()
+    local library = room.open(nil, nil, 0)
+    local before_turns = library.turns()
+    assert.equal("abc", library.match("xx abc", "%a+$"))
+    coroutine.wrap(function() table.sort({ 1, 2, 3 }, function(a, b) return library.find("xxxx", ".-y") ~= nil or a < b end) end)()
+    assert.equal(before_turns, library.turns())
   end)
 end)
 
