@@ -1,5 +1,6 @@
 /* gateway.c: builds the house, waits for signals, takes it down again. Scripts are proven and addresses bound before any
  * thread starts, so a gateway that cannot serve has served nobody. */
+#define _GNU_SOURCE
 #include "gateway.h"
 #include "exposure.h"
 #include "reload.h"
@@ -12,7 +13,6 @@
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
-#include <sys/signalfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -291,25 +291,61 @@ static void on_signal(house *h, int number)
         (again ? mp_worker_stop : mp_worker_drain)(h->workers[i]);
 }
 
+static const int signals[] = {SIGTERM, SIGINT, SIGHUP};
+static volatile sig_atomic_t came[NSIG]; /* since serve looked */
+
+static void note_signal(int number)
+{
+    came[number] = 1;
+}
+
+/* They are blocked but for where serve waits. No signalfd: whoever waits for one is woken by each signal of each thread, and
+ * workers have an alarm (script/preempt.h). */
+static void block_signals(void)
+{
+    struct sigaction action = {.sa_handler = note_signal};
+    sigset_t set;
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+        sigaddset(&set, signals[i]);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+        sigaction(signals[i], &action, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of whoever writes it */
+}
+
+/* Waits for events or signals.  `wait_ms` < 0: as long as it takes. Whether any of `fds` has some. */
+static bool wait_for(struct pollfd *fds, nfds_t count, int wait_ms)
+{
+    struct timespec wait = {wait_ms / 1000, wait_ms % 1000 * 1000000L};
+    sigset_t mask;
+    pthread_sigmask(SIG_BLOCK, NULL, &mask);
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+        sigdelset(&mask, signals[i]);
+    return ppoll(fds, count, wait_ms < 0 ? NULL : &wait, &mask) >= 0;
+}
+
 /* Until every worker has ended. */
-static void serve(house *h, int signal_fd)
+static void serve(house *h)
 {
     for (int running = h->worker_count; running > 0;) {
         mp_reload_wait next = mp_reload_next(h->shared.reload);
         int certificates_fd =
             atomic_load(&h->shared.draining) ? -1 : mp_certificates_next(h->shared.certificates, &next.wait_ms);
-        struct pollfd fds[5] = {{.fd = signal_fd, .events = POLLIN},
-                                {.fd = h->shared.ended_fd, .events = POLLIN},
-                                {.fd = next.fds[0], .events = POLLIN},
-                                {.fd = next.fds[1], .events = POLLIN},
-                                {.fd = certificates_fd, .events = POLLIN}};
-        if (poll(fds, 5, next.wait_ms) < 0)
-            continue;
-        struct signalfd_siginfo news;
-        if ((fds[0].revents & POLLIN) && read(signal_fd, &news, sizeof news) == (ssize_t)sizeof news)
-            on_signal(h, (int)news.ssi_signo);
+        struct pollfd fds[] = {{.fd = h->shared.ended_fd, .events = POLLIN},
+                               {.fd = next.fds[0], .events = POLLIN},
+                               {.fd = next.fds[1], .events = POLLIN},
+                               {.fd = certificates_fd, .events = POLLIN}};
+        bool has_events = wait_for(fds, sizeof fds / sizeof *fds, next.wait_ms);
+        for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+            if (came[signals[i]]) {
+                came[signals[i]] = 0;
+                on_signal(h, signals[i]);
+            }
         uint64_t ended;
-        if ((fds[1].revents & POLLIN) && read(h->shared.ended_fd, &ended, sizeof ended) == (ssize_t)sizeof ended)
+        if (has_events && (fds[0].revents & POLLIN) &&
+            read(h->shared.ended_fd, &ended, sizeof ended) == (ssize_t)sizeof ended)
             running -= (int)ended;
         bool may_reload = !atomic_load(&h->shared.draining);
         mp_reload_run(h->shared.reload, may_reload);
@@ -344,19 +380,6 @@ static void take_down(house *h)
         close(h->in);
     if (h->out >= 0)
         close(h->out);
-}
-
-static int block_signals(void)
-{
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGHUP);
-    pthread_sigmask(SIG_BLOCK, &set, NULL);
-    signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of whoever writes it */
-    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
 /* A descriptor per client: take what the system allows us. */
@@ -424,7 +447,7 @@ int mp_gateway_run(mp_config *config, const mp_gateway_options *options)
     mp_pool_start(config->pool_threads, config->pool_queue);
     h.shared.reload = mp_reload_new(&h.shared, options, first);
     raise_descriptor_limit();
-    int signal_fd = block_signals();
+    block_signals();
     h.shared.ended_fd = eventfd(0, EFD_CLOEXEC);
     h.shared.table = mp_table_new(&h.shared.settings->rpc);
     h.workers = mp_new((size_t)h.worker_count * sizeof *h.workers);
@@ -446,14 +469,13 @@ int mp_gateway_run(mp_config *config, const mp_gateway_options *options)
             mp_certificates_watch(h.shared.certificates);
             mp_reload_start(h.shared.reload, h.workers, h.worker_count);
             say_ready(&h, options->ready_fd);
-            serve(&h, signal_fd);
+            serve(&h);
         }
     }
     if (atomic_load(&h.shared.failed))
         code = EXIT_FAILED;
     take_down(&h);
     mp_audit_close();
-    close(signal_fd);
     if (code == 0)
         mp_log(h.shared.own_level, "stopped");
     mp_log_stop();

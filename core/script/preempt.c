@@ -12,38 +12,56 @@
 #define sigev_notify_thread_id _sigev_un._tid
 #endif
 
-#define TICK_NS 1000000 /* from one look to the next */
+#define TURN_NS 1000000 /* what a stretch of Lua has, and from then on from one look to the next */
+/* And while nothing wanted a second one: an alarm costs a machine some microseconds, a virtual one tens of them. */
+#define CALM_TURN_NS 4000000
+#define CALM_AFTER_NS 10000000000 /* since something did */
 
 /* What a thread's handler reads and writes is that thread's alone. */
 typedef struct {
     timer_t timer;
     volatile bool has_timer, is_set;
     lua_State *volatile running;
-    volatile unsigned long stretch, seen; /* one from Lua's start to its end; the one that ran at the last look */
+    volatile int64_t due;   /* when the turn of what runs is over: ns of CLOCK_MONOTONIC */
+    volatile bool had_turn; /* before this one; one alone can be a thread's that waited for its processor */
+    volatile int64_t calm_from;
 } alarm_clock;
 
 static __thread alarm_clock here;
 static pthread_key_t at_thread_end;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static void set_alarm(void)
+static int64_t now(void)
 {
-    here.is_set = timer_settime(here.timer, 0, &(struct itimerspec){.it_value = {0, TICK_NS}}, NULL) == 0;
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Setting a hook goes through every frame of the stack: in a deep one it takes longer than a tick. So nothing is set that is
- * set already, and the next look is a tick after this one, or the code would never come to its next instruction. */
+static void set_alarm(int64_t at)
+{
+    struct itimerspec when = {.it_value = {at / 1000000000, at % 1000000000}};
+    here.is_set = timer_settime(here.timer, TIMER_ABSTIME, &when, NULL) == 0;
+}
+
+/* Setting a hook goes through every frame of the stack: in a deep one it takes longer than a turn. So nothing is set that is
+ * set already, and the next look is a turn after this one, or the code would never come to its next instruction. */
 static void on_alarm(int number)
 {
     (void)number;
     int error = errno;
     lua_State *running = here.running;
+    int64_t at = now();
     here.is_set = false; /* nobody runs: the next one sets it */
-    if (running != NULL) {
-        if (here.seen == here.stretch && lua_gethook(running) == NULL)
+    if (running != NULL && at < here.due) {
+        set_alarm(here.due);
+    } else if (running != NULL) {
+        if (lua_gethook(running) == NULL)
             lua_sethook(running, mp_task_hook, LUA_MASKCOUNT, 1);
-        here.seen = here.stretch;
-        set_alarm();
+        if (here.had_turn)
+            here.calm_from = at + CALM_AFTER_NS;
+        here.had_turn = true;
+        set_alarm(now() + TURN_NS);
     }
     errno = error;
 }
@@ -85,13 +103,14 @@ lua_State *mp_preempt_enter(lua_State *L)
     if (!here.has_timer)
         make_timer();
     lua_State *before = here.running;
-    if (before == NULL)
-        here.stretch++;
-    here.running = L; /* first: the alarm that goes off now sets the next */
-    if (!here.is_set && here.has_timer) {
-        here.seen = here.stretch;
-        set_alarm();
+    if (before == NULL) {
+        int64_t at = now();
+        here.due = at + (at < here.calm_from ? TURN_NS : CALM_TURN_NS);
+        here.had_turn = false;
     }
+    here.running = L; /* first: the alarm that goes off now sets the next */
+    if (!here.is_set && here.has_timer)
+        set_alarm(here.due);
     return before;
 }
 
@@ -105,8 +124,9 @@ void mp_preempt_slice(void)
 {
     if (!MP_PREEMPT || !here.has_timer)
         return;
-    here.seen = here.stretch;
-    set_alarm();
+    here.due = now() + TURN_NS;
+    here.had_turn = true;
+    set_alarm(here.due);
 }
 
 void mp_preempt_arm_running(void)

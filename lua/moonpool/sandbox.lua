@@ -58,8 +58,10 @@ local libraries = {
   coroutine = { "close", "create", "isyieldable", "resume", "running", "status", "wrap", "yield" },
 }
 
+-- What scripts run without, and what they have instead.
 local closed = {
-  io = true, debug = true, package = true, dofile = true, loadfile = true, loadstring = true, warn = true,
+  io = "fs", debug = "log", package = "require", dofile = "require", loadfile = "require", loadstring = "load", warn = "log",
+  ["os.execute"] = "exec", ["os.getenv"] = "env", ["os.remove"] = "fs", ["os.rename"] = "fs", ["os.tmpname"] = "fs",
 }
 
 -- Strings share one metatable: hide it, and take out of its reach what scripts may not have.
@@ -166,10 +168,17 @@ end
 -- Each script has copies.
 local data = { store = store, digest = digest, base64 = base64, time = time, uri = uri, regex = regex }
 
+--- What to do about `name`, which is not `among` the names of a script or of its library `library`.
+function sandbox.hint(name, among, library)
+  local instead = closed[library and library .. "." .. name or name]
+  if instead then
+    return ("scripts have '%s' instead; 'trust: full' in the config opens the whole standard library"):format(instead)
+  end
+  return suggest.hint(name, among) or library and library .. " has no such name" or "a script's own names begin with 'local'"
+end
+
 local function unknown(base, _, name)
-  local told = "unknown name '" .. tostring(name) .. "'"
-  if closed[name] then problem.raise(2, told, "scripts run without it; 'trust: full' in the config opens the whole standard library") end
-  problem.raise(2, told, suggest.hint(name, base) or "a script's own names begin with 'local'")
+  problem.raise(2, "unknown name '" .. tostring(name) .. "'", sandbox.hint(name, base))
 end
 
 --- A new environment for the file at `path`. `find` is what `require` does in it.

@@ -95,6 +95,40 @@ scripts/tools/x.lua:6: unknown name 'misspelt_at_depth'
 ]], err)
   end)
 
+  it("warns of names that a library does not have, and says what there is instead", function()
+    local code, _, err = with({ ["tools/x.lua"] = [[
+local function own() string.trim = function(s) return s end end
+return tool { "X.", function(args)
+  local _ = own() or string.trim(args.a), utf8.graphemes and utf8.graphemes(args.a), math.pow == nil, secret.anything
+  os.execute("ls")
+  io.open("x")
+  if http.gett("http://x") then return table.concta({}) end
+  return args.string.whatever, os.exit(1)
+end }]] }, "check")
+    assert.equal(0, code)
+    assert.equal([[
+scripts/tools/x.lua:4: unknown name 'os.execute'
+    os.execute("ls")
+  hint: scripts have 'exec' instead; 'trust: full' in the config opens the whole standard library
+
+scripts/tools/x.lua:5: unknown name 'io'
+    io.open("x")
+  hint: scripts have 'fs' instead; 'trust: full' in the config opens the whole standard library
+
+scripts/tools/x.lua:6: unknown name 'http.gett'
+    if http.gett("http://x") then return table.concta({}) end
+  hint: did you mean 'get'?
+
+scripts/tools/x.lua:6: unknown name 'table.concta'
+    if http.gett("http://x") then return table.concta({}) end
+  hint: did you mean 'concat'?
+
+scripts/tools/x.lua:7: unknown name 'os.exit'
+    return args.string.whatever, os.exit(1)
+  hint: os has no such name
+]], err)
+  end)
+
   it("warns of nothing in what is shipped", function()
     for _, file in ipairs { "examples/hello", "examples/weather", "examples/conformance" } do
       local _, _, err = gateway.exec { "check", file .. "/moonpool.yaml" }

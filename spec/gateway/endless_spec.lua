@@ -65,6 +65,17 @@ describe("a handler without an end", function()
       g:wait_status(function(status) return status.gauges.tasks == 0 and status.gauges.requests_in_flight == 0 end)
     end)
   end
+
+  it("wakes no thread but its worker's: the main one sleeps on through some hundred alarms", function()
+    local function waits()
+      local file <close> = assert(io.open(("/proc/%d/task/%d/status"):format(g.pid, g.pid)))
+      return tonumber(file:read("a"):match "\nvoluntary_ctxt_switches:%s+(%d+)")
+    end
+    local c <close> = g:client "2026-07-28"
+    local before = waits()
+    assert.equal(-32603, c:call("tools/call", { name = "loop" }).error.code)
+    assert.truthy(waits() - before < 40, waits() - before)
+  end)
 end)
 
 describe("a handler that wants all memory", function()
