@@ -101,6 +101,8 @@ int mp_cli_types(const mp_cli_args *args)
         return MP_BAD_CONFIG;
     put(&given, "config", file == NULL ? "moonpool.yaml" : file);
     put(&given, "scripts", config->scripts_path);
+    if (config->scripts_trust == MP_TRUST_FULL)
+        put(&given, "trust", "full");
     int code = mp_gateway_bench("types", given.list, given.count);
     mp_config_free(config);
     return code;

@@ -96,8 +96,10 @@ function Call:sample(key, request) end
 function Call:roots(key) end
 
 --- Runs `f` once, however often the handler runs again to ask. What it gives must be JSON.
+---@generic T
 ---@param key string
----@param f fun(): any
+---@param f fun(): T
+---@return T
 function Call:once(key, f) end
 
 --- Asks several things at once.
@@ -313,7 +315,7 @@ function tool(spec) end
 ---@field uri string              "orders://eu/latest", or a template: {x}, {+x} with slashes, {/x} may be missing, {?a,b}
 ---@field mime? string
 ---@field ttl? number             How long clients may keep its contents: `30 * seconds`
----@field public? boolean         Its contents are the same for everybody, and may be kept for all
+---@field public public? boolean  Its contents are the same for everybody, and may be kept for all
 ---@field complete? table<string, moonpool.Completion>  By the names in a template
 ---@field title? string           A name for people
 ---@field timeout? number         In seconds
@@ -466,6 +468,7 @@ function sleep(seconds) end
 function closing(f) end
 
 --- The gateway's log, for the operator; `call:log` is for the client.
+---@class moonpool.lib.log
 log = {}
 ---@param event string
 ---@param fields? table<string, string|number|boolean>
@@ -550,6 +553,7 @@ function HttpStream:close() end
 
 --- Asks other servers, where the grants of moonpool.yaml let this script: `scripts: {allow: {net: ["api.example.com:443"]}}`.
 --- Waits without holding anybody up. Gives an answer, whatever its status; or nil and why there is none.
+---@class moonpool.lib.http
 http = {}
 ---@param url string
 ---@param options? moonpool.HttpOptions
@@ -593,7 +597,7 @@ function parallel(functions) end
 ---@class moonpool.SqliteTransaction
 ---@field query fun(self, sql: string, params?: table): table[]?, string?      rows by column name; NULL is json.null
 ---@field one fun(self, sql: string, params?: table): table?, string?          the first row, or nil
----@field exec fun(self, sql: string, params?: table): integer?, integer | string     how many rows changed, the last inserted one's id
+---@field exec fun(self, sql: string, params?: table): integer?, any                  how many rows changed, the last inserted one's id
 
 ---@class moonpool.Sqlite: moonpool.SqliteTransaction
 ---@field transaction fun(self, f: fun(tx: moonpool.SqliteTransaction): any, string?): any, string?    undone where f fails or gives nil, why
@@ -601,6 +605,7 @@ function parallel(functions) end
 
 --- SQLite databases, where grants let this script read or write: `scripts: {allow: {write: ["data/"]}}`. Each has a thread of its own;
 --- statements wait without holding anybody up, and end with their call. Parameters are bound: a list for `?`, a table for `:name`.
+---@class moonpool.lib.sqlite
 sqlite = {}
 --- ":memory:" is one of its own. Reads alone where writing is not granted. `setup` runs whenever the file is opened.
 ---@param path string
@@ -675,6 +680,7 @@ function job(spec) end
 
 --- JSON values by key, in memory, shared by all workers: for counters, caches, what scripts tell each other. Bounded: store.entries and
 --- store.bytes of moonpool.yaml. With store.file they outlive a restart; a process that is killed may lose the last hundredth of a second.
+---@class moonpool.lib.store
 store = {}
 ---@param key string
 ---@param value any                    anything that json.encode takes
@@ -705,6 +711,7 @@ function store.delete(key) end
 function store.list(prefix, most) end
 
 --- Hashes, in hex; in bytes where "bytes" follows. Of at most 16 MiB at once.
+---@class moonpool.lib.digest
 digest = {}
 ---@param bytes string
 ---@param form? "hex" | "bytes"
@@ -734,6 +741,7 @@ function digest.hmac(kind, key, bytes, form) end
 ---@return boolean
 function digest.equal(a, b) end
 
+---@class moonpool.lib.base64
 base64 = {}
 ---@param bytes string
 ---@return string
@@ -756,6 +764,7 @@ function base64.url_decode(text) end
 ---@overload fun(): string
 uuid = {}
 
+---@class moonpool.lib.time
 time = {}
 ---@return number                      seconds since 1970, with a fraction
 function time.now() end
@@ -778,6 +787,7 @@ function time.parse(text) end
 ---@field query? string | table        uri.build takes a table, too
 ---@field fragment? string
 
+---@class moonpool.lib.uri
 uri = {}
 ---@param text string
 ---@return moonpool.Uri? parts, string? why
@@ -810,6 +820,7 @@ function uri.join(base, reference) end
 ---@field gsub fun(self, text: string, replacement: string | table | function, most?: integer): string?, integer | string
 
 --- Verifies tokens that others issued (JWT, RFC 7519): signature, issuer, audience, times. Nothing in a token's header is followed.
+---@class moonpool.lib.jwt
 jwt = {}
 
 ---@class moonpool.VerifierOptions
@@ -877,6 +888,7 @@ function jwt.verifier(options) end
 ---@class moonpool.Auth
 
 --- What a script in auth/ returns: who asks. The first script that names somebody decides; where none does it is 401.
+---@class moonpool.lib.auth
 ---@overload fun(spec: moonpool.AuthSpec): moonpool.Auth
 auth = {}
 
@@ -955,6 +967,7 @@ function auth.tls(options) end
 function auth.proxy(options) end
 
 --- Regular expressions as JSON Schema and JavaScript have them, in Unicode. One that takes too long on a text gives nil, "limit".
+---@class moonpool.lib.regex
 regex = {}
 ---@param expression string
 ---@param flags? string                "i" minds no case, "m" lets ^ and $ match at lines, "s" lets '.' match their ends
@@ -964,6 +977,7 @@ function regex.new(expression, flags) end
 --- Files, where the grants of moonpool.yaml let this script: `scripts: {allow: {read: ["data/"], write: ["data/out/"]}}`. Relative
 --- paths begin at the folder of moonpool.yaml; no link leads out of a grant. Waits without holding anybody up. Gives nil and why
 --- where something cannot be done.
+---@class moonpool.lib.fs
 fs = {}
 --- The whole file, at most limits.fs.file.
 ---@param path string
@@ -1037,6 +1051,7 @@ function env(name, default) end
 ---@return moonpool.Secret? secret, string? why
 function secret(name) end
 
+---@class moonpool.lib.json
 json = {}
 json.null = nil ---@type userdata      What null decodes to
 json.array_mt = {}                     -- the metatable of arrays: an empty table with it encodes as []

@@ -46,6 +46,7 @@ function read(uri) end
 function get_prompt(name, arguments) end
 
 --- What a spec puts in the place of the world, until its end.
+---@class moonpool.lib.fake
 fake = {}
 
 --- Answers by "METHOD url", or url: a text, a status, a table, or a function that gives one, or nil and why. Whatever is not
@@ -63,7 +64,7 @@ function fake.time(seconds) end
 function fake.answers(answers) end
 
 ---@class moonpool.spec.Assert
----@overload fun(value: any, why?: any): any
+---@overload fun<T>(value?: T, why?: any, ...: any): T, ...
 ---@field equal fun(expected: any, got: any, message?: string)
 ---@field same fun(expected: any, got: any, message?: string)        By contents
 ---@field truthy fun(got: any, message?: string)
@@ -71,3 +72,6 @@ function fake.answers(answers) end
 ---@field is_nil fun(got: any, message?: string)
 ---@field contains fun(part: string, text: string, message?: string) Letter by letter
 ---@field error fun(body: fun(), part?: string)
+
+---@type moonpool.spec.Assert
+assert = nil

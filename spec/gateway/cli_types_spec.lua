@@ -1,4 +1,5 @@
 -- `moonpool types`: what editors with LuaLS read is Lua, is in their grammar, and follows the scripts.
+local cjson = require "cjson"
 local gateway = require "spec.helpers.gateway"
 local example = require "spec.helpers.example"
 local luacats = require "spec.helpers.luacats"
@@ -99,11 +100,30 @@ describe("moonpool types", function()
     end
   end)
 
+  it("takes arguments for their names that say who may see a field", function()
+    assert.equal(0, (moonpool("new", "tool", "greet")))
+    write("scripts/tools/seen.lua", 'return tool { "Seen.", input = { public = t.string, private = t.optional(t.integer), ["end"] = t.any }, function() end }')
+    assert.equal(0, (moonpool("types", ".")))
+    local complaints, text = written()
+    assert.same({}, complaints)
+    has(text, '---@field ["public"] string\n', '---@field ["private"]? integer\n', "---@field end any\n")
+  end)
+
   it("lets scripts/lib be followed where the scripts are", function()
     write("moonpool.yaml", "scripts: lua\n")
     assert.truthy(uv.fs_mkdir(dir .. "/lua", 493))
     assert.equal(0, (moonpool("types", ".")))
     has(read(dir .. "/.luarc.json"), '"lua/lib/?.lua", "lua/lib/?/init.lua"')
+  end)
+
+  it("has editors offer io and debug where scripts have them, and nowhere else", function()
+    assert.equal(0, (moonpool("new", "tool", "greet")))
+    assert.equal(0, (moonpool("types", ".")))
+    assert.same({ io = "disable", debug = "disable" }, cjson.decode(read(dir .. "/.luarc.json"))["runtime.builtin"])
+    assert.truthy(os.remove(dir .. "/.luarc.json"))
+    write("moonpool.yaml", "scripts: {trust: full}\n")
+    assert.equal(0, (moonpool("types", ".")))
+    assert.is_nil(cjson.decode(read(dir .. "/.luarc.json"))["runtime.builtin"])
   end)
 
   it("leaves the types of the scripts as they were while these are wrong, and says why", function()

@@ -28,7 +28,7 @@ local function code(text) return "`" .. text .. "`" end
 
 local function entry(tag, rest)
   if tag == "field" or tag == "param" then
-    local name, type, about = split(rest)
+    local name, type, about = split((rest:gsub("^public (%S+%?? )", "%1"))) -- a scope, before a name that would be one
     return ("- %s %s%s"):format(code(name), code(type), about ~= "" and ": " .. about or "")
   elseif tag == "return" then
     return "- gives " .. code((rest:gsub("%s+", " ")))

@@ -82,6 +82,7 @@ function parser:type()
 end
 
 local tags = {}
+local scopes = { private = true, protected = true, package = true, public = true }
 
 function tags.meta() end
 function tags.class(p)
@@ -90,7 +91,11 @@ function tags.class(p)
   p:done()
 end
 function tags.field(p)
-  if not (p:take "%[%d+%]%??" or p:take '%["[^"%]]+"%]%??') then p:need("[%a_][%w_]*%??", "a name") end
+  if not (p:take "%[%d+%]%??" or p:take '%["[^"%]]+"%]%??') then
+    local name = p:need("[%a_][%w_]*", "a name")
+    if scopes[name] then p:need("[%a_][%w_]*", "a name behind '" .. name .. "', which is a scope here,") end -- even where a ? follows
+    p:take "%?"
+  end
   p:type()
 end
 function tags.param(p)
@@ -110,6 +115,7 @@ function tags.alias(p)
 end
 function tags.overload(p)
   p:need("fun", "'fun'")
+  if p:take "<" then p:list(">", function() p.declared[p:need("%a%w*", "a name")] = true end) end
   p:fun()
   p:done()
 end

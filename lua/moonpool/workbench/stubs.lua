@@ -139,9 +139,12 @@ local function namer()
   end
 end
 
+-- What `@field` takes for who may see a field, and not for its name.
+local scopes = { public = true, protected = true, private = true, package = true }
+
 local function put_field(put, name, is_needed, of, about)
   local mark = is_needed and "" or "?"
-  if name:find "^[%a_][%w_]*$" then
+  if name:find "^[%a_][%w_]*$" and not scopes[name] then
     put("---@field " .. name .. mark .. " " .. of .. words(about))
   elseif is_plain(name) and not name:find "[%[%]]" then
     put('---@field ["' .. name .. '"]' .. mark .. " " .. of .. words(about))

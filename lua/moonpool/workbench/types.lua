@@ -10,9 +10,12 @@ local settings = [[
   "$schema": "https://raw.githubusercontent.com/LuaLS/vscode-lua/master/setting/schema.json",
   "runtime.version": "Lua 5.4",
   "runtime.path": ["?.lua", "@SCRIPTS@/lib/?.lua", "@SCRIPTS@/lib/?/init.lua"],
-  "workspace.library": ["lua/types"]
+  "workspace.library": ["lua/types"]@CLOSED@
 }
 ]]
+-- What strict scripts run without, of what LuaLS can leave out.
+local closed = [[,
+  "runtime.builtin": { "io": "disable", "debug": "disable" }]]
 
 local PATIENCE = 60     -- seconds, for scripts to load
 
@@ -73,7 +76,8 @@ return function(args)
     print("wrote " .. file[1])
   end
   local rc = dir .. "/.luarc.json"
-  local made, because, is_there = wire.create(rc, (settings:gsub("@SCRIPTS@", (scripts_in(dir, args.scripts or "scripts"):gsub("%%", "%%%%")))))
+  local scripts = scripts_in(dir, args.scripts or "scripts")
+  local made, because, is_there = wire.create(rc, (settings:gsub("@(%u+)@", { SCRIPTS = scripts, CLOSED = args.trust and "" or closed })))
   if is_there then
     print("left " .. rc .. " as it is\n  next: \"workspace.library\" in it has to name lua/types")
   elseif not made then
