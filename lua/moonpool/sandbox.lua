@@ -188,6 +188,7 @@ function sandbox.new(find, path)
   for library, wanted in pairs(libraries) do base[library] = copy(_G[library], wanted) end
   if host.trust_full then
     for name, value in pairs(_G) do base[name] = value end
+    base.table = copy(table) -- some of it is replaced below, for scripts alone
   end
   for name, value in pairs(names) do base[name] = value end
   base.table.sort = sort
