@@ -149,6 +149,7 @@ int mp_cli_admin(const mp_cli_args *args)
         put(&given, "host", strcmp(config->hosts[0], "*") == 0 ? NULL : config->hosts[0]);
     }
     put(&given, "command", command);
+    put(&given, "json", mp_cli_value(args, "json"));
     int code = mp_gateway_bench("admin", given.list, given.count);
     mp_config_free(config);
     return code;

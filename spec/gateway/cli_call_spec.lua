@@ -147,10 +147,35 @@ end)
 describe("moonpool status", function()
   it("prints what the admin listener says, by TCP and by Unix socket", function()
     local g <close> = gateway.start {}
-    local code, out = gateway.exec { "status", "--admin", "127.0.0.1:" .. g.admin_port }
+    local code, out = gateway.exec { "status", "--json", "--admin", "127.0.0.1:" .. g.admin_port }
     assert.equal(0, code)
     assert.equal(g.pid, cjson.decode(out).pid)
     assert.is_empty_house(g)
+  end)
+
+  it("tells people which scripts serve, what is wrong with others, and what is not 0", function()
+    local g <close> = gateway.start { scripts = scripts, workers = 1 }
+    local function shown()
+      local code, out, err = gateway.exec { "status", "--admin", "127.0.0.1:" .. g.admin_port }
+      assert.same({ 0, "" }, { code, err })
+      return out
+    end
+    local function save(text)
+      local file <close> = assert(io.open(g.dir .. "/scripts/tools/add.lua", "wb"))
+      file:write(text)
+    end
+    local out = shown()
+    assert.truthy(out:find(("^moonpool %%d[%%d.]*, process %d, for %%d+ s, 1 worker\nscripts: generation 1\ngauges\n"):format(g.pid)), out)
+    assert.truthy(out:find("\n  connections           1\n", 1, true), out)
+    assert.is_nil(out:find " 0[,\n]", out)
+    save "return tool { 'Adds.', function() return 1 end }"
+    g:wait_log "reloaded"
+    assert.truthy(shown():find "\nscripts: generation 2, since 20%S+Z: ~ add %(")
+    save "return tool { 'Adds.',"
+    g:wait_log "not reloaded"
+    out = shown()
+    assert.truthy(out:find "\nscripts: generation 2\nnot reloaded at 20%S+Z: what served before serves on\n\nscripts/tools/add.lua:1: ", out)
+    assert.truthy(out:find "\ncounters\n.*\n  requests +%d+\n", out)
   end)
 
   it("finds the address in the configuration", function()
@@ -162,7 +187,7 @@ describe("moonpool status", function()
     ready:read_start(function(_, bytes) line = line .. (bytes or "") end)
     wait.for_fact("the gateway to be ready", 20, function() return line:find "\n" end)
     ready:close()
-    local code, out = gateway.exec({ "status" }, { cwd = dir_of, env = { DIR = dir_of } })
+    local code, out = gateway.exec({ "status", "--json" }, { cwd = dir_of, env = { DIR = dir_of } })
     uv.kill(process.pid, "sigterm")
     wait.for_fact("its end", 20, function() return process.code end)
     os.execute("rm -rf '" .. dir_of .. "'")

@@ -2,6 +2,7 @@
 
 local http = require "moonpool.workbench.http"
 local say = require "moonpool.workbench.say"
+local summary = require "moonpool.workbench.summary"
 
 local asks = { status = { "GET", "/status" }, reload = { "POST", "/reload" } }
 
@@ -20,7 +21,7 @@ return function(args)
   local is_fine = status >= 200 and status < 300
   if body ~= "" and body:sub(-1) ~= "\n" then body = body .. "\n" end
   if is_fine then
-    io.stdout:write(body)
+    io.stdout:write(args.command == "status" and not args.json and summary(body) or body)
   elseif body == "" then
     return say.wrong("the gateway answered with " .. status)
   else

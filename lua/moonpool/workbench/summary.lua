@@ -1,0 +1,51 @@
+-- What /status says, for who reads it: scripts and what is wrong with them first, then each gauge and counter that is not 0.
+
+local json = require "moonpool.json"
+local sorted = require "moonpool.sorted"
+
+local function since(ms)
+  local seconds = ms // 1000
+  if seconds < 60 then return seconds .. " s" end
+  if seconds < 3600 then return ("%d min %d s"):format(seconds // 60, seconds % 60) end
+  if seconds < 86400 then return ("%d h %d min"):format(seconds // 3600, seconds // 60 % 60) end
+  return ("%d d %d h"):format(seconds // 86400, seconds // 3600 % 24)
+end
+
+local function counted(value)
+  if type(value) ~= "table" then return value ~= 0 and ("%d"):format(value) or nil end
+  local list = {}
+  for _, name in ipairs(sorted(value)) do
+    if value[name] ~= 0 then list[#list + 1] = ("%s %d"):format(name, value[name]) end
+  end
+  return list[1] and table.concat(list, ", ")
+end
+
+local function put_family(lines, title, family)
+  lines[#lines + 1] = title
+  for _, name in ipairs(sorted(family)) do
+    local text = counted(family[name])
+    if text then lines[#lines + 1] = ("  %-20s  %s"):format(name, text) end
+  end
+end
+
+--- The text; nil where `body` is not what /status says.
+return function(body)
+  local status = json.decode(body)
+  if type(status) ~= "table" or type(status.scripts) ~= "table" then return nil end
+  local scripts = status.scripts
+  local lines = {
+    ("moonpool %s, process %d, for %s, %d worker%s%s"):format(status.version, status.pid, since(status.uptime_ms), status.workers,
+      status.workers == 1 and "" or "s", status.draining and ", draining" or ""),
+    ("scripts: generation %d%s"):format(scripts.generation, scripts.ok and (", since %s: %s"):format(scripts.at, scripts.changes) or ""),
+  }
+  if scripts.ok == false then
+    lines[#lines + 1] = ("not reloaded at %s: what served before serves on\n\n%s"):format(scripts.at, scripts.errors)
+  end
+  if scripts.needs_restart then lines[#lines + 1] = "needs a restart: " .. scripts.needs_restart end
+  for _, one in ipairs(status.certificates) do
+    lines[#lines + 1] = ("certificate of %s: until %s%s"):format(one.address, one.expires, one.ok and "" or ", and the new one is refused: see the log")
+  end
+  put_family(lines, "gauges", status.gauges)
+  put_family(lines, "counters", status.counters)
+  return table.concat(lines, "\n") .. "\n"
+end
