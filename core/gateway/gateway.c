@@ -292,6 +292,7 @@ static void on_signal(house *h, int number)
 }
 
 static const int signals[] = {SIGTERM, SIGINT, SIGHUP};
+enum { SIGNALS = sizeof signals / sizeof *signals };
 static volatile sig_atomic_t came[NSIG]; /* since serve looked */
 
 static void note_signal(int number)
@@ -301,33 +302,24 @@ static void note_signal(int number)
 
 /* They are blocked but for where serve waits. No signalfd: whoever waits for one is woken by each signal of each thread, and
  * workers have an alarm (script/preempt.h). */
-static void block_signals(void)
+static void block_signals(sigset_t *while_waiting)
 {
     struct sigaction action = {.sa_handler = note_signal};
     sigset_t set;
     sigemptyset(&set);
-    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+    for (int i = 0; i < SIGNALS; i++)
         sigaddset(&set, signals[i]);
-    pthread_sigmask(SIG_BLOCK, &set, NULL);
-    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+    pthread_sigmask(SIG_BLOCK, &set, while_waiting);
+    for (int i = 0; i < SIGNALS; i++) {
+        sigdelset(while_waiting, signals[i]);
         sigaction(signals[i], &action, NULL);
+    }
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of whoever writes it */
 }
 
-/* Waits for events or signals.  `wait_ms` < 0: as long as it takes. Whether any of `fds` has some. */
-static bool wait_for(struct pollfd *fds, nfds_t count, int wait_ms)
-{
-    struct timespec wait = {wait_ms / 1000, wait_ms % 1000 * 1000000L};
-    sigset_t mask;
-    pthread_sigmask(SIG_BLOCK, NULL, &mask);
-    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
-        sigdelset(&mask, signals[i]);
-    return ppoll(fds, count, wait_ms < 0 ? NULL : &wait, &mask) >= 0;
-}
-
 /* Until every worker has ended. */
-static void serve(house *h)
+static void serve(house *h, const sigset_t *while_waiting)
 {
     for (int running = h->worker_count; running > 0;) {
         mp_reload_wait next = mp_reload_next(h->shared.reload);
@@ -337,14 +329,15 @@ static void serve(house *h)
                                {.fd = next.fds[0], .events = POLLIN},
                                {.fd = next.fds[1], .events = POLLIN},
                                {.fd = certificates_fd, .events = POLLIN}};
-        bool has_events = wait_for(fds, sizeof fds / sizeof *fds, next.wait_ms);
-        for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+        struct timespec most = {next.wait_ms / 1000, next.wait_ms % 1000 * 1000000L};
+        int ready = ppoll(fds, sizeof fds / sizeof *fds, next.wait_ms < 0 ? NULL : &most, while_waiting);
+        for (int i = 0; i < SIGNALS; i++)
             if (came[signals[i]]) {
                 came[signals[i]] = 0;
                 on_signal(h, signals[i]);
             }
         uint64_t ended;
-        if (has_events && (fds[0].revents & POLLIN) &&
+        if (ready > 0 && (fds[0].revents & POLLIN) &&
             read(h->shared.ended_fd, &ended, sizeof ended) == (ssize_t)sizeof ended)
             running -= (int)ended;
         bool may_reload = !atomic_load(&h->shared.draining);
@@ -447,7 +440,8 @@ int mp_gateway_run(mp_config *config, const mp_gateway_options *options)
     mp_pool_start(config->pool_threads, config->pool_queue);
     h.shared.reload = mp_reload_new(&h.shared, options, first);
     raise_descriptor_limit();
-    block_signals();
+    sigset_t while_waiting;
+    block_signals(&while_waiting);
     h.shared.ended_fd = eventfd(0, EFD_CLOEXEC);
     h.shared.table = mp_table_new(&h.shared.settings->rpc);
     h.workers = mp_new((size_t)h.worker_count * sizeof *h.workers);
@@ -469,7 +463,7 @@ int mp_gateway_run(mp_config *config, const mp_gateway_options *options)
             mp_certificates_watch(h.shared.certificates);
             mp_reload_start(h.shared.reload, h.workers, h.worker_count);
             say_ready(&h, options->ready_fd);
-            serve(&h);
+            serve(&h, &while_waiting);
         }
     }
     if (atomic_load(&h.shared.failed))

@@ -148,10 +148,11 @@ static int find(lua_State *L, bool wants_place)
     mp_pattern_init(&m, mp_string_limits_of(L), text, pattern, true);
     mp_pattern_begin(&m, L, captures);
     const char *start = text.ptr + at, *end = mp_pattern_search(&m, &start, NULL);
+    search_end *then = wants_place ? end_find : end_match;
     if (end == mp_pattern_paused)
-        return leave(&m, start, NULL, wants_place ? end_find : end_match);
+        return leave(&m, start, NULL, then);
     mp_pattern_charge(&m);
-    return wants_place ? end_find(&m, start, end) : end_match(&m, start, end);
+    return then(&m, start, end);
 }
 
 /* string.find(s, pattern [, init [, plain]])  [-0, +n, throws] */
@@ -174,17 +175,13 @@ typedef struct {
 } iterator;
 
 /* Several coroutines may use one iterator at once: what is in it stands still while a search is left. */
-static int step(iterator *it, mp_pattern *m, const char *start, const char *end)
+static int end_gmatch(mp_pattern *m, const char *start, const char *end)
 {
     if (end == NULL)
         return 0;
+    iterator *it = lua_touserdata(m->L, lua_upvalueindex(4));
     it->at = it->last = end;
     return push_captures(m, start, end, true);
-}
-
-static int end_gmatch(mp_pattern *m, const char *start, const char *end)
-{
-    return step(lua_touserdata(m->L, lua_upvalueindex(4)), m, start, end);
 }
 
 static int gmatch_next(lua_State *L)
@@ -198,7 +195,7 @@ static int gmatch_next(lua_State *L)
     if (end == mp_pattern_paused)
         return leave(&it->m, start, it->last, end_gmatch);
     mp_pattern_charge(&it->m);
-    return step(it, &it->m, start, end);
+    return end_gmatch(&it->m, start, end);
 }
 
 /* string.gmatch(s, pattern [, init])  [-0, +1, throws] */

@@ -12,35 +12,28 @@
 #define sigev_notify_thread_id _sigev_un._tid
 #endif
 
-#define TURN_NS 1000000 /* what a stretch of Lua has, and from then on from one look to the next */
+#define TURN_US 1000 /* what a stretch of Lua has, and from then on from one look to the next */
 /* And while nothing wanted a second one: an alarm costs a machine some microseconds, a virtual one tens of them. */
-#define CALM_TURN_NS 4000000
-#define CALM_AFTER_NS 10000000000 /* since something did */
+#define CALM_TURN_US 4000
+#define CALM_AFTER_US 10000000 /* since something did */
 
 /* What a thread's handler reads and writes is that thread's alone. */
 typedef struct {
     timer_t timer;
     volatile bool has_timer, is_set;
     lua_State *volatile running;
-    volatile int64_t due;   /* when the turn of what runs is over: ns of CLOCK_MONOTONIC */
+    volatile uint64_t due;  /* when the turn of what runs is over: us of CLOCK_MONOTONIC */
     volatile bool had_turn; /* before this one; one alone can be a thread's that waited for its processor */
-    volatile int64_t calm_from;
+    volatile uint64_t calm_from;
 } alarm_clock;
 
 static __thread alarm_clock here;
 static pthread_key_t at_thread_end;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static int64_t now(void)
+static void set_alarm(uint64_t at)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
-static void set_alarm(int64_t at)
-{
-    struct itimerspec when = {.it_value = {at / 1000000000, at % 1000000000}};
+    struct itimerspec when = {.it_value = {(time_t)(at / 1000000), (long)(at % 1000000) * 1000}};
     here.is_set = timer_settime(here.timer, TIMER_ABSTIME, &when, NULL) == 0;
 }
 
@@ -51,7 +44,7 @@ static void on_alarm(int number)
     (void)number;
     int error = errno;
     lua_State *running = here.running;
-    int64_t at = now();
+    uint64_t at = mp_now_us(CLOCK_MONOTONIC);
     here.is_set = false; /* nobody runs: the next one sets it */
     if (running != NULL && at < here.due) {
         set_alarm(here.due);
@@ -59,9 +52,9 @@ static void on_alarm(int number)
         if (lua_gethook(running) == NULL)
             lua_sethook(running, mp_task_hook, LUA_MASKCOUNT, 1);
         if (here.had_turn)
-            here.calm_from = at + CALM_AFTER_NS;
+            here.calm_from = at + CALM_AFTER_US;
         here.had_turn = true;
-        set_alarm(now() + TURN_NS);
+        set_alarm(mp_now_us(CLOCK_MONOTONIC) + TURN_US);
     }
     errno = error;
 }
@@ -104,8 +97,8 @@ lua_State *mp_preempt_enter(lua_State *L)
         make_timer();
     lua_State *before = here.running;
     if (before == NULL) {
-        int64_t at = now();
-        here.due = at + (at < here.calm_from ? TURN_NS : CALM_TURN_NS);
+        uint64_t at = mp_now_us(CLOCK_MONOTONIC);
+        here.due = at + (at < here.calm_from ? TURN_US : CALM_TURN_US);
         here.had_turn = false;
     }
     here.running = L; /* first: the alarm that goes off now sets the next */
@@ -124,7 +117,7 @@ void mp_preempt_slice(void)
 {
     if (!MP_PREEMPT || !here.has_timer)
         return;
-    here.due = now() + TURN_NS;
+    here.due = mp_now_us(CLOCK_MONOTONIC) + TURN_US;
     here.had_turn = true;
     set_alarm(here.due);
 }

@@ -36,16 +36,22 @@ function problem.split(message)
   return path, tonumber(line), what
 end
 
--- What of Lua's `os` scripts have not, and what they have in its place.
-local elsewhere = {
-  execute = "exec { … } runs a program that is granted", getenv = "env \"NAME\" reads a variable that is granted",
-  remove = "fs.remove removes a file that is granted", exit = "a call ends with its function, or by fail",
+--- What of Lua's library scripts run without, and what they have instead; `says` is the hint where they call it all the same.
+problem.closed = {
+  io = { instead = "fs" }, debug = { instead = "log" }, package = { instead = "require" }, dofile = { instead = "require" },
+  loadfile = { instead = "require" }, loadstring = { instead = "load" }, warn = { instead = "log" },
+  ["os.execute"] = { instead = "exec", says = "exec { … } runs a program that is granted" },
+  ["os.getenv"] = { instead = "env", says = "env \"NAME\" reads a variable that is granted" },
+  ["os.remove"] = { instead = "fs", says = "fs.remove removes a file that is granted" },
+  ["os.rename"] = { instead = "fs" }, ["os.tmpname"] = { instead = "fs" },
+  ["os.exit"] = { says = "a call ends with its function, or by fail" },
 }
 
 --- The hint about an error of Lua's own, or nil.
 function problem.hint(message)
   local name = message:match "attempt to call a nil value %(field '(%l+)'%)"
-  return name and elsewhere[name] and "scripts have no os." .. name .. ": " .. elsewhere[name]
+  local known = name and problem.closed["os." .. name]
+  return known and known.says and "scripts have no os." .. name .. ": " .. known.says
 end
 
 --- Line `wanted` of `text`, without its end; nil past the end.

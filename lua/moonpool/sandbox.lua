@@ -58,12 +58,6 @@ local libraries = {
   coroutine = { "close", "create", "isyieldable", "resume", "running", "status", "wrap", "yield" },
 }
 
--- What scripts run without, and what they have instead.
-local closed = {
-  io = "fs", debug = "log", package = "require", dofile = "require", loadfile = "require", loadstring = "load", warn = "log",
-  ["os.execute"] = "exec", ["os.getenv"] = "env", ["os.remove"] = "fs", ["os.rename"] = "fs", ["os.tmpname"] = "fs",
-}
-
 -- Strings share one metatable: hide it, and take out of its reach what scripts may not have.
 if not host.trust_full then
   debug.getmetatable("").__metatable = false
@@ -170,9 +164,9 @@ local data = { store = store, digest = digest, base64 = base64, time = time, uri
 
 --- What to do about `name`, which is not `among` the names of a script or of its library `library`.
 function sandbox.hint(name, among, library)
-  local instead = closed[library and library .. "." .. name or name]
-  if instead then
-    return ("scripts have '%s' instead; 'trust: full' in the config opens the whole standard library"):format(instead)
+  local known = problem.closed[library and library .. "." .. name or name]
+  if known and known.instead then
+    return ("scripts have '%s' instead; 'trust: full' in the config opens the whole standard library"):format(known.instead)
   end
   return suggest.hint(name, among) or library and library .. " has no such name" or "a script's own names begin with 'local'"
 end
