@@ -3,7 +3,7 @@ std = "lua54"
 max_line_length = 160
 exclude_files = { "build/", "lua/types/", "spec/clients/node_modules/" }
 
-files["lua/moonpool/sandbox.lua"] = { globals = { "string.dump" } }
+files["lua/moonpool/registry/sandbox.lua"] = { globals = { "string.dump" } }
 files["spec/"] = { std = "lua54+busted", self = false }
 files["spec/helpers/host.lua"] = { globals = { "string.dump" } }
 
@@ -22,6 +22,7 @@ local script = {
 }
 files["scripts/"] = script
 files["examples/"] = script
+files["packaging/scripts/"] = script
 for _, folder in ipairs { "scripts", "examples" } do
   files[folder .. "/**/*_spec.lua"] = {
     read_globals = { "describe", "it", "before_each", "after_each", "call", "read", "get_prompt", "fake", "assert" },
@@ -29,3 +30,4 @@ for _, folder in ipairs { "scripts", "examples" } do
 end
 files["examples/weather/service.lua"] = { std = "lua54" }
 files["bench/"] = { globals = { "wrk" } }
+files["bench/peers/mcp.lua"] = { std = "luajit", globals = { "ngx" } }

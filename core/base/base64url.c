@@ -3,7 +3,7 @@
 
 static const char digits[64] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/* 64 for what is no digit. */
+/* Value of a base64url digit, or 64 for any other byte. */
 static unsigned value_of(unsigned char c)
 {
     if (c >= 'A' && c <= 'Z')

@@ -1,16 +1,17 @@
-/* base64url.h: Base64 for URLs, without padding (RFC 4648, section 5). One text for given bytes: what `encode` never
- * writes is refused. */
+/* base64url.h: base64url without padding (RFC 4648, section 5). Decoding is strict: text that mp_base64url_encode
+ * would not write is refused. */
 #ifndef MP_BASE_BASE64URL_H
 #define MP_BASE_BASE64URL_H
 
 #include "str.h"
 
-/* So many characters for `len` bytes. */
+/* Length of the encoded text of `len` bytes, in characters. */
 #define MP_BASE64URL_ROOM(len) (((len)*4 + 2) / 3)
 
-/* Writes the text of `from` to `to`, without a NUL; gives its length. */
+/* Writes the encoded text of `from` to `to`, without a NUL. Returns its length. */
 size_t mp_base64url_encode(char *to, mp_str from);
-/* Writes the bytes to `to`, which has room for three quarters of the text; gives how many, or -1. `to` may be the text. */
+/* Decodes `from` into `to`, which needs three quarters of its length; `to` may be the same memory. Returns the
+ * number of bytes, or -1 if `from` is not valid base64url. */
 ptrdiff_t mp_base64url_decode(unsigned char *to, mp_str from);
 
 #endif

@@ -1,5 +1,5 @@
-/* buf.h: bytes that grow. `{0}` is an empty buffer; `clear` frees what it owns. Out of memory ends the process: it is
- * never a state to carry on from (what clients and scripts can make us hold is bounded elsewhere). */
+/* buf.h: growable byte buffers. `{0}` is an empty buffer; mp_buf_clear frees its memory. Running out of memory
+ * aborts the process: callers never handle it. Limits on what clients and scripts may use are enforced elsewhere. */
 #ifndef MP_BASE_BUF_H
 #define MP_BASE_BUF_H
 
@@ -12,14 +12,15 @@ typedef struct {
     size_t len, cap;
 } mp_buf;
 
-/* Zeroed memory, or the end of the process. */
+/* Zeroed memory; free it with free(). */
 void *mp_new(size_t size) __attribute__((malloc, returns_nonnull));
 void *mp_resize(void *memory, size_t size) __attribute__((returns_nonnull));
-/* A copy with a NUL behind it, owned by the caller. */
+/* Copy of `s` with a NUL appended. The caller owns it. */
 char *mp_dup(mp_str s) __attribute__((malloc, returns_nonnull));
 
 void mp_buf_clear(mp_buf *buf);
-/* Makes room for `more` bytes behind `len` and gives where they go; the caller adds to `len` what it wrote. */
+/* Makes room for `more` bytes after the first `len` and returns a pointer to it. The caller adds to `len` the number
+ * of bytes it wrote. */
 char *mp_buf_room(mp_buf *buf, size_t more);
 void mp_buf_put(mp_buf *buf, mp_str s);
 void mp_buf_printf(mp_buf *buf, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -1,14 +1,15 @@
-/* err.h: what went wrong, where, and what to do about it, for a person to read.
- * Functions that can fail give 0 / -1 (or a pointer / NULL) and fill the `mp_err` they got last; it may be NULL. */
+/* err.h: an error for a person to read: where, what, and what to do next.
+ * A function that can fail returns 0 or -1 (or a pointer or NULL) and fills its last argument, an `mp_err *`, which
+ * may be NULL. */
 #ifndef MP_BASE_ERR_H
 #define MP_BASE_ERR_H
 
 typedef struct {
-    char text[1024]; /* "moonpool.yaml:3:5: unknown key 'worker'", perhaps with an excerpt below */
-    char hint[512];  /* "did you mean 'workers'?", or empty */
+    char text[1024]; /* "moonpool.yaml:3:5: unknown key 'worker'", possibly followed by an excerpt of the file */
+    char hint[512];  /* "did you mean 'workers'?", or "" */
 } mp_err;
 
-/* Both give -1, so that a function can end on `return mp_err_set(…)`. */
+/* Both functions return -1, so that a caller can write `return mp_err_set(…)`. */
 int mp_err_set(mp_err *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int mp_err_hint(mp_err *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

@@ -1,4 +1,4 @@
-/* list.h: an intrusive ring. A node that is linked nowhere points at itself, so unlinking twice is harmless. */
+/* list.h: an intrusive circular list. A link that is in no list points at itself, so removing it twice is harmless. */
 #ifndef MP_BASE_LIST_H
 #define MP_BASE_LIST_H
 
@@ -9,7 +9,7 @@ typedef struct mp_link {
     struct mp_link *prev, *next;
 } mp_link;
 
-/* The structure that holds `member` at `ptr`. */
+/* The struct of type `type` whose member `member` is at `ptr`. */
 #define mp_container(ptr, type, member) ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
 
 static inline void mp_link_init(mp_link *link)
@@ -29,7 +29,7 @@ static inline void mp_link_drop(mp_link *link)
     mp_link_init(link);
 }
 
-/* Puts `link` at the end of the ring that `head` stands for. */
+/* Appends `link` to the list with this head. */
 static inline void mp_link_put(mp_link *head, mp_link *link)
 {
     link->prev = head->prev;
@@ -38,7 +38,7 @@ static inline void mp_link_put(mp_link *head, mp_link *link)
     head->prev = link;
 }
 
-/* The first of the ring, taken out; NULL when there is none. */
+/* Removes the first link of the list and returns it; NULL if the list is empty. */
 static inline mp_link *mp_link_take(mp_link *head)
 {
     if (mp_link_is_alone(head))

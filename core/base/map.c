@@ -17,7 +17,7 @@ void mp_map_clear(mp_map *map)
     *map = (mp_map){0};
 }
 
-/* FNV-1a from a secret start, then mixed. */
+/* FNV-1a with a random start value, followed by a finalizer. */
 static uint64_t hash_of(const mp_map *map, mp_str key)
 {
     uint64_t hash = map->seed ^ 0xcbf29ce484222325u;

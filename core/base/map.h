@@ -1,4 +1,4 @@
-/* map.h: a hash table of things that bring their own node. Owns neither keys nor things. */
+/* map.h: a hash table of intrusive nodes. It owns neither the keys nor the structs that embed the nodes. */
 #ifndef MP_BASE_MAP_H
 #define MP_BASE_MAP_H
 
@@ -7,26 +7,27 @@
 
 typedef struct mp_node {
     struct mp_node *next;
-    mp_str key; /* borrowed: lives as long as the node is in a map */
+    mp_str key; /* borrowed: must stay valid while the node is in a map */
     uint64_t hash;
 } mp_node;
 
 typedef struct {
     mp_node **slots;
     size_t mask, count;
-    uint64_t seed; /* from the kernel, so that clients cannot choose collisions */
+    uint64_t seed; /* random, so that clients cannot construct hash collisions */
 } mp_map;
 
 void mp_map_init(mp_map *map);
 void mp_map_clear(mp_map *map);
 mp_node *mp_map_find(const mp_map *map, mp_str key);
-/* `node->key` is set by the caller; it must not be in the map yet. */
+/* The caller has set `node->key`, and no node with this key is in the map. */
 void mp_map_put(mp_map *map, mp_node *node);
-/* The thing of `key`; or a new one, zeroed, of `size` bytes, which begins with its node and has the key behind. */
+/* Returns the struct with this key. If there is none, allocates `size` zeroed bytes, whose first member is the node,
+ * with the key copied after them, and sets `*is_new`. */
 void *mp_map_need(mp_map *map, mp_str key, size_t size, bool *is_new);
 void mp_map_drop(mp_map *map, mp_node *node);
 
-/* Calls `visit` once per node; it may drop the node it was given. */
+/* Calls `visit` once for each node. `visit` may remove the node that it was given. */
 void mp_map_each(mp_map *map, void (*visit)(mp_node *node, void *arg), void *arg);
 
 #endif

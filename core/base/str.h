@@ -1,4 +1,4 @@
-/* str.h: a borrowed run of bytes. Owns nothing, ends where `len` says, may hold NULs. */
+/* str.h: a borrowed byte string with a length. It owns no memory, needs no NUL at the end and may contain NULs. */
 #ifndef MP_BASE_STR_H
 #define MP_BASE_STR_H
 
@@ -14,7 +14,7 @@ typedef struct {
 
 #define MP_STR(literal) ((mp_str){(literal), sizeof(literal) - 1})
 #define MP_STR_NONE ((mp_str){NULL, 0})
-/* For printf: "%.*s", MP_STR_ARG(s). */
+/* Arguments for printf's "%.*s". */
 #define MP_STR_ARG(s) (int)(s).len, (s).ptr == NULL ? "" : (s).ptr
 
 static inline mp_str mp_str_of(const char *text)
@@ -32,7 +32,7 @@ static inline bool mp_str_is(mp_str s, const char *text)
     return mp_str_eq(s, mp_str_of(text));
 }
 
-/* ASCII only, as HTTP's names are. */
+/* Compares without case, in ASCII only, which is enough for HTTP header names. */
 static inline bool mp_str_is_nocase(mp_str s, const char *text)
 {
     return s.len == strlen(text) && (s.len == 0 || strncasecmp(s.ptr, text, s.len) == 0);
@@ -48,7 +48,7 @@ static inline mp_str mp_str_from(mp_str s, size_t offset)
     return offset >= s.len ? (mp_str){s.ptr + s.len, 0} : (mp_str){s.ptr + offset, s.len - offset};
 }
 
-/* Without spaces and tabs at either end: HTTP's optional white space. */
+/* Removes spaces and tabs (HTTP's optional white space) from both ends. */
 static inline mp_str mp_str_trim(mp_str s)
 {
     while (s.len > 0 && (s.ptr[0] == ' ' || s.ptr[0] == '\t')) {
@@ -60,8 +60,8 @@ static inline mp_str mp_str_trim(mp_str s)
     return s;
 }
 
-/* Cuts `*rest` at the first `mark`: gives what stands before it and leaves what stands after.
- * Without a mark it gives all and leaves `rest->ptr == NULL`. */
+/* Cuts `*rest` at the first `mark`: returns the part before it and leaves the part after it in `*rest`. Without a
+ * mark it returns the whole string and sets `rest->ptr` to NULL. */
 static inline mp_str mp_str_cut(mp_str *rest, char mark)
 {
     mp_str head = *rest;

@@ -1,15 +1,15 @@
-/* cli.c: from argv to a command and what was given to it. */
+/* cli.c: parses argv into a command with its options and words. */
 #include "cli.h"
 #include <getopt.h>
 #include <stdio.h>
 #include <string.h>
 
-#define SIGN 256 /* of the first long option */
+#define SIGN 256 /* value of the first long option in getopt's tables */
 
 static const struct option top_options[] = {
     {"help", no_argument, NULL, 'h'}, {"version", no_argument, NULL, 'V'}, {NULL, 0, NULL, 0}};
 
-/* What getopt_long stumbled over; `argv` is still as it was given up to there. */
+/* Prints the error that getopt_long found; it has not yet permuted `argv` up to that word. */
 static int bad_option(int sign, char **argv, const struct option *options, const char *command)
 {
     const char *names[MP_CLI_OPTIONS + 2];
@@ -18,22 +18,22 @@ static int bad_option(int sign, char **argv, const struct option *options, const
     char letter[] = {'-', (char)optopt, '\0'};
     bool is_long = strncmp(word, "--", 2) == 0;
     if (sign == ':')
-        return mp_cli_misused("a value is missing after", is_long ? word : letter, NULL, command);
+        return mp_cli_misused("missing value after", is_long ? word : letter, NULL, command);
     if (!is_long)
         return mp_cli_misused("unknown option", letter, NULL, command);
     if (optopt != 0)
-        return mp_cli_misused("no value goes with", word, NULL, command);
+        return mp_cli_misused("this option takes no value:", word, NULL, command);
     for (const struct option *o = options; o->name != NULL; o++)
         names[count++] = o->name;
     mp_buf near = {0};
-    const char *name = mp_nearest((mp_str){word + 2, strcspn(word + 2, "=")}, names, count);
+    const char *name = mp_suggest((mp_str){word + 2, strcspn(word + 2, "=")}, names, count);
     mp_buf_printf(&near, "--%s%c", name == NULL ? "" : name, '\0');
     mp_cli_misused("unknown option", word, name == NULL ? NULL : near.ptr, command);
     mp_buf_clear(&near);
     return MP_BAD_USAGE;
 }
 
-/* The command's options as getopt_long wants them: letters, and long ones. */
+/* Converts the command's options to getopt_long's two tables. */
 static void translate(const mp_cli_command *command, char *letters, struct option *options)
 {
     int count = 0;
@@ -112,6 +112,6 @@ int mp_cli(int argc, char **argv)
     if (command == NULL)
         return MP_BAD_USAGE;
     int first = optind;
-    optind = 0; /* getopt begins anew, behind the command */
+    optind = 0; /* getopt starts again after the command */
     return take(command, argc - first, argv + first);
 }

@@ -1,21 +1,51 @@
-/* commands.c: the table of commands. Help, usage errors, completions and the manual's check come from it. */
+/* commands.c: the table of commands. Help, usage errors, completions and the check of the manual page use it. */
 #include "cli.h"
+#include "mcp/mcp.h"
 #include <string.h>
 
 #define LEVELS "debug info warn error"
-#define REVISIONS "2024-11-05 2025-03-26 2025-06-18 2025-11-25 2026-07-28"
+#define KINDS "tools resources prompts jobs"
 #define ALGORITHMS "RS256 RS384 RS512 PS256 PS384 PS512 ES256 ES384 ES512 EdDSA Ed25519"
 #define CONFIG                                                                                                         \
     {                                                                                                                  \
         "config", 'c', "FILE", "the configuration (default: ./moonpool.yaml)", "<file>"                                \
     }
+#define URL                                                                                                            \
+    {                                                                                                                  \
+        "url", 'u', "URL", "use the server at this endpoint, as in http://127.0.0.1:7300/mcp", NULL                    \
+    }
+#define REVISION                                                                                                       \
+    {                                                                                                                  \
+        "revision", 'r', "DATE", "revision of the protocol (default: the newest)", MP_ERA_DATES                        \
+    }
+#define BEARER                                                                                                         \
+    {                                                                                                                  \
+        "bearer-env", 'b', "VAR", "send the token in this environment variable to --url", NULL                         \
+    }
+#define HEADER                                                                                                         \
+    {                                                                                                                  \
+        "header", 'H', "HEADER", "send 'Name: value' to --url, or the lines of @FILE;\nmay be repeated", NULL          \
+    }
+#define CA                                                                                                             \
+    {                                                                                                                  \
+        "ca", 0, "FILE", "trust these CA certificates at --url, not the system's", "<file>"                            \
+    }
+#define RAW                                                                                                            \
+    {                                                                                                                  \
+        "raw", 0, NULL, "print the whole result as JSON", NULL                                                         \
+    }
+#define ANSWER                                                                                                         \
+    {                                                                                                                  \
+        "answer", 0, "[KEY=]JSON",                                                                                     \
+            "answer a question of the tool: sure='{\"confirm\": true}', or decline;\nmay be repeated", NULL            \
+    }
 #define SCOPES                                                                                                         \
     {                                                                                                                  \
-        "scopes", 's', "SCOPES", "what the principal was granted: \"orders:read orders:write\"", NULL                  \
+        "scopes", 's', "SCOPES", "scopes of the principal, as in \"orders:read orders:write\"", NULL                   \
     }
 #define CLAIMS                                                                                                         \
     {                                                                                                                  \
-        "claims", 0, "OBJECT", "what else auth knows of it, as JSON", NULL                                             \
+        "claims", 0, "OBJECT", "further claims of the principal, as JSON", NULL                                        \
     }
 #define ADMIN                                                                                                          \
     {                                                                                                                  \
@@ -27,172 +57,225 @@
     }
 #define READY_FD                                                                                                       \
     {                                                                                                                  \
-        "ready-fd", 0, "N", "write a line to the open descriptor N once everything is\nserved (default: none)", NULL   \
+        "ready-fd", 0, "N", "write a line to the open descriptor N once all listeners\nare open (default: none)", NULL \
     }
 
 const mp_cli_command mp_cli_commands[] = {
     {"run",
      "[OPTION]... [moonpool.yaml]",
-     "serve what the configuration says, until SIGTERM or SIGINT",
-     "Serves what the configuration says. At SIGTERM or SIGINT running calls may end\n"
-     "(limits.drain); a second signal stops at once.\n",
+     "serve the scripts of a configuration, until SIGTERM or SIGINT",
+     "Serves the scripts of the configuration. At SIGTERM or SIGINT running calls may finish\n"
+     "(limits.drain); a second signal stops them.\n",
      "<file>",
      mp_cli_run,
      {{"listen", 'l', "ADDRESS",
-       "host:port, [IPv6]:port or unix:/path; may be repeated;\nport 0 takes a free one\n"
+       "host:port, [IPv6]:port or unix:/path; may be repeated;\nport 0 selects a free port\n"
        "(default: the file's `listen`, or 127.0.0.1:7300)",
        NULL},
-      {"watch", 'w', NULL, "print what each reload changes, or what is wrong, on stdout", NULL},
+      {"trace", 't', NULL, "print each request as it is answered, on stderr", NULL},
+      {"watch", 'w', NULL, "print the changes or errors of each reload, on stdout", NULL},
+      CONFIG,
       LOG_LEVEL,
       READY_FD}},
     {"stdio",
      "[OPTION]... [moonpool.yaml]",
-     "serve the same to the client that started it, over stdin and stdout",
-     "Serves what the configuration says to the one client that started it: MCP on stdin and\n"
-     "stdout, a JSON message a line, in every revision; the log on stderr. Listens nowhere, so\n"
-     "the file's `listen`, `endpoints`, `admin` and `workers` mean nothing here. At the end of\n"
-     "stdin, at SIGTERM or SIGINT running calls may end (limits.drain), and what they answer is\n"
-     "written; a signal after that stops at once.\n"
+     "serve the client that started it, over stdin and stdout",
+     "Serves the scripts of the configuration to the client that started it: MCP on stdin and\n"
+     "stdout, one JSON message per line, in every revision; the log on stderr. Has no listeners:\n"
+     "`listen`, `endpoints`, `admin` and `workers` of the file have no effect. At the end of\n"
+     "stdin, at SIGTERM or SIGINT running calls may finish (limits.drain), and their answers are\n"
+     "written; a further signal stops them.\n"
      "\n"
-     "A client's configuration, as many have it:\n"
+     "The configuration of many clients looks like this:\n"
      "  {\"mcpServers\": {\"hello\": {\"command\": \"moonpool\", \"args\": [\"stdio\", \"/path/moonpool.yaml\"]}}}\n",
      "<file>",
      mp_cli_stdio,
-     {LOG_LEVEL,
+     {CONFIG,
+      LOG_LEVEL,
       READY_FD,
-      {"specs", 0, NULL, NULL, NULL} /* `test` starts it so */,
-      {"apart", 0, NULL, NULL, NULL} /* and `call` */}},
+      {"specs", 0, NULL, NULL, NULL} /* `test` starts it with this option */,
+      {"apart", 0, NULL, NULL, NULL} /* `call` starts it with this option */}},
     {"check",
-     "[--json] [moonpool.yaml]",
-     "read configuration and scripts, print what is served or every mistake",
+     "[--json] [--strict] [moonpool.yaml]",
+     "check configuration and scripts, print what they serve or all errors",
      "Reads the configuration and every script as `run` does, then prints each tool, resource\n"
-     "and prompt as clients see it, or each mistake with its place in the file. Names in\n"
-     "functions that no script knows are warned of, on stderr. Binds nothing, serves nothing.\n",
+     "and prompt as clients see it, or each error with its place in the file. Warnings go to\n"
+     "stderr: unknown names, globals, grants and policies that match nothing, tools that no\n"
+     "client can reach, nothing to serve. With --strict the exit code is 1 for warnings. Opens no\n"
+     "listeners.\n",
      "<file>",
      mp_cli_check,
-     {{"json", 0, NULL, "print the definitions as JSON", NULL}}},
+     {{"json", 0, NULL, "print the definitions as JSON", NULL},
+      {"strict", 0, NULL, "exit with 1 if there is a warning; for CI", NULL},
+      CONFIG}},
     {"list",
-     "[--as PRINCIPAL] [moonpool.yaml]",
-     "print what is served, one line each",
-     "Prints each tool, resource and prompt: its kind, its name, the first line about it. With\n"
-     "--as those alone that this principal sees.\n",
+     "[OPTION]... [moonpool.yaml]",
+     "print tools, resources and prompts, one line each",
+     "Prints each tool, resource and prompt: its kind, name and the first line of its\n"
+     "description. --as selects those that this principal sees; --url lists those of a server.\n",
      "<file>",
      mp_cli_list,
-     {{"as", 0, "PRINCIPAL", "what this one sees: an id, or anonymous", "anonymous local"}, SCOPES, CLAIMS}},
+     {{"as", 0, "PRINCIPAL", "list what this principal sees: an id, or anonymous", "anonymous local"},
+      SCOPES,
+      CLAIMS,
+      {"names", 0, "KIND", "print only the names: of tools, resources, prompts or jobs", KINDS},
+      URL,
+      REVISION,
+      BEARER,
+      HEADER,
+      CA,
+      CONFIG}},
     {"explain",
      "[OPTION]... [PRINCIPAL] [NAME]",
-     "say what a principal sees and may use, and which rule decides",
-     "Says of one tool, prompt or resource, by its name or URI, which rule decides whether the\n"
-     "principal sees it and may use it, and what its client meets; without NAME of each in a\n"
-     "line. PRINCIPAL is an id, whose scopes and claims are given here; or anonymous, or local,\n"
-     "which is whoever runs the gateway. With --bearer-env or --header there is no PRINCIPAL:\n"
-     "the auth scripts are asked, as for a request that has these.\n"
-     "The exit code is 1 where the client is refused.\n",
+     "show what a principal sees and may use, and which rule decides",
+     "Shows for a tool, prompt or resource (by name or URI) which rule decides whether the\n"
+     "principal sees it and may use it, and what its client receives; without NAME, one line for\n"
+     "each. PRINCIPAL is an id, with scopes and claims from the options; or anonymous; or local,\n"
+     "the user that runs the gateway. With --bearer-env or --header there is no PRINCIPAL: the\n"
+     "auth scripts authenticate a request with these credentials.\n"
+     "The exit code is 1 if the client is refused.\n",
      "anonymous local",
      mp_cli_explain,
-     {SCOPES,
+     {{"as", 0, "PRINCIPAL", "the principal, in the place of the argument", "anonymous local"},
+      SCOPES,
       CLAIMS,
-      {"bearer-env", 'b', "VAR", "the variable of the environment that holds a bearer token", NULL},
-      {"header", 'H', "HEADER", "of the request, as in 'X-Api-Key: …'; may be repeated", NULL},
+      {"bearer-env", 'b', "VAR", "the environment variable that contains a bearer token", NULL},
+      {"header", 'H', "HEADER", "a header of the request, as in 'X-Api-Key: …'; may be repeated", NULL},
       CONFIG}},
     {"new",
      "[-c FILE] tool|resource|prompt|job|lib|policy|auth NAME",
-     "write a script to start from",
-     "Writes scripts/tools/NAME.lua, or into the folder of another kind, below `scripts.path`\n"
-     "of the configuration; in a folder without one, an empty moonpool.yaml too. Never writes\n"
-     "over a file. NAME may have folders: orders/refund.\n",
+     "write an example script to start from",
+     "Writes NAME.lua into the folder of its kind below `scripts.path`, as in\n"
+     "scripts/tools/NAME.lua, and a spec beside it, which `moonpool test` runs. Also writes an\n"
+     "empty moonpool.yaml if there is none. Never overwrites a file. NAME may have folders:\n"
+     "orders/refund.\n",
      "tool resource prompt job lib policy auth",
      mp_cli_new,
      {CONFIG}},
     {"call",
      "[OPTION]... NAME [KEY=VALUE]...",
      "call one tool, here or at a running gateway",
-     "Calls a tool, without a server unless --url names one. Values are read as the tool's\n"
-     "schema says: numbers, true and false, lists and objects as JSON. The result goes to\n"
-     "stdout; progress and logs to stderr, as they come. Questions are asked at the terminal;\n"
-     "without one the tool is told that nobody can be asked.\n"
-     "The exit code is 1 when the tool fails.\n"
-     "Everybody on this machine can read the words of a command: a token goes into a variable\n"
-     "(--bearer-env) or a file (--header @FILE). Certificates are always verified.\n",
-     NULL,
+     "Calls a tool, without a server unless --url names one. Values are converted by the tool's\n"
+     "schema: numbers, true and false, lists and objects as JSON. The result goes to stdout;\n"
+     "progress and logs go to stderr as they arrive. Questions of the tool are answered by\n"
+     "--answer, then at the terminal; without both the tool learns that no user can answer.\n"
+     "The exit code is 1 if the tool fails. Ctrl-C cancels the call.\n"
+     "Every user of this machine can read the arguments of a command, so pass a token in a\n"
+     "variable (--bearer-env) or a file (--header @FILE). Certificates are always verified.\n",
+     "<tool>",
      mp_cli_call,
-     {{"json", 'j', "OBJECT", "the arguments, or the rest of them, as JSON", NULL},
-      {"revision", 'r', "DATE", "of the protocol (default: 2026-07-28)", REVISIONS},
-      {"url", 'u', "URL", "call at this endpoint: http://127.0.0.1:7300/mcp", NULL},
-      {"bearer-env", 'b', "VAR", "send the token in this environment variable to --url", NULL},
-      {"header", 'H', "HEADER", "send 'Name: value' to --url, or the lines of @FILE;\nmay be repeated", NULL},
-      {"ca", 0, "FILE", "trust these certificates at --url, not the system's", "<file>"},
-      {"raw", 0, NULL, "print the whole result as JSON", NULL},
+     {{"json", 'j', "OBJECT", "arguments as JSON, in addition to KEY=VALUE", NULL},
+      ANSWER,
+      URL,
+      REVISION,
+      BEARER,
+      HEADER,
+      CA,
+      RAW,
       CONFIG}},
+    {"read",
+     "[OPTION]... URI",
+     "read one resource, here or at a running gateway",
+     "Reads a resource, without a server unless --url names one, and prints its text or bytes.\n"
+     "A terminal receives a description instead of bytes.\n",
+     "<resource>",
+     mp_cli_call,
+     {ANSWER, URL, REVISION, BEARER, HEADER, CA, RAW, CONFIG}},
+    {"prompt",
+     "[OPTION]... NAME [KEY=VALUE]...",
+     "print the messages of one prompt, here or at a running gateway",
+     "Prints the messages of a prompt, each below its role. Needs no server unless --url names\n"
+     "one.\n",
+     "<prompt>",
+     mp_cli_call,
+     {ANSWER, URL, REVISION, BEARER, HEADER, CA, RAW, CONFIG}},
+    {"complete",
+     "[OPTION]... PROMPT|TEMPLATE KEY=PREFIX [KEY=VALUE]...",
+     "print the completions of an argument",
+     "Prints the completions of the first KEY of a prompt or URI template, one per line.\n"
+     "Further keys are arguments that already have a value.\n",
+     "<prompt>",
+     mp_cli_call,
+     {URL, REVISION, BEARER, HEADER, CA, RAW, CONFIG}},
+    {"job",
+     "[-c FILE] NAME",
+     "run one job now",
+     "Runs a job once, in its own process, regardless of its schedule, and prints what it\n"
+     "returned. What the job stores is discarded: a running gateway does not see it. The exit\n"
+     "code is 1 if the job fails.\n",
+     "<job>",
+     mp_cli_call,
+     {CONFIG}},
     {"test",
      "[-c FILE] [PATH]...",
-     "run the *_spec.lua files that stand beside the scripts",
+     "run the *_spec.lua files beside the scripts",
      "Runs the specs of your scripts inside the real runtime: every *_spec.lua below\n"
-     "`scripts.path`, or those below each PATH. They see describe, it, before_each, assert,\n"
-     "call, read, fake, and what scripts see. The exit code is 1 when one fails.\n",
+     "`scripts.path`, or those below each PATH. Specs may use describe, it, before_each,\n"
+     "assert, call, read, fake, and everything that scripts may use. The exit code is 1 if a spec\n"
+     "fails.\n",
      "<file>",
      mp_cli_test,
      {CONFIG}},
     {"key",
      "new NAME [OPTION]... | pair FILE [--alg NAME]",
-     "make an API key, or a pair of keys that sign and verify tokens",
-     "key new makes an API key for auth.keys. The key is printed this once; the line that goes\n"
-     "into the file of keys has only its SHA-256.\n"
-     "key pair makes a private key at FILE, which must not be there yet and which only you can\n"
-     "read, and prints the public key that auth.jwt wants.\n",
+     "make an API key, or a key pair for signing and verifying tokens",
+     "key new makes an API key for auth.keys. The key is printed only this once; the line for the\n"
+     "file of keys contains only its SHA-256.\n"
+     "key pair writes a private key to FILE, which must not exist yet and which only you can\n"
+     "read, and prints the public key for auth.jwt.\n",
      "new pair",
      mp_cli_key,
-     {{"scopes", 's', "SCOPES", "what the API key may do, as in notes:read,notes:write", NULL},
-      {"expires", 'e', "TIME", "after which it is refused, as in 90d (default: never)", NULL},
-      {"file", 'f', "FILE", "append the line to this file, and print the key alone", "<file>"},
-      {"alg", 0, "NAME", "what the pair is for (default: ES256)", ALGORITHMS}}},
+     {{"scopes", 's', "SCOPES", "scopes of the API key, as in notes:read,notes:write", NULL},
+      {"expires", 'e', "TIME", "how long the API key is valid, as in 90d (default: forever)", NULL},
+      {"file", 'f', "FILE", "append the line to this file, and print only the key", "<file>"},
+      {"alg", 0, "NAME", "the algorithm of the key pair (default: ES256)", ALGORITHMS}}},
     {"token",
      "--key FILE [OPTION]... [CLAIM=VALUE]...",
      "print a token (JWT), signed with a private key: for tests and examples",
      "Prints a JWT with these claims, `iat` and `exp`, signed with the private key in FILE.\n"
-     "VALUE is a text; CLAIM:=VALUE takes JSON. As in\n"
+     "VALUE is text; CLAIM:=VALUE takes JSON. Example:\n"
      "  moonpool token -k signing.pem iss=https://issuer.example aud=http://127.0.0.1:7300/mcp\n",
      NULL,
      mp_cli_token,
      {{"key", 'k', "FILE", "the private key, in PEM: moonpool key pair makes one", "<file>"},
       {"scope", 0, "SCOPES", "the claim `scope`, as in \"notes:read notes:write\"", NULL},
-      {"expires", 'e', "TIME", "from now on, as in 30s, 10m, 1h, 90d (default: 1h)", NULL},
-      {"alg", 0, "NAME", "of the signature (default: what goes with the key)", ALGORITHMS},
-      {"kid", 0, "NAME", "the name of the key, in the header (default: none)", NULL}}},
+      {"expires", 'e', "TIME", "how long the token is valid, as in 30s, 10m, 90d (default: 1h)", NULL},
+      {"alg", 0, "NAME", "the signature's algorithm (default: by the type of the key)", ALGORITHMS},
+      {"kid", 0, "NAME", "the key id in the token's header (default: none)", NULL}}},
     {"types",
      "[-c FILE] DIR",
-     "write what editors with LuaLS need to complete and check scripts",
-     "Writes the types of moonpool's own names into DIR/lua/types, those of the scripts that\n"
-     "the configuration serves (arguments, outputs, names) beside them, if there is one, and\n"
-     "DIR/.luarc.json unless there is one. Run it again when tools have changed.\n",
+     "write types for editors with LuaLS, to complete and check scripts",
+     "Writes the types of moonpool's API to DIR/lua/types. If there is a configuration, also\n"
+     "writes the types of its scripts there (arguments, outputs, names). Writes DIR/.luarc.json\n"
+     "if it does not exist. Run it again when tools have changed.\n",
      "<dir>",
      mp_cli_types,
      {CONFIG}},
     {"reload",
      "[-a ADDRESS] [moonpool.yaml]",
-     "let the running gateway read its scripts and configuration again",
-     "Asks the running gateway, at its admin listener, to read its scripts and its configuration\n"
-     "again, and prints what changed, or every mistake; then the old ones stay, and the exit\n"
-     "code is 1.\n",
+     "reload the scripts and configuration of the running gateway",
+     "Requests a reload of scripts and configuration at the admin listener of the running\n"
+     "gateway, and prints what changed. On errors prints them, the previous version stays in\n"
+     "use, and the exit code is 1.\n",
      "<file>",
      mp_cli_admin,
-     {ADMIN}},
+     {ADMIN, CONFIG}},
     {"status",
      "[-a ADDRESS] [--json] [moonpool.yaml]",
-     "print how the running gateway is: scripts, gauges and counters",
-     "Prints what the running gateway says of itself at its admin listener: which scripts serve\n"
-     "and what is wrong with those that do not, and each gauge and counter that is not 0.\n",
+     "print the state of the running gateway: scripts, gauges and counters",
+     "Prints the state of the running gateway, from its admin listener: the serving scripts, the\n"
+     "errors of the last reload, and each gauge and counter that is not 0.\n",
      "<file>",
      mp_cli_admin,
-     {ADMIN, {"json", 0, NULL, "print all of it, as JSON", NULL}}},
+     {ADMIN, {"json", 0, NULL, "print everything as JSON", NULL}, CONFIG}},
     {"config",
      "[--schema]",
      "print every key of moonpool.yaml with its default",
-     "Prints every key of moonpool.yaml with its default, as a file to start from.\n",
+     "Prints every key of moonpool.yaml with its default, in the form of a file to start from.\n",
      NULL,
      mp_cli_config,
      {{"schema", 0, NULL, "print the file's JSON Schema (draft-07) instead, for editors", NULL},
-      {"man", 0, NULL, NULL, NULL} /* for the manual page's own spec */}},
+      {"man", 0, NULL, NULL, NULL} /* used by the manual page's spec */}},
     {"completion",
      "bash|zsh|fish",
      "print the completions of a shell",
@@ -203,8 +286,8 @@ const mp_cli_command mp_cli_commands[] = {
      {{0}}},
     {"help",
      "[COMMAND]",
-     "say more about a command",
-     "Says what there is, or more about a command.\n",
+     "print the help of a command",
+     "Lists the commands, or prints the help of one command.\n",
      "<command>",
      mp_cli_help,
      {{0}}},
@@ -213,15 +296,28 @@ const mp_cli_command mp_cli_commands[] = {
 
 const size_t mp_cli_command_count = sizeof mp_cli_commands / sizeof *mp_cli_commands;
 
+/* Command names of other programs, with the command that does the same here. */
+static const char *const other_words[][2] = {
+    {"serve", "run"},     {"start", "run"},     {"up", "run"},         {"dev", "run"},    {"ls", "list"},
+    {"tools", "list"},    {"show", "list"},     {"invoke", "call"},    {"exec", "call"},  {"create", "new"},
+    {"init", "new"},      {"add", "new"},       {"generate", "new"},   {"lint", "check"}, {"validate", "check"},
+    {"get", "read"},      {"resource", "read"}, {"prompts", "prompt"}, {"ps", "status"},  {"ping", "status"},
+    {"schema", "config"},
+};
+
 const mp_cli_command *mp_cli_find(const char *name)
 {
-    const char *names[sizeof mp_cli_commands / sizeof *mp_cli_commands];
+    const char *names[sizeof mp_cli_commands / sizeof *mp_cli_commands], *near = NULL;
     for (size_t i = 0; i < mp_cli_command_count; i++) {
         names[i] = mp_cli_commands[i].name;
         if (strcmp(name, names[i]) == 0)
             return &mp_cli_commands[i];
     }
-    mp_cli_misused("unknown command", name, mp_nearest(mp_str_of(name), names, mp_cli_command_count), "");
+    for (size_t i = 0; i < sizeof other_words / sizeof *other_words && near == NULL; i++)
+        if (strcmp(name, other_words[i][0]) == 0)
+            near = other_words[i][1];
+    mp_cli_misused("unknown command", name,
+                   near != NULL ? near : mp_suggest(mp_str_of(name), names, mp_cli_command_count), "");
     return NULL;
 }
 

@@ -1,4 +1,4 @@
-/* completion.c: completions for bash, zsh and fish, from the table of commands. */
+/* completion.c: prints completions for bash, zsh and fish from the table of commands. */
 #include "cli.h"
 #include <string.h>
 
@@ -13,7 +13,7 @@ static void put_names(mp_buf *out)
         mp_buf_printf(out, "%s%s", i == 0 ? "" : " ", mp_cli_commands[i].name);
 }
 
-/* The first line of a doc, without what a shell's quotes would trip over. */
+/* Appends the first line of a doc, without characters that are special inside shell quotes. */
 static void put_words(mp_buf *out, const char *doc)
 {
     for (const char *p = doc; *p != '\0' && *p != '\n'; p++)
@@ -26,7 +26,20 @@ static bool are_words(const char *choices)
     return choices != NULL && choices[0] != '<';
 }
 
-/* -- bash ------------------------------------------------------------------------------------------------------ */
+/* A shell command that lists the names of served things, for at most two seconds; NULL for other choices. */
+static const char *lister(const char *choices)
+{
+    static const char *const served[][2] = {{"<tool>", "timeout 2 moonpool list --names tools 2>/dev/null"},
+                                            {"<resource>", "timeout 2 moonpool list --names resources 2>/dev/null"},
+                                            {"<prompt>", "timeout 2 moonpool list --names prompts 2>/dev/null"},
+                                            {"<job>", "timeout 2 moonpool list --names jobs 2>/dev/null"}};
+    for (size_t i = 0; choices != NULL && i < sizeof served / sizeof *served; i++)
+        if (strcmp(choices, served[i][0]) == 0)
+            return served[i][1];
+    return NULL;
+}
+
+/* -- bash ---------------------------------------------------------------------------------------------------------- */
 
 static void put_bash_choices(mp_buf *out, const char *choices)
 {
@@ -38,6 +51,8 @@ static void put_bash_choices(mp_buf *out, const char *choices)
         mp_buf_put(out, MP_STR("COMPREPLY=($(compgen -d -- \"$word\"))"));
     else if (strcmp(choices, "<command>") == 0)
         mp_buf_put(out, MP_STR("COMPREPLY=($(compgen -W \"$commands\" -- \"$word\"))"));
+    else if (lister(choices) != NULL)
+        mp_buf_printf(out, "local IFS=$'\\n'; COMPREPLY=($(compgen -W \"$(%s)\" -- \"$word\"))", lister(choices));
     else
         mp_buf_printf(out, "COMPREPLY=($(compgen -W \"%s\" -- \"$word\"))", choices);
 }
@@ -78,7 +93,7 @@ static void put_bash(mp_buf *out)
     mp_buf_put(out, MP_STR("  esac\n}\ncomplete -o filenames -F _moonpool moonpool\n"));
 }
 
-/* -- zsh ------------------------------------------------------------------------------------------------------- */
+/* -- zsh ----------------------------------------------------------------------------------------------------------- */
 
 static void put_zsh_choices(mp_buf *out, const char *choices)
 {
@@ -90,6 +105,8 @@ static void put_zsh_choices(mp_buf *out, const char *choices)
         mp_buf_put(out, MP_STR("_files -/"));
     else if (are_words(choices))
         mp_buf_printf(out, "(%s)", choices);
+    else if (lister(choices) != NULL)
+        mp_buf_printf(out, "{local -a served; served=(${(f)\"$(%s)\"}); compadd -a served}", lister(choices));
     else {
         mp_buf_putc(out, '(');
         put_names(out);
@@ -110,7 +127,7 @@ static void put_zsh(mp_buf *out)
                            "  local command=$words[2]\n  shift words\n  (( CURRENT-- ))\n  case $command in\n"));
     for (size_t i = 0; i < mp_cli_command_count; i++) {
         const mp_cli_command *command = &mp_cli_commands[i];
-        mp_buf_printf(out, "  %s) _arguments '(-h --help)'{-h,--help}'[say more]'", command->name);
+        mp_buf_printf(out, "  %s) _arguments '(-h --help)'{-h,--help}'[print help]'", command->name);
         for (const mp_cli_option *o = command->options; o->name != NULL; o++) {
             if (!is_told(o))
                 continue;
@@ -139,7 +156,7 @@ static void put_zsh(mp_buf *out)
                "if [ \"$funcstack[1]\" = _moonpool ]; then _moonpool \"$@\"; else compdef _moonpool moonpool; fi\n"));
 }
 
-/* -- fish ------------------------------------------------------------------------------------------------------ */
+/* -- fish ---------------------------------------------------------------------------------------------------------- */
 
 static void put_fish_choices(mp_buf *out, const char *choices)
 {
@@ -151,6 +168,8 @@ static void put_fish_choices(mp_buf *out, const char *choices)
         mp_buf_put(out, MP_STR(" -a '(__fish_complete_directories)'"));
     else if (are_words(choices))
         mp_buf_printf(out, " -a '%s'", choices);
+    else if (lister(choices) != NULL)
+        mp_buf_printf(out, " -a '(%s)'", lister(choices));
     else {
         mp_buf_put(out, MP_STR(" -a '"));
         put_names(out);
@@ -162,7 +181,7 @@ static void put_fish(mp_buf *out)
 {
     mp_buf_put(out, MP_STR("# fish completion of moonpool, made by `moonpool completion fish`.\n"
                            "complete -c moonpool -f\n"
-                           "complete -c moonpool -n __fish_use_subcommand -s h -l help -d 'say what there is'\n"
+                           "complete -c moonpool -n __fish_use_subcommand -s h -l help -d 'print help'\n"
                            "complete -c moonpool -n __fish_use_subcommand -s V -l version -d 'print the version'\n"));
     for (size_t i = 0; i < mp_cli_command_count; i++) {
         const mp_cli_command *command = &mp_cli_commands[i];
@@ -206,6 +225,6 @@ int mp_cli_completion(const mp_cli_args *args)
         mp_buf_clear(&out);
         return code;
     }
-    return mp_cli_misused("no completions are made for", args->words[0],
-                          mp_nearest(mp_str_of(args->words[0]), shells, 3), "completion");
+    return mp_cli_misused("no completions for the shell", args->words[0],
+                          mp_suggest(mp_str_of(args->words[0]), shells, 3), "completion");
 }

@@ -1,12 +1,12 @@
-/* help.c: what people read of the table of commands, and how misuse is told. */
+/* help.c: prints the help of commands and usage errors. */
 #include "cli.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-#define COLUMN 25 /* where the doc of an option begins */
+#define COLUMN 25 /* column where the doc of an option begins */
 
-/* "  -l, --listen ADDRESS   host:port …", each further line of the doc below the first. */
+/* Appends "  -l, --listen ADDRESS   host:port …"; further lines of the doc are aligned below the first. */
 static void put_option(mp_buf *out, const mp_cli_option *option)
 {
     size_t start = out->len;
@@ -28,7 +28,7 @@ static void put_option(mp_buf *out, const mp_cli_option *option)
 
 void mp_cli_put_help(mp_buf *out, const mp_cli_command *command)
 {
-    static const mp_cli_option help = {"help", 'h', NULL, "say this", NULL};
+    static const mp_cli_option help = {"help", 'h', NULL, "print this help", NULL};
     mp_buf_printf(out, "usage: moonpool %s%s%s\n\n%s\n", command->name, *command->arguments == '\0' ? "" : " ",
                   command->arguments, command->about);
     for (int i = 0; i < MP_CLI_OPTIONS && command->options[i].name != NULL; i++)
@@ -45,13 +45,12 @@ void mp_cli_put_usage(mp_buf *out)
                            "usage: moonpool COMMAND [OPTION]... [ARGUMENT]...\n\n"));
     for (size_t i = 0; i < mp_cli_command_count; i++)
         mp_buf_printf(out, "  %-12s%s\n", mp_cli_commands[i].name, mp_cli_commands[i].summary);
-    mp_buf_put(out, MP_STR("\n  -h, --help   say this; behind a command, its options and defaults (-V, --version)\n\n"
-                           "The configuration is ./moonpool.yaml by default. Exit codes: 0 ended well, 1 failed,\n"
+    mp_buf_put(out, MP_STR("\n  -h, --help   print this help; after a command, its options (-V, --version)\n\n"
+                           "The configuration is ./moonpool.yaml by default. Exit codes: 0 success, 1 failure,\n"
                            "2 bad usage, 78 bad configuration or scripts. Manual: moonpool(1), moonpool.yaml(5),\n"
                            "moonpool-lua(7).\n\n"
-                           "examples\n"
-                           "  moonpool new tool greet && moonpool call greet name=Ann\n"
-                           "  moonpool run --listen 127.0.0.1:8080 --log-level debug examples/hello/moonpool.yaml\n"));
+                           "example\n"
+                           "  moonpool new tool greet && moonpool call greet name=Ann\n"));
 }
 
 int mp_cli_print(mp_str text)
@@ -59,7 +58,7 @@ int mp_cli_print(mp_str text)
     fwrite(text.ptr, 1, text.len, stdout);
     if (fflush(stdout) == 0)
         return MP_ENDED_WELL;
-    fprintf(stderr, "moonpool: cannot write: %s\n", strerror(errno));
+    fprintf(stderr, "moonpool: cannot write to stdout: %s\n", strerror(errno));
     return MP_FAILED;
 }
 
@@ -71,7 +70,8 @@ int mp_cli_misused(const char *what, const char *word, const char *near, const c
     if (near != NULL)
         fprintf(stderr, "\n  hint: did you mean '%s'?\n", near);
     else
-        fprintf(stderr, "\n  hint: moonpool %s%s--help says what there is\n", command, command[0] == '\0' ? "" : " ");
+        fprintf(stderr, "\n  hint: moonpool %s%s--help lists the possibilities\n", command,
+                command[0] == '\0' ? "" : " ");
     return MP_BAD_USAGE;
 }
 
@@ -85,7 +85,7 @@ void mp_cli_complain(mp_buf *report)
 int mp_cli_help(const mp_cli_args *args)
 {
     if (args->word_count > 1)
-        return mp_cli_misused("one command at a time, this is too much:", args->words[1], NULL, "help");
+        return mp_cli_misused("help takes one command; unexpected:", args->words[1], NULL, "help");
     mp_buf out = {0};
     if (args->word_count == 0) {
         mp_cli_put_usage(&out);
@@ -103,6 +103,6 @@ int mp_cli_help(const mp_cli_args *args)
 int mp_cli_version(const mp_cli_args *args)
 {
     if (args->word_count > 0)
-        return mp_cli_misused("version takes nothing:", args->words[0], NULL, "version");
+        return mp_cli_misused("version takes no arguments:", args->words[0], NULL, "version");
     return mp_cli_print(MP_STR("moonpool " MOONPOOL_VERSION "\n"));
 }

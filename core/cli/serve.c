@@ -1,4 +1,4 @@
-/* serve.c: the commands that read the configuration and serve it, or say what would be served. */
+/* serve.c: the commands that load the configuration and serve it, or print what would be served. */
 #include "cli.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -13,9 +13,12 @@
 int mp_cli_take_file(const mp_cli_args *args, const char **file)
 {
     if (args->word_count > 1)
-        return mp_cli_misused("one configuration file at a time, this is too much:", args->words[1], NULL,
+        return mp_cli_misused("only one configuration file is allowed; unexpected:", args->words[1], NULL,
                               args->command->name);
-    *file = args->word_count > 0 ? args->words[0] : NULL;
+    *file = args->word_count > 0 ? args->words[0] : mp_cli_value(args, "config");
+    if (args->word_count > 0 && mp_cli_value(args, "config") != NULL)
+        return mp_cli_misused("the configuration is already given by --config; unexpected:", args->words[0], NULL,
+                              args->command->name);
     return MP_ENDED_WELL;
 }
 
@@ -37,11 +40,11 @@ mp_config *mp_cli_load(const char *file, const char *command)
 {
     mp_buf report = {0};
     if (file == NULL && access("moonpool.yaml", F_OK) != 0 && errno == ENOENT) {
-        fprintf(
-            stderr,
-            "moonpool: there is no moonpool.yaml in this folder\n"
-            "  hint: name one, as in moonpool %s examples/hello/moonpool.yaml; an empty file is a configuration too\n",
-            command);
+        fprintf(stderr,
+                "moonpool: no moonpool.yaml in this folder\n"
+                "  hint: name a file, as in moonpool %s examples/hello/moonpool.yaml; an empty file is a valid "
+                "configuration\n",
+                command);
         return NULL;
     }
     mp_config *config = mp_config_load(file == NULL ? "moonpool.yaml" : file, &report);
@@ -49,7 +52,7 @@ mp_config *mp_cli_load(const char *file, const char *command)
     return config;
 }
 
-/* Sets what the options say in the place of the file. */
+/* Overrides the values of the file by those of the options. */
 static int override(mp_config *config, const mp_cli_args *args, mp_buf *report)
 {
     const char *listen[MP_CLI_GIVEN], *level = mp_cli_value(args, "log-level");
@@ -70,14 +73,15 @@ static int override(mp_config *config, const mp_cli_args *args, mp_buf *report)
     return code;
 }
 
-/* Where the configuration came from, and what stands above it. */
+/* The origin of the configuration, and the options that override it. */
 typedef struct {
     const mp_cli_args *args;
     const char *file;
     bool was_empty;
 } origin;
 
-/* While it serves. What is no file, such as a pipe, was read for good; one that is empty may be about to be written. */
+/* Reads the configuration again while the gateway serves. A source that is not a regular file, such as a pipe, is
+ * read only once. An empty file is ignored: it may be about to be written. */
 static mp_config *load_again(void *ctx, mp_buf *report)
 {
     origin *from = ctx;
@@ -85,8 +89,8 @@ static mp_config *load_again(void *ctx, mp_buf *report)
     bool is_there = stat(from->file, &info) == 0;
     if (is_there && (!S_ISREG(info.st_mode) || (info.st_size == 0 && !from->was_empty))) {
         mp_buf_printf(report, "%s:1:1: the file is %s\n", from->file,
-                      S_ISREG(info.st_mode) ? "empty" : "no file any more");
-        mp_buf_put(report, MP_STR("  hint: for every default, write a comment into it\n"));
+                      S_ISREG(info.st_mode) ? "empty" : "no longer a regular file");
+        mp_buf_put(report, MP_STR("  hint: to use every default, write a comment into the file\n"));
         return NULL;
     }
     mp_config *config = mp_config_load(from->file, report);
@@ -103,6 +107,7 @@ static int serve(const mp_cli_args *args, bool on_stdio)
     mp_gateway_options options = {.on_stdio = on_stdio,
                                   .has_specs = mp_cli_value(args, "specs") != NULL,
                                   .prints = mp_cli_value(args, "watch") != NULL,
+                                  .traces = mp_cli_value(args, "trace") != NULL,
                                   .ready_fd = -1,
                                   .read = load_again};
     options.is_apart = options.has_specs || mp_cli_value(args, "apart") != NULL;
@@ -112,7 +117,7 @@ static int serve(const mp_cli_args *args, bool on_stdio)
     if (fd != NULL && parse_fd(fd, command, &options.ready_fd) != MP_ENDED_WELL)
         return MP_BAD_USAGE;
     if (on_stdio && fd != NULL && options.ready_fd <= STDOUT_FILENO)
-        return mp_cli_misused("--ready-fd: this descriptor is the client's:", fd, NULL, command);
+        return mp_cli_misused("--ready-fd: the client uses this descriptor:", fd, NULL, command);
     if (mp_cli_take_file(args, &from.file) != MP_ENDED_WELL)
         return MP_BAD_USAGE;
     mp_config *config = mp_cli_load(from.file, command);
@@ -152,7 +157,7 @@ static int check(const mp_cli_args *args, const char *form)
     mp_config *config = mp_cli_load(file, args->command->name);
     if (config == NULL)
         return MP_BAD_CONFIG;
-    return mp_gateway_check(config, form);
+    return mp_gateway_check(config, form, mp_cli_value(args, "strict") != NULL);
 }
 
 int mp_cli_check(const mp_cli_args *args)
@@ -162,17 +167,30 @@ int mp_cli_check(const mp_cli_args *args)
 
 int mp_cli_list(const mp_cli_args *args)
 {
-    if (mp_cli_value(args, "as") != NULL)
+    static const char *const kinds[] = {"tools", "resources", "prompts", "jobs"};
+    const char *names = mp_cli_value(args, "names"), *url = mp_cli_value(args, "url"), *as = mp_cli_value(args, "as");
+    if ((names != NULL) + (url != NULL) + (as != NULL) > 1)
+        return mp_cli_misused("--as, --names and --url exclude each other", NULL, NULL, "list");
+    if (url != NULL)
+        return mp_cli_remote_list(args);
+    if (as != NULL)
         return mp_cli_explain(args);
-    if (args->given_count > 0)
-        return mp_cli_misused("only with --as:", args->given[0].option->name, NULL, "list");
-    return check(args, "list");
+    for (int i = 0; i < args->given_count; i++)
+        if (args->given[i].option->name[0] != 'n' && strcmp(args->given[i].option->name, "config") != 0)
+            return mp_cli_misused("this option needs --as or --url:", args->given[i].option->name, NULL, "list");
+    if (names == NULL)
+        return check(args, "list");
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (strcmp(names, kinds[i]) == 0)
+            return check(args, names);
+    return mp_cli_misused("--names must be tools, resources, prompts or jobs, not", names,
+                          mp_suggest(mp_str_of(names), kinds, sizeof kinds / sizeof *kinds), "list");
 }
 
 int mp_cli_config(const mp_cli_args *args)
 {
     if (args->word_count > 0)
-        return mp_cli_misused("config takes no file:", args->words[0], NULL, "config");
+        return mp_cli_misused("config takes no arguments:", args->words[0], NULL, "config");
     mp_buf out = {0};
     if (mp_cli_value(args, "schema") != NULL)
         mp_config_print_schema(&out);

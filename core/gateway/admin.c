@@ -1,6 +1,9 @@
-/* admin.c: what an operator's tools ask: /healthz, /status, and a reload. No session id, token or key is in any answer. */
+/* admin.c: the operator's HTTP endpoints: /healthz, /status and /reload. No answer contains a session id, token or
+ * key. */
+#include "admin.h"
 #include "json/json.h"
 #include "reload.h"
+#include "watchdog.h"
 #include <strings.h>
 #include <unistd.h>
 
@@ -12,7 +15,8 @@ static void put_key(mp_buf *out, const char *key)
     mp_buf_putc(out, ':');
 }
 
-/* A family without labels is a number, one with a label an object of them; the table keeps families together. */
+/* Appends the families of counters or gauges: a number without labels, an object for a family with a label. Rows of
+ * one family are adjacent in the table. */
 static void put_stats(mp_buf *out, mp_stat from, mp_stat to)
 {
     const char *family = "";
@@ -35,17 +39,19 @@ static void put_stats(mp_buf *out, mp_stat from, mp_stat to)
     mp_buf_put(out, *mp_stat_name_of(to - 1).label != '\0' ? MP_STR("}}") : MP_STR("}"));
 }
 
-static void serve_status(mp_worker *worker, mp_stream *stream)
+static void serve_status(mp_admin *admin, mp_stream *stream)
 {
-    mp_shared *shared = mp_worker_shared(worker);
+    mp_shared *shared = mp_admin_shared(admin);
     mp_buf out = {0};
     mp_buf_put(&out, MP_STR("{\"version\":\"" MOONPOOL_VERSION "\",\"pid\":"));
     mp_json_put_int(&out, getpid());
     mp_buf_put(&out, MP_STR(",\"uptime_ms\":"));
     mp_json_put_int(&out, (int64_t)(mp_loop_now(mp_stream_loop(stream)) - shared->started_at));
     mp_buf_put(&out, MP_STR(",\"workers\":"));
-    mp_json_put_int(&out, mp_worker_settings(worker)->config->workers);
+    mp_json_put_int(&out, mp_admin_settings(admin)->config->workers);
     mp_buf_put(&out, atomic_load(&shared->draining) ? MP_STR(",\"draining\":true") : MP_STR(",\"draining\":false"));
+    mp_buf_put(&out, MP_STR(",\"stuck\":"));
+    mp_watchdog_describe(shared->watchdog, &out);
     mp_buf_put(&out, MP_STR(",\"scripts\":"));
     mp_reload_describe(shared->reload, &out);
     mp_buf_put(&out, MP_STR(",\"certificates\":"));
@@ -67,8 +73,18 @@ static void refuse(mp_stream *stream, int status, const char *text, const mp_hea
     mp_buf_clear(&line);
 }
 
-/* A page of another site, or of another port of this machine: it may not change anything here, whatever it is allowed to
- * read. Programs send neither header. */
+/* Answers 200 while all workers make progress. */
+static void serve_health(mp_shared *shared, mp_stream *stream)
+{
+    mp_buf stuck = {0};
+    mp_watchdog_put_stuck(shared->watchdog, &stuck);
+    mp_buf_putc(&stuck, '\0');
+    refuse(stream, stuck.len == 1 ? 200 : 503, stuck.len == 1 ? "ok" : stuck.ptr, NULL);
+    mp_buf_clear(&stuck);
+}
+
+/* True if a web page of another origin sent the request: it may not change anything here. Programs other than
+ * browsers send neither header. */
 static bool is_foreign_page(const mp_stream *stream)
 {
     mp_str origin = mp_stream_header(stream, "origin", NULL), site = mp_stream_header(stream, "sec-fetch-site", NULL);
@@ -82,20 +98,23 @@ static bool is_foreign_page(const mp_stream *stream)
 
 void mp_admin_serve(void *ctx, mp_stream *stream)
 {
-    mp_worker *worker = ctx;
-    mp_shared *shared = mp_worker_shared(worker);
+    mp_admin *admin = ctx;
+    mp_shared *shared = mp_admin_shared(admin);
     const mp_request *request = mp_stream_request(stream);
     bool is_health = mp_str_is(request->path, "/healthz");
-    if (!mp_host_is_served(&mp_worker_settings(worker)->rpc, stream)) {
+    if (!mp_host_is_served(&mp_admin_settings(admin)->rpc, stream)) {
         mp_stat_add(MP_STAT_REFUSED_ORIGIN, 1);
         mp_audit_request(stream, &mp_host_refused);
-        refuse(stream, 403, mp_host_refusal(&mp_worker_settings(worker)->rpc, stream), NULL);
+        mp_log_refused(stream, mp_host_cause(&mp_admin_settings(admin)->rpc, stream), 403,
+                       mp_str_of(mp_host_refusal(&mp_admin_settings(admin)->rpc, stream)));
+        refuse(stream, 403, mp_host_refusal(&mp_admin_settings(admin)->rpc, stream), NULL);
     } else if (mp_str_is(request->path, "/reload")) {
         if (!mp_str_is(request->method, "POST"))
             refuse(stream, 405, "POST it", &(mp_header){"allow", MP_STR("POST")});
         else if (is_foreign_page(stream)) {
             mp_audit_request(stream, &mp_host_refused);
-            refuse(stream, 403, "a page of another origin may not do this", NULL);
+            mp_log_refused(stream, MP_CAUSE_ORIGIN, 403, MP_STR("web pages of other origins may not request a reload"));
+            refuse(stream, 403, "web pages of other origins may not request a reload", NULL);
         } else if (atomic_load(&shared->draining))
             refuse(stream, 503, "draining", NULL);
         else {
@@ -104,14 +123,14 @@ void mp_admin_serve(void *ctx, mp_stream *stream)
             mp_reload_ask(shared->reload, stream);
         }
     } else if (!is_health && !mp_str_is(request->path, "/status")) {
-        refuse(stream, 404, "there are /healthz, /status and /reload", NULL);
+        refuse(stream, 404, "not found: use /healthz, /status or /reload", NULL);
     } else if (!mp_str_is(request->method, "GET") && !mp_str_is(request->method, "HEAD")) {
         refuse(stream, 405, "method not allowed", &(mp_header){"allow", MP_STR("GET, HEAD")});
     } else if (!is_health) {
-        serve_status(worker, stream);
+        serve_status(admin, stream);
     } else if (atomic_load(&shared->draining)) {
         refuse(stream, 503, "draining", NULL);
     } else {
-        refuse(stream, 200, "ok", NULL);
+        serve_health(shared, stream);
     }
 }

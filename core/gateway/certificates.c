@@ -10,15 +10,17 @@
 #include <time.h>
 #include <unistd.h>
 
-#define QUIET_MS 100     /* after the last change: a certificate and its key are two files */
-#define PATIENCE_MS 1000 /* after the first, however restless the folder is */
-#define GRACE_MS 1000    /* before a pair that does not fit is told: the other half may be on its way */
-#define LOOK_MS 10000    /* for what no folder tells: other machines' changes, links far away */
-#define AGE_MS 86400000  /* then it is made anew, and with it the keys that seal tickets */
+#define QUIET_MS 100     /* wait after the last change: a certificate and its key are two files */
+#define PATIENCE_MS 1000 /* longest wait after the first change, even if files keep changing */
+#define GRACE_MS                                                                                                       \
+    1000 /* wait before reporting that certificate and key do not match: the second file may be about to be written */
+#define LOOK_MS                                                                                                        \
+    10000 /* poll interval for changes that inotify does not report: network file systems, distant symbolic links */
+#define AGE_MS 86400000 /* contexts are renewed after this time, and with them the keys of session tickets */
 #define IN_FOLDER                                                                                                      \
     (IN_CLOSE_WRITE | IN_ATTRIB | IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_DELETE_SELF | IN_MOVE_SELF)
 
-/* What stat says of a file; all zero when there is none. */
+/* The members of struct stat that show a change; all zero if the file does not exist. */
 typedef struct {
     dev_t device;
     ino_t inode;
@@ -27,34 +29,28 @@ typedef struct {
 } signature;
 
 typedef struct {
-    char *address, *paths[3]; /* by mp_tls_file */
-    bool client_may_lack;
+    char *address, *paths[3]; /* indexed by mp_tls_file */
+    bool client_optional;
     mp_tls_slot *slot;
     signature tried[3];
-    uint64_t made_at, failed_at; /* failed_at: 0 when what was tried last serves, or has been told */
-    int64_t expires;             /* guarded by the lock, like is_ok */
+    uint64_t made_at, failed_at; /* failed_at: 0 if the latest files are served or their failure was logged */
+    int64_t expires;             /* protected by the lock, like is_ok */
     bool is_ok;
 } entry;
 
 struct mp_certificates {
     entry *entries;
     size_t count;
-    bool has_admin; /* the last entry is the admin's */
-    size_t *index;  /* entry of each address of `listen`; SIZE_MAX: none */
+    bool has_admin; /* the last entry belongs to the admin listener */
+    size_t *index;  /* index of the entry for each address of `listen`; SIZE_MAX: none */
     int fd;
-    uint64_t first_at, last_at, look_at; /* of changes not looked at yet, 0: none; of the next look without one */
+    /* first_at, last_at: times of changes that were not handled yet, 0: none; look_at: time of the next poll */
+    uint64_t first_at, last_at, look_at;
     atomic_bool is_asked;
     pthread_mutex_t lock;
 };
 
-static uint64_t now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
-/* -- reading ------------------------------------------------------------------------------------------------------ */
+/* -- reading ------------------------------------------------------------------------------------------------------- */
 
 static void sign(const entry *e, signature now[3])
 {
@@ -72,7 +68,7 @@ static void sign(const entry *e, signature now[3])
     }
 }
 
-/* Each finding at the key of moonpool.yaml that names its file. */
+/* Reports each finding at the key of moonpool.yaml that names its file. */
 static void put_findings(const mp_config *config, const mp_config_tls *tls, const mp_tls_findings *findings,
                          mp_buf *report)
 {
@@ -88,9 +84,9 @@ static void put_findings(const mp_config *config, const mp_config_tls *tls, cons
 
 static mp_tls *load(entry *e, mp_tls_findings *findings)
 {
-    sign(e, e->tried); /* what is saved meanwhile is another change */
+    sign(e, e->tried); /* taken before reading: a file saved during the read counts as another change */
     mp_tls_files files = {e->paths[MP_TLS_CERTIFICATE], e->paths[MP_TLS_KEY], e->paths[MP_TLS_CLIENT_CA],
-                          e->client_may_lack};
+                          e->client_optional};
     return mp_tls_load(&files, findings);
 }
 
@@ -99,11 +95,11 @@ static int add(mp_certificates *all, const mp_config *config, const mp_config_tl
 {
     entry *e = &all->entries[all->count++];
     mp_tls_findings findings;
-    *e = (entry){.address = mp_dup(mp_str_of(address)), .made_at = now_ms(), .is_ok = true};
+    *e = (entry){.address = mp_dup(mp_str_of(address)), .made_at = mp_monotonic_ms(), .is_ok = true};
     e->paths[MP_TLS_CERTIFICATE] = mp_dup(mp_str_of(tls->certificate));
     e->paths[MP_TLS_KEY] = mp_dup(mp_str_of(tls->key));
     e->paths[MP_TLS_CLIENT_CA] = tls->client_ca == NULL ? NULL : mp_dup(mp_str_of(tls->client_ca));
-    e->client_may_lack = tls->client == MP_CLIENT_OPTIONAL;
+    e->client_optional = tls->client == MP_CLIENT_OPTIONAL;
     mp_tls *first = load(e, &findings);
     put_findings(config, tls, &findings, report);
     if (first == NULL)
@@ -167,7 +163,7 @@ mp_tls_slot *mp_certificates_of_admin(const mp_certificates *all)
     return all->has_admin ? all->entries[all->count - 1].slot : NULL;
 }
 
-/* -- watching ----------------------------------------------------------------------------------------------------- */
+/* -- watching ------------------------------------------------------------------------------------------------------ */
 
 static void watch_folder_of(mp_certificates *all, const char *path)
 {
@@ -179,10 +175,11 @@ static void watch_folder_of(mp_certificates *all, const char *path)
     memcpy(folder, slash == NULL ? "." : path, len);
     folder[len] = '\0';
     inotify_add_watch(all->fd, folder,
-                      IN_FOLDER | IN_ONLYDIR); /* one that is not there yet is looked for now and then */
+                      IN_FOLDER | IN_ONLYDIR); /* a folder that does not exist yet is covered by polling */
 }
 
-/* The folder that a path names and the one that its links lead to: a link is swapped in the first, a file in the second. */
+/* Watches the folder of each path and the folder that its symbolic links lead to: a link is replaced in the first, a
+ * file in the second. */
 static void watch_all(mp_certificates *all)
 {
     char real[PATH_MAX];
@@ -205,7 +202,7 @@ void mp_certificates_watch(mp_certificates *all)
     if (all->count == 0)
         return;
     mp_certificates_now(all);
-    mp_certificates_run(all); /* what was saved since they were read */
+    mp_certificates_run(all); /* handles what was saved since the files were read */
 }
 
 void mp_certificates_now(mp_certificates *all)
@@ -230,14 +227,14 @@ int mp_certificates_next(const mp_certificates *all, int *wait_ms)
 {
     if (all->count == 0)
         return -1;
-    uint64_t now = now_ms(), due = due_at(all);
+    uint64_t now = mp_monotonic_ms(), due = due_at(all);
     int wait = atomic_load(&all->is_asked) || due <= now ? 0 : due - now > INT_MAX ? INT_MAX : (int)(due - now);
     if (*wait_ms < 0 || wait < *wait_ms)
         *wait_ms = wait;
     return all->fd;
 }
 
-/* -- renewing ----------------------------------------------------------------------------------------------------- */
+/* -- renewing ------------------------------------------------------------------------------------------------------ */
 
 static void log_findings(const entry *e, const mp_tls_findings *findings)
 {
@@ -268,7 +265,7 @@ static void try(mp_certificates *all, entry *e, bool tells, bool is_change)
 {
     mp_tls_findings findings;
     char day[32];
-    uint64_t now = now_ms();
+    uint64_t now = mp_monotonic_ms();
     mp_tls *tls = load(e, &findings);
     e->made_at = now;
     if (tls == NULL) {
@@ -278,7 +275,7 @@ static void try(mp_certificates *all, entry *e, bool tells, bool is_change)
             return;
         log_findings(e, &findings);
         mp_log(MP_WARN, "certificate not renewed", mp_log_str("address", mp_str_of(e->address)),
-               mp_log_str("why", MP_STR("its files are wrong: the one before serves on")));
+               mp_log_str("why", MP_STR("its files have errors: the previous certificate stays in use")));
         return;
     }
     e->failed_at = 0;
@@ -291,11 +288,12 @@ static void try(mp_certificates *all, entry *e, bool tells, bool is_change)
                mp_log_str("expires", mp_str_of(day)));
 }
 
-/* A failure that nobody has waited for is tried once more before it is told. */
+/* `is_asked`: an admin or a signal requested it, so a failure is logged at once; otherwise the files are tried once
+ * more before. */
 static void look(mp_certificates *all, bool is_asked)
 {
-    uint64_t now = now_ms();
-    watch_all(all); /* first: what changes from here on is told, or seen */
+    uint64_t now = mp_monotonic_ms();
+    watch_all(all); /* first, so that later changes are reported or seen */
     for (size_t i = 0; i < all->count; i++) {
         entry *e = &all->entries[i];
         signature files[3];
@@ -321,7 +319,7 @@ void mp_certificates_run(mp_certificates *all)
 {
     if (all->count == 0)
         return;
-    uint64_t now = now_ms();
+    uint64_t now = mp_monotonic_ms();
     if (take_news(all)) {
         if (all->first_at == 0)
             all->first_at = now;

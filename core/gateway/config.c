@@ -1,4 +1,4 @@
-/* config.c: from the tree of moonpool.yaml to an mp_config. Every mistake is told, in the order of the file. */
+/* config.c: converts the tree of moonpool.yaml to an mp_config. Reports every error, in the order of the file. */
 #define _GNU_SOURCE 1
 #include "config_read.h"
 #include "expand.h"
@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define ITEMS_CAP 256 /* of a list */
+#define ITEMS_CAP 256 /* maximum items of a list */
 
 _Static_assert(sizeof(uint64_t) == sizeof(size_t) && sizeof(mp_log_level) == sizeof(int) &&
                    sizeof(mp_trust) == sizeof(int),
@@ -27,9 +27,9 @@ static int shown_len(mp_str text)
     return (int)(text.len > MP_CONFIG_SHOWN ? MP_CONFIG_SHOWN : text.len);
 }
 
-/* -- one value ------------------------------------------------------------------------------------------------- */
+/* -- one value ----------------------------------------------------------------------------------------------------- */
 
-/* `room` owns the expanded text. False, and told, when it cannot be expanded. */
+/* Expands a value; `room` owns the text. Returns false and reports the error if that fails. */
 static bool value_of(reader *r, const mp_yaml_node *node, mp_buf *room, mp_config_value *value)
 {
     mp_err err;
@@ -64,7 +64,8 @@ static void tell_kind(reader *r, const mp_config_key *key, const mp_yaml_node *n
 
 static void take_map(reader *r, const mp_config_key *section, const mp_yaml_node *map);
 
-/* A map in a list: its keys into `into`. The scalar that stands for it in the list; NULL, and told, without one. */
+/* Reads a map in a list: its keys go to `into`. Returns the scalar that represents the map in the list; NULL, with
+ * an error reported, if there is none. */
 static const mp_yaml_node *read_item(reader *r, const mp_config_key *list, const mp_yaml_node *map, void *into)
 {
     const mp_config_key *bare = mp_config_key_at(list->bare);
@@ -85,7 +86,7 @@ static const mp_yaml_node *read_item(reader *r, const mp_config_key *list, const
     return scalar;
 }
 
-/* A list that is wrong is kept too, as far as it goes: so nothing of its items is lost. */
+/* Stores the items even of a list with errors, so that their memory is freed with the config. */
 static void keep_items(reader *r, const mp_config_key *list, void *items, size_t count)
 {
     char ***scalars = mp_config_list_of(r->config, list);
@@ -161,7 +162,7 @@ static void take_scalar(reader *r, const mp_config_key *key, const mp_yaml_node 
     mp_buf_clear(&room);
 }
 
-/* -- keys ------------------------------------------------------------------------------------------------------ */
+/* -- keys ---------------------------------------------------------------------------------------------------------- */
 
 static void tell_unknown(reader *r, const mp_config_key *section, const mp_yaml_node *node)
 {
@@ -175,17 +176,19 @@ static void tell_unknown(reader *r, const mp_config_key *section, const mp_yaml_
             mp_buf_printf(&all, "%s%s", count == 0 ? "" : ", ", names[count]);
             count++;
         }
-    const char *near = mp_nearest(node->key, names, count);
+    const char *near = mp_suggest(node->key, names, count);
     mp_err_set(&err, "unknown key '%.*s'%s%s%s", shown_len(node->key), node->key.ptr, section == NULL ? "" : " in '",
                section == NULL ? "" : section->path, section == NULL ? "" : "'");
-    mp_err_hint(&err, "the keys %s are %.*s", section == NULL ? "at the top" : "here", MP_STR_ARG(mp_buf_str(&all)));
-    for (size_t i = mp_config_key_count; i-- > 0;) { /* of several the first in the table, which is the last word */
+    mp_err_hint(&err, "the keys %s are: %.*s", section == NULL ? "at the top level" : "here",
+                MP_STR_ARG(mp_buf_str(&all)));
+    /* if several keys match, the first in the table is reported last */
+    for (size_t i = mp_config_key_count; i-- > 0;) {
         const char *dot = strrchr(mp_config_keys[i].path, '.');
         if (dot != NULL && mp_str_is(node->key, dot + 1))
-            mp_err_hint(&err, "'%s' stands in '%.*s'", dot + 1, (int)(dot - mp_config_keys[i].path),
+            mp_err_hint(&err, "'%s' belongs in '%.*s'", dot + 1, (int)(dot - mp_config_keys[i].path),
                         mp_config_keys[i].path);
         else if (dot == NULL && mp_str_is(node->key, mp_config_keys[i].path))
-            mp_err_hint(&err, "'%s' stands at the top", mp_config_keys[i].path);
+            mp_err_hint(&err, "'%s' belongs at the top level", mp_config_keys[i].path);
     }
     if (near != NULL)
         mp_err_hint(&err, "did you mean '%s'?", near);
@@ -193,9 +196,18 @@ static void tell_unknown(reader *r, const mp_config_key *section, const mp_yaml_
     mp_buf_clear(&all);
 }
 
+static void read_list(reader *r, const mp_config_key *key, const mp_yaml_node *node)
+{
+    char ***list = mp_config_list_of(r->config, key);
+    for (int kind = 0; kind < MP_GRANT_KINDS; kind++)
+        if (list == &r->config->allow.lists[kind])
+            r->config->allow.lines[kind] = (int)node->key_at.line;
+    mp_config_read_list(r, key, node, list);
+}
+
 static void take(reader *r, const mp_config_key *key, const mp_yaml_node *node);
 
-/* The keys of one map; nested at most as deep as the table is. */
+/* Reads the keys of one map. The depth of recursion is limited by the table. */
 static void take_map(reader *r, const mp_config_key *section, const mp_yaml_node *map)
 {
     for (const mp_yaml_node *node = map->first; node != NULL; node = node->next) {
@@ -208,7 +220,7 @@ static void take_map(reader *r, const mp_config_key *section, const mp_yaml_node
         if (*seen != NULL) {
             mp_err err;
             mp_err_set(&err, "duplicate key '%s'", mp_config_key_name(key));
-            mp_err_hint(&err, "it stands in line %zu already", (*seen)->key_at.line);
+            mp_err_hint(&err, "it is already set in line %zu", (*seen)->key_at.line);
             tell(r, node->key_at, &err);
             continue;
         }
@@ -223,7 +235,7 @@ static void take_section(reader *r, const mp_config_key *section, const mp_yaml_
     if (node->kind == MP_YAML_MAP) {
         take_map(r, section, node);
     } else if (node->kind == MP_YAML_SCALAR && node->is_plain && mp_yaml_type_of(node->text) == MP_YAML_NULL) {
-        /* its keys are all commented out: as good as absent */
+        /* all its keys are commented out: treated as absent */
     } else if (node->kind == MP_YAML_SCALAR && section->bare != NULL) {
         const mp_config_key *key = mp_config_key_at(section->bare);
         r->seen[key - mp_config_keys] = node;
@@ -242,27 +254,27 @@ static void take(reader *r, const mp_config_key *key, const mp_yaml_node *node)
 {
     const mp_config_key *list = mp_config_key_list(key);
     if (list != NULL && mp_str_is(mp_str_of(list->bare), key->path))
-        return; /* the list's own */
+        return; /* belongs to a list: handled there */
     if (key->type == MP_KEY_SECTION)
         take_section(r, key, node);
     else if (key->type == MP_KEY_GRANTS && node->kind == MP_YAML_MAP)
         mp_config_read_grants(r, node);
     else if (key->type == MP_KEY_LIST && (node->kind != MP_YAML_MAP || key->item_size > 0))
-        mp_config_read_list(r, key, node, mp_config_list_of(r->config, key));
+        read_list(r, key, node);
     else if (node->kind == MP_YAML_SCALAR && key->type != MP_KEY_GRANTS)
         take_scalar(r, key, node);
     else
         tell_kind(r, key, node);
 }
 
-/* -- the whole ------------------------------------------------------------------------------------------------- */
+/* -- the whole configuration --------------------------------------------------------------------------------------- */
 
 static bool is_same(const char *a, const char *b)
 {
     return a != NULL && b != NULL && strcmp(a, b) == 0;
 }
 
-/* What no single key shows. `*path` is the key to blame, the later one in the table. */
+/* Checks combinations of keys. `*path` is the key to report, the later one in the table. */
 static int check_whole(const mp_config *config, const char **path, mp_err *err)
 {
     const char *mcp = config->endpoint_mcp, *sse = config->endpoint_sse, *messages = config->endpoint_messages;
@@ -270,28 +282,28 @@ static int check_whole(const mp_config *config, const char **path, mp_err *err)
     if (sse != NULL && (is_same(messages, mcp) || is_same(messages, sse)))
         return mp_err_set(err, "'messages' and '%s' have the same path", is_same(messages, mcp) ? "mcp" : "sse");
     if (sse != NULL && messages == NULL) {
-        mp_err_set(err, "'sse' needs 'messages': clients post there");
-        return mp_err_hint(err, "switch both off, or none");
+        mp_err_set(err, "'sse' needs 'messages', the path for clients' POST requests");
+        return mp_err_hint(err, "set both to off, or neither");
     }
     *path = "endpoints.prefix";
     if (is_same(config->endpoint_prefix, "/"))
-        return mp_err_set(err, "'prefix' is more than '/', or not there");
+        return mp_err_set(err, "'prefix' cannot be '/': name a path, or remove the key");
     *path = "endpoints.sse";
     if (is_same(sse, mcp))
         return mp_err_set(err, "'mcp' and 'sse' have the same path");
     if (sse == NULL && mcp == NULL)
-        return mp_err_set(err, "no endpoint is left: both 'mcp' and 'sse' are off");
+        return mp_err_set(err, "no endpoint is enabled: 'mcp' and 'sse' are both off");
     *path = "admin.listen";
     for (size_t i = 0; config->listen[i] != NULL; i++)
         if (is_same(config->listen[i], config->admin_listen) &&
             !mp_config_is_any_port(mp_str_of(config->admin_listen))) {
             mp_err_set(err, "'admin.listen' and 'listen' are the same address");
-            return mp_err_hint(err, "the admin listener needs an address of its own");
+            return mp_err_hint(err, "the admin listener needs its own address");
         }
     return 0;
 }
 
-/* The first of these keys that the file has, looking at `path` first, then at its neighbours. */
+/* The place of `path` if the file has it, else of a related key. */
 static mp_yaml_mark place_of(const reader *r, const char *path)
 {
     const mp_config_key *blamed = mp_config_key_at(path);
@@ -401,12 +413,16 @@ mp_config *mp_config_load(const char *path, mp_buf *report)
         mp_put_visible(report, mp_str_of(path));
         mp_buf_printf(report, ": cannot read the configuration: %s\n", strerror(why));
         if (why == ENOENT)
-            mp_buf_put(report, MP_STR("  hint: an empty file will do: every key has a default (moonpool config)\n"));
+            mp_buf_put(report, MP_STR("  hint: an empty file is valid: every key has a default (moonpool config)\n"));
         if (why == EISDIR) {
-            mp_buf_put(report, MP_STR("  hint: name the file in it, as in "));
+            mp_buf_put(report, MP_STR("  hint: this is a folder; name the file in it, as in "));
             mp_put_visible(report, mp_str_of(path));
             mp_buf_put(report, MP_STR("/moonpool.yaml\n"));
         }
+        if (why == EACCES || why == EPERM)
+            mp_buf_put(
+                report,
+                MP_STR("  hint: the user that runs moonpool needs permission to read the file and its folders\n"));
     }
     mp_buf_clear(&text);
     return config;
@@ -439,7 +455,7 @@ int mp_config_override(mp_config *config, const char *path, const char *const *v
         items[i] =
             (mp_config_value){.text = mp_str_of(values[i]), .shown = {values[i], strnlen(values[i], MP_CONFIG_SHOWN)}};
     if (key->item_size > 0)
-        mp_config_unset(config, key); /* what stands there is said anew, and plainly */
+        mp_config_unset(config, key); /* a repeated key is reported as a duplicate and otherwise ignored */
     int result = key->type == MP_KEY_LIST
                      ? mp_config_set_list(mp_config_list_of(config, key), key, items, count, &bad, &err)
                      : mp_config_set(config, key, items, ".", &err);

@@ -1,116 +1,125 @@
-/* config.h: moonpool.yaml, read, checked and turned into values that the house uses as they are.
+/* config.h: moonpool.yaml, read, checked and converted to values.
  *
- *   key      one setting: where it stands, what it may hold, what it means; a row of `mp_config_keys`
- *   section  a key that holds keys
+ *   key      one setting: its path, type, range and description; a row of `mp_config_keys`
+ *   section  a key that contains keys
  *   bare     the child that a section's plain scalar sets: `scripts: tools` is `scripts: {path: tools}`
- *   shown    a value as the file has it, before ${…}: the only form that messages may repeat */
+ *   shown    a value as written in the file, before ${…} is expanded; messages may quote only this form */
 #ifndef MP_GATEWAY_CONFIG_H
 #define MP_GATEWAY_CONFIG_H
 
-#include "base/base.h"
-#include "script/script.h"
+#include "telemetry/telemetry.h"
+#include "lib/lib.h"
 #include "yaml.h"
 
 typedef enum { MP_TRUST_STRICT, MP_TRUST_FULL } mp_trust;
-typedef enum { MP_WATCH_TRUE, MP_WATCH_FALSE } mp_watches;
+typedef enum { MP_WATCH_TRUE, MP_WATCH_FALSE } mp_fdwatches;
 typedef enum { MP_AUTH_SCRIPTS, MP_AUTH_NONE } mp_auth_mode;
 typedef enum { MP_EXPIRED_END, MP_EXPIRED_KEEP } mp_expired_streams;
 typedef enum { MP_CLIENT_REQUIRED, MP_CLIENT_OPTIONAL } mp_client_need;
 
-/* What an address says of TLS; without a certificate it has none. The marks are where the paths stand, by mp_tls_file. */
+/* The TLS settings of one address; without a certificate it has no TLS. The marks are the places of the paths in the
+ * file, indexed by mp_tls_file. */
 typedef struct {
-    char *certificate, *key, *client_ca; /* client_ca: NULL, nobody shows a certificate */
+    char *certificate, *key, *client_ca; /* client_ca NULL: client certificates are not requested */
     mp_client_need client;
     mp_yaml_mark at[3];
 } mp_config_tls;
 typedef enum { MP_AUDIT_NONE, MP_AUDIT_NAMES, MP_AUDIT_REDACTED, MP_AUDIT_FULL } mp_audit_arguments;
 
-/* Times are milliseconds, sizes bytes, lists end with NULL. All memory is the config's own. */
+/* Times are in milliseconds, sizes in bytes, lists end with NULL. The config owns all memory. */
 typedef struct {
     char **listen;
-    mp_config_tls *listen_tls; /* as many as listen has; NULL: no TLS at all */
-    int64_t workers;           /* `auto` is resolved: the processors this process may use */
+    mp_config_tls *listen_tls; /* parallel to `listen`; NULL: no address uses TLS */
+    int64_t workers;           /* `auto` is resolved to the number of processors this process may use */
     char *scripts_path;        /* relative paths start at the folder of the config file */
-    mp_watches scripts_watch;
+    char *scripts_rocks;       /* a LuaRocks tree; NULL: none */
+    mp_fdwatches scripts_watch;
     uint64_t scripts_drain;
     int64_t scripts_generations;
     mp_trust scripts_trust;
-    mp_grant allow;                                        /* what all scripts may touch; its path stays NULL */
-    mp_grant *grants;                                      /* NULL, or ended by one without a path */
-    char *folder;                                          /* where the file lies: relative paths begin there */
-    char *endpoint_mcp, *endpoint_sse, *endpoint_messages; /* NULL: off; sse and messages only together */
+    mp_grant allow; /* grants for all scripts; its path is NULL */
+    /* NULL, or an array that ends with an element without a path */
+    mp_grant *grants;
+    /* the folder of the config file, where relative paths start */
+    char *folder;
+    char *endpoint_mcp, *endpoint_sse, *endpoint_messages; /* NULL: off; sse and messages are both on or both off */
     char *endpoint_prefix;                                 /* NULL: none */
     char **hosts;                                          /* lower case, without port; "*" allows all */
     mp_auth_mode auth_mode;
     mp_expired_streams expired_streams;
-    char **origins;                          /* of CORS; NULL: none */
-    char *public_url;                        /* scheme and host; NULL: as requests say */
-    char *server_name, *server_instructions; /* instructions may be NULL */
+    char **origins;                          /* CORS origins; NULL: none */
+    char *public_url;                        /* scheme and host; NULL: taken from each request */
+    char *server_name, *server_instructions; /* server_instructions may be NULL */
     uint64_t session_idle, session_initialize_within;
     int64_t sessions_max, sessions_per_principal;
     int64_t replay_events; /* 0: off */
     size_t replay_bytes, replay_total;
-    size_t body, headers;
-    uint64_t handshake, request_time, call_time, call_cpu, auth_time;
+    size_t body, bodies, headers;
+    uint64_t handshake, request_time, call_time, call_cpu, call_cleanup, load, auth_time;
     int64_t auth_waiting;
+    int64_t values; /* limit per request body */
     int64_t call_waiting, calls_in_flight, connections, listeners, subscriptions;
-    size_t stream_queue;
+    size_t stream_queue, answers;
     uint64_t stall, dead_peer;
-    size_t lua_memory; /* of one worker */
+    size_t lua_memory; /* per worker */
     size_t call_memory;
     size_t call_output;
-    int64_t http_requests, http_lookups, http_per_host; /* of one worker */
+    int64_t http_requests, http_lookups, http_per_host; /* per worker */
     size_t http_body, http_held;
     uint64_t http_time, http_idle;
-    int64_t sqlite_databases, sqlite_queue; /* databases of one worker */
+    int64_t listed;                         /* resources of one template */
+    int64_t sqlite_databases, sqlite_queue; /* databases: per worker */
     int64_t sqlite_rows;
-    size_t sqlite_bytes;
+    size_t sqlite_bytes, sqlite_memory, sqlite_heap, sqlite_held;
     uint64_t sqlite_busy;
     char *http_ca; /* NULL: the system's */
     int64_t pool_threads, pool_queue;
     size_t fs_file, fs_held;
-    int64_t exec_processes; /* of one worker */
+    int64_t exec_processes; /* per worker */
     size_t exec_output;
     uint64_t exec_time, exec_grace;
-    uint64_t drain, heartbeat;
+    uint64_t drain, stuck, heartbeat;
     int64_t tasks_max;
     uint64_t tasks_ttl;
     int64_t store_entries;
     size_t store_bytes;
-    char *store_file;   /* NULL: in memory alone */
+    char *store_file;   /* NULL: in memory only */
     char *admin_listen; /* NULL: off */
     mp_config_tls admin_tls;
-    char **seal_keys; /* empty: one made at start */
+    char **seal_keys; /* empty: a random key is made at start */
     mp_log_level log_level;
-    char *audit; /* NULL: none */
+    int64_t log_refusals;
+    char *audit; /* path of the audit file; NULL: none */
     mp_audit_arguments audit_arguments;
-    char *name, *text; /* of the file, for what is found out later */
+    char *name, *text; /* of the config file, for errors that are found later */
 } mp_config;
 
-/* NULL on failure. `report` then has every mistake, one after another, as a person reads them. */
+/* Returns NULL on failure; `report` then lists every error as text for people. */
 mp_config *mp_config_load(const char *path, mp_buf *report);
-/* The same from memory; `name` is the file's path, for messages and for relative paths. */
+/* Parses a configuration from memory. `name` is the file's path, used in messages and to resolve relative paths. */
 mp_config *mp_config_parse(mp_str text, const char *name, mp_buf *report);
 void mp_config_free(mp_config *config);
-/* Sets a key from the command line; more than one value only where the key is a list. -1 and a report that names `option`. */
+/* Sets a key from the command line; more than one value is allowed only for a list. On failure returns -1 and a
+ * report that names `option`. */
 int mp_config_override(mp_config *config, const char *path, const char *const *values, size_t count, const char *option,
                        mp_buf *report);
 
-/* -- another one (config_change.c) --------------------------------------------------------------------------------- */
+/* -- comparing configurations (config_change.c) -------------------------------------------------------------------- */
 
-/* Appends all values, in a form that is the same for the same values. */
+/* Appends all values in a canonical form: equal configurations give equal text. */
 void mp_config_put_all(mp_buf *out, const mp_config *config);
-/* Appends the paths of the keys that differ, "hosts, log.level": of those that need a restart, or of the others. */
+/* Appends the paths of the keys that differ, as in "hosts, log.level". `restarts` selects the keys that need a
+ * restart, or the others. */
 void mp_config_compare(const mp_config *before, const mp_config *after, bool restarts, mp_buf *names);
-/* Keys that need a restart get the values they have in `from`. */
+/* Copies the values of the keys that need a restart from `from` to `to`. */
 void mp_config_carry(mp_config *to, const mp_config *from);
 
-/* -- the table ------------------------------------------------------------------------------------------------- */
+/* -- the table of keys --------------------------------------------------------------------------------------------- */
 
-/* A LIST may have keys below it: then its items may be maps of them, and those keys' slots are offsets in an item.
+/* A LIST may have keys below it: then its items may be maps of these keys, whose slots are offsets in an item.
  *
- * What a key's slot in mp_config is: TEXT and PATH `char *`, LIST `char **`, TIME `uint64_t`, SIZE `size_t`, COUNT `int64_t`,
- * CHOICE an enum, GRANTS `mp_grant *`. A SECTION has none. */
+ * The type of a key's slot in mp_config: TEXT and PATH `char *`, LIST `char **`, TIME `uint64_t`, SIZE `size_t`,
+ * COUNT `int64_t`, CHOICE an enum, GRANTS `mp_grant *`. A SECTION has no slot. */
 typedef enum {
     MP_KEY_SECTION,
     MP_KEY_TEXT,
@@ -121,54 +130,55 @@ typedef enum {
     MP_KEY_COUNT,
     MP_KEY_CHOICE,
     MP_KEY_GRANTS
-} mp_key_type;
+} mp_jwk_type;
 
 typedef struct {
-    const char *path; /* "sessions.idle"; a section stands before its keys */
-    mp_key_type type;
-    size_t slot;                         /* offset in mp_config */
-    const char *preset;                  /* the default as one would write it; lists: "a, b"; NULL: none */
-    int64_t least, most;                 /* of the number; of the bytes of a text */
-    const char *const *choices;          /* CHOICE: NULL-terminated, in the order of the enum */
-    const char *word;                    /* stands for 0 or NULL: "auto", "off" */
-    const char *bare;                    /* SECTION, LIST: path of the key that a scalar, or a scalar item, sets */
-    size_t item_slot, item_size;         /* LIST with keys: where in mp_config an array beside the list has the rest */
-    int (*check)(mp_str text, mp_err *); /* of a text, or of each item */
-    const char *form;                    /* what `check` accepts, for people */
-    const char *pattern;                 /* and for the JSON Schema */
-    bool restarts; /* another value waits for a restart; of all other keys the next reload takes it */
+    const char *path; /* "sessions.idle"; a section precedes its keys in the table */
+    mp_jwk_type type;
+    size_t slot;                /* offset in mp_config */
+    const char *preset;         /* the default as written in YAML; lists: "a, b"; NULL: none */
+    int64_t least, most;        /* range of the number, or of the length of a text in bytes */
+    const char *const *choices; /* CHOICE: in the order of the enum; ends with NULL */
+    const char *word;           /* a word that stands for 0 or NULL: "auto", "off" */
+    const char *bare;           /* SECTION, LIST: path of the key that a plain scalar, or a plain item, sets */
+    /* LIST with keys: offset in mp_config of the array of items, and the size of one */
+    size_t item_slot, item_size;
+    int (*check)(mp_str text, mp_err *); /* checks a text, or each item of a list */
+    const char *form;                    /* a noun for what `check` accepts, for messages */
+    const char *pattern;                 /* a regular expression for it, for the JSON Schema */
+    bool restarts; /* a changed value takes effect at a restart; other keys take effect at the next reload */
     const char *doc;
 } mp_config_key;
 
 extern const mp_config_key mp_config_keys[];
 extern const size_t mp_config_key_count;
 
-/* The last name of a path: "idle" of "sessions.idle". */
+/* The last component of the path: "idle" of "sessions.idle". */
 const char *mp_config_key_name(const mp_config_key *key);
-/* NULL when there is no such key below `section` (NULL: at the top). */
+/* Returns NULL if there is no such key below `section` (NULL: at the top level). */
 const mp_config_key *mp_config_key_find(const mp_config_key *section, mp_str name);
-/* The key at `path`, which exists. */
+/* The key at `path`, which must exist. */
 const mp_config_key *mp_config_key_at(const char *path);
-/* The list whose items have this key; NULL: none. */
+/* The list whose items contain this key; NULL: none. */
 const mp_config_key *mp_config_key_list(const mp_config_key *key);
-/* Whether `key` stands directly below `section` (NULL: at the top). */
+/* True if `key` is directly below `section` (NULL: at the top level). */
 bool mp_config_key_is_in(const mp_config_key *key, const mp_config_key *section);
 
 /* -- values (config_value.c) ----------------------------------------------------------------------------------- */
 
 typedef struct {
-    mp_str text;   /* after ${…} */
-    mp_str shown;  /* before */
-    bool is_plain; /* not quoted: null, true and numbers are what YAML's core schema says they are */
+    mp_str text;   /* after ${…} is expanded */
+    mp_str shown;  /* as written in the file */
+    bool is_plain; /* not quoted: null, true and numbers have their types of YAML's core schema */
     bool is_expanded;
 } mp_config_value;
 
-/* Reads one value into the key's slot in `into`, the config or an item of a list; what was there is freed. -1 leaves the slot
- * as it was. Not for sections and lists. */
+/* Parses one value into the key's slot in `into`, which is the config or an item of a list, and frees the old value.
+ * On -1 the slot is unchanged. Not for sections and lists. */
 int mp_config_set(void *into, const mp_config_key *key, const mp_config_value *value, const char *folder, mp_err *err);
-/* Whether a text, or an item of a list, may stand in `key`. */
+/* Checks a text, or an item of a list, against the rules of `key`. */
 int mp_config_check_text(const mp_config_key *key, const mp_config_value *value, mp_err *err);
-/* The items of a list; on -1 `*bad` is the index of the wrong one, or `count` when it is the list itself. */
+/* Sets the items of a list. On -1 `*bad` is the index of the wrong item, or `count` if the list itself is wrong. */
 int mp_config_set_list(char ***slot, const mp_config_key *key, const mp_config_value *items, size_t count, size_t *bad,
                        mp_err *err);
 char ***mp_config_list_of(mp_config *config, const mp_config_key *key);
@@ -176,37 +186,38 @@ void mp_config_free_list(char **list);
 void mp_config_free_grants(mp_grant *grants);
 void mp_config_set_preset(mp_config *config, const mp_config_key *key, const char *folder);
 void mp_config_unset(void *from, const mp_config_key *key);
-/* What the items of a list say beside their scalar: `count` of them, or none and NULL. */
+/* Sets the array of a list's items that are maps; `items` has one element per item of the list, or is NULL. */
 void mp_config_set_items(mp_config *config, const mp_config_key *list, void *items);
-/* "1 to 64", "100ms to 30d", "1KiB to 1GiB"; in a buffer of the caller's. */
+/* Writes "1 to 64", "100ms to 30d" or "1KiB to 1GiB" to `room` and returns it. */
 const char *mp_config_range(const mp_config_key *key, char *room, size_t size);
-/* `path` as seen from `folder`; the caller's. */
+/* Resolves `path` relative to `folder`. The caller frees the result. */
 char *mp_config_join(const char *folder, mp_str path);
 
-/* What a row's `check` may be (config_check.c, config_net.c). */
+/* The `check` functions of rows (config_check.c, config_net.c). */
 int mp_config_check_address(mp_str text, mp_err *err);
 int mp_config_check_endpoint(mp_str text, mp_err *err);
 int mp_config_check_host(mp_str text, mp_err *err);
 int mp_config_check_variable(mp_str text, mp_err *err);
+int mp_config_check_store_keys(mp_str text, mp_err *err);
 int mp_config_check_origin(mp_str text, mp_err *err); /* https://host:port */
 int mp_config_check_origin_or_all(mp_str text, mp_err *err);
 int mp_config_check_net(mp_str text, mp_err *err);
-/* Port 0: two listeners that say so get two ports. */
+/* True for port 0: each listener with port 0 gets a port of its own. */
 bool mp_config_is_any_port(mp_str address);
 
 /* -- TLS (config_tls.c) ---------------------------------------------------------------------------------------- */
 
-/* The TLS of the address at `index` of `listen`; NULL when it has none. */
+/* The TLS settings of the address at `index` of `listen`; NULL: no TLS. */
 const mp_config_tls *mp_config_tls_of(const mp_config *config, size_t index);
 const mp_config_tls *mp_config_admin_tls(const mp_config *config);
 
-/* -- telling people -------------------------------------------------------------------------------------------- */
+/* -- output for people --------------------------------------------------------------------------------------------- */
 
 void mp_config_print_help(mp_buf *out);   /* `moonpool config` */
-void mp_config_print_man(mp_buf *out);    /* the key list of moonpool.yaml(5), as scdoc */
-void mp_config_print_schema(mp_buf *out); /* draft-07, for editors */
+void mp_config_print_man(mp_buf *out);    /* the list of keys in moonpool.yaml(5), in scdoc format */
+void mp_config_print_schema(mp_buf *out); /* JSON Schema draft-07, for editors */
 
-/* The name that `word` was probably meant to be, or NULL. */
-const char *mp_nearest(mp_str word, const char *const *names, size_t count);
+/* The name most similar to `word`, if it is likely that it was meant; else NULL. */
+const char *mp_suggest(mp_str word, const char *const *names, size_t count);
 
 #endif

@@ -1,4 +1,4 @@
-/* config_change.c: two configurations compared, key by key of the table; and a key's value carried from one to the other. */
+/* config_change.c: compares two configurations key by key, and copies the values of keys from one to the other. */
 #include "config.h"
 #include <stdlib.h>
 
@@ -8,7 +8,7 @@ static const void *slot_in(const void *in, const mp_config_key *key)
     return (const char *)in + key->slot;
 }
 
-/* What the items of a list say beside their scalar, or NULL. */
+/* The array of a list's map items, or NULL. */
 static char *items_of(const mp_config *config, const mp_config_key *list)
 {
     char *items = NULL;
@@ -17,7 +17,7 @@ static char *items_of(const mp_config *config, const mp_config_key *list)
     return items;
 }
 
-/* Whether `key` is one of those in the items of `list`, and has a slot there. */
+/* True if `key` belongs to the items of `list` and has a slot there. */
 static bool is_in_items(const mp_config_key *key, const mp_config_key *list)
 {
     return mp_config_key_list(key) == list && strcmp(key->path, list->bare) != 0;
@@ -31,7 +31,7 @@ static size_t count_of(char *const *list)
     return count;
 }
 
-/* Behind each item a NUL, behind the list one more. */
+/* Appends each item with a NUL, and a final NUL. */
 static void put_list(mp_buf *out, char *const *list)
 {
     for (; list != NULL && *list != NULL; list++)
@@ -39,7 +39,7 @@ static void put_list(mp_buf *out, char *const *list)
     mp_buf_putc(out, '\0');
 }
 
-/* The value in a form that is the same for the same value. */
+/* Appends the value in a canonical form: equal values give equal bytes. */
 static void put_value(mp_buf *out, const void *in, const mp_config_key *key)
 {
     const void *slot = slot_in(in, key);
@@ -78,7 +78,7 @@ static void put_items(mp_buf *out, const mp_config *config, const mp_config_key 
                 put_value(out, items + k * list->item_size, &mp_config_keys[i]);
 }
 
-/* The value of a key of the configuration itself. */
+/* Appends the value of a key of the configuration itself. */
 static void put_whole(mp_buf *out, const mp_config *config, const mp_config_key *key)
 {
     put_value(out, config, key);
@@ -119,7 +119,7 @@ static char **copy_list(char *const *list)
     return copy;
 }
 
-/* Where nothing is set. */
+/* Copies a value into an empty slot. */
 static void copy_value(void *to, const void *from, const mp_config_key *key)
 {
     const void *source = slot_in(from, key);
@@ -143,7 +143,7 @@ static void copy_value(void *to, const void *from, const mp_config_key *key)
         memcpy(slot, source, sizeof(int64_t));
         break;
     default:
-        break; /* no section has a value, and grants never wait */
+        break; /* sections have no value, and grants never need a restart */
     }
 }
 

@@ -1,4 +1,4 @@
-/* config_check.c: texts that must have a form of their own: addresses, paths of endpoints, names of hosts. */
+/* config_check.c: checks the syntax of addresses, endpoint paths, host names and other texts. */
 #define _GNU_SOURCE 1
 #include "config.h"
 #include <arpa/inet.h>
@@ -38,17 +38,18 @@ static bool is_name_char(char c)
            c == '_';
 }
 
-/* An IPv4 address, or a name: anything with a letter. Whether the name exists is seen when it is bound. */
+/* Accepts an IPv4 address or a name (any text with a letter). Whether the name exists is found out when it is bound. */
 static int check_listen_host(mp_str host, mp_err *err)
 {
     bool has_letter = false;
     if (host.len == 0 || mp_str_is(host, "*")) {
         mp_err_set(err, "the host is missing");
-        return mp_err_hint(err, "0.0.0.0 is every IPv4 address of this machine, [::] every one");
+        return mp_err_hint(
+            err, "0.0.0.0 listens on every IPv4 address of this machine, [::] on every IPv4 and IPv6 address");
     }
     for (size_t i = 0; i < host.len; i++) {
         if (!is_name_char(host.ptr[i]))
-            return mp_err_set(err, "the host must be an address of this machine, or a name of it");
+            return mp_err_set(err, "the host must be an address or a name of this machine");
         has_letter = has_letter || (host.ptr[i] | 0x20) >= 'a';
     }
     return has_letter ? 0 : check_ip(host, AF_INET, err);
@@ -60,7 +61,7 @@ int mp_config_check_address(mp_str text, mp_err *err)
     if (mp_str_starts(text, MP_STR("unix:"))) {
         mp_str path = mp_str_from(text, 5);
         if (path.len == 0 || path.ptr[0] != '/')
-            return mp_err_set(err, "the path of a socket begins with '/'");
+            return mp_err_set(err, "the path of a socket must begin with '/'");
         if (path.len >= sizeof((struct sockaddr_un *)NULL)->sun_path)
             return mp_err_set(err, "the path of a socket has at most 107 bytes");
         return 0;
@@ -85,7 +86,7 @@ int mp_config_check_address(mp_str text, mp_err *err)
     }
     if (memchr(rest.ptr, ':', rest.len) != NULL) {
         mp_err_set(err, "more than one ':'");
-        return mp_err_hint(err, "an IPv6 address stands in brackets, as in [::1]:7300");
+        return mp_err_hint(err, "write an IPv6 address in brackets, as in [::1]:7300");
     }
     return check_listen_host(host, err) != 0 ? -1 : check_port(rest, err);
 }
@@ -104,12 +105,12 @@ int mp_config_check_endpoint(mp_str text, mp_err *err)
     }
     for (size_t i = 0; i < text.len; i++)
         if (text.ptr[i] <= ' ' || text.ptr[i] > '~' || strchr("?#%\\\"<>^`{|}", text.ptr[i]) != NULL)
-            return mp_err_set(err, "it may hold letters, digits and - . _ ~ ! $ & ' ( ) * + , ; = : @ /");
+            return mp_err_set(err, "allowed are letters, digits and - . _ ~ ! $ & ' ( ) * + , ; = : @ /");
     mp_str rest = mp_str_from(text, 1);
     while (rest.ptr != NULL && text.len > 1) {
         mp_str segment = mp_str_cut(&rest, '/');
         if (segment.len == 0 || mp_str_is(segment, ".") || mp_str_is(segment, ".."))
-            return mp_err_set(err, "it may not end in '/', nor hold //, /./ or /../");
+            return mp_err_set(err, "it may not end in '/' or contain //, /./ or /../");
     }
     return 0;
 }
@@ -126,11 +127,11 @@ int mp_config_check_host(mp_str text, mp_err *err)
         if (is_name_char(c))
             continue;
         if (c == '*')
-            return mp_err_set(err, "'*' stands alone, for every host");
+            return mp_err_set(err, "'*' must stand alone; it means every host");
         if (memmem(text.ptr, text.len, "://", 3) != NULL)
-            return mp_err_set(err, "only the name, without 'https://' and without a path");
-        mp_err_set(err, c == ':' ? "only the name, without a port" : "a name has letters, digits, '-' and '.'");
-        return c == ':' ? mp_err_hint(err, "an IPv6 address stands in brackets, as in [::1]") : -1;
+            return mp_err_set(err, "write only the name, without 'https://' and without a path");
+        mp_err_set(err, c == ':' ? "write only the name, without a port" : "a name has letters, digits, '-' and '.'");
+        return c == ':' ? mp_err_hint(err, "write an IPv6 address in brackets, as in [::1]") : -1;
     }
     return 0;
 }
@@ -142,12 +143,26 @@ int mp_config_check_variable(mp_str text, mp_err *err)
         char c = text.ptr[i];
         bool is_star = c == '*' && i > 0 && i == text.len - 1;
         if (!is_star && (!is_name_char(c) || c == '-' || c == '.' || (i == 0 && c >= '0' && c <= '9')))
-            return mp_err_set(err, "a name has letters, digits and '_'; '*' may end it");
+            return mp_err_set(err, "a name consists of letters, digits and '_'; it may end in '*'");
     }
     return 0;
 }
 
-/* A scheme, a host, perhaps a port: nothing behind them. */
+/* A key of the store; a '*' at its end makes it a prefix. */
+int mp_config_check_store_keys(mp_str text, mp_err *err)
+{
+    mp_err_set(err, "%s", "");
+    for (size_t i = 0; i < text.len; i++) {
+        bool is_last = i > 0 && i == text.len - 1;
+        if ((unsigned char)text.ptr[i] < ' ' || (text.ptr[i] == '*' && !is_last)) {
+            mp_err_set(err, "a key may not contain control characters; '*' is allowed only at its end");
+            return mp_err_hint(err, "as in keys:*");
+        }
+    }
+    return 0;
+}
+
+/* A scheme, a host and an optional port; nothing after them. */
 int mp_config_check_origin(mp_str text, mp_err *err)
 {
     mp_err_set(err, "%s", "");
@@ -159,19 +174,19 @@ int mp_config_check_origin(mp_str text, mp_err *err)
     }
     for (size_t i = 0; i < scheme.len; i++)
         if (!((scheme.ptr[i] >= 'a' && scheme.ptr[i] <= 'z') || (i > 0 && is_name_char(scheme.ptr[i]))))
-            return mp_err_set(err, "a scheme is in lower case, as in https");
+            return mp_err_set(err, "write the scheme in lower case, as in https");
     rest = mp_str_from(rest, 2);
     for (size_t i = 0; i < rest.len; i++) {
         char c = rest.ptr[i];
         if (c == '/')
-            return mp_err_set(err,
-                              i == rest.len - 1 ? "without the '/' at its end" : "scheme and host, without a path");
+            return mp_err_set(err, i == rest.len - 1 ? "remove the '/' at its end"
+                                                     : "write only scheme and host, without a path");
         if (!is_name_char(c) && strchr(":[]", c) == NULL)
-            return mp_err_set(err, "a host has letters, digits, '-' and '.'");
+            return mp_err_set(err, "a host consists of letters, digits, '-' and '.'");
         if (c >= 'A' && c <= 'Z')
-            return mp_err_set(err, "a host is in lower case here: that is how browsers write it");
+            return mp_err_set(err, "write the host in lower case, as browsers send it");
     }
-    return rest.len > 0 ? 0 : mp_err_set(err, "it has no host");
+    return rest.len > 0 ? 0 : mp_err_set(err, "the host is missing");
 }
 
 int mp_config_check_origin_or_all(mp_str text, mp_err *err)

@@ -1,4 +1,5 @@
-/* config_grants.c: scripts.grants, the one map of moonpool.yaml whose names are the operator's: folders and files of scripts. */
+/* config_grants.c: reads scripts.grants, the only map of moonpool.yaml whose keys the operator chooses: paths of
+ * scripts. */
 #include "config.h"
 #include "config_read.h"
 #include <stdlib.h>
@@ -23,19 +24,20 @@ static int check_path(mp_str path, mp_err *err)
     bool is_file = path.len > 4 && mp_str_is(mp_str_from(path, path.len - 4), ".lua");
     if (path.len > 0 && path.ptr[0] != '/' && !has_step_up(path) && (is_file || path.ptr[path.len - 1] == '/'))
         return 0;
-    mp_err_set(err, "'%.*s' is no script and no folder of scripts", shown_len(path), path.ptr);
+    mp_err_set(err, "'%.*s' is neither a script nor a folder of scripts", shown_len(path), path.ptr);
     if (path.len == 0)
-        return mp_err_hint(err, "what all scripts may touch stands in scripts.allow");
+        return mp_err_hint(err, "grants for all scripts belong in scripts.allow");
     if (path.ptr[0] == '/' || has_step_up(path))
-        return mp_err_hint(err, "the path begins at the scripts' folder, as in tools/orders.lua or tools/orders/");
+        return mp_err_hint(err, "the path starts in the scripts folder, as in tools/orders.lua or tools/orders/");
     return mp_err_hint(err, "write '%.*s/' for a folder, or '%.*s.lua' for a file", shown_len(path), path.ptr,
                        shown_len(path), path.ptr);
 }
 
-/* The row of scripts.allow that says what a list of this kind may hold; NULL, and told, when there is no such kind. */
+/* The row of scripts.allow that defines this kind of list. Returns NULL and reports an error if there is no such
+ * kind. */
 static const mp_config_key *kind_of(mp_config_reader *r, const mp_yaml_node *node, mp_grant_kind *kind)
 {
-    static const char *const names[] = {"net", "read", "write", "run", "env"};
+    static const char *const names[] = {"net", "read", "write", "run", "env", "store"};
     const mp_config_key *key = mp_config_key_find(mp_config_key_at("scripts.allow"), node->key);
     mp_err err;
     for (int i = 0; i < MP_GRANT_KINDS; i++)
@@ -43,12 +45,12 @@ static const mp_config_key *kind_of(mp_config_reader *r, const mp_yaml_node *nod
             *kind = (mp_grant_kind)i;
             return key;
         }
-    const char *near = mp_nearest(node->key, names, MP_GRANT_KINDS);
+    const char *near = mp_suggest(node->key, names, MP_GRANT_KINDS);
     mp_err_set(&err, "unknown key '%.*s' in a grant", shown_len(node->key), node->key.ptr);
     if (near != NULL)
         mp_err_hint(&err, "did you mean '%s'?", near);
     else
-        mp_err_hint(&err, "the keys here are net, read, write, run, env");
+        mp_err_hint(&err, "the keys are: net, read, write, run, env, store");
     mp_yaml_error(&r->yaml, node->key_at, &err);
     return NULL;
 }
@@ -79,9 +81,10 @@ static void take_one(mp_config_reader *r, mp_grant *grant, const mp_yaml_node *n
         if (grant->lists[kind] != NULL)
             tell(r, list->key_at, "duplicate key", list->key);
         else if (list->kind == MP_YAML_MAP)
-            tell(r, list->at, "there must be a single value or a list in", list->key);
+            tell(r, list->at, "expected a single value or a list in", list->key);
         else
             mp_config_read_list(r, key, list, &grant->lists[kind]);
+        grant->lines[kind] = (int)list->key_at.line;
     }
 }
 
@@ -96,6 +99,7 @@ void mp_config_read_grants(mp_config_reader *r, const mp_yaml_node *map)
             if (mp_str_is(node->key, before->path))
                 tell(r, node->key_at, "duplicate key", node->key);
         grants->path = mp_dup(node->key);
+        grants->line = (int)node->key_at.line;
         take_one(r, grants++, node);
     }
 }

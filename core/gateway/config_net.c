@@ -1,4 +1,4 @@
-/* config_net.c: what a net grant may be; lua/moonpool/http/reach.lua says what each opens. */
+/* config_net.c: checks the syntax of net grants. lua/moonpool/lib/http/reach.lua applies them. */
 #include "config.h"
 #include <arpa/inet.h>
 
@@ -19,7 +19,7 @@ static bool is_address(mp_str host)
     return inet_pton(strchr(text, ':') == NULL ? AF_INET : AF_INET6, text, bytes) == 1;
 }
 
-/* "*", or a name, perhaps below "*.". */
+/* "*", a name, or a name after "*.". */
 static bool is_name(mp_str host)
 {
     if (mp_str_is(host, "*"))
@@ -42,7 +42,7 @@ static bool is_number(mp_str text)
     return true;
 }
 
-/* Behind the ':', or nothing at all. */
+/* A ":port" suffix, or nothing. */
 static bool is_port(mp_str port)
 {
     int number = 0;
@@ -56,7 +56,7 @@ static bool is_port(mp_str port)
     return port.len > 0 && port.len <= 5 && number >= 1 && number <= 65535;
 }
 
-/* Cuts the word behind the host off `text`. */
+/* Cuts the word after the host off `text`. */
 static int take_word(mp_str *text, bool *is_private, mp_err *err)
 {
     mp_str host = mp_str_cut(text, ' '), word = *text;
@@ -66,8 +66,8 @@ static int take_word(mp_str *text, bool *is_private, mp_err *err)
         word = mp_str_from(word, 1);
     if (!*is_private || mp_str_is(word, "private"))
         return 0;
-    mp_err_set(err, "'%.*s' means nothing there", (int)(word.len > 64 ? 64 : word.len), word.ptr);
-    return mp_err_hint(err, "the one word that may follow is 'private'");
+    mp_err_set(err, "unexpected word '%.*s'", (int)(word.len > 64 ? 64 : word.len), word.ptr);
+    return mp_err_hint(err, "only the word 'private' may follow");
 }
 
 int mp_config_check_net(mp_str text, mp_err *err)
@@ -76,7 +76,7 @@ int mp_config_check_net(mp_str text, mp_err *err)
     mp_err_set(err, "%s", "");
     for (size_t i = 0; i + 2 < text.len; i++)
         if (memcmp(text.ptr + i, "://", 3) == 0) {
-            mp_err_set(err, "it is a URL");
+            mp_err_set(err, "a URL is not allowed here");
             return mp_err_hint(err, "write host and port, as in api.example.com:443");
         }
     if (take_word(&text, &is_private, err) != 0)
@@ -94,24 +94,25 @@ int mp_config_check_net(mp_str text, mp_err *err)
     }
     if (port.ptr != NULL && memchr(port.ptr, ':', port.len) != NULL) {
         mp_err_set(err, "more than one ':'");
-        return mp_err_hint(err, "an IPv6 address stands in brackets, as in [::1]:8080");
+        return mp_err_hint(err, "write an IPv6 address in brackets, as in [::1]:8080");
     }
     if (!is_port(port))
         return mp_err_set(err, "the port must be 1 to 65535, or *");
     if (is_address(host)) {
         if (!is_private)
             return 0;
-        mp_err_set(err, "an address is what it is");
-        return mp_err_hint(err, "leave 'private' out");
+        mp_err_set(err, "'private' applies to host names only");
+        return mp_err_hint(err, "an IP address is granted as written; remove the word");
     }
     if (is_bracketed)
-        return mp_err_set(err, "no IPv6 address is between the brackets");
+        return mp_err_set(err, "not an IPv6 address in the brackets");
     if (host.len > 0 && is_number(host)) {
-        mp_err_set(err, "it is no IPv4 address");
-        return mp_err_hint(err, "four numbers, as in 127.0.0.1");
+        mp_err_set(err, "not an IPv4 address");
+        return mp_err_hint(err, "write four numbers, as in 127.0.0.1");
     }
     if (!is_name(host))
         return mp_err_set(
-            err, "a name has letters, digits, '-' and '.'; '*' stands alone, or before a domain: *.example.com");
+            err,
+            "a name consists of letters, digits, '-' and '.'; '*' may stand alone or before a domain: *.example.com");
     return 0;
 }

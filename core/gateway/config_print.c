@@ -1,4 +1,4 @@
-/* config_print.c: the table of keys, told to people, to man and to editors. */
+/* config_print.c: prints the table of keys as help, manual page and JSON Schema. */
 #include "config.h"
 
 static int depth_of(const mp_config_key *key)
@@ -9,7 +9,7 @@ static int depth_of(const mp_config_key *key)
     return depth;
 }
 
-/* "100ms to 30d", "strict, full": what may stand there, where that can be said in a few words; may be empty. */
+/* Appends a short form of the allowed values, as in "100ms to 30d" or "strict, full"; may append nothing. */
 static void put_values(mp_buf *out, const mp_config_key *key)
 {
     char range[96];
@@ -28,12 +28,12 @@ static void put_values(mp_buf *out, const mp_config_key *key)
 
 static const char *restarts_of(const mp_config_key *key)
 {
-    return key->restarts ? " Another value needs a restart." : "";
+    return key->restarts ? " Changing this needs a restart." : "";
 }
 
-/* -- `moonpool config` ----------------------------------------------------------------------------------------- */
+/* -- `moonpool config` --------------------------------------------------------------------------------------------- */
 
-/* `text` in lines of at most 100 characters, each behind `indent`. */
+/* Appends `text` in lines of at most 100 characters, each with `indent` spaces. */
 static void put_wrapped(mp_buf *out, const char *text, int indent)
 {
     mp_str rest = mp_str_of(text);
@@ -51,9 +51,9 @@ static void put_wrapped(mp_buf *out, const char *text, int indent)
 
 void mp_config_print_help(mp_buf *out)
 {
-    mp_buf_put(out,
-               MP_STR("# Every key of moonpool.yaml with its default. moonpool.yaml(5) says more.\n"
-                      "# In any value: ${NAME}, ${NAME:-default}, ${NAME:?message}, ${file:path}; $$ is a dollar.\n"));
+    mp_buf_put(out, MP_STR("# Every key of moonpool.yaml with its default. See also moonpool.yaml(5).\n"
+                           "# Values may contain ${NAME}, ${NAME:-default}, ${NAME:?message} and ${file:path}; write "
+                           "$$ for a dollar.\n"));
     for (size_t i = 0; i < mp_config_key_count; i++) {
         const mp_config_key *key = &mp_config_keys[i];
         int indent = 2 * depth_of(key);
@@ -68,7 +68,7 @@ void mp_config_print_help(mp_buf *out)
         if (key->type != MP_KEY_SECTION) {
             bool is_list = key->type == MP_KEY_LIST && key->preset != NULL && strchr(key->preset, ',') != NULL;
             const char *preset = key->preset == NULL ? "" : key->preset;
-            if (is_list) { /* brackets of IPv6 addresses need quotes inside the list's own */
+            if (is_list) { /* an IPv6 address in brackets must be quoted inside a YAML list */
                 mp_str rest = mp_str_of(preset);
                 for (const char *mark = " ["; rest.ptr != NULL; mark = ", ") {
                     mp_str item = mp_str_trim(mp_str_cut(&rest, ','));
@@ -85,9 +85,9 @@ void mp_config_print_help(mp_buf *out)
     }
 }
 
-/* -- moonpool.yaml(5) ------------------------------------------------------------------------------------------ */
+/* -- moonpool.yaml(5) ---------------------------------------------------------------------------------------------- */
 
-/* scdoc's own marks are escaped. */
+/* Escapes the characters that are special in scdoc. */
 static void put_scdoc(mp_buf *out, const char *text)
 {
     for (; *text != '\0'; text++) {
@@ -121,7 +121,7 @@ void mp_config_print_man(mp_buf *out)
     }
 }
 
-/* -- the JSON Schema ------------------------------------------------------------------------------------------- */
+/* -- the JSON Schema ----------------------------------------------------------------------------------------------- */
 
 static void put_json(mp_buf *out, const char *text)
 {
@@ -134,7 +134,7 @@ static void put_json(mp_buf *out, const char *text)
     mp_buf_putc(out, '"');
 }
 
-static const char expansion[] = "\\$\\{"; /* whatever ${…} gives, an editor cannot know */
+static const char expansion[] = "\\$\\{"; /* allows any ${…}: an editor cannot know its value */
 
 static void put_pattern(mp_buf *out, const char *pattern, const char *word)
 {
@@ -148,7 +148,7 @@ static void put_pattern(mp_buf *out, const char *pattern, const char *word)
     mp_buf_clear(&whole);
 }
 
-/* One value without its documentation. Ranges of times and sizes stay with the loader. */
+/* Appends the schema of one value without its description. The loader alone checks ranges of times and sizes. */
 static void put_value_schema(mp_buf *out, const mp_config_key *key)
 {
     mp_buf pattern = {0};
@@ -185,7 +185,7 @@ static void put_value_schema(mp_buf *out, const mp_config_key *key)
 
 static void put_schema(mp_buf *out, const mp_config_key *key, int indent);
 
-/* The object of all keys below `section`, without the braces around it. */
+/* Appends the schema of all keys below `section`, without the enclosing braces. */
 static void put_object(mp_buf *out, const mp_config_key *section, int indent)
 {
     mp_buf_printf(out, "\"type\": [\"object\", \"null\"], \"additionalProperties\": false, \"properties\": {");
@@ -203,7 +203,7 @@ static void put_object(mp_buf *out, const mp_config_key *section, int indent)
     mp_buf_printf(out, "\n%*s}", indent, "");
 }
 
-/* One item of a list: a value, or where they may be maps one of two. */
+/* Appends the schema of one item of a list: a value, or a value or a map. */
 static void put_items(mp_buf *out, const mp_config_key *list, int indent)
 {
     put_value_schema(out, list);

@@ -1,4 +1,4 @@
-/* config_tls.c: what the keys of one `tls` say together. */
+/* config_tls.c: checks the keys of one `tls` section together. */
 #include "config_read.h"
 #include <stdio.h>
 
@@ -25,10 +25,10 @@ void mp_config_end_tls(mp_config_reader *r, const char *path, mp_config_tls *tls
         return;
     if (section->kind == MP_YAML_MAP && !is_whole) {
         mp_err_set(&err, "'%s' needs 'certificate' and 'key'", path);
-        mp_err_hint(&err, "as in '{certificate: cert.pem, key: key.pem}'; one file may hold both");
+        mp_err_hint(&err, "as in '{certificate: cert.pem, key: key.pem}'; one file may contain both");
         mp_yaml_error(&r->yaml, section->at, &err);
     } else if (client != NULL && seen(r, path, "client_ca") == NULL) {
-        mp_err_set(&err, "'client' needs 'client_ca': who has signed the clients' certificates?");
+        mp_err_set(&err, "'client' needs 'client_ca', the authority that signs client certificates");
         mp_yaml_error(&r->yaml, client->at, &err);
     }
 }

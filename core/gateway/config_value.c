@@ -1,4 +1,4 @@
-/* config_value.c: one value, from text to what the house uses: times, sizes, counts, choices, texts, lists. */
+/* config_value.c: converts one value from text: times, sizes, counts, choices, texts, lists. */
 #include "config.h"
 #include "yaml.h"
 #include <stdio.h>
@@ -9,7 +9,7 @@ typedef struct {
     int64_t worth;
 } unit;
 
-/* Largest last. */
+/* The largest unit is last. */
 static const unit times[] = {{"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000}, {"d", 86400000}, {NULL, 0}};
 static const unit sizes[] = {{"B", 1}, {"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {NULL, 0}};
 static const unit plain_number[] = {{"", 1}, {NULL, 0}};
@@ -21,7 +21,7 @@ static const unit *units_of(const mp_config_key *key)
 
 static size_t put_number(char *room, size_t size, int64_t number, const unit *units)
 {
-    const unit *best = number == 0 && units[1].name != NULL ? &units[1] : units; /* 0s reads better than 0ms */
+    const unit *best = number == 0 && units[1].name != NULL ? &units[1] : units; /* 0s is easier to read than 0ms */
     for (const unit *u = units; u->name != NULL; u++)
         if (number != 0 && number % u->worth == 0)
             best = u;
@@ -50,9 +50,9 @@ char *mp_config_join(const char *folder, mp_str path)
     return joined.ptr;
 }
 
-/* -- numbers --------------------------------------------------------------------------------------------------- */
+/* -- numbers ------------------------------------------------------------------------------------------------------- */
 
-/* Digits at the start of `*s`, cut off; INT64_MAX where there are too many, -1 where there are none. */
+/* Cuts the digits off the start of `*s`. Returns INT64_MAX on overflow, -1 if there are none. */
 static int64_t cut_digits(mp_str *s, unsigned base)
 {
     int64_t number = 0;
@@ -80,15 +80,15 @@ static int bad_number(const mp_config_key *key, const mp_config_value *value, mp
     mp_err_set(err, "'%s' is not %s: '%.*s'", mp_config_key_name(key), kind, MP_STR_ARG(value->shown));
     mp_config_range(key, range, sizeof range);
     if (key->type == MP_KEY_TIME)
-        mp_err_hint(err, "write a whole number and one of ms, s, m, h, d: %s; %s", key->preset, range);
+        mp_err_hint(err, "write a whole number with a unit (ms, s, m, h, d), as in %s; %s", key->preset, range);
     else if (key->type == MP_KEY_SIZE)
-        mp_err_hint(err, "write a whole number and one of B, KiB, MiB, GiB: %s; %s", key->preset, range);
+        mp_err_hint(err, "write a whole number with a unit (B, KiB, MiB, GiB), as in %s; %s", key->preset, range);
     else
         mp_err_hint(err, "%s%s%s", key->word == NULL ? "" : key->word, key->word == NULL ? "" : ", or ", range);
     return -1;
 }
 
-/* "30", "30 s", "4MB": what was meant is plain enough to say. */
+/* Reports a missing or wrong unit, as in "30", "30 s" or "4MB", with a suggestion. */
 static int bad_unit(const mp_config_key *key, int64_t number, mp_str rest, const mp_config_value *value, mp_err *err)
 {
     static const char *const size_slips[][2] = {
@@ -106,8 +106,8 @@ static int bad_unit(const mp_config_key *key, int64_t number, mp_str rest, const
     if (name.len == 0) {
         mp_err_set(err, "'%s' needs a unit: '%.*s'", mp_config_key_name(key), MP_STR_ARG(value->shown));
         return value->is_expanded || number == INT64_MAX
-                   ? mp_err_hint(err, "one of %s", is_time ? "ms, s, m, h, d" : "B, KiB, MiB, GiB")
-                   : mp_err_hint(err, "one of %s: %lld%s", is_time ? "ms, s, m, h, d" : "B, KiB, MiB, GiB",
+                   ? mp_err_hint(err, "add a unit: %s", is_time ? "ms, s, m, h, d" : "B, KiB, MiB, GiB")
+                   : mp_err_hint(err, "add a unit: %s, as in %lld%s", is_time ? "ms, s, m, h, d" : "B, KiB, MiB, GiB",
                                  (long long)number, is_time ? "s" : "MiB");
     }
     bad_number(key, value, err);
@@ -126,7 +126,7 @@ static int read_number(const mp_config_key *key, const mp_config_value *value, i
         return 0;
     }
     if (key->type == MP_KEY_COUNT) {
-        /* a number in quotes is text, as everywhere in YAML; what came out of ${…} counts as written without */
+        /* a quoted number is text, as in all YAML; the value of ${…} counts as unquoted */
         if ((!value->is_plain && !value->is_expanded) || mp_yaml_type_of(rest) != MP_YAML_INT)
             return bad_number(key, value, err);
         bool is_negative = rest.ptr[0] == '-';
@@ -155,21 +155,21 @@ static int read_number(const mp_config_key *key, const mp_config_value *value, i
     return mp_err_hint(err, "%s", mp_config_range(key, range, sizeof range));
 }
 
-/* -- texts ----------------------------------------------------------------------------------------------------- */
+/* -- texts --------------------------------------------------------------------------------------------------------- */
 
 static int bad_text(const mp_config_key *key, const mp_config_value *value, const char *what, mp_err *err)
 {
     mp_err_set(err, "'%s' must be text, not %s", mp_config_key_name(key), what);
     if (key->word != NULL && mp_str_is_nocase(value->text, "false"))
         return mp_err_hint(err, "did you mean '%s'?", key->word);
-    return mp_err_hint(err, "to mean it, put quotes around it: \"%.*s\"", MP_STR_ARG(value->shown));
+    return mp_err_hint(err, "put quotes around it to make it text: \"%.*s\"", MP_STR_ARG(value->shown));
 }
 
 int mp_config_check_text(const mp_config_key *key, const mp_config_value *value, mp_err *err)
 {
     static const char *const names[] = {"text", "nothing", "true or false", "a number", "a number"};
     mp_yaml_type type = value->is_plain && !value->is_expanded ? mp_yaml_type_of(value->text) : MP_YAML_TEXT;
-    /* digits are welcome where a form decides: `listen: 7300` deserves a better answer than "a number" */
+    /* a number is accepted as text if `check` decides: `listen: 7300` then gets a better error than "a number" */
     if (type == MP_YAML_NULL || type == MP_YAML_BOOL || (type != MP_YAML_TEXT && key->check == NULL))
         return bad_text(key, value, names[type], err);
     if ((int64_t)value->text.len < key->least || (int64_t)value->text.len > key->most) {
@@ -196,17 +196,17 @@ static int read_choice(const mp_config_key *key, const mp_config_value *value, i
         }
         mp_buf_printf(&all, "%s%s", count == 0 ? "" : ", ", key->choices[count]);
     }
-    const char *near = value->is_expanded ? NULL : mp_nearest(value->text, key->choices, count);
+    const char *near = value->is_expanded ? NULL : mp_suggest(value->text, key->choices, count);
     mp_err_set(err, "'%s' cannot be '%.*s'", key->path, MP_STR_ARG(value->shown));
     if (near != NULL)
-        mp_err_hint(err, "did you mean '%s'? it is one of %.*s", near, MP_STR_ARG(mp_buf_str(&all)));
+        mp_err_hint(err, "did you mean '%s'? allowed: %.*s", near, MP_STR_ARG(mp_buf_str(&all)));
     else
-        mp_err_hint(err, "it is one of %.*s", MP_STR_ARG(mp_buf_str(&all)));
+        mp_err_hint(err, "allowed: %.*s", MP_STR_ARG(mp_buf_str(&all)));
     mp_buf_clear(&all);
     return -1;
 }
 
-/* -- slots ----------------------------------------------------------------------------------------------------- */
+/* -- slots --------------------------------------------------------------------------------------------------------- */
 
 static void *slot_of(void *in, const mp_config_key *key)
 {
@@ -220,7 +220,7 @@ void mp_config_free_list(char **list)
     free(list);
 }
 
-/* Items are as many as the list has. */
+/* The array has as many items as the list. */
 static void free_items(mp_config *config, const mp_config_key *list)
 {
     char **scalars = *mp_config_list_of(config, list);
@@ -263,10 +263,10 @@ int mp_config_set(void *config, const mp_config_key *key, const mp_config_value 
     int64_t number = 0;
     int choice = 0;
     void *slot = slot_of(config, key);
-    /* what is not text is told as what it is; an expanded value that is empty is an empty text */
+    /* a plain null is reported as such; an expanded value that is empty is an empty text */
     if (value->is_plain && !value->is_expanded && mp_yaml_type_of(value->text) == MP_YAML_NULL) {
         mp_err_set(err, "'%s' has no value", mp_config_key_name(key));
-        return key->preset == NULL ? -1 : mp_err_hint(err, "without the line it is %s", key->preset);
+        return key->preset == NULL ? -1 : mp_err_hint(err, "remove the line to use the default: %s", key->preset);
     }
     switch (key->type) {
     case MP_KEY_TEXT:
@@ -283,7 +283,7 @@ int mp_config_set(void *config, const mp_config_key *key, const mp_config_value 
     case MP_KEY_CHOICE:
         if (read_choice(key, value, &choice, err) != 0)
             return -1;
-        memcpy(slot, &choice, sizeof choice); /* whatever enum it is, it is as wide as an int */
+        memcpy(slot, &choice, sizeof choice); /* every enum has the size of an int */
         return 0;
     default:
         if (read_number(key, value, &number, err) != 0)
@@ -304,7 +304,8 @@ int mp_config_set_list(char ***slot, const mp_config_key *key, const mp_config_v
     *bad = count;
     if (count == 0) {
         mp_err_set(err, "'%s' is empty", mp_config_key_name(key));
-        return mp_err_hint(err, "without the line it is %s", key->preset == NULL ? "nothing" : key->preset);
+        return mp_err_hint(err, "remove the line to use the default: %s",
+                           key->preset == NULL ? "nothing" : key->preset);
     }
     for (size_t i = 0; i < count; i++) {
         bool is_twice = false;

@@ -1,4 +1,4 @@
-/* expand.c: variables and secret files inside values. */
+/* expand.c: expands environment variables and the contents of files in values. */
 #define _GNU_SOURCE 1
 #include "expand.h"
 #include "config.h"
@@ -43,21 +43,21 @@ static int read_into(int fd, mp_str path, mp_buf *out, mp_err *err)
     if (out->len > begin && out->ptr[out->len - 1] == '\r')
         out->len--;
     if (out->len > begin && memchr(out->ptr + begin, '\0', out->len - begin) != NULL)
-        return mp_err_set(err, "the file %.*s holds a zero byte", MP_STR_ARG(path));
+        return mp_err_set(err, "the file %.*s contains a NUL byte", MP_STR_ARG(path));
     return 0;
 }
 
 static int expand_file(mp_str path, const char *folder, mp_buf *out, mp_err *err)
 {
     if (path.len == 0 || path.len >= 4096 || memchr(path.ptr, '\0', path.len) != NULL)
-        return mp_err_set(err, "${file:} needs the path of a file");
+        return mp_err_set(err, "${file:} needs a path");
     char *full = mp_config_join(folder, path);
     int fd = open(full, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     free(full);
     if (fd < 0) {
         mp_err_set(err, "cannot read the file %.*s: %s", MP_STR_ARG(path), strerror(errno));
         if (errno == ENOENT && path.ptr[0] != '/')
-            mp_err_hint(err, "a relative path starts at the folder of the configuration file");
+            mp_err_hint(err, "relative paths start at the folder of the configuration file");
         return -1;
     }
     int result = read_into(fd, path, out, err);
@@ -75,7 +75,7 @@ static int expand_variable(mp_str inside, mp_buf *out, mp_err *err)
     if (len == 0 || len > 255 || (rest.len > 0 && !has_default && !must_be)) {
         mp_err_set(err, "'${%.*s}' is not a variable", MP_STR_ARG(inside));
         return mp_err_hint(err,
-                           "write ${NAME}, ${NAME:-default}, ${NAME:?message} or ${file:/path}; a dollar itself is $$");
+                           "write ${NAME}, ${NAME:-default}, ${NAME:?message} or ${file:/path}; write $$ for a dollar");
     }
     char *terminated = mp_dup(name);
     const char *value = getenv(terminated);
@@ -107,7 +107,7 @@ int mp_expand(mp_str text, const char *folder, mp_buf *out, mp_str *where, mp_er
             *where = rest;
             if (end == NULL) {
                 mp_err_set(err, "'${' is never closed");
-                return mp_err_hint(err, "end it with '}'; a dollar itself is $$");
+                return mp_err_hint(err, "end it with '}'; write $$ for a dollar");
             }
             inside.len = (size_t)(end - inside.ptr);
             where->len = inside.len + 3;

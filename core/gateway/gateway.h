@@ -1,29 +1,34 @@
-/* gateway.h: the whole house, as the command line sees it.
+/* gateway.h: the gateway process, as the command line uses it.
  *
- *   gateway  the process: its table of sessions, its workers, its signals
- *   worker   a thread with a loop, a server, a server role and a Lua VM of its own */
+ *   gateway  the process: its session table, workers and signals
+ *   worker   a thread with its own event loop, HTTP server and Lua state */
 #ifndef MP_GATEWAY_H
 #define MP_GATEWAY_H
 
 #include "config.h"
-#include "script/script.h"
+#include "lib/lib.h"
 
 typedef struct {
-    bool on_stdio;    /* serves the one client at stdin and stdout, and listens nowhere */
-    bool has_specs;   /* answers "moonpool/specs" */
-    bool is_apart;    /* of one command of the workbench: leaves store.file alone, and says nothing of itself */
-    int ready_fd;     /* gets one line once everything listens; -1: none */
-    bool prints;      /* each reload, on stdout */
-    const char *file; /* the configuration's, which is read again when it changes; NULL: it is not */
-    mp_config *(*read)(void *ctx, mp_buf *report); /* reads it: NULL and what is wrong, or another configuration */
+    bool on_stdio;  /* serves one client on stdin and stdout, and has no listeners */
+    bool has_specs; /* serves the method "moonpool/specs" */
+    /* started for one command of the workbench: does not open store.file and logs nothing about itself */
+    bool is_apart;
+    bool traces;      /* prints each request on stderr, in a form for people */
+    int ready_fd;     /* receives one line once all listeners are open; -1: none */
+    bool prints;      /* prints each reload on stdout */
+    const char *file; /* path of the configuration, which is read again when it changes; NULL: never read again */
+    /* reads the configuration again; returns NULL and a report on an error */
+    mp_config *(*read)(void *ctx, mp_buf *report);
     void *ctx;
 } mp_gateway_options;
 
-/* Serves until SIGTERM or SIGINT, on stdio also until the client has left. Takes `config` over. Gives the exit code: 0 ended well, 1 failed running, 78 bad scripts. What is wrong is on stderr. */
+/* Serves until SIGTERM or SIGINT, on stdio also until stdin ends. Takes ownership of `config`. Prints errors to
+ * stderr. Returns the exit code: 0 success, 1 failure while running, 78 errors in scripts or configuration. */
 int mp_gateway_run(mp_config *config, const mp_gateway_options *options);
-/* Loads the scripts as `run` would, takes `config` over, prints what would be served to stdout, in a form of mp_vm_describe. 0 or 78. */
-int mp_gateway_check(mp_config *config, const char *form);
-/* Runs a command of the workbench; gives its exit code. */
-int mp_gateway_bench(const char *command, const mp_bench_argument *arguments, size_t count);
+/* Loads the scripts as mp_gateway_run would and prints what they serve to stdout, in a form of mp_lib_describe. Takes
+ * ownership of `config`. Returns 0, or 78 on errors, or 1 for warnings if `is_strict`. */
+int mp_gateway_check(mp_config *config, const char *form, bool is_strict);
+/* Runs a command of the workbench and returns its exit code. */
+int mp_gateway_workbench(const char *command, const mp_workbench_argument *arguments, size_t count);
 
 #endif

@@ -1,58 +1,52 @@
-#define _GNU_SOURCE /* memmem */
 #include "reload.h"
-#include "exposure.h"
-#include "outcome.h"
-#include "watcher.h"
+#include "open_relay.h"
+#include "reload_status.h"
+#include "terminal.h"
+#include "watchdog.h"
+#include "inotify.h"
 #include <errno.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
-#define QUIET_MS 100     /* after the last change: editors and checkouts make several */
-#define PATIENCE_MS 1000 /* after the first, however restless it is */
-#define LOOK_MS 1000     /* where the system tells of no changes */
+#define RETRY_MS 1000 /* after a reload that failed for lack of descriptors or memory */
+#define LOOK_MS 1000  /* poll interval where inotify is not available */
 
-/* A VM that has ended its calls. */
-typedef struct grave {
-    struct grave *next;
+/* A detached VM that waits to be freed on the main thread. */
+typedef struct ended_vm {
+    struct ended_vm *next;
     mp_vm *vm;
-} grave;
+} ended_vm;
 
 struct mp_reload {
     mp_shared *shared;
     const mp_gateway_options *options;
     mp_worker **workers;
     int count;
-    mp_watcher *watcher; /* NULL: only who asks is served */
-    bool is_unwatched;   /* it cannot watch, which has been told */
+    mp_admin *admin;     /* NULL: there is no admin listener */
+    mp_inotify *watcher; /* NULL: files are not watched */
+    bool is_unwatched;   /* watching failed, which was logged */
     int wake_fd;
-    uint64_t first_at, last_at;     /* of changes not looked at yet; 0: none */
-    _Atomic(const char *) asked_by; /* last; NULL: nobody asks */
-    atomic_bool is_swapping;        /* the workers have not all taken over: two generations are enough */
-    _Atomic(grave *) graves;
+    _Atomic(const char *) asked_by; /* cause of the latest request for a reload; NULL: none */
+    atomic_bool is_swapping;        /* some worker has not switched yet: at most two generations are in transit */
+    _Atomic(ended_vm *) ended_vms;
     int64_t generation;
     mp_source *serving;
-    mp_source *tried;         /* these three read last, good or bad */
-    mp_buf tried_config;      /* its values; empty: it could not be read */
-    mp_buf config_report;     /* what was wrong in it */
-    mp_buf summary;           /* of what serves */
-    bool asks;                /* who comes in: what serves does */
-    mp_settings *first;       /* listeners and certificates point into it */
-    mp_settings *outlived[8]; /* those that a worker still has that ended before it got others */
+    mp_source *tried;         /* the source that was read last, with or without errors */
+    mp_buf tried_config;      /* the configuration that was read last, in canonical form; empty: it could not be read */
+    mp_buf config_report;     /* the errors in it */
+    mp_buf summary;           /* summary of what is served */
+    uint64_t retry_at;        /* when to retry a reload that failed for lack of descriptors or memory; 0: no retry */
+    bool is_retry;            /* the running reload is such a retry */
+    bool has_auth;            /* the serving generation has auth scripts */
+    mp_runtime_config *first; /* listeners and certificates have pointers into it */
+    mp_runtime_config *outlived[8]; /* earlier settings that a worker still referred to when it ended */
     size_t outlived_count;
-    mp_outcome outcome;
+    mp_reload_status outcome;
 };
 
-static const char changed[] = "files"; /* what asks for a reload when nobody does */
-
-static uint64_t now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
+static const char changed[] = "files"; /* the cause of a reload that no request caused */
 
 mp_reload *mp_reload_new(mp_shared *shared, const mp_gateway_options *options, mp_vm *first)
 {
@@ -65,17 +59,17 @@ mp_reload *mp_reload_new(mp_shared *shared, const mp_gateway_options *options, m
     reload->tried = mp_source_ref(shared->source);
     reload->generation = 1;
     mp_config_put_all(&reload->tried_config, shared->settings->config);
-    mp_outcome_init(&reload->outcome);
-    mp_vm_summary(first, &reload->summary);
-    reload->asks = mp_vm_has_auth(first);
+    mp_reload_status_init(&reload->outcome);
+    mp_lib_summary(first, &reload->summary);
+    reload->has_auth = mp_lib_has_auth(first);
     return reload;
 }
 
-static void clear_graves(mp_reload *reload)
+static void free_ended_vms(mp_reload *reload)
 {
-    for (grave *one = atomic_exchange(&reload->graves, NULL), *next; one != NULL; one = next) {
+    for (ended_vm *one = atomic_exchange(&reload->ended_vms, NULL), *next; one != NULL; one = next) {
         next = one->next;
-        mp_vm_free(one->vm);
+        mp_lib_free(one->vm);
         free(one);
     }
 }
@@ -84,13 +78,13 @@ void mp_reload_free(mp_reload *reload)
 {
     if (reload == NULL)
         return;
-    clear_graves(reload);
-    mp_watcher_free(reload->watcher);
+    free_ended_vms(reload);
+    mp_inotify_free(reload->watcher);
     while (reload->outlived_count > 0)
-        mp_settings_free(reload->outlived[--reload->outlived_count]);
+        mp_runtime_config_free(reload->outlived[--reload->outlived_count]);
     if (reload->first != reload->shared->settings)
-        mp_settings_free(reload->first);
-    mp_outcome_clear(&reload->outcome);
+        mp_runtime_config_free(reload->first);
+    mp_reload_status_clear(&reload->outcome);
     close(reload->wake_fd);
     mp_source_unref(reload->serving);
     mp_source_unref(reload->tried);
@@ -100,23 +94,23 @@ void mp_reload_free(mp_reload *reload)
     free(reload);
 }
 
-/* The admin's listener is the first worker's. */
+/* The loop for answers to waiting requests; NULL without an admin listener. */
 static mp_loop *admin_loop(const mp_reload *reload)
 {
-    return mp_worker_loop(reload->workers[0]);
+    return reload->admin == NULL ? mp_worker_loop(reload->workers[0]) : mp_admin_loop(reload->admin);
 }
 
 void mp_reload_ask(mp_reload *reload, mp_stream *stream)
 {
-    if (mp_outcome_wait(&reload->outcome, stream))
+    if (mp_reload_status_wait(&reload->outcome, stream))
         mp_reload_now(reload, "admin");
     else
-        mp_stream_answer(stream, 503, "text/plain", MP_STR("too many wait for a reload already\n"), NULL, 0);
+        mp_stream_answer(stream, 503, "text/plain", MP_STR("too many requests wait for a reload\n"), NULL, 0);
 }
 
 void mp_reload_describe(mp_reload *reload, mp_buf *out)
 {
-    mp_outcome_describe(&reload->outcome, out);
+    mp_reload_status_describe(&reload->outcome, out);
 }
 
 static void wake(mp_reload *reload)
@@ -126,70 +120,50 @@ static void wake(mp_reload *reload)
         continue;
 }
 
-void mp_reload_bury(mp_reload *reload, mp_vm *vm)
+void mp_reload_free_vm(mp_reload *reload, mp_vm *vm)
 {
-    grave *one = mp_new(sizeof *one);
+    ended_vm *one = mp_new(sizeof *one);
     one->vm = vm;
-    one->next = atomic_load(&reload->graves);
-    while (!atomic_compare_exchange_weak(&reload->graves, &one->next, one))
+    one->next = atomic_load(&reload->ended_vms);
+    while (!atomic_compare_exchange_weak(&reload->ended_vms, &one->next, one))
         continue;
     wake(reload);
 }
 
-/* -- who watches at a terminal ------------------------------------------------------------------------------------ */
-
-/* Nobody is waited for: who does not read gets no more. */
 static void print(const mp_reload *reload, mp_str text)
 {
-    if (!reload->options->prints)
-        return;
-    char at[16];
-    struct tm parts;
-    time_t now = time(NULL);
-    mp_buf line = {0};
-    strftime(at, sizeof at, "%H:%M:%S", localtime_r(&now, &parts));
-    mp_buf_printf(&line, "%s  ", at);
-    mp_buf_put(&line, text);
-    if (text.len == 0 || text.ptr[text.len - 1] != '\n')
-        mp_buf_putc(&line, '\n');
-    mp_str left = mp_buf_str(&line);
-    struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
-    while (left.len > 0 && poll(&out, 1, 0) == 1 && (out.revents & POLLOUT)) {
-        ssize_t written = write(STDOUT_FILENO, left.ptr, left.len < 4096 ? left.len : 4096);
-        if (written <= 0)
-            break;
-        left = mp_str_from(left, (size_t)written);
-    }
-    mp_buf_clear(&line);
+    if (reload->options->prints)
+        mp_terminal_print(text);
 }
 
-/* -- how it went --------------------------------------------------------------------------------------------------- */
+/* -- results ------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
     mp_swap super;
     mp_reload *reload;
-    mp_settings *before; /* NULL: they stay */
+    mp_runtime_config *before; /* NULL: the settings did not change */
     int64_t generation;
     size_t asked;
     mp_buf plan, lists;
+    mp_vm **vms; /* one per worker; NULL once handed over */
 } change;
 
-/* Every worker serves the new scripts. */
+/* Runs when every worker serves the new scripts. */
 static void on_swapped(mp_swap *super, mp_vm *vm)
 {
     change *made = mp_container(super, change, super);
     mp_reload *reload = made->reload;
     mp_str plan = mp_buf_str(&made->plan);
     if (vm != NULL && made->lists.len > 0)
-        mp_vm_hear_of(vm, MP_STR("reloaded"), mp_buf_str(&made->lists));
-    mp_outcome_keep(&reload->outcome, made->generation, plan);
+        mp_vm_bus_deliver(vm, MP_STR("reloaded"), mp_buf_str(&made->lists));
+    mp_reload_status_keep(&reload->outcome, made->generation, plan);
     mp_log(MP_INFO, "reloaded", mp_log_int("generation", made->generation), mp_log_str("changes", plan));
     print(reload, plan);
-    mp_outcome_answer(&reload->outcome, admin_loop(reload), made->asked, true, plan);
+    mp_reload_status_answer(&reload->outcome, admin_loop(reload), made->asked, true, plan);
     if (atomic_load(&super->is_missed) && made->before != NULL && made->before != reload->first)
-        reload->outlived[reload->outlived_count++] = made->before; /* the last: the gateway stops */
+        reload->outlived[reload->outlived_count++] = made->before; /* happens only while the gateway stops */
     else if (made->before != reload->first)
-        mp_settings_free(made->before);
+        mp_runtime_config_free(made->before);
     mp_buf_clear(&made->plan);
     mp_buf_clear(&made->lists);
     free(made);
@@ -197,69 +171,67 @@ static void on_swapped(mp_swap *super, mp_vm *vm)
     wake(reload);
 }
 
-/* Each error is told by itself: they are a blank line apart, and end with a line's end. */
-static void log_errors(const char *event, mp_str report)
-{
-    while (report.len > 0) {
-        const char *end = memmem(report.ptr, report.len, "\n\n", 2);
-        mp_str one = {report.ptr, end == NULL ? report.len : (size_t)(end - report.ptr)};
-        report = end == NULL ? MP_STR_NONE : mp_str_from(report, one.len + 2);
-        if (one.len > 0 && one.ptr[one.len - 1] == '\n')
-            one.len--;
-        mp_log(MP_ERROR, event, mp_log_str("error", one));
-    }
-}
-
 static void refuse(mp_reload *reload, const char *event, size_t asked, mp_str report)
 {
+    if (mp_reload_status_is_starved(report)) {
+        reload->retry_at = mp_monotonic_ms() + RETRY_MS;
+        if (reload->is_retry) { /* the failure was logged before */
+            mp_reload_status_answer_again(&reload->outcome, admin_loop(reload), asked);
+            return;
+        }
+    }
     mp_buf shown = {0};
-    log_errors(event, report);
+    mp_reload_status_log_errors(event, report);
     mp_log(MP_WARN, "not reloaded", mp_log_int("generation", reload->generation),
-           mp_log_str("why", MP_STR("there are errors: what served before serves on")));
+           mp_log_str("why", MP_STR("errors: the previous version stays in use")));
     mp_buf_printf(&shown, "not reloaded:\n%.*s", MP_STR_ARG(report));
     print(reload, mp_buf_str(&shown));
     mp_buf_clear(&shown);
-    mp_outcome_keep_errors(&reload->outcome, report);
-    mp_outcome_answer(&reload->outcome, admin_loop(reload), asked, false, report);
+    mp_reload_status_keep_errors(&reload->outcome, report);
+    mp_reload_status_answer(&reload->outcome, admin_loop(reload), asked, false, report);
 }
 
-/* -- reloading ------------------------------------------------------------------------------------------------------ */
+/* -- reloading ----------------------------------------------------------------------------------------------------- */
 
-/* What a reload is made of, as far as it is not what serves. */
+/* What a reload changes, as far as it differs from what is served. */
 typedef struct {
-    size_t asked; /* so many waited when it began */
+    size_t asked; /* how many requests waited when it began */
     mp_config *config;
     mp_source *source;
-    mp_buf keys, restart, files, report; /* of the configuration; the paths of scripts; what is wrong */
+    /* names of changed keys, of those that need a restart, and of changed script files; and the errors */
+    mp_buf keys, restart, files, report;
 } attempt;
 
-/* A VM for every worker, or none and what is wrong. */
-static mp_vm **make_all(mp_reload *reload, mp_source *source, const mp_vm_config *how, mp_buf *report)
+/* Makes a VM for every worker; on failure makes none and appends the errors to `report`. */
+static mp_vm **make_all(mp_reload *reload, mp_source *source, const mp_lib_config *how, mp_buf *report)
 {
     mp_vm **vms = mp_new((size_t)reload->count * sizeof *vms);
     for (int i = 0; i < reload->count; i++) {
-        vms[i] = mp_vm_new(source, how, report);
+        mp_watchdog_beat(reload->shared->watchdog);
+        vms[i] = mp_lib_new(source, how, report);
         if (vms[i] != NULL)
             continue;
         while (i > 0)
-            mp_vm_free(vms[--i]);
+            mp_lib_free(vms[--i]);
         free(vms);
         return NULL;
     }
     return vms;
 }
 
-static void use_shared_settings(mp_reload *reload, const mp_settings *settings)
+static void use_shared_settings(mp_reload *reload, const mp_runtime_config *settings)
 {
     const mp_config *config = settings->config;
     mp_table_configure(reload->shared->table, &settings->rpc);
     mp_store_limit(reload->shared->commons.store, config->store_entries, config->store_bytes);
     mp_log_from(config->log_level);
-    mp_watcher_free(reload->watcher);
+    mp_refusals_limit(config->log_refusals);
+    mp_watchdog_configure(reload->shared->watchdog, config);
+    mp_inotify_free(reload->watcher);
     reload->watcher = NULL;
     if (config->scripts_watch == MP_WATCH_TRUE) {
-        reload->watcher = mp_watcher_new(config->scripts_path, reload->options->file);
-        mp_reload_now(reload, changed); /* what changes until it is watched */
+        reload->watcher = mp_inotify_new(config->scripts_path, config->scripts_rocks, reload->options->file);
+        mp_reload_now(reload, changed); /* handles changes made before the files were watched */
     }
 }
 
@@ -273,16 +245,28 @@ static void put_parts(mp_buf *plan, const attempt *next)
                       MP_STR_ARG(mp_buf_str(&next->restart)));
 }
 
-static void put_in_place(mp_reload *reload, attempt *next, mp_vm **vms, mp_settings *settings)
+/* The admin thread no longer uses the old settings, so the workers may now release the last references. */
+static void swap_all(void *ctx)
+{
+    change *made = ctx;
+    mp_reload *reload = made->reload;
+    mp_vm **vms = made->vms; /* the last worker to switch frees `made` */
+    for (int i = 0; i < reload->count; i++)
+        mp_worker_swap(reload->workers[i], vms[i], &made->super);
+    free(vms);
+}
+
+/* Hands `vms` over to the workers. */
+static void put_in_place(mp_reload *reload, attempt *next, mp_vm **vms, mp_runtime_config *settings)
 {
     mp_shared *shared = reload->shared;
     change *made = mp_new(sizeof *made);
     *made = (change){.reload = reload, .generation = ++reload->generation, .asked = next->asked};
-    mp_vm_difference(vms[0], mp_buf_str(&reload->summary), mp_buf_str(&next->files), &made->plan, &made->lists);
+    mp_lib_difference(vms[0], mp_buf_str(&reload->summary), mp_buf_str(&next->files), &made->plan, &made->lists);
     put_parts(&made->plan, next);
     reload->summary.len = 0;
-    mp_vm_summary(vms[0], &reload->summary);
-    reload->asks = mp_vm_has_auth(vms[0]);
+    mp_lib_summary(vms[0], &reload->summary);
+    reload->has_auth = mp_lib_has_auth(vms[0]);
     mp_source_unref(reload->serving);
     reload->serving = mp_source_ref(next->source);
     if (settings != shared->settings) {
@@ -295,25 +279,28 @@ static void put_in_place(mp_reload *reload, attempt *next, mp_vm **vms, mp_setti
     atomic_init(&made->super.left, reload->count);
     atomic_init(&made->super.is_missed, false);
     atomic_store(&reload->is_swapping, true);
-    for (int i = 0; i < reload->count; i++)
-        mp_worker_swap(reload->workers[i], vms[i], &made->super);
+    made->vms = vms;
+    if (reload->admin != NULL)
+        mp_admin_configure(reload->admin, settings, swap_all, made);
+    else
+        swap_all(made);
 }
 
-/* What was tried is taken back, or needs a restart. */
+/* The files equal what is served again, or the change needs a restart. */
 static void leave_in_place(mp_reload *reload, const attempt *next)
 {
     mp_buf plan = {0};
     put_parts(&plan, next);
-    mp_outcome_keep(&reload->outcome, reload->generation, mp_buf_str(&plan));
-    mp_outcome_answer_again(&reload->outcome, admin_loop(reload), next->asked);
+    mp_reload_status_keep(&reload->outcome, reload->generation, mp_buf_str(&plan));
+    mp_reload_status_answer_again(&reload->outcome, admin_loop(reload), next->asked);
     if (plan.len > 0) {
         mp_log(MP_WARN, "not reloaded", mp_log_int("generation", reload->generation),
                mp_log_str("why", mp_buf_str(&plan)));
         print(reload, mp_buf_str(&plan));
     } else {
-        mp_log(MP_INFO, "taken back", mp_log_int("generation", reload->generation),
-               mp_log_str("why", MP_STR("the files are as they were when they were last served")));
-        print(reload, MP_STR("taken back: what is saved is what serves"));
+        mp_log(MP_INFO, "change reverted", mp_log_int("generation", reload->generation),
+               mp_log_str("why", MP_STR("the files equal what is served")));
+        print(reload, MP_STR("change reverted: the files equal what is served"));
     }
     mp_buf_clear(&plan);
 }
@@ -322,101 +309,115 @@ static bool leaves_open(const mp_reload *reload, const mp_config *config, const 
 {
     if (reload->options->on_stdio)
         return false;
-    return mp_exposure_check(config, vm, report) != 0 ||
-           (reload->asks && mp_exposure_check_loss(config, vm, report) != 0);
+    return mp_open_relay_check(config, vm, report) != 0 ||
+           (reload->has_auth && mp_open_relay_check_loss(config, vm, report) != 0);
 }
 
 static void try(mp_reload *reload, attempt *next)
 {
-    mp_settings *serving = reload->shared->settings, *settings = serving;
+    mp_runtime_config *serving = reload->shared->settings, *settings = serving;
     bool is_same = mp_source_is_same(reload->serving, next->source, &next->files);
     if (is_same && next->keys.len == 0) {
         leave_in_place(reload, next);
         return;
     }
     if (next->keys.len > 0) {
-        settings = mp_settings_new(next->config, &reload->shared->commons);
+        settings = mp_runtime_config_new(next->config, &reload->shared->commons);
         next->config = NULL;
     }
     mp_vm **vms = make_all(reload, next->source, &settings->vm, &next->report);
     if (vms != NULL && leaves_open(reload, settings->config, vms[0], &next->report)) {
         for (int i = 0; i < reload->count; i++)
-            mp_vm_free(vms[i]);
+            mp_lib_free(vms[i]);
         free(vms);
         vms = NULL;
     }
     if (vms != NULL) {
         put_in_place(reload, next, vms, settings);
     } else {
-        refuse(reload, "script refused", next->asked, mp_buf_str(&next->report));
+        if (atomic_load(&reload->shared->draining))
+            mp_reload_status_answer(&reload->outcome, admin_loop(reload), next->asked, false,
+                                    MP_STR("the gateway is stopping"));
+        else
+            refuse(reload, "script refused", next->asked, mp_buf_str(&next->report));
         if (settings != serving)
-            mp_settings_free(settings);
+            mp_runtime_config_free(settings);
     }
-    free(vms);
 }
 
-/* What is wrong in the configuration, unless that has been said. */
+/* Reports the configuration's errors, unless they were reported before. */
 static void refuse_config(mp_reload *reload, attempt *next)
 {
     mp_str report = mp_buf_str(&next->report);
     bool is_known = reload->tried_config.len == 0 && mp_str_eq(report, mp_buf_str(&reload->config_report));
     reload->tried_config.len = reload->config_report.len = 0;
     mp_buf_put(&reload->config_report, report);
-    if (is_known)
-        mp_outcome_answer_again(&reload->outcome, admin_loop(reload), next->asked);
+    if (is_known && !mp_reload_status_is_starved(report))
+        mp_reload_status_answer_again(&reload->outcome, admin_loop(reload), next->asked);
     else
         refuse(reload, "config refused", next->asked, report);
 }
 
-/* Reads the configuration, where it can be read again. False when it is wrong; `is_same` as the last time. */
-static bool read_config(mp_reload *reload, attempt *next, bool *is_same)
+/* Reads the configuration again, where possible. Returns false if it has errors. */
+static bool read_config(const mp_reload *reload, attempt *next)
 {
-    const mp_config *serving = reload->shared->settings->config;
-    *is_same = true;
     if (reload->options->file == NULL)
         return true;
     next->config = reload->options->read(reload->options->ctx, &next->report);
+    return next->config != NULL;
+}
+
+/* Whether the configuration is as it was the last time. */
+static bool compare_config(mp_reload *reload, attempt *next)
+{
+    const mp_config *serving = reload->shared->settings->config;
     if (next->config == NULL)
-        return false;
+        return true;
     mp_buf values = {0};
     mp_config_put_all(&values, next->config);
-    *is_same = mp_str_eq(mp_buf_str(&values), mp_buf_str(&reload->tried_config));
+    bool is_same = mp_str_eq(mp_buf_str(&values), mp_buf_str(&reload->tried_config));
     mp_buf_clear(&reload->tried_config);
     reload->tried_config = values;
     mp_config_compare(serving, next->config, true, &next->restart);
     mp_config_compare(serving, next->config, false, &next->keys);
     mp_config_carry(next->config, serving);
-    mp_outcome_keep_restart(&reload->outcome, mp_buf_str(&next->restart));
-    return true;
+    mp_reload_status_keep_restart(&reload->outcome, mp_buf_str(&next->restart));
+    return is_same;
 }
 
-/* It is tried again at every look: the same trouble is told once. */
+/* Called at every poll until watching works; the same failure is logged once. */
 static void watch(mp_reload *reload)
 {
     mp_err err = {0};
-    bool failed = reload->watcher != NULL && mp_watcher_renew(reload->watcher, &err) != 0;
+    bool failed = reload->watcher != NULL && mp_inotify_renew(reload->watcher, &err) != 0;
     if (failed && !reload->is_unwatched)
-        mp_log(MP_WARN, "not watched", mp_log_str("why", mp_str_of(err.text)), mp_log_str("hint", mp_str_of(err.hint)));
+        mp_log(MP_WARN, "files not watched", mp_log_str("why", mp_str_of(err.text)),
+               mp_log_str("hint", mp_str_of(err.hint)));
     reload->is_unwatched = failed;
 }
 
-static void reload_all(mp_reload *reload)
+/* With `may_wait` files that change while they are read are left for the next time, which is due soon. */
+static void reload_all(mp_reload *reload, bool may_wait)
 {
-    attempt next = {.asked = mp_outcome_waiting(&reload->outcome)};
+    attempt next = {.asked = mp_reload_status_waiting(&reload->outcome)};
     mp_err err = {0};
-    bool is_same;
     watch(reload);
-    if (!read_config(reload, &next, &is_same)) {
+    bool has_config = read_config(reload, &next);
+    const mp_config *config = next.config == NULL ? reload->shared->settings->config : next.config;
+    next.source = has_config ? mp_source_read(config->scripts_path, config->scripts_rocks, &err) : NULL;
+    bool is_emptied = next.source != NULL && mp_source_is_emptied(reload->tried, next.source);
+    if (may_wait && mp_inotify_is_torn(reload->watcher, is_emptied, mp_monotonic_ms()))
+        goto done;
+    if (!has_config) {
         refuse_config(reload, &next);
         goto done;
     }
-    const mp_config *config = next.config == NULL ? reload->shared->settings->config : next.config;
-    next.source = mp_source_read(config->scripts_path, &err);
+    bool is_same = compare_config(reload, &next);
     if (next.source == NULL) {
         mp_buf_printf(&next.report, "%s\n  hint: %s\n", err.text, err.hint);
         refuse(reload, "script refused", next.asked, mp_buf_str(&next.report));
-    } else if (mp_source_is_same(reload->tried, next.source, &next.files) && is_same) {
-        mp_outcome_answer_again(&reload->outcome, admin_loop(reload), next.asked);
+    } else if (mp_source_is_same(reload->tried, next.source, &next.files) && is_same && !reload->is_retry) {
+        mp_reload_status_answer_again(&reload->outcome, admin_loop(reload), next.asked);
     } else {
         next.files.len = 0;
         mp_source_unref(reload->tried);
@@ -432,17 +433,18 @@ done:
     mp_buf_clear(&next.report);
 }
 
-/* -- the main thread ------------------------------------------------------------------------------------------------ */
+/* -- main thread --------------------------------------------------------------------------------------------------- */
 
-void mp_reload_start(mp_reload *reload, mp_worker **workers, int count)
+void mp_reload_start(mp_reload *reload, mp_worker **workers, int count, mp_admin *admin)
 {
     const mp_config *config = reload->shared->settings->config;
     reload->workers = workers;
     reload->count = count;
+    reload->admin = admin;
     if (config->scripts_watch != MP_WATCH_TRUE)
         return;
-    reload->watcher = mp_watcher_new(config->scripts_path, reload->options->file);
-    reload_all(reload); /* what was saved since they were read */
+    reload->watcher = mp_inotify_new(config->scripts_path, config->scripts_rocks, reload->options->file);
+    reload_all(reload, false); /* handles what was saved since the scripts were read */
 }
 
 void mp_reload_now(mp_reload *reload, const char *by)
@@ -451,47 +453,43 @@ void mp_reload_now(mp_reload *reload, const char *by)
     wake(reload);
 }
 
-static uint64_t due_at(const mp_reload *reload)
-{
-    uint64_t quiet = reload->last_at + QUIET_MS, patience = reload->first_at + PATIENCE_MS;
-    return quiet < patience ? quiet : patience;
-}
-
 mp_reload_wait mp_reload_next(mp_reload *reload)
 {
-    int fd = reload->watcher == NULL ? -1 : mp_watcher_fd(reload->watcher);
+    int fd = reload->watcher == NULL ? -1 : mp_inotify_fd(reload->watcher);
     mp_reload_wait wait = {{reload->wake_fd, fd}, -1};
     if (atomic_load(&reload->is_swapping))
         return wait;
-    if (reload->first_at != 0) {
-        uint64_t now = now_ms(), due = due_at(reload);
+    uint64_t now = mp_monotonic_ms(), due = mp_inotify_due(reload->watcher);
+    if (due != 0) {
         wait.wait_ms = due > now ? (int)(due - now) : 0;
     } else if (reload->watcher != NULL && fd < 0) {
         wait.wait_ms = LOOK_MS;
     }
+    if (reload->retry_at != 0 && (wait.wait_ms < 0 || wait.wait_ms > RETRY_MS))
+        wait.wait_ms = RETRY_MS;
     return wait;
 }
 
 void mp_reload_run(mp_reload *reload, bool may_reload)
 {
-    uint64_t count, now = now_ms();
-    bool looks = reload->watcher != NULL && mp_watcher_fd(reload->watcher) < 0;
-    if (reload->watcher != NULL && mp_watcher_take(reload->watcher)) {
-        if (reload->first_at == 0)
-            reload->first_at = now;
-        reload->last_at = now;
-    }
+    uint64_t count, now = mp_monotonic_ms();
+    bool looks = reload->watcher != NULL && mp_inotify_fd(reload->watcher) < 0;
+    if (reload->watcher != NULL)
+        mp_inotify_take(reload->watcher, now);
     while (read(reload->wake_fd, &count, sizeof count) < 0 && errno == EINTR)
         continue;
-    clear_graves(reload);
+    free_ended_vms(reload);
     if (!may_reload)
-        reload->first_at = 0;
+        mp_inotify_begin(reload->watcher);
     if (!may_reload || atomic_load(&reload->is_swapping))
-        return; /* whoever ends that wakes us */
+        return; /* the end of the swap wakes the main thread */
     const char *by = atomic_exchange(&reload->asked_by, NULL);
-    if (by == NULL && !looks && (reload->first_at == 0 || now < due_at(reload)))
+    reload->is_retry = by == NULL && reload->retry_at != 0 && now >= reload->retry_at;
+    uint64_t due = mp_inotify_due(reload->watcher);
+    if (by == NULL && !looks && !reload->is_retry && (due == 0 || now < due))
         return;
-    reload->first_at = 0;
-    mp_outcome_begin(&reload->outcome, by == NULL ? changed : by);
-    reload_all(reload);
+    reload->retry_at = 0;
+    mp_inotify_begin(reload->watcher);
+    mp_reload_status_begin(&reload->outcome, by == NULL ? changed : by);
+    reload_all(reload, by == NULL && !reload->is_retry);
 }

@@ -1,40 +1,41 @@
-/* reload.h: new scripts and another configuration in place of those that serve, while they serve. The main thread reads and
- * proves them and makes a VM for every worker; the workers only take them over. What is wrong in anything changes nothing. */
+/* reload.h: replaces scripts and configuration while the gateway serves. The main thread reads and checks them and
+ * makes a Lua state for every worker; the workers only switch to it. If anything is wrong, nothing changes. */
 #ifndef MP_GATEWAY_RELOAD_H
 #define MP_GATEWAY_RELOAD_H
 
+#include "admin.h"
 #include "gateway.h"
-#include "worker.h"
 
-/* `first` is a VM of the scripts that serve, not used by anybody else yet. `options` are borrowed. */
+/* `first` is a VM of the serving scripts that no worker uses yet. `options` is borrowed. */
 mp_reload *mp_reload_new(mp_shared *shared, const mp_gateway_options *options, mp_vm *first);
-/* The workers are there. */
-void mp_reload_start(mp_reload *reload, mp_worker **workers, int count);
+/* Call it when the workers serve. `admin` may be NULL. */
+void mp_reload_start(mp_reload *reload, mp_worker **workers, int count, mp_admin *admin);
 void mp_reload_free(mp_reload *reload);
 
 /* -- the main thread -- */
 
 typedef struct {
-    int fds[2];  /* readable when there is something to do; -1 for none */
-    int wait_ms; /* or after so long; -1 never */
+    int fds[2];  /* readable when mp_reload_run has work to do; -1: none */
+    int wait_ms; /* call mp_reload_run after this time at the latest; -1: no limit */
 } mp_reload_wait;
 
 mp_reload_wait mp_reload_next(mp_reload *reload);
-/* Looks what there is to do, and does it; but for a reload, where there may be none. */
+/* Does what is due. `may_reload` false: everything except reloading. */
 void mp_reload_run(mp_reload *reload, bool may_reload);
-/* Reads everything at the next run, whether anything seems to have changed or not, as `by` asks for it, a literal. Any thread. */
+/* Requests a reload at the next run, even if no file seems to have changed. `by` names the cause in the log and must
+ * be a literal. Any thread. */
 void mp_reload_now(mp_reload *reload, const char *by);
 
 /* -- a worker's thread -- */
 
-/* Takes over a VM that was detached, to free it. */
-void mp_reload_bury(mp_reload *reload, mp_vm *vm);
+/* Takes ownership of a detached VM, to free it on the main thread. */
+void mp_reload_free_vm(mp_reload *reload, mp_vm *vm);
 
 /* -- the admin's thread -- */
 
-/* Asks for a reload, and answers `stream` with how it went: 200 and what changed, or 422 and what is wrong. */
+/* Requests a reload. Answers `stream` when it is done: 200 with the changes, or 422 with the errors. */
 void mp_reload_ask(mp_reload *reload, mp_stream *stream);
-/* Appends a JSON object: the generation, and how the last reload went. */
+/* Appends a JSON object: the generation and the result of the last reload. */
 void mp_reload_describe(mp_reload *reload, mp_buf *out);
 
 #endif

@@ -1,21 +1,21 @@
-/* worker.c: a thread's loop, server or pipe, server role and VM, from their making to their end. */
+/* worker.c: one worker: its thread, loop, server or pipe, protocol server and VM, from start to end. */
 #include "reload.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#define ABORT_GRACE_MS 500 /* for the last errors to reach their clients */
-#define ADMIN_RESERVE 16   /* connections: who looks into a gateway that is full gets in */
+#define CLEANUP_GRACE_MS 100 /* additional time after limits.call.cleanup for handlers that do not wait */
+#define ABORT_GRACE_MS 500   /* time for the last errors to reach their clients */
 
-typedef enum { STARTING, SERVING, FAILED } state;
+typedef enum { LOADING, LOADED, FAILED, SERVING, UNUSED } state;
 
-/* A generation before. */
+/* A draining generation. */
 typedef struct {
     mp_link link;
     mp_vm *vm;
     mp_timer deadline;
-    bool is_over; /* what it had was called off */
-} old;
+    bool is_over; /* its remaining calls were cancelled */
+} generation;
 
 struct mp_worker {
     mp_shared *shared;
@@ -24,18 +24,21 @@ struct mp_worker {
     mp_client *client;
     mp_rpc *rpc;
     mp_vm *vm;
-    const mp_settings *settings;
-    mp_link olds; /* generations before, the oldest first: they end the calls they have */
+    const mp_runtime_config *settings;
+    mp_link draining; /* draining generations, oldest first: they finish the calls that they have */
     int64_t old_count;
-    mp_pipe *pipe; /* NULL: it serves listeners */
+    mp_pipe *pipe; /* NULL: the worker serves listeners */
     pthread_t thread;
     bool has_thread;
-    bool is_drained; /* no connection is left; calls that need none may still run */
+    bool is_lost;    /* the client on the pipe has disconnected */
+    bool is_drained; /* no connection is left; calls without a connection may still run */
     mp_timer deadline;
-    pthread_mutex_t lock; /* guards the two below */
-    pthread_cond_t told;
+    pthread_mutex_t lock; /* protects the two members below */
+    pthread_cond_t changed;
     state state;
     mp_buf report;
+    atomic_bool has_ended;
+    mp_where where;
 };
 
 mp_worker *mp_worker_new(mp_shared *shared, mp_vm *vm, mp_err *err)
@@ -43,10 +46,10 @@ mp_worker *mp_worker_new(mp_shared *shared, mp_vm *vm, mp_err *err)
     mp_worker *worker = mp_new(sizeof *worker);
     worker->shared = shared;
     worker->settings = shared->settings;
-    mp_link_init(&worker->olds);
+    mp_link_init(&worker->draining);
     worker->vm = vm;
     pthread_mutex_init(&worker->lock, NULL);
-    pthread_cond_init(&worker->told, NULL);
+    pthread_cond_init(&worker->changed, NULL);
     worker->loop = mp_loop_new(err);
     worker->server = worker->loop == NULL ? NULL : mp_server_new(worker->loop, &worker->settings->http, err);
     if (worker->server == NULL) {
@@ -57,7 +60,7 @@ mp_worker *mp_worker_new(mp_shared *shared, mp_vm *vm, mp_err *err)
     return worker;
 }
 
-/* The listeners lead to the rpc, which exists only once the thread runs. */
+/* The listeners need a handler before the rpc exists, which is made on the worker's thread. */
 static void serve(void *ctx, mp_stream *stream)
 {
     mp_worker *worker = ctx;
@@ -66,12 +69,7 @@ static void serve(void *ctx, mp_stream *stream)
 
 int mp_worker_listen(mp_worker *worker, int fd, mp_tls_slot *tls, mp_err *err)
 {
-    return mp_server_listen(worker->server, fd, &(mp_door){serve, worker, 0, tls}, err);
-}
-
-int mp_worker_listen_admin(mp_worker *worker, int fd, mp_tls_slot *tls, mp_err *err)
-{
-    return mp_server_listen(worker->server, fd, &(mp_door){mp_admin_serve, worker, ADMIN_RESERVE, tls}, err);
+    return mp_server_listen(worker->server, fd, &(mp_endpoint){serve, worker, 0, tls}, err);
 }
 
 int mp_worker_serve_pipe(mp_worker *worker, int in, int out, mp_err *err)
@@ -81,43 +79,52 @@ int mp_worker_serve_pipe(mp_worker *worker, int in, int out, mp_err *err)
     return worker->pipe == NULL ? -1 : 0;
 }
 
-/* Taking a large state apart takes a while: the main thread has it. */
-static void forget(mp_worker *worker, old *before)
+/* Freeing a large Lua state takes time, so the main thread does it. */
+static void free_generation(mp_worker *worker, generation *before)
 {
     mp_timer_stop(worker->loop, &before->deadline);
     mp_link_drop(&before->link);
     worker->old_count--;
     mp_stat_add(MP_STAT_VMS_DRAINING, -1);
-    mp_vm_detach(before->vm);
-    mp_reload_bury(worker->shared->reload, before->vm);
+    mp_lib_detach(before->vm);
+    mp_reload_free_vm(worker->shared->reload, before->vm);
     free(before);
 }
 
-static bool turn_olds(mp_worker *worker)
+static bool turn_draining(mp_worker *worker)
 {
     bool more = false;
-    for (mp_link *link = worker->olds.next, *next; link != &worker->olds; link = next) {
+    for (mp_link *link = worker->draining.next, *next; link != &worker->draining; link = next) {
         next = link->next;
-        old *before = mp_container(link, old, link);
-        more = mp_vm_turn(before->vm) || more;
+        generation *before = mp_container(link, generation, link);
+        more = mp_lib_turn(before->vm) || more;
         if (mp_vm_is_idle(before->vm)) {
             mp_loop_measure(worker->loop);
-            forget(worker, before);
+            free_generation(worker, before);
         }
     }
     return more;
 }
 
+/* True if <close> handlers of cancelled calls run or wait, in any generation. */
+static bool is_cleaning(const mp_worker *worker)
+{
+    bool found = mp_vm_is_cleaning(worker->vm);
+    for (const mp_link *link = worker->draining.next; link != &worker->draining && !found; link = link->next)
+        found = mp_vm_is_cleaning(mp_container(link, const generation, link)->vm);
+    return found;
+}
+
 static bool turn(void *ctx)
 {
     mp_worker *worker = ctx;
-    bool more = mp_vm_turn(worker->vm);
-    more = turn_olds(worker) || more;
+    bool more = mp_lib_turn(worker->vm);
+    more = turn_draining(worker) || more;
     more = mp_rpc_sweep(worker->rpc) || more;
     if (worker->pipe != NULL)
         mp_pipe_flush(worker->pipe);
-    bool is_flushed = worker->pipe == NULL || mp_pipe_queued(worker->pipe) == 0;
-    if (worker->is_drained && is_flushed && mp_rpc_calls(worker->rpc) == 0)
+    bool is_flushed = worker->pipe == NULL || worker->is_lost || mp_pipe_queued(worker->pipe) == 0;
+    if (worker->is_drained && is_flushed && mp_rpc_calls(worker->rpc) == 0 && !is_cleaning(worker))
         mp_loop_stop(worker->loop);
     return more;
 }
@@ -126,30 +133,41 @@ static void tell(mp_worker *worker, state now)
 {
     pthread_mutex_lock(&worker->lock);
     worker->state = now;
-    pthread_cond_signal(&worker->told);
+    pthread_cond_broadcast(&worker->changed);
     pthread_mutex_unlock(&worker->lock);
 }
 
 static void on_pipe_end(void *ctx, int error);
+
+/* Waits for the main thread. True if this worker shall serve. */
+static bool await_release(mp_worker *worker)
+{
+    pthread_mutex_lock(&worker->lock);
+    while (worker->state == LOADED)
+        pthread_cond_wait(&worker->changed, &worker->lock);
+    bool serves = worker->state == SERVING;
+    pthread_mutex_unlock(&worker->lock);
+    return serves;
+}
 
 static void *run(void *ctx)
 {
     mp_worker *worker = ctx;
     mp_shared *shared = worker->shared;
     mp_stat_thread();
+    mp_where_watch(&worker->where);
     if (worker->vm == NULL)
-        worker->vm = mp_vm_new(shared->source, &worker->settings->vm, &worker->report);
-    if (worker->vm == NULL) {
-        tell(worker, FAILED);
-    } else {
-        worker->rpc = mp_rpc_new(&worker->settings->rpc, shared->table, worker->loop, &mp_vm_hooks, worker->vm);
-        mp_vm_attach(worker->vm, worker->loop, worker->rpc, worker->client);
+        worker->vm = mp_lib_new(shared->source, &worker->settings->vm, &worker->report);
+    tell(worker, worker->vm == NULL ? FAILED : LOADED);
+    if (await_release(worker)) {
+        worker->rpc = mp_rpc_new(&worker->settings->rpc, shared->table, worker->loop, &mp_lib_hooks, worker->vm);
+        mp_lib_attach(worker->vm, worker->loop, worker->rpc, worker->client);
         mp_loop_on_turn(worker->loop, turn, worker);
         if (worker->pipe != NULL)
             mp_rpc_serve_pipe(worker->rpc, worker->pipe, on_pipe_end, worker);
-        tell(worker, SERVING);
         mp_loop_run(worker->loop);
     }
+    atomic_store(&worker->has_ended, true);
     uint64_t one = 1;
     while (write(shared->ended_fd, &one, sizeof one) < 0)
         continue;
@@ -168,13 +186,22 @@ int mp_worker_start(mp_worker *worker, mp_err *err)
 int mp_worker_await(mp_worker *worker, mp_buf *report)
 {
     pthread_mutex_lock(&worker->lock);
-    while (worker->state == STARTING)
-        pthread_cond_wait(&worker->told, &worker->lock);
+    while (worker->state == LOADING)
+        pthread_cond_wait(&worker->changed, &worker->lock);
     bool failed = worker->state == FAILED;
     pthread_mutex_unlock(&worker->lock);
     if (failed)
         mp_buf_put(report, mp_buf_str(&worker->report));
     return failed ? -1 : 0;
+}
+
+void mp_worker_release(mp_worker *worker, bool serves)
+{
+    pthread_mutex_lock(&worker->lock);
+    if (worker->state != FAILED)
+        worker->state = serves ? SERVING : UNUSED;
+    pthread_cond_broadcast(&worker->changed);
+    pthread_mutex_unlock(&worker->lock);
 }
 
 /* -- a new generation ---------------------------------------------------------------------------------------------- */
@@ -186,38 +213,39 @@ typedef struct {
     mp_swap *swap;
 } delivery;
 
-static void end_old(old *before)
+static void end_generation(generation *before)
 {
     before->is_over = true;
-    mp_vm_end(before->vm);
+    mp_lib_end(before->vm);
 }
 
 static void on_old_deadline(mp_timer *timer)
 {
-    end_old(mp_container(timer, old, deadline));
+    end_generation(mp_container(timer, generation, deadline));
 }
 
-/* Of those that still may go on there are as many as the configuration says, at most. */
+/* Moves the VM to the draining generations. If there are more than scripts.generations, the oldest one's calls are
+ * cancelled. */
 static void retire(mp_worker *worker, mp_vm *vm)
 {
     const mp_config *config = worker->settings->config;
-    old *last = mp_new(sizeof *last);
+    generation *last = mp_new(sizeof *last);
     last->vm = vm;
     mp_link_init(&last->link);
-    mp_link_put(&worker->olds, &last->link);
+    mp_link_put(&worker->draining, &last->link);
     worker->old_count++;
     mp_stat_add(MP_STAT_VMS_DRAINING, 1);
-    mp_vm_retire(vm);
+    mp_lib_retire(vm);
     mp_timer_start(worker->loop, &last->deadline, config->scripts_drain, on_old_deadline);
     int64_t over = worker->old_count - config->scripts_generations;
-    for (mp_link *link = worker->olds.next; over > 0; link = link->next, over--) {
-        old *before = mp_container(link, old, link);
+    for (mp_link *link = worker->draining.next; over > 0; link = link->next, over--) {
+        generation *before = mp_container(link, generation, link);
         if (!before->is_over)
-            end_old(before);
+            end_generation(before);
     }
 }
 
-static void use_settings(mp_worker *worker, const mp_settings *settings)
+static void use_settings(mp_worker *worker, const mp_runtime_config *settings)
 {
     if (settings == worker->settings)
         return;
@@ -227,13 +255,13 @@ static void use_settings(mp_worker *worker, const mp_settings *settings)
     mp_client_configure(worker->client, &settings->client);
 }
 
-static void take_over(mp_worker *worker, mp_vm *vm, const mp_settings *settings)
+static void take_over(mp_worker *worker, mp_vm *vm, const mp_runtime_config *settings)
 {
     mp_loop_measure(worker->loop);
     use_settings(worker, settings);
     retire(worker, worker->vm);
     worker->vm = vm;
-    mp_vm_attach(vm, worker->loop, worker->rpc, worker->client);
+    mp_lib_attach(vm, worker->loop, worker->rpc, worker->client);
     mp_rpc_hand_to(worker->rpc, vm);
 }
 
@@ -243,7 +271,7 @@ static void deliver_vm(mp_message *message, mp_loop *loop)
     if (loop != NULL) {
         take_over(news->worker, news->vm, news->swap->settings);
     } else {
-        mp_vm_free(news->vm);
+        mp_lib_free(news->vm);
         atomic_store(&news->swap->is_missed, true);
     }
     if (atomic_fetch_sub(&news->swap->left, 1) == 1)
@@ -258,22 +286,39 @@ void mp_worker_swap(mp_worker *worker, mp_vm *vm, mp_swap *swap)
     mp_loop_post(worker->loop, &news->super);
 }
 
-const mp_settings *mp_worker_settings(const mp_worker *worker)
-{
-    return worker->settings;
-}
-
-mp_shared *mp_worker_shared(mp_worker *worker)
-{
-    return worker->shared;
-}
-
 mp_loop *mp_worker_loop(mp_worker *worker)
 {
     return worker->loop;
 }
 
-/* -- ending ------------------------------------------------------------------------------------------------------- */
+/* -- the watchdog -------------------------------------------------------------------------------------------------- */
+
+uint64_t mp_worker_turns(const mp_worker *worker)
+{
+    return mp_loop_turns(worker->loop);
+}
+
+void mp_worker_wake(mp_worker *worker)
+{
+    mp_loop_wake(worker->loop);
+}
+
+void mp_worker_suspend(mp_worker *worker, mp_worker *to)
+{
+    mp_server_suspend(worker->server, to == NULL ? NULL : to->server);
+}
+
+bool mp_worker_has_ended(const mp_worker *worker)
+{
+    return atomic_load(&worker->has_ended);
+}
+
+mp_where *mp_worker_where(mp_worker *worker)
+{
+    return &worker->where;
+}
+
+/* -- ending -------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
     mp_message super;
@@ -299,7 +344,7 @@ static void command(mp_worker *worker, void (*act)(mp_worker *worker))
 static void on_drained(void *ctx)
 {
     mp_worker *worker = ctx;
-    worker->is_drained = true; /* and the bottom of this turn looks whether that is all */
+    worker->is_drained = true; /* the bottom of this turn checks whether anything is left to do */
 }
 
 static void on_grace_over(mp_timer *timer)
@@ -311,7 +356,8 @@ static void on_deadline(mp_timer *timer)
 {
     mp_worker *worker = mp_container(timer, mp_worker, deadline);
     mp_rpc_abort(worker->rpc, "the gateway is stopping");
-    mp_timer_start(worker->loop, timer, ABORT_GRACE_MS, on_grace_over);
+    uint64_t cleanup = worker->settings->config->call_cleanup + CLEANUP_GRACE_MS;
+    mp_timer_start(worker->loop, timer, cleanup > ABORT_GRACE_MS ? cleanup : ABORT_GRACE_MS, on_grace_over);
 }
 
 static void begin_drain(mp_worker *worker)
@@ -327,7 +373,7 @@ static void stop_now(mp_worker *worker)
     mp_loop_stop(worker->loop);
 }
 
-/* The client said all it had to say: a signal that comes now is the second one. */
+/* The client closed its end of stdin. This starts a drain, so a signal that follows counts as the second one. */
 static void input_is_over(mp_worker *worker)
 {
     if (atomic_exchange(&worker->shared->draining, true))
@@ -336,17 +382,20 @@ static void input_is_over(mp_worker *worker)
     begin_drain(worker);
 }
 
+/* The client closed its end of stdout. <close> handlers of its calls may still finish. */
 static void client_left(mp_worker *worker)
 {
-    mp_rpc_abort(worker->rpc, "the client left");
-    mp_loop_stop(worker->loop);
+    mp_rpc_abort(worker->rpc, "the client disconnected");
+    worker->is_lost = worker->is_drained = true;
+    mp_timer_start(worker->loop, &worker->deadline, worker->settings->config->call_cleanup + CLEANUP_GRACE_MS,
+                   on_grace_over);
 }
 
 static void on_pipe_end(void *ctx, int error)
 {
     mp_worker *worker = ctx;
     if (error != 0 && error != EPIPE) {
-        mp_log(MP_ERROR, "cannot write", mp_log_str("why", mp_str_of(strerror(error))));
+        mp_log(MP_ERROR, "cannot write to stdout", mp_log_str("why", mp_str_of(strerror(error))));
         atomic_store(&worker->shared->failed, true);
     }
     command(worker, error == 0 ? input_is_over : client_left);
@@ -373,23 +422,23 @@ void mp_worker_unwind(mp_worker *worker)
 {
     if (worker->rpc != NULL)
         mp_rpc_abort(worker->rpc, "the gateway is stopping");
-    while (!mp_link_is_alone(&worker->olds)) {
-        old *before = mp_container(worker->olds.next, old, link);
+    while (!mp_link_is_alone(&worker->draining)) {
+        generation *before = mp_container(worker->draining.next, generation, link);
         mp_vm *vm = before->vm;
         mp_link_drop(&before->link);
         mp_timer_stop(worker->loop, &before->deadline);
         free(before);
-        mp_vm_free(vm); /* which unwinds what still runs in it */
+        mp_lib_free(vm); /* unwinds what still runs in it */
     }
     if (worker->vm != NULL)
-        mp_vm_free(worker->vm);
+        mp_lib_free(worker->vm);
     worker->vm = NULL;
 }
 
 void mp_worker_free(mp_worker *worker)
 {
     if (worker->vm != NULL)
-        mp_vm_free(worker->vm);
+        mp_lib_free(worker->vm);
     if (worker->rpc != NULL)
         mp_rpc_free(worker->rpc);
     if (worker->pipe != NULL)
@@ -401,6 +450,6 @@ void mp_worker_free(mp_worker *worker)
         mp_loop_free(worker->loop);
     mp_buf_clear(&worker->report);
     pthread_mutex_destroy(&worker->lock);
-    pthread_cond_destroy(&worker->told);
+    pthread_cond_destroy(&worker->changed);
     free(worker);
 }

@@ -1,66 +1,75 @@
-/* worker.h: one thread of the gateway. Made and freed by main's thread, used by its own in between. */
+/* worker.h: one serving thread of the gateway. The main thread makes and frees it; in between its own thread uses
+ * it. */
 #ifndef MP_GATEWAY_WORKER_H
 #define MP_GATEWAY_WORKER_H
 
 #include "certificates.h"
-#include "settings.h"
+#include "runtime_config.h"
 #include <pthread.h>
 #include <stdatomic.h>
 
 typedef struct mp_worker mp_worker;
 typedef struct mp_reload mp_reload;
+typedef struct mp_watchdog mp_watchdog;
 
-/* What all workers share. */
+/* Shared by all workers. */
 typedef struct {
-    mp_settings *settings; /* the main thread's; each worker has those it serves by */
+    /* owned by the main thread; each worker has a pointer to the settings that it currently uses */
+    mp_runtime_config *settings;
     mp_commons commons;
     mp_table *table;
-    mp_source *source; /* of the workers' first VMs */
+    mp_source *source; /* the source of the workers' first VMs */
     mp_reload *reload;
     mp_certificates *certificates;
-    atomic_bool draining,
-        failed;   /* failed: an answer could not be written, for another reason than that its reader left */
-    int ended_fd; /* an eventfd: one more for each worker that has ended */
+    mp_watchdog *watchdog;
+    atomic_bool draining, failed; /* failed: writing an answer on stdio failed for a reason other than a closed pipe */
+    int ended_fd;                 /* an eventfd, incremented by each worker that has ended */
     uint64_t started_at;
-    mp_log_level own_level; /* of the lines about the gateway's own life */
+    mp_log_level own_level; /* log level of lines about the gateway's own start and end */
 } mp_shared;
 
-/* `vm` is taken over, and freed where this fails; NULL makes one in the worker's thread. */
+/* Takes ownership of `vm`, also on failure. NULL: the worker's thread makes a VM. */
 mp_worker *mp_worker_new(mp_shared *shared, mp_vm *vm, mp_err *err);
-/* `tls`: NULL, none. */
+/* `tls` NULL: no TLS. */
 int mp_worker_listen(mp_worker *worker, int fd, mp_tls_slot *tls, mp_err *err);
-int mp_worker_listen_admin(mp_worker *worker, int fd, mp_tls_slot *tls, mp_err *err);
-/* One client on two descriptors, which are taken over, in place of listeners; with it the worker ends. */
+/* Serves one client on two descriptors instead of listeners, and takes ownership of both. The worker ends with the
+ * client. */
 int mp_worker_serve_pipe(mp_worker *worker, int in, int out, mp_err *err);
-/* Starts the thread; `mp_worker_await` says when it serves, -1 with a report when it never will. */
+/* Starts the thread, which loads the scripts. `mp_worker_await` waits for that; it returns -1 with a report on
+ * errors. Then the thread waits for mp_worker_release, to serve or to end. Add listeners before the release. */
 int mp_worker_start(mp_worker *worker, mp_err *err);
 int mp_worker_await(mp_worker *worker, mp_buf *report);
-/* A generation that takes over from another: embedded in its owner. `done` runs once all have, in the last worker's thread;
- * `vm` is its VM, or NULL when that worker has ended. */
+void mp_worker_release(mp_worker *worker, bool serves);
+/* A new generation that all workers switch to; embedded in its owner. `done` runs after the last worker has
+ * switched, on that worker's thread. `vm` is the VM of that worker, or NULL if the worker has ended. */
 typedef struct mp_swap {
-    const mp_settings *settings;
+    const mp_runtime_config *settings;
     atomic_int left;
-    atomic_bool is_missed; /* a worker had ended */
+    atomic_bool is_missed; /* a worker had already ended */
     void (*done)(struct mp_swap *swap, mp_vm *vm);
 } mp_swap;
 
-/* New calls go to `vm` from the worker's next turn on; those that run end where they are. From any thread. */
+/* From the worker's next turn on, new calls use `vm`; running calls finish on the old VM. Any thread. */
 void mp_worker_swap(mp_worker *worker, mp_vm *vm, mp_swap *swap);
 mp_loop *mp_worker_loop(mp_worker *worker);
-/* No new connections; what runs may end within limits.drain. From any thread. */
+/* Accepts no new connections; running calls may take limits.drain to finish. Any thread. */
 void mp_worker_drain(mp_worker *worker);
-/* Calls everything off and ends the loop. From any thread. */
+/* Cancels all calls and ends the loop. Any thread. */
 void mp_worker_stop(mp_worker *worker);
 void mp_worker_join(mp_worker *worker);
-/* After all workers have ended: first every one unwinds, then, once the table is gone, every one is freed. */
+/* Call them when all workers have ended: first mp_worker_unwind for every worker, then free the session table, then
+ * mp_worker_free for every worker. */
 void mp_worker_unwind(mp_worker *worker);
 void mp_worker_free(mp_worker *worker);
 
-/* What it serves by now. On its thread. */
-const mp_settings *mp_worker_settings(const mp_worker *worker);
-mp_shared *mp_worker_shared(mp_worker *worker);
+/* -- for the watchdog, any thread -- */
 
-/* admin.c: a listener's on_request; ctx is the worker. */
-void mp_admin_serve(void *worker, mp_stream *stream);
+/* See mp_loop_turns, mp_loop_wake and mp_server_suspend; `to` may be NULL. */
+uint64_t mp_worker_turns(const mp_worker *worker);
+void mp_worker_wake(mp_worker *worker);
+void mp_worker_suspend(mp_worker *worker, mp_worker *to);
+/* True if the thread has nothing left to do. */
+bool mp_worker_has_ended(const mp_worker *worker);
+mp_where *mp_worker_where(mp_worker *worker);
 
 #endif

@@ -1,4 +1,4 @@
-/* yaml.c: libyaml's events, made into a tree. */
+/* yaml.c: builds a tree from libyaml's events. */
 #define _GNU_SOURCE 1
 #include "yaml.h"
 #include <stdlib.h>
@@ -7,10 +7,10 @@
 #define DEPTH_CAP 16
 #define NODE_CAP 20000
 
-/* The maps and lists that are open, outermost first; `tail` is where the next child goes. */
+/* The open maps and lists, outermost first; `tail` is where the next child is linked. */
 typedef struct {
     mp_yaml_node *node, **tail;
-    mp_yaml_node *pending; /* in a map: a node whose key has been read */
+    mp_yaml_node *pending; /* in a map: a node whose key has been read but not its value */
 } level;
 
 typedef struct {
@@ -41,7 +41,7 @@ static mp_yaml_node *new_node(mp_yaml *yaml)
     return yaml->newest = node;
 }
 
-/* The node for a value that begins here, put in its place; NULL when this is a map's key instead. */
+/* Makes the node for a value that begins here and links it; NULL if the event is the key of a map. */
 static mp_yaml_node *place_value(builder *b, yaml_mark_t at)
 {
     mp_yaml_node *node;
@@ -64,7 +64,7 @@ static int take_scalar(builder *b, const yaml_event_t *event)
 {
     mp_str text = {(const char *)event->data.scalar.value, event->data.scalar.length};
     if (memchr(text.ptr, '\0', text.len) != NULL)
-        return refuse(b->yaml, event->start_mark, "a zero byte in a value", "");
+        return refuse(b->yaml, event->start_mark, "a NUL byte in a value", "");
     mp_yaml_node *node = place_value(b, event->start_mark);
     if (node == NULL) {
         level *in = &b->open[b->depth - 1];
@@ -86,14 +86,14 @@ static int take_opening(builder *b, const yaml_event_t *event, mp_yaml_kind kind
     mp_yaml_node *node = place_value(b, event->start_mark);
     if (node == NULL)
         return refuse(b->yaml, event->start_mark, kind == MP_YAML_MAP ? "a mapping as a key" : "a list as a key",
-                      "keys are names; to use ${...} inside { } put quotes around it");
+                      "keys must be plain text; put quotes around ${...} inside { }");
     node->kind = kind;
     b->open[b->depth++] = (level){node, &node->first, NULL};
     return 0;
 }
 
-static const char decorated[] = "anchors, aliases and tags (&, *, !) are not used here";
-static const char quote_it[] = "quotes make it plain text: \"...\"";
+static const char decorated[] = "anchors, aliases and tags (&, *, !) are not supported";
+static const char quote_it[] = "put quotes around the value to make it text: \"...\"";
 
 static int take(builder *b, const yaml_event_t *event)
 {
@@ -101,7 +101,7 @@ static int take(builder *b, const yaml_event_t *event)
     case YAML_DOCUMENT_START_EVENT:
         if (b->had_document)
             return refuse(b->yaml, event->start_mark, "a second document",
-                          "one file holds one configuration; remove '---'");
+                          "a file contains one configuration; remove '---'");
         b->had_document = true;
         return 0;
     case YAML_ALIAS_EVENT:
@@ -131,7 +131,7 @@ static int take(builder *b, const yaml_event_t *event)
     }
 }
 
-/* What libyaml's parser says, in the words of this house where its own are no help. */
+/* Reports an error of libyaml's parser, reworded where its own text is unclear. */
 static void report_syntax(mp_yaml *yaml, const yaml_parser_t *parser)
 {
     mp_err err;
@@ -149,9 +149,14 @@ static void report_syntax(mp_yaml *yaml, const yaml_parser_t *parser)
         mp_err_hint(&err, "inside { } and [ ] put quotes around ${...}");
     else if (parser->error == YAML_READER_ERROR)
         mp_err_hint(&err, "the file must be UTF-8 without control characters");
+    else if (strstr(problem, "mapping values are not allowed") != NULL)
+        mp_err_hint(&err, "check whether this line is indented too far, or the line above lacks its ':'");
+    else if (strstr(problem, "block mapping") != NULL || strstr(problem, "block end") != NULL ||
+             strstr(problem, "block sequence") != NULL || strstr(problem, "expected ':'") != NULL)
+        mp_err_hint(&err, "keys of one level must begin in the same column, each followed by ':' and a space");
     mp_yaml_error(yaml, at, &err);
     if (parser->context != NULL && parser->error != YAML_READER_ERROR && parser->context_mark.line + 1 != at.line) {
-        mp_err_set(&err, "it happened %s that begins here", parser->context);
+        mp_err_set(&err, "the error occurred %s that begins here", parser->context);
         mp_yaml_error(yaml, mark_of(parser->context_mark), &err);
     }
 }
@@ -163,7 +168,7 @@ int mp_yaml_parse(mp_yaml *yaml, mp_str text, const char *name, mp_buf *report)
     *yaml = (mp_yaml){.text = text, .name = name, .report = report};
     if (text.len > MP_YAML_CAP) {
         mp_err err;
-        mp_err_set(&err, "larger than 1MiB: this is no configuration");
+        mp_err_set(&err, "larger than 1MiB: not a configuration file");
         mp_yaml_error(yaml, (mp_yaml_mark){0, 0}, &err);
         return -1;
     }
@@ -222,7 +227,7 @@ static bool is_one_of(mp_str s, const char *const *names)
 
 static const char decimal[] = "0123456789";
 
-/* [-+]? ( \. [0-9]+ | [0-9]+ ( \. [0-9]* )? ) ( [eE] [-+]? [0-9]+ )?, the sign cut off already */
+/* [-+]? ( \. [0-9]+ | [0-9]+ ( \. [0-9]* )? ) ( [eE] [-+]? [0-9]+ )?, with the sign cut off already */
 static bool is_float(mp_str s)
 {
     size_t i = 0, whole = 0, part = 0;

@@ -1,21 +1,22 @@
-/* yaml_report.c: an error, the line it is on, and a caret below. The line is the file's own, so what ${…} expanded to is never shown. */
+/* yaml_report.c: prints an error with its line of the file and a caret below. The line is quoted from the file, so
+ * expanded values of ${…} are never shown. */
 #define _GNU_SOURCE 1
 #include "yaml.h"
 
 #define ERRORS_TOLD 100
-#define EXCERPT 100 /* characters of a line */
+#define EXCERPT 100 /* maximum characters of a quoted line */
 
 void mp_put_visible(mp_buf *out, mp_str text)
 {
     for (size_t i = 0; i < text.len;) {
-        size_t width = mp_visible_at(text, i);
+        size_t width = mp_utf8_visible_at(text, i);
         mp_buf_put(out, width == 0 ? text.ptr[i] == '\t' ? MP_STR(" ") : MP_STR("?") : (mp_str){text.ptr + i, width});
         for (i += width == 0 ? 1 : width; i < text.len && width == 0 && ((unsigned char)text.ptr[i] & 0xc0) == 0x80;)
             i++;
     }
 }
 
-/* Width of the line break at `i`, of those that libyaml counts: CR, LF, CRLF, NEL, LS, PS; 0 when there is none. */
+/* Width of the line break at `i`, of the kinds that libyaml counts: CR, LF, CRLF, NEL, LS, PS; 0 if there is none. */
 static size_t break_at(mp_str text, size_t i)
 {
     mp_str rest = mp_str_from(text, i);
@@ -61,7 +62,7 @@ mp_yaml_mark mp_yaml_mark_of(mp_str text, size_t offset)
     return mark;
 }
 
-/* What is left of `line` behind `characters` of them. */
+/* The rest of `line` after its first `characters` characters. */
 static mp_str skip_characters(mp_str line, size_t characters)
 {
     size_t i = 0;

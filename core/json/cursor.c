@@ -1,4 +1,4 @@
-/* cursor.c: the tokens of a text that a scan found good. Checks nothing again. */
+/* cursor.c: reads the tokens of a text that mp_json_scan accepted. Validates nothing again. */
 #include "json/json.h"
 #include "json/text.h"
 

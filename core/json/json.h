@@ -1,14 +1,14 @@
-/* json.h: JSON as bytes. Nothing here builds a tree: a scan proves a text and shows where its members are, a
- * writer appends to a buffer. RFC 8259, strictly: UTF-8 without a mark, no lone surrogates, nothing before or behind.
+/* json.h: JSON as bytes, without a tree. A scan validates a text and reports the spans of its members; a writer appends
+ * to a buffer. Strict RFC 8259: UTF-8 without a byte order mark, no lone surrogates, only white space around the value.
  *
- *   span     a value's bytes inside the text that was scanned; lives as long as that text
- *   level    1 is inside the outermost object, 2 inside an object in it, and so on */
+ *   span   the bytes of one value inside the scanned text; valid as long as that text
+ *   level  1 for members of the outermost object, 2 for members of an object in it, and so on */
 #ifndef MP_JSON_H
 #define MP_JSON_H
 
 #include "base/base.h"
 
-#define MP_JSON_DEPTH 128 /* arrays and objects inside each other; one more is refused */
+#define MP_JSON_DEPTH 128 /* maximum nesting of arrays and objects; deeper texts are refused */
 
 typedef enum {
     MP_JSON_NULL,
@@ -22,53 +22,70 @@ typedef enum {
 
 typedef enum {
     MP_JSON_OK = 0,
-    MP_JSON_BROKEN = -1,   /* not JSON, not UTF-8, or too deep */
-    MP_JSON_REPEATED = -2, /* JSON, but an object that was looked into has a key twice, or more than 256 keys;
-                              members that repeat a key, or are too many, were not shown */
-    MP_JSON_STOPPED = -3   /* the visitor gave non-zero */
+    MP_JSON_BROKEN = -1, /* invalid JSON, invalid UTF-8, or nested too deeply */
+    /* valid JSON, but an entered object repeats a key or has more than 256 keys; such members were not passed to the
+     * visitor */
+    MP_JSON_REPEATED = -2,
+    MP_JSON_STOPPED = -3, /* the visitor returned non-zero */
+    MP_JSON_MANY = -4     /* more values than the tally of the visitor allows; the text after them was not scanned */
 } mp_json_result;
 
 typedef struct {
     const char *what; /* a literal: "unexpected character", "lone surrogate", … */
-    size_t offset;    /* of the byte it was found at */
+    size_t offset;    /* where the fault was found, in bytes from the start */
 } mp_json_fault;
 
-/* Which objects to look into, and what is in them. Both are called while scanning, so a text may yet turn out broken. */
+/* Counts the values of a text: all elements and members, and arrays and objects themselves. */
 typedef struct {
-    /* `key` (unescaped; valid during the call) at `level` holds an object: true shows its members, at level + 1. May be NULL. */
+    size_t most; /* the scan stops at one more */
+    size_t values;
+    size_t tables; /* how many of the values are arrays or objects */
+} mp_json_tally;
+
+/* Selects the objects to enter and receives their members. Both functions run during the scan, so the rest of the
+ * text may still turn out to be invalid. */
+typedef struct {
+    /* The member `key` (unescaped; valid during the call) at `level` is an object. Return true to receive its
+     * members at level + 1. May be NULL. */
     bool (*enter)(void *ctx, unsigned level, mp_str key);
-    /* A member is complete. `value` is its span. Non-zero stops the scan. */
+    /* A member is complete; `value` is its span. Return non-zero to stop the scan. */
     int (*member)(void *ctx, unsigned level, mp_str key, mp_json_type type, mp_str value);
     void *ctx;
+    mp_json_tally *tally; /* NULL: values are not counted */
 } mp_json_visitor;
 
-/* Scans all of `text` once. `visitor` may be NULL; without one, or when the text is no object, no keys are compared.
- * `type` gets what the outermost value is, `fault` what is wrong; either may be NULL. */
+/* Scans all of `text` once. `visitor` may be NULL. Repeated keys are detected only in objects that the visitor
+ * enters; with a visitor, the outermost object is always entered. `type` receives the type of the outermost value,
+ * `fault` the reason of a failure; both may be NULL. */
 mp_json_result mp_json_scan(mp_str text, const mp_json_visitor *visitor, mp_json_type *type, mp_json_fault *fault);
 
-/* Writes the text that a string span (quotes included, already scanned) stands for to `to`, which has room for
- * span.len - 2 bytes: it is never longer. Gives its length. */
+/* Unescapes a string span (scanned, with its quotes) into `to`, which needs span.len - 2 bytes. Returns the number
+ * of bytes written. */
 size_t mp_json_copy_string(char *to, mp_str span);
-/* Appends the same. */
+/* Unescapes a string span and appends it to `out`. */
 void mp_json_unescape(mp_buf *out, mp_str span);
-/* Whether a string span, unescaped, is `text`. */
+/* True if a string span, unescaped, equals `text`. */
 bool mp_json_string_is(mp_str span, mp_str text);
-/* Whether two ids (string or integer spans) are the same id: by type and by value, whatever their spelling (G-3). */
+/* True if two ids (spans of strings or integers) are equal: same type and same value, however they are written
+ * (G-3). */
 bool mp_json_id_eq(mp_str a, mp_str b);
-/* Whether a span may be a JSON-RPC id: a string, or an integer without fraction and exponent (G-2). */
+/* True if a span may be a JSON-RPC id: a string, or an integer without fraction and exponent (G-2). */
 bool mp_json_is_id(mp_json_type type, mp_str span);
 
-/* Appends `s` as a JSON string, quotes included. Bytes that are not UTF-8 become U+FFFD. */
+/* Appends `s` as a JSON string with quotes. Bytes that are not valid UTF-8 become U+FFFD. */
 void mp_json_put_string(mp_buf *out, mp_str s);
+/* The same without the quotes, for a string that is written in pieces. */
+void mp_json_put_text(mp_buf *out, mp_str s);
 void mp_json_put_int(mp_buf *out, int64_t n);
-/* Shortest of 15 and 17 digits that reads back; keeps ".0". -1, appending nothing, for NaN and infinities. */
+/* Appends `n` with 15 digits if that reads back exactly, else with 17; keeps ".0". Returns -1 and appends nothing
+ * for NaN and infinities. */
 int mp_json_put_double(mp_buf *out, double n);
-/* Reads an integer lexeme; false when it does not fit. */
+/* Converts an integer lexeme; false if it does not fit. */
 bool mp_json_int(mp_str lexeme, int64_t *n);
-/* Reads any number lexeme; infinite when it does not fit. */
+/* Converts any number lexeme; infinite if it does not fit. */
 double mp_json_double(mp_str lexeme);
 
-/* A cursor over a text that a scan found good: for building values without checking twice (script/lib_json). */
+/* A cursor over a text that mp_json_scan accepted: reads its tokens without validating again. */
 typedef struct {
     const char *at, *end;
 } mp_json_cursor;
@@ -89,11 +106,11 @@ typedef enum {
 
 typedef struct {
     mp_json_token_type type;
-    mp_str span;  /* of strings without the quotes; of numbers the lexeme */
-    bool escaped; /* a string with escapes in it: mp_json_copy_string, with the quotes around it, before use */
+    mp_str span;  /* strings: without the quotes; numbers: the lexeme */
+    bool escaped; /* a string with escapes: unescape it with mp_json_copy_string, whose span includes the quotes */
 } mp_json_token;
 
-/* The next token; commas and colons are skipped. Undefined on a text that no scan has passed. */
+/* Returns the next token; skips commas and colons. The text must have passed mp_json_scan. */
 mp_json_token mp_json_next(mp_json_cursor *cursor);
 
 #endif

@@ -1,5 +1,6 @@
-/* number.c: numbers to text and back. Doubles take a short way wherever it is provably exact: up to 15 digits and a
- * power of ten up to 22 are both exact doubles, so one multiplication or division rounds once, as strtod would. */
+/* number.c: converts numbers to text and back. Doubles take a fast path where it is provably exact: 15 decimal
+ * digits and powers of ten up to 22 are exact doubles, so that one multiplication or division rounds once, as strtod
+ * would. */
 #include "json/json.h"
 #include <math.h>
 #include <stdio.h>
@@ -8,7 +9,7 @@
 static const double powers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
                                 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
 
-/* Writes the digits of `n` so that they end before `end`, and gives where they begin. */
+/* Writes the digits of `n` so that they end before `end`. Returns where they begin. */
 static char *digits_before(char *end, uint64_t n)
 {
     do {
@@ -27,7 +28,8 @@ void mp_json_put_int(mp_buf *out, int64_t n)
     mp_buf_put(out, (mp_str){at, (size_t)(end - at)});
 }
 
-/* Writes `n` as a decimal of at most 15 digits, 6 of them behind the point, if that is exactly what it is. */
+/* Appends `n` as a decimal with at most 15 digits, 6 of them after the point. False, appending nothing, if that
+ * would not be exact. */
 static bool put_short(mp_buf *out, double n)
 {
     double size = fabs(n);
@@ -81,7 +83,7 @@ bool mp_json_int(mp_str lexeme, int64_t *n)
     return true;
 }
 
-/* The exact short way; false where it does not apply. */
+/* Converts by the exact fast path; false if it does not apply. */
 static bool short_double(mp_str lexeme, double *n)
 {
     const char *at = lexeme.ptr, *end = at + lexeme.len;

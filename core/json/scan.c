@@ -1,5 +1,6 @@
-/* scan.c: one pass over a text: proves that it is JSON, and shows the members of the objects a visitor looks into.
- * No recursion: what is open is an array of closers. Allocates only for escaped keys and beyond 32 keys. */
+/* scan.c: one pass over a text: validates the JSON and reports the members of the objects that the visitor enters.
+ * No recursion: the open arrays and objects are an array of closing brackets. Allocates memory only for escaped keys
+ * and from the 33rd key on. */
 #include "json/json.h"
 #include "json/text.h"
 #include <stdlib.h>
@@ -11,22 +12,24 @@ typedef struct {
     bool owned;
 } seen_key;
 
-/* An object that is looked into. They are nested without gaps, from the outermost one inwards. */
+/* An object that the visitor entered. Entered objects are always nested directly in each other, from the outermost
+ * one inwards. */
 typedef struct {
-    size_t first; /* of its keys */
-    bool hidden;  /* the member at hand repeats a key, or is one too many: it is checked, not shown */
+    size_t first; /* index of its first key */
+    bool hidden;  /* the current member repeats a key or is over the limit of keys: it is validated but not reported */
     mp_json_type type;
-    const char *value; /* where the value of the member at hand begins */
+    const char *value; /* start of the value of the current member */
 } looked;
 
 typedef struct {
     const char *start, *end;
     const mp_json_visitor *visitor;
-    unsigned depth;           /* how many arrays and objects are open … */
-    unsigned level;           /* … and how many of them are looked into */
-    const char *what, *where; /* the first fault */
+    unsigned depth;           /* number of open arrays and objects */
+    unsigned level;           /* how many of the open objects the visitor entered */
+    const char *what, *where; /* reason and place of the first fault */
     const char *repeated, *repeated_at;
-    bool stopped;
+    bool stopped, is_many;
+    size_t values, most_values, tables;
     size_t count, cap;
     seen_key *keys;
     char closer[MP_JSON_DEPTH + 1];
@@ -53,7 +56,7 @@ static inline bool is_digit(const char *at, const char *end)
     return at < end && *at >= '0' && *at <= '9';
 }
 
-/* `at` is behind the backslash. */
+/* `at` is behind the backslash. Returns the byte behind the escape. */
 static const char *escape(scan *s, const char *at)
 {
     if (at < s->end && *at != 'u')
@@ -70,7 +73,8 @@ static const char *escape(scan *s, const char *at)
     return at + 11;
 }
 
-/* All of these take where something begins, and give what is behind it; NULL when it is broken. */
+/* Each function below takes the start of a syntax element and returns the byte behind it, or NULL if the text is
+ * invalid. */
 static const char *string(scan *s, const char *at)
 {
     const char *end = s->end;
@@ -150,7 +154,7 @@ static void hide(scan *s, const char *at, const char *what)
     }
 }
 
-/* A key of an object that is looked into: compared with those before it. */
+/* Compares a key of an entered object with the earlier keys of that object. */
 static void note_key(scan *s, mp_str span)
 {
     looked *object = &s->levels[s->level];
@@ -186,16 +190,17 @@ static const char *key(scan *s, const char *at)
 {
     const char *from = at = space(at, s->end);
     if (at == s->end || *at != '"')
-        return fail(s, at, "a key is wanted here");
+        return fail(s, at, "expected a key");
     if ((at = string(s, at)) == NULL)
         return NULL;
     if (s->depth == s->level)
         note_key(s, (mp_str){from, (size_t)(at - from)});
     at = space(at, s->end);
-    return at < s->end && *at == ':' ? at + 1 : fail(s, at, "a colon is wanted here");
+    return at < s->end && *at == ':' ? at + 1 : fail(s, at, "expected ':'");
 }
 
-/* Gives what is behind the bracket and any space, where the first member, the first element or the closer stands. */
+/* Returns the first byte behind the opening bracket and white space: the first member, the first element or the
+ * closing bracket. */
 static const char *open_at(scan *s, const char *at)
 {
     if (s->depth == MP_JSON_DEPTH)
@@ -207,6 +212,7 @@ static const char *open_at(scan *s, const char *at)
         if (enter)
             s->levels[++s->level].first = s->count;
     }
+    s->tables++;
     s->closer[++s->depth] = *at == '{' ? '}' : ']';
     return space(at + 1, s->end);
 }
@@ -220,7 +226,8 @@ static void close_last(scan *s)
     s->depth--;
 }
 
-/* A value has ended that is a member of an object that is looked into, when there is one. */
+/* A value ends at `at`. If it is a member of an entered object, passes it to the visitor. False if the visitor stops
+ * the scan. */
 static inline bool show(scan *s, const char *at)
 {
     if (s->level == 0 || s->depth != s->level)
@@ -269,7 +276,7 @@ static const char *scalar(scan *s, const char *at, mp_json_type type)
     }
 }
 
-/* Gives what is behind the outermost value; NULL when something is broken or the visitor stopped. */
+/* Returns the byte behind the outermost value, or NULL if the text is invalid or the visitor stopped the scan. */
 static const char *value(scan *s, const char *at, mp_json_type *outermost)
 {
     for (;;) {
@@ -277,6 +284,10 @@ static const char *value(scan *s, const char *at, mp_json_type *outermost)
         if (at == s->end)
             return fail(s, at, "");
         mp_json_type type = type_at(at);
+        if (s->values++ == s->most_values) {
+            s->is_many = true;
+            return NULL;
+        }
         if (s->depth == s->level) {
             s->levels[s->level].value = at;
             s->levels[s->level].type = type;
@@ -297,7 +308,7 @@ static const char *value(scan *s, const char *at, mp_json_type *outermost)
             return NULL;
         }
 
-        /* A value ends at `at`, and with it whatever is closed right behind it. */
+        /* A value ends at `at`. Closing brackets right behind it end the values around it. */
         for (;;) {
             if (s->depth == 0)
                 return at;
@@ -311,7 +322,7 @@ static const char *value(scan *s, const char *at, mp_json_type *outermost)
                 break;
             }
             if (at == s->end || *at != s->closer[s->depth])
-                return fail(s, at, "a comma or the end is wanted here");
+                return fail(s, at, "expected ',' or a closing bracket");
             at++;
             close_last(s);
         }
@@ -321,14 +332,17 @@ static const char *value(scan *s, const char *at, mp_json_type *outermost)
 mp_json_result mp_json_scan(mp_str text, const mp_json_visitor *visitor, mp_json_type *type, mp_json_fault *fault)
 {
     mp_json_type outermost = MP_JSON_NULL;
-    scan s; /* 4 KiB: the arrays are not worth clearing */
+    scan s; /* 4 KiB, not cleared: the arrays are written before they are read */
     s.start = text.len == 0 ? "" : text.ptr;
     s.end = s.start + text.len;
     s.visitor = visitor;
     s.depth = s.level = 0;
     s.what = s.repeated = NULL;
     s.where = s.repeated_at = s.start;
-    s.stopped = false;
+    s.stopped = s.is_many = false;
+    s.values = s.tables = 0;
+    mp_json_tally *tally = visitor == NULL ? NULL : visitor->tally;
+    s.most_values = tally == NULL ? SIZE_MAX : tally->most;
     s.count = 0;
     s.cap = KEYS_INLINE;
     s.keys = s.few;
@@ -336,14 +350,19 @@ mp_json_result mp_json_scan(mp_str text, const mp_json_visitor *visitor, mp_json
 
     const char *at = value(&s, s.start, &outermost);
     if (at != NULL && (at = space(at, s.end)) != s.end)
-        fail(&s, at, "text behind the value");
+        fail(&s, at, "text after the value");
     drop_keys(&s, 0);
     if (s.keys != s.few)
         free(s.keys);
 
     if (type != NULL)
         *type = outermost;
+    if (tally != NULL) {
+        tally->values = s.values;
+        tally->tables = s.tables;
+    }
     mp_json_result result = s.stopped            ? MP_JSON_STOPPED
+                            : s.is_many          ? MP_JSON_MANY
                             : s.what != NULL     ? MP_JSON_BROKEN
                             : s.repeated != NULL ? MP_JSON_REPEATED
                                                  : MP_JSON_OK;

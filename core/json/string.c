@@ -1,4 +1,4 @@
-/* string.c: string spans and what they stand for; ids; writing strings. */
+/* string.c: unescapes string spans, compares ids, writes strings. */
 #include "json/json.h"
 #include "json/text.h"
 
@@ -82,7 +82,7 @@ bool mp_json_string_is(mp_str span, mp_str text)
     if (memchr(inside.ptr, '\\', inside.len) == NULL)
         return mp_str_eq(inside, text);
     if (inside.len <= text.len)
-        return false; /* escapes are longer than what they stand for */
+        return false; /* an escaped text is never shorter than the unescaped one */
     mp_buf plain = {0};
     mp_json_unescape(&plain, span);
     bool same = mp_str_eq(mp_buf_str(&plain), text);
@@ -102,7 +102,7 @@ bool mp_json_is_id(mp_json_type type, mp_str span)
     return true;
 }
 
-/* JSON has one spelling for each integer, save for zero. */
+/* JSON has one spelling for each integer, except zero ("0" and "-0"). */
 static bool is_zero(mp_str span)
 {
     return mp_str_eq(span, MP_STR("0")) || mp_str_eq(span, MP_STR("-0"));
@@ -135,11 +135,9 @@ static void put_escape(mp_buf *out, unsigned char c)
         mp_buf_put(out, (mp_str){(char[]){'\\', 'u', '0', '0', hex[c >> 4], hex[c & 15]}, 6});
 }
 
-void mp_json_put_string(mp_buf *out, mp_str s)
+void mp_json_put_text(mp_buf *out, mp_str s)
 {
     const char *at = s.len == 0 ? "" : s.ptr, *end = at + s.len, *from = at;
-    mp_buf_room(out, s.len + 2);
-    mp_buf_putc(out, '"');
     while ((at = plain_run(at, end)) < end) {
         unsigned length = (unsigned char)*at >= 0x80 ? utf8_length(at, end) : 0;
         if (length != 0) {
@@ -151,5 +149,12 @@ void mp_json_put_string(mp_buf *out, mp_str s)
         from = ++at;
     }
     mp_buf_put(out, (mp_str){from, (size_t)(end - from)});
+}
+
+void mp_json_put_string(mp_buf *out, mp_str s)
+{
+    mp_buf_room(out, s.len + 2);
+    mp_buf_putc(out, '"');
+    mp_json_put_text(out, s);
     mp_buf_putc(out, '"');
 }

@@ -1,4 +1,4 @@
-/* text.h: what reading and writing strings share, inside this room: runs of plain bytes, UTF-8, \u escapes. */
+/* text.h: shared by the reader and the writer of strings in this module: runs of plain bytes, UTF-8, \u escapes. */
 #ifndef MP_JSON_TEXT_H
 #define MP_JSON_TEXT_H
 
@@ -8,14 +8,15 @@
 #include <emmintrin.h>
 #endif
 
-/* The first byte that needs a look: a quote, a backslash, a control character or one beyond ASCII. Else `end`. */
+/* The first byte that needs special treatment (a quote, a backslash, a control character or a byte above 0x7f), or
+ * `end`. */
 static inline const char *plain_run(const char *at, const char *end)
 {
 #ifdef __SSE2__
     const __m128i quote = _mm_set1_epi8('"'), escape = _mm_set1_epi8('\\'), space = _mm_set1_epi8(' ');
     for (; end - at >= 16; at += 16) {
         __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)at);
-        /* Signed: bytes beyond ASCII are less than a space, too. */
+        /* The comparison is signed: bytes above 0x7f are also less than a space. */
         __m128i odd = _mm_cmplt_epi8(bytes, space);
         odd = _mm_or_si128(odd, _mm_or_si128(_mm_cmpeq_epi8(bytes, quote), _mm_cmpeq_epi8(bytes, escape)));
         unsigned mask = (unsigned)_mm_movemask_epi8(odd);
@@ -28,7 +29,7 @@ static inline const char *plain_run(const char *at, const char *end)
     return at;
 }
 
-/* The first quote or backslash. Else `end`. */
+/* The first quote or backslash, or `end`. */
 static inline const char *quote_or_escape(const char *at, const char *end)
 {
 #ifdef __SSE2__
@@ -46,8 +47,8 @@ static inline const char *quote_or_escape(const char *at, const char *end)
     return at;
 }
 
-/* Bytes of the character at `at`, which is before `end`; 0 when they are not UTF-8 (RFC 3629: no overlong forms, no
- * surrogates, nothing above U+10FFFF). */
+/* Length in bytes of the UTF-8 character at `at`, which is less than `end`; 0 if the bytes are not valid UTF-8 (RFC
+ * 3629: no overlong forms, no surrogates, nothing above U+10FFFF). */
 static inline unsigned utf8_length(const char *at, const char *end)
 {
     const unsigned char *p = (const unsigned char *)at;
@@ -71,7 +72,7 @@ static inline unsigned utf8_length(const char *at, const char *end)
     return 0;
 }
 
-/* The value of four hex digits; -1 when they are not. */
+/* The value of four hexadecimal digits; -1 if one of them is not a digit. */
 static inline int32_t hex4(const char *at)
 {
     int32_t value = 0;

@@ -1,8 +1,9 @@
-/* child.c: one program from its start on the pool to its last byte. */
+/* child.c: one program, from its start on the thread pool to its last byte of output. */
 #define _GNU_SOURCE 1
 #include "child.h"
 #include "loop.h"
 #include "spawn.h"
+#include "supervise.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -13,33 +14,33 @@
 #define CHUNK 65536
 
 struct mp_child {
-    mp_link link; /* among those of its loop */
+    mp_link link; /* in the loop's list of children */
     mp_loop *loop;
-    mp_job job; /* starts it */
+    mp_job job; /* the pool's job that starts the program */
     char *path, *root, *rest;
     char **argv, **env;
     char *input;
-    mp_str unread; /* of the input */
+    mp_str unread; /* the part of the input that was not written yet */
     mp_buf out[2];
     size_t most;
     uint64_t time_ms, grace_ms;
-    void (*ended)(mp_child *child, void *ctx); /* NULL once it is left */
+    void (*ended)(mp_child *child, void *ctx); /* NULL after mp_child_leave */
     void *ctx;
-    int theirs[3]; /* their ends of the pipes, until it has started */
-    int ours[3];   /* -1 once closed */
-    mp_watch pipes[3], life;
+    int child_ends[3]; /* the program's ends of the pipes, until it has started */
+    int own_ends[3];   /* our ends of the pipes; -1 once closed */
+    mp_fdwatch pipes[3], life;
     mp_timer timer;
-    bool is_starting;        /* the pool has it */
-    atomic_bool is_stranded; /* its loop ended before it had started */
+    bool is_starting;        /* the pool's job runs or waits */
+    atomic_bool is_stranded; /* the loop ended before the program had started */
     bool is_left;
-    pid_t pid; /* 0 until it has started, and once it is reaped */
+    pid_t pid; /* process id of the supervisor; 0 until it has started and after it is reaped */
     int pidfd;
     int error;
-    mp_child_end how, why; /* why it is being ended, if it is */
+    mp_child_end how, why; /* how: the result; why: the reason for which it is being ended */
     int status, signal;
 };
 
-/* -- its memory -------------------------------------------------------------------------------------------------- */
+/* -- memory -------------------------------------------------------------------------------------------------------- */
 
 static char **copy_list(const char *const *list)
 {
@@ -69,8 +70,8 @@ static void close_one(int *fd)
 static void child_free(mp_child *child)
 {
     for (int i = 0; i < 3; i++) {
-        close_one(&child->theirs[i]);
-        close_one(&child->ours[i]);
+        close_one(&child->child_ends[i]);
+        close_one(&child->own_ends[i]);
     }
     close_one(&child->pidfd);
     mp_stat_add(MP_STAT_CHILD_PROCESSES, -1);
@@ -87,9 +88,9 @@ static void child_free(mp_child *child)
     free(child);
 }
 
-/* -- pipes ------------------------------------------------------------------------------------------------------- */
+/* -- pipes --------------------------------------------------------------------------------------------------------- */
 
-/* Both ends above 2: below stand what the program will have there. */
+/* Makes a pipe whose descriptors are above 2, because 0 to 2 are the program's own. */
 static int open_pipe(int *read_end, int *write_end)
 {
     int fds[2];
@@ -108,29 +109,30 @@ static int open_pipe(int *read_end, int *write_end)
 
 static int open_pipes(mp_child *child)
 {
-    if (open_pipe(&child->theirs[0], &child->ours[0]) != 0 || open_pipe(&child->ours[1], &child->theirs[1]) != 0 ||
-        open_pipe(&child->ours[2], &child->theirs[2]) != 0)
+    if (open_pipe(&child->child_ends[0], &child->own_ends[0]) != 0 ||
+        open_pipe(&child->own_ends[1], &child->child_ends[1]) != 0 ||
+        open_pipe(&child->own_ends[2], &child->child_ends[2]) != 0)
         return -1;
     for (int i = 0; i < 3; i++)
-        if (fcntl(child->ours[i], F_SETFL, O_NONBLOCK) != 0)
+        if (fcntl(child->own_ends[i], F_SETFL, O_NONBLOCK) != 0)
             return -1;
     return 0;
 }
 
 static void close_pipe(mp_child *child, int i)
 {
-    mp_watch_stop(child->loop, &child->pipes[i]);
-    close_one(&child->ours[i]);
+    mp_fdwatch_stop(child->loop, &child->pipes[i]);
+    close_one(&child->own_ends[i]);
 }
 
 static void end_it(mp_child *child, mp_child_end why);
 
-/* What there is, at most a chunk where `all` is not asked for. False at the end. */
+/* Reads what is available: at most one chunk, or everything if `all`. False at the end of the file. */
 static bool read_pipe(mp_child *child, int i, bool all)
 {
     mp_buf *out = &child->out[i - 1];
     do {
-        ssize_t got = read(child->ours[i], mp_buf_room(out, CHUNK), CHUNK);
+        ssize_t got = read(child->own_ends[i], mp_buf_room(out, CHUNK), CHUNK);
         if (got < 0)
             return errno == EAGAIN || errno == EINTR;
         if (got == 0)
@@ -153,46 +155,46 @@ static void on_output(mp_child *child, int i)
         close_pipe(child, i);
 }
 
-static void on_stdout(mp_watch *watch, uint32_t events)
+static void on_stdout(mp_fdwatch *watch, uint32_t events)
 {
     (void)events;
     on_output(mp_container(watch, mp_child, pipes[1]), 1);
 }
 
-static void on_stderr(mp_watch *watch, uint32_t events)
+static void on_stderr(mp_fdwatch *watch, uint32_t events)
 {
     (void)events;
     on_output(mp_container(watch, mp_child, pipes[2]), 2);
 }
 
-static void on_stdin(mp_watch *watch, uint32_t events)
+static void on_stdin(mp_fdwatch *watch, uint32_t events)
 {
     (void)events;
     mp_child *child = mp_container(watch, mp_child, pipes[0]);
-    ssize_t put = child->unread.len == 0 ? 0 : write(child->ours[0], child->unread.ptr, child->unread.len);
+    ssize_t put = child->unread.len == 0 ? 0 : write(child->own_ends[0], child->unread.ptr, child->unread.len);
     if (put > 0)
         child->unread = mp_str_from(child->unread, (size_t)put);
-    bool is_broken = put < 0 && errno != EAGAIN && errno != EINTR; /* it reads no more: its own affair */
+    /* the program closed its stdin, which is not an error */
+    bool is_broken = put < 0 && errno != EAGAIN && errno != EINTR;
     if (is_broken || child->unread.len == 0)
         close_pipe(child, 0);
 }
 
-/* -- its end ----------------------------------------------------------------------------------------------------- */
+/* -- end ----------------------------------------------------------------------------------------------------------- */
 
 static void stop_watching(mp_child *child)
 {
     for (int i = 0; i < 3; i++)
-        mp_watch_stop(child->loop, &child->pipes[i]);
-    mp_watch_stop(child->loop, &child->life);
+        mp_fdwatch_stop(child->loop, &child->pipes[i]);
+    mp_fdwatch_stop(child->loop, &child->life);
     mp_timer_stop(child->loop, &child->timer);
 }
 
-/* Its group too: what it has left behind does not outlive it. Until it is reaped, its number is nobody else's. */
+/* The supervisor exits when no descendant of the program is left: by itself, or after it has killed them. */
 static void reap(mp_child *child)
 {
     siginfo_t news = {0};
-    kill(-child->pid, SIGKILL);
-    kill(child->pid, SIGKILL);
+    kill(child->pid, MP_SUPERVISOR_END);
     while (waitid(P_PIDFD, (id_t)child->pidfd, &news, WEXITED) != 0 && errno == EINTR)
         continue;
     child->pid = 0;
@@ -213,14 +215,14 @@ static void finish(mp_child *child, mp_child_end how)
     ended(child, child->ctx);
 }
 
-/* What it has printed is in the pipes by now; what holds them open beyond its end is not waited for. */
-static void on_life(mp_watch *watch, uint32_t events)
+/* The supervisor has ended, so all output is in the pipes. A process that still holds them open is not waited for. */
+static void on_life(mp_fdwatch *watch, uint32_t events)
 {
     (void)events;
     mp_child *child = mp_container(watch, mp_child, life);
     reap(child);
     for (int i = 1; i < 3 && child->ended != NULL; i++)
-        if (child->ours[i] >= 0)
+        if (child->own_ends[i] >= 0)
             read_pipe(child, i, true);
     finish(child, child->why != MP_CHILD_RUNS ? child->why : MP_CHILD_EXITED);
 }
@@ -228,7 +230,7 @@ static void on_life(mp_watch *watch, uint32_t events)
 static void on_grace_over(mp_timer *timer)
 {
     mp_child *child = mp_container(timer, mp_child, timer);
-    kill(-child->pid, SIGKILL);
+    kill(child->pid, MP_SUPERVISOR_END);
 }
 
 static void end_it(mp_child *child, mp_child_end why)
@@ -237,7 +239,7 @@ static void end_it(mp_child *child, mp_child_end why)
         child->why = why;
     if (child->pid == 0 || child->timer.fire == on_grace_over)
         return;
-    kill(-child->pid, SIGTERM);
+    kill(child->pid, MP_SUPERVISOR_STOP);
     mp_timer_start(child->loop, &child->timer, child->grace_ms, on_grace_over);
 }
 
@@ -246,7 +248,7 @@ static void on_late(mp_timer *timer)
     end_it(mp_container(timer, mp_child, timer), MP_CHILD_LATE);
 }
 
-/* -- its start --------------------------------------------------------------------------------------------------- */
+/* -- start --------------------------------------------------------------------------------------------------------- */
 
 static void on_work(mp_job *job)
 {
@@ -255,30 +257,31 @@ static void on_work(mp_job *job)
                       .argv = child->argv,
                       .env = child->env,
                       .folder = mp_file_open(child->root, child->rest, O_PATH | O_DIRECTORY, 0),
-                      .fds = {child->theirs[0], child->theirs[1], child->theirs[2]}};
+                      .fds = {child->child_ends[0], child->child_ends[1], child->child_ends[2]}};
     child->error = spawn.folder < 0 ? errno : mp_spawn_process(&spawn, &child->pid, &child->pidfd);
     close_one(&spawn.folder);
 }
 
 static int watch_all(mp_child *child)
 {
-    static void (*const ready[])(mp_watch *, uint32_t) = {on_stdin, on_stdout, on_stderr};
+    static void (*const ready[])(mp_fdwatch *, uint32_t) = {on_stdin, on_stdout, on_stderr};
     for (int i = 0; i < 3; i++)
-        if (mp_watch_start(child->loop, &child->pipes[i], child->ours[i], i == 0 ? EPOLLOUT : EPOLLIN, ready[i]) != 0)
+        if (mp_fdwatch_start(child->loop, &child->pipes[i], child->own_ends[i], i == 0 ? EPOLLOUT : EPOLLIN,
+                             ready[i]) != 0)
             return -1;
-    return mp_watch_start(child->loop, &child->life, child->pidfd, EPOLLIN, on_life);
+    return mp_fdwatch_start(child->loop, &child->life, child->pidfd, EPOLLIN, on_life);
 }
 
 static void on_started(mp_job *job, mp_loop *loop)
 {
     mp_child *child = mp_container(job, mp_child, job);
-    if (loop == NULL) { /* any thread: left to whoever comes when all threads have ended */
+    if (loop == NULL) { /* the loop has ended, this may be any thread: mp_child_end_all frees the child */
         child->is_stranded = true;
         return;
     }
     child->is_starting = false;
     for (int i = 0; i < 3; i++)
-        close_one(&child->theirs[i]);
+        close_one(&child->child_ends[i]);
     if (child->pid == 0) {
         finish(child, MP_CHILD_FAILED);
     } else if (watch_all(child) != 0) {
@@ -308,8 +311,8 @@ mp_child *mp_child_start(mp_loop *loop, const mp_command *command, mp_err *err)
                         .grace_ms = command->grace_ms,
                         .ended = command->ended,
                         .ctx = command->ctx,
-                        .theirs = {-1, -1, -1},
-                        .ours = {-1, -1, -1},
+                        .child_ends = {-1, -1, -1},
+                        .own_ends = {-1, -1, -1},
                         .pidfd = -1};
     child->unread = (mp_str){child->input, command->input.len};
     mp_link_init(&child->job.link);
@@ -319,7 +322,7 @@ mp_child *mp_child_start(mp_loop *loop, const mp_command *command, mp_err *err)
     if (open_pipes(child) != 0)
         mp_err_set(err, "cannot make a pipe: %s", strerror(errno));
     else if (mp_pool_run(loop, &child->job) != 0)
-        mp_err_set(err, "too much work of this kind is waiting (limits.pool.queue)");
+        mp_err_set(err, "too many jobs wait for a thread (limits.pool.queue)");
     else {
         child->is_starting = true;
         return child;
@@ -328,7 +331,7 @@ mp_child *mp_child_start(mp_loop *loop, const mp_command *command, mp_err *err)
     return NULL;
 }
 
-/* -- for others -------------------------------------------------------------------------------------------------- */
+/* -- public functions ---------------------------------------------------------------------------------------------- */
 
 mp_child_end mp_child_how(const mp_child *child, int *status, int *signal)
 {
@@ -358,7 +361,7 @@ void mp_child_leave(mp_child *child)
             reap(child);
         child_free(child);
     } else if (child->is_starting) {
-        return; /* on_started ends it */
+        return; /* on_started ends the program */
     } else if (child->pid == 0) {
         child_free(child);
     } else {
@@ -371,8 +374,7 @@ int64_t mp_child_count(const mp_loop *loop)
     return loop->child_count;
 }
 
-/* The loop has ended: nobody waits for anything any more. Those that were left are gone; the others keep their memory for
- * whoever has them. */
+/* The loop has ended. Children that were left are freed; the others keep their memory until mp_child_leave. */
 void mp_child_end_all(mp_loop *loop)
 {
     mp_link *next;

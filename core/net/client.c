@@ -1,14 +1,14 @@
-/* client.c: libcurl's sockets and timers in our loop. Its callbacks mark and enqueue; transfers end below all of its
- * frames but those of mp_client_drive. */
+/* client.c: runs libcurl's sockets and timers in our loop. libcurl's callbacks only mark and enqueue. Transfers end
+ * in mp_client_drive, outside every other function of libcurl. */
 #include "transfer.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 
-#define KEPT_CONNECTIONS 64L
+#define MAX_IDLE_CONNECTIONS 64L
 
 typedef struct {
-    mp_watch super;
+    mp_fdwatch super;
     mp_client *client;
 } socket_watch;
 
@@ -42,7 +42,7 @@ static void on_idle(mp_timer *timer)
     close_all(mp_container(timer, mp_client, idle));
 }
 
-/* -- driving ---------------------------------------------------------------------------------------------------- */
+/* -- driving ------------------------------------------------------------------------------------------------------- */
 
 static void drive(mp_client *client, curl_socket_t socket, int events)
 {
@@ -57,8 +57,8 @@ static void drive(mp_client *client, curl_socket_t socket, int events)
     }
 }
 
-/* The watch may be freed on the way. */
-static void on_ready(mp_watch *watch, uint32_t events)
+/* May free the watch. */
+static void on_ready(mp_fdwatch *watch, uint32_t events)
 {
     mp_client *client = mp_container(watch, socket_watch, super)->client;
     int flags = 0;
@@ -78,7 +78,7 @@ static int on_socket(CURL *easy, curl_socket_t socket, int what, void *ctx, void
     socket_watch *watch = own;
     if (what == CURL_POLL_REMOVE) {
         if (watch != NULL) {
-            mp_watch_stop(client->loop, &watch->super);
+            mp_fdwatch_stop(client->loop, &watch->super);
             client->curl->multi_assign(client->multi, socket, NULL);
             free(watch);
         }
@@ -91,7 +91,7 @@ static int on_socket(CURL *easy, curl_socket_t socket, int what, void *ctx, void
     }
     uint32_t events =
         ((what & CURL_POLL_IN) != 0 ? (uint32_t)EPOLLIN : 0) | ((what & CURL_POLL_OUT) != 0 ? (uint32_t)EPOLLOUT : 0);
-    return mp_watch_start(client->loop, &watch->super, socket, events, on_ready);
+    return mp_fdwatch_start(client->loop, &watch->super, socket, events, on_ready);
 }
 
 static void on_timer(mp_timer *timer)
@@ -110,21 +110,21 @@ static int on_timeout(CURLM *multi, long ms, void *ctx)
     return 0;
 }
 
-/* -- transfers -------------------------------------------------------------------------------------------------- */
+/* -- transfers ----------------------------------------------------------------------------------------------------- */
 
 static int open_multi(mp_client *client, mp_err *err)
 {
     const mp_curl_api *curl = client->curl;
     client->multi = curl->multi_init();
     if (client->multi == NULL)
-        return mp_err_set(err, "libcurl gives no handle");
+        return mp_err_set(err, "libcurl cannot make a handle");
     curl->multi_setopt(client->multi, CURLMOPT_SOCKETFUNCTION, on_socket);
     curl->multi_setopt(client->multi, CURLMOPT_SOCKETDATA, client);
     curl->multi_setopt(client->multi, CURLMOPT_TIMERFUNCTION, on_timeout);
     curl->multi_setopt(client->multi, CURLMOPT_TIMERDATA, client);
     curl->multi_setopt(client->multi, CURLMOPT_PIPELINING, (long)CURLPIPE_NOTHING);
     curl->multi_setopt(client->multi, CURLMOPT_MAX_HOST_CONNECTIONS, (long)client->limits.per_host);
-    curl->multi_setopt(client->multi, CURLMOPT_MAXCONNECTS, KEPT_CONNECTIONS);
+    curl->multi_setopt(client->multi, CURLMOPT_MAXCONNECTS, MAX_IDLE_CONNECTIONS);
     return 0;
 }
 
@@ -140,7 +140,7 @@ int mp_client_add(mp_client *client, CURL *easy, mp_err *err)
     if (client->multi == NULL && open_multi(client, err) != 0)
         return -1;
     if (client->curl->multi_add_handle(client->multi, easy) != CURLM_OK)
-        return mp_err_set(err, "libcurl does not take the request");
+        return mp_err_set(err, "libcurl refused the request");
     mp_timer_stop(client->loop, &client->idle);
     client->active++;
     mp_stat_add(MP_STAT_HTTP_REQUESTS, 1);

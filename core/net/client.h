@@ -1,93 +1,106 @@
-/* client.h: outgoing HTTP of one loop, part of the door net.h.
+/* client.h: outgoing HTTP requests of one loop; part of the public header net.h.
  *
- *   client     what a worker asks others with: its connections are kept and used again
- *   transfer   one request on its way, and its answer; redirects are told, not followed
- *   reach      the addresses that a transfer may connect to
+ *   client          the HTTP client of one worker; it keeps connections open and reuses them
+ *   transfer        one request and its response; redirects are reported to the caller, not followed
+ *   address policy  the addresses that a transfer may connect to
  *
- * Everything belongs to the thread of the loop. No proxy, no cookies, no credentials but the headers that are given. */
+ * Everything belongs to the thread of the loop. No proxies, no cookies, and no credentials except in the headers
+ * that the caller passes. */
 #ifndef MP_NET_CLIENT_H
 #define MP_NET_CLIENT_H
 
-#include "base/base.h"
+#include "telemetry/telemetry.h"
 
 struct mp_loop;
 typedef struct mp_client mp_client;
 typedef struct mp_transfer mp_transfer;
 
 typedef struct {
-    int64_t requests; /* at once; the next one is refused */
-    int64_t lookups;  /* of names, in the whole process */
-    int64_t per_host; /* connections to one host; more requests wait for one */
-    size_t held;      /* bytes of all answers that nobody has taken yet */
-    uint64_t idle_ms; /* connections that nobody uses are kept for so long */
-    const char *ca;   /* a file of certificates to trust instead of the system's; may be NULL */
+    int64_t requests; /* limit of concurrent requests; a request above it is refused */
+    int64_t lookups;  /* limit of concurrent name lookups in the process */
+    int64_t per_host; /* connections to one host; further requests wait for a free connection */
+    size_t held;      /* limit of buffered bytes of all responses */
+    uint64_t idle_ms; /* how long an unused connection is kept */
+    const char *ca;   /* path of a file with the CA certificates to trust instead of the system's; may be NULL */
 } mp_client_limits;
 
-/* Costs nothing until the first transfer. `limits` is copied, `ca` outlives the client. */
+/* Allocates little: libcurl is loaded by the first transfer. `limits` is copied; `limits->ca` must outlive the
+ * client. */
 mp_client *mp_client_new(struct mp_loop *loop, const mp_client_limits *limits);
-/* Other limits, for transfers that start from now on. On its thread. */
+/* Sets the limits of transfers that start from now on. Call it on the client's thread. */
 void mp_client_configure(mp_client *client, const mp_client_limits *limits);
-/* When its transfers are freed; before its loop is. */
+/* Call it after all transfers are freed and before the loop is freed. */
 void mp_client_free(mp_client *client);
 
 #define MP_ADDRESS_TEXT 46
 
 typedef enum {
-    MP_REACH_PUBLIC,   /* what everybody can reach */
-    MP_REACH_LOOPBACK, /* this machine, and nothing else */
-    MP_REACH_PRIVATE,  /* public, this machine, private networks; not link-local addresses */
-    MP_REACH_ADDRESS   /* `address`, and nothing else */
-} mp_reach_kind;
+    MP_ADDRESS_POLICY_PUBLIC,   /* addresses of the public Internet */
+    MP_ADDRESS_POLICY_LOOPBACK, /* loopback addresses only */
+    MP_ADDRESS_POLICY_PRIVATE,  /* public, loopback and private addresses; not link-local ones */
+    MP_ADDRESS_POLICY_ADDRESS   /* only the address in `address` */
+} mp_address_policy_kind;
 
 typedef struct {
-    mp_reach_kind kind;
+    mp_address_policy_kind kind;
     char address[MP_ADDRESS_TEXT];
-} mp_reach;
+} mp_address_policy;
 
-/* Whether `text` is an IPv4 address of four numbers or an IPv6 address; `room` gets it as it is usually written. */
+/* True if `text` is an IPv4 address in dotted decimal or an IPv6 address; `room` receives its canonical form. */
 bool mp_address_canonical(const char *text, char room[MP_ADDRESS_TEXT]);
 
-/* A URL taken apart by who will connect to it; free it with `mp_url_clear`. */
+/* A parsed URL. libcurl, which will connect to it, parses it. Free it with `mp_url_clear`. */
 typedef struct {
-    char *text; /* whole, normal, without fragment */
+    char *text; /* the whole URL, normalized, without fragment */
     char *scheme, *host, *path;
     uint16_t port;
-} mp_url; /* host: lower case, IPv4 as four numbers, IPv6 without brackets, no dot at the end */
+} mp_url; /* host: lower case, without a final dot; IPv4 in dotted decimal, IPv6 without brackets */
 
-/* `base` (may be NULL) is what a relative `text` is relative to. -1: not http or https, credentials in it, no such URL. */
+/* A relative `text` is resolved against `base`, which may be NULL. Returns -1 if the URL is invalid, contains
+ * credentials, or is neither http nor https. */
 int mp_url_parse(mp_url *url, const char *text, const char *base, mp_err *err);
 void mp_url_clear(mp_url *url);
 
 typedef struct {
     const char *method;
-    const char *url;            /* as mp_url_parse gave it */
-    const char *const *headers; /* "Name: value" or "Name;", NULL at the end */
-    mp_str body;                /* ptr == NULL: none. Borrowed until the transfer is freed */
-    size_t most;                /* bytes of the answer's body, decompressed */
-    bool is_stream;             /* what comes is told as it comes, and stops coming when nobody takes it */
-    mp_reach reach;
-    /* Something is new: a stream's head or bytes, the end. May run under frames of libcurl: it marks and enqueues. */
+    const char *url;            /* normalized by mp_url_parse */
+    const char *const *headers; /* "Name: value", or "Name;" for an empty value; ends with NULL */
+    mp_str body;                /* ptr == NULL: no body. Borrowed until the transfer is freed */
+    size_t most;                /* limit of the response's body, in bytes after decompression */
+    /* the body is read piece by piece, with flow control; else it is collected as a whole */
+    bool is_stream;
+    bool is_repeatable; /* libcurl may send the request a second time on a new connection */
+    mp_address_policy policy;
+    /* Called when a stream's head or bytes have arrived, and at the end. It may run inside libcurl: it may only mark
+     * and enqueue. */
     void (*ready)(mp_transfer *transfer, void *ctx);
     void *ctx;
 } mp_outgoing;
 
-/* NULL when it cannot begin. `ready` never runs before this returns. */
+/* Returns NULL if the request cannot be started. `ready` never runs before this function returns. */
 mp_transfer *mp_transfer_start(mp_client *client, const mp_outgoing *outgoing, mp_err *err);
-/* At any time but in `ready`: a transfer under way is cut off. NULL is none. */
+/* May be called at any time except inside `ready`: aborts a running transfer. `transfer` may be NULL. */
 void mp_transfer_free(mp_transfer *transfer);
 
-/* 0 until the head is there. */
+/* The HTTP status; 0 until the response's head has arrived. */
 int mp_transfer_status(const mp_transfer *transfer);
-/* "name: value", a line each. */
+/* The response's headers, as lines "name: value". */
 mp_str mp_transfer_head(const mp_transfer *transfer);
-/* What has come of the body and was not taken. */
+/* The bytes of the body that have arrived and were not taken. */
 mp_str mp_transfer_body(const mp_transfer *transfer);
-/* Takes all of it away; more may come while this runs. */
+/* Discards the bytes that mp_transfer_body returned; more bytes may arrive during this call. */
 void mp_transfer_take(mp_transfer *transfer);
 bool mp_transfer_is_over(const mp_transfer *transfer);
-/* Why the answer did not come whole; NULL when it did, or still may. */
+/* The reason why the response is incomplete; NULL if it is complete or still arriving. */
 const mp_err *mp_transfer_failure(const mp_transfer *transfer);
-/* Whether that was because of where it led. */
-bool mp_transfer_was_refused(const mp_transfer *transfer);
+typedef enum {
+    MP_TRANSFER_OTHER,
+    MP_TRANSFER_REFUSED,    /* the address policy does not allow the address */
+    MP_TRANSFER_UNSENT,     /* the server has received nothing of the request */
+    MP_TRANSFER_UNANSWERED, /* the server may have received the request */
+} mp_transfer_trouble;
+
+/* The kind of the failure. */
+mp_transfer_trouble mp_transfer_trouble_of(const mp_transfer *transfer);
 
 #endif

@@ -2,13 +2,13 @@
 #include <dlfcn.h>
 #include <pthread.h>
 
-#define LEAST_VERSION 0x075700 /* 7.87: lookups that are given up need not be waited for */
+#define MIN_VERSION 0x075700 /* 7.87: from this version on, aborting a request need not wait for its name lookup */
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static mp_curl_api api;
 static const char *failure = "";
 
-static void find(void *library, const char *name, void *function)
+static void load_function(void *library, const char *name, void *function)
 {
     void *found = dlsym(library, name);
     if (found == NULL)
@@ -23,7 +23,7 @@ static void load(void)
         failure = "libcurl.so.4 cannot be loaded";
         return;
     }
-#define FIND(name) find(library, "curl_" #name, &api.name);
+#define FIND(name) load_function(library, "curl_" #name, &api.name);
     MP_CURL(FIND)
 #undef FIND
     if (*failure != '\0')
@@ -33,10 +33,10 @@ static void load(void)
         return;
     }
     const curl_version_info_data *version = api.version_info(CURLVERSION_NOW);
-    if (version->version_num < LEAST_VERSION)
-        failure = "libcurl is too old: 7.87 is the least";
+    if (version->version_num < MIN_VERSION)
+        failure = "libcurl is too old: 7.87 or later is needed";
     else if ((version->features & CURL_VERSION_ASYNCHDNS) == 0)
-        failure = "this libcurl looks names up in a way that would block";
+        failure = "this libcurl has no asynchronous resolver: name lookups would block";
 }
 
 const mp_curl_api *mp_curl(mp_err *err)

@@ -1,12 +1,12 @@
-/* curl.h: libcurl, loaded when the first request needs it: with the thirty libraries behind it, it would double what a
- * start costs, and most scripts never ask for it. */
+/* curl.h: libcurl, loaded by the first request that needs it. Loading it with its thirty dependencies would double
+ * the start-up time, and most scripts never use it. */
 #ifndef MP_NET_CURL_H
 #define MP_NET_CURL_H
 
-#include "base/base.h"
+#include "telemetry/telemetry.h"
 #include <curl/curl.h>
 
-/* X(name): curl_name. */
+/* X(name) for the function curl_name. */
 #define MP_CURL(X)                                                                                                     \
     X(global_init)                                                                                                     \
     X(version_info)                                                                                                    \
@@ -37,7 +37,7 @@ typedef struct {
 #undef MP_CURL_MEMBER
 } mp_curl_api;
 
-/* NULL when there is none that will do; `err` says what to install. Any thread. */
+/* Returns NULL if no suitable libcurl is found; `err` says what to install. Any thread. */
 const mp_curl_api *mp_curl(mp_err *err);
 
 #endif

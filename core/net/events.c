@@ -1,19 +1,77 @@
-/* events.c: event streams, and large bodies: what is queued, written piece by piece; heartbeats; readers that stall. */
+/* events.c: writes queued event streams and large bodies piece by piece, sends heartbeats, and ends stalled readers. */
 #include "http.h"
 
 #define PIECES 32
-#define PIECE_BYTES (128 * 1024) /* a reader must take so much within `stall_ms` */
+#define PIECE_BYTES (128 * 1024) /* a reader must read this much within `stall_ms` */
+
+#define SLOW_MS 1000             /* a reader that read nothing for this time may be ended to free memory for others */
+#define SPARED_BYTES (64 * 1024) /* streams with fewer queued bytes are never ended for that */
+#define MAX_VICTIMS 16           /* streams ended for one answer, at most */
+
+/* Bytes in the queues of all streams of the process. Above limits.answers no new call begins, and readers that have
+ * read nothing for SLOW_MS are ended. The answers of calls that already run may add another quarter; above that,
+ * each answer ends the readers of its worker that have read nothing for the longest time. */
+static _Atomic int64_t queued;
+
+static void uncount(mp_stream *stream, size_t bytes)
+{
+    size_t counted = bytes < stream->counted ? bytes : stream->counted;
+    stream->counted -= counted;
+    atomic_fetch_sub(&queued, (int64_t)counted);
+}
+
+/* Ends a stream to free its queue. libh2o may be writing from the queue, so it is freed in a later turn. */
+static void end_for_room(mp_stream *stream)
+{
+    mp_stat_add(MP_STAT_DROPPED_ANSWERS, 1);
+    uncount(stream, stream->counted);
+    mp_stream_lose(stream, true);
+}
+
+/* The server's stream whose reader has read nothing for the longest time; NULL if nothing is being written. */
+static mp_stream *find_slowest(const mp_server *server, const mp_stream *newest)
+{
+    mp_stream *slowest = NULL;
+    for (const mp_link *link = server->conns.next; link != &server->conns; link = link->next) {
+        mp_stream *stream = mp_container(link, mp_conn, link)->stream;
+        if (stream != NULL && stream != newest && stream->is_writing && stream->counted > SPARED_BYTES &&
+            (slowest == NULL || stream->wrote_at < slowest->wrote_at))
+            slowest = stream;
+    }
+    return slowest;
+}
+
+static void make_room(const mp_server *server, const mp_stream *newest)
+{
+    int64_t most = (int64_t)(server->limits.answers + server->limits.answers / 4);
+    for (int i = 0; i < MAX_VICTIMS && atomic_load(&queued) > most; i++) {
+        mp_stream *slowest = find_slowest(server, newest);
+        if (slowest == NULL)
+            return;
+        end_for_room(slowest);
+    }
+}
+
+bool mp_stream_is_crowded(const mp_stream *stream)
+{
+    return atomic_load_explicit(&queued, memory_order_relaxed) > (int64_t)stream->server->limits.answers;
+}
 
 void mp_stream_queue(mp_stream *stream, mp_str bytes)
 {
     mp_queue_put(&stream->queue, bytes);
     mp_stat_add(MP_STAT_QUEUE_BYTES, (int64_t)bytes.len);
+    stream->counted += bytes.len;
+    atomic_fetch_add(&queued, (int64_t)bytes.len);
+    if (mp_stream_is_crowded(stream))
+        make_room(stream->server, stream);
 }
 
 static void drop_queued(mp_stream *stream, size_t bytes)
 {
     mp_queue_drop(&stream->queue, bytes);
     mp_stat_add(MP_STAT_QUEUE_BYTES, -(int64_t)bytes);
+    uncount(stream, bytes);
 }
 
 void mp_stream_forget_queue(mp_stream *stream)
@@ -23,7 +81,7 @@ void mp_stream_forget_queue(mp_stream *stream)
     stream->flying = 0;
 }
 
-/* Writes are gathered until the end of the turn. */
+/* Writes are collected until the end of the turn. */
 void mp_stream_write_soon(mp_stream *stream)
 {
     if (stream->req != NULL && !stream->is_writing && mp_link_is_alone(&stream->dirty))
@@ -32,19 +90,18 @@ void mp_stream_write_soon(mp_stream *stream)
 
 static void on_time(mp_timer *timer);
 
-/* The timer is moved only to be earlier; when it fires too early it is set again. */
-static void arm(mp_stream *stream)
+/* Moves the timer only to an earlier time; if it fires too early it is started again. */
+static void start_timer(mp_stream *stream)
 {
     mp_loop *loop = stream->server->loop;
     const mp_http_limits *limits = &stream->server->limits;
-    uint64_t now = mp_loop_now(loop), after;
+    uint64_t now = mp_loop_now(loop), at = stream->wrote_at;
     if (stream->is_writing)
-        after = limits->stall_ms;
+        at = at + limits->stall_ms < now + SLOW_MS ? at + limits->stall_ms : now + SLOW_MS;
     else if (stream->state == MP_STREAM_EVENTS)
-        after = limits->heartbeat_ms - mp_loop_chance(loop, limits->heartbeat_ms / 10 + 1);
+        at += limits->heartbeat_ms - mp_loop_chance(loop, limits->heartbeat_ms / 10 + 1);
     else
         return;
-    uint64_t at = stream->wrote_at + after;
     if (stream->timer.slot == 0 || at < stream->timer.at)
         mp_timer_start(loop, &stream->timer, at > now ? at - now : 0, on_time);
 }
@@ -60,13 +117,23 @@ static void on_time(mp_timer *timer)
         mp_stream_lose(stream, true);
         return;
     }
+    if (stream->is_writing && quiet >= SLOW_MS && stream->counted > SPARED_BYTES && mp_stream_is_crowded(stream)) {
+        end_for_room(stream);
+        return;
+    }
     if (!stream->is_writing && stream->state == MP_STREAM_EVENTS &&
         quiet >= limits->heartbeat_ms - limits->heartbeat_ms / 10) {
         mp_stream_queue(stream, MP_STR(":\n\n"));
         mp_stream_write_soon(stream);
-        return; /* the write arms the timer */
+        return; /* the write will start the timer */
     }
-    arm(stream);
+    start_timer(stream);
+}
+
+void mp_stream_expect_progress(mp_stream *stream)
+{
+    stream->wrote_at = mp_loop_now(stream->server->loop);
+    start_timer(stream);
 }
 
 static void flush(mp_stream *stream)
@@ -75,17 +142,17 @@ static void flush(mp_stream *stream)
     size_t count = mp_queue_peek(&stream->queue, pieces, PIECES, PIECE_BYTES, &stream->flying);
     bool is_last = stream->state == MP_STREAM_ENDED && stream->flying == stream->queue.bytes;
     if (count == 0 && !is_last) {
-        arm(stream);
+        start_timer(stream);
         return;
     }
     stream->is_writing = true;
     stream->wrote_at = mp_loop_now(stream->server->loop);
-    arm(stream);
+    start_timer(stream);
     if (is_last) {
         mp_stream_stop_watching(stream);
         stream->is_finished = true;
     }
-    /* The last one may dispose of the request, and so of the stream, at once. */
+    /* The last send may dispose of the request, and so of the stream, immediately. */
     h2o_send(stream->req, pieces, count, is_last ? H2O_SEND_STATE_FINAL : H2O_SEND_STATE_IN_PROGRESS);
 }
 
@@ -96,7 +163,7 @@ void mp_stream_flush_dirty(mp_loop *loop)
         flush(mp_container(link, mp_stream, dirty));
 }
 
-static void tell_drained(mp_stream *stream)
+static void call_drained(mp_stream *stream)
 {
     void (*drained)(void *, mp_stream *) = stream->drained;
     stream->drained = NULL;
@@ -104,7 +171,7 @@ static void tell_drained(mp_stream *stream)
         drained(stream->drained_ctx, stream);
 }
 
-/* libh2o has written what it was given. */
+/* libh2o has written the pieces of the last send. */
 void mp_stream_on_proceed(h2o_generator_t *generator, h2o_req_t *req)
 {
     (void)req;
@@ -112,7 +179,8 @@ void mp_stream_on_proceed(h2o_generator_t *generator, h2o_req_t *req)
     drop_queued(stream, stream->flying);
     stream->flying = 0;
     if (stream->queue.bytes == 0 && stream->state == MP_STREAM_EVENTS)
-        tell_drained(stream); /* while is_writing keeps what it sends from being written apart */
+        /* before is_writing is cleared: what the callback sends is then written together with the rest */
+        call_drained(stream);
     stream->is_writing = false;
     stream->wrote_at = mp_loop_now(stream->server->loop);
     if (stream->state == MP_STREAM_GONE) {
@@ -123,9 +191,9 @@ void mp_stream_on_proceed(h2o_generator_t *generator, h2o_req_t *req)
     }
 }
 
-/* Takes the request's 8 KB of input back from a stream that may be open for hours. libh2o would look for it again
- * before a next request on the connection: there must not be one. */
-static void shrink(mp_stream *stream)
+/* Frees the request's 8 KB of input for a stream that may stay open for hours. libh2o would use the input again for
+ * a next request on the connection, so there must not be one. */
+static void free_input(mp_stream *stream)
 {
     static const h2o_iovec_t get = {H2O_STRLIT("GET")}, root = {H2O_STRLIT("/")}, none = {H2O_STRLIT("")};
     h2o_req_t *req = stream->req;
@@ -137,6 +205,7 @@ static void shrink(mp_stream *stream)
     req->input.authority = req->authority = none;
     req->upgrade = h2o_iovec_init(NULL, 0);
     h2o_buffer_consume(&stream->conn->socket->input, stream->conn->socket->input->size);
+    mp_intake_forget(stream->conn);
     stream->view = (mp_request){0};
 }
 
@@ -151,17 +220,17 @@ int mp_stream_open_events(mp_stream *stream, const mp_header *headers, size_t co
     h2o_req_t *req = stream->req;
     bool is_get = mp_str_is(stream->view.method, "GET") && req->entity.base == NULL;
     if (req->version < 0x101)
-        req->http1_is_persistent = 0; /* no chunks: only the end of the connection ends the stream */
+        req->http1_is_persistent = 0; /* no chunked encoding: the end of the connection ends the stream */
     h2o_add_header(&req->pool, &req->res.headers, H2O_TOKEN_CACHE_CONTROL, NULL, H2O_STRLIT("no-cache, no-transform"));
     h2o_add_header_by_str(&req->pool, &req->res.headers, H2O_STRLIT("x-accel-buffering"), 0, NULL, H2O_STRLIT("no"));
     mp_stream_start(stream, 200, SIZE_MAX, "text/event-stream", headers, count);
     if (is_get)
-        shrink(stream);
+        free_input(stream);
     stream->state = MP_STREAM_EVENTS;
     stream->is_events = true;
     mp_stat_add(MP_STAT_STREAMS_OPEN, 1);
-    mp_stream_watch(stream);
-    mp_stream_queue(stream, MP_STR(": ok\n\n")); /* an empty send would keep the head back */
+    mp_stream_detect_close(stream);
+    mp_stream_queue(stream, MP_STR(": ok\n\n")); /* an empty send would not write the head */
     mp_stream_write_soon(stream);
     return 0;
 }

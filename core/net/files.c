@@ -1,4 +1,5 @@
-/* files.c: opens by openat2, which resolves within the root or not at all; without it, name by name and through no link. */
+/* files.c: opens files with openat2, which resolves a path only within the root. On kernels without openat2, opens
+ * each path component in turn and follows no symbolic links. */
 #define _GNU_SOURCE 1
 #include "files.h"
 #include <dirent.h>
@@ -18,7 +19,7 @@
 #define CHUNK 65536
 #define TRIES 100
 
-/* Closes `fd`, keeps errno. Always -1. */
+/* Closes `fd` and preserves errno. Returns -1. */
 static int fail_with(int fd)
 {
     int why = errno;
@@ -28,9 +29,9 @@ static int fail_with(int fd)
     return -1;
 }
 
-/* -- opening ----------------------------------------------------------------------------------------------------- */
+/* -- opening ------------------------------------------------------------------------------------------------------- */
 
-/* Name by name. */
+/* Opens each path component in turn. */
 static int open_by_names(int folder, const char *path, int flags, mode_t mode)
 {
     int at = fcntl(folder, F_DUPFD_CLOEXEC, 3);
@@ -67,14 +68,14 @@ static int open_within(int folder, const char *path, int flags, mode_t mode, boo
             return (int)fd;
         if (errno == ENOSYS || errno == EPERM)
             return open_by_names(folder, path, flags, mode);
-        if (errno != EAGAIN && errno != EINTR) /* EAGAIN: something was renamed while it looked */
+        if (errno != EAGAIN && errno != EINTR) /* EAGAIN: a rename happened during the lookup */
             return -1;
     }
     errno = EXDEV;
     return -1;
 }
 
-/* The folder that holds `path`, which is absolute; `*name` is the last part of it. */
+/* Opens the folder that contains the absolute `path`; `*name` receives the last component of the path. */
 static int open_above(const char *path, const char **name)
 {
     char folder[PATH_MAX];
@@ -90,7 +91,7 @@ static int open_above(const char *path, const char **name)
     return open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
 }
 
-/* Whether a file system is no place for files but a view of the kernel. */
+/* True for file systems that expose kernel state rather than files: /proc, /sys and the like. */
 static bool is_kernels(const struct statfs *system)
 {
     switch ((unsigned long)system->f_type & 0xffffffff) {
@@ -109,7 +110,7 @@ static bool is_kernels(const struct statfs *system)
     }
 }
 
-/* Whether a name of /proc is that of a thread of this process, the first among them. */
+/* True if a name in /proc is the id of a thread of this process, including the main thread. */
 static bool is_thread(mp_str name)
 {
     char path[64];
@@ -120,8 +121,8 @@ static bool is_thread(mp_str name)
     return name.len > 0 && len < (int)sizeof path && access(path, F_OK) == 0;
 }
 
-/* Whether it is in /proc what the kernel shows of this process: its environment, its memory, its descriptors. Each thread has
- * such a folder there, though only the first one's is listed. */
+/* True if the descriptor is in the folder of /proc that describes this process: its environment, memory and
+ * descriptors. Each thread has such a folder, though /proc lists only that of the main thread. */
 static bool is_ours(int fd, const struct statfs *system)
 {
     char link[64], path[PATH_MAX];
@@ -137,8 +138,8 @@ static bool is_ours(int fd, const struct statfs *system)
     return false;
 }
 
-/* Gives `fd`, or -1 when the grant of `root` does not mean it: a view of the kernel is granted by its own path, and one of this
- * process not at all. */
+/* Returns `fd`, or closes it and returns -1 if a grant of `root` does not cover it: a kernel file system must be
+ * granted by its own path, and the /proc folder of this process can never be granted. */
 static int if_meant(int fd, const char *root)
 {
     struct statfs system, of_root;
@@ -157,7 +158,7 @@ int mp_file_open(const char *root, const char *rest, int flags, mode_t mode)
     int folder = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC), fd;
     if (folder >= 0) {
         fd = open_within(folder, rest[0] == '\0' ? "." : rest, flags, mode, true);
-    } else { /* the root is a file, or is to be made */
+    } else { /* the root is a file, or does not exist yet */
         if (rest[0] != '\0' || (errno != ENOTDIR && errno != ENOENT))
             return -1;
         folder = open_above(root, &name);
@@ -169,7 +170,7 @@ int mp_file_open(const char *root, const char *rest, int flags, mode_t mode)
     return if_meant(fd, root);
 }
 
-/* The folder that holds what `rest` is, and its name there. */
+/* Opens the folder that contains `rest`; `name` receives the last component. */
 static int open_parent(const char *root, const char *rest, char name[NAME_MAX + 1])
 {
     char above[PATH_MAX];
@@ -189,7 +190,7 @@ static int open_parent(const char *root, const char *rest, char name[NAME_MAX + 
     return mp_file_open(root, above, O_PATH | O_DIRECTORY, 0);
 }
 
-/* -- bytes ------------------------------------------------------------------------------------------------------- */
+/* -- contents ------------------------------------------------------------------------------------------------------ */
 
 static int want_file(int fd, struct stat *info)
 {
@@ -241,7 +242,7 @@ static int put_all(int fd, mp_str text)
     return 0;
 }
 
-/* A new file beside the one that it will replace. */
+/* Creates the temporary file that will be renamed over the old one. */
 static int make_beside(int folder, char name[32])
 {
     for (int i = 0; i < TRIES; i++) {
@@ -299,7 +300,7 @@ int mp_file_append(const char *root, const char *rest, mp_str text)
     return failed;
 }
 
-/* -- folders ----------------------------------------------------------------------------------------------------- */
+/* -- folders ------------------------------------------------------------------------------------------------------- */
 
 static char kind_of(mode_t mode)
 {

@@ -1,33 +1,34 @@
-/* files.h: files within a root, part of the door net.h. Nothing here leaves the root: no "..", no link, no race of one does.
- * All of it blocks: for the pool.
+/* files.h: files below a root folder; part of the public header net.h. No path leaves the root: not by "..", by a
+ * symbolic link, or by a race that exchanges one. All functions block: call them on the thread pool.
  *
- *   root   an absolute path that the operator named, a folder or a single file
- *   rest   what follows it: "" (the root itself) or names with '/' between them, none of them "." or ".." */
+ *   root   an absolute path that the operator configured: a folder or a single file
+ *   rest   the path below the root: "" (the root itself), or names separated by '/', none of them "." or ".." */
 #ifndef MP_NET_FILES_H
 #define MP_NET_FILES_H
 
-#include "base/base.h"
+#include "telemetry/telemetry.h"
 #include <sys/types.h>
 
-/* open(2) of what `rest` is. -1: errno says why; EXDEV when the path leads out of the root. */
+/* Opens the file like open(2). Returns -1 with errno; EXDEV if the path leads out of the root. */
 int mp_file_open(const char *root, const char *rest, int flags, mode_t mode);
-/* The whole of a file that has at most `most` bytes; EFBIG when it has more. */
+/* Appends the whole file to `out`. Fails with EFBIG if the file has more than `most` bytes. */
 int mp_file_read(const char *root, const char *rest, size_t most, mp_buf *out);
-/* Whoever reads it meanwhile sees the old file or the new one, whole. */
+/* Replaces the file atomically: a concurrent reader sees either the old or the new contents. */
 int mp_file_write(const char *root, const char *rest, mp_str text);
 int mp_file_append(const char *root, const char *rest, mp_str text);
-/* The names in a folder, each behind "f" (file), "d" (folder) or "o", with a NUL at its end; sorted. At most `most` bytes. */
+/* Lists a folder. Each entry is "f" (file), "d" (folder) or "o" (other), the name, and a NUL; sorted by name. At
+ * most `most` bytes. */
 int mp_file_list(const char *root, const char *rest, size_t most, mp_buf *out);
 typedef struct {
-    char kind; /* 'f', 'd' or 'o' */
+    char kind; /* 'f', 'd' or 'o', as in mp_file_list */
     int64_t size;
     double modified; /* seconds since 1970 */
 } mp_file_info;
-/* Of what a link leads to, within the root. */
+/* Follows symbolic links within the root. */
 int mp_file_stat(const char *root, const char *rest, mp_file_info *info);
-/* A file, a link or an empty folder. */
+/* Removes a file, a symbolic link or an empty folder. */
 int mp_file_remove(const char *root, const char *rest);
-/* With all that are missing above it, the root too; fine when it is there. */
+/* Creates the folder and all missing parents, including the root. Succeeds if it exists. */
 int mp_file_mkdir(const char *root, const char *rest);
 
 #endif

@@ -1,6 +1,7 @@
-/* framing.c: whether a request says plainly where it ends, and whom it is for. libh2o takes the first of two lengths, the
- * last of two Hosts, chunks before a length, and bare line feeds; whoever stands between a client and us may read them
- * otherwise, and see other requests. */
+/* framing.c: refuses requests whose head is ambiguous about where the request ends or which host it is for. libh2o
+ * uses the first of two lengths, the last of two Hosts, chunked encoding before a length, and accepts bare line
+ * feeds. A proxy in front may interpret such a request differently and so see other requests on the same connection
+ * (request smuggling). chunked.c does the same check for chunked bodies. */
 #include "http.h"
 
 static bool next_line(mp_str *rest, mp_str *line)
@@ -12,20 +13,43 @@ static bool next_line(mp_str *rest, mp_str *line)
     return true;
 }
 
-bool mp_framing_is_plain(mp_str input)
+/* The target is a path, an absolute URL, or "*" for OPTIONS (RFC 9112, 3.2). libh2o accepts "mcp" as "/mcp". */
+static bool is_target(mp_str request_line)
 {
+    mp_str method = mp_str_cut(&request_line, ' '), target = mp_str_cut(&request_line, ' '), rest = target;
+    mp_str scheme = mp_str_cut(&rest, ':');
+    if (mp_str_starts(target, MP_STR("/")) || (mp_str_is(method, "OPTIONS") && mp_str_is(target, "*")))
+        return true;
+    return (mp_str_is_nocase(scheme, "http") || mp_str_is_nocase(scheme, "https")) && mp_str_starts(rest, MP_STR("//"));
+}
+
+const char *mp_framing_fault(mp_str input, int minor)
+{
+    static const char bad_line[] = "ambiguous request: a header line ends without CR LF or is folded\n";
+    bool is_decoded = mp_chunked_was_decoded();
     mp_str line;
-    if (!next_line(&input, &line) || (line.len == 0 && !next_line(&input, &line))) /* an empty line may go before it */
-        return false;
-    int framed = 0, hosts = 0;
+    /* one empty line may precede the request line */
+    if (!next_line(&input, &line) || (line.len == 0 && !next_line(&input, &line)))
+        return bad_line;
+    if (!is_target(line))
+        return "the request target must begin with '/' or be an absolute http or https URL\n";
+    int lengths = 0, encodings = 0, hosts = 0;
     while (next_line(&input, &line)) {
-        if (line.len == 0)
-            return framed <= 1 && hosts <= 1;
+        if (line.len == 0) {
+            if (lengths + encodings > 1 || hosts > 1)
+                return "ambiguous request: more than one Content-Length, Transfer-Encoding or Host\n";
+            if (encodings > 0 && minor < 1)
+                return "ambiguous request: HTTP/1.0 has no Transfer-Encoding\n";
+            if (encodings > 0 && !is_decoded)
+                return "this build cannot read chunked bodies: send a Content-Length\n";
+            return NULL;
+        }
         mp_str name = mp_str_cut(&line, ':');
-        framed += mp_str_is_nocase(name, "content-length") || mp_str_is_nocase(name, "transfer-encoding");
+        lengths += mp_str_is_nocase(name, "content-length");
+        encodings += mp_str_is_nocase(name, "transfer-encoding");
         hosts += mp_str_is_nocase(name, "host");
-        if (name.len == 0 || name.ptr[0] == ' ' || name.ptr[0] == '\t') /* goes on with the line before */
-            return false;
+        if (name.len == 0 || name.ptr[0] == ' ' || name.ptr[0] == '\t')
+            return bad_line;
     }
-    return false;
+    return bad_line;
 }

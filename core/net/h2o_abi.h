@@ -1,5 +1,5 @@
-/* h2o_abi.h: the only place that includes h2o.h. libh2o has two layouts, and the wrong one links and starts: so the
- * sizes of the one we use are checked here. Built with -DH2O_USE_LIBUV=0. */
+/* h2o_abi.h: the only file that includes h2o.h. libh2o has two ABIs, and linking with the wrong one succeeds and
+ * starts. So the sizes of its structs are checked here. Build with -DH2O_USE_LIBUV=0. */
 #ifndef MP_NET_H2O_ABI_H
 #define MP_NET_H2O_ABI_H
 

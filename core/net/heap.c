@@ -1,23 +1,23 @@
-/* heap.c: a binary heap; each timer knows its place, so moving and stopping need no search. */
+/* heap.c: a binary heap. Each timer stores its index, so that moving and stopping need no search. */
 #include "heap.h"
 #include <stdlib.h>
 
-static void place(mp_heap *heap, mp_timer *timer, uint32_t index)
+static void put_at(mp_heap *heap, mp_timer *timer, uint32_t index)
 {
     heap->slots[index] = timer;
     timer->slot = index + 1;
 }
 
-static void rise(mp_heap *heap, mp_timer *timer, uint32_t index)
+static void free_slot(mp_heap *heap, mp_timer *timer, uint32_t index)
 {
     while (index > 0) {
         uint32_t parent = (index - 1) / 2;
         if (heap->slots[parent]->at <= timer->at)
             break;
-        place(heap, heap->slots[parent], index);
+        put_at(heap, heap->slots[parent], index);
         index = parent;
     }
-    place(heap, timer, index);
+    put_at(heap, timer, index);
 }
 
 static void sink(mp_heap *heap, mp_timer *timer, uint32_t index)
@@ -30,16 +30,16 @@ static void sink(mp_heap *heap, mp_timer *timer, uint32_t index)
             child++;
         if (timer->at <= heap->slots[child]->at)
             break;
-        place(heap, heap->slots[child], index);
+        put_at(heap, heap->slots[child], index);
         index = child;
     }
-    place(heap, timer, index);
+    put_at(heap, timer, index);
 }
 
-static void settle(mp_heap *heap, mp_timer *timer, uint32_t index)
+static void sift(mp_heap *heap, mp_timer *timer, uint32_t index)
 {
     if (index > 0 && timer->at < heap->slots[(index - 1) / 2]->at)
-        rise(heap, timer, index);
+        free_slot(heap, timer, index);
     else
         sink(heap, timer, index);
 }
@@ -48,14 +48,14 @@ void mp_heap_put(mp_heap *heap, mp_timer *timer, uint64_t at)
 {
     timer->at = at;
     if (timer->slot != 0) {
-        settle(heap, timer, timer->slot - 1);
+        sift(heap, timer, timer->slot - 1);
         return;
     }
     if (heap->count == heap->cap) {
         heap->cap = heap->cap == 0 ? 64 : heap->cap * 2;
         heap->slots = mp_resize(heap->slots, heap->cap * sizeof(*heap->slots));
     }
-    rise(heap, timer, heap->count++);
+    free_slot(heap, timer, heap->count++);
 }
 
 void mp_heap_drop(mp_heap *heap, mp_timer *timer)
@@ -66,7 +66,7 @@ void mp_heap_drop(mp_heap *heap, mp_timer *timer)
     timer->slot = 0;
     mp_timer *last = heap->slots[--heap->count];
     if (last != timer)
-        settle(heap, last, index);
+        sift(heap, last, index);
 }
 
 mp_timer *mp_heap_take(mp_heap *heap, uint64_t now)

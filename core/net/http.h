@@ -1,20 +1,25 @@
-/* http.h: what the files of this room see of servers, connections and streams.
+/* http.h: the structs of servers, connections and streams, for the files of this module.
  *
- * A stream is ours and counted; the request is libh2o's and ends when libh2o says so. Between them stands a token in
- * the request's pool, whose dispose is the one thing that happens exactly once however a request ends: it clears
- * `stream->req`. So `req == NULL` is the only test that is needed before touching a request. */
+ * A stream is ours and reference-counted. The request belongs to libh2o, which decides when it ends. They are
+ * connected by a token in the request's memory pool: its dispose callback runs exactly once, however a request ends,
+ * and clears `stream->req`. So `req == NULL` is the only test needed before touching a request. */
 #ifndef MP_NET_HTTP_H
 #define MP_NET_HTTP_H
 
 #include "loop.h"
 #include "queue.h"
+#include <pthread.h>
+
+#define MP_BACKLOG 4096 /* connections that the kernel queues for a listener until they are accepted */
 
 typedef struct {
     mp_link link;
     mp_server *server;
     h2o_socket_t *socket; /* NULL once draining */
-    mp_door door;
+    mp_endpoint endpoint;
     bool is_paused;
+    int fd; /* `fd`, `is_unix` and `is_suspended` are protected by the server's listen_lock; fd is -1 once draining */
+    bool is_unix, is_suspended;
 } mp_listener;
 
 typedef struct mp_tls_conn mp_tls_conn;
@@ -24,24 +29,31 @@ typedef struct {
     mp_server *server;
     mp_listener *listener;
     h2o_socket_t *socket;
-    mp_stream *stream; /* the request being served, if any */
-    char peer[48];     /* filled when asked for */
-    mp_tls_conn *tls;  /* NULL: it has none */
+    mp_stream *stream;   /* the request being served, or NULL */
+    char peer[48];       /* filled by the first call of mp_conn_peer */
+    mp_tls_conn *tls;    /* NULL: the connection does not use TLS */
+    h2o_socket_cb read;  /* libh2o's callback for bytes of requests; intake.c calls it */
+    bool reads_requests; /* the TLS handshake is complete, or there is none */
+    bool is_refused;     /* an error was sent before the whole request arrived: further input is discarded */
+    size_t body_bytes;   /* bytes of the current request, counted in limits.bodies */
+    size_t discarded;    /* bytes discarded since the request was refused */
 } mp_conn;
 
 struct mp_server {
-    mp_link link; /* in its loop */
+    mp_link link; /* in the loop's list of servers */
     mp_loop *loop;
     mp_http_limits limits;
     h2o_globalconf_t config;
     h2o_context_t context;
     h2o_accept_ctx_t accept;
+    pthread_mutex_t listen_lock; /* held while listeners are suspended, resumed or closed */
     mp_link listeners, conns;
     size_t conn_count;
-    size_t streams;   /* that exist: the structure outlives mp_server_free until the last is gone */
-    mp_stream *spare; /* linked by `gone_ctx` */
+    /* number of stream structs; the server struct outlives mp_server_free until the last one is freed */
+    size_t streams;
+    mp_stream *spare; /* free list of streams, linked by `gone_ctx` */
     size_t spare_count;
-    mp_timer timer; /* tries again to accept, and to end a drain */
+    mp_timer timer; /* retries accept(), and ends a drain */
     bool is_draining, is_freed;
     uint64_t complain_at;
     void (*drained)(void *ctx);
@@ -49,33 +61,34 @@ struct mp_server {
 };
 
 typedef enum {
-    MP_STREAM_ASKED,  /* nothing decided */
+    MP_STREAM_ASKED,  /* neither answered nor an event stream yet */
     MP_STREAM_EVENTS, /* an event stream */
-    MP_STREAM_ENDED,  /* we have said our last; bytes may still be queued */
-    MP_STREAM_GONE,   /* ended for any other reason */
+    MP_STREAM_ENDED,  /* our answer is complete; bytes of it may still be queued */
+    MP_STREAM_GONE,   /* ended for any other reason, such as a client that disconnected */
 } mp_stream_state;
 
 struct mp_stream {
     h2o_generator_t generator;
     mp_server *server;
     mp_conn *conn;
-    h2o_req_t *req; /* NULL once libh2o has disposed of it */
+    h2o_req_t *req; /* NULL once libh2o has disposed of the request */
     uint32_t refs;
     mp_stream_state state;
     bool is_events, was_slow;
     bool is_started;  /* h2o_start_response was called */
-    bool is_writing;  /* an h2o_send is under way: there must not be a second */
-    bool is_finished; /* the last h2o_send was called: there must not be another */
+    bool is_writing;  /* an h2o_send is in progress: libh2o allows one at a time */
+    bool is_finished; /* the last h2o_send was called: no other may follow */
     mp_request view;
     void (*gone)(void *ctx, mp_stream *stream);
     void *gone_ctx;
     void (*drained)(void *ctx, mp_stream *stream);
     void *drained_ctx;
-    mp_watch peer;
-    mp_timer timer; /* heartbeat while idle, stall while writing */
+    mp_fdwatch peer;
+    mp_timer timer; /* heartbeat while idle, stall limit while writing */
     mp_link dirty;
     mp_queue queue;
-    size_t flying; /* bytes at the front of the queue that libh2o is writing */
+    size_t flying;  /* bytes at the front of the queue that libh2o is writing */
+    size_t counted; /* bytes of the queue that are counted in limits.answers */
     uint64_t wrote_at;
 };
 
@@ -84,36 +97,62 @@ mp_stream *mp_stream_begin(mp_conn *conn, h2o_req_t *req);
 void mp_stream_start(mp_stream *stream, int status, size_t content_length, const char *type, const mp_header *headers,
                      size_t count);
 void mp_stream_stop_watching(mp_stream *stream);
-/* The request's end for a reason that is not ours: tells the owner, and takes the connection down. */
+/* The request ends for a reason other than our answer: calls the owner's `gone` and shuts the connection down. */
 void mp_stream_lose(mp_stream *stream, bool is_slow);
 
 /* events.c */
 void mp_stream_write_soon(mp_stream *stream);
 void mp_stream_flush_dirty(mp_loop *loop);
-/* libh2o is no longer interested in what is queued. */
+/* Ends the stream if its reader reads nothing for limits.stall. */
+void mp_stream_expect_progress(mp_stream *stream);
+/* The request has ended: frees the queued bytes, which libh2o no longer uses. */
 void mp_stream_forget_queue(mp_stream *stream);
 void mp_stream_on_proceed(h2o_generator_t *generator, h2o_req_t *req);
 void mp_stream_queue(mp_stream *stream, mp_str bytes);
 
 /* framing.c */
-/* `input` begins with the head of a request that libh2o has understood. False: it must not be served, nor anything behind it. */
-bool mp_framing_is_plain(mp_str input);
+/* `input` begins with the head of a request of HTTP/1.`minor` that libh2o has parsed. Returns NULL if the request
+ * states unambiguously where it ends and which host it is for. Otherwise returns the text of an error: neither this
+ * request nor any bytes after it may be served. */
+const char *mp_framing_fault(mp_str input, int minor);
 
-/* As mp_stream_peer gives it. */
+/* chunked.c */
+/* True if the last request of this thread has a chunked body that mp_chunked's decoder has read. Reading the flag
+ * clears it. */
+bool mp_chunked_was_decoded(void);
+
+/* intake.c */
+/* Adds the request bytes that the connection holds to limits.bodies, even if the limit is exceeded. */
+void mp_intake_count(mp_conn *conn);
+/* Subtracts the connection's bytes from limits.bodies: its request, or the connection, has ended. */
+void mp_intake_forget(mp_conn *conn);
+
+/* The peer's address, as mp_stream_peer returns it. */
 mp_str mp_conn_peer(mp_conn *conn);
 
 /* tls_conn.c */
-/* Shakes hands with a connection whose listener has a slot, then begins to read requests. */
+/* Performs the TLS handshake with a connection whose listener has a TLS slot, then begins to read requests. */
 void mp_tls_accept(mp_conn *conn);
 void mp_tls_end(mp_conn *conn);
-/* Bytes came, or may have come, that libh2o does not read yet: are they a goodbye, the request is lost soon. */
-void mp_tls_listen_for_goodbye(mp_conn *conn);
+/* Bytes may have arrived that libh2o does not read yet. If they are a TLS close_notify, the request is ended soon. */
+void mp_tls_watch_for_close_notify(mp_conn *conn);
 void mp_tls_stop_listening(mp_conn *conn);
 
+/* suspend.c */
+/* On the server's thread: listens again after mp_server_suspend. True if the listener was suspended. */
+bool mp_listener_resume(mp_listener *listener);
+
 /* server.c */
-/* Ends what is open. On the thread that accepted: libh2o's input buffers hang on variables of that thread. */
+/* The connection of a libh2o socket; NULL for a listener and for sockets that libh2o did not accept. */
+mp_conn *mp_conn_of(const h2o_socket_t *socket);
+/* Closes everything that is open. Call it on the thread that accepted the connections: libh2o's input buffers use
+ * thread-local variables. */
 void mp_server_close(mp_server *server);
 mp_stream *mp_server_stream(mp_server *server);
+/* Begins to serve an accepted connection, which is already counted in open_connections. */
+void mp_server_begin(mp_listener *listener, h2o_socket_t *socket);
+/* Adds `by` to the number of accepted connections. Returns the number before. */
+int64_t mp_server_count(int64_t by);
 void mp_server_recycle(mp_server *server, mp_stream *stream);
 
 #endif

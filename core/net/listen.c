@@ -1,5 +1,5 @@
-/* listen.c: from an address as people write it to listening sockets. */
-#include "net.h"
+/* listen.c: makes listening sockets from an address as users write it. */
+#include "http.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -12,8 +12,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define BACKLOG 4096
-/* libh2o takes all that the kernel holds before it looks at how much that is: so the kernel may not hold megabytes. */
+/* libh2o reads everything that the kernel has buffered before it checks any limit, so the kernel must not buffer
+ * megabytes per connection. */
 #define RECEIVE_BUFFER (256 * 1024)
 
 typedef union {
@@ -24,14 +24,14 @@ typedef union {
     struct sockaddr_storage room;
 } address;
 
-static int refuse(const char *where, mp_err *err)
+static int refuse_address(const char *where, mp_err *err)
 {
     mp_err_set(err, "'%s' is not an address to listen on", where);
     return mp_err_hint(err, "write host:port as in 127.0.0.1:7300 or [::1]:7300, or unix:/path/to/socket");
 }
 
-/* What the kernel said, and what a person can do about it. */
-static int explain(const char *where, int error, mp_err *err)
+/* Sets the error for an errno, with a hint for the user. */
+static int explain_errno(const char *where, int error, mp_err *err)
 {
     mp_err_set(err, "cannot listen on %s: %s", where, strerror(error));
     switch (error) {
@@ -40,17 +40,17 @@ static int explain(const char *where, int error, mp_err *err)
                            "another process listens there: stop it (ss -ltnp shows which), or choose another address");
     case EACCES:
     case EPERM:
-        return mp_err_hint(err,
-                           "ports below 1024, and directories of others, need rights: choose another, or grant them");
+        return mp_err_hint(
+            err, "ports below 1024 and other users' directories need permission: choose another address, or grant it");
     case EADDRNOTAVAIL:
         return mp_err_hint(err, "this machine has no such address: `ip address` lists those it has");
     case EAFNOSUPPORT:
-        return mp_err_hint(err, "this machine does not speak that family of addresses");
+        return mp_err_hint(err, "this machine does not support this address family");
     case ENOENT:
     case ENOTDIR:
         return mp_err_hint(err, "the directory must exist");
     case ENOTSOCK:
-        return mp_err_hint(err, "something else stands at that path: move it away, or choose another");
+        return mp_err_hint(err, "another file exists at that path: remove it, or choose another path");
     case EMFILE:
     case ENFILE:
         return mp_err_hint(err, "raise the limit of open files (ulimit -n)");
@@ -59,13 +59,21 @@ static int explain(const char *where, int error, mp_err *err)
     }
 }
 
-void mp_unlisten(const mp_address *bound, const int *fds, int count)
+void mp_unlink_address(mp_address *bound)
 {
+    struct stat found;
+    const char *path = bound->text + strlen("unix:");
+    if (bound->inode != 0 && lstat(path, &found) == 0 && found.st_dev == bound->device && found.st_ino == bound->inode)
+        unlink(path);
+    bound->inode = 0;
+}
+
+void mp_unlisten(mp_address *bound, const int *fds, int count)
+{
+    mp_unlink_address(bound);
     for (int i = 0; i < count; i++)
         if (fds[i] >= 0)
             close(fds[i]);
-    if (bound->is_unix)
-        unlink(bound->text + strlen("unix:"));
 }
 
 static void close_all(int *fds, int count)
@@ -74,10 +82,10 @@ static void close_all(int *fds, int count)
         close(fds[i]);
 }
 
-/* -- tcp -------------------------------------------------------------------------------------------------------- */
+/* -- tcp ----------------------------------------------------------------------------------------------------------- */
 
 /* Splits "host:port" and "[host]:port". */
-static int split(const char *where, char *host, size_t size, unsigned long *port)
+static int split_address(const char *where, char *host, size_t size, unsigned long *port)
 {
     const char *colon = strrchr(where, ':'), *begin = where, *end = colon;
     if (colon == NULL || colon == where || colon[1] < '0' || colon[1] > '9')
@@ -92,7 +100,7 @@ static int split(const char *where, char *host, size_t size, unsigned long *port
         if (*end != ']')
             return -1;
     } else if (memchr(where, ':', (size_t)(colon - where)) != NULL) {
-        return -1; /* an IPv6 address stands in brackets */
+        return -1; /* an IPv6 address must be in brackets */
     }
     size_t len = (size_t)(end - begin);
     if (end <= begin || len >= size)
@@ -106,8 +114,8 @@ static int resolve(const char *where, address *to, socklen_t *len, mp_err *err)
 {
     char host[256];
     unsigned long port;
-    if (split(where, host, sizeof host, &port) < 0)
-        return refuse(where, err);
+    if (split_address(where, host, sizeof host, &port) < 0)
+        return refuse_address(where, err);
     struct addrinfo *found = NULL, wanted = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
     const char *name = strcmp(host, "localhost") == 0 ? "127.0.0.1" : host;
     int failed = getaddrinfo(name, NULL, &wanted, &found);
@@ -144,32 +152,33 @@ static void describe(const address *at, mp_address *bound)
     snprintf(bound->text, sizeof bound->text, is_v6 ? "[%s]:%u" : "%s:%u", host, bound->port);
 }
 
-static void set(int fd, int level, int option, int value)
+static void set_option(int fd, int level, int option, int value)
 {
     setsockopt(fd, level, option, &value, sizeof value);
 }
 
-/* A dead peer is found by probes while nothing is under way, and by TCP_USER_TIMEOUT while something is. */
+/* Detects dead peers: by keepalive probes while the connection is idle, by TCP_USER_TIMEOUT while data is
+ * unacknowledged. */
 static void set_dead_peer(int fd, uint64_t ms)
 {
     int most = (int)(ms > 3600000 ? 3600000 : ms), idle = most / 2000, between = most / 6000;
-    set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-    set(fd, IPPROTO_TCP, TCP_KEEPIDLE, idle < 1 ? 1 : idle);
-    set(fd, IPPROTO_TCP, TCP_KEEPINTVL, between < 1 ? 1 : between);
-    set(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
-    set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, most);
+    set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, idle < 1 ? 1 : idle);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, between < 1 ? 1 : between);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
+    set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, most);
 }
 
-/* -1 with errno. */
+/* Returns -1 with errno. */
 static int bind_tcp(const address *at, socklen_t len, bool shared)
 {
     int fd = socket(at->any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return -1;
-    set(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+    set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);
     if (shared)
-        set(fd, SOL_SOCKET, SO_REUSEPORT, 1);
-    set(fd, SOL_SOCKET, SO_RCVBUF, RECEIVE_BUFFER); /* what it accepts is like it */
+        set_option(fd, SOL_SOCKET, SO_REUSEPORT, 1);
+    set_option(fd, SOL_SOCKET, SO_RCVBUF, RECEIVE_BUFFER); /* accepted sockets inherit the buffer size */
     if (bind(fd, &at->any, len) == 0)
         return fd;
     int error = errno;
@@ -184,30 +193,38 @@ static int listen_tcp(const char *where, int count, uint64_t dead_peer_ms, int *
     socklen_t len = 0;
     if (resolve(where, &at, &len, err) < 0)
         return -1;
-    /* With SO_REUSEPORT the port of another process of ours would be shared, not refused: so ask without it first. */
+    /* With SO_REUSEPORT a port that another moonpool process uses would be shared instead of refused, so bind once
+     * without it first. */
     int probe = bind_tcp(&at, len, false);
     if (probe < 0)
-        return explain(where, errno, err);
+        return explain_errno(where, errno, err);
     close(probe);
-    for (int i = 0; i < count; i++) {
-        fds[i] = bind_tcp(&at, len, true);
-        if (fds[i] >= 0)
-            set_dead_peer(fds[i], dead_peer_ms);
-        if (fds[i] < 0 || listen(fds[i], BACKLOG) < 0) {
-            int error = errno;
-            close_all(fds, fds[i] < 0 ? i : i + 1);
-            return explain(where, error, err);
-        }
-        if (i == 0) /* port 0 is a number from here on */
-            getsockname(fds[0], &at.any, &(socklen_t){sizeof at});
+    /* A socket whose port the kernel chose loses it at a shutdown (mp_server_suspend). So one socket obtains a port
+     * number, and the listening sockets are bound to that number. */
+    int finder = bind_tcp(&at, len, true), error = errno, done = 0;
+    if (finder < 0)
+        return explain_errno(where, error, err);
+    getsockname(finder, &at.any, &(socklen_t){sizeof at});
+    for (; done < count; done++) {
+        fds[done] = bind_tcp(&at, len, true);
+        if (fds[done] >= 0)
+            set_dead_peer(fds[done], dead_peer_ms);
+        if (fds[done] < 0 || listen(fds[done], MP_BACKLOG) < 0)
+            break;
+    }
+    error = errno;
+    close(finder);
+    if (done < count) {
+        close_all(fds, fds[done] < 0 ? done : done + 1);
+        return explain_errno(where, error, err);
     }
     describe(&at, bound);
     return 0;
 }
 
-/* -- unix ------------------------------------------------------------------------------------------------------- */
+/* -- unix ---------------------------------------------------------------------------------------------------------- */
 
-/* Removes a socket that nobody listens on; one that is in use stays, and bind will say so. -1 with errno. */
+/* Removes a socket file that no process listens on. A socket in use stays, and bind will fail. -1 with errno. */
 static int remove_stale(const address *at, socklen_t len)
 {
     struct stat found;
@@ -231,7 +248,7 @@ static int listen_unix(const char *where, int count, int *fds, mp_address *bound
     const char *path = where + strlen("unix:");
     size_t size = strlen(path) + 1;
     if (size == 1)
-        return refuse(where, err);
+        return refuse_address(where, err);
     if (size > sizeof at.local.sun_path || strlen(where) >= sizeof bound->text) {
         mp_err_set(err, "cannot listen on %s: the path is longer than %zu bytes", where, sizeof at.local.sun_path - 1);
         return mp_err_hint(err, "choose a shorter path");
@@ -241,14 +258,14 @@ static int listen_unix(const char *where, int count, int *fds, mp_address *bound
     if (remove_stale(&at, sizeof at.local) == 0)
         fds[0] = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fds[0] < 0)
-        return explain(where, errno, err);
+        return explain_errno(where, errno, err);
     bool is_bound = bind(fds[0], &at.any, sizeof at.local) == 0;
-    if (!is_bound || listen(fds[0], BACKLOG) < 0) {
+    if (!is_bound || listen(fds[0], MP_BACKLOG) < 0) {
         int error = errno;
         close(fds[0]);
         if (is_bound)
             unlink(path);
-        return explain(where, error, err);
+        return explain_errno(where, error, err);
     }
     for (int i = 1; i < count; i++) {
         fds[i] = fcntl(fds[0], F_DUPFD_CLOEXEC, 0);
@@ -256,10 +273,15 @@ static int listen_unix(const char *where, int count, int *fds, mp_address *bound
             int error = errno;
             close_all(fds, i);
             unlink(path);
-            return explain(where, error, err);
+            return explain_errno(where, error, err);
         }
     }
+    struct stat made;
     *bound = (mp_address){.is_loopback = true, .is_unix = true};
+    if (lstat(path, &made) == 0) {
+        bound->device = made.st_dev;
+        bound->inode = made.st_ino;
+    }
     memcpy(bound->text, where, strlen(where) + 1);
     return 0;
 }

@@ -1,7 +1,7 @@
-/* lookup.c: counts the names that are being looked up. libcurl does each on a thread of its own, which goes on when its request
- * is given up; it is loaded into this process, so the getaddrinfo that it calls is this one. */
+/* lookup.c: counts name lookups in progress. libcurl runs each lookup on its own thread, which continues after its
+ * request was aborted. This executable exports `getaddrinfo`, so libcurl calls this definition instead of libc's. */
 #define _GNU_SOURCE 1
-#include "base/base.h"
+#include "telemetry/telemetry.h"
 #include <dlfcn.h>
 #include <netdb.h>
 

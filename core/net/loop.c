@@ -1,5 +1,5 @@
-/* loop.c: one thread's turns: h2o's events and foreign descriptors first; then, below no frame of h2o, messages,
- * timers, the owner's hook, and the writes that all of these asked for. */
+/* loop.c: the turns of one thread's event loop. First libh2o's events and watched descriptors; then, outside libh2o,
+ * messages, timers, the owner's turn hook, and the writes that all of these requested. */
 #include "loop.h"
 #include "http.h"
 #include <errno.h>
@@ -11,22 +11,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LONGEST_WAIT_MS 1000
-#define DESCRIPTORS 5 /* of a loop and its server */
+#define MAX_WAIT_MS 1000
+#define DESCRIPTORS 5 /* descriptors that a loop and its server need */
 
-static uint64_t clock_us(clockid_t clock)
-{
-    struct timespec now;
-    clock_gettime(clock, &now);
-    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
-}
-
-static uint64_t clock_ms(void)
-{
-    return clock_us(CLOCK_MONOTONIC) / 1000;
-}
-
-/* Where libh2o gets none it ends the process: so they are asked for first. */
+/* libh2o aborts the process when it cannot open its descriptors, so check first that they are available. */
 static bool has_descriptors(void)
 {
     int fds[DESCRIPTORS], count = 0;
@@ -39,7 +27,7 @@ static bool has_descriptors(void)
     return count == DESCRIPTORS;
 }
 
-static int refuse(mp_err *err)
+static int refuse_loop(mp_err *err)
 {
     mp_err_set(err, "cannot make an event loop: %s", strerror(errno));
     return mp_err_hint(err, "raise the limit of open files (ulimit -n)");
@@ -48,21 +36,21 @@ static int refuse(mp_err *err)
 mp_loop *mp_loop_new(mp_err *err)
 {
     if (!has_descriptors()) {
-        refuse(err);
+        refuse_loop(err);
         return NULL;
     }
-    signal(SIGPIPE, SIG_IGN); /* h2o writes with plain writev */
+    signal(SIGPIPE, SIG_IGN); /* libh2o writes with plain writev */
     mp_loop *loop = mp_new(sizeof *loop);
     loop->h2o = h2o_evloop_create();
     mp_link_init(&loop->dirty);
     mp_link_init(&loop->servers);
     mp_link_init(&loop->children);
     if (getrandom(&loop->chance, sizeof loop->chance, GRND_NONBLOCK) < 0)
-        loop->chance = clock_ms();
+        loop->chance = mp_monotonic_ms();
     loop->chance |= 1;
     if (mp_mux_open(loop) == 0 && mp_mailbox_open(loop) == 0)
         return loop;
-    refuse(err);
+    refuse_loop(err);
     mp_loop_free(loop);
     return NULL;
 }
@@ -75,7 +63,8 @@ void mp_loop_free(mp_loop *loop)
     mp_child_end_all(loop);
     mp_mux_close(loop);
     mp_heap_clear(&loop->timers);
-    /* h2o forgets its epoll descriptor, which stands behind the part of the loop that its headers show. */
+    /* libh2o never closes its epoll descriptor. The descriptor follows the part of the loop struct that libh2o's
+     * headers declare. */
     int epoll;
     memcpy(&epoll, (char *)loop->h2o + sizeof(h2o_evloop_t), sizeof epoll);
     h2o_evloop_destroy(loop->h2o);
@@ -83,12 +72,11 @@ void mp_loop_free(mp_loop *loop)
     free(loop);
 }
 
-/* The clock is read at the first question after a wake-up: what was read before the wait would be up to a second old.
- */
+/* The clock is read at the first call after a wake-up: a time read before the wait could be a second old. */
 uint64_t mp_loop_now(const mp_loop *loop)
 {
     if (loop->now == 0)
-        ((mp_loop *)(uintptr_t)loop)->now = clock_ms();
+        ((mp_loop *)(uintptr_t)loop)->now = mp_monotonic_ms();
     return loop->now;
 }
 
@@ -109,7 +97,8 @@ void mp_loop_on_turn(mp_loop *loop, bool (*turn)(void *ctx), void *ctx)
 void mp_timer_start(mp_loop *loop, mp_timer *timer, uint64_t after_ms, void (*fire)(mp_timer *timer))
 {
     timer->fire = fire;
-    uint64_t now = loop->now = clock_ms(); /* the turn may have run for a while: nothing fires early for that */
+    /* read again, since the turn may have taken long: timers must not fire early */
+    uint64_t now = loop->now = mp_monotonic_ms();
     mp_heap_put(&loop->timers, timer, after_ms > UINT64_MAX - now ? UINT64_MAX : now + after_ms);
 }
 
@@ -118,7 +107,8 @@ void mp_timer_stop(mp_loop *loop, mp_timer *timer)
     mp_heap_drop(&loop->timers, timer);
 }
 
-/* No more than were there at the start: a timer that restarts itself at once must not hold up the loop. */
+/* Fires at most as many timers as there were at the start, so that a timer that restarts itself immediately cannot
+ * block the loop. */
 static void fire_timers(mp_loop *loop)
 {
     uint64_t now = mp_loop_now(loop);
@@ -130,13 +120,14 @@ static void fire_timers(mp_loop *loop)
     }
 }
 
-/* Writes done outside of h2o's own turn complete in a list that it looks at only after waiting. */
+/* Writes that were started outside libh2o's turn complete in a list that libh2o checks only after waiting for
+ * events. */
 static bool has_pending(const mp_loop *loop)
 {
     return loop->h2o->_pending_as_server != NULL || loop->h2o->_pending_as_client != NULL;
 }
 
-/* `first` is the counter of those within a millisecond; four more follow. */
+/* `first` is the counter for turns up to one millisecond; the four counters after it are for longer turns. */
 static void count_turn(mp_stat first, uint64_t us)
 {
     unsigned step = us <= 1000 ? 0 : us <= 5000 ? 1 : us <= 20000 ? 2 : us <= 100000 ? 3 : 4;
@@ -146,22 +137,23 @@ static void count_turn(mp_stat first, uint64_t us)
 void mp_loop_measure(mp_loop *loop)
 {
     if (loop->measured_at == 0)
-        loop->measured_at = clock_us(CLOCK_THREAD_CPUTIME_ID);
+        loop->measured_at = mp_clock_us(CLOCK_THREAD_CPUTIME_ID);
 }
 
 static bool run_bottom(mp_loop *loop)
 {
-    uint64_t began = clock_us(CLOCK_MONOTONIC);
+    uint64_t began = mp_monotonic_us();
     loop->now = began / 1000;
+    atomic_fetch_add_explicit(&loop->turns, 1, memory_order_relaxed);
     mp_mailbox_deliver(loop);
     fire_timers(loop);
     bool more = loop->turn != NULL && loop->turn(loop->turn_ctx);
     mp_stream_flush_dirty(loop);
-    uint64_t ended = clock_us(CLOCK_MONOTONIC);
+    uint64_t ended = mp_monotonic_us();
     count_turn(MP_STAT_TURNS_1MS, ended - began);
     loop->now = ended / 1000;
     if (loop->measured_at != 0)
-        count_turn(MP_STAT_RELOAD_TURNS_1MS, clock_us(CLOCK_THREAD_CPUTIME_ID) - loop->measured_at);
+        count_turn(MP_STAT_RELOAD_TURNS_1MS, mp_clock_us(CLOCK_THREAD_CPUTIME_ID) - loop->measured_at);
     loop->measured_at = 0;
     return more;
 }
@@ -169,11 +161,12 @@ static bool run_bottom(mp_loop *loop)
 void mp_loop_turn(mp_loop *loop, bool may_wait)
 {
     bool is_due = has_pending(loop);
-    uint64_t wait = may_wait && !is_due ? mp_heap_wait(&loop->timers, mp_loop_now(loop), LONGEST_WAIT_MS) : 0;
+    uint64_t wait = may_wait && !is_due ? mp_heap_wait(&loop->timers, mp_loop_now(loop), MAX_WAIT_MS) : 0;
     loop->now = 0;
-    /* A write that is complete, and not told yet, h2o would have epoll look for; it never takes that back where epoll does not
-     * report the socket in this very turn, which it does not while its buffer is nearly full, and when it reports it later h2o
-     * aborts: write_pending asserts that somebody writes. So it is told first, which mostly saves two epoll_ctl a request, too. */
+    /* libh2o would ask epoll to report a socket whose write is complete but whose callback has not run. It never
+     * removes that request if epoll does not report the socket in this very turn, which happens while the socket's
+     * buffer is nearly full; when epoll reports it later, libh2o aborts in write_pending with an assertion. So run
+     * the callbacks of completed writes first. This also saves two epoll_ctl calls for most requests. */
     if (is_due)
         h2o_timeout__do_post_callback(loop->h2o);
     h2o_evloop_run(loop->h2o, (int32_t)wait);
@@ -188,6 +181,16 @@ void mp_loop_run(mp_loop *loop)
         mp_server_close(mp_container(link, mp_server, link));
     mp_mailbox_shut(loop);
     mp_child_end_all(loop);
+}
+
+uint64_t mp_loop_turns(const mp_loop *loop)
+{
+    return atomic_load_explicit(&loop->turns, memory_order_relaxed);
+}
+
+void mp_loop_wake(mp_loop *loop)
+{
+    mp_mailbox_wake(loop);
 }
 
 void mp_loop_stop(mp_loop *loop)

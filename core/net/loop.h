@@ -1,4 +1,4 @@
-/* loop.h: what the files of this room see of a loop. */
+/* loop.h: the struct of a loop, for the files of this module. */
 #ifndef MP_NET_LOOP_H
 #define MP_NET_LOOP_H
 
@@ -8,20 +8,20 @@
 #include <stdatomic.h>
 #include <sys/epoll.h>
 
-/* A second epoll set that h2o's loop sees as one socket: it can ask for what h2o's own cannot, EPOLLRDHUP above all,
- * and h2o never reads what is in it. */
-typedef struct mp_seat mp_seat;
+/* A second epoll set, which libh2o's loop sees as one socket. It can watch for events that libh2o's own set cannot,
+ * mainly EPOLLRDHUP, and libh2o never reads from the descriptors in it. */
+typedef struct mp_fdslot mp_fdslot;
 
 typedef struct {
     int fd;
     h2o_socket_t *socket;
-    mp_seat *seats; /* of all watches */
-    uint32_t seat_count, free;
+    mp_fdslot *slots; /* one per watch */
+    uint32_t slot_count, free;
 } mp_mux;
 
 typedef struct {
-    _Atomic(mp_message *) head; /* newest first; `closed_mark` once the loop has ended */
-    mp_watch wake;              /* an eventfd: written when the box stops being empty, and to stop the loop */
+    _Atomic(mp_message *) head; /* newest first; points at mailbox.c's `closed` once the loop has ended */
+    mp_fdwatch wake;            /* an eventfd: written when the mailbox was empty, and to stop the loop */
 } mp_mailbox;
 
 struct mp_loop {
@@ -30,15 +30,16 @@ struct mp_loop {
     mp_mailbox mailbox;
     mp_heap timers;
     uint64_t now;         /* 0: the clock has not been read since the last wake-up */
-    uint64_t measured_at; /* 0: it is not */
+    uint64_t measured_at; /* processor time in microseconds at mp_loop_measure; 0: the turn is not measured */
     uint64_t chance;
     bool (*turn)(void *ctx);
     void *turn_ctx;
-    mp_link dirty; /* event streams with something to write and no write under way */
+    mp_link dirty; /* event streams with queued bytes and no write in progress */
     mp_link servers;
-    mp_link children; /* programs that it runs */
+    mp_link children; /* running programs (mp_child) */
     int64_t child_count;
     atomic_bool stopping;
+    atomic_uint_fast64_t turns; /* turns begun so far: the watchdog compares it */
 };
 
 int mp_mux_open(mp_loop *loop);
@@ -46,18 +47,18 @@ void mp_mux_close(mp_loop *loop);
 
 int mp_mailbox_open(mp_loop *loop);
 void mp_mailbox_wake(mp_loop *loop);
-/* Delivers what has arrived. */
+/* Delivers the messages that have arrived. */
 void mp_mailbox_deliver(mp_loop *loop);
-/* From now on messages are delivered to nobody, those that wait at once. */
+/* Delivers the waiting messages, and every later one, with `loop == NULL`. */
 void mp_mailbox_shut(mp_loop *loop);
 void mp_mailbox_close(mp_loop *loop);
 
-/* child.c: when the loop has ended, and once more when it is freed. */
+/* child.c; called when the loop has ended and again when it is freed. */
 void mp_child_end_all(mp_loop *loop);
 
-/* A number below `range`, for jitter only; 0 when `range` is 0. */
+/* A random number below `range`, for jitter only; 0 if `range` is 0. */
 uint64_t mp_loop_chance(mp_loop *loop, uint64_t range);
-/* The events of one turn, without its bottom. */
+/* Processes the events of one turn, without what runs at the bottom of a turn. */
 void mp_loop_turn(mp_loop *loop, bool may_wait);
 
 #endif

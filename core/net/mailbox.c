@@ -1,13 +1,13 @@
-/* mailbox.c: messages from other threads: a stack that is swapped out whole and turned round, so that nobody waits and
- * each sender's messages keep their order. */
+/* mailbox.c: messages from other threads: a lock-free stack, which the loop takes as a whole and reverses, so that
+ * the messages of each sender keep their order. */
 #include "loop.h"
 #include <errno.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-static mp_message closed; /* its address stands at the head of a box whose loop has ended */
+static mp_message closed; /* its address is the head of a mailbox whose loop has ended */
 
-static void on_wake(mp_watch *watch, uint32_t events)
+static void on_wake(mp_fdwatch *watch, uint32_t events)
 {
     (void)events;
     uint64_t count;
@@ -20,7 +20,7 @@ int mp_mailbox_open(mp_loop *loop)
     int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (fd < 0)
         return -1;
-    if (mp_watch_start(loop, &loop->mailbox.wake, fd, EPOLLIN, on_wake) == 0)
+    if (mp_fdwatch_start(loop, &loop->mailbox.wake, fd, EPOLLIN, on_wake) == 0)
         return 0;
     close(fd);
     return -1;
@@ -47,8 +47,8 @@ void mp_loop_post(mp_loop *loop, mp_message *message)
         mp_mailbox_wake(loop);
 }
 
-/* Hands out what was there, oldest first; `to` is NULL when the loop has ended. */
-static void hand_out(mp_message *newest, mp_loop *to)
+/* Delivers the messages, oldest first; `to` is NULL if the loop has ended. */
+static void deliver_all(mp_message *newest, mp_loop *to)
 {
     mp_message *oldest = NULL;
     while (newest != NULL && newest != &closed) {
@@ -67,19 +67,19 @@ static void hand_out(mp_message *newest, mp_loop *to)
 void mp_mailbox_deliver(mp_loop *loop)
 {
     if (atomic_load_explicit(&loop->mailbox.head, memory_order_relaxed) != NULL)
-        hand_out(atomic_exchange(&loop->mailbox.head, NULL), loop);
+        deliver_all(atomic_exchange(&loop->mailbox.head, NULL), loop);
 }
 
 void mp_mailbox_shut(mp_loop *loop)
 {
-    hand_out(atomic_exchange(&loop->mailbox.head, &closed), NULL);
+    deliver_all(atomic_exchange(&loop->mailbox.head, &closed), NULL);
 }
 
 void mp_mailbox_close(mp_loop *loop)
 {
     mp_mailbox_shut(loop);
-    if (loop->mailbox.wake.seat == 0)
+    if (loop->mailbox.wake.slot == 0)
         return;
-    mp_watch_stop(loop, &loop->mailbox.wake);
+    mp_fdwatch_stop(loop, &loop->mailbox.wake);
     close(loop->mailbox.wake.fd);
 }

@@ -1,12 +1,12 @@
-/* message.h: what one thread sends to the loop of another, part of the door net.h. */
+/* message.h: a message from one thread to the loop of another; part of the public header net.h. */
 #ifndef MP_NET_MESSAGE_H
 #define MP_NET_MESSAGE_H
 
 struct mp_loop;
 
-/* A message to a loop; its owner frees it in `deliver`, which runs at the bottom of a turn. Messages between two
- * threads keep their order. A loop that has ended delivers with `loop == NULL`, on the posting thread or as
- * mp_loop_run returns. */
+/* A message to a loop. Its owner frees it in `deliver`, which runs at the bottom of a turn. Messages between two
+ * threads keep their order. A message to a loop that has ended is delivered with `loop == NULL`, on the posting
+ * thread or on the thread that returns from mp_loop_run. */
 typedef struct mp_message {
     struct mp_message *next;
     void (*deliver)(struct mp_message *message, struct mp_loop *loop);

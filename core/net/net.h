@@ -1,20 +1,21 @@
-/* net.h: time and bytes. The only room that knows libh2o.
+/* net.h: the event loop, HTTP server and client, TLS, processes, files and threads. The only module that uses libh2o.
  *
- *   loop     one thread's events: sockets, timers, foreign descriptors, messages from other threads
- *   server   the HTTP side of one loop
+ *   loop     one thread's events: sockets, timers, watched descriptors, messages from other threads
+ *   server   the HTTP server of one loop
  *   stream   one HTTP request and its answer: undecided, then either one body or an event stream (SSE)
- *   gone     the peer has left, or the answer is out: the stream's request no longer exists
- *   pipe     one peer on two descriptors, a line a message: a process's stdin and stdout
- *   pool     threads for what blocks
+ *   gone     said of a stream whose request no longer exists: the client disconnected, or the answer is complete
+ *   pipe     one peer on two descriptors, a line per message: stdin and stdout of a process
+ *   pool     threads for blocking work
  *
- * Everything belongs to the thread of its loop, but `mp_loop_post`, `mp_loop_stop`, `mp_peer_left` and the pool.
- * Callbacks may run under frames of libh2o: they mark and enqueue, they never run Lua.
- * Times are milliseconds of CLOCK_MONOTONIC. */
+ * Everything belongs to the thread of its loop, except `mp_loop_post`, `mp_loop_stop`, `mp_peer_left` and the pool.
+ * Callbacks may run inside libh2o: they only mark and enqueue, and never run Lua. Times are milliseconds of
+ * CLOCK_MONOTONIC. */
 #ifndef MP_NET_H
 #define MP_NET_H
 
-#include "base/base.h"
+#include "telemetry/telemetry.h"
 #include "child.h"
+#include "supervise.h"
 #include "client.h"
 #include "files.h"
 #include "message.h"
@@ -29,153 +30,185 @@ typedef struct mp_stream mp_stream;
 
 mp_loop *mp_loop_new(mp_err *err);
 void mp_loop_free(mp_loop *loop);
-/* Read after the last wake-up, or since. */
+/* The time of the current turn: read once after each wake-up. */
 uint64_t mp_loop_now(const mp_loop *loop);
-/* What runs at the bottom of each turn, below no foreign frame: true when it did something or has more to do. */
+/* Sets the function that runs at the bottom of each turn, outside libh2o. It returns true if it did something or has
+ * more to do. */
 void mp_loop_on_turn(mp_loop *loop, bool (*turn)(void *ctx), void *ctx);
-/* Runs until `mp_loop_stop`, once; then ends what its servers have open, and `gone` runs for it. */
+/* Runs until `mp_loop_stop`; may be called once. Then closes all connections of its servers, and `gone` runs for
+ * their streams. */
 void mp_loop_run(mp_loop *loop);
-/* From any thread. */
+/* Any thread. */
 void mp_loop_stop(mp_loop *loop);
-/* At the bottom of a turn: what the rest of it takes of the processor is counted (reload_turns). */
+/* The number of turns begun; rises at least once a second while the loop runs. Any thread: a loop whose number does
+ * not change is stuck. */
+uint64_t mp_loop_turns(const mp_loop *loop);
+/* Ends the loop's wait for events. Any thread. */
+void mp_loop_wake(mp_loop *loop);
+/* Call it at the bottom of a turn: the processor time of the rest of this turn is counted in reload_turns. */
 void mp_loop_measure(mp_loop *loop);
 
-/* Something to happen later. Embedded in its owner; zeroed is stopped. */
+/* A timer, embedded in its owner's struct. A zeroed timer is stopped. */
 typedef struct mp_timer {
     uint64_t at;
-    uint32_t slot; /* 1-based place in the heap; 0 = stopped */
+    uint32_t slot; /* 1-based index in the heap; 0: stopped */
     void (*fire)(struct mp_timer *timer);
 } mp_timer;
 
-/* Starting a started timer moves it. Timers fire at the bottom of a turn, stopped first, so `fire` may free or restart
- * it. */
+/* Starting a started timer moves it. Timers fire at the bottom of a turn and are stopped before `fire` runs, so
+ * `fire` may free or restart them. */
 void mp_timer_start(mp_loop *loop, mp_timer *timer, uint64_t after_ms, void (*fire)(mp_timer *timer));
 void mp_timer_stop(mp_loop *loop, mp_timer *timer);
 
-/* A descriptor that is not HTTP's. Embedded; zeroed is stopped. `events` are epoll's. */
-typedef struct mp_watch {
+/* Watches a descriptor that is not an HTTP connection. Embedded in its owner's struct; a zeroed watch is stopped.
+ * `events` are epoll's. */
+typedef struct mp_fdwatch {
     int fd;
-    uint32_t seat; /* among the watches of its loop; 0 = stopped */
-    void (*ready)(struct mp_watch *watch, uint32_t events);
-} mp_watch;
+    uint32_t slot; /* index among the watches of the loop; 0: stopped */
+    void (*ready)(struct mp_fdwatch *watch, uint32_t events);
+} mp_fdwatch;
 
-int mp_watch_start(mp_loop *loop, mp_watch *watch, int fd, uint32_t events, void (*ready)(mp_watch *, uint32_t));
-/* After it, `ready` is not called again, not even for events already read. */
-void mp_watch_stop(mp_loop *loop, mp_watch *watch);
+int mp_fdwatch_start(mp_loop *loop, mp_fdwatch *watch, int fd, uint32_t events, void (*ready)(mp_fdwatch *, uint32_t));
+/* After this, `ready` is not called again, not even for events that were already read. */
+void mp_fdwatch_stop(mp_loop *loop, mp_fdwatch *watch);
 
-/* From any thread. */
+/* Any thread. */
 void mp_loop_post(mp_loop *loop, mp_message *message);
 
 /* -- listening ------------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    char text[128]; /* "127.0.0.1:7300", "[::1]:7300", "unix:/run/moonpool.sock": what was bound, port 0 resolved */
-    bool is_loopback, is_unix; /* a Unix socket is both */
+    /* the bound address with its actual port: "127.0.0.1:7300", "[::1]:7300", "unix:/run/moonpool.sock" */
+    char text[128];
+    bool is_loopback, is_unix; /* both are true for a Unix socket */
     uint16_t port;
+    uint64_t device, inode; /* identity of a Unix socket's file; inode 0: there is no file, or it was removed */
 } mp_address;
 
-/* Binds `where` `count` times (one descriptor per worker, SO_REUSEPORT), in order; listens. On failure nothing stays
- * open, and `err` names the address and the remedy. Sets keepalive and TCP_USER_TIMEOUT (`dead_peer_ms`), which
- * accepted sockets inherit. A Unix socket left by a dead process is replaced, one that answers is not; it is bound
- * once and its descriptor duplicated. */
+/* Makes `count` listening sockets for `where` (one per worker, with SO_REUSEPORT). On failure no descriptor stays
+ * open, and `err` names the address and a remedy. Sets keepalive and TCP_USER_TIMEOUT (`dead_peer_ms`), which
+ * accepted sockets inherit. The file of a Unix socket whose process is dead is replaced; one that answers is not. A
+ * Unix socket is bound once and its descriptor duplicated. */
 int mp_listen(const char *where, int count, uint64_t dead_peer_ms, int *fds, mp_address *bound, mp_err *err);
-/* Whether only this machine reaches what listens there; false where that cannot be told. */
+/* True if only this machine can reach the address; false if that cannot be determined. */
 bool mp_is_near(const char *where);
-/* Closes `fds` (-1 where a server took one over), and removes a Unix socket's file. */
-void mp_unlisten(const mp_address *bound, const int *fds, int count);
+/* Removes the file of a Unix socket, once, unless the path meanwhile has a different file, made by a successor
+ * process. Call it before closing the socket's descriptors: until they are closed, no successor replaces the file. */
+void mp_unlink_address(mp_address *bound);
+/* Closes `fds`, skipping -1, which marks a descriptor that a server owns. Call mp_unlink_address first. */
+void mp_unlisten(mp_address *bound, const int *fds, int count);
 
-/* Whether the peer of a connected socket has closed or reset its side. Any thread, as long as nobody closes `fd`. */
+/* True if the peer of a connected socket has closed or reset its side. Any thread, while no other thread closes
+ * `fd`. */
 bool mp_peer_left(int fd);
 
 /* -- server ---------------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    size_t body;           /* bytes of a request body */
-    size_t headers;        /* bytes of a request's target, and of its headers' names and values: 431 above */
+    size_t body;   /* limit of a request body, in bytes */
+    size_t bodies; /* limit of all request bodies in the process, in bytes */
+    /* limit of a request's target and headers, in bytes; a larger request is answered with 431 */
+    size_t headers;
     uint64_t handshake_ms; /* from accepting a connection to the end of its TLS handshake */
-    uint64_t request_ms;   /* from the first byte of a request to its last, and idle keep-alive */
+    /* from the first byte of a request to its last, and the idle time of keep-alive connections */
+    uint64_t request_ms;
     uint64_t heartbeat_ms; /* between comments on a quiet event stream */
-    size_t stream_queue;   /* bytes queued for one event stream */
-    uint64_t stall_ms;     /* a reader that takes nothing for so long is ended as slow */
-    int64_t connections;   /* accepted at once by all servers of the process */
+    size_t stream_queue;   /* limit of the bytes queued for one event stream */
+    /* limit of the bytes queued for all readers of the process; above it slow readers are ended, see events.c */
+    size_t answers;
+    uint64_t stall_ms;   /* a reader that reads nothing for this time is ended as slow */
+    int64_t connections; /* limit of open connections of all servers of the process */
 } mp_http_limits;
 
 typedef struct {
     void (*on_request)(void *ctx, mp_stream *stream);
     void *ctx;
-    int64_t reserve;  /* connections beyond the limit that this listener still takes */
-    mp_tls_slot *tls; /* NULL: it speaks plainly; else outlives the server */
-} mp_door;            /* what a listener leads to */
+    int64_t reserve;  /* additional connections that this listener accepts above `connections` */
+    mp_tls_slot *tls; /* NULL: no TLS; must outlive the server */
+} mp_endpoint;        /* how a listener serves its connections */
 
 mp_server *mp_server_new(mp_loop *loop, const mp_http_limits *limits, mp_err *err);
-/* Other limits, but `request_ms`, which stays. On its thread. */
+/* Sets other limits; `request_ms` cannot change. Call it on the server's thread. */
 void mp_server_configure(mp_server *server, const mp_http_limits *limits);
-/* Takes `fd` over. `door` is copied. */
-int mp_server_listen(mp_server *server, int fd, const mp_door *door, mp_err *err);
-/* Stops listening, ends idle connections; answers under way go on. `done` runs once no connection is left. */
+/* Takes ownership of `fd` and copies `endpoint`. */
+int mp_server_listen(mp_server *server, int fd, const mp_endpoint *endpoint, mp_err *err);
+/* Stops listening and closes idle connections; answers in progress continue. `done` runs once no connection is left. */
 void mp_server_drain(mp_server *server, void (*done)(void *ctx), void *ctx);
-/* When mp_loop_run has returned or was never called; any thread. Streams that somebody still counts remain, gone. */
+/* Call it when the thread of `server` is stuck. Its TCP listeners stop listening, so that the kernel gives new
+ * connections to the other sockets of their ports. Connections that wait to be accepted are handed to `to`, a server
+ * with the same listeners in the same order, or are reset if `to` is NULL. A Unix socket is shared by all servers
+ * and stays as it is. Any thread; may be called repeatedly. The server listens again by itself as soon as its thread
+ * runs a turn. */
+void mp_server_suspend(mp_server *server, mp_server *to);
+/* Call it when mp_loop_run has returned or was never called; any thread. Streams with references remain, in the
+ * state gone. */
 void mp_server_free(mp_server *server);
 
 /* -- a request ------------------------------------------------------------------------------------------------- */
 
-/* What was asked: valid until the stream is gone or ended, or a GET has become an event stream; then all is empty,
- * headers too. */
+/* The request, valid until the stream is gone or ended, or a GET has become an event stream; afterwards all members,
+ * and all headers, are empty. */
 typedef struct {
-    mp_str method, path, query, host, body; /* path is normalized, without the query; query without '?' */
+    mp_str method, path, query, host, body; /* path: normalized, without the query; query: without '?' */
 } mp_request;
 
 const mp_request *mp_stream_request(const mp_stream *stream);
-/* A header by its lower-case name; ptr == NULL when absent. `count` (may be NULL) gets how many there are of it. */
+/* The value of a header, by its lower-case name; ptr == NULL if absent. `count` (may be NULL) receives the number of
+ * headers with this name. */
 mp_str mp_stream_header(const mp_stream *stream, const char *name, int *count);
-/* Its values one by one: `*at` is 0 at first; ptr == NULL behind the last. */
+/* Iterates over the values of a header: set `*at` to 0 first; returns ptr == NULL after the last value. */
 mp_str mp_stream_next_header(const mp_stream *stream, const char *name, size_t *at);
-/* The peer's address, "127.0.0.1" or "unix"; empty when gone. */
+/* The peer's address, "127.0.0.1" or "unix"; empty if the stream is gone. */
 mp_str mp_stream_peer(const mp_stream *stream);
-/* Who the peer is by its certificate; NULL without TLS, and when gone. Read when first asked for; valid as long as the
- * request. */
+/* The identity in the client's certificate; NULL without TLS, and if the stream is gone. Read from the certificate
+ * at the first call; valid as long as the request. */
 const mp_tls_peer *mp_stream_tls(const mp_stream *stream);
 mp_loop *mp_stream_loop(const mp_stream *stream);
 
 /* -- an answer ------------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    const char *name; /* lower case, a literal */
+    const char *name; /* a literal in lower case */
     mp_str value;     /* copied */
 } mp_header;
 
-/* Counted: the server holds one while the request lives. Whoever keeps a stream beyond on_request takes another. */
+/* Streams are reference-counted; the server holds one reference while the request lives. Take another to keep a
+ * stream after on_request returns. */
 mp_stream *mp_stream_ref(mp_stream *stream);
 void mp_stream_unref(mp_stream *stream);
 
-/* `gone` runs once, when the request ends for whatever reason other than a call of ours; never after `answer` or `end`.
- * It may run inside any function below. NULL takes it back. */
+/* `gone` runs once when the request ends for a reason other than a call of ours; never after mp_stream_answer or
+ * mp_stream_end. It may run inside any function below. `gone` NULL removes the callback. */
 void mp_stream_on_gone(mp_stream *stream, void (*gone)(void *ctx, mp_stream *stream), void *ctx);
-/* From now on a peer that leaves is noticed at once: for answers that take time. Event streams do it by themselves. */
-void mp_stream_watch(mp_stream *stream);
+/* From now on a client that disconnects is noticed immediately. Use it for answers that take time; event streams do
+ * it themselves. */
+void mp_stream_detect_close(mp_stream *stream);
 bool mp_stream_is_open(const mp_stream *stream);
-/* The socket, for mp_peer_left; -1 when gone. */
+/* The socket, for mp_peer_left; -1 if the stream is gone. */
 int mp_stream_fd(const mp_stream *stream);
 
-/* Goes out with the answer, whichever it is, and with nothing once that has begun. */
+/* True if more than limits.answers bytes wait for their readers: refuse new calls. */
+bool mp_stream_is_crowded(const mp_stream *stream);
+/* Adds a header to the answer, of whatever kind it will be. No effect once the answer has begun. */
 void mp_stream_add_header(mp_stream *stream, mp_header header);
-/* Sends one body and ends. `type` NULL: no content-type. Quiet when gone. `body` is copied. */
+/* Sends one body, which is copied, and ends the stream. `type` NULL: no content-type. No effect if the stream is
+ * gone. */
 void mp_stream_answer(mp_stream *stream, int status, const char *type, mp_str body, const mp_header *headers,
                       size_t count);
-/* Starts an event stream; its head, and a comment, are on the wire at the end of the turn. -1 when gone; also for HEAD,
- * which is answered by it. */
+/* Starts an event stream; its head and a comment are written at the end of the turn. Returns -1 if the stream is
+ * gone, and for HEAD, which this call answers. */
 int mp_stream_open_events(mp_stream *stream, const mp_header *headers, size_t count);
 bool mp_stream_is_events(const mp_stream *stream);
-/* Queues `bytes` (whole events, copied). -1 when gone, or when they do not fit: then the stream is ended as slow and
- * `gone` runs. */
+/* Queues `bytes` (complete events, copied). Returns -1 if the stream is gone, or if the bytes do not fit the queue:
+ * then the stream is ended as slow and `gone` runs. */
 int mp_stream_send(mp_stream *stream, mp_str bytes);
-/* Bytes that an event stream's queue still takes. */
+/* Free bytes in an event stream's queue. */
 size_t mp_stream_room(const mp_stream *stream);
-/* `drained` runs once, when all that is queued has been written: the time to send more. It may send, and end. */
+/* `drained` runs once, when everything queued has been written. It may send and end. */
 void mp_stream_on_drained(mp_stream *stream, void (*drained)(void *ctx, mp_stream *stream), void *ctx);
-/* Sends what is queued, then ends the answer. A stream that has not been answered at all is answered 500. */
+/* Writes what is queued, then ends the answer. A stream that was not answered at all gets status 500. */
 void mp_stream_end(mp_stream *stream);
-/* Why it is gone: true if its reader stalled. */
+/* True if the stream is gone because its reader stalled. */
 bool mp_stream_was_slow(const mp_stream *stream);
 
 /* -- lines ----------------------------------------------------------------------------------------------------- */
@@ -183,25 +216,31 @@ bool mp_stream_was_slow(const mp_stream *stream);
 typedef struct mp_pipe mp_pipe;
 
 typedef struct {
-    void (*on_line)(void *ctx, mp_str line); /* without its end, "\n" or "\r\n"; valid during the call */
-    void (*on_long)(void *ctx);              /* a line was above the limit, and is dropped */
-    /* 0: no more lines come, answers still go out. Else an errno, EPIPE as a rule: nobody reads. At most one of each. */
+    /* `line` is without its line end ("
+     * " or "\r
+     * ") and valid during the call */
+    void (*on_line)(void *ctx, mp_str line);
+    void (*on_long)(void *ctx); /* a line exceeded the limit and was dropped */
+    /* error 0: the input ended; output can still be sent. Else an errno, usually EPIPE: the peer closed its end.
+     * Each of the two happens at most once. */
     void (*on_end)(void *ctx, int error);
 } mp_pipe_hooks;
 
-/* Takes both descriptors over, pipes, sockets, terminals or files; whoever shares them finds them as they were. Lines have
- * at most `longest` bytes; while more than `most_queued` wait to be written nothing is read. */
+/* Takes ownership of both descriptors, which may be pipes, sockets, terminals or files. Their flags are restored at
+ * the end for other processes that share them. A line has at most `longest` bytes. While more than `most_queued`
+ * bytes wait to be written, nothing is read. */
 mp_pipe *mp_pipe_new(mp_loop *loop, int in, int out, size_t longest, size_t most_queued, mp_err *err);
-/* Begins to read; `hooks` are copied. They may run inside any function below but `send` and `free`. */
+/* Begins to read; `hooks` is copied. The hooks may run inside any function below except `send` and `free`. */
 void mp_pipe_start(mp_pipe *pipe, const mp_pipe_hooks *hooks, void *ctx);
-/* Queues a line (copied; its end is added), above the limit too. -1 when nobody reads any more. */
+/* Queues a line (copied; the line end is added), even above the queue limit. Returns -1 if the peer closed its end. */
 int mp_pipe_send(mp_pipe *pipe, mp_str line);
-/* Whether that many bytes more stay below the limit, or nothing waits: to be asked for what may be dropped. */
+/* True if `bytes` more fit under the queue limit, or the queue is empty. Check it before sending a message that may
+ * be dropped. */
 bool mp_pipe_has_room(const mp_pipe *pipe, size_t bytes);
-/* Writes what the peer takes now; the rest follows as it takes it. For the bottom of each turn. */
+/* Writes as much as the peer accepts now; the rest is written as the peer reads. Call it at the bottom of each turn. */
 void mp_pipe_flush(mp_pipe *pipe);
 size_t mp_pipe_queued(const mp_pipe *pipe);
-/* Not from a hook. What is queued is dropped. */
+/* Drops what is queued. Must not be called from a hook. */
 void mp_pipe_free(mp_pipe *pipe);
 
 #endif

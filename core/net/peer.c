@@ -1,5 +1,5 @@
-/* peer.c: noticing that a peer has left. While a request is answered libh2o does not read its socket, and so would see
- * neither FIN nor reset until a write fails. A half-close counts as leaving. */
+/* peer.c: detects that a client has disconnected. While a request is being answered libh2o does not read its socket,
+ * and would notice neither FIN nor reset until a write fails. A half-closed connection counts as disconnected. */
 #define _GNU_SOURCE /* POLLRDHUP */
 #include "http.h"
 #include <poll.h>
@@ -10,31 +10,32 @@ bool mp_peer_left(int fd)
     return poll(&poller, 1, 0) > 0;
 }
 
-static void on_left(mp_watch *watch, uint32_t events)
+static void on_left(mp_fdwatch *watch, uint32_t events)
 {
     mp_stream *stream = mp_container(watch, mp_stream, peer);
     if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
         mp_stream_lose(stream, false);
     else
-        mp_tls_listen_for_goodbye(stream->conn);
+        mp_tls_watch_for_close_notify(stream->conn);
 }
 
-/* Edge-triggered and without EPOLLIN: bytes of a next request wake nobody. Those of TLS may be a goodbye. */
-void mp_stream_watch(mp_stream *stream)
+/* Edge-triggered and without EPOLLIN, so that pipelined requests cause no events. With TLS, arriving bytes are
+ * checked for a close_notify. */
+void mp_stream_detect_close(mp_stream *stream)
 {
-    if (stream->state >= MP_STREAM_ENDED || stream->peer.seat != 0)
+    if (stream->state >= MP_STREAM_ENDED || stream->peer.slot != 0)
         return;
     mp_conn *conn = stream->conn;
-    mp_watch_start(stream->server->loop, &stream->peer, h2o_socket_get_fd(conn->socket),
-                   EPOLLRDHUP | EPOLLET | (conn->tls == NULL ? 0 : EPOLLIN), on_left);
+    mp_fdwatch_start(stream->server->loop, &stream->peer, h2o_socket_get_fd(conn->socket),
+                     EPOLLRDHUP | EPOLLET | (conn->tls == NULL ? 0 : EPOLLIN), on_left);
     if (conn->tls != NULL)
-        mp_tls_listen_for_goodbye(conn);
+        mp_tls_watch_for_close_notify(conn);
 }
 
-/* Before libh2o closes the descriptor, and before a last send: an event behind that would send once more. */
+/* Call it before libh2o closes the descriptor and before the last send: an event after that would send again. */
 void mp_stream_stop_watching(mp_stream *stream)
 {
-    mp_watch_stop(stream->server->loop, &stream->peer);
+    mp_fdwatch_stop(stream->server->loop, &stream->peer);
     if (stream->conn != NULL && stream->conn->tls != NULL)
         mp_tls_stop_listening(stream->conn);
 }

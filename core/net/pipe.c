@@ -1,6 +1,6 @@
-/* pipe.c: one peer on two descriptors, a line a message. What is read waits here until it is a line; what is sent waits for
- * the peer, and while too much of it waits nothing more is read. Descriptors that epoll refuses, as those of files, are
- * always ready: a timer reads them. */
+/* pipe.c: one peer on two descriptors, with one message per line. Input is buffered until a line is complete. Output
+ * is buffered until the peer reads it; while more than `most_queued` bytes of it wait, no input is read. Descriptors
+ * that epoll refuses, such as those of regular files, are always ready: a timer reads them. */
 #include "queue.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -13,14 +13,16 @@
 #include <unistd.h>
 
 #define PIECE ((size_t)64 << 10)
-#define KEPT ((size_t)256 << 10) /* of the memory that a long line took */
+#define KEPT_BYTES ((size_t)256 << 10) /* capacity of the input buffer that is kept after a long line */
 #define PIECES 32
-#define LINES_A_TURN 16 /* fewer than what is made of them takes turns, so that a flood of lines does not pile up */
+/* Lines delivered per turn. Less than the calls that run per turn, so that a flood of lines does not build up. */
+#define LINES_PER_TURN 16
 
 typedef struct {
     int fd;
-    bool is_restored; /* others have the descriptor too, and want it blocking */
-    mp_watch watch;
+    /* other processes share the descriptor and expect it to block: its flags are restored at the end */
+    bool is_restored;
+    mp_fdwatch watch;
 } end;
 
 struct mp_pipe {
@@ -30,34 +32,39 @@ struct mp_pipe {
     size_t longest, most_queued;
     end in, out;
     mp_buf input;
-    size_t at, seen; /* in `input`: where the next line begins; up to where there is no line break */
+    size_t at, seen; /* offsets in `input`: `at` is the start of the next line; up to `seen` there is no line break */
     mp_queue queue;
-    mp_timer timer; /* reads on */
-    bool is_file;   /* what is read */
+    mp_timer timer; /* continues reading */
+    bool is_file;   /* the input is a regular file */
     bool awaits_room, is_skipping, is_full, is_over, is_ended, is_broken;
 };
 
-/* -- descriptors ------------------------------------------------------------------------------------------------- */
+/* -- descriptors --------------------------------------------------------------------------------------------------- */
 
-/* O_NONBLOCK belongs to all who share what was opened, as a terminal or `2>&1` is shared: so it is opened anew for us
- * alone, where that leads to the same thing. */
+/* O_NONBLOCK affects every process that shares an open file description, such as a terminal or `2>&1`. So the file
+ * is opened again for this process alone, where that yields the same file. */
 static int open_anew(int fd, mode_t type, int access)
 {
     unsigned number;
-    if (!S_ISFIFO(type) && (!isatty(fd) || ioctl(fd, TIOCGPTN, &number) == 0)) /* a pty's master would be a new one */
+    /* opening a pty's master would make a new one */
+    if (!S_ISFIFO(type) && (!isatty(fd) || ioctl(fd, TIOCGPTN, &number) == 0))
         return -1;
     char path[32];
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     return open(path, access | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 }
 
-static int take(end *one, int fd, int access)
+static int take_descriptor(end *one, int fd, int access)
 {
     struct stat about;
     int flags = fcntl(fd, F_GETFL);
     one->fd = fd;
     if (flags < 0 || fstat(fd, &about) != 0)
         return -1;
+    if ((flags & O_ACCMODE) != access && (flags & O_ACCMODE) != O_RDWR) {
+        errno = EBADF;
+        return -1;
+    }
     int own = open_anew(fd, about.st_mode, access);
     if (own >= 0) {
         close(fd);
@@ -71,7 +78,7 @@ static int take(end *one, int fd, int access)
 
 static void give_back(mp_loop *loop, end *one)
 {
-    mp_watch_stop(loop, &one->watch);
+    mp_fdwatch_stop(loop, &one->watch);
     if (one->is_restored)
         fcntl(one->fd, F_SETFL, fcntl(one->fd, F_GETFL) & ~O_NONBLOCK);
     close(one->fd);
@@ -84,7 +91,7 @@ mp_pipe *mp_pipe_new(mp_loop *loop, int in, int out, size_t longest, size_t most
     pipe->longest = longest;
     pipe->most_queued = most_queued;
     pipe->out.fd = out;
-    if (take(&pipe->in, in, O_RDONLY) == 0 && take(&pipe->out, out, O_WRONLY) == 0)
+    if (take_descriptor(&pipe->in, in, O_RDONLY) == 0 && take_descriptor(&pipe->out, out, O_WRONLY) == 0)
         return pipe;
     mp_err_set(err, "cannot use stdin and stdout: %s", strerror(errno));
     mp_pipe_free(pipe);
@@ -94,7 +101,7 @@ mp_pipe *mp_pipe_new(mp_loop *loop, int in, int out, size_t longest, size_t most
 void mp_pipe_free(mp_pipe *pipe)
 {
     mp_timer_stop(pipe->loop, &pipe->timer);
-    give_back(pipe->loop, &pipe->out); /* the other way round than they were taken: both may be one socket */
+    give_back(pipe->loop, &pipe->out); /* in reverse order, since both may be the same socket */
     give_back(pipe->loop, &pipe->in);
     mp_stat_add(MP_STAT_QUEUE_BYTES, -(int64_t)pipe->queue.bytes);
     mp_queue_drop(&pipe->queue, pipe->queue.bytes);
@@ -102,14 +109,14 @@ void mp_pipe_free(mp_pipe *pipe)
     free(pipe);
 }
 
-/* -- what goes out ------------------------------------------------------------------------------------------------ */
+/* -- output -------------------------------------------------------------------------------------------------------- */
 
 static void on_time(mp_timer *timer);
 
 static void stop_reading(mp_pipe *pipe)
 {
     mp_timer_stop(pipe->loop, &pipe->timer);
-    mp_watch_stop(pipe->loop, &pipe->in.watch);
+    mp_fdwatch_stop(pipe->loop, &pipe->in.watch);
 }
 
 static void drop_queued(mp_pipe *pipe, size_t bytes)
@@ -122,13 +129,13 @@ static void break_off(mp_pipe *pipe, int error)
 {
     pipe->is_broken = true;
     stop_reading(pipe);
-    mp_watch_stop(pipe->loop, &pipe->out.watch);
+    mp_fdwatch_stop(pipe->loop, &pipe->out.watch);
     drop_queued(pipe, pipe->queue.bytes);
     pipe->hooks.on_end(pipe->ctx, error);
 }
 
-/* Besides room to write, the watch tells that nobody reads any more. */
-static void on_out(mp_watch *watch, uint32_t events)
+/* Besides room to write, the watch reports that the peer closed its end. */
+static void on_out(mp_fdwatch *watch, uint32_t events)
 {
     mp_pipe *pipe = mp_container(watch, mp_pipe, out.watch);
     if (events & (EPOLLERR | EPOLLHUP))
@@ -140,11 +147,11 @@ static void on_out(mp_watch *watch, uint32_t events)
 static void await_room(mp_pipe *pipe, bool wanted)
 {
     pipe->awaits_room = wanted;
-    if (mp_watch_start(pipe->loop, &pipe->out.watch, pipe->out.fd, wanted ? EPOLLOUT : 0, on_out) != 0 && wanted)
+    if (mp_fdwatch_start(pipe->loop, &pipe->out.watch, pipe->out.fd, wanted ? EPOLLOUT : 0, on_out) != 0 && wanted)
         break_off(pipe, errno);
 }
 
-/* What one write takes; 0 when the peer takes nothing now, -1 when never again. */
+/* Returns the number of bytes written; 0 if the peer reads nothing now, -1 if it closed its end. */
 static ssize_t write_some(mp_pipe *pipe)
 {
     h2o_iovec_t queued[PIECES];
@@ -207,19 +214,19 @@ size_t mp_pipe_queued(const mp_pipe *pipe)
     return pipe->queue.bytes;
 }
 
-/* -- what comes in ------------------------------------------------------------------------------------------------ */
+/* -- input --------------------------------------------------------------------------------------------------------- */
 
-/* What is left is the beginning of a line; of one that is too long already, nothing is kept. */
-static void settle(mp_pipe *pipe)
+/* Moves the incomplete last line to the front of the buffer. Discards a line that is already too long. */
+static void keep_incomplete_line(mp_pipe *pipe)
 {
     mp_buf *input = &pipe->input;
-    if (input->len - pipe->at > pipe->longest + 1) { /* one byte more may be the '\r' of its end */
+    if (input->len - pipe->at > pipe->longest + 1) { /* one extra byte: it may be the '\r' before the line end */
         if (!pipe->is_skipping)
             pipe->hooks.on_long(pipe->ctx);
         pipe->is_skipping = true;
         pipe->at = input->len;
     }
-    if (pipe->at == input->len && input->cap > KEPT)
+    if (pipe->at == input->len && input->cap > KEPT_BYTES)
         mp_buf_clear(input);
     else if (pipe->at > 0)
         memmove(input->ptr, input->ptr + pipe->at, input->len - pipe->at);
@@ -229,14 +236,14 @@ static void settle(mp_pipe *pipe)
     pipe->seen = input->len;
 }
 
-/* False when there is no whole line. */
-static bool tell_line(mp_pipe *pipe)
+/* Delivers one line; false if no complete line is buffered. */
+static bool deliver_line(mp_pipe *pipe)
 {
     mp_buf *input = &pipe->input;
     size_t unseen = input->len - pipe->seen;
     const char *stop = unseen == 0 ? NULL : memchr(input->ptr + pipe->seen, '\n', unseen);
     if (stop == NULL) {
-        settle(pipe);
+        keep_incomplete_line(pipe);
         return false;
     }
     mp_str line = {input->ptr + pipe->at, (size_t)(stop - input->ptr) - pipe->at};
@@ -262,50 +269,50 @@ static void read_some(mp_pipe *pipe)
         pipe->input.len += (size_t)count;
     } else if (count == 0 || errno != EAGAIN) {
         pipe->is_over = true;
-        mp_buf_putc(&pipe->input, '\n'); /* a last line may lack its end */
+        mp_buf_putc(&pipe->input, '\n'); /* the last line may lack a line end */
     }
 }
 
-static void on_in(mp_watch *watch, uint32_t events);
+static void on_in(mp_fdwatch *watch, uint32_t events);
 
-/* Tells some lines, and sees to it that the next are told. */
-static void go_on(mp_pipe *pipe)
+/* Delivers some lines and arranges for the remaining ones to be delivered in a later turn. */
+static void deliver_lines(mp_pipe *pipe)
 {
     int lines = 0;
-    while (lines < LINES_A_TURN && !pipe->is_full && !pipe->is_broken && tell_line(pipe))
+    while (lines < LINES_PER_TURN && !pipe->is_full && !pipe->is_broken && deliver_line(pipe))
         lines++;
     if (pipe->is_full || pipe->is_broken || pipe->is_ended)
         return;
-    if (lines == LINES_A_TURN || pipe->is_file) {
-        mp_watch_stop(pipe->loop, &pipe->in.watch);
+    if (lines == LINES_PER_TURN || pipe->is_file) {
+        mp_fdwatch_stop(pipe->loop, &pipe->in.watch);
         mp_timer_start(pipe->loop, &pipe->timer, 0, on_time);
-    } else if (!pipe->is_over && pipe->in.watch.seat == 0 &&
-               mp_watch_start(pipe->loop, &pipe->in.watch, pipe->in.fd, EPOLLIN, on_in) != 0) {
+    } else if (!pipe->is_over && pipe->in.watch.slot == 0 &&
+               mp_fdwatch_start(pipe->loop, &pipe->in.watch, pipe->in.fd, EPOLLIN, on_in) != 0) {
         pipe->is_file = true;
         mp_timer_start(pipe->loop, &pipe->timer, 0, on_time);
     }
-    if (pipe->is_over && lines < LINES_A_TURN) {
+    if (pipe->is_over && lines < LINES_PER_TURN) {
         stop_reading(pipe);
         pipe->is_ended = true;
         pipe->hooks.on_end(pipe->ctx, 0);
     }
 }
 
-/* Lines that wait come first. */
+/* Buffered lines are delivered before more input is read. */
 static void on_time(mp_timer *timer)
 {
     mp_pipe *pipe = mp_container(timer, mp_pipe, timer);
     if (pipe->is_file && !pipe->is_over && pipe->seen == pipe->input.len)
         read_some(pipe);
-    go_on(pipe);
+    deliver_lines(pipe);
 }
 
-static void on_in(mp_watch *watch, uint32_t events)
+static void on_in(mp_fdwatch *watch, uint32_t events)
 {
     (void)events;
     mp_pipe *pipe = mp_container(watch, mp_pipe, in.watch);
     read_some(pipe);
-    go_on(pipe);
+    deliver_lines(pipe);
 }
 
 void mp_pipe_start(mp_pipe *pipe, const mp_pipe_hooks *hooks, void *ctx)
@@ -313,5 +320,5 @@ void mp_pipe_start(mp_pipe *pipe, const mp_pipe_hooks *hooks, void *ctx)
     pipe->hooks = *hooks;
     pipe->ctx = ctx;
     await_room(pipe, false);
-    go_on(pipe);
+    deliver_lines(pipe);
 }

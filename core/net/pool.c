@@ -1,29 +1,29 @@
-/* pool.c: threads that take jobs from one queue and post them back to the loops they came from. */
+/* pool.c: threads that take jobs from one queue and post them back to the loops that submitted them. */
 #include "net.h"
 #include <pthread.h>
 #include <signal.h>
 
-#define MOST_THREADS 64
+#define MAX_THREADS 64
 
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t given;
     mp_link queue; /* jobs that have not begun */
-    int64_t queued, most_queued;
-    int64_t idle, threads, most_threads;
+    int64_t queued, max_queued;
+    int64_t idle, threads, max_threads;
     bool is_stopping;
-    pthread_t ids[MOST_THREADS];
+    pthread_t ids[MAX_THREADS];
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .given = PTHREAD_COND_INITIALIZER};
 
-static void deliver(mp_message *message, mp_loop *loop)
+static void deliver_job(mp_message *message, mp_loop *loop)
 {
     mp_job *job = mp_container(message, mp_job, message);
     mp_stat_add(MP_STAT_POOL_JOBS, -1);
     job->done(job, loop);
 }
 
-/* The oldest; NULL when there is none. */
-static mp_job *take(void)
+/* Removes the oldest job from the queue; NULL if the queue is empty. */
+static mp_job *take_job(void)
 {
     mp_link *link = pool.queued == 0 ? NULL : mp_link_take(&pool.queue);
     if (link == NULL)
@@ -37,7 +37,7 @@ static void *run(void *ctx)
     (void)ctx;
     pthread_mutex_lock(&pool.lock);
     while (!pool.is_stopping) {
-        mp_job *job = take();
+        mp_job *job = take_job();
         if (job == NULL) {
             pool.idle++;
             pthread_cond_wait(&pool.given, &pool.lock);
@@ -53,10 +53,11 @@ static void *run(void *ctx)
     return NULL;
 }
 
-/* One more thread where all have something to do. It hears no signals: what they arm belongs to the workers. */
-static void grow(void)
+/* Starts one more thread if all are busy. Signals are blocked on it, because the timers that send them belong to the
+ * workers. */
+static void start_thread(void)
 {
-    if (pool.queued < pool.idle || pool.threads == pool.most_threads)
+    if (pool.queued < pool.idle || pool.threads == pool.max_threads)
         return;
     sigset_t all, before;
     sigfillset(&all);
@@ -70,8 +71,8 @@ void mp_pool_start(int64_t threads, int64_t queue)
 {
     pthread_mutex_lock(&pool.lock);
     mp_link_init(&pool.queue);
-    pool.most_threads = threads < MOST_THREADS ? threads : MOST_THREADS;
-    pool.most_queued = queue;
+    pool.max_threads = threads < MAX_THREADS ? threads : MAX_THREADS;
+    pool.max_queued = queue;
     pool.is_stopping = false;
     pthread_mutex_unlock(&pool.lock);
 }
@@ -80,23 +81,23 @@ void mp_pool_stop(void)
 {
     pthread_mutex_lock(&pool.lock);
     pool.is_stopping = true;
-    pool.most_queued = 0;
+    pool.max_queued = 0;
     pthread_cond_broadcast(&pool.given);
     pthread_mutex_unlock(&pool.lock);
     for (; pool.threads > 0; pool.threads--)
         pthread_join(pool.ids[pool.threads - 1], NULL);
-    for (mp_job *job; (job = take()) != NULL;)
+    for (mp_job *job; (job = take_job()) != NULL;)
         mp_loop_post(job->loop, &job->message);
 }
 
 int mp_pool_run(mp_loop *loop, mp_job *job)
 {
     job->loop = loop;
-    job->message.deliver = deliver;
+    job->message.deliver = deliver_job;
     pthread_mutex_lock(&pool.lock);
-    bool is_taken = pool.queued < pool.most_queued;
+    bool is_taken = pool.queued < pool.max_queued;
     if (is_taken)
-        grow();
+        start_thread();
     is_taken = is_taken && pool.threads > 0;
     if (is_taken) {
         mp_link_put(&pool.queue, &job->link);

@@ -1,33 +1,35 @@
-/* pool.h: work that blocks, part of the door net.h: a few threads of the process that do it for all loops.
+/* pool.h: a few threads that run blocking work for all loops; part of the public header net.h.
  *
- *   job     one piece of work, of whoever asked for it; its memory outlives `done`
+ *   job   one piece of work, owned by its submitter; its memory must stay valid until `done` runs
  *
- * Jobs begin in the order they were given; several run at once. */
+ * Jobs begin in the order in which they were submitted; several run at once. */
 #ifndef MP_NET_POOL_H
 #define MP_NET_POOL_H
 
-#include "base/base.h"
+#include "telemetry/telemetry.h"
 #include "message.h"
 
 typedef struct mp_job {
-    void (*work)(struct mp_job *job); /* on a thread of the pool: touches nothing but the job */
-    /* On the loop, at the bottom of a turn, once, however it went: the time to free it. `loop` is NULL when the loop has
-     * ended; then it may be any thread, and whoever waited is still there, for its cancel. */
+    void (*work)(struct mp_job *job); /* runs on a thread of the pool and may touch only the job */
+    /* Runs exactly once, on the loop at the bottom of a turn; it may free the job. `loop` is NULL if the loop has
+     * ended: then it may run on any thread, and the task that waits for the job still exists, to be cancelled. */
     void (*done)(struct mp_job *job, struct mp_loop *loop);
-    mp_message message; /* these are the pool's */
+    mp_message message; /* the members from here on are private to pool.c */
     mp_link link;
     struct mp_loop *loop;
 } mp_job;
 
-/* Before the first job: how many threads at most, and how many jobs that none of them has begun. */
+/* Call it before the first job. `threads`: limit of threads; `queue`: limit of jobs that have not begun. */
 void mp_pool_start(int64_t threads, int64_t queue);
-/* When no loop runs any more, and before they are freed: waits for what is under way. What has not begun is done without
- * having worked. */
+/* Call it when no loop runs any more, and before the loops are freed. Waits for running jobs. Jobs that have not
+ * begun complete without running `work`. */
 void mp_pool_stop(void);
 
-/* -1: the queue is full, or no thread can be had; nothing has happened. `loop` is the caller's own. */
+/* `loop` is the caller's own loop. Returns -1, without side effects, if the queue is full or no thread can be
+ * started. */
 int mp_pool_run(struct mp_loop *loop, mp_job *job);
-/* True: it had not begun, and never will; it is the caller's again. False: it is under way or over, and `done` comes. */
+/* True: the job had not begun and never will; the caller owns it again. False: it is running or has run, and `done`
+ * will be called. */
 bool mp_pool_take_back(mp_job *job);
 
 #endif

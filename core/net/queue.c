@@ -1,4 +1,5 @@
-/* queue.c: a list of chunks. A lone event gets a chunk of its own size; what comes behind it is packed. */
+/* queue.c: a list of chunks. The first bytes in an empty queue get a chunk of their size; further bytes are packed
+ * into larger chunks. */
 #include "queue.h"
 #include <stdlib.h>
 
@@ -40,7 +41,7 @@ size_t mp_queue_peek(const mp_queue *queue, h2o_iovec_t *pieces, size_t most, si
         size_t len = chunk->len - offset;
         if (len > most_bytes - *bytes)
             len = most_bytes - *bytes;
-        if (len > 0) /* h2o takes an empty piece behind a full one for a write that was cut short */
+        if (len > 0) /* libh2o would take an empty piece after a full one for an incomplete write */
             pieces[count++] = h2o_iovec_init(chunk->bytes + offset, len);
         *bytes += len;
         offset = 0;

@@ -1,5 +1,5 @@
-/* queue.h: bytes that wait to be written, in order. They are copied in and never move: libh2o writes them from where
- * they are. A zeroed queue is empty and holds no memory. */
+/* queue.h: bytes that wait to be written, in order. They are copied in and never move, because libh2o writes them
+ * from there. A zeroed queue is empty and holds no memory. */
 #ifndef MP_NET_QUEUE_H
 #define MP_NET_QUEUE_H
 
@@ -10,15 +10,15 @@ typedef struct mp_chunk mp_chunk;
 
 typedef struct {
     mp_chunk *head, *tail;
-    size_t offset; /* of the head chunk: taken already */
+    size_t offset; /* bytes of the head chunk that were dropped already */
     size_t bytes;  /* in the queue */
 } mp_queue;
 
 void mp_queue_put(mp_queue *queue, mp_str bytes);
-/* Fills at most `most` of `pieces` with at most `most_bytes` from the front; gives their number, and in `bytes` their
- * sum. */
+/* Describes the first bytes of the queue in at most `most` pieces, at most `most_bytes` in total. Returns the number
+ * of pieces; `bytes` receives their sum. */
 size_t mp_queue_peek(const mp_queue *queue, h2o_iovec_t *pieces, size_t most, size_t most_bytes, size_t *bytes);
-/* Frees `bytes` at the front. */
+/* Frees the first `bytes` of the queue. */
 void mp_queue_drop(mp_queue *queue, size_t bytes);
 
 #endif

@@ -1,11 +1,11 @@
-/* server.c: the HTTP side of one loop: accepting, the cap on connections, handing requests on, draining. */
+/* server.c: the HTTP server of one loop: accepts connections up to the limit, passes requests on, drains. */
 #include "http.h"
 #include <errno.h>
 #include <stdlib.h>
 
 #define ACCEPT_BATCH 16
-#define RETRY_MS 10          /* how soon a pause at the cap is looked at again */
-#define STARVED_RETRY_MS 100 /* out of descriptors */
+#define RETRY_MS 10          /* interval at which a listener paused at the limit checks for room */
+#define STARVED_RETRY_MS 100 /* retry interval when out of file descriptors */
 #define DRAIN_TICK_MS 20
 #define COMPLAIN_EVERY_MS 10000
 #define SPARE_STREAMS 128
@@ -16,9 +16,9 @@ typedef struct {
     mp_server *server;
 } handler;
 
-static _Atomic int64_t open_connections; /* of all servers of the process */
+static _Atomic int64_t open_connections; /* open connections of all servers of the process */
 
-/* -- streams ---------------------------------------------------------------------------------------------------- */
+/* -- streams ------------------------------------------------------------------------------------------------------- */
 
 mp_stream *mp_server_stream(mp_server *server)
 {
@@ -41,6 +41,12 @@ static void free_spare(mp_server *server)
     }
 }
 
+static void free_server(mp_server *server)
+{
+    pthread_mutex_destroy(&server->listen_lock);
+    free(server);
+}
+
 void mp_server_recycle(mp_server *server, mp_stream *stream)
 {
     server->streams--;
@@ -52,10 +58,10 @@ void mp_server_recycle(mp_server *server, mp_stream *stream)
         server->spare_count++;
     }
     if (server->is_freed && server->streams == 0)
-        free(server);
+        free_server(server);
 }
 
-/* -- requests --------------------------------------------------------------------------------------------------- */
+/* -- requests ------------------------------------------------------------------------------------------------------ */
 
 static size_t head_size(const mp_stream *stream)
 {
@@ -66,8 +72,11 @@ static size_t head_size(const mp_stream *stream)
     return size;
 }
 
-static void refuse(mp_stream *stream, int status, mp_str why)
+static void refuse_request(mp_stream *stream, mp_cause cause, int status, mp_str why)
 {
+    mp_str line = mp_str_trim(why);
+    mp_refused(cause, line, mp_log_int("status", status), mp_log_str("method", stream->view.method),
+               mp_log_str("path", stream->view.path), mp_log_str("address", mp_stream_peer(stream)));
     stream->req->http1_is_persistent = 0;
     mp_stream_answer(stream, status, "text/plain; charset=utf-8", why, NULL, 0);
 }
@@ -78,22 +87,27 @@ static int on_request(h2o_handler_t *self, h2o_req_t *req)
     mp_conn *conn = req->conn->callbacks->get_socket(req->conn)->on_close.data;
     mp_stream *stream = mp_stream_begin(conn, req);
     mp_stat_add(MP_STAT_REQUESTS, 1);
-    if (!mp_framing_is_plain((mp_str){conn->socket->input->bytes, conn->socket->input->size}))
-        refuse(stream, 400, MP_STR("it is not plain where the request ends, or whom it is for\n"));
+    if (conn->socket->input->size > 0)
+        mp_intake_count(conn); /* a pipelined request has not been counted yet */
+    const char *fault =
+        mp_framing_fault((mp_str){conn->socket->input->bytes, conn->socket->input->size}, req->version & 0xff);
+    if (fault != NULL)
+        refuse_request(stream, MP_CAUSE_HTTP, 400, mp_str_of(fault));
     else if (head_size(stream) > server->limits.headers)
-        refuse(stream, 431, MP_STR("the request's headers are too large\n"));
+        refuse_request(stream, MP_CAUSE_SIZE, 431, MP_STR("the request headers are too large\n"));
     else if (req->entity.len > server->limits.body)
-        refuse(stream, 413, MP_STR("the request's body is too large\n"));
+        refuse_request(stream, MP_CAUSE_SIZE, 413, MP_STR("the request body is too large\n"));
     else
-        conn->listener->door.on_request(conn->listener->door.ctx, stream);
+        conn->listener->endpoint.on_request(conn->listener->endpoint.ctx, stream);
     return 0;
 }
 
-/* -- connections ------------------------------------------------------------------------------------------------ */
+/* -- connections --------------------------------------------------------------------------------------------------- */
 
 static void on_close(void *data)
 {
     mp_conn *conn = data;
+    mp_intake_forget(conn);
     mp_link_drop(&conn->link);
     mp_tls_end(conn);
     conn->server->conn_count--;
@@ -102,7 +116,12 @@ static void on_close(void *data)
     free(conn);
 }
 
-static void begin(mp_listener *listener, h2o_socket_t *socket)
+mp_conn *mp_conn_of(const h2o_socket_t *socket)
+{
+    return socket->on_close.cb == on_close ? socket->on_close.data : NULL;
+}
+
+void mp_server_begin(mp_listener *listener, h2o_socket_t *socket)
 {
     mp_server *server = listener->server;
     mp_conn *conn = mp_new(sizeof *conn);
@@ -113,10 +132,16 @@ static void begin(mp_listener *listener, h2o_socket_t *socket)
     mp_stat_add(MP_STAT_CONNECTIONS, 1);
     socket->on_close.cb = on_close;
     socket->on_close.data = conn;
-    if (listener->door.tls != NULL)
+    conn->reads_requests = listener->endpoint.tls == NULL;
+    if (listener->endpoint.tls != NULL)
         mp_tls_accept(conn);
     else
         h2o_accept(&server->accept, socket);
+}
+
+int64_t mp_server_count(int64_t by)
+{
+    return atomic_fetch_add(&open_connections, by);
 }
 
 static void on_time(mp_timer *timer);
@@ -124,10 +149,10 @@ static void on_accept(h2o_socket_t *socket, const char *error);
 
 static bool has_room(const mp_listener *listener)
 {
-    return atomic_load(&open_connections) < listener->server->limits.connections + listener->door.reserve;
+    return atomic_load(&open_connections) < listener->server->limits.connections + listener->endpoint.reserve;
 }
 
-/* What waits in the kernel's queue is taken up when there is room again. */
+/* Connections wait in the kernel's queue until there is room again. */
 static void pause_accepting(mp_listener *listener, uint64_t ms)
 {
     mp_server *server = listener->server;
@@ -161,11 +186,11 @@ static void complain(mp_server *server, int error)
     mp_log(MP_WARN, "cannot accept", mp_log_str("error", mp_str_of(strerror(error))));
 }
 
-/* False when there is nothing more to accept for now. */
+/* Accepts one connection. False if there is none to accept for now. */
 static bool accept_one(mp_listener *listener)
 {
     mp_server *server = listener->server;
-    if (atomic_fetch_add(&open_connections, 1) >= server->limits.connections + listener->door.reserve &&
+    if (atomic_fetch_add(&open_connections, 1) >= server->limits.connections + listener->endpoint.reserve &&
         !server->is_draining) {
         atomic_fetch_sub(&open_connections, 1);
         mp_stat_add(MP_STAT_REFUSED_CONNECTIONS, 1);
@@ -174,7 +199,7 @@ static bool accept_one(mp_listener *listener)
     }
     h2o_socket_t *socket = h2o_evloop_socket_accept(listener->socket);
     if (socket != NULL) {
-        begin(listener, socket);
+        mp_server_begin(listener, socket);
         return true;
     }
     int error = errno;
@@ -184,6 +209,8 @@ static bool accept_one(mp_listener *listener)
         if (!server->is_draining)
             pause_accepting(listener, STARVED_RETRY_MS);
     }
+    if (error == EINVAL) /* the watchdog suspended this listener, and this thread is running again */
+        return mp_listener_resume(listener);
     return error == ECONNABORTED || error == EINTR;
 }
 
@@ -195,7 +222,7 @@ static void on_accept(h2o_socket_t *socket, const char *error)
             break;
 }
 
-/* -- life ------------------------------------------------------------------------------------------------------- */
+/* -- life ---------------------------------------------------------------------------------------------------------- */
 
 mp_server *mp_server_new(mp_loop *loop, const mp_http_limits *limits, mp_err *err)
 {
@@ -203,6 +230,7 @@ mp_server *mp_server_new(mp_loop *loop, const mp_http_limits *limits, mp_err *er
     mp_server *server = mp_new(sizeof *server);
     server->loop = loop;
     server->limits = *limits;
+    pthread_mutex_init(&server->listen_lock, NULL);
     mp_link_init(&server->listeners);
     mp_link_init(&server->conns);
     mp_link_init(&server->link);
@@ -211,12 +239,13 @@ mp_server *mp_server_new(mp_loop *loop, const mp_http_limits *limits, mp_err *er
     h2o_globalconf_t *config = &server->config;
     h2o_config_init(config);
     config->server_name = h2o_iovec_init(H2O_STRLIT("moonpool"));
-    /* For a chunked body libh2o refuses what reaches its limit, for any other what exceeds it: ours decides. */
+    /* libh2o refuses a chunked body that reaches its limit, but other bodies only above it. Raise its limit by one:
+     * this module checks the exact limit. */
     config->max_request_entity_size = limits->body + 1;
     config->http1.req_timeout = limits->request_ms;
     config->http1.upgrade_to_http2 = 0;
     h2o_hostconf_t *host = h2o_config_register_host(config, h2o_iovec_init(H2O_STRLIT("default")), 65535);
-    /* The fallback path also gets targets that do not begin with '/'. */
+    /* The fallback path also receives targets that do not begin with '/'. */
     handler *all = (handler *)h2o_create_handler(&host->fallback_path, sizeof *all);
     all->super.on_req = on_request;
     all->server = server;
@@ -231,20 +260,23 @@ void mp_server_configure(mp_server *server, const mp_http_limits *limits)
     server->config.max_request_entity_size = limits->body + 1;
 }
 
-int mp_server_listen(mp_server *server, int fd, const mp_door *door, mp_err *err)
+int mp_server_listen(mp_server *server, int fd, const mp_endpoint *endpoint, mp_err *err)
 {
     (void)err;
     mp_listener *listener = mp_new(sizeof *listener);
-    *listener = (mp_listener){.server = server, .door = *door};
+    *listener = (mp_listener){.server = server, .endpoint = *endpoint, .fd = fd};
     mp_link_init(&listener->link);
     mp_link_put(&server->listeners, &listener->link);
+    struct sockaddr_storage address = {0};
+    socklen_t len = sizeof address;
+    listener->is_unix = getsockname(fd, (struct sockaddr *)&address, &len) == 0 && address.ss_family == AF_UNIX;
     listener->socket = h2o_evloop_socket_create(server->loop->h2o, fd, H2O_SOCKET_FLAG_DONT_READ);
     listener->socket->data = listener;
     h2o_socket_read_start(listener->socket, on_accept);
     return 0;
 }
 
-/* Closing a listener resets what still waits in its queue: so that is accepted first. */
+/* Closing a listener resets the connections that wait in its queue, so accept them first. */
 static void close_listeners(mp_server *server)
 {
     for (mp_link *link = server->listeners.next; link != &server->listeners; link = link->next) {
@@ -253,12 +285,15 @@ static void close_listeners(mp_server *server)
             continue;
         while (accept_one(listener))
             ;
+        pthread_mutex_lock(&server->listen_lock);
+        listener->fd = -1;
         h2o_socket_close(listener->socket);
         listener->socket = NULL;
+        pthread_mutex_unlock(&server->listen_lock);
     }
 }
 
-/* Between two requests, with nothing of the next one here yet. */
+/* True between two requests, if no byte of the next one has arrived. */
 static bool is_idle(const mp_conn *conn)
 {
     char byte;
@@ -271,7 +306,7 @@ static void end_idle(mp_server *server)
     for (mp_link *link = server->conns.next; link != &server->conns; link = link->next) {
         mp_conn *conn = mp_container(link, mp_conn, link);
         if (is_idle(conn))
-            shutdown(h2o_socket_get_fd(conn->socket), SHUT_RDWR); /* libh2o reads the end, and closes */
+            shutdown(h2o_socket_get_fd(conn->socket), SHUT_RDWR); /* libh2o reads the end of the file and closes */
     }
 }
 
@@ -294,9 +329,24 @@ void mp_server_drain(mp_server *server, void (*done)(void *ctx), void *ctx)
     server->drained = done;
     server->drained_ctx = ctx;
     close_listeners(server);
-    h2o_context_request_shutdown(&server->context); /* requests to come are answered with "connection: close" */
+    h2o_context_request_shutdown(&server->context); /* later requests are answered with "connection: close" */
     end_idle(server);
     mp_timer_start(server->loop, &server->timer, 0, on_time);
+}
+
+/* Answers a request that has arrived only in part, for which there is no stream and libh2o has no answer. Writes
+ * directly to the socket, if nothing else is being written. A client that keeps sending may be reset before it reads
+ * this. */
+static void refuse_part(mp_conn *conn)
+{
+    static const char answer[] = "HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n"
+                                 "content-type: text/plain\r\ncontent-length: 24\r\n\r\nthe gateway is stopping\n";
+    h2o_socket_t *socket = conn->socket;
+    if (conn->stream != NULL || conn->tls != NULL || conn->is_refused || socket->input->size == 0 ||
+        h2o_socket_is_writing(socket))
+        return;
+    conn->is_refused = true;
+    send(h2o_socket_get_fd(socket), answer, sizeof answer - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 static void end_all(mp_server *server)
@@ -304,6 +354,7 @@ static void end_all(mp_server *server)
     for (mp_link *link = server->conns.next, *next; link != &server->conns; link = next) {
         next = link->next;
         mp_conn *conn = mp_container(link, mp_conn, link);
+        refuse_part(conn);
         shutdown(h2o_socket_get_fd(conn->socket), SHUT_RDWR);
         if (conn->stream != NULL)
             mp_stream_lose(conn->stream, false); /* frees at most this connection */
@@ -315,8 +366,8 @@ void mp_server_close(mp_server *server)
     mp_timer_stop(server->loop, &server->timer);
     server->is_draining = true;
     close_listeners(server);
-    /* Connections end from libh2o's own turns: the first ends those that have been answered, the others find theirs
-     * shut down. */
+    /* libh2o closes connections in its own turns: the first turn closes those that have been answered, later turns
+     * those that were shut down. */
     for (int i = 0; server->conn_count > 0 && i < FREE_TURNS; i++) {
         mp_loop_turn(server->loop, false);
         end_all(server);
@@ -329,7 +380,7 @@ static void free_h2o(mp_server *server)
     if (h2o_timeout_is_linked(&server->context.http2._graceful_shutdown_timeout))
         h2o_timeout_unlink(&server->context.http2._graceful_shutdown_timeout);
     h2o_context_dispose(&server->context);
-    free(queue); /* which libh2o closes and forgets */
+    free(queue); /* libh2o closes its sockets but does not free the struct */
     h2o_config_dispose(&server->config);
 }
 
@@ -346,5 +397,5 @@ void mp_server_free(mp_server *server)
     free_spare(server);
     server->is_freed = true;
     if (server->streams == 0)
-        free(server);
+        free_server(server);
 }

@@ -1,4 +1,4 @@
-/* spawn.h: a process from a command; blocks. */
+/* spawn.h: starts a supervised process; blocks until the program runs. */
 #ifndef MP_NET_SPAWN_H
 #define MP_NET_SPAWN_H
 
@@ -7,11 +7,12 @@
 typedef struct {
     const char *path;
     char **argv, **env;
-    int folder; /* where it starts */
-    int fds[3]; /* its stdin, stdout and stderr; above 2 */
+    int folder; /* descriptor of the working directory */
+    int fds[3]; /* the program's stdin, stdout and stderr; each above 2 */
 } mp_spawn;
 
-/* 0, and the process with a descriptor that becomes readable when it ends; else an errno, and there is no process. */
+/* Returns 0, the process id of the supervisor (supervise.h), and a descriptor that becomes readable when the
+ * supervisor ends. On failure returns an errno, and no process exists. */
 int mp_spawn_process(const mp_spawn *spawn, pid_t *pid, int *pidfd);
 
 #endif

@@ -1,9 +1,9 @@
-/* stream.c: one HTTP request as its owner sees it, and the plain answer. */
+/* stream.c: one HTTP request as its handler sees it, and answers with one body. */
 #include "http.h"
 #include <arpa/inet.h>
 #include <netinet/in.h>
 
-/* Above it a body is written in pieces, so that a stalled reader shows. */
+/* Larger bodies are written in pieces, so that a stalled reader is noticed. */
 #define AT_ONCE (64 * 1024)
 
 typedef struct {
@@ -18,14 +18,14 @@ static void leave_state(mp_stream *stream, mp_stream_state to)
     stream->view = (mp_request){0};
 }
 
-static void tell_gone(mp_stream *stream)
+static void call_gone(mp_stream *stream)
 {
     leave_state(stream, MP_STREAM_GONE);
     if (stream->gone != NULL)
         stream->gone(stream->gone_ctx, stream);
 }
 
-/* libh2o clears the request's pool: the socket is still open, but nothing may be sent any more. */
+/* libh2o frees the request's pool. The socket is still open, but nothing may be sent any more. */
 static void on_dispose(void *memory)
 {
     mp_stream *stream = ((token *)memory)->stream;
@@ -34,7 +34,8 @@ static void on_dispose(void *memory)
     mp_link_drop(&stream->dirty);
     mp_stream_forget_queue(stream);
     if (stream->state < MP_STREAM_ENDED)
-        tell_gone(stream);
+        call_gone(stream);
+    mp_intake_forget(stream->conn); /* libh2o frees the request's bytes next */
     stream->conn->stream = NULL;
     stream->conn = NULL;
     stream->req = NULL;
@@ -46,7 +47,7 @@ static mp_str str_of(h2o_iovec_t bytes)
     return (mp_str){bytes.base, bytes.len};
 }
 
-/* "GET http://host/path HTTP/1.1": allowed to clients, but libh2o takes all of it for the path. */
+/* "GET http://host/path HTTP/1.1": clients may send an absolute URL, but libh2o treats all of it as the path. */
 static void take_absolute(mp_request *view, h2o_req_t *req)
 {
     mp_str url = str_of(req->input.path), rest = url;
@@ -73,7 +74,8 @@ static void read_request(mp_request *view, h2o_req_t *req)
         .query = req->query_at == SIZE_MAX ? MP_STR_NONE : mp_str_from(str_of(req->path), req->query_at + 1),
         .body = str_of(req->entity),
     };
-    if (req->authority.base != req->hostconf->authority.hostport.base) /* which stands in for a missing Host */
+    /* libh2o uses the configured host if the Host header is missing */
+    if (req->authority.base != req->hostconf->authority.hostport.base)
         view->host = str_of(req->authority);
     if (req->input.path.len > 0 && req->input.path.base[0] != '/')
         take_absolute(view, req);
@@ -83,7 +85,7 @@ mp_stream *mp_stream_begin(mp_conn *conn, h2o_req_t *req)
 {
     mp_stream *stream = mp_server_stream(conn->server);
     stream->server = conn->server;
-    stream->refs = 1; /* the token's */
+    stream->refs = 1; /* the token's reference */
     stream->conn = conn;
     stream->req = req;
     stream->generator.proceed = mp_stream_on_proceed;
@@ -223,7 +225,7 @@ static const char *reason_of(int status)
     return "Unknown";
 }
 
-/* A value never ends its header line. */
+/* Copies a header value without the bytes that would end its header line. */
 static char *copy_value(char *to, mp_str value)
 {
     for (size_t i = 0; i < value.len; i++)
@@ -275,7 +277,7 @@ void mp_stream_answer(mp_stream *stream, int status, const char *type, mp_str bo
     if (stream->state != MP_STREAM_ASKED)
         return;
     bool has_body = body.len > 0 && status != 204 && !mp_str_is(stream->view.method, "HEAD");
-    /* A 204 has no length, not even 0. */
+    /* A 204 has no Content-Length, not even 0. */
     mp_stream_start(stream, status, status == 204 ? SIZE_MAX : body.len, type, headers, count);
     h2o_req_t *req = stream->req;
     if (has_body && body.len > AT_ONCE) {
@@ -292,6 +294,8 @@ void mp_stream_answer(mp_stream *stream, int status, const char *type, mp_str bo
     mp_stream_stop_watching(stream);
     leave_state(stream, MP_STREAM_ENDED);
     stream->is_writing = stream->is_finished = true;
+    if (stream->conn->listener->is_unix) /* a Unix socket has no TCP_USER_TIMEOUT */
+        mp_stream_expect_progress(stream);
     h2o_send(req, &copy, has_body ? 1 : 0, H2O_SEND_STATE_FINAL);
 }
 
@@ -305,9 +309,9 @@ void mp_stream_end(mp_stream *stream)
     }
 }
 
-/* Never closes the descriptor: after the shutdown whatever libh2o writes fails, and libh2o closes from a turn of its
- * own. */
-static void cut(mp_stream *stream)
+/* Shuts the connection down without closing the descriptor: libh2o's writes then fail, and libh2o closes it in its
+ * own turn. */
+static void shut_down_socket(mp_stream *stream)
 {
     mp_stream_stop_watching(stream);
     mp_link_drop(&stream->dirty);
@@ -316,11 +320,11 @@ static void cut(mp_stream *stream)
     shutdown(h2o_socket_get_fd(stream->conn->socket), SHUT_RDWR);
     stream->req->http1_is_persistent = 0;
     if (stream->is_writing || stream->is_finished)
-        return; /* what is under way fails by itself */
+        return; /* the write in progress fails by itself */
     if (!stream->is_started)
         mp_stream_start(stream, 499, 0, NULL, NULL, 0);
     stream->is_finished = true;
-    h2o_send(stream->req, NULL, 0, H2O_SEND_STATE_ERROR); /* may dispose of the request at once */
+    h2o_send(stream->req, NULL, 0, H2O_SEND_STATE_ERROR); /* may dispose of the request immediately */
 }
 
 void mp_stream_lose(mp_stream *stream, bool is_slow)
@@ -332,7 +336,7 @@ void mp_stream_lose(mp_stream *stream, bool is_slow)
         mp_stat_add(MP_STAT_STREAMS_SLOW, 1);
     stream->was_slow |= is_slow;
     if (stream->state < MP_STREAM_ENDED)
-        tell_gone(stream);
-    cut(stream);
+        call_gone(stream);
+    shut_down_socket(stream);
     mp_stream_unref(stream);
 }

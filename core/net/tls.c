@@ -1,16 +1,18 @@
-/* tls.c: what all TLS connections have in common, and the slot that gives it to new ones. */
+/* tls.c: settings that all TLS connections share, and the slot that holds a listener's current certificate. */
 #include "tls_context.h"
 #include <pthread.h>
 #include <stdlib.h>
 
-#define TICKET_SECONDS 7200 /* a client that comes back within them is spared most of the handshake */
+#define TICKET_SECONDS                                                                                                 \
+    7200 /* lifetime of session tickets: a client that reconnects within it skips most of the handshake */
 
 struct mp_tls_slot {
     pthread_mutex_t lock;
     mp_tls *tls;
 };
 
-/* libh2o's HTTP/2 can be aborted by one frame: a client that speaks nothing else is told so. */
+/* libh2o's HTTP/2 code can be aborted by one frame, so HTTP/2 is not offered: a client that supports nothing else
+ * gets an alert. */
 static int choose_protocol(SSL *ssl, const unsigned char **chosen, unsigned char *len, const unsigned char *offered,
                            unsigned offered_len, void *ctx)
 {
@@ -34,7 +36,7 @@ SSL_CTX *mp_tls_context_new(void)
     SSL_CTX_set_cipher_list(context, "ECDHE+AESGCM:ECDHE+CHACHA20");
     SSL_CTX_set_options(context, SSL_OP_NO_COMPRESSION | SSL_OP_NO_RENEGOTIATION | SSL_OP_CIPHER_SERVER_PREFERENCE |
                                      SSL_OP_PRIORITIZE_CHACHA);
-    /* Tickets are sealed with keys of the context, which all workers share; nothing is kept for them. */
+    /* Tickets are encrypted with keys of the context, which all workers share; the server stores no sessions. */
     SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_session_id_context(context, (const unsigned char *)"moonpool", 8);
     SSL_CTX_set_timeout(context, TICKET_SECONDS);

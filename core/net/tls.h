@@ -1,27 +1,28 @@
-/* tls.h: TLS for connections that are accepted: what is read from files, who is told by them, and what a listener
- * uses now.
+/* tls.h: TLS for accepted connections: certificates loaded from files, the identity of clients, and the certificate
+ * that a listener currently uses.
  *
- *   tls    a certificate with its key, and whose certificates clients may show: immutable, counted, any thread
- *   slot   what new connections of a listener get; changed while it listens, from any thread */
+ *   tls    a certificate with its key, and the authority for client certificates: immutable, reference-counted, any
+ *          thread
+ *   slot   the tls that new connections of a listener use; can be replaced while listening, from any thread */
 #ifndef MP_NET_TLS_H
 #define MP_NET_TLS_H
 
-#include "base/base.h"
+#include "telemetry/telemetry.h"
 
 typedef struct mp_tls mp_tls;
 typedef struct mp_tls_slot mp_tls_slot;
 
 typedef struct {
-    const char *certificate, *key; /* PEM: the server's own first, then those that lead to its authority */
-    const char *client_ca;         /* NULL: clients show none */
-    bool client_may_lack;          /* one that shows none is served too */
+    const char *certificate, *key; /* PEM files; the server's certificate first, then its issuers */
+    const char *client_ca;         /* NULL: client certificates are not requested */
+    bool client_optional;          /* clients without a certificate are accepted, too */
 } mp_tls_files;
 
 typedef enum { MP_TLS_CERTIFICATE, MP_TLS_KEY, MP_TLS_CLIENT_CA } mp_tls_file;
 
 #define MP_TLS_FINDINGS 8
 
-/* What is wrong with the files, for people. */
+/* Problems found in the files, for people to read. */
 typedef struct {
     struct {
         mp_tls_file file;
@@ -31,25 +32,25 @@ typedef struct {
     size_t count;
 } mp_tls_findings;
 
-/* NULL when `findings` has more than warnings. */
+/* Returns NULL if `findings` contains an error; warnings alone do not fail. */
 mp_tls *mp_tls_load(const mp_tls_files *files, mp_tls_findings *findings);
 void mp_tls_unref(mp_tls *tls);
-/* Seconds since 1970. */
+/* The end of the certificate's validity, in seconds since 1970. */
 int64_t mp_tls_expires(const mp_tls *tls);
 
-/* Takes `first` over. */
+/* Takes over the reference `first`. */
 mp_tls_slot *mp_tls_slot_new(mp_tls *first);
-/* Connections to come get `tls`, which is taken over; those there are keep what they have. */
+/* New connections use `tls` from now on, whose reference is taken over; existing connections keep the old one. */
 void mp_tls_slot_set(mp_tls_slot *slot, mp_tls *tls);
-/* Counted for the caller. */
+/* Returns a new reference. */
 mp_tls *mp_tls_slot_get(mp_tls_slot *slot);
 void mp_tls_slot_free(mp_tls_slot *slot);
 
-/* Who a client is by the certificate it has shown; all NULL when it has shown none. */
+/* The identity in a client's certificate; all members are NULL if the client has shown none. */
 typedef struct {
     char *subject, *issuer; /* RFC 2253: "CN=robot,O=Example" */
     char *serial;           /* hexadecimal, upper case */
-    char *fingerprint;      /* SHA-256 of the certificate, 64 hexadecimal digits, lower case */
+    char *fingerprint;      /* SHA-256 of the certificate: 64 hexadecimal digits, lower case */
     int64_t expires;        /* seconds since 1970 */
     char **sans;            /* "DNS:robot.example", "URI:spiffe://…", "EMAIL:…", "IP:…"; ends with NULL */
 } mp_tls_peer;

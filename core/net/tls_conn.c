@@ -1,4 +1,4 @@
-/* tls_conn.c: the TLS side of one connection: its handshake, who its client is, and whether that has said goodbye. */
+/* tls_conn.c: the TLS side of one connection: its handshake, its client's identity, and its close_notify. */
 #include "http.h"
 #include "json/json.h"
 #include "tls_context.h"
@@ -9,20 +9,22 @@
 #include <arpa/inet.h>
 #include <stdlib.h>
 
-#define GOODBYE_MS 40
-#define ALERT_CAP 64 /* bytes of a record that holds an alert */
+#define CLOSE_NOTIFY_MS 40
+#define ALERT_CAP 64 /* maximum size of a record that holds an alert, in bytes */
 
 struct mp_tls_conn {
     mp_conn *conn;
     mp_tls *tls;
-    SSL *ssl;       /* libh2o's; NULL before the client's hello */
-    mp_timer timer; /* the handshake's limit; then: a goodbye is believed */
+    SSL *ssl;       /* owned by libh2o; NULL before the ClientHello */
+    mp_timer timer; /* limit of the handshake; afterwards the delay before a close_notify is acted on */
     unsigned char alert[ALERT_CAP];
-    size_t alert_len; /* of what the handshake wrote last: libh2o drops an alert, and the client would not learn why */
+    /* bytes of the handshake's last output: libh2o would drop an alert in it, and the client would not learn the
+     * reason */
+    size_t alert_len;
     mp_tls_peer *peer;
 };
 
-/* -- handshake --------------------------------------------------------------------------------------------------- */
+/* -- handshake ----------------------------------------------------------------------------------------------------- */
 
 static long notice_write(BIO *bio, int operation, const char *bytes, size_t len, int i, long l, int result,
                          size_t *done)
@@ -38,7 +40,7 @@ static long notice_write(BIO *bio, int operation, const char *bytes, size_t len,
     return result;
 }
 
-/* The only moment when OpenSSL shows us what libh2o keeps to itself: whose connection is whose. */
+/* The only time at which OpenSSL reveals which connection an SSL object of libh2o belongs to. */
 static int on_hello(SSL *ssl, int *alert, void *ctx)
 {
     (void)alert;
@@ -57,7 +59,7 @@ void mp_tls_notice_hellos(SSL_CTX *context)
     SSL_CTX_set_client_hello_cb(context, on_hello, NULL);
 }
 
-/* What TLS itself is about is the log's; whose certificate was no good, or not there, is the audit's. */
+/* Failures of TLS itself are logged; missing or refused client certificates also go to the audit log. */
 static void audit_certificate(const mp_tls_conn *tls, unsigned long code)
 {
     if (!mp_audit_is_on() || tls->ssl == NULL || ERR_GET_LIB(code) != ERR_LIB_SSL)
@@ -76,7 +78,7 @@ static void audit_certificate(const mp_tls_conn *tls, unsigned long code)
     mp_buf_clear(&line);
 }
 
-static void fail(mp_tls_conn *tls, const char *error)
+static void fail_handshake(mp_tls_conn *tls, const char *error)
 {
     static const char plain[] =
         "HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: text/plain\r\ncontent-length: 36\r\n\r\n"
@@ -88,11 +90,15 @@ static void fail(mp_tls_conn *tls, const char *error)
     ssize_t sent = is_http              ? send(fd, plain, sizeof plain - 1, MSG_DONTWAIT | MSG_NOSIGNAL)
                    : tls->alert_len > 0 ? send(fd, tls->alert, tls->alert_len, MSG_DONTWAIT | MSG_NOSIGNAL)
                                         : 0;
-    (void)sent; /* who does not read it does not learn why */
+    (void)sent; /* best effort: the client may not read it */
     ERR_clear_error();
     audit_certificate(tls, code);
     mp_stat_add(MP_STAT_REFUSED_TLS, 1);
-    mp_log(MP_DEBUG, "tls refused", mp_log_str("why", mp_str_of(reason != NULL ? reason : error)));
+    mp_refused(MP_CAUSE_TLS,
+               mp_str_of(is_http          ? "plain HTTP was sent to a listener that speaks TLS"
+                         : reason != NULL ? reason
+                                          : error),
+               mp_log_str("address", mp_conn_peer(tls->conn)));
     h2o_socket_close(tls->conn->socket);
 }
 
@@ -101,11 +107,12 @@ static void on_handshake(h2o_socket_t *socket, const char *error)
     mp_conn *conn = socket->on_close.data;
     mp_timer_stop(conn->server->loop, &conn->tls->timer);
     if (error != NULL) {
-        fail(conn->tls, error);
+        fail_handshake(conn->tls, error);
         return;
     }
     BIO_set_callback_ex(SSL_get_rbio(conn->tls->ssl), NULL);
     h2o_accept_ctx_t *accept = &conn->server->accept;
+    conn->reads_requests = true;
     h2o_http1_accept(accept, socket, *h2o_get_timestamp(accept->ctx, NULL, NULL));
 }
 
@@ -113,7 +120,8 @@ static void on_late(mp_timer *timer)
 {
     mp_tls_conn *tls = mp_container(timer, mp_tls_conn, timer);
     mp_stat_add(MP_STAT_REFUSED_TLS, 1);
-    mp_log(MP_DEBUG, "tls refused", mp_log_str("why", MP_STR("limits.handshake is over")));
+    mp_refused(MP_CAUSE_TLS, MP_STR("the handshake took longer than limits.handshake"),
+               mp_log_str("address", mp_conn_peer(tls->conn)));
     shutdown(h2o_socket_get_fd(tls->conn->socket), SHUT_RDWR);
     h2o_socket_close(tls->conn->socket);
 }
@@ -123,12 +131,12 @@ void mp_tls_accept(mp_conn *conn)
     mp_server *server = conn->server;
     mp_tls_conn *tls = conn->tls = mp_new(sizeof *tls);
     tls->conn = conn;
-    tls->tls = mp_tls_slot_get(conn->listener->door.tls);
+    tls->tls = mp_tls_slot_get(conn->listener->endpoint.tls);
     mp_timer_start(server->loop, &tls->timer, server->limits.handshake_ms, on_late);
     h2o_socket_ssl_handshake(conn->socket, tls->tls->context, NULL, on_handshake);
 }
 
-/* -- who it is --------------------------------------------------------------------------------------------------- */
+/* -- client identity ----------------------------------------------------------------------------------------------- */
 
 static char *text_of(BIO *bio)
 {
@@ -139,7 +147,7 @@ static char *text_of(BIO *bio)
     return text;
 }
 
-/* RFC 2253, but letters beyond ASCII stay as they are. */
+/* RFC 2253, but letters beyond ASCII are not escaped. */
 static char *name_text(const X509_NAME *name)
 {
     BIO *bio = BIO_new(BIO_s_mem());
@@ -165,7 +173,7 @@ static char *fingerprint_text(const X509 *certificate)
     return text_of(bio);
 }
 
-/* A name with a byte that is no letter of a name (a zero, above all) is nobody's name: NULL. */
+/* NULL if the name contains a byte that is not allowed in such a name, above all NUL. */
 static char *san_text(const char *kind, const ASN1_STRING *string)
 {
     mp_str name = {(const char *)ASN1_STRING_get0_data(string), (size_t)ASN1_STRING_length(string)};
@@ -263,10 +271,10 @@ void mp_tls_end(mp_conn *conn)
     conn->tls = NULL;
 }
 
-/* -- goodbye ----------------------------------------------------------------------------------------------------- */
+/* -- close_notify -------------------------------------------------------------------------------------------------- */
 
-/* Whether the last thing in the kernel's queue is a record of an alert: a client that goes on has nothing to alert us
- * of. TLS 1.3 does not show what a record is, but its size: that of an alert is also that of two bytes of data. */
+/* True if the last record in the kernel's queue is an alert: a client that continues has no reason to send an alert.
+ * TLS 1.3 encrypts the record's type but not its size: an alert has the same size as two bytes of data. */
 static bool has_alert_last(mp_tls_conn *tls)
 {
     unsigned char bytes[4096];
@@ -281,22 +289,22 @@ static bool has_alert_last(mp_tls_conn *tls)
     return false;
 }
 
-static bool says_goodbye(mp_tls_conn *tls)
+static bool has_close_notify(mp_tls_conn *tls)
 {
     return (SSL_get_shutdown(tls->ssl) & SSL_RECEIVED_SHUTDOWN) != 0 || has_alert_last(tls);
 }
 
-static void on_goodbye(mp_timer *timer)
+static void on_close_notify(mp_timer *timer)
 {
     mp_tls_conn *tls = mp_container(timer, mp_tls_conn, timer);
-    if (tls->conn->stream != NULL && says_goodbye(tls))
+    if (tls->conn->stream != NULL && has_close_notify(tls))
         mp_stream_lose(tls->conn->stream, false);
 }
 
-void mp_tls_listen_for_goodbye(mp_conn *conn)
+void mp_tls_watch_for_close_notify(mp_conn *conn)
 {
-    if (says_goodbye(conn->tls))
-        mp_timer_start(conn->server->loop, &conn->tls->timer, GOODBYE_MS, on_goodbye);
+    if (has_close_notify(conn->tls))
+        mp_timer_start(conn->server->loop, &conn->tls->timer, CLOSE_NOTIFY_MS, on_close_notify);
 }
 
 void mp_tls_stop_listening(mp_conn *conn)

@@ -1,4 +1,5 @@
-/* tls_context.h: what the files of this room see of TLS: OpenSSL stays behind it. */
+/* tls_context.h: the struct of a TLS context, for the files of this module. No other header of the module includes
+ * OpenSSL. */
 #ifndef MP_NET_TLS_CONTEXT_H
 #define MP_NET_TLS_CONTEXT_H
 
@@ -12,11 +13,11 @@ struct mp_tls {
     atomic_int refs;
 };
 
-/* Without a certificate yet. Clients' TLS is 1.2 at least, with forward secrecy and AEAD. */
+/* Makes a context without a certificate. Requires TLS 1.2 or later, with forward secrecy and AEAD. */
 SSL_CTX *mp_tls_context_new(void);
-/* Seconds since 1970. */
+/* The end of validity, in seconds since 1970. */
 int64_t mp_tls_not_after(const X509 *certificate);
-/* tls_conn.c: connections of this context are known by their first message. */
+/* tls_conn.c: finds the connection of each SSL object of this context by its ClientHello. */
 void mp_tls_notice_hellos(SSL_CTX *context);
 
 #endif

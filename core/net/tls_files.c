@@ -1,4 +1,4 @@
-/* tls_files.c: from PEM files to what connections are made from, and in words what is wrong with them. */
+/* tls_files.c: loads PEM files into TLS contexts, and reports problems with them in words. */
 #define _GNU_SOURCE 1 /* memmem */
 #include "tls_context.h"
 #include <errno.h>
@@ -14,10 +14,10 @@
 #define FILE_CAP ((size_t)1 << 20)
 #define CHAIN_CAP 16
 #define BUNDLE_CAP 1000
-#define LEAST_SECURITY 112 /* bits: RSA of 2048 bits, or a curve of 224 */
+#define MIN_SECURITY_BITS 112 /* bits: RSA of 2048 bits, or a curve of 224 */
 
-/* Adds one, whose text and hint the caller sets. The last place is for what comes last. */
-static mp_err *find(mp_tls_findings *findings, mp_tls_file file, bool is_warning)
+/* Adds a finding; the caller sets its text and hint. The last element is overwritten when the array is full. */
+static mp_err *add_finding(mp_tls_findings *findings, mp_tls_file file, bool is_warning)
 {
     size_t at = findings->count < MP_TLS_FINDINGS ? findings->count++ : MP_TLS_FINDINGS - 1;
     findings->all[at].file = file;
@@ -37,12 +37,12 @@ static bool has_errors(const mp_tls_findings *findings)
 static const char *openssl_says(void)
 {
     const char *reason = ERR_reason_error_string(ERR_peek_last_error());
-    return reason == NULL ? "OpenSSL does not say why" : reason;
+    return reason == NULL ? "unknown OpenSSL error" : reason;
 }
 
-/* -- files ----------------------------------------------------------------------------------------------------- */
+/* -- files --------------------------------------------------------------------------------------------------------- */
 
-/* What a PEM file holds; the memory of a key is wiped. */
+/* Contents of a PEM file; a key's memory is wiped. */
 typedef struct {
     const char *path;
     char *bytes;
@@ -65,10 +65,10 @@ static int read_file(pem_file *file, const char *path, mp_tls_file kind, mp_tls_
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (fd < 0) {
         int why = errno;
-        mp_err *err = find(findings, kind, false);
+        mp_err *err = add_finding(findings, kind, false);
         if (why == ENOENT) {
-            mp_err_set(err, "there is no file %s", path);
-            return mp_err_hint(err, "a relative path starts at the folder of the configuration");
+            mp_err_set(err, "file not found: %s", path);
+            return mp_err_hint(err, "relative paths start at the folder of the configuration file");
         }
         mp_err_set(err, "%s cannot be read: %s", path, strerror(why));
         return why == EACCES ? mp_err_hint(err, "the user that runs moonpool (%d) needs to read it", (int)geteuid())
@@ -76,7 +76,7 @@ static int read_file(pem_file *file, const char *path, mp_tls_file kind, mp_tls_
     }
     if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
         close(fd);
-        return mp_err_set(find(findings, kind, false), "%s is %s, not a file", path,
+        return mp_err_set(add_finding(findings, kind, false), "%s is %s, not a file", path,
                           S_ISDIR(info.st_mode) ? "a folder" : "a device or a pipe");
     }
     file->mode = info.st_mode;
@@ -89,7 +89,7 @@ static int read_file(pem_file *file, const char *path, mp_tls_file kind, mp_tls_
     if (file->len <= FILE_CAP)
         return 0;
     drop(file);
-    return mp_err_set(find(findings, kind, false), "%s is larger than 1MiB: this is no PEM file", path);
+    return mp_err_set(add_finding(findings, kind, false), "%s is larger than 1MiB: not a PEM file", path);
 }
 
 static bool mentions(const pem_file *file, const char *text)
@@ -97,10 +97,10 @@ static bool mentions(const pem_file *file, const char *text)
     return memmem(file->bytes, file->len, text, strlen(text)) != NULL;
 }
 
-/* It has no block of the kind that is wanted: what it has instead. */
-static int tell_content(const pem_file *file, mp_tls_file kind, mp_tls_findings *findings)
+/* Reports that the file has no block of the wanted kind, and what it has instead. */
+static int report_content(const pem_file *file, mp_tls_file kind, mp_tls_findings *findings)
 {
-    mp_err *err = find(findings, kind, false);
+    mp_err *err = add_finding(findings, kind, false);
     bool wants_key = kind == MP_TLS_KEY;
     const char *wanted = wants_key ? "private key" : "certificate";
     if (file->len == 0)
@@ -110,8 +110,8 @@ static int tell_content(const pem_file *file, mp_tls_file kind, mp_tls_findings 
         return mp_err_hint(err, "are 'certificate' and 'key' the wrong way round?");
     }
     if (mentions(file, "-----BEGIN CERTIFICATE REQUEST-----")) {
-        mp_err_set(err, "%s has a request for a certificate, but no %s", file->path, wanted);
-        return mp_err_hint(err, "what the authority makes of the request is the certificate");
+        mp_err_set(err, "%s has a certificate signing request, but no %s", file->path, wanted);
+        return mp_err_hint(err, "send the request to a certificate authority, and use the certificate that it returns");
     }
     if (mentions(file, "-----BEGIN PUBLIC KEY-----")) {
         mp_err_set(err, "%s has a public key, but no %s", file->path, wanted);
@@ -120,7 +120,8 @@ static int tell_content(const pem_file *file, mp_tls_file kind, mp_tls_findings 
     mp_err_set(err, "%s is not PEM: it has no line -----BEGIN %s-----", file->path,
                wants_key ? "PRIVATE KEY" : "CERTIFICATE");
     if ((unsigned char)file->bytes[0] == 0x30)
-        return mp_err_hint(err, "it looks like DER: openssl %s -inform der -in FILE -out FILE.pem makes PEM of it",
+        return mp_err_hint(err,
+                           "the file looks like DER: convert it with openssl %s -inform der -in FILE -out FILE.pem",
                            wants_key ? "pkey" : "x509");
     return -1;
 }
@@ -130,7 +131,7 @@ static void free_certificates(STACK_OF(X509) * certificates)
     sk_X509_pop_free(certificates, X509_free);
 }
 
-/* Keys with a passphrase are told as such, nobody is asked. */
+/* Password callback: reports that the key has a passphrase, instead of prompting for it. */
 static int no_passphrase(char *room, int size, int is_writing, void *ctx)
 {
     (void)room;
@@ -140,7 +141,7 @@ static int no_passphrase(char *room, int size, int is_writing, void *ctx)
     return -1;
 }
 
-/* Every certificate of the file, at least one; NULL, and told. */
+/* All certificates of the file, at least one. On failure adds a finding and returns NULL. */
 static STACK_OF(X509) * read_certificates(const char *path, mp_tls_file kind, int most, mp_tls_findings *findings)
 {
     pem_file file;
@@ -156,15 +157,15 @@ static STACK_OF(X509) * read_certificates(const char *path, mp_tls_file kind, in
     bool is_over = ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
     int count = sk_X509_num(all), failed = 0;
     if (count > most)
-        failed = mp_err_set(find(findings, kind, false), "%s has more than %d certificates", path, most);
+        failed = mp_err_set(add_finding(findings, kind, false), "%s has more than %d certificates", path, most);
     else if (is_encrypted)
-        failed = mp_err_set(find(findings, kind, false), "%s: certificate %d in it is encrypted, which none need be",
-                            path, count + 1);
+        failed = mp_err_set(add_finding(findings, kind, false),
+                            "%s: certificate %d is encrypted: remove its encryption", path, count + 1);
     else if (!is_over)
-        failed = mp_err_set(find(findings, kind, false), "%s: certificate %d in it is damaged: %s", path, count + 1,
+        failed = mp_err_set(add_finding(findings, kind, false), "%s: certificate %d is damaged: %s", path, count + 1,
                             openssl_says());
     else if (count == 0)
-        failed = tell_content(&file, kind, findings);
+        failed = report_content(&file, kind, findings);
     BIO_free(bio);
     drop(&file);
     if (failed == 0)
@@ -183,31 +184,31 @@ static EVP_PKEY *read_key(const char *path, mp_tls_findings *findings)
     ERR_clear_error();
     EVP_PKEY *key = PEM_read_bio_PrivateKey(bio, NULL, no_passphrase, &is_encrypted);
     if (key == NULL && (is_encrypted || mentions(&file, "ENCRYPTED"))) {
-        mp_err *err = find(findings, MP_TLS_KEY, false);
-        mp_err_set(err, "%s is encrypted, and nobody is there to type its passphrase", path);
-        mp_err_hint(err, "openssl pkey -in FILE -out FILE.plain writes it without one; then chmod 600 FILE.plain");
+        mp_err *err = add_finding(findings, MP_TLS_KEY, false);
+        mp_err_set(err, "%s is encrypted: the gateway cannot ask for a passphrase", path);
+        mp_err_hint(err, "remove the passphrase: openssl pkey -in FILE -out FILE.plain; then chmod 600 FILE.plain");
     } else if (key == NULL && !mentions(&file, "PRIVATE KEY-----")) {
-        tell_content(&file, MP_TLS_KEY, findings);
+        report_content(&file, MP_TLS_KEY, findings);
     } else if (key == NULL) {
-        mp_err_set(find(findings, MP_TLS_KEY, false), "%s: the key in it is damaged: %s", path, openssl_says());
+        mp_err_set(add_finding(findings, MP_TLS_KEY, false), "%s: the key is damaged: %s", path, openssl_says());
     } else if ((file.mode & S_IROTH) != 0) {
-        mp_err *err = find(findings, MP_TLS_KEY, true);
-        mp_err_set(err, "%s: every user of this machine may read this key", path);
-        mp_err_hint(err, "chmod 600, or 640 and a group of its own");
+        mp_err *err = add_finding(findings, MP_TLS_KEY, true);
+        mp_err_set(err, "%s: every user of this machine can read this private key", path);
+        mp_err_hint(err, "chmod 600, or 640 with a dedicated group");
     }
     BIO_free(bio);
     drop(&file);
     return key;
 }
 
-/* -- judging --------------------------------------------------------------------------------------------------- */
+/* -- checks -------------------------------------------------------------------------------------------------------- */
 
 static bool is_issued_by(X509 *one, X509 *issuer)
 {
     return X509_check_issued(issuer, one) == X509_V_OK;
 }
 
-/* The certificate that the key belongs to, first; each behind it has issued the one before. */
+/* Checks that the certificate of the key comes first, and that each further one has issued the one before. */
 static void judge_order(const char *path, const char *key_path, STACK_OF(X509) * chain, EVP_PKEY *key,
                         mp_tls_findings *findings)
 {
@@ -216,22 +217,22 @@ static void judge_order(const char *path, const char *key_path, STACK_OF(X509) *
         own++;
     ERR_clear_error();
     if (own == count) {
-        mp_err *err = find(findings, MP_TLS_KEY, false);
+        mp_err *err = add_finding(findings, MP_TLS_KEY, false);
         mp_err_set(err, "%s is not the key of the certificate in %s", key_path, path);
-        mp_err_hint(err, "the two are made together; has only one of them been renewed?");
+        mp_err_hint(err, "certificate and key must belong together; was only one of them renewed?");
         return;
     }
     if (own > 0) {
-        mp_err *err = find(findings, MP_TLS_CERTIFICATE, false);
-        mp_err_set(err, "%s: the server's own certificate is number %d in it", path, own + 1);
-        mp_err_hint(err, "it comes first, then the one that issued it, and so on");
+        mp_err *err = add_finding(findings, MP_TLS_CERTIFICATE, false);
+        mp_err_set(err, "%s: the server's own certificate is number %d in the file", path, own + 1);
+        mp_err_hint(err, "the server's certificate must come first, then its issuer, and so on");
         return;
     }
     for (int i = 0; i + 1 < count; i++)
         if (!is_issued_by(sk_X509_value(chain, i), sk_X509_value(chain, i + 1))) {
-            mp_err *err = find(findings, MP_TLS_CERTIFICATE, false);
-            mp_err_set(err, "%s: certificate %d in it is not the issuer of certificate %d", path, i + 2, i + 1);
-            mp_err_hint(err, "the server's own comes first, then the one that issued it, and so on");
+            mp_err *err = add_finding(findings, MP_TLS_CERTIFICATE, false);
+            mp_err_set(err, "%s: certificate %d is not the issuer of certificate %d", path, i + 2, i + 1);
+            mp_err_hint(err, "the server's certificate must come first, then its issuer, and so on");
             return;
         }
 }
@@ -242,11 +243,11 @@ static void judge_strength(const char *path, EVP_PKEY *key, mp_tls_findings *fin
     mp_err *err;
     if (type != EVP_PKEY_RSA && type != EVP_PKEY_RSA_PSS && type != EVP_PKEY_EC && type != EVP_PKEY_ED25519 &&
         type != EVP_PKEY_ED448) {
-        err = find(findings, MP_TLS_KEY, false);
-        mp_err_set(err, "%s: clients know no keys of the type %s", path, OBJ_nid2sn(type));
-        mp_err_hint(err, "RSA, EC and Ed25519 will do");
-    } else if (EVP_PKEY_get_security_bits(key) < LEAST_SECURITY) {
-        err = find(findings, MP_TLS_KEY, false);
+        err = add_finding(findings, MP_TLS_KEY, false);
+        mp_err_set(err, "%s: clients do not support keys of type %s", path, OBJ_nid2sn(type));
+        mp_err_hint(err, "use RSA, EC or Ed25519");
+    } else if (EVP_PKEY_get_security_bits(key) < MIN_SECURITY_BITS) {
+        err = add_finding(findings, MP_TLS_KEY, false);
         mp_err_set(err, "%s: a key of %d bits is too weak", path, bits);
         mp_err_hint(err,
                     "RSA needs 2048 bits, EC 224: openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:prime256v1");
@@ -260,35 +261,36 @@ static void put_day(char room[32], const ASN1_TIME *at)
     strftime(room, 32, "%Y-%m-%d", &parts);
 }
 
-/* What clients will find wrong with it. */
+/* Reports what clients would reject in the certificate. */
 static void judge_for_clients(const char *path, X509 *own, mp_tls_findings *findings)
 {
     char day[32];
     mp_err *err;
     if (X509_cmp_current_time(X509_get0_notAfter(own)) < 0) {
         put_day(day, X509_get0_notAfter(own));
-        err = find(findings, MP_TLS_CERTIFICATE, true);
+        err = add_finding(findings, MP_TLS_CERTIFICATE, true);
         mp_err_set(err, "%s expired on %s", path, day);
-        mp_err_hint(err, "clients refuse it; a new one is used as soon as it is there");
+        mp_err_hint(err,
+                    "clients refuse it; replace the file: the gateway loads the new certificate without a restart");
     } else if (X509_cmp_current_time(X509_get0_notBefore(own)) > 0) {
         put_day(day, X509_get0_notBefore(own));
-        err = find(findings, MP_TLS_CERTIFICATE, true);
+        err = add_finding(findings, MP_TLS_CERTIFICATE, true);
         mp_err_set(err, "%s is not valid before %s", path, day);
-        mp_err_hint(err, "clients refuse it until then; is the clock of this machine right?");
+        mp_err_hint(err, "clients refuse it until then; check this machine's clock");
     }
     if (X509_get_ext_by_NID(own, NID_subject_alt_name, -1) < 0) {
-        err = find(findings, MP_TLS_CERTIFICATE, true);
+        err = add_finding(findings, MP_TLS_CERTIFICATE, true);
         mp_err_set(err, "%s names no host in its subject alternative names", path);
-        mp_err_hint(err, "clients refuse it; the common name has not counted for years");
+        mp_err_hint(err, "clients refuse it: they ignore the common name and need a subject alternative name");
     }
     if (X509_check_purpose(own, X509_PURPOSE_SSL_SERVER, 0) != 1) {
-        err = find(findings, MP_TLS_CERTIFICATE, true);
+        err = add_finding(findings, MP_TLS_CERTIFICATE, true);
         mp_err_set(err, "%s is not a certificate for servers", path);
-        mp_err_hint(err, "clients refuse it; its extended key usage lacks serverAuth");
+        mp_err_hint(err, "clients refuse it: its extended key usage lacks serverAuth");
     }
 }
 
-/* -- making ---------------------------------------------------------------------------------------------------- */
+/* -- loading ------------------------------------------------------------------------------------------------------- */
 
 static int add_client_authorities(SSL_CTX *context, const mp_tls_files *files, mp_tls_findings *findings)
 {
@@ -301,7 +303,7 @@ static int add_client_authorities(SSL_CTX *context, const mp_tls_files *files, m
         SSL_CTX_add_client_CA(context, sk_X509_value(authorities, i));
     }
     free_certificates(authorities);
-    SSL_CTX_set_verify(context, SSL_VERIFY_PEER | (files->client_may_lack ? 0 : SSL_VERIFY_FAIL_IF_NO_PEER_CERT), NULL);
+    SSL_CTX_set_verify(context, SSL_VERIFY_PEER | (files->client_optional ? 0 : SSL_VERIFY_FAIL_IF_NO_PEER_CERT), NULL);
     return 0;
 }
 
@@ -321,7 +323,7 @@ static mp_tls *make(const mp_tls_files *files, STACK_OF(X509) * chain, EVP_PKEY 
         sk_X509_push(others, sk_X509_value(chain, i));
     ERR_clear_error();
     if (SSL_CTX_use_cert_and_key(context, own, key, others, 1) != 1)
-        mp_err_set(find(findings, MP_TLS_CERTIFICATE, false), "%s cannot be used: %s", files->certificate,
+        mp_err_set(add_finding(findings, MP_TLS_CERTIFICATE, false), "%s cannot be used: %s", files->certificate,
                    openssl_says());
     else if (files->client_ca != NULL)
         add_client_authorities(context, files, findings);

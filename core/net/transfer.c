@@ -1,27 +1,30 @@
-/* transfer.c: one request by libcurl: its options, its answer as it comes, its end. */
-#include "reach.h"
+/* transfer.c: one request made with libcurl: its options, its response, its end. */
+#include "address_policy.h"
 #include "transfer.h"
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#define MOST_HEAD ((size_t)64 << 10)
-#define WINDOW ((size_t)64 << 10) /* bytes of a stream that nobody took: then no more are read */
+#define MAX_HEAD_BYTES ((size_t)64 << 10)
+#define WINDOW ((size_t)64 << 10) /* a stream stops reading when this many bytes were not taken */
 
 struct mp_transfer {
     mp_client *client;
     CURL *easy;
     struct curl_slist *headers;
-    mp_outgoing how; /* its `url` and `headers` are not ours to look at later */
+    mp_outgoing how; /* its `url` and `headers` are not valid after the start */
     int status;
     mp_buf head, body;
-    size_t got; /* bytes of the body up to now */
+    size_t got; /* bytes of the body received so far */
     bool has_head, is_paused, is_over, has_failed, was_refused;
+    /* was_sent: the request was sent; was_repeated: libcurl wanted to send it a second time */
+    bool was_sent, was_repeated;
     mp_err failure;
     char detail[CURL_ERROR_SIZE];
 };
 
-/* The first thing that goes wrong is the reason. */
-static void fail(mp_transfer *transfer, const char *text, const char *hint)
+/* Records the reason of the failure; only the first one counts. */
+static void fail_transfer(mp_transfer *transfer, const char *text, const char *hint)
 {
     if (transfer->has_failed)
         return;
@@ -30,12 +33,12 @@ static void fail(mp_transfer *transfer, const char *text, const char *hint)
     mp_err_hint(&transfer->failure, "%s", hint);
 }
 
-static void tell(mp_transfer *transfer)
+static void call_ready(mp_transfer *transfer)
 {
     transfer->how.ready(transfer, transfer->how.ctx);
 }
 
-/* -- what comes -------------------------------------------------------------------------------------------------- */
+/* -- response ------------------------------------------------------------------------------------------------------ */
 
 static bool is_encoded(mp_str head)
 {
@@ -53,17 +56,17 @@ static size_t end_head(mp_transfer *transfer, size_t len)
     long status = 0;
     transfer->client->curl->easy_getinfo(transfer->easy, CURLINFO_RESPONSE_CODE, &status);
     if (status < 200)
-        return len; /* an announcement: the answer's own head follows */
+        return len; /* a 1xx response: the final one follows */
     transfer->has_head = true;
     transfer->status = (int)status;
     if (!transfer->how.is_stream)
         return len;
     if (is_encoded(mp_buf_str(&transfer->head))) {
-        fail(transfer, "the server sent a compressed stream, though it was not asked for one",
-             "http.get reads compressed answers");
+        fail_transfer(transfer, "the server sent a compressed stream, which the request did not accept",
+                      "use http.get, which reads compressed responses");
         return 0;
     }
-    tell(transfer);
+    call_ready(transfer);
     return len;
 }
 
@@ -74,7 +77,7 @@ static mp_str without_line_end(const char *ptr, size_t len)
     return (mp_str){ptr, len};
 }
 
-/* One line of the head, or of the trailers, which nobody asked for. */
+/* Receives one line of the head, or of the trailers, which are ignored. */
 static size_t on_header(char *ptr, size_t one, size_t len, void *ctx)
 {
     (void)one;
@@ -88,8 +91,8 @@ static size_t on_header(char *ptr, size_t one, size_t len, void *ctx)
     }
     if (line.len == 0)
         return end_head(transfer, len);
-    if (transfer->head.len + line.len > MOST_HEAD) {
-        fail(transfer, "the answer's headers are larger than 64 KiB", "");
+    if (transfer->head.len + line.len > MAX_HEAD_BYTES) {
+        fail_transfer(transfer, "the answer's headers are larger than 64 KiB", "");
         return 0;
     }
     mp_buf_put(&transfer->head, line);
@@ -109,30 +112,30 @@ static size_t on_body(char *ptr, size_t one, size_t len, void *ctx)
     if (len > transfer->how.most - transfer->got) {
         char text[96];
         snprintf(text, sizeof text, "the answer's body is larger than %zu bytes", transfer->how.most);
-        fail(transfer, text, "'max' in the options says how large it may be, up to limits.http.body");
+        fail_transfer(transfer, text, "raise the option 'max', at most to limits.http.body");
         return 0;
     }
     if (len > client->limits.held - client->held) {
-        fail(transfer, "the answers on their way are larger than limits.http.held", "");
+        fail_transfer(transfer, "the responses in flight are larger than limits.http.held", "");
         return 0;
     }
     mp_buf_put(&transfer->body, (mp_str){ptr, len});
     transfer->got += len;
     client->held += len;
     if (transfer->how.is_stream)
-        tell(transfer);
+        call_ready(transfer);
     return len;
 }
 
-static void let_go(mp_transfer *transfer)
+static void discard_body(mp_transfer *transfer)
 {
     transfer->client->held -= transfer->body.len;
     transfer->body.len = 0;
 }
 
-/* -- where it may connect ---------------------------------------------------------------------------------------- */
+/* -- address policy ------------------------------------------------------------------------------------------------ */
 
-static void refuse(mp_transfer *transfer)
+static void refuse_address(mp_transfer *transfer)
 {
     if (!transfer->was_refused)
         mp_stat_add(MP_STAT_REFUSED_ADDRESS, 1);
@@ -143,27 +146,32 @@ static curl_socket_t on_open(void *ctx, curlsocktype purpose, struct curl_sockad
 {
     (void)purpose;
     mp_transfer *transfer = ctx;
-    if (!mp_reach_allows(&transfer->how.reach, &address->addr)) {
-        refuse(transfer);
+    if (!mp_address_policy_allows(&transfer->how.policy, &address->addr)) {
+        refuse_address(transfer);
         return CURL_SOCKET_BAD;
     }
     return socket(address->family, address->socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, address->protocol);
 }
 
-/* Once connected, on a connection that another script opened as well. */
+/* Runs once connected, also on a connection that another script's request opened, and before the request is sent.
+ * libcurl sends a request again if a kept connection closes without a response: the server may have received it, so
+ * only a repeatable request is sent twice. */
 static int on_connected(void *ctx, char *ip, char *own_ip, int port, int own_port)
 {
     (void)own_ip;
     (void)port;
     (void)own_port;
     mp_transfer *transfer = ctx;
-    if (mp_reach_allows_text(&transfer->how.reach, ip))
-        return CURL_PREREQFUNC_OK;
-    refuse(transfer);
-    return CURL_PREREQFUNC_ABORT;
+    if (!mp_address_policy_allows_text(&transfer->how.policy, ip)) {
+        refuse_address(transfer);
+        return CURL_PREREQFUNC_ABORT;
+    }
+    transfer->was_repeated = transfer->was_sent && !transfer->how.is_repeatable;
+    transfer->was_sent = true;
+    return transfer->was_repeated ? CURL_PREREQFUNC_ABORT : CURL_PREREQFUNC_OK;
 }
 
-/* -- born -------------------------------------------------------------------------------------------------------- */
+/* -- start --------------------------------------------------------------------------------------------------------- */
 
 #define SET(option, value) curl->easy_setopt(easy, (option), (value))
 
@@ -207,14 +215,15 @@ static void set_callbacks(mp_transfer *transfer, const mp_curl_api *curl, CURL *
 static void set_manners(const mp_client *client, const mp_curl_api *curl, CURL *easy)
 {
     SET(CURLOPT_NOSIGNAL, 1L);
-    SET(CURLOPT_QUICK_EXIT, 1L); /* a lookup that is given up is not waited for */
+    SET(CURLOPT_QUICK_EXIT, 1L); /* aborting does not wait for the name lookup */
     SET(CURLOPT_PROTOCOLS_STR, "http,https");
     SET(CURLOPT_PROXY, "");
     SET(CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     SET(CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
     SET(CURLOPT_TCP_KEEPALIVE, 1L);
     SET(CURLOPT_MAXAGE_CONN, (long)(client->limits.idle_ms / 1000));
-    /* The system's certificates are looked up one by one: their bundle would take many milliseconds to read. */
+    /* libcurl looks the system's certificates up one by one in their folder: reading the bundle would take many
+     * milliseconds. */
     SET(CURLOPT_CAINFO, client->limits.ca);
     if (client->limits.ca != NULL)
         SET(CURLOPT_CAPATH, NULL);
@@ -228,14 +237,14 @@ mp_transfer *mp_transfer_start(mp_client *client, const mp_outgoing *outgoing, m
         return NULL;
     if (client->active >= client->limits.requests) {
         mp_stat_add(MP_STAT_REFUSED_HTTP, 1);
-        mp_err_set(err, "too many requests are on their way");
-        mp_err_hint(err, "limits.http.requests says how many");
+        mp_err_set(err, "too many outgoing requests in flight");
+        mp_err_hint(err, "the limit is limits.http.requests");
         return NULL;
     }
-    if (outgoing->reach.kind != MP_REACH_ADDRESS && mp_stat_read(MP_STAT_LOOKUPS) >= client->limits.lookups) {
+    if (outgoing->policy.kind != MP_ADDRESS_POLICY_ADDRESS && mp_stat_read(MP_STAT_LOOKUPS) >= client->limits.lookups) {
         mp_stat_add(MP_STAT_REFUSED_LOOKUPS, 1);
-        mp_err_set(err, "too many names are being looked up");
-        mp_err_hint(err, "limits.http.lookups says how many; does the name server answer?");
+        mp_err_set(err, "too many name lookups in flight");
+        mp_err_hint(err, "the limit is limits.http.lookups; check that the name server answers");
         return NULL;
     }
     mp_transfer *transfer = mp_new(sizeof *transfer);
@@ -260,42 +269,55 @@ mp_transfer *mp_transfer_start(mp_client *client, const mp_outgoing *outgoing, m
     return transfer;
 }
 
-/* -- ended ------------------------------------------------------------------------------------------------------- */
+/* -- end ----------------------------------------------------------------------------------------------------------- */
 
-static void explain(mp_transfer *transfer, CURLcode result)
+static void explain_connect(mp_transfer *transfer)
+{
+    long error = 0;
+    char text[128];
+    transfer->client->curl->easy_getinfo(transfer->easy, CURLINFO_OS_ERRNO, &error);
+    if (error == ECONNREFUSED || error == 0)
+        snprintf(text, sizeof text, "connection refused");
+    else
+        snprintf(text, sizeof text, "cannot connect: %s", strerror((int)error));
+    fail_transfer(transfer, text, error == ECONNREFUSED ? "nothing listens at this port" : "");
+}
+
+static void explain_result(mp_transfer *transfer, CURLcode result)
 {
     switch (result) {
     case CURLE_COULDNT_RESOLVE_HOST:
-        fail(transfer, "the host is not known", "");
+        fail_transfer(transfer, "host not found (DNS)", "");
         break;
     case CURLE_COULDNT_CONNECT:
-        fail(transfer, "nothing answers there", "");
+        explain_connect(transfer);
         break;
     case CURLE_OPERATION_TIMEDOUT:
-        fail(transfer, "the connection was not made in time", "");
+        fail_transfer(transfer, "the connection timed out", "");
         break;
     case CURLE_PEER_FAILED_VERIFICATION:
     case CURLE_SSL_CONNECT_ERROR:
-        fail(transfer, *transfer->detail != '\0' ? transfer->detail : "no TLS with this server", "");
+        fail_transfer(transfer,
+                      *transfer->detail != '\0' ? transfer->detail : "the TLS handshake with the server failed", "");
         break;
     case CURLE_SSL_CACERT_BADFILE:
-        fail(transfer, "the certificates to trust cannot be read", "http.ca in moonpool.yaml names their file");
+        fail_transfer(transfer, "the CA certificates cannot be read", "http.ca in moonpool.yaml names their file");
         break;
     case CURLE_GOT_NOTHING:
-        fail(transfer, "the server closed the connection without an answer", "");
+        fail_transfer(transfer, "the server closed the connection without a response", "");
         break;
     case CURLE_PARTIAL_FILE:
     case CURLE_RECV_ERROR:
     case CURLE_SEND_ERROR:
-        fail(transfer, "the connection broke before the answer was whole", "");
+        fail_transfer(transfer, "the connection closed before the response was complete", "");
         break;
     case CURLE_BAD_CONTENT_ENCODING:
     case CURLE_UNSUPPORTED_PROTOCOL:
     case CURLE_WEIRD_SERVER_REPLY:
-        fail(transfer, "what the server sent is no HTTP answer that can be read", "");
+        fail_transfer(transfer, "the server sent an invalid HTTP response", "");
         break;
     default:
-        fail(transfer, "the request failed", "");
+        fail_transfer(transfer, "the request failed", "");
     }
 }
 
@@ -304,11 +326,15 @@ void mp_transfer_end(mp_transfer *transfer, CURLcode result)
     mp_client_remove(transfer->client, transfer->easy);
     transfer->is_over = true;
     if (result != CURLE_OK && transfer->was_refused)
-        fail(transfer, "that host is at an address which no grant allows",
-             "a name may lead to public addresses; \"NAME:PORT private\" grants private ones too");
+        fail_transfer(transfer, "the host resolves to an address that no grant allows",
+                      "host names may resolve to public addresses only; \"NAME:PORT private\" allows private ones");
+    else if (result != CURLE_OK && transfer->was_repeated)
+        fail_transfer(
+            transfer, "the server closed a kept connection without a response",
+            "the server may have received the request, so it is not sent again; the option 'retry_unsafe' allows that");
     else if (result != CURLE_OK)
-        explain(transfer, result);
-    tell(transfer);
+        explain_result(transfer, result);
+    call_ready(transfer);
 }
 
 void mp_transfer_free(mp_transfer *transfer)
@@ -319,13 +345,13 @@ void mp_transfer_free(mp_transfer *transfer)
         mp_client_remove(transfer->client, transfer->easy);
     transfer->client->curl->easy_cleanup(transfer->easy);
     transfer->client->curl->slist_free_all(transfer->headers);
-    let_go(transfer);
+    discard_body(transfer);
     mp_buf_clear(&transfer->head);
     mp_buf_clear(&transfer->body);
     free(transfer);
 }
 
-/* -- asked ------------------------------------------------------------------------------------------------------- */
+/* -- public functions ---------------------------------------------------------------------------------------------- */
 
 int mp_transfer_status(const mp_transfer *transfer)
 {
@@ -344,7 +370,7 @@ mp_str mp_transfer_body(const mp_transfer *transfer)
 
 void mp_transfer_take(mp_transfer *transfer)
 {
-    let_go(transfer);
+    discard_body(transfer);
     if (!transfer->is_paused || transfer->is_over)
         return;
     transfer->is_paused = false;
@@ -361,7 +387,10 @@ const mp_err *mp_transfer_failure(const mp_transfer *transfer)
     return transfer->has_failed ? &transfer->failure : NULL;
 }
 
-bool mp_transfer_was_refused(const mp_transfer *transfer)
+mp_transfer_trouble mp_transfer_trouble_of(const mp_transfer *transfer)
 {
-    return transfer->was_refused;
+    return transfer->was_refused ? MP_TRANSFER_REFUSED
+           : transfer->has_head  ? MP_TRANSFER_OTHER
+           : transfer->was_sent  ? MP_TRANSFER_UNANSWERED
+                                 : MP_TRANSFER_UNSENT;
 }

@@ -1,4 +1,4 @@
-/* url.c: URLs as libcurl reads them: what is checked here is what it will connect to. */
+/* url.c: parses URLs with libcurl, so that the host that is checked is the host that libcurl connects to. */
 #include "transfer.h"
 #include <stdlib.h>
 
@@ -20,7 +20,7 @@ static bool is_name(const char *host)
     return *host != '\0' && *host != '.';
 }
 
-/* One spelling for each host: lower case, no dot at the end, IPv6 without brackets. */
+/* Normalizes a host: lower case, no final dot, IPv6 without brackets. */
 static bool make_normal(char **own)
 {
     char *host = *own, address[MP_ADDRESS_TEXT];
@@ -73,29 +73,30 @@ static int read_parts(mp_url *url, const mp_curl_api *curl, CURLU *handle, mp_er
     free(user);
     free(password);
     if (has_credentials) {
-        mp_err_set(err, "there are credentials in the URL");
+        mp_err_set(err, "the URL contains credentials");
         return mp_err_hint(err, "send them in a header: authorization");
     }
     url->scheme = part_of(curl, handle, CURLUPART_SCHEME);
     if (url->scheme == NULL || (strcmp(url->scheme, "http") != 0 && strcmp(url->scheme, "https") != 0))
-        return mp_err_set(err, "only http and https URLs are asked for");
+        return mp_err_set(err, "the URL's scheme must be http or https");
     url->host = part_of(curl, handle, CURLUPART_HOST);
     if (url->host == NULL || !make_normal(&url->host)) {
-        mp_err_set(err, "the URL has no host that can be checked");
-        return mp_err_hint(err, "letters, digits, '-' and '.'; names in other scripts in their xn-- form");
+        mp_err_set(err, "the URL has no valid host");
+        return mp_err_hint(err,
+                           "a host has letters, digits, '-' and '.'; write international names in their xn-- form");
     }
     char *port = part_of(curl, handle, CURLUPART_PORT);
     url->port = (uint16_t)strtoul(port == NULL ? "0" : port, NULL, 10);
     free(port);
     if (url->port == 0)
-        return mp_err_set(err, "the URL has no port that can be connected to");
+        return mp_err_set(err, "the URL has an invalid port");
     curl->url_set(handle, CURLUPART_FRAGMENT, NULL, 0);
     if (set_host(curl, handle, url->host) != 0)
-        return mp_err_set(err, "the URL has no host that can be checked");
+        return mp_err_set(err, "the URL has no valid host");
     url->path = part_of(curl, handle, CURLUPART_PATH);
     char *text = NULL;
     if (curl->url_get(handle, CURLUPART_URL, &text, CURLU_NO_DEFAULT_PORT) != CURLUE_OK)
-        return mp_err_set(err, "this is no URL");
+        return mp_err_set(err, "not a URL");
     url->text = mp_dup(mp_str_of(text));
     curl->free(text);
     return 0;
@@ -108,13 +109,13 @@ int mp_url_parse(mp_url *url, const char *text, const char *base, mp_err *err)
     if (curl == NULL)
         return -1;
     if (has_control(text))
-        return mp_err_set(err, "there are spaces or control characters in the URL");
+        return mp_err_set(err, "the URL contains spaces or control characters");
     CURLU *handle = curl->url();
     int result = -1;
     if (handle == NULL || (base != NULL && curl->url_set(handle, CURLUPART_URL, base, 0) != CURLUE_OK) ||
         curl->url_set(handle, CURLUPART_URL, text, CURLU_NON_SUPPORT_SCHEME | CURLU_URLENCODE) != CURLUE_OK) {
-        mp_err_set(err, "this is no URL");
-        mp_err_hint(err, "as in https://example.com/path");
+        mp_err_set(err, "not a URL");
+        mp_err_hint(err, "write a URL such as https://example.com/path");
     } else {
         result = read_parts(url, curl, handle, err);
     }

@@ -1,27 +1,29 @@
-/* rpc.c: a worker's server role: its paths, its life, and what every transport does with a message. */
-#include "house.h"
-#include "json/json.h"
+/* rpc.c: a worker's server role: which path leads to which transport, and how the role starts, drains and ends. */
+#include "rpc/transport/transport.h"
 #include <stdlib.h>
 
-#define SWEEP_MS 250
+#define SWEEP_MS 250 /* between looks at sessions that are idle */
 #define DRAIN_SWEEP_MS 20
+#define TURN_SENDS 500 /* messages that one turn publishes to sessions, and to calls that listen */
 
-/* Who asks comes before what is asked: nothing tells a stranger which paths, tools or sessions there are. */
+/* Authentication comes first: an answer to an unauthenticated client does not depend on which paths, tools or sessions exist (A-1,
+ * A-7). */
 void mp_rpc_serve(void *ctx, mp_stream *stream)
 {
     mp_rpc *rpc = ctx;
-    if (mp_serve_document(rpc, stream))
+    if (mp_serve_metadata(rpc, stream))
         return;
     if (!mp_host_is_served(rpc->config, stream)) {
         mp_stat_add(MP_STAT_REFUSED_ORIGIN, 1);
         mp_audit_request(stream, &mp_host_refused);
-        mp_refuse(rpc, stream, 403, -32600, MP_STR_NONE, mp_host_refusal(rpc->config, stream), MP_STR_NONE);
+        mp_refuse(rpc, stream, mp_host_cause(rpc->config, stream), 403, MP_CODE_INVALID_REQUEST, MP_STR_NONE,
+                  mp_host_refusal(rpc->config, stream), MP_STR_NONE);
         return;
     }
     if (mp_serve_preflight(rpc, stream))
         return;
-    if (rpc->hooks->auth(rpc->ctx)->is_asked)
-        mp_entry_begin(rpc, stream);
+    if (rpc->auth->is_asked)
+        mp_authn_begin(rpc, stream);
     else
         mp_serve_as(rpc, stream, mp_nobody);
 }
@@ -43,7 +45,7 @@ static void serve_path(mp_rpc *rpc, mp_stream *stream)
         if (known != NULL)
             mp_buf_printf(&text, ": MCP is at %s%s", config->prefix, known);
         mp_buf_putc(&text, '\0');
-        mp_refuse(rpc, stream, 404, -32600, MP_STR_NONE, text.ptr, MP_STR_NONE);
+        mp_refuse(rpc, stream, MP_CAUSE_PATH, 404, MP_CODE_INVALID_REQUEST, MP_STR_NONE, text.ptr, MP_STR_NONE);
         mp_buf_clear(&text);
     }
 }
@@ -51,38 +53,17 @@ static void serve_path(mp_rpc *rpc, mp_stream *stream)
 void mp_serve_as(mp_rpc *rpc, mp_stream *stream, mp_principal *principal)
 {
     rpc->principal = principal;
+    rpc->names_foreign_session = false;
     serve_path(rpc, stream);
     rpc->principal = mp_nobody;
-}
-
-/* A message that is no message: 400, with the id where it was readable (M-25). */
-void mp_refuse_envelope(mp_rpc *rpc, mp_stream *stream)
-{
-    rpc->scratch.len = 0;
-    mp_put_envelope_error(&rpc->scratch, &rpc->envelope, "body");
-    mp_stream_answer(stream, 400, "application/json", mp_buf_str(&rpc->scratch), NULL, 0);
-}
-
-/* A notification or a response, in a session. */
-void mp_note(mp_rpc *rpc, mp_session *session)
-{
-    const mp_envelope *envelope = &rpc->envelope;
-    if (envelope->kind == MP_KIND_RESPONSE) {
-        if (!mp_session_answer(session, envelope->id, envelope->is_error, envelope->answer))
-            mp_stat_add(MP_STAT_DROPPED_UNMATCHED, 1);
-    } else if (!mp_str_is(envelope->method, "notifications/cancelled")) {
-        rpc->hooks->on_note(rpc->ctx, mp_session_era(session), session, envelope->method, envelope->params);
-    } else if (envelope->cancels.len > 0) {
-        mp_call_cancel_by_id(session, envelope->cancels);
-    }
 }
 
 static void sweep(mp_timer *timer)
 {
     mp_rpc *rpc = mp_container(timer, mp_rpc, sweep);
     if (rpc->draining)
-        mp_held_drain(rpc, false);
-    else if (rpc->stdio.pipe == NULL) /* a session that is the process's ends with it */
+        mp_readers_drain(rpc, false);
+    else if (rpc->stdio == NULL) /* the session of stdio ends with the process */
         mp_table_sweep(rpc);
     mp_timer_start(rpc->loop, timer, rpc->draining ? DRAIN_SWEEP_MS : SWEEP_MS, sweep);
 }
@@ -95,14 +76,15 @@ mp_rpc *mp_rpc_new(const mp_rpc_config *config, mp_table *table, mp_loop *loop, 
     rpc->loop = loop;
     rpc->hooks = hooks;
     rpc->ctx = ctx;
+    rpc->auth = hooks->auth(ctx);
     rpc->principal = mp_nobody;
     rpc->publisher = mp_publisher_new();
     rpc->index = mp_table_join(table, rpc);
     mp_link_init(&rpc->calls);
-    mp_link_init(&rpc->jobs);
+    mp_link_init(&rpc->detached);
     mp_link_init(&rpc->ended);
-    mp_link_init(&rpc->held);
-    mp_link_init(&rpc->entries);
+    mp_link_init(&rpc->readers);
+    mp_link_init(&rpc->authns);
     mp_timer_start(loop, &rpc->sweep, SWEEP_MS, sweep);
     return rpc;
 }
@@ -116,7 +98,8 @@ void mp_rpc_hand_to(mp_rpc *rpc, void *ctx)
 {
     void *old = rpc->ctx;
     rpc->ctx = ctx;
-    mp_entries_restart(rpc, old);
+    rpc->auth = rpc->hooks->auth(ctx);
+    mp_authn_restart_all(rpc, old);
 }
 
 bool mp_rpc_is_draining(const mp_rpc *rpc)
@@ -127,45 +110,86 @@ bool mp_rpc_is_draining(const mp_rpc *rpc)
 void mp_rpc_drain(mp_rpc *rpc)
 {
     rpc->draining = true;
-    mp_listeners_end(rpc);
-    mp_held_drain(rpc, false);
+    mp_subscribers_end(rpc);
+    mp_readers_drain(rpc, false);
     mp_timer_start(rpc->loop, &rpc->sweep, DRAIN_SWEEP_MS, sweep);
 }
 
 void mp_rpc_abort(mp_rpc *rpc, const char *why)
 {
-    mp_entries_call_off(rpc, why);
+    mp_stat counter = rpc->is_input_over ? MP_STAT_TOOL_GONE : MP_STAT_TOOL_SHUTDOWN;
+    mp_authn_cancel_all(rpc, why);
     for (mp_link *link = rpc->calls.next, *next; link != &rpc->calls; link = next) {
         next = link->next;
-        mp_call_cancel(mp_container(link, mp_call, link), why, MP_STAT_TOOL_SHUTDOWN, MP_CANCEL_TELL);
+        mp_call_cancel(mp_container(link, mp_call, link), why, counter, MP_CANCEL_ANSWER);
     }
-    mp_jobs_call_off(rpc, why);
+    mp_detached_cancel(rpc, why);
 }
 
 bool mp_rpc_sweep(mp_rpc *rpc)
 {
-    bool more = mp_publisher_turn(rpc);
+    mp_publisher_turn(rpc, TURN_SENDS);
+    mp_subscribers_notify(rpc, TURN_SENDS);
+    bool has_more = mp_publisher_has_more(rpc);
     if (rpc->draining && !mp_table_has_calls(rpc->table))
-        mp_jobs_call_off(rpc, "the gateway is stopping");
+        mp_detached_cancel(rpc, "the gateway is stopping");
     mp_calls_sweep(rpc);
-    return more;
+    return has_more;
 }
 
 int64_t mp_rpc_calls(const mp_rpc *rpc)
 {
-    return rpc->count + rpc->job_count;
+    return rpc->count + rpc->detached_count;
 }
 
 void mp_rpc_free(mp_rpc *rpc)
 {
-    mp_rpc_abort(rpc, "the gateway stopped");
-    mp_held_drain(rpc, true);
+    mp_rpc_abort(rpc, "the gateway has stopped");
+    mp_readers_drain(rpc, true);
     mp_calls_sweep(rpc);
     mp_publisher_free(rpc->publisher);
-    if (rpc->stdio.session != NULL)
-        mp_session_unref(rpc->stdio.session);
+    mp_stdio_free(rpc->stdio);
     mp_timer_stop(rpc->loop, &rpc->sweep);
     mp_buf_clear(&rpc->envelope.scratch);
     mp_buf_clear(&rpc->scratch);
     free(rpc);
+}
+
+/* -- the table of sessions, and what the folders of this module have of each session --------------------------------- */
+
+static void end_session_here(mp_rpc *rpc, mp_session *session)
+{
+    mp_readers_end(rpc, session);
+    mp_calls_end(rpc, session);
+}
+
+static void free_own_feed(mp_session *session)
+{
+    if (session->feed != NULL)
+        mp_feed_unref(session->feed);
+}
+
+mp_table *mp_table_new(const mp_rpc_config *config)
+{
+    static const mp_session_hooks hooks = {.on_closing = mp_event_log_forget,
+                                           .on_closed = mp_session_unfollow_all,
+                                           .end_here = end_session_here,
+                                           .on_free = free_own_feed};
+    return mp_sessions_new(config, &hooks, mp_topics_new(config), mp_event_log_new(config));
+}
+
+void mp_table_configure(mp_table *table, const mp_rpc_config *config)
+{
+    mp_sessions_configure(table, config);
+    mp_event_log_configure(mp_table_event_log(table), config);
+    mp_topics_configure(mp_table_topics(table), config);
+}
+
+void mp_table_free(mp_table *table)
+{
+    mp_topics *topics = mp_table_topics(table);
+    mp_event_log *event_log = mp_table_event_log(table);
+    mp_sessions_free(table);
+    mp_topics_free(topics);
+    mp_event_log_free(event_log);
 }

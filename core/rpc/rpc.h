@@ -1,253 +1,253 @@
-/* rpc.h: MCP as a client sees it, up to the point where a message means something.
+/* rpc.h: the server role of MCP: what a client sends and gets, up to the point where a message has a meaning.
  *
- *   era        a revision's facts: how it opens, what a hang-up means, which headers mirror the body
- *   envelope   one JSON-RPC message, located in its bytes
- *   session    what a client said at `initialize`; revisions before 2026-07-28 only
+ *   session    what `initialize` opens, in stateful revisions only
  *   table      the sessions of the process, shared by all workers
- *   call       a JSON-RPC request being answered: gone with its answer
+ *   call       a JSON-RPC request in flight: freed after its answer
  *   note       a JSON-RPC notification: never answered
- *   principal  whom the credentials of a request name
- *   entry      an HTTP request while the language above finds that out
+ *   principal  the identity that authentication gave a request
+ *   authn      an HTTP request whose authentication is pending
  *
- * This room composes no answer of its own but parse errors (-32700, -32600), the 2026-07-28 ladder (-32602, -32020, -32022)
- * and HTTP refusals. Every method is a Lua function, reached through the hooks. */
+ * Everything belongs to the thread of its rpc, but for the table and sessions. This module writes no answers of its own, except
+ * parse errors and invalid requests, the errors of a missing or unknown version, and HTTP refusals. Every method is a Lua function,
+ * which is reached through the hooks. */
 #ifndef MP_RPC_H
 #define MP_RPC_H
 
-#include "base/base.h"
+#include "mcp/mcp.h"
 #include "net/net.h"
+#include "telemetry/telemetry.h"
 
 typedef struct mp_table mp_table;
 typedef struct mp_rpc mp_rpc;
 typedef struct mp_session mp_session;
 typedef struct mp_call mp_call;
 typedef struct mp_principal mp_principal;
-typedef struct mp_entry mp_entry;
-
-/* -- era ------------------------------------------------------------------------------------------------------- */
-
-typedef struct {
-    const char *date;
-    bool has_sessions;    /* opens with `initialize`; 2026-07-28 opens with nothing */
-    bool has_batches;     /* a body may be an array of messages */
-    bool mirrors_headers; /* MCP-Protocol-Version must equal _meta; Mcp-Method and Mcp-Name the body */
-    bool hang_up_cancels; /* a dropped answer stream calls its work off */
-    bool has_priming;     /* an event stream opens with an id and no data; the server may let the client reconnect */
-} mp_era;
-
-extern const mp_era mp_eras[]; /* oldest first */
-extern const size_t mp_era_count;
-const mp_era *mp_era_find(mp_str date); /* NULL when unknown */
+typedef struct mp_authn mp_authn;
 
 /* -- the server role, one per worker --------------------------------------------------------------------------- */
 
 typedef struct {
     const char *mcp, *sse, *messages; /* paths; NULL switches one off */
-    const char *prefix;               /* what stands before them where clients are, "" for nothing */
+    const char *prefix;               /* what a proxy has before the paths, as clients see them; "": nothing */
     const char *const *hosts;         /* allowed in Host and Origin, without port; NULL-terminated; "*" allows all */
-    const char *const *origins;       /* pages that may read what is answered; NULL-terminated; "*" allows all */
-    const char *public_url;           /* scheme and host as clients see them; NULL: as each request's Host says */
+    const char *const *origins;       /* of pages that may read answers; NULL-terminated; "*" allows all */
+    const char *public_url;           /* scheme and host as clients see them; NULL: from the Host of each request */
     uint64_t idle_ms, initialize_within_ms;
     int64_t max_sessions, max_sessions_per_principal, max_calls;
-    uint64_t call_ms;          /* a call that takes longer is called off with an error */
+    size_t max_values;         /* JSON values in one body, or one line of stdio */
+    uint64_t call_ms;          /* a call that takes longer is cancelled with an error */
     int64_t max_subscriptions; /* topics of one session, or of one call that listens */
     int64_t max_listeners, max_jobs;
-    int64_t replay_events; /* kept of one session; 0 keeps none */
+    int64_t replay_events; /* kept for one session; 0: no events are kept */
     size_t replay_bytes, replay_total;
-    uint64_t entry_ms;   /* what finding out who asks may take */
-    int64_t max_entries; /* requests for which that waits */
-    bool streams_expire; /* an event stream ends when its reader's principal does */
+    uint64_t entry_ms;   /* limit of one authentication */
+    int64_t max_entries; /* requests whose authentication is pending */
+    bool streams_expire; /* an event stream ends when the credentials that opened it expire */
 } mp_rpc_config;
 
-/* What clients may know of how they are let in. All texts may be empty. */
+/* How clients authenticate, as far as they may know. All texts may be empty. */
 typedef struct {
-    bool is_asked;            /* else everybody is let in as nobody */
+    bool is_asked;            /* there are auth scripts; else every request is anonymous */
     mp_str realm, scopes;     /* of the challenge; scopes with spaces between them */
     mp_str resource_metadata; /* members of the document of RFC 9728, as JSON; empty: there is none */
 } mp_auth_facts;
 
-/* How a call is handed to the language above, and called off. None may run Lua under the caller: they enqueue. */
+/* How the rpc hands work to Lua, and cancels it. A hook only enqueues: it runs no Lua before it returns. */
 typedef struct {
     void (*on_call)(void *ctx, mp_call *call);
     /* `session` is NULL in 2026-07-28. `params` is a span, or empty; both are valid during the call only. */
     void (*on_note)(void *ctx, const mp_era *era, mp_session *session, mp_str method, mp_str params);
-    /* The call is off: answer nothing, unwind. Not called once the call was answered. */
+    /* The call is cancelled: its handler must unwind, without an answer. Not called once the call was answered. */
     void (*on_cancel)(void *ctx, mp_call *call, const char *why);
+    /* Valid for as long as `ctx` is the rpc's. Called when the rpc gets it. */
     const mp_auth_facts *(*auth)(void *ctx);
-    /* Somebody asks to come in, and is admitted or refused, once. */
-    void (*on_entry)(void *ctx, mp_entry *entry);
-    /* The entry is over: decide nothing, unwind. */
-    void (*on_entry_cancel)(void *ctx, mp_entry *entry);
+    /* A request must be authenticated: it is admitted or refused, once. */
+    void (*on_entry)(void *ctx, mp_authn *entry);
+    /* The request has ended: its auth script must unwind, without a decision. */
+    void (*on_entry_cancel)(void *ctx, mp_authn *entry);
 } mp_rpc_hooks;
 
 mp_table *mp_table_new(const mp_rpc_config *config);
-/* Another configuration, with the same paths and the same `replay_events`. The one before is borrowed until every rpc has
- * another too. Any thread, one at a time. */
+/* Replaces the configuration by one with the same paths and `replay_events`. The one before stays borrowed until every rpc has the
+ * new one. On any thread, one at a time. */
 void mp_table_configure(mp_table *table, const mp_rpc_config *config);
 void mp_table_free(mp_table *table);
 
-/* `config` and `hooks` are borrowed for the life of the rpc, or until it gets another. */
+/* `config` and `hooks` are borrowed for the life of the rpc, or until it gets another configuration. */
 mp_rpc *mp_rpc_new(const mp_rpc_config *config, mp_table *table, mp_loop *loop, const mp_rpc_hooks *hooks, void *ctx);
-/* On its thread. */
+/* Replaces the configuration. On the rpc's thread. */
 void mp_rpc_configure(mp_rpc *rpc, const mp_rpc_config *config);
-/* Whether Host and Origin are among `config->hosts`: the guard against DNS rebinding, for every listener (Z-1, Z-2). */
+/* True if Host and Origin are among `config->hosts` or `config->origins`: the guard against DNS rebinding, for every listener (Z-1,
+ * Z-2). */
 bool mp_host_is_served(const mp_rpc_config *config, const mp_stream *stream);
-/* Why it is not, and where that is decided. */
+/* The text of the refusal: which of the two is not served, and the key of the configuration that decides it. */
 const char *mp_host_refusal(const mp_rpc_config *config, const mp_stream *stream);
-/* From now on new calls and notifications go to `ctx`; those that run stay where they are. Who waits to be let in is looked at
- * anew: nobody comes in by rules that have gone. */
+/* Hands new calls and notifications to `ctx` from now on. Calls in flight stay with the `ctx` before. Pending authentications start
+ * again with the new auth scripts. */
 void mp_rpc_hand_to(mp_rpc *rpc, void *ctx);
 /* A listener's on_request. */
 void mp_rpc_serve(void *rpc, mp_stream *stream);
 /* One client on a pipe (stdio), for the life of the rpc, which borrows it. `ended` is the pipe's `on_end`. */
 void mp_rpc_serve_pipe(mp_rpc *rpc, mp_pipe *pipe, void (*ended)(void *ctx, int error), void *ctx);
-/* No new calls or sessions (503); event streams that carry no call end now, others once their last answer is out.
- * Calls go on, and jobs as long as there are calls; `mp_rpc_abort` ends them, each with an error to its client. */
+/* Refuses new calls and sessions with 503. Event streams that carry no call end now, others after their last answer. Calls in flight
+ * go on, and detached calls for as long as there are others; mp_rpc_abort ends them, each with an error to its client. */
 void mp_rpc_drain(mp_rpc *rpc);
 void mp_rpc_abort(mp_rpc *rpc, const char *why);
-int64_t mp_rpc_calls(const mp_rpc *rpc); /* jobs among them */
-/* Sends what was published, as much as fits a turn, and frees what ended in it. Bottom of the turn, after the language
- * above had its share. True when there is more to send. */
+int64_t mp_rpc_calls(const mp_rpc *rpc); /* in flight, with detached ones */
+/* Sends publications, up to a number for each turn, and frees the calls that ended in this turn. At the bottom of a turn, after Lua has
+ * run. True when there is more to send. */
 bool mp_rpc_sweep(mp_rpc *rpc);
 void mp_rpc_free(mp_rpc *rpc);
 
-/* -- audit.c: what is decided before there is a call -- */
+/* -- decisions before there is a call: the audit and the log ------------------------------------------------------- */
 
 typedef struct {
     const char *event;
     int status;                    /* 0: none yet */
     const mp_principal *principal; /* NULL: not known */
-    mp_str session, why;           /* may be empty; of the session only a hash is told */
-    bool tells_host;               /* as it is what was wrong */
+    mp_str session, why;           /* may be empty; only a hash of the session's id is written */
+    bool tells_host;               /* the line has Host and Origin, which are what is wrong */
 } mp_decision;
 
-/* A line of the audit, where there is one. While the stream has its request. */
+/* Writes a line of the audit, if one is configured. `stream` still has its request. */
 void mp_audit_request(const mp_stream *stream, const mp_decision *made);
 extern const mp_decision mp_host_refused;
 
-/* -- who asks -------------------------------------------------------------------------------------------------- */
+/* Writes a line of the log, at info, for a refused request, within the budget of its cause (log.refusals). `stream` still has its
+ * request. */
+void mp_log_refused(const mp_stream *stream, mp_cause cause, int status, mp_str why);
+/* The cause of a refusal by mp_host_is_served: Host or Origin. */
+mp_cause mp_host_cause(const mp_rpc_config *config, const mp_stream *stream);
 
-/* Immutable, and of one thread, but for these two: a client that nobody asks who it is, and whoever started us. */
+/* -- principals and authentication -------------------------------------------------------------------------------------------------- */
+
+/* A principal is immutable and belongs to one thread. These two are static and of all threads: the anonymous client, and the local user
+ * who started the gateway with stdio. */
 extern mp_principal *const mp_nobody, *const mp_lone;
-/* Counted for the caller. What one opens is another's when their `binding` is the same. `expires`: seconds since 1970; 0: never. */
+/* Counted for the caller. Principals with equal `binding` share their sessions. `expires`: seconds since 1970; 0: never. */
 mp_principal *mp_principal_new(mp_str id, mp_str binding, int64_t expires);
 mp_principal *mp_principal_ref(mp_principal *principal);
 void mp_principal_unref(mp_principal *principal);
 mp_str mp_principal_id(const mp_principal *principal);
-/* It stays when its last reference goes, which `rest` is told; until `forsake`. */
+/* Keeps the principal when its last reference is gone: `rest` is called instead of freeing it. mp_principal_forsake undoes that, and
+ * frees a principal without references. */
 void mp_principal_keep(mp_principal *principal, void (*rest)(void *keeper), void *keeper);
 void mp_principal_forsake(mp_principal *principal);
 
 /* Valid from on_entry until it is admitted, refused or cancelled. */
-mp_stream *mp_entry_stream(const mp_entry *entry);
-void *mp_entry_user(const mp_entry *entry); /* the hooks' own pointer */
-void mp_entry_set_user(mp_entry *entry, void *user);
-/* It will take time: from now on that is limited, and a client that leaves is noticed. Refuses it where too many wait. */
-void mp_entry_park(mp_entry *entry);
-/* Serves the request, as this principal's; may end in calls to the hooks. */
-void mp_entry_admit(mp_entry *entry, mp_principal *principal);
+mp_stream *mp_authn_stream(const mp_authn *entry);
+void *mp_authn_user(const mp_authn *entry); /* the hooks' own pointer */
+void mp_authn_set_user(mp_authn *entry, void *user);
+/* Authentication waits for something: starts its time limit, and watches for a client that leaves. Refuses it with 503 when too many are
+ * pending. */
+void mp_authn_park(mp_authn *entry);
+/* Serves the request as one of this principal; may call the hooks. */
+void mp_authn_admit(mp_authn *entry, mp_principal *principal);
 
 typedef struct {
     int status;     /* 401 challenges its client */
-    bool has_token; /* which was not good enough */
-    int retry;      /* seconds until it is worth another try; 0: not said */
-    mp_str message; /* for people, and for everybody */
+    bool has_token; /* the request has a token, which is not valid */
+    int retry;      /* Retry-After in seconds; 0: none */
+    mp_str message; /* for the client */
     mp_str reason;  /* for the audit alone; may be empty */
 } mp_refusal;
-void mp_entry_refuse(mp_entry *entry, const mp_refusal *refusal);
+void mp_authn_refuse(mp_authn *entry, const mp_refusal *refusal);
 
-/* The call needs scopes (with spaces between them) that its principal lacks: the error that answers it comes as 403, with a
- * challenge that names them (A-5). False where its answer has begun, or is none of HTTP. */
+/* The principal lacks `scopes` (with spaces between them): the error that answers the call is sent with 403 and a challenge that names
+ * them (A-5). False when the HTTP status of the call is sent already, or there is none. */
 bool mp_call_forbid(mp_call *call, mp_str scopes);
-/* It asks too often: the error that answers it comes as 429, with Retry-After. False as above. */
+/* The principal exceeds a rate or quota: the error that answers the call is sent with 429 and Retry-After. False when the HTTP status of
+ * the call is sent already, or there is none. */
 bool mp_call_put_off(mp_call *call, int64_t seconds);
 
-/* -- a call, as the language above sees it --------------------------------------------------------------------- */
+/* -- a call, as Lua sees it --------------------------------------------------------------------- */
 
-/* Valid from on_call until mp_call_answer, mp_call_fail or on_cancel; then it is freed at the end of the turn. */
+/* A call is valid from on_call until mp_call_answer, mp_call_fail or on_cancel, and freed at the end of that turn. */
 mp_str mp_call_method(const mp_call *call);
-mp_str mp_call_params(const mp_call *call);         /* an object's span, or empty */
-const mp_era *mp_call_era(const mp_call *call);     /* NULL: an HTTP+SSE session that has not initialized */
-mp_session *mp_call_session(const mp_call *call);   /* NULL in 2026-07-28, and at `initialize` over Streamable HTTP */
-mp_str mp_call_id(const mp_call *call);             /* as JSON */
+mp_str mp_call_params(const mp_call *call);     /* an object's span, or empty */
+size_t mp_call_weight(const mp_call *call);     /* estimate of the bytes that its message takes in Lua */
+const mp_era *mp_call_era(const mp_call *call); /* NULL: an HTTP+SSE session that has not initialized */
+mp_session *
+mp_call_session(const mp_call *call);   /* NULL in stateless revisions, and at `initialize` over Streamable HTTP */
+mp_str mp_call_id(const mp_call *call); /* as JSON */
 mp_str mp_call_progress_token(const mp_call *call); /* a span, or empty */
 mp_principal *mp_call_principal(const mp_call *call);
-/* Whence it came: the peer's address, "unix", or empty over stdio and for jobs. */
+/* The address of its client: the peer's, "unix", or empty over stdio and for detached calls. */
 mp_str mp_call_address(const mp_call *call);
 void *mp_call_user(const mp_call *call); /* the hooks' own pointer */
 void mp_call_set_user(mp_call *call, void *user);
-/* A header of the request that carries the call; absent (count 0) over HTTP+SSE and once its client left; count -1 over
- * stdio, which has none. */
+/* A header of the request that carries the call. `count` is 0 over HTTP+SSE and once its client has left, and -1 over stdio, which has
+ * no headers. */
 mp_str mp_call_header(const mp_call *call, const char *name, int *count);
-/* It will take time: from now on a client that leaves is noticed, and its time runs (limits.call.time). */
+/* The call waits for something: starts its time limit (limits.call.time), and watches for a client that leaves. */
 void mp_call_park(mp_call *call);
-/* Calls it off, like a client that cancels, but with an error that says why; counted as `counter`. */
+/* Cancels the call and answers with an error that has the text `why`; adds one to `counter`. */
 void mp_call_abort(mp_call *call, const char *why, mp_stat counter);
-/* Allows it less time than the config does. */
+/* Lowers the time limit of the call. */
 void mp_call_within(mp_call *call, uint64_t ms);
-/* Takes the limit away: the call waits for something that has one of its own. */
+/* Removes the time limit: the call waits for something that has a limit of its own. */
 void mp_call_unhurried(mp_call *call);
 
-/* `initialize` succeeded with this revision: makes the session (or completes an HTTP+SSE one). `client` and `capabilities` are
- * the spans the client sent. -1 when a cap refuses it (429), or another `initialize` was quicker: the call is then answered. */
+/* `initialize` succeeded with this revision: makes the session, or completes one of HTTP+SSE. `client` and `capabilities` are spans that
+ * the client sent. -1, and the call is answered, when a cap refuses the session (429) or it is initialized already. */
 int mp_call_open_session(mp_call *call, const mp_era *era, mp_str client, mp_str capabilities);
-/* Sends a whole JSON-RPC message on the call's own stream, before the answer. -1 when nobody reads it any more, and it is
- * not kept for a client that comes back. */
+/* Sends a whole JSON-RPC message on the call's own stream, before the answer. -1 when no client reads it and it is not kept for one that
+ * resumes. */
 int mp_call_send(mp_call *call, mp_str json);
-/* Lets the client's connection go while the call goes on; the client comes back for the rest, after `ms` at the earliest.
- * False, and nothing happens, where its revision or the call's stream has no such thing. */
+/* Closes the client's connection while the call goes on; the client resumes the stream after `ms` or later. False, and nothing happens,
+ * when the revision or the call's stream cannot be resumed. */
 bool mp_call_detach(mp_call *call, uint64_t ms);
-/* Asks the client, on the call's own stream: a request of ours (revisions before 2026-07-28). `done` gets the client's
- * result, or its error, once, unless the call ends before. NULL when nobody can be asked. */
-typedef struct mp_ask mp_ask;
-mp_ask *mp_call_ask(mp_call *call, mp_str method, mp_str params, void (*done)(void *ctx, bool is_error, mp_str answer),
-                    void *ctx);
-/* Takes back what it has asked and nobody has answered: the client is told, who waits gets an error. */
+/* Sends a request to the client on the call's own stream, in stateful revisions. `done` gets the client's result or error, once, unless
+ * the call ends before. NULL when the client cannot get requests. */
+typedef struct mp_client_request mp_client_request;
+mp_client_request *mp_call_ask(mp_call *call, mp_str method, mp_str params,
+                               void (*done)(void *ctx, bool is_error, mp_str answer), void *ctx);
+/* Cancels the requests to the client that have no answer yet: notifies the client, and calls each `done` with an error. */
 void mp_call_withdraw(mp_call *call);
 /* Answers and ends the call. `result` is a complete JSON value. */
 void mp_call_answer(mp_call *call, mp_str result);
 /* Answers with an error and ends the call. `data` is a JSON value or empty. */
 void mp_call_fail(mp_call *call, int code, mp_str message, mp_str data);
 
-/* Listens to topics, with no time limit: publications go out on the call's stream, until its client leaves or the gateway
- * stops and answers `closing`. STARTED: it is no more the hooks'. OVER: the gateway stops already. */
+/* Listens to topics, without a time limit: publications are sent on the call's stream until its client leaves, or the gateway stops and
+ * answers with the result `closing`. STARTED: the hooks must not use the call any more. OVER: the gateway is stopping. */
 typedef enum { MP_LISTEN_STARTED, MP_LISTEN_OVER, MP_LISTEN_TOO_MANY } mp_listen_result;
 mp_listen_result mp_call_listen(mp_call *call, const mp_str *topics, size_t count, mp_str closing);
 
-/* A call like this one that belongs to nobody: nothing can be sent on it, its session's end is not its own, an answer only
- * ends it. It is called off after `ms`, and when the gateway stops and no client's call is left. on_call is not told of it.
- * NULL over tasks.max. */
+/* A detached call with the id, method, session and principal of `like`. Nothing is sent on it, it goes on when its session ends, and an
+ * answer only ends it. It is cancelled after `ms`, and when the gateway stops and no client's call is left. on_call is not called.
+ * NULL above tasks.max. */
 mp_call *mp_call_spawn(const mp_call *like, uint64_t ms);
 bool mp_rpc_is_draining(const mp_rpc *rpc);
-/* One that no call began, of the newest revision. NULL over tasks.max. */
+/* A detached call that no other call began, of the newest revision. NULL above tasks.max. */
 mp_call *mp_call_spawn_alone(mp_rpc *rpc, mp_principal *principal, uint64_t ms);
-/* Calls such a one off. */
-void mp_call_stop(mp_call *job, const char *why);
+/* Cancels a detached call. */
+void mp_call_stop(mp_call *call, const char *why);
 
-/* -- a session, as the language above sees it ------------------------------------------------------------------ */
+/* -- a session, as Lua sees it ------------------------------------------------------------------ */
 
 const mp_era *mp_session_era(const mp_session *session); /* NULL before initialize */
 mp_str mp_session_id(const mp_session *session);
 mp_str mp_session_client(const mp_session *session);
 mp_str mp_session_capabilities(const mp_session *session);
-/* The least level of notifications/message it wants, as a number 0 (debug) to 7 (emergency); -1 before logging/setLevel. */
+/* The lowest level of notifications/message that its client wants: 0 (debug) to 7 (emergency); -1 before logging/setLevel. */
 int mp_session_log_level(const mp_session *session);
 void mp_session_set_log_level(mp_session *session, int level);
 
-/* Gets what is published on the topic, until the session ends. What stands behind a NUL in its name is the audience, for whoever
- * publishes to choose from: a session that follows it has one, the last; unfollowing takes any. */
+/* Subscribes to a topic until the session ends. The part of its name behind a NUL is the audience. A session has one audience for each
+ * topic: a later one replaces it, and mp_session_unfollow ignores it. */
 typedef enum { MP_FOLLOW_DONE, MP_FOLLOW_CLOSED, MP_FOLLOW_TOO_MANY } mp_follow_result;
 mp_follow_result mp_session_follow(mp_session *session, mp_str topic);
 void mp_session_unfollow(mp_session *session, mp_str topic);
-/* This is the audience of all that it follows from now on. */
+/* Moves all of the session's subscriptions that have an audience to this one (its principal's scopes may have changed). */
 void mp_session_follow_as(mp_session *session, mp_str audience);
 
 /* -- publishing ------------------------------------------------------------------------------------------------ */
 
-/* Sends `plain` to the sessions that follow the topic, and before, the call's id, after to the calls that listen to it; on
- * all rpcs, each once. ptr == NULL: not to these. Of what one rpc publishes on a topic in one turn the last is sent. */
+/* Sends `plain` to the sessions that subscribe to the topic, and `before`, the call's id, `after` to the calls that listen to it, on all
+ * workers. ptr == NULL: not to these. Only the last publication of one turn on a topic is sent. */
 void mp_topic_publish(mp_rpc *rpc, mp_str topic, mp_str plain, mp_str before, mp_str after);
-/* The audiences with which a topic is followed or listened to, a line each. */
+/* Appends the audiences of the topic that have subscribers, one in a line. */
 void mp_topic_audiences(mp_rpc *rpc, mp_str topic, mp_buf *out);
 
 #endif

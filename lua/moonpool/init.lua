@@ -1,32 +1,41 @@
--- What C calls: load once, then dispatch each request, note each notification, and hear what other workers tell.
+-- The functions that C calls: load once, dispatch for each request, note for each notification, and heard for each message from another worker.
 
 local host = require "moonpool.host"
 if host.has_specs then require "moonpool.specs.fakes" end
 
-local auth = require "moonpool.auth"
-local difference = require "moonpool.difference"
-local hearing = require "moonpool.hearing"
-local job = require "moonpool.lib.job"
-local loader = require "moonpool.loader"
-local subscriptions = require "moonpool.subscriptions"
+local auth = require "moonpool.access.auth"
+local audit = require "moonpool.methods.audit"
+local reload_diff = require "moonpool.registry.reload_diff"
+local dispatch = require "moonpool.methods.dispatch"
+local bus = require "moonpool.runtime.bus"
+local job = require "moonpool.things.job"
+local loader = require "moonpool.registry.loader"
+local subscriptions = require "moonpool.registry.subscriptions"
 
 local moonpool = {
   load = loader.load,
   authenticate = auth.authenticate,
-  dispatch = require("moonpool.audit").wrap(require "moonpool.dispatch"),
-  heard = hearing.heard,
+  dispatch = audit.wrap(dispatch.answer),
+  heard = bus.heard,
   run_job = job.run,
-  describe = require "moonpool.describe",
-  summary = difference.summary,
-  difference = difference.tell,
+  describe = require "moonpool.registry.describe",
+  summary = reload_diff.summary,
+  difference = reload_diff.compare,
 }
 
--- This generation serves on every worker: whoever sees another list now is told.
-hearing.on("reloaded", function(text)
-  for kind, changes in pairs(difference.changes(text)) do subscriptions.list_changed(kind, changes) end
+-- Methods for `moonpool test`, `job` and `explain`, whose gateway is started with --specs. No revision has them.
+if host.has_specs then
+  dispatch.special["moonpool/specs"] = function(call, params, row) return require("moonpool.specs").answer(call, params, row) end
+  dispatch.special["moonpool/job"] = function(call, params) return job.run_now(call, params.name) end
+  dispatch.special["moonpool/explain"] = function(_, params) return require("moonpool.registry.explain").answer(params) end
+end
+
+-- All workers serve this generation now: clients whose lists differ from those of the generation before are notified.
+bus.on("reloaded", function(text)
+  for kind, changes in pairs(reload_diff.changes(text)) do subscriptions.list_changed(kind, changes) end
 end)
 
---- A notification arrived. Nothing here waits for one yet: `initialized` and the rest need no answer (G-5).
+--- Called for each notification from a client. It does nothing: `initialized` and the other notifications need no action here (G-5).
 function moonpool.note() end
 
 return moonpool

@@ -1,66 +1,69 @@
 ---@meta
--- Every name that a moonpool script sees, for editors (LuaLS). Nothing here runs.
+-- Types of the global names that moonpool scripts can use, for editors (LuaLS). This file is never run.
 error("moonpool.d.lua holds types for editors: scripts have these names without requiring anything")
 
---- What the client asked for, and what you can tell it meanwhile. Gone with its answer: later use raises "this call has ended".
+--- The client's request, and the functions that reach the client while the handler runs. It ends with its answer: later use raises
+--- "this call has ended".
 ---@class moonpool.Call
----@field revision moonpool.Revision    The protocol revision this client speaks
+---@field revision moonpool.Revision    The protocol revision that the client uses
 ---@field method string                 "tools/call", "resources/read", "prompts/get", "completion/complete"
----@field principal moonpool.Principal  Who calls, as auth said
----@field address? string              Whence it came: "127.0.0.1", "unix"; nil over stdio and for background work
----@field client? table                 What the client calls itself: name, version
----@field capabilities? table           What the client can do
+---@field principal moonpool.Principal  The identity that authentication gave the request
+---@field address? string              The client's address: "127.0.0.1", "unix"; nil over stdio and for background work
+---@field client? table                 The client's own description: name, version
+---@field capabilities? table           The client's capabilities
 ---@field meta? table                   `_meta` of the request
----@field task? string                 The id of the task that this is the work of
----@field cancelled boolean
+---@field task? string                 The id of the MCP task that this call works for
+---@field cancelled boolean              True once the client has cancelled the call
 local Call = {}
 
---- Who calls. It cannot be changed; `tostring` gives its id.
+--- The identity that authentication gave a request. Scripts cannot change it; `tostring` returns its id.
 ---@class moonpool.Principal
----@field id string          "anonymous" is whoever no auth script knows, "local" whoever runs the gateway himself
----@field scopes string[]    What it was granted; "*" is everything
----@field claims? table      What else auth knows of it
+---@field id string          "anonymous" without authentication; "local" for the user who runs the gateway over stdio or a command
+---@field scopes string[]    The scopes of the principal; "*" stands for all scopes
+---@field claims? table      Other facts from authentication, such as the claims of a token
 
 ---@alias moonpool.Revision "2024-11-05"|"2025-03-26"|"2025-06-18"|"2025-11-25"|"2026-07-28"
 ---@alias moonpool.Level "debug"|"info"|"notice"|"warning"|"error"|"critical"|"alert"|"emergency"
 
---- Tells how far the work is, if the client wanted to know. `progress` must grow.
+--- Sends a progress notification, if the client asked for progress. `progress` must increase with each call.
 ---@param progress number
 ---@param total? number
 ---@param message? string
 function Call:progress(progress, total, message) end
 
---- Sends a log message to the client, if it wants that level.
+--- Sends a log message to the client if the client asked for messages of this level, by logging/setLevel or, in 2026-07-28, in the request.
+--- With `log.level: debug` the gateway writes the message to its own log, too.
 ---@param level moonpool.Level
----@param data any            Anything JSON can say
----@param logger? string      Which part speaks
+---@param data any            Any value that can be encoded as JSON
+---@param logger? string      The name of the part of the program that logs
 function Call:log(level, data, logger) end
 
---- Lets the client's connection go while the call goes on: for work that takes long. The client comes back for the answer.
---- Nothing happens, and it gives false, where the client cannot: before and after 2025-11-25, and over HTTP+SSE.
----@param seconds? number   When it may come back; 1 by default
+--- Closes the client's connection while the call goes on, for work that takes long. The client reconnects to get the answer.
+--- Returns false and changes nothing where the client cannot reconnect: in every revision but 2025-11-25, and over HTTP+SSE.
+---@param seconds? number   The client reconnects after this time; 1 by default
 ---@return boolean
 function Call:detach(seconds) end
 
---- Ends the call with an error that the client understands, unless it has these capabilities.
+--- Ends the call with an error that names the missing capabilities, unless the client has all of these.
 ---@param ... string  "sampling", "elicitation", "elicitation.url", "roots", "extensions.<id>"
 function Call:require(...) end
 
---- Ends the call unless its principal has all of these scopes: for a handler whose arguments decide what is needed. Its client
---- gets 403 and may ask for them, where the auth scripts offer them and nothing was sent yet; else the tool fails.
+--- Ends the call unless its principal has all of these scopes: for a handler whose arguments decide which scopes are needed. The
+--- client gets 403 and may request the scopes if the auth scripts offer them and no part of the answer was sent; else the tool fails.
 ---@param ... string  "orders:write"
 function Call:needs(...) end
 
---- Asks the user to fill in a form. In 2026-07-28 the handler runs again from the top once the answer is there, so before
---- a question do only what may happen twice, and wrap the rest in `call:once`.
----@param key string        Its name, the same from run to run
+--- Asks the user to fill in a form. In 2026-07-28 the handler runs again from its start when the answer arrives. So code before
+--- a question must be safe to run twice; wrap other code in `call:once`.
+---@param key string        The name of the question; it must be equal in every run of the handler
 ---@param message string
 ---@param fields table<string, moonpool.Type>
 ---@return table? filled_in
----@return string? why      "declined", "cancelled", "unsupported", "invalid", or the client's words
+---@return string? why      "declined", "cancelled", "unsupported", "invalid", or the client's error message
 function Call:elicit(key, message, fields) end
 
---- Sends the user to a page, for what no form may ask. True means that they went, not what they did there.
+--- Sends the user to a web page, for input that a form must not ask for, such as passwords. True means that the user agreed to open
+--- the page; it does not mean that the user finished there.
 ---@param key string
 ---@param message string
 ---@param url string        http or https, without credentials
@@ -68,46 +71,48 @@ function Call:elicit(key, message, fields) end
 ---@return string? why      "declined", "cancelled", "unsupported"
 function Call:elicit_url(key, message, url) end
 
---- What the user did at the page of this key is done, for clients that want to know (2025-11-25).
+--- Notifies the client that the user has finished at the page of this key (2025-11-25).
 ---@param key string
 function Call:url_done(key) end
 
---- Ends the call until the user has been at a page: the client shows it and calls again. Call it whenever that is not done yet.
+--- Ends the call with an error that asks the client to show a web page to the user and to repeat the call afterwards. Call it until the
+--- user has finished at the page.
 ---@param key string
 ---@param message string
 ---@param url string
 function Call:needs_url(key, message, url) end
 
---- What a task is at, for people. Quiet in a call that is no task.
+--- Sets the status text of an MCP task, for people. Does nothing in a call that is not a task.
 ---@param message string
 function Call:status(message) end
 
---- Asks the client's model.
+--- Asks the client's language model for a message.
 ---@param key string
----@param request string|table   A text, or the parameters of sampling/createMessage
+---@param request string|table   The user's text, or the parameters of sampling/createMessage
 ---@return table? answer         role, content, model
 ---@return string? why
 function Call:sample(key, request) end
 
---- Asks for the client's roots.
+--- Asks the client for its roots: the folders or URIs that it works in.
 ---@param key? string
----@return table[]? roots   Each has a uri, perhaps a name
+---@return table[]? roots   Each has a `uri` and may have a `name`
 ---@return string? why
 function Call:roots(key) end
 
---- Runs `f` once, however often the handler runs again to ask. What it gives must be JSON.
+--- Runs `f` once per call, even if the handler runs again after a question. The result of `f` must be encodable as JSON.
 ---@generic T
 ---@param key string
 ---@param f fun(): T
 ---@return T
 function Call:once(key, f) end
 
---- Asks several things at once.
+--- Asks the client several questions at once.
 ---@param questions table<string, moonpool.Question>
 ---@return table<string, any> answers
----@return table<string, string> whys   Why an answer is missing
+---@return table<string, string> whys   For each missing answer, the reason
 function Call:ask(questions) end
 
+--- A question for `call:ask`, made by a function of `ask`.
 ---@class moonpool.Question
 
 ---@class moonpool.Ask
@@ -122,55 +127,55 @@ ask = {}
 ---@overload fun(options: moonpool.Options|string): moonpool.Type
 
 ---@class moonpool.Options
----@field [1]? string          What it is, as the model reads it
+---@field [1]? string          The description that the model reads
 ---@field description? string
 ---@field title? string
----@field optional? boolean    May be left out
----@field default? any         May be left out, and is this then
+---@field optional? boolean    The argument may be absent
+---@field default? any         The value of an absent argument
 ---@field examples? any[]
 ---@field deprecated? boolean
 ---@field read_only? boolean
 ---@field write_only? boolean
----@field also? moonpool.Type[]  Types that must fit besides: `also = { t.none_of { t.const "root" } }`
----@field header? string       Mirrored in the header Mcp-Param-<name> (string, integer, boolean)
+---@field also? moonpool.Type[]  Further types that the value must match: `also = { t.none_of { t.const "root" } }`
+---@field header? string       Clients also send the argument in the header Mcp-Param-<name> (string, integer, boolean)
 
 ---@class moonpool.StringOptions: moonpool.Options
 ---@field min? integer
 ---@field max? integer
 ---@field pattern? string      A regular expression, as in JSON Schema
----@field complete? moonpool.Completion  What a prompt's argument may become while it is typed
+---@field complete? moonpool.Completion  Completions of a prompt's argument
 ---@field format? "date"|"date-time"|"time"|"duration"|"email"|"hostname"|"ipv4"|"ipv6"|"uri"|"uuid"|"regex"|string
----@field encoding? "base64"|string  How bytes are written in it, as clients are told
----@field mime? string         What is written in it, as clients are told
+---@field encoding? "base64"|string  The encoding of bytes in the text; in the schema for clients, not checked
+---@field mime? string         The media type of the text; in the schema for clients, not checked
 
 ---@class moonpool.NumberOptions: moonpool.Options
 ---@field min? number
 ---@field max? number
----@field above? number        More than this
----@field below? number        Less than this
----@field step? number         A multiple of this
+---@field above? number        The value must be greater than this
+---@field below? number        The value must be less than this
+---@field step? number         The value must be a multiple of this
 
 ---@class moonpool.ListOptions: moonpool.Options
 ---@field min? integer
 ---@field max? integer
 ---@field unique? boolean
----@field contains? moonpool.Type  One item fits this, at least
+---@field contains? moonpool.Type  At least one item must match this type
 ---@field min_contains? integer
 ---@field max_contains? integer
 
 ---@class moonpool.MapOptions: moonpool.Options
 ---@field min? integer
 ---@field max? integer
----@field keys? moonpool.Type   What each name fits
----@field patterns? table<string, moonpool.Type>  Values by a regular expression of their names
+---@field keys? moonpool.Type   The type that each key must match
+---@field patterns? table<string, moonpool.Type>  The types of fields whose names match a regular expression
 
 ---@class moonpool.ObjectOptions: moonpool.Options
----@field open? boolean        Other fields are welcome
----@field rest? moonpool.Type  Other fields are welcome that fit this
----@field min? integer         How many fields there are
+---@field open? boolean        Other fields are allowed
+---@field rest? moonpool.Type  Other fields are allowed if they match this type
+---@field min? integer         The least number of fields
 ---@field max? integer
----@field patterns? table<string, moonpool.Type>  Values by a regular expression of their names
----@field needs? table<string, string[]>  Where this field is, those must be
+---@field patterns? table<string, moonpool.Type>  The types of fields whose names match a regular expression
+---@field needs? table<string, string[]>  If the named field is present, the listed fields must be present, too
 
 ---@class moonpool.StringType: moonpool.Type
 ---@overload fun(options: moonpool.StringOptions|string): moonpool.Type
@@ -191,13 +196,14 @@ t = {}
 ---@return moonpool.Type
 function t.list(item, options) end
 
---- Items of different types, by their places: `t.tuple { t.number, t.number, rest = t.string }`. Nothing follows without `rest`.
+--- A list whose items have different types, by position: `t.tuple { t.number, t.number, rest = t.string }`. Without `rest` no further
+--- item is allowed.
 ---@param items table
 ---@param options? moonpool.Options|string
 ---@return moonpool.Type
 function t.tuple(items, options) end
 
---- Any names, values of one type.
+--- An object with any keys, whose values all have one type.
 ---@param value moonpool.Type
 ---@param options? moonpool.MapOptions|string
 ---@return moonpool.Type
@@ -208,51 +214,51 @@ function t.map(value, options) end
 ---@return moonpool.Type
 function t.object(fields, options) end
 
---- This value alone.
+--- Exactly this value.
 ---@param value any
 ---@param options? moonpool.Options|string
 ---@return moonpool.Type
 function t.const(value, options) end
 
---- One of these values: `t.one_of { "celsius", "fahrenheit", default = "celsius" }`. Of types, exactly one fits:
+--- One of the listed values: `t.one_of { "celsius", "fahrenheit", default = "celsius" }`. With types, exactly one type must match:
 --- `t.one_of { t.const("c", { title = "Celsius" }), t.const("f", { title = "Fahrenheit" }) }`.
 ---@param choices table
 ---@param options? moonpool.Options|string
 ---@return moonpool.Type
 function t.one_of(choices, options) end
 
---- One of them fits, or several.
+--- The value must match at least one of the types.
 ---@param types moonpool.Type[]
 ---@param options? moonpool.Options|string
 ---@return moonpool.Type
 function t.any_of(types, options) end
 
---- All of them fit. Fields that one of them does not know are the others'.
+--- The value must match all of the types. An object may have the fields of all of them together.
 ---@param types moonpool.Type[]
 ---@param options? moonpool.Options|string
 ---@return moonpool.Type
 function t.all_of(types, options) end
 
---- None of them fits.
+--- The value must match none of the types.
 ---@param types moonpool.Type[]
 ---@param options? moonpool.Options|string
 ---@return moonpool.Type
 function t.none_of(types, options) end
 
---- What fits the condition fits `yes`, too; what does not, `no`. Stands in `also` of an object, or in t.all_of.
+--- A value that matches `condition` must match `yes`; any other value must match `no`. Use it in `also` of an object, or in t.all_of.
 ---@param condition moonpool.Type
 ---@param yes moonpool.Type
 ---@param no? moonpool.Type
 ---@return moonpool.Type
 function t.when(condition, yes, no) end
 
---- The same, or null, which scripts get as json.null.
+--- A value of `type`, or null, which scripts get as json.null.
 ---@param type moonpool.Type
 ---@param options? moonpool.Options|string
 ---@return moonpool.Type
 function t.nullable(type, options) end
 
---- A type that is written once and used in several places, or inside itself:
+--- A named type that is used in several places, or inside itself (recursion):
 --- `t.define("tree", function(tree) return t.object { name = t.string, leaves = t.optional(t.list(tree)) } end)`.
 ---@param name string
 ---@param of moonpool.Type|fun(type: moonpool.Type): moonpool.Type
@@ -264,35 +270,35 @@ function t.define(name, of) end
 ---@return moonpool.Type
 function t.optional(type, options) end
 
---- JSON Schema (2020-12) as it is, for what the others do not say.
+--- A type given as JSON Schema (2020-12), for rules that the other functions of `t` cannot express.
 ---@param schema table
 ---@param options? moonpool.Options|string
 ---@return moonpool.Type
 function t.schema(schema, options) end
 
 ---@class moonpool.Tool
----@field [1] string                                              What it does, as the model reads it
----@field [2] fun(args: table, call: moonpool.Call): any, string?  What it does
----@field input? table<string, moonpool.Type>|moonpool.Type       Required unless `optional` or `default`
----@field output? table<string, moonpool.Type>|moonpool.Type      What it returns; checked before it leaves
+---@field [1] string                                              The description that the model reads
+---@field [2] fun(args: table, call: moonpool.Call): any, string?  The handler: runs for each call and returns the result, or nil and a reason
+---@field input? table<string, moonpool.Type>|moonpool.Type       The arguments; each is required unless it has `optional` or `default`
+---@field output? table<string, moonpool.Type>|moonpool.Type      The type of the result; the gateway checks each result against it
 ---@field title? string                                           A name for people
 ---@field timeout? number                                         In seconds: `30 * seconds`
----@field concurrency? integer                                    How many calls of it run at once, in all workers together; the others wait in order
+---@field concurrency? integer                                    Limit of calls of this tool that run at once, over all workers; further calls wait in order
 ---@field requires? string[]                                      Capabilities that the client must have
----@field scopes? string[]                                        What a principal must have all of, to see and use it
----@field visible? fun(principal: moonpool.Principal): boolean?   Who sees it, where scopes do not say enough; it may not wait
----@field task? "optional"|"required"                            Goes on without its request, for clients that have tasks
----@field prepare? fun(args: table, call: moonpool.Call): any, string?  Runs before it becomes a task; what it gives takes the place of args
----@field poll? number                                            How often a client should look for news of the task, in seconds
----@field enabled? boolean                                        false: not there until enable("tool", name)
----@field read_only? boolean                                      Changes nothing
----@field destructive? boolean                                    May destroy something
----@field idempotent? boolean                                     Twice is as good as once
----@field open_world? boolean                                     Reaches beyond this machine
----@field open? boolean                                           Other arguments are welcome
+---@field scopes? string[]                                        A principal sees and uses it only with all of these scopes
+---@field visible? fun(principal: moonpool.Principal): boolean?   True if the principal may see and use it, for rules that scopes cannot express; must not wait
+---@field task? "optional"|"required"                            The call becomes an MCP task, for clients that support tasks
+---@field prepare? fun(args: table, call: moonpool.Call): any, string?  Runs before the call becomes a task; its result replaces args
+---@field poll? number                                            The interval at which a client should poll the task, in seconds
+---@field enabled? boolean                                        false: hidden until a script runs enable("tool", name)
+---@field read_only? boolean                                      The tool changes nothing
+---@field destructive? boolean                                    The tool may delete or overwrite data
+---@field idempotent? boolean                                     Calling it twice with equal arguments has the effect of one call
+---@field open_world? boolean                                     The tool reaches systems outside this machine
+---@field open? boolean                                           Arguments that `input` does not name are allowed
 ---@field icons? moonpool.Icon[]
----@field meta? table<string, any>                                Its `_meta`, as clients get it
----@field ui? string|{ [1]: string, visibility?: ("model"|"app")[] }  The ui:// resource shown beside its answers (MCP Apps)
+---@field meta? table<string, any>                                The `_meta` of the tool's definition
+---@field ui? string|{ [1]: string, visibility?: ("model"|"app")[] }  The ui:// resource that clients show with the tool's results (MCP Apps)
 
 ---@class moonpool.Icon
 ---@field src string           https: or data:
@@ -305,31 +311,42 @@ function t.schema(schema, options) end
 ---@return moonpool.Tool
 function tool(spec) end
 
---- A list offers what begins like the text typed so far; a function what it likes, and how many there are in all.
---- It gets that text and the other arguments given so far.
+--- Values for an argument while the user types. With a list, the values that begin with the typed text are offered. A function returns
+--- the values to offer and their total number; it gets the typed text and the other arguments so far.
 ---@alias moonpool.Completion string[]|fun(prefix: string, args: table<string, string>, call: moonpool.Call): string[]?, integer?
 
 ---@class moonpool.Resource
----@field [1] string                                              What it is
----@field [2] string|fun(vars: table<string, string>, call: moonpool.Call): any, string?  Its contents; nil is "not found"
----@field uri string              "orders://eu/latest", or a template: {x}, {+x} with slashes, {/x} may be missing, {?a,b}
+---@field [1] string                                              The description that the model reads
+---@field [2] string|fun(vars: table<string, string>, call: moonpool.Call): any, string?  The contents, or a function that returns them; nil means "not found"
+---@field uri string              "orders://eu/latest", or a template: {x}, {+x} with slashes, {/x} optional, {?a,b}
 ---@field mime? string
----@field ttl? number             How long clients may keep its contents: `30 * seconds`
----@field public public? boolean  Its contents are the same for everybody, and may be kept for all
----@field complete? table<string, moonpool.Completion>  By the names in a template
+---@field ttl? number             The time for which clients may cache the contents, in seconds: `30 * seconds`
+---@field public public? boolean  The contents are equal for all principals, so shared caches may keep them
+---@field complete? table<string, moonpool.Completion>  Completions by variable of the template
+---@field list? fun(call: moonpool.Call): moonpool.Listed[]?, string?  The existing resources of a template, for resources/list
 ---@field title? string           A name for people
 ---@field timeout? number         In seconds
 ---@field requires? string[]      Capabilities that the client must have
----@field scopes? string[]        What a principal must have all of, to see and read it
----@field visible? fun(principal: moonpool.Principal): boolean?  Who sees it, where scopes do not say enough; it may not wait
+---@field scopes? string[]        A principal sees and reads it only with all of these scopes
+---@field visible? fun(principal: moonpool.Principal): boolean?  True if the principal may see and use it, for rules that scopes cannot express; must not wait
 ---@field icons? moonpool.Icon[]
 ---@field meta? table<string, any>
----@field ui? moonpool.Page       What a ui:// page may do (MCP Apps)
----@field enabled? boolean       false: not there until enable("resource", name)
+---@field ui? moonpool.Page       Permissions of a ui:// page (MCP Apps)
+---@field enabled? boolean       false: hidden until a script runs enable("resource", name)
 ---@field size? integer           In bytes
 ---@field audience? ("user"|"assistant")[]
 ---@field priority? number        0 to 1
 ---@field modified? string        ISO 8601
+
+--- One entry of the list of a template's resources: the values of the template's variables, or `uri`; and a description.
+---@class moonpool.Listed
+---@field uri? string            The whole URI, instead of the values of the variables
+---@field name? string           Default: the last segment of its URI
+---@field title? string          A name for people
+---@field description? string    Default: that of the template
+---@field mime? string           Default: that of the template
+---@field size? integer          In bytes
+---@field [string] any           The values of the template's variables: strings and integers
 
 ---@class moonpool.Page
 ---@field csp? { connectDomains?: string[], resourceDomains?: string[], frameDomains?: string[], baseUriDomains?: string[] }
@@ -337,45 +354,45 @@ function tool(spec) end
 ---@field domain? string
 ---@field prefersBorder? boolean
 
---- Something to read: `return resource { "An order.", uri = "orders://{id}", function(vars, call) … end }`. The function returns
+--- A resource: `return resource { "An order.", uri = "orders://{id}", function(vars, call) … end }`. The function returns
 --- text, bytes(…), a table (JSON), or a list with bytes(…) or embed(…) in it.
 ---@param spec moonpool.Resource
 ---@return moonpool.Resource
 function resource(spec) end
 
 ---@class moonpool.Prompt
----@field [1] string                                              What it is for
----@field [2] string|fun(args: table<string, string>, call: moonpool.Call): any, string?  Its messages
+---@field [1] string                                              The description that people read
+---@field [2] string|fun(args: table<string, string>, call: moonpool.Call): any, string?  The messages, or a function that returns them
 ---@field args? table<string, moonpool.Type>                      t.string or t.one_of; required unless `optional` or `default`
 ---@field title? string                                           A name for people
 ---@field timeout? number                                         In seconds
 ---@field requires? string[]                                      Capabilities that the client must have
----@field scopes? string[]                                        What a principal must have all of, to see and use it
----@field visible? fun(principal: moonpool.Principal): boolean?   Who sees it, where scopes do not say enough; it may not wait
----@field enabled? boolean                                        false: not there until enable("prompt", name)
+---@field scopes? string[]                                        A principal sees and uses it only with all of these scopes
+---@field visible? fun(principal: moonpool.Principal): boolean?   True if the principal may see and use it, for rules that scopes cannot express; must not wait
+---@field enabled? boolean                                        false: hidden until a script runs enable("prompt", name)
 ---@field icons? moonpool.Icon[]
 ---@field meta? table<string, any>
 
---- A prompt: `return prompt { "Review a change.", args = { … }, function(args, call) return { user "…" } end }`. A text alone is
---- what the user says.
+--- A prompt: `return prompt { "Review a change.", args = { … }, function(args, call) return { user "…" } end }`. A string is
+--- one message of the user.
 ---@param spec moonpool.Prompt
 ---@return moonpool.Prompt
 function prompt(spec) end
 
 ---@class moonpool.Message
---- What the user says, in a prompt.
+--- A message of the user, in a prompt.
 ---@param body string|number|moonpool.Block
 ---@return moonpool.Message
 function user(body) end
---- What the model is to have said, in a prompt.
+--- A message of the model, in a prompt.
 ---@param body string|number|moonpool.Block
 ---@return moonpool.Message
 function assistant(body) end
 
 ---@class moonpool.Bytes
---- What is no text: the contents of a resource, or of `embed`.
+--- Binary data: the contents of a resource, or of `embed`.
 ---@param data string
----@param mime? string         "application/octet-stream", or what the resource says
+---@param mime? string         Default: that of the resource, else "application/octet-stream"
 ---@return moonpool.Bytes
 function bytes(data, mime) end
 
@@ -404,45 +421,45 @@ function audio(bytes, mime, options) end
 
 ---@class moonpool.LinkOptions: moonpool.BlockOptions
 ---@field [1]? string          Its description
----@field name? string
----@field title? string
+---@field name? string          A name for programs; default: the last segment of the URI
+---@field title? string         A name for people
 ---@field description? string
 ---@field mime? string
 ---@field size? integer
 
---- A resource that the client may read by itself.
+--- A link to a resource that the client may read: `link("notes://3", "Cars")`, or `link("notes://3", { "What we drive.", title = "Cars" })`.
 ---@param uri string
----@param options? moonpool.LinkOptions
+---@param options? string|moonpool.LinkOptions   Its name (default: the last segment of the URI), or a table of options
 ---@return moonpool.Block
 function link(uri, options) end
 
---- A resource inside the answer.
+--- A resource whose contents are part of the result.
 ---@param uri string
 ---@param body string|moonpool.Bytes|{ text?: string, bytes?: string, mime?: string }
 ---@param mime? string
 ---@return moonpool.Block
 function embed(uri, body, mime) end
 
---- Ends the call: the model reads why. It is no fault and not logged as one.
+--- Ends the call with an expected error. The model reads `why`. The gateway does not log it as a fault of the script.
 ---@param why any
 function fail(why) end
 
---- Ends the call with a JSON-RPC error, which the client's program reads and not its model.
+--- Ends the call with a JSON-RPC error. The client's program reads it; the model does not.
 ---@param code integer      -32602 (invalid params), -32603 (internal error), or your own outside -32768 to -32000
 ---@param message string
 ---@param data? any
 function fail_request(code, message, data) end
 
---- Whoever follows this resource is told that it has changed.
+--- Notifies the clients that subscribed to this resource that it has changed.
 ---@param uri string
 function resource_updated(uri) end
 
 ---@alias moonpool.Kind "tool"|"prompt"|"resource"
---- Puts a tool, prompt or resource there, for every client; they are told.
+--- Makes a tool, prompt or resource visible to all clients, and notifies them that the list changed.
 ---@param kind moonpool.Kind
----@param name string       As its file is called
+---@param name string       Its name, which comes from the name of its file
 function enable(kind, name) end
---- Takes it away: it is as unknown.
+--- Hides a tool, prompt or resource from all clients: using it is the error for an unknown name.
 ---@param kind moonpool.Kind
 ---@param name string
 function disable(kind, name) end
@@ -451,46 +468,49 @@ function disable(kind, name) end
 ---@return boolean
 function enabled(kind, name) end
 
---- Passes on what succeeded; fails with the reason of what did not: `local page = try(http.get(url))`.
+--- Returns its arguments unless `value` is nil or false; then it ends the call as `fail(why)` does: `local page = try(http.get(url))`.
 ---@generic T
 ---@param value T?
 ---@param why? any
 ---@return T
 function try(value, why, ...) end
 
---- Waits, without holding anybody up.
+--- Suspends the current task for this time. Other calls run meanwhile.
 ---@param seconds number
 function sleep(seconds) end
 
---- A value that runs `f` when its block ends, however it ends: `local _ <close> = closing(f)`. `f` may not wait.
+--- Runs `f` when the block ends, also after an error or a cancel: `local _ <close> = closing(f)`. `f` may wait; after a cancel no longer
+--- than `limits.call.cleanup`.
 ---@param f fun()
 ---@return any
 function closing(f) end
 
---- The gateway's log, for the operator; `call:log` is for the client.
+--- Writes to the gateway's log, which operators read. `call:log` sends log messages to the client.
 ---@class moonpool.lib.log
 log = {}
----@param event string
----@param fields? table<string, string|number|boolean>
+---@param event any            A string, or a value that is written as JSON
+---@param fields? any          Named values of the log line. A table is written as JSON, at most 512 bytes; a secret as `***`
 function log.debug(event, fields) end
----@param event string
----@param fields? table<string, string|number|boolean>
+---@param event any            A string, or a value that is written as JSON
+---@param fields? any          Named values of the log line. A table is written as JSON, at most 512 bytes; a secret as `***`
 function log.info(event, fields) end
----@param event string
----@param fields? table<string, string|number|boolean>
+---@param event any            A string, or a value that is written as JSON
+---@param fields? any          Named values of the log line. A table is written as JSON, at most 512 bytes; a secret as `***`
 function log.warn(event, fields) end
----@param event string
----@param fields? table<string, string|number|boolean>
+---@param event any            A string, or a value that is written as JSON
+---@param fields? any          Named values of the log line. A table is written as JSON, at most 512 bytes; a secret as `***`
 function log.error(event, fields) end
 
 ---@class moonpool.HttpOptions
 ---@field headers? table<string, string|number|moonpool.Secret|string[]>
----@field query? table<string, string|number|boolean|(string|number)[]>  Goes to the end of the URL, encoded
+---@field query? table<string, string|number|boolean|(string|number)[]>  Encoded and appended to the URL
 ---@field body? string
 ---@field json? any             The body, as JSON
----@field timeout? number       In seconds, from the first byte asked to the last one answered; else limits.http.time
----@field max? integer          Bytes of the body, decompressed; else limits.http.body
----@field follow? boolean       false: a redirect is the answer. Else up to five are followed, each within the grants
+---@field timeout? number       Limit of the exchange in seconds; default: limits.http.time
+---@field max? integer          Limit of the answer's body in bytes, decompressed; default: limits.http.body
+---@field retry? integer        Repeats (at most 10) after 429, 502, 503, 504 or a failed connection, if the method is safe to repeat; within `timeout`
+---@field retry_unsafe? boolean  true: `retry` repeats requests of any method
+---@field follow? boolean       false: a redirect is returned as the answer. Default: at most five redirects are followed; each target needs a grant
 
 ---@class moonpool.HttpRequest: moonpool.HttpOptions
 ---@field url string
@@ -498,61 +518,63 @@ function log.error(event, fields) end
 
 ---@class moonpool.HttpStreamOptions: moonpool.HttpOptions
 ---@field method? string
----@field timeout? number       In seconds, until the answer begins
----@field idle? number          In seconds: how long nothing may come; without it, as long as the call lasts
----@field max_event? integer    Bytes of a line or an event; else 1 MiB
+---@field timeout? number       Limit in seconds until the head of the answer arrives
+---@field idle? number          Limit in seconds between two pieces of the body; default: none but the call's own time limit
+---@field max_event? integer    Limit of one line or event in bytes; default: 1 MiB
 
 ---@class moonpool.HttpAnswer
 ---@field status integer
----@field headers table<string, string>  By names in lower case; values of one name are joined by ", "
----@field url string            Where it came from in the end
+---@field headers table<string, string>  Keys are in lower case; several values of one header are joined by ", "
+---@field url string            The URL of the answer, after redirects
 ---@field body string
 local HttpAnswer = {}
---- The body, decoded.
+--- Decodes the body as JSON. With `{ nulls = false }` members that are null are absent: useful for paging that ends with `"next": null`.
+---@param options? moonpool.DecodeOptions
 ---@return any value, string? why
-function HttpAnswer:json() end
+function HttpAnswer:json(options) end
 --- All values of a header.
 ---@param name string
 ---@return string[]
 function HttpAnswer:values(name) end
 
 ---@class moonpool.HttpEvent
----@field event string          "message" unless it says otherwise
+---@field event string          The type of the event; "message" by default
 ---@field data string
----@field id? string            The last id up to here
+---@field id? string            The last event id of the stream so far
 
---- An answer whose body comes piece by piece. It is closed with its loop, with `<close>`, and with the call. In a loop, what goes
---- wrong fails the call, as `fail` does.
+--- An answer whose body is read in pieces. The end of its loop, `<close>` and the end of the call close it. In a loop a failure ends the
+--- call, as `fail` does.
 ---@class moonpool.HttpStream
 ---@field status integer
 ---@field headers table<string, string>
 ---@field url string
 ---@field last_event_id? string
----@field retry? integer        Milliseconds after which to come again, if the server said so
+---@field retry? integer        The server's reconnection time in milliseconds, if it sent one
 local HttpStream = {}
 ---@return string[]
 function HttpStream:values(name) end
---- For a loop: the bytes as they come.
+--- An iterator over the bytes of the body, in pieces as they arrive.
 ---@return fun(): string?
 function HttpStream:chunks() end
---- For a loop: the lines, without their ends.
+--- An iterator over the lines of the body, without line ends.
 ---@return fun(): string?
 function HttpStream:lines() end
---- For a loop: the events of a text/event-stream.
+--- An iterator over the events of a text/event-stream.
 ---@return fun(): moonpool.HttpEvent?
 function HttpStream:events() end
---- The next bytes, nil at the end; or nil, why.
+--- Returns the next bytes of the body; nil at the end; or nil and the reason of a failure.
 ---@return string? bytes, string? why
 function HttpStream:read() end
---- All that is left; or nil, why.
+--- Returns the unread part of the body; or nil and the reason of a failure.
 ---@return string? text, string? why
 function HttpStream:text() end
+---@param options? moonpool.DecodeOptions
 ---@return any value, string? why
-function HttpStream:json() end
+function HttpStream:json(options) end
 function HttpStream:close() end
 
---- Asks other servers, where the grants of moonpool.yaml let this script: `scripts: {allow: {net: ["api.example.com:443"]}}`.
---- Waits without holding anybody up. Gives an answer, whatever its status; or nil and why there is none.
+--- An HTTP client. A script needs a `net` grant for each host: `scripts: {allow: {net: ["api.example.com:443"]}}`.
+--- Other calls run while a request waits. The functions return the answer, of any status; or nil and the reason why there is no answer.
 ---@class moonpool.lib.http
 http = {}
 ---@param url string
@@ -582,121 +604,130 @@ function http.head(url, options) end
 ---@param request moonpool.HttpRequest
 ---@return moonpool.HttpAnswer? answer, string? why
 function http.request(request) end
---- The same, read while it comes: `for event in try(http.stream(url)):events() do … end`.
+--- Sends a request and reads the body of the answer in pieces, as it arrives: `for event in try(http.stream(url)):events() do … end`.
 ---@param url string
 ---@param options? moonpool.HttpStreamOptions
 ---@return moonpool.HttpStream? stream, string? why
 function http.stream(url, options) end
 
---- Runs functions side by side, 64 at most, and waits for all of them: what each returned, in order. They belong to this call: called off with
---- it, and its limits count what they take together. An error of one, `fail` among them, ends the others and is an error here.
+--- Runs at most 64 functions concurrently and waits for all of them. Returns the results of each, in order. The functions belong to this
+--- call: a cancel of the call cancels them, and the limits of the call count their use of time and memory together. An error of one
+--- function, also by `fail`, cancels the others and is raised here.
 ---@param functions (fun(): any, string?)[]
 ---@return { [1]: any, [2]: string? }[]
 function parallel(functions) end
 
 ---@class moonpool.SqliteTransaction
----@field query fun(self, sql: string, params?: table): table[]?, string?      rows by column name; NULL is json.null
----@field one fun(self, sql: string, params?: table): table?, string?          the first row, or nil
----@field exec fun(self, sql: string, params?: table): integer?, any                  how many rows changed, the last inserted one's id
+---@field query fun(self, sql: string, params?: table): table[]?, string?      Rows, with values by column name; NULL is json.null
+---@field one fun(self, sql: string, params?: table): table?, string?          The first row, or nil
+---@field exec fun(self, sql: string, params?: table): integer?, any                  The number of changed rows, and the id of the last inserted row
 
 ---@class moonpool.Sqlite: moonpool.SqliteTransaction
----@field transaction fun(self, f: fun(tx: moonpool.SqliteTransaction): any, string?): any, string?    undone where f fails or gives nil, why
----@field close fun(self)                                                      until the next statement
+---@field transaction fun(self, f: fun(tx: moonpool.SqliteTransaction): any, string?): any, string?    Rolled back if f fails or returns nil and a reason
+---@field close fun(self)                                                      Closes the file until the next statement; the data of ":memory:" is lost
 
---- SQLite databases, where grants let this script read or write: `scripts: {allow: {write: ["data/"]}}`. Each has a thread of its own;
---- statements wait without holding anybody up, and end with their call. Parameters are bound: a list for `?`, a table for `:name`.
+--- SQLite databases. A script needs a `read` or `write` grant for the file: `scripts: {allow: {write: ["data/"]}}`. Each database has its
+--- own thread; other calls run while a statement waits, and a statement is cancelled when its call ends. Parameters are bound: a list
+--- for `?`, a table for `:name`.
 ---@class moonpool.lib.sqlite
 sqlite = {}
---- ":memory:" is one of its own. Reads alone where writing is not granted. `setup` runs whenever the file is opened.
+--- Opens a database; read-only if only a `read` grant covers the path. `":memory:"` makes a new database in memory, which lasts as long as
+--- the script holds it. The SQL of `setup` runs each time the file is opened. The first statement opens the file. The gateway may close an
+--- unused file (`limits.sqlite.databases`), which drops its temporary tables. SQL may use the functions, virtual tables (FTS5, R-tree, JSON) and
+--- pragmas that docs/explanation/permissions.md lists.
 ---@param path string
 ---@param options? { setup?: string }
 ---@return moonpool.Sqlite? database, string? why
 function sqlite.open(path, options) end
---- A parameter that SQLite keeps as a blob; texts are kept as text.
+--- Marks a parameter so that SQLite stores it as a blob; a plain string is stored as text.
 ---@param bytes string
 ---@return table
 function sqlite.blob(bytes) end
 
 ---@class moonpool.Job
----@field [1] string                    what it does
+---@field [1] string                    The description
 ---@field [2] fun(call: moonpool.Call): any, string?
----@field every number                  seconds, 0.1 to 30 days
----@field timeout? number               limits.call.time
+---@field every number|string           The interval in seconds, 0.1 to 30 days; or a cron expression: "0 3 * * 1-5"
+---@field zone? string                  The time zone of a cron expression, as in "Europe/Berlin"; default: UTC
+---@field jitter? number                Seconds, at most 3600: each run begins after a random delay of up to this; `timeout` includes the delay
+---@field timeout? number               Limit of one run in seconds; default: limits.call.time
 ---@field enabled? boolean
 
 -- -- policies -----------------------------------------------------------------------------------------------------------------------
 
---- The call as a policy sees it: all of moonpool.Call, and this. Only `args` may be set.
+--- The call that a policy gets: the fields of moonpool.Call and the fields below. A policy may set only `args`.
 ---@class moonpool.Turn: moonpool.Call
 ---@field kind "tool"|"resource"|"prompt"
----@field name string            The tool's, resource's or prompt's
----@field args table             What it will be called with: a resource's are the values in its URI
----@field uri? string            What is read, where that is a resource
----@field phase? "prepare"|"run" For a tool that has `prepare`: the policy is around both
+---@field name string            The name of the tool, resource or prompt
+---@field args table             The arguments of the call; for a resource, the values of the variables in its URI
+---@field uri? string            The URI that is read, if the call reads a resource
+---@field phase? "prepare"|"run" For a tool with `prepare`: the policy runs for both phases
 
---- What a policy is around: names, in which `*` stands for anything; resources by their URIs. Without any: everything.
+--- The calls that a policy applies to: names of tools and prompts and URIs of resources, where `*` matches any characters. A policy that
+--- names none of the three applies to all calls.
 ---@class moonpool.Around
 ---@field tools? string[]
 ---@field resources? string[]
 ---@field prompts? string[]
----@field order? number          Less is further out; 0 by default, then by name
+---@field order? number          Policies with a lower order run first, further out; 0 by default; equal orders by name
 
 ---@class moonpool.Policy: moonpool.Around
 ---@field [1] string|fun(call: moonpool.Turn, next: fun(call?: moonpool.Turn): any, any): any, any
 ---@field [2]? fun(call: moonpool.Turn, next: fun(call?: moonpool.Turn): any, any): any, any
 
---- A file of scripts/policy: one function around calls of tools, reads of resources and uses of prompts. `next(call)` goes on, and
---- gives what came of it; `fail` refuses; what the function returns is the result.
+--- A file of scripts/policy: one function around calls of tools, reads of resources and uses of prompts. `next(call)` runs the handler and
+--- returns its result; `fail` refuses the call; the function's return value is the result of the call.
 ---@param spec moonpool.Policy
 function policy(spec) end
 
 ---@alias moonpool.CountedBy "principal"|"tool"|"address"|"all"|fun(call: moonpool.Turn): string|number
 
 ---@class moonpool.Limit: moonpool.Around
----@field rate number            So many calls …
----@field per? number            … in so many seconds; 1 by default
----@field burst? integer         As many at once after a rest; `rate` by default
----@field by? moonpool.CountedBy|moonpool.CountedBy[]  Who shares one limit; "principal" by default: without a name, an address
----@field answer? "error"|"status"  What a tool's client gets: an error its model reads (the default), or HTTP's 429
+---@field rate number            The number of calls allowed in `per` seconds
+---@field per? number            Seconds; 1 by default
+---@field burst? integer         The number of calls allowed at once after idle time; `rate` by default
+---@field by? moonpool.CountedBy|moonpool.CountedBy[]  Calls with an equal value share one limit; "principal" by default, and the address for "anonymous"
+---@field answer? "error"|"status"  The answer to a refused tool call: an error for the model (the default), or HTTP status 429
 
---- A policy that lets so many calls through, of all workers together: a bucket that fills steadily.
+--- A policy that limits the rate of calls over all workers, as a token bucket.
 ---@param spec moonpool.Limit
 function limit(spec) end
 
 ---@class moonpool.Quota: moonpool.Around
----@field most integer           So many calls …
----@field per? "hour"|"day"|"month"  … in one of these, UTC; "day" by default
+---@field most integer           The number of calls allowed in one period
+---@field per? "hour"|"day"|"month"  The period, in UTC; "day" by default
 ---@field by? moonpool.CountedBy|moonpool.CountedBy[]
 ---@field answer? "error"|"status"
 
---- A policy that lets so many calls through in an hour, a day, a month.
+--- A policy that limits the number of calls in an hour, a day or a month.
 ---@param spec moonpool.Quota
 function quota(spec) end
 
---- A file of scripts/jobs: runs every so often, the first time soon after the start, on one worker, never twice at once.
+--- A file of scripts/jobs: a function that runs at an interval or at given times, on one worker, never twice at once. With an interval
+--- the first run is soon after the start.
 ---@param spec moonpool.Job
 ---@return table
 function job(spec) end
 
---- JSON values by key, in memory, shared by all workers: for counters, caches, what scripts tell each other. Bounded: store.entries and
---- store.bytes of moonpool.yaml. With store.file they outlive a restart; a process that is killed may lose the last hundredth of a second.
+--- JSON values by key, in memory, shared by all workers: for counters, caches and data that scripts share. Its size is limited by store.entries and
+--- store.bytes of moonpool.yaml. With store.file the values survive a restart; a killed process may lose the last 10 ms of changes.
 ---@class moonpool.lib.store
 store = {}
 ---@param key string
----@param value any                    anything that json.encode takes
----@param options? { ttl?: number }    seconds that it is kept
+---@param value any                    Any value that json.encode accepts
+---@param options? { ttl?: number }    Time to live in seconds
 ---@return true? done, string? why     "full"
 function store.set(key, value, options) end
 ---@param key string
----@return any                         nil where there is none
+---@return any                         nil if the key has no value
 function store.get(key) end
---- Sets it where there is none; else false.
+--- Sets the value if the key has none and returns true; else returns false.
 ---@param key string
 ---@param value any
 ---@param options? { ttl?: number }
 ---@return boolean? done, string? why
 function store.add(key, value, options) end
---- Adds to a whole number, 0 where there is none. `ttl` is a new key's alone.
+--- Adds `by` to the integer value of the key, which is 0 if the key has none. `ttl` applies only if the key is new.
 ---@param key string
 ---@param by? integer                  1
 ---@param options? { ttl?: number }
@@ -704,13 +735,13 @@ function store.add(key, value, options) end
 function store.incr(key, by, options) end
 ---@param key string
 function store.delete(key) end
---- Keys that begin with `prefix`, sorted; at most 1000 unless `most` says otherwise.
+--- Returns the keys that begin with `prefix`, sorted; at most `most`, 1000 by default.
 ---@param prefix? string
 ---@param most? integer
 ---@return string[]
 function store.list(prefix, most) end
 
---- Hashes, in hex; in bytes where "bytes" follows. Of at most 16 MiB at once.
+--- Hash functions of at most 16 MiB. The result is in hexadecimal digits, or in bytes if `form` is "bytes".
 ---@class moonpool.lib.digest
 digest = {}
 ---@param bytes string
@@ -735,7 +766,7 @@ function digest.md5(bytes, form) end
 ---@param form? "hex" | "bytes"
 ---@return string
 function digest.hmac(kind, key, bytes, form) end
---- Whether two secrets are the same, in a time that does not tell where they differ.
+--- True if two strings are equal. Takes constant time, so an attacker cannot measure where they differ.
 ---@param a string
 ---@param b string
 ---@return boolean
@@ -749,7 +780,7 @@ function base64.encode(bytes) end
 ---@param text string
 ---@return string? bytes, string? why
 function base64.decode(text) end
---- The alphabet for URLs, without padding.
+--- Encodes with the URL-safe alphabet of Base64, without padding.
 ---@param bytes string
 ---@return string
 function base64.url_encode(bytes) end
@@ -757,7 +788,7 @@ function base64.url_encode(bytes) end
 ---@return string? bytes, string? why
 function base64.url_decode(text) end
 
---- `uuid()` is random (version 4); `uuid.v7()` sorts by the time it was made.
+--- `uuid()` is random (version 4); `uuid.v7()` sorts by the time when it was made.
 ---@class moonpool.Uuid
 ---@field v4 fun(): string
 ---@field v7 fun(): string
@@ -766,12 +797,12 @@ uuid = {}
 
 ---@class moonpool.lib.time
 time = {}
----@return number                      seconds since 1970, with a fraction
+---@return number                      Seconds since 1970, with a fraction
 function time.now() end
----@return number                      seconds of a clock that is never set
+---@return number                      Seconds of the monotonic clock, which is never set
 function time.monotonic() end
 --- RFC 3339 in UTC, such as "2026-07-28T12:00:00Z".
----@param seconds? number              now
+---@param seconds? number              Since 1970; default: now
 ---@return string
 function time.format(seconds) end
 ---@param text string
@@ -784,7 +815,7 @@ function time.parse(text) end
 ---@field host? string
 ---@field port? integer
 ---@field path? string
----@field query? string | table        uri.build takes a table, too
+---@field query? string | table        uri.build also accepts a table
 ---@field fragment? string
 
 ---@class moonpool.lib.uri
@@ -795,18 +826,18 @@ function uri.parse(text) end
 ---@param parts moonpool.Uri
 ---@return string
 function uri.build(parts) end
---- Fit for any place in a URI: "/" and "&" are encoded, too.
+--- Percent-encodes a text so that it can stand in any part of a URI; "/" and "&" are encoded, too.
 ---@param text string | number
 ---@return string
 function uri.encode(text) end
 ---@param text string
 ---@return string? decoded, string? why
 function uri.decode(text) end
---- A table as "a=1&b=x%20y"; a text as the table.
+--- Encodes a table as a query string, "a=1&b=x%20y"; decodes a query string to a table.
 ---@param fields table | string
 ---@return string | table | nil query, string? why
 function uri.query(fields) end
---- Where `reference` leads when it stands in `base`.
+--- Resolves the relative URI `reference` against `base`.
 ---@param base string
 ---@param reference string
 ---@return string? uri, string? why
@@ -819,29 +850,30 @@ function uri.join(base, reference) end
 ---@field gmatch fun(self, text: string): fun(): string?, ...
 ---@field gsub fun(self, text: string, replacement: string | table | function, most?: integer): string?, integer | string
 
---- Verifies tokens that others issued (JWT, RFC 7519): signature, issuer, audience, times. Nothing in a token's header is followed.
+--- Verifies tokens of an issuer (JWT, RFC 7519): signature, issuer, audience, times. Keys and URLs in a token's header are ignored.
 ---@class moonpool.lib.jwt
 jwt = {}
 
 ---@class moonpool.VerifierOptions
----@field issuer string | string[] | false       The `iss` of its tokens, exactly; false: of any issuer whose key is known
----@field audience string | string[] | false     Who tokens must be for, one of these; false: for anybody
----@field jwks? string | table                    The URL of the issuer's keys, or the keys; without any of these four the issuer's metadata name it
+---@field issuer string | string[] | false       The accepted values of `iss`; false: any issuer whose key is known
+---@field audience string | string[] | false     The accepted values of `aud`; false: any audience
+---@field jwks? string | table                    The URL of the issuer's JWK Set, or the set; default without any key: from the issuer's metadata
 ---@field key? string                             A public key, or a certificate, in PEM
----@field keys? table<string | integer, string>   Several, by their `kid` or without
----@field key_file? string                        A file of PEM, or of a JWK Set, read again when it changes; the script needs a grant to read it
----@field algorithms? string[]                    Default: RS256 to 512, PS256 to 512, ES256 to 512, EdDSA, Ed25519
----@field leeway? number                          Seconds by which clocks may differ (default 60)
----@field required? string[]                      Claims that must be there, beside `exp`
----@field refetch? number                         The least seconds between fetches for keys that are not known (default 30)
----@field refresh? number                         Keys are fetched again after so many seconds (default 600)
----@field max_age? number                         Keys that cannot be fetched again are used for so long (default 86400)
----@field cache? integer                          Tokens that are remembered, by their SHA-256 (default 4096)
----@field plain_http? boolean                     Keys may come over http, which anybody on the way can change
+---@field keys? table<string | integer, string>   Several keys: a table by `kid`, or a list
+---@field key_file? string                        A file with PEM or a JWK Set, read again after a change; the script needs a `read` grant for it
+---@field algorithms? string[]                    The accepted algorithms. Default: RS256 to 512, PS256 to 512, ES256 to 512, EdDSA, Ed25519
+---@field leeway? number                          Allowed difference between the clocks, in seconds (default 60)
+---@field required? string[]                      Claims that a token must have, in addition to `exp`
+---@field refetch? number                         The least time between two fetches caused by unknown keys, in seconds (default 30)
+---@field refresh? number                         The time after which keys are fetched again, in seconds (default 600)
+---@field max_age? number                         The time for which keys stay in use while fetching fails, in seconds (default 86400)
+---@field cache? integer                          The number of verified tokens that are cached, by SHA-256 (default 4096)
+---@field plain_http? boolean                     true: keys may be fetched over plain http, where an attacker on the network can replace them
 
 ---@class moonpool.Verifier
 local Verifier = {}
---- Takes any value and never raises. "unavailable": the keys cannot be had now, which says nothing of the token.
+--- Verifies a token. Accepts any value and never raises. The kind "unavailable" means that the keys cannot be fetched now, so the token
+--- could not be judged.
 ---@param token any
 ---@return table? claims, string? why, "unavailable"? kind
 function Verifier:verify(token) end
@@ -850,14 +882,14 @@ function Verifier:verify(token) end
 ---@return moonpool.Verifier
 function jwt.verifier(options) end
 
---- A request, before anything of it is done. Good until the script has decided.
+--- The HTTP request that is to be authenticated. Auth scripts may use it until they return.
 ---@class moonpool.Request
 ---@field method string                 "POST"
 ---@field path string                   "/mcp", without the query
----@field headers table<string, string> By name, in any case; several of a name with ", " between them. Nothing lists them
----@field bearer? string                The token of `Authorization: Bearer …`, if it has the form of one
----@field peer string                   "127.0.0.1", "unix": who connected, which may be a proxy
----@field tls? moonpool.RequestTls      The client's certificate, where it has shown one
+---@field headers table<string, string> By name, in any case; several values of one header are joined by ", ". It cannot be iterated
+---@field bearer? string                The token of `Authorization: Bearer …`, if it is well-formed
+---@field peer string                   The address of the connection, which may be a proxy's: "127.0.0.1", "unix"
+---@field tls? moonpool.RequestTls      The client's certificate, if it sent one
 
 ---@class moonpool.RequestTls
 ---@field subject string                "CN=ci,O=Example"
@@ -865,79 +897,80 @@ function jwt.verifier(options) end
 ---@field serial string
 ---@field fingerprint string            SHA-256, in hexadecimal digits
 ---@field sans string[]                 "DNS:ci.example.com"
----@field expires integer                Seconds since 1970: the handshake alone has looked at it, the connection may last longer
+---@field expires integer                Seconds since 1970. Only the handshake checks it; the connection may last longer
 
---- Whom a request is from, as an auth script says it.
+--- The identity that an auth script gives a request.
 ---@class moonpool.WhoAsks
 ---@field id string
 ---@field scopes? string[]
----@field claims? table                 For tools and policies: anything JSON can say
----@field issuer? string                With the next two: what sessions and tasks are bound to; without them, the id
+---@field claims? table                 Data for tools and policies: any values that can be encoded as JSON
+---@field issuer? string                Sessions and tasks are bound to `issuer`, `subject` and `client` together; without them, to the id
 ---@field subject? string
 ---@field client? string
----@field expires? number               Seconds since 1970: then its event streams end
+---@field expires? number               Seconds since 1970. At this time the principal's event streams end
 
 ---@class moonpool.AuthSpec
----@field [1] fun(request: moonpool.Request): moonpool.WhoAsks?, string?, number?   Who asks; or nil, why, and seconds where it could not be found out
----@field issuer? string                Where tokens come from: clients are sent there
----@field askable? string[]             Scopes that they may ask for there, when a tool needs one; default: any
+---@field [1] fun(request: moonpool.Request): moonpool.WhoAsks?, string?, number?   Returns the identity; or nil, why, and seconds to retry after
+---@field issuer? string                The URL of the authorization server, which clients learn from the metadata
+---@field askable? string[]             Scopes that clients may request from the issuer when a tool needs them; default: any
 ---@field realm? string
----@field implies? table<string, string[]>        A scope, and the scopes it stands for
+---@field implies? table<string, string[]>        For a scope, the other scopes that it includes
 ---@field scopes_supported? string[]
 
 ---@class moonpool.Auth
 
---- What a script in auth/ returns: who asks. The first script that names somebody decides; where none does it is 401.
+--- Makes the value that a script in auth/ returns. The scripts run in order; the first one that returns an identity authenticates the
+--- request. If none does, the client gets 401.
 ---@class moonpool.lib.auth
 ---@overload fun(spec: moonpool.AuthSpec): moonpool.Auth
 auth = {}
 
---- What several of these have in common.
+--- Options of all functions of `auth`.
 ---@class moonpool.AuthOptions
 ---@field realm? string
----@field implies? table<string, string[]>        A scope, and the scopes it stands for
+---@field implies? table<string, string[]>        For a scope, the other scopes that it includes
 ---@field scopes_supported? string[]
----@field askable? string[]                       Scopes that clients may ask for, when a tool needs one; default: any
+---@field askable? string[]                       Scopes that clients may request when a tool needs them; default: any
 
 ---@class moonpool.AuthKeysOptions: moonpool.AuthOptions
----@field keys? table<string, { sha256: string, scopes?: string[], expires?: string }>   By their names
----@field file? string                            A file of lines as `moonpool key new` prints them; the script needs a grant to read it
----@field store? string                           What their names in the store begin with; the SHA-256 follows
----@field header? string                          Default "x-api-key"; `Authorization: Bearer` is good too
----@field prefix? string                          What ids begin with (default "key:")
---- API keys, of which only the SHA-256 is kept.
+---@field keys? table<string, { sha256: string, scopes?: string[], expires?: string }>   The keys, by name
+---@field file? string                            A file with the lines that `moonpool key new` prints; the script needs a `read` grant for it
+---@field store? string                           A prefix of keys in the store: the entry of an API key is at this prefix and its SHA-256
+---@field header? string                          The header with the key, default "x-api-key"; `Authorization: Bearer` is accepted, too
+---@field prefix? string                          The prefix of the principals' ids (default "key:")
+--- Authenticates clients by API keys. Only the SHA-256 of each key is stored.
 ---@param options moonpool.AuthKeysOptions
 ---@return moonpool.Auth
 function auth.keys(options) end
 
 ---@class moonpool.AuthBearerOptions: moonpool.AuthOptions
 ---@field secret string | moonpool.Secret         16 characters or more
----@field id? string                              Default "bearer"
+---@field id? string                              The principal's id, default "bearer"
 ---@field scopes? string[]
---- Whoever knows the one secret.
+--- Authenticates all clients that send one shared secret as bearer token, as one principal.
 ---@param options moonpool.AuthBearerOptions
 ---@return moonpool.Auth
 function auth.bearer(options) end
 
 ---@class moonpool.AuthJwtOptions: moonpool.VerifierOptions, moonpool.AuthOptions
----@field [1]? fun(claims: table): table?, string?   Makes the principal, where `sub`, `scope` and `client_id` do not say it
+---@field [1]? fun(claims: table): table?, string?   Makes the identity from the claims; default: from `sub`, `scope` and `client_id`
 ---@field audience? string | string[] | false     Default: the endpoints below `public_url`
---- Whoever brings a token of the issuer for this server.
+--- Authenticates clients by JWT access tokens that an issuer made for this server.
 ---@param options moonpool.AuthJwtOptions
 ---@return moonpool.Auth
 function auth.jwt(options) end
 
 ---@class moonpool.AuthIntrospectionOptions: moonpool.AuthOptions
 ---@field [1]? fun(claims: table): table?, string?
----@field url string                              Where the issuer is asked about a token (RFC 7662)
+---@field url string                              The introspection endpoint of the issuer (RFC 7662)
 ---@field client_id string
 ---@field client_secret string | moonpool.Secret
 ---@field audience? string | string[] | false     Default: the endpoints below `public_url`
----@field issuer? string | string[]               The `iss` of its answers
----@field cache? number                           Seconds for which a good answer counts (default 60)
----@field negative? number                        And another (default 10)
+---@field issuer? string | string[]               The accepted values of `iss` in its answers
+---@field cache? number                           Seconds for which an accepted token is cached (default 60)
+---@field negative? number                        Seconds for which a refused token is cached (default 10)
 ---@field plain_http? boolean
---- Whoever brings a token that its issuer knows.
+--- Authenticates clients by tokens that the issuer's introspection endpoint confirms.
 ---@param options moonpool.AuthIntrospectionOptions
 ---@return moonpool.Auth
 function auth.introspection(options) end
@@ -945,51 +978,51 @@ function auth.introspection(options) end
 ---@class moonpool.AuthTlsClient
 ---@field id string
 ---@field scopes? string[]
----@field subject? string                         As in "CN=ci,O=Example"
----@field issuer? string                          Where client_ca has several, as in "CN=Our CA"
----@field san? string                             As in "DNS:ci.example.com"
----@field fingerprint? string                     SHA-256
+---@field subject? string                         The certificate's subject, as in "CN=ci,O=Example"
+---@field issuer? string                          The certificate's issuer, if client_ca has several, as in "CN=Our CA"
+---@field san? string                             A subject alternative name, as in "DNS:ci.example.com"
+---@field fingerprint? string                     SHA-256 of the certificate, in hexadecimal digits
 ---@class moonpool.AuthTlsOptions: moonpool.AuthOptions
 ---@field clients moonpool.AuthTlsClient[]
---- Whoever proves a certificate that stands in the list.
+--- Authenticates clients by their TLS certificates: those that match an entry of `clients`.
 ---@param options moonpool.AuthTlsOptions
 ---@return moonpool.Auth
 function auth.tls(options) end
 
 ---@class moonpool.AuthProxyOptions: moonpool.AuthOptions
----@field from string[]                           Addresses and networks of the proxy, as in "10.1.2.0/24"; "unix"
----@field header? string                          Default "x-forwarded-user"
----@field scopes_header? string
----@field scopes? string[]                        What all of them may do
---- Whom a proxy in front names in a header.
+---@field from string[]                           Addresses and networks of trusted proxies, as in "10.1.2.0/24"; "unix"
+---@field header? string                          The header with the user's name, default "x-forwarded-user"
+---@field scopes_header? string                   The header with the user's scopes, separated by spaces or commas
+---@field scopes? string[]                        The scopes of all users
+--- Authenticates the user that a trusted proxy names in a header.
 ---@param options moonpool.AuthProxyOptions
 ---@return moonpool.Auth
 function auth.proxy(options) end
 
---- Regular expressions as JSON Schema and JavaScript have them, in Unicode. One that takes too long on a text gives nil, "limit".
+--- Regular expressions with the syntax of JavaScript, in Unicode mode. A match that exceeds its limits returns nil, "limit".
 ---@class moonpool.lib.regex
 regex = {}
 ---@param expression string
----@param flags? string                "i" minds no case, "m" lets ^ and $ match at lines, "s" lets '.' match their ends
+---@param flags? string                "i" ignores case, "m" lets ^ and $ match at line ends, "s" lets '.' match line ends
 ---@return moonpool.Regex? regex, string? why
 function regex.new(expression, flags) end
 
---- Files, where the grants of moonpool.yaml let this script: `scripts: {allow: {read: ["data/"], write: ["data/out/"]}}`. Relative
---- paths begin at the folder of moonpool.yaml; no link leads out of a grant. Waits without holding anybody up. Gives nil and why
---- where something cannot be done.
+--- Files. A script needs `read` or `write` grants for its paths: `scripts: {allow: {read: ["data/"], write: ["data/out/"]}}`. Relative
+--- paths begin at the folder of moonpool.yaml. Symbolic links cannot lead out of a granted folder. Other calls run while a function
+--- waits. On failure the functions return nil and the reason.
 ---@class moonpool.lib.fs
 fs = {}
---- The whole file, at most limits.fs.file.
+--- Reads a whole file of at most limits.fs.file bytes.
 ---@param path string
 ---@return string? text, string? why
 function fs.read(path) end
---- Replaces the file at once: who reads it meanwhile sees the old text or the new one. `append` adds to its end.
+--- Replaces the file atomically: a concurrent reader sees either the old or the new contents. `append` adds to its end.
 ---@param path string
 ---@param text string
 ---@param options? { append?: boolean }
 ---@return true? done, string? why
 function fs.write(path, text, options) end
---- The sorted names in a folder; those of folders end in "/".
+--- Returns the names in a folder, sorted; the names of folders end in "/".
 ---@param path string
 ---@return string[]? names, string? why
 function fs.list(path) end
@@ -1005,64 +1038,69 @@ function fs.stat(path) end
 ---@param path string
 ---@return boolean? there, string? why
 function fs.exists(path) end
---- A file or an empty folder.
+--- Removes a file or an empty folder.
 ---@param path string
 ---@return true? done, string? why
 function fs.remove(path) end
---- A folder, and those above it that are missing; fine when it is there.
+--- Makes a folder and its missing parents. Succeeds if the folder exists.
 ---@param path string
 ---@return true? done, string? why
 function fs.mkdir(path) end
 
 ---@class moonpool.ExecOptions
 ---@field stdin? string|moonpool.Secret
----@field timeout? number       In seconds; else limits.exec.time
----@field env? table<string, string|number|moonpool.Secret>  Besides PATH, HOME, LANG, LC_ALL, TZ, TMPDIR, USER and LOGNAME
----@field cwd? string           A folder that may be read; else that of moonpool.yaml
----@field max? integer          Bytes of each output; else limits.exec.output
+---@field timeout? number       Limit in seconds; default: limits.exec.time
+---@field env? table<string, string|number|moonpool.Secret>  Environment variables. Each needs an `env` grant, except LANG, LC_*, TZ, TERM, NO_COLOR
+---@field cwd? string           The working folder, which needs a `read` grant; default: the folder of moonpool.yaml
+---@field max? integer          Limit of stdout and of stderr in bytes each; default: limits.exec.output
 
 ---@class moonpool.ExecResult
----@field status? integer       nil where a signal ended it
----@field signal? integer
+---@field status? integer       The exit status; nil if a signal ended the program
+---@field signal? integer      The signal that ended the program
 ---@field stdout string
 ---@field stderr string
 
---- Runs a program that is granted (`scripts: {allow: {run: ["git", "/usr/bin/jq"]}}`) with these words; no shell reads them. It
---- ends with the call, and so does all that it started. nil and why where it did not run to its end.
+--- Runs a program with arguments, without a shell. The program needs a `run` grant: `scripts: {allow: {run: ["git", "/usr/bin/jq"]}}`.
+--- The end of the call kills the program and its child processes. Returns nil and the reason if the program could not be started or
+--- exceeded a limit.
 ---@param argv (string|number|moonpool.Secret)[]
 ---@param options? moonpool.ExecOptions
 ---@return moonpool.ExecResult? result, string? why
 function exec(argv, options) end
 
---- An environment variable that is granted (`scripts: {allow: {env: ["ORDERS_URL", "APP_*"]}}`); nil and why, or `default` where
---- it is not set.
+--- Reads an environment variable, which needs an `env` grant: `scripts: {allow: {env: ["ORDERS_URL", "APP_*"]}}`. If the variable is not
+--- set, returns `default`, or nil and the reason.
 ---@param name string
 ---@param default? string
 ---@return string? value, string? why
 function env(name, default) end
 
---- A text that prints as *** everywhere. Headers of http, and words, `env` and `stdin` of exec, take what is in it; joined with `..`
---- it stays a secret.
+--- A string that prints as ***. The headers of http and the arguments, `env` and `stdin` of exec use its real contents. A secret that is
+--- joined with `..` makes a secret.
 ---@class moonpool.Secret
 ---@operator concat(string|moonpool.Secret): moonpool.Secret
 
---- Like env, as a secret.
+--- Reads an environment variable as a secret. The variable needs an `env` grant.
 ---@param name string
 ---@return moonpool.Secret? secret, string? why
 function secret(name) end
 
 ---@class moonpool.lib.json
 json = {}
-json.null = nil ---@type userdata      What null decodes to
-json.array_mt = {}                     -- the metatable of arrays: an empty table with it encodes as []
-json.object_mt = {}                    -- an empty or list-like table with it encodes as an object
+json.null = nil ---@type userdata      The value that JSON null decodes to
+json.array_mt = {}                     -- the metatable of arrays: an empty table with this metatable encodes as []
+json.object_mt = {}                    -- the metatable of objects: any table with this metatable encodes as an object
 json.empty_array = {}
 ---@param value any
 ---@return string
 function json.encode(value) end
+---@class moonpool.DecodeOptions
+---@field nulls? boolean   false: object members that are null are absent, and a text that is null decodes to nil; in lists null stays json.null
+
 ---@param text string
+---@param options? moonpool.DecodeOptions
 ---@return any value, string? why
-function json.decode(text) end
+function json.decode(text, options) end
 ---@generic T: table
 ---@param list T
 ---@return T

@@ -40,7 +40,7 @@ local function atom(s, at, depth)
   return functions[name](table.unpack(values)), past + 1
 end
 
--- Binds right, and tighter than a sign before it: -2^2 is -4.
+-- A power: `^` is right-associative and binds tighter than a sign before it, so -2^2 is -4.
 local function power(s, at, depth)
   local base, after = atom(s, at, depth)
   local past = s:match("^%s*%^()", after)

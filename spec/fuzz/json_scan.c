@@ -58,11 +58,14 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size);
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
 {
     mp_str text = {(const char *)data, size};
-    mp_json_visitor visitor = {enter, member, &text};
+    mp_json_tally tally = {.most = SIZE_MAX}, few = {.most = 4};
+    mp_json_visitor visitor = {enter, member, &text, &tally}, counter = {.tally = &few};
+    mp_json_result counted = mp_json_scan(text, &counter, NULL, NULL);
     mp_json_fault fault;
     mp_json_result unseen = mp_json_scan(text, NULL, NULL, &fault);
     if (unseen == MP_JSON_BROKEN)
         MUST(fault.offset <= size);
+    MUST(few.values <= few.most ? counted != MP_JSON_MANY : counted == MP_JSON_MANY && few.values == few.most + 1);
     mp_json_result seen = mp_json_scan(text, &visitor, NULL, &fault);
     MUST(seen == unseen || (unseen == MP_JSON_OK && seen == MP_JSON_REPEATED));
     if (unseen != MP_JSON_OK)
@@ -70,16 +73,18 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
 
     mp_json_cursor cursor = {text.ptr, text.ptr + text.len};
     mp_json_token token;
+    size_t values = 0;
     int depth = 0;
     while ((token = mp_json_next(&cursor)).type != MP_JSON_T_END) {
         depth += token.type == MP_JSON_T_OPEN_ARRAY || token.type == MP_JSON_T_OPEN_OBJECT;
         depth -= token.type == MP_JSON_T_CLOSE_ARRAY || token.type == MP_JSON_T_CLOSE_OBJECT;
+        values += token.type != MP_JSON_T_CLOSE_ARRAY && token.type != MP_JSON_T_CLOSE_OBJECT;
         MUST(depth >= 0 && depth <= MP_JSON_DEPTH);
         if (token.type == MP_JSON_T_STRING)
             check_string(token.span);
         else if (token.type == MP_JSON_T_INTEGER || token.type == MP_JSON_T_FLOAT)
             check_number(token.span);
     }
-    MUST(depth == 0);
+    MUST(depth == 0 && values >= tally.values);
     return 0;
 }

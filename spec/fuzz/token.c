@@ -1,7 +1,7 @@
 /* token.c: any bytes as a token, as Base64 for URLs, as keys. What is taken apart must fit together again, and no signature
  * that nobody made may be one. */
 #include "base/base64url.h"
-#include "script/keys.h"
+#include "data/jwk.h"
 #include <stdlib.h>
 
 #define MUST(condition) ((condition) ? (void)0 : abort())
@@ -32,29 +32,29 @@ static void check_token(mp_str text)
 static void check_signature(mp_str text)
 {
     static const char *const names[] = {"ES256", "EdDSA", "RS256"};
-    static mp_key keys[3];
+    static mp_jwk keys[3];
     for (size_t i = 0; i < 3; i++) {
         if (keys[i].pkey == NULL)
-            MUST(mp_key_generate(&keys[i], mp_str_of(names[i])) == NULL);
-        MUST(!mp_key_verify(&keys[i], mp_str_of(names[i]), MP_STR("nobody signed this"), text));
+            MUST(mp_jwk_generate(&keys[i], mp_str_of(names[i])) == NULL);
+        MUST(!mp_jwk_verify(&keys[i], mp_str_of(names[i]), MP_STR("nobody signed this"), text));
     }
 }
 
 static void check_keys(mp_str text)
 {
-    mp_key key;
+    mp_jwk key;
     mp_str half = {text.ptr, text.len / 2}, rest = mp_str_from(text, text.len / 2);
-    const char *why = mp_key_from_pem(&key, text, false);
+    const char *why = mp_jwk_from_pem(&key, text, false);
     MUST((why == NULL) == (key.pkey != NULL));
-    mp_key_clear(&key);
-    mp_key_from_pem(&key, text, true);
-    mp_key_clear(&key);
-    mp_key_from_rsa(&key, half, rest);
-    mp_key_clear(&key);
-    mp_key_from_ec(&key, MP_STR("P-256"), half, rest);
-    mp_key_clear(&key);
-    mp_key_from_ed25519(&key, text);
-    mp_key_clear(&key);
+    mp_jwk_clear(&key);
+    mp_jwk_from_pem(&key, text, true);
+    mp_jwk_clear(&key);
+    mp_jwk_from_rsa(&key, half, rest);
+    mp_jwk_clear(&key);
+    mp_jwk_from_ec(&key, MP_STR("P-256"), half, rest);
+    mp_jwk_clear(&key);
+    mp_jwk_from_ed25519(&key, text);
+    mp_jwk_clear(&key);
 }
 
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size);

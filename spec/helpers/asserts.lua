@@ -1,14 +1,14 @@
--- Assertions of the house, for luassert.
+-- Assertions for all specs, registered with luassert: `assert.has_nothing_left(gateway, seconds)`.
 local assert = require "luassert"
 local say = require "say"
 local cjson = require "cjson.safe"
 local client = require "spec.helpers.client"
 local wait = require "spec.helpers.wait"
 
--- Gauges that say nothing of what clients left behind: what is stored stays for its time.
+-- Gauges that has_nothing_left ignores: they count memory, stored entries and open databases, which outlive the clients.
 local steady = { lua_bytes = true, vms = true, connections = true, store_entries = true, store_bytes = true, databases = true }
 
--- All questions go by one connection, which is the only one that may be open.
+-- What clients have left in the gateway `g`, as text, or nil. /status is read over `connection`, the only connection that may be open.
 local function left_behind(g, connection)
   if not g:is_alive() then
     return "the gateway has ended"
@@ -30,17 +30,18 @@ local function left_behind(g, connection)
   if fds > g.baseline_fds then
     return ("%d descriptors, %d when it started"):format(fds, g.baseline_fds)
   end
-  local close_waits = g:close_waits() -- last: where many connections have been, looking takes long
+  local close_waits = g:close_waits() -- checked last: it is slow when many connections have been open
   if close_waits > 0 then
     return close_waits .. " sockets are in CLOSE-WAIT"
   end
 end
 
--- Within a second nothing is left of any client: gauges 0, descriptors as at the start, no CLOSE-WAIT, the same process.
-local function is_empty_house(state, arguments)
+-- assert.has_nothing_left(g, seconds): within `seconds` (1 unless given) the process of `g` still runs, its gauges are 0, it has as many
+-- descriptors as when it started, and no socket is in CLOSE-WAIT.
+local function has_nothing_left(state, arguments)
   local g, seconds = arguments[1], arguments[2] or 1
   local left, connection
-  local ok, why = pcall(wait.for_fact, "an empty house", seconds, function()
+  local ok, why = pcall(wait.for_fact, "a gateway with nothing left of its clients", seconds, function()
     if g:is_alive() and (not connection or connection:is_closed_by_peer()) then
       connection = client.connect(g, { admin = true })
     end
@@ -51,12 +52,12 @@ local function is_empty_house(state, arguments)
     connection:close()
   end
   left = left or why
-  state.failure_message = not ok and ("not an empty house after %g s: %s"):format(seconds, tostring(left)) or nil
+  state.failure_message = not ok and ("something of a client is left after %g s: %s"):format(seconds, tostring(left)) or nil
   return ok
 end
 
-say:set("assertion.empty_house.positive", "Expected an empty house")
-say:set("assertion.empty_house.negative", "Expected a house with something left in it")
-assert:register("assertion", "empty_house", is_empty_house, "assertion.empty_house.positive", "assertion.empty_house.negative")
+say:set("assertion.nothing_left.positive", "Expected nothing to be left of any client")
+say:set("assertion.nothing_left.negative", "Expected something to be left of a client")
+assert:register("assertion", "nothing_left", has_nothing_left, "assertion.nothing_left.positive", "assertion.nothing_left.negative")
 
 return assert

@@ -1,4 +1,4 @@
--- Certificates and keys for specs, made by openssl as people make them. Texts, in PEM.
+-- Certificates and keys for specs, as texts in PEM, made by the openssl command.
 local uv = require "luv"
 
 local certificates = {}
@@ -16,7 +16,7 @@ local function write(path, text)
   file:write(text)
 end
 
--- Runs openssl; it must go well. Its stdout.
+-- Runs openssl and returns its stdout; a failure of openssl fails the spec.
 function certificates.openssl(...)
   local code, out, err = require("spec.helpers.gateway").run_program(OPENSSL, { ... })
   assert(code == 0, err)
@@ -37,7 +37,7 @@ local function joined(...)
   return all
 end
 
--- `openssl x509` knows days alone.
+-- `openssl x509` takes a lifetime in days only.
 local function sign_until(ends, request, ca, key, path)
   local database = temporary()
   local config = temporary(table.concat({ "[ca]", "default_ca=c", "[c]", "database=" .. database, "new_certs_dir=/tmp", "rand_serial=yes",
@@ -84,7 +84,7 @@ function certificates.make(want, by)
   return { own = own, key = key, certificate = own .. (by and by.above or ""), above = own .. (by and by.above or "") }
 end
 
--- One for 127.0.0.1 and localhost, made once.
+-- A certificate for 127.0.0.1 and localhost, made once per run.
 function certificates.here()
   certificates.usual = certificates.usual or certificates.make {}
   return certificates.usual

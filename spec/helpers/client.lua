@@ -1,4 +1,4 @@
--- A client over HTTP/1.1 that does exactly what it is told, also what a client may not do: half requests, half closes,
+-- A client over HTTP/1.1 that does exactly what a spec asks for, also what a client may not do: half requests, half closes,
 -- resets, reading nothing. Answers are parsed as they arrive; an event stream's events are kept in `connection.events`.
 local uv = require "luv"
 local cjson = require "cjson.safe"
@@ -12,9 +12,9 @@ local PATIENCE = 5 -- seconds
 local connection = {}
 connection.__index = connection
 
--- -- what comes in ---------------------------------------------------------------------------------------------------
+-- -- answers received ---------------------------------------------------------------------------------------------------
 
--- Body decoders: take what is there, give (body bytes, what is left, whether the body is over).
+-- Body decoders: each takes the bytes that arrived and returns the body's bytes, the bytes left over, and whether the body is complete.
 local function none(rest)
   return "", rest, true
 end
@@ -66,7 +66,7 @@ end
 local response = {}
 response.__index = response
 
--- The body, decoded; nil when it is no JSON.
+-- The body decoded from JSON; nil when it is no JSON.
 function response:json()
   return cjson.decode(self.body)
 end
@@ -148,7 +148,7 @@ local function describe_end(self)
   end
 end
 
--- Waits for `find(self)` and fails at once when nothing more can come.
+-- Waits until `find(self)` returns something; fails at once when the connection can bring no more bytes.
 local function await(self, what, seconds, find)
   return wait.for_fact(what, seconds or PATIENCE, function()
     local over = describe_end(self)
@@ -162,7 +162,7 @@ local function await(self, what, seconds, find)
   end)
 end
 
--- The head of the first answer not read yet, which may still be going on.
+-- The head of the first answer not read yet, whose body may still be arriving.
 function connection:read_head(seconds)
   return await(self, "an answer's head", seconds, function()
     return self.responses[1]
@@ -231,7 +231,7 @@ end
 -- Until the first answer not read yet is over, which for an event stream is its end; gives that answer.
 connection.wait_end = connection.read_response
 
--- FIN or RST from the other side, up to now.
+-- Whether the other side has sent FIN or RST up to now.
 function connection:is_closed_by_peer()
   uv.run "nowait"
   return self.eof or self.error ~= nil
@@ -247,7 +247,7 @@ end
 
 -- -- TLS -------------------------------------------------------------------------------------------------------------
 
--- What TLS has to say goes out.
+-- Sends the bytes that TLS has produced.
 local function flush(self)
   local bytes = self.tls:take()
   if #bytes > 0 and not self.tcp:is_closing() then
@@ -255,7 +255,7 @@ local function flush(self)
   end
 end
 
--- What came in, out of TLS.
+-- Decrypts the bytes that arrived.
 local function open_bytes(self, bytes)
   local plain, state, why = self.tls:feed(bytes)
   flush(self)
@@ -289,7 +289,7 @@ local function shake_hands(self, options, seconds)
   end
 end
 
--- close_notify alone: TCP stays as it is.
+-- Sends TLS close_notify and leaves the TCP connection open.
 function connection:goodbye()
   self.tls:goodbye()
   flush(self)
@@ -297,7 +297,7 @@ function connection:goodbye()
   return self
 end
 
--- -- what goes out ---------------------------------------------------------------------------------------------------
+-- -- requests sent ---------------------------------------------------------------------------------------------------
 
 function connection:send_raw(bytes)
   if self.tls then
@@ -310,7 +310,7 @@ function connection:send_raw(bytes)
 end
 
 -- { method, path, headers, body }. Headers: a table by name, where false takes a usual one away, or a list of
--- { name, value }. A body that is a table is sent as JSON. Nothing is awaited.
+-- { name, value }. A body that is a table is sent as JSON. It does not wait for the answer.
 function connection:send(request)
   local method, body = request.method or "GET", request.body
   local lines, named = { ("%s %s HTTP/1.1"):format(method, request.path or "/") }, {}
@@ -379,7 +379,7 @@ function connection:fin()
   return self
 end
 
--- FIN, or by the kernel's rule RST when unread bytes are left.
+-- Closes the connection with FIN; the kernel sends RST when unread bytes are left.
 function connection:close()
   if not self.tcp:is_closing() then
     self.tcp:close()
@@ -388,7 +388,7 @@ function connection:close()
   return self
 end
 
--- RST.
+-- Closes the connection with RST.
 function connection:reset()
   if not self.tcp:is_closing() then
     self.tcp:close_reset()

@@ -1,4 +1,4 @@
--- A gateway with a strict tool that runs what a spec gives it, as a script would be.
+-- A gateway with a strict tool that runs Lua code given by a spec, with the environment of any script.
 --   local g <close> = code.start()
 --   local value = code.run(client, "return store.get 'a'")
 local cjson = require "cjson.safe"

@@ -1,5 +1,5 @@
--- The official conformance suite against examples/conformance: which runs there are, how much each must pass, what one came
--- to. A warning counts as a failure. `./dev conformance` and a spec run the same.
+-- The official conformance suite against examples/conformance: the list of runs, the number of checks that each must pass, and the result
+-- of a run. A warning counts as a failure. `./dev conformance` and a spec run the same.
 local cjson = require "cjson.safe"
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
@@ -14,7 +14,7 @@ local function all_at(revision, passes)
   return { name = revision, options = { "--suite", "all", "--spec-version", revision }, passes = passes }
 end
 
--- `passes` is what a server without fault passes at least: an answer that is a stream where JSON would do adds one.
+-- `passes` is the least number of checks that a server without a fault passes: an answer that is a stream where JSON would do adds one.
 -- The requirements of a revision bring the tasks extension along.
 conformance.runs = {
   all_at("2025-03-26", 3),
@@ -54,7 +54,7 @@ end
 local bad = { FAILURE = "failed", WARNING = "warnings" }
 
 --- Runs one of `conformance.runs`. Gives { passed =, failed =, warnings =, seconds =, complaints = { text, … } }; without a
---- complaint all is well.
+--- complaint the run has passed.
 function conformance.run(g, run)
   local folder = g.dir .. "/" .. run.name:gsub(" ", "-")
   local args = { SUITE, "server", "--url", g.url, "-o", folder }
@@ -63,7 +63,7 @@ function conformance.run(g, run)
   local code, out, err = gateway.run_program(node.path, args, { seconds = PATIENCE, cwd = g.dir })
   local report = { passed = 0, failed = 0, warnings = 0, complaints = {}, seconds = (uv.hrtime() - started) / 1e9 }
 
-  local undecided = {} -- checks that say nothing for or against
+  local undecided = {} -- checks with neither success nor failure
   local function complain(...) table.insert(report.complaints, string.format(...)) end
 
   for _, scenario in ipairs(scenarios_in(folder)) do

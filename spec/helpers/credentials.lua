@@ -1,5 +1,5 @@
 -- An auth script that knows tokens by their looks: "ann-1" and "ann-2" are two tokens of ann's, "ann-3-1790000000" one that expires
--- then. Everybody but ann, bob and carl is unknown.
+-- then. Every name but ann, bob and carl is unknown.
 local cjson = require "cjson"
 
 local credentials = {}
@@ -21,7 +21,7 @@ return auth {
 
 credentials.who = [[return tool { "Says who calls.", function(_, call) return call.principal.id end }]]
 
--- What `auth` of moonpool.yaml is from the next reload on.
+-- Sets `auth` of moonpool.yaml, which counts from the next reload on.
 function credentials.set_mode(g, mode)
   local path = g.dir .. "/moonpool.yaml"
   local file = assert(io.open(path))
@@ -33,7 +33,7 @@ function credentials.set_mode(g, mode)
   file:close()
 end
 
--- What `me` hears when it asks who it is; or nil, and the HTTP status.
+-- The id of the principal that the gateway sees in the client `me`; or nil, and the HTTP status.
 function credentials.ask(me)
   local answer, response = me:call("tools/call", { name = "who" })
   if answer and answer.result then

@@ -1,5 +1,5 @@
--- Clients of quiet streams that leave, each in its own way, and what is true 100 ms later. Told once by the specs of
--- B-01 to B-03, and many times by that of B-04.
+-- Clients of quiet streams that disconnect, each in its own way, and what is true 100 ms later. The specs of B-01 to B-03 run this once,
+-- the spec of B-04 many times.
 local uv = require "luv"
 local cjson = require "cjson.safe"
 local assert = require "luassert"
@@ -28,12 +28,12 @@ departures.more_than_the_kernel_holds = (function()
   return file:read "a":match "(%d+)%s*$" + 1024 * 1024
 end)()
 
--- Seconds since an unnamed moment.
+-- A monotonic clock, in seconds.
 function departures.now()
   return uv.hrtime() / 1e9
 end
 
--- Lets time pass until `moment`.
+-- Runs the loop until the monotonic clock is at `moment` (seconds).
 function departures.wait_until(moment)
   local left = moment - departures.now()
   if left > 0 then
@@ -46,7 +46,7 @@ function departures.ping(g, endpoint)
   return client.request(g, { method = "POST", path = endpoint, body = { jsonrpc = "2.0", id = 99, method = "ping" } }).status
 end
 
--- Nothing that happened was worth a warning.
+-- Fails if the log has a warning or an error.
 function departures.assert_calm(g)
   for _, line in ipairs(g:log_lines()) do
     assert.is_true(line.level == "info" or line.level == "debug", line.text)
@@ -70,7 +70,7 @@ local ways = {
   end,
 }
 
--- One client per entry of `names` opens a session, initializes, is heard, and leaves by that way; `delay` seconds
+-- One client per entry of `names` opens a session, initializes, gets an answer, and disconnects in the way that the name says; `delay` seconds
 -- later each posts a ping. Gives the statuses by way.
 function departures.leave_sessions(g, names, delay)
   local people = {}
@@ -94,7 +94,7 @@ end
 
 -- -- a client's process that is killed -------------------------------------------------------------------------------
 
--- Opens an event stream, tells its endpoint, and reads no more.
+-- A program that opens an event stream, prints its endpoint, and reads no more.
 local careless = [[
 local uv = require "luv"
 local tcp, seen = uv.new_tcp(), ""
@@ -155,7 +155,7 @@ end
 
 process.__close = process.kill
 
--- The lua5.4 that runs the specs.
+-- The path of the lua5.4 that runs the specs.
 departures.interpreter = uv.exepath()
 
 -- A client is killed while `calls` answers of `bytes` each wait unread for it, all of them in the kernel when
@@ -222,7 +222,7 @@ local function delete_sessions(g, ids)
   end
 end
 
--- `count` HTTP+SSE streams and `count` GET streams of Streamable HTTP sessions hear nothing; then half of each kind
+-- `count` HTTP+SSE streams and `count` GET streams of Streamable HTTP sessions carry no event; then half of each kind
 -- leave by FIN and half by RST. Streamable HTTP sessions outlive their streams, so they are deleted at the end.
 function departures.leave_quiet_streams(g, count)
   local ids, all = make_sessions(g, count), {}

@@ -1,4 +1,4 @@
--- Clients that speak one revision properly, for specs whose story is elsewhere: `g:client("2025-11-25")`.
+-- Clients that speak one revision correctly, for specs that do not test the transport itself: `g:client("2025-11-25")`.
 -- `call` waits for the answer, `open` gives a stream to wait on, hang up, reset.
 local cjson = require "cjson.safe"
 local client = require "spec.helpers.client"
@@ -135,7 +135,7 @@ local function class(methods)
   return setmetatable(methods, base)
 end
 
--- With its credentials, which it may change: `me.token`.
+-- The headers of a request with the client's token, `me.token`, which a spec may change.
 local function signed(self, headers)
   headers.Authorization = self.token and "Bearer " .. self.token or nil
   return headers
@@ -167,7 +167,7 @@ function stateful:initialize(options)
   self:notify "notifications/initialized"
 end
 
--- The standalone stream for what the server has to say by itself.
+-- The standalone event stream, for messages that belong to no request.
 function stateful:get_stream(headers)
   local connection = client.connect(self.gateway)
   table.insert(self.connections, connection)
@@ -184,7 +184,7 @@ function stateful:delete()
   return client.request(self.gateway, { method = "DELETE", path = "/mcp", headers = self:headers() })
 end
 
--- -- 2026-07-28: every request says who it is ---------------------------------------------------------------------------
+-- -- 2026-07-28: every request names its client ---------------------------------------------------------------------------
 
 local stateless = class {}
 
@@ -264,7 +264,7 @@ function legacy:connect(options)
   self.endpoint = self.stream:wait_event("endpoint").data
 end
 
--- -- the door -------------------------------------------------------------------------------------------------------------
+-- -- public functions -----------------------------------------------------------------------------------------------------
 
 -- `options`: initialize = false leaves that out; token, capabilities, client_info; buffer (see client.connect) for SSE streams.
 function eras.client(gateway, revision, options)

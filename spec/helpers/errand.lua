@@ -1,4 +1,4 @@
--- A gateway whose tool `run` asks others over HTTP: `errand.start { code = "return try(http.get(args.url)).body", net = { … } }`.
+-- A gateway whose tool `run` sends HTTP requests: `errand.start { code = "return try(http.get(args.url)).body", net = { … } }`.
 local gateway = require "spec.helpers.gateway"
 local memory = require "spec.helpers.memory"
 
@@ -8,7 +8,7 @@ local frame = [[return tool { "Runs.", input = { url = t.string { optional = tru
 %s
 end }]]
 
--- The library that answers names as `hosts` says, in the gateway's folder.
+-- The path of the library, in the gateway's folder, that resolves names as `hosts` says.
 local function with_names(hosts)
   local folder = gateway.binary:match "^(.*)/[^/]*$"
   return {
@@ -17,11 +17,11 @@ local function with_names(hosts)
   }
 end
 
---- Whether `hosts` is heard: ThreadSanitizer has a getaddrinfo of its own.
+--- Whether `hosts` has an effect: under ThreadSanitizer it has none, because that has a getaddrinfo of its own.
 errand.can_name = not os.getenv "TSAN_OPTIONS"
 
 -- `options`: code (of `run`, which has args.url and args.n), net (grants), http (limits.http), ca, scripts (more of them), hosts
--- (see resolver.c), workers. Connections are given up at once, so that an empty house has none.
+-- (see resolver.c), workers. Connections are given up at once, so that assert.has_nothing_left finds none.
 function errand.start(options)
   local http = { idle = "5ms" }
   for key, value in pairs(options.http or {}) do http[key] = value end
@@ -33,7 +33,7 @@ function errand.start(options)
   }
 end
 
--- What the tool gave: its structured content, or its text; and whether that is an error.
+-- Runs the tool and returns its structured content, or its text; and whether that is an error.
 function errand.run(me, arguments)
   local result = me:result("tools/call", { name = "run", arguments = arguments or {} })
   return result.structuredContent or result.content[1].text, result.isError

@@ -1,4 +1,4 @@
--- An example as its README has it: its commands run as they stand there, but for the ports.
+-- An example as its README has it: its commands run as written there, except for the ports.
 --   local dir, commands, ports = example.copy("notes", { "README.md", "moonpool.yaml", … })
 --   local served <close> = example.run_beside(commands[1], dir)
 local uv = require "luv"
@@ -14,7 +14,7 @@ function example.read(path)
   return file:read "a"
 end
 
---- A copy whose ports are free ones: its folder, the commands of its README, the ports by those that stand there.
+--- A copy whose ports are free ones: its folder, the commands of its README, the new ports by those in the README.
 function example.copy(name, files)
   local ports = {}
   for _, port in ipairs { "7300", "7301", "7380", "7390", "7391" } do ports[port] = free_port() end
@@ -28,7 +28,7 @@ end
 
 function example.program() return uv.fs_realpath(gateway.binary) end
 
---- Runs a command that ends in "&" in `dir`; gives what ends it.
+--- Runs a command that ends in "&" in `dir`; returns a value whose __close ends it.
 function example.run_beside(command, dir)
   local process = {}
   local line = "exec " .. command:gsub("%s*&$", ""):gsub("^moonpool ", example.program() .. " ")

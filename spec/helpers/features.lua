@@ -1,4 +1,4 @@
--- docs/features.md: which feature, request, notification and capability is proven in which revision over which transport, and by
+-- docs/reference/features.md: which feature, request, notification and capability is proven in which revision over which transport, and by
 -- what. Proof is what the transcripts play, and what other specs say of themselves in a comment near their top:
 --   -- proves: resumption 2025-03-26..2025-11-25 http              a feature
 --   -- proves: server notifications/cancelled 2026-07-28 stdio     a row of surface.lua: who, name, revisions, transports
@@ -10,7 +10,7 @@ if is_program then package.path = "./?.lua;" .. package.path end
 local transcript = require "spec.helpers.transcript"
 local surface = require "spec.helpers.surface"
 
-local features = { path = "docs/features.md" }
+local features = { path = "docs/reference/features.md" }
 
 local TRANSPORTS = { "sse", "http", "stdio" }
 local SHOWN = { sse = "SSE", http = "HTTP", stdio = "stdio" }
@@ -76,14 +76,21 @@ local function note_play(proofs, it, play)
   end
 end
 
-local function specs()
-  local paths = {}
-  for _, folder in ipairs { "spec/gateway", "spec/unit" } do
-    local entries = assert(uv.fs_scandir(folder))
-    for name in uv.fs_scandir_next, entries do
-      if name:find "_spec%.lua$" then paths[#paths + 1] = folder .. "/" .. name end
+local function add_specs(folder, paths)
+  local entries = assert(uv.fs_scandir(folder))
+  for name, kind in uv.fs_scandir_next, entries do
+    if kind == "directory" then
+      add_specs(folder .. "/" .. name, paths)
+    elseif name:find "_spec%.lua$" then
+      paths[#paths + 1] = folder .. "/" .. name
     end
   end
+end
+
+local function specs()
+  local paths = {}
+  add_specs("spec/gateway", paths)
+  add_specs("spec/unit", paths)
   table.sort(paths)
   return paths
 end
@@ -122,7 +129,7 @@ end
 
 -- -- the page ---------------------------------------------------------------------------------------------------------------
 
-local function link(path) return ("[%s](../%s)"):format(path:match "([^/]+)%.%w+$", path) end
+local function link(path) return ("[%s](../../%s)"):format(path:match "([^/]+)%.%w+$", path) end
 
 -- Of the specs in a set of proofs by revision and transport, as few as prove all of it: first those that are named like it.
 local function proven_by(by_revision, name)
@@ -246,7 +253,7 @@ function features.build()
 
   write "# What is proven, where"
   write ""
-  write "Made by `./dev features` from the [transcripts](../spec/transcripts/README.md), which are played against the real binary, and from what"
+  write "Made by `./dev features` from the [transcripts](../../spec/transcripts/README.md), which are played against the real binary, and from what"
   write "other specs say they prove; a spec compares. SSE is HTTP+SSE, HTTP is Streamable HTTP (2024-11-05 does not define it, but may be spoken"
   write "over it), stdio is `moonpool stdio`."
   write "An empty cell: the revision has no such thing. *Refused*: it has not, and a transcript shows that it is refused as unknown."

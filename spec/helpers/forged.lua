@@ -1,4 +1,4 @@
--- Tokens that no gateway may take, each with a name: broken, unsigned, signed by others, for others, of another time.
+-- Tokens that a gateway must refuse, each with a name: broken, unsigned, with a foreign signature, for another audience, expired.
 --   forged.tokens(ctx) -> { { name, token }, … }     ctx: { issuer =, rsa =, stranger = }, made by forged.context()
 --   forged.headers(ctx) -> { { name, value of Authorization }, … }
 local tokens = require "spec.helpers.tokens"
@@ -8,7 +8,7 @@ local forged = {}
 local json, keys = tokens.json, tokens.keys
 local encode, url = json.encode, keys.base64url
 
---- An issuer with an EC and an RSA key, and somebody else with keys of his own.
+--- An issuer with an EC and an RSA key, and a stranger with other keys.
 function forged.context()
   return {
     issuer = tokens.issuer("ES256", "k1"), rsa = tokens.issuer("RS256", "k2"), ed = tokens.issuer("EdDSA", "k3"),
@@ -166,7 +166,7 @@ local function shapes(add, ctx)
   add("a token in a token", ctx.issuer:sign(head { cty = "JWT" }, good))
 end
 
---- All of them.
+--- All forged tokens: a list of { name, token }.
 function forged.tokens(ctx)
   local list = {}
   local function add(name, token) list[#list + 1] = { name = name, token = token } end
@@ -180,7 +180,7 @@ function forged.tokens(ctx)
   return list
 end
 
---- What may stand in Authorization, and names nobody (B-71).
+--- Values of Authorization that authenticate no principal (B-71).
 function forged.headers(ctx)
   local good = ctx.issuer:token()
   return {

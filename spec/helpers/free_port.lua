@@ -1,4 +1,4 @@
--- free_port(): a port of 127.0.0.1 that nobody has, for programs that cannot choose one and say which.
+-- free_port(): an unused port of 127.0.0.1, for programs that cannot pick a port and print it.
 local uv = require "luv"
 
 return function()

@@ -174,13 +174,13 @@ local function read_ready(process, pipe)
     end
   end)
   wait.for_fact("the gateway to be ready", PATIENCE, function()
-    return line:find "\n" or (over and process.code)
+    return over and (line:find "\n" or process.code) -- its end comes with the close of the descriptor
   end)
   pipe:close()
   return line:match "^ready (.*)\n" or error("the gateway ended with code " .. tostring(process.code), 0)
 end
 
--- Makes it listen with a certificate of its own.
+-- Changes a configuration so that the gateway listens with a certificate made for it.
 local function use_tls(options)
   local here = require "spec.helpers.certificates".here()
   options.config = merge({ listen = { { address = "127.0.0.1:0", tls = { certificate = "cert.pem", key = "key.pem" } } } }, options.config)
@@ -323,7 +323,7 @@ function running:wait_log(event, fields, seconds)
   end)
 end
 
--- -- what the kernel knows of it --------------------------------------------------------------------------------------
+-- -- /proc of the gateway --------------------------------------------------------------------------------------
 
 local function descriptors(pid)
   local list, entries = {}, assert(uv.fs_scandir("/proc/" .. pid .. "/fd"))
@@ -336,17 +336,17 @@ local function descriptors(pid)
   end
 end
 
--- How many descriptors it holds.
+-- The number of descriptors that the process has open.
 function running:fds()
   return #descriptors(self.pid)
 end
 
--- Resident bytes.
+-- Resident memory of the process, in bytes.
 function running:rss()
   return tonumber(read("/proc/" .. self.pid .. "/status"):match "VmRSS:%s+(%d+) kB") * 1024
 end
 
--- How many of its sockets are in CLOSE-WAIT: their peer has left and nobody noticed.
+-- The number of its sockets in CLOSE-WAIT: their peer has closed the connection and the gateway has not.
 function running:close_waits()
   local its = {}
   for _, target in ipairs(descriptors(self.pid)) do
@@ -400,7 +400,7 @@ local function complain(self)
   end
 end
 
--- Stops it (SIGTERM unless told) and fails unless it ends well: exit code 0, no sanitizer report.
+-- Stops the gateway (with SIGTERM unless `signal` is given) and fails unless it ends well: exit code 0, no sanitizer report.
 function running:stop(signal)
   if self:is_alive() then
     self:signal(signal or "sigterm")

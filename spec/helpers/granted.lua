@@ -25,7 +25,7 @@ end
 --- A tool of this body, for `scripts`.
 function granted.tool(code) return frame:format(code) end
 
---- What a tool gave: its structured content, or its text; and whether that is an error.
+--- Runs a tool and returns its structured content, or its text; and whether that is an error.
 function granted.run(me, arguments, name)
   local result = me:result("tools/call", { name = name or "run", arguments = arguments or {} })
   return result.structuredContent or result.content[1].text, result.isError
@@ -36,13 +36,13 @@ function granted.begin(me, arguments)
   return me:open("tools/call", { name = "run", arguments = arguments or {}, _meta = { progressToken = "p" } })
 end
 
---- Runs the tool of a gateway of its own, which is empty afterwards: what it gave.
+--- Runs the tool in a gateway started for this call, checks that nothing is left in it, and returns the tool's result.
 function granted.once(options, arguments)
   local g <close> = granted.start(options)
   local me = g:client "2026-07-28"
   local got = granted.run(me, arguments)
   me:close()
-  assert.is_empty_house(g)
+  assert.has_nothing_left(g)
   return got
 end
 

@@ -1,4 +1,4 @@
--- lua/moonpool in plain Lua: a host that C would make, a VM per `host.start`, and calls that remember what was sent.
+-- lua/moonpool in plain Lua: an imitation of the host that C makes, a VM per `host.start`, and calls that record the messages sent.
 --   local vm = host.start { ["tools/add.lua"] = [[…]] }
 --   vm.errors                        what load complained about, or nil
 --   vm:call("tools/call", params)    -> result | nil, error;  vm.last is the call
@@ -15,6 +15,8 @@ local waking = require "spec.helpers.waking"
 
 local host = { json = json }
 
+package.preload["moonpool.error_codes"] = function() return require("rooms").error_codes end
+
 local vm_mt = {}
 vm_mt.__index = vm_mt
 
@@ -27,7 +29,7 @@ local function forget()
   string_mt.__metatable, string.dump = nil, dump
 end
 
--- PCRE2 stands behind this in the binary.
+-- In the binary PCRE2 does this.
 local regex = { compile = function(pattern) return { test = function(_, text) return text:find((pattern:gsub("\\d", "%%d"))) ~= nil end } end }
 
 --- Loads `scripts` (path -> text) into a fresh library. `options`: server, trust_full, root, now.
@@ -39,19 +41,33 @@ function host.start(scripts, options)
   for path, text in pairs(scripts) do list[#list + 1] = { path = path, text = text } end
   table.sort(list, function(a, b) return a.path < b.path end)
   vm.host = {
-    scripts = list, root = options.root or "scripts", trust_full = options.trust_full or false,
+    scripts = list, root = options.root or "scripts", is_first_load = true, trust_full = options.trust_full or false,
     server = options.server or { name = "moonpool", version = "0.0-spec" },
     load = function(text, chunkname, env) return load(text, chunkname, "t", env) end,
     log = function(level, event, fields) vm.logs[#vm.logs + 1] = { level = level, event = event, fields = fields } end,
+    logs = function() return true end,
     sleep = function(seconds) vm.slept[#vm.slept + 1] = seconds end,
     now = os.clock,
+    is_late = function() return false, 2 end,
+    is_ending = function() return false end,
+    protections = function(input)
+      local function pass(ok, value, ...)
+        if not ok and type(debug.getmetatable(value)) == "table" and debug.getmetatable(value).kind == input then error(value, 0) end
+        return ok, value, ...
+      end
+      return function(f, ...) return pass(pcall(f, ...)) end, function(f, handler, ...)
+        local found = table.pack(pass(pcall(f, ...)))
+        if found[1] then return table.unpack(found, 1, found.n) end
+        return false, select(2, pcall(handler, found[2]))
+      end
+    end,
     random = function(n) return ("\127\58\1\2"):rep(n):sub(1, n) end,
     open_session = function(call, revision, client, capabilities)
       vm.sessions[#vm.sessions + 1] = { call = call, revision = revision, client = client, capabilities = capabilities }
       return true
     end,
     set_log_level = function(call, n) vm.levels[call.session_key or "one"] = n end,
-    log_level = function(call) return call.revision ~= "2026-07-28" and vm.levels[call.session_key or "one"] or nil end,
+    log_level = function(call) return not require("moonpool.protocol.era").is_stateless(call.revision) and vm.levels[call.session_key or "one"] or nil end,
     deadline = function(call, seconds) call.deadline = seconds end,
     header = function(call, name)
       if not call.headers then return nil end
@@ -81,7 +97,8 @@ function host.start(scripts, options)
       return sealed:sub(1, #start) == start and sealed:sub(#start + 1) or nil
     end,
     base64 = base64.encode, token_id = function(text) return text end, unbase64 = base64.decode,
-    cjson = function() return require "cjson" end,
+    random_generator = function() return math.random end,
+    cjson = function() return require("cjson").new() end,
     call_methods = {},
   }
   vm.store = store.add(vm.host)
@@ -90,6 +107,7 @@ function host.start(scripts, options)
   waking.add(vm)
   package.loaded["moonpool.host"] = vm.host
   package.loaded["moonpool.json"] = json
+  package.loaded["moonpool.revisions"] = options.revisions or require("rooms").revisions
   package.loaded["moonpool.keys"] = require("rooms").keys
   package.loaded["moonpool.regex"] = regex
   vm.moonpool = require "moonpool"
@@ -108,7 +126,7 @@ function call_mt:progress(...) self.sent[#self.sent + 1] = { method = "notificat
 
 --- A principal: one already, its table, or an id alone. `from` as principal.new takes it.
 function vm_mt:principal(who, from) -- luacheck: ignore self
-  local principal = require "moonpool.principal"
+  local principal = require "moonpool.access.principal"
   if who == nil or who == "anonymous" then return principal.anonymous end
   if who == "local" then return principal.lone end
   if principal.is(who) then return who end

@@ -9,10 +9,10 @@ local issuer = {}
 local idp = {}
 idp.__index = idp
 
---- From now on it has these keys.
+--- Replaces the keys of the issuer.
 function idp:publish(...) self.body = tokens.jwks(...) end
 
---- How often its keys were asked for.
+--- The number of requests for its keys.
 function idp:fetches()
   local count = 0
   for _, request in ipairs(self.server.requests) do

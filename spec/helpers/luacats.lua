@@ -91,7 +91,9 @@ function tags.class(p)
   p:done()
 end
 function tags.field(p)
-  if not (p:take "%[%d+%]%??" or p:take '%["[^"%]]+"%]%??') then
+  if p:take "%[%a[%w_.]*%]" then -- [string] any: of every other key
+    p.used[p.text:match "^%[([%w_.]+)%]"] = true
+  elseif not (p:take "%[%d+%]%??" or p:take '%["[^"%]]+"%]%??') then
     local name = p:need("[%a_][%w_]*", "a name")
     if scopes[name] then p:need("[%a_][%w_]*", "a name behind '" .. name .. "', which is a scope here,") end -- even where a ? follows
     p:take "%?"

@@ -7,7 +7,7 @@ local wait = require "spec.helpers.wait"
 local nginx = {}
 nginx.__index = nginx
 
--- The program, or nil.
+-- The path of the nginx program, or nil.
 function nginx.find()
   for folder in ((os.getenv "PATH" or "") .. ":/usr/sbin:/usr/local/sbin"):gmatch "[^:]+" do
     if uv.fs_access(folder .. "/nginx", "X") then
@@ -44,7 +44,7 @@ local function accepts(port)
   return outcome == "open"
 end
 
--- `locations`: what stands in its server block; usually all that there is goes to the gateway.
+-- `locations`: the text of its server block; by default every request goes to the gateway.
 function nginx.start(g, locations)
   local dir = assert(uv.fs_mkdtemp((os.getenv "TMPDIR" or "/tmp") .. "/moonpool-nginx-XXXXXX"))
   local self = setmetatable({ dir = dir, port = free_port() }, nginx)

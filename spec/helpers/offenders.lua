@@ -1,10 +1,10 @@
--- Handlers that do not end or want all memory, in every disguise: for the spec that ends them and the bench of those beside them.
+-- Handlers that do not end or want all memory, in every disguise: for the spec that ends them, and the benchmark of the calls beside them.
 local offenders = {}
 
 --- A tool of this body.
 function offenders.tool(body) return "return tool { 'T.', function(_, call) " .. body .. " end }" end
 
--- Without an end, in disguise.
+-- Bodies of handlers that never end.
 offenders.endless = {
   loop = "while true do end",
   jumps = "::again:: goto again",
@@ -21,7 +21,7 @@ offenders.endless = {
   returning = "local function f() return f() end return f()",
 }
 
--- Wants all memory.
+-- Bodies of handlers that allocate without an end.
 offenders.hungry = {
   tables = "local t = {} while true do t[#t + 1] = {} end",
   doubling = "local s = 'x' while true do s = s .. s end",
@@ -35,7 +35,7 @@ offenders.hungry = {
   packing = "local t = {} while true do t[#t + 1] = table.pack(table.unpack({}, 1, 100)) end",
 }
 
--- Patterns that explode: in Lua's own matcher and in PCRE2.
+-- Patterns whose matching time is exponential: in Lua's own matcher and in PCRE2.
 offenders.patterns = {
   find = "return tostring(string.find(('a'):rep(10000), '.-.-.-[bc]$'))",
   match = "return tostring(string.match(('a'):rep(10000), '(.-)(.-)(.-)[bc]$'))",

@@ -23,7 +23,7 @@ local ERRORS = {
   [-32042] = "URLElicitationRequiredError",
 }
 
--- The tasks extension of 2026-07-28 stands in no revision's schema.
+-- The tasks extension of 2026-07-28 is in no revision's schema.
 local TASK = {
   type = "object", required = { "taskId", "status", "createdAt", "lastUpdatedAt", "ttlMs" },
   properties = {

@@ -14,7 +14,7 @@ local function text_of(message)
   return tostring(message)
 end
 
--- Where in the spec's own file it went wrong, rather than in a helper below it.
+-- The place of a failure in the spec's own file, rather than in a helper that it called.
 local function place_of(failure)
   local at = failure.element.trace or {}
   local file = at.short_src
@@ -77,19 +77,38 @@ return function()
     return nil, true
   end
 
-  function handler.suite_end()
-    show_new()
-    if lint_failed > 0 then
-      names[#names + 1] = "lint: see the top of the output"
+  -- For spec/lanes.lua, which runs one process per file and closes the report itself: a line "%% KIND TEXT" for each fact.
+  local function report_to_lanes(failed)
+    for _, name in ipairs(names) do
+      write("\n%% failed ", name)
     end
+    for _, skipped in ipairs(handler.pendings) do
+      write("\n%% skipped ", skipped.name, skipped.message and ": " .. text_of(skipped.message):gsub("\n", " ") or "")
+    end
+    write(("\n%%%% totals %d %d %d\n"):format(handler.successesCount, failed, handler.pendingsCount))
+  end
+
+  local function close_report(failed)
     if #names > 0 then
       write("\nfailed:\n  ", table.concat(names, "\n  "), "\n")
     end
     for _, skipped in ipairs(handler.pendings) do
       write("skipped: ", skipped.name, skipped.message and ": " .. text_of(skipped.message) or "", "\n")
     end
-    local failed = handler.failuresCount + handler.errorsCount + lint_failed
     write(("\n%d passed, %d failed, %d skipped\n"):format(handler.successesCount, failed, handler.pendingsCount))
+  end
+
+  function handler.suite_end()
+    show_new()
+    if lint_failed > 0 then
+      names[#names + 1] = "lint: see the top of the output"
+    end
+    local failed = handler.failuresCount + handler.errorsCount + lint_failed
+    if os.getenv "MOONPOOL_LANE" then
+      report_to_lanes(failed)
+    else
+      close_report(failed)
+    end
     return nil, true
   end
 

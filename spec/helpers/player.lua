@@ -1,5 +1,5 @@
--- Plays one transcript as one revision over one transport: says what the client says, and holds what comes back against what
--- the transcript says, word for word, and against the official schema of the revision.
+-- Plays one transcript as one revision over one transport: sends the messages of the client, and compares the answers with those
+-- of the transcript, word for word, and against the official schema of the revision.
 local cjson = require "cjson"
 local transcript = require "spec.helpers.transcript"
 local transports = require "spec.helpers.transports"
@@ -101,7 +101,7 @@ end
 
 -- -- what the client says -------------------------------------------------------------------------------------------------
 
--- What every request of 2026-07-28 says of itself.
+-- The _meta that every request of 2026-07-28 has.
 local function with_meta(self, message)
   if self.revision ~= "2026-07-28" or not message.method or message.id == nil then return message end
   local params, meta = { }, {
@@ -194,13 +194,13 @@ end
 
 -- -- what comes back ------------------------------------------------------------------------------------------------------
 
--- What belongs to no call, and comes when it comes.
+-- Notifications that belong to no call, and arrive at any time.
 local function is_news(message)
   local method = message.method or ""
   return method:find "/list_changed$" or method:find "^notifications/tasks" or method == "notifications/resources/updated"
 end
 
--- Takes what came on a stream apart: calls, and news where all share one stream. A batch is heard one by one.
+-- Takes what came on a stream apart: calls, and news where all share one stream. The messages of a batch are taken one by one.
 local function sort(self, stream)
   stream.calls, stream.news = stream.calls or {}, stream.news or {}
   while stream.queue[1] do
@@ -301,7 +301,7 @@ local function shake_hands(self)
   self:say { message = { method = "notifications/initialized" }, where = where }
 end
 
--- Every stream has been heard to its end; where one stream is all there is, a last question says that.
+-- Checks that no message is left on any stream; over one stream, a last request proves it.
 local function hear_out(self)
   if self.closed then return end
   if self.transport.kind ~= "http" then

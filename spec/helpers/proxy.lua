@@ -8,7 +8,7 @@ local function close(handle)
   if not handle:is_closing() then handle:close() end
 end
 
--- Passes bytes from one socket to the other. `seen(bytes)` is told of them.
+-- Passes bytes from one socket to the other. `seen(bytes)` is called with them.
 local function pass(from, to, seen, over)
   from:read_start(function(_, bytes)
     if not bytes then return over() end

@@ -211,7 +211,7 @@ uuid.v7
 xpcall
 ]]
 
---- The same in the binary: a script is its own _G there, and json.empty_array is C's.
+--- Names that scripts reach in the binary: a script is its own _G there, and json.empty_array is C's.
 function reach.in_the_binary()
   return "_G\n" .. reach.everything:gsub("json%.empty_array%.<metatable>\n", "")
 end

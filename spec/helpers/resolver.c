@@ -1,4 +1,4 @@
-/* resolver.c: getaddrinfo as a spec tells it, preloaded into the gateway. MOONPOOL_HOSTS has
+/* resolver.c: getaddrinfo with the answers that a spec sets, preloaded into the gateway. MOONPOOL_HOSTS has
  * "a.test=127.0.0.1;b.test=192.0.2.1,127.0.0.1;slow.test=!5": addresses in turn, the last one for ever; "!5" waits five
  * seconds and finds nothing. Other names are looked up as usual. */
 #define _GNU_SOURCE 1
@@ -13,8 +13,8 @@ static atomic_int asked;
 
 typedef int lookup(const char *, const char *, const struct addrinfo *, struct addrinfo **);
 
-/* What MOONPOOL_HOSTS says of `name`, in `room`. */
-static const char *find(const char *name, char *room, size_t size)
+/* The entry of `name` in MOONPOOL_HOSTS, copied to `buffer`; NULL if there is none. */
+static const char *find(const char *name, char *buffer, size_t size)
 {
     const char *all = getenv("MOONPOOL_HOSTS");
     size_t len = strlen(name);
@@ -24,9 +24,9 @@ static const char *find(const char *name, char *room, size_t size)
         size_t rest = strcspn(at + len + 1, ";");
         if (rest >= size)
             return NULL;
-        memcpy(room, at + len + 1, rest);
-        room[rest] = '\0';
-        return room;
+        memcpy(buffer, at + len + 1, rest);
+        buffer[rest] = '\0';
+        return buffer;
     }
     return NULL;
 }
@@ -37,8 +37,8 @@ __attribute__((visibility("default"))) int getaddrinfo(const char *name, const c
     void *symbol = dlsym(RTLD_NEXT, "getaddrinfo");
     lookup *real;
     memcpy(&real, &symbol, sizeof real);
-    char room[256];
-    char *told = name == NULL ? NULL : (char *)find(name, room, sizeof room);
+    char buffer[256];
+    char *told = name == NULL ? NULL : (char *)find(name, buffer, sizeof buffer);
     if (told == NULL)
         return real(name, service, hints, found);
     if (told[0] == '!') {

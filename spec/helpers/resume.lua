@@ -29,7 +29,7 @@ function resume.steps(me, n, ms)
   return me:open("tools/call", { name = "steps", arguments = { n = n, ms = ms }, _meta = { progressToken = "steps" .. n } })
 end
 
--- The event that tells step `i`.
+-- The progress event of step `i`.
 function resume.step(i)
   return function(event)
     return type(event.json) == "table" and event.json.method == "notifications/progress" and event.json.params.progress == i
@@ -53,7 +53,7 @@ function resume.all(stream, seconds)
   return events
 end
 
--- What an event says, in a word: its step, "priming", or the text of a result.
+-- An event as one word: its step, "priming", or the text of a result.
 function resume.word(event)
   local json = event.json
   if event.data == "" then

@@ -1,4 +1,4 @@
--- A gateway with things that not everybody may see. Its auth script reads a token as name and scopes, with _ for : and ~ for *:
+-- A gateway with things that only some principals may see. Its auth script reads a token as name and scopes, with _ for : and ~ for *:
 -- "ann.orders_read.orders_write".
 local gateway = require "spec.helpers.gateway"
 

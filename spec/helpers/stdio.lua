@@ -11,7 +11,7 @@ local stdio = {}
 
 local PATIENCE = 5 -- seconds
 
--- A pipe whose reader has ended must not end us.
+-- SIGPIPE of a pipe without a reader must not end the specs.
 local ignored = uv.new_signal()
 ignored:start "sigpipe"
 ignored:unref()
@@ -20,7 +20,7 @@ local INFO = { name = "spec", version = "1" }
 local process = setmetatable({}, { __index = gateway.running })
 process.__index = process
 
--- -- what comes out ---------------------------------------------------------------------------------------------------
+-- -- messages received ---------------------------------------------------------------------------------------------------
 
 local function take_lines(self, bytes)
   local from = 1
@@ -102,7 +102,7 @@ function process:assert_nothing_left()
   assert(#self.pieces == 0, "half a line on stdout: " .. table.concat(self.pieces))
 end
 
--- -- what goes in -----------------------------------------------------------------------------------------------------
+-- -- messages sent -----------------------------------------------------------------------------------------------------
 
 function process:send_raw(bytes)
   self.input:write(bytes, function() end)
@@ -121,7 +121,7 @@ local function shut(pipe)
   end
 end
 
--- The end of its stdin.
+-- Closes its stdin.
 function process:finish()
   if self.input and not self.input:is_closing() then
     self.input:shutdown(function()
@@ -132,13 +132,13 @@ function process:finish()
   return self
 end
 
--- Nobody reads its stdout any more.
+-- Closes the read end of its stdout.
 function process:close_output()
   shut(self.out)
   return self
 end
 
--- Ends its stdin, waits for its end, fails unless that is a good one and nothing unexpected was said.
+-- Closes its stdin and waits until the process ends; fails unless it exits with 0 and printed nothing unexpected.
 function process:leave(seconds)
   self:finish()
   wait.for_fact("the end of its output", seconds or 20, function()
@@ -234,7 +234,7 @@ function process:client(revision, options)
   return it
 end
 
--- -- the door ---------------------------------------------------------------------------------------------------------
+-- -- public functions ---------------------------------------------------------------------------------------------------------
 
 -- A pipe for one of its descriptors, and our end of it. Clients come with both kinds: node's are sockets, Python's are not.
 local function connect(kind, is_input)

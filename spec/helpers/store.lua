@@ -1,4 +1,4 @@
--- The store of a host that specs make: texts in a table, with a clock that specs move.
+-- The store of the host of spec/helpers/host.lua: texts in a table, with a clock that specs set.
 --   local s = store.add(host)     s.now = s.now + 60
 local store = {}
 

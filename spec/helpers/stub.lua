@@ -1,4 +1,4 @@
--- A server over HTTP/1.1 that answers exactly as a spec tells it, also as no server should: in any pieces, late, never, half.
+-- A server over HTTP/1.1 that answers exactly as a spec says, also as no server should: in any pieces, late, never, half.
 --   local server <close> = stub.start(function(request, reply) reply:json { ok = true } end)
 local uv = require "luv"
 local cjson = require "cjson.safe"
@@ -16,7 +16,7 @@ reply.__index = reply
 
 local reasons = { [200] = "OK", [302] = "Found", [404] = "Not Found" }
 
---- Bytes as they are.
+--- Sends raw bytes.
 function reply:raw(bytes)
   if not self.tcp:is_closing() then self.tcp:write(bytes, function() end) end
   return self
@@ -31,7 +31,7 @@ function reply:head(status, headers)
   return self:raw(table.concat(lines, "\r\n") .. "\r\n\r\n")
 end
 
---- A whole answer.
+--- Sends a whole answer.
 function reply:send(status, headers, body)
   local all = { { "content-length", #(body or "") } }
   for name, value in pairs(headers or {}) do all[#all + 1] = type(value) == "table" and value or { name, value } end
@@ -40,7 +40,7 @@ end
 
 function reply:json(value) return self:send(200, { ["content-type"] = "application/json" }, cjson.encode(value)) end
 
---- Runs `f` after so many milliseconds, if the connection is still there.
+--- Runs `f` after a number of milliseconds, if the connection is still open.
 function reply:later(ms, f)
   local timer = uv.new_timer()
   timer:start(ms, 0, function()
@@ -112,7 +112,7 @@ local function accept(self)
   end)
 end
 
---- How many connections are open.
+--- The number of open connections.
 function server:open()
   uv.run "nowait"
   local count = 0

@@ -1,4 +1,4 @@
--- A program of spec/clients in conversation: it tells facts, a line of JSON each, and may be told to go on.
+-- Runs a program of spec/clients: it prints facts, a line of JSON each, and can be signalled to go on.
 --   local user <close> = talk.start("elicit2.mjs", { g.url, "--wait" })
 local cjson = require "cjson.safe"
 local uv = require "luv"
@@ -67,7 +67,7 @@ function talk:say(line)
   self.input:write(line .. "\n")
 end
 
---- Waits for its end; fails if that was none in peace.
+--- Waits until the program ends; fails unless it exits with 0.
 function talk:finish()
   wait.for_fact("the client to end", PATIENCE, function() return self.code end)
   assert(self.code == 0 and self.complaints == "" and #self:all "error" == 0, cjson.encode(self.facts) .. self.complaints)

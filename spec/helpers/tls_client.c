@@ -90,7 +90,7 @@ static int l_feed(lua_State *L)
     size_t len;
     const char *bytes = luaL_optlstring(L, 2, "", &len), *state = "open";
     luaL_Buffer plain;
-    char room[16384];
+    char buffer[16384];
     int got = 0;
     if (len > 0)
         BIO_write(SSL_get_rbio(c->ssl), bytes, (int)len);
@@ -105,8 +105,8 @@ static int l_feed(lua_State *L)
             return 3;
         }
     }
-    while ((got = SSL_read(c->ssl, room, sizeof room)) > 0)
-        luaL_addlstring(&plain, room, (size_t)got);
+    while ((got = SSL_read(c->ssl, buffer, sizeof buffer)) > 0)
+        luaL_addlstring(&plain, buffer, (size_t)got);
     int error = SSL_get_error(c->ssl, got);
     if (error == SSL_ERROR_ZERO_RETURN)
         state = "closed";

@@ -1,4 +1,4 @@
--- An issuer of tokens: keys, JWKs, and tokens as they should be and as they should not.
+-- An issuer of tokens: keys, JWKs, and valid and invalid tokens.
 --   local issuer = tokens.issuer("ES256", "k1")
 --   issuer:token { sub = "alice", … }             a good token; tokens.claims fills in the rest
 --   issuer.jwk, issuer.pem                        the public key
@@ -91,7 +91,7 @@ function issuer:token(more, header)
   return self:sign(json.encode(head), json.encode(tokens.claims(more)))
 end
 
--- RSA keys take long to make: two take turns, so that one after another is another's.
+-- RSA keys take long to make: two keys alternate, so that two issuers made in a row have different keys.
 local rsa, turn = {}, 0
 
 local function generate(algorithm)

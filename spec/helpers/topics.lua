@@ -1,7 +1,7 @@
--- Following, listening and publishing in a host that specs make: all is kept for a look.
+-- Subscribing, listening and publishing in the host of spec/helpers/host.lua: every call is recorded for specs.
 --   vm.followed     topic -> true         vm.published    { { topic =, audience =, plain =, before =, after = }, … }
 --   vm.listening    the topics of the last host.listen, and vm.closing what ends it
---   vm.audiences    of every topic; nobody's at first
+--   vm.audiences    of every topic; empty at first
 -- Topics are without their audiences, which are kept beside them: vm.follower, by topic, and vm.listener.
 local topics = {}
 

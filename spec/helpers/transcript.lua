@@ -65,7 +65,7 @@ function heads.handshake(it, text) it.handshake = text ~= "none" end
 function heads.only(it, text) it.only = text end
 function heads.counts(it, text) it.counts = text end
 
--- A script whose path has {001..103} in it is that many, each with its own number for $n.
+-- A script whose path has {001..103} in it means one script per number, each with its number for $n.
 local function unroll(it)
   local paths = {}
   for path in pairs(it.scripts) do paths[#paths + 1] = path end
@@ -127,7 +127,7 @@ end
 
 -- -- steps ----------------------------------------------------------------------------------------------------------------
 
--- JSON in which a comma may stand before a closing bracket, since the lines behind it come and go with the revision.
+-- JSON that may have a comma before a closing bracket, since the lines behind it come and go with the revision.
 local function value_of(text, where)
   if text == "" then return nil end
   return decode((text:gsub(",%s*([%]}])", "%1")), where)

@@ -1,4 +1,4 @@
--- The ways a conversation can travel, alike for who plays it (player.lua). A transport has
+-- The transports of a conversation, with one interface for player.lua. A transport has
 --   say(text, about)      sends a message's bytes; `about`: method, name, id, headers, is_request, is_first. Gives an exchange, where
 --                         the transport has them: { status = function } waits for the HTTP status
 --   streams()             what brings messages: { name, queue = { { text =, event = }, … }, over, apart, id }
@@ -61,7 +61,7 @@ function http:streams()
   return self.exchanges
 end
 
--- What has come and not been heard is as if it had not come.
+-- Discards the messages that arrived and were not read.
 local function drop(made)
   made:pump()
   made.over, made.queue, made.calls = true, {}, nil
@@ -74,7 +74,7 @@ function http:drop(id)
   end
 end
 
--- Back to the stream of a call that was dropped, or that the server lets go.
+-- Resumes the stream of a call that the client dropped, or that the server closed.
 function http:resume(id)
   local last
   for _, made in ipairs(self.exchanges) do
@@ -198,13 +198,13 @@ end
 
 function pipes.listen() end
 
--- The process ends well, and says nothing more.
+-- Checks that the process exits with 0 and prints nothing more.
 function pipes:leave()
   local process <close> = self.process
   process:leave()
 end
 
--- -- the door -------------------------------------------------------------------------------------------------------------
+-- -- public functions -------------------------------------------------------------------------------------------------------------
 
 local made_of = { http = streamable, sse = sse }
 

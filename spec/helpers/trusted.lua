@@ -1,4 +1,4 @@
--- A gateway whose tool runs what a spec gives it, beside what the library has from C: for what no script reaches.
+-- A gateway whose tool runs Lua code given by a spec with the library's own C functions, which scripts cannot reach.
 --   local g <close> = trusted.start()
 --   local one, two = trusted.workers(g)           a 2026-07-28 client on each of two workers
 --   trusted.run(one, "return host.now() > 0")     code sees host, call, hearing; kept, a table that stays; vm, its VM's name
@@ -8,7 +8,7 @@ local gateway = require "spec.helpers.gateway"
 local trusted = {}
 
 local script = [[
-local host, hearing = package.loaded["moonpool.host"], package.loaded["moonpool.hearing"]
+local host, hearing = package.loaded["moonpool.host"], package.loaded["moonpool.runtime.bus"]
 local kept, vm = {}, ("%02x"):rep(8):format(host.random(8):byte(1, 8))
 return tool { "Runs Lua.", input = { code = t.string }, function(args, call)
   local f = assert(load("local host, call, hearing, kept, vm = ... " .. args.code, "=code"))

@@ -8,14 +8,14 @@ local closing = { __close = function(self)
 end }
 
 -- Runs `fact` after every turn of the loop until it gives something other than nil or false, and gives that.
--- `what` completes "waited 5 s for …"; a function is asked for it only then.
+-- `what` completes "waited 5 s for …"; if it is a function, it is called only when the deadline is over.
 function wait.for_fact(what, seconds, fact)
   local started = uv.hrtime()
   local found = table.pack(fact())
   if found[1] then
     return table.unpack(found, 1, found.n)
   end
-  -- Facts that no event announces (a file, /proc) are looked at every two milliseconds.
+  -- Facts without an event (a file, /proc) are checked every two milliseconds.
   local ticker <close> = setmetatable({ handle = uv.new_timer() }, closing)
   ticker.handle:start(2, 2, function() end)
   while (uv.hrtime() - started) / 1e9 < seconds do
@@ -42,7 +42,7 @@ function wait.quietly(seconds, never)
   end
 end
 
--- Seconds that `f` took, then what it gave.
+-- Runs `f` and returns the seconds that it took, then its results.
 function wait.timed(f, ...)
   local started = uv.hrtime()
   local found = table.pack(f(...))

@@ -1,4 +1,4 @@
--- What tasks wait for and are woken by, in a host that specs make. Whoever waits must run in a coroutine: it is resumed by
+-- Signals and turns of tasks in the host of spec/helpers/host.lua. A task that waits must be a coroutine: it is resumed by
 -- `set`, or by `expire`, which is the end of its time. Outside of one, a wait is over at once. Turns are always free.
 local waking = {}
 
@@ -26,10 +26,10 @@ end
 
 function signal:clear() self.is_set = false end
 
---- The time of all who wait is over.
+--- Ends the time of all waiting tasks.
 function signal:expire() wake(self, false) end
 
---- `vm.moonpool.heard` hears at once; vm.told has it all.
+--- Calls `vm.moonpool.heard` at once with each message; vm.told is the list of all messages.
 function waking.add(vm)
   vm.told = {}
 

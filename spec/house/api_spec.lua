@@ -1,4 +1,4 @@
--- docs/api.md and moonpool-lua(7) are what ./dev api makes of the types, and have every name of them.
+-- docs/reference/libraries.md and moonpool-lua(7) are what ./dev api makes of the types, and have every name of them.
 local api = require "spec.helpers.api"
 
 describe("the page of every name", function()

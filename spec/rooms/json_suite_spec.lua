@@ -1,7 +1,7 @@
 -- JSONTestSuite: 283 texts that a parser must take (y_) or refuse (n_), and 35 that RFC 8259 leaves open (i_), decided here.
 package.cpath = (os.getenv("MOONPOOL_ROOMS") or "build/debug") .. "/?.so;" .. package.cpath
-local room = require("rooms").json
-local json = room.lua
+local c_json = require("rooms").json
+local json = c_json.lua
 local cjson = require("cjson")
 local suite = require("spec.helpers.json_suite")
 
@@ -34,10 +34,10 @@ describe("JSONTestSuite", function()
     return
   end
 
-  -- Of a text's verdict, all entrances must be of one mind.
+  -- Whether scan() accepts a text; members() must agree, except about repeated keys.
   local function verdict(text)
-    local result = room.scan(text)
-    local seen = select(2, room.members(text))
+    local result = c_json.scan(text)
+    local seen = select(2, c_json.members(text))
     assert(result == seen or (result == "ok" and seen == "repeated"), "looking changes the verdict")
     return result == "ok"
   end

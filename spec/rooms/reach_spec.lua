@@ -18,7 +18,7 @@ local function all(kind, expected, list)
 end
 
 describe("a public reach", function()
-  it("has what everybody can reach, and no spelling of anything else", function()
+  it("has every public address, and no spelling of anything else", function()
     all("public", true, public)
     all("public", false, loopback)
     all("public", false, private)

@@ -1,7 +1,7 @@
 /* room_json.c: core/json, and with it what scripts know as `json`: rooms.json.lua. */
 #include "rooms.h"
 #include "json/json.h"
-#include "script/lib_json.h"
+#include "vm/lua_json.h"
 
 static const char *const types[] = {"null", "false", "true", "number", "string", "array", "object"};
 static const char *const tokens[] = {"null", "false", "true", "integer", "float", "string", "[", "]", "{", "}", "end"};
@@ -92,7 +92,7 @@ static int l_members(lua_State *L)
         lua_replace(L, 2);
     }
     lua_newtable(L);
-    mp_json_visitor visitor = {enter, member, L};
+    mp_json_visitor visitor = {.enter = enter, .member = member, .ctx = L};
     mp_json_result result = mp_json_scan(text, &visitor, &type, &fault);
     return 1 + push_result(L, result, type, &fault);
 }

@@ -1,21 +1,26 @@
-/* room_net.c: rooms.net, what of the net room has no socket.
+/* room_net.c: rooms.net, the functions of core/net that need no socket.
  *   reach(kind, address)   whether a connection of that kind may lead there; `kind` as host.http takes it
- *   canonical(text)        an address as it is usually written, or nil */
+ *   canonical(text)        an address as it is usually written, or nil
+ *   head(status, reason, date, connection, length)   the head of a response, as written by response_head.c
+ *   server(name)                                     its Server header
+ *   plain_head(…), plain_server(…)                   the same texts from libc
+ *   other(number, text)    "number-text", by a format that is neither */
 #include "net/net.h"
-#include "net/reach.h"
+#include "net/address_policy.h"
+#include "net/response_head.h"
 #include "rooms.h"
 
 static int l_reach(lua_State *L)
 {
     static const char *const kinds[] = {"public", "loopback", "private", NULL};
-    mp_reach reach = {.kind = MP_REACH_ADDRESS};
+    mp_address_policy reach = {.kind = MP_ADDRESS_POLICY_ADDRESS};
     const char *kind = luaL_checkstring(L, 1);
     for (int i = 0; kinds[i] != NULL; i++)
         if (strcmp(kind, kinds[i]) == 0)
-            reach.kind = (mp_reach_kind)i;
-    if (reach.kind == MP_REACH_ADDRESS && !mp_address_canonical(kind, reach.address))
+            reach.kind = (mp_address_policy_kind)i;
+    if (reach.kind == MP_ADDRESS_POLICY_ADDRESS && !mp_address_canonical(kind, reach.address))
         return luaL_error(L, "no address: %s", kind);
-    lua_pushboolean(L, mp_reach_allows_text(&reach, luaL_checkstring(L, 2)));
+    lua_pushboolean(L, mp_address_policy_allows_text(&reach, luaL_checkstring(L, 2)));
     return 1;
 }
 
@@ -26,9 +31,61 @@ static int l_canonical(lua_State *L)
     return 1;
 }
 
+/* One object each, as libh2o has them: response_head.c recognizes a format by its address. */
+static const char head_format[] = "HTTP/1.1 %d %s\r\nDate: %s\r\nConnection: %s\r\nContent-Length: %zu\r\n";
+static const char server_format[] = "Server: %s\r\n";
+
+static void push_written(lua_State *L, int (*write)(char *, size_t, const char *, va_list), const char *format, ...)
+{
+    char text[4096];
+    va_list args;
+    va_start(args, format);
+    int len = write(text, sizeof text, format, args);
+    va_end(args);
+    lua_pushlstring(L, text, (size_t)len);
+}
+
+static int push_head(lua_State *L, int (*write)(char *, size_t, const char *, va_list))
+{
+    push_written(L, write, head_format, (int)luaL_checkinteger(L, 1), luaL_checkstring(L, 2), luaL_checkstring(L, 3),
+                 luaL_checkstring(L, 4), (size_t)luaL_checkinteger(L, 5));
+    return 1;
+}
+
+static int l_head(lua_State *L)
+{
+    return push_head(L, mp_response_head);
+}
+
+static int l_plain_head(lua_State *L)
+{
+    return push_head(L, vsnprintf);
+}
+
+static int l_server(lua_State *L)
+{
+    push_written(L, mp_response_head, server_format, luaL_checkstring(L, 1));
+    return 1;
+}
+
+static int l_plain_server(lua_State *L)
+{
+    push_written(L, vsnprintf, server_format, luaL_checkstring(L, 1));
+    return 1;
+}
+
+/* A format that response_head.c does not know.  [-0, +1, throws] */
+static int l_other(lua_State *L)
+{
+    push_written(L, mp_response_head, "%d-%s", (int)luaL_checkinteger(L, 1), luaL_checkstring(L, 2));
+    return 1;
+}
+
 int room_net(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"reach", l_reach}, {"canonical", l_canonical}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"reach", l_reach},   {"canonical", l_canonical},       {"head", l_head},   {"plain_head", l_plain_head},
+        {"server", l_server}, {"plain_server", l_plain_server}, {"other", l_other}, {NULL, NULL}};
     luaL_newlib(L, functions);
     return 1;
 }

@@ -1,6 +1,6 @@
 /* room_regex.c: the module "moonpool.regex", as scripts' VMs have it. */
 #include "rooms.h"
-#include "script/lib_regex.h"
+#include "lib/regex.h"
 
 int room_regex(lua_State *L)
 {

@@ -1,8 +1,8 @@
 /* room_string.c: open(steps, bytes, every) gives the functions that replace those of `string` and `table`, all in one table, with
- * these limits; taken(): the steps they took so far. With `every`, a match in a coroutine yields every so many steps;
+ * these limits; taken(): the steps they took so far. With `every`, a match in a coroutine yields after each `every` steps;
  * turns(): how often that was. */
 #include "rooms.h"
-#include "script/lib_string.h"
+#include "vm/strings/strings.h"
 
 static int taken(lua_State *L)
 {

@@ -1,4 +1,4 @@
-/* rooms.c: luaopen of `rooms`, which is all of rooms.h. */
+/* rooms.c: the entry point of the Lua module `rooms`, which has every table that rooms.h lists. */
 #include "rooms.h"
 
 #define ROOM_ROW(name) {#name, room_##name},

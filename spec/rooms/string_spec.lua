@@ -1,5 +1,5 @@
--- B-126: what scripts have for string.find, match, gmatch, gsub, rep, format and table.concat does what Lua's own do, which stand here
--- beside them, in results and in errors; but it ends.
+-- B-126: what scripts have for string.find, match, gmatch, gsub, rep, format and table.concat does what Lua's own do, in results and in
+-- errors, but within a bounded number of steps.
 package.cpath = (os.getenv("MOONPOOL_ROOMS") or "build/debug") .. "/?.so;" .. package.cpath
 local room = require("rooms").string
 local ours = room.open()
@@ -299,7 +299,7 @@ describe("a pattern's budget", function()
     end
   end)
 
-  it("shows only so much of a pattern, and no bytes that a terminal would obey", function()
+  it("shows only the first bytes of a pattern, and no bytes that a terminal would obey", function()
     local small = room.open(1000)
     local _, why = pcall(small.find, ("a"):rep(100), ".-.-.-\27[bc]" .. ("é"):rep(100))
     assert.truthy(why:find("the pattern '.-.-.-?[bc]é", 1, true), why)
@@ -307,7 +307,7 @@ describe("a pattern's budget", function()
     assert.truthy(why:find "é%.%.%.' took too long on a text of 100 bytes")
   end)
 
-  it("is one call's: the next has its own, and what was taken is told", function()
+  it("is one call's: the next has its own, and the steps that were taken are reported", function()
     local small = room.open(1000)
     for _ = 1, 3 do
       local before = small.taken()
@@ -381,7 +381,7 @@ describe("rep, format and concat", function()
 
     local named = setmetatable({}, { __tostring = function() return "named" end })
     for _, format in ipairs { "", "%%", "%s", "%5s|", "%-8.2s|", "%.3s", "%q", "%d", "%5.1f", "%x", "%c", "%i", "%a", "%g", "%", "%y", "%10", "%s %s", "%123s",
-      "%s%", "%-+ #0s", "%p", "x%sy%%z" } do
+      "%s%", "%-+ #0s", "x%sy%%z" } do
       same("format", format)
       for _, value in ipairs { "text", "a\0b", 7, 1.5, true, false, named, "12", ("long"):rep(100), 1 / 0, math.mininteger, "q\"\n\r\0001\\" } do
         same("format", format, value)

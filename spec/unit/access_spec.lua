@@ -1,4 +1,4 @@
--- Views of lists: shared by all who may do the same, bounded, and nobody else's; and whom a change is told.
+-- Views of lists: shared by principals with equal scopes, bounded, and hidden from others; and which principals are notified of a change.
 local host = require "spec.helpers.host"
 
 local function tools(count)
@@ -7,7 +7,7 @@ local function tools(count)
   return all
 end
 
-describe("a list that is not the same for everybody", function()
+describe("a list that depends on the principal", function()
   local vm
   after_each(host.stop)
 
@@ -52,7 +52,7 @@ describe("a list that is not the same for everybody", function()
   end)
 end)
 
-describe("a change is told to", function()
+describe("a change is notified to", function()
   local vm
   after_each(host.stop)
 
@@ -70,7 +70,7 @@ describe("a change is told to", function()
     return table.concat(list, " | ")
   end
 
-  it("those who see it, saw it, or see another now", function()
+  it("principals that see it, saw it, or see another now", function()
     vm = host.start(scripts)
     local before = vm.moonpool.summary()
     local function after(changed)
@@ -91,7 +91,7 @@ describe("a change is told to", function()
     }))
   end)
 
-  it("those who see what is switched", function()
+  it("principals that see what is switched", function()
     vm = host.start(scripts)
     vm.audiences = { "=", "=a", "=b" }
     vm:tool("a", {}, { principal = "local" })

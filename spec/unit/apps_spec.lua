@@ -38,7 +38,7 @@ describe("MCP Apps", function()
     }.errors)
   end)
 
-  it("are refused when they show nothing, or say what nobody reads", function()
+  it("are refused when they show nothing, or have a field that no client reads", function()
     local told = table.concat(host.start {
       ["resources/chart.lua"] = page, ["resources/odd.lua"] = [[return resource { "O.", uri = "ui://odd", ui = { border = true, domain = 1,
         permissions = { kamera = true }, csp = { connectDomain = {} } }, "x" }]],

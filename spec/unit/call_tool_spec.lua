@@ -77,7 +77,7 @@ end)
 describe("a tool that fails", function()
   after_each(host.stop)
 
-  it("tells the model why, and the log nothing, when it was expected", function()
+  it("with an expected error sends its text to the model, and nothing to the log", function()
     for _, body in ipairs {
       'return nil, "no such order"', 'fail "no such order"', 'try(nil, "no such order")', 'return (try(false, "no such order"))',
     } do

@@ -46,7 +46,7 @@ describe("completion", function()
     end
   end)
 
-  it("is what a function says, which knows the other arguments where the era tells them", function()
+  it("is what a function returns, which gets the other arguments in eras that send them", function()
     assert.equal("a.txt completion/complete", values(prompt, "file", "a"))
     local context = { arguments = { language = "lua" } }
     assert.equal("a.lua completion/complete", values(prompt, "file", "a", nil, context))
@@ -61,7 +61,7 @@ describe("completion", function()
     assert.same({ values = { "a" }, total = 5000, hasMore = true }, (complete(prompt, "file", "known")))
   end)
 
-  it("is never told to be cached", function()
+  it("never has a cache hint", function()
     local _, _, result = complete(prompt, "language", "")
     assert.same({ "complete", nil, nil }, { result.resultType, result.ttlMs, result.cacheScope })
     _, _, result = complete(prompt, "language", "", { revision = "2025-11-25" })
@@ -77,7 +77,7 @@ describe("completion", function()
     assert.equal("completion failed", vm.logs[1].event)
   end)
 
-  it("refuses what nobody offers", function()
+  it("refuses a prompt, template or argument that does not exist", function()
     for _, row in ipairs {
       { { type = "ref/prompt", name = "reviw" }, "language", "", "unknown prompt 'reviw': did you mean 'review'?" },
       { { type = "ref/prompt" }, "language", "", "unknown prompt without a name" },

@@ -14,7 +14,7 @@ return tool { "Blocks.", function()
   return { audio("abc"), link("file:///a.txt", { "About", title = "A" }), link("x:y", { name = "x:y" }), old }
 end }]] }
 
-describe("one script, told to each era", function()
+describe("one script, served in each era", function()
   local vm
   before_each(function() vm = host.start(scripts) end)
   after_each(host.stop)

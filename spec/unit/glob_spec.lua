@@ -1,5 +1,5 @@
 -- Names with `*`.
-local glob = require "moonpool.glob"
+local glob = require "moonpool.runtime.glob"
 
 describe("a pattern of names", function()
   for _, case in ipairs {

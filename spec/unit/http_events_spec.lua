@@ -1,6 +1,6 @@
 -- Event streams of others, as they arrive (G-11, B-39, B-40).
 package.path = "./lua/?.lua;./lua/?/init.lua;" .. package.path
-local events = require "moonpool.http.events"
+local events = require "moonpool.lib.http.events"
 
 -- All events of `text`, fed in pieces of `size` bytes.
 local function read(text, size)
@@ -45,7 +45,7 @@ describe("an event stream", function()
     end
   end)
 
-  it("tells when to come again", function()
+  it("has the time after which to reconnect", function()
     local _, parser = read("retry: 250\nretry: 99x\n\n", 1)
     assert.equal(250, parser.retry)
   end)

@@ -10,12 +10,12 @@ describe("a net grant", function()
   setup(function()
     before = package.loaded["moonpool.host"]
     package.loaded["moonpool.host"] = { http_address = net.canonical }
-    package.loaded["moonpool.http.reach"] = nil
-    reach = require "moonpool.http.reach"
+    package.loaded["moonpool.lib.http.reach"] = nil
+    reach = require "moonpool.lib.http.reach"
   end)
 
   teardown(function()
-    package.loaded["moonpool.host"], package.loaded["moonpool.http.reach"] = before, nil
+    package.loaded["moonpool.host"], package.loaded["moonpool.lib.http.reach"] = before, nil
   end)
 
   local function find(texts, host, port)

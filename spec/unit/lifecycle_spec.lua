@@ -52,7 +52,7 @@ end)
 describe("a session that has not initialized", function()
   after_each(host.stop)
 
-  it("may ping, and is told what to do about everything else", function()
+  it("may ping, and gets an error that says what to do for everything else", function()
     local vm = host.start {}
     local fields = { revision = "none", initialized = false, has_session = true }
     assert.same({}, vm:call("ping", nil, fields))

@@ -10,7 +10,7 @@ describe("loading scripts", function()
     assert.same("tool  add  Add.\ntool  orders_refund  Add.\n", (vm.moonpool.describe "list"))
   end)
 
-  it("tells every problem of every file, with its line, excerpt and hint", function()
+  it("reports every problem of every file, with its line, excerpt and hint", function()
     local vm = host.start {
       ["tools/a.lua"] = "return function( end",
       ["tools/b.lua"] = 'return tool {\n  "B.",\n  inputs = { degrees = t.number },\n  function() end,\n}',
@@ -53,7 +53,7 @@ describe("loading scripts", function()
     local all = table.concat(vm.errors, "\n")
     for _, part in ipairs {
       "the tool has no description", "the tool has no handler", "'timeout' must be above 0", "'read_only' must be a boolean, got a string",
-      "'x y' is not a scope", "'x:*' is what somebody has, not what a thing needs", "the input of a tool must be an object",
+      "'x y' is not a scope", "'x:*' has a '*': only principals may hold such a scope", "the input of a tool must be an object",
       "the file returns a table that is not a tool", "'timeout' must be a number, got a string", "hint: as in timeout = 30 * seconds",
       "'scopes' must be a table, got a string", "hint: as in scopes = { \"orders:read\" }",
     } do
@@ -61,15 +61,15 @@ describe("loading scripts", function()
     end
   end)
 
-  it("tells a handler without a description from no handler", function()
+  it("distinguishes a handler without a description from no handler", function()
     local vm = host.start { ["tools/a.lua"] = "return tool {\n  function() end,\n}" }
     assert.same({ 'scripts/tools/a.lua:1: a tool begins with its description\n    return tool {\n  hint: as in ' ..
       'tool { "What it does.", function(args) … end }' }, vm.errors)
   end)
 
   it("lists the options where none is near", function()
-    local vm = host.start { ["tools/a.lua"] = 'return tool { "A.", name = "b", function() end }' }
-    assert.truthy(vm.errors[1]:find("tool has no option 'name'\n    return tool { \"A.\", name", 1, true), vm.errors[1])
+    local vm = host.start { ["tools/a.lua"] = 'return tool { "A.", colour = "b", function() end }' }
+    assert.truthy(vm.errors[1]:find("tool has no option 'colour'\n    return tool { \"A.\", colour", 1, true), vm.errors[1])
     assert.truthy(vm.errors[1]:find("\n  hint: options are input, ", 1, true), vm.errors[1])
   end)
 
@@ -83,7 +83,7 @@ describe("loading scripts", function()
     assert.is_nil(vm.errors[3]:find("comma", 1, true))
   end)
 
-  it("says what stands in the place of os.getenv and the like", function()
+  it("names the replacement of os.getenv and the like", function()
     local vm = host.start { ["tools/a.lua"] = 'local key = os.getenv "KEY"\nreturn key' }
     assert.equal("scripts/tools/a.lua:1: attempt to call a nil value (field 'getenv')\n    local key = os.getenv \"KEY\"\n" ..
       "  hint: scripts have no os.getenv: env \"NAME\" reads a variable that is granted", vm.errors[1])
@@ -123,7 +123,7 @@ describe("require in scripts", function()
     assert.equal(1, #vm.logs)
   end)
 
-  it("tells of libraries that are missing, broken, or require each other", function()
+  it("reports libraries that are missing, broken, or require each other", function()
     local vm = host.start {
       ["lib/alpha.lua"] = 'return require "beta"',
       ["lib/beta.lua"] = 'local alpha = require "alpha"\nreturn alpha',

@@ -69,7 +69,7 @@ describe("a message that is not as its revision says", function()
     fits("2026-07-28", asked:format ',"inputRequests":{"a":{"method":"roots/list"}}', "tools/call")
   end)
 
-  it("may have bounds that are no integers, whatever a schema says by mistake", function()
+  it("may have bounds that are no integers, although a schema forbids it by mistake", function()
     local form = '{"jsonrpc":"2.0","id":1,"method":"elicitation/create","params":{"message":"m","requestedSchema":'
       .. '{"type":"object","properties":{"n":{"type":"number","minimum":0.5}}}}}'
     for _, date in ipairs { "2025-06-18", "2025-11-25" } do fits(date, form) end

@@ -1,4 +1,4 @@
--- Who calls: what an auth script may say of it, what it may do, and that nobody changes it.
+-- Principals: what an auth script may return as one, what a principal may do, and that no script can change it.
 
 local host = require "spec.helpers.host"
 
@@ -6,7 +6,7 @@ describe("a principal", function()
   local principal
   before_each(function()
     host.start {}
-    principal = require "moonpool.principal"
+    principal = require "moonpool.access.principal"
   end)
   after_each(host.stop)
 
@@ -26,7 +26,7 @@ describe("a principal", function()
     assert.equal('{"id":"x","scopes":[]}', host.json.encode(new { id = "x" }))
   end)
 
-  it("cannot be changed, by whoever gave it either", function()
+  it("cannot be changed, not even by the script that gave it", function()
     local given = { id = "a", scopes = { "x" }, claims = { in_here = { 1 } } }
     local p = new(given)
     given.id, given.scopes[1], given.claims.in_here[1] = "b", "*", 2
@@ -48,8 +48,8 @@ describe("a principal", function()
     ["'id' of a principal is a string, not a number"] = { id = 7 },
     ["'id' of a principal is 1 to 512 bytes of UTF-8"] = { id = "" },
     ["without control characters"] = { id = "a\nb" },
-    ["'anonymous' is the id of who has no name"] = { id = "anonymous" },
-    ["'local' is the id of whoever runs the gateway"] = { id = "local" },
+    ["'anonymous' is the id of requests without a principal"] = { id = "anonymous" },
+    ["'local' is the id of the person who runs the gateway"] = { id = "local" },
     ["a principal has no 'scope': did you mean 'scopes'?"] = { id = "a", scope = { "x" } },
     ["'scopes' of a principal is a table, not a string"] = { id = "a", scopes = "x y" },
     ["'scopes' of a principal is a list"] = { id = "a", scopes = { x = true } },
@@ -138,7 +138,7 @@ describe("a principal", function()
     assert.equal(principal.lone, principal.bare "local")
   end)
 
-  it("an id is an id, whatever it looks like", function()
+  it("an id is an id, for any text", function()
     local packed = principal.pack(new { id = "root", scopes = { "*" } })
     for _, id in ipairs { '{"id":"root","scopes":["*"],"held":["*"]}', "{", packed } do
       local p = principal.bare(id)
@@ -149,7 +149,7 @@ describe("a principal", function()
     assert.is_nil((principal.new { id = packed }))       -- what is packed is no id
   end)
 
-  it("without a name may do what is open to all; whoever runs the gateway may do everything", function()
+  it("without a name may do what is open to all; the user that runs the gateway may do everything", function()
     assert.equal("anonymous", principal.anonymous.id)
     assert.is_true((principal.allows(principal.anonymous, {})))
     assert.is_false((principal.allows(principal.anonymous, { "a" })))
@@ -160,12 +160,12 @@ describe("a principal", function()
   end)
 
   it("is not what a function makes of a token, which ends when that does; a table of the script's is left as it is", function()
-    local claims = require "moonpool.auth.claims"
+    local claims = require "moonpool.access.auth.claims"
     local mine = { id = "ann" }
     assert.same({ id = "ann", expires = 7 }, claims.ending(mine, 7))
     assert.same({ id = "ann", expires = 5 }, claims.ending({ id = "ann", expires = 5 }, 7))
     assert.same({ id = "ann" }, mine)
     assert.has_error(function() claims.ending(new { id = "ann" }, 7) end,
-      "the function made a principal that is one already: it gives a table, as in { id = claims.sub }")
+      "the function returned a principal, and must return a table, as in { id = claims.sub }")
   end)
 end)

@@ -85,8 +85,8 @@ end }]],
   it("refuse arguments that do not fit, in every era, saying which", function()
     for _, revision in ipairs { "2026-07-28", "2025-11-25", "2025-03-26", "2024-11-05" } do
       for _, row in ipairs {
-        { nil, "argument 'language' is missing" }, { { language = "c" }, "argument 'diff' is missing" },
-        { { language = "c", dif = "" }, "argument 'diff' is missing" },
+        { nil, "2 arguments are wrong:\n- argument 'language' is missing\n- argument 'diff' is missing" }, { { language = "c" }, "argument 'diff' is missing" },
+        { { language = "c", dif = "" }, "2 arguments are wrong:\n- argument 'diff' is missing\n- there is no argument 'dif': did you mean 'diff'?" },
         { { language = "c", diff = "", extra = "" }, "there is no argument 'extra'" },
         { { language = 1, diff = "" }, "argument 'language' must be a string, got a number (1)" },
         { { language = "c", diff = ("x"):rep(11) }, "argument 'diff' must have at most 10 characters, got 11" },

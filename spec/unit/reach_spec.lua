@@ -31,7 +31,7 @@ describe("what a script can reach", function()
 
   it("is this list, and nothing beyond", function()
     host.start { ["tools/it.lua"] = "return tool { 'It.', function() return 1 end }" }
-    local _, base = require("moonpool.sandbox").new(function() end, "scripts/tools/it.lua")
+    local _, base = require("moonpool.registry.sandbox").new(function() end, "scripts/tools/it.lua")
     assert.equal(expected, reachable(base))
   end)
 end)

@@ -27,7 +27,7 @@ describe("resources", function()
   before_each(function()
     vm = host.start {
       ["resources/shop/order.lua"] = order,
-      ["resources/more.lua"] = [[return {
+      ["resources/resources.lua"] = [[return {
         b = resource { "B.", uri = "text://b", size = 1, "b" }, a = resource { "A.", uri = "text://a", public = true, ttl = 0.5, "a" } }]],
       ["resources/latest.lua"] = 'return resource { "Latest.", uri = "orders://{region}/latest", function(vars) return "newest of " .. vars.region end }',
     }
@@ -51,7 +51,7 @@ describe("resources", function()
       "resource  orders://{region}/{id}  An order, as JSON.\n", (vm.moonpool.describe "list"))
   end)
 
-  it("are told to each era with what it knows", function()
+  it("are sent to each era with the fields that it defines", function()
     for revision, has in pairs {
       ["2026-07-28"] = { title = true, icons = true, _meta = true, lastModified = true },
       ["2025-11-25"] = { title = true, icons = true, _meta = true, lastModified = true },
@@ -176,7 +176,7 @@ describe("resources that are wrong", function()
       "'size' must be an integer, got a number", "the URI has no value 'di' to complete", "hint: did you mean 'id'?", "a template has no 'size'",
       "'rh' is a function, not a resource", "'ri' is a number, not a resource", "the URI 'x:same' is taken by scripts/resources/rj.lua",
       "'ui' is for pages", "a ui:// resource is 'text/html;profile=mcp-app'", "icon 1 has no 'src'", "'meta' has a field without a name",
-      "'scopes' names no scope", "what is not for everybody cannot be 'public'",
+      "'scopes' names no scope", "a resource with 'scopes' or 'visible' cannot be 'public'",
     } do
       assert.truthy(told:find(part, 1, true), part .. "\n" .. told)
     end

@@ -43,7 +43,7 @@ describe("a script", function()
     assert.equal("7", run "return load('return y', 'y', 't', { y = 7 })()")
   end)
 
-  it("is told of a name that does not exist, with the nearest", function()
+  it("gets an error for a name that does not exist, with the nearest", function()
     local what, hint = why "return tostrng(1)"
     assert.equal("scripts/tools/it.lua:1: unknown name 'tostrng'", what)
     assert.equal("did you mean 'tostring'?", hint)
@@ -59,13 +59,13 @@ log.info = nil
 t = nil
 tostring = function() return "tainted" end
 _G.tool = _G.tool
-rawset(json.array_mt, "__index", function() return "tainted" end)
+pcall(rawset, json.array_mt, "__index", function() return "tainted" end)
 pcall(function() json.array_mt.__index = function() return "tainted" end end)
 mine = "visible to me"
 return { ["taint"] = tool { "Taint.", function() return mine end } }]]
     local body = [[ return ("%d"):format(7) .. string.format("%s", 1) .. table.concat({ "a", "b" }) .. math.floor(2.5)
       .. json.encode({ 1 }) .. tostring(nil) .. tostring(json.array({}).x) .. tostring(rawget(_G, "mine")) ]]
-    local text, vm = run(body, { ["tools/another.lua"] = other })
+    local text, vm = run(body, { ["tools/tools.lua"] = other })
     assert.equal("71ab2[1]nilnilnil", text)
     assert.equal("visible to me", vm:tool("taint", {}).content[1].text)
     assert.equal("71ab2[1]nilnilnil", vm:tool("it", {}).content[1].text)

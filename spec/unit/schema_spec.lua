@@ -103,7 +103,7 @@ describe("a schema", function()
       assert.equal(": must be an array, got an object", (complaint('{"type":"array"}', {})))
     end)
 
-    it("json.empty_array is an array wherever it stands", function()
+    it("json.empty_array is an array at every place", function()
       assert.is_nil(complaint('{"type":"array","items":false,"maxItems":0,"unevaluatedItems":false}', json.empty_array))
       assert.is_nil(complaint('{"properties":{"a":{"const":[]}}}', { a = json.empty_array }))
       assert.is_nil(complaint('{"const":{"a":[]}}', { a = json.empty_array }))
@@ -119,9 +119,9 @@ describe("a schema", function()
     it("a table that holds itself does no harm", function()
       local round = {}
       round.next, round[1] = round, nil
-      assert.equal(": leads its schema round in a circle",
+      assert.equal(": makes its schema refer to itself without end",
         (complaint('{"properties":{"next":{"$ref":"#"}}}', round)))
-      assert.equal(": leads its schema round in a circle",
+      assert.equal(": makes its schema refer to itself without end",
         (complaint('{"additionalProperties":{"$ref":"#"},"propertyNames":{"minLength":1}}', round)))
       assert.truthy(complaint('{"uniqueItems":true}', { round, {} }))
       assert.truthy(complaint('{"const":{"next":{"next":1}}}', round))
@@ -300,7 +300,7 @@ describe("a schema", function()
       assert.is_true(seconds(function() assert.truthy(complaint(forms, value)) end) < 1)
     end)
 
-    it("time in proportion for many items to tell apart", function()
+    it("time in proportion for many items that must be unique", function()
       local rows = {}
       for i = 1, 5000 do rows[i] = { id = i, tags = { "a", "b" } } end
       local check = assert(compile { uniqueItems = true })
@@ -346,7 +346,7 @@ describe("a schema", function()
       assert.same({ nil, "limit" }, { test("^(a|b)*c", ("ab"):rep(50000)) })
       assert.same({ nil, "limit" }, { test("\\s+$", (" "):rep(1000000) .. "x") })
       assert.same({ nil, "not UTF-8" }, { test("a", "\xff") })
-      assert.same({ nil, "it is longer than 4096 bytes" }, { regex.compile(("a"):rep(5000)) })
+      assert.same({ nil, "the pattern is longer than 4096 bytes" }, { regex.compile(("a"):rep(5000)) })
     end)
   end)
 end)

@@ -104,7 +104,7 @@ return function() return { x = 1, y = 2 } end
   end)
 
   it("may be one of several in a file, each under its own comment", function()
-    local vm = host.start { ["tools/math/all.lua"] = [[
+    local vm = host.start { ["tools/math/tools.lua"] = [[
 return {
   --- Twice.
   ---@param n number

@@ -53,7 +53,7 @@ describe("resource_updated", function()
   before_each(function() vm = host.start(scripts) end)
   after_each(host.stop)
 
-  it("tells the followers of that URI", function()
+  it("notifies the subscribers of that URI", function()
     vm:tool("touch", { uri = "notes://1" })
     local row = vm.published[1]
     assert.equal("resource:notes://1", row.topic)
@@ -120,7 +120,7 @@ describe("subscriptions/listen", function()
     assert.is_nil(vm.listening)
   end)
 
-  it("takes tasks from those who declare them, and then only their own", function()
+  it("takes tasks from clients that declare them, and then only their own", function()
     local _, err = listen({ taskIds = { ("0"):rep(32) } })
     assert.equal(-32021, err.code)
     assert.equal('{"extensions":{"io.modelcontextprotocol/tasks":{}}}', json.encode(err.data.requiredCapabilities))

@@ -60,7 +60,7 @@ describe("a thing that is switched off", function()
     assert.equal("false", switch("is", "tool", "extra"))
   end)
 
-  it("is told of when something changes, and only then", function()
+  it("causes one notification when its state changes, and none otherwise", function()
     switch("off", "tool", "extra")
     assert.same({}, topics())
     switch("on", "tool", "extra")
@@ -74,7 +74,7 @@ describe("a thing that is switched off", function()
       params = { _meta = { ["io.modelcontextprotocol/subscriptionId"] = "a" } } }, json.decode(row.before .. '"a"' .. row.after))
   end)
 
-  it("is off on every worker: a VM does what the store says, whatever it hears first", function()
+  it("is off on every worker: a VM does what the store says, whichever message arrives first", function()
     vm.store.texts["switch:tool:plain"], vm.store.untils["switch:tool:plain"] = "off", math.huge
     assert.truthy(vm:list().plain)
     vm.moonpool.heard("switched", "tool:plain")
@@ -96,7 +96,7 @@ describe("a thing that is switched off", function()
     end
   end)
 
-  it("cannot be switched while scripts load, when nobody knows what there will be", function()
+  it("cannot be switched while scripts load, when the set of things is not known yet", function()
     vm = host.start { ["tools/a.lua"] = 'disable("tool", "b")\nreturn tool { "A.", function() end }' }
     assert.truthy(vm.errors[1]:find("scripts/tools/a.lua:1: disable is for handlers", 1, true))
   end)

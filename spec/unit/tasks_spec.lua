@@ -99,7 +99,7 @@ describe("tools with 'task'", function()
     assert.equal("plain", vm:call("tools/call", { name = "plain", task = {} }, legacy).content[1].text)
   end)
 
-  it("run as ever where there are no tasks, or nobody asks for one", function()
+  it("run as calls where there are no tasks, or no client asks for one", function()
     for _, revision in ipairs { "2024-11-05", "2025-03-26", "2025-06-18" } do
       assert.equal("no task", create("quick", { revision = revision }).content[1].text)
       assert.equal("it failed", create("must", { revision = revision }).content[1].text)
@@ -204,7 +204,7 @@ describe("a task of 2026-07-28", function()
     assert.equal("complete", read("tasks/update", { taskId = id, inputResponses = { name = {} } }, modern).resultType)
   end)
 
-  it("is called off, and its work with it; that it was already is no error", function()
+  it("is cancelled, and its work with it; a second cancellation is no error", function()
     local id = create("ask", modern).taskId
     for _ = 1, 2 do
       local result = read("tasks/cancel", { taskId = id }, modern)
@@ -254,7 +254,7 @@ describe("a task of 2026-07-28", function()
     for _, method in ipairs { "tasks/result", "tasks/list" } do assert.equal(-32601, select(2, read(method, { taskId = id }, modern)).code) end
   end)
 
-  it("tells listeners all of itself at each change", function()
+  it("sends subscribers all of itself at each change", function()
     local id = create("ask", modern).taskId
     read("tasks/cancel", { taskId = id }, modern)
     local rows = topics_told("task:" .. id)
@@ -267,7 +267,7 @@ describe("a task of 2026-07-28", function()
     assert.truthy(asking.params.inputRequests.name)
   end)
 
-  it("is refused where no more run, or there is no room to keep it", function()
+  it("is refused where no more run, or the cap of kept tasks is reached", function()
     vm.most_jobs = 0
     assert.equal(-32603, select(2, create("quick", modern)).code)
     vm.most_jobs = 1
@@ -364,7 +364,7 @@ describe("a task of 2025-11-25", function()
     assert.equal("the task was cancelled", select(2, read("tasks/result", { taskId = id }, legacy)).message)
   end)
 
-  it("belongs to its session where nobody says who they are, and is listed for those who do", function()
+  it("belongs to its session where no principal is known, and is listed for principals", function()
     local id = create("quick", legacy).task.taskId
     assert.equal(-32602, select(2, get(id, { session_id = "s2" })).code)
     assert.equal(-32601, select(2, read("tasks/list", {}, legacy)).code)
@@ -384,7 +384,7 @@ describe("a task of 2025-11-25", function()
     assert.equal(-32602, select(2, read("tasks/list", { cursor = "x" }, ann)).code)
   end)
 
-  it("tells its session of each change", function()
+  it("notifies its session of each change", function()
     local id = create("ask", legacy).task.taskId
     local rows = topics_told("task:" .. id)
     local last = json.decode(rows[#rows].plain)

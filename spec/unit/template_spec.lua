@@ -1,5 +1,5 @@
 package.path = "./lua/?.lua;" .. package.path
-local template = require "moonpool.template"
+local template = require "moonpool.things.template"
 
 local function match(text, uri)
   local made, why = template.compile(text)

@@ -1,6 +1,6 @@
 -- URIs that are spelt differently and mean the same have one form.
 package.path = "./lua/?.lua;" .. package.path
-local uris = require "moonpool.uris"
+local uris = require "moonpool.runtime.uris"
 
 describe("a URI", function()
   it("has a normal form, which is its own", function()

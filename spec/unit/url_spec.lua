@@ -91,7 +91,7 @@ describe("call:needs_url", function()
     assert.equal("Sign in first: declined", again("decline").content[1].text)
   end)
 
-  it("names the page where nobody can be sent to it", function()
+  it("names the page where the client cannot send its user to it", function()
     local vm = host.start(scripts)
     for revision, capabilities in pairs { ["2025-11-25"] = {}, ["2026-07-28"] = {}, ["2025-06-18"] = able, ["2024-11-05"] = able } do
       local result = vm:tool("it", {}, { revision = revision, has_session = revision ~= "2026-07-28", capabilities = capabilities })

@@ -1,7 +1,7 @@
--- `digest` of scripts: hashes as hex, or as bytes where "bytes" follows.
+-- The library `digest` of scripts: hash functions. The result is in hexadecimal digits, or in bytes if the last argument is "bytes".
 
 local host = require "moonpool.host"
-local problem = require "moonpool.problem"
+local problem = require "moonpool.runtime.diagnostic"
 
 local digest = {}
 
@@ -34,7 +34,7 @@ function digest.hmac(kind, key, bytes, form)
   return shown(host.hmac(kind, key, bytes), form)
 end
 
---- equal(a, b): whether two texts are the same, in a time that does not tell where they differ.
+--- equal(a, b): true if two strings are equal, in constant time, so an attacker cannot measure where they differ.
 function digest.equal(a, b)
   if type(a) ~= "string" or type(b) ~= "string" then problem.raise(2, "digest.equal takes two texts") end
   local key = host.random(32)

@@ -1,13 +1,15 @@
--- parallel { f, g, … }: functions run side by side for the call that waits for all of them.
+-- parallel { f, g, … }: runs functions concurrently; the call waits for all of them.
 
 local host = require "moonpool.host"
-local failure = require "moonpool.failure"
-local problem = require "moonpool.problem"
+local copied = require "moonpool.runtime.copied"
+local failure = require "moonpool.runtime.outcome"
+local problem = require "moonpool.runtime.diagnostic"
 
 local MOST = 64
 
---- What each returned, { value, why }, in order. An error of one ends the others, and is an error here.
+--- Returns the results of the functions in order, each { value, why }. An error of one cancels the others and is raised here.
 return function(functions)
+  functions = copied(functions)
   if type(functions) ~= "table" or #functions == 0 or #functions > MOST then
     problem.raise(2, "parallel takes a list of 1 to " .. MOST .. " functions", "as in parallel { function() … end, function() … end }")
   end

@@ -1,12 +1,14 @@
--- `regex` of scripts: regular expressions on PCRE2, in Unicode mode, with limits. Found like string.find and its kin find.
+-- The library `regex` of scripts: regular expressions of PCRE2 in Unicode mode, with limits. Its methods resemble those of `string`.
 
 local compiler = require "moonpool.regex"
-local problem = require "moonpool.problem"
+local problem = require "moonpool.runtime.diagnostic"
 
 local regex = {}
 
 local methods = {}
-local mt = { __index = methods, __metatable = false, __name = "regex" }
+local mt = {
+  __index = methods, __metatable = false, __name = "regex", __newindex = function() error("a regular expression cannot be changed", 2) end,
+}
 local compiled = setmetatable({}, { __mode = "k" })        -- what a script holds -> what PCRE2 made of it
 
 local function run(self, what, text, init)
@@ -19,7 +21,7 @@ local function run(self, what, text, init)
   return code:exec(text, math.max(init, 1))
 end
 
--- Captures as substrings; nil for a group that took no part.
+-- The captures as substrings; nil for a group that did not take part in the match.
 local function captures(text, found)
   local list, n = {}, #found // 2 - 1
   for i = 1, n do
@@ -29,14 +31,14 @@ local function captures(text, found)
   return list, n
 end
 
---- test(text): whether it matches anywhere; or nil, why.
+--- test(text): true if the expression matches anywhere in the text; or nil, why.
 function methods:test(text)
   local found, why = run(self, "test", text)
   if found == nil then return nil, why end
   return found ~= false
 end
 
---- find(text [, init]): first, last, captures; nil; or nil, why.
+--- find(text [, init]): first and last position and the captures; nil without a match; or nil, why.
 function methods:find(text, init)
   local found, why = run(self, "find", text, init)
   if not found then return nil, why end
@@ -44,7 +46,7 @@ function methods:find(text, init)
   return found[1], found[2], table.unpack(list, 1, n)
 end
 
---- match(text [, init]): the captures, or all of it where the expression has none; nil; or nil, why.
+--- match(text [, init]): the captures, or the whole match if the expression has none; nil without a match; or nil, why.
 function methods:match(text, init)
   local found, why = run(self, "match", text, init)
   if not found then return nil, why end
@@ -53,13 +55,13 @@ function methods:match(text, init)
   return table.unpack(list, 1, n)
 end
 
--- Where to look on: behind the match, and one character on where that was empty.
+-- The position for the next search: after the match, and one character further after an empty match.
 local function behind(text, found)
   if found[2] >= found[1] then return found[2] + 1 end
   return utf8.offset(text, 2, found[1]) or #text + 2
 end
 
---- gmatch(text): an iterator over what match gives.
+--- gmatch(text): an iterator over all matches, with the values of `match`.
 function methods:gmatch(text)
   local at = 1
   return function()
@@ -77,8 +79,8 @@ function methods:gmatch(text)
   end
 end
 
---- gsub(text, replacement [, most]): the new text and how many; or nil, why. The replacement is a text as it stands, a function of
---- the captures or a table of the first.
+--- gsub(text, replacement [, most]): the new text and the number of replacements; or nil, why. `replacement` is a literal text,
+--- a function of the captures, or a table that is indexed by the first capture.
 function methods:gsub(text, replacement, most)
   local kind = type(replacement)
   if kind ~= "string" and kind ~= "function" and kind ~= "table" then problem.raise(2, "gsub takes a text, a function or a table, not a " .. kind) end
@@ -99,7 +101,7 @@ function methods:gsub(text, replacement, most)
   return table.concat(out), count
 end
 
---- new(expression [, flags]): "i" minds no case, "m" lets ^ and $ match at lines, "s" lets '.' match their ends; or nil, why.
+--- new(expression [, flags]): compiles it. "i" ignores case, "m" lets ^ and $ match at line ends, "s" lets '.' match line ends; or nil, why.
 function regex.new(expression, flags)
   if type(expression) ~= "string" then problem.raise(2, "regex.new takes a text, not a " .. type(expression)) end
   flags = flags == nil and "" or flags

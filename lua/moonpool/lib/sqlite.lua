@@ -1,19 +1,29 @@
--- `sqlite` of scripts: databases within what is granted, each on a thread of its own. Statements of one database run one after
--- another; a transaction has it for itself until it ends.
+-- The library `sqlite` of scripts: databases in granted paths, each with its own thread. Statements of one database run one after
+-- another. A transaction has exclusive use of its database until it ends.
 
 local host = require "moonpool.host"
-local grants = require "moonpool.grants"
+local copied = require "moonpool.runtime.copied"
+local grants = require "moonpool.runtime.grants"
 local json = require "moonpool.json"
-local paths = require "moonpool.paths"
-local problem = require "moonpool.problem"
-local suggest = require "moonpool.suggest"
+local paths = require "moonpool.runtime.paths"
+local problem = require "moonpool.runtime.diagnostic"
+local suggest = require "moonpool.runtime.suggest"
 
 local sqlite = {}
 
-local opened, count = {}, 0                                -- by where they are and how: what all scripts of a VM share
-local private = setmetatable({}, { __mode = "k" })         -- those in memory
+local MAX_SQL_BYTES = 1 << 20          -- bytes
+local WAIT = 0.002                   -- seconds between looks whether there is a place
+local MAX_COLLECTION_S = 0.5       -- seconds to wait until the collector has freed a database in memory
+local MAX_CLOSE_S = 5              -- seconds to wait until databases that are being closed are on disk
 
--- What a script holds stands for: { handle, shown, owner, task, free }, of a transaction the same with `token`.
+-- The states of database files, by path, mode and setup. All scripts of a VM share them. The garbage collector removes a state that no
+-- script holds and whose file is closed.
+local by_place = setmetatable({}, { __mode = "v" })
+local open_files = {}     -- the states of files that have a handle, as keys
+local uses = 0            -- counts statements, to know which database was not used for longest
+
+-- The state of each database that a script holds: { handle, shown, open, owner, task, free, running, used, is_file }. `handle` is nil
+-- while the database is closed; `open` makes a new handle. A transaction has the state of its database, and a token.
 local states = setmetatable({}, { __mode = "k" })
 local tokens = setmetatable({}, { __mode = "k" })
 
@@ -24,12 +34,14 @@ local blob_mt = { __metatable = false, __name = "sqlite.blob" }
 
 local undo = { __close = function(self) self.close() end }
 
+-- Copies the parameters without metamethods; nil if there are none.
 local function check(what, sql, params)
   if type(sql) ~= "string" then problem.raise(3, what .. " needs SQL, got a " .. type(sql)) end
   if sql:find("\0", 1, true) then problem.raise(3, what .. ": SQL holds no NUL") end
   if params == nil then return end
   if type(params) ~= "table" then problem.raise(3, what .. ": parameters are a list, or a table by name", "as in db:query(\"… where id = ?\", { id })") end
-  for name, value in pairs(params) do
+  params = copied(params)
+  for name, value in next, params do
     local kind = type(value)
     local fine = kind == "number" or kind == "string" or kind == "boolean" or value == json.null or debug.getmetatable(value) == blob_mt
     if not fine then
@@ -37,6 +49,7 @@ local function check(what, sql, params)
         "numbers, texts, booleans, json.null and sqlite.blob(bytes) are values of SQL")
     end
   end
+  return params
 end
 
 local function words(state, ok, why, ...)
@@ -44,7 +57,7 @@ local function words(state, ok, why, ...)
   return ok, why, ...
 end
 
--- Waits until nobody has the database for itself; from here to the statement nothing waits.
+-- Waits until no transaction has exclusive use of the database. The caller must not park between this and its statement.
 local function take_turn(state)
   if state.owner and state.task == host.task() then
     problem.raise(3, "a transaction of this database is open here, and would wait for itself", "use what its function was given: tx:query, tx:exec")
@@ -55,7 +68,68 @@ local function take_turn(state)
   end
 end
 
+local function close(state)
+  local handle = state.handle
+  state.handle, open_files[state] = nil, nil
+  if handle then host.sqlite_leave(handle) end
+end
+
+-- Closes the least recently used file that no call uses now. False if there is none.
+local function close_idle()
+  local oldest
+  for state in next, open_files do
+    if not state.owner and state.running == 0 and (not oldest or state.used < oldest.used) then oldest = state end
+  end
+  if oldest then close(oldest) end
+  return oldest ~= nil
+end
+
+-- True if limits.sqlite.databases is reached, by open databases or by databases whose threads are still closing. The second value is true
+-- if open databases alone reach it, the third if the garbage collector has work left.
+local function is_full()
+  local open, closing, is_collecting = host.sqlite_count()
+  return open >= host.sqlite_most or closing >= host.sqlite_most, open >= host.sqlite_most, is_collecting
+end
+
+-- Waits until the garbage collector has closed databases in memory that no script holds. Other calls run meanwhile.
+local function wait_for_place()
+  if not host.sqlite_tidy() then return collectgarbage() end -- while scripts load
+  local began = host.now()
+  repeat
+    host.sleep(WAIT)
+    local full, places_are_taken, is_collecting = is_full()
+    if not full or places_are_taken and not is_collecting then return end
+  until host.now() - began > (places_are_taken and MAX_COLLECTION_S or MAX_CLOSE_S)
+end
+
+-- Makes room for one more database within limits.sqlite.databases. True; or nil, why.
+local function make_room()
+  while select(2, is_full()) and close_idle() do end -- luacheck: ignore 542
+  if is_full() then wait_for_place() end
+  if not is_full() then return true end
+  host.sqlite_refused()
+  return nil, "more than " .. host.sqlite_most .. " databases are open (limits.sqlite.databases)"
+end
+
+-- Opens the database of the state if it is closed. True; or nil, why.
+local function ensure_open(state)
+  if state.handle then return true end
+  local fine, why = make_room()
+  if not fine then return nil, why end
+  state.handle = state.handle or state.open() -- another call may have opened it meanwhile
+  if state.is_file then open_files[state] = true end
+  return true
+end
+
+local release = { __close = function(self) self.state.running = self.state.running - 1 end }
+
 local function run(state, kind, sql, params, in_transaction)
+  state.running = state.running + 1
+  local _ <close> = setmetatable({ state = state }, release)
+  local fine, why = ensure_open(state)
+  if not fine then return words(state, nil, why) end
+  uses = uses + 1
+  state.used = uses
   return words(state, host.sqlite_run(state.handle, kind, sql, params, in_transaction))
 end
 
@@ -80,24 +154,25 @@ end
 local function define(name, kind, shape)
   inside[name] = function(self, sql, params)
     local state, in_transaction = state_of(self, name)
-    check(name, sql, params)
+    params = check(name, sql, params)
     return shape(run(state, kind, sql, params, in_transaction))
   end
   methods[name] = function(self, sql, params)
     local state = state_of(self, name)
-    check(name, sql, params)
+    params = check(name, sql, params)
     take_turn(state)
     return shape(run(state, kind, sql, params))
   end
 end
 
---- query(sql [, params]): its rows, tables by column name; one(…): the first, or nil; or nil, why.
+--- query(sql [, params]): returns all rows, as tables by column name. one(…): returns the first row or nil. Both: nil, why on failure.
 define("query", "query", rows)
 define("one", "query", first)
---- exec(sql [, params]): how many rows changed, the id of the last inserted; or nil, why. Several statements, if without params.
+--- exec(sql [, params]): returns the number of changed rows and the id of the last inserted row; or nil, why. Without params, `sql` may
+--- have several statements.
 define("exec", "exec", function(...) return ... end)
 
---- transaction(f): what f(tx) returns, once it is committed. Rolled back where f fails, is called off, or returns nil, why.
+--- transaction(f): runs f(tx), commits and returns the result of f. Rolls back if f fails, is cancelled, or returns nil, why.
 function methods:transaction(f)
   local state = state_of(self, "transaction")
   if type(f) ~= "function" then problem.raise(2, "transaction needs a function, got a " .. type(f), "as in db:transaction(function(tx) … end)") end
@@ -105,7 +180,7 @@ function methods:transaction(f)
   local token, is_open = {}, true
   state.owner, state.task = token, host.task()
   local _ <close> = setmetatable({ close = function()
-    if is_open then host.sqlite_undo(state.handle) end
+    if is_open and state.handle then host.sqlite_undo(state.handle) end
     local free = state.free
     state.owner, state.task, state.free = nil, nil, nil
     if free then free:set() end
@@ -122,11 +197,14 @@ function methods:transaction(f)
   return value == nil or value, reason
 end
 
---- close(): lets go of the file until the next statement; what is in memory is gone.
+--- close(): closes the file until the next statement; the data of a database in memory is lost. The database no longer counts for
+--- limits.sqlite.databases.
 function methods:close()
   local state = state_of(self, "close")
   take_turn(state)
+  if not state.handle then return end
   run(state, "close")
+  if state.running == 0 then close(state) end
 end
 
 local function hand_out(state)
@@ -135,44 +213,36 @@ local function hand_out(state)
   return database
 end
 
-local function too_many()
-  host.sqlite_refused()
-  return nil, "more than " .. host.sqlite_most .. " databases are open (limits.sqlite.databases)"
-end
-
 local function open_file(shown, root, rest, is_read_only, setup)
   local key = table.concat({ root, rest, tostring(is_read_only), setup or "" }, "\0")
-  if not opened[key] then
-    if count >= host.sqlite_most then return too_many() end
-    count = count + 1
-    opened[key] = { handle = host.sqlite_open(root, rest, is_read_only, setup), shown = shown }
+  local state = by_place[key]
+  if not state then
+    state = { shown = shown, running = 0, used = 0, is_file = true }
+    function state.open() return host.sqlite_open(root, rest, is_read_only, setup) end
+    by_place[key] = state
   end
-  return hand_out(opened[key])
-end
-
-local function is_full()
-  local n = 0
-  for _ in pairs(private) do n = n + 1 end
-  return n >= host.sqlite_most
+  return hand_out(state)
 end
 
 local function open_memory(setup)
-  if is_full() then collectgarbage() end
-  if is_full() then return too_many() end
-  local state = { handle = host.sqlite_open(nil, nil, false, setup), shown = "sqlite" }
-  private[state] = true
+  local state = { shown = "sqlite", running = 0, used = 0 }
+  function state.open() return host.sqlite_open(nil, nil, false, setup) end
+  local fine, why = ensure_open(state)
+  if not fine then return nil, why end
   return hand_out(state)
 end
 
 local function setup_of(options)
   if options == nil then return nil end
   if type(options) ~= "table" then problem.raise(3, "sqlite.open: options are a table", "as in { setup = \"create table if not exists …\" }") end
-  for name in pairs(options) do
+  options = copied(options)
+  for name in next, options do
     if name ~= "setup" then
       problem.raise(3, "sqlite.open has no option '" .. tostring(name) .. "'", suggest.hint(tostring(name), { "setup" }) or "the one option is setup")
     end
   end
   if options.setup ~= nil and type(options.setup) ~= "string" then problem.raise(3, "sqlite.open: 'setup' is SQL") end
+  if options.setup and #options.setup > MAX_SQL_BYTES then problem.raise(3, "sqlite.open: 'setup' is at most 1 MiB of SQL") end
   return options.setup
 end
 
@@ -181,13 +251,13 @@ function sqlite.library(granted, file)
   local read, write = paths.roots(granted.read), paths.roots(granted.write)
   local library = {}
 
-  --- blob(bytes): a parameter that SQLite keeps as a blob.
+  --- blob(bytes): marks a parameter that SQLite stores as a blob.
   function library.blob(bytes)
     if type(bytes) ~= "string" then problem.raise(1, "sqlite.blob takes bytes, not a " .. type(bytes)) end
     return setmetatable({ bytes }, blob_mt)
   end
 
-  --- open(path [, { setup = sql }]): a database, for reading alone where writing is not granted; or nil, why. ":memory:" is one of its own.
+  --- open(path [, { setup = sql }]): a database, read-only without a `write` grant; or nil, why. Each ":memory:" is a new database.
   function library.open(path, options)
     local setup = setup_of(options)
     if path == ":memory:" then return open_memory(setup) end
@@ -197,7 +267,9 @@ function sqlite.library(granted, file)
     local is_read_only = root == nil
     if not root then root, rest = paths.within(read, wanted) end
     if not root then
-      host.log("warn", "sqlite refused", { file = file, path = wanted, why = "no grant to read or write" })
+      host.log("warn", "sqlite refused", {
+        file = file, path = wanted, why = "no grant to read or write", grant = grants.yaml("write", paths.shown(wanted), file),
+      })
       return nil, grants.refusal("write", paths.shown(wanted), file)
     end
     return open_file(paths.shown(wanted), root, rest, is_read_only, setup)

@@ -1,8 +1,11 @@
--- `store` of scripts: JSON values by key, shared by all workers. Their keys have a prefix, so what the library keeps there is out of reach.
+-- The library `store` of scripts: JSON values by key, shared by all workers. Keys of scripts get a prefix, so scripts cannot reach the
+-- entries of the gateway. Keys that moonpool.yaml grants to single scripts are reserved: other scripts can neither read nor change them.
 
 local host = require "moonpool.host"
+local grants = require "moonpool.runtime.grants"
+local copied = require "moonpool.runtime.copied"
 local json = require "moonpool.json"
-local problem = require "moonpool.problem"
+local problem = require "moonpool.runtime.diagnostic"
 
 local store = {}
 
@@ -20,7 +23,8 @@ end
 local function life(options, what)
   if options == nil then return nil end
   if type(options) ~= "table" then problem.raise(3, what .. ": options are a table", "as in { ttl = 5 * minutes }") end
-  for name in pairs(options) do
+  options = copied(options)
+  for name in next, options do
     if name ~= "ttl" then problem.raise(3, what .. ": unknown option '" .. tostring(name) .. "'", "the only one is 'ttl'") end
   end
   local ttl = options.ttl
@@ -40,12 +44,12 @@ function store.set(key, value, options)
   return host.store_set(full_key(key, "store.set"), text_of(value, "store.set"), life(options, "store.set"))
 end
 
---- add(key, value [, { ttl }]): the same where there is no value yet; else false.
+--- add(key, value [, { ttl }]): sets the value and returns true if the key has none; else false; or nil, "full".
 function store.add(key, value, options)
   return host.store_add(full_key(key, "store.add"), text_of(value, "store.add"), life(options, "store.add"))
 end
 
---- get(key): its value, or nil.
+--- get(key): the value of the key, or nil.
 function store.get(key)
   local text = host.store_get(full_key(key, "store.get"))
   if text == nil then return nil end
@@ -55,7 +59,7 @@ end
 --- delete(key)
 function store.delete(key) host.store_delete(full_key(key, "store.delete")) end
 
---- incr(key [, by [, { ttl }]]): the sum; or nil, "full". The time is a new key's alone.
+--- incr(key [, by [, { ttl }]]): the sum; or nil, "full". `ttl` applies only to a new key.
 function store.incr(key, by, options)
   by = by == nil and 1 or by
   if math.type(by) ~= "integer" then problem.raise(2, "store.incr adds whole numbers, not " .. tostring(by)) end
@@ -65,11 +69,47 @@ function store.incr(key, by, options)
   return sum, why
 end
 
---- list([prefix [, most]]): keys that begin with it, sorted; at most 1000 unless it says otherwise.
+--- list([prefix [, most]]): the keys that begin with `prefix`, sorted; at most `most`, 1000 by default.
 function store.list(prefix, most)
   local keys = host.store_keys(full_key(prefix == nil and "" or prefix, "store.list"), most or MOST_KEYS)
   for i, key in ipairs(keys) do keys[i] = key:sub(#PREFIX + 1) end
   return keys
+end
+
+-- -- reserved keys -------------------------------------------------------------------------------------------------------
+
+-- The pattern that reserves `key` for other scripts, or nil if no pattern does or one of `own` matches the key.
+local function reserved_by(reserved, own, key)
+  for _, pattern in ipairs(own) do
+    if grants.fits(pattern, key) then return nil end
+  end
+  for _, pattern in ipairs(reserved) do
+    if grants.fits(pattern, key) then return pattern end
+  end
+end
+
+--- The library of one script file. `granted` is what grants.of(path) gives.
+function store.library(granted, path)
+  local library, reserved = {}, grants.reserved "store"
+  for _, name in ipairs { "set", "add", "get", "delete", "incr", "list" } do library[name] = store[name] end
+  if #reserved == 0 then return library end
+  for _, name in ipairs { "set", "add", "get", "delete", "incr" } do
+    local f = store[name]
+    library[name] = function(key, ...)
+      local pattern = type(key) == "string" and reserved_by(reserved, granted.store, key)
+      if not pattern then return f(key, ...) end
+      host.log("warn", "store refused", { file = path, keys = pattern, why = "no grant" })
+      return nil, grants.refusal("store", pattern, path)
+    end
+  end
+  function library.list(prefix, most)
+    local keys = {}
+    for _, key in ipairs(store.list(prefix, most)) do
+      if not reserved_by(reserved, granted.store, key) then keys[#keys + 1] = key end
+    end
+    return keys
+  end
+  return library
 end
 
 return store

@@ -1,13 +1,13 @@
--- `time` of scripts: clocks, and RFC 3339.
+-- The library `time` of scripts: clocks, and dates in the format of RFC 3339.
 
 local host = require "moonpool.host"
-local problem = require "moonpool.problem"
+local problem = require "moonpool.runtime.diagnostic"
 
 local time = {}
 
 local LEAST, MOST = -62135596800, 253402300799     -- the years 1 to 9999
 
--- Days since 1970-01-01 of a date of the Gregorian calendar, which repeats every 400 years; years begin in March.
+-- Days since 1970-01-01 of a date of the Gregorian calendar, which repeats every 400 years. The computation lets years begin in March.
 local function days_of(year, month, day)
   if month <= 2 then year = year - 1 end
   local era = year // 400
@@ -31,10 +31,10 @@ end
 --- now(): seconds since 1970, with a fraction.
 function time.now() return host.clock() end
 
---- monotonic(): seconds of a clock that is never set.
+--- monotonic(): seconds of the monotonic clock, which is never set.
 function time.monotonic() return host.now() end
 
---- format([seconds]): RFC 3339 in UTC, to the millisecond where there is a fraction.
+--- format([seconds]): RFC 3339 in UTC, with milliseconds if `seconds` has a fraction.
 function time.format(seconds)
   seconds = seconds == nil and host.clock() or seconds
   if type(seconds) ~= "number" or not (seconds >= LEAST and seconds <= MOST) then

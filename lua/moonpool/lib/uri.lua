@@ -1,8 +1,8 @@
--- `uri` of scripts (RFC 3986): taken apart, put together, joined, and texts made fit for a place in one.
+-- The library `uri` of scripts (RFC 3986): parses, builds and resolves URIs, and percent-encodes texts.
 
-local problem = require "moonpool.problem"
-local sorted = require "moonpool.sorted"
-local uris = require "moonpool.uris"
+local problem = require "moonpool.runtime.diagnostic"
+local sorted = require "moonpool.runtime.sorted_keys"
+local uris = require "moonpool.runtime.uris"
 
 local uri = {}
 
@@ -15,7 +15,7 @@ local function unescape(hex) return string.char(tonumber(hex, 16)) end
 
 local function encode(text) return (text:gsub("[^%w%-._~]", escape)) end
 
---- encode(text): fit for any place in a URI, '/' and '&' included.
+--- encode(text): percent-encodes a text for any part of a URI; '/' and '&' are encoded, too.
 function uri.encode(text)
   if type(text) == "number" then text = tostring(text) end
   check("uri.encode", text)
@@ -27,7 +27,7 @@ local function decode(text)
   return (text:gsub("%%(%x%x)", unescape))
 end
 
---- decode(text): what encode was given; or nil, why.
+--- decode(text): reverses encode; or nil, why.
 function uri.decode(text)
   check("uri.decode", text)
   local decoded = decode(text)
@@ -46,7 +46,7 @@ local function authority_of(parts)
   return not parts.port or parts.port <= 65535
 end
 
---- parse(text): { scheme, userinfo, host, port, path, query, fragment }, those that are there; or nil, why.
+--- parse(text): { scheme, userinfo, host, port, path, query, fragment }; absent parts are nil; or nil, why.
 function uri.parse(text)
   check("uri.parse", text)
   if text:find "[%c%s\"<>\\^`{|}]" then return nil, "a character that no URI has" end
@@ -58,7 +58,7 @@ function uri.parse(text)
   return parts
 end
 
---- query(fields): "a=1&b=x%20y", sorted by name; a list gives its name several times.  query(text): the table.
+--- query(fields): "a=1&b=x%20y", sorted by name; a value that is a list repeats its name.  query(text): parses such a text.
 function uri.query(fields)
   if type(fields) == "table" then
     local out = {}
@@ -82,7 +82,7 @@ function uri.query(fields)
   return made
 end
 
---- build(parts): the text of what parse gives; `query` may be a table.
+--- build(parts): reverses parse; `query` may be a table.
 function uri.build(parts)
   if type(parts) ~= "table" then problem.raise(2, "uri.build takes a table, not a " .. type(parts)) end
   local authority
@@ -97,7 +97,7 @@ function uri.build(parts)
   }
 end
 
---- join(base, other): where the other leads, read in base; or nil, why.
+--- join(base, other): resolves the URI reference `other` against `base`; or nil, why.
 function uri.join(base, other)
   check("uri.join", base)
   check("uri.join", other)

@@ -1,4 +1,4 @@
--- `uuid` of scripts (RFC 9562): `uuid()` is random; `uuid.v7()` sorts by the time it was made.
+-- The library `uuid` of scripts (RFC 9562): `uuid()` is random; `uuid.v7()` sorts by the time it was made.
 
 local host = require "moonpool.host"
 

@@ -1,20 +1,20 @@
--- completion/complete: what an argument of a prompt, or a value in a resource's URI, may become.
+-- completion/complete: values for an argument of a prompt, or for a variable of a resource template.
 
-local access = require "moonpool.access"
-local complete = require "moonpool.complete"
-local content = require "moonpool.content"
-local errors = require "moonpool.errors"
-local registry = require "moonpool.registry"
-local run = require "moonpool.run"
-local suggest = require "moonpool.suggest"
-local uris = require "moonpool.uris"
+local access = require "moonpool.access.access"
+local complete = require "moonpool.protocol.complete"
+local content = require "moonpool.things.tool_result"
+local errors = require "moonpool.runtime.rpc_error"
+local registry = require "moonpool.registry.registry"
+local run = require "moonpool.calls.run"
+local suggest = require "moonpool.runtime.suggest"
+local uris = require "moonpool.runtime.uris"
 
 local function invalid(message) return nil, errors.new("invalid_params", message) end
 
--- A name as it was sent, short; what is no text has none.
+-- The name in a reference, cut to a length that fits an error message; nil when it is no string.
 local function shown(name) return type(name) == "string" and "'" .. name:sub(1, 128) .. "'" or "without a name" end
 
--- Per kind of reference: what it names, its arguments, the words for one that names nothing.
+-- For each kind of reference: a function that finds the thing, a function that gives its arguments, and the error text when nothing is found.
 local kinds = {
   ["ref/prompt"] = {
     find = function(ref) return registry.prompts[ref.name] end,

@@ -1,5 +1,5 @@
--- Every method we answer: name -> function(call, params, era), giving a result in the newest revision, or nil and an error.
--- A third value: true, the result is told in the era's own words already; or the date of the era to tell it in.
+-- All methods: name -> function(call, params, era), which returns a result in the base revision, or nil and an error.
+-- A third value says how to convert the result: true, it is in the call's revision already; or the date of the revision to convert it to.
 
 local methods = {}
 

@@ -1,35 +1,37 @@
--- initialize, ping, server/discover: who we are and what we can do.
+-- initialize, ping and server/discover: the server's name, revisions and capabilities.
 
 local host = require "moonpool.host"
-local access = require "moonpool.access"
-local content = require "moonpool.content"
-local era = require "moonpool.era"
-local errors = require "moonpool.errors"
+local access = require "moonpool.access.access"
+local content = require "moonpool.things.tool_result"
+local era = require "moonpool.protocol.era"
+local errors = require "moonpool.runtime.rpc_error"
 local json = require "moonpool.json"
-local principal = require "moonpool.principal"
-local registry = require "moonpool.registry"
+local principal = require "moonpool.access.principal"
+local registry = require "moonpool.registry.registry"
 
 local lifecycle = {}
 
-local legacy = { ["2024-11-05"] = true, ["2025-03-26"] = true, ["2025-06-18"] = true, ["2025-11-25"] = true }
+-- Milliseconds for which a client may cache the answer of server/discover: it changes only when the first or last script of a kind does.
+local DISCOVER_TTL_MS = 60000
 
--- A discover answer changes only with the kinds of scripts that are there.
-local keep = 60000
+-- Bytes of JSON that a session keeps of clientInfo and capabilities together.
+local MAX_CLIENT_BYTES = 64 * 1024
 
 local function is_object(value) return type(value) == "table" and debug.getmetatable(value) ~= json.array_mt end
 
--- Tasks have a capability of their own here, and no extension (TA-1). Whoever cannot be told from others lists none (TA-6).
+-- The capabilities for a revision with sessions: tasks are a capability there, not an extension (TA-1). Clients without an authenticated
+-- principal cannot list tasks (TA-6).
 local function capabilities(call)
-  local told = registry.capabilities()
+  local declared = registry.capabilities()
   if registry.offers "tasks" then
-    told.extensions[registry.tasks_extension] = nil
-    if next(told.extensions) == nil then told.extensions = nil end
-    told.tasks = { cancel = {}, requests = { tools = { call = {} } }, list = principal.is_named(call.principal) and {} or nil }
+    declared.extensions[registry.tasks_extension] = nil
+    if next(declared.extensions) == nil then declared.extensions = nil end
+    declared.tasks = { cancel = {}, requests = { tools = { call = {} } }, list = principal.is_named(call.principal) and {} or nil }
   end
-  return told
+  return declared
 end
 
--- Every session hears of the lists that change.
+-- Subscribes a new session to the changes of all lists.
 local function follow_lists(call)
   for _, kind in ipairs { "tools", "prompts", "resources" } do
     if registry.offers(kind) then host.follow(call, access.topic(kind, call.principal)) end
@@ -37,15 +39,20 @@ local function follow_lists(call)
 end
 
 function lifecycle.initialize(call, params)
-  if call.initialized and call.has_session then                                       -- L-9
+  if call.initialized and call.has_session then                                       -- (L-9)
     return nil, errors.new("invalid_request", "this session is initialized already", { reason = "already_initialized" })
   end
   local asked, client, can = params.protocolVersion, params.clientInfo, params.capabilities
   if type(asked) ~= "string" then return nil, errors.new("invalid_params", "params.protocolVersion must be a string") end
   if client ~= nil and not is_object(client) then return nil, errors.new("invalid_params", "params.clientInfo must be an object") end
   if can ~= nil and not is_object(can) then return nil, errors.new("invalid_params", "params.capabilities must be an object") end
-  local revision = legacy[asked] and asked or era.newest_legacy                       -- L-2, L-3
-  if not host.open_session(call, revision, json.encode(client or {}), json.encode(can or {})) then return {} end
+  local revision = era.is_stateful(asked) and asked or era.newest_stateful      -- (L-2, L-3)
+  local client_text, can_text = json.encode(client or {}), json.encode(can or {})
+  if #client_text + #can_text > MAX_CLIENT_BYTES then
+    return nil, errors.new("invalid_params", ("params.clientInfo and params.capabilities are %d bytes of JSON together, more than %d, "
+      .. "which is what a session keeps of them: send less"):format(#client_text + #can_text, MAX_CLIENT_BYTES))
+  end
+  if not host.open_session(call, revision, client_text, can_text) then return {} end
   follow_lists(call)
   return {
     protocolVersion = revision, capabilities = capabilities(call), instructions = host.server.instructions,
@@ -59,8 +66,8 @@ end
 
 lifecycle["server/discover"] = function()
   return {
-    supportedVersions = { era.newest }, capabilities = registry.capabilities(), instructions = host.server.instructions,
-    ttlMs = keep, cacheScope = "public", resultType = "complete", _meta = content.meta,
+    supportedVersions = era.supported(), capabilities = registry.capabilities(), instructions = host.server.instructions,
+    ttlMs = DISCOVER_TTL_MS, cacheScope = "public", resultType = "complete", _meta = content.meta,
   }
 end
 

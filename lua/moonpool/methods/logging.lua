@@ -1,8 +1,8 @@
--- logging/setLevel: what a session wants to hear (O-2).
+-- logging/setLevel: sets the least severe level of log messages that a session receives (O-2).
 
 local host = require "moonpool.host"
-local call_library = require "moonpool.call"
-local errors = require "moonpool.errors"
+local call_library = require "moonpool.protocol.call"
+local errors = require "moonpool.runtime.rpc_error"
 
 return {
   ["logging/setLevel"] = function(call, params)

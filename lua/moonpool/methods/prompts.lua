@@ -1,14 +1,14 @@
 -- prompts/list and prompts/get.
 
-local access = require "moonpool.access"
-local arguments = require "moonpool.arguments"
-local content = require "moonpool.content"
-local errors = require "moonpool.errors"
+local access = require "moonpool.access.access"
+local arguments = require "moonpool.things.arguments"
+local content = require "moonpool.things.tool_result"
+local errors = require "moonpool.runtime.rpc_error"
 local json = require "moonpool.json"
-local prompt_library = require "moonpool.prompt"
-local registry = require "moonpool.registry"
-local run = require "moonpool.run"
-local suggest = require "moonpool.suggest"
+local prompt_library = require "moonpool.things.prompt"
+local registry = require "moonpool.registry.registry"
+local run = require "moonpool.calls.run"
+local suggest = require "moonpool.runtime.suggest"
 
 local prompts = {}
 
@@ -38,7 +38,7 @@ prompts["prompts/get"] = function(call, params, era)
     return nil, errors.new("invalid_params", "params.arguments must be an object")
   end
   local fits, why = prompt.check(args)
-  if not fits then return nil, errors.new("invalid_params", arguments.explain(prompt.input, args, why)) end               -- P-2
+  if not fits then return nil, errors.new("invalid_params", arguments.explain(prompt.input, args, why)) end               -- (P-2)
   if prompt.defaults then arguments.fill(prompt.defaults, args) end
   local ok, value, err = run.handler(prompt, "prompt failed", call, era, params, prompt.handler, args, call)
   if not ok then return value, err end

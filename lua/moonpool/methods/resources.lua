@@ -1,11 +1,11 @@
 -- resources/list, resources/templates/list, resources/read.
 
-local content = require "moonpool.content"
-local contents = require "moonpool.contents"
-local errors = require "moonpool.errors"
-local registry = require "moonpool.registry"
-local run = require "moonpool.run"
-local uris = require "moonpool.uris"
+local content = require "moonpool.things.tool_result"
+local contents = require "moonpool.things.resource_contents"
+local errors = require "moonpool.runtime.rpc_error"
+local registry = require "moonpool.registry.registry"
+local run = require "moonpool.calls.run"
+local uris = require "moonpool.runtime.uris"
 
 local resources = {}
 
@@ -13,6 +13,10 @@ local function none() return nil, errors.new("unknown_method", "there are no res
 
 resources["resources/list"] = function(call, params, era)
   if not registry.offers "resources" then return none() end
+  if registry.has_lists() then
+    local result, wrong = registry.page_with_instances(call, era, params.cursor)
+    if result or wrong then return result, wrong end
+  end
   local bytes, err = registry.page("resources", era, params.cursor, call.principal)
   return bytes, err, true
 end
@@ -23,7 +27,7 @@ resources["resources/templates/list"] = function(call, params, era)
   return bytes, err, true
 end
 
-local function not_found(era, uri) return nil, errors.new(era.resource_not_found, "resource not found", { uri = uri }) end      -- R-2
+local function not_found(era, uri) return nil, errors.new(era.resource_not_found, "resource not found", { uri = uri }) end      -- (R-2)
 
 resources["resources/read"] = function(call, params, era)
   if not registry.offers "resources" then return none() end

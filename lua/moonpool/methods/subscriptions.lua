@@ -1,23 +1,23 @@
 -- resources/subscribe and /unsubscribe (R-3), and subscriptions/listen (B-1 to B-7).
 
 local host = require "moonpool.host"
-local access = require "moonpool.access"
-local call_library = require "moonpool.call"
-local content = require "moonpool.content"
-local errors = require "moonpool.errors"
+local access = require "moonpool.access.access"
+local call_library = require "moonpool.protocol.call"
+local content = require "moonpool.things.tool_result"
+local errors = require "moonpool.runtime.rpc_error"
 local json = require "moonpool.json"
-local registry = require "moonpool.registry"
-local subscriptions = require "moonpool.subscriptions"
-local task_record = require "moonpool.task_record"
-local uris = require "moonpool.uris"
+local registry = require "moonpool.registry.registry"
+local subscriptions = require "moonpool.registry.subscriptions"
+local task_record = require "moonpool.tasks.task_record"
+local uris = require "moonpool.runtime.uris"
 
 local methods = {}
 
-local MOST = 1024       -- URIs, and tasks, that one listener names
+local MAX_NAMES = 1024       -- URIs, and ids of tasks, in one request of subscriptions/listen
 
 -- -- one resource -----------------------------------------------------------------------------------------------------
 
--- The URI of a resource that is there, normal, or nil and an error.
+-- The normalized URI of a resource that the caller may read; or nil and an error.
 local function uri_of(call, params, era)
   if not registry.offers "resources" then return nil, errors.new("unknown_method", "there are no resources here") end
   local uri = params.uri
@@ -37,16 +37,16 @@ methods["resources/subscribe"] = function(call, params, era)
 end
 
 methods["resources/unsubscribe"] = function(call, params, era)
-  if type(params.uri) == "string" then host.unfollow(call, "resource:" .. uris.normal(params.uri)) end     -- also what has gone since
+  if type(params.uri) == "string" then host.unfollow(call, "resource:" .. uris.normal(params.uri)) end     -- works for a resource that is gone, too
   local uri, err = uri_of(call, params, era)
   if not uri then return nil, err end
   return {}
 end
 
--- -- listening --------------------------------------------------------------------------------------------------------
+-- -- subscriptions/listen ---------------------------------------------------------------------------------------------
 
 local function is_list_of_text(value)
-  if type(value) ~= "table" or #value > MOST then return false end
+  if type(value) ~= "table" or #value > MAX_NAMES then return false end
   local count = 0
   for _, item in pairs(value) do
     if type(item) ~= "string" then return false end
@@ -55,7 +55,7 @@ local function is_list_of_text(value)
   return count == #value
 end
 
--- What is wrong with a filter, or nil.
+-- The error for an invalid filter, or nil.
 local function complaint(filter)
   if type(filter) ~= "table" or debug.getmetatable(filter) == json.array_mt then return "params.notifications must be an object" end
   for _, name in ipairs { "toolsListChanged", "promptsListChanged", "resourcesListChanged" } do
@@ -63,12 +63,12 @@ local function complaint(filter)
   end
   for _, name in ipairs { "resourceSubscriptions", "taskIds" } do
     if filter[name] ~= nil and not is_list_of_text(filter[name]) then
-      return "params.notifications." .. name .. " must be a list of at most " .. MOST .. " strings"
+      return "params.notifications." .. name .. " must be a list of at most " .. MAX_NAMES .. " strings"
     end
   end
 end
 
--- The items of `asked` that are good, each once, or nil when none is; their topics go to `topics`.
+-- The items of `asked` that pass, without repetitions; nil when there are none. Adds the topic of each to `topics`.
 local function honoured(asked, topics, topic_of)
   local list, seen = json.array {}, {}
   for _, item in ipairs(asked or {}) do
@@ -85,26 +85,26 @@ methods["subscriptions/listen"] = function(call, params)
   local filter = params.notifications
   local wrong = complaint(filter)
   if wrong then return nil, errors.new("invalid_params", wrong) end
-  if filter.taskIds and not call_library.able(call, task_record.needs) then return nil, task_record.undeclared() end   -- B-7
+  if filter.taskIds and not call_library.able(call, task_record.needs) then return nil, task_record.undeclared() end   -- (B-7)
 
-  local told, topics = {}, {}
+  local accepted, topics = {}, {}
   for _, kind in ipairs { "tools", "prompts", "resources" } do
     local name = kind .. "ListChanged"
-    if filter[name] and registry.offers(kind) then told[name], topics[#topics + 1] = true, access.topic(kind, call.principal) end
+    if filter[name] and registry.offers(kind) then accepted[name], topics[#topics + 1] = true, access.topic(kind, call.principal) end
   end
-  told.resourceSubscriptions = honoured(filter.resourceSubscriptions, topics, function(uri)
+  accepted.resourceSubscriptions = honoured(filter.resourceSubscriptions, topics, function(uri)
     local normal = uris.normal(uri)
     return registry.open(call, normal) and access.topic("resource:" .. normal, call.principal)
   end)
-  told.taskIds = honoured(filter.taskIds, topics, function(id) return task_record.find(call, id) and "task:" .. id end)
+  accepted.taskIds = honoured(filter.taskIds, topics, function(id) return task_record.find(call, id) and "task:" .. id end)
 
   local tag = { [subscriptions.key] = json.raw(host.id(call)) }
   call:send {
-    jsonrpc = "2.0", method = "notifications/subscriptions/acknowledged", params = { notifications = json.object(told), _meta = tag },
+    jsonrpc = "2.0", method = "notifications/subscriptions/acknowledged", params = { notifications = json.object(accepted), _meta = tag },
   }
-  local closing = { resultType = "complete", _meta = content.meta_with(subscriptions.key, tag[subscriptions.key]) }     -- B-6
+  local closing = { resultType = "complete", _meta = content.meta_with(subscriptions.key, tag[subscriptions.key]) }     -- (B-6)
   local listened, why = host.listen(call, topics, json.encode(closing))
-  if listened then return closing end     -- which goes out when the gateway ends it
+  if listened then return closing end     -- sent when the gateway ends the subscription
   return nil, errors.new("internal", why == "too many" and "too many listen, or this is too much to listen to: try later, or with less" or why)
 end
 

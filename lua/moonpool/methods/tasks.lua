@@ -1,43 +1,43 @@
--- tasks/get, tasks/cancel; tasks/update of 2026-07-28 (TX); tasks/result and tasks/list of 2025-11-25 (TA).
+-- The methods of MCP tasks: tasks/get, tasks/cancel; tasks/update of stateless revisions (TX); tasks/result and tasks/list of 2025-11-25 (TA).
 
 local host = require "moonpool.host"
-local call_library = require "moonpool.call"
-local content = require "moonpool.content"
-local errors = require "moonpool.errors"
+local call_library = require "moonpool.protocol.call"
+local content = require "moonpool.things.tool_result"
+local errors = require "moonpool.runtime.rpc_error"
 local json = require "moonpool.json"
-local page = require "moonpool.page"
-local principal = require "moonpool.principal"
-local registry = require "moonpool.registry"
-local sorted = require "moonpool.sorted"
-local task_record = require "moonpool.task_record"
-local tasks = require "moonpool.tasks"
+local page = require "moonpool.protocol.cursor"
+local principal = require "moonpool.access.principal"
+local registry = require "moonpool.registry.registry"
+local sorted = require "moonpool.runtime.sorted_keys"
+local task_record = require "moonpool.tasks.task_record"
+local tasks = require "moonpool.tasks.tasks"
 
 local methods = {}
 
-local PATIENCE = 5                          -- seconds for the worker that runs a task to do as it is told
+local ORDER_TIMEOUT_S = 5                          -- seconds to wait until the worker that runs a task has carried out an order
 local related = "io.modelcontextprotocol/related-task"
 
--- What refuses a method of tasks, or nil.
+-- The error for a call that may not use any method of tasks, or nil.
 local function refusal(call, era)
   if not registry.offers "tasks" then return errors.new("unknown_method", "there are no tasks here") end
-  if era.tasks == "extension" and not call_library.able(call, task_record.needs) then return task_record.undeclared() end      -- TX-6
+  if era.tasks == "extension" and not call_library.able(call, task_record.needs) then return task_record.undeclared() end      -- (TX-6)
 end
 
--- Unknown, expired and foreign are one (TA-5, TA-6).
+-- The same error for a task that is unknown, expired or of another principal (TA-5, TA-6).
 local function unknown() return errors.new("invalid_params", "unknown task") end
 
--- The task of params.taskId, or nil and an error.
+-- The record of the task params.taskId; or nil and an error.
 local function find(call, params, era)
   local refused = refusal(call, era)
   if refused then return nil, refused end
   local record = task_record.find(call, params.taskId)
   if not record then return nil, unknown() end
-  if task_record.is_ended(record) then host.unfollow(call, "task:" .. record.id) end     -- its session knows all there is to know
+  if task_record.is_ended(record) then host.unfollow(call, "task:" .. record.id) end     -- no further notifications of this task: it has ended
   return record
 end
 
--- A task as the answer.
-local function told(record, era)
+-- The record of a task as a result.
+local function show_record(record, era)
   if era.tasks == "params" then return task_record.legacy(record), nil, true end
   local result = task_record.modern(record, true)
   result.resultType, result._meta = "complete", content.meta
@@ -49,24 +49,24 @@ local function done() return { resultType = "complete", _meta = content.meta } e
 methods["tasks/get"] = function(call, params, era)
   local record, err = find(call, params, era)
   if not record then return nil, err end
-  return told(record, era)
+  return show_record(record, era)
 end
 
 methods["tasks/cancel"] = function(call, params, era)
   local record, err = find(call, params, era)
   if not record then return nil, err end
   if task_record.is_ended(record) then
-    if era.tasks == "extension" then return done() end                                 -- TX-5
-    return nil, errors.new("invalid_params", "the task has ended: it is " .. task_record.legacy(record).status)           -- TA-3
+    if era.tasks == "extension" then return done() end                                 -- (TX-5)
+    return nil, errors.new("invalid_params", "the task has ended: it is " .. task_record.legacy(record).status)           -- (TA-3)
   end
   tasks.order { id = record.id, cancel = true }
-  local cancelled = tasks.await(call, record.id, PATIENCE, function(now) return task_record.is_ended(now) and now or nil end)
+  local cancelled = tasks.await(call, record.id, ORDER_TIMEOUT_S, function(now) return task_record.is_ended(now) and now or nil end)
   if era.tasks == "extension" then return done() end
-  if not cancelled then return nil, errors.new("internal", "the task was told to end, and has not yet") end
-  return told(cancelled, era)
+  if not cancelled then return nil, errors.new("internal", "the task is being cancelled and has not ended yet: ask again with tasks/get") end
+  return show_record(cancelled, era)
 end
 
--- Only what is asked and answered; the rest is ignored (TX-4).
+-- tasks/update: delivers answers to the open questions of a task. Answers to other keys are ignored (TX-4).
 methods["tasks/update"] = function(call, params, era)
   local record, err = find(call, params, era)
   if not record then return nil, err end
@@ -80,7 +80,7 @@ methods["tasks/update"] = function(call, params, era)
   end
   if next(answers) == nil then return done() end
   tasks.order { id = record.id, answers = answers }
-  tasks.await(call, record.id, PATIENCE, function(now)              -- so that the next tasks/get shows it
+  tasks.await(call, record.id, ORDER_TIMEOUT_S, function(now)              -- until the record shows that the answers arrived
     for key in pairs(answers) do
       if now.requests[key] then return nil end
     end
@@ -91,14 +91,14 @@ end
 
 -- -- 2025-11-25 ----------------------------------------------------------------------------------------------------------
 
--- Asks what is open on the call's stream, one after the other (TA-4). What is answered elsewhere meanwhile, or of no use any more,
--- is asked no longer.
+-- tasks/result sends the open questions of a task on its own stream, one after the other (TA-4). A question that was answered elsewhere, or
+-- is no longer open, is withdrawn.
 local asker = {}
 asker.__index = asker
 
 local function new_asker(call, id) return setmetatable({ call = call, id = id, asked = {} }, asker) end
 
--- The first by name of what is open and not asked here yet.
+-- The first open question, in the order of keys, that this request has not sent yet.
 function asker:next(record)
   for _, key in ipairs(sorted(record.requests)) do
     if not self.asked[key] then return key end
@@ -117,15 +117,15 @@ function asker:ask(record, key)
   tasks.order { id = self.id, answers = { [key] = said } }
 end
 
--- The record has changed while a question may be under way.
-function asker:hear()
+-- Called when the record has changed. Withdraws the question that is in flight, if it is no longer open.
+function asker:on_change()
   local record = task_record.find(self.call, self.id)
   if not self.open or record and record.requests[self.open] then return end
   self.open = nil
   host.withdraw(self.call)
 end
 
--- What ended; nil while it goes on.
+-- Sends open questions until there are none. Returns the record when the task has ended; nil while it runs.
 function asker:look(record)
   while record and not task_record.is_ended(record) do
     local key = self:next(record)
@@ -140,8 +140,8 @@ local function outcome(record, era)
   if record.status == "cancelled" then return nil, errors.new("invalid_request", "the task was cancelled") end
   local result = json.decode(record.outcome)
   if record.status == "failed" then return nil, result end
-  local down = era.methods["tools/call"].down
-  if down then down(result) end
+  local convert = era.methods["tools/call"].convert_result
+  if convert then convert(result) end
   result._meta = result._meta or {}
   result._meta[related] = { taskId = record.id }
   return result, nil, true
@@ -152,7 +152,7 @@ methods["tasks/result"] = function(call, params, era)
   if not record then return nil, err end
   host.unhurried(call)
   local it = new_asker(call, record.id)
-  local ended = tasks.await(call, record.id, nil, function(now) return it:look(now) end, function() it:hear() end)
+  local ended = tasks.await(call, record.id, nil, function(now) return it:look(now) end, function() it:on_change() end)
   if not ended then return nil, unknown() end
   return outcome(ended, era)
 end
@@ -160,7 +160,7 @@ end
 methods["tasks/list"] = function(call, params, era)
   local refused = refusal(call, era)
   if refused then return nil, refused end
-  if not principal.is_named(call.principal) then return nil, errors.new("unknown_method", "tasks are listed only for those who say who they are") end
+  if not principal.is_named(call.principal) then return nil, errors.new("unknown_method", "tasks/list needs an authenticated caller") end
   local ids, first = task_record.ids(call), 1
   if params.cursor ~= nil and params.cursor ~= json.null then
     local last = page.open("tasks/list", params.cursor, principal.key(call.principal))

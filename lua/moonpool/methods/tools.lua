@@ -1,19 +1,21 @@
 -- tools/list and tools/call.
 
 local host = require "moonpool.host"
-local access = require "moonpool.access"
-local arguments = require "moonpool.arguments"
-local asking = require "moonpool.asking"
-local call_library = require "moonpool.call"
-local content = require "moonpool.content"
-local errors = require "moonpool.errors"
-local failure = require "moonpool.failure"
+local access = require "moonpool.access.access"
+local arguments = require "moonpool.things.arguments"
+local client_request = require "moonpool.calls.client_request"
+local call_library = require "moonpool.protocol.call"
+local content = require "moonpool.things.tool_result"
+local errors = require "moonpool.runtime.rpc_error"
+local failure = require "moonpool.runtime.outcome"
 local json = require "moonpool.json"
-local mirror = require "moonpool.mirror"
-local registry = require "moonpool.registry"
-local suggest = require "moonpool.suggest"
-local task_record = require "moonpool.task_record"
-local tasks = require "moonpool.tasks"
+local param_headers = require "moonpool.protocol.param_headers"
+local problem = require "moonpool.runtime.diagnostic"
+local registry = require "moonpool.registry.registry"
+local silent = require "moonpool.things.silent"
+local suggest = require "moonpool.runtime.suggest"
+local task_record = require "moonpool.tasks.task_record"
+local tasks = require "moonpool.tasks.tasks"
 
 local type, select, xpcall = type, select, xpcall
 local getmetatable = debug.getmetatable
@@ -34,32 +36,45 @@ local function unknown(call, name)
 end
 
 local function invalid(tool, era, args, why)
-  local told = arguments.explain(tool.input, args, why)
-  if era.invalid_arguments == "error" then return nil, errors.new("invalid_params", told) end
-  return content.failed(told)
+  local shown = arguments.explain(tool.input, args, why)
+  if era.invalid_arguments == "error" then return nil, errors.new("invalid_params", shown) end
+  return content.failed(shown)
 end
 
-local function fault(tool, value)
-  return content.failed(failure.report(value, "tool failed", tool.name))
+-- The line of a tool's script that has `word`, as "scripts/tools/a.lua:3"; nil where the tool has no file.
+local function place_of(tool, word)
+  for _, script in ipairs(tool.path and host.scripts or {}) do
+    if script.path == tool.path then
+      local line = problem.find(script.text, word, problem.find(script.text, tool.name)) or problem.find(script.text, word)
+      return host.root .. "/" .. tool.path .. (line and ":" .. line or "")
+    end
+  end
+end
+
+local function fault(tool, value, place)
+  return content.failed(failure.report(value, "tool failed", tool.name, place))
 end
 
 local function lacking(era, value)
   if era.missing_capability == "result" then return content.failed(value.why) end
-  return nil, errors.new("missing_capability", value.why, { requiredCapabilities = value.tree })
+  return nil, errors.new("missing_capability", value.why, { requiredCapabilities = failure.lacking(value) })
 end
 
--- What xpcall gave, as a result.
+-- Makes the result of tools/call from the values of xpcall.
 local function answer(tool, era, call, params, ok, ...)
   local value, why = ...
   if not ok then
-    if failure.is_input(value) then return asking.result(call, value, params) end
+    if failure.is_input(value) then return client_request.result(call, value, params) end
     if failure.is_expected(value) then return content.failed(value.why) end
-    if failure.is_refused(value) then return nil, value.error end
+    if failure.is_refused(value) then return nil, failure.refusal(value) end
     if failure.is_missing(value) then return lacking(era, value) end
     return fault(tool, value)
   end
   if value == nil then
-    if select("#", ...) == 0 and not tool.output then return content.nothing() end
+    if select("#", ...) == 0 and not tool.output then
+      silent.warn(tool, "tool returned nothing", { name = tool.name }, "its clients get an empty result: return a text, as in return \"done\"")
+      return content.nothing()
+    end
     return content.failed(failure.words(why, "the tool gave no result and no reason"))
   end
   local output = tool.output
@@ -67,7 +82,7 @@ local function answer(tool, era, call, params, ok, ...)
     local fits, wrong = output(value)
     if not fits then
       local place = (wrong.path or "") == "" and "" or wrong.path .. " "
-      return fault(tool, "the result does not fit 'output': " .. place .. wrong.message)
+      return fault(tool, "the result does not fit 'output': " .. place .. wrong.message, place_of(tool, "output"))
     end
   end
   local result, wrong = to_result(value, output)
@@ -77,36 +92,36 @@ end
 
 -- -- tasks ---------------------------------------------------------------------------------------------------------------
 
--- Whether this call becomes a task; or nil and an error.
+-- True if this call becomes an MCP task, false if it does not; or nil and an error.
 local function becomes_task(tool, era, call, asked)
   if not era.tasks then return false end
-  if era.tasks == "extension" then                                                     -- TX-1
+  if era.tasks == "extension" then                                                     -- (TX-1)
     if tool.task and call_library.able(call, task_record.needs) then return true end
     if tool.task ~= "required" then return false end
     return nil, task_record.undeclared("'" .. tool.name .. "' runs as a task alone: declare " .. registry.tasks_extension)
   end
-  if asked == nil or not registry.offers "tasks" then                                  -- TA-1
+  if asked == nil or not registry.offers "tasks" then                                  -- (TA-1)
     if tool.task ~= "required" then return false end
     return nil, errors.new("unknown_method", "'" .. tool.name .. "' runs as a task alone: send params.task")
   end
   if type(asked) ~= "table" or (asked.ttl ~= nil and asked.ttl ~= null and (type(asked.ttl) ~= "number" or asked.ttl < 0)) then
     return nil, errors.new("invalid_params", "params.task must be { ttl } with a number of milliseconds")
   end
-  if not tool.task then return nil, errors.new("unknown_method", "'" .. tool.name .. "' does not run as a task") end      -- TA-5
+  if not tool.task then return nil, errors.new("unknown_method", "'" .. tool.name .. "' does not run as a task") end      -- (TA-5)
   return true
 end
 
--- A task's record as the answer to the call that made it: as it began, whatever has become of it since (TA-2).
+-- The result of the call that created a task: its record with the status "working", even if the task has ended meanwhile (TA-2).
 local function created(era, record)
   local is_legacy = era.tasks == "params"
-  local told = (is_legacy and task_record.legacy or task_record.modern)(record)
-  told.status = "working"
-  if is_legacy then return { task = told }, nil, true end
-  told.resultType, told._meta = "task", content.meta
-  return told
+  local shown = (is_legacy and task_record.legacy or task_record.modern)(record)
+  shown.status = "working"
+  if is_legacy then return { task = shown }, nil, true end
+  shown.resultType, shown._meta = "task", content.meta
+  return shown
 end
 
--- What a call gave that was to become a task, and did not: who asked for one gets one, over already.
+-- The result of a call that asked for a task and failed before the task started. In 2025-11-25 it is a task that has ended already.
 local function instead(tool, era, call, params, result, err)
   if not result or era.tasks ~= "params" then return result, err end
   return created(era, tasks.ended(call, tool, params.task.ttl, result))
@@ -138,12 +153,12 @@ tools["tools/call"] = function(call, params, era)
   end
   local args = params.arguments
   if args == nil or args == null then
-    args = {}                                                                          -- T-3
+    args = {}                                                                          -- (T-3)
   elseif type(args) ~= "table" or getmetatable(args) == array_mt then
     return nil, errors.new("invalid_params", "params.arguments must be an object")
   end
   if tool.mirror and era.stateless then
-    local wrong = mirror.check(call, tool.mirror, args)
+    local wrong = param_headers.check(call, tool.mirror, args)
     if wrong then return nil, wrong end
   end
   local fits, why = tool.check(args)
@@ -160,8 +175,8 @@ tools["tools/call"] = function(call, params, era)
     end
   end
   if tool.timeout and not is_task then host.deadline(call, tool.timeout) end
-  if era.stateless and asking.is_retry(params) then
-    local wrong = asking.begin(call, params)
+  if era.stateless and client_request.is_retry(params) then
+    local wrong = client_request.begin(call, params)
     if wrong then return nil, wrong end
   end
   if tool.prepare then

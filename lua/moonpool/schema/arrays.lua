@@ -23,7 +23,7 @@ local function sizes(at)
   end)
 end
 
--- Checks items from `first` on.
+-- Checks the items from `first` on.
 local function check_items(v, run, check, first)
   local count = #v
   if not spend(run, count) then return false end
@@ -83,7 +83,7 @@ local function contains(at)
   end)
 end
 
--- Scalars are told apart by themselves, arrays and objects by a text that only equals have in common.
+-- Scalars are compared as they are; arrays and objects by a text that is the same only for equal values.
 local function unique(at)
   local wanted = at:get "uniqueItems"
   if wanted ~= nil and type(wanted) ~= "boolean" then at:fault("uniqueItems", "must be true or false") end
@@ -110,7 +110,7 @@ local function unique(at)
   end)
 end
 
--- After all else in the schema has had its say.
+-- Runs after all other keywords of the schema.
 local function unevaluated(at)
   local check = at:schema "unevaluatedItems"
   if not check then return end

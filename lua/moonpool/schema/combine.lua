@@ -5,7 +5,7 @@ local forms = require "moonpool.schema.forms"
 local refuse, give_up, spend = failure.refuse, failure.give_up, failure.spend
 local next = next
 
--- Runs a check whose failure is no failure yet: what it has seen counts only when it passes.
+-- Runs a check that is allowed to fail: what it evaluated is recorded only if it passes.
 local function attempt(check, v, run, seen)
   if not seen then return check(v, run) end
   local own = {}
@@ -30,7 +30,7 @@ local function dynamic(at, name)
     end
     if not spend(run, 1) then return false end
     local depth, top = run.depth + 1, run.top + 1
-    if depth > failure.DEPTH then return give_up(run, "leads its schema round in a circle") end
+    if depth > failure.DEPTH then return give_up(run, "makes its schema refer to itself without end") end
     run.depth, run.top, run[top] = depth, top, target.scope
     local good = target.check(v, run, seen)
     run.depth, run.top = depth - 1, top - 1

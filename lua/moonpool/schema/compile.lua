@@ -1,5 +1,5 @@
--- From a schema to a check: a closure (value, run, seen) -> boolean. `seen` is nil, or gathers which members of the value
--- have been evaluated, for `unevaluated…`: names, or item numbers, or `true` for all there are.
+-- Compiles a schema to a check: a closure (value, run, seen) -> boolean. `seen` is nil, or a table that records which members of the value
+-- were evaluated, for `unevaluated…`: names, or indexes of items, or `true` for all of them.
 local arrays = require "moonpool.schema.arrays"
 local combine = require "moonpool.schema.combine"
 local failure = require "moonpool.schema.failure"
@@ -45,7 +45,7 @@ local function run_list(list)
   end
 end
 
--- For one kind of value: the type is right, then the steps.
+-- A check for values of one kind: the type, then the steps.
 local function single(kind, steps, expected)
   local wrong_type = "must be " .. expected .. ", got %s"
   if kind == "object" or kind == "array" or kind == "null" then
@@ -71,7 +71,7 @@ local function several(by_kind, expected)
   end
 end
 
--- Gathers what `check` evaluates, also when nobody around it asks, and passes it on.
+-- Records what `check` evaluates, also when the schema around it does not need the record, and passes the record on.
 local function gathering(check)
   return function(v, run, outer)
     local kind = kind_of(v)
@@ -118,7 +118,7 @@ compiler.__index = compiler
 
 local concerns = { scalars, objects, arrays, combine }
 
--- `books` is the library, its references resolved.
+-- `books` is the library, with all references resolved.
 function compiler.new(books)
   return setmetatable({ books = books, dynamic = books.dynamic, wanted = {} }, compiler)
 end
@@ -137,7 +137,7 @@ function compiler:check(node)
   return node.check
 end
 
--- The check of a root, and of all it refers to.
+-- Compiles a root schema and all schemas that it refers to.
 function compiler:compile(root)
   if type(root) == "boolean" then return root and site.always or site.never end
   local check = self:check(root)

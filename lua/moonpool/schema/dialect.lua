@@ -1,12 +1,12 @@
--- Which keywords a schema may use: the dialects 2020-12 and draft-07, and selections from 2020-12 by `$vocabulary`.
+-- The keywords that a schema may use: dialects 2020-12 and draft-07, and parts of 2020-12 chosen by `$vocabulary`.
 local failure = require "moonpool.schema.failure"
-local uris = require "moonpool.uris"
+local uris = require "moonpool.runtime.uris"
 
 local dialect = {}
 
 local VOCABULARY <const> = "https://json-schema.org/draft/2020-12/vocab/"
 
--- By the last word of the vocabulary's URI. `definitions` and `dependencies` are of older drafts, but widely written.
+-- Keywords by the last word of their vocabulary's URI. `definitions` and `dependencies` are from older drafts, but widely used.
 local vocabularies = {
   core = "$id $schema $ref $anchor $dynamicRef $dynamicAnchor $defs definitions",
   applicator = "prefixItems items contains additionalProperties properties patternProperties dependentSchemas dependencies "
@@ -23,7 +23,7 @@ local draft7 = "$id $schema $ref definitions items additionalItems contains addi
   .. "dependencies propertyNames if then else allOf anyOf oneOf not type const enum multipleOf maximum exclusiveMaximum minimum "
   .. "exclusiveMinimum maxLength minLength pattern maxItems minItems uniqueItems maxProperties minProperties required"
 
--- Where schemas are inside a schema, in the order they are looked at.
+-- Keywords whose values hold schemas, in the order in which they are scanned.
 dialect.places = {
   { "$defs", "map" }, { "definitions", "map" },
   { "properties", "map" }, { "patternProperties", "map" }, { "additionalProperties", "schema" },
@@ -44,7 +44,7 @@ for _, keywords in pairs(vocabularies) do set(keywords, everything) end
 
 local known = {
   ["2020-12"] = { keywords = everything },
-  -- draft-07: a `$ref` hides its neighbours, `items` may be a list, and `$id` may be an anchor.
+  -- draft-07: keywords beside a `$ref` are ignored, `items` may be a list, and `$id` may be an anchor.
   ["draft-07"] = { keywords = set(draft7, {}), old = true },
 }
 
@@ -58,7 +58,7 @@ function dialect.at(address)
   return name and known[name:match "^draft/(2020%-12)$" or name]
 end
 
--- The dialect that a meta-schema of 2020-12 makes by its `$vocabulary`.
+-- The dialect of a meta-schema of 2020-12, from its `$vocabulary`.
 function dialect.from(vocabulary, where)
   local keywords = set(vocabularies.core, {})
   for address, required in pairs(vocabulary) do

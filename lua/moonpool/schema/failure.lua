@@ -1,20 +1,20 @@
--- How checking fails. A `run` is the state of one validation; a check takes (value, run, seen) and gives true or false.
+-- The state of one validation, and how a check reports a failure. A check takes (value, run, seen) and returns true or false; `run` has:
 --
---   run.left     steps that may still be taken; below 0 the run is over, whatever the checks say
---   run.value    what is checked, until steps have run out for the first time
---   run.depth    references inside each other
---   run.quiet    above 0 nobody will read why a check fails, so no text is made
---   run.message, run.keyword, run.path   the failure, its path growing at the front while the checks return
---   run.top, run[1 .. run.top]           the resources being evaluated; kept only where $dynamicRef needs them
+--   run.left     steps that may still be taken; below 0 the run has ended, and results of checks are ignored
+--   run.value    the value that is checked, until the steps have run out for the first time
+--   run.depth    nesting of references
+--   run.quiet    above 0 the reason of a failure is not needed, so no text is made
+--   run.message, run.keyword, run.path   the failure; names are added at the front of the path while the checks return
+--   run.top, run[1 .. run.top]           the resources being evaluated; filled only if the schema has $dynamicRef
 local failure = {}
 
 failure.STEPS = 100000
 failure.DEPTH = 1024
 
-local PER_PIECE <const> = 10 -- steps for each piece of a large value
-local PIECES <const> = 90000 -- that count
+local PER_PIECE <const> = 10 -- further steps for each piece of a large value
+local PIECES <const> = 90000 -- pieces that are counted
 
--- How much there is of a value, in pieces: names, items, 64 bytes of text.
+-- The size of a value in pieces: names, items, 64 bytes of text.
 local function pieces_of(value, most)
   if type(value) == "string" then return #value // 64 + 1 end
   if type(value) ~= "table" then return 1 end
@@ -26,14 +26,14 @@ local function pieces_of(value, most)
   return count
 end
 
--- Steps have run out. A large value may need more of them; a schema that takes them all for a small one is given no more.
+-- Called when the steps have run out. A large value gets more of them; a schema that needs them all for a small value does not.
 local function extend(run, left)
   local value = run.value
   run.value = nil
   return value ~= nil and left + PER_PIECE * math.min(pieces_of(value, PIECES), PIECES) or left
 end
 
--- Takes `steps` from what is left. False when the run is over: then every check returns at once.
+-- Subtracts `steps` from those left. False when the run has ended: then every check returns at once.
 function failure.spend(run, steps)
   local left = run.left - steps
   if left < 0 then left = extend(run, left) end
@@ -41,7 +41,7 @@ function failure.spend(run, steps)
   return left >= 0
 end
 
--- The check found a fault here. Arguments are formatted only when somebody will read them.
+-- Reports a failure of this check. The text is formatted only if it will be read.
 function failure.refuse(run, keyword, text, ...)
   if run.quiet == 0 then
     run.message = select("#", ...) > 0 and text:format(...) or text
@@ -56,27 +56,27 @@ function failure.escape(name)
   return (tostring(name):gsub("[~/]", escapes))
 end
 
--- The fault was in the member `key` of the value here; items count from 0.
+-- Reports that the failure was in the member `key` of this value; items count from 0.
 function failure.under(run, key)
   if run.quiet == 0 then run.path = "/" .. failure.escape(key) .. run.path end
   return false
 end
 
--- A name that came from outside, for a message.
+-- A name from outside, quoted for a message.
 function failure.shown(name)
   local text = tostring(name)
   if #text <= 80 then return text end
   return text:sub(1, (utf8.offset(text, 0, 78) or 78) - 1) .. "…"
 end
 
--- Ends the run: it is neither good nor bad, and no `not` may turn it around.
+-- Ends the run with no result: also a `not` around the check cannot make a success of it.
 function failure.give_up(run, why)
   run.left, run.value = -1, nil
   run.why = run.why or why
   return false
 end
 
--- A schema that cannot be compiled. `where` is its place: "#/properties/a/minLength".
+-- The error for a schema that cannot be compiled. `where` is the place in it: "#/properties/a/minLength".
 function failure.fault(where, text, ...)
   if select("#", ...) > 0 then text = text:format(...) end
   error({ fault = ("%s (%s)"):format(text, where) }, 0)

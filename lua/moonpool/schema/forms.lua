@@ -1,9 +1,9 @@
--- Why a value fits none of several forms, said so that a person (or a model) can mend it.
+-- Explains why a value fits none of several alternatives, so that a person or a model can correct it.
 local failure = require "moonpool.schema.failure"
 
 local forms = {}
 
--- How much a failure says about what was meant: a wrong type at the top little, a wrong tag more, anything else most.
+-- How closely a value matched an alternative, from its failure: a wrong type at the top least, a wrong tag more, any other failure most.
 local function rank(fault)
   if fault.keyword == "type" and fault.path == "" then return 0 end
   if fault.keyword == "const" or fault.keyword == "enum" then return 1 end
@@ -19,7 +19,7 @@ local function closer(a, b)
   return depth(a) > depth(b)
 end
 
--- "must be a string or null, got a number" from what each form says, when all say just that.
+-- "must be a string or null, got a number", when all alternatives failed by the type.
 local function joined(faults)
   local expected, met, got = {}, {}, nil
   for i, fault in ipairs(faults) do
@@ -36,7 +36,7 @@ local function joined(faults)
   return got and text .. ", got " .. got or text
 end
 
--- Runs the forms once more, now with their reasons.
+-- Runs the alternatives again, this time with their reasons.
 function forms.refuse(run, keyword, checks, v)
   if run.quiet > 0 or run.left < 0 then return false end
   local faults, nearest = {}, nil

@@ -1,10 +1,10 @@
--- JSON Schema: a schema becomes a function. Dialects 2020-12 and draft-07; `format` is an annotation; nothing is fetched.
+-- JSON Schema: compiles a schema to a function. Dialects 2020-12 and draft-07; `format` is an annotation; no schema is fetched.
 --
 --   local check = assert(schema.compile({ type = "object", required = { "a" } }))
 --   check(value)  -> true  |  nil, { message = "must have property 'a'", path = "", keyword = "required" }
 --
--- `message` begins with a verb ("must be …", "is not allowed") so that it can follow the name of what was checked; `path` is a
--- JSON pointer into the value. A schema that cannot be compiled gives nil and why, with its place: "… (#/properties/a)".
+-- `message` begins with a verb ("must be …", "is not allowed") so that it can follow the name of the value; `path` is a
+-- JSON pointer into the value. For a schema that cannot be compiled: nil and why, with the place: "… (#/properties/a)".
 local compiler = require "moonpool.schema.compile"
 local dialect = require "moonpool.schema.dialect"
 local failure = require "moonpool.schema.failure"
@@ -14,7 +14,7 @@ local weigh = require "moonpool.schema.weight"
 
 local schema = {}
 
--- A run to use again. Taken while a check is under way, so that one which ends in an error or never ends spoils no other.
+-- A run that is reused. It is taken while a check runs, so that a check which ends in an error or never ends cannot disturb another.
 local spare
 
 local function fault_of(run)
@@ -30,7 +30,7 @@ local function checker(check, root)
     spare = nil
     run.left, run.depth, run.quiet, run.why = failure.STEPS, 0, 0, nil
     run.value = value
-    run.message, run.keyword, run.path = "", "", "" -- where steps run out, nobody sets them
+    run.message, run.keyword, run.path = "", "", "" -- the texts for a run whose steps run out
     run.top, run[1] = 1, root
     local good = check(value, run) and run.left >= 0
     local fault = not good and fault_of(run) or nil

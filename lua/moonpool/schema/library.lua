@@ -1,14 +1,14 @@
--- The schemas of one compilation: which there are, what they are called, and what a reference means. Nothing is fetched.
+-- The schemas of one compilation: their URIs, anchors and references. No schema is fetched.
 --
---   scope   a schema resource: what one URI names. Has `base`, `root`, `dialect`, and by schema its `nodes`; the resources
---           inside it are `embedded`. A table that stands in two scopes is two nodes.
+--   scope   a schema resource, which one URI names. Has `base`, `root`, `dialect`, and by schema its `nodes`; the resources
+--           inside it are `embedded`. A table that is in two scopes has two nodes.
 --   node    a schema object: `schema`, its known `words`, `scope`, `where` (for messages), `refs` (by keyword: a node, or a
 --           boolean schema)
 local dialect = require "moonpool.schema.dialect"
 local failure = require "moonpool.schema.failure"
 local value = require "moonpool.schema.value"
-local sorted = require "moonpool.sorted"
-local uris = require "moonpool.uris"
+local sorted = require "moonpool.runtime.sorted_keys"
+local uris = require "moonpool.runtime.uris"
 
 local fault, kind_of, article = failure.fault, value.kind_of, value.article
 
@@ -22,7 +22,7 @@ function library.new(resources, default_dialect)
   return setmetatable({ resources = resources, default = default_dialect, scopes = {}, pending = {}, nodes = {}, count = 0 }, library)
 end
 
--- What a schema says in words that its dialect knows.
+-- The keywords of a schema that its dialect knows.
 local function known_words(schema, known)
   if known.old and schema["$ref"] ~= nil then
     return { ["$ref"] = schema["$ref"], definitions = schema.definitions }
@@ -34,7 +34,7 @@ local function known_words(schema, known)
   return words
 end
 
--- A list, also an empty table that nobody tagged.
+-- True for a list, and for an empty table that has no JSON metatable.
 function library.is_list(v)
   return kind_of(v) == "array" or type(v) == "table" and next(v) == nil
 end
@@ -60,7 +60,7 @@ local function id_of(schema, known)
   return uris.cut(id)
 end
 
--- Makes a resource of `schema`. `address` is where it was asked for, or the base around it.
+-- Makes a resource of `schema`. `address` is the URI under which it was found, or the base of the resource around it.
 function library:open(schema, address, where, around, depth)
   local scope = { base = address, root = schema, where = where, nodes = {}, embedded = {}, anchors = {}, dynamic = {} }
   if type(schema) == "table" then
@@ -132,7 +132,7 @@ function library:scan_place(found, shape, scope, where, depth)
   end
 end
 
--- Learns all there is in a schema: nodes, anchors, embedded resources, references.
+-- Scans a schema: nodes, anchors, embedded resources, references.
 function library:scan(schema, scope, where, depth)
   if type(schema) == "boolean" then return end
   if kind_of(schema) ~= "object" then
@@ -159,7 +159,7 @@ function library:scan(schema, scope, where, depth)
   end
 end
 
--- The node of a schema that was scanned in `scope`, or the boolean that it is.
+-- The node of a schema that was scanned in `scope`; or the boolean that the schema is.
 function library.node_of(schema, scope)
   if type(schema) == "boolean" then return schema end
   local inner = scope.embedded[schema]

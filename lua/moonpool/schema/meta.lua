@@ -1,4 +1,4 @@
--- The meta-schemas of both dialects, for schemas that refer to them: what a schema is, as a schema. Annotations are left out.
+-- The meta-schemas of both dialects, for schemas that refer to them, without annotations.
 local BASE <const> = "https://json-schema.org/draft/2020-12/"
 
 local function list(of, least) return { type = "array", items = of, minItems = least } end
@@ -8,7 +8,7 @@ local function unique(of) return { type = "array", items = of, uniqueItems = tru
 
 local TYPES <const> = { "array", "boolean", "integer", "null", "number", "object", "string" }
 
--- Numbers and counts, alike in both; `size` is how to say "0 or more".
+-- Definitions of numbers and counts that both dialects share; `size` is the dialect's schema for "0 or more".
 local function assertions(size, names)
   local number, types = kind "number", { enum = TYPES }
   return {

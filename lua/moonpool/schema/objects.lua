@@ -2,7 +2,7 @@
 local failure = require "moonpool.schema.failure"
 local library = require "moonpool.schema.library"
 local scalars = require "moonpool.schema.scalars"
-local sorted = require "moonpool.sorted"
+local sorted = require "moonpool.runtime.sorted_keys"
 
 local refuse, under, escape, spend = failure.refuse, failure.under, failure.escape, failure.spend
 local kind_of = require("moonpool.schema.value").kind_of
@@ -59,8 +59,8 @@ local function properties(at)
   end)
 end
 
--- Visits all members; `visit` gives whether one is good. Members have no order, so a failure is looked for again by name
--- when somebody will read it: the same value always gets the same answer.
+-- Visits all members; visit(member) returns whether the member is valid. Members have no order, so if the failure will be read, it is sought
+-- again in the order of names: equal values get equal messages.
 local function visit_all(v, run, seen, visit)
   if run.left < 0 then return false end
   run.quiet = run.quiet + 1
@@ -92,7 +92,7 @@ local function not_allowed(keyword, names)
   return function(name, _, run) return refuse(run, keyword, text, shown(name), hint) end
 end
 
--- What members fall to that `properties` does not name.
+-- Checks the members that `properties` does not name.
 local function remainder(at, keyword, names)
   local schema = at:get(keyword)
   if schema == false then return not_allowed(keyword, names) end
@@ -100,7 +100,7 @@ local function remainder(at, keyword, names)
   return check and function(name, item, run) return check(item, run) or under(run, name) end
 end
 
--- Only what has a name in `properties`: the commonest case, told apart because it needs no visits.
+-- The check for a schema with `properties` only: the most common case, which needs no visits.
 local function closed(at, known, refuse_name)
   at:add("object", function(v, run, seen)
     local count, first = 0, nil
@@ -194,7 +194,7 @@ local function dependencies(at)
   end
 end
 
--- After all else in the schema has had its say.
+-- Runs after all other keywords of the schema.
 local function unevaluated(at)
   local rest = remainder(at, "unevaluatedProperties")
   if not rest then return end
@@ -207,7 +207,7 @@ local function unevaluated(at)
   end)
 end
 
--- What a member is comes before which there are: of several forms, the one with the right tag explains best.
+-- Members are checked before the set of names: among alternatives, the one with the right tag then gives the best explanation.
 return function(at)
   properties(at)
   required(at)

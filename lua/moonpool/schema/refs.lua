@@ -1,14 +1,14 @@
--- What `$ref` and `$dynamicRef` lead to: the node, or the boolean schema, found before anything is compiled.
+-- Resolves `$ref` and `$dynamicRef` to nodes or boolean schemas, before anything is compiled.
 local failure = require "moonpool.schema.failure"
 local library = require "moonpool.schema.library"
 local value = require "moonpool.schema.value"
-local uris = require "moonpool.uris"
+local uris = require "moonpool.runtime.uris"
 
 local fault, kind_of = failure.fault, value.kind_of
 
 local refs = {}
 
--- The scope that an address names, if the compilation was given it.
+-- The scope with this URI, if the compilation has it.
 local function scope_at(books, address)
   local scope = books.scopes[address]
   if scope then return scope end
@@ -29,7 +29,7 @@ local function step(found, token)
   return found[token]
 end
 
--- Follows a JSON pointer through the raw schema; it may end where no keyword expects a schema.
+-- Follows a JSON pointer through the raw schema; it may lead to a place where no keyword expects a schema.
 local function at_pointer(books, scope, pointer, where)
   local found, depth = scope.root, 1
   for token in pointer:gmatch "/([^/]*)" do
@@ -57,8 +57,8 @@ local function target_of(books, node, keyword)
   return target, scope, fragment
 end
 
--- Finds the target of every reference, those included that other resources bring along. A `$dynamicRef` whose target is
--- a `$dynamicAnchor` also gets its name: it leads to the outermost schema of that name when it is followed.
+-- Finds the targets of all references, also those in resources that are loaded by other references. A `$dynamicRef` whose target is
+-- a `$dynamicAnchor` also records its name: when it is followed, it leads to the outermost schema with that name.
 function refs.resolve(books)
   while #books.pending > 0 do
     local reference = table.remove(books.pending)

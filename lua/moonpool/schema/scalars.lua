@@ -1,4 +1,4 @@
--- enum and const, and the keywords for numbers and strings.
+-- The keywords enum and const, and those for numbers and strings.
 local regex = require "moonpool.regex"
 local failure = require "moonpool.schema.failure"
 local library = require "moonpool.schema.library"
@@ -7,7 +7,7 @@ local value = require "moonpool.schema.value"
 local refuse, give_up, spend = failure.refuse, failure.give_up, failure.spend
 local utf8_len, next = utf8.len, next
 
--- Pieces (names, scalars) in all values of one enum.
+-- The number of pieces (names, scalars) allowed in all values of one enum.
 local PIECES <const> = 10000
 
 local function one_of(at, keyword, wanted, reason)
@@ -97,7 +97,7 @@ local function lengths(at)
   end)
 end
 
--- A compiled pattern as (text, run) -> boolean. A text too hard to match ends the run.
+-- A compiled pattern as function (text, run) -> boolean. A text for which matching takes too long ends the run.
 local function matcher(at, pattern, keyword)
   if type(pattern) ~= "string" then at:fault(keyword, "must be a string, not %s", value.article(value.kind_of(pattern))) end
   local compiled, why = regex.compile(pattern)

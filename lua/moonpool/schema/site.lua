@@ -1,8 +1,8 @@
--- A site is one schema while it is compiled. Keywords read what it says, refused with its place where that is no good, and
--- add steps (value, run, seen) -> boolean: for values of one kind, for all, or (late) after all others.
+-- A site is one schema while it is compiled. Functions of keywords read the schema through it, with errors that name the place, and add
+-- steps (value, run, seen) -> boolean: for values of one kind, for all values, or to run after all others (late).
 local failure = require "moonpool.schema.failure"
 local library = require "moonpool.schema.library"
-local sorted = require "moonpool.sorted"
+local sorted = require "moonpool.runtime.sorted_keys"
 local value = require "moonpool.schema.value"
 
 local fault, refuse, give_up, spend = failure.fault, failure.refuse, failure.give_up, failure.spend
@@ -64,7 +64,7 @@ function site:names(keyword)
   if names ~= nil then return self:check_names(names, keyword) end
 end
 
--- Enters a resource while `check` runs, for $dynamicRef to find.
+-- Enters a resource while `check` runs, so that $dynamicRef can find it.
 local function entering(scope, check)
   return function(v, run, seen)
     local top = run.top + 1
@@ -96,7 +96,7 @@ function site:schemas(keyword)
   return checks
 end
 
--- Names in order, and their checks.
+-- The names in order, and the checks of their schemas.
 function site:schema_map(keyword)
   local map = self:get(keyword)
   if map == nil then return nil end
@@ -105,12 +105,12 @@ function site:schema_map(keyword)
   return names, checks
 end
 
--- Follows a node that may not be compiled yet, or is being compiled right now.
+-- A check that calls that of another node, which may not be compiled yet.
 function site.follow_node(node)
   return function(v, run, seen)
     local depth = run.depth + 1
     if not spend(run, 1) then return false end
-    if depth > failure.DEPTH then return give_up(run, "leads its schema round in a circle") end
+    if depth > failure.DEPTH then return give_up(run, "makes its schema refer to itself without end") end
     run.depth = depth
     local good = node.check(v, run, seen)
     run.depth = depth - 1

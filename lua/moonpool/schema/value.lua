@@ -1,17 +1,17 @@
--- JSON values as Lua holds them: their kinds, their equality, and how a message names them.
+-- JSON values in Lua: their kinds, equality, and texts for messages.
 local json = require "moonpool.json"
-local sorted = require "moonpool.sorted"
+local sorted = require "moonpool.runtime.sorted_keys"
 
 local null, empty_array, array_mt, object_mt = json.null, json.empty_array, json.array_mt, json.object_mt
 local type, getmetatable, math_type, next = type, getmetatable, math.type, next
 
 local value = {}
 
--- Nothing that came off the wire is deeper; a handler's table may be, or go round.
+-- The greatest depth of a value. Values from JSON text are never deeper; a table of a handler may be, or may contain itself.
 local DEPTH <const> = 128
 
--- "object", "array", "string", "number", "boolean", "null"; anything else is no JSON value and keeps Lua's name.
--- A table that no decoder tagged is an array when it has a first item.
+-- The kind of a value: "object", "array", "string", "number", "boolean", "null"; the name of the Lua type for any other value.
+-- A table without a JSON metatable is an array if it has a first item.
 local function kind_of(v)
   local kind = type(v)
   if kind == "table" then
@@ -26,7 +26,7 @@ local function kind_of(v)
 end
 value.kind_of = kind_of
 
--- The stand-in for an empty array, as a table that can be looked into.
+-- For json.empty_array: an empty table, which can be indexed.
 local nothing = setmetatable({}, array_mt)
 
 local function opened(v)
@@ -35,13 +35,13 @@ local function opened(v)
 end
 value.opened = opened
 
--- 1.0 is an integer, and so is 1e300; infinities and NaN are not.
+-- True for whole numbers, 1.0 and 1e300 included; false for infinities and NaN.
 function value.is_integer(v)
   local subtype = math_type(v)
   return subtype == "integer" or subtype == "float" and v % 1 == 0
 end
 
--- Whether two JSON values are the same; never looks deeper into `b` than `a` goes.
+-- True if two JSON values are equal. Never looks deeper into `b` than `a` goes.
 local function equal(a, b)
   if a == b then return true end
   a, b = opened(a), opened(b)
@@ -93,7 +93,7 @@ local function put(out, v, depth)
   return true
 end
 
--- A text that is the same for equal values only, and how many pieces it took; nil when the value is too deep, or has
+-- A text that is the same for equal values only, and the number of pieces counted; nil when the value is too deep, or has
 -- more than about `limit` pieces.
 function value.fingerprint(v, limit)
   local out = { limit = limit }
@@ -101,7 +101,7 @@ function value.fingerprint(v, limit)
   return table.concat(out), #out
 end
 
--- Digits and exponent: 0.0075 -> 75, -4. Exact for what was written down with up to 17 digits.
+-- Digits and exponent of a number: 0.0075 -> 75, -4. Exact for numbers that were written with at most 17 digits.
 local function decimal(v)
   local text
   for digits = 14, 16 do
@@ -112,7 +112,7 @@ local function decimal(v)
   return math.tointeger(tonumber(whole .. fraction)), math.tointeger(tonumber(exponent)) - #fraction
 end
 
--- Whether `v` is a multiple of `step` (more than 0), counted in decimal, as people write both.
+-- True if `v` is a multiple of `step` (above 0), computed in decimal, as people write both.
 function value.is_multiple(v, step)
   local exact, exact_step = math.tointeger(v), math.tointeger(step)
   if exact and exact_step then return exact % exact_step == 0 end
@@ -135,12 +135,12 @@ local articles = {
   boolean = "a boolean", null = "null", ["nil"] = "nothing",
 }
 
--- "a string"; integers and floats are both "a number", unless the difference is the point.
+-- The kind of a value with its article: "a string". Integers and floats are both "a number", unless the difference matters.
 function value.article(kind)
   return articles[kind] or "something that is no JSON value"
 end
 
--- A value as JSON, for a message; long ones are cut.
+-- A value as JSON for a message, cut if it is long.
 function value.quote(v)
   local good, text = pcall(json.encode, v)
   if not good then return "something that is no JSON value" end

@@ -1,11 +1,11 @@
--- How many schemas apply to one and the same value, through references and allOf, anyOf, …: those that would never end, or only
--- after hours, are no schemas.
+-- Counts how many schemas apply to the same value, through references and allOf, anyOf and so on. Schemas whose check would never end, or
+-- only after hours, are refused.
 local failure = require "moonpool.schema.failure"
 local library = require "moonpool.schema.library"
 
 local fault = failure.fault
 
-local MOST <const> = 10000
+local MAX_SCHEMAS <const> = 10000
 
 local lists <const> = { "allOf", "anyOf", "oneOf" }
 local singles <const> = { "not", "if", "then", "else" }
@@ -32,12 +32,12 @@ function weigh(node)
   for _, keyword in ipairs(singles) do
     if words[keyword] ~= nil then total = total + weigh_schema(words[keyword], node.scope) end
   end
-  if total > MOST then fault(node.where, "more than %d schemas apply to one value", MOST) end
+  if total > MAX_SCHEMAS then fault(node.where, "more than %d schemas apply to one value", MAX_SCHEMAS) end
   node.weighing, node.weight = nil, total
   return total
 end
 
---- Refuses what is too much. All references of `books` are resolved.
+--- Raises an error for a schema whose count is too high. All references of `books` are resolved.
 return function(books)
   for _, node in ipairs(books.nodes) do weigh(node) end
 end

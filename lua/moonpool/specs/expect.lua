@@ -1,7 +1,7 @@
--- assert of specs: callable as ever, with names for what is expected.
+-- `assert` of specs: callable like Lua's assert, with functions such as assert.equal.
 
 local json = require "moonpool.json"
-local problem = require "moonpool.problem"
+local problem = require "moonpool.runtime.diagnostic"
 
 local expect = {}
 
@@ -60,12 +60,12 @@ function expect.is_nil(got, message)
   if got ~= nil then complain("expected nil, got " .. show(got), message) end
 end
 
---- `text` holds `part`, letter by letter.
+--- Fails unless `text` contains `part` literally.
 function expect.contains(part, text, message)
   if type(text) ~= "string" or not text:find(part, 1, true) then complain("expected " .. show(part) .. " in " .. show(text), message) end
 end
 
---- f fails; with `part`, its reason holds that.
+--- Fails unless f raises an error, whose text contains `part` if that is given.
 function expect.error(f, part)
   local ok, why = pcall(f)
   if ok then complain "expected an error, got none" end

@@ -1,86 +1,81 @@
--- What specs put in the place of the world: the time, other servers, the answers of a user. Required before anything keeps the
--- functions that stand here.
+-- The library `fake` of specs: fakes of the time, of HTTP servers, of the machine and of the user's answers. Load this module before
+-- modules that keep references to the functions that it and `clock` replace.
 
-local host = require "moonpool.host"
-local json = require "moonpool.json"
+local clock = require "moonpool.specs.clock"
+local machine = require "moonpool.specs.machine"
+local servers = require "moonpool.specs.servers"
 
 local fakes = { fake = {} }
 local fake = fakes.fake
 
-local at, answers
-local real = { time = os.time, date = os.date, sleep = host.sleep }
+local host = require "moonpool.host"
 
--- -- time --------------------------------------------------------------------------------------------------------------
+local answers
+local cancel_at, is_cancelling
 
-function os.time(when)                                                          -- luacheck: ignore 122
-  if when ~= nil or not at then return real.time(when) end
-  return math.floor(at)
+-- Counts the use of a fake as a wait for fake.cancel, although a fake takes no time.
+local function waiting(stand_in)
+  return function(...)
+    if is_cancelling then clock.pause() end
+    return stand_in(...)
+  end
 end
 
-function os.date(format, when)                                                  -- luacheck: ignore 122
-  return real.date(format or "%c", when or (at and math.floor(at) or real.time()))
+local function need_table(word, given, what)
+  if type(given) ~= "table" then error("fake." .. word .. " needs a table of " .. what .. ", got a " .. type(given), 3) end
 end
 
-function host.sleep(seconds)
-  if not at then return real.sleep(seconds) end
-  real.sleep(0)
-  at = at + seconds
-end
-
---- fake.time(seconds): it is that time, in seconds since 1970; sleep() moves it on and takes none.
+--- fake.time(seconds): sets every clock to a time in seconds since 1970; sleep() advances the clocks and returns at once.
 function fake.time(seconds)
   if type(seconds) ~= "number" then error("fake.time needs seconds since 1970, as os.time { year = 2026, month = 1, day = 1 } gives", 2) end
-  at = seconds
+  clock.set(seconds)
+  require "moonpool.specs.schedule".set(seconds)
 end
 
--- -- other servers -----------------------------------------------------------------------------------------------------
-
-local function whole(answer, given, plan)
-  local head, body = {}, given
-  local status = 200
-  if type(given) == "number" then status, body = given, "" end
-  if type(given) == "table" then
-    status, body = given.status or 200, given.body or ""
-    if given.json ~= nil then
-      body = json.encode(given.json)
-      head[1] = "content-type: application/json"
-    end
-    for name, value in pairs(given.headers or {}) do head[#head + 1] = name .. ": " .. tostring(value) end
-  end
-  return answer.whole(status, table.concat(head, "\n"), body, plan.url)
-end
-
---- fake.http { ["GET https://…"] = answer }: a text, a status, { status, headers, body or json }, or a function(request) that gives one,
---- or nil and why. Without the method it is any. Gives the list of what is asked for from now on.
+--- fake.http { ["GET https://…"] = answer }: a text, a status, { status, headers, body | json | events | chunks, after }, or a function
+--- of the request that returns one of them, or nil and why. Returns the list of later requests.
 function fake.http(served)
-  if type(served) ~= "table" then error("fake.http needs a table of answers by URL", 2) end
-  local http, answer = require "moonpool.http", require "moonpool.http.answer"
-  local asked = {}
-  function http.stand_in(plan, stream)
-    local request = { method = plan.method, url = plan.url, body = plan.body, headers = {} }
-    for _, header in ipairs(plan.headers) do request.headers[header[1]:lower()] = header[2] end
-    asked[#asked + 1] = request
-    local place = plan.method .. " " .. plan.url
-    if stream then return nil, place .. ": fake.http has no streams" end
-    local given = served[place]
-    if given == nil then given = served[plan.url] end
-    if given == nil then return nil, place .. ": fake.http has no answer for it" end
-    if type(given) == "function" then
-      local made, why = given(request)
-      if made == nil then return nil, why or place .. ": the fake gave nothing" end
-      given = made
-    end
-    return whole(answer, given, plan)
-  end
+  need_table("http", served, "answers by URL")
+  local stand_in, asked = servers.new(served)
+  require "moonpool.lib.http".stand_in = waiting(stand_in)
   return asked
+end
+
+--- fake.env { NAME = "value" }: fakes the variables that `env` reads; false stands for a variable that is not set.
+function fake.env(given)
+  need_table("env", given, "values by name")
+  require "moonpool.lib.env".stand_ins.env = machine.variables("env", given)
+end
+
+--- fake.secret { NAME = "value" }: fakes the variables that `secret` reads.
+function fake.secret(given)
+  need_table("secret", given, "values by name")
+  require "moonpool.lib.env".stand_ins.secret = machine.variables("secret", given)
+end
+
+--- fake.exec { ["git log"] = answer }: by the command line or its beginning: its output, its status, { status, signal, stdout, stderr }, or a
+--- function of { argv, stdin, env, cwd } that returns one of them, or nil and why. Returns the list of later commands.
+function fake.exec(given)
+  need_table("exec", given, "answers by command")
+  local stand_in, ran = machine.programs(given)
+  require "moonpool.lib.exec".stand_in = waiting(stand_in)
+  return ran
+end
+
+--- fake.fs { ["data/prices.csv"] = "…" }: replaces the file system by these files. Returns the table of files, with what scripts write.
+function fake.fs(given)
+  need_table("fs", given or {}, "texts by path")
+  local stand_in, files = machine.files(given or {})
+  require "moonpool.lib.fs".stand_in = waiting(stand_in)
+  return files
 end
 
 -- -- a user ------------------------------------------------------------------------------------------------------------
 
---- fake.answers { key = value }: what call:elicit gets for that key; false declines, a key that is missing cancels. For call:sample a
---- text, for call:roots a list.
+--- fake.answers { key = value }: the answer of call:elicit for a key; false declines, a missing key cancels. For call:sample a
+--- string, for call:roots a list.
 function fake.answers(given)
-  if type(given) ~= "table" then error("fake.answers needs a table of answers by key", 2) end
+  need_table("answers", given, "answers by key")
   answers = given
 end
 
@@ -95,7 +90,32 @@ local function raw(asked, given)
   return { action = "accept", content = type(given) == "table" and given or nil }
 end
 
---- Asks in the place of a client.
+--- fake.cancel(wait): cancels the next call, read or get_prompt at its first wait, or at wait number `wait`, as a client would.
+function fake.cancel(wait)
+  if wait == nil then wait = 1 end
+  if math.type(wait) ~= "integer" or wait < 1 then error("fake.cancel needs the number of a wait, from 1 on", 2) end
+  cancel_at = wait
+end
+
+--- Returns the result of ask(); or nil, "cancelled" if fake.cancel cancels it. ask() runs in a task of its own, which is cancelled like the
+--- call of a client: its `<close>` handlers run with the usual limits, and their errors are logged.
+function fakes.maybe_cancel(ask)
+  if not cancel_at then return ask() end
+  local at, outcome = cancel_at, nil
+  cancel_at, is_cancelling = nil, true
+  host.parallel { function()
+    host.cancel_at(at)
+    outcome = table.pack(pcall(ask))
+    host.cancel_at(0)
+    return true
+  end }
+  is_cancelling = false
+  if not outcome then return nil, "cancelled" end
+  if not outcome[1] then error(outcome[2], 0) end
+  return outcome[2], outcome[3]
+end
+
+--- Answers the questions of a call in place of a client.
 function fakes.ask(open, found, whys)
   for key, asked in pairs(open) do
     local given = answers and answers[key]
@@ -107,10 +127,30 @@ function fakes.ask(open, found, whys)
   end
 end
 
---- The world as it is.
+-- Indexing `fake` with an unknown name is an error that lists the known names.
+setmetatable(fake, { __metatable = false, __index = function(_, name)
+  local hint = require("moonpool.runtime.suggest").listed(tostring(name), fakes.names(), "fakes")
+  require("moonpool.runtime.diagnostic").raise(2, "there is no fake." .. tostring(name), hint)
+end })
+
+--- The names of the fakes, sorted.
+function fakes.names()
+  local names = {}
+  for name in pairs(fake) do names[#names + 1] = name end
+  table.sort(names)
+  return names
+end
+
+--- Removes all fakes.
 function fakes.reset()
-  at, answers = nil, nil
-  require "moonpool.http".stand_in = nil
+  cancel_at, is_cancelling = nil, false
+  answers = nil
+  clock.reset()
+  require "moonpool.specs.schedule".reset()
+  require "moonpool.lib.http".stand_in = nil
+  require "moonpool.lib.env".stand_ins = {}
+  require "moonpool.lib.exec".stand_in = nil
+  require "moonpool.lib.fs".stand_in = nil
 end
 
 return fakes

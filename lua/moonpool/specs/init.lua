@@ -1,67 +1,27 @@
--- Specs of the operator's own scripts, run where the scripts run: "moonpool/specs" lists them, or runs one, as a call like any
--- other with its limits. Each run reads its file anew, so that specs share nothing but what the scripts keep.
+-- Runs the specs of the operator's scripts in the Lua state of the scripts. The method "moonpool/specs" lists them or runs one, as a call
+-- with the usual limits. Each run loads its file again, so specs share no state except that of the scripts.
 
 local host = require "moonpool.host"
-local asking = require "moonpool.asking"
-local errors = require "moonpool.errors"
+local client_request = require "moonpool.calls.client_request"
+local callers = require "moonpool.specs.callers"
+local errors = require "moonpool.runtime.rpc_error"
 local expect = require "moonpool.specs.expect"
-local failure = require "moonpool.failure"
+local failure = require "moonpool.runtime.outcome"
 local fakes = require "moonpool.specs.fakes"
 local json = require "moonpool.json"
-local library = require "moonpool.library"
-local problem = require "moonpool.problem"
-local sandbox = require "moonpool.sandbox"
+local library = require "moonpool.registry.require"
+local notified = require "moonpool.specs.notified"
+local problem = require "moonpool.runtime.diagnostic"
+local sandbox = require "moonpool.registry.sandbox"
+local syntax_hint = require "moonpool.registry.hint_syntax"
 
 local specs = {}
 
--- -- what specs call ---------------------------------------------------------------------------------------------------
-
-local function plain(value) return value == nil and json.object {} or json.object(json.decode(json.encode(value))) end
-
-local function texts(content)
-  local told = {}
-  for _, item in ipairs(content or {}) do told[#told + 1] = item.text or item.resource and item.resource.text end
-  return table.concat(told, "\n")
-end
-
--- call, read and prompt for the request `call` in the revision of `row`.
-local function callers(call, row)
-  local function ask(method, params)
-    asking.forget(call)
-    local result, err = row.methods[method].run(call, params, row)
-    if not result then return nil, err.message end
-    return json.decode(json.encode(result))
-  end
-  local made = {}
-
-  --- call(name, arguments): { text, structured, content }; or nil and why, as the model reads it.
-  function made.call(name, arguments)
-    local result, why = ask("tools/call", { name = name, arguments = plain(arguments) })
-    if not result then return nil, why end
-    if result.isError then return nil, texts(result.content) end
-    return { text = texts(result.content), structured = result.structuredContent, content = result.content }
-  end
-
-  --- read(uri): { text, contents }; or nil and why.
-  function made.read(uri)
-    local result, why = ask("resources/read", { uri = uri })
-    if not result then return nil, why end
-    return { text = result.contents[1] and result.contents[1].text, contents = result.contents }
-  end
-
-  --- get_prompt(name, arguments): the messages; or nil and why.
-  function made.get_prompt(name, arguments)
-    local result, why = ask("prompts/get", { name = name, arguments = plain(arguments) })
-    if not result then return nil, why end
-    return result.messages
-  end
-
-  return made
-end
+notified.watch()
 
 -- -- files -------------------------------------------------------------------------------------------------------------
 
--- Everything `it` of one file: { name, run, befores, afters }.
+-- Collects the `it` blocks of one file, each { name, run, befores, afters }.
 local function collect(into)
   local block = { name = "", befores = {}, afters = {} }
   local names = {}
@@ -91,8 +51,8 @@ local function collect(into)
   return names
 end
 
--- What a spec failed with, for a person.
-local function told(value, text)
+-- Formats the error of a failed spec.
+local function error_text(value, text)
   local hint
   if failure.is_expected(value) then return "failed: " .. tostring(value.why) end
   if problem.is_trouble(value) then hint, value = value.hint, value.where .. value.what end
@@ -106,14 +66,14 @@ local function open(script, call, row)
   local list = {}
   for name, value in pairs(collect(list)) do base[name] = value end
   for name, value in pairs(callers(call, row)) do base[name] = value end
-  base.assert, base.fake = expect, fakes.fake
+  base.assert, base.fake, base.notified = expect, fakes.fake, notified.list
   local chunk, why, hint = host.load(script.text, "@" .. host.root .. "/" .. script.path, env)
   if not chunk then
     local path, line, what = problem.split(why)
-    return nil, problem.text(path or script.path, line, what, hint, script.text)
+    return nil, problem.text(path or script.path, line, what, hint or syntax_hint(what, line, script.text), script.text)
   end
   local ok, value = pcall(chunk)
-  if not ok then return nil, told(value, script.text) end
+  if not ok then return nil, error_text(value, script.text) end
   return list
 end
 
@@ -121,7 +81,7 @@ local function run(spec, text)
   local failed
   local function step(f)
     local ok, value = pcall(f)
-    if not ok and not failed then failed = told(value, text) end
+    if not ok and not failed then failed = error_text(value, text) end
     return ok
   end
   local is_ready = true
@@ -152,14 +112,18 @@ local function list(call, params, row)
   return { files = files, root = host.root, resultType = "complete" }
 end
 
---- Answers "moonpool/specs": { below = paths } lists, { path, index } runs one.
+--- Handles the method "moonpool/specs": { below = paths } lists specs, { path, index } runs one.
 function specs.answer(call, params, row)
   if not params.path then return list(call, params, row) end
   for _, script in ipairs(host.scripts) do
     if script.path == params.path then
-      fakes.reset()
-      asking.through(call, fakes.ask)
-      local guard <close> = setmetatable({}, { __close = fakes.reset })               -- luacheck: ignore 211
+      local function reset(_, _, is_begun)
+        fakes.reset()
+        notified.begin(is_begun == true)
+      end
+      reset(nil, nil, true)
+      client_request.through(call, fakes.ask)
+      local guard <close> = setmetatable({}, { __close = reset })               -- luacheck: ignore 211
       local found, why = open(script, call, row)
       local spec = found and found[params.index]
       if spec then why = run(spec, script.text) end

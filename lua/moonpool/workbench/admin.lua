@@ -1,4 +1,4 @@
--- moonpool reload, moonpool status: what the admin listener of a running gateway says.
+-- moonpool reload and moonpool status: requests to the admin listener of a running gateway.
 
 local http = require "moonpool.workbench.http"
 local say = require "moonpool.workbench.say"
@@ -12,7 +12,7 @@ return function(args)
   end
   local place, what, hint = http.place(args.address)
   if not place then return say.misuse(what, hint) end
-  place.authority = args.host or place.authority        -- one that is served there
+  place.authority = args.host or place.authority        -- a host name that the gateway accepts
   local method, path = table.unpack(asks[args.command])
   local status, headers, body = http.ask { method = method, path = path, place = place }
   if not status then

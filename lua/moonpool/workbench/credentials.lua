@@ -1,11 +1,11 @@
--- What a person sends along with each request at a URL: a token from the environment, headers of their own.
+-- Credentials for requests to a URL: a bearer token from an environment variable, and headers from the command line.
 
 local http = require "moonpool.workbench.http"
 local say = require "moonpool.workbench.say"
 
 local credentials = {}
 
--- Headers that a request has anyway, and that would break it.
+-- Headers that each request has already; a second value would break it.
 local ours = {
   host = true, connection = true, ["content-length"] = true, ["transfer-encoding"] = true, ["content-type"] = true, accept = true,
   ["mcp-session-id"] = true, ["mcp-method"] = true, ["mcp-name"] = true, ["mcp-protocol-version"] = true,
@@ -44,7 +44,7 @@ end
 
 local function is_near(place) return place.unix or place.is_secure or place.host == "localhost" or place.host == "::1" or place.host:find "^127%." end
 
---- The headers that `args` ask for; or nil, what, hint.
+--- The headers for the options in `args`; or nil, what, hint.
 function credentials.read(args)
   local headers = {}
   for _, name in ipairs { "bearer-env", "header", "ca" } do

@@ -1,19 +1,20 @@
--- moonpool explain, and moonpool list --as: what somebody sees and may use, asked of a child that has the scripts.
+-- moonpool explain and moonpool list --as: show what a principal sees and may use. A child that loads the scripts computes it.
 
+local era = require "moonpool.protocol.era"
 local json = require "moonpool.json"
 local link = require "moonpool.workbench.link"
 local say = require "moonpool.workbench.say"
 
 local BAD_CONFIG = 78
 
--- "a b", "a,b" as a list.
+-- Splits "a b" or "a,b" to a list.
 local function list_of(text)
   local list = json.array {}
   for word in (text or ""):gmatch "[^%s,]+" do list[#list + 1] = word end
   return list
 end
 
--- What a request would bring; nil where none of it is given; nil, what, hint where it is wrong.
+-- Makes the request to authenticate from the options; nil without such options; nil, what, hint if an option is malformed.
 local function request_of(args)
   local variable, request = args["bearer-env"], { headers = {} }
   if not variable and not args.header then return nil end
@@ -33,16 +34,18 @@ local function request_of(args)
   return request
 end
 
--- What the child is asked; or nil, what, hint.
+-- Makes the parameters of the request to the child; or nil, what, hint.
 local function params_of(args)
   local request, what, hint = request_of(args)
   if what then return nil, what, hint end
+  local is_list, first = args.form == "list", (args.as or request) and 1 or 2 -- where the name stands
+  if args.as and request then return nil, "--as and credentials both say who calls", "take one of them away" end
   local who = args.as or not request and args[1] or nil
-  local name = not args.as and (request and args[1] or args[2]) or nil
+  local name = not is_list and args[first] or nil
   if not who and not request then
     return nil, "explain takes a principal, or credentials", "as in moonpool explain ann orders_refund --scopes orders:read"
   end
-  if not args.as and args[request and 2 or 3] then return nil, "explain takes one name", "without it everything is told" end
+  if not is_list and args[first + 1] then return nil, "explain takes one name", "without a name it explains everything" end
   if request and (args.scopes or args.claims) then return nil, "--scopes and --claims are the auth script's to say, for these credentials" end
   local claims
   if args.claims then
@@ -51,9 +54,9 @@ local function params_of(args)
   end
   return {
     principal = who, name = name, request = request, scopes = not request and list_of(args.scopes) or nil, claims = claims,
-    form = args.as and "list" or name and "why" or "all",
+    form = is_list and "list" or name and "why" or "all", is_word = not args.as,
     _meta = {
-      ["io.modelcontextprotocol/protocolVersion"] = "2026-07-28", ["io.modelcontextprotocol/clientCapabilities"] = json.object {},
+      ["io.modelcontextprotocol/protocolVersion"] = era.newest_stateless, ["io.modelcontextprotocol/clientCapabilities"] = json.object {},
       ["io.modelcontextprotocol/clientInfo"] = { name = "moonpool explain", version = "1" },
     },
   }

@@ -1,8 +1,8 @@
--- Questions of a tool, asked at the terminal.
+-- Asks the user the questions of a tool at the terminal.
 
 local json = require "moonpool.json"
 local say = require "moonpool.workbench.say"
-local sorted = require "moonpool.sorted"
+local sorted = require "moonpool.runtime.sorted_keys"
 local values = require "moonpool.workbench.values"
 local wire = require "moonpool.wire"
 
@@ -12,19 +12,19 @@ local function prompt(text)
 end
 
 local function hint(field, is_required)
-  local told = {}
+  local parts = {}
   if field.enum then
-    for i, value in ipairs(field.enum) do told[i] = tostring(value) end
-    told = { table.concat(told, ", ") }
+    for i, value in ipairs(field.enum) do parts[i] = tostring(value) end
+    parts = { table.concat(parts, ", ") }
   elseif field.type and field.type ~= "string" then
-    told[1] = field.type == "boolean" and "yes or no" or tostring(field.type)
+    parts[1] = field.type == "boolean" and "yes or no" or tostring(field.type)
   end
-  if field.default ~= nil then told[#told + 1] = "default " .. json.encode(field.default) end
-  if not is_required then told[#told + 1] = "may be empty" end
-  return told[1] and " (" .. table.concat(told, "; ") .. ")" or ""
+  if field.default ~= nil then parts[#parts + 1] = "default " .. json.encode(field.default) end
+  if not is_required then parts[#parts + 1] = "may be empty" end
+  return parts[1] and " (" .. table.concat(parts, "; ") .. ")" or ""
 end
 
--- A value; nil when the terminal ended.
+-- Reads the value of one field; nil at the end of the terminal's input.
 local function ask(name, field, is_required)
   while true do
     local text = prompt("  " .. (field.title or field.description or name) .. hint(field, is_required) .. ": ")
@@ -39,10 +39,10 @@ end
 
 local form = {}
 
---- Whether somebody is there to be asked.
+--- True if stdin and stderr are terminals, so that a user can answer.
 function form.is_possible() return wire.is_terminal(0) and wire.is_terminal(2) end
 
---- An ElicitResult for the params of elicitation/create.
+--- Asks the questions of elicitation/create and returns an ElicitResult.
 function form.ask(params)
   if params.mode == "url" then return { action = "decline" } end
   local schema = params.requestedSchema or {}

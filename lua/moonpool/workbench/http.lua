@@ -1,12 +1,12 @@
--- As much of HTTP/1.1 as it takes to ask a gateway, plain or over TLS: one request a connection, the body as it comes.
+-- A small HTTP/1.1 client for requests to gateways, with or without TLS: one request per connection, the body read in pieces.
 
 local wire = require "moonpool.wire"
 
 local http = {}
 
-local PATIENCE = 600      -- seconds without a byte: more than any call may take by default
+local PATIENCE = 600      -- seconds without a byte; longer than the default time limit of any call
 
---- { host, port, path, is_secure, unix } of a URL, host:port or unix:/path; or nil, why, hint.
+--- Parses a URL, host:port or unix:/path to { host, port, path, is_secure, unix }; or nil, why, hint.
 function http.place(address)
   local unix = address:match "^unix:(/.*)$"
   if unix then return { unix = unix, host = "localhost", path = "/" } end
@@ -22,7 +22,7 @@ function http.place(address)
   }
 end
 
---- Where `reference`, as the gateway at `place` wrote it, leads; nil for another origin, to which nobody's credentials go.
+--- Resolves the URI `reference` that the gateway at `place` sent; nil for another origin, because credentials must not be sent there.
 function http.resolve(place, reference)
   if reference:find "^%a[%w+.-]*:" then
     local there = http.place(reference)
@@ -36,7 +36,7 @@ function http.resolve(place, reference)
   return there
 end
 
--- Bytes of a wire, as lines and counted pieces.
+-- Reads a connection as lines and as pieces of a given number of bytes.
 local function reader(w)
   local self, rest = {}, ""
   local function more()
@@ -84,7 +84,7 @@ local function read_head(from)
   end
 end
 
--- A function that gives the body's bytes as they come, "" at its end; or nil, why.
+-- Returns a function that reads the next bytes of the body, "" at its end; or nil, why.
 local function body_of(from, headers)
   local left = tonumber(headers["content-length"])
   local is_chunked = (headers["transfer-encoding"] or ""):lower():find "chunked"
@@ -121,8 +121,8 @@ local function connect(place, ca)
   return w
 end
 
---- Sends { method, place, path, headers, body, ca } and reads the answer's head: { status, headers, next(), close() }, where next gives
---- the body's bytes as they come, "" at its end; or nil, why, hint.
+--- Sends { method, place, path, headers, body, ca } and reads the answer's head: { status, headers, next(), close() }, where next
+--- reads the next bytes of the body, "" at its end; or nil, why, hint.
 function http.open(request)
   local place = request.place
   local w, why, hint = connect(place, request.ca)
@@ -143,7 +143,7 @@ function http.open(request)
   return { status = status, headers = headers, next = body_of(from, headers), close = function() w:close() end }
 end
 
---- The same, read to its end: status, headers, body; or nil, why, hint.
+--- Sends a request and reads the whole answer: status, headers, body; or nil, why, hint.
 function http.ask(request)
   local answer, why, hint = http.open(request)
   if not answer then return nil, why, hint end

@@ -3,19 +3,19 @@
 local keys = require "moonpool.keys"
 local say = require "moonpool.workbench.say"
 local span = require "moonpool.workbench.span"
-local suggest = require "moonpool.suggest"
+local suggest = require "moonpool.runtime.suggest"
 local wire = require "moonpool.wire"
 
 local function hex(bytes) return (bytes:gsub(".", function(byte) return ("%02x"):format(byte:byte()) end)) end
 
--- What is wrong with scopes between commas, or nil.
+-- Checks a comma-separated list of scopes: returns an error text, or nil.
 local function complaint(scopes)
   for scope in (scopes .. ","):gmatch "([^,]*)," do
     if scope == "" or #scope > 512 or scope:find "[^!#-[%]^-~]" then return "'" .. scope .. "' is no scope" end
   end
 end
 
--- The line of the file of keys.
+-- Makes the line of the key file.
 local function line_of(name, key, args)
   local parts = { name, "sha256:" .. hex(keys.sha256(key)), args.scopes or "-" }
   if args.expires then
@@ -37,7 +37,7 @@ end
 
 local function new(args)
   local name = args[2]
-  if not name or args[3] then return say.misuse("key new takes one name, which tells who has the key", "as in moonpool key new ci --scopes notes:read") end
+  if not name or args[3] then return say.misuse("key new takes one name, for the owner of the key", "as in moonpool key new ci --scopes notes:read") end
   if not name:find "^[%w_.@:/-]+$" or #name > 128 then return say.misuse("'" .. name .. "' is no name for a key", "letters, digits and _.@:/-") end
   local wrong = args.scopes and complaint(args.scopes)
   if wrong then return say.misuse(wrong, "as in --scopes notes:read,notes:write") end

@@ -1,9 +1,9 @@
--- A client's end of MCP, one request at a time: over the stdio of a child that serves the scripts, over Streamable HTTP, or over HTTP+SSE.
--- A link has
---   exchange(message, on_message)   sends a request; what comes before its answer goes to on_message, whose value, if any, is sent back.
---                                   Gives the answer; or nil, why, { status, hint }
---   tell(message)                   sends what nobody answers
---   close()                         gives the exit code of the child
+-- The transports of the MCP client in the command line: the stdio of a child that serves the scripts, Streamable HTTP, or HTTP+SSE. One
+-- request is in flight at a time. A link has
+--   exchange(message, on_message)   sends a request; messages before its answer go to on_message, whose result, if any, is sent back.
+--                                   Returns the answer; or nil, why, { status, hint }
+--   tell(message)                   sends a message that has no answer
+--   close()                         closes the link; returns the exit code of the child
 
 local http = require "moonpool.workbench.http"
 local json = require "moonpool.json"
@@ -13,10 +13,16 @@ local link = {}
 
 local PATIENCE = 3600
 
--- The answer to `message` among the texts that `read()` gives, one a call; what it gives in place of a text, where none comes.
+-- Cancels the request `message`, because the user interrupted the command.
+local function cancelled(message)
+  return { jsonrpc = "2.0", method = "notifications/cancelled", params = { requestId = message.id, reason = "interrupted by the user" } }
+end
+
+-- Reads messages with `read()` until the answer to `message` and returns the answer. If `read()` fails, returns its results.
 local function answer_to(message, self, on_message, read)
   while true do
     local text, why, more = read()
+    if why == "interrupted" then self.tell(cancelled(message)) end
     if not text then return nil, why, more end
     local got = json.decode(text)
     if got and got.id == message.id and not got.method then return got end
@@ -27,8 +33,9 @@ end
 
 -- -- a child -----------------------------------------------------------------------------------------------------------
 
---- The gateway itself, serving these scripts on stdio: arguments as of the command line.
+--- Starts a child process that serves the scripts on stdio. `arguments` are those of its command line.
 function link.child(arguments)
+  wire.catch_interrupts()
   local w, why = wire.spawn { "stdio", "--apart", table.unpack(arguments) }
   if not w then return nil, "cannot start moonpool stdio: " .. why end
   local self, rest = {}, ""
@@ -53,7 +60,7 @@ end
 
 -- -- HTTP --------------------------------------------------------------------------------------------------------------
 
--- Takes a stream's bytes, whatever pieces it comes in: the data and the name of each event go to `on_event`, which ends it by giving true.
+-- Parses the bytes of an event stream, in pieces of any size. Calls `on_event` with the data and name of each event, until it returns true.
 local function events(on_event)
   local rest, data, name = "", {}, nil
   return function(bytes)
@@ -76,13 +83,13 @@ local function events(on_event)
 end
 
 local hints = {
-  [401] = "it wants to know who calls: --bearer-env NAME sends the token in that variable",
+  [401] = "it needs authentication: --bearer-env NAME sends the token in that variable",
   [403] = "who calls may not do this, or the gateway does not serve this host",
   [404] = "the path of its endpoint is part of the URL: /mcp, or /sse",
   [405] = "the path of its endpoint is part of the URL: /mcp, or /sse",
 }
 
--- What an answer says that is none of JSON-RPC.
+-- The error text of an answer that is not JSON-RPC.
 local function refused(status, body)
   local said = json.decode(body or "")
   local about = type(said) == "table" and (type(said.error) == "table" and said.error.message or said.error_description) or nil
@@ -91,7 +98,7 @@ end
 
 local function is_stream(headers) return (headers["content-type"] or ""):lower():find "^text/event%-stream" ~= nil end
 
--- Headers that a request of ours always has, over those of `headers(message)`.
+-- Makes the headers of a request: those of `headers(message)`, and the fixed ones, which take precedence.
 local function merged(options, headers, more)
   local all = {}
   for _, set in ipairs { headers or {}, options.headers or {}, more } do
@@ -100,11 +107,12 @@ local function merged(options, headers, more)
   return all
 end
 
---- A gateway at a URL. `headers(message)` gives what each request carries; `options`: headers (of the person), ca.
+--- Makes a link to a gateway at a URL. `headers(message)` returns the headers of each request; `options`: headers (of the user), ca.
 function link.url(address, headers, options)
   local place, what, hint = http.place(address)
   if not place then return nil, what, hint end
   local self, session = {}, nil
+  wire.catch_interrupts()
 
   local function post(message)
     local answer, why, advice = http.open {
@@ -135,12 +143,16 @@ function link.url(address, headers, options)
       if back then self.tell(back) end
     end)
     local answer, why, more = post(message)
-    if not answer then return nil, why, more end
+    if not answer then
+      if why == "interrupted" and session then self.tell(cancelled(message)) end
+      return nil, why, more
+    end
     local pieces, streams = {}, is_stream(answer.headers)
     repeat
       local piece, broken = answer.next()
       if not piece then
-        answer.close()
+        answer.close()           -- in stateless revisions this cancels the request
+        if broken == "interrupted" and session then self.tell(cancelled(message)) end
         return nil, broken, {}
       end
       if not streams then pieces[#pieces + 1] = piece end
@@ -149,7 +161,7 @@ function link.url(address, headers, options)
     local body = table.concat(pieces)
     found = found or not streams and json.decode(body) or nil
     if type(found) ~= "table" or (found.result == nil and type(found.error) ~= "table") then return refused(answer.status, body) end
-    if answer.status >= 400 and found.id ~= message.id then       -- of the transport
+    if answer.status >= 400 and found.id ~= message.id then       -- an error of the transport
       return nil, found.error and found.error.message, { status = answer.status, hint = hints[answer.status] }
     end
     return found
@@ -162,17 +174,18 @@ function link.url(address, headers, options)
   return self
 end
 
---- A gateway that speaks HTTP+SSE (2024-11-05) at a URL: answers come on one stream, which names the endpoint for messages. Nil, why, hint
---- and the status where that is no such stream.
+--- Makes a link to a gateway with HTTP+SSE (2024-11-05) at a URL: answers arrive on one stream, which names the endpoint for messages.
+--- Nil, why, hint and the status if the URL does not serve such a stream.
 function link.sse(address, options)
   local place, what, hint = http.place(address)
   if not place then return nil, what, hint end
+  wire.catch_interrupts()
   local stream, why, advice = http.open { method = "GET", place = place, ca = options.ca, headers = merged(options, nil, { accept = "text/event-stream" }) }
   if not stream then return nil, why, advice end
   local self, waiting = {}, {}
   local take = events(function(data, name) waiting[#waiting + 1] = { data = data, name = name } end)
 
-  -- The next event; or nil, why.
+  -- Reads the next event; or nil, why.
   local function pull()
     while not waiting[1] do
       local piece, broken = stream.next()

@@ -1,4 +1,4 @@
--- The Mcp-Param-* headers of a call, which 2026-07-28 wants over HTTP for arguments whose schema names one.
+-- The Mcp-Param-* headers of a call: revision 2026-07-28 requires them over HTTP for arguments whose schema names a header.
 
 local mirrored = {}
 
@@ -20,7 +20,7 @@ local function base64(bytes)
   return table.concat(out)
 end
 
---- A value as a header carries it.
+--- Encodes an argument as the value of a header.
 function mirrored.encode(text)
   if text:find "^[\x21-\x7e]?[\x20-\x7e]*[\x21-\x7e]$" and not text:find "^%s" and not text:find "^=%?base64%?" then return text end
   return "=?base64?" .. base64(text) .. "?="

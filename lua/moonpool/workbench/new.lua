@@ -1,7 +1,8 @@
--- moonpool new: a script to start from.
+-- moonpool new: writes a new script from a template.
 
 local say = require "moonpool.workbench.say"
-local suggest = require "moonpool.suggest"
+local spec_templates = require "moonpool.workbench.spec_templates"
+local suggest = require "moonpool.runtime.suggest"
 local templates = require "moonpool.workbench.templates"
 local wire = require "moonpool.wire"
 
@@ -10,7 +11,9 @@ local folders = { tool = "tools", resource = "resources", prompt = "prompts", jo
 local next_steps = {
   tool = function(name, file)
     local of = file and "-c" .. file .. " " or ""
-    return "  next: edit it, then\n  moonpool check" .. (file or "") .. "\n  moonpool call " .. of .. name .. " name=Ann times=2\n"
+    local test = "  moonpool test" .. (file and " -c" .. file or "")
+    return "  next: edit it, then\n  moonpool check" .. (file or "") .. "\n" .. test .. "\n  moonpool call " .. of .. name
+      .. " name=Ann times=2\n"
   end,
 }
 
@@ -25,7 +28,7 @@ local function make_folders(path)
   return true
 end
 
--- The last part of a name, fit for a variable.
+-- Makes a name for a Lua variable from the last part of a script's name.
 local function identifier(name)
   local id = name:match "[^/]*$":gsub("%W", "_"):gsub("^%d", "_%0")
   return load("local " .. id) and id or id .. "_"
@@ -46,7 +49,8 @@ return function(args)
   local ok, why = make_folders(path)
   if not ok then return say.wrong(why) end
   local known = kind == "lib" and name:gsub("/", ".") or name:gsub("/", "_")
-  local made, wrong, is_there = wire.create(path, (templates[kind]:gsub("@NAME@", known):gsub("@ID@", identifier(name))))
+  local function filled(template) return (template:gsub("@NAME@", known):gsub("@ID@", identifier(name))) end
+  local made, wrong, is_there = wire.create(path, filled(templates[kind]))
   if is_there then return say.wrong(path .. " is there already", "choose another name, or remove it") end
   if not made then return say.wrong(path .. ": " .. wrong) end
   if args.fresh then
@@ -54,7 +58,12 @@ return function(args)
     if not made then return say.wrong(args.fresh .. ": " .. wrong) end
     print("wrote " .. args.fresh)
   end
+  local spec = path:gsub("%.lua$", "_spec.lua")
+  made, wrong, is_there = wire.create(spec, filled(spec_templates[kind]))
+  if not made and not is_there then return say.wrong(spec .. ": " .. wrong) end
   local file = args.config and " " .. args.config
-  io.stdout:write("wrote ", path, "\n", next_steps[kind] and next_steps[kind](known, file) or "  next: edit it, then moonpool check" .. (file or "") .. "\n")
+  io.stdout:write("wrote ", path, "\n", is_there and "left " or "wrote ", spec, is_there and " as it is\n" or "\n",
+    next_steps[kind] and next_steps[kind](known, file) or "  next: edit it, then moonpool check" .. (file or "") .. " && moonpool test"
+    .. (file and " -c" .. file or "") .. "\n")
   return 0
 end

@@ -1,17 +1,17 @@
--- How the workbench speaks to people: results to stdout, the rest to stderr.
+-- Messages of the command line to stderr. Commands print their results to stdout.
 
 local say = {}
 
---- A line to stderr.
+--- Prints a line to stderr.
 function say.note(text) io.stderr:write(text, "\n") end
 
---- What is wrong, and what to do about it. Gives the exit code, 1 unless another is given.
+--- Prints an error and its hint, and returns the exit code, 1 by default.
 function say.wrong(what, hint, code)
   io.stderr:write("moonpool: ", what, "\n", hint and "  hint: " .. hint .. "\n" or "")
   return code or 1
 end
 
---- Bad usage. Gives its exit code.
+--- Prints an error about the command line, and returns the exit code for it.
 function say.misuse(what, hint) return say.wrong(what, hint, 2) end
 
 return say

@@ -1,5 +1,7 @@
--- A conversation with a gateway in one revision: the handshake that it wants, requests, and what comes before their answers.
+-- A client session with a gateway in one revision: the handshake, requests, and messages that arrive before their answers.
 
+local era = require "moonpool.protocol.era"
+local errors = require "moonpool.runtime.rpc_error"
 local json = require "moonpool.json"
 local link = require "moonpool.workbench.link"
 local mirrored = require "moonpool.workbench.mirrored"
@@ -7,14 +9,12 @@ local mirrored = require "moonpool.workbench.mirrored"
 local session = {}
 session.__index = session
 
-session.newest = "2026-07-28"
-session.legacy = { "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05" }
-
 local client = { name = "moonpool call", version = "1" }
 
-local function capabilities(revision, may_ask)
-  if revision < "2025-06-18" or not may_ask then return json.object {} end
-  if revision < "2025-11-25" then return { elicitation = json.object {} } end
+-- The capabilities that the client declares. `facts` describes the revision.
+local function capabilities(facts, may_ask)
+  if not facts.has_elicitation or not may_ask then return json.object {} end
+  if not facts.has_elicitation_modes then return { elicitation = json.object {} } end
   return { elicitation = { form = json.object {} } }
 end
 
@@ -22,21 +22,22 @@ local function describe(err)
   return err.message or "an error without words"
 end
 
--- A link to a gateway at a URL. What is neither an event stream nor a refusal may still take 2024-11-05 by POST.
+-- Opens a link to a gateway at a URL. In revision 2024-11-05, a URL that answers neither with an event stream nor with an error may still
+-- accept messages by POST.
 local function reach(self)
   local options = self.options
   local how = { headers = options.headers, ca = options.ca }
-  if self.revision == "2024-11-05" then
+  if self.facts.transport == "http_sse" then
     local found, why, hint, status = link.sse(options.url, how)
     if found or not status or status == 401 or status == 403 then return found, why, hint end
   end
   return link.url(options.url, function(message) return self:headers(message) end, how)
 end
 
---- Opens one. `options`: revision, url, headers and ca (for a url), arguments (of a child), on_note(message), on_ask(params) -> an
---- ElicitResult; nil: nobody can be asked.
+--- Opens a session. `options`: revision, url, headers and ca (for a url), arguments (of a child), on_note(message), on_ask(params) -> an
+--- ElicitResult; nil if no user can answer questions.
 function session.open(options)
-  local self = setmetatable({ revision = options.revision, last = 0, options = options, tools = {} }, session)
+  local self = setmetatable({ revision = options.revision, facts = era.facts(options.revision), last = 0, options = options, tools = {} }, session)
   local why, hint
   if options.url then
     self.link, why, hint = reach(self)
@@ -44,34 +45,36 @@ function session.open(options)
     self.link, why, hint = link.child(options.arguments)
   end
   if not self.link then return nil, why, hint end
-  if self.revision >= session.newest then return self end
+  if self.facts.stateless then return self end
   local greeted, wrong = self:request("initialize", {
-    protocolVersion = self.revision, capabilities = capabilities(self.revision, self.options.on_ask), clientInfo = client,
+    protocolVersion = self.revision, capabilities = capabilities(self.facts, self.options.on_ask), clientInfo = client,
   })
   if not greeted then
     local code = self.link.close()
     return nil, describe(wrong), wrong.hint, code
   end
-  self.revision = greeted.protocolVersion
+  self.revision, self.capabilities = greeted.protocolVersion, greeted.capabilities or {}
+  self.facts = era.facts(self.revision) or self.facts
   self.link.tell { jsonrpc = "2.0", method = "notifications/initialized" }
   if greeted.capabilities.logging then self:request("logging/setLevel", { level = "debug" }) end
   return self
 end
 
---- What an HTTP request of this revision carries besides its body.
+--- The headers of an HTTP request in this revision.
 function session:headers(message)
   local headers = {}
-  if message.method ~= "initialize" and self.revision >= "2025-06-18" then headers["mcp-protocol-version"] = self.revision end
-  if self.revision >= session.newest and message.method then
+  if message.method ~= "initialize" and self.facts.has_version_header then headers["mcp-protocol-version"] = self.revision end
+  if self.facts.stateless and message.method then
     local params = message.params or {}
     headers["mcp-method"] = message.method
-    headers["mcp-name"] = params.name and mirrored.encode(params.name)
-    for name, value in pairs(mirrored.headers(self.tools[params.name], params.arguments)) do headers[name] = value end
+    local name = params.name or message.method == "resources/read" and params.uri
+    headers["mcp-name"] = name and mirrored.encode(name) or nil
+    for header, value in pairs(mirrored.headers(self.tools[params.name], params.arguments)) do headers[header] = value end
   end
   return headers
 end
 
--- The answer to what the gateway asks in the middle of a call, before 2026-07-28.
+-- Answers a request that the gateway sends during a call, in revisions before 2026-07-28.
 local function answer(self, message)
   if not message.id then
     self.options.on_note(message)
@@ -80,18 +83,18 @@ local function answer(self, message)
   elseif message.method == "ping" then
     return { jsonrpc = "2.0", id = message.id, result = json.object {} }
   else
-    return { jsonrpc = "2.0", id = message.id, error = { code = -32601, message = "not here" } }
+    return { jsonrpc = "2.0", id = message.id, error = errors.new("unknown_method", "not here") }
   end
 end
 
---- The result of a request; or nil and an error of JSON-RPC. `is_followed`: progress and logs are wanted.
+--- Sends a request and returns its result; or nil and a JSON-RPC error. `is_followed`: the request asks for progress and log messages.
 function session:request(method, params, is_followed)
   self.last = self.last + 1
   local meta = {}
   if is_followed then meta.progressToken = self.last end
-  if self.revision >= session.newest then
+  if self.facts.stateless then
     meta["io.modelcontextprotocol/protocolVersion"] = self.revision
-    meta["io.modelcontextprotocol/clientCapabilities"] = capabilities(self.revision, self.options.on_ask)
+    meta["io.modelcontextprotocol/clientCapabilities"] = capabilities(self.facts, self.options.on_ask)
     meta["io.modelcontextprotocol/clientInfo"] = client
     if is_followed then meta["io.modelcontextprotocol/logLevel"] = "debug" end
   end
@@ -104,7 +107,7 @@ function session:request(method, params, is_followed)
   return got.result
 end
 
---- The tools that are served, by name; or nil and an error.
+--- Lists the server's tools, by name; or nil and an error.
 function session:list()
   local cursor
   repeat
@@ -116,22 +119,34 @@ function session:list()
   return self.tools
 end
 
---- Calls a tool; what it asks on the way is asked. A result; or nil and an error.
-function session:call(name, arguments)
-  local params = { name = name, arguments = json.object(arguments) }
+-- Gets the user's answers to the questions of an InputRequiredResult.
+local function answers_to(self, questions)
+  local found = {}
+  for key, asked in pairs(questions or {}) do
+    local on_ask = asked.method == "elicitation/create" and self.options.on_ask
+    found[key] = on_ask and on_ask(asked.params, key) or { action = "cancel" }
+  end
+  return json.object(found)
+end
+
+--- Sends a request that may ask the user questions, and returns its final result; or nil and an error.
+function session:ask(method, given)
+  local params = given
   while true do
-    local result, why = self:request("tools/call", params, true)
+    local result, why = self:request(method, params, true)
     if not result then return nil, why end
     if result.resultType ~= "input_required" then return result end
-    params = { name = name, arguments = json.object(arguments), requestState = result.requestState, inputResponses = {} }
-    for key, asked in pairs(result.inputRequests or {}) do
-      params.inputResponses[key] = self.options.on_ask and asked.method == "elicitation/create" and self.options.on_ask(asked.params) or { action = "cancel" }
+    params = { requestState = result.requestState, inputResponses = answers_to(self, result.inputRequests) }
+    for name, value in pairs(given) do
+      if name ~= "_meta" then params[name] = value end
     end
-    params.inputResponses = json.object(params.inputResponses)
   end
 end
 
---- Ends it; gives the exit code of a child.
+--- Calls a tool and returns its result; or nil and an error.
+function session:call(name, arguments) return self:ask("tools/call", { name = name, arguments = json.object(arguments) }) end
+
+--- Closes the session; returns the exit code of the child.
 function session:close() return self.link.close() end
 
 return session

@@ -1,20 +1,20 @@
--- Types of what scripts serve, for LuaLS, from the definitions that `moonpool check --json` prints: a class of each tool's arguments and
--- output, of each prompt's arguments and each template's variables; and the functions that take their names, once more, with these.
+-- Makes type definitions for LuaLS from the definitions that `moonpool check --json` prints: a class for the arguments and output of each
+-- tool, the arguments of each prompt and the variables of each template; and overloads, by name, of the functions that take such names.
 
 local json = require "moonpool.json"
 
 local stubs = {}
 
-local DEPTH <const> = 8        -- of objects inside objects: what is deeper is a table
+local DEPTH <const> = 8        -- of nested objects; deeper objects have the type `table`
 
--- One line, without what LuaLS or Lua would read as theirs.
+-- Makes one line of a text, without sequences that have a meaning in Lua or LuaLS comments.
 local function words(text)
   if type(text) ~= "string" then return "" end
   local line = text:match "^%s*([^\r\n]*)":gsub("%c", " "):gsub("%s+$", "")
   return line == "" and "" or "  " .. line:gsub("^@", "")
 end
 
--- "--- What it is: its description"
+-- Writes a comment line such as "--- The arguments of the tool greet: its description".
 local function headline(put, what, name, description)
   local told = words(description):sub(3)
   put("--- " .. what .. words(name):sub(2) .. (told == "" and "." or ": " .. told))
@@ -29,7 +29,7 @@ end
 
 local function is_plain(text) return #text <= 80 and not text:find '[%c"\\|`]' end
 
--- A value as a type: "celsius", 3, true.
+-- The LuaLS type of a literal value: "celsius", 3, true.
 local function literal(value)
   if type(value) == "string" then return is_plain(value) and '"' .. value .. '"' or "string" end
   if math.type(value) == "integer" then return tostring(value) end
@@ -65,7 +65,7 @@ local function required_of(schema)
   return required
 end
 
--- { name: string, times?: integer }; names that are none in Lua's eyes stand in brackets.
+-- The type of an object, { name: string, times?: integer }. Keys that are not Lua names are in brackets.
 local function object_type(schema, defs, depth)
   local names, required = sorted(schema.properties), required_of(schema)
   if #names == 0 then
@@ -100,7 +100,7 @@ local function of_kind(kind, schema, defs, depth)
   return simple[kind] or "any"
 end
 
---- A schema as a type of LuaLS. `defs` gives the class of each definition that is referred to.
+--- The LuaLS type of a schema. `defs` has the class names of the schema's definitions.
 function type_of(schema, defs, depth)
   if type(schema) ~= "table" then return "any" end
   local reference = type(schema["$ref"]) == "string" and schema["$ref"]:match "^#/%$defs/(.*)$"
@@ -124,7 +124,7 @@ end
 
 -- -- classes -----------------------------------------------------------------------------------------------------------
 
--- Names as LuaLS takes them; two that would be one are told apart.
+-- Makes class names that are valid in LuaLS and unique.
 local function namer()
   local taken = {}
   return function(prefix, name)
@@ -139,7 +139,7 @@ local function namer()
   end
 end
 
--- What `@field` takes for who may see a field, and not for its name.
+-- Words that `@field` reads as a visibility and not as a field's name.
 local scopes = { public = true, protected = true, private = true, package = true }
 
 local function put_field(put, name, is_needed, of, about)
@@ -159,7 +159,7 @@ local function put_properties(put, schema, defs)
   end
 end
 
--- The class of a schema, and of what it defines; a schema without fields of its own is an alias.
+-- Writes the class of a schema and the classes of its definitions. A schema without fields becomes an alias.
 local function put_class(put, named, schema, class)
   local defs = {}
   for _, name in ipairs(sorted(schema["$defs"])) do defs[name] = named(class .. ".", name) end
@@ -188,7 +188,7 @@ local function put_names(put, alias, list)
   put ""
 end
 
--- The variables of a URI template: { name, is_needed }.
+-- The variables of a URI template, a list of { name, is_needed }.
 local function variables(template)
   local list, met = {}, {}
   for expression in template:gmatch "{([^}]*)}" do
@@ -204,13 +204,13 @@ end
 
 local head = [[
 ---@meta
--- What the scripts serve, for editors (LuaLS), as `moonpool types` found it. Made again by the next one; nothing here runs.
+-- Types of the tools, resources and prompts of the scripts, for editors (LuaLS). `moonpool types` writes this file; it is never run.
 error("moonpool_scripts.d.lua holds types for editors")
 ]]
 
 local function about(of) return of.description or of.title end
 
--- What specs call by a name and arguments: `overloads` are what it takes for each name.
+-- Writes a function that specs call with a name and arguments. `overloads` has one line for each name.
 local function put_function(put, says, overloads, names, arguments, gives, name)
   put("--- " .. says)
   for _, line in ipairs(overloads) do put(line) end
@@ -241,7 +241,7 @@ local function put_tools(put, named, tools)
     end
   end
   put_names(put, "moonpool.ToolName", list)
-  put_function(put, "Calls a tool as a client does: in specs.", overloads, "moonpool.ToolName", "table", "moonpool.spec.Result? result", "call")
+  put_function(put, "Calls a tool as a client does. For specs.", overloads, "moonpool.ToolName", "table", "moonpool.spec.Result? result", "call")
 end
 
 local function put_prompts(put, named, prompts)
@@ -258,7 +258,7 @@ local function put_prompts(put, named, prompts)
     end
   end
   put_names(put, "moonpool.PromptName", list)
-  put_function(put, "The messages of a prompt: in specs.", overloads, "moonpool.PromptName", "table<string, string>", "table[]? messages", "get_prompt")
+  put_function(put, "Gets the messages of a prompt. For specs.", overloads, "moonpool.PromptName", "table<string, string>", "table[]? messages", "get_prompt")
 end
 
 local function put_resources(put, named, fixed, templates)
@@ -277,15 +277,16 @@ local function put_resources(put, named, fixed, templates)
   end
   put_names(put, "moonpool.ResourceName", names)
   put_names(put, "moonpool.ResourceUri", uris)
-  put "--- Reads a resource: in specs.\n---@param uri moonpool.ResourceUri|string"
+  put "--- Reads a resource. For specs.\n---@param uri moonpool.ResourceUri|string"
   put "---@return { text: string?, contents: table[] }? result\n---@return string? why"
   put "function read(uri) end\n"
-  put "--- Whoever follows this resource is told that it has changed.\n---@param uri moonpool.ResourceUri|string\nfunction resource_updated(uri) end\n"
+  put "--- Notifies the clients that subscribed to this resource that it has changed."
+  put "---@param uri moonpool.ResourceUri|string\nfunction resource_updated(uri) end\n"
 end
 
 local switches = {
-  { "enable", "Puts it there, for every client.", "" }, { "disable", "Takes it away: it is as unknown.", "" },
-  { "enabled", "Whether it is there.", ": boolean" },
+  { "enable", "Makes a tool, prompt or resource visible to all clients.", "" }, { "disable", "Hides a tool, prompt or resource from all clients.", "" },
+  { "enabled", "True if a tool, prompt or resource is visible to clients.", ": boolean" },
 }
 
 local function put_switches(put)
@@ -300,7 +301,7 @@ local function put_switches(put)
   end
 end
 
---- The text of moonpool_scripts.d.lua for definitions as `moonpool check --json` has them.
+--- Makes the text of moonpool_scripts.d.lua from the definitions that `moonpool check --json` prints.
 function stubs.text(served)
   local lines, named = { head }, namer()
   local function put(line) lines[#lines + 1] = line end

@@ -1,7 +1,7 @@
--- What /status says, for who reads it: scripts and what is wrong with them first, then each gauge and counter that is not 0.
+-- Formats the JSON of /status for people: scripts and their errors first, then each gauge and counter that is not 0.
 
 local json = require "moonpool.json"
-local sorted = require "moonpool.sorted"
+local sorted = require "moonpool.runtime.sorted_keys"
 
 local function since(ms)
   local seconds = ms // 1000
@@ -28,15 +28,16 @@ local function put_family(lines, title, family)
   end
 end
 
---- The text; nil where `body` is not what /status says.
+--- Formats `body`; nil if it is not the JSON of /status.
 return function(body)
   local status = json.decode(body)
   if type(status) ~= "table" or type(status.scripts) ~= "table" then return nil end
   local scripts = status.scripts
+  local serving = scripts.ok and ", since " .. scripts.at .. (scripts.changes ~= "" and ": " .. scripts.changes or "") or ""
   local lines = {
     ("moonpool %s, process %d, for %s, %d worker%s%s"):format(status.version, status.pid, since(status.uptime_ms), status.workers,
       status.workers == 1 and "" or "s", status.draining and ", draining" or ""),
-    ("scripts: generation %d%s"):format(scripts.generation, scripts.ok and (", since %s: %s"):format(scripts.at, scripts.changes) or ""),
+    ("scripts: generation %d%s"):format(scripts.generation, serving),
   }
   if scripts.ok == false then
     lines[#lines + 1] = ("not reloaded at %s: what served before serves on\n\n%s"):format(scripts.at, scripts.errors)
@@ -45,6 +46,7 @@ return function(body)
   for _, one in ipairs(status.certificates) do
     lines[#lines + 1] = ("certificate of %s: until %s%s"):format(one.address, one.expires, one.ok and "" or ", and the new one is refused: see the log")
   end
+  lines[#lines] = lines[#lines]:gsub("\n*$", "\n") -- a blank line
   put_family(lines, "gauges", status.gauges)
   put_family(lines, "counters", status.counters)
   return table.concat(lines, "\n") .. "\n"

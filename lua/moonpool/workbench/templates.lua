@@ -1,16 +1,16 @@
--- What `moonpool new` writes: scripts that can be served as they are, and say by example how to go on.
+-- The scripts that `moonpool new` writes. Each can be served unchanged, and is an example to extend.
 
 local templates = {}
 
 templates.tool = [[
--- A tool: what the model may call. Its name is this file's path below tools/.
+-- A tool: a function that the model may call. Its name is this file's path below tools/.
 return tool {
   "Say what this does, in a sentence the model reads before it decides to call it.",
   input = {
     name = t.string { "Whom it is about", min = 1, max = 100 },
     times = t.integer { "How often", min = 1, max = 10, default = 1 },
   },
-  read_only = true,       -- it changes nothing: clients may call it without asking
+  read_only = true,       -- the tool changes nothing, so clients may call it without asking the user
   function(args, call)
     local lines = {}
     for i = 1, args.times do
@@ -23,12 +23,12 @@ return tool {
 ]]
 
 templates.resource = [[
--- A resource: what clients may read. A name in braces is a value that the handler gets; without braces it is one fixed document.
+-- A resource: a document that clients may read. A name in braces is a value that the handler gets; without braces it is one fixed document.
 return resource {
   "Say what can be read here.",
   uri = "example://@NAME@/{id}",
   mime = "application/json",
-  complete = { id = { "1", "2" } },     -- what clients may offer while somebody types
+  complete = { id = { "1", "2" } },     -- completions that clients may offer while the user types
   function(vars)
     if not vars.id:find "^%d+$" then return nil end   -- nil: not found
     return { id = math.tointeger(vars.id), title = "The title of " .. vars.id }
@@ -37,7 +37,7 @@ return resource {
 ]]
 
 templates.prompt = [[
--- A prompt: a text that a person picks and sends to the model.
+-- A prompt: a text that the user picks and sends to the model.
 return prompt {
   "Say what it asks the model to do.",
   args = {
@@ -51,23 +51,23 @@ return prompt {
 ]]
 
 templates.job = [[
--- A job: runs every so often, on one worker, never twice at once.
+-- A job: a function that runs at an interval, on one worker, never twice at once.
 return job {
   "Say what it does.",
   every = 1 * minutes, timeout = 10 * seconds,
   function()
     local count = try(store.incr "@NAME@:runs")     -- the store is shared by all workers
     log.info("@NAME@ ran", { count = count })
-    -- resource_updated "example://@NAME@/1" tells who follows that resource
+    -- resource_updated "example://@NAME@/1" notifies the clients that subscribed to that resource
   end,
 }
 ]]
 
 templates.lib = [[
--- What several scripts share: `local @ID@ = require "@NAME@"` gives what this file returns. It runs with the grants of its own file.
+-- Code that several scripts share: `local @ID@ = require "@NAME@"` returns the value of this file. It runs with the grants of its own file.
 local @ID@ = {}
 
---- A name as people write it.
+--- A name with single spaces and none at its ends.
 ---@param name string
 ---@return string
 function @ID@.tidy(name)
@@ -78,14 +78,14 @@ return @ID@
 ]]
 
 templates.policy = [[
--- A policy: a function around every call that it names. It may refuse, change arguments and results, or answer by itself.
+-- A policy: a function around all calls, or around those that it names. It may refuse a call, change arguments and results, or answer itself.
 return policy {
   "Say what it is for.",
-  tools = { "*" },                     -- resources = { "orders://*" } and prompts go beside it; without any: around everything
+  -- tools = { "search_*" },           -- only around these; resources = { "orders://*" } and prompts are possible, too
   function(call, next)
     -- if call.args.repo == "internal/keys" then fail "that repository is not served here" end
     local began = time.monotonic()
-    local value, why = next(call)      -- the next policy, and at last the tool; without it nothing further in runs
+    local value, why = next(call)      -- runs the next policy, and finally the tool; without this call neither runs
     log.info("called", { tool = call.name, who = tostring(call.principal), seconds = time.monotonic() - began })
     return value, why
   end,
@@ -93,9 +93,9 @@ return policy {
 ]]
 
 templates.auth = [[
--- Who may come in: asked of every request, before anything else. See docs/auth.md; for keys, tokens and proxies there is one line each.
+-- Authenticates every request. See docs/explanation/authentication.md, which has one-line scripts for keys, tokens and proxies.
 local names = {
-  -- By the SHA-256 of each key, so that no key stands here:  moonpool key new NAME  prints both
+  -- The SHA-256 of each key and its owner, so that no key is in this file:  moonpool key new NAME  prints both
   -- ["2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"] = "ann",
 }
 

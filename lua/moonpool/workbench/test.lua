@@ -1,5 +1,6 @@
 -- moonpool test: the specs of the operator's scripts, one after the other, in a child that serves the scripts.
 
+local era = require "moonpool.protocol.era"
 local json = require "moonpool.json"
 local link = require "moonpool.workbench.link"
 local say = require "moonpool.workbench.say"
@@ -11,7 +12,7 @@ local able = {
   sampling = { tools = json.object {}, context = json.object {} },
 }
 
--- Paths as the scripts' folder has them; nil, and the one that is not below it.
+-- Makes paths relative to the scripts' folder; nil, and the path that is not below the folder.
 local function below(args)
   local root, found = args.scripts:gsub("/+$", "") .. "/", json.array {}
   for i, path in ipairs(args) do
@@ -32,8 +33,9 @@ local function requester(child)
   return function(params)
     id = id + 1
     params._meta = {
-      ["io.modelcontextprotocol/protocolVersion"] = "2026-07-28", ["io.modelcontextprotocol/clientCapabilities"] = able,
+      ["io.modelcontextprotocol/protocolVersion"] = era.newest_stateless, ["io.modelcontextprotocol/clientCapabilities"] = able,
       ["io.modelcontextprotocol/clientInfo"] = { name = "moonpool test", version = "1" },
+      ["io.modelcontextprotocol/logLevel"] = "debug",        -- notified() has every level
     }
     local got, why = child.exchange({ jsonrpc = "2.0", id = id, method = "moonpool/specs", params = params }, function() end)
     if not got then return nil, why, true end

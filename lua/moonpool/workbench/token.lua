@@ -13,7 +13,7 @@ local function read(path)
   return text
 end
 
--- What the words say; or nil, why.
+-- Makes the claims from the arguments of the command line; or nil, why.
 local function read_claims(words)
   local claims = {}
   for _, word in ipairs(words) do

@@ -1,4 +1,4 @@
--- moonpool types: what LuaLS reads, for a folder of one's own: the library's types, and those of what the scripts serve.
+-- moonpool types: writes type definitions for LuaLS to a folder: those of the script API, and those of the served scripts.
 
 local json = require "moonpool.json"
 local say = require "moonpool.workbench.say"
@@ -13,11 +13,11 @@ local settings = [[
   "workspace.library": ["lua/types"]@CLOSED@
 }
 ]]
--- What strict scripts run without, of what LuaLS can leave out.
+-- Libraries that strict scripts do not have and that LuaLS can disable.
 local closed = [[,
   "runtime.builtin": { "io": "disable", "debug": "disable" }]]
 
-local PATIENCE = 60     -- seconds, for scripts to load
+local PATIENCE = 60     -- seconds to wait until the scripts are loaded
 
 local function write(path, text)
   local file <close>, why = io.open(path, "wb")
@@ -25,7 +25,7 @@ local function write(path, text)
   return file:write(text)
 end
 
--- What the scripts of this configuration serve; nil and the exit code of who found them wrong, and said so.
+-- Returns the definitions that the scripts of a configuration serve; nil and the exit code if a child found and printed errors in them.
 local function definitions(config)
   local child, why = wire.spawn { "check", "--json", config }
   if not child then return nil, say.wrong("cannot start moonpool check: " .. why) end
@@ -40,7 +40,7 @@ local function definitions(config)
   return json.decode(table.concat(pieces))
 end
 
--- The scripts' folder as it is called in `dir`.
+-- The path of the scripts' folder relative to `dir`.
 local function scripts_in(dir, scripts)
   local path = scripts:gsub("^%./", "")
   if dir == "." or path:sub(1, 1) == "/" then return path end

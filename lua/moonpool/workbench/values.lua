@@ -1,7 +1,7 @@
--- What a person types, as the value that a schema wants: "3" is 3 where a number belongs, and "3" where a text does.
+-- Converts typed text to the type that a schema requires: "3" becomes the number 3 for a number, and stays "3" for a string.
 
 local json = require "moonpool.json"
-local sorted = require "moonpool.sorted"
+local sorted = require "moonpool.runtime.sorted_keys"
 
 local values = {}
 
@@ -33,7 +33,7 @@ end
 local yes = { ["true"] = true, yes = true, y = true }
 local no = { ["false"] = true, no = true, n = true }
 
---- The value of `text` for a schema; or nil, why.
+--- Converts `text` to a value that the schema allows; or nil, why.
 function values.read(text, schema)
   local wanted = kinds(schema)
   local is_free = next(wanted) == nil

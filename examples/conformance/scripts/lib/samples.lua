@@ -1,4 +1,4 @@
--- The smallest files that are what they say.
+-- The smallest valid files of several media types.
 
 local samples = {}
 

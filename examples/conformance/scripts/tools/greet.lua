@@ -1,3 +1,3 @@
---- Greet somebody.
----@param name string Whom
+--- Greet a person.
+---@param name string The person's name
 return function(name) return "Hello, " .. name .. "!" end

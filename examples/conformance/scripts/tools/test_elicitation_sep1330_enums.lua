@@ -1,4 +1,4 @@
--- The five forms of a choice. `t.one_of` makes the first; the others say more than a value each.
+-- The five forms of a choice. `t.one_of` makes the first form; the other forms have titles or several values.
 local function titled(names)
   local choices = json.array {}
   for i, name in ipairs(names) do choices[i] = { const = "value" .. i, title = name } end

@@ -1,4 +1,4 @@
---- Logs once, for clients that asked for it.
+--- Sends one log message, if the client asked for log messages.
 ---@param call moonpool.Call
 return function(call)
   call:log("info", "A message")

@@ -1,4 +1,4 @@
---- Lets the client's connection go in the middle of the call; the result comes when the client has come back.
+--- Closes the client's connection during the call; the result is sent after the client has reconnected.
 ---@param call moonpool.Call
 return function(call)
   call:detach(0.5)

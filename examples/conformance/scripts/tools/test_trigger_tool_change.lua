@@ -1,4 +1,4 @@
---- Change which tools there are, so that whoever listens is told.
+--- Change the list of tools, so that subscribers are notified.
 return function()
   local switch = enabled("tool", "test_extra_tool") and disable or enable
   switch("tool", "test_extra_tool")

@@ -1,4 +1,4 @@
--- Waits without holding anybody up, tells how far it is, and stops at once when the client leaves.
+-- Other calls run while this tool waits. It reports its progress, and is cancelled at once when the client disconnects.
 return tool {
   "Count down from a number, one second at a time.",
   input = { from = t.integer { "Where to begin", default = 3, min = 1, max = 60 } },

@@ -1,3 +1,3 @@
--- Tokens of one authorization server, for this resource alone. `scopes_supported` is what a client asks for at first; what a tool needs
--- beyond, it asks for when the tool is called.
+-- Tokens of one authorization server, for this resource alone. A client requests the scopes of `scopes_supported` at first; further
+-- scopes that a tool needs, it requests when it calls the tool.
 return auth.jwt { issuer = "http://127.0.0.1:7390", scopes_supported = { "notes:read" } }

@@ -1,0 +1,168 @@
+/* workbench.c: the commands that lua/moonpool/workbench implements; passes the parsed arguments to them. */
+#include "cli.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MOST_ARGUMENTS (2 * MP_CLI_GIVEN + 8)
+
+typedef struct {
+    mp_workbench_argument list[MOST_ARGUMENTS];
+    size_t count;
+} arguments;
+
+static void put(arguments *to, const char *name, const char *value)
+{
+    if (to->count < MOST_ARGUMENTS && value != NULL)
+        to->list[to->count++] = (mp_workbench_argument){name, value};
+}
+
+/* Adds the options under their names, then the words. */
+static int take(const mp_cli_args *args, arguments *to)
+{
+    for (int i = 0; i < args->given_count; i++)
+        put(to, args->given[i].option->name, args->given[i].value == NULL ? "" : args->given[i].value);
+    if ((size_t)args->word_count > MOST_ARGUMENTS - MP_CLI_GIVEN - 8)
+        return mp_cli_misused("too many arguments, from", args->words[MP_CLI_GIVEN], NULL, args->command->name);
+    for (int i = 0; i < args->word_count; i++)
+        put(to, NULL, args->words[i]);
+    return MP_ENDED_WELL;
+}
+
+int mp_cli_new(const mp_cli_args *args)
+{
+    arguments given = {0};
+    if (take(args, &given) != MP_ENDED_WELL)
+        return MP_BAD_USAGE;
+    mp_config *config = NULL;
+    if (mp_cli_value(args, "config") == NULL && access("moonpool.yaml", F_OK) != 0) {
+        put(&given, "fresh", "moonpool.yaml"); /* the folder of a new project */
+        put(&given, "scripts", "scripts");
+    } else {
+        config = mp_cli_load(mp_cli_value(args, "config"), "new -c");
+        if (config == NULL)
+            return MP_BAD_CONFIG;
+        put(&given, "scripts", config->scripts_path);
+    }
+    int code = mp_gateway_workbench("new", given.list, given.count);
+    mp_config_free(config);
+    return code;
+}
+
+/* Runs commands that need no configuration, or that start a child process which reads it. */
+static int with_child(const mp_cli_args *args)
+{
+    arguments given = {0};
+    if (take(args, &given) != MP_ENDED_WELL)
+        return MP_BAD_USAGE;
+    return mp_gateway_workbench(args->command->name, given.list, given.count);
+}
+
+/* `explain`, and `list --as`. A header that is given several times is passed as several lines. */
+int mp_cli_explain(const mp_cli_args *args)
+{
+    arguments given = {0};
+    mp_buf headers = {0};
+    const char *file = NULL;
+    bool is_list = strcmp(args->command->name, "list") == 0;
+    if (is_list && mp_cli_take_file(args, &file) != MP_ENDED_WELL)
+        return MP_BAD_USAGE;
+    if (take(args, &given) != MP_ENDED_WELL)
+        return MP_BAD_USAGE;
+    for (int i = 0; i < args->given_count; i++)
+        if (strcmp(args->given[i].option->name, "header") == 0)
+            mp_buf_printf(&headers, "%s\n", args->given[i].value);
+    char *lines = mp_dup(mp_buf_str(&headers));
+    put(&given, "header", headers.len > 0 ? lines : NULL);
+    put(&given, "config", file);
+    put(&given, "form", is_list ? "list" : NULL);
+    int code = mp_gateway_workbench("explain", given.list, given.count);
+    mp_buf_clear(&headers);
+    free(lines);
+    return code;
+}
+
+/* `list --url`. */
+int mp_cli_remote_list(const mp_cli_args *args)
+{
+    arguments given = {0};
+    const char *file = NULL;
+    if (mp_cli_take_file(args, &file) != MP_ENDED_WELL || take(args, &given) != MP_ENDED_WELL)
+        return MP_BAD_USAGE;
+    return mp_gateway_workbench("remote_list", given.list, given.count);
+}
+
+/* The commands of an MCP client; each has the same name in lua/moonpool/workbench. */
+int mp_cli_call(const mp_cli_args *args)
+{
+    return with_child(args);
+}
+
+/* Without a configuration only the library's own types are written. */
+int mp_cli_types(const mp_cli_args *args)
+{
+    arguments given = {0};
+    if (take(args, &given) != MP_ENDED_WELL)
+        return MP_BAD_USAGE;
+    const char *file = mp_cli_value(args, "config");
+    if (file == NULL && access("moonpool.yaml", F_OK) != 0)
+        return mp_gateway_workbench("types", given.list, given.count);
+    mp_config *config = mp_cli_load(file, "types -c");
+    if (config == NULL)
+        return MP_BAD_CONFIG;
+    put(&given, "config", file == NULL ? "moonpool.yaml" : file);
+    put(&given, "scripts", config->scripts_path);
+    if (config->scripts_trust == MP_TRUST_FULL)
+        put(&given, "trust", "full");
+    int code = mp_gateway_workbench("types", given.list, given.count);
+    mp_config_free(config);
+    return code;
+}
+
+int mp_cli_key(const mp_cli_args *args)
+{
+    return with_child(args);
+}
+
+int mp_cli_token(const mp_cli_args *args)
+{
+    return with_child(args);
+}
+
+int mp_cli_test(const mp_cli_args *args)
+{
+    arguments given = {0};
+    if (take(args, &given) != MP_ENDED_WELL)
+        return MP_BAD_USAGE;
+    mp_config *config = mp_cli_load(mp_cli_value(args, "config"), "test -c");
+    if (config == NULL)
+        return MP_BAD_CONFIG;
+    put(&given, "scripts", config->scripts_path);
+    int code = mp_gateway_workbench("test", given.list, given.count);
+    mp_config_free(config);
+    return code;
+}
+
+/* `reload` and `status`. */
+int mp_cli_admin(const mp_cli_args *args)
+{
+    const char *file, *command = args->command->name;
+    arguments given = {0};
+    mp_config *config = NULL;
+    if (mp_cli_take_file(args, &file) != MP_ENDED_WELL)
+        return MP_BAD_USAGE;
+    put(&given, "address", mp_cli_value(args, "admin"));
+    if (given.count == 0) {
+        config = mp_cli_load(file, command);
+        if (config == NULL)
+            return MP_BAD_CONFIG;
+        put(&given, "address", config->admin_listen);
+        put(&given, "host", strcmp(config->hosts[0], "*") == 0 ? NULL : config->hosts[0]);
+    }
+    put(&given, "command", command);
+    put(&given, "json", mp_cli_value(args, "json"));
+    int code = mp_gateway_workbench("admin", given.list, given.count);
+    mp_config_free(config);
+    return code;
+}

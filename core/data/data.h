@@ -1,0 +1,17 @@
+/* data.h: data that outlives a Lua state or is shared by several, without Lua and without MCP.
+ *
+ *   source     the text of every script file
+ *   store      a key-value store, shared by all workers, saved to a file if configured
+ *   database   an SQLite database on a thread of its own
+ *   semaphore  a counting semaphore of the process, by name
+ *   jwk        keys that sign and verify tokens */
+#ifndef MP_DATA_H
+#define MP_DATA_H
+
+#include "data/database.h"
+#include "data/jwk.h"
+#include "data/semaphore.h"
+#include "data/source.h"
+#include "data/store.h"
+
+#endif

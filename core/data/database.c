@@ -1,0 +1,404 @@
+/* database.c: the thread of a database: its queue, its connection, and the limits of its SQL. */
+#include "data/database.h"
+#include "data/sql.h"
+#include "data/sql_memory.h"
+#include "data/sql_rules.h"
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define MOST_PATTERN                                                                                                   \
+    128 /* bytes, of LIKE and GLOB: a call that cannot be interrupted takes up to 1.5 ns for each, times the text */
+#define MOST_DEPTH 100 /* depth of triggers that fire triggers */
+#define PAGE 4096
+#define LOOK 1000 /* instructions of SQLite between two checks whether the statement was cancelled */
+#define RETRY_MS 10
+
+struct mp_database {
+    char *root, *rest, *setup;
+    bool is_read_only;
+    mp_database_limits limits;
+    pthread_t thread;
+    bool has_thread;
+    pthread_mutex_t lock; /* guards the four members below */
+    pthread_cond_t more;
+    mp_link waiting;
+    int64_t count;
+    sqlite3 *interruptible; /* the open connection, to interrupt it from another thread */
+    atomic_bool is_over;
+    atomic_bool has_ended; /* the thread has finished */
+    mp_link leaving;       /* in mp_databases, once it is closed */
+    mp_statement *running; /* used by the database's thread alone */
+    sqlite3 *db;
+    mp_sql_account account;
+    mp_sql_cache cache;
+    bool is_ours;       /* SQL of the gateway is being prepared, not SQL of a script */
+    const char *denied; /* the reason for which the authorizer refused the statement */
+};
+
+/* -- what SQL may do --------------------------------------------------------------------------------------------- */
+
+static int authorize(void *ctx, int action, const char *one, const char *two, const char *schema, const char *from)
+{
+    (void)schema;
+    (void)from;
+    mp_database *database = ctx;
+    const char *denied = database->is_ours ? NULL : mp_sql_refusal(action, one, two);
+    if (denied == NULL)
+        return SQLITE_OK;
+    database->denied = denied;
+    return SQLITE_DENY;
+}
+
+static bool is_wanted(const mp_database *database)
+{
+    return !atomic_load(&database->is_over) && (database->running == NULL || !atomic_load(&database->running->is_off));
+}
+
+static int on_progress(void *ctx)
+{
+    return !is_wanted(ctx);
+}
+
+static void nap(void)
+{
+    nanosleep(&(struct timespec){0, RETRY_MS * 1000000L}, NULL);
+}
+
+static int on_busy(void *ctx, int tries)
+{
+    mp_database *database = ctx;
+    if (!is_wanted(database) || (uint64_t)tries * RETRY_MS >= database->limits.busy_ms)
+        return 0;
+    nap();
+    return 1;
+}
+
+/* -- opening ----------------------------------------------------------------------------------------------------- */
+
+/* The path of the file, with symbolic links in the operator's part of it resolved. NULL if there is no such folder. */
+static char *place_of(const mp_database *database)
+{
+    mp_buf path = {0};
+    char *real = realpath(database->root, NULL);
+    const char *slash = strrchr(database->root, '/');
+    if (real == NULL && slash != NULL && database->rest[0] == '\0') { /* a file that does not exist yet */
+        char *folder = mp_dup((mp_str){database->root, slash == database->root ? 1 : (size_t)(slash - database->root)});
+        real = realpath(folder, NULL);
+        free(folder);
+        if (real != NULL)
+            mp_buf_printf(&path, "%s%s", real, slash);
+    } else if (real != NULL) {
+        mp_buf_printf(&path, "%s%s%s", real, database->rest[0] == '\0' ? "" : "/", database->rest);
+    }
+    free(real);
+    if (path.ptr == NULL)
+        return NULL;
+    mp_buf_putc(&path, '\0');
+    return path.ptr;
+}
+
+static int run_own(mp_database *database, const char *sql)
+{
+    database->is_ours = true;
+    int rc = sqlite3_exec(database->db, sql, NULL, NULL, NULL);
+    database->is_ours = false;
+    return rc;
+}
+
+/* Temporary tables and sorting stay in memory, where the account bounds them: a temporary file has no bound. Pages get three quarters
+ * of the account. So a full table is an ordinary error, and there is memory left for the statement that gets it. */
+static int bound_memory(mp_database *database)
+{
+    char sql[160];
+    long long pages = (long long)(database->limits.memory / 4 * 3 / PAGE);
+    snprintf(sql, sizeof sql,
+             "PRAGMA cell_size_check = ON; PRAGMA temp_store = MEMORY; PRAGMA temp.max_page_count = %lld", pages);
+    int rc = run_own(database, sql);
+    if (rc != SQLITE_OK || database->root != NULL)
+        return rc;
+    snprintf(sql, sizeof sql, "PRAGMA main.max_page_count = %lld; PRAGMA main.secure_delete = 0", pages);
+    return run_own(database, sql);
+}
+
+static int prepare_connection(mp_database *database)
+{
+    sqlite3 *db = database->db;
+    sqlite3_extended_result_codes(db, 1);
+    sqlite3_busy_handler(db, on_busy, database);
+    sqlite3_progress_handler(db, LOOK, on_progress, database);
+    sqlite3_limit(db, SQLITE_LIMIT_LENGTH, database->limits.bytes > INT_MAX ? INT_MAX : (int)database->limits.bytes);
+    sqlite3_limit(db, SQLITE_LIMIT_SQL_LENGTH, MP_SQL_LONGEST);
+    sqlite3_limit(db, SQLITE_LIMIT_LIKE_PATTERN_LENGTH, MOST_PATTERN);
+    sqlite3_limit(db, SQLITE_LIMIT_VARIABLE_NUMBER, MP_SQL_MOST_PARAMS);
+    sqlite3_limit(db, SQLITE_LIMIT_TRIGGER_DEPTH, MOST_DEPTH);
+    sqlite3_limit(db, SQLITE_LIMIT_WORKER_THREADS, 0); /* memory is counted per thread */
+    sqlite3_limit(db, SQLITE_LIMIT_ATTACHED, 1);
+    int rc = mp_sql_restrict(db);
+    if (rc == SQLITE_OK)
+        rc = bound_memory(database);
+    if (rc == SQLITE_OK && database->root != NULL && !database->is_read_only)
+        for (uint64_t waited = 0;
+             (rc = run_own(database, "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL")) != SQLITE_OK &&
+             (rc & 0xff) == SQLITE_BUSY && waited < database->limits.busy_ms && is_wanted(database);
+             waited += RETRY_MS)
+            nap();
+    if (rc == SQLITE_OK)
+        rc = run_own(database, "PRAGMA foreign_keys = ON");
+    sqlite3_set_authorizer(db, authorize, database);
+    if (rc == SQLITE_OK && database->setup != NULL)
+        rc = sqlite3_exec(db, database->setup, NULL, NULL, NULL);
+    return rc;
+}
+
+static void publish(mp_database *database, sqlite3 *db)
+{
+    pthread_mutex_lock(&database->lock);
+    database->interruptible = db;
+    pthread_mutex_unlock(&database->lock);
+}
+
+static void close_connection(mp_database *database)
+{
+    if (database->db == NULL)
+        return;
+    mp_stat_add(MP_STAT_DATABASES, -1);
+    publish(database, NULL);
+    mp_sql_cache_clear(&database->cache);
+    sqlite3_close_v2(database->db);
+    database->db = NULL;
+}
+
+/* The reason for which the database could not be opened. `path` is that of the file, or NULL. */
+static void explain_open(mp_database *database, mp_statement *statement, const char *path)
+{
+    int code = sqlite3_extended_errcode(database->db), error = sqlite3_system_errno(database->db);
+    const char *why = mp_sql_words(database->db, &database->account);
+    if (database->denied != NULL)
+        mp_sql_fail(statement, "cannot open it: %s", database->denied);
+    else if (code == SQLITE_CANTOPEN_SYMLINK)
+        mp_sql_fail(statement, "cannot open it: a symbolic link is on the way");
+    else if ((code & 0xff) == SQLITE_CANTOPEN && path != NULL && error != 0)
+        mp_sql_fail(statement, "cannot open it: %s: %s (%s)", why, strerror(error), path);
+    else
+        mp_sql_fail(statement, "cannot open it: %s", why);
+}
+
+static bool open_connection(mp_database *database, mp_statement *statement)
+{
+    if (database->db != NULL)
+        return true;
+    char *path = database->root == NULL ? mp_dup(MP_STR(":memory:")) : place_of(database);
+    if (path == NULL) {
+        mp_sql_fail(statement, "cannot open it: %s (%s/%s)", strerror(errno), database->root, database->rest);
+        return false;
+    }
+    int flags = SQLITE_OPEN_NOFOLLOW | SQLITE_OPEN_NOMUTEX |
+                (database->is_read_only ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
+    int rc = sqlite3_open_v2(path, &database->db, flags, NULL);
+    if (database->db == NULL) {
+        mp_sql_fail(statement, "cannot open it: there is no memory (limits.sqlite.heap)");
+        free(path);
+        return false;
+    }
+    mp_stat_add(MP_STAT_DATABASES, 1);
+    publish(database, database->db);
+    if (rc == SQLITE_OK)
+        rc = prepare_connection(database);
+    if (rc != SQLITE_OK) {
+        explain_open(database, statement, database->root == NULL ? NULL : path);
+        database->denied = NULL;
+        close_connection(database);
+    }
+    free(path);
+    return rc == SQLITE_OK;
+}
+
+/* -- the thread -------------------------------------------------------------------------------------------------- */
+
+static void deliver(mp_message *message, mp_loop *loop)
+{
+    mp_statement *statement = mp_container(message, mp_statement, message);
+    statement->done(statement, loop);
+}
+
+static void run(mp_database *database, mp_statement *statement)
+{
+    static const char *const own[] = {
+        [MP_SQL_BEGIN] = "BEGIN IMMEDIATE", [MP_SQL_COMMIT] = "COMMIT", [MP_SQL_ROLLBACK] = "ROLLBACK"};
+    if (statement->kind == MP_SQL_CLOSE)
+        close_connection(database);
+    if (statement->kind >= MP_SQL_ROLLBACK && database->db == NULL)
+        return;
+    if (!open_connection(database, statement))
+        return;
+    if (statement->in_transaction && sqlite3_get_autocommit(database->db)) {
+        mp_sql_fail(statement, "the transaction was rolled back");
+    } else if (statement->kind >= MP_SQL_BEGIN) {
+        const char *sql = statement->kind == MP_SQL_BEGIN && database->is_read_only ? "BEGIN" : own[statement->kind];
+        if (run_own(database, sql) != SQLITE_OK)
+            mp_sql_fail(statement, "%s", mp_sql_words(database->db, &database->account));
+    } else if (mp_sql_run(database->db, &database->cache, statement, &database->limits, &database->account) != 0 &&
+               database->denied != NULL) {
+        mp_sql_fail(statement, "%s", database->denied);
+    }
+    database->denied = NULL;
+}
+
+static void *serve(void *arg)
+{
+    mp_database *database = arg;
+    mp_sql_account_use(&database->account);
+    for (;;) {
+        pthread_mutex_lock(&database->lock);
+        while (mp_link_is_alone(&database->waiting) && !atomic_load(&database->is_over))
+            pthread_cond_wait(&database->more, &database->lock);
+        mp_link *link = mp_link_take(&database->waiting);
+        if (link != NULL)
+            database->count--;
+        pthread_mutex_unlock(&database->lock);
+        if (link == NULL)
+            break;
+        mp_statement *statement = mp_container(link, mp_statement, link);
+        database->running = statement;
+        if (is_wanted(database))
+            run(database, statement);
+        else
+            mp_sql_fail(statement, "the statement was cancelled");
+        database->running = NULL;
+        mp_stat_add(MP_STAT_STATEMENTS, -1);
+        mp_loop_post(statement->loop, &statement->message);
+    }
+    close_connection(database);
+    mp_sql_account_use(NULL);
+    atomic_store(&database->has_ended, true);
+    return NULL;
+}
+
+static bool start(mp_database *database)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    database->has_thread = pthread_create(&database->thread, NULL, serve, database) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return database->has_thread;
+}
+
+static char *dup_or_null(const char *text)
+{
+    return text == NULL ? NULL : mp_dup(mp_str_of(text));
+}
+
+mp_database *mp_database_new(const char *root, const char *rest, bool is_read_only, const char *setup,
+                             const mp_database_limits *limits)
+{
+    mp_database *database = mp_new(sizeof *database);
+    database->root = dup_or_null(root);
+    database->rest = dup_or_null(rest == NULL ? "" : rest);
+    database->setup = dup_or_null(setup);
+    database->is_read_only = is_read_only;
+    database->limits = *limits;
+    pthread_mutex_init(&database->lock, NULL);
+    pthread_cond_init(&database->more, NULL);
+    mp_link_init(&database->waiting);
+    mp_link_init(&database->leaving);
+    database->account = (mp_sql_account){.most = (int64_t)limits->memory, .most_heap = (int64_t)limits->heap};
+    return database;
+}
+
+int mp_database_run(mp_database *database, mp_loop *loop, mp_statement *statement)
+{
+    if (!database->has_thread && !start(database))
+        return -1;
+    statement->loop = loop;
+    statement->message.deliver = deliver;
+    pthread_mutex_lock(&database->lock);
+    bool has_room = database->count < database->limits.queue || statement->kind == MP_SQL_ROLLBACK;
+    if (has_room) {
+        mp_link_put(&database->waiting, &statement->link);
+        database->count++;
+        pthread_cond_signal(&database->more);
+    }
+    pthread_mutex_unlock(&database->lock);
+    mp_stat_add(has_room ? MP_STAT_STATEMENTS : MP_STAT_REFUSED_STATEMENTS, 1);
+    return has_room ? 0 : -1;
+}
+
+/* Joins the thread. Does not wait if it has ended. */
+static void database_free(mp_database *database)
+{
+    mp_link_drop(&database->leaving);
+    if (database->has_thread)
+        pthread_join(database->thread, NULL);
+    pthread_mutex_destroy(&database->lock);
+    pthread_cond_destroy(&database->more);
+    free(database->root);
+    free(database->rest);
+    free(database->setup);
+    free(database);
+}
+
+/* Frees closed databases whose threads have ended; with `waits`, all of them. Gives the number of those that remain. */
+static int64_t free_ended(mp_databases *all, bool waits)
+{
+    int64_t count = 0;
+    mp_link *next;
+    for (mp_link *link = all->leaving.next; link != &all->leaving; link = next) {
+        mp_database *database = mp_container(link, mp_database, leaving);
+        next = link->next;
+        if (waits || atomic_load(&database->has_ended))
+            database_free(database);
+        else
+            count++;
+    }
+    return count;
+}
+
+void mp_database_leave(mp_databases *all, mp_database *database)
+{
+    pthread_mutex_lock(&database->lock);
+    atomic_store(&database->is_over, true);
+    if (database->interruptible != NULL)
+        sqlite3_interrupt(database->interruptible);
+    pthread_cond_signal(&database->more);
+    pthread_mutex_unlock(&database->lock);
+    mp_link_put(&all->leaving, &database->leaving);
+    if (!database->has_thread)
+        database_free(database);
+    free_ended(all, false);
+}
+
+void mp_databases_init(mp_databases *all)
+{
+    mp_link_init(&all->leaving);
+}
+
+int64_t mp_databases_count(mp_databases *all)
+{
+    return free_ended(all, false);
+}
+
+void mp_databases_end(mp_databases *all)
+{
+    free_ended(all, true);
+}
+
+void mp_statement_hold(mp_statement *statement, size_t bytes)
+{
+    mp_stat_add(MP_STAT_SQLITE_BYTES, (int64_t)bytes - (int64_t)statement->held);
+    statement->held = bytes;
+}
+
+void mp_statement_free(mp_statement *statement)
+{
+    free(statement->sql);
+    mp_buf_clear(&statement->params);
+    mp_buf_clear(&statement->result);
+    mp_statement_hold(statement, 0);
+    free(statement);
+}

@@ -1,0 +1,88 @@
+/* database.h: an SQLite database of a script, on a thread of its own that runs statements one after another.
+ *
+ *   statement   SQL with its parameters; after it ran, its result */
+#ifndef MP_DATA_DATABASE_H
+#define MP_DATA_DATABASE_H
+
+#include "net/net.h"
+#include <stdatomic.h>
+
+typedef struct mp_database mp_database;
+
+/* Gives SQLite an allocator that counts memory per database. Call it before the process first uses SQLite; repeating it is
+ * harmless. */
+void mp_sql_memory_start(void);
+
+#define MP_SQL_LONGEST (1 << 20) /* bytes of SQL */
+#define MP_SQL_MOST_PARAMS 1000
+
+typedef struct {
+    int64_t rows; /* limit of one result */
+    size_t bytes; /* limit of one result, of one value, and of the parameters of one statement */
+    uint64_t busy_ms;
+    int64_t queue; /* limit of statements that wait */
+    size_t memory; /* bytes that SQLite may allocate for one database */
+    size_t heap;   /* bytes that SQLite may allocate for all databases of scripts in the process */
+    size_t held;   /* limit of the bytes of all parameters and results in the process */
+} mp_database_limits;
+
+/* The databases of one worker that were closed and whose threads may still run. */
+typedef struct {
+    mp_link leaving;
+} mp_databases;
+
+typedef enum { MP_SQL_QUERY, MP_SQL_EXEC, MP_SQL_BEGIN, MP_SQL_COMMIT, MP_SQL_ROLLBACK, MP_SQL_CLOSE } mp_sql_kind;
+
+/* One statement. A value in `params` and `result` is a tag and its data: 'i' integer or 'r' real, 8 bytes; 't' text or 'b' blob, the length in
+ * 4 bytes and the bytes; 'n' NULL, no data. */
+typedef struct mp_statement {
+    mp_sql_kind kind;
+    bool in_transaction; /* it fails if the transaction has ended */
+    char *sql;
+    mp_buf
+        params; /* count in 4 bytes; then for each its name as a text value, empty if it is positional, and its value */
+    uint32_t param_count;
+    bool has_names;
+    size_t held; /* bytes that the gauge sqlite_bytes counts for it */
+
+    bool failed;
+    mp_buf
+        result; /* if failed, the error; else the number of columns in 4 bytes, their names as texts, the values of the rows */
+    uint32_t columns;
+    int64_t rows, changes, last_id;
+
+    atomic_bool is_off; /* it was cancelled: it ends as soon as it can */
+    /* Called on the loop when the statement has run; frees it. If the loop has ended, `loop` is NULL, and this may be any thread, while the
+     * owner is about to cancel the statement. */
+    void (*done)(struct mp_statement *statement, mp_loop *loop);
+    mp_message message; /* this and the members below are used by database.c */
+    mp_link link;
+    mp_loop *loop;
+} mp_statement;
+
+/* A database at `rest` below the folder `root`. `root` may have symbolic links, `rest` may not; NULL `root`: in memory. The file is opened
+ * by the first statement, and after a CLOSE by the next one. `setup`, SQL, runs when it is opened. */
+mp_database *mp_database_new(const char *root, const char *rest, bool is_read_only, const char *setup,
+                             const mp_database_limits *limits);
+/* Queues a statement. -1 if too many wait or no thread can be started; the statement is unchanged. A rollback is never refused after a
+ * statement was accepted. */
+int mp_database_run(mp_database *database, mp_loop *loop, mp_statement *statement);
+/* Cancels all statements, for each of which `done` is called, and closes the database, without waiting for either. The caller may not use it
+ * any more. */
+void mp_database_leave(mp_databases *all, mp_database *database);
+void mp_databases_init(mp_databases *all);
+/* The number of closed databases whose threads still run. */
+int64_t mp_databases_count(mp_databases *all);
+/* Waits until the threads of all closed databases have ended. Called before the loops of their statements are freed. */
+void mp_databases_end(mp_databases *all);
+/* Counts the statement as `bytes` of the gauge sqlite_bytes. */
+void mp_statement_hold(mp_statement *statement, size_t bytes);
+void mp_statement_free(mp_statement *statement);
+
+void mp_sql_put_int(mp_buf *to, int64_t value);
+void mp_sql_put_real(mp_buf *to, double value);
+/* Appends a value. `tag`: 't' text or 'b' blob. */
+void mp_sql_put_bytes(mp_buf *to, char tag, mp_str bytes);
+void mp_sql_put_null(mp_buf *to);
+
+#endif

@@ -1,0 +1,45 @@
+/* jwk.h: keys that sign and verify, by OpenSSL: what a JWK (RFC 7517, RFC 8037), PEM and a certificate hold, and the
+ * algorithms of JWS that go with each kind (RFC 7518, RFC 8037, RFC 9864). */
+#ifndef MP_DATA_JWK_H
+#define MP_DATA_JWK_H
+
+#include "telemetry/telemetry.h"
+#include <openssl/evp.h>
+
+typedef struct {
+    EVP_PKEY *pkey;
+    const char *kind; /* "RSA", "P-256", "P-384", "P-521", "Ed25519" */
+    bool is_private;
+} mp_jwk;
+
+/* Makes a public key from big-endian numbers, or from the bytes of a point. NULL; or the reason for which it is none, and `key` is empty. */
+const char *mp_jwk_from_rsa(mp_jwk *key, mp_str modulus, mp_str exponent);
+const char *mp_jwk_from_ec(mp_jwk *key, mp_str curve, mp_str x, mp_str y);
+const char *mp_jwk_from_ed25519(mp_jwk *key, mp_str x);
+/* Reads the PEM of a public key or a certificate; with `is_private`, of a private key without a password. NULL, or the reason. */
+const char *mp_jwk_from_pem(mp_jwk *key, mp_str text, bool is_private);
+/* Generates a private key for `algorithm`. NULL, or the reason. */
+const char *mp_jwk_generate(mp_jwk *key, mp_str algorithm);
+void mp_jwk_clear(mp_jwk *key);
+
+/* True if the key can be used with the algorithm. */
+bool mp_jwk_suits(const mp_jwk *key, mp_str algorithm);
+/* The default algorithm of the key. */
+const char *mp_jwk_algorithm(const mp_jwk *key);
+/* True if `signature`, in the form of JWS, is a valid signature of `data`. */
+bool mp_jwk_verify(const mp_jwk *key, mp_str algorithm, mp_str data, mp_str signature);
+/* Appends the signature of `data` to `out`. NULL, or the reason for which it could not. */
+const char *mp_jwk_sign(const mp_jwk *key, mp_str algorithm, mp_str data, mp_buf *out);
+/* Appends PEM: PKCS #8 of a private key when `is_private`, else SubjectPublicKeyInfo. */
+bool mp_jwk_put_pem(const mp_jwk *key, bool is_private, mp_buf *out);
+
+/* The parts of a compact JWS: exactly three, of Base64 for URLs without padding. */
+typedef struct {
+    mp_str header, payload, signature; /* decoded, in `room` */
+    mp_str input;                      /* what is signed, in the token */
+} mp_token;
+
+/* Splits and decodes a token. `room` has at least as many bytes as the token. NULL, or the reason for which it is none. */
+const char *mp_token_split(mp_token *to, mp_str token, unsigned char *room);
+
+#endif

@@ -1,0 +1,171 @@
+/* semaphore.c: which passes have a place and which wait. One lock guards all semaphores; a pass that gets its place is notified by a message
+ * to its loop. */
+#include "data/semaphore.h"
+#include <pthread.h>
+#include <stdlib.h>
+
+typedef struct {
+    mp_node node;
+    int64_t most, through, waiting;
+    mp_link waiters;
+} gate;
+
+typedef enum {
+    WAITS,
+    CALLED, /* it has a place, and its message is on the way */
+    THROUGH,
+    LEFT, /* it was given back while its message was on the way; the message frees it */
+    LOST  /* its message came back because the loop had ended; its owner frees it */
+} state;
+
+struct mp_pass {
+    mp_message message;
+    mp_link link; /* in gate->waiters, or in the list of passes that just got a place */
+    mp_semaphores *gates;
+    gate *gate; /* NULL once LEFT or LOST */
+    mp_loop *loop;
+    void (*granted)(void *ctx);
+    void *ctx;
+    state state;
+};
+
+struct mp_semaphores {
+    pthread_mutex_t lock;
+    mp_map by_name;
+    int64_t most_waiting; /* of one gate */
+};
+
+mp_semaphores *mp_semaphores_new(int64_t most_waiting)
+{
+    mp_semaphores *gates = mp_new(sizeof *gates);
+    pthread_mutex_init(&gates->lock, NULL);
+    mp_map_init(&gates->by_name);
+    gates->most_waiting = most_waiting;
+    return gates;
+}
+
+void mp_semaphores_free(mp_semaphores *gates)
+{
+    mp_map_clear(&gates->by_name);
+    pthread_mutex_destroy(&gates->lock);
+    free(gates);
+}
+
+/* -- under the lock ---------------------------------------------------------------------------------------------- */
+
+static void stop_waiting(mp_pass *pass)
+{
+    mp_link_drop(&pass->link);
+    pass->gate->waiting--;
+    mp_stat_add(MP_STAT_CALLS_WAITING, -1);
+}
+
+/* Gives free places to waiting passes, which are moved to `called`. Frees a semaphore that has no pass. */
+static void open_gate(mp_semaphores *gates, gate *g, mp_link *called)
+{
+    while (g->through < g->most && g->waiting > 0) {
+        mp_pass *next = mp_container(g->waiters.next, mp_pass, link);
+        stop_waiting(next);
+        next->state = CALLED;
+        g->through++;
+        mp_link_put(called, &next->link);
+    }
+    if (g->through > 0 || g->waiting > 0)
+        return;
+    mp_map_drop(&gates->by_name, &g->node);
+    free(g);
+}
+
+static void give_back(mp_pass *pass, state after, mp_link *called)
+{
+    pass->state = after;
+    pass->gate->through--;
+    open_gate(pass->gates, pass->gate, called);
+}
+
+/* -- without it -------------------------------------------------------------------------------------------------- */
+
+static void deliver(mp_message *message, mp_loop *loop);
+
+/* Without the lock: a loop that has ended delivers the message at once, on this thread. */
+static void call(mp_link *called)
+{
+    mp_link *link;
+    while ((link = mp_link_take(called)) != NULL) {
+        mp_pass *pass = mp_container(link, mp_pass, link);
+        pass->message.deliver = deliver;
+        mp_loop_post(pass->loop, &pass->message);
+    }
+}
+
+static void deliver(mp_message *message, mp_loop *loop)
+{
+    mp_pass *pass = mp_container(message, mp_pass, message);
+    mp_link called;
+    mp_link_init(&called);
+    pthread_mutex_lock(&pass->gates->lock);
+    bool is_left = pass->state == LEFT;
+    if (!is_left && loop == NULL)
+        give_back(pass, LOST, &called);
+    else if (!is_left)
+        pass->state = THROUGH;
+    pthread_mutex_unlock(&pass->gates->lock);
+    if (is_left)
+        free(pass);
+    else if (loop != NULL)
+        pass->granted(pass->ctx);
+    call(&called);
+}
+
+mp_pass *mp_semaphore_enter(mp_semaphores *gates, mp_str name, int64_t most, mp_loop *loop, void (*granted)(void *ctx),
+                            void *ctx, bool *waits)
+{
+    mp_pass *pass = mp_new(sizeof *pass);
+    *pass = (mp_pass){.gates = gates, .loop = loop, .granted = granted, .ctx = ctx, .state = THROUGH};
+    mp_link called;
+    mp_link_init(&called);
+    pthread_mutex_lock(&gates->lock);
+    bool is_new;
+    gate *g = pass->gate = mp_map_need(&gates->by_name, name, sizeof *g, &is_new);
+    if (is_new)
+        mp_link_init(&g->waiters);
+    g->most = most;
+    if (g->waiting > 0)
+        open_gate(gates, g, &called); /* `most` may have grown */
+    *waits = g->waiting > 0 || g->through >= most;
+    bool is_refused = *waits && g->waiting >= gates->most_waiting;
+    if (!*waits) {
+        g->through++;
+    } else if (!is_refused) {
+        pass->state = WAITS;
+        mp_link_put(&g->waiters, &pass->link);
+        g->waiting++;
+        mp_stat_add(MP_STAT_CALLS_WAITING, 1);
+    }
+    pthread_mutex_unlock(&gates->lock);
+    call(&called);
+    if (!is_refused)
+        return pass;
+    mp_stat_add(MP_STAT_REFUSED_TURNS, 1);
+    free(pass);
+    return NULL;
+}
+
+void mp_pass_leave(mp_pass *pass)
+{
+    mp_link called;
+    mp_link_init(&called);
+    mp_semaphores *gates = pass->gates;
+    pthread_mutex_lock(&gates->lock);
+    state was = pass->state;
+    if (was == WAITS) {
+        stop_waiting(pass);
+        open_gate(gates, pass->gate, &called);
+    } else if (was != LOST) {
+        give_back(pass, LEFT, &called);
+    }
+    pthread_mutex_unlock(&gates->lock);
+    if (was != CALLED) /* the message frees it */
+        free(pass);
+    call(&called);
+}

@@ -1,0 +1,279 @@
+/* sql.c: prepares, binds and steps statements; writes and reads the values that two threads exchange. */
+#include "data/sql.h"
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* -- values ------------------------------------------------------------------------------------------------------ */
+
+void mp_sql_put_int(mp_buf *to, int64_t value)
+{
+    mp_buf_putc(to, 'i');
+    mp_buf_put(to, (mp_str){(const char *)&value, sizeof value});
+}
+
+void mp_sql_put_real(mp_buf *to, double value)
+{
+    mp_buf_putc(to, 'r');
+    mp_buf_put(to, (mp_str){(const char *)&value, sizeof value});
+}
+
+void mp_sql_put_bytes(mp_buf *to, char tag, mp_str bytes)
+{
+    uint32_t len = (uint32_t)bytes.len;
+    mp_buf_putc(to, tag);
+    mp_buf_put(to, (mp_str){(const char *)&len, sizeof len});
+    mp_buf_put(to, bytes);
+}
+
+void mp_sql_put_null(mp_buf *to)
+{
+    mp_buf_putc(to, 'n');
+}
+
+int mp_sql_fail(mp_statement *statement, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    statement->failed = true;
+    mp_buf_clear(&statement->result);
+    mp_buf_vprintf(&statement->result, format, args);
+    va_end(args);
+    return -1;
+}
+
+/* -- prepared statements ----------------------------------------------------------------------------------------- */
+
+void mp_sql_cache_clear(mp_sql_cache *cache)
+{
+    for (int i = 0; i < cache->count; i++)
+        sqlite3_finalize(cache->of[i]);
+    cache->count = 0;
+}
+
+/* Takes a prepared statement out of the cache. NULL if it has none for this SQL. */
+static sqlite3_stmt *take_cached(mp_sql_cache *cache, const char *sql)
+{
+    for (int i = 0; i < cache->count; i++) {
+        sqlite3_stmt *found = cache->of[i];
+        if (strcmp(sqlite3_sql(found), sql) != 0)
+            continue;
+        memmove(cache->of + i, cache->of + i + 1, sizeof *cache->of * (size_t)(--cache->count - i));
+        return found;
+    }
+    return NULL;
+}
+
+static void give_cached(mp_sql_cache *cache, sqlite3_stmt *prepared)
+{
+    sqlite3_reset(prepared);
+    sqlite3_clear_bindings(prepared);
+    if (cache->count == MP_SQL_CACHED)
+        sqlite3_finalize(cache->of[--cache->count]);
+    memmove(cache->of + 1, cache->of, sizeof *cache->of * (size_t)cache->count++);
+    cache->of[0] = prepared;
+}
+
+static bool is_blank(const char *sql)
+{
+    return sql[strspn(sql, " \t\r\n;")] == '\0';
+}
+
+/* -- parameters -------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    mp_str name, bytes;
+    char tag;
+    int64_t integer;
+    double real;
+} value;
+
+static mp_str read_bytes(const char **at)
+{
+    uint32_t len;
+    memcpy(&len, *at, sizeof len);
+    mp_str bytes = {*at + sizeof len, len};
+    *at += sizeof len + len;
+    return bytes;
+}
+
+static value read_param(const char **at)
+{
+    value v = {.name = MP_STR_NONE};
+    ++*at; /* 't' */
+    v.name = read_bytes(at);
+    v.tag = *(*at)++;
+    if (v.tag == 'i')
+        memcpy(&v.integer, *at, sizeof v.integer);
+    if (v.tag == 'r')
+        memcpy(&v.real, *at, sizeof v.real);
+    if (v.tag == 'i' || v.tag == 'r')
+        *at += 8;
+    if (v.tag == 't' || v.tag == 'b')
+        v.bytes = read_bytes(at);
+    return v;
+}
+
+static int bind(sqlite3_stmt *prepared, int index, const value *v)
+{
+    switch (v->tag) {
+    case 'i':
+        return sqlite3_bind_int64(prepared, index, v->integer);
+    case 'r':
+        return sqlite3_bind_double(prepared, index, v->real);
+    case 't':
+        return sqlite3_bind_text64(prepared, index, v->bytes.ptr, v->bytes.len, SQLITE_STATIC, SQLITE_UTF8);
+    case 'b':
+        return sqlite3_bind_blob64(prepared, index, v->bytes.ptr, v->bytes.len, SQLITE_STATIC);
+    default:
+        return sqlite3_bind_null(prepared, index);
+    }
+}
+
+/* The index of a named parameter, which SQL writes with ':', '@' or '$' before it. */
+static int index_of(sqlite3_stmt *prepared, mp_str name)
+{
+    for (int i = 1; i <= sqlite3_bind_parameter_count(prepared); i++) {
+        const char *there = sqlite3_bind_parameter_name(prepared, i);
+        if (there != NULL && mp_str_is(name, there + 1))
+            return i;
+    }
+    return 0;
+}
+
+static int bind_all(sqlite3_stmt *prepared, mp_statement *statement)
+{
+    int wanted = sqlite3_bind_parameter_count(prepared);
+    if (wanted != (int)statement->param_count)
+        return mp_sql_fail(statement, "it has %d parameters, and %u values were given", wanted, statement->param_count);
+    const char *at = statement->params.ptr;
+    for (int i = 1; i <= wanted; i++) {
+        value v = read_param(&at);
+        int index = statement->has_names ? index_of(prepared, v.name) : i;
+        if (index == 0)
+            return mp_sql_fail(statement, "it has no parameter '%.*s'", (int)v.name.len, v.name.ptr);
+        if (bind(prepared, index, &v) != SQLITE_OK)
+            return mp_sql_fail(statement, "a value is too large");
+    }
+    return 0;
+}
+
+/* -- errors ------------------------------------------------------------------------------------------------------ */
+
+const char *mp_sql_words(sqlite3 *db, mp_sql_account *account)
+{
+    int code = sqlite3_errcode(db) & 0xff;
+    const char *over = account->refused_by;
+    account->refused_by = NULL;
+    if (code == SQLITE_NOMEM && over != NULL)
+        return strcmp(over, "limits.sqlite.heap") == 0
+                   ? "the memory limit of all databases is reached (limits.sqlite.heap)"
+                   : "the memory limit of this database is reached (limits.sqlite.memory)";
+    const char *file = sqlite3_db_filename(db, "main");
+    if (code == SQLITE_FULL)
+        return file == NULL || *file == '\0'
+                   ? "the memory limit of this database is reached (limits.sqlite.memory)"
+                   : "database or disk is full, or a temporary table is over limits.sqlite.memory";
+    return sqlite3_errmsg(db);
+}
+
+/* -- running ----------------------------------------------------------------------------------------------------- */
+
+static void put_column(mp_buf *to, sqlite3_stmt *prepared, int column)
+{
+    const void *bytes;
+    switch (sqlite3_column_type(prepared, column)) {
+    case SQLITE_INTEGER:
+        mp_sql_put_int(to, sqlite3_column_int64(prepared, column));
+        return;
+    case SQLITE_FLOAT:
+        mp_sql_put_real(to, sqlite3_column_double(prepared, column));
+        return;
+    case SQLITE_TEXT:
+        bytes = sqlite3_column_text(prepared, column);
+        mp_sql_put_bytes(to, 't', (mp_str){bytes, (size_t)sqlite3_column_bytes(prepared, column)});
+        return;
+    case SQLITE_BLOB:
+        bytes = sqlite3_column_blob(prepared, column);
+        mp_sql_put_bytes(to, 'b', (mp_str){bytes, (size_t)sqlite3_column_bytes(prepared, column)});
+        return;
+    default:
+        mp_sql_put_null(to);
+    }
+}
+
+static bool hold_more(mp_statement *statement, size_t bytes, const mp_database_limits *limits)
+{
+    if (mp_stat_read(MP_STAT_SQLITE_BYTES) + (int64_t)(bytes - statement->held) > (int64_t)limits->held) {
+        mp_stat_add(MP_STAT_REFUSED_SQLITE_BYTES, 1);
+        return false;
+    }
+    mp_statement_hold(statement, bytes);
+    return true;
+}
+
+static int step_all(sqlite3 *db, sqlite3_stmt *prepared, mp_statement *statement, const mp_database_limits *limits,
+                    mp_sql_account *account)
+{
+    size_t before = statement->held;
+    mp_buf *to = &statement->result;
+    bool keeps = statement->kind == MP_SQL_QUERY;
+    int columns = sqlite3_column_count(prepared), rc;
+    statement->columns = keeps ? (uint32_t)columns : 0;
+    for (int i = 0; keeps && i < columns; i++)
+        mp_sql_put_bytes(to, 't', mp_str_of(sqlite3_column_name(prepared, i)));
+    while ((rc = sqlite3_step(prepared)) == SQLITE_ROW) {
+        if (!keeps)
+            continue;
+        if (statement->rows++ == limits->rows)
+            return mp_sql_fail(statement, "more than %lld rows (limits.sqlite.rows)", (long long)limits->rows);
+        for (int i = 0; i < columns && to->len <= limits->bytes; i++)
+            put_column(to, prepared, i);
+        if (to->len > limits->bytes)
+            return mp_sql_fail(statement, "more than %zu bytes in the result (limits.sqlite.bytes)", limits->bytes);
+        if (to->cap + before > statement->held && !hold_more(statement, to->cap + before, limits))
+            return mp_sql_fail(statement, "too many bytes of SQL results and parameters are held (limits.sqlite.held)");
+    }
+    if (rc != SQLITE_DONE)
+        return mp_sql_fail(statement, "%s", mp_sql_words(db, account));
+    return 0;
+}
+
+/* Runs the first statement of `sql`. `*rest` is the text after it. */
+static int run_one(sqlite3 *db, mp_sql_cache *cache, mp_statement *statement, const char *sql, const char **rest,
+                   const mp_database_limits *limits, mp_sql_account *account)
+{
+    sqlite3_stmt *prepared = take_cached(cache, sql);
+    *rest = "";
+    if (prepared == NULL && sqlite3_prepare_v3(db, sql, -1, SQLITE_PREPARE_PERSISTENT, &prepared, rest) != SQLITE_OK)
+        return mp_sql_fail(statement, "%s", mp_sql_words(db, account));
+    if (prepared == NULL)
+        return 0; /* there was only a comment */
+    bool is_alone = sql == statement->sql && is_blank(*rest);
+    int rc;
+    if (!is_alone && statement->kind == MP_SQL_QUERY)
+        rc = mp_sql_fail(statement, "a query is one statement; db:exec runs several");
+    else if (!is_alone && statement->param_count > 0)
+        rc = mp_sql_fail(statement, "only one statement takes parameters");
+    else if ((rc = bind_all(prepared, statement)) == 0)
+        rc = step_all(db, prepared, statement, limits, account);
+    if (is_alone && rc == 0 && **rest == '\0')
+        give_cached(cache, prepared);
+    else
+        sqlite3_finalize(prepared);
+    return rc;
+}
+
+int mp_sql_run(sqlite3 *db, mp_sql_cache *cache, mp_statement *statement, const mp_database_limits *limits,
+               mp_sql_account *account)
+{
+    int64_t before = sqlite3_total_changes64(db);
+    const char *rest = statement->sql;
+    do
+        if (run_one(db, cache, statement, rest, &rest, limits, account) != 0)
+            return -1;
+    while (!is_blank(rest));
+    statement->changes = sqlite3_total_changes64(db) - before;
+    statement->last_id = sqlite3_last_insert_rowid(db);
+    return 0;
+}

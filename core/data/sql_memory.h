@@ -1,0 +1,21 @@
+/* sql_memory.h: how much memory SQLite takes for scripts. The thread of a database has an account, and all that SQLite allocates on
+ * that thread counts for it: pages, temporary tables, sorting, values. A connection is used by one thread alone. */
+#ifndef MP_DATA_SQL_MEMORY_H
+#define MP_DATA_SQL_MEMORY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct {
+    int64_t used;      /* bytes */
+    int64_t most;      /* of this account: limits.sqlite.memory */
+    int64_t most_heap; /* of all accounts of the process: limits.sqlite.heap */
+    /* The name of the limit for which an allocation was refused last. NULL if none was since the owner set this to NULL. */
+    const char *refused_by;
+} mp_sql_account;
+
+/* From now on, allocations of SQLite on this thread count for `account`. NULL: they are not counted and not limited. */
+void mp_sql_account_use(mp_sql_account *account);
+
+#endif

@@ -1,0 +1,30 @@
+/* admin.h: the admin listener. Its own thread serves it and runs no Lua, so it answers even while workers are stuck. */
+#ifndef MP_GATEWAY_ADMIN_H
+#define MP_GATEWAY_ADMIN_H
+
+#include "worker.h"
+
+typedef struct mp_admin mp_admin;
+
+/* Takes ownership of `fd` if it succeeds. `tls` NULL: no TLS. */
+mp_admin *mp_admin_new(mp_shared *shared, int fd, mp_tls_slot *tls, mp_err *err);
+int mp_admin_start(mp_admin *admin, mp_err *err);
+/* Stops the thread and frees the listener. `admin` may be NULL. */
+void mp_admin_free(mp_admin *admin);
+
+/* -- any thread -- */
+
+/* Stops listening; requests in flight are answered. */
+void mp_admin_drain(mp_admin *admin);
+/* `used` runs once the thread uses `settings`, or has ended; on the admin thread or on the caller's. */
+void mp_admin_configure(mp_admin *admin, const mp_runtime_config *settings, void (*used)(void *ctx), void *ctx);
+mp_loop *mp_admin_loop(mp_admin *admin);
+
+/* -- its thread -- */
+
+const mp_runtime_config *mp_admin_settings(const mp_admin *admin);
+mp_shared *mp_admin_shared(mp_admin *admin);
+/* admin.c: answers one request; `ctx` is the mp_admin. */
+void mp_admin_serve(void *ctx, mp_stream *stream);
+
+#endif

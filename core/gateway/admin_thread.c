@@ -1,0 +1,122 @@
+/* admin_thread.c: the thread of the admin listener, with its loop and server. */
+#include "admin.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define RESERVE 16 /* connections above limits.connections, so that an operator can connect to a full gateway */
+
+struct mp_admin {
+    mp_shared *shared;
+    const mp_runtime_config *settings;
+    mp_loop *loop;
+    mp_server *server;
+    pthread_t thread;
+    bool has_thread;
+};
+
+mp_admin *mp_admin_new(mp_shared *shared, int fd, mp_tls_slot *tls, mp_err *err)
+{
+    mp_admin *admin = mp_new(sizeof *admin);
+    admin->shared = shared;
+    admin->settings = shared->settings;
+    admin->loop = mp_loop_new(err);
+    admin->server = admin->loop == NULL ? NULL : mp_server_new(admin->loop, &admin->settings->http, err);
+    if (admin->server != NULL &&
+        mp_server_listen(admin->server, fd, &(mp_endpoint){mp_admin_serve, admin, RESERVE, tls}, err) == 0)
+        return admin;
+    mp_admin_free(admin);
+    return NULL;
+}
+
+static void *run(void *ctx)
+{
+    mp_admin *admin = ctx;
+    mp_stat_thread();
+    mp_loop_run(admin->loop);
+    return NULL;
+}
+
+int mp_admin_start(mp_admin *admin, mp_err *err)
+{
+    int code = pthread_create(&admin->thread, NULL, run, admin);
+    if (code != 0)
+        return mp_err_set(err, "cannot start a thread for the admin listener: %s", strerror(code));
+    admin->has_thread = true;
+    return 0;
+}
+
+void mp_admin_free(mp_admin *admin)
+{
+    if (admin == NULL)
+        return;
+    if (admin->has_thread) {
+        mp_loop_stop(admin->loop);
+        pthread_join(admin->thread, NULL);
+    }
+    mp_server_free(admin->server);
+    mp_loop_free(admin->loop);
+    free(admin);
+}
+
+/* -- messages from other threads ----------------------------------------------------------------------------------- */
+
+typedef struct {
+    mp_message super;
+    mp_admin *admin;
+    const mp_runtime_config *settings; /* NULL: drain */
+    void (*used)(void *ctx);
+    void *ctx;
+} order;
+
+static void on_drained(void *ctx)
+{
+    (void)ctx; /* the thread ends after the workers */
+}
+
+static void deliver(mp_message *message, mp_loop *loop)
+{
+    order *given = mp_container(message, order, super);
+    mp_admin *admin = given->admin;
+    if (loop != NULL && given->settings == NULL) {
+        mp_server_drain(admin->server, on_drained, NULL);
+    } else if (loop != NULL) {
+        admin->settings = given->settings;
+        mp_server_configure(admin->server, &given->settings->http);
+    }
+    if (given->used != NULL)
+        given->used(given->ctx);
+    free(given);
+}
+
+static void post(mp_admin *admin, const mp_runtime_config *settings, void (*used)(void *ctx), void *ctx)
+{
+    order *given = mp_new(sizeof *given);
+    *given = (order){{.deliver = deliver}, admin, settings, used, ctx};
+    mp_loop_post(admin->loop, &given->super);
+}
+
+void mp_admin_drain(mp_admin *admin)
+{
+    post(admin, NULL, NULL, NULL);
+}
+
+void mp_admin_configure(mp_admin *admin, const mp_runtime_config *settings, void (*used)(void *ctx), void *ctx)
+{
+    post(admin, settings, used, ctx);
+}
+
+mp_loop *mp_admin_loop(mp_admin *admin)
+{
+    return admin->loop;
+}
+
+const mp_runtime_config *mp_admin_settings(const mp_admin *admin)
+{
+    return admin->settings;
+}
+
+mp_shared *mp_admin_shared(mp_admin *admin)
+{
+    return admin->shared;
+}

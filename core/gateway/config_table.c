@@ -1,0 +1,387 @@
+/* config_table.c: the table of all keys of moonpool.yaml, used by the parser, `moonpool config`, moonpool.yaml(5)
+ * and the JSON Schema. */
+#include "config.h"
+
+#define SLOT(member) .slot = offsetof(mp_config, member)
+#define KIB ((int64_t)1 << 10)
+#define MIB ((int64_t)1 << 20)
+#define GIB ((int64_t)1 << 30)
+#define SECOND ((int64_t)1000)
+#define HOUR (3600 * SECOND)
+#define DAY (24 * HOUR)
+#define MILLION ((int64_t)1000000)
+
+#define ADDRESS                                                                                                        \
+    .least = 1, .most = 128, .check = mp_config_check_address, .form = "an address",                                   \
+    .pattern = "^unix:/.+|^\\[[0-9A-Fa-f:.]+\\]:[0-9]{1,5}$|^[A-Za-z0-9._-]+:[0-9]{1,5}$"
+/* The keys of one `tls` section: of an item of `listen`, or of the admin listener. */
+#define TLS_KEYS(at, member)                                                                                           \
+    {at, MP_KEY_SECTION, .restarts = true,                                                                             \
+     .doc = "Enables TLS 1.2 and 1.3 on this listener. The files are watched: new connections use changed files."},    \
+        {at ".certificate",                                                                                            \
+         MP_KEY_PATH,                                                                                                  \
+         member(certificate),                                                                                          \
+         .least = 1,                                                                                                   \
+         .most = 4000,                                                                                                 \
+         .restarts = true,                                                                                             \
+         .doc = "A PEM file: the server's certificate, then its issuers. A relative path starts at the folder of "     \
+                "this file."},                                                                                         \
+        {at ".key",                                                                                                    \
+         MP_KEY_PATH,                                                                                                  \
+         member(key),                                                                                                  \
+         .least = 1,                                                                                                   \
+         .most = 4000,                                                                                                 \
+         .restarts = true,                                                                                             \
+         .doc = "A PEM file with the private key of the certificate, without a passphrase."},                          \
+        {at ".client_ca",                                                                                              \
+         MP_KEY_PATH,                                                                                                  \
+         member(client_ca),                                                                                            \
+         .least = 1,                                                                                                   \
+         .most = 4000,                                                                                                 \
+         .restarts = true,                                                                                             \
+         .doc =                                                                                                        \
+             "A PEM file of CA certificates. Clients must present a certificate that one of these CAs has signed."},   \
+    {                                                                                                                  \
+        at ".client", MP_KEY_CHOICE, member(client),                                                                   \
+            .choices = needs, .restarts = true,                                                                        \
+            .doc =                                                                                                     \
+                "With client_ca: required (the default) refuses clients without a certificate, optional serves them."  \
+    }
+#define OF_ITEM(member) .slot = offsetof(mp_config_tls, member)
+#define OF_ADMIN(member) SLOT(admin_tls.member)
+#define ENDPOINT                                                                                                       \
+    .least = 1, .most = 256, .check = mp_config_check_endpoint, .form = "a path", .pattern = "^/", .word = "off"
+#define TIME(lowest, highest) .type = MP_KEY_TIME, .least = (lowest), .most = (highest)
+#define SIZE(lowest, highest) .type = MP_KEY_SIZE, .least = (lowest), .most = (highest)
+#define COUNT(lowest, highest) .type = MP_KEY_COUNT, .least = (lowest), .most = (highest)
+
+static const char *const trusts[] = {"strict", "full", NULL};
+static const char *const needs[] = {"required", "optional", NULL};
+static const char *const noes[] = {"true", "false", NULL};
+static const char *const auth_modes[] = {"scripts", "none", NULL};
+static const char *const expired_streams[] = {"end", "keep", NULL};
+static const char *const audits[] = {"none", "names", "redacted", "full", NULL};
+static const char *const levels[] = {"debug", "info", "warn", "error", NULL};
+
+const mp_config_key mp_config_keys[] = {
+    {"listen", MP_KEY_LIST, SLOT(listen), .preset = "127.0.0.1:7300", ADDRESS, .bare = "listen.address",
+     .restarts = true, .item_slot = offsetof(mp_config, listen_tls), .item_size = sizeof(mp_config_tls),
+     .doc = "Addresses on which clients connect: host:port, [IPv6]:port or unix:/path; one, or a list. Port 0 selects "
+            "a free port. Instead of an address an item may be a map: {address: 0.0.0.0:7300, tls: {certificate: "
+            "c.pem, key: k.pem}}."},
+    {"listen.address", MP_KEY_TEXT, ADDRESS, .doc = "The address."},
+    TLS_KEYS("listen.tls", OF_ITEM),
+    {"workers", COUNT(1, 64), SLOT(workers), .preset = "auto", .word = "auto", .restarts = true,
+     .doc = "Number of serving threads, each with its own event loop and Lua state. auto: one per processor."},
+    {"scripts", MP_KEY_SECTION, .bare = "scripts.path",
+     .doc = "The Lua scripts to serve. `scripts: DIR` is short for scripts.path."},
+    {"scripts.path", MP_KEY_PATH, SLOT(scripts_path), .preset = "scripts", .least = 1, .most = 4000,
+     .doc = "Folder of the scripts. A relative path starts at the folder of this file."},
+    {"scripts.rocks", MP_KEY_PATH, SLOT(scripts_rocks), .least = 1, .most = 4000,
+     .doc =
+         "A LuaRocks tree for Lua 5.4. `require` of scripts finds the pure-Lua modules in its share/lua/5.4. They see "
+         "Lua's own library only, and have no grants."},
+    {"scripts.watch", MP_KEY_CHOICE, SLOT(scripts_watch), .preset = "true", .choices = noes,
+     .doc = "Whether saving a script or this file reloads the gateway. If false, only SIGHUP and POST /reload do."},
+    {"scripts.drain", TIME(0, DAY), SLOT(scripts_drain), .preset = "10m",
+     .doc = "Time after a reload for which running calls and background tasks may continue with the scripts they began "
+            "with."},
+    {"scripts.generations", COUNT(1, 1000), SLOT(scripts_generations), .preset = "16",
+     .doc = "Number of earlier versions of the scripts that are kept for running calls. If there are more, the calls "
+            "on the oldest version are cancelled."},
+    {"scripts.trust", MP_KEY_CHOICE, SLOT(scripts_trust), .preset = "strict", .choices = trusts,
+     .doc = "What scripts may use. full enables Lua's whole standard library: io, os, debug, package."},
+    {"scripts.allow", MP_KEY_SECTION,
+     .doc = "Grants for all scripts. Without grants scripts have access to nothing outside."},
+    {"scripts.allow.net", MP_KEY_LIST, SLOT(allow.lists[MP_GRANT_NET]), .least = 1, .most = 300,
+     .check = mp_config_check_net, .form = "a host",
+     .doc = "Hosts that scripts may connect to: host:port, *.domain:port or an IP address with port. Names may resolve "
+            "to public addresses only, unless the word private follows."},
+    {"scripts.allow.read", MP_KEY_LIST, SLOT(allow.lists[MP_GRANT_READ]), .least = 1, .most = 4000, .form = "a path",
+     .doc = "Files and folders that scripts may read; folders with everything in them. A relative path starts at the "
+            "folder of this file."},
+    {"scripts.allow.write", MP_KEY_LIST, SLOT(allow.lists[MP_GRANT_WRITE]), .least = 1, .most = 4000, .form = "a path",
+     .doc = "Files and folders that scripts may write, create and remove. Reading needs a grant of its own."},
+    {"scripts.allow.run", MP_KEY_LIST, SLOT(allow.lists[MP_GRANT_RUN]), .least = 1, .most = 4000, .form = "a program",
+     .doc = "Programs that scripts may run: a path, or a name that is searched in PATH at start. The programs "
+            "themselves are not confined."},
+    {"scripts.allow.env", MP_KEY_LIST, SLOT(allow.lists[MP_GRANT_ENV]), .least = 1, .most = 256,
+     .check = mp_config_check_variable, .form = "a variable", .pattern = "^[A-Za-z_][A-Za-z0-9_]*\\*?$",
+     .doc = "Environment variables that scripts may read. APP_* means every variable whose name begins with APP_."},
+    {"scripts.allow.store", MP_KEY_LIST, SLOT(allow.lists[MP_GRANT_STORE]), .least = 1, .most = 1024,
+     .check = mp_config_check_store_keys, .form = "a key", .pattern = "^[^*]+\\*?$",
+     .doc = "Keys of the store. keys:* means every key that begins with keys:. Keys that scripts.grants gives to some "
+            "scripts are reserved: scripts without such a grant can neither read nor change them."},
+    {"scripts.grants", MP_KEY_GRANTS, SLOT(grants), .form = "paths of scripts",
+     .doc = "Additional grants for single folders (tools/orders/) or files (tools/git.lua) of scripts. Each path has "
+            "the same keys as scripts.allow."},
+    {"endpoints", MP_KEY_SECTION, .doc = "Paths of the MCP endpoints. off disables one."},
+    {"endpoints.mcp", MP_KEY_TEXT, SLOT(endpoint_mcp), .preset = "/mcp", ENDPOINT, .restarts = true,
+     .doc = "Path of Streamable HTTP, for revisions 2025-03-26 and later."},
+    {"endpoints.sse", MP_KEY_TEXT, SLOT(endpoint_sse), .preset = "/sse", ENDPOINT, .restarts = true,
+     .doc = "Path of the HTTP+SSE event stream, for revision 2024-11-05."},
+    {"endpoints.messages", MP_KEY_TEXT, SLOT(endpoint_messages), .preset = "/messages", ENDPOINT, .restarts = true,
+     .doc = "Path to which HTTP+SSE clients send POST requests. Disabled together with sse."},
+    {"endpoints.prefix", MP_KEY_TEXT, SLOT(endpoint_prefix), ENDPOINT, .restarts = true,
+     .doc = "Path prefix that a proxy in front removes from requests. HTTP+SSE clients send POST requests "
+            "to this prefix followed by endpoints.messages."},
+    {"hosts", MP_KEY_LIST, SLOT(hosts), .preset = "localhost, 127.0.0.1, [::1]", .least = 1, .most = 255,
+     .check = mp_config_check_host, .form = "a host", .pattern = "^(\\*|[A-Za-z0-9._-]+|\\[[0-9A-Fa-f:.]+\\])$",
+     .doc = "Names allowed in the headers Host and Origin, without port; protects from DNS rebinding. \"*\" allows "
+            "every name."},
+    {"auth", MP_KEY_SECTION, .bare = "auth.mode",
+     .doc = "Authentication of clients. `auth: none` is short for auth.mode."},
+    {"auth.mode", MP_KEY_CHOICE, SLOT(auth_mode), .preset = "scripts", .choices = auth_modes,
+     .doc = "scripts: the scripts in scripts/auth authenticate each request; if there are none, the gateway listens on "
+            "loopback addresses only. none: every client that can connect is served without authentication."},
+    {"auth.expired_streams", MP_KEY_CHOICE, SLOT(expired_streams), .preset = "end", .choices = expired_streams,
+     .doc = "What happens to event streams whose credentials expire. end: the stream ends, and the client reconnects "
+            "with new credentials. keep: the stream stays open. Running calls continue in both cases."},
+    {"public_url", MP_KEY_TEXT, SLOT(public_url), .least = 1, .most = 512, .check = mp_config_check_origin,
+     .form = "an address", .pattern = "^https?://[^/]+$",
+     .doc = "Scheme and host by which clients reach this gateway, as in https://mcp.example.com; used in OAuth "
+            "metadata. Default: http:// and the Host header of each request. A gateway with this key needs auth "
+            "scripts, or auth: none."},
+    {"cors", MP_KEY_SECTION, .doc = "Web pages that may use this gateway from browsers."},
+    {"cors.origins", MP_KEY_LIST, SLOT(origins), .least = 1, .most = 512, .check = mp_config_check_origin_or_all,
+     .form = "an origin", .pattern = "^\\*$|^[a-z][a-z0-9+.-]*://[^/]+$",
+     .doc = "Allowed origins of web pages, as in https://app.example.com; they are also allowed in the Origin header. "
+            "\"*\" allows every page. Without origins, browsers block pages of other origins."},
+    {"server", MP_KEY_SECTION, .doc = "How this server describes itself to clients."},
+    {"server.name", MP_KEY_TEXT, SLOT(server_name), .preset = "moonpool", .least = 1, .most = 128,
+     .doc = "Name of the server."},
+    {"server.instructions", MP_KEY_TEXT, SLOT(server_instructions), .least = 1, .most = 64 * KIB,
+     .doc = "What a model should know about the tools as a whole."},
+    {"sessions", MP_KEY_SECTION, .doc = "Sessions, used by clients of revisions before 2026-07-28."},
+    {"sessions.idle", TIME(100, 30 * DAY), SLOT(session_idle), .preset = "30m",
+     .doc = "A session ends if its client sends nothing and has no open stream for this time."},
+    {"sessions.initialize_within", TIME(100, HOUR), SLOT(session_initialize_within), .preset = "30s",
+     .doc = "An HTTP+SSE stream ends if its client does not initialize within this time."},
+    {"sessions.max", COUNT(1, 10 * MILLION), SLOT(sessions_max), .preset = "10000",
+     .doc = "Limit of open sessions. Further sessions are refused with 429."},
+    {"sessions.per_principal", COUNT(1, 10 * MILLION), SLOT(sessions_per_principal), .preset = "1000",
+     .doc = "Limit of open sessions per principal: per authenticated identity, or per client address without "
+            "authentication."},
+    {"sessions.subscriptions", COUNT(1, MILLION), SLOT(subscriptions), .preset = "1024",
+     .doc = "Limit of subscriptions per session, or per subscriptions/listen call. Further subscriptions are refused."},
+    {"sessions.replay", MP_KEY_SECTION, .bare = "sessions.replay.events",
+     .doc = "Events stored for Streamable HTTP clients that lost a stream and resume it with Last-Event-ID."},
+    {"sessions.replay.events", COUNT(0, MILLION), SLOT(replay_events), .preset = "256", .word = "off", .restarts = true,
+     .doc = "Number of the latest events stored per session. off stores none, and events have no id."},
+    {"sessions.replay.bytes", SIZE(KIB, GIB), SLOT(replay_bytes), .preset = "1MiB",
+     .doc = "Limit of the bytes of stored events per session. The oldest events are removed; a client that resumes "
+            "from a removed event is refused."},
+    {"sessions.replay.total", SIZE(KIB, 64 * GIB), SLOT(replay_total), .preset = "64MiB",
+     .doc = "Limit of the bytes of stored events in all sessions. The oldest events are removed."},
+    {"limits", MP_KEY_SECTION, .doc = "Limits on what clients and scripts may use."},
+    {"limits.body", SIZE(KIB, GIB), SLOT(body), .preset = "4MiB",
+     .doc = "Limit of a request body. Larger bodies are refused with 413."},
+    {"limits.bodies", SIZE(KIB, 64 * GIB), SLOT(bodies), .preset = "256MiB",
+     .doc = "Limit of the bytes of all requests being received or answered, in all workers together. A "
+            "request that would exceed it is refused with 503. The first 16 KiB of each request are not counted."},
+    {"limits.values", COUNT(100, 100 * MILLION), SLOT(values), .preset = "100000",
+     .doc = "Limit of the JSON values (strings, numbers, arrays, objects and so on, at any depth) in one body or one "
+            "line of stdio. More are refused with 413 before anything runs."},
+    {"limits.headers", SIZE(KIB, MIB), SLOT(headers), .preset = "64KiB",
+     .doc = "Limit of all headers of a request. Larger ones are refused with 431."},
+    {"limits.handshake", TIME(100, HOUR), SLOT(handshake), .preset = "10s",
+     .doc = "Time from accepting a connection to the end of its TLS handshake."},
+    {"limits.request_time", TIME(100, HOUR), SLOT(request_time), .preset = "30s", .restarts = true,
+     .doc = "Time from the first byte of a request to its last. Idle connections are closed after the same time."},
+    {"limits.call", MP_KEY_SECTION, .doc = "Limits of one tool call."},
+    {"limits.call.time", TIME(10, DAY), SLOT(call_time), .preset = "60s",
+     .doc = "A call that takes longer is cancelled with an error."},
+    {"limits.call.cpu", TIME(10, HOUR), SLOT(call_cpu), .preset = "2s",
+     .doc = "Processor time that a call may spend in Lua; waiting does not count. A call that exceeds it is cancelled "
+            "with an error."},
+    {"limits.call.cleanup", TIME(10, HOUR), SLOT(call_cleanup), .preset = "2s",
+     .doc = "Total time for which the <close> handlers of a cancelled call may wait; no client waits for them. After "
+            "this time their waits fail."},
+    {"limits.call.memory", SIZE(MIB, 64 * GIB), SLOT(call_memory), .preset = "64MiB",
+     .doc = "Memory that a call may allocate, out of limits.lua_memory. A call that exceeds it is cancelled with an "
+            "error."},
+    {"limits.call.output", SIZE(KIB, 32 * MIB), SLOT(call_output), .preset = "8MiB",
+     .doc = "Limit of the JSON of one result or error, of the stored result of a task, and of one message or question "
+            "to the client. A larger result becomes an error that states its size. A larger message is not sent and is "
+            "an error in the script."},
+    {"limits.call.waiting", COUNT(1, MILLION), SLOT(call_waiting), .preset = "256", .restarts = true,
+     .doc = "Limit of calls that wait for a tool whose `concurrency` is exhausted. Further calls fail."},
+    {"limits.load", TIME(100, HOUR), SLOT(load), .preset = "2s",
+     .doc = "Processor time that loading all scripts may take, on one worker. If it takes longer, the scripts are not "
+            "loaded: a reload is refused, and the previous scripts stay in use."},
+    {"limits.auth", MP_KEY_SECTION, .doc = "Authentication: limits for auth scripts that do I/O."},
+    {"limits.auth.time", TIME(10, HOUR), SLOT(auth_time), .preset = "10s",
+     .doc = "A request whose authentication takes longer is refused with 503."},
+    {"limits.auth.waiting", COUNT(1, MILLION), SLOT(auth_waiting), .preset = "1024",
+     .doc = "Limit of requests whose authentication is pending. Further requests are refused with 503."},
+    {"limits.calls_in_flight", COUNT(1, MILLION), SLOT(calls_in_flight), .preset = "1024",
+     .doc = "Limit of calls in flight. Further calls are refused."},
+    {"limits.listeners", COUNT(1, MILLION), SLOT(listeners), .preset = "10000",
+     .doc =
+         "Limit of open subscriptions/listen calls, which do not count as calls in flight. Further ones are refused."},
+    {"limits.connections", COUNT(1, MILLION), SLOT(connections), .preset = "10000",
+     .doc = "Limit of open connections. Further ones wait in the kernel's queue."},
+    {"limits.stream_queue", SIZE(KIB, GIB), SLOT(stream_queue), .preset = "1MiB",
+     .doc = "Limit of the bytes queued for the reader of one event stream. A stream that exceeds it is ended."},
+    {"limits.answers", SIZE(MIB, 64 * GIB), SLOT(answers), .preset = "256MiB",
+     .doc = "Limit of the bytes of events and large answers queued for all readers. Above it new calls are refused "
+            "with 503, and readers that have read nothing for a second are disconnected."},
+    {"limits.stall", TIME(100, HOUR), SLOT(stall), .preset = "30s",
+     .doc = "A stream ends if its reader reads nothing for this time while bytes are queued."},
+    {"limits.dead_peer", TIME(SECOND, HOUR), SLOT(dead_peer), .preset = "30s", .restarts = true,
+     .doc = "A client whose machine or network has vanished is detected within this time."},
+    {"limits.lua_memory", SIZE(4 * MIB, 64 * GIB), SLOT(lua_memory), .preset = "256MiB",
+     .doc = "Limit of the memory of one worker's Lua state."},
+    {"limits.http", MP_KEY_SECTION, .doc = "HTTP requests made by scripts."},
+    {"limits.http.requests", COUNT(1, 10000), SLOT(http_requests), .preset = "256",
+     .doc = "Limit of concurrent requests per worker. Further requests are refused."},
+    {"limits.http.lookups", COUNT(1, 10000), SLOT(http_lookups), .preset = "256", .restarts = true,
+     .doc = "Limit of concurrent name lookups in all workers together. Each uses a thread until the name server "
+            "answers, even if its request was cancelled. Further requests to a name are refused."},
+    {"limits.http.per_host", COUNT(1, 10000), SLOT(http_per_host), .preset = "32",
+     .doc = "Limit of connections to one host per worker. Further requests wait for a connection."},
+    {"limits.http.body", SIZE(KIB, GIB), SLOT(http_body), .preset = "16MiB",
+     .doc = "Limit of the body of one response, after decompression. A larger one is aborted with an error."},
+    {"limits.http.held", SIZE(KIB, 64 * GIB), SLOT(http_held), .preset = "128MiB",
+     .doc = "Limit of the bytes of all responses that one worker has received and scripts have not read yet."},
+    {"limits.http.time", TIME(10, DAY), SLOT(http_time), .preset = "30s",
+     .doc = "Default timeout of a request; for a stream, the time until its response begins."},
+    {"limits.http.idle", TIME(0, HOUR), SLOT(http_idle), .preset = "15s",
+     .doc = "Time for which unused connections are kept open."},
+    {"limits.pool", MP_KEY_SECTION, .doc = "Threads for blocking work: files and databases."},
+    {"limits.pool.threads", COUNT(1, 64), SLOT(pool_threads), .preset = "4", .restarts = true,
+     .doc = "Limit of these threads, shared by all workers. They are started when they are first needed."},
+    {"limits.pool.queue", COUNT(1, MILLION), SLOT(pool_queue), .preset = "1024", .restarts = true,
+     .doc = "Limit of the jobs that wait for a thread. Further jobs are refused."},
+    {"limits.fs", MP_KEY_SECTION, .doc = "Files that scripts read and write."},
+    {"limits.fs.file", SIZE(KIB, GIB), SLOT(fs_file), .preset = "16MiB",
+     .doc = "Limit of the bytes of one read or write. More is an error."},
+    {"limits.fs.held", SIZE(KIB, 64 * GIB), SLOT(fs_held), .preset = "128MiB",
+     .doc = "Limit of the bytes of all reads and writes in progress, in all workers together."},
+    {"limits.listed", COUNT(1, MILLION), SLOT(listed), .preset = "10000",
+     .doc = "Limit of the resources that the `list` function of one template may return. Further ones are omitted, "
+            "with a warning."},
+    {"limits.exec", MP_KEY_SECTION, .doc = "Programs that scripts run."},
+    {"limits.exec.processes", COUNT(1, 10000), SLOT(exec_processes), .preset = "16",
+     .doc = "Limit of running programs per worker. Further ones are refused."},
+    {"limits.exec.output", SIZE(KIB, GIB), SLOT(exec_output), .preset = "4MiB",
+     .doc = "Limit of the bytes that a program may print on each of stdout and stderr. A program that exceeds it is "
+            "ended."},
+    {"limits.exec.time", TIME(10, DAY), SLOT(exec_time), .preset = "30s",
+     .doc = "Default timeout of a program, after which it is ended."},
+    {"limits.exec.grace", TIME(0, HOUR), SLOT(exec_grace), .preset = "2s",
+     .doc = "Time between SIGTERM and SIGKILL when a program is ended."},
+    {"limits.sqlite", MP_KEY_SECTION, .doc = "Databases of scripts."},
+    {"limits.sqlite.databases", COUNT(1, 1000), SLOT(sqlite_databases), .preset = "32",
+     .doc =
+         "Limit of open databases (files and in-memory ones) per worker. Each has a thread. Further ones are refused."},
+    {"limits.sqlite.queue", COUNT(1, MILLION), SLOT(sqlite_queue), .preset = "1024",
+     .doc = "Limit of the statements that wait for one database. Further ones are refused."},
+    {"limits.sqlite.rows", COUNT(1, 100 * MILLION), SLOT(sqlite_rows), .preset = "10000",
+     .doc = "Limit of the rows of one result. More are an error."},
+    {"limits.sqlite.bytes", SIZE(KIB, GIB), SLOT(sqlite_bytes), .preset = "16MiB",
+     .doc = "Limit of the bytes of one result, and of one value. More are an error."},
+    {"limits.sqlite.memory", SIZE(MIB, 64 * GIB), SLOT(sqlite_memory), .preset = "64MiB",
+     .doc = "Limit of the memory that SQLite uses for one database: pages, temporary tables, sorting, values. More is "
+            "an error."},
+    {"limits.sqlite.heap", SIZE(MIB, 1024 * GIB), SLOT(sqlite_heap), .preset = "512MiB",
+     .doc = "Limit of the memory that SQLite uses for all databases of scripts, in all workers together. More is an "
+            "error."},
+    {"limits.sqlite.held", SIZE(KIB, 64 * GIB), SLOT(sqlite_held), .preset = "256MiB",
+     .doc = "Limit of the bytes of parameters and results in progress, in all workers together. More is an error."},
+    {"limits.sqlite.busy", TIME(0, HOUR), SLOT(sqlite_busy), .preset = "5s",
+     .doc = "Time that a statement waits for another connection or process to unlock the file."},
+    {"limits.drain", TIME(0, HOUR), SLOT(drain), .preset = "10s",
+     .doc = "At SIGTERM, the time that running calls have to finish. Calls that are then cancelled have "
+            "limits.call.cleanup more for their <close> handlers."},
+    {"limits.stuck", TIME(100, HOUR), SLOT(stuck), .preset = "5s",
+     .doc = "A worker whose event loop has not run for this time is logged, with the line of Lua that it runs, and "
+            "takes no connections until its loop runs again."},
+    {"tasks", MP_KEY_SECTION, .doc = "Calls that continue in the background."},
+    {"tasks.max", COUNT(1, MILLION), SLOT(tasks_max), .preset = "1024",
+     .doc = "Limit of concurrent background tasks. Further ones are refused."},
+    {"tasks.ttl", TIME(100, 30 * DAY), SLOT(tasks_ttl), .preset = "1h",
+     .doc = "Maximum lifetime of a task and its stored result."},
+    {"store", MP_KEY_SECTION, .doc = "The key-value store that all workers share: values of scripts, and tasks."},
+    {"store.entries", COUNT(1, 100 * MILLION), SLOT(store_entries), .preset = "100000",
+     .doc = "Limit of the entries. Writing one more fails."},
+    {"store.bytes", SIZE(KIB, 64 * GIB), SLOT(store_bytes), .preset = "64MiB",
+     .doc = "Limit of the bytes of all keys and values."},
+    {"store.file", MP_KEY_PATH, SLOT(store_file), .restarts = true, .least = 1, .most = 4000,
+     .doc = "An SQLite file that preserves what scripts store across restarts. It belongs to this gateway alone and is "
+            "created if it does not exist. A relative path starts at the folder of this file. Without this key the "
+            "store is lost when the gateway ends."},
+    {"http", MP_KEY_SECTION, .doc = "HTTP requests made by scripts."},
+    {"http.ca", MP_KEY_PATH, SLOT(http_ca), .least = 1, .most = 4000,
+     .doc = "A PEM file of CA certificates to trust instead of the system's. A relative path starts at the folder of "
+            "this file."},
+    {"heartbeat", TIME(100, HOUR), SLOT(heartbeat), .preset = "15s",
+     .doc = "Interval at which a quiet event stream receives a comment, so that proxies keep it open."},
+    {"seal_keys", MP_KEY_LIST, SLOT(seal_keys), .least = 16, .most = 4096, .form = "a secret",
+     .doc = "Secrets that encrypt what clients store for the gateway, such as cursors. The first one encrypts, all of "
+            "them decrypt: to rotate, put the new secret first. Without this key a random secret is made at start, and "
+            "data of an earlier process is refused."},
+    {"admin", MP_KEY_SECTION, .bare = "admin.listen",
+     .doc = "The listener for operators: /healthz, /status, /reload. `admin: off` is short for admin.listen."},
+    {"admin.listen", MP_KEY_TEXT, SLOT(admin_listen), .preset = "127.0.0.1:7301", ADDRESS, .word = "off",
+     .restarts = true,
+     .doc =
+         "Address of the admin listener, or off. Every client that can connect to it may read the status and reload."},
+    TLS_KEYS("admin.tls", OF_ADMIN),
+    {"log", MP_KEY_SECTION, .doc = "The log on standard error: one event per line, in logfmt."},
+    {"log.level", MP_KEY_CHOICE, SLOT(log_level), .preset = "info", .choices = levels,
+     .doc = "Lowest level that is logged."},
+    {"log.refusals", COUNT(0, MILLION), SLOT(log_refusals), .preset = "10",
+     .doc = "Limit of lines per second about refused requests, for each cause: host, origin, auth, session and so on. "
+            "Lines over the limit are counted in the next line of that cause."},
+    {"log.audit", MP_KEY_PATH, SLOT(audit), .least = 1, .most = 4000, .restarts = true,
+     .doc = "A file that receives one line of JSON per call and per refused request: principal, action, client address "
+            "and result. A relative path starts at the folder of this file. SIGHUP opens it again."},
+    {"log.audit_arguments", MP_KEY_CHOICE, SLOT(audit_arguments), .preset = "names", .choices = audits,
+     .doc = "What an audit line contains of a call's arguments. redacted: values, but *** for values that look like "
+            "secrets, and long texts cut."},
+};
+
+const size_t mp_config_key_count = sizeof mp_config_keys / sizeof *mp_config_keys;
+
+const char *mp_config_key_name(const mp_config_key *key)
+{
+    const char *dot = strrchr(key->path, '.');
+    return dot == NULL ? key->path : dot + 1;
+}
+
+bool mp_config_key_is_in(const mp_config_key *key, const mp_config_key *section)
+{
+    if (section == NULL)
+        return strchr(key->path, '.') == NULL;
+    size_t len = strlen(section->path);
+    return strncmp(key->path, section->path, len) == 0 && key->path[len] == '.' &&
+           strchr(key->path + len + 1, '.') == NULL;
+}
+
+const mp_config_key *mp_config_key_find(const mp_config_key *section, mp_str name)
+{
+    for (size_t i = 0; i < mp_config_key_count; i++)
+        if (mp_config_key_is_in(&mp_config_keys[i], section) && mp_str_is(name, mp_config_key_name(&mp_config_keys[i])))
+            return &mp_config_keys[i];
+    return NULL;
+}
+
+const mp_config_key *mp_config_key_list(const mp_config_key *key)
+{
+    for (size_t i = 0; i < mp_config_key_count; i++) {
+        size_t len = strlen(mp_config_keys[i].path);
+        if (mp_config_keys[i].type == MP_KEY_LIST && strncmp(key->path, mp_config_keys[i].path, len) == 0 &&
+            key->path[len] == '.')
+            return &mp_config_keys[i];
+    }
+    return NULL;
+}
+
+const mp_config_key *mp_config_key_at(const char *path)
+{
+    const mp_config_key *key = mp_config_keys;
+    while (strcmp(key->path, path) != 0)
+        key++;
+    return key;
+}

@@ -1,0 +1,34 @@
+/* listeners.h: the listening sockets of a gateway, from binding their addresses to handing them to the workers and
+ * the admin thread. */
+#ifndef MP_GATEWAY_LISTENERS_H
+#define MP_GATEWAY_LISTENERS_H
+
+#include "admin.h"
+
+typedef struct {
+    mp_address address;
+    int *fds; /* one per worker, or one for the admin listener; -1 once handed out */
+    int count;
+    mp_tls_slot *tls;
+} mp_bound;
+
+typedef struct {
+    mp_bound *all; /* the last element is the admin listener's, if there is one */
+    int count;
+    bool has_admin;
+} mp_listeners;
+
+/* Call mp_listeners_close even if this returns -1. */
+int mp_listeners_bind(mp_listeners *listeners, const mp_config *config, const mp_certificates *certificates,
+                      int workers, mp_err *err);
+/* Call it before the workers' loops run. Sets `*admin` if there is an admin listener, without starting it. */
+int mp_listeners_hand_out(mp_listeners *listeners, mp_worker **workers, mp_shared *shared, mp_admin **admin,
+                          mp_err *err);
+/* Removes the files of Unix sockets. Call it before the servers stop listening. */
+void mp_listeners_unlink(mp_listeners *listeners);
+void mp_listeners_close(mp_listeners *listeners);
+/* Appends the addresses for the ready line. */
+void mp_listeners_put_ready(const mp_listeners *listeners, const mp_config *config, mp_buf *line);
+void mp_listeners_log(const mp_listeners *listeners, mp_log_level level);
+
+#endif

@@ -1,0 +1,61 @@
+#include "open_relay.h"
+
+/* The first listening address that other machines can reach, also through a proxy (public_url); NULL if there is
+ * none. */
+static const char *far_address(const mp_config *config)
+{
+    if (config->public_url != NULL)
+        return config->public_url;
+    for (char **where = config->listen; *where != NULL; where++)
+        if (!mp_is_near(*where))
+            return *where;
+    return NULL;
+}
+
+int mp_open_relay_check(const mp_config *config, const mp_vm *vm, mp_buf *report)
+{
+    const char *far = config->auth_mode == MP_AUTH_NONE || mp_lib_has_auth(vm) ? NULL : far_address(config);
+    if (far == NULL)
+        return 0;
+    mp_buf_printf(report,
+                  "%s: %s is reachable from other machines, but %s/auth has no authentication script\n"
+                  "  hint: write an auth script (moonpool new auth main), or set 'auth: none' to serve every client "
+                  "without authentication\n",
+                  config->name, far, config->scripts_path);
+    return -1;
+}
+
+int mp_open_relay_check_loss(const mp_config *config, const mp_vm *vm, mp_buf *report)
+{
+    if (config->auth_mode == MP_AUTH_NONE || mp_lib_has_auth(vm))
+        return 0;
+    mp_buf_printf(
+        report,
+        "%s/auth: the last authentication script was removed, but the gateway is reachable from other machines\n"
+        "  hint: restore the script, or set 'auth: none' in %s to serve every client without authentication\n",
+        config->scripts_path, config->name);
+    return -1;
+}
+
+/* Warns if other machines can reach the admin listener: any client that connects to it may read the status and
+ * reload. */
+static void warn_of_admin(const mp_config *config)
+{
+    const mp_config_tls *tls = mp_config_admin_tls(config);
+    bool asks = tls != NULL && tls->client_ca != NULL && tls->client == MP_CLIENT_REQUIRED;
+    if (config->admin_listen == NULL || asks || mp_is_near(config->admin_listen))
+        return;
+    mp_log(MP_WARN, "admin listener is public", mp_log_str("address", mp_str_of(config->admin_listen)),
+           mp_log_str("hint", MP_STR("use a loopback address, unix:/path, or admin.tls with client_ca")));
+}
+
+void mp_open_relay_warn(const mp_config *config, const mp_vm *vm)
+{
+    warn_of_admin(config);
+    const char *far = far_address(config);
+    if (config->auth_mode == MP_AUTH_NONE && mp_lib_has_auth_scripts(vm))
+        mp_log(MP_WARN, "auth disabled, auth scripts ignored", mp_log_str("why", MP_STR("auth: none")));
+    if (config->auth_mode == MP_AUTH_NONE && far != NULL)
+        mp_log(MP_WARN, "auth disabled, listening publicly", mp_log_str("listen", mp_str_of(far)),
+               mp_log_str("why", MP_STR("auth: none")));
+}

@@ -1,0 +1,196 @@
+#define _GNU_SOURCE /* memmem */
+#include "reload_status.h"
+#include "json/json.h"
+#include <errno.h>
+#include <stdlib.h>
+
+#define MAX_AUDIT_BYTES 2048 /* maximum bytes of changes or errors in an audit line */
+
+void mp_reload_status_init(mp_reload_status *outcome)
+{
+    *outcome = (mp_reload_status){.generation = 1, .is_ok = true, .by = "files"};
+    pthread_mutex_init(&outcome->lock, NULL);
+}
+
+void mp_reload_status_clear(mp_reload_status *outcome)
+{
+    for (size_t i = 0; i < outcome->waiting_count; i++)
+        mp_stream_unref(outcome->waiting[i]);
+    mp_buf_clear(&outcome->text);
+    mp_buf_clear(&outcome->restart);
+    pthread_mutex_destroy(&outcome->lock);
+}
+
+bool mp_reload_status_wait(mp_reload_status *outcome, mp_stream *stream)
+{
+    pthread_mutex_lock(&outcome->lock);
+    bool has_room = outcome->waiting_count < MP_MOST_ASKED;
+    if (has_room)
+        outcome->waiting[outcome->waiting_count++] = mp_stream_ref(stream);
+    pthread_mutex_unlock(&outcome->lock);
+    return has_room;
+}
+
+void mp_reload_status_begin(mp_reload_status *outcome, const char *by)
+{
+    pthread_mutex_lock(&outcome->lock);
+    outcome->by = by;
+    pthread_mutex_unlock(&outcome->lock);
+}
+
+size_t mp_reload_status_waiting(mp_reload_status *outcome)
+{
+    pthread_mutex_lock(&outcome->lock);
+    size_t count = outcome->waiting_count - outcome->promised;
+    pthread_mutex_unlock(&outcome->lock);
+    return count;
+}
+
+/* Writes the result of a reload and its cause to the audit log. The errors themselves are in the log. */
+static void audit(const mp_reload_status *outcome, mp_str text)
+{
+    mp_buf line = {0};
+    if (!mp_audit_is_on() || text.len == 0)
+        return;
+    mp_buf_printf(&line, "\"event\":\"reload\",\"by\":\"%s\",\"outcome\":\"%s\",\"generation\":", outcome->by,
+                  outcome->is_ok ? "done" : "refused");
+    mp_json_put_int(&line, outcome->generation);
+    mp_buf_printf(&line, ",\"%s\":", outcome->is_ok ? "changes" : "why");
+    mp_json_put_string(&line, (mp_str){text.ptr, text.len < MAX_AUDIT_BYTES ? text.len : MAX_AUDIT_BYTES});
+    mp_audit_write(mp_buf_str(&line));
+    mp_buf_clear(&line);
+}
+
+static void keep(mp_reload_status *outcome, int64_t generation, bool is_ok, mp_str text)
+{
+    pthread_mutex_lock(&outcome->lock);
+    if (generation != 0)
+        outcome->generation = generation;
+    outcome->is_ok = is_ok;
+    outcome->at = time(NULL);
+    outcome->text.len = 0;
+    mp_buf_put(&outcome->text, text);
+    audit(outcome, text);
+    pthread_mutex_unlock(&outcome->lock);
+}
+
+void mp_reload_status_keep(mp_reload_status *outcome, int64_t generation, mp_str changes)
+{
+    keep(outcome, generation, true, changes);
+}
+
+void mp_reload_status_keep_errors(mp_reload_status *outcome, mp_str report)
+{
+    keep(outcome, 0, false, report);
+}
+
+void mp_reload_status_log_errors(const char *event, mp_str report)
+{
+    while (report.len > 0) {
+        const char *end = memmem(report.ptr, report.len, "\n\n", 2);
+        mp_str one = {report.ptr, end == NULL ? report.len : (size_t)(end - report.ptr)};
+        report = end == NULL ? MP_STR_NONE : mp_str_from(report, one.len + 2);
+        if (one.len > 0 && one.ptr[one.len - 1] == '\n')
+            one.len--;
+        mp_log(MP_ERROR, event, mp_log_str("error", one));
+    }
+}
+
+bool mp_reload_status_is_starved(mp_str report)
+{
+    static const int errors[] = {EMFILE, ENFILE, ENOMEM};
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
+        const char *text = strerror(errors[i]);
+        if (report.len > 0 && memmem(report.ptr, report.len, text, strlen(text)) != NULL)
+            return true;
+    }
+    return false;
+}
+
+void mp_reload_status_keep_restart(mp_reload_status *outcome, mp_str keys)
+{
+    pthread_mutex_lock(&outcome->lock);
+    outcome->restart.len = 0;
+    mp_buf_put(&outcome->restart, keys);
+    pthread_mutex_unlock(&outcome->lock);
+}
+
+/* -- answers ------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    mp_message super;
+    mp_reload_status *outcome;
+    bool is_ok;
+    size_t asked;
+    mp_buf text;
+} answer;
+
+static void deliver(mp_message *message, mp_loop *loop)
+{
+    answer *given = mp_container(message, answer, super);
+    mp_reload_status *outcome = given->outcome;
+    mp_stream *streams[MP_MOST_ASKED];
+    size_t count = 0;
+    if (loop != NULL) {
+        pthread_mutex_lock(&outcome->lock);
+        count = given->asked;
+        memcpy(streams, outcome->waiting, count * sizeof *streams);
+        outcome->waiting_count -= count;
+        outcome->promised -= count;
+        memmove(outcome->waiting, outcome->waiting + count, outcome->waiting_count * sizeof *streams);
+        pthread_mutex_unlock(&outcome->lock);
+    }
+    for (size_t i = 0; i < count; i++) {
+        mp_stream_answer(streams[i], given->is_ok ? 200 : 422, "text/plain; charset=utf-8", mp_buf_str(&given->text),
+                         NULL, 0);
+        mp_stream_unref(streams[i]);
+    }
+    mp_buf_clear(&given->text);
+    free(given);
+}
+
+void mp_reload_status_answer(mp_reload_status *outcome, mp_loop *loop, size_t asked, bool is_ok, mp_str text)
+{
+    answer *given = mp_new(sizeof *given);
+    *given = (answer){{.deliver = deliver}, outcome, is_ok, asked, {0}};
+    mp_buf_put(&given->text, text);
+    if (text.len == 0 || text.ptr[text.len - 1] != '\n')
+        mp_buf_putc(&given->text, '\n');
+    pthread_mutex_lock(&outcome->lock);
+    outcome->promised += asked;
+    pthread_mutex_unlock(&outcome->lock);
+    mp_loop_post(loop, &given->super);
+}
+
+void mp_reload_status_answer_again(mp_reload_status *outcome, mp_loop *loop, size_t asked)
+{
+    mp_buf text = {0};
+    pthread_mutex_lock(&outcome->lock);
+    bool is_ok = outcome->is_ok;
+    mp_buf_put(&text, is_ok ? MP_STR("nothing changed") : mp_buf_str(&outcome->text));
+    if (is_ok && outcome->restart.len > 0)
+        mp_buf_printf(&text, "  needs a restart: %.*s", MP_STR_ARG(mp_buf_str(&outcome->restart)));
+    pthread_mutex_unlock(&outcome->lock);
+    mp_reload_status_answer(outcome, loop, asked, is_ok, mp_buf_str(&text));
+    mp_buf_clear(&text);
+}
+
+void mp_reload_status_describe(mp_reload_status *outcome, mp_buf *out)
+{
+    pthread_mutex_lock(&outcome->lock);
+    mp_buf_printf(out, "{\"generation\":%lld", (long long)outcome->generation);
+    if (outcome->at != 0) {
+        char when[32];
+        struct tm parts;
+        strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&outcome->at, &parts));
+        mp_buf_printf(out, ",\"at\":\"%s\",\"ok\":%s,\"%s\":", when, outcome->is_ok ? "true" : "false",
+                      outcome->is_ok ? "changes" : "errors");
+        mp_json_put_string(out, mp_buf_str(&outcome->text));
+    }
+    if (outcome->restart.len > 0) {
+        mp_buf_put(out, MP_STR(",\"needs_restart\":"));
+        mp_json_put_string(out, mp_buf_str(&outcome->restart));
+    }
+    mp_buf_putc(out, '}');
+    pthread_mutex_unlock(&outcome->lock);
+}

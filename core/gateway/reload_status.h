@@ -1,0 +1,47 @@
+/* reload_status.h: the result of the last reload, and the admin requests that wait for the next one. The main thread
+ * reloads, a worker completes the swap, the admin thread answers requests: any of them may call any function here. */
+#ifndef MP_GATEWAY_RELOAD_STATUS_H
+#define MP_GATEWAY_RELOAD_STATUS_H
+
+#include "net/net.h"
+#include <pthread.h>
+#include <time.h>
+
+#define MP_MOST_ASKED 64
+
+typedef struct {
+    pthread_mutex_t lock; /* protects all members */
+    int64_t generation;   /* the generation that serves */
+    bool is_ok;
+    const char *by; /* the cause of the running reload */
+    time_t at;      /* time of the last reload that changed or refused something; 0: none */
+    mp_buf text, restart;
+    mp_stream *waiting[MP_MOST_ASKED]; /* only the admin thread removes elements */
+    size_t waiting_count, promised;    /* `promised`: how many of the first elements have an answer on its way */
+} mp_reload_status;
+
+void mp_reload_status_init(mp_reload_status *outcome);
+void mp_reload_status_clear(mp_reload_status *outcome);
+/* Adds `stream` to the waiting requests; false if too many wait. */
+bool mp_reload_status_wait(mp_reload_status *outcome, mp_stream *stream);
+/* A reload begins; `by` is a literal that names its cause. */
+void mp_reload_status_begin(mp_reload_status *outcome, const char *by);
+/* How many requests wait without an answer on its way. All of them arrived before the reload that begins now. */
+size_t mp_reload_status_waiting(mp_reload_status *outcome);
+/* A change is now served, or the serving scripts equal those on the disk. */
+void mp_reload_status_keep(mp_reload_status *outcome, int64_t generation, mp_str changes);
+void mp_reload_status_keep_errors(mp_reload_status *outcome, mp_str report);
+/* Logs each error of `report` as an `event`. Errors end with a line break and are separated by an empty line. */
+void mp_reload_status_log_errors(const char *event, mp_str report);
+/* True if the report is about a lack of descriptors or memory, which can pass without a change of any file. */
+bool mp_reload_status_is_starved(mp_str report);
+/* Stores the names of the changed keys that need a restart; may be empty. */
+void mp_reload_status_keep_restart(mp_reload_status *outcome, mp_str keys);
+/* Answers the first `asked` waiting requests, on the loop of the admin listener. */
+void mp_reload_status_answer(mp_reload_status *outcome, mp_loop *loop, size_t asked, bool is_ok, mp_str text);
+/* Answers when a reload found nothing new: with the last errors if there are any, else "nothing changed". */
+void mp_reload_status_answer_again(mp_reload_status *outcome, mp_loop *loop, size_t asked);
+/* Appends a JSON object: the generation, the result of the last reload, the keys that need a restart. */
+void mp_reload_status_describe(mp_reload_status *outcome, mp_buf *out);
+
+#endif

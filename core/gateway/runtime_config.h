@@ -1,0 +1,33 @@
+/* runtime_config.h: a configuration in the form that the lower modules take. Immutable: a reload makes another one. */
+#ifndef MP_GATEWAY_RUNTIME_CONFIG_H
+#define MP_GATEWAY_RUNTIME_CONFIG_H
+
+#include "config.h"
+#include "lib/lib.h"
+
+/* State that no configuration changes and that lives as long as the process. */
+typedef struct {
+    mp_store *store;
+    mp_bus *hearers;
+    mp_semaphores *gates;
+    mp_seal_key seal_key; /* used if the configuration has no seal_keys */
+    bool has_specs;
+} mp_commons;
+
+void mp_commons_open(mp_commons *commons, const mp_config *config);
+void mp_commons_close(mp_commons *commons);
+
+typedef struct {
+    mp_config *config;
+    mp_rpc_config rpc;
+    mp_http_limits http;
+    mp_client_limits client;
+    mp_lib_config vm;
+    mp_seal_key seal_keys[MP_SEAL_KEYS + 1]; /* ends with an unset key */
+} mp_runtime_config;
+
+/* Takes ownership of `config`. */
+mp_runtime_config *mp_runtime_config_new(mp_config *config, const mp_commons *commons);
+void mp_runtime_config_free(mp_runtime_config *settings);
+
+#endif

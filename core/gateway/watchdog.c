@@ -1,0 +1,469 @@
+/* watchdog.c: the watchdog's thread: each round waits for a signal or a tick, then checks every other thread. */
+#include "watchdog.h"
+#include "json/json.h"
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MAX_TICK_MS 1000
+#define MIN_TICK_MS 20
+#define ENDING_TICK_MS 20 /* while the process is ending */
+#define GRACE_MS 1000     /* time for workers to end after limits.drain, or after a second signal */
+#define SLOW_MS 5000      /* additional time for a worker whose loop still turns: it is slow, not stuck */
+#define CLEAN_UP_MS                                                                                                    \
+    5000 /* time for the main thread after all workers have ended: it frees memory and writes pending data */
+#define STORE_MS 500 /* time for the store's thread before the process is ended by force */
+#define EXIT_FORCED 1
+
+/* The state of a watched thread. */
+typedef struct {
+    uint64_t turns;         /* turns of the thread's loop, as counted when the count last changed */
+    uint64_t still_ms;      /* time since then */
+    bool is_asked;          /* the watchdog requested the line of Lua that the thread runs */
+    bool is_stuck;          /* still_ms has reached limits.stuck */
+    bool is_suspended;      /* it takes no connections */
+    char at[MP_WHERE_TEXT]; /* the line of Lua that it runs; "": unknown */
+} watched;
+
+struct mp_watchdog {
+    mp_shared *shared;
+    pthread_t thread;
+    atomic_bool is_ending;
+    int fd;
+    atomic_bool has_hangup;
+    _Atomic uint64_t stuck_ms, drain_ms, cleanup_ms, main_turns;
+    atomic_bool main_waits;
+    mp_where main_where;
+    pthread_mutex_t lock; /* protects all members below */
+    mp_worker **workers;
+    int count;
+    bool is_released;
+    mp_admin *admin;
+    mp_listeners *listeners;
+    watched *each; /* one per worker */
+    watched main;
+    /* when no worker was seen running any more, so that only the main thread was left; 0: not yet */
+    uint64_t all_ended_at;
+    uint64_t due_at; /* when the process is ended by force; 0: no signal has arrived */
+};
+
+static void fill_set(sigset_t *set)
+{
+    sigemptyset(set);
+    sigaddset(set, SIGTERM);
+    sigaddset(set, SIGINT);
+    sigaddset(set, SIGHUP);
+}
+
+/* -- stuck threads ------------------------------------------------------------------------------------------------- */
+
+static mp_str place_of(const watched *one)
+{
+    return one->at[0] == '\0' ? MP_STR("unknown: a C function, or no script") : mp_str_of(one->at);
+}
+
+static void name_worker(char *room, size_t size, int i)
+{
+    snprintf(room, size, "worker %d", i + 1);
+}
+
+/* Suspends the listeners of worker `of` and hands its waiting connections to a worker that makes progress. If there
+ * is none, tries again in later rounds for at most a second; then those connections are reset. */
+static bool suspend(mp_watchdog *watchdog, int of)
+{
+    bool may_wait = false;
+    for (int k = 1; k < watchdog->count; k++) {
+        int i = (of + k) % watchdog->count;
+        const watched *one = &watchdog->each[i];
+        if (one->is_stuck || mp_worker_has_ended(watchdog->workers[i]))
+            continue;
+        may_wait = watchdog->each[of].still_ms < atomic_load(&watchdog->stuck_ms) + GRACE_MS;
+        /* each round wakes workers that only wait for events */
+        if (one->still_ms * 2 > atomic_load(&watchdog->stuck_ms))
+            continue;
+        mp_worker_suspend(watchdog->workers[of], watchdog->workers[i]);
+        return true;
+    }
+    if (!may_wait)
+        mp_worker_suspend(watchdog->workers[of], NULL);
+    return !may_wait;
+}
+
+static void begin_stuck(watched *one, const char *name, const char *hint)
+{
+    one->is_stuck = true;
+    mp_log(MP_ERROR, "thread stuck", mp_log_str("thread", mp_str_of(name)), mp_log_int("ms", (int64_t)one->still_ms),
+           mp_log_str("at", place_of(one)), mp_log_str("hint", mp_str_of(hint)));
+}
+
+static void end_stuck(watched *one, const char *name)
+{
+    one->is_stuck = false;
+    one->at[0] = '\0';
+    mp_log(MP_WARN, "thread recovered", mp_log_str("thread", mp_str_of(name)),
+           mp_log_int("ms", (int64_t)one->still_ms));
+}
+
+/* Compares the thread's number of turns with the last check. True while it has not turned for limits.stuck. */
+static bool look_at(watched *one, uint64_t turns, uint64_t elapsed, uint64_t stuck_ms, mp_where *where)
+{
+    if (turns != one->turns) {
+        one->turns = turns;
+        return false;
+    }
+    one->still_ms += elapsed;
+    if (one->still_ms * 2 < stuck_ms)
+        return false;
+    if (!one->is_asked)
+        mp_where_forget(where); /* discards the answer to an earlier request */
+    one->is_asked = true;
+    mp_vm_where(where, one->at, sizeof one->at);
+    return one->still_ms >= stuck_ms;
+}
+
+static void forget(watched *one)
+{
+    one->still_ms = 0;
+    one->is_suspended = false;
+    one->is_asked = false;
+    one->at[0] = '\0';
+}
+
+static void look_at_worker(mp_watchdog *watchdog, int i, uint64_t elapsed)
+{
+    mp_worker *worker = watchdog->workers[i];
+    watched *one = &watchdog->each[i];
+    char name[32];
+    name_worker(name, sizeof name, i);
+    uint64_t before = one->turns;
+    bool has_ended = mp_worker_has_ended(worker);
+    bool is_stuck = !has_ended && look_at(one, mp_worker_turns(worker), elapsed, atomic_load(&watchdog->stuck_ms),
+                                          mp_worker_where(worker));
+    if (is_stuck && !one->is_stuck) {
+        begin_stuck(one, name, "it takes no connections until its loop runs again; restart the gateway to end it");
+        mp_stat_add(MP_STAT_WORKERS_STUCK, 1);
+        mp_stat_add(MP_STAT_WORKER_STALLS, 1);
+    } else if (one->is_stuck && (has_ended || one->turns != before)) {
+        end_stuck(one, name);
+        mp_stat_add(MP_STAT_WORKERS_STUCK, -1);
+    }
+    if (is_stuck && !one->is_suspended)
+        one->is_suspended = suspend(watchdog, i);
+    if (has_ended || one->turns != before)
+        forget(one);
+    else
+        mp_worker_wake(worker); /* a worker that only waits then turns at once */
+}
+
+static void look_at_main(mp_watchdog *watchdog, uint64_t elapsed)
+{
+    watched *one = &watchdog->main;
+    uint64_t before = one->turns, turns = atomic_load(&watchdog->main_turns);
+    bool waits = atomic_load(&watchdog->main_waits) || watchdog->is_released;
+    if (waits) {
+        one->turns = before = turns;
+        if (one->is_stuck)
+            end_stuck(one, "main");
+        forget(one);
+        return;
+    }
+    bool is_stuck = look_at(one, turns, elapsed, atomic_load(&watchdog->stuck_ms), &watchdog->main_where);
+    if (is_stuck && !one->is_stuck)
+        begin_stuck(one, "main",
+                    "it is loading scripts or configuration; serving continues, but no reload begins until it is done");
+    else if (one->is_stuck && one->turns != before)
+        end_stuck(one, "main");
+    if (one->turns != before)
+        forget(one);
+}
+
+/* -- the end of the process ---------------------------------------------------------------------------------------- */
+
+static void nap(long ms)
+{
+    struct timespec most = {ms / 1000, ms % 1000 * 1000000L};
+    nanosleep(&most, NULL);
+}
+
+/* Never returns. Waits up to half a second for the log and the audit log to be written. */
+static void end_by_force(mp_watchdog *watchdog)
+{
+    char name[32];
+    mp_str hint = MP_STR("it did not end within limits.drain; its work is lost");
+    for (int i = 0; i < watchdog->count; i++) {
+        if (mp_worker_has_ended(watchdog->workers[i]))
+            continue;
+        name_worker(name, sizeof name, i);
+        mp_log(MP_ERROR, "ended by force", mp_log_str("thread", mp_str_of(name)),
+               mp_log_str("at", place_of(&watchdog->each[i])), mp_log_str("hint", hint));
+    }
+    if (!atomic_load(&watchdog->main_waits))
+        mp_log(MP_ERROR, "ended by force", mp_log_str("thread", MP_STR("main")),
+               mp_log_str("at", place_of(&watchdog->main)), mp_log_str("hint", hint));
+    for (uint64_t until = mp_monotonic_ms() + STORE_MS;
+         mp_stat_read(MP_STAT_STORE_UNSAVED) > 0 && mp_monotonic_ms() < until;)
+        nap(10);
+    mp_audit_close();
+    mp_log_stop();
+    _exit(EXIT_FORCED);
+}
+
+static bool all_have_ended(const mp_watchdog *watchdog)
+{
+    for (int i = 0; i < watchdog->count; i++)
+        if (!mp_worker_has_ended(watchdog->workers[i]))
+            return false;
+    return watchdog->count > 0;
+}
+
+/* True if a worker that must end has not turned for a second, or is slow beyond its additional time. */
+static bool has_lost_worker(const mp_watchdog *watchdog, uint64_t now)
+{
+    for (int i = 0; i < watchdog->count; i++)
+        if (!mp_worker_has_ended(watchdog->workers[i]) &&
+            (watchdog->each[i].still_ms >= GRACE_MS ||
+             now >= watchdog->due_at + atomic_load(&watchdog->cleanup_ms) + SLOW_MS))
+            return true;
+    return watchdog->count == 0;
+}
+
+static void look_at_end(mp_watchdog *watchdog)
+{
+    uint64_t now = mp_monotonic_ms();
+    if (!atomic_load(&watchdog->shared->draining))
+        return;
+    if (watchdog->due_at == 0) /* stdin ended, or a signal arrived before mp_watchdog_watch */
+        watchdog->due_at = now + atomic_load(&watchdog->drain_ms) + GRACE_MS;
+    if (watchdog->all_ended_at == 0 && all_have_ended(watchdog))
+        watchdog->all_ended_at = now;
+    bool is_lost = now >= watchdog->due_at && (watchdog->is_released || has_lost_worker(watchdog, now));
+    if (watchdog->all_ended_at != 0 && !watchdog->is_released)
+        is_lost = now >= watchdog->all_ended_at + GRACE_MS && watchdog->main.still_ms >= GRACE_MS;
+    if (is_lost)
+        end_by_force(watchdog);
+}
+
+/* -- signals ------------------------------------------------------------------------------------------------------- */
+
+static void drain_all(mp_watchdog *watchdog, bool at_once)
+{
+    if (!at_once && watchdog->listeners != NULL)
+        mp_listeners_unlink(watchdog->listeners);
+    if (!at_once && watchdog->admin != NULL)
+        mp_admin_drain(watchdog->admin);
+    for (int i = 0; i < watchdog->count; i++)
+        (at_once ? mp_worker_stop : mp_worker_drain)(watchdog->workers[i]);
+}
+
+static void wake_main(mp_watchdog *watchdog)
+{
+    uint64_t one = 1;
+    while (write(watchdog->fd, &one, sizeof one) < 0 && errno == EINTR)
+        continue;
+}
+
+static void on_signal(mp_watchdog *watchdog, int number)
+{
+    if (number == SIGHUP) {
+        atomic_store(&watchdog->has_hangup, true);
+        wake_main(watchdog);
+        return;
+    }
+    bool again = atomic_exchange(&watchdog->shared->draining, true);
+    mp_log(watchdog->shared->own_level, again ? "stopping now" : "draining", mp_log_int("signal", number));
+    mp_vm_stop_loading();
+    uint64_t due_at = mp_monotonic_ms() + GRACE_MS;
+    if (!again && watchdog->count > 0)
+        due_at += atomic_load(&watchdog->drain_ms);
+    if (!watchdog->is_released && (watchdog->due_at == 0 || due_at < watchdog->due_at))
+        watchdog->due_at = due_at;
+    drain_all(watchdog, again);
+    wake_main(watchdog);
+}
+
+/* -- the thread ---------------------------------------------------------------------------------------------------- */
+
+static uint64_t tick_of(const mp_watchdog *watchdog)
+{
+    uint64_t tick = atomic_load(&watchdog->stuck_ms) / 4;
+    if (atomic_load(&watchdog->shared->draining))
+        return ENDING_TICK_MS;
+    return tick < MIN_TICK_MS ? MIN_TICK_MS : tick > MAX_TICK_MS ? MAX_TICK_MS : tick;
+}
+
+static void *run(void *ctx)
+{
+    mp_watchdog *watchdog = ctx;
+    sigset_t set;
+    fill_set(&set);
+    for (uint64_t looked_at = mp_monotonic_ms(); !atomic_load(&watchdog->is_ending);) {
+        uint64_t tick = tick_of(watchdog);
+        struct timespec most = {(time_t)(tick / 1000), (long)(tick % 1000) * 1000000L};
+        int number = sigtimedwait(&set, NULL, &most);
+        uint64_t now = mp_monotonic_ms(), elapsed = now - looked_at;
+        looked_at = now;
+        if (atomic_load(&watchdog->is_ending))
+            break;
+        pthread_mutex_lock(&watchdog->lock);
+        if (number > 0)
+            on_signal(watchdog, number);
+        /* If the whole process or machine was suspended, no thread was stuck. */
+        elapsed = elapsed > 2 * tick ? 2 * tick : elapsed;
+        for (int i = 0; i < watchdog->count; i++)
+            look_at_worker(watchdog, i, elapsed);
+        look_at_main(watchdog, elapsed);
+        look_at_end(watchdog);
+        pthread_mutex_unlock(&watchdog->lock);
+    }
+    return NULL;
+}
+
+mp_watchdog *mp_watchdog_start(mp_shared *shared, const mp_config *config, mp_err *err)
+{
+    mp_watchdog *watchdog = mp_new(sizeof *watchdog);
+    sigset_t set;
+    fill_set(&set);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a write beyond the file size limit then fails instead of ending the process */
+    watchdog->shared = shared;
+    pthread_mutex_init(&watchdog->lock, NULL);
+    mp_watchdog_configure(watchdog, config);
+    watchdog->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    int code = watchdog->fd < 0 ? errno : pthread_create(&watchdog->thread, NULL, run, watchdog);
+    if (code == 0) {
+        mp_where_watch(&watchdog->main_where);
+        return watchdog;
+    }
+    mp_err_set(err, "cannot start the watchdog's thread: %s", strerror(code));
+    if (watchdog->fd >= 0)
+        close(watchdog->fd);
+    pthread_mutex_destroy(&watchdog->lock);
+    free(watchdog);
+    return NULL;
+}
+
+void mp_watchdog_free(mp_watchdog *watchdog)
+{
+    atomic_store(&watchdog->is_ending, true);
+    pthread_kill(watchdog->thread, SIGHUP);
+    pthread_join(watchdog->thread, NULL);
+    mp_where_watch(NULL);
+    close(watchdog->fd);
+    pthread_mutex_destroy(&watchdog->lock);
+    free(watchdog->each);
+    free(watchdog);
+}
+
+/* -- the main thread ----------------------------------------------------------------------------------------------- */
+
+void mp_watchdog_watch(mp_watchdog *watchdog, mp_worker **workers, int count, mp_admin *admin, mp_listeners *listeners)
+{
+    pthread_mutex_lock(&watchdog->lock);
+    watchdog->each = mp_new((size_t)count * sizeof *watchdog->each);
+    watchdog->workers = workers;
+    watchdog->count = count;
+    watchdog->admin = admin;
+    watchdog->listeners = listeners;
+    watchdog->due_at = 0;
+    if (atomic_load(&watchdog->shared->draining))
+        drain_all(watchdog, false);
+    pthread_mutex_unlock(&watchdog->lock);
+}
+
+void mp_watchdog_release(mp_watchdog *watchdog)
+{
+    pthread_mutex_lock(&watchdog->lock);
+    for (int i = 0; i < watchdog->count; i++)
+        if (watchdog->each[i].is_stuck)
+            mp_stat_add(MP_STAT_WORKERS_STUCK, -1);
+    watchdog->count = 0;
+    watchdog->admin = NULL;
+    watchdog->listeners = NULL;
+    watchdog->is_released = true;
+    watchdog->due_at = mp_monotonic_ms() + CLEAN_UP_MS;
+    pthread_mutex_unlock(&watchdog->lock);
+}
+
+void mp_watchdog_configure(mp_watchdog *watchdog, const mp_config *config)
+{
+    atomic_store(&watchdog->stuck_ms, config->stuck);
+    atomic_store(&watchdog->drain_ms, config->drain);
+    atomic_store(&watchdog->cleanup_ms, config->call_cleanup);
+}
+
+void mp_watchdog_wait_begins(mp_watchdog *watchdog)
+{
+    atomic_store(&watchdog->main_waits, true);
+}
+
+void mp_watchdog_wait_ends(mp_watchdog *watchdog)
+{
+    mp_watchdog_beat(watchdog);
+    atomic_store(&watchdog->main_waits, false);
+}
+
+void mp_watchdog_beat(mp_watchdog *watchdog)
+{
+    atomic_fetch_add(&watchdog->main_turns, 1);
+}
+
+int mp_watchdog_fd(const mp_watchdog *watchdog)
+{
+    return watchdog->fd;
+}
+
+bool mp_watchdog_take_hangup(mp_watchdog *watchdog)
+{
+    uint64_t count;
+    while (read(watchdog->fd, &count, sizeof count) < 0 && errno == EINTR)
+        continue;
+    return atomic_exchange(&watchdog->has_hangup, false);
+}
+
+/* -- status -------------------------------------------------------------------------------------------------------- */
+
+void mp_watchdog_put_stuck(mp_watchdog *watchdog, mp_buf *out)
+{
+    char name[32];
+    pthread_mutex_lock(&watchdog->lock);
+    for (int i = 0; i < watchdog->count; i++) {
+        const watched *one = &watchdog->each[i];
+        if (!one->is_stuck)
+            continue;
+        name_worker(name, sizeof name, i);
+        mp_buf_printf(out, "%s%s is stuck: its loop has not run for %llu s, at %.*s", out->len == 0 ? "" : "; ", name,
+                      (unsigned long long)(one->still_ms / 1000), MP_STR_ARG(place_of(one)));
+    }
+    pthread_mutex_unlock(&watchdog->lock);
+}
+
+static void put_one(mp_buf *out, const watched *one, const char *name)
+{
+    if (!one->is_stuck)
+        return;
+    if (out->ptr[out->len - 1] != '[')
+        mp_buf_putc(out, ',');
+    mp_buf_printf(out, "{\"thread\":\"%s\",\"ms\":%llu,\"at\":", name, (unsigned long long)one->still_ms);
+    mp_json_put_string(out, place_of(one));
+    mp_buf_putc(out, '}');
+}
+
+void mp_watchdog_describe(mp_watchdog *watchdog, mp_buf *out)
+{
+    char name[32];
+    mp_buf_putc(out, '[');
+    pthread_mutex_lock(&watchdog->lock);
+    for (int i = 0; i < watchdog->count; i++) {
+        name_worker(name, sizeof name, i);
+        put_one(out, &watchdog->each[i], name);
+    }
+    put_one(out, &watchdog->main, "main");
+    pthread_mutex_unlock(&watchdog->lock);
+    mp_buf_putc(out, ']');
+}

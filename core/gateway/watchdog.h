@@ -1,0 +1,48 @@
+/* watchdog.h: a thread that receives signals and checks that the other threads make progress. It runs no Lua and waits
+ * for no other thread, so the process obeys SIGTERM whatever the others do.
+ *
+ *   - SIGTERM, SIGINT: the workers drain; a second signal stops them. A process that has not ended a second after
+ *   limits.drain, or a second after the second signal, is ended by _exit with code 1. A load of scripts in progress is
+ *   stopped.
+ *   - SIGHUP: wakes the main thread to reload.
+ *   - A worker whose loop has not turned for limits.stuck takes no connections until it turns again (net/suspend.c).
+ *   It is logged with the line of Lua that it runs, and /healthz answers 503. */
+#ifndef MP_GATEWAY_WATCHDOG_H
+#define MP_GATEWAY_WATCHDOG_H
+
+#include "admin.h"
+#include "listeners.h"
+
+typedef struct mp_watchdog mp_watchdog;
+
+/* Blocks these signals for this thread and the threads that it starts. Returns NULL and `err` if the thread cannot
+ * be started. */
+mp_watchdog *mp_watchdog_start(mp_shared *shared, const mp_config *config, mp_err *err);
+/* Call it when all other threads have ended. */
+void mp_watchdog_free(mp_watchdog *watchdog);
+
+/* -- the main thread -- */
+
+/* Starts to watch these threads, and drains them at once if a signal has already arrived. `admin` may be NULL. All
+ * arguments are borrowed until mp_watchdog_release, which is called when all workers have ended; after that the
+ * watchdog limits the time until the process ends. */
+void mp_watchdog_watch(mp_watchdog *watchdog, mp_worker **workers, int count, mp_admin *admin, mp_listeners *listeners);
+void mp_watchdog_release(mp_watchdog *watchdog);
+void mp_watchdog_configure(mp_watchdog *watchdog, const mp_config *config);
+/* Call them before and after the main thread waits for events: while it waits it does not count as stuck. */
+void mp_watchdog_wait_begins(mp_watchdog *watchdog);
+void mp_watchdog_wait_ends(mp_watchdog *watchdog);
+/* The main thread makes progress: call it between long pieces of work. */
+void mp_watchdog_beat(mp_watchdog *watchdog);
+/* mp_watchdog_fd is readable after a SIGHUP; mp_watchdog_take returns true if one arrived since its last call. */
+int mp_watchdog_fd(const mp_watchdog *watchdog);
+bool mp_watchdog_take_hangup(mp_watchdog *watchdog);
+
+/* -- any thread -- */
+
+/* Appends a sentence per stuck thread, for people; nothing if there is none. */
+void mp_watchdog_put_stuck(mp_watchdog *watchdog, mp_buf *out);
+/* Appends a JSON array of the stuck threads. */
+void mp_watchdog_describe(mp_watchdog *watchdog, mp_buf *out);
+
+#endif

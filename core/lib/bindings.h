@@ -1,0 +1,67 @@
+/* bindings.h: the Lua libraries that are written in C. A comment ends with a function's effect on the Lua stack:
+ * [-values popped, +values pushed, throws|parks]. */
+#ifndef MP_LIB_BINDINGS_H
+#define MP_LIB_BINDINGS_H
+
+#include "lib/state.h"
+#include <lua.h>
+
+/* Each mp_lib_* function adds its functions to the host table on top of the stack.  [-0, +0, throws] */
+void mp_lib_time(lua_State *L);
+void mp_lib_log(lua_State *L);
+void mp_lib_call(lua_State *L);
+void mp_lib_auth(lua_State *L);
+void mp_lib_client_request(lua_State *L);
+void mp_lib_seal(lua_State *L, const mp_seal_key *keys);
+void mp_lib_digest(lua_State *L);
+void mp_lib_store(lua_State *L, mp_store *store);
+void mp_lib_event(lua_State *L);
+void mp_lib_semaphore(lua_State *L, mp_semaphores *gates);
+/* `max_task_ms`: the longest time limit of a background task. `call_ms`: the time limit of a scheduled job without one of its own. */
+void mp_lib_detached(lua_State *L, uint64_t max_task_ms, uint64_t call_ms);
+void mp_lib_parallel(lua_State *L);
+void mp_lib_sqlite(lua_State *L, const mp_lib_config *config);
+void mp_lib_topics(lua_State *L);
+void mp_lib_http(lua_State *L, const mp_lib_config *config);
+void mp_lib_fs(lua_State *L, const mp_lib_config *config);
+void mp_lib_exec(lua_State *L, const mp_lib_config *config);
+void mp_lib_secret(lua_State *L);
+void mp_lib_cjson(lua_State *L);
+/* Pushes the table that `require "moonpool.host"` returns.  [-0, +1, throws] */
+void mp_host_push(lua_State *L, mp_source *source, const mp_lib_config *config);
+
+/* Pushes the `call` that handlers see; `params` is the index of the decoded parameters.  [-0, +1, throws] */
+void mp_call_push(lua_State *L, mp_lib_task *task, int params);
+/* Pushes an unbound call handle with the fields of the call at index 1. Unusable until mp_call_bind().  [-0, +1, throws] */
+void mp_call_push_like(lua_State *L);
+/* Pushes an unbound call handle that inherits nothing. Unusable until mp_call_bind().  [-0, +1, throws] */
+void mp_call_push_new(lua_State *L);
+/* Binds the call handle at `index` to `task`.  [-0, +0] */
+void mp_call_bind(lua_State *L, int index, mp_lib_task *task);
+/* The body of a call's coroutine.  [-1, +0, throws, parks] */
+int mp_run_call(lua_State *L);
+/* The body of a notification's coroutine.  [-1, +0, throws, parks] */
+int mp_run_note(lua_State *L);
+/* Authenticates the request from the token cache, without running an auth script. False if its bearer token is not cached. */
+bool mp_authn_is_known(mp_vm *vm, mp_authn *entry);
+/* The body of a background task's coroutine.  [-1, +0, throws, parks] */
+int mp_run_job(lua_State *L);
+/* The body of a scheduled job's coroutine.  [-1, +0, throws, parks] */
+int mp_run_scheduled(lua_State *L);
+/* The body of the coroutine that runs auth scripts for a request.  [-1, +0, throws, parks] */
+int mp_run_entry(lua_State *L);
+/* Pushes the Lua table of a principal that a script of this VM created; nil for any other principal.  [-0, +1] */
+void mp_principal_push(lua_State *L, const mp_principal *principal);
+/* Separates the principals that this VM created from the VM, so that another thread may free it. Principals that C code still refers to
+ * stay valid. */
+void mp_principals_detach(mp_lib *lib);
+/* The body of the coroutine of a member of a group (parallel.c).  [-1, +0, throws, parks] */
+int mp_run_member(lua_State *L);
+/* Appends the JSON of the value at `index` to vm->out. If encoding raises an error, vm->out is unchanged.  [-0, +0, throws] */
+void mp_encode_out(lua_State *L, mp_vm *vm, int index);
+/* Raises an error, and cuts vm->out back to `start`, if the bytes after `start` are over limits.call.output.  [-0, +0, throws] */
+void mp_check_size(lua_State *L, mp_vm *vm, size_t start);
+/* The task of the call at index 1. Raises an error if the call has ended.  [-0, +0, throws] */
+mp_lib_task *mp_check_call(lua_State *L);
+
+#endif

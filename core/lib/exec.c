@@ -1,0 +1,171 @@
+/* exec.c: runs programs for tasks: starts a child process, waits for it, returns its output. lua/moonpool/lib/exec.lua checks
+ * which programs a script may run. */
+#include "vm/engine.h"
+#include "lib/bindings.h"
+#include <errno.h>
+#include <lauxlib.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MAX_WORDS 4096
+#define MAX_TIME_S 86400.0
+
+typedef struct {
+    mp_owning_op super;
+    mp_child *child; /* ended when the op is released; NULL once it is released */
+} waiting;
+
+static void release_child(waiting *op)
+{
+    mp_child *child = op->child;
+    op->child = NULL;
+    if (child != NULL)
+        mp_child_leave(child);
+}
+
+static void on_cancel(mp_op *super)
+{
+    release_child(mp_container(super, waiting, super.super));
+}
+
+static void on_ended(mp_child *child, void *ctx)
+{
+    (void)child;
+    mp_op_done(&((waiting *)ctx)->super.super);
+}
+
+static void on_release(mp_hold *hold)
+{
+    release_child(mp_container(hold, waiting, super.hold));
+}
+
+/* -- results ----------------------------------------------------------------------------------------------------- */
+
+/* (child): pushes { status, signal, stdout, stderr }.  [-1, +1, throws] */
+static int push_result(lua_State *L)
+{
+    const mp_child *child = lua_touserdata(L, 1);
+    mp_str out = mp_child_output(child), err = mp_child_errors(child);
+    int status, number;
+    mp_child_how(child, &status, &number);
+    lua_createtable(L, 0, 4);
+    if (number == 0)
+        lua_pushinteger(L, status);
+    else
+        lua_pushnil(L);
+    lua_setfield(L, -2, "status");
+    if (number != 0) {
+        lua_pushinteger(L, number);
+        lua_setfield(L, -2, "signal");
+    }
+    lua_pushlstring(L, out.ptr == NULL ? "" : out.ptr, out.len);
+    lua_setfield(L, -2, "stdout");
+    lua_pushlstring(L, err.ptr == NULL ? "" : err.ptr, err.len);
+    lua_setfield(L, -2, "stderr");
+    return 1;
+}
+
+static int push_outcome(lua_State *L, int state, lua_KContext context)
+{
+    waiting *op = (waiting *)context;
+    int status, number;
+    mp_child_end how = mp_child_how(op->child, &status, &number);
+    if (how != MP_CHILD_EXITED) {
+        release_child(op);
+        lua_pushnil(L);
+        lua_pushstring(L, how == MP_CHILD_LATE ? "late" : how == MP_CHILD_LOUD ? "loud" : strerror(status));
+        return 2;
+    }
+    lua_pushcfunction(L, push_result);
+    lua_pushlightuserdata(L, op->child);
+    state = lua_pcall(L, 1, 1, 0);
+    release_child(op);
+    return state == LUA_OK ? 1 : lua_error(L);
+}
+
+/* exec { path, argv, env, root, rest, stdin, seconds, most }: runs a program.
+ * Returns { status, signal, stdout, stderr }; or nil and "late" (over `seconds`), "loud" (more than `most` bytes of output) or an error
+ * text. Upvalues: limits.exec.processes, limits.exec.grace.  [-0, +1|2, throws, parks] */
+static int l_exec(lua_State *L)
+{
+    luaL_checktype(L, 1, LUA_TTABLE);
+    lua_settop(L, 1);
+    double seconds = mp_number_field(L, 1, "seconds");
+    if (!(seconds > 0 && seconds <= MAX_TIME_S))
+        return luaL_error(L, "'seconds' must be above 0 and at most a day");
+    mp_command command = {.path = mp_text_field(L, 1, "path").ptr,
+                          .argv = mp_push_texts(L, 1, "argv", MAX_WORDS),
+                          .env = mp_push_texts(L, 1, "env", MAX_WORDS),
+                          .root = mp_text_field(L, 1, "root").ptr,
+                          .rest = mp_text_field(L, 1, "rest").ptr,
+                          .input = mp_text_field(L, 1, "stdin"),
+                          .most = (size_t)mp_number_field(L, 1, "most"),
+                          .time_ms = (uint64_t)ceil(seconds * 1000),
+                          .grace_ms = (uint64_t)lua_tointeger(L, lua_upvalueindex(2)),
+                          .ended = on_ended};
+    waiting *op = mp_owning_op_new(L, sizeof *op, on_cancel, on_release);
+    command.ctx = op;
+    mp_err err = {"", ""};
+    if (mp_child_count(mp_op_loop(&op->super.super)) >= lua_tointeger(L, lua_upvalueindex(1))) {
+        mp_stat_add(MP_STAT_REFUSED_PROCESSES, 1);
+        mp_err_set(&err, "too many programs are running (limits.exec.processes)");
+    } else {
+        op->child = mp_child_start(mp_op_loop(&op->super.super), &command, &err);
+    }
+    if (op->child != NULL)
+        return mp_op_park_then(L, &op->super.super, push_outcome, (lua_KContext)op);
+    lua_pushnil(L);
+    lua_pushstring(L, err.text);
+    return 2;
+}
+
+/* -- programs ---------------------------------------------------------------------------------------------------- */
+
+static bool is_program(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISREG(info.st_mode) && access(path, X_OK) == 0;
+}
+
+/* program(name): the absolute path of the program `name` in PATH; an absolute path is returned if there is a program; else nil. Blocks the
+ * thread, so it is called while scripts load only.
+ *  [-0, +1, throws] */
+static int l_program(lua_State *L)
+{
+    const char *name = luaL_checkstring(L, 1), *path = getenv("PATH");
+    if (name[0] == '/') {
+        lua_pushstring(L, is_program(name) ? name : NULL);
+        return 1;
+    }
+    mp_str rest = mp_str_of(path == NULL ? "/usr/local/bin:/usr/bin:/bin" : path);
+    while (rest.ptr != NULL) {
+        char candidate[PATH_MAX];
+        mp_str folder = mp_str_cut(&rest, ':');
+        int len = snprintf(candidate, sizeof candidate, "%.*s/%s", MP_STR_ARG(folder), name);
+        if (folder.len > 0 && folder.ptr[0] == '/' && len > 0 && (size_t)len < sizeof candidate &&
+            is_program(candidate)) {
+            lua_pushstring(L, candidate);
+            return 1;
+        }
+    }
+    return 0;
+}
+
+void mp_lib_exec(lua_State *L, const mp_lib_config *config)
+{
+    lua_pushinteger(L, config->exec_processes);
+    lua_pushinteger(L, (lua_Integer)config->exec_grace_ms);
+    lua_pushcclosure(L, l_exec, 2);
+    lua_setfield(L, -2, "exec");
+    lua_pushcfunction(L, l_program);
+    lua_setfield(L, -2, "program");
+    lua_createtable(L, 0, 2);
+    lua_pushnumber(L, (double)config->exec_time_ms / 1000);
+    lua_setfield(L, -2, "time");
+    lua_pushinteger(L, (lua_Integer)config->exec_output);
+    lua_setfield(L, -2, "output");
+    lua_setfield(L, -2, "exec_limits");
+}

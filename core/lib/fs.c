@@ -1,0 +1,223 @@
+/* fs.c: file operations of tasks. A thread of the pool runs each operation while the task waits. lua/moonpool/lib/fs.lua checks which paths
+ * a script may use. */
+#include "lib/bindings.h"
+#include <errno.h>
+#include <lauxlib.h>
+#include <stdlib.h>
+
+typedef enum { READ, WRITE, APPEND, LIST, STAT, REMOVE, MKDIR } action;
+
+typedef struct waiting waiting;
+
+/* A file operation. It owns its memory, because the task may be cancelled while a thread of the pool runs the operation. */
+typedef struct {
+    mp_job super;
+    waiting *op; /* the task's wait; NULL once it was cancelled */
+    action what;
+    char *root, *rest;
+    mp_buf bytes;      /* what to write, or what was read */
+    size_t most, held; /* most bytes to read; bytes counted in MP_STAT_FS_BYTES for this operation */
+    mp_file_info info;
+    int error;
+    bool is_over; /* on_done was called, possibly after the loop ended, when no task can be resumed */
+} job;
+
+struct waiting {
+    mp_owning_op super;
+    job *of; /* the operation, which the wait owns once the operation has ended */
+};
+
+/* Counts `bytes` as the memory of this operation in MP_STAT_FS_BYTES, instead of what it counted before. */
+static void count_bytes(job *it, size_t bytes)
+{
+    mp_stat_add(MP_STAT_FS_BYTES, (int64_t)bytes - (int64_t)it->held);
+    it->held = bytes;
+}
+
+static void job_free(job *it)
+{
+    count_bytes(it, 0);
+    free(it->root);
+    free(it->rest);
+    mp_buf_clear(&it->bytes);
+    free(it);
+}
+
+static int run_action(job *it)
+{
+    switch (it->what) {
+    case READ:
+        return mp_file_read(it->root, it->rest, it->most, &it->bytes);
+    case WRITE:
+        return mp_file_write(it->root, it->rest, mp_buf_str(&it->bytes));
+    case APPEND:
+        return mp_file_append(it->root, it->rest, mp_buf_str(&it->bytes));
+    case LIST:
+        return mp_file_list(it->root, it->rest, it->most, &it->bytes);
+    case STAT:
+        return mp_file_stat(it->root, it->rest, &it->info);
+    case REMOVE:
+        return mp_file_remove(it->root, it->rest);
+    default:
+        return mp_file_mkdir(it->root, it->rest);
+    }
+}
+
+static void on_work(mp_job *super)
+{
+    job *it = mp_container(super, job, super);
+    it->error = run_action(it) == 0 ? 0 : errno;
+    if (it->what == READ || it->what == LIST)
+        count_bytes(it, it->bytes.cap);
+}
+
+static void on_done(mp_job *super, mp_loop *loop)
+{
+    job *it = mp_container(super, job, super);
+    waiting *op = it->op;
+    it->is_over = true;
+    if (op == NULL)
+        job_free(it);
+    else if (loop != NULL)
+        mp_op_done(&op->super.super);
+}
+
+static void on_cancel(mp_op *super)
+{
+    waiting *op = mp_container(super, waiting, super.super);
+    job *it = op->of;
+    op->of = NULL;
+    it->op = NULL;
+    if (it->is_over || mp_pool_take_back(&it->super))
+        job_free(it);
+}
+
+static void free_job_of(waiting *op)
+{
+    if (op->of != NULL)
+        job_free(op->of);
+    op->of = NULL;
+}
+
+static void on_release(mp_hold *hold)
+{
+    free_job_of(mp_container(hold, waiting, super.hold));
+}
+
+/* -- results ----------------------------------------------------------------------------------------------------- */
+
+/* Pushes { type, size, modified } of a file.  [-0, +1, throws] */
+static void push_info(lua_State *L, const mp_file_info *info)
+{
+    lua_createtable(L, 0, 3);
+    lua_pushstring(L, info->kind == 'f' ? "file" : info->kind == 'd' ? "folder" : "other");
+    lua_setfield(L, -2, "type");
+    lua_pushinteger(L, info->size);
+    lua_setfield(L, -2, "size");
+    lua_pushnumber(L, info->modified);
+    lua_setfield(L, -2, "modified");
+}
+
+/* Pushes a list of names; names of folders end in '/'.  [-0, +1, throws] */
+static void push_names(lua_State *L, const mp_buf *names)
+{
+    lua_newtable(L);
+    const char *at = names->ptr, *end = at + names->len;
+    for (lua_Integer i = 1; at < end; i++, at += strlen(at) + 1) {
+        if (*at == 'd')
+            lua_pushfstring(L, "%s/", at + 1);
+        else
+            lua_pushstring(L, at + 1);
+        lua_rawseti(L, -2, i);
+    }
+}
+
+/* (job): pushes the result of the operation.  [-1, +1, throws] */
+static int push_result(lua_State *L)
+{
+    job *it = lua_touserdata(L, 1);
+    if (it->what == READ)
+        lua_pushlstring(L, it->bytes.ptr == NULL ? "" : it->bytes.ptr, it->bytes.len);
+    else if (it->what == LIST)
+        push_names(L, &it->bytes);
+    else if (it->what == STAT)
+        push_info(L, &it->info);
+    else
+        lua_pushboolean(L, 1);
+    return 1;
+}
+
+static const char *error_text(int error)
+{
+    return error == EXDEV    ? "the path leads out of the granted folder"
+           : error == EFBIG  ? "the content is larger than limits.fs.file"
+           : error == ENOENT ? "there is no such file or folder"
+           : error == EINVAL ? "the path is not a regular file"
+           : error == ENODEV ? "the path is a file of the kernel, as in /proc"
+                             : strerror(error);
+}
+
+static int push_outcome(lua_State *L, int status, lua_KContext context)
+{
+    (void)status;
+    waiting *op = (waiting *)context;
+    job *it = op->of;
+    int error = it->error;
+    if (error != 0) {
+        free_job_of(op);
+        lua_pushnil(L);
+        lua_pushstring(L, error_text(error));
+        lua_pushboolean(L, error == ENOENT || error == ENOTDIR);
+        return 3;
+    }
+    lua_pushcfunction(L, push_result);
+    lua_pushlightuserdata(L, it);
+    status = lua_pcall(L, 1, 1, 0);
+    free_job_of(op);
+    return status == LUA_OK ? 1 : lua_error(L);
+}
+
+/* fs(what, root, rest[, text]): runs a file operation on the path `rest` below the folder `root`. Its result; or nil, why, and true if the
+ * path does not exist. Upvalues: limits.fs.file,
+ * limits.fs.held.  [-0, +1|3, throws, parks] */
+static int l_fs(lua_State *L)
+{
+    static const char *const actions[] = {"read", "write", "append", "list", "stat", "remove", "mkdir", NULL};
+    action what = (action)luaL_checkoption(L, 1, NULL, actions);
+    mp_str root, rest, text = {0};
+    root.ptr = luaL_checklstring(L, 2, &root.len);
+    rest.ptr = luaL_checklstring(L, 3, &rest.len);
+    text.ptr = luaL_optlstring(L, 4, "", &text.len);
+    size_t most = (size_t)lua_tointeger(L, lua_upvalueindex(1));
+    int64_t held = lua_tointeger(L, lua_upvalueindex(2));
+    const char *why = text.len > most ? error_text(EFBIG) : NULL;
+    if (why == NULL && mp_stat_read(MP_STAT_FS_BYTES) + (int64_t)text.len > held)
+        why = "too many bytes are being read and written at once (limits.fs.held)";
+    waiting *op = mp_owning_op_new(L, sizeof *op, on_cancel, on_release);
+    if (why == NULL) {
+        job *it = mp_new(sizeof *it);
+        *it = (job){.super = {.work = on_work, .done = on_done}, .op = op, .what = what, .most = most};
+        mp_link_init(&it->super.link);
+        it->root = mp_dup(root);
+        it->rest = mp_dup(rest);
+        mp_buf_put(&it->bytes, text);
+        count_bytes(it, it->bytes.cap);
+        op->of = it;
+        if (mp_pool_run(mp_op_loop(&op->super.super), &it->super) == 0)
+            return mp_op_park_then(L, &op->super.super, push_outcome, (lua_KContext)op);
+        free_job_of(op);
+        why = "too many operations wait for the thread pool (limits.pool.queue)";
+    }
+    lua_pushnil(L);
+    lua_pushstring(L, why);
+    lua_pushboolean(L, 0);
+    return 3;
+}
+
+void mp_lib_fs(lua_State *L, const mp_lib_config *config)
+{
+    lua_pushinteger(L, (lua_Integer)config->fs_file);
+    lua_pushinteger(L, (lua_Integer)config->fs_held);
+    lua_pushcclosure(L, l_fs, 2);
+    lua_setfield(L, -2, "fs");
+}

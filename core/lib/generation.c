@@ -1,0 +1,180 @@
+/* generation.c: creates, attaches, ends and frees the VM of a generation: an engine, the libraries and the scripts. */
+#include "lib/bindings.h"
+#include "lib/jwk.h"
+#include "lib/mcp/cron.h"
+#include "lib/mcp/revisions.h"
+#include "lib/regex.h"
+#include <lauxlib.h>
+#include <stdlib.h>
+
+typedef struct {
+    mp_lib *lib;
+    mp_source *source;
+    const mp_lib_config *config;
+    mp_buf *report;
+} loading;
+
+/* Gives a registry reference to a function of the table `moonpool` on top of the stack.  [-0, +0, throws] */
+static int ref_function(lua_State *L, const char *name)
+{
+    if (lua_getfield(L, -1, name) != LUA_TFUNCTION)
+        luaL_error(L, "moonpool has no function '%s'", name);
+    return luaL_ref(L, LUA_REGISTRYINDEX);
+}
+
+/* Appends the errors of moonpool.load() at `errors` to the report: a list of texts, or one text.  [-0, +0, throws] */
+static void report_errors(lua_State *L, int errors, mp_buf *report)
+{
+    if (!lua_istable(L, errors)) {
+        mp_str text;
+        text.ptr = luaL_tolstring(L, errors, &text.len);
+        mp_report_text(report, text);
+        return;
+    }
+    for (lua_Integer i = 1; lua_rawgeti(L, errors, i) != LUA_TNIL; i++) {
+        mp_str text;
+        text.ptr = luaL_tolstring(L, -1, &text.len);
+        mp_report_text(report, text);
+        lua_pop(L, 2);
+    }
+    lua_pop(L, 1);
+}
+
+/* Adds the libraries to a new Lua state, and loads the scripts.  [-0, +n, throws] */
+static bool load_scripts(lua_State *L, void *ctx)
+{
+    const loading *it = ctx;
+    mp_vm *vm = mp_vm_of(L);
+    mp_lib *lib = it->lib;
+    lib->vm = vm;
+    luaL_requiref(L, "moonpool.keys", mp_lib_jwk, 0);
+    luaL_requiref(L, "moonpool.regex", mp_lib_regex, 0);
+    luaL_requiref(L, "moonpool.revisions", mp_lib_revisions, 0);
+    luaL_requiref(L, "moonpool.error_codes", mp_lib_error_codes, 0);
+    luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
+    mp_host_push(L, it->source, it->config);
+    lua_setfield(L, -2, "moonpool.host");
+    lua_settop(L, 0);
+    mp_set_searchers(L, it->config->trust_full);
+
+    lua_getglobal(L, "require");
+    lua_pushliteral(L, "moonpool");
+    lua_call(L, 1, 1);
+    luaL_checktype(L, 1, LUA_TTABLE);
+    lib->dispatch = ref_function(L, "dispatch");
+    lib->note = ref_function(L, "note");
+    lib->describe = ref_function(L, "describe");
+    lib->run_job = ref_function(L, "run_job");
+    lib->summary = ref_function(L, "summary");
+    lib->difference = ref_function(L, "difference");
+    vm->on_message = ref_function(L, "heard");
+    lib->authenticate = ref_function(L, "authenticate");
+    if (!it->config->trust_full)
+        mp_hide_weak_mode(L);
+    lua_getfield(L, 1, "load");
+    lua_call(L, 0, 1);
+    if (lua_isboolean(L, 2) && lua_toboolean(L, 2))
+        return true;
+    report_errors(L, 2, it->report);
+    return false;
+}
+
+static void lib_free(mp_lib *lib)
+{
+    mp_cron_free(lib);
+    for (size_t i = 0; i < sizeof lib->auth_texts / sizeof *lib->auth_texts; i++)
+        free(lib->auth_texts[i]);
+    free(lib);
+}
+
+mp_vm *mp_lib_new(mp_source *source, const mp_lib_config *config, mp_buf *report)
+{
+    mp_lib *lib = mp_new(sizeof *lib);
+    lib->store = config->store;
+    lib->has_auth = !config->is_auth_disabled;
+    mp_link_init(&lib->principal_refs);
+    mp_vm_limits limits = {.memory = config->memory,
+                           .call_memory = config->call_memory,
+                           .call_output = config->call_output,
+                           .call_cpu_ms = config->call_cpu_ms,
+                           .cleanup_ms = config->cleanup_ms,
+                           .cleanups = config->cleanups,
+                           .load_ms = config->load_ms};
+    loading it = {lib, source, config, report};
+    mp_vm_setup setup = {
+        .open = load_scripts, .ctx = &it, .user = lib, .task_size = sizeof(mp_lib_task), .bus = config->hearers};
+    mp_vm *vm = mp_vm_new(source, &limits, &setup, report);
+    if (vm == NULL)
+        lib_free(lib);
+    return vm;
+}
+
+void mp_lib_attach(mp_vm *vm, mp_loop *loop, mp_rpc *rpc, mp_client *client)
+{
+    mp_lib *lib = mp_lib_of_vm(vm);
+    lib->rpc = rpc;
+    lib->client = client;
+    mp_vm_attach(vm, loop);
+    mp_cron_start(lib);
+    mp_vm_bus_deliver(vm, MP_STR("attached"), MP_STR(""));
+}
+
+bool mp_lib_turn(void *ctx)
+{
+    mp_vm *vm = ctx;
+    mp_store_sweep(mp_lib_of_vm(vm)->store);
+    return mp_vm_turn(vm);
+}
+
+void mp_lib_retire(mp_vm *vm)
+{
+    mp_cron_stop(mp_lib_of_vm(vm));
+}
+
+bool mp_lib_has_auth(const mp_vm *vm)
+{
+    return mp_lib_of_vm(vm)->auth.is_asked;
+}
+
+bool mp_lib_has_auth_scripts(const mp_vm *vm)
+{
+    return mp_lib_of_vm(vm)->auth.realm.ptr != NULL;
+}
+
+void mp_lib_end(mp_vm *vm)
+{
+    for (mp_task *super = vm->all, *next; super != NULL; super = next) {
+        next = super->next;
+        mp_lib_task *task = mp_container(super, mp_lib_task, super);
+        if (task->call != NULL) {
+            mp_call_abort(task->call, "the scripts of this call were replaced by a reload: call again",
+                          MP_STAT_TOOL_RELOAD);
+        } else if (super->state != MP_TASK_IDLE && !super->cancelled && task->group == NULL) {
+            mp_task_cancel(super);
+        }
+    }
+}
+
+void mp_lib_detach(mp_vm *vm)
+{
+    mp_cron_stop(mp_lib_of_vm(vm));
+    mp_vm_detach(vm);
+    mp_principals_detach(mp_lib_of_vm(vm));
+}
+
+void mp_lib_free(mp_vm *vm)
+{
+    if (vm == NULL)
+        return;
+    mp_lib *lib = mp_lib_of_vm(vm);
+    mp_cron_stop(lib);
+    /* No task may answer its call any more. Calls are cleared in all tasks before the first `<close>` handler runs, since the handler may
+     * use the call of another task. */
+    for (mp_task *super = vm->all; super != NULL; super = super->next) {
+        mp_lib_task *task = mp_container(super, mp_lib_task, super);
+        task->call = NULL;
+        task->entry = NULL;
+    }
+    mp_vm_free(vm);
+    lib_free(lib);
+}

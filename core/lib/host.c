@@ -1,0 +1,237 @@
+/* host.c: the table `require "moonpool.host"` of the library in Lua: the text of the scripts, the configuration, and all
+ * functions that are written in C. Scripts cannot load it. */
+#include "vm/engine.h"
+#include "lib/bindings.h"
+#include <errno.h>
+#include <lauxlib.h>
+#include <lualib.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#define MAX_RANDOM_BYTES 65536
+
+/* -- random ---------------------------------------------------------------------------------------------------- */
+
+/* random(n): n bytes from the kernel.  [-0, +1, throws] */
+static int l_random(lua_State *L)
+{
+    lua_Integer wanted = luaL_checkinteger(L, 1);
+    luaL_argcheck(L, wanted >= 0 && wanted <= MAX_RANDOM_BYTES, 1, "from 0 to 65536 bytes");
+    size_t size = (size_t)wanted;
+    luaL_Buffer buffer;
+    char *bytes = luaL_buffinitsize(L, &buffer, size);
+    for (size_t done = 0; done < size;) {
+        ssize_t got = getrandom(bytes + done, size - done, 0);
+        if (got < 0 && errno != EINTR)
+            return luaL_error(L, "the kernel gave no random bytes: %s", strerror(errno));
+        done += got < 0 ? 0 : (size_t)got;
+    }
+    luaL_pushresultsize(&buffer, size);
+    return 1;
+}
+
+/* random_generator(): a function like math.random, with a state of its own, seeded by the kernel.  [-0, +1, throws] */
+static int l_random_generator(lua_State *L)
+{
+    lua_Integer seed[2];
+    if (getrandom(seed, sizeof seed, 0) != sizeof seed)
+        return luaL_error(L, "the kernel gave no random bytes: %s", strerror(errno));
+    lua_pushcfunction(L, luaopen_math); /* each call creates a table of functions with a new random state */
+    lua_call(L, 0, 1);
+    lua_getfield(L, -1, "randomseed");
+    lua_pushinteger(L, seed[0]);
+    lua_pushinteger(L, seed[1]);
+    lua_call(L, 2, 0);
+    lua_getfield(L, -1, "random");
+    return 1;
+}
+
+/* -- the table ------------------------------------------------------------------------------------------------- */
+
+/* Pushes a list of { path, text } of the script files.  [-0, +1, throws] */
+static void push_scripts(lua_State *L, const mp_source *source)
+{
+    size_t count;
+    const mp_source_file *files = mp_source_files(source, &count);
+    lua_createtable(L, (int)count, 0);
+    for (size_t i = 0; i < count; i++) {
+        lua_createtable(L, 0, 2);
+        lua_pushstring(L, files[i].path);
+        lua_setfield(L, -2, "path");
+        lua_pushlstring(L, files[i].text, files[i].len);
+        lua_setfield(L, -2, "text");
+        lua_rawseti(L, -2, (lua_Integer)i + 1);
+    }
+}
+
+/* rock(path): the text of a rock's file, by its path below `rocks`; nil if there is none. Upvalue: the mp_source.
+ * [-0, +1, throws] */
+static int l_rock(lua_State *L)
+{
+    const mp_source_file *file = mp_source_rock(lua_touserdata(L, lua_upvalueindex(1)), luaL_checkstring(L, 1));
+    if (file == NULL)
+        return 0;
+    lua_pushlstring(L, file->text, file->len);
+    return 1;
+}
+
+/* c_module(path): the whole path of a rock's C module, by its path without ".so"; nil if there is none. Upvalue: the mp_source.
+ * [-0, +1, throws] */
+static int l_c_module(lua_State *L)
+{
+    const char *dir = mp_source_c_modules(lua_touserdata(L, lua_upvalueindex(1)));
+    if (dir == NULL)
+        return 0;
+    lua_pushfstring(L, "%s/%s.so", dir, luaL_checkstring(L, 1));
+    if (access(lua_tostring(L, -1), F_OK) != 0)
+        lua_pushnil(L);
+    return 1;
+}
+
+/* Adds what lua/moonpool/registry/rocks.lua needs to the table on top of the stack.  [-0, +0, throws] */
+static void add_rocks(lua_State *L, mp_source *source)
+{
+    lua_pushlightuserdata(L, source);
+    lua_pushcclosure(L, l_rock, 1);
+    lua_setfield(L, -2, "rock");
+    lua_pushlightuserdata(L, source);
+    lua_pushcclosure(L, l_c_module, 1);
+    lua_setfield(L, -2, "c_module");
+    lua_pushstring(L, mp_source_rocks(source)); /* NULL gives nil */
+    lua_setfield(L, -2, "rocks");
+    lua_pushstring(L, mp_source_c_modules(source));
+    lua_setfield(L, -2, "c_modules");
+}
+
+/* Pushes { name, version, instructions } of the configuration.  [-0, +1, throws] */
+static void push_server(lua_State *L, const mp_lib_config *config)
+{
+    lua_createtable(L, 0, 3);
+    lua_pushstring(L, config->server_name);
+    lua_setfield(L, -2, "name");
+    lua_pushstring(L, config->server_version);
+    lua_setfield(L, -2, "version");
+    lua_pushstring(L, config->instructions); /* NULL gives nil */
+    lua_setfield(L, -2, "instructions");
+}
+
+/* Pushes a list of the public URLs of the endpoints; nil if no public URL is configured.  [-0, +1, throws] */
+static void push_resources(lua_State *L, const mp_lib_config *config)
+{
+    const char *const paths[] = {config->mcp, config->sse};
+    if (config->public_url == NULL) {
+        lua_pushnil(L);
+        return;
+    }
+    lua_createtable(L, 2, 0);
+    for (size_t i = 0; i < 2; i++) {
+        if (paths[i] == NULL)
+            continue;
+        lua_pushfstring(L, "%s%s%s", config->public_url, config->prefix == NULL ? "" : config->prefix, paths[i]);
+        lua_rawseti(L, -2, (lua_Integer)lua_rawlen(L, -2) + 1);
+    }
+}
+
+/* Appends a grant to the list on top of the stack.  [-0, +0, throws] */
+static void add_grant(lua_State *L, const char *path, const mp_grant *grant)
+{
+    static const char *const names[] = {"net", "read", "write", "run", "env", "store"};
+    lua_createtable(L, 0, 1 + MP_GRANT_KINDS);
+    lua_pushstring(L, path);
+    lua_setfield(L, -2, "path");
+    for (int kind = 0; kind < MP_GRANT_KINDS; kind++) {
+        char **list = grant->lists[kind];
+        lua_newtable(L);
+        for (lua_Integer i = 0; list != NULL && list[i] != NULL; i++) {
+            lua_pushstring(L, list[i]);
+            lua_rawseti(L, -2, i + 1);
+        }
+        lua_setfield(L, -2, names[kind]);
+    }
+    lua_pushinteger(L, grant->line);
+    lua_setfield(L, -2, "line");
+    lua_pushinteger(L, grant->lines[MP_GRANT_RUN]);
+    lua_setfield(L, -2, "run_line");
+    lua_rawseti(L, -2, (lua_Integer)lua_rawlen(L, -2) + 1);
+}
+
+/* Pushes the list of grants; the first applies to all scripts.  [-0, +1, throws] */
+static void push_grants(lua_State *L, const mp_lib_config *config)
+{
+    lua_newtable(L);
+    add_grant(L, "", config->allow);
+    for (const mp_grant *grant = config->grants; grant != NULL && grant->path != NULL; grant++)
+        add_grant(L, grant->path, grant);
+}
+
+/* Pushes the absolute path of the folder with symbolic links resolved; as given if that fails.  [-0, +1, throws] */
+static void push_folder(lua_State *L, const char *folder)
+{
+    char resolved[PATH_MAX];
+    lua_pushstring(L, realpath(folder, resolved) == NULL ? folder : resolved);
+}
+
+/* getenv(name): the environment variable; nil if it is not set.  [-0, +1, throws] */
+static int l_getenv(lua_State *L)
+{
+    lua_pushstring(L, getenv(luaL_checkstring(L, 1)));
+    return 1;
+}
+
+void mp_host_push(lua_State *L, mp_source *source, const mp_lib_config *config)
+{
+    static const luaL_Reg functions[] = {
+        {"random", l_random}, {"random_generator", l_random_generator}, {"getenv", l_getenv}, {NULL, NULL}};
+    luaL_newlib(L, functions);
+    mp_lib_load(L);
+    mp_lib_time(L);
+    mp_lib_log(L);
+    mp_lib_call(L);
+    mp_lib_auth(L);
+    mp_lib_client_request(L);
+    mp_lib_seal(L, config->seal_keys);
+    mp_lib_digest(L);
+    mp_lib_store(L, config->store);
+    mp_lib_event(L);
+    mp_lib_semaphore(L, config->gates);
+    mp_lib_detached(L, config->task_ms, config->call_ms);
+    mp_lib_parallel(L);
+    mp_lib_sqlite(L, config);
+    mp_lib_topics(L);
+    mp_lib_bus(L, config->hearers);
+    mp_lib_http(L, config);
+    mp_lib_fs(L, config);
+    mp_lib_exec(L, config);
+    mp_lib_secret(L);
+    mp_lib_cjson(L);
+    mp_lib_protections(L);
+    push_scripts(L, source);
+    lua_setfield(L, -2, "scripts");
+    lua_pushboolean(L, mp_source_is_first_load(source));
+    lua_setfield(L, -2, "is_first_load");
+    lua_pushstring(L, mp_source_dir(source));
+    lua_setfield(L, -2, "root");
+    add_rocks(L, source);
+    lua_pushinteger(L, config->listed);
+    lua_setfield(L, -2, "listed_most");
+    push_grants(L, config);
+    lua_setfield(L, -2, "grants");
+    lua_pushstring(L, config->config_name == NULL ? "moonpool.yaml" : config->config_name);
+    lua_setfield(L, -2, "config_name");
+    push_folder(L, config->folder);
+    lua_setfield(L, -2, "folder");
+    push_server(L, config);
+    lua_setfield(L, -2, "server");
+    lua_pushstring(L, config->audit); /* NULL gives nil */
+    lua_setfield(L, -2, "audit");
+    push_resources(L, config);
+    lua_setfield(L, -2, "resources");
+    lua_pushboolean(L, config->trust_full);
+    lua_setfield(L, -2, "trust_full");
+    lua_pushboolean(L, config->has_specs);
+    lua_setfield(L, -2, "has_specs");
+    lua_pushboolean(L, config->is_auth_disabled);
+    lua_setfield(L, -2, "asks_nobody");
+}

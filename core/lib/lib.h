@@ -1,0 +1,103 @@
+/* lib.h: everything that scripts can call, and the generation of scripts that a worker serves. The libraries join the engine (vm) with
+ * the MCP server (rpc). Nothing above this module knows what a lua_State is. */
+#ifndef MP_LIB_H
+#define MP_LIB_H
+
+#include "data/data.h"
+#include "lib/grant.h"
+#include "rpc/rpc.h"
+#include "vm/vm.h"
+
+/* A key that encrypts what a client stores and sends back (cursors, requestState). */
+typedef struct {
+    bool is_set;
+    unsigned char id[4], bytes[32];
+} mp_seal_key;
+
+#define MP_SEAL_KEYS 8
+
+/* Derives the key from the operator's secret. An empty secret gives a random key, which other processes and a restarted gateway do not have. */
+void mp_seal_key_make(mp_seal_key *key, mp_str secret);
+
+typedef struct {
+    const char *server_name, *server_version, *instructions; /* serverInfo; instructions may be NULL */
+    const char *public_url, *prefix, *mcp, *sse;             /* the addresses that clients use; each may be NULL */
+    size_t memory;                                           /* bytes one VM may hold */
+    uint64_t task_ms;                                        /* longest time limit of a background task */
+    uint64_t call_ms;                                        /* time limit of a call */
+    size_t call_memory;                                      /* bytes that one call may allocate */
+    size_t call_output;                                      /* bytes of JSON in one result or one message */
+    uint64_t call_cpu_ms;                                    /* processor time of one call */
+    uint64_t cleanup_ms;     /* how long the `<close>` handlers of a cancelled call may wait */
+    int64_t cleanups;        /* cancelled calls of one VM whose `<close>` handlers may wait at the same time */
+    uint64_t load_ms;        /* processor time of loading all scripts in one VM */
+    uint64_t http_time_ms;   /* default time limit of an outgoing HTTP request */
+    size_t http_body;        /* bytes of the body of an answer to an outgoing HTTP request */
+    const char *config_name; /* name of the configuration file, for messages; NULL: moonpool.yaml */
+    const mp_grant *allow,
+        *grants; /* the grants of all scripts; the grants of some scripts: an array that ends with a NULL path, or NULL */
+    const char *folder; /* folder that relative paths of grants and scripts start from */
+    size_t fs_file, fs_held,
+        exec_output;        /* bytes: of one file; of all file operations in flight; of a program's output */
+    int64_t exec_processes; /* programs that one worker runs at once */
+    uint64_t exec_time_ms, exec_grace_ms;   /* default time limit of a program; time between SIGTERM and SIGKILL */
+    int64_t listed;                         /* resources that the list function of one resource template may return */
+    int64_t sqlite_databases, sqlite_queue; /* open databases of one worker; statements that wait for one database */
+    int64_t sqlite_rows;                    /* rows of one result of a query */
+    size_t sqlite_bytes;                    /* bytes of one result of a query, and of the parameters of a statement */
+    size_t sqlite_memory, sqlite_heap,
+        sqlite_held; /* bytes: SQLite's memory of one database; of all databases; results and parameters in progress */
+    uint64_t sqlite_busy_ms; /* how long a statement waits for a locked database */
+    const char
+        *audit; /* how much of the arguments audit lines contain: "none", "names", "redacted", "full"; NULL: no audit */
+    bool trust_full;       /* scripts can use the whole standard library of Lua */
+    bool is_auth_disabled; /* `auth: none`: auth scripts load, but do not run */
+    bool has_specs;        /* loads the specs among the scripts, and can run them */
+    const mp_seal_key
+        *seal_keys;  /* the first key encrypts, every key decrypts; the array ends with a key that is not set */
+    mp_store *store; /* store, bus and semaphores outlive the VM; the VM copies all other fields */
+    mp_bus *hearers;
+    mp_semaphores *gates;
+} mp_lib_config;
+
+/* Loads the library and every script. On failure returns NULL and appends every error to `report`, as text for a person. */
+mp_vm *mp_lib_new(mp_source *source, const mp_lib_config *config, mp_buf *report);
+void mp_lib_free(mp_vm *vm);
+/* Detaches the VM from its loop, on the loop's thread, once no task of the VM is left. Any thread may call mp_lib_free() afterwards. */
+void mp_lib_detach(mp_vm *vm);
+/* Attaches the VM to `loop`: from then on only the loop's thread may use the VM. The VM publishes through `rpc` and sends HTTP requests
+ * through `client`; both outlive the VM. */
+void mp_lib_attach(mp_vm *vm, mp_loop *loop, mp_rpc *rpc, mp_client *client);
+/* The hooks of a worker's rpc. Their `ctx` is the VM. */
+extern const mp_rpc_hooks mp_lib_hooks;
+/* Resumes the tasks that are ready. Called at the end of a turn only. True if a task ran or is still ready. */
+bool mp_lib_turn(void *vm);
+/* Appends a summary of the tools, resources and prompts of the VM, for mp_lib_difference() of the next generation. */
+void mp_lib_summary(mp_vm *vm, mp_buf *out);
+/* Compares `before`, the summary of another VM, with this VM. `files` has the changed paths, one per line. Appends the differences for a
+ * person ("+ refund  ~ search (schema)  - old_tool") to `plan`, and the names of the lists that changed for clients ("tools prompts")
+ * to `lists`. */
+void mp_lib_difference(mp_vm *vm, mp_str before, mp_str files, mp_buf *plan, mp_buf *lists);
+/* Stops the VM's scheduled jobs, because the VM of a newer generation runs them. */
+void mp_lib_retire(mp_vm *vm);
+/* True if auth scripts authenticate the requests. */
+bool mp_lib_has_auth(const mp_vm *vm);
+/* True if there are auth scripts, even if `auth: none` disables them. */
+bool mp_lib_has_auth_scripts(const mp_vm *vm);
+/* Ends a VM that was replaced: cancels all its tasks. The calls are answered with an error that names the reload. */
+void mp_lib_end(mp_vm *vm);
+/* Appends a description of the tools, resources and prompts to `out`. `form`: "list" (one line each), "whole" (as clients see them) or
+ * "json" (the definitions). Appends warnings about them to `doubts`. */
+void mp_lib_describe(mp_vm *vm, const char *form, mp_buf *out, mp_buf *doubts);
+
+/* -- the workbench --------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const char *name; /* name of the option; NULL: a word that belongs to no option */
+    const char *value;
+} mp_workbench_argument;
+
+/* Runs a command of lua/moonpool/workbench in a Lua state of its own. Returns the exit code. */
+int mp_workbench_run(const char *command, const mp_workbench_argument *arguments, size_t count);
+
+#endif

@@ -1,0 +1,75 @@
+/* answer.c: encodes a Lua value as the answer to a call, and enforces limits.call.output. */
+#include "lib/bindings.h"
+#include <lauxlib.h>
+#include <stdio.h>
+
+mp_str mp_refuse_output(const mp_lib_task *task, const char *what, size_t size, char why[MP_REFUSAL])
+{
+    size_t max_bytes = MP_LUA_ENCODE_MOST; /* larger values are not measured */
+    int len = snprintf(
+        why, MP_REFUSAL, "the %s is %s%zu bytes of JSON, more than limits.call.output (%zu): ask for less", what,
+        size > max_bytes ? "more than " : "", size > max_bytes ? max_bytes : size, task->super.vm->call_output);
+    mp_stat_add(MP_STAT_TOOL_OUTPUT, 1);
+    mp_log(MP_WARN, "call over its limit", mp_log_str("method", mp_task_label(&task->super)),
+           mp_log_str("why", mp_str_of(why)));
+    return (mp_str){why, (size_t)len};
+}
+
+static int send_answer(lua_State *L, void *ctx, mp_str text, size_t size)
+{
+    mp_lib_task *task = ctx;
+    mp_call *call = task->call;
+    (void)L;
+    if (call == NULL)
+        return 0; /* the call was cancelled while the value was encoded */
+    if (size > task->super.vm->call_output) {
+        char why[MP_REFUSAL];
+        mp_task_fail(task, MP_CODE_INTERNAL, mp_refuse_output(task, "result", size, why), MP_STR_NONE);
+        return 0;
+    }
+    mp_task_settle(task);
+    mp_call_answer(call, text);
+    return 0;
+}
+
+int mp_task_answer(lua_State *L, mp_lib_task *task, int index)
+{
+    return mp_lua_encode_in_turns(L, index, task->super.vm->call_output, send_answer, task);
+}
+
+/* Stack indexes of the error's code, message and data. */
+enum { CODE = 4, MESSAGE, DATA };
+
+static int send_error(lua_State *L, void *ctx, mp_str data, size_t size)
+{
+    mp_lib_task *task = ctx;
+    mp_str message;
+    message.ptr = lua_tolstring(L, MESSAGE, &message.len);
+    mp_buf measured = {0};
+    mp_json_put_string(&measured, message);
+    size += measured.len;
+    mp_buf_clear(&measured);
+    if (task->call == NULL)
+        return 0; /* the call was cancelled while the value was encoded */
+    char why[MP_REFUSAL];
+    if (size > task->super.vm->call_output)
+        mp_task_fail(task, MP_CODE_INTERNAL, mp_refuse_output(task, "error", size, why), MP_STR_NONE);
+    else
+        mp_task_fail(task, (int)lua_tointeger(L, CODE), message, data);
+    return 0;
+}
+
+int mp_task_answer_error(lua_State *L, mp_lib_task *task, int error)
+{
+    if (!lua_istable(L, error))
+        luaL_error(L, "dispatch returned neither a result nor an error");
+    lua_settop(L, CODE - 1);
+    lua_getfield(L, error, "code");
+    lua_getfield(L, error, "message");
+    lua_getfield(L, error, "data");
+    if (!lua_isinteger(L, CODE) || lua_type(L, MESSAGE) != LUA_TSTRING)
+        luaL_error(L, "dispatch returned an error without code and message");
+    if (lua_isnil(L, DATA))
+        return send_error(L, task, MP_STR_NONE, 0);
+    return mp_lua_encode_in_turns(L, DATA, task->super.vm->call_output, send_error, task);
+}

@@ -1,0 +1,392 @@
+/* auth.c: authentication: the `request` that auth scripts read, and the Lua side of principals. An auth script returns a principal as a Lua
+ * table. The calls of that request get the same table, which never leaves its VM. A principal reference (userdata) links the table to
+ * the mp_principal of C. */
+#include "lib/bindings.h"
+#include "lib/mcp/token_cache.h"
+#include <lauxlib.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define PRINCIPAL "moonpool.principal"
+#define MAX_HEADER_NAME_BYTES 128
+
+static const char REQUEST[] = "request", HEADERS[] = "headers";
+
+/* -- principals ---------------------------------------------------------------------------------------------------- */
+
+/* A principal reference: userdata whose only user value is the principal's table. lib->principals holds it while C code refers to the
+ * principal. */
+typedef struct {
+    mp_link link; /* in lib->principal_refs */
+    mp_lib *lib;
+    mp_principal *principal; /* NULL once the VM is detached */
+    int64_t expires;         /* seconds since 1970; 0: never */
+    bool is_held;            /* lib->principals holds the principal reference */
+} principal_ref;
+
+/* No C code refers to the principal any more: the collector may free the principal reference.  [-0, +0] */
+static void on_principal_unused(void *keeper)
+{
+    principal_ref *s = keeper;
+    lua_State *L = s->lib->vm->L;
+    if (!s->is_held)
+        return;
+    s->is_held = false;
+    lua_rawgeti(L, LUA_REGISTRYINDEX, s->lib->principals);
+    lua_pushnil(L);
+    lua_rawsetp(L, -2, s->principal); /* removes a key, so it allocates nothing */
+    lua_pop(L, 1);
+}
+
+/* Refs the principal of the principal reference at `index`, and makes its table available to mp_principal_push().  [-0, +0, throws] */
+static mp_principal *ref_principal(lua_State *L, int index)
+{
+    principal_ref *s = luaL_checkudata(L, index, PRINCIPAL);
+    index = lua_absindex(L, index);
+    if (!s->is_held) {
+        lua_rawgeti(L, LUA_REGISTRYINDEX, s->lib->principals);
+        lua_pushvalue(L, index);
+        lua_rawsetp(L, -2, s->principal);
+        lua_pop(L, 1);
+        s->is_held = true;
+    }
+    return mp_principal_ref(s->principal);
+}
+
+/* host.seat(value, id, key, expires): a principal reference for the table `value`. It may authenticate many requests. `expires`: seconds
+ * since 1970.  [-0, +1, throws] */
+static int l_principal_ref(lua_State *L)
+{
+    mp_str id, key;
+    luaL_checktype(L, 1, LUA_TTABLE);
+    id.ptr = luaL_checklstring(L, 2, &id.len);
+    key.ptr = luaL_checklstring(L, 3, &key.len);
+    lua_Number expires = luaL_optnumber(L, 4, 0);
+    principal_ref *s = lua_newuserdatauv(L, sizeof *s, 1);
+    *s = (principal_ref){.lib = mp_lib_of(L)};
+    mp_link_init(&s->link);
+    luaL_setmetatable(L, PRINCIPAL);
+    lua_pushvalue(L, 1);
+    lua_setiuservalue(L, -2, 1);
+    s->expires = expires >= 1 && expires < 1e15 ? (int64_t)expires : 0;
+    mp_link_put(&s->lib->principal_refs, &s->link);
+    s->principal = mp_principal_new(id, key, s->expires);
+    mp_principal_keep(s->principal, on_principal_unused, s);
+    mp_principal_unref(s->principal);
+    return 1;
+}
+
+/* Separates the principal from its VM. C code that refers to the principal can still use it. */
+static void detach_principal(principal_ref *s)
+{
+    if (s->principal != NULL)
+        mp_principal_forsake(s->principal);
+    s->principal = NULL;
+    s->is_held = false;
+}
+
+static int l_free_principal_ref(lua_State *L)
+{
+    principal_ref *s = lua_touserdata(L, 1);
+    mp_link_drop(&s->link);
+    detach_principal(s);
+    return 0;
+}
+
+void mp_principals_detach(mp_lib *lib)
+{
+    for (mp_link *link = lib->principal_refs.next; link != &lib->principal_refs; link = link->next)
+        detach_principal(mp_container(link, principal_ref, link));
+}
+
+void mp_principal_push(lua_State *L, const mp_principal *principal)
+{
+    lua_rawgeti(L, LUA_REGISTRYINDEX, mp_lib_of(L)->principals);
+    if (lua_rawgetp(L, -1, principal) == LUA_TUSERDATA) {
+        lua_getiuservalue(L, -1, 1);
+        lua_remove(L, -2);
+    }
+    lua_remove(L, -2);
+}
+
+/* -- the request --------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const char *kind;
+    mp_lib_task *task;
+    uint64_t serial;
+} handle;
+
+enum { HEADERS_VALUE = 1, BEARER_VALUE, USER_VALUES = BEARER_VALUE };
+
+/* [-0, +1, throws] */
+static void push_handle(lua_State *L, mp_lib_task *task, const char *kind)
+{
+    handle *h = lua_newuserdatauv(L, sizeof *h, USER_VALUES);
+    *h = (handle){kind, task, task->super.serial};
+    luaL_setmetatable(L, kind);
+}
+
+static const mp_stream *check_stream(lua_State *L, const char *kind)
+{
+    const handle *h = lua_touserdata(L, 1); /* scripts cannot reach the metatables, so this check is enough */
+    luaL_argexpected(L, h != NULL && lua_rawlen(L, 1) == sizeof *h && h->kind == kind, 1, kind);
+    if (h->serial != h->task->super.serial || h->task->entry == NULL)
+        luaL_error(L, "this request has ended: read its fields before the auth script returns");
+    return mp_authn_stream(h->task->entry);
+}
+
+static void push_str(lua_State *L, mp_str s)
+{
+    lua_pushlstring(L, s.ptr == NULL ? "" : s.ptr, s.len);
+}
+
+/* The bearer token of the request at 1; the token is looked up once and then cached.  [-0, +1, throws] */
+static void push_bearer(lua_State *L, const mp_stream *stream)
+{
+    mp_str token;
+    if (lua_getiuservalue(L, 1, BEARER_VALUE) != LUA_TNIL)
+        return;
+    if (mp_find_bearer(stream, &token) != MP_A_TOKEN)
+        return;
+    mp_token_push(L, token);
+    lua_pushvalue(L, -1);
+    lua_setiuservalue(L, 1, BEARER_VALUE);
+}
+
+/* The headers object of the request at 1, which is created once.  [-0, +1, throws] */
+static void push_headers(lua_State *L)
+{
+    const handle *h = lua_touserdata(L, 1);
+    if (lua_getiuservalue(L, 1, HEADERS_VALUE) != LUA_TNIL)
+        return;
+    push_handle(L, h->task, HEADERS);
+    lua_pushvalue(L, -1);
+    lua_setiuservalue(L, 1, HEADERS_VALUE);
+}
+
+/* The client's certificate; nil without TLS, or if the client sent no certificate.  [-0, +1, throws] */
+static void push_tls(lua_State *L, const mp_stream *stream)
+{
+    const mp_tls_peer *peer = mp_stream_tls(stream);
+    if (peer == NULL || peer->subject == NULL) {
+        lua_pushnil(L);
+        return;
+    }
+    lua_createtable(L, 0, 6);
+    lua_pushstring(L, peer->subject);
+    lua_setfield(L, -2, "subject");
+    lua_pushstring(L, peer->issuer);
+    lua_setfield(L, -2, "issuer");
+    lua_pushstring(L, peer->serial);
+    lua_setfield(L, -2, "serial");
+    lua_pushstring(L, peer->fingerprint);
+    lua_setfield(L, -2, "fingerprint");
+    lua_pushinteger(L, peer->expires);
+    lua_setfield(L, -2, "expires");
+    lua_newtable(L);
+    for (lua_Integer i = 0; peer->sans != NULL && peer->sans[i] != NULL; i++) {
+        lua_pushstring(L, peer->sans[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+    lua_setfield(L, -2, "sans");
+}
+
+enum { METHOD = 1, PATH, HEADER_FIELD, BEARER, PEER, TLS };
+static const char *const field_names[] = {"method", "path", "headers", "bearer", "peer", "tls", NULL};
+
+/* __index of a request. Upvalue: the fields' numbers.  [-2, +1, throws] */
+static int l_request(lua_State *L)
+{
+    const mp_stream *stream = check_stream(L, REQUEST);
+    lua_rawget(L, lua_upvalueindex(1));
+    switch (lua_tointeger(L, -1)) {
+    case METHOD:
+        push_str(L, mp_stream_request(stream)->method);
+        break;
+    case PATH:
+        push_str(L, mp_stream_request(stream)->path);
+        break;
+    case HEADER_FIELD:
+        push_headers(L);
+        break;
+    case BEARER:
+        push_bearer(L, stream);
+        break;
+    case PEER:
+        push_str(L, mp_stream_peer(stream));
+        break;
+    case TLS:
+        push_tls(L, stream);
+        break;
+    default:
+        lua_pushnil(L);
+    }
+    return 1;
+}
+
+/* __index of the headers of a request. Names are matched without regard to case. Several headers of one name are joined with ", ".  [-2, +1, throws] */
+static int l_header(lua_State *L)
+{
+    const mp_stream *stream = check_stream(L, HEADERS);
+    size_t len, at = 0;
+    const char *given = luaL_checklstring(L, 2, &len);
+    char name[MAX_HEADER_NAME_BYTES + 1];
+    if (len > MAX_HEADER_NAME_BYTES)
+        return 0;
+    for (size_t i = 0; i <= len; i++)
+        name[i] = (char)(given[i] >= 'A' && given[i] <= 'Z' ? given[i] - 'A' + 'a' : given[i]);
+    if (strcmp(name, "host") == 0) { /* libh2o stores Host apart from the other headers */
+        push_str(L, mp_stream_request(stream)->host);
+        return 1;
+    }
+    int count = 0;
+    for (mp_str value; (value = mp_stream_next_header(stream, name, &at)).ptr != NULL; count++) {
+        if (count > 0)
+            lua_pushliteral(L, ", ");
+        luaL_checkstack(L, 4, "too many headers of one name");
+        push_str(L, mp_str_trim(value));
+    }
+    if (count == 0)
+        lua_pushnil(L);
+    else if (count > 1)
+        lua_concat(L, 2 * count - 1);
+    return 1;
+}
+
+/* -- the answer ---------------------------------------------------------------------------------------------------- */
+
+/* (registry reference of a principal reference, mp_principal **): refs the principal if it has not expired.  [-2, +0, throws] */
+static int ref_cached_principal(lua_State *L)
+{
+    lua_rawgeti(L, LUA_REGISTRYINDEX, *(const int *)lua_touserdata(L, 1));
+    mp_principal **principal = lua_touserdata(L, 2);
+    const principal_ref *s = luaL_checkudata(L, -1, PRINCIPAL);
+    if (s->expires == 0 || s->expires > (int64_t)time(NULL))
+        *principal = ref_principal(L, -1);
+    return 0;
+}
+
+bool mp_authn_is_known(mp_vm *vm, mp_authn *entry)
+{
+    mp_str token;
+    int cached_ref = LUA_NOREF;
+    mp_principal *principal = NULL;
+    if (mp_find_bearer(mp_authn_stream(entry), &token) == MP_A_TOKEN)
+        cached_ref = mp_token_principal(vm, token, mp_loop_now(vm->loop));
+    if (cached_ref == LUA_NOREF)
+        return false;
+    lua_State *L = vm->L;
+    lua_pushcfunction(L, ref_cached_principal);
+    lua_pushlightuserdata(L, &cached_ref);
+    lua_pushlightuserdata(L, &principal);
+    if (lua_pcall(L, 2, 0, 0) != LUA_OK)
+        lua_pop(L, 1); /* no memory: the authentication task will report it */
+    if (principal == NULL)
+        return false;
+    mp_authn_admit(entry, principal);
+    mp_principal_unref(principal);
+    return true;
+}
+
+/* Handles the results of moonpool.authenticate: a principal reference and how many ms it may be cached for the bearer token (0: not at
+ * all); or nil, HTTP status, message, and optionally the seconds of Retry-After and the reason for the audit. */
+static int entry_done(lua_State *L, int status, lua_KContext context)
+{
+    (void)status;
+    mp_lib_task *task = (mp_lib_task *)context;
+    if (task->entry == NULL)
+        return 0; /* the request was cancelled */
+    if (!lua_isnil(L, 2)) {
+        mp_str token;
+        lua_Integer cached_ms = luaL_optinteger(L, 3, 0);
+        if (cached_ms > 0 && mp_find_bearer(mp_authn_stream(task->entry), &token) == MP_A_TOKEN)
+            mp_token_set_principal(L, token, 2, mp_loop_now(task->super.vm->loop) + (uint64_t)cached_ms);
+        mp_principal *principal = ref_principal(L, 2);
+        mp_authn *entry = mp_task_settle_entry(task);
+        if (entry != NULL)
+            mp_authn_admit(entry, principal);
+        mp_principal_unref(principal);
+        return 0;
+    }
+    mp_str message, reason, token;
+    message.ptr = luaL_checklstring(L, 4, &message.len);
+    reason.ptr = luaL_optlstring(L, 6, "", &reason.len);
+    lua_Integer code = luaL_checkinteger(L, 3), retry = luaL_optinteger(L, 5, 0);
+    if (task->entry == NULL)
+        return 0;
+    mp_refusal refusal = {.status = (int)code,
+                          .has_token = mp_find_bearer(mp_authn_stream(task->entry), &token) != MP_NO_TOKEN,
+                          .retry = (int)retry,
+                          .message = message,
+                          .reason = reason};
+    mp_authn_refuse(mp_task_settle_entry(task), &refusal);
+    return 0;
+}
+
+int mp_run_entry(lua_State *L)
+{
+    mp_lib_task *task = lua_touserdata(L, 1);
+    if (task->entry == NULL)
+        return 0;
+    lua_rawgeti(L, LUA_REGISTRYINDEX, mp_lib_of_vm(task->super.vm)->authenticate);
+    push_handle(L, task, REQUEST);
+    lua_callk(L, 1, 5, (lua_KContext)task, entry_done);
+    return entry_done(L, LUA_OK, (lua_KContext)task);
+}
+
+/* -- set-up ------------------------------------------------------------------------------------------------------- */
+
+static mp_str copy_text(lua_State *L, int index, char **to)
+{
+    size_t len;
+    const char *text = luaL_checklstring(L, index, &len);
+    free(*to);
+    *to = mp_dup((mp_str){text, len});
+    return (mp_str){*to, len};
+}
+
+/* set_auth(realm, scopes, metadata): turns authentication by scripts on. The arguments are texts of the WWW-Authenticate header.  [-0, +0, throws] */
+static int l_set_auth(lua_State *L)
+{
+    mp_lib *lib = mp_lib_of(L);
+    lib->auth.realm = copy_text(L, 1, &lib->auth_texts[0]);
+    lib->auth.scopes = copy_text(L, 2, &lib->auth_texts[1]);
+    lib->auth.resource_metadata = copy_text(L, 3, &lib->auth_texts[2]);
+    lib->auth.is_asked = lib->has_auth;
+    return 0;
+}
+
+static void set_index(lua_State *L, const char *kind, lua_CFunction index, int upvalues)
+{
+    luaL_newmetatable(L, kind);
+    if (upvalues > 0)
+        lua_insert(L, -2);
+    lua_pushcclosure(L, index, upvalues);
+    lua_setfield(L, -2, "__index");
+    lua_pushboolean(L, 0);
+    lua_setfield(L, -2, "__metatable");
+    lua_pop(L, 1);
+}
+
+void mp_lib_auth(lua_State *L)
+{
+    static const luaL_Reg functions[] = {{"seat", l_principal_ref}, {"set_auth", l_set_auth}, {NULL, NULL}};
+    luaL_setfuncs(L, functions, 0);
+    mp_lib_tokens(L);
+    lua_newtable(L);
+    mp_lib_of(L)->principals = luaL_ref(L, LUA_REGISTRYINDEX);
+    lua_newtable(L);
+    for (int i = 0; field_names[i] != NULL; i++) {
+        lua_pushinteger(L, i + 1);
+        lua_setfield(L, -2, field_names[i]);
+    }
+    set_index(L, REQUEST, l_request, 1);
+    set_index(L, HEADERS, l_header, 0);
+    luaL_newmetatable(L, PRINCIPAL);
+    lua_pushcfunction(L, l_free_principal_ref);
+    lua_setfield(L, -2, "__gc");
+    lua_pushboolean(L, 0);
+    lua_setfield(L, -2, "__metatable");
+    lua_pop(L, 1);
+}

@@ -1,0 +1,376 @@
+/* call.c: the userdata `call` of handlers, and the library's functions on it. The userdata holds its task and the task's serial number: a
+ * task is reused, so a `call` that a script kept must not act on the task's next work. */
+#include "vm/engine.h"
+#include "lib/mcp/call.h"
+#include <lauxlib.h>
+#include <math.h>
+#include <stdlib.h>
+
+typedef mp_call_handle handle;
+
+void mp_call_push(lua_State *L, mp_lib_task *task, int params)
+{
+    handle *h = lua_newuserdatauv(L, sizeof *h, MP_CALL_VALUES);
+    *h = (handle){task, task->super.serial};
+    lua_pushvalue(L, params);
+    lua_setiuservalue(L, -2, MP_CALL_PARAMS);
+    /* task->call may be NULL: a finalizer may have sent a message and found that the client disconnected. The anonymous principal has no
+     * table. */
+    if (task->call != NULL && mp_call_principal(task->call) != mp_nobody) {
+        mp_principal_push(L, mp_call_principal(task->call));
+        lua_setiuservalue(L, -2, MP_CALL_PRINCIPAL);
+    }
+    luaL_setmetatable(L, MP_CALL);
+}
+
+void mp_call_push_like(lua_State *L)
+{
+    const handle *like = luaL_checkudata(L, 1, MP_CALL);
+    handle *h = lua_newuserdatauv(L, sizeof *h, MP_CALL_VALUES);
+    *h =
+        (handle){like->task, 0}; /* no task has the serial number 0, so the call counts as ended until mp_call_bind() */
+    for (int slot = 1; slot <= MP_CALL_VALUES; slot++) {
+        lua_getiuservalue(L, 1, slot);
+        lua_setiuservalue(L, -2, slot);
+    }
+    luaL_setmetatable(L, MP_CALL);
+}
+
+void mp_call_push_new(lua_State *L)
+{
+    handle *h = lua_newuserdatauv(L, sizeof *h, MP_CALL_VALUES);
+    *h = (handle){NULL, 0};
+    luaL_setmetatable(L, MP_CALL);
+}
+
+void mp_call_bind(lua_State *L, int index, mp_lib_task *task)
+{
+    *(handle *)lua_touserdata(L, index) = (handle){task, task->super.serial};
+}
+
+mp_lib_task *mp_check_call(lua_State *L)
+{
+    const handle *h = mp_check_udata(L, 1, MP_CALL, mp_lib_of(L)->call_metatable);
+    if (h->serial != h->task->super.serial || (h->task->call == NULL && !h->task->super.cancelled))
+        luaL_error(L, "this call has ended");
+    return h->task;
+}
+
+static void push_str(lua_State *L, mp_str s)
+{
+    lua_pushlstring(L, s.ptr == NULL ? "" : s.ptr, s.len);
+}
+
+static int l_tostring(lua_State *L)
+{
+    lua_pushliteral(L, MP_CALL);
+    return 1;
+}
+
+/* -- sending --------------------------------------------------------------------------------------------------- */
+
+/* True if progress notifications of this revision have the field `message`. */
+static bool has_progress_message(const mp_era *era)
+{
+    return era != NULL && era->says_message;
+}
+
+static void put_number(lua_State *L, int index, mp_buf *out)
+{
+    if (lua_isinteger(L, index))
+        mp_json_put_int(out, lua_tointeger(L, index));
+    else
+        mp_json_put_double(out, lua_tonumber(L, index));
+}
+
+static void check_finite(lua_State *L, int index)
+{
+    luaL_argcheck(L, isfinite(luaL_checknumber(L, index)), index, "a finite number is needed");
+}
+
+static _Noreturn void refuse_size(lua_State *L, size_t size, size_t max_bytes)
+{
+    luaL_error(L, "this message is %I bytes of JSON, more than limits.call.output (%I)", (LUAI_UACINT)size,
+               (LUAI_UACINT)max_bytes);
+    abort();
+}
+
+void mp_check_size(lua_State *L, mp_vm *vm, size_t start)
+{
+    size_t size = vm->out.len - start;
+    if (size <= vm->call_output)
+        return;
+    vm->out.len = start;
+    refuse_size(L, size, vm->call_output);
+}
+
+/* call:progress(progress[, total[, message]]): sends a progress notification. Does nothing if the client sent no progress token, the call's
+ * stream is closed, or `progress` is not above the last one (F-1).
+ *  [-0, +0, throws] */
+static int l_progress(lua_State *L)
+{
+    mp_lib_task *task = mp_check_call(L);
+    check_finite(L, 2);
+    bool has_total = !lua_isnoneornil(L, 3);
+    if (has_total)
+        check_finite(L, 3);
+    mp_str message = MP_STR_NONE;
+    if (!lua_isnoneornil(L, 4))
+        message.ptr = luaL_checklstring(L, 4, &message.len);
+    if (task->call == NULL)
+        return 0;
+    mp_str token = mp_call_progress_token(task->call);
+    double progress = lua_tonumber(L, 2);
+    if (token.len == 0 || (task->has_progress && progress <= task->progress))
+        return 0;
+    task->has_progress = true;
+    task->progress = progress;
+
+    mp_buf *out = &task->super.vm->out;
+    size_t start = out->len;
+    mp_buf_put(out,
+               MP_STR("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":"));
+    mp_buf_put(out, token);
+    mp_buf_put(out, MP_STR(",\"progress\":"));
+    put_number(L, 2, out);
+    if (has_total) {
+        mp_buf_put(out, MP_STR(",\"total\":"));
+        put_number(L, 3, out);
+    }
+    if (message.ptr != NULL && has_progress_message(mp_call_era(task->call))) {
+        mp_buf_put(out, MP_STR(",\"message\":"));
+        mp_json_put_string(out, message);
+    }
+    mp_buf_put(out, MP_STR("}}"));
+    mp_check_size(L, task->super.vm, start);
+    mp_call_send(task->call, mp_str_from(mp_buf_str(out), start)); /* cancels the task if the client has disconnected */
+    out->len = start;
+    return 0;
+}
+
+/* (value, mp_buf): appends the value's JSON to the buffer.  [-2, +0, throws] */
+static int encode(lua_State *L)
+{
+    mp_lua_encode(L, 1, lua_touserdata(L, 2));
+    return 0;
+}
+
+void mp_encode_out(lua_State *L, mp_vm *vm, int index)
+{
+    size_t start = vm->out.len;
+    lua_pushcfunction(L, encode);
+    lua_pushvalue(L, index);
+    lua_pushlightuserdata(L, &vm->out);
+    if (lua_pcall(L, 2, 0, 0) == LUA_OK)
+        return;
+    vm->out.len = start;
+    lua_error(L);
+}
+
+/* Sends the encoded message. The call may have ended while the message was encoded. */
+static int send_encoded(lua_State *L, void *ctx, mp_str text, size_t size)
+{
+    (void)ctx;
+    mp_lib_task *task = mp_check_call(L);
+    if (size > task->super.vm->call_output)
+        refuse_size(L, size, task->super.vm->call_output);
+    lua_pushboolean(L, task->call != NULL && mp_call_send(task->call, text) == 0);
+    return 1;
+}
+
+/* call:send(message): sends a JSON-RPC message on the call's stream. False if the client can no longer receive it.  [-0, +1, throws, yields] */
+static int l_send(lua_State *L)
+{
+    const mp_lib_task *task = mp_check_call(L);
+    luaL_checktype(L, 2, LUA_TTABLE);
+    lua_settop(L, 2);
+    if (task->call != NULL)
+        return mp_lua_encode_in_turns(L, 2, task->super.vm->call_output, send_encoded, NULL);
+    lua_pushboolean(L, 0);
+    return 1;
+}
+
+/* -- for the Lua library---------------------------------------------------------------------------------------- */
+
+/* over_output(call, what, size): nil if `size` bytes of JSON are within limits.call.output. Otherwise counts and logs the excess, and
+ * returns an error text that names `what`.  [-0, +0|1, throws] */
+static int l_over_output(lua_State *L)
+{
+    const mp_lib_task *task = mp_check_call(L);
+    const char *what = luaL_checkstring(L, 2);
+    size_t size = (size_t)luaL_checkinteger(L, 3);
+    if (size <= task->super.vm->call_output)
+        return 0;
+    char why[MP_REFUSAL];
+    lua_pushstring(L, mp_refuse_output(task, what, size, why).ptr);
+    return 1;
+}
+
+static mp_str opt_json(lua_State *L, int index)
+{
+    mp_str text = MP_STR_NONE;
+    if (!lua_isnoneornil(L, index))
+        text.ptr = luaL_checklstring(L, index, &text.len);
+    return text;
+}
+
+/* open_session(call, revision, client, capabilities): opens the session of an `initialize` call. True; or nil if it was refused: the call
+ * is answered with an error then.
+ *  [-0, +1, throws] */
+static int l_open_session(lua_State *L)
+{
+    mp_lib_task *task = mp_check_call(L);
+    const mp_era *era = mp_era_find(mp_str_of(luaL_checkstring(L, 2)));
+    luaL_argcheck(L, era != NULL && era->has_sessions, 2, "no revision with sessions has this date");
+    mp_str client = opt_json(L, 3), capabilities = opt_json(L, 4);
+    if (task->call != NULL && mp_call_open_session(task->call, era, client, capabilities) == 0) {
+        lua_pushboolean(L, 1);
+        return 1;
+    }
+    if (task->call != NULL) /* the session was refused, and the call answered with an error */
+        mp_task_settle(task);
+    lua_pushnil(L);
+    return 1;
+}
+
+static mp_session *session_of(lua_State *L)
+{
+    const mp_lib_task *task = mp_check_call(L);
+    return task->call == NULL ? NULL : mp_call_session(task->call);
+}
+
+/* set_log_level(call, n): sets the lowest level of the log messages that the session's client receives.  [-0, +0, throws] */
+static int l_set_log_level(lua_State *L)
+{
+    mp_session *session = session_of(L);
+    lua_Integer level = luaL_checkinteger(L, 2);
+    luaL_argcheck(L, level >= 0 && level <= 7, 2, "levels go from 0 (debug) to 7 (emergency)");
+    if (session != NULL)
+        mp_session_set_log_level(session, (int)level);
+    return 0;
+}
+
+/* log_level(call): the session's log level, 0 to 7; nil without a session, or if the client has set no level.  [-0, +1, throws] */
+static int l_log_level(lua_State *L)
+{
+    const mp_session *session = session_of(L);
+    int level = session == NULL ? -1 : mp_session_log_level(session);
+    if (level < 0)
+        lua_pushnil(L);
+    else
+        lua_pushinteger(L, level);
+    return 1;
+}
+
+/* session(call): the id of the call's session, or nil.  [-0, +1, throws] */
+static int l_session(lua_State *L)
+{
+    const mp_session *session = session_of(L);
+    if (session == NULL)
+        lua_pushnil(L);
+    else
+        push_str(L, mp_session_id(session));
+    return 1;
+}
+
+/* name_task(call, id): sets call.task, the id of the MCP task.  [-0, +0, throws] */
+static int l_name_task(lua_State *L)
+{
+    mp_check_call(L);
+    luaL_checkstring(L, 2);
+    lua_settop(L, 2);
+    lua_setiuservalue(L, 1, MP_CALL_TASK);
+    return 0;
+}
+
+/* unhurried(call): removes the call's time limit.  [-0, +0, throws] */
+static int l_unhurried(lua_State *L)
+{
+    const mp_lib_task *task = mp_check_call(L);
+    if (task->call != NULL)
+        mp_call_unhurried(task->call);
+    return 0;
+}
+
+/* fault(): counts an error of a script, which the library has logged.  [-0, +0] */
+static int l_fault(lua_State *L)
+{
+    (void)L;
+    mp_stat_add(MP_STAT_TOOL_FAULTS, 1);
+    return 0;
+}
+
+/* put_off(call, seconds): answers the call's error as HTTP 429 with Retry-After. False if the response has already begun.  [-0, +1, throws] */
+static int l_put_off(lua_State *L)
+{
+    mp_lib_task *task = mp_check_call(L);
+    lua_Integer seconds = luaL_checkinteger(L, 2);
+    lua_pushboolean(L, task->call != NULL && mp_call_put_off(task->call, seconds));
+    return 1;
+}
+
+/* over_limit(): counts a call that a policy refused by its rate limit.  [-0, +0] */
+static int l_over_limit(lua_State *L)
+{
+    (void)L;
+    mp_stat_add(MP_STAT_REFUSED_RATE, 1);
+    return 0;
+}
+
+/* over_listed(): counts a list function of a resource template that returned more resources than limits.listed.  [-0, +0] */
+static int l_over_listed(lua_State *L)
+{
+    (void)L;
+    mp_stat_add(MP_STAT_DROPPED_LISTED, 1);
+    return 0;
+}
+
+/* forbid(call, scopes): adds the scopes that are required to the error that will answer the call. False if the response has already begun.  [-0, +1, throws] */
+static int l_forbid(lua_State *L)
+{
+    const mp_lib_task *task = mp_check_call(L);
+    mp_str scopes;
+    scopes.ptr = luaL_checklstring(L, 2, &scopes.len);
+    lua_pushboolean(L, task->call != NULL && mp_call_forbid(task->call, scopes));
+    return 1;
+}
+
+/* call_as(call, principal): replaces call.principal, for the specs of scripts. Nil restores the authenticated principal.  [-0, +0, throws] */
+static int l_call_as(lua_State *L)
+{
+    mp_check_call(L);
+    lua_settop(L, 2);
+    lua_setiuservalue(L, 1, MP_CALL_PRINCIPAL);
+    return 0;
+}
+
+void mp_lib_call(lua_State *L)
+{
+    static const luaL_Reg functions[] = {{"open_session", l_open_session},
+                                         {"set_log_level", l_set_log_level},
+                                         {"log_level", l_log_level},
+                                         {"session", l_session},
+                                         {"name_task", l_name_task},
+                                         {"unhurried", l_unhurried},
+                                         {"fault", l_fault},
+                                         {"forbid", l_forbid},
+                                         {"put_off", l_put_off},
+                                         {"over_limit", l_over_limit},
+                                         {"over_listed", l_over_listed},
+                                         {"over_output", l_over_output},
+                                         {"call_as", l_call_as},
+                                         {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"progress", l_progress}, {"send", l_send}, {NULL, NULL}};
+    luaL_setfuncs(L, functions, 0);
+    luaL_newlib(L, methods);
+    luaL_newmetatable(L, MP_CALL); /* host, methods, metatable */
+    mp_lib_of(L)->call_metatable = lua_topointer(L, -1);
+    int metatable = lua_gettop(L);
+    mp_call_set_index(L, metatable - 2, metatable - 1);
+    lua_pushcfunction(L, l_tostring);
+    lua_setfield(L, -2, "__tostring");
+    lua_pushboolean(L, 0);
+    lua_setfield(L, -2, "__metatable");
+    lua_pop(L, 1);
+    lua_setfield(L, -2, "call_methods");
+}

@@ -1,0 +1,29 @@
+/* call.h: the userdata `call` of scripts and its fields, for the files that implement `call`. */
+#ifndef MP_LIB_MCP_CALL_H
+#define MP_LIB_MCP_CALL_H
+
+#include "lib/bindings.h"
+
+#define MP_CALL "call"
+
+/* The content of the userdata. Valid while the task's serial number is `serial`. */
+typedef struct {
+    mp_lib_task *task;
+    uint64_t serial;
+} mp_call_handle;
+
+/* The user values of the userdata. Client, capabilities and meta are read-only views, created when a script first reads them. */
+enum {
+    MP_CALL_PARAMS = 1,
+    MP_CALL_TASK,
+    MP_CALL_PRINCIPAL,
+    MP_CALL_CLIENT,
+    MP_CALL_CAPABILITIES,
+    MP_CALL_META,
+    MP_CALL_VALUES = MP_CALL_META
+};
+
+/* Sets __index of the metatable on top of the stack. `host` and `methods` are the stack indexes of the tables of that name.  [-0, +0, throws] */
+void mp_call_set_index(lua_State *L, int host, int methods);
+
+#endif

@@ -1,0 +1,22 @@
+/* cron.h: scheduled jobs: a VM starts each job once per interval. Of all workers of the process one runs it. */
+#ifndef MP_LIB_MCP_CRON_H
+#define MP_LIB_MCP_CRON_H
+
+#include "lib/state.h"
+
+typedef struct mp_cron {
+    struct mp_cron *next; /* the next job in lib->schedule */
+    mp_lib *lib;
+    mp_timer timer;
+    char *name;
+    uint64_t every_ms, limit_ms; /* interval between two starts; time limit of one run */
+} mp_cron;
+
+/* Starts the timers of the VM's jobs. The VM is attached to a loop. */
+void mp_cron_start(mp_lib *lib);
+/* Stops the timers: no job starts any more. A job that runs is not cancelled. */
+void mp_cron_stop(mp_lib *lib);
+/* Frees the VM's jobs. */
+void mp_cron_free(mp_lib *lib);
+
+#endif

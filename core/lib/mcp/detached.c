@@ -1,0 +1,174 @@
+/* detached.c: background tasks and scheduled jobs. Each has a call of its own, which no client waits for. A task that a call started
+ * inherits the fields of that call. */
+#include "lib/bindings.h"
+#include "lib/mcp/cron.h"
+#include <lauxlib.h>
+#include <math.h>
+
+#define JOB "moonpool.job"
+#define MAX_LIMIT_MS 1e12
+
+typedef struct {
+    mp_lib_task *task;
+    uint64_t serial;
+} handle;
+
+static int job_done(lua_State *L, int status, lua_KContext context)
+{
+    (void)L;
+    (void)status;
+    mp_lib_task *task = (mp_lib_task *)context;
+    mp_call *call = task->call;
+    if (call == NULL)
+        return 0;
+    mp_task_settle(task);
+    mp_call_answer(call, MP_STR("null"));
+    return 0;
+}
+
+int mp_run_job(lua_State *L)
+{
+    mp_lib_task *task = lua_touserdata(L, 1);
+    if (task->call == NULL)
+        return 0; /* cancelled while its coroutine was created */
+    lua_rawgeti(L, LUA_REGISTRYINDEX, task->job);
+    mp_task_forget_job(L, task);
+    lua_rawgeti(L, 2, 1);
+    lua_rawgeti(L, 2, 2);
+    lua_remove(L, 2);
+    lua_callk(L, 1, 0, (lua_KContext)task, job_done);
+    return job_done(L, LUA_OK, (lua_KContext)task);
+}
+
+int mp_run_scheduled(lua_State *L)
+{
+    mp_lib_task *task = lua_touserdata(L, 1);
+    if (task->call == NULL)
+        return 0;
+    lua_rawgeti(L, LUA_REGISTRYINDEX, mp_lib_of_vm(task->super.vm)->run_job);
+    lua_pushnil(L);
+    mp_call_push(L, task, 3); /* a scheduled job has no params: nil */
+    lua_remove(L, 3);
+    lua_pushstring(L, task->scheduled->name);
+    lua_callk(L, 2, 0, (lua_KContext)task, job_done);
+    return job_done(L, LUA_OK, (lua_KContext)task);
+}
+
+/* schedule(name, every[, limit]): runs moonpool.run_job(call, name) every `every` seconds, each run at most `limit` seconds. Available while
+ * scripts load. Upvalue: the default limit.  [-0, +0, throws] */
+static int l_schedule(lua_State *L)
+{
+    mp_lib *lib = mp_lib_of(L);
+    const char *name = luaL_checkstring(L, 1);
+    double every = luaL_checknumber(L, 2), limit = luaL_optnumber(L, 3, lua_tonumber(L, lua_upvalueindex(1)));
+    mp_cron *job = mp_new(sizeof *job);
+    *job = (mp_cron){.next = lib->schedule,
+                     .lib = lib,
+                     .name = mp_dup(mp_str_of(name)),
+                     .every_ms = (uint64_t)ceil(every * 1000),
+                     .limit_ms = (uint64_t)ceil(limit * 1000)};
+    lib->schedule = job;
+    return 0;
+}
+
+/* spawn(call, f, seconds): starts a background task that runs f(call) for at most `seconds`; its call inherits the fields of `call`. The
+ * task's handle; or nil, "too many".
+ *  [-0, +1|2, throws] */
+static int l_spawn(lua_State *L)
+{
+    const mp_lib_task *task = mp_check_call(L);
+    luaL_checktype(L, 2, LUA_TFUNCTION);
+    double seconds = luaL_checknumber(L, 3);
+    luaL_argcheck(L, seconds > 0, 3, "seconds must be above 0");
+    if (task->call == NULL)
+        return luaL_error(L, "a cancelled call cannot start a background task");
+    lua_settop(L, 2);
+    mp_call_push_like(L);
+    lua_createtable(L, 2, 0);
+    lua_pushvalue(L, 2);
+    lua_rawseti(L, 4, 1);
+    lua_pushvalue(L, 3);
+    lua_rawseti(L, 4, 2);
+    handle *job = lua_newuserdatauv(L, sizeof *job, 0);
+    *job = (handle){NULL, 0};
+    luaL_setmetatable(L, JOB);
+    lua_pushvalue(L, 4);
+    int ref = luaL_ref(L, LUA_REGISTRYINDEX); /* nothing below raises an error, so `ref` is not lost */
+
+    /* task->call may be NULL: a finalizer may have sent a message and found that the client disconnected */
+    mp_call *call = task->call == NULL
+                        ? NULL
+                        : mp_call_spawn(task->call, seconds * 1000 > MAX_LIMIT_MS ? (uint64_t)MAX_LIMIT_MS
+                                                                                  : (uint64_t)ceil(seconds * 1000));
+    if (call == NULL) {
+        luaL_unref(L, LUA_REGISTRYINDEX, ref);
+        lua_pushnil(L);
+        lua_pushliteral(L, "too many");
+        return 2;
+    }
+    job->task = mp_lib_task_start(mp_vm_of(L), &mp_detached_work, call);
+    job->task->job = ref;
+    job->serial = job->task->super.serial;
+    mp_call_bind(L, 3, job->task);
+    return 1;
+}
+
+/* begin(f, seconds): starts a background task that runs f(call) for at most `seconds` and belongs to no other call. True; or nil, why.  [-0, +1|2, throws] */
+static int l_begin(lua_State *L)
+{
+    mp_lib *lib = mp_lib_of(L);
+    luaL_checktype(L, 1, LUA_TFUNCTION);
+    double seconds = luaL_checknumber(L, 2);
+    luaL_argcheck(L, seconds > 0, 2, "seconds must be above 0");
+    lua_settop(L, 1);
+    lua_createtable(L, 2, 0);
+    lua_pushvalue(L, 1);
+    lua_rawseti(L, 2, 1);
+    mp_call_push_new(L);
+    lua_pushvalue(L, 3);
+    lua_rawseti(L, 2, 2);
+    lua_pushvalue(L, 2);
+    int ref = luaL_ref(L, LUA_REGISTRYINDEX); /* nothing below raises an error, so `ref` is not lost */
+    mp_principal *itself = mp_principal_new(MP_STR("moonpool"), MP_STR("moonpool"), 0);
+    mp_call *call = lib->rpc == NULL ? NULL : mp_call_spawn_alone(lib->rpc, itself, (uint64_t)ceil(seconds * 1000));
+    mp_principal_unref(itself);
+    if (call == NULL) {
+        luaL_unref(L, LUA_REGISTRYINDEX, ref);
+        lua_pushnil(L);
+        lua_pushstring(L, lib->rpc == NULL ? "the gateway is not serving yet: scripts are loading"
+                                           : "too many background tasks (tasks.max)");
+        return 2;
+    }
+    mp_lib_task *task = mp_lib_task_start(lib->vm, &mp_detached_work, call);
+    task->job = ref;
+    mp_call_bind(L, 3, task);
+    lua_pushboolean(L, 1);
+    return 1;
+}
+
+/* stop(job[, why]): cancels a background task; does nothing if it has ended.  [-0, +0, throws] */
+static int l_stop(lua_State *L)
+{
+    const handle *job = luaL_checkudata(L, 1, JOB);
+    const char *why = luaL_optstring(L, 2, "stopped");
+    if (job->task != NULL && job->serial == job->task->super.serial && job->task->call != NULL)
+        mp_call_stop(job->task->call, why);
+    return 0;
+}
+
+void mp_lib_detached(lua_State *L, uint64_t max_task_ms, uint64_t call_ms)
+{
+    static const luaL_Reg functions[] = {{"spawn", l_spawn}, {"begin", l_begin}, {"stop", l_stop}, {NULL, NULL}};
+    luaL_setfuncs(L, functions, 0);
+    lua_pushnumber(L, (double)call_ms / 1000);
+    lua_pushcclosure(L, l_schedule, 1);
+    lua_setfield(L, -2, "schedule");
+    luaL_newmetatable(L, JOB);
+    lua_pushboolean(L, 0);
+    lua_setfield(L, -2, "__metatable");
+    lua_pop(L, 1);
+    lua_createtable(L, 0, 1);
+    lua_pushnumber(L, (double)max_task_ms / 1000);
+    lua_setfield(L, -2, "task_seconds");
+    lua_setfield(L, -2, "limits");
+}

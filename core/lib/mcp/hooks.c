@@ -1,0 +1,71 @@
+/* hooks.c: the callbacks of a worker's rpc into its VM. They create or cancel tasks; none of them runs Lua. */
+#include "lib/bindings.h"
+
+#define MAX_NOTES 1024 /* notifications that are queued or running in one VM */
+#define MAX_NOTE_BYTES ((size_t)8 << 20)
+
+static void on_call(void *ctx, mp_call *call)
+{
+    mp_lib_task_start(ctx, &mp_call_work, call);
+}
+
+static void on_note(void *ctx, const mp_era *era, mp_session *session, mp_str method, mp_str params)
+{
+    mp_lib *lib = mp_lib_of_vm(ctx);
+    size_t bytes = method.len + params.len;
+    if (lib->notes >= MAX_NOTES || bytes > MAX_NOTE_BYTES - lib->note_bytes) {
+        mp_stat_add(MP_STAT_DROPPED_NOTES, 1);
+        return;
+    }
+    mp_lib_task *task = mp_lib_task_new(ctx, &mp_note_work);
+    task->era = era == NULL && session != NULL ? mp_session_era(session) : era;
+    mp_buf_put(&task->text, method);
+    mp_buf_put(&task->text, params);
+    task->method_len = method.len;
+    lib->notes++;
+    lib->note_bytes += bytes;
+}
+
+/* The call is freed after this function returns. The task copies the fields that its `<close>` handlers may read. */
+static void on_cancel(void *ctx, mp_call *call, const char *why)
+{
+    (void)ctx; /* the call may belong to the VM of an older generation */
+    (void)why;
+    mp_lib_task *task = mp_call_user(call);
+    if (task == NULL)
+        return;
+    mp_str method = mp_call_method(call);
+    task->era = mp_call_era(call);
+    task->has_session = mp_call_session(call) != NULL;
+    mp_buf_put(&task->text, method);
+    mp_buf_put(&task->text, mp_principal_id(mp_call_principal(call)));
+    task->method_len = method.len;
+    mp_task_settle(task);
+    mp_task_cancel(&task->super);
+}
+
+static const mp_auth_facts *auth_facts(void *ctx)
+{
+    return &mp_lib_of_vm(ctx)->auth;
+}
+
+static void on_entry(void *ctx, mp_authn *entry)
+{
+    if (mp_authn_is_known(ctx, entry))
+        return;
+    mp_lib_task *task = mp_lib_task_new(ctx, &mp_authn_work);
+    task->entry = entry;
+    mp_authn_set_user(entry, task);
+}
+
+static void on_entry_cancel(void *ctx, mp_authn *entry)
+{
+    (void)ctx;
+    mp_lib_task *task = mp_authn_user(entry);
+    if (task == NULL)
+        return;
+    mp_task_settle_entry(task);
+    mp_task_cancel(&task->super);
+}
+
+const mp_rpc_hooks mp_lib_hooks = {on_call, on_note, on_cancel, auth_facts, on_entry, on_entry_cancel};

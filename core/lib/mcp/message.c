@@ -1,0 +1,105 @@
+/* message.c: the body of the coroutine of a client's request or notification: it decodes the params, calls the library in Lua and
+ * encodes the result. */
+#include "lib/bindings.h"
+#include "vm/engine.h"
+#include <stdio.h>
+
+/* dispatch's two results are at 2 and 3. A call that was answered on the way (mp_call_open_session) or cancelled gets no answer. */
+static int call_done(lua_State *L, int status, lua_KContext context)
+{
+    (void)status;
+    mp_lib_task *task = (mp_lib_task *)context;
+    if (task->call == NULL)
+        return 0;
+    return lua_isnil(L, 2) ? mp_task_answer_error(L, task, 3) : mp_task_answer(L, task, 2);
+}
+
+/* The params of a call are decoded, or it has none (nil).  [-1, +0, throws, parks] */
+static int call_decoded(lua_State *L, void *ctx, const char *repeated)
+{
+    mp_lib_task *task = ctx;
+    if (task->call == NULL)
+        return 0; /* cancelled while the params were decoded */
+    if (repeated != NULL) {
+        mp_task_fail(task, MP_CODE_INVALID_PARAMS, MP_STR("Invalid params: an object in them has the same key twice"),
+                     MP_STR_NONE);
+        return 0;
+    }
+    const mp_era *era = mp_call_era(task->call);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, mp_lib_of_vm(task->super.vm)->dispatch);
+    mp_call_push(L, task, 2);
+    lua_rotate(L, 2, -1); /* dispatch, call, params */
+    lua_pushstring(L, era == NULL ? NULL : era->date);
+    mp_str method = mp_task_label(&task->super);
+    lua_pushlstring(L, method.ptr, method.len);
+    lua_callk(L, 4, 2, (lua_KContext)task, call_done);
+    return call_done(L, LUA_OK, (lua_KContext)task);
+}
+
+/* Refuses a call whose decoded params would not fit in limits.call.memory, before they are decoded. */
+static void refuse_large_params(mp_lib_task *task)
+{
+    char text[MP_REFUSAL];
+    int len =
+        snprintf(text, sizeof text,
+                 "the message would take %zu bytes of memory, more than limits.call.memory (%zu): send less at once",
+                 mp_call_weight(task->call), task->super.vm->call_memory);
+    mp_stat_add(MP_STAT_TOOL_MEMORY, 1);
+    mp_log(MP_WARN, "call over its limit", mp_log_str("method", mp_task_label(&task->super)),
+           mp_log_str("why", (mp_str){text, (size_t)len}));
+    mp_task_fail(task, MP_CODE_INVALID_PARAMS, (mp_str){text, (size_t)len}, MP_STR_NONE);
+}
+
+/* The body of a call's coroutine: decode, dispatch(call, params, revision, method), encode.  [-1, +0, throws, parks] */
+int mp_run_call(lua_State *L)
+{
+    mp_lib_task *task = lua_touserdata(L, 1);
+    if (task->call == NULL)
+        return 0; /* cancelled while its coroutine was created */
+    mp_str params = mp_call_params(task->call);
+    if (mp_call_weight(task->call) > task->super.vm->call_memory) {
+        refuse_large_params(task);
+        return 0;
+    }
+    if (params.len > 0)
+        return mp_lua_decode_in_turns(L, params, call_decoded, task);
+    lua_pushnil(L);
+    return call_decoded(L, task, NULL);
+}
+
+static int note_done(lua_State *L, int status, lua_KContext context)
+{
+    (void)L;
+    (void)status;
+    (void)context;
+    return 0;
+}
+
+/* The params of a notification are decoded, or it has none (nil).  [-1, +0, throws, parks] */
+static int note_decoded(lua_State *L, void *ctx, const char *repeated)
+{
+    mp_lib_task *task = ctx;
+    if (repeated != NULL)
+        return 0; /* a notification has no answer */
+    lua_rawgeti(L, LUA_REGISTRYINDEX, mp_lib_of_vm(task->super.vm)->note);
+    lua_insert(L, 2);
+    lua_pushlstring(L, task->text.ptr, task->method_len);
+    lua_insert(L, 3); /* note, method, params */
+    if (task->era != NULL)
+        lua_pushstring(L, task->era->date);
+    else
+        lua_pushnil(L);
+    lua_callk(L, 3, 0, 0, note_done);
+    return 0;
+}
+
+/* The body of a notification's coroutine: note(method, params, revision).  [-1, +0, throws, parks] */
+int mp_run_note(lua_State *L)
+{
+    mp_lib_task *task = lua_touserdata(L, 1);
+    mp_str params = mp_str_from(mp_buf_str(&task->text), task->method_len);
+    if (params.len > 0)
+        return mp_lua_decode_in_turns(L, params, note_decoded, task);
+    lua_pushnil(L);
+    return note_decoded(L, task, NULL);
+}

@@ -1,0 +1,152 @@
+/* pubsub.c: subscribing to topics and publishing on them. A session subscribes to topics one by one (`follow`); a call of
+ * `subscriptions/listen` subscribes to a list of topics for as long as its stream is open (`listen`). */
+#include "vm/engine.h"
+#include "lib/bindings.h"
+#include <lauxlib.h>
+
+/* nil, why  [-0, +2] */
+static int push_refusal(lua_State *L, const char *why)
+{
+    lua_pushnil(L);
+    lua_pushstring(L, why);
+    return 2;
+}
+
+static mp_session *session_of(lua_State *L)
+{
+    const mp_lib_task *task = mp_check_call(L);
+    return task->call == NULL ? NULL : mp_call_session(task->call);
+}
+
+/* id(call): the request's id as JSON.  [-0, +1, throws] */
+static int l_id(lua_State *L)
+{
+    const mp_lib_task *task = mp_check_call(L);
+    if (task->call == NULL)
+        return luaL_error(L, "this call was cancelled");
+    mp_str id = mp_call_id(task->call);
+    lua_pushlstring(L, id.ptr, id.len);
+    return 1;
+}
+
+/* follow(call, topic): subscribes the call's session to the topic. True; or nil and "no session" or "too many".  [-0, +1|2, throws] */
+static int l_follow(lua_State *L)
+{
+    mp_session *session = session_of(L);
+    mp_str topic = mp_check_str(L, 2);
+    switch (session == NULL ? MP_FOLLOW_CLOSED : mp_session_follow(session, topic)) {
+    case MP_FOLLOW_CLOSED:
+        return push_refusal(L, "no session");
+    case MP_FOLLOW_TOO_MANY:
+        return push_refusal(L, "too many");
+    default:
+        lua_pushboolean(L, 1);
+        return 1;
+    }
+}
+
+/* follow_as(call, audience): moves all subscriptions of the call's session to `audience`.  [-0, +0, throws] */
+static int l_follow_as(lua_State *L)
+{
+    mp_session *session = session_of(L);
+    mp_str audience = mp_check_str(L, 2);
+    if (session != NULL)
+        mp_session_follow_as(session, audience);
+    return 0;
+}
+
+/* unfollow(call, topic): ends the session's subscription to the topic.  [-0, +0, throws] */
+static int l_unfollow(lua_State *L)
+{
+    mp_session *session = session_of(L);
+    mp_str topic = mp_check_str(L, 2);
+    if (session != NULL)
+        mp_session_unfollow(session, topic);
+    return 0;
+}
+
+/* publish(topic, plain, before, after): sends the text `plain` to the sessions that are subscribed to the topic, and the text before .. id ..
+ * after to each `subscriptions/listen` call, where `id` is the call's. Reaches all workers. If a topic is published several times in one
+ * turn, only the last is sent. `plain`, or `before` and `after`, may be nil.  [-0, +0, throws] */
+static int l_publish(lua_State *L)
+{
+    const mp_lib *lib = mp_lib_of(L);
+    mp_str topic = mp_check_str(L, 1), plain = mp_opt_str(L, 2), before = mp_opt_str(L, 3), after = mp_opt_str(L, 4);
+    if (lib->rpc != NULL)
+        mp_topic_publish(lib->rpc, topic, plain, before, after);
+    return 0;
+}
+
+/* audiences(topic): a list of the audiences of the topic's subscribers.  [-0, +1, throws] */
+static int l_audiences(lua_State *L)
+{
+    mp_vm *vm = mp_vm_of(L);
+    const mp_lib *lib = mp_lib_of(L);
+    mp_str topic = mp_check_str(L, 1);
+    lua_newtable(L);
+    if (lib->rpc == NULL)
+        return 1;
+    size_t start = vm->out.len;
+    mp_topic_audiences(lib->rpc, topic, &vm->out);
+    lua_Integer i = 1;
+    for (size_t at = start, end = vm->out.len; at < end; i++) {
+        mp_str rest = mp_str_from(
+            mp_buf_str(&vm->out),
+            at); /* read again in each round: a finalizer may send a message, which moves the bytes of `out` */
+        mp_str audience = mp_str_cut(&rest, '\n');
+        at += audience.len + 1;
+        lua_pushlstring(L, audience.ptr, audience.len);
+        lua_rawseti(L, -2, i);
+    }
+    vm->out.len = start;
+    return 1;
+}
+
+/* -- listening --------------------------------------------------------------------------------------------------- */
+
+/* Pushes a userdata with the texts of the list at index 2. The list owns the bytes of the texts.  [-0, +1, throws] */
+static mp_str *push_topics(lua_State *L, size_t count)
+{
+    mp_str *topics = lua_newuserdatauv(L, count * sizeof *topics + 1, 0);
+    for (size_t i = 0; i < count; i++) {
+        lua_rawgeti(L, 2, (lua_Integer)i + 1);
+        luaL_argcheck(L, lua_type(L, -1) == LUA_TSTRING, 2, "a list of strings is needed");
+        topics[i].ptr = lua_tolstring(L, -1, &topics[i].len); /* the list holds it */
+        lua_pop(L, 1);
+    }
+    return topics;
+}
+
+/* listen(call, topics, closing): makes the call a subscriber of the topics and separates it from its task. Messages on the topics are sent on
+ * the call's stream until the client disconnects, or the gateway ends the call with `closing`, a result as JSON. True; or nil and
+ * "too many".  [-0, +1|2, throws] */
+static int l_listen(lua_State *L)
+{
+    mp_lib_task *task = mp_check_call(L);
+    luaL_checktype(L, 2, LUA_TTABLE);
+    mp_str closing = mp_check_str(L, 3);
+    lua_settop(L, 3);
+    size_t count = lua_rawlen(L, 2);
+    const mp_str *topics = push_topics(L, count);
+    if (&task->super != mp_vm_of(L)->running || task->call == NULL)
+        return luaL_error(L, "listen must be called by the task of the call itself");
+    switch (mp_call_listen(task->call, topics, count, closing)) {
+    case MP_LISTEN_TOO_MANY:
+        return push_refusal(L, "too many");
+    case MP_LISTEN_STARTED:
+        mp_task_settle(task);
+        break;
+    default: /* the gateway drains: the library's answer ends the call */
+        break;
+    }
+    lua_pushboolean(L, 1);
+    return 1;
+}
+
+void mp_lib_topics(lua_State *L)
+{
+    static const luaL_Reg functions[] = {
+        {"id", l_id},         {"follow", l_follow},       {"unfollow", l_unfollow},   {"publish", l_publish},
+        {"listen", l_listen}, {"audiences", l_audiences}, {"follow_as", l_follow_as}, {NULL, NULL}};
+    luaL_setfuncs(L, functions, 0);
+}

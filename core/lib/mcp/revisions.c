@@ -1,0 +1,31 @@
+/* revisions.c: the tables of core/mcp as the library in Lua sees them: C and Lua read the same rows. */
+#include "lib/mcp/revisions.h"
+#include "rpc/rpc.h"
+#include <lauxlib.h>
+
+int mp_lib_revisions(lua_State *L)
+{
+    lua_createtable(L, (int)mp_era_count, 0);
+    for (size_t i = 0; i < mp_era_count; i++) {
+        lua_newtable(L);
+        lua_pushstring(L, mp_eras[i].date);
+        lua_setfield(L, -2, "date");
+        lua_pushboolean(L, !mp_eras[i].has_sessions);
+        lua_setfield(L, -2, "stateless");
+#define SET_FACT(name) (lua_pushboolean(L, mp_eras[i].name), lua_setfield(L, -2, #name));
+        MP_ERA_FACTS(SET_FACT)
+#undef SET_FACT
+        lua_rawseti(L, -2, (lua_Integer)i + 1);
+    }
+    return 1;
+}
+
+int mp_lib_error_codes(lua_State *L)
+{
+    lua_createtable(L, 0, (int)mp_error_code_count);
+    for (size_t i = 0; i < mp_error_code_count; i++) {
+        lua_pushinteger(L, mp_error_codes[i].code);
+        lua_setfield(L, -2, mp_error_codes[i].name);
+    }
+    return 1;
+}

@@ -1,0 +1,194 @@
+/* work.c: the kinds of work (mp_work) that tasks of the engine do: calls, notifications, requests to authenticate, detached and scheduled calls, members of
+ * a group. */
+#include "lib/bindings.h"
+#include <lauxlib.h>
+
+mp_lib_task *mp_lib_task_new(mp_vm *vm, const mp_work *work)
+{
+    mp_lib_task *task = mp_container(mp_task_new(vm, work), mp_lib_task, super);
+    task->call = NULL;
+    task->entry = NULL;
+    task->era = NULL;
+    task->job = LUA_NOREF;
+    task->has_session = task->has_progress = task->has_succeeded = false;
+    task->progress = 0;
+    task->scheduled = NULL;
+    task->group = NULL;
+    mp_link_init(&task->member);
+    task->place = task->members = 0;
+    task->method_len = 0;
+    return task;
+}
+
+mp_lib_task *mp_lib_task_start(mp_vm *vm, const mp_work *work, mp_call *call)
+{
+    mp_lib_task *task = mp_lib_task_new(vm, work);
+    task->call = call;
+    mp_call_set_user(call, task);
+    return task;
+}
+
+void mp_task_settle(mp_lib_task *task)
+{
+    mp_call_set_user(task->call, NULL);
+    task->call = NULL;
+}
+
+mp_authn *mp_task_settle_entry(mp_lib_task *task)
+{
+    mp_authn *entry = task->entry;
+    task->entry = NULL;
+    if (entry != NULL)
+        mp_authn_set_user(entry, NULL);
+    return entry;
+}
+
+void mp_task_fail(mp_lib_task *task, int code, mp_str message, mp_str data)
+{
+    mp_call *call = task->call;
+    if (call == NULL)
+        return;
+    mp_task_settle(task);
+    mp_call_fail(call, code, message, data);
+}
+
+mp_str mp_task_principal(const mp_lib_task *task)
+{
+    task = mp_container(task->super.payer, mp_lib_task, super);
+    if (task->call != NULL)
+        return mp_principal_id(mp_call_principal(task->call));
+    return mp_str_from(mp_buf_str(&task->text), task->method_len);
+}
+
+void mp_task_forget_job(lua_State *L, mp_lib_task *task)
+{
+    luaL_unref(L, LUA_REGISTRYINDEX, task->job); /* frees a slot of the registry, so it allocates nothing */
+    task->job = LUA_NOREF;
+}
+
+/* -- calls ------------------------------------------------------------------------------------------------------- */
+
+static mp_lib_task *lib_task(mp_task *task)
+{
+    return mp_container(task, mp_lib_task, super);
+}
+
+/* The call's task waits for the first time: starts the call's time limit, and watches for the client to disconnect. */
+static void park_call(mp_task *super)
+{
+    mp_lib_task *task = lib_task(super);
+    if (task->call == NULL)
+        return;
+    super->was_parked = true;
+    mp_call_park(task->call);
+}
+
+static void fail_call(mp_task *super)
+{
+    mp_task_fail(lib_task(super), MP_CODE_INTERNAL, MP_STR("internal error"), MP_STR_NONE);
+}
+
+static void abort_call(mp_task *super, const char *why, mp_stat counter)
+{
+    mp_lib_task *task = lib_task(super);
+    if (task->call != NULL)
+        mp_call_abort(task->call, why, counter);
+}
+
+/* The method that the task copied from its notification or cancelled call. */
+static mp_str copied_label(const mp_task *super)
+{
+    const mp_lib_task *task = mp_container(super, mp_lib_task, super);
+    return (mp_str){task->text.ptr, task->method_len};
+}
+
+static mp_str call_label(const mp_task *super)
+{
+    const mp_lib_task *task = mp_container(super, mp_lib_task, super);
+    return task->call != NULL ? mp_call_method(task->call) : copied_label(super);
+}
+
+static void end_call(mp_task *super)
+{
+    mp_lib_task *task = lib_task(super);
+    if (task->call != NULL) {
+        mp_log(MP_ERROR, "task ended without an answer", mp_log_str("method", call_label(super)));
+        fail_call(super);
+    }
+    if (task->job != LUA_NOREF)
+        mp_task_forget_job(super->vm->L, task);
+    mp_buf_clear(&task->text);
+}
+
+const mp_work mp_call_work = {"call", mp_run_call, park_call, fail_call, abort_call, call_label, end_call};
+const mp_work mp_detached_work = {"detached", mp_run_job, park_call, fail_call, abort_call, call_label, end_call};
+const mp_work mp_cron_work = {"cron", mp_run_scheduled, park_call, fail_call, abort_call, call_label, end_call};
+
+/* -- notifications ----------------------------------------------------------------------------------------------- */
+
+static void end_note(mp_task *super)
+{
+    mp_lib_task *task = lib_task(super);
+    mp_lib *lib = mp_lib_of_vm(super->vm);
+    lib->notes--;
+    lib->note_bytes -= task->text.len;
+    mp_buf_clear(&task->text);
+}
+
+const mp_work mp_note_work = {.name = "note", .run = mp_run_note, .label = copied_label, .end = end_note};
+
+/* -- authentication ---------------------------------------------------------------------------------------------- */
+
+static void park_authn(mp_task *super)
+{
+    mp_lib_task *task = lib_task(super);
+    if (task->entry == NULL || super->state != MP_TASK_PARKED)
+        return;
+    super->was_parked = true;
+    mp_authn_park(task->entry);
+}
+
+static void refuse_authn(mp_task *super, int status, const char *why)
+{
+    mp_authn *entry = mp_task_settle_entry(lib_task(super));
+    if (entry != NULL)
+        mp_authn_refuse(entry, &(mp_refusal){.status = status, .message = mp_str_of(why)});
+}
+
+static void fail_authn(mp_task *super)
+{
+    refuse_authn(super, 500, "internal error");
+}
+
+static void limit_authn(mp_task *super, const char *why, mp_stat counter)
+{
+    (void)why;
+    (void)counter;
+    refuse_authn(super, 503, "authentication took too much processor time or memory");
+}
+
+static mp_str authn_label(const mp_task *super)
+{
+    (void)super;
+    return MP_STR("auth");
+}
+
+static void end_authn(mp_task *super)
+{
+    if (lib_task(super)->entry == NULL)
+        return;
+    mp_log(MP_ERROR, "task ended without an answer", mp_log_str("method", MP_STR("auth")));
+    fail_authn(super);
+}
+
+const mp_work mp_authn_work = {"auth", mp_run_entry, park_authn, fail_authn, limit_authn, authn_label, end_authn};
+
+/* -- members of a group ------------------------------------------------------------------------------------------ */
+
+static void end_member(mp_task *super)
+{
+    mp_group_leave(lib_task(super));
+}
+
+/* The task that started the group has the call, so the engine reports a member's exceeded limit there. */
+const mp_work mp_member_work = {.name = "member", .run = mp_run_member, .label = copied_label, .end = end_member};

@@ -1,0 +1,448 @@
+/* sqlite.c: SQLite databases of tasks: opens a database, runs a statement on it, waits for the result. lua/moonpool/lib/sqlite.lua checks
+ * which files a script may open, and orders transactions. */
+#include "data/data.h"
+#include "lib/bindings.h"
+#include "vm/engine.h"
+#include <lauxlib.h>
+#include <stdlib.h>
+
+#define DATABASE "moonpool.database"
+#define HANDLE "moonpool.statement"
+#define SHARED "moonpool.databases"
+#define TIDY_GC_CYCLES 2 /* the first cycle of the collector runs finalizers, the second frees their objects */
+
+typedef struct waiting waiting;
+
+/* A statement in flight, in the task that waits for it. */
+typedef struct {
+    mp_hold hold;            /* frees the statement when the task ends, without waiting for the collector */
+    mp_statement *statement; /* NULL once it is cancelled or freed */
+    waiting *op;
+    bool is_done;
+} handle;
+
+/* A statement as the database's thread has it. The Lua handle may be collected while the statement runs. */
+typedef struct {
+    mp_statement statement;
+    handle *of;
+    atomic_bool
+        is_left; /* set by the first of the two owners (database, handle) that no longer needs it; the second frees it */
+} work;
+
+struct waiting {
+    mp_op super;
+    handle *of;
+};
+
+static work *work_of(mp_statement *statement)
+{
+    return mp_container(statement, work, statement);
+}
+
+static void release_statement(mp_statement *statement)
+{
+    if (atomic_exchange(&work_of(statement)->is_left, true))
+        mp_statement_free(statement);
+}
+
+static void on_done(mp_statement *statement, mp_loop *loop)
+{
+    handle *it =
+        loop == NULL ? NULL : work_of(statement)->of; /* without a loop the handle may belong to another thread */
+    if (it == NULL) {
+        release_statement(statement);
+        return;
+    }
+    it->is_done = true;
+    waiting *op = it->op;
+    it->op = NULL;
+    if (op != NULL)
+        mp_op_done(&op->super);
+}
+
+/* Cancels the handle's statement if it runs, and frees it once the database no longer uses it. */
+static void cancel_statement(handle *it)
+{
+    mp_statement *statement = it->statement;
+    it->statement = NULL;
+    if (statement == NULL)
+        return;
+    if (it->is_done) {
+        mp_statement_free(statement);
+        return;
+    }
+    work_of(statement)->of = NULL;
+    atomic_store(&statement->is_off, true);
+    release_statement(statement);
+}
+
+static void on_cancel(mp_op *op)
+{
+    handle *it = mp_container(op, waiting, super)->of;
+    it->op = NULL;
+    cancel_statement(it);
+}
+
+static void on_release(mp_hold *hold)
+{
+    cancel_statement(mp_container(hold, handle, hold));
+}
+
+static int l_collect(lua_State *L)
+{
+    handle *it = lua_touserdata(L, 1);
+    mp_hold_drop(&it->hold);
+    cancel_statement(it);
+    return 0;
+}
+
+/* -- databases --------------------------------------------------------------------------------------------------- */
+
+static mp_database *check_database(lua_State *L, int index)
+{
+    mp_database **database = luaL_checkudata(L, index, DATABASE);
+    luaL_argcheck(L, *database != NULL, index, "the database is closed");
+    return *database;
+}
+
+/* The data that all databases of a VM share. The registry holds it. */
+typedef struct {
+    mp_database_limits limits;
+    mp_databases leaving; /* databases that are being closed */
+    int64_t count;        /* databases that have a handle */
+} shared;
+
+static const char shared_key;
+
+static shared *shared_of(lua_State *L)
+{
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &shared_key);
+    shared *it = lua_touserdata(L, -1);
+    lua_pop(L, 1); /* the registry holds it */
+    return it;
+}
+
+/* sqlite_open(root, rest, read_only, setup): a database in the file `rest` below the folder `root`; in memory if `root` is nil.  [-0, +1, throws] */
+static int l_open(lua_State *L)
+{
+    shared *all = shared_of(L);
+    const char *root = luaL_optstring(L, 1, NULL), *rest = luaL_optstring(L, 2, NULL),
+               *setup = luaL_optstring(L, 4, NULL);
+    mp_database **database = lua_newuserdatauv(L, sizeof *database, 0);
+    *database = NULL;
+    luaL_setmetatable(L, DATABASE);
+    *database = mp_database_new(root, rest, lua_toboolean(L, 3), setup, &all->limits);
+    all->count++;
+    return 1;
+}
+
+/* __gc, and sqlite_leave(database): cancels its statements and closes it, without waiting. Does nothing if it is closed already.
+ *  [-0, +0] */
+static int l_close(lua_State *L)
+{
+    mp_database **database = luaL_checkudata(L, 1, DATABASE);
+    shared *all = shared_of(L);
+    if (*database != NULL) {
+        mp_database_leave(&all->leaving, *database);
+        all->count--;
+    }
+    *database = NULL;
+    return 0;
+}
+
+/* sqlite_count(): how many databases have a handle (open ones, and ones that the collector has not freed yet); how many are being closed;
+ * true if the collector has not finished the cycles that sqlite_tidy() requested.  [-0, +3] */
+static int l_count(lua_State *L)
+{
+    shared *all = shared_of(L);
+    lua_pushinteger(L, all->count);
+    lua_pushinteger(L, mp_databases_count(&all->leaving));
+    lua_pushboolean(L, mp_vm_of(L)->full_cycles > 0);
+    return 3;
+}
+
+/* sqlite_tidy(): requests two cycles of the collector, which run in turns while the caller waits. False if the caller may not wait.  [-0, +1] */
+static int l_tidy(lua_State *L)
+{
+    mp_vm *vm = mp_vm_of(L);
+    bool may_wait = vm->may_wait && lua_isyieldable(L);
+    if (may_wait && vm->full_cycles < TIDY_GC_CYCLES)
+        vm->full_cycles = TIDY_GC_CYCLES;
+    lua_pushboolean(L, may_wait);
+    return 1;
+}
+
+static int l_end(lua_State *L)
+{
+    shared *all = lua_touserdata(L, 1);
+    mp_databases_end(&all->leaving);
+    return 0;
+}
+
+/* -- values ------------------------------------------------------------------------------------------------------ */
+
+/* Appends a text or blob. Returns false, and appends nothing, if the parameters would be larger than `most` bytes. */
+static bool put_bytes(mp_buf *to, char tag, mp_str bytes, size_t most)
+{
+    if (bytes.len > most || to->len > most - bytes.len)
+        return false;
+    mp_sql_put_bytes(to, tag, bytes);
+    return true;
+}
+
+/* Pops the value on top and appends it to the parameters. False if they would be larger than `most` bytes.  [-1, +0, throws] */
+static bool put_value(lua_State *L, mp_buf *to, size_t most)
+{
+    bool fits = true;
+    mp_str bytes;
+    int kind = lua_type(L, -1);
+    if (kind == LUA_TNUMBER && lua_isinteger(L, -1)) {
+        mp_sql_put_int(to, lua_tointeger(L, -1));
+    } else if (kind == LUA_TNUMBER) {
+        mp_sql_put_real(to, lua_tonumber(L, -1));
+    } else if (kind == LUA_TBOOLEAN) {
+        mp_sql_put_int(to, lua_toboolean(L, -1));
+    } else if (kind == LUA_TSTRING) {
+        bytes.ptr = lua_tolstring(L, -1, &bytes.len);
+        fits = put_bytes(to, 't', bytes, most);
+    } else if (kind == LUA_TTABLE && lua_rawgeti(L, -1, 1) == LUA_TSTRING) { /* a blob */
+        bytes.ptr = lua_tolstring(L, -1, &bytes.len);
+        fits = put_bytes(to, 'b', bytes, most);
+        lua_pop(L, 1);
+    } else if (kind == LUA_TLIGHTUSERDATA) {
+        mp_sql_put_null(to);
+    } else {
+        luaL_error(L, "an SQL value is a number, string, boolean, json.null or blob, not a %s", lua_typename(L, kind));
+    }
+    lua_pop(L, 1);
+    return fits;
+}
+
+/* Appends the parameters at `index`: nil, a list, or a table by name, read without metamethods. Returns NULL, or the error text.
+ *  [-0, +0, throws] */
+static const char *put_params(lua_State *L, int index, mp_statement *statement, size_t most)
+{
+    static const char too_large[] = "the parameters are larger than limits.sqlite.bytes";
+    static const char too_many[] = "there are more than 1000 parameters";
+    if (lua_isnil(L, index))
+        return NULL;
+    lua_Integer count = (lua_Integer)lua_rawlen(L, index);
+    statement->has_names = count == 0;
+    if (count > MP_SQL_MOST_PARAMS)
+        return too_many;
+    for (lua_Integer i = 1; i <= count; i++) {
+        mp_sql_put_bytes(&statement->params, 't', MP_STR(""));
+        lua_rawgeti(L, index, i);
+        if (!put_value(L, &statement->params, most))
+            return too_large;
+        statement->param_count++;
+    }
+    if (!statement->has_names)
+        return NULL;
+    for (lua_pushnil(L); lua_next(L, index) != 0; statement->param_count++) {
+        if (lua_type(L, -2) != LUA_TSTRING)
+            luaL_error(L, "parameters are a list, or a table by name");
+        if (statement->param_count == MP_SQL_MOST_PARAMS)
+            return too_many;
+        mp_str name;
+        name.ptr = lua_tolstring(L, -2, &name.len);
+        if (!put_bytes(&statement->params, 't', name, most) || !put_value(L, &statement->params, most))
+            return too_large;
+    }
+    return NULL;
+}
+
+static const char *push_bytes(lua_State *L, const char *at)
+{
+    uint32_t len;
+    memcpy(&len, at, sizeof len);
+    lua_pushlstring(L, at + sizeof len, len);
+    return at + sizeof len + len;
+}
+
+static const char *push_value(lua_State *L, const char *at)
+{
+    int64_t integer;
+    double real;
+    switch (*at++) {
+    case 'i':
+        memcpy(&integer, at, sizeof integer);
+        lua_pushinteger(L, integer);
+        return at + sizeof integer;
+    case 'r':
+        memcpy(&real, at, sizeof real);
+        lua_pushnumber(L, real);
+        return at + sizeof real;
+    case 'n':
+        mp_lua_push_null(L);
+        return at;
+    default:
+        return push_bytes(L, at);
+    }
+}
+
+/* Pushes the rows of a query's result, each a table by column name.  [-0, +1, throws] */
+static void push_rows(lua_State *L, const mp_statement *statement)
+{
+    const char *at = statement->result.ptr;
+    int columns = (int)statement->columns;
+    luaL_checkstack(L, columns + 6, "too many columns");
+    lua_createtable(L, (int)statement->rows, 0);
+    int rows = lua_gettop(L);
+    for (int i = 0; i < columns; i++)
+        at = push_bytes(L, at + 1);
+    for (int64_t row = 1; columns > 0 && row <= statement->rows; row++) {
+        lua_createtable(L, 0, columns);
+        for (int i = 1; i <= columns; i++) {
+            lua_pushvalue(L, rows + i);
+            at = push_value(L, at);
+            lua_rawset(L, -3);
+        }
+        lua_rawseti(L, rows, row);
+    }
+    lua_settop(L, rows);
+}
+
+/* -- statements -------------------------------------------------------------------------------------------------- */
+
+/* Pushes the results of sqlite_run(). `context`: stack index of the handle.  [-0, +1|2|3, throws] */
+static int push_results(lua_State *L, int status, lua_KContext context)
+{
+    (void)status;
+    handle *it = lua_touserdata(L, (int)context);
+    const mp_statement *statement = it->statement;
+    int count = 2;
+    if (statement->failed) {
+        lua_pushnil(L);
+        lua_pushlstring(L, statement->result.ptr, statement->result.len);
+    } else if (statement->kind == MP_SQL_QUERY) {
+        push_rows(L, statement);
+        count = 1;
+    } else {
+        lua_pushinteger(L, statement->changes);
+        lua_pushinteger(L, statement->last_id);
+    }
+    mp_hold_drop(&it->hold);
+    cancel_statement(it);
+    return count;
+}
+
+static const char *const kinds[] = {"query", "exec", "begin", "commit", "rollback", "close", NULL};
+
+/* sqlite_run(database, kind, sql, params, in_transaction): runs a statement and waits for it. The rows of a query; else the number of
+ * changed rows and the id of the last inserted row; or nil, why.
+ *  [-0, +1|2, throws, parks] */
+static int l_run(lua_State *L)
+{
+    mp_database *database = check_database(L, 1);
+    int kind = luaL_checkoption(L, 2, NULL, kinds);
+    size_t len;
+    const char *sql = luaL_optlstring(L, 3, "", &len);
+    luaL_argcheck(L, strlen(sql) == len, 3, "SQL must not contain NUL bytes");
+    luaL_argcheck(L, len <= MP_SQL_LONGEST, 3, "SQL is at most 1 MiB");
+    lua_settop(L, 5);
+    const mp_database_limits *limits = &shared_of(L)->limits;
+    handle *it = lua_newuserdatauv(L, sizeof *it, 0);
+    *it = (handle){0};
+    mp_link_init(&it->hold.link);
+    luaL_setmetatable(L, HANDLE);
+    waiting *op = mp_op_new(L, sizeof *op, on_cancel);
+    work *made = mp_new(sizeof *made);
+    made->of = it;
+    it->statement = &made->statement;
+    it->is_done = true; /* so that the collector frees it if put_params() raises an error */
+    made->statement.kind = (mp_sql_kind)kind;
+    made->statement.sql = mp_dup(mp_str_of(sql));
+    made->statement.in_transaction = lua_toboolean(L, 5);
+    made->statement.done = on_done;
+    const char *why = put_params(L, 4, &made->statement, limits->bytes);
+    lua_settop(L, 7);
+    size_t bytes = made->statement.params.cap + len;
+    if (why == NULL && mp_stat_read(MP_STAT_SQLITE_BYTES) + (int64_t)bytes > (int64_t)limits->held) {
+        mp_stat_add(MP_STAT_REFUSED_SQLITE_BYTES, 1);
+        why = "too many bytes of SQL results and parameters are in memory (limits.sqlite.held)";
+    }
+    if (why == NULL) {
+        mp_statement_hold(&made->statement, bytes);
+        it->is_done = false;
+        mp_hold_put(L, &it->hold, on_release);
+        if (mp_database_run(database, mp_op_loop(&op->super), &made->statement) != 0)
+            why = "too many statements wait for this database (limits.sqlite.queue)";
+    }
+    if (why != NULL) {
+        it->is_done = true;
+        mp_hold_drop(&it->hold);
+        cancel_statement(it);
+        lua_pushnil(L);
+        lua_pushstring(L, why);
+        return 2;
+    }
+    op->of = it;
+    it->op = op;
+    return mp_op_park_then(L, &op->super, push_results, 6);
+}
+
+/* sqlite_undo(database): queues a rollback of the open transaction, and does not wait for it.  [-0, +0, throws] */
+static int l_undo(lua_State *L)
+{
+    mp_database *database = check_database(L, 1);
+    work *made = mp_new(sizeof *made);
+    made->is_left = true;
+    made->statement.kind = MP_SQL_ROLLBACK;
+    made->statement.done = on_done;
+    if (mp_database_run(database, mp_vm_of(L)->loop, &made->statement) != 0)
+        mp_statement_free(&made->statement);
+    return 0;
+}
+
+/* sqlite_refused(): counts a database that was refused because of limits.sqlite.databases.  [-0, +0] */
+static int l_refused(lua_State *L)
+{
+    (void)L;
+    mp_stat_add(MP_STAT_REFUSED_DATABASES, 1);
+    return 0;
+}
+
+/* task(): a light userdata that identifies the running task.  [-0, +1] */
+static int l_task(lua_State *L)
+{
+    lua_pushlightuserdata(L, mp_vm_of(L)->running);
+    return 1;
+}
+
+static void set_collector(lua_State *L, const char *name, lua_CFunction collect)
+{
+    luaL_newmetatable(L, name);
+    lua_pushcfunction(L, collect);
+    lua_setfield(L, -2, "__gc");
+    lua_pushboolean(L, 0);
+    lua_setfield(L, -2, "__metatable");
+    lua_pop(L, 1);
+}
+
+void mp_lib_sqlite(lua_State *L, const mp_lib_config *config)
+{
+    static const luaL_Reg functions[] = {
+        {"sqlite_open", l_open},       {"sqlite_leave", l_close}, {"sqlite_count", l_count},
+        {"sqlite_tidy", l_tidy},       {"sqlite_run", l_run},     {"sqlite_undo", l_undo},
+        {"sqlite_refused", l_refused}, {"task", l_task},          {NULL, NULL}};
+    mp_sql_memory_start();
+    luaL_setfuncs(L, functions, 0);
+    /* Created before any database, so that its finalizer runs after those of the databases when the VM ends. */
+    shared *all = lua_newuserdatauv(L, sizeof *all, 0);
+    *all = (shared){.limits = {.rows = config->sqlite_rows,
+                               .bytes = config->sqlite_bytes,
+                               .busy_ms = config->sqlite_busy_ms,
+                               .queue = config->sqlite_queue,
+                               .memory = config->sqlite_memory,
+                               .heap = config->sqlite_heap,
+                               .held = config->sqlite_held}};
+    mp_databases_init(&all->leaving);
+    set_collector(L, SHARED, l_end);
+    luaL_setmetatable(L, SHARED);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &shared_key);
+    lua_pushinteger(L, config->sqlite_databases);
+    lua_setfield(L, -2, "sqlite_most");
+    set_collector(L, DATABASE, l_close);
+    set_collector(L, HANDLE, l_collect);
+}

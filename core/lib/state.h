@@ -1,0 +1,97 @@
+/* state.h: the data of the libraries for one VM and for one task. */
+#ifndef MP_LIB_STATE_H
+#define MP_LIB_STATE_H
+
+#include "lib/lib.h"
+#include "vm/engine.h"
+
+/* One per VM: the field `user` of the mp_vm. */
+typedef struct {
+    mp_vm *vm;
+    mp_rpc *rpc;       /* NULL until attached */
+    mp_client *client; /* NULL until attached */
+    mp_store *store;
+    int dispatch, note, authenticate, run_job, describe, summary,
+        difference; /* functions of moonpool, as registry references */
+
+    const void *call_metatable; /* of the userdata `call`, for a quick type check */
+    int principals; /* registry reference of a table: from an mp_principal (light userdata) to its principal reference */
+    mp_link principal_refs; /* all principal references of the VM (auth.c) */
+    struct mp_token_cache *tokens;
+    bool has_auth; /* the configuration turns auth scripts on */
+    mp_auth_facts auth;
+    char *auth_texts[3]; /* owns the texts of `auth` */
+
+    struct mp_cron *schedule; /* scheduled jobs of this VM */
+    bool runs_schedule;       /* the timers of the scheduled jobs are started */
+
+    size_t notes, note_bytes; /* notifications that are queued or running, and the bytes of their methods and params */
+} mp_lib;
+
+static inline mp_lib *mp_lib_of_vm(const mp_vm *vm)
+{
+    return vm->user;
+}
+
+static inline mp_lib *mp_lib_of(lua_State *L)
+{
+    return mp_vm_of(L)->user;
+}
+
+typedef struct mp_group mp_group; /* parallel.c */
+
+/* A task of the engine, and the libraries' data for it. */
+typedef struct {
+    mp_task super;     /* first: a pointer to one is a pointer to the other */
+    mp_call *call;     /* the call that the task answers. NULL once it is answered or cancelled, and for other work */
+    mp_authn *entry;   /* the request that the task authenticates. NULL once that is decided, and for other work */
+    const mp_era *era; /* revision of a notification or of a cancelled call; NULL if unknown */
+    int job;           /* registry reference of { f, call }: a detached task that has not started; else LUA_NOREF */
+    bool has_session;  /* the cancelled call had a session */
+    bool has_progress; /* `progress` was sent at least once */
+    double progress;   /* the last progress value that was sent */
+    struct mp_cron *scheduled; /* the scheduled job that the task runs, or NULL */
+
+    mp_group *group;    /* the group that the task is a member of, or NULL */
+    mp_link member;     /* in the group's members */
+    int place, members; /* the task's number in its group, from 1; how many member tasks work for this task */
+    bool has_succeeded; /* the member's function returned true */
+
+    /* A notification: its method, then its params. A cancelled call: its method, then its principal's id, for `<close>` handlers that
+     * read them. */
+    mp_buf text;
+    size_t method_len;
+} mp_lib_task;
+
+/* The kinds of work. */
+extern const mp_work mp_call_work, mp_note_work, mp_authn_work, mp_detached_work, mp_cron_work, mp_member_work;
+
+/* Creates a task that is ready to run. */
+mp_lib_task *mp_lib_task_new(mp_vm *vm, const mp_work *work);
+/* Creates a ready task for `call`, and makes the task the call's user. */
+mp_lib_task *mp_lib_task_start(mp_vm *vm, const mp_work *work, mp_call *call);
+/* Separates the task from its call, which is answered or cancelled. */
+void mp_task_settle(mp_lib_task *task);
+/* Separates the task from the request that it authenticates. Returns the request; NULL if they were already separate. */
+mp_authn *mp_task_settle_entry(mp_lib_task *task);
+/* Answers the call with an error, if it has no answer yet. */
+void mp_task_fail(mp_lib_task *task, int code, mp_str message, mp_str data);
+/* The principal's id of the call that the task works for, even after the call was cancelled. Valid until the task ends. */
+mp_str mp_task_principal(const mp_lib_task *task);
+/* Releases the function and the call that a detached task has not used yet. */
+void mp_task_forget_job(lua_State *L, mp_lib_task *task);
+/* Removes an ended member from its group (parallel.c). A member that failed cancels the other members. */
+void mp_group_leave(mp_lib_task *task);
+
+#define MP_REFUSAL 160 /* bytes of a buffer for an error text */
+/* Counts and logs that `what` (a result, an error, a message) has `size` bytes of JSON, over limits.call.output. Returns the text for the
+ * client, which is stored in `why`. */
+mp_str mp_refuse_output(const mp_lib_task *task, const char *what, size_t size, char why[MP_REFUSAL]);
+/* Answers the task's call with the value at `index`, or with an error if the value is over limits.call.output. The result
+ * is for a lua_CFunction to return.  [-0, +0, throws, yields] */
+int mp_task_answer(lua_State *L, mp_lib_task *task, int index);
+/* Answers the task's call with the error { code, message, data } at `error`, an index of 3 or less. The result is for a lua_CFunction to return.
+ *  [-0, +0, throws, yields] */
+int mp_task_answer_error(lua_State *L, mp_lib_task *task, int error);
+
+#endif

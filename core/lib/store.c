@@ -1,0 +1,201 @@
+/* store.c: the Lua functions of the key-value store of the process, and of Base64. */
+#include "vm/engine.h"
+#include "lib/bindings.h"
+#include "data/data.h"
+#include <lauxlib.h>
+#include <math.h>
+
+#define MAX_REUSED_SCRATCH_BYTES ((size_t)64 << 10) /* a larger buffer is freed */
+#define MAX_TTL_MS 1e12
+
+/* -- the store --------------------------------------------------------------------------------------------------- */
+
+static mp_store *store_of(lua_State *L)
+{
+    return lua_touserdata(L, lua_upvalueindex(1));
+}
+
+/* The time to live at `index`, seconds, in ms.  [-0, +0, throws] */
+static uint64_t opt_ttl_ms(lua_State *L, int index)
+{
+    if (lua_isnoneornil(L, index))
+        return MP_STORE_FOREVER;
+    double seconds = luaL_checknumber(L, index);
+    luaL_argcheck(L, seconds > 0, index, "the time to live must be above 0 seconds");
+    return seconds * 1000 > MAX_TTL_MS ? (uint64_t)MAX_TTL_MS : (uint64_t)ceil(seconds * 1000);
+}
+
+/* An empty buffer for a value that is read from the store. Its content is valid until the next scratch_of(). */
+static mp_buf *scratch_of(lua_State *L)
+{
+    mp_buf *scratch = &mp_vm_of(L)->scratch;
+    if (scratch->cap > MAX_REUSED_SCRATCH_BYTES)
+        mp_buf_clear(scratch);
+    scratch->len = 0;
+    return scratch;
+}
+
+/* Pushes true; false if the key existed; or nil and "full".  [-0, +1|2, throws] */
+static int push_result(lua_State *L, mp_store_result result)
+{
+    if (result == MP_STORE_FULL) {
+        lua_pushnil(L);
+        lua_pushliteral(L, "full");
+        return 2;
+    }
+    lua_pushboolean(L, result == MP_STORE_DONE);
+    return 1;
+}
+
+/* store_set(key, text[, seconds]): stores the text, for `seconds` if given. True; or nil, "full".  [-0, +1|2, throws] */
+static int l_set(lua_State *L)
+{
+    mp_str key = mp_check_str(L, 1), text = mp_check_str(L, 2);
+    return push_result(L, mp_store_set(store_of(L), key, text, opt_ttl_ms(L, 3), false));
+}
+
+/* store_add(key, text[, seconds]): stores the text if the key does not exist. True; false if the key exists; or nil, "full".  [-0, +1|2, throws] */
+static int l_add(lua_State *L)
+{
+    mp_str key = mp_check_str(L, 1), text = mp_check_str(L, 2);
+    return push_result(L, mp_store_set(store_of(L), key, text, opt_ttl_ms(L, 3), true));
+}
+
+/* store_get(key): the key's text, or nil.  [-0, +1, throws] */
+static int l_get(lua_State *L)
+{
+    mp_str key = mp_check_str(L, 1);
+    mp_buf *text = scratch_of(L);
+    if (mp_store_get(store_of(L), key, text))
+        lua_pushlstring(L, text->ptr == NULL ? "" : text->ptr, text->len);
+    else
+        lua_pushnil(L);
+    return 1;
+}
+
+/* store_delete(key): removes the key, if it exists.  [-0, +0, throws] */
+static int l_delete(lua_State *L)
+{
+    mp_store_delete(store_of(L), mp_check_str(L, 1));
+    return 0;
+}
+
+/* store_keys(prefix[, most]): a sorted list of at most `most` keys that begin with `prefix`.  [-0, +1, throws] */
+static int l_keys(lua_State *L)
+{
+    mp_str prefix = mp_check_str(L, 1), after = MP_STR_NONE;
+    lua_Integer most = luaL_optinteger(L, 2, LUA_MAXINTEGER);
+    lua_settop(L, 2);
+    lua_newtable(L);
+    for (lua_Integer i = 1; i <= most; i++) {
+        mp_buf *key = scratch_of(L);
+        if (!mp_store_next(store_of(L), prefix, after, key))
+            break;
+        after.ptr = lua_pushlstring(L, key->ptr == NULL ? "" : key->ptr, key->len); /* the table holds the string */
+        after.len = lua_rawlen(L, -1);
+        lua_rawseti(L, 3, i);
+    }
+    return 1;
+}
+
+/* store_incr(key, n[, seconds]): adds n to the key's number. The sum; or nil, "full". `seconds` applies only if the key is created.  [-0, +1|2, throws] */
+static int l_incr(lua_State *L)
+{
+    mp_str key = mp_check_str(L, 1);
+    int64_t sum = 0;
+    mp_store_result result = mp_store_incr(store_of(L), key, luaL_checkinteger(L, 2), opt_ttl_ms(L, 3), &sum);
+    if (result == MP_STORE_NO_NUMBER)
+        return luaL_error(L, "the text of this key is not a whole number");
+    if (result == MP_STORE_FULL)
+        return push_result(L, result);
+    lua_pushinteger(L, sum);
+    return 1;
+}
+
+#define MAX_INTERVAL_S (30.0 * 86400)
+#define MAX_BURST_TOKENS 1000000
+
+/* store_take(key, seconds, burst): takes a token from the key's bucket, which holds `burst` tokens and gains one every `seconds`. True; false
+ * and the seconds until the next token; or nil, "full".  [-0, +1|2, throws] */
+static int l_take(lua_State *L)
+{
+    mp_str key = mp_check_str(L, 1);
+    lua_Number interval = luaL_checknumber(L, 2);
+    lua_Integer burst = luaL_checkinteger(L, 3);
+    luaL_argcheck(L, interval >= 1e-6 && interval <= MAX_INTERVAL_S, 2, "the interval is a microsecond to 30 days");
+    luaL_argcheck(L, burst >= 1 && burst <= MAX_BURST_TOKENS, 3, "the burst is 1 to 1000000");
+    uint64_t wait_us = 0;
+    mp_store_result result = mp_store_take(store_of(L), key, (uint64_t)ceil(interval * 1e6), (uint64_t)burst, &wait_us);
+    int pushed = push_result(L, result);
+    if (result != MP_STORE_THERE)
+        return pushed;
+    lua_pushnumber(L, (lua_Number)wait_us / 1e6);
+    return 2;
+}
+
+/* -- Base64 (RFC 4648, section 4) ---------------------------------------------------------------------------------- */
+
+static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+/* base64(bytes): the text, with padding.  [-0, +1, throws] */
+static int l_base64(lua_State *L)
+{
+    mp_str bytes = mp_check_str(L, 1);
+    luaL_Buffer buffer;
+    char *to = luaL_buffinitsize(L, &buffer, (bytes.len + 2) / 3 * 4), *at = to;
+    for (size_t i = 0; i < bytes.len; i += 3) {
+        size_t left = bytes.len - i;
+        const unsigned char *from = (const unsigned char *)bytes.ptr + i;
+        uint32_t bits =
+            (uint32_t)from[0] << 16 | (left > 1 ? (uint32_t)from[1] << 8 : 0) | (left > 2 ? (uint32_t)from[2] : 0);
+        *at++ = digits[bits >> 18];
+        *at++ = digits[bits >> 12 & 63];
+        *at++ = left > 1 ? digits[bits >> 6 & 63] : '=';
+        *at++ = left > 2 ? digits[bits & 63] : '=';
+    }
+    luaL_pushresultsize(&buffer, (size_t)(at - to));
+    return 1;
+}
+
+/* The value of a Base64 digit; 64 for any other character. */
+static uint32_t value_of(char c)
+{
+    const char *digit = c == '\0' ? NULL : strchr(digits, c);
+    return digit == NULL ? 64 : (uint32_t)(digit - digits);
+}
+
+/* unbase64(text): the bytes; nil if the text is not canonical Base64.  [-0, +1, throws] */
+static int l_unbase64(lua_State *L)
+{
+    mp_str text = mp_check_str(L, 1);
+    size_t len = text.len;
+    while (len > 0 && text.len - len < 2 && text.ptr[len - 1] == '=')
+        len--;
+    luaL_Buffer buffer;
+    char *to = luaL_buffinitsize(L, &buffer, len / 4 * 3 + 3), *at = to;
+    uint32_t bits = 0;
+    int count = 0;
+    bool is_valid = text.len % 4 == 0;
+    for (size_t i = 0; i < len && is_valid; i++) {
+        uint32_t value = value_of(text.ptr[i]);
+        is_valid = value < 64;
+        bits = bits << 6 | value;
+        for (count += 6; count >= 8; count -= 8)
+            *at++ = (char)(bits >> (count - 8));
+    }
+    luaL_pushresultsize(&buffer, (size_t)(at - to));
+    if (!is_valid || count >= 6 || (bits & ((1u << count) - 1)) != 0)
+        lua_pushnil(L);
+    return 1;
+}
+
+void mp_lib_store(lua_State *L, mp_store *store)
+{
+    static const luaL_Reg shared[] = {
+        {"store_set", l_set},   {"store_add", l_add},   {"store_get", l_get},   {"store_delete", l_delete},
+        {"store_keys", l_keys}, {"store_incr", l_incr}, {"store_take", l_take}, {NULL, NULL}};
+    static const luaL_Reg pure[] = {{"base64", l_base64}, {"unbase64", l_unbase64}, {NULL, NULL}};
+    lua_pushlightuserdata(L, store);
+    luaL_setfuncs(L, shared, 1);
+    luaL_setfuncs(L, pure, 0);
+}

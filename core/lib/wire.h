@@ -1,0 +1,11 @@
+/* wire.h: the Lua module "moonpool.wire" of the workbench: connections to a gateway, child processes, and files. Its functions block
+ * the thread. Scripts cannot load it. */
+#ifndef MP_LIB_WIRE_H
+#define MP_LIB_WIRE_H
+
+#include <lua.h>
+
+/* Pushes the module's table.  [-0, +1, throws] */
+int mp_lib_wire(lua_State *L);
+
+#endif

@@ -1,0 +1,205 @@
+/* envelope.c: reads one JSON-RPC message in one scan. */
+#include "mcp.h"
+
+/* Members that the scan has met. The message may still turn out to be broken or invalid. */
+typedef struct {
+    mp_envelope *envelope;
+    bool in_params, in_meta;
+    bool has_jsonrpc, has_method, has_params, has_answer, bad_id;
+    mp_json_type params_type;
+    mp_str names[3]; /* spans of params.name, params.uri, params.taskId */
+    mp_str method, version;
+} scan_state;
+
+static const char *const name_members[3] = {"name", "uri", "taskId"};
+
+static bool enter_object(void *ctx, unsigned level, mp_str key)
+{
+    scan_state *seen = ctx;
+    if (level == 1)
+        return seen->in_params = mp_str_is(key, "params");
+    return level == 2 && mp_str_is(key, "_meta");
+}
+
+static void see_message(scan_state *seen, mp_str key, mp_json_type type, mp_str value)
+{
+    mp_envelope *envelope = seen->envelope;
+    if (mp_str_is(key, "jsonrpc")) {
+        seen->has_jsonrpc = type == MP_JSON_STRING && mp_json_string_is(value, MP_STR("2.0"));
+    } else if (mp_str_is(key, "id")) {
+        seen->bad_id = !mp_json_is_id(type, value);
+        if (!seen->bad_id)
+            envelope->id = value;
+    } else if (mp_str_is(key, "method")) {
+        seen->has_method = true;
+        if (type == MP_JSON_STRING)
+            seen->method = value;
+    } else if (mp_str_is(key, "params")) {
+        seen->has_params = true;
+        seen->params_type = type;
+        envelope->params = value;
+    } else if (mp_str_is(key, "result") || mp_str_is(key, "error")) {
+        seen->has_answer = true;
+        envelope->answer = value;
+        envelope->is_error = key.ptr[0] == 'e';
+    }
+}
+
+static void see_params(scan_state *seen, mp_str key, mp_json_type type, mp_str value)
+{
+    if (mp_str_is(key, "requestId") && mp_json_is_id(type, value))
+        seen->envelope->cancels = value;
+    for (int i = 0; i < 3; i++)
+        if (type == MP_JSON_STRING && mp_str_is(key, name_members[i]))
+            seen->names[i] = value;
+}
+
+static void see_meta(scan_state *seen, mp_str key, mp_json_type type, mp_str value)
+{
+    mp_envelope *envelope = seen->envelope;
+    if (mp_str_is(key, "progressToken")) {
+        if (mp_json_is_id(type, value))
+            envelope->progress_token = value;
+    } else if (mp_str_is(key, "io.modelcontextprotocol/protocolVersion")) {
+        envelope->has_version = true;
+        envelope->version_is_string = type == MP_JSON_STRING;
+        seen->version = value;
+    } else if (mp_str_is(key, "io.modelcontextprotocol/clientCapabilities")) {
+        envelope->has_capabilities = type == MP_JSON_OBJECT;
+    }
+}
+
+static int see_member(void *ctx, unsigned level, mp_str key, mp_json_type type, mp_str value)
+{
+    scan_state *seen = ctx;
+    if (level == 1)
+        see_message(seen, key, type, value);
+    else if (level == 2)
+        see_params(seen, key, type, value);
+    else
+        see_meta(seen, key, type, value);
+    return 0;
+}
+
+/* The text of a string span: a slice of it, or, if it has escapes, a copy in `scratch`, which has room for the whole body. */
+static mp_str unescape(mp_buf *scratch, mp_str span)
+{
+    mp_str inner = {span.ptr + 1, span.len - 2};
+    if (memchr(inner.ptr, '\\', inner.len) == NULL)
+        return inner;
+    size_t start = scratch->len;
+    mp_json_unescape(scratch, span);
+    return (mp_str){scratch->ptr + start, scratch->len - start};
+}
+
+static void set_invalid(mp_envelope *envelope, const char *problem)
+{
+    envelope->kind = MP_KIND_INVALID;
+    envelope->problem = problem;
+}
+
+/* Bytes that Lua needs for a table with its metatable and first slots, and for a member with the header of its name. The bytes of
+ * texts and names are counted with the body. */
+#define TABLE_BYTES 72
+#define VALUE_BYTES 64
+
+static void set_too_many(mp_envelope *envelope, size_t max_values)
+{
+    envelope->has_many = true;
+    mp_buf_printf(&envelope->scratch,
+                  "more than %zu values in one body (limits.values): send less at once, or many values as one text",
+                  max_values);
+    mp_buf_putc(&envelope->scratch, '\0');
+    set_invalid(envelope, envelope->scratch.ptr);
+}
+
+void mp_envelope_read(mp_envelope *envelope, mp_str body, size_t max_values)
+{
+    mp_buf scratch = envelope->scratch;
+    scratch.len = 0;
+    *envelope = (mp_envelope){.scratch = scratch, .size = body.len};
+
+    scan_state seen = {.envelope = envelope};
+    mp_json_tally tally = {.most = max_values};
+    mp_json_visitor visitor = {enter_object, see_member, &seen, &tally};
+    mp_json_type type;
+    mp_json_fault fault;
+    switch (mp_json_scan(body, &visitor, &type, &fault)) {
+    case MP_JSON_OK:
+        break;
+    case MP_JSON_REPEATED:
+        set_invalid(envelope, "a key appears twice in one object, or an object has too many");
+        return;
+    case MP_JSON_MANY:
+        if (seen.bad_id)
+            envelope->id = MP_STR_NONE;
+        set_too_many(envelope, max_values);
+        return;
+    default:
+        envelope->id = MP_STR_NONE;
+        envelope->kind = MP_KIND_BROKEN;
+        envelope->problem = fault.what;
+        envelope->offset = fault.offset;
+        return;
+    }
+    envelope->weight = body.len + TABLE_BYTES * tally.tables + VALUE_BYTES * tally.values;
+    if (type == MP_JSON_ARRAY) {
+        envelope->kind = MP_KIND_ARRAY;
+        return;
+    }
+    if (type != MP_JSON_OBJECT)
+        return set_invalid(envelope, "a message is an object");
+    if (!seen.has_jsonrpc)
+        return set_invalid(envelope, "\"jsonrpc\" must be \"2.0\"");
+    if (seen.bad_id)
+        return set_invalid(envelope, "\"id\" must be a string or an integer");
+    if (!seen.has_method) {
+        if (seen.has_answer && envelope->id.len > 0)
+            envelope->kind = MP_KIND_RESPONSE;
+        else
+            set_invalid(envelope, "a message has a \"method\", or an \"id\" with a \"result\" or an \"error\"");
+        return;
+    }
+    if (seen.method.len <= 2)
+        return set_invalid(envelope, "\"method\" must be a string that is not empty");
+    if (seen.has_answer)
+        return set_invalid(envelope, "a message with a \"method\" has neither \"result\" nor \"error\"");
+    if (seen.has_params && seen.params_type != MP_JSON_OBJECT)
+        return set_invalid(envelope, "\"params\" must be an object");
+
+    mp_buf_room(&envelope->scratch, body.len);
+    envelope->kind = envelope->id.len > 0 ? MP_KIND_REQUEST : MP_KIND_NOTE;
+    envelope->method = unescape(&envelope->scratch, seen.method);
+    if (envelope->version_is_string)
+        envelope->version = unescape(&envelope->scratch, seen.version);
+    const char *mirrored = mp_era_mirrored_member(envelope->method);
+    for (int i = 0; mirrored != NULL && i < 3; i++)
+        if (strcmp(mirrored, name_members[i]) == 0 && seen.names[i].len > 0) {
+            envelope->name = unescape(&envelope->scratch, seen.names[i]);
+            envelope->has_name = true;
+        }
+}
+
+const char *mp_envelope_problem(const mp_envelope *envelope)
+{
+    if (envelope->kind == MP_KIND_ARRAY)
+        return "a body is one message, not an array of them";
+    return envelope->problem == NULL ? "it is no message" : envelope->problem;
+}
+
+void mp_put_envelope_error(mp_buf *out, const mp_envelope *envelope, const char *unit)
+{
+    mp_buf text = {0};
+    if (envelope->has_many)
+        mp_stat_add(MP_STAT_REFUSED_VALUES, 1);
+    bool is_broken = envelope->kind == MP_KIND_BROKEN;
+    if (is_broken)
+        mp_buf_printf(&text, "the %s is not JSON: %s at byte %zu", unit, envelope->problem, envelope->offset);
+    else if (envelope->kind == MP_KIND_ARRAY)
+        mp_buf_printf(&text, "a %s is one message, not an array of them", unit);
+    else
+        mp_buf_put(&text, mp_str_of(envelope->problem));
+    mp_str id = envelope->kind == MP_KIND_INVALID ? envelope->id : MP_STR_NONE;
+    mp_put_error(out, id, is_broken ? MP_CODE_PARSE_ERROR : MP_CODE_INVALID_REQUEST, mp_buf_str(&text), MP_STR_NONE);
+    mp_buf_clear(&text);
+}

@@ -1,0 +1,55 @@
+/* era.c: the table of revisions, read from era.def. */
+#include "mcp.h"
+
+const mp_era mp_eras[] = {
+#define ERA(...) {__VA_ARGS__},
+#include "era.def"
+#undef ERA
+};
+const size_t mp_era_count = sizeof mp_eras / sizeof *mp_eras;
+
+#define ERA(date, ...) " " date
+const char mp_era_spaced_dates[] =
+#include "era.def"
+    ;
+#undef ERA
+
+/* The member of a request's params that the header Mcp-Name repeats. */
+static const struct {
+    const char *method, *member;
+} mirrored[] = {
+    {"tools/call", "name"},  {"prompts/get", "name"},    {"resources/read", "uri"},
+    {"tasks/get", "taskId"}, {"tasks/update", "taskId"}, {"tasks/cancel", "taskId"},
+};
+
+const mp_era *mp_era_find(mp_str date)
+{
+    for (size_t i = mp_era_count; i > 0; i--)
+        if (mp_str_is(date, mp_eras[i - 1].date))
+            return &mp_eras[i - 1];
+    return NULL;
+}
+
+const mp_era *mp_era_newest(void)
+{
+    return &mp_eras[mp_era_count - 1];
+}
+
+void mp_era_put_stateless(mp_buf *out)
+{
+    const char *mark = "[";
+    for (size_t i = 0; i < mp_era_count; i++)
+        if (!mp_eras[i].has_sessions) {
+            mp_buf_printf(out, "%s\"%s\"", mark, mp_eras[i].date);
+            mark = ",";
+        }
+    mp_buf_putc(out, ']');
+}
+
+const char *mp_era_mirrored_member(mp_str method)
+{
+    for (size_t i = 0; i < sizeof mirrored / sizeof *mirrored; i++)
+        if (mp_str_is(method, mirrored[i].method))
+            return mirrored[i].member;
+    return NULL;
+}

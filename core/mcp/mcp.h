@@ -1,0 +1,119 @@
+/* mcp.h: what a server and a client of MCP both know: the revisions and what they differ in, the codes of errors, one JSON-RPC
+ * message, and events of text/event-stream. No network, no threads: each function works on the memory it is given.
+ *
+ *   era        one revision of the protocol, as a row of facts (era.def)
+ *   envelope   one JSON-RPC message: where its members are in its bytes
+ *   span       a JSON value's bytes inside the text that was scanned (json.h) */
+#ifndef MP_MCP_H
+#define MP_MCP_H
+
+#include "json/json.h"
+#include "telemetry/telemetry.h"
+
+/* -- era.c: revisions ---------------------------------------------------------------------------------------------- */
+
+/* What revisions differ in, in the order of era.def's columns:
+ *   has_sessions      a client opens with `initialize`; a revision without sessions opens with nothing
+ *   has_batches       a body may be an array of messages
+ *   mirrors_headers   MCP-Protocol-Version repeats a value of _meta, Mcp-Method and Mcp-Name repeat members of the body
+ *   hang_up_cancels   a client that closes the stream of an answer cancels the call
+ *   has_priming       an event stream opens with an id and no data, and the server may close it for the client to come back
+ *   says_message      notifications/progress may have a `message` */
+#define MP_ERA_FACTS(X)                                                                                                \
+    X(has_sessions) X(has_batches) X(mirrors_headers) X(hang_up_cancels) X(has_priming) X(says_message)
+
+typedef struct {
+    const char *date;
+#define MP_ERA_FACT(name) bool name;
+    MP_ERA_FACTS(MP_ERA_FACT)
+#undef MP_ERA_FACT
+} mp_era;
+
+extern const mp_era mp_eras[]; /* oldest first */
+extern const size_t mp_era_count;
+/* All dates, oldest first, with a space before each; MP_ERA_DATES has spaces between them alone, and is a constant. */
+extern const char mp_era_spaced_dates[];
+#define MP_ERA_DATES (mp_era_spaced_dates + 1)
+const mp_era *mp_era_find(mp_str date); /* NULL when the date is unknown */
+const mp_era *mp_era_newest(void);
+/* Appends a JSON array of the dates without sessions. */
+void mp_era_put_stateless(mp_buf *out);
+/* The member of a request's params that the header Mcp-Name repeats; NULL when it repeats none. */
+const char *mp_era_mirrored_member(mp_str method);
+
+/* -- error.c: JSON-RPC errors -------------------------------------------------------------------------------------- */
+
+enum {
+#define ERROR_CODE(constant, name, code, status) MP_CODE_##constant = (code),
+#include "error.def"
+#undef ERROR_CODE
+};
+
+typedef struct {
+    const char *name; /* in Lua */
+    int code, status;
+} mp_error_code;
+
+extern const mp_error_code mp_error_codes[];
+extern const size_t mp_error_code_count;
+/* The HTTP status that carries an error with this code. `era` may be NULL: not negotiated yet. */
+int mp_error_status(const mp_era *era, int code);
+/* Appends {"jsonrpc":"2.0","id":…,"error":{…}}. An empty `id` is left out, never null (G-4). `data` is JSON or empty. */
+void mp_put_error(mp_buf *out, mp_str id, int code, mp_str message, mp_str data);
+
+/* -- envelope.c: one message --------------------------------------------------------------------------------------- */
+
+typedef enum {
+    MP_KIND_REQUEST,
+    MP_KIND_NOTE, /* a notification */
+    MP_KIND_RESPONSE,
+    MP_KIND_ARRAY,
+    MP_KIND_BROKEN, /* not JSON */
+    MP_KIND_INVALID /* JSON, but no message */
+} mp_kind;
+
+/* All strings borrow from the text that was read, or from `scratch` where the sender escaped what needs no escape. */
+typedef struct {
+    mp_kind kind;
+    const char *problem; /* BROKEN, INVALID: what is wrong; a literal, or in `scratch` */
+    size_t offset;       /* BROKEN: the byte of the problem */
+    bool has_many;       /* INVALID, because it has too many values */
+    size_t weight;       /* estimate of the bytes that the message takes as Lua values; never much too low */
+    mp_str id;           /* a span, as the sender wrote it; empty when unreadable or absent */
+    mp_str method;       /* unescaped */
+    mp_str params;       /* a span, or empty */
+    mp_str name;         /* params.<mp_era_mirrored_member>, unescaped */
+    bool has_name;
+    mp_str version;   /* params._meta["io.modelcontextprotocol/protocolVersion"], unescaped */
+    bool has_version; /* that key is there, with a value of any type */
+    bool version_is_string;
+    bool has_capabilities; /* params._meta["io.modelcontextprotocol/clientCapabilities"] is an object */
+    mp_str progress_token; /* span of params._meta.progressToken, a string or integer */
+    mp_str answer;         /* RESPONSE: span of the result or the error */
+    bool is_error;         /* RESPONSE: `answer` is the error */
+    mp_str cancels;        /* notifications/cancelled: span of params.requestId */
+    size_t size;           /* bytes of the message */
+    mp_buf scratch;        /* its memory is used again by the next message; the owner clears it */
+} mp_envelope;
+
+/* Overwrites `envelope` with what `body` holds. A body of more than `max_values` JSON values is INVALID. */
+void mp_envelope_read(mp_envelope *envelope, mp_str body, size_t max_values);
+/* What is wrong with an envelope that cannot be served: a literal, or in its `scratch`. */
+const char *mp_envelope_problem(const mp_envelope *envelope);
+/* Appends the error that answers such an envelope. `unit` names what carried it: "body", "line". Counts REFUSED_VALUES. */
+void mp_put_envelope_error(mp_buf *out, const mp_envelope *envelope, const char *unit);
+
+/* -- sse.c: events ------------------------------------------------------------------------------------------------- */
+
+#define MP_EVENT_FRAME 80 /* bytes at most that an event and its id add to the JSON */
+
+/* Appends `json`, which has no line breaks, as an event. */
+void mp_put_event(mp_buf *out, mp_str json);
+/* Appends the id of the event that follows: event `seq` of the session's stream number `stream`. */
+void mp_put_event_id(mp_buf *out, uint64_t stream, uint64_t seq);
+/* Appends an event with an id and no data, so that a client can resume before the first message (S-29). */
+void mp_put_priming(mp_buf *out, uint64_t stream, uint64_t seq);
+/* Appends how many milliseconds a client waits before it comes back to a stream that was closed (S-30). */
+void mp_put_retry(mp_buf *out, uint64_t ms);
+
+#endif

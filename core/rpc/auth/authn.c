@@ -1,0 +1,155 @@
+/* authn.c: an HTTP request whose authentication is pending. The stream keeps the request. Only its head has been read, and no session or
+ * call is made before it is admitted (A-1). */
+#include "auth.h"
+#include <stdlib.h>
+
+struct mp_authn {
+    mp_link link; /* in rpc->authns */
+    mp_rpc *rpc;
+    mp_stream *stream; /* counted */
+    bool is_parked;    /* it counts against MP_QUOTA_AUTHN, and `limit` runs */
+    mp_timer limit;
+    void *user;
+};
+
+/* Frees it, and stops to watch its stream. */
+static void end_authn(mp_authn *authn)
+{
+    mp_rpc *rpc = authn->rpc;
+    mp_link_drop(&authn->link);
+    mp_timer_stop(rpc->loop, &authn->limit);
+    if (authn->is_parked)
+        mp_quota_give(rpc->table, MP_QUOTA_AUTHN);
+    mp_stream_on_gone(authn->stream, NULL, NULL);
+    mp_stream_unref(authn->stream);
+    free(authn);
+}
+
+/* Cancels the auth script's work and frees it. */
+static void cancel_authn(mp_authn *authn)
+{
+    authn->rpc->hooks->on_entry_cancel(authn->rpc->ctx, authn);
+    end_authn(authn);
+}
+
+static void on_client_left(void *ctx, mp_stream *stream)
+{
+    (void)stream;
+    cancel_authn(ctx);
+}
+
+static void refuse_busy(mp_authn *authn, const char *why)
+{
+    mp_rpc *rpc = authn->rpc;
+    mp_stream *stream = mp_stream_ref(authn->stream);
+    cancel_authn(authn);
+    mp_audit_request(stream, &(mp_decision){.event = "refused", .status = 503, .why = mp_str_of(why)});
+    mp_refuse_with(rpc, stream, MP_CAUSE_AUTH_WAITING, 503, (mp_header){"retry-after", MP_STR("1")}, why);
+    mp_stream_unref(stream);
+}
+
+static void on_limit(mp_timer *timer)
+{
+    mp_stat_add(MP_STAT_REFUSED_AUTH_PENDING, 1);
+    refuse_busy(mp_container(timer, mp_authn, limit), "authentication timed out: try again later");
+}
+
+void mp_authn_begin(mp_rpc *rpc, mp_stream *stream)
+{
+    mp_authn *authn = mp_new(sizeof *authn);
+    *authn = (mp_authn){.rpc = rpc, .stream = mp_stream_ref(stream)};
+    mp_link_init(&authn->link);
+    mp_link_put(&rpc->authns, &authn->link);
+    mp_stream_on_gone(stream, on_client_left, authn);
+    rpc->hooks->on_entry(rpc->ctx, authn);
+}
+
+void mp_authn_park(mp_authn *authn)
+{
+    mp_rpc *rpc = authn->rpc;
+    if (authn->is_parked)
+        return;
+    if (!mp_quota_take(rpc->table, MP_QUOTA_AUTHN)) {
+        refuse_busy(authn, "too many requests wait for authentication: try again later");
+        return;
+    }
+    authn->is_parked = true;
+    mp_timer_start(rpc->loop, &authn->limit, rpc->config->entry_ms, on_limit);
+    mp_stream_detect_close(authn->stream);
+}
+
+void mp_authn_admit(mp_authn *authn, mp_principal *principal)
+{
+    mp_rpc *rpc = authn->rpc;
+    mp_stream *stream = mp_stream_ref(authn->stream);
+    end_authn(authn);
+    mp_serve_as(rpc, stream, principal);
+    mp_stream_unref(stream);
+}
+
+/* The answer does not depend on whether the path, the session or the tool exists. */
+void mp_authn_refuse(mp_authn *authn, const mp_refusal *refusal)
+{
+    mp_rpc *rpc = authn->rpc;
+    mp_stream *stream = mp_stream_ref(authn->stream);
+    end_authn(authn);
+    mp_str why = refusal->reason.len > 0 ? refusal->reason : refusal->message;
+    mp_audit_request(stream, &(mp_decision){.event = "refused", .status = refusal->status, .why = why});
+    mp_log_refused(stream, MP_CAUSE_AUTH, refusal->status, why);
+    mp_header headers[2];
+    size_t count = 0;
+    mp_buf challenge = {0}, seconds = {0};
+    if (refusal->status == 401) {
+        mp_stat_add(MP_STAT_REFUSED_AUTH, 1);
+        mp_put_challenge(rpc, stream, &challenge, refusal->has_token ? "invalid_token" : NULL, rpc->auth->scopes);
+        headers[count++] = (mp_header){"www-authenticate", mp_buf_str(&challenge)};
+    }
+    if (refusal->retry > 0) {
+        mp_buf_printf(&seconds, "%d", refusal->retry);
+        headers[count++] = (mp_header){"retry-after", mp_buf_str(&seconds)};
+    }
+    rpc->scratch.len = 0;
+    mp_put_error(&rpc->scratch, MP_STR_NONE, MP_CODE_INVALID_REQUEST, refusal->message, MP_STR_NONE);
+    mp_stream_answer(stream, refusal->status, "application/json", mp_buf_str(&rpc->scratch), headers, count);
+    mp_buf_clear(&challenge);
+    mp_buf_clear(&seconds);
+    mp_stream_unref(stream);
+}
+
+void mp_authn_restart_all(mp_rpc *rpc, void *old)
+{
+    mp_link all;
+    mp_link_init(&all);
+    for (mp_link *link; (link = mp_link_take(&rpc->authns)) != NULL;)
+        mp_link_put(&all, link);
+    for (mp_link *link; (link = mp_link_take(&all)) != NULL;) {
+        mp_authn *authn = mp_container(link, mp_authn, link);
+        mp_link_put(&rpc->authns, link);
+        rpc->hooks->on_entry_cancel(old, authn);
+        if (rpc->auth->is_asked)
+            rpc->hooks->on_entry(rpc->ctx, authn);
+        else /* it has credentials, and the new scripts do not authenticate */
+            refuse_busy(authn, "the auth scripts were reloaded: try again");
+    }
+}
+
+void mp_authn_cancel_all(mp_rpc *rpc, const char *why)
+{
+    while (!mp_link_is_alone(&rpc->authns))
+        refuse_busy(mp_container(rpc->authns.next, mp_authn, link), why);
+}
+
+mp_stream *mp_authn_stream(const mp_authn *authn)
+{
+    return authn->stream;
+}
+
+void *mp_authn_user(const mp_authn *authn)
+{
+    return authn->user;
+}
+
+void mp_authn_set_user(mp_authn *authn, void *user)
+{
+    authn->user = user;
+}

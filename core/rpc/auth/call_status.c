@@ -1,0 +1,38 @@
+/* call_status.c: an HTTP status for a call that is refused by its principal's scopes, rate or quota. */
+#include "auth.h"
+
+/* True if the call's HTTP status is still to be sent, and is this call's alone. */
+static bool can_set_status(const mp_call *call)
+{
+    return !call->ended && call->stream != NULL && call->batch == NULL && call->feed == NULL &&
+           !mp_stream_is_events(call->stream) && mp_stream_is_open(call->stream);
+}
+
+bool mp_call_forbid(mp_call *call, mp_str scopes)
+{
+    mp_refused(MP_CAUSE_SCOPES, scopes, mp_log_str("method", call->method),
+               mp_log_str("principal", call->principal == NULL ? MP_STR_NONE : mp_principal_id(call->principal)));
+    if (!can_set_status(call))
+        return false;
+    mp_buf challenge = {0};
+    mp_put_challenge(call->rpc, call->stream, &challenge, "insufficient_scope", scopes);
+    mp_stream_add_header(call->stream, (mp_header){"www-authenticate", mp_buf_str(&challenge)});
+    mp_buf_clear(&challenge);
+    call->status = 403;
+    return true;
+}
+
+bool mp_call_put_off(mp_call *call, int64_t seconds)
+{
+    mp_refused(MP_CAUSE_RATE, MP_STR("over a rate limit or a quota"), mp_log_str("method", call->method),
+               mp_log_str("principal", call->principal == NULL ? MP_STR_NONE : mp_principal_id(call->principal)),
+               mp_log_int("retry", seconds));
+    if (!can_set_status(call))
+        return false;
+    mp_buf text = {0};
+    mp_json_put_int(&text, seconds);
+    mp_stream_add_header(call->stream, (mp_header){"retry-after", mp_buf_str(&text)});
+    mp_buf_clear(&text);
+    call->status = 429;
+    return true;
+}

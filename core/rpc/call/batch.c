@@ -1,0 +1,109 @@
+/* batch.c: the calls of one array of messages share an answer: one array of responses, or, from the moment one of them sends
+ * something else, an event stream. Revision 2025-03-26 alone has batches (G-8, S-6). */
+#include "call.h"
+#include <stdlib.h>
+
+struct mp_batch {
+    mp_rpc *rpc;
+    mp_stream *stream;   /* counted; NULL over stdio */
+    mp_session *session; /* borrowed */
+    int pending;         /* calls to be answered, and one while the body is read */
+    mp_buf answers;      /* one a line: JSON that is sent has no line breaks */
+};
+
+static void put_array(mp_buf *out, mp_str lines)
+{
+    mp_buf_putc(out, '[');
+    while (lines.len > 0) {
+        mp_buf_put(out, mp_str_cut(&lines, '\n'));
+        if (lines.len > 0)
+            mp_buf_putc(out, ',');
+    }
+    mp_buf_putc(out, ']');
+}
+
+static void put_events(mp_buf *out, mp_str lines)
+{
+    while (lines.len > 0)
+        mp_put_event(out, mp_str_cut(&lines, '\n'));
+}
+
+/* Sends the answers of the batch. A batch of notifications and cancelled calls has none, and gets no body. */
+static void send_answers(mp_batch *batch)
+{
+    mp_stream *stream = batch->stream;
+    mp_str lines = mp_buf_str(&batch->answers);
+    mp_buf out = {0};
+    if (stream == NULL) {
+        put_array(&out, lines);
+        if (lines.len > 0)
+            batch->session->transport->respond(batch->rpc, batch->session, mp_buf_str(&out));
+    } else if (!mp_stream_is_open(stream)) {
+        mp_stat_add(MP_STAT_DROPPED_GONE, lines.len > 0);
+    } else if (mp_stream_is_events(stream)) {
+        put_events(&out, lines);
+        if (out.len == 0 || mp_stream_send(stream, mp_buf_str(&out)) == 0)
+            mp_stream_end(stream);
+    } else if (lines.len == 0) {
+        mp_accept_note(stream);
+    } else {
+        put_array(&out, lines);
+        mp_stream_answer(stream, 200, "application/json", mp_buf_str(&out), NULL, 0);
+    }
+    mp_buf_clear(&out);
+}
+
+void mp_batch_add(mp_batch *batch, mp_str answer)
+{
+    mp_buf_put(&batch->answers, answer);
+    mp_buf_putc(&batch->answers, '\n');
+    if (batch->stream == NULL || !mp_stream_is_events(batch->stream))
+        return;
+    mp_buf events = {0};
+    put_events(&events, mp_buf_str(&batch->answers));
+    batch->answers.len = 0;
+    mp_stream_send(batch->stream, mp_buf_str(&events));
+    mp_buf_clear(&events);
+}
+
+void mp_batch_leave(mp_batch *batch)
+{
+    if (--batch->pending > 0)
+        return;
+    send_answers(batch);
+    if (batch->stream != NULL)
+        mp_stream_unref(batch->stream);
+    mp_buf_clear(&batch->answers);
+    free(batch);
+}
+
+mp_batch *mp_batch_new(mp_rpc *rpc, mp_stream *stream, mp_session *session)
+{
+    mp_batch *batch = mp_new(sizeof *batch);
+    *batch = (mp_batch){
+        .rpc = rpc, .stream = stream == NULL ? NULL : mp_stream_ref(stream), .session = session, .pending = 1};
+    return batch;
+}
+
+mp_stream *mp_batch_enter(mp_batch *batch)
+{
+    batch->pending++;
+    return batch->stream == NULL ? NULL : mp_stream_ref(batch->stream);
+}
+
+/* -- the transport of a batch's calls ------------------------------------------------------------------------------- */
+
+static int send_message(mp_call *call, mp_str json)
+{
+    if (call->session->is_sse)
+        return call->session->transport->send(call, json);
+    return mp_call_send_event(call, json);
+}
+
+static void add_answer(mp_call *call, int status, mp_str json)
+{
+    (void)status;
+    mp_batch_add(call->batch, json);
+}
+
+const mp_transport mp_batch_transport = {.name = "batch", .send = send_message, .answer = add_answer};

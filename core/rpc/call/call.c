@@ -1,0 +1,461 @@
+/* call.c: a request in flight. It ends once: by an answer, by an error, or because it is cancelled. An ended call is freed at the end
+ * of the turn, so that functions up the stack can still read it. */
+#include "call.h"
+#include <stdlib.h>
+
+static char *copy_behind(char *at, mp_str *s)
+{
+    if (s->len > 0)
+        memcpy(at, s->ptr, s->len);
+    s->ptr = at;
+    return at + s->len;
+}
+
+static void on_client_left(void *ctx, mp_stream *stream)
+{
+    mp_call *call = ctx;
+    (void)stream;
+    if (call->era != NULL && call->era->hang_up_cancels) {
+        mp_call_cancel(call, "the client left", MP_STAT_TOOL_GONE, MP_CANCEL_QUIET);
+        return;
+    }
+    mp_stream_unref(
+        call->stream); /* the handler goes on (S-31): its answer is kept for a client that resumes, or dropped */
+    call->stream = NULL;
+}
+
+/* The call of `session` with this id. Under the session's lock. */
+static mp_call *find_call(mp_session *session, mp_str id)
+{
+    for (mp_link *link = session->calls_of.next; link != &session->calls_of; link = link->next) {
+        mp_call *call = mp_container(link, mp_call, in_session);
+        if (mp_json_id_eq(call->id, id))
+            return call;
+    }
+    return NULL;
+}
+
+/* Adds the call to its session. False when the session was closed meanwhile, or, if its calls share one stream, when the id is in use
+ * (B-27). */
+static bool join_session(mp_call *call, mp_session *session)
+{
+    pthread_mutex_lock(&session->lock);
+    bool joined = !session->closed && !(session->is_sse && find_call(session, call->id) != NULL);
+    if (joined) {
+        mp_link_put(&session->calls_of, &call->in_session);
+        session->rpcs |= UINT64_C(1) << call->rpc->index;
+        atomic_fetch_add(&session->calls, 1);
+    }
+    pthread_mutex_unlock(&session->lock);
+    return joined;
+}
+
+/* Takes the call out of its session. Before the answer is sent: a client that has read it may use the id again. */
+static void free_id(mp_call *call)
+{
+    if (call->session == NULL || call->id_is_free)
+        return;
+    pthread_mutex_lock(&call->session->lock);
+    mp_link_drop(&call->in_session);
+    pthread_mutex_unlock(&call->session->lock);
+    call->id_is_free = true;
+}
+
+static void leave_session(mp_call *call)
+{
+    mp_session *session = call->session;
+    if (session == NULL || call->is_detached)
+        return;
+    free_id(call);
+    atomic_fetch_sub(&session->calls, 1);
+    atomic_store_explicit(&session->used_at, mp_loop_now(call->rpc->loop), memory_order_relaxed);
+}
+
+#define NO_LIMIT_MS UINT64_MAX
+
+/* A call from the envelope just read, in no session yet and without a stream. */
+static mp_call *call_new(mp_rpc *rpc, const mp_transport *transport, const mp_era *era)
+{
+    const mp_envelope *envelope = &rpc->envelope;
+    mp_call *call = mp_new(sizeof *call + envelope->id.len + envelope->method.len + envelope->params.len +
+                           envelope->progress_token.len);
+    call->rpc = rpc;
+    call->transport = transport;
+    call->era = era;
+    call->serial = ++rpc->last_serial;
+    call->limit_ms = rpc->config->call_ms;
+    call->bytes_in = envelope->size;
+    call->began = mp_requests_are_logged() ? mp_monotonic_us() : 0;
+    call->weight = envelope->weight;
+    call->principal = mp_principal_ref(rpc->principal);
+    mp_link_init(&call->in_session);
+    mp_link_init(&call->client_requests);
+    call->id = envelope->id;
+    call->method = envelope->method;
+    call->params = envelope->params;
+    call->progress_token = envelope->progress_token;
+    copy_behind(copy_behind(copy_behind(copy_behind(call->bytes, &call->id), &call->method), &call->params),
+                &call->progress_token);
+    return call;
+}
+
+/* Frees a call that was never begun. */
+static void discard_call(mp_call *call)
+{
+    mp_principal_unref(call->principal);
+    free(call);
+}
+
+static void begin_call(mp_call *call)
+{
+    mp_rpc *rpc = call->rpc;
+    mp_link_put(&rpc->calls, &call->link);
+    rpc->count++;
+    mp_stat_add(MP_STAT_CALLS, 1);
+    mp_table_count_call(rpc->table, 1);
+    rpc->hooks->on_call(rpc->ctx, call);
+}
+
+mp_call *mp_call_start(mp_rpc *rpc, const mp_transport *transport, mp_stream *stream, mp_session *session,
+                       const mp_era *era)
+{
+    mp_call *call = call_new(rpc, transport, era);
+    if (session != NULL && !join_session(call, session)) {
+        discard_call(call);
+        return NULL;
+    }
+    if (session != NULL)
+        call->session = mp_session_ref(session);
+    if (stream != NULL) {
+        call->stream = mp_stream_ref(stream);
+        mp_stream_on_gone(stream, on_client_left, call);
+    }
+    begin_call(call);
+    return call;
+}
+
+/* The calls of a batch share a stream, and none watches it: in the revision that has batches a client that leaves cancels nothing. */
+bool mp_call_start_in(mp_rpc *rpc, mp_batch *batch, mp_session *session)
+{
+    mp_call *call = call_new(rpc, &mp_batch_transport, mp_session_era(session));
+    if (!join_session(call, session)) {
+        discard_call(call);
+        return false;
+    }
+    call->session = mp_session_ref(session);
+    call->batch = batch;
+    call->stream = mp_batch_enter(batch);
+    begin_call(call);
+    return true;
+}
+
+/* Ends the call, whose answer has been sent. */
+static void finish_call(mp_call *call)
+{
+    mp_rpc *rpc = call->rpc;
+    if (call->ended)
+        return;
+    call->ended = true;
+    mp_log_call(call);
+    mp_client_requests_forget(call);
+    mp_call_unlisten(call);
+    mp_timer_stop(rpc->loop, &call->limit);
+    mp_call_end_feed(call);
+    leave_session(call);
+    if (call->stream != NULL) {
+        mp_stream_on_gone(call->stream, NULL, NULL);
+        mp_stream_unref(call->stream);
+        call->stream = NULL;
+    }
+    if (call->batch != NULL)
+        mp_batch_leave(call->batch);
+    mp_principal_unref(call->principal);
+    call->principal = NULL;
+    mp_link_drop(&call->link);
+    mp_link_put(&rpc->ended, &call->link);
+    if (call->is_detached) {
+        rpc->detached_count--;
+        mp_quota_give(rpc->table, MP_QUOTA_DETACHED);
+        return;
+    }
+    rpc->count--;
+    mp_table_count_call(rpc->table, -1);
+}
+
+void mp_calls_sweep(mp_rpc *rpc)
+{
+    for (mp_link *link; (link = mp_link_take(&rpc->ended)) != NULL;) {
+        mp_call *call = mp_container(link, mp_call, link);
+        if (call->session != NULL)
+            mp_session_unref(call->session);
+        free(call);
+    }
+}
+
+/* Sends the last message of a call, `json`. */
+static void send_last(mp_call *call, int status, mp_str json)
+{
+    if (call->is_detached)
+        return;
+    call->bytes_out += json.len;
+    call->sent_status = call->status == 0 ? status : call->status;
+    free_id(call);
+    if (call->stream != NULL)
+        mp_stream_on_gone(call->stream, NULL,
+                          NULL); /* the call has ended: it does not matter whether its client leaves now */
+    call->transport->answer(call, call->sent_status, json);
+}
+
+void mp_call_answer(mp_call *call, mp_str result)
+{
+    if (call->ended || call->is_being_cancelled)
+        return;
+    if (call->began != 0 && mp_str_is(call->method, "tools/call") && mp_result_is_error(result))
+        call->outcome = "failed";
+    mp_buf *out = &call->rpc->scratch;
+    out->len = 0;
+    mp_buf_room(out, result.len + call->id.len + 64);
+    mp_buf_put(out, MP_STR("{\"jsonrpc\":\"2.0\",\"id\":"));
+    mp_buf_put(out, call->id);
+    mp_buf_put(out, MP_STR(",\"result\":"));
+    mp_buf_put(out, result);
+    mp_buf_putc(out, '}');
+    send_last(call, 200, mp_buf_str(out));
+    finish_call(call);
+}
+
+void mp_call_fail(mp_call *call, int code, mp_str message, mp_str data)
+{
+    if (call->ended || call->is_being_cancelled)
+        return;
+    call->outcome = "error";
+    call->code = code;
+    mp_buf *out = &call->rpc->scratch;
+    out->len = 0;
+    mp_put_error(out, call->id, code, message, data);
+    send_last(call, mp_error_status(call->era, code), mp_buf_str(out));
+    finish_call(call);
+}
+
+void mp_call_cancel(mp_call *call, const char *why, mp_stat counter, mp_cancel_manner manner)
+{
+    /* cancelling the requests to the client below sends, which may find the client gone and cancel the call once more */
+    if (call->ended || call->is_being_cancelled)
+        return;
+    call->is_being_cancelled = true;
+    mp_rpc *rpc = call->rpc;
+    mp_stat_add(counter, 1);
+    call->outcome = mp_end_cause(counter);
+    mp_log(MP_INFO, call->is_detached ? "job cancelled" : "call cancelled", mp_log_str("method", call->method),
+           mp_log_str("why", mp_str_of(call->outcome)));
+    rpc->hooks->on_cancel(rpc->ctx, call, why);
+    mp_client_requests_cancel(call);
+    if (manner == MP_CANCEL_ANSWER) {
+        rpc->scratch.len = 0;
+        mp_put_error(&rpc->scratch, call->id, MP_CODE_INTERNAL, mp_str_of(why), MP_STR_NONE);
+        send_last(call, 200, mp_buf_str(&rpc->scratch));
+    } else if (call->transport->drop != NULL) {
+        call->transport->drop(call);
+    }
+    finish_call(call);
+}
+
+int mp_call_send(mp_call *call, mp_str json)
+{
+    if (call->ended || call->is_detached)
+        return -1;
+    call->bytes_out += json.len;
+    return call->transport->send(call, json);
+}
+
+int mp_call_send_event(mp_call *call, mp_str json)
+{
+    if (call->stream == NULL) {
+        mp_stat_add(MP_STAT_DROPPED_GONE, 1);
+        return -1;
+    }
+    int result = -1;
+    mp_buf event = {0};
+    mp_put_event(&event, json);
+    /* sending may find the client gone, which ends the call and frees its reference */
+    mp_stream *stream = mp_stream_ref(call->stream);
+    if (mp_stream_is_events(stream) || mp_stream_open_events(stream, NULL, 0) == 0)
+        result = mp_stream_send(stream, mp_buf_str(&event));
+    mp_stream_unref(stream);
+    mp_buf_clear(&event);
+    return result;
+}
+
+void mp_calls_end(mp_rpc *rpc, mp_session *session)
+{
+    for (mp_link *link = rpc->calls.next, *next; link != &rpc->calls; link = next) {
+        next = link->next;
+        mp_call *call = mp_container(link, mp_call, link);
+        if (call->session == session && !call->opens_session)
+            mp_call_cancel(call, "the session ended", MP_STAT_TOOL_GONE, MP_CANCEL_ANSWER);
+    }
+}
+
+void mp_call_abort(mp_call *call, const char *why, mp_stat counter)
+{
+    mp_call_cancel(call, why, counter, MP_CANCEL_ANSWER);
+}
+
+static void on_limit(mp_timer *timer)
+{
+    mp_call_cancel(mp_container(timer, mp_call, limit), "the call took too long", MP_STAT_TOOL_TIME, MP_CANCEL_ANSWER);
+}
+
+void mp_call_park(mp_call *call)
+{
+    if (call->ended)
+        return;
+    if (call->limit.slot == 0 && call->limit_ms != NO_LIMIT_MS && call->subscriber == NULL)
+        mp_timer_start(call->rpc->loop, &call->limit, call->limit_ms, on_limit);
+    if (call->stream == NULL)
+        return;
+    mp_stream_detect_close(call->stream);
+    mp_call_prime_soon(call);
+}
+
+void mp_call_within(mp_call *call, uint64_t ms)
+{
+    if (ms < call->limit_ms)
+        call->limit_ms = ms;
+    if (call->limit.slot != 0)
+        mp_timer_start(call->rpc->loop, &call->limit, call->limit_ms, on_limit);
+}
+
+void mp_call_unhurried(mp_call *call)
+{
+    call->limit_ms = NO_LIMIT_MS;
+    mp_timer_stop(call->rpc->loop, &call->limit);
+}
+
+int mp_call_open_session(mp_call *call, const mp_era *era, mp_str client, mp_str capabilities)
+{
+    if (call->ended)
+        return -1;
+    if (call->session == NULL) {
+        mp_session *session = mp_session_new(call->rpc, call->transport, call->principal,
+                                             call->stream == NULL ? MP_STR("") : mp_stream_peer(call->stream));
+        if (session == NULL) {
+            mp_stream *stream = mp_stream_ref(call->stream);
+            mp_stream_on_gone(stream, NULL, NULL);
+            call->outcome = "refused";
+            call->sent_status = 429;
+            mp_refuse_with(call->rpc, stream, MP_CAUSE_SESSIONS, 429, (mp_header){"retry-after", MP_STR("5")},
+                           "too many sessions: try again later");
+            mp_stream_unref(stream);
+            finish_call(call);
+            return -1;
+        }
+        call->session = session;
+        call->opens_session = true;
+        join_session(call, session);
+    }
+    if (!mp_session_set_card(call->session, era, client, capabilities)) {
+        mp_call_fail(call, MP_CODE_INVALID_REQUEST, MP_STR("this session is initialized already"), MP_STR_NONE);
+        return -1;
+    }
+    call->era = era;
+    return 0;
+}
+
+typedef struct {
+    mp_message super;
+    mp_rpc *rpc;
+    uint64_t serial;
+} cancelling;
+
+static void deliver_cancel(mp_message *message, mp_loop *loop)
+{
+    cancelling *notice = mp_container(message, cancelling, super);
+    for (mp_link *link = notice->rpc->calls.next; loop != NULL && link != &notice->rpc->calls; link = link->next) {
+        mp_call *call = mp_container(link, mp_call, link);
+        if (call->serial == notice->serial) {
+            mp_call_cancel(call, "cancelled by the client", MP_STAT_TOOL_CANCELLED, MP_CANCEL_QUIET);
+            break;
+        }
+    }
+    free(notice);
+}
+
+void mp_call_cancel_by_id(mp_session *session, mp_str id)
+{
+    pthread_mutex_lock(&session->lock);
+    mp_call *call = find_call(session, id);
+    cancelling *notice = NULL;
+    if (call != NULL && !mp_str_is(call->method, "initialize")) { /* `initialize` cannot be cancelled (Y-1) */
+        notice = mp_new(sizeof *notice);
+        *notice = (cancelling){{.deliver = deliver_cancel}, call->rpc, call->serial};
+    }
+    pthread_mutex_unlock(&session->lock);
+    if (notice != NULL)
+        mp_loop_post(notice->rpc->loop, &notice->super);
+}
+
+mp_str mp_call_id(const mp_call *call)
+{
+    return call->id;
+}
+
+mp_call *mp_call_find(mp_rpc *rpc, mp_str id)
+{
+    for (mp_link *link = rpc->calls.next; link != &rpc->calls; link = link->next)
+        if (mp_json_id_eq(mp_container(link, mp_call, link)->id, id))
+            return mp_container(link, mp_call, link);
+    return NULL;
+}
+
+mp_str mp_call_method(const mp_call *call)
+{
+    return call->method;
+}
+mp_str mp_call_params(const mp_call *call)
+{
+    return call->params;
+}
+size_t mp_call_weight(const mp_call *call)
+{
+    return call->weight;
+}
+/* A call that came after `initialize`, but before its answer, has the revision that was agreed on then. */
+const mp_era *mp_call_era(const mp_call *call)
+{
+    return call->era == NULL && call->session != NULL ? mp_session_era(call->session) : call->era;
+}
+mp_session *mp_call_session(const mp_call *call)
+{
+    return call->session;
+}
+mp_str mp_call_progress_token(const mp_call *call)
+{
+    return call->progress_token;
+}
+mp_principal *mp_call_principal(const mp_call *call)
+{
+    return call->principal;
+}
+void *mp_call_user(const mp_call *call)
+{
+    return call->user;
+}
+void mp_call_set_user(mp_call *call, void *user)
+{
+    call->user = user;
+}
+
+mp_str mp_call_header(const mp_call *call, const char *name, int *count)
+{
+    *count = call->rpc->stdio != NULL ? -1 : 0;
+    return call->stream == NULL ? MP_STR_NONE : mp_stream_header(call->stream, name, count);
+}
+
+mp_str mp_call_address(const mp_call *call)
+{
+    mp_str peer = call->stream == NULL ? MP_STR_NONE : mp_stream_peer(call->stream);
+    if (peer.len > 0 || call->session == NULL)
+        return peer;
+    return mp_str_of(call->session->peer); /* HTTP+SSE, or the call's own connection is closed */
+}

@@ -1,0 +1,195 @@
+/* client_request.c: requests to the client, in revisions with sessions. They are sent on the stream of the call that makes them (S-8).
+ * Their answers come as POSTs of the same session, on any worker. The gateway chooses the ids, and an answer is matched within its
+ * session alone: another client cannot answer (B-31). */
+#include "call.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+struct mp_client_request {
+    mp_link link;       /* in call->client_requests */
+    mp_link in_session; /* under the session's lock, with `id`, `rpc` and `serial` */
+    mp_call *call;
+    mp_rpc *rpc;
+    uint64_t serial;
+    char id[32]; /* a JSON string: "\"ask-17-2\"" */
+    void (*done)(void *ctx, bool is_error, mp_str answer);
+    void *ctx;
+};
+
+/* Calls `done` with an error. */
+static void fail_request(void (*done)(void *ctx, bool is_error, mp_str answer), void *ctx, const char *message)
+{
+    mp_buf error = {0};
+    mp_buf_printf(&error, "{\"code\":%d,\"message\":\"%s\"}", MP_CODE_INTERNAL, message);
+    done(ctx, true, mp_buf_str(&error));
+    mp_buf_clear(&error);
+}
+
+static void put_request(mp_buf *out, const mp_client_request *ask, mp_str method, mp_str params)
+{
+    mp_buf_put(out, MP_STR("{\"jsonrpc\":\"2.0\",\"id\":"));
+    mp_buf_put(out, mp_str_of(ask->id));
+    mp_buf_put(out, MP_STR(",\"method\":"));
+    mp_json_put_string(out, method);
+    if (params.len > 0) {
+        mp_buf_put(out, MP_STR(",\"params\":"));
+        mp_buf_put(out, params);
+    }
+    mp_buf_putc(out, '}');
+}
+
+static void free_request(mp_client_request *ask)
+{
+    mp_session *session = ask->call->session;
+    pthread_mutex_lock(&session->lock);
+    mp_link_drop(&ask->in_session);
+    pthread_mutex_unlock(&session->lock);
+    mp_link_drop(&ask->link);
+    free(ask);
+}
+
+mp_client_request *mp_call_ask(mp_call *call, mp_str method, mp_str params,
+                               void (*done)(void *ctx, bool is_error, mp_str answer), void *ctx)
+{
+    mp_session *session = call->session;
+    if (call->ended || call->is_detached || session == NULL || call->rpc->is_input_over ||
+        (call->stream == NULL && call->feed == NULL && !session->is_sse))
+        return NULL;
+    mp_client_request *ask = mp_new(sizeof *ask);
+    *ask = (mp_client_request){
+        .call = call, .rpc = call->rpc, .serial = ++call->rpc->last_serial, .done = done, .ctx = ctx};
+    snprintf(ask->id, sizeof ask->id, "\"ask-%u-%llu\"", call->rpc->index, (unsigned long long)ask->serial);
+    mp_link_init(&ask->in_session);
+    mp_link_init(&ask->link);
+    mp_link_put(&call->client_requests, &ask->link);
+    pthread_mutex_lock(&session->lock);
+    mp_link_put(&session->client_requests, &ask->in_session);
+    pthread_mutex_unlock(&session->lock);
+
+    uint64_t serial = ask->serial;
+    mp_buf request = {0};
+    put_request(&request, ask, method, params);
+    int sent = mp_call_send(call, mp_buf_str(&request));
+    mp_buf_clear(&request);
+    if (sent == 0)
+        return ask;
+    /* sending may find the client gone, which ends the call and frees the request if the revision cancels then */
+    for (mp_link *link = call->client_requests.next; link != &call->client_requests; link = link->next)
+        if (mp_container(link, mp_client_request, link)->serial == serial) {
+            free_request(ask);
+            break;
+        }
+    return NULL;
+}
+
+/* Notifies the client that it need not answer the requests of the call (Y-1, Y-3). `fails`: each `done` is called with an error. */
+static void cancel_requests(mp_call *call, bool fails)
+{
+    mp_buf note = {0};
+    while (!mp_link_is_alone(&call->client_requests)) {
+        mp_client_request *ask = mp_container(call->client_requests.next, mp_client_request, link);
+        void (*done)(void *, bool, mp_str) = ask->done;
+        void *ctx = ask->ctx;
+        note.len = 0;
+        mp_buf_printf(&note,
+                      "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":%s}}",
+                      ask->id);
+        free_request(ask);
+        if (fails) /* first: sending may find the client gone, which ends the call */
+            fail_request(done, ctx, "the request was withdrawn");
+        mp_call_send(call, mp_buf_str(&note));
+    }
+    mp_buf_clear(&note);
+}
+
+void mp_client_requests_cancel(mp_call *call)
+{
+    cancel_requests(call, false);
+}
+
+void mp_call_withdraw(mp_call *call)
+{
+    cancel_requests(call, true);
+}
+
+void mp_client_requests_forget(mp_call *call)
+{
+    while (!mp_link_is_alone(&call->client_requests))
+        free_request(mp_container(call->client_requests.next, mp_client_request, link));
+}
+
+static mp_client_request *find_unanswered(mp_rpc *rpc)
+{
+    for (mp_link *at = rpc->calls.next; at != &rpc->calls; at = at->next) {
+        mp_call *call = mp_container(at, mp_call, link);
+        for (mp_link *link = call->client_requests.next; link != &call->client_requests; link = link->next)
+            if (!mp_link_is_alone(&mp_container(link, mp_client_request, link)->in_session))
+                return mp_container(link, mp_client_request, link);
+    }
+    return NULL;
+}
+
+void mp_client_requests_fail(mp_rpc *rpc)
+{
+    for (mp_client_request *ask; (ask = find_unanswered(rpc)) != NULL;) {
+        void (*done)(void *, bool, mp_str) = ask->done;
+        void *ctx = ask->ctx;
+        free_request(ask);
+        fail_request(done, ctx, "the client has left");
+    }
+}
+
+typedef struct {
+    mp_message super;
+    mp_rpc *rpc;
+    uint64_t serial;
+    bool is_error;
+    size_t len;
+    char answer[];
+} reply;
+
+/* Calls are few (limits.calls_in_flight), and each has few requests: a search is cheap beside the time a person needs to answer. */
+static mp_client_request *find_ask(mp_rpc *rpc, uint64_t serial)
+{
+    for (mp_link *at = rpc->calls.next; at != &rpc->calls; at = at->next) {
+        mp_call *call = mp_container(at, mp_call, link);
+        for (mp_link *link = call->client_requests.next; link != &call->client_requests; link = link->next)
+            if (mp_container(link, mp_client_request, link)->serial == serial)
+                return mp_container(link, mp_client_request, link);
+    }
+    return NULL;
+}
+
+static void deliver_reply(mp_message *message, mp_loop *loop)
+{
+    reply *notice = mp_container(message, reply, super);
+    mp_client_request *ask = loop == NULL ? NULL : find_ask(notice->rpc, notice->serial);
+    if (ask != NULL) {
+        void (*done)(void *, bool, mp_str) = ask->done;
+        void *ctx = ask->ctx;
+        free_request(ask);
+        done(ctx, notice->is_error, (mp_str){notice->answer, notice->len});
+    }
+    free(notice);
+}
+
+bool mp_session_answer(mp_session *session, mp_str id, bool is_error, mp_str answer)
+{
+    reply *notice = NULL;
+    pthread_mutex_lock(&session->lock);
+    for (mp_link *link = session->client_requests.next; link != &session->client_requests && notice == NULL;
+         link = link->next) {
+        mp_client_request *ask = mp_container(link, mp_client_request, in_session);
+        if (!mp_json_id_eq(mp_str_of(ask->id), id))
+            continue;
+        notice = mp_new(sizeof *notice + answer.len);
+        *notice = (reply){{.deliver = deliver_reply}, ask->rpc, ask->serial, is_error, answer.len};
+        memcpy(notice->answer, answer.ptr, answer.len);
+        mp_link_drop(&ask->in_session); /* a second answer matches nothing */
+        break;
+    }
+    pthread_mutex_unlock(&session->lock);
+    if (notice != NULL)
+        mp_loop_post(notice->rpc->loop, &notice->super);
+    return notice != NULL;
+}

@@ -1,0 +1,71 @@
+/* detached.c: calls that no client waits for: work that goes on after the call that began it was answered. Nothing is sent on them. */
+#include "call.h"
+#include <stdlib.h>
+
+static char *copy_behind(char *at, mp_str *to, mp_str s)
+{
+    if (s.len > 0)
+        memcpy(at, s.ptr, s.len);
+    *to = (mp_str){at, s.len};
+    return at + s.len;
+}
+
+static int send_nothing(mp_call *call, mp_str json)
+{
+    (void)call;
+    (void)json;
+    return -1;
+}
+
+static void drop_answer(mp_call *call, int status, mp_str json)
+{
+    (void)call;
+    (void)status;
+    (void)json;
+}
+
+static const mp_transport detached = {.name = "detached", .send = send_nothing, .answer = drop_answer};
+
+static mp_call *spawn_call(mp_rpc *rpc, const mp_call *like, uint64_t ms)
+{
+    if (!mp_quota_take(rpc->table, MP_QUOTA_DETACHED))
+        return NULL;
+    mp_call *call = mp_new(sizeof *call + like->id.len + like->method.len);
+    call->rpc = rpc;
+    call->transport = &detached;
+    call->era = like->era;
+    call->is_detached = true;
+    call->serial = ++rpc->last_serial;
+    call->limit_ms = ms;
+    call->session = like->session == NULL ? NULL : mp_session_ref(like->session);
+    mp_link_init(&call->in_session);
+    mp_link_init(&call->client_requests);
+    call->principal = mp_principal_ref(like->principal);
+    copy_behind(copy_behind(call->bytes, &call->id, like->id), &call->method, like->method);
+    mp_link_put(&rpc->detached, &call->link);
+    rpc->detached_count++;
+    mp_call_park(call);
+    return call;
+}
+
+mp_call *mp_call_spawn(const mp_call *like, uint64_t ms)
+{
+    return spawn_call(like->rpc, like, ms);
+}
+
+mp_call *mp_call_spawn_alone(mp_rpc *rpc, mp_principal *principal, uint64_t ms)
+{
+    const mp_call like = {.era = mp_era_newest(), .id = MP_STR("0"), .method = MP_STR("job"), .principal = principal};
+    return spawn_call(rpc, &like, ms);
+}
+
+void mp_call_stop(mp_call *call, const char *why)
+{
+    mp_call_cancel(call, why, MP_STAT_TOOL_CANCELLED, MP_CANCEL_QUIET);
+}
+
+void mp_detached_cancel(mp_rpc *rpc, const char *why)
+{
+    while (!mp_link_is_alone(&rpc->detached))
+        mp_call_cancel(mp_container(rpc->detached.next, mp_call, link), why, MP_STAT_TOOL_SHUTDOWN, MP_CANCEL_QUIET);
+}

@@ -1,0 +1,189 @@
+/* listen.c: calls that listen to topics (subscriptions/listen). They last until their client leaves, its credentials expire or the
+ * gateway stops. They have no time limit, and do not count among the calls in flight. */
+#include "call.h"
+#include <stdlib.h>
+
+typedef struct {
+    mp_node node; /* in publisher->topics */
+    mp_link listeners;
+} listened_topic;
+
+typedef struct {
+    mp_link link; /* in topic->listeners: those that got the current publication are at the end */
+    listened_topic *topic;
+    mp_call *call;
+    uint64_t notified; /* publisher->number of the last publication that it got */
+} listener;
+
+struct mp_subscriber {
+    mp_call *call;
+    mp_timer expiry;
+    char *closing; /* owned: the call's result when the gateway ends it */
+    size_t count;
+    listener listeners[];
+};
+
+static listened_topic *find_topic(mp_rpc *rpc, mp_str name)
+{
+    mp_node *node = mp_map_find(&rpc->publisher->topics, name);
+    return node == NULL ? NULL : mp_container(node, listened_topic, node);
+}
+
+static listened_topic *need_topic(mp_rpc *rpc, mp_str name)
+{
+    bool is_new;
+    listened_topic *topic = mp_map_need(&rpc->publisher->topics, name, sizeof *topic, &is_new);
+    if (is_new) {
+        mp_link_init(&topic->listeners);
+        mp_topic_set_listened(rpc, name, true);
+    }
+    return topic;
+}
+
+static void remove_listener(mp_rpc *rpc, listener *l)
+{
+    mp_link_drop(&l->link);
+    listened_topic *topic = l->topic;
+    if (!mp_link_is_alone(&topic->listeners))
+        return;
+    mp_topic_set_listened(rpc, topic->node.key, false);
+    mp_map_drop(&rpc->publisher->topics, &topic->node);
+    free(topic);
+}
+
+/* Notifies a client whose stream does not end that the call is over (B-6). */
+static void notify_end(mp_call *call)
+{
+    mp_buf json = {0};
+    mp_buf_put(&json, MP_STR("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":"));
+    mp_buf_put(&json, call->id);
+    mp_buf_put(&json, MP_STR("}}"));
+    call->transport->respond(call->rpc, call->session, mp_buf_str(&json));
+    mp_buf_clear(&json);
+}
+
+static void end_subscriber(mp_call *call)
+{
+    char *closing = mp_dup(mp_str_of(call->subscriber->closing));
+    mp_call_unlisten(call);
+    if (call->transport->notifies_end)
+        notify_end(call);
+    mp_call_answer(call, mp_str_of(closing));
+    free(closing);
+}
+
+static void on_expired(mp_timer *timer)
+{
+    mp_call *call = mp_container(timer, mp_subscriber, expiry)->call;
+    if (!mp_expiry_is_over(call->principal->expires)) {
+        mp_expiry_start(call->rpc, timer, call->principal->expires, on_expired);
+        return;
+    }
+    mp_stat_add(MP_STAT_STREAMS_EXPIRED, 1);
+    end_subscriber(call);
+}
+
+/* True if the call listens to the topic already, because the client named it twice: its listener is then the last. */
+static bool is_last_listener(const listened_topic *topic, const mp_call *call)
+{
+    return !mp_link_is_alone(&topic->listeners) && mp_container(topic->listeners.prev, listener, link)->call == call;
+}
+
+mp_listen_result mp_call_listen(mp_call *call, const mp_str *topics, size_t count, mp_str closing)
+{
+    mp_rpc *rpc = call->rpc;
+    if (call->ended || rpc->draining)
+        return MP_LISTEN_OVER;
+    if (call->is_detached || call->subscriber != NULL || count > (size_t)rpc->config->max_subscriptions ||
+        !mp_quota_take(rpc->table, MP_QUOTA_SUBSCRIBER))
+        return MP_LISTEN_TOO_MANY;
+    mp_subscriber *subscriber = mp_new(sizeof *subscriber + count * sizeof *subscriber->listeners);
+    subscriber->call = call;
+    subscriber->closing = mp_dup(closing);
+    mp_expiry_start(rpc, &subscriber->expiry, call->principal->expires, on_expired);
+    for (size_t i = 0; i < count; i++) {
+        listened_topic *topic = need_topic(rpc, topics[i]);
+        if (is_last_listener(topic, call))
+            continue;
+        listener *l = &subscriber->listeners[subscriber->count++];
+        *l = (listener){.topic = topic, .call = call};
+        mp_link_put(&topic->listeners, &l->link);
+    }
+    call->subscriber = subscriber;
+    mp_timer_stop(rpc->loop, &call->limit);
+    if (call->stream != NULL)
+        mp_stream_detect_close(call->stream);
+    mp_table_count_call(rpc->table, -1);
+    return MP_LISTEN_STARTED;
+}
+
+void mp_call_unlisten(mp_call *call)
+{
+    mp_subscriber *subscriber = call->subscriber;
+    if (subscriber == NULL)
+        return;
+    for (size_t i = 0; i < subscriber->count; i++)
+        remove_listener(call->rpc, &subscriber->listeners[i]);
+    call->subscriber = NULL;
+    mp_timer_stop(call->rpc->loop, &subscriber->expiry);
+    free(subscriber->closing);
+    free(subscriber);
+    mp_quota_give(call->rpc->table, MP_QUOTA_SUBSCRIBER);
+    mp_table_count_call(call->rpc->table, 1);
+}
+
+void mp_subscribers_end(mp_rpc *rpc)
+{
+    for (mp_link *link = rpc->calls.next, *next; link != &rpc->calls; link = next) {
+        next = link->next;
+        mp_call *call = mp_container(link, mp_call, link);
+        if (call->subscriber != NULL)
+            end_subscriber(call);
+    }
+}
+
+static void send_publication(mp_call *call, const mp_publication *publication)
+{
+    mp_buf json = {0};
+    mp_buf_put(&json, publication->before);
+    mp_buf_put(&json, call->id);
+    mp_buf_put(&json, publication->after);
+    mp_call_send(call, mp_buf_str(&json)); /* may find the client gone, which ends the call */
+    mp_buf_clear(&json);
+}
+
+/* The next call that has not got the publication; it moves to the end of the list. NULL: all have got it. */
+static mp_call *next_to_notify(mp_rpc *rpc)
+{
+    mp_publisher *publisher = rpc->publisher;
+    listened_topic *topic = find_topic(rpc, publisher->notifying->topic);
+    if (topic == NULL)
+        return NULL;
+    listener *first = mp_container(topic->listeners.next, listener, link);
+    if (first->notified == publisher->number)
+        return NULL;
+    first->notified = publisher->number;
+    mp_link_drop(&first->link);
+    mp_link_put(&topic->listeners, &first->link);
+    return first->call;
+}
+
+void mp_subscribers_notify(mp_rpc *rpc, int budget)
+{
+    mp_publisher *publisher = rpc->publisher;
+    for (; budget > 0; budget--) {
+        if (publisher->notifying == NULL) {
+            publisher->notifying = mp_publications_take(&publisher->to_calls);
+            publisher->number++;
+        }
+        if (publisher->notifying == NULL)
+            return;
+        mp_call *call = next_to_notify(rpc);
+        if (call != NULL) {
+            send_publication(call, publisher->notifying);
+        } else {
+            mp_publication_unref(publisher->notifying);
+            publisher->notifying = NULL;
+        }
+    }
+}

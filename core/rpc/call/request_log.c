@@ -1,0 +1,249 @@
+/* request_log.c: one line of the log, at debug, for each request that was served, and a line on the terminal with `run --trace`. They are
+ * composed only if one of these is read. No line has arguments, results, headers or credentials. */
+#include "call.h"
+#include <time.h>
+
+#define MAX_NAME_BYTES 256 /* bytes of a client's name, or of what a request names */
+
+bool mp_requests_are_logged(void)
+{
+    return mp_trace_is_on() || mp_log_wants(MP_DEBUG);
+}
+
+const char *mp_end_cause(mp_stat counter)
+{
+    switch (counter) {
+    case MP_STAT_TOOL_GONE:
+        return "disconnected";
+    case MP_STAT_TOOL_TIME:
+        return "timeout";
+    default: /* cancelled, cpu, memory, output, shutdown, reload */
+        return mp_stat_name_of(counter).value;
+    }
+}
+
+/* -- what a message names ------------------------------------------------------------------------------ */
+
+typedef struct {
+    mp_str name, client, version; /* spans of strings, or empty */
+    bool is_error;
+    bool in_client; /* the object being shown is the client's */
+} names;
+
+static bool enter_param_object(void *ctx, unsigned level, mp_str key)
+{
+    names *found = ctx;
+    bool is_client = (level == 1 && mp_str_is(key, "clientInfo")) ||
+                     (level == 2 && mp_str_is(key, "io.modelcontextprotocol/clientInfo"));
+    if (is_client)
+        found->in_client = true;
+    return is_client || (level == 1 && (mp_str_is(key, "_meta") || mp_str_is(key, "ref")));
+}
+
+static int see_param(void *ctx, unsigned level, mp_str key, mp_json_type type, mp_str value)
+{
+    names *found = ctx;
+    if (mp_str_is(key, "clientInfo") || mp_str_is(key, "io.modelcontextprotocol/clientInfo"))
+        found->in_client = false;
+    if (type != MP_JSON_STRING)
+        return 0;
+    bool is_name = mp_str_is(key, "name");
+    if (level > 1 && found->in_client && is_name)
+        found->client = value;
+    else if (level > 1 && found->in_client && mp_str_is(key, "version"))
+        found->version = value;
+    else if (level <= 2 && !found->in_client && (is_name || mp_str_is(key, "uri") || mp_str_is(key, "taskId")))
+        found->name = value;
+    return 0;
+}
+
+static int see_card(void *ctx, unsigned level, mp_str key, mp_json_type type, mp_str value)
+{
+    (void)level;
+    names *found = ctx;
+    if (type == MP_JSON_STRING && mp_str_is(key, "name"))
+        found->client = value;
+    else if (type == MP_JSON_STRING && mp_str_is(key, "version"))
+        found->version = value;
+    return 0;
+}
+
+static int see_result(void *ctx, unsigned level, mp_str key, mp_json_type type, mp_str value)
+{
+    (void)level;
+    (void)value;
+    names *found = ctx;
+    if (mp_str_is(key, "isError")) {
+        found->is_error = type == MP_JSON_TRUE;
+        return 1;
+    }
+    /* results have their members in order of their names: isError comes before resultType, and what follows can be long */
+    return mp_str_is(key, "resultType");
+}
+
+bool mp_result_is_error(mp_str result)
+{
+    names found = {0};
+    mp_json_scan(result, &(mp_json_visitor){.member = see_result, .ctx = &found}, NULL, NULL);
+    return found.is_error;
+}
+
+static void put_string(mp_buf *out, mp_str span)
+{
+    if (span.len > 6 * MAX_NAME_BYTES)
+        mp_buf_put(out, MP_STR("(too long)"));
+    else if (span.len > 0)
+        mp_json_unescape(out, span);
+}
+
+/* What a request names, and its client as "name version". */
+static void read_names(mp_str params, const mp_session *session, mp_buf *name, mp_buf *client)
+{
+    names found = {0};
+    if (params.len > 0)
+        mp_json_scan(params, &(mp_json_visitor){.enter = enter_param_object, .member = see_param, .ctx = &found}, NULL,
+                     NULL);
+    if (found.client.len == 0 && session != NULL && mp_session_era(session) != NULL)
+        mp_json_scan(mp_session_client(session), &(mp_json_visitor){.member = see_card, .ctx = &found}, NULL, NULL);
+    put_string(name, found.name);
+    put_string(client, found.client);
+    if (found.version.len > 0) {
+        mp_buf_putc(client, ' ');
+        put_string(client, found.version);
+    }
+}
+
+/* -- a request that was served ---------------------------------------------------------------------------------- */
+
+typedef struct {
+    mp_str method, params;
+    const mp_session *session;
+    const mp_era *era;
+    const mp_principal *principal;
+    const char *transport, *outcome;
+    mp_str address;
+    int status, code; /* of HTTP and of JSON-RPC; 0: none */
+    uint64_t began;   /* as mp_monotonic_us gives it; 0: not known */
+    size_t in, out;
+} request_facts;
+
+static void put_debug(const request_facts *f, mp_str name, mp_str client, const char *session, uint64_t us)
+{
+    mp_buf ms = {0};
+    if (f->began != 0)
+        mp_buf_printf(&ms, "%.2f", (double)us / 1000);
+    mp_log_field all[16], wanted[16];
+    size_t count = 0, kept = 0;
+    all[count++] = mp_log_str("method", f->method);
+    all[count++] = mp_log_str("name", name);
+    all[count++] = mp_log_str("outcome", mp_str_of(f->outcome));
+    all[count++] = mp_log_int("code", f->code);
+    all[count++] = mp_log_int("status", f->status);
+    all[count++] = mp_log_str("ms", mp_buf_str(&ms));
+    all[count++] = mp_log_str("client", client);
+    all[count++] = mp_log_str("revision", mp_str_of(f->era == NULL ? "" : f->era->date));
+    all[count++] = mp_log_str("transport", mp_str_of(f->transport));
+    all[count++] = mp_log_str("principal", f->principal == NULL ? MP_STR_NONE : mp_principal_id(f->principal));
+    all[count++] = mp_log_str("session", mp_str_of(session));
+    all[count++] = mp_log_str("address", f->address);
+    all[count++] = mp_log_int("in", (int64_t)f->in);
+    all[count++] = mp_log_int("out", (int64_t)f->out);
+    for (size_t i = 0; i < count; i++)
+        if (all[i].text.len > 0 || (all[i].text.ptr == NULL && (all[i].number != 0 || i >= count - 2)))
+            wanted[kept++] = all[i];
+    wanted[kept] = (mp_log_field){0};
+    mp_log_write(MP_DEBUG, "request", wanted);
+    mp_buf_clear(&ms);
+}
+
+static void put_trace(const request_facts *f, mp_str name, mp_str client, uint64_t us)
+{
+    bool is_ok = strcmp(f->outcome, "ok") == 0;
+    bool is_tool = strcmp(f->outcome, "failed") == 0 || strcmp(f->outcome, "cancelled") == 0;
+    mp_buf line = {0}, rest = {0};
+    mp_trace_put_time(&line);
+    mp_trace_put(&line, MP_TRACE_PLAIN, f->method);
+    if (name.len > 0) {
+        mp_buf_putc(&line, ' ');
+        mp_trace_put(&line, MP_TRACE_PLAIN, name);
+    }
+    mp_buf_put(&line, MP_STR(" → "));
+    mp_trace_put(&line, is_ok ? MP_TRACE_GOOD : is_tool ? MP_TRACE_DOUBTFUL : MP_TRACE_BAD, mp_str_of(f->outcome));
+    if (f->code != 0)
+        mp_buf_printf(&line, " %d", f->code);
+    if (f->began != 0)
+        mp_buf_printf(&line, "  %.1f ms", (double)us / 1000);
+    mp_buf_printf(&rest, "  %.*s%s%s, %s", MP_STR_ARG(client), client.len > 0 ? ", " : "",
+                  f->era == NULL ? "no revision" : f->era->date, f->transport);
+    mp_trace_put(&line, MP_TRACE_DIM, mp_buf_str(&rest));
+    mp_trace_write(&line);
+    mp_buf_clear(&rest);
+}
+
+static void write_request(const request_facts *f)
+{
+    uint64_t us = f->began == 0 ? 0 : mp_monotonic_us() - f->began;
+    mp_buf name = {0}, client = {0};
+    mp_session_mark mark = {""};
+    read_names(f->params, f->session, &name, &client);
+    if (f->session != NULL && strcmp(f->transport, "stdio") != 0)
+        mark = mp_session_mark_of(mp_session_id(f->session));
+    if (mp_log_wants(MP_DEBUG))
+        put_debug(f, mp_buf_str(&name), mp_buf_str(&client), mark.text, us);
+    if (mp_trace_is_on())
+        put_trace(f, mp_buf_str(&name), mp_buf_str(&client), us);
+    mp_buf_clear(&name);
+    mp_buf_clear(&client);
+}
+
+void mp_log_call(const mp_call *call)
+{
+    if (call->is_detached || !mp_requests_are_logged())
+        return;
+    write_request(
+        &(request_facts){.method = call->method,
+                         .params = call->params,
+                         .session = call->session,
+                         .era = mp_call_era(call),
+                         .principal = call->principal,
+                         .transport = call->session != NULL ? call->session->transport->name : call->transport->name,
+                         .outcome = call->outcome == NULL ? "ok" : call->outcome,
+                         .address = mp_call_address(call),
+                         .status = call->stream != NULL ? call->sent_status : 0,
+                         .code = call->code,
+                         .began = call->began,
+                         .in = call->bytes_in,
+                         .out = call->bytes_out});
+}
+
+void mp_log_message(mp_rpc *rpc, const mp_stream *stream, const mp_session *session)
+{
+    const mp_envelope *envelope = &rpc->envelope;
+    if (!mp_requests_are_logged())
+        return;
+    bool is_note = envelope->kind == MP_KIND_NOTE;
+    write_request(&(request_facts){.method = is_note ? envelope->method : MP_STR("(response)"),
+                                   .params = is_note ? envelope->params : MP_STR_NONE,
+                                   .session = session,
+                                   .era = session == NULL ? mp_era_find(envelope->version) : mp_session_era(session),
+                                   .principal = rpc->principal,
+                                   .transport = session != NULL ? session->transport->name : "http",
+                                   .outcome = "ok",
+                                   .address = stream == NULL ? MP_STR_NONE : mp_stream_peer(stream),
+                                   .status = stream == NULL ? 0 : 202,
+                                   .in = envelope->size});
+}
+
+void mp_log_http(mp_rpc *rpc, const mp_stream *stream, const mp_session *session, int status)
+{
+    if (!mp_requests_are_logged())
+        return;
+    write_request(&(request_facts){.method = mp_stream_request(stream)->method,
+                                   .session = session,
+                                   .era = session == NULL ? NULL : mp_session_era(session),
+                                   .principal = rpc->principal,
+                                   .transport = session != NULL ? session->transport->name : "http",
+                                   .outcome = status == 200 ? "stream opened" : "ok",
+                                   .address = mp_stream_peer(stream),
+                                   .status = status});
+}

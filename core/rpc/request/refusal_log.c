@@ -1,0 +1,47 @@
+/* refusal_log.c: one line of the log, at info, for each request that is refused. */
+#include "request.h"
+#include <openssl/sha.h>
+#include <stdio.h>
+
+mp_session_mark mp_session_mark_of(mp_str id)
+{
+    mp_session_mark mark = {""};
+    unsigned char digest[SHA256_DIGEST_LENGTH];
+    SHA256((const unsigned char *)id.ptr, id.len, digest);
+    for (size_t i = 0; i < sizeof mark.text / 2; i++)
+        snprintf(mark.text + 2 * i, 3, "%02x", digest[i]);
+    return mark;
+}
+
+void mp_log_refused(const mp_stream *stream, mp_cause cause, int status, mp_str why)
+{
+    if (!mp_refusal_begin(cause))
+        return;
+    const mp_request *request = mp_stream_request(stream);
+    bool is_of_host = cause == MP_CAUSE_HOST || cause == MP_CAUSE_ORIGIN;
+    mp_session_mark mark = {""};
+    mp_str id = mp_stream_header(stream, "mcp-session-id", NULL);
+    if (id.len == 0)
+        id = mp_query_value(request->query, "session_id", &(int){0});
+    if (id.len > 0)
+        mark = mp_session_mark_of(id);
+    mp_refusal_write(cause, why,
+                     (const mp_log_field[]){
+                         mp_log_int("status", status),
+                         mp_log_str("method", request->method),
+                         mp_log_str("path", request->path),
+                         mp_log_str("host", is_of_host ? request->host : MP_STR_NONE),
+                         mp_log_str("origin", is_of_host ? mp_stream_header(stream, "origin", NULL) : MP_STR_NONE),
+                         mp_log_str("version", cause == MP_CAUSE_REVISION || cause == MP_CAUSE_HEADER
+                                                   ? mp_stream_header(stream, "mcp-protocol-version", NULL)
+                                                   : MP_STR_NONE),
+                         mp_log_str("session", mp_str_of(mark.text)),
+                         mp_log_str("address", mp_stream_peer(stream)),
+                         {0}});
+}
+
+void mp_log_refused_message(mp_rpc *rpc, mp_cause cause, const char *why)
+{
+    mp_refused(cause, mp_str_of(why), mp_log_str("method", rpc->envelope.method),
+               mp_log_str("transport", mp_str_of(rpc->stdio != NULL ? "stdio" : "http")));
+}

@@ -1,0 +1,54 @@
+/* role.h: one worker's server role, and what the folders of this module know of each other. A file includes role.h, the header of
+ * its own folder, and those of folders below it:
+ *
+ *   request     an HTTP request before its sender is known: headers, Host and Origin, refusals, the audit
+ *   session     sessions, the table of the process that holds them, principals
+ *   stream      event streams: readers, the log of events for clients that resume, topics
+ *   call        one JSON-RPC request from its start to its answer
+ *   auth        requests whose authentication is pending, and the metadata of RFC 9728
+ *   transport   Streamable HTTP, HTTP+SSE and stdio: from a request to a call, and from an answer to bytes
+ *
+ * Threads: a session's fields are immutable, atomic, or guarded by its lock. A reader, and a call but for the fields that its
+ * session's list shows, belong to the thread of their rpc. */
+#ifndef MP_RPC_ROLE_H
+#define MP_RPC_ROLE_H
+
+#include "rpc/rpc.h"
+
+typedef struct mp_batch mp_batch;
+typedef struct mp_event_log mp_event_log;
+typedef struct mp_feed mp_feed;
+typedef struct mp_publisher mp_publisher;
+typedef struct mp_reader mp_reader;
+typedef struct mp_stdio mp_stdio;
+typedef struct mp_subscriber mp_subscriber;
+typedef struct mp_topics mp_topics;
+typedef struct mp_transport mp_transport;
+
+struct mp_rpc {
+    const mp_rpc_config *config;
+    mp_table *table;
+    mp_loop *loop;
+    const mp_rpc_hooks *hooks;
+    void *ctx;                 /* of the hooks */
+    const mp_auth_facts *auth; /* of `ctx`: borrowed until the rpc is handed to another */
+    unsigned index;            /* in the table */
+    bool draining;
+    bool is_input_over; /* stdio: the client has closed its end, so no answer to a request of ours can come */
+    uint64_t last_serial;
+    int64_t count, detached_count;                   /* of `calls` and `detached` */
+    mp_link calls, detached, ended, readers, authns; /* lists of mp_call (three), mp_reader, mp_authn */
+    mp_publisher *publisher;
+    mp_stdio *stdio; /* owned; NULL: HTTP is served */
+    mp_timer sweep;
+    /* Of the message that is being served: */
+    mp_envelope envelope;
+    mp_principal *principal;    /* borrowed */
+    bool names_foreign_session; /* its Mcp-Session-Id is of another principal: for the log, never for the client */
+    mp_buf scratch;
+};
+
+/* rpc.c: routes an authenticated request to its transport. */
+void mp_serve_as(mp_rpc *rpc, mp_stream *stream, mp_principal *principal);
+
+#endif

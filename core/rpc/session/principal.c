@@ -1,0 +1,61 @@
+/* principal.c: the identity that authentication gave a request. Sessions are bound to it. */
+#include "session.h"
+#include <openssl/crypto.h>
+#include <openssl/sha.h>
+#include <stdlib.h>
+
+/* No binding has these keys as its digest. */
+static mp_principal anonymous = {.refs = -1, .key = {0}, .id = {"anonymous", 9}};
+static mp_principal local = {.refs = -1, .key = {1}, .id = {"local", 5}};
+mp_principal *const mp_nobody = &anonymous, *const mp_lone = &local;
+
+mp_principal *mp_principal_new(mp_str id, mp_str binding, int64_t expires)
+{
+    mp_principal *principal = mp_new(sizeof *principal + id.len);
+    principal->refs = 1;
+    principal->expires = expires;
+    memcpy(principal->bytes, id.ptr, id.len);
+    principal->id = (mp_str){principal->bytes, id.len};
+    SHA256((const unsigned char *)binding.ptr, binding.len, principal->key);
+    return principal;
+}
+
+mp_principal *mp_principal_ref(mp_principal *principal)
+{
+    if (principal->refs >= 0)
+        principal->refs++;
+    return principal;
+}
+
+void mp_principal_unref(mp_principal *principal)
+{
+    if (principal->refs < 0 || --principal->refs > 0)
+        return;
+    if (principal->on_unused == NULL)
+        free(principal);
+    else
+        principal->on_unused(principal->keeper);
+}
+
+void mp_principal_keep(mp_principal *principal, void (*on_unused)(void *keeper), void *keeper)
+{
+    principal->on_unused = on_unused;
+    principal->keeper = keeper;
+}
+
+void mp_principal_forsake(mp_principal *principal)
+{
+    principal->on_unused = NULL;
+    if (principal->refs == 0)
+        free(principal);
+}
+
+mp_str mp_principal_id(const mp_principal *principal)
+{
+    return principal->id;
+}
+
+bool mp_principal_key_is(const mp_principal *principal, const unsigned char key[MP_PRINCIPAL_KEY])
+{
+    return CRYPTO_memcmp(principal->key, key, MP_PRINCIPAL_KEY) == 0;
+}

@@ -1,0 +1,400 @@
+/* table.c: the sessions of the process, in shards by id, and the counts that are limited in the process. A shard's lock is held for a
+ * look-up, never longer. This file is long because all of it works on mp_table. */
+#include "session.h"
+#include <stdlib.h>
+#include <sys/random.h>
+
+#define SHARDS 16
+#define DECOYS 256 /* sessions that no id finds */
+
+struct mp_table {
+    const mp_rpc_config *_Atomic config;
+    const mp_session_hooks *hooks;
+    _Atomic int64_t calls, taken[MP_QUOTAS];
+    mp_topics *topics;
+    mp_event_log *event_log;
+    struct {
+        pthread_mutex_t lock;
+        mp_map sessions;
+    } shards[SHARDS];
+    /* One of these is compared when an id is unknown: that takes as long as with the session of another principal. */
+    mp_session *decoys;
+    atomic_uint rpc_count;
+    pthread_mutex_t owners_lock; /* guards the two below, and `rpcs` while workers join */
+    mp_map owners;
+    int64_t count;
+    mp_rpc *rpcs[MP_RPC_MAX];
+};
+
+mp_table *mp_sessions_new(const mp_rpc_config *config, const mp_session_hooks *hooks, mp_topics *topics,
+                          mp_event_log *event_log)
+{
+    mp_table *table = mp_new(sizeof *table);
+    atomic_init(&table->config, config);
+    table->hooks = hooks;
+    table->topics = topics;
+    table->event_log = event_log;
+    for (int i = 0; i < SHARDS; i++) {
+        pthread_mutex_init(&table->shards[i].lock, NULL);
+        mp_map_init(&table->shards[i].sessions);
+    }
+    pthread_mutex_init(&table->owners_lock, NULL);
+    mp_map_init(&table->owners);
+    table->decoys = mp_new(DECOYS * sizeof *table->decoys);
+    for (int i = 0; i < DECOYS; i++)
+        atomic_init(&table->decoys[i].refs, 1);
+    return table;
+}
+
+void mp_sessions_configure(mp_table *table, const mp_rpc_config *config)
+{
+    atomic_store(&table->config, config);
+}
+
+static void close_at_end(mp_node *node, void *unused)
+{
+    (void)unused;
+    mp_session *session = mp_container(node, mp_session, node);
+    session->reader = NULL;
+    session->rpcs = 0;
+    mp_session_close(session, MP_STAT_CLOSED_SHUTDOWN);
+}
+
+void mp_sessions_free(mp_table *table)
+{
+    for (int i = 0; i < SHARDS; i++) {
+        mp_map all = table->shards[i].sessions;
+        mp_map_each(&all, close_at_end, NULL);
+        mp_map_clear(&table->shards[i].sessions);
+        pthread_mutex_destroy(&table->shards[i].lock);
+    }
+    mp_map_clear(&table->owners);
+    free(table->decoys);
+    pthread_mutex_destroy(&table->owners_lock);
+    free(table);
+}
+
+unsigned mp_table_join(mp_table *table, mp_rpc *rpc)
+{
+    pthread_mutex_lock(&table->owners_lock);
+    unsigned index = atomic_fetch_add(&table->rpc_count, 1);
+    table->rpcs[index] = rpc;
+    pthread_mutex_unlock(&table->owners_lock);
+    return index;
+}
+
+mp_rpc *mp_table_rpc(mp_table *table, unsigned index)
+{
+    return table->rpcs[index];
+}
+
+mp_topics *mp_table_topics(mp_table *table)
+{
+    return table->topics;
+}
+
+mp_event_log *mp_table_event_log(mp_table *table)
+{
+    return table->event_log;
+}
+
+static const mp_stat quota_gauges[] = {MP_STAT_LISTENERS, MP_STAT_JOBS, MP_STAT_AUTH_PENDING};
+
+bool mp_quota_take(mp_table *table, mp_quota quota)
+{
+    static const mp_stat refusals[] = {MP_STAT_REFUSED_LISTENERS, MP_STAT_REFUSED_JOBS, MP_STAT_REFUSED_AUTH_PENDING};
+    const mp_rpc_config *config = atomic_load(&table->config);
+    const int64_t limits[] = {config->max_listeners, config->max_jobs, config->max_entries};
+    if (atomic_fetch_add(&table->taken[quota], 1) >= limits[quota]) {
+        atomic_fetch_sub(&table->taken[quota], 1);
+        mp_stat_add(refusals[quota], 1);
+        return false;
+    }
+    mp_stat_add(quota_gauges[quota], 1);
+    return true;
+}
+
+void mp_quota_give(mp_table *table, mp_quota quota)
+{
+    atomic_fetch_sub(&table->taken[quota], 1);
+    mp_stat_add(quota_gauges[quota], -1);
+}
+
+bool mp_table_has_room(mp_table *table)
+{
+    return atomic_load_explicit(&table->calls, memory_order_relaxed) < atomic_load(&table->config)->max_calls;
+}
+
+bool mp_table_has_calls(mp_table *table)
+{
+    return atomic_load(&table->calls) > 0;
+}
+
+void mp_table_count_call(mp_table *table, int n)
+{
+    atomic_fetch_add_explicit(&table->calls, n, memory_order_relaxed);
+    mp_stat_add(MP_STAT_REQUESTS_IN_FLIGHT, n);
+}
+
+/* The shard of an id: its first hex digit. */
+static unsigned shard_of(mp_str id)
+{
+    char c = id.ptr[0];
+    return (unsigned)(c <= '9' ? c - '0' : c - 'a' + 10) % SHARDS;
+}
+
+static bool is_id(mp_str id)
+{
+    if (id.len != MP_SESSION_ID)
+        return false;
+    for (size_t i = 0; i < id.len; i++)
+        if (!((id.ptr[i] >= '0' && id.ptr[i] <= '9') || (id.ptr[i] >= 'a' && id.ptr[i] <= 'f')))
+            return false;
+    return true;
+}
+
+/* Counts one more session of the owner `name`: the owner, or NULL when a cap is reached. */
+static mp_owner *count_session(mp_table *table, mp_str name)
+{
+    pthread_mutex_lock(&table->owners_lock);
+    mp_node *node = mp_map_find(&table->owners, name);
+    mp_owner *owner = node == NULL ? NULL : mp_container(node, mp_owner, node);
+    const mp_rpc_config *config = atomic_load(&table->config);
+    bool refused = table->count >= config->max_sessions ||
+                   (owner != NULL && owner->sessions >= config->max_sessions_per_principal);
+    if (!refused) {
+        if (owner == NULL) {
+            owner = mp_new(sizeof *owner + name.len + 1);
+            memcpy(owner->name, name.ptr, name.len);
+            owner->node.key = (mp_str){owner->name, name.len};
+            mp_map_put(&table->owners, &owner->node);
+        }
+        owner->sessions++;
+        table->count++;
+    }
+    pthread_mutex_unlock(&table->owners_lock);
+    return refused ? NULL : owner;
+}
+
+static void uncount_session(mp_table *table, mp_owner *owner)
+{
+    pthread_mutex_lock(&table->owners_lock);
+    table->count--;
+    if (--owner->sessions == 0) {
+        mp_map_drop(&table->owners, &owner->node);
+        free(owner);
+    }
+    pthread_mutex_unlock(&table->owners_lock);
+}
+
+static void write_random_id(char id[MP_SESSION_ID + 1])
+{
+    unsigned char bits[MP_SESSION_ID / 2];
+    if (getrandom(bits, sizeof bits, 0) != (ssize_t)sizeof bits)
+        abort(); /* a session id that can be guessed is worse than no service */
+    for (size_t i = 0; i < sizeof bits; i++) {
+        id[2 * i] = "0123456789abcdef"[bits[i] >> 4];
+        id[2 * i + 1] = "0123456789abcdef"[bits[i] & 15];
+    }
+    id[MP_SESSION_ID] = '\0';
+}
+
+static void set_peer(mp_session *session, mp_str peer)
+{
+    size_t len = peer.len < sizeof session->peer ? peer.len : 0;
+    memcpy(session->peer, peer.ptr, len);
+    session->peer[len] = '\0';
+}
+
+mp_session *mp_session_new(mp_rpc *rpc, const mp_transport *transport, const mp_principal *principal, mp_str peer)
+{
+    mp_table *table = rpc->table;
+    mp_str key = {(const char *)principal->key, sizeof principal->key};
+    mp_owner *counted = count_session(table, principal == mp_nobody ? peer : key);
+    if (counted == NULL) {
+        mp_stat_add(MP_STAT_REFUSED_SESSIONS, 1);
+        return NULL;
+    }
+    mp_session *session = mp_new(sizeof *session);
+    write_random_id(session->id);
+    session->node.key = (mp_str){session->id, MP_SESSION_ID};
+    session->transport = transport;
+    session->is_sse = transport->has_one_stream;
+    set_peer(session, peer);
+    memcpy(session->principal, principal->key, sizeof session->principal);
+    session->table = table;
+    session->on_free = table->hooks->on_free;
+    session->owner = counted;
+    session->opened_at = mp_loop_now(rpc->loop);
+    atomic_init(&session->refs, 2); /* the table's and the caller's */
+    atomic_init(&session->log_level, -1);
+    atomic_init(&session->used_at, session->opened_at);
+    pthread_mutex_init(&session->lock, NULL);
+    mp_link_init(&session->calls_of);
+    mp_link_init(&session->client_requests);
+    mp_link_init(&session->subscriptions);
+    mp_link_init(&session->readers);
+    session->event_log = session->is_sse ? NULL : table->event_log;
+    mp_link_init(&session->log.events);
+    mp_link_init(&session->log.feeds);
+
+    unsigned shard = shard_of(session->node.key);
+    pthread_mutex_lock(&table->shards[shard].lock);
+    mp_map_put(&table->shards[shard].sessions, &session->node);
+    pthread_mutex_unlock(&table->shards[shard].lock);
+    mp_stat_add(session->is_sse ? MP_STAT_SESSIONS_SSE : MP_STAT_SESSIONS_HTTP, 1);
+    mp_stat_add(MP_STAT_SESSIONS_OPENED, 1);
+    return session;
+}
+
+mp_session *mp_session_ref(mp_session *session)
+{
+    atomic_fetch_add_explicit(&session->refs, 1, memory_order_relaxed);
+    return session;
+}
+
+void mp_session_unref(mp_session *session)
+{
+    if (atomic_fetch_sub_explicit(&session->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    if (session->on_free != NULL)
+        session->on_free(session);
+    pthread_mutex_destroy(&session->lock);
+    free(atomic_load(&session->card));
+    free(session);
+}
+
+/* The decoy of an id: always the same one, so that it is as likely as a session to be in a cache of the processor. */
+static mp_session *decoy_of(mp_table *table, mp_str id)
+{
+    unsigned number = 0;
+    for (int i = 1; i <= 2; i++)
+        number = number * 16 + (unsigned)(id.ptr[i] <= '9' ? id.ptr[i] - '0' : id.ptr[i] - 'a' + 10);
+    return &table->decoys[number % DECOYS];
+}
+
+/* Audits an id that finds no session of this principal. Both lines have one length: clients can measure how long this takes. */
+static void audit_unknown(mp_rpc *rpc, const mp_stream *stream, mp_str id, bool is_known)
+{
+    mp_audit_request(stream, &(mp_decision){.event = is_known ? "foreign session" : "unknown session",
+                                            .status = 404,
+                                            .principal = rpc->principal,
+                                            .session = id});
+}
+
+mp_session *mp_session_find(mp_rpc *rpc, const mp_stream *stream, mp_str id)
+{
+    if (!is_id(id)) {
+        audit_unknown(rpc, stream, id, false);
+        return NULL;
+    }
+    mp_table *table = rpc->table;
+    unsigned shard = shard_of(id);
+    pthread_mutex_lock(&table->shards[shard].lock);
+    mp_node *node = mp_map_find(&table->shards[shard].sessions, id);
+    mp_session *session = mp_session_ref(node == NULL ? decoy_of(table, id) : mp_container(node, mp_session, node));
+    pthread_mutex_unlock(&table->shards[shard].lock);
+    bool is_own = mp_principal_key_is(rpc->principal, session->principal);
+    rpc->names_foreign_session = !is_own && node != NULL;
+    if (!is_own || node == NULL) {
+        mp_session_unref(session);
+        audit_unknown(rpc, stream, id, node != NULL);
+        return NULL;
+    }
+    atomic_store_explicit(&session->used_at, mp_loop_now(rpc->loop), memory_order_relaxed);
+    return session;
+}
+
+typedef struct {
+    mp_message super;
+    mp_rpc *rpc;
+    mp_session *session;
+} closing;
+
+static void deliver_closing(mp_message *message, mp_loop *loop)
+{
+    closing *notice = mp_container(message, closing, super);
+    if (loop != NULL)
+        notice->session->table->hooks->end_here(notice->rpc, notice->session);
+    mp_session_unref(notice->session);
+    free(notice);
+}
+
+bool mp_session_close(mp_session *session, mp_stat reason)
+{
+    mp_table *table = session->table;
+    pthread_mutex_lock(&session->lock);
+    bool first = !session->closed;
+    session->closed = true;
+    uint64_t rpcs = session->rpcs;
+    table->hooks->on_closing(session);
+    pthread_mutex_unlock(&session->lock);
+    if (!first)
+        return false;
+    table->hooks->on_closed(session);
+
+    unsigned shard = shard_of(session->node.key);
+    pthread_mutex_lock(&table->shards[shard].lock);
+    mp_map_drop(&table->shards[shard].sessions, &session->node);
+    pthread_mutex_unlock(&table->shards[shard].lock);
+    mp_stat_add(session->is_sse ? MP_STAT_SESSIONS_SSE : MP_STAT_SESSIONS_HTTP, -1);
+    mp_stat_add(reason, 1);
+    uncount_session(table, session->owner);
+
+    for (unsigned i = 0; i < MP_RPC_MAX; i++)
+        if (rpcs & (UINT64_C(1) << i)) {
+            closing *notice = mp_new(sizeof *notice);
+            *notice = (closing){{.deliver = deliver_closing}, table->rpcs[i], mp_session_ref(session)};
+            mp_loop_post(table->rpcs[i]->loop, &notice->super);
+        }
+    mp_session_unref(session); /* the table's */
+    return true;
+}
+
+typedef struct {
+    mp_rpc *rpc;
+    mp_session *expired[256];
+    mp_stat reasons[256];
+    size_t count;
+} sweep;
+
+/* Adds a session whose time is over to those that the caller closes once the shard is unlocked. Sessions with a reader or a call in
+ * flight are not idle (S-18). */
+static void collect_if_expired(mp_node *node, void *arg)
+{
+    sweep *found = arg;
+    mp_session *session = mp_container(node, mp_session, node);
+    const mp_rpc_config *config = found->rpc->config;
+    uint64_t now = mp_loop_now(found->rpc->loop);
+    if (found->count == sizeof found->expired / sizeof *found->expired)
+        return;
+    mp_stat reason = MP_STATS;
+    if (session->is_sse) {
+        if (atomic_load(&session->card) == NULL && now >= session->opened_at + config->initialize_within_ms)
+            reason = MP_STAT_CLOSED_UNINITIALIZED;
+    } else if (now >= atomic_load_explicit(&session->used_at, memory_order_relaxed) + config->idle_ms) {
+        pthread_mutex_lock(&session->lock);
+        if (session->reader == NULL && atomic_load(&session->calls) == 0)
+            reason = MP_STAT_CLOSED_IDLE;
+        pthread_mutex_unlock(&session->lock);
+    }
+    if (reason != MP_STATS) {
+        found->reasons[found->count] = reason;
+        found->expired[found->count++] = mp_session_ref(session);
+    }
+}
+
+void mp_table_sweep(mp_rpc *rpc)
+{
+    mp_table *table = rpc->table;
+    for (unsigned i = rpc->index; i < SHARDS; i += atomic_load(&table->rpc_count)) {
+        sweep found = {.rpc = rpc};
+        pthread_mutex_lock(&table->shards[i].lock);
+        mp_map_each(&table->shards[i].sessions, collect_if_expired, &found);
+        pthread_mutex_unlock(&table->shards[i].lock);
+        for (size_t k = 0; k < found.count; k++) {
+            mp_session_close(found.expired[k], found.reasons[k]);
+            mp_session_unref(found.expired[k]);
+        }
+    }
+}

@@ -1,0 +1,226 @@
+/* event_log.c: events kept for Streamable HTTP clients that lost a connection and resume with Last-Event-ID (S-27 to S-31). One
+ * lock guards the events of all sessions, so that the oldest event of the process can make room for the newest. It is taken
+ * last, and for moments. */
+#include "stream.h"
+#include <stdlib.h>
+
+struct mp_event_log {
+    const mp_rpc_config *_Atomic config;
+    pthread_mutex_t lock;
+    mp_link events; /* of all sessions, oldest first */
+    size_t bytes;
+};
+
+typedef struct {
+    mp_link in_all, in_session;
+    mp_feed *feed;
+    uint64_t seq;
+    size_t len;
+    char json[];
+} event;
+
+mp_event_log *mp_event_log_new(const mp_rpc_config *config)
+{
+    if (config->replay_events == 0)
+        return NULL;
+    mp_event_log *log = mp_new(sizeof *log);
+    atomic_init(&log->config, config);
+    pthread_mutex_init(&log->lock, NULL);
+    mp_link_init(&log->events);
+    return log;
+}
+
+void mp_event_log_configure(mp_event_log *log, const mp_rpc_config *config)
+{
+    if (log != NULL)
+        atomic_store(&log->config, config);
+}
+
+void mp_event_log_free(mp_event_log *log)
+{
+    if (log == NULL)
+        return;
+    pthread_mutex_destroy(&log->lock);
+    free(log);
+}
+
+static void free_if_done(mp_feed *feed)
+{
+    if (feed->refs > 0 || feed->events > 0)
+        return;
+    mp_link_drop(&feed->link);
+    free(feed);
+}
+
+mp_feed *mp_feed_new(mp_session *session)
+{
+    mp_feed *feed = mp_new(sizeof *feed);
+    feed->session = session;
+    feed->refs = 1;
+    pthread_mutex_lock(&session->event_log->lock);
+    mp_link_put(&session->log.feeds, &feed->link);
+    pthread_mutex_unlock(&session->event_log->lock);
+    return feed;
+}
+
+mp_feed *mp_feed_new_of_call(mp_session *session, mp_rpc *rpc, uint64_t serial,
+                             void (*on_resumed)(mp_rpc *rpc, mp_session *session, uint64_t serial))
+{
+    mp_feed *feed = mp_feed_new(session);
+    pthread_mutex_lock(&session->event_log->lock);
+    feed->number = ++session->log.last_number;
+    feed->rpc = rpc;
+    feed->serial = serial;
+    feed->on_resumed = on_resumed;
+    pthread_mutex_unlock(&session->event_log->lock);
+    return feed;
+}
+
+void mp_feed_ref(mp_feed *feed)
+{
+    pthread_mutex_lock(&feed->session->event_log->lock);
+    feed->refs++;
+    pthread_mutex_unlock(&feed->session->event_log->lock);
+}
+
+void mp_feed_unref(mp_feed *feed)
+{
+    mp_event_log *log = feed->session->event_log;
+    pthread_mutex_lock(&log->lock);
+    feed->refs--;
+    free_if_done(feed);
+    pthread_mutex_unlock(&log->lock);
+}
+
+static size_t size_of_event(const event *it)
+{
+    return sizeof *it + it->len;
+}
+
+static void drop_event(mp_event_log *log, event *it)
+{
+    mp_feed *feed = it->feed;
+    mp_session_log *own = &feed->session->log;
+    mp_link_drop(&it->in_all);
+    mp_link_drop(&it->in_session);
+    log->bytes -= size_of_event(it);
+    own->bytes -= size_of_event(it);
+    own->count--;
+    mp_stat_add(MP_STAT_REPLAY_BYTES, -(int64_t)size_of_event(it));
+    feed->lost = it->seq;
+    feed->events--;
+    free_if_done(feed);
+    free(it);
+}
+
+static event *first_of(mp_session *session)
+{
+    return mp_container(session->log.events.next, event, in_session);
+}
+
+bool mp_feed_put(mp_feed *feed, mp_str json)
+{
+    mp_session *session = feed->session;
+    mp_event_log *log = session->event_log;
+    mp_session_log *own = &session->log;
+    const mp_rpc_config *config = atomic_load(&log->config);
+    uint64_t seq = ++feed->last;
+    size_t size = sizeof(event) + json.len;
+    if (session->closed || size > config->replay_bytes || size > config->replay_total) {
+        pthread_mutex_lock(&log->lock);
+        feed->lost = seq;
+        pthread_mutex_unlock(&log->lock);
+        mp_stat_add(MP_STAT_DROPPED_REPLAY, session->closed ? 0 : 1);
+        return false;
+    }
+    event *it = mp_new(size);
+    it->feed = feed;
+    it->seq = seq;
+    it->len = json.len;
+    memcpy(it->json, json.ptr, json.len);
+    pthread_mutex_lock(&log->lock);
+    while (own->count >= config->replay_events || own->bytes + size > config->replay_bytes)
+        drop_event(log, first_of(session));
+    while (log->bytes + size > config->replay_total) {
+        drop_event(log, mp_container(log->events.next, event, in_all));
+        mp_stat_add(MP_STAT_DROPPED_REPLAY, 1);
+    }
+    mp_link_put(&log->events, &it->in_all);
+    mp_link_put(&own->events, &it->in_session);
+    feed->events++;
+    own->count++;
+    own->bytes += size;
+    log->bytes += size;
+    mp_stat_add(MP_STAT_REPLAY_BYTES, (int64_t)size);
+    pthread_mutex_unlock(&log->lock);
+    return true;
+}
+
+/* Reads a number as mp_put_event_id writes it: no sign, no leading zero. */
+static bool read_number(mp_str text, uint64_t *number)
+{
+    *number = 0;
+    if (text.len == 0 || text.len > 19 || (text.len > 1 && text.ptr[0] == '0'))
+        return false;
+    for (size_t i = 0; i < text.len; i++) {
+        if (text.ptr[i] < '0' || text.ptr[i] > '9')
+            return false;
+        *number = *number * 10 + (uint64_t)(text.ptr[i] - '0');
+    }
+    return true;
+}
+
+mp_feed *mp_feed_find(mp_session *session, mp_str id, uint64_t *seq)
+{
+    uint64_t number;
+    if (session->event_log == NULL || session->closed || !read_number(mp_str_cut(&id, '-'), &number) ||
+        !read_number(id, seq))
+        return NULL;
+    mp_feed *found = NULL;
+    pthread_mutex_lock(&session->event_log->lock);
+    for (mp_link *link = session->log.feeds.next; link != &session->log.feeds; link = link->next) {
+        mp_feed *feed = mp_container(link, mp_feed, link);
+        if (feed->number == number && *seq >= feed->lost && *seq <= feed->last) {
+            found = feed;
+            found->refs++;
+            break;
+        }
+    }
+    pthread_mutex_unlock(&session->event_log->lock);
+    return found;
+}
+
+mp_feed_rest mp_feed_read(mp_feed *feed, uint64_t *seq, size_t room, mp_buf *out)
+{
+    mp_session *session = feed->session;
+    mp_feed_rest rest = MP_FEED_ALL;
+    pthread_mutex_lock(&session->event_log->lock);
+    if (*seq < feed->lost)
+        rest = MP_FEED_GAP;
+    for (mp_link *link = session->log.events.next; rest == MP_FEED_ALL && link != &session->log.events;
+         link = link->next) {
+        const event *it = mp_container(link, event, in_session);
+        if (it->feed != feed || it->seq <= *seq)
+            continue;
+        if (it->len + MP_EVENT_FRAME > room) {
+            rest = MP_FEED_MORE;
+        } else {
+            mp_put_event_id(out, feed->number, it->seq);
+            mp_put_event(out, (mp_str){it->json, it->len});
+            room -= it->len + MP_EVENT_FRAME;
+            *seq = it->seq;
+        }
+    }
+    pthread_mutex_unlock(&session->event_log->lock);
+    return rest;
+}
+
+void mp_event_log_forget(mp_session *session)
+{
+    if (session->event_log == NULL)
+        return;
+    pthread_mutex_lock(&session->event_log->lock);
+    while (session->log.count > 0)
+        drop_event(session->event_log, first_of(session));
+    pthread_mutex_unlock(&session->event_log->lock);
+}

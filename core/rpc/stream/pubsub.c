@@ -1,0 +1,489 @@
+/* pubsub.c: sessions that subscribe to topics, and publications. What a turn publishes is queued, and sent at the bottom of this
+ * turn and of the next ones. The name of a topic may end in '\0' and its audience: a session subscribes with one audience. */
+#include "stream.h"
+#include <stdlib.h>
+
+#define MERGE_ABOVE 256                    /* publications in a queue; above, only the last of each topic is kept */
+#define MAX_QUEUE_BYTES ((size_t)16 << 20) /* of one queue */
+
+/* The topics of one name that differ in their audience. */
+typedef struct {
+    mp_node node;
+    mp_link topics;
+} base;
+
+typedef struct {
+    mp_node node;
+    mp_link in_base;
+    base *base;    /* NULL without an audience */
+    uint64_t rpcs; /* bit per rpc with calls that listen */
+    mp_link follows;
+    size_t count;
+} topic;
+
+typedef struct {
+    mp_link in_topic, in_session;
+    topic *topic;
+    mp_session *session;
+} subscription;
+
+struct mp_topics {
+    pthread_mutex_t lock; /* guards the index, and the subscriptions of sessions */
+    mp_map by_name, bases;
+    atomic_size_t max_per_session;
+};
+
+void mp_topics_configure(mp_topics *topics, const mp_rpc_config *config)
+{
+    atomic_store(&topics->max_per_session, (size_t)config->max_subscriptions);
+}
+
+mp_topics *mp_topics_new(const mp_rpc_config *config)
+{
+    mp_topics *topics = mp_new(sizeof *topics);
+    pthread_mutex_init(&topics->lock, NULL);
+    mp_map_init(&topics->by_name);
+    mp_map_init(&topics->bases);
+    mp_topics_configure(topics, config);
+    return topics;
+}
+
+void mp_topics_free(mp_topics *topics)
+{
+    mp_map_clear(&topics->by_name);
+    mp_map_clear(&topics->bases);
+    pthread_mutex_destroy(&topics->lock);
+    free(topics);
+}
+
+/* -- the index, all under its lock ----------------------------------------------------------------------------- */
+
+static mp_str base_of(mp_str name)
+{
+    const char *end = memchr(name.ptr, '\0', name.len);
+    return end == NULL ? name : (mp_str){name.ptr, (size_t)(end - name.ptr)};
+}
+
+static base *need_base(mp_topics *topics, mp_str name)
+{
+    bool is_new;
+    base *made = mp_map_need(&topics->bases, name, sizeof *made, &is_new);
+    if (is_new)
+        mp_link_init(&made->topics);
+    return made;
+}
+
+static void leave_base(mp_topics *topics, topic *t)
+{
+    if (t->base == NULL)
+        return;
+    mp_link_drop(&t->in_base);
+    if (!mp_link_is_alone(&t->base->topics))
+        return;
+    mp_map_drop(&topics->bases, &t->base->node);
+    free(t->base);
+}
+
+static topic *find_topic(mp_topics *topics, mp_str name)
+{
+    mp_node *node = mp_map_find(&topics->by_name, name);
+    return node == NULL ? NULL : mp_container(node, topic, node);
+}
+
+static topic *need_topic(mp_topics *topics, mp_str name)
+{
+    bool is_new;
+    topic *found = mp_map_need(&topics->by_name, name, sizeof *found, &is_new);
+    if (!is_new)
+        return found;
+    mp_link_init(&found->follows);
+    if (base_of(name).len < name.len) {
+        found->base = need_base(topics, base_of(name));
+        mp_link_put(&found->base->topics, &found->in_base);
+    }
+    return found;
+}
+
+static void drop_if_unused(mp_topics *topics, topic *t)
+{
+    if (t->rpcs != 0 || t->count > 0)
+        return;
+    mp_map_drop(&topics->by_name, &t->node);
+    leave_base(topics, t);
+    free(t);
+}
+
+static void drop_subscription(mp_topics *topics, subscription *s)
+{
+    topic *t = s->topic;
+    mp_link_drop(&s->in_topic);
+    mp_link_drop(&s->in_session);
+    s->session->subscription_count--;
+    free(s);
+    t->count--;
+    drop_if_unused(topics, t);
+    mp_stat_add(MP_STAT_SUBSCRIPTIONS, -1);
+}
+
+/* The session's subscription to this topic, with any audience. A session has few. */
+static subscription *find_subscription(const mp_session *session, mp_str name)
+{
+    for (mp_link *link = session->subscriptions.next; link != &session->subscriptions; link = link->next) {
+        subscription *s = mp_container(link, subscription, in_session);
+        if (mp_str_eq(base_of(s->topic->node.key), base_of(name)))
+            return s;
+    }
+    return NULL;
+}
+
+static bool is_closed(mp_session *session)
+{
+    pthread_mutex_lock(&session->lock);
+    bool closed = session->closed;
+    pthread_mutex_unlock(&session->lock);
+    return closed;
+}
+
+mp_follow_result mp_session_follow(mp_session *session, mp_str name)
+{
+    mp_topics *topics = mp_table_topics(session->table);
+    mp_follow_result result = MP_FOLLOW_DONE;
+    pthread_mutex_lock(&topics->lock);
+    subscription *before = find_subscription(session, name);
+    if (is_closed(
+            session)) { /* looked at under our lock: the thread that closes the session drops its subscriptions afterwards */
+        result = MP_FOLLOW_CLOSED;
+    } else if (before == NULL && session->subscription_count >= topics->max_per_session) {
+        result = MP_FOLLOW_TOO_MANY;
+    } else if (before == NULL || !mp_str_eq(before->topic->node.key, name)) {
+        if (before != NULL)
+            drop_subscription(topics, before);
+        subscription *s = mp_new(sizeof *s);
+        s->session = session;
+        s->topic = need_topic(topics, name);
+        s->topic->count++;
+        session->subscription_count++;
+        mp_link_put(&s->topic->follows, &s->in_topic);
+        mp_link_put(&session->subscriptions, &s->in_session);
+        mp_stat_add(MP_STAT_SUBSCRIPTIONS, 1);
+    }
+    pthread_mutex_unlock(&topics->lock);
+    return result;
+}
+
+static void move_subscription(mp_topics *topics, subscription *s, topic *to)
+{
+    topic *from = s->topic;
+    mp_link_drop(&s->in_topic);
+    from->count--;
+    s->topic = to;
+    to->count++;
+    mp_link_put(&to->follows, &s->in_topic);
+    drop_if_unused(topics, from);
+}
+
+void mp_session_follow_as(mp_session *session, mp_str audience)
+{
+    mp_topics *topics = mp_table_topics(session->table);
+    mp_buf name = {0};
+    pthread_mutex_lock(&topics->lock);
+    for (mp_link *link = session->subscriptions.next; link != &session->subscriptions; link = link->next) {
+        subscription *s = mp_container(link, subscription, in_session);
+        mp_str known = s->topic->node.key, about = base_of(known);
+        if (s->topic->base == NULL || mp_str_eq(mp_str_from(known, about.len + 1), audience))
+            continue;
+        name.len = 0;
+        mp_buf_put(&name, about);
+        mp_buf_putc(&name, '\0');
+        mp_buf_put(&name, audience);
+        move_subscription(topics, s, need_topic(topics, mp_buf_str(&name)));
+    }
+    pthread_mutex_unlock(&topics->lock);
+    mp_buf_clear(&name);
+}
+
+void mp_session_unfollow(mp_session *session, mp_str name)
+{
+    mp_topics *topics = mp_table_topics(session->table);
+    pthread_mutex_lock(&topics->lock);
+    subscription *s = find_subscription(session, name);
+    if (s != NULL)
+        drop_subscription(topics, s);
+    pthread_mutex_unlock(&topics->lock);
+}
+
+void mp_session_unfollow_all(mp_session *session)
+{
+    mp_topics *topics = mp_table_topics(session->table);
+    pthread_mutex_lock(&topics->lock);
+    while (!mp_link_is_alone(&session->subscriptions))
+        drop_subscription(topics, mp_container(session->subscriptions.next, subscription, in_session));
+    pthread_mutex_unlock(&topics->lock);
+}
+
+void mp_topic_set_listened(mp_rpc *rpc, mp_str name, bool is_listened)
+{
+    mp_topics *topics = mp_table_topics(rpc->table);
+    uint64_t bit = UINT64_C(1) << rpc->index;
+    pthread_mutex_lock(&topics->lock);
+    topic *t = need_topic(topics, name);
+    t->rpcs = is_listened ? t->rpcs | bit : t->rpcs & ~bit;
+    drop_if_unused(topics, t);
+    pthread_mutex_unlock(&topics->lock);
+}
+
+void mp_topic_audiences(mp_rpc *rpc, mp_str name, mp_buf *out)
+{
+    mp_topics *topics = mp_table_topics(rpc->table);
+    pthread_mutex_lock(&topics->lock);
+    mp_node *node = mp_map_find(&topics->bases, name);
+    const base *found = node == NULL ? NULL : mp_container(node, base, node);
+    for (mp_link *link = found == NULL ? NULL : found->topics.next; link != NULL && link != &found->topics;
+         link = link->next) {
+        mp_buf_put(out, mp_str_from(mp_container(link, topic, in_base)->node.key, name.len + 1));
+        mp_buf_putc(out, '\n');
+    }
+    pthread_mutex_unlock(&topics->lock);
+}
+
+/* The sessions that subscribe to the topic now, each counted, in memory that the caller frees. */
+static mp_session **followers_of(mp_topics *topics, mp_str name, size_t *count)
+{
+    mp_session **list = NULL;
+    *count = 0;
+    pthread_mutex_lock(&topics->lock);
+    const topic *t = find_topic(topics, name);
+    if (t != NULL && t->count > 0) {
+        list = mp_new(t->count * sizeof *list);
+        for (mp_link *link = t->follows.next; link != &t->follows; link = link->next)
+            list[(*count)++] = mp_session_ref(mp_container(link, subscription, in_topic)->session);
+    }
+    pthread_mutex_unlock(&topics->lock);
+    return list;
+}
+
+/* -- publications ---------------------------------------------------------------------------------------------- */
+
+static char *keep(char *at, mp_str *s)
+{
+    if (s->ptr == NULL)
+        return at;
+    memcpy(at, s->ptr, s->len);
+    s->ptr = at;
+    return at + s->len;
+}
+
+static size_t size_of(const mp_publication *publication)
+{
+    return sizeof *publication + publication->topic.len + publication->plain.len + publication->before.len +
+           publication->after.len;
+}
+
+static mp_publication *ref(mp_publication *publication)
+{
+    atomic_fetch_add_explicit(&publication->refs, 1, memory_order_relaxed);
+    return publication;
+}
+
+void mp_publication_unref(mp_publication *publication)
+{
+    if (atomic_fetch_sub(&publication->refs, 1) == 1)
+        free(publication);
+}
+
+typedef struct {
+    mp_link link;
+    mp_node node;
+    mp_publication *publication;
+} queued;
+
+void init_queue(mp_publications *queue, size_t merge_above)
+{
+    queue->merge_above = merge_above;
+    mp_link_init(&queue->ring);
+    mp_map_init(&queue->by_topic);
+}
+
+static bool has_room(const mp_publications *queue, size_t more)
+{
+    return queue->bytes <= MAX_QUEUE_BYTES && more <= MAX_QUEUE_BYTES - queue->bytes;
+}
+
+void put_in_queue(mp_publications *queue, mp_publication *publication)
+{
+    mp_node *node = mp_map_find(&queue->by_topic, publication->topic);
+    queued *w;
+    if (!has_room(queue, size_of(publication))) {
+        mp_stat_add(MP_STAT_DROPPED_PUBLICATIONS, 1);
+        mp_publication_unref(publication);
+        return;
+    }
+    if (node != NULL)
+        mp_map_drop(&queue->by_topic, node);
+    if (node != NULL && queue->count >= queue->merge_above) {
+        w = mp_container(node, queued, node);
+        queue->bytes -= size_of(w->publication);
+        mp_publication_unref(w->publication);
+    } else {
+        w = mp_new(sizeof *w);
+        mp_link_put(&queue->ring, &w->link);
+        queue->count++;
+        mp_stat_add(MP_STAT_PUBLICATIONS, 1);
+    }
+    w->publication = publication;
+    w->node.key = publication->topic;
+    mp_map_put(&queue->by_topic, &w->node);
+    queue->bytes += size_of(publication);
+}
+
+mp_publication *mp_publications_take(mp_publications *queue)
+{
+    mp_link *link = mp_link_take(&queue->ring);
+    if (link == NULL)
+        return NULL;
+    queued *w = mp_container(link, queued, link);
+    mp_publication *publication = w->publication;
+    if (mp_map_find(&queue->by_topic, publication->topic) == &w->node)
+        mp_map_drop(&queue->by_topic, &w->node);
+    queue->count--;
+    queue->bytes -= size_of(publication);
+    free(w);
+    mp_stat_add(MP_STAT_PUBLICATIONS, -1);
+    return publication;
+}
+
+void clear_queue(mp_publications *queue)
+{
+    for (mp_publication *publication; (publication = mp_publications_take(queue)) != NULL;)
+        mp_publication_unref(publication);
+    mp_map_clear(&queue->by_topic);
+}
+
+void mp_topic_publish(mp_rpc *rpc, mp_str name, mp_str plain, mp_str before, mp_str after)
+{
+    mp_publication *publication = mp_new(sizeof *publication + name.len + plain.len + before.len + after.len);
+    atomic_init(&publication->refs, 1);
+    publication->topic = name;
+    publication->plain = plain;
+    publication->before = before;
+    publication->after = after;
+    keep(keep(keep(keep(publication->bytes, &publication->topic), &publication->plain), &publication->before),
+         &publication->after);
+    put_in_queue(&rpc->publisher->pending, publication);
+}
+
+/* -- sending --------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    mp_message super;
+    mp_rpc *rpc;
+    mp_publication *publication;
+} notice;
+
+static void deliver_news(mp_message *message, mp_loop *loop)
+{
+    notice *n = mp_container(message, notice, super);
+    if (loop != NULL)
+        put_in_queue(&n->rpc->publisher->to_calls, n->publication);
+    else
+        mp_publication_unref(n->publication);
+    free(n);
+}
+
+static void pass_to_rpc(mp_rpc *from, mp_rpc *to, mp_publication *publication)
+{
+    if (to == from) {
+        put_in_queue(&to->publisher->to_calls, ref(publication));
+        return;
+    }
+    notice *n = mp_new(sizeof *n);
+    *n = (notice){{.deliver = deliver_news}, to, ref(publication)};
+    mp_loop_post(to->loop, &n->super);
+}
+
+/* Moves the publications of this turn to the queues of the rpcs that send them. */
+static void distribute_pending(mp_rpc *rpc)
+{
+    mp_topics *topics = mp_table_topics(rpc->table);
+    for (mp_publication *publication; (publication = mp_publications_take(&rpc->publisher->pending)) != NULL;) {
+        pthread_mutex_lock(&topics->lock);
+        const topic *t = find_topic(topics, publication->topic);
+        bool is_followed = t != NULL && t->count > 0;
+        uint64_t rpcs = t == NULL ? 0 : t->rpcs;
+        pthread_mutex_unlock(&topics->lock);
+        if (is_followed && publication->plain.ptr != NULL)
+            put_in_queue(&rpc->publisher->to_sessions, ref(publication));
+        for (unsigned i = 0; publication->before.ptr != NULL && i < MP_RPC_MAX; i++)
+            if (rpcs & (UINT64_C(1) << i))
+                pass_to_rpc(rpc, mp_table_rpc(rpc->table, i), publication);
+        mp_publication_unref(publication);
+    }
+}
+
+static void end_publication(mp_publisher *publisher)
+{
+    while (publisher->next < publisher->session_count)
+        mp_session_unref(publisher->sessions[publisher->next++]);
+    free(publisher->sessions);
+    publisher->sessions = NULL;
+    publisher->session_count = publisher->next = 0;
+    if (publisher->sending != NULL)
+        mp_publication_unref(publisher->sending);
+    publisher->sending = NULL;
+}
+
+static void send_to_sessions(mp_rpc *rpc, int budget)
+{
+    mp_publisher *publisher = rpc->publisher;
+    for (; budget > 0; budget--) {
+        if (publisher->sending == NULL) {
+            publisher->sending = mp_publications_take(&publisher->to_sessions);
+            if (publisher->sending == NULL)
+                return;
+            publisher->sessions =
+                followers_of(mp_table_topics(rpc->table), publisher->sending->topic, &publisher->session_count);
+        }
+        if (publisher->next < publisher->session_count) {
+            mp_session *session = publisher->sessions[publisher->next++];
+            session->transport->notify(rpc, session, publisher->sending->plain);
+            mp_session_unref(session);
+        }
+        if (publisher->next == publisher->session_count)
+            end_publication(publisher);
+    }
+}
+
+void mp_publisher_turn(mp_rpc *rpc, int budget)
+{
+    distribute_pending(rpc);
+    send_to_sessions(rpc, budget);
+}
+
+bool mp_publisher_has_more(const mp_rpc *rpc)
+{
+    const mp_publisher *publisher = rpc->publisher;
+    return publisher->sending != NULL || publisher->notifying != NULL ||
+           !mp_link_is_alone(&publisher->to_sessions.ring) || !mp_link_is_alone(&publisher->to_calls.ring);
+}
+
+mp_publisher *mp_publisher_new(void)
+{
+    mp_publisher *publisher = mp_new(sizeof *publisher);
+    init_queue(&publisher->pending, 0);
+    init_queue(&publisher->to_sessions, MERGE_ABOVE);
+    init_queue(&publisher->to_calls, MERGE_ABOVE);
+    mp_map_init(&publisher->topics);
+    return publisher;
+}
+
+void mp_publisher_free(mp_publisher *publisher)
+{
+    end_publication(publisher);
+    if (publisher->notifying != NULL)
+        mp_publication_unref(publisher->notifying);
+    clear_queue(&publisher->pending);
+    clear_queue(&publisher->to_sessions);
+    clear_queue(&publisher->to_calls);
+    mp_map_clear(&publisher->topics);
+    free(publisher);
+}

@@ -1,0 +1,406 @@
+/* reader.c: the connections that read the event streams of sessions, and what other threads send on them. */
+#include "stream.h"
+#include <stdlib.h>
+
+#define EXPIRED_LOOK_MS 20 /* between looks whether the calls of an expired reader are answered */
+
+/* Where the session, or a call's feed, points to the reader of that stream. */
+static mp_reader **slot_of(mp_session *session, mp_feed *feed)
+{
+    return feed == NULL || feed->number == 0 ? &session->reader : &feed->reader;
+}
+
+/* The connection is over: takes the reader out of its session and frees it. On the thread of reader->rpc. */
+static void free_reader(mp_reader *reader)
+{
+    mp_session *session = reader->session;
+    pthread_mutex_lock(&session->lock);
+    mp_reader **slot = slot_of(session, reader->feed);
+    bool current = *slot == reader;
+    if (current)
+        *slot = NULL;
+    mp_link_drop(&reader->in_session);
+    pthread_mutex_unlock(&session->lock);
+    atomic_store_explicit(&session->used_at, mp_loop_now(reader->rpc->loop), memory_order_relaxed);
+
+    bool slow = mp_stream_was_slow(reader->stream);
+    mp_stream_on_gone(reader->stream, NULL, NULL);
+    mp_stream_on_drained(reader->stream, NULL, NULL);
+    mp_timer_stop(reader->rpc->loop, &reader->expiry);
+    mp_stream_unref(reader->stream);
+    mp_link_drop(&reader->link);
+    if (reader->feed != NULL)
+        mp_feed_unref(reader->feed);
+    free(reader);
+    if (current && session->is_sse) /* the end of its stream ends the session (E-6) */
+        mp_session_close(session, slow ? MP_STAT_CLOSED_SLOW : MP_STAT_CLOSED_GONE);
+    mp_session_unref(session);
+}
+
+static void on_gone(void *ctx, mp_stream *stream)
+{
+    (void)stream;
+    free_reader(ctx);
+}
+
+static void end_reader(mp_reader *reader)
+{
+    mp_stream *stream = mp_stream_ref(reader->stream);
+    free_reader(reader);
+    mp_stream_end(stream);
+    mp_stream_unref(stream);
+}
+
+/* True if the client has not closed the connection. Under the session's lock: a reader leaves its session before its socket is
+ * closed, so `fd` is still its own. */
+static bool is_connected(const mp_reader *reader)
+{
+    return reader->fd >= 0 && !mp_peer_left(reader->fd);
+}
+
+bool mp_session_has_reader(mp_session *session)
+{
+    pthread_mutex_lock(&session->lock);
+    bool has = session->reader != NULL && is_connected(session->reader);
+    pthread_mutex_unlock(&session->lock);
+    return has;
+}
+
+/* -- a client opens a stream, or resumes one ------------------------------------------------------------------------------- */
+
+typedef struct {
+    mp_message super;
+    mp_rpc *rpc;
+    mp_session *session;
+    uint64_t serial; /* with the next: of the feed of a call, whose own connection is replaced; else NULL */
+    void (*on_resumed)(mp_rpc *rpc, mp_session *session, uint64_t serial);
+} replacement;
+
+/* A reader of `session` on this rpc for which `matches` is true. Only this thread can end it. NULL: there is none. */
+static mp_reader *find_here(mp_rpc *rpc, mp_session *session, bool (*matches)(const mp_reader *reader, uint64_t number),
+                            uint64_t number)
+{
+    mp_reader *found = NULL;
+    pthread_mutex_lock(&session->lock);
+    for (mp_link *link = session->readers.next; link != &session->readers && found == NULL; link = link->next) {
+        mp_reader *reader = mp_container(link, mp_reader, in_session);
+        if (reader->rpc == rpc && matches(reader, number))
+            found = reader;
+    }
+    pthread_mutex_unlock(&session->lock);
+    return found;
+}
+
+static bool is_replaced(const mp_reader *reader, uint64_t number)
+{
+    (void)number;
+    return reader->is_replaced;
+}
+
+static void deliver_replacement(mp_message *message, mp_loop *loop)
+{
+    replacement *notice = mp_container(message, replacement, super);
+    mp_reader *reader;
+    while (loop != NULL && (reader = find_here(notice->rpc, notice->session, is_replaced, 0)) != NULL)
+        end_reader(reader);
+    if (loop != NULL && notice->on_resumed != NULL)
+        notice->on_resumed(notice->rpc, notice->session, notice->serial);
+    mp_session_unref(notice->session);
+    free(notice);
+}
+
+/* Another connection reads the stream from now on: notifies `rpc`, which has the one before. `feed` is the call's, or NULL. */
+static void post_replacement(mp_session *session, mp_rpc *rpc, const mp_feed *feed)
+{
+    replacement *notice = mp_new(sizeof *notice);
+    *notice = (replacement){.super = {.deliver = deliver_replacement}, .rpc = rpc, .session = mp_session_ref(session)};
+    if (feed != NULL) {
+        notice->serial = feed->serial;
+        notice->on_resumed = feed->on_resumed;
+    }
+    mp_loop_post(rpc->loop, &notice->super);
+}
+
+static mp_reader *reader_new(mp_rpc *rpc, mp_session *session, mp_stream *stream)
+{
+    mp_reader *reader = mp_new(sizeof *reader);
+    *reader = (mp_reader){.session = session,
+                          .stream = stream,
+                          .fd = mp_stream_fd(stream),
+                          .rpc = rpc,
+                          .expires = rpc->principal->expires};
+    return reader;
+}
+
+/* Makes `reader` the reader of the feed, in place of the one before. Under the session's lock. */
+static void take_over(mp_reader *reader, mp_feed *feed)
+{
+    mp_session *session = reader->session;
+    mp_reader **slot = slot_of(session, feed);
+    reader->feed = feed;
+    reader->number = feed == NULL ? 0 : feed->number;
+    if (*slot != NULL) {
+        (*slot)->is_replaced = true;
+        post_replacement(session, (*slot)->rpc, NULL);
+    } else if (reader->number > 0 && !feed->is_over) {
+        post_replacement(session, feed->rpc, feed);
+    }
+    *slot = reader;
+    mp_link_put(&session->readers, &reader->in_session);
+    session->rpcs |= UINT64_C(1) << reader->rpc->index;
+}
+
+/* True if an expired reader stays open for answers: those of HTTP+SSE have no other way to the client. */
+static bool may_answer(mp_reader *reader)
+{
+    uint64_t now = mp_loop_now(reader->rpc->loop);
+    if (reader->expired_at == 0)
+        reader->expired_at = now;
+    return reader->session->is_sse && atomic_load(&reader->session->calls) > 0 &&
+           now < reader->expired_at + reader->rpc->config->call_ms;
+}
+
+static void on_expired(mp_timer *timer)
+{
+    mp_reader *reader = mp_container(timer, mp_reader, expiry);
+    if (!mp_expiry_is_over(reader->expires)) {
+        mp_expiry_start(reader->rpc, timer, reader->expires, on_expired);
+    } else if (may_answer(reader)) {
+        mp_timer_start(reader->rpc->loop, timer, EXPIRED_LOOK_MS, on_expired);
+    } else {
+        mp_stat_add(MP_STAT_STREAMS_EXPIRED, 1);
+        if (reader->session->is_sse)
+            mp_session_close(reader->session, MP_STAT_CLOSED_EXPIRED);
+        end_reader(reader);
+    }
+}
+
+/* The reader is in its session: takes references, watches the connection and the credentials. */
+static void activate_reader(mp_reader *reader)
+{
+    mp_expiry_start(reader->rpc, &reader->expiry, reader->expires, on_expired);
+    mp_session_ref(reader->session);
+    mp_stream_ref(reader->stream);
+    mp_link_put(&reader->rpc->readers, &reader->link);
+    mp_stream_on_gone(reader->stream, on_gone, reader);
+}
+
+int mp_reader_start(mp_rpc *rpc, mp_session *session, mp_stream *stream)
+{
+    mp_reader *reader = reader_new(rpc, session, stream);
+    reader->was_idle = !session->is_sse;
+    pthread_mutex_lock(&session->lock);
+    bool refused = session->closed || (session->reader != NULL && is_connected(session->reader));
+    if (!refused) {
+        if (session->feed == NULL && session->event_log != NULL)
+            session->feed = mp_feed_new(session);
+        if (session->feed != NULL) {
+            mp_feed_ref(session->feed);
+            reader->sent = session->feed->last;
+        }
+        take_over(reader, session->feed);
+    }
+    pthread_mutex_unlock(&session->lock);
+    if (refused) {
+        free(reader);
+        return -1;
+    }
+    activate_reader(reader);
+    const mp_era *era = mp_session_era(session);
+    if (reader->feed != NULL && era != NULL && era->has_priming) {
+        mp_buf event = {0};
+        mp_put_priming(&event, 0, reader->sent);
+        mp_stream_send(stream, mp_buf_str(&event));
+        mp_buf_clear(&event);
+    }
+    return 0;
+}
+
+static void on_drained(void *ctx, mp_stream *stream);
+
+/* Sends events from the log, as many as fit its connection; with the last one the reader is live. `has_all_room`: the connection
+ * is empty, so an event that does not fit never will. */
+static void catch_up(mp_reader *reader, bool has_all_room)
+{
+    mp_session *session = reader->session;
+    mp_stream *stream = reader->stream;
+    mp_buf events = {0};
+    pthread_mutex_lock(&session->lock);
+    mp_feed_rest rest = mp_feed_read(reader->feed, &reader->sent, mp_stream_room(stream), &events);
+    bool never_fits = rest == MP_FEED_MORE && events.len == 0 && has_all_room;
+    bool ends = rest == MP_FEED_GAP || never_fits || (rest == MP_FEED_ALL && reader->feed->is_over);
+    reader->is_behind = rest != MP_FEED_ALL;
+    pthread_mutex_unlock(&session->lock);
+    if (rest == MP_FEED_MORE)
+        mp_stream_on_drained(stream, on_drained, reader);
+    if (mp_stream_send(stream, mp_buf_str(&events)) == 0 && ends) /* on -1 the client has left, and `reader` is freed */
+        end_reader(reader);
+    mp_buf_clear(&events);
+}
+
+static void on_drained(void *ctx, mp_stream *stream)
+{
+    (void)stream;
+    catch_up(ctx, true);
+}
+
+bool mp_reader_resume(mp_rpc *rpc, mp_session *session, mp_stream *stream, mp_str last_event_id)
+{
+    mp_reader *reader = reader_new(rpc, session, stream);
+    reader->is_behind = true;
+    pthread_mutex_lock(&session->lock);
+    mp_feed *feed = mp_feed_find(session, last_event_id, &reader->sent);
+    if (feed != NULL)
+        take_over(reader, feed);
+    pthread_mutex_unlock(&session->lock);
+    if (feed == NULL) {
+        free(reader);
+        return false;
+    }
+    activate_reader(reader);
+    if (mp_stream_open_events(stream, NULL, 0) == 0)
+        catch_up(reader, false);
+    else
+        free_reader(reader);
+    return true;
+}
+
+/* -- sending ------------------------------------------------------------------------------------------------ */
+
+typedef struct {
+    mp_message super;
+    mp_rpc *rpc;
+    mp_session *session;
+    uint64_t number, seq;
+    bool is_kept, hangs_up;
+    size_t len;
+    char bytes[];
+} letter;
+
+static void send_here(mp_reader *reader, uint64_t seq, mp_str bytes, bool hangs_up)
+{
+    if (seq > 0)
+        reader->sent = seq;
+    if (mp_stream_send(reader->stream, bytes) == 0 && hangs_up) /* on -1 the client has left, and `reader` is freed */
+        end_reader(reader);
+}
+
+static bool is_live(const mp_reader *reader, uint64_t number)
+{
+    return reader->number == number && !reader->is_replaced;
+}
+
+static void deliver_letter(mp_message *message, mp_loop *loop)
+{
+    letter *mail = mp_container(message, letter, super);
+    if (loop != NULL) {
+        mp_reader *reader = find_here(mail->rpc, mail->session, is_live, mail->number);
+        if (reader == NULL)
+            mp_stat_add(MP_STAT_DROPPED_GONE, mail->len > 0 && !mail->is_kept);
+        else if (!reader->is_behind &&
+                 (mail->seq == 0 || mail->seq > reader->sent)) /* else the event log gave it already */
+            send_here(reader, mail->seq, (mp_str){mail->bytes, mail->len}, mail->hangs_up);
+    }
+    mp_session_unref(mail->session);
+    free(mail);
+}
+
+/* Posts `bytes` to the thread of the reader. Under the session's lock, so that letters keep the order of their events. */
+static void post_letter(mp_reader *reader, uint64_t seq, mp_str bytes, bool is_kept, bool hangs_up)
+{
+    letter *mail = mp_new(sizeof *mail + bytes.len);
+    *mail = (letter){{.deliver = deliver_letter},
+                     reader->rpc,
+                     mp_session_ref(reader->session),
+                     reader->number,
+                     seq,
+                     is_kept,
+                     hangs_up,
+                     bytes.len};
+    if (bytes.len > 0)
+        memcpy(mail->bytes, bytes.ptr, bytes.len);
+    if (seq > 0)
+        reader->posted = seq;
+    mp_loop_post(reader->rpc->loop, &mail->super);
+}
+
+bool mp_reader_send(mp_rpc *from, mp_session *session, const mp_parcel *parcel)
+{
+    mp_buf bytes = {0};
+    uint64_t seq = 0;
+    bool is_kept = false, has_event = parcel->json.len > 0;
+    pthread_mutex_lock(&session->lock);
+    mp_feed *feed = parcel->feed == NULL ? session->feed : parcel->feed;
+    mp_reader *current = *slot_of(session, feed), *here = NULL;
+    if (has_event && feed != NULL) {
+        is_kept = mp_feed_put(feed, parcel->json);
+        seq = feed->last;
+        mp_put_event_id(&bytes, feed->number, seq);
+    }
+    if (has_event)
+        mp_put_event(&bytes, parcel->json);
+    else
+        mp_buf_put(&bytes, parcel->bytes);
+    if (parcel->is_last)
+        feed->is_over = true;
+    if (current != NULL && !current->is_behind) { /* a reader that is behind finds the event in the log */
+        if (current->rpc == from && current->posted <= current->sent)
+            here = current;
+        else
+            post_letter(current, seq, mp_buf_str(&bytes), is_kept, parcel->hangs_up);
+    }
+    pthread_mutex_unlock(&session->lock);
+
+    bool is_delivered = is_kept || current != NULL;
+    if (here != NULL) {
+        send_here(here, seq, mp_buf_str(&bytes), parcel->hangs_up);
+    } else if (current == NULL && parcel->own != NULL) {
+        bool sent = mp_stream_send(parcel->own, mp_buf_str(&bytes)) == 0;
+        is_delivered |= sent;
+        if (sent && parcel->hangs_up)
+            mp_stream_end(parcel->own);
+    } else if (has_event && !is_delivered) {
+        mp_stat_add(MP_STAT_DROPPED_GONE, 1);
+    }
+    mp_buf_clear(&bytes);
+    return is_delivered;
+}
+
+void mp_reader_notify(mp_rpc *from, mp_session *session, mp_str json)
+{
+    mp_reader_send(from, session, &(mp_parcel){.json = json});
+}
+
+/* -- the end ------------------------------------------------------------------------------------------------------ */
+
+/* A reader that is live on a call's feed is left: it ends with the call's last message, which has been sent. */
+static bool ends_with_session(const mp_reader *reader, uint64_t number)
+{
+    (void)number;
+    return reader->number == 0 || reader->is_behind || reader->is_replaced;
+}
+
+void mp_readers_end(mp_rpc *rpc, mp_session *session)
+{
+    mp_reader *reader;
+    while ((reader = find_here(rpc, session, ends_with_session, 0)) != NULL)
+        end_reader(reader);
+}
+
+void mp_readers_drain(mp_rpc *rpc, bool all)
+{
+    for (mp_link *link = rpc->readers.next, *next; link != &rpc->readers; link = next) {
+        next = link->next;
+        mp_reader *reader = mp_container(link, mp_reader, link);
+        mp_session *session = reader->session;
+        bool is_idle = reader->number == 0 && (!session->is_sse || atomic_load(&session->calls) == 0);
+        bool was_idle = reader->was_idle;
+        reader->was_idle = is_idle;
+        if (!all && !(is_idle && was_idle))
+            continue;
+        if (session->is_sse)
+            mp_session_close(
+                session, MP_STAT_CLOSED_SHUTDOWN); /* names the reason; else free_reader counts a client that left */
+        end_reader(reader);
+    }
+}

@@ -1,0 +1,148 @@
+/* stream.h: the event streams of sessions, and what is published to them.
+ *
+ *   reader      an HTTP connection that reads a session's stream: HTTP+SSE's only one, or a GET of Streamable HTTP
+ *   feed        an event stream as its client numbers it; it may outlive the connection that carries it
+ *   event log   the events of feeds, kept for clients that resume (S-27 to S-31)
+ *   topic       any name; it exists while a session subscribes to it or a call listens to it */
+#ifndef MP_RPC_STREAM_H
+#define MP_RPC_STREAM_H
+
+#include "rpc/session/session.h"
+
+struct mp_reader {
+    mp_session *session; /* counted */
+    mp_stream *stream;   /* counted */
+    mp_feed *feed;       /* counted; NULL where events have no ids */
+    uint64_t number;     /* the feed's; 0 also without one */
+    int fd;              /* its socket: open for as long as the session points here */
+    mp_rpc *rpc;
+    bool was_idle;      /* draining: no call of its session ran a sweep ago, so what those sent has arrived */
+    mp_link link;       /* in rpc->readers */
+    mp_link in_session; /* in session->readers; with the next two under the session's lock */
+    bool is_behind;     /* it still reads from the event log; changed by its own thread */
+    bool is_replaced;   /* its client has come back on another connection */
+    mp_timer expiry;
+    int64_t expires; /* of its principal's credentials, seconds since 1970; 0: never */
+    uint64_t expired_at;
+    uint64_t posted; /* the last event on its way here from another thread; under the session's lock */
+    uint64_t sent;   /* the last event on its stream; its own thread's */
+};
+
+struct mp_feed {
+    mp_link link;        /* in session->log.feeds; with `refs`, `events` and `lost` under the event log's lock */
+    mp_session *session; /* each owner of a reference to the feed has one to the session */
+    int refs, events;
+    uint64_t lost;   /* the latest event that is not kept; none before it is kept either */
+    uint64_t number; /* 0: the session's own stream, else a call's */
+    mp_rpc *rpc;     /* of the call, with the next two */
+    uint64_t serial;
+    /* On the thread of `rpc`: a client reads the call's feed on another connection now. */
+    void (*on_resumed)(mp_rpc *rpc, mp_session *session, uint64_t serial);
+    uint64_t last;     /* the latest event; with the next two under the session's lock */
+    mp_reader *reader; /* of a call's feed that a client has resumed */
+    bool is_over;      /* no more events will come */
+};
+
+/* -- reader.c ------------------------------------------------------------------------------------------------------ */
+
+/* Draining: ends the streams that carry no call, or all. */
+void mp_readers_drain(mp_rpc *rpc, bool all);
+/* The session was closed: ends its streams on this rpc. */
+void mp_readers_end(mp_rpc *rpc, mp_session *session);
+/* Makes `stream` (already an event stream) the session's. -1 when the session is closed or a client reads its stream. */
+int mp_reader_start(mp_rpc *rpc, mp_session *session, mp_stream *stream);
+/* Answers `stream` with what followed the event `last_event_id`, which the client read on any connection. False when the session
+ * has no such event, or what followed it is not kept any more. */
+bool mp_reader_resume(mp_rpc *rpc, mp_session *session, mp_stream *stream, mp_str last_event_id);
+
+/* A message for the reader of one of a session's streams. */
+typedef struct {
+    mp_feed *feed;  /* NULL: the session's own stream */
+    mp_stream *own; /* a call's own connection, which reads the feed until a client resumes it; or NULL */
+    mp_str json;    /* an event, which gets an id and is logged if the feed is; or empty */
+    mp_str bytes;   /* sent as they are if there is no event; or empty */
+    bool hangs_up;  /* the connection ends behind this */
+    bool is_last;   /* so does the feed */
+} mp_parcel;
+/* On any thread of an rpc. False when no client reads it and it is not kept. */
+bool mp_reader_send(mp_rpc *from, mp_session *session, const mp_parcel *parcel);
+/* Sends `json` as an event on the session's own stream: mp_transport.notify of both HTTP transports. */
+void mp_reader_notify(mp_rpc *from, mp_session *session, mp_str json);
+/* True if a client reads the session's own stream: its socket is asked now. */
+bool mp_session_has_reader(mp_session *session);
+
+/* -- event_log.c: under the session's lock, but for new, configure, free, ref and unref ----------------------------- */
+
+/* NULL when the configuration keeps no events. */
+mp_event_log *mp_event_log_new(const mp_rpc_config *config);
+void mp_event_log_configure(mp_event_log *log, const mp_rpc_config *config);
+void mp_event_log_free(mp_event_log *log);
+/* The feed of the session's own stream, counted for the caller. */
+mp_feed *mp_feed_new(mp_session *session);
+/* The feed of a call, which its rpc and serial name, counted for the caller. */
+mp_feed *mp_feed_new_of_call(mp_session *session, mp_rpc *rpc, uint64_t serial,
+                             void (*on_resumed)(mp_rpc *rpc, mp_session *session, uint64_t serial));
+void mp_feed_ref(mp_feed *feed);
+void mp_feed_unref(mp_feed *feed);
+/* Numbers an event, which feed->last has then. False when it is not kept. */
+bool mp_feed_put(mp_feed *feed, mp_str json);
+/* The feed that an event's id names, counted, if all that followed the event is kept; `seq` gets the event's number. */
+mp_feed *mp_feed_find(mp_session *session, mp_str id, uint64_t *seq);
+typedef enum { MP_FEED_ALL, MP_FEED_MORE, MP_FEED_GAP } mp_feed_rest;
+/* Appends the events that followed `*seq`, at most `room` bytes; moves `*seq`. GAP: some are not kept any more. */
+mp_feed_rest mp_feed_read(mp_feed *feed, uint64_t *seq, size_t room, mp_buf *out);
+/* The session is closed: drops its events. */
+void mp_event_log_forget(mp_session *session);
+
+/* -- pubsub.c: subscribers of topics ------------------------------------------------------------------------------- */
+
+/* One message in two forms: for sessions, and for calls that listen (subscriptions/listen), around the call's id. The index from
+ * topics to sessions, and to rpcs with calls that listen, is the process's, under a lock of its own, taken before a session's.
+ * What else is here belongs to an rpc's thread. The rpc that publishes sends to sessions, each rpc to its calls. */
+typedef struct {
+    atomic_int refs;
+    mp_str topic, plain, before, after; /* ptr == NULL: not in this form */
+    char bytes[];
+} mp_publication;
+
+void mp_publication_unref(mp_publication *publication);
+
+/* A queue of publications. */
+typedef struct {
+    mp_link ring;
+    mp_map by_topic; /* the last of each topic */
+    size_t count, bytes;
+    size_t merge_above; /* with this many in the queue, a publication replaces the last one of its topic */
+} mp_publications;
+
+/* NULL when the queue is empty. */
+mp_publication *mp_publications_take(mp_publications *queue);
+
+struct mp_publisher {
+    mp_publications pending; /* published in this turn */
+
+    mp_publications to_sessions;
+    mp_publication *sending; /* to `sessions` from `next` on, which are counted */
+    mp_session **sessions;
+    size_t session_count, next;
+
+    mp_publications to_calls;
+    mp_publication *notifying; /* to the calls that listen and whose `notified` is not `number` */
+    uint64_t number;
+    mp_map topics; /* that calls of this rpc listen to: call/listen.c */
+};
+
+mp_topics *mp_topics_new(const mp_rpc_config *config);
+void mp_topics_configure(mp_topics *topics, const mp_rpc_config *config);
+void mp_topics_free(mp_topics *topics);
+mp_publisher *mp_publisher_new(void);
+void mp_publisher_free(mp_publisher *publisher);
+/* Shows other rpcs whether calls of this one listen to the topic. */
+void mp_topic_set_listened(mp_rpc *rpc, mp_str topic, bool is_listened);
+void mp_session_unfollow_all(mp_session *session);
+/* Queues what the turn published, and sends at most `budget` messages to sessions. */
+void mp_publisher_turn(mp_rpc *rpc, int budget);
+/* True if something is still to be sent. */
+bool mp_publisher_has_more(const mp_rpc *rpc);
+
+#endif

@@ -1,0 +1,117 @@
+/* batch_body.c: reads an array of messages in one body, or in one line of stdio, and serves each of them. */
+#include "transport.h"
+
+static void add_batch_error(mp_rpc *rpc, mp_batch *batch, mp_session *session, const char *message)
+{
+    mp_log_refused_message(rpc, MP_CAUSE_MESSAGE, message);
+    if (batch == NULL) {
+        mp_session_send_error(rpc, session, MP_CODE_INVALID_REQUEST, message);
+        return;
+    }
+    mp_buf error = {0};
+    mp_put_error(&error, rpc->envelope.id, MP_CODE_INVALID_REQUEST, mp_str_of(message), MP_STR_NONE);
+    mp_batch_add(batch, mp_buf_str(&error));
+    mp_buf_clear(&error);
+}
+
+/* Serves one message of the array. Over HTTP+SSE `batch` is NULL: answers are sent on the session's stream. */
+static void serve_message(mp_rpc *rpc, mp_batch *batch, mp_stream *stream, mp_session *session, mp_str message)
+{
+    mp_envelope *envelope = &rpc->envelope;
+    mp_envelope_read(envelope, message, rpc->config->max_values);
+    switch (envelope->kind) {
+    case MP_KIND_NOTE:
+    case MP_KIND_RESPONSE:
+        mp_serve_note(rpc, stream, session);
+        break;
+    case MP_KIND_REQUEST:
+        if (mp_str_is(envelope->method, "initialize"))
+            add_batch_error(rpc, batch, session, "\"initialize\" must not be in a batch");
+        else if (batch == NULL)
+            mp_serve_session_request(rpc, session);
+        else if (rpc->stdio != NULL && mp_call_find(rpc, envelope->id) != NULL)
+            add_batch_error(rpc, batch, session, "a request with this id is still being answered");
+        else if (!mp_call_start_in(rpc, batch, session))
+            add_batch_error(rpc, batch, session, "the session ended");
+        break;
+    default:
+        add_batch_error(rpc, batch, session,
+                        envelope->kind == MP_KIND_ARRAY ? "a message is an object" : envelope->problem);
+    }
+}
+
+/* The span of the next element; empty at the end. The text has passed a scan. */
+static mp_str next_element(mp_json_cursor *cursor)
+{
+    mp_json_token token = mp_json_next(cursor);
+    if (token.type == MP_JSON_T_CLOSE_ARRAY || token.type == MP_JSON_T_END)
+        return MP_STR_NONE;
+    const char *from = token.type == MP_JSON_T_STRING ? token.span.ptr - 1 : token.span.ptr;
+    for (int depth = 0;;) {
+        depth += token.type == MP_JSON_T_OPEN_ARRAY || token.type == MP_JSON_T_OPEN_OBJECT;
+        depth -= token.type == MP_JSON_T_CLOSE_ARRAY || token.type == MP_JSON_T_CLOSE_OBJECT;
+        if (depth == 0)
+            break;
+        token = mp_json_next(cursor);
+    }
+    return (mp_str){from, (size_t)(cursor->at - from)};
+}
+
+/* Counts to MP_BATCH_MAX + 1 at most. */
+static size_t count_elements(mp_str body)
+{
+    mp_json_cursor cursor = {body.ptr, body.ptr + body.len};
+    size_t count = 0;
+    mp_json_next(&cursor);
+    while (count <= MP_BATCH_MAX && next_element(&cursor).len > 0)
+        count++;
+    return count;
+}
+
+/* The text of what is wrong with the array as a whole, or NULL. `unknown` is the text if the revision has no batches. */
+static const char *fault_of(const mp_session *session, mp_str body, const char *unknown)
+{
+    const mp_era *era = mp_session_era(session);
+    if (era == NULL || !era->has_batches)
+        return unknown;
+    size_t count = count_elements(body);
+    return count == 0 || count > MP_BATCH_MAX ? "a batch has 1 to 64 messages" : NULL;
+}
+
+static void serve_messages(mp_rpc *rpc, mp_batch *batch, mp_stream *stream, mp_session *session, mp_str body)
+{
+    mp_json_cursor cursor = {body.ptr, body.ptr + body.len};
+    mp_json_next(&cursor);
+    for (mp_str message; (message = next_element(&cursor)).len > 0;)
+        serve_message(rpc, batch, stream, session, message);
+}
+
+void mp_serve_batch(mp_rpc *rpc, mp_stream *stream, mp_session *session)
+{
+    mp_str body = mp_stream_request(stream)->body;
+    const char *fault = fault_of(session, body, "a body is one message, not an array of them");
+    if (fault != NULL) {
+        mp_refuse(rpc, stream, MP_CAUSE_MESSAGE, 400, MP_CODE_INVALID_REQUEST, MP_STR_NONE, fault, MP_STR_NONE);
+    } else if (session->is_sse) {
+        serve_messages(rpc, NULL, stream, session, body);
+        mp_accept_note(stream);
+    } else {
+        mp_batch *batch = mp_batch_new(rpc, stream, session);
+        serve_messages(rpc, batch, stream, session, body);
+        mp_batch_leave(batch);
+    }
+}
+
+void mp_serve_batch_line(mp_rpc *rpc, mp_session *session, mp_str line)
+{
+    const char *fault = fault_of(session, line, "a line is one message, not an array of them");
+    if (fault != NULL) {
+        rpc->envelope.id = MP_STR_NONE;
+        mp_log_refused_message(rpc, MP_CAUSE_MESSAGE, fault);
+        mp_session_send_error(rpc, session, MP_CODE_INVALID_REQUEST, fault);
+        return;
+    }
+    mp_batch *batch = mp_batch_new(rpc, NULL, session);
+    serve_messages(rpc, batch, NULL, session, line);
+    mp_batch_leave(batch);
+}

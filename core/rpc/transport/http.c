@@ -1,0 +1,80 @@
+/* http.c: how the messages of calls and sessions reach a client over Streamable HTTP and HTTP+SSE. */
+#include "transport.h"
+
+/* -- Streamable HTTP: each call has its own stream ------------------------------------------------------------------- */
+
+static int send_on_call(mp_call *call, mp_str json)
+{
+    return mp_call_has_feed(call) ? mp_call_put(call, json, false) : mp_call_send_event(call, json);
+}
+
+/* An answer that no message came before is JSON; but an event stream for the client of a session that names that type first. */
+static void prefer_events(mp_call *call)
+{
+    mp_stream *stream = call->stream;
+    if (call->session == NULL || call->opens_session || mp_stream_is_events(stream) || !mp_prefers_events(stream))
+        return;
+    if (!mp_call_has_feed(call))
+        mp_stream_open_events(stream, NULL, 0);
+}
+
+static void answer_call(mp_call *call, int status, mp_str json)
+{
+    mp_stream *stream = call->stream;
+    if (stream != NULL && call->status == 0)
+        prefer_events(call);
+    if (call->feed != NULL) {
+        mp_call_put(call, json, true);
+    } else if (stream == NULL || !mp_stream_is_open(stream)) {
+        mp_stat_add(MP_STAT_DROPPED_GONE, 1);
+    } else if (mp_stream_is_events(stream)) {
+        mp_buf event = {0};
+        mp_put_event(&event, json);
+        if (mp_stream_send(stream, mp_buf_str(&event)) == 0)
+            mp_stream_end(stream);
+        mp_buf_clear(&event);
+    } else {
+        mp_header header = {"mcp-session-id", MP_STR_NONE};
+        if (call->opens_session)
+            header.value = call->session->node.key;
+        mp_stream_answer(stream, status, "application/json", json, &header, call->opens_session ? 1 : 0);
+    }
+}
+
+/* HTTP owes an answer even where MCP allows none (Y-1): an event stream without events. */
+static void drop_call(mp_call *call)
+{
+    if (call->stream == NULL || !mp_stream_is_open(call->stream))
+        return;
+    mp_stream_on_gone(call->stream, NULL, NULL);
+    if (mp_stream_is_events(call->stream) || mp_stream_open_events(call->stream, NULL, 0) == 0)
+        mp_stream_end(call->stream);
+}
+
+const mp_transport mp_streamable_transport = {.name = "http",
+                                              .send = send_on_call,
+                                              .answer = answer_call,
+                                              .drop = drop_call,
+                                              .notify = mp_reader_notify,
+                                              .respond = mp_reader_notify};
+
+/* -- HTTP+SSE: all messages of a session are events of its one stream ------------------------------------------------ */
+
+static int send_on_session(mp_call *call, mp_str json)
+{
+    mp_reader_notify(call->rpc, call->session, json);
+    return 0;
+}
+
+static void answer_on_session(mp_call *call, int status, mp_str json)
+{
+    (void)status;
+    mp_reader_notify(call->rpc, call->session, json);
+}
+
+const mp_transport mp_sse_transport = {.name = "sse",
+                                       .has_one_stream = true,
+                                       .send = send_on_session,
+                                       .answer = answer_on_session,
+                                       .notify = mp_reader_notify,
+                                       .respond = mp_reader_notify};

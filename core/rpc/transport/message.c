@@ -1,0 +1,55 @@
+/* message.c: what transports do with the message in rpc->envelope. */
+#include "transport.h"
+
+/* The error has the message's id if that could be read (M-25). */
+void mp_refuse_envelope(mp_rpc *rpc, mp_stream *stream)
+{
+    rpc->scratch.len = 0;
+    mp_put_envelope_error(&rpc->scratch, &rpc->envelope, "body");
+    bool is_large = rpc->envelope.has_many;
+    int status = is_large ? 413 : 400;
+    mp_log_refused(stream, is_large ? MP_CAUSE_SIZE : MP_CAUSE_MESSAGE, status,
+                   mp_str_of(mp_envelope_problem(&rpc->envelope)));
+    mp_stream_answer(stream, status, "application/json", mp_buf_str(&rpc->scratch), NULL, 0);
+}
+
+void mp_serve_note(mp_rpc *rpc, const mp_stream *stream, mp_session *session)
+{
+    const mp_envelope *envelope = &rpc->envelope;
+    mp_log_message(rpc, stream, session);
+    if (envelope->kind == MP_KIND_RESPONSE) {
+        if (!mp_session_answer(session, envelope->id, envelope->is_error, envelope->answer))
+            mp_stat_add(MP_STAT_DROPPED_UNMATCHED, 1);
+    } else if (!mp_str_is(envelope->method, "notifications/cancelled")) {
+        rpc->hooks->on_note(rpc->ctx, mp_session_era(session), session, envelope->method, envelope->params);
+    } else if (envelope->cancels.len > 0) {
+        mp_call_cancel_by_id(session, envelope->cancels);
+    }
+}
+
+void mp_session_send_error(mp_rpc *rpc, mp_session *session, int code, const char *message)
+{
+    mp_buf error = {0};
+    mp_put_error(&error, rpc->envelope.id, code, mp_str_of(message), MP_STR_NONE);
+    session->transport->respond(rpc, session, mp_buf_str(&error));
+    mp_buf_clear(&error);
+}
+
+static void refuse_message(mp_rpc *rpc, mp_session *session, mp_cause cause, int code, const char *why)
+{
+    mp_log_refused_message(rpc, cause, why);
+    mp_session_send_error(rpc, session, code, why);
+}
+
+void mp_serve_session_request(mp_rpc *rpc, mp_session *session)
+{
+    if (rpc->draining) {
+        refuse_message(rpc, session, MP_CAUSE_STOPPING, MP_CODE_INTERNAL, "the gateway is stopping");
+    } else if (!mp_table_has_room(rpc->table)) {
+        mp_stat_add(MP_STAT_REFUSED_CALLS, 1);
+        refuse_message(rpc, session, MP_CAUSE_CALLS, MP_CODE_INTERNAL, "too many calls in flight: try again later");
+    } else if (mp_call_start(rpc, session->transport, NULL, session, mp_session_era(session)) == NULL) {
+        refuse_message(rpc, session, MP_CAUSE_MESSAGE, MP_CODE_INVALID_REQUEST,
+                       "a request with this id is still being answered");
+    }
+}

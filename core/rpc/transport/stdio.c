@@ -1,0 +1,175 @@
+/* stdio.c: one client at the other end of a pipe, with one message in a line (I-1). Each message says its own revision (I-12): one of a
+ * stateless revision has a version in `_meta`, all others belong to one session, which lives as long as the process. There are no
+ * headers, and all messages share the pipe: only ids tell calls apart. */
+#include "transport.h"
+#include <stdlib.h>
+
+/* Sends a message that the client must get: an answer. Dropped, and counted, only when the pipe is closed. */
+static void send_line(mp_rpc *rpc, mp_str json)
+{
+    if (mp_pipe_send(rpc->stdio->pipe, json) != 0)
+        mp_stat_add(MP_STAT_DROPPED_GONE, 1);
+}
+
+/* Sends a message that is dropped, and counted, when the client does not read fast enough. -1 then. */
+static int send_if_room(mp_rpc *rpc, mp_str json)
+{
+    bool has_room = mp_pipe_has_room(rpc->stdio->pipe, json.len);
+    if (has_room && mp_pipe_send(rpc->stdio->pipe, json) == 0)
+        return 0;
+    mp_stat_add(has_room ? MP_STAT_DROPPED_GONE : MP_STAT_DROPPED_SLOW, 1);
+    return -1;
+}
+
+static int send_on_call(mp_call *call, mp_str json)
+{
+    return send_if_room(call->rpc, json);
+}
+
+static void answer_call(mp_call *call, int status, mp_str json)
+{
+    (void)status;
+    send_line(call->rpc, json);
+}
+
+static void notify_session(mp_rpc *from, mp_session *session, mp_str json)
+{
+    (void)session;
+    send_if_room(from, json);
+}
+
+static void respond_in_session(mp_rpc *rpc, mp_session *session, mp_str json)
+{
+    (void)session;
+    send_line(rpc, json);
+}
+
+static const mp_transport transport = {.name = "stdio",
+                                       .has_one_stream = true,
+                                       .notifies_end = true,
+                                       .send = send_on_call,
+                                       .answer = answer_call,
+                                       .notify = notify_session,
+                                       .respond = respond_in_session};
+
+static void refuse_message(mp_rpc *rpc, mp_cause cause, int code, const char *message, mp_str data)
+{
+    mp_log_refused_message(rpc, cause, message);
+    rpc->scratch.len = 0;
+    mp_put_error(&rpc->scratch, rpc->envelope.id, code, mp_str_of(message), data);
+    send_line(rpc, mp_buf_str(&rpc->scratch));
+}
+
+/* A request of a stateless revision. The first check that fails decides the error (M-20, M-22). */
+static void serve_stateless(mp_rpc *rpc)
+{
+    const mp_envelope *envelope = &rpc->envelope;
+    const mp_era *era = envelope->version_is_string ? mp_era_find(envelope->version) : NULL;
+    mp_buf versions = {0};
+    if (!envelope->version_is_string || !envelope->has_capabilities) {
+        mp_put_versions(&versions, MP_STR_NONE);
+        refuse_message(rpc, MP_CAUSE_REVISION, MP_CODE_INVALID_PARAMS, mp_meta_is_missing, mp_buf_str(&versions));
+    } else if (era == NULL || era->has_sessions) {
+        mp_put_versions(&versions, envelope->version);
+        refuse_message(rpc, MP_CAUSE_REVISION, MP_CODE_UNSUPPORTED_VERSION, mp_version_has_sessions,
+                       mp_buf_str(&versions));
+    } else if (rpc->draining) {
+        refuse_message(rpc, MP_CAUSE_STOPPING, MP_CODE_INTERNAL, "the gateway is stopping", MP_STR_NONE);
+    } else if (!mp_table_has_room(rpc->table)) {
+        mp_stat_add(MP_STAT_REFUSED_CALLS, 1);
+        refuse_message(rpc, MP_CAUSE_CALLS, MP_CODE_INTERNAL, "too many calls in flight: try again later", MP_STR_NONE);
+    } else {
+        mp_call_start(rpc, &transport, NULL, NULL, era);
+    }
+    mp_buf_clear(&versions);
+}
+
+static void serve_request(mp_rpc *rpc)
+{
+    if (mp_call_find(rpc, rpc->envelope.id) != NULL)
+        refuse_message(rpc, MP_CAUSE_MESSAGE, MP_CODE_INVALID_REQUEST, "a request with this id is still being answered",
+                       MP_STR_NONE);
+    else if (rpc->envelope.has_version)
+        serve_stateless(rpc);
+    else
+        mp_serve_session_request(rpc, rpc->stdio->session);
+}
+
+/* A stateless revision cancels by notification, too, with or without its version in `_meta` (I-7). */
+static void serve_note(mp_rpc *rpc)
+{
+    const mp_envelope *envelope = &rpc->envelope;
+    if (mp_str_is(envelope->method, "notifications/cancelled")) {
+        mp_log_message(rpc, NULL, rpc->stdio->session);
+        mp_call *call = envelope->cancels.len > 0 ? mp_call_find(rpc, envelope->cancels) : NULL;
+        if (call != NULL && !mp_str_is(call->method, "initialize"))
+            mp_call_cancel(call, "cancelled by the client", MP_STAT_TOOL_CANCELLED, MP_CANCEL_QUIET);
+    } else if (!envelope->has_version) {
+        mp_serve_note(rpc, NULL, rpc->stdio->session);
+    }
+}
+
+static void on_line(void *ctx, mp_str line)
+{
+    mp_rpc *rpc = ctx;
+    mp_envelope *envelope = &rpc->envelope;
+    if (mp_str_trim(line).len == 0)
+        return;
+    mp_envelope_read(envelope, line, rpc->config->max_values);
+    switch (envelope->kind) {
+    case MP_KIND_REQUEST:
+        serve_request(rpc);
+        break;
+    case MP_KIND_NOTE:
+        serve_note(rpc);
+        break;
+    case MP_KIND_RESPONSE:
+        mp_serve_note(rpc, NULL, rpc->stdio->session);
+        break;
+    case MP_KIND_ARRAY:
+        mp_serve_batch_line(rpc, rpc->stdio->session, line);
+        break;
+    default:
+        if (envelope->answer.len > 0) { /* an error that answers an error could be answered by an error, for ever */
+            mp_stat_add(MP_STAT_DROPPED_UNMATCHED, 1);
+            break;
+        }
+        rpc->scratch.len = 0;
+        mp_put_envelope_error(&rpc->scratch, envelope, "line");
+        mp_log_refused_message(rpc, MP_CAUSE_MESSAGE, mp_envelope_problem(envelope));
+        send_line(rpc, mp_buf_str(&rpc->scratch));
+    }
+}
+
+static void on_long_line(void *ctx)
+{
+    mp_rpc *rpc = ctx;
+    rpc->envelope.id = rpc->envelope.method = MP_STR_NONE; /* they point into an earlier line */
+    refuse_message(rpc, MP_CAUSE_SIZE, MP_CODE_INVALID_REQUEST, "the line is too long: see limits.body", MP_STR_NONE);
+}
+
+static void on_end(void *ctx, int error)
+{
+    mp_rpc *rpc = ctx;
+    rpc->is_input_over = true;
+    mp_client_requests_fail(rpc);
+    rpc->stdio->ended(rpc->stdio->ctx, error);
+}
+
+void mp_rpc_serve_pipe(mp_rpc *rpc, mp_pipe *pipe, void (*ended)(void *ctx, int error), void *ctx)
+{
+    static const mp_pipe_hooks hooks = {on_line, on_long_line, on_end};
+    rpc->principal = mp_lone;
+    rpc->stdio = mp_new(sizeof *rpc->stdio);
+    *rpc->stdio = (mp_stdio){
+        .pipe = pipe, .session = mp_session_new(rpc, &transport, mp_lone, MP_STR("")), .ended = ended, .ctx = ctx};
+    mp_pipe_start(pipe, &hooks, rpc);
+}
+
+void mp_stdio_free(mp_stdio *stdio)
+{
+    if (stdio == NULL)
+        return;
+    mp_session_unref(stdio->session);
+    free(stdio);
+}

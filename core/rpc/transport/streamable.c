@@ -1,0 +1,305 @@
+/* streamable.c: Streamable HTTP, stateful and stateless revisions on one path. The revision is decided for each message alone (D-1 to
+ * D-9). */
+#include "transport.h"
+
+static const char *const both_types[] = {"application/json", "text/event-stream", NULL};
+static const char *const events_type[] = {"text/event-stream", NULL};
+
+/* The headers of a request that say its revision. */
+typedef struct {
+    mp_str version, session;
+    int version_count, session_count;
+    const mp_era *era; /* of `version`; NULL when absent or unknown */
+} era_headers;
+
+static era_headers read_headers(const mp_stream *stream)
+{
+    era_headers headers;
+    headers.version = mp_stream_header(stream, "mcp-protocol-version", &headers.version_count);
+    headers.session = mp_stream_header(stream, "mcp-session-id", &headers.session_count);
+    headers.era = headers.version_count == 1 ? mp_era_find(headers.version) : NULL;
+    return headers;
+}
+
+static void refuse_request(mp_rpc *rpc, mp_stream *stream, mp_cause cause, int status, const char *message)
+{
+    mp_refuse(rpc, stream, cause, status, MP_CODE_INVALID_REQUEST, rpc->envelope.id, message, MP_STR_NONE);
+}
+
+/* True if the gateway takes no more calls now, and the request is refused. */
+static bool refuse_if_busy(mp_rpc *rpc, mp_stream *stream)
+{
+    if (rpc->draining) {
+        mp_refuse_with(rpc, stream, MP_CAUSE_STOPPING, 503, (mp_header){"retry-after", MP_STR("1")},
+                       "the gateway is stopping");
+        return true;
+    }
+    if (mp_stream_is_crowded(stream)) {
+        mp_stat_add(MP_STAT_REFUSED_ANSWERS, 1);
+        mp_refuse_with(rpc, stream, MP_CAUSE_ANSWERS, 503, (mp_header){"retry-after", MP_STR("1")},
+                       "too many answers wait for clients to read them: try again later");
+        return true;
+    }
+    if (mp_table_has_room(rpc->table))
+        return false;
+    mp_stat_add(MP_STAT_REFUSED_CALLS, 1);
+    mp_refuse_with(rpc, stream, MP_CAUSE_CALLS, 503, (mp_header){"retry-after", MP_STR("1")},
+                   "too many calls in flight: try again later");
+    return true;
+}
+
+/* -- the stateless revision ------------------------------------------------------------------------------------------------- */
+
+static void refuse_versions(mp_rpc *rpc, mp_stream *stream, int code, const char *message, mp_str requested)
+{
+    mp_buf data = {0};
+    mp_put_versions(&data, requested);
+    mp_refuse(rpc, stream, MP_CAUSE_REVISION, 400, code, rpc->envelope.id, message, mp_buf_str(&data));
+    mp_buf_clear(&data);
+}
+
+/* True if a request with this version must repeat members of its body in headers. So must one whose version is not served here:
+ * its headers are compared before its version is refused (M-20). */
+static bool must_mirror(const mp_era *era)
+{
+    return era == NULL || era->has_sessions || era->mirrors_headers;
+}
+
+/* True if the header is there once and equals `body` (H-1, H-2). */
+static bool mirrors(const mp_stream *stream, const char *name, mp_str body)
+{
+    int count;
+    mp_str value = mp_stream_header(stream, name, &count);
+    return count == 1 && mp_str_eq(mp_str_trim(value), body);
+}
+
+/* True if Mcp-Name, which may be encoded, equals what it repeats (H-4, H-5). Methods whose params it does not repeat ignore it (H-3). */
+static bool mirrors_name(const mp_stream *stream, const mp_envelope *envelope)
+{
+    if (mp_era_mirrored_member(envelope->method) == NULL)
+        return true;
+    int count;
+    mp_str value = mp_stream_header(stream, "mcp-name", &count), text;
+    if (count == 0 && !envelope->has_name)
+        return true; /* the method's own error names the missing member */
+    mp_buf decoded = {0};
+    bool equal = count == 1 && envelope->has_name && mp_header_text(mp_str_trim(value), &decoded, &text) == 0 &&
+                 mp_str_eq(text, envelope->name);
+    mp_buf_clear(&decoded);
+    return equal;
+}
+
+/* Refuses a header that does not equal what it repeats, which is `of` and `member`. `shown` is its `name` as people write it. */
+static void refuse_header(mp_rpc *rpc, mp_stream *stream, const char *name, const char *shown, const char *of,
+                          const char *member)
+{
+    mp_buf text = {0};
+    bool is_there = mp_stream_header(stream, name, NULL).ptr != NULL;
+    mp_buf_printf(&text, "%s %s %s%s", shown, is_there ? "must be there once and equal" : "is missing: it repeats", of,
+                  member);
+    mp_buf_putc(&text, '\0');
+    mp_refuse(rpc, stream, MP_CAUSE_HEADER, 400, MP_CODE_HEADER_MISMATCH, rpc->envelope.id, text.ptr, MP_STR_NONE);
+    mp_buf_clear(&text);
+}
+
+/* A message of a stateless revision. The first check that fails decides the error (M-20 to M-22). Lua refuses unknown methods (M-23). */
+static void serve_stateless(mp_rpc *rpc, mp_stream *stream)
+{
+    const mp_envelope *envelope = &rpc->envelope;
+    if (envelope->kind == MP_KIND_NOTE) {
+        mp_log_message(rpc, stream, NULL);
+        mp_accept_note(stream); /* no notification to the server is defined over HTTP (M-5, W-17) */
+        return;
+    }
+    const mp_era *era = envelope->version_is_string ? mp_era_find(envelope->version) : NULL;
+    if (!envelope->version_is_string || !envelope->has_capabilities)
+        refuse_versions(rpc, stream, MP_CODE_INVALID_PARAMS, mp_meta_is_missing, MP_STR_NONE);
+    else if (must_mirror(era) && !mirrors(stream, "mcp-protocol-version", envelope->version))
+        refuse_header(rpc, stream, "mcp-protocol-version", "MCP-Protocol-Version",
+                      "io.modelcontextprotocol/protocolVersion in params._meta", "");
+    else if (must_mirror(era) && !mirrors(stream, "mcp-method", envelope->method))
+        refuse_header(rpc, stream, "mcp-method", "Mcp-Method", "the method", "");
+    else if (must_mirror(era) && !mirrors_name(stream, envelope))
+        refuse_header(rpc, stream, "mcp-name", "Mcp-Name", "params.", mp_era_mirrored_member(envelope->method));
+    else if (era == NULL || era->has_sessions)
+        refuse_versions(rpc, stream, MP_CODE_UNSUPPORTED_VERSION, mp_version_has_sessions, envelope->version);
+    else if (!refuse_if_busy(rpc, stream))
+        mp_call_start(rpc, &mp_streamable_transport, stream, NULL, era);
+}
+
+/* -- the stateful revisions -------------------------------------------------------------------------------------- */
+
+/* The session that a request names, counted; NULL when the request was refused (S-12, S-13, S-21). */
+static mp_session *find_session(mp_rpc *rpc, mp_stream *stream, const era_headers *headers)
+{
+    if (headers->session_count != 1 || headers->session.len == 0) {
+        refuse_request(rpc, stream, MP_CAUSE_SESSION, 400, "Mcp-Session-Id is missing: send \"initialize\" first");
+        return NULL;
+    }
+    mp_session *session = mp_session_find(rpc, stream, headers->session);
+    if (session != NULL && session->is_sse) { /* of the other transport: unknown on this path */
+        mp_session_unref(session);
+        session = NULL;
+    }
+    if (session == NULL) {
+        refuse_request(rpc, stream, MP_CAUSE_SESSION, 404,
+                       "no such session: send \"initialize\" without Mcp-Session-Id");
+        return NULL;
+    }
+    if (headers->version_count > 0 && (headers->era == NULL || headers->era != mp_session_era(session))) {
+        refuse_request(rpc, stream, MP_CAUSE_REVISION, 400, "MCP-Protocol-Version is not what this session negotiated");
+        mp_session_unref(session);
+        return NULL;
+    }
+    return session;
+}
+
+static void serve_stateful(mp_rpc *rpc, mp_stream *stream, const era_headers *headers)
+{
+    const mp_envelope *envelope = &rpc->envelope;
+    if (envelope->kind == MP_KIND_REQUEST && headers->session_count == 0 && mp_str_is(envelope->method, "initialize")) {
+        if (!refuse_if_busy(rpc, stream))
+            mp_call_start(rpc, &mp_streamable_transport, stream, NULL, NULL);
+        return;
+    }
+    mp_session *session = find_session(rpc, stream, headers);
+    if (session == NULL)
+        return;
+    if (envelope->kind == MP_KIND_REQUEST && mp_str_is(envelope->method, "initialize")) {
+        refuse_request(rpc, stream, MP_CAUSE_SESSION, 400, "this session is initialized already");
+    } else if (envelope->kind == MP_KIND_REQUEST) {
+        if (!refuse_if_busy(rpc, stream) &&
+            mp_call_start(rpc, &mp_streamable_transport, stream, session, mp_session_era(session)) == NULL)
+            refuse_request(rpc, stream, MP_CAUSE_SESSION, 404,
+                           "no such session: send \"initialize\" without Mcp-Session-Id");
+    } else {
+        mp_serve_note(rpc, stream, session);
+        mp_accept_note(stream);
+    }
+    mp_session_unref(session);
+}
+
+/* An array of messages: only sessions of the revision that has batches take one (D-9). */
+static void serve_array(mp_rpc *rpc, mp_stream *stream, const era_headers *headers)
+{
+    mp_session *session = headers->session_count == 1 ? mp_session_find(rpc, stream, headers->session) : NULL;
+    if (session == NULL || session->is_sse)
+        mp_refuse_envelope(rpc, stream);
+    else if (headers->version_count > 0 && headers->era != mp_session_era(session))
+        refuse_request(rpc, stream, MP_CAUSE_REVISION, 400, "MCP-Protocol-Version is not what this session negotiated");
+    else if (!refuse_if_busy(rpc, stream))
+        mp_serve_batch(rpc, stream, session);
+    if (session != NULL)
+        mp_session_unref(session);
+}
+
+static void serve_post(mp_rpc *rpc, mp_stream *stream)
+{
+    mp_envelope *envelope = &rpc->envelope;
+    if (!mp_type_is_json(stream)) {
+        refuse_request(rpc, stream, MP_CAUSE_MEDIA_TYPE, 415, "Content-Type must be application/json");
+        return;
+    }
+    if (!mp_accepts(stream, both_types)) {
+        refuse_request(rpc, stream, MP_CAUSE_MEDIA_TYPE, 406,
+                       "Accept must take application/json and text/event-stream");
+        return;
+    }
+    mp_envelope_read(envelope, mp_stream_request(stream)->body, rpc->config->max_values);
+    if (envelope->kind == MP_KIND_BROKEN || envelope->kind == MP_KIND_INVALID) {
+        mp_refuse_envelope(rpc, stream);
+        return;
+    }
+    era_headers headers = read_headers(stream);
+    if (envelope->kind == MP_KIND_ARRAY) {
+        serve_array(rpc, stream, &headers);
+        return;
+    }
+    bool is_stateless = headers.version_count > 0 && (headers.era == NULL || !headers.era->has_sessions);
+    if (envelope->has_version) { /* _meta names a version (D-5) */
+        serve_stateless(rpc, stream);
+    } else if (!is_stateless) { /* no version, or a stateful one, in the header (D-1, D-2, D-3) */
+        serve_stateful(rpc, stream, &headers);
+    } else {
+        mp_session *session = headers.session_count == 1 ? mp_session_find(rpc, stream, headers.session) : NULL;
+        if (session != NULL) { /* a stateful session with a stateless version (D-8) */
+            refuse_request(rpc, stream, MP_CAUSE_REVISION, 400,
+                           "MCP-Protocol-Version is not what this session negotiated");
+            mp_session_unref(session);
+        } else if (envelope->kind == MP_KIND_RESPONSE) { /* stateless clients get no requests (M-4) */
+            refuse_request(rpc, stream, MP_CAUSE_MESSAGE, 400,
+                           "this protocol version has no requests from server to client, so no responses to them");
+        } else { /* the header alone names a stateless version: the error says what _meta lacks (D-4, D-14) */
+            serve_stateless(rpc, stream);
+        }
+    }
+}
+
+/* -- GET, DELETE -------------------------------------------------------------------------------------------------- */
+
+static void serve_get(mp_rpc *rpc, mp_stream *stream, const era_headers *headers)
+{
+    if (!mp_accepts(stream, events_type)) {
+        refuse_request(rpc, stream, MP_CAUSE_MEDIA_TYPE, 406, "Accept must take text/event-stream");
+        return;
+    }
+    mp_session *session = find_session(rpc, stream, headers);
+    if (session == NULL)
+        return;
+    int resumes;
+    mp_str last = mp_stream_header(stream, "last-event-id", &resumes);
+    if (rpc->draining) {
+        mp_refuse_with(rpc, stream, MP_CAUSE_STOPPING, 503, (mp_header){"retry-after", MP_STR("1")},
+                       "the gateway is stopping");
+    } else if (resumes > 0) {
+        if (resumes > 1 || !mp_reader_resume(rpc, session, stream, mp_str_trim(last)))
+            refuse_request(rpc, stream, MP_CAUSE_STREAM, 400,
+                           "no stream goes on after this Last-Event-ID: it is not this session's, or what "
+                           "followed it is not kept any more");
+    } else if (mp_session_has_reader(session)) {
+        refuse_request(rpc, stream, MP_CAUSE_STREAM, 409, "this session has its event stream already");
+    } else {
+        mp_log_http(rpc, stream, session, 200);
+        if (mp_stream_open_events(stream, NULL, 0) == 0 && mp_reader_start(rpc, session, stream) != 0)
+            mp_stream_end(stream); /* another worker did the same first */
+    }
+    mp_session_unref(session);
+}
+
+static void serve_delete(mp_rpc *rpc, mp_stream *stream, const era_headers *headers)
+{
+    mp_session *session = find_session(rpc, stream, headers);
+    if (session == NULL)
+        return;
+    if (mp_session_close(session, MP_STAT_CLOSED_DELETE)) {
+        mp_log_http(rpc, stream, session, 204);
+        mp_stream_answer(stream, 204, NULL, MP_STR(""), NULL, 0);
+    } else /* another worker did the same first */
+        refuse_request(rpc, stream, MP_CAUSE_SESSION, 404,
+                       "no such session: send \"initialize\" without Mcp-Session-Id");
+    mp_session_unref(session);
+}
+
+void mp_serve_streamable(mp_rpc *rpc, mp_stream *stream)
+{
+    mp_str method = mp_stream_request(stream)->method;
+    rpc->envelope.id = MP_STR_NONE;
+    if (mp_str_is(method, "POST")) {
+        serve_post(rpc, stream);
+        return;
+    }
+    bool is_get = mp_str_is(method, "GET");
+    era_headers headers = read_headers(stream);
+    if (headers.era != NULL && !headers.era->has_sessions) /* stateless revisions have no GET (D-6) */
+        mp_refuse_with(rpc, stream, MP_CAUSE_METHOD, 405, (mp_header){"allow", MP_STR("POST")},
+                       "this protocol version has POST only");
+    else if (!is_get && !mp_str_is(method, "DELETE"))
+        mp_refuse_with(rpc, stream, MP_CAUSE_METHOD, 405, (mp_header){"allow", MP_STR("GET, POST, DELETE")},
+                       "this path has GET, POST and DELETE only");
+    else if (headers.version_count > 0 && headers.era == NULL) /* the revision of a stream must be known (D-7) */
+        refuse_request(rpc, stream, MP_CAUSE_REVISION, 400, "unknown MCP-Protocol-Version");
+    else if (is_get)
+        serve_get(rpc, stream, &headers);
+    else
+        serve_delete(rpc, stream, &headers);
+}

@@ -1,0 +1,131 @@
+/* audit.c: callers compose the lines; this file adds the time and queues them for the file. */
+#include "audit.h"
+#include "log.h"
+#include "stats.h"
+#include "base/base.h"
+#include "writer.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define QUEUE_CAP ((size_t)4 << 20)
+#define COMPLAIN_MS 10000 /* minimum interval between two "audit not written" log lines */
+
+static atomic_bool is_on;
+static uint64_t complained_at_ms; /* used only by the writer's thread */
+
+static void failed(mp_str lost, int error)
+{
+    int64_t lines = mp_count_lines(lost);
+    mp_stat_add(MP_STAT_DROPPED_AUDIT, lines);
+    uint64_t now_ms = mp_monotonic_ms();
+    if (complained_at_ms != 0 && now_ms - complained_at_ms < COMPLAIN_MS)
+        return;
+    complained_at_ms = now_ms;
+    mp_log(MP_ERROR, "audit not written", mp_log_int("lines", lines), mp_log_str("why", mp_str_of(strerror(error))));
+}
+
+static mp_writer writer = MP_WRITER(-1, QUEUE_CAP, failed);
+
+static int refuse(const char *path, int error, mp_err *err)
+{
+    mp_err_set(err, "log.audit: %s cannot be opened: %s", path,
+               error == ENXIO ? "no process reads this FIFO" : strerror(error));
+    return mp_err_hint(err, "%s",
+                       error == ENXIO ? "start the process that reads the FIFO first, or name a regular file"
+                                      : "the folder must exist, and this user needs permission to write in it");
+}
+
+/* Opens `path` without blocking: on a FIFO that no process reads, open() fails instead of waiting. -1 with errno. */
+static int open_at_once(const char *path)
+{
+    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0600);
+    if (fd >= 0)
+        fcntl(fd, F_SETFL, O_APPEND); /* clears O_NONBLOCK: the writer's thread may block */
+    return fd;
+}
+
+int mp_audit_open(const char *path, mp_err *err)
+{
+    int fd = open_at_once(path);
+    if (fd < 0)
+        return refuse(path, errno, err);
+    mp_writer_swap(&writer, fd);
+    if (mp_audit_is_on())
+        return 0;
+    if (!mp_writer_start(&writer)) {
+        mp_writer_swap(&writer, -1);
+        return mp_err_set(err, "log.audit: cannot start the writer's thread");
+    }
+    atomic_store(&is_on, true);
+    return 0;
+}
+
+void mp_audit_close(void)
+{
+    if (!atomic_exchange(&is_on, false))
+        return;
+    int64_t lost = mp_writer_stop(&writer);
+    mp_writer_swap(&writer, -1);
+    mp_stat_add(MP_STAT_DROPPED_AUDIT, lost);
+    if (lost > 0)
+        mp_log(MP_ERROR, "audit not written", mp_log_int("lines", lost),
+               mp_log_str("why", MP_STR("the process is ending and the file's reader is blocked")));
+}
+
+bool mp_audit_is_on(void)
+{
+    return atomic_load_explicit(&is_on, memory_order_relaxed);
+}
+
+/* Appends `json` with every character escaped that a terminal could interpret. Such characters occur in JSON only
+ * inside strings. */
+static void put_plain(mp_buf *out, mp_str json)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < json.len;) {
+        size_t width = mp_utf8_visible_at(json, i);
+        if (width > 0) {
+            i += width;
+            continue;
+        }
+        const unsigned char *c = (const unsigned char *)json.ptr + i;
+        size_t left = json.len - i;
+        mp_buf_put(out, (mp_str){json.ptr + kept, i - kept});
+        if (c[0] < 0x80) {
+            mp_buf_printf(out, "\\u%04x", c[0]);
+            i += 1;
+        } else if (c[0] == 0xc2 && left > 1 && (c[1] & 0xc0) == 0x80) { /* C1 control characters */
+            mp_buf_printf(out, "\\u%04x", c[1]);
+            i += 2;
+        } else if ((c[0] == 0xe2 || c[0] == 0xef) && left > 2 && (c[1] & 0xc0) == 0x80 &&
+                   (c[2] & 0xc0) == 0x80) { /* direction marks: each has three bytes */
+            mp_buf_printf(out, "\\u%04x", (c[0] & 0x0fu) << 12 | (c[1] & 0x3fu) << 6 | (c[2] & 0x3fu));
+            i += 3;
+        } else {
+            mp_buf_put(out, MP_STR("\\ufffd"));
+            i += 1;
+        }
+        kept = i;
+    }
+    mp_buf_put(out, mp_str_from(json, kept));
+}
+
+void mp_audit_write(mp_str members)
+{
+    if (!mp_audit_is_on())
+        return;
+    mp_buf line = {0};
+    mp_buf_put(&line, MP_STR("{\"time\":\""));
+    mp_log_put_time(&line);
+    mp_buf_put(&line, MP_STR("\","));
+    put_plain(&line, members);
+    mp_buf_put(&line, MP_STR("}\n"));
+    mp_writer_result result = mp_writer_put(&writer, mp_buf_str(&line));
+    if (result == MP_WRITER_FULL || result == MP_WRITER_LOST)
+        mp_stat_add(MP_STAT_DROPPED_AUDIT, 1);
+    mp_buf_clear(&line);
+}

@@ -1,0 +1,140 @@
+/* writer.c: two buffers: callers fill one while the thread writes the other. */
+#define _GNU_SOURCE /* pthread_cond_clockwait */
+#include "writer.h"
+#include <errno.h>
+#include <time.h>
+#include <unistd.h>
+
+int mp_write_all(int fd, mp_str *s)
+{
+    while (s->len > 0) {
+        ssize_t n = write(fd, s->ptr, s->len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return n == 0 ? EIO : errno;
+        *s = mp_str_from(*s, (size_t)n);
+    }
+    return 0;
+}
+
+/* Call it under the lock. Marks the descriptor as no longer in use. The thread could work on a duplicate of it, but
+ * a duplicate cannot be made when the process has run out of descriptors, which is when log lines matter. */
+static void release_descriptor(mp_writer *writer)
+{
+    if (writer->is_stale)
+        close(writer->busy);
+    writer->busy = -1;
+    writer->is_stale = false;
+}
+
+int64_t mp_count_lines(mp_str text)
+{
+    int64_t lines = 0;
+    for (size_t i = 0; i < text.len; i++)
+        lines += text.ptr[i] == '\n';
+    return lines;
+}
+
+static void *write_queue(void *ctx)
+{
+    mp_writer *writer = ctx;
+    mp_buf batch = {0};
+    for (;;) {
+        pthread_mutex_lock(&writer->lock);
+        release_descriptor(writer);
+        writer->writing = 0;
+        while (writer->queue.len == 0 && !writer->is_ending)
+            pthread_cond_wait(&writer->wake, &writer->lock);
+        bool done = writer->queue.len == 0;
+        mp_buf full = writer->queue;
+        writer->queue = batch;
+        batch = full;
+        int fd = done ? -1 : writer->fd;
+        writer->busy = fd;
+        writer->writing = mp_count_lines(mp_buf_str(&batch));
+        writer->is_over = done;
+        if (done)
+            pthread_cond_broadcast(&writer->wake);
+        pthread_mutex_unlock(&writer->lock);
+        if (done)
+            break;
+        mp_str rest = mp_buf_str(&batch);
+        int error = mp_write_all(fd, &rest);
+        if (error != 0 && writer->failed != NULL)
+            writer->failed(rest, error);
+        batch.len = 0;
+    }
+    mp_buf_clear(&batch);
+    return NULL;
+}
+
+bool mp_writer_start(mp_writer *writer)
+{
+    writer->is_ending = writer->is_over = false;
+    writer->is_running = pthread_create(&writer->thread, NULL, write_queue, writer) == 0;
+    return writer->is_running;
+}
+
+/* Call it under the lock. Waits until all lines are written, at most MP_WRITER_PATIENCE_MS. */
+static void await_end(mp_writer *writer)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += MP_WRITER_PATIENCE_MS / 1000;
+    while (!writer->is_over && pthread_cond_clockwait(&writer->wake, &writer->lock, CLOCK_MONOTONIC, &until) == 0)
+        continue;
+}
+
+int64_t mp_writer_stop(mp_writer *writer)
+{
+    int64_t lost = 0;
+    pthread_mutex_lock(&writer->lock);
+    bool was_running = writer->is_running;
+    writer->is_ending = true;
+    writer->is_running = false;
+    pthread_cond_broadcast(&writer->wake);
+    if (was_running)
+        await_end(writer);
+    if (was_running && !writer->is_over) {
+        writer->is_left = true;
+        lost = mp_count_lines(mp_buf_str(&writer->queue)) + writer->writing;
+    }
+    pthread_mutex_unlock(&writer->lock);
+    if (!was_running)
+        return 0;
+    if (writer->is_left) {
+        pthread_detach(writer->thread);
+    } else {
+        pthread_join(writer->thread, NULL);
+        mp_buf_clear(&writer->queue);
+    }
+    return lost;
+}
+
+mp_writer_result mp_writer_put(mp_writer *writer, mp_str line)
+{
+    pthread_mutex_lock(&writer->lock);
+    mp_writer_result result = writer->is_left ? MP_WRITER_LOST : MP_WRITER_OFF;
+    if (writer->is_running && writer->queue.len + line.len > writer->most) {
+        result = MP_WRITER_FULL;
+    } else if (writer->is_running) {
+        mp_buf_put(&writer->queue, line);
+        pthread_cond_signal(&writer->wake);
+        result = MP_WRITER_QUEUED;
+    }
+    pthread_mutex_unlock(&writer->lock);
+    return result;
+}
+
+void mp_writer_swap(mp_writer *writer, int fd)
+{
+    pthread_mutex_lock(&writer->lock);
+    int before = writer->fd;
+    writer->fd = fd;
+    if (before >= 0 && before == writer->busy)
+        writer->is_stale = true;
+    else if (before >= 0)
+        close(before);
+    pthread_mutex_unlock(&writer->lock);
+}

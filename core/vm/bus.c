@@ -1,0 +1,189 @@
+/* bus.c: host.tell sends a message to every VM of the process, through the mailbox of the VM's loop. */
+#include "vm/bus.h"
+#include "vm/libs.h"
+#include "vm/preempt.h"
+#include <lauxlib.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+#define MESSAGE_US 1000000 /* processor time of one message: functions `visible` of scripts may run in it, 50 ms each */
+#define MOST_MESSAGES_A_TURN 256 /* messages that one turn delivers */
+#define MOST_MESSAGES 65536
+#define MOST_MESSAGE_BYTES ((size_t)64 << 20)
+
+struct mp_bus {
+    pthread_mutex_t lock;
+    mp_link vms; /* the attached VMs, by mp_vm.bus_link */
+    uint64_t joined;
+};
+
+typedef struct {
+    mp_message super;
+    mp_link link; /* in vm->messages */
+    mp_bus *bus;
+    mp_vm *vm; /* the receiver; it may have been freed, so is_on_bus() compares `number` first */
+    uint64_t number;
+    size_t topic_len, len; /* bytes of the topic; of topic and text */
+    char bytes[];
+} message;
+
+mp_bus *mp_bus_new(void)
+{
+    mp_bus *bus = mp_new(sizeof *bus);
+    pthread_mutex_init(&bus->lock, NULL);
+    mp_link_init(&bus->vms);
+    return bus;
+}
+
+void mp_bus_free(mp_bus *bus)
+{
+    pthread_mutex_destroy(&bus->lock);
+    free(bus);
+}
+
+void mp_bus_join(mp_bus *bus, mp_vm *vm)
+{
+    pthread_mutex_lock(&bus->lock);
+    mp_link_put(&bus->vms, &vm->bus_link);
+    vm->bus_number = ++bus->joined;
+    pthread_mutex_unlock(&bus->lock);
+}
+
+void mp_bus_leave(mp_bus *bus, mp_vm *vm)
+{
+    pthread_mutex_lock(&bus->lock);
+    mp_link_drop(&vm->bus_link);
+    pthread_mutex_unlock(&bus->lock);
+}
+
+/* True if the receiver is still attached. It joins and leaves on the calling thread, so the answer does not become wrong. */
+static bool is_on_bus(const message *it)
+{
+    bool found = false;
+    pthread_mutex_lock(&it->bus->lock);
+    for (mp_link *link = it->bus->vms.next; link != &it->bus->vms && !found; link = link->next)
+        found = mp_container(link, mp_vm, bus_link)->bus_number == it->number;
+    pthread_mutex_unlock(&it->bus->lock);
+    return found;
+}
+
+static void queue_message(mp_vm *vm, message *it)
+{
+    if (vm->message_count >= MOST_MESSAGES || it->len > MOST_MESSAGE_BYTES - vm->message_bytes) {
+        mp_stat_add(MP_STAT_DROPPED_TOLD, 1);
+        free(it);
+    } else {
+        mp_link_put(&vm->messages, &it->link);
+        vm->message_count++;
+        vm->message_bytes += it->len;
+    }
+}
+
+/* On the thread of the receiver, or with `loop` NULL when the loop has ended. */
+static void on_delivered(mp_message *super, mp_loop *loop)
+{
+    message *it = mp_container(super, message, super);
+    if (loop == NULL || !is_on_bus(it))
+        free(it);
+    else
+        queue_message(it->vm, it);
+}
+
+static message *message_new(mp_vm *vm, mp_str topic, mp_str text)
+{
+    message *it = mp_new(sizeof *it + topic.len + text.len);
+    it->super.deliver = on_delivered;
+    it->bus = vm->bus;
+    it->vm = vm;
+    it->number = vm->bus_number;
+    it->topic_len = topic.len;
+    it->len = topic.len + text.len;
+    memcpy(it->bytes, topic.ptr, topic.len);
+    if (text.len > 0)
+        memcpy(it->bytes + topic.len, text.ptr, text.len);
+    return it;
+}
+
+void mp_vm_bus_deliver(mp_vm *vm, mp_str topic, mp_str text)
+{
+    queue_message(vm, message_new(vm, topic, text));
+}
+
+static void broadcast(mp_bus *bus, mp_str topic, mp_str text)
+{
+    pthread_mutex_lock(&bus->lock);
+    for (mp_link *link = bus->vms.next; link != &bus->vms; link = link->next) {
+        message *it = message_new(mp_container(link, mp_vm, bus_link), topic, text);
+        mp_loop_post(it->vm->loop, &it->super);
+    }
+    pthread_mutex_unlock(&bus->lock);
+}
+
+/* (message)  [-1, +0, throws] */
+static int run_message(lua_State *L)
+{
+    const message *it = lua_touserdata(L, 1);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, it->vm->on_message);
+    lua_pushlstring(L, it->bytes, it->topic_len);
+    lua_pushlstring(L, it->bytes + it->topic_len, it->len - it->topic_len);
+    lua_call(L, 2, 0);
+    return 0;
+}
+
+static message *take_message(mp_vm *vm)
+{
+    mp_link *link = mp_link_take(&vm->messages);
+    if (link == NULL)
+        return NULL;
+    message *it = mp_container(link, message, link);
+    vm->message_count--;
+    vm->message_bytes -= it->len;
+    return it;
+}
+
+bool mp_vm_bus_turn(mp_vm *vm)
+{
+    message *it;
+    bool did = false;
+    for (int i = 0; i < MOST_MESSAGES_A_TURN && (it = take_message(vm)) != NULL; i++) {
+        mp_vm_reset_out(vm);
+        lua_pushcfunction(vm->L, run_message);
+        lua_pushlightuserdata(vm->L, it);
+        vm->guard_until = mp_clock_us(CLOCK_THREAD_CPUTIME_ID) + MESSAGE_US;
+        lua_State *outer = mp_preempt_enter(vm->L);
+        int status = lua_pcall(vm->L, 1, 0, 0);
+        mp_preempt_leave(outer);
+        vm->guard_until = 0;
+        lua_sethook(vm->L, NULL, 0, 0);
+        if (status != LUA_OK) {
+            mp_stat_add(MP_STAT_TOOL_FAULTS, 1);
+            mp_vm_log_error(vm, vm->L, "bus message failed", (mp_str){it->bytes, it->topic_len});
+        }
+        free(it);
+        did = true;
+    }
+    return did;
+}
+
+void mp_vm_drop_messages(mp_vm *vm)
+{
+    for (message *it; (it = take_message(vm)) != NULL;)
+        free(it);
+}
+
+/* tell(topic, text): sends a message to every VM, this one included, which delivers it in its next turn.  [-0, +0, throws] */
+static int l_tell(lua_State *L)
+{
+    mp_str topic, text;
+    topic.ptr = luaL_checklstring(L, 1, &topic.len);
+    text.ptr = luaL_checklstring(L, 2, &text.len);
+    broadcast(lua_touserdata(L, lua_upvalueindex(1)), topic, text);
+    return 0;
+}
+
+void mp_lib_bus(lua_State *L, mp_bus *bus)
+{
+    static const luaL_Reg functions[] = {{"tell", l_tell}, {NULL, NULL}};
+    lua_pushlightuserdata(L, bus);
+    luaL_setfuncs(L, functions, 1);
+}

@@ -1,0 +1,315 @@
+/* closing.c: the errors that end tasks and coroutines, and the limits of the `<close>` handlers that run then. */
+#include "vm/closing.h"
+#include "vm/preempt.h"
+#include <lauxlib.h>
+
+#define CLOSERS_US 50000       /* processor time that the handlers of a cancelled task have */
+#define LATE_US 5000           /* processor time that they have after limits.call.cleanup is over */
+#define STUCK_US 5000          /* processor time that they have where the task cannot yield */
+#define LOOK_INSTRUCTIONS 1000 /* instructions between two runs of the hook where the task cannot yield */
+#define MEMORY_PART 4          /* handlers may allocate 1/4 of limits.call.memory beyond it */
+#define CLOSED_LEVEL                                                                                                   \
+    1 /* bit of mp_catch_begin's value: the coroutine is being closed; the other bits are mp_task.closing */
+
+static const char cancelled_key, closed_key;
+
+/* -- the errors ------------------------------------------------------------------------------------------------ */
+
+static int ending_text(lua_State *L)
+{
+    const char *kind = lua_touserdata(L, 1);
+    lua_pushstring(L, kind != NULL && *kind == 'k' ? "the coroutine is closed" : "the call is cancelled");
+    return 1;
+}
+
+static void *new_error(lua_State *L, const void *key, char kind)
+{
+    char *error = lua_newuserdatauv(L, 1, 0);
+    *error = kind;
+    lua_pushvalue(L, -2);
+    lua_setmetatable(L, -2);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, key);
+    return error;
+}
+
+void mp_closing_open(lua_State *L)
+{
+    mp_vm *vm = mp_vm_of(L);
+    lua_createtable(L, 0, 3);
+    lua_pushcfunction(L, ending_text);
+    lua_setfield(L, -2, "__tostring");
+    lua_pushliteral(L, "moonpool.ending");
+    lua_setfield(L, -2, "__name");
+    lua_pushboolean(L, 0);
+    lua_setfield(L, -2, "__metatable");
+    vm->cancelled_error = new_error(L, &cancelled_key, 'c');
+    vm->closed_error = new_error(L, &closed_key, 'k');
+    lua_pop(L, 1);
+}
+
+bool mp_is_ending_error(lua_State *L, int index)
+{
+    const mp_vm *vm = mp_vm_of(L);
+    const void *value = lua_touserdata(L, index);
+    return value != NULL && (value == vm->cancelled_error || value == vm->closed_error);
+}
+
+static _Noreturn void raise_key(lua_State *L, const void *key)
+{
+    lua_rawgetp(L, LUA_REGISTRYINDEX, key);
+    lua_error(L);
+    __builtin_unreachable();
+}
+
+void mp_raise_closed(lua_State *L)
+{
+    raise_key(L, &closed_key);
+}
+
+void mp_raise_cancelled(lua_State *L, mp_task *task)
+{
+    mp_vm *vm = task->vm;
+    task->raise = false;
+    task->is_heavy = true; /* the processor time of handlers is measured exactly */
+    if (task->closing == MP_OPEN) {
+        task->closing = MP_CLOSING;
+        task->closing_room = vm->call_memory / MEMORY_PART;
+        vm->closing_since = mp_clock_us(CLOCK_THREAD_CPUTIME_ID);
+        vm->ceiling = task->closing_room < vm->memory - vm->bytes ? vm->bytes + task->closing_room : vm->memory;
+        vm->is_full = vm->is_over_memory = false;
+        vm->denied = 0;
+        vm->stuck_at = 0;
+        task->is_late = task->is_excess = vm->closing_tasks >= vm->closing_most;
+        vm->closing_tasks++;
+        mp_stat_add(MP_STAT_CLEANUPS, 1);
+    }
+    raise_key(L, &cancelled_key);
+}
+
+/* -- what catches errors --------------------------------------------------------------------------------------- */
+
+lua_KContext mp_catch_begin(lua_State *L)
+{
+    const mp_task *task = mp_vm_of(L)->running;
+    lua_KContext level = task == NULL ? MP_OPEN : task->closing;
+    return level * 2 * CLOSED_LEVEL + ((*mp_thread_word(L) & MP_THREAD_CLOSING) != 0 ? CLOSED_LEVEL : 0);
+}
+
+/* Logs an error that a `<close>` handler raised, since no result will have it.  [-0, +0] */
+static void log_lost(lua_State *L, const mp_task *task)
+{
+    if (mp_is_ending_error(L, -1))
+        return;
+    const char *why = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : luaL_tolstring(L, -1, NULL);
+    mp_log(MP_ERROR, "<close> handler failed", mp_log_str("method", task == NULL ? MP_STR("") : mp_task_label(task)),
+           mp_log_str("error", mp_str_of(why)));
+}
+
+void mp_catch_end(lua_State *L, lua_KContext began, bool failed)
+{
+    lua_KContext now = mp_catch_begin(L);
+    bool is_cancelled = now / 2 > began / 2, is_closed = (now & CLOSED_LEVEL) > (began & CLOSED_LEVEL);
+    if (!is_cancelled && !is_closed)
+        return;
+    if (failed)
+        log_lost(L, mp_vm_of(L)->running);
+    raise_key(L, is_cancelled ? &cancelled_key : &closed_key);
+}
+
+/* -- waits of handlers ----------------------------------------------------------------------------------------- */
+
+static void raise_late(lua_State *L)
+{
+    mp_push_place(L);
+    lua_pushliteral(L, "handlers of <close> variables may not wait any more: the call is cancelled and "
+                       "limits.call.cleanup is over");
+    lua_concat(L, 2);
+    lua_error(L);
+}
+
+void mp_closing_after_wait(lua_State *L)
+{
+    mp_task *task = mp_vm_of(L)->running;
+    if (task->raise)
+        mp_raise_cancelled(L, task);
+    if (!task->is_cut)
+        return;
+    task->is_cut = false;
+    raise_late(L);
+}
+
+static void log_exceeded(mp_task *task, const char *why)
+{
+    if (task->has_exceeded)
+        return;
+    task->has_exceeded = true;
+    lua_Debug at = {.currentline = -1};
+    lua_State *L = task->state == MP_TASK_PARKED && task->inner_count > 0 ? task->inner[0] : task->co;
+    bool has_place = mp_vm_find_place(L, &at);
+    mp_stat_add(MP_STAT_CLEANUPS_ENDED, 1);
+    mp_log(MP_WARN, "cleanup over its limit", mp_log_str("method", mp_task_label(task)),
+           mp_log_str("why", mp_str_of(why)), mp_log_str("file", mp_str_of(has_place ? at.short_src : "")),
+           mp_log_int("line", has_place ? at.currentline : 0));
+}
+
+void mp_closing_before_wait(lua_State *L, mp_task *task)
+{
+    if (task->raise) /* no hook ran between the resume and this wait: Lua skips it at the instruction that was preempted */
+        mp_raise_cancelled(L, task);
+    if (task->closing == MP_CLOSING && task->is_excess)
+        log_exceeded(task, "more cancelled calls than limits.calls_in_flight have <close> handlers that wait");
+    if (task->is_late || task->closing == MP_FORCED)
+        raise_late(L);
+}
+
+static void on_time_over(mp_timer *timer)
+{
+    mp_task *task = mp_container(timer, mp_task, closing_timer);
+    task->is_late = true;
+    task->late_from = task->closing_us;
+    log_exceeded(task, "the <close> handlers of a cancelled call waited for longer than limits.call.cleanup");
+    if (task->op == NULL || task->op->outlasts)
+        return;
+    mp_op_cancel(task->op);
+    task->is_cut = true;
+    task->state = MP_TASK_READY;
+    mp_link_put(&task->vm->ready, &task->link);
+}
+
+void mp_closing_left(mp_task *task)
+{
+    mp_vm *vm = task->vm;
+    if (task->has_closing_timer || task->is_late)
+        return;
+    task->has_closing_timer = true;
+    uint64_t now = mp_loop_now(vm->loop);
+    if (task->closing_until == 0)
+        task->closing_until = now + vm->cleanup_ms;
+    mp_timer_start(vm->loop, &task->closing_timer, task->closing_until > now ? task->closing_until - now : 0,
+                   on_time_over);
+}
+
+void mp_closing_done(mp_task *task)
+{
+    if (task->has_closing_timer)
+        mp_timer_stop(task->vm->loop, &task->closing_timer);
+    task->has_closing_timer = false;
+    if (task->closing == MP_OPEN)
+        return;
+    task->closing = MP_OPEN;
+    task->vm->closing_tasks--;
+    mp_stat_add(MP_STAT_CLEANUPS, -1);
+}
+
+/* -- their processor time -------------------------------------------------------------------------------------- */
+
+/* Raises an error if the handlers have used up a limit. True if the task can yield here.  [-0, +0, throws] */
+static bool check_handlers(lua_State *L, mp_task *task)
+{
+    mp_vm *vm = task->vm;
+    uint64_t now = mp_clock_us(CLOCK_THREAD_CPUTIME_ID), spent = task->closing_us + now - vm->closing_since;
+    bool can_leave = vm->may_wait && lua_isyieldable(L);
+    if (can_leave)
+        vm->stuck_at = 0;
+    else if (vm->stuck_at == 0)
+        vm->stuck_at = now;
+    bool is_over = spent >= CLOSERS_US || vm->is_over_memory ||
+                   (task->is_late && !task->is_excess && spent >= task->late_from + LATE_US) ||
+                   (!can_leave && now - vm->stuck_at >= STUCK_US);
+    if (task->closing == MP_CLOSING && is_over) {
+        log_exceeded(task, vm->is_over_memory ? "the <close> handlers of a cancelled call took too much memory"
+                                              : "the <close> handlers of a cancelled call ran for too long");
+        task->closing = MP_FORCED;
+    }
+    if (task->closing == MP_FORCED) {
+        mp_preempt_arm(L, 1);
+        raise_key(L, &cancelled_key);
+    }
+    return can_leave;
+}
+
+void mp_closing_hook(lua_State *L, mp_task *task)
+{
+    if (task->raise)
+        mp_raise_cancelled(L, task);
+    if (!check_handlers(L, task)) {
+        mp_preempt_arm(L, LOOK_INSTRUCTIONS);
+        return;
+    }
+    task->preempted = true;
+    lua_yield(L, 0);
+}
+
+void mp_closing_look(lua_State *L, mp_task *task)
+{
+    check_handlers(L, task);
+    task->preempted = true;
+}
+
+void mp_closing_charge(mp_task *task, size_t before)
+{
+    mp_vm *vm = task->vm;
+    size_t made = vm->bytes > before ? vm->bytes - before : 0;
+    task->closing_room -= made < task->closing_room ? made : task->closing_room;
+    task->closing_us += mp_clock_us(CLOCK_THREAD_CPUTIME_ID) - vm->closing_since;
+}
+
+/* -- ending a task --------------------------------------------------------------------------------------------- */
+
+void mp_task_cancel(mp_task *task)
+{
+    task->cancelled = true;
+    if (task->state == MP_TASK_RUNNING)
+        return; /* the client disconnected while the task sent to it: the error is raised at its next wait */
+    mp_link_drop(&task->link);
+    task->state = MP_TASK_UNWINDING;
+    mp_link_put(&task->vm->unwinding, &task->link);
+}
+
+void mp_task_unwind(mp_task *task)
+{
+    mp_link_drop(&task->link);
+    task->cancelled = true;
+    if (!task->started) {
+        mp_task_end(task);
+        return;
+    }
+    task->raise = true;
+    task->is_heavy = true;
+    task->is_over_memory = false;
+    task->collecting = 0;
+    task->preempted = false;
+    if (task->op != NULL && task->op->outlasts) {
+        task->state = MP_TASK_PARKED; /* the op ends the members of the group first, and then the wait */
+        task->op->cancel(task->op);
+        return;
+    }
+    if (task->op != NULL)
+        mp_op_cancel(task->op);
+    mp_preempt_arm(task->inner_count > 0 ? task->inner[0] : task->co, 1);
+    mp_task_resume(task);
+}
+
+/* Ends every task that can end now. A task that waits for the members of a group ends after them. False if no task is left. */
+static bool end_some(mp_vm *vm)
+{
+    bool has_tasks = false;
+    for (mp_task *task = vm->all; task != NULL; task = task->next) {
+        if (task->state == MP_TASK_IDLE)
+            continue;
+        has_tasks = true;
+        if (task->op != NULL && task->op->outlasts && task->raise)
+            continue;
+        mp_task_unwind(task);
+    }
+    return has_tasks;
+}
+
+void mp_tasks_unwind(mp_vm *vm)
+{
+    vm->is_ending = true;
+    for (mp_task *task = vm->all; task != NULL; task = task->next)
+        task->cancelled = true;
+    while (end_some(vm))
+        continue;
+}

@@ -1,0 +1,49 @@
+/* closing.h: how a task ends before its function does. The task is resumed with an error that its script cannot catch, so its
+ * `<close>` handlers run as they do after any other error: in the coroutine, where they may wait. */
+#ifndef MP_VM_CLOSING_H
+#define MP_VM_CLOSING_H
+
+#include "vm/task.h"
+
+/* The values of mp_task.closing. */
+enum {
+    MP_OPEN,    /* the function of the task runs */
+    MP_CLOSING, /* the error was raised: handlers run, within limits.call.cleanup */
+    MP_FORCED   /* the handlers used up their limits: each further one gets an error at its first instruction */
+};
+
+/* Makes the two errors: the one that ends a cancelled task, and the one by which coroutine.close ends a coroutine.  [-0, +0, throws] */
+void mp_closing_open(lua_State *L);
+bool mp_is_ending_error(lua_State *L, int index);
+/* Raises the error of coroutine.close in the coroutine that runs.  [-0, +0, throws] */
+_Noreturn void mp_raise_closed(lua_State *L);
+/* Raises the error of a cancelled task: its handlers run from here on.  [-0, +0, throws] */
+_Noreturn void mp_raise_cancelled(lua_State *L, mp_task *task);
+
+/* Every function of C that catches errors of scripts calls mp_catch_begin before its protected call, and mp_catch_end after it. If
+ * the task was cancelled or the coroutine closed in between, mp_catch_end raises that error again, so that scripts cannot catch it. With
+ * `failed`, the caught error is on top of the stack.  [-0, +0, throws in mp_catch_end] */
+lua_KContext mp_catch_begin(lua_State *L);
+void mp_catch_end(lua_State *L, lua_KContext began, bool failed);
+
+/* When a wait is over: raises the error of a cancelled task, or of a handler that may not wait any more, if it is due.  [-0, +0, throws] */
+void mp_closing_after_wait(lua_State *L);
+/* Before a wait: raises the error of a cancelled task, or of a handler that may not wait any more, if it is due.  [-0, +0, throws] */
+void mp_closing_before_wait(lua_State *L, mp_task *task);
+/* Called by the count hook if `raise` or `closing` of the running task is set. It may yield, so the hook must return at once.  [-0, +0, throws] */
+void mp_closing_hook(lua_State *L, mp_task *task);
+
+/* Called by a function of C that runs for long, if `closing` of the running task is set. The function must yield when this returns.  [-0, +0, throws] */
+void mp_closing_look(lua_State *L, mp_task *task);
+/* Charges a stretch of `<close>` handlers to the task. The VM held `before` bytes when the stretch began. */
+void mp_closing_charge(mp_task *task, size_t before);
+/* The task yielded in a `<close>` handler: starts the timer of limits.call.cleanup. */
+void mp_closing_left(mp_task *task);
+/* The task has ended: stops the timer, and counts the task out. */
+void mp_closing_done(mp_task *task);
+/* Cancels a task. It is resumed with an error in the next turn; a running task gets the error at its next wait. */
+void mp_task_cancel(mp_task *task);
+/* Ends a cancelled task that does not run: resumes it with the error, or frees it if it has not started. */
+void mp_task_unwind(mp_task *task);
+
+#endif

@@ -1,0 +1,59 @@
+# embed.cmake: puts every lua/moonpool/**.lua into the binary, as the table mp_embedded[] of embedded.h: compiled, with its
+# line numbers, because compiling them at each start would be most of it. The bytes come in by .incbin; a changed file is
+# compiled and the table assembled again, an added or removed one writes it again.
+
+find_program(LUAC luac5.4 REQUIRED DOC "Compiles lua/moonpool (Debian: lua5.4)")
+
+function(moonpool_embed result)
+    file(GLOB_RECURSE files CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/lua/moonpool/*.lua)
+    list(SORT files)
+    set(rows "")
+    set(bytes "")
+    set(depends "")
+    set(i 0)
+    foreach(file ${files})
+        string(REGEX REPLACE "^lua/" "" module ${file})
+        string(REGEX REPLACE "(/init)?\\.lua$" "" module ${module})
+        string(REPLACE "/" "." module ${module})
+        set(compiled ${CMAKE_BINARY_DIR}/compiled/${file}c)
+        get_filename_component(folder ${compiled} DIRECTORY)
+        file(MAKE_DIRECTORY ${folder})
+        add_custom_command(OUTPUT ${compiled} COMMAND ${LUAC} -o ${compiled} ${file} DEPENDS ${file}
+                           WORKING_DIRECTORY ${CMAKE_SOURCE_DIR} VERBATIM)
+        string(APPEND rows "    .dc.a .Lname${i}, .Lpath${i}, .Ltext${i}, .Lend${i} - .Ltext${i}\n")
+        string(APPEND bytes ".Lname${i}: .asciz \"${module}\"\n.Lpath${i}: .asciz \"${file}\"\n"
+                            ".Ltext${i}: .incbin \"${compiled}\"\n.Lend${i}: .byte 0\n")
+        list(APPEND depends ${compiled})
+        math(EXPR i "${i} + 1")
+    endforeach()
+
+    # Files that are printed as they are. `require` finds no name with a '/'.
+    foreach(file lua/types/moonpool.d.lua lua/types/moonpool_spec.d.lua)
+        string(APPEND rows "    .dc.a .Lname${i}, .Lpath${i}, .Ltext${i}, .Lend${i} - .Ltext${i}\n")
+        string(APPEND bytes ".Lname${i}: .asciz \"/${file}\"\n.Lpath${i}: .asciz \"${file}\"\n"
+                            ".Ltext${i}: .incbin \"${CMAKE_SOURCE_DIR}/${file}\"\n.Lend${i}: .byte 0\n")
+        list(APPEND depends ${CMAKE_SOURCE_DIR}/${file})
+        math(EXPR i "${i} + 1")
+    endforeach()
+
+    # .dc.a is as wide as a pointer, and so is size_t.
+    set(out ${CMAKE_BINARY_DIR}/embedded.S)
+    file(CONFIGURE OUTPUT ${out} @ONLY CONTENT [[
+/* Made by core/vm/embed.cmake. */
+    .section .data.rel.ro.mp_embedded, "aw"
+    .balign 16
+    .globl mp_embedded, mp_embedded_count
+    .hidden mp_embedded, mp_embedded_count
+mp_embedded:
+@rows@
+mp_embedded_count:
+    .dc.a @i@
+
+    .section .rodata.mp_embedded, "a"
+@bytes@
+    .section .note.GNU-stack, "", %progbits
+]])
+    add_custom_target(compiled DEPENDS ${depends})
+    set_source_files_properties(${out} PROPERTIES OBJECT_DEPENDS "${depends}")
+    set(${result} ${out} PARENT_SCOPE)
+endfunction()

@@ -1,0 +1,17 @@
+/* engine.h: the engine with its Lua states, for the libraries that scripts call. Only core/lib includes it. */
+#ifndef MP_VM_ENGINE_H
+#define MP_VM_ENGINE_H
+
+#include "vm/closing.h"
+#include "vm/embedded.h"
+#include "vm/libs.h"
+#include "vm/lua_json.h"
+#include "vm/luax.h"
+#include "vm/op.h"
+#include "vm/preempt.h"
+#include "vm/state.h"
+#include "vm/task.h"
+#include "vm/weak.h"
+#include "vm/where.h"
+
+#endif

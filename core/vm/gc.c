@@ -1,0 +1,136 @@
+/* gc.c: when garbage is collected: between tasks, in small steps, in proportion to what was allocated. With Lua's own pace, the next
+ * allocation would pay at once for all garbage, while every other task waits. */
+#include "vm/preempt.h"
+#include "vm/task.h"
+
+#define STEP 8, 12         /* arguments of lua_gc(LUA_GCINC): the work of one step */
+#define GC_STEP_BYTES 4096 /* one step is due for this much that was allocated */
+#define GC_GROWTH_FACTOR 2 /* a cycle begins when the state holds this many times what the last cycle left */
+#define BATCH_US 500
+#define MOST_DEBT_BYTES (16 * GC_STEP_BYTES) /* bytes of debt from which on a heavy task collects before it goes on */
+#define FREE_PART 16 /* the task goes on when 1/16 of limits.call.memory is free, though a full cycle is not over */
+#define LEAST_FREE_PART 64 /* after full cycles: the task is ended if less than 1/64 is free */
+
+static void plan_cycle(mp_vm *vm)
+{
+    size_t goal = vm->bytes * GC_GROWTH_FACTOR, halfway = vm->bytes + (vm->memory - vm->bytes) / 2;
+    vm->collect_from = goal < halfway ? goal : halfway;
+    vm->made = vm->made_heavily = 0;
+    vm->left = vm->left < vm->left_lately ? vm->left : vm->left_lately;
+    vm->left_lately = 0;
+}
+
+void mp_vm_collect_by_turns(mp_vm *vm)
+{
+    lua_gc(vm->L, LUA_GCINC, 0, STEP);
+    lua_gc(vm->L, LUA_GCSTOP);
+    vm->seen = vm->bytes;
+    plan_cycle(vm);
+}
+
+/* When Lua begins to sweep, it frees in one go every dead object that is younger than the youngest live one. That may be all that a
+ * large task allocated. So this makes a young object that lives.  [-0, +0, throws] */
+static int live(lua_State *L)
+{
+    static const char young;
+    lua_newuserdatauv(L, 0, 0);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &young);
+    return 0;
+}
+
+/* Collects for `*owed` bytes (NULL: without a limit), until the cycle ends or BATCH_US are over. True if the cycle ended. */
+static bool collect(mp_vm *vm, size_t *owed)
+{
+    size_t before = vm->bytes;
+    bool ended = false;
+    uint64_t until = mp_clock_us(CLOCK_MONOTONIC) + BATCH_US;
+    vm->collect_from = 0;
+    vm->is_collecting = true;
+    lua_State *outer = mp_preempt_enter(vm->L);
+    lua_pushcfunction(vm->L, live);
+    if (lua_pcall(vm->L, 0, 0, 0) != LUA_OK)
+        lua_pop(vm->L, 1); /* no memory for it: the garbage is freed in one go */
+    do {
+        ended = lua_gc(vm->L, LUA_GCSTEP, 0) != 0;
+        if (owed != NULL)
+            *owed = *owed < GC_STEP_BYTES ? 0 : *owed - GC_STEP_BYTES;
+    } while (!ended && (owed == NULL || *owed >= GC_STEP_BYTES) && mp_clock_us(CLOCK_MONOTONIC) < until);
+    mp_preempt_leave(outer);
+    vm->is_collecting = false;
+    vm->guard_until = 0;
+    size_t gone = before > vm->bytes ? before - vm->bytes : 0, expected = gone < vm->left ? gone : vm->left;
+    vm->left -= expected;
+    vm->gone += gone - expected;
+    vm->seen -= gone < vm->seen ? gone : vm->seen;
+    if (ended)
+        plan_cycle(vm);
+    return ended;
+}
+
+bool mp_vm_tidy(mp_vm *vm)
+{
+    vm->made += vm->bytes > vm->seen ? vm->bytes - vm->seen : 0;
+    vm->seen = vm->bytes;
+    if (vm->bytes < vm->collect_from)
+        vm->made = vm->made_heavily = 0;
+    if (vm->full_cycles > 0)
+        vm->full_cycles -= collect(vm, NULL);
+    else if (vm->made >= GC_STEP_BYTES)
+        collect(vm, &vm->made);
+    return vm->full_cycles > 0;
+}
+
+/* -- what tasks made -------------------------------------------------------------------------------------------- */
+
+void mp_task_made(mp_task *task, size_t before)
+{
+    mp_vm *vm = task->vm;
+    size_t made = vm->bytes > before ? vm->bytes - before : 0;
+    task->payer->grown += made;
+    if (!task->is_heavy)
+        return;
+    vm->made_heavily += made; /* normal tasks do not pay for it */
+    vm->seen += made;
+}
+
+void mp_task_settle_memory(mp_task *task)
+{
+    mp_vm *vm = task->vm;
+    mp_task *payer = task->payer;
+    size_t gone = vm->gone - payer->gone_then;
+    payer->grown -= gone < payer->grown ? gone : payer->grown;
+    payer->gone_then = vm->gone;
+}
+
+void mp_task_leave_memory(mp_task *task)
+{
+    if (task->payer != task)
+        return;
+    task->vm->left += task->grown;
+    task->vm->left_lately += task->grown;
+}
+
+bool mp_task_owes(const mp_task *task)
+{
+    return task->collecting > 0 || task->vm->made_heavily >= MOST_DEBT_BYTES;
+}
+
+void mp_task_collect(mp_task *task)
+{
+    mp_vm *vm = task->vm;
+    mp_task *payer = task->payer;
+    uint64_t began = mp_clock_us(CLOCK_THREAD_CPUTIME_ID);
+    bool ended = collect(vm, task->collecting > 0 ? NULL : &vm->made_heavily);
+    payer->spent_us += mp_clock_us(CLOCK_THREAD_CPUTIME_ID) - began;
+    if (task->collecting == 0 || !ended)
+        return;
+    task->collecting--;
+    mp_task_settle_memory(task);
+    size_t room = vm->call_memory > payer->grown ? vm->call_memory - payer->grown : 0;
+    if (room >= vm->call_memory / FREE_PART)
+        task->collecting = 0;
+    if (task->collecting > 0 || room > vm->call_memory / LEAST_FREE_PART)
+        return;
+    task->is_over_memory = true; /* its next instruction ends it, and the log line has the place */
+    mp_preempt_arm(task->inner_count > 0 ? task->inner[0] : task->co, 1);
+}

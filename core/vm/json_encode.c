@@ -1,0 +1,454 @@
+/* json_encode.c: Lua values to JSON text. Raw access only: no script code runs in here, save for finalizers, which do
+ * not matter. Names wait on the Lua stack with their values while they are sorted. Tables that are being written are an array of
+ * frames, not C frames, so that encoding can yield between two values and go on later. */
+#include "vm/json_encode.h"
+#include "vm/task.h"
+#include <lauxlib.h>
+#include <stddef.h>
+
+/* The value at hand cannot be encoded. */
+static _Noreturn void fail(encoder *e, const char *what)
+{
+    mp_encode_fail_at(e, e->depth, what);
+}
+
+/* The innermost table cannot. */
+static _Noreturn void fail_table(encoder *e, const char *what)
+{
+    mp_encode_fail_at(e, e->depth - 1, what);
+}
+
+/* `out` has grown too long, by `more` yet to be put. */
+static void overflow(encoder *e, size_t more)
+{
+    if (!e->counts)
+        fail(e, "more than 32 MiB");
+    e->counted += e->kept + e->out->len - e->start + more;
+    e->out->len = e->start;
+    e->kept = 0;
+    e->most = e->start + e->limit;
+}
+
+static bool put_value(encoder *e, int index);
+
+static void close_table(encoder *e, char bracket)
+{
+    mp_buf_putc(e->out, bracket);
+    lua_settop(e->L, e->frames[--e->depth].top);
+}
+
+static void put_members(encoder *e, frame *f)
+{
+    while (f->at < f->members) {
+        const member *m = &e->members[f->first + f->at];
+        mp_buf_putc(e->out, f->at++ == 0 ? '{' : ',');
+        mp_json_put_string(e->out, m->name);
+        mp_buf_putc(e->out, ':');
+        if (put_value(e, m->slot) || mp_encode_should_look(e))
+            return;
+    }
+    e->count = f->first;
+    close_table(e, '}');
+}
+
+/* Mostly lua_next gives 1..n in order. Where it does not, the keys are counted once and the rest is fetched. */
+static void put_elements(encoder *e, frame *f)
+{
+    lua_State *L = e->L;
+    for (;;) {
+        if (f->has_value) {
+            f->has_value = false;
+            lua_pop(L, 1);
+            if (!lua_next(L, f->slot)) {
+                close_table(e, ']');
+                return;
+            }
+        }
+        if (!lua_isinteger(L, -2) || lua_tointeger(L, -2) != f->index + 1)
+            break;
+        mp_buf_putc(e->out, f->index++ == 0 ? '[' : ',');
+        f->has_value = true;
+        if (put_value(e, lua_gettop(L)) || mp_encode_should_look(e))
+            return;
+    }
+    lua_pop(L, 2);
+    lua_pushnil(L);
+    f->phase = COUNT;
+    f->count = f->largest = 0;
+}
+
+/* Counts the keys of a table, which must be 1..count in any order. The last key is on top of the stack. */
+static void count_keys(encoder *e, frame *f)
+{
+    lua_State *L = e->L;
+    while (lua_next(L, f->slot)) {
+        lua_Integer key = lua_isinteger(L, -2) ? lua_tointeger(L, -2) : 0;
+        if (key < 1)
+            fail_table(e, "a table with keys that are not all names, or not all of 1..n,");
+        lua_pop(L, 1);
+        f->count++;
+        f->largest = key > f->largest ? key : f->largest;
+        if (mp_encode_should_look(e))
+            return;
+    }
+    if (f->largest != f->count)
+        fail_table(e, "a list with holes");
+    f->phase = FETCH;
+}
+
+static void fetch_elements(encoder *e, frame *f)
+{
+    lua_State *L = e->L;
+    for (;;) {
+        if (f->has_value)
+            lua_pop(L, 1);
+        f->has_value = false;
+        if (f->index == f->count) {
+            close_table(e, ']');
+            return;
+        }
+        mp_buf_putc(e->out, f->index++ == 0 ? '[' : ',');
+        lua_rawgeti(L, f->slot, f->index);
+        f->has_value = true;
+        if (put_value(e, lua_gettop(L)) || mp_encode_should_look(e))
+            return;
+    }
+}
+
+/* The metatable of the table at `*index`, if it has one. A read-only table has in its metatable what stands in its place: then
+ * that is meant, and `*index` is its slot.  [-0, +0..3] */
+static bool push_metatable(encoder *e, int *index)
+{
+    lua_State *L = e->L;
+    if (!lua_getmetatable(L, *index))
+        return false;
+    const void *metatable = lua_topointer(L, -1);
+    if (metatable == e->array_mt || metatable == e->object_mt)
+        return true;
+    lua_pushliteral(L, "__frozen");
+    if (lua_rawget(L, -2) == LUA_TTABLE) {
+        *index = lua_gettop(L);
+        return lua_getmetatable(L, *index);
+    }
+    lua_pop(L, 1);
+    return true;
+}
+
+/* A table that was large and is empty takes milliseconds to read, and may be in the value many times: so what is read has to become
+ * bytes in due time. Only each eighth is checked, as a look at the clock costs as much as a small one. What yields is on the
+ * account of its call instead. */
+static void check_time(encoder *e)
+{
+    if (e->look >= 0) {
+        if (lua_gethook(e->L) != NULL)
+            e->look = 0;
+        return;
+    }
+    if (++e->tables % FREE_TABLES != 0)
+        return;
+    uint64_t now_us = mp_clock_us(CLOCK_MONOTONIC);
+    if (e->tables == FREE_TABLES) {
+        e->look_at_us = now_us + SLACK_US;
+        e->began_us = mp_clock_us(CLOCK_THREAD_CPUTIME_ID);
+    }
+    if (now_us < e->look_at_us)
+        return;
+    uint64_t bytes = e->counted + e->out->len - e->start, most_us = SLACK_US + bytes * BYTE_NS / 1000;
+    uint64_t spent_us = mp_clock_us(CLOCK_THREAD_CPUTIME_ID) - e->began_us;
+    if (spent_us >= most_us)
+        fail(e, "tables that take too long to read (they were large, and are empty now?)");
+    e->look_at_us = now_us + most_us - spent_us;
+}
+
+/* Opens a frame for the table at `index`. False: it is empty, and written. */
+static bool open_table(encoder *e, int index)
+{
+    lua_State *L = e->L;
+    int top = lua_gettop(L), order = 0;
+    bool array = false, object = false;
+    check_time(e);
+    if (e->depth == MP_JSON_DEPTH)
+        mp_encode_fail_deep(e, index);
+    if (!lua_checkstack(L, LUA_MINSTACK))
+        fail(e, "so large a table");
+    if (push_metatable(e, &index)) {
+        const void *metatable = lua_topointer(L, -1);
+        array = metatable == e->array_mt;
+        object = metatable == e->object_mt;
+        if (!array && !object) {
+            lua_pushliteral(L, "__order");
+            if (lua_rawget(L, -2) == LUA_TTABLE)
+                order = lua_gettop(L);
+        }
+    }
+    lua_pushnil(L);
+    if (!lua_next(L, index)) {
+        mp_buf_put(e->out, array ? MP_STR("[]") : MP_STR("{}"));
+        lua_settop(L, top);
+        return false;
+    }
+    bool is_array = array || (!object && order == 0 && lua_type(L, -2) != LUA_TSTRING);
+    frame *f = &e->frames[e->depth++];
+    f->slot = index;
+    f->top = top;
+    f->order = order;
+    f->phase = is_array ? ELEMENTS : GATHER;
+    f->has_value = false;
+    f->index = 0;
+    f->first = e->count;
+    f->at = 0;
+    return true;
+}
+
+static void put_userdata(encoder *e, int index)
+{
+    const void *block = lua_touserdata(e->L, index);
+    if (lua_islightuserdata(e->L, index)) {
+        if (block != NULL && block != &mp_lua_empty_array)
+            fail(e, "a light userdata");
+        mp_buf_put(e->out, block == NULL ? MP_STR("null") : MP_STR("[]"));
+        return;
+    }
+    if (luaL_testudata(e->L, index, MP_LUA_RAW) != NULL)
+        mp_buf_put(e->out, (mp_str){block, lua_rawlen(e->L, index)});
+    else if (luaL_testudata(e->L, index, MP_LUA_SECRET) != NULL)
+        mp_buf_put(e->out, MP_STR("\"***\""));
+    else
+        fail(e, "a userdata");
+}
+
+/* Writes a value. True: it is not complete: a table, whose frame was opened, or a long string, the `rest`. */
+static bool put_value(encoder *e, int index)
+{
+    lua_State *L = e->L;
+    mp_str text;
+    switch (lua_type(L, index)) {
+    case LUA_TSTRING:
+        text.ptr = lua_tolstring(L, index, &text.len);
+        if (text.len > e->most - e->start)
+            overflow(e, text.len + 2);
+        else if (e->look >= 0 && text.len > PIECE) {
+            mp_buf_putc(e->out, '"');
+            e->rest = text;
+            return true;
+        } else
+            mp_json_put_string(e->out, text);
+        break;
+    case LUA_TNUMBER:
+        if (lua_isinteger(L, index))
+            mp_json_put_int(e->out, lua_tointeger(L, index));
+        else if (mp_json_put_double(e->out, lua_tonumber(L, index)) != 0)
+            fail(e, "a number that is not finite");
+        break;
+    case LUA_TBOOLEAN:
+        mp_buf_put(e->out, lua_toboolean(L, index) ? MP_STR("true") : MP_STR("false"));
+        break;
+    case LUA_TNIL:
+        mp_buf_put(e->out, MP_STR("null"));
+        break;
+    case LUA_TTABLE:
+        if (open_table(e, index))
+            return true;
+        break;
+    case LUA_TLIGHTUSERDATA:
+    case LUA_TUSERDATA:
+        put_userdata(e, index);
+        break;
+    default:
+        fail(e, lua_type(L, index) == LUA_TFUNCTION ? "a function" : "a coroutine");
+    }
+    if (e->out->len > e->most)
+        overflow(e, 0);
+    return false;
+}
+
+/* A piece of a long string, which ends between two characters where it is UTF-8. */
+static void put_piece(encoder *e)
+{
+    size_t len = e->rest.len < PIECE ? e->rest.len : PIECE;
+    for (size_t back = 0; len < e->rest.len && back < 3 && ((unsigned char)e->rest.ptr[len] & 0xc0) == 0x80; back++)
+        len--;
+    mp_json_put_text(e->out, (mp_str){e->rest.ptr, len});
+    e->rest = mp_str_from(e->rest, len);
+    if (e->rest.len == 0)
+        mp_buf_putc(e->out, '"');
+    e->look = 0;
+}
+
+/* Writes until the outermost value is complete (true), or other tasks are to run. */
+static bool run(encoder *e)
+{
+    static void (*const steps[])(encoder *, frame *) = {
+        [ELEMENTS] = put_elements, [COUNT] = count_keys,    [FETCH] = fetch_elements, [GATHER] = mp_encode_gather,
+        [SORT] = mp_encode_sort,   [RANK] = mp_encode_rank, [MEMBERS] = put_members,
+    };
+    while ((e->depth > 0 || e->rest.len > 0) && e->counted <= MP_LUA_ENCODE_MOST) {
+        if (e->rest.len > 0) {
+            put_piece(e);
+        } else {
+            frame *f = &e->frames[e->depth - 1];
+            steps[f->phase](e, f);
+        }
+        if (e->out->len > e->most)
+            overflow(e, 0);
+        if (e->look < 0)
+            continue;
+        if (e->look == 0) {
+            e->look = LOOK;
+            if (mp_task_should_turn(e->L))
+                return false;
+        }
+    }
+    return true;
+}
+
+static void init(encoder *e, lua_State *L, mp_buf *out, size_t most, bool counts)
+{
+    luaL_checkstack(L, LUA_MINSTACK, "JSON");
+    e->L = L;
+    e->base = lua_gettop(L);
+    lua_settop(L, e->base + MORE);
+    e->out = out;
+    e->start = out->len;
+    e->limit = most;
+    e->most = e->start + most;
+    e->kept = e->kept_cap = 0;
+    e->rest = MP_STR_NONE;
+    e->counts = counts;
+    e->counted = 0;
+    e->tables = 0;
+    e->look = -1;
+    e->depth = 0;
+    e->count = 0;
+    e->cap = MEMBERS_INLINE;
+    e->members = e->few;
+}
+
+/* The length of what was written; where that is too much nothing of it is left in `out`. */
+static size_t clean_up(encoder *e)
+{
+    lua_settop(e->L, e->base);
+    size_t size = e->out->len - e->start;
+    if (e->counted == 0)
+        return size;
+    e->out->len = e->start;
+    return e->counted + size;
+}
+
+static size_t encode(lua_State *L, int index, mp_buf *out, size_t most, bool counts)
+{
+    encoder e; /* 16 KiB: the arrays are not worth clearing */
+    index = lua_absindex(L, index);
+    mp_lua_push_array_mt(L);
+    mp_lua_push_object_mt(L);
+    e.array_mt = lua_topointer(L, -2); /* the registry holds it */
+    e.object_mt = lua_topointer(L, -1);
+    lua_pop(L, 2);
+    init(&e, L, out, most, counts);
+    put_value(&e, index);
+    run(&e);
+    return clean_up(&e);
+}
+
+void mp_lua_encode(lua_State *L, int index, mp_buf *out)
+{
+    encode(L, index, out, MP_LUA_ENCODE_MOST, false);
+}
+
+size_t mp_lua_encode_most(lua_State *L, int index, mp_buf *out, size_t most)
+{
+    return encode(L, index, out, most, true);
+}
+
+/* -- in turns ---------------------------------------------------------------------------------------------------- */
+
+/* Moves what is in `out`, which other tasks use meanwhile, to the userdata in KEPT. */
+static void keep(encoder *e)
+{
+    lua_State *L = e->L;
+    size_t size = e->out->len - e->start;
+    if (e->counted > 0) { /* the text is over the limit and not needed */
+        e->counted += size;
+        e->out->len = e->start;
+        return;
+    }
+    if (e->kept + size > e->kept_cap) {
+        size_t cap = e->kept_cap * 2 > e->kept + size ? e->kept_cap * 2 : e->kept + size;
+        char *more = lua_newuserdatauv(L, cap, 0);
+        if (e->kept > 0)
+            memcpy(more, lua_touserdata(L, e->base + KEPT), e->kept);
+        lua_replace(L, e->base + KEPT);
+        e->kept_cap = cap;
+    }
+    if (size > 0)
+        memcpy((char *)lua_touserdata(L, e->base + KEPT) + e->kept, e->out->ptr + e->start, size);
+    e->kept += size;
+    e->out->len = e->start;
+}
+
+static int go_on(lua_State *L, int status, lua_KContext context);
+
+static int turn(encoder *e)
+{
+    keep(e);
+    mp_task_turn(e->L);
+    return lua_yieldk(e->L, 0, (lua_KContext)e, go_on);
+}
+
+/* The text is in `out`, or, after a yield, in KEPT, which stays on the stack until `done` has read it. */
+static int end(encoder *e)
+{
+    lua_State *L = e->L;
+    mp_buf *out = e->out;
+    size_t start = e->start, size = e->counted + e->kept + out->len - start;
+    mp_str text = MP_STR_NONE;
+    if (e->counted > 0) {
+        out->len = start;
+    } else if (e->kept > 0) {
+        keep(e);
+        text = (mp_str){lua_touserdata(L, e->base + KEPT), size};
+    } else {
+        text = (mp_str){out->ptr + start, size};
+    }
+    lua_settop(L, e->base + KEPT);
+    int count = e->done(L, e->done_ctx, text, size); /* `e` may be gone after this */
+    out->len = start;
+    return count;
+}
+
+static int go_on(lua_State *L, int status, lua_KContext context)
+{
+    encoder *e = (encoder *)context;
+    (void)status;
+    e->L = L;
+    e->start = e->out->len;
+    e->most = e->start + e->limit - e->kept;
+    return run(e) ? end(e) : turn(e);
+}
+
+bool mp_lua_can_encode_in_turns(lua_State *L)
+{
+    return mp_vm_of(L)->may_wait && lua_isyieldable(L);
+}
+
+int mp_lua_encode_in_turns(lua_State *L, int index, size_t most, mp_lua_encoded done, void *ctx)
+{
+    encoder e;
+    index = lua_absindex(L, index);
+    mp_vm *vm = mp_vm_of(L);
+    e.array_mt = vm->array_mt;
+    e.object_mt = vm->object_mt;
+    init(&e, L, &vm->out, most == 0 ? MP_LUA_ENCODE_MOST : most, most != 0);
+    e.look = LOOK;
+    e.done = done;
+    e.done_ctx = ctx;
+    put_value(&e, index);
+    if (run(&e))
+        return end(&e);
+    encoder *saved = lua_newuserdatauv(L, sizeof e, 0);
+    memcpy(saved, &e, offsetof(encoder, frames) + e.depth * sizeof(frame));
+    if (e.members == e.few)
+        saved->members = saved->few;
+    lua_replace(L, e.base + SAVED);
+    return turn(saved);
+}

@@ -1,0 +1,237 @@
+/* json_lib.c: the table that `require "moonpool.json"` gives. */
+#include "vm/lua_json.h"
+#include "vm/state.h"
+#include <lauxlib.h>
+
+const char mp_lua_empty_array = 0;
+
+enum { KEY_SHOWN = 64 };
+
+/* Their addresses are the keys in the registry. */
+static const char array_key = 0, object_key = 0;
+
+void mp_lua_push_null(lua_State *L)
+{
+    lua_pushlightuserdata(L, NULL);
+}
+
+static int l_sealed(lua_State *L)
+{
+    return luaL_error(L, "this metatable is shared: it takes no fields");
+}
+
+static void push_shared(lua_State *L, const void *key)
+{
+    if (lua_rawgetp(L, LUA_REGISTRYINDEX, key) == LUA_TTABLE)
+        return;
+    lua_pop(L, 1);
+    lua_newtable(L);
+    lua_createtable(L, 0, 2);
+    lua_pushcfunction(L, l_sealed);
+    lua_setfield(L, -2, "__newindex");
+    lua_pushboolean(L, 0);
+    lua_setfield(L, -2, "__metatable");
+    lua_setmetatable(L, -2);
+    lua_pushvalue(L, -1);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, key);
+}
+
+void mp_lua_push_array_mt(lua_State *L)
+{
+    push_shared(L, &array_key);
+}
+
+void mp_lua_push_object_mt(lua_State *L)
+{
+    push_shared(L, &object_key);
+}
+
+static int encode_into(lua_State *L)
+{
+    mp_buf *out = lua_touserdata(L, 2);
+    mp_lua_encode(L, 1, out);
+    lua_pushlstring(L, out->ptr, out->len);
+    return 1;
+}
+
+static int push_text(lua_State *L, void *ctx, mp_str text, size_t size)
+{
+    (void)ctx;
+    (void)size;
+    lua_pushlstring(L, text.ptr, text.len);
+    return 1;
+}
+
+/* encode(value) -> text  [throws what cannot be encoded, and where] */
+static int l_encode(lua_State *L)
+{
+    luaL_checkany(L, 1);
+    lua_settop(L, 1);
+    mp_buf out = {0};
+    lua_pushcfunction(L, encode_into);
+    lua_insert(L, 1);
+    lua_pushlightuserdata(L, &out);
+    int status = lua_pcall(L, 2, 1, 0);
+    mp_buf_clear(&out);
+    if (status == LUA_OK)
+        return 1;
+    if (status == LUA_ERRRUN) {
+        luaL_where(L, 1);
+        lua_insert(L, -2);
+        lua_concat(L, 2);
+    }
+    return lua_error(L);
+}
+
+/* nil, why: what is wrong at `at` in the text at 1, and the name there if a key is repeated.  [-0, +2, throws] */
+static int push_fault(lua_State *L, mp_json_fault fault, bool is_repeated)
+{
+    mp_str text;
+    text.ptr = lua_tolstring(L, 1, &text.len);
+    lua_pushnil(L);
+    lua_pushstring(L, fault.what);
+    if (is_repeated) {
+        mp_json_cursor cursor = {text.ptr + fault.offset, text.ptr + text.len};
+        mp_str key = mp_json_next(&cursor).span;
+        lua_pushliteral(L, " \"");
+        lua_pushlstring(L, key.ptr, key.len < KEY_SHOWN ? key.len : KEY_SHOWN);
+        lua_pushliteral(L, "\"");
+        lua_concat(L, 4);
+    }
+    lua_pushfstring(L, " at byte %I", (LUAI_UACINT)fault.offset + 1);
+    lua_concat(L, 2);
+    return 2;
+}
+
+static int decoded(lua_State *L, void *ctx, const char *repeated)
+{
+    const char *text = ctx;
+    if (repeated == NULL)
+        return 1;
+    return push_fault(L, (mp_json_fault){"repeated key", (size_t)(repeated - text)}, true);
+}
+
+/* decode(text) -> value | nil, why  [throws, yields] */
+static int l_decode(lua_State *L)
+{
+    mp_str text;
+    mp_json_fault fault;
+    text.ptr = luaL_checklstring(L, 1, &text.len);
+    lua_settop(L, 1); /* keeps the text */
+    if (mp_json_scan(text, NULL, NULL, &fault) != MP_JSON_OK)
+        return push_fault(L, fault, false);
+    return mp_lua_decode_in_turns(L, text, decoded, (void *)(uintptr_t)text.ptr);
+}
+
+static int mark(lua_State *L, void (*push_metatable)(lua_State *L))
+{
+    if (lua_isnoneornil(L, 1)) {
+        lua_settop(L, 0);
+        lua_newtable(L);
+    }
+    luaL_checktype(L, 1, LUA_TTABLE);
+    lua_settop(L, 1);
+    if (luaL_getmetafield(L, 1, "__metatable") !=
+        LUA_TNIL) /* as setmetatable has it: values of the gateway stay as they are */
+        return luaL_error(L, "cannot change a protected metatable");
+    push_metatable(L);
+    lua_setmetatable(L, 1);
+    return 1;
+}
+
+/* array([table]) -> the table, which encodes as an array even when it is empty */
+static int l_array(lua_State *L)
+{
+    return mark(L, mp_lua_push_array_mt);
+}
+
+/* object([table]) -> the table, which encodes as an object and nothing else */
+static int l_object(lua_State *L)
+{
+    return mark(L, mp_lua_push_object_mt);
+}
+
+/* raw(text) -> what encode writes as it is, on one line  [throws what is not JSON] */
+static int l_raw(lua_State *L)
+{
+    mp_str text;
+    mp_json_fault fault;
+    text.ptr = luaL_checklstring(L, 1, &text.len);
+    if (mp_json_scan(text, NULL, NULL, &fault) != MP_JSON_OK)
+        return luaL_error(L, "json.raw wants JSON: %s at byte %I", fault.what, (LUAI_UACINT)fault.offset + 1);
+    char *block = lua_newuserdatauv(L, text.len, 0);
+    for (size_t i = 0; i < text.len; i++) /* line ends are only between tokens: a string has none */
+        block[i] = text.ptr[i] == '\n' || text.ptr[i] == '\r' ? ' ' : text.ptr[i];
+    luaL_setmetatable(L, MP_LUA_RAW);
+    return 1;
+}
+
+static int push_text_and_raw(lua_State *L, void *ctx, mp_str text, size_t size)
+{
+    push_text(L, ctx, text, size);
+    memcpy(lua_newuserdatauv(L, text.len, 0), text.ptr, text.len);
+    luaL_setmetatable(L, MP_LUA_RAW);
+    return 2;
+}
+
+/* encode of a VM  [throws; yields] */
+static int l_encode_in_turns(lua_State *L)
+{
+    if (!mp_lua_can_encode_in_turns(L))
+        return l_encode(L);
+    luaL_checkany(L, 1);
+    lua_settop(L, 1);
+    return mp_lua_encode_in_turns(L, 1, 0, push_text, NULL);
+}
+
+/* encoded(value) -> text, raw: what encode gives, and json.raw of that without a scan of it, for the library. In a call.
+ *  [throws as encode; yields] */
+static int l_encoded(lua_State *L)
+{
+    luaL_checkany(L, 1);
+    lua_settop(L, 1);
+    return mp_lua_encode_in_turns(L, 1, 0, push_text_and_raw, NULL);
+}
+
+static int l_raw_tostring(lua_State *L)
+{
+    const char *block = luaL_checkudata(L, 1, MP_LUA_RAW);
+    lua_pushlstring(L, block, lua_rawlen(L, 1));
+    return 1;
+}
+
+void mp_lib_json_of_vm(lua_State *L, mp_vm *vm)
+{
+    mp_lua_push_array_mt(L);
+    vm->array_mt = lua_topointer(L, -1);
+    mp_lua_push_object_mt(L);
+    vm->object_mt = lua_topointer(L, -1);
+    lua_pop(L, 2);
+    lua_pushcfunction(L, l_encode_in_turns);
+    lua_setfield(L, -2, "encode");
+    lua_pushcfunction(L, l_encoded);
+    lua_setfield(L, -2, "encoded");
+}
+
+int mp_lib_json(lua_State *L)
+{
+    static const luaL_Reg functions[] = {{"encode", l_encode}, {"decode", l_decode}, {"array", l_array},
+                                         {"object", l_object}, {"raw", l_raw},       {NULL, NULL}};
+    if (luaL_newmetatable(L, MP_LUA_RAW)) {
+        lua_pushcfunction(L, l_raw_tostring);
+        lua_setfield(L, -2, "__tostring");
+        lua_pushboolean(L, 0);
+        lua_setfield(L, -2, "__metatable");
+    }
+    lua_pop(L, 1);
+    luaL_newlib(L, functions);
+    mp_lua_push_null(L);
+    lua_setfield(L, -2, "null");
+    lua_pushlightuserdata(L, (void *)(uintptr_t)&mp_lua_empty_array);
+    lua_setfield(L, -2, "empty_array");
+    mp_lua_push_array_mt(L);
+    lua_setfield(L, -2, "array_mt");
+    mp_lua_push_object_mt(L);
+    lua_setfield(L, -2, "object_mt");
+    return 1;
+}

@@ -1,0 +1,205 @@
+/* limits.c: the time and memory that a task may use, and what happens when it uses more. */
+#include "vm/closing.h"
+#include "vm/preempt.h"
+#include "vm/task.h"
+#include "vm/where.h"
+#include <lauxlib.h>
+#include <stdio.h>
+
+#define STUCK_US 5000 /* processor time that Lua may run where it cannot yield: in functions that C calls */
+#define FULL_CYCLES 2 /* the running cycle may have passed the new garbage already, so the next one collects it */
+#define LOOK_INSTRUCTIONS 1000 /* instructions between two runs of the hook where Lua cannot yield */
+
+/* The clock that measures a task's time. The monotonic one is cheap; the thread's processor time, for heavy tasks, is a system call. */
+static clockid_t clock_of(const mp_task *task)
+{
+    return task->is_heavy ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC;
+}
+
+bool mp_vm_find_place(lua_State *L, lua_Debug *at)
+{
+    const mp_source *source = mp_vm_of(L)->source;
+    for (int level = 0; lua_getstack(L, level, at) != 0; level++) {
+        lua_getinfo(L, "Sl", at);
+        if (at->source[0] == '@' && mp_source_has(source, at->source + 1) && at->currentline > 0)
+            return true;
+    }
+    return false;
+}
+
+/* The running task is over one of its limits, in the function `where`; NULL: in a function of C. Cancels the task. */
+static void cancel_over_limit(mp_task *task, lua_State *L, lua_Debug *where, const char *why)
+{
+    mp_stat counter = task->vm->is_over_memory ? MP_STAT_TOOL_MEMORY : MP_STAT_TOOL_CPU;
+    lua_Debug place;
+    if (where == NULL)
+        mp_vm_find_place(L, where = &place);
+    else
+        lua_getinfo(L, "Sl", where);
+    mp_log(MP_WARN, "call over its limit", mp_log_str("method", mp_task_label(task)), mp_log_str("why", mp_str_of(why)),
+           mp_log_str("file", mp_str_of(where->short_src)), mp_log_int("line", where->currentline));
+    task->is_over_memory = false;
+    if (task->payer->work->over_limit != NULL)
+        task->payer->work->over_limit(task->payer, why, counter);
+    task->cancelled = true;
+    if (task->vm->is_over_memory)
+        task->vm->full_cycles = FULL_CYCLES;
+}
+
+/* The limit that the running task is over, as a text; NULL if it may go on. `stretch`: us since it was resumed; `stuck`: us in a place
+ * where it cannot yield. */
+static const char *over_limit(const mp_task *task, uint64_t stretch, uint64_t stuck)
+{
+    if (task->vm->is_over_memory)
+        return "the call took more memory than limits.call.memory";
+    if (task->payer->spent_us + stretch >= task->vm->call_us)
+        return "the call ran Lua for longer than limits.call.cpu";
+    if (stuck >= STUCK_US)
+        return "the call ran for too long where it cannot take turns: in a metamethod, or in a function that C calls";
+    return NULL;
+}
+
+/* Raises an error where Lua cannot yield. If a script catches it, the hook raises the next one at the next instruction. */
+static void raise_again(lua_State *L, const char *why)
+{
+    mp_preempt_arm(L, 1);
+    luaL_error(L, "%s", why);
+}
+
+static bool is_stopped(const mp_vm *vm)
+{
+    return vm->is_loading && mp_loading_is_stopped();
+}
+
+/* Code outside of tasks is over its time: raises an error with its line in a script, if it has one. */
+static void end_guarded(lua_State *L)
+{
+    lua_Debug at;
+    const char *why =
+        is_stopped(mp_vm_of(L)) ? "the gateway was asked to stop while this ran" : "this runs for too long";
+    if (!mp_vm_find_place(L, &at))
+        raise_again(L, why);
+    mp_preempt_arm(L, 1);
+    lua_pushfstring(L, "%s:%d: %s", at.short_src, at.currentline, why);
+    lua_error(L);
+}
+
+/* Preempts the running task, which is about to yield, and cancels it if it is over a limit.*/
+static void preempt_running(mp_vm *vm, lua_State *L, lua_Debug *where)
+{
+    mp_task *task = vm->running;
+    vm->stuck_at = 0;
+    const char *why = task->cancelled ? NULL : over_limit(task, mp_clock_us(clock_of(task)) - vm->clock_us, 0);
+    if (why != NULL)
+        cancel_over_limit(task, L, where, why);
+    if (vm->is_full && !task->cancelled)
+        task->collecting = FULL_CYCLES;
+    task->preempted = true;
+}
+
+bool mp_task_should_turn(lua_State *L)
+{
+    return lua_gethook(L) != NULL && mp_vm_of(L)->may_wait && lua_isyieldable(L);
+}
+
+void mp_task_turn(lua_State *L)
+{
+    lua_sethook(L, NULL, 0, 0);
+    mp_task *task = mp_vm_of(L)->running;
+    if (task->raise)
+        mp_raise_cancelled(L, task);
+    if (task->closing != MP_OPEN)
+        mp_closing_look(L, task);
+    else
+        preempt_running(mp_vm_of(L), L, NULL);
+}
+
+void mp_task_hook(lua_State *L, lua_Debug *where)
+{
+    lua_sethook(L, NULL, 0, 0);
+    mp_where_answer(L);
+    mp_vm *vm = mp_vm_of(L);
+    mp_task *task = vm->running;
+    if (vm->is_collecting && vm->guard_until == 0)
+        vm->guard_until = mp_clock_us(CLOCK_THREAD_CPUTIME_ID) + STUCK_US;
+    if (vm->guard_until != 0) { /* code outside of tasks: loading, bus messages, finalizers */
+        if (is_stopped(vm) || mp_clock_us(CLOCK_THREAD_CPUTIME_ID) >= vm->guard_until)
+            end_guarded(L);
+        mp_preempt_arm(L, LOOK_INSTRUCTIONS);
+        return;
+    }
+    if (task == NULL)
+        raise_again(L, "this runs outside of any call, and for too long");
+    if (task->raise || task->closing != MP_OPEN) {
+        mp_closing_hook(L, task);
+        return;
+    }
+    if (vm->may_wait && lua_isyieldable(L)) {
+        preempt_running(vm, L, where);
+        lua_yield(L, 0);
+        return;
+    }
+    uint64_t cpu = mp_clock_us(
+        CLOCK_THREAD_CPUTIME_ID); /* processor time: the script is not to blame if the thread waits for a processor */
+    if (vm->stuck_at == 0)
+        vm->stuck_at = cpu;
+    const char *why =
+        task->cancelled ? NULL : over_limit(task, mp_clock_us(clock_of(task)) - vm->clock_us, cpu - vm->stuck_at);
+    if (why != NULL)
+        cancel_over_limit(task, L, where, why);
+    if (task->cancelled)
+        mp_raise_cancelled(L, task);
+    mp_preempt_arm(L, LOOK_INSTRUCTIONS);
+}
+
+/* Runs a task without limits, to measure what they cost. */
+static int run_unlimited(mp_task *task, int count)
+{
+    mp_vm *vm = task->vm;
+    vm->ceiling = vm->memory;
+    vm->running = task;
+    vm->may_wait = vm->loop != NULL;
+    int status = lua_resume(task->co, vm->L, count, &count);
+    vm->may_wait = false;
+    vm->running = NULL;
+    return status;
+}
+
+int mp_task_run(mp_task *task, int count)
+{
+    mp_vm *vm = task->vm;
+    mp_task *payer = task->payer;
+    if (!MP_PREEMPT)
+        return run_unlimited(task, count);
+    if (payer->grown >=
+        vm->call_memory / 2) /* not earlier: corrections do not matter to a task that is far below its limit */
+        mp_task_settle_memory(task);
+    size_t before = vm->bytes, left = payer->grown < vm->call_memory ? vm->call_memory - payer->grown : 0;
+    if (task->closing != MP_OPEN)
+        left = task->closing_room;
+    vm->ceiling = left < vm->memory - before ? before + left : vm->memory;
+    vm->denied = 0;
+    vm->is_full = false;
+    vm->is_over_memory = task->is_over_memory;
+    vm->stuck_at = 0;
+    bool is_heavy = task->is_heavy;
+    if (is_heavy)
+        vm->clock_us = mp_clock_us(CLOCK_THREAD_CPUTIME_ID);
+    vm->running = task;
+    vm->may_wait = vm->loop != NULL && !vm->is_ending;
+    vm->closing_since = vm->clock_us;
+    lua_State *outer = mp_preempt_enter(task->co);
+    if (is_heavy)
+        mp_preempt_slice();
+    int status = lua_resume(task->co, vm->L, count, &count);
+    mp_preempt_leave(outer);
+    vm->may_wait = false;
+    vm->running = NULL;
+    vm->ceiling = vm->memory;
+    mp_task_made(task, before);
+    if (task->closing != MP_OPEN)
+        mp_closing_charge(task, before);
+    if (is_heavy)
+        payer->spent_us += mp_clock_us(CLOCK_THREAD_CPUTIME_ID) - vm->clock_us;
+    return status;
+}

@@ -1,0 +1,197 @@
+/* load.c: compiles the text of a script, and runs a function of a script within a time limit, outside of any task. */
+#include "vm/chain.h"
+#include "vm/libs.h"
+#include "vm/preempt.h"
+#include "vm/state.h"
+#include "vm/where.h"
+#include <lauxlib.h>
+#include <stdio.h>
+
+#define PIECE 256 /* bytes of a script that are compiled between two readings of the clock */
+#define GUARD_US 2000000
+
+/* -- load ------------------------------------------------------------------------------------------------------ */
+
+/* Length of the UTF-8 character at `p`, 0 when there is none (RFC 3629). */
+static size_t utf8_len(const unsigned char *p, size_t left)
+{
+    if (p[0] < 0x80)
+        return 1;
+    size_t len = p[0] >= 0xc2 && p[0] <= 0xdf ? 2 : (p[0] & 0xf0) == 0xe0 ? 3 : p[0] >= 0xf0 && p[0] <= 0xf4 ? 4 : 0;
+    if (len == 0 || len > left)
+        return 0;
+    for (size_t i = 1; i < len; i++)
+        if ((p[i] & 0xc0) != 0x80)
+            return 0;
+    if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f) || (p[0] == 0xf0 && p[1] < 0x90) ||
+        (p[0] == 0xf4 && p[1] > 0x8f))
+        return 0;
+    return len;
+}
+
+/* True if `text` is UTF-8. Otherwise `*line` and `*byte` are the line and the value of the first byte that is not. */
+static bool is_utf8(mp_str text, int *line, int *byte)
+{
+    *line = 1;
+    for (size_t i = 0, len; i < text.len; i += len) {
+        const unsigned char *p = (const unsigned char *)text.ptr + i;
+        len = utf8_len(p, text.len - i);
+        *byte = *p;
+        if (len == 0)
+            return false;
+        if (*p == '\n')
+            ++*line;
+    }
+    return true;
+}
+
+/* A text that is being compiled. For each name, Lua's compiler searches the names of all enclosing functions, so a malicious text would
+ * take seconds. The compiler gets the text in pieces, and the clock is read before each. */
+typedef struct {
+    mp_str rest;
+    const char *name;
+    uint64_t end_us; /* of the thread's processor time */
+} compiled;
+
+static const char *read_piece(lua_State *L, void *data, size_t *size)
+{
+    compiled *c = data;
+    if (mp_clock_us(CLOCK_THREAD_CPUTIME_ID) > c->end_us) {
+        lua_pushliteral(L, "compiling this takes too long");
+        lua_error(L);
+    }
+    const char *piece = c->rest.ptr;
+    *size = c->rest.len < PIECE ? c->rest.len : PIECE;
+    c->rest = mp_str_from(c->rest, *size);
+    return piece;
+}
+
+static int compile(lua_State *L)
+{
+    compiled *c = lua_touserdata(L, 1);
+    if (lua_load(L, read_piece, c, c->name, "t") != LUA_OK)
+        return lua_error(L);
+    return 1;
+}
+
+/* load(text, chunkname, env, ms): a function; or nil, why, and perhaps a hint. Compiling may take `ms` of processor time, 2 s by default.
+ * Compiled chunks are refused, because Lua does not check them.  [-0, +1|3, throws] */
+static int l_load(lua_State *L)
+{
+    mp_str text;
+    text.ptr = luaL_checklstring(L, 1, &text.len);
+    const char *name = luaL_checkstring(L, 2);
+    const char *path = name[0] == '@' ? name + 1 : name;
+    int line, byte;
+    if (text.len > 0 && text.ptr[0] == LUA_SIGNATURE[0]) {
+        lua_pushnil(L);
+        lua_pushfstring(L, "%s:1: this is compiled Lua, not its source", path);
+        lua_pushliteral(L, "put the source here: only text is loaded");
+        return 3;
+    }
+    if (!is_utf8(text, &line, &byte)) {
+        char hex[8];
+        lua_pushnil(L);
+        snprintf(hex, sizeof hex, "0x%02x", (unsigned)byte);
+        lua_pushfstring(L, "%s:%d: byte %s is not UTF-8", path, line, hex);
+        lua_pushliteral(L, "save the file as UTF-8");
+        return 3;
+    }
+    if (mp_str_starts(text, MP_STR("\xef\xbb\xbf")))
+        text = mp_str_from(text, 3);
+    int chain = mp_chain_find(text);
+    if (chain > 0) {
+        lua_pushnil(L);
+        lua_pushfstring(L, "%s:%d: more than %d fields are taken from one another in one expression", path, chain,
+                        MP_CHAIN_MOST);
+        lua_pushliteral(L, "put what is in between into a local variable");
+        return 3;
+    }
+    uint64_t most_us = (uint64_t)luaL_optinteger(L, 4, GUARD_US / 1000) * 1000;
+    compiled c = {text, name, mp_clock_us(CLOCK_THREAD_CPUTIME_ID) + most_us};
+    lua_settop(L, 3);
+    lua_pushcfunction(L, compile); /* protected: the message handler around this would change the parser's error */
+    lua_pushlightuserdata(L, &c);
+    if (lua_pcall(L, 1, 1, 0) != LUA_OK) {
+        lua_pushnil(L);
+        lua_insert(L, -2);
+        return 2;
+    }
+    if (!lua_isnoneornil(L, 3)) {
+        lua_pushvalue(L, 3);
+        lua_setupvalue(L, -2, 1); /* a main chunk's only upvalue is _ENV */
+    }
+    return 1;
+}
+
+/* -- guarded --------------------------------------------------------------------------------------------------- */
+
+#define BRIEF_US 50000
+#define HANDLER_US 50000
+
+/* The message handler of guard(). The script has failed, perhaps because its time was over, so its handler has a time limit of its own. The
+ * handler may run a script's `__tostring`. Upvalue: the handler.  [-1, +1, throws] */
+static int end_guard(lua_State *L)
+{
+    mp_vm *vm = mp_vm_of(L);
+    vm->guard_until = mp_clock_us(CLOCK_THREAD_CPUTIME_ID) + HANDLER_US;
+    lua_sethook(L, NULL, 0, 0);
+    lua_settop(L, 1);
+    lua_pushvalue(L, lua_upvalueindex(1));
+    lua_insert(L, 1);
+    lua_call(L, 1, 1);
+    return 1;
+}
+
+/* Calls the function at 1 with the handler at 2, until `until` (us of the thread's processor time) or the end of an enclosing guard.  [-0, +n, throws] */
+static int guard(lua_State *L, uint64_t until)
+{
+    mp_vm *vm = mp_vm_of(L);
+    uint64_t outer = vm->guard_until;
+    if (vm->is_loading && mp_loading_is_stopped())
+        return luaL_error(L, "the gateway was asked to stop while the scripts were loading");
+    lua_pushvalue(L, 2);
+    lua_pushcclosure(L, end_guard, 1);
+    lua_pushvalue(L, 1);
+    lua_replace(L, 2);
+    lua_replace(L, 1); /* handler, f, … */
+    vm->guard_until = outer == 0 || until < outer ? until : outer;
+    lua_State *before =
+        mp_preempt_enter(L); /* the handler of a bus message runs outside of any task, which would have called it */
+    int status = lua_pcall(L, lua_gettop(L) - 2, LUA_MULTRET, 1);
+    mp_preempt_leave(before);
+    vm->guard_until = outer;
+    lua_sethook(L, NULL, 0, 0);
+    lua_pushboolean(L, status == LUA_OK);
+    lua_replace(L, 1);
+    return lua_gettop(L);
+}
+
+/* guarded(f, handler, …): xpcall for a script that loads, within what is left of limits.load.  [-0, +n, throws] */
+static int l_guarded(lua_State *L)
+{
+    const mp_vm *vm = mp_vm_of(L);
+    return guard(L, vm->is_loading ? vm->load_until : mp_clock_us(CLOCK_THREAD_CPUTIME_ID) + vm->load_us);
+}
+
+/* is_late(): true if limits.load is over; and limits.load in seconds.  [-0, +2] */
+static int l_is_late(lua_State *L)
+{
+    const mp_vm *vm = mp_vm_of(L);
+    lua_pushboolean(L, vm->is_loading && mp_clock_us(CLOCK_THREAD_CPUTIME_ID) >= vm->load_until);
+    lua_pushnumber(L, (double)vm->load_us / 1e6);
+    return 2;
+}
+
+/* briefly(f, handler, …): xpcall within 50 ms of processor time, for functions that delay all other tasks.  [-0, +n, throws] */
+static int l_briefly(lua_State *L)
+{
+    return guard(L, mp_clock_us(CLOCK_THREAD_CPUTIME_ID) + BRIEF_US);
+}
+
+void mp_lib_load(lua_State *L)
+{
+    static const luaL_Reg functions[] = {
+        {"load", l_load}, {"guarded", l_guarded}, {"briefly", l_briefly}, {"is_late", l_is_late}, {NULL, NULL}};
+    luaL_setfuncs(L, functions, 0);
+}

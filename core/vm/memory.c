@@ -1,0 +1,128 @@
+/* memory.c: the allocator of a Lua state. It counts bytes, refuses what is over a limit, and reuses small blocks. */
+#include "vm/preempt.h"
+#include "vm/state.h"
+#include <stdlib.h>
+
+#define OVERDRAFT                                                                                                      \
+    4 /* a task may be above its ceiling by this part of limits.call.memory, until its garbage is collected */
+
+/* Lua allocates and frees small blocks of few sizes, in larger bursts than malloc's caches hold. So freed ones are kept here. */
+#define CLASS_STEP 16
+#define MOST_SPARE_BYTES                                                                                               \
+    ((size_t)4 << 20) /* one cycle of the collector may free as much as is live, which is 1 MiB without any script */
+
+static size_t class_of(size_t size)
+{
+    return (size + CLASS_STEP - 1) / CLASS_STEP;
+}
+
+static bool is_small(size_t size)
+{
+#ifdef __SANITIZE_ADDRESS__
+    (void)size;
+    return false; /* the address sanitizer must see every block */
+#else
+    return size <= CLASS_STEP * MP_VM_CLASSES;
+#endif
+}
+
+static void *take_small(mp_vm *vm, size_t size)
+{
+    size_t class = class_of(size);
+    mp_vm_spare *block = vm->spares[class - 1];
+    if (block == NULL)
+        return malloc(class * CLASS_STEP);
+    vm->spares[class - 1] = block->next;
+    vm->spare_bytes -= class * CLASS_STEP;
+    return block;
+}
+
+static void give_small(mp_vm *vm, void *memory, size_t size)
+{
+    size_t class = class_of(size);
+    if (vm->spare_bytes >= MOST_SPARE_BYTES) {
+        free(memory);
+        return;
+    }
+    mp_vm_spare *block = memory;
+    block->next = vm->spares[class - 1];
+    vm->spares[class - 1] = block;
+    vm->spare_bytes += class * CLASS_STEP;
+}
+
+void mp_vm_free_spares(mp_vm *vm)
+{
+    for (size_t i = 0; i < MP_VM_CLASSES; i++)
+        for (mp_vm_spare *block = vm->spares[i], *next; block != NULL; block = next) {
+            next = block->next;
+            free(block);
+        }
+}
+
+/* Changes the size of a block. NULL if there is no memory; the old block is then unchanged. */
+static void *resize(mp_vm *vm, void *old, size_t old_size, size_t size)
+{
+    bool was_small = old != NULL && is_small(old_size), small = is_small(size);
+    if (was_small && small && class_of(old_size) == class_of(size))
+        return old;
+    if (!was_small && !small)
+        return realloc(old, size);
+    void *block = small ? take_small(vm, size) : malloc(size);
+    if (block == NULL || old == NULL)
+        return block;
+    memcpy(block, old, old_size < size ? old_size : size);
+    if (was_small)
+        give_small(vm, old, old_size);
+    else
+        free(old);
+    return block;
+}
+
+/* When memory is refused, Lua collects all garbage at once, while every other task waits. So a task may go a little above its ceiling:
+ * it is preempted at its next instruction, and the garbage is collected in steps. */
+static bool may_overdraw(mp_vm *vm, size_t more)
+{
+    size_t most = vm->ceiling + vm->call_memory / OVERDRAFT;
+    if (vm->running == NULL || vm->ceiling >= vm->memory || most > vm->memory || vm->bytes > most ||
+        more > most - vm->bytes)
+        return false;
+    if (!vm->is_full) {
+        vm->is_full = true;
+        mp_preempt_arm_running();
+    }
+    return true;
+}
+
+/* Refuses an allocation. Lua then collects all garbage and tries once more; if that is refused, too, the task is over its memory. */
+static void *refuse(mp_vm *vm, size_t size)
+{
+    if (vm->running != NULL && vm->ceiling < vm->memory && vm->denied == size) {
+        vm->is_over_memory = true;
+        mp_preempt_arm_running();
+    }
+    vm->denied = size;
+    return NULL;
+}
+
+void *mp_vm_allocate(void *ctx, void *old, size_t old_size, size_t size)
+{
+    mp_vm *vm = ctx;
+    if (old == NULL)
+        old_size = 0; /* without an old block, Lua passes the kind of the object here */
+    if (size == 0) {
+        if (old != NULL && is_small(old_size))
+            give_small(vm, old, old_size);
+        else
+            free(old);
+        vm->bytes -= old_size;
+        return NULL;
+    }
+    if (size > old_size && (vm->bytes > vm->ceiling || size - old_size > vm->ceiling - vm->bytes) &&
+        !may_overdraw(vm, size - old_size))
+        return refuse(vm, size);
+    void *block = resize(vm, old, old_size, size);
+    if (block == NULL)
+        return size <= old_size ? old : NULL; /* Lua requires that shrinking succeeds */
+    vm->bytes += size - old_size;
+    return block;
+}

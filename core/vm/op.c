@@ -1,0 +1,147 @@
+/* op.c: parking a task on an op, and making it ready again. */
+#include "vm/op.h"
+#include "vm/closing.h"
+#include <lauxlib.h>
+
+#define OWNING "moonpool.owning"
+
+/* Lines of lua/moonpool are skipped: they would not help the author of a script. */
+void mp_push_place(lua_State *L)
+{
+    const mp_source *source = mp_vm_of(L)->source;
+    lua_Debug at;
+    for (int level = 1; lua_getstack(L, level, &at) != 0; level++) {
+        lua_getinfo(L, "Sl", &at);
+        if (at.source[0] == '@' && mp_source_has(source, at.source + 1)) {
+            lua_pushfstring(L, "%s:%d: ", at.source + 1, at.currentline);
+            return;
+        }
+    }
+    luaL_where(L, 1);
+}
+
+void *mp_op_new(lua_State *L, size_t size, void (*cancel)(mp_op *op))
+{
+    mp_vm *vm = mp_vm_of(L);
+    if (!vm->may_wait || !lua_isyieldable(L)) {
+        mp_push_place(L);
+        lua_pushliteral(L, "may not wait here");
+        lua_concat(L, 2);
+        lua_error(L);
+    }
+    mp_closing_before_wait(L, vm->running);
+    mp_op *op = lua_newuserdatauv(L, size, 0);
+    memset(op, 0, size);
+    op->task = vm->running;
+    op->cancel = cancel;
+    return op;
+}
+
+static int wait_over(lua_State *L, int status, lua_KContext context)
+{
+    (void)L;
+    (void)status;
+    (void)context;
+    return 0;
+}
+
+int mp_op_park(lua_State *L, mp_op *op)
+{
+    return mp_op_park_then(L, op, wait_over, 0);
+}
+
+/* The context is the op, which is still on the stack. */
+static int go_on(lua_State *L, int status, lua_KContext context)
+{
+    mp_op *op = (mp_op *)context;
+    mp_closing_after_wait(L);
+    return op->then(L, status, op->context);
+}
+
+int mp_op_park_then(lua_State *L, mp_op *op, lua_KFunction then, lua_KContext context)
+{
+    mp_task *task = op->task;
+    task->op = op;
+    if (task->cancel_at > 0 && --task->cancel_at == 0)
+        task->cancelled = true; /* the error is raised after the coroutine has yielded */
+    op->then = then;
+    op->context = context;
+    mp_stat_add(MP_STAT_OPS, 1);
+    return lua_yieldk(L, 0, (lua_KContext)op, go_on);
+}
+
+static mp_task *end_wait(mp_op *op)
+{
+    mp_task *task = op->task;
+    op->task = NULL;
+    task->op = NULL;
+    mp_stat_add(MP_STAT_OPS, -1);
+    return task;
+}
+
+void mp_op_done(mp_op *op)
+{
+    mp_task *task = end_wait(op);
+    if (task->state == MP_TASK_UNWINDING)
+        return;
+    task->state = MP_TASK_READY;
+    mp_link_put(&task->vm->ready, &task->link);
+}
+
+mp_loop *mp_op_loop(const mp_op *op)
+{
+    return op->task->vm->loop;
+}
+
+void mp_op_cancel(mp_op *op)
+{
+    if (op->task == NULL)
+        return;
+    op->cancel(op); /* before op->task is cleared: `cancel` finds the loop by it */
+    end_wait(op);
+}
+
+void mp_hold_put(lua_State *L, mp_hold *hold, void (*release)(mp_hold *hold))
+{
+    hold->release = release;
+    mp_link_init(&hold->link);
+    mp_link_put(&mp_vm_of(L)->running->holds, &hold->link);
+}
+
+void mp_hold_drop(mp_hold *hold)
+{
+    mp_link_drop(&hold->link);
+}
+
+static int collect(lua_State *L)
+{
+    mp_owning_op *op = lua_touserdata(L, 1);
+    mp_hold_drop(&op->hold);
+    op->hold.release(&op->hold);
+    return 0;
+}
+
+void *mp_owning_op_new(lua_State *L, size_t size, void (*cancel)(mp_op *op), void (*release)(mp_hold *hold))
+{
+    mp_owning_op *op = mp_op_new(L, size, cancel);
+    mp_hold_put(L, &op->hold, release);
+    luaL_setmetatable(L, OWNING); /* the metatable is in the registry: allocates nothing */
+    return op;
+}
+
+void mp_ops_open(lua_State *L)
+{
+    luaL_newmetatable(L, OWNING);
+    lua_pushcfunction(L, collect);
+    lua_setfield(L, -2, "__gc");
+    lua_pop(L, 1);
+}
+
+void mp_holds_release(mp_task *task)
+{
+    mp_link *link;
+    while ((link = mp_link_take(&task->holds)) != NULL) {
+        mp_hold *hold = mp_container(link, mp_hold, link);
+        hold->release(hold);
+    }
+}

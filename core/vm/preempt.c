@@ -1,0 +1,134 @@
+/* preempt.c: the timer of a thread and its signal handler. What the hook decides is in limits.c. */
+#define _GNU_SOURCE
+#include "vm/preempt.h"
+#include "vm/task.h"
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef sigev_notify_thread_id /* glibc has this name since 2.36 */
+#define sigev_notify_thread_id _sigev_un._tid
+#endif
+
+#define TURN_US 1000 /* what a stretch of Lua has, and from then on from one look to the next */
+/* And while nothing wanted a second one: an alarm costs a machine some microseconds, a virtual one tens of them. */
+#define CALM_TURN_US 4000
+#define CALM_AFTER_US 10000000 /* since something did */
+
+/* Per thread: the signal handler and the code that it interrupts use the same variables. */
+typedef struct {
+    timer_t timer;
+    volatile bool has_timer, is_set;
+    lua_State *volatile running;
+    volatile uint64_t due;  /* when the time slice of the running stretch ends: us of CLOCK_MONOTONIC */
+    volatile bool had_turn; /* before this one; one alone can be a thread's that waited for its processor */
+    volatile uint64_t calm_from;
+} alarm_clock;
+
+static __thread alarm_clock here;
+static pthread_key_t at_thread_end;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void set_alarm(uint64_t at)
+{
+    struct itimerspec when = {.it_value = {(time_t)(at / 1000000), (long)(at % 1000000) * 1000}};
+    here.is_set = timer_settime(here.timer, TIMER_ABSTIME, &when, NULL) == 0;
+}
+
+/* Setting a hook goes through every frame of the stack: in a deep one it takes longer than a turn. So nothing is set that is
+ * set already, and the next look is a turn after this one, or the code would never come to its next instruction. */
+static void on_alarm(int number)
+{
+    (void)number;
+    int error = errno;
+    lua_State *running = here.running;
+    uint64_t at = mp_clock_us(CLOCK_MONOTONIC);
+    here.is_set = false; /* no Lua runs: the next mp_preempt_enter sets the timer */
+    if (running != NULL && at < here.due) {
+        set_alarm(here.due);
+    } else if (running != NULL) {
+        if (lua_gethook(running) == NULL)
+            lua_sethook(running, mp_task_hook, LUA_MASKCOUNT, 1);
+        if (here.had_turn)
+            here.calm_from = at + CALM_AFTER_US;
+        here.had_turn = true;
+        set_alarm(mp_clock_us(CLOCK_MONOTONIC) + TURN_US);
+    }
+    errno = error;
+}
+
+static void leave_thread(void *unused)
+{
+    (void)unused;
+    here.has_timer = false;
+    timer_delete(here.timer);
+}
+
+static void start(void)
+{
+    struct sigaction action = {.sa_handler = on_alarm, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGURG, &action, NULL);
+    pthread_key_create(&at_thread_end, leave_thread);
+}
+
+static void make_timer(void)
+{
+    pthread_once(&once, start);
+    struct sigevent to_me = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGURG};
+    to_me.sigev_notify_thread_id = gettid();
+    if (timer_create(CLOCK_MONOTONIC, &to_me, &here.timer) == 0) {
+        here.has_timer = true;
+        pthread_setspecific(at_thread_end, &here);
+    } else {
+        mp_log(
+            MP_ERROR, "no timer", mp_log_str("why", mp_str_of(strerror(errno))),
+            mp_log_str("hint", MP_STR("endless loops will not end: raise the limit of pending signals (ulimit -i)")));
+    }
+}
+
+lua_State *mp_preempt_enter(lua_State *L)
+{
+    if (!MP_PREEMPT)
+        return NULL;
+    if (!here.has_timer)
+        make_timer();
+    lua_State *before = here.running;
+    if (before == NULL) {
+        uint64_t at = mp_clock_us(CLOCK_MONOTONIC);
+        here.due = at + (at < here.calm_from ? TURN_US : CALM_TURN_US);
+        here.had_turn = false;
+    }
+    here.running = L; /* the first time: the signal that is sent now sets the next timer */
+    if (!here.is_set && here.has_timer)
+        set_alarm(here.due);
+    return before;
+}
+
+void mp_preempt_leave(lua_State *before)
+{
+    if (MP_PREEMPT)
+        here.running = before;
+}
+
+void mp_preempt_slice(void)
+{
+    if (!MP_PREEMPT || !here.has_timer)
+        return;
+    here.due = mp_clock_us(CLOCK_MONOTONIC) + TURN_US;
+    here.had_turn = true;
+    set_alarm(here.due);
+}
+
+void mp_preempt_arm_running(void)
+{
+    if (here.running != NULL)
+        mp_preempt_arm(here.running, 1);
+}
+
+void mp_preempt_arm(lua_State *L, int instructions)
+{
+    lua_sethook(L, mp_task_hook, LUA_MASKCOUNT, instructions);
+}

@@ -1,0 +1,255 @@
+/* state.c: a lua_State from its creation to its end: the engine's own libraries, errors and reports. */
+#include "vm/state.h"
+#include "vm/bus.h"
+#include "vm/closing.h"
+#include "vm/libs.h"
+#include "vm/lua_json.h"
+#include "vm/preempt.h"
+#include "vm/shown.h"
+#include "vm/strings/strings.h"
+#include "vm/where.h"
+#include <lauxlib.h>
+#include <lualib.h>
+#include <stdlib.h>
+
+#define NO_MEMORY "not enough memory for the scripts\n  hint: raise limits.lua_memory in moonpool.yaml"
+#define MOST_KEPT_OUT_BYTES ((size_t)1 << 20)
+#define LIBRARY_US 1000000 /* processor time after limits.load in which lua/moonpool reports what took so long */
+#define MATCH_STEPS 512    /* steps of the matcher, some us, between two checks whether other tasks are to run */
+
+void mp_vm_publish(mp_vm *vm)
+{
+    if (vm->bytes == vm->published)
+        return;
+    mp_stat_add(MP_STAT_LUA_BYTES, (int64_t)vm->bytes - (int64_t)vm->published);
+    vm->published = vm->bytes;
+}
+
+void mp_vm_reset_out(mp_vm *vm)
+{
+    if (vm->out.cap > MOST_KEPT_OUT_BYTES)
+        mp_buf_clear(&vm->out);
+    vm->out.len = 0;
+}
+
+/* -- errors ---------------------------------------------------------------------------------------------------- */
+
+/* (error, thread) -> the error as text, its trace.  [-2, +2, throws] */
+static int explain(lua_State *L)
+{
+    lua_State *from = lua_tothread(L, 2);
+    luaL_tolstring(L, 1, NULL);
+    luaL_traceback(L, from, NULL, from == L ? 1 : 0);
+    return 2;
+}
+
+void mp_vm_log_error(mp_vm *vm, lua_State *from, const char *event, mp_str method)
+{
+    lua_State *L = vm->L;
+    lua_checkstack(L, 4);
+    lua_pushcfunction(L, explain); /* needs stack space, but no memory */
+    if (from == L)
+        lua_insert(L, -2);
+    else
+        lua_xmove(from, L, 1);
+    lua_checkstack(from, 1);
+    lua_pushthread(from);
+    if (from != L)
+        lua_xmove(from, L, 1);
+    mp_str error = MP_STR("(the error cannot be shown)"), trace = MP_STR("");
+    int results = lua_pcall(L, 2, 2, 0) == LUA_OK ? 2 : 1;
+    if (results == 2) {
+        error.ptr = lua_tolstring(L, -2, &error.len);
+        trace.ptr = lua_tolstring(L, -1, &trace.len);
+    }
+    mp_log(MP_ERROR, event, mp_log_str("method", method), mp_log_str("error", error), mp_log_str("trace", trace));
+    lua_pop(L, results);
+}
+
+static int panic(lua_State *L)
+{
+    const char *text = lua_tostring(L, -1);
+    mp_log(MP_ERROR, "lua panic", mp_log_str("error", mp_str_of(text == NULL ? "no text" : text)));
+    mp_log_stop();
+    return 0; /* Lua aborts the process then */
+}
+
+/* A message handler: the error with its trace.  [-1, +1, throws] */
+static int trace(lua_State *L)
+{
+    luaL_traceback(L, L, luaL_tolstring(L, 1, NULL), 1);
+    return 1;
+}
+
+/* There is a blank line between two errors. */
+void mp_report_text(mp_buf *report, mp_str text)
+{
+    if (report->len > 0)
+        mp_buf_putc(report, '\n');
+    mp_buf_put(report, text);
+    if (text.len == 0 || text.ptr[text.len - 1] != '\n')
+        mp_buf_putc(report, '\n');
+}
+
+int mp_vm_run_protected(lua_State *L, lua_CFunction function, void *arg, mp_buf *report)
+{
+    mp_vm *vm = mp_vm_of(L);
+    vm->load_until = mp_clock_us(CLOCK_THREAD_CPUTIME_ID) + vm->load_us;
+    vm->guard_until = vm->load_until + LIBRARY_US; /* scripts may run until load_until, the report until guard_until */
+    lua_pushcfunction(L, trace);
+    lua_pushcfunction(L, function);
+    lua_pushlightuserdata(L, arg);
+    lua_State *before = mp_preempt_enter(L);
+    int status = lua_pcall(L, 1, 0, -3);
+    mp_preempt_leave(before);
+    vm->guard_until = 0;
+    lua_sethook(L, NULL, 0, 0);
+    if (status != LUA_OK) {
+        mp_str text = status == LUA_ERRMEM ? MP_STR(NO_MEMORY) : MP_STR("an error without text");
+        if (status == LUA_ERRRUN && lua_type(L, -1) == LUA_TSTRING)
+            text.ptr = lua_tolstring(L, -1, &text.len);
+        mp_report_text(report, text);
+    }
+    lua_settop(L, 0);
+    return status == LUA_OK ? 0 : -1;
+}
+
+/* -- birth ----------------------------------------------------------------------------------------------------- */
+
+/* Sets the limits of `string` and `table`. A text may have a quarter of the memory, since making it may take two copies of it and of others.
+ *  [-0, +0, throws] */
+static void bound_strings(lua_State *L, const mp_vm_limits *limits)
+{
+    size_t memory = limits->call_memory < limits->memory ? limits->call_memory : limits->memory, most = memory / 4;
+    static const mp_string_turns turns = {MATCH_STEPS, mp_task_should_turn, mp_task_turn};
+    lua_getglobal(L, LUA_STRLIBNAME);
+    lua_getglobal(L, LUA_TABLIBNAME);
+    mp_lib_string(L, -2, -1, MP_STRING_STEPS, most < MP_STRING_BYTES ? most : MP_STRING_BYTES)->turns = &turns;
+    lua_pop(L, 2);
+}
+
+typedef struct {
+    const mp_vm_limits *limits;
+    const mp_vm_setup *setup;
+    bool ok;
+} birth;
+
+static int open_state(lua_State *L)
+{
+    birth *b = lua_touserdata(L, 1);
+    lua_settop(L, 0);
+    lua_pushboolean(L, 1);
+    lua_setfield(L, LUA_REGISTRYINDEX, "LUA_NOENV"); /* LUA_PATH and the like are ignored */
+    luaL_openlibs(L);
+    mp_closing_open(L);
+    mp_ops_open(L);
+    mp_lib_coroutine(L);
+    mp_lib_shown(L);
+    mp_lib_protect(L);
+    bound_strings(L, b->limits);
+    luaL_requiref(L, "moonpool.json", mp_lib_json, 0);
+    mp_lib_json_of_vm(L, mp_vm_of(L));
+    lua_settop(L, 0);
+    b->ok = b->setup->open(L, b->setup->ctx);
+    return 0;
+}
+
+static int collect_all(lua_State *L)
+{
+    lua_gc(L, LUA_GCRESTART);
+    lua_gc(L, LUA_GCCOLLECT);
+    return 0;
+}
+
+mp_vm *mp_vm_new(mp_source *source, const mp_vm_limits *limits, const mp_vm_setup *setup, mp_buf *report)
+{
+    mp_vm *vm = mp_new(sizeof *vm);
+    vm->source = mp_source_ref(source);
+    vm->bus = setup->bus;
+    vm->user = setup->user;
+    vm->task_size = setup->task_size;
+    vm->memory = vm->ceiling = limits->memory;
+    vm->call_memory = limits->call_memory;
+    vm->call_output = limits->call_output;
+    vm->cleanup_ms = limits->cleanup_ms;
+    vm->closing_most = (size_t)limits->cleanups;
+    vm->load_us = limits->load_ms * 1000;
+    vm->call_us = limits->call_cpu_ms * 1000;
+    mp_link_init(&vm->ready);
+    mp_link_init(&vm->heavy);
+    mp_link_init(&vm->unwinding);
+    mp_link_init(&vm->idle);
+    mp_link_init(&vm->messages);
+    mp_link_init(&vm->bus_link);
+    vm->L = lua_newstate(mp_vm_allocate, vm);
+    if (vm->L == NULL) {
+        mp_report_text(report, MP_STR(NO_MEMORY));
+        mp_vm_free(vm);
+        return NULL;
+    }
+    *mp_thread_word(vm->L) = (uintptr_t)vm;
+    if (mp_loading_is_stopped()) {
+        mp_report_text(report, MP_STR("not loaded: the gateway was asked to stop"));
+        mp_vm_free(vm);
+        return NULL;
+    }
+    lua_gc(vm->L, LUA_GCSTOP); /* loading makes hardly any garbage */
+    lua_atpanic(vm->L, panic);
+    birth b = {limits, setup, false};
+    vm->is_loading = true;
+    if (mp_vm_run_protected(vm->L, open_state, &b, report) != 0 || !b.ok ||
+        mp_vm_run_protected(vm->L, collect_all, NULL, report) != 0) {
+        mp_vm_free(vm);
+        return NULL;
+    }
+    vm->is_loading = false;
+    mp_vm_collect_by_turns(vm);
+    mp_vm_publish(vm);
+    return vm;
+}
+
+/* -- life ------------------------------------------------------------------------------------------------------ */
+
+void mp_vm_attach(mp_vm *vm, mp_loop *loop)
+{
+    vm->loop = loop;
+    mp_bus_join(vm->bus, vm);
+    mp_stat_add(MP_STAT_VMS, 1);
+}
+
+bool mp_vm_is_idle(const mp_vm *vm)
+{
+    return vm->tasks == 0;
+}
+
+bool mp_vm_is_cleaning(const mp_vm *vm)
+{
+    return vm->closing_tasks > 0;
+}
+
+void mp_vm_detach(mp_vm *vm)
+{
+    mp_bus_leave(vm->bus, vm);
+    mp_vm_drop_messages(vm);
+}
+
+void mp_vm_free(mp_vm *vm)
+{
+    if (vm == NULL)
+        return;
+    if (vm->loop != NULL)
+        mp_stat_add(MP_STAT_VMS, -1);
+    mp_bus_leave(vm->bus, vm);
+    if (vm->L != NULL) {
+        mp_tasks_unwind(vm);
+        lua_close(vm->L);
+    }
+    mp_tasks_free(vm);
+    mp_vm_drop_messages(vm);
+    mp_vm_free_spares(vm);
+    mp_vm_publish(vm);
+    mp_buf_clear(&vm->out);
+    mp_buf_clear(&vm->scratch);
+    mp_source_unref(vm->source);
+    free(vm);
+}

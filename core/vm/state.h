@@ -1,0 +1,158 @@
+/* state.h: a lua_State and the tasks that run in it, as the engine's files and the libraries see them. */
+#ifndef MP_VM_STATE_H
+#define MP_VM_STATE_H
+
+#include "data/data.h"
+#include "vm/vm.h"
+#include <lua.h>
+#include <time.h>
+
+typedef struct mp_task mp_task;
+
+/* What one Lua state and its tasks may use. */
+typedef struct {
+    size_t memory;        /* bytes that the state may hold: limits.lua_memory */
+    size_t call_memory;   /* bytes that one task may add: limits.call.memory */
+    size_t call_output;   /* bytes of JSON of one result or message: limits.call.output */
+    uint64_t call_cpu_ms; /* time that one task may run Lua: limits.call.cpu */
+    uint64_t cleanup_ms;  /* time that `<close>` handlers of a cancelled task may wait: limits.call.cleanup */
+    int64_t cleanups;     /* cancelled tasks whose handlers may wait at once: limits.calls_in_flight */
+    uint64_t load_ms;     /* processor time for loading all scripts: limits.load */
+} mp_vm_limits;
+
+/* How the owner of the state fills it. */
+typedef struct {
+    /* Adds the libraries and loads the scripts. False if a script has errors, which it has reported.  [-0, +n, throws] */
+    bool (*open)(lua_State *L, void *ctx);
+    void *ctx;        /* for `open` */
+    void *user;       /* of the VM; the owner frees it after the VM */
+    size_t task_size; /* bytes of the owner's struct that begins with an mp_task */
+    mp_bus *bus;      /* outlives the VM */
+} mp_vm_setup;
+
+#define MP_VM_CLASSES 16 /* sizes of small blocks: 16, 32, … 256 */
+
+typedef struct mp_vm_spare {
+    struct mp_vm_spare *next;
+} mp_vm_spare;
+
+struct mp_vm {
+    lua_State *L;
+    mp_loop *loop;    /* NULL until attached: no task may wait then */
+    void *user;       /* of the owner of the state: mp_vm_setup.user */
+    size_t task_size; /* bytes: mp_vm_setup.task_size */
+    mp_source *source;
+
+    mp_bus *bus;
+    uint64_t bus_number; /* of this VM on the bus, never used twice */
+    mp_link bus_link;    /* in the bus's VMs, while attached */
+    int on_message;   /* registry reference of the function that is called with the topic and text of a bus message */
+    mp_link messages; /* bus messages that have arrived, and are not delivered yet */
+    size_t message_count, message_bytes;
+
+    size_t bytes;                       /* that the Lua state holds */
+    size_t memory;                      /* bytes that it may hold: limits.lua_memory */
+    size_t ceiling;                     /* bytes that it may hold while the running task runs */
+    size_t denied;                      /* size of the allocation that was refused last */
+    size_t published;                   /* the part of `bytes` that the gauge lua_bytes has counted */
+    mp_vm_spare *spares[MP_VM_CLASSES]; /* freed small blocks for reuse, by size */
+    size_t spare_bytes;                 /* in `spares` */
+
+    const void *array_mt, *object_mt; /* json.array_mt and json.object_mt, which the registry holds */
+    const void *cancelled_error;      /* the userdata that is raised to end a task */
+    const void *closed_error;         /* the userdata that is raised to close a script's coroutine */
+    uint64_t cleanup_ms;              /* limits.call.cleanup */
+    uint64_t closing_since; /* us of the thread's processor time when the running stretch of `<close>` handlers began */
+    size_t closing_most;    /* limits.calls_in_flight: tasks whose handlers may wait at once */
+    size_t closing_tasks;   /* tasks whose handlers run or wait */
+    bool is_ending;         /* mp_vm_free has begun: no task may wait any more */
+    uint64_t load_us;       /* limits.load */
+    uint64_t load_until;    /* us of the thread's processor time when limits.load is over */
+    bool is_loading;        /* mp_vm_new has not returned */
+
+    mp_link ready;     /* tasks to start or resume */
+    mp_link heavy;     /* tasks that were preempted: one of them is resumed in each turn */
+    mp_link unwinding; /* cancelled tasks to resume with an error */
+    mp_link idle;      /* tasks without work, those with a coroutine in front */
+    mp_task *all;
+    mp_task *running; /* the task whose Lua code runs, or NULL */
+    bool may_wait;    /* the running coroutine can yield all the way down to the scheduler */
+    size_t tasks;     /* tasks with work */
+    size_t spare;     /* idle tasks that keep a coroutine */
+    uint64_t
+        stuck_at; /* us of the thread's processor time when the running stretch first could not yield; 0: it could */
+    uint64_t clock_us; /* when the running stretch began: monotonic, or the thread's processor time for a heavy task */
+    uint64_t
+        guard_until;  /* us of the thread's processor time when code outside of tasks must end; 0: no such code runs */
+    uint64_t owed_us; /* time that other tasks get first because the last heavy task took as much */
+    uint64_t call_us; /* limits.call.cpu */
+    size_t call_memory; /* limits.call.memory */
+    size_t call_output; /* limits.call.output */
+
+    /* The garbage collector (gc.c). All sizes are bytes. */
+    int full_cycles;     /* that are due, because a task ended that had taken too much memory */
+    bool is_collecting;  /* a step of the collector runs */
+    size_t collect_from; /* a cycle begins when the state holds that much; 0 during a cycle */
+    size_t made;         /* allocated by normal tasks since the last step: the debt that the next steps pay */
+    size_t made_heavily; /* allocated by heavy tasks since the last step, which pay for it themselves */
+    size_t seen;         /* the part of `bytes` that `made` or `made_heavily` has counted */
+    size_t left;         /* allocated by tasks that have ended, and not collected yet */
+    size_t left_lately;  /* the part of `left` that was added during this cycle */
+    size_t gone;         /* ever collected of what tasks allocated that had not ended */
+    bool is_full;        /* the running task is above its ceiling, garbage included */
+    bool is_over_memory; /* the running task is above its ceiling, without garbage */
+
+    mp_buf out;     /* JSON that is being encoded */
+    mp_buf scratch; /* of one function of C, until it has pushed the content */
+};
+
+/* What every lua_State carries in its extra space: its VM, and what kind of coroutine it is. */
+enum {
+    MP_THREAD_TASK = 1,   /* the coroutine of a task: scripts may not resume or close it */
+    MP_THREAD_BUSY = 2,   /* a script's own coroutine whose task waits inside it: scripts may not resume it */
+    MP_THREAD_CLOSING = 4 /* a script's own coroutine that coroutine.close is closing */
+};
+
+static inline uintptr_t *mp_thread_word(lua_State *L)
+{
+    return (uintptr_t *)lua_getextraspace(L);
+}
+
+static inline mp_vm *mp_vm_of(lua_State *L)
+{
+    return (mp_vm *)(*mp_thread_word(L) & ~(uintptr_t)7);
+}
+
+/* Opens a Lua state with the engine's own libraries, calls setup->open, collects garbage. NULL on an error, which is appended to
+ * `report`. */
+mp_vm *mp_vm_new(mp_source *source, const mp_vm_limits *limits, const mp_vm_setup *setup, mp_buf *report);
+/* Binds the VM to the thread of `loop` and to the bus. Only that thread may use the VM from now on. */
+void mp_vm_attach(mp_vm *vm, mp_loop *loop);
+/* Takes the VM off the bus. Called on its thread when nothing runs in it any more; any thread may free it afterwards. */
+void mp_vm_detach(mp_vm *vm);
+/* Ends every task, whose `<close>` handlers run but may not wait, and closes the state. NULL is allowed. */
+void mp_vm_free(mp_vm *vm);
+/* memory.c: the state's lua_Alloc function, and what frees the blocks it keeps for reuse. */
+void *mp_vm_allocate(void *ctx, void *old, size_t old_size, size_t size);
+void mp_vm_free_spares(mp_vm *vm);
+/* Appends one error to a report, after a blank line if it is not the first. */
+void mp_report_text(mp_buf *report, mp_str text);
+
+/* Empties `out`, and frees its memory if it is large. Only while no Lua runs: a function that uses `out` appends to it and then removes
+ * what it appended, because a finalizer may use `out` in between. */
+void mp_vm_reset_out(mp_vm *vm);
+/* Logs the error on top of `from` with a trace of its stack, and pops it. Never throws. */
+void mp_vm_log_error(mp_vm *vm, lua_State *from, const char *event, mp_str method);
+/* Calls `function` with `arg` as a light userdata, within limits.load. 0; or -1, and the error with its trace is appended to `report`.
+ * Never throws. */
+int mp_vm_run_protected(lua_State *L, lua_CFunction function, void *arg, mp_buf *report);
+/* limits.c: finds the innermost line of a script that `L` runs. False if it runs none; `at` is then undefined. */
+bool mp_vm_find_place(lua_State *L, lua_Debug *at);
+/* gc.c: stops Lua's own collector. From now on only mp_vm_tidy and mp_task_collect collect garbage. Not while Lua runs. */
+void mp_vm_collect_by_turns(mp_vm *vm);
+/* gc.c: collects garbage for some 500 us if enough was allocated or a full cycle is due. True while a full cycle is due. */
+bool mp_vm_tidy(mp_vm *vm);
+/* Updates the gauge lua_bytes. */
+void mp_vm_publish(mp_vm *vm);
+
+#endif

@@ -1,0 +1,270 @@
+/* make.c: string.rep, string.format, string.pack and table.concat with a limit of the length of their result. */
+#include "vm/strings/strings.h"
+#include "vm/shown.h"
+#include <lauxlib.h>
+
+#define LONGEST_NUMBER 512 /* bytes that one number becomes: "%99.99f" of 1e308 is 409 */
+#define WIDEST 99          /* the most that width and precision can say */
+#define CONCAT_STEPS 4     /* what an element of a list costs */
+#define QUOTED (4 << 20)   /* bytes of one text for "%q", which Lua writes byte by byte */
+#define PACK_FORMAT 65536  /* bytes */
+#define FORMAT_MARKS "-+ #0123456789."
+
+void mp_string_refuse(lua_State *L, size_t bytes, const char *rest)
+{
+    luaL_error(L, "the text would be %I bytes%s: more than %I are not made here", (lua_Integer)bytes, rest,
+               (lua_Integer)mp_string_limits_of(L)->bytes);
+    __builtin_unreachable();
+}
+
+void mp_string_out_grow(lua_State *L, mp_string_out *out, size_t len)
+{
+    size_t most = mp_string_limits_of(L)->bytes;
+    if (len > most || out->len > most - len)
+        mp_string_refuse(L, len + out->len, " or more");
+    size_t cap = out->cap;
+    while (cap < out->len + len)
+        cap *= 2;
+    if (cap > most)
+        cap = most;
+    char *larger = lua_newuserdatauv(L, cap, 0);
+    memcpy(larger, out->ptr, out->len);
+    lua_replace(L, out->box);
+    out->ptr = larger;
+    out->cap = cap;
+}
+
+/* -- rep --------------------------------------------------------------------------------------------------------- */
+
+/* string.rep(s, n [, sep])  [-0, +1, throws] */
+static int l_rep(lua_State *L)
+{
+    size_t len, between;
+    const char *text = luaL_checklstring(L, 1, &len);
+    lua_Integer n = luaL_checkinteger(L, 2);
+    const char *separator = luaL_optlstring(L, 3, "", &between);
+    size_t period, total;
+    if (n <= 0 || len + between == 0) {
+        lua_pushliteral(L, "");
+        return 1;
+    }
+    if (__builtin_add_overflow(len, between, &period) || __builtin_mul_overflow(period, (size_t)n, &total) ||
+        total > PTRDIFF_MAX)
+        return luaL_error(L, "resulting string too large");
+    total -= between;
+    if (total > mp_string_limits_of(L)->bytes)
+        mp_string_refuse(L, total, "");
+    luaL_Buffer buffer;
+    char *out = luaL_buffinitsize(L, &buffer, total);
+    memcpy(out, text, len);
+    if (n > 1)
+        memcpy(out + len, separator, between);
+    for (size_t done = n > 1 ? period : total, more; done < total; done += more) {
+        more = done < total - done ? done : total - done;
+        memcpy(out + done, out, more);
+    }
+    luaL_pushresultsize(&buffer, total);
+    return 1;
+}
+
+/* -- format ------------------------------------------------------------------------------------------------------ */
+
+/* True if the text of the value is short whatever a script does: that of other types comes from a metatable, or has an address in it. */
+static bool is_short(lua_State *L, int arg)
+{
+    int type = lua_type(L, arg);
+    return type == LUA_TNIL || type == LUA_TBOOLEAN || type == LUA_TNUMBER;
+}
+
+/* How many bytes "%q" makes of a text, at most. */
+static size_t quoted_size(mp_str text)
+{
+    size_t size = text.len + 2;
+    for (size_t i = 0; i < text.len; i++) {
+        unsigned char byte = (unsigned char)text.ptr[i];
+        size += byte < 32 || byte == 127 ? 3 : byte == '"' || byte == '\\';
+    }
+    return size;
+}
+
+/* An upper bound of the length of the result. An argument of "%s" that is no text is replaced by its text.  [-0, +0, throws] */
+static size_t format_size(lua_State *L, mp_str format, int count)
+{
+    size_t size = format.len;
+    const char *end = format.ptr + format.len;
+    int arg = 1;
+    for (const char *p = format.ptr; (p = memchr(p, '%', (size_t)(end - p))) != NULL; p++) {
+        if (*++p == '%')
+            continue;
+        const char *marks = p;
+        p += strspn(p, FORMAT_MARKS);
+        if (*p == 'p')
+            return (size_t)luaL_error(L, "invalid conversion '%%p' to 'format': scripts are not shown addresses");
+        if (++arg > count || p >= end)
+            break;
+        if (*p != 's' && *p != 'q') {
+            size += LONGEST_NUMBER;
+            continue;
+        }
+        if (*p == 's' && lua_type(L, arg) != LUA_TSTRING && !is_short(L, arg)) {
+            mp_push_shown(L, arg, NULL);
+            lua_replace(L, arg);
+        }
+        mp_str text = {NULL, WIDEST};
+        if (lua_type(L, arg) == LUA_TSTRING)
+            text.ptr = lua_tolstring(L, arg, &text.len);
+        if (text.ptr != NULL && *p == 'q') {
+            if (text.len > QUOTED)
+                return (size_t)luaL_error(L, "\"%%q\" takes a text of at most %d bytes", QUOTED);
+            size += quoted_size(text);
+        } else if (memchr(marks, '.', (size_t)(p - marks)) != NULL || (p > marks && text.len < WIDEST))
+            size += WIDEST;
+        else
+            size += text.len;
+    }
+    return size;
+}
+
+/* string.format(format, …): Lua's own, once the size is known to be fine.  [-0, +1, throws] */
+static int l_format(lua_State *L)
+{
+    mp_str format;
+    format.ptr = luaL_checklstring(L, 1, &format.len);
+    int count = lua_gettop(L);
+    bool is_plain = memchr(format.ptr, 'p', format.len) == NULL; /* no "%p" */
+    size_t size = format.len + (size_t)count * LONGEST_NUMBER;
+    for (int arg = 2; arg <= count && is_plain; arg++) {
+        if (lua_type(L, arg) == LUA_TSTRING)
+            size += lua_rawlen(L, arg) * 4;
+        else
+            is_plain = is_short(L, arg);
+    }
+    size_t most = mp_string_limits_of(L)->bytes;
+    if (!is_plain || size > most || size > QUOTED) {
+        luaL_checkstack(L, 4, NULL);
+        size = format_size(L, format, count);
+        if (size > most)
+            mp_string_refuse(L, size, " or so");
+    }
+    return lua_tocfunction(L, lua_upvalueindex(2))(L);
+}
+
+/* -- concat ------------------------------------------------------------------------------------------------------ */
+
+/* A table, or what can be read as one. */
+static void check_list(lua_State *L, int arg)
+{
+    if (lua_type(L, arg) == LUA_TTABLE)
+        return;
+    if (luaL_getmetafield(L, arg, "__index") == LUA_TNIL || luaL_getmetafield(L, arg, "__len") == LUA_TNIL)
+        luaL_checktype(L, arg, LUA_TTABLE);
+    lua_pop(L, 2);
+}
+
+/* table.concat(list [, sep [, i [, j]]])  [-0, +1, throws] */
+static int l_concat(lua_State *L)
+{
+    enum { LIST = 1, SEPARATOR, FIRST, LAST, BOX };
+    check_list(L, LIST);
+    lua_settop(L, LAST);
+    lua_Integer last = luaL_len(L, LIST);
+    mp_str separator;
+    separator.ptr = luaL_optlstring(L, SEPARATOR, "", &separator.len);
+    lua_Integer first = luaL_optinteger(L, FIRST, 1);
+    last = luaL_optinteger(L, LAST, last);
+    lua_pushnil(L);
+    mp_string_out out;
+    mp_string_out_init(&out, BOX);
+    mp_string_limits *limits = mp_string_limits_of(L);
+    int64_t budget = mp_string_budget(L, limits), left = budget;
+    for (lua_Integer i = first; i <= last; i++) {
+        left -= CONCAT_STEPS;
+        if (left < 0) {
+            mp_string_charge(L, limits, budget);
+            return luaL_error(L, "a list of %I elements is too long to be joined at once",
+                              (lua_Integer)((lua_Unsigned)last - (lua_Unsigned)first + 1));
+        }
+        mp_str text;
+        lua_geti(L, LIST, i);
+        text.ptr = lua_tolstring(L, -1, &text.len);
+        if (text.ptr == NULL)
+            return luaL_error(L, "invalid value (%s) at index %I in table for 'concat'", luaL_typename(L, -1), i);
+        mp_string_out_put(L, &out, text.ptr, text.len);
+        lua_pop(L, 1);
+        if (i == last)
+            break;
+        mp_string_out_put(L, &out, separator.ptr, separator.len);
+    }
+    mp_string_charge(L, limits, budget - left);
+    lua_pushlstring(L, out.ptr, out.len);
+    return 1;
+}
+
+/* -- pack -------------------------------------------------------------------------------------------------------- */
+
+/* The format at 1, whose every byte may be an option.  [-0, +0, throws] */
+static mp_str check_pack_format(lua_State *L)
+{
+    mp_str format;
+    format.ptr = luaL_checklstring(L, 1, &format.len);
+    luaL_argcheck(L, format.len <= PACK_FORMAT, 1, "a format has at most 65536 bytes");
+    return format;
+}
+
+/* string.pack(format, …)  [-0, +1, throws] */
+static int l_pack(lua_State *L)
+{
+    mp_str format = check_pack_format(L);
+    size_t most = mp_string_limits_of(L)->bytes, size = 0;
+    for (size_t i = 0; i + 1 < format.len; i++) {
+        size_t digits = 0;
+        if (format.ptr[i] != 'c')
+            continue;
+        for (; i + 1 < format.len && format.ptr[i + 1] >= '0' && format.ptr[i + 1] <= '9' && digits <= most; i++)
+            digits = digits * 10 + (size_t)(format.ptr[i + 1] - '0');
+        size += digits;
+        if (size > most)
+            mp_string_refuse(L, size, " or more");
+    }
+    for (int arg = 2, count = lua_gettop(L); arg <= count; arg++) {
+        size += lua_type(L, arg) == LUA_TSTRING ? lua_rawlen(L, arg) : 0;
+        if (size > most)
+            mp_string_refuse(L, size, " or more");
+    }
+    return lua_tocfunction(L, lua_upvalueindex(2))(L);
+}
+
+/* string.packsize(format), string.unpack(format, s [, pos])  [-0, +n, throws] */
+static int l_unpack(lua_State *L)
+{
+    check_pack_format(L);
+    return lua_tocfunction(L, lua_upvalueindex(2))(L);
+}
+
+/* Replaces a function of the table at `strings` by `bounded`, which has the limits and what it replaces as upvalues. */
+static void replace(lua_State *L, int strings, int limits, const char *name, lua_CFunction bounded)
+{
+    lua_pushvalue(L, limits);
+    if (lua_getfield(L, strings, name) == LUA_TNIL) {
+        lua_pop(L, 2);
+        return;
+    }
+    lua_pushcclosure(L, bounded, 2);
+    lua_setfield(L, strings, name);
+}
+
+/* -- opening ----------------------------------------------------------------------------------------------------- */
+
+void mp_lib_string_make(lua_State *L, int strings, int tables, int limits)
+{
+    lua_pushvalue(L, limits);
+    lua_pushcclosure(L, l_rep, 1);
+    lua_setfield(L, strings, "rep");
+    replace(L, strings, limits, "format", l_format);
+    replace(L, strings, limits, "pack", l_pack);
+    replace(L, strings, limits, "packsize", l_unpack);
+    replace(L, strings, limits, "unpack", l_unpack);
+    lua_pushvalue(L, limits);
+    lua_pushcclosure(L, l_concat, 1);
+    lua_setfield(L, tables, "concat");
+}

@@ -1,0 +1,260 @@
+/* task.c: the scheduler. Callbacks of the loop only move tasks between lists. Lua runs in mp_vm_turn alone, which no libh2o function is
+ * on the stack of. Code that may throw runs inside a coroutine or a lua_pcall. */
+#include "vm/task.h"
+#include "vm/closing.h"
+#include "vm/bus.h"
+#include "vm/preempt.h"
+#include <lauxlib.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define TURN_RESUMES 64 /* tasks that are resumed in one turn */
+#define TURN_US 5000    /* time of one turn after which no further task is resumed */
+#define FAULT_US 5000   /* processor time of the `<close>` handlers of a coroutine whose stack overflowed */
+#define MOST_SPARE 256  /* idle tasks that keep their coroutine */
+
+/* -- born and ended -------------------------------------------------------------------------------------------- */
+
+mp_task *mp_task_new(mp_vm *vm, const mp_work *work)
+{
+    mp_link *link = mp_link_take(&vm->idle);
+    mp_task *task;
+    if (link == NULL) {
+        task = mp_new(vm->task_size);
+        task->ref = LUA_NOREF;
+        task->serial = 1;
+        task->next = vm->all;
+        vm->all = task;
+    } else {
+        task = mp_container(link, mp_task, link);
+        if (task->co != NULL)
+            vm->spare--;
+    }
+    *task = (mp_task){.vm = vm,
+                      .link = {&task->link, &task->link},
+                      .holds = {&task->holds, &task->holds},
+                      .next = task->next,
+                      .co = task->co,
+                      .ref = task->ref,
+                      .serial = task->serial,
+                      .inner = task->inner,
+                      .inner_cap = task->inner_cap,
+                      .work = work,
+                      .gone_then = vm->gone,
+                      .payer = task};
+    task->state = MP_TASK_READY;
+    mp_link_put(&vm->ready, &task->link);
+    vm->tasks++;
+    mp_stat_add(MP_STAT_TASKS, 1);
+    return task;
+}
+
+/* The coroutine is finished, or was never used. */
+void mp_task_end(mp_task *task)
+{
+    mp_vm *vm = task->vm;
+    mp_closing_done(task);
+    mp_holds_release(task);
+    if (task->work->end != NULL)
+        task->work->end(task);
+    task->serial++;
+    task->state = MP_TASK_IDLE;
+    mp_task_leave_memory(task);
+    task->inner_count = 0;
+    if (task->co != NULL)
+        lua_sethook(task->co, NULL, 0, 0);
+    if (task->co != NULL && vm->spare >= MOST_SPARE) {
+        luaL_unref(vm->L, LUA_REGISTRYINDEX, task->ref); /* gives a slot back: allocates nothing */
+        task->ref = LUA_NOREF;
+        task->co = NULL;
+    }
+    mp_link_drop(&task->link);
+    if (task->co != NULL) {
+        vm->spare++;
+        mp_link_put(vm->idle.next,
+                    &task->link); /* in front: the memory of the coroutine used last is in the processor's cache */
+    } else {
+        mp_link_put(&vm->idle, &task->link);
+    }
+    vm->tasks--;
+    mp_stat_add(MP_STAT_TASKS, -1);
+}
+
+static int new_coroutine(lua_State *L)
+{
+    mp_task *task = lua_touserdata(L, 1);
+    lua_State *co = lua_newthread(L);
+    *mp_thread_word(co) |= MP_THREAD_TASK;
+    task->ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    task->co = co;
+    return 0;
+}
+
+static bool has_coroutine(mp_task *task)
+{
+    lua_State *L = task->vm->L;
+    if (task->co != NULL)
+        return true;
+    lua_pushcfunction(L, new_coroutine);
+    lua_pushlightuserdata(L, task);
+    if (lua_pcall(L, 1, 0, 0) == LUA_OK)
+        return true;
+    mp_vm_log_error(task->vm, L, "task not started", mp_task_label(task));
+    return false;
+}
+
+static void fail_work(mp_task *task)
+{
+    if (task->work->failed != NULL)
+        task->work->failed(task);
+}
+
+/* -- the scheduler --------------------------------------------------------------------------------------------- */
+
+/* An error came out of mp_run_body itself, or a hook of a trusted script yielded. */
+static void end_faulty(mp_task *task)
+{
+    mp_vm *vm = task->vm;
+    mp_stat_add(MP_STAT_TOOL_FAULTS, 1);
+    mp_vm_log_error(vm, task->co, "task failed", mp_task_label(task));
+    vm->running = task;
+    vm->guard_until = mp_clock_us(CLOCK_THREAD_CPUTIME_ID) + FAULT_US;
+    lua_State *before = mp_preempt_enter(task->co);
+    lua_resetthread(task->co); /* gives the error that was just logged */
+    mp_preempt_leave(before);
+    vm->guard_until = 0;
+    vm->running = NULL;
+    lua_settop(task->co, 0);
+    fail_work(task);
+    mp_task_end(task);
+}
+
+/* The task yielded: it waits for an op, or its time slice is over. */
+static void set_aside(mp_task *task)
+{
+    mp_vm *vm = task->vm;
+    if (task->closing != MP_OPEN)
+        mp_closing_left(task);
+    if (task->preempted) {
+        task->preempted = false;
+        task->is_heavy = true;
+        task->state = MP_TASK_READY;
+        mp_link_put(&vm->heavy, &task->link);
+    } else {
+        task->state = MP_TASK_PARKED;
+    }
+    if (!task->was_parked && task->work->parked != NULL)
+        task->work->parked(task);
+}
+
+void mp_task_resume(mp_task *task)
+{
+    mp_vm *vm = task->vm;
+    mp_vm_reset_out(vm);
+    task->state = MP_TASK_RUNNING;
+    if (!has_coroutine(task)) {
+        fail_work(task);
+        mp_task_end(task);
+        return;
+    }
+    int count = 0;
+    if (!task->started) {
+        lua_pushcfunction(task->co, mp_run_body);
+        lua_pushlightuserdata(task->co, task);
+        count = 1;
+        task->started = true;
+    }
+    task->inner_count = 0;
+    int status = mp_task_run(task, count);
+    if (status == LUA_YIELD && task->cancelled && task->closing == MP_OPEN && !task->raise) {
+        mp_task_unwind(task);
+    } else if (status == LUA_YIELD && (task->preempted || task->op != NULL) && !task->raise) {
+        set_aside(task);
+    } else if (status == LUA_OK) {
+        lua_settop(task->co, 0);
+        mp_task_end(task);
+    } else {
+        if (status == LUA_YIELD)
+            lua_pushnil(task->co); /* a hook of a trusted script yielded: the trace says where */
+        end_faulty(task);
+    }
+}
+
+/* Resumes a task from a list, and charges the time of the stretch to its payer. */
+static void resume_next(mp_vm *vm, mp_link *link)
+{
+    mp_task *task = mp_container(link, mp_task, link);
+    bool was_heavy = task->is_heavy;
+    mp_task *payer = task->payer;
+    uint64_t began = vm->clock_us, serial = payer->serial;
+    mp_task_resume(task);
+    vm->clock_us = mp_clock_us(CLOCK_MONOTONIC);
+    if (!was_heavy && payer->serial == serial)
+        payer->spent_us += vm->clock_us - began;
+}
+
+/* A heavy task has its time slice. It collects garbage instead of running if it must pay for garbage first. */
+static void resume_heavy(mp_vm *vm, mp_link *link)
+{
+    mp_task *task = mp_container(link, mp_task, link);
+    if (!mp_task_owes(task)) {
+        resume_next(vm, link);
+        return;
+    }
+    mp_link_put(&vm->heavy, link);
+    mp_task_collect(task);
+    vm->clock_us = mp_clock_us(CLOCK_MONOTONIC);
+}
+
+bool mp_vm_turn(mp_vm *vm)
+{
+    mp_link *link;
+    bool did = mp_vm_bus_turn(vm);
+    if (!mp_link_is_alone(&vm->messages))
+        return true; /* all messages are delivered before any task runs */
+    while ((link = mp_link_take(&vm->unwinding)) != NULL) {
+        mp_task_unwind(mp_container(link, mp_task, link));
+        did = true;
+    }
+    bool has_heavy = !mp_link_is_alone(&vm->heavy);
+    if (has_heavy || !mp_link_is_alone(&vm->ready))
+        vm->clock_us = mp_clock_us(CLOCK_MONOTONIC);
+    uint64_t began = vm->clock_us, until = began + TURN_US;
+    for (int i = 0; i < TURN_RESUMES && (link = mp_link_take(&vm->ready)) != NULL; i++) {
+        resume_next(vm, link);
+        did = true;
+        if (vm->clock_us >= until)
+            break;
+    }
+    uint64_t light = vm->clock_us - began;
+    vm->owed_us = vm->owed_us > light && !mp_link_is_alone(&vm->ready) ? vm->owed_us - light : 0;
+    if (has_heavy && vm->owed_us == 0 && (link = mp_link_take(&vm->heavy)) != NULL) {
+        began = vm->clock_us;
+        resume_heavy(vm, link);
+        vm->owed_us = vm->clock_us - began;
+        did = true;
+    }
+    did = mp_vm_tidy(vm) || did;
+    if (did)
+        mp_vm_publish(vm);
+    return did || !mp_link_is_alone(&vm->ready) || !mp_link_is_alone(&vm->heavy) || !mp_link_is_alone(&vm->unwinding);
+}
+
+void mp_task_leave(mp_task *task, lua_State *co)
+{
+    if (task->inner_count == task->inner_cap) {
+        task->inner_cap = task->inner_cap == 0 ? 4 : task->inner_cap * 2;
+        task->inner = mp_resize(task->inner, task->inner_cap * sizeof(lua_State *));
+    }
+    task->inner[task->inner_count++] = co;
+}
+
+void mp_tasks_free(mp_vm *vm)
+{
+    while (vm->all != NULL) {
+        mp_task *task = vm->all;
+        vm->all = task->next;
+        free(task->inner);
+        free(task);
+    }
+}

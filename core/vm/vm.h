@@ -1,0 +1,63 @@
+/* vm.h: Lua states and the tasks that run in them, as the rest of the process sees them. The engine knows no MCP. This header has no
+ * lua_State; the libraries, which do have one, include vm/engine.h instead.
+ *
+ *   vm      a lua_State with its scheduler and limits, owned by one worker
+ *   task    a coroutine that does one piece of work; waits for at most one op
+ *   op      one thing that a task waits for; can always be cancelled
+ *   bus     messages from each VM of the process to all of them
+ *   where   which line a thread runs, for a watchdog in another thread */
+#ifndef MP_VM_H
+#define MP_VM_H
+
+#include "net/net.h"
+
+typedef struct mp_vm mp_vm;
+typedef struct mp_bus mp_bus;
+
+/* One per process. It outlives its VMs. */
+mp_bus *mp_bus_new(void);
+void mp_bus_free(mp_bus *bus);
+/* Delivers `text` under `topic` to this VM alone, in its next turn. On the VM's thread. */
+void mp_vm_bus_deliver(mp_vm *vm, mp_str topic, mp_str text);
+
+/* One turn: delivers bus messages, resumes tasks that are ready, collects garbage. Call it at the bottom of the loop's turn, below no
+ * foreign frame. True if it did something or has more to do. */
+bool mp_vm_turn(mp_vm *vm);
+/* True if no task is at work in the VM. */
+bool mp_vm_is_idle(const mp_vm *vm);
+/* True if `<close>` handlers of cancelled tasks run or wait in the VM. */
+bool mp_vm_is_cleaning(const mp_vm *vm);
+
+/* -- stuck threads --------------------------------------------------------------------------------------------- */
+
+/* Which line of Lua a thread runs, for another thread that finds it stuck. How a watchdog uses it:
+ *
+ *   - Each watched thread owns a zeroed mp_where that outlives the thread and its watcher (one in mp_worker, one of the main
+ *     thread), and calls mp_where_watch(&where) once, on itself, before it runs Lua. No VM is involved: whichever VM or
+ *     generation the thread runs answers.
+ *   - The watching thread finds that a loop has not turned and calls mp_vm_where(&where, text, sizeof text), again in each of
+ *     its rounds. The first call asks and gives false. The count hook of the stuck thread answers within some 2 ms of Lua, in
+ *     every kind of script code; a later call then gives true, once per answer, with "path:line" in `text`.
+ *   - It stays false while the thread is in a function of C that runs no Lua: say so then.
+ *   - When the loop turns again, call mp_where_forget: an answer that was not read is stale by then. A question that is still
+ *     pending is answered by the next long stretch of Lua; forget that answer too.
+ *
+ * At most one thread asks per mp_where. The hook reads one atomic per look where nothing is asked. */
+#define MP_WHERE_TEXT 256
+typedef struct {
+    _Atomic int state;
+    char text[MP_WHERE_TEXT]; /* cut there, with a NUL */
+} mp_where;
+
+/* The calling thread answers there from now on; NULL ends that. */
+void mp_where_watch(mp_where *where);
+/* From the watching thread; see above. */
+bool mp_vm_where(mp_where *where, char *room, size_t size);
+/* Drops an answer that has not been taken. */
+void mp_where_forget(mp_where *where);
+
+/* Every mp_vm_new that runs on any thread, and every later one, fails soon with an error that says that the gateway is asked
+ * to stop. For the start of a shutdown; there is no way back. Async-signal-safe, any thread. */
+void mp_vm_stop_loading(void);
+
+#endif

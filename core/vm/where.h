@@ -1,0 +1,13 @@
+/* where.h: two requests of other threads: which line a thread runs, and that loading stops. */
+#ifndef MP_VM_WHERE_H
+#define MP_VM_WHERE_H
+
+#include <lua.h>
+#include <stdbool.h>
+
+/* Called from the count hook: answers a pending mp_vm_where of this thread.  [-0, +0] */
+void mp_where_answer(lua_State *L);
+/* True after mp_vm_stop_loading. */
+bool mp_loading_is_stopped(void);
+
+#endif

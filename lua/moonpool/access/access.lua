@@ -1,0 +1,164 @@
+-- Decides which principals see and use a thing: by its scopes and its function `visible`.
+--   thing      a tool, prompt or resource; `is_private` when it requires scopes or has `visible`
+--   audience   a text that is equal for principals that see the same things: their scopes, and with `visible` the whole principal
+
+local host = require "moonpool.host"
+local errors = require "moonpool.runtime.rpc_error"
+local failure = require "moonpool.runtime.outcome"
+local principal = require "moonpool.access.principal"
+
+local access = {}
+
+local has_visible = false       -- whether anything that is served has `visible`
+
+--- True if anything that is served has scopes or `visible`.
+access.has_private = false
+
+--- Called with all things when the registry changes.
+function access.set(any_visible, any_private) has_visible, access.has_private = any_visible, any_private end
+
+-- -- one thing --------------------------------------------------------------------------------------------------------
+
+-- Calls `visible` of a thing. An error hides the thing; it is logged once for each thing.
+local function failed(thing, value)
+  if thing.visible_failed then return end
+  thing.visible_failed = true
+  local why = failure.reason(value)
+  host.log("error", "visible failed", { name = thing.name, file = host.root .. "/" .. thing.path, why = why,
+    hint = "it is hidden until 'visible' gives an answer: it may not wait, nor ask anything of the network" })
+end
+
+-- The things whose `visible` failed while audiences are notified. It is not called again for the other audiences: all of them wait for one
+-- message, and a function that does not end takes 50 ms of processor time.
+local failed_here
+
+local function shows(thing, p)
+  if failed_here and failed_here[thing] then return false end
+  local ok, value = host.briefly(thing.visible, failure.handler, p)
+  if not ok then
+    failed(thing, value)
+    if failed_here then failed_here[thing] = true end
+  end
+  return ok and value ~= nil and value ~= false
+end
+
+--- The decision about a principal and a thing: "open", "hidden" (by `visible`), or "lacking" and the missing scopes.
+function access.verdict(p, thing)
+  if thing.visible and not shows(thing, p) then return "hidden" end
+  local allowed, missing = principal.allows(p, thing.scopes)
+  if allowed then return "open" end
+  return "lacking", missing
+end
+
+--- True if the thing is in the principal's lists.
+function access.sees(p, thing)
+  return not thing.is_private or (principal.allows(p, thing.scopes) and (not thing.visible or shows(thing, p)))
+end
+
+local asked_for = setmetatable({}, { __mode = "k" })       -- an error of missing scopes -> the scopes
+
+--- The error for a call that lacks scopes, which a client can ask its issuer for.
+function access.forbidden(scopes)
+  local text = table.concat(scopes, " ")
+  local err = errors.new("invalid_params", "this needs the scope" .. (scopes[2] and "s " or " ") .. text)
+  asked_for[err] = text
+  return err
+end
+
+--- If `err` is about missing scopes: answers with HTTP 403 and a challenge that names the scopes, where the transport allows (A-5).
+function access.challenge(call, err)
+  local scopes = asked_for[err]
+  if scopes then host.forbid(call, scopes) end
+end
+
+--- The thing, if the call's principal may use it; nil when the thing must look as if it did not exist; nil and an error when scopes are missing.
+function access.find(call, thing)
+  if not thing or not thing.is_private then return thing end
+  local p = call.principal
+  local verdict = access.verdict(p, thing)
+  if verdict == "open" then return thing end
+  if verdict == "lacking" and principal.can_ask(p, thing.scopes) then return nil, access.forbidden(thing.scopes) end
+end
+
+--- call:needs("scope", …): ends the call unless its principal has all of these scopes.
+function host.call_methods.needs(call, ...)
+  local scopes = { ... }
+  for _, scope in ipairs(scopes) do
+    local why = principal.scope_trouble(scope)
+    if why then error("call:needs: " .. why, 2) end
+  end
+  local p = call.principal
+  local allowed, missing = principal.allows(p, scopes)
+  if allowed then return end
+  if principal.can_ask(p, scopes) then failure.refuse(access.forbidden(scopes)) end
+  failure.fail("this needs the scope " .. table.concat(missing, " ") .. ", which " .. p.id .. " does not have")
+end
+
+-- -- audiences ----------------------------------------------------------------------------------------------------------
+
+local MAX_AUDIENCE_BYTES = 4096        -- bytes of an audience with the whole principal; a larger principal has an audience of its scopes only
+
+local function audience_of(p)
+  local whole = has_visible and principal.pack(p)
+  return whole and #whole <= MAX_AUDIENCE_BYTES and whole or "=" .. table.concat(principal.held(p), " ")
+end
+
+local audiences = setmetatable({}, { __mode = "k" })       -- principal -> { text, whether the text includes what `visible` may read }
+
+--- A session's subscriptions are evaluated for the principal of its latest request, since a refreshed token may carry other scopes. Only
+--- needed when some thing is private.
+function access.follow_as(call)
+  if not call.has_session then return end
+  local p = call.principal
+  local known = audiences[p]
+  if not known or known[2] ~= has_visible then
+    known = { audience_of(p), has_visible }
+    audiences[p] = known
+  end
+  host.follow_as(call, known[1])
+end
+
+--- The topic of `base` for the audience of one principal.
+function access.topic(base, p) return base .. "\0" .. audience_of(p) end
+
+-- True if a principal or an audience sees a thing. `visible` is not called for an audience that has scopes only.
+local function audience_sees(audience, thing)
+  if not thing.is_private then return true end
+  local scopes = audience:match "^=(.*)$"
+  if scopes then return not thing.visible and principal.cover(scopes, thing.scopes) end
+  return access.sees(principal.unpack(audience), thing)
+end
+
+--- Runs publish(topic) for every audience of `base` for which wants(audience) is true.
+local function each_audience(base, wants, publish)
+  local guard <close> = setmetatable({}, { __close = function() failed_here = nil end })      -- luacheck: ignore 211
+  failed_here = {}
+  for _, audience in ipairs(host.audiences(base)) do
+    if wants(audience) then publish(base .. "\0" .. audience) end
+  end
+end
+
+--- Runs publish(topic) for the subscribers of `base` that see the thing.
+function access.notify(base, thing, publish)
+  each_audience(base, function(audience) return audience_sees(audience, thing) end, publish)
+end
+
+-- True if a list changed for an audience: it sees the new thing (`is`, or nil), or saw the old one (`was`, { scopes, visible }, or nil).
+local function concerns(audience, was, is, is_other)
+  local sees = is ~= nil and audience_sees(audience, is)
+  local saw = was ~= nil and principal.cover(audience:match "^=(.*)$" or principal.unpack(audience), was.scopes)
+  if saw and was.visible and is and is.visible then saw = sees end        -- the old function is gone: assume that its decision was the same
+  return saw ~= sees or (sees and is_other)
+end
+
+--- Runs publish(topic) for the subscribers of `base` whose list changed. `changes`: a list of { was =, is =, is_other = }.
+function access.notify_changes(base, changes, publish)
+  each_audience(base, function(audience)
+    for _, change in ipairs(changes) do
+      if concerns(audience, change.was, change.is, change.is_other) then return true end
+    end
+    return false
+  end, publish)
+end
+
+return access

@@ -1,0 +1,255 @@
+-- auth { … } in scripts/auth/: authenticates requests. The scripts are called in the order of their paths; the first that returns a
+-- principal decides. If none does, the request is refused before its body is parsed (A-1, A-3).
+--   handler    function(request): a principal, as principal.new takes it; or nil, why, and the seconds after which a retry may succeed
+--   seat       the userdata by which C knows a principal
+
+local frozen = require "moonpool.runtime.frozen"
+local host = require "moonpool.host"
+local failure = require "moonpool.runtime.outcome"
+local json = require "moonpool.json"
+local principal = require "moonpool.access.principal"
+local problem = require "moonpool.runtime.diagnostic"
+local recent = require "moonpool.runtime.lru"
+local suggest = require "moonpool.runtime.suggest"
+
+local auth = {}
+
+local MAX_CACHED = 512
+
+--- Seconds for which a decision about a bearer token is cached.
+auth.KNOWN = 5
+
+local written = { name = "moonpool.access.auth", what = "an auth value" }
+local form = "as in auth { function(request) … return { id = \"ann\", scopes = {} } end }"
+local options = { askable = "table", issuer = "string", implies = "table", realm = "string", scopes_supported = "table" }
+local order = { "askable", "issuer", "implies", "realm", "scopes_supported" }
+
+-- Modules in this folder: each maps its options to the table that auth { … } takes.
+local ready_made = { "bearer", "introspection", "jwt", "keys", "proxy", "tls" }
+
+--- `by_bearer`: the function reads the bearer token and nothing else of the request. It may return, after the principal, the seconds for which
+--- it would return the same, at most auth.KNOWN.
+function auth.new(spec, by_bearer) return frozen.new(written, {}, { spec = spec, by_bearer = by_bearer }) end
+
+function auth.is(value) return frozen.is(value, written) end
+
+--- The table `auth` for one script file. `script` is { path, granted }: the built-in methods use only what is granted to it.
+function auth.library(script)
+  return setmetatable({}, {
+    __metatable = false, __name = "auth",
+    __call = function(_, spec) return auth.new(spec) end,
+    __newindex = function() error("cannot change auth", 2) end,
+    __index = function(_, name)
+      for _, known in ipairs(ready_made) do
+        if known == name then
+          local make = require("moonpool.access.auth." .. (name == "keys" and "api_keys" or name))
+          return function(spec) return auth.new(make(spec, script)) end
+        end
+      end
+      problem.raise(2, "there is no auth." .. tostring(name),
+        suggest.hint(tostring(name), ready_made) or "there are auth." .. table.concat(ready_made, ", auth."))
+    end,
+  })
+end
+
+-- -- at load ------------------------------------------------------------------------------------------------------------
+
+local function check_issuer(issuer, complain)
+  local scheme, host_part = issuer:match "^(https?)://([^/?#]+)[^?#%s\"\\%c]*$"
+  local is_near = host_part and (host_part:find "^localhost:?%d*$" or host_part:find "^127%." or host_part:find "^%[::1%]")
+  if not scheme or (scheme == "http" and not is_near) then
+    complain("issuer", "'issuer' is no https: address without query: '" .. issuer:sub(1, 128) .. "'", "as in issuer = \"https://login.example.com\"")
+  end
+end
+
+local function check_scopes(list, option, complain)
+  for _, scope in ipairs(list) do
+    local why = principal.scope_trouble(scope)
+    if why then return complain(option, "'" .. option .. "': " .. why) end
+  end
+end
+
+local function check_implies(implies, complain)
+  for scope, others in pairs(implies) do
+    local why = principal.scope_trouble(scope)
+    if why then return complain("implies", "'implies': " .. why) end
+    if type(others) ~= "table" then
+      return complain("implies", "'implies' gives '" .. scope .. "' a list of scopes", "as in implies = { admin = { \"read\", \"write\" } }")
+    end
+    check_scopes(others, "implies", complain)
+  end
+end
+
+local function check(spec, complain)
+  if type(spec) ~= "table" then
+    complain("auth", "auth needs a table", form)
+    return false
+  end
+  for name, value in pairs(spec) do
+    local want = options[name]
+    if name == 1 then
+      if type(value) ~= "function" then complain("auth", "auth begins with its function", form) end
+    elseif not want then
+      complain(tostring(name), "auth has no option '" .. tostring(name) .. "'",
+        suggest.hint(tostring(name), order) or "options are " .. table.concat(order, ", "))
+    elseif type(value) ~= want then
+      complain(name, "'" .. name .. "' must be a " .. want .. ", not a " .. type(value))
+    elseif name == "issuer" then
+      check_issuer(value, complain)
+    elseif name == "scopes_supported" or name == "askable" then
+      check_scopes(value, name, complain)
+    elseif name == "implies" then
+      check_implies(value, complain)
+    elseif name == "realm" and value:find "[%c\"\\\128-\255]" then
+      complain("realm", "'realm' is plain text, without quotes and backslashes")
+    end
+  end
+  if spec[1] == nil then complain("auth", "auth has no function", form) end
+  return true
+end
+
+--- Prepares the value that a file returned.
+function auth.build(name, value, _, complain)
+  local spec = frozen.content(value).spec
+  if not check(spec, complain) then return nil end
+  return {
+    name = name, handler = spec[1], issuer = spec.issuer, realm = spec.realm, scopes_supported = spec.scopes_supported,
+    from = { implies = spec.implies, askable = spec.issuer and (spec.askable or true) or nil },
+    by_bearer = frozen.content(value).by_bearer, definition = { name = name },
+    known = setmetatable({}, { __mode = "k" }),      -- a principal's table that never changes -> its seat
+    lately = recent.new(MAX_CACHED),                -- id -> the table that a script returned, and its seat
+  }
+end
+
+local function union(list, member)
+  local all, seen = json.array {}, {}
+  for _, one in ipairs(list) do
+    local given = one[member]
+    for _, value in ipairs(type(given) == "table" and given or { given }) do
+      if not seen[value] then all[#all + 1], seen[value] = value, true end
+    end
+  end
+  return all
+end
+
+local asked = {}        -- the scripts, in the order in which they are called
+
+--- Replaces all auth scripts, by name.
+function auth.set(made)
+  asked = {}
+  for _, one in pairs(made) do asked[#asked + 1] = one end
+  table.sort(asked, function(a, b) return a.path < b.path or (a.path == b.path and a.name < b.name) end)
+  if not asked[1] then return end
+  local issuers, scopes = union(asked, "issuer"), union(asked, "scopes_supported")
+  local realms = union(asked, "realm")
+  local document = { authorization_servers = issuers, scopes_supported = scopes[1] and scopes or nil }
+  host.set_auth(realms[1] or "", table.concat(scopes, " "), issuers[1] and json.encode(document):sub(2, -2) or "")
+end
+
+function auth.all() return asked end
+
+-- -- for each request ---------------------------------------------------------------------------------------------------
+
+local unchanging = setmetatable({}, { __mode = "k" })
+
+--- Marks a table of the gateway's own that never changes, so that the principal made from it is cached.
+function auth.keep(given)
+  unchanging[given] = true
+  return given
+end
+
+local compared = { id = true, scopes = true, issuer = true, subject = true, client = true, expires = true }
+
+local function same_scopes(a, b)
+  if a == nil then return true end
+  if debug.getmetatable(a) ~= nil or #a ~= #b then return false end
+  for i = 1, #a do
+    if rawget(a, i) ~= b[i] then return false end
+  end
+  return next(a, #a > 0 and #a or nil) == nil
+end
+
+-- True if a script returned the same as before, member for member.
+local function is_same(before, given)
+  for name in next, given do
+    if not compared[name] then return false end
+  end
+  return before.issuer == given.issuer and before.subject == given.subject and before.client == given.client
+    and before.expires == given.expires and type(given.scopes) == type(before.scopes) and same_scopes(given.scopes, before.scopes)
+end
+
+-- The cached seat for an equal table.
+local function recall(one, given)
+  if type(given) ~= "table" or debug.getmetatable(given) ~= nil or type(given.id) ~= "string" then return nil end
+  local last = one.lately:get(given.id)
+  return last and is_same(last.given, given) and last.known or nil
+end
+
+-- A principal with claims is not compared member by member: its tables may have changed inside.
+local function remember(one, given, known)
+  if debug.getmetatable(given) ~= nil or debug.getmetatable(given.scopes) ~= nil or given.claims ~= nil then return end
+  local copy = {}
+  for name, value in next, given do copy[name] = value end
+  copy.scopes = copy.scopes and table.move(copy.scopes, 1, #copy.scopes, 1, {})
+  one.lately:put(copy.id, { given = copy, known = known })
+end
+
+-- The seat for what a script returned; or nil and what is wrong with it.
+local function seat_of(one, given)
+  local known = one.known[given] or recall(one, given)
+  if known then return known end
+  local who, trouble = principal.new(given, one.from)
+  if not who then return nil, trouble end
+  local facts = principal.facts(who)
+  if facts.is_built_in then return nil, "'" .. facts.id .. "' is an id that auth scripts cannot give" end
+  local seat = host.seat(who, facts.id, facts.key, facts.expires)
+  known = { seat = seat, expires = facts.expires or math.huge }
+  if unchanging[given] or who == given then
+    one.known[given] = known
+  else
+    remember(one, given, known)
+  end
+  return known
+end
+
+-- Logs why a script did not authenticate a request. Returns the reasons of all scripts that ran.
+local function add_reason(reasons, one, why)
+  local words = failure.words(why, "no reason")
+  host.log("debug", "auth script declined", { script = one.path, why = words })
+  return reasons and reasons .. "; " .. words or words
+end
+
+local challenge = "the credentials of this request are not good here: see WWW-Authenticate"
+local later = "the request cannot be authenticated at the moment: try again later"
+local expired = "it has expired"
+
+-- Milliseconds for which C may cache the decision of script `i` for its bearer token; 0 means not at all.
+local function known_for(i, one, seconds)
+  if i > 1 or not one.by_bearer then return 0 end
+  return type(seconds) == "number" and math.max(0, math.min(auth.KNOWN, seconds)) * 1000 // 1 | 0 or auth.KNOWN * 1000
+end
+
+--- Authenticates a request for C. Returns a seat, and the milliseconds for which it is valid for the bearer token alone; or nil, an HTTP
+--- status, a message, the seconds until a retry, and the reason for the audit.
+function auth.authenticate(request)
+  local retry, reasons
+  for i = 1, #asked do
+    local one = asked[i]
+    local ok, value, why, wait = xpcall(one.handler, failure.handler, request)
+    if ok and value then
+      local known, trouble = seat_of(one, value)
+      if not known then return nil, 500, failure.report(trouble, "auth failed", one.path) end
+      if known.expires == math.huge or known.expires > os.time() then return known.seat, known_for(i, one, why) end
+      why = expired
+    elseif not ok then
+      if not failure.is_expected(value) then return nil, 500, failure.report(value, "auth failed", one.path) end
+      why = value.why
+    end
+    if type(wait) == "number" then retry = math.max(retry or 1, math.ceil(math.min(wait, 3600))) end
+    reasons = add_reason(reasons, one, why)
+  end
+  if retry then return nil, 503, later, retry, reasons end
+  return nil, 401, challenge, nil, reasons
+end
+
+return auth

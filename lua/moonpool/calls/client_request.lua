@@ -1,0 +1,191 @@
+-- Requests to the client in the middle of a handler, with one API for all revisions. In a revision with sessions the task waits while
+-- the request travels on the call's stream. In a stateless revision the handler unwinds: the client gets a result `input_required` and
+-- repeats its request with the answers; the handler runs again from the top, and questions that have answers return at once (V-1 to V-10).
+--   state      the answers and the values of `once` so far, sealed and carried by the client as requestState
+--   asker      a function that sends the questions of a call which has no stream of its own: that of an MCP task
+
+local host = require "moonpool.host"
+local call_library = require "moonpool.protocol.call"
+local content = require "moonpool.things.tool_result"
+local era = require "moonpool.protocol.era"
+local errors = require "moonpool.runtime.rpc_error"
+local failure = require "moonpool.runtime.outcome"
+local json = require "moonpool.json"
+local principal = require "moonpool.access.principal"
+local questions = require "moonpool.calls.questions"
+
+local client_request = {}
+
+local STATE_LIFETIME_S = 10 * 60    -- seconds for which a sealed state is accepted
+
+-- -- sealed states ---------------------------------------------------------------------------------------------------
+
+local states = setmetatable({}, { __mode = "k" })      -- call -> { answers, done, pages = key -> elicitationId }
+
+-- The context that a sealed state is bound to: its principal, method and parameters.
+local function purpose(call, params)
+  return table.concat({ "requestState", principal.key(call.principal), call.method, params.name or params.uri or "",
+    json.encode(params.arguments or json.null) }, "\0")
+end
+
+--- True if a request repeats an earlier one and brings answers.
+function client_request.is_retry(params) return params.requestState ~= nil or params.inputResponses ~= nil end
+
+--- Reads the state and the answers of a repeated request. Returns an error when the state is forged, of another request, or expired.
+function client_request.begin(call, params)
+  local state = { answers = {}, done = {}, pages = {} }
+  if params.requestState ~= nil and params.requestState ~= json.null then
+    local text = type(params.requestState) == "string" and host.unseal(params.requestState, purpose(call, params))
+    local carried = text and json.decode(text)
+    if not carried or carried.expires < os.time() then
+      return errors.new("invalid_params", "requestState is not valid for this request, or too old: send the request without it")
+    end
+    state.answers, state.done = carried.answers, carried.done
+  end
+  if type(params.inputResponses) == "table" then
+    for key, answer in pairs(params.inputResponses) do
+      if type(key) == "string" and type(answer) == "table" then state.answers[key] = answer end
+    end
+  end
+  states[call] = state
+end
+
+--- Forgets the state of a call: its answers, and its values of `once`.
+function client_request.forget(call) states[call] = nil end
+
+local function state_of(call)
+  local state = states[call]
+  if not state then
+    state = { answers = {}, done = {}, pages = {} }
+    states[call] = state
+  end
+  return state
+end
+
+--- The result `input_required` for the error value with which a handler unwound.
+function client_request.result(call, value, params)
+  local state, requests = state_of(call), {}
+  for key, asked in pairs(failure.questions(value)) do requests[key] = { method = asked.method, params = json.object(asked.params) } end
+  local text = json.encode {
+    expires = os.time() + STATE_LIFETIME_S, answers = json.object(state.answers), done = json.object(state.done),
+  }
+  return {
+    resultType = "input_required", inputRequests = requests, requestState = host.seal(text, purpose(call, params)), _meta = content.meta,
+  }
+end
+
+-- -- asking the client -------------------------------------------------------------------------------------------------------
+
+local askers = setmetatable({}, { __mode = "k" })
+
+--- From now on the questions of `call` go to ask(open, found, whys): `open` holds the questions by key; `ask` puts each answer into
+--- `found`, or into `whys` the reason why there is none.
+function client_request.through(call, ask) askers[call] = ask end
+
+-- A question without `includeContext`, where the revision has a capability for that and the client lacks it.
+local function fitting(call, asked)
+  local facts = asked.params.includeContext and era.facts(call.revision)
+  if not facts or not facts.has_sampling_context or call_library.able(call, { "sampling.context" }) then return asked end
+  return questions.without(asked, "includeContext")
+end
+
+-- In a revision with sessions: sends one question on the call's stream and waits for the answer.
+local function ask_now(call, key, asked)
+  local sent = era.request_params(call.revision, asked.method, asked.params)
+  if not sent then return nil, "unsupported" end
+  if sent.elicitationId then state_of(call).pages[key] = sent.elicitationId end
+  local answer, refused = host.ask(call, asked.method, sent)
+  if answer == false then return nil, "unsupported" end
+  if answer == nil then return nil, refused.message or "refused" end
+  return asked.read(answer)
+end
+
+--- call:ask { key = question, … }: asks all questions at once. Returns the answers by key, and by key why an answer is missing.
+local function ask(call, wanted)
+  local found, whys, open = {}, {}, {}
+  local asker, stateless = askers[call], era.is_stateless(call.revision)
+  local state = state_of(call)
+  for key, asked in pairs(wanted) do
+    if not questions.is(asked) then error("call:ask takes questions: ask.elicit, ask.elicit_url, ask.sample, ask.roots", 2) end
+    asked = fitting(call, questions.content(asked))
+    if not call_library.able(call, asked.needs) then
+      whys[key] = "unsupported"
+    elseif asker then
+      open[key] = asked
+    elseif not stateless then
+      found[key], whys[key] = ask_now(call, key, asked)
+    elseif state.answers[key] then
+      found[key], whys[key] = asked.read(state.answers[key])
+      if whys[key] == "invalid" then open[key], whys[key], state.answers[key] = asked, nil, nil end
+    else
+      open[key] = asked
+    end
+  end
+  if next(open) == nil then return found, whys end
+  if not asker then failure.ask(open) end
+  asker(open, found, whys)
+  return found, whys
+end
+
+local function ask_one(call, key, asked)
+  if type(key) ~= "string" then error("a question needs a key: a name that stays the same from run to run", 3) end
+  local found, whys = ask(call, { [key] = asked })
+  if found[key] == nil then return nil, whys[key] end
+  return found[key]
+end
+
+local make, methods = questions.makers, host.call_methods
+
+--- call:elicit(key, message, fields): the fields that the user filled in; or nil and "declined", "cancelled" or "unsupported".
+function methods.elicit(call, key, message, fields) return ask_one(call, key, make.elicit(message, fields)) end
+
+--- call:elicit_url(key, message, url): true once the user agrees to open the page; or nil and "declined", "cancelled" or "unsupported".
+function methods.elicit_url(call, key, message, url) return ask_one(call, key, make.elicit_url(message, url)) end
+
+--- call:url_done(key): notifies the client that the user has finished at that page. No effect in revisions without that notification (EL-4).
+function methods.url_done(call, key)
+  local pages = state_of(call).pages
+  local id = pages[key]
+  pages[key] = nil
+  if id then call:send { jsonrpc = "2.0", method = "notifications/elicitation/complete", params = { elicitationId = id } } end
+end
+
+--- call:needs_url(key, message, url): ends the call; the client shows the page to its user and calls again (EL-5, EL-6).
+function methods.needs_url(call, key, message, url)
+  local asked = questions.content(make.elicit_url(message, url))
+  if not askers[call] and call_library.able(call, asked.needs) then
+    if era.is_stateless(call.revision) then
+      local answers = state_of(call).answers
+      local answer = answers[key]
+      if answer and not asked.read(answer) then failure.fail(message .. ": " .. select(2, asked.read(answer))) end
+      answers[key] = nil
+      failure.ask { [key] = asked }
+    end
+    local sent = era.request_params(call.revision, asked.method, asked.params)
+    if sent then
+      failure.refuse(errors.new("url_required", "URL elicitation required", { elicitations = json.array { sent } }))
+    end
+  end
+  failure.fail(message .. ": " .. url)
+end
+
+--- call:sample(key, request): the message of the client's model; or nil and why there is none.
+function methods.sample(call, key, request) return ask_one(call, key, make.sample(request)) end
+
+--- call:roots(): the roots of the client; or nil and why there are none.
+function methods.roots(call, key) return ask_one(call, key or "roots", make.roots()) end
+
+--- call:once(key, f): returns the values of f(), which must be JSON. When the handler runs again, it returns the same values without calling f.
+function methods.once(call, key, f)
+  local done = state_of(call).done
+  local kept = done[key]
+  if kept == nil then
+    kept = { f() }
+    done[key] = json.array(kept)
+  end
+  return table.unpack(kept)
+end
+
+methods.ask = ask
+
+return client_request

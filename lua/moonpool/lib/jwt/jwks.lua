@@ -1,0 +1,156 @@
+-- Public keys of an issuer, from a JWK Set (RFC 7517) or PEM. Keys that are not for signatures or not supported are skipped.
+
+local json = require "moonpool.json"
+local keys = require "moonpool.keys"
+
+local keyset = {}
+keyset.__index = keyset
+
+local MOST_KEYS = 100
+local LONGEST_KID = 256
+
+local function bytes_of(jwk, name)
+  local text = jwk[name]
+  local bytes = type(text) == "string" and keys.unbase64url(text)
+  if not bytes or bytes == "" then return nil, "its '" .. name .. "' is not Base64 for URLs" end
+  return bytes
+end
+
+local makers = {}
+
+function makers.RSA(jwk)
+  local n, why = bytes_of(jwk, "n")
+  if not n then return nil, why end
+  local e
+  e, why = bytes_of(jwk, "e")
+  if not e then return nil, why end
+  return keys.rsa(n:gsub("^\0+", ""), (e:gsub("^\0+", "")))
+end
+
+function makers.EC(jwk)
+  if type(jwk.crv) ~= "string" then return nil, "it names no curve" end
+  local x, why = bytes_of(jwk, "x")
+  if not x then return nil, why end
+  local y
+  y, why = bytes_of(jwk, "y")
+  if not y then return nil, why end
+  return keys.ec(jwk.crv, x, y)
+end
+
+function makers.OKP(jwk)
+  if jwk.crv ~= "Ed25519" then return nil, "its curve is not taken: Ed25519 is" end
+  local x, why = bytes_of(jwk, "x")
+  if not x then return nil, why end
+  return keys.ed25519(x)
+end
+
+local function has(list, wanted)
+  for _, value in ipairs(list) do
+    if value == wanted then return true end
+  end
+  return false
+end
+
+-- Reads one JWK to { key, kid, algorithm }; or nil and the reason to skip it.
+local function read(jwk)
+  if type(jwk) ~= "table" or getmetatable(jwk) == json.array_mt then return nil, "it is no object" end
+  if jwk.d ~= nil or jwk.k ~= nil then return nil, "it is a secret, not a public key" end
+  if jwk.use ~= nil and jwk.use ~= "sig" then return nil, "it is not for signatures" end
+  if jwk.key_ops ~= nil and not (type(jwk.key_ops) == "table" and has(jwk.key_ops, "verify")) then return nil, "it does not verify" end
+  if jwk.kid ~= nil and not (type(jwk.kid) == "string" and #jwk.kid <= LONGEST_KID) then return nil, "its 'kid' is no short text" end
+  local make = makers[jwk.kty]
+  if not make then return nil, "it is of another kind: RSA, EC and OKP are taken" end
+  local key, why = make(jwk)
+  if not key then return nil, why end
+  if jwk.alg ~= nil and not (type(jwk.alg) == "string" and key:suits(jwk.alg)) then return nil, "its 'alg' does not go with it" end
+  return { key = key, kid = jwk.kid, algorithm = jwk.alg }
+end
+
+local function add(set, entry)
+  set.list[#set.list + 1] = entry
+  if entry.kid then
+    set.by_kid[entry.kid] = set.by_kid[entry.kid] or {}
+    table.insert(set.by_kid[entry.kid], entry)
+  end
+end
+
+local function empty() return setmetatable({ list = {}, by_kid = {}, found = {} }, keyset) end
+
+--- Reads the set of keys from a decoded JWK Set; or nil, why.
+function keyset.from_jwks(document)
+  local list = type(document) == "table" and document.keys
+  if type(document) == "table" and document.kty ~= nil then list = { document } end
+  if type(list) ~= "table" then return nil, "it has no list 'keys'" end
+  if #list > MOST_KEYS then return nil, "it has more than " .. MOST_KEYS .. " keys" end
+  local set, first = empty(), nil
+  for i, jwk in ipairs(list) do
+    local entry, why = read(jwk)
+    if entry then
+      add(set, entry)
+    else
+      first = first or "key " .. i .. ": " .. why
+    end
+  end
+  if #set.list == 0 then return nil, "there is no key in it that verifies" .. (first and " (" .. first .. ")" or "") end
+  return set
+end
+
+--- Reads the set of keys from PEM texts: a list, or { kid = text }; or nil, why.
+function keyset.from_pems(texts)
+  local set = empty()
+  for name, text in pairs(texts) do
+    if type(text) ~= "string" then return nil, "a key is PEM, a text, not a " .. type(text) end
+    local key, why = keys.public(text)
+    if not key then return nil, why end
+    add(set, { key = key, kid = type(name) == "string" and name or nil })
+  end
+  if #set.list == 0 then return nil, "there is no key" end
+  return set
+end
+
+--- Reads the set of keys from the JSON of a JWK Set; or nil, why.
+function keyset.from_json(text)
+  local document, why = json.decode(text)
+  if document == nil then return nil, "it is no JSON: " .. tostring(why) end
+  return keyset.from_jwks(document)
+end
+
+--- Reads the set of keys from a text, the JSON of a JWK Set or PEM; or nil, why.
+function keyset.parse(text)
+  if text:find "^%s*{" then return keyset.from_json(text) end
+  return keyset.from_pems { text }
+end
+
+local function suits(entry, algorithm) return (entry.algorithm or algorithm) == algorithm and entry.key:suits(algorithm) end
+
+local function only(list, algorithm)
+  local found
+  for _, entry in ipairs(list) do
+    if suits(entry, algorithm) then
+      if found then return nil, true end
+      found = entry.key
+    end
+  end
+  return found
+end
+
+--- The one key for a token that names `kid` (or nil) and this algorithm; or nil, why, and true if a newer set of keys may have it.
+function keyset:find(kid, algorithm)
+  local found = kid and self.found[kid]
+  if found and found.algorithm == algorithm then return found.key end
+  local list = kid and self.by_kid[kid]
+  if kid and not list then
+    -- A token that names a `kid` may use a key without `kid` only if that is the one candidate.
+    list = next(self.by_kid) == nil and self.list or nil
+    if not list then return nil, "it is signed with a key that the issuer does not have", true end
+  end
+  local key, is_open = only(list or self.list, algorithm)
+  if key then
+    if kid and self.by_kid[kid] then self.found[kid] = { key = key, algorithm = algorithm } end      -- a set never changes
+    return key
+  end
+  if is_open then return nil, "it does not say which of the issuer's keys it is signed with" end
+  return nil, "no key of the issuer goes with its algorithm", kid == nil
+end
+
+return keyset

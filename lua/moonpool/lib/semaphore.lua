@@ -1,0 +1,18 @@
+-- The option `concurrency` of tools: the number of calls of a tool that run at once in the process. Further calls wait in the order of
+-- their arrival, until their time limit.
+
+local failure = require "moonpool.runtime.outcome"
+local host = require "moonpool.host"
+
+local turns = {}
+
+--- Wraps the handler of the tool `name` so that at most `most` calls of it run at once.
+function turns.limit(name, handler, most)
+  local gate = "tool:" .. name
+  return function(...)
+    local mine <close> = host.turn(gate, most) or failure.fail "the tool is busy: too many calls of it wait already"     -- luacheck: ignore 211
+    return handler(...)
+  end
+end
+
+return turns

@@ -1,0 +1,160 @@
+-- The audit: one line of JSON for every request of a client, with its principal, method, address and outcome. log.audit_arguments says
+-- how arguments are written; results are never written.
+
+local host = require "moonpool.host"
+local json = require "moonpool.json"
+local policy = require "moonpool.things.policy"
+local principal = require "moonpool.access.principal"
+local registry = require "moonpool.registry.registry"
+local uris = require "moonpool.runtime.uris"
+
+local audit = {}
+
+local MAX_TEXT_BYTES = 256         -- bytes of one text in redacted arguments
+local MAX_MEMBERS = 64             -- members of one table in redacted arguments; MAX_DEPTH: levels of tables
+local MAX_DEPTH = 6
+local MAX_ARGUMENTS_BYTES = 64 << 10 -- of JSON for the arguments of one line
+local MAX_LINE_BYTES = 256 << 10 -- of JSON for one line
+
+local quiet = { ping = true }
+
+-- -- arguments ----------------------------------------------------------------------------------------------------------
+
+-- Words in the names of secret members. They are compared without case, '_' and '-'.
+local secret_words = { "password", "passwd", "passphrase", "secret", "token", "apikey", "authorization", "credential", "privatekey", "cookie", "bearer" }
+
+local function is_secret(name, schema)
+  if schema and (schema.writeOnly == true or schema.format == "password") then return true end
+  local plain = tostring(name):lower():gsub("[_-]", "")
+  for _, word in ipairs(secret_words) do
+    if plain:find(word, 1, true) then return true end
+  end
+  return false
+end
+
+local function cut(text)
+  if #text <= MAX_TEXT_BYTES then return text end
+  return text:sub(1, (utf8.offset(text, 0, MAX_TEXT_BYTES + 1) or MAX_TEXT_BYTES + 1) - 1) .. "…"
+end
+
+local function redacted(value, schema, depth)
+  if type(value) == "string" then return cut(value) end
+  if type(value) ~= "table" then return value end
+  if depth > MAX_DEPTH then return "…" end
+  local properties, made, count = type(schema) == "table" and schema.properties or {}, {}, 0
+  for name, part in pairs(value) do
+    count = count + 1
+    if count > MAX_MEMBERS then
+      if type(name) == "string" then made["…"] = true end
+      break
+    end
+    local inner = type(name) == "string" and properties[name] or (type(schema) == "table" and schema.items) or nil
+    if type(inner) ~= "table" then inner = nil end
+    made[type(name) == "string" and cut(name) or name] = type(name) == "string" and is_secret(name, inner) and "***" or redacted(part, inner, depth + 1)
+  end
+  return setmetatable(made, debug.getmetatable(value))
+end
+
+local function names_of(args)
+  local names = json.array {}
+  for name in pairs(args) do
+    if #names == MAX_MEMBERS then break end
+    names[#names + 1] = cut(tostring(name))
+  end
+  table.sort(names)
+  return names
+end
+
+local arguments_as = {
+  none = function() return nil end,
+  names = names_of,
+  redacted = function(args, schema) return redacted(args, schema, 1) end,
+  full = function(args) return args end,
+}
+
+-- The arguments for the audit line, as JSON. Encoded before the call runs, since the handler may change them.
+local function arguments_json(args, schema)
+  local what = arguments_as[host.audit](args, schema)
+  if what == nil then return nil end
+  local ok, text = pcall(json.encode, what)
+  if not ok then return "…" end
+  return #text <= MAX_ARGUMENTS_BYTES and json.raw(text) or "… " .. #text .. " bytes"
+end
+
+-- -- the line ------------------------------------------------------------------------------------------------------------
+
+local order = { __order = {
+  "event", "id", "principal", "issuer", "client", "address", "session", "revision", "method", "name", "outcome", "code", "why", "policy", "ms",
+  "arguments", "trace",
+} }
+
+local function hex(bytes) return (bytes:gsub(".", function(c) return ("%02x"):format(c:byte()) end)) end
+
+local function text_of(value) return type(value) == "string" and cut(value) or nil end
+
+-- "name version" of the client. It comes from the params of `initialize`, which has no session yet, else from the session.
+local function client_of(call, params)
+  local said = call.client
+  if type(said) ~= "table" and type(params) == "table" then said = params.clientInfo end
+  if type(said) ~= "table" then return nil end
+  local name, version = text_of(said.name), text_of(said.version)
+  return name and (version and name .. " " .. version or name)
+end
+
+-- True for the text that a client gets for an error in a script: "internal error" and the id of the log line.
+local function is_fault(text) return type(text) == "string" and text:find "^internal error %x%x%x%x$" ~= nil end
+
+-- Returns outcome, code, why, policy.
+local function outcome_of(call, result, err)
+  local trail = policy.trail(call)
+  local denied = trail and not trail.reached and trail.at or nil
+  if err then return denied and "denied" or is_fault(err.message) and "fault" or "error", err.code, text_of(err.message), denied or trail and trail.at end
+  if type(result) == "table" and result.isError then
+    local first = type(result.content) == "table" and result.content[1]
+    return denied and "denied" or is_fault(first and first.text) and "fault" or "failed", nil, text_of(first and first.text), denied
+  end
+  return "ok", nil, nil, denied
+end
+
+-- The part of the line that is known before the call runs. A call that is cancelled can add nothing later.
+local function open(call, params)
+  local args, meta, who = params and params.arguments, call.meta, principal.facts(call.principal)
+  local tool = call.method == "tools/call" and params and registry.tools[params.name]
+  local session = call.has_session and host.session(call)
+  return setmetatable({
+    event = "call", id = hex(host.random(8)), principal = who.id, issuer = who.issuer,
+    client = client_of(call, params), address = call.address, session = session and hex(host.digest("sha256", session):sub(1, 4)) or nil,
+    revision = call.revision, method = cut(call.method), name = params and text_of(params.name or type(params.uri) == "string" and uris.normal(params.uri)),
+    arguments = type(args) == "table" and arguments_json(args, tool and tool.input) or nil,
+    trace = type(meta) == "table" and text_of(meta.traceparent) or nil,
+  }, order)
+end
+
+local function write(line, started, outcome, code, why, row)
+  line.outcome, line.code, line.why, line.policy = outcome, code, why, row
+  line.ms = math.floor((host.now() - started) * 1e5 + 0.5) / 1e2
+  local text = json.encode(line)
+  if #text > MAX_LINE_BYTES then                  -- the line is written without its arguments
+    line.arguments = "…"
+    text = json.encode(line)
+  end
+  host.audit_line(text:sub(2, -2))
+end
+
+--- Wraps dispatch so that each call writes a line, also one that is cancelled.
+function audit.wrap(dispatch)
+  if not host.audit then return dispatch end
+  return function(call, params, revision, method)
+    if quiet[method] then return dispatch(call, params, revision, method) end
+    local started, line, ended = host.now(), open(call, params), false
+    local _ <close> = setmetatable({}, { __close = function()
+      if not ended then write(line, started, "cancelled") end
+    end })
+    local result, err = dispatch(call, params, revision, method)
+    ended = true
+    write(line, started, outcome_of(call, result, err))
+    return result, err
+  end
+end
+
+return audit

@@ -1,0 +1,34 @@
+-- Completions of a value that a user is typing: from a list, the entries that begin with it; from a function, what it returns.
+
+local json = require "moonpool.json"
+
+local complete = {}
+
+local most = 100                                                                        -- values in one completion (C-1)
+
+--- The entries of a list that begin with `prefix`, whatever the case, in the list's order.
+function complete.by_prefix(list, prefix)
+  local found, wanted = {}, prefix:lower()
+  for _, value in ipairs(list) do
+    local text = tostring(value)
+    if text:sub(1, #wanted):lower() == wanted then found[#found + 1] = text end
+  end
+  return found
+end
+
+--- A `completion` object for a list of values, of which `total` exist; or nil and what is wrong with them.
+function complete.result(list, total)
+  if list == nil then list = {} end
+  if type(list) ~= "table" then return nil, "a completion gives a list of strings, got a " .. type(list) end
+  local values = json.array {}
+  for i = 1, math.min(#list, most) do
+    local value = list[i]
+    if type(value) == "number" then value = tostring(value) end
+    if type(value) ~= "string" or not utf8.len(value) then return nil, "item " .. i .. " of the completion is not a text" end
+    values[i] = value
+  end
+  total = math.max(math.tointeger(total) or 0, #list)
+  return { values = values, total = total, hasMore = total > #values }
+end
+
+return complete

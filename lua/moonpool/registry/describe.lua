@@ -1,0 +1,240 @@
+-- What the gateway serves, as text for the script's author: a line for each thing, the whole definitions, or JSON.
+
+local doubts = require "moonpool.registry.lint"
+local job = require "moonpool.things.job"
+local policy = require "moonpool.things.policy"
+local json = require "moonpool.json"
+local registry = require "moonpool.registry.registry"
+local sorted = require "moonpool.runtime.sorted_keys"
+
+local words = { tools = "tool", resources = "resource", templates = "resource", prompts = "prompt" }
+local kinds = { "tools", "resources", "templates", "prompts" }
+
+local function each(visit)
+  for _, kind in ipairs(kinds) do
+    local things, names = registry.everything(kind)
+    for _, name in ipairs(names) do visit(words[kind], name, things[name], kind) end
+  end
+end
+
+-- Jobs and policies are listed too, although clients never see them.
+local function put_jobs(put)
+  local jobs = job.all()
+  for _, name in ipairs(sorted(jobs)) do
+    put("job  " .. name .. "  " .. jobs[name].description:match "^[^\n]*" .. (jobs[name].off and "  (off)" or ""))
+  end
+end
+
+local around = { "tools", "resources", "prompts" }
+
+local function put_policies(put)
+  for _, row in ipairs(policy.of()) do
+    local parts = {}
+    for _, kind in ipairs(around) do
+      for _, pattern in ipairs(row[kind] or {}) do parts[#parts + 1] = pattern.text end
+    end
+    put("policy  " .. row.name .. "  " .. (row.description or "") .. "  (around " .. (parts[1] and table.concat(parts, ", ") or "everything") .. ")")
+  end
+end
+
+local forms = {}
+
+function forms.list(put)
+  each(function(word, name, thing)
+    put(word .. "  " .. name .. "  " .. thing.description:match "^[^\n]*" .. (thing.off and "  (off)" or ""))
+  end)
+  put_jobs(put)
+  put_policies(put)
+end
+
+-- The names of one kind, a line each, in the form that commands take.
+for _, kind in ipairs { "tools", "resources", "prompts" } do
+  forms[kind] = function(put)
+    for _, list in ipairs { kind, kind == "resources" and "templates" or nil } do
+      local things, names = registry.everything(list)
+      for _, name in ipairs(names) do
+        if not things[name].off then put(name) end
+      end
+    end
+  end
+end
+
+function forms.jobs(put)
+  for _, name in ipairs(sorted(job.all())) do put(name) end
+end
+
+-- -- as clients see it -------------------------------------------------------------------------------------------------
+
+local function plain(value)
+  if type(value) == "string" then return value end
+  local ok, text = pcall(json.encode, value)
+  return ok and text or tostring(value)
+end
+
+local function listed(values, between)
+  local parts = {}
+  for i, value in ipairs(values) do parts[i] = plain(value) end
+  return table.concat(parts, between)
+end
+
+-- A schema in a few words: "integer", "celsius | fahrenheit", "list of string".
+local function type_of(schema, depth)
+  depth = depth or 0
+  if type(schema) ~= "table" then return schema == false and "nothing" or "anything" end
+  if schema.enum then return listed(schema.enum, " | ") end
+  if schema.const ~= nil then return plain(schema.const) end
+  if type(schema["$ref"]) == "string" then return schema["$ref"]:match "[^/#]*$" end
+  local either = schema.anyOf or schema.oneOf
+  if type(either) == "table" and depth < 3 then
+    local parts = {}
+    for i, one in ipairs(either) do parts[i] = type_of(one, depth + 1) end
+    return table.concat(parts, " | ")
+  end
+  if type(schema.prefixItems) == "table" and depth < 3 then
+    local parts = {}
+    for i, one in ipairs(schema.prefixItems) do parts[i] = type_of(one, depth + 1) end
+    return "[" .. table.concat(parts, ", ") .. "]"
+  end
+  local kind = type(schema.type) == "table" and listed(schema.type, " | ") or schema.type or "anything"
+  if kind == "array" then
+    return schema.items == nil and "list" or depth < 3 and "list of " .. type_of(schema.items, depth + 1) or "list"
+  end
+  return schema.format and kind .. " (" .. plain(schema.format) .. ")" or kind
+end
+
+local bounds = {
+  { "minimum", "at least " }, { "exclusiveMinimum", "above " }, { "maximum", "at most " }, { "exclusiveMaximum", "below " },
+  { "minLength", "at least ", " character" }, { "maxLength", "at most ", " character" },
+  { "minItems", "at least ", " item" }, { "maxItems", "at most ", " item" }, { "pattern", "like " }, { "multipleOf", "a multiple of " },
+}
+
+local function counted(value, word)
+  return plain(value) .. (word and word .. (value == 1 and "" or "s") or "")
+end
+
+-- What a schema demands of a value, as text: "required, at least 1, at most 20".
+local function rules(schema, is_required)
+  local parts = { is_required and "required" or schema.default ~= nil and "default " .. json.encode(schema.default) or "optional" }
+  for _, bound in ipairs(bounds) do
+    if schema[bound[1]] ~= nil then parts[#parts + 1] = bound[2] .. counted(schema[bound[1]], bound[3]) end
+  end
+  return table.concat(parts, ", ")
+end
+
+local function ordered(properties)
+  local mt, names, seen = debug.getmetatable(properties), {}, {}
+  for _, name in ipairs(mt and mt.__order or {}) do
+    if properties[name] ~= nil then names[#names + 1], seen[name] = name, true end
+  end
+  for _, name in ipairs(sorted(properties)) do
+    if not seen[name] then names[#names + 1] = name end
+  end
+  return names
+end
+
+-- Rows as aligned columns; the last column is not padded.
+local function columns(put, rows, indent)
+  local wide = {}
+  for _, row in ipairs(rows) do
+    for i = 1, #row - 1 do wide[i] = math.min(math.max(wide[i] or 0, utf8.len(row[i]) or #row[i]), 28) end
+  end
+  for _, row in ipairs(rows) do
+    local parts = {}
+    for i, text in ipairs(row) do
+      parts[i] = i < #row and text .. (" "):rep(wide[i] - (utf8.len(text) or #text)) or text
+    end
+    put((indent .. table.concat(parts, "  ")):gsub("%s+$", ""))
+  end
+end
+
+local function fields(schema)
+  local rows, required = {}, {}
+  local properties = type(schema.properties) == "table" and schema.properties or {}
+  for _, name in ipairs(type(schema.required) == "table" and schema.required or {}) do required[name] = true end
+  for _, name in ipairs(ordered(properties)) do
+    local field = properties[name]
+    local said = type(field) == "table" and type(field.description) == "string" and ": " .. field.description:match "^[^\n]*" or ""
+    rows[#rows + 1] = { name, type_of(field), rules(type(field) == "table" and field or {}, required[name]) .. said }
+  end
+  return rows
+end
+
+local function put_schema(put, word, schema)
+  if not schema then return end
+  local rows = fields(schema)
+  if #rows == 0 then
+    put("  " .. word .. "  " .. (schema.type == "object" and "none" or type_of(schema)))
+    return
+  end
+  put("  " .. word)
+  columns(put, rows, "    ")
+end
+
+local hints = {
+  { "readOnlyHint", "read only", "not read only" }, { "destructiveHint", "destructive", "not destructive" },
+  { "idempotentHint", "idempotent", "not idempotent" }, { "openWorldHint", "open world", "closed world" },
+}
+
+local function annotations(definition)
+  local parts = {}
+  for _, hint in ipairs(hints) do
+    local value = (definition.annotations or {})[hint[1]]
+    if value ~= nil then parts[#parts + 1] = value and hint[2] or hint[3] end
+  end
+  return parts
+end
+
+local function head(word, name, thing)
+  local definition = thing.definition
+  local parts = { word, name }
+  if definition.title then parts[#parts + 1] = '"' .. definition.title .. '"' end
+  local more = annotations(definition)
+  if thing.task then more[#more + 1] = "task " .. thing.task end
+  if thing.timeout then more[#more + 1] = ("at most %g s"):format(thing.timeout) end
+  if thing.concurrency then more[#more + 1] = thing.concurrency .. " at once" end
+  if definition.mimeType then more[#more + 1] = definition.mimeType end
+  if thing.scopes then more[#more + 1] = "needs " .. table.concat(thing.scopes, " ") end
+  if thing.visible then more[#more + 1] = "visible to some" end
+  if thing.off then more[#more + 1] = "off" end
+  return table.concat(parts, "  ") .. (more[1] and "  (" .. table.concat(more, ", ") .. ")" or "")
+end
+
+function forms.whole(put)
+  local is_first = true
+  each(function(word, name, thing)
+    if not is_first then put "" end
+    is_first = false
+    put(head(word, name, thing))
+    for line in thing.description:gmatch "[^\n]+" do put("  " .. line) end
+    local definition = thing.definition
+    if word == "tool" then
+      put_schema(put, "arguments", definition.inputSchema)
+      put_schema(put, "output", definition.outputSchema)
+    elseif word == "prompt" and definition.arguments then
+      local rows = {}
+      for i, argument in ipairs(definition.arguments) do
+        rows[i] = { argument.name, argument.required and "required" or "optional", argument.description or "" }
+      end
+      put "  arguments"
+      columns(put, rows, "    ")
+    end
+  end)
+  if not is_first and (next(job.all()) or policy.of()[1]) then put "" end
+  put_jobs(put)
+  put_policies(put)
+end
+
+function forms.json(put)
+  local members = { tools = "tools", resources = "resources", templates = "resourceTemplates", prompts = "prompts" }
+  local whole = {}
+  for _, member in pairs(members) do whole[member] = json.array {} end
+  each(function(_, _, thing, kind) table.insert(whole[members[kind]], thing.definition) end)
+  put(json.encode(whole))
+end
+
+--- Returns what is served in a form ("list", "whole", "json", or a kind whose names are wanted), and the warnings, "" for a list.
+return function(form)
+  local lines = {}
+  forms[form](function(line) lines[#lines + 1] = line end)
+  return table.concat(lines, "\n") .. (lines[1] and "\n" or ""), (form == "whole" or form == "json") and doubts() or ""
+end

@@ -1,0 +1,256 @@
+-- Answers `moonpool explain`: which rule decides whether a principal sees a thing and may use it, in words. The request is
+-- "moonpool/explain", which only gateways started with --specs serve.
+
+local host = require "moonpool.host"
+local access = require "moonpool.access.access"
+local auth = require "moonpool.access.auth"
+local errors = require "moonpool.runtime.rpc_error"
+local failure = require "moonpool.runtime.outcome"
+local policy = require "moonpool.things.policy"
+local principal = require "moonpool.access.principal"
+local registry = require "moonpool.registry.registry"
+local suggest = require "moonpool.runtime.suggest"
+local uris = require "moonpool.runtime.uris"
+
+local explain = {}
+
+local kinds = { "tools", "resources", "templates", "prompts" }
+local words = { tools = "tool", prompts = "prompt", resources = "resource", templates = "resource" }
+
+local function invalid(message) return nil, errors.new("invalid_params", message) end
+
+-- -- authentication --------------------------------------------------------------------------------------------------------
+
+--- What the auth scripts declare (implied scopes, scopes to ask for), as if one of them had authenticated the principal.
+function explain.declared()
+  local from = { implies = {}, askable = nil }
+  for _, one in ipairs(auth.all()) do
+    for scope, others in pairs(one.from.implies or {}) do
+      local all = from.implies[scope] or {}
+      from.implies[scope] = table.move(others, 1, #others, #all + 1, all)
+    end
+    local askable = one.from.askable
+    if type(askable) == "table" and type(from.askable) == "table" then
+      table.move(askable, 1, #askable, #from.askable + 1, from.askable)
+    elseif askable and from.askable ~= true then
+      from.askable = type(askable) == "table" and { table.unpack(askable) } or askable
+    end
+  end
+  return from
+end
+
+--- The metatable of a request's headers: finds a header whatever the case of its name.
+explain.any_case = { __index = function(self, name) return type(name) == "string" and rawget(self, name:lower()) or nil end }
+
+-- Runs the auth scripts in their order, as for a request. Returns the principal, or nil.
+local function authenticate(request, put)
+  local asked = auth.all()
+  if host.asks_nobody or not asked[1] then
+    put("auth", (host.asks_nobody and "'auth: none' in the config" or "there are no auth scripts") .. ": requests are not authenticated")
+    return principal.anonymous
+  end
+  for _, one in ipairs(asked) do
+    local file = host.root .. "/" .. one.path
+    local ok, value, why = xpcall(one.handler, failure.handler, request)
+    if not ok and not failure.is_expected(value) then
+      put("auth", file .. " failed, so the request is refused: " .. failure.reason(value))
+      return nil
+    end
+    if ok and value then
+      local p, trouble = principal.new(value, one.from)
+      put("auth", file .. (p and " authenticates it as " .. p.id or " returned no valid principal: " .. trouble))
+      return p
+    end
+    put("auth", file .. " does not authenticate it: " .. failure.words(ok and why or value.why, "no reason"))
+  end
+end
+
+-- The principal that `params` describe; or nil and an error.
+local function who_of(params, put)
+  if params.request then
+    local headers = setmetatable(params.request.headers or {}, explain.any_case)
+    return authenticate({ method = "POST", path = "/mcp", headers = headers, bearer = params.request.bearer, peer = "127.0.0.1" }, put)
+  end
+  local id = params.principal
+  if id == "anonymous" then return principal.anonymous end
+  if id == "local" then return principal.lone end
+  local p, why = principal.new({ id = id, scopes = params.scopes, claims = params.claims }, explain.declared())
+  if not p then return invalid(why) end
+  return p
+end
+
+-- -- rules -----------------------------------------------------------------------------------------------------------------
+
+-- How a principal comes to hold a scope, in words.
+local function how(p, scope)
+  for i = 1, #p.scopes do
+    if p.scopes[i] == scope then return "held" end
+  end
+  for i = 1, #p.scopes do
+    if principal.cover(p.scopes[i], { scope }) then return "held, by " .. p.scopes[i] end
+  end
+  return "held, implied by another scope"
+end
+
+-- Steps, one for each rule. A step adds lines to the explanation, and returns what the client gets and why when its rule decides.
+local steps = {}
+
+function steps.enabled(_, thing, put)
+  put("enabled", thing.off and "no" or "yes")
+  if thing.off then return "absent", "it is switched off" end
+end
+
+function steps.visible(p, thing, put)
+  if not thing.visible then return end
+  local ok, value = host.briefly(thing.visible, failure.handler, p)
+  put("visible", not ok and "fails: " .. failure.reason(value) or value and "yes" or "no")
+  if not ok or not value then return "absent", "'visible' hides it" end
+end
+
+function steps.scopes(p, thing, put)
+  if not thing.scopes then
+    put("scopes", "none are needed")
+    return
+  end
+  local _, missing = principal.allows(p, thing.scopes)
+  local lacks = {}
+  for _, scope in ipairs(missing or {}) do lacks[scope] = true end
+  for _, scope in ipairs(thing.scopes) do put("scope", scope .. ": " .. (lacks[scope] and "missing" or how(p, scope))) end
+  if not missing then return end
+  local list = table.concat(missing, " ")
+  if principal.can_ask(p, thing.scopes) then
+    return "403", "it lacks " .. list .. ", which clients may ask for (403 insufficient_scope, scope=\"" .. table.concat(thing.scopes, " ") .. "\")"
+  end
+  return "absent", "it lacks " .. list
+end
+
+function steps.policies(_, thing, put, kind)
+  local is_resource = kind == "resources" or kind == "templates"
+  local names = {}
+  for i, row in ipairs(policy.of(is_resource and "resources" or kind, not is_resource and thing.name or thing.template == nil and thing.uri or nil)) do
+    names[i] = row.name
+  end
+  put("policies", names[1] and table.concat(names, ", ") .. ", in this order: each may refuse the call" or "none")
+end
+
+local order = { "enabled", "visible", "scopes", "policies" }
+
+local meets = {
+  absent = "absent: in no list, and by name as if it were not there",
+  ["403"] = "absent from lists; by name 403, or an error where answers have no status",
+  runs = "listed, and it runs",
+}
+
+-- Runs the steps until one decides.
+local function judge(p, thing, put, kind)
+  local verdict, why
+  for _, name in ipairs(order) do
+    local met, reason = steps[name](p, thing, put, kind)
+    if not verdict then verdict, why = met, reason end
+  end
+  return verdict or "runs", why or "no rule refuses it"
+end
+
+local function nothing() end
+
+-- -- answers ------------------------------------------------------------------------------------------------------------------
+
+-- Calls visit(kind, thing) for each thing with this name, and for the resource with this URI.
+local function find(name, visit)
+  local count = 0
+  local function found(kind, thing)
+    count = count + 1
+    visit(kind, thing)
+  end
+  for _, kind in ipairs(kinds) do
+    for key, thing in pairs((registry.everything(kind))) do
+      if thing.name == name or key == name then found(kind, thing) end
+    end
+  end
+  local resource = count == 0 and registry.resource(uris.normal(name))
+  if resource then found("templates", resource) end
+  return count
+end
+
+local function all_names()
+  local names = {}
+  for _, kind in ipairs(kinds) do
+    for _, thing in pairs((registry.everything(kind))) do names[#names + 1] = thing.name end
+  end
+  return names
+end
+
+local function each(visit)
+  for _, kind in ipairs(kinds) do
+    local things, names = registry.everything(kind)
+    for _, name in ipairs(names) do visit(kind, name, things[name]) end
+  end
+end
+
+local forms = {}
+
+-- The explanation of one thing, rule by rule.
+function forms.why(p, params, put)
+  local runs, is_first = true, true
+  local count = find(params.name, function(kind, thing)
+    if not is_first then put("", "") end
+    is_first = false
+    put(words[kind], thing.name .. "  (" .. host.root .. "/" .. thing.path .. ")")
+    local verdict, why = judge(p, thing, put, kind)
+    put("decides", why)
+    put("sees", meets[verdict])
+    runs = runs and verdict == "runs"
+  end)
+  if count == 0 then
+    return nil, "there is no tool, prompt or resource '" .. params.name .. "'", suggest.hint(params.name, all_names()) or "moonpool list says what there is"
+  end
+  return runs
+end
+
+-- A line for each thing that is served. A principal with the name of a tool is more likely a principal that was left out.
+function forms.all(p, params, put)
+  if params.is_word and find(p.id, nothing) > 0 then
+    return nil, "'" .. p.id .. "' is served here, and the first word is the principal", "moonpool explain anonymous " .. p.id .. "; or --as " .. p.id
+      .. " for a principal of this name"
+  end
+  each(function(kind, name, thing)
+    local verdict, why = judge(p, thing, nothing, kind)
+    put(verdict, words[kind] .. " " .. name .. (verdict ~= "runs" and ": " .. why or ""))
+  end)
+  return true
+end
+
+-- What the principal sees, in the form of `moonpool list`.
+function forms.list(p, _, _, line)
+  each(function(kind, name, thing)
+    if not thing.off and access.sees(p, thing) then line(words[kind] .. "  " .. name .. "  " .. thing.description:match "^[^\n]*") end
+  end)
+  return true
+end
+
+--- Answers "moonpool/explain": { text, runs }, or { what, hint } when the params are wrong.
+function explain.answer(params)
+  local lines = {}
+  local function line(text) lines[#lines + 1] = text end
+  local function put(word, text) line(word == "" and "" or ("%-9s %s"):format(word, text)) end
+  local p, err = who_of(params, put)
+  if err then return nil, err end
+  local runs, what, hint = false, nil, nil
+  if p then
+    if params.form ~= "list" then
+      put("who", p.id)
+      put("has", #p.scopes > 0 and table.concat({ table.unpack(p.scopes, 1, #p.scopes) }, " ") or "no scopes")
+    end
+    if p == principal.anonymous and auth.all()[1] and not host.asks_nobody then
+      put("sees", "401: there are auth scripts, and anonymous requests are refused")
+    else
+      runs, what, hint = forms[params.form](p, params, put, line)
+    end
+  else
+    put("sees", "401: no auth script authenticates the request")
+  end
+  if what then return { what = what, hint = hint, resultType = "complete" } end
+  return { text = table.concat(lines, "\n") .. (lines[1] and "\n" or ""), runs = runs, resultType = "complete" }
+end
+
+return explain

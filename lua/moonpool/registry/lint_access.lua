@@ -1,0 +1,138 @@
+-- Warnings of `moonpool check` about access: things that no principal can reach, scopes that nothing requires, and auth scripts that
+-- accept every request. Only what can be known without a request is reported; when scopes come from tokens, that is little.
+
+local host = require "moonpool.host"
+local auth = require "moonpool.access.auth"
+local failure = require "moonpool.runtime.outcome"
+local principal = require "moonpool.access.principal"
+local problem = require "moonpool.runtime.diagnostic"
+local registry = require "moonpool.registry.registry"
+local suggest = require "moonpool.runtime.suggest"
+
+local words = { tools = "tool", resources = "resource", templates = "resource", prompts = "prompt" }
+local kinds = { "tools", "resources", "templates", "prompts" }
+
+local function text_of(path)
+  for _, script in ipairs(host.scripts) do
+    if script.path == path then return script.text end
+  end
+  return ""
+end
+
+local function sorted(set)
+  local list = {}
+  for name in pairs(set) do list[#list + 1] = name end
+  table.sort(list)
+  return list
+end
+
+-- The line of a scope in a file; near the thing's name when several things of the file have it.
+local function line_of(thing, scope)
+  local text = text_of(thing.path)
+  local from = problem.find(text, thing.name:match "[^_.-]+$") or 1
+  return problem.find(text, scope, from) or problem.find(text, scope) or problem.find(text, "scopes")
+end
+
+-- The texts of all scripts; `is_auth` selects those of auth scripts, or the others.
+local function literals(is_auth, set)
+  for _, script in ipairs(host.scripts) do
+    if (script.path:find "^auth/" ~= nil) == is_auth and not script.path:find "_spec%.lua$" then
+      for quote, text in script.text:gmatch "([\"'])([!#-&(-[%]^-~]+)%1" do set[text] = quote end
+    end
+  end
+  return set
+end
+
+-- The scopes that auth scripts mention, and whether no others are possible. With an issuer, a client asks for further scopes when a call
+-- needs them (step-up): any scope, or those of `askable`.
+local function granted()
+  local set, is_all = literals(true, {}), true
+  for _, one in ipairs(auth.all()) do
+    local askable = one.from.askable
+    is_all = is_all and one.scopes_supported ~= nil and askable ~= true
+    for _, scope in ipairs(type(askable) == "table" and askable or {}) do set[scope] = true end
+    for _, scope in ipairs(one.scopes_supported or {}) do set[scope] = true end
+    for scope, others in pairs(one.from.implies or {}) do
+      set[scope] = true
+      for _, other in ipairs(others) do set[other] = true end
+    end
+  end
+  return set, is_all
+end
+
+local function each_thing(visit)
+  for _, kind in ipairs(kinds) do
+    local things, names = registry.everything(kind)
+    for _, name in ipairs(names) do visit(words[kind], things[name]) end
+  end
+end
+
+-- A warning about the scopes of a thing, and a hint; or nil.
+local function unreachable(word, thing, scope, known, is_all)
+  if known == nil then
+    return "no client can reach the " .. word .. " '" .. thing.name .. "' over HTTP: it needs '" .. scope .. "', and no auth script authenticates requests",
+      host.asks_nobody and "'auth: none' is in the config" or "a script in " .. host.root .. "/auth/ would say who has it"
+  end
+  if principal.cover(table.concat(sorted(known), " "), { scope }) then return nil end
+  local hint = suggest.hint(scope, known)
+  if is_all then
+    return "no client can reach the " .. word .. " '" .. thing.name .. "': no auth script grants '" .. scope .. "'",
+      hint or "'scopes_supported' or 'implies' of a script in auth/ names those that there are"
+  end
+  if hint then return "the auth scripts do not speak of the scope '" .. scope .. "' of the " .. word .. " '" .. thing.name .. "'", hint end
+end
+
+local function check_things(put)
+  local known, is_all
+  if auth.all()[1] and not host.asks_nobody then known, is_all = granted() end
+  each_thing(function(word, thing)
+    for _, scope in ipairs(thing.scopes or {}) do
+      local what, hint = unreachable(word, thing, scope, known, is_all)
+      if what then put(thing.path, line_of(thing, scope), what, hint) end
+    end
+  end)
+end
+
+-- Warnings about scopes that auth scripts give and that no thing and no call:needs requires.
+local function check_offers(put)
+  local needed = literals(false, {})
+  each_thing(function(_, thing)
+    for _, scope in ipairs(thing.scopes or {}) do needed[scope] = true end
+  end)
+  for _, one in ipairs(auth.all()) do
+    for _, scope in ipairs(one.scopes_supported or {}) do
+      local is_needed = false
+      for other in pairs(needed) do is_needed = is_needed or principal.cover(scope, { other }) end
+      for _, other in ipairs(one.from.implies and one.from.implies[scope] or {}) do is_needed = is_needed or needed[other] ~= nil end
+      if not is_needed then
+        put(one.path, problem.find(text_of(one.path), scope), "nothing needs the scope '" .. scope .. "'", suggest.hint(scope, needed))
+      end
+    end
+  end
+end
+
+-- Runs each auth script with a request from a remote address that brings no credentials.
+local function check_without_credentials(put)
+  for _, one in ipairs(auth.all()) do
+    local request = { method = "POST", path = "/mcp", headers = {}, peer = "192.0.2.1" }
+    local ok, value = host.guarded(one.handler, failure.handler, request)
+    local p = ok and value and principal.new(value, one.from)
+    if p then
+      put(one.path, problem.find(text_of(one.path), "return"), "a request without credentials is authenticated as '" .. p.id .. "'",
+        "return nil and a reason for requests without valid credentials")
+    end
+  end
+end
+
+--- The warnings, as a list of texts.
+return function()
+  local list, warned = {}, {}
+  local function put(path, line, what, hint)
+    local text = problem.text(host.root .. "/" .. path, line, what, hint, text_of(path))
+    if not warned[text] then list[#list + 1], warned[text] = text, true end
+  end
+  check_things(put)
+  check_offers(put)
+  check_without_credentials(put)
+  return list
+end

@@ -1,0 +1,301 @@
+-- The things that are served: tools and prompts by name, resources by URI and by template; and the pages of their lists as JSON, made
+-- once for each revision and view. A thing that is switched off is in the registry and not in any list.
+--   view     the names in a list that a principal sees, and the pages made of them. Principals with the same scopes for that list
+--            share a view; a list with a thing that has `visible` caches no views
+
+local access = require "moonpool.access.access"
+local apps = require "moonpool.protocol.apps"
+local content = require "moonpool.things.tool_result"
+local errors = require "moonpool.runtime.rpc_error"
+local instances = require "moonpool.registry.instances"
+local json = require "moonpool.json"
+local page = require "moonpool.protocol.cursor"
+local principal = require "moonpool.access.principal"
+local sort = require "moonpool.runtime.stdlib.sort"
+local sorted = require "moonpool.runtime.sorted_keys"
+local template = require "moonpool.things.template"
+local uris = require "moonpool.runtime.uris"
+
+local registry = { tools = {}, prompts = {}, resources = {}, templates = {} }
+
+registry.tasks_extension = "io.modelcontextprotocol/tasks"
+
+-- Milliseconds for which a client may cache a list (Q-1): short, because the things of a saved script are served at once.
+local LIST_TTL_MS = 5000
+
+local MAX_VIEWS = 64       -- views that are cached for each list
+
+-- For each list: its method, the member of the result, the sorted names; whether scopes decide who sees an entry, and which; whether an
+-- entry has `visible`; and the cached views, by the scopes that their principals hold.
+local lists = {
+  tools = { method = "tools/list", member = "tools" },
+  prompts = { method = "prompts/list", member = "prompts" },
+  resources = { method = "resources/list", member = "resources" },
+  templates = { method = "resources/templates/list", member = "resourceTemplates" },
+}
+
+local everything = {}       -- per list, the things that are switched on and off
+local by_word = {}          -- "tool", "prompt", "resource" -> name -> the thing
+local by_fit = {}           -- templates, the one with the most fixed characters first
+local has_lists = false
+local offered = {}          -- capabilities: a thing that is switched off counts too
+
+local function any(things, member)
+  for _, thing in pairs(things) do
+    if thing[member] then return true end
+  end
+  return false
+end
+
+local function has_pages(things)
+  for uri in pairs(things) do
+    if apps.is_page(uri) then return true end
+  end
+  return false
+end
+
+-- The scopes that the things of a list require, as a set.
+local function needs_of(list, things)
+  local seen = {}
+  list.needs, list.has_visible = {}, false
+  for _, name in ipairs(list.names) do
+    local thing = things[name]
+    local key = thing.scopes and table.concat(thing.scopes, " ")
+    if key and not seen[key] then seen[key], list.needs[#list.needs + 1] = true, thing.scopes end
+    list.has_visible = list.has_visible or thing.visible ~= nil
+  end
+  list.is_private = list.has_visible or list.needs[1] ~= nil
+end
+
+--- Makes the lists again when things were switched on or off.
+function registry.refresh()
+  local any_visible, any_private = false, false
+  for kind, list in pairs(lists) do
+    local on = {}
+    for name, thing in pairs(everything[kind]) do
+      if not thing.off then on[name] = thing end
+    end
+    registry[kind] = on
+    list.names, list.views, list.view_count = sorted(on), {}, 0
+    needs_of(list, on)
+    any_visible, any_private = any_visible or list.has_visible, any_private or list.is_private
+  end
+  access.set(any_visible, any_private)
+  by_fit = {}
+  for i, uri in ipairs(lists.templates.names) do by_fit[i] = registry.templates[uri] end
+  table.sort(by_fit, function(a, b)
+    local left, right = a.template.literals, b.template.literals
+    if left ~= right then return left > right end
+    return a.uri < b.uri
+  end)
+end
+
+--- Replaces all things: { tools, prompts, resources, templates }, each by name or URI.
+function registry.set(found)
+  for kind in pairs(lists) do everything[kind] = found[kind] or {} end
+  by_word = { tool = everything.tools, prompt = everything.prompts, resource = {} }
+  for _, kind in ipairs { "resources", "templates" } do
+    for _, thing in pairs(everything[kind]) do by_word.resource[thing.name] = thing end
+  end
+  offered = {
+    tools = true, logging = true,
+    prompts = next(everything.prompts) ~= nil,
+    resources = next(by_word.resource) ~= nil,
+    completions = any(everything.prompts, "complete") or any(everything.templates, "complete"),
+    tasks = any(everything.tools, "task"),
+    apps = has_pages(everything.resources) or has_pages(everything.templates),
+  }
+  has_lists = any(everything.templates, "list")
+  registry.refresh()
+end
+
+--- The things that scripts call "tool", "prompt" or "resource": name -> thing, on or off; nil for other words.
+function registry.all(word) return by_word[word] end
+
+--- All things of a kind, on or off, and their names, sorted.
+function registry.everything(kind) return everything[kind], sorted(everything[kind]) end
+
+--- True if a resource or template serves this URI, on or off.
+function registry.serves(uri)
+  uri = uris.normal(uri)
+  if everything.resources[uri] then return true end
+  for _, thing in pairs(everything.templates) do
+    if template.match(thing.template, uri) then return true end
+  end
+  return false
+end
+
+local function seen_names(kind, p)
+  local names = {}
+  for _, name in ipairs(lists[kind].names) do
+    if access.sees(p, registry[kind][name]) then names[#names + 1] = name end
+  end
+  return names
+end
+
+-- The view of a principal on a list: { names, pages = the made pages by revision }.
+local function view_of(kind, p)
+  local list, key = lists[kind], ""
+  if list.has_visible then return { names = seen_names(kind, p), pages = {} } end
+  for i, scopes in ipairs(list.needs) do key = key .. (principal.allows(p, scopes) and i .. "," or "") end
+  local view = list.views[key]
+  if view then return view end
+  if list.view_count == MAX_VIEWS then list.views, list.view_count = {}, 0 end
+  view = { names = list.is_private and seen_names(kind, p) or list.names, pages = {} }
+  list.views[key], list.view_count = view, list.view_count + 1
+  return view
+end
+
+--- The names of a kind, sorted: "tools", "prompts", and the URIs of "resources" and "templates". With a principal, only those it sees.
+function registry.names(kind, p) return p and view_of(kind, p).names or lists[kind].names end
+
+--- True if the server declares a capability: "prompts", "resources", "completions", "tasks".
+function registry.offers(capability) return offered[capability] end
+
+local details = {
+  tools = { listChanged = true }, prompts = { listChanged = true }, resources = { subscribe = true, listChanged = true },
+}
+
+--- The server's capabilities, as a new table that the caller may change.
+function registry.capabilities()
+  local declared, extensions = {}, {}
+  for _, name in ipairs { "tools", "prompts", "resources", "completions", "logging" } do
+    if offered[name] then declared[name] = details[name] or {} end
+  end
+  if offered.apps then extensions[apps.extension] = {} end
+  if offered.tasks then extensions[registry.tasks_extension] = {} end
+  if next(extensions) then declared.extensions = extensions end
+  return declared
+end
+
+--- The resource that serves `uri`, which is normalized, and the values of the template's variables; nil when none does.
+function registry.resource(uri)
+  local fixed = registry.resources[uri]
+  if fixed then return fixed, {} end
+  for i = 1, #by_fit do
+    local values = template.match(by_fit[i].template, uri)
+    if values then return by_fit[i], values end
+  end
+end
+
+--- The resource that serves `uri` for the principal of a call; nil, or nil and an error, where the principal may not use it. A URI that is
+--- also another spelling of a second resource is refused to a principal that may not use the second.
+function registry.open(call, uri)
+  local found, values = registry.resource(uri)
+  local plain = found and uris.plain(uri)
+  if found and plain ~= uri then
+    local other = registry.resource(plain)
+    local open, forbidden = access.find(call, other)
+    if other and not open then return nil, forbidden end
+  end
+  local open, forbidden = access.find(call, found)
+  if open then return open, values end
+  return nil, forbidden
+end
+
+local function copy(value)
+  if type(value) ~= "table" then return value end
+  local made = {}
+  for k, v in pairs(value) do made[k] = copy(v) end
+  return setmetatable(made, debug.getmetatable(value))
+end
+
+-- The index of the last entry on the page that begins at `first`, and whether more follow.
+local function end_of(names, first)
+  local last = math.min(first + page.size - 1, #names)
+  return last, last < #names
+end
+
+-- Makes the page that begins at `first`, as json.raw. If more entries follow in a list whose cursors are bound to a principal, returns the
+-- JSON as a string, to which the cursor is added for each principal.
+local function make_page(kind, names, first, era)
+  local list = lists[kind]
+  local last, has_more = end_of(names, first)
+  local result = {
+    [list.member] = json.array {}, ttlMs = LIST_TTL_MS, cacheScope = list.is_private and "private" or "public", resultType = "complete",
+    _meta = content.meta,
+  }
+  for i = first, last do result[list.member][i - first + 1] = copy(registry[kind][names[i]].definition) end
+  if has_more and not list.is_private then result.nextCursor = page.cursor(list.method, names[last]) end
+  local convert = era.methods[list.method].convert_result
+  if convert then convert(result, registry[kind]) end
+  local text = json.encode(result)
+  return has_more and list.is_private and text or json.raw(text)
+end
+
+-- The page that begins at `first`. Pages are cached where clients that read page by page arrive.
+local function cached_page(kind, view, first, era)
+  if first % page.size ~= 1 then return make_page(kind, view.names, first, era) end
+  local pages = view.pages[era.date]
+  if not pages then
+    pages = {}
+    view.pages[era.date] = pages
+  end
+  if not pages[first] then pages[first] = make_page(kind, view.names, first, era) end
+  return pages[first]
+end
+
+--- One page of a list in a revision for a principal: JSON bytes, or nil and an error. In a list that differs between principals, a cursor
+--- is accepted only from the principal that received it.
+function registry.page(kind, era, cursor, p)
+  local list, first, view = lists[kind], 1, view_of(kind, p)
+  local owner = list.is_private and principal.key(p) or nil
+  if cursor ~= nil and cursor ~= json.null then
+    local name = page.open(list.method, cursor, owner)
+    if not name then return nil, errors.new("invalid_params", "unknown cursor") end
+    first = page.behind(view.names, name)
+  end
+  local made = cached_page(kind, view, first, era)
+  if type(made) ~= "string" then return made end
+  local next_cursor = page.cursor(list.method, view.names[(end_of(view.names, first))], owner)
+  return json.raw(made:sub(1, -2) .. ',"nextCursor":' .. json.encode(next_cursor) .. "}")
+end
+
+-- The templates that list their resources and that the principal sees.
+local function listing(p)
+  local found = {}
+  for _, uri in ipairs(view_of("templates", p).names) do
+    local thing = registry.templates[uri]
+    if thing and thing.list then found[#found + 1] = thing end
+  end
+  return found
+end
+
+--- True if any template lists its resources.
+function registry.has_lists() return has_lists end
+
+--- One page of resources/list with the resources that templates list: a result, or nil and an error; nil alone when the principal sees no
+--- such template. The scripts' functions are called again for each page; the page begins after the last URI of the page before.
+function registry.page_with_instances(call, era, cursor)
+  local p, method = call.principal, lists.resources.method
+  local things = listing(p)
+  if not things[1] then return nil end
+  local behind
+  if cursor ~= nil and cursor ~= json.null then
+    behind = page.open(method, cursor, principal.key(p))
+    if not behind then return nil, errors.new("invalid_params", "unknown cursor") end
+  end
+  local all, seen = {}, {}
+  for _, uri in ipairs(view_of("resources", p).names) do
+    all[#all + 1], seen[uri] = copy(registry.resources[uri].definition), true
+  end
+  for uri in pairs(everything.resources) do seen[uri] = true end
+  for _, entry in ipairs(instances.of(things, seen, call, era)) do all[#all + 1] = copy(entry) end
+  sort(all, function(a, b) return a.uri < b.uri end)
+  local result = { resources = json.array {}, ttlMs = LIST_TTL_MS, cacheScope = "private", resultType = "complete", _meta = content.meta }
+  local listed = result.resources
+  for _, entry in ipairs(all) do
+    if not behind or entry.uri > behind then
+      if #listed == page.size then
+        result.nextCursor = page.cursor(method, listed[#listed].uri, principal.key(p))
+        break
+      end
+      listed[#listed + 1] = entry
+    end
+  end
+  return result
+end
+
+registry.set {}
+
+return registry

@@ -1,0 +1,84 @@
+-- `require` in scripts: scripts/lib/x.lua, run once per VM, "cjson", and modules of rocks. All files of lib/ run at load, so that a call only
+-- looks them up.
+
+local host = require "moonpool.host"
+local problem = require "moonpool.runtime.diagnostic"
+local rocks = require "moonpool.registry.rocks"
+local sandbox = require "moonpool.registry.sandbox"
+local suggest = require "moonpool.runtime.suggest"
+
+local library = {}
+
+local files, order = {}, {}       -- name -> { path, chunk, state, value }
+local running = {}                -- names that are being run now, outermost first
+
+-- find is called by a script's `require`, and calls this function last: so the script is 3 levels up.
+local function run(file, name)
+  if file.state == "running" then
+    local first = 1
+    while running[first] ~= name do first = first + 1 end
+    local circle = table.concat(running, " -> ", first) .. " -> " .. name
+    problem.raise(3, "libraries require each other: " .. circle, "move what both need into a third file")
+  end
+  if file.state == "done" then return file.value end
+  if not file.chunk then problem.raise(3, "library '" .. name .. "' did not load") end
+  file.state = "running"
+  running[#running + 1] = name
+  local ok, value = host.guarded(file.chunk, file.on_error)
+  running[#running] = nil
+  if not ok then
+    file.state = nil
+    file.chunk = nil
+    error(value, 0)
+  end
+  if value == nil then
+    file.state, file.chunk = nil, nil
+    error(problem.of_file(file.path, "the file returns nothing", "end it with 'return { … }'"), 0)
+  end
+  file.state, file.value = "done", value
+  return value
+end
+
+-- Each script has its own settings of cjson. core/lib/cjson.c adds bounds to lua-cjson's functions.
+local function cjson(is_safe)
+  local module, why = host.cjson(is_safe)
+  if not module then problem.raise(3, "cjson is not available: " .. tostring(why), "json is always there") end
+  return module
+end
+
+--- The value of `require(name)` in a script.
+function library.find(name)
+  if type(name) ~= "string" then problem.raise(3, "require needs a name") end
+  if name == "cjson" or name == "cjson.safe" then return cjson(name == "cjson.safe") end
+  local file = files[name]
+  if file then return run(file, name) end
+  local value = rocks.get(name)
+  if value ~= nil then return value end
+  if host.trust_full then return require(name) end
+  local absence, is_c = rocks.absence(name)
+  if is_c then problem.raise(3, "there is no library '" .. name .. "': " .. absence, "look for a rock in pure Lua, or for what moonpool itself has") end
+  problem.raise(3, "there is no library '" .. name .. "': " .. host.root .. "/lib/" .. name:gsub("%.", "/") .. ".lua does not exist"
+    .. (absence and ", and " .. absence or ""),
+    suggest.hint(name, order) or "libraries are files in lib/, and cjson; what moonpool itself has needs no require")
+end
+
+--- Adds a compiled file of lib/. `on_error` is the loader's message handler.
+function library.add(path, make, on_error)
+  local name = path:match("^lib/(.+)%.lua$"):gsub("/init$", ""):gsub("/", ".")
+  local file = { path = path, on_error = on_error }
+  files[name], order[#order + 1] = file, name
+  file.chunk = make(sandbox.new(library.find, path))
+end
+
+--- Runs the files that have not run yet. Calls failed(path, value) for each error.
+function library.run_all(failed)
+  for _, name in ipairs(order) do
+    local file = files[name]
+    if file.chunk then
+      local ok, value = pcall(run, file, name)
+      if not ok then failed(file.path, value) end
+    end
+  end
+end
+
+return library

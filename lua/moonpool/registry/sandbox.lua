@@ -1,0 +1,297 @@
+-- The environment of scripts. Each file has its own, with copies of the libraries, so that no file sees what another assigns. No name
+-- in it opens files, runs programs, loads bytecode, or reaches the tables of the gateway's own modules.
+
+local host = require "moonpool.host"
+local auth = require "moonpool.access.auth"
+local base64 = require "moonpool.lib.base64"
+local content = require "moonpool.things.tool_result"
+local digest = require "moonpool.lib.digest"
+local environment = require "moonpool.lib.env"
+local exec = require "moonpool.lib.exec"
+local failure = require "moonpool.runtime.outcome"
+local hint_names = require "moonpool.runtime.hint_names"
+local fs = require "moonpool.lib.fs"
+local grants = require "moonpool.runtime.grants"
+local http = require "moonpool.lib.http"
+local job = require "moonpool.things.job"
+local json = require "moonpool.json"
+local jwt = require "moonpool.lib.jwt"
+local limit = require "moonpool.things.limit"
+local null = require "moonpool.runtime.null"
+local parallel = require "moonpool.lib.parallel"
+local policy = require "moonpool.things.policy"
+local problem = require "moonpool.runtime.diagnostic"
+local prompt = require "moonpool.things.prompt"
+local questions = require "moonpool.calls.questions"
+local raw = require "moonpool.runtime.raw"
+local regex = require "moonpool.lib.regex"
+local resource = require "moonpool.things.resource"
+local show = require "moonpool.runtime.show"
+local sort = require "moonpool.runtime.stdlib.sort"
+local tables = require "moonpool.runtime.stdlib.table"
+local sqlite = require "moonpool.lib.sqlite"
+local store = require "moonpool.lib.store"
+local subscriptions = require "moonpool.registry.subscriptions"
+local suggest = require "moonpool.runtime.suggest"
+local switches = require "moonpool.registry.switches"
+local time = require "moonpool.lib.time"
+local tool = require "moonpool.things.tool"
+local types = require "moonpool.things.type_builder"
+local uri = require "moonpool.lib.uri"
+local uuid = require "moonpool.lib.uuid"
+
+local sandbox = { dump = string.dump }
+
+local plain = {
+  "assert", "error", "ipairs", "next", "pairs", "pcall", "rawequal", "rawget", "rawlen", "rawset", "select", "tonumber", "tostring",
+  "type", "xpcall", "_VERSION",
+}
+
+local libraries = {
+  string = {
+    "byte", "char", "find", "format", "gmatch", "gsub", "len", "lower", "match", "pack", "packsize", "rep", "reverse", "sub", "unpack", "upper",
+  },
+  table = { "concat", "insert", "move", "pack", "remove", "sort", "unpack" },
+  math = {
+    "abs", "acos", "asin", "atan", "ceil", "cos", "deg", "exp", "floor", "fmod", "huge", "log", "max", "maxinteger", "min", "mininteger",
+    "modf", "pi", "rad", "random", "sin", "sqrt", "tan", "tointeger", "type", "ult",
+  },
+  utf8 = { "char", "charpattern", "codepoint", "codes", "len", "offset" },
+  os = { "clock", "date", "difftime", "time" },
+  -- functions of core/vm/coroutine.c: a task can wait inside a script's coroutine, whose processor time counts for the call
+  coroutine = { "close", "create", "isyieldable", "resume", "running", "status", "wrap", "yield" },
+}
+
+-- All strings share one metatable. Scripts cannot reach it, and string.dump, which strict scripts may not have, is removed from it.
+if not host.trust_full then
+  debug.getmetatable("").__metatable = false
+  string.dump = nil
+end
+
+-- A stand-in for a metatable that the whole VM shares. Scripts cannot change the shared one through it.
+local function sealed(name)
+  return setmetatable({}, { __metatable = false, __name = name, __newindex = function() error("cannot change " .. name, 2) end })
+end
+local array_mt, object_mt = sealed "json.array_mt", sealed "json.object_mt"
+
+-- The name `__mode` as scripts have it. It is made after core/vm/weak.c has changed the name that modules have.
+local weak_mode
+
+local function refuse_gc(mt)
+  if type(mt) == "table" and rawget(mt, "__gc") ~= nil then error("__gc is not available to scripts: use closing(f)", 3) end
+end
+
+local function safe_setmetatable(value, mt)
+  if mt == array_mt then
+    mt = json.array_mt
+  elseif mt == object_mt then
+    mt = json.object_mt
+  elseif type(mt) == "table" then
+    weak_mode = weak_mode or "__" .. "mode"
+    refuse_gc(mt)
+    if rawget(mt, weak_mode) ~= nil then
+      error("__mode is not available to scripts, as weak tables hold up all calls while garbage is collected: remove entries yourself", 2)
+    end
+  end
+  return setmetatable(value, mt)
+end
+
+-- What rocks have: with __mode their tables are tables like others, as "__mode" of scripts means nothing to Lua (core/script/weak.c).
+local function rock_setmetatable(value, mt)
+  refuse_gc(mt)
+  return setmetatable(value, mt)
+end
+
+local function safe_getmetatable(value)
+  if type(value) ~= "table" then return nil end
+  local mt = getmetatable(value)
+  if mt == json.array_mt then return array_mt end
+  if json.object_mt and mt == json.object_mt then return object_mt end
+  return mt
+end
+
+local MAX_DATE_FORMAT_BYTES = 1024
+local MAX_CHUNK_BYTES = 1024 * 1024
+local CHUNK_MS = 50
+
+-- strftime is one call of C, and needs about a microsecond for some conversions.
+local function safe_date(format, ...)
+  if type(format) == "string" and #format > MAX_DATE_FORMAT_BYTES then
+    error("bad argument #1 to 'date' (a format has at most " .. MAX_DATE_FORMAT_BYTES .. " bytes)", 2)
+  end
+  return os.date(format, ...)
+end
+
+-- The text that load compiles, from its argument; or nil and why.
+local function chunk_of(chunk)
+  if type(chunk) == "function" then
+    local pieces, size = {}, 0
+    for piece in chunk do
+      if piece == "" then break end
+      if type(piece) ~= "string" then return nil, "reader function must return a string" end
+      pieces[#pieces + 1], size = piece, size + #piece
+      if size > MAX_CHUNK_BYTES then break end
+    end
+    chunk = table.concat(pieces)
+  end
+  if type(chunk) == "string" and #chunk > MAX_CHUNK_BYTES then return nil, "load takes at most " .. MAX_CHUNK_BYTES .. " bytes" end
+  return chunk
+end
+
+local function collect(what)
+  if what ~= "count" then error("scripts may only ask collectgarbage \"count\"", 2) end
+  return collectgarbage "count"
+end
+
+-- The fields of a log line: strings, numbers and booleans as they are, other values as JSON.
+local function log_fields(fields)
+  if fields == nil then return {} end
+  if type(fields) ~= "table" then return { value = show(fields) } end
+  local flat = {}
+  for name, value in pairs(fields) do
+    local kind = type(value)
+    flat[tostring(name)] = (kind == "number" or kind == "boolean") and value or show(value)
+  end
+  return flat
+end
+
+local function logger(level)
+  return function(event, fields)
+    if host.logs(level) then host.log(level, show(event), log_fields(fields)) end
+  end
+end
+local log = { debug = logger "debug", info = logger "info", warn = logger "warn", error = logger "error" }
+
+local function print_to_log(...)
+  if not host.logs "info" then return end
+  local words = table.pack(...)
+  for i = 1, words.n do words[i] = show(words[i]) end
+  host.log("info", table.concat(words, " "), {})
+end
+
+local closer = { __metatable = false, __close = function(self) self.run() end }
+
+--- closing(f): a value for `local x <close> =` which calls f when the block ends, also by an error.
+local function closing(f)
+  if type(f) ~= "function" then error("closing needs a function, got a " .. type(f), 2) end
+  return setmetatable({ run = f }, closer)
+end
+
+-- A handler that asks its client unwinds with an error value. pcall and xpcall of scripts pass this value on.
+local safe_pcall, safe_xpcall = host.protections(failure.input)
+
+local names = {
+  tool = tool.new, job = job.new, policy = policy.new, limit = limit.rate, quota = limit.quota,
+  resource = resource.new, prompt = prompt.new, user = prompt.user, assistant = prompt.assistant,
+  fail = failure.fail, try = failure.try, fail_request = failure.fail_request, closing = closing, sleep = host.sleep,
+  text = content.text, image = content.image, audio = content.audio, link = content.link, embed = content.embed,
+  enable = switches.enable, disable = switches.disable, enabled = switches.enabled, resource_updated = subscriptions.updated,
+  parallel = parallel, bytes = content.bytes, seconds = 1, minutes = 60, hours = 3600,
+  setmetatable = safe_setmetatable,
+}
+
+local function copy(from, wanted)
+  local made = {}
+  if wanted then
+    for _, name in ipairs(wanted) do made[name] = from[name] end
+  else
+    for name, value in pairs(from) do made[name] = value end
+  end
+  return made
+end
+
+-- The libraries of which each script gets a copy.
+local data = { digest = digest, base64 = base64, time = time, uri = uri, regex = regex }
+
+--- A hint about `name`, which is not `among` the names of a script, or of its library `library`. `line` is the text of the line that uses
+--- the name, if it is known.
+function sandbox.hint(name, among, library, line)
+  local known = problem.closed[library and library .. "." .. name or name]
+  if known and known.instead then
+    return ("scripts have '%s' instead; 'trust: full' in the config opens the whole standard library"):format(known.instead)
+  end
+  local foreign = not library and hint_names.hint(name, line)
+  if foreign then return foreign end
+  return #name > 1 and suggest.hint(name, among) or library and library .. " has no such name" or "a script's own names begin with 'local'"
+end
+
+local function unknown(base, _, name)
+  problem.raise(2, "unknown name '" .. tostring(name) .. "'", sandbox.hint(name, base, nil, problem.calling_line(3)))
+end
+
+local function loading(env)
+  return function(chunk, chunkname, mode, other)
+    if mode and mode ~= "t" and mode ~= "bt" then return nil, "only text can be loaded" end
+    local text, why = chunk_of(chunk)
+    if text == nil and why then return nil, why end
+    return host.load(text, chunkname or "=(load)", other or env, CHUNK_MS)
+  end
+end
+
+-- Lua's own library, as far as it is open, into `base`.
+local function add_standard(base)
+  for _, name in ipairs(plain) do base[name] = _G[name] end
+  for library, wanted in pairs(libraries) do base[library] = copy(_G[library], wanted) end
+  if host.trust_full then
+    for name, value in pairs(_G) do base[name] = value end
+    base.table = copy(table) -- some of it is replaced, for scripts alone
+  else
+    base.os.date, base.math.random = safe_date, host.random_generator()
+  end
+  base.pcall, base.xpcall, base.rawset, base.collectgarbage, base.print = safe_pcall, safe_xpcall, raw.set, collect, print_to_log
+  base.getmetatable, base.table.sort = safe_getmetatable, sort
+end
+
+local PACKAGE_CONFIG = "/\n;\n?\n!\n-\n"
+
+--- A new environment for the files of one rock: Lua's own library, and nothing of moonpool's, so nothing that a grant could open. A name
+--- that is not there is nil, as libraries ask which names there are.
+function sandbox.of_rock()
+  local env = {}
+  add_standard(env)
+  env._G, env.setmetatable, env.load = env, rock_setmetatable, loading(env)
+  if not host.trust_full then
+    env.math.randomseed = function() end
+    env.package = { config = PACKAGE_CONFIG, path = "", cpath = "", loaded = {}, preload = {} }
+  end
+  return env
+end
+
+--- A new environment for the file at `path`. `find` is the function behind its `require`.
+function sandbox.new(find, path)
+  local base = {}
+  add_standard(base)
+  for name, value in pairs(names) do base[name] = value end
+  for name, f in pairs(tables) do base.table[name] = f end
+  base.log = copy(log)
+  for name, library in pairs(data) do base[name] = copy(library) end
+  base.uuid = uuid.library()
+  base.t = types.new()
+  base.ask = copy(questions.makers)
+  base.json = {
+    encode = json.encode, decode = function(text, options) return null.decode(text, options) end, array = json.array, object = json.object, null = json.null,
+    empty_array = type(json.empty_array) == "table" and json.array {} or json.empty_array, array_mt = array_mt, object_mt = object_mt,
+  }
+  local granted = grants.of(path)
+  base.http = http.library(granted, path)
+  base.fs = fs.library(granted, path)
+  base.sqlite = sqlite.library(granted, path)
+  base.exec = exec.library(granted, path)
+  base.store = store.library(granted, path)
+  base.jwt = jwt.library(granted, path)
+  base.auth = auth.library { granted = granted, path = path }
+  base.env, base.secret = environment.library(granted, path)
+  local loaded = {}
+  base.require = function(name)
+    if loaded[name] == nil then loaded[name] = find(name) end
+    return loaded[name]
+  end
+
+  local env = setmetatable({}, { __index = base, __metatable = false, is_environment = true })
+  env._G = env
+  base.load = loading(env)
+  setmetatable(base, { __index = function(...) return unknown(base, ...) end, __metatable = false })
+  return env, base
+end
+
+return sandbox

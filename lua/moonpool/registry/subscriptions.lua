@@ -1,0 +1,49 @@
+-- Notifies subscribed clients of changes: sessions that subscribed, and requests of subscriptions/listen (stateless revisions), whose
+-- notifications carry the id of the request.
+-- Topics: "tools", "prompts", "resources" (the lists) and "resource:" .. uri, each followed by the audience (access.topic);
+-- "task:" .. id.
+
+local host = require "moonpool.host"
+local access = require "moonpool.access.access"
+local json = require "moonpool.json"
+local problem = require "moonpool.runtime.diagnostic"
+local registry = require "moonpool.registry.registry"
+local uris = require "moonpool.runtime.uris"
+
+local subscriptions = {}
+
+subscriptions.key = "io.modelcontextprotocol/subscriptionId"
+
+--- A notification for requests of subscriptions/listen, in two halves: the id of each request goes between them (B-3). `params` has no `_meta`.
+function subscriptions.halves(method, params)
+  local fields = params and json.encode(params):sub(2, -2) .. "," or ""
+  return '{"jsonrpc":"2.0","method":"' .. method .. '","params":{' .. fields .. '"_meta":{"' .. subscriptions.key .. '":', "}}}"
+end
+
+--- A notification for sessions, as JSON.
+function subscriptions.plain(method, params) return json.encode { jsonrpc = "2.0", method = method, params = params } end
+
+local function publisher(method, params)
+  local plain = subscriptions.plain(method, params)
+  local before, after = subscriptions.halves(method, params)
+  return function(topic) host.publish(topic, plain, before, after) end
+end
+
+local function list_changed(kind) return publisher("notifications/" .. kind .. "/list_changed") end
+
+--- Notifies of a thing that was switched on or off, in the list "tools", "prompts" or "resources".
+function subscriptions.switched(kind, thing) access.notify(kind, thing, list_changed(kind)) end
+
+--- Notifies of changed entries of a list: { was =, is =, is_other = } for each.
+function subscriptions.list_changed(kind, changes) access.notify_changes(kind, changes, list_changed(kind)) end
+
+--- resource_updated(uri): notifies the subscribers of a resource that its content has changed.
+function subscriptions.updated(uri)
+  if type(uri) ~= "string" then problem.raise(2, "resource_updated takes a URI, got a " .. type(uri)) end
+  if not registry.serves(uri) then problem.raise(2, "no resource has the URI '" .. uri:sub(1, 128) .. "'") end
+  local normal = uris.normal(uri)
+  local resource = registry.resource(normal)
+  if resource then access.notify("resource:" .. normal, resource, publisher("notifications/resources/updated", { uri = uri })) end
+end
+
+return subscriptions

@@ -1,0 +1,57 @@
+-- A file that is named by an option of a script, such as `key_file`. It is read when first needed, and again after it has changed. While
+-- it cannot be read or parsed, its last good contents stay in use.
+
+local host = require "moonpool.host"
+local flight = require "moonpool.runtime.single_flight"
+local grants = require "moonpool.runtime.grants"
+local paths = require "moonpool.runtime.paths"
+local problem = require "moonpool.runtime.diagnostic"
+
+local watched = {}
+watched.__index = watched
+
+local PAUSE = 1    -- seconds between looks
+local LONGEST = 10 -- for one look
+
+--- `fs` is the file library of the script; `parse(text)` returns the parsed value, or nil, why.
+function watched.new(fs, path, parse)
+  return setmetatable({ fs = fs, path = path, parse = parse, looked = -math.huge, generation = 0, flights = flight.new() }, watched)
+end
+
+--- Raises an error if no grant lets the script read the file. Called while scripts load.
+function watched.check(script, path)
+  local wanted, wrong = paths.absolute(path)
+  if not wanted then problem.raise(2, "'" .. tostring(path) .. "' is no path: " .. wrong) end
+  if paths.within(paths.roots(script.granted.read), wanted) then return end
+  problem.raise(2, grants.refusal("read", paths.shown(wanted), script.path), "the grant lets this script read the file")
+end
+
+local function look(self)
+  local info, why = self.fs.stat(self.path)
+  local mark = info and info.size .. " " .. tostring(info.modified)
+  if info and mark == self.mark then return true end
+  local text, value
+  if info then text, why = self.fs.read(self.path) end
+  if text then value, why = self.parse(text) end
+  if value == nil then
+    if why ~= self.why then host.log("error", "file not taken", { path = self.path, why = why }) end
+    self.why = why
+    return nil, why
+  end
+  self.value, self.mark, self.why, self.generation = value, mark, nil, self.generation + 1
+  return true
+end
+
+--- Returns the parsed contents and the number of times that they changed; or nil, why.
+function watched:get()
+  local now = host.now()
+  if now - self.looked >= PAUSE then
+    if self.value ~= nil then self.looked = now end -- the others go on with what there is
+    self.flights:share("look", LONGEST, function() return look(self) end)
+    self.looked = host.now()
+  end
+  if self.value == nil then return nil, self.why or "it cannot be read" end
+  return self.value, self.generation
+end
+
+return watched

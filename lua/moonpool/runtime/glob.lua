@@ -1,0 +1,19 @@
+-- Patterns in which `*` stands for any number of characters: "gh_*", "orders://*/42".
+
+--- Returns a function(text) that is true if the whole text matches the pattern.
+return function(pattern)
+  local first, rest = pattern:match "^([^*]*)(.*)$"
+  if rest == "" then return function(text) return text == pattern end end
+  local pieces, last = {}, rest:match "([^*]*)$"
+  for piece in rest:sub(1, #rest - #last):gmatch "[^*]+" do pieces[#pieces + 1] = piece end
+  return function(text)
+    if #text < #first + #last or text:sub(1, #first) ~= first or text:sub(#text - #last + 1) ~= last then return false end
+    local at, stop = #first + 1, #text - #last
+    for i = 1, #pieces do                -- each as early as can be: so the later ones have the most room
+      local from, to = text:find(pieces[i], at, true)
+      if not from or to > stop then return false end
+      at = to + 1
+    end
+    return true
+  end
+end

@@ -1,0 +1,82 @@
+-- Suggestions for misspelled names: the known name with the least edit distance.
+
+local sorted = require "moonpool.runtime.sorted_keys"
+
+local suggest = {}
+
+-- Edit distance (optimal string alignment): inserting, removing, replacing and swapping neighbours cost one each.
+local function distance(a, b, limit)
+  if math.abs(#a - #b) > limit then return limit + 1 end
+  local before, row = nil, {}
+  for j = 0, #b do row[j] = j end
+  for i = 1, #a do
+    local now, best = { [0] = i }, i
+    for j = 1, #b do
+      local same = a:byte(i) == b:byte(j)
+      local cost = math.min(row[j] + 1, now[j - 1] + 1, row[j - 1] + (same and 0 or 1))
+      if before and i > 1 and j > 1 and a:byte(i) == b:byte(j - 1) and a:byte(i - 1) == b:byte(j) then
+        cost = math.min(cost, before[j - 2] + 1)
+      end
+      now[j] = cost
+      if cost < best then best = cost end
+    end
+    if best > limit then return limit + 1 end
+    before, row = row, now
+  end
+  return row[#b]
+end
+
+-- The greatest edit distance at which a name is suggested for `wrong`. In words of at most five letters a distance of two changes half of
+-- the letters ("True", "time"), so there the first three letters must be equal ("revue", "review").
+local function limit_of(wrong, name)
+  if #wrong > 8 then return 3 end
+  if #wrong > 5 then return 2 end
+  return #wrong > 3 and wrong:sub(1, 3) == name:sub(1, 3) and 2 or 1
+end
+
+--- The nearest of `names` (a list, or a table keyed by name) to `wrong`, or nil if no name is near enough.
+function suggest.nearest(wrong, names)
+  if type(wrong) ~= "string" or #wrong > 64 then return nil end
+  local list = #names == 0 and sorted(names) or names
+  local lower, found = wrong:lower(), nil
+  for _, name in ipairs(list) do
+    local other = name:lower()
+    local limit = limit_of(lower, other)
+    local d = distance(lower, other, limit)
+    if d <= limit and (d == 0 and name ~= wrong or d < (found and found.distance or limit + 1)) then
+      found = { name = name, distance = d }
+    end
+  end
+  return found and found.name
+end
+
+--- Returns a text such as "did you mean 'input'?", or nil if no name is near enough.
+function suggest.hint(wrong, names)
+  local near = suggest.nearest(wrong, names)
+  return near and "did you mean '" .. near .. "'?"
+end
+
+--- "did you mean 'input'? options are input, output": the nearest name, if one is near enough, and all of the list `names`. `what` is a
+--- plural noun for the names.
+function suggest.listed(wrong, names, what)
+  local hint = suggest.hint(wrong, names)
+  return (hint and hint .. " " or "") .. what .. " are " .. table.concat(names, ", ")
+end
+
+--- Returns the first key of `given` that is not in `names`, as a string, and a hint about it; nil if all keys are known. The number 1 in
+--- `names` allows the unnamed item.
+function suggest.stranger(given, names)
+  local known, told = {}, {}
+  for _, name in ipairs(names) do
+    known[name] = true
+    told[#told + 1] = type(name) == "string" and name or nil
+  end
+  for name in pairs(given) do
+    if not known[name] then
+      table.sort(told)
+      return tostring(name), suggest.listed(tostring(name), told, "options")
+    end
+  end
+end
+
+return suggest

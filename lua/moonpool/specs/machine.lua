@@ -1,0 +1,139 @@
+-- fake.env, fake.secret, fake.exec and fake.fs: fake variables, programs and files. Scripts need the same grants as in `moonpool run`.
+
+local host = require "moonpool.host"
+local paths = require "moonpool.runtime.paths"
+
+local machine = {}
+
+-- -- variables ---------------------------------------------------------------------------------------------------------
+
+--- Makes the function that replaces host.getenv for `word`, "env" or "secret". It returns a value; or nil, why, and true if the variable
+--- counts as not set.
+function machine.variables(word, given)
+  return function(name)
+    local value = given[name]
+    if value == false then return nil, "the environment variable " .. name .. " is not set", true end
+    if value ~= nil then return tostring(value) end
+    return nil, ("fake.%s has no '%s': add %s = \"…\" to its table, or false for a variable that is not set"):format(word, name, name)
+  end
+end
+
+-- -- programs ----------------------------------------------------------------------------------------------------------
+
+-- Finds the fake answer of a command: that of the whole command line, else that of its longest beginning.
+local function find(given, argv)
+  for n = #argv, 1, -1 do
+    local found = given[table.concat(argv, " ", 1, n)]
+    if found ~= nil then return found end
+  end
+end
+
+--- Makes the function that replaces host.exec, and the list to which it appends commands.
+function machine.programs(given)
+  local ran = {}
+  return function(argv, options)
+    local command = { argv = argv, stdin = host.reveal(options.stdin) or options.stdin, cwd = options.cwd, env = {} }
+    for name, value in pairs(options.env or {}) do command.env[name] = host.reveal(value) or value end
+    ran[#ran + 1] = command
+    local answer = find(given, argv)
+    if answer == nil then
+      return nil, ("fake.exec has no answer for '%s': add [\"%s\"] = … to its table"):format(table.concat(argv, " "), argv[1])
+    end
+    if type(answer) == "function" then
+      local made, why = answer(command)
+      if made == nil then return nil, argv[1] .. ": " .. (why or "the function in fake.exec gave nothing") end
+      answer = made
+    end
+    if type(answer) == "string" then answer = { stdout = answer } end
+    if type(answer) == "number" then answer = { status = answer } end
+    return {
+      status = answer.status or not answer.signal and 0 or nil, signal = answer.signal, stdout = answer.stdout or "", stderr = answer.stderr or "",
+    }
+  end, ran
+end
+
+-- -- files -------------------------------------------------------------------------------------------------------------
+
+local function parents(path, visit)
+  local folder = path:match "^(.*)/[^/]*$"
+  while folder and folder ~= "" do
+    visit(folder)
+    folder = folder:match "^(.*)/[^/]*$"
+  end
+end
+
+--- Makes the function that replaces host.fs, and its files: a table of texts by path, as scripts write paths.
+function machine.files(given)
+  local files, folders = {}, {}
+  local function absolute(path)
+    local whole, why = paths.absolute(path)
+    if not whole then error("fake.fs: " .. why .. ", not '" .. tostring(path) .. "'", 4) end
+    return whole
+  end
+  local function add_folders(path) parents(path, function(folder) folders[folder] = true end) end
+  for path, text in pairs(given) do
+    local whole = absolute(path)
+    if path:sub(-1) == "/" then folders[whole] = true else files[paths.shown(whole)] = text end
+    add_folders(whole)
+  end
+  local act = {}
+
+  local function missing(path)
+    return nil, "there is no such file or folder: fake.fs has none; add [\"" .. paths.shown(path) .. "\"] = \"…\" to its table", true
+  end
+  function act.read(path)
+    if folders[path] then return nil, "this is a folder" end
+    local text = files[paths.shown(path)]
+    if text == nil then return missing(path) end
+    return text
+  end
+  function act.write(path, text)
+    local folder = path:match "^(.*)/[^/]*$"
+    if folders[path] then return nil, "this is a folder" end
+    if folder ~= "" and folder ~= host.folder and not folders[folder] then return missing(folder) end
+    files[paths.shown(path)] = text
+    return true
+  end
+  function act.append(path, text) return act.write(path, (files[paths.shown(path)] or "") .. text) end
+  function act.mkdir(path)
+    if files[paths.shown(path)] then return nil, "a file of that name is there" end
+    folders[path] = true
+    add_folders(path)
+    return true
+  end
+  function act.list(path)
+    local prefix, names, seen = path == "/" and path or path .. "/", {}, {}
+    local function add(whole, is_folder)
+      local name, more = whole:sub(#prefix + 1):match "^([^/]+)(.*)$"
+      if whole:sub(1, #prefix) ~= prefix or not name then return end
+      name = (is_folder or more ~= "") and name .. "/" or name
+      if not seen[name] then names[#names + 1], seen[name] = name, true end
+    end
+    for shown in pairs(files) do add(absolute(shown), false) end
+    for folder in pairs(folders) do add(folder, true) end
+    if not names[1] and not folders[path] and path ~= host.folder then return missing(path) end
+    table.sort(names)
+    return names
+  end
+  function act.stat(path)
+    local text = files[paths.shown(path)]
+    if text ~= nil then return { type = "file", size = #text, modified = host.clock() } end
+    if folders[path] or path == host.folder then return { type = "folder", size = 0, modified = host.clock() } end
+    return missing(path)
+  end
+  function act.remove(path)
+    if files[paths.shown(path)] ~= nil then
+      files[paths.shown(path)] = nil
+      return true
+    end
+    local names = folders[path] and act.list(path)
+    if not names then return missing(path) end
+    if names[1] then return nil, "the folder is not empty" end
+    folders[path] = nil
+    return true
+  end
+
+  return function(action, path, text) return act[action](path, text) end, files
+end
+
+return machine

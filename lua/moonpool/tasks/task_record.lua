@@ -1,0 +1,116 @@
+-- The record of an MCP task, in the shared store until it expires. The worker that runs the task writes the record; all workers read it.
+-- Its fields are those of the base revision.
+--   record    { id, owner, status, message, created, updated, ttl, poll, ends, requests, is_error, outcome }
+--   owner     the principal that may see the task; without one, in revisions with sessions, the session that created it
+--   outcome   the result of a completed task, or the error of a failed one, as JSON, which is sent to clients unchanged
+
+local host = require "moonpool.host"
+local call_library = require "moonpool.protocol.call"
+local errors = require "moonpool.runtime.rpc_error"
+local json = require "moonpool.json"
+local principal = require "moonpool.access.principal"
+local registry = require "moonpool.registry.registry"
+
+local task_record = {}
+
+local ended = { completed = true, failed = true, cancelled = true }
+
+--- The capabilities that a client of a stateless revision must declare for tasks, as call.able takes them.
+task_record.needs = { "extensions." .. registry.tasks_extension }
+local tree = call_library.tree(task_record.needs)
+
+--- The error for a client that has not declared them (TX-6).
+function task_record.undeclared(what)
+  return errors.new("missing_capability", what or "tasks need a client that declares " .. registry.tasks_extension, { requiredCapabilities = tree })
+end
+
+local function key(id) return "task:" .. id end
+local function list_key(owner, id) return "tasks of " .. owner .. "\0" .. id end
+
+local function owner_of(call)
+  if not principal.is_named(call.principal) and call.has_session then return "session " .. host.session(call) end
+  return "principal " .. principal.key(call.principal)
+end
+
+local function now() return os.date "!%Y-%m-%dT%H:%M:%SZ" end
+
+local function hex(bytes)
+  return (bytes:gsub(".", function(c) return ("%02x"):format(c:byte()) end))
+end
+
+--- A new record, not stored yet. `ttl` and `poll` are in milliseconds.
+function task_record.new(call, ttl, poll)
+  local at = now()
+  return {
+    id = hex(host.random(16)), owner = owner_of(call), is_listed = principal.is_named(call.principal) or nil, status = "working",
+    created = at, updated = at, ttl = ttl, poll = poll, ends = host.now() + ttl / 1000, requests = {},
+  }
+end
+
+--- Stores the record and sets its time of change. Returns true; or nil when the store is full.
+function task_record.save(record)
+  local left = record.ends - host.now()
+  if left <= 0 then return true end
+  record.updated = now()
+  local outcome = record.outcome
+  record.outcome, record.requests = nil, json.object(record.requests)
+  local head = json.encode(record)
+  record.outcome = outcome
+  if not host.store_set(key(record.id), head .. "\n" .. (outcome or ""), left) then return nil end
+  if record.is_listed and not host.store_set(list_key(record.owner, record.id), "", left) then return nil end
+  return true
+end
+
+function task_record.delete(record)
+  host.store_delete(key(record.id))
+  host.store_delete(list_key(record.owner, record.id))
+end
+
+local function read(id)
+  local text = host.store_get(key(id))
+  if not text then return nil end
+  local head, outcome = text:match "^([^\n]*)\n(.*)$"
+  local record = json.decode(head)
+  record.outcome = outcome ~= "" and outcome or nil
+  return record
+end
+
+--- The record with this id, if the caller owns it; else nil (TA-6).
+function task_record.find(call, id)
+  if type(id) ~= "string" or #id ~= 32 then return nil end
+  local record = read(id)
+  return record and record.owner == owner_of(call) and record or nil
+end
+
+--- The ids of all tasks that the caller owns, sorted.
+function task_record.ids(call)
+  local prefix = list_key(owner_of(call), "")
+  local ids = {}
+  for i, name in ipairs(host.store_keys(prefix)) do ids[i] = name:sub(#prefix + 1) end
+  return ids
+end
+
+function task_record.is_ended(record) return ended[record.status] or false end
+
+--- The record in a stateless revision (TX-2); with `whole`, open questions and the outcome are included (TX-3).
+function task_record.modern(record, whole)
+  local shown = {
+    taskId = record.id, status = record.status, statusMessage = record.message, createdAt = record.created,
+    lastUpdatedAt = record.updated, ttlMs = record.ttl, pollIntervalMs = record.poll,
+  }
+  if not whole then return shown end
+  if record.status == "input_required" then shown.inputRequests = record.requests end
+  if record.status == "completed" then shown.result = json.raw(record.outcome) end
+  if record.status == "failed" then shown.error = json.raw(record.outcome) end
+  return shown
+end
+
+--- The record in 2025-11-25: a task whose result has isError is "failed" there (TA-2).
+function task_record.legacy(record)
+  return {
+    taskId = record.id, status = record.is_error and "failed" or record.status, statusMessage = record.message,
+    createdAt = record.created, lastUpdatedAt = record.updated, ttl = record.ttl, pollInterval = record.poll,
+  }
+end
+
+return task_record

@@ -1,0 +1,259 @@
+-- MCP tasks: tool calls that run on after the answer to their request. The worker that got the call runs the task; other workers send it
+-- orders over the bus, to cancel it or to deliver answers.
+--   work      a task that this VM runs: its record, its job (a detached call), and the answers that arrived
+-- Topics of the bus: "task" (the record with this id has changed) and "order" (for the VM that runs the task: cancel, answers).
+
+local host = require "moonpool.host"
+local client_request = require "moonpool.calls.client_request"
+local era_library = require "moonpool.protocol.era"
+local errors = require "moonpool.runtime.rpc_error"
+local failure = require "moonpool.runtime.outcome"
+local bus = require "moonpool.runtime.bus"
+local json = require "moonpool.json"
+local problem = require "moonpool.runtime.diagnostic"
+local subscriptions = require "moonpool.registry.subscriptions"
+local task_record = require "moonpool.tasks.task_record"
+
+local tasks = {}
+
+local POLL_INTERVAL_MS = 1000           -- milliseconds: the poll interval that clients are given
+local MIN_TTL_MS = 1000       -- milliseconds for which a record is kept at least
+local MAX_MESSAGE_BYTES = 1024   -- bytes of a status message
+
+local running = {}                                      -- id -> work
+local works = setmetatable({}, { __mode = "k" })        -- the job's call -> work
+local waiting = {}                                      -- id -> { signal = on_change }: waits for a change of the record
+
+-- -- notifying clients and workers --------------------------------------------------------------------------------------
+
+local function notify_changed(record)
+  local topic = "task:" .. record.id
+  local plain = subscriptions.plain("notifications/tasks/status", task_record.legacy(record))
+  host.publish(topic, plain, subscriptions.halves("notifications/tasks", task_record.modern(record, true)))        -- (TX-7)
+  host.tell("task", record.id)
+end
+
+-- Stores the record. If the store is full, the outcome or the questions, which made the record larger, are removed.
+local function save(work)
+  local record = work.record
+  if not task_record.save(record) then
+    record.status, record.is_error, record.requests = "failed", nil, {}
+    record.outcome = json.encode(errors.new("internal", "the store has no room for this task"))
+    task_record.save(record)
+    running[record.id] = nil
+  end
+  notify_changed(record)
+end
+
+local function finish(work, status, outcome, is_error)
+  local record = work.record
+  if running[record.id] ~= work then return end
+  running[record.id] = nil
+  record.status, record.outcome, record.is_error, record.requests = status, outcome, is_error or nil, {}
+  save(work)
+end
+
+local function fail(work, why) finish(work, "failed", json.encode(errors.new("internal", why))) end
+
+-- Ends the task with the tool's result, or with an error.
+local function settle(work, call, result, err)
+  local ok, text = pcall(json.encode, err or result)
+  if not ok then return fail(work, failure.report(text, "tool failed", work.name)) end
+  local over = host.over_output(call, err and "error" or "result", #text)
+  if over then return fail(work, over) end
+  if err then return finish(work, "failed", text) end
+  finish(work, "completed", text, result.isError)
+end
+
+-- -- questions -----------------------------------------------------------------------------------------------------------
+
+-- A key for a question that this task has not used before (TX-4).
+local function new_key(work, key)
+  local n = (work.used[key] or 0) + 1
+  work.used[key] = n
+  if n == 1 then return key end
+  return new_key(work, key .. "-" .. n)
+end
+
+local function put(work, call, asked, key, open)
+  local params = era_library.request_params(work.revision, asked.method, asked.params)
+  if not params then return false end
+  local over = host.over_output(call, "question", #json.encode(params))
+  if over then problem.raise(2, over) end
+  local name = new_key(work, key)
+  work.record.requests[name], open[name] = { method = asked.method, params = json.object(params) }, key
+  return true
+end
+
+-- The value of one answer, { answer = … } or { refused = why }; or nil and why. The reason "again" means: invalid, to be asked again.
+local function read(work, asked, said)
+  if said.refused then return nil, said.refused end
+  local value, why = asked.read(said.answer)
+  if why == "invalid" and era_library.is_stateless(work.revision) then why = "again" end
+  return value, why
+end
+
+-- Asks the questions of call:elicit and the like: the task has the status "input_required" until every question has an answer.
+local function ask(work, call, wanted, found, whys)
+  local open, record = {}, work.record
+  for key, asked in pairs(wanted) do
+    if not put(work, call, asked, key, open) then whys[key] = "unsupported" end
+  end
+  while next(open) do
+    if next(record.requests) and record.status ~= "input_required" then
+      record.status = "input_required"
+      save(work)
+    end
+    work.signal:wait()
+    work.signal:clear()
+    for name, key in pairs(open) do
+      local said = work.answers[name]
+      if said then
+        open[name], work.answers[name] = nil, nil
+        found[key], whys[key] = read(work, wanted[key], said)
+        if whys[key] == "again" then
+          whys[key] = nil
+          work.again[#work.again + 1] = key
+        end
+      end
+    end
+    for i, key in ipairs(work.again) do
+      put(work, call, wanted[key], key, open)
+      work.again[i] = nil
+    end
+  end
+end
+
+-- -- starting ------------------------------------------------------------------------------------------------------------
+
+-- The lifetime of a record in milliseconds: `wanted`, at most limits.task_seconds; nil means as long as possible.
+local function life(wanted)
+  local most = math.floor(host.limits.task_seconds * 1000)
+  if type(wanted) ~= "number" then return most end
+  return math.max(math.min(math.floor(wanted), most), math.min(MIN_TTL_MS, most))
+end
+
+local function new_work(call, tool, wanted)
+  local record = task_record.new(call, life(wanted), tool.poll and math.floor(tool.poll * 1000) or POLL_INTERVAL_MS)
+  return {
+    record = record, name = tool.name, revision = call.revision, signal = host.signal(), answers = {}, used = {}, again = {},
+    stops = tool.timeout and host.now() + tool.timeout,
+  }
+end
+
+-- Called when the job of a task ends without a result of the tool: it was cancelled, or reached a limit.
+local function left(work)
+  local why = work.stops and host.now() >= work.stops - 0.001 and "the task took too long" or "the task was ended by the server"
+  fail(work, why)
+end
+
+local function run(work, job_call, f)
+  local _ <close> = setmetatable({}, { __close = function() left(work) end })
+  works[job_call] = work
+  host.name_task(job_call, work.record.id)
+  client_request.through(job_call, function(...) ask(work, job_call, ...) end)
+  settle(work, job_call, f(job_call))
+end
+
+--- Runs f(job_call), which returns a result, or nil and an error, as a task of `tool`. Returns the task's record; or nil and an error.
+--- `wanted` is the ttl in milliseconds that the client asked for, or nil.
+function tasks.start(call, tool, wanted, f)
+  local work = new_work(call, tool, wanted)
+  local record = work.record
+  if not task_record.save(record) then return nil, errors.new("internal", "too many tasks are kept: try again later") end       -- (TX-2)
+  running[record.id] = work
+  local job, why = host.spawn(call, function(job_call) run(work, job_call, f) end, math.min(tool.timeout or math.huge, record.ttl / 1000))
+  if not job then
+    running[record.id] = nil
+    task_record.delete(record)
+    return nil, errors.new("internal", why == "too many" and "too many tasks run: try again later" or why)
+  end
+  work.job = job
+  if call.has_session then host.follow(call, "task:" .. record.id) end
+  return record
+end
+
+--- The record of a task that has ended already, with this result.
+function tasks.ended(call, tool, wanted, result)
+  local work = new_work(call, tool, wanted)
+  running[work.record.id] = work
+  settle(work, call, result)
+  return work.record
+end
+
+-- -- orders -------------------------------------------------------------------------------------------------------------
+
+-- An order for the VM that runs the task: { id =, cancel = true } or { id =, answers = { key = { answer = } or { refused = } } }.
+local function obey(text)
+  local order = json.decode(text)
+  local work = running[order.id]
+  if not work then return end
+  if order.cancel then
+    finish(work, "cancelled")
+    return host.stop(work.job, "cancelled by its client")
+  end
+  local record, taken = work.record, false
+  for key, said in pairs(order.answers) do
+    if record.requests[key] then
+      record.requests[key], work.answers[key], taken = nil, said, true
+    end
+  end
+  if not taken then return end
+  if not next(record.requests) then record.status = "working" end
+  work.signal:set()
+  save(work)
+end
+
+bus.on("order", obey)
+
+-- A bus message: the record with this id has changed.
+bus.on("task", function(id)
+  for signal, on_change in pairs(waiting[id] or {}) do
+    signal:set()
+    on_change()
+  end
+end)
+
+local waiter = { __close = function(self)
+  local all = waiting[self.id]
+  all[self.signal] = nil
+  if not next(all) then waiting[self.id] = nil end
+end }
+
+local function nothing() end
+
+--- Calls look(record) now and after every change of the record, until it returns a value, and returns that. Returns nil when the record is
+--- gone, or after `seconds`. look may wait; on_change(), if given, is called at once for each change and may not wait.
+function tasks.await(call, id, seconds, look, on_change)
+  local over = host.now() + (seconds or math.huge)
+  local self <close> = setmetatable({ id = id, signal = host.signal() }, waiter)
+  waiting[id] = waiting[id] or {}
+  waiting[id][self.signal] = on_change or nothing
+  while true do
+    self.signal:clear()
+    local record = task_record.find(call, id)
+    if not record then return nil end
+    local found = look(record)
+    if found ~= nil then return found end
+    local most = math.min(over, record.ends) - host.now()
+    if most <= 0 then return nil end
+    self.signal:wait(most)
+  end
+end
+
+--- Sends an order to the worker that runs the task.
+function tasks.order(order) host.tell("order", json.encode(order)) end
+
+--- call:status(message): sets the status message of the task, for people. No effect in a call that is no task.
+function host.call_methods.status(call, message)
+  local work = works[call]
+  if not work or running[work.record.id] ~= work or message == nil then return end
+  message = tostring(message)
+  if not utf8.len(message) then problem.raise(2, "a status is text in UTF-8") end
+  if #message > MAX_MESSAGE_BYTES then message = message:sub(1, (utf8.offset(message, 0, MAX_MESSAGE_BYTES + 1)) - 1) end
+  if work.record.message == message then return end
+  work.record.message = message
+  save(work)
+end
+
+return tasks

@@ -1,0 +1,145 @@
+-- Arguments of a call: error texts for those that do not fit the input schema, and default values.
+
+local json = require "moonpool.json"
+local schema = require "moonpool.schema"
+local suggest = require "moonpool.runtime.suggest"
+
+local arguments = {}
+
+-- A JSON pointer as people write a path: "/orders/0/id" becomes "orders[0].id".
+local function told_path(pointer)
+  local out = ""
+  for part in pointer:gmatch "/([^/]*)" do
+    part = part:gsub("~1", "/"):gsub("~0", "~")
+    if part:find "^%d+$" then
+      out = out .. "[" .. part .. "]"
+    else
+      out = out .. (out == "" and "" or ".") .. part
+    end
+  end
+  return out
+end
+
+local function at(value, pointer)
+  for part in pointer:gmatch "/([^/]*)" do
+    if type(value) ~= "table" then return nil end
+    part = part:gsub("~1", "/"):gsub("~0", "~")
+    local item = value[part]
+    if item == nil and part:find "^%d+$" then item = value[math.tointeger(part) + 1] end
+    value = item
+  end
+  return value
+end
+
+-- The wrong value, short, to follow "got a string": " (\"x\")".
+local function shown(value)
+  local kind = type(value)
+  if kind ~= "string" and kind ~= "number" and kind ~= "boolean" then return "" end
+  local ok, text = pcall(json.encode, value)
+  if not ok then return "" end
+  if #text > 60 then text = text:sub(1, (utf8.offset(text, 0, 57) or 57) - 1) .. "..." end
+  return " (" .. text .. ")"
+end
+
+local MAX_FAULTS = 10      -- wrong arguments that one text names
+
+-- A copy of the schema's check that only looks at arguments which are given and known: missing and unknown ones are reported apart.
+local checks_of_known = setmetatable({}, { __mode = "k" })
+
+local function check_of_known(input)
+  local check = checks_of_known[input]
+  if check == nil then
+    local known = setmetatable({}, debug.getmetatable(input))
+    for name, value in pairs(input) do known[name] = value end
+    known.required, known.additionalProperties, known.unevaluatedProperties = nil, nil, nil
+    check = schema.compile(known) or false
+    checks_of_known[input] = check
+  end
+  return check
+end
+
+local function fault_of(args, why)
+  local found = why.keyword == "type" and why.message:find "got an? %l+$" and shown(at(args, why.path)) or ""
+  return "argument '" .. told_path(why.path) .. "' " .. why.message .. found
+end
+
+-- A text for each argument that is missing, unknown or wrong; at most MAX_FAULTS + 1.
+local function faults_of(input, args)
+  local faults, properties = {}, input.properties or {}
+  for _, name in ipairs(input.required or {}) do
+    if args[name] == nil then faults[#faults + 1] = "argument '" .. name .. "' is missing" end
+  end
+  if input.additionalProperties == false and not input.patternProperties then
+    local unknown = {}
+    for name in pairs(args) do
+      if properties[name] == nil then unknown[#unknown + 1] = tostring(name) end
+      if #unknown > 1000 then break end
+    end
+    table.sort(unknown)
+    for i = 1, math.min(#unknown, MAX_FAULTS + 1) do
+      local hint = suggest.hint(unknown[i], properties)
+      faults[#faults + 1] = "there is no argument '" .. unknown[i]:sub(1, 80) .. "'" .. (hint and ": " .. hint or "")
+    end
+  end
+  local left, check = {}, check_of_known(input)
+  for name, value in pairs(args) do
+    if properties[name] ~= nil then left[name] = value end
+  end
+  while check and #faults <= MAX_FAULTS do
+    local fits, why = check(left)
+    local name = not fits and why.path and why.path:match "^/([^/]*)"
+    name = name and name:gsub("~1", "/"):gsub("~0", "~")
+    if not name or left[name] == nil then break end
+    faults[#faults + 1] = fault_of(left, why)
+    left[name] = nil
+  end
+  return faults
+end
+
+--- Why `args` do not fit: a text that names each wrong argument, a line each when there are several. `why` is the failure from the schema's
+--- check.
+function arguments.explain(input, args, why)
+  local faults = faults_of(input, args)
+  if #faults == 0 then
+    if not why.path or why.path == "" then return "the arguments do not fit: " .. why.message end
+    return fault_of(args, why)
+  end
+  if #faults == 1 then return faults[1] end
+  local more = #faults > MAX_FAULTS
+  if more then faults[MAX_FAULTS + 1] = "and more" end
+  return (more and "more than " .. MAX_FAULTS or #faults) .. " arguments are wrong:\n- " .. table.concat(faults, "\n- ", 1, math.min(#faults, MAX_FAULTS + 1))
+end
+
+local function copy(value)
+  if type(value) ~= "table" then return value end
+  local made = setmetatable({}, debug.getmetatable(value) == json.array_mt and json.array_mt or nil)
+  for k, v in pairs(value) do made[k] = copy(v) end
+  return made
+end
+
+--- Rows { name, value | inside } of the defaults in the schema `input`; nil when there are none.
+function arguments.defaults(input)
+  local rows = {}
+  for name, property in pairs(input.properties or {}) do
+    if type(property) == "table" then
+      local inside = arguments.defaults(property)
+      if property.default ~= nil or inside then rows[#rows + 1] = { name = name, value = property.default, inside = inside } end
+    end
+  end
+  return rows[1] and rows or nil
+end
+
+--- Adds the default of each argument that is missing.
+function arguments.fill(rows, args)
+  for i = 1, #rows do
+    local row = rows[i]
+    local value = args[row.name]
+    if value == nil then
+      args[row.name] = copy(row.value)
+    elseif row.inside and type(value) == "table" then
+      arguments.fill(row.inside, value)
+    end
+  end
+end
+
+return arguments

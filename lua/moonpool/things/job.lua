@@ -1,0 +1,138 @@
+-- job { … } in scripts/jobs/: a function that runs periodically, on one worker at a time, and never twice at once.
+
+local host = require "moonpool.host"
+local cron = require "moonpool.lib.cron"
+local hint_options = require "moonpool.things.hint_options"
+local failure = require "moonpool.runtime.outcome"
+local frozen = require "moonpool.runtime.frozen"
+local json = require "moonpool.json"
+local suggest = require "moonpool.runtime.suggest"
+
+local job = {}
+
+local MIN_PERIOD_S, MAX_PERIOD_S = 0.1, 30 * 86400
+local CLOCK_CHECK_S = 5              -- seconds between checks of the clock, for jobs with a time of day
+local MAX_JITTER_S = 3600
+local RUN_MARK_S = 26 * 3600     -- seconds for which the store holds that a run of one minute has begun
+
+local written = { name = "moonpool.job", what = "a job" }
+local options = { every = "number", zone = "string", jitter = "number", timeout = "number", enabled = "boolean" }
+local form = "as in job { \"What it does.\", every = 5 * minutes, function(call) … end }"
+
+local jobs, loaded_at = {}, 0
+
+function job.new(spec) return frozen.new(written, {}, { spec = spec }) end
+
+function job.is(value) return frozen.is(value, written) end
+
+local function check_time(spec, name, complain)
+  local value = spec[name]
+  if type(value) == "number" and not (value >= MIN_PERIOD_S and value <= MAX_PERIOD_S) then
+    complain(name, "'" .. name .. "' must be from 0.1 seconds to 30 days", "as in " .. name .. " = 5 * minutes")
+  end
+end
+
+-- Reads `every` when it is a cron expression; reports errors in it, in `zone` and in `jitter`.
+local function read_times(spec, complain)
+  local times, why
+  if type(spec.every) == "string" and spec.every:find "%s" then
+    times, why = cron.read(spec.every, type(spec.zone) == "string" and spec.zone or nil)
+    if not times then
+      complain(why:find "zone" and "zone" or "every", why, "as in every = \"0 3 * * 1-5\", zone = \"Europe/Berlin\"; or every = 5 * minutes")
+      times = {}
+    end
+  elseif spec.zone ~= nil then
+    complain("zone", "'zone' is for times of day", "as in every = \"0 3 * * 1-5\"")
+  end
+  if type(spec.jitter) == "number" and not (spec.jitter >= 0 and spec.jitter <= MAX_JITTER_S) then
+    complain("jitter", "'jitter' must be from 0 to an hour", "as in jitter = 30 * seconds")
+  end
+  return times
+end
+
+--- Prepares the job that a file returned.
+function job.build(name, value, _, complain)
+  local spec = frozen.content(value).spec
+  if type(spec) ~= "table" then return complain("job", "job needs a table", form) end
+  if type(spec[1]) ~= "string" then complain("job", "a job begins with its description", form) end
+  if type(spec[2]) ~= "function" then complain("job", "a job's function comes after its description", form) end
+  if spec.every == nil then complain("job", "a job says how often it runs", form) end
+  local times = read_times(spec, complain)
+  for option, given in pairs(spec) do
+    local want = options[option]
+    if want and type(given) ~= want and not (option == "every" and times) then
+      complain(option, "'" .. option .. "' must be a " .. want .. ", not a " .. type(given), want == "number" and "as in " .. option .. " = 5 * minutes" or nil)
+    elseif not want and option ~= 1 and option ~= 2 then
+      complain(tostring(option), "job has no option '" .. tostring(option) .. "'",
+        hint_options.of_thing(option, "job")
+          or suggest.hint(tostring(option), { "every", "zone", "jitter", "timeout", "enabled" }) or "options are every, zone, jitter, timeout, enabled")
+    end
+  end
+  check_time(spec, "every", complain)
+  check_time(spec, "timeout", complain)
+  return {
+    name = name, description = spec[1], handler = spec[2], every = spec.every, zone = spec.zone, jitter = spec.jitter, times = times,
+    timeout = spec.timeout, off = spec.enabled == false,
+  }
+end
+
+--- Replaces all jobs when the scripts have loaded: { name = job }.
+function job.set(made)
+  jobs, loaded_at = made, os.time()
+  for name, one in pairs(made) do
+    if not one.off then host.schedule(name, one.times and CLOCK_CHECK_S or one.every, one.timeout) end
+  end
+end
+
+function job.all() return jobs end
+
+-- True if a job with a time of day is due in this minute or the last one, and no other worker has begun the run.
+local function is_due(one)
+  for back = 60, 0, -60 do
+    local at = host.clock() - back
+    local run = at >= loaded_at // 60 * 60 and cron.due(one.times, at)
+    if run and host.store_add("job:at:" .. one.name .. ":" .. run, "", RUN_MARK_S) == true then return true end
+  end
+  return false
+end
+
+--- Called by C when the time of a job has come.
+function job.run(call, name)
+  local one, ended = jobs[name], false
+  local _ <close> = setmetatable({}, { __close = function()
+    host.store_delete("job:running:" .. name)
+    if not ended then host.log("warn", "scheduled job cancelled", { name = name }) end
+  end })
+  if one.times and not is_due(one) then
+    ended = true
+    return
+  end
+  if one.jitter and one.jitter > 0 then host.sleep(one.jitter * (string.unpack("I4", host.random(4)) / 0x100000000)) end
+  local ok, value, why = xpcall(one.handler, failure.handler, call)
+  ended = true
+  if not ok and failure.is_expected(value) then
+    value, why, ok = nil, value.why, true
+  end
+  if not ok then
+    failure.report(value, "job failed", name)
+  elseif value == nil and why ~= nil then
+    host.log("warn", "job failed", { name = name, why = failure.words(why) })
+  end
+end
+
+--- Answers "moonpool/job": { value }; { why } when the job failed; or { what, hint } when the name is wrong.
+function job.run_now(call, name)
+  local one = jobs[name]
+  if not one then
+    local hint = suggest.hint(tostring(name), jobs) or "moonpool list says which there are"
+    return { what = "there is no job '" .. tostring(name) .. "'", hint = hint, resultType = "complete" }
+  end
+  if one.timeout then host.deadline(call, one.timeout) end
+  local ok, value, why = xpcall(one.handler, failure.handler, call)
+  if not ok then return { why = failure.reason(value), resultType = "complete" } end
+  if value == nil and why ~= nil then return { why = failure.words(why), resultType = "complete" } end
+  local is_json, text = pcall(json.encode, value)
+  return { value = is_json and value or nil, why = not is_json and "the returned value is not JSON: " .. tostring(text) or nil, resultType = "complete" }
+end
+
+return job

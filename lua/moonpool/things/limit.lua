@@ -1,0 +1,152 @@
+-- limit { … } and quota { … }: policies that count calls. A limit is a token bucket, a quota a number of calls per period; both count for
+-- the whole process.
+
+local copied = require "moonpool.runtime.copied"
+local errors = require "moonpool.runtime.rpc_error"
+local failure = require "moonpool.runtime.outcome"
+local host = require "moonpool.host"
+local policy = require "moonpool.things.policy"
+local principal = require "moonpool.access.principal"
+local problem = require "moonpool.runtime.diagnostic"
+local sorted = require "moonpool.runtime.sorted_keys"
+local suggest = require "moonpool.runtime.suggest"
+
+local limit = {}
+
+local MAX_CALLS = 1000000
+local MAX_PERIOD_S = 30 * 86400
+local by_words = { principal = true, tool = true, address = true, all = true }
+local periods = { hour = "!%Y-%m-%dT%H", day = "!%Y-%m-%d", month = "!%Y-%m" }
+local shared = { tools = true, resources = true, prompts = true, order = true, by = true, answer = true }
+
+-- Checks the options that limit and quota share. Returns what `by` is made of: a list of words and functions.
+local function check(word, spec, own, form)
+  if type(spec) ~= "table" then problem.raise(3, word .. " needs a table", form) end
+  for option in pairs(spec) do
+    if not shared[option] and not own[option] then
+      problem.raise(3, word .. " has no option '" .. tostring(option) .. "'", suggest.listed(option, sorted(own, shared), "options"))
+    end
+  end
+  if spec.answer ~= nil and spec.answer ~= "error" and spec.answer ~= "status" then
+    problem.raise(3, word .. ": 'answer' is \"error\", which a model reads, or \"status\", HTTP's 429", form)
+  end
+  local by = spec.by
+  local list = type(by) == "table" and by or { by == nil and "principal" or by }
+  for _, item in ipairs(list) do
+    if type(item) ~= "function" and not by_words[item] then
+      problem.raise(3, word .. ": 'by' is \"principal\", \"tool\", \"address\", \"all\", a function, or a list of them", form)
+    end
+  end
+  return list
+end
+
+local readers = {
+  -- a caller without a name is identified by its address
+  principal = function(call)
+    local who = call.principal
+    return principal.is_named(who) and principal.key(who) or "address " .. (call.address or "")
+  end,
+  tool = function(call) return call.kind .. " " .. call.name end,
+  address = function(call) return call.address or "" end,
+  all = function() return "" end,
+}
+
+local function key_of(prefix, row, by, call)
+  local parts = { prefix, row.name }
+  for i, item in ipairs(by) do
+    local read = readers[item] or item
+    local value = read(call)
+    if type(value) ~= "string" and type(value) ~= "number" then
+      error("'by' of " .. row.name .. " gave a " .. type(value) .. ", not a text", 0)
+    end
+    parts[i + 2] = tostring(value)
+  end
+  return table.concat(parts, "\0")
+end
+
+local function in_words(seconds)
+  seconds = math.max(1, math.ceil(seconds))
+  if seconds < 120 then return seconds == 1 and "a second" or seconds .. " seconds" end
+  if seconds < 7200 then return math.ceil(seconds / 60) .. " minutes" end
+  return math.ceil(seconds / 3600) .. " hours"
+end
+
+-- Refuses a call: a tool's result tells the model; other calls get a JSON-RPC error, over HTTP with status 429.
+local function refuse(call, answer, why, seconds)
+  host.over_limit()
+  if call.kind == "tool" and answer ~= "status" then failure.fail(why) end
+  failure.refuse(errors.busy(why, math.max(1, math.ceil(seconds))))
+end
+
+local function no_room(row)
+  host.log("error", "limit not counted", { policy = row.name, why = "the store is full: see store.entries and store.bytes" })
+end
+
+-- The policy that calls take(row, call): it returns nil when the call may go on, else why not, and the seconds until it may.
+local function made(spec, take, says)
+  local function handler(call, next, row)
+    if call.phase == "run" then return next() end                 -- it was counted in the phase "prepare"
+    local why, seconds = take(row, call)
+    if not why then return next() end
+    refuse(call, spec.answer, why .. ": try again in " .. in_words(seconds), seconds)
+  end
+  return policy.made({ handler, tools = spec.tools, resources = spec.resources, prompts = spec.prompts, order = spec.order }, says)
+end
+
+local limit_form = "as in limit { tools = { \"search_*\" }, rate = 10, per = 1 * minutes }"
+
+--- limit { rate =, per = seconds, burst =, by =, answer = "error" | "status", tools =, … }
+function limit.rate(spec)
+  local form = limit_form
+  spec = copied(spec)
+  local by = check("limit", spec, { rate = true, per = true, burst = true }, form)
+  local rate, per, burst = spec.rate, spec.per == nil and 1 or spec.per, spec.burst
+  if type(rate) ~= "number" or not (rate > 0 and rate <= MAX_CALLS) then problem.raise(2, "limit needs 'rate': a number of calls above 0", form) end
+  if type(per) ~= "number" or not (per > 0 and per <= MAX_PERIOD_S) then problem.raise(2, "limit: 'per' is a time, above 0 and at most 30 days", form) end
+  if burst == nil then burst = math.max(1, rate // 1 | 0) end
+  if math.type(burst) ~= "integer" or burst < 1 or burst > MAX_CALLS then problem.raise(2, "limit: 'burst' is a whole number from 1", form) end
+  local interval = per / rate
+  if interval > MAX_PERIOD_S then problem.raise(2, "limit: less than one call in 30 days", form) end
+  return made(spec, function(row, call)
+    local taken, wait = host.store_take(key_of("l:", row, by, call), interval, burst)
+    if taken then return nil end
+    if taken == nil then
+      no_room(row)
+      wait = 1
+    end
+    return "too many calls of '" .. call.name .. "'", wait
+  end, rate .. " calls in " .. per .. " s")
+end
+
+-- The seconds from `now` until the period ends.
+local function rest_of(period, now)
+  local at = os.date("!*t", now)
+  if period == "hour" then return 3600 - at.min * 60 - at.sec end
+  local day = 86400 - at.hour * 3600 - at.min * 60 - at.sec
+  if period == "day" then return day end
+  local first = os.time { year = at.year, month = at.month + 1, day = 1, hour = 12 } - os.time { year = at.year, month = at.month, day = 1, hour = 12 }
+  return day + ((first + 43200) // 86400 - at.day) * 86400
+end
+
+local quota_form = "as in quota { tools = { \"translate\" }, most = 1000, per = \"day\" }"
+
+--- quota { most =, per = "hour" | "day" | "month", by =, answer =, tools =, … }: periods begin and end in UTC.
+function limit.quota(spec)
+  local form = quota_form
+  spec = copied(spec)
+  local by = check("quota", spec, { most = true, per = true }, form)
+  local most, per = spec.most, spec.per == nil and "day" or spec.per
+  if math.type(most) ~= "integer" or most < 0 then problem.raise(2, "quota needs 'most': a whole number of calls", form) end
+  if not periods[per] then problem.raise(2, "quota: 'per' is \"hour\", \"day\" or \"month\"", form) end
+  return made(spec, function(row, call)
+    local now = os.time()
+    local rest = rest_of(per, now)
+    local key = key_of("q:" .. os.date(periods[per], now), row, by, call)
+    local used = host.store_incr(key, 1, rest + 3600)
+    if used and used <= most then return nil end
+    if used then host.store_incr(key, -1) else no_room(row) end
+    return "the quota of " .. most .. (most == 1 and " call" or " calls") .. " of '" .. call.name .. "' in one " .. per .. " is used up", rest
+  end, most .. " calls in one " .. per)
+end
+
+return limit

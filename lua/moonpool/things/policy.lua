@@ -1,0 +1,232 @@
+-- policy { … } in scripts/policy/: a function around calls of tools, reads of resources and uses of prompts. It may refuse a call, change
+-- its arguments and result, answer it, count it or measure it.
+--   turn    the call as a policy sees it: all of the call, and kind, name, args, uri, phase
+--   row     a policy that is loaded; rows are in the order in which they run, the outermost first
+
+local arguments = require "moonpool.things.arguments"
+local frozen = require "moonpool.runtime.frozen"
+local hint_options = require "moonpool.things.hint_options"
+local glob = require "moonpool.runtime.glob"
+local host = require "moonpool.host"
+local problem = require "moonpool.runtime.diagnostic"
+local silent = require "moonpool.things.silent"
+local suggest = require "moonpool.runtime.suggest"
+local uris = require "moonpool.runtime.uris"
+
+local policy = {}
+
+local written = { name = "moonpool.things.policy", what = "a policy" }
+local kinds = { tools = "tool", resources = "resource", prompts = "prompt" }
+local option_types = { tools = "table", resources = "table", prompts = "table", order = "number" }
+local option_names = { "tools", "resources", "prompts", "order" }
+local form = "as in policy { tools = { \"gh_*\" }, function(call, next) return next(call) end }"
+
+local rows = {}
+
+--- The function `policy` of scripts. It checks nothing: the path and name of the file are not known here.
+function policy.new(spec) return frozen.new(written, {}, { spec = spec }) end
+
+--- A policy of limit or quota, with the columns that `moonpool list` shows for it.
+function policy.made(spec, summary) return frozen.new(written, {}, { spec = spec, summary = summary, gets_row = true }) end
+
+function policy.is(value) return frozen.is(value, written) end
+
+-- -- building ---------------------------------------------------------------------------------------------------------
+
+local function squeezed(uri) return (uris.plain(uri):gsub("^([^/]*//)/", "%1")) end
+
+-- True if a pattern matches a URI or a different spelling of it, so that no spelling avoids the policy.
+local function uri_glob(pattern)
+  local normal = uris.normal((pattern:gsub(" ", "%%20")))
+  local fits, fits_plain = glob(normal), glob(squeezed(normal))
+  return function(uri) return fits(uri) or fits_plain(squeezed(uri)) end
+end
+
+local function matchers(option, list, complain)
+  local made = {}
+  for i, pattern in ipairs(list) do
+    if type(pattern) == "string" and pattern ~= "" then
+      made[#made + 1] = { text = pattern, fits = (option == "resources" and uri_glob or glob)(pattern) }
+    else
+      complain(option, "'" .. option .. "' item " .. i .. " is not a name", "as in " .. option .. " = { \"gh_*\" }: * stands for anything")
+    end
+  end
+  if #list == 0 then complain(option, "'" .. option .. "' names nothing", "leave it out, or name one; \"*\" is all of them") end
+  return made
+end
+
+--- Prepares the policy that a file returned. Calls complain(word or line, what, hint) for each error.
+function policy.build(name, value, _, complain)
+  local content = frozen.content(value)
+  local spec = content.spec
+  if type(spec) ~= "table" then return complain("policy", "policy needs a table", form) end
+  local says = type(spec[1]) == "string"
+  local handler = spec[says and 2 or 1]
+  local row = { name = name, description = says and spec[1] or content.summary, order = spec.order or 0, gets_row = content.gets_row }
+  if type(handler) ~= "function" then complain("policy", "a policy has a function(call, next)", form) end
+  for option, given in pairs(spec) do
+    local want = option_types[option]
+    if want and type(given) ~= want then
+      complain(option, "'" .. option .. "' must be a " .. want .. ", not a " .. type(given), form)
+    elseif kinds[option] then
+      row[option], row.is_narrow = matchers(option, given, complain), true
+    elseif not want and not (option == 1 or (option == 2 and says)) then
+      complain(tostring(option), "policy has no option '" .. tostring(option) .. "'",
+        hint_options.of_thing(option, "policy") or suggest.listed(option, option_names, "options"))
+    end
+  end
+  row.handler = handler
+  return row
+end
+
+-- -- running ----------------------------------------------------------------------------------------------------------
+
+local function fits_any(list, text)
+  for i = 1, #list do
+    if list[i].fits(text) then return true end
+  end
+  return false
+end
+
+-- True if a policy applies to a thing: one that names no things applies to all. Resources are named by URI patterns; `text` is the URI, or
+-- nil before it is known.
+local function concerns(row, kind, text)
+  if not row.is_narrow then return true end
+  local list = row[kind]
+  return list ~= nil and (text == nil or fits_any(list, text))
+end
+
+local trails = setmetatable({}, { __mode = "k" })      -- call -> { at, reached }: the last policy that ran, and whether the handler was reached
+
+--- What the policies of a call did: { at = the policy that decided last, reached = true if all let the call through }; nil without policies.
+function policy.trail(call) return trails[call] end
+
+-- The object that policies get as `call`: all of the call, with kind, name, uri and phase, which are read-only, and args, which may be
+-- replaced. `own` is out of reach of scripts: it decides which policies apply to a read.
+local function turn_of(call, own)
+  return setmetatable({}, {
+    __name = "moonpool.turn", __metatable = false,
+    __index = function(_, name)
+      if own[name] ~= nil then return own[name] end
+      local value = call[name]
+      if type(value) ~= "function" then return value end
+      return function(_, ...) return value(call, ...) end
+    end,
+    __newindex = function(_, name, value)
+      if name ~= "args" then
+        problem.raise(2, "a policy cannot set call." .. tostring(name), "it may set call.args; keep other values in a local")
+      end
+      own.args = value
+    end,
+  })
+end
+
+local function back(trail, row, ...)
+  trail.at = row.name
+  trail.gave = select("#", ...) > 0
+  return ...
+end
+
+-- The value that a policy returned. A policy that returns nothing, where next() returned a value, probably lacks a `return`: this is logged.
+local function given(trail, row, ...)
+  if select("#", ...) == 0 and trail.gave ~= false then
+    silent.warn(row, "policy returned nothing", { policy = row.name }, "its clients get an empty result: write 'return next(call)'")
+  end
+  return ...
+end
+
+local function step(trail, i)
+  local row = trail.rows[i]
+  if not row then
+    trail.reached = true
+    return trail.inner(trail.own.args, trail.call)
+  end
+  if trail.own.uri and not concerns(row, "resources", trail.own.uri) then return step(trail, i + 1) end
+  trail.at = row.name
+  trail.gave = nil
+  return given(trail, row, row.handler(trail.turn, function() return back(trail, row, step(trail, i + 1)) end, row.gets_row and row or nil))
+end
+
+-- Checks arguments that a policy changed against the input schema. Arguments that `prepare` made are not checked.
+local function checked(thing, inner, phase)
+  if not thing.check or phase == "run" then return inner end
+  return function(args, call)
+    local fits, why = thing.check(args)
+    if not fits then error("a policy changed the arguments, and they do not fit: " .. arguments.explain(thing.input, args, why), 0) end
+    return inner(args, call)
+  end
+end
+
+local function around(kind, thing, found, inner, phase)
+  inner = checked(thing, inner, phase)
+  return function(args, call, uri)
+    local own = { kind = kinds[kind], name = thing.name, args = args, uri = uri, phase = phase }
+    local trail = { rows = found, inner = inner, call = call, own = own, turn = turn_of(call, own) }
+    trails[call] = trail
+    return step(trail, 1)
+  end
+end
+
+--- Runs one policy alone around answer(args), for specs. `about`: { tool | resource | prompt, args }.
+function policy.try(row, call, about, answer)
+  local kind = about.tool and "tool" or about.prompt and "prompt" or "resource"
+  local own = { kind = kind, name = about[kind], args = about.args or {}, uri = about.resource, phase = nil }
+  local turn = turn_of(call, own)
+  return row.handler(turn, function() return answer(own.args) end, row.gets_row and row or nil)
+end
+
+-- -- the loaded policies ----------------------------------------------------------------------------------------------
+
+--- The policies that apply to a thing, outermost first; without a kind all of them. For a resource, `text` is a URI, or nil for all policies
+--- that may apply.
+function policy.of(kind, text)
+  local found = {}
+  for _, row in ipairs(rows) do
+    if kind == nil or concerns(row, kind, text) then found[#found + 1] = row end
+  end
+  return found
+end
+
+-- Warnings about patterns that match nothing: the thing may be added later, but a typo looks the same.
+local function doubt(row, kind, things)
+  for _, pattern in ipairs(row[kind] or {}) do
+    local is_used, names = pattern.text == "*", {}
+    for name in pairs(things) do
+      is_used, names[#names + 1] = is_used or pattern.fits(name), name
+    end
+    if not is_used and host.is_first_load then
+      host.log("warn", "policy for no " .. kinds[kind], {
+        policy = row.name, pattern = pattern.text, hint = suggest.hint(pattern.text, names) or "none has such a name",
+      })
+    end
+  end
+end
+
+--- All policies, in the order in which they run.
+function policy.all() return rows end
+
+--- Applies policies, { name = row }, to things, { tools =, resources =, prompts = } by name: replaces their handlers.
+function policy.apply(made, things)
+  rows = {}
+  for _, row in pairs(made) do rows[#rows + 1] = row end
+  table.sort(rows, function(a, b)
+    if a.order ~= b.order then return a.order < b.order end
+    return a.name < b.name
+  end)
+  for _, row in ipairs(rows) do
+    doubt(row, "tools", things.tools)
+    doubt(row, "prompts", things.prompts)
+  end
+  for kind in pairs(kinds) do
+    for name, thing in pairs(things[kind]) do
+      local found = policy.of(kind, kind ~= "resources" and name or nil)
+      if #found > 0 then
+        thing.handler = around(kind, thing, found, thing.handler, thing.prepare and "run" or nil)
+        if thing.prepare then thing.prepare = around(kind, thing, found, thing.prepare, "prepare") end
+        thing.has_policies = true
+      end
+    end
+  end
+end
+
+return policy

@@ -1,0 +1,62 @@
+-- Warns of functions that return nothing where their value matters: at run time once for each thing and load of the scripts, and in
+-- `moonpool check` when a function can never return a value.
+
+local host = require "moonpool.host"
+local sandbox_dump = string.dump
+
+local silent = {}
+
+local OP_TAILCALL, OP_RETURN, OP_RETURN1 = 69, 70, 72
+
+--- Logs `event` once for `thing`, which has a path below the scripts' folder.
+function silent.warn(thing, event, fields, hint)
+  if thing.has_silent_warning then return end
+  thing.has_silent_warning = true
+  fields.file, fields.hint = host.root .. "/" .. thing.path, hint
+  host.log("warn", event, fields)
+end
+
+local function size_at(bytes, at)
+  local n = 0
+  while true do
+    local byte = bytes:byte(at)
+    at, n = at + 1, n << 7 | byte & 0x7f
+    if byte & 0x80 ~= 0 then return n, at end
+  end
+end
+
+-- True if a compiled function has an instruction that returns values; and the number of its parameters.
+local function read(bytes)
+  local size, at = size_at(bytes, 33)         -- after the header: the source's name
+  at = at + (size > 0 and size - 1 or 0)
+  local count
+  for _ = 1, 2 do at = select(2, size_at(bytes, at)) end
+  local params = bytes:byte(at)
+  count, at = size_at(bytes, at + 3)
+  for i = 1, count do
+    local word = string.unpack("<I4", bytes, at + 4 * (i - 1))
+    local op, b = word & 0x7f, word >> 16 & 0xff
+    if op == OP_TAILCALL or op == OP_RETURN1 or op == OP_RETURN and b ~= 1 then return true, params end
+  end
+  return false, params
+end
+
+-- True if this Lua's opcodes are those above; otherwise no function counts as silent.
+local function is_known()
+  local function probe(text)
+    local ok, returns, params = pcall(read, sandbox_dump(load(text)()))
+    return ok and returns, params
+  end
+  local one, params = probe "return function(a, b) return a end"
+  return one and params == 2 and probe "return function(f) return f() end" and probe "return function(...) return ... end"
+    and probe "return function(a) return a, 1 end" and not probe "return function(f) f() end" and not probe "return function(f) if f then return end f() end"
+end
+
+--- True if a Lua function with at least `params` parameters can never return a value.
+function silent.is_silent(f, params)
+  if type(f) ~= "function" or not is_known() then return false end
+  local ok, returns, count = pcall(function() return read(sandbox_dump(f)) end)
+  return ok and not returns and count >= params
+end
+
+return silent

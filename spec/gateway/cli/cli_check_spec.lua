@@ -1,0 +1,148 @@
+-- `moonpool check` and `moonpool list`: the scripts that are served, as clients see them, and warnings of undefined names.
+local cjson = require "cjson"
+local gateway = require "spec.helpers.gateway"
+
+local function with(scripts, ...)
+  local dir = gateway.prepare { scripts = scripts }
+  local code, out, err = gateway.exec({ ... }, { cwd = dir })
+  os.execute("rm -rf '" .. dir .. "'")
+  return code, out, err
+end
+
+local shop = {
+  ["tools/refund.lua"] = [[return tool {
+    "Pay an order back.\nAsk before.", title = "Refund",
+    input = { id = t.integer { "The order's number", min = 1 }, why = t.one_of { "late", "broken", default = "late" }, notes = t.optional(t.list(t.string)) },
+    output = { paid = t.number }, destructive = true, timeout = 5 * seconds,
+    function() return { paid = 1 } end }]],
+  ["resources/order.lua"] = [[return resource { "An order.", uri = "orders://{id}", mime = "application/json", function() return {} end }]],
+  ["prompts/review.lua"] = [[return prompt { "Review it.", args = { diff = t.string "A diff" }, function(args) return args.diff end }]],
+}
+
+describe("moonpool check", function()
+  it("prints each thing as clients see it", function()
+    local code, out, err = with(shop, "check")
+    assert.same({ 0, "" }, { code, err })
+    assert.equal([[
+tool  refund  "Refund"  (destructive, at most 5 s)
+  Pay an order back.
+  Ask before.
+  arguments
+    id     integer         required, at least 1: The order's number
+    why    late | broken   default "late"
+    notes  list of string  optional
+  output
+    paid  number  required
+
+resource  orders://{id}  (application/json)
+  An order.
+
+prompt  review
+  Review it.
+  arguments
+    diff  required  A diff
+]], out)
+  end)
+
+  it("prints the definitions as JSON", function()
+    local code, out = with(shop, "check", "--json")
+    local told = cjson.decode(out)
+    assert.equal(0, code)
+    assert.equal("Refund", told.tools[1].title)
+    assert.equal("integer", told.tools[1].inputSchema.properties.id.type)
+    assert.equal("orders://{id}", told.resourceTemplates[1].uriTemplate)
+    assert.equal("review", told.prompts[1].name)
+    assert.same({}, told.resources)
+  end)
+
+  it("prints every mistake, not only the first", function()
+    local code, out, err = with({
+      ["tools/a.lua"] = "return tool { 'A.', inputs = {}, function() end }",
+      ["tools/b.lua"] = "return",
+      ["tools/c.lua"] = "return tool {",
+    }, "check")
+    assert.same({ 78, "" }, { code, out })
+    for _, place in ipairs { "a.lua:1: ", "b.lua: ", "c.lua:1: " } do assert.truthy(err:find("scripts/tools/" .. place, 1, true), err) end
+  end)
+
+  it("warns of undefined names in functions, and of no others", function()
+    local code, out, err = with({ ["tools/x.lua"] = [[
+local helper
+local own = 1
+return tool { "X.", function(args, call)
+  if args.a then return jsn.encode(args) end
+  local list = { own, string, helper, sleep, _VERSION }
+  local function inner() return list, own, misspelt_at_depth end
+  do local _ENV = { quiet = 1 } list[1] = quiet end
+  return inner()
+end }
+]], ["lib/y.lua"] = "return { f = function() retrn() end }", ["tools/g.lua"] = [[
+return tool { "Looks names up by itself.", function() return _G["x"], nothing_known end }]] }, "check")
+    assert.equal(0, code)
+    assert.truthy(out:find("tool  x\n", 1, true))
+    assert.equal([[
+scripts/lib/y.lua:1: unknown name 'retrn'
+    return { f = function() retrn() end }
+  hint: a script's own names begin with 'local'
+
+scripts/tools/x.lua:4: unknown name 'jsn'
+    if args.a then return jsn.encode(args) end
+  hint: did you mean 'json'?
+
+scripts/tools/x.lua:6: unknown name 'misspelt_at_depth'
+    local function inner() return list, own, misspelt_at_depth end
+  hint: a script's own names begin with 'local'
+]], err)
+  end)
+
+  it("warns of names that a library does not have, and says what there is instead", function()
+    local code, _, err = with({ ["tools/x.lua"] = [[
+local function own() string.trim = function(s) return s end end
+return tool { "X.", function(args)
+  local _ = own() or string.trim(args.a), utf8.graphemes and utf8.graphemes(args.a), math.pow == nil, secret.anything
+  os.execute("ls")
+  io.open("x")
+  if http.gett("http://x") then return table.concta({}) end
+  return args.string.whatever, os.exit(1)
+end }]] }, "check")
+    assert.equal(0, code)
+    assert.equal([[
+scripts/tools/x.lua:4: unknown name 'os.execute'
+    os.execute("ls")
+  hint: scripts have 'exec' instead; 'trust: full' in the config opens the whole standard library
+
+scripts/tools/x.lua:5: unknown name 'io'
+    io.open("x")
+  hint: scripts have 'fs' instead; 'trust: full' in the config opens the whole standard library
+
+scripts/tools/x.lua:6: unknown name 'http.gett'
+    if http.gett("http://x") then return table.concta({}) end
+  hint: did you mean 'get'?
+
+scripts/tools/x.lua:6: unknown name 'table.concta'
+    if http.gett("http://x") then return table.concta({}) end
+  hint: did you mean 'concat'?
+
+scripts/tools/x.lua:7: unknown name 'os.exit'
+    return args.string.whatever, os.exit(1)
+  hint: os has no such name
+]], err)
+  end)
+
+  it("warns of nothing in what is shipped", function()
+    for _, file in ipairs { "examples/hello", "examples/weather", "examples/conformance" } do
+      local _, _, err = gateway.exec { "check", file .. "/moonpool.yaml" }
+      assert.equal("", err)
+    end
+    local dir = gateway.prepare { scripts_path = require "luv".fs_realpath "scripts" }
+    local _, _, err = gateway.exec({ "check" }, { cwd = dir })
+    os.execute("rm -rf '" .. dir .. "'")
+    assert.equal("", err)
+  end)
+end)
+
+describe("moonpool list", function()
+  it("prints a line each", function()
+    assert.same({ 0, "tool  refund  Pay an order back.\nresource  orders://{id}  An order.\nprompt  review  Review it.\n", "" }, { with(shop, "list") })
+  end)
+end)

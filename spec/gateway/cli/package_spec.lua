@@ -1,0 +1,163 @@
+-- The Debian package: what is in it, what dpkg does with it, and that what it installs serves. `./dev package` builds it.
+local uv = require "luv"
+local gateway = require "spec.helpers.gateway"
+
+local here = uv.cwd()
+
+local function has_program(name) return (gateway.run_program("/bin/sh", { "-c", "command -v " .. name })) == 0 end
+
+-- The first tool that is missing, as a word for the report.
+local function missing(names)
+  for _, name in ipairs(names) do
+    if not has_program(name) then return name .. " is not installed" end
+  end
+end
+
+local function sh(line, options)
+  options = options or {}
+  options.seconds = options.seconds or 60
+  local code, out, err = gateway.run_program("/bin/sh", { "-c", line }, options)
+  return code, out .. err
+end
+
+local function must(line, options)
+  local code, text = sh(line, options)
+  assert.equal(0, code, line .. "\n" .. text)
+  return text
+end
+
+local function exists(path) return uv.fs_lstat(path) ~= nil end
+
+local function read(path)
+  local file <close> = assert(io.open(path, "rb"))
+  return file:read "a"
+end
+
+local function write(path, text)
+  local file <close> = assert(io.open(path, "wb"))
+  file:write(text)
+end
+
+describe("the Debian package", function()
+  local lacking = missing { "dpkg-deb", "dpkg-shlibdeps", "scdoc", "cpack", "gzip" }
+  if lacking then return pending("cannot be built: " .. lacking) end
+
+  local deb, listed, scratch
+
+  setup(function()
+    scratch = gateway.new_folder()
+    local env = {}
+    for _, name in ipairs { "CCACHE_DIR", "CCACHE_BASEDIR", "CCACHE_NOHASHDIR", "CMAKE_C_COMPILER_LAUNCHER" } do env[name] = os.getenv(name) end
+    must("./dev package", { cwd = here, seconds = 900, env = env })
+    deb = must("ls " .. here .. "/build/package/moonpool_*.deb"):match "%S+"
+    listed = must("dpkg-deb -c " .. deb)
+  end)
+
+  teardown(function() gateway.run_program("/bin/rm", { "-rf", scratch }) end)
+
+  it("holds the binary, the manual, completions, docs, examples, a unit and a configuration", function()
+    for _, path in ipairs {
+      "usr/bin/moonpool", "usr/share/man/man1/moonpool.1.gz", "usr/share/man/man5/moonpool.yaml.5.gz", "usr/share/man/man7/moonpool-lua.7.gz",
+      "usr/share/bash-completion/completions/moonpool", "usr/share/zsh/vendor-completions/_moonpool",
+      "usr/share/fish/vendor_completions.d/moonpool.fish", "usr/share/doc/moonpool/README.md", "usr/share/doc/moonpool/docs/writing-tools.md",
+      "usr/share/doc/moonpool/changelog.gz", "usr/share/doc/moonpool/changelog.Debian.gz", "usr/share/doc/moonpool/copyright",
+      "usr/share/moonpool/examples/hello/moonpool.yaml", "usr/share/moonpool/types/moonpool.d.lua", "lib/systemd/system/moonpool.service",
+      "usr/lib/sysusers.d/moonpool.conf", "etc/moonpool/moonpool.yaml", "etc/moonpool/scripts/tools/hello.lua", "etc/logrotate.d/moonpool",
+    } do
+      assert.truthy(listed:find(" ./" .. path .. "\n", 1, true), path .. " is missing in\n" .. listed)
+    end
+    assert.truthy(listed:find("./usr/share/doc/moonpool/examples -> ../../moonpool/examples\n", 1, true), listed)
+    for _, part in ipairs { "node_modules", "/docs/dev", "%.key\n", "notes%.db" } do assert.is_nil(listed:find(part), part) end
+    for line in listed:gmatch "[^\n]+" do assert.matches("^%S+ root/root ", line) end
+  end)
+
+  it("has manual pages that can be read, and no page is missing without an error", function()
+    local root = scratch .. "/pages"
+    must(("dpkg-deb -x %s %s"):format(deb, root))
+    for page, part in pairs { ["man1/moonpool.1.gz"] = "moonpool%-lua", ["man5/moonpool.yaml.5.gz"] = "log%.refusals", ["man7/moonpool-lua.7.gz"] = "tool" } do
+      assert.matches(part, (must(("gzip -dc %s/usr/share/man/%s"):format(root, page)):gsub("\\&", ""):gsub("\\", "")))
+    end
+    -- As where scdoc is not installed; installed afterwards, it is found without a new build folder.
+    local configure = ("cmake -S %s -B %s/without -DMOONPOOL_PACKAGE=ON"):format(here, scratch)
+    local code, text = sh(configure .. " -DSCDOC=", { seconds = 120 })
+    assert.not_equal(0, code)
+    assert.truthy(text:find("apt-get install scdoc", 1, true), text)
+    must(configure, { seconds = 120 })
+  end)
+
+  it("satisfies lintian", function()
+    if not has_program "lintian" then return pending "lintian is not installed" end
+    local code, text = sh("lintian --allow-root --fail-on error,warning " .. deb, { seconds = 300 })
+    assert.equal(0, code, text)
+  end)
+
+  it("has a unit that systemd takes, and that gives the gateway little", function()
+    if not has_program "systemd-analyze" then return pending "systemd-analyze is not installed" end
+    local unit = here .. "/packaging/moonpool.service"
+    -- As verified on this machine, where /usr/bin/moonpool is not installed.
+    write(scratch .. "/moonpool.service", (read(unit):gsub("/usr/bin/moonpool", "/bin/true")))
+    local code, text = sh(("systemd-analyze verify --man=no %s/moonpool.service"):format(scratch))
+    for line in text:gmatch "[^\n]+" do
+      assert.is_nil(line:find("^[^ ]*moonpool%.service:%d+:"), text) -- "unknown key", "failed to parse"
+    end
+    assert.is_true(code == 0 or text:find "not found" ~= nil, text)
+    code, text = sh("systemd-analyze security --offline=true --threshold=20 " .. unit)
+    assert.equal(0, code, text)
+  end)
+
+  it("is installed, upgraded, removed and purged by dpkg", function()
+    if uv.getuid() ~= 0 then return pending "dpkg needs root" end
+    if not has_program "systemd-sysusers" then return pending "systemd-sysusers is not installed" end
+    local root = scratch .. "/root"
+    must(("mkdir -p %s/var/lib/dpkg/info %s/var/lib/dpkg/updates %s/etc && touch %s/var/lib/dpkg/status"):format(root, root, root, root))
+    local function dpkg(words)
+      return must(("dpkg --root=%s --force-script-chrootless --force-depends --force-confdef --force-confold --log=/dev/null %s"):format(root, words))
+    end
+    local yaml, hello = root .. "/etc/moonpool/moonpool.yaml", root .. "/etc/moonpool/scripts/tools/hello.lua"
+    dpkg("-i " .. deb)
+    assert.matches("\nmoonpool:[^\n]*/var/lib/moonpool:/usr/sbin/nologin", "\n" .. read(root .. "/etc/passwd"))
+    assert.is_true(exists(root .. "/etc/systemd/system/multi-user.target.wants/moonpool.service"))
+    assert.is_true(exists(yaml) and exists(hello))
+
+    -- The installed binary serves the installed configuration, but for ports and the folder of its state.
+    local copy = scratch .. "/etc"
+    must(("cp -r %s/etc/moonpool %s"):format(root, copy))
+    must(("%s/usr/bin/moonpool check %s"):format(root, yaml))
+    write(copy .. "/moonpool.yaml", (read(yaml):gsub("127%.0%.0%.1:%d+", "127.0.0.1:0"):gsub("/var/lib/moonpool", scratch)))
+    local binary = gateway.binary
+    gateway.binary = root .. "/usr/bin/moonpool"
+    local ok, why = pcall(function()
+      local g <close> = gateway.start { dir = copy }
+      local c <close> = g:client "2026-07-28"
+      assert.equal("Hello, Ann!", c:result("tools/call", { name = "hello", arguments = { name = "Ann" } }).content[1].text)
+    end)
+    gateway.binary = binary
+    assert(ok, why)
+
+    -- An upgrade with other conffiles: the one that was changed stays, the other is replaced.
+    local newer = scratch .. "/newer"
+    must(("dpkg-deb -R %s %s"):format(deb, newer))
+    write(newer .. "/DEBIAN/control", (read(newer .. "/DEBIAN/control"):gsub("Version: [^\n]+", "Version: 99.0-1")))
+    write(newer .. "/etc/moonpool/moonpool.yaml", read(yaml) .. "# newer\n")
+    write(newer .. "/etc/moonpool/scripts/tools/hello.lua", read(hello) .. "-- newer\n")
+    must(("dpkg-deb --root-owner-group -b %s %s/newer.deb"):format(newer, scratch))
+    write(yaml, read(yaml) .. "# mine\n")
+    write(root .. "/etc/moonpool/scripts/tools/own.lua", "return tool { 'Mine.', function() return 1 end }\n")
+    dpkg("-i " .. scratch .. "/newer.deb")
+    assert.matches("# mine\n$", read(yaml))
+    assert.matches("# newer\n$", read(yaml .. ".dpkg-dist"))
+    assert.matches("%-%- newer\n$", read(hello))
+
+    must(("mkdir -p %s/var/lib/moonpool %s/var/log/moonpool && touch %s/var/lib/moonpool/store.db"):format(root, root, root))
+    dpkg "-r moonpool"
+    assert.is_false(exists(root .. "/usr/bin/moonpool"))
+    assert.is_true(exists(yaml) and exists(root .. "/var/lib/moonpool/store.db"))
+    dpkg "-P moonpool"
+    assert.equal("own.lua\n", must(("cd %s && find etc/moonpool -type f -printf '%%f\\n'"):format(root))) -- the operator's script stays
+    must(("rm -r %s/etc/moonpool"):format(root))
+    local left = must(("cd %s && find . -not -type d -not -path './var/lib/dpkg/*' | sort"):format(root))
+    local of_users = { passwd = true, group = true, shadow = true, gshadow = true, [".pwd.lock"] = true } -- the user stays
+    for line in left:gmatch "[^\n]+" do assert.truthy(of_users[line:match "^%./etc/([^/]-)%-?$"], left) end
+    assert.is_false(exists(root .. "/var/lib/moonpool"))
+  end)
+end)

@@ -1,0 +1,126 @@
+-- limits.answers: the answers that wait for clients to read them, of all clients together.
+local uv = require "luv"
+local gateway = require "spec.helpers.gateway"
+local client = require "spec.helpers.client"
+local memory = require "spec.helpers.memory"
+local wait = require "spec.helpers.wait"
+local wire = require "spec.helpers.wire"
+
+-- Writing to a socket that the other side has closed would end this process.
+local pipes = uv.new_signal()
+pipes:start("sigpipe", function() end)
+pipes:unref()
+
+local MIB = 1024 * 1024
+local scripts = {
+  ["tools/large.lua"] = [[local text = ("x"):rep(7000000)
+return tool { "Much.", function() return text end }]],
+  ["tools/echo.lua"] = 'return tool { "Echoes.", input = { text = t.string }, function(args) return args.text end }',
+}
+
+local body = '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",'
+  .. '"io.modelcontextprotocol/clientCapabilities":{}},"name":"large","arguments":{}}}'
+local headers = {
+  Accept = wire.both, ["Content-Type"] = "application/json", ["MCP-Protocol-Version"] = "2026-07-28", ["Mcp-Method"] = "tools/call", ["Mcp-Name"] = "large",
+}
+
+-- A call for 7 MB whose client reads nothing.
+local function ask(g, options)
+  local connection = client.connect(g, options or { buffer = 4096 })
+  connection:pause()
+  connection:send { method = "POST", path = "/mcp", headers = headers, body = body }
+  return connection
+end
+
+describe("two hundred clients that do not read 7 MB each", function()
+  it("hold at most limits.answers and a quarter, and lose their answers to clients that read", function()
+    local g <close> = gateway.start {
+      scripts = scripts, env = memory.environment(), config = { limits = { answers = "32MiB" } }, workers = 2,
+    }
+    local before, most = g:rss(), 0
+    local connections = {}
+    for i = 1, 200 do
+      connections[i] = ask(g)
+      if i % 10 == 0 then
+        local status = g:status()
+        most = math.max(most, status.gauges.queue_bytes)
+        assert.is_true(g:rss() - before < 200 * MIB, ("%d MiB more"):format((g:rss() - before) // MIB))
+      end
+    end
+    g:wait_status(function(status) return status.counters.calls + status.counters.refused.answers >= 200 end, 20)
+    -- what is counted falls below the limit as those that took nothing for a second are ended
+    g:wait_status(function(status)
+      most = math.max(most, status.gauges.queue_bytes)
+      return status.gauges.queue_bytes <= 32 * MIB and status.counters.dropped.answers > 0
+    end, 20)
+    assert.is_true(most < 64 * MIB, most)
+    local echo <close> = g:client "2026-07-28"
+    local answer -- the last of the two hundred may be above the limit once more
+    wait.for_fact(function() return "an answer, not " .. tostring(answer) end, 20, function()
+      local _, result = pcall(echo.result, echo, "tools/call", { name = "echo", arguments = { text = "abc" } })
+      answer = type(result) == "table" and result.content[1].text or result
+      return answer == "abc"
+    end)
+    for _, connection in ipairs(connections) do connection:close() end
+    echo:close()
+    assert.has_nothing_left(g, 3)
+  end)
+
+  it("are refused with Retry-After while no memory has been freed yet", function()
+    local g <close> = gateway.start { scripts = scripts, config = { limits = { answers = "1MiB" } }, workers = 1 }
+    local stalled <close> = ask(g)
+    g:wait_status(function(status) return status.gauges.queue_bytes > MIB end)
+    local response = wire.post(g, body, headers)
+    assert.equal(503, response.status)
+    assert.equal("1", response.headers["retry-after"])
+    assert.equal("too many answers wait for clients to read them: try again later", response:json().error.message)
+    assert.equal(1, g:status().counters.refused.answers)
+    wait.for_fact("room", 10, function() return wire.post(g, body, headers).status == 200 end)
+    assert.equal(1, g:status().counters.dropped.answers)
+    stalled:close()
+    assert.has_nothing_left(g)
+  end)
+end)
+
+describe("a reader that takes all it can", function()
+  it("gets its large answer while others stall", function()
+    local g <close> = gateway.start { scripts = scripts, config = { limits = { answers = "8MiB" } }, workers = 1 }
+    local connections = {}
+    for i = 1, 10 do
+      connections[i] = ask(g)
+      local response
+      wait.for_fact("an answer", 10, function()
+        response = wire.post(g, body, headers)
+        return response.status == 200
+      end)
+      assert.equal(7000000, #response:json().result.content[1].text)
+    end
+    for _, connection in ipairs(connections) do connection:close() end
+    assert.has_nothing_left(g)
+  end)
+end)
+
+describe("a client of a Unix socket that stops reading", function()
+  it("loses its connection after limits.stall, short as the answers are", function()
+    local path = os.tmpname()
+    os.remove(path)
+    local g <close> = gateway.start { scripts = scripts, config = { listen = { "127.0.0.1:0", "unix:" .. path }, limits = { stall = "1s" } } }
+    local lines = { "POST /mcp HTTP/1.1", "Host: localhost" }
+    for name, value in pairs(headers) do lines[#lines + 1] = name .. ": " .. value:gsub("large", "echo") end
+    local message = body:gsub('"large","arguments":{}', '"echo","arguments":{"text":"' .. ("x"):rep(60000) .. '"}')
+    local request = table.concat(lines, "\r\n") .. "\r\nContent-Length: " .. #message .. "\r\n\r\n" .. message
+    local idle = g:status().gauges.connections
+    local pipe, connected = uv.new_pipe(false), false
+    pipe:connect(path, function(err)
+      assert(not err, err)
+      connected = true
+    end)
+    wait.for_fact("a connection", 5, function() return connected end)
+    pipe:write(request:rep(100), function() end)
+    g:wait_status(function(status) return status.counters.calls >= 2 end)
+    g:wait_status(function(status) return status.gauges.connections == idle end, 10)
+    assert.is_true(g:status().counters.calls < 100)
+    pipe:close()
+    assert.has_nothing_left(g)
+  end)
+end)

@@ -1,0 +1,97 @@
+-- Garbage of scripts is collected between their turns: a script that drops its values may make any amount of them, a script that keeps them
+-- runs into its memory limit, and no other script pays for it (B-127).
+local gateway = require "spec.helpers.gateway"
+local offenders = require "spec.helpers.offenders"
+
+local tool = offenders.tool
+
+local MEMORY <const> = 8 * 1024 * 1024
+
+local scripts = {
+  -- Some 100 MB, of which little lives: texts, tables, closures, coroutines.
+  ["tools/churn.lua"] = tool [[
+    local kept, sum = {}, 0
+    for i = 1, 200000 do
+      local made = { i, tostring(i), function() return i end, { {}, {} } }
+      if i % 100 == 0 then made[5] = coroutine.wrap(function() coroutine.yield(i) end) end
+      kept[i % 64 + 1] = made
+      sum = sum + made[3]()
+    end
+    return tostring(sum)]],
+  -- As much, in many short stretches.
+  ["tools/doze.lua"] = tool [[
+    local n = 0
+    for _ = 1, 300 do
+      sleep(0.001)
+      for _ = 1, 20 do n = n + #(("x"):rep(5000) .. n) end
+    end
+    return "rested"]],
+  -- Keeps what it makes, and is never busy for long.
+  ["tools/hoard.lua"] = tool [[
+    local kept = {}
+    while true do
+      sleep(0.001)
+      kept[#kept + 1] = ("x"):rep(20000) .. #kept
+    end]],
+  -- Leaves a lot behind each time.
+  ["tools/litter.lua"] = tool [[
+    local kept = {}
+    for i = 1, 20000 do kept[i] = { i } end
+    return "done"]],
+}
+
+local function started()
+  return gateway.start { scripts = scripts, workers = 1, config = { limits = { call = { cpu = "30s", memory = MEMORY .. "B" } } } }
+end
+
+local function text_of(stream)
+  local answer = stream:answer(30)
+  assert(answer.result, answer.error and answer.error.message)
+  return answer.result.content[1].text
+end
+
+-- The gauge after one more turn of the worker, in which it collects: the admin listener has a thread of its own.
+local function lua_bytes(g, c)
+  c:call("tools/list", {})
+  return g:status().gauges.lua_bytes
+end
+
+describe("garbage", function()
+  it("of one call may be many times its memory limit, also in several calls at once", function()
+    local g <close> = started()
+    local c <close> = g:client "2026-07-28"
+    local churning, dozing = {}, {}
+    for i = 1, 3 do churning[i], dozing[i] = c:open("tools/call", { name = "churn" }), c:open("tools/call", { name = "doze" }) end
+    for i = 1, 3 do
+      assert.equal("20000100000", text_of(churning[i]))
+      assert.equal("rested", text_of(dozing[i]))
+    end
+    for why, count in pairs(g:status().counters.tool_aborted) do assert.equal(0, count, why) end
+  end)
+
+  it("that one call frees is not credited to another, which ends because of the memory that it keeps", function()
+    local g <close> = started()
+    local c <close> = g:client "2026-07-28"
+    local hoard = c:open("tools/call", { name = "hoard" })
+    local answered = 0
+    while not hoard.connection.responses[1] do
+      assert.equal("done", c:call("tools/call", { name = "litter" }).result.content[1].text)
+      answered = answered + 1
+      assert(lua_bytes(g, c) < 6 * MEMORY)
+      pcall(hoard.head, hoard, 0)
+    end
+    assert.equal("the call took more memory than limits.call.memory", hoard:answer(20).error.message)
+    assert.truthy(answered > 3, answered)
+  end)
+
+  it("is never more than a few times what lives, however many calls leave it", function()
+    local g <close> = started()
+    local c <close> = g:client "2026-07-28"
+    local most = 0
+    for _ = 1, 40 do -- some 100 MB
+      c:call("tools/call", { name = "litter" })
+      most = math.max(most, lua_bytes(g, c))
+    end
+    assert(most < 16 * 1024 * 1024, most)
+  end)
+end)

@@ -1,0 +1,162 @@
+-- One body of 4 MiB delays the other clients of its worker for no longer than a turn of any other work, for any content: it is
+-- refused after limits.values values, and a body with fewer values is decoded in turns.
+local gateway = require "spec.helpers.gateway"
+local client = require "spec.helpers.client"
+local wire = require "spec.helpers.wire"
+
+local SIZE = 4 * 1024 * 1024 - 1024
+local scripts = {
+  ["tools/echo.lua"] = 'return tool { "Echoes.", input = { text = t.string }, function(args) return args.text end }',
+  ["tools/take.lua"] = 'return tool { "Takes anything.", function() return "taken" end }',
+}
+
+local function repeated(unit, size) return unit:rep(size // #unit) end
+
+local function numbered(form, size)
+  local parts, length, n = {}, 0, 0
+  while length < size do
+    n = n + 1
+    parts[n] = form:format(n)
+    length = length + #parts[n] + 1
+  end
+  return table.concat(parts, ",")
+end
+
+-- Values of `size` bytes, of which each costs as much as possible in its own way.
+local shapes = {
+  zeros = function(size) return "[" .. repeated("0,", size) .. "0]" end,
+  members = function(size) return "{" .. numbered('"k%d":0', size) .. "}" end,
+  objects = function(size) return "[" .. repeated('{"a":0},', size) .. "0]" end,
+  empty = function(size) return "[" .. repeated("[],", size) .. "0]" end,
+  nested = function(size)
+    local tower = ("["):rep(100) .. ("]"):rep(100)
+    return "[" .. repeated(tower .. ",", size) .. "0]"
+  end,
+  escapes = function(size) return '"' .. repeated("\\u00e9", size) .. '"' end,
+  texts = function(size) return "[" .. repeated('"\\n",', size) .. "0]" end,
+  digits = function(size) return "0." .. repeated("123456789", size) end,
+  space = function(size) return "[" .. repeated(" ", size) .. "0]" end,
+}
+
+-- Those that have few values.
+local few = { escapes = true, digits = true, space = true }
+
+local function call_with(arguments, id)
+  return ('{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",'
+    .. '"io.modelcontextprotocol/clientCapabilities":{}},"name":"take","arguments":{"x":%s}}}'):format(id or 1, arguments)
+end
+
+local mirrored = { ["MCP-Protocol-Version"] = "2026-07-28", ["Mcp-Method"] = "tools/call", ["Mcp-Name"] = "take" }
+
+-- Turns since `before`, by how long they took.
+local function turns_since(g, before)
+  local now, made = g:status().counters.turns, {}
+  for within, count in pairs(now) do made[within] = count - (before and before[within] or 0) end
+  return made
+end
+
+describe("limits.values", function()
+  it("refuses a body with more values, before anything runs, with the id and what to do", function()
+    local g <close> = gateway.start { scripts = scripts, config = { limits = { values = 100 } } }
+    -- 11 values are the message itself and what else is in it
+    assert.equal(200, wire.post(g, call_with("[" .. ("0,"):rep(88) .. "0]"), mirrored).status)
+    local response = wire.post(g, call_with("[" .. ("0,"):rep(89) .. "0]", 7), mirrored)
+    assert.equal(413, response.status)
+    local answer = response:json()
+    assert.equal(-32600, answer.error.code)
+    assert.equal(7, answer.id)
+    assert.equal("more than 100 values in one body (limits.values): send less at once, or many values as one text", answer.error.message)
+    assert.equal(1, g:status().counters.refused.values)
+    assert.equal(1, g:status().counters.calls)
+    assert.has_nothing_left(g)
+  end)
+
+  it("counts the values of a whole batch together", function()
+    local g <close> = gateway.start { scripts = scripts, config = { limits = { values = 100 } } }
+    local session = wire.initialize(g, "2025-03-26")
+    local one = '{"jsonrpc":"2.0","id":%d,"method":"ping"}'
+    local function send(count)
+      local list = {}
+      for i = 1, count do list[i] = one:format(i) end
+      return wire.post(g, "[" .. table.concat(list, ",") .. "]", { ["Mcp-Session-Id"] = session })
+    end
+    assert.equal(200, send(24).status)
+    assert.equal(413, send(25).status)
+  end)
+
+  it("holds for lines of stdio", function()
+    local stdio = require "spec.helpers.stdio"
+    local g <close> = stdio.start { scripts = scripts, config = { limits = { values = 100 } } }
+    g:send_raw(call_with("[" .. ("0,"):rep(100) .. "0]", 7) .. "\n")
+    assert.equal(-32600, g:expect(7).error.code)
+  end)
+end)
+
+describe("a message that would take more memory than a call may", function()
+  it("is refused before it is decoded, and says so", function()
+    local g <close> = gateway.start { scripts = scripts, workers = 1, config = { limits = { values = 10000000, call = { memory = "16MiB" } } } }
+    for _, name in ipairs { "empty", "nested", "objects", "zeros" } do
+      local answer = wire.post(g, call_with(shapes[name](SIZE)), mirrored):json()
+      assert.equal(-32602, answer.error.code, name)
+      assert.truthy(answer.error.message:find("^the message would take %d+ bytes of memory, more than limits%.call%.memory %(16777216%)"), name)
+    end
+    assert.equal(4, g:status().counters.tool_aborted.memory)
+    assert.has_nothing_left(g)
+  end)
+end)
+
+-- Sends `body` as a call, and calls `echo` until that is answered: its status, the turns that it took, and how many echoes came before.
+local function beside(g, echo, body)
+  local before = g:status().counters.turns
+  local connection <close> = client.connect(g)
+  connection:send { method = "POST", path = "/mcp", body = body, headers = {
+    Accept = wire.both, ["Content-Type"] = "application/json", ["MCP-Protocol-Version"] = "2026-07-28",
+    ["Mcp-Method"] = "tools/call", ["Mcp-Name"] = "take",
+  } }
+  local echoes, is_answered, response = 0
+  repeat
+    assert.equal("x", echo:result("tools/call", { name = "echo", arguments = { text = "x" } }).content[1].text)
+    echoes = echoes + 1
+    is_answered, response = pcall(connection.read_response, connection, 0)
+  until is_answered or echoes > 5000
+  assert(is_answered, response)
+  return response.status, turns_since(g, before), echoes
+end
+
+describe("bodies of 4 MiB, one after another,", function()
+  it("are refused early where they have more values than is usual, and leave turns to others", function()
+    local g <close> = gateway.start { scripts = scripts, workers = 1 }
+    local echo <close> = g:client "2026-07-28"
+    for name, make in pairs(shapes) do
+      local status, turns = beside(g, echo, call_with(make(SIZE)))
+      assert.equal(few[name] and 200 or 413, status, name)
+      local all = turns["1ms"] + turns["5ms"] + turns["20ms"] + turns["100ms"] + turns.longer
+      assert.is_true(turns["100ms"] + turns.longer <= all / 10, name)
+    end
+    assert.equal(6, g:status().counters.refused.values)
+  end)
+
+  it("are decoded in turns, however many values the configuration allows", function()
+    local limits = { values = 10000000, call = { memory = "1GiB", cpu = "30s" }, lua_memory = "2GiB" }
+    local g <close> = gateway.start { scripts = scripts, workers = 1, config = { limits = limits } }
+    local echo <close> = g:client "2026-07-28"
+    for name, make in pairs(shapes) do
+      local status, turns, echoes = beside(g, echo, call_with(make(SIZE)))
+      assert.equal(200, status, name)
+      if not few[name] then
+        local long = turns["5ms"] + turns["20ms"] + turns["100ms"] + turns.longer
+        assert.is_true(long > 15, name .. " took " .. long .. " turns")
+        assert.is_true(turns["100ms"] + turns.longer <= long / 10, name)
+        assert.is_true(echoes > 5, name .. " let " .. echoes .. " calls through")
+      end
+    end
+  end)
+
+  it("count on limits.call.cpu", function()
+    local limits = { values = 10000000, call = { memory = "1GiB", cpu = "20ms" }, lua_memory = "2GiB" }
+    local g <close> = gateway.start { scripts = scripts, workers = 1, config = { limits = limits } }
+    local answer = wire.post(g, call_with(shapes.nested(SIZE)), mirrored):json()
+    assert.equal("the call ran Lua for longer than limits.call.cpu", answer.error.message)
+    assert.equal(1, g:status().counters.tool_aborted.cpu)
+  end)
+end)

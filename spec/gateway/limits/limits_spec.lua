@@ -1,0 +1,185 @@
+-- Limits on clients: each limit refuses with an error of its own, exactly at its value, and other clients are not disturbed. B-64: a body's.
+local gateway = require "spec.helpers.gateway"
+local client = require "spec.helpers.client"
+local wait = require "spec.helpers.wait"
+local wire = require "spec.helpers.wire"
+
+local scripts = { ["tools/hold.lua"] = 'return tool { "Holds.", function() log.info "holds" sleep(60) end }' }
+
+-- A request whose bytes are exactly as many as the argument says.
+local function body_of(size)
+  local head, tail = '{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"', '"}}'
+  return head .. ("x"):rep(size - #head - #tail) .. tail
+end
+
+local function chunked(body, size)
+  local parts = {}
+  for i = 1, #body, size do
+    local part = body:sub(i, i + size - 1)
+    parts[#parts + 1] = ("%x\r\n%s\r\n"):format(#part, part)
+  end
+  return table.concat(parts) .. "0\r\n\r\n"
+end
+
+describe("limits.body", function()
+  it("is the longest body that is taken, to the byte, with a length or in chunks", function()
+    local g <close> = gateway.start { config = { limits = { body = "8KiB" } } }
+    local session = wire.initialize(g, "2025-11-25")
+    local me = g:client "2024-11-05"
+    for size, status in pairs { [8191] = 200, [8192] = 200, [8193] = 413, [100000] = 413 } do
+      local body = body_of(size)
+      local response = wire.post(g, body, { ["Mcp-Session-Id"] = session })
+      assert.equal(status, response.status, size .. " bytes")
+      assert.equal(status == 200 and 202 or status, wire.post(g, body, nil, me.endpoint).status)
+      for _, piece in ipairs { 1000, 8192, 100000 } do
+        local connection <close> = client.connect(g)
+        connection:send { method = "POST", path = "/mcp", body = chunked(body, piece), headers = {
+          Accept = wire.both, ["Content-Type"] = "application/json", ["Mcp-Session-Id"] = session, ["Transfer-Encoding"] = "chunked",
+        } }
+        assert.equal(status, connection:read_head().status, ("%d bytes in chunks of %d"):format(size, piece))
+      end
+    end
+    me:close()
+    wire.request(g, "DELETE", "/mcp", { ["Mcp-Session-Id"] = session })
+    assert.has_nothing_left(g)
+  end)
+
+  it("refuses a body by its Content-Length, before it arrives", function()
+    local g <close> = gateway.start { config = { limits = { body = "8KiB" } } }
+    local connection <close> = client.connect(g)
+    connection:send { method = "POST", path = "/mcp", headers = { ["Content-Type"] = "application/json", ["Content-Length"] = "99999999999" }, body = "{" }
+    assert.equal(413, connection:read_head().status)
+    connection:close()
+    assert.has_nothing_left(g)
+  end)
+end)
+
+describe("limits.headers", function()
+  it("is the most that headers may take: 431 above, and the gateway goes on", function()
+    local g <close> = gateway.start { config = { limits = { headers = "4KiB" } } }
+    for size, status in pairs { [100] = 400, [3000] = 400, [4096] = 431, [20000] = 431 } do
+      local response = wire.post(g, wire.message(1, "ping"), { ["X-Padding"] = ("x"):rep(size) })
+      assert.equal(status, response.status, size .. " bytes")
+    end
+    local many = {}
+    for i = 1, 60 do
+      many[i] = { "X-" .. i, ("x"):rep(100) }
+    end
+    assert.equal(431, wire.post(g, wire.message(1, "ping"), many).status)
+    assert.equal(431, wire.post(g, wire.message(1, "ping"), nil, "/mcp?" .. ("x"):rep(5000)).status)
+    assert.has_nothing_left(g)
+  end)
+end)
+
+describe("limits.calls_in_flight", function()
+  it("is counted over all eras; the next call is refused until one has ended", function()
+    local g <close> = gateway.start { config = { limits = { calls_in_flight = 3 } }, scripts = scripts }
+    local sse, http, newest = g:client "2024-11-05", g:client "2025-11-25", g:client "2026-07-28"
+    local streams = {}
+    for _, me in ipairs { sse, http, newest } do
+      streams[me] = me:open("tools/call", { name = "hold" })
+    end
+    g:wait_status(function(status)
+      return status.gauges.requests_in_flight == 3
+    end)
+
+    for _, me in ipairs { http, newest } do
+      local answer, response = me:call("tools/call", { name = "hold" })
+      assert.equal(503, response.status)
+      assert.truthy(tonumber(response.headers["retry-after"]))
+      assert.truthy(answer.error.message)
+    end
+    local session, response = wire.initialize(g, "2025-11-25")
+    assert.is_nil(session)
+    assert.equal(503, response.status)
+    local answer
+    answer, response = sse:call "ping"
+    assert.equal(202, response.status)
+    assert.equal(-32603, answer.error.code)
+    assert.equal(202, http:notify("notifications/cancelled", { requestId = streams[http].id }).status) -- is no call
+    assert.equal(4, g:status().counters.refused.calls)
+
+    g:wait_status(function(status)
+      return status.gauges.requests_in_flight == 2
+    end)
+    for _, me in ipairs { sse, http } do
+      assert.same({}, me:result "ping")
+    end
+    http:delete()
+    for _, me in ipairs { sse, http, newest } do
+      me:close()
+    end
+    assert.has_nothing_left(g)
+  end)
+end)
+
+describe("limits.connections", function()
+  it("lets the next connection wait until one closes, and then serves it", function()
+    local g <close> = gateway.start { config = { limits = { connections = 4 } } }
+    local all = {}
+    for i = 1, 4 do
+      all[i] = client.connect(g)
+      assert.equal(404, all[i]:request({ path = "/nowhere" }).status)
+    end
+    local late = client.connect(g):send { path = "/nowhere" }
+    wait.quietly(0.3, function()
+      return not late:is_closed_by_peer() and #late:messages() == 0 and late.responses[1] and "it was served"
+    end)
+    assert.equal(404, all[1]:request({ path = "/nowhere" }).status) -- those who are in are served
+    all[2]:close()
+    assert.equal(404, late:read_response().status)
+    for _, connection in ipairs(all) do
+      connection:close()
+    end
+    late:close()
+    assert.is_true(g:status().counters.refused.connections > 0)
+    assert.has_nothing_left(g)
+  end)
+
+  it("leaves a connection for the operator", function()
+    local g <close> = gateway.start { config = { limits = { connections = 2 } } }
+    local all = {}
+    for i = 1, 2 do
+      all[i] = client.connect(g)
+      assert.equal(404, all[i]:request({ path = "/nowhere" }).status)
+    end
+    assert.equal(2, g:status().gauges.connections - 1) -- and the one that asks
+    for _, connection in ipairs(all) do
+      connection:close()
+    end
+    assert.has_nothing_left(g)
+  end)
+end)
+
+describe("limits.request_time", function()
+  it("ends a connection whose request does not come, or comes too slowly; not one that waits for an answer", function()
+    local g <close> = gateway.start { config = { limits = { request_time = "400ms" } }, scripts = {
+      ["tools/wait.lua"] = 'return tool { "Waits.", function() sleep(1.2) return "done" end }',
+    } }
+    local me = g:client "2025-11-25"
+    local get = me:get_stream()
+    local answered = me:open("tools/call", { name = "wait" })
+    local cases = {
+      ["nothing at all"] = "",
+      ["half a line"] = "POST /mc",
+      ["half the headers"] = "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-",
+      ["half a body"] = "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{",
+      ["half a chunk"] = "POST /mcp HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n50\r\n{",
+    }
+    local connections = {}
+    for what, bytes in pairs(cases) do
+      connections[what] = client.connect(g):send_raw(bytes)
+    end
+    for what, connection in pairs(connections) do
+      local ok, why = pcall(connection.wait_closed, connection, 10)
+      assert.is_true(ok, what .. ": " .. tostring(why))
+      connection:close()
+    end
+    assert.equal("done", answered:answer().result.content[1].text)
+    assert.equal(200, get:head().status)
+    assert.is_false(get.connection:is_closed_by_peer())
+    me:delete()
+    me:close()
+    assert.has_nothing_left(g)
+  end)
+end)

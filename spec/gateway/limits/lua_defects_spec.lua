@@ -1,0 +1,95 @@
+-- Defects of Lua 5.4.4 that scripts reach, and that no release which Debian 12 has mends: none of them ends the gateway or holds the worker.
+-- docs/dev/lua.md lists them all.
+local beat = require "spec.helpers.beat"
+local code = require "spec.helpers.code"
+
+describe("Recursion in 'getobjname'", function()
+  local shapes = {
+    fields = [["local a = ... return a" .. (".b"):rep(N) .. " + 1"]],
+    indices = [["local a, k = ..., 'b' return a" .. ("[k]"):rep(N) .. " + 1"]],
+    ["in parentheses"] = [["local a = ... return " .. ("("):rep(90) .. "a" .. (".b.b.b)"):rep(90) .. (".b"):rep(N) .. " + 1"]],
+    ["with comments"] = [["local a = ... return a" .. (" --[==[ ] + ]==] .b --x\n"):rep(N) .. " + 1"]],
+    ["with indices within"] = [["local a = ... return a" .. ("[a.k.k.k.k]"):rep(N) .. ".b + 1"]],
+    ["behind a method"] = [["local a = ... return a:m()" .. (".b"):rep(N) .. " + 1"]],
+    ["in a table"] = [["local a = ... return { 1, a" .. (".b"):rep(N) .. " + 1 }"]],
+    ["in a call"] = [["local a = ... return print(a.b, a" .. (".b"):rep(N) .. " + 1)"]],
+    ["as an index"] = [["local a = ... return a[a" .. (".b"):rep(N) .. " + 1]"]],
+  }
+  local setup = "local a = {} a.b, a.k, a[a] = a, a, a function a.m() return a end "
+
+  it("is not reached: such an expression is refused", function()
+    local g <close> = code.start { workers = 1 }
+    local me = g:client "2026-07-28"
+    for name, shape in pairs(shapes) do
+      for _, n in ipairs { 210, 5000 } do
+        local why = code.run(me, setup .. "local f, why = load(" .. shape:gsub("N", n) .. ") return why or 'compiled'")
+        assert.truthy(why:find("more than 200 fields are taken from one another", 1, true), name .. ": " .. tostring(why))
+      end
+    end
+    me:close()
+    assert.has_nothing_left(g)
+  end)
+
+  it("leaves expressions of every ordinary kind alone", function()
+    local g <close> = code.start { workers = 1 }
+    local me = g:client "2026-07-28"
+    assert.same({ "table", "table", 300, "string", 1001, 900 }, code.run(me, [=[
+      local function run(text) return assert(load(text))() end
+      local fields, calls, list = ("a.b, "):rep(1000), "local t " .. ("t = a.b.c[1].d\n"):rep(500), {}
+      for i = 1, 300 do list[i] = "[a.b.c] = a.b['x']" end
+      local head = "local a = { b = { c = { { d = 1 } }, x = 2 } } "
+      return {
+        type(run(head .. "return { " .. fields .. "}")), type(run(head .. calls .. "return a")),
+        run(head .. "local n = 0 " .. ("n = n + a.b.c[1].d "):rep(300) .. "return n"),
+        type(run("return '" .. ("a.b."):rep(1000) .. "' -- " .. (".b"):rep(1000))),
+        #run("return [[" .. ("a[b]"):rep(250) .. " ]]"),
+        run("local o = { n = 0 } function o:add() self.n = self.n + 1 return self end return o" .. (":add()"):rep(900) .. ".n"),
+      }]=]))
+    me:close()
+    assert.has_nothing_left(g)
+  end)
+
+  it("takes no time where the limit allows it, in the longest function there may be", function()
+    local g <close> = beat.start()
+    local ms, got = beat.longest(g, setup .. [[local s = "local a = ... local x " .. ("x = a "):rep(150000) .. "return a" .. (".b"):rep(200) .. " + 1"
+      local f = assert(load(s))]], "return select(2, pcall(f, a))")
+    assert.truthy(got.value:find("attempt to perform arithmetic on a table value (field 'b')", 1, true), got.value)
+    assert.truthy(ms < 150 * beat.factor(), ms .. " ms")
+    assert.has_nothing_left(g)
+  end)
+
+  it("is refused in files, with its place", function()
+    local ok, why = pcall(code.start, { workers = 1, scripts = {
+      ["lib/long.lua"] = "local a = {}\na.b = a\nreturn function() return a" .. (".b"):rep(300) .. " + 1 end",
+    } })
+    assert.is_false(ok)
+    assert.truthy(why:find("scripts/lib/long.lua:3: more than 200 fields are taken from one another", 1, true), why)
+  end)
+end)
+
+describe("'utf8.codes' accepts spurious continuation bytes", function()
+  it("and raises an error, without reading beyond the text", function()
+    local g <close> = code.start { workers = 1 }
+    local me = g:client "2026-07-28"
+    local why = code.run(me, [[local ok, why = pcall(function() for _ in utf8.codes "ab\xff" do end end) return tostring(why)]])
+    assert.truthy(why:find("invalid UTF-8 code", 1, true), why)
+    me:close()
+    assert.has_nothing_left(g)
+  end)
+end)
+
+describe("Wrong code in bitwise operations, and 'break' that closes a variable too late", function()
+  it("give a wrong result or an error in the script that contains them, and have no other effect", function()
+    local g <close> = code.start { workers = 1 }
+    local me = g:client "2026-07-28"
+    assert.equal("on", code.run(me, [[
+      for _, text in ipairs {
+        "local print <const>, x = {} return pcall(function() return print | 3.0, 3.5 & x end)",
+        "for i = 1, 3 do local c <close> = closing(function() end) if i == 2 then break end local f = function() return i end end",
+        "local list = {} for k, v in next, { 1, 2 } do list[k] = function() return k end if v == 2 then goto done end end ::done:: return #list",
+      } do pcall(assert(load(text))) end
+      return "on"]]))
+    me:close()
+    assert.has_nothing_left(g)
+  end)
+end)

@@ -1,0 +1,102 @@
+-- lane: alone
+-- Scripts that do their worst, on both workers at once, beside fifty callers who notice nothing.
+local uv = require "luv"
+local gateway = require "spec.helpers.gateway"
+local memory = require "spec.helpers.memory"
+local wait = require "spec.helpers.wait"
+local worst = require "spec.helpers.worst"
+
+local CALLERS, ROUNDS = 50, 3
+
+-- Fifty clients, each of which calls `ok` again as soon as it is answered; `stop` gives how many calls were answered, and
+-- every answer that was not as it should be.
+local function start_callers(g)
+  local callers = { answered = 0, wrong = {} }
+  for i = 1, CALLERS do
+    local c = g:client "2026-07-28"
+    callers[i] = { client = c, stream = c:open("tools/call", { name = "ok" }) }
+  end
+  function callers:look()
+    for _, caller in ipairs(self) do
+      pcall(caller.stream.head, caller.stream, 0)
+      if caller.stream.connection.responses[1] then
+        local answer = caller.stream:answer(1)
+        if not (answer.result and answer.result.content[1].text == "ok") then self.wrong[#self.wrong + 1] = answer end
+        self.answered = self.answered + 1
+        caller.stream:close()
+        caller.stream = caller.client:open("tools/call", { name = "ok" })
+      end
+    end
+  end
+  function callers:stop()
+    for _, caller in ipairs(self) do
+      local answer = caller.stream:answer(20)
+      if not answer.result then self.wrong[#self.wrong + 1] = answer end
+      caller.stream:close()
+      caller.client:close()
+    end
+    return self
+  end
+  return callers
+end
+
+-- Calls `name` once on each of eight connections, which both workers share, until all are answered.
+local function attack(g, name, callers)
+  local attackers, streams = {}, {}
+  for i = 1, 8 do
+    attackers[i] = g:client "2026-07-28"
+    streams[i] = attackers[i]:open("tools/call", { name = name })
+  end
+  wait.for_fact(name .. " to be answered", 120, function()
+    callers:look()
+    uv.run "nowait"
+    for _, stream in ipairs(streams) do
+      pcall(stream.head, stream, 0)
+      if not stream.connection.responses[1] then return false end
+    end
+    return true
+  end)
+  for i, c in ipairs(attackers) do
+    streams[i]:close()
+    c:close()
+  end
+end
+
+describe("scripts that do their worst on both workers at once", function()
+  for _, name in ipairs(worst.names()) do
+    it(("(%s) end alone: fifty callers are all answered, and the gateway is healthy"):format(name), function()
+      local g <close> = gateway.start {
+        scripts = worst.tools(), env = memory.environment(), config = { limits = { call = { cpu = "300ms", time = "20s" } } },
+      }
+      local callers = start_callers(g)
+      for _ = 1, ROUNDS do attack(g, name, callers) end
+      callers:stop()
+      assert.same({}, callers.wrong)
+      assert.truthy(callers.answered > 0, callers.answered)
+      assert.equal(200, g:admin("/healthz").status)
+      assert.has_nothing_left(g)
+    end)
+  end
+
+  it("do not delay SIGTERM", function()
+    local g <close> = gateway.start {
+      scripts = worst.tools(), env = memory.environment(),
+      config = { limits = { call = { cpu = "30s", time = "60s" }, drain = "1s" } },
+    }
+    local clients = {}
+    for _, name in ipairs(worst.names()) do
+      for _ = 1, 2 do
+        local c = g:client "2026-07-28"
+        c:open("tools/call", { name = name })
+        clients[#clients + 1] = c
+      end
+    end
+    g:wait_status(function(status) return status.gauges.requests_in_flight > 0 end)
+    local began = uv.hrtime()
+    g:signal "sigterm"
+    g:wait_exit(20)
+    local seconds = (uv.hrtime() - began) / 1e9
+    assert.truthy(seconds < 1 + 1 + 3, seconds) -- limits.drain, the second after it, and what a busy machine adds
+    for _, c in ipairs(clients) do c:close() end
+  end)
+end)

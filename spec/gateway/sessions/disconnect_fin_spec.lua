@@ -1,0 +1,86 @@
+-- The reader of a quiet HTTP+SSE stream closes it, and its session is gone with it.
+-- proves: a client that leaves is noticed at once 2024-11-05 sse
+local gateway = require "spec.helpers.gateway"
+local client = require "spec.helpers.client"
+local departures = require "spec.helpers.departures"
+
+local function start()
+  return gateway.start { config = departures.config }
+end
+
+describe("B-01 a quiet HTTP+SSE client that leaves by FIN", function()
+  it("has no session any more 100 ms later", function()
+    local g <close> = start()
+    assert.same({ FIN = 404 }, departures.leave_sessions(g, { "FIN" }, departures.PROMISE))
+    assert.equal(1, g:status().counters.sessions_closed.gone)
+    departures.assert_calm(g)
+    assert.has_nothing_left(g)
+  end)
+
+  it("has none already when its next POST arrives right behind the FIN", function()
+    local g <close> = start()
+    for _ = 1, 30 do
+      assert.same({ FIN = 404 }, departures.leave_sessions(g, { "FIN" }, 0))
+    end
+    departures.assert_calm(g)
+    assert.has_nothing_left(g)
+  end)
+
+  it("has left also when it closes only its sending half", function()
+    local g <close> = start()
+    assert.same({ ["half-close"] = 404 }, departures.leave_sessions(g, { "half-close" }, departures.PROMISE))
+    departures.assert_calm(g)
+    assert.has_nothing_left(g)
+  end)
+
+  it("has left also when bytes of a next request came before the FIN", function()
+    local g <close> = start()
+    local c = g:client "2024-11-05"
+    c.stream:send_raw "GET /sse HTTP/1.1\r\nHost: localhost\r\n"
+    c.stream:close()
+    departures.wait_until(departures.now() + departures.PROMISE)
+    assert.equal(404, departures.ping(g, c.endpoint))
+    c:close()
+    departures.assert_calm(g)
+    assert.has_nothing_left(g)
+  end)
+
+  it("ends no session of another client", function()
+    local g <close> = start()
+    local other <close> = g:client "2024-11-05"
+    assert.same({ FIN = 404 }, departures.leave_sessions(g, { "FIN" }, departures.PROMISE))
+    assert.same({}, other:result "ping")
+    assert.equal(1, g:status().gauges.sessions.sse)
+    other:close()
+    assert.has_nothing_left(g)
+  end)
+end)
+
+describe("B-01 a quiet GET stream of a Streamable HTTP session whose reader leaves by FIN", function()
+  it("has made room for the next reader 100 ms later, and the session lives on", function()
+    local g <close> = start()
+    local c <close> = g:client "2025-11-25"
+    c:get_stream():wait("comment"):hang_up()
+    departures.wait_until(departures.now() + departures.PROMISE)
+    assert.equal(0, g:status().gauges.streams_open)
+    local next_reader = c:get_stream()
+    assert.equal(200, next_reader:head().status)
+    assert.same({}, c:result "ping")
+    next_reader:hang_up()
+    assert.equal(204, c:delete().status)
+    c:close()
+    departures.assert_calm(g)
+    assert.has_nothing_left(g)
+  end)
+end)
+
+describe("B-01 a client that leaves before it asked for anything", function()
+  it("leaves nothing behind", function()
+    local g <close> = start()
+    for _ = 1, 30 do
+      client.connect(g):close()
+    end
+    departures.assert_calm(g)
+    assert.has_nothing_left(g)
+  end)
+end)

@@ -1,0 +1,44 @@
+-- Disconnects are seen every time, not most of the time: also by a gateway that hardly gets any processor.
+local gateway = require "spec.helpers.gateway"
+local departures = require "spec.helpers.departures"
+
+local ROUNDS = 30
+local QUIET = 100 -- streams of each kind, in every round
+
+-- A processor this process may use.
+local function one_core()
+  local file <close> = assert(io.open "/proc/self/status")
+  return file:read "a":match "Cpus_allowed_list:%s*(%d+)"
+end
+
+local function run_rounds(g)
+  for round = 1, ROUNDS do
+    local where = "round " .. round
+    assert.same({ FIN = 404, RST = 404 }, departures.leave_sessions(g, { "FIN", "RST" }, departures.PROMISE), where)
+    assert.equal(404, departures.kill_client(g, 4, 16 * 1024, true), where)
+    departures.leave_quiet_streams(g, QUIET)
+    assert.has_nothing_left(g)
+  end
+  departures.assert_calm(g)
+end
+
+describe("B-04 thirty rounds of B-01, B-02 and B-03", function()
+  it("end alike", function()
+    local g <close> = gateway.start { config = departures.config, scripts = departures.scripts }
+    run_rounds(g)
+    assert.has_nothing_left(g)
+  end)
+
+  it("end alike on one core beside a process that never rests", function()
+    local core = one_core()
+    local g <close> = gateway.start { config = departures.config, scripts = departures.scripts }
+    assert.equal(0, (gateway.run_program("/usr/bin/taskset", { "-a", "-c", "-p", core, tostring(g.pid) })))
+    local hog <close> = departures.spawn("/usr/bin/taskset", { "-c", core, departures.interpreter, "-e", [[
+      io.write "running\n"
+      io.flush()
+      while true do end]] })
+    run_rounds(g)
+    hog:kill()
+    assert.has_nothing_left(g)
+  end)
+end)

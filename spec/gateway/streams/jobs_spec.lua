@@ -1,0 +1,184 @@
+-- Work in the background: it has a call like the one that began it, outlives that and its client, and ends by itself, by being
+-- stopped, by its time, or with the gateway.
+local trusted = require "spec.helpers.trusted"
+local wait = require "spec.helpers.wait"
+
+local run, code = trusted.run, trusted.code
+
+local function wait_run(client, what, value)
+  wait.for_fact(what .. " to be " .. tostring(value), 5, function() return run(client, "return " .. what) == value end)
+end
+
+-- Code that begins a job which waits for kept.signal, with a closer.
+local waiting = [[
+  kept.signal, kept.seen, kept.closed = host.signal(), nil, nil
+  kept.job = assert(host.spawn(call, function(job)
+    local _ <close> = setmetatable({}, { __close = function() kept.closed = job.cancelled end })
+    kept.begun = true
+    kept.signal:wait()
+    kept.seen = { revision = job.revision, method = job.method, principal = job.principal.id, client = job.client.name,
+      able = job.capabilities.roots ~= nil, meta = job.meta and job.meta.mine, has_session = job.has_session, id = host.id(job),
+      initialized = job.initialized, sent = job:send { jsonrpc = "2.0", method = "x" }, cancelled = job.cancelled }
+    job:progress(1)
+    return "unheard"
+  end, 60)) ]]
+
+describe("a background task", function()
+  for _, revision in ipairs { "2024-11-05", "2025-03-26", "2025-11-25", "2026-07-28" } do
+    it("begun by a client of " .. revision .. " outlives it, and knows of it what its call knew", function()
+      local g <close> = trusted.start { workers = 1 }
+      local other = g:client "2026-07-28"
+      local me = g:client(revision, { capabilities = { roots = {} } })
+      local id = run(me, waiting .. "return host.id(call)")
+      assert.equal(1, g:status().gauges.jobs)
+      if revision == "2026-07-28" then -- with meta, on a call that its client drops
+        run(me, "kept.signal:set()")
+        wait_run(me, "kept.closed", false)
+        local stream = me:open("tools/call", code(waiting .. "sleep(60)", { mine = 7 }))
+        wait.for_fact("it to begin", 5, function() return g:status().gauges.jobs == 1 end)
+        stream:reset()
+        g:wait_status(function(status) return status.gauges.requests_in_flight == 0 end)
+        id = tostring(stream.id)
+      end
+      if me.delete then assert.equal(204, me:delete().status) end
+      me:close()
+      g:wait_status(function(status)
+        return status.gauges.sessions.http + status.gauges.sessions.sse == 0 and status.gauges.jobs == 1
+      end)
+      run(other, "kept.signal:set()")
+      wait_run(other, "kept.closed", false)
+      assert.same({
+        revision = revision, method = "tools/call", principal = "anonymous", client = "spec", able = true,
+        meta = revision == "2026-07-28" and 7 or nil, has_session = revision ~= "2026-07-28", id = id, initialized = true,
+        sent = false, cancelled = false,
+      }, run(other, "return kept.seen"))
+      assert.equal(0, g:status().gauges.jobs)
+      assert.equal(0, g:status().counters.tool_aborted.gone - (revision == "2026-07-28" and 1 or 0))
+      other:close()
+      assert.has_nothing_left(g)
+    end)
+  end
+
+  it("is stopped, its closers run, and once it has ended stopping is quiet", function()
+    local g <close> = trusted.start { workers = 1 }
+    local me = g:client "2026-07-28"
+    run(me, waiting)
+    wait_run(me, "kept.begun", true)
+    run(me, 'host.stop(kept.job, "enough")')
+    wait_run(me, "kept.closed", true)
+    g:wait_log("job cancelled", { why = "cancelled" })
+    run(me, 'host.stop(kept.job) host.stop(kept.job, "again")')
+    assert.is_true(run(me, 'host.stop(host.spawn(call, function() kept.never = true end, 1)) sleep(0.01) return kept.never == nil'))
+    assert.is_nil(run(me, [[
+      kept.job = host.spawn(call, function() host.stop(kept.job, "itself") sleep(0) kept.went_on = true end, 1)
+      sleep(0.01)
+      return kept.went_on]]))
+    run(me, waiting)
+    me:close()
+    me = g:client "2026-07-28"
+    run(me, "host.stop(kept.job)")
+    me:close()
+    assert.has_nothing_left(g)
+  end)
+
+  it("ends with its time", function()
+    local g <close> = trusted.start { workers = 1, config = { limits = { call = { time = "60s" } } } }
+    local me = g:client "2026-07-28"
+    assert.is_true(run(me, [[
+      local closed
+      host.spawn(call, function(job)
+        local _ <close> = setmetatable({}, { __close = function() closed = job.cancelled end })
+        sleep(60)
+      end, 0.05)
+      while closed == nil do sleep(0.01) end
+      return closed]]))
+    assert.equal(1, g:status().counters.tool_aborted.time)
+    me:close()
+    assert.has_nothing_left(g)
+  end)
+
+  it("that lasts longer than a call may goes on", function()
+    local g <close> = trusted.start { workers = 1, config = { limits = { call = { time = "50ms" } } } }
+    local me = g:client "2026-07-28"
+    run(me, "host.spawn(call, function() sleep(0.2) kept.done = true end, 60)")
+    wait_run(me, "kept.done", true)
+    me:close()
+    assert.has_nothing_left(g)
+  end)
+
+  it("that fails is logged and stops no other", function()
+    local g <close> = trusted.start { workers = 1 }
+    local me = g:client "2025-11-25"
+    run(me, 'host.spawn(call, function() error "broken" end, 1) host.spawn(call, function() sleep(0) error "broken later" end, 1)')
+    assert.truthy(g:wait_log("task failed", { method = "tools/call" }).fields.error:find "broken")
+    g:wait_status(function(status) return status.counters.tool_faults == 2 and status.gauges.jobs == 0 end)
+    me:delete()
+    me:close()
+    assert.has_nothing_left(g)
+  end)
+
+  it("begins others, at most tasks.max at once", function()
+    local g <close> = trusted.start { workers = 1, config = { tasks = { max = 3, ttl = "90s" } } }
+    local me = g:client "2026-07-28"
+    assert.same({ 3, "too many" }, run(me, [[
+      kept.count, kept.signal = 0, host.signal()
+      local function more(from)
+        local made, why = host.spawn(from, function(job)
+          more(job)
+          kept.signal:wait()
+        end, 60)
+        if made then kept.count = kept.count + 1 else kept.why = why end
+      end
+      more(call)
+      while not kept.why do sleep(0.01) end
+      return { kept.count, kept.why }]]))
+    local status = g:status()
+    assert.equal(3, status.gauges.jobs)
+    assert.equal(1, status.counters.refused.jobs)
+    assert.equal(90, run(me, "return host.limits.task_seconds"))
+    run(me, "kept.signal:set()")
+    me:close()
+    assert.has_nothing_left(g)
+  end)
+end)
+
+describe("a gateway that stops", function()
+  it("calls background tasks off once no call is left", function()
+    local g <close> = trusted.start { workers = 2, config = { limits = { drain = "60s" } } }
+    local one, two = trusted.workers(g)
+    run(one, waiting)
+    local called = two:open("tools/call", code([[
+      host.spawn(call, function() local _ <close> = setmetatable({}, { __close = function() host.log("info", "closed", {}) end }) sleep(3600) end, 9000)
+      kept.signal = host.signal()
+      hearing.on("go", function() kept.signal:set() end)
+      call:progress(1)
+      return kept.signal:wait(60)]], { progressToken = "p" }))
+    called:wait "notifications/progress"
+    local teller = one:open("tools/call", code('call:progress(1) sleep(0.3) host.tell("go", "")', { progressToken = "p" }))
+    teller:wait "notifications/progress"
+    g:signal "sigterm"
+    assert.is_true((trusted.read(called:answer()))) -- jobs or not, calls have their time
+    assert.equal(0, (g:wait_exit(5)))
+    g:wait_log "closed"
+    one:close()
+    two:close()
+  end)
+
+  it("does so at once when it gets a second signal, or limits.drain is over", function()
+    for _, how in ipairs { "twice", "drain" } do
+      local g <close> = trusted.start { workers = 2, config = { limits = { drain = how == "twice" and "60s" or "50ms" } } }
+      local one, two = trusted.workers(g)
+      for _, me in ipairs { one, two } do run(me, waiting) end
+      local call = one:open("tools/call", code("call:progress(1) sleep(60)", { progressToken = "p" }))
+      call:wait "notifications/progress"
+      g:signal "sigterm"
+      if how == "twice" then
+        g:wait_log "draining"
+        g:signal "sigterm"
+      end
+      assert.equal(0, (g:wait_exit(5)))
+      one:close()
+      two:close()
+    end
+  end)
+end)

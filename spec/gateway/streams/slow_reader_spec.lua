@@ -1,0 +1,118 @@
+-- A reader that stops reading costs a bounded number of bytes, loses its stream, and delays no other client (B-47, B-48). Scaled down: 20
+-- stalled readers beside 20 callers, a stall of 1 s for 30, a queue of 64 KiB.
+local uv = require "luv"
+local gateway = require "spec.helpers.gateway"
+local wait = require "spec.helpers.wait"
+
+local STALLED, QUEUE = 20, 64 * 1024
+
+local config = { heartbeat = "60s", limits = { stream_queue = "64KiB", stall = "1s" } }
+
+local scripts = {
+  ["tools/flood.lua"] = [[local much = ("x"):rep(8000)
+return tool { "Reports much, for ever.", function(_, call)
+  for i = 1, math.huge do
+    call:progress(i, nil, much)
+    call:log("error", much)
+    sleep(0.005)
+  end
+end }]],
+  ["tools/echo.lua"] = 'return tool { "Echo.", input = { text = t.string }, function(args) return args.text end }',
+}
+
+-- A call whose client reads no more than the head of the response.
+local function stall(g, revision)
+  local me = g:client(revision, { buffer = 4096 })
+  if revision == "2024-11-05" then me:result("logging/setLevel", { level = "debug" }) end -- whose progress has no messages
+  local meta = { progressToken = "p", ["io.modelcontextprotocol/logLevel"] = revision == "2026-07-28" and "debug" or nil }
+  local stream = me:open("tools/call", { name = "flood", _meta = meta }, { buffer = 4096 })
+  stream:wait "notifications/progress"
+  stream.connection:pause()
+  return me, stream
+end
+
+-- Seconds that each of `count` calls took, sorted.
+local function time_calls(callers, count)
+  local times = {}
+  for i = 1, count do
+    local me = callers[i % #callers + 1]
+    local text = "call " .. i
+    local answer
+    times[i], answer = wait.timed(me.result, me, "tools/call", { name = "echo", arguments = { text = text } })
+    assert.equal(text, answer.content[1].text)
+  end
+  table.sort(times)
+  return times
+end
+
+local function quantile(times, q)
+  return times[math.max(1, #times * q // 1)]
+end
+
+for _, revision in ipairs { "2024-11-05", "2025-11-25", "2026-07-28" } do
+  describe("readers of " .. revision .. " that stop reading", function()
+    it("lose their streams and hold no more than their queues; callers beside them notice nothing", function()
+      local g <close> = gateway.start { scripts = scripts, config = config, workers = 2 }
+      local callers = {}
+      for i = 1, 20 do
+        callers[i] = g:client(i % 2 == 0 and "2025-11-25" or "2026-07-28")
+        callers[i]:result "tools/list"
+      end
+      local calm = time_calls(callers, 400)
+      local stalled = {}
+      for i = 1, STALLED do
+        local me, stream = stall(g, revision)
+        stalled[i] = { me = me, stream = stream }
+      end
+      local most, rounds, loud = 0, 0, {}
+      local status
+      local started = uv.hrtime()
+      repeat
+        for _, time in ipairs(time_calls(callers, 20)) do loud[#loud + 1] = time end
+        status = g:status()
+        most = math.max(most, status.gauges.queue_bytes)
+        rounds = rounds + 1
+      until status.counters.streams_ended.slow == STALLED or (uv.hrtime() - started) / 1e9 > 30
+      assert.equal(STALLED, status.counters.streams_ended.slow)
+      assert.is_true(most > 0 and most <= STALLED * QUEUE, most .. " bytes were queued")
+      table.sort(loud)
+      -- generous: other work of the machine is in these too
+      local limit = math.max(0.05, 10 * quantile(calm, 0.99))
+      assert.is_true(quantile(loud, 0.95) <= limit, ("calls took %g s, alone %g s"):format(quantile(loud, 0.95), quantile(calm, 0.99)))
+      if revision == "2024-11-05" then
+        assert.equal(STALLED, status.counters.sessions_closed.slow)
+      end
+      for _, one in ipairs(stalled) do
+        if one.me.delete then one.me:delete() end
+        one.me:close()
+      end
+      for _, me in ipairs(callers) do
+        if me.delete then me:delete() end
+        me:close()
+      end
+      assert.has_nothing_left(g, 3)
+    end)
+  end)
+end
+
+describe("one stalled reader", function()
+  it("delays none of those whose calls run on its worker", function()
+    local g <close> = gateway.start { scripts = scripts, config = { heartbeat = "60s", limits = { stall = "30s", stream_queue = "1MiB" } }, workers = 1 }
+    local callers = {}
+    for i = 1, 20 do
+      callers[i] = g:client "2026-07-28"
+      callers[i]:result "tools/list"
+    end
+    local calm = time_calls(callers, 500)
+    local me, stream = stall(g, "2026-07-28")
+    g:wait_status(function(status) return status.gauges.queue_bytes > 0 end)
+    local loud = time_calls(callers, 500)
+    assert.equal(1, g:status().gauges.streams_open) -- it was there all the time
+    local limit = math.max(0.02, 10 * quantile(calm, 0.99))
+    assert.is_true(quantile(loud, 0.99) <= limit, ("calls took %g s, alone %g s"):format(quantile(loud, 0.99), quantile(calm, 0.99)))
+    stream:close()
+    me:close()
+    for _, caller in ipairs(callers) do caller:close() end
+    assert.has_nothing_left(g)
+  end)
+end)

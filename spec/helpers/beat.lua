@@ -1,0 +1,73 @@
+-- Measures the longest turn of a worker, in processor time: a call that runs once a turn notes the time that the process used since the
+-- turn before.
+--   local g <close> = beat.start()
+--   local ms, value = beat.longest(g, client, "local s = ('x'):rep(1 << 20)", "return s:upper()")
+local cjson = require "cjson.safe"
+local gateway = require "spec.helpers.gateway"
+local memory = require "spec.helpers.memory"
+
+local beat = {}
+
+local scripts = {
+  ["lib/beat.lua"] = "return { longest = 0, runs = false }",
+  -- Runs once a turn until the spec ends it.
+  ["tools/beat.lua"] = [[local beat = require "beat"
+    return tool { "Beats.", timeout = 300, function()
+      beat.runs = true
+      local last = os.clock()
+      while beat.runs do
+        sleep(0)
+        local now = os.clock()
+        beat.longest, last = math.max(beat.longest, now - last), now
+      end
+      return "ended"
+    end }]],
+  ["tools/offend.lua"] = [[local beat = require "beat"
+    return tool { "Offends.", timeout = 300, input = { prepare = t.string, code = t.string }, function(args, call)
+      _G.call = call
+      local prepare = assert(load(args.prepare .. "\nreturn function() " .. args.code .. "\nend", "=offend"))
+      local run = prepare()
+      while not beat.runs do sleep(0) end
+      for _ = 1, 3 do sleep(0) end
+      beat.longest = 0
+      local began = os.clock()
+      local ok, value, why = pcall(run)
+      local took = os.clock() - began
+      for _ = 1, 3 do sleep(0) end
+      return { longest = beat.longest * 1000, took = took * 1000, ok = ok, value = value ~= nil and tostring(value):sub(1, 200) or nil,
+        why = why ~= nil and tostring(why):sub(1, 200) or nil }
+    end }]],
+  ["tools/stop.lua"] = [[local beat = require "beat" return tool { "Stops.", function() beat.runs = false return "stopped" end }]],
+}
+
+--- A gateway with one worker. `options` as gateway.start takes them.
+function beat.start(options)
+  options = options or {}
+  options.scripts = options.scripts or {}
+  for path, text in pairs(scripts) do options.scripts[path] = text end
+  options.workers, options.env = 1, options.env or memory.environment()
+  return gateway.start(options)
+end
+
+--- The longest turn, in ms of the processor, while `code` ran; and what it gave: { ok, value, why, took }, or { error }.
+function beat.longest(g, prepare, code)
+  local me, other = g:client "2026-07-28", g:client "2026-07-28"
+  local beating = other:open("tools/call", { name = "beat", arguments = {} })
+  local answer = me:call("tools/call", { name = "offend", arguments = { prepare = prepare, code = code } }, 120)
+  assert(me:call("tools/call", { name = "stop", arguments = {} }, 30).result)
+  assert(beating:answer())
+  me:close()
+  other:close()
+  if not answer.result or answer.result.isError then return nil, cjson.encode(answer) .. "\n" .. g:log():sub(-1000) end
+  local got = answer.result.structuredContent
+  return got.longest, got
+end
+
+--- The factor by which this build may be slower than a plain build.
+function beat.factor()
+  local binary = gateway.binary
+  if binary:find "asan" or binary:find "tsan" then return 20 end
+  return 3
+end
+
+return beat

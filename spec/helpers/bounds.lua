@@ -1,0 +1,267 @@
+-- The bound of each C function that scripts can call, and the milliseconds of processor time for which the worst known call holds the worker
+-- without a turn for other tasks, in a release build of an ordinary machine (2 GHz or more). The one source of truth: a
+-- function that is not here, or a row that names nothing, fails spec/gateway/limits/bounds_spec.lua, as does a worst case that takes longer.
+--
+-- "The memory of a call" is limits.call.memory (64 MiB); a text has at most that, and most functions make none above a quarter of it.
+-- Rows that begin with "instruction" are no functions: steps of Lua itself that nothing interrupts.
+
+local bounds = { rows = {}, names = {} }
+
+-- `names`: separated by line ends. `worst`: { what is prepared, what runs }, each.
+local function row(names, ms, bound, ...)
+  local made = { ms = ms, bound = bound, worst = { ... } }
+  for name in names:gmatch "[^\n]+" do
+    name = name:match "^%s*(.-)%s*$"
+    if name ~= "" then
+      made.name = made.name or name
+      assert(not bounds.names[name], name .. " stands twice")
+      bounds.names[name] = made
+    end
+  end
+  table.insert(bounds.rows, made)
+end
+
+-- A family: "string." and its names, separated by spaces.
+local function family(prefix, names, ...)
+  row((names:gsub("%S+", function(name) return prefix .. name .. "\n" end)), ...)
+end
+
+local text = "local s = ('x'):rep(16777216)"
+local numbers = "local t = {} for i = 1, 2000000 do t[i] = i end "
+local emptied = numbers .. "for i = 1, #t do t[i] = nil end "
+
+-- -- Lua's libraries ---------------------------------------------------------------------------------------------------
+
+family("", "assert error ipairs pairs rawget rawlen type rawequal", 5, "some steps; rawequal compares two texts once",
+  { text .. " local r = ('x'):rep(16777215) .. 'y'", "return rawequal(s, r)" })
+row("tostring", 1, "a number, or a name and 14 digits; what __tostring does is Lua and has 5 ms", { "", "return tostring({})" })
+row("next", 20, "one step over a table that was emptied: as many places as the memory of the call holds", { emptied, "return next(t)" })
+row([[pcall
+  xpcall
+  debug.traceback (Lua's)]], 40, "moves its arguments, at most 1,000,000 values; a trace has 22 lines; what is called is Lua",
+  { "", "return select('#', pcall(function(...) return ... end, table.unpack({}, 1, 400000)))" })
+row("select", 40, "moves its arguments: at most 1,000,000 values are on a stack", { "", "return select('#', table.unpack({}, 1, 900000))" })
+row("tonumber", 50, "reads a text once", { "local s = (' '):rep(16000000) .. '1'", "return tonumber(s)" },
+  { "local s = ('1'):rep(16000000)", "return tonumber(s)" },
+  { "local s = ('z'):rep(16000000)", "return tonumber(s, 36)" }, { "local s = '0x' .. ('1'):rep(16000000)", "return tonumber(s)" },
+  { "local s = ('1'):rep(8000000) .. '.' .. ('1'):rep(8000000) .. 'e-8000000'", "return tonumber(s)" })
+
+family("string.", "byte char len packsize sub", 40, "reads or makes a text once, of the memory of the call; at most 1,000,000 values on a stack",
+  { text, "return select('#', s:byte(1, 900000))" }, { text, "return #s:sub(2)" }, { "", "return string.packsize(('i1'):rep(30000))" },
+  { "", "return #string.char(table.unpack(table.pack(('a'):rep(100000):byte(1, -1))))" })
+family("string.", "lower upper reverse rep", 50, "makes one text of at most a quarter of the memory of the call", { text, "return #s:upper()" },
+  { text, "return #s:reverse()" }, { "", "return #('x'):rep(16777216)" }, { "", "return #('xy'):rep(1000, ('z'):rep(16000))" })
+family("string.", "find match gmatch gsub", 80, "takes turns every some thousand steps, at most 5,000,000 of them; a plain search reads the text once",
+  { text, "return s:find('y', 1, true)" }, { text, "return s:find(('x'):rep(100000) .. 'y', 1, true)" }, { text, "return pcall(string.gsub, s, 'x', 'y')" },
+  { "local s = ('a'):rep(100000)", "return pcall(string.find, s, '.-.-.-[bc]$')" }, { text, "return pcall(string.match, s, '^(x*)(x*)(x*)y')" })
+row("string.gmatch, its iterator", 30, "as string.match", { text, "for part in s:gmatch 'x+' do return #part end" })
+family("string.", "format pack unpack", 80, "makes one text of at most a quarter of the memory of the call; %q takes 4 MiB, a format of pack 64 KiB",
+  { "local s = ('x'):rep(4000000)", "return #('%s%s%s'):format(s, s, s)" }, { "local s = ('\\n'):rep(4000000)", "return #('%q'):format(s)" },
+  { "", "return #string.pack('c16000000', '')" }, { "", "return select('#', string.unpack(('b'):rep(65000), ('x'):rep(65000)))" },
+  { "", "return #string.pack(('s'):rep(4), ('x'):rep(4000000), ('x'):rep(4000000), ('x'):rep(4000000), '')" })
+row([[string.format (Lua's)
+  string.pack (Lua's)
+  string.packsize (Lua's)
+  string.unpack (Lua's)
+  string.dump (Lua's)]], 80, "called by the functions in its place, once its work is known; dump by the gateway alone")
+family("text.", "__add __sub __mul __div __idiv __mod __pow __unm", 50, "arithmetic of texts: reads both once",
+  { "local s = '0.' .. ('1'):rep(16000000)", "return s + 1" })
+
+family("table.", "pack unpack", 60, "moves its arguments: at most 1,000,000 values are on a stack", { "", "return #table.pack(table.unpack({}, 1, 900000))" })
+row([[table.concat (Lua's)
+  table.insert (Lua's)
+  table.remove (Lua's)
+  table.move (Lua's)
+  table.sort (Lua's)]], 30, "in Lua, above 100,000 places to move, 2,000 elements to join, 512 or 64 KiB of texts to sort; "
+  .. "table.concat makes at most a quarter of the memory of the call",
+  { numbers, "table.insert(t, 1, 0)" }, { numbers, "table.remove(t, 1)" }, { numbers, "return #table.concat(t, ',', 1, 500000)" },
+  { numbers, "table.move(t, 1, 500000, 2)" }, { "local t = {} for i = 1, 512 do t[i] = ('a'):rep(126) .. math.random(99) end", "table.sort(t)" },
+  { "local t = {} for i = 1, 16 do t[i] = ('x'):rep(1000000) end", "return #table.concat(t)" },
+  { "local t = {} for i = 1, 300000 do t[i] = math.random(1000000) end", "table.sort(t)" },
+  { "local t = {} for i = 1, 500 do t[i] = ('a'):rep(60000) .. i end", "table.sort(t)" })
+
+family("math.", "abs acos asin atan ceil cos deg exp floor fmod log max min modf rad random sin sqrt tan tointeger type ult", 40,
+  "one number each; max and min read their arguments, at most 1,000,000",
+  { "", "return math.max(table.unpack((function() local t = {} for i = 1, 900000 do t[i] = i end return t end)()))" })
+family("utf8.", "char codepoint codes len offset", 60, "reads or makes a text once; at most 1,000,000 values on a stack", { text, "return utf8.len(s)" },
+  { text, "return utf8.offset(s, 16000000)" }, { text, "return select('#', utf8.codepoint(s, 1, 900000))" })
+row("utf8.codes, its iterator", 1, "one character", { text, "for _, c in utf8.codes(s) do return c end" })
+family("os.", "clock difftime time", 1, "some steps", { "", "return os.time { year = 2026, month = 1e6, day = 1e6 }" })
+row("instruction os.date", 3, "a format of 1 KiB", { "", "return os.date(('%c'):rep(512))" })
+family("coroutine.", "close create isyieldable resume running status wrap yield", 40, "moves its arguments, at most 1,000,000; what runs in it has turns",
+  { "", "return select('#', coroutine.wrap(function(...) return ... end)(table.unpack({}, 1, 400000)))" })
+row("coroutine.wrap, its function", 40, "as coroutine.resume", { "", "return coroutine.wrap(function() return 1 end)()" })
+row([[setmetatable (Lua's)
+  rawset (Lua's)
+  getmetatable (Lua's)
+  debug.getmetatable (Lua's)]], 120, "called by the functions in its place; a table that grows moves what it holds (instruction t[k] = v)")
+
+-- -- Lua itself ---------------------------------------------------------------------------------------------------------
+
+row("instruction a .. b", 40, "one text of the memory of the call", { text, "return #(s .. s)" })
+row("instruction a < b of texts", 250, "reads both once; zero bytes cost most: 9 ms for each MiB of them",
+  { "local s, r = ('\\0'):rep(16777216), ('\\0'):rep(16777215) .. 'x'", "return s < r" })
+row("instruction a == b of texts", 5, "reads both once", { text .. " local r = ('x'):rep(16777215) .. 'y'", "return s == r" })
+row("instruction t[text]", 60, "a long text is read once, where it is first a key", { text, "local t = {} t[s] = 1 return t[s]" })
+row("instruction t[k] = v", 120, "a table that is full moves all it holds: the memory of the call",
+  { "local t = {} for i = 1, 1 << 19 do t[i .. ''] = i end", "t.x = 1" }, { "local t = {} for i = 1, 1 << 20 do t[i] = i end", "t[(1 << 20) + 1] = 1" })
+row("instruction #t", 1, "some steps", { numbers, "return #t" })
+row("instruction garbage collection", 40, "a large table is looked at in one step, and what changed meanwhile in the last of a cycle",
+  { numbers, "for i = 1, 200 do local w = {} for j = 1, 2000 do w[j] = {} end end" },
+  { "local t = {} for i = 1, 40000 do t[i] = coroutine.wrap(function() coroutine.yield() end) t[i]() end",
+    "for i = 1, 200 do local w = {} for j = 1, 2000 do w[j] = {} end end" },
+  { "local mt, t, k = {}, {}, {} setmetatable(t, mt) mt.__mode = 'k' for i = 1, 20000 do k[i] = {} end for i = 1, 19999 do t[k[i]] = k[i + 1] end k = nil",
+    "for i = 1, 200 do local w = {} for j = 1, 2000 do w[j] = {} end end" })
+
+-- -- JSON -----------------------------------------------------------------------------------------------------------------
+
+row([[json.decode
+  json.array
+  json.object
+  json.raw
+  json.array_mt.__newindex
+  moonpool.json.raw.__tostring]], 40, "decode reads the text once and takes turns while it makes the values; raw is the gateway's own",
+  { "local s = '[' .. ('0,'):rep(2000000) .. '0]'", "return #json.decode(s)" }, { "local s = '[' .. ('{},'):rep(200000) .. '0]'", "return #json.decode(s)" },
+  { "local s = '[' .. ('\"abcdefgh\",'):rep(300000) .. '0]'", "return #json.decode(s)" })
+row([[json.encode
+  json.encoded]], 150, "32 MiB of JSON; tables that were emptied have 50 ms, and 30 ns for each byte that is written",
+  { "local t = {} for i = 1, 500000 do t[i] = i end", "return #json.encode(t)" },
+  { "local t = {} for i = 1, 100000 do t['k' .. i] = i end", "return #json.encode(t)" }, { text, "return #json.encode(s)" },
+  { "local s = ('\\1'):rep(2500000)", "return #json.encode(s)" },
+  { "local t = {} for i = 1, 60 do t[i] = ('x'):rep(10000) end for i = 1, 40 do t = { t, t } end", "return pcall(json.encode, t)" },
+  { emptied .. "local all = {} for i = 1, 10000 do all[i] = t end", "return pcall(json.encode, all)" },
+  { "local t, o = {}, {} for i = 1, 20000 do t['k' .. i] = i o[i] = 'n' .. i end setmetatable(t, { __order = o })", "return #json.encode(t)" })
+local use = "local cjson = require 'cjson' "
+family("cjson.",
+  [[encode decode encode_max_depth decode_max_depth encode_keep_buffer encode_number_precision encode_sparse_array
+  encode_invalid_numbers decode_invalid_numbers new]],
+  100, "4 MiB of JSON, 100,000 values, depth 1,000",
+  { use .. "local t = {} for i = 1, 90000 do t[i] = i + 0.1 end", "return pcall(cjson.encode, t)" },
+  { use .. "local s = '[' .. ('1.25e3,'):rep(90000) .. '0]'", "return #cjson.decode(s)" },
+  { use .. "local s = '[' .. ('{},'):rep(45000) .. '0]'", "return #cjson.decode(s)" }, { use .. "local s = ('\\1'):rep(690000)", "return #cjson.encode(s)" },
+  { use .. "local s = '\"' .. ('\\\\u00e9'):rep(690000) .. '\"'", "return #cjson.decode(s)" },
+  { use .. emptied .. "local all = {} for i = 1, 10000 do all[i] = t end", "return pcall(cjson.encode, all)" },
+  { use .. "cjson.encode_sparse_array(true, 0) local t = {} for i = 1, 100 do t[i] = { [90000] = 1 } end", "return pcall(cjson.encode, t)" })
+row([[lua-cjson encode
+  lua-cjson decode
+  lua-cjson encode_max_depth
+  lua-cjson decode_max_depth
+  lua-cjson encode_keep_buffer
+  lua-cjson new
+  lua-cjson encode_sparse_array
+  lua-cjson encode_number_precision
+  lua-cjson encode_invalid_numbers
+  lua-cjson decode_invalid_numbers
+  lua-cjson __gc]], 100, "called by the functions in its place, once the value or the text is counted")
+
+-- -- regular expressions, digests, keys ---------------------------------------------------------------------------------
+
+row([[regex.compile
+  moonpool.regex:test
+  moonpool.regex:exec
+  moonpool.regex.__gc
+  moonpool.regex.matcher.__gc]], 100,
+    "a pattern of 4,096 bytes, eight caseless ranges beyond ASCII; a text of 4 MiB, 50 ms of the processor and one scan of the text more",
+  { "local r, s = regex.new '^(?:(?=\\\\p{L}*+x)|a)*c', ('a'):rep(4000000)", "return r:test(s)" },
+  { "local r, s = regex.new 'x', ('a'):rep(4000000)", "return r:gsub(s, 'y')" },
+  { "local r, s = regex.new '^\\\\X*+x', ('a'):rep(4000000)", "return r:test(s)" }, { "", "return regex.new(('[\\u{80}-\\u{10ffff}]'):rep(8), 'i') ~= nil" })
+row([[host.digest
+  host.hmac]], 100, "16 MiB", { text, "return #digest.md5(s)" }, { text, "return #digest.sha256(s)" }, { text, "return #digest.hmac('sha512', 'k', s)" },
+  { text, "return digest.equal(s, s)" })
+row([[host.base64
+  host.unbase64]], 50, "768 KiB in one call; what they become is joined once", { "local s = ('x'):rep(12000000)", "return #base64.encode(s)" },
+  { "local s = base64.encode(('x'):rep(12000000))", "return #base64.decode(s)" })
+row([[host.seal
+  host.unseal
+  host.token_id
+  host.random
+  host.random_generator]], 10, "1 MiB to seal; 64 KiB of random bytes", { "", "return uuid.v4()" })
+family("keys.", "base64url unbase64url ec ed25519 equal is_within network private public random rsa sha256 split", 30,
+  "a token or a key, which came in a request or a grant's file; RSA has at most 8192 bits")
+row("keys.generate", 5000, "the command line alone")
+row([[moonpool.key:algorithm
+  moonpool.key:kind
+  moonpool.key:pem
+  moonpool.key:sign
+  moonpool.key:suits
+  moonpool.key:verify
+  moonpool.key.__gc]], 40, "one signature: RSA has at most 8192 bits, what is signed at most the limits of a token")
+
+-- -- the gateway's own -----------------------------------------------------------------------------------------------------
+
+row([[host.rock
+  host.c_module]], 10, "looks for one file below scripts.rocks, by a path of at most some hundred bytes", { "", "return pcall(require, 'nowhere')" })
+row("host.load", 100, "1 MiB, and 50 ms of the processor for scripts' load; a file has 2 s while it loads",
+  { [[local locals, lines = {}, {}
+    for i = 1, 190 do locals[i] = "local a" .. i .. "\n" end
+    for i = 1, 100 do lines[i] = "local function f() " .. table.concat(locals) end
+    local s = table.concat(lines) .. ("x=x;"):rep(100000)]], "return load(s)" }, { "local s = 'local t = {' .. ('1,'):rep(400000) .. '}'", "return load(s)" })
+row("host.cjson", 1, "makes the functions of one cjson; loads lua-cjson once", { "", "return require 'cjson'" })
+row([[host.log
+  host.logs
+  host.log_level
+  host.set_log_level
+  host.audit_line]], 40, "a line: 16 fields, of which what is beyond some KiB is cut off", { text, "log.info('x', { s = s })" }, { text, "log.info(s)" },
+  { text, "print(s)" })
+row([[host.store_add
+  host.store_delete
+  host.store_get
+  host.store_incr
+  host.store_keys
+  host.store_set
+  host.store_take]], 60, "a value of limits.call.output; a list of all of store.entries",
+  { "for i = 1, 5000 do store.set('k' .. i, i) end", "return #store.list('', 100000)" },
+  { "local s = ('x'):rep(4000000)", "return store.set('large', s)" })
+row([[call:progress
+  call:send
+  host.ask
+  host.begin
+  host.publish
+  host.tell
+  host.put_off
+  host.over_limit
+  host.over_output
+  host.over_listed]], 100, "one message of limits.call.output", { "local s = ('\\1'):rep(1300000)", "call:log('info', s)" },
+  { "local t = {} for i = 1, 400000 do t[i] = i end", "call:log('info', t)" }, { "local s = ('x'):rep(4000000)", "call:progress(1, 2, s)" },
+  { text, "return pcall(resource_updated, 'x://' .. s)" })
+family("host.", [[audiences call_as clock deadline detach fault follow follow_as forbid getenv header id is_ending is_late
+  cancel_at protections listen name_task now open_session parallel
+  program reveal schedule seat secret session set_auth signal spawn stop task turn unfollow unhurried withdraw]], 20,
+  "some steps, and texts that came in the request or from the configuration", { "", "return call.id" })
+row([[host.guarded
+  host.briefly]], 50, "Lua that others wait behind: 2 s of the processor while a script loads, 50 ms in what decides who sees what")
+row("host.cjson (Lua's)", 10, "finds and loads lua-cjson, once")
+row([[host.http
+  host.http_address
+  host.http_close
+  host.http_read
+  host.http_url
+  moonpool.http.__gc]], 40, "begins a request; a body of limits.http.body is copied once, an answer comes in pieces",
+  { text, "return pcall(http.post, 'http://127.0.0.1:1/', { body = s })" })
+row([[host.fs
+  host.exec]], 40, "begins an operation of a thread of the pool, or a program; what is written is copied once: limits.fs.file, limits.exec.output",
+  { text, "return pcall(fs.write, 'x', s)" })
+row([[host.sqlite_count
+  host.sqlite_leave
+  host.sqlite_open
+  host.sqlite_refused
+  host.sqlite_run
+  host.sqlite_tidy
+  host.sqlite_undo
+  moonpool.databases.__gc
+  moonpool.statement.__gc]], 100, "SQL runs in a thread of the pool, under limits.sqlite; parameters and rows are copied once",
+  { "local db = sqlite.open ':memory:' local s = ('x'):rep(4000000)", "return #assert(db:query('select ? as a', { s }))[1].a" })
+row([[moonpool.secret.__concat
+  moonpool.secret.__tostring
+  moonpool.owning.__gc
+  moonpool.principal.__gc
+  moonpool.ask.__gc
+  moonpool.signal:clear
+  moonpool.signal:set
+  moonpool.signal:wait
+  moonpool.turn.__close]], 20, "some steps; a secret is joined with one text")
+row("sleep", 1, "begins to wait", { "", "sleep(0)" })
+row("call.__index", 1, "a field", { "", "return call.id" })
+row("call.__tostring", 1, "a few words", { "", "return tostring(call)" })
+
+return bounds

@@ -1,0 +1,156 @@
+-- The order of the folders of lua/moonpool, held by reading their `require` lines: a module requires its own folder and folders
+-- before it in `order`. Without circles in that order, what is left to check is circles inside one folder.
+local lfs = require "lfs"
+
+local ROOT = "lua/moonpool"
+
+local order = {
+  "runtime",   -- what all others stand on: diagnostics, outcomes, the bus, caches, error codes
+  "lib",       -- libraries that scripts call: http, fs, store, time …
+  "protocol",  -- revisions, cursors, capabilities, header names: facts of MCP, without any script
+  "schema",    -- JSON Schema
+  "access",    -- principals, scopes, authentication
+  "things",    -- what scripts declare: tools, resources, prompts, policies, jobs, limits
+  "calls",     -- running a handler, and asking its client
+  "registry",  -- loading scripts, and what they declared
+  "tasks",     -- MCP tasks
+  "methods",   -- requests: dispatch, one file per group of methods, the audit
+  "specs",     -- what spec files of operators see
+  "workbench", -- commands that are clients
+}
+
+-- Modules in C, and folders that a folder may require although it requires none of the others.
+local c_modules = { host = true, json = true, keys = true, regex = true, wire = true, revisions = true, error_codes = true }
+local only = { lib = { runtime = true }, workbench = { runtime = true, protocol = true } }
+
+local MOST_IN_A_CIRCLE = 4
+
+local rank = {}
+for i, folder in ipairs(order) do rank[folder] = i end
+
+local function read(path)
+  local file <close> = assert(io.open(path, "rb"))
+  return file:read "a"
+end
+
+-- Every module: name (without "moonpool.") -> { path, folder (nil for init.lua), requires = { { line, name } … } }.
+local function modules()
+  local found = {}
+  local function walk(folder, prefix)
+    for name in lfs.dir(folder) do
+      local path = folder .. "/" .. name
+      if name:sub(1, 1) == "." then -- luacheck: ignore 542
+      elseif lfs.attributes(path, "mode") == "directory" then
+        walk(path, prefix .. name .. ".")
+      elseif name:find "%.lua$" then
+        local module = (prefix .. name:sub(1, -5)):gsub("%.?init$", "")
+        local requires, n = {}, 0
+        for line in (read(path) .. "\n"):gmatch "(.-)\n" do
+          n = n + 1
+          -- a name that is put together at run time ends with its folder: "moonpool.protocol.era." .. date
+          for required in line:gmatch 'require%s*%(?%s*"moonpool%.([%w_.-]+)"' do requires[#requires + 1] = { line = n, name = required } end
+        end
+        found[module] = { path = path, folder = module:match "^([^.]+)", requires = requires }
+      end
+    end
+  end
+  walk(ROOT, "")
+  return found
+end
+
+local all = modules()
+
+describe("the modules of lua/moonpool", function()
+  it("are in a folder of the order, but for what C calls", function()
+    for name, module in pairs(all) do
+      assert(name == "" or rank[module.folder], module.path .. " is in no folder of the order")
+    end
+  end)
+
+  it("require their own folder and folders before it", function()
+    local complaints = {}
+    for _, module in pairs(all) do
+      for _, required in ipairs(module.requires) do
+        local folder = required.name:match "^([^.]+)"
+        local is_known = c_modules[required.name] or rank[folder]
+        local complaint
+        if not is_known then
+          complaint = "no such folder, and no module in C"
+        elseif module.folder and rank[folder] and folder ~= module.folder then
+          if rank[folder] > rank[module.folder] then complaint = folder .. " comes after " .. module.folder .. " in the order" end
+          if only[module.folder] and not only[module.folder][folder] then complaint = module.folder .. " must do without " .. folder end
+        end
+        if complaint then
+          complaints[#complaints + 1] = ("%s:%d: requires moonpool.%s: %s"):format(module.path, required.line, required.name, complaint)
+        end
+      end
+    end
+    table.sort(complaints)
+    assert.equal("", table.concat(complaints, "\n"))
+  end)
+
+  -- Tarjan's strongly connected components.
+  it("have circles of at most four files", function()
+    local index, low, on_stack, stack, count, circles = {}, {}, {}, {}, 0, {}
+    local function visit(name)
+      count = count + 1
+      index[name], low[name] = count, count
+      stack[#stack + 1], on_stack[name] = name, true
+      for _, required in ipairs(all[name].requires) do
+        local to = required.name:gsub("%.$", "")
+        if all[to] and not index[to] then
+          visit(to)
+          low[name] = math.min(low[name], low[to])
+        elseif all[to] and on_stack[to] then
+          low[name] = math.min(low[name], index[to])
+        end
+      end
+      if low[name] ~= index[name] then return end
+      local circle = {}
+      repeat
+        local member = table.remove(stack)
+        on_stack[member], circle[#circle + 1] = nil, member
+      until member == name
+      table.sort(circle)
+      if #circle > 1 then circles[#circles + 1] = circle end
+    end
+    for name in pairs(all) do
+      if not index[name] then visit(name) end
+    end
+    for _, circle in ipairs(circles) do
+      assert(#circle <= MOST_IN_A_CIRCLE, "these modules require each other in a circle: " .. table.concat(circle, ", "))
+    end
+  end)
+end)
+
+-- Lines of the library, but for the files that `but` lists: { path, line, text }.
+local function lines(but)
+  local found = {}
+  for _, module in pairs(all) do
+    local n = 0
+    for line in (read(module.path) .. "\n"):gmatch "(.-)\n" do
+      n = n + 1
+      if not module.path:find(but) then found[#found + 1] = { at = module.path .. ":" .. n, text = line } end
+    end
+  end
+  return found
+end
+
+local function matching(list, pattern)
+  local found = {}
+  for _, line in ipairs(list) do
+    if line.text:gsub("%-%-.*$", ""):find(pattern) then found[#found + 1] = line.at .. ": " .. line.text end
+  end
+  table.sort(found)
+  return table.concat(found, "\n")
+end
+
+describe("a fact of the protocol", function()
+  it("is in one place: codes of JSON-RPC errors in rpc_error.lua", function()
+    assert.equal("", matching(lines "^lua/moonpool/runtime/rpc_error%.lua$", "%-32[0-9][0-9][0-9]%f[%D]"))
+  end)
+
+  it("is in one place: dates of revisions in era/", function()
+    assert.equal("", matching(lines "^lua/moonpool/protocol/era/", '"20[0-9][0-9]%-[01][0-9]%-[0-3][0-9]"'))
+  end)
+end)

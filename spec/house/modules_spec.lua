@@ -1,0 +1,146 @@
+-- The rules about folders that #include lines can prove: a module of core/ includes other modules by their public header only and only
+-- modules below it, and each foreign library is included by the modules named here.
+local lfs = require "lfs"
+
+local ladder = { base = 1, telemetry = 2, json = 3, mcp = 4, net = 5, data = 6, vm = 7, rpc = 8, lib = 9, gateway = 10, cli = 11 }
+
+-- Patterns for the headers of foreign libraries, and the modules that may include each.
+local foreign = {
+  { "^h2o[./]", "net" }, { "^h2o$", "net" }, { "^lua%.h$", "vm lib" }, { "^lualib%.h$", "vm lib" }, { "^lauxlib%.h$", "vm lib" },
+  { "^yaml%.h$", "gateway" }, { "^pcre2%.h$", "lib" }, { "^curl/", "net" },
+  { "^sqlite3%.h$", "data" }, { "^openssl/", "net data rpc lib" },
+}
+
+-- A second public header, and the only module that may include it: the Lua states of the engine are for the libraries alone.
+local second = { ["vm/engine.h"] = "lib" }
+
+local MOST_LINES = 700 -- above 400 a file says why in its first comment (docs/dev/style.md)
+
+-- The folders inside a module, lowest first. A file includes headers of its own folder and of lower ones.
+local folders = { rpc = { request = 1, session = 2, stream = 3, call = 4, auth = 5, transport = 6 } }
+
+local function read(path)
+  local file <close> = assert(io.open(path, "rb"))
+  return file:read "a"
+end
+
+-- Every C file of core/: { path, module (nil for core/main.c), text }.
+local function sources(folder, module, list)
+  list = list or {}
+  for name in lfs.dir(folder) do
+    local path = folder .. "/" .. name
+    if name:sub(1, 1) == "." then -- luacheck: ignore 542
+    elseif lfs.attributes(path, "mode") == "directory" then
+      sources(path, module or name, list)
+    elseif name:find "%.[ch]$" then
+      list[#list + 1] = { path = path, module = module, text = read(path) }
+    end
+  end
+  return list
+end
+
+local all_sources = sources "core"
+
+-- Calls `check(source, included, is_quoted)` for each #include line of core/. Returns the complaints that `check` returned, a line each.
+local function complaints(check)
+  local list = {}
+  for _, source in ipairs(all_sources) do
+    local n = 0
+    for line in (source.text .. "\n"):gmatch "(.-)\n" do
+      n = n + 1
+      local open, included = line:match '^%s*#%s*include%s*(["<])([^">]+)[">]'
+      local complaint = included and check(source, included, open == '"')
+      if complaint then
+        list[#list + 1] = ("%s:%d: includes %s: %s"):format(source.path, n, included, complaint)
+      end
+    end
+  end
+  return table.concat(list, "\n")
+end
+
+-- The module of a quoted include: json for "json/json.h", the module of `source` for "text.h".
+local function module_of(source, included)
+  return included:match "^([^/]+)/" or source.module
+end
+
+describe("the modules of core/", function()
+  it("are those that `ladder` lists, each with one public header", function()
+    for _, source in ipairs(all_sources) do
+      assert(source.module == nil or ladder[source.module], source.path .. " is in no module that `ladder` lists")
+      assert(source.module or source.path == "core/main.c", source.path .. " is in no module")
+    end
+    for module in pairs(ladder) do
+      local header = ("core/%s/%s.h"):format(module, module)
+      assert(lfs.attributes(header), "there is no " .. header)
+    end
+  end)
+
+  it("include other modules by their public header only", function()
+    assert.equal("", complaints(function(source, included, is_quoted)
+      local module = module_of(source, included)
+      local is_public_header = module and included == ("%s/%s.h"):format(module, module) or second[included] == source.module
+      if is_quoted and ladder[module] and module ~= source.module and not is_public_header then
+        return ("the public header of that module is %s/%s.h"):format(module, module)
+      elseif is_quoted and module and not ladder[module] then
+        return "no such module"
+      end
+    end))
+  end)
+
+  it("include only modules below them", function()
+    assert.equal("", complaints(function(source, included, is_quoted)
+      local module = module_of(source, included)
+      if is_quoted and source.module and ladder[module] and ladder[module] > ladder[source.module] then
+        return ("%s is above %s"):format(module, source.module)
+      end
+    end))
+  end)
+
+  it("are in the order of their folders inside", function()
+    local function level_of(module, path)
+      local order = folders[module]
+      local folder = order and path:match("^" .. module .. "/([^/]+)/")
+      return folder and (order[folder] or error(path .. " is in no folder of " .. module .. "'s order")) or 0, folder
+    end
+    local highest = 100
+    for _, source in ipairs(all_sources) do
+      if folders[source.module] then level_of(source.module, (source.path:gsub("^core/", ""))) end
+    end
+    assert.equal("", complaints(function(source, included, is_quoted)
+      if not is_quoted or not folders[source.module] then return end
+      local own, inside = level_of(source.module, (source.path:gsub("^core/", "")))
+      local other, folder = level_of(source.module, included)
+      if not inside and source.path:find "%.c$" then own = highest end
+      if other > own then return ("%s is above"):format(folder) end
+    end))
+  end)
+
+  it("are included by main.c through cli/cli.h alone", function()
+    assert.equal("", complaints(function(source, included, is_quoted)
+      if is_quoted and source.path == "core/main.c" and included ~= "cli/cli.h" then
+        return "core/main.c may include only cli/cli.h"
+      end
+    end))
+  end)
+
+  it("keep each foreign library in its folders", function()
+    assert.equal("", complaints(function(source, included, is_quoted)
+      for _, rule in ipairs(foreign) do
+        if not is_quoted and included:find(rule[1]) and not (" " .. rule[2] .. " "):find(" " .. tostring(source.module) .. " ", 1, true) then
+          return ("only core/%s may"):format(rule[2])
+        end
+      end
+    end))
+  end)
+
+  it("have files of at most " .. MOST_LINES .. " lines", function()
+    local long = {}
+    for _, source in ipairs(all_sources) do
+      local _, lines = source.text:gsub("\n", "")
+      if lines > MOST_LINES then
+        long[#long + 1] = ("%s has %d lines, %d is the most"):format(source.path, lines, MOST_LINES)
+      end
+    end
+    assert.equal("", table.concat(long, "\n"))
+  end)
+end)

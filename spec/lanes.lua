@@ -1,0 +1,258 @@
+-- Runs spec files, each in a busted process of its own, several of them side by side:
+--   lua5.4 spec/lanes.lua [--lanes=N] [BUSTED OPTION | FILE | FOLDER]…
+-- A file runs alone, after all others, if one of its first lines is "-- lane: alone": it measures the machine, or needs most of it.
+-- Each file's report is printed whole when the file is done. The ten slowest files and the closing line that CI reads come last:
+-- "N passed, N failed, N skipped".
+-- Files that took longest in the run before (build/spec-times) start first, so that the lanes end together.
+-- MOONPOOL_PRELOAD names libraries for busted's LD_PRELOAD. MOONPOOL_LINT_FAILED is a count of failures to add.
+local uv = require "luv"
+
+local TIMES = "build/spec-times" -- lines of "SECONDS PATH"
+local LONGEST_S = 900 -- for one file; then its process is killed and the file counts as failed
+
+local roots = { "spec/unit", "spec/rooms", "spec/house", "spec/transcripts", "spec/gateway" }
+
+-- -- what to run ------------------------------------------------------------------------------------------------------
+
+local function is_folder(path)
+  return (uv.fs_stat(path) or {}).type == "directory"
+end
+
+local function add_files(path, files)
+  if not is_folder(path) then
+    files[#files + 1] = path
+    return
+  end
+  local names = {}
+  local entries = assert(uv.fs_scandir(path))
+  for name, kind in uv.fs_scandir_next, entries do
+    if kind == "directory" or name:find "_spec%.lua$" then
+      names[#names + 1] = name
+    end
+  end
+  table.sort(names)
+  for _, name in ipairs(names) do
+    add_files(path .. "/" .. name, files)
+  end
+end
+
+local function runs_alone(path)
+  local file <close> = assert(io.open(path))
+  for _ = 1, 5 do
+    if (file:read "l" or ""):find "^%-%- lane: alone" then
+      return true
+    end
+  end
+  return false
+end
+
+local function read_times()
+  local known = {}
+  local file <close> = io.open(TIMES)
+  for line in file and file:lines() or function() end do
+    local seconds, path = line:match "^(%S+) (.+)$"
+    known[path or ""] = tonumber(seconds)
+  end
+  return known
+end
+
+local function write_times(known)
+  local file <close> = io.open(TIMES, "w") -- none where there is no build folder: then the order is the alphabet's
+  for path, seconds in pairs(file and known or {}) do
+    file:write(("%.1f %s\n"):format(seconds, path))
+  end
+end
+
+local function sort_longest_first(files, known)
+  local place = {}
+  for i, path in ipairs(files) do
+    place[path] = i
+  end
+  table.sort(files, function(a, b)
+    local x, y = known[a] or 0, known[b] or 0
+    if x ~= y then
+      return x > y
+    end
+    return place[a] < place[b]
+  end)
+end
+
+local function read_arguments(list)
+  local lanes, options, files = 2, {}, {}
+  for _, word in ipairs(list) do
+    if word:find "^%-%-lanes=" then
+      lanes = assert(tonumber(word:match "=(%d+)$"), "--lanes wants a number, as in --lanes=2")
+    elseif word:find "^%-" then
+      options[#options + 1] = word
+    elseif uv.fs_stat(word) then
+      add_files(word, files)
+    else
+      io.stderr:write(("there is no file or folder '%s': give paths below spec/\n"):format(word))
+      os.exit(2)
+    end
+  end
+  if #files == 0 then
+    for _, root in ipairs(roots) do
+      add_files(root, files)
+    end
+  end
+  local together, alone = {}, {}
+  for _, path in ipairs(files) do
+    table.insert(runs_alone(path) and alone or together, path)
+  end
+  return lanes, options, together, alone
+end
+
+-- -- one file ---------------------------------------------------------------------------------------------------------
+
+local function environment(preload)
+  local list = {}
+  for name, value in pairs(uv.os_environ()) do
+    if name ~= "LD_PRELOAD" and name ~= "MOONPOOL_LINT_FAILED" and name ~= "MOONPOOL_PRELOAD" then
+      list[#list + 1] = name .. "=" .. value
+    end
+  end
+  if (preload or "") ~= "" then
+    list[#list + 1] = "LD_PRELOAD=" .. preload
+  end
+  list[#list + 1] = "MOONPOOL_LANE=1" -- output.lua leaves the closing line to this program
+  return list
+end
+
+local totals = { passed = 0, failed = 0, skipped = 0 }
+local failed, skipped, times = {}, {}, {}
+
+-- Takes from a file's report what output.lua writes for this program, and gives back what people read.
+local function take_report(path, text, code)
+  local counted = false
+  local shown = text:gsub("\n?%%%% (%w+) ([^\n]*)", function(kind, rest)
+    if kind == "totals" then
+      local p, f, s = rest:match "^(%d+) (%d+) (%d+)$"
+      totals.passed, totals.failed, totals.skipped = totals.passed + p, totals.failed + f, totals.skipped + s
+      counted = true
+    else
+      table.insert(kind == "failed" and failed or skipped, rest)
+    end
+    return ""
+  end)
+  if not counted then
+    totals.failed = totals.failed + 1
+    failed[#failed + 1] = ("%s: busted ended with %s before its report was complete"):format(path, code)
+  end
+  io.write((shown:gsub("\n+$", "")), "\n")
+  io.flush()
+end
+
+local function start(path, arguments, env, on_end)
+  local out = assert(uv.new_pipe(false))
+  local chunks, began, open, ended_with = {}, uv.hrtime(), 2, nil
+  local words = table.move(arguments, 1, #arguments, 1, {})
+  words[#words + 1] = path
+  local timer = assert(uv.new_timer())
+  local process
+  local function done()
+    open = open - 1
+    if open > 0 then
+      return
+    end
+    timer:close()
+    times[#times + 1] = { path = path, seconds = (uv.hrtime() - began) / 1e9 }
+    take_report(path, table.concat(chunks), ended_with)
+    on_end()
+  end
+  local options = { args = words, env = env, stdio = { nil, out }, detached = true } -- a process group of its own, to be killed as one
+  process = assert(uv.spawn("/bin/sh", options, function(code, signal)
+    ended_with = signal ~= 0 and "signal " .. signal or "code " .. code
+    process:close()
+    done()
+  end))
+  local pid = process:get_pid()
+  timer:start(LONGEST_S * 1000, 0, function()
+    chunks[#chunks + 1] = ("\n%s took longer than %d s and was killed\n"):format(path, LONGEST_S)
+    uv.kill(-pid, "sigkill")
+  end)
+  out:read_start(function(_, chunk)
+    if chunk then
+      chunks[#chunks + 1] = chunk
+    else
+      out:close()
+      done()
+    end
+  end)
+  return pid
+end
+
+-- -- all files --------------------------------------------------------------------------------------------------------
+
+local function run_all(files, lanes, arguments, env, running)
+  local next_file = 1
+  local function go_on()
+    local path = files[next_file]
+    if not path then
+      return
+    end
+    next_file = next_file + 1
+    local pid
+    pid = start(path, arguments, env, function()
+      running[pid] = nil
+      go_on()
+    end)
+    running[pid] = true
+  end
+  for _ = 1, lanes do
+    go_on()
+  end
+  uv.run()
+end
+
+local function report(began)
+  table.sort(times, function(a, b)
+    return a.seconds > b.seconds
+  end)
+  if #times > 1 then
+    io.write(("\n%d files in %.0f s; the slowest:\n"):format(#times, (uv.hrtime() - began) / 1e9))
+    for i = 1, math.min(10, #times) do
+      io.write(("  %6.1f s  %s\n"):format(times[i].seconds, times[i].path))
+    end
+  end
+  local lint_failed = tonumber(os.getenv "MOONPOOL_LINT_FAILED" or "") or 0
+  if lint_failed > 0 then
+    failed[#failed + 1] = "lint: see the top of the output"
+    totals.failed = totals.failed + lint_failed
+  end
+  if #failed > 0 then
+    io.write("\nfailed:\n  ", table.concat(failed, "\n  "), "\n")
+  end
+  for _, line in ipairs(skipped) do
+    io.write("skipped: ", line, "\n")
+  end
+  io.write(("\n%d passed, %d failed, %d skipped\n"):format(totals.passed, totals.failed, totals.skipped))
+end
+
+-- A shell joins the two outputs: luv gives one pipe to one descriptor.
+local busted = { "-c", 'exec "$0" "$@" 2>&1', "/usr/bin/lua5.4", "/usr/bin/busted", "--ignore-lua" }
+local lanes, options, together, alone = read_arguments(arg)
+local arguments = table.move(options, 1, #options, #busted + 1, busted)
+local env, running, began = environment(os.getenv "MOONPOOL_PRELOAD"), {}, uv.hrtime()
+
+for _, name in ipairs { "sigint", "sigterm" } do
+  local signal = assert(uv.new_signal())
+  signal:unref()
+  signal:start(name, function()
+    for pid in pairs(running) do
+      uv.kill(-pid, "sigkill")
+    end
+    os.exit(130)
+  end)
+end
+
+local known = read_times()
+sort_longest_first(together, known)
+run_all(together, lanes, arguments, env, running)
+run_all(alone, 1, arguments, env, running)
+for _, time in ipairs(times) do
+  known[time.path] = time.seconds
+end
+write_times(known)
+report(began)
+os.exit(totals.failed == 0)
