@@ -1,12 +1,15 @@
--- bench.lua: what a call, an idle stream and a start cost, against bare libh2o in the same run. `./dev bench` calls it.
+-- bench.lua: what a call, an idle stream and a start cost, beside bare libh2o and nginx with a hand-written Lua endpoint in one run.
+-- `./dev bench [calls]` calls it.
 -- Ratios count; absolute figures are this machine's, today's.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
+local nginx = require "bench.peers.nginx"
 local under = require "bench.load"
 local wait = require "spec.helpers.wait"
 
-local ROUNDS, SECONDS, CONNECTIONS, STREAMS, STARTS = 5, 3, 64, 10000, 15
+local ROUNDS, SECONDS, STREAMS, STARTS = tonumber(os.getenv "BENCH_ROUNDS" or "") or 5, 3, 10000, 15
+local CONNECTIONS = { 1, 16, 64, 256 }
 local WORKERS = 2
 
 local middle = under.middle
@@ -29,23 +32,62 @@ local function start_bare(answer)
   end
 end
 
+-- { port, pids, stop } of nginx with a hand-written endpoint, or nil where it is not installed.
+local function start_nginx()
+  local missing = nginx.missing()
+  if missing then
+    print("  nginx + Lua is left out: " .. missing)
+    return nil
+  end
+  return nginx.start(WORKERS)
+end
+
+-- One row of a comparison: { rate, cost, p50, p99 } of each server, the middle of ROUNDS rounds in which they take turns.
+local function compare(servers, request_of, connections, rounds, seconds)
+  local rows = {}
+  for _ = 1, rounds do
+    for name, server in pairs(servers) do
+      local row = rows[name] or { rate = {}, cost = {}, p50 = {}, p99 = {} }
+      rows[name] = row
+      local rate, cost, latency = under.run(server.port, server.pids, request_of(name), connections, seconds)
+      for key, value in pairs { rate = rate, cost = cost, p50 = latency.p50, p99 = latency.p99 } do table.insert(row[key], value) end
+    end
+  end
+  for _, row in pairs(rows) do
+    for key, list in pairs(row) do row[key] = middle(list) end
+  end
+  return rows
+end
+
+local function print_rows(rows, connections)
+  for _, name in ipairs { "bare libh2o", "moonpool", "nginx + Lua" } do
+    local row = rows[name]
+    if row then
+      print(("    %3d connections  %-12s %7.0f/s  %6.2f CPU-s per 100,000  p50 %6.0f µs  p99 %6.0f µs  CPU %.2f x bare, %.2f x nginx + Lua"):format(
+        connections, name, row.rate, row.cost / 10, row.p50, row.p99, row.cost / rows["bare libh2o"].cost,
+        rows["nginx + Lua"] and row.cost / rows["nginx + Lua"].cost or 0 / 0))
+    end
+  end
+end
+
 local function measure_calls()
-  print(("tools/call of a schema-checked add; %d workers, wrk with %d connections, median of %d rounds of %d s, taking turns"):format(
-    WORKERS, CONNECTIONS, ROUNDS, SECONDS))
-  local g <close> = gateway.start { workers = WORKERS, scripts = { ["tools/add.lua"] = under.add } }
-  for _, kind in ipairs(under.kinds) do
+  print(("tools/call; %d workers, wrk, servers taking turns, middle of %d rounds of %d s"):format(WORKERS, ROUNDS, SECONDS))
+  local g <close> = gateway.start { workers = WORKERS, scripts = { ["tools/add.lua"] = under.add, ["tools/echo.lua"] = under.echo } }
+  local other = start_nginx()
+  for _, kind in ipairs { under.kinds[1], under.kinds[2], under.echo_kind } do
     local request = under.request(g, kind)
+    local to_nginx = { headers = {}, body = request.body }
+    for name, value in pairs(request.headers) do to_nginx.headers[name] = name == "mcp-session-id" and nginx.SESSION or value end
     local bare = start_bare(request.answer)
-    local rates, costs, bare_rates, bare_costs, ratios = {}, {}, {}, {}, {}
-    for round = 1, ROUNDS do
-      bare_rates[round], bare_costs[round] = under.run(bare.port, bare.pid, request, CONNECTIONS, SECONDS)
-      rates[round], costs[round] = under.run(g.port, g.pid, request, CONNECTIONS, SECONDS)
-      ratios[round] = rates[round] / bare_rates[round]
+    local servers = { ["bare libh2o"] = { port = bare.port, pids = bare.pid }, moonpool = { port = g.port, pids = g.pid }, ["nginx + Lua"] = other }
+    local function request_of(name) return name == "nginx + Lua" and to_nginx or request end
+    print(("  %s, %s"):format(kind.tool, kind.headers["mcp-protocol-version"]))
+    for _, connections in ipairs(kind == under.kinds[1] and CONNECTIONS or { 64 }) do
+      print_rows(compare(servers, request_of, connections, ROUNDS, SECONDS), connections)
     end
     bare.stop()
-    print(("  %s  moonpool %6.0f/s %5.1f CPU-µs   bare libh2o %6.0f/s %5.1f CPU-µs   ratio %.2f"):format(
-      kind.name, middle(rates), middle(costs), middle(bare_rates), middle(bare_costs), middle(ratios)))
   end
+  if other then other.stop() end
 end
 
 local function measure_streams(path, name)
@@ -93,6 +135,7 @@ end
 
 gateway.binary = "build/release/moonpool"
 measure_calls()
+if arg[1] == "calls" then os.exit(true, false) end
 print "idle event streams"
 measure_streams("/sse", "HTTP+SSE")
 measure_start()

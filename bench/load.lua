@@ -12,20 +12,33 @@ return tool {
   function(args) return args.a + args.b end,
 }]]
 
+load.echo = 'return tool { "Echo.", input = { text = t.string }, function(args) return args.text end }'
+
+local META = [[,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}]]
+
 load.kinds = {
-  { name = "2026-07-28", headers = { ["mcp-protocol-version"] = "2026-07-28", ["mcp-method"] = "tools/call", ["mcp-name"] = "add" },
-    meta = [[,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}]] },
-  { name = "2025-11-25", headers = { ["mcp-protocol-version"] = "2025-11-25" }, meta = "", has_session = true },
+  { name = "2026-07-28", tool = "add", headers = { ["mcp-protocol-version"] = "2026-07-28", ["mcp-method"] = "tools/call", ["mcp-name"] = "add" },
+    meta = META },
+  { name = "2025-11-25", tool = "add", headers = { ["mcp-protocol-version"] = "2025-11-25" }, meta = "", has_session = true },
 }
 
--- On a CPU, of all threads; /proc/PID/stat would tell it in hundredths.
-local function cpu_seconds(pid)
-  local sum, folder = 0, "/proc/" .. pid .. "/task/"
-  for name in lfs.dir(folder) do
-    local file = name:find "^%d" and io.open(folder .. name .. "/schedstat")
-    if file then
-      sum = sum + file:read "n"
-      file:close()
+--- The same with a text, for comparisons.
+load.echo_kind = {
+  name = "echo, 2026-07-28", tool = "echo", arguments = '{"text":"a text of forty-four bytes, with no escapes"}', expect = "forty-four", meta = META,
+  headers = { ["mcp-protocol-version"] = "2026-07-28", ["mcp-method"] = "tools/call", ["mcp-name"] = "echo" },
+}
+
+-- Processor seconds of all threads of one process, or of a list of processes. /proc/PID/stat has hundredths only.
+local function cpu_seconds(pids)
+  local sum = 0
+  for _, pid in ipairs(type(pids) == "table" and pids or { pids }) do
+    local folder = "/proc/" .. pid .. "/task/"
+    for name in lfs.dir(folder) do
+      local file = name:find "^%d" and io.open(folder .. name .. "/schedstat")
+      if file then
+        sum = sum + file:read "n"
+        file:close()
+      end
     end
   end
   return sum / 1e9
@@ -52,15 +65,25 @@ function load.request(g, kind, token)
   for name, value in pairs(kind.headers) do headers[name] = value end
   if token then headers.authorization = "Bearer " .. token end
   if kind.has_session then headers["mcp-session-id"] = g:client(kind.name, { token = token }).session end
-  local body = ([[{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"add","arguments":{"a":1,"b":2}%s}}]]):format(kind.meta)
+  local body = ([[{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"%s","arguments":%s%s}}]]):format(
+    kind.tool, kind.arguments or '{"a":1,"b":2}', kind.meta)
   local sent = {} -- which the client takes for its own
   for name, value in pairs(headers) do sent[name] = value end
   local answer = client.request(g, { method = "POST", path = "/mcp", headers = sent, body = body })
-  assert(answer.status == 200 and answer.body:find '"3"', answer.body)
+  assert(answer.status == 200 and answer.body:find(kind.expect or '"3"', 1, true), answer.body)
   return { headers = headers, body = body, answer = answer.body }
 end
 
---- Requests per second and CPU-µs per request of the server `pid`.
+local units = { us = 1, ms = 1e3, s = 1e6, m = 6e7 }
+
+-- "1.23ms" in microseconds.
+local function microseconds(text)
+  local number, unit = text:match "^([%d.]+)(%a+)$"
+  return tonumber(number) * units[unit]
+end
+
+--- Requests per second, CPU-µs per request, and the latencies { p50, p99 } in µs of a server under wrk. `pid` is its process, or
+--- a list of its processes.
 function load.run(port, pid, request, connections, seconds)
   local lines = {}
   for name, value in pairs(request.headers) do
@@ -68,11 +91,13 @@ function load.run(port, pid, request, connections, seconds)
   end
   local before = cpu_seconds(pid)
   local code, out, err = gateway.run_program("/usr/bin/wrk", {
-    "-t2", "-c" .. connections, "-d" .. seconds .. "s", "-s", "bench/post.lua", ("http://127.0.0.1:%d/mcp"):format(port),
+    "--latency", "-t" .. math.min(2, connections), "-c" .. connections, "-d" .. seconds .. "s", "-s", "bench/post.lua",
+    ("http://127.0.0.1:%d/mcp"):format(port),
   }, { env = { BENCH_BODY = request.body, BENCH_HEADERS = table.concat(lines, "\n") }, seconds = seconds + 20 })
   assert(code == 0 and err == "" and not out:find "Non%-2xx", "wrk failed: " .. err .. out)
   local requests = tonumber(out:match "(%d+) requests in")
-  return tonumber(out:match "Requests/sec:%s+([%d.]+)"), (cpu_seconds(pid) - before) / requests * 1e6
+  return tonumber(out:match "Requests/sec:%s+([%d.]+)"), (cpu_seconds(pid) - before) / requests * 1e6,
+    { p50 = microseconds(out:match "50%%%s+(%S+)"), p99 = microseconds(out:match "99%%%s+(%S+)") }
 end
 
 return load

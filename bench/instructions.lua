@@ -1,0 +1,123 @@
+-- instructions.lua: user-space instructions of one request, by its shape. `./dev bench instructions [--check] [SHAPE…]` calls it.
+-- The gateway runs under callgrind with one worker and one keep-alive connection, once for FEW and once for MANY requests; the
+-- difference, divided by how many more requests there were, leaves out the start and the end of the process.
+-- The figure hardly depends on what else the machine does. --check compares with bench/instructions.txt and fails above ALLOWED.
+local uv = require "luv"
+local cjson = require "cjson"
+local gateway = require "spec.helpers.gateway"
+
+local FEW <const>, MANY <const> = 500, 2500
+local ALLOWED <const> = 1.03 -- times the recorded figure
+local RECORDED <const> = "bench/instructions.txt" -- lines of "SHAPE INSTRUCTIONS"
+
+local scripts = {
+  ["tools/add.lua"] = "--- Add.\n---@param a number\n---@param b number\nreturn function(a, b) return a + b end",
+  ["tools/add_table.lua"] = 'return tool { "Add.", input = { a = t.number, b = t.number }, function(args) return args.a + args.b end }',
+  ["tools/add_call.lua"] = 'return tool { "Add.", input = { a = t.number, b = t.number }, function(args, call) return args.a + args.b end }',
+  ["tools/greet.lua"] = '--- Greet.\n---@param name string\nreturn function(name) return ("Hello, %s! It is good to see you here."):format(name) end',
+  ["tools/pair.lua"] = [[return tool { "Both.", input = { a = t.number, b = t.number }, output = { sum = t.number, product = t.number },
+    function(args) return { sum = args.a + args.b, product = args.a * args.b } end }]],
+  ["tools/nested.lua"] = [[return tool { "Place.", input = { at = t.object { x = t.number, y = t.number }, name = t.string },
+    function(args) return args.name .. " at " .. args.at.x .. ", " .. args.at.y end }]],
+  ["resources/fixed.lua"] = 'return resource { "A text.", uri = "text://fixed", mime = "text/plain", function() return "fixed" end }',
+}
+
+local function call_of(name, arguments)
+  return { method = "tools/call", name = name, params = { name = name, arguments = arguments } }
+end
+
+local shapes = {
+  { name = "positional", message = call_of("add", { a = 1, b = 2 }), expect = '"3"' },
+  { name = "table", message = call_of("add_table", { a = 1, b = 2 }), expect = '"3"' },
+  { name = "call", message = call_of("add_call", { a = 1, b = 2 }), expect = '"3"' },
+  { name = "text", message = call_of("greet", { name = "Ann" }), expect = "Hello, Ann" },
+  { name = "session", message = call_of("add", { a = 1, b = 2 }), expect = '"3"', revision = "2025-11-25" },
+  { name = "structured", message = call_of("pair", { a = 2, b = 3 }), expect = '"product":6' },
+  { name = "nested", message = call_of("nested", { at = { x = 1, y = 2 }, name = "Ann" }), expect = "Ann at" },
+  { name = "refused", message = call_of("add", { a = 1, b = "two" }), expect = "isError" },
+  { name = "list", message = { method = "tools/list", params = {} }, expect = "add_table" },
+  { name = "read", message = { method = "resources/read", name = "text://fixed", params = { uri = "text://fixed" } }, expect = "fixed" },
+}
+
+local function read(path)
+  local file <close> = assert(io.open(path))
+  return file:read "a"
+end
+
+local function write(path, text)
+  local file <close> = assert(io.open(path, "w"))
+  file:write(text)
+end
+
+-- Headers and body of the shape's message.
+local function request_of(g, shape)
+  local revision, message = shape.revision or "2026-07-28", shape.message
+  local headers = {
+    ["content-type"] = "application/json", accept = "application/json, text/event-stream", ["mcp-protocol-version"] = revision,
+  }
+  local params = {}
+  for key, value in pairs(message.params) do params[key] = value end
+  if revision == "2026-07-28" then
+    headers["mcp-method"], headers["mcp-name"] = message.method, message.name
+    params._meta = cjson.decode '{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}'
+  else
+    headers["mcp-session-id"] = g:client(revision).session
+  end
+  return headers, cjson.encode { jsonrpc = "2.0", id = 1, method = message.method, params = params }
+end
+
+-- All instructions of a gateway that serves `count` requests of this shape and stops.
+local function run(wrapper, out, shape, count)
+  gateway.binary = wrapper
+  local g <close> = gateway.start { workers = 1, scripts = scripts, config = { scripts = { watch = false } } }
+  local headers, body = request_of(g, shape)
+  local c = g:connect()
+  for i = 1, count do
+    local sent = {}
+    for name, value in pairs(headers) do sent[name] = value end
+    c:send { method = "POST", path = "/mcp", headers = sent, body = body }
+    local answer = c:read_response(20)
+    if i == 1 then assert(answer.status < 500 and answer.body:find(shape.expect, 1, true), answer.body) end
+  end
+  c:close()
+  g:stop()
+  return assert(tonumber(read(out):match "\ntotals: (%d+)"), "callgrind wrote no totals")
+end
+
+local function recorded()
+  local known = {}
+  local file <close> = io.open(RECORDED)
+  for line in file and file:lines() or function() end do
+    local name, count = line:match "^(%S+) (%d+)$"
+    known[name or ""] = tonumber(count)
+  end
+  return known
+end
+
+local wanted, check = {}, false
+for _, word in ipairs(arg) do
+  if word == "--check" then check = true else wanted[word] = true end
+end
+
+local folder = gateway.new_folder()
+local wrapper, out = folder .. "/moonpool", folder .. "/callgrind"
+write(wrapper, ("#!/bin/sh\nexec valgrind -q --tool=callgrind --callgrind-out-file=%s %s \"$@\"\n"):format(
+  out, uv.fs_realpath(os.getenv "MOONPOOL" or "build/release/moonpool")))
+uv.fs_chmod(wrapper, 493) -- 0755
+local known, over = recorded(), 0
+print(("instructions of one request: (%d requests - %d requests) / %d"):format(MANY, FEW, MANY - FEW))
+for _, shape in ipairs(shapes) do
+  if next(wanted) == nil or wanted[shape.name] then
+    local few = run(wrapper, out, shape, FEW)
+    local count = math.floor((run(wrapper, out, shape, MANY) - few) / (MANY - FEW) + 0.5)
+    local was = known[shape.name]
+    local is_over = was and count > was * ALLOWED
+    over = over + (is_over and 1 or 0)
+    print(("  %-12s %7d%s"):format(shape.name, count, was and ("   recorded %7d   %+.1f %%%s"):format(was, (count / was - 1) * 100,
+      is_over and "   too many" or "") or ""))
+    io.stdout:flush()
+  end
+end
+for _, path in ipairs { wrapper, out } do os.remove(path) end
+uv.fs_rmdir(folder)
+os.exit(not (check and over > 0), false)
