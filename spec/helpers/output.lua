@@ -1,7 +1,13 @@
 -- How the specs report: a line per file while they run, each failure in full below its file, all failures again
 -- by name at the end, and a closing line that CI reads: "N passed, N failed, N skipped".
+local uv = require "luv"
 local pretty = require "pl.pretty"
 local children = require "spec.helpers.children"
+
+-- Writing to a socket or pipe that its reader has closed is an error of that write. Without a handler, SIGPIPE would end busted.
+local broken_pipe = uv.new_signal()
+broken_pipe:start("sigpipe", function() end)
+broken_pipe:unref()
 
 local marks = { success = ".", pending = "s", failure = "F", error = "E" }
 

@@ -11,10 +11,6 @@ local stdio = {}
 
 local PATIENCE = 5 -- seconds
 
--- SIGPIPE of a pipe without a reader must not end the specs.
-local ignored = uv.new_signal()
-ignored:start "sigpipe"
-ignored:unref()
 local INFO = { name = "spec", version = "1" }
 
 local process = setmetatable({}, { __index = gateway.running })

@@ -6,11 +6,6 @@ local wait = require "spec.helpers.wait"
 
 local stub = {}
 
--- A client that has left must not end the specs.
-local broken_pipe = uv.new_signal()
-broken_pipe:start("sigpipe", function() end)
-broken_pipe:unref()
-
 local reply = {}
 reply.__index = reply
 

@@ -6,11 +6,6 @@ local memory = require "spec.helpers.memory"
 local wait = require "spec.helpers.wait"
 local wire = require "spec.helpers.wire"
 
--- Writing to a socket that the other side has closed would end this process.
-local pipes = uv.new_signal()
-pipes:start("sigpipe", function() end)
-pipes:unref()
-
 local MIB = 1024 * 1024
 local scripts = {
   ["tools/large.lua"] = [[local text = ("x"):rep(7000000)

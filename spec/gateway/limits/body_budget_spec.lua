@@ -12,11 +12,6 @@ local scripts = {
   ["tools/hold.lua"] = 'return tool { "Holds.", input = { text = t.string }, function() log.info "holds" sleep(60) end }',
 }
 
--- Writing to a socket that the other side has closed would end this process.
-local pipes = uv.new_signal()
-pipes:start("sigpipe", function() end)
-pipes:unref()
-
 -- A connection that has sent `size` of the `length` bytes of a body, without credentials.
 local function begin_body(g, length, size, framing)
   local connection = client.connect(g)

@@ -22,11 +22,6 @@ local function headers_of(more)
   return table.concat(lines, "\r\n")
 end
 
--- Writing to a socket that the other side has reset would end this process.
-local pipes = uv.new_signal()
-pipes:start("sigpipe", function() end)
-pipes:unref()
-
 -- Sends for as long as the other side takes it, up to a gigabyte: how many bytes were taken, and the status that came.
 local function pour(g, path, framing, piece)
   local connections = g:status().gauges.connections
