@@ -59,6 +59,10 @@ typedef struct {
  * `fault` the reason of a failure; both may be NULL. */
 mp_json_result mp_json_scan(mp_str text, const mp_json_visitor *visitor, mp_json_type *type, mp_json_fault *fault);
 
+/* Finds the closing quote of a string; `at` is behind the opening one, `end` behind the text. Sets `*escaped` if the
+ * string has escapes, else leaves it. NULL if the string is not valid, and if it has a \u escape, which only the scan
+ * reads: a caller that gets NULL scans the text from its start. */
+const char *mp_json_string_end(const char *at, const char *end, bool *escaped);
 /* Unescapes a string span (scanned, with its quotes) into `to`, which needs span.len - 2 bytes. Returns the number
  * of bytes written. */
 size_t mp_json_copy_string(char *to, mp_str span);

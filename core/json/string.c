@@ -1,4 +1,4 @@
-/* string.c: unescapes string spans, compares ids, writes strings. */
+/* string.c: finds the end of strings, unescapes string spans, compares ids, writes strings. */
 #include "json/json.h"
 #include "json/text.h"
 
@@ -41,6 +41,28 @@ static char escaped_by(char letter)
         return '\t';
     default:
         return letter;
+    }
+}
+
+const char *mp_json_string_end(const char *at, const char *end, bool *escaped)
+{
+    for (;;) {
+        at = plain_run(at, end);
+        if (at == end)
+            return NULL;
+        if (*at == '"')
+            return at;
+        if ((unsigned char)*at >= 0x80) {
+            unsigned length = utf8_length(at, end);
+            if (length == 0)
+                return NULL;
+            at += length;
+        } else if (*at == '\\' && end - at >= 2 && at[1] != '\0' && strchr("\"\\/bfnrt", at[1]) != NULL) {
+            *escaped = true;
+            at += 2;
+        } else {
+            return NULL;
+        }
     }
 }
 

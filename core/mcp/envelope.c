@@ -103,6 +103,11 @@ static void set_invalid(mp_envelope *envelope, const char *problem)
 #define TABLE_BYTES 72
 #define VALUE_BYTES 64
 
+size_t mp_envelope_weight(size_t bytes, size_t values, size_t tables)
+{
+    return bytes + TABLE_BYTES * tables + VALUE_BYTES * values;
+}
+
 static void set_too_many(mp_envelope *envelope, size_t max_values)
 {
     envelope->has_many = true;
@@ -113,12 +118,24 @@ static void set_too_many(mp_envelope *envelope, size_t max_values)
     set_invalid(envelope, envelope->scratch.ptr);
 }
 
-void mp_envelope_read(mp_envelope *envelope, mp_str body, size_t max_values)
+void mp_envelope_clear(mp_envelope *envelope, size_t size)
 {
     mp_buf scratch = envelope->scratch;
-    scratch.len = 0;
-    *envelope = (mp_envelope){.scratch = scratch, .size = body.len};
+    memset(envelope, 0, offsetof(mp_envelope, flat));
+    envelope->scratch = scratch;
+    envelope->scratch.len = 0;
+    envelope->size = size;
+}
 
+void mp_envelope_read(mp_envelope *envelope, mp_str body, size_t max_values)
+{
+    if (!mp_envelope_read_quickly(envelope, body, max_values))
+        mp_envelope_read_any(envelope, body, max_values);
+}
+
+void mp_envelope_read_any(mp_envelope *envelope, mp_str body, size_t max_values)
+{
+    mp_envelope_clear(envelope, body.len);
     scan_state seen = {.envelope = envelope};
     mp_json_tally tally = {.most = max_values};
     mp_json_visitor visitor = {enter_object, see_member, &seen, &tally};
@@ -142,7 +159,7 @@ void mp_envelope_read(mp_envelope *envelope, mp_str body, size_t max_values)
         envelope->offset = fault.offset;
         return;
     }
-    envelope->weight = body.len + TABLE_BYTES * tally.tables + VALUE_BYTES * tally.values;
+    envelope->weight = mp_envelope_weight(body.len, tally.values, tally.tables);
     if (type == MP_JSON_ARRAY) {
         envelope->kind = MP_KIND_ARRAY;
         return;

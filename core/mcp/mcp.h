@@ -72,6 +72,19 @@ typedef enum {
     MP_KIND_INVALID /* JSON, but no message */
 } mp_kind;
 
+/* One argument of a tools/call, as bytes of the message. `type` is one of mp_json_token_type:
+ *   STRING                   `value` is the text between the quotes; it has no escapes
+ *   INTEGER, FLOAT           `value` is the number as it was written; a FLOAT has a fraction and no exponent
+ *   NULL, FALSE, TRUE        `value` is the word
+ *   OPEN_ARRAY, OPEN_OBJECT  `value` is all of the array or object, which repeats no key at any depth
+ * or MP_FLAT_ESCAPED: a string with escapes; `value` has its quotes, and mp_json_copy_string unescapes it. */
+typedef struct {
+    mp_str name, value;
+    uint8_t type;
+} mp_flat;
+#define MP_FLAT_ESCAPED 64
+#define MP_FLAT_MAX 16
+
 /* All strings borrow from the text that was read, or from `scratch` where the sender escaped what needs no escape. */
 typedef struct {
     mp_kind kind;
@@ -94,10 +107,22 @@ typedef struct {
     mp_str cancels;        /* notifications/cancelled: span of params.requestId */
     size_t size;           /* bytes of the message */
     mp_buf scratch;        /* its memory is used again by the next message; the owner clears it */
+    bool is_flat;          /* the message is a tools/call, and `flat` has its arguments: see mp_call_flat in rpc.h */
+    uint8_t flat_count;
+    mp_flat flat[MP_FLAT_MAX]; /* only the first `flat_count` are written */
 } mp_envelope;
 
 /* Overwrites `envelope` with what `body` holds. A body of more than `max_values` JSON values is INVALID. */
 void mp_envelope_read(mp_envelope *envelope, mp_str body, size_t max_values);
+/* The two halves of mp_envelope_read, for specs and fuzzers. The quick reader (quick.c) takes most requests of tools/call;
+ * it returns false for everything else, and for all that is wrong. Then the general reader decides. Where the quick reader
+ * returns true, the general one sets the same fields to the same values, but for `is_flat` and `flat`. */
+bool mp_envelope_read_quickly(mp_envelope *envelope, mp_str body, size_t max_values);
+void mp_envelope_read_any(mp_envelope *envelope, mp_str body, size_t max_values);
+/* Begins an envelope for a message of `size` bytes: clears all but `flat` and the memory of `scratch`. */
+void mp_envelope_clear(mp_envelope *envelope, size_t size);
+/* The estimate `weight` for a message of `bytes` with so many values, `tables` of which are arrays or objects. */
+size_t mp_envelope_weight(size_t bytes, size_t values, size_t tables);
 /* What is wrong with an envelope that cannot be served: a literal, or in its `scratch`. */
 const char *mp_envelope_problem(const mp_envelope *envelope);
 /* Appends the error that answers such an envelope. `unit` names what carried it: "body", "line". Counts REFUSED_VALUES. */

@@ -41,6 +41,8 @@ struct mp_rpc {
     mp_publisher *publisher;
     mp_stdio *stdio; /* owned; NULL: HTTP is served */
     mp_timer sweep;
+    mp_call *spare_calls; /* free list of calls, linked by `user` */
+    size_t spare_call_count;
     /* Of the message that is being served: */
     mp_envelope envelope;
     mp_principal *principal;    /* borrowed */

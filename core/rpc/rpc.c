@@ -147,6 +147,7 @@ void mp_rpc_free(mp_rpc *rpc)
     mp_rpc_abort(rpc, "the gateway has stopped");
     mp_readers_drain(rpc, true);
     mp_calls_sweep(rpc);
+    mp_calls_free_spare(rpc);
     mp_publisher_free(rpc->publisher);
     mp_stdio_free(rpc->stdio);
     mp_timer_stop(rpc->loop, &rpc->sweep);

@@ -164,7 +164,13 @@ bool mp_call_put_off(mp_call *call, int64_t seconds);
 
 /* A call is valid from on_call until mp_call_answer, mp_call_fail or on_cancel, and freed at the end of that turn. */
 mp_str mp_call_method(const mp_call *call);
-mp_str mp_call_params(const mp_call *call);     /* an object's span, or empty */
+mp_str mp_call_params(const mp_call *call); /* an object's span, or empty */
+/* The arguments of a tools/call in the order that the client wrote them, at most MP_FLAT_MAX, with different names without escapes; their
+ * spans are valid as long as the call. `*count` is 0 where the client sent no arguments. NULL when the arguments are not known:
+ * the method is another one, or the message has something that this reader leaves to mp_call_params and its decoder (quick.c). Where it
+ * is not NULL, the params have no members but name, arguments and _meta, no object in them repeats a key, and _meta has no member of the
+ * protocol but the version, the client's name and capabilities and the progress token. */
+const mp_flat *mp_call_flat(const mp_call *call, size_t *count);
 size_t mp_call_weight(const mp_call *call);     /* estimate of the bytes that its message takes in Lua */
 const mp_era *mp_call_era(const mp_call *call); /* NULL: an HTTP+SSE session that has not initialized */
 mp_session *

@@ -7,7 +7,7 @@
 #include <lua.h>
 
 /* X(name) wants `int room_<name>(lua_State *L)`. */
-#define ROOMS(X) X(error_codes) X(json) X(keys) X(regex) X(net) X(revisions) X(sql) X(string)
+#define ROOMS(X) X(envelope) X(error_codes) X(json) X(keys) X(regex) X(net) X(revisions) X(sql) X(string)
 
 #define ROOM_DECLARE(name) int room_##name(lua_State *L);
 ROOMS(ROOM_DECLARE)

@@ -30,8 +30,14 @@ struct mp_call {
     mp_link in_session;        /* under the session's lock, with `serial`, `rpc` and `id` */
     mp_principal *principal;   /* counted; NULL once the call has ended */
     mp_str id, method, params, progress_token;
-    char bytes[];
+    const mp_flat *flat; /* in `bytes`; NULL: the arguments are not known */
+    size_t flat_count;
+    bool is_pooled;                 /* `bytes` has MP_CALL_ROOM bytes: the call goes to the free list of its rpc */
+    _Alignas(mp_flat) char bytes[]; /* the arguments, then what the four texts are */
 };
+
+/* A call of at most this size comes from a free list. Enough for the usual params and their arguments. */
+#define MP_CALL_ROOM 1024
 
 /* -- call.c -------------------------------------------------------------------------------------------------------- */
 
@@ -56,6 +62,8 @@ void mp_call_cancel(mp_call *call, const char *why, mp_stat counter, mp_cancel_m
 void mp_calls_end(mp_rpc *rpc, mp_session *session);
 /* Frees the calls that ended in this turn. */
 void mp_calls_sweep(mp_rpc *rpc);
+/* Frees the free list. */
+void mp_calls_free_spare(mp_rpc *rpc);
 
 /* -- resume.c: calls whose client may come back -------------------------------------------------------------------- */
 

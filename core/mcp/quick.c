@@ -1,0 +1,346 @@
+/* quick.c: reads a plain request of tools/call in one pass, by recursive descent, without callbacks and without a table of keys.
+ * It knows the members that such a request usually has. It never refuses: at a member, an escape, a depth or a number of keys that
+ * it does not know it returns false, and the general reader (envelope.c) starts at the first byte. A key that its object repeats is
+ * among what it does not know, at every depth: so a message that this reader takes is one that every decoder takes. */
+#include "mcp.h"
+
+#define MAX_KEYS 16  /* of one object; with more, comparing each to each is no longer cheap */
+#define MAX_DEPTH 12 /* of values in the arguments and in _meta */
+
+typedef struct {
+    const char *end;
+    size_t values, tables; /* as mp_json_tally counts them */
+    mp_envelope *envelope;
+} reader;
+
+#define IS(span, literal) ((span).len == sizeof(literal) - 1 && memcmp((span).ptr, (literal), sizeof(literal) - 1) == 0)
+
+/* Each function below takes the start of a syntax element and returns the byte behind it, or NULL: the quick reader gives up. */
+
+static inline const char *skip_space(const char *at, const char *end)
+{
+    while (at < end && (*at == ' ' || *at == '\n' || *at == '\r' || *at == '\t'))
+        at++;
+    return at;
+}
+
+static const char *read_word(const char *at, const char *end, mp_str word)
+{
+    return (size_t)(end - at) >= word.len && memcmp(at, word.ptr, word.len) == 0 ? at + word.len : NULL;
+}
+
+static const char *skip_digits(const char *at, const char *end)
+{
+    const char *from = at;
+    while (at < end && *at >= '0' && *at <= '9')
+        at++;
+    return at == from ? NULL : at;
+}
+
+static const char *read_number(const char *at, const char *end, bool *is_float)
+{
+    *is_float = false;
+    if (at < end && *at == '-')
+        at++;
+    if (at < end && *at == '0')
+        at++;
+    else if ((at = skip_digits(at, end)) == NULL)
+        return NULL;
+    if (at < end && *at == '.') {
+        *is_float = true;
+        if ((at = skip_digits(at + 1, end)) == NULL)
+            return NULL;
+    }
+    return at < end && (*at == 'e' || *at == 'E') ? NULL : at;
+}
+
+/* A string without escapes; `at` is at its opening quote. */
+static const char *read_text(const char *at, const char *end, mp_str *text)
+{
+    bool escaped = false;
+    if (at == end || *at != '"')
+        return NULL;
+    const char *close = mp_json_string_end(at + 1, end, &escaped);
+    if (close == NULL || escaped)
+        return NULL;
+    *text = (mp_str){at + 1, (size_t)(close - at) - 1};
+    return close + 1;
+}
+
+/* A key, its colon, and the white space before the value. */
+static const char *read_key(const char *at, const char *end, mp_str *key)
+{
+    if ((at = read_text(skip_space(at, end), end, key)) == NULL)
+        return NULL;
+    at = skip_space(at, end);
+    if (at == end || *at != ':')
+        return NULL;
+    at = skip_space(at + 1, end);
+    return at == end ? NULL : at;
+}
+
+/* What follows a member: `*more` becomes true at a comma, false at the closing brace. */
+static const char *read_separator(const char *at, const char *end, bool *more)
+{
+    at = skip_space(at, end);
+    if (at == end || (*at != ',' && *at != '}'))
+        return NULL;
+    *more = *at == ',';
+    return at + 1;
+}
+
+/* Opens an object: `*more` is false if it is empty, and then it is closed, too. */
+static const char *open_object(reader *r, const char *at, bool *more)
+{
+    r->values++;
+    r->tables++;
+    at = skip_space(at + 1, r->end);
+    *more = at == r->end || *at != '}';
+    return *more ? at : at + 1;
+}
+
+/* Adds a key to those of its object. False if the object has it already, or has too many. */
+static bool add_key(mp_str *keys, unsigned *count, mp_str key)
+{
+    if (*count == MAX_KEYS)
+        return false;
+    for (unsigned i = 0; i < *count; i++)
+        if (mp_str_eq(keys[i], key))
+            return false;
+    keys[(*count)++] = key;
+    return true;
+}
+
+static const char *skip_value(reader *r, const char *at, unsigned depth);
+
+static const char *skip_object(reader *r, const char *at, unsigned depth)
+{
+    mp_str keys[MAX_KEYS];
+    unsigned count = 0;
+    bool more;
+    for (at = open_object(r, at, &more); more;) {
+        mp_str key;
+        if ((at = read_key(at, r->end, &key)) == NULL || !add_key(keys, &count, key) ||
+            (at = skip_value(r, at, depth)) == NULL || (at = read_separator(at, r->end, &more)) == NULL)
+            return NULL;
+    }
+    return at;
+}
+
+static const char *skip_array(reader *r, const char *at, unsigned depth)
+{
+    const char *end = r->end;
+    r->values++;
+    r->tables++;
+    at = skip_space(at + 1, end);
+    if (at < end && *at == ']')
+        return at + 1;
+    for (;; at = skip_space(at + 1, end)) {
+        if (at == end || (at = skip_value(r, at, depth)) == NULL)
+            return NULL;
+        at = skip_space(at, end);
+        if (at == end || (*at != ',' && *at != ']'))
+            return NULL;
+        if (*at == ']')
+            return at + 1;
+    }
+}
+
+/* A value that is neither array nor object: `*type` and `*value` are those of an mp_flat. */
+static const char *read_scalar(reader *r, const char *at, uint8_t *type, mp_str *value)
+{
+    const char *from = at, *end = r->end;
+    bool is_set = false; /* escaped, or a float */
+    r->values++;
+    switch (*at) {
+    case '"':
+        if ((at = mp_json_string_end(at + 1, end, &is_set)) == NULL)
+            return NULL;
+        at++;
+        *type = is_set ? MP_FLAT_ESCAPED : MP_JSON_T_STRING;
+        *value = is_set ? (mp_str){from, (size_t)(at - from)} : (mp_str){from + 1, (size_t)(at - from) - 2};
+        return at;
+    case 't':
+        at = read_word(at, end, MP_STR("true"));
+        *type = MP_JSON_T_TRUE;
+        break;
+    case 'f':
+        at = read_word(at, end, MP_STR("false"));
+        *type = MP_JSON_T_FALSE;
+        break;
+    case 'n':
+        at = read_word(at, end, MP_STR("null"));
+        *type = MP_JSON_T_NULL;
+        break;
+    default:
+        at = read_number(at, end, &is_set);
+        *type = is_set ? MP_JSON_T_FLOAT : MP_JSON_T_INTEGER;
+    }
+    *value = (mp_str){from, at == NULL ? 0 : (size_t)(at - from)};
+    return at;
+}
+
+/* Any value, `depth` levels deep at most. */
+static const char *skip_value(reader *r, const char *at, unsigned depth)
+{
+    uint8_t type;
+    mp_str value;
+    if (*at != '{' && *at != '[')
+        return read_scalar(r, at, &type, &value);
+    if (depth == 0)
+        return NULL;
+    return *at == '{' ? skip_object(r, at, depth - 1) : skip_array(r, at, depth - 1);
+}
+
+static const char *read_arguments(reader *r, const char *at)
+{
+    mp_envelope *envelope = r->envelope;
+    mp_str keys[MAX_KEYS];
+    unsigned count = 0;
+    bool more;
+    for (at = open_object(r, at, &more); more;) {
+        mp_flat *flat = &envelope->flat[count];
+        mp_str key;
+        if ((at = read_key(at, r->end, &key)) == NULL || !add_key(keys, &count, key))
+            return NULL;
+        flat->name = key;
+        const char *from = at;
+        if (*at == '{' || *at == '[') {
+            flat->type = *at == '{' ? MP_JSON_T_OPEN_OBJECT : MP_JSON_T_OPEN_ARRAY;
+            if ((at = skip_value(r, at, MAX_DEPTH)) == NULL)
+                return NULL;
+            flat->value = (mp_str){from, (size_t)(at - from)};
+        } else if ((at = read_scalar(r, at, &flat->type, &flat->value)) == NULL) {
+            return NULL;
+        }
+        if ((at = read_separator(at, r->end, &more)) == NULL)
+            return NULL;
+    }
+    envelope->flat_count = (uint8_t)count;
+    return at;
+}
+
+/* A string without escapes, or an integer: the id of a message or of its progress. */
+static const char *read_id(reader *r, const char *at, mp_str *id)
+{
+    const char *from = at;
+    bool is_float = false;
+    mp_str text;
+    r->values++;
+    at = *at == '"' ? read_text(at, r->end, &text) : read_number(at, r->end, &is_float);
+    if (at == NULL || is_float)
+        return NULL;
+    *id = (mp_str){from, (size_t)(at - from)};
+    return at;
+}
+
+/* A member of _meta. Those of the protocol that this reader does not list may change what the call means. */
+static const char *read_meta_member(reader *r, const char *at, mp_str key)
+{
+    static const mp_str protocol = {"io.modelcontextprotocol/", 24};
+    mp_envelope *envelope = r->envelope;
+    if (IS(key, "progressToken"))
+        return read_id(r, at, &envelope->progress_token);
+    if (!mp_str_starts(key, protocol))
+        return skip_value(r, at, MAX_DEPTH);
+    key = mp_str_from(key, protocol.len);
+    if (IS(key, "protocolVersion")) {
+        envelope->has_version = envelope->version_is_string = true;
+        r->values++;
+        return read_text(at, r->end, &envelope->version);
+    }
+    if (IS(key, "clientCapabilities") && *at == '{')
+        envelope->has_capabilities = true;
+    else if (!IS(key, "clientInfo") || *at != '{')
+        return NULL;
+    return skip_value(r, at, MAX_DEPTH);
+}
+
+static const char *read_meta(reader *r, const char *at)
+{
+    mp_str keys[MAX_KEYS];
+    unsigned count = 0;
+    bool more;
+    for (at = open_object(r, at, &more); more;) {
+        mp_str key;
+        if ((at = read_key(at, r->end, &key)) == NULL || !add_key(keys, &count, key) ||
+            (at = read_meta_member(r, at, key)) == NULL || (at = read_separator(at, r->end, &more)) == NULL)
+            return NULL;
+    }
+    return at;
+}
+
+static const char *read_params(reader *r, const char *at)
+{
+    mp_envelope *envelope = r->envelope;
+    const char *from = at;
+    bool has_meta = false, has_arguments = false, more;
+    for (at = open_object(r, at, &more); more;) {
+        mp_str key;
+        if ((at = read_key(at, r->end, &key)) == NULL)
+            return NULL;
+        if (IS(key, "name") && !envelope->has_name) {
+            envelope->has_name = true;
+            r->values++;
+            at = read_text(at, r->end, &envelope->name);
+        } else if (IS(key, "arguments") && *at == '{' && !has_arguments) {
+            has_arguments = true;
+            at = read_arguments(r, at);
+        } else if (IS(key, "_meta") && *at == '{' && !has_meta) {
+            has_meta = true;
+            at = read_meta(r, at);
+        } else {
+            return NULL;
+        }
+        if (at == NULL || (at = read_separator(at, r->end, &more)) == NULL)
+            return NULL;
+    }
+    envelope->params = (mp_str){from, (size_t)(at - from)};
+    return at;
+}
+
+/* `at` is at the opening brace of the message. */
+static const char *read_message(reader *r, const char *at)
+{
+    mp_envelope *envelope = r->envelope;
+    bool has_jsonrpc = false, more;
+    for (at = open_object(r, at, &more); more;) {
+        mp_str key;
+        if ((at = read_key(at, r->end, &key)) == NULL)
+            return NULL;
+        if (IS(key, "jsonrpc") && !has_jsonrpc) {
+            has_jsonrpc = true;
+            r->values++;
+            at = read_word(at, r->end, MP_STR("\"2.0\""));
+        } else if (IS(key, "id") && envelope->id.len == 0) {
+            at = read_id(r, at, &envelope->id);
+        } else if (IS(key, "method") && envelope->method.len == 0) {
+            envelope->method = (mp_str){at + 1, sizeof "tools/call" - 1};
+            r->values++;
+            at = read_word(at, r->end, MP_STR("\"tools/call\""));
+        } else if (IS(key, "params") && *at == '{' && envelope->params.len == 0) {
+            at = read_params(r, at);
+        } else {
+            return NULL;
+        }
+        if (at == NULL || (at = read_separator(at, r->end, &more)) == NULL)
+            return NULL;
+    }
+    return has_jsonrpc && envelope->id.len > 0 && envelope->method.len > 0 && envelope->has_name ? at : NULL;
+}
+
+bool mp_envelope_read_quickly(mp_envelope *envelope, mp_str body, size_t max_values)
+{
+    mp_envelope_clear(envelope, body.len);
+    if (body.len == 0)
+        return false;
+    reader r = {.end = body.ptr + body.len, .envelope = envelope};
+    const char *at = skip_space(body.ptr, r.end);
+    if (at == r.end || *at != '{' || (at = read_message(&r, at)) == NULL || skip_space(at, r.end) != r.end ||
+        r.values > max_values)
+        return false;
+    envelope->kind = MP_KIND_REQUEST;
+    envelope->weight = mp_envelope_weight(body.len, r.values, r.tables);
+    envelope->is_flat = true;
+    return true;
+}
