@@ -341,6 +341,12 @@ function running:fds()
   return #descriptors(self.pid)
 end
 
+-- Seconds of the processor that the process has used, in steps of 10 ms.
+function running:cpu()
+  local user, system = read("/proc/" .. self.pid .. "/stat"):match "%) %S+ %S+ %S+ %S+ %S+ %S+ %S+ %S+ %S+ %S+ %S+ (%d+) (%d+)"
+  return (user + system) / 100
+end
+
 -- Resident memory of the process, in bytes.
 function running:rss()
   return tonumber(read("/proc/" .. self.pid .. "/status"):match "VmRSS:%s+(%d+) kB") * 1024

@@ -28,8 +28,11 @@ local function join(self, near, far)
     if timer then
       timer:stop()
       timer:start(self.idle * 1000 // 1, 0, function()
-        self.cuts = self.cuts + 1
-        over()
+        -- The loop runs timers before it reads: what came while this process stood still is read first.
+        timer:start(1, 0, function()
+          self.cuts = self.cuts + 1
+          over()
+        end)
       end)
     end
   end

@@ -3,6 +3,9 @@ local uv = require "luv"
 
 local wait = {}
 
+-- Seconds: a turn of the loop that takes longer counts as this long. A machine that stands still for a while lets no deadline pass by that.
+local LONGEST_TURN = 0.1
+
 local closing = { __close = function(self)
   self.handle:close()
 end }
@@ -10,7 +13,7 @@ end }
 -- Runs `fact` after every turn of the loop until it gives something other than nil or false, and gives that.
 -- `what` completes "waited 5 s for …"; if it is a function, it is called only when the deadline is over.
 function wait.for_fact(what, seconds, fact)
-  local started = uv.hrtime()
+  local spent, last = 0, uv.hrtime()
   local found = table.pack(fact())
   if found[1] then
     return table.unpack(found, 1, found.n)
@@ -18,8 +21,10 @@ function wait.for_fact(what, seconds, fact)
   -- Facts without an event (a file, /proc) are checked every two milliseconds.
   local ticker <close> = setmetatable({ handle = uv.new_timer() }, closing)
   ticker.handle:start(2, 2, function() end)
-  while (uv.hrtime() - started) / 1e9 < seconds do
+  while spent < seconds do
     uv.run("once")
+    local now = uv.hrtime()
+    spent, last = spent + math.min((now - last) / 1e9, LONGEST_TURN), now
     found = table.pack(fact())
     if found[1] then
       return table.unpack(found, 1, found.n)
@@ -47,6 +52,25 @@ function wait.timed(f, ...)
   local started = uv.hrtime()
   local found = table.pack(f(...))
   return (uv.hrtime() - started) / 1e9, table.unpack(found, 1, found.n)
+end
+
+-- The least that a clock shows of `seconds` that a timer counted. Timers count whole milliseconds of a clock that is read once a turn, here
+-- and in the gateway, so they may fire almost a millisecond early at both ends.
+function wait.least(seconds)
+  return seconds - 0.002
+end
+
+-- Calls f(try) until one call takes no longer than `enough` seconds, at most `tries` times; the least seconds that a call took. What delays
+-- every call is found by that; what delays some is the machine's other work.
+function wait.soonest(tries, enough, f)
+  local soonest = math.huge
+  for try = 1, tries do
+    soonest = math.min(soonest, (wait.timed(f, try)))
+    if soonest <= enough then
+      break
+    end
+  end
+  return soonest
 end
 
 return wait

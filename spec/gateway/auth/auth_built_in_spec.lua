@@ -225,7 +225,7 @@ describe("auth.introspection", function()
     assert.equal(503, status)
     assert.is_string(response.headers["retry-after"])
     for i = 1, 5 do assert.equal(503, (ask(g, bearer("new" .. i)))) end
-    assert.equal(2, idp.asked)
+    assert.is_true(idp.asked <= 4) -- 2, unless the machine stands still until the next try is due
     assert.equal("ann a+b", ask(g, bearer "known"))
     idp.answer = function(_, reply) reply:json(active()) end
     wait.for_fact("another try", 5, function() return ask(g, bearer "new") == "ann a+b" end)
@@ -257,11 +257,11 @@ describe("auth.introspection", function()
     local idp <close> = issuer(function(_, reply) reply:send(500) end)
     local g <close> = served(idp)
     assert.equal(503, (ask(g, bearer "t0")))
-    for i = 1, 2 do wait.for_fact("probe " .. i, 5, function() return ask(g, bearer("t" .. i)) and idp.asked > i end) end
-    idp.answer = function(_, reply) reply:json(active()) end     -- now it is quiet for 3 seconds or more
+    for i = 1, 3 do wait.for_fact("probe " .. i, 5, function() return ask(g, bearer("t" .. i)) and idp.asked > i end) end
     local began = os.time()
-    wait.for_fact("an answer", 2.5, function() return ask(g, bearer "good") == "ann a+b" end)
-    assert.is_true(os.time() - began < 3)
+    idp.answer = function(_, reply) reply:json(active()) end     -- now it is quiet for 6 seconds or more
+    wait.for_fact("an answer", 5, function() return ask(g, bearer "good") == "ann a+b" end)
+    assert.is_true(os.time() - began <= 5)
     assert.equal("ann a+b", ask(g, bearer "other"))
     assert.has_nothing_left(g)
   end)

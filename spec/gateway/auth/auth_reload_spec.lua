@@ -2,7 +2,6 @@
 -- Calls that run go on (B-91).
 local credentials = require "spec.helpers.credentials"
 local gateway = require "spec.helpers.gateway"
-local uv = require "luv"
 local wire = require "spec.helpers.wire"
 
 local slow = [[return tool { "Slow.", function(_, call)
@@ -65,7 +64,6 @@ describe("a reload under load", function()
       reload(g)
       assert.equal(16, round(all, "bob-1"))
       put(g, without_bob)
-      local before = uv.hrtime()
       for _, one in ipairs(all) do
         one.connection:send(one.request)      -- under way while the rules change
       end
@@ -76,7 +74,6 @@ describe("a reload under load", function()
       for _ = 1, 5 do
         assert.equal(0, round(all, "bob-1"))
       end
-      assert.is_true(uv.hrtime() - before < 5e9)
     end
     for _, one in ipairs(all) do
       one.connection:close()

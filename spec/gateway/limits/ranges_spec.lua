@@ -1,7 +1,7 @@
 -- Library functions that loop in C, over ranges and lengths that a script chooses (B-128): refused, or ended like any loop, and
 -- others are answered meanwhile.
-local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
+local wait = require "spec.helpers.wait"
 
 local bodies = {
   move = "return table.move({}, 1, 1 << 40, 2)",
@@ -48,12 +48,17 @@ describe("a library function over a huge range", function()
     it(("(%s) ends, and others are answered meanwhile"):format(name), function()
       local c <close> = g:client "2026-07-28"
       local other <close> = g:client "2026-07-28"
-      local stream, start = c:open("tools/call", { name = name }), uv.hrtime()
-      assert.equal("ok", other:call("tools/call", { name = "ok" }).result.content[1].text)
-      local waited = (uv.hrtime() - start) / 1e9
-      local answer = stream:answer(10)
-      assert(waited < 0.5, ("somebody waited %.3f s"):format(waited))
-      assert.truthy(answer.error or answer.result)
+      local waited = math.huge
+      for _ = 1, 5 do -- less than limits.call.cpu; in one of five tries, since the machine may have more to do
+        local stream = c:open("tools/call", { name = name })
+        waited = math.min(waited, (wait.timed(function()
+          assert.equal("ok", other:call("tools/call", { name = "ok" }).result.content[1].text)
+        end)))
+        local answer = stream:answer(10)
+        assert.truthy(answer.error or answer.result)
+        if waited < 0.25 then break end
+      end
+      assert(waited < 0.25, ("others waited for %.3f s"):format(waited))
     end)
   end
 end)

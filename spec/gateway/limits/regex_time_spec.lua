@@ -16,9 +16,14 @@ describe("a regular expression that scans a text again and again", function()
       for _, length in ipairs { 100, 2000, 100000, 4000000 } do
         local got = assert(code.run(me, ([[
           local text, r = ("a"):rep(%d), try(regex.new "%s")
-          local before = os.clock()
-          local found, why = r:test(text)
-          return { found = found, why = why, ms = (os.clock() - before) * 1000 }]]):format(length, pattern), 30))
+          local least, found, why = math.huge
+          for _ = 1, 5 do -- the processor may be at half its speed for a while
+            local before = os.clock()
+            found, why = r:test(text)
+            least = math.min(least, (os.clock() - before) * 1000)
+            if least < 100 then break end
+          end
+          return { found = found, why = why, ms = least }]]):format(length, pattern), 30))
         assert.truthy(got.found == false or got.why == "limit", pattern)
         assert.truthy(got.ms < 200, ("%s on %d bytes: %f ms"):format(pattern, length, got.ms))
       end

@@ -48,10 +48,10 @@ describe("a pattern that explodes", function()
     local me = g:client "2026-07-28"
     for _, how in ipairs { "find", "match", "gmatch", "gsub" } do
       for _, length in ipairs { 300, 1500, 10000 } do
-        local began = uv.hrtime()
+        local began = g:cpu()
         refused(g, call(me, "explode", { length = length, how = how }),
           "scripts/tools/explode%.lua:%d: the pattern '%.%-%.%-%.%-%[bc%]%$' took too long on a text of " .. length .. " bytes.*hint: ")
-        assert.truthy(uv.hrtime() - began < 3e9, "as long as a sanitizer takes, and no longer")
+        assert.truthy(g:cpu() - began < 3, "as long as a sanitizer takes, and no longer")
         assert.equal("3", call(me, "add", { a = 1, b = 2 }).content[1].text)
       end
     end

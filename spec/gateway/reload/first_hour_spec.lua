@@ -6,7 +6,7 @@ local uv = require "luv"
 local wait = require "spec.helpers.wait"
 
 local WITHIN = os.getenv "ASAN_OPTIONS" and 2000 or 300 -- ms, from the save to the new answer
-local SAVES = 5 -- the quickest counts: what else the machine does may hold up others
+local SAVES = 20 -- at most: the quickest counts, since the machine may hold up others
 
 local function write(path, text)
   local file <close> = assert(io.open(path, "wb"))
@@ -62,13 +62,15 @@ describe("the first hour", function()
       wait.for_fact("the new answer", 10, function() return greet() == words end)
       return (uv.hrtime() - saved) / 1e6
     end
-    local took = { save(edited, said) }
+    local took = save(edited, said)
     has(said, curl())
     g:wait_log("reloaded", { changes = told:match 'changes="(.-)"' })
-    for i = 2, SAVES - 1 do took[i] = save(text:gsub(old, "Save " .. i), (said:gsub(new, "Save " .. i))) end
-    took[SAVES] = save(edited, said)
-    table.sort(took)
-    assert.is_true(took[1] <= WITHIN, ("%.0f ms from the save to the new answer"):format(took[1]))
+    for i = 2, SAVES do
+      if i > 4 and took <= WITHIN then break end
+      took = math.min(took, save(text:gsub(old, "Save " .. i), (said:gsub(new, "Save " .. i))))
+    end
+    took = math.min(took, save(edited, said))
+    assert.is_true(took <= WITHIN, ("%.0f ms from the save to the new answer"):format(took))
     assert.same({}, streams[1]:messages())
 
     local described = edited:gsub("Say what this does, ", "Greets people, ")

@@ -163,14 +163,14 @@ describe("a set that is broken", function()
       write(path, case[2])
       local asking = g:connect { admin = true }
       asking:send { method = "POST", path = "/reload" }
-      local over
+      local meanwhile, over = 0
       repeat -- the old one answers meanwhile
-        local began = uv.hrtime()
         assert.equal("0001", c:result("tools/call", { name = "one" }).content[1].text, case[1])
-        assert.is_true((uv.hrtime() - began) / 1e9 < 2, case[1])
-        answers = answers + 1
+        meanwhile = meanwhile + 1
         over = pcall(asking.read_head, asking, 0.01)
       until over
+      if case[1] == "endless loop at load" then assert.is_true(meanwhile > 5, meanwhile) end -- limits.load is 2 s
+      answers = answers + meanwhile
       local response = asking:read_response(10)
       asking:close()
       assert.equal(422, response.status, case[1])

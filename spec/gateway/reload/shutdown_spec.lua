@@ -35,10 +35,6 @@ local function close(clients)
   end
 end
 
-local function took_to_exit(g)
-  return (wait.timed(g.wait_exit, g))
-end
-
 describe("a call whose client has disconnected", function()
   it("is let end as well, where a lost client does not call it off", function()
     local g <close> = gateway.start { scripts = scripts, workers = 1 }
@@ -173,8 +169,8 @@ describe("limits.drain", function()
   it("is how long calls may take: then they are cancelled with an error, and the process ends with 0", function()
     local g <close> = gateway.start { scripts = scripts, workers = 4, config = { limits = { drain = "400ms" } } }
     local clients, streams = start_calls(g, "long")
-    g:signal "sigterm"
     local started = uv.hrtime()
+    g:signal "sigterm"
     for _, call in ipairs(streams) do
       local answer = call.stream:answer(10)
       assert.equal(-32603, answer.error.code, call.as)
@@ -183,7 +179,7 @@ describe("limits.drain", function()
     local code = g:wait_exit()
     local took = (uv.hrtime() - started) / 1e9
     assert.equal(0, code)
-    assert.is_true(took >= 0.35 and took < 10, "it took " .. took)
+    assert.is_true(took >= wait.least(0.4) and took < 20, "it took " .. took)
     for _, call in ipairs(streams) do
       g:wait_log("gate closed", { as = call.as })
     end
@@ -194,14 +190,13 @@ end)
 describe("a second signal", function()
   it("ends it at once, closers run, and the code is 0", function()
     for _, second in ipairs { "sigterm", "sigint" } do
-      local g <close> = gateway.start { scripts = scripts, workers = 4 }
+      local g <close> = gateway.start { scripts = scripts, workers = 4, config = { limits = { drain = "10m" } } }
       local clients, streams = start_calls(g, "long")
       g:signal "sigterm"
       g:wait_log "draining"
       assert.is_true(g:is_alive())
       g:signal(second)
-      assert.is_true(took_to_exit(g) < 5)
-      assert.equal(0, g.process.code)
+      assert.equal(0, (g:wait_exit()))
       g:wait_log "stopping now"
       for _, call in ipairs(streams) do
         g:wait_log("gate closed", { as = call.as })
@@ -234,8 +229,7 @@ describe("a reader that does not come back", function()
     stream.connection:pause()
     g:wait_log "said all"
     g:signal "sigterm"
-    assert.is_true(took_to_exit(g) < 10)
-    assert.equal(0, g.process.code)
+    assert.equal(0, (g:wait_exit()))
     me:close()
   end)
 end)

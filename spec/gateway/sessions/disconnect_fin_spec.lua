@@ -60,9 +60,10 @@ describe("B-01 a quiet GET stream of a Streamable HTTP session whose reader leav
   it("has made room for the next reader 100 ms later, and the session lives on", function()
     local g <close> = start()
     local c <close> = g:client "2025-11-25"
-    c:get_stream():wait("comment"):hang_up()
-    departures.wait_until(departures.now() + departures.PROMISE)
-    assert.equal(0, g:status().gauges.streams_open)
+    departures.notices(g, function()
+      local stream = c:get_stream():wait "comment"
+      return function() stream:hang_up() end
+    end, function(status) return status.gauges.streams_open == 0 end)
     local next_reader = c:get_stream()
     assert.equal(200, next_reader:head().status)
     assert.same({}, c:result "ping")

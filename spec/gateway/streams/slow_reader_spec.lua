@@ -45,8 +45,20 @@ local function time_calls(callers, count)
   return times
 end
 
-local function quantile(times, q)
-  return times[math.max(1, #times * q // 1)]
+-- Half of the batches of calls have none that took longer than this: what delays others does so in each batch, the machine in some.
+local function usual_worst(worst)
+  table.sort(worst)
+  return worst[(#worst + 1) // 2]
+end
+
+-- The longest call of each of `count` batches of 20.
+local function time_batches(callers, count)
+  local worst = {}
+  for i = 1, count do
+    local times = time_calls(callers, 20)
+    worst[i] = times[#times]
+  end
+  return worst
 end
 
 for _, revision in ipairs { "2024-11-05", "2025-11-25", "2026-07-28" } do
@@ -58,7 +70,7 @@ for _, revision in ipairs { "2024-11-05", "2025-11-25", "2026-07-28" } do
         callers[i] = g:client(i % 2 == 0 and "2025-11-25" or "2026-07-28")
         callers[i]:result "tools/list"
       end
-      local calm = time_calls(callers, 400)
+      local calm = usual_worst(time_batches(callers, 20))
       local stalled = {}
       for i = 1, STALLED do
         local me, stream = stall(g, revision)
@@ -68,17 +80,15 @@ for _, revision in ipairs { "2024-11-05", "2025-11-25", "2026-07-28" } do
       local status
       local started = uv.hrtime()
       repeat
-        for _, time in ipairs(time_calls(callers, 20)) do loud[#loud + 1] = time end
+        loud[#loud + 1] = time_batches(callers, 1)[1]
         status = g:status()
         most = math.max(most, status.gauges.queue_bytes)
         rounds = rounds + 1
       until status.counters.streams_ended.slow == STALLED or (uv.hrtime() - started) / 1e9 > 30
       assert.equal(STALLED, status.counters.streams_ended.slow)
       assert.is_true(most > 0 and most <= STALLED * QUEUE, most .. " bytes were queued")
-      table.sort(loud)
-      -- generous: other work of the machine is in these too
-      local limit = math.max(0.05, 10 * quantile(calm, 0.99))
-      assert.is_true(quantile(loud, 0.95) <= limit, ("calls took %g s, alone %g s"):format(quantile(loud, 0.95), quantile(calm, 0.99)))
+      local worst = usual_worst(loud)
+      assert.is_true(worst <= math.max(0.05, 10 * calm), ("calls took %g s, alone %g s"):format(worst, calm))
       if revision == "2024-11-05" then
         assert.equal(STALLED, status.counters.sessions_closed.slow)
       end
@@ -103,13 +113,12 @@ describe("one stalled reader", function()
       callers[i] = g:client "2026-07-28"
       callers[i]:result "tools/list"
     end
-    local calm = time_calls(callers, 500)
+    local calm = usual_worst(time_batches(callers, 25))
     local me, stream = stall(g, "2026-07-28")
     g:wait_status(function(status) return status.gauges.queue_bytes > 0 end)
-    local loud = time_calls(callers, 500)
+    local loud = usual_worst(time_batches(callers, 25))
     assert.equal(1, g:status().gauges.streams_open) -- it was there all the time
-    local limit = math.max(0.02, 10 * quantile(calm, 0.99))
-    assert.is_true(quantile(loud, 0.99) <= limit, ("calls took %g s, alone %g s"):format(quantile(loud, 0.99), quantile(calm, 0.99)))
+    assert.is_true(loud <= math.max(0.02, 10 * calm), ("calls took %g s, alone %g s"):format(loud, calm))
     stream:close()
     me:close()
     for _, caller in ipairs(callers) do caller:close() end
