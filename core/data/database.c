@@ -11,6 +11,11 @@
 #include <stdlib.h>
 #include <time.h>
 
+MP_GAUGE(databases, "databases", "", "", "open SQLite databases of scripts")
+MP_GAUGE(statements, "statements", "", "", "SQL statements of scripts that wait or run")
+MP_GAUGE(sqlite_bytes, "sqlite_bytes", "", "", "bytes of SQL parameters and results in progress")
+MP_COUNTER(refused_statements, "refused", "reason", "statements", "SQL statements over limits.sqlite.queue")
+
 #define MOST_PATTERN                                                                                                   \
     128 /* bytes, of LIKE and GLOB: a call that cannot be interrupted takes up to 1.5 ns for each, times the text */
 #define MOST_DEPTH 100 /* depth of triggers that fire triggers */
@@ -166,7 +171,7 @@ static void close_connection(mp_database *database)
 {
     if (database->db == NULL)
         return;
-    mp_stat_add(MP_STAT_DATABASES, -1);
+    mp_stat_add(&mp_stat_databases, -1);
     publish(database, NULL);
     mp_sql_cache_clear(&database->cache);
     sqlite3_close_v2(database->db);
@@ -205,7 +210,7 @@ static bool open_connection(mp_database *database, mp_statement *statement)
         free(path);
         return false;
     }
-    mp_stat_add(MP_STAT_DATABASES, 1);
+    mp_stat_add(&mp_stat_databases, 1);
     publish(database, database->db);
     if (rc == SQLITE_OK)
         rc = prepare_connection(database);
@@ -270,7 +275,7 @@ static void *serve(void *arg)
         else
             mp_sql_fail(statement, "the statement was cancelled");
         database->running = NULL;
-        mp_stat_add(MP_STAT_STATEMENTS, -1);
+        mp_stat_add(&mp_stat_statements, -1);
         mp_loop_post(statement->loop, &statement->message);
     }
     close_connection(database);
@@ -325,7 +330,7 @@ int mp_database_run(mp_database *database, mp_loop *loop, mp_statement *statemen
         pthread_cond_signal(&database->more);
     }
     pthread_mutex_unlock(&database->lock);
-    mp_stat_add(has_room ? MP_STAT_STATEMENTS : MP_STAT_REFUSED_STATEMENTS, 1);
+    mp_stat_add(has_room ? &mp_stat_statements : &mp_stat_refused_statements, 1);
     return has_room ? 0 : -1;
 }
 
@@ -390,7 +395,7 @@ void mp_databases_end(mp_databases *all)
 
 void mp_statement_hold(mp_statement *statement, size_t bytes)
 {
-    mp_stat_add(MP_STAT_SQLITE_BYTES, (int64_t)bytes - (int64_t)statement->held);
+    mp_stat_add(&mp_stat_sqlite_bytes, (int64_t)bytes - (int64_t)statement->held);
     statement->held = bytes;
 }
 

@@ -85,4 +85,7 @@ void mp_sql_put_real(mp_buf *to, double value);
 void mp_sql_put_bytes(mp_buf *to, char tag, mp_str bytes);
 void mp_sql_put_null(mp_buf *to);
 
+/* Gauges and counters that other files read or count, too. */
+extern const mp_stat mp_stat_sqlite_bytes, mp_stat_refused_sqlite_bytes;
+
 #endif

@@ -4,6 +4,8 @@
 #include <openssl/err.h>
 #include <openssl/rsa.h>
 
+MP_COUNTER(verifications, "jwt_verifications", "", "", "token signatures verified")
+
 #define MOST_COORDINATE 66
 
 typedef enum { PKCS1, PSS, ECDSA, ED25519 } scheme;
@@ -77,7 +79,7 @@ bool mp_jwk_verify(const mp_jwk *key, mp_str name, mp_str data, mp_str signature
     const algorithm *a = find(key, name);
     if (a == NULL || signature.len != length(key, a))
         return false;
-    mp_stat_add(MP_STAT_VERIFICATIONS, 1);
+    mp_stat_add(&mp_stat_verifications, 1);
     const unsigned char *form = (const unsigned char *)signature.ptr;
     unsigned char *der = NULL;
     size_t len = signature.len;

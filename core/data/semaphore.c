@@ -4,6 +4,9 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+MP_GAUGE(calls_waiting, "calls_waiting", "", "", "calls that wait because of the concurrency limit of their tool")
+MP_COUNTER(refused_turns, "refused", "reason", "turns", "calls over limits.call.waiting")
+
 typedef struct {
     mp_node node;
     int64_t most, through, waiting;
@@ -57,7 +60,7 @@ static void stop_waiting(mp_pass *pass)
 {
     mp_link_drop(&pass->link);
     pass->gate->waiting--;
-    mp_stat_add(MP_STAT_CALLS_WAITING, -1);
+    mp_stat_add(&mp_stat_calls_waiting, -1);
 }
 
 /* Gives free places to waiting passes, which are moved to `called`. Frees a semaphore that has no pass. */
@@ -140,13 +143,13 @@ mp_pass *mp_semaphore_enter(mp_semaphores *gates, mp_str name, int64_t most, mp_
         pass->state = WAITS;
         mp_link_put(&g->waiters, &pass->link);
         g->waiting++;
-        mp_stat_add(MP_STAT_CALLS_WAITING, 1);
+        mp_stat_add(&mp_stat_calls_waiting, 1);
     }
     pthread_mutex_unlock(&gates->lock);
     call(&called);
     if (!is_refused)
         return pass;
-    mp_stat_add(MP_STAT_REFUSED_TURNS, 1);
+    mp_stat_add(&mp_stat_refused_turns, 1);
     free(pass);
     return NULL;
 }

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+MP_COUNTER(refused_sqlite_bytes, "refused", "reason", "sqlite_bytes", "SQL statements over limits.sqlite.held")
+
 /* -- values ------------------------------------------------------------------------------------------------------ */
 
 void mp_sql_put_int(mp_buf *to, int64_t value)
@@ -204,8 +206,8 @@ static void put_column(mp_buf *to, sqlite3_stmt *prepared, int column)
 
 static bool hold_more(mp_statement *statement, size_t bytes, const mp_database_limits *limits)
 {
-    if (mp_stat_read(MP_STAT_SQLITE_BYTES) + (int64_t)(bytes - statement->held) > (int64_t)limits->held) {
-        mp_stat_add(MP_STAT_REFUSED_SQLITE_BYTES, 1);
+    if (mp_stat_read(&mp_stat_sqlite_bytes) + (int64_t)(bytes - statement->held) > (int64_t)limits->held) {
+        mp_stat_add(&mp_stat_refused_sqlite_bytes, 1);
         return false;
     }
     mp_statement_hold(statement, bytes);

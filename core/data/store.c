@@ -9,6 +9,9 @@
 #include <sys/random.h>
 #include <time.h>
 
+MP_GAUGE(store_entries, "store_entries", "", "", "entries of the store")
+MP_GAUGE(store_bytes, "store_bytes", "", "", "bytes of keys and values in the store")
+
 #define MOST_SWEPT 64 /* entries that one call frees */
 
 mp_store *mp_store_new(int64_t entries, size_t bytes)
@@ -55,8 +58,8 @@ void mp_store_free(mp_store *store)
         next = e->next[0];
         entry_free(e);
     }
-    mp_stat_add(MP_STAT_STORE_ENTRIES, -store->entries);
-    mp_stat_add(MP_STAT_STORE_BYTES, -(int64_t)store->bytes);
+    mp_stat_add(&mp_stat_store_entries, -store->entries);
+    mp_stat_add(&mp_stat_store_bytes, -(int64_t)store->bytes);
     free(store->heap);
     mp_store_drop_changes(store);
     pthread_cond_destroy(&store->news);
@@ -146,8 +149,8 @@ static void count(mp_store *store, int64_t entries, int64_t bytes)
 {
     store->entries += entries;
     store->bytes += (size_t)bytes;
-    mp_stat_add(MP_STAT_STORE_ENTRIES, entries);
-    mp_stat_add(MP_STAT_STORE_BYTES, bytes);
+    mp_stat_add(&mp_stat_store_entries, entries);
+    mp_stat_add(&mp_stat_store_bytes, bytes);
 }
 
 static void forget(mp_store *store, entry *e)

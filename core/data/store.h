@@ -37,4 +37,7 @@ mp_store_result mp_store_take(mp_store *store, mp_str key, uint64_t interval_us,
 /* Frees some expired entries. Cheap if there are none. */
 void mp_store_sweep(mp_store *store);
 
+/* Gauges and counters that other files read or count, too. */
+extern const mp_stat mp_stat_store_bytes, mp_stat_store_unsaved;
+
 #endif

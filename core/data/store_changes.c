@@ -3,6 +3,8 @@
 #include "data/store_entry.h"
 #include <stdlib.h>
 
+MP_GAUGE(store_unsaved, "store_unsaved", "", "", "changes of the store that are not in its file yet")
+
 /* A key that was deleted, and that the file may have. */
 typedef struct {
     mp_link link;
@@ -14,7 +16,7 @@ static void put_change(mp_store *store, mp_link *into, mp_link *link)
     if (mp_link_is_alone(&store->changed) && mp_link_is_alone(&store->gone))
         pthread_cond_signal(&store->news);
     mp_link_put(into, link);
-    mp_stat_add(MP_STAT_STORE_UNSAVED, 1);
+    mp_stat_add(&mp_stat_store_unsaved, 1);
 }
 
 void mp_store_note_change(mp_store *store, entry *e)
@@ -26,7 +28,7 @@ void mp_store_note_change(mp_store *store, entry *e)
 void mp_store_note_end(mp_store *store, entry *e)
 {
     if (!mp_link_is_alone(&e->change))
-        mp_stat_add(MP_STAT_STORE_UNSAVED, -1);
+        mp_stat_add(&mp_stat_store_unsaved, -1);
     mp_link_drop(&e->change);
     if (!e->is_saved)
         return;

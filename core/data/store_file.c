@@ -14,6 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
+MP_COUNTER(store_failures, "store_failures", "", "", "failed writes of the store to its file")
+
 #define OURS 0x6d6f6f6e /* application_id */
 #define VERSION 1       /* user_version */
 #define BUSY_MS 500     /* ms that the last write may wait for a lock while the process ends */
@@ -235,7 +237,7 @@ static int write_all(const mp_store_file *file)
 static void note_failure(mp_store_file *file, const char *why)
 {
     uint64_t now = mp_clock_ms(CLOCK_MONOTONIC);
-    mp_stat_add(MP_STAT_STORE_FAILURES, 1);
+    mp_stat_add(&mp_stat_store_failures, 1);
     if (file->said_at != 0 && now - file->said_at < SAY_AGAIN_MS)
         return;
     mp_log(MP_ERROR, "store not saved", mp_log_str("file", mp_str_of(file->path)), mp_log_str("why", mp_str_of(why)),
@@ -299,7 +301,7 @@ static bool save(mp_store_file *file)
         mp_log(MP_INFO, "store saved again", mp_log_str("file", mp_str_of(file->path)));
     file->said_at = 0;
     file->is_synced = false;
-    mp_stat_add(MP_STAT_STORE_UNSAVED, -file->count);
+    mp_stat_add(&mp_stat_store_unsaved, -file->count);
     file->count = 0;
     file->batch.len = 0;
     if (file->batch.cap > BATCH)
@@ -326,7 +328,8 @@ static void *keep(void *arg)
     while ((news = mp_store_await(file->store, until_sync(file))) != MP_STORE_CLOSING || was_made_anew(file)) {
         if (news == MP_STORE_CHANGED) {
             if (!save(file)) {
-                mp_log(MP_ERROR, "store not saved at the end", mp_log_int("lost", mp_stat_read(MP_STAT_STORE_UNSAVED)));
+                mp_log(MP_ERROR, "store not saved at the end",
+                       mp_log_int("lost", mp_stat_read(&mp_stat_store_unsaved)));
                 break;
             }
             mp_store_nap(file->store, GATHER_MS);

@@ -15,28 +15,28 @@ static void put_key(mp_buf *out, const char *key)
     mp_buf_putc(out, ':');
 }
 
-/* Appends the families of counters or gauges: a number without labels, an object for a family with a label. Rows of
- * one family are adjacent in the table. */
-static void put_stats(mp_buf *out, mp_stat from, mp_stat to)
+/* Appends the families of counters or gauges from `list`: a number for a family without labels, else an object. */
+static void put_stats(mp_buf *out, const mp_stat *const *list, size_t count, mp_stat_kind kind)
 {
-    const char *family = "";
+    const mp_stat *last = NULL;
     mp_buf_putc(out, '{');
-    for (mp_stat stat = from; stat < to; stat++) {
-        mp_stat_name name = mp_stat_name_of(stat);
-        bool is_new = strcmp(family, name.family) != 0;
-        if (is_new && out->ptr[out->len - 1] != '{' && *mp_stat_name_of(stat - 1).label != '\0')
-            mp_buf_putc(out, '}');
-        if (is_new) {
-            put_key(out, name.family);
-            if (*name.label != '\0')
+    for (size_t i = 0; i < count; i++) {
+        const mp_stat *stat = list[i];
+        if (stat->kind != kind)
+            continue;
+        if (last == NULL || strcmp(last->family, stat->family) != 0) {
+            if (last != NULL && *last->label != '\0')
+                mp_buf_putc(out, '}');
+            put_key(out, stat->family);
+            if (*stat->label != '\0')
                 mp_buf_putc(out, '{');
         }
-        family = name.family;
-        if (*name.label != '\0')
-            put_key(out, name.value);
+        if (*stat->label != '\0')
+            put_key(out, stat->value);
         mp_json_put_int(out, mp_stat_read(stat));
+        last = stat;
     }
-    mp_buf_put(out, *mp_stat_name_of(to - 1).label != '\0' ? MP_STR("}}") : MP_STR("}"));
+    mp_buf_put(out, last != NULL && *last->label != '\0' ? MP_STR("}}") : MP_STR("}"));
 }
 
 static void serve_status(mp_admin *admin, mp_stream *stream)
@@ -56,10 +56,13 @@ static void serve_status(mp_admin *admin, mp_stream *stream)
     mp_reload_describe(shared->reload, &out);
     mp_buf_put(&out, MP_STR(",\"certificates\":"));
     mp_certificates_describe(shared->certificates, &out);
+    size_t count;
+    const mp_stat **list = mp_stat_list(&count);
     mp_buf_put(&out, MP_STR(",\"gauges\":"));
-    put_stats(&out, 0, MP_STAT_GAUGES);
+    put_stats(&out, list, count, MP_STAT_GAUGE);
     mp_buf_put(&out, MP_STR(",\"counters\":"));
-    put_stats(&out, MP_STAT_GAUGES, MP_STATS);
+    put_stats(&out, list, count, MP_STAT_COUNTER);
+    free(list);
     mp_buf_put(&out, MP_STR("}\n"));
     mp_stream_answer(stream, 200, "application/json", mp_buf_str(&out), NULL, 0);
     mp_buf_clear(&out);
@@ -103,7 +106,7 @@ void mp_admin_serve(void *ctx, mp_stream *stream)
     const mp_request *request = mp_stream_request(stream);
     bool is_health = mp_str_is(request->path, "/healthz");
     if (!mp_host_is_served(&mp_admin_settings(admin)->rpc, stream)) {
-        mp_stat_add(MP_STAT_REFUSED_ORIGIN, 1);
+        mp_stat_add(&mp_stat_refused_origin, 1);
         mp_audit_request(stream, &mp_host_refused);
         mp_log_refused(stream, mp_host_cause(&mp_admin_settings(admin)->rpc, stream), 403,
                        mp_str_of(mp_host_refusal(&mp_admin_settings(admin)->rpc, stream)));

@@ -1,7 +1,7 @@
 /* trim.c: decides when much memory is free and the gateway is quiet. malloc_trim locks one arena after the other,
  * and a worker that allocates waits for its arena, so it runs only while memory use is stable. */
 #include "trim.h"
-#include "telemetry/telemetry.h"
+#include "lib/lib.h"
 #include <fcntl.h>
 #include <malloc.h>
 #include <stdio.h>
@@ -28,9 +28,9 @@ static int64_t resident(void)
 
 static int64_t estimate(void)
 {
-    return mp_stat_read(MP_STAT_CONNECTIONS) * CONNECTION_BYTES + mp_stat_read(MP_STAT_LUA_BYTES) +
-           mp_stat_read(MP_STAT_QUEUE_BYTES) + mp_stat_read(MP_STAT_REPLAY_BYTES) + mp_stat_read(MP_STAT_STORE_BYTES) +
-           mp_stat_read(MP_STAT_FS_BYTES);
+    return mp_stat_read(&mp_stat_connections) * CONNECTION_BYTES + mp_stat_read(&mp_stat_lua_bytes) +
+           mp_stat_read(&mp_stat_queue_bytes) + mp_stat_read(&mp_stat_replay_bytes) +
+           mp_stat_read(&mp_stat_store_bytes) + mp_stat_read(&mp_stat_fs_bytes);
 }
 
 /* Trims if the process has grown by more than its used memory since the last trim: the difference is free memory in

@@ -10,6 +10,9 @@
 #include <time.h>
 #include <unistd.h>
 
+MP_GAUGE(workers_stuck, "workers_stuck", "", "", "workers whose loop has not run for limits.stuck")
+MP_COUNTER(worker_stalls, "worker_stalls", "", "", "times that a worker was stuck for limits.stuck")
+
 #define MAX_TICK_MS 1000
 #define MIN_TICK_MS 20
 #define ENDING_TICK_MS 20 /* while the process is ending */
@@ -146,11 +149,11 @@ static void look_at_worker(mp_watchdog *watchdog, int i, uint64_t elapsed)
                                           mp_worker_where(worker));
     if (is_stuck && !one->is_stuck) {
         begin_stuck(one, name, "it takes no connections until its loop runs again; restart the gateway to end it");
-        mp_stat_add(MP_STAT_WORKERS_STUCK, 1);
-        mp_stat_add(MP_STAT_WORKER_STALLS, 1);
+        mp_stat_add(&mp_stat_workers_stuck, 1);
+        mp_stat_add(&mp_stat_worker_stalls, 1);
     } else if (one->is_stuck && (has_ended || one->turns != before)) {
         end_stuck(one, name);
-        mp_stat_add(MP_STAT_WORKERS_STUCK, -1);
+        mp_stat_add(&mp_stat_workers_stuck, -1);
     }
     if (is_stuck && !one->is_suspended)
         one->is_suspended = suspend(watchdog, i);
@@ -206,7 +209,7 @@ static void end_by_force(mp_watchdog *watchdog)
         mp_log(MP_ERROR, "ended by force", mp_log_str("thread", MP_STR("main")),
                mp_log_str("at", place_of(&watchdog->main)), mp_log_str("hint", hint));
     for (uint64_t until = mp_monotonic_ms() + STORE_MS;
-         mp_stat_read(MP_STAT_STORE_UNSAVED) > 0 && mp_monotonic_ms() < until;)
+         mp_stat_read(&mp_stat_store_unsaved) > 0 && mp_monotonic_ms() < until;)
         nap(10);
     mp_audit_close();
     mp_log_stop();
@@ -381,7 +384,7 @@ void mp_watchdog_release(mp_watchdog *watchdog)
     pthread_mutex_lock(&watchdog->lock);
     for (int i = 0; i < watchdog->count; i++)
         if (watchdog->each[i].is_stuck)
-            mp_stat_add(MP_STAT_WORKERS_STUCK, -1);
+            mp_stat_add(&mp_stat_workers_stuck, -1);
     watchdog->count = 0;
     watchdog->admin = NULL;
     watchdog->listeners = NULL;

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+MP_GAUGE(vms_draining, "vms_draining", "", "", "Lua states of earlier scripts, which finish their calls")
+
 #define CLEANUP_GRACE_MS 100 /* additional time after limits.call.cleanup for handlers that do not wait */
 #define ABORT_GRACE_MS 500   /* time for the last errors to reach their clients */
 
@@ -85,7 +87,7 @@ static void free_generation(mp_worker *worker, generation *before)
     mp_timer_stop(worker->loop, &before->deadline);
     mp_link_drop(&before->link);
     worker->old_count--;
-    mp_stat_add(MP_STAT_VMS_DRAINING, -1);
+    mp_stat_add(&mp_stat_vms_draining, -1);
     mp_lib_detach(before->vm);
     mp_reload_free_vm(worker->shared->reload, before->vm);
     free(before);
@@ -234,7 +236,7 @@ static void retire(mp_worker *worker, mp_vm *vm)
     mp_link_init(&last->link);
     mp_link_put(&worker->draining, &last->link);
     worker->old_count++;
-    mp_stat_add(MP_STAT_VMS_DRAINING, 1);
+    mp_stat_add(&mp_stat_vms_draining, 1);
     mp_lib_retire(vm);
     mp_timer_start(worker->loop, &last->deadline, config->scripts_drain, on_old_deadline);
     int64_t over = worker->old_count - config->scripts_generations;

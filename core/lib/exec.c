@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+MP_COUNTER(refused_processes, "refused", "reason", "processes", "programs over limits.exec.processes")
+
 #define MAX_WORDS 4096
 #define MAX_TIME_S 86400.0
 
@@ -110,7 +112,7 @@ static int l_exec(lua_State *L)
     command.ctx = op;
     mp_err err = {"", ""};
     if (mp_child_count(mp_op_loop(&op->super.super)) >= lua_tointeger(L, lua_upvalueindex(1))) {
-        mp_stat_add(MP_STAT_REFUSED_PROCESSES, 1);
+        mp_stat_add(&mp_stat_refused_processes, 1);
         mp_err_set(&err, "too many programs are running (limits.exec.processes)");
     } else {
         op->child = mp_child_start(mp_op_loop(&op->super.super), &command, &err);

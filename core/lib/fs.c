@@ -5,6 +5,8 @@
 #include <lauxlib.h>
 #include <stdlib.h>
 
+MP_GAUGE(fs_bytes, "fs_bytes", "", "", "bytes of file reads and writes in progress")
+
 typedef enum { READ, WRITE, APPEND, LIST, STAT, REMOVE, MKDIR } action;
 
 typedef struct waiting waiting;
@@ -16,7 +18,7 @@ typedef struct {
     action what;
     char *root, *rest;
     mp_buf bytes;      /* what to write, or what was read */
-    size_t most, held; /* most bytes to read; bytes counted in MP_STAT_FS_BYTES for this operation */
+    size_t most, held; /* most bytes to read; bytes counted in mp_stat_fs_bytes for this operation */
     mp_file_info info;
     int error;
     bool is_over; /* on_done was called, possibly after the loop ended, when no task can be resumed */
@@ -27,10 +29,10 @@ struct waiting {
     job *of; /* the operation, which the wait owns once the operation has ended */
 };
 
-/* Counts `bytes` as the memory of this operation in MP_STAT_FS_BYTES, instead of what it counted before. */
+/* Counts `bytes` as the memory of this operation in mp_stat_fs_bytes, instead of what it counted before. */
 static void count_bytes(job *it, size_t bytes)
 {
-    mp_stat_add(MP_STAT_FS_BYTES, (int64_t)bytes - (int64_t)it->held);
+    mp_stat_add(&mp_stat_fs_bytes, (int64_t)bytes - (int64_t)it->held);
     it->held = bytes;
 }
 
@@ -191,7 +193,7 @@ static int l_fs(lua_State *L)
     size_t most = (size_t)lua_tointeger(L, lua_upvalueindex(1));
     int64_t held = lua_tointeger(L, lua_upvalueindex(2));
     const char *why = text.len > most ? error_text(EFBIG) : NULL;
-    if (why == NULL && mp_stat_read(MP_STAT_FS_BYTES) + (int64_t)text.len > held)
+    if (why == NULL && mp_stat_read(&mp_stat_fs_bytes) + (int64_t)text.len > held)
         why = "too many bytes are being read and written at once (limits.fs.held)";
     waiting *op = mp_owning_op_new(L, sizeof *op, on_cancel, on_release);
     if (why == NULL) {

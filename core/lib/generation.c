@@ -7,6 +7,8 @@
 #include <lauxlib.h>
 #include <stdlib.h>
 
+MP_COUNTER(tool_reload, "tool_aborted", "reason", "reload", "calls on scripts of before a reload, over scripts.drain")
+
 typedef struct {
     mp_lib *lib;
     mp_source *source;
@@ -148,7 +150,7 @@ void mp_lib_end(mp_vm *vm)
         mp_lib_task *task = mp_container(super, mp_lib_task, super);
         if (task->call != NULL) {
             mp_call_abort(task->call, "the scripts of this call were replaced by a reload: call again",
-                          MP_STAT_TOOL_RELOAD);
+                          &mp_stat_tool_reload);
         } else if (super->state != MP_TASK_IDLE && !super->cancelled && task->group == NULL) {
             mp_task_cancel(super);
         }

@@ -100,4 +100,6 @@ typedef struct {
 /* Runs a command of lua/moonpool/workbench in a Lua state of its own. Returns the exit code. */
 int mp_workbench_run(const char *command, const mp_workbench_argument *arguments, size_t count);
 
+extern const mp_stat mp_stat_fs_bytes; /* declared in fs.c */
+
 #endif

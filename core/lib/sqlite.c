@@ -6,6 +6,8 @@
 #include <lauxlib.h>
 #include <stdlib.h>
 
+MP_COUNTER(refused_databases, "refused", "reason", "databases", "databases over limits.sqlite.databases")
+
 #define DATABASE "moonpool.database"
 #define HANDLE "moonpool.statement"
 #define SHARED "moonpool.databases"
@@ -358,8 +360,8 @@ static int l_run(lua_State *L)
     const char *why = put_params(L, 4, &made->statement, limits->bytes);
     lua_settop(L, 7);
     size_t bytes = made->statement.params.cap + len;
-    if (why == NULL && mp_stat_read(MP_STAT_SQLITE_BYTES) + (int64_t)bytes > (int64_t)limits->held) {
-        mp_stat_add(MP_STAT_REFUSED_SQLITE_BYTES, 1);
+    if (why == NULL && mp_stat_read(&mp_stat_sqlite_bytes) + (int64_t)bytes > (int64_t)limits->held) {
+        mp_stat_add(&mp_stat_refused_sqlite_bytes, 1);
         why = "too many bytes of SQL results and parameters are in memory (limits.sqlite.held)";
     }
     if (why == NULL) {
@@ -399,7 +401,7 @@ static int l_undo(lua_State *L)
 static int l_refused(lua_State *L)
 {
     (void)L;
-    mp_stat_add(MP_STAT_REFUSED_DATABASES, 1);
+    mp_stat_add(&mp_stat_refused_databases, 1);
     return 0;
 }
 

@@ -1,6 +1,8 @@
 /* envelope.c: reads one JSON-RPC message in one scan. */
 #include "mcp.h"
 
+MP_COUNTER(refused_values, "refused", "reason", "values", "bodies with more values than limits.values")
+
 /* Members that the scan has met. The message may still turn out to be broken or invalid. */
 typedef struct {
     mp_envelope *envelope;
@@ -208,7 +210,7 @@ void mp_put_envelope_error(mp_buf *out, const mp_envelope *envelope, const char 
 {
     mp_buf text = {0};
     if (envelope->has_many)
-        mp_stat_add(MP_STAT_REFUSED_VALUES, 1);
+        mp_stat_add(&mp_stat_refused_values, 1);
     bool is_broken = envelope->kind == MP_KIND_BROKEN;
     if (is_broken)
         mp_buf_printf(&text, "the %s is not JSON: %s at byte %zu", unit, envelope->problem, envelope->offset);

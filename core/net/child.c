@@ -11,6 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+MP_GAUGE(child_processes, "child_processes", "", "", "running programs of scripts")
+
 #define CHUNK 65536
 
 struct mp_child {
@@ -74,7 +76,7 @@ static void child_free(mp_child *child)
         close_one(&child->own_ends[i]);
     }
     close_one(&child->pidfd);
-    mp_stat_add(MP_STAT_CHILD_PROCESSES, -1);
+    mp_stat_add(&mp_stat_child_processes, -1);
     child->loop->child_count--;
     mp_link_drop(&child->link);
     free_list(child->argv);
@@ -318,7 +320,7 @@ mp_child *mp_child_start(mp_loop *loop, const mp_command *command, mp_err *err)
     mp_link_init(&child->job.link);
     mp_link_put(&loop->children, &child->link);
     loop->child_count++;
-    mp_stat_add(MP_STAT_CHILD_PROCESSES, 1);
+    mp_stat_add(&mp_stat_child_processes, 1);
     if (open_pipes(child) != 0)
         mp_err_set(err, "cannot make a pipe: %s", strerror(errno));
     else if (mp_pool_run(loop, &child->job) != 0)

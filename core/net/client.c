@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 
+MP_GAUGE(http_requests, "http_requests", "", "", "outgoing HTTP requests in flight")
+
 #define MAX_IDLE_CONNECTIONS 64L
 
 typedef struct {
@@ -143,14 +145,14 @@ int mp_client_add(mp_client *client, CURL *easy, mp_err *err)
         return mp_err_set(err, "libcurl refused the request");
     mp_timer_stop(client->loop, &client->idle);
     client->active++;
-    mp_stat_add(MP_STAT_HTTP_REQUESTS, 1);
+    mp_stat_add(&mp_stat_http_requests, 1);
     return 0;
 }
 
 void mp_client_remove(mp_client *client, CURL *easy)
 {
     client->curl->multi_remove_handle(client->multi, easy);
-    mp_stat_add(MP_STAT_HTTP_REQUESTS, -1);
+    mp_stat_add(&mp_stat_http_requests, -1);
     if (--client->active == 0)
         mp_timer_start(client->loop, &client->idle, client->limits.idle_ms, on_idle);
 }

@@ -1,6 +1,11 @@
 /* events.c: writes queued event streams and large bodies piece by piece, sends heartbeats, and ends stalled readers. */
 #include "http.h"
 
+MP_GAUGE(streams_open, "streams_open", "", "", "event streams with a connected reader")
+MP_GAUGE(queue_bytes, "queue_bytes", "", "", "bytes of events and answers queued for their readers")
+MP_COUNTER(dropped_slow, "dropped", "reason", "slow", "messages that did not fit the queue of a stalled reader")
+MP_COUNTER(dropped_answers, "dropped", "reason", "answers", "answers cut off because limits.answers was exceeded")
+
 #define PIECES 32
 #define PIECE_BYTES (128 * 1024) /* a reader must read this much within `stall_ms` */
 
@@ -23,7 +28,7 @@ static void uncount(mp_stream *stream, size_t bytes)
 /* Ends a stream to free its queue. libh2o may be writing from the queue, so it is freed in a later turn. */
 static void end_for_room(mp_stream *stream)
 {
-    mp_stat_add(MP_STAT_DROPPED_ANSWERS, 1);
+    mp_stat_add(&mp_stat_dropped_answers, 1);
     uncount(stream, stream->counted);
     mp_stream_lose(stream, true);
 }
@@ -60,7 +65,7 @@ bool mp_stream_is_crowded(const mp_stream *stream)
 void mp_stream_queue(mp_stream *stream, mp_str bytes)
 {
     mp_queue_put(&stream->queue, bytes);
-    mp_stat_add(MP_STAT_QUEUE_BYTES, (int64_t)bytes.len);
+    mp_stat_add(&mp_stat_queue_bytes, (int64_t)bytes.len);
     stream->counted += bytes.len;
     atomic_fetch_add(&queued, (int64_t)bytes.len);
     if (mp_stream_is_crowded(stream))
@@ -70,7 +75,7 @@ void mp_stream_queue(mp_stream *stream, mp_str bytes)
 static void drop_queued(mp_stream *stream, size_t bytes)
 {
     mp_queue_drop(&stream->queue, bytes);
-    mp_stat_add(MP_STAT_QUEUE_BYTES, -(int64_t)bytes);
+    mp_stat_add(&mp_stat_queue_bytes, -(int64_t)bytes);
     uncount(stream, bytes);
 }
 
@@ -228,7 +233,7 @@ int mp_stream_open_events(mp_stream *stream, const mp_header *headers, size_t co
         free_input(stream);
     stream->state = MP_STREAM_EVENTS;
     stream->is_events = true;
-    mp_stat_add(MP_STAT_STREAMS_OPEN, 1);
+    mp_stat_add(&mp_stat_streams_open, 1);
     mp_stream_detect_close(stream);
     mp_stream_queue(stream, MP_STR(": ok\n\n")); /* an empty send would not write the head */
     mp_stream_write_soon(stream);
@@ -243,7 +248,7 @@ int mp_stream_send(mp_stream *stream, mp_str bytes)
         return 0;
     if (bytes.len > stream->server->limits.stream_queue ||
         stream->queue.bytes > stream->server->limits.stream_queue - bytes.len) {
-        mp_stat_add(MP_STAT_DROPPED_SLOW, 1);
+        mp_stat_add(&mp_stat_dropped_slow, 1);
         mp_stream_lose(stream, true);
         return -1;
     }

@@ -8,6 +8,10 @@
 #include "http.h"
 #include <dlfcn.h>
 
+MP_GAUGE(body_bytes, "body_bytes", "", "",
+         "bytes of requests being received or answered, without the first 16 KiB of each")
+MP_COUNTER(refused_bodies, "refused", "reason", "bodies", "requests whose bodies did not fit limits.bodies")
+
 #define FREE_BYTES 16384 /* bytes of each connection that are not counted and never refused */
 
 static _Atomic int64_t gathered; /* bytes counted for all servers of the process */
@@ -33,7 +37,7 @@ static int64_t count_bytes(mp_conn *conn, size_t bytes)
     if (more == 0)
         return 0;
     conn->body_bytes = bytes;
-    mp_stat_add(MP_STAT_BODY_BYTES, more);
+    mp_stat_add(&mp_stat_body_bytes, more);
     return atomic_fetch_add(&gathered, more) + more;
 }
 
@@ -68,7 +72,7 @@ static void refuse_body(mp_conn *conn)
     static const char answer[] = "HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n"
                                  "content-type: text/plain; charset=utf-8\r\ncontent-length: 60\r\n\r\n"
                                  "too many request bodies at once: try again in a few seconds\n";
-    mp_stat_add(MP_STAT_REFUSED_BODIES, 1);
+    mp_stat_add(&mp_stat_refused_bodies, 1);
     mp_refused(MP_CAUSE_BODIES, MP_STR("the bodies of all requests are over limits.bodies"), mp_log_int("status", 503),
                mp_log_str("address", mp_conn_peer(conn)));
     conn->is_refused = true;

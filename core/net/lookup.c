@@ -5,6 +5,8 @@
 #include <dlfcn.h>
 #include <netdb.h>
 
+MP_GAUGE(lookups, "lookups", "", "", "name lookups in progress, including those of cancelled requests")
+
 typedef int lookup(const char *, const char *, const struct addrinfo *, struct addrinfo **);
 
 __attribute__((visibility("default"))) int getaddrinfo(const char *name, const char *service,
@@ -13,8 +15,8 @@ __attribute__((visibility("default"))) int getaddrinfo(const char *name, const c
     void *symbol = dlsym(RTLD_NEXT, "getaddrinfo");
     lookup *next;
     memcpy(&next, &symbol, sizeof next);
-    mp_stat_add(MP_STAT_LOOKUPS, 1);
+    mp_stat_add(&mp_stat_lookups, 1);
     int code = next(name, service, hints, found);
-    mp_stat_add(MP_STAT_LOOKUPS, -1);
+    mp_stat_add(&mp_stat_lookups, -1);
     return code;
 }

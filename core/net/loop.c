@@ -11,6 +11,24 @@
 #include <time.h>
 #include <unistd.h>
 
+MP_COUNTER(turns_1ms, "turns", "within", "1ms", "turns of workers' event loops that took up to 1 ms")
+MP_COUNTER(turns_5ms, "turns", "within", "5ms", "turns that took up to 5 ms")
+MP_COUNTER(turns_20ms, "turns", "within", "20ms", "turns that took up to 20 ms")
+MP_COUNTER(turns_100ms, "turns", "within", "100ms", "turns that took up to 100 ms")
+MP_COUNTER(turns_longer, "turns", "within", "longer", "turns that took longer")
+MP_COUNTER(reload_turns_1ms, "reload_turns", "within", "1ms",
+           "turns with work of a reload that took up to 1 ms of processor time")
+MP_COUNTER(reload_turns_5ms, "reload_turns", "within", "5ms", "turns with work of a reload: up to 5 ms")
+MP_COUNTER(reload_turns_20ms, "reload_turns", "within", "20ms", "turns with work of a reload: up to 20 ms")
+MP_COUNTER(reload_turns_100ms, "reload_turns", "within", "100ms", "turns with work of a reload: up to 100 ms")
+MP_COUNTER(reload_turns_longer, "reload_turns", "within", "longer", "turns with work of a reload: longer")
+
+static const mp_stat *const turns[] = {&mp_stat_turns_1ms, &mp_stat_turns_5ms, &mp_stat_turns_20ms,
+                                       &mp_stat_turns_100ms, &mp_stat_turns_longer};
+static const mp_stat *const reload_turns[] = {&mp_stat_reload_turns_1ms, &mp_stat_reload_turns_5ms,
+                                              &mp_stat_reload_turns_20ms, &mp_stat_reload_turns_100ms,
+                                              &mp_stat_reload_turns_longer};
+
 #define MAX_WAIT_MS 1000
 #define DESCRIPTORS 5 /* descriptors that a loop and its server need */
 
@@ -127,11 +145,11 @@ static bool has_pending(const mp_loop *loop)
     return loop->h2o->_pending_as_server != NULL || loop->h2o->_pending_as_client != NULL;
 }
 
-/* `first` is the counter for turns up to one millisecond; the four counters after it are for longer turns. */
-static void count_turn(mp_stat first, uint64_t us)
+/* `counters` are those for turns of up to 1, 5, 20 and 100 ms, and for longer ones. */
+static void count_turn(const mp_stat *const counters[5], uint64_t us)
 {
     unsigned step = us <= 1000 ? 0 : us <= 5000 ? 1 : us <= 20000 ? 2 : us <= 100000 ? 3 : 4;
-    mp_stat_add(first + step, 1);
+    mp_stat_add(counters[step], 1);
 }
 
 void mp_loop_measure(mp_loop *loop)
@@ -150,10 +168,10 @@ static bool run_bottom(mp_loop *loop)
     bool more = loop->turn != NULL && loop->turn(loop->turn_ctx);
     mp_stream_flush_dirty(loop);
     uint64_t ended = mp_monotonic_us();
-    count_turn(MP_STAT_TURNS_1MS, ended - began);
+    count_turn(turns, ended - began);
     loop->now = ended / 1000;
     if (loop->measured_at != 0)
-        count_turn(MP_STAT_RELOAD_TURNS_1MS, mp_clock_us(CLOCK_THREAD_CPUTIME_ID) - loop->measured_at);
+        count_turn(reload_turns, mp_clock_us(CLOCK_THREAD_CPUTIME_ID) - loop->measured_at);
     loop->measured_at = 0;
     return more;
 }

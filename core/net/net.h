@@ -243,4 +243,7 @@ size_t mp_pipe_queued(const mp_pipe *pipe);
 /* Drops what is queued. Must not be called from a hook. */
 void mp_pipe_free(mp_pipe *pipe);
 
+/* Gauges and counters that other files read or count, too. */
+extern const mp_stat mp_stat_connections, mp_stat_queue_bytes, mp_stat_streams_open, mp_stat_dropped_slow;
+
 #endif

@@ -3,6 +3,9 @@
 #include <pthread.h>
 #include <signal.h>
 
+MP_GAUGE(pool_jobs, "pool_jobs", "", "", "blocking jobs that wait for a thread or run")
+MP_COUNTER(refused_pool, "refused", "reason", "pool", "blocking jobs over limits.pool.queue")
+
 #define MAX_THREADS 64
 
 static struct {
@@ -18,7 +21,7 @@ static struct {
 static void deliver_job(mp_message *message, mp_loop *loop)
 {
     mp_job *job = mp_container(message, mp_job, message);
-    mp_stat_add(MP_STAT_POOL_JOBS, -1);
+    mp_stat_add(&mp_stat_pool_jobs, -1);
     job->done(job, loop);
 }
 
@@ -105,7 +108,7 @@ int mp_pool_run(mp_loop *loop, mp_job *job)
         pthread_cond_signal(&pool.given);
     }
     pthread_mutex_unlock(&pool.lock);
-    mp_stat_add(is_taken ? MP_STAT_POOL_JOBS : MP_STAT_REFUSED_POOL, 1);
+    mp_stat_add(is_taken ? &mp_stat_pool_jobs : &mp_stat_refused_pool, 1);
     return is_taken ? 0 : -1;
 }
 
@@ -119,6 +122,6 @@ bool mp_pool_take_back(mp_job *job)
     }
     pthread_mutex_unlock(&pool.lock);
     if (is_waiting)
-        mp_stat_add(MP_STAT_POOL_JOBS, -1);
+        mp_stat_add(&mp_stat_pool_jobs, -1);
     return is_waiting;
 }

@@ -3,6 +3,10 @@
 #include <errno.h>
 #include <stdlib.h>
 
+MP_GAUGE(connections, "connections", "", "", "open client connections")
+MP_COUNTER(requests, "requests", "", "", "HTTP requests received")
+MP_COUNTER(refused_connections, "refused", "reason", "connections", "times that accepting paused at limits.connections")
+
 #define ACCEPT_BATCH 16
 #define RETRY_MS 10          /* interval at which a listener paused at the limit checks for room */
 #define STARVED_RETRY_MS 100 /* retry interval when out of file descriptors */
@@ -86,7 +90,7 @@ static int on_request(h2o_handler_t *self, h2o_req_t *req)
     mp_server *server = ((handler *)self)->server;
     mp_conn *conn = req->conn->callbacks->get_socket(req->conn)->on_close.data;
     mp_stream *stream = mp_stream_begin(conn, req);
-    mp_stat_add(MP_STAT_REQUESTS, 1);
+    mp_stat_add(&mp_stat_requests, 1);
     if (conn->socket->input->size > 0)
         mp_intake_count(conn); /* a pipelined request has not been counted yet */
     const char *fault =
@@ -112,7 +116,7 @@ static void on_close(void *data)
     mp_tls_end(conn);
     conn->server->conn_count--;
     atomic_fetch_sub(&open_connections, 1);
-    mp_stat_add(MP_STAT_CONNECTIONS, -1);
+    mp_stat_add(&mp_stat_connections, -1);
     free(conn);
 }
 
@@ -129,7 +133,7 @@ void mp_server_begin(mp_listener *listener, h2o_socket_t *socket)
     mp_link_init(&conn->link);
     mp_link_put(&server->conns, &conn->link);
     server->conn_count++;
-    mp_stat_add(MP_STAT_CONNECTIONS, 1);
+    mp_stat_add(&mp_stat_connections, 1);
     socket->on_close.cb = on_close;
     socket->on_close.data = conn;
     conn->reads_requests = listener->endpoint.tls == NULL;
@@ -193,7 +197,7 @@ static bool accept_one(mp_listener *listener)
     if (atomic_fetch_add(&open_connections, 1) >= server->limits.connections + listener->endpoint.reserve &&
         !server->is_draining) {
         atomic_fetch_sub(&open_connections, 1);
-        mp_stat_add(MP_STAT_REFUSED_CONNECTIONS, 1);
+        mp_stat_add(&mp_stat_refused_connections, 1);
         pause_accepting(listener, RETRY_MS);
         return false;
     }

@@ -3,6 +3,8 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 
+MP_COUNTER(streams_slow, "streams_ended", "reason", "slow", "streams ended because their reader stalled")
+
 /* Larger bodies are written in pieces, so that a stalled reader is noticed. */
 #define AT_ONCE (64 * 1024)
 
@@ -13,7 +15,7 @@ typedef struct {
 static void leave_state(mp_stream *stream, mp_stream_state to)
 {
     if (stream->state == MP_STREAM_EVENTS)
-        mp_stat_add(MP_STAT_STREAMS_OPEN, -1);
+        mp_stat_add(&mp_stat_streams_open, -1);
     stream->state = to;
     stream->view = (mp_request){0};
 }
@@ -333,7 +335,7 @@ void mp_stream_lose(mp_stream *stream, bool is_slow)
         return;
     mp_stream_ref(stream);
     if (is_slow && stream->is_events && !stream->was_slow)
-        mp_stat_add(MP_STAT_STREAMS_SLOW, 1);
+        mp_stat_add(&mp_stat_streams_slow, 1);
     stream->was_slow |= is_slow;
     if (stream->state < MP_STREAM_ENDED)
         call_gone(stream);

@@ -9,6 +9,8 @@
 #include <arpa/inet.h>
 #include <stdlib.h>
 
+MP_COUNTER(refused_tls, "refused", "reason", "tls", "TLS handshakes that failed or took too long")
+
 #define CLOSE_NOTIFY_MS 40
 #define ALERT_CAP 64 /* maximum size of a record that holds an alert, in bytes */
 
@@ -93,7 +95,7 @@ static void fail_handshake(mp_tls_conn *tls, const char *error)
     (void)sent; /* best effort: the client may not read it */
     ERR_clear_error();
     audit_certificate(tls, code);
-    mp_stat_add(MP_STAT_REFUSED_TLS, 1);
+    mp_stat_add(&mp_stat_refused_tls, 1);
     mp_refused(MP_CAUSE_TLS,
                mp_str_of(is_http          ? "plain HTTP was sent to a listener that speaks TLS"
                          : reason != NULL ? reason
@@ -119,7 +121,7 @@ static void on_handshake(h2o_socket_t *socket, const char *error)
 static void on_late(mp_timer *timer)
 {
     mp_tls_conn *tls = mp_container(timer, mp_tls_conn, timer);
-    mp_stat_add(MP_STAT_REFUSED_TLS, 1);
+    mp_stat_add(&mp_stat_refused_tls, 1);
     mp_refused(MP_CAUSE_TLS, MP_STR("the handshake took longer than limits.handshake"),
                mp_log_str("address", mp_conn_peer(tls->conn)));
     shutdown(h2o_socket_get_fd(tls->conn->socket), SHUT_RDWR);

@@ -5,6 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+MP_COUNTER(refused_http, "refused", "reason", "http", "outgoing requests over limits.http.requests")
+MP_COUNTER(refused_lookups, "refused", "reason", "lookups", "outgoing requests over limits.http.lookups")
+MP_COUNTER(refused_address, "refused", "reason", "address", "outgoing connections to addresses without a grant")
+
 #define MAX_HEAD_BYTES ((size_t)64 << 10)
 #define WINDOW ((size_t)64 << 10) /* a stream stops reading when this many bytes were not taken */
 
@@ -138,7 +142,7 @@ static void discard_body(mp_transfer *transfer)
 static void refuse_address(mp_transfer *transfer)
 {
     if (!transfer->was_refused)
-        mp_stat_add(MP_STAT_REFUSED_ADDRESS, 1);
+        mp_stat_add(&mp_stat_refused_address, 1);
     transfer->was_refused = true;
 }
 
@@ -236,13 +240,14 @@ mp_transfer *mp_transfer_start(mp_client *client, const mp_outgoing *outgoing, m
     if (client->curl == NULL && (client->curl = mp_curl(err)) == NULL)
         return NULL;
     if (client->active >= client->limits.requests) {
-        mp_stat_add(MP_STAT_REFUSED_HTTP, 1);
+        mp_stat_add(&mp_stat_refused_http, 1);
         mp_err_set(err, "too many outgoing requests in flight");
         mp_err_hint(err, "the limit is limits.http.requests");
         return NULL;
     }
-    if (outgoing->policy.kind != MP_ADDRESS_POLICY_ADDRESS && mp_stat_read(MP_STAT_LOOKUPS) >= client->limits.lookups) {
-        mp_stat_add(MP_STAT_REFUSED_LOOKUPS, 1);
+    if (outgoing->policy.kind != MP_ADDRESS_POLICY_ADDRESS &&
+        mp_stat_read(&mp_stat_lookups) >= client->limits.lookups) {
+        mp_stat_add(&mp_stat_refused_lookups, 1);
         mp_err_set(err, "too many name lookups in flight");
         mp_err_hint(err, "the limit is limits.http.lookups; check that the name server answers");
         return NULL;

@@ -2,6 +2,8 @@
 #include "rpc/transport/transport.h"
 #include <stdlib.h>
 
+MP_COUNTER(refused_origin, "refused", "reason", "origin", "requests whose Host or Origin is not allowed")
+
 #define SWEEP_MS 250 /* between looks at sessions that are idle */
 #define DRAIN_SWEEP_MS 20
 #define TURN_SENDS 500 /* messages that one turn publishes to sessions, and to calls that listen */
@@ -14,7 +16,7 @@ void mp_rpc_serve(void *ctx, mp_stream *stream)
     if (mp_serve_metadata(rpc, stream))
         return;
     if (!mp_host_is_served(rpc->config, stream)) {
-        mp_stat_add(MP_STAT_REFUSED_ORIGIN, 1);
+        mp_stat_add(&mp_stat_refused_origin, 1);
         mp_audit_request(stream, &mp_host_refused);
         mp_refuse(rpc, stream, mp_host_cause(rpc->config, stream), 403, MP_CODE_INVALID_REQUEST, MP_STR_NONE,
                   mp_host_refusal(rpc->config, stream), MP_STR_NONE);
@@ -117,7 +119,7 @@ void mp_rpc_drain(mp_rpc *rpc)
 
 void mp_rpc_abort(mp_rpc *rpc, const char *why)
 {
-    mp_stat counter = rpc->is_input_over ? MP_STAT_TOOL_GONE : MP_STAT_TOOL_SHUTDOWN;
+    const mp_stat *counter = rpc->is_input_over ? &mp_stat_tool_gone : &mp_stat_tool_shutdown;
     mp_authn_cancel_all(rpc, why);
     for (mp_link *link = rpc->calls.next, *next; link != &rpc->calls; link = next) {
         next = link->next;

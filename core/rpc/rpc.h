@@ -188,7 +188,7 @@ mp_str mp_call_header(const mp_call *call, const char *name, int *count);
 /* The call waits for something: starts its time limit (limits.call.time), and watches for a client that leaves. */
 void mp_call_park(mp_call *call);
 /* Cancels the call and answers with an error that has the text `why`; adds one to `counter`. */
-void mp_call_abort(mp_call *call, const char *why, mp_stat counter);
+void mp_call_abort(mp_call *call, const char *why, const mp_stat *counter);
 /* Lowers the time limit of the call. */
 void mp_call_within(mp_call *call, uint64_t ms);
 /* Removes the time limit: the call waits for something that has a limit of its own. */
@@ -255,5 +255,8 @@ void mp_session_follow_as(mp_session *session, mp_str audience);
 void mp_topic_publish(mp_rpc *rpc, mp_str topic, mp_str plain, mp_str before, mp_str after);
 /* Appends the audiences of the topic that have subscribers, one in a line. */
 void mp_topic_audiences(mp_rpc *rpc, mp_str topic, mp_buf *out);
+
+/* Gauges and counters that other files read or count, too. */
+extern const mp_stat mp_stat_replay_bytes, mp_stat_refused_origin;
 
 #endif

@@ -11,6 +11,9 @@
 #include <time.h>
 #include <unistd.h>
 
+MP_COUNTER(dropped_audit, "dropped", "reason", "audit",
+           "audit lines that did not fit the queue, or could not be written")
+
 #define QUEUE_CAP ((size_t)4 << 20)
 #define COMPLAIN_MS 10000 /* minimum interval between two "audit not written" log lines */
 
@@ -20,7 +23,7 @@ static uint64_t complained_at_ms; /* used only by the writer's thread */
 static void failed(mp_str lost, int error)
 {
     int64_t lines = mp_count_lines(lost);
-    mp_stat_add(MP_STAT_DROPPED_AUDIT, lines);
+    mp_stat_add(&mp_stat_dropped_audit, lines);
     uint64_t now_ms = mp_monotonic_ms();
     if (complained_at_ms != 0 && now_ms - complained_at_ms < COMPLAIN_MS)
         return;
@@ -70,7 +73,7 @@ void mp_audit_close(void)
         return;
     int64_t lost = mp_writer_stop(&writer);
     mp_writer_swap(&writer, -1);
-    mp_stat_add(MP_STAT_DROPPED_AUDIT, lost);
+    mp_stat_add(&mp_stat_dropped_audit, lost);
     if (lost > 0)
         mp_log(MP_ERROR, "audit not written", mp_log_int("lines", lost),
                mp_log_str("why", MP_STR("the process is ending and the file's reader is blocked")));
@@ -126,6 +129,6 @@ void mp_audit_write(mp_str members)
     mp_buf_put(&line, MP_STR("}\n"));
     mp_writer_result result = mp_writer_put(&writer, mp_buf_str(&line));
     if (result == MP_WRITER_FULL || result == MP_WRITER_LOST)
-        mp_stat_add(MP_STAT_DROPPED_AUDIT, 1);
+        mp_stat_add(&mp_stat_dropped_audit, 1);
     mp_buf_clear(&line);
 }

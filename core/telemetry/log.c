@@ -9,6 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
+MP_COUNTER(dropped_log, "dropped", "reason", "log", "log lines that did not fit the queue")
+
 #define QUEUE_CAP (1u << 20)
 #define VALUE_CAP 512
 
@@ -16,7 +18,7 @@
 static void failed(mp_str lost, int error)
 {
     (void)error;
-    mp_stat_add(MP_STAT_DROPPED_LOG, mp_count_lines(lost));
+    mp_stat_add(&mp_stat_dropped_log, mp_count_lines(lost));
 }
 
 static mp_writer writer = MP_WRITER(STDERR_FILENO, QUEUE_CAP, failed);
@@ -129,7 +131,7 @@ void mp_log_put_line(mp_str text)
     if (result == MP_WRITER_OFF)
         write_now(text);
     else if (result != MP_WRITER_QUEUED)
-        mp_stat_add(MP_STAT_DROPPED_LOG, 1);
+        mp_stat_add(&mp_stat_dropped_log, 1);
 }
 
 void mp_log_write(mp_log_level level, const char *event, const mp_log_field *fields)
@@ -165,5 +167,5 @@ void mp_log_start(mp_log_level least)
 
 void mp_log_stop(void)
 {
-    mp_stat_add(MP_STAT_DROPPED_LOG, mp_writer_stop(&writer));
+    mp_stat_add(&mp_stat_dropped_log, mp_writer_stop(&writer));
 }

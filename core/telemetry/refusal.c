@@ -4,6 +4,8 @@
 #include <stdatomic.h>
 #include <time.h>
 
+MP_COUNTER(suppressed_log, "dropped", "reason", "refusals", "log lines about refusals over log.refusals")
+
 #define MOST_FIELDS 12
 #define MAX_TRACED_BYTES 200 /* bytes of one value in a trace line */
 
@@ -39,7 +41,7 @@ bool mp_refusal_begin(mp_cause cause)
         atomic_load_explicit(&per_second_limit, memory_order_relaxed))
         return true;
     atomic_fetch_add_explicit(&budgets[cause].suppressed, 1, memory_order_relaxed);
-    mp_stat_add(MP_STAT_SUPPRESSED_LOG, 1);
+    mp_stat_add(&mp_stat_suppressed_log, 1);
     return false;
 }
 

@@ -1,40 +1,60 @@
+#define _GNU_SOURCE /* strverscmp */
 #include "stats.h"
-#include <stdatomic.h>
+#include "base/base.h"
+#include <stdlib.h>
+#include <string.h>
 
-#define SLOTS 257 /* 256 threads, and one that the rest share */
+#define MAX_COPIES 256
 
-typedef struct {
-    _Alignas(64) _Atomic int64_t values[MP_STATS];
-} slot;
+/* What the linker gathered: all slots, and a pointer to each declaration. */
+extern _Atomic int64_t first_slot[] __asm__("__start_mp_stat_slots") __attribute__((visibility("hidden")));
+extern _Atomic int64_t end_of_slots[] __asm__("__stop_mp_stat_slots") __attribute__((visibility("hidden")));
+extern const mp_stat *const first_row[] __asm__("__start_mp_stat_rows") __attribute__((visibility("hidden")));
+extern const mp_stat *const end_of_rows[] __asm__("__stop_mp_stat_rows") __attribute__((visibility("hidden")));
 
-static slot slots[SLOTS];
-static atomic_int next_slot = 1;
-static _Thread_local int own_slot;
-
-#define NAME(id, family, label, value, text) {family, label, value, text},
-static const mp_stat_name names[MP_STATS] = {MP_GAUGES(NAME) MP_COUNTERS(NAME)};
-#undef NAME
+static _Atomic(char *) copies[MAX_COPIES];
+static atomic_int next_copy;
+_Thread_local intptr_t mp_stat_offset;
 
 void mp_stat_thread(void)
 {
-    int got = atomic_fetch_add(&next_slot, 1);
-    own_slot = got < SLOTS ? got : 0;
+    int index = atomic_fetch_add(&next_copy, 1);
+    if (index >= MAX_COPIES)
+        return;
+    size_t bytes = ((uintptr_t)end_of_slots - (uintptr_t)first_slot + 63) & ~(size_t)63; /* whole cache lines */
+    char *copy = aligned_alloc(64, bytes);
+    if (copy == NULL)
+        return;
+    memset(copy, 0, bytes);
+    atomic_store_explicit(&copies[index], copy, memory_order_release);
+    mp_stat_offset = (intptr_t)copy - (intptr_t)first_slot;
 }
 
-void mp_stat_add(mp_stat stat, int64_t n)
+int64_t mp_stat_read(const mp_stat *stat)
 {
-    atomic_fetch_add_explicit(&slots[own_slot].values[stat], n, memory_order_relaxed);
-}
-
-int64_t mp_stat_read(mp_stat stat)
-{
-    int64_t sum = 0;
-    for (int i = 0; i < SLOTS; i++)
-        sum += atomic_load_explicit(&slots[i].values[stat], memory_order_relaxed);
+    int64_t sum = atomic_load_explicit(stat->shared, memory_order_relaxed);
+    size_t at = (uintptr_t)stat->shared - (uintptr_t)first_slot;
+    int count = atomic_load_explicit(&next_copy, memory_order_relaxed);
+    for (int i = 0; i < count && i < MAX_COPIES; i++) {
+        char *copy = atomic_load_explicit(&copies[i], memory_order_acquire);
+        if (copy != NULL)
+            sum += atomic_load_explicit((_Atomic int64_t *)(copy + at), memory_order_relaxed);
+    }
     return sum;
 }
 
-mp_stat_name mp_stat_name_of(mp_stat stat)
+static int compare_stats(const void *a, const void *b)
 {
-    return names[stat];
+    const mp_stat *one = *(const mp_stat *const *)a, *other = *(const mp_stat *const *)b;
+    int order = strcmp(one->family, other->family);
+    return order != 0 ? order : strverscmp(one->value, other->value);
+}
+
+const mp_stat **mp_stat_list(size_t *count)
+{
+    *count = ((uintptr_t)end_of_rows - (uintptr_t)first_row) / sizeof *first_row;
+    const mp_stat **list = mp_new(*count * sizeof *list);
+    memcpy(list, first_row, *count * sizeof *list);
+    qsort(list, *count, sizeof *list, compare_stats);
+    return list;
 }

@@ -6,6 +6,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+MP_COUNTER(dropped_told, "dropped", "reason", "told", "messages between workers over the queue of a Lua state")
+
 #define MESSAGE_US 1000000 /* processor time of one message: functions `visible` of scripts may run in it, 50 ms each */
 #define MOST_MESSAGES_A_TURN 256 /* messages that one turn delivers */
 #define MOST_MESSAGES 65536
@@ -70,7 +72,7 @@ static bool is_on_bus(const message *it)
 static void queue_message(mp_vm *vm, message *it)
 {
     if (vm->message_count >= MOST_MESSAGES || it->len > MOST_MESSAGE_BYTES - vm->message_bytes) {
-        mp_stat_add(MP_STAT_DROPPED_TOLD, 1);
+        mp_stat_add(&mp_stat_dropped_told, 1);
         free(it);
     } else {
         mp_link_put(&vm->messages, &it->link);
@@ -156,7 +158,7 @@ bool mp_vm_bus_turn(mp_vm *vm)
         vm->guard_until = 0;
         lua_sethook(vm->L, NULL, 0, 0);
         if (status != LUA_OK) {
-            mp_stat_add(MP_STAT_TOOL_FAULTS, 1);
+            mp_stat_add(&mp_stat_tool_faults, 1);
             mp_vm_log_error(vm, vm->L, "bus message failed", (mp_str){it->bytes, it->topic_len});
         }
         free(it);

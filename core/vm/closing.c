@@ -3,6 +3,9 @@
 #include "vm/preempt.h"
 #include <lauxlib.h>
 
+MP_GAUGE(cleanups, "cleanups", "", "", "cancelled calls whose <close> handlers run or wait")
+MP_COUNTER(cleanups_ended, "cleanups_ended", "", "", "cancelled calls whose <close> handlers exceeded their limits")
+
 #define CLOSERS_US 50000       /* processor time that the handlers of a cancelled task have */
 #define LATE_US 5000           /* processor time that they have after limits.call.cleanup is over */
 #define STUCK_US 5000          /* processor time that they have where the task cannot yield */
@@ -81,7 +84,7 @@ void mp_raise_cancelled(lua_State *L, mp_task *task)
         vm->stuck_at = 0;
         task->is_late = task->is_excess = vm->closing_tasks >= vm->closing_most;
         vm->closing_tasks++;
-        mp_stat_add(MP_STAT_CLEANUPS, 1);
+        mp_stat_add(&mp_stat_cleanups, 1);
     }
     raise_key(L, &cancelled_key);
 }
@@ -146,7 +149,7 @@ static void log_exceeded(mp_task *task, const char *why)
     lua_Debug at = {.currentline = -1};
     lua_State *L = task->state == MP_TASK_PARKED && task->inner_count > 0 ? task->inner[0] : task->co;
     bool has_place = mp_vm_find_place(L, &at);
-    mp_stat_add(MP_STAT_CLEANUPS_ENDED, 1);
+    mp_stat_add(&mp_stat_cleanups_ended, 1);
     mp_log(MP_WARN, "cleanup over its limit", mp_log_str("method", mp_task_label(task)),
            mp_log_str("why", mp_str_of(why)), mp_log_str("file", mp_str_of(has_place ? at.short_src : "")),
            mp_log_int("line", has_place ? at.currentline : 0));
@@ -198,7 +201,7 @@ void mp_closing_done(mp_task *task)
         return;
     task->closing = MP_OPEN;
     task->vm->closing_tasks--;
-    mp_stat_add(MP_STAT_CLEANUPS, -1);
+    mp_stat_add(&mp_stat_cleanups, -1);
 }
 
 /* -- their processor time -------------------------------------------------------------------------------------- */

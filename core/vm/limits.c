@@ -6,6 +6,9 @@
 #include <lauxlib.h>
 #include <stdio.h>
 
+MP_COUNTER(tool_cpu, "tool_aborted", "reason", "cpu", "calls over limits.call.cpu")
+MP_COUNTER(tool_memory, "tool_aborted", "reason", "memory", "calls over limits.call.memory")
+
 #define STUCK_US 5000 /* processor time that Lua may run where it cannot yield: in functions that C calls */
 #define FULL_CYCLES 2 /* the running cycle may have passed the new garbage already, so the next one collects it */
 #define LOOK_INSTRUCTIONS 1000 /* instructions between two runs of the hook where Lua cannot yield */
@@ -30,7 +33,7 @@ bool mp_vm_find_place(lua_State *L, lua_Debug *at)
 /* The running task is over one of its limits, in the function `where`; NULL: in a function of C. Cancels the task. */
 static void cancel_over_limit(mp_task *task, lua_State *L, lua_Debug *where, const char *why)
 {
-    mp_stat counter = task->vm->is_over_memory ? MP_STAT_TOOL_MEMORY : MP_STAT_TOOL_CPU;
+    const mp_stat *counter = task->vm->is_over_memory ? &mp_stat_tool_memory : &mp_stat_tool_cpu;
     lua_Debug place;
     if (where == NULL)
         mp_vm_find_place(L, where = &place);

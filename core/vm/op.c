@@ -3,6 +3,8 @@
 #include "vm/closing.h"
 #include <lauxlib.h>
 
+MP_GAUGE(ops, "ops", "", "", "operations that coroutines wait for")
+
 #define OWNING "moonpool.owning"
 
 /* Lines of lua/moonpool are skipped: they would not help the author of a script. */
@@ -66,7 +68,7 @@ int mp_op_park_then(lua_State *L, mp_op *op, lua_KFunction then, lua_KContext co
         task->cancelled = true; /* the error is raised after the coroutine has yielded */
     op->then = then;
     op->context = context;
-    mp_stat_add(MP_STAT_OPS, 1);
+    mp_stat_add(&mp_stat_ops, 1);
     return lua_yieldk(L, 0, (lua_KContext)op, go_on);
 }
 
@@ -75,7 +77,7 @@ static mp_task *end_wait(mp_op *op)
     mp_task *task = op->task;
     op->task = NULL;
     task->op = NULL;
-    mp_stat_add(MP_STAT_OPS, -1);
+    mp_stat_add(&mp_stat_ops, -1);
     return task;
 }
 

@@ -12,6 +12,9 @@
 #include <lualib.h>
 #include <stdlib.h>
 
+MP_GAUGE(vms, "vms", "", "", "Lua states, serving or draining")
+MP_GAUGE(lua_bytes, "lua_bytes", "", "", "bytes allocated by Lua states")
+
 #define NO_MEMORY "not enough memory for the scripts\n  hint: raise limits.lua_memory in moonpool.yaml"
 #define MOST_KEPT_OUT_BYTES ((size_t)1 << 20)
 #define LIBRARY_US 1000000 /* processor time after limits.load in which lua/moonpool reports what took so long */
@@ -21,7 +24,7 @@ void mp_vm_publish(mp_vm *vm)
 {
     if (vm->bytes == vm->published)
         return;
-    mp_stat_add(MP_STAT_LUA_BYTES, (int64_t)vm->bytes - (int64_t)vm->published);
+    mp_stat_add(&mp_stat_lua_bytes, (int64_t)vm->bytes - (int64_t)vm->published);
     vm->published = vm->bytes;
 }
 
@@ -214,7 +217,7 @@ void mp_vm_attach(mp_vm *vm, mp_loop *loop)
 {
     vm->loop = loop;
     mp_bus_join(vm->bus, vm);
-    mp_stat_add(MP_STAT_VMS, 1);
+    mp_stat_add(&mp_stat_vms, 1);
 }
 
 bool mp_vm_is_idle(const mp_vm *vm)
@@ -238,7 +241,7 @@ void mp_vm_free(mp_vm *vm)
     if (vm == NULL)
         return;
     if (vm->loop != NULL)
-        mp_stat_add(MP_STAT_VMS, -1);
+        mp_stat_add(&mp_stat_vms, -1);
     mp_bus_leave(vm->bus, vm);
     if (vm->L != NULL) {
         mp_tasks_unwind(vm);

@@ -8,6 +8,9 @@
 #include <stdlib.h>
 #include <time.h>
 
+MP_GAUGE(tasks, "tasks", "", "", "Lua coroutines that run or wait")
+MP_COUNTER(tool_faults, "tool_faults", "", "", "calls that ended in a Lua error")
+
 #define TURN_RESUMES 64 /* tasks that are resumed in one turn */
 #define TURN_US 5000    /* time of one turn after which no further task is resumed */
 #define FAULT_US 5000   /* processor time of the `<close>` handlers of a coroutine whose stack overflowed */
@@ -45,7 +48,7 @@ mp_task *mp_task_new(mp_vm *vm, const mp_work *work)
     task->state = MP_TASK_READY;
     mp_link_put(&vm->ready, &task->link);
     vm->tasks++;
-    mp_stat_add(MP_STAT_TASKS, 1);
+    mp_stat_add(&mp_stat_tasks, 1);
     return task;
 }
 
@@ -77,7 +80,7 @@ void mp_task_end(mp_task *task)
         mp_link_put(&vm->idle, &task->link);
     }
     vm->tasks--;
-    mp_stat_add(MP_STAT_TASKS, -1);
+    mp_stat_add(&mp_stat_tasks, -1);
 }
 
 static int new_coroutine(lua_State *L)
@@ -115,7 +118,7 @@ static void fail_work(mp_task *task)
 static void end_faulty(mp_task *task)
 {
     mp_vm *vm = task->vm;
-    mp_stat_add(MP_STAT_TOOL_FAULTS, 1);
+    mp_stat_add(&mp_stat_tool_faults, 1);
     mp_vm_log_error(vm, task->co, "task failed", mp_task_label(task));
     vm->running = task;
     vm->guard_until = mp_clock_us(CLOCK_THREAD_CPUTIME_ID) + FAULT_US;

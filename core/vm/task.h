@@ -23,7 +23,7 @@ typedef struct {
     /* The work cannot be done: a Lua error, or no memory. */
     void (*failed)(mp_task *task);
     /* Of the task whose limits count (`payer`): it is over one of them. `why` names the limit, `counter` counts it. */
-    void (*over_limit)(mp_task *task, const char *why, mp_stat counter);
+    void (*over_limit)(mp_task *task, const char *why, const mp_stat *counter);
     /* For log lines: the method, or what else names the work. Valid while the task lasts. */
     mp_str (*label)(const mp_task *task);
     /* The task ends: frees what the work has. Runs no Lua. */
@@ -116,5 +116,7 @@ static inline mp_str mp_task_label(const mp_task *task)
 {
     return task->payer->work->label(task->payer);
 }
+
+extern const mp_stat mp_stat_tool_memory; /* declared in limits.c */
 
 #endif

@@ -60,4 +60,7 @@ void mp_where_forget(mp_where *where);
  * to stop. For the start of a shutdown; there is no way back. Async-signal-safe, any thread. */
 void mp_vm_stop_loading(void);
 
+/* Gauges and counters that other files read or count, too. */
+extern const mp_stat mp_stat_lua_bytes, mp_stat_tool_faults;
+
 #endif

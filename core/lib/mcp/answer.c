@@ -3,13 +3,15 @@
 #include <lauxlib.h>
 #include <stdio.h>
 
+MP_COUNTER(tool_output, "tool_aborted", "reason", "output", "results over limits.call.output")
+
 mp_str mp_refuse_output(const mp_lib_task *task, const char *what, size_t size, char why[MP_REFUSAL])
 {
     size_t max_bytes = MP_LUA_ENCODE_MOST; /* larger values are not measured */
     int len = snprintf(
         why, MP_REFUSAL, "the %s is %s%zu bytes of JSON, more than limits.call.output (%zu): ask for less", what,
         size > max_bytes ? "more than " : "", size > max_bytes ? max_bytes : size, task->super.vm->call_output);
-    mp_stat_add(MP_STAT_TOOL_OUTPUT, 1);
+    mp_stat_add(&mp_stat_tool_output, 1);
     mp_log(MP_WARN, "call over its limit", mp_log_str("method", mp_task_label(&task->super)),
            mp_log_str("why", mp_str_of(why)));
     return (mp_str){why, (size_t)len};

@@ -6,6 +6,9 @@
 #include <math.h>
 #include <stdlib.h>
 
+MP_COUNTER(dropped_listed, "dropped", "reason", "listed", "lists of a template's resources over limits.listed")
+MP_COUNTER(refused_rate, "refused", "reason", "rate", "calls over a limit or quota of a policy")
+
 typedef mp_call_handle handle;
 
 void mp_call_push(lua_State *L, mp_lib_task *task, int params)
@@ -296,7 +299,7 @@ static int l_unhurried(lua_State *L)
 static int l_fault(lua_State *L)
 {
     (void)L;
-    mp_stat_add(MP_STAT_TOOL_FAULTS, 1);
+    mp_stat_add(&mp_stat_tool_faults, 1);
     return 0;
 }
 
@@ -313,7 +316,7 @@ static int l_put_off(lua_State *L)
 static int l_over_limit(lua_State *L)
 {
     (void)L;
-    mp_stat_add(MP_STAT_REFUSED_RATE, 1);
+    mp_stat_add(&mp_stat_refused_rate, 1);
     return 0;
 }
 
@@ -321,7 +324,7 @@ static int l_over_limit(lua_State *L)
 static int l_over_listed(lua_State *L)
 {
     (void)L;
-    mp_stat_add(MP_STAT_DROPPED_LISTED, 1);
+    mp_stat_add(&mp_stat_dropped_listed, 1);
     return 0;
 }
 

@@ -1,6 +1,8 @@
 /* hooks.c: the callbacks of a worker's rpc into its VM. They create or cancel tasks; none of them runs Lua. */
 #include "lib/bindings.h"
 
+MP_COUNTER(dropped_notes, "dropped", "reason", "notes", "notifications over the queue of a Lua state")
+
 #define MAX_NOTES 1024 /* notifications that are queued or running in one VM */
 #define MAX_NOTE_BYTES ((size_t)8 << 20)
 
@@ -14,7 +16,7 @@ static void on_note(void *ctx, const mp_era *era, mp_session *session, mp_str me
     mp_lib *lib = mp_lib_of_vm(ctx);
     size_t bytes = method.len + params.len;
     if (lib->notes >= MAX_NOTES || bytes > MAX_NOTE_BYTES - lib->note_bytes) {
-        mp_stat_add(MP_STAT_DROPPED_NOTES, 1);
+        mp_stat_add(&mp_stat_dropped_notes, 1);
         return;
     }
     mp_lib_task *task = mp_lib_task_new(ctx, &mp_note_work);

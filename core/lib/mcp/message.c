@@ -44,7 +44,7 @@ static void refuse_large_params(mp_lib_task *task)
         snprintf(text, sizeof text,
                  "the message would take %zu bytes of memory, more than limits.call.memory (%zu): send less at once",
                  mp_call_weight(task->call), task->super.vm->call_memory);
-    mp_stat_add(MP_STAT_TOOL_MEMORY, 1);
+    mp_stat_add(&mp_stat_tool_memory, 1);
     mp_log(MP_WARN, "call over its limit", mp_log_str("method", mp_task_label(&task->super)),
            mp_log_str("why", (mp_str){text, (size_t)len}));
     mp_task_fail(task, MP_CODE_INVALID_PARAMS, (mp_str){text, (size_t)len}, MP_STR_NONE);

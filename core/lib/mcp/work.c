@@ -88,7 +88,7 @@ static void fail_call(mp_task *super)
     mp_task_fail(lib_task(super), MP_CODE_INTERNAL, MP_STR("internal error"), MP_STR_NONE);
 }
 
-static void abort_call(mp_task *super, const char *why, mp_stat counter)
+static void abort_call(mp_task *super, const char *why, const mp_stat *counter)
 {
     mp_lib_task *task = lib_task(super);
     if (task->call != NULL)
@@ -160,7 +160,7 @@ static void fail_authn(mp_task *super)
     refuse_authn(super, 500, "internal error");
 }
 
-static void limit_authn(mp_task *super, const char *why, mp_stat counter)
+static void limit_authn(mp_task *super, const char *why, const mp_stat *counter)
 {
     (void)why;
     (void)counter;

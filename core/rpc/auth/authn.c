@@ -3,6 +3,8 @@
 #include "auth.h"
 #include <stdlib.h>
 
+MP_COUNTER(refused_auth, "refused", "reason", "auth", "requests with missing or invalid credentials")
+
 struct mp_authn {
     mp_link link; /* in rpc->authns */
     mp_rpc *rpc;
@@ -50,7 +52,7 @@ static void refuse_busy(mp_authn *authn, const char *why)
 
 static void on_limit(mp_timer *timer)
 {
-    mp_stat_add(MP_STAT_REFUSED_AUTH_PENDING, 1);
+    mp_stat_add(&mp_stat_refused_auth_pending, 1);
     refuse_busy(mp_container(timer, mp_authn, limit), "authentication timed out: try again later");
 }
 
@@ -100,7 +102,7 @@ void mp_authn_refuse(mp_authn *authn, const mp_refusal *refusal)
     size_t count = 0;
     mp_buf challenge = {0}, seconds = {0};
     if (refusal->status == 401) {
-        mp_stat_add(MP_STAT_REFUSED_AUTH, 1);
+        mp_stat_add(&mp_stat_refused_auth, 1);
         mp_put_challenge(rpc, stream, &challenge, refusal->has_token ? "invalid_token" : NULL, rpc->auth->scopes);
         headers[count++] = (mp_header){"www-authenticate", mp_buf_str(&challenge)};
     }

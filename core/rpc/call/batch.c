@@ -39,7 +39,7 @@ static void send_answers(mp_batch *batch)
         if (lines.len > 0)
             batch->session->transport->respond(batch->rpc, batch->session, mp_buf_str(&out));
     } else if (!mp_stream_is_open(stream)) {
-        mp_stat_add(MP_STAT_DROPPED_GONE, lines.len > 0);
+        mp_stat_add(&mp_stat_dropped_gone, lines.len > 0);
     } else if (mp_stream_is_events(stream)) {
         put_events(&out, lines);
         if (out.len == 0 || mp_stream_send(stream, mp_buf_str(&out)) == 0)

@@ -3,6 +3,11 @@
 #include "call.h"
 #include <stdlib.h>
 
+MP_COUNTER(calls, "calls", "", "", "JSON-RPC requests received")
+MP_COUNTER(tool_cancelled, "tool_aborted", "reason", "cancelled", "calls cancelled by their client")
+MP_COUNTER(tool_gone, "tool_aborted", "reason", "gone", "calls cancelled because their client disconnected")
+MP_COUNTER(tool_time, "tool_aborted", "reason", "time", "calls over limits.call.time")
+
 static char *copy_behind(char *at, mp_str *s)
 {
     if (s->len > 0)
@@ -16,7 +21,7 @@ static void on_client_left(void *ctx, mp_stream *stream)
     mp_call *call = ctx;
     (void)stream;
     if (call->era != NULL && call->era->hang_up_cancels) {
-        mp_call_cancel(call, "the client left", MP_STAT_TOOL_GONE, MP_CANCEL_QUIET);
+        mp_call_cancel(call, "the client left", &mp_stat_tool_gone, MP_CANCEL_QUIET);
         return;
     }
     mp_stream_unref(
@@ -173,7 +178,7 @@ static void begin_call(mp_call *call)
     mp_rpc *rpc = call->rpc;
     mp_link_put(&rpc->calls, &call->link);
     rpc->count++;
-    mp_stat_add(MP_STAT_CALLS, 1);
+    mp_stat_add(&mp_stat_calls, 1);
     mp_table_count_call(rpc->table, 1);
     rpc->hooks->on_call(rpc->ctx, call);
 }
@@ -299,7 +304,7 @@ void mp_call_fail(mp_call *call, int code, mp_str message, mp_str data)
     finish_call(call);
 }
 
-void mp_call_cancel(mp_call *call, const char *why, mp_stat counter, mp_cancel_manner manner)
+void mp_call_cancel(mp_call *call, const char *why, const mp_stat *counter, mp_cancel_manner manner)
 {
     /* cancelling the requests to the client below sends, which may find the client gone and cancel the call once more */
     if (call->ended || call->is_being_cancelled)
@@ -333,7 +338,7 @@ int mp_call_send(mp_call *call, mp_str json)
 int mp_call_send_event(mp_call *call, mp_str json)
 {
     if (call->stream == NULL) {
-        mp_stat_add(MP_STAT_DROPPED_GONE, 1);
+        mp_stat_add(&mp_stat_dropped_gone, 1);
         return -1;
     }
     int result = -1;
@@ -354,18 +359,18 @@ void mp_calls_end(mp_rpc *rpc, mp_session *session)
         next = link->next;
         mp_call *call = mp_container(link, mp_call, link);
         if (call->session == session && !call->opens_session)
-            mp_call_cancel(call, "the session ended", MP_STAT_TOOL_GONE, MP_CANCEL_ANSWER);
+            mp_call_cancel(call, "the session ended", &mp_stat_tool_gone, MP_CANCEL_ANSWER);
     }
 }
 
-void mp_call_abort(mp_call *call, const char *why, mp_stat counter)
+void mp_call_abort(mp_call *call, const char *why, const mp_stat *counter)
 {
     mp_call_cancel(call, why, counter, MP_CANCEL_ANSWER);
 }
 
 static void on_limit(mp_timer *timer)
 {
-    mp_call_cancel(mp_container(timer, mp_call, limit), "the call took too long", MP_STAT_TOOL_TIME, MP_CANCEL_ANSWER);
+    mp_call_cancel(mp_container(timer, mp_call, limit), "the call took too long", &mp_stat_tool_time, MP_CANCEL_ANSWER);
 }
 
 void mp_call_park(mp_call *call)
@@ -436,7 +441,7 @@ static void deliver_cancel(mp_message *message, mp_loop *loop)
     for (mp_link *link = notice->rpc->calls.next; loop != NULL && link != &notice->rpc->calls; link = link->next) {
         mp_call *call = mp_container(link, mp_call, link);
         if (call->serial == notice->serial) {
-            mp_call_cancel(call, "cancelled by the client", MP_STAT_TOOL_CANCELLED, MP_CANCEL_QUIET);
+            mp_call_cancel(call, "cancelled by the client", &mp_stat_tool_cancelled, MP_CANCEL_QUIET);
             break;
         }
     }

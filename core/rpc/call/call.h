@@ -57,7 +57,7 @@ int mp_call_send_event(mp_call *call, mp_str json);
 typedef enum { MP_CANCEL_QUIET, MP_CANCEL_ANSWER } mp_cancel_manner;
 /* Cancels the call: first its handler, then what it asked its client. ANSWER answers with an error that has the text `why`; QUIET
  * ends the stream without an answer. */
-void mp_call_cancel(mp_call *call, const char *why, mp_stat counter, mp_cancel_manner manner);
+void mp_call_cancel(mp_call *call, const char *why, const mp_stat *counter, mp_cancel_manner manner);
 /* The session was closed: cancels its calls on this rpc. */
 void mp_calls_end(mp_rpc *rpc, mp_session *session);
 /* Frees the calls that ended in this turn. */
@@ -120,12 +120,15 @@ bool mp_requests_are_logged(void);
 /* True if a result has "isError": true. */
 bool mp_result_is_error(mp_str result);
 /* One word for why a call ended before its answer. */
-const char *mp_end_cause(mp_stat counter);
+const char *mp_end_cause(const mp_stat *counter);
 /* The call has ended. */
 void mp_log_call(const mp_call *call);
 /* rpc->envelope is a notification or a response. `stream` and `session` may be NULL. */
 void mp_log_message(mp_rpc *rpc, const mp_stream *stream, const mp_session *session);
 /* A GET or DELETE was served. */
 void mp_log_http(mp_rpc *rpc, const mp_stream *stream, const mp_session *session, int status);
+
+/* Gauges and counters that other files read or count, too. */
+extern const mp_stat mp_stat_tool_cancelled, mp_stat_tool_gone, mp_stat_tool_shutdown, mp_stat_tool_time;
 
 #endif

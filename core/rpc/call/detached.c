@@ -2,6 +2,8 @@
 #include "call.h"
 #include <stdlib.h>
 
+MP_COUNTER(tool_shutdown, "tool_aborted", "reason", "shutdown", "calls still running when the gateway stopped")
+
 static char *copy_behind(char *at, mp_str *to, mp_str s)
 {
     if (s.len > 0)
@@ -61,11 +63,11 @@ mp_call *mp_call_spawn_alone(mp_rpc *rpc, mp_principal *principal, uint64_t ms)
 
 void mp_call_stop(mp_call *call, const char *why)
 {
-    mp_call_cancel(call, why, MP_STAT_TOOL_CANCELLED, MP_CANCEL_QUIET);
+    mp_call_cancel(call, why, &mp_stat_tool_cancelled, MP_CANCEL_QUIET);
 }
 
 void mp_detached_cancel(mp_rpc *rpc, const char *why)
 {
     while (!mp_link_is_alone(&rpc->detached))
-        mp_call_cancel(mp_container(rpc->detached.next, mp_call, link), why, MP_STAT_TOOL_SHUTDOWN, MP_CANCEL_QUIET);
+        mp_call_cancel(mp_container(rpc->detached.next, mp_call, link), why, &mp_stat_tool_shutdown, MP_CANCEL_QUIET);
 }

@@ -79,7 +79,7 @@ static void on_expired(mp_timer *timer)
         mp_expiry_start(call->rpc, timer, call->principal->expires, on_expired);
         return;
     }
-    mp_stat_add(MP_STAT_STREAMS_EXPIRED, 1);
+    mp_stat_add(&mp_stat_streams_expired, 1);
     end_subscriber(call);
 }
 

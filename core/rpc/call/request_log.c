@@ -10,16 +10,13 @@ bool mp_requests_are_logged(void)
     return mp_trace_is_on() || mp_log_wants(MP_DEBUG);
 }
 
-const char *mp_end_cause(mp_stat counter)
+const char *mp_end_cause(const mp_stat *counter)
 {
-    switch (counter) {
-    case MP_STAT_TOOL_GONE:
+    if (counter == &mp_stat_tool_gone)
         return "disconnected";
-    case MP_STAT_TOOL_TIME:
+    if (counter == &mp_stat_tool_time)
         return "timeout";
-    default: /* cancelled, cpu, memory, output, shutdown, reload */
-        return mp_stat_name_of(counter).value;
-    }
+    return counter->value; /* cancelled, cpu, memory, output, shutdown, reload */
 }
 
 /* -- what a message names ------------------------------------------------------------------------------ */

@@ -111,7 +111,7 @@ void mp_session_unref(mp_session *session);
  * time, and are audited (B-32). `stream` carries the request. */
 mp_session *mp_session_find(mp_rpc *rpc, const mp_stream *stream, mp_str id);
 /* Takes the session out of the table and ends its streams and calls on every worker. False when it was closed before. */
-bool mp_session_close(mp_session *session, mp_stat reason);
+bool mp_session_close(mp_session *session, const mp_stat *reason);
 /* Stores what `initialize` agreed on. False when it is stored already: the first handshake wins (B-14). */
 bool mp_session_set_card(mp_session *session, const mp_era *era, mp_str client, mp_str capabilities);
 
@@ -155,5 +155,8 @@ void mp_quota_give(mp_table *table, mp_quota quota);
  * never runs for credentials that do not expire, or if streams may outlast them. */
 void mp_expiry_start(mp_rpc *rpc, mp_timer *timer, int64_t expires, void (*fire)(mp_timer *timer));
 bool mp_expiry_is_over(int64_t expires);
+
+/* Gauges and counters that other files read or count, too. */
+extern const mp_stat mp_stat_closed_shutdown, mp_stat_refused_auth_pending;
 
 #endif

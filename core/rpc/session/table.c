@@ -4,6 +4,23 @@
 #include <stdlib.h>
 #include <sys/random.h>
 
+MP_GAUGE(sessions_sse, "sessions", "transport", "sse", "open HTTP+SSE sessions")
+MP_GAUGE(sessions_http, "sessions", "transport", "http", "open Streamable HTTP sessions")
+MP_GAUGE(requests_in_flight, "requests_in_flight", "", "", "JSON-RPC requests in flight")
+MP_GAUGE(listeners, "listeners", "", "", "open subscriptions/listen calls")
+MP_GAUGE(jobs, "jobs", "", "", "running background tasks")
+MP_GAUGE(auth_pending, "auth_pending", "", "", "requests whose authentication is pending")
+MP_COUNTER(sessions_opened, "sessions_opened", "", "", "sessions opened")
+MP_COUNTER(closed_idle, "sessions_closed", "reason", "idle", "not used for sessions.idle")
+MP_COUNTER(closed_uninitialized, "sessions_closed", "reason", "uninitialized",
+           "no initialize in sessions.initialize_within")
+MP_COUNTER(closed_shutdown, "sessions_closed", "reason", "shutdown", "the gateway stopped")
+MP_COUNTER(refused_sessions, "refused", "reason", "sessions", "sessions over sessions.max or sessions.per_principal")
+MP_COUNTER(refused_listeners, "refused", "reason", "listeners", "subscriptions/listen calls over limits.listeners")
+MP_COUNTER(refused_jobs, "refused", "reason", "jobs", "background tasks over tasks.max")
+MP_COUNTER(refused_auth_pending, "refused", "reason", "auth_pending",
+           "requests over limits.auth.waiting, or past limits.auth.time")
+
 #define SHARDS 16
 #define DECOYS 256 /* sessions that no id finds */
 
@@ -57,7 +74,7 @@ static void close_at_end(mp_node *node, void *unused)
     mp_session *session = mp_container(node, mp_session, node);
     session->reader = NULL;
     session->rpcs = 0;
-    mp_session_close(session, MP_STAT_CLOSED_SHUTDOWN);
+    mp_session_close(session, &mp_stat_closed_shutdown);
 }
 
 void mp_sessions_free(mp_table *table)
@@ -98,11 +115,12 @@ mp_event_log *mp_table_event_log(mp_table *table)
     return table->event_log;
 }
 
-static const mp_stat quota_gauges[] = {MP_STAT_LISTENERS, MP_STAT_JOBS, MP_STAT_AUTH_PENDING};
+static const mp_stat *const quota_gauges[] = {&mp_stat_listeners, &mp_stat_jobs, &mp_stat_auth_pending};
 
 bool mp_quota_take(mp_table *table, mp_quota quota)
 {
-    static const mp_stat refusals[] = {MP_STAT_REFUSED_LISTENERS, MP_STAT_REFUSED_JOBS, MP_STAT_REFUSED_AUTH_PENDING};
+    static const mp_stat *const refusals[] = {&mp_stat_refused_listeners, &mp_stat_refused_jobs,
+                                              &mp_stat_refused_auth_pending};
     const mp_rpc_config *config = atomic_load(&table->config);
     const int64_t limits[] = {config->max_listeners, config->max_jobs, config->max_entries};
     if (atomic_fetch_add(&table->taken[quota], 1) >= limits[quota]) {
@@ -133,7 +151,7 @@ bool mp_table_has_calls(mp_table *table)
 void mp_table_count_call(mp_table *table, int n)
 {
     atomic_fetch_add_explicit(&table->calls, n, memory_order_relaxed);
-    mp_stat_add(MP_STAT_REQUESTS_IN_FLIGHT, n);
+    mp_stat_add(&mp_stat_requests_in_flight, n);
 }
 
 /* The shard of an id: its first hex digit. */
@@ -212,7 +230,7 @@ mp_session *mp_session_new(mp_rpc *rpc, const mp_transport *transport, const mp_
     mp_str key = {(const char *)principal->key, sizeof principal->key};
     mp_owner *counted = count_session(table, principal == mp_nobody ? peer : key);
     if (counted == NULL) {
-        mp_stat_add(MP_STAT_REFUSED_SESSIONS, 1);
+        mp_stat_add(&mp_stat_refused_sessions, 1);
         return NULL;
     }
     mp_session *session = mp_new(sizeof *session);
@@ -242,8 +260,8 @@ mp_session *mp_session_new(mp_rpc *rpc, const mp_transport *transport, const mp_
     pthread_mutex_lock(&table->shards[shard].lock);
     mp_map_put(&table->shards[shard].sessions, &session->node);
     pthread_mutex_unlock(&table->shards[shard].lock);
-    mp_stat_add(session->is_sse ? MP_STAT_SESSIONS_SSE : MP_STAT_SESSIONS_HTTP, 1);
-    mp_stat_add(MP_STAT_SESSIONS_OPENED, 1);
+    mp_stat_add(session->is_sse ? &mp_stat_sessions_sse : &mp_stat_sessions_http, 1);
+    mp_stat_add(&mp_stat_sessions_opened, 1);
     return session;
 }
 
@@ -320,7 +338,7 @@ static void deliver_closing(mp_message *message, mp_loop *loop)
     free(notice);
 }
 
-bool mp_session_close(mp_session *session, mp_stat reason)
+bool mp_session_close(mp_session *session, const mp_stat *reason)
 {
     mp_table *table = session->table;
     pthread_mutex_lock(&session->lock);
@@ -337,7 +355,7 @@ bool mp_session_close(mp_session *session, mp_stat reason)
     pthread_mutex_lock(&table->shards[shard].lock);
     mp_map_drop(&table->shards[shard].sessions, &session->node);
     pthread_mutex_unlock(&table->shards[shard].lock);
-    mp_stat_add(session->is_sse ? MP_STAT_SESSIONS_SSE : MP_STAT_SESSIONS_HTTP, -1);
+    mp_stat_add(session->is_sse ? &mp_stat_sessions_sse : &mp_stat_sessions_http, -1);
     mp_stat_add(reason, 1);
     uncount_session(table, session->owner);
 
@@ -354,7 +372,7 @@ bool mp_session_close(mp_session *session, mp_stat reason)
 typedef struct {
     mp_rpc *rpc;
     mp_session *expired[256];
-    mp_stat reasons[256];
+    const mp_stat *reasons[256];
     size_t count;
 } sweep;
 
@@ -368,17 +386,17 @@ static void collect_if_expired(mp_node *node, void *arg)
     uint64_t now = mp_loop_now(found->rpc->loop);
     if (found->count == sizeof found->expired / sizeof *found->expired)
         return;
-    mp_stat reason = MP_STATS;
+    const mp_stat *reason = NULL;
     if (session->is_sse) {
         if (atomic_load(&session->card) == NULL && now >= session->opened_at + config->initialize_within_ms)
-            reason = MP_STAT_CLOSED_UNINITIALIZED;
+            reason = &mp_stat_closed_uninitialized;
     } else if (now >= atomic_load_explicit(&session->used_at, memory_order_relaxed) + config->idle_ms) {
         pthread_mutex_lock(&session->lock);
         if (session->reader == NULL && atomic_load(&session->calls) == 0)
-            reason = MP_STAT_CLOSED_IDLE;
+            reason = &mp_stat_closed_idle;
         pthread_mutex_unlock(&session->lock);
     }
-    if (reason != MP_STATS) {
+    if (reason != NULL) {
         found->reasons[found->count] = reason;
         found->expired[found->count++] = mp_session_ref(session);
     }

@@ -4,6 +4,10 @@
 #include "stream.h"
 #include <stdlib.h>
 
+MP_GAUGE(replay_bytes, "replay_bytes", "", "", "bytes of events stored for clients that resume a stream")
+MP_COUNTER(dropped_replay, "dropped", "reason", "replay",
+           "events not stored for resuming: too large, or over the total")
+
 struct mp_event_log {
     const mp_rpc_config *_Atomic config;
     pthread_mutex_t lock;
@@ -106,7 +110,7 @@ static void drop_event(mp_event_log *log, event *it)
     log->bytes -= size_of_event(it);
     own->bytes -= size_of_event(it);
     own->count--;
-    mp_stat_add(MP_STAT_REPLAY_BYTES, -(int64_t)size_of_event(it));
+    mp_stat_add(&mp_stat_replay_bytes, -(int64_t)size_of_event(it));
     feed->lost = it->seq;
     feed->events--;
     free_if_done(feed);
@@ -130,7 +134,7 @@ bool mp_feed_put(mp_feed *feed, mp_str json)
         pthread_mutex_lock(&log->lock);
         feed->lost = seq;
         pthread_mutex_unlock(&log->lock);
-        mp_stat_add(MP_STAT_DROPPED_REPLAY, session->closed ? 0 : 1);
+        mp_stat_add(&mp_stat_dropped_replay, session->closed ? 0 : 1);
         return false;
     }
     event *it = mp_new(size);
@@ -143,7 +147,7 @@ bool mp_feed_put(mp_feed *feed, mp_str json)
         drop_event(log, first_of(session));
     while (log->bytes + size > config->replay_total) {
         drop_event(log, mp_container(log->events.next, event, in_all));
-        mp_stat_add(MP_STAT_DROPPED_REPLAY, 1);
+        mp_stat_add(&mp_stat_dropped_replay, 1);
     }
     mp_link_put(&log->events, &it->in_all);
     mp_link_put(&own->events, &it->in_session);
@@ -151,7 +155,7 @@ bool mp_feed_put(mp_feed *feed, mp_str json)
     own->count++;
     own->bytes += size;
     log->bytes += size;
-    mp_stat_add(MP_STAT_REPLAY_BYTES, (int64_t)size);
+    mp_stat_add(&mp_stat_replay_bytes, (int64_t)size);
     pthread_mutex_unlock(&log->lock);
     return true;
 }

@@ -3,6 +3,10 @@
 #include "stream.h"
 #include <stdlib.h>
 
+MP_GAUGE(subscriptions, "subscriptions", "", "", "subscriptions of all sessions")
+MP_GAUGE(publications, "publications", "", "", "publications that wait to be sent")
+MP_COUNTER(dropped_publications, "dropped", "reason", "publications", "publications over the queue of a worker")
+
 #define MERGE_ABOVE 256                    /* publications in a queue; above, only the last of each topic is kept */
 #define MAX_QUEUE_BYTES ((size_t)16 << 20) /* of one queue */
 
@@ -122,7 +126,7 @@ static void drop_subscription(mp_topics *topics, subscription *s)
     free(s);
     t->count--;
     drop_if_unused(topics, t);
-    mp_stat_add(MP_STAT_SUBSCRIPTIONS, -1);
+    mp_stat_add(&mp_stat_subscriptions, -1);
 }
 
 /* The session's subscription to this topic, with any audience. A session has few. */
@@ -165,7 +169,7 @@ mp_follow_result mp_session_follow(mp_session *session, mp_str name)
         session->subscription_count++;
         mp_link_put(&s->topic->follows, &s->in_topic);
         mp_link_put(&session->subscriptions, &s->in_session);
-        mp_stat_add(MP_STAT_SUBSCRIPTIONS, 1);
+        mp_stat_add(&mp_stat_subscriptions, 1);
     }
     pthread_mutex_unlock(&topics->lock);
     return result;
@@ -314,7 +318,7 @@ void put_in_queue(mp_publications *queue, mp_publication *publication)
     mp_node *node = mp_map_find(&queue->by_topic, publication->topic);
     queued *w;
     if (!has_room(queue, size_of(publication))) {
-        mp_stat_add(MP_STAT_DROPPED_PUBLICATIONS, 1);
+        mp_stat_add(&mp_stat_dropped_publications, 1);
         mp_publication_unref(publication);
         return;
     }
@@ -328,7 +332,7 @@ void put_in_queue(mp_publications *queue, mp_publication *publication)
         w = mp_new(sizeof *w);
         mp_link_put(&queue->ring, &w->link);
         queue->count++;
-        mp_stat_add(MP_STAT_PUBLICATIONS, 1);
+        mp_stat_add(&mp_stat_publications, 1);
     }
     w->publication = publication;
     w->node.key = publication->topic;
@@ -348,7 +352,7 @@ mp_publication *mp_publications_take(mp_publications *queue)
     queue->count--;
     queue->bytes -= size_of(publication);
     free(w);
-    mp_stat_add(MP_STAT_PUBLICATIONS, -1);
+    mp_stat_add(&mp_stat_publications, -1);
     return publication;
 }
 

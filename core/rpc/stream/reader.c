@@ -2,6 +2,12 @@
 #include "stream.h"
 #include <stdlib.h>
 
+MP_COUNTER(dropped_gone, "dropped", "reason", "gone", "messages whose reader had disconnected")
+MP_COUNTER(closed_gone, "sessions_closed", "reason", "gone", "the client of an HTTP+SSE stream disconnected")
+MP_COUNTER(closed_slow, "sessions_closed", "reason", "slow", "the reader of an HTTP+SSE stream stalled")
+MP_COUNTER(closed_expired, "sessions_closed", "reason", "expired", "the credentials of an HTTP+SSE stream expired")
+MP_COUNTER(streams_expired, "streams_ended", "reason", "expired", "streams ended because their credentials expired")
+
 #define EXPIRED_LOOK_MS 20 /* between looks whether the calls of an expired reader are answered */
 
 /* Where the session, or a call's feed, points to the reader of that stream. */
@@ -33,7 +39,7 @@ static void free_reader(mp_reader *reader)
         mp_feed_unref(reader->feed);
     free(reader);
     if (current && session->is_sse) /* the end of its stream ends the session (E-6) */
-        mp_session_close(session, slow ? MP_STAT_CLOSED_SLOW : MP_STAT_CLOSED_GONE);
+        mp_session_close(session, slow ? &mp_stat_closed_slow : &mp_stat_closed_gone);
     mp_session_unref(session);
 }
 
@@ -168,9 +174,9 @@ static void on_expired(mp_timer *timer)
     } else if (may_answer(reader)) {
         mp_timer_start(reader->rpc->loop, timer, EXPIRED_LOOK_MS, on_expired);
     } else {
-        mp_stat_add(MP_STAT_STREAMS_EXPIRED, 1);
+        mp_stat_add(&mp_stat_streams_expired, 1);
         if (reader->session->is_sse)
-            mp_session_close(reader->session, MP_STAT_CLOSED_EXPIRED);
+            mp_session_close(reader->session, &mp_stat_closed_expired);
         end_reader(reader);
     }
 }
@@ -296,7 +302,7 @@ static void deliver_letter(mp_message *message, mp_loop *loop)
     if (loop != NULL) {
         mp_reader *reader = find_here(mail->rpc, mail->session, is_live, mail->number);
         if (reader == NULL)
-            mp_stat_add(MP_STAT_DROPPED_GONE, mail->len > 0 && !mail->is_kept);
+            mp_stat_add(&mp_stat_dropped_gone, mail->len > 0 && !mail->is_kept);
         else if (!reader->is_behind &&
                  (mail->seq == 0 || mail->seq > reader->sent)) /* else the event log gave it already */
             send_here(reader, mail->seq, (mp_str){mail->bytes, mail->len}, mail->hangs_up);
@@ -360,7 +366,7 @@ bool mp_reader_send(mp_rpc *from, mp_session *session, const mp_parcel *parcel)
         if (sent && parcel->hangs_up)
             mp_stream_end(parcel->own);
     } else if (has_event && !is_delivered) {
-        mp_stat_add(MP_STAT_DROPPED_GONE, 1);
+        mp_stat_add(&mp_stat_dropped_gone, 1);
     }
     mp_buf_clear(&bytes);
     return is_delivered;
@@ -400,7 +406,7 @@ void mp_readers_drain(mp_rpc *rpc, bool all)
             continue;
         if (session->is_sse)
             mp_session_close(
-                session, MP_STAT_CLOSED_SHUTDOWN); /* names the reason; else free_reader counts a client that left */
+                session, &mp_stat_closed_shutdown); /* names the reason; else free_reader counts a client that left */
         end_reader(reader);
     }
 }

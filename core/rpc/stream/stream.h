@@ -145,4 +145,7 @@ void mp_publisher_turn(mp_rpc *rpc, int budget);
 /* True if something is still to be sent. */
 bool mp_publisher_has_more(const mp_rpc *rpc);
 
+/* Gauges and counters that other files read or count, too. */
+extern const mp_stat mp_stat_closed_gone, mp_stat_dropped_gone, mp_stat_streams_expired;
+
 #endif

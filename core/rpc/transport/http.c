@@ -26,7 +26,7 @@ static void answer_call(mp_call *call, int status, mp_str json)
     if (call->feed != NULL) {
         mp_call_put(call, json, true);
     } else if (stream == NULL || !mp_stream_is_open(stream)) {
-        mp_stat_add(MP_STAT_DROPPED_GONE, 1);
+        mp_stat_add(&mp_stat_dropped_gone, 1);
     } else if (mp_stream_is_events(stream)) {
         mp_buf event = {0};
         mp_put_event(&event, json);

@@ -33,7 +33,7 @@ void mp_serve_sse(mp_rpc *rpc, mp_stream *stream)
     }
     mp_log_http(rpc, stream, session, 200);
     if (mp_stream_open_events(stream, NULL, 0) != 0 || mp_reader_start(rpc, session, stream) != 0) {
-        mp_session_close(session, MP_STAT_CLOSED_GONE);
+        mp_session_close(session, &mp_stat_closed_gone);
     } else {
         /* the first event names the endpoint (E-2, E-3): a relative URL, so that Host does not get into it (B-55) */
         mp_buf event = {0};

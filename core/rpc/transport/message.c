@@ -1,6 +1,9 @@
 /* message.c: what transports do with the message in rpc->envelope. */
 #include "transport.h"
 
+MP_COUNTER(dropped_unmatched, "dropped", "reason", "unmatched", "responses that match no request")
+MP_COUNTER(refused_calls, "refused", "reason", "calls", "calls over limits.calls_in_flight")
+
 /* The error has the message's id if that could be read (M-25). */
 void mp_refuse_envelope(mp_rpc *rpc, mp_stream *stream)
 {
@@ -19,7 +22,7 @@ void mp_serve_note(mp_rpc *rpc, const mp_stream *stream, mp_session *session)
     mp_log_message(rpc, stream, session);
     if (envelope->kind == MP_KIND_RESPONSE) {
         if (!mp_session_answer(session, envelope->id, envelope->is_error, envelope->answer))
-            mp_stat_add(MP_STAT_DROPPED_UNMATCHED, 1);
+            mp_stat_add(&mp_stat_dropped_unmatched, 1);
     } else if (!mp_str_is(envelope->method, "notifications/cancelled")) {
         rpc->hooks->on_note(rpc->ctx, mp_session_era(session), session, envelope->method, envelope->params);
     } else if (envelope->cancels.len > 0) {
@@ -46,7 +49,7 @@ void mp_serve_session_request(mp_rpc *rpc, mp_session *session)
     if (rpc->draining) {
         refuse_message(rpc, session, MP_CAUSE_STOPPING, MP_CODE_INTERNAL, "the gateway is stopping");
     } else if (!mp_table_has_room(rpc->table)) {
-        mp_stat_add(MP_STAT_REFUSED_CALLS, 1);
+        mp_stat_add(&mp_stat_refused_calls, 1);
         refuse_message(rpc, session, MP_CAUSE_CALLS, MP_CODE_INTERNAL, "too many calls in flight: try again later");
     } else if (mp_call_start(rpc, session->transport, NULL, session, mp_session_era(session)) == NULL) {
         refuse_message(rpc, session, MP_CAUSE_MESSAGE, MP_CODE_INVALID_REQUEST,

@@ -8,7 +8,7 @@
 static void send_line(mp_rpc *rpc, mp_str json)
 {
     if (mp_pipe_send(rpc->stdio->pipe, json) != 0)
-        mp_stat_add(MP_STAT_DROPPED_GONE, 1);
+        mp_stat_add(&mp_stat_dropped_gone, 1);
 }
 
 /* Sends a message that is dropped, and counted, when the client does not read fast enough. -1 then. */
@@ -17,7 +17,7 @@ static int send_if_room(mp_rpc *rpc, mp_str json)
     bool has_room = mp_pipe_has_room(rpc->stdio->pipe, json.len);
     if (has_room && mp_pipe_send(rpc->stdio->pipe, json) == 0)
         return 0;
-    mp_stat_add(has_room ? MP_STAT_DROPPED_GONE : MP_STAT_DROPPED_SLOW, 1);
+    mp_stat_add(has_room ? &mp_stat_dropped_gone : &mp_stat_dropped_slow, 1);
     return -1;
 }
 
@@ -76,7 +76,7 @@ static void serve_stateless(mp_rpc *rpc)
     } else if (rpc->draining) {
         refuse_message(rpc, MP_CAUSE_STOPPING, MP_CODE_INTERNAL, "the gateway is stopping", MP_STR_NONE);
     } else if (!mp_table_has_room(rpc->table)) {
-        mp_stat_add(MP_STAT_REFUSED_CALLS, 1);
+        mp_stat_add(&mp_stat_refused_calls, 1);
         refuse_message(rpc, MP_CAUSE_CALLS, MP_CODE_INTERNAL, "too many calls in flight: try again later", MP_STR_NONE);
     } else {
         mp_call_start(rpc, &transport, NULL, NULL, era);
@@ -103,7 +103,7 @@ static void serve_note(mp_rpc *rpc)
         mp_log_message(rpc, NULL, rpc->stdio->session);
         mp_call *call = envelope->cancels.len > 0 ? mp_call_find(rpc, envelope->cancels) : NULL;
         if (call != NULL && !mp_str_is(call->method, "initialize"))
-            mp_call_cancel(call, "cancelled by the client", MP_STAT_TOOL_CANCELLED, MP_CANCEL_QUIET);
+            mp_call_cancel(call, "cancelled by the client", &mp_stat_tool_cancelled, MP_CANCEL_QUIET);
     } else if (!envelope->has_version) {
         mp_serve_note(rpc, NULL, rpc->stdio->session);
     }
@@ -131,7 +131,7 @@ static void on_line(void *ctx, mp_str line)
         break;
     default:
         if (envelope->answer.len > 0) { /* an error that answers an error could be answered by an error, for ever */
-            mp_stat_add(MP_STAT_DROPPED_UNMATCHED, 1);
+            mp_stat_add(&mp_stat_dropped_unmatched, 1);
             break;
         }
         rpc->scratch.len = 0;

@@ -2,6 +2,9 @@
  * D-9). */
 #include "transport.h"
 
+MP_COUNTER(closed_delete, "sessions_closed", "reason", "delete", "the client sent DELETE")
+MP_COUNTER(refused_answers, "refused", "reason", "answers", "calls while limits.answers was exceeded")
+
 static const char *const both_types[] = {"application/json", "text/event-stream", NULL};
 static const char *const events_type[] = {"text/event-stream", NULL};
 
@@ -35,14 +38,14 @@ static bool refuse_if_busy(mp_rpc *rpc, mp_stream *stream)
         return true;
     }
     if (mp_stream_is_crowded(stream)) {
-        mp_stat_add(MP_STAT_REFUSED_ANSWERS, 1);
+        mp_stat_add(&mp_stat_refused_answers, 1);
         mp_refuse_with(rpc, stream, MP_CAUSE_ANSWERS, 503, (mp_header){"retry-after", MP_STR("1")},
                        "too many answers wait for clients to read them: try again later");
         return true;
     }
     if (mp_table_has_room(rpc->table))
         return false;
-    mp_stat_add(MP_STAT_REFUSED_CALLS, 1);
+    mp_stat_add(&mp_stat_refused_calls, 1);
     mp_refuse_with(rpc, stream, MP_CAUSE_CALLS, 503, (mp_header){"retry-after", MP_STR("1")},
                    "too many calls in flight: try again later");
     return true;
@@ -271,7 +274,7 @@ static void serve_delete(mp_rpc *rpc, mp_stream *stream, const era_headers *head
     mp_session *session = find_session(rpc, stream, headers);
     if (session == NULL)
         return;
-    if (mp_session_close(session, MP_STAT_CLOSED_DELETE)) {
+    if (mp_session_close(session, &mp_stat_closed_delete)) {
         mp_log_http(rpc, stream, session, 204);
         mp_stream_answer(stream, 204, NULL, MP_STR(""), NULL, 0);
     } else /* another worker did the same first */

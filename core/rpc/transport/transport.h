@@ -43,4 +43,7 @@ struct mp_stdio {
 
 void mp_stdio_free(mp_stdio *stdio); /* NULL: nothing happens */
 
+/* Gauges and counters that other files read or count, too. */
+extern const mp_stat mp_stat_dropped_unmatched, mp_stat_refused_calls;
+
 #endif

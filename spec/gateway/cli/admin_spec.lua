@@ -65,6 +65,27 @@ describe("/status", function()
     assert.has_nothing_left(g)
   end)
 
+  it("lists gauges and counters by name, each once", function()
+    local g <close> = gateway.start {}
+    local body = g:admin("/status").body
+    for _, part in ipairs { "gauges", "counters" } do
+      local families = body:match('"' .. part .. '":(%b{})'):sub(2, -2)
+      local last
+      for family in families:gsub("%b{}", ""):gmatch '"([%w_]+)":' do
+        assert.is_true(last == nil or last < family, family .. " comes after " .. tostring(last))
+        last = family
+      end
+      for family, members in families:gmatch '"([%w_]+)":(%b{})' do
+        local seen = {}
+        for value in members:gmatch '"([%w_]+)":%d' do
+          assert.is_nil(seen[value], family .. " has two members " .. value)
+          seen[value] = true
+        end
+      end
+    end
+    assert.truthy(body:find '"turns":{"1ms":%d+,"5ms":%d+,"20ms":%d+,"100ms":%d+,"longer":%d+}')
+  end)
+
   it("counts what is there, and what has been", function()
     local g <close> = gateway.start { scripts = scripts, workers = 2 }
     local empty = g:status()

@@ -1,0 +1,46 @@
+-- Gauges and counters are declared in the C file that counts them, so that a new one rebuilds that file alone (docs/dev/howto.md).
+local lfs = require "lfs"
+
+local function each_source(folder, visit)
+  for name in lfs.dir(folder) do
+    local path = folder .. "/" .. name
+    if name:sub(1, 1) == "." then -- luacheck: ignore 542
+    elseif lfs.attributes(path, "mode") == "directory" then
+      each_source(path, visit)
+    elseif name:find "%.[ch]$" then
+      local file <close> = assert(io.open(path, "rb"))
+      visit(path, file:read "a")
+    end
+  end
+end
+
+describe("gauges and counters", function()
+  it("are declared once, in a file that counts them", function()
+    local declared, complaints, count = {}, {}, 0
+    each_source("core", function(path, text)
+      if path:find "telemetry/stats%.h$" then return end
+      local function complain(format, ...) complaints[#complaints + 1] = path .. ": " .. format:format(...) end
+      for _, macro in ipairs { "MP_GAUGE", "MP_COUNTER" } do
+        for id, family, label, value in text:gmatch(macro .. '%(([%w_]+),%s*"([%w_]*)",%s*"([%w_]*)",%s*"([%w_]*)"') do
+          count = count + 1
+          local name = family .. "." .. value
+          if declared[name] then complain("%s is declared in %s, too", name, declared[name]) end
+          if (label == "") ~= (value == "") then complain("%s has a label or a value, but not both", id) end
+          if not path:find "%.c$" then complain("%s is declared in a header", id) end
+          if not text:find("mp_stat_" .. id .. "%f[^%w_]") then complain("%s is declared and not counted", id) end
+          declared[name] = path
+        end
+      end
+    end)
+    assert.equal("", table.concat(complaints, "\n"))
+    assert.is_true(count > 100)
+  end)
+
+  it("are announced to other files by headers alone", function()
+    local complaints = {}
+    each_source("core", function(path, text)
+      if path:find "%.c$" and text:find "extern const mp_stat mp_stat_" then complaints[#complaints + 1] = path end
+    end)
+    assert.equal("", table.concat(complaints, "\n"))
+  end)
+end)
