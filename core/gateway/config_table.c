@@ -292,8 +292,10 @@ const mp_config_key mp_config_keys[] = {
     {"limits.sqlite.busy", TIME(0, HOUR), SLOT(sqlite_busy), .preset = "5s",
      .doc = "Time that a statement waits for another connection or process to unlock the file."},
     {"limits.drain", TIME(0, HOUR), SLOT(drain), .preset = "10s",
-     .doc = "At SIGTERM, the time that running calls have to finish. Calls that are then cancelled have "
-            "limits.call.cleanup more for their <close> handlers."},
+     .doc =
+         "At SIGTERM, the time that running calls have to finish. Calls that are then cancelled have half a second for "
+         "their <close> handlers, or limits.call.cleanup if that is less. The process ends within limits.drain plus "
+         "one second."},
     {"limits.stuck", TIME(100, HOUR), SLOT(stuck), .preset = "5s",
      .doc = "A worker whose event loop has not run for this time is logged, with the line of Lua that it runs, and "
             "takes no connections until its loop runs again."},

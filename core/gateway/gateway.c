@@ -273,7 +273,8 @@ static void serve(gateway *h)
     }
 }
 
-static void take_down(gateway *h)
+/* Frees what the workers have. `code`: the exit code of the process if it has no time for that. */
+static void take_down(gateway *h, int code)
 {
     mp_watchdog_release(h->shared.watchdog);
     for (int i = 0; i < h->worker_count && h->workers[i] != NULL; i++)
@@ -281,6 +282,9 @@ static void take_down(gateway *h)
     mp_pool_stop();
     for (int i = 0; i < h->worker_count && h->workers[i] != NULL; i++)
         mp_worker_unwind(h->workers[i]);
+    mp_watchdog_spare(h->shared.watchdog, code);
+    for (int i = 0; i < h->worker_count && h->workers[i] != NULL; i++)
+        mp_worker_free_vms(h->workers[i]);
     mp_table_free(h->shared.table);
     mp_admin_free(h->admin);
     for (int i = 0; i < h->worker_count && h->workers[i] != NULL; i++)
@@ -352,7 +356,7 @@ static int run_workers(gateway *h, mp_vm *first, const mp_gateway_options *optio
     }
     if (atomic_load(&h->shared.failed))
         code = EXIT_FAILED;
-    take_down(h);
+    take_down(h, code);
     return code;
 }
 

@@ -16,11 +16,10 @@ MP_COUNTER(worker_stalls, "worker_stalls", "", "", "times that a worker was stuc
 #define MAX_TICK_MS 1000
 #define MIN_TICK_MS 20
 #define ENDING_TICK_MS 20 /* while the process is ending */
-#define GRACE_MS 1000     /* time for workers to end after limits.drain, or after a second signal */
-#define SLOW_MS 5000      /* additional time for a worker whose loop still turns: it is slow, not stuck */
+#define GRACE_MS 1000 /* time for a stuck worker's connections to be taken over, and for a stuck main thread to end */
 #define CLEAN_UP_MS                                                                                                    \
     5000 /* time for the main thread after all workers have ended: it frees memory and writes pending data */
-#define STORE_MS 500 /* time for the store's thread before the process is ended by force */
+#define STORE_MS 100 /* part of MP_FORCE_MS in which the store's thread may save; the rest is for the log */
 #define EXIT_FORCED 1
 
 /* The state of a watched thread. */
@@ -39,7 +38,8 @@ struct mp_watchdog {
     atomic_bool is_ending;
     int fd;
     atomic_bool has_hangup;
-    _Atomic uint64_t stuck_ms, drain_ms, cleanup_ms, main_turns;
+    _Atomic uint64_t stuck_ms, drain_ms, main_turns;
+    atomic_int spared_code; /* exit code of a process that only frees memory; -1: it has more to do */
     atomic_bool main_waits;
     mp_where main_where;
     pthread_mutex_t lock; /* protects all members below */
@@ -52,7 +52,6 @@ struct mp_watchdog {
     watched main;
     /* when no worker was seen running any more, so that only the main thread was left; 0: not yet */
     uint64_t all_ended_at;
-    uint64_t due_at; /* when the process is ended by force; 0: no signal has arrived */
 };
 
 static void fill_set(sigset_t *set)
@@ -193,8 +192,8 @@ static void nap(long ms)
     nanosleep(&most, NULL);
 }
 
-/* Never returns. Waits up to half a second for the log and the audit log to be written. */
-static void end_by_force(mp_watchdog *watchdog)
+/* Logs which threads have not ended. */
+static void log_forced(const mp_watchdog *watchdog)
 {
     char name[32];
     mp_str hint = MP_STR("it did not end within limits.drain; its work is lost");
@@ -208,12 +207,23 @@ static void end_by_force(mp_watchdog *watchdog)
     if (!atomic_load(&watchdog->main_waits))
         mp_log(MP_ERROR, "ended by force", mp_log_str("thread", MP_STR("main")),
                mp_log_str("at", place_of(&watchdog->main)), mp_log_str("hint", hint));
+}
+
+/* Never returns. Waits at most MP_FORCE_MS for the store, the log and the audit log to be written. */
+static void end_by_force(mp_watchdog *watchdog)
+{
     for (uint64_t until = mp_monotonic_ms() + STORE_MS;
          mp_stat_read(&mp_stat_store_unsaved) > 0 && mp_monotonic_ms() < until;)
-        nap(10);
+        nap(5);
+    mp_log_hurry((MP_FORCE_MS - STORE_MS) / 2); /* for the log and for the audit log */
+    int code = atomic_load(&watchdog->spared_code);
+    if (code < 0 || mp_stat_read(&mp_stat_store_unsaved) > 0) {
+        log_forced(watchdog);
+        code = EXIT_FORCED;
+    }
     mp_audit_close();
     mp_log_stop();
-    _exit(EXIT_FORCED);
+    _exit(code);
 }
 
 static bool all_have_ended(const mp_watchdog *watchdog)
@@ -224,29 +234,17 @@ static bool all_have_ended(const mp_watchdog *watchdog)
     return watchdog->count > 0;
 }
 
-/* True if a worker that must end has not turned for a second, or is slow beyond its additional time. */
-static bool has_lost_worker(const mp_watchdog *watchdog, uint64_t now)
-{
-    for (int i = 0; i < watchdog->count; i++)
-        if (!mp_worker_has_ended(watchdog->workers[i]) &&
-            (watchdog->each[i].still_ms >= GRACE_MS ||
-             now >= watchdog->due_at + atomic_load(&watchdog->cleanup_ms) + SLOW_MS))
-            return true;
-    return watchdog->count == 0;
-}
-
 static void look_at_end(mp_watchdog *watchdog)
 {
     uint64_t now = mp_monotonic_ms();
-    if (!atomic_load(&watchdog->shared->draining))
+    uint64_t end_at = atomic_load(&watchdog->shared->end_at);
+    if (end_at == 0)
         return;
-    if (watchdog->due_at == 0) /* stdin ended, or a signal arrived before mp_watchdog_watch */
-        watchdog->due_at = now + atomic_load(&watchdog->drain_ms) + GRACE_MS;
     if (watchdog->all_ended_at == 0 && all_have_ended(watchdog))
         watchdog->all_ended_at = now;
-    bool is_lost = now >= watchdog->due_at && (watchdog->is_released || has_lost_worker(watchdog, now));
+    bool is_lost = now + MP_FORCE_MS >= end_at;
     if (watchdog->all_ended_at != 0 && !watchdog->is_released)
-        is_lost = now >= watchdog->all_ended_at + GRACE_MS && watchdog->main.still_ms >= GRACE_MS;
+        is_lost = is_lost || (now >= watchdog->all_ended_at + GRACE_MS && watchdog->main.still_ms >= GRACE_MS);
     if (is_lost)
         end_by_force(watchdog);
 }
@@ -270,6 +268,15 @@ static void wake_main(mp_watchdog *watchdog)
         continue;
 }
 
+/* The process ends within `ms`, or earlier if that was said before. */
+static void end_within(mp_watchdog *watchdog, uint64_t ms)
+{
+    uint64_t end_at = mp_monotonic_ms() + ms, before = atomic_load(&watchdog->shared->end_at);
+    while ((before == 0 || end_at < before) &&
+           !atomic_compare_exchange_weak(&watchdog->shared->end_at, &before, end_at))
+        continue;
+}
+
 static void on_signal(mp_watchdog *watchdog, int number)
 {
     if (number == SIGHUP) {
@@ -280,11 +287,7 @@ static void on_signal(mp_watchdog *watchdog, int number)
     bool again = atomic_exchange(&watchdog->shared->draining, true);
     mp_log(watchdog->shared->own_level, again ? "stopping now" : "draining", mp_log_int("signal", number));
     mp_vm_stop_loading();
-    uint64_t due_at = mp_monotonic_ms() + GRACE_MS;
-    if (!again && watchdog->count > 0)
-        due_at += atomic_load(&watchdog->drain_ms);
-    if (!watchdog->is_released && (watchdog->due_at == 0 || due_at < watchdog->due_at))
-        watchdog->due_at = due_at;
+    end_within(watchdog, (again || watchdog->count == 0 ? 0 : atomic_load(&watchdog->drain_ms)) + MP_ENDING_MS);
     drain_all(watchdog, again);
     wake_main(watchdog);
 }
@@ -335,6 +338,7 @@ mp_watchdog *mp_watchdog_start(mp_shared *shared, const mp_config *config, mp_er
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a write beyond the file size limit then fails instead of ending the process */
     watchdog->shared = shared;
+    atomic_init(&watchdog->spared_code, -1);
     pthread_mutex_init(&watchdog->lock, NULL);
     mp_watchdog_configure(watchdog, config);
     watchdog->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -373,7 +377,6 @@ void mp_watchdog_watch(mp_watchdog *watchdog, mp_worker **workers, int count, mp
     watchdog->count = count;
     watchdog->admin = admin;
     watchdog->listeners = listeners;
-    watchdog->due_at = 0;
     if (atomic_load(&watchdog->shared->draining))
         drain_all(watchdog, false);
     pthread_mutex_unlock(&watchdog->lock);
@@ -389,15 +392,19 @@ void mp_watchdog_release(mp_watchdog *watchdog)
     watchdog->admin = NULL;
     watchdog->listeners = NULL;
     watchdog->is_released = true;
-    watchdog->due_at = mp_monotonic_ms() + CLEAN_UP_MS;
+    end_within(watchdog, CLEAN_UP_MS);
     pthread_mutex_unlock(&watchdog->lock);
+}
+
+void mp_watchdog_spare(mp_watchdog *watchdog, int code)
+{
+    atomic_store(&watchdog->spared_code, code);
 }
 
 void mp_watchdog_configure(mp_watchdog *watchdog, const mp_config *config)
 {
     atomic_store(&watchdog->stuck_ms, config->stuck);
     atomic_store(&watchdog->drain_ms, config->drain);
-    atomic_store(&watchdog->cleanup_ms, config->call_cleanup);
 }
 
 void mp_watchdog_wait_begins(mp_watchdog *watchdog)

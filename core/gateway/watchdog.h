@@ -2,8 +2,8 @@
  * for no other thread, so the process obeys SIGTERM whatever the others do.
  *
  *   - SIGTERM, SIGINT: the workers drain; a second signal stops them. A process that has not ended a second after
- *   limits.drain, or a second after the second signal, is ended by _exit with code 1. A load of scripts in progress is
- *   stopped.
+ *   limits.drain, or a second after the second signal, is ended by _exit: with code 1, or with its own code if it only
+ *   frees memory. A load of scripts in progress is stopped.
  *   - SIGHUP: wakes the main thread to reload.
  *   - A worker whose loop has not turned for limits.stuck takes no connections until it turns again (net/suspend.c).
  *   It is logged with the line of Lua that it runs, and /healthz answers 503. */
@@ -28,6 +28,8 @@ void mp_watchdog_free(mp_watchdog *watchdog);
  * watchdog limits the time until the process ends. */
 void mp_watchdog_watch(mp_watchdog *watchdog, mp_worker **workers, int count, mp_admin *admin, mp_listeners *listeners);
 void mp_watchdog_release(mp_watchdog *watchdog);
+/* Nothing is left to do but to free memory: if that takes longer than the process has, it ends with `code`. */
+void mp_watchdog_spare(mp_watchdog *watchdog, int code);
 void mp_watchdog_configure(mp_watchdog *watchdog, const mp_config *config);
 /* Call them before and after the main thread waits for events: while it waits it does not count as stuck. */
 void mp_watchdog_wait_begins(mp_watchdog *watchdog);

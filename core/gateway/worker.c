@@ -7,7 +7,6 @@
 MP_GAUGE(vms_draining, "vms_draining", "", "", "Lua states of earlier scripts, which finish their calls")
 
 #define CLEANUP_GRACE_MS 100 /* additional time after limits.call.cleanup for handlers that do not wait */
-#define ABORT_GRACE_MS 500   /* time for the last errors to reach their clients */
 
 typedef enum { LOADING, LOADED, FAILED, SERVING, UNUSED } state;
 
@@ -354,17 +353,24 @@ static void on_grace_over(mp_timer *timer)
     mp_loop_stop(mp_container(timer, mp_worker, deadline)->loop);
 }
 
+/* Milliseconds until `before_ms` before the end of the process. */
+static uint64_t left_until(const mp_worker *worker, uint64_t before_ms)
+{
+    uint64_t at = atomic_load(&worker->shared->end_at) - before_ms, now = mp_monotonic_ms();
+    return at > now ? at - now : 0;
+}
+
+/* The last errors reach their clients, and <close> handlers may wait, until the loop stops. */
 static void on_deadline(mp_timer *timer)
 {
     mp_worker *worker = mp_container(timer, mp_worker, deadline);
     mp_rpc_abort(worker->rpc, "the gateway is stopping");
-    uint64_t cleanup = worker->settings->config->call_cleanup + CLEANUP_GRACE_MS;
-    mp_timer_start(worker->loop, timer, cleanup > ABORT_GRACE_MS ? cleanup : ABORT_GRACE_MS, on_grace_over);
+    mp_timer_start(worker->loop, timer, left_until(worker, MP_CUT_MS), on_grace_over);
 }
 
 static void begin_drain(mp_worker *worker)
 {
-    mp_timer_start(worker->loop, &worker->deadline, worker->settings->config->drain, on_deadline);
+    mp_timer_start(worker->loop, &worker->deadline, left_until(worker, MP_ENDING_MS), on_deadline);
     mp_rpc_drain(worker->rpc);
     mp_server_drain(worker->server, on_drained, worker);
 }
@@ -380,6 +386,7 @@ static void input_is_over(mp_worker *worker)
 {
     if (atomic_exchange(&worker->shared->draining, true))
         return;
+    atomic_store(&worker->shared->end_at, mp_monotonic_ms() + worker->settings->config->drain + MP_ENDING_MS);
     mp_log(worker->shared->own_level, "draining", mp_log_str("why", MP_STR("end of input")));
     begin_drain(worker);
 }
@@ -422,15 +429,24 @@ void mp_worker_join(mp_worker *worker)
 
 void mp_worker_unwind(mp_worker *worker)
 {
+    uint64_t end_at = atomic_load(&worker->shared->end_at), until = end_at == 0 ? UINT64_MAX : end_at - MP_LEAVE_MS;
     if (worker->rpc != NULL)
         mp_rpc_abort(worker->rpc, "the gateway is stopping");
+    for (const mp_link *link = worker->draining.next; link != &worker->draining; link = link->next)
+        mp_lib_unwind(mp_container(link, const generation, link)->vm, until);
+    if (worker->vm != NULL)
+        mp_lib_unwind(worker->vm, until);
+}
+
+void mp_worker_free_vms(mp_worker *worker)
+{
     while (!mp_link_is_alone(&worker->draining)) {
         generation *before = mp_container(worker->draining.next, generation, link);
         mp_vm *vm = before->vm;
         mp_link_drop(&before->link);
         mp_timer_stop(worker->loop, &before->deadline);
         free(before);
-        mp_lib_free(vm); /* unwinds what still runs in it */
+        mp_lib_free(vm);
     }
     if (worker->vm != NULL)
         mp_lib_free(worker->vm);

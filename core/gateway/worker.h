@@ -12,6 +12,14 @@ typedef struct mp_worker mp_worker;
 typedef struct mp_reload mp_reload;
 typedef struct mp_watchdog mp_watchdog;
 
+/* How the process ends after a signal, in ms. MP_ENDING_MS before shared->end_at calls are cancelled, and their <close>
+ * handlers run. MP_CUT_MS before it the workers' loops stop, so no handler waits any longer. MP_LEAVE_MS before it each
+ * handler that is left is ended at its first instruction. MP_FORCE_MS before it the watchdog ends the process. */
+#define MP_ENDING_MS 1000
+#define MP_CUT_MS 500
+#define MP_LEAVE_MS 350
+#define MP_FORCE_MS 200
+
 /* Shared by all workers. */
 typedef struct {
     /* owned by the main thread; each worker has a pointer to the settings that it currently uses */
@@ -23,6 +31,7 @@ typedef struct {
     mp_certificates *certificates;
     mp_watchdog *watchdog;
     atomic_bool draining, failed; /* failed: writing an answer on stdio failed for a reason other than a closed pipe */
+    _Atomic uint64_t end_at;      /* monotonic ms: the process ends then, whatever still runs; 0: it serves */
     int ended_fd;                 /* an eventfd, incremented by each worker that has ended */
     uint64_t started_at;
     mp_log_level own_level; /* log level of lines about the gateway's own start and end */
@@ -52,14 +61,15 @@ typedef struct mp_swap {
 /* From the worker's next turn on, new calls use `vm`; running calls finish on the old VM. Any thread. */
 void mp_worker_swap(mp_worker *worker, mp_vm *vm, mp_swap *swap);
 mp_loop *mp_worker_loop(mp_worker *worker);
-/* Accepts no new connections; running calls may take limits.drain to finish. Any thread. */
+/* Accepts no new connections; running calls may finish until MP_ENDING_MS before shared->end_at. Any thread. */
 void mp_worker_drain(mp_worker *worker);
 /* Cancels all calls and ends the loop. Any thread. */
 void mp_worker_stop(mp_worker *worker);
 void mp_worker_join(mp_worker *worker);
-/* Call them when all workers have ended: first mp_worker_unwind for every worker, then free the session table, then
- * mp_worker_free for every worker. */
+/* Call them when all workers have ended: mp_worker_unwind for every worker ends what still runs in its VMs; then
+ * mp_worker_free_vms for every worker; then free the session table; then mp_worker_free for every worker. */
 void mp_worker_unwind(mp_worker *worker);
+void mp_worker_free_vms(mp_worker *worker);
 void mp_worker_free(mp_worker *worker);
 
 /* -- for the watchdog, any thread -- */

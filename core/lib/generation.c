@@ -164,12 +164,9 @@ void mp_lib_detach(mp_vm *vm)
     mp_principals_detach(mp_lib_of_vm(vm));
 }
 
-void mp_lib_free(mp_vm *vm)
+void mp_lib_unwind(mp_vm *vm, uint64_t until)
 {
-    if (vm == NULL)
-        return;
-    mp_lib *lib = mp_lib_of_vm(vm);
-    mp_cron_stop(lib);
+    mp_cron_stop(mp_lib_of_vm(vm));
     /* No task may answer its call any more. Calls are cleared in all tasks before the first `<close>` handler runs, since the handler may
      * use the call of another task. */
     for (mp_task *super = vm->all; super != NULL; super = super->next) {
@@ -177,6 +174,15 @@ void mp_lib_free(mp_vm *vm)
         task->call = NULL;
         task->entry = NULL;
     }
+    mp_vm_unwind(vm, until);
+}
+
+void mp_lib_free(mp_vm *vm)
+{
+    if (vm == NULL)
+        return;
+    mp_lib *lib = mp_lib_of_vm(vm);
+    mp_lib_unwind(vm, UINT64_MAX);
     mp_vm_free(vm);
     lib_free(lib);
 }

@@ -63,6 +63,9 @@ typedef struct {
 /* Loads the library and every script. On failure returns NULL and appends every error to `report`, as text for a person. */
 mp_vm *mp_lib_new(mp_source *source, const mp_lib_config *config, mp_buf *report);
 void mp_lib_free(mp_vm *vm);
+/* The process ends: ends every task. Their `<close>` handlers run, but may not wait, and each one that is left at `until` (ms of the
+ * monotonic clock) is ended at its first instruction. Any thread may call it once the VM's loop has ended; mp_lib_free() follows. */
+void mp_lib_unwind(mp_vm *vm, uint64_t until);
 /* Detaches the VM from its loop, on the loop's thread, once no task of the VM is left. Any thread may call mp_lib_free() afterwards. */
 void mp_lib_detach(mp_vm *vm);
 /* Attaches the VM to `loop`: from then on only the loop's thread may use the VM. The VM publishes through `rpc` and sends HTTP requests

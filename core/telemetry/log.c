@@ -111,11 +111,11 @@ void mp_log_put_time(mp_buf *line)
     mp_buf_printf(line, ".%03ldZ", now.tv_nsec / 1000000);
 }
 
-/* Writes to stderr for at most one second, as fast as its reader reads. */
+/* Writes to stderr for at most mp_writer_patience(), as fast as its reader reads. */
 static void write_now(mp_str text)
 {
     struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
-    while (text.len > 0 && poll(&out, 1, MP_WRITER_PATIENCE_MS) == 1) {
+    while (text.len > 0 && poll(&out, 1, mp_writer_patience()) == 1) {
         mp_str piece = {text.ptr,
                         /* a write of at most PIPE_BUF bytes does not block a pipe that poll() reports as writable */
                         text.len < PIPE_BUF ? text.len : PIPE_BUF};
@@ -168,4 +168,9 @@ void mp_log_start(mp_log_level least)
 void mp_log_stop(void)
 {
     mp_stat_add(&mp_stat_dropped_log, mp_writer_stop(&writer));
+}
+
+void mp_log_hurry(int ms)
+{
+    mp_writer_hurry(ms);
 }

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE /* pthread_cond_clockwait */
 #include "writer.h"
 #include <errno.h>
+#include <stdatomic.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -76,12 +77,26 @@ bool mp_writer_start(mp_writer *writer)
     return writer->is_running;
 }
 
-/* Call it under the lock. Waits until all lines are written, at most MP_WRITER_PATIENCE_MS. */
+static atomic_int patience_ms = 1000;
+
+int mp_writer_patience(void)
+{
+    return atomic_load(&patience_ms);
+}
+
+void mp_writer_hurry(int ms)
+{
+    atomic_store(&patience_ms, ms);
+}
+
+/* Call it under the lock. Waits until all lines are written, at most mp_writer_patience(). */
 static void await_end(mp_writer *writer)
 {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += MP_WRITER_PATIENCE_MS / 1000;
+    int64_t ns = until.tv_nsec + mp_writer_patience() * (int64_t)1000000;
+    until.tv_sec += ns / 1000000000;
+    until.tv_nsec = ns % 1000000000;
     while (!writer->is_over && pthread_cond_clockwait(&writer->wake, &writer->lock, CLOCK_MONOTONIC, &until) == 0)
         continue;
 }

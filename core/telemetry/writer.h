@@ -31,11 +31,13 @@ typedef struct mp_writer {
 
 /* False if the thread cannot be started. */
 bool mp_writer_start(mp_writer *writer);
-/* Writes the queued lines, then ends the thread. If that takes longer than MP_WRITER_PATIENCE_MS, because the reader
+/* Writes the queued lines, then ends the thread. If that takes longer than mp_writer_patience(), because the reader
  * of a pipe does not read, the thread stays in its write until the process ends. Returns the number of lines that
  * were not written. Does nothing if the writer is not running. */
-#define MP_WRITER_PATIENCE_MS 1000
 int64_t mp_writer_stop(mp_writer *writer);
+/* How long the end of a writer waits for a reader, in ms: a second, or less after mp_writer_hurry. Any thread. */
+int mp_writer_patience(void);
+void mp_writer_hurry(int ms);
 /* Any thread. OFF: the writer is not running and the line was not queued. LOST: the writer was abandoned in a
  * blocked write, see mp_writer_stop. */
 typedef enum { MP_WRITER_QUEUED, MP_WRITER_FULL, MP_WRITER_OFF, MP_WRITER_LOST } mp_writer_result;

@@ -11,6 +11,7 @@ MP_COUNTER(cleanups_ended, "cleanups_ended", "", "", "cancelled calls whose <clo
 #define STUCK_US 5000          /* processor time that they have where the task cannot yield */
 #define LOOK_INSTRUCTIONS 1000 /* instructions between two runs of the hook where the task cannot yield */
 #define MEMORY_PART 4          /* handlers may allocate 1/4 of limits.call.memory beyond it */
+#define MOST_LOGGED 10 /* tasks of an ending VM whose cleanup is logged with its place; further ones are counted */
 #define CLOSED_LEVEL                                                                                                   \
     1 /* bit of mp_catch_begin's value: the coroutine is being closed; the other bits are mp_task.closing */
 
@@ -69,6 +70,12 @@ void mp_raise_closed(lua_State *L)
     raise_key(L, &closed_key);
 }
 
+/* The VM ends, and its handlers have no time left. */
+static bool is_past_end(const mp_vm *vm)
+{
+    return vm->is_ending && mp_monotonic_ms() >= vm->ending_until;
+}
+
 void mp_raise_cancelled(lua_State *L, mp_task *task)
 {
     mp_vm *vm = task->vm;
@@ -86,6 +93,10 @@ void mp_raise_cancelled(lua_State *L, mp_task *task)
         vm->closing_tasks++;
         mp_stat_add(&mp_stat_cleanups, 1);
     }
+    if (is_past_end(vm))
+        task->closing = MP_FORCED;
+    if (task->closing == MP_FORCED)
+        mp_preempt_arm(L, 1);
     raise_key(L, &cancelled_key);
 }
 
@@ -141,15 +152,19 @@ void mp_closing_after_wait(lua_State *L)
     raise_late(L);
 }
 
+static const char at_end[] = "the gateway ended before the <close> handlers of a cancelled call had";
+
 static void log_exceeded(mp_task *task, const char *why)
 {
     if (task->has_exceeded)
         return;
     task->has_exceeded = true;
+    mp_stat_add(&mp_stat_cleanups_ended, 1);
+    if (task->vm->is_ending && ++task->vm->ending_count > MOST_LOGGED)
+        return;
     lua_Debug at = {.currentline = -1};
     lua_State *L = task->state == MP_TASK_PARKED && task->inner_count > 0 ? task->inner[0] : task->co;
     bool has_place = mp_vm_find_place(L, &at);
-    mp_stat_add(&mp_stat_cleanups_ended, 1);
     mp_log(MP_WARN, "cleanup over its limit", mp_log_str("method", mp_task_label(task)),
            mp_log_str("why", mp_str_of(why)), mp_log_str("file", mp_str_of(has_place ? at.short_src : "")),
            mp_log_int("line", has_place ? at.currentline : 0));
@@ -224,7 +239,10 @@ static bool check_handlers(lua_State *L, mp_task *task)
                                               : "the <close> handlers of a cancelled call ran for too long");
         task->closing = MP_FORCED;
     }
+    if (task->closing == MP_CLOSING && is_past_end(vm))
+        task->closing = MP_FORCED;
     if (task->closing == MP_FORCED) {
+        log_exceeded(task, at_end);
         mp_preempt_arm(L, 1);
         raise_key(L, &cancelled_key);
     }
@@ -308,11 +326,20 @@ static bool end_some(mp_vm *vm)
     return has_tasks;
 }
 
-void mp_tasks_unwind(mp_vm *vm)
+void mp_vm_unwind(mp_vm *vm, uint64_t until)
 {
+    if (vm->is_ending)
+        return;
     vm->is_ending = true;
-    for (mp_task *task = vm->all; task != NULL; task = task->next)
+    vm->ending_until = until;
+    for (mp_task *task = vm->all; task != NULL; task = task->next) {
+        if (task->state != MP_TASK_IDLE && task->closing != MP_OPEN)
+            log_exceeded(task, at_end);
         task->cancelled = true;
+    }
     while (end_some(vm))
         continue;
+    if (vm->ending_count > MOST_LOGGED)
+        mp_log(MP_WARN, "cleanups over their limit", mp_log_int("count", vm->ending_count),
+               mp_log_str("why", mp_str_of(at_end)));
 }

@@ -244,7 +244,7 @@ void mp_vm_free(mp_vm *vm)
         mp_stat_add(&mp_stat_vms, -1);
     mp_bus_leave(vm->bus, vm);
     if (vm->L != NULL) {
-        mp_tasks_unwind(vm);
+        mp_vm_unwind(vm, UINT64_MAX);
         lua_close(vm->L);
     }
     mp_tasks_free(vm);

@@ -65,10 +65,13 @@ struct mp_vm {
     uint64_t closing_since; /* us of the thread's processor time when the running stretch of `<close>` handlers began */
     size_t closing_most;    /* limits.calls_in_flight: tasks whose handlers may wait at once */
     size_t closing_tasks;   /* tasks whose handlers run or wait */
-    bool is_ending;         /* mp_vm_free has begun: no task may wait any more */
-    uint64_t load_us;       /* limits.load */
-    uint64_t load_until;    /* us of the thread's processor time when limits.load is over */
-    bool is_loading;        /* mp_vm_new has not returned */
+    bool is_ending;         /* mp_vm_unwind was called: no task may wait any more */
+    uint64_t
+        ending_until;     /* monotonic ms after which `<close>` handlers end at their first instruction, if is_ending */
+    int64_t ending_count; /* tasks whose handlers were cut short since is_ending */
+    uint64_t load_us;     /* limits.load */
+    uint64_t load_until;  /* us of the thread's processor time when limits.load is over */
+    bool is_loading;      /* mp_vm_new has not returned */
 
     mp_link ready;     /* tasks to start or resume */
     mp_link heavy;     /* tasks that were preempted: one of them is resumed in each turn */

@@ -209,16 +209,25 @@ static void resume_heavy(mp_vm *vm, mp_link *link)
     vm->clock_us = mp_clock_us(CLOCK_MONOTONIC);
 }
 
+/* Ends cancelled tasks, for the time of one turn: the `<close>` handlers of each may take a time slice. True if there was one. */
+static bool unwind_some(mp_vm *vm)
+{
+    if (mp_link_is_alone(&vm->unwinding))
+        return false;
+    uint64_t until = mp_monotonic_us() + TURN_US;
+    do
+        mp_task_unwind(mp_container(mp_link_take(&vm->unwinding), mp_task, link));
+    while (!mp_link_is_alone(&vm->unwinding) && mp_monotonic_us() < until);
+    return true;
+}
+
 bool mp_vm_turn(mp_vm *vm)
 {
     mp_link *link;
     bool did = mp_vm_bus_turn(vm);
     if (!mp_link_is_alone(&vm->messages))
         return true; /* all messages are delivered before any task runs */
-    while ((link = mp_link_take(&vm->unwinding)) != NULL) {
-        mp_task_unwind(mp_container(link, mp_task, link));
-        did = true;
-    }
+    did = unwind_some(vm) || did;
     bool has_heavy = !mp_link_is_alone(&vm->heavy);
     if (has_heavy || !mp_link_is_alone(&vm->ready))
         vm->clock_us = mp_clock_us(CLOCK_MONOTONIC);

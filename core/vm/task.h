@@ -106,8 +106,6 @@ int mp_run_body(lua_State *L);
 void mp_task_resume(mp_task *task);
 /* Ends the task's work, and puts the task among the idle ones. */
 void mp_task_end(mp_task *task);
-/* Cancels and ends all tasks of a VM that is being freed. */
-void mp_tasks_unwind(mp_vm *vm);
 /* Frees all tasks, after their lua_State was closed. */
 void mp_tasks_free(mp_vm *vm);
 

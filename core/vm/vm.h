@@ -27,6 +27,9 @@ bool mp_vm_turn(mp_vm *vm);
 bool mp_vm_is_idle(const mp_vm *vm);
 /* True if `<close>` handlers of cancelled tasks run or wait in the VM. */
 bool mp_vm_is_cleaning(const mp_vm *vm);
+/* Ends every task of a VM that will be freed. Their `<close>` handlers run but may not wait, and each one that is left at `until` (ms
+ * of the monotonic clock) is ended at its first instruction. A second call does nothing. */
+void mp_vm_unwind(mp_vm *vm, uint64_t until);
 
 /* -- stuck threads --------------------------------------------------------------------------------------------- */
 

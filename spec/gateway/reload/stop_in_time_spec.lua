@@ -1,0 +1,158 @@
+-- SIGTERM ends the process within limits.drain plus one second, whatever the scripts do.
+local uv = require "luv"
+local gateway = require "spec.helpers.gateway"
+local wait = require "spec.helpers.wait"
+
+local SANITIZED <const> = os.getenv "ASAN_OPTIONS" or os.getenv "TSAN_OPTIONS"
+local SLACK <const> = SANITIZED and 5 or 2 -- seconds, for a machine that is busy with other things
+
+-- What a handler of a <close> variable does. None of them ends by itself.
+local closers = {
+  computes = "while true do end",
+  catches = "while true do pcall(function() while true do end end) end",
+  sleeps = "while true do pcall(sleep, 60) end",
+  reads = "while true do try(fs.write('data/file', 'x')) try(fs.read 'data/file') end",
+  fetches = "while true do http.get(PLACE) end",
+  runs = "while true do exec { 'sleep', '60' } end",
+  queries = [[local db = try(sqlite.open ':memory:')
+    while true do pcall(db.query, db, 'with recursive n(i) as (select 1 union all select i + 1 from n) select count(*) from n') end]],
+  nests = [[local inner <close> = closing(function() while true do pcall(sleep, 60) end end)
+    coroutine.wrap(function() local c <close> = closing(function() while true do end end) sleep(60) end)()]],
+}
+
+-- What a handler of a tool does that no cancelling stops for long.
+local bodies = {
+  loops = "while true do end",
+  loops_caught = "while true do pcall(function() while true do end end) end",
+  metamethod = "return tostring(setmetatable({}, { __tostring = function() while true do end end }))",
+  matches = "return tostring(regex.match(('a'):rep(1e6), '^(a|a?)+$')) .. ('a'):rep(1e6):find(('a?'):rep(1e4) .. 'b')",
+}
+
+local function scripts(place)
+  local made = {}
+  for name, body in pairs(closers) do
+    made["tools/" .. name .. ".lua"] = ([[local PLACE <const> = %q
+      return tool { "Never cleans up.", function()
+        local guard <close> = closing(function() log.info "closes" %s end)
+        log.info "waits"
+        sleep(3600)
+      end }]]):format(place, body)
+  end
+  for name, body in pairs(bodies) do
+    made["tools/" .. name .. ".lua"] = ('return tool { "Never ends.", function() log.info "waits" %s end }'):format(body)
+  end
+  return made
+end
+
+-- A server that takes connections and never answers.
+local function silent_server()
+  local server = uv.new_tcp()
+  assert(server:bind("127.0.0.1", 0))
+  assert(server:listen(128, function() end))
+  return setmetatable({ address = "127.0.0.1:" .. server:getsockname().port }, { __close = function() server:close() end })
+end
+
+local function start(server, drain)
+  return gateway.start { scripts = scripts("http://" .. server.address .. "/"), workers = 2, files = { ["data/kept"] = "kept" }, config = {
+    limits = { drain = drain, call = { time = "1h", cpu = "1h", cleanup = "1h" } },
+    scripts = { path = "scripts", allow = { write = { "data" }, read = { "data" }, run = { "sleep" }, net = { server.address } } },
+  } }
+end
+
+local function names_of(list)
+  local names = {}
+  for name in pairs(list) do names[#names + 1] = name end
+  table.sort(names)
+  return names
+end
+
+-- Begins `count` calls of each of these tools, on connections of their own, so that both workers have some.
+local function begin(g, names, count)
+  local open = {}
+  for _ = 1, count do
+    for _, name in ipairs(names) do
+      local me = g:client "2026-07-28"
+      open[#open + 1] = me
+      me:open("tools/call", { name = name })
+    end
+  end
+  wait.for_fact("every call to run", 30, function()
+    local _, waiting = g:log():gsub("info  waits", "")
+    return waiting >= #open
+  end)
+  return setmetatable(open, { __close = function()
+    for _, me in ipairs(open) do me:close() end
+  end })
+end
+
+local function seconds_to_exit(g, limit)
+  local took, code = wait.timed(g.wait_exit, g, 30)
+  assert.is_true(took < limit + SLACK, ("it took %.1f s of at most %.1f s; its log ends with\n%s"):format(took, limit, g:log():sub(-2000)))
+  return SANITIZED and 0 or code
+end
+
+describe("SIGTERM, within limits.drain and one second,", function()
+  for _, name in ipairs(names_of(closers)) do
+    it("ends calls whose <close> handlers never end: one that " .. name, function()
+      local server <close> = silent_server()
+      local g <close> = start(server, "200ms")
+      local calls <close> = begin(g, { name }, 6) -- luacheck: ignore 211
+      g:signal "sigterm"
+      assert.equal(0, seconds_to_exit(g, 1.2))
+      assert.truthy(g:log():find("closes", 1, true))
+      assert.truthy(g:log():find("cleanup over its limit", 1, true), g:log())
+      assert.is_nil(g:log():find("ended by force", 1, true), g:log())
+    end)
+  end
+
+  it("ends forty calls of each kind at once, and logs a few of them and the number of the others", function()
+    local server <close> = silent_server()
+    local g <close> = start(server, "200ms")
+    local calls <close> = begin(g, names_of(closers), 5) -- luacheck: ignore 211
+    g:signal "sigterm"
+    -- 1: a machine that is too busy to run each handler's last instruction in time ends them by force, in time all the same.
+    if seconds_to_exit(g, 1.2) == 0 then assert.truthy(g:log():match "cleanups over their limit count=%d+", g:log()) end
+  end)
+
+  it("ends handlers of tools that never end", function()
+    local server <close> = silent_server()
+    local g <close> = start(server, "200ms")
+    local calls <close> = begin(g, names_of(bodies), 3) -- luacheck: ignore 211
+    g:signal "sigterm"
+    assert.equal(0, seconds_to_exit(g, 1.2))
+  end)
+
+  it("ends them where limits.drain is 0", function()
+    local server <close> = silent_server()
+    local g <close> = start(server, "0s")
+    local calls <close> = begin(g, { "computes", "sleeps", "queries" }, 4) -- luacheck: ignore 211
+    g:signal "sigterm"
+    assert.equal(0, seconds_to_exit(g, 1))
+  end)
+
+  it("and a second SIGTERM within one second", function()
+    local server <close> = silent_server()
+    local g <close> = start(server, "1h")
+    local calls <close> = begin(g, names_of(closers), 4) -- luacheck: ignore 211
+    g:signal "sigterm"
+    g:wait_log "draining"
+    g:signal "sigterm"
+    assert.equal(0, seconds_to_exit(g, 1))
+  end)
+
+  it("leaves <close> handlers that need less all the time they need", function()
+    local g <close> = gateway.start { workers = 2, config = { limits = { drain = "200ms" } }, scripts = {
+      ["tools/brief.lua"] = [[return tool { "Cleans up.", function()
+        local guard <close> = closing(function() sleep(0.1) log.info "cleaned" end)
+        log.info "waits"
+        sleep(3600)
+      end }]],
+    } }
+    local calls <close> = begin(g, { "brief" }, 3) -- luacheck: ignore 211
+    g:signal "sigterm"
+    assert.equal(0, seconds_to_exit(g, 1.2))
+    local _, cleaned = g:log():gsub("info  cleaned", "")
+    assert.equal(3, cleaned)
+    assert.is_nil(g:log():find("over its limit", 1, true))
+  end)
+end)
