@@ -17,7 +17,7 @@ MP_GAUGE(sqlite_bytes, "sqlite_bytes", "", "", "bytes of SQL parameters and resu
 MP_COUNTER(refused_statements, "refused", "reason", "statements", "SQL statements over limits.sqlite.queue")
 
 #define MOST_PATTERN                                                                                                   \
-    128 /* bytes, of LIKE and GLOB: a call that cannot be interrupted takes up to 1.5 ns for each, times the text */
+    128 /* longest pattern of LIKE and GLOB, in bytes: a call, which cannot be interrupted, takes up to 1.5 ns for each byte of the pattern and each byte of the text */
 #define MOST_DEPTH 100 /* depth of triggers that fire triggers */
 #define PAGE 4096
 #define LOOK 1000 /* instructions of SQLite between two checks whether the statement was cancelled */
@@ -36,12 +36,12 @@ struct mp_database {
     sqlite3 *interruptible; /* the open connection, to interrupt it from another thread */
     atomic_bool is_over;
     atomic_bool has_ended; /* the thread has finished */
-    mp_link leaving;       /* in mp_databases, once it is closed */
-    mp_statement *running; /* used by the database's thread alone */
+    mp_link leaving;       /* link in mp_databases, once the database is closed */
+    mp_statement *running; /* used only by the database's thread */
     sqlite3 *db;
     mp_sql_account account;
     mp_sql_cache cache;
-    bool is_ours;       /* SQL of the gateway is being prepared, not SQL of a script */
+    bool is_ours;       /* true while SQL of the gateway is prepared, false for SQL of a script */
     const char *denied; /* the reason for which the authorizer refused the statement */
 };
 
@@ -85,7 +85,8 @@ static int on_busy(void *ctx, int tries)
 
 /* -- opening ----------------------------------------------------------------------------------------------------- */
 
-/* The path of the file, with symbolic links in the operator's part of it resolved. NULL if there is no such folder. */
+/* The path of the file; symbolic links in the operator's part of the path are resolved. NULL if there is no such
+ * folder. */
 static char *place_of(const mp_database *database)
 {
     mp_buf path = {0};
@@ -115,8 +116,9 @@ static int run_own(mp_database *database, const char *sql)
     return rc;
 }
 
-/* Temporary tables and sorting stay in memory, where the account bounds them: a temporary file has no bound. Pages get three quarters
- * of the account. So a full table is an ordinary error, and there is memory left for the statement that gets it. */
+/* Temporary tables and sorting stay in memory, where the account bounds them: a temporary file has no bound. The
+ * page cache gets three quarters of the account. So a full cache is an ordinary error, and memory is left for the
+ * statement that gets the error. */
 static int bound_memory(mp_database *database)
 {
     char sql[160];
@@ -178,7 +180,7 @@ static void close_connection(mp_database *database)
     database->db = NULL;
 }
 
-/* The reason for which the database could not be opened. `path` is that of the file, or NULL. */
+/* The reason that the database could not be opened. `path` is the path of the file, or NULL. */
 static void explain_open(mp_database *database, mp_statement *statement, const char *path)
 {
     int code = sqlite3_extended_errcode(database->db), error = sqlite3_system_errno(database->db);
@@ -334,7 +336,7 @@ int mp_database_run(mp_database *database, mp_loop *loop, mp_statement *statemen
     return has_room ? 0 : -1;
 }
 
-/* Joins the thread. Does not wait if it has ended. */
+/* Joins the thread and frees the database. Does not wait if the thread has ended. */
 static void database_free(mp_database *database)
 {
     mp_link_drop(&database->leaving);
@@ -348,7 +350,8 @@ static void database_free(mp_database *database)
     free(database);
 }
 
-/* Frees closed databases whose threads have ended; with `waits`, all of them. Gives the number of those that remain. */
+/* Frees closed databases whose threads have ended; with `waits`, all closed databases. Returns the number of those
+ * that remain. */
 static int64_t free_ended(mp_databases *all, bool waits)
 {
     int64_t count = 0;

@@ -18,9 +18,9 @@ void mp_sql_memory_start(void);
 
 typedef struct {
     int64_t rows; /* limit of one result */
-    size_t bytes; /* limit of one result, of one value, and of the parameters of one statement */
+    size_t bytes; /* limits of the bytes of one result, of one value, and of the parameters of one statement */
     uint64_t busy_ms;
-    int64_t queue; /* limit of statements that wait */
+    int64_t queue; /* limit of the statements that wait */
     size_t memory; /* bytes that SQLite may allocate for one database */
     size_t heap;   /* bytes that SQLite may allocate for all databases of scripts in the process */
     size_t held;   /* limit of the bytes of all parameters and results in the process */
@@ -37,13 +37,13 @@ typedef enum { MP_SQL_QUERY, MP_SQL_EXEC, MP_SQL_BEGIN, MP_SQL_COMMIT, MP_SQL_RO
  * 4 bytes and the bytes; 'n' NULL, no data. */
 typedef struct mp_statement {
     mp_sql_kind kind;
-    bool in_transaction; /* it fails if the transaction has ended */
+    bool in_transaction; /* the statement fails if the transaction has ended */
     char *sql;
     mp_buf
         params; /* count in 4 bytes; then for each its name as a text value, empty if it is positional, and its value */
     uint32_t param_count;
     bool has_names;
-    size_t held; /* bytes that the gauge sqlite_bytes counts for it */
+    size_t held; /* bytes that the gauge sqlite_bytes counts for the statement */
 
     bool failed;
     mp_buf
@@ -51,31 +51,32 @@ typedef struct mp_statement {
     uint32_t columns;
     int64_t rows, changes, last_id;
 
-    atomic_bool is_off; /* it was cancelled: it ends as soon as it can */
-    /* Called on the loop when the statement has run; frees it. If the loop has ended, `loop` is NULL, and this may be any thread, while the
-     * owner is about to cancel the statement. */
+    atomic_bool is_off; /* the statement was cancelled: it ends as soon as it can */
+    /* Called on the loop when the statement has run; frees the statement. If the loop has ended, `loop` is NULL,
+     * this may be any thread, and the owner is about to cancel the statement. */
     void (*done)(struct mp_statement *statement, mp_loop *loop);
-    mp_message message; /* this and the members below are used by database.c */
+    mp_message message; /* this member and the next ones are used only by database.c */
     mp_link link;
     mp_loop *loop;
 } mp_statement;
 
-/* A database at `rest` below the folder `root`. `root` may have symbolic links, `rest` may not; NULL `root`: in memory. The file is opened
- * by the first statement, and after a CLOSE by the next one. `setup`, SQL, runs when it is opened. */
+/* Makes a handle of the database at `rest` below the folder `root`. `root` may contain symbolic links, `rest` may
+ * not; NULL `root`: in memory. The first statement opens the file, and after a CLOSE the next statement. `setup` is
+ * SQL that runs when the file is opened. */
 mp_database *mp_database_new(const char *root, const char *rest, bool is_read_only, const char *setup,
                              const mp_database_limits *limits);
-/* Queues a statement. -1 if too many wait or no thread can be started; the statement is unchanged. A rollback is never refused after a
- * statement was accepted. */
+/* Queues a statement. Returns -1 if too many wait or no thread can be started; the statement is then unchanged. A
+ * rollback is never refused after a statement was accepted. */
 int mp_database_run(mp_database *database, mp_loop *loop, mp_statement *statement);
-/* Cancels all statements, for each of which `done` is called, and closes the database, without waiting for either. The caller may not use it
- * any more. */
+/* Cancels all statements, for each of which `done` is called, and closes the database. Returns before that is
+ * finished. The caller must not use the database any more. */
 void mp_database_leave(mp_databases *all, mp_database *database);
 void mp_databases_init(mp_databases *all);
 /* The number of closed databases whose threads still run. */
 int64_t mp_databases_count(mp_databases *all);
 /* Waits until the threads of all closed databases have ended. Called before the loops of their statements are freed. */
 void mp_databases_end(mp_databases *all);
-/* Counts the statement as `bytes` of the gauge sqlite_bytes. */
+/* Makes the gauge sqlite_bytes count `bytes` for the statement. */
 void mp_statement_hold(mp_statement *statement, size_t bytes);
 void mp_statement_free(mp_statement *statement);
 

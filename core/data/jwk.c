@@ -14,8 +14,8 @@
 #define MOST_PEM ((size_t)1 << 20)
 
 typedef struct {
-    const char *kind, *group; /* as JWK and as OpenSSL name it */
-    size_t bytes;             /* of a coordinate */
+    const char *kind, *group; /* name of the curve in a JWK, and in OpenSSL */
+    size_t bytes;             /* bytes of one coordinate */
     const char *algorithm;
 } curve;
 

@@ -13,7 +13,7 @@ typedef enum { PKCS1, PSS, ECDSA, ED25519 } scheme;
 typedef struct {
     const char *name, *kind, *digest;
     scheme scheme;
-    size_t coordinate; /* bytes of a coordinate of ECDSA */
+    size_t coordinate; /* bytes of one coordinate of ECDSA */
 } algorithm;
 
 static const algorithm algorithms[] = {{"RS256", "RSA", "SHA256", PKCS1, 0},    {"RS384", "RSA", "SHA384", PKCS1, 0},
@@ -49,7 +49,8 @@ static bool begin(EVP_MD_CTX *ctx, const mp_jwk *key, const algorithm *a, bool s
                                 EVP_PKEY_CTX_set_rsa_pss_saltlen(inner, RSA_PSS_SALTLEN_DIGEST) == 1);
 }
 
-/* Two numbers of `size` bytes each become DER at `*der`, which the caller frees; gives its length, or -1. */
+/* Converts two numbers of `size` bytes each to DER at `*der`, which the caller frees. Returns the length of the DER,
+ * or -1. */
 static int to_der(mp_str raw, size_t size, unsigned char **der)
 {
     const unsigned char *bytes = (const unsigned char *)raw.ptr;
@@ -97,11 +98,11 @@ bool mp_jwk_verify(const mp_jwk *key, mp_str name, mp_str data, mp_str signature
         begin(ctx, key, a, false) && EVP_DigestVerify(ctx, form, len, (const unsigned char *)data.ptr, data.len) == 1;
     EVP_MD_CTX_free(ctx);
     OPENSSL_free(der);
-    ERR_clear_error(); /* TLS on this thread would report what a failure left in the error queue */
+    ERR_clear_error(); /* TLS on this thread would report an old failure in OpenSSL's error queue */
     return fine;
 }
 
-/* DER becomes two numbers of `size` bytes each, appended to `out`. */
+/* Converts DER to two numbers of `size` bytes each, appended to `out`. */
 static bool put_raw(mp_buf *out, const unsigned char *der, size_t len, size_t size)
 {
     unsigned char raw[2 * MOST_COORDINATE];

@@ -1,5 +1,5 @@
-/* semaphore.c: which passes have a place and which wait. One lock guards all semaphores; a pass that gets its place is notified by a message
- * to its loop. */
+/* semaphore.c: which passes hold a place and which wait. One lock guards all semaphores. When a waiting pass gets
+ * its place, its loop gets a message. */
 #include "data/semaphore.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -15,15 +15,15 @@ typedef struct {
 
 typedef enum {
     WAITS,
-    CALLED, /* it has a place, and its message is on the way */
+    CALLED, /* the pass has a place, and the message to its loop is on the way */
     THROUGH,
-    LEFT, /* it was given back while its message was on the way; the message frees it */
-    LOST  /* its message came back because the loop had ended; its owner frees it */
+    LEFT, /* the pass was given back while its message was on the way; `deliver` of the message frees the pass */
+    LOST  /* the message came back because the loop had ended; the owner frees the pass */
 } state;
 
 struct mp_pass {
     mp_message message;
-    mp_link link; /* in gate->waiters, or in the list of passes that just got a place */
+    mp_link link; /* link in gate->waiters, or in the list of passes that just got a place */
     mp_semaphores *gates;
     gate *gate; /* NULL once LEFT or LOST */
     mp_loop *loop;
@@ -35,7 +35,7 @@ struct mp_pass {
 struct mp_semaphores {
     pthread_mutex_t lock;
     mp_map by_name;
-    int64_t most_waiting; /* of one gate */
+    int64_t most_waiting; /* link in the passes of one semaphore */
 };
 
 mp_semaphores *mp_semaphores_new(int64_t most_waiting)
@@ -63,7 +63,7 @@ static void stop_waiting(mp_pass *pass)
     mp_stat_add(&mp_stat_calls_waiting, -1);
 }
 
-/* Gives free places to waiting passes, which are moved to `called`. Frees a semaphore that has no pass. */
+/* Gives free places to waiting passes, and moves these to `called`. Frees a semaphore that has no pass. */
 static void open_gate(mp_semaphores *gates, gate *g, mp_link *called)
 {
     while (g->through < g->most && g->waiting > 0) {
@@ -90,7 +90,7 @@ static void give_back(mp_pass *pass, state after, mp_link *called)
 
 static void deliver(mp_message *message, mp_loop *loop);
 
-/* Without the lock: a loop that has ended delivers the message at once, on this thread. */
+/* Called without the lock: if the loop has ended, the message is delivered at once, on this thread. */
 static void call(mp_link *called)
 {
     mp_link *link;
@@ -134,7 +134,7 @@ mp_pass *mp_semaphore_enter(mp_semaphores *gates, mp_str name, int64_t most, mp_
         mp_link_init(&g->waiters);
     g->most = most;
     if (g->waiting > 0)
-        open_gate(gates, g, &called); /* `most` may have grown */
+        open_gate(gates, g, &called); /* `most`, the number of places, may have grown */
     *waits = g->waiting > 0 || g->through >= most;
     bool is_refused = *waits && g->waiting >= gates->most_waiting;
     if (!*waits) {
@@ -168,7 +168,7 @@ void mp_pass_leave(mp_pass *pass)
         give_back(pass, LEFT, &called);
     }
     pthread_mutex_unlock(&gates->lock);
-    if (was != CALLED) /* the message frees it */
+    if (was != CALLED) /* `deliver` of the message frees the pass */
         free(pass);
     call(&called);
 }

@@ -1,7 +1,7 @@
 /* semaphore.h: counting semaphores of the process, by name. Each has a number of places; who asks for one when all are taken waits in
  * the order of asking, on any loop.
  *
- *   pass   a place, or a wait for one. Its owner always gives it back */
+ *   pass   a held place, or a request that waits for a place. Its owner must give it back */
 #ifndef MP_DATA_SEMAPHORE_H
 #define MP_DATA_SEMAPHORE_H
 
@@ -14,11 +14,13 @@ typedef struct mp_pass mp_pass;
 mp_semaphores *mp_semaphores_new(int64_t most_waiting);
 void mp_semaphores_free(mp_semaphores *gates);
 
-/* Gives a pass; NULL if too many passes wait at this semaphore. If `*waits` is set, `granted` runs on `loop` when the pass gets its place,
- * unless it is given back before. `most` is the semaphore's number of places from now on. */
+/* Makes a pass; NULL if too many passes wait at this semaphore. If `*waits` is set, `granted` runs on `loop` when
+ * the pass gets its place, unless the pass is given back before. `most` is the semaphore's number of places from now
+ * on. */
 mp_pass *mp_semaphore_enter(mp_semaphores *gates, mp_str name, int64_t most, mp_loop *loop, void (*granted)(void *ctx),
                             void *ctx, bool *waits);
-/* Gives a pass back, whether it has a place or waits. On the thread of its loop, or after that loop has ended. */
+/* Gives a pass back, whether it holds a place or waits. Called on the thread of its loop, or after that loop has
+ * ended. */
 void mp_pass_leave(mp_pass *pass);
 
 #endif

@@ -18,7 +18,8 @@
 
 /* One folder with all the Lua files below it, sorted by path once they are read. */
 typedef struct {
-    const char *key, *absence; /* what names the folder in the configuration; the hint where it cannot be read */
+    const char *key,
+        *absence; /* key of the configuration that names the folder; hint for a folder that cannot be read */
     char *dir;
     mp_source_file *files;
     size_t count, cap, bytes;
@@ -27,11 +28,11 @@ typedef struct {
 struct mp_source {
     atomic_int refs;
     atomic_bool was_loaded;
-    tree scripts, rocks; /* rocks.dir is NULL where there are none */
+    tree scripts, rocks; /* rocks.dir is NULL if no LuaRocks tree is configured */
     char *c_modules;
 };
 
-/* A folder that is being read; `up` is the folder that it is in. */
+/* A folder that is being read; `up` is the parent folder. */
 typedef struct folder {
     const struct folder *up;
     dev_t dev;
@@ -62,7 +63,7 @@ static bool is_lua(mp_str name)
     return name.len > 4 && memcmp(name.ptr + name.len - 4, ".lua", 4) == 0;
 }
 
-/* Reads all of `fd`, at most one byte over the limit. -1 and errno on an error. */
+/* Reads all of `fd`, at most one byte over the limit. Returns -1 and errno on an error. */
 static int read_all(int fd, mp_buf *text)
 {
     while (text->len <= MOST_FILE_BYTES) {
@@ -231,7 +232,7 @@ static mp_str without_slash(const char *dir)
     return name;
 }
 
-/* `dir`/`below`, to be freed. */
+/* Joins `dir` and `below` with a '/'. The caller frees the path. */
 static char *join(mp_str dir, const char *below)
 {
     mp_buf path = {0};

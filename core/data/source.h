@@ -19,12 +19,13 @@ typedef struct {
 mp_source *mp_source_read(const char *dir, const char *rocks, mp_err *err);
 /* The folder of a LuaRocks tree that mp_source_read() reads. The caller frees it. */
 char *mp_source_rocks_below(const char *rocks);
-mp_source *mp_source_ref(mp_source *source); /* any thread */
-void mp_source_unref(mp_source *source);     /* any thread */
+mp_source *mp_source_ref(mp_source *source); /* called on any thread */
+void mp_source_unref(mp_source *source);     /* called on any thread */
 /* True if both have the same files with the same text. Otherwise appends the path of each file that differs to `paths`, one per
  * line. */
 bool mp_source_is_same(const mp_source *one, const mp_source *other, mp_buf *paths);
-/* Whether a file of `now` is empty that was not empty, or not there, in `before`: its writer may just have truncated it. */
+/* True if a file of `now` is empty that was not empty, or did not exist, in `before`: its writer may just have
+ * truncated it. */
 bool mp_source_is_emptied(const mp_source *before, const mp_source *now);
 /* True for the first Lua state that loads the source. That state logs warnings; the later states would log the same ones. */
 bool mp_source_is_first_load(mp_source *source);

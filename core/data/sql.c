@@ -53,7 +53,7 @@ void mp_sql_cache_clear(mp_sql_cache *cache)
     cache->count = 0;
 }
 
-/* Takes a prepared statement out of the cache. NULL if it has none for this SQL. */
+/* Takes a prepared statement out of the cache. NULL if the cache has none for this SQL. */
 static sqlite3_stmt *take_cached(mp_sql_cache *cache, const char *sql)
 {
     for (int i = 0; i < cache->count; i++) {
@@ -250,7 +250,7 @@ static int run_one(sqlite3 *db, mp_sql_cache *cache, mp_statement *statement, co
     if (prepared == NULL && sqlite3_prepare_v3(db, sql, -1, SQLITE_PREPARE_PERSISTENT, &prepared, rest) != SQLITE_OK)
         return mp_sql_fail(statement, "%s", mp_sql_words(db, account));
     if (prepared == NULL)
-        return 0; /* there was only a comment */
+        return 0; /* the text was only a comment */
     bool is_alone = sql == statement->sql && is_blank(*rest);
     int rc;
     if (!is_alone && statement->kind == MP_SQL_QUERY)

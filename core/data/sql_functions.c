@@ -1,5 +1,5 @@
-/* sql_functions.c: instr, replace and the trims with work that is linear in the length of the text. A single call of a function
- * cannot be interrupted: with SQLite's own, one call on 16 MiB may take hours. */
+/* sql_functions.c: instr, replace and the trims in time linear in the length of the text. A single call of a
+ * function cannot be interrupted: one call of SQLite's own functions on 16 MiB may take hours. */
 #define _GNU_SOURCE 1
 #include "data/sql_functions.h"
 #include <stdbool.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define MOST_TRIMMED                                                                                                   \
-    256 /* bytes of the second argument of a trim: each character of the text is compared with all of them */
+    256 /* bytes of the second argument of a trim: each character of the text is compared with all of its characters */
 
 typedef struct {
     const char *ptr;
@@ -53,7 +53,8 @@ static void instr(sqlite3_context *context, int count, sqlite3_value **values)
         sqlite3_result_error_nomem(context);
         return;
     }
-    /* Text matches where a character begins. What begins in the middle of one can only stand at the very beginning. */
+    /* A match of text begins at a character. Bytes from the middle of a character match only at the very beginning
+     * of the text. */
     bool in_middle = !raw && part.len > 0 && ((unsigned char)*part.ptr & 0xc0) == 0x80;
     const char *at = memmem(text.ptr, in_middle && text.len > part.len ? part.len : text.len, part.ptr, part.len);
     if (at == NULL)
@@ -78,7 +79,7 @@ static size_t occurrences(span text, span part)
     return count;
 }
 
-/* replace(text, part, by): the text itself where `part` is empty or begins with NUL, whatever `by` is, as in SQLite. */
+/* replace(text, part, by): the text itself if `part` is empty or begins with NUL, whatever `by` is, as in SQLite. */
 static void replace(sqlite3_context *context, int count, sqlite3_value **values)
 {
     (void)count;
@@ -134,7 +135,7 @@ static size_t width(span text, size_t at)
     return to - at;
 }
 
-/* The length of the character of `set` that `text` begins with, or ends with; 0 when there is none. */
+/* The length of the character of `set` that `text` begins with, or ends with; 0 if there is none. */
 static size_t edge(span text, span set, bool at_end)
 {
     for (size_t i = 0, len; i < set.len; i += len) {
@@ -147,7 +148,7 @@ static size_t edge(span text, span set, bool at_end)
 
 enum { LEFT = 1, RIGHT = 2 };
 
-/* trim(text [, characters]); the user data says which ends. */
+/* trim(text [, characters]); the user data selects the ends to trim. */
 static void trim(sqlite3_context *context, int count, sqlite3_value **values)
 {
     if (is_null(count, values))

@@ -1,5 +1,6 @@
-/* sql_memory.h: how much memory SQLite takes for scripts. The thread of a database has an account, and all that SQLite allocates on
- * that thread counts for it: pages, temporary tables, sorting, values. A connection is used by one thread alone. */
+/* sql_memory.h: limits of the memory that SQLite takes for scripts. The thread of a database has an account, and all
+ * memory that SQLite allocates on that thread counts for it: pages, temporary tables, sorting, values. A connection
+ * is used by one thread only. */
 #ifndef MP_DATA_SQL_MEMORY_H
 #define MP_DATA_SQL_MEMORY_H
 
@@ -9,9 +10,10 @@
 
 typedef struct {
     int64_t used;      /* bytes */
-    int64_t most;      /* of this account: limits.sqlite.memory */
-    int64_t most_heap; /* of all accounts of the process: limits.sqlite.heap */
-    /* The name of the limit for which an allocation was refused last. NULL if none was since the owner set this to NULL. */
+    int64_t most;      /* limit of this account: limits.sqlite.memory */
+    int64_t most_heap; /* limit of all accounts of the process: limits.sqlite.heap */
+    /* The name of the limit that refused the last failed allocation. NULL if no allocation failed since the owner
+     * set this to NULL. */
     const char *refused_by;
 } mp_sql_account;
 

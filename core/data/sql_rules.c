@@ -1,15 +1,15 @@
-/* sql_rules.c: the lists of what a script's SQL may use, and a connection that has nothing else.
- *
- * The lists are enforced twice. The authorizer looks at every statement as it is prepared. It does not see expressions in
- * the schema of a file, so a denied function is also replaced by one that fails, and a denied module is dropped. The functions that are
- * left have no effect outside of their database, so schemas are trusted (FTS5 in triggers needs that). */
+/* sql_rules.c: the lists of the functions, modules and pragmas that a script's SQL may use, and a connection
+ * restricted to them. The lists are enforced twice. The authorizer checks every statement as it is prepared. It does
+ * not see expressions in the schema of a file, so a denied function is also replaced by one that fails, and a denied
+ * module is dropped. The functions that are left have no effect outside of their database, so schemas are trusted
+ * (FTS5 in triggers needs that). */
 #include "data/sql_rules.h"
 #include "data/sql_functions.h"
 #include <stddef.h>
 #include <string.h>
 #include <strings.h>
 
-#define MOST_ARGUMENTS 3 /* arguments of a denied function */
+#define MOST_ARGUMENTS 3 /* most arguments of a denied function */
 
 static const char *const allowed_functions[] = {
     /* scalars */
@@ -26,7 +26,7 @@ static const char *const allowed_functions[] = {
     "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "ceiling", "cos", "cosh", "degrees", "exp",
     "floor", "ln", "log", "log10", "log2", "mod", "pi", "pow", "power", "radians", "sin", "sinh", "sqrt", "tan", "tanh",
     "trunc",
-    /* aggregates and windows */
+    /* aggregate and window functions */
     "avg", "count", "cume_dist", "dense_rank", "first_value", "group_concat", "lag", "last_value", "lead", "median",
     "nth_value", "ntile", "percent_rank", "percentile", "percentile_cont", "percentile_disc", "rank", "row_number",
     "string_agg", "sum", "total",
@@ -38,20 +38,20 @@ static const char *const allowed_functions[] = {
     "jsonb_replace", "jsonb_set", "subtype",
     /* FTS5 */
     "bm25", "fts5_get_locale", "fts5_insttoken", "fts5_locale", "fts5_source_id", "highlight", "match", "snippet",
-    /* of ALTER TABLE: SQLite itself refuses them to any other SQL */
+    /* functions of ALTER TABLE: SQLite itself refuses them in any other SQL */
     "sqlite_drop_column", "sqlite_rename_column", "sqlite_rename_quotefix", "sqlite_rename_table", "sqlite_rename_test",
     NULL};
 
 static const char *const denied_functions[] = {
-    "fts3_tokenizer", "load_extension",                                   /* call addresses, load code */
-    "fts5",           "matchinfo",      "offsets",   "optimize",          /* of C programs, and of FTS3 and FTS4 */
-    "json_patch",     "jsonb_patch",                                      /* quadratic, and cannot be interrupted */
+    "fts3_tokenizer", "load_extension",                          /* functions that call addresses or load code */
+    "fts5",           "matchinfo",      "offsets",   "optimize", /* modules of C programs, and of FTS3 and FTS4 */
+    "json_patch",     "jsonb_patch",                             /* quadratic time, and cannot be interrupted */
     "rtreecheck",     "rtreedepth",     "rtreenode", "sqlite_log", NULL}; /* for debugging SQLite */
 
 static const char *const allowed_modules[] = {"fts5",       "fts5vocab",  "generate_series", "json_each", "json_tree",
                                               "jsonb_each", "jsonb_tree", "rtree",           "rtree_i32", NULL};
 
-/* Modules with the prefix pragma_ are pragmas: each is judged as such when it runs. */
+/* The modules with the prefix pragma_ are pragmas: the authorizer checks each when it runs. */
 static const char *const denied_modules[] = {"bytecode", "dbstat",        "fts3",         "fts3tokenize", "fts4",
                                              "fts4aux",  "sqlite_dbpage", "sqlite_dbptr", "sqlite_stmt",  "tables_used",
                                              NULL};
@@ -167,7 +167,7 @@ static bool allows(mp_sql_thing thing, const char *name)
 const char *mp_sql_refusal(int action, const char *one, const char *two)
 {
     switch (action) {
-    case SQLITE_ATTACH: /* also used by VACUUM */
+    case SQLITE_ATTACH: /* VACUUM uses these, too */
     case SQLITE_DETACH:
         return "ATTACH, DETACH and VACUUM are not available to scripts";
     case SQLITE_TRANSACTION:
@@ -185,7 +185,7 @@ const char *mp_sql_refusal(int action, const char *one, const char *two)
     }
 }
 
-/* In the place arguments of a denied function. */
+/* The implementation of a denied function: fails with an error. */
 static void refuse(sqlite3_context *context, int count, sqlite3_value **values)
 {
     (void)count;

@@ -12,7 +12,7 @@
 MP_GAUGE(store_entries, "store_entries", "", "", "entries of the store")
 MP_GAUGE(store_bytes, "store_bytes", "", "", "bytes of keys and values in the store")
 
-#define MOST_SWEPT 64 /* entries that one call frees */
+#define MOST_SWEPT 64 /* limit of the expired entries that one call frees */
 
 mp_store *mp_store_new(int64_t entries, size_t bytes)
 {
@@ -76,7 +76,7 @@ static int compare(mp_str a, mp_str b)
     return order != 0 ? order : (a.len > b.len) - (a.len < b.len);
 }
 
-/* Finds, on every level, the link to the first entry that is not before `key`. Gives that entry. */
+/* Finds, on every level, the link to the first entry that is not before `key`. Returns that entry. */
 static entry *find_place(mp_store *store, mp_str key, entry **places[LEVELS])
 {
     entry **row = store->heads;
@@ -212,7 +212,7 @@ static entry *find(mp_store *store, mp_str key, uint64_t now)
     return NULL;
 }
 
-/* True if the new bytes fit the limits. Expired entries are freed for them. */
+/* True if the new bytes fit the limits. Frees expired entries to make room. */
 static bool has_room(mp_store *store, int64_t entries, size_t old_bytes, size_t bytes, uint64_t now)
 {
     do {
@@ -247,7 +247,7 @@ static entry *add(mp_store *store, mp_str key)
     return e;
 }
 
-/* Sets the value of `*at`, the key's entry. NULL: makes the entry. */
+/* Sets the value of `*at`, the entry of the key. NULL: makes the entry. */
 static mp_store_result put(mp_store *store, entry **at, mp_str key, mp_str text, uint64_t now)
 {
     entry *old = *at;
@@ -324,7 +324,7 @@ bool mp_store_next(mp_store *store, mp_str prefix, mp_str after, mp_buf *out)
     return found;
 }
 
-/* Reads the value of an entry as a whole number. False if it is none. */
+/* Reads the value of an entry as an integer. False if it is not an integer. */
 static bool number_of(const entry *e, int64_t *n)
 {
     char *end;

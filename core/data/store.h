@@ -14,25 +14,27 @@ void mp_store_limit(mp_store *store, int64_t entries, size_t bytes);
 /* Loads the entries of the SQLite file at `path`, and saves later changes there. NULL: the store is in memory only. Call it before
  * any other thread uses the store. After -1 the store may only be freed. */
 int mp_store_keep(mp_store *store, const char *path, mp_err *err);
-/* Saves what the file does not have yet, then frees the store. */
+/* Saves changes that are not in the file yet, then frees the store. */
 void mp_store_free(mp_store *store);
 
 #define MP_STORE_FOREVER UINT64_MAX
 
 typedef enum { MP_STORE_DONE, MP_STORE_THERE, MP_STORE_FULL, MP_STORE_NO_NUMBER } mp_store_result;
 
-/* Sets the value of a key. It expires after `life_ms`, or never (MP_STORE_FOREVER). With `only_new`, an existing value is kept, and the
- * result is THERE. FULL: a limit of the store. */
+/* Sets the value of a key. The value expires after `life_ms`, or never (MP_STORE_FOREVER). With `only_new`, an
+ * existing value stays, and the result is THERE. FULL: a limit of the store is reached. */
 mp_store_result mp_store_set(mp_store *store, mp_str key, mp_str text, uint64_t life_ms, bool only_new);
-/* Appends the value of a key to `out`. False if it has none. */
+/* Appends the value of a key to `out`. False if the key has no value. */
 bool mp_store_get(mp_store *store, mp_str key, mp_buf *out);
 void mp_store_delete(mp_store *store, mp_str key);
 /* Appends the first key after `after` (ptr NULL: the first key) that begins with `prefix`. False if there is none. */
 bool mp_store_next(mp_store *store, mp_str prefix, mp_str after, mp_buf *out);
-/* Adds `n` to the value, a whole number, 0 without a value. `life_ms` applies to a new value only. NO_NUMBER: the value is none. */
+/* Adds `n` to the value of the key, an integer; a key without a value counts as 0. `life_ms` applies to a new value
+ * only. NO_NUMBER: the value is not an integer. */
 mp_store_result mp_store_incr(mp_store *store, mp_str key, int64_t n, uint64_t life_ms, int64_t *sum);
-/* Takes a token from a bucket that holds up to `burst` tokens and gets one more every `interval_us`. DONE: taken. THERE: it is empty, and
- * gets one in `*wait_us`. FULL: a limit of the store. The value of the key is when the bucket is full again, in microseconds since 1970. */
+/* Takes a token from a bucket that holds up to `burst` tokens and gets one more every `interval_us`. DONE: the token
+ * was taken. THERE: the bucket is empty, and gets a token in `*wait_us`. FULL: a limit of the store is reached. The
+ * value of the key is the time when the bucket is full again, in microseconds since 1970. */
 mp_store_result mp_store_take(mp_store *store, mp_str key, uint64_t interval_us, uint64_t burst, uint64_t *wait_us);
 /* Frees some expired entries. Cheap if there are none. */
 void mp_store_sweep(mp_store *store);

@@ -1,11 +1,11 @@
-/* store_changes.c: the changes that the file does not have yet. Each key is recorded at most once. So the number of changes is bounded by the
- * entries of the store and the keys of the file, however slow the file is. */
+/* store_changes.c: the changes that are not in the file yet. Each key is recorded at most once. So the number of
+ * changes is bounded by the entries of the store and the keys of the file, however slow the file is. */
 #include "data/store_entry.h"
 #include <stdlib.h>
 
 MP_GAUGE(store_unsaved, "store_unsaved", "", "", "changes of the store that are not in its file yet")
 
-/* A key that was deleted, and that the file may have. */
+/* A deleted key that the file may still contain. */
 typedef struct {
     mp_link link;
     mp_str key;
@@ -68,7 +68,7 @@ void mp_store_track(mp_store *store, mp_store_file *file, const char *const *pre
     store->prefixes = prefixes;
 }
 
-/* Waits, under the lock. False when the time is over. */
+/* Waits, under the lock. False if the time is over. */
 static bool wait_news(mp_store *store, uint64_t until)
 {
     if (until == UINT64_MAX)
@@ -120,7 +120,7 @@ static void put_taken(mp_buf *out, const mp_store_change *change, mp_str key, mp
     mp_buf_put(out, text);
 }
 
-/* Deleted keys go first: if one of them has an entry again, that entry is among the changes. */
+/* Deleted keys are written first: if such a key has an entry again, that entry is among the later changes. */
 int64_t mp_store_take_changes(mp_store *store, mp_buf *out, size_t most)
 {
     int64_t taken = 0;

@@ -9,17 +9,17 @@
 
 typedef struct mp_store_file mp_store_file;
 
-#define LEVELS 12 /* levels of the skip list: one entry of four reaches the level above */
+#define LEVELS 12 /* limit of the levels of the skip list: one entry of four reaches the next level */
 
 typedef struct entry {
     mp_str key;
     char *text;
     size_t len;
     uint64_t until;
-    size_t slot;    /* 1-based index in the heap; 0: it never expires */
-    mp_link change; /* in store->changed, while the file does not have its last change */
-    bool is_kept;   /* its key has a prefix that is saved to the file */
-    bool is_saved;  /* the file may have it */
+    size_t slot;    /* 1-based index in the heap; 0: the entry never expires */
+    mp_link change; /* link in store->changed, until the file has the entry's last change */
+    bool is_kept;   /* the entry's key has a prefix that is saved to the file */
+    bool is_saved;  /* the file may contain the entry */
     int height;
     struct entry *next[];
 } entry;
@@ -35,14 +35,14 @@ struct mp_store {
 
     mp_store_file *file; /* NULL: the store is in memory only */
     const char *const *prefixes;
-    mp_link changed, gone; /* changes that the file does not have: of entries, and of keys that were deleted */
+    mp_link changed, gone; /* changes that are not in the file: of entries, and of deleted keys */
     pthread_cond_t news;
     bool is_closing;
 
     entry *heads[LEVELS];
 };
 
-/* ms of CLOCK_MONOTONIC. */
+/* The time in ms of CLOCK_MONOTONIC. */
 static inline uint64_t mp_store_now(void)
 {
     return mp_monotonic_ms();
@@ -61,27 +61,27 @@ void mp_store_drop_changes(mp_store *store);
 
 /* -- for store_file.c: what the file has not seen yet ------------------------------------------------------------ */
 
-/* From now on records changes of keys that begin with one of `prefixes` (ends with NULL), for the file. */
+/* From now on, records changes of keys that begin with one of `prefixes` (ends with NULL), for the file. */
 void mp_store_track(mp_store *store, mp_store_file *file, const char *const *prefixes);
 /* Like mp_store_set, for an entry that was read from the file. */
 mp_store_result mp_store_load(mp_store *store, mp_str key, mp_str text, uint64_t life_ms);
 
 typedef enum { MP_STORE_QUIET, MP_STORE_CHANGED, MP_STORE_CLOSING } mp_store_news;
 
-/* Waits for a change, at most `most_ms`. CLOSING: mp_store_close was called, and there is no change left. */
+/* Waits for a change, at most `most_ms`. CLOSING: mp_store_close was called, and no change is left. */
 mp_store_news mp_store_await(mp_store *store, uint64_t most_ms);
-/* Sleeps for `most_ms`. True, and at once, when the store is closed. */
+/* Sleeps for `most_ms`. Returns true at once when the store is closed. */
 bool mp_store_nap(mp_store *store, uint64_t most_ms);
 void mp_store_close(mp_store *store);
 
-/* One change. Its key and its value follow it. */
+/* One change, followed by its key and value. */
 typedef struct {
     bool is_gone;
     uint64_t until; /* when it expires: ms of CLOCK_MONOTONIC, or MP_STORE_FOREVER */
     size_t key_len, len;
 } mp_store_change;
 
-/* Moves recorded changes to `out`, about `most` bytes of them. Gives their number. */
+/* Moves recorded changes to `out`, about `most` bytes. Returns their number. */
 int64_t mp_store_take_changes(mp_store *store, mp_buf *out, size_t most);
 
 /* Records every entry with a saved prefix as changed, because the file is a new one. */

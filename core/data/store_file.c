@@ -16,32 +16,34 @@
 
 MP_COUNTER(store_failures, "store_failures", "", "", "failed writes of the store to its file")
 
-#define OURS 0x6d6f6f6e /* application_id */
-#define VERSION 1       /* user_version */
+#define OURS 0x6d6f6f6e /* the application_id of an SQLite file */
+#define VERSION 1       /* the user_version of an SQLite file */
 #define BUSY_MS 500     /* ms that the last write may wait for a lock while the process ends */
 #define GATHER_MS 10    /* ms between transactions: a killed process loses at most these changes */
 #define SYNC_MS 1000    /* ms between checkpoints: a power cut loses at most these changes */
 #define RETRY_MS 1000
 #define SAY_AGAIN_MS 60000
 #define PIECE ((size_t)256 << 10) /* copied under the store's lock */
-#define BATCH ((size_t)4 << 20)   /* in one transaction */
+#define BATCH ((size_t)4 << 20)   /* limit of the bytes in one transaction */
 
-/* Prefixes of the keys that are saved: of scripts, of quotas, and of other data of the gateway that survives a restart. */
+/* Prefixes of the keys that are saved: keys of scripts, of quotas, and of other data of the gateway that survives a
+ * restart. */
 static const char *const kept[] = {"s:", "q:", "kept:", NULL};
 
 struct mp_store_file {
     mp_store *store;
     char *path;
-    sqlite3 *db;            /* NULL: it was closed after an error, and is to be opened again */
-    uint64_t device, inode; /* of the open file */
+    sqlite3 *db;            /* NULL if it was closed after an error, and has to be opened again */
+    uint64_t device, inode; /* identity of the open file */
     sqlite3_stmt *put, *drop;
     pthread_t thread;
     bool has_thread;
     mp_buf batch;
-    int64_t count;      /* number of changes in it */
+    int64_t count;      /* number of changes in the batch */
     bool is_synced;     /* nothing was written since the last checkpoint */
-    uint64_t synced_at; /* both in ms of the monotonic clock */
-    uint64_t said_at;   /* 0: the last transaction succeeded */
+    uint64_t synced_at; /* in ms of the monotonic clock */
+    uint64_t
+        said_at; /* when a failure was last reported, in ms of the monotonic clock; 0: the last transaction succeeded */
 };
 
 /* -- opening ----------------------------------------------------------------------------------------------------- */
@@ -117,7 +119,8 @@ static int look_over(const mp_store_file *file, mp_err *err)
 static const char layout[] = "CREATE TABLE entries (key BLOB PRIMARY KEY, text BLOB NOT NULL, until INTEGER);"
                              "PRAGMA application_id = 1836019566; PRAGMA user_version = 1";
 
-/* Locks the file for this process, and creates the table in an empty file. A database of another program is refused unchanged. */
+/* Locks the file for this process, and creates the table in an empty file. A database of another program is refused
+ * and not changed. */
 static int claim(mp_store_file *file, mp_err *err)
 {
     if (run(file, "PRAGMA locking_mode = EXCLUSIVE; PRAGMA trusted_schema = OFF; BEGIN IMMEDIATE") != 0)
@@ -253,14 +256,14 @@ static bool is_there(const mp_store_file *file)
            found.st_ino == file->inode;
 }
 
-/* Creates the file again after it was removed. Another file that is at its path now is not changed. */
+/* Creates the file again after it was removed. If another file is at its path now, that file is not changed. */
 static bool make_anew(mp_store_file *file)
 {
     struct stat found;
     mp_err err;
     if (file->db != NULL)
         note_failure(file, "it was removed or replaced while it was open");
-    close_database(file); /* also removes a -wal file that the removed file left */
+    close_database(file); /* also removes the -wal file that the removed file left */
     if (stat(file->path, &found) == 0 && found.st_size > 0) {
         note_failure(file, "another file stands in its place: move it away, or restart to read it");
         return false;
@@ -287,7 +290,7 @@ static bool write_batch(mp_store_file *file)
     return false;
 }
 
-/* False if it failed and the store is being closed. */
+/* Returns false if writing failed and the store is being closed. */
 static bool save(mp_store_file *file)
 {
     int64_t taken;

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define RESERVE 16 /* connections above limits.connections, so that an operator can connect to a full gateway */
+#define RESERVE                                                                                                        \
+    16 /* additional connections above limits.connections, so that an operator can connect to a full gateway */
 
 struct mp_admin {
     mp_shared *shared;
@@ -64,7 +65,7 @@ void mp_admin_free(mp_admin *admin)
 typedef struct {
     mp_message super;
     mp_admin *admin;
-    const mp_runtime_config *settings; /* NULL: drain */
+    const mp_runtime_config *settings; /* NULL: drain the server */
     void (*used)(void *ctx);
     void *ctx;
 } order;

@@ -84,7 +84,7 @@ static void put_findings(const mp_config *config, const mp_config_tls *tls, cons
 
 static mp_tls *load(entry *e, mp_tls_findings *findings)
 {
-    sign(e, e->tried); /* taken before reading: a file saved during the read counts as another change */
+    sign(e, e->tried); /* taken before reading: a file that is saved during the read counts as another change */
     mp_tls_files files = {e->paths[MP_TLS_CERTIFICATE], e->paths[MP_TLS_KEY], e->paths[MP_TLS_CLIENT_CA],
                           e->client_optional};
     return mp_tls_load(&files, findings);
@@ -288,12 +288,12 @@ static void try(mp_certificates *all, entry *e, bool tells, bool is_change)
                mp_log_str("expires", mp_str_of(day)));
 }
 
-/* `is_asked`: an admin or a signal requested it, so a failure is logged at once; otherwise the files are tried once
- * more before. */
+/* `is_asked`: an admin or a signal requested the check, so a failure is logged at once; otherwise the files are read
+ * once more first. */
 static void look(mp_certificates *all, bool is_asked)
 {
     uint64_t now = mp_monotonic_ms();
-    watch_all(all); /* first, so that later changes are reported or seen */
+    watch_all(all); /* before the read, so that later changes are reported or seen */
     for (size_t i = 0; i < all->count; i++) {
         entry *e = &all->entries[i];
         signature files[3];

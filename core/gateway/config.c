@@ -235,7 +235,7 @@ static void take_section(reader *r, const mp_config_key *section, const mp_yaml_
     if (node->kind == MP_YAML_MAP) {
         take_map(r, section, node);
     } else if (node->kind == MP_YAML_SCALAR && node->is_plain && mp_yaml_type_of(node->text) == MP_YAML_NULL) {
-        /* all its keys are commented out: treated as absent */
+        /* all keys of the section are commented out: treated as absent */
     } else if (node->kind == MP_YAML_SCALAR && section->bare != NULL) {
         const mp_config_key *key = mp_config_key_at(section->bare);
         r->seen[key - mp_config_keys] = node;
@@ -254,7 +254,7 @@ static void take(reader *r, const mp_config_key *key, const mp_yaml_node *node)
 {
     const mp_config_key *list = mp_config_key_list(key);
     if (list != NULL && mp_str_is(mp_str_of(list->bare), key->path))
-        return; /* belongs to a list: handled there */
+        return; /* the key belongs to a list: handled with the list */
     if (key->type == MP_KEY_SECTION)
         take_section(r, key, node);
     else if (key->type == MP_KEY_GRANTS && node->kind == MP_YAML_MAP)
@@ -274,7 +274,7 @@ static bool is_same(const char *a, const char *b)
     return a != NULL && b != NULL && strcmp(a, b) == 0;
 }
 
-/* Checks combinations of keys. `*path` is the key to report, the later one in the table. */
+/* Checks combinations of keys. `*path` gets the key to report, the later one in the table. */
 static int check_whole(const mp_config *config, const char **path, mp_err *err)
 {
     const char *mcp = config->endpoint_mcp, *sse = config->endpoint_sse, *messages = config->endpoint_messages;

@@ -42,9 +42,10 @@ typedef struct {
     mp_grant *grants;
     /* the folder of the config file, where relative paths start */
     char *folder;
-    char *endpoint_mcp, *endpoint_sse, *endpoint_messages; /* NULL: off; sse and messages are both on or both off */
-    char *endpoint_prefix;                                 /* NULL: none */
-    char **hosts;                                          /* lower case, without port; "*" allows all */
+    char *endpoint_mcp, *endpoint_sse,
+        *endpoint_messages; /* paths; NULL: the endpoint is off; sse and messages are both on or both off */
+    char *endpoint_prefix;  /* NULL: none */
+    char **hosts;           /* lower case, without port; "*" allows all */
     mp_auth_mode auth_mode;
     mp_expired_streams expired_streams;
     char **origins;                          /* CORS origins; NULL: none */
@@ -57,25 +58,25 @@ typedef struct {
     size_t body, bodies, headers;
     uint64_t handshake, request_time, call_time, call_cpu, call_cleanup, load, auth_time;
     int64_t auth_waiting;
-    int64_t values; /* limit per request body */
+    int64_t values; /* limit of bytes per request body */
     int64_t call_waiting, calls_in_flight, connections, listeners, subscriptions;
     size_t stream_queue, answers;
     uint64_t stall, dead_peer;
-    size_t lua_memory; /* per worker */
+    size_t lua_memory; /* limit per worker */
     size_t call_memory;
     size_t call_output;
-    int64_t http_requests, http_lookups, http_per_host; /* per worker */
+    int64_t http_requests, http_lookups, http_per_host; /* limit per worker */
     size_t http_body, http_held;
     uint64_t http_time, http_idle;
-    int64_t listed;                         /* resources of one template */
-    int64_t sqlite_databases, sqlite_queue; /* databases: per worker */
+    int64_t listed;                         /* limit of the resources of one template */
+    int64_t sqlite_databases, sqlite_queue; /* limit of open databases per worker */
     int64_t sqlite_rows;
     size_t sqlite_bytes, sqlite_memory, sqlite_heap, sqlite_held;
     uint64_t sqlite_busy;
-    char *http_ca; /* NULL: the system's */
+    char *http_ca; /* NULL: the certificates of the system */
     int64_t pool_threads, pool_queue;
     size_t fs_file, fs_held;
-    int64_t exec_processes; /* per worker */
+    int64_t exec_processes; /* limit per worker */
     size_t exec_output;
     uint64_t exec_time, exec_grace;
     uint64_t drain, stuck, heartbeat;
@@ -86,12 +87,12 @@ typedef struct {
     char *store_file;   /* NULL: in memory only */
     char *admin_listen; /* NULL: off */
     mp_config_tls admin_tls;
-    char **seal_keys; /* empty: a random key is made at start */
+    char **seal_keys; /* empty: a random key is made at the start of the process */
     mp_log_level log_level;
     int64_t log_refusals;
     char *audit; /* path of the audit file; NULL: none */
     mp_audit_arguments audit_arguments;
-    char *name, *text; /* of the config file, for errors that are found later */
+    char *name, *text; /* place in the configuration file, for errors that are found later */
 } mp_config;
 
 /* Returns NULL on failure; `report` then lists every error as text for people. */
@@ -144,9 +145,9 @@ typedef struct {
     /* LIST with keys: offset in mp_config of the array of items, and the size of one */
     size_t item_slot, item_size;
     int (*check)(mp_str text, mp_err *); /* checks a text, or each item of a list */
-    const char *form;                    /* a noun for what `check` accepts, for messages */
-    const char *pattern;                 /* a regular expression for it, for the JSON Schema */
-    bool restarts; /* a changed value takes effect at a restart; other keys take effect at the next reload */
+    const char *form;                    /* a noun for the texts that `check` accepts, for messages */
+    const char *pattern; /* a regular expression for the texts that `check` accepts, for the JSON Schema */
+    bool restarts;       /* a changed value takes effect at a restart; other keys take effect at the next reload */
     const char *doc;
 } mp_config_key;
 
@@ -167,8 +168,8 @@ bool mp_config_key_is_in(const mp_config_key *key, const mp_config_key *section)
 /* -- values (config_value.c) ----------------------------------------------------------------------------------- */
 
 typedef struct {
-    mp_str text;   /* after ${…} is expanded */
-    mp_str shown;  /* as written in the file */
+    mp_str text;   /* value after ${…} is expanded */
+    mp_str shown;  /* value as written in the file */
     bool is_plain; /* not quoted: null, true and numbers have their types of YAML's core schema */
     bool is_expanded;
 } mp_config_value;

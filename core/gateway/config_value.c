@@ -263,7 +263,7 @@ int mp_config_set(void *config, const mp_config_key *key, const mp_config_value 
     int64_t number = 0;
     int choice = 0;
     void *slot = slot_of(config, key);
-    /* a plain null is reported as such; an expanded value that is empty is an empty text */
+    /* a plain null is reported as null; an expanded value that is empty is an empty text */
     if (value->is_plain && !value->is_expanded && mp_yaml_type_of(value->text) == MP_YAML_NULL) {
         mp_err_set(err, "'%s' has no value", mp_config_key_name(key));
         return key->preset == NULL ? -1 : mp_err_hint(err, "remove the line to use the default: %s", key->preset);

@@ -14,7 +14,7 @@ typedef struct {
     /* started for one command of the workbench: does not open store.file and logs nothing about itself */
     bool is_apart;
     bool traces;      /* prints each request on stderr, in a form for people */
-    int ready_fd;     /* receives one line once all listeners are open; -1: none */
+    int ready_fd;     /* descriptor that gets one line once all listeners are open; -1: none */
     bool prints;      /* prints each reload on stdout */
     const char *file; /* path of the configuration, which is read again when it changes; NULL: never read again */
     /* reads the configuration again; returns NULL and a report on an error */

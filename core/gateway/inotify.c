@@ -36,7 +36,7 @@ typedef struct {
 
 struct mp_inotify {
     char *dir, *rocks, *file; /* rocks and file may be NULL */
-    int fd;                   /* kept as long as it works: the system is slow to close an inotify descriptor */
+    int fd;                   /* kept open as long as it works: the system is slow to close an inotify descriptor */
     int *wds, *before;        /* the current watches and those before the last renewal; sorted once complete */
     int count, old_count;
     const char *at; /* `dir` or `file`, whichever could not be watched */
@@ -300,7 +300,7 @@ static void note_write(mp_inotify *watcher, const struct inotify_event *event, u
         if (!is_known && i < MOST_WRITTEN)
             watcher->written[watcher->written_count++] = (written){event->wd, name, now};
     } else if (is_known && !(event->mask & IN_ATTRIB)) {
-        forget_written(watcher, i); /* closed, renamed, removed, or put in place anew */
+        forget_written(watcher, i); /* the file was closed, renamed, removed, or replaced */
     }
 }
 

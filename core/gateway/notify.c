@@ -30,7 +30,7 @@ static void send_state(const char *state)
         return;
     socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len);
     ssize_t sent = sendto(fd, state, strlen(state), MSG_NOSIGNAL, (struct sockaddr *)&address, size);
-    (void)sent; /* best effort: the manager may not read it */
+    (void)sent; /* best effort: the service manager may not read the datagram */
     close(fd);
 }
 

@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define RETRY_MS 1000 /* after a reload that failed for lack of descriptors or memory */
+#define RETRY_MS 1000 /* delay of the retry after a reload that failed for lack of descriptors or memory */
 #define LOOK_MS 1000  /* poll interval where inotify is not available */
 
 /* A detached VM that waits to be freed on the main thread. */
@@ -35,18 +35,18 @@ struct mp_reload {
     mp_source *serving;
     mp_source *tried;         /* the source that was read last, with or without errors */
     mp_buf tried_config;      /* the configuration that was read last, in canonical form; empty: it could not be read */
-    mp_buf config_report;     /* the errors in it */
-    mp_buf summary;           /* summary of what is served */
+    mp_buf config_report;     /* the errors of the configuration that was read last */
+    mp_buf summary;           /* summary of the tools, resources and prompts that are served */
     uint64_t retry_at;        /* when to retry a reload that failed for lack of descriptors or memory; 0: no retry */
     bool is_retry;            /* the running reload is such a retry */
     bool has_auth;            /* the serving generation has auth scripts */
-    mp_runtime_config *first; /* listeners and certificates have pointers into it */
+    mp_runtime_config *first; /* listeners and certificates have pointers into this configuration */
     mp_runtime_config *outlived[8]; /* earlier settings that a worker still referred to when it ended */
     size_t outlived_count;
     mp_reload_status outcome;
 };
 
-static const char changed[] = "files"; /* the cause of a reload that no request caused */
+static const char changed[] = "files"; /* the cause that is logged for a reload that no request caused */
 
 mp_reload *mp_reload_new(mp_shared *shared, const mp_gateway_options *options, mp_vm *first)
 {
@@ -193,12 +193,12 @@ static void refuse(mp_reload *reload, const char *event, size_t asked, mp_str re
 
 /* -- reloading ----------------------------------------------------------------------------------------------------- */
 
-/* What a reload changes, as far as it differs from what is served. */
+/* The changes of a reload, compared with the serving generation. */
 typedef struct {
-    size_t asked; /* how many requests waited when it began */
+    size_t asked; /* number of waiting requests when the reload began */
     mp_config *config;
     mp_source *source;
-    /* names of changed keys, of those that need a restart, and of changed script files; and the errors */
+    /* names of changed keys, of changed keys that need a restart, and of changed script files; and the errors */
     mp_buf keys, restart, files, report;
 } attempt;
 
@@ -286,7 +286,7 @@ static void put_in_place(mp_reload *reload, attempt *next, mp_vm **vms, mp_runti
         swap_all(made);
 }
 
-/* The files equal what is served again, or the change needs a restart. */
+/* The files equal the serving ones again, or the change needs a restart. */
 static void leave_in_place(mp_reload *reload, const attempt *next)
 {
     mp_buf plan = {0};
@@ -367,7 +367,7 @@ static bool read_config(const mp_reload *reload, attempt *next)
     return next->config != NULL;
 }
 
-/* Whether the configuration is as it was the last time. */
+/* True if the configuration is the same as when it was read last. */
 static bool compare_config(mp_reload *reload, attempt *next)
 {
     const mp_config *serving = reload->shared->settings->config;
@@ -396,7 +396,7 @@ static void watch(mp_reload *reload)
     reload->is_unwatched = failed;
 }
 
-/* With `may_wait` files that change while they are read are left for the next time, which is due soon. */
+/* With `may_wait`, files that change while they are read are left for the next reload, which is due soon. */
 static void reload_all(mp_reload *reload, bool may_wait)
 {
     attempt next = {.asked = mp_reload_status_waiting(&reload->outcome)};

@@ -14,10 +14,10 @@ typedef struct {
     int64_t generation;   /* the generation that serves */
     bool is_ok;
     const char *by; /* the cause of the running reload */
-    time_t at;      /* time of the last reload that changed or refused something; 0: none */
+    time_t at;      /* time of the last reload that changed or refused anything; 0: none */
     mp_buf text, restart;
     mp_stream *waiting[MP_MOST_ASKED]; /* only the admin thread removes elements */
-    size_t waiting_count, promised;    /* `promised`: how many of the first elements have an answer on its way */
+    size_t waiting_count, promised;    /* number of elements at the front whose answer is on its way */
 } mp_reload_status;
 
 void mp_reload_status_init(mp_reload_status *outcome);
@@ -26,9 +26,10 @@ void mp_reload_status_clear(mp_reload_status *outcome);
 bool mp_reload_status_wait(mp_reload_status *outcome, mp_stream *stream);
 /* A reload begins; `by` is a literal that names its cause. */
 void mp_reload_status_begin(mp_reload_status *outcome, const char *by);
-/* How many requests wait without an answer on its way. All of them arrived before the reload that begins now. */
+/* The number of waiting requests that have no answer on its way. All of them arrived before the reload that begins
+ * now. */
 size_t mp_reload_status_waiting(mp_reload_status *outcome);
-/* A change is now served, or the serving scripts equal those on the disk. */
+/* A change is now served, or the serving scripts equal the files on the disk. */
 void mp_reload_status_keep(mp_reload_status *outcome, int64_t generation, mp_str changes);
 void mp_reload_status_keep_errors(mp_reload_status *outcome, mp_str report);
 /* Logs each error of `report` as an `event`. Errors end with a line break and are separated by an empty line. */

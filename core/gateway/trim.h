@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 typedef struct {
-    /* bytes after the last trim: resident size of the process, and the estimate of what is in use */
+    /* resident bytes of the process after the last trim, and the estimate of the bytes in use then */
     int64_t resident, used;
     int64_t last;       /* the estimate at the last check */
     uint64_t looked_at; /* milliseconds of CLOCK_MONOTONIC */

@@ -15,7 +15,7 @@ MP_COUNTER(worker_stalls, "worker_stalls", "", "", "times that a worker was stuc
 
 #define MAX_TICK_MS 1000
 #define MIN_TICK_MS 20
-#define ENDING_TICK_MS 20 /* while the process is ending */
+#define ENDING_TICK_MS 20 /* true while the process is ending */
 #define GRACE_MS 1000 /* time for a stuck worker's connections to be taken over, and for a stuck main thread to end */
 #define CLEAN_UP_MS                                                                                                    \
     5000 /* time for the main thread after all workers have ended: it frees memory and writes pending data */
@@ -24,12 +24,12 @@ MP_COUNTER(worker_stalls, "worker_stalls", "", "", "times that a worker was stuc
 
 /* The state of a watched thread. */
 typedef struct {
-    uint64_t turns;         /* turns of the thread's loop, as counted when the count last changed */
-    uint64_t still_ms;      /* time since then */
+    uint64_t turns;         /* turns of the thread's loop, when the number last changed */
+    uint64_t still_ms;      /* time since `turns` last changed */
     bool is_asked;          /* the watchdog requested the line of Lua that the thread runs */
     bool is_stuck;          /* still_ms has reached limits.stuck */
-    bool is_suspended;      /* it takes no connections */
-    char at[MP_WHERE_TEXT]; /* the line of Lua that it runs; "": unknown */
+    bool is_suspended;      /* the worker takes no connections */
+    char at[MP_WHERE_TEXT]; /* the line of Lua that the thread runs; "": unknown */
 } watched;
 
 struct mp_watchdog {
@@ -50,7 +50,7 @@ struct mp_watchdog {
     mp_listeners *listeners;
     watched *each; /* one per worker */
     watched main;
-    /* when no worker was seen running any more, so that only the main thread was left; 0: not yet */
+    /* when only the main thread was left, because no worker was seen running any more; 0: not yet */
     uint64_t all_ended_at;
 };
 

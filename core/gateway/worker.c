@@ -15,7 +15,7 @@ typedef struct {
     mp_link link;
     mp_vm *vm;
     mp_timer deadline;
-    bool is_over; /* its remaining calls were cancelled */
+    bool is_over; /* the remaining calls of this generation were cancelled */
 } generation;
 
 struct mp_worker {

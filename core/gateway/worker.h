@@ -54,7 +54,7 @@ void mp_worker_release(mp_worker *worker, bool serves);
 typedef struct mp_swap {
     const mp_runtime_config *settings;
     atomic_int left;
-    atomic_bool is_missed; /* a worker had already ended */
+    atomic_bool is_missed; /* true if a worker had already ended */
     void (*done)(struct mp_swap *swap, mp_vm *vm);
 } mp_swap;
 

@@ -78,11 +78,11 @@ bool mp_json_is_id(mp_json_type type, mp_str span);
 
 /* Appends `s` as a JSON string with quotes. Bytes that are not valid UTF-8 become U+FFFD. */
 void mp_json_put_string(mp_buf *out, mp_str s);
-/* The same without the quotes, for a string that is written in pieces. */
+/* Like mp_json_put_string, without the quotes, for a string that is written in pieces. */
 void mp_json_put_text(mp_buf *out, mp_str s);
 void mp_json_put_int(mp_buf *out, int64_t n);
-/* Appends `n` with 15 digits if that reads back exactly, else with 17; keeps ".0". Returns -1 and appends nothing
- * for NaN and infinities. */
+/* Appends `n` with 15 digits if these read back as the same number, otherwise with 17; an integral number gets ".0".
+ * Returns -1 and appends nothing for NaN and infinities. */
 int mp_json_put_double(mp_buf *out, double n);
 /* Converts an integer lexeme; false if it does not fit. */
 bool mp_json_int(mp_str lexeme, int64_t *n);

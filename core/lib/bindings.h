@@ -55,7 +55,7 @@ void mp_principal_push(lua_State *L, const mp_principal *principal);
 /* Separates the principals that this VM created from the VM, so that another thread may free it. Principals that C code still refers to
  * stay valid. */
 void mp_principals_detach(mp_lib *lib);
-/* The body of the coroutine of a member of a group (parallel.c).  [-1, +0, throws, parks] */
+/* The body of the coroutine of a member task of a parallel() group (parallel.c). [-1, +0, throws, parks] */
 int mp_run_member(lua_State *L);
 /* Appends the JSON of the value at `index` to vm->out. If encoding raises an error, vm->out is unchanged.  [-0, +0, throws] */
 void mp_encode_out(lua_State *L, mp_vm *vm, int index);

@@ -9,7 +9,7 @@
 #include <math.h>
 
 #define MAX_DEPTH 1000                   /* the default of lua-cjson */
-#define MAX_VALUES 100000                /* in one call; a value that occurs twice counts twice */
+#define MAX_VALUES 100000                /* limit of the values in one call; a value that occurs twice counts twice */
 #define MAX_TEXT_BYTES ((size_t)4 << 20) /* bytes of JSON that encode writes or decode reads */
 #define MAX_COUNT_US                                                                                                   \
     20000 /* time to count values: a table that was emptied is slow to traverse although it has few values */

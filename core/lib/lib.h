@@ -30,7 +30,7 @@ typedef struct {
     uint64_t call_cpu_ms;                                    /* processor time of one call */
     uint64_t cleanup_ms;     /* how long the `<close>` handlers of a cancelled call may wait */
     int64_t cleanups;        /* cancelled calls of one VM whose `<close>` handlers may wait at the same time */
-    uint64_t load_ms;        /* processor time of loading all scripts in one VM */
+    uint64_t load_ms;        /* processor time for loading all scripts in one VM */
     uint64_t http_time_ms;   /* default time limit of an outgoing HTTP request */
     size_t http_body;        /* bytes of the body of an answer to an outgoing HTTP request */
     const char *config_name; /* name of the configuration file, for messages; NULL: moonpool.yaml */

@@ -4,9 +4,9 @@
 #include "lib/bindings.h"
 #include <lauxlib.h>
 
-#define MAX_MEMBERS 64 /* of one group */
+#define MAX_MEMBERS 64 /* limit of the members of one group */
 #define MAX_WAIT_NUMBER 1000000
-#define MAX_MEMBERS_OF_CALL 256 /* in all groups of a call, nested ones included */
+#define MAX_MEMBERS_OF_CALL 256 /* limit of the members in all groups of a call, nested ones included */
 
 /* A group; also the op that the starting task waits for, which is done when the last member has ended. */
 struct mp_group {

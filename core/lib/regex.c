@@ -40,7 +40,7 @@ typedef struct {
 
 enum { WEIGHT = 1, TEXT, GUARDED_WEIGHT, USER_VALUES = GUARDED_WEIGHT }; /* user values of a regex */
 
-/* The memory for matching. All regexes of a Lua state share one matcher, because its frames are large. */
+/* Memory for matching. All regexes of a Lua state share one matcher, because its frames are large. */
 typedef struct {
     pcre2_match_data *data, *captures; /* for `test`; for `exec`, NULL until it is first called */
     uint32_t pairs;                    /* capacity of `captures` */
@@ -167,8 +167,8 @@ static bool has_caseless(mp_str pattern)
     return false;
 }
 
-/* An upper bound of the ranges beyond ASCII, such as "à-ý". A range that ends with an escape counts, since the escape may be any
- * character. */
+/* An upper bound of the number of ranges beyond ASCII, such as "à-ý". A range that ends with an escape counts,
+ * because the escape may be any character. */
 static size_t count_wide_ranges(mp_str pattern)
 {
     size_t count = 0;
@@ -183,7 +183,8 @@ static void push_translated(lua_State *L, mp_str pattern)
 {
     mp_buf text = {0};
     put_translated(&text, pattern);
-    char *block = lua_newuserdatauv(L, text.len + 1, 0); /* may throw: `text` would be lost */
+    char *block =
+        lua_newuserdatauv(L, text.len + 1, 0); /* may raise an error, and the memory of `text` would be lost */
     memcpy(block, text.ptr == NULL ? "" : text.ptr, text.len);
     size_t len = text.len;
     mp_buf_clear(&text);

@@ -120,7 +120,7 @@ static shared *shared_of(lua_State *L)
 {
     lua_rawgetp(L, LUA_REGISTRYINDEX, &shared_key);
     shared *it = lua_touserdata(L, -1);
-    lua_pop(L, 1); /* the registry holds it */
+    lua_pop(L, 1); /* the registry holds a reference to it */
     return it;
 }
 
@@ -352,7 +352,7 @@ static int l_run(lua_State *L)
     work *made = mp_new(sizeof *made);
     made->of = it;
     it->statement = &made->statement;
-    it->is_done = true; /* so that the collector frees it if put_params() raises an error */
+    it->is_done = true; /* on the stack, so that the collector frees it if put_params() raises an error */
     made->statement.kind = (mp_sql_kind)kind;
     made->statement.sql = mp_dup(mp_str_of(sql));
     made->statement.in_transaction = lua_toboolean(L, 5);

@@ -42,7 +42,7 @@ typedef struct mp_group mp_group; /* parallel.c */
 
 /* A task of the engine, and the libraries' data for it. */
 typedef struct {
-    mp_task super;     /* first: a pointer to one is a pointer to the other */
+    mp_task super;     /* first field: a pointer to an mp_lib_task is also a pointer to its mp_task */
     mp_call *call;     /* the call that the task answers. NULL once it is answered or cancelled, and for other work */
     mp_authn *entry;   /* the request that the task authenticates. NULL once that is decided, and for other work */
     const mp_era *era; /* revision of a notification or of a cancelled call; NULL if unknown */
@@ -53,7 +53,7 @@ typedef struct {
     struct mp_cron *scheduled; /* the scheduled job that the task runs, or NULL */
 
     mp_group *group;    /* the group that the task is a member of, or NULL */
-    mp_link member;     /* in the group's members */
+    mp_link member;     /* link in the group's members */
     int place, members; /* the task's number in its group, from 1; how many member tasks work for this task */
     bool has_succeeded; /* the member's function returned true */
 

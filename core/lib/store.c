@@ -5,7 +5,7 @@
 #include <lauxlib.h>
 #include <math.h>
 
-#define MAX_REUSED_SCRATCH_BYTES ((size_t)64 << 10) /* a larger buffer is freed */
+#define MAX_REUSED_SCRATCH_BYTES ((size_t)64 << 10) /* a larger buffer is freed after use */
 #define MAX_TTL_MS 1e12
 
 /* -- the store --------------------------------------------------------------------------------------------------- */
@@ -91,7 +91,8 @@ static int l_keys(lua_State *L)
         mp_buf *key = scratch_of(L);
         if (!mp_store_next(store_of(L), prefix, after, key))
             break;
-        after.ptr = lua_pushlstring(L, key->ptr == NULL ? "" : key->ptr, key->len); /* the table holds the string */
+        after.ptr = lua_pushlstring(L, key->ptr == NULL ? "" : key->ptr,
+                                    key->len); /* the table holds a reference to the string */
         after.len = lua_rawlen(L, -1);
         lua_rawseti(L, 3, i);
     }

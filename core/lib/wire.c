@@ -150,7 +150,7 @@ static int l_spawn(lua_State *L)
     lua_settop(L, 1);
     luaL_checkstack(L, MAX_ARGUMENTS, NULL);
     for (lua_Integer i = 1; i <= MAX_ARGUMENTS && lua_rawgeti(L, 1, i) == LUA_TSTRING; i++)
-        argv[i] = (char *)lua_tostring(L, -1); /* the stack holds the string */
+        argv[i] = (char *)lua_tostring(L, -1); /* the stack holds a reference to the string */
     wire *w = push_wire(L);
     if (pipe2(to, O_CLOEXEC) != 0)
         return push_failure(L, strerror(errno));

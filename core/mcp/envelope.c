@@ -3,7 +3,7 @@
 
 MP_COUNTER(refused_values, "refused", "reason", "values", "bodies with more values than limits.values")
 
-/* Members that the scan has met. The message may still turn out to be broken or invalid. */
+/* Members that the scan has found. The message may still turn out to be broken or invalid. */
 typedef struct {
     mp_envelope *envelope;
     bool in_params, in_meta;

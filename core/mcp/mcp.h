@@ -1,5 +1,5 @@
-/* mcp.h: what a server and a client of MCP both know: the revisions and what they differ in, the codes of errors, one JSON-RPC
- * message, and events of text/event-stream. No network, no threads: each function works on the memory it is given.
+/* mcp.h: what a server and a client of MCP both know: the revisions and what differs between them, the codes of errors, one JSON-RPC
+ * message, and events of text/event-stream. No network, no threads: each function works only on its arguments.
  *
  *   era        one revision of the protocol, as a row of facts (era.def)
  *   envelope   one JSON-RPC message: where its members are in its bytes
@@ -12,7 +12,7 @@
 
 /* -- era.c: revisions ---------------------------------------------------------------------------------------------- */
 
-/* What revisions differ in, in the order of era.def's columns:
+/* What differs between revisions, in the order of era.def's columns:
  *   has_sessions      a client opens with `initialize`; a revision without sessions opens with nothing
  *   has_batches       a body may be an array of messages
  *   mirrors_headers   MCP-Protocol-Version repeats a value of _meta, Mcp-Method and Mcp-Name repeat members of the body
@@ -31,14 +31,14 @@ typedef struct {
 
 extern const mp_era mp_eras[]; /* oldest first */
 extern const size_t mp_era_count;
-/* All dates, oldest first, with a space before each; MP_ERA_DATES has spaces between them alone, and is a constant. */
+/* MP_ERA_DATES: all dates, oldest first, separated by spaces; a compile-time constant. */
 extern const char mp_era_spaced_dates[];
 #define MP_ERA_DATES (mp_era_spaced_dates + 1)
-const mp_era *mp_era_find(mp_str date); /* NULL when the date is unknown */
+const mp_era *mp_era_find(mp_str date); /* Returns NULL if the date is unknown. */
 const mp_era *mp_era_newest(void);
 /* Appends a JSON array of the dates without sessions. */
 void mp_era_put_stateless(mp_buf *out);
-/* The member of a request's params that the header Mcp-Name repeats; NULL when it repeats none. */
+/* The member of a request's params that the header Mcp-Name repeats; NULL if the header repeats none. */
 const char *mp_era_mirrored_member(mp_str method);
 
 /* -- error.c: JSON-RPC errors -------------------------------------------------------------------------------------- */
@@ -50,13 +50,13 @@ enum {
 };
 
 typedef struct {
-    const char *name; /* in Lua */
+    const char *name; /* name of the code in Lua */
     int code, status;
 } mp_error_code;
 
 extern const mp_error_code mp_error_codes[];
 extern const size_t mp_error_code_count;
-/* The HTTP status that carries an error with this code. `era` may be NULL: not negotiated yet. */
+/* The HTTP status that carries an error with this code. `era` may be NULL if no revision is negotiated yet. */
 int mp_error_status(const mp_era *era, int code);
 /* Appends {"jsonrpc":"2.0","id":…,"error":{…}}. An empty `id` is left out, never null (G-4). `data` is JSON or empty. */
 void mp_put_error(mp_buf *out, mp_str id, int code, mp_str message, mp_str data);
@@ -68,8 +68,8 @@ typedef enum {
     MP_KIND_NOTE, /* a notification */
     MP_KIND_RESPONSE,
     MP_KIND_ARRAY,
-    MP_KIND_BROKEN, /* not JSON */
-    MP_KIND_INVALID /* JSON, but no message */
+    MP_KIND_BROKEN, /* the bytes are not JSON */
+    MP_KIND_INVALID /* the bytes are JSON, but not a JSON-RPC message */
 } mp_kind;
 
 /* One argument of a tools/call, as bytes of the message. `type` is one of mp_json_token_type:
@@ -85,20 +85,20 @@ typedef struct {
 #define MP_FLAT_ESCAPED 64
 #define MP_FLAT_MAX 16
 
-/* All strings borrow from the text that was read, or from `scratch` where the sender escaped what needs no escape. */
+/* All strings borrow from the text that was read, or from `scratch` if the sender used escapes. */
 typedef struct {
     mp_kind kind;
-    const char *problem; /* BROKEN, INVALID: what is wrong; a literal, or in `scratch` */
-    size_t offset;       /* BROKEN: the byte of the problem */
-    bool has_many;       /* INVALID, because it has too many values */
-    size_t weight;       /* estimate of the bytes that the message takes as Lua values; never much too low */
-    mp_str id;           /* a span, as the sender wrote it; empty when unreadable or absent */
-    mp_str method;       /* unescaped */
-    mp_str params;       /* a span, or empty */
-    mp_str name;         /* params.<mp_era_mirrored_member>, unescaped */
+    const char *problem; /* BROKEN, INVALID: the text of the error; a literal, or in `scratch` */
+    size_t offset;       /* BROKEN: position of the error in bytes */
+    bool has_many;       /* INVALID because of too many values */
+    size_t weight; /* estimate of the bytes that the message takes as Lua values; may be too high, never much too low */
+    mp_str id;     /* a span, as the sender wrote it; empty if unreadable or absent */
+    mp_str method; /* unescaped */
+    mp_str params; /* a span, or empty */
+    mp_str name;   /* params.<mp_era_mirrored_member>, unescaped */
     bool has_name;
     mp_str version;   /* params._meta["io.modelcontextprotocol/protocolVersion"], unescaped */
-    bool has_version; /* that key is there, with a value of any type */
+    bool has_version; /* params._meta["io.modelcontextprotocol/protocolVersion"] is present, with a value of any type */
     bool version_is_string;
     bool has_capabilities; /* params._meta["io.modelcontextprotocol/clientCapabilities"] is an object */
     mp_str progress_token; /* span of params._meta.progressToken, a string or integer */
@@ -106,13 +106,13 @@ typedef struct {
     bool is_error;         /* RESPONSE: `answer` is the error */
     mp_str cancels;        /* notifications/cancelled: span of params.requestId */
     size_t size;           /* bytes of the message */
-    mp_buf scratch;        /* its memory is used again by the next message; the owner clears it */
+    mp_buf scratch;        /* its memory is reused by the next message; the owner of the envelope frees it */
     bool is_flat;          /* the message is a tools/call, and `flat` has its arguments: see mp_call_flat in rpc.h */
     uint8_t flat_count;
     mp_flat flat[MP_FLAT_MAX]; /* only the first `flat_count` are written */
 } mp_envelope;
 
-/* Overwrites `envelope` with what `body` holds. A body of more than `max_values` JSON values is INVALID. */
+/* Overwrites `envelope` with the message in `body`. A body of more than `max_values` JSON values is INVALID. */
 void mp_envelope_read(mp_envelope *envelope, mp_str body, size_t max_values);
 /* The two halves of mp_envelope_read, for specs and fuzzers. The quick reader (quick.c) takes most requests of tools/call;
  * it returns false for everything else, and for all that is wrong. Then the general reader decides. Where the quick reader
@@ -123,14 +123,15 @@ void mp_envelope_read_any(mp_envelope *envelope, mp_str body, size_t max_values)
 void mp_envelope_clear(mp_envelope *envelope, size_t size);
 /* The estimate `weight` for a message of `bytes` with so many values, `tables` of which are arrays or objects. */
 size_t mp_envelope_weight(size_t bytes, size_t values, size_t tables);
-/* What is wrong with an envelope that cannot be served: a literal, or in its `scratch`. */
+/* The error text for an envelope that cannot be served: a literal, or in the envelope's `scratch`. */
 const char *mp_envelope_problem(const mp_envelope *envelope);
-/* Appends the error that answers such an envelope. `unit` names what carried it: "body", "line". Counts REFUSED_VALUES. */
+/* Appends the JSON-RPC error that answers an envelope that cannot be served. `unit` names the carrier of the
+ * message: "body" or "line". Counts REFUSED_VALUES. */
 void mp_put_envelope_error(mp_buf *out, const mp_envelope *envelope, const char *unit);
 
 /* -- sse.c: events ------------------------------------------------------------------------------------------------- */
 
-#define MP_EVENT_FRAME 80 /* bytes at most that an event and its id add to the JSON */
+#define MP_EVENT_FRAME 80 /* limit of the bytes that an event and its id add to the JSON */
 
 /* Appends `json`, which has no line breaks, as an event. */
 void mp_put_event(mp_buf *out, mp_str json);
@@ -138,7 +139,8 @@ void mp_put_event(mp_buf *out, mp_str json);
 void mp_put_event_id(mp_buf *out, uint64_t stream, uint64_t seq);
 /* Appends an event with an id and no data, so that a client can resume before the first message (S-29). */
 void mp_put_priming(mp_buf *out, uint64_t stream, uint64_t seq);
-/* Appends how many milliseconds a client waits before it comes back to a stream that was closed (S-30). */
+/* Appends a `retry` field: the milliseconds that a client waits before it reconnects to a stream that was closed
+ * (S-30). */
 void mp_put_retry(mp_buf *out, uint64_t ms);
 
 #endif

@@ -30,23 +30,25 @@ struct mp_rpc {
     mp_table *table;
     mp_loop *loop;
     const mp_rpc_hooks *hooks;
-    void *ctx;                 /* of the hooks */
-    const mp_auth_facts *auth; /* of `ctx`: borrowed until the rpc is handed to another */
-    unsigned index;            /* in the table */
+    void *ctx; /* context pointer of the hooks */
+    const mp_auth_facts *
+        auth; /* how clients authenticate, from the hooks of `ctx`; borrowed until the rpc is handed to another context */
+    unsigned index; /* index of this rpc in the session table */
     bool draining;
-    bool is_input_over; /* stdio: the client has closed its end, so no answer to a request of ours can come */
+    bool is_input_over; /* stdio: the client has closed its end, so no answer to a request to the client can come */
     uint64_t last_serial;
-    int64_t count, detached_count;                   /* of `calls` and `detached` */
+    int64_t count, detached_count;                   /* number of calls in `calls` and `detached` */
     mp_link calls, detached, ended, readers, authns; /* lists of mp_call (three), mp_reader, mp_authn */
     mp_publisher *publisher;
-    mp_stdio *stdio; /* owned; NULL: HTTP is served */
+    mp_stdio *stdio; /* owned; NULL unless stdio is served */
     mp_timer sweep;
     mp_call *spare_calls; /* free list of calls, linked by `user` */
     size_t spare_call_count;
-    /* Of the message that is being served: */
+    /* About the message that is being served: */
     mp_envelope envelope;
-    mp_principal *principal;    /* borrowed */
-    bool names_foreign_session; /* its Mcp-Session-Id is of another principal: for the log, never for the client */
+    mp_principal *principal; /* borrowed */
+    bool
+        names_foreign_session; /* the request's Mcp-Session-Id belongs to another principal: for the log, never for the client */
     mp_buf scratch;
 };
 

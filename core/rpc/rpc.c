@@ -4,9 +4,9 @@
 
 MP_COUNTER(refused_origin, "refused", "reason", "origin", "requests whose Host or Origin is not allowed")
 
-#define SWEEP_MS 250 /* between looks at sessions that are idle */
+#define SWEEP_MS 250 /* time between two searches for idle sessions */
 #define DRAIN_SWEEP_MS 20
-#define TURN_SENDS 500 /* messages that one turn publishes to sessions, and to calls that listen */
+#define TURN_SENDS 500 /* messages that one turn sends to sessions, and to calls that listen to topics */
 
 /* Authentication comes first: an answer to an unauthenticated client does not depend on which paths, tools or sessions exist (A-1,
  * A-7). */

@@ -27,75 +27,79 @@ typedef struct mp_authn mp_authn;
 /* -- the server role, one per worker --------------------------------------------------------------------------- */
 
 typedef struct {
-    const char *mcp, *sse, *messages; /* paths; NULL switches one off */
-    const char *prefix;               /* what a proxy has before the paths, as clients see them; "": nothing */
+    const char *mcp, *sse, *messages; /* paths; NULL disables the transport */
+    const char *prefix;               /* path prefix that a proxy adds, as clients see it; "": none */
     const char *const *hosts;         /* allowed in Host and Origin, without port; NULL-terminated; "*" allows all */
-    const char *const *origins;       /* of pages that may read answers; NULL-terminated; "*" allows all */
-    const char *public_url;           /* scheme and host as clients see them; NULL: from the Host of each request */
+    const char *const *origins;       /* origins of pages that may read answers; NULL-terminated; "*" allows all */
+    const char *public_url; /* scheme and host as clients see them; NULL: taken from the Host of each request */
     uint64_t idle_ms, initialize_within_ms;
     int64_t max_sessions, max_sessions_per_principal, max_calls;
-    size_t max_values;         /* JSON values in one body, or one line of stdio */
-    uint64_t call_ms;          /* a call that takes longer is cancelled with an error */
-    int64_t max_subscriptions; /* topics of one session, or of one call that listens */
+    size_t max_values;         /* limit of the JSON values in one body, or in one line of stdio */
+    uint64_t call_ms;          /* time limit of a call; after that it is cancelled with an error */
+    int64_t max_subscriptions; /* limit of the topics of one session, or of one call that listens */
     int64_t max_listeners, max_jobs;
-    int64_t replay_events; /* kept for one session; 0: no events are kept */
+    int64_t replay_events; /* events kept for one session; 0: no events are kept */
     size_t replay_bytes, replay_total;
-    uint64_t entry_ms;   /* limit of one authentication */
-    int64_t max_entries; /* requests whose authentication is pending */
+    uint64_t entry_ms;   /* time limit of one authentication */
+    int64_t max_entries; /* limit of the requests whose authentication is pending */
     bool streams_expire; /* an event stream ends when the credentials that opened it expire */
 } mp_rpc_config;
 
-/* How clients authenticate, as far as they may know. All texts may be empty. */
+/* What clients may know about authentication. All texts may be empty. */
 typedef struct {
-    bool is_asked;            /* there are auth scripts; else every request is anonymous */
-    mp_str realm, scopes;     /* of the challenge; scopes with spaces between them */
-    mp_str resource_metadata; /* members of the document of RFC 9728, as JSON; empty: there is none */
+    bool is_asked;            /* false: there are no auth scripts, and every request is anonymous */
+    mp_str realm, scopes;     /* for the challenge; scopes separated by spaces */
+    mp_str resource_metadata; /* members of the RFC 9728 metadata, as JSON; empty: no metadata is served */
 } mp_auth_facts;
 
-/* How the rpc hands work to Lua, and cancels it. A hook only enqueues: it runs no Lua before it returns. */
+/* How the rpc hands work to Lua, and cancels it. A hook only enqueues work: it runs no Lua before it returns. */
 typedef struct {
     void (*on_call)(void *ctx, mp_call *call);
-    /* `session` is NULL in 2026-07-28. `params` is a span, or empty; both are valid during the call only. */
+    /* `session` is NULL in stateless revisions. `params` is a span, or empty; both are valid only during this C
+     * call. */
     void (*on_note)(void *ctx, const mp_era *era, mp_session *session, mp_str method, mp_str params);
-    /* The call is cancelled: its handler must unwind, without an answer. Not called once the call was answered. */
+    /* The call is cancelled: its handler must unwind, without an answer. Not called for an answered call. */
     void (*on_cancel)(void *ctx, mp_call *call, const char *why);
-    /* Valid for as long as `ctx` is the rpc's. Called when the rpc gets it. */
+    /* Returns how clients authenticate. Called when the rpc gets `ctx`; the result is valid for as long as the rpc
+     * has `ctx`. */
     const mp_auth_facts *(*auth)(void *ctx);
-    /* A request must be authenticated: it is admitted or refused, once. */
+    /* Authenticate this request: answer once, with mp_authn_admit or mp_authn_refuse. */
     void (*on_entry)(void *ctx, mp_authn *entry);
     /* The request has ended: its auth script must unwind, without a decision. */
     void (*on_entry_cancel)(void *ctx, mp_authn *entry);
 } mp_rpc_hooks;
 
 mp_table *mp_table_new(const mp_rpc_config *config);
-/* Replaces the configuration by one with the same paths and `replay_events`. The one before stays borrowed until every rpc has the
- * new one. On any thread, one at a time. */
+/* Replaces the configuration by one with the same paths and `replay_events`. The previous one stays borrowed until
+ * every rpc has the new one. Any thread may call this, one at a time. */
 void mp_table_configure(mp_table *table, const mp_rpc_config *config);
 void mp_table_free(mp_table *table);
 
 /* `config` and `hooks` are borrowed for the life of the rpc, or until it gets another configuration. */
 mp_rpc *mp_rpc_new(const mp_rpc_config *config, mp_table *table, mp_loop *loop, const mp_rpc_hooks *hooks, void *ctx);
-/* Replaces the configuration. On the rpc's thread. */
+/* Replaces the configuration. Called on the rpc's thread. */
 void mp_rpc_configure(mp_rpc *rpc, const mp_rpc_config *config);
-/* True if Host and Origin are among `config->hosts` or `config->origins`: the guard against DNS rebinding, for every listener (Z-1,
- * Z-2). */
+/* True if Host is among `config->hosts`, and Origin is absent, among them, or among `config->origins`: the guard
+ * against DNS rebinding, for every listener (Z-1, Z-2). */
 bool mp_host_is_served(const mp_rpc_config *config, const mp_stream *stream);
-/* The text of the refusal: which of the two is not served, and the key of the configuration that decides it. */
+/* The error text for a Host or Origin that is not served: it names the header and the configuration key. */
 const char *mp_host_refusal(const mp_rpc_config *config, const mp_stream *stream);
-/* Hands new calls and notifications to `ctx` from now on. Calls in flight stay with the `ctx` before. Pending authentications start
- * again with the new auth scripts. */
+/* Hands new calls and notifications to `ctx` from now on. Calls in flight stay with the previous `ctx`. Pending
+ * authentications start again with the new auth scripts. */
 void mp_rpc_hand_to(mp_rpc *rpc, void *ctx);
-/* A listener's on_request. */
+/* The on_request function of a listener. */
 void mp_rpc_serve(void *rpc, mp_stream *stream);
-/* One client on a pipe (stdio), for the life of the rpc, which borrows it. `ended` is the pipe's `on_end`. */
+/* Serves one client on a pipe (stdio). The rpc borrows the pipe for the rest of its life. `ended` is the pipe's
+ * `on_end`. */
 void mp_rpc_serve_pipe(mp_rpc *rpc, mp_pipe *pipe, void (*ended)(void *ctx, int error), void *ctx);
-/* Refuses new calls and sessions with 503. Event streams that carry no call end now, others after their last answer. Calls in flight
- * go on, and detached calls for as long as there are others; mp_rpc_abort ends them, each with an error to its client. */
+/* Drains: refuses new calls and sessions with 503. Event streams that carry no call end now, other streams after
+ * their last answer. Calls in flight go on; detached calls go on as long as a client's call does. mp_rpc_abort ends
+ * all of them, each with an error to its client. */
 void mp_rpc_drain(mp_rpc *rpc);
 void mp_rpc_abort(mp_rpc *rpc, const char *why);
-int64_t mp_rpc_calls(const mp_rpc *rpc); /* in flight, with detached ones */
-/* Sends publications, up to a number for each turn, and frees the calls that ended in this turn. At the bottom of a turn, after Lua has
- * run. True when there is more to send. */
+int64_t mp_rpc_calls(const mp_rpc *rpc); /* Number of calls in flight, detached calls included. */
+/* Sends publications, a limited number in each turn, and frees the calls that ended in this turn. Called at the
+ * bottom of a turn, after Lua has run. True if publications remain to be sent. */
 bool mp_rpc_sweep(mp_rpc *rpc);
 void mp_rpc_free(mp_rpc *rpc);
 
@@ -103,157 +107,164 @@ void mp_rpc_free(mp_rpc *rpc);
 
 typedef struct {
     const char *event;
-    int status;                    /* 0: none yet */
+    int status;                    /* id of the call; 0: there is no call yet */
     const mp_principal *principal; /* NULL: not known */
-    mp_str session, why;           /* may be empty; only a hash of the session's id is written */
-    bool tells_host;               /* the line has Host and Origin, which are what is wrong */
+    mp_str session, why;           /* may be empty; of the session's id, only a hash is written */
+    bool tells_host;               /* the line shows Host and Origin, because one of them is the reason */
 } mp_decision;
 
-/* Writes a line of the audit, if one is configured. `stream` still has its request. */
+/* Writes an audit line, if an audit log is configured. `stream` still has its request. */
 void mp_audit_request(const mp_stream *stream, const mp_decision *made);
 extern const mp_decision mp_host_refused;
 
-/* Writes a line of the log, at info, for a refused request, within the budget of its cause (log.refusals). `stream` still has its
+/* Logs a refused request at info, within the line budget of its reason (log.refusals). `stream` still has its
  * request. */
 void mp_log_refused(const mp_stream *stream, mp_cause cause, int status, mp_str why);
-/* The cause of a refusal by mp_host_is_served: Host or Origin. */
+/* The reason of a refusal by mp_host_is_served: Host or Origin. */
 mp_cause mp_host_cause(const mp_rpc_config *config, const mp_stream *stream);
 
 /* -- principals and authentication -------------------------------------------------------------------------------------------------- */
 
-/* A principal is immutable and belongs to one thread. These two are static and of all threads: the anonymous client, and the local user
- * who started the gateway with stdio. */
+/* A principal is immutable and belongs to one thread. These two principals are static and belong to all threads: the
+ * anonymous client, and the local user who started the gateway with stdio. */
 extern mp_principal *const mp_nobody, *const mp_lone;
-/* Counted for the caller. Principals with equal `binding` share their sessions. `expires`: seconds since 1970; 0: never. */
+/* Returns a counted reference for the caller. Principals with equal `binding` share their sessions. `expires`:
+ * seconds since 1970; 0: never. */
 mp_principal *mp_principal_new(mp_str id, mp_str binding, int64_t expires);
 mp_principal *mp_principal_ref(mp_principal *principal);
 void mp_principal_unref(mp_principal *principal);
 mp_str mp_principal_id(const mp_principal *principal);
-/* Keeps the principal when its last reference is gone: `rest` is called instead of freeing it. mp_principal_forsake undoes that, and
- * frees a principal without references. */
+/* Keeps the principal in memory without references: when the last reference is dropped, `rest` is called and the
+ * principal is not freed. mp_principal_forsake undoes that, and frees a principal without references. */
 void mp_principal_keep(mp_principal *principal, void (*rest)(void *keeper), void *keeper);
 void mp_principal_forsake(mp_principal *principal);
 
 /* Valid from on_entry until it is admitted, refused or cancelled. */
 mp_stream *mp_authn_stream(const mp_authn *entry);
-void *mp_authn_user(const mp_authn *entry); /* the hooks' own pointer */
+void *mp_authn_user(const mp_authn *entry); /* pointer that belongs to the hooks */
 void mp_authn_set_user(mp_authn *entry, void *user);
-/* Authentication waits for something: starts its time limit, and watches for a client that leaves. Refuses it with 503 when too many are
- * pending. */
+/* Authentication waits for an op: starts its time limit, and detects a client that disconnects. Refuses the request
+ * with 503 if too many are pending. */
 void mp_authn_park(mp_authn *entry);
-/* Serves the request as one of this principal; may call the hooks. */
+/* Serves the request for this principal; may call the hooks. */
 void mp_authn_admit(mp_authn *entry, mp_principal *principal);
 
 typedef struct {
-    int status;     /* 401 challenges its client */
-    bool has_token; /* the request has a token, which is not valid */
-    int retry;      /* Retry-After in seconds; 0: none */
-    mp_str message; /* for the client */
-    mp_str reason;  /* for the audit alone; may be empty */
+    int status;     /* 401 sends the client a WWW-Authenticate challenge */
+    bool has_token; /* the request has a token, and the token is not valid */
+    int retry;      /* value of Retry-After in seconds; 0: no header */
+    mp_str message; /* text for the client */
+    mp_str reason;  /* reason for the audit only; may be empty */
 } mp_refusal;
 void mp_authn_refuse(mp_authn *entry, const mp_refusal *refusal);
 
-/* The principal lacks `scopes` (with spaces between them): the error that answers the call is sent with 403 and a challenge that names
- * them (A-5). False when the HTTP status of the call is sent already, or there is none. */
+/* The principal lacks `scopes` (separated by spaces): the call's error is sent with HTTP 403 and a challenge that
+ * names them (A-5). False if the HTTP status of the call is sent already, or the transport has none. */
 bool mp_call_forbid(mp_call *call, mp_str scopes);
-/* The principal exceeds a rate or quota: the error that answers the call is sent with 429 and Retry-After. False when the HTTP status of
- * the call is sent already, or there is none. */
+/* The principal exceeds a rate or quota: the call's error is sent with HTTP 429 and Retry-After. False if the HTTP
+ * status of the call is sent already, or the transport has none. */
 bool mp_call_put_off(mp_call *call, int64_t seconds);
 
 /* -- a call, as Lua sees it --------------------------------------------------------------------- */
 
-/* A call is valid from on_call until mp_call_answer, mp_call_fail or on_cancel, and freed at the end of that turn. */
+/* A call is valid from on_call until mp_call_answer, mp_call_fail or on_cancel, and is freed at the end of that
+ * turn. */
 mp_str mp_call_method(const mp_call *call);
-mp_str mp_call_params(const mp_call *call); /* an object's span, or empty */
+mp_str mp_call_params(const mp_call *call); /* span of a JSON object, or empty */
 /* The arguments of a tools/call in the order that the client wrote them, at most MP_FLAT_MAX, with different names without escapes; their
  * spans are valid as long as the call. `*count` is 0 where the client sent no arguments. NULL when the arguments are not known:
  * the method is another one, or the message has something that this reader leaves to mp_call_params and its decoder (quick.c). Where it
  * is not NULL, the params have no members but name, arguments and _meta, no object in them repeats a key, and _meta has no member of the
  * protocol but the version, the client's name and capabilities and the progress token. */
 const mp_flat *mp_call_flat(const mp_call *call, size_t *count);
-size_t mp_call_weight(const mp_call *call);     /* estimate of the bytes that its message takes in Lua */
-const mp_era *mp_call_era(const mp_call *call); /* NULL: an HTTP+SSE session that has not initialized */
+size_t mp_call_weight(const mp_call *call);     /* estimate of the bytes that the call's message takes in Lua */
+const mp_era *mp_call_era(const mp_call *call); /* NULL in an HTTP+SSE session before `initialize` */
 mp_session *
 mp_call_session(const mp_call *call);   /* NULL in stateless revisions, and at `initialize` over Streamable HTTP */
-mp_str mp_call_id(const mp_call *call); /* as JSON */
-mp_str mp_call_progress_token(const mp_call *call); /* a span, or empty */
+mp_str mp_call_id(const mp_call *call); /* id of the request, as JSON */
+mp_str mp_call_progress_token(const mp_call *call); /* span, or empty */
 mp_principal *mp_call_principal(const mp_call *call);
-/* The address of its client: the peer's, "unix", or empty over stdio and for detached calls. */
+/* The address of the call's client: the peer address, "unix", or empty over stdio and for detached calls. */
 mp_str mp_call_address(const mp_call *call);
-void *mp_call_user(const mp_call *call); /* the hooks' own pointer */
+void *mp_call_user(const mp_call *call); /* pointer that belongs to the hooks */
 void mp_call_set_user(mp_call *call, void *user);
-/* A header of the request that carries the call. `count` is 0 over HTTP+SSE and once its client has left, and -1 over stdio, which has
- * no headers. */
+/* Finds a header of the HTTP request that carries the call. `count` is 0 over HTTP+SSE and once the client has
+ * disconnected, and -1 over stdio, which has no headers. */
 mp_str mp_call_header(const mp_call *call, const char *name, int *count);
-/* The call waits for something: starts its time limit (limits.call.time), and watches for a client that leaves. */
+/* The call waits for an op: starts its time limit (limits.call.time), and detects a client that disconnects. */
 void mp_call_park(mp_call *call);
-/* Cancels the call and answers with an error that has the text `why`; adds one to `counter`. */
+/* Cancels the call and answers with an error that has the text `why`; adds one to the statistic `counter`. */
 void mp_call_abort(mp_call *call, const char *why, const mp_stat *counter);
 /* Lowers the time limit of the call. */
 void mp_call_within(mp_call *call, uint64_t ms);
-/* Removes the time limit: the call waits for something that has a limit of its own. */
+/* Removes the time limit: the call waits for an op that has a limit of its own. */
 void mp_call_unhurried(mp_call *call);
 
-/* `initialize` succeeded with this revision: makes the session, or completes one of HTTP+SSE. `client` and `capabilities` are spans that
- * the client sent. -1, and the call is answered, when a cap refuses the session (429) or it is initialized already. */
+/* `initialize` succeeded with this revision: makes the session, or completes the session of HTTP+SSE. `client` and
+ * `capabilities` are spans of the client's params. Returns -1, with the call answered, if a cap refuses the session
+ * (429) or it is initialized already. */
 int mp_call_open_session(mp_call *call, const mp_era *era, mp_str client, mp_str capabilities);
-/* Sends a whole JSON-RPC message on the call's own stream, before the answer. -1 when no client reads it and it is not kept for one that
- * resumes. */
+/* Sends a whole JSON-RPC message on the call's own stream, before the answer. -1 if no client reads it and it is not
+ * kept for a client that resumes. */
 int mp_call_send(mp_call *call, mp_str json);
-/* Closes the client's connection while the call goes on; the client resumes the stream after `ms` or later. False, and nothing happens,
- * when the revision or the call's stream cannot be resumed. */
+/* Closes the client's connection while the call goes on; the client resumes the stream after `ms` or later. Returns
+ * false and does nothing if the revision has no resumption or the call's stream cannot be resumed. */
 bool mp_call_detach(mp_call *call, uint64_t ms);
-/* Sends a request to the client on the call's own stream, in stateful revisions. `done` gets the client's result or error, once, unless
- * the call ends before. NULL when the client cannot get requests. */
+/* Sends a request to the client on the call's own stream, in stateful revisions. `done` gets the client's result or
+ * error, once, unless the call ends before. Returns NULL if the client cannot get requests. */
 typedef struct mp_client_request mp_client_request;
 mp_client_request *mp_call_ask(mp_call *call, mp_str method, mp_str params,
                                void (*done)(void *ctx, bool is_error, mp_str answer), void *ctx);
-/* Cancels the requests to the client that have no answer yet: notifies the client, and calls each `done` with an error. */
+/* Cancels the unanswered requests to the client: notifies the client, and calls each `done` with an error. */
 void mp_call_withdraw(mp_call *call);
 /* Answers and ends the call. `result` is a complete JSON value. */
 void mp_call_answer(mp_call *call, mp_str result);
 /* Answers with an error and ends the call. `data` is a JSON value or empty. */
 void mp_call_fail(mp_call *call, int code, mp_str message, mp_str data);
 
-/* Listens to topics, without a time limit: publications are sent on the call's stream until its client leaves, or the gateway stops and
- * answers with the result `closing`. STARTED: the hooks must not use the call any more. OVER: the gateway is stopping. */
+/* Listens to topics, without a time limit: publications are sent on the call's stream until its client disconnects,
+ * or the gateway stops and answers with the result `closing`. Returns STARTED: the hooks must not use the call any
+ * more. OVER: the gateway is stopping. */
 typedef enum { MP_LISTEN_STARTED, MP_LISTEN_OVER, MP_LISTEN_TOO_MANY } mp_listen_result;
 mp_listen_result mp_call_listen(mp_call *call, const mp_str *topics, size_t count, mp_str closing);
 
-/* A detached call with the id, method, session and principal of `like`. Nothing is sent on it, it goes on when its session ends, and an
- * answer only ends it. It is cancelled after `ms`, and when the gateway stops and no client's call is left. on_call is not called.
- * NULL above tasks.max. */
+/* Makes a detached call with the id, method, session and principal of `like`. No message is sent for it, it survives
+ * the end of its session, and an answer only ends it. It is cancelled after `ms`, and when the gateway stops and no
+ * client's call is left. on_call is not called for it. Returns NULL above tasks.max. */
 mp_call *mp_call_spawn(const mp_call *like, uint64_t ms);
 bool mp_rpc_is_draining(const mp_rpc *rpc);
-/* A detached call that no other call began, of the newest revision. NULL above tasks.max. */
+/* Makes a detached call of the newest revision that does not come from another call. Returns NULL above tasks.max. */
 mp_call *mp_call_spawn_alone(mp_rpc *rpc, mp_principal *principal, uint64_t ms);
 /* Cancels a detached call. */
 void mp_call_stop(mp_call *call, const char *why);
 
 /* -- a session, as Lua sees it ------------------------------------------------------------------ */
 
-const mp_era *mp_session_era(const mp_session *session); /* NULL before initialize */
+const mp_era *mp_session_era(const mp_session *session); /* NULL before `initialize` */
 mp_str mp_session_id(const mp_session *session);
 mp_str mp_session_client(const mp_session *session);
 mp_str mp_session_capabilities(const mp_session *session);
-/* The lowest level of notifications/message that its client wants: 0 (debug) to 7 (emergency); -1 before logging/setLevel. */
+/* The lowest level of notifications/message that the client wants: 0 (debug) to 7 (emergency); -1 before
+ * logging/setLevel. */
 int mp_session_log_level(const mp_session *session);
 void mp_session_set_log_level(mp_session *session, int level);
 
-/* Subscribes to a topic until the session ends. The part of its name behind a NUL is the audience. A session has one audience for each
- * topic: a later one replaces it, and mp_session_unfollow ignores it. */
+/* Subscribes the session to a topic until the session ends. The part of the topic's name behind a NUL is the
+ * audience. A session has one audience for each topic: a later subscription replaces the audience, and
+ * mp_session_unfollow ignores it. */
 typedef enum { MP_FOLLOW_DONE, MP_FOLLOW_CLOSED, MP_FOLLOW_TOO_MANY } mp_follow_result;
 mp_follow_result mp_session_follow(mp_session *session, mp_str topic);
 void mp_session_unfollow(mp_session *session, mp_str topic);
-/* Moves all of the session's subscriptions that have an audience to this one (its principal's scopes may have changed). */
+/* Changes the audience of all subscriptions of the session that have one (its principal's scopes may have changed). */
 void mp_session_follow_as(mp_session *session, mp_str audience);
 
 /* -- publishing ------------------------------------------------------------------------------------------------ */
 
-/* Sends `plain` to the sessions that subscribe to the topic, and `before`, the call's id, `after` to the calls that listen to it, on all
- * workers. ptr == NULL: not to these. Only the last publication of one turn on a topic is sent. */
+/* Publishes on a topic, on all workers: sends `plain` to the sessions that subscribe to it; sends `before`, the
+ * call's id and `after` to the calls that listen to it. A text with ptr == NULL is not sent. Of several publications
+ * on a topic in one turn only the last is sent. */
 void mp_topic_publish(mp_rpc *rpc, mp_str topic, mp_str plain, mp_str before, mp_str after);
-/* Appends the audiences of the topic that have subscribers, one in a line. */
+/* Appends the audiences of the topic that have subscribers, one per line. */
 void mp_topic_audiences(mp_rpc *rpc, mp_str topic, mp_buf *out);
 
 /* Gauges and counters that other files read or count, too. */

@@ -15,17 +15,17 @@ MP_COUNTER(dropped_told, "dropped", "reason", "told", "messages between workers 
 
 struct mp_bus {
     pthread_mutex_t lock;
-    mp_link vms; /* the attached VMs, by mp_vm.bus_link */
+    mp_link vms; /* list of the attached VMs, linked by mp_vm.bus_link */
     uint64_t joined;
 };
 
 typedef struct {
     mp_message super;
-    mp_link link; /* in vm->messages */
+    mp_link link; /* link in vm->messages */
     mp_bus *bus;
     mp_vm *vm; /* the receiver; it may have been freed, so is_on_bus() compares `number` first */
     uint64_t number;
-    size_t topic_len, len; /* bytes of the topic; of topic and text */
+    size_t topic_len, len; /* length of the topic; length of topic and text together */
     char bytes[];
 } message;
 
@@ -58,7 +58,8 @@ void mp_bus_leave(mp_bus *bus, mp_vm *vm)
     pthread_mutex_unlock(&bus->lock);
 }
 
-/* True if the receiver is still attached. It joins and leaves on the calling thread, so the answer does not become wrong. */
+/* True if the receiver is still attached. A VM joins and leaves on the calling thread, so the answer stays true
+ * until this callback returns. */
 static bool is_on_bus(const message *it)
 {
     bool found = false;
@@ -81,7 +82,7 @@ static void queue_message(mp_vm *vm, message *it)
     }
 }
 
-/* On the thread of the receiver, or with `loop` NULL when the loop has ended. */
+/* Called on the thread of the receiver; or with `loop` NULL once the loop has ended. */
 static void on_delivered(mp_message *super, mp_loop *loop)
 {
     message *it = mp_container(super, message, super);
@@ -121,7 +122,7 @@ static void broadcast(mp_bus *bus, mp_str topic, mp_str text)
     pthread_mutex_unlock(&bus->lock);
 }
 
-/* (message)  [-1, +0, throws] */
+/* Delivers one message, a light userdata.  [-1, +0, throws] */
 static int run_message(lua_State *L)
 {
     const message *it = lua_touserdata(L, 1);

@@ -1,18 +1,19 @@
-/* chain.c: a scanner for the tokens of Lua that counts indexings. It accepts more than Lua does; the compiler refuses the rest. */
+/* chain.c: a scanner for Lua tokens that counts indexings. It accepts more than Lua does; the compiler refuses what
+ * is not Lua. */
 #include "vm/chain.h"
 
-#define NESTING 256 /* Lua's parser gives up at 200 */
+#define NESTING 256 /* nested brackets; Lua's parser refuses more than 200 */
 
-typedef enum { NOTHING, NAME, DOT, OTHER } token; /* the kind of the last token; NAME: one that a call may follow */
+typedef enum { NOTHING, NAME, DOT, OTHER } token; /* the kind of the last token; NAME: a token that a call may follow */
 
 typedef struct {
     const char *at, *end;
     int line;
     token last;
-    unsigned run;            /* indexings of the expression that is being read */
-    unsigned depth;          /* open brackets of all kinds */
-    unsigned outer[NESTING]; /* `run` before each */
-    bool is_call[NESTING];   /* it is one of a call, whose result is another expression */
+    unsigned run;            /* number of indexings of the expression that is being read */
+    unsigned depth;          /* number of open brackets of all kinds */
+    unsigned outer[NESTING]; /* value of `run` before each open bracket */
+    bool is_call[NESTING];   /* the bracket is one of a call, whose result is another expression */
 } scanner;
 
 static bool is_name_byte(char c)
@@ -20,7 +21,7 @@ static bool is_name_byte(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 
-/* The level of the long bracket that opens at s->at; -1 when none does. */
+/* The level of the long bracket that opens at s->at; -1 if there is none. */
 static int long_level(const scanner *s)
 {
     const char *p = s->at + 1;
@@ -79,7 +80,7 @@ static void open_bracket(scanner *s, bool is_call)
     s->last = OTHER;
 }
 
-/* Behind a bracket the expression goes on: as one that was called, that was in parentheses, or that was indexed. */
+/* The expression goes on after a closing bracket: of a call, of parentheses, or of an index. */
 static void close_bracket(scanner *s, char bracket)
 {
     s->last = NAME;
@@ -96,7 +97,7 @@ static void close_bracket(scanner *s, char bracket)
 static void read_name(scanner *s)
 {
     if (s->last != DOT)
-        s->run = 0; /* a new expression, or a keyword, or a number */
+        s->run = 0; /* a new expression, a keyword or a number */
     while (s->at < s->end && is_name_byte(*s->at))
         s->at++;
     s->last = NAME;

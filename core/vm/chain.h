@@ -6,9 +6,10 @@
 
 #define MP_CHAIN_MOST 200 /* indexings in one expression such as a.b[c.d].e */
 
-/* The line of the first expression with more than MP_CHAIN_MOST indexings behind one another, as in a.b.b.b; 0 when there is none. To say
- * which variable an error is about, Lua up to 5.4.6 recurses through all of them and reads the function's code for each: it overflows the C
- * stack, or takes minutes (lua.org: "Recursion in 'getobjname' can stack overflow"). */
+/* The line of the first expression with more than MP_CHAIN_MOST indexings in a row, as in a.b.b.b; 0 if there is
+ * none. To name the variable that an error is about, Lua up to 5.4.6 recurses through all of them and reads the
+ * function's code for each: it overflows the C stack, or takes minutes (lua.org: "Recursion in 'getobjname' can
+ * stack overflow"). */
 int mp_chain_find(mp_str text);
 
 #endif

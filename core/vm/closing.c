@@ -6,9 +6,9 @@
 MP_GAUGE(cleanups, "cleanups", "", "", "cancelled calls whose <close> handlers run or wait")
 MP_COUNTER(cleanups_ended, "cleanups_ended", "", "", "cancelled calls whose <close> handlers exceeded their limits")
 
-#define CLOSERS_US 50000       /* processor time that the handlers of a cancelled task have */
-#define LATE_US 5000           /* processor time that they have after limits.call.cleanup is over */
-#define STUCK_US 5000          /* processor time that they have where the task cannot yield */
+#define CLOSERS_US 50000       /* processor time for the handlers of a cancelled task */
+#define LATE_US 5000           /* processor time for handlers after limits.call.cleanup is over */
+#define STUCK_US 5000          /* processor time for handlers where the task cannot yield */
 #define LOOK_INSTRUCTIONS 1000 /* instructions between two runs of the hook where the task cannot yield */
 #define MEMORY_PART 4          /* handlers may allocate 1/4 of limits.call.memory beyond it */
 #define MOST_LOGGED 10 /* tasks of an ending VM whose cleanup is logged with its place; further ones are counted */
@@ -172,7 +172,7 @@ static void log_exceeded(mp_task *task, const char *why)
 
 void mp_closing_before_wait(lua_State *L, mp_task *task)
 {
-    if (task->raise) /* no hook ran between the resume and this wait: Lua skips it at the instruction that was preempted */
+    if (task->raise) /* no hook ran between the resume and this wait: Lua runs none at the instruction that was preempted */
         mp_raise_cancelled(L, task);
     if (task->closing == MP_CLOSING && task->is_excess)
         log_exceeded(task, "more cancelled calls than limits.calls_in_flight have <close> handlers that wait");
@@ -221,7 +221,7 @@ void mp_closing_done(mp_task *task)
 
 /* -- their processor time -------------------------------------------------------------------------------------- */
 
-/* Raises an error if the handlers have used up a limit. True if the task can yield here.  [-0, +0, throws] */
+/* Raises an error if the handlers have used up a limit. True if the task can yield here. [-0, +0, throws] */
 static bool check_handlers(lua_State *L, mp_task *task)
 {
     mp_vm *vm = task->vm;

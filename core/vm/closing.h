@@ -7,7 +7,7 @@
 
 /* The values of mp_task.closing. */
 enum {
-    MP_OPEN,    /* the function of the task runs */
+    MP_OPEN,    /* the task's function runs */
     MP_CLOSING, /* the error was raised: handlers run, within limits.call.cleanup */
     MP_FORCED   /* the handlers used up their limits: each further one gets an error at its first instruction */
 };
@@ -26,20 +26,23 @@ _Noreturn void mp_raise_cancelled(lua_State *L, mp_task *task);
 lua_KContext mp_catch_begin(lua_State *L);
 void mp_catch_end(lua_State *L, lua_KContext began, bool failed);
 
-/* When a wait is over: raises the error of a cancelled task, or of a handler that may not wait any more, if it is due.  [-0, +0, throws] */
+/* Called when a wait is over: raises the error of a cancelled task, or of a handler that may not wait any more, if
+ * it is due. [-0, +0, throws] */
 void mp_closing_after_wait(lua_State *L);
-/* Before a wait: raises the error of a cancelled task, or of a handler that may not wait any more, if it is due.  [-0, +0, throws] */
+/* Called before a wait: raises the error of a cancelled task, or of a handler that may not wait any more, if it is
+ * due. [-0, +0, throws] */
 void mp_closing_before_wait(lua_State *L, mp_task *task);
 /* Called by the count hook if `raise` or `closing` of the running task is set. It may yield, so the hook must return at once.  [-0, +0, throws] */
 void mp_closing_hook(lua_State *L, mp_task *task);
 
-/* Called by a function of C that runs for long, if `closing` of the running task is set. The function must yield when this returns.  [-0, +0, throws] */
+/* Called by a C function that runs for a long time, if `closing` of the running task is set. The function must yield
+ * when this returns. [-0, +0, throws] */
 void mp_closing_look(lua_State *L, mp_task *task);
 /* Charges a stretch of `<close>` handlers to the task. The VM held `before` bytes when the stretch began. */
 void mp_closing_charge(mp_task *task, size_t before);
 /* The task yielded in a `<close>` handler: starts the timer of limits.call.cleanup. */
 void mp_closing_left(mp_task *task);
-/* The task has ended: stops the timer, and counts the task out. */
+/* The task has ended: stops the timer, and no longer counts the task as closing. */
 void mp_closing_done(mp_task *task);
 /* Cancels a task. It is resumed with an error in the next turn; a running task gets the error at its next wait. */
 void mp_task_cancel(mp_task *task);

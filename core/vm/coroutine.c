@@ -13,7 +13,7 @@ static bool is_kind(lua_State *co, unsigned kind)
     return (*mp_thread_word(co) & kind) != 0;
 }
 
-/* Runs `co`, which has its `count` arguments on its stack. Gives the number of results, moved to `L`; -1 with the
+/* Runs `co`, which has its `count` arguments on its stack. Returns the number of results, moved to `L`; -1 with the
  * error on top of `L`; or LEFT. Stack of `co` and of `L`: [-count, +results, throws] */
 static int run(lua_State *L, lua_State *co, int count)
 {
@@ -60,7 +60,7 @@ static int start(lua_State *L, lua_State *co, int count)
         return -1;
     }
     lua_xmove(L, co, count);
-    return run(L, co, lua_status(co) == LUA_OK ? count + 1 : count); /* f is an argument of `body` */
+    return run(L, co, lua_status(co) == LUA_OK ? count + 1 : count); /* runs `body` with f as its argument */
 }
 
 static int come_back(lua_State *L, lua_State *co)
@@ -91,7 +91,7 @@ static int body(lua_State *co)
     return body_end(co, lua_pcallk(co, lua_gettop(co) - 1, LUA_MULTRET, 0, 0, body_end), 0);
 }
 
-/* A coroutine that runs the function at 1.  [-0, +1, throws] */
+/* Makes a coroutine that runs the function at index 1. [-0, +1, throws] */
 static lua_State *create(lua_State *L)
 {
     luaL_checktype(L, 1, LUA_TFUNCTION);
@@ -249,8 +249,9 @@ static int close_back(lua_State *L, int status, lua_KContext context)
     return close_end(L, come_back(L, lua_tothread(L, 1)), context);
 }
 
-/* coroutine.close(co): resumes it with an error that it cannot catch, so handlers of its `<close>` variables run as after any
- * other, and a chain of coroutines that close each other is as deep as one of resumes may be.  [-0, +1|2, throws, parks] */
+/* coroutine.close(co): resumes it with an error that it cannot catch, so handlers of its `<close>` variables run as
+ * after any other error. A chain of coroutines that close each other may be as deep as a chain of resumes. [-0,
+ * +1|2, throws, parks] */
 static int l_close(lua_State *L)
 {
     lua_State *co = check_thread(L);
@@ -263,7 +264,7 @@ static int l_close(lua_State *L)
         lua_KContext began = mp_catch_begin(L);
         return close_end(L, run(L, co, 0), began);
     }
-    bool ok = lua_resetthread(co) == LUA_OK; /* it has not begun, or has ended: there is nothing to close */
+    bool ok = lua_resetthread(co) == LUA_OK; /* the coroutine has not begun, or has ended: no variable needs closing */
     lua_pushboolean(L, ok);
     if (ok)
         return 1;

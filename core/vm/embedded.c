@@ -4,7 +4,7 @@
 #include <lualib.h>
 #include <string.h>
 
-/* Gives a loader and the path; or a text that says that the binary has no such module.  [-1, +1|2, throws] */
+/* Pushes a loader and the path; or a text that says that the binary has no such module. [-1, +1|2, throws] */
 static int find(lua_State *L)
 {
     const char *name = luaL_checkstring(L, 1);
@@ -27,7 +27,7 @@ void mp_set_searchers(lua_State *L, bool has_files)
     lua_getglobal(L, LUA_LOADLIBNAME);
     lua_getfield(L, -1, "searchers");
     lua_createtable(L, 5, 0);
-    lua_rawgeti(L, -2, 1); /* package.preload */
+    lua_rawgeti(L, -2, 1); /* the table package.preload */
     lua_rawseti(L, -2, 1);
     lua_pushcfunction(L, find);
     lua_rawseti(L, -2, 2);

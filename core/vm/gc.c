@@ -1,14 +1,14 @@
-/* gc.c: when garbage is collected: between tasks, in small steps, in proportion to what was allocated. With Lua's own pace, the next
- * allocation would pay at once for all garbage, while every other task waits. */
+/* gc.c: when garbage is collected: between tasks, in small steps, in proportion to the bytes allocated. With Lua's
+ * own pace, the next allocation would at once collect all garbage, while every other task waits. */
 #include "vm/preempt.h"
 #include "vm/task.h"
 
 #define STEP 8, 12         /* arguments of lua_gc(LUA_GCINC): the work of one step */
-#define GC_STEP_BYTES 4096 /* one step is due for this much that was allocated */
-#define GC_GROWTH_FACTOR 2 /* a cycle begins when the state holds this many times what the last cycle left */
+#define GC_STEP_BYTES 4096 /* one step is due for this number of allocated bytes */
+#define GC_GROWTH_FACTOR 2 /* a cycle begins when the state holds this many times the bytes that the last cycle left */
 #define BATCH_US 500
 #define MOST_DEBT_BYTES (16 * GC_STEP_BYTES) /* bytes of debt from which on a heavy task collects before it goes on */
-#define FREE_PART 16 /* the task goes on when 1/16 of limits.call.memory is free, though a full cycle is not over */
+#define FREE_PART 16 /* the task goes on when 1/16 of limits.call.memory is free, even if a full cycle is not over */
 #define LEAST_FREE_PART 64 /* after full cycles: the task is ended if less than 1/64 is free */
 
 static void plan_cycle(mp_vm *vm)
@@ -28,8 +28,8 @@ void mp_vm_collect_by_turns(mp_vm *vm)
     plan_cycle(vm);
 }
 
-/* When Lua begins to sweep, it frees in one go every dead object that is younger than the youngest live one. That may be all that a
- * large task allocated. So this makes a young object that lives.  [-0, +0, throws] */
+/* When Lua begins to sweep, it frees at once every dead object that is younger than the youngest live one: perhaps
+ * all objects of a large task. So this makes a young object that lives. [-0, +0, throws] */
 static int live(lua_State *L)
 {
     static const char young;
@@ -38,7 +38,8 @@ static int live(lua_State *L)
     return 0;
 }
 
-/* Collects for `*owed` bytes (NULL: without a limit), until the cycle ends or BATCH_US are over. True if the cycle ended. */
+/* Collects for `*owed` bytes (NULL: without a limit), until the cycle ends or BATCH_US are over. True if the cycle
+ * ended. */
 static bool collect(mp_vm *vm, size_t *owed)
 {
     size_t before = vm->bytes;
@@ -49,7 +50,7 @@ static bool collect(mp_vm *vm, size_t *owed)
     lua_State *outer = mp_preempt_enter(vm->L);
     lua_pushcfunction(vm->L, live);
     if (lua_pcall(vm->L, 0, 0, 0) != LUA_OK)
-        lua_pop(vm->L, 1); /* no memory for it: the garbage is freed in one go */
+        lua_pop(vm->L, 1); /* no memory for the young object: the garbage is freed at once */
     do {
         ended = lua_gc(vm->L, LUA_GCSTEP, 0) != 0;
         if (owed != NULL)
@@ -89,7 +90,7 @@ void mp_task_made(mp_task *task, size_t before)
     task->payer->grown += made;
     if (!task->is_heavy)
         return;
-    vm->made_heavily += made; /* normal tasks do not pay for it */
+    vm->made_heavily += made; /* normal tasks do not pay for the garbage of heavy tasks */
     vm->seen += made;
 }
 
@@ -131,6 +132,6 @@ void mp_task_collect(mp_task *task)
         task->collecting = 0;
     if (task->collecting > 0 || room > vm->call_memory / LEAST_FREE_PART)
         return;
-    task->is_over_memory = true; /* its next instruction ends it, and the log line has the place */
+    task->is_over_memory = true; /* the next instruction of the task ends it; so the log line names the place */
     mp_preempt_arm(task->inner_count > 0 ? task->inner[0] : task->co, 1);
 }

@@ -1,6 +1,6 @@
-/* json_decode.c: JSON text to Lua values. The elements of an array or object gather on the Lua stack in batches, so that a
- * table is made in its size. What is open is an array of frames, not C frames, so that decoding can yield between two values and
- * go on later. Nothing here owns memory: an error may be thrown anywhere. */
+/* json_decode.c: JSON text to Lua values. The elements of an array or object gather on the Lua stack in batches, so
+ * that the table is made in its final size. Open arrays and objects are in an array of frames, not on the C stack,
+ * so that decoding can yield between two values. No memory here needs to be freed: an error may be thrown anywhere. */
 #include "vm/lua_json.h"
 #include "vm/task.h"
 #include <lauxlib.h>
@@ -9,22 +9,22 @@ enum { BATCH = 16, LOOK = 32 }; /* values between two checks whether other tasks
 
 /* An array or object that is being read. */
 typedef struct {
-    int slot;   /* of its table on the Lua stack; nil there until the first batch is stored */
-    int stored; /* elements or members in the table */
-    int held;   /* and on the stack above `slot`: those of an object with their names below them */
+    int slot;   /* slot of the table on the Lua stack; nil until the first batch is stored */
+    int stored; /* number of elements or members in the table */
+    int held; /* number of elements or members on the stack above `slot`; each value of an object has its name below it */
     bool is_object;
     const char *names[BATCH]; /* where the names of the held members are in the text */
 } frame;
 
 typedef struct {
-    lua_State *L; /* the coroutine that runs */
+    lua_State *L; /* the coroutine that decodes */
     mp_json_cursor cursor;
-    int base;             /* the stack's height before: `saved` and the metatable of arrays follow */
-    int look;             /* values until the next look; negative: never yields */
-    const char *repeated; /* a key that its object has twice: one of the two */
-    mp_lua_decoded done;  /* and its context: see mp_lua_decode_in_turns */
+    int base; /* height of the stack before decoding; the slots `saved` and the metatable of arrays follow */
+    int look; /* number of values until the next check whether other tasks wait; negative: never yields */
+    const char *repeated; /* one position of a key that its object has twice */
+    mp_lua_decoded done;  /* called at the end with its context: see mp_lua_decode_in_turns */
     void *done_ctx;
-    int depth; /* frames in use */
+    int depth; /* number of frames in use */
     frame frames[MP_JSON_DEPTH + 1];
 } decoder;
 
@@ -32,11 +32,11 @@ enum {
     SAVED = 1,
     ARRAY_MT,
     VALUE
-}; /* slots above `base`; SAVED: nil, or the decoder in a userdata once it has yielded */
+}; /* Slots above `base`. SAVED: nil, or a userdata with the decoder, once it has yielded. */
 
 typedef enum { COMPLETE, PAUSED, REPEATED } outcome;
 
-/* Not inlined: the buffer on the C stack is not for every caller. */
+/* Not inlined, so that not every caller has the buffer on its C stack. */
 static __attribute__((noinline)) void push_escaped(lua_State *L, mp_str inside)
 {
     luaL_Buffer buffer;
@@ -52,7 +52,7 @@ static void push_string(decoder *d, mp_json_token token)
         lua_pushlstring(d->L, token.span.ptr, token.span.len);
 }
 
-/* Makes the table at the frame's slot, with room for what is held. */
+/* Makes the table at the frame's slot, with room for the held elements. */
 static void make_table(decoder *d, const frame *f)
 {
     lua_createtable(d->L, f->is_object ? 0 : f->held, f->is_object ? f->held : 0);
@@ -63,7 +63,7 @@ static void make_table(decoder *d, const frame *f)
     lua_replace(d->L, f->slot);
 }
 
-/* Moves what is held into the table. False when a name is in it already. */
+/* Moves the held elements into the table. False if a name is in the table already. */
 static bool store(decoder *d, frame *f)
 {
     lua_State *L = d->L;
@@ -125,7 +125,8 @@ static void push_scalar(decoder *d, mp_json_token token)
     }
 }
 
-/* Decodes until the outermost value is complete, or other tasks are to run. frames[0] stands for what holds that value. */
+/* Decodes until the outermost value is complete, or other tasks have to run. frames[0] represents the container of
+ * that value. */
 static outcome run(decoder *d)
 {
     while (d->frames[0].held == 0) {
@@ -159,7 +160,7 @@ static outcome run(decoder *d)
     return COMPLETE;
 }
 
-/* Leaves the value alone on the stack, above what was there before; nothing when a key is repeated. */
+/* Leaves only the value on the stack, above its former height; if a key is repeated, nothing. */
 static void clean_up(decoder *d, outcome result)
 {
     if (result == COMPLETE)
@@ -182,10 +183,10 @@ static void init(decoder *d, lua_State *L, mp_str text)
     mp_lua_push_array_mt(L);
 }
 
-/* Gives the position of a repeated key; or NULL, and the value is pushed. */
+/* Returns NULL and pushes the value; or returns the position of a repeated key. */
 static const char *decode(lua_State *L, mp_str text)
 {
-    decoder d; /* 18 KiB: the frames are not worth clearing */
+    decoder d; /* not cleared: the frames take 18 KiB */
     init(&d, L, text);
     clean_up(&d, run(&d));
     return d.repeated;
@@ -213,14 +214,14 @@ int mp_lua_decode_checked(lua_State *L, mp_str text, mp_json_fault *fault)
 
 static int go_on(lua_State *L, int status, lua_KContext context);
 
-/* Ends, or yields. `d` is where it lasts. */
+/* Ends, or yields. `d` is the decoder in its permanent memory. */
 static int finish(decoder *d, outcome result)
 {
     if (result == PAUSED) {
         mp_task_turn(d->L);
         return lua_yieldk(d->L, 0, (lua_KContext)d, go_on);
     }
-    /* The userdata that `d` may be in is collected some time after the next line. */
+    /* after the next line, the userdata that holds `d` may be collected */
     lua_State *L = d->L;
     mp_lua_decoded done = d->done;
     void *ctx = d->done_ctx;

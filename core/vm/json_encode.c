@@ -1,24 +1,25 @@
-/* json_encode.c: Lua values to JSON text. Raw access only: no script code runs in here, save for finalizers, which do
- * not matter. Names wait on the Lua stack with their values while they are sorted. Tables that are being written are an array of
- * frames, not C frames, so that encoding can yield between two values and go on later. */
+/* json_encode.c: Lua values to JSON text. Raw access only: no script code runs in here except finalizers, which do
+ * not change the value. The names of an object are on the Lua stack with their values while they are sorted. Open
+ * tables are in an array of frames, not on the C stack, so that encoding can yield between two values. */
 #include "vm/json_encode.h"
 #include "vm/task.h"
 #include <lauxlib.h>
 #include <stddef.h>
 
-/* The value at hand cannot be encoded. */
+/* Throws: the current value cannot be encoded. */
 static _Noreturn void fail(encoder *e, const char *what)
 {
     mp_encode_fail_at(e, e->depth, what);
 }
 
-/* The innermost table cannot. */
+/* Throws: the innermost open table cannot be encoded. */
 static _Noreturn void fail_table(encoder *e, const char *what)
 {
     mp_encode_fail_at(e, e->depth - 1, what);
 }
 
-/* `out` has grown too long, by `more` yet to be put. */
+/* The text would exceed the limit by the `more` bytes: throws; or, with `counts`, drops the text and only counts
+ * from then on. */
 static void overflow(encoder *e, size_t more)
 {
     if (!e->counts)
@@ -51,7 +52,8 @@ static void put_members(encoder *e, frame *f)
     close_table(e, '}');
 }
 
-/* Mostly lua_next gives 1..n in order. Where it does not, the keys are counted once and the rest is fetched. */
+/* Usually lua_next gives the keys 1..n in order. If not, the keys are counted first, and the elements fetched by
+ * index. */
 static void put_elements(encoder *e, frame *f)
 {
     lua_State *L = e->L;
@@ -115,8 +117,8 @@ static void fetch_elements(encoder *e, frame *f)
     }
 }
 
-/* The metatable of the table at `*index`, if it has one. A read-only table has in its metatable what stands in its place: then
- * that is meant, and `*index` is its slot.  [-0, +0..3] */
+/* Pushes the metatable of the table at `*index`, if it has one. The metatable of a read-only table names the table
+ * to encode instead; `*index` is then the slot of that table. [-0, +0..3] */
 static bool push_metatable(encoder *e, int *index)
 {
     lua_State *L = e->L;
@@ -134,9 +136,9 @@ static bool push_metatable(encoder *e, int *index)
     return true;
 }
 
-/* A table that was large and is empty takes milliseconds to read, and may be in the value many times: so what is read has to become
- * bytes in due time. Only each eighth is checked, as a look at the clock costs as much as a small one. What yields is on the
- * account of its call instead. */
+/* A large table that was emptied takes milliseconds to read, and may be in the value many times. So the bytes
+ * written must be in proportion to the time. Only each eighth table is checked, because reading the clock costs as
+ * much as a small table. An encoder that yields needs no check: its time counts as its call's. */
 static void check_time(encoder *e)
 {
     if (e->look >= 0) {
@@ -160,7 +162,7 @@ static void check_time(encoder *e)
     e->look_at_us = now_us + most_us - spent_us;
 }
 
-/* Opens a frame for the table at `index`. False: it is empty, and written. */
+/* Opens a frame for the table at `index`. False if the table is empty, and is written already. */
 static bool open_table(encoder *e, int index)
 {
     lua_State *L = e->L;
@@ -217,7 +219,8 @@ static void put_userdata(encoder *e, int index)
         fail(e, "a userdata");
 }
 
-/* Writes a value. True: it is not complete: a table, whose frame was opened, or a long string, the `rest`. */
+/* Writes a value. True if it is not complete: a table, whose frame was opened, or a long string, whose remainder is
+ * `rest`. */
 static bool put_value(encoder *e, int index)
 {
     lua_State *L = e->L;
@@ -262,7 +265,7 @@ static bool put_value(encoder *e, int index)
     return false;
 }
 
-/* A piece of a long string, which ends between two characters where it is UTF-8. */
+/* The next piece of a long string. It ends between two characters if the string is UTF-8. */
 static void put_piece(encoder *e)
 {
     size_t len = e->rest.len < PIECE ? e->rest.len : PIECE;
@@ -275,7 +278,7 @@ static void put_piece(encoder *e)
     e->look = 0;
 }
 
-/* Writes until the outermost value is complete (true), or other tasks are to run. */
+/* Writes until the outermost value is complete (then true), or other tasks have to run. */
 static bool run(encoder *e)
 {
     static void (*const steps[])(encoder *, frame *) = {
@@ -324,7 +327,7 @@ static void init(encoder *e, lua_State *L, mp_buf *out, size_t most, bool counts
     e->members = e->few;
 }
 
-/* The length of what was written; where that is too much nothing of it is left in `out`. */
+/* The length of the text; if it is over the limit, `out` keeps nothing of it. */
 static size_t clean_up(encoder *e)
 {
     lua_settop(e->L, e->base);
@@ -337,11 +340,11 @@ static size_t clean_up(encoder *e)
 
 static size_t encode(lua_State *L, int index, mp_buf *out, size_t most, bool counts)
 {
-    encoder e; /* 16 KiB: the arrays are not worth clearing */
+    encoder e; /* not cleared: the arrays take 16 KiB */
     index = lua_absindex(L, index);
     mp_lua_push_array_mt(L);
     mp_lua_push_object_mt(L);
-    e.array_mt = lua_topointer(L, -2); /* the registry holds it */
+    e.array_mt = lua_topointer(L, -2); /* the registry holds a reference to the userdata */
     e.object_mt = lua_topointer(L, -1);
     lua_pop(L, 2);
     init(&e, L, out, most, counts);
@@ -362,7 +365,7 @@ size_t mp_lua_encode_most(lua_State *L, int index, mp_buf *out, size_t most)
 
 /* -- in turns ---------------------------------------------------------------------------------------------------- */
 
-/* Moves what is in `out`, which other tasks use meanwhile, to the userdata in KEPT. */
+/* Moves the text in `out`, which other tasks use meanwhile, to the userdata in slot KEPT. */
 static void keep(encoder *e)
 {
     lua_State *L = e->L;
@@ -395,7 +398,7 @@ static int turn(encoder *e)
     return lua_yieldk(e->L, 0, (lua_KContext)e, go_on);
 }
 
-/* The text is in `out`, or, after a yield, in KEPT, which stays on the stack until `done` has read it. */
+/* The text is in `out`; or, after a yield, in KEPT, which stays on the stack until `done` has read the text. */
 static int end(encoder *e)
 {
     lua_State *L = e->L;
@@ -411,7 +414,7 @@ static int end(encoder *e)
         text = (mp_str){out->ptr + start, size};
     }
     lua_settop(L, e->base + KEPT);
-    int count = e->done(L, e->done_ctx, text, size); /* `e` may be gone after this */
+    int count = e->done(L, e->done_ctx, text, size); /* `e` may be freed after this call */
     out->len = start;
     return count;
 }

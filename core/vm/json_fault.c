@@ -1,4 +1,4 @@
-/* json_fault.c: says what cannot be encoded, and where in the value it is. */
+/* json_fault.c: composes the error that names the value that cannot be encoded, and its path. */
 #include "vm/json_encode.h"
 #include <lauxlib.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@ static void add_name(luaL_Buffer *text, mp_str name)
     if (is_name(name)) {
         lua_pushfstring(L, ".%s", name.ptr);
     } else {
-        /* %.40s would stop at a NUL, so cut first. */
+        /* "%.40s" would stop at a NUL, so the text is cut first */
         lua_pushlstring(L, name.ptr, name.len < NAME_SHOWN ? name.len : NAME_SHOWN);
         lua_pushfstring(L, "[\"%s%s\"]", lua_tostring(L, -1), name.len > NAME_SHOWN ? "…" : "");
         lua_remove(L, -2);
@@ -33,7 +33,7 @@ _Noreturn void mp_encode_fail_at(encoder *e, unsigned depth, const char *what)
 {
     lua_State *L = e->L;
     luaL_checkstack(L, LUA_MINSTACK, "JSON");
-    e->out->len = e->start; /* the buffer is the worker's, and errors can be caught */
+    e->out->len = e->start; /* freed here, because the buffer belongs to the worker and errors can be caught */
     luaL_Buffer text;
     luaL_buffinit(L, &text);
     luaL_where(L, 1);
@@ -45,7 +45,7 @@ _Noreturn void mp_encode_fail_at(encoder *e, unsigned depth, const char *what)
         const frame *f = &e->frames[i];
         if (f->phase == MEMBERS) {
             add_name(&text, e->members[f->first + f->at - 1].name);
-        } else if (f->index > 0) { /* 0: no element was written yet */
+        } else if (f->index > 0) { /* 0: no element has been written */
             lua_pushfstring(L, "[%I]", (LUAI_UACINT)f->index);
             luaL_addvalue(&text);
         }

@@ -1,4 +1,4 @@
-/* json_lib.c: the table that `require "moonpool.json"` gives. */
+/* json_lib.c: the table that `require "moonpool.json"` returns. */
 #include "vm/lua_json.h"
 #include "vm/state.h"
 #include <lauxlib.h>
@@ -7,7 +7,7 @@ const char mp_lua_empty_array = 0;
 
 enum { KEY_SHOWN = 64 };
 
-/* Their addresses are the keys in the registry. */
+/* The addresses of these variables are keys in the registry. */
 static const char array_key = 0, object_key = 0;
 
 void mp_lua_push_null(lua_State *L)
@@ -83,7 +83,8 @@ static int l_encode(lua_State *L)
     return lua_error(L);
 }
 
-/* nil, why: what is wrong at `at` in the text at 1, and the name there if a key is repeated.  [-0, +2, throws] */
+/* Pushes nil and why: `why` says what is wrong at byte `at` of the text at index 1, and names a repeated key. [-0,
+ * +2, throws] */
 static int push_fault(lua_State *L, mp_json_fault fault, bool is_repeated)
 {
     mp_str text;
@@ -117,7 +118,7 @@ static int l_decode(lua_State *L)
     mp_str text;
     mp_json_fault fault;
     text.ptr = luaL_checklstring(L, 1, &text.len);
-    lua_settop(L, 1); /* keeps the text */
+    lua_settop(L, 1); /* keeps the text on the stack, because `decode` borrows it */
     if (mp_json_scan(text, NULL, NULL, &fault) != MP_JSON_OK)
         return push_fault(L, fault, false);
     return mp_lua_decode_in_turns(L, text, decoded, (void *)(uintptr_t)text.ptr);
@@ -132,7 +133,7 @@ static int mark(lua_State *L, void (*push_metatable)(lua_State *L))
     luaL_checktype(L, 1, LUA_TTABLE);
     lua_settop(L, 1);
     if (luaL_getmetafield(L, 1, "__metatable") !=
-        LUA_TNIL) /* as setmetatable has it: values of the gateway stay as they are */
+        LUA_TNIL) /* like setmetatable: a protected metatable, such as one of the gateway, is not changed */
         return luaL_error(L, "cannot change a protected metatable");
     push_metatable(L);
     lua_setmetatable(L, 1);
@@ -145,13 +146,13 @@ static int l_array(lua_State *L)
     return mark(L, mp_lua_push_array_mt);
 }
 
-/* object([table]) -> the table, which encodes as an object and nothing else */
+/* object([table]) -> the table, which encodes as an object even when it is empty */
 static int l_object(lua_State *L)
 {
     return mark(L, mp_lua_push_object_mt);
 }
 
-/* raw(text) -> what encode writes as it is, on one line  [throws what is not JSON] */
+/* raw(text) -> a value that encodes as this JSON text, on one line [throws if the text is not JSON] */
 static int l_raw(lua_State *L)
 {
     mp_str text;
@@ -160,7 +161,7 @@ static int l_raw(lua_State *L)
     if (mp_json_scan(text, NULL, NULL, &fault) != MP_JSON_OK)
         return luaL_error(L, "json.raw wants JSON: %s at byte %I", fault.what, (LUAI_UACINT)fault.offset + 1);
     char *block = lua_newuserdatauv(L, text.len, 0);
-    for (size_t i = 0; i < text.len; i++) /* line ends are only between tokens: a string has none */
+    for (size_t i = 0; i < text.len; i++) /* line ends are only between tokens: a JSON string has none */
         block[i] = text.ptr[i] == '\n' || text.ptr[i] == '\r' ? ' ' : text.ptr[i];
     luaL_setmetatable(L, MP_LUA_RAW);
     return 1;
@@ -174,7 +175,7 @@ static int push_text_and_raw(lua_State *L, void *ctx, mp_str text, size_t size)
     return 2;
 }
 
-/* encode of a VM  [throws; yields] */
+/* `encode` of a VM with tasks [throws, yields] */
 static int l_encode_in_turns(lua_State *L)
 {
     if (!mp_lua_can_encode_in_turns(L))
@@ -184,8 +185,8 @@ static int l_encode_in_turns(lua_State *L)
     return mp_lua_encode_in_turns(L, 1, 0, push_text, NULL);
 }
 
-/* encoded(value) -> text, raw: what encode gives, and json.raw of that without a scan of it, for the library. In a call.
- *  [throws as encode; yields] */
+/* encoded(value) -> text, raw: the JSON text, and json.raw of it without a scan. For lua/moonpool, in a call.
+ * [throws as encode, yields] */
 static int l_encoded(lua_State *L)
 {
     luaL_checkany(L, 1);

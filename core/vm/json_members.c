@@ -48,7 +48,7 @@ static void sort(member *members, size_t count)
     }
 }
 
-/* Merges the sorted runs [from, middle) and [middle, end) of `members`; `scratch` has room for as many. */
+/* Merges the sorted runs [from, middle) and [middle, end) of `members`; `scratch` has room for both. */
 static void merge(member *members, member *scratch, size_t from, size_t middle, size_t end)
 {
     size_t left = from, right = middle, to = from;
@@ -58,7 +58,7 @@ static void merge(member *members, member *scratch, size_t from, size_t middle, 
     memcpy(members + from, scratch + from, (to + middle - left - from) * sizeof *members);
 }
 
-/* Among members that are sorted by name, whatever their ranks; NULL when it is not there. */
+/* Finds a name among members that are sorted by name, without their ranks; NULL if it is not there. */
 static member *find(member *members, size_t count, mp_str name)
 {
     uint64_t head = head_of(name);
@@ -93,7 +93,7 @@ static void add_member(encoder *e)
     m->rank = INT_MAX;
 }
 
-/* The first name and value are on top of the stack, for lua_next to go on from. */
+/* The first name and value are on top of the stack, where lua_next continues. */
 void mp_encode_gather(encoder *e, frame *f)
 {
     lua_State *L = e->L;
@@ -119,7 +119,8 @@ static void end_sort(frame *f)
     f->index = 0;
 }
 
-/* One run, or one merge of two. Where there are several runs, the room to merge them is in a userdata on top of the stack. */
+/* Sorts one run, or merges two runs. If there are several runs, the memory for merging is in a userdata on top of
+ * the stack. */
 void mp_encode_sort(encoder *e, frame *f)
 {
     member *members = e->members + f->first;
@@ -129,7 +130,7 @@ void mp_encode_sort(encoder *e, frame *f)
         end_sort(f);
         return;
     }
-    e->look = e->look < 0 ? -1 : 0; /* one merge counts as the work of many values */
+    e->look = e->look < 0 ? -1 : 0; /* one merge takes as long as many values */
     if (f->width == 0) {
         if (f->from == 0)
             lua_newuserdatauv(e->L, count * sizeof(member), 0);
@@ -156,7 +157,7 @@ void mp_encode_sort(encoder *e, frame *f)
     }
 }
 
-/* Gives the members that the list of __order names their ranks; then they are sorted again. */
+/* Gives ranks to the members that the list of __order names; then the members are sorted again. */
 void mp_encode_rank(encoder *e, frame *f)
 {
     lua_State *L = e->L;

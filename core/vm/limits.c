@@ -10,7 +10,7 @@ MP_COUNTER(tool_cpu, "tool_aborted", "reason", "cpu", "calls over limits.call.cp
 MP_COUNTER(tool_memory, "tool_aborted", "reason", "memory", "calls over limits.call.memory")
 
 #define STUCK_US 5000 /* processor time that Lua may run where it cannot yield: in functions that C calls */
-#define FULL_CYCLES 2 /* the running cycle may have passed the new garbage already, so the next one collects it */
+#define FULL_CYCLES 2 /* the current GC cycle may have passed the new garbage already, so the next cycle collects it */
 #define LOOK_INSTRUCTIONS 1000 /* instructions between two runs of the hook where Lua cannot yield */
 
 /* The clock that measures a task's time. The monotonic one is cheap; the thread's processor time, for heavy tasks, is a system call. */
@@ -30,7 +30,7 @@ bool mp_vm_find_place(lua_State *L, lua_Debug *at)
     return false;
 }
 
-/* The running task is over one of its limits, in the function `where`; NULL: in a function of C. Cancels the task. */
+/* The running task is over one of its limits, in the Lua function `where`; NULL: in a C function. Cancels the task. */
 static void cancel_over_limit(mp_task *task, lua_State *L, lua_Debug *where, const char *why)
 {
     const mp_stat *counter = task->vm->is_over_memory ? &mp_stat_tool_memory : &mp_stat_tool_cpu;
@@ -49,8 +49,8 @@ static void cancel_over_limit(mp_task *task, lua_State *L, lua_Debug *where, con
         task->vm->full_cycles = FULL_CYCLES;
 }
 
-/* The limit that the running task is over, as a text; NULL if it may go on. `stretch`: us since it was resumed; `stuck`: us in a place
- * where it cannot yield. */
+/* The limit that the running task exceeds, as a text; NULL if it may go on. `stretch`: us since it was resumed;
+ * `stuck`: us in a place where it cannot yield. */
 static const char *over_limit(const mp_task *task, uint64_t stretch, uint64_t stuck)
 {
     if (task->vm->is_over_memory)
@@ -74,7 +74,7 @@ static bool is_stopped(const mp_vm *vm)
     return vm->is_loading && mp_loading_is_stopped();
 }
 
-/* Code outside of tasks is over its time: raises an error with its line in a script, if it has one. */
+/* Code outside of tasks has exceeded its time limit: raises an error with its line in a script, if it has one. */
 static void end_guarded(lua_State *L)
 {
     lua_Debug at;
@@ -155,7 +155,7 @@ void mp_task_hook(lua_State *L, lua_Debug *where)
     mp_preempt_arm(L, LOOK_INSTRUCTIONS);
 }
 
-/* Runs a task without limits, to measure what they cost. */
+/* Runs a task without limits, to measure what the limits cost. */
 static int run_unlimited(mp_task *task, int count)
 {
     mp_vm *vm = task->vm;
@@ -175,7 +175,7 @@ int mp_task_run(mp_task *task, int count)
     if (!MP_PREEMPT)
         return run_unlimited(task, count);
     if (payer->grown >=
-        vm->call_memory / 2) /* not earlier: corrections do not matter to a task that is far below its limit */
+        vm->call_memory / 2) /* not set earlier: the corrections do not matter to a task that is far below its limit */
         mp_task_settle_memory(task);
     size_t before = vm->bytes, left = payer->grown < vm->call_memory ? vm->call_memory - payer->grown : 0;
     if (task->closing != MP_OPEN)

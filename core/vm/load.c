@@ -12,7 +12,7 @@
 
 /* -- load ------------------------------------------------------------------------------------------------------ */
 
-/* Length of the UTF-8 character at `p`, 0 when there is none (RFC 3629). */
+/* Length of the UTF-8 character at `p`; 0 if the bytes are not UTF-8 (RFC 3629). */
 static size_t utf8_len(const unsigned char *p, size_t left)
 {
     if (p[0] < 0x80)
@@ -50,7 +50,7 @@ static bool is_utf8(mp_str text, int *line, int *byte)
 typedef struct {
     mp_str rest;
     const char *name;
-    uint64_t end_us; /* of the thread's processor time */
+    uint64_t end_us; /* us of the thread's processor time */
 } compiled;
 
 static const char *read_piece(lua_State *L, void *data, size_t *size)
@@ -143,7 +143,8 @@ static int end_guard(lua_State *L)
     return 1;
 }
 
-/* Calls the function at 1 with the handler at 2, until `until` (us of the thread's processor time) or the end of an enclosing guard.  [-0, +n, throws] */
+/* Calls the function at index 1 with the handler at index 2, until `until` (us of the thread's processor time) or
+ * the end of an enclosing guard. [-0, +n, throws] */
 static int guard(lua_State *L, uint64_t until)
 {
     mp_vm *vm = mp_vm_of(L);
@@ -156,8 +157,7 @@ static int guard(lua_State *L, uint64_t until)
     lua_replace(L, 2);
     lua_replace(L, 1); /* handler, f, … */
     vm->guard_until = outer == 0 || until < outer ? until : outer;
-    lua_State *before =
-        mp_preempt_enter(L); /* the handler of a bus message runs outside of any task, which would have called it */
+    lua_State *before = mp_preempt_enter(L); /* the error handler of a bus message runs outside of any task */
     int status = lua_pcall(L, lua_gettop(L) - 2, LUA_MULTRET, 1);
     mp_preempt_leave(before);
     vm->guard_until = outer;
@@ -167,14 +167,15 @@ static int guard(lua_State *L, uint64_t until)
     return lua_gettop(L);
 }
 
-/* guarded(f, handler, …): xpcall for a script that loads, within what is left of limits.load.  [-0, +n, throws] */
+/* guarded(f, handler, …): xpcall for a script that is loading, within the remaining time of limits.load. [-0, +n,
+ * throws] */
 static int l_guarded(lua_State *L)
 {
     const mp_vm *vm = mp_vm_of(L);
     return guard(L, vm->is_loading ? vm->load_until : mp_clock_us(CLOCK_THREAD_CPUTIME_ID) + vm->load_us);
 }
 
-/* is_late(): true if limits.load is over; and limits.load in seconds.  [-0, +2] */
+/* is_late(): true if limits.load is over; and limits.load in seconds. [-0, +2] */
 static int l_is_late(lua_State *L)
 {
     const mp_vm *vm = mp_vm_of(L);

@@ -30,7 +30,7 @@ mp_str mp_text_field(lua_State *L, int index, const char *name)
         luaL_error(L, "'%s' is no text", name);
     mp_str text;
     text.ptr = lua_tolstring(L, -1, &text.len);
-    lua_pop(L, 1); /* the text lives: the table holds it */
+    lua_pop(L, 1); /* the text stays valid: the table holds a reference to it */
     return text;
 }
 

@@ -1,5 +1,6 @@
-/* luax.h: checks of arguments and of fields of a table, for functions of C. A wrong value raises an error; lua/moonpool checks the values of
- * scripts before. Texts are borrowed: they live as long as Lua holds them. */
+/* luax.h: checks of arguments and of fields of a table, for C functions. A wrong value raises an error. Values of
+ * scripts are checked by lua/moonpool first. Texts are borrowed: they are valid as long as Lua holds a reference to
+ * them. */
 #ifndef MP_VM_LUAX_H
 #define MP_VM_LUAX_H
 
@@ -8,7 +9,7 @@
 
 /* [-0, +0, throws] */
 mp_str mp_check_str(lua_State *L, int index);
-/* MP_STR_NONE where there is none.  [-0, +0, throws] */
+/* MP_STR_NONE if the argument is nil or absent. [-0, +0, throws] */
 mp_str mp_opt_str(lua_State *L, int index);
 /* luaL_checkudata for frequent use: compares the address of the metatable instead of looking it up by its name.  [-0, +0, throws] */
 void *mp_check_udata(lua_State *L, int index, const char *kind, const void *metatable);
@@ -16,7 +17,8 @@ void *mp_check_udata(lua_State *L, int index, const char *kind, const void *meta
 /* Fields of the table at `index`, which must be absolute.  [-0, +0, throws] */
 mp_str mp_text_field(lua_State *L, int index, const char *name);
 lua_Number mp_number_field(lua_State *L, int index, const char *name);
-/* The list of at most `most` texts in field `name`, NULL-terminated, in a userdata on top of the stack.  [-0, +1, throws] */
+/* The list of at most `most` texts in field `name`, NULL-terminated, in a userdata on top of the stack. [-0, +1,
+ * throws] */
 const char *const *mp_push_texts(lua_State *L, int index, const char *name, lua_Unsigned most);
 
 #endif

@@ -1,15 +1,17 @@
-/* memory.c: the allocator of a Lua state. It counts bytes, refuses what is over a limit, and reuses small blocks. */
+/* memory.c: the allocator of a Lua state. It counts bytes, refuses allocations over a limit, and reuses small
+ * blocks. */
 #include "vm/preempt.h"
 #include "vm/state.h"
 #include <stdlib.h>
 
 #define OVERDRAFT                                                                                                      \
-    4 /* a task may be above its ceiling by this part of limits.call.memory, until its garbage is collected */
+    4 /* a task may exceed its memory limit by this part of limits.call.memory, until its garbage is collected */
 
-/* Lua allocates and frees small blocks of few sizes, in larger bursts than malloc's caches hold. So freed ones are kept here. */
+/* Lua allocates and frees small blocks of a few sizes, in larger bursts than malloc's caches hold. So freed blocks
+ * are kept here for reuse. */
 #define CLASS_STEP 16
 #define MOST_SPARE_BYTES                                                                                               \
-    ((size_t)4 << 20) /* one cycle of the collector may free as much as is live, which is 1 MiB without any script */
+    ((size_t)4 << 20) /* one GC cycle may free as many bytes as are live, which is 1 MiB without any script */
 
 static size_t class_of(size_t size)
 {
@@ -20,7 +22,7 @@ static bool is_small(size_t size)
 {
 #ifdef __SANITIZE_ADDRESS__
     (void)size;
-    return false; /* the address sanitizer must see every block */
+    return false; /* no reuse: the address sanitizer must see every block */
 #else
     return size <= CLASS_STEP * MP_VM_CLASSES;
 #endif
@@ -78,8 +80,8 @@ static void *resize(mp_vm *vm, void *old, size_t old_size, size_t size)
     return block;
 }
 
-/* When memory is refused, Lua collects all garbage at once, while every other task waits. So a task may go a little above its ceiling:
- * it is preempted at its next instruction, and the garbage is collected in steps. */
+/* When memory is refused, Lua collects all garbage at once, while every other task waits. So a task may exceed its
+ * limit a little: it is preempted at its next instruction, and the garbage is collected in steps. */
 static bool may_overdraw(mp_vm *vm, size_t more)
 {
     size_t most = vm->ceiling + vm->call_memory / OVERDRAFT;
@@ -93,7 +95,8 @@ static bool may_overdraw(mp_vm *vm, size_t more)
     return true;
 }
 
-/* Refuses an allocation. Lua then collects all garbage and tries once more; if that is refused, too, the task is over its memory. */
+/* Refuses an allocation. Lua then collects all garbage and tries once more; if that is refused as well, the task is
+ * over its memory limit. */
 static void *refuse(mp_vm *vm, size_t size)
 {
     if (vm->running != NULL && vm->ceiling < vm->memory && vm->denied == size) {

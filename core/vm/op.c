@@ -99,7 +99,7 @@ void mp_op_cancel(mp_op *op)
 {
     if (op->task == NULL)
         return;
-    op->cancel(op); /* before op->task is cleared: `cancel` finds the loop by it */
+    op->cancel(op); /* called before op->task is cleared, because `cancel` finds the loop by op->task */
     end_wait(op);
 }
 
@@ -127,7 +127,7 @@ void *mp_owning_op_new(lua_State *L, size_t size, void (*cancel)(mp_op *op), voi
 {
     mp_owning_op *op = mp_op_new(L, size, cancel);
     mp_hold_put(L, &op->hold, release);
-    luaL_setmetatable(L, OWNING); /* the metatable is in the registry: allocates nothing */
+    luaL_setmetatable(L, OWNING); /* the metatable is in the registry already: this allocates nothing */
     return op;
 }
 

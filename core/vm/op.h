@@ -34,7 +34,7 @@ int mp_op_park(lua_State *L, mp_op *op);
 int mp_op_park_then(lua_State *L, mp_op *op, lua_KFunction then, lua_KContext context);
 /* Ends the wait: the task is resumed at the bottom of the turn. Runs no Lua, so any callback of the loop may call it. */
 void mp_op_done(mp_op *op);
-/* The loop of the task that waits. Not after the wait is over. */
+/* The loop of the task that waits. Must not be called after the wait is over. */
 mp_loop *mp_op_loop(const mp_op *op);
 /* Cancels the wait. The op does not resume the task any more. No effect when the wait is over. */
 void mp_op_cancel(mp_op *op);
@@ -50,14 +50,15 @@ void mp_hold_put(lua_State *L, mp_hold *hold, void (*release)(mp_hold *hold));
 /* Removes the hold: `release` is not called any more. May be called again. */
 void mp_hold_drop(mp_hold *hold);
 
-/* An op that owns a resource: a job of the thread pool, a child process, a place in a semaphore. The resource is released when the
- * function says so, when the task ends, or when Lua collects the op. */
+/* An op that owns a resource: a job of the thread pool, a child process, a unit of a semaphore. The resource is
+ * released when the function releases it, when the task ends, or when Lua collects the op. */
 typedef struct {
     mp_op super;
     mp_hold hold;
 } mp_owning_op;
 
-/* Like mp_op_new; `size` is of the struct that begins with the mp_owning_op. `release` may be called more than once.  [-0, +1, throws] */
+/* Like mp_op_new; `size` is the size of the struct that begins with the mp_owning_op. `release` may be called more
+ * than once. [-0, +1, throws] */
 void *mp_owning_op_new(lua_State *L, size_t size, void (*cancel)(mp_op *op), void (*release)(mp_hold *hold));
 /* Registers the metatable of owning ops, before the first is made.  [-0, +0, throws] */
 void mp_ops_open(lua_State *L);

@@ -1,4 +1,4 @@
-/* preempt.c: the timer of a thread and its signal handler. What the hook decides is in limits.c. */
+/* preempt.c: a timer for each thread and its signal handler. What the hook does then is in limits.c. */
 #define _GNU_SOURCE
 #include "vm/preempt.h"
 #include "vm/task.h"
@@ -8,22 +8,24 @@
 #include <time.h>
 #include <unistd.h>
 
-#ifndef sigev_notify_thread_id /* glibc has this name since 2.36 */
+#ifndef sigev_notify_thread_id /* glibc has defined this name since 2.36 */
 #define sigev_notify_thread_id _sigev_un._tid
 #endif
 
-#define TURN_US 1000 /* what a stretch of Lua has, and from then on from one look to the next */
-/* And while nothing wanted a second one: an alarm costs a machine some microseconds, a virtual one tens of them. */
+#define TURN_US 1000 /* time that a stretch of Lua may run before the first check, and between further checks */
+/* Longer, while no second check was needed: an alarm costs a physical machine some microseconds, a virtual one tens
+ * of them. */
 #define CALM_TURN_US 4000
-#define CALM_AFTER_US 10000000 /* since something did */
+#define CALM_AFTER_US 10000000 /* time without a second check after which CALM_TURN_US is used */
 
-/* Per thread: the signal handler and the code that it interrupts use the same variables. */
+/* Per thread: the signal handler and the code that it interrupts use these variables. */
 typedef struct {
     timer_t timer;
     volatile bool has_timer, is_set;
     lua_State *volatile running;
-    volatile uint64_t due;  /* when the time slice of the running stretch ends: us of CLOCK_MONOTONIC */
-    volatile bool had_turn; /* before this one; one alone can be a thread's that waited for its processor */
+    volatile uint64_t due; /* when the time slice of the running stretch ends: us of CLOCK_MONOTONIC */
+    volatile bool
+        had_turn; /* number of alarms before this one; a single alarm can mean that the thread waited for its processor */
     volatile uint64_t calm_from;
 } alarm_clock;
 
@@ -37,8 +39,9 @@ static void set_alarm(uint64_t at)
     here.is_set = timer_settime(here.timer, TIMER_ABSTIME, &when, NULL) == 0;
 }
 
-/* Setting a hook goes through every frame of the stack: in a deep one it takes longer than a turn. So nothing is set that is
- * set already, and the next look is a turn after this one, or the code would never come to its next instruction. */
+/* Setting a hook visits every frame of the stack: with a deep stack that takes longer than a turn. So a hook that is
+ * set is not set again, and the next check is a turn later; otherwise the code would never reach its next
+ * instruction. */
 static void on_alarm(int number)
 {
     (void)number;
@@ -101,7 +104,7 @@ lua_State *mp_preempt_enter(lua_State *L)
         here.due = at + (at < here.calm_from ? TURN_US : CALM_TURN_US);
         here.had_turn = false;
     }
-    here.running = L; /* the first time: the signal that is sent now sets the next timer */
+    here.running = L; /* the first alarm: the signal that is sent now sets the next timer */
     if (!here.is_set && here.has_timer)
         set_alarm(here.due);
     return before;

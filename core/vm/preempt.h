@@ -1,9 +1,8 @@
-/* preempt.h: how a task that runs Lua for long is suspended so that others run.
- *
- * A thread tells this module when Lua runs on it, and in which coroutine. A timer of the thread sends a signal when the time slice is
- * over. If the same stretch of Lua still runs, the signal handler sets a count hook. The hook runs at Lua's next instruction, and
- * suspends or ends the task (mp_task_hook). So a short stretch costs one reading of the clock, and a busy thread gets one signal every
- * four milliseconds. */
+/* preempt.h: how a task that runs Lua for long is suspended so that other tasks run. A thread tells this module when
+ * Lua runs on it, and in which coroutine. A timer of the thread sends a signal when the time slice is over. If the
+ * same stretch of Lua still runs, the signal handler sets a count hook. The hook runs at Lua's next instruction, and
+ * suspends or ends the task (mp_task_hook). So a short stretch costs one reading of the clock, and a busy thread
+ * gets one signal every four milliseconds. */
 #ifndef MP_VM_PREEMPT_H
 #define MP_VM_PREEMPT_H
 
@@ -13,7 +12,8 @@
 #define MP_PREEMPT 1 /* 0 turns preemption off, to measure what it costs */
 #endif
 
-/* Lua begins to run in `L` on this thread. Gives the coroutine that ran before, for mp_preempt_leave. Calls may be nested. */
+/* Lua begins to run in `L` on this thread. Returns the coroutine that ran before, for mp_preempt_leave. Calls may be
+ * nested. */
 lua_State *mp_preempt_enter(lua_State *L);
 void mp_preempt_leave(lua_State *before);
 /* A heavy task goes on: its time slice of one millisecond begins now. A stretch without this call has one millisecond, or four if no
@@ -21,7 +21,7 @@ void mp_preempt_leave(lua_State *before);
 void mp_preempt_slice(void);
 /* Sets mp_task_hook as the count hook of `L`: it runs every `instructions`. */
 void mp_preempt_arm(lua_State *L, int instructions);
-/* Sets the count hook of the coroutine that runs on this thread, for its next instruction. No effect if none runs. */
+/* Sets the count hook of the coroutine that runs on this thread, for its next instruction. No effect if no Lua runs. */
 void mp_preempt_arm_running(void);
 
 #endif

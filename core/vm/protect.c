@@ -63,8 +63,8 @@ static int l_xpcall(lua_State *L)
 
 /* -- the scripts' ---------------------------------------------------------------------------------------------- */
 
-/* A handler that needs input of the client ends by an error, which the script's own pcalls must not catch. Upvalue 1: the kind
- * of such an error (lua/moonpool/runtime/frozen.lua). The error is on top.  [-0, +0, throws] */
+/* A handler that needs input of the client ends by an error that the script's own pcalls must not catch. Upvalue 1:
+ * the kind of such an error (lua/moonpool/runtime/frozen.lua). The error is on top. [-0, +0, throws] */
 static void pass_input(lua_State *L)
 {
     if (!lua_getmetatable(L, -1))
@@ -93,7 +93,7 @@ static int script_pcall(lua_State *L)
     return script_pcall_end(L, lua_pcallk(L, lua_gettop(L) - 2, LUA_MULTRET, 0, began, script_pcall_end), began);
 }
 
-/* The results of the script's handler are above the false at 1.  [-n, +m, throws] */
+/* The results of the script's handler are above the `false` at index 1. [-n, +m, throws] */
 static int handler_end(lua_State *L, int status, lua_KContext began)
 {
     if (!is_good(status))
@@ -116,13 +116,13 @@ static int script_xpcall_end(lua_State *L, int status, lua_KContext began)
         return 2;
     }
     lua_pushboolean(L, 0);
-    lua_replace(L, 1); /* false, handler, true, error */
+    lua_replace(L, 1); /* the stack is: false, handler, true, error */
     lua_remove(L, 3);
     began = mp_catch_begin(L);
     return handler_end(L, lua_pcallk(L, 1, LUA_MULTRET, 0, began, handler_end), began);
 }
 
-/* Upvalue 2: debug.traceback, which runs nothing of a script, and is of use only where the error is raised. */
+/* Upvalue 2: debug.traceback, which runs no code of a script, and is useful only where the error is raised. */
 static int script_xpcall(lua_State *L)
 {
     int arguments = arrange(L), handler = lua_rawequal(L, 2, lua_upvalueindex(2)) ? 2 : 0;

@@ -18,7 +18,7 @@ MP_GAUGE(lua_bytes, "lua_bytes", "", "", "bytes allocated by Lua states")
 #define NO_MEMORY "not enough memory for the scripts\n  hint: raise limits.lua_memory in moonpool.yaml"
 #define MOST_KEPT_OUT_BYTES ((size_t)1 << 20)
 #define LIBRARY_US 1000000 /* processor time after limits.load in which lua/moonpool reports what took so long */
-#define MATCH_STEPS 512    /* steps of the matcher, some us, between two checks whether other tasks are to run */
+#define MATCH_STEPS 512    /* steps of the matcher, some us, between two checks whether other tasks have to run */
 
 void mp_vm_publish(mp_vm *vm)
 {
@@ -37,7 +37,7 @@ void mp_vm_reset_out(mp_vm *vm)
 
 /* -- errors ---------------------------------------------------------------------------------------------------- */
 
-/* (error, thread) -> the error as text, its trace.  [-2, +2, throws] */
+/* (error, thread) -> the error as text, and its trace. [-2, +2, throws] */
 static int explain(lua_State *L)
 {
     lua_State *from = lua_tothread(L, 2);
@@ -50,7 +50,7 @@ void mp_vm_log_error(mp_vm *vm, lua_State *from, const char *event, mp_str metho
 {
     lua_State *L = vm->L;
     lua_checkstack(L, 4);
-    lua_pushcfunction(L, explain); /* needs stack space, but no memory */
+    lua_pushcfunction(L, explain); /* needs stack space, but allocates no memory */
     if (from == L)
         lua_insert(L, -2);
     else
@@ -74,7 +74,7 @@ static int panic(lua_State *L)
     const char *text = lua_tostring(L, -1);
     mp_log(MP_ERROR, "lua panic", mp_log_str("error", mp_str_of(text == NULL ? "no text" : text)));
     mp_log_stop();
-    return 0; /* Lua aborts the process then */
+    return 0; /* after an error here, Lua would abort the process */
 }
 
 /* A message handler: the error with its trace.  [-1, +1, throws] */
@@ -84,7 +84,7 @@ static int trace(lua_State *L)
     return 1;
 }
 
-/* There is a blank line between two errors. */
+/* A blank line separates two errors. */
 void mp_report_text(mp_buf *report, mp_str text)
 {
     if (report->len > 0)
@@ -119,8 +119,8 @@ int mp_vm_run_protected(lua_State *L, lua_CFunction function, void *arg, mp_buf 
 
 /* -- birth ----------------------------------------------------------------------------------------------------- */
 
-/* Sets the limits of `string` and `table`. A text may have a quarter of the memory, since making it may take two copies of it and of others.
- *  [-0, +0, throws] */
+/* Sets the limits of `string` and `table`. A text may have a quarter of the memory limit, since making it may take
+ * two copies of it and of its parts. [-0, +0, throws] */
 static void bound_strings(lua_State *L, const mp_vm_limits *limits)
 {
     size_t memory = limits->call_memory < limits->memory ? limits->call_memory : limits->memory, most = memory / 4;
@@ -142,7 +142,7 @@ static int open_state(lua_State *L)
     birth *b = lua_touserdata(L, 1);
     lua_settop(L, 0);
     lua_pushboolean(L, 1);
-    lua_setfield(L, LUA_REGISTRYINDEX, "LUA_NOENV"); /* LUA_PATH and the like are ignored */
+    lua_setfield(L, LUA_REGISTRYINDEX, "LUA_NOENV"); /* LUA_PATH and the other variables of Lua are ignored */
     luaL_openlibs(L);
     mp_closing_open(L);
     mp_ops_open(L);

@@ -9,7 +9,7 @@
 
 typedef struct mp_task mp_task;
 
-/* What one Lua state and its tasks may use. */
+/* Limits of one Lua state and its tasks. */
 typedef struct {
     size_t memory;        /* bytes that the state may hold: limits.lua_memory */
     size_t call_memory;   /* bytes that one task may add: limits.call.memory */
@@ -24,9 +24,9 @@ typedef struct {
 typedef struct {
     /* Adds the libraries and loads the scripts. False if a script has errors, which it has reported.  [-0, +n, throws] */
     bool (*open)(lua_State *L, void *ctx);
-    void *ctx;        /* for `open` */
-    void *user;       /* of the VM; the owner frees it after the VM */
-    size_t task_size; /* bytes of the owner's struct that begins with an mp_task */
+    void *ctx;        /* argument for `open` */
+    void *user;       /* name of the VM; the owner frees it after the VM */
+    size_t task_size; /* size of the owner's struct that begins with an mp_task */
     mp_bus *bus;      /* outlives the VM */
 } mp_vm_setup;
 
@@ -38,25 +38,25 @@ typedef struct mp_vm_spare {
 
 struct mp_vm {
     lua_State *L;
-    mp_loop *loop;    /* NULL until attached: no task may wait then */
-    void *user;       /* of the owner of the state: mp_vm_setup.user */
-    size_t task_size; /* bytes: mp_vm_setup.task_size */
+    mp_loop *loop;    /* NULL until the VM is attached: no task may wait before that */
+    void *user;       /* pointer of the owner of the state: mp_vm_setup.user */
+    size_t task_size; /* size of a task in bytes: mp_vm_setup.task_size */
     mp_source *source;
 
     mp_bus *bus;
-    uint64_t bus_number; /* of this VM on the bus, never used twice */
-    mp_link bus_link;    /* in the bus's VMs, while attached */
+    uint64_t bus_number; /* number of this VM on the bus, never used twice */
+    mp_link bus_link;    /* link in the bus's list of VMs, while attached */
     int on_message;   /* registry reference of the function that is called with the topic and text of a bus message */
     mp_link messages; /* bus messages that have arrived, and are not delivered yet */
     size_t message_count, message_bytes;
 
-    size_t bytes;                       /* that the Lua state holds */
-    size_t memory;                      /* bytes that it may hold: limits.lua_memory */
-    size_t ceiling;                     /* bytes that it may hold while the running task runs */
+    size_t bytes;                       /* bytes that the Lua state holds */
+    size_t memory;                      /* limit of `bytes`: limits.lua_memory */
+    size_t ceiling;                     /* limit of `bytes` while the running task runs */
     size_t denied;                      /* size of the allocation that was refused last */
     size_t published;                   /* the part of `bytes` that the gauge lua_bytes has counted */
     mp_vm_spare *spares[MP_VM_CLASSES]; /* freed small blocks for reuse, by size */
-    size_t spare_bytes;                 /* in `spares` */
+    size_t spare_bytes;                 /* bytes in `spares` */
 
     const void *array_mt, *object_mt; /* json.array_mt and json.object_mt, which the registry holds */
     const void *cancelled_error;      /* the userdata that is raised to end a task */
@@ -71,45 +71,47 @@ struct mp_vm {
     int64_t ending_count; /* tasks whose handlers were cut short since is_ending */
     uint64_t load_us;     /* limits.load */
     uint64_t load_until;  /* us of the thread's processor time when limits.load is over */
-    bool is_loading;      /* mp_vm_new has not returned */
+    bool is_loading;      /* true until mp_vm_new has returned */
 
     mp_link ready;     /* tasks to start or resume */
     mp_link heavy;     /* tasks that were preempted: one of them is resumed in each turn */
     mp_link unwinding; /* cancelled tasks to resume with an error */
-    mp_link idle;      /* tasks without work, those with a coroutine in front */
+    mp_link idle;      /* tasks without work; tasks that keep a coroutine come first */
     mp_task *all;
     mp_task *running; /* the task whose Lua code runs, or NULL */
     bool may_wait;    /* the running coroutine can yield all the way down to the scheduler */
     size_t tasks;     /* tasks with work */
     size_t spare;     /* idle tasks that keep a coroutine */
     uint64_t
-        stuck_at; /* us of the thread's processor time when the running stretch first could not yield; 0: it could */
-    uint64_t clock_us; /* when the running stretch began: monotonic, or the thread's processor time for a heavy task */
+        stuck_at; /* us of the thread's processor time when the running stretch first could not yield; 0: it can yield */
     uint64_t
-        guard_until;  /* us of the thread's processor time when code outside of tasks must end; 0: no such code runs */
-    uint64_t owed_us; /* time that other tasks get first because the last heavy task took as much */
-    uint64_t call_us; /* limits.call.cpu */
+        clock_us; /* when the running stretch began, in us of the monotonic clock; for a heavy task, of the thread's processor time */
+    uint64_t
+        guard_until; /* us of the thread's processor time when code outside of tasks must end; 0: no such code runs */
+    uint64_t
+        owed_us; /* us for which other tasks run before the next heavy task: the time that the last heavy task took */
+    uint64_t call_us;   /* limits.call.cpu */
     size_t call_memory; /* limits.call.memory */
     size_t call_output; /* limits.call.output */
 
     /* The garbage collector (gc.c). All sizes are bytes. */
-    int full_cycles;     /* that are due, because a task ended that had taken too much memory */
-    bool is_collecting;  /* a step of the collector runs */
-    size_t collect_from; /* a cycle begins when the state holds that much; 0 during a cycle */
-    size_t made;         /* allocated by normal tasks since the last step: the debt that the next steps pay */
-    size_t made_heavily; /* allocated by heavy tasks since the last step, which pay for it themselves */
+    int full_cycles;     /* full cycles that are due, because a task ended that had taken too much memory */
+    bool is_collecting;  /* a step of the collector is running */
+    size_t collect_from; /* a cycle begins when the state holds this many bytes; 0 during a cycle */
+    size_t made;         /* bytes allocated by normal tasks since the last step: the debt that the next steps pay */
+    size_t made_heavily; /* bytes allocated by heavy tasks since the last step; heavy tasks pay for them themselves */
     size_t seen;         /* the part of `bytes` that `made` or `made_heavily` has counted */
-    size_t left;         /* allocated by tasks that have ended, and not collected yet */
+    size_t left;         /* bytes allocated by tasks that have ended, and not collected yet */
     size_t left_lately;  /* the part of `left` that was added during this cycle */
-    size_t gone;         /* ever collected of what tasks allocated that had not ended */
-    bool is_full;        /* the running task is above its ceiling, garbage included */
-    bool is_over_memory; /* the running task is above its ceiling, without garbage */
+    size_t gone;         /* bytes collected so far that were allocated by tasks still at work */
+    bool is_full;        /* the running task is over its memory limit, garbage included */
+    bool is_over_memory; /* the running task is over its memory limit, without garbage */
 
     mp_buf out;     /* JSON that is being encoded */
-    mp_buf scratch; /* of one function of C, until it has pushed the content */
+    mp_buf scratch; /* buffer of one C function, until it has pushed the content */
 };
 
-/* What every lua_State carries in its extra space: its VM, and what kind of coroutine it is. */
+/* Data in the extra space of every lua_State: its VM, and what kind of coroutine it is. */
 enum {
     MP_THREAD_TASK = 1,   /* the coroutine of a task: scripts may not resume or close it */
     MP_THREAD_BUSY = 2,   /* a script's own coroutine whose task waits inside it: scripts may not resume it */
@@ -126,16 +128,17 @@ static inline mp_vm *mp_vm_of(lua_State *L)
     return (mp_vm *)(*mp_thread_word(L) & ~(uintptr_t)7);
 }
 
-/* Opens a Lua state with the engine's own libraries, calls setup->open, collects garbage. NULL on an error, which is appended to
- * `report`. */
+/* Opens a Lua state with the engine's own libraries, calls setup->open, collects garbage. On an error, appends it to
+ * `report` and returns NULL. */
 mp_vm *mp_vm_new(mp_source *source, const mp_vm_limits *limits, const mp_vm_setup *setup, mp_buf *report);
 /* Binds the VM to the thread of `loop` and to the bus. Only that thread may use the VM from now on. */
 void mp_vm_attach(mp_vm *vm, mp_loop *loop);
-/* Takes the VM off the bus. Called on its thread when nothing runs in it any more; any thread may free it afterwards. */
+/* Removes the VM from the bus. Called on its thread when no task runs in it any more; any thread may free the VM
+ * afterwards. */
 void mp_vm_detach(mp_vm *vm);
 /* Ends every task, whose `<close>` handlers run but may not wait, and closes the state. NULL is allowed. */
 void mp_vm_free(mp_vm *vm);
-/* memory.c: the state's lua_Alloc function, and what frees the blocks it keeps for reuse. */
+/* memory.c: the state's lua_Alloc function, and the function that frees the blocks that are kept for reuse. */
 void *mp_vm_allocate(void *ctx, void *old, size_t old_size, size_t size);
 void mp_vm_free_spares(mp_vm *vm);
 /* Appends one error to a report, after a blank line if it is not the first. */
@@ -146,12 +149,13 @@ void mp_report_text(mp_buf *report, mp_str text);
 void mp_vm_reset_out(mp_vm *vm);
 /* Logs the error on top of `from` with a trace of its stack, and pops it. Never throws. */
 void mp_vm_log_error(mp_vm *vm, lua_State *from, const char *event, mp_str method);
-/* Calls `function` with `arg` as a light userdata, within limits.load. 0; or -1, and the error with its trace is appended to `report`.
- * Never throws. */
+/* Calls `function` with `arg` as a light userdata, within limits.load. Returns 0; or -1, with the error and its
+ * trace appended to `report`. Never throws. */
 int mp_vm_run_protected(lua_State *L, lua_CFunction function, void *arg, mp_buf *report);
-/* limits.c: finds the innermost line of a script that `L` runs. False if it runs none; `at` is then undefined. */
+/* limits.c: finds the innermost line of a script that `L` runs. False if `L` runs no script; `at` is then undefined. */
 bool mp_vm_find_place(lua_State *L, lua_Debug *at);
-/* gc.c: stops Lua's own collector. From now on only mp_vm_tidy and mp_task_collect collect garbage. Not while Lua runs. */
+/* gc.c: stops Lua's own collector. From now on only mp_vm_tidy and mp_task_collect collect garbage. Must not be
+ * called while Lua runs. */
 void mp_vm_collect_by_turns(mp_vm *vm);
 /* gc.c: collects garbage for some 500 us if enough was allocated or a full cycle is due. True while a full cycle is due. */
 bool mp_vm_tidy(mp_vm *vm);

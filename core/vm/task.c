@@ -1,5 +1,5 @@
-/* task.c: the scheduler. Callbacks of the loop only move tasks between lists. Lua runs in mp_vm_turn alone, which no libh2o function is
- * on the stack of. Code that may throw runs inside a coroutine or a lua_pcall. */
+/* task.c: the scheduler. Callbacks of the loop only move tasks between lists. Lua runs only in mp_vm_turn, and no
+ * libh2o function is on the C stack then. Code that may throw runs inside a coroutine or a lua_pcall. */
 #include "vm/task.h"
 #include "vm/closing.h"
 #include "vm/bus.h"
@@ -11,7 +11,7 @@
 MP_GAUGE(tasks, "tasks", "", "", "Lua coroutines that run or wait")
 MP_COUNTER(tool_faults, "tool_faults", "", "", "calls that ended in a Lua error")
 
-#define TURN_RESUMES 64 /* tasks that are resumed in one turn */
+#define TURN_RESUMES 64 /* limit of the tasks that are resumed in one turn */
 #define TURN_US 5000    /* time of one turn after which no further task is resumed */
 #define FAULT_US 5000   /* processor time of the `<close>` handlers of a coroutine whose stack overflowed */
 #define MOST_SPARE 256  /* idle tasks that keep their coroutine */
@@ -67,7 +67,7 @@ void mp_task_end(mp_task *task)
     if (task->co != NULL)
         lua_sethook(task->co, NULL, 0, 0);
     if (task->co != NULL && vm->spare >= MOST_SPARE) {
-        luaL_unref(vm->L, LUA_REGISTRYINDEX, task->ref); /* gives a slot back: allocates nothing */
+        luaL_unref(vm->L, LUA_REGISTRYINDEX, task->ref); /* returns a slot to the registry: allocates nothing */
         task->ref = LUA_NOREF;
         task->co = NULL;
     }
@@ -75,7 +75,7 @@ void mp_task_end(mp_task *task)
     if (task->co != NULL) {
         vm->spare++;
         mp_link_put(vm->idle.next,
-                    &task->link); /* in front: the memory of the coroutine used last is in the processor's cache */
+                    &task->link); /* put in front: the memory of the coroutine used last is in the processor's cache */
     } else {
         mp_link_put(&vm->idle, &task->link);
     }
@@ -114,7 +114,7 @@ static void fail_work(mp_task *task)
 
 /* -- the scheduler --------------------------------------------------------------------------------------------- */
 
-/* An error came out of mp_run_body itself, or a hook of a trusted script yielded. */
+/* mp_run_body itself raised an error, or a hook of a trusted script yielded. */
 static void end_faulty(mp_task *task)
 {
     mp_vm *vm = task->vm;
@@ -123,7 +123,7 @@ static void end_faulty(mp_task *task)
     vm->running = task;
     vm->guard_until = mp_clock_us(CLOCK_THREAD_CPUTIME_ID) + FAULT_US;
     lua_State *before = mp_preempt_enter(task->co);
-    lua_resetthread(task->co); /* gives the error that was just logged */
+    lua_resetthread(task->co); /* pushes the error that was just logged */
     mp_preempt_leave(before);
     vm->guard_until = 0;
     vm->running = NULL;
@@ -196,7 +196,7 @@ static void resume_next(mp_vm *vm, mp_link *link)
         payer->spent_us += vm->clock_us - began;
 }
 
-/* A heavy task has its time slice. It collects garbage instead of running if it must pay for garbage first. */
+/* A heavy task has its time slice. If it has garbage debt, it collects garbage in that slice, before it runs again. */
 static void resume_heavy(mp_vm *vm, mp_link *link)
 {
     mp_task *task = mp_container(link, mp_task, link);
@@ -226,7 +226,7 @@ bool mp_vm_turn(mp_vm *vm)
     mp_link *link;
     bool did = mp_vm_bus_turn(vm);
     if (!mp_link_is_alone(&vm->messages))
-        return true; /* all messages are delivered before any task runs */
+        return true; /* all bus messages are delivered before any task runs */
     did = unwind_some(vm) || did;
     bool has_heavy = !mp_link_is_alone(&vm->heavy);
     if (has_heavy || !mp_link_is_alone(&vm->ready))

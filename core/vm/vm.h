@@ -14,16 +14,16 @@
 typedef struct mp_vm mp_vm;
 typedef struct mp_bus mp_bus;
 
-/* One per process. It outlives its VMs. */
+/* The bus: one per process. It outlives its VMs. */
 mp_bus *mp_bus_new(void);
 void mp_bus_free(mp_bus *bus);
-/* Delivers `text` under `topic` to this VM alone, in its next turn. On the VM's thread. */
+/* Delivers `text` under `topic` only to this VM, in its next turn. Called on the VM's thread. */
 void mp_vm_bus_deliver(mp_vm *vm, mp_str topic, mp_str text);
 
-/* One turn: delivers bus messages, resumes tasks that are ready, collects garbage. Call it at the bottom of the loop's turn, below no
- * foreign frame. True if it did something or has more to do. */
+/* One turn: delivers bus messages, resumes tasks that are ready, collects garbage. Call it at the bottom of the
+ * loop's turn, with no function of another library on the C stack. True if it did something or has more to do. */
 bool mp_vm_turn(mp_vm *vm);
-/* True if no task is at work in the VM. */
+/* True if the VM has no task with work. */
 bool mp_vm_is_idle(const mp_vm *vm);
 /* True if `<close>` handlers of cancelled tasks run or wait in the VM. */
 bool mp_vm_is_cleaning(const mp_vm *vm);
@@ -35,32 +35,34 @@ void mp_vm_unwind(mp_vm *vm, uint64_t until);
 
 /* Which line of Lua a thread runs, for another thread that finds it stuck. How a watchdog uses it:
  *
- *   - Each watched thread owns a zeroed mp_where that outlives the thread and its watcher (one in mp_worker, one of the main
- *     thread), and calls mp_where_watch(&where) once, on itself, before it runs Lua. No VM is involved: whichever VM or
- *     generation the thread runs answers.
- *   - The watching thread finds that a loop has not turned and calls mp_vm_where(&where, text, sizeof text), again in each of
- *     its rounds. The first call asks and gives false. The count hook of the stuck thread answers within some 2 ms of Lua, in
- *     every kind of script code; a later call then gives true, once per answer, with "path:line" in `text`.
- *   - It stays false while the thread is in a function of C that runs no Lua: say so then.
- *   - When the loop turns again, call mp_where_forget: an answer that was not read is stale by then. A question that is still
- *     pending is answered by the next long stretch of Lua; forget that answer too.
+ *   - Each watched thread owns a zeroed mp_where that outlives the thread and its watcher (one in mp_worker, one of the
+ *     main thread), and calls mp_where_watch(&where) once, on itself, before it runs Lua. This is per thread, not per VM:
+ *     it works for whichever VM or generation the thread runs.
+ *   - The watching thread finds that a loop has not turned and calls mp_vm_where(&where, text, sizeof text), again in each
+ *     of its rounds. The first call posts a question and returns false. The count hook of the stuck thread answers within
+ *     some 2 ms of Lua, in every kind of script code; a later call then returns true, once per answer, with "path:line" in
+ *     `text`.
+ *   - While the thread is in a C function that runs no Lua, mp_vm_where returns false. The watchdog then reports that no
+ *     line is known.
+ *   - When the loop turns again, the watchdog calls mp_where_forget: an answer that was not read is out of date by then. A
+ *     pending question is answered by the next long stretch of Lua; mp_where_forget drops that answer, too.
  *
- * At most one thread asks per mp_where. The hook reads one atomic per look where nothing is asked. */
+ * At most one thread asks per mp_where. Without a question, the hook costs one atomic read. */
 #define MP_WHERE_TEXT 256
 typedef struct {
     _Atomic int state;
-    char text[MP_WHERE_TEXT]; /* cut there, with a NUL */
+    char text[MP_WHERE_TEXT]; /* texts are cut at this length, which includes a NUL */
 } mp_where;
 
-/* The calling thread answers there from now on; NULL ends that. */
+/* The calling thread writes its line to `where` from now on; NULL ends that. */
 void mp_where_watch(mp_where *where);
-/* From the watching thread; see above. */
+/* Called on the watching thread; the comment on mp_where explains it. */
 bool mp_vm_where(mp_where *where, char *room, size_t size);
-/* Drops an answer that has not been taken. */
+/* Drops an answer that was not read. */
 void mp_where_forget(mp_where *where);
 
-/* Every mp_vm_new that runs on any thread, and every later one, fails soon with an error that says that the gateway is asked
- * to stop. For the start of a shutdown; there is no way back. Async-signal-safe, any thread. */
+/* Makes every running and later mp_vm_new of any thread fail soon, with an error that says that the gateway was
+ * asked to stop. For the start of a shutdown; it cannot be undone. Async-signal-safe; any thread may call it. */
 void mp_vm_stop_loading(void);
 
 /* Gauges and counters that other files read or count, too. */

@@ -8,7 +8,7 @@
 /* The values of mp_where.state. `text` belongs to the watched thread from ASKED to ANSWERED, to the asking thread otherwise. */
 enum { QUIET, ASKED, ANSWERED };
 
-static __thread mp_where *watched; /* of this thread; NULL: it is not watched */
+static __thread mp_where *watched; /* the mp_where of this thread; NULL: it is not watched */
 static atomic_bool is_stopped;
 
 void mp_where_watch(mp_where *where)

@@ -30,7 +30,7 @@ if host.has_specs then
   dispatch.special["moonpool/explain"] = function(_, params) return require("moonpool.registry.explain").answer(params) end
 end
 
--- All workers serve this generation now: clients whose lists differ from those of the generation before are notified.
+-- All workers serve this generation now: notifies clients whose lists differ from the lists of the previous generation.
 bus.on("reloaded", function(text)
   for kind, changes in pairs(reload_diff.changes(text)) do subscriptions.list_changed(kind, changes) end
 end)

@@ -17,7 +17,7 @@ static const char REQUEST[] = "request", HEADERS[] = "headers";
 /* A principal reference: userdata whose only user value is the principal's table. lib->principals holds it while C code refers to the
  * principal. */
 typedef struct {
-    mp_link link; /* in lib->principal_refs */
+    mp_link link; /* link in lib->principal_refs */
     mp_lib *lib;
     mp_principal *principal; /* NULL once the VM is detached */
     int64_t expires;         /* seconds since 1970; 0: never */

@@ -366,7 +366,7 @@ void mp_lib_call(lua_State *L)
     static const luaL_Reg methods[] = {{"progress", l_progress}, {"send", l_send}, {NULL, NULL}};
     luaL_setfuncs(L, functions, 0);
     luaL_newlib(L, methods);
-    luaL_newmetatable(L, MP_CALL); /* host, methods, metatable */
+    luaL_newmetatable(L, MP_CALL); /* upvalues: host, methods, metatable */
     mp_lib_of(L)->call_metatable = lua_topointer(L, -1);
     int metatable = lua_gettop(L);
     mp_call_set_index(L, metatable - 2, metatable - 1);

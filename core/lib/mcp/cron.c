@@ -17,7 +17,7 @@ static mp_str put_key(mp_buf *to, const char *what, const mp_cron *job)
     return mp_buf_str(to);
 }
 
-/* Claims the next run of the job for this worker. False if it is not due yet, or runs. */
+/* Claims the next run of the job for this worker. False if the job is not due yet, or is running. */
 static bool claim_run(mp_cron *job)
 {
     mp_store *store = job->lib->store;

@@ -4,7 +4,8 @@
 #include "vm/engine.h"
 #include <stdio.h>
 
-/* dispatch's two results are at 2 and 3. A call that was answered on the way (mp_call_open_session) or cancelled gets no answer. */
+/* The two results of dispatch are at indexes 2 and 3. A call that was answered by mp_call_open_session, or was
+ * cancelled, gets no answer. */
 static int call_done(lua_State *L, int status, lua_KContext context)
 {
     (void)status;
@@ -28,7 +29,7 @@ static int call_decoded(lua_State *L, void *ctx, const char *repeated)
     const mp_era *era = mp_call_era(task->call);
     lua_rawgeti(L, LUA_REGISTRYINDEX, mp_lib_of_vm(task->super.vm)->dispatch);
     mp_call_push(L, task, 2);
-    lua_rotate(L, 2, -1); /* dispatch, call, params */
+    lua_rotate(L, 2, -1); /* the stack is: dispatch, call, params */
     lua_pushstring(L, era == NULL ? NULL : era->date);
     mp_str method = mp_task_label(&task->super);
     lua_pushlstring(L, method.ptr, method.len);
@@ -84,7 +85,7 @@ static int note_decoded(lua_State *L, void *ctx, const char *repeated)
     lua_rawgeti(L, LUA_REGISTRYINDEX, mp_lib_of_vm(task->super.vm)->note);
     lua_insert(L, 2);
     lua_pushlstring(L, task->text.ptr, task->method_len);
-    lua_insert(L, 3); /* note, method, params */
+    lua_insert(L, 3); /* the stack is: note, method, params */
     if (task->era != NULL)
         lua_pushstring(L, task->era->date);
     else

@@ -111,7 +111,7 @@ static mp_str *push_topics(lua_State *L, size_t count)
     for (size_t i = 0; i < count; i++) {
         lua_rawgeti(L, 2, (lua_Integer)i + 1);
         luaL_argcheck(L, lua_type(L, -1) == LUA_TSTRING, 2, "a list of strings is needed");
-        topics[i].ptr = lua_tolstring(L, -1, &topics[i].len); /* the list holds it */
+        topics[i].ptr = lua_tolstring(L, -1, &topics[i].len); /* the list holds a reference to the text */
         lua_pop(L, 1);
     }
     return topics;

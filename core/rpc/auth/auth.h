@@ -6,14 +6,16 @@
 
 /* Starts the authentication of a request, which ends in mp_serve_as or a refusal. */
 void mp_authn_begin(mp_rpc *rpc, mp_stream *stream);
-/* Auth scripts were reloaded: starts the authentication of every pending request again. `old_ctx` is the hooks' before. */
+/* Auth scripts were reloaded: starts the authentication of every pending request again. `old_ctx` is the hooks'
+ * context from before the reload. */
 void mp_authn_restart_all(mp_rpc *rpc, void *old_ctx);
 /* Refuses every pending request with 503. */
 void mp_authn_cancel_all(mp_rpc *rpc, const char *why);
 
-/* Answers a request for the document of RFC 9728, from any origin. False when the request is for something else. */
+/* Answers a request for the protected-resource metadata (RFC 9728), from any origin. False if the request has
+ * another path. */
 bool mp_serve_metadata(mp_rpc *rpc, mp_stream *stream);
-/* Appends the value of WWW-Authenticate. `error` may be NULL, `scopes` empty. */
+/* Appends the value of WWW-Authenticate. `error` may be NULL, `scopes` may be empty. */
 void mp_put_challenge(mp_rpc *rpc, const mp_stream *stream, mp_buf *out, const char *error, mp_str scopes);
 
 #endif

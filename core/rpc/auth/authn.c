@@ -1,20 +1,20 @@
-/* authn.c: an HTTP request whose authentication is pending. The stream keeps the request. Only its head has been read, and no session or
- * call is made before it is admitted (A-1). */
+/* authn.c: an HTTP request whose authentication is pending. The stream keeps the request. Only the head of the
+ * request has been read, and no session or call is made before the request is admitted (A-1). */
 #include "auth.h"
 #include <stdlib.h>
 
 MP_COUNTER(refused_auth, "refused", "reason", "auth", "requests with missing or invalid credentials")
 
 struct mp_authn {
-    mp_link link; /* in rpc->authns */
+    mp_link link; /* link in rpc->authns */
     mp_rpc *rpc;
-    mp_stream *stream; /* counted */
-    bool is_parked;    /* it counts against MP_QUOTA_AUTHN, and `limit` runs */
+    mp_stream *stream; /* counted reference */
+    bool is_parked;    /* the request counts against MP_QUOTA_AUTHN, and the timer `limit` runs */
     mp_timer limit;
     void *user;
 };
 
-/* Frees it, and stops to watch its stream. */
+/* Frees `authn`, and no longer detects whether its stream closes. */
 static void end_authn(mp_authn *authn)
 {
     mp_rpc *rpc = authn->rpc;
@@ -27,7 +27,7 @@ static void end_authn(mp_authn *authn)
     free(authn);
 }
 
-/* Cancels the auth script's work and frees it. */
+/* Cancels the auth script's work and frees `authn`. */
 static void cancel_authn(mp_authn *authn)
 {
     authn->rpc->hooks->on_entry_cancel(authn->rpc->ctx, authn);
@@ -130,7 +130,7 @@ void mp_authn_restart_all(mp_rpc *rpc, void *old)
         rpc->hooks->on_entry_cancel(old, authn);
         if (rpc->auth->is_asked)
             rpc->hooks->on_entry(rpc->ctx, authn);
-        else /* it has credentials, and the new scripts do not authenticate */
+        else /* the request has credentials, but the new scripts have no authentication */
             refuse_busy(authn, "the auth scripts were reloaded: try again");
     }
 }

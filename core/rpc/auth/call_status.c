@@ -1,7 +1,7 @@
-/* call_status.c: an HTTP status for a call that is refused by its principal's scopes, rate or quota. */
+/* call_status.c: the HTTP status of a call that is refused because of its principal's scopes, rate or quota. */
 #include "auth.h"
 
-/* True if the call's HTTP status is still to be sent, and is this call's alone. */
+/* True if the HTTP status of the call is not sent yet, and no other call shares the HTTP response. */
 static bool can_set_status(const mp_call *call)
 {
     return !call->ended && call->stream != NULL && call->batch == NULL && call->feed == NULL &&

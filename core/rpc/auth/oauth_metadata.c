@@ -1,4 +1,5 @@
-/* oauth_metadata.c: how a client finds out where credentials come from: the document of RFC 9728, and the challenge of a 401. */
+/* oauth_metadata.c: how a client finds out where to get credentials: the protected-resource metadata of RFC 9728,
+ * and the challenge of a 401. */
 #include "auth.h"
 
 static const mp_str well_known = {"/.well-known/oauth-protected-resource", 37};
@@ -13,8 +14,8 @@ static bool is_plain_host(mp_str host)
     return host.len > 0;
 }
 
-/* Appends scheme and host as clients see them (A-12). Without public_url that is the request's Host, which is among `hosts`. False when
- * Host has characters that no host has. */
+/* Appends scheme and host as clients see them (A-12): from public_url, else from the request's Host, which is among
+ * `hosts`. False if Host has a character that no host name has. */
 static bool put_base(const mp_rpc *rpc, const mp_stream *stream, mp_buf *out)
 {
     mp_str host = mp_stream_request(stream)->host;
@@ -32,7 +33,7 @@ static bool put_base(const mp_rpc *rpc, const mp_stream *stream, mp_buf *out)
     return true;
 }
 
-/* The endpoint that a path belongs to: HTTP+SSE's two paths are one. */
+/* The endpoint that a path belongs to: the two paths of HTTP+SSE are one endpoint. */
 static const char *endpoint_of(const mp_rpc_config *config, mp_str path)
 {
     bool is_sse = config->sse != NULL && (mp_str_is(path, config->sse) || mp_str_is(path, config->messages));
@@ -67,7 +68,8 @@ void mp_put_challenge(mp_rpc *rpc, const mp_stream *stream, mp_buf *out, const c
 
 /* -- the document -------------------------------------------------------------------------------------------------- */
 
-/* The endpoint whose document has this path; NULL when none has. The path may have `prefix` before the endpoint, as clients see it. */
+/* The endpoint whose RFC 9728 metadata has this path; NULL if none has. The path may have `prefix` before the
+ * endpoint, as clients see it. */
 static const char *described_by(const mp_rpc_config *config, mp_str path)
 {
     if (!mp_str_starts(path, well_known))
@@ -89,7 +91,7 @@ static bool is_get(const mp_request *request)
     return mp_str_is(request->method, "GET") || mp_str_is(request->method, "HEAD");
 }
 
-/* Answers with the document of an endpoint. */
+/* Answers with the RFC 9728 metadata of an endpoint. */
 static void send_document(mp_rpc *rpc, mp_stream *stream, const char *endpoint, mp_str members)
 {
     mp_buf url = {0}, json = {0};

@@ -1,14 +1,14 @@
-/* batch.c: the calls of one array of messages share an answer: one array of responses, or, from the moment one of them sends
- * something else, an event stream. Revision 2025-03-26 alone has batches (G-8, S-6). */
+/* batch.c: the calls of one JSON-RPC batch share an answer: one array of responses, or an event stream from the
+ * moment that one of them sends anything else. Only revision 2025-03-26 has batches (G-8, S-6). */
 #include "call.h"
 #include <stdlib.h>
 
 struct mp_batch {
     mp_rpc *rpc;
-    mp_stream *stream;   /* counted; NULL over stdio */
+    mp_stream *stream;   /* counted reference; NULL over stdio */
     mp_session *session; /* borrowed */
-    int pending;         /* calls to be answered, and one while the body is read */
-    mp_buf answers;      /* one a line: JSON that is sent has no line breaks */
+    int pending;         /* number of unanswered calls, plus one while the body is read */
+    mp_buf answers;      /* one response per line: JSON that is sent has no line breaks */
 };
 
 static void put_array(mp_buf *out, mp_str lines)

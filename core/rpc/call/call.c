@@ -1,5 +1,5 @@
-/* call.c: a request in flight. It ends once: by an answer, by an error, or because it is cancelled. An ended call is freed at the end
- * of the turn, so that functions up the stack can still read it. */
+/* call.c: a request in flight. It ends once: by an answer, by an error, or because it is cancelled. An ended call is
+ * freed at the end of the turn, because functions further up the C stack may still read it. */
 #include "call.h"
 #include <stdlib.h>
 
@@ -25,11 +25,11 @@ static void on_client_left(void *ctx, mp_stream *stream)
         return;
     }
     mp_stream_unref(
-        call->stream); /* the handler goes on (S-31): its answer is kept for a client that resumes, or dropped */
+        call->stream); /* the handler goes on (S-31): its answer is kept for a client that resumes, or is dropped */
     call->stream = NULL;
 }
 
-/* The call of `session` with this id. Under the session's lock. */
+/* Finds the call of `session` with this id. The caller has the session's lock. */
 static mp_call *find_call(mp_session *session, mp_str id)
 {
     for (mp_link *link = session->calls_of.next; link != &session->calls_of; link = link->next) {
@@ -40,8 +40,8 @@ static mp_call *find_call(mp_session *session, mp_str id)
     return NULL;
 }
 
-/* Adds the call to its session. False when the session was closed meanwhile, or, if its calls share one stream, when the id is in use
- * (B-27). */
+/* Adds the call to its session. False if the session was closed meanwhile. Also false if its calls share one stream
+ * and the id is in use (B-27). */
 static bool join_session(mp_call *call, mp_session *session)
 {
     pthread_mutex_lock(&session->lock);
@@ -55,7 +55,8 @@ static bool join_session(mp_call *call, mp_session *session)
     return joined;
 }
 
-/* Takes the call out of its session. Before the answer is sent: a client that has read it may use the id again. */
+/* Removes the call from its session. Called before the answer is sent: a client that has read the answer may use the
+ * id again. */
 static void free_id(mp_call *call)
 {
     if (call->session == NULL || call->id_is_free)
@@ -137,7 +138,7 @@ static void copy_flat(mp_call *call, const mp_envelope *envelope)
     }
 }
 
-/* A call from the envelope just read, in no session yet and without a stream. */
+/* Makes a call from the envelope that was just read, without a session and a stream. */
 static mp_call *call_new(mp_rpc *rpc, const mp_transport *transport, const mp_era *era)
 {
     const mp_envelope *envelope = &rpc->envelope;
@@ -166,7 +167,7 @@ static mp_call *call_new(mp_rpc *rpc, const mp_transport *transport, const mp_er
     return call;
 }
 
-/* Frees a call that was never begun. */
+/* Frees a call that was never started. */
 static void discard_call(mp_call *call)
 {
     mp_principal_unref(call->principal);
@@ -201,7 +202,8 @@ mp_call *mp_call_start(mp_rpc *rpc, const mp_transport *transport, mp_stream *st
     return call;
 }
 
-/* The calls of a batch share a stream, and none watches it: in the revision that has batches a client that leaves cancels nothing. */
+/* The calls of a batch share a stream, and none of them detects whether it closes: in the revision that has batches,
+ * a client that disconnects cancels nothing. */
 bool mp_call_start_in(mp_rpc *rpc, mp_batch *batch, mp_session *session)
 {
     mp_call *call = call_new(rpc, &mp_batch_transport, mp_session_era(session));
@@ -216,7 +218,7 @@ bool mp_call_start_in(mp_rpc *rpc, mp_batch *batch, mp_session *session)
     return true;
 }
 
-/* Ends the call, whose answer has been sent. */
+/* Ends a call whose answer has been sent. */
 static void finish_call(mp_call *call)
 {
     mp_rpc *rpc = call->rpc;
@@ -259,7 +261,7 @@ void mp_calls_sweep(mp_rpc *rpc)
     }
 }
 
-/* Sends the last message of a call, `json`. */
+/* Sends `json`, the last message of a call. */
 static void send_last(mp_call *call, int status, mp_str json)
 {
     if (call->is_detached)
@@ -269,7 +271,7 @@ static void send_last(mp_call *call, int status, mp_str json)
     free_id(call);
     if (call->stream != NULL)
         mp_stream_on_gone(call->stream, NULL,
-                          NULL); /* the call has ended: it does not matter whether its client leaves now */
+                          NULL); /* the call has ended: a disconnect of its client no longer matters */
     call->transport->answer(call, call->sent_status, json);
 }
 
@@ -306,7 +308,7 @@ void mp_call_fail(mp_call *call, int code, mp_str message, mp_str data)
 
 void mp_call_cancel(mp_call *call, const char *why, const mp_stat *counter, mp_cancel_manner manner)
 {
-    /* cancelling the requests to the client below sends, which may find the client gone and cancel the call once more */
+    /* cancelling the requests to the client sends messages; a failed send would cancel the call once more */
     if (call->ended || call->is_being_cancelled)
         return;
     call->is_being_cancelled = true;
@@ -344,7 +346,7 @@ int mp_call_send_event(mp_call *call, mp_str json)
     int result = -1;
     mp_buf event = {0};
     mp_put_event(&event, json);
-    /* sending may find the client gone, which ends the call and frees its reference */
+    /* if the client is gone, the send ends the call and frees its reference */
     mp_stream *stream = mp_stream_ref(call->stream);
     if (mp_stream_is_events(stream) || mp_stream_open_events(stream, NULL, 0) == 0)
         result = mp_stream_send(stream, mp_buf_str(&event));
@@ -492,7 +494,7 @@ size_t mp_call_weight(const mp_call *call)
 {
     return call->weight;
 }
-/* A call that came after `initialize`, but before its answer, has the revision that was agreed on then. */
+/* A call that arrived after `initialize` and before the answer to `initialize` gets the negotiated revision. */
 const mp_era *mp_call_era(const mp_call *call)
 {
     return call->era == NULL && call->session != NULL ? mp_session_era(call->session) : call->era;
@@ -529,5 +531,5 @@ mp_str mp_call_address(const mp_call *call)
     mp_str peer = call->stream == NULL ? MP_STR_NONE : mp_stream_peer(call->stream);
     if (peer.len > 0 || call->session == NULL)
         return peer;
-    return mp_str_of(call->session->peer); /* HTTP+SSE, or the call's own connection is closed */
+    return mp_str_of(call->session->peer); /* true over HTTP+SSE, and if the call's own connection is closed */
 }

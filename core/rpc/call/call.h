@@ -1,34 +1,34 @@
-/* call.h: one JSON-RPC request from its start to its answer, and what belongs to it: requests to its client, its place in a batch,
- * its subscriptions, its resumable stream. */
+/* call.h: one JSON-RPC request from its start to its answer, and what belongs to it: requests to its client, its
+ * place in a batch, its subscriptions, its resumable stream. */
 #ifndef MP_RPC_CALL_H
 #define MP_RPC_CALL_H
 
 #include "rpc/stream/stream.h"
 
 struct mp_call {
-    mp_link link; /* in rpc->calls or rpc->detached, then rpc->ended */
+    mp_link link; /* link in rpc->calls or rpc->detached, then in rpc->ended */
     mp_rpc *rpc;
     const mp_transport *transport;
-    mp_stream *stream;   /* counted; NULL over HTTP+SSE and stdio, or when its client has left */
-    mp_session *session; /* counted; NULL in stateless revisions */
-    mp_batch *batch;     /* NULL: not of a batch */
-    mp_feed *feed;       /* counted; NULL until the events of its stream have ids */
+    mp_stream *stream;   /* counted reference; NULL over HTTP+SSE and stdio, or once the client has disconnected */
+    mp_session *session; /* counted reference; NULL in stateless revisions */
+    mp_batch *batch;     /* NULL if the call is not part of a batch */
+    mp_feed *feed;       /* counted reference; NULL until the events of the call's stream have ids */
     const mp_era *era;
     mp_timer limit, prime;
     uint64_t limit_ms;
-    size_t weight; /* of its message: see mp_envelope */
-    void *user;    /* the hooks' */
+    size_t weight; /* number of JSON values in the message: see mp_envelope */
+    void *user;    /* pointer that belongs to the hooks */
     bool ended, is_being_cancelled, opens_session, id_is_free, is_detached;
-    int status;            /* that mp_call_forbid or mp_call_put_off chose; 0: the usual one */
-    int sent_status, code; /* for the log: the HTTP status of its answer, and the code of its error; 0: none */
-    const char *outcome;   /* for the log: one word; NULL: ok */
-    uint64_t began;        /* for the log: mp_monotonic_us; 0: requests are not logged */
+    int status;            /* HTTP status chosen by mp_call_forbid or mp_call_put_off; 0: the default status */
+    int sent_status, code; /* for the request log: the HTTP status of the answer, and the code of its error; 0: none */
+    const char *outcome;   /* for the request log: outcome in one word; NULL: ok */
+    uint64_t began;        /* for the request log: start by mp_monotonic_us; 0: requests are not logged */
     size_t bytes_in, bytes_out;
     mp_link client_requests;
-    mp_subscriber *subscriber; /* NULL: it does not listen to topics */
+    mp_subscriber *subscriber; /* NULL if the call does not listen to topics */
     uint64_t serial;           /* unique in its rpc */
-    mp_link in_session;        /* under the session's lock, with `serial`, `rpc` and `id` */
-    mp_principal *principal;   /* counted; NULL once the call has ended */
+    mp_link in_session;        /* guarded by the session's lock, like `serial`, `rpc` and `id` */
+    mp_principal *principal;   /* counted reference; NULL once the call has ended */
     mp_str id, method, params, progress_token;
     const mp_flat *flat; /* in `bytes`; NULL: the arguments are not known */
     size_t flat_count;
@@ -41,22 +41,22 @@ struct mp_call {
 
 /* -- call.c -------------------------------------------------------------------------------------------------------- */
 
-/* Starts a call from rpc->envelope. `stream` is NULL over HTTP+SSE and stdio. NULL when the session was closed meanwhile, or, if
- * its transport has one stream, when the id is in use. */
+/* Starts a call from rpc->envelope. `stream` is NULL over HTTP+SSE and stdio. Returns NULL if the session was closed
+ * meanwhile, or if its transport has one stream and the id is in use. */
 mp_call *mp_call_start(mp_rpc *rpc, const mp_transport *transport, mp_stream *stream, mp_session *session,
                        const mp_era *era);
-/* Starts a call of a batch from rpc->envelope: false when the session was closed meanwhile. */
+/* Starts a call of a batch from rpc->envelope. False if the session was closed meanwhile. */
 bool mp_call_start_in(mp_rpc *rpc, mp_batch *batch, mp_session *session);
-/* notifications/cancelled: cancels the call of the session with this id, on any worker. */
+/* Serves notifications/cancelled: cancels the call of the session with this id, on any worker. */
 void mp_call_cancel_by_id(mp_session *session, mp_str id);
-/* The call of this rpc with this id; for stdio, where all calls share one stream. */
+/* Finds the call of this rpc with this id. For stdio only, where all calls share one stream. */
 mp_call *mp_call_find(mp_rpc *rpc, mp_str id);
-/* Sends `json` as an event on the call's own stream, without an id. -1 when no client reads it. */
+/* Sends `json` as an event without an id on the call's own stream. -1 if no client reads the stream. */
 int mp_call_send_event(mp_call *call, mp_str json);
 
 typedef enum { MP_CANCEL_QUIET, MP_CANCEL_ANSWER } mp_cancel_manner;
-/* Cancels the call: first its handler, then what it asked its client. ANSWER answers with an error that has the text `why`; QUIET
- * ends the stream without an answer. */
+/* Cancels the call: first its handler, then its requests to the client. ANSWER answers with an error that has the
+ * text `why`; QUIET ends the stream without an answer. */
 void mp_call_cancel(mp_call *call, const char *why, const mp_stat *counter, mp_cancel_manner manner);
 /* The session was closed: cancels its calls on this rpc. */
 void mp_calls_end(mp_rpc *rpc, mp_session *session);
@@ -67,35 +67,37 @@ void mp_calls_free_spare(mp_rpc *rpc);
 
 /* -- resume.c: calls whose client may come back -------------------------------------------------------------------- */
 
-/* True if the events of the call's stream have ids. Opens the event stream if they can. */
+/* True if the events of the call's stream have ids. Opens the event stream if they can have ids. */
 bool mp_call_has_feed(mp_call *call);
-/* Sends an event on the call's feed; the last one ends its stream. -1 when no client reads it and it is not kept. */
+/* Sends an event on the call's feed; the event with `is_last` ends the call's stream. -1 if no client reads the
+ * event and it is not kept. */
 int mp_call_put(mp_call *call, mp_str json, bool is_last);
-/* The call has ended: ends its feed, if it has one. */
+/* Called when the call has ended: ends its feed, if it has one. */
 void mp_call_end_feed(mp_call *call);
-/* The call takes time: if its revision primes streams, its event stream opens in a moment. */
+/* Called when the call takes time: if its revision primes streams, its event stream opens after a short delay. */
 void mp_call_prime_soon(mp_call *call);
 
 /* -- batch.c: calls that share an answer --------------------------------------------------------------------------- */
 
 #define MP_BATCH_MAX 64 /* messages */
 
-/* `stream` is NULL over stdio, else the batch counts it. `session` is borrowed: each call of the batch has a reference. The
- * creator leaves the batch once all calls are in it. */
+/* `stream` is NULL over stdio; otherwise the batch holds a counted reference to it. `session` is borrowed: each call
+ * of the batch has a reference. The creator leaves the batch once all calls are in it. */
 mp_batch *mp_batch_new(mp_rpc *rpc, mp_stream *stream, mp_session *session);
-/* A call joins the batch: its stream, counted, or NULL. It leaves with or without having added its answer. */
+/* Adds a call to the batch. Returns the batch's stream with a counted reference, or NULL. The call later leaves the
+ * batch, with or without an answer. */
 mp_stream *mp_batch_enter(mp_batch *batch);
 void mp_batch_add(mp_batch *batch, mp_str answer);
-/* The last one that leaves sends the answers and frees the batch. */
+/* Leaves the batch. The last call that leaves sends the answers and frees the batch. */
 void mp_batch_leave(mp_batch *batch);
 extern const mp_transport mp_batch_transport;
 
 /* -- listen.c: calls that listen to topics ------------------------------------------------------------------------- */
 
 void mp_call_unlisten(mp_call *call);
-/* Draining: answers all calls that listen. */
+/* The gateway drains: answers all calls that listen to topics. */
 void mp_subscribers_end(mp_rpc *rpc);
-/* Sends publications to calls that listen, at most `budget` messages. */
+/* Sends publications to the calls that listen to their topics, at most `budget` messages. */
 void mp_subscribers_notify(mp_rpc *rpc, int budget);
 
 /* -- detached.c ---------------------------------------------------------------------------------------------------- */
@@ -104,13 +106,13 @@ void mp_detached_cancel(mp_rpc *rpc, const char *why);
 
 /* -- client_request.c: requests to the client ---------------------------------------------------------------------- */
 
-/* A client's response: false when no call of the session waits for this id. */
+/* Takes a client's response. False if no call of the session waits for this id. */
 bool mp_session_answer(mp_session *session, mp_str id, bool is_error, mp_str answer);
-/* The call is cancelled: notifies its client that its requests need no answer. */
+/* The call is cancelled: notifies its client that the requests to it need no answer. */
 void mp_client_requests_cancel(mp_call *call);
-/* The call has ended: frees its requests. */
+/* The call has ended: frees its requests to the client. */
 void mp_client_requests_forget(mp_call *call);
-/* No answers can come any more: fails all requests of this rpc. */
+/* The client can send no more answers: fails all requests to clients of this rpc. */
 void mp_client_requests_fail(mp_rpc *rpc);
 
 /* -- request_log.c: a line of the log for each request ------------------------------------------------------------- */
@@ -119,13 +121,13 @@ void mp_client_requests_fail(mp_rpc *rpc);
 bool mp_requests_are_logged(void);
 /* True if a result has "isError": true. */
 bool mp_result_is_error(mp_str result);
-/* One word for why a call ended before its answer. */
+/* One word for the reason that a call ended before its answer. */
 const char *mp_end_cause(const mp_stat *counter);
-/* The call has ended. */
+/* Logs a call that has ended. */
 void mp_log_call(const mp_call *call);
-/* rpc->envelope is a notification or a response. `stream` and `session` may be NULL. */
+/* Logs the notification or response in rpc->envelope. `stream` and `session` may be NULL. */
 void mp_log_message(mp_rpc *rpc, const mp_stream *stream, const mp_session *session);
-/* A GET or DELETE was served. */
+/* Logs a GET or DELETE that was served. */
 void mp_log_http(mp_rpc *rpc, const mp_stream *stream, const mp_session *session, int status);
 
 /* Gauges and counters that other files read or count, too. */

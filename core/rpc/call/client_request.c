@@ -1,13 +1,13 @@
-/* client_request.c: requests to the client, in revisions with sessions. They are sent on the stream of the call that makes them (S-8).
- * Their answers come as POSTs of the same session, on any worker. The gateway chooses the ids, and an answer is matched within its
- * session alone: another client cannot answer (B-31). */
+/* client_request.c: requests to the client, in revisions with sessions. They are sent on the stream of the call that
+ * makes them (S-8). Their answers come as POSTs of the same session, on any worker. The gateway chooses the ids, and
+ * looks for an answer's id only within its session: another client cannot answer (B-31). */
 #include "call.h"
 #include <stdio.h>
 #include <stdlib.h>
 
 struct mp_client_request {
-    mp_link link;       /* in call->client_requests */
-    mp_link in_session; /* under the session's lock, with `id`, `rpc` and `serial` */
+    mp_link link;       /* link in call->client_requests */
+    mp_link in_session; /* guarded by the session's lock, like `id`, `rpc` and `serial` */
     mp_call *call;
     mp_rpc *rpc;
     uint64_t serial;
@@ -73,7 +73,7 @@ mp_client_request *mp_call_ask(mp_call *call, mp_str method, mp_str params,
     mp_buf_clear(&request);
     if (sent == 0)
         return ask;
-    /* sending may find the client gone, which ends the call and frees the request if the revision cancels then */
+    /* if the client is gone, the send ends the call; it frees the request if the revision then cancels */
     for (mp_link *link = call->client_requests.next; link != &call->client_requests; link = link->next)
         if (mp_container(link, mp_client_request, link)->serial == serial) {
             free_request(ask);
@@ -82,7 +82,8 @@ mp_client_request *mp_call_ask(mp_call *call, mp_str method, mp_str params,
     return NULL;
 }
 
-/* Notifies the client that it need not answer the requests of the call (Y-1, Y-3). `fails`: each `done` is called with an error. */
+/* Notifies the client that it need not answer the requests of the call (Y-1, Y-3). `fails`: calls `done` of each
+ * request with an error. */
 static void cancel_requests(mp_call *call, bool fails)
 {
     mp_buf note = {0};
@@ -95,7 +96,7 @@ static void cancel_requests(mp_call *call, bool fails)
                       "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":%s}}",
                       ask->id);
         free_request(ask);
-        if (fails) /* first: sending may find the client gone, which ends the call */
+        if (fails) /* before the send, which ends the call if the client is gone */
             fail_request(done, ctx, "the request was withdrawn");
         mp_call_send(call, mp_buf_str(&note));
     }
@@ -185,7 +186,7 @@ bool mp_session_answer(mp_session *session, mp_str id, bool is_error, mp_str ans
         notice = mp_new(sizeof *notice + answer.len);
         *notice = (reply){{.deliver = deliver_reply}, ask->rpc, ask->serial, is_error, answer.len};
         memcpy(notice->answer, answer.ptr, answer.len);
-        mp_link_drop(&ask->in_session); /* a second answer matches nothing */
+        mp_link_drop(&ask->in_session); /* a second answer with the same id matches nothing */
         break;
     }
     pthread_mutex_unlock(&session->lock);

@@ -1,4 +1,5 @@
-/* detached.c: calls that no client waits for: work that goes on after the call that began it was answered. Nothing is sent on them. */
+/* detached.c: calls without a client: work that goes on after the call that started it was answered. No message is
+ * sent for them. */
 #include "call.h"
 #include <stdlib.h>
 

@@ -1,24 +1,24 @@
-/* listen.c: calls that listen to topics (subscriptions/listen). They last until their client leaves, its credentials expire or the
- * gateway stops. They have no time limit, and do not count among the calls in flight. */
+/* listen.c: calls that listen to topics (subscriptions/listen). They last until their client disconnects, its
+ * credentials expire or the gateway stops. They have no time limit, and do not count among the calls in flight. */
 #include "call.h"
 #include <stdlib.h>
 
 typedef struct {
-    mp_node node; /* in publisher->topics */
+    mp_node node; /* a topic in publisher->topics */
     mp_link listeners;
 } listened_topic;
 
 typedef struct {
-    mp_link link; /* in topic->listeners: those that got the current publication are at the end */
+    mp_link link; /* link in topic->listeners: the listeners that got the current publication are at the end */
     listened_topic *topic;
     mp_call *call;
-    uint64_t notified; /* publisher->number of the last publication that it got */
+    uint64_t notified; /* number of the last publication sent to this listener; compare publisher->number */
 } listener;
 
 struct mp_subscriber {
     mp_call *call;
     mp_timer expiry;
-    char *closing; /* owned: the call's result when the gateway ends it */
+    char *closing; /* owned: the call's result when the gateway ends the call */
     size_t count;
     listener listeners[];
 };
@@ -51,7 +51,7 @@ static void remove_listener(mp_rpc *rpc, listener *l)
     free(topic);
 }
 
-/* Notifies a client whose stream does not end that the call is over (B-6). */
+/* Notifies a client that the call is over, if the call has no stream of its own that ends (B-6). */
 static void notify_end(mp_call *call)
 {
     mp_buf json = {0};
@@ -83,7 +83,8 @@ static void on_expired(mp_timer *timer)
     end_subscriber(call);
 }
 
-/* True if the call listens to the topic already, because the client named it twice: its listener is then the last. */
+/* True if the call listens to the topic already, because the client named the topic twice: the call's listener is
+ * then the last of the list. */
 static bool is_last_listener(const listened_topic *topic, const mp_call *call)
 {
     return !mp_link_is_alone(&topic->listeners) && mp_container(topic->listeners.prev, listener, link)->call == call;
@@ -148,11 +149,11 @@ static void send_publication(mp_call *call, const mp_publication *publication)
     mp_buf_put(&json, publication->before);
     mp_buf_put(&json, call->id);
     mp_buf_put(&json, publication->after);
-    mp_call_send(call, mp_buf_str(&json)); /* may find the client gone, which ends the call */
+    mp_call_send(call, mp_buf_str(&json)); /* if the client is gone, the send ends the call */
     mp_buf_clear(&json);
 }
 
-/* The next call that has not got the publication; it moves to the end of the list. NULL: all have got it. */
+/* The next call that has not got the publication; moves it to the end of the list. NULL if all have got it. */
 static mp_call *next_to_notify(mp_rpc *rpc)
 {
     mp_publisher *publisher = rpc->publisher;

@@ -1,9 +1,10 @@
-/* request_log.c: one line of the log, at debug, for each request that was served, and a line on the terminal with `run --trace`. They are
- * composed only if one of these is read. No line has arguments, results, headers or credentials. */
+/* request_log.c: one line of the log, at debug, for each request that was served, and a line on the terminal with
+ * `run --trace`. The lines are composed only if the log or the terminal shows them. No line has arguments, results,
+ * headers or credentials. */
 #include "call.h"
 #include <time.h>
 
-#define MAX_NAME_BYTES 256 /* bytes of a client's name, or of what a request names */
+#define MAX_NAME_BYTES 256 /* bytes of a client's name, or of the tool, resource or prompt in a request */
 
 bool mp_requests_are_logged(void)
 {
@@ -16,15 +17,15 @@ const char *mp_end_cause(const mp_stat *counter)
         return "disconnected";
     if (counter == &mp_stat_tool_time)
         return "timeout";
-    return counter->value; /* cancelled, cpu, memory, output, shutdown, reload */
+    return counter->value; /* one of: cancelled, cpu, memory, output, shutdown, reload */
 }
 
 /* -- what a message names ------------------------------------------------------------------------------ */
 
 typedef struct {
-    mp_str name, client, version; /* spans of strings, or empty */
+    mp_str name, client, version; /* spans of JSON strings, or empty */
     bool is_error;
-    bool in_client; /* the object being shown is the client's */
+    bool in_client; /* the visited object is `clientInfo` */
 } names;
 
 static bool enter_param_object(void *ctx, unsigned level, mp_str key)
@@ -74,7 +75,8 @@ static int see_result(void *ctx, unsigned level, mp_str key, mp_json_type type, 
         found->is_error = type == MP_JSON_TRUE;
         return 1;
     }
-    /* results have their members in order of their names: isError comes before resultType, and what follows can be long */
+    /* members of results are sorted by name: isError comes before resultType, so the scan stops there; later members
+     * can be long */
     return mp_str_is(key, "resultType");
 }
 
@@ -93,7 +95,7 @@ static void put_string(mp_buf *out, mp_str span)
         mp_json_unescape(out, span);
 }
 
-/* What a request names, and its client as "name version". */
+/* Reads from params the name of the tool, resource or prompt, and the client as "name version". */
 static void read_names(mp_str params, const mp_session *session, mp_buf *name, mp_buf *client)
 {
     names found = {0};
@@ -119,8 +121,8 @@ typedef struct {
     const mp_principal *principal;
     const char *transport, *outcome;
     mp_str address;
-    int status, code; /* of HTTP and of JSON-RPC; 0: none */
-    uint64_t began;   /* as mp_monotonic_us gives it; 0: not known */
+    int status, code; /* status of HTTP and error code of JSON-RPC; 0: none */
+    uint64_t began;   /* start of the request by mp_monotonic_us; 0: not known */
     size_t in, out;
 } request_facts;
 

@@ -1,7 +1,7 @@
-/* resume.c: calls over Streamable HTTP whose client may come back: the events of their streams have ids and are kept. */
+/* resume.c: Streamable HTTP calls that a client can resume: the events of their streams have ids and are kept. */
 #include "call.h"
 
-#define PRIME_MS 250 /* a call that takes longer gets its event stream, and its client an id to resume with */
+#define PRIME_MS 250 /* delay before a call gets its event stream, and its client an id to resume with */
 
 static bool can_resume(const mp_call *call)
 {
@@ -18,7 +18,7 @@ static void leave_stream(mp_call *call)
     mp_stream_unref(stream);
 }
 
-/* mp_feed.on_resumed: the client of the call has come back on another connection. */
+/* mp_feed.on_resumed: the client of the call has reconnected on another connection. */
 static void leave_call_stream(mp_rpc *rpc, mp_session *session, uint64_t serial)
 {
     mp_call *found = NULL;
@@ -52,7 +52,7 @@ bool mp_call_has_feed(mp_call *call)
 int mp_call_put(mp_call *call, mp_str json, bool is_last)
 {
     mp_parcel parcel = {.feed = call->feed, .json = json, .hangs_up = is_last, .is_last = is_last};
-    /* sending may find the client gone, which takes the stream from the call and frees its reference */
+    /* if the client is gone, the send takes the stream from the call and frees its reference */
     parcel.own = call->stream == NULL ? NULL : mp_stream_ref(call->stream);
     bool is_delivered = mp_reader_send(call->rpc, call->session, &parcel);
     if (parcel.own != NULL)

@@ -1,9 +1,9 @@
-/* audit.c: a line of the audit for each decision before there is a call. A call's own line is written by Lua, and has the same
- * members. */
+/* audit.c: an audit line for each decision that is made before there is a call. The line of a call itself is written
+ * by Lua, and has the same members. */
 #include "request.h"
 #include <sys/random.h>
 
-#define MAX_VALUE_BYTES 256 /* of a value; the client or a script chose its length */
+#define MAX_VALUE_BYTES 256 /* longest value in an audit line: a client or a script chose its length */
 
 const mp_decision mp_host_refused = {
     .event = "refused", .status = 403, .why = {"this Host or Origin is not served here", 38}, .tells_host = true};
@@ -19,7 +19,7 @@ static void put_member(mp_buf *line, const char *name, mp_str value)
             cut.len--;
     mp_buf_printf(line, ",\"%s\":", name);
     mp_json_put_string(line, cut);
-    if (cut.len < value.len) { /* inside its quotes */
+    if (cut.len < value.len) { /* without the quotes of the JSON string */
         line->len--;
         mp_buf_put(line, MP_STR("…\""));
     }

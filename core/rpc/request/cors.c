@@ -1,4 +1,4 @@
-/* cors.c: which pages of other origins may read answers. */
+/* cors.c: which other origins' web pages may read answers. */
 #include "request.h"
 
 bool mp_origin_is_allowed(const mp_rpc_config *config, mp_str origin)
@@ -9,7 +9,7 @@ bool mp_origin_is_allowed(const mp_rpc_config *config, mp_str origin)
     return false;
 }
 
-/* Adds the headers of CORS: true if Origin is there, once, and is allowed. */
+/* Adds the CORS headers. True if there is exactly one Origin header and its origin is allowed. */
 static bool allow_origin(mp_rpc *rpc, mp_stream *stream)
 {
     if (rpc->config->origins == NULL)
@@ -33,7 +33,7 @@ static bool is_header_list(mp_str text)
     return text.len > 0 && text.len <= 1024;
 }
 
-/* Answers a preflight, which a browser sends before a request that a form could not make. It has no credentials. */
+/* Answers a preflight: the request without credentials by which a browser asks whether a page may send the real one. */
 static bool answer_preflight(mp_stream *stream)
 {
     int count;

@@ -1,4 +1,4 @@
-/* headers.c: reads Content-Type, Accept, queries, and headers that repeat values of the body. */
+/* headers.c: reads Content-Type, Accept, query strings, and headers that repeat values of the body. */
 #include "request.h"
 #include <openssl/evp.h>
 #include <string.h>
@@ -30,7 +30,7 @@ static bool has_zero_quality(mp_str parameters)
     return false;
 }
 
-/* How exactly `range` names `type`: 0 not at all, 1 by "*" "/" "*", 2 by "type" "/" "*", 3 exactly. */
+/* How exactly `range` matches `type`: 0 not at all, 1 by "*" "/" "*", 2 by "type" "/" "*", 3 exactly. */
 static int match_range(mp_str range, const char *type)
 {
     if (mp_str_is(range, "*/*"))
@@ -60,8 +60,8 @@ static bool accepts_type(const mp_stream *stream, const char *type)
     return is_accepted;
 }
 
-/* A request without Accept takes every type (RFC 9110 12.5.1). Several Accept headers are one list. The value that the official SDKs
- * send has both types that callers ask about, and is compared before anything is parsed. */
+/* A request without Accept takes every type (RFC 9110 12.5.1). Several Accept headers are one list. The value that
+ * the official SDKs send contains both types, so it is compared as a whole before anything is parsed. */
 bool mp_accepts(const mp_stream *stream, const char *const *types)
 {
     int count;

@@ -23,7 +23,7 @@ static bool is_port(mp_str port)
     return true;
 }
 
-/* An entry with a port allows that port alone. */
+/* An entry with a port allows only that port. */
 static bool is_listed(const mp_rpc_config *config, mp_str host)
 {
     mp_str name = without_port(host);

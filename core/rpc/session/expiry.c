@@ -1,11 +1,11 @@
-/* expiry.c: when credentials expire, the event streams they opened end (A-14), and the client comes back with new ones. A call in
- * flight goes on. */
+/* expiry.c: when credentials expire, the event streams that they opened end (A-14), and the client reconnects with
+ * new credentials. A call in flight goes on. */
 #include "session.h"
 #include <time.h>
 
 #define DAY_MS ((uint64_t)86400000)
 
-/* Milliseconds until then, at most a day: the clock may be set meanwhile. */
+/* Milliseconds until the credentials expire, at most a day, because the clock may be set meanwhile. */
 static uint64_t ms_until(int64_t expires)
 {
     struct timespec now;

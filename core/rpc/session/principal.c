@@ -4,7 +4,7 @@
 #include <openssl/sha.h>
 #include <stdlib.h>
 
-/* No binding has these keys as its digest. */
+/* No binding digest equals these keys. */
 static mp_principal anonymous = {.refs = -1, .key = {0}, .id = {"anonymous", 9}};
 static mp_principal local = {.refs = -1, .key = {1}, .id = {"local", 5}};
 mp_principal *const mp_nobody = &anonymous, *const mp_lone = &local;

@@ -1,4 +1,4 @@
-/* session.c: what a session holds of its client: the answer to `initialize`, the level of log messages. */
+/* session.c: what a session stores about its client: the values from `initialize`, the level of log messages. */
 #include "session.h"
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
-/* table.c: the sessions of the process, in shards by id, and the counts that are limited in the process. A shard's lock is held for a
- * look-up, never longer. This file is long because all of it works on mp_table. */
+/* table.c: the sessions of the process, in shards by id, and the numbers that are limited in the process. A shard's
+ * lock is held only for a look-up. This file is long because all of it works on mp_table. */
 #include "session.h"
 #include <stdlib.h>
 #include <sys/random.h>
@@ -22,7 +22,7 @@ MP_COUNTER(refused_auth_pending, "refused", "reason", "auth_pending",
            "requests over limits.auth.waiting, or past limits.auth.time")
 
 #define SHARDS 16
-#define DECOYS 256 /* sessions that no id finds */
+#define DECOYS 256 /* decoy sessions, which no id finds */
 
 struct mp_table {
     const mp_rpc_config *_Atomic config;
@@ -34,10 +34,11 @@ struct mp_table {
         pthread_mutex_t lock;
         mp_map sessions;
     } shards[SHARDS];
-    /* One of these is compared when an id is unknown: that takes as long as with the session of another principal. */
+    /* If an id is unknown, the client's id is compared with one of these decoys: that takes as long as with the
+     * session of another principal. */
     mp_session *decoys;
     atomic_uint rpc_count;
-    pthread_mutex_t owners_lock; /* guards the two below, and `rpcs` while workers join */
+    pthread_mutex_t owners_lock; /* guards `owners`, `count`, and `rpcs` while workers join */
     mp_map owners;
     int64_t count;
     mp_rpc *rpcs[MP_RPC_MAX];
@@ -154,7 +155,7 @@ void mp_table_count_call(mp_table *table, int n)
     mp_stat_add(&mp_stat_requests_in_flight, n);
 }
 
-/* The shard of an id: its first hex digit. */
+/* The shard of a session id: its first hex digit. */
 static unsigned shard_of(mp_str id)
 {
     char c = id.ptr[0];
@@ -171,7 +172,7 @@ static bool is_id(mp_str id)
     return true;
 }
 
-/* Counts one more session of the owner `name`: the owner, or NULL when a cap is reached. */
+/* Counts one more session of the owner `name`. Returns the owner, or NULL if a cap is reached. */
 static mp_owner *count_session(mp_table *table, mp_str name)
 {
     pthread_mutex_lock(&table->owners_lock);
@@ -244,7 +245,7 @@ mp_session *mp_session_new(mp_rpc *rpc, const mp_transport *transport, const mp_
     session->on_free = table->hooks->on_free;
     session->owner = counted;
     session->opened_at = mp_loop_now(rpc->loop);
-    atomic_init(&session->refs, 2); /* the table's and the caller's */
+    atomic_init(&session->refs, 2); /* one reference of the table, one of the caller */
     atomic_init(&session->log_level, -1);
     atomic_init(&session->used_at, session->opened_at);
     pthread_mutex_init(&session->lock, NULL);
@@ -282,7 +283,8 @@ void mp_session_unref(mp_session *session)
     free(session);
 }
 
-/* The decoy of an id: always the same one, so that it is as likely as a session to be in a cache of the processor. */
+/* The decoy of an id. An id always has the same decoy, so that the decoy is as likely as a session to be in a cache
+ * of the processor. */
 static mp_session *decoy_of(mp_table *table, mp_str id)
 {
     unsigned number = 0;
@@ -365,7 +367,7 @@ bool mp_session_close(mp_session *session, const mp_stat *reason)
             *notice = (closing){{.deliver = deliver_closing}, table->rpcs[i], mp_session_ref(session)};
             mp_loop_post(table->rpcs[i]->loop, &notice->super);
         }
-    mp_session_unref(session); /* the table's */
+    mp_session_unref(session); /* the reference of the table */
     return true;
 }
 
@@ -376,8 +378,8 @@ typedef struct {
     size_t count;
 } sweep;
 
-/* Adds a session whose time is over to those that the caller closes once the shard is unlocked. Sessions with a reader or a call in
- * flight are not idle (S-18). */
+/* Adds an expired session to a list that the caller closes once the shard is unlocked. Sessions with a reader or a
+ * call in flight are not idle (S-18). */
 static void collect_if_expired(mp_node *node, void *arg)
 {
     sweep *found = arg;

@@ -1,6 +1,6 @@
-/* event_log.c: events kept for Streamable HTTP clients that lost a connection and resume with Last-Event-ID (S-27 to S-31). One
- * lock guards the events of all sessions, so that the oldest event of the process can make room for the newest. It is taken
- * last, and for moments. */
+/* event_log.c: events kept for Streamable HTTP clients that lost a connection and resume with Last-Event-ID (S-27 to
+ * S-31). One lock guards the events of all sessions, so that a new event can replace the oldest event of the
+ * process. The lock is taken last, and for a short time. */
 #include "stream.h"
 #include <stdlib.h>
 
@@ -11,7 +11,7 @@ MP_COUNTER(dropped_replay, "dropped", "reason", "replay",
 struct mp_event_log {
     const mp_rpc_config *_Atomic config;
     pthread_mutex_t lock;
-    mp_link events; /* of all sessions, oldest first */
+    mp_link events; /* events of all sessions, oldest first */
     size_t bytes;
 };
 

@@ -1,5 +1,6 @@
-/* pubsub.c: sessions that subscribe to topics, and publications. What a turn publishes is queued, and sent at the bottom of this
- * turn and of the next ones. The name of a topic may end in '\0' and its audience: a session subscribes with one audience. */
+/* pubsub.c: sessions that subscribe to topics, and publications. Publications of a turn are queued, and sent at the
+ * bottom of this turn and of the next ones. The name of a topic may end in '\0' and its audience: a session
+ * subscribes with one audience. */
 #include "stream.h"
 #include <stdlib.h>
 
@@ -7,10 +8,11 @@ MP_GAUGE(subscriptions, "subscriptions", "", "", "subscriptions of all sessions"
 MP_GAUGE(publications, "publications", "", "", "publications that wait to be sent")
 MP_COUNTER(dropped_publications, "dropped", "reason", "publications", "publications over the queue of a worker")
 
-#define MERGE_ABOVE 256                    /* publications in a queue; above, only the last of each topic is kept */
-#define MAX_QUEUE_BYTES ((size_t)16 << 20) /* of one queue */
+#define MERGE_ABOVE                                                                                                    \
+    256 /* publications in a queue; above this number, only the last publication of each topic is kept */
+#define MAX_QUEUE_BYTES ((size_t)16 << 20) /* slots of the hash table of one queue */
 
-/* The topics of one name that differ in their audience. */
+/* The topics that have one name and different audiences. */
 typedef struct {
     mp_node node;
     mp_link topics;
@@ -19,8 +21,8 @@ typedef struct {
 typedef struct {
     mp_node node;
     mp_link in_base;
-    base *base;    /* NULL without an audience */
-    uint64_t rpcs; /* bit per rpc with calls that listen */
+    base *base;    /* NULL if the topic has no audience */
+    uint64_t rpcs; /* one bit for each rpc that has calls that listen */
     mp_link follows;
     size_t count;
 } topic;
@@ -155,7 +157,7 @@ mp_follow_result mp_session_follow(mp_session *session, mp_str name)
     pthread_mutex_lock(&topics->lock);
     subscription *before = find_subscription(session, name);
     if (is_closed(
-            session)) { /* looked at under our lock: the thread that closes the session drops its subscriptions afterwards */
+            session)) { /* read under the lock of topics: the thread that closes the session drops its subscriptions afterwards */
         result = MP_FOLLOW_CLOSED;
     } else if (before == NULL && session->subscription_count >= topics->max_per_session) {
         result = MP_FOLLOW_TOO_MANY;
@@ -250,7 +252,7 @@ void mp_topic_audiences(mp_rpc *rpc, mp_str name, mp_buf *out)
     pthread_mutex_unlock(&topics->lock);
 }
 
-/* The sessions that subscribe to the topic now, each counted, in memory that the caller frees. */
+/* The sessions that subscribe to the topic now, each with a counted reference, in memory that the caller frees. */
 static mp_session **followers_of(mp_topics *topics, mp_str name, size_t *count)
 {
     mp_session **list = NULL;

@@ -1,4 +1,4 @@
-/* reader.c: the connections that read the event streams of sessions, and what other threads send on them. */
+/* reader.c: connections that read the event streams of sessions, and messages that other threads send on them. */
 #include "stream.h"
 #include <stdlib.h>
 
@@ -8,15 +8,15 @@ MP_COUNTER(closed_slow, "sessions_closed", "reason", "slow", "the reader of an H
 MP_COUNTER(closed_expired, "sessions_closed", "reason", "expired", "the credentials of an HTTP+SSE stream expired")
 MP_COUNTER(streams_expired, "streams_ended", "reason", "expired", "streams ended because their credentials expired")
 
-#define EXPIRED_LOOK_MS 20 /* between looks whether the calls of an expired reader are answered */
+#define EXPIRED_LOOK_MS 20 /* time between two checks whether the calls of an expired reader are answered */
 
-/* Where the session, or a call's feed, points to the reader of that stream. */
+/* The field of the session, or of a call's feed, that points to the reader of that stream. */
 static mp_reader **slot_of(mp_session *session, mp_feed *feed)
 {
     return feed == NULL || feed->number == 0 ? &session->reader : &feed->reader;
 }
 
-/* The connection is over: takes the reader out of its session and frees it. On the thread of reader->rpc. */
+/* The connection is closed: removes the reader from its session and frees it. Called on the thread of reader->rpc. */
 static void free_reader(mp_reader *reader)
 {
     mp_session *session = reader->session;
@@ -38,7 +38,7 @@ static void free_reader(mp_reader *reader)
     if (reader->feed != NULL)
         mp_feed_unref(reader->feed);
     free(reader);
-    if (current && session->is_sse) /* the end of its stream ends the session (E-6) */
+    if (current && session->is_sse) /* over HTTP+SSE the end of the stream ends the session (E-6) */
         mp_session_close(session, slow ? &mp_stat_closed_slow : &mp_stat_closed_gone);
     mp_session_unref(session);
 }
@@ -57,8 +57,8 @@ static void end_reader(mp_reader *reader)
     mp_stream_unref(stream);
 }
 
-/* True if the client has not closed the connection. Under the session's lock: a reader leaves its session before its socket is
- * closed, so `fd` is still its own. */
+/* True if the client has not closed the connection. The caller has the session's lock: a reader leaves its session
+ * before its socket is closed, so `fd` is still the reader's socket. */
 static bool is_connected(const mp_reader *reader)
 {
     return reader->fd >= 0 && !mp_peer_left(reader->fd);
@@ -78,11 +78,11 @@ typedef struct {
     mp_message super;
     mp_rpc *rpc;
     mp_session *session;
-    uint64_t serial; /* with the next: of the feed of a call, whose own connection is replaced; else NULL */
+    uint64_t serial; /* set, like the next field, for the feed of a call whose own connection is replaced; else NULL */
     void (*on_resumed)(mp_rpc *rpc, mp_session *session, uint64_t serial);
 } replacement;
 
-/* A reader of `session` on this rpc for which `matches` is true. Only this thread can end it. NULL: there is none. */
+/* A reader of `session` on this rpc for which `matches` is true, or NULL. Only this thread can end the reader. */
 static mp_reader *find_here(mp_rpc *rpc, mp_session *session, bool (*matches)(const mp_reader *reader, uint64_t number),
                             uint64_t number)
 {
@@ -115,7 +115,8 @@ static void deliver_replacement(mp_message *message, mp_loop *loop)
     free(notice);
 }
 
-/* Another connection reads the stream from now on: notifies `rpc`, which has the one before. `feed` is the call's, or NULL. */
+/* Another connection reads the stream from now on: notifies `rpc`, whose connection read it before. `feed` is the
+ * call's feed, or NULL. */
 static void post_replacement(mp_session *session, mp_rpc *rpc, const mp_feed *feed)
 {
     replacement *notice = mp_new(sizeof *notice);
@@ -138,7 +139,7 @@ static mp_reader *reader_new(mp_rpc *rpc, mp_session *session, mp_stream *stream
     return reader;
 }
 
-/* Makes `reader` the reader of the feed, in place of the one before. Under the session's lock. */
+/* Makes `reader` the reader of the feed, in place of the previous one. The caller has the session's lock. */
 static void take_over(mp_reader *reader, mp_feed *feed)
 {
     mp_session *session = reader->session;
@@ -156,7 +157,7 @@ static void take_over(mp_reader *reader, mp_feed *feed)
     session->rpcs |= UINT64_C(1) << reader->rpc->index;
 }
 
-/* True if an expired reader stays open for answers: those of HTTP+SSE have no other way to the client. */
+/* True if an expired reader stays open for answers: over HTTP+SSE answers have no other way to the client. */
 static bool may_answer(mp_reader *reader)
 {
     uint64_t now = mp_loop_now(reader->rpc->loop);
@@ -181,7 +182,8 @@ static void on_expired(mp_timer *timer)
     }
 }
 
-/* The reader is in its session: takes references, watches the connection and the credentials. */
+/* The reader is in its session: takes references, detects that the connection closes, starts the timer of the
+ * credentials. */
 static void activate_reader(mp_reader *reader)
 {
     mp_expiry_start(reader->rpc, &reader->expiry, reader->expires, on_expired);
@@ -224,8 +226,8 @@ int mp_reader_start(mp_rpc *rpc, mp_session *session, mp_stream *stream)
 
 static void on_drained(void *ctx, mp_stream *stream);
 
-/* Sends events from the log, as many as fit its connection; with the last one the reader is live. `has_all_room`: the connection
- * is empty, so an event that does not fit never will. */
+/* Sends as many events of the log as fit the connection. The reader is live once the last event is sent.
+ * `has_all_room`: the connection's queue is empty, so an event that does not fit never will. */
 static void catch_up(mp_reader *reader, bool has_all_room)
 {
     mp_session *session = reader->session;
@@ -239,7 +241,8 @@ static void catch_up(mp_reader *reader, bool has_all_room)
     pthread_mutex_unlock(&session->lock);
     if (rest == MP_FEED_MORE)
         mp_stream_on_drained(stream, on_drained, reader);
-    if (mp_stream_send(stream, mp_buf_str(&events)) == 0 && ends) /* on -1 the client has left, and `reader` is freed */
+    if (mp_stream_send(stream, mp_buf_str(&events)) == 0 &&
+        ends) /* on -1 the client has disconnected, and `reader` is freed */
         end_reader(reader);
     mp_buf_clear(&events);
 }
@@ -287,7 +290,8 @@ static void send_here(mp_reader *reader, uint64_t seq, mp_str bytes, bool hangs_
 {
     if (seq > 0)
         reader->sent = seq;
-    if (mp_stream_send(reader->stream, bytes) == 0 && hangs_up) /* on -1 the client has left, and `reader` is freed */
+    if (mp_stream_send(reader->stream, bytes) == 0 &&
+        hangs_up) /* on -1 the client has disconnected, and `reader` is freed */
         end_reader(reader);
 }
 
@@ -304,14 +308,15 @@ static void deliver_letter(mp_message *message, mp_loop *loop)
         if (reader == NULL)
             mp_stat_add(&mp_stat_dropped_gone, mail->len > 0 && !mail->is_kept);
         else if (!reader->is_behind &&
-                 (mail->seq == 0 || mail->seq > reader->sent)) /* else the event log gave it already */
+                 (mail->seq == 0 || mail->seq > reader->sent)) /* otherwise the event log has sent the event already */
             send_here(reader, mail->seq, (mp_str){mail->bytes, mail->len}, mail->hangs_up);
     }
     mp_session_unref(mail->session);
     free(mail);
 }
 
-/* Posts `bytes` to the thread of the reader. Under the session's lock, so that letters keep the order of their events. */
+/* Posts `bytes` to the thread of the reader. The caller has the session's lock, so letters keep the order of their
+ * events. */
 static void post_letter(mp_reader *reader, uint64_t seq, mp_str bytes, bool is_kept, bool hangs_up)
 {
     letter *mail = mp_new(sizeof *mail + bytes.len);
@@ -379,7 +384,7 @@ void mp_reader_notify(mp_rpc *from, mp_session *session, mp_str json)
 
 /* -- the end ------------------------------------------------------------------------------------------------------ */
 
-/* A reader that is live on a call's feed is left: it ends with the call's last message, which has been sent. */
+/* A live reader of a call's feed is left: its stream ends with the call's last message, which has been sent. */
 static bool ends_with_session(const mp_reader *reader, uint64_t number)
 {
     (void)number;
@@ -406,7 +411,8 @@ void mp_readers_drain(mp_rpc *rpc, bool all)
             continue;
         if (session->is_sse)
             mp_session_close(
-                session, &mp_stat_closed_shutdown); /* names the reason; else free_reader counts a client that left */
+                session,
+                &mp_stat_closed_shutdown); /* names the reason; otherwise free_reader counts a client that disconnected */
         end_reader(reader);
     }
 }

@@ -10,98 +10,102 @@
 #include "rpc/session/session.h"
 
 struct mp_reader {
-    mp_session *session; /* counted */
-    mp_stream *stream;   /* counted */
-    mp_feed *feed;       /* counted; NULL where events have no ids */
-    uint64_t number;     /* the feed's; 0 also without one */
-    int fd;              /* its socket: open for as long as the session points here */
+    mp_session *session; /* counted reference */
+    mp_stream *stream;   /* counted reference */
+    mp_feed *feed;       /* counted reference; NULL where events have no ids */
+    uint64_t number;     /* serial of the feed's call; 0: the session's own stream, or no feed */
+    int fd;              /* the reader's socket: open as long as the session points to this reader */
     mp_rpc *rpc;
-    bool was_idle;      /* draining: no call of its session ran a sweep ago, so what those sent has arrived */
-    mp_link link;       /* in rpc->readers */
-    mp_link in_session; /* in session->readers; with the next two under the session's lock */
-    bool is_behind;     /* it still reads from the event log; changed by its own thread */
-    bool is_replaced;   /* its client has come back on another connection */
+    bool
+        was_idle; /* while draining: no call of its session ran one sweep ago, so the messages of those calls have arrived */
+    mp_link link;       /* link in rpc->readers */
+    mp_link in_session; /* link in session->readers; guarded, like the next two fields, by the session's lock */
+    bool is_behind;     /* the reader still reads from the event log; only its own thread changes this */
+    bool is_replaced;   /* the client has reconnected on another connection */
     mp_timer expiry;
-    int64_t expires; /* of its principal's credentials, seconds since 1970; 0: never */
+    int64_t expires; /* when the principal's credentials expire, in seconds since 1970; 0: never */
     uint64_t expired_at;
-    uint64_t posted; /* the last event on its way here from another thread; under the session's lock */
-    uint64_t sent;   /* the last event on its stream; its own thread's */
+    uint64_t posted; /* the last event posted by another thread; under the session's lock */
+    uint64_t sent;   /* the last event sent on the reader's stream; only its own thread uses this */
 };
 
 struct mp_feed {
-    mp_link link;        /* in session->log.feeds; with `refs`, `events` and `lost` under the event log's lock */
-    mp_session *session; /* each owner of a reference to the feed has one to the session */
+    mp_link link; /* link in session->log.feeds; guarded, like `refs`, `events` and `lost`, by the event log's lock */
+    mp_session *session; /* each owner of a reference to the feed also has a reference to the session */
     int refs, events;
-    uint64_t lost;   /* the latest event that is not kept; none before it is kept either */
-    uint64_t number; /* 0: the session's own stream, else a call's */
-    mp_rpc *rpc;     /* of the call, with the next two */
+    uint64_t lost;   /* the latest event that was dropped; earlier events are not kept either */
+    uint64_t number; /* serial of a call; 0: the session's own stream */
+    mp_rpc *rpc;     /* rpc of the call; for on_resumed, like the next two fields */
     uint64_t serial;
-    /* On the thread of `rpc`: a client reads the call's feed on another connection now. */
+    /* Called on the thread of `rpc`: a client now reads the call's feed on another connection. */
     void (*on_resumed)(mp_rpc *rpc, mp_session *session, uint64_t serial);
-    uint64_t last;     /* the latest event; with the next two under the session's lock */
-    mp_reader *reader; /* of a call's feed that a client has resumed */
-    bool is_over;      /* no more events will come */
+    uint64_t last;     /* the latest event; guarded, like the next two fields, by the session's lock */
+    mp_reader *reader; /* reader of a call's feed that a client has resumed */
+    bool is_over;      /* no event follows */
 };
 
 /* -- reader.c ------------------------------------------------------------------------------------------------------ */
 
-/* Draining: ends the streams that carry no call, or all. */
+/* The gateway drains: ends the streams that carry no call, or all. */
 void mp_readers_drain(mp_rpc *rpc, bool all);
 /* The session was closed: ends its streams on this rpc. */
 void mp_readers_end(mp_rpc *rpc, mp_session *session);
-/* Makes `stream` (already an event stream) the session's. -1 when the session is closed or a client reads its stream. */
+/* Makes `stream` (already an event stream) the session's own stream. -1 if the session is closed or a client reads
+ * its stream. */
 int mp_reader_start(mp_rpc *rpc, mp_session *session, mp_stream *stream);
-/* Answers `stream` with what followed the event `last_event_id`, which the client read on any connection. False when the session
- * has no such event, or what followed it is not kept any more. */
+/* Answers `stream` with the events after `last_event_id`, which the client read on any connection. False if the
+ * session has no such event, or a later event is not kept any more. */
 bool mp_reader_resume(mp_rpc *rpc, mp_session *session, mp_stream *stream, mp_str last_event_id);
 
 /* A message for the reader of one of a session's streams. */
 typedef struct {
     mp_feed *feed;  /* NULL: the session's own stream */
-    mp_stream *own; /* a call's own connection, which reads the feed until a client resumes it; or NULL */
-    mp_str json;    /* an event, which gets an id and is logged if the feed is; or empty */
-    mp_str bytes;   /* sent as they are if there is no event; or empty */
-    bool hangs_up;  /* the connection ends behind this */
-    bool is_last;   /* so does the feed */
+    mp_stream *own; /* the call's own connection, which reads the feed until a client resumes it; or NULL */
+    mp_str json;    /* an event, which gets an id, and is kept if the feed keeps events; or empty */
+    mp_str bytes;   /* bytes to send without an id if there is no event; or empty */
+    bool hangs_up;  /* the connection ends after this message */
+    bool is_last;   /* the feed ends after this message */
 } mp_parcel;
-/* On any thread of an rpc. False when no client reads it and it is not kept. */
+/* Called on the thread of any rpc. False if no client reads the message and it is not kept. */
 bool mp_reader_send(mp_rpc *from, mp_session *session, const mp_parcel *parcel);
 /* Sends `json` as an event on the session's own stream: mp_transport.notify of both HTTP transports. */
 void mp_reader_notify(mp_rpc *from, mp_session *session, mp_str json);
-/* True if a client reads the session's own stream: its socket is asked now. */
+/* True if a client reads the session's own stream: checks the state of its socket. */
 bool mp_session_has_reader(mp_session *session);
 
 /* -- event_log.c: under the session's lock, but for new, configure, free, ref and unref ----------------------------- */
 
-/* NULL when the configuration keeps no events. */
+/* Returns NULL if the configuration keeps no events. */
 mp_event_log *mp_event_log_new(const mp_rpc_config *config);
 void mp_event_log_configure(mp_event_log *log, const mp_rpc_config *config);
 void mp_event_log_free(mp_event_log *log);
-/* The feed of the session's own stream, counted for the caller. */
+/* The feed of the session's own stream, with a counted reference for the caller. */
 mp_feed *mp_feed_new(mp_session *session);
-/* The feed of a call, which its rpc and serial name, counted for the caller. */
+/* The feed of the call with this rpc and serial, with a counted reference for the caller. */
 mp_feed *mp_feed_new_of_call(mp_session *session, mp_rpc *rpc, uint64_t serial,
                              void (*on_resumed)(mp_rpc *rpc, mp_session *session, uint64_t serial));
 void mp_feed_ref(mp_feed *feed);
 void mp_feed_unref(mp_feed *feed);
-/* Numbers an event, which feed->last has then. False when it is not kept. */
+/* Numbers an event; the number is then in feed->last. False if the event is not kept. */
 bool mp_feed_put(mp_feed *feed, mp_str json);
-/* The feed that an event's id names, counted, if all that followed the event is kept; `seq` gets the event's number. */
+/* The feed that an event's id names, with a counted reference, if all later events are kept; `seq` gets the event's
+ * number. */
 mp_feed *mp_feed_find(mp_session *session, mp_str id, uint64_t *seq);
 typedef enum { MP_FEED_ALL, MP_FEED_MORE, MP_FEED_GAP } mp_feed_rest;
-/* Appends the events that followed `*seq`, at most `room` bytes; moves `*seq`. GAP: some are not kept any more. */
+/* Appends the events after `*seq`, at most `room` bytes; moves `*seq`. GAP: some events are not kept any more. */
 mp_feed_rest mp_feed_read(mp_feed *feed, uint64_t *seq, size_t room, mp_buf *out);
 /* The session is closed: drops its events. */
 void mp_event_log_forget(mp_session *session);
 
 /* -- pubsub.c: subscribers of topics ------------------------------------------------------------------------------- */
 
-/* One message in two forms: for sessions, and for calls that listen (subscriptions/listen), around the call's id. The index from
- * topics to sessions, and to rpcs with calls that listen, is the process's, under a lock of its own, taken before a session's.
- * What else is here belongs to an rpc's thread. The rpc that publishes sends to sessions, each rpc to its calls. */
+/* One publication in two forms: one for sessions, and one for calls that listen (subscriptions/listen), which is put
+ * around the call's id. The process has one index from topics to sessions, and to rpcs with calls that listen. The
+ * index has a lock of its own, taken before a session's. All other data belongs to the thread of an rpc. The rpc
+ * that publishes sends to sessions; each rpc sends to its own calls. */
 typedef struct {
     atomic_int refs;
-    mp_str topic, plain, before, after; /* ptr == NULL: not in this form */
+    mp_str topic, plain, before, after; /* ptr == NULL: there is no publication in this form */
     char bytes[];
 } mp_publication;
 
@@ -110,26 +114,26 @@ void mp_publication_unref(mp_publication *publication);
 /* A queue of publications. */
 typedef struct {
     mp_link ring;
-    mp_map by_topic; /* the last of each topic */
+    mp_map by_topic; /* the last publication of each topic */
     size_t count, bytes;
-    size_t merge_above; /* with this many in the queue, a publication replaces the last one of its topic */
+    size_t merge_above; /* with this number in the queue, a new publication replaces the last one of its topic */
 } mp_publications;
 
-/* NULL when the queue is empty. */
+/* Returns NULL if the queue is empty. */
 mp_publication *mp_publications_take(mp_publications *queue);
 
 struct mp_publisher {
     mp_publications pending; /* published in this turn */
 
     mp_publications to_sessions;
-    mp_publication *sending; /* to `sessions` from `next` on, which are counted */
+    mp_publication *sending; /* being sent to `sessions` from index `next` on; holds a counted reference to each */
     mp_session **sessions;
     size_t session_count, next;
 
     mp_publications to_calls;
-    mp_publication *notifying; /* to the calls that listen and whose `notified` is not `number` */
+    mp_publication *notifying; /* being sent to the calls that listen and whose `notified` is not `number` */
     uint64_t number;
-    mp_map topics; /* that calls of this rpc listen to: call/listen.c */
+    mp_map topics; /* topics that calls of this rpc listen to: call/listen.c */
 };
 
 mp_topics *mp_topics_new(const mp_rpc_config *config);
@@ -137,12 +141,12 @@ void mp_topics_configure(mp_topics *topics, const mp_rpc_config *config);
 void mp_topics_free(mp_topics *topics);
 mp_publisher *mp_publisher_new(void);
 void mp_publisher_free(mp_publisher *publisher);
-/* Shows other rpcs whether calls of this one listen to the topic. */
+/* Records for other rpcs whether calls of this one listen to the topic. */
 void mp_topic_set_listened(mp_rpc *rpc, mp_str topic, bool is_listened);
 void mp_session_unfollow_all(mp_session *session);
-/* Queues what the turn published, and sends at most `budget` messages to sessions. */
+/* Queues the publications of this turn, and sends at most `budget` messages to sessions. */
 void mp_publisher_turn(mp_rpc *rpc, int budget);
-/* True if something is still to be sent. */
+/* True if publications remain to be sent. */
 bool mp_publisher_has_more(const mp_rpc *rpc);
 
 /* Gauges and counters that other files read or count, too. */

@@ -40,7 +40,7 @@ static void serve_message(mp_rpc *rpc, mp_batch *batch, mp_stream *stream, mp_se
     }
 }
 
-/* The span of the next element; empty at the end. The text has passed a scan. */
+/* The span of the next element; empty at the end. The text has been scanned: it is valid JSON. */
 static mp_str next_element(mp_json_cursor *cursor)
 {
     mp_json_token token = mp_json_next(cursor);
@@ -57,7 +57,7 @@ static mp_str next_element(mp_json_cursor *cursor)
     return (mp_str){from, (size_t)(cursor->at - from)};
 }
 
-/* Counts to MP_BATCH_MAX + 1 at most. */
+/* Counts the elements, up to MP_BATCH_MAX + 1. */
 static size_t count_elements(mp_str body)
 {
     mp_json_cursor cursor = {body.ptr, body.ptr + body.len};
@@ -68,7 +68,7 @@ static size_t count_elements(mp_str body)
     return count;
 }
 
-/* The text of what is wrong with the array as a whole, or NULL. `unknown` is the text if the revision has no batches. */
+/* The error text if the array as a whole is refused, or NULL. `unknown` is the text if the revision has no batches. */
 static const char *fault_of(const mp_session *session, mp_str body, const char *unknown)
 {
     const mp_era *era = mp_session_era(session);

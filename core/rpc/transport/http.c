@@ -8,7 +8,8 @@ static int send_on_call(mp_call *call, mp_str json)
     return mp_call_has_feed(call) ? mp_call_put(call, json, false) : mp_call_send_event(call, json);
 }
 
-/* An answer that no message came before is JSON; but an event stream for the client of a session that names that type first. */
+/* An answer that is the first message of its call is sent as JSON. A client of a session that names event streams
+ * first in Accept gets an event stream. */
 static void prefer_events(mp_call *call)
 {
     mp_stream *stream = call->stream;
@@ -41,7 +42,7 @@ static void answer_call(mp_call *call, int status, mp_str json)
     }
 }
 
-/* HTTP owes an answer even where MCP allows none (Y-1): an event stream without events. */
+/* HTTP requires a response even where MCP allows no message (Y-1): sends an event stream without events. */
 static void drop_call(mp_call *call)
 {
     if (call->stream == NULL || !mp_stream_is_open(call->stream))

@@ -1,4 +1,5 @@
-/* http_sse.c: HTTP+SSE (2024-11-05): a GET whose stream is the session, and POSTs whose answers come on that stream. */
+/* http_sse.c: HTTP+SSE (2024-11-05): a GET whose stream is the session, and POSTs whose answers are sent on that
+ * stream. */
 #include "transport.h"
 
 static const char *const events_type[] = {"text/event-stream", NULL};
@@ -62,7 +63,7 @@ void mp_serve_messages(mp_rpc *rpc, mp_stream *stream)
         return;
     }
     mp_session *session = mp_session_find(rpc, stream, id);
-    /* looks at the socket now: a client that has left is noticed before any event says so (B-01) */
+    /* checks the socket now: a client that has disconnected is noticed before any event (B-01) */
     if (session == NULL || !session->is_sse || !mp_session_has_reader(session)) {
         refuse_request(rpc, stream, MP_CAUSE_SESSION, 404, "no such session: open the event stream again");
     } else if (!mp_type_is_json(stream)) {

@@ -1,4 +1,4 @@
-/* message.c: what transports do with the message in rpc->envelope. */
+/* message.c: how transports serve the message in rpc->envelope. */
 #include "transport.h"
 
 MP_COUNTER(dropped_unmatched, "dropped", "reason", "unmatched", "responses that match no request")

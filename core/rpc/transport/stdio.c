@@ -1,17 +1,18 @@
-/* stdio.c: one client at the other end of a pipe, with one message in a line (I-1). Each message says its own revision (I-12): one of a
- * stateless revision has a version in `_meta`, all others belong to one session, which lives as long as the process. There are no
- * headers, and all messages share the pipe: only ids tell calls apart. */
+/* stdio.c: one client at the other end of a pipe, with one message per line (I-1). Each message shows its own
+ * revision (I-12): a message of a stateless revision has a version in `_meta`; all others belong to one session,
+ * which lives as long as the process. There are no headers, and all messages share the pipe: only ids tell calls
+ * apart. */
 #include "transport.h"
 #include <stdlib.h>
 
-/* Sends a message that the client must get: an answer. Dropped, and counted, only when the pipe is closed. */
+/* Sends a message that the client must get: an answer. It is dropped, and counted, only if the pipe is closed. */
 static void send_line(mp_rpc *rpc, mp_str json)
 {
     if (mp_pipe_send(rpc->stdio->pipe, json) != 0)
         mp_stat_add(&mp_stat_dropped_gone, 1);
 }
 
-/* Sends a message that is dropped, and counted, when the client does not read fast enough. -1 then. */
+/* Sends a message that may be dropped. If the client does not read fast enough, drops it, counts it and returns -1. */
 static int send_if_room(mp_rpc *rpc, mp_str json)
 {
     bool has_room = mp_pipe_has_room(rpc->stdio->pipe, json.len);
@@ -95,7 +96,7 @@ static void serve_request(mp_rpc *rpc)
         mp_serve_session_request(rpc, rpc->stdio->session);
 }
 
-/* A stateless revision cancels by notification, too, with or without its version in `_meta` (I-7). */
+/* Stateless revisions cancel by notification as well, with or without the version in `_meta` (I-7). */
 static void serve_note(mp_rpc *rpc)
 {
     const mp_envelope *envelope = &rpc->envelope;
@@ -144,7 +145,7 @@ static void on_line(void *ctx, mp_str line)
 static void on_long_line(void *ctx)
 {
     mp_rpc *rpc = ctx;
-    rpc->envelope.id = rpc->envelope.method = MP_STR_NONE; /* they point into an earlier line */
+    rpc->envelope.id = rpc->envelope.method = MP_STR_NONE; /* these pointers lead into an earlier line */
     refuse_message(rpc, MP_CAUSE_SIZE, MP_CODE_INVALID_REQUEST, "the line is too long: see limits.body", MP_STR_NONE);
 }
 

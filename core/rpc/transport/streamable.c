@@ -1,5 +1,5 @@
-/* streamable.c: Streamable HTTP, stateful and stateless revisions on one path. The revision is decided for each message alone (D-1 to
- * D-9). */
+/* streamable.c: Streamable HTTP, stateful and stateless revisions on one path. The revision is decided for each
+ * message separately (D-1 to D-9). */
 #include "transport.h"
 
 MP_COUNTER(closed_delete, "sessions_closed", "reason", "delete", "the client sent DELETE")
@@ -8,11 +8,11 @@ MP_COUNTER(refused_answers, "refused", "reason", "answers", "calls while limits.
 static const char *const both_types[] = {"application/json", "text/event-stream", NULL};
 static const char *const events_type[] = {"text/event-stream", NULL};
 
-/* The headers of a request that say its revision. */
+/* The headers of a request that show its revision. */
 typedef struct {
     mp_str version, session;
     int version_count, session_count;
-    const mp_era *era; /* of `version`; NULL when absent or unknown */
+    const mp_era *era; /* revision of `version`; NULL if the header is absent or its version unknown */
 } era_headers;
 
 static era_headers read_headers(const mp_stream *stream)
@@ -29,7 +29,7 @@ static void refuse_request(mp_rpc *rpc, mp_stream *stream, mp_cause cause, int s
     mp_refuse(rpc, stream, cause, status, MP_CODE_INVALID_REQUEST, rpc->envelope.id, message, MP_STR_NONE);
 }
 
-/* True if the gateway takes no more calls now, and the request is refused. */
+/* Refuses the request and returns true if the gateway takes no more calls now. */
 static bool refuse_if_busy(mp_rpc *rpc, mp_stream *stream)
 {
     if (rpc->draining) {
@@ -61,8 +61,8 @@ static void refuse_versions(mp_rpc *rpc, mp_stream *stream, int code, const char
     mp_buf_clear(&data);
 }
 
-/* True if a request with this version must repeat members of its body in headers. So must one whose version is not served here:
- * its headers are compared before its version is refused (M-20). */
+/* True if a request with this version must repeat members of its body in headers. A version that is not served
+ * counts, too: the headers are compared before the version is refused (M-20). */
 static bool must_mirror(const mp_era *era)
 {
     return era == NULL || era->has_sessions || era->mirrors_headers;
@@ -76,7 +76,8 @@ static bool mirrors(const mp_stream *stream, const char *name, mp_str body)
     return count == 1 && mp_str_eq(mp_str_trim(value), body);
 }
 
-/* True if Mcp-Name, which may be encoded, equals what it repeats (H-4, H-5). Methods whose params it does not repeat ignore it (H-3). */
+/* True if Mcp-Name, which may be encoded, equals the member of the body that it repeats (H-4, H-5). Methods without
+ * such a member ignore the header (H-3). */
 static bool mirrors_name(const mp_stream *stream, const mp_envelope *envelope)
 {
     if (mp_era_mirrored_member(envelope->method) == NULL)
@@ -84,7 +85,7 @@ static bool mirrors_name(const mp_stream *stream, const mp_envelope *envelope)
     int count;
     mp_str value = mp_stream_header(stream, "mcp-name", &count), text;
     if (count == 0 && !envelope->has_name)
-        return true; /* the method's own error names the missing member */
+        return true; /* the error of the method itself names the missing member */
     mp_buf decoded = {0};
     bool equal = count == 1 && envelope->has_name && mp_header_text(mp_str_trim(value), &decoded, &text) == 0 &&
                  mp_str_eq(text, envelope->name);
@@ -92,7 +93,8 @@ static bool mirrors_name(const mp_stream *stream, const mp_envelope *envelope)
     return equal;
 }
 
-/* Refuses a header that does not equal what it repeats, which is `of` and `member`. `shown` is its `name` as people write it. */
+/* Refuses a header that differs from the body: `of` and `member` are the compared value. `shown` is the header's
+ * usual spelling. */
 static void refuse_header(mp_rpc *rpc, mp_stream *stream, const char *name, const char *shown, const char *of,
                           const char *member)
 {
@@ -132,7 +134,7 @@ static void serve_stateless(mp_rpc *rpc, mp_stream *stream)
 
 /* -- the stateful revisions -------------------------------------------------------------------------------------- */
 
-/* The session that a request names, counted; NULL when the request was refused (S-12, S-13, S-21). */
+/* The session that a request names, with a counted reference; NULL if the request was refused (S-12, S-13, S-21). */
 static mp_session *find_session(mp_rpc *rpc, mp_stream *stream, const era_headers *headers)
 {
     if (headers->session_count != 1 || headers->session.len == 0) {
@@ -140,7 +142,7 @@ static mp_session *find_session(mp_rpc *rpc, mp_stream *stream, const era_header
         return NULL;
     }
     mp_session *session = mp_session_find(rpc, stream, headers->session);
-    if (session != NULL && session->is_sse) { /* of the other transport: unknown on this path */
+    if (session != NULL && session->is_sse) { /* a session of the other transport is unknown on this path */
         mp_session_unref(session);
         session = NULL;
     }
@@ -182,7 +184,7 @@ static void serve_stateful(mp_rpc *rpc, mp_stream *stream, const era_headers *he
     mp_session_unref(session);
 }
 
-/* An array of messages: only sessions of the revision that has batches take one (D-9). */
+/* An array of messages: only sessions of the revision with batches accept one (D-9). */
 static void serve_array(mp_rpc *rpc, mp_stream *stream, const era_headers *headers)
 {
     mp_session *session = headers->session_count == 1 ? mp_session_find(rpc, stream, headers->session) : NULL;
@@ -219,20 +221,20 @@ static void serve_post(mp_rpc *rpc, mp_stream *stream)
         return;
     }
     bool is_stateless = headers.version_count > 0 && (headers.era == NULL || !headers.era->has_sessions);
-    if (envelope->has_version) { /* _meta names a version (D-5) */
+    if (envelope->has_version) { /* `_meta` names a version (D-5) */
         serve_stateless(rpc, stream);
-    } else if (!is_stateless) { /* no version, or a stateful one, in the header (D-1, D-2, D-3) */
+    } else if (!is_stateless) { /* the header has no version, or one of a stateful revision (D-1, D-2, D-3) */
         serve_stateful(rpc, stream, &headers);
     } else {
         mp_session *session = headers.session_count == 1 ? mp_session_find(rpc, stream, headers.session) : NULL;
-        if (session != NULL) { /* a stateful session with a stateless version (D-8) */
+        if (session != NULL) { /* a stateful session with the version of a stateless revision (D-8) */
             refuse_request(rpc, stream, MP_CAUSE_REVISION, 400,
                            "MCP-Protocol-Version is not what this session negotiated");
             mp_session_unref(session);
         } else if (envelope->kind == MP_KIND_RESPONSE) { /* stateless clients get no requests (M-4) */
             refuse_request(rpc, stream, MP_CAUSE_MESSAGE, 400,
                            "this protocol version has no requests from server to client, so no responses to them");
-        } else { /* the header alone names a stateless version: the error says what _meta lacks (D-4, D-14) */
+        } else { /* only the header names a stateless version: the error says what `_meta` lacks (D-4, D-14) */
             serve_stateless(rpc, stream);
         }
     }
@@ -264,7 +266,7 @@ static void serve_get(mp_rpc *rpc, mp_stream *stream, const era_headers *headers
     } else {
         mp_log_http(rpc, stream, session, 200);
         if (mp_stream_open_events(stream, NULL, 0) == 0 && mp_reader_start(rpc, session, stream) != 0)
-            mp_stream_end(stream); /* another worker did the same first */
+            mp_stream_end(stream); /* another worker initialized the session first */
     }
     mp_session_unref(session);
 }
@@ -277,7 +279,7 @@ static void serve_delete(mp_rpc *rpc, mp_stream *stream, const era_headers *head
     if (mp_session_close(session, &mp_stat_closed_delete)) {
         mp_log_http(rpc, stream, session, 204);
         mp_stream_answer(stream, 204, NULL, MP_STR(""), NULL, 0);
-    } else /* another worker did the same first */
+    } else /* another worker initialized the session first */
         refuse_request(rpc, stream, MP_CAUSE_SESSION, 404,
                        "no such session: send \"initialize\" without Mcp-Session-Id");
     mp_session_unref(session);

@@ -1,4 +1,5 @@
-/* transport.h: Streamable HTTP, HTTP+SSE and stdio: each reads requests, starts calls, and has a table of how answers go out. */
+/* transport.h: Streamable HTTP, HTTP+SSE and stdio: each reads requests, starts calls, and has a table of functions
+ * that send answers. */
 #ifndef MP_RPC_TRANSPORT_H
 #define MP_RPC_TRANSPORT_H
 
@@ -16,32 +17,33 @@ void mp_serve_messages(mp_rpc *rpc, mp_stream *stream);
 
 /* -- message.c: what transports do with the message in rpc->envelope ----------------------------------------------- */
 
-/* It cannot be read: answers 400, or 413 when it has too many values. */
+/* Answers 400, or 413 for too many JSON values, to a message that cannot be read. */
 void mp_refuse_envelope(mp_rpc *rpc, mp_stream *stream);
-/* It is a notification or a response, which came by `stream` (NULL over stdio): passes it on, or drops it. */
+/* Passes on, or drops, the notification or response in rpc->envelope, which came by `stream` (NULL over stdio). */
 void mp_serve_note(mp_rpc *rpc, const mp_stream *stream, mp_session *session);
-/* It is a request of a session whose transport has one stream: starts a call, or sends an error. */
+/* Serves a request of a session whose transport has one stream: starts a call, or sends an error. */
 void mp_serve_session_request(mp_rpc *rpc, mp_session *session);
 /* Sends an error to a request for which no call was made. */
 void mp_session_send_error(mp_rpc *rpc, mp_session *session, int code, const char *message);
 
 /* -- batch_body.c: an array of messages ---------------------------------------------------------------------------- */
 
-/* It is the body of `stream`. */
+/* Serves the array in the body of `stream`. */
 void mp_serve_batch(mp_rpc *rpc, mp_stream *stream, mp_session *session);
-/* It is a line of stdio. */
+/* Serves the array in a line of stdio. */
 void mp_serve_batch_line(mp_rpc *rpc, mp_session *session, mp_str line);
 
 /* -- stdio.c ------------------------------------------------------------------------------------------------------- */
 
 struct mp_stdio {
-    mp_pipe *pipe;       /* borrowed */
-    mp_session *session; /* counted: the one of the stateful revisions, which lives as long as the process */
+    mp_pipe *pipe; /* borrowed */
+    mp_session
+        *session; /* counted reference to the session of the stateful revisions, which lives as long as the process */
     void (*ended)(void *ctx, int error);
     void *ctx;
 };
 
-void mp_stdio_free(mp_stdio *stdio); /* NULL: nothing happens */
+void mp_stdio_free(mp_stdio *stdio); /* `stdio` may be NULL */
 
 /* Gauges and counters that other files read or count, too. */
 extern const mp_stat mp_stat_dropped_unmatched, mp_stat_refused_calls;

@@ -2,11 +2,11 @@
 #include "vm/strings/match.h"
 #include <lauxlib.h>
 
-#define SHOWN 60 /* bytes of a pattern in an error */
+#define SHOWN 60 /* bytes of a pattern that an error shows */
 
 /* -- classes ---------------------------------------------------------------------------------------------------- */
 
-/* Of the C locale: bytes from 128 on are in none. */
+/* Character classes of the C locale: bytes from 128 on are in none. */
 #define CLASS(low, high)                                                                                               \
     {low, high, 0, 0},                                                                                                 \
     {                                                                                                                  \
@@ -55,7 +55,7 @@ void mp_pattern_fail_long(mp_pattern *m)
     const char *start = m->start - m->is_anchored;
     size_t len = (size_t)(m->end - start), count = 0;
     if (len > SHOWN)
-        for (len = SHOWN; len > 0 && (start[len] & 0xC0) == 0x80;) /* whole characters */
+        for (len = SHOWN; len > 0 && (start[len] & 0xC0) == 0x80;) /* do not cut a UTF-8 character */
             len--;
     for (; count < len; count++)
         shown[count] = mp_set_has(classes[2], (unsigned char)start[count]) ? '?' : start[count];
@@ -98,7 +98,7 @@ static void add_byte(uint64_t *bits, unsigned char byte)
 
 /* -- sets and items ----------------------------------------------------------------------------------------------- */
 
-/* Behind the set that opens at `at`. Its first byte is of the set even if it is a ']'. */
+/* The position behind the set that opens at `at`. A ']' as the first byte is a member of the set, as in Lua. */
 static const char *set_end(mp_pattern *m, const char *at)
 {
     const char *p = at + 1;

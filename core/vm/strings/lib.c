@@ -13,7 +13,8 @@ static mp_str check_text(lua_State *L, int arg)
     return text;
 }
 
-/* Where to begin: the optional `arg` counts from 1, or from the end when it is negative. Beyond the end it is len + 1. */
+/* Where to begin: the optional `arg` counts from 1, or from the end if it is negative. Beyond the end the result is
+ * len + 1. */
 static size_t check_start(lua_State *L, int arg, size_t len)
 {
     lua_Integer at = luaL_optinteger(L, arg, 1);
@@ -26,8 +27,8 @@ static size_t check_start(lua_State *L, int arg, size_t len)
 
 /* -- captures ---------------------------------------------------------------------------------------------------- */
 
-/* Capture `which`, counted from 0; without any, the first is the whole match. A position gives the number MP_CAPTURE_POSITION for
- * the length.  [-0, +0, throws] */
+/* Returns capture `which`, counted from 0; the whole match if the pattern has no captures. A position capture has
+ * the length MP_CAPTURE_POSITION. [-0, +0, throws] */
 static mp_pattern_capture get_capture(mp_pattern *m, int which, const char *start, const char *end)
 {
     if (which >= m->level) {
@@ -53,7 +54,8 @@ static void push_capture(mp_pattern *m, int which, const char *start, const char
         lua_pushlstring(m->L, capture.from, (size_t)capture.len);
 }
 
-/* Pushes all captures; the whole match if there are none and it `counts`. Gives their number.  [-0, +n, throws] */
+/* Pushes all captures, and returns their number. Without captures, pushes the whole match if `counts` is true. [-0,
+ * +n, throws] */
 static int push_captures(mp_pattern *m, const char *start, const char *end, bool counts)
 {
     int count = m->level == 0 && counts ? 1 : m->level;
@@ -170,11 +172,11 @@ static int l_match(lua_State *L)
 /* -- gmatch ------------------------------------------------------------------------------------------------------ */
 
 typedef struct {
-    const char *at, *last; /* where to go on, and where the last match ended */
+    const char *at, *last; /* where the search continues, and where the last match ended */
     mp_pattern m;
 } iterator;
 
-/* Several coroutines may use one iterator at once: what is in it stands still while a search is left. */
+/* Several coroutines may use one iterator at once: the iterator does not change while a search is suspended. */
 static int end_gmatch(mp_pattern *m, const char *start, const char *end)
 {
     if (end == NULL)
@@ -216,15 +218,15 @@ static int l_gmatch(lua_State *L)
 
 /* -- gsub -------------------------------------------------------------------------------------------------------- */
 
-/* The slots of gsub's stack: behind its arguments the text in the making. For a function, which may wait, and once others had a
- * turn, the substitution is in a userdata behind that. */
+/* The slots of gsub's stack: behind the arguments, the text that is being built. If the replacement is a function,
+ * which may wait, and after a yield, the substitution is in a userdata behind that. */
 enum { TEXT = 1, PATTERN, BY, MOST, BOX, LASTING };
 
 typedef struct {
     mp_pattern m;
     mp_pattern_capture captures[MP_PATTERN_CAPTURES];
-    const char *at, *last;      /* where to go on, and where the last match ended */
-    const char *copied;         /* up to here the text is in `out` */
+    const char *at, *last;      /* where the search continues, and where the last match ended */
+    const char *copied;         /* the text is in `out` up to this position */
     const char *match, *behind; /* the match that is being replaced */
     lua_Integer count, most;
     int by;
@@ -232,8 +234,8 @@ typedef struct {
     mp_string_out out;
 } substitution;
 
-/* A substitution that lasts while others run, in LASTING. One is kept for the next that wants it, as the second
- * upvalue.  [-0, +1, throws] */
+/* A substitution that survives a yield, in the slot LASTING. The second upvalue caches one for the next call. [-0,
+ * +1, throws] */
 static substitution *take_lasting(lua_State *L)
 {
     substitution *kept = lua_touserdata(L, lua_upvalueindex(2));
@@ -251,7 +253,7 @@ static void give_lasting(lua_State *L)
     lua_replace(L, lua_upvalueindex(2));
 }
 
-/* Moves it from C's stack to where it lasts.  [-0, +1, throws] */
+/* Moves the substitution from the C stack to the userdata. [-0, +1, throws] */
 static substitution *make_lasting(lua_State *L, const substitution *here)
 {
     substitution *sub = take_lasting(L);
@@ -280,7 +282,7 @@ static void put_text(lua_State *L, substitution *sub)
     keep(L, sub);
     for (const char *mark; (mark = memchr(by.ptr, '%', by.len)) != NULL;) {
         size_t before = (size_t)(mark - by.ptr);
-        char which = mark[1]; /* zero at the end */
+        char which = mark[1]; /* a zero at the end of the text */
         mp_string_out_put(L, &sub->out, by.ptr, before);
         by = mp_str_from(by, before + 1);
         if (which == '%') {
@@ -305,7 +307,8 @@ static void put_text(lua_State *L, substitution *sub)
     mp_string_out_put(L, &sub->out, by.ptr, by.len);
 }
 
-/* The replacement is what a table or a function gave, on top: a text, or nothing, and then all stays.  [-1, +0, throws] */
+/* Appends the replacement that a table or a function gave, on top: a text; or false or nil, and then the match stays
+ * unchanged. [-1, +0, throws] */
 static void put_value(lua_State *L, substitution *sub)
 {
     if (lua_isstring(L, -1)) {

@@ -4,8 +4,8 @@
 #include <lauxlib.h>
 
 #define LONGEST_NUMBER 512 /* bytes that one number becomes: "%99.99f" of 1e308 is 409 */
-#define WIDEST 99          /* the most that width and precision can say */
-#define CONCAT_STEPS 4     /* what an element of a list costs */
+#define WIDEST 99          /* the largest width and precision that a format can have */
+#define CONCAT_STEPS 4     /* steps for one element of a list */
 #define QUOTED (4 << 20)   /* bytes of one text for "%q", which Lua writes byte by byte */
 #define PACK_FORMAT 65536  /* bytes */
 #define FORMAT_MARKS "-+ #0123456789."
@@ -69,14 +69,15 @@ static int l_rep(lua_State *L)
 
 /* -- format ------------------------------------------------------------------------------------------------------ */
 
-/* True if the text of the value is short whatever a script does: that of other types comes from a metatable, or has an address in it. */
+/* True if the text of the value is short whatever a script does. Values of other types get their text from a
+ * metatable, or it has an address in it. */
 static bool is_short(lua_State *L, int arg)
 {
     int type = lua_type(L, arg);
     return type == LUA_TNIL || type == LUA_TBOOLEAN || type == LUA_TNUMBER;
 }
 
-/* How many bytes "%q" makes of a text, at most. */
+/* Upper bound of the length that "%q" gives to a text. */
 static size_t quoted_size(mp_str text)
 {
     size_t size = text.len + 2;
@@ -87,7 +88,8 @@ static size_t quoted_size(mp_str text)
     return size;
 }
 
-/* An upper bound of the length of the result. An argument of "%s" that is no text is replaced by its text.  [-0, +0, throws] */
+/* An upper bound of the length of the result. An argument of "%s" that is not a text is replaced by its text. [-0,
+ * +0, throws] */
 static size_t format_size(lua_State *L, mp_str format, int count)
 {
     size_t size = format.len;
@@ -125,7 +127,7 @@ static size_t format_size(lua_State *L, mp_str format, int count)
     return size;
 }
 
-/* string.format(format, …): Lua's own, once the size is known to be fine.  [-0, +1, throws] */
+/* string.format(format, …): calls Lua's own function once the size is checked. [-0, +1, throws] */
 static int l_format(lua_State *L)
 {
     mp_str format;
@@ -151,7 +153,7 @@ static int l_format(lua_State *L)
 
 /* -- concat ------------------------------------------------------------------------------------------------------ */
 
-/* A table, or what can be read as one. */
+/* A table, or a value that can be indexed like one. */
 static void check_list(lua_State *L, int arg)
 {
     if (lua_type(L, arg) == LUA_TTABLE)
@@ -202,7 +204,7 @@ static int l_concat(lua_State *L)
 
 /* -- pack -------------------------------------------------------------------------------------------------------- */
 
-/* The format at 1, whose every byte may be an option.  [-0, +0, throws] */
+/* Checks the format at index 1, whose every byte may be an option. [-0, +0, throws] */
 static mp_str check_pack_format(lua_State *L)
 {
     mp_str format;
@@ -241,7 +243,8 @@ static int l_unpack(lua_State *L)
     return lua_tocfunction(L, lua_upvalueindex(2))(L);
 }
 
-/* Replaces a function of the table at `strings` by `bounded`, which has the limits and what it replaces as upvalues. */
+/* Replaces a function of the table at `strings` by `bounded`, which has the limits and the original function as
+ * upvalues. */
 static void replace(lua_State *L, int strings, int limits, const char *name, lua_CFunction bounded)
 {
     lua_pushvalue(L, limits);

@@ -1,17 +1,18 @@
-/* match.c: the matcher of Lua's patterns. The alternatives that are still to be tried are on a stack of its own, as deep as Lua's recursion
- * may go. Each attempt is a step, and steps are counted. An error in a pattern is raised when matching reaches it, as in Lua. */
+/* match.c: the matcher of Lua's patterns. The alternatives that are still to be tried are on a stack of its own, as
+ * deep as Lua's recursion may go. Each attempt is a step, and steps are counted. An error in a pattern is raised
+ * when matching reaches it, as in Lua. */
 #define _GNU_SOURCE
 #include "vm/strings/match.h"
 #include <ctype.h>
 #include <lauxlib.h>
 
-#define MOST_PENDING 199 /* and the attempt itself: Lua's 200 levels */
-#define SCAN 8           /* bytes that are passed over in the time of a step, one by one */
-#define FAST_SCAN 64     /* by memchr */
-#define MOST_SCAN 65536  /* bytes compared one by one, after which it is checked whether other tasks are to run */
-#define GUESSES 4        /* before memmem, which has to think first */
+#define MOST_PENDING 199 /* with the attempt itself, these are Lua's 200 levels */
+#define SCAN 8           /* bytes that a byte-by-byte scan passes in the time of a step */
+#define FAST_SCAN 64     /* bytes that memchr passes in the time of a step */
+#define MOST_SCAN 65536  /* bytes compared one by one between two checks whether other tasks have to run */
+#define GUESSES 4        /* candidates compared before memmem is called, because memmem prepares each search */
 
-/* How many bytes from `s` on fit. */
+/* The number of bytes from `s` on that match the item. */
 static size_t run_length(mp_pattern *m, const mp_item *it, const char *s)
 {
     const char *at = s;
@@ -27,7 +28,7 @@ static size_t run_length(mp_pattern *m, const mp_item *it, const char *s)
     return (size_t)(at - s);
 }
 
-/* The byte that must follow where the pattern goes on at `p`; -1 when it is not one certain byte. */
+/* The byte that must follow in the text when the pattern goes on at `p`; -1 if more than one byte may follow. */
 static inline int needed_byte(const mp_pattern *m, const char *p)
 {
     if (p >= m->end)
@@ -35,37 +36,37 @@ static inline int needed_byte(const mp_pattern *m, const char *p)
     int byte = (unsigned char)*p++;
     if (byte == '%' && p < m->end && !isalnum((unsigned char)*p))
         byte = (unsigned char)*p++;
-    else if (strchr("().[%$", byte) != NULL) /* and zero, which is rare */
+    else if (strchr("().[%$", byte) != NULL) /* also true for a zero byte, which is rare */
         return -1;
     return p < m->end && (*p == '*' || *p == '?' || *p == '-') ? -1 : byte;
 }
 
 /* -- one attempt ------------------------------------------------------------------------------------------------- */
 
-/* What is tried next when what is tried now fails: */
+/* The next alternative when an attempt fails: */
 typedef enum {
-    OPENED,   /* nothing: a capture is taken back */
-    CLOSED,   /* nothing: a capture is open again */
+    OPENED,   /* none: the opening of a capture is undone */
+    CLOSED,   /* none: the closing of a capture is undone */
     LONGEST,  /* one byte less */
     SHORTEST, /* one byte more */
-    WITHOUT   /* none */
+    WITHOUT   /* no byte of the item */
 } pending_kind;
 
 typedef struct {
     pending_kind kind;
-    int needed;       /* LONGEST, SHORTEST: the byte that must follow; CLOSED: which capture */
-    const char *text; /* where the repeated item began to match, or its last byte ends */
-    const char *rest; /* of the pattern, behind the repetition; SHORTEST: the item */
-    size_t count;     /* LONGEST: bytes taken */
+    int needed;       /* LONGEST, SHORTEST: the byte that must follow; CLOSED: index of the capture */
+    const char *text; /* where the repeated item began to match, or where its last byte ends */
+    const char *rest; /* position in the pattern behind the repetition; SHORTEST: position of the item */
+    size_t count;     /* LONGEST: number of bytes matched */
 } pending;
 
 typedef struct {
-    pending *stack; /* of MOST_PENDING */
+    pending *stack; /* array of MOST_PENDING */
     unsigned depth;
-    const char *s, *p; /* where the attempt stands in text and pattern */
+    const char *s, *p; /* position of the attempt in text and pattern */
 } attempt;
 
-/* One that was left. */
+/* An attempt that was suspended. */
 typedef struct {
     attempt a;
     pending stack[MOST_PENDING];
@@ -162,7 +163,7 @@ static bool match_again(mp_pattern *m, attempt *a)
     return true;
 }
 
-/* An item and what stands behind it: false when it does not match here. */
+/* Matches an item and its repetition sign; false if it does not match here. */
 static bool match_item(mp_pattern *m, attempt *a)
 {
     mp_item it = mp_item_read(m, a->p);
@@ -210,7 +211,7 @@ static bool match_item(mp_pattern *m, attempt *a)
     return true;
 }
 
-/* The longest that is shorter and may be followed by what must follow. */
+/* Shortens the match of a repeated item to the next length after which the needed byte follows. */
 static bool shorten(mp_pattern *m, attempt *a, pending *top)
 {
     if (top->count == 0)
@@ -253,7 +254,7 @@ static bool lengthen(mp_pattern *m, attempt *a, pending *top)
     return true;
 }
 
-/* Goes back to the last choice that has something left to try; false when none has. */
+/* Goes back to the last choice that has an alternative left; false if there is none. */
 static bool back(mp_pattern *m, attempt *a)
 {
     while (a->depth > 0) {
@@ -284,7 +285,7 @@ static bool back(mp_pattern *m, attempt *a)
     return false;
 }
 
-/* One piece of the pattern, which is not at its end. */
+/* Matches one piece of the pattern. The pattern is not at its end. */
 static bool advance(mp_pattern *m, attempt *a)
 {
     char second = '\0';
@@ -316,7 +317,8 @@ static bool advance(mp_pattern *m, attempt *a)
     return match_item(m, a);
 }
 
-/* Keeps what is still to be tried; the step that it comes before is not taken yet.  [-0, +0|1, throws] */
+/* Suspends the attempt: copies its alternatives to a userdata. The current step has not been taken yet. [-0, +0|1,
+ * throws] */
 __attribute__((cold, noinline)) static const char *leave(mp_pattern *m, attempt a)
 {
     if (m->kept == NULL)
@@ -338,11 +340,12 @@ __attribute__((cold, noinline)) static attempt come_back(mp_pattern *m, pending 
     return a;
 }
 
-/* The end of a match that begins at `s`, or NULL, or mp_pattern_paused. */
+/* The end of a match that begins at `s`; NULL if there is none; or mp_pattern_paused. */
 static const char *match_at(mp_pattern *m, const char *s)
 {
     pending stack[MOST_PENDING];
-    attempt a = {stack, 0, s, m->start}; /* small, and no pointer to it leaves this file: so it can be in registers */
+    attempt a = {stack, 0, s,
+                 m->start}; /* small, and no pointer to it leaves this file: the compiler can keep it in registers */
     if (m->is_paused)
         a = come_back(m, stack);
     else
@@ -397,7 +400,7 @@ const char *mp_pattern_find_plain(mp_str text, size_t at, mp_str plain)
     return memmem(from, (size_t)(end - from), plain.ptr, plain.len);
 }
 
-/* What every match begins with, and true; false when that is not one certain item. */
+/* The first item of every match: true, and `it`. False if the pattern does not begin with one certain item. */
 static bool read_first(mp_pattern *m, mp_item *it)
 {
     const char *p = m->start;
@@ -417,7 +420,7 @@ static bool read_first(mp_pattern *m, mp_item *it)
     return it->end == m->end || (*it->end != '*' && *it->end != '?' && *it->end != '-');
 }
 
-/* The next place where `it` fits, or one before it, a good way on; NULL when there is none. */
+/* The next position where `it` matches; or an earlier one, when a long stretch was scanned; NULL if there is none. */
 static const char *skip(mp_pattern *m, mp_item it, const char *s)
 {
     const char *at = s;
@@ -451,12 +454,12 @@ const char *mp_pattern_search(mp_pattern *m, const char **at, const char *last)
     uint64_t bits[4];
     bool skips = !m->is_anchored && read_first(m, &first);
     if (skips && first.kind == MP_ITEM_SET)
-        first.bits = memcpy(bits, first.bits, sizeof bits); /* the pattern may have more sets than are kept */
+        first.bits = memcpy(bits, first.bits, sizeof bits); /* the pattern may have more sets than are cached */
     for (const char *s = *at;; s++) {
         if (skips && !m->is_paused && (s = skip(m, first, s)) == NULL)
             return NULL;
         const char *end = match_at(m, s);
-        if (end != NULL && end != last) { /* or it is left */
+        if (end != NULL && end != last) { /* or the attempt is suspended */
             *at = s;
             return end;
         }

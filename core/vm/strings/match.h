@@ -1,17 +1,17 @@
-/* match.h: Lua's patterns, as the files of the string library see them. A search that takes long can be left in the
- * middle, so that others run, and goes on there; one that is short knows nothing of that. */
+/* match.h: Lua's patterns, for the files of the string library. A long search can be suspended, so that other tasks
+ * run, and continued later; a short search has no cost from that. */
 #ifndef MP_VM_STRINGS_MATCH_H
 #define MP_VM_STRINGS_MATCH_H
 
 #include "vm/strings/strings.h"
 
-/* A pattern, the text it is sought in, and what the last match captured. */
+/* A pattern, the text to be searched, and the captures of the last match. */
 #define MP_PATTERN_CAPTURES 32
 #define MP_PATTERN_SETS 2
 
 typedef struct {
     const char *from;
-    ptrdiff_t len; /* or one of these: */
+    ptrdiff_t len; /* length of the capture, or one of these values: */
 } mp_pattern_capture;
 
 enum { MP_CAPTURE_OPEN = -1, MP_CAPTURE_POSITION = -2 };
@@ -23,22 +23,23 @@ typedef struct {
 } mp_pattern_set;
 
 typedef struct {
-    lua_State *L; /* who asks now */
+    lua_State *L; /* the coroutine that searches now */
     mp_string_limits *limits;
     const char *text, *text_end, *start, *end;
     bool is_anchored, is_plain;
-    int64_t budget, left, look_at; /* steps; with fewer left than the last, it is asked whether a turn is wanted */
+    int64_t budget, left,
+        look_at; /* numbers of steps; with fewer than `look_at` steps left, the search checks whether it must yield */
     int level;
     unsigned sets_made;
     mp_pattern_capture *captures;
     mp_pattern_set sets[MP_PATTERN_SETS];
-    void *kept;     /* the attempt that was left, in a userdata on the stack; NULL before the first */
-    bool is_paused; /* it goes on there */
+    void *kept;     /* the suspended attempt, in a userdata on the stack; NULL before the first suspension */
+    bool is_paused; /* the search continues with `kept` */
 } mp_pattern;
 
-/* Nothing in it means anything but itself to string.find. */
+/* True if the pattern has no special characters, so that string.find may search for plain text. */
 bool mp_pattern_is_literal(mp_str pattern);
-/* The caller keeps both texts on its stack while it uses `m`. A '^' in front anchors if `may_anchor`. */
+/* The caller keeps text and pattern on its stack while it uses `m`. A leading '^' is an anchor if `may_anchor`. */
 void mp_pattern_init(mp_pattern *m, mp_string_limits *limits, mp_str text, mp_str pattern, bool may_anchor);
 static inline void mp_pattern_look_later(mp_pattern *m)
 {
@@ -46,7 +47,8 @@ static inline void mp_pattern_look_later(mp_pattern *m)
     m->look_at = at > 0 ? at : 0;
 }
 
-/* Before each series of searches: a new budget, for work in `L`, and room for MP_PATTERN_CAPTURES. */
+/* Called before each series of searches: sets a new budget for work in `L`, and the array of MP_PATTERN_CAPTURES
+ * captures. */
 static inline void mp_pattern_begin(mp_pattern *m, lua_State *L, mp_pattern_capture *captures)
 {
     m->L = L;
@@ -65,21 +67,20 @@ static inline void mp_pattern_charge(mp_pattern *m)
     m->budget = m->left;
 }
 
-/* The next match from *at on, which does not end at `last`: its end, and *at is its start; NULL when there is none.
- *
- * Or mp_pattern_paused: others want to run. Then everything is copied to where it lasts (`m` and its captures to a userdata;
- * the first time the attempt is in one already, which was pushed), mp_pattern_yield is called, and after that the same search,
- * with *at as it was left, goes on where it was.  [-0, +0|1, throws] */
+/* Searches the next match from *at on that does not end at `last`. Returns its end, and sets *at to its start; NULL
+ * if there is none. Returns mp_pattern_paused when other tasks have to run. The caller then copies `m` and its
+ * captures to a userdata (the attempt is in a userdata already, which the first suspension pushed), calls
+ * mp_pattern_yield, and repeats the search with the same *at. [-0, +0|1, throws] */
 const char *mp_pattern_search(mp_pattern *m, const char **at, const char *last);
 extern const char mp_pattern_paused[];
-/* Lets others run; then `back` is called.  [-0, +0, yields] */
+/* Yields, so that other tasks run; then `back` is called. [-0, +0, yields] */
 int mp_pattern_yield(mp_pattern *m, lua_KContext context, lua_KFunction back);
-/* Where `plain` stands in `text` from `at` on, or NULL. */
+/* Where `plain` stands in `text` from `at` on; NULL if it does not. */
 const char *mp_pattern_find_plain(mp_str text, size_t at, mp_str plain);
 
 /* -- for the matcher -------------------------------------------------------------------------------------------- */
 
-/* Raises.  [-0, +0, throws] */
+/* Raise an error. [-0, +0, throws] */
 _Noreturn void mp_pattern_fail(mp_pattern *m, const char *text);
 _Noreturn void mp_pattern_fail_long(mp_pattern *m);
 
@@ -90,7 +91,8 @@ static inline void mp_pattern_spend(mp_pattern *m, size_t steps)
         mp_pattern_fail_long(m);
 }
 
-/* Fewer steps are left than look_at: none, which raises; or it is asked whether a turn is wanted.  [-0, +0, throws] */
+/* Called when fewer than look_at steps are left. Raises an error if none is left; otherwise returns true if other
+ * tasks have to run. [-0, +0, throws] */
 bool mp_pattern_should_pause(mp_pattern *m);
 
 /* An item of a pattern matches one byte. */
@@ -99,13 +101,13 @@ typedef enum { MP_ITEM_ANY, MP_ITEM_BYTE, MP_ITEM_SET } mp_item_kind;
 typedef struct {
     mp_item_kind kind;
     unsigned char byte;   /* BYTE */
-    const uint64_t *bits; /* SET; good until other sets are read */
-    const char *end;      /* behind it in the pattern */
+    const uint64_t *bits; /* SET: valid until other sets are read */
+    const char *end;      /* position behind the item in the pattern */
 } mp_item;
 
-/* The item that begins with the '%' or the '[' at `at`.  [-0, +0, throws] */
+/* Reads the item that begins with the '%' or the '[' at `at`. [-0, +0, throws] */
 mp_item mp_item_read_long(mp_pattern *m, const char *at);
-/* The set that opens at `at`; the sets met last are kept.  [-0, +0, throws] */
+/* Reads the set that opens at `at`; caches the last sets. [-0, +0, throws] */
 const mp_pattern_set *mp_pattern_read_set(mp_pattern *m, const char *at);
 
 static inline mp_item mp_item_read(mp_pattern *m, const char *at)

@@ -1,6 +1,7 @@
-/* strings.h: those functions of `string` and `table` that can take long without running Lua, in a form that ends:
- * find, match, gmatch, gsub, rep, format and concat. Results and errors are those of Lua 5.4; besides, patterns take a
- * bounded number of steps and turns with others, no text is made that is too long, and what gsub calls may wait. */
+/* strings.h: the functions of `string` and `table` that can take long without running Lua, with limits: find, match,
+ * gmatch, gsub, rep, format and concat. Results and errors are those of Lua 5.4. In addition, patterns take a
+ * bounded number of steps and yield to other tasks, the length of a text is limited, and a function that gsub calls
+ * may wait. */
 #ifndef MP_VM_STRINGS_STRINGS_H
 #define MP_VM_STRINGS_STRINGS_H
 
@@ -8,25 +9,26 @@
 #include <lua.h>
 #include <stdint.h>
 
-#define MP_STRING_STEPS 5000000 /* limit of one call; some 50 ms */
+#define MP_STRING_STEPS 5000000 /* limit of one call; about 50 ms */
 #define MP_STRING_BYTES ((size_t)64 << 20)
 
-/* How a long match yields: after every `every` steps it calls `is_wanted`, and yields if that is true. */
+/* How a long match yields: after every `every` steps it calls `is_wanted`, and yields if the result is true. */
 typedef struct {
     int64_t every;
-    bool (*is_wanted)(lua_State *L); /* another task is to run, and the coroutine can yield */
+    bool (*is_wanted)(lua_State *L); /* true if another task has to run, and the coroutine can yield */
     void (*prepare)(lua_State *L);   /* called right before the yield */
 } mp_string_turns;
 
 typedef struct {
     int64_t steps;  /* limit of one call; a step takes a few ns */
-    size_t bytes;   /* limit of a text that is made */
-    uint64_t taken; /* steps that all calls took */
+    size_t bytes;   /* limit of the bytes of a text */
+    uint64_t taken; /* steps that all calls have taken */
     const mp_string_turns *turns;
 } mp_string_limits;
 
-/* Puts find, match, gmatch, gsub, rep and format into the table at `strings`, concat into the one at `tables`. Gives
- * their limits, which live as long as one of the functions. They do not yield until `turns` is set.  [-0, +0, throws] */
+/* Puts find, match, gmatch, gsub, rep and format into the table at `strings`, concat into the one at `tables`.
+ * Returns the limits of these functions, which live as long as one of the functions. The functions do not yield
+ * until `turns` is set. [-0, +0, throws] */
 mp_string_limits *mp_lib_string(lua_State *L, int strings, int tables, int64_t steps, size_t bytes);
 
 /* -- for the files of this library ----------------------------------------------------------------------------- */
@@ -37,24 +39,25 @@ static inline mp_string_limits *mp_string_limits_of(lua_State *L)
     return lua_touserdata(L, lua_upvalueindex(1));
 }
 
-/* How many steps the call that now begins in `L` may take. */
+/* The number of steps that a call which begins now in `L` may take. */
 static inline int64_t mp_string_budget(lua_State *L, const mp_string_limits *limits)
 {
     (void)L;
     return limits->steps;
 }
 
-/* So many were taken. */
+/* Counts steps that a call has taken. */
 static inline void mp_string_charge(lua_State *L, mp_string_limits *limits, int64_t steps)
 {
     (void)L;
     limits->taken += (uint64_t)steps;
 }
 
-/* Raises "the text would be N bytes", `rest` behind the number.  [-0, +0, throws] */
+/* Raises "the text would be N bytes", followed by `rest`. [-0, +0, throws] */
 _Noreturn void mp_string_refuse(lua_State *L, size_t bytes, const char *rest);
 
-/* Text in the making. Small, it is in `start`; larger, in a userdata in the slot `box` of the stack. */
+/* A text that is being built. A small one is in `start`; a larger one is in a userdata in the slot `box` of the
+ * stack. */
 typedef struct {
     char *ptr;
     size_t len, cap;

@@ -1,5 +1,5 @@
 -- Decides which principals see and use a thing: by its scopes and its function `visible`.
---   thing      a tool, prompt or resource; `is_private` when it requires scopes or has `visible`
+--   thing      a tool, prompt or resource; `is_private` if it requires scopes or has `visible`
 --   audience   a text that is equal for principals that see the same things: their scopes, and with `visible` the whole principal
 
 local host = require "moonpool.host"
@@ -9,7 +9,7 @@ local principal = require "moonpool.access.principal"
 
 local access = {}
 
-local has_visible = false       -- whether anything that is served has `visible`
+local has_visible = false       -- true if any thing that is served has `visible`
 
 --- True if anything that is served has scopes or `visible`.
 access.has_private = false
@@ -28,8 +28,8 @@ local function failed(thing, value)
     hint = "it is hidden until 'visible' gives an answer: it may not wait, nor ask anything of the network" })
 end
 
--- The things whose `visible` failed while audiences are notified. It is not called again for the other audiences: all of them wait for one
--- message, and a function that does not end takes 50 ms of processor time.
+-- The things whose `visible` failed while audiences are notified. `visible` is not called again for other audiences: it may take 50 ms of processor
+-- time, and all audiences wait for the same bus message.
 local failed_here
 
 local function shows(thing, p)
@@ -57,7 +57,7 @@ end
 
 local asked_for = setmetatable({}, { __mode = "k" })       -- an error of missing scopes -> the scopes
 
---- The error for a call that lacks scopes, which a client can ask its issuer for.
+--- --- The error for a call that lacks scopes; it names the scopes that a client can request from its issuer.
 function access.forbidden(scopes)
   local text = table.concat(scopes, " ")
   local err = errors.new("invalid_params", "this needs the scope" .. (scopes[2] and "s " or " ") .. text)
@@ -65,13 +65,13 @@ function access.forbidden(scopes)
   return err
 end
 
---- If `err` is about missing scopes: answers with HTTP 403 and a challenge that names the scopes, where the transport allows (A-5).
+--- --- If `err` is about missing scopes: answers with HTTP 403 and a challenge that names the scopes, if the transport allows that (A-5).
 function access.challenge(call, err)
   local scopes = asked_for[err]
   if scopes then host.forbid(call, scopes) end
 end
 
---- The thing, if the call's principal may use it; nil when the thing must look as if it did not exist; nil and an error when scopes are missing.
+--- --- The thing, if the call's principal may use it; nil if the thing must look as if it did not exist; nil and an error if scopes are missing.
 function access.find(call, thing)
   if not thing or not thing.is_private then return thing end
   local p = call.principal
@@ -96,14 +96,14 @@ end
 
 -- -- audiences ----------------------------------------------------------------------------------------------------------
 
-local MAX_AUDIENCE_BYTES = 4096        -- bytes of an audience with the whole principal; a larger principal has an audience of its scopes only
+local MAX_AUDIENCE_BYTES = 4096        -- limit of the bytes of an audience with the whole principal; a larger principal has an audience of only its scopes
 
 local function audience_of(p)
   local whole = has_visible and principal.pack(p)
   return whole and #whole <= MAX_AUDIENCE_BYTES and whole or "=" .. table.concat(principal.held(p), " ")
 end
 
-local audiences = setmetatable({}, { __mode = "k" })       -- principal -> { text, whether the text includes what `visible` may read }
+local audiences = setmetatable({}, { __mode = "k" })       -- principal -> { audience text, true if the text contains everything that `visible` may read }
 
 --- A session's subscriptions are evaluated for the principal of its latest request, since a refreshed token may carry other scopes. Only
 --- needed when some thing is private.
@@ -121,7 +121,7 @@ end
 --- The topic of `base` for the audience of one principal.
 function access.topic(base, p) return base .. "\0" .. audience_of(p) end
 
--- True if a principal or an audience sees a thing. `visible` is not called for an audience that has scopes only.
+-- True if a principal or an audience sees a thing. For an audience that has only scopes, `visible` is not called.
 local function audience_sees(audience, thing)
   if not thing.is_private then return true end
   local scopes = audience:match "^=(.*)$"
@@ -147,7 +147,7 @@ end
 local function concerns(audience, was, is, is_other)
   local sees = is ~= nil and audience_sees(audience, is)
   local saw = was ~= nil and principal.cover(audience:match "^=(.*)$" or principal.unpack(audience), was.scopes)
-  if saw and was.visible and is and is.visible then saw = sees end        -- the old function is gone: assume that its decision was the same
+  if saw and was.visible and is and is.visible then saw = sees end        -- the old function no longer exists: assume that its decision was the same
   return saw ~= sees or (sees and is_other)
 end
 

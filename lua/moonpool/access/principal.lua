@@ -11,21 +11,21 @@ local suggest = require "moonpool.runtime.suggest"
 
 local principal = {}
 
-local MAX_SCOPES, MAX_NAME_BYTES = 256, 512       -- scopes of one principal; bytes of an id, of a scope
-local MAX_CLAIMS, MAX_DEPTH = 10000, 16      -- values in claims; levels of tables
+local MAX_SCOPES, MAX_NAME_BYTES = 256, 512       -- limits: scopes of one principal; bytes of an id; bytes of a scope
+local MAX_CLAIMS, MAX_DEPTH = 10000, 16      -- limits: values in claims; levels of tables
 
 local facts_of = setmetatable({}, { __mode = "k" })
 
 -- -- read-only values ------------------------------------------------------------------------------------------------
 
 local kind = { name = "moonpool.access.principal", what = "a principal", tostring = function(content) return content.id end }
-local detail = { name = "moonpool.access.principal", what = "a principal" }       -- the metatable of its scopes, and of tables in its claims
+local detail = { name = "moonpool.access.principal", what = "a principal" }       -- the metatable of a principal's scopes, and of tables in its claims
 
 local function sealed(of) return frozen.new(detail, of) end
 
 local plain = { string = true, number = true, boolean = true }
 
--- A read-only copy of claims; nil and why when JSON cannot express them.
+-- A read-only copy of claims; nil and why if JSON cannot express them.
 local function copy(value, depth, count)
   if plain[type(value)] or value == json.null then return value end
   if type(value) ~= "table" then return nil, "claims cannot hold a " .. type(value) end
@@ -167,8 +167,8 @@ local function built_in(id, scopes)
   return make { id = id, scopes = scopes, held = set_of(scopes), key = "built-in:" .. id, is_built_in = true }
 end
 
---- `anonymous`: a request that nothing authenticated. `lone`: the person who runs the gateway on stdio or in the workbench; it may do
---- everything.
+--- `anonymous`: the principal of a request that nothing authenticated. `lone`: the person who runs the gateway on stdio or in the
+--- workbench, who may do everything.
 principal.anonymous = built_in("anonymous", {})
 principal.lone = built_in("local", { "*" })
 

@@ -31,7 +31,7 @@ end
 --- True if a request repeats an earlier one and brings answers.
 function client_request.is_retry(params) return params.requestState ~= nil or params.inputResponses ~= nil end
 
---- Reads the state and the answers of a repeated request. Returns an error when the state is forged, of another request, or expired.
+--- --- Reads the state and the answers of a repeated request. Returns an error if the state is forged, belongs to another request, or has expired.
 function client_request.begin(call, params)
   local state = { answers = {}, done = {}, pages = {} }
   if params.requestState ~= nil and params.requestState ~= json.null then
@@ -50,7 +50,7 @@ function client_request.begin(call, params)
   states[call] = state
 end
 
---- Forgets the state of a call: its answers, and its values of `once`.
+--- --- Drops the state of a call: its answers, and its values of `once`.
 function client_request.forget(call) states[call] = nil end
 
 local function state_of(call)
@@ -82,7 +82,7 @@ local askers = setmetatable({}, { __mode = "k" })
 --- `found`, or into `whys` the reason why there is none.
 function client_request.through(call, ask) askers[call] = ask end
 
--- A question without `includeContext`, where the revision has a capability for that and the client lacks it.
+-- The question without `includeContext`, if the revision has a capability for it that the client lacks.
 local function fitting(call, asked)
   local facts = asked.params.includeContext and era.facts(call.revision)
   if not facts or not facts.has_sampling_context or call_library.able(call, { "sampling.context" }) then return asked end
@@ -175,7 +175,8 @@ function methods.sample(call, key, request) return ask_one(call, key, make.sampl
 --- call:roots(): the roots of the client; or nil and why there are none.
 function methods.roots(call, key) return ask_one(call, key or "roots", make.roots()) end
 
---- call:once(key, f): returns the values of f(), which must be JSON. When the handler runs again, it returns the same values without calling f.
+--- --- call:once(key, f): returns the values of f(), which must be JSON. When the handler runs again, `once` returns the same values and does not
+--- call f.
 function methods.once(call, key, f)
   local done = state_of(call).done
   local kept = done[key]

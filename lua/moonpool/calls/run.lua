@@ -1,4 +1,4 @@
--- Runs the handler of a resource, prompt or completion. Their results have no `isError`, so that each failure becomes a JSON-RPC error.
+-- Runs the handler of a resource, prompt or completion. Their results have no `isError`, so each failure becomes a JSON-RPC error.
 
 local host = require "moonpool.host"
 local client_request = require "moonpool.calls.client_request"

@@ -31,7 +31,7 @@ local harmless = { LANG = true, LANGUAGE = true, TZ = true, LC_ALL = true, LC_CO
 -- Variables by which the dynamic linker and the C library load code: no grant allows them.
 local refused = { GCONV_PATH = true, GLIBC_TUNABLES = true, LOCPATH = true, NLSPATH = true }
 
--- { { text, path }, … } of the granted programs; path is nil if a program does not exist. Looked up once, while scripts load.
+-- { { text, path }, … } of the granted programs; path is nil if a program does not exist. Programs are looked up once, while scripts load.
 local function find_programs(texts)
   local list = {}
   for _, text in ipairs(texts) do

@@ -9,7 +9,7 @@ local methods = {}
 local mt = {
   __index = methods, __metatable = false, __name = "regex", __newindex = function() error("a regular expression cannot be changed", 2) end,
 }
-local compiled = setmetatable({}, { __mode = "k" })        -- what a script holds -> what PCRE2 made of it
+local compiled = setmetatable({}, { __mode = "k" })        -- the script's regex object -> the compiled regex of PCRE2
 
 local function run(self, what, text, init)
   local code = compiled[self]

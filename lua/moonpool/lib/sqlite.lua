@@ -12,15 +12,15 @@ local suggest = require "moonpool.runtime.suggest"
 local sqlite = {}
 
 local MAX_SQL_BYTES = 1 << 20          -- bytes
-local WAIT = 0.002                   -- seconds between looks whether there is a place
+local WAIT = 0.002                   -- seconds between two checks whether another database may be opened
 local MAX_COLLECTION_S = 0.5       -- seconds to wait until the collector has freed a database in memory
 local MAX_CLOSE_S = 5              -- seconds to wait until databases that are being closed are on disk
 
 -- The states of database files, by path, mode and setup. All scripts of a VM share them. The garbage collector removes a state that no
 -- script holds and whose file is closed.
 local by_place = setmetatable({}, { __mode = "v" })
-local open_files = {}     -- the states of files that have a handle, as keys
-local uses = 0            -- counts statements, to know which database was not used for longest
+local open_files = {}     -- the states of database files that have a handle, as keys
+local uses = 0            -- counts statements, to find the least recently used database
 
 -- The state of each database that a script holds: { handle, shown, open, owner, task, free, running, used, is_file }. `handle` is nil
 -- while the database is closed; `open` makes a new handle. A transaction has the state of its database, and a token.
@@ -93,7 +93,7 @@ end
 
 -- Waits until the garbage collector has closed databases in memory that no script holds. Other calls run meanwhile.
 local function wait_for_place()
-  if not host.sqlite_tidy() then return collectgarbage() end -- while scripts load
+  if not host.sqlite_tidy() then return collectgarbage() end -- scripts are still loading: no task may wait
   local began = host.now()
   repeat
     host.sleep(WAIT)
@@ -116,7 +116,7 @@ local function ensure_open(state)
   if state.handle then return true end
   local fine, why = make_room()
   if not fine then return nil, why end
-  state.handle = state.handle or state.open() -- another call may have opened it meanwhile
+  state.handle = state.handle or state.open() -- another call may have opened the database meanwhile
   if state.is_file then open_files[state] = true end
   return true
 end

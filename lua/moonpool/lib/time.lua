@@ -5,7 +5,7 @@ local problem = require "moonpool.runtime.diagnostic"
 
 local time = {}
 
-local LEAST, MOST = -62135596800, 253402300799     -- the years 1 to 9999
+local LEAST, MOST = -62135596800, 253402300799     -- limits of the timestamps: the years 1 to 9999
 
 -- Days since 1970-01-01 of a date of the Gregorian calendar, which repeats every 400 years. The computation lets years begin in March.
 local function days_of(year, month, day)

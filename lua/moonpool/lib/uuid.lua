@@ -15,7 +15,7 @@ function uuid.v4()
   return shown(high & 0xffffffffffff0fff | 0x4000, variant(low))
 end
 
-local last = 0        -- milliseconds, and 12 bits of what is below them
+local last = 0        -- the last timestamp: milliseconds, multiplied by 4096, plus a fraction of 12 bits
 
 function uuid.v7()
   last = math.max(last + 1, math.floor(host.clock() * 1000 * 4096))

@@ -66,7 +66,7 @@ local function parse(bytes)
   local function counts(at) return string.unpack(">I4I4I4I4I4I4", bytes, at + 20) end
   local utc, std, leap, times, types, chars = counts(1)
   local at, size = 1, 4
-  if bytes:byte(5) >= 50 then          -- version 2 and later: the same once more, with times of eight bytes
+  if bytes:byte(5) >= 50 then          -- version 2 and later: the data again, with times of eight bytes
     at, size = 45 + times * 5 + types * 6 + chars + leap * 8 + std + utc, 8
     if bytes:sub(at, at + 3) ~= "TZif" then return nil end
     utc, std, leap, times, types, chars = counts(at)

@@ -10,11 +10,11 @@ local uris = require "moonpool.runtime.uris"
 
 local audit = {}
 
-local MAX_TEXT_BYTES = 256         -- bytes of one text in redacted arguments
-local MAX_MEMBERS = 64             -- members of one table in redacted arguments; MAX_DEPTH: levels of tables
+local MAX_TEXT_BYTES = 256         -- limit of the bytes of one text in redacted arguments
+local MAX_MEMBERS = 64             -- limits of redacted arguments: members of one table; levels of tables
 local MAX_DEPTH = 6
-local MAX_ARGUMENTS_BYTES = 64 << 10 -- of JSON for the arguments of one line
-local MAX_LINE_BYTES = 256 << 10 -- of JSON for one line
+local MAX_ARGUMENTS_BYTES = 64 << 10 -- limit of the bytes of JSON for the arguments of one line
+local MAX_LINE_BYTES = 256 << 10 -- limit of the bytes of JSON for one line
 
 local quiet = { ping = true }
 
@@ -92,7 +92,7 @@ local function hex(bytes) return (bytes:gsub(".", function(c) return ("%02x"):fo
 
 local function text_of(value) return type(value) == "string" and cut(value) or nil end
 
--- "name version" of the client. It comes from the params of `initialize`, which has no session yet, else from the session.
+-- "name version" of the client: from the params of `initialize`, when there is no session yet, else from the session.
 local function client_of(call, params)
   local said = call.client
   if type(said) ~= "table" and type(params) == "table" then said = params.clientInfo end
@@ -104,7 +104,7 @@ end
 -- True for the text that a client gets for an error in a script: "internal error" and the id of the log line.
 local function is_fault(text) return type(text) == "string" and text:find "^internal error %x%x%x%x$" ~= nil end
 
--- Returns outcome, code, why, policy.
+-- Returns outcome, error code, reason and policy for the audit line.
 local function outcome_of(call, result, err)
   local trail = policy.trail(call)
   local denied = trail and not trail.reached and trail.at or nil
@@ -116,7 +116,7 @@ local function outcome_of(call, result, err)
   return "ok", nil, nil, denied
 end
 
--- The part of the line that is known before the call runs. A call that is cancelled can add nothing later.
+-- The part of the line that is known before the call runs. When a call is cancelled, no later part can be added.
 local function open(call, params)
   local args, meta, who = params and params.arguments, call.meta, principal.facts(call.principal)
   local tool = call.method == "tools/call" and params and registry.tools[params.name]

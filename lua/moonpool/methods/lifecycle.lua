@@ -14,7 +14,7 @@ local lifecycle = {}
 -- Milliseconds for which a client may cache the answer of server/discover: it changes only when the first or last script of a kind does.
 local DISCOVER_TTL_MS = 60000
 
--- Bytes of JSON that a session keeps of clientInfo and capabilities together.
+-- limit of the bytes of JSON that a session stores of clientInfo and capabilities together
 local MAX_CLIENT_BYTES = 64 * 1024
 
 local function is_object(value) return type(value) == "table" and debug.getmetatable(value) ~= json.array_mt end

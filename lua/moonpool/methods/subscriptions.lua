@@ -13,7 +13,7 @@ local uris = require "moonpool.runtime.uris"
 
 local methods = {}
 
-local MAX_NAMES = 1024       -- URIs, and ids of tasks, in one request of subscriptions/listen
+local MAX_NAMES = 1024       -- limit of the URIs, and of the ids of tasks, in one request of subscriptions/listen
 
 -- -- one resource -----------------------------------------------------------------------------------------------------
 
@@ -37,7 +37,7 @@ methods["resources/subscribe"] = function(call, params, era)
 end
 
 methods["resources/unsubscribe"] = function(call, params, era)
-  if type(params.uri) == "string" then host.unfollow(call, "resource:" .. uris.normal(params.uri)) end     -- works for a resource that is gone, too
+  if type(params.uri) == "string" then host.unfollow(call, "resource:" .. uris.normal(params.uri)) end     -- also works for a resource that no longer exists
   local uri, err = uri_of(call, params, era)
   if not uri then return nil, err end
   return {}
@@ -68,7 +68,7 @@ local function complaint(filter)
   end
 end
 
--- The items of `asked` that pass, without repetitions; nil when there are none. Adds the topic of each to `topics`.
+-- The items of `asked` that pass, without repetitions; nil if there are none. Adds the topic of each to `topics`.
 local function honoured(asked, topics, topic_of)
   local list, seen = json.array {}, {}
   for _, item in ipairs(asked or {}) do

@@ -23,7 +23,7 @@ local function refusal(call, era)
   if era.tasks == "extension" and not call_library.able(call, task_record.needs) then return task_record.undeclared() end      -- (TX-6)
 end
 
--- The same error for a task that is unknown, expired or of another principal (TA-5, TA-6).
+-- The error for a task that is unknown, expired or of another principal: the same for all three (TA-5, TA-6).
 local function unknown() return errors.new("invalid_params", "unknown task") end
 
 -- The record of the task params.taskId; or nil and an error.
@@ -32,7 +32,7 @@ local function find(call, params, era)
   if refused then return nil, refused end
   local record = task_record.find(call, params.taskId)
   if not record then return nil, unknown() end
-  if task_record.is_ended(record) then host.unfollow(call, "task:" .. record.id) end     -- no further notifications of this task: it has ended
+  if task_record.is_ended(record) then host.unfollow(call, "task:" .. record.id) end     -- no further notification about this task follows: it has ended
   return record
 end
 
@@ -80,7 +80,7 @@ methods["tasks/update"] = function(call, params, era)
   end
   if next(answers) == nil then return done() end
   tasks.order { id = record.id, answers = answers }
-  tasks.await(call, record.id, ORDER_TIMEOUT_S, function(now)              -- until the record shows that the answers arrived
+  tasks.await(call, record.id, ORDER_TIMEOUT_S, function(now)              -- waits until the record shows that the answers arrived
     for key in pairs(answers) do
       if now.requests[key] then return nil end
     end

@@ -41,7 +41,7 @@ local function invalid(tool, era, args, why)
   return content.failed(shown)
 end
 
--- The line of a tool's script that has `word`, as "scripts/tools/a.lua:3"; nil where the tool has no file.
+-- The line of a tool's script that contains `word`, as "scripts/tools/a.lua:3"; nil if the tool has no file.
 local function place_of(tool, word)
   for _, script in ipairs(tool.path and host.scripts or {}) do
     if script.path == tool.path then

@@ -20,7 +20,7 @@ end
 
 local level_key = "io.modelcontextprotocol/logLevel"
 
--- The least severe level that the client wants: from its request's _meta, else from its session; nil when it wants no messages.
+-- The least severe level that the client wants: from its request's _meta, else from its session; nil if it wants no messages.
 local function threshold(self)
   local meta = self.meta
   local wanted = meta and meta[level_key]

@@ -4,7 +4,7 @@ local json = require "moonpool.json"
 
 local complete = {}
 
-local most = 100                                                                        -- values in one completion (C-1)
+local most = 100                                                                        -- limit of the values in one completion (C-1)
 
 --- The entries of a list that begin with `prefix`, whatever the case, in the list's order.
 function complete.by_prefix(list, prefix)

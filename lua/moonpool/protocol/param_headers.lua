@@ -57,7 +57,7 @@ local function walk(schema, path, found, complain, depth)
   end
 end
 
---- The arguments of an input schema that headers repeat, as rows { header, name, path }; nil when there are none.
+--- --- The arguments of an input schema that headers repeat, as rows { header, name, path }; nil if there are none.
 function param_headers.rows(schema, complain)
   local found = {}
   walk(schema, {}, found, complain, 0)
@@ -73,12 +73,12 @@ local function wrong(row, what)
   return errors.new("header_mismatch", "header Mcp-Param-" .. row.name .. " " .. what)
 end
 
---- Compares the headers with the arguments. Returns nothing when all agree, else an error (H-2, H-8).
+--- --- Compares the headers with the arguments. Returns nothing if all agree, else an error (H-2, H-8).
 function param_headers.check(call, rows, args)
   for i = 1, #rows do
     local row = rows[i]
     local text, count = host.header(call, row.header)
-    if count == nil then return end                       -- not over HTTP: there are no headers to compare
+    if count == nil then return end                       -- stdio has no headers to compare
     local value = args
     for j = 1, #row.path do
       if type(value) ~= "table" then value = nil break end

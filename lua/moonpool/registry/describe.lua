@@ -112,7 +112,7 @@ local function counted(value, word)
   return plain(value) .. (word and word .. (value == 1 and "" or "s") or "")
 end
 
--- What a schema demands of a value, as text: "required, at least 1, at most 20".
+-- The demands of a schema on a value, as text: "required, at least 1, at most 20".
 local function rules(schema, is_required)
   local parts = { is_required and "required" or schema.default ~= nil and "default " .. json.encode(schema.default) or "optional" }
   for _, bound in ipairs(bounds) do
@@ -232,7 +232,7 @@ function forms.json(put)
   put(json.encode(whole))
 end
 
---- Returns what is served in a form ("list", "whole", "json", or a kind whose names are wanted), and the warnings, "" for a list.
+--- --- Returns the served things in a form ("list", "whole", "json", or a kind for its names alone), and the warnings, "" for a list.
 return function(form)
   local lines = {}
   forms[form](function(line) lines[#lines + 1] = line end)

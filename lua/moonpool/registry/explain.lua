@@ -1,5 +1,5 @@
--- Answers `moonpool explain`: which rule decides whether a principal sees a thing and may use it, in words. The request is
--- "moonpool/explain", which only gateways started with --specs serve.
+-- Answers `moonpool explain`: the rule that decides whether a principal sees a thing and may use it, in words. The request is "moonpool/explain",
+-- which only gateways started with --specs serve.
 
 local host = require "moonpool.host"
 local access = require "moonpool.access.access"
@@ -92,7 +92,7 @@ local function how(p, scope)
   return "held, implied by another scope"
 end
 
--- Steps, one for each rule. A step adds lines to the explanation, and returns what the client gets and why when its rule decides.
+-- Steps, one for each rule. A step adds lines to the explanation. If its rule decides, the step returns what the client gets and why.
 local steps = {}
 
 function steps.enabled(_, thing, put)
@@ -207,7 +207,7 @@ function forms.why(p, params, put)
   return runs
 end
 
--- A line for each thing that is served. A principal with the name of a tool is more likely a principal that was left out.
+-- The verdict for each thing that is served. If the first word is the name of a served thing, the user probably left out the principal.
 function forms.all(p, params, put)
   if params.is_word and find(p.id, nothing) > 0 then
     return nil, "'" .. p.id .. "' is served here, and the first word is the principal", "moonpool explain anonymous " .. p.id .. "; or --as " .. p.id

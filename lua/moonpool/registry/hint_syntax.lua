@@ -115,7 +115,7 @@ local function unclosed(what, text, line)
   return found and "the block that '" .. found.word .. "' opened at line " .. found.line .. " may not be closed by an 'end'"
 end
 
-local MAX_LINE_BYTES = 400 -- bytes of a line that the rules see: the time of some patterns grows with the square of the length
+local MAX_LINE_BYTES = 400 -- bytes of a line that the rules read: the time of some patterns grows with the square of the length
 
 -- A line without its comment and without the content of its strings.
 local function plain(line) return (line:sub(1, MAX_LINE_BYTES):gsub("\"[^\"]*\"", '""'):gsub("'[^']*'", "''"):gsub("%-%-.*$", "")) end

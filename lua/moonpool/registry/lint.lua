@@ -74,8 +74,7 @@ local function lines_of(r, first)
   return lines
 end
 
--- The field that the instruction after `i` reads from the value in register `from`; and whether the script reads it only to test if it exists.
--- know if it is there.
+-- The field that the instruction after `i` reads from the value in register `from`; and true if the script only tests whether the field exists.
 local function field_read(code, i, from, names)
   local word = code[i + 1]
   if word & 0x7f ~= OP_GETFIELD or word >> 16 & 0xff ~= from then return nil end
@@ -83,8 +82,8 @@ local function field_read(code, i, from, names)
   return names[(word >> 24 & 0xff) + 1], after == OP_TEST or after == OP_TESTSET or after == OP_EQK
 end
 
--- Collects from one function what it reads and sets in the environment of its file, and which fields it sets or tests anywhere.
--- `outer` says which upvalues of the enclosing function hold that environment.
+-- Collects from one function the names that it reads and sets in the environment of its file, and the fields that it sets or tests anywhere. `outer`
+-- says which upvalues of the enclosing function hold that environment.
 local function scan(r, outer, found)
   r:text()
   local first = r:size()

@@ -1,5 +1,5 @@
--- Warnings of `moonpool check` about access: things that no principal can reach, scopes that nothing requires, and auth scripts that
--- accept every request. Only what can be known without a request is reported; when scopes come from tokens, that is little.
+-- Warnings of `moonpool check` about access: things that no principal can reach, scopes that nothing requires, and auth scripts that accept every
+-- request. Only facts that do not depend on a request are reported; if scopes come from tokens, few facts are known.
 
 local host = require "moonpool.host"
 local auth = require "moonpool.access.auth"
@@ -26,7 +26,7 @@ local function sorted(set)
   return list
 end
 
--- The line of a scope in a file; near the thing's name when several things of the file have it.
+-- The line of a scope in a file; near the thing's name if the file has several things with the scope.
 local function line_of(thing, scope)
   local text = text_of(thing.path)
   local from = problem.find(text, thing.name:match "[^_.-]+$") or 1

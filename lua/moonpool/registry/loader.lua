@@ -189,8 +189,8 @@ end
 
 local function place_of(line) return (host.config_name or "moonpool.yaml") .. (line and line > 0 and ":" .. line or "") end
 
--- Grants that match no script, and programs that do not exist, are only warnings: a script or a package may be installed later. A misspelt
--- name looks the same.
+-- Grants that match no script, and programs that do not exist, are only warnings: a script or a package may be installed later. A misspelt name has
+-- the same effect.
 local function check_grants()
   for _, grant in ipairs(host.grants) do
     local is_used, names = false, {}

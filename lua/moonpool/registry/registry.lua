@@ -23,10 +23,10 @@ registry.tasks_extension = "io.modelcontextprotocol/tasks"
 -- Milliseconds for which a client may cache a list (Q-1): short, because the things of a saved script are served at once.
 local LIST_TTL_MS = 5000
 
-local MAX_VIEWS = 64       -- views that are cached for each list
+local MAX_VIEWS = 64       -- limit of the cached views for each list
 
--- For each list: its method, the member of the result, the sorted names; whether scopes decide who sees an entry, and which; whether an
--- entry has `visible`; and the cached views, by the scopes that their principals hold.
+-- For each list: its method; the member of the result; the sorted names; whether scopes decide who sees an entry, and the scopes; whether an entry
+-- has `visible`; and the cached views, by the scopes of their principals.
 local lists = {
   tools = { method = "tools/list", member = "tools" },
   prompts = { method = "prompts/list", member = "prompts" },
@@ -34,11 +34,11 @@ local lists = {
   templates = { method = "resources/templates/list", member = "resourceTemplates" },
 }
 
-local everything = {}       -- per list, the things that are switched on and off
+local everything = {}       -- for each list, the things that can be switched on and off
 local by_word = {}          -- "tool", "prompt", "resource" -> name -> the thing
 local by_fit = {}           -- templates, the one with the most fixed characters first
 local has_lists = false
-local offered = {}          -- capabilities: a thing that is switched off counts too
+local offered = {}          -- capabilities: a thing that is switched off counts as well
 
 local function any(things, member)
   for _, thing in pairs(things) do
@@ -67,7 +67,7 @@ local function needs_of(list, things)
   list.is_private = list.has_visible or list.needs[1] ~= nil
 end
 
---- Makes the lists again when things were switched on or off.
+--- --- Rebuilds the lists after things were switched on or off.
 function registry.refresh()
   local any_visible, any_private = false, false
   for kind, list in pairs(lists) do
@@ -133,7 +133,7 @@ local function seen_names(kind, p)
   return names
 end
 
--- The view of a principal on a list: { names, pages = the made pages by revision }.
+-- The view of a principal on a list: { names, pages = the encoded pages by revision }.
 local function view_of(kind, p)
   local list, key = lists[kind], ""
   if list.has_visible then return { names = seen_names(kind, p), pages = {} } end
@@ -168,7 +168,7 @@ function registry.capabilities()
   return declared
 end
 
---- The resource that serves `uri`, which is normalized, and the values of the template's variables; nil when none does.
+--- --- The resource that serves `uri`, which is normalized, and the values of the template's variables; nil if no resource serves it.
 function registry.resource(uri)
   local fixed = registry.resources[uri]
   if fixed then return fixed, {} end
@@ -178,8 +178,8 @@ function registry.resource(uri)
   end
 end
 
---- The resource that serves `uri` for the principal of a call; nil, or nil and an error, where the principal may not use it. A URI that is
---- also another spelling of a second resource is refused to a principal that may not use the second.
+--- --- The resource that serves `uri` for the principal of a call; nil, or nil and an error, if the principal may not use it. If a URI is also a
+--- spelling of a second resource, a principal that may not use the second is refused.
 function registry.open(call, uri)
   local found, values = registry.resource(uri)
   local plain = found and uris.plain(uri)
@@ -223,7 +223,7 @@ local function make_page(kind, names, first, era)
   return has_more and list.is_private and text or json.raw(text)
 end
 
--- The page that begins at `first`. Pages are cached where clients that read page by page arrive.
+-- The page that begins at `first`. Pages are cached at the positions that clients reach by reading page after page.
 local function cached_page(kind, view, first, era)
   if first % page.size ~= 1 then return make_page(kind, view.names, first, era) end
   local pages = view.pages[era.date]
@@ -264,8 +264,8 @@ end
 --- True if any template lists its resources.
 function registry.has_lists() return has_lists end
 
---- One page of resources/list with the resources that templates list: a result, or nil and an error; nil alone when the principal sees no
---- such template. The scripts' functions are called again for each page; the page begins after the last URI of the page before.
+--- --- One page of resources/list with the resources that templates list: a result, or nil and an error; only nil if the principal sees no such
+--- template. The scripts' functions are called again for each page; a page begins after the last URI of the previous page.
 function registry.page_with_instances(call, era, cursor)
   local p, method = call.principal, lists.resources.method
   local things = listing(p)

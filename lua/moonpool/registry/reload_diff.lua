@@ -1,5 +1,5 @@
--- Compares two generations of scripts. The old generation writes a summary as text; the new one reads it and says what was added, changed
--- or removed.
+-- Compares two generations of scripts. The old generation writes a summary as text; the new one reads it and reports what was added, changed or
+-- removed.
 
 local host = require "moonpool.host"
 local auth = require "moonpool.access.auth"
@@ -12,8 +12,8 @@ local switches = require "moonpool.registry.switches"
 
 local difference = {}
 
--- For each kind: the list that clients have of it, the word for it in switches, the prefix of its names, and a function that returns its
--- things: key -> { path, members by name, each as text }. Scripts of other folders are compared by their paths.
+-- For each kind: the list of it that clients have, the word for it in switches, the prefix of its names, and a function that returns its things: key
+-- -> { path, members by name, each as text }. Scripts of other folders are compared by their paths.
 local kinds = {}
 
 local function texts(members)
@@ -40,7 +40,7 @@ served("prompts", "prompts", "prompt")
 served("resources", "resources", "resource")
 served("templates", "resources", "resource")
 
--- The kinds that are in no list of clients.
+-- Kinds that are in no list of clients.
 local function unlisted(kind, word, all, members)
   kinds[#kinds + 1] = { name = kind, word = word .. " ", things = function()
     local things = {}
@@ -77,7 +77,7 @@ local function only_on(kind, entries)
   return on
 end
 
--- The names of the members that differ, as text; nil when none does.
+-- The names of the members that differ, as text; nil if none differs.
 local function differing(before, after)
   local list = {}
   for _, member in ipairs(sorted(before, after)) do
@@ -86,7 +86,7 @@ local function differing(before, after)
   return list[1] and table.concat(list, ", ") or nil
 end
 
--- The words for a change of who may see a thing, or nil.
+-- The words for a change of the principals that may see a thing, or nil.
 local function differing_guard(was, is)
   local list = {}
   if table.concat(was.scopes, " ") ~= table.concat(is.scopes, " ") then list[1] = "scopes" end

@@ -12,7 +12,7 @@ local library = {}
 local files, order = {}, {}       -- name -> { path, chunk, state, value }
 local running = {}                -- names that are being run now, outermost first
 
--- find is called by a script's `require`, and calls this function last: so the script is 3 levels up.
+-- `find` is called by a script's `require`, and calls this function last: so the script is 3 levels up.
 local function run(file, name)
   if file.state == "running" then
     local first = 1

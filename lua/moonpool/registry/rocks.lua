@@ -1,18 +1,18 @@
--- require of rocks: pure-Lua modules below scripts.rocks, loaded when they are first required. The files of one rock, x.lua and all in x/,
--- share an environment of their own (sandbox.of_rock): they have no grants, and reach neither scripts/lib nor what moonpool gives to
--- scripts, so a rock acts only by functions and values that a script hands it.
+-- require of rocks: pure-Lua modules below scripts.rocks, loaded when they are first required. The files of one rock, x.lua and all in x/, share an
+-- environment of their own (sandbox.of_rock). They have no grants, and see neither scripts/lib nor moonpool's libraries, so a rock has effects only
+-- through functions and values that a script passes to it.
 
 local host = require "moonpool.host"
 local sandbox = require "moonpool.registry.sandbox"
 
 local rocks = {}
 
-local DEEPEST = 100         -- modules that are loaded inside of one another
-local COMPILE_MS = 500      -- of the processor, for one file
+local DEEPEST = 100         -- limit of the modules that load inside one another
+local COMPILE_MS = 500      -- seconds of processor time for one file
 
-local environments = {}     -- first part of the name -> the environment
+local environments = {}     -- first part of the module's name -> the environment
 local loaded = {}           -- name -> value
-local opened = {}           -- the paths of files that were loaded, or tried, from host.rocks on
+local opened = {}           -- the paths of files that were loaded, or tried, relative to host.rocks
 
 local standard = { string = true, table = true, math = true, utf8 = true, os = true, coroutine = true, _G = true }
 
@@ -21,7 +21,7 @@ if host.trust_full and host.rocks then
   package.cpath = host.c_modules .. "/?.so;" .. package.cpath
 end
 
--- The path of a module below host.rocks, and its text; nil where there is none.
+-- The path of a module below host.rocks, and its text; nil if there is no such file.
 local function find(name)
   if not host.rocks or not name:find "^[%w_-][%w_.-]*$" then return nil end
   local path = name:gsub("%.", "/")
@@ -31,7 +31,7 @@ local function find(name)
   end
 end
 
---- Where a module was looked for and what was found instead, for an error message; nil without scripts.rocks.
+--- --- Where a module was searched and what was found instead, for an error message; nil without scripts.rocks.
 function rocks.absence(name)
   if not host.rocks or not name:find "^[%w_-][%w_.-]*$" then return nil end
   local path = name:gsub("%.", "/")
@@ -85,13 +85,13 @@ local function load(name, path, text, above)
   if depth > DEEPEST then error("more than " .. DEEPEST .. " rocks require each other: " .. name, 0) end
   local this <close> = setmetatable({ name = name, above = above, depth = depth }, { __close = function(self) self.is_over = true end })
   local shared = environment_of(name)
-  -- `require` of this file knows what is being loaded around it; all else is the rock's
+  -- `require` of this file knows the modules that are being loaded around it; everything else is shared by the rock
   local env = setmetatable({ require = requiring(shared, this) }, { __index = shared, __newindex = shared })
   opened[path] = true
   local chunk, why, hint = host.load(text, "@" .. host.rocks .. "/" .. path, env, COMPILE_MS)
   if not chunk then error(hint and why .. " (" .. hint .. ")" or why, 0) end
   local value = chunk(name, host.rocks .. "/" .. path)
-  if loaded[name] ~= nil then return loaded[name] end -- another call was faster
+  if loaded[name] ~= nil then return loaded[name] end -- another call has loaded the module meanwhile
   local packages = not host.trust_full and rawget(shared, "package")
   local known = type(packages) == "table" and packages.loaded
   if value == nil and type(known) == "table" then value = known[name] end
@@ -101,7 +101,7 @@ local function load(name, path, text, above)
   return value
 end
 
---- The value of a rock's module; nil where there is none.
+--- --- The value of a rock's module; nil if there is no such module.
 function rocks.get(name, above)
   if loaded[name] ~= nil then return loaded[name] end
   local path, text = find(name)

@@ -1,5 +1,5 @@
--- The environment of scripts. Each file has its own, with copies of the libraries, so that no file sees what another assigns. No name
--- in it opens files, runs programs, loads bytecode, or reaches the tables of the gateway's own modules.
+-- The environment of scripts. Each file has its own, with copies of the libraries, so that no file sees the assignments of another. No name in it
+-- opens files, runs programs, loads bytecode, or reaches the tables of the gateway's own modules.
 
 local host = require "moonpool.host"
 local auth = require "moonpool.access.auth"
@@ -74,7 +74,7 @@ local function sealed(name)
 end
 local array_mt, object_mt = sealed "json.array_mt", sealed "json.object_mt"
 
--- The name `__mode` as scripts have it. It is made after core/vm/weak.c has changed the name that modules have.
+-- The name `__mode` as scripts spell it. This string is made after core/vm/weak.c has changed the name that modules have.
 local weak_mode
 
 local function refuse_gc(mt)
@@ -96,7 +96,7 @@ local function safe_setmetatable(value, mt)
   return setmetatable(value, mt)
 end
 
--- What rocks have: with __mode their tables are tables like others, as "__mode" of scripts means nothing to Lua (core/script/weak.c).
+-- Functions of rocks: tables with __mode are ordinary tables, as the "__mode" of scripts means nothing to Lua (core/vm/weak.c).
 local function rock_setmetatable(value, mt)
   refuse_gc(mt)
   return setmetatable(value, mt)
@@ -122,7 +122,7 @@ local function safe_date(format, ...)
   return os.date(format, ...)
 end
 
--- The text that load compiles, from its argument; or nil and why.
+-- The text to compile, from the argument of `load`; or nil and why.
 local function chunk_of(chunk)
   if type(chunk) == "function" then
     local pieces, size = {}, 0
@@ -203,8 +203,8 @@ end
 -- The libraries of which each script gets a copy.
 local data = { digest = digest, base64 = base64, time = time, uri = uri, regex = regex }
 
---- A hint about `name`, which is not `among` the names of a script, or of its library `library`. `line` is the text of the line that uses
---- the name, if it is known.
+--- --- A hint about `name`, which is not `among` the names of a script, or of its library `library`. `line` is the text of the line that uses the
+--- name, if known.
 function sandbox.hint(name, among, library, line)
   local known = problem.closed[library and library .. "." .. name or name]
   if known and known.instead then
@@ -228,13 +228,13 @@ local function loading(env)
   end
 end
 
--- Lua's own library, as far as it is open, into `base`.
+-- Copies Lua's own library, as far as scripts may use it, into `base`.
 local function add_standard(base)
   for _, name in ipairs(plain) do base[name] = _G[name] end
   for library, wanted in pairs(libraries) do base[library] = copy(_G[library], wanted) end
   if host.trust_full then
     for name, value in pairs(_G) do base[name] = value end
-    base.table = copy(table) -- some of it is replaced, for scripts alone
+    base.table = copy(table) -- scripts get replacements for some of these functions
   else
     base.os.date, base.math.random = safe_date, host.random_generator()
   end
@@ -244,8 +244,8 @@ end
 
 local PACKAGE_CONFIG = "/\n;\n?\n!\n-\n"
 
---- A new environment for the files of one rock: Lua's own library, and nothing of moonpool's, so nothing that a grant could open. A name
---- that is not there is nil, as libraries ask which names there are.
+--- --- A new environment for the files of one rock: Lua's own library, and nothing of moonpool's, so nothing that a grant could open. An unknown name
+--- is nil, because libraries test which names exist.
 function sandbox.of_rock()
   local env = {}
   add_standard(env)

@@ -15,14 +15,14 @@ local loaded = false
 
 local function key(word, name) return "switch:" .. word .. ":" .. name end
 
---- True if a thing is on: by its name in the store, else by its option `enabled`.
+--- --- True if a thing is on: by its entry in the store, else by its option `enabled`.
 function switches.is_on(word, thing)
   local kept = host.store_get(key(word, thing.name))
   if kept then return kept == "on" end
   return thing.enabled ~= false
 end
 
---- For new things: those that are off.
+--- Sets `off` of new things by the switches in the store.
 function switches.load()
   for word in pairs(lists) do
     for _, thing in pairs(registry.all(word)) do thing.off = not switches.is_on(word, thing) end
@@ -31,7 +31,7 @@ function switches.load()
   registry.refresh()
 end
 
--- Applies what the store says.
+-- Applies the switches of the store.
 local function follow(word, thing)
   local off = not switches.is_on(word, thing)
   if off == thing.off then return end
@@ -49,7 +49,7 @@ bus.on("switched", function(text)
   if thing then follow(word, thing) end
 end)
 
--- The thing that a script names; raises an error at the script's line when it does not exist.
+-- The thing that a script names; raises an error at the script's line if it does not exist.
 local function find(what, word, name)
   if not loaded then problem.raise(3, what .. " is for handlers: while scripts load, the things may not exist yet") end
   local things = registry.all(word)

@@ -10,8 +10,8 @@ local problem = require "moonpool.runtime.diagnostic"
 local watched = {}
 watched.__index = watched
 
-local PAUSE = 1    -- seconds between looks
-local LONGEST = 10 -- for one look
+local PAUSE = 1    -- seconds between two checks for a changed file
+local LONGEST = 10 -- seconds that one check may take
 
 --- `fs` is the file library of the script; `parse(text)` returns the parsed value, or nil, why.
 function watched.new(fs, path, parse)
@@ -46,7 +46,7 @@ end
 function watched:get()
   local now = host.now()
   if now - self.looked >= PAUSE then
-    if self.value ~= nil then self.looked = now end -- the others go on with what there is
+    if self.value ~= nil then self.looked = now end -- other tasks use the contents that were read before
     self.flights:share("look", LONGEST, function() return look(self) end)
     self.looked = host.now()
   end

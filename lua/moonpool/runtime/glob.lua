@@ -9,7 +9,7 @@ return function(pattern)
   return function(text)
     if #text < #first + #last or text:sub(1, #first) ~= first or text:sub(#text - #last + 1) ~= last then return false end
     local at, stop = #first + 1, #text - #last
-    for i = 1, #pieces do                -- each as early as can be: so the later ones have the most room
+    for i = 1, #pieces do                -- each part is matched as early as possible, so the later parts have the most text left
       local from, to = text:find(pieces[i], at, true)
       if not from or to > stop then return false end
       at = to + 1

@@ -4,8 +4,8 @@
 local json = require "moonpool.json"
 local problem = require "moonpool.runtime.diagnostic"
 
-local MOST_BYTES = 2000 -- of the text: more of a value is not looked at
-local MOST_MEMBERS = 64 -- of one table
+local MOST_BYTES = 2000 -- limit of the shown text in bytes: the remainder of a value is not read
+local MOST_MEMBERS = 64 -- limit of the members shown of one table
 local DEEPEST = 6
 
 local function less(a, b)
@@ -44,7 +44,7 @@ end
 
 local function function_name(value)
   local info = debug.getinfo(value, "S")
-  if not problem.is_of_script(info.source) then return "<function>" end -- one of the gateway's
+  if not problem.is_of_script(info.source) then return "<function>" end -- the value belongs to the gateway
   return ("<function at %s:%d>"):format(info.source:sub(2), info.linedefined)
 end
 

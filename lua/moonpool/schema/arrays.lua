@@ -23,7 +23,7 @@ local function sizes(at)
   end)
 end
 
--- Checks the items from `first` on.
+-- Checks the items from index `first` on.
 local function check_items(v, run, check, first)
   local count = #v
   if not spend(run, count) then return false end

@@ -5,7 +5,7 @@ local forms = require "moonpool.schema.forms"
 local refuse, give_up, spend = failure.refuse, failure.give_up, failure.spend
 local next = next
 
--- Runs a check that is allowed to fail: what it evaluated is recorded only if it passes.
+-- Runs a check that is allowed to fail: the members that it evaluated are recorded only if it passes.
 local function attempt(check, v, run, seen)
   if not seen then return check(v, run) end
   local own = {}

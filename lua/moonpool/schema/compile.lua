@@ -71,7 +71,7 @@ local function several(by_kind, expected)
   end
 end
 
--- Records what `check` evaluates, also when the schema around it does not need the record, and passes the record on.
+-- Records the members that `check` evaluates, even if the schema around it does not need the record, and passes the record on.
 local function gathering(check)
   return function(v, run, outer)
     local kind = kind_of(v)

@@ -11,8 +11,8 @@ local failure = {}
 failure.STEPS = 100000
 failure.DEPTH = 1024
 
-local PER_PIECE <const> = 10 -- further steps for each piece of a large value
-local PIECES <const> = 90000 -- pieces that are counted
+local PER_PIECE <const> = 10 -- additional steps for each piece of a large value
+local PIECES <const> = 90000 -- limit of the pieces that are counted
 
 -- The size of a value in pieces: names, items, 64 bytes of text.
 local function pieces_of(value, most)
@@ -26,14 +26,14 @@ local function pieces_of(value, most)
   return count
 end
 
--- Called when the steps have run out. A large value gets more of them; a schema that needs them all for a small value does not.
+-- Called when the steps have run out. A large value gets additional steps; a schema that uses up the steps on a small value does not.
 local function extend(run, left)
   local value = run.value
   run.value = nil
   return value ~= nil and left + PER_PIECE * math.min(pieces_of(value, PIECES), PIECES) or left
 end
 
--- Subtracts `steps` from those left. False when the run has ended: then every check returns at once.
+-- Subtracts `steps` from the remaining steps. False if the run has ended: then every check returns at once.
 function failure.spend(run, steps)
   local left = run.left - steps
   if left < 0 then left = extend(run, left) end
@@ -69,7 +69,7 @@ function failure.shown(name)
   return text:sub(1, (utf8.offset(text, 0, 78) or 78) - 1) .. "…"
 end
 
--- Ends the run with no result: also a `not` around the check cannot make a success of it.
+-- Ends the run with no result: even a `not` around the check cannot turn this into a success.
 function failure.give_up(run, why)
   run.left, run.value = -1, nil
   run.why = run.why or why

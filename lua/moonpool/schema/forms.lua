@@ -19,7 +19,7 @@ local function closer(a, b)
   return depth(a) > depth(b)
 end
 
--- "must be a string or null, got a number", when all alternatives failed by the type.
+-- "must be a string or null, got a number", if all alternatives failed by the type.
 local function joined(faults)
   local expected, met, got = {}, {}, nil
   for i, fault in ipairs(faults) do
@@ -36,7 +36,7 @@ local function joined(faults)
   return got and text .. ", got " .. got or text
 end
 
--- Runs the alternatives again, this time with their reasons.
+-- Runs the alternatives again, this time with error texts.
 function forms.refuse(run, keyword, checks, v)
   if run.quiet > 0 or run.left < 0 then return false end
   local faults, nearest = {}, nil

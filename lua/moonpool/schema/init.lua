@@ -14,7 +14,7 @@ local weigh = require "moonpool.schema.weight"
 
 local schema = {}
 
--- A run that is reused. It is taken while a check runs, so that a check which ends in an error or never ends cannot disturb another.
+-- A run that is reused. While a check runs it is marked as taken, so that a check which ends in an error or never ends cannot disturb another.
 local spare
 
 local function fault_of(run)
@@ -30,7 +30,7 @@ local function checker(check, root)
     spare = nil
     run.left, run.depth, run.quiet, run.why = failure.STEPS, 0, 0, nil
     run.value = value
-    run.message, run.keyword, run.path = "", "", "" -- the texts for a run whose steps run out
+    run.message, run.keyword, run.path = "", "", "" -- the error texts of a run whose steps run out
     run.top, run[1] = 1, root
     local good = check(value, run) and run.left >= 0
     local fault = not good and fault_of(run) or nil

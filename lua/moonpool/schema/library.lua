@@ -60,7 +60,7 @@ local function id_of(schema, known)
   return uris.cut(id)
 end
 
--- Makes a resource of `schema`. `address` is the URI under which it was found, or the base of the resource around it.
+-- Makes a resource of `schema`. `address` is the URI under which the schema was found, or the base of the resource around it.
 function library:open(schema, address, where, around, depth)
   local scope = { base = address, root = schema, where = where, nodes = {}, embedded = {}, anchors = {}, dynamic = {} }
   if type(schema) == "table" then
@@ -159,7 +159,7 @@ function library:scan(schema, scope, where, depth)
   end
 end
 
--- The node of a schema that was scanned in `scope`; or the boolean that the schema is.
+-- The node of a schema that was scanned in `scope`; or the boolean, for a boolean schema.
 function library.node_of(schema, scope)
   if type(schema) == "boolean" then return schema end
   local inner = scope.embedded[schema]

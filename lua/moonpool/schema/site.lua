@@ -105,7 +105,7 @@ function site:schema_map(keyword)
   return names, checks
 end
 
--- A check that calls that of another node, which may not be compiled yet.
+-- A check that calls the check of another node, which may not be compiled yet.
 function site.follow_node(node)
   return function(v, run, seen)
     local depth = run.depth + 1

@@ -26,7 +26,7 @@ local function kind_of(v)
 end
 value.kind_of = kind_of
 
--- For json.empty_array: an empty table, which can be indexed.
+-- json.empty_array, a userdata, as an empty table that can be indexed.
 local nothing = setmetatable({}, array_mt)
 
 local function opened(v)
@@ -93,8 +93,8 @@ local function put(out, v, depth)
   return true
 end
 
--- A text that is the same for equal values only, and the number of pieces counted; nil when the value is too deep, or has
--- more than about `limit` pieces.
+-- A text that is the same only for equal values, and the number of pieces counted; nil if the value is too deep, or has more than about `limit`
+-- pieces.
 function value.fingerprint(v, limit)
   local out = { limit = limit }
   if not put(out, v, 0) then return nil, #out end

@@ -100,7 +100,7 @@ return function(call, row)
     return result.messages
   end
 
-  --- run_job(name): true and what the job gave; or nil and why it failed.
+  --- run_job(name): true and the value that the job returned; or nil and why it failed.
   function made.run_job(name)
     local one = find("job", job.all(), name)
     local ok, value, why = xpcall(one.handler, failure.handler, call)
@@ -112,7 +112,7 @@ return function(call, row)
   --- due_jobs(): the names of the jobs that are due at the time of fake.time, sorted.
   function made.due_jobs() return schedule.due "due_jobs" end
 
-  --- run_due_jobs(): runs those, each once, and gives a list of { name, done, value } or { name, why }.
+  --- run_due_jobs(): runs the due jobs, each once, and returns a list of { name, done, value } or { name, why }.
   function made.run_due_jobs()
     local results = {}
     for i, name in ipairs(schedule.due "run_due_jobs") do

@@ -50,7 +50,7 @@ end
 --- Parks the task without advancing any clock.
 function clock.pause() real.sleep(0) end
 
---- The time that was set, with what has passed since; nil while the clocks are real.
+--- The fake time: the time that was set, plus the time that passed since; nil while the clocks are real.
 function clock.now() return at end
 
 --- Sets the clocks. If the new time is later than that of an earlier call, the time between them elapses.

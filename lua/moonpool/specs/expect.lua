@@ -65,7 +65,7 @@ function expect.contains(part, text, message)
   if type(text) ~= "string" or not text:find(part, 1, true) then complain("expected " .. show(part) .. " in " .. show(text), message) end
 end
 
---- Fails unless f raises an error, whose text contains `part` if that is given.
+--- Fails unless f raises an error. With `part`, the error text must contain it.
 function expect.error(f, part)
   local ok, why = pcall(f)
   if ok then complain "expected an error, got none" end

@@ -1,6 +1,6 @@
--- Which jobs are due at the time of fake.time: due_jobs and run_due_jobs of specs. Intervals count from the first fake.time of an `it`, or from the
--- run before; times of day are those that have passed since then. Like the gateway it makes up for nothing: however many times have passed, a
--- job is run once.
+-- The jobs that are due at the time of fake.time: due_jobs and run_due_jobs of specs. Intervals count from the first fake.time of an `it`,
+-- or from the previous run; times of day are due if they have passed since then. Like the gateway, run_due_jobs does not catch up: however
+-- many times have passed, a job is run once.
 
 local clock = require "moonpool.specs.clock"
 local cron = require "moonpool.lib.cron"
@@ -10,12 +10,12 @@ local sorted = require "moonpool.runtime.sorted_keys"
 
 local schedule = {}
 
-local LOOK_BACK = 31 * 86400   -- seconds that are searched for a time of day
+local LOOK_BACK = 31 * 86400   -- seconds into the past in which a time of day is searched
 
-local began             -- when fake.time was first set
-local runs = {}         -- name of a job -> { at, key }: when it was last run, and the name that cron.due gave that time
+local began             -- the time when fake.time was first set
+local runs = {}         -- name of a job -> { at, key }: when it was last run, and the name that cron.due gave to that time
 
--- Of the times of day since `from` the last: its name; or nil.
+-- The name of the last time of day since `from`; or nil.
 local function last_time(times, from, now)
   for at = now // 60 * 60, math.max(from // 60 * 60, now - LOOK_BACK), -60 do
     local key = cron.due(times, at)
@@ -33,12 +33,12 @@ local function due_time(one, now)
   return key and not (last and last.key == key) and key or nil
 end
 
---- The clocks are set: a time before the one at which they began to be counted begins anew.
+--- Called when the clocks are set. A time before the start of the counting restarts the counting.
 function schedule.set(seconds)
   if not began or seconds < began then began, runs = seconds, {} end
 end
 
---- The names of the jobs that are due now, sorted. `word` is the function of the spec that asks.
+--- The names of the jobs that are due now, sorted. `word` is the calling function of the spec, for errors.
 function schedule.due(word)
   local now = clock.now()
   if not now then problem.raise(2, word .. " needs a time", "as in fake.time(os.time { year = 2026, month = 1, day = 1 })") end
@@ -49,7 +49,7 @@ function schedule.due(word)
   return names
 end
 
---- Notes that a job begins now.
+--- Records that a job begins now.
 function schedule.begin(name)
   local now = clock.now()
   local key = due_time(job.all()[name], now)

@@ -19,7 +19,7 @@ local ended = { completed = true, failed = true, cancelled = true }
 task_record.needs = { "extensions." .. registry.tasks_extension }
 local tree = call_library.tree(task_record.needs)
 
---- The error for a client that has not declared them (TX-6).
+--- The error for a client that has not declared the capabilities for tasks (TX-6).
 function task_record.undeclared(what)
   return errors.new("missing_capability", what or "tasks need a client that declares " .. registry.tasks_extension, { requiredCapabilities = tree })
 end
@@ -47,7 +47,7 @@ function task_record.new(call, ttl, poll)
   }
 end
 
---- Stores the record and sets its time of change. Returns true; or nil when the store is full.
+--- Stores the record and sets its time of change. Returns true; or nil if the store is full.
 function task_record.save(record)
   local left = record.ends - host.now()
   if left <= 0 then return true end

@@ -16,13 +16,13 @@ local task_record = require "moonpool.tasks.task_record"
 
 local tasks = {}
 
-local POLL_INTERVAL_MS = 1000           -- milliseconds: the poll interval that clients are given
-local MIN_TTL_MS = 1000       -- milliseconds for which a record is kept at least
-local MAX_MESSAGE_BYTES = 1024   -- bytes of a status message
+local POLL_INTERVAL_MS = 1000           -- milliseconds: the poll interval that clients are told to use
+local MIN_TTL_MS = 1000       -- milliseconds: the shortest lifetime of a record
+local MAX_MESSAGE_BYTES = 1024   -- limit of the bytes of a status message
 
 local running = {}                                      -- id -> work
 local works = setmetatable({}, { __mode = "k" })        -- the job's call -> work
-local waiting = {}                                      -- id -> { signal = on_change }: waits for a change of the record
+local waiting = {}                                      -- id -> { signal = on_change }: tasks that wait for a change of the record
 
 -- -- notifying clients and workers --------------------------------------------------------------------------------------
 
@@ -85,7 +85,8 @@ local function put(work, call, asked, key, open)
   return true
 end
 
--- The value of one answer, { answer = … } or { refused = why }; or nil and why. The reason "again" means: invalid, to be asked again.
+-- The value of one answer, { answer = … } or { refused = why }; or nil and why. The reason "again" means that the answer is invalid and the question
+-- is asked again.
 local function read(work, asked, said)
   if said.refused then return nil, said.refused end
   local value, why = asked.read(said.answer)
@@ -93,7 +94,7 @@ local function read(work, asked, said)
   return value, why
 end
 
--- Asks the questions of call:elicit and the like: the task has the status "input_required" until every question has an answer.
+-- Asks the questions of call:elicit and similar functions: the task has the status "input_required" until every question has an answer.
 local function ask(work, call, wanted, found, whys)
   local open, record = {}, work.record
   for key, asked in pairs(wanted) do
@@ -141,7 +142,7 @@ local function new_work(call, tool, wanted)
   }
 end
 
--- Called when the job of a task ends without a result of the tool: it was cancelled, or reached a limit.
+-- Called when the job of a task ends without a result of the tool: the job was cancelled, or reached a limit.
 local function left(work)
   local why = work.stops and host.now() >= work.stops - 0.001 and "the task took too long" or "the task was ended by the server"
   fail(work, why)
@@ -222,8 +223,8 @@ end }
 
 local function nothing() end
 
---- Calls look(record) now and after every change of the record, until it returns a value, and returns that. Returns nil when the record is
---- gone, or after `seconds`. look may wait; on_change(), if given, is called at once for each change and may not wait.
+--- Calls look(record) now and after every change of the record, until `look` returns a value, and returns that value. Returns nil if the record no
+--- longer exists, or after `seconds`. look may wait; on_change(), if given, is called at once for each change and may not wait.
 function tasks.await(call, id, seconds, look, on_change)
   local over = host.now() + (seconds or math.huge)
   local self <close> = setmetatable({ id = id, signal = host.signal() }, waiter)
@@ -244,7 +245,7 @@ end
 --- Sends an order to the worker that runs the task.
 function tasks.order(order) host.tell("order", json.encode(order)) end
 
---- call:status(message): sets the status message of the task, for people. No effect in a call that is no task.
+--- call:status(message): sets the status message of the task, for people. No effect in a call that is not a task.
 function host.call_methods.status(call, message)
   local work = works[call]
   if not work or running[work.record.id] ~= work or message == nil then return end

@@ -1,4 +1,4 @@
--- Arguments of a call: error texts for those that do not fit the input schema, and default values.
+-- Arguments of a call: error texts for arguments that do not fit the input schema, and default values.
 
 local json = require "moonpool.json"
 local schema = require "moonpool.schema"
@@ -31,7 +31,7 @@ local function at(value, pointer)
   return value
 end
 
--- The wrong value, short, to follow "got a string": " (\"x\")".
+-- The wrong value in a short form, to follow "got a string": " (\"x\")".
 local function shown(value)
   local kind = type(value)
   if kind ~= "string" and kind ~= "number" and kind ~= "boolean" then return "" end
@@ -41,9 +41,9 @@ local function shown(value)
   return " (" .. text .. ")"
 end
 
-local MAX_FAULTS = 10      -- wrong arguments that one text names
+local MAX_FAULTS = 10      -- limit of the wrong arguments that one text names
 
--- A copy of the schema's check that only looks at arguments which are given and known: missing and unknown ones are reported apart.
+-- A copy of the schema's check for arguments that are given and known: missing and unknown arguments are reported separately.
 local checks_of_known = setmetatable({}, { __mode = "k" })
 
 local function check_of_known(input)
@@ -96,8 +96,8 @@ local function faults_of(input, args)
   return faults
 end
 
---- Why `args` do not fit: a text that names each wrong argument, a line each when there are several. `why` is the failure from the schema's
---- check.
+--- The reason that `args` do not fit: a text that names each wrong argument, one per line if there are several. `why` is the failure from
+--- the schema's check.
 function arguments.explain(input, args, why)
   local faults = faults_of(input, args)
   if #faults == 0 then
@@ -117,7 +117,7 @@ local function copy(value)
   return made
 end
 
---- Rows { name, value | inside } of the defaults in the schema `input`; nil when there are none.
+--- Rows { name, value | inside } of the defaults in the schema `input`; nil if there are none.
 function arguments.defaults(input)
   local rows = {}
   for name, property in pairs(input.properties or {}) do

@@ -96,7 +96,7 @@ local function is_due(one)
   return false
 end
 
---- Called by C when the time of a job has come.
+--- Called by C when the job is due.
 function job.run(call, name)
   local one, ended = jobs[name], false
   local _ <close> = setmetatable({}, { __close = function()
@@ -120,7 +120,7 @@ function job.run(call, name)
   end
 end
 
---- Answers "moonpool/job": { value }; { why } when the job failed; or { what, hint } when the name is wrong.
+--- Answers "moonpool/job": { value }; { why } if the job failed; or { what, hint } if the name is wrong.
 function job.run_now(call, name)
   local one = jobs[name]
   if not one then

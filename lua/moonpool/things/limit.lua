@@ -19,7 +19,7 @@ local by_words = { principal = true, tool = true, address = true, all = true }
 local periods = { hour = "!%Y-%m-%dT%H", day = "!%Y-%m-%d", month = "!%Y-%m" }
 local shared = { tools = true, resources = true, prompts = true, order = true, by = true, answer = true }
 
--- Checks the options that limit and quota share. Returns what `by` is made of: a list of words and functions.
+-- Checks the options that limit and quota share. Returns the parts of the option `by`: a list of words and functions.
 local function check(word, spec, own, form)
   if type(spec) ~= "table" then problem.raise(3, word .. " needs a table", form) end
   for option in pairs(spec) do
@@ -82,10 +82,10 @@ local function no_room(row)
   host.log("error", "limit not counted", { policy = row.name, why = "the store is full: see store.entries and store.bytes" })
 end
 
--- The policy that calls take(row, call): it returns nil when the call may go on, else why not, and the seconds until it may.
+-- The policy that calls take(row, call): `take` returns nil if the call may go on, else the reason and the seconds until it may.
 local function made(spec, take, says)
   local function handler(call, next, row)
-    if call.phase == "run" then return next() end                 -- it was counted in the phase "prepare"
+    if call.phase == "run" then return next() end                 -- the call was counted in the phase "prepare"
     local why, seconds = take(row, call)
     if not why then return next() end
     refuse(call, spec.answer, why .. ": try again in " .. in_words(seconds), seconds)

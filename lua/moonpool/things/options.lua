@@ -1,4 +1,4 @@
--- What tool, resource and prompt share: checking their options, and the common members of their definitions.
+-- The common part of tool, resource and prompt: checking their options, and the common members of their definitions.
 
 local call = require "moonpool.protocol.call"
 local hint_options = require "moonpool.things.hint_options"
@@ -59,7 +59,7 @@ local function check_values(spec, complain)
 end
 
 --- Checks `spec`, the table given to tool, resource or prompt. `kind`: { word, own = { option = type }, order = names for the hint,
---- handler = type of its second item, form = an example }. Returns true unless the errors leave nothing to use.
+--- handler = type of its second item, form = an example }. Returns true unless no usable options are left.
 function options.check(kind, spec, complain)
   local word = kind.word
   if type(spec) ~= "table" then
@@ -87,7 +87,7 @@ function options.check(kind, spec, complain)
   return true
 end
 
---- A JSON array of the option's values, also of an empty table; nil when the option is missing.
+--- A JSON array of the option's values, also of an empty table; nil if the option is missing.
 function options.list(value) return type(value) == "table" and json.array { table.unpack(value) } or nil end
 
 --- The capabilities in `requires` as the tree that call.demand takes; nil for none.

@@ -1,7 +1,7 @@
 -- policy { … } in scripts/policy/: a function around calls of tools, reads of resources and uses of prompts. It may refuse a call, change
 -- its arguments and result, answer it, count it or measure it.
---   turn    the call as a policy sees it: all of the call, and kind, name, args, uri, phase
---   row     a policy that is loaded; rows are in the order in which they run, the outermost first
+--   turn   the call as a policy sees it: all fields of the call, and kind, name, args, uri, phase
+--   row    a policy that is loaded; rows are in the order in which they run, the outermost first
 
 local arguments = require "moonpool.things.arguments"
 local frozen = require "moonpool.runtime.frozen"
@@ -88,8 +88,8 @@ local function fits_any(list, text)
   return false
 end
 
--- True if a policy applies to a thing: one that names no things applies to all. Resources are named by URI patterns; `text` is the URI, or
--- nil before it is known.
+-- True if a policy applies to a thing: a policy that names no things applies to all. Resources are named by URI patterns; `text` is the URI, or nil
+-- before it is known.
 local function concerns(row, kind, text)
   if not row.is_narrow then return true end
   local list = row[kind]
@@ -101,8 +101,8 @@ local trails = setmetatable({}, { __mode = "k" })      -- call -> { at, reached 
 --- What the policies of a call did: { at = the policy that decided last, reached = true if all let the call through }; nil without policies.
 function policy.trail(call) return trails[call] end
 
--- The object that policies get as `call`: all of the call, with kind, name, uri and phase, which are read-only, and args, which may be
--- replaced. `own` is out of reach of scripts: it decides which policies apply to a read.
+-- The object that policies get as `call`: all fields of the call, with kind, name, uri and phase, which are read-only, and args, which may be
+-- replaced. Scripts cannot reach `own`, which decides the policies that apply to a read.
 local function turn_of(call, own)
   return setmetatable({}, {
     __name = "moonpool.turn", __metatable = false,
@@ -177,7 +177,7 @@ end
 
 -- -- the loaded policies ----------------------------------------------------------------------------------------------
 
---- The policies that apply to a thing, outermost first; without a kind all of them. For a resource, `text` is a URI, or nil for all policies
+--- The policies that apply to a thing, outermost first; without a kind, all policies. For a resource, `text` is a URI, or nil for all policies
 --- that may apply.
 function policy.of(kind, text)
   local found = {}
@@ -187,7 +187,7 @@ function policy.of(kind, text)
   return found
 end
 
--- Warnings about patterns that match nothing: the thing may be added later, but a typo looks the same.
+-- Warnings about patterns that match nothing: the thing may be added later, but a misspelt pattern has the same effect.
 local function doubt(row, kind, things)
   for _, pattern in ipairs(row[kind] or {}) do
     local is_used, names = pattern.text == "*", {}

@@ -21,7 +21,7 @@ local function comment_above(lines, first)
   return block
 end
 
--- The lines of the description (`---`, or `--` when there are none), and rows for @param and @return.
+-- The lines of the description (`---`, or `--` if there are none), and rows for @param and @return.
 local function read(block)
   local doc, plain, params, returned = {}, {}, {}, nil
   for _, line in ipairs(block) do

@@ -1,5 +1,5 @@
--- Warns of functions that return nothing where their value matters: at run time once for each thing and load of the scripts, and in
--- `moonpool check` when a function can never return a value.
+-- Warns of functions that return nothing where their value matters: at run time once for each thing and load of the scripts, and in `moonpool check`
+-- if a function can never return a value.
 
 local host = require "moonpool.host"
 local sandbox_dump = string.dump
@@ -27,7 +27,7 @@ end
 
 -- True if a compiled function has an instruction that returns values; and the number of its parameters.
 local function read(bytes)
-  local size, at = size_at(bytes, 33)         -- after the header: the source's name
+  local size, at = size_at(bytes, 33)         -- follows the header: the name of the source
   at = at + (size > 0 and size - 1 or 0)
   local count
   for _ = 1, 2 do at = select(2, size_at(bytes, at)) end

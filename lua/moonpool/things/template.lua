@@ -5,7 +5,7 @@
 
 local template = {}
 
--- A longer URI, before its query or with it, matches no template; a template with more variables would need too many passes.
+-- A longer URI matches no template (with and without its query); a template with more variables would need too many passes.
 local longest, longest_query, most = 2048, 16384, 16
 
 -- The characters that end a value, by operator.
@@ -118,7 +118,7 @@ local function read_query(query, wanted, values)
   return values
 end
 
---- The values of the variables in `uri` by name; nil when it does not match.
+--- The values of the variables in `uri` by name; nil if `uri` does not match.
 function template.match(made, uri)
   if #uri > longest_query or uri:sub(1, #made.prefix) ~= made.prefix or uri:find "[%c ]" then return nil end
   local values, query = {}, nil

@@ -38,7 +38,7 @@ local hints = { read_only = "readOnlyHint", destructive = "destructiveHint", ide
 
 local definition_order = { __order = { "name", "title", "description", "inputSchema", "outputSchema", "annotations", "icons", "_meta" } }
 
--- The schema for a type object, or for a table of named ones.
+-- The schema for a type object, or for a table of type objects by name.
 local function schema_of(value, option, spec, complain)
   if types.is_type(value) then return typed.schema(value) end
   local fine = true

@@ -97,7 +97,7 @@ function content.embed(uri, body, mime)
   return setmetatable({ type = "resource", resource = resource }, block)
 end
 
---- A number as text: with 14 digits when that reads back as the same number, else with 17.
+--- A number as text: with 14 digits if that reads back as the same number, else with 17.
 local function number_text(n)
   if math_type(n) == "integer" then return format("%d", n) end
   if n ~= n then return "nan" end

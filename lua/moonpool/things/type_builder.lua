@@ -25,7 +25,7 @@ local common = {
   deprecated = "boolean", read_only = "boolean", write_only = "boolean", also = "types",
 }
 
--- For each constructor: what its first argument is, and its own options as { JSON Schema keyword, type }.
+-- For each constructor: the meaning of its first argument, and its own options as { JSON Schema keyword, type }.
 local kinds = {
   string = { type = "string", options = {
     min = { "minLength", "integer" }, max = { "maxLength", "integer" }, pattern = { "pattern", "string" }, format = { "format", "string" },
@@ -74,7 +74,7 @@ end
 
 local function is_texts(value) return all(value, function(item) return type(item) == "string" end) end
 
--- For each type of an option: a function that checks a value, and the words for it in error texts.
+-- For each type of an option: a function that checks a value, and the words for the type in error texts.
 local wants = {
   any = { "anything", function() return true end },
   integer = { "an integer", function(value) return math.type(value) == "integer" end },
@@ -103,7 +103,7 @@ local function take(self, name, value)
   self.options[name] = value
 end
 
--- Reads the first argument of a constructor into `self`; returns the table of options that is still to be read.
+-- Reads the first argument of a constructor into `self`; returns the table of options that has not been read yet.
 local take_first = {}
 
 local function need_table(first, what, of)

@@ -25,7 +25,7 @@ local function ordered(fields)
   return names
 end
 
--- The JSON type of enumerated values, when they have one in common.
+-- The JSON type of enumerated values, if all have the same.
 local function type_of_values(values)
   local found
   for _, value in ipairs(values) do
@@ -37,8 +37,7 @@ local function type_of_values(values)
   return (found == "string" or found == "integer" or found == "number" or found == "boolean") and found or nil
 end
 
--- `defs` are the definitions of the whole schema so far. `is_part`: other schemas apply to the same object, so unknown fields may be
--- theirs.
+-- `defs` are the definitions of the whole schema so far. `is_part`: other schemas apply to the same object, and may define the unknown fields.
 local schema_of
 
 local function schemas_of(list, defs, is_part)
@@ -149,7 +148,7 @@ function forms.schema(self)
   return schema
 end
 
--- A reference to a definition at the top of the schema. Two definitions with the same name get different names there.
+-- A reference to a definition at the top of the schema. If two definitions have the same name, one is renamed there.
 function forms.define(self, defs)
   local definition = self.definition
   if not definition then return {} end
@@ -222,7 +221,7 @@ function typed.schema(value)
   local schema = schema_of(value, defs)
   local self = types.content(value)
   local definition = self.definition
-  if definition then                     -- the top is no bare reference: clients look for a type there
+  if definition then                     -- the top must not be a bare reference: clients look for a type there
     schema = schema_of(definition.of, defs)
     schema.description = self.options.description or schema.description
   end

@@ -12,7 +12,7 @@ return function(args)
   end
   local place, what, hint = http.place(args.address)
   if not place then return say.misuse(what, hint) end
-  place.authority = args.host or place.authority        -- a host name that the gateway accepts
+  place.authority = args.host or place.authority        -- a host name that every gateway accepts
   local method, path = table.unpack(asks[args.command])
   local status, headers, body = http.ask { method = method, path = path, place = place }
   if not status then

@@ -38,7 +38,7 @@ end
 local function params_of(args)
   local request, what, hint = request_of(args)
   if what then return nil, what, hint end
-  local is_list, first = args.form == "list", (args.as or request) and 1 or 2 -- where the name stands
+  local is_list, first = args.form == "list", (args.as or request) and 1 or 2 -- index of the name among the words
   if args.as and request then return nil, "--as and credentials both say who calls", "take one of them away" end
   local who = args.as or not request and args[1] or nil
   local name = not is_list and args[first] or nil

@@ -12,7 +12,7 @@ local kinds = {
 -- Removes control characters, because the server is not trusted.
 local function plain(value) return (tostring(value):match "^[^\n]*":gsub("%c", " ")) end
 
--- A resource's name is told where its URI does not have it.
+-- Shows the name of a resource if its URI does not contain the name.
 local function put(word, name, thing)
   local about = plain(thing.description or thing.title or "")
   local own = plain(thing.title or thing.name or "")

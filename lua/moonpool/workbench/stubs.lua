@@ -5,7 +5,7 @@ local json = require "moonpool.json"
 
 local stubs = {}
 
-local DEPTH <const> = 8        -- of nested objects; deeper objects have the type `table`
+local DEPTH <const> = 8        -- limit of the depth of nested objects; deeper objects have the type `table`
 
 -- Makes one line of a text, without sequences that have a meaning in Lua or LuaLS comments.
 local function words(text)

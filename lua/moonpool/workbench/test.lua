@@ -35,7 +35,7 @@ local function requester(child)
     params._meta = {
       ["io.modelcontextprotocol/protocolVersion"] = era.newest_stateless, ["io.modelcontextprotocol/clientCapabilities"] = able,
       ["io.modelcontextprotocol/clientInfo"] = { name = "moonpool test", version = "1" },
-      ["io.modelcontextprotocol/logLevel"] = "debug",        -- notified() has every level
+      ["io.modelcontextprotocol/logLevel"] = "debug",        -- every level is logged, so that notified() gets all messages
     }
     local got, why = child.exchange({ jsonrpc = "2.0", id = id, method = "moonpool/specs", params = params }, function() end)
     if not got then return nil, why, true end

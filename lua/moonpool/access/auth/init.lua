@@ -1,7 +1,7 @@
 -- auth { … } in scripts/auth/: authenticates requests. The scripts are called in the order of their paths; the first that returns a
 -- principal decides. If none does, the request is refused before its body is parsed (A-1, A-3).
---   handler    function(request): a principal, as principal.new takes it; or nil, why, and the seconds after which a retry may succeed
---   seat       the userdata by which C knows a principal
+--   handler   function(request): a principal, as principal.new takes it; or nil, why, and the seconds after which a retry may succeed
+--   seat      the userdata that links the Lua table of a principal to the mp_principal of C
 
 local frozen = require "moonpool.runtime.frozen"
 local host = require "moonpool.host"
@@ -27,8 +27,8 @@ local order = { "askable", "issuer", "implies", "realm", "scopes_supported" }
 -- Modules in this folder: each maps its options to the table that auth { … } takes.
 local ready_made = { "bearer", "introspection", "jwt", "keys", "proxy", "tls" }
 
---- `by_bearer`: the function reads the bearer token and nothing else of the request. It may return, after the principal, the seconds for which
---- it would return the same, at most auth.KNOWN.
+--- --- `by_bearer`: the function reads nothing of the request except the bearer token. After the principal, it may return the number of seconds for
+--- which its decision is valid, at most auth.KNOWN.
 function auth.new(spec, by_bearer) return frozen.new(written, {}, { spec = spec, by_bearer = by_bearer }) end
 
 function auth.is(value) return frozen.is(value, written) end
@@ -169,7 +169,7 @@ local function same_scopes(a, b)
   return next(a, #a > 0 and #a or nil) == nil
 end
 
--- True if a script returned the same as before, member for member.
+-- True if a script returned an equal table, member for member.
 local function is_same(before, given)
   for name in next, given do
     if not compared[name] then return false end
@@ -185,7 +185,7 @@ local function recall(one, given)
   return last and is_same(last.given, given) and last.known or nil
 end
 
--- A principal with claims is not compared member by member: its tables may have changed inside.
+-- A principal with claims is not compared member by member: the contents of its tables may have changed.
 local function remember(one, given, known)
   if debug.getmetatable(given) ~= nil or debug.getmetatable(given.scopes) ~= nil or given.claims ~= nil then return end
   local copy = {}
@@ -194,7 +194,7 @@ local function remember(one, given, known)
   one.lately:put(copy.id, { given = copy, known = known })
 end
 
--- The seat for what a script returned; or nil and what is wrong with it.
+-- The seat for the value that a script returned; or nil and what is wrong with it.
 local function seat_of(one, given)
   local known = one.known[given] or recall(one, given)
   if known then return known end

@@ -13,7 +13,7 @@ local recent = require "moonpool.runtime.lru"
 local rules = require "moonpool.lib.jwt.rules"
 local token = require "moonpool.lib.jwt.token"
 
-local TIMEOUT_S, MAX_PAUSE_S, PROBE_S = 5, 30, 1 -- seconds: for one question; pause after failures; one question while the pause lasts
+local TIMEOUT_S, MAX_PAUSE_S, PROBE_S = 5, 30, 1 -- seconds: limit of one request; pause after failures; interval of the single requests during that pause
 local MAX_ANSWER_BYTES = 65536
 local LEEWAY = 60
 local MAX_TOKENS, MAX_BAD_TOKENS = 4096, 1024
@@ -33,7 +33,7 @@ end
 -- Messages for HTTP statuses below 500. The first two mean that the issuer refused the gateway's own credentials.
 local not_of_token = { [401] = true, [403] = true, [404] = true, [408] = true, [429] = true }
 
--- Asks about one token. Returns its claims; false when it is not active; nil and why when the issuer did not answer.
+-- Asks the issuer about one token. Returns its claims; false if the token is not active; nil and why if the issuer did not answer.
 local function ask(self, text)
   local answer, why = self.http.post(self.url, {
     timeout = TIMEOUT_S, max = math.min(MAX_ANSWER_BYTES, host.http_limits.body), follow = false,
@@ -90,7 +90,7 @@ local function look_up(self, text)
   local known = self.good:get(id)
   if known and now < known.ends then return json.decode(known.text) end
   if (self.bad:get(id) or 0) > now then return nil, "the token is not active" end
-  if now < self.quiet_until then          -- one request asks whether the issuer answers again
+  if now < self.quiet_until then          -- one request checks whether the issuer answers again
     if now < self.probe_at then return nil, "the issuer cannot be asked now", "unavailable" end
     self.probe_at = now + TIMEOUT_S
   end

@@ -1,4 +1,4 @@
--- The common part of the built-in methods of `auth`: which options they take, which of them go to auth{…}, and checks of ids and scopes
+-- The common part of the built-in methods of `auth`: the options that they take, the options that they pass to auth{…}, and checks of ids and scopes
 -- that come from outside.
 
 local host = require "moonpool.host"

@@ -140,7 +140,7 @@ end
 function request.lines(plan)
   local lines = {}
   for _, header in ipairs(plan.headers) do lines[#lines + 1] = header[2] == "" and header[1] .. ";" or header[1] .. ": " .. header[2] end
-  if plan.body and not has(plan.headers, "content-type") then lines[#lines + 1] = "content-type:" end -- no word of libcurl's
+  if plan.body and not has(plan.headers, "content-type") then lines[#lines + 1] = "content-type:" end -- libcurl must not add a content-type of its own
   return lines
 end
 

@@ -14,9 +14,9 @@ local watched = require "moonpool.runtime.cached_file"
 
 local jwt = { now = os.time }
 
-local SHARE = 0.25  -- of a worker's time, at most, goes into signatures
-local BURST = 0.1   -- seconds of it that may be spent at once
-local MOST_WAIT = 5 -- seconds until it is a token's turn
+local SHARE = 0.25  -- limit of the share of a worker's processor time for signature checks
+local BURST = 0.1   -- seconds of that processor time that may be spent at once
+local MOST_WAIT = 5 -- longest wait, in seconds, for the signature check of a token
 local MOST_BAD = 1024
 
 local turn, cost = -math.huge, 0.0001

@@ -146,7 +146,7 @@ function keyset:find(kid, algorithm)
   end
   local key, is_open = only(list or self.list, algorithm)
   if key then
-    if kid and self.by_kid[kid] then self.found[kid] = { key = key, algorithm = algorithm } end      -- a set never changes
+    if kid and self.by_kid[kid] then self.found[kid] = { key = key, algorithm = algorithm } end      -- a key set never changes
     return key
   end
   if is_open then return nil, "it does not say which of the issuer's keys it is signed with" end

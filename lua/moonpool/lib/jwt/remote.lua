@@ -153,13 +153,13 @@ end
 
 -- Starts a fetch of the keys unless one ended just now. Waits for its end, up to a number of seconds, or not at all.
 local function renew(self, seconds, for_unknown)
-  if self.under_way and host.now() > self.under_way.ends then land(self, self.under_way) end -- its worker did not report the end
+  if self.under_way and host.now() > self.under_way.ends then land(self, self.under_way) end -- the worker that fetched the keys did not report the end
   if not self.under_way then
     if host.now() < self.quiet_until then return end
-    if host.store_add(TURN .. self.name, "busy", MAX_FETCH_S) ~= false then -- a full store does not count
+    if host.store_add(TURN .. self.name, "busy", MAX_FETCH_S) ~= false then -- if the store is full, the keys are fetched without this mark
       begin(self, for_unknown)
     elseif host.store_get(TURN .. self.name) == "busy" then
-      self.under_way = { signal = host.signal(), ends = host.now() + MAX_FETCH_S } -- another worker's
+      self.under_way = { signal = host.signal(), ends = host.now() + MAX_FETCH_S } -- another worker fetches the keys
     else
       self.quiet_until = host.now() + 0.5
     end

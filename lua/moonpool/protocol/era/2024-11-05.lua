@@ -1,6 +1,6 @@
 -- The first revision: without audio content, tool annotations and a capability for completions; over HTTP it has the transport HTTP+SSE.
 
--- An embedded resource in the place of an audio block, the i-th block of a result.
+-- The embedded resource that replaces an audio block, the i-th block of a result.
 local function resource_of_audio(block, i)
   return {
     type = "resource", annotations = block.annotations,

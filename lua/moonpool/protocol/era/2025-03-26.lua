@@ -1,7 +1,7 @@
--- Without titles, output schemas, structured content, resource links, lastModified, elicitation, and `_meta` of tools, resources
--- and prompts.
+-- This revision lacks titles, output schemas, structured content, resource links, lastModified, elicitation, and `_meta` of tools, resources and
+-- prompts.
 
--- A content block is the script's table, which may use it again: so a block is copied before it is changed.
+-- A content block is the script's table, which the script may use again: so a block is copied before it is changed.
 local function copy(value)
   local made = {}
   for name, inner in pairs(value) do made[name] = inner end
@@ -14,7 +14,7 @@ local function without_date(annotations)
   return { audience = annotations.audience, priority = annotations.priority }
 end
 
--- A text block in the place of a resource link: its name and its URI.
+-- The text block that replaces a resource link: its name and its URI.
 local function text_of_link(link)
   local name = link.title or link.name
   return { type = "text", text = name == link.uri and link.uri or name .. ": " .. link.uri }

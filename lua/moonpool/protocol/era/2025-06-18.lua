@@ -1,4 +1,4 @@
--- Without icons, tasks, tools in sampling, and elicitation by URL. Arguments that do not fit a tool's schema are a JSON-RPC error (T-5).
+-- This revision lacks icons, tasks, tools in sampling, and elicitation by URL. Arguments that do not fit a tool's schema are a JSON-RPC error (T-5).
 
 local json = require "moonpool.json"
 
@@ -9,8 +9,8 @@ local function without_icons(member)
   end
 end
 
--- A property of a form as this revision has it; nil where it cannot be expressed. Titles of choices are in `enumNames`, and only
--- booleans have a default (EL-2).
+-- A form property in the format of this revision; nil if the revision cannot express it. Titles of choices are in `enumNames`, and only booleans have
+-- a default (EL-2).
 local function older_property(property)
   local copy = {}
   for name, value in pairs(property) do copy[name] = value end
@@ -23,7 +23,7 @@ local function older_property(property)
   return copy
 end
 
--- The params of elicitation/create; nil where a field cannot be expressed.
+-- The params of elicitation/create; nil if this revision cannot express a field.
 local function older_form(params)
   if params.mode == "url" then return nil end
   local schema, properties = {}, {}
@@ -36,7 +36,7 @@ local function older_form(params)
   return { message = params.message, requestedSchema = schema }
 end
 
--- The params of sampling/createMessage; nil when they have tools.
+-- The params of sampling/createMessage; nil if they have tools, which this revision lacks.
 local function without_tools(params) return not params.tools and params or nil end
 
 return {

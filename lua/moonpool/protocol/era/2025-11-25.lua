@@ -33,7 +33,7 @@ return {
       end
     end,
     ["tools/call"] = function(result)
-      -- The first text block of the content is the same JSON.
+      -- The first text block of the content repeats the structured result as JSON.
       if result.structuredContent and not is_json_object(result.content[1].text) then result.structuredContent = nil end
     end,
   },

@@ -1,4 +1,4 @@
--- The base revision: handlers get its params and give its results.
+-- The base revision: handlers get its params and return its results.
 return {
   methods = {
     ["server/discover"] = true, ["tools/list"] = true, ["tools/call"] = true,
@@ -7,12 +7,12 @@ return {
     ["subscriptions/listen"] = true, ["tasks/get"] = true, ["tasks/update"] = true, ["tasks/cancel"] = true,
   },
   transport = "streamable_http",
-  invalid_arguments = "result",       -- a result with isError, so that the model reads what is wrong (T-5)
+  invalid_arguments = "result",       -- invalid arguments give a result with isError, so that the model reads the error (T-5)
   missing_capability = "error",       -- a JSON-RPC error
   resource_not_found = "invalid_params",
-  tasks = "extension",                -- the client declares an extension (TX-1)
+  tasks = "extension",                -- the client declares tasks as an extension (TX-1)
   has_elicitation = true,
-  has_elicitation_modes = true,       -- clients declare elicitation.form and elicitation.url apart
+  has_elicitation_modes = true,       -- clients declare elicitation.form and elicitation.url separately
   has_sampling_context = true,        -- clients declare sampling.context
   has_completion_context = true,      -- completion/complete has params.context
   has_version_header = true,          -- requests over HTTP have MCP-Protocol-Version

@@ -15,7 +15,7 @@ local revisions = require "moonpool.revisions"
 
 local era = {}
 
--- Fields of a revision's file that are no facts.
+-- Fields of a revision's file that are not facts.
 local is_difference = { from = true, methods = true, convert_result = true, convert_params = true, convert_request = true }
 
 local stateless = {}     -- date -> true | false, for all revisions
@@ -47,7 +47,7 @@ function era.supported()
   return dates
 end
 
---- Whether a date is that of a stateless revision, and of one with sessions. Both are false for a date that is no revision.
+--- --- Two booleans: whether the date is a stateless revision, and whether it is one with sessions. Both are false for an unknown date.
 function era.is_stateless(date) return stateless[date] == true end
 function era.is_stateful(date) return stateless[date] == false end
 
@@ -61,7 +61,7 @@ end
 
 local all_facts = {}
 
---- The facts of a revision: { date =, stateless =, … }; nil for a date that is no revision.
+--- --- The facts of a revision: { date =, stateless =, … }; nil for an unknown date.
 function era.facts(date)
   if stateless[date] == nil then return nil end
   if not all_facts[date] then
@@ -77,8 +77,8 @@ function era.facts(date)
   return all_facts[date]
 end
 
---- The params of a request to a client of revision `date`; nil when the revision cannot express it. A client that has named no revision
---- counts as one of the newest stateful revision.
+--- --- The params of a request to a client of revision `date`; nil if the revision cannot express them. A client that has named no revision counts as
+--- one of the newest stateful revision.
 function era.request_params(date, method, params)
   for _, file in ipairs(path_to(stateless[date] ~= nil and date or era.newest_stateful)) do
     local convert = file.convert_request and file.convert_request[method]
@@ -89,7 +89,7 @@ function era.request_params(date, method, params)
   return params
 end
 
--- One function that calls all of `steps` in their order; nil for none.
+-- One function that calls all of `steps` in their order; nil if there are no steps.
 local function chain(steps)
   if #steps <= 1 then return steps[1] end
   return function(value, ...)
@@ -97,7 +97,7 @@ local function chain(steps)
   end
 end
 
--- What the files of `path` say of a method: whether the revision has it, and the steps from and to the base.
+-- The rules for a method in the files of `path`: whether the revision has the method, and the steps that convert from and to the base.
 local function compose_method(path, name, run)
   local has, results, params = false, {}, {}
   for i = 1, #path do

@@ -1,14 +1,14 @@
 -- table.sort for scripts. The standard table.sort is one C call that cannot be preempted, and a task cannot park inside its order
 -- function. So C sorts only short runs of numbers or of short strings, and Lua merges the runs. Lists with metatables, or with an order
--- function, are sorted in Lua alone.
+-- function, are sorted only by Lua.
 
 local sort = table.sort
 local move = table.move
 local metatable_of = debug.getmetatable
 
-local RUN = 8                   -- sorted by insertion
-local C_RUN = 512               -- sorted by C: some milliseconds for the worst order there is
-local C_BYTES = 64 * 1024       -- of the texts among them
+local RUN = 8                   -- items of a run that is sorted by insertion
+local C_RUN = 512               -- items of a run that C sorts: some milliseconds for the worst order
+local C_BYTES = 64 * 1024       -- limit of the bytes of the strings in a run that C sorts
 
 local function insert_runs(t, n, before)
   for first = 1, n, RUN do
@@ -88,7 +88,7 @@ end
 local function is_less(a, b) return a < b end
 
 return function(t, before)
-  if type(t) ~= "table" or before ~= nil and type(before) ~= "function" then return sort(t, before) end     -- which says what is wrong
+  if type(t) ~= "table" or before ~= nil and type(before) ~= "function" then return sort(t, before) end     -- the standard function raises the error
   local n = #t
   if n < 2 then return end
   if before == nil then
