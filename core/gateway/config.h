@@ -26,8 +26,13 @@ typedef struct {
 } mp_config_tls;
 typedef enum { MP_AUDIT_NONE, MP_AUDIT_NAMES, MP_AUDIT_REDACTED, MP_AUDIT_FULL } mp_audit_arguments;
 
-/* Times are in milliseconds, sizes in bytes, lists end with NULL. The config owns all memory. */
+/* Times are in milliseconds, sizes in bytes, lists end with NULL. The config owns all memory. A key that one module obeys fills that
+ * module's own structure; a value that several modules take, or none takes as it is, is a member here. */
 typedef struct {
+    mp_http_limits http;
+    mp_client_limits client;
+    mp_rpc_config rpc;
+    mp_lib_config lib;
     char **listen;
     mp_config_tls *listen_tls; /* parallel to `listen`; NULL: no address uses TLS */
     int64_t workers;           /* `auto` is resolved to the number of processors this process may use */
@@ -48,40 +53,11 @@ typedef struct {
     char **hosts;           /* lower case, without port; "*" allows all */
     mp_auth_mode auth_mode;
     mp_expired_streams expired_streams;
-    char **origins;                          /* CORS origins; NULL: none */
-    char *public_url;                        /* scheme and host; NULL: taken from each request */
-    char *server_name, *server_instructions; /* server_instructions may be NULL */
-    uint64_t session_idle, session_initialize_within;
-    int64_t sessions_max, sessions_per_principal;
-    int64_t replay_events; /* 0: off */
-    size_t replay_bytes, replay_total;
-    size_t body, bodies, headers;
-    uint64_t handshake, request_time, call_time, call_cpu, call_cleanup, load, auth_time;
-    int64_t auth_waiting;
-    int64_t values; /* limit of bytes per request body */
-    int64_t call_waiting, calls_in_flight, connections, listeners, subscriptions;
-    size_t stream_queue, answers;
-    uint64_t stall, dead_peer;
-    size_t lua_memory; /* limit per worker */
-    size_t call_memory;
-    size_t call_output;
-    int64_t http_requests, http_lookups, http_per_host; /* limit per worker */
-    size_t http_body, http_held;
-    uint64_t http_time, http_idle;
-    int64_t listed;                         /* limit of the resources of one template */
-    int64_t sqlite_databases, sqlite_queue; /* limit of open databases per worker */
-    int64_t sqlite_rows;
-    size_t sqlite_bytes, sqlite_memory, sqlite_heap, sqlite_held;
-    uint64_t sqlite_busy;
-    char *http_ca; /* NULL: the certificates of the system */
+    char **origins;   /* CORS origins; NULL: none */
+    char *public_url; /* scheme and host; NULL: taken from each request */
+    int64_t call_waiting;
+    uint64_t dead_peer, drain, stuck;
     int64_t pool_threads, pool_queue;
-    size_t fs_file, fs_held;
-    int64_t exec_processes; /* limit per worker */
-    size_t exec_output;
-    uint64_t exec_time, exec_grace;
-    uint64_t drain, stuck, heartbeat;
-    int64_t tasks_max;
-    uint64_t tasks_ttl;
     int64_t store_entries;
     size_t store_bytes;
     char *store_file;   /* NULL: in memory only */
@@ -119,7 +95,7 @@ void mp_config_carry(mp_config *to, const mp_config *from);
 
 /* A LIST may have keys below it: then its items may be maps of these keys, whose slots are offsets in an item.
  *
- * The type of a key's slot in mp_config: TEXT and PATH `char *`, LIST `char **`, TIME `uint64_t`, SIZE `size_t`,
+ * The type of a key's slot: TEXT and PATH `char *` or `const char *`, LIST `char **`, TIME `uint64_t`, SIZE `size_t`,
  * COUNT `int64_t`, CHOICE an enum, GRANTS `mp_grant *`. A SECTION has no slot. */
 typedef enum {
     MP_KEY_SECTION,
@@ -136,7 +112,7 @@ typedef enum {
 typedef struct {
     const char *path; /* "sessions.idle"; a section precedes its keys in the table */
     mp_jwk_type type;
-    size_t slot;                /* offset in mp_config */
+    size_t slot;                /* offset in mp_config, or in the module's structure that is a member of it */
     const char *preset;         /* the default as written in YAML; lists: "a, b"; NULL: none */
     int64_t least, most;        /* range of the number, or of the length of a text in bytes */
     const char *const *choices; /* CHOICE: in the order of the enum; ends with NULL */

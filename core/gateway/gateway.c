@@ -78,7 +78,7 @@ static mp_vm *prove(const mp_runtime_config *settings, mp_source **source, const
         print_err(&err);
         return NULL;
     }
-    mp_vm *vm = mp_lib_new(*source, &settings->vm, &report);
+    mp_vm *vm = mp_lib_new(*source, &settings->lib, &report);
     if (vm == NULL) {
         if (!atomic_load(stops))
             print_report(&report);

@@ -325,7 +325,7 @@ static void try(mp_reload *reload, attempt *next)
         settings = mp_runtime_config_new(next->config, &reload->shared->commons);
         next->config = NULL;
     }
-    mp_vm **vms = make_all(reload, next->source, &settings->vm, &next->report);
+    mp_vm **vms = make_all(reload, next->source, &settings->lib, &next->report);
     if (vms != NULL && leaves_open(reload, settings->config, vms[0], &next->report)) {
         for (int i = 0; i < reload->count; i++)
             mp_lib_free(vms[i]);

@@ -1,4 +1,5 @@
-/* runtime_config.h: a configuration in the form that the lower modules take. Immutable: a reload makes another one. */
+/* runtime_config.h: the structures that the lower modules take. The table of keys has filled most of their members; the rest are values
+ * that two modules take, or that are no keys. Immutable: a reload makes another one. */
 #ifndef MP_GATEWAY_RUNTIME_CONFIG_H
 #define MP_GATEWAY_RUNTIME_CONFIG_H
 
@@ -22,7 +23,7 @@ typedef struct {
     mp_rpc_config rpc;
     mp_http_limits http;
     mp_client_limits client;
-    mp_lib_config vm;
+    mp_lib_config lib;
     mp_seal_key seal_keys[MP_SEAL_KEYS + 1]; /* ends with an unset key */
 } mp_runtime_config;
 

@@ -76,7 +76,7 @@ int mp_worker_listen(mp_worker *worker, int fd, mp_tls_slot *tls, mp_err *err)
 int mp_worker_serve_pipe(mp_worker *worker, int in, int out, mp_err *err)
 {
     const mp_config *config = worker->settings->config;
-    worker->pipe = mp_pipe_new(worker->loop, in, out, config->body, config->stream_queue, err);
+    worker->pipe = mp_pipe_new(worker->loop, in, out, config->http.body, config->http.stream_queue, err);
     return worker->pipe == NULL ? -1 : 0;
 }
 
@@ -158,7 +158,7 @@ static void *run(void *ctx)
     mp_stat_thread();
     mp_where_watch(&worker->where);
     if (worker->vm == NULL)
-        worker->vm = mp_lib_new(shared->source, &worker->settings->vm, &worker->report);
+        worker->vm = mp_lib_new(shared->source, &worker->settings->lib, &worker->report);
     tell(worker, worker->vm == NULL ? FAILED : LOADED);
     if (await_release(worker)) {
         worker->rpc = mp_rpc_new(&worker->settings->rpc, shared->table, worker->loop, &mp_lib_hooks, worker->vm);
@@ -396,7 +396,7 @@ static void client_left(mp_worker *worker)
 {
     mp_rpc_abort(worker->rpc, "the client disconnected");
     worker->is_lost = worker->is_drained = true;
-    mp_timer_start(worker->loop, &worker->deadline, worker->settings->config->call_cleanup + CLEANUP_GRACE_MS,
+    mp_timer_start(worker->loop, &worker->deadline, worker->settings->config->lib.vm.cleanup_ms + CLEANUP_GRACE_MS,
                    on_grace_over);
 }
 

@@ -95,17 +95,10 @@ mp_vm *mp_lib_new(mp_source *source, const mp_lib_config *config, mp_buf *report
     lib->store = config->store;
     lib->has_auth = !config->is_auth_disabled;
     mp_link_init(&lib->principal_refs);
-    mp_vm_limits limits = {.memory = config->memory,
-                           .call_memory = config->call_memory,
-                           .call_output = config->call_output,
-                           .call_cpu_ms = config->call_cpu_ms,
-                           .cleanup_ms = config->cleanup_ms,
-                           .cleanups = config->cleanups,
-                           .load_ms = config->load_ms};
     loading it = {lib, source, config, report};
     mp_vm_setup setup = {
         .open = load_scripts, .ctx = &it, .user = lib, .task_size = sizeof(mp_lib_task), .bus = config->hearers};
-    mp_vm *vm = mp_vm_new(source, &limits, &setup, report);
+    mp_vm *vm = mp_vm_new(source, &config->vm, &setup, report);
     if (vm == NULL)
         lib_free(lib);
     return vm;

@@ -22,15 +22,9 @@ void mp_seal_key_make(mp_seal_key *key, mp_str secret);
 typedef struct {
     const char *server_name, *server_version, *instructions; /* serverInfo; instructions may be NULL */
     const char *public_url, *prefix, *mcp, *sse;             /* the addresses that clients use; each may be NULL */
-    size_t memory;                                           /* bytes one VM may hold */
-    uint64_t task_ms;                                        /* longest time limit of a background task */
-    uint64_t call_ms;                                        /* time limit of a call */
-    size_t call_memory;                                      /* bytes that one call may allocate */
-    size_t call_output;                                      /* bytes of JSON in one result or one message */
-    uint64_t call_cpu_ms;                                    /* processor time of one call */
-    uint64_t cleanup_ms;     /* how long the `<close>` handlers of a cancelled call may wait */
-    int64_t cleanups;        /* cancelled calls of one VM whose `<close>` handlers may wait at the same time */
-    uint64_t load_ms;        /* processor time for loading all scripts in one VM */
+    mp_vm_limits vm;
+    uint64_t task_ms;        /* longest time limit of a background task */
+    uint64_t call_ms;        /* time limit of a call */
     uint64_t http_time_ms;   /* default time limit of an outgoing HTTP request */
     size_t http_body;        /* bytes of the body of an answer to an outgoing HTTP request */
     const char *config_name; /* name of the configuration file, for messages; NULL: moonpool.yaml */
@@ -40,14 +34,10 @@ typedef struct {
     size_t fs_file, fs_held,
         exec_output;        /* bytes: of one file; of all file operations in flight; of a program's output */
     int64_t exec_processes; /* programs that one worker runs at once */
-    uint64_t exec_time_ms, exec_grace_ms;   /* default time limit of a program; time between SIGTERM and SIGKILL */
-    int64_t listed;                         /* resources that the list function of one resource template may return */
-    int64_t sqlite_databases, sqlite_queue; /* open databases of one worker; statements that wait for one database */
-    int64_t sqlite_rows;                    /* rows of one result of a query */
-    size_t sqlite_bytes;                    /* bytes of one result of a query, and of the parameters of a statement */
-    size_t sqlite_memory, sqlite_heap,
-        sqlite_held; /* bytes: SQLite's memory of one database; of all databases; results and parameters in progress */
-    uint64_t sqlite_busy_ms; /* how long a statement waits for a locked database */
+    uint64_t exec_time_ms, exec_grace_ms; /* default time limit of a program; time between SIGTERM and SIGKILL */
+    int64_t listed;                       /* resources that the list function of one resource template may return */
+    int64_t sqlite_databases;             /* open databases of one worker */
+    mp_database_limits sqlite;
     const char
         *audit; /* how much of the arguments audit lines contain: "none", "names", "redacted", "full"; NULL: no audit */
     bool trust_full;       /* scripts can use the whole standard library of Lua */

@@ -432,13 +432,7 @@ void mp_lib_sqlite(lua_State *L, const mp_lib_config *config)
     luaL_setfuncs(L, functions, 0);
     /* Created before any database, so that its finalizer runs after those of the databases when the VM ends. */
     shared *all = lua_newuserdatauv(L, sizeof *all, 0);
-    *all = (shared){.limits = {.rows = config->sqlite_rows,
-                               .bytes = config->sqlite_bytes,
-                               .busy_ms = config->sqlite_busy_ms,
-                               .queue = config->sqlite_queue,
-                               .memory = config->sqlite_memory,
-                               .heap = config->sqlite_heap,
-                               .held = config->sqlite_held}};
+    *all = (shared){.limits = config->sqlite};
     mp_databases_init(&all->leaving);
     set_collector(L, SHARED, l_end);
     luaL_setmetatable(L, SHARED);

@@ -9,17 +9,6 @@
 
 typedef struct mp_task mp_task;
 
-/* Limits of one Lua state and its tasks. */
-typedef struct {
-    size_t memory;        /* bytes that the state may hold: limits.lua_memory */
-    size_t call_memory;   /* bytes that one task may add: limits.call.memory */
-    size_t call_output;   /* bytes of JSON of one result or message: limits.call.output */
-    uint64_t call_cpu_ms; /* time that one task may run Lua: limits.call.cpu */
-    uint64_t cleanup_ms;  /* time that `<close>` handlers of a cancelled task may wait: limits.call.cleanup */
-    int64_t cleanups;     /* cancelled tasks whose handlers may wait at once: limits.calls_in_flight */
-    uint64_t load_ms;     /* processor time for loading all scripts: limits.load */
-} mp_vm_limits;
-
 /* How the owner of the state fills it. */
 typedef struct {
     /* Adds the libraries and loads the scripts. False if a script has errors, which it has reported.  [-0, +n, throws] */

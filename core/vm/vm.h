@@ -14,6 +14,17 @@
 typedef struct mp_vm mp_vm;
 typedef struct mp_bus mp_bus;
 
+/* Limits of one Lua state and its tasks. */
+typedef struct {
+    size_t memory;        /* bytes that the state may hold: limits.lua_memory */
+    size_t call_memory;   /* bytes that one task may add: limits.call.memory */
+    size_t call_output;   /* bytes of JSON of one result or message: limits.call.output */
+    uint64_t call_cpu_ms; /* time that one task may run Lua: limits.call.cpu */
+    uint64_t cleanup_ms;  /* time that `<close>` handlers of a cancelled task may wait: limits.call.cleanup */
+    int64_t cleanups;     /* cancelled tasks whose handlers may wait at once: limits.calls_in_flight */
+    uint64_t load_ms;     /* processor time for loading all scripts: limits.load */
+} mp_vm_limits;
+
 /* The bus: one per process. It outlives its VMs. */
 mp_bus *mp_bus_new(void);
 void mp_bus_free(mp_bus *bus);

@@ -375,6 +375,18 @@ describe("the manual", function()
   end)
 end)
 
+describe("the table of keys", function()
+  it("fills each member of a structure by one key", function()
+    local seen = {}
+    local file <close> = assert(io.open("core/gateway/config_table.c"))
+    for member in file:read "a":gmatch "SLOT%(([%w_.%[%]]+)%)[,}]" do
+      assert.is_nil(seen[member], "two keys fill " .. member)
+      seen[member] = true
+    end
+    assert.truthy(seen["http.body"] and seen["lib.sqlite.rows"])
+  end)
+end)
+
 describe("the JSON Schema", function()
   it("knows every key, with its default and its description", function()
     local _, printed = gateway.exec { "config", "--schema" }
