@@ -63,7 +63,8 @@ local function request_of(g, shape)
   else
     headers["mcp-session-id"] = g:client(revision).session
   end
-  return headers, cjson.encode { jsonrpc = "2.0", id = 1, method = message.method, params = params }
+  -- lua-cjson escapes slashes; clients usually do not
+  return headers, (cjson.encode({ jsonrpc = "2.0", id = 1, method = message.method, params = params }):gsub("\\/", "/"))
 end
 
 -- All instructions of a gateway that serves `count` requests of this shape and stops.
