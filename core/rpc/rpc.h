@@ -219,6 +219,11 @@ mp_client_request *mp_call_ask(mp_call *call, mp_str method, mp_str params,
 void mp_call_withdraw(mp_call *call);
 /* Answers and ends the call. `result` is a complete JSON value. */
 void mp_call_answer(mp_call *call, mp_str result);
+/* mp_call_answer in two steps, for a result that is written in pieces: the caller appends it to the buffer, which belongs to the rpc, and
+ * then ends the answer. Between the two nothing else of this rpc may run. NULL when the call has ended or is being cancelled: then there
+ * is nothing to end. A caller that finds the result too large does not end the answer, but fails the call. */
+mp_buf *mp_call_begin_answer(mp_call *call);
+void mp_call_end_answer(mp_call *call);
 /* Answers with an error and ends the call. `data` is a JSON value or empty. */
 void mp_call_fail(mp_call *call, int code, mp_str message, mp_str data);
 

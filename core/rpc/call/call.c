@@ -275,22 +275,37 @@ static void send_last(mp_call *call, int status, mp_str json)
     call->transport->answer(call, call->sent_status, json);
 }
 
-void mp_call_answer(mp_call *call, mp_str result)
+mp_buf *mp_call_begin_answer(mp_call *call)
 {
     if (call->ended || call->is_being_cancelled)
-        return;
-    if (call->began != 0 && mp_str_is(call->method, "tools/call") && mp_result_is_error(result))
-        call->outcome = "failed";
+        return NULL;
     mp_buf *out = &call->rpc->scratch;
     out->len = 0;
-    mp_buf_room(out, result.len + call->id.len + 64);
     mp_buf_put(out, MP_STR("{\"jsonrpc\":\"2.0\",\"id\":"));
     mp_buf_put(out, call->id);
     mp_buf_put(out, MP_STR(",\"result\":"));
-    mp_buf_put(out, result);
+    call->result_at = out->len;
+    return out;
+}
+
+void mp_call_end_answer(mp_call *call)
+{
+    mp_buf *out = &call->rpc->scratch;
+    mp_str result = mp_str_from(mp_buf_str(out), call->result_at);
+    if (call->began != 0 && mp_str_is(call->method, "tools/call") && mp_result_is_error(result))
+        call->outcome = "failed";
     mp_buf_putc(out, '}');
     send_last(call, 200, mp_buf_str(out));
     finish_call(call);
+}
+
+void mp_call_answer(mp_call *call, mp_str result)
+{
+    mp_buf *out = mp_call_begin_answer(call);
+    if (out == NULL)
+        return;
+    mp_buf_put(out, result);
+    mp_call_end_answer(call);
 }
 
 void mp_call_fail(mp_call *call, int code, mp_str message, mp_str data)

@@ -24,6 +24,7 @@ struct mp_call {
     const char *outcome;   /* for the request log: outcome in one word; NULL: ok */
     uint64_t began;        /* for the request log: start by mp_monotonic_us; 0: requests are not logged */
     size_t bytes_in, bytes_out;
+    size_t result_at; /* from mp_call_begin_answer on: where the result begins in the scratch of the rpc */
     mp_link client_requests;
     mp_subscriber *subscriber; /* NULL if the call does not listen to topics */
     uint64_t serial;           /* unique in its rpc */
