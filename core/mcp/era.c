@@ -8,6 +8,11 @@ const mp_era mp_eras[] = {
 };
 const size_t mp_era_count = sizeof mp_eras / sizeof *mp_eras;
 
+#define DATE_LEN (sizeof "YYYY-MM-DD" - 1)
+#define ERA(date, ...) _Static_assert(sizeof(date) - 1 == DATE_LEN, "mp_era_find compares dates of one length");
+#include "era.def"
+#undef ERA
+
 #define ERA(date, ...) " " date
 const char mp_era_spaced_dates[] =
 #include "era.def"
@@ -24,8 +29,10 @@ static const struct {
 
 const mp_era *mp_era_find(mp_str date)
 {
+    if (date.len != DATE_LEN)
+        return NULL;
     for (size_t i = mp_era_count; i > 0; i--)
-        if (mp_str_is(date, mp_eras[i - 1].date))
+        if (memcmp(date.ptr, mp_eras[i - 1].date, DATE_LEN) == 0)
             return &mp_eras[i - 1];
     return NULL;
 }

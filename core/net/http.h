@@ -79,6 +79,9 @@ struct mp_stream {
     bool is_writing;  /* an h2o_send is in progress: libh2o allows one at a time */
     bool is_finished; /* the last h2o_send was called: no other may follow */
     mp_request view;
+    size_t head_bytes; /* of the request's target, Host and headers */
+    int known_counts[MP_KNOWN_HEADERS];
+    mp_str known[MP_KNOWN_HEADERS]; /* the first of each, where the count is not 0 */
     void (*gone)(void *ctx, mp_stream *stream);
     void *gone_ctx;
     void (*drained)(void *ctx, mp_stream *stream);
@@ -99,6 +102,10 @@ void mp_stream_start(mp_stream *stream, int status, size_t content_length, const
 void mp_stream_stop_watching(mp_stream *stream);
 /* The request ends for a reason other than our answer: calls the owner's `gone` and shuts the connection down. */
 void mp_stream_lose(mp_stream *stream, bool is_slow);
+
+/* headers.c */
+/* Finds the known headers of the request, and the size of its head. */
+void mp_stream_read_headers(mp_stream *stream);
 
 /* events.c */
 void mp_stream_write_soon(mp_stream *stream);

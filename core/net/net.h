@@ -153,6 +153,22 @@ typedef struct {
 } mp_request;
 
 const mp_request *mp_stream_request(const mp_stream *stream);
+/* The headers that most requests are asked for: they cost no search. */
+typedef enum {
+    MP_HEADER_ACCEPT,
+    MP_HEADER_AUTHORIZATION,
+    MP_HEADER_CONTENT_TYPE,
+    MP_HEADER_LAST_EVENT_ID,
+    MP_HEADER_MCP_METHOD,
+    MP_HEADER_MCP_NAME,
+    MP_HEADER_MCP_PROTOCOL_VERSION,
+    MP_HEADER_MCP_SESSION_ID,
+    MP_HEADER_ORIGIN,
+    MP_KNOWN_HEADERS
+} mp_known_header;
+
+/* What mp_stream_header returns for the name of a known header. */
+mp_str mp_stream_known_header(const mp_stream *stream, mp_known_header which, int *count);
 /* The value of a header, by its lower-case name; ptr == NULL if absent. `count` (may be NULL) receives the number of
  * headers with this name. */
 mp_str mp_stream_header(const mp_stream *stream, const char *name, int *count);

@@ -67,15 +67,6 @@ void mp_server_recycle(mp_server *server, mp_stream *stream)
 
 /* -- requests ------------------------------------------------------------------------------------------------------ */
 
-static size_t head_size(const mp_stream *stream)
-{
-    const h2o_headers_t *headers = &stream->req->headers;
-    size_t size = stream->req->input.path.len + stream->view.host.len;
-    for (size_t i = 0; i < headers->size; i++)
-        size += headers->entries[i].name->len + headers->entries[i].value.len;
-    return size;
-}
-
 static void refuse_request(mp_stream *stream, mp_cause cause, int status, mp_str why)
 {
     mp_str line = mp_str_trim(why);
@@ -97,7 +88,7 @@ static int on_request(h2o_handler_t *self, h2o_req_t *req)
         mp_framing_fault((mp_str){conn->socket->input->bytes, conn->socket->input->size}, req->version & 0xff);
     if (fault != NULL)
         refuse_request(stream, MP_CAUSE_HTTP, 400, mp_str_of(fault));
-    else if (head_size(stream) > server->limits.headers)
+    else if (stream->head_bytes > server->limits.headers)
         refuse_request(stream, MP_CAUSE_SIZE, 431, MP_STR("the request headers are too large\n"));
     else if (req->entity.len > server->limits.body)
         refuse_request(stream, MP_CAUSE_SIZE, 413, MP_STR("the request body is too large\n"));

@@ -93,6 +93,7 @@ mp_stream *mp_stream_begin(mp_conn *conn, h2o_req_t *req)
     stream->generator.proceed = mp_stream_on_proceed;
     mp_link_init(&stream->dirty);
     read_request(&stream->view, req);
+    mp_stream_read_headers(stream);
     ((token *)h2o_mem_alloc_shared(&req->pool, sizeof(token), on_dispose))->stream = stream;
     conn->stream = stream;
     return stream;
@@ -113,30 +114,6 @@ void mp_stream_unref(mp_stream *stream)
 const mp_request *mp_stream_request(const mp_stream *stream)
 {
     return &stream->view;
-}
-
-mp_str mp_stream_next_header(const mp_stream *stream, const char *name, size_t *at)
-{
-    if (stream->view.method.len == 0)
-        return MP_STR_NONE;
-    const h2o_headers_t *headers = &stream->req->headers;
-    size_t len = strlen(name);
-    while (*at < headers->size) {
-        const h2o_header_t *header = &headers->entries[(*at)++];
-        if (header->name->len == len && memcmp(header->name->base, name, len) == 0)
-            return str_of(header->value);
-    }
-    return MP_STR_NONE;
-}
-
-mp_str mp_stream_header(const mp_stream *stream, const char *name, int *count)
-{
-    size_t at = 0;
-    mp_str found = mp_stream_next_header(stream, name, &at);
-    if (count != NULL)
-        for (*count = found.ptr != NULL; mp_stream_next_header(stream, name, &at).ptr != NULL;)
-            (*count)++;
-    return found;
 }
 
 mp_str mp_conn_peer(mp_conn *conn)

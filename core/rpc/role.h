@@ -42,6 +42,8 @@ struct mp_rpc {
     mp_publisher *publisher;
     mp_stdio *stdio; /* owned; NULL unless stdio is served */
     mp_timer sweep;
+    char listed_host[64]; /* a Host that `config` lists; for mp_request_is_served alone */
+    size_t listed_host_len;
     mp_call *spare_calls; /* free list of calls, linked by `user` */
     size_t spare_call_count;
     /* About the message that is being served: */

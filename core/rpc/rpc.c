@@ -15,7 +15,7 @@ void mp_rpc_serve(void *ctx, mp_stream *stream)
     mp_rpc *rpc = ctx;
     if (mp_serve_metadata(rpc, stream))
         return;
-    if (!mp_host_is_served(rpc->config, stream)) {
+    if (!mp_request_is_served(rpc, stream)) {
         mp_stat_add(&mp_stat_refused_origin, 1);
         mp_audit_request(stream, &mp_host_refused);
         mp_refuse(rpc, stream, mp_host_cause(rpc->config, stream), 403, MP_CODE_INVALID_REQUEST, MP_STR_NONE,
@@ -94,6 +94,7 @@ mp_rpc *mp_rpc_new(const mp_rpc_config *config, mp_table *table, mp_loop *loop, 
 void mp_rpc_configure(mp_rpc *rpc, const mp_rpc_config *config)
 {
     rpc->config = config;
+    rpc->listed_host_len = 0;
 }
 
 void mp_rpc_hand_to(mp_rpc *rpc, void *ctx)

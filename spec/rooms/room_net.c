@@ -4,7 +4,9 @@
  *   head(status, reason, date, connection, length)   the head of a response, as written by response_head.c
  *   server(name)                                     its Server header
  *   plain_head(…), plain_server(…)                   the same texts from libc
- *   other(number, text)    "number-text", by a format that is neither */
+ *   other(number, text)    "number-text", by a format that is neither
+ *   framing(head)          the error of a request's framing, or nil */
+#include "net/http.h"
 #include "net/net.h"
 #include "net/address_policy.h"
 #include "net/response_head.h"
@@ -81,11 +83,20 @@ static int l_other(lua_State *L)
     return 1;
 }
 
+static int l_framing(lua_State *L)
+{
+    mp_str head;
+    head.ptr = luaL_checklstring(L, 1, &head.len);
+    lua_pushstring(L, mp_framing_fault(head, 1));
+    return 1;
+}
+
 int room_net(lua_State *L)
 {
     static const luaL_Reg functions[] = {
-        {"reach", l_reach},   {"canonical", l_canonical},       {"head", l_head},   {"plain_head", l_plain_head},
-        {"server", l_server}, {"plain_server", l_plain_server}, {"other", l_other}, {NULL, NULL}};
+        {"reach", l_reach},           {"canonical", l_canonical}, {"head", l_head},
+        {"plain_head", l_plain_head}, {"server", l_server},       {"plain_server", l_plain_server},
+        {"other", l_other},           {"framing", l_framing},     {NULL, NULL}};
     luaL_newlib(L, functions);
     return 1;
 }

@@ -21,7 +21,7 @@ static bool is_token(mp_str text)
 mp_token_kind mp_find_bearer(const mp_stream *stream, mp_str *token)
 {
     int count;
-    mp_str rest = mp_stream_header(stream, "authorization", &count);
+    mp_str rest = mp_stream_known_header(stream, MP_HEADER_AUTHORIZATION, &count);
     mp_str scheme = mp_str_cut(&rest, ' ');
     if (count == 0 || !mp_str_is_nocase(mp_str_trim(scheme), "bearer"))
         return MP_NO_TOKEN;

@@ -15,7 +15,7 @@ static bool allow_origin(mp_rpc *rpc, mp_stream *stream)
     if (rpc->config->origins == NULL)
         return false;
     int count;
-    mp_str origin = mp_stream_header(stream, "origin", &count);
+    mp_str origin = mp_stream_known_header(stream, MP_HEADER_ORIGIN, &count);
     mp_stream_add_header(stream, (mp_header){"vary", MP_STR("Origin")});
     if (count != 1 || !mp_origin_is_allowed(rpc->config, origin))
         return false;

@@ -6,8 +6,8 @@
 bool mp_type_is_json(const mp_stream *stream)
 {
     int count;
-    mp_str rest = mp_stream_header(stream, "content-type", &count);
-    if (count == 1 && mp_str_is(rest, "application/json"))
+    mp_str rest = mp_stream_known_header(stream, MP_HEADER_CONTENT_TYPE, &count);
+    if (count == 1 && mp_str_eq(rest, MP_STR("application/json")))
         return true;
     return count == 1 && mp_str_is_nocase(mp_str_trim(mp_str_cut(&rest, ';')), "application/json");
 }
@@ -65,8 +65,8 @@ static bool accepts_type(const mp_stream *stream, const char *type)
 bool mp_accepts(const mp_stream *stream, const char *const *types)
 {
     int count;
-    mp_str accept = mp_stream_header(stream, "accept", &count);
-    if (accept.ptr == NULL || (count == 1 && mp_str_is(accept, "application/json, text/event-stream")))
+    mp_str accept = mp_stream_known_header(stream, MP_HEADER_ACCEPT, &count);
+    if (count == 0 || (count == 1 && mp_str_eq(accept, MP_STR("application/json, text/event-stream"))))
         return true;
     for (; *types != NULL; types++)
         if (!accepts_type(stream, *types))
@@ -76,7 +76,7 @@ bool mp_accepts(const mp_stream *stream, const char *const *types)
 
 bool mp_prefers_events(const mp_stream *stream)
 {
-    mp_str accept = mp_stream_header(stream, "accept", NULL);
+    mp_str accept = mp_stream_known_header(stream, MP_HEADER_ACCEPT, NULL);
     mp_str range = mp_str_cut(&accept, ',');
     return mp_str_is_nocase(mp_str_trim(mp_str_cut(&range, ';')), "text/event-stream");
 }

@@ -46,7 +46,7 @@ bool mp_host_is_served(const mp_rpc_config *config, const mp_stream *stream)
     if (!mp_host_is_listed(config, stream))
         return false;
     int count;
-    mp_str origin = mp_stream_header(stream, "origin", &count);
+    mp_str origin = mp_stream_known_header(stream, MP_HEADER_ORIGIN, &count);
     if (count == 0)
         return true;
     if (count > 1)
@@ -56,6 +56,23 @@ bool mp_host_is_served(const mp_rpc_config *config, const mp_stream *stream)
     if (mp_str_starts(origin, MP_STR("http://")))
         return is_listed(config, mp_str_from(origin, 7));
     return mp_str_starts(origin, MP_STR("https://")) && is_listed(config, mp_str_from(origin, 8));
+}
+
+/* Clients of a worker say the same Host over and over: the one that was found listed last needs no search. */
+bool mp_request_is_served(mp_rpc *rpc, const mp_stream *stream)
+{
+    mp_str host = mp_stream_request(stream)->host;
+    int origins;
+    mp_stream_known_header(stream, MP_HEADER_ORIGIN, &origins);
+    if (origins == 0 && host.len > 0 && mp_str_eq(host, (mp_str){rpc->listed_host, rpc->listed_host_len}))
+        return true;
+    if (!mp_host_is_served(rpc->config, stream))
+        return false;
+    if (host.len <= sizeof rpc->listed_host) {
+        memcpy(rpc->listed_host, host.ptr, host.len);
+        rpc->listed_host_len = host.len;
+    }
+    return true;
 }
 
 const char *mp_host_refusal(const mp_rpc_config *config, const mp_stream *stream)

@@ -20,24 +20,25 @@ void mp_log_refused(const mp_stream *stream, mp_cause cause, int status, mp_str 
     const mp_request *request = mp_stream_request(stream);
     bool is_of_host = cause == MP_CAUSE_HOST || cause == MP_CAUSE_ORIGIN;
     mp_session_mark mark = {""};
-    mp_str id = mp_stream_header(stream, "mcp-session-id", NULL);
+    mp_str id = mp_stream_known_header(stream, MP_HEADER_MCP_SESSION_ID, NULL);
     if (id.len == 0)
         id = mp_query_value(request->query, "session_id", &(int){0});
     if (id.len > 0)
         mark = mp_session_mark_of(id);
-    mp_refusal_write(cause, why,
-                     (const mp_log_field[]){
-                         mp_log_int("status", status),
-                         mp_log_str("method", request->method),
-                         mp_log_str("path", request->path),
-                         mp_log_str("host", is_of_host ? request->host : MP_STR_NONE),
-                         mp_log_str("origin", is_of_host ? mp_stream_header(stream, "origin", NULL) : MP_STR_NONE),
-                         mp_log_str("version", cause == MP_CAUSE_REVISION || cause == MP_CAUSE_HEADER
-                                                   ? mp_stream_header(stream, "mcp-protocol-version", NULL)
-                                                   : MP_STR_NONE),
-                         mp_log_str("session", mp_str_of(mark.text)),
-                         mp_log_str("address", mp_stream_peer(stream)),
-                         {0}});
+    mp_refusal_write(
+        cause, why,
+        (const mp_log_field[]){
+            mp_log_int("status", status),
+            mp_log_str("method", request->method),
+            mp_log_str("path", request->path),
+            mp_log_str("host", is_of_host ? request->host : MP_STR_NONE),
+            mp_log_str("origin", is_of_host ? mp_stream_known_header(stream, MP_HEADER_ORIGIN, NULL) : MP_STR_NONE),
+            mp_log_str("version", cause == MP_CAUSE_REVISION || cause == MP_CAUSE_HEADER
+                                      ? mp_stream_known_header(stream, MP_HEADER_MCP_PROTOCOL_VERSION, NULL)
+                                      : MP_STR_NONE),
+            mp_log_str("session", mp_str_of(mark.text)),
+            mp_log_str("address", mp_stream_peer(stream)),
+            {0}});
 }
 
 void mp_log_refused_message(mp_rpc *rpc, mp_cause cause, const char *why)

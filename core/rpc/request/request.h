@@ -20,6 +20,8 @@ int mp_header_text(mp_str value, mp_buf *out, mp_str *text);
 
 /* -- hosts.c, cors.c ----------------------------------------------------------------------------------------------- */
 
+/* What mp_host_is_served says with the configuration of the rpc. */
+bool mp_request_is_served(mp_rpc *rpc, const mp_stream *stream);
 /* True if Host is among `config->hosts`. Does not look at Origin. */
 bool mp_host_is_listed(const mp_rpc_config *config, const mp_stream *stream);
 /* True if `config->origins` lets a page of this origin read answers. */

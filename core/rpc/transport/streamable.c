@@ -18,8 +18,8 @@ typedef struct {
 static era_headers read_headers(const mp_stream *stream)
 {
     era_headers headers;
-    headers.version = mp_stream_header(stream, "mcp-protocol-version", &headers.version_count);
-    headers.session = mp_stream_header(stream, "mcp-session-id", &headers.session_count);
+    headers.version = mp_stream_known_header(stream, MP_HEADER_MCP_PROTOCOL_VERSION, &headers.version_count);
+    headers.session = mp_stream_known_header(stream, MP_HEADER_MCP_SESSION_ID, &headers.session_count);
     headers.era = headers.version_count == 1 ? mp_era_find(headers.version) : NULL;
     return headers;
 }
@@ -69,10 +69,10 @@ static bool must_mirror(const mp_era *era)
 }
 
 /* True if the header is there once and equals `body` (H-1, H-2). */
-static bool mirrors(const mp_stream *stream, const char *name, mp_str body)
+static bool mirrors(const mp_stream *stream, mp_known_header header, mp_str body)
 {
     int count;
-    mp_str value = mp_stream_header(stream, name, &count);
+    mp_str value = mp_stream_known_header(stream, header, &count);
     return count == 1 && mp_str_eq(mp_str_trim(value), body);
 }
 
@@ -83,7 +83,7 @@ static bool mirrors_name(const mp_stream *stream, const mp_envelope *envelope)
     if (mp_era_mirrored_member(envelope->method) == NULL)
         return true;
     int count;
-    mp_str value = mp_stream_header(stream, "mcp-name", &count), text;
+    mp_str value = mp_stream_known_header(stream, MP_HEADER_MCP_NAME, &count), text;
     if (count == 0 && !envelope->has_name)
         return true; /* the error of the method itself names the missing member */
     mp_buf decoded = {0};
@@ -95,11 +95,11 @@ static bool mirrors_name(const mp_stream *stream, const mp_envelope *envelope)
 
 /* Refuses a header that differs from the body: `of` and `member` are the compared value. `shown` is the header's
  * usual spelling. */
-static void refuse_header(mp_rpc *rpc, mp_stream *stream, const char *name, const char *shown, const char *of,
+static void refuse_header(mp_rpc *rpc, mp_stream *stream, mp_known_header header, const char *shown, const char *of,
                           const char *member)
 {
     mp_buf text = {0};
-    bool is_there = mp_stream_header(stream, name, NULL).ptr != NULL;
+    bool is_there = mp_stream_known_header(stream, header, NULL).ptr != NULL;
     mp_buf_printf(&text, "%s %s %s%s", shown, is_there ? "must be there once and equal" : "is missing: it repeats", of,
                   member);
     mp_buf_putc(&text, '\0');
@@ -119,13 +119,13 @@ static void serve_stateless(mp_rpc *rpc, mp_stream *stream)
     const mp_era *era = envelope->version_is_string ? mp_era_find(envelope->version) : NULL;
     if (!envelope->version_is_string || !envelope->has_capabilities)
         refuse_versions(rpc, stream, MP_CODE_INVALID_PARAMS, mp_meta_is_missing, MP_STR_NONE);
-    else if (must_mirror(era) && !mirrors(stream, "mcp-protocol-version", envelope->version))
-        refuse_header(rpc, stream, "mcp-protocol-version", "MCP-Protocol-Version",
+    else if (must_mirror(era) && !mirrors(stream, MP_HEADER_MCP_PROTOCOL_VERSION, envelope->version))
+        refuse_header(rpc, stream, MP_HEADER_MCP_PROTOCOL_VERSION, "MCP-Protocol-Version",
                       "io.modelcontextprotocol/protocolVersion in params._meta", "");
-    else if (must_mirror(era) && !mirrors(stream, "mcp-method", envelope->method))
-        refuse_header(rpc, stream, "mcp-method", "Mcp-Method", "the method", "");
+    else if (must_mirror(era) && !mirrors(stream, MP_HEADER_MCP_METHOD, envelope->method))
+        refuse_header(rpc, stream, MP_HEADER_MCP_METHOD, "Mcp-Method", "the method", "");
     else if (must_mirror(era) && !mirrors_name(stream, envelope))
-        refuse_header(rpc, stream, "mcp-name", "Mcp-Name", "params.", mp_era_mirrored_member(envelope->method));
+        refuse_header(rpc, stream, MP_HEADER_MCP_NAME, "Mcp-Name", "params.", mp_era_mirrored_member(envelope->method));
     else if (era == NULL || era->has_sessions)
         refuse_versions(rpc, stream, MP_CODE_UNSUPPORTED_VERSION, mp_version_has_sessions, envelope->version);
     else if (!refuse_if_busy(rpc, stream))
@@ -252,7 +252,7 @@ static void serve_get(mp_rpc *rpc, mp_stream *stream, const era_headers *headers
     if (session == NULL)
         return;
     int resumes;
-    mp_str last = mp_stream_header(stream, "last-event-id", &resumes);
+    mp_str last = mp_stream_known_header(stream, MP_HEADER_LAST_EVENT_ID, &resumes);
     if (rpc->draining) {
         mp_refuse_with(rpc, stream, MP_CAUSE_STOPPING, 503, (mp_header){"retry-after", MP_STR("1")},
                        "the gateway is stopping");
@@ -289,7 +289,7 @@ void mp_serve_streamable(mp_rpc *rpc, mp_stream *stream)
 {
     mp_str method = mp_stream_request(stream)->method;
     rpc->envelope.id = MP_STR_NONE;
-    if (mp_str_is(method, "POST")) {
+    if (mp_str_eq(method, MP_STR("POST"))) {
         serve_post(rpc, stream);
         return;
     }

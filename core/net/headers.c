@@ -1,0 +1,79 @@
+/* headers.c: the headers of a request. One pass, when the request begins, finds those that most requests are asked for. */
+#include "http.h"
+
+static mp_str str_of(h2o_iovec_t bytes)
+{
+    return (mp_str){bytes.base, bytes.len};
+}
+
+#define IS(name, literal) (memcmp((name), (literal), sizeof(literal) - 1) == 0)
+
+/* `name` is in lower case. MP_KNOWN_HEADERS: it is not among those. */
+static mp_known_header known_header(const char *name, size_t len)
+{
+    switch (len) {
+    case sizeof "accept" - 1: /* and "origin" */
+        return IS(name, "accept") ? MP_HEADER_ACCEPT : IS(name, "origin") ? MP_HEADER_ORIGIN : MP_KNOWN_HEADERS;
+    case sizeof "mcp-name" - 1:
+        return IS(name, "mcp-name") ? MP_HEADER_MCP_NAME : MP_KNOWN_HEADERS;
+    case sizeof "mcp-method" - 1:
+        return IS(name, "mcp-method") ? MP_HEADER_MCP_METHOD : MP_KNOWN_HEADERS;
+    case sizeof "content-type" - 1:
+        return IS(name, "content-type") ? MP_HEADER_CONTENT_TYPE : MP_KNOWN_HEADERS;
+    case sizeof "authorization" - 1: /* and "last-event-id" */
+        return IS(name, "authorization")   ? MP_HEADER_AUTHORIZATION
+               : IS(name, "last-event-id") ? MP_HEADER_LAST_EVENT_ID
+                                           : MP_KNOWN_HEADERS;
+    case sizeof "mcp-session-id" - 1:
+        return IS(name, "mcp-session-id") ? MP_HEADER_MCP_SESSION_ID : MP_KNOWN_HEADERS;
+    case sizeof "mcp-protocol-version" - 1:
+        return IS(name, "mcp-protocol-version") ? MP_HEADER_MCP_PROTOCOL_VERSION : MP_KNOWN_HEADERS;
+    default:
+        return MP_KNOWN_HEADERS;
+    }
+}
+
+void mp_stream_read_headers(mp_stream *stream)
+{
+    const h2o_headers_t *headers = &stream->req->headers;
+    size_t bytes = stream->req->input.path.len + stream->view.host.len;
+    for (const h2o_header_t *header = headers->entries, *end = header + headers->size; header < end; header++) {
+        bytes += header->name->len + header->value.len;
+        mp_known_header which = known_header(header->name->base, header->name->len);
+        if (which != MP_KNOWN_HEADERS && stream->known_counts[which]++ == 0)
+            stream->known[which] = str_of(header->value);
+    }
+    stream->head_bytes = bytes;
+}
+
+mp_str mp_stream_known_header(const mp_stream *stream, mp_known_header which, int *count)
+{
+    int found = stream->view.method.len == 0 ? 0 : stream->known_counts[which];
+    if (count != NULL)
+        *count = found;
+    return found == 0 ? MP_STR_NONE : stream->known[which];
+}
+
+mp_str mp_stream_next_header(const mp_stream *stream, const char *name, size_t *at)
+{
+    if (stream->view.method.len == 0)
+        return MP_STR_NONE;
+    const h2o_headers_t *headers = &stream->req->headers;
+    size_t len = strlen(name);
+    while (*at < headers->size) {
+        const h2o_header_t *header = &headers->entries[(*at)++];
+        if (header->name->len == len && memcmp(header->name->base, name, len) == 0)
+            return str_of(header->value);
+    }
+    return MP_STR_NONE;
+}
+
+mp_str mp_stream_header(const mp_stream *stream, const char *name, int *count)
+{
+    size_t at = 0;
+    mp_str found = mp_stream_next_header(stream, name, &at);
+    if (count != NULL)
+        for (*count = found.ptr != NULL; mp_stream_next_header(stream, name, &at).ptr != NULL;)
+            (*count)++;
+    return found;
+}
