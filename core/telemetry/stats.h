@@ -37,10 +37,16 @@ typedef struct {
 /* Bytes from the section mp_stat_slots to the calling thread's copy of it; 0 for threads without a copy. */
 extern _Thread_local intptr_t mp_stat_offset __attribute__((visibility("hidden")));
 
+/* A thread's own copy has no other writer: adding to it needs no locked instruction. */
 static inline void mp_stat_add(const mp_stat *stat, int64_t n)
 {
-    _Atomic int64_t *own = (_Atomic int64_t *)((intptr_t)stat->shared + mp_stat_offset);
-    atomic_fetch_add_explicit(own, n, memory_order_relaxed);
+    intptr_t offset = mp_stat_offset;
+    if (offset == 0) {
+        atomic_fetch_add_explicit(stat->shared, n, memory_order_relaxed);
+        return;
+    }
+    _Atomic int64_t *own = (_Atomic int64_t *)((intptr_t)stat->shared + offset);
+    atomic_store_explicit(own, atomic_load_explicit(own, memory_order_relaxed) + n, memory_order_relaxed);
 }
 
 int64_t mp_stat_read(const mp_stat *stat);
