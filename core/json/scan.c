@@ -92,7 +92,7 @@ static const char *string(scan *s, const char *at)
         if ((unsigned char)*at < ' ')
             return fail(s, at, "control character in a string");
         do {
-            unsigned length = utf8_length(at, end);
+            unsigned length = mp_utf8_length(at, end);
             if (length == 0)
                 return fail(s, at, "not UTF-8");
             at += length;

@@ -53,7 +53,7 @@ const char *mp_json_string_end(const char *at, const char *end, bool *escaped)
         if (*at == '"')
             return at;
         if ((unsigned char)*at >= 0x80) {
-            unsigned length = utf8_length(at, end);
+            unsigned length = mp_utf8_length(at, end);
             if (length == 0)
                 return NULL;
             at += length;
@@ -161,7 +161,7 @@ void mp_json_put_text(mp_buf *out, mp_str s)
 {
     const char *at = s.len == 0 ? "" : s.ptr, *end = at + s.len, *from = at;
     while ((at = plain_run(at, end)) < end) {
-        unsigned length = (unsigned char)*at >= 0x80 ? utf8_length(at, end) : 0;
+        unsigned length = (unsigned char)*at >= 0x80 ? mp_utf8_length(at, end) : 0;
         if (length != 0) {
             at += length;
             continue;

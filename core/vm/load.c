@@ -12,35 +12,18 @@
 
 /* -- load ------------------------------------------------------------------------------------------------------ */
 
-/* Length of the UTF-8 character at `p`; 0 if the bytes are not UTF-8 (RFC 3629). */
-static size_t utf8_len(const unsigned char *p, size_t left)
-{
-    if (p[0] < 0x80)
-        return 1;
-    size_t len = p[0] >= 0xc2 && p[0] <= 0xdf ? 2 : (p[0] & 0xf0) == 0xe0 ? 3 : p[0] >= 0xf0 && p[0] <= 0xf4 ? 4 : 0;
-    if (len == 0 || len > left)
-        return 0;
-    for (size_t i = 1; i < len; i++)
-        if ((p[i] & 0xc0) != 0x80)
-            return 0;
-    if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f) || (p[0] == 0xf0 && p[1] < 0x90) ||
-        (p[0] == 0xf4 && p[1] > 0x8f))
-        return 0;
-    return len;
-}
-
 /* True if `text` is UTF-8. Otherwise `*line` and `*byte` are the line and the value of the first byte that is not. */
 static bool is_utf8(mp_str text, int *line, int *byte)
 {
     *line = 1;
-    for (size_t i = 0, len; i < text.len; i += len) {
-        const unsigned char *p = (const unsigned char *)text.ptr + i;
-        len = utf8_len(p, text.len - i);
-        *byte = *p;
-        if (len == 0)
+    const char *end = text.ptr + text.len;
+    for (const char *at = text.ptr; at < end;) {
+        unsigned length = mp_utf8_length(at, end);
+        *byte = (unsigned char)*at;
+        if (length == 0)
             return false;
-        if (*p == '\n')
-            ++*line;
+        *line += *at == '\n';
+        at += length;
     }
     return true;
 }
