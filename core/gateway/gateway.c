@@ -367,14 +367,14 @@ static int run(gateway *h, const mp_gateway_options *options, mp_err *err)
     if (!options->is_apart && mp_store_keep(h->shared.commons.store, config->store_file, err) != 0)
         return EXIT_FAILED;
     mp_vm *first = prove(h->shared.settings, &h->shared.source, &h->shared.draining);
-    if (first != NULL && !h->on_stdio && is_exposed(config, first)) {
-        mp_lib_free(first);
-        mp_source_unref(h->shared.source);
-        first = NULL;
-    }
     if (first == NULL)
-        return atomic_load(&h->shared.draining) ? 0 : EXIT_CONFIG;
-    return run_workers(h, first, options, err);
+        goto fail;
+    if (h->on_stdio || !is_exposed(config, first))
+        return run_workers(h, first, options, err);
+    mp_lib_free(first);
+    mp_source_unref(h->shared.source);
+fail:
+    return atomic_load(&h->shared.draining) ? 0 : EXIT_CONFIG;
 }
 
 int mp_gateway_run(mp_config *config, const mp_gateway_options *options)
@@ -388,25 +388,24 @@ int mp_gateway_run(mp_config *config, const mp_gateway_options *options)
     h.shared.own_level = options->is_apart ? MP_DEBUG : MP_INFO;
     h.shared.started_at = mp_monotonic_ms();
     h.shared.watchdog = mp_watchdog_start(&h.shared, config, &err);
-    if (h.shared.watchdog == NULL || (h.on_stdio && take_stdio(&h, &err) != 0)) {
-        mp_config_free(config);
-        goto done;
-    }
+    if (h.shared.watchdog == NULL || (h.on_stdio && take_stdio(&h, &err) != 0))
+        goto fail;
     keep_memory_small();
     h.shared.certificates = read_certificates(config, !h.on_stdio, NULL);
     if (h.shared.certificates == NULL) {
-        mp_config_free(config);
         code = EXIT_CONFIG;
-        goto done;
+        goto fail;
     }
     h.shared.commons.has_specs = options->has_specs;
     mp_commons_open(&h.shared.commons, config);
     h.shared.settings = mp_runtime_config_new(config, &h.shared.commons);
+    config = NULL; /* the settings own it */
     code = run(&h, options, &err);
+    mp_commons_close(&h.shared.commons);
+fail:
     mp_certificates_free(h.shared.certificates);
     mp_runtime_config_free(h.shared.settings);
-    mp_commons_close(&h.shared.commons);
-done:
+    mp_config_free(config);
     mp_audit_close();
     if (code == 0)
         mp_log(h.shared.own_level, "stopped");

@@ -3,8 +3,9 @@
 #include "vm/preempt.h"
 #include "vm/task.h"
 
-#define STEP 8, 12         /* arguments of lua_gc(LUA_GCINC): the work of one step */
-#define GC_STEP_BYTES 4096 /* one step is due for this number of allocated bytes */
+#define GC_STEP_MULTIPLIER 8  /* LUA_GCINC: units of work for each unit of memory that was allocated */
+#define GC_STEP_LOG2_BYTES 12 /* LUA_GCINC: the size of one step, as a power of two */
+#define GC_STEP_BYTES (1 << GC_STEP_LOG2_BYTES) /* one step is due for this number of allocated bytes */
 #define GC_GROWTH_FACTOR 2 /* a cycle begins when the state holds this many times the bytes that the last cycle left */
 #define BATCH_US 500
 #define MOST_DEBT_BYTES (16 * GC_STEP_BYTES) /* bytes of debt from which on a heavy task collects before it goes on */
@@ -22,7 +23,7 @@ static void plan_cycle(mp_vm *vm)
 
 void mp_vm_collect_by_turns(mp_vm *vm)
 {
-    lua_gc(vm->L, LUA_GCINC, 0, STEP);
+    lua_gc(vm->L, LUA_GCINC, 0, GC_STEP_MULTIPLIER, GC_STEP_LOG2_BYTES);
     lua_gc(vm->L, LUA_GCSTOP);
     vm->seen = vm->bytes;
     plan_cycle(vm);
