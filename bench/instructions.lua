@@ -24,7 +24,8 @@ local scripts = {
     function(args) return { sum = args.a + args.b, product = args.a * args.b } end }]],
   ["tools/nested.lua"] = [[return tool { "Place.", input = { at = t.object { x = t.number, y = t.number }, name = t.string },
     function(args) return args.name .. " at " .. args.at.x .. ", " .. args.at.y end }]],
-  ["resources/fixed.lua"] = 'return resource { "A text.", uri = "text://fixed", mime = "text/plain", function() return "fixed" end }',
+  ["resources/fixed.lua"] = 'return resource { "A text.", uri = "text://fixed", mime = "text/plain", "fixed" }',
+  ["resources/made.lua"] = 'return resource { "A text.", uri = "text://made", mime = "text/plain", function() return "made" end }',
 }
 
 local function call_of(name, arguments)
@@ -42,6 +43,7 @@ local shapes = {
   { name = "refused", message = call_of("add", { a = 1, b = "two" }), expect = "isError" },
   { name = "list", message = { method = "tools/list", params = {} }, expect = "add_table" },
   { name = "read", message = { method = "resources/read", name = "text://fixed", params = { uri = "text://fixed" } }, expect = "fixed" },
+  { name = "made", message = { method = "resources/read", name = "text://made", params = { uri = "text://made" } }, expect = "made" },
 }
 
 local function read(path)

@@ -2,6 +2,7 @@
  * functions that are written in C. Scripts cannot load it. */
 #include "vm/engine.h"
 #include "lib/bindings.h"
+#include "lib/mcp/frozen_answer.h"
 #include <errno.h>
 #include <lauxlib.h>
 #include <lualib.h>
@@ -199,6 +200,7 @@ void mp_host_push(lua_State *L, mp_source *source, const mp_lib_config *config)
     mp_lib_detached(L, config->task_ms, config->call_ms);
     mp_lib_parallel(L);
     mp_lib_sqlite(L, config);
+    mp_lib_frozen_answers(L);
     mp_lib_topics(L);
     mp_lib_bus(L, config->hearers);
     mp_lib_http(L, config);

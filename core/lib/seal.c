@@ -6,6 +6,7 @@
 #include "lib/bindings.h"
 #include <lauxlib.h>
 #include <openssl/evp.h>
+#include <openssl/hmac.h>
 #include <openssl/rand.h>
 
 #define KEY_ID_BYTES 4
@@ -30,7 +31,29 @@ static bool run_cipher(bool seals, const mp_seal_key *key, const unsigned char *
     return is_done;
 }
 
-/* seal(text, about): the encrypted text, as base64url.  [-0, +1, throws] */
+/* A nonce that follows from the key, the purpose and the text: the same text is sealed to the same bytes, and two texts get the same
+ * nonce as rarely as two random ones. */
+static bool derive_nonce(unsigned char *nonce, const mp_seal_key *key, mp_str about, mp_str text)
+{
+    static const char purpose[] = "moonpool nonce 1";
+    unsigned char digest[EVP_MAX_MD_SIZE];
+    unsigned int len = sizeof digest;
+    uint64_t about_len = about.len;
+    mp_buf message = {0};
+    mp_buf_put(&message, (mp_str){purpose, sizeof purpose});
+    mp_buf_put(&message, (mp_str){(const char *)&about_len, sizeof about_len});
+    mp_buf_put(&message, about);
+    mp_buf_put(&message, text);
+    bool is_done = HMAC(EVP_sha256(), key->bytes, sizeof key->bytes, (const unsigned char *)message.ptr, message.len,
+                        digest, &len) != NULL;
+    mp_buf_clear(&message);
+    if (is_done)
+        memcpy(nonce, digest, NONCE_BYTES);
+    return is_done;
+}
+
+/* seal(text, about, is_repeatable): the encrypted text, as base64url; the same for the same text and purpose if it is repeatable.
+ *  [-0, +1, throws] */
 static int l_seal(lua_State *L)
 {
     const mp_seal_key *keys = lua_touserdata(L, lua_upvalueindex(1));
@@ -42,7 +65,9 @@ static int l_seal(lua_State *L)
     unsigned char *raw = lua_newuserdatauv(L, text.len + OVERHEAD_BYTES, 0);
     unsigned char *nonce = raw + KEY_ID_BYTES, *body = nonce + NONCE_BYTES;
     memcpy(raw, keys[0].id, KEY_ID_BYTES);
-    if (RAND_bytes(nonce, NONCE_BYTES) != 1 ||
+    bool has_nonce =
+        lua_toboolean(L, 3) ? derive_nonce(nonce, &keys[0], about, text) : RAND_bytes(nonce, NONCE_BYTES) == 1;
+    if (!has_nonce ||
         !run_cipher(true, &keys[0], nonce, about, (const unsigned char *)text.ptr, text.len, body, body + text.len))
         return luaL_error(L, "encryption failed: no random bytes, or no memory");
     luaL_Buffer buffer;

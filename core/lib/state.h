@@ -5,6 +5,8 @@
 #include "lib/lib.h"
 #include "vm/engine.h"
 
+typedef struct mp_frozen_answers mp_frozen_answers;
+
 /* One per VM: the field `user` of the mp_vm. */
 typedef struct {
     mp_vm *vm;
@@ -24,6 +26,8 @@ typedef struct {
 
     struct mp_cron *schedule; /* scheduled jobs of this VM */
     bool runs_schedule;       /* the timers of the scheduled jobs are started */
+
+    mp_frozen_answers *frozen; /* mcp/frozen_answer.h */
 
     size_t notes, note_bytes; /* notifications that are queued or running, and the bytes of their methods and params */
 } mp_lib;

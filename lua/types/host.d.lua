@@ -304,6 +304,19 @@ function host.audiences(topic) end
 ---@return string? why  "too many"
 function host.listen(call, topics, closing) end
 
+-- -- answers that are kept as bytes (core/lib/mcp/frozen_answer.c) -------------------------------------------------------
+
+--- Keeps the result of a request whose params name no more than `uri` (nil: nothing). C answers later requests with it, until thaw().
+---@param method string
+---@param revision string
+---@param uri? string
+---@param bytes string      The result as JSON
+function host.freeze(method, revision, uri, bytes) end
+
+--- Forgets all kept answers.
+---@param serves_sessions boolean   Requests of sessions may be answered from what is kept from now on
+function host.thaw(serves_sessions) end
+
 -- -- authentication (core/lib/mcp/auth.c) ------------------------------------------------------------------------------
 
 --- Makes the reference to a principal that C stores with an authenticated request.

@@ -44,7 +44,7 @@ end
 
 -- -- processes --------------------------------------------------------------------------------------------------------
 
-local passed_on = { "PATH", "HOME", "LANG", "TMPDIR", "ASAN_OPTIONS", "UBSAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS" }
+local passed_on = { "PATH", "HOME", "LANG", "TMPDIR", "MOONPOOL_PLANS", "ASAN_OPTIONS", "UBSAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS" }
 
 local function environment(more)
   local list = {}

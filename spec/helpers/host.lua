@@ -36,7 +36,7 @@ local regex = { compile = function(pattern) return { test = function(_, text) re
 function host.start(scripts, options)
   options = options or {}
   forget()
-  local vm = setmetatable({ logs = {}, sessions = {}, levels = {}, slept = {}, faults = 0, asked = {} }, vm_mt)
+  local vm = setmetatable({ logs = {}, sessions = {}, levels = {}, slept = {}, faults = 0, asked = {}, frozen = {} }, vm_mt)
   local list = {}
   for path, text in pairs(scripts) do list[#list + 1] = { path = path, text = text } end
   table.sort(list, function(a, b) return a.path < b.path end)
@@ -76,6 +76,8 @@ function host.start(scripts, options)
       return value, value and 1 or 0
     end,
     session = function(call) return call.has_session and (call.session_id or "s1") or nil end,
+    freeze = function(method, revision, uri, bytes) vm.frozen[method .. " " .. revision .. " " .. (uri or "")] = bytes end,
+    thaw = function() vm.frozen = {} end,
     name_task = function(call, id) call.task = id end,
     unhurried = function(call) call.is_unhurried = true end,
     withdraw = function() end,
@@ -148,7 +150,9 @@ end
 
 function vm_mt:call(method, params, fields)
   self.last = self:new_call(method, params, fields)
-  return self.moonpool.dispatch(self.last, params, self.last.revision, method)
+  local result, err = self.moonpool.dispatch(self.last, params, self.last.revision, method)
+  if method == "resources/read" and json.bytes(result) then result = json.decode(json.bytes(result)) end -- of a fixed text
+  return result, err
 end
 
 --- tools/call of `name`; `fields` as above.

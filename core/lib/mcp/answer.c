@@ -1,5 +1,6 @@
 /* answer.c: encodes a Lua value as the answer to a call, and enforces limits.call.output. */
 #include "lib/bindings.h"
+#include "lib/mcp/frozen_answer.h"
 #include <lauxlib.h>
 #include <stdio.h>
 
@@ -29,6 +30,7 @@ static int send_answer(lua_State *L, void *ctx, mp_str text, size_t size)
         mp_task_fail(task, MP_CODE_INTERNAL, mp_refuse_output(task, "result", size, why), MP_STR_NONE);
         return 0;
     }
+    mp_frozen_compare(task->super.vm, call, text);
     mp_task_settle(task);
     mp_call_answer(call, text);
     return 0;

@@ -1,5 +1,6 @@
 /* hooks.c: the callbacks of a worker's rpc into its VM. They create or cancel tasks; none of them runs Lua. */
 #include "lib/bindings.h"
+#include "lib/mcp/frozen_answer.h"
 
 MP_COUNTER(dropped_notes, "dropped", "reason", "notes", "notifications over the queue of a Lua state")
 
@@ -8,7 +9,8 @@ MP_COUNTER(dropped_notes, "dropped", "reason", "notes", "notifications over the 
 
 static void on_call(void *ctx, mp_call *call)
 {
-    mp_lib_task_start(ctx, &mp_call_work, call);
+    if (!mp_frozen_answer(ctx, call))
+        mp_lib_task_start(ctx, &mp_call_work, call);
 }
 
 static void on_note(void *ctx, const mp_era *era, mp_session *session, mp_str method, mp_str params)

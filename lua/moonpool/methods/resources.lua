@@ -3,6 +3,7 @@
 local content = require "moonpool.things.tool_result"
 local contents = require "moonpool.things.resource_contents"
 local errors = require "moonpool.runtime.rpc_error"
+local json = require "moonpool.json"
 local registry = require "moonpool.registry.registry"
 local run = require "moonpool.calls.run"
 local uris = require "moonpool.runtime.uris"
@@ -29,6 +30,11 @@ end
 
 local function not_found(era, uri) return nil, errors.new(era.resource_not_found, "resource not found", { uri = uri }) end      -- (R-2)
 
+-- True if reads of this URI give each principal the same bytes without a script: a fixed text in its own spelling.
+local function is_freezable(resource, uri)
+  return resource.is_fixed and resource.uri == uri and uris.plain(uri) == uri and not (resource.is_private or resource.has_policies or resource.requires)
+end
+
 resources["resources/read"] = function(call, params, era)
   if not registry.offers "resources" then return none() end
   local uri = params.uri
@@ -42,7 +48,13 @@ resources["resources/read"] = function(call, params, era)
   if value == nil then return not_found(era, uri) end
   local list, wrong = contents.of(value, uri, resource)
   if not list then return nil, run.fault(resource, "resource failed", wrong) end
-  return { contents = list, ttlMs = resource.ttl, cacheScope = resource.scope, resultType = "complete", _meta = content.meta }
+  local result = { contents = list, ttlMs = resource.ttl, cacheScope = resource.scope, resultType = "complete", _meta = content.meta }
+  if not is_freezable(resource, uri) then return result end
+  local convert = era.methods["resources/read"].convert_result
+  if convert then convert(result) end
+  local bytes = json.encode(result)
+  registry.freeze("resources/read", era.date, uri, bytes)
+  return json.raw(bytes), nil, true
 end
 
 return resources

@@ -7,8 +7,9 @@ local page = { size = 100 }
 
 local function purpose(method, owner) return "cursor " .. method .. (owner and "\0" .. owner or "") end
 
---- A cursor that continues after `name` in the list of `method`. With `owner`, only requests with the same owner can use it.
-function page.cursor(method, name, owner) return host.seal(name, purpose(method, owner)) end
+--- A cursor that continues after `name` in the list of `method`. With `owner`, only requests with the same owner can use it; without, the
+--- cursor of a name is the same in each worker and after each reload, so that a page that did not change keeps its bytes.
+function page.cursor(method, name, owner) return host.seal(name, purpose(method, owner), owner == nil) end
 
 --- The name inside a cursor for the same method and owner, or nil.
 function page.open(method, cursor, owner) return type(cursor) == "string" and host.unseal(cursor, purpose(method, owner)) or nil end

@@ -7,6 +7,7 @@ local access = require "moonpool.access.access"
 local apps = require "moonpool.protocol.apps"
 local content = require "moonpool.things.tool_result"
 local errors = require "moonpool.runtime.rpc_error"
+local host = require "moonpool.host"
 local instances = require "moonpool.registry.instances"
 local json = require "moonpool.json"
 local page = require "moonpool.protocol.cursor"
@@ -81,6 +82,7 @@ function registry.refresh()
     any_visible, any_private = any_visible or list.has_visible, any_private or list.is_private
   end
   access.set(any_visible, any_private)
+  host.thaw(not any_private)
   by_fit = {}
   for i, uri in ipairs(lists.templates.names) do by_fit[i] = registry.templates[uri] end
   table.sort(by_fit, function(a, b)
@@ -220,7 +222,16 @@ local function make_page(kind, names, first, era)
   local convert = era.methods[list.method].convert_result
   if convert then convert(result, registry[kind]) end
   local text = json.encode(result)
-  return has_more and list.is_private and text or json.raw(text)
+  return has_more and list.is_private and text or json.raw(text), text
+end
+
+-- True if C may keep answers: the audit writes a line for each request, and so do specs of scripts.
+local can_freeze = not host.audit and not host.has_specs
+
+--- Gives C the bytes of an answer that every plain request of the revision gets until the next registry.refresh(): the result of a list,
+--- or of resources/read for a URI.
+function registry.freeze(method, date, uri, bytes)
+  if can_freeze then host.freeze(method, date, uri, bytes) end
 end
 
 -- The page that begins at `first`. Pages are cached at the positions that clients reach by reading page after page.
@@ -231,7 +242,12 @@ local function cached_page(kind, view, first, era)
     pages = {}
     view.pages[era.date] = pages
   end
-  if not pages[first] then pages[first] = make_page(kind, view.names, first, era) end
+  if not pages[first] then
+    local made, text = make_page(kind, view.names, first, era)
+    pages[first] = made
+    local list = lists[kind]
+    if first == 1 and not list.is_private and not (kind == "resources" and has_lists) then registry.freeze(list.method, era.date, nil, text) end
+  end
   return pages[first]
 end
 

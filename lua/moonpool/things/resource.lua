@@ -10,6 +10,8 @@ local uris = require "moonpool.runtime.uris"
 
 local resource = {}
 
+local MAX_FIXED_BYTES = 65536        -- of a text that C keeps with its result, and that is encoded at once
+
 local written = { name = "moonpool.things.resource", what = "a resource" }
 
 --- The function `resource` of scripts. It checks nothing: the path and name of the file are not known here.
@@ -107,6 +109,7 @@ function resource.build(name, value, _, complain)
     enabled = spec.enabled,
     requires = spec.requires,
     required_tree = options.required(spec.requires),
+    is_fixed = type(handler) == "string" and #handler <= MAX_FIXED_BYTES,
     handler = type(handler) == "string" and function() return handler end or handler,
     definition = setmetatable({
       [key] = spec.uri, name = name, title = spec.title, description = spec[1], mimeType = mime, size = spec.size, annotations = annotations,

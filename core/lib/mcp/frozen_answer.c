@@ -1,0 +1,322 @@
+/* frozen_answer.c: keeps answers as bytes, and decides which requests are plain enough to get them. */
+#include "lib/mcp/frozen_answer.h"
+#include "lib/bindings.h"
+#include <lauxlib.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+MP_COUNTER(calls_frozen, "calls_frozen", "", "", "lists and fixed texts answered from kept bytes, without Lua")
+MP_COUNTER(lists_changed, "lists_changed", "", "", "lists whose bytes differed from those served before")
+
+#define MAX_ANSWER_BYTES ((size_t)256 << 10) /* a longer answer stays with Lua */
+#define MAX_TABLE_BYTES ((size_t)4 << 20)    /* of all answers of one VM */
+#define MAX_PARAMS_BYTES 4096                /* longer params are not looked at */
+#define UNESCAPED_BYTES 512                  /* of names and a URI with escapes */
+#define MAX_NAMES 16                         /* in one object of the params */
+#define MAX_DEPTH 8                          /* of objects and arrays in the params */
+
+/* The methods whose params name nothing; behind them the one whose params name a URI. */
+static const mp_str list_methods[] = {
+    {"tools/list", 10}, {"prompts/list", 12}, {"resources/list", 14}, {"resources/templates/list", 24}};
+#define LIST_METHODS (sizeof list_methods / sizeof *list_methods)
+static const mp_str read_method = {"resources/read", 14};
+
+typedef struct {
+    char *bytes; /* NULL: no answer is kept */
+    size_t len;
+} frozen;
+
+typedef struct {
+    mp_node node; /* the URI */
+    frozen by_era[];
+} frozen_resource;
+
+struct mp_frozen_answers {
+    bool is_on, is_compared; /* see read_mode() */
+    bool serves_sessions;    /* false: each request of a session must reach Lua (access.follow_as) */
+    size_t bytes;
+    mp_map resources;
+    frozen lists[]; /* LIST_METHODS for each era */
+};
+
+/* -- the table --------------------------------------------------------------------------------------------------- */
+
+/* MOONPOOL_PLANS=off|on|both, in builds for specs alone. "both": a request with a frozen answer is served by Lua all the same, and the
+ * process aborts if the bytes differ (mp_frozen_compare). */
+static void read_mode(mp_frozen_answers *answers)
+{
+    answers->is_on = true;
+#ifdef MP_SPEC_BUILD
+    const char *mode = getenv("MOONPOOL_PLANS");
+    answers->is_on = mode == NULL || strcmp(mode, "off") != 0;
+    answers->is_compared = mode != NULL && strcmp(mode, "both") == 0;
+#endif
+}
+
+mp_frozen_answers *mp_frozen_answers_new(void)
+{
+    mp_frozen_answers *answers = mp_new(sizeof *answers + LIST_METHODS * mp_era_count * sizeof(frozen));
+    mp_map_init(&answers->resources);
+    read_mode(answers);
+    return answers;
+}
+
+static void clear_answers(frozen *list, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        free(list[i].bytes);
+        list[i] = (frozen){0};
+    }
+}
+
+static void free_resource(mp_node *node, void *arg)
+{
+    frozen_resource *resource = mp_container(node, frozen_resource, node);
+    mp_map_drop(arg, node);
+    clear_answers(resource->by_era, mp_era_count);
+    free(resource);
+}
+
+static void thaw(mp_frozen_answers *answers)
+{
+    clear_answers(answers->lists, LIST_METHODS * mp_era_count);
+    mp_map_each(&answers->resources, free_resource, &answers->resources);
+    answers->bytes = 0;
+}
+
+void mp_frozen_answers_free(mp_frozen_answers *answers)
+{
+    thaw(answers);
+    mp_map_clear(&answers->resources);
+    free(answers);
+}
+
+static frozen *list_place(mp_frozen_answers *answers, const mp_era *era, mp_str method)
+{
+    for (size_t i = 0; i < LIST_METHODS; i++)
+        if (mp_str_eq(method, list_methods[i]))
+            return &answers->lists[(size_t)(era - mp_eras) * LIST_METHODS + i];
+    return NULL;
+}
+
+static void keep(mp_frozen_answers *answers, frozen *place, mp_str bytes)
+{
+    if (place->bytes != NULL)
+        return;
+    place->bytes = mp_new(bytes.len + 1);
+    memcpy(place->bytes, bytes.ptr, bytes.len);
+    place->len = bytes.len;
+    answers->bytes += bytes.len;
+}
+
+/* -- what was served before ---------------------------------------------------------------------------------------- */
+
+/* The hash of each list, as the process last froze it: whether a reload changed a byte of what clients cache. */
+static pthread_mutex_t hashes_lock = PTHREAD_MUTEX_INITIALIZER;
+static uint64_t *hashes; /* LIST_METHODS for each era; 0: never frozen */
+
+static uint64_t hash_of(mp_str bytes)
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < bytes.len; i++)
+        hash = (hash ^ (unsigned char)bytes.ptr[i]) * 0x100000001b3u;
+    return hash | 1;
+}
+
+static void note_hash(size_t place, mp_str bytes)
+{
+    uint64_t hash = hash_of(bytes);
+    pthread_mutex_lock(&hashes_lock);
+    if (hashes == NULL)
+        hashes = mp_new(LIST_METHODS * mp_era_count * sizeof *hashes);
+    if (hashes[place] != 0 && hashes[place] != hash)
+        mp_stat_add(&mp_stat_lists_changed, 1);
+    hashes[place] = hash;
+    pthread_mutex_unlock(&hashes_lock);
+}
+
+/* -- for Lua ------------------------------------------------------------------------------------------------------- */
+
+/* freeze(method, revision, uri, bytes): keeps the result of a plain request; `uri` is nil for a list. Nothing happens above the limits.
+ *  [-0, +0, throws] */
+static int l_freeze(lua_State *L)
+{
+    mp_vm *vm = mp_vm_of(L);
+    mp_frozen_answers *answers = mp_lib_of(L)->frozen;
+    mp_str method = mp_check_str(L, 1), uri = mp_opt_str(L, 3), bytes = mp_check_str(L, 4);
+    const mp_era *era = mp_era_find(mp_check_str(L, 2));
+    if (era == NULL || !answers->is_on || bytes.len > MAX_ANSWER_BYTES || bytes.len > vm->call_output ||
+        uri.len > MAX_PARAMS_BYTES || answers->bytes + bytes.len > MAX_TABLE_BYTES)
+        return 0;
+    frozen *place = list_place(answers, era, method);
+    if (place != NULL) {
+        keep(answers, place, bytes);
+        note_hash((size_t)(place - answers->lists), bytes);
+    } else if (mp_str_eq(method, read_method)) {
+        bool is_new;
+        size_t size = sizeof(frozen_resource) + mp_era_count * sizeof(frozen);
+        frozen_resource *resource = mp_map_need(&answers->resources, uri, size, &is_new);
+        answers->bytes += is_new ? size + uri.len : 0;
+        keep(answers, &resource->by_era[era - mp_eras], bytes);
+    }
+    return 0;
+}
+
+/* thaw(serves_sessions): forgets all answers. `serves_sessions`: requests of sessions may be answered from the table.  [-0, +0] */
+static int l_thaw(lua_State *L)
+{
+    mp_frozen_answers *answers = mp_lib_of(L)->frozen;
+    thaw(answers);
+    answers->serves_sessions = lua_toboolean(L, 1);
+    return 0;
+}
+
+void mp_lib_frozen_answers(lua_State *L)
+{
+    static const luaL_Reg functions[] = {{"freeze", l_freeze}, {"thaw", l_thaw}, {NULL, NULL}};
+    luaL_setfuncs(L, functions, 0);
+}
+
+/* -- plain requests ------------------------------------------------------------------------------------------------ */
+
+/* What plain params may hold: `_meta` without a log level, and, for resources/read, `uri`. */
+typedef struct {
+    mp_json_cursor cursor;
+    mp_str uri;
+    bool has_uri;
+    size_t used; /* bytes of `texts`: strings with escapes, unescaped */
+    char texts[UNESCAPED_BYTES];
+} plain_params;
+
+typedef enum { IN_PARAMS, IN_META, ELSEWHERE } where;
+
+static bool read_object(plain_params *params, where place, int depth);
+
+/* Unescapes a string. False if it is too long. */
+static bool read_text(plain_params *params, mp_json_token token, mp_str *text)
+{
+    *text = token.span;
+    if (!token.escaped)
+        return true;
+    if (token.span.len > UNESCAPED_BYTES - params->used)
+        return false;
+    char *to = params->texts + params->used;
+    *text = (mp_str){to, mp_json_copy_string(to, (mp_str){token.span.ptr - 1, token.span.len + 2})};
+    params->used += text->len;
+    return true;
+}
+
+static bool read_value(plain_params *params, mp_json_token token, int depth)
+{
+    if (token.type == MP_JSON_T_OPEN_OBJECT)
+        return read_object(params, ELSEWHERE, depth + 1);
+    if (token.type != MP_JSON_T_OPEN_ARRAY)
+        return token.type < MP_JSON_T_OPEN_ARRAY;
+    if (depth == MAX_DEPTH)
+        return false;
+    while ((token = mp_json_next(&params->cursor)).type != MP_JSON_T_CLOSE_ARRAY)
+        if (!read_value(params, token, depth + 1))
+            return false;
+    return true;
+}
+
+static bool read_params_member(plain_params *params, mp_str name, mp_json_token token, int depth)
+{
+    if (mp_str_is(name, "_meta"))
+        return token.type == MP_JSON_T_OPEN_OBJECT && read_object(params, IN_META, depth + 1);
+    return mp_str_is(name, "uri") && token.type == MP_JSON_T_STRING &&
+           (params->has_uri = read_text(params, token, &params->uri));
+}
+
+/* Reads an object behind its brace. False for what Lua must see: another member, a repeated name (which is refused), too many names. */
+static bool read_object(plain_params *params, where place, int depth)
+{
+    mp_str names[MAX_NAMES];
+    int count = 0;
+    mp_json_token token;
+    if (depth > MAX_DEPTH)
+        return false;
+    while ((token = mp_json_next(&params->cursor)).type != MP_JSON_T_CLOSE_OBJECT) {
+        mp_str name;
+        if (count == MAX_NAMES || token.type != MP_JSON_T_STRING || !read_text(params, token, &name))
+            return false;
+        for (int i = 0; i < count; i++)
+            if (mp_str_eq(names[i], name))
+                return false;
+        names[count++] = name;
+        if (place == IN_META && mp_str_is(name, "io.modelcontextprotocol/logLevel"))
+            return false;
+        token = mp_json_next(&params->cursor);
+        if (!(place == IN_PARAMS ? read_params_member(params, name, token, depth) : read_value(params, token, depth)))
+            return false;
+    }
+    return true;
+}
+
+/* True if the params, which a scan accepted, are plain, and name a URI or none, as the method wants. `params` gets what was read. */
+static bool are_plain(mp_str text, bool wants_uri, plain_params *params)
+{
+    params->cursor = (mp_json_cursor){text.ptr, text.ptr + text.len};
+    params->has_uri = false;
+    params->used = 0;
+    if (text.len > MAX_PARAMS_BYTES)
+        return false;
+    if (text.len > 0 &&
+        (mp_json_next(&params->cursor).type != MP_JSON_T_OPEN_OBJECT || !read_object(params, IN_PARAMS, 0)))
+        return false;
+    return params->has_uri == wants_uri;
+}
+
+/* -- answering ----------------------------------------------------------------------------------------------------- */
+
+/* The kept answer for this request; NULL if there is none. */
+static const frozen *find_answer(mp_frozen_answers *answers, const mp_era *era, mp_str method, mp_str text)
+{
+    plain_params params;
+    const frozen *place = list_place(answers, era, method);
+    if (place != NULL)
+        return place->bytes != NULL && are_plain(text, false, &params) ? place : NULL;
+    if (answers->resources.count == 0 || !mp_str_eq(method, read_method) || !are_plain(text, true, &params))
+        return NULL;
+    mp_node *node = mp_map_find(&answers->resources, params.uri);
+    if (node == NULL)
+        return NULL;
+    place = &mp_container(node, frozen_resource, node)->by_era[era - mp_eras];
+    return place->bytes != NULL ? place : NULL;
+}
+
+/* What the table has for this call; NULL if the call must be served by Lua. */
+static const frozen *answer_of(const mp_vm *vm, const mp_call *call)
+{
+    mp_frozen_answers *answers = mp_lib_of_vm(vm)->frozen;
+    const mp_era *era = mp_call_era(call);
+    const mp_session *session = mp_call_session(call);
+    if (era == NULL || (session != NULL) != era->has_sessions || mp_call_weight(call) > vm->call_memory)
+        return NULL;
+    /* The revision of a session is unknown before its `initialize`. */
+    if (session != NULL && (!answers->serves_sessions || mp_session_era(session) == NULL))
+        return NULL;
+    return find_answer(answers, era, mp_call_method(call), mp_call_params(call));
+}
+
+bool mp_frozen_answer(mp_vm *vm, mp_call *call)
+{
+    const mp_frozen_answers *answers = mp_lib_of_vm(vm)->frozen;
+    const frozen *found = answers->is_on && !answers->is_compared ? answer_of(vm, call) : NULL;
+    if (found == NULL)
+        return false;
+    mp_stat_add(&mp_stat_calls_frozen, 1);
+    mp_call_answer(call, (mp_str){found->bytes, found->len});
+    return true;
+}
+
+void mp_frozen_compare(const mp_vm *vm, const mp_call *call, mp_str result)
+{
+    const frozen *found = mp_lib_of_vm(vm)->frozen->is_compared ? answer_of(vm, call) : NULL;
+    if (found == NULL || mp_str_eq(result, (mp_str){found->bytes, found->len}))
+        return;
+    fprintf(stderr, "frozen answer differs\n  frozen %.*s\n  Lua    %.*s\n", (int)found->len, found->bytes,
+            (int)result.len, result.ptr);
+    abort();
+}

@@ -1,0 +1,19 @@
+/* frozen_answer.h: answers whose bytes are known before their request arrives: the first page of a list that is the same for every
+ * principal, and a resource that is a fixed text. The library in Lua makes the bytes for the first such request of a revision; C keeps
+ * them, and answers later requests without a task. A request that is not plain in every respect is left to Lua.
+ * One table per VM, used on the VM's thread alone. */
+#ifndef MP_LIB_FROZEN_ANSWER_H
+#define MP_LIB_FROZEN_ANSWER_H
+
+#include "lib/state.h"
+
+mp_frozen_answers *mp_frozen_answers_new(void);
+void mp_frozen_answers_free(mp_frozen_answers *answers);
+/* Adds freeze() and thaw() to the host table on top of the stack.  [-0, +0, throws] */
+void mp_lib_frozen_answers(lua_State *L);
+/* Answers the call from the VM's table. False, and nothing happened, if the table has no answer or the call is not plain. */
+bool mp_frozen_answer(mp_vm *vm, mp_call *call);
+/* Builds for specs, MOONPOOL_PLANS=both: aborts if the table has another answer to the call than `result`, which Lua made. */
+void mp_frozen_compare(const mp_vm *vm, const mp_call *call, mp_str result);
+
+#endif
