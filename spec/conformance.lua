@@ -1,5 +1,5 @@
--- `./dev conformance`: the official conformance suite against MOONPOOL, a line per run and what failed in it, and at the end
--- a line with the sum. Exit code 0 only if nothing failed, nothing warned, and all is there.
+-- `./dev conformance`: the official conformance suite against MOONPOOL; prints a line per run with its failures, and at the end a line with the sums.
+-- Exit code 0 only if no check failed or warned, and none is missing.
 local children = require "spec.helpers.children"
 local conformance = require "spec.helpers.conformance"
 
@@ -33,4 +33,4 @@ if not ok then
   say("\nconformance: not ok: %s", outcome)
 end
 children.kill_all()
-os.exit(ok and outcome) -- without closing the state, under which luv's callbacks would crash
+os.exit(ok and outcome) -- exits without closing the Lua state, in which luv's callbacks would crash

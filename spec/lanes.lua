@@ -57,7 +57,7 @@ local function read_times()
 end
 
 local function write_times(known)
-  local file <close> = io.open(TIMES, "w") -- none where there is no build folder: then the order is the alphabet's
+  local file <close> = io.open(TIMES, "w") -- empty without a build folder: then the files run in alphabetical order
   for path, seconds in pairs(file and known or {}) do
     file:write(("%.1f %s\n"):format(seconds, path))
   end
@@ -122,7 +122,7 @@ end
 local totals = { passed = 0, failed = 0, skipped = 0 }
 local failed, skipped, times = {}, {}, {}
 
--- Takes from a file's report what output.lua writes for this program, and gives back what people read.
+-- Removes from a file's report the lines that output.lua writes for this program, and returns the text for people.
 local function take_report(path, text, code)
   local counted = false
   local shown = text:gsub("\n?%%%% (%w+) ([^\n]*)", function(kind, rest)
@@ -160,7 +160,7 @@ local function start(path, arguments, env, on_end)
     take_report(path, table.concat(chunks), ended_with)
     on_end()
   end
-  local options = { args = words, env = env, stdio = { nil, out }, detached = true } -- a process group of its own, to be killed as one
+  local options = { args = words, env = env, stdio = { nil, out }, detached = true } -- a process group of its own, so that it can be killed as a whole
   process = assert(uv.spawn("/bin/sh", options, function(code, signal)
     ended_with = signal ~= 0 and "signal " .. signal or "code " .. code
     process:close()
@@ -229,7 +229,7 @@ local function report(began)
   io.write(("\n%d passed, %d failed, %d skipped\n"):format(totals.passed, totals.failed, totals.skipped))
 end
 
--- A shell joins the two outputs: luv gives one pipe to one descriptor.
+-- A shell merges stdout and stderr: luv gives one pipe to one descriptor.
 local busted = { "-c", 'exec "$0" "$@" 2>&1', "/usr/bin/lua5.4", "/usr/bin/busted", "--ignore-lua" }
 local lanes, options, together, alone = read_arguments(arg)
 local arguments = table.move(options, 1, #options, #busted + 1, busted)

@@ -1,4 +1,4 @@
--- Arithmetic by recursive descent: evaluate(text) gives a number, or fails with what is wrong.
+-- Arithmetic by recursive descent: evaluate(text) returns a number, or fails with an error text.
 
 local arithmetic = {}
 

@@ -1,4 +1,4 @@
--- Moments as people write them: read("2026-07-28T12:00:00Z") gives seconds since 1970, or nil and why.
+-- Moments as people write them: read("2026-07-28T12:00:00Z") returns seconds since 1970, or nil and why.
 
 local moment = {}
 

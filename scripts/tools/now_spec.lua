@@ -1,4 +1,4 @@
--- `moonpool test` runs this where the tool runs.
+-- `moonpool test` runs this in the Lua state of the tool.
 describe("now", function()
   before_each(function() fake.time(os.time { year = 2026, month = 7, day = 28, hour = 12 }) end)
 

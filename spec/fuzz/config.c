@@ -1,5 +1,6 @@
-/* config.c: a configuration out of arbitrary bytes either loads whole or is refused with a report, and what the report says is
- * fit for a terminal and gives no secret away. MOONPOOL_FUZZ builds it; run it with -dict=spec/fuzz/config.dict. */
+/* config.c: a configuration of arbitrary bytes is either loaded completely or refused with a report; the report is
+ * safe to print on a terminal and contains no secret. MOONPOOL_FUZZ builds it; run it with
+ * -dict=spec/fuzz/config.dict. */
 #define _GNU_SOURCE 1
 #include "gateway/config.h"
 #include <stdlib.h>
@@ -19,8 +20,8 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
     static const mp_str secret = {"hunter2-hunter2", 15};
     mp_buf report = {0};
     mp_str text = {(const char *)data, size};
-    bool is_given_away =
-        memmem(data, size, secret.ptr, secret.len) != NULL; /* the fuzzer guesses it from our comparing */
+    bool is_given_away = memmem(data, size, secret.ptr, secret.len) !=
+                         NULL; /* the fuzzer guesses the value from comparisons in the code */
     mp_config *config = mp_config_parse(text, "moonpool.yaml", &report);
     if ((config == NULL) != (report.len > 0))
         abort();

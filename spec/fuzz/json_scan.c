@@ -1,5 +1,5 @@
-/* json_scan.c: any bytes through the scanner; what it finds good must hold together in the cursor, in strings and in
- * numbers, and must not depend on whether anybody looks. */
+/* json_scan.c: any bytes through the scanner; a text that it accepts must be consistent in the cursor, in strings
+ * and in numbers, and the result must not depend on the visitor. */
 #include "json/json.h"
 #include <stdlib.h>
 

@@ -1,5 +1,6 @@
-/* string.c: any pattern on any text, through find, match, gmatch, gsub and format, beside Lua's own: the same results and the same
- * errors, unless the budget was used up, the text would be too long, or show an address. */
+/* string.c: any pattern on any text, through find, match, gmatch, gsub and format, compared with Lua's own
+ * functions: the same results and the same errors, unless the budget was used up, the text would be too long, or it
+ * would show an address. */
 #include "vm/strings/strings.h"
 #include <lauxlib.h>
 #include <lualib.h>
@@ -70,7 +71,7 @@ static lua_State *open_both(void)
 
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size);
 
-/* The first bytes say how much of the rest is the pattern and how much the replacement, and where to begin. */
+/* The first bytes are the lengths of the pattern and of the replacement, and the start position. */
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
 {
     static lua_State *L;

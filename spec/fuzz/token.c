@@ -1,12 +1,12 @@
-/* token.c: any bytes as a token, as Base64 for URLs, as keys. What is taken apart must fit together again, and no signature
- * that nobody made may be one. */
+/* token.c: any bytes as a token, as Base64 for URLs, as keys. Decoding and encoding must give the same bytes, and no
+ * invented signature may be valid. */
 #include "base/base64url.h"
 #include "data/jwk.h"
 #include <stdlib.h>
 
 #define MUST(condition) ((condition) ? (void)0 : abort())
 
-/* There is one text for given bytes. */
+/* Bytes have exactly one encoding. */
 static void check_part(mp_str part, mp_str text)
 {
     char *again = mp_new(MP_BASE64URL_ROOM(part.len) + 1);

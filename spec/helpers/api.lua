@@ -1,5 +1,5 @@
--- Makes docs/reference/libraries.md and the manual page moonpool-lua(7) from the types that editors read (lua/types/), in the order of those
--- files. `./dev api` writes both pages; spec/house/api_spec.lua compares them.
+-- Makes docs/reference/libraries.md and the manual page moonpool-lua(7) from the type definitions that editors read (lua/types/), in the order of
+-- those files. `./dev api` writes both pages; spec/house/api_spec.lua compares them.
 local is_program = arg and arg[0] and arg[0]:find "helpers/api%.lua$"
 
 local api = { path = "docs/reference/libraries.md", man_path = "man/moonpool-lua.7.scd" }
@@ -8,7 +8,8 @@ local FILES <const> = {
   { "lua/types/moonpool.d.lua", "What scripts see" }, { "lua/types/moonpool_spec.d.lua", "What specs beside them see, too" },
 }
 
--- "name type  text" of a parameter or field, where a type may have spaces in brackets and after ":", "," and "|".
+-- Splits "name type text" of a parameter or field. A type may contain spaces in brackets and after ":", "," and "
+-- ".
 local function split(rest)
   local name, at = rest:match "^(%S+)%s+()"
   if not name then return rest, "", "" end
@@ -28,7 +29,7 @@ local function code(text) return "`" .. text .. "`" end
 
 local function entry(tag, rest)
   if tag == "field" or tag == "param" then
-    local name, type, about = split((rest:gsub("^public (%S+%?? )", "%1"))) -- a scope, before a name that would be one
+    local name, type, about = split((rest:gsub("^public (%S+%?? )", "%1"))) -- a visibility such as "private" before a name
     return ("- %s %s%s"):format(code(name), code(type), about ~= "" and ": " .. about or "")
   elseif tag == "return" then
     return "- gives " .. code((rest:gsub("%s+", " ")))
@@ -37,7 +38,7 @@ local function entry(tag, rest)
   end
 end
 
--- A line of docs/reference/library-examples.md, which a spec runs, that calls this function.
+-- The line of docs/reference/library-examples.md, which a spec runs, that calls this function.
 local examples
 local function example_of(header)
   if not examples then
@@ -48,7 +49,7 @@ local function example_of(header)
     end
   end
   local name = header:match "^([%w_.:]+)%("
-  if not name or name:find ":close$" then return nil end -- other libraries have a close, too
+  if not name or name:find ":close$" then return nil end -- other libraries have a method `close` as well
   local pattern = name:find ":" and name:match ":.*$" or "%f[%w_.:\"']" .. name:gsub("%.", "%%.")
   for _, line in ipairs(examples) do
     if (line:find(pattern .. "%(") or line:find(pattern .. ' ["{]')) and not line:find "`" then return line end
@@ -100,7 +101,7 @@ local function of_file(path, write)
   if class then flush(class) end
 end
 
---- The page.
+--- Returns the text of the page.
 function api.build()
   local out = {}
   local function write(line) out[#out + 1] = line end
@@ -169,7 +170,7 @@ local function bold(line)
   return table.concat(parts) .. plain(line:sub(at))
 end
 
---- The manual page, for scdoc.
+--- Returns the text of the manual page, for scdoc.
 function api.man()
   local out = { head }
   local is_inside = false

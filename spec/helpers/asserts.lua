@@ -8,7 +8,8 @@ local wait = require "spec.helpers.wait"
 -- Gauges that has_nothing_left ignores: they count memory, stored entries and open databases, which outlive the clients.
 local steady = { lua_bytes = true, vms = true, connections = true, store_entries = true, store_bytes = true, databases = true }
 
--- What clients have left in the gateway `g`, as text, or nil. /status is read over `connection`, the only connection that may be open.
+-- Lists, as text, what clients have left in the gateway `g`; nil if nothing is left. Reads /status over `connection`, the only connection that may be
+-- open.
 local function left_behind(g, connection)
   if not g:is_alive() then
     return "the gateway has ended"

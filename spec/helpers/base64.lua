@@ -1,4 +1,4 @@
--- Base64 as RFC 4648 has it, with its padding: for specs, and for the host that they make.
+-- Base64 with padding (RFC 4648): for specs, and for the host that specs build.
 local base64 = {}
 
 local digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
@@ -17,7 +17,7 @@ function base64.encode(bytes)
   return table.concat(out)
 end
 
---- nil for what `encode` never writes.
+--- Returns nil for a text that `encode` never writes.
 function base64.decode(text)
   if #text % 4 ~= 0 or not text:find "^[%w+/]*=?=?$" then return nil end
   local out, pad = {}, #text:match "=*$"

@@ -1,5 +1,4 @@
--- Measures the longest turn of a worker, in processor time: a call that runs once a turn notes the time that the process used since the
--- turn before.
+-- Measures the longest turn of a worker, in processor time: a call that runs once per turn notes the processor time since the previous turn.
 --   local g <close> = beat.start()
 --   local ms, value = beat.longest(g, client, "local s = ('x'):rep(1 << 20)", "return s:upper()")
 local cjson = require "cjson.safe"
@@ -10,7 +9,7 @@ local beat = {}
 
 local scripts = {
   ["lib/beat.lua"] = "return { longest = 0, runs = false }",
-  -- Runs once a turn until the spec ends it.
+  -- Runs once per turn until the spec ends it.
   ["tools/beat.lua"] = [[local beat = require "beat"
     return tool { "Beats.", timeout = 300, function()
       beat.runs = true
@@ -40,7 +39,7 @@ local scripts = {
   ["tools/stop.lua"] = [[local beat = require "beat" return tool { "Stops.", function() beat.runs = false return "stopped" end }]],
 }
 
---- A gateway with one worker. `options` as gateway.start takes them.
+--- Starts a gateway with one worker. Takes `options` like gateway.start.
 function beat.start(options)
   options = options or {}
   options.scripts = options.scripts or {}
@@ -49,7 +48,7 @@ function beat.start(options)
   return gateway.start(options)
 end
 
---- The longest turn, in ms of the processor, while `code` ran; and what it gave: { ok, value, why, took }, or { error }.
+--- The longest turn, in ms of processor time, while `code` ran; and its result: { ok, value, why, took }, or { error }.
 function beat.longest(g, prepare, code)
   local me, other = g:client "2026-07-28", g:client "2026-07-28"
   local beating = other:open("tools/call", { name = "beat", arguments = {} })

@@ -7,7 +7,7 @@
 
 local bounds = { rows = {}, names = {} }
 
--- `names`: separated by line ends. `worst`: { what is prepared, what runs }, each.
+-- `names`: separated by line ends. `worst`: { code that prepares, code that is measured }, each as Lua text.
 local function row(names, ms, bound, ...)
   local made = { ms = ms, bound = bound, worst = { ... } }
   for name in names:gmatch "[^\n]+" do
@@ -21,7 +21,7 @@ local function row(names, ms, bound, ...)
   table.insert(bounds.rows, made)
 end
 
--- A family: "string." and its names, separated by spaces.
+-- Expands a family: "string." and its names, separated by spaces.
 local function family(prefix, names, ...)
   row((names:gsub("%S+", function(name) return prefix .. name .. "\n" end)), ...)
 end

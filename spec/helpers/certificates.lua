@@ -48,9 +48,8 @@ local function sign_until(ends, request, ca, key, path)
   for _, file in ipairs { database, database .. ".old", database .. ".attr", config, "/tmp/" .. serial .. ".pem" } do os.remove(file) end
 end
 
--- A certificate that signs itself, or that `by` signs. `want`: subject ("/CN=x"), sans ("DNS:a,IP:1.2.3.4", or false), days,
--- ends (seconds since 1970; with `by`),
--- algorithm (openssl's words for the key), more (words for `openssl req` or `x509`), is_authority.
+-- Makes a certificate that signs itself, or that `by` signs. `want`: subject ("/CN=x"), sans ("DNS:a,IP:1.2.3.4", or false), days, ends (seconds
+-- since 1970; with `by`), algorithm (openssl's words for the key), more (words for `openssl req` or `x509`), is_authority.
 function certificates.make(want, by)
   local key_path, path = temporary(), temporary()
   local subject, sans = want.subject or "/CN=spec", want.sans
@@ -109,7 +108,7 @@ function certificates.expires(pem)
   return at + os.time() - os.time(os.date("!*t"))
 end
 
--- A file that replaces what is there in one step.
+-- Replaces a file in one step.
 function certificates.put(path, text)
   local beside = path .. ".new"
   write(beside, text)

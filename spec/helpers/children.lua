@@ -1,10 +1,10 @@
--- The processes that specs have started and not yet seen end. Loaded before all specs (output.lua), so that there is one
--- such list however often busted loads the other helpers anew.
+-- The processes that specs have started and that have not ended. Loaded before all specs (output.lua), so that there is only one list, however often
+-- busted loads the other helpers again.
 local uv = require "luv"
 
 local children = { alive = {} }
 
--- At the very end of a run: nothing may outlive it.
+-- At the very end of a run: no process may outlive it.
 function children.kill_all()
   for pid in pairs(children.alive) do
     uv.kill(pid, "sigkill")

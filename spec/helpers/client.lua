@@ -1,5 +1,5 @@
--- A client over HTTP/1.1 that does exactly what a spec asks for, also what a client may not do: half requests, half closes,
--- resets, reading nothing. Answers are parsed as they arrive; an event stream's events are kept in `connection.events`.
+-- An HTTP/1.1 client that does exactly what a spec asks for, also what a client must not do: incomplete requests, half-closes, resets, reading
+-- nothing. Answers are parsed as they arrive; the events of an event stream are in `connection.events`.
 local uv = require "luv"
 local cjson = require "cjson.safe"
 local sse = require "spec.helpers.sse"
@@ -66,7 +66,7 @@ end
 local response = {}
 response.__index = response
 
--- The body decoded from JSON; nil when it is no JSON.
+-- The body decoded from JSON; nil if it is not JSON.
 function response:json()
   return cjson.decode(self.body)
 end
@@ -104,12 +104,12 @@ local function begin_response(self, head)
   if it.status >= 200 then
     table.insert(self.responses, it)
   elseif method then
-    table.insert(self.asked, 1, method) -- 100 Continue announces the answer, it is none
+    table.insert(self.asked, 1, method) -- 100 Continue announces the answer and is not an answer
   end
   return it
 end
 
--- Parses what has arrived.
+-- Parses the bytes that have arrived.
 local function pump(self)
   if #self.inbox > 0 then
     self.rest = self.rest .. table.concat(self.inbox)
@@ -148,7 +148,7 @@ local function describe_end(self)
   end
 end
 
--- Waits until `find(self)` returns something; fails at once when the connection can bring no more bytes.
+-- Waits until `find(self)` returns a value; fails at once if the connection can bring no more bytes.
 local function await(self, what, seconds, find)
   return wait.for_fact(what, seconds or PATIENCE, function()
     local over = describe_end(self)
@@ -162,14 +162,14 @@ local function await(self, what, seconds, find)
   end)
 end
 
--- The head of the first answer not read yet, whose body may still be arriving.
+-- Returns the head of the first answer that was not read yet; its body may still be arriving.
 function connection:read_head(seconds)
   return await(self, "an answer's head", seconds, function()
     return self.responses[1]
   end)
 end
 
--- The first answer not read yet, complete.
+-- Returns the first complete answer that was not read yet.
 function connection:read_response(seconds)
   await(self, "a complete answer", seconds, function()
     return self.responses[1] and self.responses[1].done
@@ -177,7 +177,7 @@ function connection:read_response(seconds)
   return table.remove(self.responses, 1)
 end
 
--- `what` is a method's name, a JSON-RPC id, an event's name ("endpoint", "comment"), or a function of the event.
+-- Makes a test for events: `what` is a method's name, a JSON-RPC id, an event's name ("endpoint", "comment"), or a function of the event.
 local function matches(event, what)
   if type(what) == "function" then
     return what(event)
@@ -199,7 +199,7 @@ local function list_events(self)
   return #seen == 0 and "no events came" or "what came:\n  " .. table.concat(seen, "\n  ")
 end
 
--- The first event, not given before, that is `what`. Others stay for later calls.
+-- Waits for the first unread event that matches `what`. Other events stay for later calls.
 function connection:wait_event(what, seconds)
   local function named()
     return ("the event %s; %s"):format(tostring(what), list_events(self))
@@ -217,7 +217,7 @@ function connection:wait_event(what, seconds)
   end)
 end
 
--- Every JSON-RPC message that the event stream brought up to now.
+-- Returns every JSON-RPC message that the event stream has brought so far.
 function connection:messages()
   uv.run "nowait"
   pump(self)
@@ -228,10 +228,10 @@ function connection:messages()
   return messages
 end
 
--- Until the first answer not read yet is over, which for an event stream is its end; gives that answer.
+-- Waits for the end of the first unread answer (for an event stream, its end), and returns the answer.
 connection.wait_end = connection.read_response
 
--- Whether the other side has sent FIN or RST up to now.
+-- True if the other side has sent FIN or RST.
 function connection:is_closed_by_peer()
   uv.run "nowait"
   return self.eof or self.error ~= nil
@@ -309,8 +309,8 @@ function connection:send_raw(bytes)
   return self
 end
 
--- { method, path, headers, body }. Headers: a table by name, where false takes a usual one away, or a list of
--- { name, value }. A body that is a table is sent as JSON. It does not wait for the answer.
+-- Sends a request { method, path, headers, body } and does not wait for the answer. `headers` is a table by name, where false removes a default
+-- header, or a list of { name, value }. A body that is a table is sent as JSON.
 function connection:send(request)
   local method, body = request.method or "GET", request.body
   local lines, named = { ("%s %s HTTP/1.1"):format(method, request.path or "/") }, {}
@@ -347,7 +347,7 @@ function connection:request(request, seconds)
   return self:send(request):read_response(seconds)
 end
 
--- Reads nothing from now on, so that the other side's writes pile up.
+-- From now on reads nothing, so that the other side's writes pile up.
 function connection:pause()
   self.tcp:read_stop()
   return self
@@ -379,7 +379,7 @@ function connection:fin()
   return self
 end
 
--- Closes the connection with FIN; the kernel sends RST when unread bytes are left.
+-- Closes the connection with FIN; the kernel sends RST if unread bytes are left.
 function connection:close()
   if not self.tcp:is_closing() then
     self.tcp:close()
@@ -399,9 +399,9 @@ end
 
 connection.__close = connection.close
 
--- A connection to a gateway (`where` from gateway.start), or to a port. `options`: host, admin, buffer (the bytes that
--- the kernel holds for a paused reader), tls (what tls_client.new takes, `resume`: an earlier connection, `shakes = false`:
--- nothing is awaited); a gateway with `tls` is spoken to over it.
+-- Connects to a gateway (`where` from gateway.start), or to a port. `options`: host, admin, buffer (bytes that the kernel holds for a paused reader),
+-- tls (the argument of tls_client.new; `resume`: an earlier connection; `shakes = false`: does not wait for the handshake). Uses TLS if the gateway
+-- was started with `tls`.
 function client.connect(where, options)
   options = options or {}
   local port = where
@@ -414,7 +414,7 @@ function client.connect(where, options)
   }, connection)
   local outcome
   if options.buffer then
-    self.tcp:bind(self.host, 0) -- makes the socket, whose window must be small before it connects
+    self.tcp:bind(self.host, 0) -- makes the socket first, because its window must be small before it connects
     self.tcp:recv_buffer_size(options.buffer)
   end
   self.tcp:connect(self.host, port, function(err)
@@ -438,7 +438,7 @@ function client.connect(where, options)
   return self
 end
 
--- One request on a connection of its own.
+-- Sends one request on a connection of its own and returns the answer.
 function client.request(where, request, options)
   local self <close> = client.connect(where, options)
   request.headers = request.headers or {}

@@ -1,4 +1,4 @@
--- A gateway with a strict tool that runs Lua code given by a spec, with the environment of any script.
+-- A gateway with a strict tool that runs Lua code from a spec, with the environment of any script.
 --   local g <close> = code.start()
 --   local value = code.run(client, "return store.get 'a'")
 local cjson = require "cjson.safe"
@@ -24,7 +24,7 @@ end
 
 function code.params(text) return { name = "code", arguments = { code = text } } end
 
---- What the code returned; or nil and why the tool failed.
+--- Returns the value that the code returned; or nil and why the tool failed.
 function code.read(answer)
   local result = answer.result or error("no result: " .. cjson.encode(answer), 2)
   if result.isError then return nil, result.content[1].text end

@@ -1,5 +1,5 @@
--- The official conformance suite against examples/conformance: the list of runs, the number of checks that each must pass, and the result
--- of a run. A warning counts as a failure. `./dev conformance` and a spec run the same.
+-- The official conformance suite against examples/conformance: the list of runs, the least number of checks that each must pass, and the result of a
+-- run. A warning counts as a failure. `./dev conformance` and a spec use this list.
 local cjson = require "cjson.safe"
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
@@ -14,8 +14,8 @@ local function all_at(revision, passes)
   return { name = revision, options = { "--suite", "all", "--spec-version", revision }, passes = passes }
 end
 
--- `passes` is the least number of checks that a server without a fault passes: an answer that is a stream where JSON would do adds one.
--- The requirements of a revision bring the tasks extension along.
+-- `passes` is the least number of checks that pass with a correct server: if an answer is a stream instead of JSON, the suite makes one more check.
+-- The requirements of a revision include the tasks extension.
 conformance.runs = {
   all_at("2025-03-26", 3),
   all_at("2025-06-18", 56),
@@ -53,8 +53,8 @@ end
 
 local bad = { FAILURE = "failed", WARNING = "warnings" }
 
---- Runs one of `conformance.runs`. Gives { passed =, failed =, warnings =, seconds =, complaints = { text, … } }; without a
---- complaint the run has passed.
+--- Runs one of `conformance.runs`. Returns { passed =, failed =, warnings =, seconds =, complaints = { text, … } }; without complaints the
+--- run has passed.
 function conformance.run(g, run)
   local folder = g.dir .. "/" .. run.name:gsub(" ", "-")
   local args = { SUITE, "server", "--url", g.url, "-o", folder }

@@ -1,5 +1,5 @@
--- An auth script that knows tokens by their looks: "ann-1" and "ann-2" are two tokens of ann's, "ann-3-1790000000" one that expires
--- then. Every name but ann, bob and carl is unknown.
+-- An auth script that reads the principal from the token: "ann-1" and "ann-2" are two tokens of ann; "ann-3-1790000000" expires at that time. Names
+-- other than ann, bob and carl are unknown.
 local cjson = require "cjson"
 
 local credentials = {}
@@ -21,7 +21,7 @@ return auth {
 
 credentials.who = [[return tool { "Says who calls.", function(_, call) return call.principal.id end }]]
 
--- Sets `auth` of moonpool.yaml, which counts from the next reload on.
+-- Sets `auth` of moonpool.yaml, which takes effect at the next reload.
 function credentials.set_mode(g, mode)
   local path = g.dir .. "/moonpool.yaml"
   local file = assert(io.open(path))

@@ -1,5 +1,5 @@
--- Clients of quiet streams that disconnect, each in its own way, and what is true 100 ms later. The specs of B-01 to B-03 run this once,
--- the spec of B-04 many times.
+-- Clients of quiet streams that disconnect in various ways, and the state of the gateway 100 ms later. The specs of B-01 to B-03 run this once, the
+-- spec of B-04 many times.
 local uv = require "luv"
 local cjson = require "cjson.safe"
 local assert = require "luassert"
@@ -9,9 +9,9 @@ local wait = require "spec.helpers.wait"
 
 local departures = {}
 
-departures.PROMISE = 0.1 -- seconds after which a peer that left is gone
+departures.PROMISE = 0.1 -- seconds until a disconnected peer must be gone from the gateway
 
--- Heartbeats a minute apart: nothing is written that could find a dead socket.
+-- Heartbeats are a minute apart: the gateway writes nothing by which it could find a dead socket.
 departures.config = {
   heartbeat = "60s", limits = { stream_queue = "64MiB" }, sessions = { max = 20000, per_principal = 20000 },
 }
@@ -22,7 +22,7 @@ local kib = ("x"):rep(1024)
 return tool { "Gives that many bytes.", input = { bytes = t.integer }, function(args) return kib:rep(args.bytes // 1024) end }]],
 }
 
--- Bytes that a socket whose peer reads nothing, and has a small window, does not take.
+-- More bytes than a socket takes whose peer reads nothing and has a small window.
 departures.more_than_the_kernel_holds = (function()
   local file <close> = assert(io.open "/proc/sys/net/ipv4/tcp_wmem")
   return file:read "a":match "(%d+)%s*$" + 1024 * 1024
@@ -41,7 +41,7 @@ function departures.wait_until(moment)
   end
 end
 
--- Status of a `ping` posted to an HTTP+SSE session.
+-- HTTP status of a `ping` posted to an HTTP+SSE session.
 function departures.ping(g, endpoint)
   return client.request(g, { method = "POST", path = endpoint, body = { jsonrpc = "2.0", id = 99, method = "ping" } }).status
 end
@@ -82,13 +82,13 @@ local ways = {
   ["half-close"] = function(connection)
     connection:fin()
   end,
-  goodbye = function(connection) -- TLS alone: TCP stays open
+  goodbye = function(connection) -- closes only TLS: TCP stays open
     connection:goodbye()
   end,
 }
 
--- One client per entry of `names` opens a session, initializes, gets an answer, and disconnects in the way that the name says; `delay` seconds
--- later each posts a ping. Gives the statuses by way.
+-- For each entry of `names`, a client opens a session, initializes, gets an answer, and disconnects in the named way; `delay` seconds later, each
+-- session is sent a ping. Returns the HTTP statuses by way.
 function departures.leave_sessions(g, names, delay)
   local people = {}
   for i, name in ipairs(names) do
@@ -111,7 +111,7 @@ end
 
 -- -- a client's process that is killed -------------------------------------------------------------------------------
 
--- A program that opens an event stream, prints its endpoint, and reads no more.
+-- A program that opens an event stream, prints its endpoint, and reads nothing more.
 local careless = [[
 local uv = require "luv"
 local tcp, seen = uv.new_tcp(), ""
@@ -135,7 +135,8 @@ uv.run()
 local process = {}
 process.__index = process
 
--- Starts a program whose first line on stdout is awaited. It does not outlive its scope. `input`: a pipe, and what it reads there.
+-- Starts a program and waits for the first line of its stdout. The program ends with its scope. `input`: a pipe, and the text that the program reads
+-- from it.
 function departures.spawn(path, args, input, text_in)
   local out = uv.new_pipe(false)
   local self, text = setmetatable({}, process), ""
@@ -175,8 +176,8 @@ process.__close = process.kill
 -- The path of the lua5.4 that runs the specs.
 departures.interpreter = uv.exepath()
 
--- A client is killed while `calls` answers of `bytes` each wait unread for it, all of them in the kernel when
--- `is_sent`, some still in the gateway when not. Gives the status of a ping 100 ms later.
+-- Kills a client while `calls` answers of `bytes` bytes each wait for it unread: all of them in the kernel if `is_sent`, else some in the gateway.
+-- Returns the HTTP status of a ping 100 ms later.
 function departures.kill_client(g, calls, bytes, is_sent)
   local doomed <close> = departures.spawn(departures.interpreter, { "-e", careless, "-", tostring(g.port) })
   local endpoint = doomed.line
@@ -222,7 +223,7 @@ local function open_get(g, session)
   } }
 end
 
--- Ids of `count` new Streamable HTTP sessions, made over one connection.
+-- Opens `count` Streamable HTTP sessions over one connection and returns their ids.
 local function make_sessions(g, count)
   local ids, connection <close> = {}, client.connect(g)
   for i = 1, count do
@@ -239,8 +240,8 @@ local function delete_sessions(g, ids)
   end
 end
 
--- `count` HTTP+SSE streams and `count` GET streams of Streamable HTTP sessions carry no event; then half of each kind
--- leave by FIN and half by RST. Streamable HTTP sessions outlive their streams, so they are deleted at the end.
+-- Opens `count` HTTP+SSE streams and `count` GET streams of Streamable HTTP sessions, which carry no event; then half of each kind disconnect by FIN
+-- and half by RST. Streamable HTTP sessions outlive their streams, so they are deleted at the end.
 function departures.leave_quiet_streams(g, count)
   local ids, all = make_sessions(g, count), {}
   for i = 1, count do

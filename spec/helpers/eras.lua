@@ -1,5 +1,5 @@
--- Clients that speak one revision correctly, for specs that do not test the transport itself: `g:client("2025-11-25")`.
--- `call` waits for the answer, `open` gives a stream to wait on, hang up, reset.
+-- Clients that speak one revision correctly, for specs that do not test the transport itself: `g:client("2025-11-25")`. `call` waits for the answer;
+-- `open` returns a stream that a spec can wait on, hang up or reset.
 local cjson = require "cjson.safe"
 local client = require "spec.helpers.client"
 
@@ -8,7 +8,7 @@ local eras = {}
 local BOTH = "application/json, text/event-stream"
 local INFO = { name = "spec", version = "1" }
 
--- A call that may be answered as plain JSON or as an event stream. The connection is its own.
+-- A call whose answer may be plain JSON or an event stream, on a connection of its own.
 local stream = {}
 stream.__index = stream
 
@@ -16,7 +16,7 @@ function stream:wait_event(what, seconds)
   return self.connection:wait_event(what, seconds)
 end
 
--- As wait_event, for chains: `stream:wait("notifications/progress"):hang_up()`.
+-- Like wait_event, for chains: `stream:wait("notifications/progress"):hang_up()`.
 function stream:wait(what, seconds)
   self.last = self.connection:wait_event(what, seconds)
   return self
@@ -26,7 +26,7 @@ function stream:head(seconds)
   return self.connection:read_head(seconds)
 end
 
--- The JSON-RPC answer to the call that opened it.
+-- Waits for the JSON-RPC answer to the request that opened the stream.
 function stream:answer(seconds)
   if self.on_sse then
     return self.connection:wait_event(self.id, seconds).json
@@ -70,14 +70,14 @@ local function next_id(self)
   return self.ids
 end
 
--- Sends `message` on a connection of its own and gives that; closed with the client.
+-- Sends `message` on a connection of its own and returns the connection, which is closed with the client.
 local function send_apart(self, message, options)
   local connection = client.connect(self.gateway, options)
   table.insert(self.connections, connection)
   return connection:send { method = "POST", path = "/mcp", headers = self:headers(message), body = message }
 end
 
--- Posts one message on the kept connection; gives the HTTP response.
+-- Posts one message on the kept connection; returns the HTTP response.
 function base:post(message, seconds)
   if not self.kept or self.kept:is_closed_by_peer() then
     self.kept = client.connect(self.gateway)
@@ -87,7 +87,7 @@ function base:post(message, seconds)
   return self.kept:request({ method = "POST", path = "/mcp", headers = self:headers(message), body = message }, seconds)
 end
 
--- The JSON-RPC answer (with `result` or `error`), and the HTTP response that brought it.
+-- Returns the JSON-RPC answer (with `result` or `error`), and its HTTP response.
 function base:call(method, params, seconds)
   local message = self:message(method, params)
   local response = self:post(message, seconds)
@@ -102,7 +102,7 @@ function base:call(method, params, seconds)
   error("the stream ended without the answer to " .. method, 2)
 end
 
--- The result, or a spec failure that shows the error.
+-- Returns the result, or fails the spec with the error.
 function base:result(method, params, seconds)
   local answer, response = self:call(method, params, seconds)
   if not (answer and answer.result) then
@@ -120,7 +120,7 @@ function base:notify(method, params)
   return self:post { jsonrpc = "2.0", method = method, params = params }
 end
 
--- Closes every connection that it still has, as a client's exit would.
+-- Closes all open connections of the client, as its exit would.
 function base:close()
   for _, connection in ipairs(self.connections) do
     connection:close()
@@ -167,7 +167,7 @@ function stateful:initialize(options)
   self:notify "notifications/initialized"
 end
 
--- The standalone event stream, for messages that belong to no request.
+-- Opens the standalone event stream, for messages that belong to no request.
 function stateful:get_stream(headers)
   local connection = client.connect(self.gateway)
   table.insert(self.connections, connection)
@@ -225,7 +225,7 @@ end
 
 legacy.message = stateful.message
 
--- Posts one message; gives the HTTP response, which holds no answer.
+-- Posts one message; returns the HTTP response, which has no JSON-RPC answer.
 function legacy:post(message, seconds)
   local kept = self.kept
   if not kept or kept:is_closed_by_peer() then
@@ -266,7 +266,7 @@ end
 
 -- -- public functions -----------------------------------------------------------------------------------------------------
 
--- `options`: initialize = false leaves that out; token, capabilities, client_info; buffer (see client.connect) for SSE streams.
+-- `options`: initialize = false skips the handshake; token, capabilities, client_info; buffer (see client.connect) for SSE streams.
 function eras.client(gateway, revision, options)
   options = options or {}
   local self = {

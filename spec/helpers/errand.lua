@@ -8,7 +8,7 @@ local frame = [[return tool { "Runs.", input = { url = t.string { optional = tru
 %s
 end }]]
 
--- The path of the library, in the gateway's folder, that resolves names as `hosts` says.
+-- The path of the preloaded library, in the gateway's folder, that resolves names by `hosts`.
 local function with_names(hosts)
   local folder = gateway.binary:match "^(.*)/[^/]*$"
   return {
@@ -17,11 +17,11 @@ local function with_names(hosts)
   }
 end
 
---- Whether `hosts` has an effect: under ThreadSanitizer it has none, because that has a getaddrinfo of its own.
+--- True if `hosts` has an effect: under ThreadSanitizer it has none, because ThreadSanitizer brings its own getaddrinfo.
 errand.can_name = not os.getenv "TSAN_OPTIONS"
 
--- `options`: code (of `run`, which has args.url and args.n), net (grants), http (limits.http), ca, scripts (more of them), hosts
--- (see resolver.c), workers. Connections are given up at once, so that assert.has_nothing_left finds none.
+-- `options`: code (of `run`, with args.url and args.n), net (grants), http (limits.http), ca, scripts (additional ones), hosts (see resolver.c),
+-- workers. Idle connections are closed at once, so that assert.has_nothing_left finds none.
 function errand.start(options)
   local http = { idle = "5ms" }
   for key, value in pairs(options.http or {}) do http[key] = value end
@@ -33,13 +33,13 @@ function errand.start(options)
   }
 end
 
--- Runs the tool and returns its structured content, or its text; and whether that is an error.
+-- Runs the tool and returns its structured content, or its text; and true if it is an error.
 function errand.run(me, arguments)
   local result = me:result("tools/call", { name = "run", arguments = arguments or {} })
   return result.structuredContent or result.content[1].text, result.isError
 end
 
--- Starts it without waiting for its answer.
+-- Starts the tool without waiting for its answer.
 function errand.begin(me, arguments)
   return me:open("tools/call", { name = "run", arguments = arguments or {}, _meta = { progressToken = "p" } })
 end

@@ -1,4 +1,4 @@
--- An example as its README has it: its commands run as written there, except for the ports.
+-- An example as described in its README: its commands run as written there, except for the ports.
 --   local dir, commands, ports = example.copy("notes", { "README.md", "moonpool.yaml", … })
 --   local served <close> = example.run_beside(commands[1], dir)
 local uv = require "luv"
@@ -14,7 +14,7 @@ function example.read(path)
   return file:read "a"
 end
 
---- A copy whose ports are free ones: its folder, the commands of its README, the new ports by those in the README.
+--- Makes a copy with free ports: returns its folder, the commands of its README, and the new ports by the ports in the README.
 function example.copy(name, files)
   local ports = {}
   for _, port in ipairs { "7300", "7301", "7380", "7390", "7391" } do ports[port] = free_port() end

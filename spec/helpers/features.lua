@@ -16,7 +16,7 @@ local TRANSPORTS = { "sse", "http", "stdio" }
 local SHOWN = { sse = "SSE", http = "HTTP", stdio = "stdio" }
 local NEWEST = "2026-07-28"
 
--- Which transports a revision has.
+-- The transports of a revision.
 local function applies(revision, transport) return transport ~= "sse" or revision ~= NEWEST end
 
 -- -- proofs: key -> revision -> transport -> { path = true } ----------------------------------------------------------------
@@ -30,7 +30,7 @@ local function note(proofs, key, revision, transport, path)
   at[path] = true
 end
 
--- {"elicitation":{"form":{}}} -> "elicitation", "elicitation.form"
+-- Lists the capabilities in a value: {"elicitation":{"form":{}}} -> "elicitation", "elicitation.form".
 local function flatten(capabilities, found, prefix)
   for name, value in pairs(capabilities) do
     if value ~= false then
@@ -95,7 +95,7 @@ local function specs()
   return paths
 end
 
--- Features that a spec proves, in the order in which they are found, and proofs of rows.
+-- Features that specs prove, in the order in which they are found, and the specs that prove rows.
 local function note_specs(proofs, list)
   for _, path in ipairs(specs()) do
     for line in io.lines(path) do
@@ -131,7 +131,7 @@ end
 
 local function link(path) return ("[%s](../../%s)"):format(path:match "([^/]+)%.%w+$", path) end
 
--- Of the specs in a set of proofs by revision and transport, as few as prove all of it: first those that are named like it.
+-- Selects a small number of specs that prove all of a set of proofs by revision and transport: specs named like the feature come first.
 local function proven_by(by_revision, name)
   local covers, open = {}, {}
   for revision, by_transport in pairs(by_revision or {}) do
@@ -182,7 +182,7 @@ local function feature_row(out, title, by_revision)
   out[#out + 1] = ("| %s | %s | %s |"):format(title, table.concat(cells, " | "), proven_by(by_revision))
 end
 
--- Rows of one kind and sender with the same name are one row of the page.
+-- Merges rows of one kind and sender with the same name into one row of the page.
 local function surface_rows(kind, who)
   local rows, by_name = {}, {}
   for _, row in ipairs(surface) do
@@ -199,7 +199,7 @@ local function surface_rows(kind, who)
   return rows
 end
 
--- Adds what is missing, or superfluous, to `problems`; gives the cell.
+-- Appends missing and superfluous proofs to `problems`; returns the cell's text.
 local function cell(proofs, one, revision, problems, reasons)
   local by_transport = (proofs[one.key] or {})[revision]
   for _, row in ipairs(one) do
@@ -234,7 +234,7 @@ local HEADS <const> = {
   { "capability", "client", "Capabilities of a client" },
 }
 
--- The page's text, and a list of what is not as it should be.
+-- Returns the page's text, and a list of problems.
 function features.build()
   local proofs, list, out, problems = {}, {}, {}, {}
   local function write(text) out[#out + 1] = text end

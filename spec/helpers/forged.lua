@@ -1,5 +1,5 @@
 -- Tokens that a gateway must refuse, each with a name: broken, unsigned, with a foreign signature, for another audience, expired.
---   forged.tokens(ctx) -> { { name, token }, … }     ctx: { issuer =, rsa =, stranger = }, made by forged.context()
+--   forged.tokens(ctx) -> { { name, token }, … }    ctx: { issuer =, rsa =, stranger = }, made by forged.context()
 --   forged.headers(ctx) -> { { name, value of Authorization }, … }
 local tokens = require "spec.helpers.tokens"
 
@@ -26,13 +26,13 @@ local function body(more) return encode(tokens.claims(more)) end
 
 local function parts(token) return token:match "^([^.]*)%.([^.]*)%.([^.]*)$" end
 
--- A token of the issuer's with another header around the same signature.
+-- A token of the issuer with another header around the same signature.
 local function reheaded(ctx, more)
   local _, payload, signature = parts(ctx.issuer:token())
   return url(head(more)) .. "." .. payload .. "." .. signature
 end
 
--- The DER form of an ECDSA signature, which JWS does not take.
+-- The DER form of an ECDSA signature, which JWS does not allow.
 local function der(raw)
   local function number(bytes)
     bytes = bytes:gsub("^\0+", "")
@@ -55,7 +55,7 @@ local function hmac(digest, secret, header, payload)
   return input .. "." .. url(keys.hmac(digest, secret, input))
 end
 
--- name -> claims that a good key signs.
+-- Invalid claims by name; the good key signs them.
 local claims = {
   ["another issuer"] = { iss = "https://evil.test" }, ["an issuer with a slash"] = { iss = tokens.ISSUER .. "/" },
   ["an issuer in capitals"] = { iss = tokens.ISSUER:upper() }, ["no issuer"] = { iss = json.null },
@@ -72,7 +72,7 @@ local claims = {
   ["a subject that is a number"] = { sub = 1 }, ["a subject that is empty"] = { sub = "" }, ["a client that is an object"] = { client_id = { a = 1 } },
 }
 
--- name -> the header of a token that the good key signs.
+-- Invalid headers by name, of tokens that the good key signs.
 local headers = {
   ["'crit' with a name nobody knows"] = { crit = json.array { "exp" } }, ["an empty 'crit'"] = { crit = json.array {} },
   ["an unencoded payload"] = { b64 = false, crit = json.array { "b64" } }, ["'b64' without 'crit'"] = { b64 = false },

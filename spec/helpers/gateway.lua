@@ -1,4 +1,4 @@
--- The real binary for a spec: a folder of its own, port 0, a ready line, and a stop that fails the spec on a bad exit.
+-- Starts the real binary for a spec: in a folder of its own, on port 0, waiting for the ready line; its stop fails the spec on a bad exit.
 --   local g <close> = gateway.start { scripts = { ["tools/add.lua"] = "…" } }
 local uv = require "luv"
 local cjson = require "cjson.safe"
@@ -60,8 +60,8 @@ local function environment(more)
   return list
 end
 
--- Starts a program with stdout and stderr in files of `dir`; `ready` is a pipe for its descriptor 3. `options`: env, cwd,
--- stdin and stdout (descriptors or pipes).
+-- Starts a program with stdout and stderr in files of `dir`; `ready` is a pipe for its descriptor 3. `options`: env, cwd, stdin and stdout
+-- (descriptors or pipes).
 local function spawn(path, args, dir, options, ready)
   local out = assert(uv.fs_open(dir .. "/stdout", "w", 420)) -- 0644
   local err = assert(uv.fs_open(dir .. "/stderr", "w", 420))
@@ -135,7 +135,7 @@ local function merge(into, from)
   return into
 end
 
--- JSON is YAML, so a config given as a table is written as JSON.
+-- JSON is valid YAML, so a config given as a table is written as JSON.
 local function config_text(options)
   if type(options.config) == "string" then
     return options.config
@@ -148,7 +148,7 @@ local function config_text(options)
   }, options.config))
 end
 
--- Writes the folder that a gateway is started in; for specs that start it themselves.
+-- Writes the folder that a gateway is started in; for specs that start the gateway themselves.
 function gateway.prepare(options)
   local dir = temporary()
   uv.fs_mkdir(dir .. "/scripts", 493)
@@ -174,7 +174,7 @@ local function read_ready(process, pipe)
     end
   end)
   wait.for_fact("the gateway to be ready", PATIENCE, function()
-    return over and (line:find "\n" or process.code) -- its end comes with the close of the descriptor
+    return over and (line:find "\n" or process.code) -- the program ends when this descriptor is closed
   end)
   pipe:close()
   return line:match "^ready (.*)\n" or error("the gateway ended with code " .. tostring(process.code), 0)
@@ -187,9 +187,9 @@ local function use_tls(options)
   options.files = merge({ ["cert.pem"] = here.certificate, ["key.pem"] = here.key }, options.files)
 end
 
--- `options`: config (a table, merged over port 0 and two workers; or the YAML's text), scripts and files (text by path),
--- scripts_path (a folder that exists), workers, env, args; tls (true: it listens with TLS, and clients of specs speak it);
--- dir (a folder that has its moonpool.yaml already, and goes at the end).
+-- `options`: config (a table, merged over port 0 and two workers; or the YAML's text), scripts and files (text by path), scripts_path (a folder that
+-- exists), workers, env, args; tls (true: listens with TLS, which clients of specs then use); dir (a folder that already has its moonpool.yaml, and
+-- is removed at the end).
 function gateway.start(options)
   options = options or {}
   if options.tls then
@@ -219,7 +219,7 @@ function gateway.start(options)
   return self
 end
 
--- GET on the admin listener.
+-- Sends GET to the admin listener.
 function running:admin(path, method)
   return client.request(self, { method = method, path = path }, { admin = true })
 end
@@ -230,7 +230,7 @@ function running:status()
   return assert(response:json(), "status is no JSON: " .. response.body)
 end
 
--- Until `fact(status)` is true; gives that status.
+-- Waits until `fact(status)` is true; returns that status.
 function running:wait_status(fact, seconds)
   local last
   local function named()
@@ -250,14 +250,14 @@ function running:connect(options)
   return client.connect(self, options)
 end
 
--- Everything that it wrote to stderr: the log, and what a sanitizer says.
+-- Returns everything that the gateway wrote to stderr: the log, and reports of a sanitizer.
 function running:log()
   return read(self.dir .. "/stderr")
 end
 
 local escaped = { n = "\n", t = "\t", r = "\r" }
 
--- "key=value" or key="a \"quoted\" value" at `from`: both, and where it ends.
+-- Parses "key=value" or key="a \"quoted\" value" at `from`: returns key, value, and the position after it.
 local function parse_field(rest, from)
   local key, start = rest:match("^([%w_.]+)=()", from)
   if not key then
@@ -274,7 +274,7 @@ local function parse_field(rest, from)
   return key, table.concat(value), at + 1
 end
 
--- "2026-11-21T10:15:03.412Z info  call done        tool=titles ms=412"
+-- Parses a line such as "2026-11-21T10:15:03.412Z info call done tool=titles ms=412".
 local function parse_line(line)
   local at, level, rest = line:match "^(%d%d%d%d%-%S+) (%a+) +(.*)$"
   if not at then
@@ -313,7 +313,7 @@ local function find_line(lines, event, fields)
   end
 end
 
--- The first log line of this event that has these fields.
+-- Waits for the first log line of this event that has these fields.
 function running:wait_log(event, fields, seconds)
   local function named()
     return ("the log line '%s' %s; the log is\n%s"):format(event, fields and cjson.encode(fields) or "", self:log())
@@ -352,7 +352,7 @@ function running:rss()
   return tonumber(read("/proc/" .. self.pid .. "/status"):match "VmRSS:%s+(%d+) kB") * 1024
 end
 
--- The number of its sockets in CLOSE-WAIT: their peer has closed the connection and the gateway has not.
+-- The number of its sockets in CLOSE-WAIT: the peer has closed the connection and the gateway has not.
 function running:close_waits()
   local its = {}
   for _, target in ipairs(descriptors(self.pid)) do
@@ -383,7 +383,7 @@ function running:wait_exit(seconds)
   return wait_exit(self.process, seconds)
 end
 
--- SIGKILL; nothing is asserted.
+-- Kills the gateway with SIGKILL; asserts nothing.
 function running:kill()
   if self:is_alive() then
     self:signal "sigkill"
@@ -423,8 +423,8 @@ function running:stop(signal)
   return self.process.code
 end
 
--- The end of a spec. One that has failed already shows the end of the log and leaves the folder for a look. (busted's
--- error handler swallows the error, but the caller tells: an unwinding closes from C, the end of a block from Lua.)
+-- Called at the end of a spec. A spec that has failed already prints the end of the log and keeps the folder. (busted's error handler swallows the
+-- error; the caller shows whether there was one: an unwinding closes from C, the end of a block from Lua.)
 function running:__close()
   if debug.getinfo(2, "S").what == "C" then
     pcall(self.stop, self)

@@ -1,4 +1,5 @@
--- A gateway whose tool `run` may touch what a spec grants: `granted.start { code = "return { text = fs.read(args.path) }", allow = { read = { "data" } } }`.
+-- A gateway whose tool `run` has only the grants of a spec: `granted.start { code = "return { text = fs.read(args.path) }", allow = { read = { "data"
+-- } } }`.
 local gateway = require "spec.helpers.gateway"
 local assert = require "spec.helpers.asserts"
 local memory = require "spec.helpers.memory"
@@ -10,7 +11,7 @@ local frame = [[return tool { "Runs.", input = { path = t.string { optional = tr
 %s
 end }]]
 
--- `options`: code (of `run`), allow and grants (scripts.allow, scripts.grants), limits, scripts (more of them), files, env, workers.
+-- `options`: code (of `run`), allow and grants (scripts.allow, scripts.grants), limits, scripts (additional ones), files, env, workers.
 function granted.start(options)
   local scripts = { ["tools/run.lua"] = options.code and frame:format(options.code) }
   for path, text in pairs(options.scripts or {}) do scripts[path] = text end
@@ -22,16 +23,16 @@ function granted.start(options)
   }
 end
 
---- A tool of this body, for `scripts`.
+--- Returns the source of a tool with this body, for `scripts`.
 function granted.tool(code) return frame:format(code) end
 
---- Runs a tool and returns its structured content, or its text; and whether that is an error.
+--- Runs a tool and returns its structured content, or its text; and true if it is an error.
 function granted.run(me, arguments, name)
   local result = me:result("tools/call", { name = name or "run", arguments = arguments or {} })
   return result.structuredContent or result.content[1].text, result.isError
 end
 
---- Starts it without waiting for its answer.
+--- Starts the tool without waiting for its answer.
 function granted.begin(me, arguments)
   return me:open("tools/call", { name = "run", arguments = arguments or {}, _meta = { progressToken = "p" } })
 end

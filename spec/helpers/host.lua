@@ -1,8 +1,9 @@
--- lua/moonpool in plain Lua: an imitation of the host that C makes, a VM per `host.start`, and calls that record the messages sent.
+-- lua/moonpool in plain Lua: an imitation of the host functions of C, a VM per `host.start`, and calls that record the messages sent.
 --   local vm = host.start { ["tools/add.lua"] = [[…]] }
---   vm.errors                        what load complained about, or nil
---   vm:call("tools/call", params)    -> result | nil, error;  vm.last is the call
---   vm.logs                          { { level, event, fields }, … }
+--   vm.errors   the errors of load, or nil
+--   vm:call("tools/call", params) -> result
+-- nil, error;   vm.last is the call
+--   vm.logs     { { level, event, fields }, … }
 
 package.cpath = (os.getenv("MOONPOOL_ROOMS") or "build/debug") .. "/?.so;" .. package.cpath
 
@@ -29,10 +30,10 @@ local function forget()
   string_mt.__metatable, string.dump = nil, dump
 end
 
--- In the binary PCRE2 does this.
+-- In the binary, PCRE2 does this.
 local regex = { compile = function(pattern) return { test = function(_, text) return text:find((pattern:gsub("\\d", "%%d"))) ~= nil end } end }
 
---- Loads `scripts` (path -> text) into a fresh library. `options`: server, trust_full, root, now.
+--- Loads `scripts` (path -> text) into a new copy of the library. `options`: server, trust_full, root, now.
 function host.start(scripts, options)
   options = options or {}
   forget()
@@ -118,7 +119,7 @@ function host.start(scripts, options)
   return vm
 end
 
---- Undoes what loading did to this Lua.
+--- Undoes the changes that loading made to this Lua state.
 host.stop = forget
 
 local call_mt = {}
@@ -126,7 +127,7 @@ function call_mt.__index(self, name) return call_mt[name] or self.vm.host.call_m
 function call_mt:send(message) self.sent[#self.sent + 1] = message end
 function call_mt:progress(...) self.sent[#self.sent + 1] = { method = "notifications/progress", ... } end
 
---- A principal: one already, its table, or an id alone. `from` as principal.new takes it.
+--- Makes a principal from a principal, its table, or an id. Takes `from` like principal.new.
 function vm_mt:principal(who, from) -- luacheck: ignore self
   local principal = require "moonpool.access.principal"
   if who == nil or who == "anonymous" then return principal.anonymous end
@@ -135,7 +136,7 @@ function vm_mt:principal(who, from) -- luacheck: ignore self
   return assert(principal.new(type(who) == "table" and who or { id = who }, from))
 end
 
---- A call as C makes it. `fields` say what differs from an initialized client of the newest revision.
+--- Makes a call as C does. `fields` overrides fields of a call of an initialized client of the newest revision.
 function vm_mt:new_call(method, params, fields)
   local call = {
     vm = self, sent = {}, method = method, revision = "2026-07-28", initialized = true, has_session = false, cancelled = false,
@@ -155,18 +156,18 @@ function vm_mt:call(method, params, fields)
   return result, err
 end
 
---- tools/call of `name`; `fields` as above.
+--- Calls the tool `name` (tools/call). `fields` overrides fields of the call.
 function vm_mt:tool(name, arguments, fields)
   return self:call("tools/call", { name = name, arguments = arguments }, fields)
 end
 
---- The result of a list method, read back from its bytes.
+--- The result of a list method, decoded from its bytes.
 function vm_mt:read(method, params, fields)
   local result, err = self:call(method, params or {}, fields)
   return result and json.decode(json.bytes(result)), err
 end
 
---- The entries of tools/list by name, read back from the bytes, and the bytes.
+--- The entries of tools/list by name, decoded from the bytes; and the bytes.
 function vm_mt:list(revision)
   local result = assert(self:call("tools/list", {}, { revision = revision or "2026-07-28" }))
   local bytes = json.bytes(result)

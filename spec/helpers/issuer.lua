@@ -1,5 +1,5 @@
--- An issuer behind HTTP: its metadata and keys, which a spec changes, delays and breaks.
---   local idp <close> = issuer.start(one, two)      keys of tokens.issuer
+-- An issuer over HTTP: its metadata and keys, which a spec changes, delays and breaks.
+--   local idp <close> = issuer.start(one, two)           keys of tokens.issuer
 --   idp.url; idp:fetches(); idp.answer = function(request, reply, body) … end; idp.metadata = function(issuer) … end
 local stub = require "spec.helpers.stub"
 local tokens = require "spec.helpers.tokens"
@@ -12,7 +12,7 @@ idp.__index = idp
 --- Replaces the keys of the issuer.
 function idp:publish(...) self.body = tokens.jwks(...) end
 
---- The number of requests for its keys.
+--- The number of requests for the issuer's keys.
 function idp:fetches()
   local count = 0
   for _, request in ipairs(self.server.requests) do
@@ -21,7 +21,7 @@ function idp:fetches()
   return count
 end
 
---- A token of one of its keys.
+--- A token signed with one of the issuer's keys.
 function idp:token(key, more, header)
   return key:token(tokens.merge({ iss = self.url }, more), header)
 end

@@ -1,5 +1,5 @@
--- Background tasks in a host that specs make: each a coroutine that runs at once, up to its first wait.
---   vm.jobs      { { call =, seconds =, co =, stopped = why, failed = error }, … };  vm.most_jobs: over it there are "too many"
+-- Background tasks in a host that specs make: each is a coroutine that runs at once, up to its first wait.
+--   vm.jobs   { { call =, seconds =, co =, stopped = why, failed = error }, … };  vm.most_jobs: above this number "too many" is returned
 local jobs = {}
 
 local function unheard() return false end

@@ -1,11 +1,11 @@
--- "moonpool.json" in plain Lua, for unit specs: slow, with the results of the C module in everything that specs check.
+-- "moonpool.json" in plain Lua, for unit specs: slow, with the results of the C module in every case that specs check.
 
 local cjson = require "cjson"
 
 local json = { null = cjson.null, array_mt = { __name = "array" }, object_mt = { __name = "object" } }
 local raw_mt = { __name = "raw" }
 
--- json.raw gives a userdata in C; here a table, so that specs can look into it.
+-- json.raw returns a userdata in C; here it returns a table, so that specs can read it.
 function json.raw(bytes) return setmetatable({ bytes = bytes }, raw_mt) end
 function json.bytes(raw) return getmetatable(raw) == raw_mt and raw.bytes or nil end
 function json.array(t) return setmetatable(t, json.array_mt) end

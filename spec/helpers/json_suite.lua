@@ -8,7 +8,7 @@ local function run(command)
   return pipe:read "a"
 end
 
--- The texts by name, or nil when the archive is not there.
+-- The texts by name, or nil if the archive does not exist.
 function suite.read()
   local file = io.open(suite.archive, "rb")
   if not file then

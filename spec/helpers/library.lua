@@ -1,5 +1,5 @@
--- lua/moonpool on the C modules it has in the binary, taken from rooms.so: in $MOONPOOL_ROOMS, on busted's cpath, or in build/debug.
---   local library, why = require "spec.helpers.library"()      nil where rooms.so has not been built
+-- lua/moonpool on the C modules of the binary, loaded from rooms.so: in $MOONPOOL_ROOMS, on busted's cpath, or in build/debug.
+--   local library, why = require "spec.helpers.library"()     nil if rooms.so has not been built
 
 return function()
   local places = { package.cpath, "./build/debug/?.so" }

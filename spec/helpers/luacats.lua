@@ -1,4 +1,4 @@
--- The grammar of LuaLS annotations, as far as ours use it: what is wrong with the lines of a text, and the names that it declares and uses.
+-- The grammar of LuaLS annotations that this repository uses: finds errors in the lines of a text, and the names that it declares and uses.
 local luacats = {}
 
 local parser = {}
@@ -22,7 +22,7 @@ function parser:done()
   if self.at <= #self.text then error({ "nothing may follow: '" .. self.text:sub(self.at) .. "'" }, 0) end
 end
 
--- name: type, name?: type, ... ; until `close`.
+-- parses name: type, name?: type, ... until `close`
 function parser:list(close, item)
   if self:take(close) then return end
   repeat item() until not self:take ","
@@ -91,11 +91,11 @@ function tags.class(p)
   p:done()
 end
 function tags.field(p)
-  if p:take "%[%a[%w_.]*%]" then -- [string] any: of every other key
+  if p:take "%[%a[%w_.]*%]" then -- [string] any: the type of every other key
     p.used[p.text:match "^%[([%w_.]+)%]"] = true
   elseif not (p:take "%[%d+%]%??" or p:take '%["[^"%]]+"%]%??') then
     local name = p:need("[%a_][%w_]*", "a name")
-    if scopes[name] then p:need("[%a_][%w_]*", "a name behind '" .. name .. "', which is a scope here,") end -- even where a ? follows
+    if scopes[name] then p:need("[%a_][%w_]*", "a name behind '" .. name .. "', which is a scope here,") end -- also if a ? follows
     p:take "%?"
   end
   p:type()
@@ -139,7 +139,7 @@ local builtin = {
   ["false"] = true, ["nil"] = true, ["function"] = true, self = true,
 }
 
---- The complaints about `texts`, read together: { "name:line: what", … }. `texts` is a list of { name, text }.
+--- The errors in `texts`, which are read together: { "name:line: what", … }. `texts` is a list of { name, text }.
 function luacats.complaints(texts)
   local list, declared, used = {}, {}, {}
   for _, file in ipairs(texts) do

@@ -1,4 +1,4 @@
--- An nginx with its defaults in front of a gateway, where one is installed.
+-- An nginx with its default settings in front of a gateway, if nginx is installed.
 local uv = require "luv"
 local children = require "spec.helpers.children"
 local free_port = require "spec.helpers.free_port"

@@ -1,4 +1,4 @@
--- The node that npm brought into spec/clients: the conformance suite wants a newer one than Debian has.
+-- The node that npm installed in spec/clients: the conformance suite needs a newer version than Debian's.
 local uv = require "luv"
 
 local machine = uv.os_uname().machine == "aarch64" and "arm64" or "x64"

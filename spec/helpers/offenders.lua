@@ -1,7 +1,7 @@
--- Handlers that do not end or want all memory, in every disguise: for the spec that ends them, and the benchmark of the calls beside them.
+-- Handlers that never end or allocate all memory, in many variants: for the spec that ends them, and the benchmark of the calls beside them.
 local offenders = {}
 
---- A tool of this body.
+--- Returns the source of a tool with this body.
 function offenders.tool(body) return "return tool { 'T.', function(_, call) " .. body .. " end }" end
 
 -- Bodies of handlers that never end.
@@ -21,7 +21,7 @@ offenders.endless = {
   returning = "local function f() return f() end return f()",
 }
 
--- Bodies of handlers that allocate without an end.
+-- Bodies of handlers that allocate without end.
 offenders.hungry = {
   tables = "local t = {} while true do t[#t + 1] = {} end",
   doubling = "local s = 'x' while true do s = s .. s end",

@@ -1,8 +1,8 @@
--- The official schema of each revision, from the folder ../shared/schema beside the repository, and whether a message that a
--- server sends fits it: a result the definition of its method's result, a request or notification its own, and all of them
--- the envelope. Checked by our own validator, which the JSON Schema test suite proves.
---   local official, why = require "spec.helpers.official"()      nil where the schemas or the C modules are not here
---   official.complaint("2025-11-25", message, "tools/list")      nil when it fits; `message` as library.json decodes it
+-- The official schema of each revision, from the folder ../shared/schema beside the repository, and a check of messages that a server
+-- sends: a result must fit the definition of its method's result, a request or notification its own definition, and every message the
+-- envelope. Our own validator checks them, which the JSON Schema test suite proves.
+--   local official, why = require "spec.helpers.official"()    nil if the schemas or the C modules do not exist
+--   official.complaint("2025-11-25", message, "tools/list")    nil if the message fits; `message` as library.json decodes it
 
 local FOLDER = "../shared/schema"
 
@@ -23,7 +23,7 @@ local ERRORS = {
   [-32042] = "URLElicitationRequiredError",
 }
 
--- The tasks extension of 2026-07-28 is in no revision's schema.
+-- No revision's schema contains the tasks extension of 2026-07-28.
 local TASK = {
   type = "object", required = { "taskId", "status", "createdAt", "lastUpdatedAt", "ttlMs" },
   properties = {
@@ -54,7 +54,7 @@ end
 local revision_mt = {}
 revision_mt.__index = revision_mt
 
--- Method -> definition, for what a union lists.
+-- Maps methods to definitions, for the members of a union.
 local function by_method(self, union)
   local found = {}
   for _, member in ipairs((self.definitions[union] or {}).anyOf or {}) do
@@ -69,7 +69,7 @@ local function open_revision(library, date, text)
   local self = setmetatable({ date = date, schema = library.schema, document = document, checks = {} }, revision_mt)
   self.definitions = document["$defs"] or document.definitions
   self.place = document["$defs"] and "mcp#/$defs/" or "mcp#/definitions/"
-  local number = self.definitions.NumberSchema -- typed as integers by mistake: any number is meant
+  local number = self.definitions.NumberSchema -- the schema says integer by mistake: any number is meant
   for _, name in ipairs { "minimum", "maximum", "default" } do
     if number and number.properties[name] then number.properties[name].type = "number" end
   end
@@ -77,7 +77,7 @@ local function open_revision(library, date, text)
   return self
 end
 
--- What is wrong with `value`, where it should be a `definition` (or fit a schema).
+-- The error if `value` does not fit a `definition` (or a schema); nil if it fits.
 function revision_mt:wrong(definition, value)
   local check = self.checks[definition]
   if not check then
@@ -99,7 +99,7 @@ function revision_mt:wrong_error(message)
   local envelope = self.definitions.JSONRPCErrorResponse and "JSONRPCErrorResponse" or "JSONRPCError"
   local code = type(message.error) == "table" and message.error.code
   local told = message
-  if message.id == nil and envelope == "JSONRPCError" then -- demanded before 2025-11-25, and impossible where it could not be read
+  if message.id == nil and envelope == "JSONRPCError" then -- required before 2025-11-25, but impossible if the id could not be read
     told = { jsonrpc = message.jsonrpc, error = message.error, id = 0 }
   end
   local defined = ERRORS[code] and self.definitions[ERRORS[code]] and ERRORS[code]
@@ -128,7 +128,7 @@ function revision_mt:wrong_result(message, method)
   elseif method == "tools/call" and result.task then
     return self:wrong("CreateTaskResult", result)
   elseif method == "tasks/result" then
-    method = "tools/call" -- what the call would have given
+    method = "tools/call" -- the result type of the call without a task
   end
   return self:wrong(assert(RESULTS[method], method .. " has no result here"), result)
 end
@@ -155,7 +155,7 @@ return function()
     open[date] = open_revision(library, date, text)
   end
 
-  -- What is wrong with a message that a server of `date` sends; `method` is what a response answers.
+  -- The error in a message that a server of `date` sends; `method` is the method that a response answers.
   function official.complaint(date, message, method)
     local revision = open[date]
     if type(message) ~= "table" then return "no object" end

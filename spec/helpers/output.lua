@@ -1,5 +1,5 @@
--- How the specs report: a line per file while they run, each failure in full below its file, all failures again
--- by name at the end, and a closing line that CI reads: "N passed, N failed, N skipped".
+-- The output of a run of specs: a line per file while they run, each failure in full below its file, all failures again by name at the end, and a
+-- closing line that CI reads: "N passed, N failed, N skipped".
 local uv = require "luv"
 local pretty = require "pl.pretty"
 local children = require "spec.helpers.children"
@@ -20,7 +20,7 @@ local function text_of(message)
   return tostring(message)
 end
 
--- The place of a failure in the spec's own file, rather than in a helper that it called.
+-- The place of a failure in the spec's own file, rather than in a helper that the spec called.
 local function place_of(failure)
   local at = failure.element.trace or {}
   local file = at.short_src
@@ -83,7 +83,7 @@ return function()
     return nil, true
   end
 
-  -- For spec/lanes.lua, which runs one process per file and closes the report itself: a line "%% KIND TEXT" for each fact.
+  -- For spec/lanes.lua, which runs one process per file and closes the report itself: prints a line "%% KIND TEXT" for each fact.
   local function report_to_lanes(failed)
     for _, name in ipairs(names) do
       write("\n%% failed ", name)
@@ -118,7 +118,7 @@ return function()
     return nil, true
   end
 
-  -- busted would exit with the count, of which 256 failures are 0, and close the state, under which luv's callbacks crash.
+  -- busted would exit with the number of failures (256 failures would be 0), and close the Lua state, in which luv's callbacks then crash.
   function handler.exit()
     children.kill_all()
     os.exit(#names == 0)

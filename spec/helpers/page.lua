@@ -1,5 +1,5 @@
--- A page of the documentation, played from top to bottom in a folder of its own: its files are written, its commands run, what it shows of
--- their output is compared. docs/README.md has the rules for writers under "How these pages are checked".
+-- Plays a page of the documentation from top to bottom in a folder of its own: writes its files, runs its commands, and compares their output
+-- with the output that the page shows. docs/README.md has the rules for writers under "How these pages are checked".
 --   local played <close> = page.play "docs/tutorial.md"
 local cjson = require "cjson"
 local example = require "spec.helpers.example"
@@ -56,7 +56,7 @@ local function is_there(path)
   return file ~= nil
 end
 
--- A pattern for text in which "…" is anything within a line, and "…" alone on a line any lines. Times are not compared.
+-- A pattern for text in which "…" stands for any text within a line, and "…" alone on a line for any lines. Times are not compared.
 local function pattern_of(text)
   text = text:gsub("[%d-]+T[%d:.]+Z", "…"):gsub("%f[%d]%d%d:%d%d:%d%d%.?%d*", "…"):gsub("%f[%d]%d+%.?%d* ms", "… ms"):gsub("ms=[%d.]+", "ms=…")
   return (text:gsub("%s+$", ""):gsub("[%^%$%(%)%%%.%[%]%*%+%-%?]", "%%%0"):gsub("\n…\n", "\n.-\n"):gsub("…", "[^\n]-"))
@@ -84,7 +84,7 @@ function player:stop()
   self.beside = {}
 end
 
--- Starts a command that ended in "&". A gateway gets ports of its own, and is awaited; it takes the place of one that the page started before.
+-- Starts a command that ended in "&". A gateway gets ports of its own; its start is awaited, and it replaces a gateway that the page started before.
 function player:start(block, line)
   local is_gateway = line:find "moonpool run"
   if is_gateway then
@@ -112,7 +112,7 @@ end
 -- The log of the gateway that serves.
 function player:logged() return is_there(self.log) and "\n" .. example.read(self.log):sub(self.log_from or 1) or "\n" end
 
--- What a reload would look at.
+-- The files that a reload would read, with their state.
 function player:scripts()
   local _, out = gateway.run_program("/bin/sh", { "-c",
     'find . \\( -name "*.lua" -o -name moonpool.yaml \\) ! -name "*_spec.lua" -print0 | sort -z | xargs -0 cat | cksum' }, { cwd = self.gateway_folder })
@@ -124,7 +124,7 @@ function player:reloads()
   return select(2, log:gsub("reloaded  ", "")) + select(2, log:gsub("change reverted  ", ""))
 end
 
--- Runs `f`, and waits until a gateway that serves has read scripts that it changed.
+-- Runs `f`, and waits until a gateway that serves has read the scripts that `f` changed.
 function player:changing(f)
   local before = self.serving and { self:scripts(), self:reloads() }
   f()
@@ -229,7 +229,7 @@ function player:play(block)
   f(self, block)
 end
 
---- Plays a page. The result has `dir`, where its files are; closing it ends what the page started and removes the folder.
+--- Plays a page. The result has `dir`, the folder of its files; closing it ends the page's processes and removes the folder.
 function page.play(path, options)
   options = options or {}
   local self = setmetatable({ path = path, dir = gateway.new_folder(), beside = {}, by_port = {} }, player)
@@ -241,7 +241,7 @@ function page.play(path, options)
   if options.before then options.before(self) end
   local blocks = page.blocks(path)
   for i, block in ipairs(blocks) do
-    -- What a command that fails says is shown in the block after it.
+    -- The block after a command that fails shows the command's output.
     local next_block = blocks[i + 1]
     block.may_fail = next_block ~= nil and next_block.language == "text"
     self:play(block)

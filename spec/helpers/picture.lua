@@ -1,7 +1,7 @@
 -- docs/terminal.svg: a terminal in which the commands below really ran. `./dev picture` writes it; needs script(1) of bsdutils for a terminal.
 local program = assert(arg[1], "the binary")
 
--- The commands that the picture shows, and the command that runs instead where the two differ.
+-- The commands that the picture shows; with the command that runs instead, if the two differ.
 local SCENE <const> = [==[
 type_() { sleep 0.3; printf '\033[1m$ %s\033[0m\n' "$1"; }
 type_ 'moonpool run --trace --watch &'
@@ -81,7 +81,7 @@ end
 local lines = {}
 for line in screen:gsub("\r", ""):gmatch "([^\n]*)\n" do
   line = line:gsub("127%.0%.0%.1:7398", "127.0.0.1:7300")
-  -- The log's line of a mistake repeats what --watch says.
+  -- Leaves out the log line of an error, because --watch prints the same text.
   if not line:find "script refused" then table.move(wrapped(line), 1, 99, #lines + 1, lines) end
 end
 while lines[#lines] == "" do lines[#lines] = nil end

@@ -1,5 +1,5 @@
--- Plays one transcript as one revision over one transport: sends the messages of the client, and compares the answers with those
--- of the transcript, word for word, and against the official schema of the revision.
+-- Plays one transcript in one revision over one transport: sends the client's messages, compares the answers word for word with the transcript's, and
+-- checks them against the official schema of the revision.
 local cjson = require "cjson"
 local transcript = require "spec.helpers.transcript"
 local transports = require "spec.helpers.transports"
@@ -45,7 +45,7 @@ local function text_fits(pattern, text, known)
   return found[1] ~= nil
 end
 
--- Whether a value is what is written; where not, the path to the first difference.
+-- True if a value equals the written one; otherwise false and the path of the first difference.
 local function fits(wanted, found, known, path)
   local name = type(wanted) == "string" and wanted:match "^%$(%l+)$"
   if name then
@@ -82,7 +82,7 @@ local function fits(wanted, found, known, path)
   return true
 end
 
--- A value with what is known put in for its $names.
+-- Replaces the known $names in a value.
 local function fill(value, known, where)
   if type(value) == "string" then
     local name = value:match "^%$(%l+)$"
@@ -200,7 +200,7 @@ local function is_news(message)
   return method:find "/list_changed$" or method:find "^notifications/tasks" or method == "notifications/resources/updated"
 end
 
--- Takes what came on a stream apart: calls, and news where all share one stream. The messages of a batch are taken one by one.
+-- Sorts the messages that came on a stream: answers of calls, and news where all share one stream. The messages of a batch are taken one by one.
 local function sort(self, stream)
   stream.calls, stream.news = stream.calls or {}, stream.news or {}
   while stream.queue[1] do
@@ -215,7 +215,7 @@ local function sort(self, stream)
   return stream
 end
 
--- The lists of a stream whose first message may be what a step says.
+-- The lists of streams whose first message may be the one that a step expects.
 local function lists_for(self, stream, step)
   sort(self, stream)
   if self.transport.kind == "http" then
@@ -233,7 +233,7 @@ local function check_schema(self, message, where)
   end
 end
 
--- What results of 2026-07-28 have in common is not written down.
+-- Transcripts leave out the members that all results of 2026-07-28 have.
 local function completed(self, message)
   local result = message.result
   if self.revision == "2026-07-28" and result then
@@ -246,7 +246,7 @@ local function completed(self, message)
   return { jsonrpc = "2.0", id = message.id, method = message.method, params = message.params, result = result, error = message.error }
 end
 
--- An answer comes on the stream of its request, with the status that its kind has.
+-- Checks that an answer comes on the stream of its request, with the HTTP status for its kind.
 local function check_place(self, stream, message, where)
   if self.transport.kind ~= "http" or stream.apart or message.method then return end
   if stream.id ~= nil and message.id ~= nil then
@@ -319,7 +319,7 @@ local function hear_out(self)
   end)
 end
 
--- `g` is the gateway; `official` is nil where messages are not held against the schemas.
+-- `g` is the gateway; `official` is nil if messages are not checked against the schemas.
 function player.play(it, revision, transport, g, version, official)
   local self = setmetatable({
     revision = revision, asked = {}, official = official, capabilities = it.capabilities or {},

@@ -1,4 +1,4 @@
--- A TCP proxy as it may stand between a client and the gateway: it passes on what it has, at once, and may cut what is idle.
+-- A TCP proxy between a client and the gateway: it forwards bytes at once, and may cut idle connections.
 local uv = require "luv"
 
 local proxy = {}
@@ -8,7 +8,7 @@ local function close(handle)
   if not handle:is_closing() then handle:close() end
 end
 
--- Passes bytes from one socket to the other. `seen(bytes)` is called with them.
+-- Forwards bytes from one socket to the other, and calls `seen(bytes)` for them.
 local function pass(from, to, seen, over)
   from:read_start(function(_, bytes)
     if not bytes then return over() end
@@ -45,7 +45,8 @@ local function join(self, near, far)
   pass(far, near, from_server, over)
 end
 
--- To `port`. `options.idle`: seconds of silence after which a connection is cut. Fields: port, cuts, brought (bytes from there).
+-- Starts a proxy to `port`. `options.idle`: seconds of silence after which a connection is cut. Fields: port, cuts, brought (bytes that came from
+-- `port`).
 function proxy.start(port, options)
   local self = setmetatable({ server = uv.new_tcp(), pairs = {}, idle = (options or {}).idle, cuts = 0, brought = 0 }, proxy)
   self.server:bind("127.0.0.1", 0)

@@ -1,5 +1,5 @@
--- Everything that a script can reach when it runs strictly, tables and metatables down to the last function (B-129). A name that is
--- missing here was added without a decision.
+-- Everything that a strict script can reach, through tables and metatables down to the last function (B-129). A name that is missing here was added
+-- without a decision.
 local reach = {}
 
 reach.everything = [[
@@ -211,12 +211,12 @@ uuid.v7
 xpcall
 ]]
 
---- Names that scripts reach in the binary: a script is its own _G there, and json.empty_array is C's.
+--- Names that scripts reach only in the binary: there, a script is its own _G, and json.empty_array comes from C.
 function reach.in_the_binary()
   return "_G\n" .. reach.everything:gsub("json%.empty_array%.<metatable>\n", "")
 end
 
---- The names without a dot.
+--- The names that contain no dot.
 reach.top = {}
 for name in reach.everything:gmatch "[^\n]+" do
   if not name:find(".", 1, true) then table.insert(reach.top, name) end

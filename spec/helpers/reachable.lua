@@ -1,6 +1,5 @@
--- Every function of C that a strict script reaches in the real binary: in its environment and the values that it gets, and behind
--- the Lua functions there, however deep. Found by Lua's debug library in a gateway with `trust: full`, which makes the environment that
--- a strict script would have.
+-- All C functions that a strict script reaches in the real binary: in its environment, in the values that it gets, and behind the Lua functions
+-- there, however deep. Found with Lua's debug library in a gateway with `trust: full`, which makes the environment of a strict script.
 local gateway = require "spec.helpers.gateway"
 
 local reachable = {}
@@ -106,7 +105,7 @@ local walk = [[return tool { "Walks.", function(_, call)
   return table.concat(list, "\n")
 end }]]
 
---- The names, one a line, sorted.
+--- The names, one per line, sorted.
 function reachable.list()
   local g <close> = gateway.start { workers = 1, scripts = { ["tools/walk.lua"] = walk }, config = { scripts = { path = "scripts", trust = "full" } } }
   local me = g:client "2026-07-28"

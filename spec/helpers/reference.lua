@@ -1,5 +1,6 @@
--- docs/reference/config.md and docs/reference/cli.md, from what the binary says of itself: `./dev docs` writes them, docs_spec compares.
---   lua5.4 spec/helpers/reference.lua config|cli BINARY
+-- docs/reference/config.md and docs/reference/cli.md, made from the output of the binary: `./dev docs` writes them, docs_spec compares them.
+--   lua5.4 spec/helpers/reference.lua config
+-- cli BINARY
 local is_program = arg and arg[0] and arg[0]:find "helpers/reference%.lua$"
 
 local reference = { config_path = "docs/reference/config.md", cli_path = "docs/reference/cli.md" }
@@ -31,7 +32,7 @@ local function keys_of(text)
   return keys
 end
 
---- The page of the configuration.
+--- Returns the page of the configuration.
 function reference.config(program)
   local out = {}
   local function write(line) out[#out + 1] = line end
@@ -112,7 +113,7 @@ moonpool reload
 ```
 ]]
 
---- The page of the commands.
+--- Returns the page of the commands.
 function reference.cli(program)
   local out = { CLI_HEAD }
   local help = output(program .. " help")

@@ -1,4 +1,4 @@
--- Streams that a client leaves and comes back to with Last-Event-ID, for the specs of S-27 to S-31.
+-- Streams that a client leaves and resumes with Last-Event-ID, for the specs of S-27 to S-31.
 local resume = {}
 
 resume.scripts = {
@@ -24,7 +24,7 @@ resume.scripts = {
   end }]],
 }
 
--- A call of `steps` whose progress is asked for.
+-- A call of `steps` that asks for progress notifications.
 function resume.steps(me, n, ms)
   return me:open("tools/call", { name = "steps", arguments = { n = n, ms = ms }, _meta = { progressToken = "steps" .. n } })
 end
@@ -36,12 +36,12 @@ function resume.step(i)
   end
 end
 
--- The stream goes on after the event `id`, on a connection of its own.
+-- Resumes the stream after the event `id`, on a connection of its own.
 function resume.after(me, id)
   return me:get_stream { ["Last-Event-ID"] = id }
 end
 
--- Every event that came with an id, up to the end of the stream.
+-- Every event with an id, up to the end of the stream.
 function resume.all(stream, seconds)
   stream.connection:wait_end(seconds)
   local events = {}

@@ -1,4 +1,4 @@
--- A gateway with things that only some principals may see. Its auth script reads a token as name and scopes, with _ for : and ~ for *:
+-- A gateway with things that only some principals may see. Its auth script reads the name and scopes from the token, with _ for : and ~ for *:
 -- "ann.orders_read.orders_write".
 local gateway = require "spec.helpers.gateway"
 
@@ -43,7 +43,7 @@ return resource { "One.", uri = "order://{id}", scopes = { "audit" }, complete =
   ["prompts/hello.lua"] = 'return prompt { "Hello.", "hello" }',
 }
 
---- A gateway of these scripts; `more` are added.
+--- Starts a gateway with these scripts; `more` are additional scripts.
 function scoped.start(more, options)
   options = options or {}
   options.scripts = {}
@@ -52,7 +52,7 @@ function scoped.start(more, options)
   return gateway.start(options)
 end
 
---- The names in a list, sorted as they came.
+--- The names in a list, in the order in which they came.
 function scoped.names(me, method, member, key)
   local found = {}
   for i, entry in ipairs(me:result(method or "tools/list")[member or "tools"]) do found[i] = entry[key or "name"] end

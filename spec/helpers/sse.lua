@@ -4,7 +4,7 @@ local cjson = require "cjson.safe"
 local sse = {}
 sse.__index = sse
 
--- `on_event` gets { event =, id =, data =, retry =, json = } per event, and { comment = } per comment.
+-- Calls `on_event` with { event =, id =, data =, retry =, json = } for each event, and { comment = } for each comment.
 function sse.new(on_event)
   return setmetatable({ rest = "", fields = {}, on_event = on_event }, sse)
 end

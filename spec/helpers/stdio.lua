@@ -1,7 +1,7 @@
 -- `moonpool stdio` for a spec: the real binary with the spec as its client.
 --   local s <close> = stdio.start { scripts = { ["tools/add.lua"] = "…" } }
 --   s:send { jsonrpc = "2.0", id = 1, method = "ping" } ; local answer = s:expect(1)
--- `s:client(revision)` speaks a revision properly, in the shape of spec.helpers.eras: call, result, open, notify, post.
+-- `s:client(revision)` speaks a revision correctly, with the functions of spec.helpers.eras: call, result, open, notify, post.
 local uv = require "luv"
 local cjson = require "cjson.safe"
 local gateway = require "spec.helpers.gateway"
@@ -43,7 +43,7 @@ function process:resume()
   return self
 end
 
--- Reads nothing from now on, so that what the other side writes piles up.
+-- From now on reads nothing, so that the other side's output piles up.
 function process:pause()
   self.out:read_stop()
   return self
@@ -59,7 +59,7 @@ local function matches(json, what)
   return json.method == what or (json.id == what and not json.method)
 end
 
--- The first message, not given before, that is `what`. Others stay for later calls.
+-- Waits for the first unread message that matches `what`. Other messages stay for later calls.
 function process:expect(what, seconds)
   local function named()
     local came = {}
@@ -81,14 +81,14 @@ function process:expect(what, seconds)
   end)
 end
 
--- An error that names no request.
+-- True for an error that names no request.
 function process:expect_error(seconds)
   return self:expect(function(json)
     return type(json) == "table" and json.error and json.id == nil
   end, seconds).error
 end
 
--- Nothing that was not asked for by `expect` has come; and all that came is JSON.
+-- Checks that no message has come that `expect` did not take, and that every line was JSON.
 function process:assert_nothing_left()
   uv.run "nowait"
   for _, message in ipairs(self.messages) do
@@ -105,7 +105,7 @@ function process:send_raw(bytes)
   return self
 end
 
--- A message as a table, or a line as it is.
+-- Sends a message given as a table, or a line given as text.
 function process:send(message)
   return self:send_raw((type(message) == "table" and assert(cjson.encode(message)) or message) .. "\n")
 end
@@ -117,7 +117,7 @@ local function shut(pipe)
   end
 end
 
--- Closes its stdin.
+-- Closes the process's stdin.
 function process:finish()
   if self.input and not self.input:is_closing() then
     self.input:shutdown(function()
@@ -128,13 +128,13 @@ function process:finish()
   return self
 end
 
--- Closes the read end of its stdout.
+-- Closes the read end of the process's stdout.
 function process:close_output()
   shut(self.out)
   return self
 end
 
--- Closes its stdin and waits until the process ends; fails unless it exits with 0 and printed nothing unexpected.
+-- Closes the process's stdin and waits until the process ends; fails unless it exits with 0 and printed nothing unexpected.
 function process:leave(seconds)
   self:finish()
   wait.for_fact("the end of its output", seconds or 20, function()
@@ -217,7 +217,7 @@ function client:notify(method, params)
   self:post { jsonrpc = "2.0", method = method, params = params }
 end
 
--- `options`: initialize = false leaves that out; capabilities, client_info.
+-- `options`: initialize = false skips the handshake; capabilities, client_info.
 function process:client(revision, options)
   options = options or {}
   local it = setmetatable({
@@ -232,7 +232,7 @@ end
 
 -- -- public functions ---------------------------------------------------------------------------------------------------------
 
--- A pipe for one of its descriptors, and our end of it. Clients come with both kinds: node's are sockets, Python's are not.
+-- Makes a pipe for a descriptor of the process, and our end of it. Clients use both kinds: node's are sockets, Python's are not.
 local function connect(kind, is_input)
   local ours = uv.new_pipe(false)
   if kind == "socket" then
@@ -243,7 +243,7 @@ local function connect(kind, is_input)
   return ours, is_input and ends.read or ends.write
 end
 
--- `options` as for gateway.start, and: kind ("pipe", or "socket").
+-- Takes `options` like gateway.start, and: kind ("pipe", or "socket").
 function stdio.start(options)
   options = options or {}
   local dir = gateway.prepare(options)

@@ -1,5 +1,5 @@
 -- The store of the host of spec/helpers/host.lua: texts in a table, with a clock that specs set.
---   local s = store.add(host)     s.now = s.now + 60
+--   local s = store.add(host)    s.now = s.now + 60
 local store = {}
 
 function store.add(host)

@@ -1,4 +1,4 @@
--- A server over HTTP/1.1 that answers exactly as a spec says, also as no server should: in any pieces, late, never, half.
+-- An HTTP/1.1 server that answers exactly as a spec says, also as no server should: in any pieces, late, never, incompletely.
 --   local server <close> = stub.start(function(request, reply) reply:json { ok = true } end)
 local uv = require "luv"
 local cjson = require "cjson.safe"
@@ -17,7 +17,7 @@ function reply:raw(bytes)
   return self
 end
 
---- The head. `headers`: a list of { name, value }, or a table.
+--- Sends the head of an answer. `headers`: a list of { name, value }, or a table.
 function reply:head(status, headers)
   local lines = { ("HTTP/1.1 %d %s"):format(status, reasons[status] or "Told") }
   for name, value in pairs(headers or {}) do
@@ -45,7 +45,7 @@ function reply:later(ms, f)
   return self
 end
 
---- Pieces, one a turn of the loop.
+--- Sends pieces, one per turn of the loop.
 function reply:pieces(list, after)
   local i = 0
   local function on()

@@ -1,5 +1,5 @@
--- What the revisions of MCP define between a client and a server: every request, notification and capability, its sender and
--- the revisions that have it. A row that is not served has the reason. features.lua makes docs/reference/features.md of it.
+-- The requests, notifications and capabilities that the revisions of MCP define, with sender and revisions. A row that is not served has
+-- the reason. features.lua makes docs/reference/features.md from these rows.
 --   { kind, who, name, revisions[, on = transports][, reason = why not] }
 
 local LEGACY <const> = "2024-11-05..2025-11-25"
@@ -15,7 +15,7 @@ local function add(kind, who, revisions, names, more)
   end
 end
 
--- Offered to principals only, which exist only over HTTP.
+-- Offered only to principals, which exist only over HTTP.
 local named_only = { on = "http" }
 local no_client_tasks = { reason = "we ask no client to run what we ask for as a task, and declare no such thing" }
 

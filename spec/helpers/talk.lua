@@ -1,4 +1,4 @@
--- Runs a program of spec/clients: it prints facts, a line of JSON each, and can be signalled to go on.
+-- Runs a program of spec/clients: it prints facts, each as a line of JSON, and continues after a signal.
 --   local user <close> = talk.start("elicit2.mjs", { g.url, "--wait" })
 local cjson = require "cjson.safe"
 local uv = require "luv"
@@ -45,7 +45,7 @@ function talk.start(script, args)
   return self
 end
 
---- The n-th fact of that name (the first).
+--- The n-th fact of that name (by default the first).
 function talk:wait_fact(name, n)
   local function named() return ("fact %s; there are %s %s"):format(name, cjson.encode(self.facts), self.complaints) end
   return wait.for_fact(named, PATIENCE, function()

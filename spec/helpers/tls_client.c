@@ -32,7 +32,7 @@ static client *check(lua_State *L)
 static const char *option(lua_State *L, const char *name)
 {
     lua_getfield(L, 1, name);
-    return lua_tostring(L, -1); /* the table keeps it alive */
+    return lua_tostring(L, -1); /* the Lua table keeps a reference to the string */
 }
 
 static const char *reason(void)
@@ -174,12 +174,14 @@ static int l_facts(lua_State *L)
     return 1;
 }
 
-/* Before the handshake: goes on with the other's session. */
+/* Before the handshake: resumes the TLS session of another connection. */
 static int l_resume(lua_State *L)
 {
     client *other = luaL_checkudata(L, 2, TYPE);
     SSL_SESSION *copy =
-        other->session == NULL ? NULL : SSL_SESSION_dup(other->session); /* one that ends badly spoils its own */
+        other->session == NULL
+            ? NULL
+            : SSL_SESSION_dup(other->session); /* OpenSSL invalidates the session of a connection that ends badly */
     lua_pushboolean(L, copy != NULL && SSL_set_session(check(L)->ssl, copy) == 1);
     SSL_SESSION_free(copy);
     return 1;

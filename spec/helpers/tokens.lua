@@ -1,7 +1,7 @@
 -- An issuer of tokens: keys, JWKs, and valid and invalid tokens.
 --   local issuer = tokens.issuer("ES256", "k1")
---   issuer:token { sub = "alice", … }             a good token; tokens.claims fills in the rest
---   issuer.jwk, issuer.pem                        the public key
+--   issuer:token { sub = "alice", … }     a valid token; tokens.claims adds the other claims
+--   issuer.jwk, issuer.pem                the public key
 package.cpath = (os.getenv("MOONPOOL_ROOMS") or "build/debug") .. "/?.so;" .. package.cpath
 
 local rooms = require "rooms"
@@ -11,7 +11,7 @@ local tokens = { ISSUER = "https://issuer.test", AUDIENCE = "https://mcp.test/mc
 
 local base64url = keys.base64url
 
--- The bytes of a PEM's DER.
+-- The DER bytes of a PEM text.
 local function der_of(pem)
   local text = pem:gsub("%-%-%-%-%-[^\n]*\n", ""):gsub("%s", "")
   return keys.unbase64url((text:gsub("+", "-"):gsub("/", "_"):gsub("=", "")))
@@ -24,7 +24,7 @@ local function read_length(der, at)
   return (string.unpack(">I" .. count, der, at + 1)), at + 1 + count
 end
 
--- The contents of the DER value at `at`, and where the next begins.
+-- The content of the DER value at `at`, and the position of the next value.
 local function inside(der, at)
   local length, first = read_length(der, at + 1)
   return first, first + length
@@ -53,7 +53,7 @@ function tokens.jwk(key, kid)
   return jwk
 end
 
---- Puts what `more` has into `to`; json.null takes something away.
+--- Merges the members of `more` into `to`; json.null removes a member.
 function tokens.merge(to, more)
   for name, value in pairs(more or {}) do
     if value == json.null then value = nil end
@@ -62,7 +62,7 @@ function tokens.merge(to, more)
   return to
 end
 
---- Claims of a good token, with what `more` says; json.null takes one away.
+--- The claims of a valid token, changed by `more`; json.null removes a claim.
 function tokens.claims(more)
   local now = os.time()
   local claims = {
@@ -72,7 +72,7 @@ function tokens.claims(more)
   return claims
 end
 
---- A token of these texts.
+--- Makes a token of these texts.
 function tokens.join(header, payload, signature) return base64url(header) .. "." .. base64url(payload) .. "." .. base64url(signature) end
 
 local issuer = {}
@@ -84,7 +84,7 @@ function issuer:sign(header, payload)
   return input .. "." .. base64url(assert(self.key:sign(self.algorithm, input)))
 end
 
---- A token: `more` as tokens.claims has it, `header` what differs in the header.
+--- Makes a token: `more` as in tokens.claims, `header` with changes of the header.
 function issuer:token(more, header)
   local head = { alg = self.algorithm, typ = "at+jwt", kid = self.kid }
   tokens.merge(head, header)

@@ -1,8 +1,8 @@
--- Transcripts: conversations written down once for all revisions and transports. spec/transcripts/README.md says how.
---   transcript.names()                            -> { "tools", … }
---   transcript.read("tools")                      -> { name, title, about, scripts, config, capabilities, … }
---   transcript.plays(it)                          -> { { revision, transport }, … }: where it is to be played
---   transcript.steps(it, revision, transport)     -> { step, … }: what is said there
+-- Transcripts: conversations written once for all revisions and transports. spec/transcripts/README.md has the format.
+--   transcript.names() -> { "tools", … }
+--   transcript.read("tools") -> { name, title, about, scripts, config, capabilities, … }
+--   transcript.plays(it) -> { { revision, transport }, … }: where the transcript is played
+--   transcript.steps(it, revision, transport) -> { step, … }: the messages to send and expect
 local uv = require "luv"
 local library = require "spec.helpers.library"()
 
@@ -23,7 +23,8 @@ end
 
 -- -- conditions -----------------------------------------------------------------------------------------------------------
 
--- "2025-06-18..", "..2025-03-26", "2025-03-26", "http", "!stdio", or several: one of the revisions and one of the transports.
+-- A condition: "2025-06-18..", "..2025-03-26", "2025-03-26", "http", "!stdio", or several. It holds if one of the revisions and one of the transports
+-- match.
 function transcript.holds(condition, revision, transport)
   local revisions, transports, denied
   for word in condition:gmatch "%S+" do
@@ -41,7 +42,7 @@ function transcript.holds(condition, revision, transport)
   return revisions ~= false and transports ~= false and not denied
 end
 
--- Lines about HTTP itself are for Streamable HTTP, where no condition says otherwise.
+-- Lines about HTTP itself are for Streamable HTTP, unless a condition says otherwise.
 local function is_for(line, kind, revision, transport)
   local conditions = (line.section or "") .. " " .. (line.condition or "")
   if kind and kind:find "^H" and not conditions:find "%l" and transport ~= "http" then return false end
@@ -65,7 +66,7 @@ function heads.handshake(it, text) it.handshake = text ~= "none" end
 function heads.only(it, text) it.only = text end
 function heads.counts(it, text) it.counts = text end
 
--- A script whose path has {001..103} in it means one script per number, each with its number for $n.
+-- A script whose path contains {001..103} stands for one script per number, which replaces $n in it.
 local function unroll(it)
   local paths = {}
   for path in pairs(it.scripts) do paths[#paths + 1] = path end
@@ -81,7 +82,9 @@ local function unroll(it)
   end
 end
 
--- Raw lines: { number, condition | nil, text, section condition | nil }.
+-- Raw lines: { number, condition
+-- nil, text, section condition
+-- nil }.
 function transcript.read(name)
   local it = { name = name, path = transcript.folder .. "/" .. name .. ".txt", scripts = {}, lines = {}, handshake = true, about = {} }
   local number, script, section = 0, nil, nil
@@ -127,13 +130,13 @@ end
 
 -- -- steps ----------------------------------------------------------------------------------------------------------------
 
--- JSON that may have a comma before a closing bracket, since the lines behind it come and go with the revision.
+-- Decodes JSON that may have a comma before a closing bracket, because the revision decides which lines precede the bracket.
 local function value_of(text, where)
   if text == "" then return nil end
   return decode((text:gsub(",%s*([%]}])", "%1")), where)
 end
 
--- The id that a message begins with: a number, a "string", or a $name; and the rest.
+-- Splits off the id at the start of a message: a number, a "string", or a $name; returns the id and the remaining text.
 local function split_id(text)
   for _, pattern in ipairs { '^(%-?%d+)%f[%s]%s*(.*)$', '^("[^"]*")%s+(.*)$', "^(%$%l+)%f[%s]%s*(.*)$" } do
     local id, rest = text:match(pattern)
@@ -142,7 +145,9 @@ local function split_id(text)
   return nil, text
 end
 
--- A message as it is written: [id] method [params] | id result | [id] error code "text" [data].
+-- Parses a message: [id] method [params]
+-- id result
+-- [id] error code "text" [data].
 local function read_message(text, where)
   local id, rest = split_id(text)
   local message = { id = id and value_of(id:find "^%$" and '"' .. id .. '"' or id, where) }
@@ -161,7 +166,7 @@ local function read_message(text, where)
   return message
 end
 
--- What a line may begin with -> the step it makes.
+-- Maps the first word of a line to a function that makes its step.
 local kinds = {}
 
 kinds["C:"] = function(text, where)

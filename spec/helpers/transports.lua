@@ -1,11 +1,12 @@
 -- The transports of a conversation, with one interface for player.lua. A transport has
---   say(text, about)      sends a message's bytes; `about`: method, name, id, headers, is_request, is_first. Gives an exchange, where
---                         the transport has them: { status = function } waits for the HTTP status
---   streams()             what brings messages: { name, queue = { { text =, event = }, … }, over, apart, id }
---   request(step)         any HTTP request; an exchange
---   listen()              opens the stream for what belongs to no call; drop(id) leaves the stream of a call; resume(id) comes back to it
---   close()               hangs up
---   leave()               ends the session as a client should
+--   say(text, about)   sends a message's bytes; `about`: method, name, id, headers, is_request, is_first. Over HTTP returns an
+--                      exchange { status = function }, whose `status` waits for the HTTP status
+--   streams()          the streams that bring messages: { name, queue = { { text =, event = }, … }, over, apart, id }. `over`: the stream has
+--                      ended; `apart`: it belongs to one call; `id`: the last event id
+--   request(step)      sends any HTTP request; returns an exchange
+--   listen()           opens the stream for messages of no call; drop(id) closes the stream of a call; resume(id) resumes it
+--   close()            closes the connections
+--   leave()            ends the session as a client should
 local client = require "spec.helpers.client"
 local stdio = require "spec.helpers.stdio"
 local wait = require "spec.helpers.wait"
@@ -21,7 +22,7 @@ function exchange:head() return self.connection:read_head() end
 
 function exchange:status() return tostring(self:head().status) end
 
--- Takes what has arrived into the queue.
+-- Moves the messages that have arrived into the queue.
 function exchange:pump()
   if self.over then return self end
   self.connection:messages()
@@ -31,7 +32,7 @@ function exchange:pump()
   for i = self.seen + 1, #events do
     self.seen = i
     local event = events[i]
-    if event.data == "" then -- says only where to come back to
+    if event.data == "" then -- an event without data only gives an id to resume from
       self.last = self.last or event.id
     elseif event.data and event.event == "message" then
       table.insert(self.queue, { text = event.data, event = event.id })
@@ -112,7 +113,7 @@ function http:request(step)
   return self:exchange(step.method, step.path, headers)
 end
 
--- What the header says, from the revision on that has it.
+-- The header MCP-Protocol-Version, in the revisions that have it.
 function http:version()
   return (self.revision == "2026-07-28" or self.session and self.revision >= "2025-06-18") and self.revision or false
 end
@@ -208,7 +209,7 @@ end
 
 local made_of = { http = streamable, sse = sse }
 
--- A client of `revision` over a transport; `g` is a gateway, or for stdio what to start the process with.
+-- A client of `revision` over a transport; `g` is a gateway, or for stdio the options to start the process with.
 function transports.open(g, revision, transport)
   if transport == "stdio" then
     return setmetatable({ kind = transport, process = stdio.start(g), stream = { queue = {}, seen = 0, name = "stdout", endless = true } }, pipes)

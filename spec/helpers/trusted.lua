@@ -1,7 +1,7 @@
 -- A gateway whose tool runs Lua code given by a spec with the library's own C functions, which scripts cannot reach.
 --   local g <close> = trusted.start()
---   local one, two = trusted.workers(g)           a 2026-07-28 client on each of two workers
---   trusted.run(one, "return host.now() > 0")     code sees host, call, hearing; kept, a table that stays; vm, its VM's name
+--   local one, two = trusted.workers(g)                  a 2026-07-28 client on each of two workers
+--   trusted.run(one, "return host.now() > 0")            code sees host, call, hearing; `kept`, a table that persists; `vm`, the name of its VM
 local cjson = require "cjson.safe"
 local gateway = require "spec.helpers.gateway"
 
@@ -15,7 +15,7 @@ return tool { "Runs Lua.", input = { code = t.string }, function(args, call)
   return json.encode { vm = vm, value = f(host, call, hearing, kept, vm) }
 end }]]
 
---- A gateway as gateway.start makes it. `options` likewise.
+--- Starts a gateway like gateway.start, with the same `options`.
 function trusted.start(options)
   options = options or {}
   options.scripts = options.scripts or {}
@@ -25,12 +25,12 @@ function trusted.start(options)
   return gateway.start(options)
 end
 
---- Params of tools/call that run `code`.
+--- The params of a tools/call that runs `code`.
 function trusted.code(code, meta)
   return { name = "lua", arguments = { code = code }, _meta = meta }
 end
 
---- What an answer of the tool holds: the value, and the name of the VM; an error fails the spec.
+--- Reads an answer of the tool: the value, and the name of the VM; an error fails the spec.
 function trusted.read(answer)
   local result = answer.result
   if not result or result.isError then error("the code failed: " .. cjson.encode(answer), 2) end
@@ -38,7 +38,7 @@ function trusted.read(answer)
   return said.value, said.vm
 end
 
---- Runs `code` on the worker that the client is connected to: what it returns, and the name of its VM.
+--- Runs `code` on the worker that the client is connected to; returns the result, and the name of the worker's VM.
 function trusted.run(client, code, seconds)
   local answer = client:call("tools/call", trusted.code(code), seconds)
   return trusted.read(answer)

@@ -1,4 +1,4 @@
--- Waiting for facts: the luv loop runs until something is true or the deadline is over. Nothing here sleeps.
+-- Waiting for facts: the luv loop runs until a fact is true or the deadline is over. No function here sleeps.
 local uv = require "luv"
 
 local wait = {}
@@ -10,8 +10,8 @@ local closing = { __close = function(self)
   self.handle:close()
 end }
 
--- Runs `fact` after every turn of the loop until it gives something other than nil or false, and gives that.
--- `what` completes "waited 5 s for …"; if it is a function, it is called only when the deadline is over.
+-- Runs `fact` after every turn of the loop until it returns a value other than nil or false, and returns that value. `what` completes "waited 5 s for
+-- …"; if it is a function, it is called only when the deadline is over.
 function wait.for_fact(what, seconds, fact)
   local spent, last = 0, uv.hrtime()
   local found = table.pack(fact())
@@ -33,7 +33,7 @@ function wait.for_fact(what, seconds, fact)
   error(("waited %g s for %s"):format(seconds, type(what) == "function" and what() or what), 2)
 end
 
--- Lets `seconds` pass while the loop runs: only to prove that something does *not* happen in them.
+-- Lets `seconds` pass while the loop runs: only to prove that an event does *not* happen in this time.
 function wait.quietly(seconds, never)
   local started = uv.hrtime()
   local ticker <close> = setmetatable({ handle = uv.new_timer() }, closing)

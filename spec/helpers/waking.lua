@@ -1,5 +1,5 @@
--- Signals and turns of tasks in the host of spec/helpers/host.lua. A task that waits must be a coroutine: it is resumed by
--- `set`, or by `expire`, which is the end of its time. Outside of one, a wait is over at once. Turns are always free.
+-- Signals and semaphore turns of tasks in the host of spec/helpers/host.lua. A task that waits must be a coroutine: `set` resumes it, and so does
+-- `expire`, which ends its time. Outside of a coroutine, a wait returns at once. Turns are always free.
 local waking = {}
 
 local signal = {}

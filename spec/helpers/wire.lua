@@ -1,4 +1,4 @@
--- Single requests with every header and byte in the spec's hands; clients that speak properly are in eras.lua.
+-- Single requests whose headers and bytes a spec controls completely; clients that speak correctly are in eras.lua.
 local client = require "spec.helpers.client"
 
 local wire = {}
@@ -15,7 +15,7 @@ local function over(usual, given)
   return usual
 end
 
--- POST of a body (a table, or its bytes) on a connection of its own. `headers` go over the usual two; false takes one away.
+-- Sends a POST with a body (a table, or its bytes) on a connection of its own. `headers` override the two default headers; false removes one.
 function wire.post(g, body, headers, path)
   local all = over({ Accept = wire.both, ["Content-Type"] = "application/json" }, headers)
   return client.request(g, { method = "POST", path = path or "/mcp", headers = all, body = body })
@@ -33,13 +33,13 @@ function wire.initialize_message(revision, id)
   return wire.message(id or 0, "initialize", { protocolVersion = revision, capabilities = {}, clientInfo = { name = "spec", version = "1" } })
 end
 
--- A new session's id, and the answer that brought it.
+-- Opens a session; returns its id, and the HTTP response of `initialize`.
 function wire.initialize(g, revision)
   local response = wire.post(g, wire.initialize_message(revision))
   return response.headers["mcp-session-id"], response
 end
 
--- What makes a request one of 2026-07-28: its _meta.
+-- The _meta of a request of 2026-07-28.
 function wire.meta(version, more)
   return over({ [VERSION] = version or "2026-07-28", [CAPABILITIES] = {} }, more)
 end

@@ -1,5 +1,5 @@
--- Bodies of handlers that once ended the gateway, held up a worker for good, or took memory without a bound. Each must end as a
--- call of its own: with a result, an error or a refusal.
+-- Bodies of handlers that once ended the gateway, blocked a worker for ever, or took memory without bound. Each must end as a call of its own: with a
+-- result, an error or a refusal.
 local worst = {}
 
 worst.scripts = {
@@ -76,7 +76,7 @@ worst.scripts = {
     return tostring(db:query "select fts3_tokenizer('simple')")]==],
 }
 
---- A tool for each, and `ok`, which answers at once.
+--- Makes a tool for each body, and `ok`, which answers at once.
 function worst.tools()
   local scripts = { ["tools/ok.lua"] = "return tool { 'T.', function() return 'ok' end }" }
   for name, body in pairs(worst.scripts) do

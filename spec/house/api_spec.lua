@@ -1,4 +1,4 @@
--- docs/reference/libraries.md and moonpool-lua(7) are what ./dev api makes of the types, and have every name of them.
+-- docs/reference/libraries.md and moonpool-lua(7) equal the output of ./dev api, and contain every name of the types.
 local api = require "spec.helpers.api"
 
 describe("the page of every name", function()

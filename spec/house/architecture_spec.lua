@@ -45,7 +45,7 @@ describe("the pages for developers", function()
     local missing = {}
     for _, page in ipairs(pages) do
       for path in read(page):gmatch "`([%w_]+/[%w_/.%-]+)`" do
-        local is_pattern = path:find "%u%u" -- NAME, AREA, DATE stand for something
+        local is_pattern = path:find "%u%u" -- NAME, AREA and DATE are placeholders
         if not is_pattern and not lfs.attributes((path:gsub("/$", ""))) then missing[#missing + 1] = page .. ": " .. path end
       end
     end

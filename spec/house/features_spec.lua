@@ -1,4 +1,4 @@
--- docs/reference/features.md says what is proven now, and misses nothing that the revisions define.
+-- docs/reference/features.md equals what is proven now, and misses nothing that the revisions define.
 local features = require "spec.helpers.features"
 local surface = require "spec.helpers.surface"
 local official = require "spec.helpers.official"()

@@ -21,7 +21,7 @@ local function declared()
   return members
 end
 
--- The members that `found` (name -> type) and the declaration do not have in common, or not of one type; one a line.
+-- The members that `found` (name -> type) and the declaration do not have in common, or that differ in type; one per line.
 local function differences(found, may_lack)
   local list, members = {}, declared()
   for name, kind in pairs(found) do

@@ -1,25 +1,25 @@
--- The order of the folders of lua/moonpool, held by reading their `require` lines: a module requires its own folder and folders
--- before it in `order`. Without circles in that order, what is left to check is circles inside one folder.
+-- The order of the folders of lua/moonpool, checked by reading their `require` lines: a module requires its own folder and folders before it in
+-- `order`. This excludes circles between folders; circles inside a folder are checked separately.
 local lfs = require "lfs"
 
 local ROOT = "lua/moonpool"
 
 local order = {
-  "runtime",   -- what all others stand on: diagnostics, outcomes, the bus, caches, error codes
+  "runtime",   -- used by all others: diagnostics, outcomes, the bus, caches, error codes
   "lib",       -- libraries that scripts call: http, fs, store, time …
   "protocol",  -- revisions, cursors, capabilities, header names: facts of MCP, without any script
   "schema",    -- JSON Schema
   "access",    -- principals, scopes, authentication
-  "things",    -- what scripts declare: tools, resources, prompts, policies, jobs, limits
+  "things",    -- the things that scripts declare: tools, resources, prompts, policies, jobs, limits
   "calls",     -- running a handler, and asking its client
-  "registry",  -- loading scripts, and what they declared
+  "registry",  -- loading scripts, and the declared things
   "tasks",     -- MCP tasks
   "methods",   -- requests: dispatch, one file per group of methods, the audit
-  "specs",     -- what spec files of operators see
+  "specs",     -- what spec files of operators can use
   "workbench", -- commands that are clients
 }
 
--- Modules in C, and folders that a folder may require although it requires none of the others.
+-- Modules in C, and folders that any folder may require and that require no other folder.
 local c_modules = { host = true, json = true, keys = true, regex = true, wire = true, revisions = true, error_codes = true }
 local only = { lib = { runtime = true }, workbench = { runtime = true, protocol = true } }
 
@@ -47,7 +47,7 @@ local function modules()
         local requires, n = {}, 0
         for line in (read(path) .. "\n"):gmatch "(.-)\n" do
           n = n + 1
-          -- a name that is put together at run time ends with its folder: "moonpool.protocol.era." .. date
+          -- a name that is composed at run time ends with its folder: "moonpool.protocol.era." .. date
           for required in line:gmatch 'require%s*%(?%s*"moonpool%.([%w_.-]+)"' do requires[#requires + 1] = { line = n, name = required } end
         end
         found[module] = { path = path, folder = module:match "^([^.]+)", requires = requires }
@@ -123,7 +123,7 @@ describe("the modules of lua/moonpool", function()
   end)
 end)
 
--- Lines of the library, but for the files that `but` lists: { path, line, text }.
+-- Lines of the library, without the files in `but`: { path, line, text }.
 local function lines(but)
   local found = {}
   for _, module in pairs(all) do

@@ -14,7 +14,7 @@ local foreign = {
 -- A second public header, and the only module that may include it: the Lua states of the engine are for the libraries alone.
 local second = { ["vm/engine.h"] = "lib" }
 
-local MOST_LINES = 700 -- above 400 a file says why in its first comment (docs/dev/style.md)
+local MOST_LINES = 700 -- a file above 400 lines gives the reason in its first comment (docs/dev/style.md)
 
 -- The folders inside a module, lowest first. A file includes headers of its own folder and of lower ones.
 local folders = { rpc = { request = 1, session = 2, stream = 3, call = 4, auth = 5, transport = 6 } }
@@ -41,7 +41,7 @@ end
 
 local all_sources = sources "core"
 
--- Calls `check(source, included, is_quoted)` for each #include line of core/. Returns the complaints that `check` returned, a line each.
+-- Calls `check(source, included, is_quoted)` for each #include line of core/. Returns the complaints that `check` returned, one per line.
 local function complaints(check)
   local list = {}
   for _, source in ipairs(all_sources) do

@@ -1,4 +1,4 @@
--- Which addresses an outgoing connection may lead to (B-115).
+-- The addresses that an outgoing connection may use (B-115).
 package.cpath = (os.getenv("MOONPOOL_ROOMS") or "build/debug") .. "/?.so;" .. package.cpath
 local net = require("rooms").net
 

@@ -1,4 +1,4 @@
--- The heads of responses that core/net writes in libc's place are libc's, byte for byte.
+-- The heads of responses that core/net writes instead of libc equal libc's, byte for byte.
 package.cpath = (os.getenv("MOONPOOL_ROOMS") or "build/debug") .. "/?.so;" .. package.cpath
 local net = require("rooms").net
 

@@ -1,4 +1,4 @@
-/* room_json.c: core/json, and with it what scripts know as `json`: rooms.json.lua. */
+/* room_json.c: core/json, and the `json` of scripts: rooms.json.lua. */
 #include "rooms.h"
 #include "json/json.h"
 #include "vm/lua_json.h"
@@ -53,7 +53,7 @@ static int l_scan(lua_State *L)
     return push_result(L, result, type, &fault);
 }
 
-/* A visit: the text is at 1, the keys to enter at 2, the key to stop at at 3, the list of members at 4. */
+/* A visit: the text is at index 1, the keys to enter at 2, the key to stop at at 3, the list of members at 4. */
 static bool enter(void *ctx, unsigned level, mp_str key)
 {
     (void)level;
@@ -157,7 +157,7 @@ static int l_int(lua_State *L)
     return push_buf(L, &out);
 }
 
-/* double(n) -> text, or nil when it is not finite */
+/* double(n) -> text, or nil if n is not finite */
 static int l_double(lua_State *L)
 {
     lua_Number n = luaL_checknumber(L, 1);
@@ -168,7 +168,7 @@ static int l_double(lua_State *L)
     return 1;
 }
 
-/* read_int(lexeme) -> integer, or nil when it does not fit;  read_double(lexeme) -> float */
+/* read_int(lexeme) -> integer, or nil if it does not fit; read_double(lexeme) -> float */
 static int l_read_int(lua_State *L)
 {
     int64_t n;

@@ -1,4 +1,4 @@
-/* room_keys.c: the module "moonpool.keys", as the library has it; and `digest` and `hmac`. */
+/* room_keys.c: the module "moonpool.keys", as lua/moonpool gets it; and `digest` and `hmac`. */
 #include "rooms.h"
 #include "lib/bindings.h"
 #include "lib/jwk.h"

@@ -1,4 +1,4 @@
-/* room_revisions.c: the module "moonpool.revisions", as the library has it. */
+/* room_revisions.c: the module "moonpool.revisions", as lua/moonpool gets it. */
 #include "rooms.h"
 #include "lib/mcp/revisions.h"
 

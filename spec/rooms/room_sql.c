@@ -1,4 +1,4 @@
-/* room_sql.c: the linked SQLite as it is, and what scripts may use of it. */
+/* room_sql.c: the linked SQLite without restrictions, and the restricted one that scripts use. */
 #include "rooms.h"
 #include "data/data.h"
 #include "data/sql_memory.h"
@@ -17,7 +17,7 @@ static int l_judge(lua_State *L)
     return 1;
 }
 
-/* Runs `sql` and appends the first column of each row to a table; or gives nil, why.  [-0, +1|2, throws] */
+/* Runs `sql` and appends the first column of each row to a table; or returns nil, why. [-0, +1|2, throws] */
 static int query(lua_State *L, sqlite3 *db, const char *sql)
 {
     sqlite3_stmt *statement = NULL;

@@ -1,6 +1,6 @@
-/* room_string.c: open(steps, bytes, every) gives the functions that replace those of `string` and `table`, all in one table, with
- * these limits; taken(): the steps they took so far. With `every`, a match in a coroutine yields after each `every` steps;
- * turns(): how often that was. */
+/* room_string.c: open(steps, bytes, every) returns the functions that replace those of `string` and `table`, all in
+ * one table, with these limits; taken(): the steps that they have taken. With `every`, a match in a coroutine yields
+ * after each `every` steps; turns(): the number of these yields. */
 #include "rooms.h"
 #include "vm/strings/strings.h"
 

@@ -1,5 +1,5 @@
--- V1: what scripts' SQL may use is a list. Everything that the linked SQLite has is on one of the two lists, so a newer SQLite with
--- something new makes this spec fail until it is added to a list.
+-- V1: the functions and modules that scripts' SQL may use are a list. Everything in the linked SQLite is on one of the two lists, so this spec fails
+-- with a newer SQLite that has a new function until it is added to a list.
 package.cpath = (os.getenv("MOONPOOL_ROOMS") or "build/debug") .. "/?.so;" .. package.cpath
 local sql = require("rooms").sql
 

@@ -1,5 +1,5 @@
--- B-126: what scripts have for string.find, match, gmatch, gsub, rep, format and table.concat does what Lua's own do, in results and in
--- errors, but within a bounded number of steps.
+-- B-126: the scripts' string.find, match, gmatch, gsub, rep, format and table.concat give the results and errors of Lua's own functions, within a
+-- bounded number of steps.
 package.cpath = (os.getenv("MOONPOOL_ROOMS") or "build/debug") .. "/?.so;" .. package.cpath
 local room = require("rooms").string
 local ours = room.open()
@@ -8,7 +8,7 @@ local theirs = { find = string.find, match = string.match, gmatch = string.gmatc
 
 local function lineless(why) return (tostring(why):gsub("string_spec%.lua:%d+:", "string_spec.lua:?:")) end
 
--- Everything a call gives, or its error, as one text.
+-- The results of a call, or its error, as one text.
 local function outcome(library, name, ...)
   local function run(...)
     local list = table.pack(library[name](...))
@@ -20,7 +20,7 @@ local function outcome(library, name, ...)
   return table.concat(list, "\1", 1, list.n)
 end
 
--- All that gmatch gives, up to an error.
+-- All matches of gmatch, up to an error.
 local function all(library, ...)
   local list = {}
   local ok, why = pcall(function(...)
@@ -154,7 +154,7 @@ describe("patterns", function()
   end)
 end)
 
--- As `library`, but each call runs in a coroutine, and goes on as often as its matching lets others run.
+-- Like `library`, but each call runs in a coroutine, which is resumed whenever its matching yields.
 local function driven(library)
   local function run(f, ...)
     local co, args = coroutine.create(function(...) return select(1, f(...)) end), table.pack(...) -- no tail call: errors name a line
@@ -312,7 +312,7 @@ describe("a pattern's budget", function()
     for _ = 1, 3 do
       local before = small.taken()
       assert.is_false(pcall(small.find, ("a"):rep(100), ".-.-.-[bc]"))
-      assert.truthy(small.taken() - before >= 800) -- eight a byte
+      assert.truthy(small.taken() - before >= 800) -- eight steps for each byte
       assert.equal(3, small.find("abc", "[cd]"))
     end
     local count = 0

@@ -18,7 +18,7 @@ describe("cron", function()
     return days * 86400 + tonumber(h) * 3600 + tonumber(min) * 60
   end
 
-  -- The times in UTC of the runs between two, each name once as the store has it.
+  -- The UTC times of the runs between two times; each run has one name, as the store has it.
   local function runs(expression, name, from, to)
     local read, seen, list = assert(cron.read(expression, name)), {}, {}
     for now = at(from), at(to), 60 do
@@ -38,7 +38,7 @@ describe("cron", function()
     assert.equal("11-22 06:05, 11-22 08:05", runs("5 6-9/2 * * *", nil, "2026-11-22 00:00", "2026-11-22 23:59"))
     assert.equal("11-22 12:00", runs("0 12 * * 7", nil, "2026-11-20 00:00", "2026-11-26 00:00"))
     assert.equal("11-22 12:00", runs("0 12 * * 0", nil, "2026-11-20 00:00", "2026-11-26 00:00"))
-    assert.equal("11-22 12:00, 11-25 12:00", runs("0 12 25 * sun", nil, "2026-11-20 00:00", "2026-11-26 00:00"))   -- either day
+    assert.equal("11-22 12:00, 11-25 12:00", runs("0 12 25 * sun", nil, "2026-11-20 00:00", "2026-11-26 00:00"))   -- a day matches by either field
     assert.equal("02-29 00:00", runs("0 0 29 2 *", nil, "2028-02-01 00:00", "2028-03-05 00:00"))
   end)
 
@@ -46,7 +46,7 @@ describe("cron", function()
     assert.equal("07-01 01:00", runs("0 3 * * *", "Europe/Berlin", "2026-07-01 00:00", "2026-07-01 23:00"))
     assert.equal("12-01 02:00", runs("0 3 * * *", "Europe/Berlin", "2026-12-01 00:00", "2026-12-01 23:00"))
     assert.equal("12-01 18:30", runs("0 0 * * *", "Asia/Kolkata", "2026-12-01 00:00", "2026-12-01 23:00"))
-    assert.equal("07-01 07:00", runs("0 3 * * *", "America/New_York", "2090-07-01 00:00", "2090-07-01 23:00"))     -- behind the table
+    assert.equal("07-01 07:00", runs("0 3 * * *", "America/New_York", "2090-07-01 00:00", "2090-07-01 23:00"))     -- after the last transition in the table
   end)
 
   it("runs a time that does not exist when the clock has been put forward", function()

@@ -1,4 +1,4 @@
--- Event streams of others, as they arrive (G-11, B-39, B-40).
+-- Event streams of other servers, parsed as they arrive (G-11, B-39, B-40).
 package.path = "./lua/?.lua;./lua/?/init.lua;" .. package.path
 local events = require "moonpool.lib.http.events"
 

@@ -1,4 +1,4 @@
--- What a `net` grant opens, and what of the network it leads to.
+-- The addresses that a `net` grant allows, and where in the network they may lead.
 package.path = "./lua/?.lua;./lua/?/init.lua;" .. package.path
 package.cpath = (os.getenv("MOONPOOL_ROOMS") or "build/debug") .. "/?.so;" .. package.cpath
 
@@ -50,7 +50,7 @@ describe("a net grant", function()
     assert.equal("127.0.0.1", find({ "127.0.0.1:8080" }, "127.0.0.1", 8080))
     assert.equal("::1", find({ "[0:0::1]:8080" }, "::1", 8080))
     assert.is_nil(find({ "127.0.0.1:8080" }, "::ffff:127.0.0.1", 8080))
-    assert.equal("public", find({ "*:*" }, "127.0.0.1", 8080)) -- which 127.0.0.1 is not
+    assert.equal("public", find({ "*:*" }, "127.0.0.1", 8080)) -- 127.0.0.1 does not match
   end)
 
   it("leads to this machine by its name, and to private networks where it says so", function()

@@ -1,4 +1,4 @@
--- Tokens: what is verified, what is refused, and that a refusal costs one look at a signature at most.
+-- Tokens: which are verified, which are refused, and that a refusal costs at most one check of a signature.
 package.path = "./lua/?.lua;./lua/?/init.lua;" .. package.path
 
 local forged = require "spec.helpers.forged"
@@ -7,7 +7,7 @@ local tokens = require "spec.helpers.tokens"
 local keys, json = tokens.keys, tokens.json
 local unbase64url = keys.unbase64url
 
--- Counts the signatures that are looked at.
+-- Counts the checks of signatures.
 local checks = 0
 local counted = {}
 
@@ -17,7 +17,7 @@ local function forget()
   end
 end
 
--- The library in plain Lua, with C's own keys and JSON.
+-- The library in plain Lua, with the keys and JSON modules of C.
 local function library()
   forget()
   local host = {

@@ -1,4 +1,4 @@
--- The check against the official schemas catches what it is for, and lets right messages pass.
+-- The check against the official schemas finds wrong messages, and accepts right ones.
 local official, why = require "spec.helpers.official"()
 
 local function message(text) return assert(official.json.decode(text)) end

@@ -16,7 +16,7 @@ local function scripts(kind, count)
   return all
 end
 
--- The sizes of the pages, and all names in the order they came.
+-- The sizes of the pages, and all names in the order in which they came.
 local function walk(vm, kind, revision)
   local sizes, names, cursor = {}, {}, nil
   repeat

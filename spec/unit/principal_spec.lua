@@ -146,7 +146,7 @@ describe("a principal", function()
       assert.equal(0, #p.scopes)
       assert.is_false((principal.allows(p, { "a" })))
     end
-    assert.is_nil((principal.new { id = packed }))       -- what is packed is no id
+    assert.is_nil((principal.new { id = packed }))       -- a packed principal is not an id
   end)
 
   it("without a name may do what is open to all; the user that runs the gateway may do everything", function()

@@ -1,6 +1,6 @@
 local host = require "spec.helpers.host"
 
--- What a tool with this body answers.
+-- The answer of a tool with this body.
 local function run(body, more, options)
   local scripts = { ["tools/it.lua"] = "return tool { 'It.', function(args, call) " .. body .. " end }" }
   for path, text in pairs(more or {}) do scripts[path] = text end
@@ -93,14 +93,14 @@ return { ["taint"] = tool { "Taint.", function() return mine end } }]]
   it("has the whole standard library when it is trusted", function()
     local sort = table.sort
     assert.equal("function function", run("return type(io.open) .. ' ' .. type(string.dump)", nil, { trust_full = true }))
-    assert.equal(sort, table.sort) -- what scripts get in its place is theirs alone
+    assert.equal(sort, table.sort) -- the replacement that scripts get belongs to them alone
   end)
 end)
 
 describe("what a script can reach", function()
   after_each(host.stop)
 
-  -- Walks everything below _G and names it.
+  -- Walks through everything below _G and names it.
   local walk = [[
     local found = {}
     local function visit(prefix, value)

@@ -1,4 +1,4 @@
--- What the JSON Schema compiler promises beyond the test suite: what people read, what it refuses, what it costs.
+-- Promises of the JSON Schema compiler beyond the test suite: its error texts, what it refuses, its cost.
 local library, why = require "spec.helpers.library"()
 
 describe("a schema", function()
@@ -10,7 +10,7 @@ describe("a schema", function()
     return schema.compile(source, options)
   end
 
-  -- "path: message", or nil when the value is good.
+  -- "path: message", or nil if the value is valid.
   local function complaint(source, value, options)
     local check = assert(compile(source, options))
     if type(value) == "string" then value = assert(json.decode(value)) end

@@ -9,7 +9,7 @@ local function run(command)
   return pipe:read "a"
 end
 
--- Values by path below the archive's root, or nil when it is not there.
+-- Values by path below the archive's root, or nil if there is no archive.
 local function read_suite(json)
   local file = io.open(archive, "rb")
   if not file then return nil end

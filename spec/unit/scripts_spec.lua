@@ -1,4 +1,4 @@
--- The scripts we ship, loaded as the binary loads them.
+-- The scripts of this repository, loaded as the binary loads them.
 local host = require "spec.helpers.host"
 
 local function read(root)

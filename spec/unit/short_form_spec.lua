@@ -1,6 +1,6 @@
 local host = require "spec.helpers.host"
 
--- Loads one tool and gives its entry in tools/list.
+-- Loads one tool and returns its entry in tools/list.
 local function listed(text)
   local vm = host.start { ["tools/it.lua"] = text }
   assert.is_nil(vm.errors, vm.errors and table.concat(vm.errors, "\n"))

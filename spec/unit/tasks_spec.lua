@@ -52,7 +52,7 @@ local function with(fields, more)
   return all
 end
 
--- What a method gives, as JSON reads it.
+-- The result of a method, as JSON.
 local function read(method, params, fields)
   local result, err = vm:call(method, params, fields)
   return result and json.decode(json.encode(result)), err
@@ -178,7 +178,7 @@ describe("a task of 2026-07-28", function()
     assert.equal("asking", now.statusMessage)
     assert.equal("Name?", now.inputRequests.name.params.message)
     assert.equal("elicitation/create", now.inputRequests.sure.method)
-    assert.is_nil(now.inputRequests.roots)                          -- this client has none
+    assert.is_nil(now.inputRequests.roots)                          -- this client has no capabilities
     local function update(responses)
       local result = read("tasks/update", { taskId = id, inputResponses = responses }, modern)
       assert.equal("complete", result.resultType)

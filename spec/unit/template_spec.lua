@@ -66,7 +66,7 @@ describe("a URI template", function()
     local values = {}
     for i = 1, 16 do values[i] = "{+v" .. i .. "}" end
     local made = template.compile("x:" .. table.concat(values, "a") .. "!")
-    local function steps(length) -- of Lua: what time it takes is the machine's affair
+    local function steps(length) -- counted in Lua's instructions: the time depends on the machine
       local count = 0
       debug.sethook(function() count = count + 1 end, "", 100)
       local matched = template.match(made, "x:" .. ("a"):rep(length))

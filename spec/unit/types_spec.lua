@@ -1,4 +1,4 @@
--- The `t.` types against what JSON Schema can say and people use: what each becomes in tools/list, what it takes and what it refuses.
+-- The `t.` types against JSON Schema: their schema in tools/list, and the values that they accept and refuse.
 local host = require "spec.helpers.host"
 
 local function start(input)
@@ -7,7 +7,7 @@ end
 
 local function schema_of(vm) return vm:read("tools/list").tools[1].inputSchema end
 
--- Each: the type of the field v; its schema, as JSON; values that fit; values that do not, with a part of why.
+-- Each row: the type of the field v; its schema, as JSON; valid values; invalid values, with a part of the error.
 local cases = {
   enum = { 't.one_of { "a", "b" }', '{"type":"string","enum":["a","b"]}', { "a" }, { c = "must be" } },
   ["an enum of numbers"] = { "t.one_of { 1, 2.5 }", '{"enum":[1,2.5]}', { 2.5 }, {} },

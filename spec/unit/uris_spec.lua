@@ -1,4 +1,4 @@
--- URIs that are spelt differently and mean the same have one form.
+-- URIs that are spelt differently and mean the same have one normal form.
 package.path = "./lua/?.lua;" .. package.path
 local uris = require "moonpool.runtime.uris"
 

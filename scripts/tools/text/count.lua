@@ -1,4 +1,4 @@
--- tools/text/count.lua is the tool text_count.
+-- The file tools/text/count.lua defines the tool text_count.
 return tool {
   "Count the characters, words and lines of a text.",
   input = { text = t.string "Any text" },

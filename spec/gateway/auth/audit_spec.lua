@@ -31,7 +31,7 @@ local function lines_of(path)
   if not file then return {} end
   local lines = {}
   for line in file:lines "L" do
-    if line:sub(-1) == "\n" then lines[#lines + 1] = assert(cjson.decode(line), line) end -- the last may still be being written
+    if line:sub(-1) == "\n" then lines[#lines + 1] = assert(cjson.decode(line), line) end -- the last line may not be complete yet
   end
   file:close()
   return lines
@@ -143,7 +143,7 @@ describe("the audit", function()
     c:call("tools/call", { name = "a\nb\r\27[31m\0", arguments = { ["x\ny"] = "\n{\"event\":\"call\"}" } })
     c:call("tools/call", { name = ("n"):rep(5000), arguments = {} })
     wait.for_fact("two lines", 5, function() return #lines_of(path) >= 2 end)
-    for _, line in ipairs(lines_of(path)) do assert.equal("call", line.event) end -- which are all JSON
+    for _, line in ipairs(lines_of(path)) do assert.equal("call", line.event) end -- every line is JSON
   end)
 
   it("has a line for a call of any size", function()
@@ -176,7 +176,7 @@ describe("the audit", function()
     find(path, { name = "pay" })
     assert(uv.fs_rename(path, path .. ".1"))
     uv.kill(g.pid, "sighup")
-    wait.for_fact("a line in the new file", 5, function()     -- what comes while it is opened still goes into the old one
+    wait.for_fact("a line in the new file", 5, function()     -- lines that are written before the new file is open go to the old file
       c:call("resources/read", { uri = "bills://8" })
       return uv.fs_stat(path) and read(path):find("bills://8", 1, true)
     end)

@@ -1,4 +1,4 @@
--- The one-liners of auth: API keys, a bearer secret, a proxy's header, introspection.
+-- The built-in methods of auth: API keys, a bearer secret, a proxy's header, introspection.
 local certificates = require "spec.helpers.certificates"
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
@@ -31,7 +31,7 @@ local function told(connection)
   return response:json().result.content[1].text, response
 end
 
--- Who the gateway takes it for; or the status.
+-- The principal's id that the gateway uses for the request; or the HTTP status.
 local function ask(g, headers)
   local connection <close> = client.connect(g)
   return told(send(connection, headers))

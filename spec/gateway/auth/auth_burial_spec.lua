@@ -1,5 +1,5 @@
--- Streams that stay open when the scripts that let them in have gone: what names their principals outlives the state that named
--- them, which another thread takes apart meanwhile. What is wrong here shows in the builds with sanitizers.
+-- Streams that stay open when the scripts that authenticated them are gone: the data of their principals outlives the Lua state that made them, which
+-- another thread frees meanwhile. Errors here show in the builds with sanitizers.
 local credentials = require "spec.helpers.credentials"
 local gateway = require "spec.helpers.gateway"
 
@@ -22,7 +22,7 @@ describe("listeners", function()
       file:write(("local ballast = {} for i = 1, 30000 do ballast[i] = { %d } end\n"):format(n), credentials.script)
       file:close()
       assert.equal(200, g:admin("/reload", "POST").status)
-      for i = n % 2 + 1, LISTENERS, 2 do open[i]:close() end      -- while the old states are taken apart
+      for i = n % 2 + 1, LISTENERS, 2 do open[i]:close() end      -- while the old states are freed
       for i = n % 2 + 1, LISTENERS, 2 do open[i] = listen(i + n) end
     end
     for i, one in ipairs(me) do assert.equal("user:" .. ({ "ann", "bob", "carl" })[i], (credentials.ask(one))) end

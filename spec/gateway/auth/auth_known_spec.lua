@@ -1,5 +1,5 @@
--- A bearer token that was good a moment ago comes in without being asked about again; for no longer than it is good, and only where
--- nothing else decides.
+-- A bearer token that was valid a moment ago is accepted again without running an auth script, but no longer than it is valid, and only if the script
+-- reads nothing but the token.
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
 local tokens = require "spec.helpers.tokens"
@@ -38,7 +38,7 @@ describe("a bearer token that was good a moment ago", function()
     assert.equal(401, ask(connection, bearer(token .. "A")))
     assert.equal(401, ask(connection, {}))
     assert.equal("alice", ask(connection, { authorization = "bearer   " .. token }))
-    assert.equal(2, g:status().counters.jwt_verifications)          -- one is of the forged token
+    assert.equal(2, g:status().counters.jwt_verifications)          -- one of these is for the forged token
   end)
 
   it("is refused from the second on in which it ends", function()

@@ -1,5 +1,5 @@
--- Once a reload is acknowledged, no request is authenticated by rules that are gone, not even one whose auth script was running meanwhile.
--- Calls that run go on (B-91).
+-- Once a reload is acknowledged, no request is authenticated by the old scripts, not even one whose auth script was running meanwhile. Running calls
+-- go on (B-91).
 local credentials = require "spec.helpers.credentials"
 local gateway = require "spec.helpers.gateway"
 local wire = require "spec.helpers.wire"
@@ -26,7 +26,7 @@ local function reload(g)
   assert.equal(200, response.status, response.body)
 end
 
--- Connections that ask who they are, again and again, each as one of `tokens`.
+-- Connections that ask for their principal again and again, each with one of `tokens`.
 local function crowd(g, tokens, count)
   local all = {}
   local message = wire.message(1, "tools/call", { name = "who", _meta = wire.meta() })
@@ -38,7 +38,7 @@ local function crowd(g, tokens, count)
   return all
 end
 
--- One round of all; gives how many of `token` came in.
+-- Sends one round of requests; returns how many with `token` were accepted.
 local function round(all, token)
   local admitted = 0
   for _, one in ipairs(all) do
@@ -65,7 +65,7 @@ describe("a reload under load", function()
       assert.equal(16, round(all, "bob-1"))
       put(g, without_bob)
       for _, one in ipairs(all) do
-        one.connection:send(one.request)      -- under way while the rules change
+        one.connection:send(one.request)      -- requests are in flight while the rules change
       end
       reload(g)
       for _, one in ipairs(all) do

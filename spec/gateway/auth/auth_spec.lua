@@ -1,5 +1,5 @@
--- Who asks comes first: without good credentials every path and every revision answer the same 401, and nothing is made (A-1 to A-4,
--- A-7; rows B-18, B-71).
+-- Authentication comes first: without valid credentials every path and every revision get the same 401, and nothing is created (A-1 to A-4, A-7; rows
+-- B-18, B-71).
 -- proves: authentication before everything else 2024-11-05 sse
 -- proves: authentication before everything else 2025-03-26.. http
 local credentials = require "spec.helpers.credentials"
@@ -18,7 +18,7 @@ local function with(token, more)
   return headers
 end
 
--- A gateway whose only auth script is `text`, or several by name.
+-- A gateway whose only auth script is `text`, or with several scripts by name.
 local function guarded(given)
   local all = { ["tools/who.lua"] = credentials.who }
   if type(given) == "string" then
@@ -35,7 +35,7 @@ local function modern_call(name, arguments)
   return message, wire.mirrored(message)
 end
 
--- tools/call of `who` at 2026-07-28.
+-- The body of a tools/call at 2026-07-28 that returns the caller's id (the tool `who`).
 local function ask_who(g, headers)
   local message, mirrored = modern_call "who"
   for name, value in pairs(headers or {}) do
@@ -130,7 +130,7 @@ describe("without credentials", function()
       assert.equal(401, response.status, value:sub(1, 40))
       assert.truthy(response.headers["www-authenticate"])
     end
-    -- twice, even when both are good; in the query; larger than any header may be; with a NUL: whoever reads HTTP refuses those two
+    -- a token twice, even if both are valid; in the query; larger than any header may be; with a NUL: the HTTP parser refuses the last two
     local message, mirrored = modern_call "who"
     local list = { { "Authorization", "Bearer ann-1" }, { "Authorization", "Bearer ann-1" }, { "Accept", wire.both }, { "Content-Type", "application/json" } }
     for name, value in pairs(mirrored) do

@@ -1,5 +1,5 @@
--- Forged and broken tokens at the gateway: in every revision, on every path, none comes in and none costs more than one look at a
--- signature (B-71, B-118); and who has a good one notices nothing of it.
+-- Forged and broken tokens at the gateway: in every revision and on every path, none is accepted and none costs more than one check of a signature
+-- (B-71, B-118); clients with valid tokens are not affected.
 local client = require "spec.helpers.client"
 local forged = require "spec.helpers.forged"
 local gateway = require "spec.helpers.gateway"
@@ -31,7 +31,7 @@ local META = { ["io.modelcontextprotocol/protocolVersion"] = "2026-07-28", ["io.
 
 local BOTH = "application/json, text/event-stream"
 
--- What a request can be about: every revision, every path that is served.
+-- All combinations of revision and path that are served.
 local function requests()
   local list = {}
   for _, revision in ipairs { "2025-03-26", "2025-06-18", "2025-11-25" } do

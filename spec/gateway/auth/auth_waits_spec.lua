@@ -5,7 +5,7 @@ local gateway = require "spec.helpers.gateway"
 local wait = require "spec.helpers.wait"
 local wire = require "spec.helpers.wire"
 
--- Tokens that begin with "slow" wait until the store says so, or for ever.
+-- A token that begins with "slow" waits until the store has a value for it, or for ever.
 local script = [[
 return auth { function(request)
   local token = try(request.bearer, "no token")
@@ -30,7 +30,7 @@ local function start(config, more)
   return gateway.start { config = config, scripts = all }
 end
 
--- A call of `who` that has been sent, and nothing awaited.
+-- Sends a call of the tool `who` and does not wait for the answer.
 local function send(g, token)
   local me = g:client("2026-07-28", { token = token })
   return me:open("tools/call", { name = "who" }), me
@@ -160,7 +160,7 @@ describe("an auth script that waits", function()
     local stream = send(g, "x")
     waiting(g, 1)
     g:signal "sigterm"
-    assert.equal(503, stream:head().status)      -- it is known who asks, and the gateway takes no new calls
+    assert.equal(503, stream:head().status)      -- the request is authenticated, but the gateway takes no new calls
     assert.equal(0, (g:wait_exit()))
   end)
 

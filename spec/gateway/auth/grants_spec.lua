@@ -1,5 +1,5 @@
--- Which scripts a grant belongs to: all scripts, a folder or one file, each by the file that contains the code. A wrong grant is reported
--- with its line.
+-- The scripts that a grant belongs to: all scripts, a folder or one file, by the file that contains the code. A wrong grant is reported with its
+-- line.
 local gateway = require "spec.helpers.gateway"
 local granted = require "spec.helpers.granted"
 
@@ -83,7 +83,7 @@ describe("a grant", function()
   end)
 end)
 
--- What `moonpool check` says of this text.
+-- The output of `moonpool check` for this text.
 local function check(text)
   local dir = gateway.prepare { config = text, scripts = { ["tools/a.lua"] = "--- Nothing.\nreturn function() return '' end" } }
   local code, out, err = gateway.exec({ "check", "moonpool.yaml" }, { cwd = dir })

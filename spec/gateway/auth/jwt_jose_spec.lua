@@ -1,4 +1,4 @@
--- Tokens across implementations: what npm's jose issues we take, and what we issue it takes, by every algorithm.
+-- Tokens across implementations: the gateway accepts the tokens of npm's jose, and jose accepts the gateway's, for every algorithm.
 local gateway = require "spec.helpers.gateway"
 local node = require "spec.helpers.node"
 local tokens = require "spec.helpers.tokens"

@@ -1,4 +1,4 @@
--- Keys that are fetched: found, shared, rotated, kept while their issuer is down, slow or lying (A-10, A-15, B-119).
+-- Keys that are fetched: found, shared, rotated, and kept while their issuer is down, slow or sends wrong keys (A-10, A-15, B-119).
 local gateway = require "spec.helpers.gateway"
 local issuers = require "spec.helpers.issuer"
 local tokens = require "spec.helpers.tokens"
@@ -19,7 +19,7 @@ local function start(idp, options, workers)
   }
 end
 
--- The same for verifiers that each call makes.
+-- Like `gateway_of`, with verifiers that each call makes.
 local function start_many(idp, net)
   return gateway.start {
     scripts = { ["tools/who.lua"] = ([[return tool { "Who.",
@@ -92,7 +92,7 @@ describe("keys of an issuer", function()
     assert.equal(2, idp:fetches())
     for i = 1, 300 do assert.equal(unknown, who(me, idp:token(new, {}, { kid = "x" .. i }))) end
     assert.equal(2, idp:fetches())
-    assert.equal(unknown, who(me, idp:token(old))) -- which was good, and is taken back
+    assert.equal(unknown, who(me, idp:token(old))) -- a token that was valid and is revoked
     assert.equal("alice", who(me, idp:token(new)))
     me:close()
     assert.has_nothing_left(g)

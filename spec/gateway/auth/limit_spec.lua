@@ -1,4 +1,4 @@
--- limit { … } and quota { … }: policies that count, for all workers together.
+-- limit { … } and quota { … }: policies that count calls, for all workers together.
 local gateway = require "spec.helpers.gateway"
 
 local scripts = {
@@ -20,7 +20,7 @@ describe("a limit", function()
   lazy_setup(function() g = gateway.start { scripts = scripts, workers = 2 } end)
   lazy_teardown(function() local _ <close> = g end) -- luacheck: ignore 211
 
-  -- Clients enough that more than one worker serves them.
+  -- Enough clients that more than one worker serves them.
   local function results(name, count, arguments)
     local clients, texts = {}, {}
     for i = 1, count do clients[i] = g:client "2026-07-28" end

@@ -1,4 +1,4 @@
--- docs/explanation/authorization.md: its file loads, and moonpool explain says of it what the page says.
+-- docs/explanation/authorization.md: its file loads, and moonpool explain prints what the page shows.
 local gateway = require "spec.helpers.gateway"
 local example = require "spec.helpers.example"
 

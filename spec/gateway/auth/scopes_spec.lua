@@ -1,4 +1,4 @@
--- What one may not see: absent from lists, and by name as if it were not there (B-30, B-37).
+-- Things that a principal may not see: absent from lists, and by name treated as unknown (B-30, B-37).
 local scoped = require "spec.helpers.scoped"
 local wait = require "spec.helpers.wait"
 

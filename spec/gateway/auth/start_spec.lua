@@ -1,4 +1,4 @@
--- A gateway that others can reach asks who they are, or its configuration says that it need not: at start, in `check`, and at reload.
+-- A gateway that other machines can reach needs auth scripts, or `auth: none` in its configuration: at start, in `check`, and at reload.
 local credentials = require "spec.helpers.credentials"
 local gateway = require "spec.helpers.gateway"
 local stdio = require "spec.helpers.stdio"
@@ -6,7 +6,7 @@ local wait = require "spec.helpers.wait"
 
 local tool = "return tool { 'One.', function() return 1 end }"
 
--- Exit code and what it printed. `run` ends at once only when it refuses.
+-- Exit code and output. `run` ends at once only if it refuses to start.
 local function refused(command, config, scripts)
   local dir = gateway.prepare { config = config, scripts = scripts or {} }
   local code, out, err = gateway.exec({ command, dir .. "/moonpool.yaml" }, { cwd = dir })
@@ -112,7 +112,7 @@ describe("a reload", function()
     credentials.set_mode(g, "none")
     assert.equal(200, g:admin("/reload", "POST").status)
     assert.equal("anonymous", (credentials.ask(me)))
-    credentials.set_mode(g, "scripts")      -- what serves has asked nobody
+    credentials.set_mode(g, "scripts")      -- the serving scripts have no authentication
     local file <close> = assert(io.open(g.dir .. "/scripts/auth/main.lua", "w"))
     file:write(credentials.script)
     file:close()

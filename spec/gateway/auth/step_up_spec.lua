@@ -1,4 +1,4 @@
--- A scope that could be asked for: 403 with the challenge that says so, before anything has happened (A-5, A-6).
+-- A missing scope that a client can request: the answer is 403 with a challenge that names it, and the handler has not run (A-5, A-6).
 -- proves: scopes that are asked for when they are needed 2025-03-26.. http
 local scoped = require "spec.helpers.scoped"
 
@@ -30,9 +30,9 @@ describe("step-up", function()
         assert.matches("needs the scope " .. case[3], answer.error.message, 1, true)
       end
       assert.equal("dropped", me:result("tools/call", { name = "orders_drop" }).content[1].text)
-      me.token = "bob.orders_write" -- as a client does that asked for more
+      me.token = "bob.orders_write" -- as a client does after it has requested the scope
       assert.equal("written", me:result("tools/call", { name = "orders_write" }).content[1].text)
-      assert.equal("read", me:result("tools/call", { name = "orders_read" }).content[1].text) -- what is broader holds what is narrower
+      assert.equal("read", me:result("tools/call", { name = "orders_read" }).content[1].text) -- a broader scope includes a narrower one
       assert.equal("dropped", me:result("tools/call", { name = "orders_drop", arguments = { all = true } }).content[1].text)
       if me.delete then me:delete() end
       me:close()

@@ -1,4 +1,4 @@
--- A mistake in the files of TLS is reported at the line of moonpool.yaml that names them, with a hint: by `moonpool check`, and at start.
+-- An error in the files of TLS is reported at the line of moonpool.yaml that names them, with a hint: by `moonpool check`, and at start.
 local uv = require "luv"
 local certificates = require "spec.helpers.certificates"
 local gateway = require "spec.helpers.gateway"
@@ -32,7 +32,7 @@ local function encrypted(key)
   return out
 end
 
--- Runs `command` in a folder with these files; what it says.
+-- Runs `command` in a folder with these files; returns its output.
 local function run(command, yaml, files, modes)
   local dir = gateway.prepare { config = yaml, files = files }
   for name, mode in pairs(modes or {}) do uv.fs_chmod(dir .. "/" .. name, mode) end
@@ -51,7 +51,7 @@ end
 
 local swapped = { ["cert.pem"] = here.key, ["key.pem"] = here.certificate }
 
--- Each: the files, then the expected place and text of the error.
+-- Each row: the files, then the expected place and text of the error.
 local wrong = {
   { "no certificate", { ["key.pem"] = here.key }, ":4:20: file not found: cert.pem", "certificate: cert.pem", "folder of the configuration" },
   { "no key", { ["cert.pem"] = here.certificate }, ":5:12: file not found: key.pem" },
@@ -121,7 +121,7 @@ describe("`moonpool check` and `moonpool run`", function()
     assert.truthy(said:find(":6:18: file not found: ca.pem", 1, true), said)
   end)
 
-  -- Each: what the certificate is, its words for openssl, and the warning.
+  -- Each row: the certificate in words, its options for openssl, and the expected warning.
   for _, row in ipairs {
     { "has expired", { days = -1 }, "cert.pem expired on 20%d%d%-%d%d%-%d%d" },
     { "names no host", { sans = false }, "cert.pem names no host in its subject alternative names" },

@@ -1,4 +1,5 @@
--- A certificate is renewed while it serves: new connections get the new one, those there are go on; a wrong pair changes nothing.
+-- A certificate is renewed while the gateway serves: new connections get the new certificate, existing ones go on; a wrong pair of files changes
+-- nothing.
 local uv = require "luv"
 local cjson = require "cjson"
 local certificates = require "spec.helpers.certificates"
@@ -88,7 +89,7 @@ describe("a certificate that is renewed", function()
       uv.fs_rename(g.dir .. "/live/" .. name .. ".new", g.dir .. "/live/" .. name .. ".pem")
     end
     wait_shown(g, second)
-    certificates.write(g.dir .. "/archive/cert2.pem", first.certificate) -- where the links end
+    certificates.write(g.dir .. "/archive/cert2.pem", first.certificate) -- the folder that the symbolic links lead to
     certificates.write(g.dir .. "/archive/key2.pem", first.key)
     wait_shown(g, first)
     assert.has_nothing_left(g)

@@ -134,7 +134,7 @@ describe("a handshake (B-112)", function()
     local slow = {}
     for i = 1, 500 do
       local connection = client.connect(g, { tls = false })
-      if i % 2 == 0 then -- half a hello; the others say nothing
+      if i % 2 == 0 then -- half a ClientHello; the other clients send nothing
         local hello = require "tls_client".new { name = "localhost" }
         hello:feed ""
         connection:send_raw(hello:take():sub(1, 100))
@@ -186,7 +186,7 @@ describe("client certificates", function()
     return g
   end
 
-  -- Status of a question, or why there is none. In TLS 1.3 a client learns only when it reads.
+  -- HTTP status of a request, or the reason that there is none. In TLS 1.3 a client learns of a refusal only when it reads.
   local function knock(g, name, max)
     local tls = { name = "localhost", ca = g.dir .. "/cert.pem", max = max }
     if name then
@@ -225,7 +225,7 @@ describe("client certificates", function()
     end)
   end
 
-  -- What `request.tls` is for a client that shows this certificate (`made`, nil: none), at a listener that wants one if there is one.
+  -- The fields of `request.tls` for a client with the certificate `made` (nil: none), at a listener that requests client certificates.
   local function seen_as(made, max)
     local here = certificates.here()
     local g <close> = gateway.start {

@@ -1,4 +1,4 @@
--- `visible`: a function that decides who sees a thing. It is asked each time, may not wait, and hides what it fails on.
+-- `visible`: a function that decides which principals see a thing. It is called each time, may not wait, and hides the thing if it fails.
 local scoped = require "spec.helpers.scoped"
 local wait = require "spec.helpers.wait"
 
@@ -128,7 +128,7 @@ return tool { "D.", function() door.is_open = not door.is_open return "done" end
     root:result("tools/call", { name = "orders_flip", arguments = { name = "open" } })
     stream:wait "notifications/tools/list_changed"
     me.token = "me.audit"
-    assert.falsy(scoped.names(me):find("orders_audit", 1, true)) -- it is off
+    assert.falsy(scoped.names(me):find("orders_audit", 1, true)) -- the tool is switched off
     root:result("tools/call", { name = "orders_flip", arguments = { name = "orders_audit" } })
     stream:wait "notifications/tools/list_changed"
     local count = 0

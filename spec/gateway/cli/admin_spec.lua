@@ -1,4 +1,4 @@
--- What an operator asks: /healthz, and /status with every gauge and counter.
+-- The operator's endpoints: /healthz, and /status with every gauge and counter.
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
 local wire = require "spec.helpers.wire"
@@ -21,7 +21,7 @@ local counters = {
   tool_aborted = { cancelled = "number", gone = "number", time = "number", shutdown = "number" },
 }
 
--- Every name of `wanted` is there with its type.
+-- Checks that every name of `wanted` is there with its type.
 local function assert_has(wanted, found, where)
   for name, kind in pairs(wanted) do
     if type(kind) == "table" then
@@ -107,7 +107,7 @@ describe("/status", function()
     assert.is_true(status.gauges.lua_bytes > 100000)
     assert.is_true(status.gauges.connections >= 7)
     assert.equal(2, status.counters.sessions_opened)
-    assert.equal(8, status.counters.calls - empty.counters.calls) -- two initialize, three of each tool
+    assert.equal(8, status.counters.calls - empty.counters.calls) -- two initialize, three calls of each tool
     assert.is_true(status.counters.requests - empty.counters.requests >= 12)
 
     assert.equal(202, http:post({ jsonrpc = "2.0", id = 99, result = {} }).status)

@@ -1,4 +1,4 @@
--- `moonpool call`: one tool without a server, or at one, in every revision.
+-- `moonpool call`: calls one tool, without a server or at a URL, in every revision.
 local cjson = require "cjson"
 local gateway = require "spec.helpers.gateway"
 local wait = require "spec.helpers.wait"

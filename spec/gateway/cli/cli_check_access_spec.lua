@@ -1,4 +1,4 @@
--- What `moonpool check` warns of about who may do what.
+-- Warnings of `moonpool check` about access.
 local gateway = require "spec.helpers.gateway"
 
 local function check(scripts, config)

@@ -1,4 +1,4 @@
--- The terminal as a client: read, prompt, complete, job, list --url, answers to questions, -c everywhere, and Ctrl-C.
+-- The command line as an MCP client: read, prompt, complete, job, list --url, answers to questions, -c everywhere, and Ctrl-C.
 local cjson = require "cjson"
 local gateway = require "spec.helpers.gateway"
 local stub = require "spec.helpers.stub"
@@ -147,7 +147,7 @@ describe("the terminal", function()
 end)
 
 describe("Ctrl-C of moonpool call", function()
-  -- Starts a command; interrupts it once is_ready(its stderr); gives its exit code and its stderr.
+  -- Starts a command; interrupts it once is_ready(its stderr); returns its exit code and its stderr.
   local function interrupted(args, cwd, is_ready)
     local folder = gateway.new_folder()
     local process = gateway.spawn(uv.fs_realpath(gateway.binary), args, folder, { cwd = cwd })

@@ -1,4 +1,4 @@
--- moonpool key and moonpool token: what they print is what auth.keys and auth.jwt take.
+-- moonpool key and moonpool token: auth.keys and auth.jwt accept their output.
 local gateway = require "spec.helpers.gateway"
 local tokens = require "spec.helpers.tokens"
 local uv = require "luv"

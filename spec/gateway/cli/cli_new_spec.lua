@@ -1,4 +1,4 @@
--- From an empty folder to a tool that is served: `moonpool new`, `check`, `call`; and what editors and shells are given.
+-- From an empty folder to a tool that is served: `moonpool new`, `check`, `call`; and the files for editors and shells.
 local gateway = require "spec.helpers.gateway"
 local uv = require "luv"
 
@@ -60,7 +60,7 @@ describe("moonpool new", function()
     local said
     code, out, said = moonpool("call", "tidy", "name=  Ann   Lee ")
     assert.same({ 0, "Ann Lee\n" }, { code, out })
-    assert.matches("^%S+ info  called           seconds=%S+ tool=tidy who=local\n$", said)       -- what the policy logs, and nothing else
+    assert.matches("^%S+ info  called           seconds=%S+ tool=tidy who=local\n$", said)       -- the log has the policy's line, and no other
     local g <close> = gateway.start { scripts_path = dir .. "/scripts" }
     local c = g:client "2026-07-28"
     c:result("tools/call", { name = "names_end", arguments = { name = "Ann" } })
@@ -195,7 +195,7 @@ describe("moonpool completion", function()
     end
   end)
 
-  -- Typed at a terminal, where zsh has its line editor.
+  -- Typed at a terminal, because only there zsh starts its line editor.
   it("completes in zsh", function()
     assert.equal(0, (moonpool("new", "tool", "greet")))
     local binary, keys = uv.fs_realpath(gateway.binary), {}

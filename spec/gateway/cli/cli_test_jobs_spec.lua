@@ -1,4 +1,4 @@
--- due_jobs and run_due_jobs of `moonpool test`: which jobs are due as the time of fake.time passes.
+-- due_jobs and run_due_jobs of `moonpool test`: the jobs that are due as the time of fake.time passes.
 local gateway = require "spec.helpers.gateway"
 
 local scripts = {
@@ -9,7 +9,7 @@ local scripts = {
   ["jobs/off.lua"] = [[return job { "Never.", every = 1, enabled = false, function() end }]],
 }
 
--- Runs `body` as one spec: the exit code and what is printed.
+-- Runs `body` as one spec: returns the exit code and the output.
 local function run(body)
   local all = { ["jobs/jobs_spec.lua"] = 'it("works", function()\n' .. body .. "\nend)" }
   for path, text in pairs(scripts) do all[path] = text end

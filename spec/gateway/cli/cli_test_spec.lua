@@ -1,4 +1,4 @@
--- `moonpool test`: the specs beside the scripts, where the scripts run.
+-- `moonpool test`: runs the specs beside the scripts, in the scripts' Lua state.
 local gateway = require "spec.helpers.gateway"
 
 local scripts = {

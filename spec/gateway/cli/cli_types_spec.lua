@@ -1,4 +1,4 @@
--- `moonpool types`: what editors with LuaLS read is Lua, is in their grammar, and follows the scripts.
+-- `moonpool types`: its output for editors with LuaLS is valid Lua, follows the grammar of LuaLS, and follows the scripts.
 local cjson = require "cjson"
 local gateway = require "spec.helpers.gateway"
 local example = require "spec.helpers.example"
@@ -17,7 +17,7 @@ end
 
 local names = { "moonpool", "moonpool_spec", "moonpool_scripts" }
 
--- The complaints about all that was written, and the text of what the scripts serve.
+-- The errors in all files that were written, and the text of the types of the served scripts.
 local function written()
   local texts = {}
   for i, name in ipairs(names) do texts[i] = { name, read(dir .. "/lua/types/" .. name .. ".d.lua") } end

@@ -1,8 +1,8 @@
--- A configuration is refused with everything that is wrong in it, where it is and what to do, before anything starts.
+-- A configuration is refused with all of its errors, each with its place and a hint, before anything starts.
 local gateway = require "spec.helpers.gateway"
 local cjson = require "cjson"
 
--- Runs a command beside a moonpool.yaml of this text: exit code, stdout, stderr.
+-- Runs a command beside a moonpool.yaml of this text: returns exit code, stdout, stderr.
 local function with(text, args, options)
   options = options or {}
   local dir = gateway.prepare { config = text, files = options.files }
@@ -11,14 +11,14 @@ local function with(text, args, options)
   return code, out, err
 end
 
--- These folders have no scripts, of which check warns.
+-- Removes the warning that these folders have no scripts.
 local function without_nothing_served(text) return (text:gsub("^nothing is served: [^\n]*\n  hint: [^\n]*\n", "")) end
 
 local function lines(...)
   return table.concat({ ... }, "\n") .. "\n"
 end
 
--- Each: what it is, the file, the first thing said. `env` is { SECRET = "hunter2" }.
+-- Each row: a name, the file, the first line of the report. `env` is { SECRET = "hunter2" }.
 local refusals = {
   { "an unknown key", "listen: 127.0.0.1:0\nworker: 4\n", lines(
     "moonpool.yaml:2:1: unknown key 'worker'",
@@ -255,7 +255,7 @@ describe("an address that is taken", function()
   end)
 end)
 
--- Each: the arguments, what is said first, what is said as a hint.
+-- Each row: the arguments, the first line of the output, the hint.
 local misuses = {
   { { "rnu" }, "unknown command 'rnu'", "did you mean 'run'?" },
   { { "serve-it" }, "unknown command 'serve-it'", "moonpool --help lists the possibilities" },
@@ -273,7 +273,7 @@ local misuses = {
   { { "help", "ru" }, "unknown command 'ru'", "did you mean 'run'?" },
 }
 
--- As --help lists them.
+-- The options as --help lists them.
 local function commands()
   local _, help = gateway.exec { "--help" }
   local list = {}

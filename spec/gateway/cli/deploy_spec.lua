@@ -18,7 +18,7 @@ local function words(text)
   return list
 end
 
--- Stages: { { from =, name =, { "RUN", "…" }, … }, … }. Comments go, lines that end in a backslash are joined.
+-- Stages: { { from =, name =, { "RUN", "…" }, … }, … }. Comments are removed, lines that end in a backslash are joined.
 local function stages_of(text)
   local stages = {}
   text = text:gsub("\r", ""):gsub("%f[^\n%z]#[^\n]*\n", "\n"):gsub("^#[^\n]*\n", ""):gsub("\\\n%s*", " ")
@@ -44,7 +44,7 @@ end
 
 local known = { RUN = 1, COPY = 1, WORKDIR = 1, USER = 1, VOLUME = 1, EXPOSE = 1, HEALTHCHECK = 1, STOPSIGNAL = 1, ENTRYPOINT = 1, CMD = 1, ENV = 1 }
 
--- The gateway's own reader gives YAML as JSON: no other one is needed.
+-- The gateway's own YAML reader prints the file as JSON, so that no other one is needed.
 local function config_of(path) return read(path) end
 
 describe("examples/deploy", function()
@@ -82,7 +82,7 @@ describe("examples/deploy", function()
       end
     end
     assert.same({ "/src/build/release/moonpool" }, made)
-    -- What CMakeLists.txt wants at configure time is copied, or optional.
+    -- Every file that CMakeLists.txt needs at configure time is copied, or optional.
     local copied = table.concat(find(build, "COPY"), " ")
     for _, name in ipairs { "CMakeLists.txt", "CMakePresets.json", "core", "lua" } do assert.truthy(copied:find(name, 1, true)) end
   end)

@@ -1,5 +1,5 @@
--- The pages of docs/, the first page and the README files: each is played from top to bottom (spec/helpers/page.lua), every link leads
--- somewhere, every page is in the index, generated pages are as `./dev docs` writes them; what they say of an example holds.
+-- The pages of docs/, the first page and the README files: each is played from top to bottom (spec/helpers/page.lua), every link leads to a page,
+-- every page is in the index, generated pages equal the output of `./dev docs`; statements about an example are true.
 local certificates = require "spec.helpers.certificates"
 local example = require "spec.helpers.example"
 local gateway = require "spec.helpers.gateway"
@@ -9,7 +9,7 @@ local reference = require "spec.helpers.reference"
 
 local function has(text, part) assert.truthy(text:find(part, 1, true), part .. " is not in: " .. text) end
 
--- The files of a page, by their paths. A block may hold several.
+-- The files of a page, by their paths. A block may contain several.
 local function files_of(page)
   local files, count = {}, 0
   for block in example.read(page):gmatch "```lua\n(.-)```" do
@@ -31,7 +31,7 @@ local function in_folder(files, f)
   gateway.run_program("/bin/rm", { "-r", dir })
 end
 
--- The pages for users. Those that ./dev api and ./dev features write have specs of their own.
+-- The pages for users. The pages that ./dev api and ./dev features write have specs of their own.
 local function pages()
   local list = {}
   local _, out = gateway.run_program("/usr/bin/find", { "README.md", "docs", "-name", "*.md", "-not", "-path", "docs/dev/*" })
@@ -40,10 +40,10 @@ local function pages()
   return list
 end
 
--- Their words are those of the types, the specs, and the binary.
+-- The words on these pages come from the types, the specs, and the binary.
 local GENERATED <const> = { ["docs/reference/libraries.md"] = true, ["docs/reference/features.md"] = true }
 
--- What a page needs before its first block.
+-- The files that a page needs before its first block.
 local OPTIONS <const> = {
   ["README.md"] = { before = function(player)
     gateway.run_program("/bin/cp", { "-r", "examples/hello", player.dir .. "/hello" })

@@ -1,4 +1,4 @@
--- moonpool explain and moonpool list --as: which rule decides who sees what, for the operator.
+-- moonpool explain and moonpool list --as: show the operator the rule that decides which principal sees a thing.
 local gateway = require "spec.helpers.gateway"
 local scoped = require "spec.helpers.scoped"
 

@@ -1,4 +1,5 @@
--- Mistakes that people make who know JavaScript and Python better than Lua, and moonpool.yaml not at all: each says where, what, and what next.
+-- Mistakes of authors who know JavaScript and Python better than Lua, and do not know moonpool.yaml: each report has the place, the error, and a
+-- hint.
 local gateway = require "spec.helpers.gateway"
 
 local function check(scripts, yaml, ...)
@@ -12,7 +13,8 @@ local function check(scripts, yaml, ...)
   return code, out, err
 end
 
--- Statements in a handler, each a file of its own: { code, line of the report, what and hint, in part }. In `code` line 1 is the file's third.
+-- Statements in a handler, each in a file of its own: { code, line of the report, parts of the error and the hint }. Line 1 of `code` is line 3 of
+-- the file.
 local errors = {
   { "if 1 != 2 then return 1 end", 3, "near '!'", "Lua writes ~=" },
   { "if 1 !== 2 then return 1 end", 3, "near '!'", "Lua writes ~=" },
@@ -83,7 +85,7 @@ local errors = {
   { "end", 4, "near 'end'", "or there is one 'end' too many" },
 }
 
--- Names in a handler that no script has: { code, name, hint }. None is an error of `check`.
+-- Unknown names in a handler: { code, name, hint }. `check` reports none of them as an error.
 local warnings = {
   { "return null", "null", "Lua's word is nil" }, { "return None", "None", "Lua's word is nil" }, { "return undefined", "undefined", "Lua's word is nil" },
   { "return True", "True", "Lua writes true" }, { "return False", "False", "Lua writes false" },
@@ -109,7 +111,7 @@ local function of_handler(code)
   return "return tool { 'X.',\n  function(args)\n" .. ("\n" .. code):gsub("\n", "\n    "):sub(2) .. "\n  end,\n}\n"
 end
 
--- The reports of a file, up to the next empty line.
+-- The reports about a file, up to the next empty line.
 local function report_of(err, file)
   local at = err:find("scripts/tools/" .. file, 1, true)
   return at and err:sub(at):match "^(.-)\n\n" or at and err:sub(at) or ""
@@ -231,7 +233,7 @@ describe("mistakes in moonpool.yaml", function()
   end)
 
   it("such as a file without read permission name the user that must be able to read it", function()
-    if os.execute "test \"$(id -u)\" = 0" then return end      -- root reads everything
+    if os.execute "test \"$(id -u)\" = 0" then return end      -- root can read every file
     local dir = gateway.prepare { scripts = scripts }
     os.execute("chmod 000 '" .. dir .. "/moonpool.yaml'")
     local code, _, err = gateway.exec({ "check" }, { cwd = dir })

@@ -1,9 +1,9 @@
--- What the gateway reports to systemd, at the socket that $NOTIFY_SOCKET names.
+-- The messages that the gateway sends to systemd, at the socket that $NOTIFY_SOCKET names.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local wait = require "spec.helpers.wait"
 
--- Receives datagrams and prints each in a line. Perl, which every Debian has: luv has no datagrams of Unix sockets.
+-- Receives datagrams and prints each on a line. Perl, which every Debian has: luv has no datagrams of Unix sockets.
 local receiver = [[
 use Socket; $| = 1;
 socket(my $s, PF_UNIX, SOCK_DGRAM, 0) or die $!;

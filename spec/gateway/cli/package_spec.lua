@@ -1,4 +1,4 @@
--- The Debian package: what is in it, what dpkg does with it, and that what it installs serves. `./dev package` builds it.
+-- The Debian package: its files, its installation by dpkg, and a gateway that runs from the installed files. `./dev package` builds it.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 
@@ -6,7 +6,7 @@ local here = uv.cwd()
 
 local function has_program(name) return (gateway.run_program("/bin/sh", { "-c", "command -v " .. name })) == 0 end
 
--- The first tool that is missing, as a word for the report.
+-- The first required tool that is missing, by name.
 local function missing(names)
   for _, name in ipairs(names) do
     if not has_program(name) then return name .. " is not installed" end
@@ -77,7 +77,7 @@ describe("the Debian package", function()
     for page, part in pairs { ["man1/moonpool.1.gz"] = "moonpool%-lua", ["man5/moonpool.yaml.5.gz"] = "log%.refusals", ["man7/moonpool-lua.7.gz"] = "tool" } do
       assert.matches(part, (must(("gzip -dc %s/usr/share/man/%s"):format(root, page)):gsub("\\&", ""):gsub("\\", "")))
     end
-    -- As where scdoc is not installed; installed afterwards, it is found without a new build folder.
+    -- Builds as on a machine without scdoc; scdoc that is installed afterwards is found without a new build folder.
     local configure = ("cmake -S %s -B %s/without -DMOONPOOL_PACKAGE=ON"):format(here, scratch)
     local code, text = sh(configure .. " -DSCDOC=", { seconds = 120 })
     assert.not_equal(0, code)
@@ -94,7 +94,7 @@ describe("the Debian package", function()
   it("has a unit that systemd takes, and that gives the gateway little", function()
     if not has_program "systemd-analyze" then return pending "systemd-analyze is not installed" end
     local unit = here .. "/packaging/moonpool.service"
-    -- As verified on this machine, where /usr/bin/moonpool is not installed.
+    -- systemd-analyze's output on this machine, where /usr/bin/moonpool is not installed.
     write(scratch .. "/moonpool.service", (read(unit):gsub("/usr/bin/moonpool", "/bin/true")))
     local code, text = sh(("systemd-analyze verify --man=no %s/moonpool.service"):format(scratch))
     for line in text:gmatch "[^\n]+" do
@@ -119,7 +119,7 @@ describe("the Debian package", function()
     assert.is_true(exists(root .. "/etc/systemd/system/multi-user.target.wants/moonpool.service"))
     assert.is_true(exists(yaml) and exists(hello))
 
-    -- The installed binary serves the installed configuration, but for ports and the folder of its state.
+    -- The installed binary serves the installed configuration; only the ports and the state folder differ.
     local copy = scratch .. "/etc"
     must(("cp -r %s/etc/moonpool %s"):format(root, copy))
     must(("%s/usr/bin/moonpool check %s"):format(root, yaml))
@@ -134,7 +134,7 @@ describe("the Debian package", function()
     gateway.binary = binary
     assert(ok, why)
 
-    -- An upgrade with other conffiles: the one that was changed stays, the other is replaced.
+    -- An upgrade with other conffiles: the file that the operator changed stays, the other is replaced.
     local newer = scratch .. "/newer"
     must(("dpkg-deb -R %s %s"):format(deb, newer))
     write(newer .. "/DEBIAN/control", (read(newer .. "/DEBIAN/control"):gsub("Version: [^\n]+", "Version: 99.0-1")))

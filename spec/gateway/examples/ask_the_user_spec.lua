@@ -1,4 +1,4 @@
--- examples/ask-the-user as its README has it, and what its tool does.
+-- examples/ask-the-user: the commands of its README, and the behaviour of its tool.
 local example = require "spec.helpers.example"
 local gateway = require "spec.helpers.gateway"
 

@@ -1,4 +1,4 @@
--- The official conformance suite, every revision against one and the same gateway. `./dev conformance` does this alone.
+-- The official conformance suite, every revision against the same gateway. `./dev conformance` runs only this.
 -- proves: the official conformance suite 2025-03-26.. http
 local conformance = require "spec.helpers.conformance"
 
@@ -9,7 +9,7 @@ describe("the conformance suite", function()
 
   lazy_teardown(function()
     local served <close> = g -- luacheck: ignore 211
-    g:wait_status(function(status) -- some scenarios leave without DELETE: their sessions stay until they are idle
+    g:wait_status(function(status) -- some scenarios end without DELETE: their sessions stay until they are idle
       local left = status.gauges
       return left.streams_open == 0 and left.requests_in_flight == 0 and left.tasks == 0 and left.ops == 0 and left.queue_bytes == 0
     end)

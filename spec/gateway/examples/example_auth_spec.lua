@@ -1,4 +1,4 @@
--- examples/api-keys and examples/jwt as their READMEs have it: their commands run as they stand there, but for the ports.
+-- examples/api-keys and examples/jwt: the commands of their READMEs run as written, except for the ports.
 local example = require "spec.helpers.example"
 local gateway = require "spec.helpers.gateway"
 local uv = require "luv"

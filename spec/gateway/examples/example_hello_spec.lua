@@ -1,4 +1,4 @@
--- examples/hello as its README has it, and as the README of all begins with it.
+-- examples/hello: the commands of its README, which are also the first commands of the main README.
 local example = require "spec.helpers.example"
 local gateway = require "spec.helpers.gateway"
 

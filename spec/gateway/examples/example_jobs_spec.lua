@@ -1,4 +1,4 @@
--- examples/jobs as its README has it, and the subscribers that its job notifies.
+-- examples/jobs: the commands of its README, and the subscribers that its job notifies.
 local example = require "spec.helpers.example"
 local gateway = require "spec.helpers.gateway"
 local wait = require "spec.helpers.wait"

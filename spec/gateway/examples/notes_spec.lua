@@ -1,4 +1,4 @@
--- examples/notes as its README has it, and what its tools do.
+-- examples/notes: the commands of its README, and the behaviour of its tools.
 local example = require "spec.helpers.example"
 local gateway = require "spec.helpers.gateway"
 

@@ -1,4 +1,4 @@
--- examples/oauth as its README has it: a real authorization server, the official client, discovery, 401, PKCE, a call, a step up.
+-- examples/oauth: the commands of its README, with a real authorization server and the official client: discovery, 401, PKCE, a call, a step-up.
 local uv = require "luv"
 local example = require "spec.helpers.example"
 local gateway = require "spec.helpers.gateway"
@@ -13,7 +13,7 @@ describe("the example oauth", function()
   it("does what its README says", function()
     local dir, commands, ports = example.copy("oauth", files)
     assert.equal(3, #commands)
-    assert(uv.fs_symlink(node.folder .. "/node_modules", dir .. "/examples/oauth/node_modules"))      -- `npm install`, done already
+    assert(uv.fs_symlink(node.folder .. "/node_modules", dir .. "/examples/oauth/node_modules"))      -- replaces `npm install`, which was done before
     for i, line in ipairs(commands) do commands[i] = line:gsub("^node ", node.path .. " ") end
     local provider <close> = example.run_beside(commands[1], dir)
     local served <close> = example.run_beside(commands[2], dir)

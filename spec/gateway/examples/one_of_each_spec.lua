@@ -1,9 +1,9 @@
--- One script of each kind as people write them, in all the forms that the API promises: they load together, and do what they say.
+-- One script of each kind in every form that the API promises: they load together, and behave as described.
 local gateway = require "spec.helpers.gateway"
 local stub = require "spec.helpers.stub"
 
 local scripts = {
-  -- the short form: the comment describes, annotations are the schema
+  -- the short form: the comment is the description, the annotations are the schema
   ["tools/add.lua"] = [[
 --- Add two numbers.
 ---@param a number
@@ -17,7 +17,7 @@ return tool {
   function(args) return args.to == "celsius" and (args.degrees - 32) / 1.8 or args.degrees * 1.8 + 32 end,
 }
 ]],
-  -- waits, reports, and is cancelled cleanly wherever it waits
+  -- waits, reports progress, and is cancelled cleanly at each wait
   ["tools/titles.lua"] = [[
 return tool {
   "Read web pages and return their titles.",
@@ -62,7 +62,7 @@ return policy {
 }
 ]],
   ["tools/gh/read.lua"] = 'return tool { "Read.", input = { repo = t.string }, function(args) return args.repo end }',
-  -- asks: the same script in both eras
+  -- asks its user: the same script for stateful and stateless revisions
   ["tools/orders/delete.lua"] = [[
 local orders = { delete = function(ids) return #ids .. " deleted" end }
 return tool {

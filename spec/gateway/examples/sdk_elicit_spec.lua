@@ -1,10 +1,10 @@
--- One handler that asks its user twice, driven by the official TypeScript SDKs: wherever a round lands, on another worker or
--- in another process, it goes on from what was answered, and what must happen once happens once. Rules V-1 to V-10.
+-- One handler that asks its user twice, with the official TypeScript SDKs: whichever worker or process gets a round, it continues with the earlier
+-- answers, and a `once` block runs once. Rules V-1 to V-10.
 local cjson = require "cjson"
 local gateway = require "spec.helpers.gateway"
 local talk = require "spec.helpers.talk"
 
--- A worker's name is the address of a table in its own Lua state, which lives as long as that.
+-- A worker's name is the address of a table in its own Lua state, which lives as long as the worker.
 local scripts = {
   ["lib/here.lua"] = [[
 local here = {}
@@ -49,7 +49,7 @@ local function messages(user)
   return list
 end
 
--- The order, which must be right in all that does not depend on the place.
+-- The placed order, without the fields that depend on the worker.
 local function ordered(user)
   local fact = user:wait_fact "ordered"
   assert.is_false(fact.isError, fact.text)
@@ -59,7 +59,7 @@ local function ordered(user)
   return result
 end
 
--- Where each call and answer went: two workers, taking turns.
+-- The workers of each call and answer: two workers, in turn.
 local function sent(user, whats)
   local list = {}
   for i, fact in ipairs(user:all "sent") do
@@ -82,7 +82,7 @@ describe("a handler that asks twice", function()
       assert.equal(how[2] == "http", user:wait_fact("connected").session)
       local went = sent(user, { "tools/call", "answer", "answer" })
       assert.same({ result.worker }, workers(g, "run"))
-      assert(result.worker == went[1] or result.worker == went[2]) -- so one of the answers came to the other
+      assert(result.worker == went[1] or result.worker == went[2]) -- so one of the answers reached the other worker
       assert.same({ result.worker }, workers(g, "reserved"))
       assert.same({ result.worker }, workers(g, "paid"))
       assert.has_nothing_left(g)

@@ -1,5 +1,5 @@
--- Clients in common use: the official TypeScript SDK 1.x and 2.x, over every transport that they speak. Each runs the
--- story of spec/clients/story.mjs and prints what it saw.
+-- Widely used clients: the official TypeScript SDK 1.x and 2.x, over every transport that they support. Each runs spec/clients/story.mjs and prints
+-- what it received.
 -- proves: the official TypeScript SDKs 2025-11-25 sse
 -- proves: the official TypeScript SDKs 2025-11-25.. http stdio
 local uv = require "luv"
@@ -29,7 +29,7 @@ return tool { "Count down.", input = { from = t.integer { min = 1, max = 9 } },
   end }]],
 }
 
--- Runs a client to its end; gives its facts in order, and by name.
+-- Runs a client to its end; returns its facts in order, and by name.
 local function facts_of(script, kind, ...)
   local code, out, err = gateway.run_program(node.path, { node.folder .. "/" .. script, kind, ... }, { seconds = 60 })
   local facts, by_name = {}, {}

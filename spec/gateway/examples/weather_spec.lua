@@ -1,4 +1,4 @@
--- examples/weather as its README has it: its commands run as they stand there, but for the ports.
+-- examples/weather: the commands of its README run as written, except for the ports.
 local example = require "spec.helpers.example"
 local gateway = require "spec.helpers.gateway"
 

@@ -1,4 +1,4 @@
--- Jobs at times of day: one worker begins each of them once, and mistakes in a job are reported.
+-- Jobs at times of day: one worker begins each of them once, and errors in a job are reported.
 local gateway = require "spec.helpers.gateway"
 local wait = require "spec.helpers.wait"
 
@@ -16,7 +16,7 @@ describe("a job with times as cron has them", function()
     local function told() return c:result("tools/call", { name = "told" }).structuredContent end
     local first = told()
     wait.for_fact("a run", 15, function() return told().each > 0 end)
-    wait.for_fact("other jobs to go on", 15, function() return told().often > 60 end)      -- over six seconds, and one more look
+    wait.for_fact("other jobs to go on", 15, function() return told().often > 60 end)      -- more than six seconds, and one further check
     local last = told()
     assert.is_true(last.each <= last.minute - first.minute + 1)
     assert.equal(0, last.never)

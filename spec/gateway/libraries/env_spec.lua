@@ -1,4 +1,4 @@
--- `env` and `secret`: granted names of the gateway's environment; a secret is used, never shown.
+-- `env` and `secret`: granted names of the gateway's environment; a secret can be used but is never shown.
 local granted = require "spec.helpers.granted"
 local stub = require "spec.helpers.stub"
 

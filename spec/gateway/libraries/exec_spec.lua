@@ -1,5 +1,5 @@
--- `exec`: a granted program with its words, no shell, no descriptors and no secrets of the gateway; it ends with its call, and
--- with all that it started.
+-- `exec`: runs a granted program with its arguments, without shell, descriptors and secrets of the gateway; the program and all its descendants end
+-- with the call.
 local granted = require "spec.helpers.granted"
 local uv = require "luv"
 local wait = require "spec.helpers.wait"
@@ -15,7 +15,7 @@ local function with(options, check)
   assert.has_nothing_left(g)
 end
 
--- Pids of all that descends from `pid`, zombies too.
+-- The process ids of all descendants of `pid`, zombies included.
 local function descendants(pid)
   local list, parent = {}, {}
   for name in require "lfs".dir "/proc" do
@@ -32,14 +32,14 @@ local function descendants(pid)
   return list
 end
 
--- The same, and what descends from those.
+-- The processes in `pids`, and all of their descendants.
 local function all_below(pid)
   local list = descendants(pid)
   for i = 1, #list do table.move(all_below(list[i]), 1, 100, #list + 1, list) end
   return list
 end
 
--- Whether it has ended; a zombie has.
+-- True if the process has ended; a zombie has ended.
 local function is_gone(pid)
   local file = io.open("/proc/" .. pid .. "/stat")
   if not file then return true end
@@ -144,7 +144,7 @@ describe("exec", function()
     end)
   end)
 
-  -- V15: a session or a process group of its own, or a parent that is gone, hides nothing from the supervisor.
+  -- V15: a process with its own session or process group, or whose parent has ended, cannot hide from the supervisor.
   it("leaves no process that left its group behind, and waits for none", function()
     local show = "while ! pgrep -fx 'sleep %d' > /dev/null; do :; done; pgrep -fx 'sleep %d'"
     for name, text in pairs {

@@ -3,11 +3,11 @@ local uv = require "luv"
 local cjson = require "cjson"
 local gateway = require "spec.helpers.gateway"
 
-local CALLERS <const> = 100 -- for each fault: a thousand and more in all
+local CALLERS <const> = 100 -- for each fault: more than a thousand in all
 
 local function tool(body) return "return tool { 'T.', function(args, call) " .. body .. " end }" end
 
--- Each: what the tool does, and what its caller gets: "fault", "limit", or the text.
+-- Each row: the code of the tool, and the answer to its caller: "fault", "limit", or the text.
 local faults = {
   boom = { 'error "boom"', "fault" },
   nilret = { "return nil", "the tool gave no result and no reason" },
@@ -42,7 +42,7 @@ local faults = {
   recursion_of_coroutines = { "local function f() return coroutine.wrap(f)() end return f()", "fault" },
   deep = { "local t = {} for _ = 1, 100000 do t = { t } end return t", "fault" },
   progress = { "call:progress('x')", "fault" },
-  log_line = { "log.info(setmetatable({}, { __tostring = function() error 'x' end })) return 'on'", "on" }, -- shown as <table>
+  log_line = { "log.info(setmetatable({}, { __tostring = function() error 'x' end })) return 'on'", "on" }, -- an unprintable value is shown as <table>
   yield = { "coroutine.yield(1)", nil },
 }
 

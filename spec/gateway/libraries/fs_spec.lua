@@ -1,4 +1,4 @@
--- `fs`: files within what is granted, and none beyond, by any name, link or race; read and written while others are served.
+-- `fs`: files within the grants, and none beyond them, by any name, link or race; other calls are served during file operations.
 local granted = require "spec.helpers.granted"
 local uv = require "luv"
 
@@ -259,7 +259,7 @@ describe("files and calls", function()
     end)
     with({ code = code, allow = { write = { "data" } }, files = { ["data/a"] = "" }, limits = { pool = { threads = 1, queue = 1 } } }, function(_, g, me)
       local streams = {}
-      for i = 1, 3 do streams[i] = granted.begin(me, { n = 4096 }) end -- one under way, one waiting, one too many
+      for i = 1, 3 do streams[i] = granted.begin(me, { n = 4096 }) end -- one operation runs, one waits, one is too many
       g:wait_status(function(now) return now.counters.refused.pool >= 1 end)
       for _, stream in ipairs(streams) do stream:close() end
     end)

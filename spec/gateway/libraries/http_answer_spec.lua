@@ -1,4 +1,4 @@
--- What http.get and its siblings send, and what they give for what comes back.
+-- The requests that http.get and the related functions send, and their results for various answers.
 local errand = require "spec.helpers.errand"
 local gateway = require "spec.helpers.gateway"
 local stub = require "spec.helpers.stub"

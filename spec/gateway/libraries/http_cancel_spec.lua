@@ -7,7 +7,7 @@ local it_named = errand.can_name and it or pending
 
 local code = [[local res, why = http.get(args.url, { timeout = (args.n or 60000) / 1000 }) return { status = res and res.status, why = why }]]
 
--- Answers by path: never, a head and no more, a body that drips.
+-- Answers by path: never, only a head, a body that arrives slowly.
 local function answer(request, reply)
   if request.path == "/head" then
     reply:raw "HTTP/1.1 200 OK\r\nx-a: 1\r\n"
@@ -73,7 +73,7 @@ describe("a request whose call is cancelled", function()
         if i % 2 == 0 then stream:reset() else stream:close() end
       end
       wait.for_fact("the connections to be closed", 2, function() return server.left == 10 end)
-      g:wait_status(function(status) return status.gauges.http_requests == 0 end) -- a gauge is counted after the connection is closed
+      g:wait_status(function(status) return status.gauges.http_requests == 0 end) -- a gauge changes after the connection is closed
       me:close()
       assert.has_nothing_left(g)
     end)

@@ -1,4 +1,4 @@
--- Where scripts may connect: what the grants name, by the address that is connected to (B-115).
+-- The addresses to which scripts may connect: those that the grants name, checked at the address of the connection (B-115).
 local errand = require "spec.helpers.errand"
 local stub = require "spec.helpers.stub"
 

@@ -1,4 +1,4 @@
--- Sending again: `retry` of http, and what libcurl would send twice by itself.
+-- Repeated requests: `retry` of http, and requests that libcurl itself would send twice.
 local granted = require "spec.helpers.granted"
 local stub = require "spec.helpers.stub"
 local wait = require "spec.helpers.wait"
@@ -22,7 +22,7 @@ local function with(answer, check, limits)
   assert.has_nothing_left(g)
 end
 
--- Answers with `list[i]`, the last one again and again.
+-- Answers request number i with `list[i]`, and further requests with the last one.
 local function in_turn(list)
   local n = 0
   return function(_, reply)

@@ -1,4 +1,4 @@
--- The libraries of scripts that wait for nothing: store, digest, base64, uuid, time, uri, regex.
+-- The libraries of scripts that never wait: store, digest, base64, uuid, time, uri, regex.
 local code = require "spec.helpers.code"
 
 describe("scripts' own libraries", function()

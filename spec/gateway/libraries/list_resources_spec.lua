@@ -1,4 +1,4 @@
--- resource { uri = "notes://{id}", list = function(call) … end }: what there is of a template is in resources/list.
+-- resource { uri = "notes://{id}", list = function(call) … end }: resources/list has the existing resources of a template.
 local gateway = require "spec.helpers.gateway"
 
 local scripts = {

@@ -1,4 +1,4 @@
--- json.null in scripts: it is named by errors, and can be left out.
+-- json.null in scripts: errors name it, and json.decode can leave it out.
 local gateway = require "spec.helpers.gateway"
 local stub = require "spec.helpers.stub"
 

@@ -2,7 +2,7 @@
 local granted = require "spec.helpers.granted"
 local stub = require "spec.helpers.stub"
 
--- Gives `first` on the first read of a field, `later` afterwards.
+-- Returns `first` on the first read of a field, `later` afterwards.
 local changing = [[
   local function changing(fields)
     local reads = {}

@@ -1,4 +1,4 @@
--- parallel { f, g }: side by side, one call: its failures, its limits, its end.
+-- parallel { f, g }: functions run concurrently within one call: failures, limits, the end.
 local code = require "spec.helpers.code"
 local wait = require "spec.helpers.wait"
 

@@ -1,4 +1,4 @@
--- scripts.rocks: pure-Lua modules of a LuaRocks tree, as far as they run without the rest of Lua's library, and what is said where not.
+-- scripts.rocks: pure-Lua modules of a LuaRocks tree, if they run without the rest of Lua's library, and the error if they do not.
 local gateway = require "spec.helpers.gateway"
 local wait = require "spec.helpers.wait"
 

@@ -1,4 +1,4 @@
--- scripts/jobs: what runs every so often, on one worker, never twice at once.
+-- scripts/jobs: functions that run periodically, on one worker, and never twice at once.
 local code = require "spec.helpers.code"
 local gateway = require "spec.helpers.gateway"
 local wait = require "spec.helpers.wait"

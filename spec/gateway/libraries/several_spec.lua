@@ -1,4 +1,4 @@
--- Names of several things in one file: folders, then the file's name unless that says nothing, then their own.
+-- Names of several things in one file: the folders, the file's name (unless it is init or the like), and the things' own names.
 local gateway = require "spec.helpers.gateway"
 
 local function tools(...)

@@ -1,4 +1,4 @@
--- What `print`, `log.*` and errors show of values that are no texts; and warnings about grants, which name the line of the configuration.
+-- How `print`, `log.*` and errors show values that are not texts; and warnings about grants, which name the line of the configuration.
 local gateway = require "spec.helpers.gateway"
 
 local function tool(body) return 'return tool { "X.", input = {}, function(_, call) ' .. body .. ' return "done" end }' end
@@ -134,7 +134,7 @@ scripts:
     g:wait_log("granted program does not exist", { at = "moonpool.yaml:13", program = "no-such-program-b" })
     g:wait_log("unused grant: no script has this path", { at = "moonpool.yaml:8" })
     local _, count = g:log():gsub("no%-such%-program%-b", "")
-    assert.equal(1, count)                                   -- not once per worker
+    assert.equal(1, count)                                   -- the warning is logged once, not once per worker
     local file <close> = assert(io.open(dir .. "/moonpool.yaml", "a"))
     file:write "    tools/z.lua: {net: [\"example.com:443\"]}\n"
     file:flush()

@@ -33,7 +33,7 @@ describe("a script that returns nothing", function()
     told = g:wait_log("tool returned nothing", { name = "quiet" }).fields
     assert.equal("scripts/tools/quiet.lua", told.file)
     assert.equal(1, count(g, "policy returned nothing"))
-    assert.equal(2, count(g, "tool returned nothing"))          -- `says` gives nothing by its policy
+    assert.equal(2, count(g, "tool returned nothing"))          -- the policy of `says` returns nothing
     c:close()
   end)
 

@@ -1,9 +1,9 @@
--- V5: what SQLite allocates for a script is bounded: by database, by process, and on the way in and out.
+-- V5: the memory that SQLite allocates for a script is bounded: per database, per process, and for parameters and results.
 local code = require "spec.helpers.code"
 local memory = require "spec.helpers.memory"
 local uv = require "luv"
 
--- The most that it has held, in KiB.
+-- The largest amount of memory that the process has had, in KiB.
 local function peak(g)
   local file <close> = assert(io.open("/proc/" .. g.pid .. "/status"))
   return tonumber(file:read "a":match "VmHWM:%s*(%d+)")

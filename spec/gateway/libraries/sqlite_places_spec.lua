@@ -1,4 +1,4 @@
--- V13: limits.sqlite.databases counts databases that are open, not names that were used once.
+-- V13: limits.sqlite.databases counts databases that are open, not names that were used before.
 local code = require "spec.helpers.code"
 local uv = require "luv"
 

@@ -91,7 +91,7 @@ describe("SQL of scripts", function()
       return { first, second, found "moon" }]])
   end)
 
-  -- A script that may write the file can write any bytes into it: a schema that SQL of ours would never make.
+  -- A script that may write the file can write any bytes into it: a schema that the gateway's SQL would never make.
   it("calls nothing that the schema of a file brings along", function()
     local path = g.dir .. "/data/crafted.db"
     for _, statement in ipairs {

@@ -1,11 +1,11 @@
--- sqlite of scripts: values both ways, transactions, turns, limits, the SQL that is denied, and cancellation.
+-- sqlite of scripts: values in both directions, transactions, exclusive use, limits, the SQL that is denied, and cancellation.
 local uv = require "luv"
 local cjson = require "cjson.safe"
 local code = require "spec.helpers.code"
 local memory = require "spec.helpers.memory"
 local wait = require "spec.helpers.wait"
 
--- The most that it has held, in KiB.
+-- The largest amount of memory that the process has had, in KiB.
 local function peak(g)
   local file <close> = assert(io.open("/proc/" .. g.pid .. "/status"))
   return tonumber(file:read "a":match "VmHWM:%s*(%d+)")

@@ -1,4 +1,4 @@
--- store.file: what scripts store outlives the process, however the process ends. A fault of the file is logged, and delays no call.
+-- store.file: values that scripts store outlive the process, however the process ends. A fault of the file is logged, and delays no call.
 local lfs = require "lfs"
 local gateway = require "spec.helpers.gateway"
 local trusted = require "spec.helpers.trusted"
@@ -26,12 +26,12 @@ local function wait_saved(g)
   return g:wait_status(function(status) return status.gauges.store_unsaved == 0 end)
 end
 
--- No file of the gateway may grow beyond that.
+-- Limits the size of the files that the gateway may write.
 local function limit(g, bytes)
   assert.equal(0, (gateway.run_program("/usr/bin/prlimit", { "--pid", tostring(g.pid), "--fsize=" .. bytes .. ":unlimited" })))
 end
 
--- What `moonpool run` says of the same folder.
+-- The output of `moonpool run` in the same folder.
 local function refused(dir)
   local code, _, err = gateway.exec({ "run", "moonpool.yaml" }, { cwd = dir })
   assert.equal(1, code, err)
@@ -114,7 +114,7 @@ describe("store.file", function()
     g:stop()
     local path = g.dir .. "/data/store.db"
     patch(path, 68, "else")
-    patch(path, 18, "\1\1") -- with a journal, as most have
+    patch(path, 18, "\1\1") -- with a rollback journal, as most databases have
     local before = read(path)
     assert.truthy(refused(g.dir):find("this is a database of something else", 1, true))
     assert.is_true(read(path) == before)
@@ -217,7 +217,7 @@ describe("a store.file that is removed while it is open", function()
     me = g:client "2026-07-28"
     assert.same({ "x", "2", "3000", "y" }, run(me, 'return { host.store_get "s:new", host.store_get "s:2", host.store_get "s:3000", host.store_get "kept:1" }'))
     assert.is_nil(run(me, 'return host.store_get "s:1"'))
-    -- also where nothing changes any more
+    -- also if no value changes any more
     assert(os.remove(g.dir .. "/data/store.db"))
     me:close()
     g = again(g)

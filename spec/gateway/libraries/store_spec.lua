@@ -82,7 +82,7 @@ describe("the store", function()
         if done then n = n + 1 end
       until not done
       return { n, why }]]))
-    assert.is_true(run(me, 'return host.store_set("k1", "y")')) -- a new text of equal length for an old key adds no bytes
+    assert.is_true(run(me, 'return host.store_set("k1", "y")')) -- replacing a text by one of equal length adds no bytes
     assert.same({ "full", "full", "full" }, run(me, [[
       local _, why = host.store_add("k10", "x")
       local _, sum = host.store_incr("n", 1)

@@ -1,4 +1,4 @@
--- A tool as its clients see it: what its handler returns, how it fails, what it may be asked, and how it is listed.
+-- A tool as its clients see it: the results of its handler, its failures, its questions, and its entry in the list.
 local gateway = require "spec.helpers.gateway"
 local wire = require "spec.helpers.wire"
 
@@ -35,7 +35,7 @@ end
 
 -- -- returning ---------------------------------------------------------------------------------------------------------
 
--- Each: what the handler does, and the text its client reads.
+-- Each row: the code of the handler, and the text that the client gets.
 local texts = {
   { 'return "hello"', "hello" }, { 'return ""', "" }, { 'return "ü\\n\\0"', "ü\n\0" },
   { "return 3", "3" }, { "return 3.0", "3" }, { "return 0.1", "0.1" }, { "return 9007199254740993", "9007199254740993" },
@@ -78,7 +78,7 @@ describe("what a handler returns", function()
           assert.is_nil(answer.result.structuredContent)
         end
       end
-      local result = call(me, "list") -- only the newest revision may have structured content that is no object
+      local result = call(me, "list") -- only the newest revision allows structured content that is not an object
       assert.same({ { type = "text", text = "[1,2]" } }, result.content)
       assert.same(revision == "2026-07-28" and { 1, 2 } or nil, result.structuredContent)
     end)
@@ -186,7 +186,7 @@ local strict = { ["tools/order.lua"] = [[return tool { "Order.",
   },
   function(args) return args.name .. args.count .. tostring(args.size) end }]] }
 
--- Each: the arguments as JSON, and what is said of them.
+-- Each row: the arguments as JSON, and the error text.
 local wrong = {
   { "{}", "argument 'name' is missing" },
   { '{"name":1}', "argument 'name' must be a string, got a number (1)" },
@@ -271,7 +271,7 @@ describe("a name that no tool has", function()
         assert.truthy(answer.error.message:find(case[2], 1, true), answer.error.message)
         assert.equal(({ ["2024-11-05"] = 202, ["2026-07-28"] = 400 })[revision] or 200, response.status)
       end
-      if revision ~= "2026-07-28" then -- whose headers would not agree
+      if revision ~= "2026-07-28" then -- the headers would differ from the arguments
         for _, params in ipairs { {}, { name = 7 }, { name = { "order" } }, { name = "" } } do
           assert.equal(-32602, me:call("tools/call", params).error.code)
         end
@@ -294,7 +294,7 @@ local listed = {
     function(args) return { degrees = args.degrees } end }]],
 }
 
--- tools/list exactly as it is on the wire.
+-- tools/list exactly as the client receives it.
 local function raw_list(g, me)
   local message = me:message "tools/list"
   message.id = 5
@@ -311,7 +311,7 @@ describe("tools/list", function()
     local seen = {}
     for _ = 1, 2 do
       for_each(ALL, listed, function(me, revision, g)
-        for _ = 1, 8 do -- connections of their own: the kernel picks the worker
+        for _ = 1, 8 do -- separate connections: the kernel picks the worker
           local bytes = raw_list(g, me)
           assert.equal(seen[revision] or bytes, bytes)
           seen[revision] = bytes
@@ -389,7 +389,7 @@ describe("a call that takes too long", function()
         assert.truthy(answer.error.message:find "too long")
         assert.equal(before + 1, g:status().counters.tool_aborted.time)
         if meta.progressToken and not me.stream then
-          stream.connection:wait_end() -- an event stream, which ends with its answer
+          stream.connection:wait_end() -- an event stream, which ends after its answer
         end
       end
       assert.equal("in time", call(me, "quick").content[1].text)

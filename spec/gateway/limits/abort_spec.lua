@@ -1,6 +1,5 @@
--- Tools with timers, sockets, programs, databases and coroutines under way are cancelled at any moment, by every cause of a cancellation:
--- nothing is touched after it was freed (B-130). The spec proves most under AddressSanitizer. MOONPOOL_ABORTS=50000 makes it as long as
--- B-130 demands.
+-- Tools with timers, sockets, programs, databases and coroutines in use are cancelled at any moment, by every cause of a cancellation: no freed
+-- memory is used (B-130). AddressSanitizer gives most of the proof. MOONPOOL_ABORTS=50000 makes the run as long as B-130 demands.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local stub = require "spec.helpers.stub"
@@ -8,14 +7,14 @@ local wait = require "spec.helpers.wait"
 
 local ABORTS <const> = tonumber(os.getenv "MOONPOOL_ABORTS") or 800
 local AT_ONCE <const> = 40
-local ROUNDS <const> = 25 -- of AT_ONCE aborts each, until that gateway is ended by SIGTERM
+local ROUNDS <const> = 25 -- rounds of AT_ONCE aborts each, until SIGTERM ends the gateway
 local SPREAD <const> = 0.004 -- seconds
 
 local function tool(body)
   return 'return tool { "T.", input = { url = t.string }, function(args, call) call:progress(1) ' .. body .. " end }"
 end
 
--- What each tool has under way when its call is cancelled.
+-- The operations of each tool that run when its call is cancelled.
 local scripts = {
   ["tools/timers.lua"] = tool [[local list = {}
     for i = 1, 10 do list[i] = function() sleep(i * 0.001) sleep(60) end end

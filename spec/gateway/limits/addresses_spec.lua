@@ -1,7 +1,7 @@
--- Scripts are not shown where something lies in memory: texts of values have numbers that say nothing, one for each object.
+-- Scripts cannot see addresses in memory: the texts of values have a number for each object that is not its address.
 local code = require "spec.helpers.code"
 
--- Address ranges of the process, from its own map.
+-- Address ranges of the process, from /proc.
 local function ranges_of(pid)
   local list = {}
   for line in io.lines("/proc/" .. pid .. "/maps") do

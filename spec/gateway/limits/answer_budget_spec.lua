@@ -1,4 +1,4 @@
--- limits.answers: the answers that wait for clients to read them, of all clients together.
+-- limits.answers: the bytes of answers that wait for clients to read them, of all clients together.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
@@ -43,14 +43,14 @@ describe("two hundred clients that do not read 7 MB each", function()
       end
     end
     g:wait_status(function(status) return status.counters.calls + status.counters.refused.answers >= 200 end, 20)
-    -- what is counted falls below the limit as those that took nothing for a second are ended
+    -- the count falls below the limit when the readers that took nothing for a second are ended
     g:wait_status(function(status)
       most = math.max(most, status.gauges.queue_bytes)
       return status.gauges.queue_bytes <= 32 * MIB and status.counters.dropped.answers > 0
     end, 20)
     assert.is_true(most < 64 * MIB, most)
     local echo <close> = g:client "2026-07-28"
-    local answer -- the last of the two hundred may be above the limit once more
+    local answer -- the last of the two hundred answers may again exceed the limit
     wait.for_fact(function() return "an answer, not " .. tostring(answer) end, 20, function()
       local _, result = pcall(echo.result, echo, "tools/call", { name = "echo", arguments = { text = "abc" } })
       answer = type(result) == "table" and result.content[1].text or result

@@ -1,6 +1,6 @@
 -- lane: alone
--- A request is reset at any moment; an op that still works for it never touches memory that was freed with it. The spec proves most
--- under AddressSanitizer.
+-- A request is reset at any moment; an op that still works for it never touches memory that was freed with the request. AddressSanitizer gives most
+-- of the proof.
 local uv = require "luv"
 local cjson = require "cjson.safe"
 local gateway = require "spec.helpers.gateway"
@@ -61,7 +61,7 @@ local function bytes_of(method, path, headers, body)
   return table.concat(lines, "\r\n") .. "\r\n\r\n" .. (body or "")
 end
 
--- A tools/call of `c`, as the head of its request and its body. With `token` its progress is notified.
+-- A tools/call of `c`: the head and the body of the request. With `token`, the client gets progress notifications.
 local function call_of(c, name, arguments, token)
   local message = c:message("tools/call", { name = name, arguments = arguments, _meta = token and { progressToken = 1 } or nil })
   local headers = c:headers(message)
@@ -77,7 +77,7 @@ end
 
 local function no_wait() end
 
--- Until bytes wait in the gateway for a reader that takes none, and no Lua runs.
+-- Waits until bytes are queued in the gateway for a reader that reads nothing, and no Lua runs.
 local SMALL, LARGE = { buffer = 4096 }, departures.more_than_the_kernel_holds
 local function wait_queued(g)
   return function()
@@ -186,7 +186,7 @@ local function leave(connection)
   end
 end
 
--- Connections reach their phases, then go in any order.
+-- Connections reach their phases, then are reset in random order.
 local function one_batch(g, it, phase_of)
   it.stateful, it.others = g:client "2025-11-25", {}
   local batch = {}
@@ -218,7 +218,7 @@ end
 
 local function run(count, phase_of)
   math.randomseed(107)
-  local config = { limits = { lua_memory = "2GiB", answers = "1GiB" } } -- fifty answers at once, each larger than the kernel holds
+  local config = { limits = { lua_memory = "2GiB", answers = "1GiB" } } -- fifty answers at once, each larger than the kernel's buffers
   for key, value in pairs(departures.config) do
     if key ~= "limits" then config[key] = value end
   end

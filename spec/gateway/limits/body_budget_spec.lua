@@ -1,4 +1,4 @@
--- limits.bodies: the memory of all requests that are being received or answered, counted before anybody is authenticated.
+-- limits.bodies: the memory of all requests that are being received or answered, counted before any authentication.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
@@ -66,7 +66,7 @@ describe("limits.bodies", function()
       end
     end
     assert.is_true(answered > 200, answered .. " read their refusal")
-    -- small requests go on
+    -- small requests are still answered
     local echo <close> = g:client "2026-07-28"
     assert.equal("3", echo:result("tools/call", { name = "echo", arguments = { text = "abc" } }).content[1].text)
     for _, connection in ipairs(connections) do connection:close() end

@@ -1,6 +1,6 @@
 -- lane: alone
--- No function of C that a script reaches runs without a bound: each stands in a table with what it may do in one call, and the worst that is
--- known of each takes no longer than the table says.
+-- Every C function that a script reaches is bounded: a table lists the bound of one call of each function, and the worst known call takes no longer
+-- than the table says.
 local beat = require "spec.helpers.beat"
 local bounds = require "spec.helpers.bounds"
 local reachable = require "spec.helpers.reachable"

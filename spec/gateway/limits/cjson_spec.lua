@@ -1,5 +1,4 @@
--- `require "cjson"` is lua-cjson behind bounds: no script can make it recurse without end, hold the worker, or fill memory that no
--- limit counts.
+-- `require "cjson"` is lua-cjson with bounds: no script can make it recurse without end, block the worker, or fill memory that no limit counts.
 local code = require "spec.helpers.code"
 local memory = require "spec.helpers.memory"
 
@@ -84,7 +83,7 @@ describe("cjson.encode", function()
       for _, text in ipairs(list) do
         local before = seconds_of(g)
         local why = why_of(me, text)
-        -- a machine with much to do may reach the bound of the time before that of the values
+        -- a busy machine may reach the time limit before the limit of values
         assert.truthy(why:find(told, 1, true) or why:find("takes too long", 1, true), text .. ": " .. why)
         assert.truthy(seconds_of(g) - before < 4, text)
       end

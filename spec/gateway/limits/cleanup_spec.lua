@@ -1,11 +1,11 @@
--- Handlers of `<close>` variables may wait in every ending of a call, within limits.call.cleanup, and no client waits for them. The proof
--- is a file that the call made, and that its handler removes after a wait.
+-- Handlers of `<close>` variables may wait in every ending of a call, within limits.call.cleanup, and no client waits for them. The proof is a file
+-- that the call made, and that its handler removes after a wait.
 local gateway = require "spec.helpers.gateway"
 local wait = require "spec.helpers.wait"
 
 local SANITIZED <const> = os.getenv "ASAN_OPTIONS" or os.getenv "TSAN_OPTIONS"
 
--- temporary(name): a file that is there until its variable is closed, which takes two waits.
+-- temporary(name): a file that exists until its variable is closed, which takes two waits.
 local library = [[
 return function(name)
   try(fs.write("data/" .. name, "temporary"))
@@ -69,14 +69,14 @@ local function start(options)
   } }
 end
 
--- Seconds of the processor that the gateway took.
+-- Processor time of the gateway in seconds.
 local function cpu(g)
   local file <close> = assert(io.open("/proc/" .. g.pid .. "/stat"))
   local user, system = file:read("a"):match "%) %S+ %S+ %S+ %S+ %S+ %S+ %S+ %S+ %S+ %S+ %S+ (%d+) (%d+)"
   return (user + system) / 100
 end
 
--- What of the folder is there yet, beside "kept".
+-- The files that are left in the folder, except "kept".
 local function left(g)
   local names = {}
   local list <close> = assert(io.popen("ls '" .. g.dir .. "/data'"))
@@ -283,7 +283,7 @@ describe("<close> handlers of a cancelled call", function()
     c:close()
     one:signal "sigterm"
     one:wait_log "draining"
-    one:signal "sigterm" -- the second one waits for nothing
+    one:signal "sigterm" -- the second handler does not wait
     assert.equal(0, (one:wait_exit(20)))
   end)
 

@@ -1,4 +1,4 @@
--- `concurrency` of a tool: no more calls of it run at once, in whichever worker; a turn ends with its call, however that ends.
+-- `concurrency` of a tool: limits the calls of it that run at once, over all workers; a turn ends with its call, however the call ends.
 local gateway = require "spec.helpers.gateway"
 local trusted = require "spec.helpers.trusted"
 local wait = require "spec.helpers.wait"
@@ -81,7 +81,7 @@ end)
 describe("turns of all workers", function()
   local g
 
-  -- Notes which turn it has, and keeps it if the argument says so.
+  -- Records which turn the call has, and holds it if the argument says so.
   local body = [[
     local mine <close> = host.turn("gate", %d)
     if not mine then return "refused" end

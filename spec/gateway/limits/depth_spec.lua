@@ -1,11 +1,11 @@
--- B-63: arrays and objects may lie 128 deep in each other. Deeper ones are refused, on a small stack too, wherever they come from.
+-- B-63: arrays and objects may be nested 128 deep. Deeper ones are refused, even with a small C stack, whatever their source.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local wire = require "spec.helpers.wire"
 
 local DEPTHS = { 64, 128, 129, 1000, 100000, 2000000 }
 
--- JSON of exactly this depth. Each shape: what opens, the innermost value, what closes.
+-- JSON of exactly this depth. Each shape: opening text, innermost value, closing text.
 local shapes = {
   arrays = { "[", "1", "]" },
   objects = { '{"a":', "1", "}" },
@@ -33,7 +33,7 @@ local scripts = {
   end }]],
 }
 
--- The message is two deep where `arguments` begins.
+-- In the message, `arguments` begins at depth two.
 local function call_with(value)
   return '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"v":' .. value .. "}}}"
 end
@@ -52,7 +52,7 @@ local bodies = {
 
 local config = { limits = { body = "16MiB" } }
 
--- What must be said of a body of this depth.
+-- The error text for a body of this depth.
 local function expected(where, depth)
   if depth > 128 or where == "never closed" then
     return 400, -32700
@@ -75,7 +75,7 @@ local function play(g)
         local response = wire.post(g, text, session)
         assert.equal(status, response.status, name)
         assert.equal(code, (response:json().error or {}).code, name)
-        if depth <= 1000 then -- one scanner reads them all; here the transport's own answer counts
+        if depth <= 1000 then -- one scanner reads the bodies of all revisions; here the transport's own answer matters
           response = wire.post(g, text, nil, me.endpoint)
           assert.equal(status == 200 and 202 or status, response.status, name)
           if status == 200 then
@@ -114,7 +114,7 @@ local function play_tools(g)
   me:close()
 end
 
--- A gateway whose stacks, its threads' too, are of 256 KiB.
+-- A gateway whose C stacks, also those of threads, have 256 KiB.
 local function start_small(options)
   local shell = assert(uv.fs_mkdtemp((os.getenv "TMPDIR" or "/tmp") .. "/moonpool-XXXXXX")) .. "/small"
   local file = assert(io.open(shell, "w"))
@@ -129,7 +129,7 @@ local function start_small(options)
   return assert(ok and g, g)
 end
 
--- `moonpool check` of a tool with this source: its exit code, and what it says.
+-- `moonpool check` of a tool with this source: its exit code and its output.
 local function check(size, source)
   local dir = gateway.prepare { scripts = { ["tools/x.lua"] = source } }
   local code, _, err = gateway.run_program("/bin/sh", {

@@ -1,6 +1,6 @@
 -- lane: alone
--- Scripts that do not end, in every disguise (B-125), and scripts that want all memory (B-127): the call ends with an error that
--- says so, and nothing else notices.
+-- Scripts that do not end, in many variants (B-125), and scripts that allocate all memory (B-127): the call ends with an error that says so, and no
+-- other call is affected.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local offenders = require "spec.helpers.offenders"
@@ -22,20 +22,20 @@ local function names_of(bodies)
   return names
 end
 
--- What `stream` is answered, while others call all the time; and how many of those were answered meanwhile.
+-- The answer on `stream`, while other clients call all the time; and how many of their calls were answered meanwhile.
 local function answer_among_others(stream, other)
   local answered = 0
   while not stream.connection.responses[1] do
     assert.equal("ok", other:call("tools/call", { name = "ok" }).result.content[1].text)
     answered = answered + 1
     uv.run "nowait"
-    pcall(stream.head, stream, 0) -- looks, and does not wait
+    pcall(stream.head, stream, 0) -- reads the counter, and does not wait
   end
   return stream:answer(20), answered
 end
 
--- No other call may be delayed for long: by the worker's own count of turns, which says what it did, and not what the machine did
--- beside it. A turn may still be long because the machine was busy: so few may be, of many.
+-- No other call may be delayed for long. The proof is the worker's own count of long turns, which does not depend on other programs of the machine. A
+-- turn may still be long because the machine was busy, so a few of many may be long.
 local function assert_short_turns(before, after)
   local long, all = 0, 0
   for within, count in pairs(after.counters.turns) do
@@ -93,7 +93,7 @@ describe("a handler that wants all memory", function()
       if answer.error then
         assert.equal("the call took more memory than limits.call.memory", answer.error.message)
       else
-        assert.truthy(answer.result.isError) -- it was refused one large text, and ended by that
+        assert.truthy(answer.result.isError) -- the call was refused one large text, and that error ended it
       end
       g:wait_status(function(status) return status.gauges.lua_bytes < 12 * 1024 * 1024 end, 10)
     end)
@@ -109,7 +109,7 @@ describe("sixty-four handlers without an end", function()
     local before = g:status()
     local _, answered = answer_among_others(streams[1], other)
     for i = 2, 64 do assert.equal(-32603, streams[i]:answer(60).error.code) end
-    assert.truthy(answered > 64, answered) -- 64 times 200 ms: in turns of one slice, hundreds; one after another, a few
+    assert.truthy(answered > 64, answered) -- 64 times 200 ms: hundreds of turns of one time slice; a few if the calls ran one after another
     assert_short_turns(before, g:status())
     assert.equal(64, g:status().counters.tool_aborted.cpu)
     c:close()

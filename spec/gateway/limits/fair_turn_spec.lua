@@ -1,4 +1,4 @@
--- Handlers that compute for long take turns with everything else the worker does.
+-- Handlers that compute for long take turns with all other work of the worker.
 local gateway = require "spec.helpers.gateway"
 
 local busy = {

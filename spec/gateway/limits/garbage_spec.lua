@@ -1,5 +1,5 @@
--- Garbage of scripts is collected between their turns: a script that drops its values may make any amount of them, a script that keeps them
--- runs into its memory limit, and no other script pays for it (B-127).
+-- Garbage of scripts is collected between their turns: a script that drops its values may allocate without limit, a script that keeps them reaches
+-- its memory limit, and no other script pays for it (B-127).
 local gateway = require "spec.helpers.gateway"
 local offenders = require "spec.helpers.offenders"
 
@@ -8,7 +8,7 @@ local tool = offenders.tool
 local MEMORY <const> = 8 * 1024 * 1024
 
 local scripts = {
-  -- Some 100 MB, of which little lives: texts, tables, closures, coroutines.
+  -- Allocates some 100 MB, of which little stays alive: texts, tables, closures, coroutines.
   ["tools/churn.lua"] = tool [[
     local kept, sum = {}, 0
     for i = 1, 200000 do
@@ -18,7 +18,7 @@ local scripts = {
       sum = sum + made[3]()
     end
     return tostring(sum)]],
-  -- As much, in many short stretches.
+  -- Allocates as much, in many short stretches.
   ["tools/doze.lua"] = tool [[
     local n = 0
     for _ = 1, 300 do
@@ -26,14 +26,14 @@ local scripts = {
       for _ = 1, 20 do n = n + #(("x"):rep(5000) .. n) end
     end
     return "rested"]],
-  -- Keeps what it makes, and is never busy for long.
+  -- Keeps its values, and never runs for long.
   ["tools/hoard.lua"] = tool [[
     local kept = {}
     while true do
       sleep(0.001)
       kept[#kept + 1] = ("x"):rep(20000) .. #kept
     end]],
-  -- Leaves a lot behind each time.
+  -- Leaves much garbage each time.
   ["tools/litter.lua"] = tool [[
     local kept = {}
     for i = 1, 20000 do kept[i] = { i } end
@@ -88,7 +88,7 @@ describe("garbage", function()
     local g <close> = started()
     local c <close> = g:client "2026-07-28"
     local most = 0
-    for _ = 1, 40 do -- some 100 MB
+    for _ = 1, 40 do -- about 100 MB
       c:call("tools/call", { name = "litter" })
       most = math.max(most, lua_bytes(g, c))
     end

@@ -22,7 +22,7 @@ local function numbered(form, size)
   return table.concat(parts, ",")
 end
 
--- Values of `size` bytes, of which each costs as much as possible in its own way.
+-- JSON values of `size` bytes, each as expensive as possible in its own way.
 local shapes = {
   zeros = function(size) return "[" .. repeated("0,", size) .. "0]" end,
   members = function(size) return "{" .. numbered('"k%d":0', size) .. "}" end,
@@ -38,7 +38,7 @@ local shapes = {
   space = function(size) return "[" .. repeated(" ", size) .. "0]" end,
 }
 
--- Those that have few values.
+-- The bodies that have few values.
 local few = { escapes = true, digits = true, space = true }
 
 local function call_with(arguments, id)
@@ -48,7 +48,7 @@ end
 
 local mirrored = { ["MCP-Protocol-Version"] = "2026-07-28", ["Mcp-Method"] = "tools/call", ["Mcp-Name"] = "take" }
 
--- Turns since `before`, by how long they took.
+-- The turns since `before`, by their duration.
 local function turns_since(g, before)
   local now, made = g:status().counters.turns, {}
   for within, count in pairs(now) do made[within] = count - (before and before[within] or 0) end
@@ -58,7 +58,7 @@ end
 describe("limits.values", function()
   it("refuses a body with more values, before anything runs, with the id and what to do", function()
     local g <close> = gateway.start { scripts = scripts, config = { limits = { values = 100 } } }
-    -- 11 values are the message itself and what else is in it
+    -- 11 values belong to the message around the arguments
     assert.equal(200, wire.post(g, call_with("[" .. ("0,"):rep(88) .. "0]"), mirrored).status)
     local response = wire.post(g, call_with("[" .. ("0,"):rep(89) .. "0]", 7), mirrored)
     assert.equal(413, response.status)
@@ -105,7 +105,8 @@ describe("a message that would take more memory than a call may", function()
   end)
 end)
 
--- Sends `body` as a call, and calls `echo` until that is answered: its status, the turns that it took, and how many echoes came before.
+-- Sends `body` as a call, and calls `echo` until the call is answered: returns its HTTP status, the turns that it took, and the number of echoes
+-- before its answer.
 local function beside(g, echo, body)
   local before = g:status().counters.turns
   local connection <close> = client.connect(g)

@@ -1,10 +1,10 @@
--- A large result is encoded in turns with the other calls of its worker, on the account of its call.
+-- A large result is encoded in turns with the other calls of its worker; the time counts for its own call.
 local cjson = require "cjson"
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
 local wire = require "spec.helpers.wire"
 
--- What each makes; all are encoded for many turns.
+-- The results of the tools; each takes many turns to encode.
 local makers = {
   members = 'local t = {} for i = 1, 100000 do t["name" .. i * 7919 % 200003] = i end return t',
   elements = "local t = {} for i = 1, 200000 do t[i] = i end return { list = t }",
@@ -30,7 +30,7 @@ return tool { "Fails with much data.", function(_, call)
   local list = {} for i = 1, 100000 do list[i] = { id = i } end
   fail_request(7, "no", { list = list })
 end }]]
--- The same small list many times over: little to make, much to encode.
+-- The same small list many times: cheap to make, expensive to encode.
 scripts["tools/repeats.lua"] = [[
 return tool { "Encodes for long.", input = { n = t.integer }, function(args)
   local inner, list = {}, {} for i = 1, 1000 do inner[i] = { i } end
@@ -111,7 +111,7 @@ describe("a result of many values", function()
       check[name](result, response.body)
       local turns, took_longer = turns_since(g, before)
       assert.is_true(turns > 2, name .. " took " .. turns .. " turns")
-      assert.is_true(took_longer <= 1, name) -- the machine may be busy elsewhere
+      assert.is_true(took_longer <= 1, name) -- other programs may slow the machine down
     end
     assert.has_nothing_left(g)
   end)

@@ -1,4 +1,5 @@
--- Limits on clients: each limit refuses with an error of its own, exactly at its value, and other clients are not disturbed. B-64: a body's.
+-- Limits on clients: each limit refuses with an error of its own, exactly at its value, and other clients are not disturbed. B-64: the limit of a
+-- body.
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
 local wait = require "spec.helpers.wait"
@@ -6,7 +7,7 @@ local wire = require "spec.helpers.wire"
 
 local scripts = { ["tools/hold.lua"] = 'return tool { "Holds.", function() log.info "holds" sleep(60) end }' }
 
--- A request whose bytes are exactly as many as the argument says.
+-- A request of exactly as many bytes as the argument says.
 local function body_of(size)
   local head, tail = '{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"', '"}}'
   return head .. ("x"):rep(size - #head - #tail) .. tail
@@ -96,7 +97,7 @@ describe("limits.calls_in_flight", function()
     answer, response = sse:call "ping"
     assert.equal(202, response.status)
     assert.equal(-32603, answer.error.code)
-    assert.equal(202, http:notify("notifications/cancelled", { requestId = streams[http].id }).status) -- is no call
+    assert.equal(202, http:notify("notifications/cancelled", { requestId = streams[http].id }).status) -- a notification is not a call
     assert.equal(4, g:status().counters.refused.calls)
 
     g:wait_status(function(status)
@@ -125,7 +126,7 @@ describe("limits.connections", function()
     wait.quietly(0.3, function()
       return not late:is_closed_by_peer() and #late:messages() == 0 and late.responses[1] and "it was served"
     end)
-    assert.equal(404, all[1]:request({ path = "/nowhere" }).status) -- those who are in are served
+    assert.equal(404, all[1]:request({ path = "/nowhere" }).status) -- clients with a session are served
     all[2]:close()
     assert.equal(404, late:read_response().status)
     for _, connection in ipairs(all) do
@@ -143,7 +144,7 @@ describe("limits.connections", function()
       all[i] = client.connect(g)
       assert.equal(404, all[i]:request({ path = "/nowhere" }).status)
     end
-    assert.equal(2, g:status().gauges.connections - 1) -- and the one that asks
+    assert.equal(2, g:status().gauges.connections - 1) -- and the client that asks
     for _, connection in ipairs(all) do
       connection:close()
     end

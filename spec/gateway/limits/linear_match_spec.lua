@@ -2,7 +2,7 @@
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 
--- For a debug build on a machine that may be at half its speed: what explodes takes seconds, or does not end.
+-- For a debug build on a machine at half its speed: exponential matching takes seconds, or never ends.
 local SLACK <const> = (os.getenv "ASAN_OPTIONS" or os.getenv "TSAN_OPTIONS") and 20 or 6
 
 local function values(operator, count, between)
@@ -16,7 +16,7 @@ local scripts = {
   ["resources/plain.lua"] = ("return resource { 'P.', uri = 'p:%s!', function() return 'x' end }"):format(values("", 16, "a")),
   ["resources/lists.lua"] = "return resource { 'L.', uri = 'l:{a,b,c,d,e,f,g,h}{/i,j,k,l}!', function() return 'x' end }",
   ["resources/query.lua"] = "return resource { 'Q.', uri = 'q:x{?a,b,c}', function() return 'x' end }",
-  -- milliseconds of the slowest of these
+  -- milliseconds of the slowest match
   ["tools/guards.lua"] = [[
 local guards = {}
 for i, pattern in ipairs {
@@ -55,7 +55,7 @@ describe("B-120 a match", function()
       "q:x?" .. ("a=1&"):rep(4000), "q:x?" .. ("&"):rep(60000), "r:" .. ("%61"):rep(680), "r:" .. ("%"):rep(2000),
     } do
       local least = math.huge
-      for _ = 1, 12 do -- the machine may have more to do
+      for _ = 1, 12 do -- other programs may slow the machine down
         local began = uv.hrtime()
         local answer = me:call("resources/read", { uri = uri }, 20)
         least = math.min(least, (uv.hrtime() - began) / 1e6)

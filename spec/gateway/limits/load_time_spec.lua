@@ -1,5 +1,5 @@
--- Scripts that do not end while they load, in every disguise: the file is refused with its line within limits.load, a reload leaves the
--- serving generation in place, and the process still handles its signals.
+-- Scripts that do not end while they load, in many variants: the file is refused with its line within limits.load, a reload leaves the serving
+-- generation in place, and the process still handles its signals.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local offenders = require "spec.helpers.offenders"
@@ -33,7 +33,7 @@ local names = {}
 for name in pairs(bodies) do names[#names + 1] = name end
 table.sort(names)
 
--- Seconds of the processor that a process took.
+-- Processor time of a process, in seconds.
 local function cpu(pid)
   local file <close> = assert(io.open("/proc/" .. pid .. "/stat"))
   local user, system = file:read("a"):match "%) %S+ %S+ %S+ %S+ %S+ %S+ %S+ %S+ %S+ %S+ %S+ (%d+) (%d+)"

@@ -1,10 +1,10 @@
--- Functions of C that a script can give much to do take turns, or refuse: the worker serves others meanwhile.
+-- C functions that a script can give much work take turns with other calls, or refuse: the worker serves other calls meanwhile.
 local beat = require "spec.helpers.beat"
 local code = require "spec.helpers.code"
 
 local MOST_MS = 50
 
--- What is prepared, what runs, what it gives.
+-- Code that prepares, code that runs, its result.
 local long = {
   ["table.sort of numbers"] = { "local t = {} for i = 1, 1000000 do t[i] = math.random(1000000) end",
     "table.sort(t) for i = 2, #t do assert(t[i - 1] <= t[i]) end return #t", "1000000" },
@@ -35,7 +35,7 @@ local refused = {
   ["string.format, q"] = { "local s = ('x'):rep(5000000)", "return ('%q'):format(s)", "takes a text of at most 4194304 bytes" },
 }
 
--- Each is nil and why.
+-- Each returns nil and an error text.
 local uncompiled = {
   ["too long"] = { "local s = ('-'):rep(1 << 20) .. '\\n'", "load takes at most 1048576 bytes" },
   ["a function, too long"] = { "local s = function() return ('-'):rep(10000) end", "load takes at most 1048576 bytes" },
@@ -139,7 +139,7 @@ describe("math.random", function()
         seen[number] = true
       end
     end
-    -- Two states show nothing of one another: a function of one file is not that of another.
+    -- Two scripts share nothing: a function of one file is not a function of the other.
     assert.is_true(code.run(me, "return math.random(3) <= 3 and math.random() < 1 and math.type(math.random(0)) == 'integer'"))
     me:close()
     assert.has_nothing_left(g)

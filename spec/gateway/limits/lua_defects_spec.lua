@@ -1,4 +1,4 @@
--- Defects of Lua 5.4.4 that scripts reach, and that no release which Debian 12 has mends: none of them ends the gateway or holds the worker.
+-- Defects of Lua 5.4.4 that scripts reach, and that no release in Debian 12 fixes: none of them ends the gateway or blocks the worker.
 -- docs/dev/lua.md lists them all.
 local beat = require "spec.helpers.beat"
 local code = require "spec.helpers.code"

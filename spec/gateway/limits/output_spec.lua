@@ -1,4 +1,4 @@
--- limits.call.output: a result or a message that is too large is not sent, not even half of it, and says how large it is.
+-- limits.call.output: a result or a message that is too large is not sent, not even in part, and the error says how large it is.
 local gateway = require "spec.helpers.gateway"
 
 local wait = require "spec.helpers.wait"
@@ -31,7 +31,7 @@ local more = {
   ["tools/asking_task.lua"] = tool(asks, "task = 'required',"),
 }
 
--- The bytes of JSON around a text in an answer, as the text of a refusal counts them.
+-- The bytes of JSON around a text in an answer, as the error text counts them.
 local function frame(me)
   local message = me:call("tools/call", { name = "text", arguments = { n = 100000 } }).error.message
   return assert(tonumber(message:match "^the result is (%d+) bytes of JSON")) - 100000
@@ -68,7 +68,7 @@ describe("limits.call.output", function()
     local me = g:client "2026-07-28"
     assert.truthy(me:call("tools/call", { name = "bomb", arguments = { n = 16 } }).error.message:find "^the result is %d+ bytes")
     local answer = me:call("tools/call", { name = "bomb", arguments = { n = 100 } })
-    assert.is_true(answer.error ~= nil or answer.result.isError) -- where this is slow, limits.call.cpu comes first
+    assert.is_true(answer.error ~= nil or answer.result.isError) -- on a slow machine, limits.call.cpu is reached first
     me:close()
     assert.has_nothing_left(g)
   end)

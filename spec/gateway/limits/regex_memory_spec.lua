@@ -1,4 +1,4 @@
--- What regular expressions take lies beyond Lua's memory: it is bounded all the same.
+-- Regular expressions use memory outside of Lua: it is bounded as well.
 local code = require "spec.helpers.code"
 local memory = require "spec.helpers.memory"
 

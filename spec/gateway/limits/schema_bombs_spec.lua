@@ -1,10 +1,10 @@
--- B-121: schemas that would fetch, never end, or take all time: the tool does not load and says why, nothing is asked for, and what
--- loads is checked in bounded time. Schemas come from scripts only; those of other servers do not exist yet.
+-- B-121: schemas that would fetch, never end, or take too much time: the tool does not load and the error says why, nothing is fetched, and a schema
+-- that loads is checked in bounded time. Schemas come only from scripts.
 local cjson = require "cjson"
 local gateway = require "spec.helpers.gateway"
 local stub = require "spec.helpers.stub"
 
--- Of the processor.
+-- Processor time in seconds.
 local function seconds_of(g)
   local file <close> = assert(io.open("/proc/" .. g.pid .. "/stat"))
   local user, system = file:read("a"):match "^.*%) %S+ %S+ %S+ %S+ %S+ %S+ %S+ %S+ %S+ %S+ %S+ (%d+) (%d+)"
@@ -57,7 +57,7 @@ describe("B-121 a schema", function()
     local server <close> = stub.start(function(_, reply) reply:json {} end)
     for name, case in pairs(bombs(server.url)) do
       local dir = gateway.prepare { scripts = { ["tools/bomb.lua"] = "\n" .. case[1], ["tools/ok.lua"] = "return tool { 'Ok.', function() return 1 end }" } }
-      local most = ("--cpu=%d"):format(SLACK // 2) -- seconds of the processor: then it is killed
+      local most = ("--cpu=%d"):format(SLACK // 2) -- limit of processor time in seconds, after which the process is killed
       local code, _, err = gateway.run_program("/usr/bin/prlimit", { most, gateway.binary, "check", dir .. "/moonpool.yaml" }, { seconds = 60 })
       assert.equal(78, code, name .. ": " .. err)
       assert.truthy(err:find("tools/bomb.lua", 1, true), err)
@@ -67,7 +67,7 @@ describe("B-121 a schema", function()
     assert.equal(0, server.accepted)
   end)
 
-  -- Each: the schema of argument v, and a value for it.
+  -- Each row: the schema of argument v, and a value for it.
   local slow = {
     tree = { [[{ ["$id"] = "x:tree", ["$defs"] = { a = { anyOf = { { properties = { x = { ["$ref"] = "#/$defs/a" } }, required = { "y" } },
       { properties = { x = { title = "again", ["$ref"] = "#/$defs/a" } }, required = { "z" } } } } }, ["$ref"] = "#/$defs/a" }]], function()

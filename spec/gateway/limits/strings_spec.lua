@@ -1,4 +1,4 @@
--- B-126: a script's pattern that would take for ever is an error of that call, soon; who calls beside it is answered.
+-- B-126: a pattern that would match for ever soon becomes an error of that call; calls of other clients are answered.
 local cjson = require "cjson"
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
@@ -101,9 +101,8 @@ describe("a gsub whose function waits", function()
   end)
 end)
 
--- One match that takes many milliseconds, in every function, and in a coroutine of the script's own. `count` counts the
--- calls that were answered by this worker; each of these tools looks how many were while a single match ran: before and behind it,
--- too, it may have been taken off once.
+-- One match that takes many milliseconds, in every function, and in a coroutine of the script's own. `count` counts the calls that this worker
+-- answered; each of these tools reads the count before and after a single match. The task may be preempted once before and once after the match.
 local long = {
   find = "local from, to = text:find(pattern) return from == 1 and to == #text",
   match = "return #text:match(pattern) == #text - 1",
@@ -179,7 +178,7 @@ describe("a match that takes long", function()
   lazy_setup(function() g = gateway.start { scripts = long_scripts(), workers = 1, config = { limits = { call = { cpu = "2s", memory = "64MiB" } } } } end)
   lazy_teardown(function() local _ <close> = g end) -- luacheck: ignore 211
 
-  -- What `stream` is answered, while others call.
+  -- The answer on `stream`, while other clients call.
   local function among_others(stream, other)
     while not stream.connection.responses[1] do
       assert.equal("ok", call(other, "ok").content[1].text)

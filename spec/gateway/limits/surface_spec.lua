@@ -1,10 +1,10 @@
--- B-129: what a strict script reaches in the real binary, tables and metatables down to the last function, is a list that stands here
--- and is that of the library in plain Lua. And files that are no files: the process's own, the kernel's, devices.
+-- B-129: the values that a strict script reaches in the real binary, through tables and metatables down to the last function, are those of a list in
+-- this file, and equal those of the library in plain Lua. Also: paths of special files (the process's own, the kernel's, devices).
 local gateway = require "spec.helpers.gateway"
 local granted = require "spec.helpers.granted"
 local reach = require "spec.helpers.reach"
 
--- _G of a script shows nothing to `next`: the names are asked for one by one; what has a name of its own below them is found.
+-- `next` shows nothing in the _G of a script: the names are read one by one, and everything below a found name is searched.
 local walk = [[return tool { "Walks.", input = { names = t.list(t.string) }, function(args)
   local found, seen = {}, {}
   local function visit(prefix, value)
@@ -36,7 +36,7 @@ local walk = [[return tool { "Walks.", input = { names = t.list(t.string) }, fun
   return { found = table.concat(found, "\n") .. "\n", odd = json.array(odd), bare = next(_G) == '_G' and next(_G, '_G') == nil }
 end }]]
 
--- Names that Lua, its relatives and this library's insides have.
+-- Names of Lua, of related languages, and of the inside of this library.
 local others = {
   "_G", "_ENV", "arg", "bit32", "debug", "dofile", "getfenv", "host", "io", "jit", "load", "loadfile", "loadstring", "module", "moonpool", "newproxy",
   "package", "rawequal", "registry", "require", "sandbox", "setfenv", "unpack", "warn", "call", "hearing", "topics", "tasks", "signal", "wire", "vm", "task",
@@ -82,7 +82,7 @@ describe("a grant of everything", function()
       "/dev/../proc/self/environ", "//proc/self/./environ",
     } do
       for n = 0, 2 do
-        if n ~= 1 or path:find "^/proc" then -- what is of this machine is not written by a spec that may fail
+        if n ~= 1 or path:find "^/proc" then -- a spec that may fail must not write to the machine's own files
           local got = granted.run(me, { path = path, n = n })
           assert.is_nil(got.text, path .. " " .. n)
           assert.truthy(got.why, path)

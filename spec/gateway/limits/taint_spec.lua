@@ -3,7 +3,7 @@
 local cjson = require "cjson"
 local gateway = require "spec.helpers.gateway"
 
--- Everything that could be shared, changed one by one: each where it can be.
+-- Every value that could be shared, each changed wherever it is found.
 local taint = [[
 local function change()
   local tries = {
@@ -80,7 +80,7 @@ describe("B-36 a script that changes all it can reach", function()
   it("changes nothing for other scripts, other clients and their next calls", function()
     local g <close> = gateway.start { scripts = scripts, workers = 1 }
     local one, two = g:client "2026-07-28", g:client "2025-11-25"
-    assert_untainted(one) -- after what early.lua did while it loaded
+    assert_untainted(one) -- after the changes that early.lua made while it loaded
     assert.equal("at load", told(one, "early"))
     for _ = 1, 5 do
       one:call("tools/call", { name = "late" })

@@ -1,4 +1,4 @@
--- Users who are sent to a page, in the revisions that can. Rules EL-4 to EL-7.
+-- Questions that send the user to a web page, in the revisions that have them. Rules EL-4 to EL-7.
 local gateway = require "spec.helpers.gateway"
 
 local able = { elicitation = { url = { [" "] = 1 } } }

@@ -1,4 +1,4 @@
--- A thread that does not turn any more: it is noticed, logged and taken out of service, and the process still obeys.
+-- A thread whose loop does not turn any more is detected, logged and taken out of service, and the process still obeys signals.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
@@ -29,15 +29,15 @@ local function make_pipe(g)
 end
 
 local function release(path, text)
-  local pipe <close> = assert(io.open(path, "r+")) -- which never blocks
+  local pipe <close> = assert(io.open(path, "r+")) -- a tool that never blocks
   pipe:write(text)
 end
 
--- Blocks the worker that serves a new connection: its client, and the stream of the call.
+-- Blocks the worker that serves a new connection: returns its client, and the stream of the call.
 local function block(g, pipe)
   local me, before = g:client "2026-07-28", g:status().gauges.tasks
   local stream = me:open("tools/call", { name = "block", arguments = { pipe = pipe } })
-  g:wait_status(function(now) return now.gauges.tasks > before end, 10) -- what it accepts before that waits for it
+  g:wait_status(function(now) return now.gauges.tasks > before end, 10) -- a connection that it accepts before that waits for it
   return me, stream
 end
 
@@ -77,7 +77,7 @@ describe("a worker whose loop does not turn", function()
     g:wait_log("thread recovered", { thread = line.fields.thread })
     assert.equal(200, g:admin("/healthz").status)
     me:close()
-    -- And it takes connections again: each worker blocks one of three calls.
+    -- The worker takes connections again: each worker blocks one of three calls.
     local blocked = {}
     for i = 1, 3 do
       blocked[i] = { block(g, pipe) }

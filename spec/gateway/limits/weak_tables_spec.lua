@@ -1,7 +1,7 @@
 -- Weak tables are not for scripts: the collector's atomic step would hold up the worker in every cycle.
 local code = require "spec.helpers.code"
 
--- A key that nothing else holds, and garbage enough for some cycles of the collector.
+-- A key without other references, and enough garbage for some GC cycles.
 local later = [[
 local mt = {}
 local t = setmetatable({}, mt)

@@ -1,5 +1,5 @@
 -- lane: alone
--- Scripts that do their worst, on both workers at once, beside fifty callers who notice nothing.
+-- The worst scripts, on both workers at once, beside fifty clients that must not notice them.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local memory = require "spec.helpers.memory"
@@ -8,8 +8,7 @@ local worst = require "spec.helpers.worst"
 
 local CALLERS, ROUNDS = 50, 3
 
--- Fifty clients, each of which calls `ok` again as soon as it is answered; `stop` gives how many calls were answered, and
--- every answer that was not as it should be.
+-- Fifty clients, each of which calls `ok` again as soon as it has an answer; `stop` returns the number of answers, and every wrong answer.
 local function start_callers(g)
   local callers = { answered = 0, wrong = {} }
   for i = 1, CALLERS do
@@ -40,7 +39,7 @@ local function start_callers(g)
   return callers
 end
 
--- Calls `name` once on each of eight connections, which both workers share, until all are answered.
+-- Calls `name` once on each of eight connections, which both workers share, until all calls are answered.
 local function attack(g, name, callers)
   local attackers, streams = {}, {}
   for i = 1, 8 do

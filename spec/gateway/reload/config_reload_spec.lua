@@ -1,5 +1,4 @@
--- moonpool.yaml that is saved serves at once, with the scripts and like them all or nothing; keys that need a restart say so.
--- Rules B-85, B-92.
+-- A saved moonpool.yaml takes effect at once, like scripts: all of it or nothing; keys that need a restart are logged. Rules B-85, B-92.
 local lfs = require "lfs"
 local cjson = require "cjson"
 local client = require "spec.helpers.client"
@@ -13,7 +12,7 @@ local function write(path, text)
   file:write(text)
 end
 
--- What the helpers start with, and what is changed; `more` replaces keys at the top.
+-- The configuration at the start, with changes; `more` replaces keys at the top.
 local function config(more)
   local all = { listen = "127.0.0.1:0", admin = { listen = "127.0.0.1:0" }, workers = 2, scripts = { path = "scripts" } }
   for key, value in pairs(more or {}) do all[key] = value end
@@ -27,7 +26,7 @@ local function reload(g)
   return response.status, response.body
 end
 
--- A request that says it is for another host: 403 unless that is among `hosts`.
+-- HTTP status of a request with another Host: 403 unless the host is among `hosts`.
 local function asks_as(g, host)
   return client.request(g, { method = "POST", path = "/mcp", headers = { Host = host, Accept = "application/json, text/event-stream" }, body = {} }).status
 end

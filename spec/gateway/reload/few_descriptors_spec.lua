@@ -1,4 +1,4 @@
--- Where there are too few descriptors: a start that fails says so, and a gateway that has none left still logs.
+-- Too few descriptors: a start that fails reports it, and a gateway that has no descriptor left still logs.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 
@@ -13,7 +13,7 @@ describe("without descriptors", function()
     for count = 4, 64 do
       local code, _, err = gateway.run_program("/usr/bin/timeout",
         { "-s", "TERM", "1", "/usr/bin/prlimit", "--nofile=" .. count, binary, "run", "moonpool.yaml" }, { cwd = dir })
-      if code == 124 then return end -- it serves
+      if code == 124 then return end -- the gateway serves
       assert.truthy(code == 1 or code == 78 or err:find "shared object", count .. ": " .. code .. err)
       assert.truthy(err == "" or err:find "Too many open files" or err:find "shared object", count .. ": " .. err)
     end
@@ -23,7 +23,7 @@ describe("without descriptors", function()
   it("the log goes on", function()
     local g <close> = gateway.start {}
     local clients, free = {}
-    repeat -- until all of the lowest are taken
+    repeat -- waits until all of the lowest numbers are taken
       clients[#clients + 1] = g:client "2026-07-28"
       clients[#clients]:result("tools/list", {})
       free = 0

@@ -1,11 +1,11 @@
--- README's "A tool of your own", as typed: its commands run as they stand there, but for the ports; what it says of saving and of
--- breaking the tool holds, and a save is live before anybody can call again.
+-- README's "A tool of your own": its commands run as written, except for the ports; its statements about saving and breaking the tool are true, and a
+-- saved file is live before a person can call again.
 local example = require "spec.helpers.example"
 local gateway = require "spec.helpers.gateway"
 local uv = require "luv"
 local wait = require "spec.helpers.wait"
 
-local WITHIN = os.getenv "ASAN_OPTIONS" and 2000 or 300 -- ms, from the save to the new answer
+local WITHIN = os.getenv "ASAN_OPTIONS" and 2000 or 300 -- ms from the save to the new answer
 local SAVES = 20 -- at most: the quickest counts, since the machine may hold up others
 
 local function write(path, text)
@@ -13,7 +13,7 @@ local function write(path, text)
   file:write(text)
 end
 
--- The section's text, and its commands without what is behind " #".
+-- The section's text, and its commands without their comments.
 local function section()
   local text = example.read("README.md"):match "\n## A tool of your own\n(.-)\n## "
   local commands = {}

@@ -1,5 +1,5 @@
--- What a reload leaves behind: calls end on the scripts they began with (B-87), sessions and streams stay (B-88), and no old
--- state stays longer than its calls, or than its deadline (B-90).
+-- What a reload leaves behind: calls end on the scripts they began with (B-87), sessions and streams stay (B-88), and no old Lua state outlives its
+-- calls or its deadline (B-90).
 local gateway = require "spec.helpers.gateway"
 local memory = require "spec.helpers.memory"
 local wait = require "spec.helpers.wait"
@@ -106,7 +106,7 @@ describe("a hundred sessions and idle streams", function()
     local status = g:wait_status(function(now) return now.gauges.vms == 2 end)
     assert.equal(100, status.scripts.generation)
     assert.is_true(status.gauges.lua_bytes < first.bytes * 1.1, status.gauges.lua_bytes .. " " .. first.bytes)
-    -- A state takes a megabyte. What glibc keeps goes up and down by a few, however many reloads there were.
+    -- A Lua state takes a megabyte. The memory that glibc keeps varies by a few megabytes, however many reloads there were.
     if not os.getenv "TSAN_OPTIONS" then assert.is_true(g:rss() < first.rss + 5e6, g:rss() .. " " .. first.rss) end
     for _, c in ipairs(all) do
       assert.equal("100", c:result("tools/call", { name = "one" }).content[1].text)
@@ -115,7 +115,7 @@ describe("a hundred sessions and idle streams", function()
     end
     assert.same({ 50, 50 }, { status.gauges.sessions.sse, status.gauges.sessions.http })
 
-    write(g, "tools/one.lua", tool "100") -- touched: nothing is other
+    write(g, "tools/one.lua", tool "100") -- touched: no content has changed
     assert.equal("nothing changed\n", reload(g))
     assert.equal(100, g:status().scripts.generation)
     for _, c in ipairs(all) do
@@ -136,7 +136,7 @@ describe("lists that change", function()
       c.own:read_head()
       told[#told + 1] = c
     end
-    local before = g:client("2024-11-05", { initialize = false }) -- has not even said hello
+    local before = g:client("2024-11-05", { initialize = false }) -- has not even sent `initialize`
     local modern <close> = g:client "2026-07-28"
     local tools = modern:open("subscriptions/listen", { notifications = { toolsListChanged = true } }):wait "notifications/subscriptions/acknowledged"
     local prompts = modern:open("subscriptions/listen", { notifications = { promptsListChanged = true } }):wait "notifications/subscriptions/acknowledged"
@@ -154,7 +154,7 @@ describe("lists that change", function()
     wait.for_fact("the last save to be told", 5, function()
       return modern:result("tools/list").tools[1].description == "Number 100."
     end)
-    -- the first worker lists it before the status has the generation, which comes once all workers have it
+    -- the first worker lists it before /status has the generation, which changes once all workers have it
     local most = g:wait_status(function(now) return now.gauges.vms == 2 end).scripts.generation - 1
     assert.is_true(most <= 3, most .. " reloads for a burst")
     for _, c in ipairs(told) do

@@ -1,5 +1,5 @@
--- The process obeys signals and serves on, whichever descriptors it was started with: pipes that are full or have no reader, a full
--- disk, descriptors that are closed or used up. It does not remove the Unix socket of its successor.
+-- The process obeys signals and serves, whichever descriptors it was started with: pipes that are full or have no reader, a full disk, descriptors
+-- that are closed or used up. It does not remove the Unix socket of its successor.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
@@ -16,7 +16,7 @@ local function call(g, name)
   return me:result("tools/call", { name = name }, 20).content[1].text
 end
 
--- Starts it by a shell, which can close and redirect descriptors: `redirect` stands behind the command.
+-- Starts the gateway by a shell, which can close and redirect descriptors: `redirect` follows the command.
 local function start_by_shell(dir, redirect, args)
   local ready = uv.new_pipe(false)
   local line = ('exec "%s" run moonpool.yaml --ready-fd 3 %s %s'):format(uv.fs_realpath(gateway.binary), args or "", redirect)

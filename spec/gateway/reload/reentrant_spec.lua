@@ -1,4 +1,4 @@
--- Lists that change from within calls, whose subscribers list again at once and disconnect in the middle: no task waits for another (B-82).
+-- Lists that change during calls, whose subscribers list again at once and disconnect in the middle: no task waits for another (B-82).
 local gateway = require "spec.helpers.gateway"
 local wait = require "spec.helpers.wait"
 
@@ -7,7 +7,7 @@ local FLIPS <const>, LISTENERS <const> = 60, 12
 
 local scripts = {
   ["tools/extra.lua"] = 'return tool { "Extra.", enabled = false, function() return "here" end }',
-  -- switches another, and itself, while it runs; its announcements are under way when it asks for the next
+  -- switches another tool, and itself, while it runs; its notifications are on their way when it asks for the next list
   ["tools/flip.lua"] = [[return tool { "Flips.", function()
     for _ = 1, 5 do
       enable("tool", "extra")
@@ -51,7 +51,7 @@ describe("B-82 a tool that changes the tool list from inside a call", function()
           listen(i)
         end
       end
-      local answer = stream:answer(5) -- one that began while it was disabled is unknown
+      local answer = stream:answer(5) -- a call that began while the tool was disabled gets "unknown tool"
       assert.is_true(answer.result ~= nil or answer.error.code == -32602)
       stream:close()
     end

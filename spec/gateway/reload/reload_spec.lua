@@ -1,5 +1,5 @@
--- Scripts that are saved serve at once, on every worker; a broken script changes nothing; clients are notified of lists that
--- changed, and of nothing else.
+-- Saved scripts take effect at once, on every worker; a broken script changes nothing; clients are notified of the lists that changed, and of nothing
+-- else.
 local lfs = require "lfs"
 local cjson = require "cjson"
 local gateway = require "spec.helpers.gateway"
@@ -12,7 +12,7 @@ local function write(g, path, text)
   file:write(text)
 end
 
--- As editors do it that write beside and rename.
+-- Saves like editors that write a new file and rename it.
 local function replace(g, path, text)
   write(g, path .. ".tmp", text)
   assert(os.rename(g.dir .. "/scripts/" .. path .. ".tmp", g.dir .. "/scripts/" .. path))
@@ -24,7 +24,7 @@ local function says(client, name)
 end
 
 local function wait_says(g, text, name)
-  for _ = 1, 8 do -- connections land on either worker
+  for _ = 1, 8 do -- the kernel picks the worker of each connection
     local client <close> = g:client "2026-07-28"
     wait.for_fact("every worker to say " .. text, 5, function() return says(client, name) == text end)
   end

@@ -1,6 +1,6 @@
--- Many reloads, one in ten of them broken in some way, under calls and open streams of three eras: nothing fails, nothing is
--- dropped, no call sees two generations, no client is notified more than once of one reload, and every old Lua state is freed. A short
--- form of a thousand reloads in ten minutes.
+-- Many reloads, one in ten with a broken script, during calls and open streams of three revisions: no request fails, no stream is dropped, no call
+-- sees two generations, no client is notified more than once of a reload, and every old Lua state is freed. A short form of a thousand reloads in ten
+-- minutes.
 local gateway = require "spec.helpers.gateway"
 local memory = require "spec.helpers.memory"
 local wait = require "spec.helpers.wait"
@@ -8,7 +8,7 @@ local wait = require "spec.helpers.wait"
 local RELOADS <const> = 60
 local STREAMS <const> = 30
 
--- A call reads the generation at its begin and, through a library, at its end.
+-- A call reads the generation at its start and, through a library, at its end.
 local function tool(n)
   return ([[local number = require "number"
 return tool { "Generation %d.", function() local first = %d sleep(0.002) return first .. " " .. number() end }]]):format(n, n)
@@ -71,7 +71,7 @@ describe("sixty reloads under load", function()
     end
 
     assert.equal((RELOADS - 1) * 8, calls)
-    for _, me in ipairs(callers) do -- the last one was broken
+    for _, me in ipairs(callers) do -- the last reload had a broken script
       assert.equal(("%d %d"):format(RELOADS - 1, RELOADS - 1), me:call("tools/call", { name = "one" }).result.content[1].text)
     end
     local function told(messages)
@@ -85,8 +85,8 @@ describe("sixty reloads under load", function()
     g:wait_status(function(status) return status.gauges.vms == 2 and status.gauges.tasks == 0 end)
     assert.equal(0, g:status().counters.tool_faults)
     local size = g:rss()
-    if not os.getenv "TSAN_OPTIONS" then -- which has memory of its own for all that was ever touched
-      -- A state takes a megabyte. What glibc keeps goes up and down by two, however many reloads there were.
+    if not os.getenv "TSAN_OPTIONS" then -- AddressSanitizer keeps memory of its own for all memory that was ever used
+      -- A Lua state takes a megabyte. The memory that glibc keeps varies by two megabytes, however many reloads there were.
       assert(size < first_size + 4e6, ("%.1f MB after %d reloads, %.1f MB before"):format(size / 1e6, RELOADS, first_size / 1e6))
     end
     for _, me in ipairs(sessions) do

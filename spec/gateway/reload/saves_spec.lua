@@ -1,4 +1,4 @@
--- Every way of saving, fifty times each: one reload each, of the final content, never of half a file. Rules B-92, B-85, B-86.
+-- Every way of saving a file, fifty times each: one reload for each save, of the final content, never of half a file. Rules B-92, B-85, B-86.
 local cjson = require "cjson"
 local lfs = require "lfs"
 local uv = require "luv"
@@ -7,7 +7,7 @@ local wait = require "spec.helpers.wait"
 
 local TIMES <const> = 50
 
--- As long for every number, so that sizes are the same too.
+-- A text of equal length for every number, so that the file sizes are equal too.
 local function tool(n) return ([[return tool { "Number %04d.", function() return "%04d" end }]]):format(n, n) end
 
 local function write(path, text)
@@ -61,9 +61,9 @@ describe("scripts that are saved in every way, fifty times,", function()
     end }
     local c <close> = plain:client "2026-07-28"
     local l <close> = linked:client "2026-07-28"
-    local told, known = {}, { [plain] = 1, [linked] = 1 } -- known: the generation after the saves before
+    local told, known = {}, { [plain] = 1, [linked] = 1 } -- known: the generation after the previous saves
     for i in ipairs(names) do told[i] = ("~ way%d (description)"):format(i) end
-    -- One reload, of these changes. A disk with much to do may take longer for a save than a reload waits: then there may be several.
+    -- Waits for one reload with these changes. On a busy disk a save may take longer than a reload waits: then there may be several reloads.
     local function assert_reloaded(g, client, n, was_quick, expected)
       local status = g:wait_status(function(now) return now.scripts.generation > known[g] or now.scripts.ok == false end)
       assert.is_true(status.scripts.ok, status.scripts.errors)
@@ -86,7 +86,7 @@ describe("scripts that are saved in every way, fifty times,", function()
     for n = 1, TIMES do
       local began = uv.hrtime()
       for i, name in ipairs(names) do ways[name](("%s/scripts/tools/way%d.lua"):format(plain.dir, i), n) end
-      local set = n % 2 == 1 and "..two" or "..one" -- as config maps do it
+      local set = n % 2 == 1 and "..two" or "..one" -- as Kubernetes config maps do
       write(("%s/%s/tools/one.lua"):format(linked.dir, set), tool(n))
       assert(lfs.link(set, linked.dir .. "/next", true))
       assert(os.rename(linked.dir .. "/next", linked.dir .. "/served"))
@@ -106,7 +106,7 @@ describe("a file that is written in two pieces", function()
     local file = assert(io.open(path, "wb"))
     file:write(text:sub(1, #text // 2))
     file:flush()
-    uv.sleep(300) -- three times as long as a reload waits after a change: the case itself
+    uv.sleep(300) -- three times the delay of a reload after a change: the situation under test
     file:write(text:sub(#text // 2 + 1))
     return last(file)
   end
@@ -136,7 +136,7 @@ describe("a file that is written in two pieces", function()
     file:write(tool(1))
     file:flush()
     g:wait_status(function(now) return now.scripts.generation == 2 end, 10)
-    write(g.dir .. "/scripts/tools/other.lua", tool(2)) -- the writer that stays holds up nothing else
+    write(g.dir .. "/scripts/tools/other.lua", tool(2)) -- a writer that keeps the file open delays nothing else
     g:wait_status(function(now) return now.scripts.generation == 3 end, 10)
     assert.is_nil(g:log():find "refused")
   end)
@@ -164,7 +164,7 @@ describe("a set that is broken", function()
       local asking = g:connect { admin = true }
       asking:send { method = "POST", path = "/reload" }
       local meanwhile, over = 0
-      repeat -- the old one answers meanwhile
+      repeat -- the old script answers meanwhile
         assert.equal("0001", c:result("tools/call", { name = "one" }).content[1].text, case[1])
         meanwhile = meanwhile + 1
         over = pcall(asking.read_head, asking, 0.01)
@@ -177,7 +177,7 @@ describe("a set that is broken", function()
       local place = case[3] == false and "scripts/tools/bad.lua" or ("scripts/tools/bad.lua:%d:"):format(case[3] or 1)
       assert.truthy(response.body:find(place, 1, true), response.body)
       assert.equal(1, g:status().scripts.generation)
-      assert.equal(422, g:admin("/reload", "POST").status) -- asked again: the same answer, and no more in the log
+      assert.equal(422, g:admin("/reload", "POST").status) -- a second request: the same answer, and no further line in the log
       local told -- one line for each refused reload; a thread of its own writes the log
       wait.for_fact(function() return i .. " refusals in the log:\n" .. g:log() end, 5, function()
         told = select(2, g:log():gsub("warn  not reloaded", ""))

@@ -1,4 +1,5 @@
--- SIGTERM drains: running calls end and nothing new begins. A second SIGTERM ends at once. A gateway that cannot start serves no client (B-81).
+-- SIGTERM drains: running calls end and no new ones begin. A second SIGTERM ends the process at once. A gateway that cannot start serves no client
+-- (B-81).
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
@@ -15,7 +16,7 @@ local scripts = {
 
 local ERAS = { "2024-11-05", "2025-03-26", "2025-11-25", "2026-07-28" }
 
--- A call of `name` in each era, all of them running.
+-- A call of `name` in each revision, all of them running.
 local function start_calls(g, name)
   local clients, streams = {}, {}
   for i, revision in ipairs(ERAS) do
@@ -92,13 +93,13 @@ describe("while it drains", function()
     local me = g:client "2025-11-25"
     local stream = me:open("tools/call", { name = "brief", arguments = { as = "x" } })
     g:wait_log("waits", { as = "x" })
-    -- a request of which a part is here counts as begun
+    -- a request that has arrived in part counts as begun
     local begun = g:connect()
     local body = '{"jsonrpc":"2.0","id":9,"method":"tools/list"}'
     begun:send_raw(("POST /mcp HTTP/1.1\r\nHost: localhost\r\nMcp-Session-Id: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n{")
       :format(me.session, #body))
     table.insert(begun.asked, "POST")
-    assert.same({}, me:result "ping") -- by now the part has been read
+    assert.same({}, me:result "ping") -- by now the gateway has read the part
     g:signal "sigterm"
     g:wait_log "draining"
     wait.for_fact("new connections to be refused", 5, function()
@@ -132,7 +133,7 @@ describe("while it drains", function()
       table.insert(clients[i].asked, "POST")
     end
     g:wait_status(function(status) return status.gauges.connections == #parts + 1 end)
-    assert.equal(404, g:connect():request({ path = "/" }).status) -- by now the parts have been read
+    assert.equal(404, g:connect():request({ path = "/" }).status) -- by now the gateway has read the parts
     g:signal "sigterm"
     for _, one in ipairs(clients) do
       local response = one:read_response()

@@ -103,7 +103,7 @@ describe("a message between workers", function()
       hearing.on("wait", function() sleep(1) end)
       hearing.on("fail", function() error "broken" end)]]) end
     local stream = one:open("tools/call", code "kept.waits = true return kept.signal:wait(60)")
-    wait.for_fact("it to wait", 5, function() return run(one, "return kept.waits") or run(two, "return kept.waits") end) -- whichever took the connection
+    wait.for_fact("it to wait", 5, function() return run(one, "return kept.waits") or run(two, "return kept.waits") end) -- of the worker that the kernel chose
     run(two, 'host.tell("wait", "") host.tell("fail", "") host.tell("wake", "")')
     assert.is_true(read(stream:answer()))
     assert.truthy(g:wait_log("bus message failed", { method = "wait" }).fields.error:find "may not wait here")

@@ -1,5 +1,5 @@
--- What a principal opens is its own: sessions, streams, replay, calls, questions, tasks, states and cursors. To anybody else it is as
--- if it were not there, byte for byte (A-13; rows B-30, B-32, B-33, B-35). A new token of the same principal goes on.
+-- A principal's sessions, streams, replay, calls, questions, tasks, states and cursors belong to it. For any other principal they do not exist, byte
+-- for byte (A-13; rows B-30, B-32, B-33, B-35). A new token of the same principal can use them.
 -- proves: what a principal opens is its own 2025-03-26.. http
 -- proves: client tasks/list 2025-11-25 http
 -- proves: server tasks.list 2025-11-25 http
@@ -40,7 +40,7 @@ local function leave(...)
   end
 end
 
--- What is on the wire but for the date, which is not the session's doing.
+-- The bytes of an answer without the date, which does not depend on the session.
 local function bytes(response)
   return response.status .. " " .. response.head:gsub("[Dd]ate: [^\r]*\r\n", "") .. response.body
 end

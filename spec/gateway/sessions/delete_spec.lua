@@ -20,7 +20,7 @@ local function headers(session)
   return { Accept = "application/json, text/event-stream", ["Mcp-Session-Id"] = session }
 end
 
--- Statuses of everything that a session can be asked.
+-- HTTP statuses of every kind of request that names the session.
 local function ask_all(connection, session)
   local statuses = {}
   for i, request in ipairs { { "POST", PING }, { "DELETE" }, { "GET" } } do
@@ -31,7 +31,7 @@ local function ask_all(connection, session)
   return statuses
 end
 
--- A session with a GET stream on every third round; gives its id.
+-- Makes a session, with a GET stream in every third round; returns its id.
 local function one_round(g, round)
   local c <close> = g:client "2025-11-25"
   local stream = round % 3 == 0 and c:get_stream():wait "comment"

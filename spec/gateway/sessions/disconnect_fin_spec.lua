@@ -1,4 +1,4 @@
--- The reader of a quiet HTTP+SSE stream closes it, and its session is gone with it.
+-- The reader of a quiet HTTP+SSE stream closes it, and its session ends.
 -- proves: a client that leaves is noticed at once 2024-11-05 sse
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"

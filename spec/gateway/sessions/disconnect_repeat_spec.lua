@@ -1,11 +1,11 @@
--- Disconnects are seen every time, not most of the time: also by a gateway that hardly gets any processor.
+-- Disconnects are detected every time, also by a gateway that gets hardly any processor time.
 local gateway = require "spec.helpers.gateway"
 local departures = require "spec.helpers.departures"
 
 local ROUNDS = 30
 local QUIET = 100 -- streams of each kind, in every round
 
--- A processor this process may use.
+-- A processor that this process may use.
 local function one_core()
   local file <close> = assert(io.open "/proc/self/status")
   return file:read "a":match "Cpus_allowed_list:%s*(%d+)"

@@ -1,4 +1,4 @@
--- The reader of an HTTP+SSE stream is lost all of a sudden, and its session with it.
+-- The connection of an HTTP+SSE stream's reader is reset, and its session ends.
 local gateway = require "spec.helpers.gateway"
 local departures = require "spec.helpers.departures"
 

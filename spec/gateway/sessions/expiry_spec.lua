@@ -1,4 +1,4 @@
--- Credentials end, and with them the event streams they opened; the client comes back with new ones. A call that runs goes on (A-14).
+-- When credentials expire, the event streams that they opened end; the client reconnects with new credentials. A running call goes on (A-14).
 local credentials = require "spec.helpers.credentials"
 local gateway = require "spec.helpers.gateway"
 local wait = require "spec.helpers.wait"
@@ -19,7 +19,7 @@ local function start(config)
   return gateway.start { scripts = scripts, config = config }
 end
 
--- A token of `name` that is good for one second at least, two at most.
+-- A token of `name` that is valid for one second at least, two at most.
 local function short(name, serial)
   return ("%s-%d-%d"):format(name, serial or 1, os.time() + 2)
 end
@@ -38,13 +38,13 @@ describe("with credentials that expire", function()
       assert.equal(200, own:head().status)
       all[i] = { ann = ann, own = own, slow = ann:open("tools/call", { name = "slow", _meta = { progressToken = 1 } }):wait "notifications/progress" }
     end
-    -- a call's stream that a GET took up
+    -- a call's stream that a GET has resumed
     local last = all[3]
     local at = last.slow.last.id
     last.slow:hang_up()
     local resumed = resume.after(last.ann, at)
     assert.equal(200, resumed:head().status)
-    -- the other two kinds of streams: they end with a result, and with their session
+    -- the two other kinds of streams: they end with a result, and with their session
     local modern, legacy = g:client("2026-07-28", { token = token }), g:client("2024-11-05", { token = token })
     local listen = modern:open("subscriptions/listen", { notifications = { toolsListChanged = true } })
     listen:wait_event "notifications/subscriptions/acknowledged"

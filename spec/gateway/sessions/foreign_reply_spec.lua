@@ -1,5 +1,5 @@
--- A client's answer to the gateway's question resolves that question alone, in the session it was sent to. A hundred sessions are asked
--- at once and answer in reverse; an answer to another session's question is dropped and counted (B-31).
+-- A client's answer to the gateway's question resolves only that question, in the session that it was sent to. A hundred sessions are asked at once
+-- and answer in reverse order; an answer to another session's question is dropped and counted (B-31).
 local gateway = require "spec.helpers.gateway"
 
 local SESSIONS = 100
@@ -33,7 +33,7 @@ for _, revision in ipairs { "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-2
         assert.is_nil(seen[ids[i]])
         seen[ids[i]] = true
       end
-      -- what is not theirs: a neighbour's id, ids made up, and their own requests' ids
+      -- ids that are not theirs: a neighbour's id, invented ids, and the ids of their own requests
       for i = 1, SESSIONS, 10 do
         local before = unmatched(g)
         local strange = { ids[i % SESSIONS + 1], ids[i]:upper(), ids[i] .. "0", "ask-0-0", 1, "1", streams[i].id }

@@ -1,4 +1,4 @@
--- B-80: however clients leave, nothing goes on turning afterwards. (TLS, HTTP/2 and other servers' streams are not here yet.)
+-- B-80: however clients disconnect, the gateway uses no processor time afterwards.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
@@ -6,7 +6,7 @@ local wait = require "spec.helpers.wait"
 
 local scripts = { ["tools/wait.lua"] = 'return tool { "Waits.", function(_, call) call:progress(1) sleep(60) end }' }
 
--- Nanoseconds that its threads have run.
+-- Nanoseconds of processor time of the process's threads.
 local function run_time(pid)
   local sum, entries = 0, assert(uv.fs_scandir("/proc/" .. pid .. "/task"))
   for name in uv.fs_scandir_next, entries do
@@ -18,16 +18,16 @@ end
 
 local half = "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
 
--- Each opens something and leaves it: by FIN, RST, half a close, in the middle of a request.
+-- Each function opens a connection and leaves it: by FIN, RST, half-close, in the middle of a request.
 local ways = {
   function(g) client.connect(g):close() end,
   function(g) client.connect(g):fin() end,
   function(g) client.connect(g):send_raw(half):reset() end,
   function(g) client.connect(g):send_raw(half):fin() end,
   function(g) client.connect(g):send { path = "/sse" }:fin() end,
-  function(g) client.connect(g):send({ path = "/sse" }):wait_event("endpoint").json = nil end, -- left open
+  function(g) client.connect(g):send({ path = "/sse" }):wait_event("endpoint").json = nil end, -- the connection stays open
   function(g) client.connect(g):send { path = "/sse" }:reset() end,
-  function(g) client.connect(g):send_raw "\22\3\1\2\0\1\0\1\252\3\3":close() end, -- a TLS record, half of it
+  function(g) client.connect(g):send_raw "\22\3\1\2\0\1\0\1\252\3\3":close() end, -- half of a TLS record
   function(g) client.connect(g):send_raw "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n":fin() end,
   function(_, me) me:open("tools/call", { name = "wait", _meta = { progressToken = 1 } }):fin() end,
   function(_, me) me:open("tools/call", { name = "wait", _meta = { progressToken = 1 } }):reset() end,

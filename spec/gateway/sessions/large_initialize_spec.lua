@@ -1,4 +1,4 @@
--- What a session keeps of its initialize has a cap, for any limits.body.
+-- The data of `initialize` that a session stores has a cap, for any limits.body.
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
 local wire = require "spec.helpers.wire"

@@ -1,4 +1,4 @@
--- What many clients took goes back to the system when they have left.
+-- Memory that many clients used goes back to the system when they have disconnected.
 local gateway = require "spec.helpers.gateway"
 local wait = require "spec.helpers.wait"
 
@@ -19,7 +19,7 @@ describe("after a mass disconnect", function()
     local full = g:rss()
     for _, stream in ipairs(streams) do stream:close() end
     local turns = g:wait_status(function(status) return status.gauges.connections <= 1 end, 30).counters.turns
-    if not gateway.binary:find "[at]san" then -- a sanitizer's allocator keeps what it has
+    if not gateway.binary:find "[at]san" then -- a sanitizer's allocator keeps freed memory
       local function named()
         return ("the memory to go back: %d bytes before, %d with streams, %d now"):format(before, full, g:rss())
       end

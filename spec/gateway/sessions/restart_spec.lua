@@ -1,4 +1,4 @@
--- B-13: a gateway that was restarted knows no session of before, and says so in a way that makes clients initialize again.
+-- B-13: a restarted gateway knows no earlier session, and its answer makes clients initialize again.
 local gateway = require "spec.helpers.gateway"
 local wire = require "spec.helpers.wire"
 
@@ -7,7 +7,7 @@ local function start_again(g)
   return gateway.start { config = { listen = "127.0.0.1:" .. g.port } }
 end
 
--- It will not be asked how it ended.
+-- Its exit is not checked.
 local function crash(g)
   g:kill()
   g.stopped = true

@@ -1,4 +1,4 @@
--- Sessions come and go; what they took comes back.
+-- Sessions open and end; their memory is freed.
 local cjson = require "cjson.safe"
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
@@ -22,7 +22,7 @@ local INITIALIZE = message(1, "initialize", {
   protocolVersion = "2024-11-05", capabilities = cjson.decode "{}", clientInfo = { name = "passer-by", version = "1" },
 })
 
--- Fifty people at once: open a stream, initialize, call a tool, leave; by FIN and RST in turn.
+-- Fifty clients at once: open a stream, initialize, call a tool, disconnect; by FIN and RST in turn.
 local function one_batch(g)
   local people = {}
   for i = 1, AT_ONCE do

@@ -1,5 +1,4 @@
--- Sessions by the thousand: caps hold, and delay no other client (B-23); ids are random bytes of the kernel's, and never chosen by a
--- client (B-25).
+-- Thousands of sessions: caps hold, and delay no other client (B-23); ids are random bytes of the kernel, and never chosen by a client (B-25).
 -- proves: caps on sessions 2025-03-26..2025-11-25 http
 local uv = require "luv"
 local credentials = require "spec.helpers.credentials"
@@ -18,7 +17,7 @@ local function request_of(token)
   }, "\r\n")
 end
 
--- Bytes as they come, on a connection of its own: sends `count` requests at once; `read` waits for as many answers.
+-- Raw requests on a connection of its own: sends `count` requests at once; `read` waits for as many answers.
 local function pipe(g)
   local self = { socket = uv.new_tcp(), got = {} }
   local connected
@@ -66,7 +65,7 @@ describe("a flood of initialize (B-23)", function()
       took[round] = wait.timed(function() assert.equal("user:carl", (credentials.ask(old))) end)
       refused = refused + (statuses(flood:read(20))["429"] or 0)
     end
-    assert.equal(5000 - 29, refused) -- 80 in all: 50 of ann's, one of carl's, 29 of bob's
+    assert.equal(5000 - 29, refused) -- 80 in all: 50 of ann, one of carl, 29 of bob
     table.sort(took)
     assert.is_true(took[125] < 0.05, ("half of the calls took longer than %g s"):format(took[125]))
     assert.is_true(g:rss() - before < 8 << 20, ("%d KB more"):format((g:rss() - before) // 1024))

@@ -53,7 +53,7 @@ describe("a Streamable HTTP session that no client uses", function()
     end)
     local answer = call:answer()
     assert.equal("done", answer.result.content[1].text)
-    assert.equal(1, g:status().counters.sessions_closed.idle) -- the one that did nothing
+    assert.equal(1, g:status().counters.sessions_closed.idle) -- the session without requests
     assert.same({}, listening:result "ping")
     assert.same({}, waiting:result "ping")
     stream:close()
@@ -72,7 +72,7 @@ describe("an HTTP+SSE client that does not initialize", function()
     local took = wait.timed(function()
       late = g:client("2024-11-05", { initialize = false })
       pinging = g:client("2024-11-05", { initialize = false })
-      assert.same({}, pinging:result "ping") -- which is no initialize
+      assert.same({}, pinging:result "ping") -- a message that is not `initialize`
       late.stream:read_head()
       late.stream:wait_end(10)
       pinging.stream:wait_end(10)
@@ -105,7 +105,7 @@ for key, words in pairs { max = "of the process", per_principal = "of a principa
       for _, me in ipairs { first, second, third } do
         assert.same({}, me:result "ping")
       end
-      local newest = g:client "2026-07-28" -- which has no session
+      local newest = g:client "2026-07-28" -- a request without a session
       assert.truthy(newest:result "server/discover")
       second:delete()
       local fourth = g:client "2025-06-18"
@@ -176,7 +176,7 @@ describe("a quiet stream", function()
   end)
 end)
 
--- Says much, and lets others run after every word.
+-- Sends much progress, and lets other tasks run after every message.
 local flood = { ["tools/flood.lua"] = [[return tool { "Says much.", input = { mib = t.number }, function(args, call)
   local gate <close> = closing(function() log.info "gate closed" end)
   local word = ("x"):rep(16384)
@@ -220,7 +220,7 @@ for _, revision in ipairs { "2024-11-05", "2025-11-25", "2026-07-28" } do
         return status.counters.streams_ended.slow == 1
       end, 60)
       assert.is_true(most <= 256 * 1024, "queue_bytes was " .. most)
-      if revision == "2025-11-25" then -- whose calls outlive their streams
+      if revision == "2025-11-25" then -- their calls outlive their streams
         g:wait_log("said all", nil, 60)
         assert.same({}, me:result "ping")
       else
@@ -261,7 +261,7 @@ describe("a reader that is slow but reads", function()
     local me = g:client "2026-07-28"
     local stream = me:open("tools/call", { name = "flood", _meta = { ["io.modelcontextprotocol/logLevel"] = "info" } }, { buffer = 4096 })
     stream.connection:pause()
-    g:wait_status(function(status) -- all is said, and waits for its reader
+    g:wait_status(function(status) -- all messages are sent, and wait for their reader
       return status.gauges.requests_in_flight == 0 and status.gauges.queue_bytes > 0
     end, 30)
     stream.connection:resume()

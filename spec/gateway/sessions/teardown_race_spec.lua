@@ -1,4 +1,4 @@
--- Clients that go while something of theirs is still on its way.
+-- Clients that disconnect while messages for them are still on their way.
 local uv = require "luv"
 local cjson = require "cjson.safe"
 local gateway = require "spec.helpers.gateway"
@@ -7,7 +7,7 @@ local departures = require "spec.helpers.departures"
 
 local RACES = 2000
 local AT_ONCE = 40
-local SPREAD = 0.005 -- seconds within which everything of a batch happens
+local SPREAD = 0.005 -- seconds in which all races of a batch happen
 
 local scripts = {
   ["tools/echo.lua"] = [[
@@ -64,7 +64,7 @@ local function open_sessions(g, count)
   return people
 end
 
--- A client of either transport that takes no part, and must not be disturbed.
+-- Clients of either transport that take no part in the races, and must not be disturbed.
 local function open_bystanders(g)
   local sse, http = g:client "2024-11-05", g:client "2025-11-25"
   local stream = http:get_stream():wait "comment"
@@ -166,7 +166,7 @@ describe("B-11 a client that goes, 2,000 times,", function()
         local stream = client.connect(g)
         if race % 2 == 0 then
           stream:send { path = "/sse" }
-        else -- of these one at a time is accepted
+        else -- only one of these is accepted at a time
           stream:send { path = "/mcp", headers = {
             Accept = "text/event-stream", ["Mcp-Session-Id"] = session.session, ["MCP-Protocol-Version"] = "2025-11-25" } }
         end

@@ -1,4 +1,4 @@
--- A client that does not know that the server has been restarted, as a browser's EventSource is by nature.
+-- A client that does not know that the server has been restarted, such as a browser's EventSource.
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
 

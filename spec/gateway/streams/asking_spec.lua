@@ -1,4 +1,4 @@
--- A handler that asks its user in the middle: one script, every revision that can be asked. Rules S-8, V-1 to V-10, EL-3.
+-- A handler that asks its user in the middle of a call: one script, every revision with questions. Rules S-8, V-1 to V-10, EL-3.
 -- proves: questions whose answers come to another worker or process 2026-07-28 http
 local cjson = require "cjson"
 local gateway = require "spec.helpers.gateway"
@@ -38,7 +38,7 @@ local function marked(g)
   return count
 end
 
--- Opens the call, waits for the question, answers it; gives the question and the call's answer.
+-- Opens the call, waits for the question, answers it; returns the question and the call's answer.
 local function converse(c, tool, arguments, method, result)
   local stream = c:open("tools/call", { name = tool, arguments = arguments })
   local question = stream:wait_event(method).json
@@ -154,7 +154,7 @@ end)
 describe("a handler that asks, in 2026-07-28", function()
   local config = { seal_keys = { "a secret that both processes know" } }
 
-  -- One POST on a connection of its own: it lands on the worker that the kernel chooses.
+  -- Sends one POST on a connection of its own: the kernel chooses the worker.
   local function post(g, c, params)
     local message = c:message("tools/call", params)
     local headers = c:headers(message)

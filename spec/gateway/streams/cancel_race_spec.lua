@@ -1,5 +1,5 @@
--- A call that is cancelled around the moment it ends has one answer or none; if the cancellation is accepted before the answer
--- was made, none (B-73). Each revision makes 1,000 calls.
+-- A call that is cancelled around the moment at which it ends has one answer or none; if the cancellation is accepted before the answer was made,
+-- none (B-73). 1,000 calls in each revision.
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
 
@@ -45,7 +45,7 @@ for _, revision in ipairs { "2024-11-05", "2025-06-18", "2025-11-25" } do
       local cancelled = g:wait_status(function(status) return status.gauges.requests_in_flight == 0 end).counters.tool_aborted.cancelled
       if me.stream then
         local last, seen = me.ids, {}
-        assert.same({}, me:result "ping") -- what was to come has come before
+        assert.same({}, me:result "ping") -- all messages for the stream have arrived by now
         for _, message in ipairs(me.stream:messages()) do
           if message.id >= first and message.id <= last then
             assert.equal("done", message.result.content[1].text)

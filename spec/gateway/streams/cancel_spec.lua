@@ -1,6 +1,6 @@
--- What cancels a call, and what does not: in 2026-07-28 the end of its stream, over HTTP+SSE the end of the session's stream, in the
--- stateful revisions `notifications/cancelled` and the end of the session. After a cancellation the closers of the call have run, and it
--- sends no more messages.
+-- What cancels a call, and what does not: in 2026-07-28 the end of its stream, over HTTP+SSE the end of the session's stream, in the stateful
+-- revisions `notifications/cancelled` and the end of the session. After a cancellation the closers of the call have run, and the call sends no more
+-- messages.
 -- proves: work of a cancelled call ends 2024-11-05 sse
 -- proves: work of a cancelled call ends 2025-03-26.. http
 local uv = require "luv"
@@ -11,7 +11,7 @@ local wire = require "spec.helpers.wire"
 
 local config = { heartbeat = "60s" }
 
--- `patient` does a long wait; `brief` a short one; `stubborn` swallows every error it can.
+-- `patient` waits for a long time; `brief` for a short time; `stubborn` catches every error that it can.
 local scripts = {
   ["tools/patient.lua"] = [[return tool { "Waits long.", input = { as = t.string { default = "" } }, function(args, call)
     local outer <close> = closing(function() log.info("outer closed", { as = args.as }) end)
@@ -119,7 +119,7 @@ for how, depart in pairs(departures) do
         end
         local counters = g:status().counters
         assert.same({ cancelled = 0, gone = 0, time = 0, cpu = 0, memory = 0, output = 0, reload = 0, shutdown = 0 }, counters.tool_aborted)
-        assert.equal(1, counters.dropped.gone) -- an answer without a stream had nowhere to go; the other is kept
+        assert.equal(1, counters.dropped.gone) -- the answer without a stream could not be sent; the other one is kept
         assert.same({}, me:result "ping")
         leave(me)
         assert.has_nothing_left(g)
@@ -178,7 +178,7 @@ for _, revision in ipairs { "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-2
       local me = g:client(revision)
       for round = 1, 12 do
         local as = "round" .. round
-        local connection = client.connect(g) -- each a connection of its own, so that the kernel picks the workers
+        local connection = client.connect(g) -- separate connections, so that the kernel picks the workers
         local call = me:message("tools/call", { name = "patient", arguments = { as = as }, _meta = round % 2 == 0 and told or nil })
         connection:send { method = "POST", path = me.endpoint or "/mcp", headers = me:headers(call), body = call }
         g:wait_log("waits", { as = as })
@@ -193,7 +193,7 @@ for _, revision in ipairs { "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-2
           assert.same({}, me:result "ping")
           carrier = me.stream
         else
-          assert.equal(200, connection:read_response().status) -- HTTP is owed an answer: an event stream that ends
+          assert.equal(200, connection:read_response().status) -- HTTP requires a response: an event stream that ends
         end
         for _, message in ipairs(carrier:messages()) do
           assert.not_equal(call.id, message.id)
@@ -237,7 +237,7 @@ describe("initialize", function()
       local hello, note = wire.initialize_message("2024-11-05", round), { jsonrpc = "2.0", method = "notifications/cancelled", params = { requestId = round } }
       local first, second = client.connect(g), client.connect(g)
       first:send { method = "POST", path = me.endpoint, body = hello }
-      if round % 2 == 0 then first:send { method = "POST", path = me.endpoint, body = note } end -- right behind it
+      if round % 2 == 0 then first:send { method = "POST", path = me.endpoint, body = note } end -- right after that request
       second:send { method = "POST", path = me.endpoint, body = note }
       assert.equal("2024-11-05", me.stream:wait_event(round).json.result.protocolVersion)
       assert.equal(202, first:read_response().status)

@@ -1,5 +1,5 @@
--- Work in the background: it has a call like the one that began it, outlives that and its client, and ends by itself, by being
--- stopped, by its time, or with the gateway.
+-- Background tasks: each has a call like the call that started it, outlives that call and its client, and ends by itself, by `stop`, by its time
+-- limit, or with the gateway.
 local trusted = require "spec.helpers.trusted"
 local wait = require "spec.helpers.wait"
 
@@ -9,7 +9,7 @@ local function wait_run(client, what, value)
   wait.for_fact(what .. " to be " .. tostring(value), 5, function() return run(client, "return " .. what) == value end)
 end
 
--- Code that begins a job which waits for kept.signal, with a closer.
+-- Code that starts a task which waits for kept.signal, with a closer.
 local waiting = [[
   kept.signal, kept.seen, kept.closed = host.signal(), nil, nil
   kept.job = assert(host.spawn(call, function(job)
@@ -31,7 +31,7 @@ describe("a background task", function()
       local me = g:client(revision, { capabilities = { roots = {} } })
       local id = run(me, waiting .. "return host.id(call)")
       assert.equal(1, g:status().gauges.jobs)
-      if revision == "2026-07-28" then -- with meta, on a call that its client drops
+      if revision == "2026-07-28" then -- with _meta, on a call whose client disconnects
         run(me, "kept.signal:set()")
         wait_run(me, "kept.closed", false)
         local stream = me:open("tools/call", code(waiting .. "sleep(60)", { mine = 7 }))
@@ -157,7 +157,7 @@ describe("a gateway that stops", function()
     local teller = one:open("tools/call", code('call:progress(1) sleep(0.3) host.tell("go", "")', { progressToken = "p" }))
     teller:wait "notifications/progress"
     g:signal "sigterm"
-    assert.is_true((trusted.read(called:answer()))) -- jobs or not, calls have their time
+    assert.is_true((trusted.read(called:answer()))) -- calls have their time limit, whether background tasks run or not
     assert.equal(0, (g:wait_exit(5)))
     g:wait_log "closed"
     one:close()

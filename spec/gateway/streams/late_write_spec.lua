@@ -1,5 +1,5 @@
--- A write to a stream that its client has closed disturbs no other stream. Streams are closed while progress, results, heartbeats and the
--- gateway's own end all want to write to them; what had no reader is counted once (B-50, which demands 5,000 closes: here they are 600).
+-- A write to a stream that its client has closed disturbs no other stream. Streams are closed while progress, results, heartbeats and the gateway's
+-- own end all want to write to them; messages without a reader are counted once (B-50, which demands 5,000 closes: here they are 600).
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 
@@ -77,7 +77,7 @@ end)
 
 describe("an answer whose client has left", function()
   it("is counted, once", function()
-    -- nothing is kept for who may come back
+    -- no events are kept for clients that resume
     local g <close> = gateway.start { scripts = scripts, config = { heartbeat = "60s", sessions = { replay = { events = 0 } } } }
     for _, revision in ipairs { "2025-03-26", "2025-06-18", "2025-11-25" } do
       local me = g:client(revision)

@@ -1,5 +1,5 @@
--- Things that are switched on and off while they are served: every worker has the change at once, and exactly the clients that can see
--- lists are notified, once. Rules T-12, S-25, B-30, B-51.
+-- Things that are switched on and off while they are served: every worker has the change at once, and exactly the clients that can see a changed list
+-- are notified, once. Rules T-12, S-25, B-30, B-51.
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
 local wait = require "spec.helpers.wait"
@@ -31,7 +31,7 @@ local function session(g, revision)
   return c
 end
 
--- What came of list_changed, as "tools prompts".
+-- The list_changed notifications that arrived, as "tools prompts".
 local function told(stream)
   local list = {}
   for _, message in ipairs(stream:messages()) do

@@ -1,5 +1,4 @@
--- subscriptions/listen: a subscriber gets the notifications it asked for and no others, tagged, and a message at its end.
--- Rules B-1 to B-7, B-52.
+-- subscriptions/listen: a subscriber gets only the notifications it asked for, tagged with its id, and a message at its end. Rules B-1 to B-7, B-52.
 local gateway = require "spec.helpers.gateway"
 local wait = require "spec.helpers.wait"
 
@@ -39,7 +38,7 @@ describe("a client that listens", function()
     assert.same({ toolsListChanged = true }, tools.last.json.params.notifications)
     assert.same({ resourceSubscriptions = { "note://one" } }, note.last.json.params.notifications)
     assert.same({}, none.last.json.params.notifications)
-    for _ = 1, 2 do       -- one after the other: two at once may be told as one
+    for _ = 1, 2 do       -- one after the other: two at once may be merged into one notification
       change(c)
       for _, stream in ipairs { tools, both } do stream:wait_event "notifications/tools/list_changed" end
       for _, stream in ipairs { note, both } do stream:wait_event "notifications/resources/updated" end

@@ -1,5 +1,5 @@
--- What goes out of the gateway: nothing that a client sent for us alone (B-34), nothing that was another's (B-29), nothing that an
--- argument smuggles into an address (B-117), and no secret but where it is meant to go.
+-- Data that leaves the gateway: nothing that a client sent only for the gateway (B-34), nothing that belongs to another client (B-29), nothing that
+-- an argument smuggles into an address (B-117), and a secret only to its destination.
 local cjson = require "cjson"
 local credentials = require "spec.helpers.credentials"
 local errand = require "spec.helpers.errand"
@@ -116,7 +116,7 @@ describe("B-117 an argument in an address", function()
       for _, path in ipairs { one, two, three } do
         assert.is_nil(path:find "[%c %z\128-\255\"<>\\^`{|}#]", path)
       end
-      if text ~= "." and text ~= ".." then -- which are no segments: the next test
+      if text ~= "." and text ~= ".." then -- these are not path segments: the next test has them
         assert.equal(text, decoded(one:match "^/items/([^/?]*)/end$" or one), one)
       end
       assert.equal(text, decoded(three:match "^/made%?q=([^&=]*)$" or three), three)
@@ -161,7 +161,7 @@ end)
 describe("a secret", function()
   local KEY = "t0p-s3cret-value"
 
-  -- Ways that a script lets one slip.
+  -- Ways in which a script may leak a secret.
   local slips = {
     result = "return token", nested = "return { a = { b = { token, c = token } } }", text = "return tostring(token)",
     joined = "return 'a' .. tostring(token .. 'b')", format = "return ('%s %10s'):format(token, token)", raised = "error(token)",

@@ -1,4 +1,4 @@
--- B-26: an answer belongs to the exchange that asked, not to an id that a client chose. Here every client says `"id":1`, always.
+-- B-26: an answer belongs to the exchange that asked, not to an id that a client chose. Here every client sends `"id":1` in every request.
 local gateway = require "spec.helpers.gateway"
 
 local CLIENTS, ROUNDS = 200, 100
@@ -16,7 +16,7 @@ local scripts = { ["tools/echo.lua"] = [[return tool {
 
 local revisions = { "2024-11-05", "2025-11-25", "2026-07-28" }
 
--- Asks for `secret`; nothing is awaited. Every other call wants progress, under a token that is its secret too.
+-- Asks for `secret` and does not wait. Every other call wants progress, with its secret as the token.
 local function ask(me, secret, wants_progress)
   local message = me:message("tools/call", {
     name = "echo", arguments = { secret = secret, after = math.random(0, 50) / 1000 },
@@ -39,7 +39,7 @@ local function assert_own(secret, message)
   end
 end
 
--- Takes the answer, and everything that came with it.
+-- Takes the answer, and all messages that came with it.
 local function take(me, secret, wants_progress)
   local response = me.kept:read_response(30)
   local carrier = me.kept

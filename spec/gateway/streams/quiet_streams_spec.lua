@@ -1,4 +1,4 @@
--- Streams that carry no event: the gateway notices by its disconnect that a client has left, not by a failed write.
+-- Streams that carry no event: the gateway detects a client's disconnect itself, not by a failed write.
 local gateway = require "spec.helpers.gateway"
 local departures = require "spec.helpers.departures"
 

@@ -1,4 +1,4 @@
--- A client that loses its stream again and again, and comes back each time: no event is lost, none comes twice (row B-44).
+-- A client that loses its stream again and again, and resumes it each time: no event is lost, none comes twice (row B-44).
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local resume = require "spec.helpers.resume"
@@ -6,7 +6,7 @@ local resume = require "spec.helpers.resume"
 local STEPS, RUNS = 300, 24
 local ways = { "close", "reset", "fin" }
 
--- Reads `most` events more of a stream: their words are added to `words`. Gives the last id, and whether that was the answer.
+-- Reads `most` further events of a stream and appends their words to `words`. Returns the last id, and true if the last event was the answer.
 local function read(stream, most, words, last)
   for _ = 1, most do
     local event = stream:wait_event(function(event) return event.id ~= nil end)
@@ -80,7 +80,7 @@ describe("clients that come back on top of themselves, without waiting for anyth
         end
       end
       local words = {}
-      repeat -- one that was sent before may be served after, and takes over
+      repeat -- a request that was sent earlier may be served later, and takes over the stream
         for _, event in ipairs(resume.all(resume.after(me, id))) do
           id, words[#words + 1] = event.id, resume.word(event)
         end

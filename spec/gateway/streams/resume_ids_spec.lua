@@ -1,5 +1,5 @@
--- A Last-Event-ID that is not one of the session's, or whose followers are gone, is refused: nothing comes silently short, nothing of
--- anybody else's comes at all (S-28; rows W-14, B-45, B-46).
+-- A Last-Event-ID that does not belong to the session, or whose later events are gone, is refused: no event is left out silently, and no event of
+-- another session is sent (S-28; rows W-14, B-45, B-46).
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
 local resume = require "spec.helpers.resume"
@@ -32,7 +32,7 @@ describe("a Last-Event-ID that names nothing", function()
     assert.equal("2-0", resume.all(resume.steps(other, 1))[1].id)
     for _, id in ipairs {
       "1-5", "1-999999", "1--1", "-1-1", "1-9223372036854775808", "1-18446744073709551616", "18446744073709551617-1", "3-0", "0-0", "0-1",
-      "2-0", -- the other session has it
+      "2-0", -- the other session has this event
       "", "1", "1-", "-1", "1-1-1", "1-01", "01-1", "1-1x", "x", "1 - 1", "+1-1", "1-1,1-2", "null", "\xc3\xa4-\xff", "1-1\t2",
       ("9"):rep(60000), ("1-1"):rep(20000),
     } do
@@ -149,7 +149,7 @@ describe("the store of events", function()
       people[i] = g:client "2025-11-25"
       resume.all(resume.steps(people[i], 40))
       assert.is_true(g:status().gauges.replay_bytes <= 65536)
-      people[i]:close() -- its connections; the session stays
+      people[i]:close() -- closes its connections; the session stays
     end
     assert.equal(400, ask(g, people[1], "1-40").status)
     assert.equal("counted to 40", resume.words(resume.all(resume.after(people[100], "1-40")))[1])

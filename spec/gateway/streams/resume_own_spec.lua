@@ -1,5 +1,5 @@
--- A session's own event stream, the GET of Streamable HTTP: it keeps its number and its count from connection to connection, so that a
--- client that left it comes back to what it missed (S-25, S-27, S-28; row B-44).
+-- A session's own event stream, the GET of Streamable HTTP, keeps its number and its event count from connection to connection, so that a client that
+-- reconnects gets the events it missed (S-25, S-27, S-28; row B-44).
 -- proves: resumption 2025-03-26..2025-11-25 http
 local gateway = require "spec.helpers.gateway"
 local resume = require "spec.helpers.resume"
@@ -15,7 +15,7 @@ local scripts = {
   end }]],
 }
 
--- A session that follows `count` notes from each of `sources`.
+-- A session that subscribes to notes of `count` sources.
 local function follower(g, revision, sources, count)
   local me = g:client(revision)
   for from = 1, sources do
@@ -30,7 +30,7 @@ local function touch(me, from, first, last)
   return me:open("tools/call", { name = "touch", arguments = { from = from, first = first, last = last or first } })
 end
 
--- The next event with data: the note it is about, and its id.
+-- The next event with data: the URI of its note, and its id.
 local function note(stream)
   local event = stream:wait_event(function(event) return event.id ~= nil and event.data ~= "" end)
   return event.json.params.uri:match "[^/]+$", event.id

@@ -1,5 +1,5 @@
--- A reader that stops reading costs a bounded number of bytes, loses its stream, and delays no other client (B-47, B-48). Scaled down: 20
--- stalled readers beside 20 callers, a stall of 1 s for 30, a queue of 64 KiB.
+-- A reader that stops reading costs a bounded number of bytes, loses its stream, and delays no other client (B-47, B-48). Scaled down: 20 stalled
+-- readers beside 20 callers, a stall of 1 s instead of 30, a queue of 64 KiB.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local wait = require "spec.helpers.wait"
@@ -20,10 +20,10 @@ end }]],
   ["tools/echo.lua"] = 'return tool { "Echo.", input = { text = t.string }, function(args) return args.text end }',
 }
 
--- A call whose client reads no more than the head of the response.
+-- A call whose client reads only the head of the response.
 local function stall(g, revision)
   local me = g:client(revision, { buffer = 4096 })
-  if revision == "2024-11-05" then me:result("logging/setLevel", { level = "debug" }) end -- whose progress has no messages
+  if revision == "2024-11-05" then me:result("logging/setLevel", { level = "debug" }) end -- its progress notifications have no messages
   local meta = { progressToken = "p", ["io.modelcontextprotocol/logLevel"] = revision == "2026-07-28" and "debug" or nil }
   local stream = me:open("tools/call", { name = "flood", _meta = meta }, { buffer = 4096 })
   stream:wait "notifications/progress"
@@ -31,7 +31,7 @@ local function stall(g, revision)
   return me, stream
 end
 
--- Seconds that each of `count` calls took, sorted.
+-- The seconds that each of `count` calls took, sorted.
 local function time_calls(callers, count)
   local times = {}
   for i = 1, count do
@@ -117,7 +117,7 @@ describe("one stalled reader", function()
     local me, stream = stall(g, "2026-07-28")
     g:wait_status(function(status) return status.gauges.queue_bytes > 0 end)
     local loud = usual_worst(time_batches(callers, 25))
-    assert.equal(1, g:status().gauges.streams_open) -- it was there all the time
+    assert.equal(1, g:status().gauges.streams_open) -- the stream was open all the time
     assert.is_true(loud <= math.max(0.02, 10 * calm), ("calls took %g s, alone %g s"):format(loud, calm))
     stream:close()
     me:close()

@@ -1,4 +1,4 @@
--- Sessions that subscribe to single resources are notified of those, and of nothing else. Rules R-3, S-25.
+-- Sessions that subscribe to single resources are notified of these only. Rules R-3, S-25.
 local gateway = require "spec.helpers.gateway"
 local wait = require "spec.helpers.wait"
 
@@ -8,7 +8,7 @@ local scripts = {
   ["tools/touch.lua"] = 'return tool { "Touch.", input = { uri = t.string }, function(args) resource_updated(args.uri) return "told" end }',
 }
 
--- A session with a stream for what comes by itself.
+-- A session with a stream for messages that belong to no request.
 local function session(g, revision)
   local c = g:client(revision)
   c.own = c.endpoint and c.stream or c:get_stream().connection

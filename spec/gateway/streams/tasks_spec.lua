@@ -26,7 +26,7 @@ return tool { "Ask.", task = "optional", function(_, call)
 end }]],
 }
 
--- One POST on a connection of its own: any worker.
+-- Sends one POST on a connection of its own: any worker.
 local function post(g, c, method, params)
   local message = c:message(method, params)
   return client.request(g, { method = "POST", path = "/mcp", headers = c:headers(message), body = message }):json()

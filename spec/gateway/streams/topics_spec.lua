@@ -1,5 +1,5 @@
--- What is published on a topic reaches its subscribers, on any worker: sessions on their own stream, listening calls on the stream of the
--- call; each once, in order, and no other client.
+-- A publication on a topic reaches the topic's subscribers, on any worker: sessions on their own stream, listening calls on the stream of the call;
+-- each once, in order, and no other client.
 local eras = require "spec.helpers.eras"
 local trusted = require "spec.helpers.trusted"
 local wait = require "spec.helpers.wait"
@@ -13,7 +13,7 @@ local function close(...)
   end
 end
 
--- Code that publishes `n` on `topic`, to both kinds.
+-- Code that publishes `n` on `topic`, to both kinds of subscribers.
 local function publish(topic, n)
   return ([[
     local topic, n = %q, %d
@@ -21,7 +21,7 @@ local function publish(topic, n)
       '{"jsonrpc":"2.0","method":"heard","params":{"id":', (',"n":%%d,"topic":%%q}}'):format(n, topic))]]):format(topic, n)
 end
 
--- What a stream brought of these notifications, as a list of "topic n".
+-- The publications that a stream brought, as a list of "topic n".
 local function heard(messages)
   local list = {}
   for _, message in ipairs(messages) do
@@ -38,7 +38,7 @@ local function wait_heard(stream, ...)
   assert.same(wanted, heard(stream:messages()))
 end
 
--- A session that follows topics, and has its stream.
+-- A session that subscribes to topics, and has its stream open.
 local function follower(g, revision, topics)
   local me = g:client(revision)
   me.listening = me.endpoint and me.stream or me:get_stream().connection
@@ -72,7 +72,7 @@ describe("what is published", function()
       all[i] = follower(g, revision, i % 2 == 0 and { "a", "b" } or { "b" })
       if i % 2 == 0 then some[#some + 1] = all[i] end
     end
-    assert.equal(18 + 12, g:status().gauges.subscriptions) -- each follows "tools" since initialize
+    assert.equal(18 + 12, g:status().gauges.subscriptions) -- each is subscribed to "tools" since initialize
     local bystander = follower(g, "2025-11-25", { "c" })
     run(one, publish("a", 1))
     for _, me in ipairs(some) do wait_heard(me.listening, "a 1") end

@@ -1,4 +1,4 @@
--- Who may ask, and in which form: Host and Origin on every path, Accept (B-61), Content-Type (B-60).
+-- Checks of a request's headers: Host and Origin on every path, Accept (B-61), Content-Type (B-60).
 local cjson = require "cjson"
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
@@ -7,7 +7,7 @@ local wire = require "spec.helpers.wire"
 local discover = { jsonrpc = "2.0", id = 1, method = "server/discover", params = { _meta = wire.meta() } }
 local mirrored = wire.mirrored(discover)
 
--- Each: an Accept header (false: none), and whether it takes JSON, events, and so a POST's answer or a GET's.
+-- Each row: an Accept header (false: none), and whether it accepts JSON, events, and so a POST's answer or a GET's.
 local accepts = {
   { "application/json, text/event-stream", "POST", "GET" },
   { "text/event-stream, application/json", "POST", "GET" },
@@ -144,7 +144,7 @@ end)
 
 -- -- Host and Origin --------------------------------------------------------------------------------------------------
 
--- Each: the Host header (false: none; PORT: ours), and whether it is served with hosts: [localhost, 127.0.0.1, "[::1]"].
+-- Each row: the Host header (false: none; PORT: the gateway's), and whether it is served with hosts: [localhost, 127.0.0.1, "[::1]"].
 local hosts = {
   { "127.0.0.1:PORT", true }, { "localhost:PORT", true }, { "LOCALHOST:PORT", true }, { "localhost", true }, { "[::1]:PORT", true },
   { "localhost:1", true }, { "127.0.0.1", true }, { "[::1]", true },
@@ -162,7 +162,7 @@ local origins = {
   { "http://", false }, { "", false }, { "chrome-extension://localhost", false }, { "http://localhost/", false }, { "http://localhost:", false },
 }
 
--- Every path there is: what is asked, and what is said to those who may ask (true: an event stream).
+-- A request to every path, and the answer to an allowed client (true: an event stream).
 local doors = {
   { method = "POST", path = "/mcp", headers = mirrored, body = discover, status = 200 },
   { method = "GET", path = "/mcp", status = 400 },
@@ -202,7 +202,7 @@ describe("every path of both listeners", function()
         local name = ("%s %s, Host %s"):format(door.method, door.path, row[1])
         if row[2] then
           assert.equal(door.status, status, name)
-        elseif status ~= 400 or row[1] then -- HTTP/1.1 without a Host may be refused at once
+        elseif status ~= 400 or row[1] then -- an HTTP/1.1 request without Host may be refused at once
           assert.equal(403, status, name)
           refused = refused + 1
         end

@@ -1,4 +1,4 @@
--- Several messages in one body: 2025-03-26 has them, up to 64, no other revision does. Rules G-8, S-6, D-9, W-4, E-12; B-65.
+-- Several messages in one body: only 2025-03-26 has them, up to 64. Rules G-8, S-6, D-9, W-4, E-12; B-65.
 local cjson = require "cjson"
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"

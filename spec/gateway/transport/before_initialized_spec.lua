@@ -1,4 +1,4 @@
--- B-08: between the answer to `initialize` and `notifications/initialized` a session is usable already.
+-- B-08: a session is usable already between the answer to `initialize` and `notifications/initialized`.
 local gateway = require "spec.helpers.gateway"
 local wire = require "spec.helpers.wire"
 
@@ -8,7 +8,7 @@ local chatty = { ["tools/chatty.lua"] = [[return tool { "Says two things.", func
   return "done"
 end }]] }
 
--- A client whose `initialize` is answered and who says nothing more about it.
+-- A client whose `initialize` is answered and that never sends `notifications/initialized`.
 local function half_way(g, revision)
   local me = g:client(revision, { initialize = false })
   local answer, response = me:call("initialize", { protocolVersion = revision, capabilities = {}, clientInfo = { name = "spec", version = "1" } })

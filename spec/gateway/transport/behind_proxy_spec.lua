@@ -1,5 +1,5 @@
--- The head of an event stream forbids every proxy to buffer it, compress it or count its bytes; so it passes an
--- nginx with its defaults at once (B-54).
+-- The head of an event stream forbids every proxy to buffer it, compress it or count its bytes; so an nginx with its default settings forwards it at
+-- once (B-54).
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
 local nginx = require "spec.helpers.nginx"
@@ -52,7 +52,7 @@ describe("the head of an event stream", function()
       connection:send { method = "POST", path = "/mcp", headers = headers, body = call }
       assert_head(connection:read_head())
       connection:wait_end()
-      call = me:message("tools/call", { name = "steps", arguments = { wait = 0 } }) -- then the answer is JSON, with a length, and as little compressed
+      call = me:message("tools/call", { name = "steps", arguments = { wait = 0 } }) -- then the answer is JSON, with a length, and not compressed either
       local response = connection:request { method = "POST", path = "/mcp", headers = headers, body = call }
       assert.equal("application/json", response.headers["content-type"])
       assert.equal(#response.body, tonumber(response.headers["content-length"]))

@@ -1,4 +1,4 @@
--- What is checked before a request is handled, and what no client gets to see: B-24, B-114, B-122, B-123, B-124.
+-- Checks that come before a request is handled, and data that no client may see: B-24, B-114, B-122, B-123, B-124.
 local cjson = require "cjson"
 local uv = require "luv"
 local certificates = require "spec.helpers.certificates"
@@ -6,7 +6,7 @@ local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
 local wire = require "spec.helpers.wire"
 
--- Bytes as they are, on a connection of their own: the status, and the answer.
+-- Sends raw bytes on a connection of their own: returns the status, and the answer.
 local function raw(g, options, bytes)
   local connection <close> = client.connect(g, options)
   connection.asked = { bytes:match "^%a+" }
@@ -22,7 +22,7 @@ local targets = {
   "/.well-known/oauth-protected-resource/mcp", "/.well-known/other", "/mcp/", "/%6dcp", "/mcp/../sse", "//sse", "/status", "/healthz", "/reload", "*",
 }
 
--- Hosts that are none of ours, whole headers. PORT is the port that is asked.
+-- Hosts that the gateway does not serve, as whole header lines. PORT is the gateway's port.
 local foreign = {
   "Host: evil.example", "Host: evil.example:PORT", "Host: 127.0.0.1.evil.example", "Host: 127.0.0.1.evil.example:PORT",
   "Host: localhost:1@evil", "Host: localhost:1@evil.example:PORT", "Host: localhost@evil.example", "Host: evil.example#localhost",
@@ -176,7 +176,7 @@ local scripts = {
   ["resources/bug.lua"] = [[return resource { "Has a bug.", uri = "bug://x", function() error "in /srv" end }]],
 }
 
--- What a stranger may not read in an answer.
+-- Texts that must not be in an answer to an unauthenticated client.
 local inner = {
   "%.lua", "scripts/", "/srv", "/etc", "/tmp", "stack traceback", "%[string", "%[C%]", "lua_", "10%.0%.0%.7", "5432", "0x%x%x%x%x", "upvalue", "field '",
   "core/", "moonpool%-", "errno", "OpenSSL", "127%.0%.0%.1:%d",

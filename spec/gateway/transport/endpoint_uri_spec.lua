@@ -1,10 +1,10 @@
--- The URI to which HTTP+SSE clients post is a path of the configuration: with the folder it is mounted in and the
--- prefix that a proxy takes off, and never with a host that a request named (B-55, E-2, E-3).
+-- The URI to which HTTP+SSE clients post is a path of the configuration: with the prefix that a proxy removes, and never with a host from a request
+-- (B-55, E-2, E-3).
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
 local nginx = require "spec.helpers.nginx"
 
--- The endpoint event that a client at `path` gets, sent with these headers.
+-- The endpoint event that a client at `path` gets, after a request with these headers.
 local function endpoint_at(g, path, headers)
   local connection = client.connect(g)
   local all = { Accept = "text/event-stream" }

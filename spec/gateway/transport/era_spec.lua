@@ -1,5 +1,5 @@
--- The era of a message follows from that message alone: its headers, its _meta, its session. One connection may
--- carry messages of all eras. Methods of older eras do not exist in the newest (B-56).
+-- The revision of a message follows from that message alone: its headers, its _meta, its session. One connection may carry messages of all revisions.
+-- Methods of older revisions do not exist in the newest (B-56).
 -- proves: every revision at one endpoint 2025-03-26.. http
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
@@ -17,7 +17,7 @@ local function legacy(method, params, id)
   return wire.message(id or 1, method, params)
 end
 
--- A request of 2026-07-28; `version` is what its _meta says (false: no such member).
+-- A request of 2026-07-28; `version` is the version in its _meta (false: none).
 local function modern(method, params, version)
   local copy = {}
   for name, value in pairs(params or {}) do
@@ -48,7 +48,7 @@ end
 local add = { name = "add", arguments = { a = 1, b = 2 } }
 local answer = { jsonrpc = "2.0", id = 77, result = {} }
 
--- The headers of a modern request, some of them changed.
+-- The headers of a stateless request, some of them changed.
 local function mirrored(method, name, more)
   local headers = { ["MCP-Protocol-Version"] = MODERN, ["Mcp-Method"] = method, ["Mcp-Name"] = name or false }
   for header, value in pairs(more or {}) do
@@ -65,7 +65,7 @@ local function version(of, more)
   return headers
 end
 
-local SESSION = {} -- stands for the id of a live session that negotiated 2025-06-18
+local SESSION = {} -- replaced by the id of a live session that negotiated 2025-06-18
 local function live(more)
   local headers = { ["Mcp-Session-Id"] = SESSION }
   for header, value in pairs(more or {}) do
@@ -77,10 +77,10 @@ end
 local DEAD = ("ab"):rep(16)
 local V = "MCP-Protocol-Version"
 
--- Each: which rule, what it is, the headers, the body, the HTTP status, the JSON-RPC error's code ("result": none), and what
--- else must be so of (the answer, the HTTP response).
+-- Each row: the rule, a name, the headers, the body, the HTTP status, the JSON-RPC error's code ("result": none), and a further check of (the answer,
+-- the HTTP response).
 local rows = {
-  -- D-1: legacy handshake
+  -- D-1: a stateful handshake
   { "D-1", "a bare initialize", {}, wire.initialize_message(OLD), 200, "result", function(told, response)
     assert.equal(OLD, told.result.protocolVersion)
     assert.truthy(response.headers["mcp-session-id"]:match "^[\33-\126]+$")
@@ -101,7 +101,7 @@ local rows = {
   { "L-1", "initialize without params", {}, legacy "initialize", 200, -32602 },
   { "L-1", "initialize whose version is a number", {}, legacy("initialize", { protocolVersion = 1 }), 200, -32602 },
 
-  -- D-2, D-3: legacy, in a session or not
+  -- D-2, D-3: stateful messages, in a session or not
   { "D-2", "a request in its session", live { [V] = OLD }, legacy "tools/list", 200, "result" },
   { "D-2", "a request without a session", version(OLD), legacy "tools/list", 400, -32600 },
   { "D-2", "a request with a dead session", version(OLD, { ["Mcp-Session-Id"] = DEAD }), legacy "tools/list", 404, -32600 },
@@ -116,7 +116,7 @@ local rows = {
   { "D-15", "a legacy request with mirrored headers that are wrong", live { ["Mcp-Method"] = "x", ["Mcp-Name"] = "y" },
     legacy("tools/call", add), 200, "result" },
 
-  -- D-4: says it is modern, and is not
+  -- D-4: the headers say stateless, the body does not
   { "D-4", "a request with a modern header and no _meta", version(MODERN), legacy "tools/list", 400, -32602, function(told)
     assert.same({ MODERN }, told.error.data.supported)
   end },
@@ -127,7 +127,7 @@ local rows = {
   { "D-4", "a request with a modern header and a dead session", version(MODERN, { ["Mcp-Session-Id"] = DEAD }), legacy "tools/list", 400, -32602 },
   { "D-4", "a request with a modern header and a _meta without a version", mirrored "tools/list", modern("tools/list", {}, false), 400, -32602 },
 
-  -- D-5: the modern ladder
+  -- D-5: the checks of a stateless message, in order
   { "D-5", "a modern request", mirrored "tools/list", modern "tools/list", 200, "result", function(told, response)
     assert.equal("complete", told.result.resultType)
     assert.is_nil(response.headers["mcp-session-id"])
@@ -178,7 +178,7 @@ local rows = {
   { "M-22", "an unknown method of an unknown version: the lower step decides", mirrored("no/such", nil, { [V] = NEWER }),
     modern("no/such", {}, NEWER), 400, -32022 },
 
-  -- D-8, D-11, D-12: modern things in a session
+  -- D-8, D-11, D-12: stateless messages in a session
   { "D-8", "a modern header in a live session", live { [V] = MODERN }, legacy "tools/list", 400, -32600 },
   { "D-8", "an unknown header in a live session", live { [V] = NONSENSE }, legacy "tools/list", 400, -32600 },
   { "D-8", "a modern header on a notification in a live session", live { [V] = MODERN }, note "notifications/initialized", 400, -32600 },
@@ -199,7 +199,7 @@ local rows = {
   { "D-14", "a notification with a modern header alone", version(MODERN), note "notifications/x", 202 },
   { "W-17", "a modern notifications/cancelled", version(MODERN), note("notifications/cancelled", { requestId = 1, _meta = wire.meta() }), 202 },
 
-  -- D-9: lists; W-3: answers; W-5: what is no message
+  -- D-9: batches; W-3: responses; W-5: bodies that are not messages
   { "D-9", "a list in a session", live { [V] = OLD }, { legacy "ping", legacy("ping", nil, 2) }, 400, -32600 },
   { "D-9", "a list that says it is modern", version(MODERN), { modern "tools/list" }, 400, -32600 },
   { "D-9", "an empty list", live(), "[]", 400, -32600 },
@@ -221,7 +221,7 @@ local rows = {
   { "W-5", "the same key twice, once in disguise", live(), [[{"jsonrpc":"2.0","id":1,"method":"ping","m\u0065thod":"tools/list"}]], 400, -32600 },
   { "G-6", "members that nobody knows", live(), { jsonrpc = "2.0", id = 1, method = "ping", later = { 1 }, params = { later = true } }, 200, "result" },
 
-  -- W-19: unknown methods of the old eras
+  -- W-19: unknown methods of the older revisions
   { "W-19", "an unknown method, in a session", live(), legacy "no/such", 200, -32601 },
   { "W-19", "server/discover, in a session", live(), legacy "server/discover", 200, -32601 },
   { "G-5", "an unknown notification, in a session", live(), note "notifications/no/such", 202 },
@@ -254,7 +254,7 @@ describe("a POST to the endpoint", function()
       for name, value in pairs(headers) do
         all[name] = value == SESSION and session or value
       end
-      -- one connection for all: nothing may stick to it
+      -- one connection for all: it must not keep any state
       local response = connection:request { method = "POST", path = "/mcp", headers = all, body = body }
       local told = response:json()
       assert.equal(status, response.status, response.body)
@@ -286,7 +286,7 @@ describe("a POST to the endpoint", function()
   end)
 end)
 
--- Each: which rule, the method, the path, the headers, the status, the Allow header.
+-- Each row: the rule, the method, the path, the headers, the status, the Allow header.
 local methods = {
   { "D-6", "GET", "/mcp", { [V] = MODERN }, 405, "POST" },
   { "D-6", "DELETE", "/mcp", { [V] = MODERN }, 405, "POST" },
@@ -347,7 +347,7 @@ describe("what only older eras have (B-56)", function()
       assert.is_nil(("\n" .. response.body):find "\nid")
       assert.is_nil(("\n" .. response.body):find "\nretry")
     end
-    assert.is_false(stream.connection:is_closed_by_peer()) -- the session did not notice
+    assert.is_false(stream.connection:is_closed_by_peer()) -- the session is unchanged
     assert.same({}, me:result "ping")
     assert.equal(1, g:status().counters.sessions_opened)
     me:delete()
@@ -393,7 +393,7 @@ describe("another method or path", function()
   end)
 end)
 
--- W-1 to W-5, W-19 over HTTP+SSE, whose answers come on the stream. Each: what, the body, the POST's status, the answer's code.
+-- W-1 to W-5, W-19 over HTTP+SSE, whose answers come on the stream. Each row: a name, the body, the POST's status, the answer's code.
 local posts = {
   { "a request (W-1)", legacy "ping", 202, "result" },
   { "a notification (W-2)", note "notifications/initialized", 202 },
@@ -425,7 +425,7 @@ describe("a POST to an HTTP+SSE session", function()
       if code then
         assert.equal(code, told.error and told.error.code or "result")
       end
-      assert.same({}, me:result "ping") -- and nothing else came before this
+      assert.same({}, me:result "ping") -- and no other message came before this one
       assert.equal(code and status == 202 and 2 or 1, #me.stream:messages())
       me:close()
       assert.has_nothing_left(g)

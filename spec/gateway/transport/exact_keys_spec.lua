@@ -1,10 +1,10 @@
--- A key is compared byte for byte. A second `method`, `name`, `id` or `arguments` is refused, also with escapes;
--- a key that only looks like one of them is an unknown member. So the request that is checked and logged is the one that runs (B-57).
+-- Keys are compared byte for byte. A second `method`, `name`, `id` or `arguments` is refused, also with escapes; a key that is only similar is an
+-- unknown member. So the request that is checked and logged is the one that runs (B-57).
 local cjson = require "cjson"
 local gateway = require "spec.helpers.gateway"
 local wire = require "spec.helpers.wire"
 
--- Each tool says its name in the log when it runs, so that a run cannot hide.
+-- Each tool logs its name when it runs, so that no run is hidden.
 local function ran(name)
   return ('return tool { "It.", input = { a = t.optional(t.string) }, function(args) log.info("ran", { tool = %q, a = args.a or "" }) return %q end }')
     :format(name, name)
@@ -18,7 +18,7 @@ local function call(params)
   return '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{' .. params .. "," .. MARK .. "}}"
 end
 
--- Bodies that say something twice, in either order: none of them runs anything.
+-- Bodies with a repeated key, in either order: no tool runs.
 local twice = {
   call [["name":"safe","name":"danger"]], call [["name":"danger","name":"safe"]], call [["name":"safe","name":"safe"]],
   call [["name":"safe","n\u0061me":"danger"]], call [["\u006e\u0061\u006d\u0065":"danger","name":"safe"]],
@@ -34,7 +34,7 @@ local twice = {
   [[{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"safe","_meta":{"progressToken":1,"progressToken":2,"x":{}}}}]],
 }
 
--- Bodies with keys that are near ones of the protocol: unknown members, so `safe` runs, and runs alone.
+-- Bodies with keys similar to the protocol's: these are unknown members, so only `safe` runs.
 local near = {
   call [["name":"safe","Name":"danger"]], call [["NAME":"danger","name":"safe"]], call [["name":"safe","name\u0000":"danger"]],
   call [["name\u0000":"danger","name":"safe"]], call [["name":"safe","name ":"danger"]], call [["name":"safe"," name":"danger"]],
@@ -48,7 +48,7 @@ local near = {
   [[{"Jsonrpc":"1.0","jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"safe",]] .. MARK .. "}}",
 }
 
--- Bodies that have such a key in place of the right one: the right one is missing.
+-- Bodies with a similar key instead of the right one: the right one is missing.
 local instead = {
   call [["Name":"danger"]], call [["name\u0000":"danger"]], call [["NAME":"danger"]], call [["name":"danger\u0000"]], call [["name":"Danger"]],
   call [["name":"danger "]], call [["name":"\u0000danger"]],
@@ -67,7 +67,7 @@ local unknown_method = {
   [[{"jsonrpc":"2.0","id":1,"method":"tools//call","params":{"name":"danger",]] .. MARK .. "}}",
 }
 
--- What ran; the log is complete once the gateway has stopped.
+-- The tools that ran; the log is complete once the gateway has stopped.
 local function runs(g)
   g:stop()
   local names = {}
@@ -77,7 +77,7 @@ local function runs(g)
   return names
 end
 
--- How a body is sent in each era; gives status and answer.
+-- Sends a body in each revision; returns status and answer.
 local ways = {
   ["2025-11-25"] = function(g)
     local session = { ["Mcp-Session-Id"] = wire.initialize(g, "2025-11-25") }

@@ -1,10 +1,10 @@
--- B-38: what is there to be sent is sent now: the head of a quiet stream, the last event before a wait, the bytes of a result.
+-- B-38: data is sent as soon as it exists: the head of a quiet stream, the last event before a wait, the bytes of a result.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
 local wait = require "spec.helpers.wait"
 
--- No heartbeat comes to the rescue.
+-- The heartbeat is too rare to cause a write.
 local config = { heartbeat = "60s" }
 
 local scripts = {
@@ -100,7 +100,7 @@ for _, revision in ipairs { "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-2
   end)
 end
 
--- Passes on what it has, a byte per write to the client, and never looks ahead. Gives its port and a function that ends it.
+-- A proxy that forwards each byte in a write of its own, and reads no further meanwhile. Returns its port and a function that ends it.
 local function start_proxy(port)
   local server, sockets = uv.new_tcp(), {}
   server:bind("127.0.0.1", 0)

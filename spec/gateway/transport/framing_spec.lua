@@ -1,23 +1,23 @@
--- B-67, B-68: where a request ends is said once and plainly, or it is refused and the connection closed. What stands in a body is
--- never taken for a request, and every answer belongs to the request that it follows.
+-- B-67, B-68: a request that does not say exactly once where it ends is refused and its connection closed. The content of a body is never taken for a
+-- request, and every answer belongs to the request that it follows.
 local cjson = require "cjson"
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
 local wire = require "spec.helpers.wire"
 
-local config = { limits = { request_time = "400ms" } } -- ends what waits for bytes that do not come
+local config = { limits = { request_time = "400ms" } } -- ends a connection that waits for bytes that do not come
 
 local function head(lines)
   return table.concat(lines, "\r\n") .. "\r\n\r\n"
 end
 
--- Were it ever taken for a request, there would be a session more.
+-- If this body were taken for a request, there would be one more session.
 local inner = cjson.encode(wire.initialize_message "2025-11-25")
 local smuggled = head {
   "POST /mcp HTTP/1.1", "Host: localhost", "Content-Type: application/json", "Accept: " .. wire.both, "Content-Length: " .. #inner,
 } .. inner
 
--- `more` are the lines that frame the body; `first` the request line.
+-- `more` are the header lines that frame the body; `first` is the request line.
 local function post(more, body, first)
   return head { first or "POST /mcp HTTP/1.1", "Host: localhost", "Content-Type: application/json", "Accept: " .. wire.both, more } .. body
 end
@@ -32,7 +32,7 @@ local LONG = LENGTH .. #smuggled
 
 local ping = cjson.encode(wire.message(1, "ping"))
 
--- Each: what it is, and its bytes. All are refused, and the connection ends.
+-- Each row: a name, and the bytes. All are refused, and the connection ends.
 local unclear = {
   { "a negative length", post(LENGTH .. "-1", smuggled) },
   { "a length with a sign", post(LENGTH .. "+" .. #smuggled, smuggled) },
@@ -132,7 +132,7 @@ describe("a request whose end is not plain (B-67)", function()
   end)
 end)
 
--- Each: what it is, its bytes, how many answers come, and their statuses.
+-- Each row: a name, the bytes, the number of answers, and their statuses.
 local get = head { "GET /nowhere HTTP/1.1", "Host: localhost" }
 
 local plain = {
@@ -156,7 +156,7 @@ local plain = {
   { "chunks in capitals", post("Transfer-Encoding: CHUNKED", chunk(ping) .. "0\r\n\r\n") .. get, { 400, 404 } },
 }
 
--- Every answer that came, until `count` are here.
+-- The answers that came, once there are `count` of them.
 local function answers_of(connection, count)
   local statuses = {}
   for i = 1, count do

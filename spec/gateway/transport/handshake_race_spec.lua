@@ -1,10 +1,10 @@
--- A session is usable from the moment its client can know of it: before `notifications/initialized`, and beside it.
+-- A session is usable from the moment at which its client knows its id: before and during `notifications/initialized`.
 local cjson = require "cjson.safe"
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
 
 local ROUNDS = 1000
-local PAIRS = 8 -- of connections, so that both workers see both messages
+local PAIRS = 8 -- number of connections, so that both workers see both messages
 
 local scripts = {
   ["tools/add.lua"] = [[

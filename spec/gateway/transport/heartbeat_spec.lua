@@ -1,5 +1,5 @@
--- B-49: a stream on which nothing happens is kept open by comments, so that nothing on the path takes it for dead. The row's figures
--- (a proxy that cuts after 60 s, ten minutes, a comment every 15 s) are scaled down by some two hundred.
+-- B-49: comments keep an idle stream open, so that nothing on the network path takes it for dead. The row's figures (a proxy that cuts after 60 s,
+-- ten minutes, a comment every 15 s) are scaled down by about two hundred.
 local gateway = require "spec.helpers.gateway"
 local proxy = require "spec.helpers.proxy"
 local wait = require "spec.helpers.wait"
@@ -8,12 +8,12 @@ local HEARTBEAT, IDLE, LONG = 0.2, 0.8, 3 -- seconds
 
 local scripts = { ["tools/quiet.lua"] = 'return tool { "Says a word, then nothing.", function(_, call) call:progress(1) sleep(60) end }' }
 
--- A gateway seen through a proxy.
+-- A gateway behind a proxy.
 local function through(way, g)
   return setmetatable({ port = way.port }, { __index = g })
 end
 
--- A stream of each kind: its connection, and how it is left.
+-- A stream of each kind: its connection, and a function that leaves it.
 local kinds = {
   ["an HTTP+SSE stream"] = function(there)
     local me = there:client "2024-11-05"
@@ -55,7 +55,7 @@ local function comments(connection)
   return times
 end
 
--- One of each, through a proxy of its own.
+-- One stream of each kind, through a proxy of its own.
 local function open_all(g)
   local all = {}
   for kind, open in pairs(kinds) do

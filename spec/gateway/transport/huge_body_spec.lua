@@ -1,5 +1,5 @@
--- A body is accepted up to its limit, to the byte, and no byte beyond the limit is kept, whichever way its length is sent and whichever path
--- it is posted to (B-64). HTTP/2 is not spoken. limits_spec has the exact border of a small limit; here it is the default one, of 4 MiB.
+-- A body is accepted up to its limit, to the byte, and no byte beyond the limit is stored, whichever way its length is sent and whichever path it is
+-- posted to (B-64). HTTP/2 is not supported. limits_spec has the exact border of a small limit; here it is the default limit, 4 MiB.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
@@ -22,7 +22,7 @@ local function headers_of(more)
   return table.concat(lines, "\r\n")
 end
 
--- Sends for as long as the other side takes it, up to a gigabyte: how many bytes were taken, and the status that came.
+-- Sends as long as the other side reads, up to a gigabyte: returns the number of bytes, and the HTTP status.
 local function pour(g, path, framing, piece)
   local connections = g:status().gauges.connections
   local connection <close> = client.connect(g)
@@ -42,7 +42,7 @@ local function pour(g, path, framing, piece)
   end)
   pcall(connection.read_head, connection, 0.1)
   connection:close()
-  g:wait_status(function(status) return status.gauges.connections <= connections end) -- what it held is counted alone
+  g:wait_status(function(status) return status.gauges.connections <= connections end) -- counts only the bytes of this body
   return sent, connection.responses[1] and connection.responses[1].status
 end
 
@@ -84,7 +84,7 @@ describe("a gigabyte", function()
       for name, framing in pairs { length = { ["Content-Length"] = GIGABYTE }, chunks = { ["Transfer-Encoding"] = "chunked" } } do
         for _ = 1, 2 do
           local sent, status = pour(g, path, framing, name == "chunks" and chunk or PIECE)
-          -- what the kernel took on both sides is in this, and is not the gateway's
+          -- this includes the bytes that the kernel took on both sides, which the gateway does not hold
           assert.is_true(sent < LIMIT + 16 * 1024 * 1024, ("%d bytes went to %s by %s"):format(sent, path, name))
           assert.is_true(status == 413 or status == nil, path .. ": " .. tostring(status))
         end
@@ -93,7 +93,7 @@ describe("a gigabyte", function()
     watcher.timer:stop()
     local after = g:rss()
     local told = ("%d KiB grew to %d KiB, and are %d KiB now"):format(before // 1024, most // 1024, after // 1024)
-    assert.is_true(most - before < 2 * LIMIT + 1024 * 1024, told) -- what holds the body, while it is moved to something larger
+    assert.is_true(most - before < 2 * LIMIT + 1024 * 1024, told) -- the buffer of the body, and the larger one that it is moved to
     assert.is_true(after - before < LIMIT, told)
     assert.same({}, sse:result "ping")
     sse:close()

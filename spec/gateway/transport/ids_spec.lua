@@ -1,4 +1,4 @@
--- B-28: an id comes back as it was sent, byte for byte; what is no id is refused; and ids of two types are never one.
+-- B-28: an id comes back as it was sent, byte for byte; a value that is not an id is refused; ids of two types are never equal.
 local gateway = require "spec.helpers.gateway"
 local wire = require "spec.helpers.wire"
 
@@ -90,7 +90,7 @@ describe("an id", function()
   end)
 end)
 
--- Starts a call that waits, with this id; what it is called in the log is `as`.
+-- Starts a call with this id that waits; `as` is its name in the log.
 local function start_call(me, id, as)
   local message = me:message("tools/call", { name = "slow", arguments = { as = as } })
   message.id = nil
@@ -129,7 +129,7 @@ for _, revision in ipairs { "2024-11-05", "2025-11-25" } do
     end)
 
     it("never takes a string for a number, nor a number for a string", function()
-      local g <close> = gateway.start { scripts = scripts, workers = 1 } -- one worker: what was sent first is done first
+      local g <close> = gateway.start { scripts = scripts, workers = 1 } -- one worker: requests are served in the order in which they are sent
       local me = g:client(revision)
       local number, text = start_call(me, "1", "number"), start_call(me, '"2"', "text")
       for _, id in ipairs { '"1"', "2", "1.0", "null", "true", "{}", '""', '"01"', "10", '"2 "' } do
@@ -143,7 +143,7 @@ for _, revision in ipairs { "2024-11-05", "2025-11-25" } do
       assert.equal(2, g:status().gauges.requests_in_flight)
       cancel(me, "1")
       g:wait_log("gate closed", { as = "number" })
-      cancel(me, [["\u0032"]]) -- the same string, spelt otherwise
+      cancel(me, [["\u0032"]]) -- the same string with other escapes
       g:wait_log("gate closed", { as = "text" })
       for _, connection in ipairs { number, text, last } do
         connection:close()

@@ -1,11 +1,11 @@
--- Every malformed body gets one answer: a parse error; a refusal, with the id if it could be read; or, for a response to no
--- question, a 202 and a count. It is never taken for something else, and disturbs no other request (B-62).
+-- Every malformed body gets one answer: a parse error; a refusal, with the id if it could be read; or, for a response without a question, a 202 and a
+-- count. It is never taken for something else, and disturbs no other request (B-62).
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
 local suite = require "spec.helpers.json_suite"
 local wire = require "spec.helpers.wire"
 
--- Each: the body, the error's code (nil: 202), and the id that must come back.
+-- Each row: the body, the error's code (nil: 202), and the id of the answer.
 local bodies = {
   { "", -32700 }, { " \r\n\t", -32700 }, { "\0", -32700 }, { "{", -32700 }, { "}", -32700 }, { "nul", -32700 }, { "{}{}", -32700 }, { "{},", -32700 },
   { '{"jsonrpc":"2.0","id":1,"method":"ping"', -32700 }, { '{"jsonrpc":"2.0","id":1,"method":"ping"}x', -32700 }, { "'ping'", -32700 },
@@ -28,7 +28,7 @@ local bodies = {
   { '{"jsonrpc":"2.0","id":7,"error":null}' }, { '{"jsonrpc":"2.0","id":7,"error":7}' }, { '{"jsonrpc":"2.0","id":"ask-0-1","result":{}}' },
 }
 
--- How a message is put in each transport: gives the POST's response.
+-- Sends a message over each transport: returns the POST's response.
 local function ways(g)
   local session = { ["Mcp-Session-Id"] = wire.initialize(g, "2025-11-25") }
   local sse = g:client "2024-11-05"
@@ -37,7 +37,7 @@ local function ways(g)
     ["HTTP+SSE"] = function(body) return wire.post(g, body, nil, sse.endpoint) end,
   }, function()
     assert.same({}, sse:result "ping")
-    assert.equal(1, #sse.stream:messages() - 1) -- the handshake's answer and this one: nothing else ever came
+    assert.equal(1, #sse.stream:messages() - 1) -- the handshake's answer and this one: no other message came
     sse:close()
     wire.request(g, "DELETE", "/mcp", session)
     assert.has_nothing_left(g)
@@ -127,7 +127,7 @@ describe("each text of JSONTestSuite", function()
     local session = { ["Mcp-Session-Id"] = wire.initialize(g, "2025-11-25") }
     for name, text in pairs(texts) do
       local head = '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":'
-      -- inside another value, what stands behind a complete one can only be broken, and a text may close too much: n_ stays n_
+      -- inside another value, the text after a complete value makes it invalid, and a text may close too many brackets: n_ stays n_
       local response = wire.post(g, head .. '{"v":' .. text .. "}}}", session)
       local answer = response:json()
       if name:find "^y_" then

@@ -1,5 +1,5 @@
--- B-58, B-59: headers that repeat the body are compared with it as values, decoded and trimmed; where they disagree or are missing
--- nothing runs. Without them, and outside 2026-07-28, they decide nothing. (Their unit is headers_spec, their ladder era_spec.)
+-- B-58, B-59: headers that repeat the body are compared with it as values, decoded and trimmed; if they disagree or are missing, nothing runs.
+-- Without a body's member, and outside 2026-07-28, they decide nothing. (headers_spec has their unit tests, era_spec the order of the checks.)
 local gateway = require "spec.helpers.gateway"
 local wire = require "spec.helpers.wire"
 
@@ -17,7 +17,7 @@ local scripts = {
 local V, M, N, R, S, D = "MCP-Protocol-Version", "Mcp-Method", "Mcp-Name", "Mcp-Param-Region", "Mcp-Param-Size", "Mcp-Param-Dry"
 local ABSENT = false
 
--- Each: arguments, the headers that differ from the right ones, and whether it runs.
+-- Each row: arguments, the headers that differ from the right ones, and whether the call runs.
 local cases = {
   { {}, {}, true },
   -- missing, different, twice, another case of the value
@@ -104,7 +104,7 @@ describe("headers that repeat the body", function()
     local literal = wire.message(1, "tools/call", { name = SENTINEL, _meta = wire.meta() })
     local response = wire.post(g, literal, wire.mirrored(literal, { [N] = SENTINEL })) -- decodes to another name
     assert.same({ 400, -32020 }, { response.status, response:json().error.code })
-    response = wire.post(g, literal, wire.mirrored(literal, { [N] = "=?base64?PT9iYXNlNjQ/WldOb2J3PT0/PQ==?=" })) -- agrees: there is no such tool
+    response = wire.post(g, literal, wire.mirrored(literal, { [N] = "=?base64?PT9iYXNlNjQ/WldOb2J3PT0/PQ==?=" })) -- equal, but there is no such tool
     assert.same({ 400, -32602 }, { response.status, response:json().error.code })
     for _, name in ipairs { "=?base64?ZWNobw==", "ZWNobw==?=", "=?BASE64?ZWNobw==?=" } do
       local body = wire.message(1, "tools/call", { name = name, _meta = wire.meta() })

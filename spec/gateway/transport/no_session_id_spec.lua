@@ -1,11 +1,11 @@
--- A message that names no session belongs to none, also while there is only one session that it could be meant for (B-12).
+-- A message that names no session belongs to none, also if there is only one session (B-12).
 local gateway = require "spec.helpers.gateway"
 local wire = require "spec.helpers.wire"
 
 local touched = { ["tools/touch.lua"] = [[return tool { "Leaves a trace.", function() log.info "touched" return "x" end }]] }
 local call = wire.message(66, "tools/call", { name = "touch", arguments = {} })
 
--- All that came on the stream once a later message's answer is there.
+-- All messages that came on the stream before the answer of a later message.
 local function answers(me, stream)
   assert.same({}, me:result "ping")
   local ids = {}

@@ -1,4 +1,4 @@
--- A message is one event, with one line for its data, for any text in it: no line end of a text reaches the stream (B-41).
+-- A message is one event, with one line of data, for any text in it: no line end of a text reaches the stream (B-41).
 local cjson = require "cjson"
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
@@ -25,11 +25,11 @@ local scripts = {
 
 local allowed = {
   event = function(value) return value == "message" or value == "endpoint" end,
-  id = function(value) return value ~= "9" and value:find "^[%w._:-]+$" end, -- ours, where a stream can be resumed
+  id = function(value) return value ~= "9" and value:find "^[%w._:-]+$" end, -- the gateway's own event, if the stream can be resumed
   data = function(value) return value == "" or value:find "^/messages%?session_id=%x+$" or cjson.decode(value) end,
 }
 
--- What came on the stream is comments, and events whose every field is there once and is ours.
+-- Checks that a stream has only comments and events, and that each field of an event occurs once and comes from the gateway.
 local function assert_events(raw)
   assert.is_nil(raw:find("\r", 1, true))
   for block in (raw:match "^(.*\n\n)" or ""):gmatch "(.-)\n\n" do
@@ -92,7 +92,7 @@ describe("what a client sent with line ends in its JSON", function()
       connection:wait_event(function(event) return event.json and event.json.result end)
       assert_events(connection.responses[1].body)
     end
-    -- nor does the answer to a question
+    -- the answer to a question does not contain it either
     local stream = me:open("tools/call", { name = "asks", arguments = { text = "a\n\nid: 9" } })
     local question = stream:wait_event("sampling/createMessage").json
     assert.equal("a\n\nid: 9", question.params.messages[1].content.text)

@@ -1,12 +1,12 @@
--- B-70: a method that a path does not have is 405 with the ones it has, on every path and at once: no session, no echo, no tunnel, and
--- for a browser's preflight no permission.
+-- B-70: a method that a path does not have is answered with 405 and the allowed methods, on every path and at once: no session, no echo, no tunnel,
+-- and no permission for a browser's preflight.
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
 
 local verbs = { "HEAD", "OPTIONS", "PUT", "PATCH", "TRACE", "CONNECT", "PROPFIND", "get", "X" }
 
--- Targets that are no path are refused with 400 before that: odd_targets_spec.lua.
--- Each path: what it allows, and whether it is the operator's.
+-- Targets that are not a path are refused with 400 before that: odd_targets_spec.lua.
+-- Each path: the methods that it allows, and whether it belongs to the admin listener.
 local paths = {
   { "/mcp", "GET, POST, DELETE" }, { "/sse", "GET" }, { "/messages", "POST" }, { "/messages?session_id=" .. ("0"):rep(32), "POST" },
   { "/status", "GET, HEAD", true }, { "/healthz", "GET, HEAD", true }, { "/nowhere" }, { "/nowhere", nil, true },

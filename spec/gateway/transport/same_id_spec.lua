@@ -1,5 +1,5 @@
--- Two requests at once with one id on one session. Over Streamable HTTP each exchange has its own answer; over HTTP+SSE, where only ids
--- distinguish answers, the second is refused while the first runs. No request gets the answer of another, none waits for ever (B-27).
+-- Two requests at once with one id on one session. Over Streamable HTTP each exchange has its own answer; over HTTP+SSE, where only ids distinguish
+-- answers, the second is refused while the first runs. No request gets the answer of another, none waits for ever (B-27).
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
 
@@ -34,7 +34,7 @@ for _, revision in ipairs { "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-2
       local me = g:client(revision)
       local sent = {}
       for i = 1, PARALLEL do
-        sent[i] = send(me, "text " .. i, (PARALLEL - i) / 200, i % 2 == 0) -- the last one first
+        sent[i] = send(me, "text " .. i, (PARALLEL - i) / 200, i % 2 == 0) -- the last call first
       end
       for i, connection in ipairs(sent) do
         local own = "text " .. i
@@ -45,7 +45,7 @@ for _, revision in ipairs { "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-2
           assert.equal(2, #connection:messages())
         else
           local response = connection:read_response()
-          local answer = response:json() or connection:messages()[1] -- one that took long may have become a stream, to be resumed
+          local answer = response:json() or connection:messages()[1] -- a call that took long may have become a stream that can be resumed
           assert.same({ 1, own }, { answer.id, answer.result.content[1].text })
         end
       end
@@ -68,7 +68,7 @@ describe("50 requests at once with one id over HTTP+SSE", function()
     for _ = 2, PARALLEL do
       assert.equal(-32600, me.stream:wait_event(1).json.error.code)
     end
-    -- the one that runs waits for us
+    -- the running call waits for this spec
     local question = me.stream:wait_event("sampling/createMessage").json
     me:post { jsonrpc = "2.0", id = question.id, result = { role = "assistant", model = "m", content = { type = "text", text = "now" } } }
     assert.truthy(me.stream:wait_event(1).json.result.content[1].text:find "^text %d+: now$")

@@ -1,4 +1,4 @@
--- B-14: what a session's first `initialize` agreed on stays.
+-- B-14: the result of a session's first `initialize` stays.
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
 local wire = require "spec.helpers.wire"

@@ -1,4 +1,4 @@
--- The lines of `moonpool stdio`, its ends, and what goes wrong at them. Rules I-1, I-2, I-4, I-6, L-7, B-66.
+-- The lines of `moonpool stdio`, the ends of its pipes, and errors there. Rules I-1, I-2, I-4, I-6, L-7, B-66.
 -- proves: lines, ends and bad bytes of a pipe 2024-11-05.. stdio
 -- proves: server notifications/cancelled 2026-07-28 stdio
 local cjson = require "cjson"
@@ -64,7 +64,7 @@ describe("a line", function()
       assert.equal(-32600, answer.error.code, line)
       assert.is_not.equal(cjson.null, answer.id)
     end
-    s:send '{"jsonrpc":"2.0","error":{"code":-32700,"message":"what?"}}' -- answering that would never end
+    s:send '{"jsonrpc":"2.0","error":{"code":-32700,"message":"what?"}}' -- answering an error with an error would never end
     s:send(request(8, "echo", { text = "\u{10FFFF}" }))
     assert.equal("\u{10FFFF}", text_of(s:expect(8)))
     assert.equal(0, s:leave())
@@ -170,7 +170,7 @@ describe("a client that reads nothing", function()
     local text = ("z"):rep(10000)
     for i = 1, 400 do s:send(request(i, "echo", { text = text })) end
     wait.quietly(0.3)
-    assert.is_true(s.input:get_write_queue_size() > 0) -- what it does not take waits on our side
+    assert.is_true(s.input:get_write_queue_size() > 0) -- bytes that the process does not take wait on this side
     assert.is_true(s:rss() < 100 * 1024 * 1024)
     s:resume()
     for i = 1, 400 do assert.equal(#text, #text_of(s:expect(i, 30))) end
@@ -216,7 +216,7 @@ describe("descriptors of other kinds", function()
     return gateway.prepare { scripts = scripts }
   end
 
-  -- Runs a shell line in a folder with a configuration: code, stdout, stderr.
+  -- Runs a shell line in a folder with a configuration: returns exit code, stdout, stderr.
   local function shell(line, dir)
     local path = uv.fs_realpath(gateway.binary)
     return gateway.run_program("/bin/sh", { "-c", line }, { cwd = dir, env = { M = path } })
@@ -240,7 +240,7 @@ describe("descriptors of other kinds", function()
     end
   end)
 
-  -- Whether the open file behind a descriptor of this process blocks, also for other processes that share it.
+  -- True if the open file behind a descriptor of this process blocks, also for other processes that share it.
   local function blocks(fd)
     local info <close> = assert(io.open("/proc/self/fdinfo/" .. fd))
     return tonumber(info:read("a"):match "flags:%s+(%d+)", 8) & 2048 == 0 -- O_NONBLOCK

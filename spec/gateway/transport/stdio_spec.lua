@@ -1,5 +1,5 @@
--- `moonpool stdio`: the same scripts for the client that started it, in every revision. Rules I-2, I-3, I-5, I-7, I-10 to I-12, L-5, L-9,
--- W-17, M-20, M-22, G-8, B-27.
+-- `moonpool stdio`: serves the same scripts to the client that started it, in every revision. Rules I-2, I-3, I-5, I-7, I-10 to I-12, L-5, L-9, W-17,
+-- M-20, M-22, G-8, B-27.
 local cjson = require "cjson"
 local stdio = require "spec.helpers.stdio"
 
@@ -156,7 +156,7 @@ describe("one process", function()
     assert.equal("3", text_of(old:call("tools/call", { name = "add", arguments = { a = 1, b = 2 } })))
     local theirs = modern:open("tools/call", { name = "patient", _meta = told }):wait "notifications/progress"
     local both = old:message "tools/list"
-    both.id = theirs.id -- one output for both: only the id distinguishes their answers, in every era
+    both.id = theirs.id -- one output for both calls: only the id distinguishes their answers, in every revision
     s:send(both)
     assert.equal(-32600, theirs:answer().error.code)
     old:notify("notifications/cancelled", { requestId = theirs.id })
@@ -186,7 +186,7 @@ describe("one process", function()
       local call = request(2, "tools/call", { name = "far", arguments = { region = 5 } })
       s:send_raw(cjson.encode(request(1, "initialize", hello)) .. "\n" .. cjson.encode(call) .. "\n")
       assert.equal(revision, s:expect(1).result.protocolVersion)
-      local refused = s:expect(2) -- the revisions differ in how they say it (T-5)
+      local refused = s:expect(2) -- the revisions report invalid arguments differently (T-5)
       assert.equal(revision == "2025-11-25", refused.result ~= nil)
       assert.equal(0, s:leave())
     end
@@ -261,7 +261,7 @@ describe("a batch over stdio", function()
     assert.equal(2, #by_id.two)
     assert.equal(-32600, by_id[13][1].error.code)
     assert.equal(-32600, by_id.none[1].error.code)
-    s:send { note, note } -- nothing to say
+    s:send { note, note } -- this tool sends no messages
     s:send { request(21, "tools/call", { name = "patient", _meta = told }), request(22, "ping") }
     s:expect "notifications/progress"
     c:notify("notifications/cancelled", { requestId = 21 })

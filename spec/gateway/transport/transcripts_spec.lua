@@ -1,5 +1,5 @@
--- Plays the conversations of spec/transcripts, each in every revision and over every transport that it is written for, and holds
--- each message of the gateway's against the official schema of the revision.
+-- Plays the conversations of spec/transcripts, each in every revision and over every transport of the transcript, and checks each message of the
+-- gateway against the official schema of the revision.
 local gateway = require "spec.helpers.gateway"
 local transcript = require "spec.helpers.transcript"
 local player = require "spec.helpers.player"
@@ -24,7 +24,7 @@ for _, name in ipairs(transcript.names()) do
       it(("goes as it is written in %s over %s"):format(play.revision, play.transport), function()
         local where = play.transport == "stdio" and { scripts = it_is.scripts, config = it_is.config } or g
         player.play(it_is, play.revision, play.transport, where, version, official)
-        assert.has_nothing_left(g, 5) -- a busy machine closes that many connections later
+        assert.has_nothing_left(g, 5) -- on a busy machine, the gateway closes so many connections later
       end)
     end
   end)

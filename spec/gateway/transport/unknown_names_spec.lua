@@ -10,7 +10,7 @@ local scripts = {
 
 local NOT_FOUND = { -32002, -32002, -32002, -32002, -32602 }
 
--- Each: method, params, the error's code (a list: by revision).
+-- Each row: method, params, the error's code (a list: by revision).
 local missing = {
   { "no/such", {}, -32601 }, { "tools", {}, -32601 }, { "tools/", {}, -32601 }, { "Tools/List", {}, -32601 }, { "tools/lists", {}, -32601 },
   { ("x"):rep(10000), {}, -32601 }, { "tools/delete", {}, -32601 },
@@ -25,7 +25,7 @@ local missing = {
   { "tools/list", { cursor = "nope" }, -32602 }, { "resources/list", { cursor = "" }, -32602 }, { "prompts/list", { cursor = "x" }, -32602 },
 }
 
--- Without names there is nothing for the mirrored headers of 2026-07-28 to repeat, so that revision says the same.
+-- Without names there is nothing for the mirrored headers of 2026-07-28 to repeat, so that revision gives the same error.
 local incomplete = {
   { "tools/call", {} }, { "prompts/get", {} }, { "resources/read", {} }, { "tools/call", { name = 7 } }, { "prompts/get", { name = { "hello" } } },
   { "resources/read", { uri = 7 } },

@@ -1,4 +1,4 @@
--- A URI may be spelt in many ways: none of them is a way around a policy, a limit, scopes or `visible`, and all of them are one resource.
+-- A URI may be spelt in many ways: no spelling avoids a policy, a limit, scopes or `visible`, and all spellings name one resource.
 local gateway = require "spec.helpers.gateway"
 local scoped = require "spec.helpers.scoped"
 

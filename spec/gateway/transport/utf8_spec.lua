@@ -1,5 +1,4 @@
--- B-66: bytes that are no UTF-8 are a parse error and cost the connection nothing; text that is comes back byte for byte, however TCP
--- cuts it.
+-- B-66: bytes that are not UTF-8 are a parse error and do not end the connection; valid text comes back byte for byte, however TCP cuts it.
 local cjson = require "cjson"
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
@@ -34,7 +33,7 @@ local function around(body)
   }
 end
 
--- Each: what is written in JSON, and the text it stands for.
+-- Each row: the text as JSON writes it, and the text that it represents.
 local whole = {
   { '"ü"', "ü" }, { '"€"', "€" }, { '"🌙"', "🌙" }, { [["\ud83c\udf19"]], "🌙" }, { [["\u00fc"]], "ü" }, { '"\u{10FFFF}"', "\u{10FFFF}" },
   { [["\udbff\udfff"]], "\u{10FFFF}" }, { '"\u{FFFE}\u{FFFF}"', "\u{FFFE}\u{FFFF}" }, { '"\u{FEFF}x"', "\u{FEFF}x" }, { '"\u{7F}\u{80}"', "\u{7F}\u{80}" },

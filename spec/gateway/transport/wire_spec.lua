@@ -38,7 +38,8 @@ local function transcripts()
   return names
 end
 
--- The blocks of a transcript: { line =, on =, by = ">" | "<", lines = {…} }. Prose is what has no speaker.
+-- The blocks of a transcript: { line =, on =, by = ">"
+-- "<", lines = {…} }. Lines without a speaker are prose.
 local function read_blocks(name)
   local blocks, block, number, prose = {}, nil, 0, ""
   for line in io.lines(FOLDER .. "/" .. name) do
@@ -61,12 +62,12 @@ local function magic(text)
   return (text:gsub("%W", "%%%0"))
 end
 
--- The text with what is known put in for its $names.
+-- The text, with known $names replaced by their values.
 local function fill(text, known)
   return (text:gsub("%$(%l+)", known))
 end
 
--- Whether `found` is what the transcript says; new $names become known.
+-- True if `found` equals the transcript; new $names become known.
 local function fits(wanted, found, known)
   local pattern, names, at = "^", {}, 1
   for before, name, after in wanted:gmatch "()%$(%l+)()" do
@@ -83,7 +84,7 @@ local function fits(wanted, found, known)
   return found_names[1] ~= nil
 end
 
--- Head lines and the body behind the empty line.
+-- The lines of the head, and the body after the empty line.
 local function parts_of(lines)
   for i, line in ipairs(lines) do
     if line == "" then
