@@ -16,8 +16,9 @@ void mp_admin_free(mp_admin *admin);
 
 /* Stops listening; requests in flight are answered. */
 void mp_admin_drain(mp_admin *admin);
-/* `used` runs once the thread uses `settings`, or has ended; on the admin thread or on the caller's. */
-void mp_admin_configure(mp_admin *admin, const mp_runtime_config *settings, void (*used)(void *ctx), void *ctx);
+/* `used` runs once the thread uses `settings`, or has ended; on the admin thread or on the caller's. The caller keeps a
+ * reference to `settings` until then. */
+void mp_admin_configure(mp_admin *admin, mp_runtime_config *settings, void (*used)(void *ctx), void *ctx);
 mp_loop *mp_admin_loop(mp_admin *admin);
 
 /* -- its thread -- */

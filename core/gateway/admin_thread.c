@@ -9,7 +9,7 @@
 
 struct mp_admin {
     mp_shared *shared;
-    const mp_runtime_config *settings;
+    mp_runtime_config *settings;
     mp_loop *loop;
     mp_server *server;
     pthread_t thread;
@@ -20,7 +20,7 @@ mp_admin *mp_admin_new(mp_shared *shared, int fd, mp_tls_slot *tls, mp_err *err)
 {
     mp_admin *admin = mp_new(sizeof *admin);
     admin->shared = shared;
-    admin->settings = shared->settings;
+    admin->settings = mp_runtime_config_ref(shared->settings);
     admin->loop = mp_loop_new(err);
     admin->server = admin->loop == NULL ? NULL : mp_server_new(admin->loop, &admin->settings->http, err);
     if (admin->server != NULL &&
@@ -57,6 +57,7 @@ void mp_admin_free(mp_admin *admin)
     }
     mp_server_free(admin->server);
     mp_loop_free(admin->loop);
+    mp_runtime_config_unref(admin->settings);
     free(admin);
 }
 
@@ -65,7 +66,7 @@ void mp_admin_free(mp_admin *admin)
 typedef struct {
     mp_message super;
     mp_admin *admin;
-    const mp_runtime_config *settings; /* NULL: drain the server */
+    mp_runtime_config *settings; /* NULL: drain the server */
     void (*used)(void *ctx);
     void *ctx;
 } order;
@@ -82,15 +83,17 @@ static void deliver(mp_message *message, mp_loop *loop)
     if (loop != NULL && given->settings == NULL) {
         mp_server_drain(admin->server, on_drained, NULL);
     } else if (loop != NULL) {
-        admin->settings = given->settings;
+        mp_runtime_config *before = admin->settings;
+        admin->settings = mp_runtime_config_ref(given->settings);
         mp_server_configure(admin->server, &given->settings->http);
+        mp_runtime_config_unref(before);
     }
     if (given->used != NULL)
         given->used(given->ctx);
     free(given);
 }
 
-static void post(mp_admin *admin, const mp_runtime_config *settings, void (*used)(void *ctx), void *ctx)
+static void post(mp_admin *admin, mp_runtime_config *settings, void (*used)(void *ctx), void *ctx)
 {
     order *given = mp_new(sizeof *given);
     *given = (order){{.deliver = deliver}, admin, settings, used, ctx};
@@ -102,7 +105,7 @@ void mp_admin_drain(mp_admin *admin)
     post(admin, NULL, NULL, NULL);
 }
 
-void mp_admin_configure(mp_admin *admin, const mp_runtime_config *settings, void (*used)(void *ctx), void *ctx)
+void mp_admin_configure(mp_admin *admin, mp_runtime_config *settings, void (*used)(void *ctx), void *ctx)
 {
     post(admin, settings, used, ctx);
 }

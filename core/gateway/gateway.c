@@ -130,7 +130,7 @@ int mp_gateway_check(mp_config *config, const char *form, bool is_strict)
         mp_source_unref(source);
     }
     mp_commons_close(&commons);
-    mp_runtime_config_free(settings);
+    mp_runtime_config_unref(settings);
     return code == 0 && is_strict && (has_warnings || mp_log_warnings() > 0) ? EXIT_FAILURE : code;
 }
 
@@ -404,7 +404,7 @@ int mp_gateway_run(mp_config *config, const mp_gateway_options *options)
     mp_commons_close(&h.shared.commons);
 fail:
     mp_certificates_free(h.shared.certificates);
-    mp_runtime_config_free(h.shared.settings);
+    mp_runtime_config_unref(h.shared.settings);
     mp_config_free(config);
     mp_audit_close();
     if (code == 0)

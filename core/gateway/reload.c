@@ -1,4 +1,5 @@
 #include "reload.h"
+#include "handover.h"
 #include "open_relay.h"
 #include "reload_status.h"
 #include "terminal.h"
@@ -29,7 +30,7 @@ struct mp_reload {
     bool is_unwatched;   /* watching failed, which was logged */
     int wake_fd;
     _Atomic(const char *) asked_by; /* cause of the latest request for a reload; NULL: none */
-    atomic_bool is_swapping;        /* some worker has not switched yet: at most two generations are in transit */
+    mp_handover *handover;
     _Atomic(ended_vm *) ended_vms;
     int64_t generation;
     mp_source *serving;
@@ -41,8 +42,6 @@ struct mp_reload {
     bool is_retry;            /* the running reload is such a retry */
     bool has_auth;            /* the serving generation has auth scripts */
     mp_runtime_config *first; /* listeners and certificates have pointers into this configuration */
-    mp_runtime_config *outlived[8]; /* earlier settings that a worker still referred to when it ended */
-    size_t outlived_count;
     mp_reload_status outcome;
 };
 
@@ -53,7 +52,7 @@ mp_reload *mp_reload_new(mp_shared *shared, const mp_gateway_options *options, m
     mp_reload *reload = mp_new(sizeof *reload);
     reload->shared = shared;
     reload->options = options;
-    reload->first = shared->settings;
+    reload->first = mp_runtime_config_ref(shared->settings);
     reload->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     reload->serving = mp_source_ref(shared->source);
     reload->tried = mp_source_ref(shared->source);
@@ -80,10 +79,8 @@ void mp_reload_free(mp_reload *reload)
         return;
     free_ended_vms(reload);
     mp_inotify_free(reload->watcher);
-    while (reload->outlived_count > 0)
-        mp_runtime_config_free(reload->outlived[--reload->outlived_count]);
-    if (reload->first != reload->shared->settings)
-        mp_runtime_config_free(reload->first);
+    mp_handover_free(reload->handover);
+    mp_runtime_config_unref(reload->first);
     mp_reload_status_clear(&reload->outcome);
     close(reload->wake_fd);
     mp_source_unref(reload->serving);
@@ -138,39 +135,6 @@ static void print(const mp_reload *reload, mp_str text)
 
 /* -- results ------------------------------------------------------------------------------------------------------- */
 
-typedef struct {
-    mp_swap super;
-    mp_reload *reload;
-    mp_runtime_config *before; /* NULL: the settings did not change */
-    int64_t generation;
-    size_t asked;
-    mp_buf plan, lists;
-    mp_vm **vms; /* one per worker; NULL once handed over */
-} change;
-
-/* Runs when every worker serves the new scripts. */
-static void on_swapped(mp_swap *super, mp_vm *vm)
-{
-    change *made = mp_container(super, change, super);
-    mp_reload *reload = made->reload;
-    mp_str plan = mp_buf_str(&made->plan);
-    if (vm != NULL && made->lists.len > 0)
-        mp_vm_bus_deliver(vm, MP_STR("reloaded"), mp_buf_str(&made->lists));
-    mp_reload_status_keep(&reload->outcome, made->generation, plan);
-    mp_log(MP_INFO, "reloaded", mp_log_int("generation", made->generation), mp_log_str("changes", plan));
-    print(reload, plan);
-    mp_reload_status_answer(&reload->outcome, admin_loop(reload), made->asked, true, plan);
-    if (atomic_load(&super->is_missed) && made->before != NULL && made->before != reload->first)
-        reload->outlived[reload->outlived_count++] = made->before; /* happens only while the gateway stops */
-    else if (made->before != reload->first)
-        mp_runtime_config_free(made->before);
-    mp_buf_clear(&made->plan);
-    mp_buf_clear(&made->lists);
-    free(made);
-    atomic_store(&reload->is_swapping, false);
-    wake(reload);
-}
-
 static void refuse(mp_reload *reload, const char *event, size_t asked, mp_str report)
 {
     if (mp_reload_status_is_starved(report)) {
@@ -188,7 +152,7 @@ static void refuse(mp_reload *reload, const char *event, size_t asked, mp_str re
     print(reload, mp_buf_str(&shown));
     mp_buf_clear(&shown);
     mp_reload_status_keep_errors(&reload->outcome, report);
-    mp_reload_status_answer(&reload->outcome, admin_loop(reload), asked, false, report);
+    mp_reload_status_answer(&reload->outcome, admin_loop(reload), asked, 422, report);
 }
 
 /* -- reloading ----------------------------------------------------------------------------------------------------- */
@@ -245,45 +209,47 @@ static void put_parts(mp_buf *plan, const attempt *next)
                       MP_STR_ARG(mp_buf_str(&next->restart)));
 }
 
-/* The admin thread no longer uses the old settings, so the workers may now release the last references. */
-static void swap_all(void *ctx)
-{
-    change *made = ctx;
-    mp_reload *reload = made->reload;
-    mp_vm **vms = made->vms; /* the last worker to switch frees `made` */
-    for (int i = 0; i < reload->count; i++)
-        mp_worker_swap(reload->workers[i], vms[i], &made->super);
-    free(vms);
-}
-
 /* Hands `vms` over to the workers. */
 static void put_in_place(mp_reload *reload, attempt *next, mp_vm **vms, mp_runtime_config *settings)
 {
     mp_shared *shared = reload->shared;
-    change *made = mp_new(sizeof *made);
-    *made = (change){.reload = reload, .generation = ++reload->generation, .asked = next->asked};
-    mp_lib_difference(vms[0], mp_buf_str(&reload->summary), mp_buf_str(&next->files), &made->plan, &made->lists);
-    put_parts(&made->plan, next);
+    mp_buf plan = {0}, lists = {0};
+    mp_lib_difference(vms[0], mp_buf_str(&reload->summary), mp_buf_str(&next->files), &plan, &lists);
+    put_parts(&plan, next);
     reload->summary.len = 0;
     mp_lib_summary(vms[0], &reload->summary);
     reload->has_auth = mp_lib_has_auth(vms[0]);
     mp_source_unref(reload->serving);
     reload->serving = mp_source_ref(next->source);
     if (settings != shared->settings) {
-        made->before = shared->settings;
+        mp_runtime_config_unref(shared->settings);
         shared->settings = settings;
         use_shared_settings(reload, settings);
     }
-    made->super.settings = settings;
-    made->super.done = on_swapped;
-    atomic_init(&made->super.left, reload->count);
-    atomic_init(&made->super.is_missed, false);
-    atomic_store(&reload->is_swapping, true);
-    made->vms = vms;
-    if (reload->admin != NULL)
-        mp_admin_configure(reload->admin, settings, swap_all, made);
-    else
-        swap_all(made);
+    mp_handover_begin(reload->handover, vms, settings, ++reload->generation, next->asked, plan, lists);
+}
+
+/* Every worker serves the new scripts, or has had time enough to switch to them. `late` names the workers that serve
+ * earlier ones, for people; empty: none. */
+static void on_handed_over(void *ctx, const mp_handed_over *done, mp_str late)
+{
+    mp_reload *reload = ctx;
+    mp_buf shown = {0};
+    mp_buf_put(&shown, done->plan);
+    if (late.len > 0)
+        mp_buf_printf(&shown, "\nnot everywhere yet: %.*s", MP_STR_ARG(late));
+    mp_reload_status_keep(&reload->outcome, done->generation, done->plan);
+    mp_log(MP_INFO, "reloaded", mp_log_int("generation", done->generation), mp_log_str("changes", done->plan));
+    print(reload, mp_buf_str(&shown));
+    mp_reload_status_answer(&reload->outcome, admin_loop(reload), done->asked, late.len > 0 ? 202 : 200,
+                            mp_buf_str(&shown));
+    mp_buf_clear(&shown);
+}
+
+/* Some worker has switched to its scripts. Any thread. */
+static void on_taken(void *ctx)
+{
+    wake(ctx);
 }
 
 /* The files equal the serving ones again, or the change needs a restart. */
@@ -336,12 +302,12 @@ static void try(mp_reload *reload, attempt *next)
         put_in_place(reload, next, vms, settings);
     } else {
         if (atomic_load(&reload->shared->draining))
-            mp_reload_status_answer(&reload->outcome, admin_loop(reload), next->asked, false,
+            mp_reload_status_answer(&reload->outcome, admin_loop(reload), next->asked, 503,
                                     MP_STR("the gateway is stopping"));
         else
             refuse(reload, "script refused", next->asked, mp_buf_str(&next->report));
         if (settings != serving)
-            mp_runtime_config_free(settings);
+            mp_runtime_config_unref(settings);
     }
 }
 
@@ -441,6 +407,8 @@ void mp_reload_start(mp_reload *reload, mp_worker **workers, int count, mp_admin
     reload->workers = workers;
     reload->count = count;
     reload->admin = admin;
+    reload->handover = mp_handover_new(workers, count, admin, reload->shared->watchdog, &reload->outcome,
+                                       on_handed_over, on_taken, reload);
     if (config->scripts_watch != MP_WATCH_TRUE)
         return;
     reload->watcher = mp_inotify_new(config->scripts_path, config->scripts_rocks, reload->options->file);
@@ -457,9 +425,10 @@ mp_reload_wait mp_reload_next(mp_reload *reload)
 {
     int fd = reload->watcher == NULL ? -1 : mp_inotify_fd(reload->watcher);
     mp_reload_wait wait = {{reload->wake_fd, fd}, -1};
-    if (atomic_load(&reload->is_swapping))
+    uint64_t now = mp_monotonic_ms();
+    if (mp_handover_is_running(reload->handover, &wait.wait_ms, now))
         return wait;
-    uint64_t now = mp_monotonic_ms(), due = mp_inotify_due(reload->watcher);
+    uint64_t due = mp_inotify_due(reload->watcher);
     if (due != 0) {
         wait.wait_ms = due > now ? (int)(due - now) : 0;
     } else if (reload->watcher != NULL && fd < 0) {
@@ -478,11 +447,12 @@ void mp_reload_run(mp_reload *reload, bool may_reload)
         mp_inotify_take(reload->watcher, now);
     while (read(reload->wake_fd, &count, sizeof count) < 0 && errno == EINTR)
         continue;
+    bool is_running = mp_handover_run(reload->handover, now);
     free_ended_vms(reload);
     if (!may_reload)
         mp_inotify_begin(reload->watcher);
-    if (!may_reload || atomic_load(&reload->is_swapping))
-        return; /* the end of the swap wakes the main thread */
+    if (is_running || !may_reload)
+        return; /* its end wakes the main thread */
     const char *by = atomic_exchange(&reload->asked_by, NULL);
     reload->is_retry = by == NULL && reload->retry_at != 0 && now >= reload->retry_at;
     uint64_t due = mp_inotify_due(reload->watcher);

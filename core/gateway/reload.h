@@ -33,7 +33,8 @@ void mp_reload_free_vm(mp_reload *reload, mp_vm *vm);
 
 /* -- the admin's thread -- */
 
-/* Requests a reload. Answers `stream` when it is done: 200 with the changes, or 422 with the errors. */
+/* Requests a reload. Answers `stream` when it is done: 200 with the changes, 202 with the changes and the workers that do
+ * not serve them yet, or 422 with the errors. */
 void mp_reload_ask(mp_reload *reload, mp_stream *stream);
 /* Appends a JSON object: the generation and the result of the last reload. */
 void mp_reload_describe(mp_reload *reload, mp_buf *out);

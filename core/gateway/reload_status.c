@@ -18,6 +18,7 @@ void mp_reload_status_clear(mp_reload_status *outcome)
         mp_stream_unref(outcome->waiting[i]);
     mp_buf_clear(&outcome->text);
     mp_buf_clear(&outcome->restart);
+    mp_buf_clear(&outcome->behind);
     pthread_mutex_destroy(&outcome->lock);
 }
 
@@ -115,12 +116,28 @@ void mp_reload_status_keep_restart(mp_reload_status *outcome, mp_str keys)
     pthread_mutex_unlock(&outcome->lock);
 }
 
+void mp_reload_status_keep_behind(mp_reload_status *outcome, mp_worker *const *workers, int count, int64_t generation)
+{
+    pthread_mutex_lock(&outcome->lock);
+    outcome->behind.len = 0;
+    for (int i = 0; i < count; i++) {
+        int64_t now = mp_worker_generation(workers[i]);
+        if (now >= generation)
+            continue;
+        mp_buf_put(&outcome->behind, outcome->behind.len == 0 ? MP_STR(",\"behind\":[") : MP_STR(","));
+        mp_buf_printf(&outcome->behind, "{\"worker\":%d,\"generation\":%lld}", i + 1, (long long)now);
+    }
+    if (outcome->behind.len > 0)
+        mp_buf_putc(&outcome->behind, ']');
+    pthread_mutex_unlock(&outcome->lock);
+}
+
 /* -- answers ------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
     mp_message super;
     mp_reload_status *outcome;
-    bool is_ok;
+    int status;
     size_t asked;
     mp_buf text;
 } answer;
@@ -141,18 +158,17 @@ static void deliver(mp_message *message, mp_loop *loop)
         pthread_mutex_unlock(&outcome->lock);
     }
     for (size_t i = 0; i < count; i++) {
-        mp_stream_answer(streams[i], given->is_ok ? 200 : 422, "text/plain; charset=utf-8", mp_buf_str(&given->text),
-                         NULL, 0);
+        mp_stream_answer(streams[i], given->status, "text/plain; charset=utf-8", mp_buf_str(&given->text), NULL, 0);
         mp_stream_unref(streams[i]);
     }
     mp_buf_clear(&given->text);
     free(given);
 }
 
-void mp_reload_status_answer(mp_reload_status *outcome, mp_loop *loop, size_t asked, bool is_ok, mp_str text)
+void mp_reload_status_answer(mp_reload_status *outcome, mp_loop *loop, size_t asked, int status, mp_str text)
 {
     answer *given = mp_new(sizeof *given);
-    *given = (answer){{.deliver = deliver}, outcome, is_ok, asked, {0}};
+    *given = (answer){{.deliver = deliver}, outcome, status, asked, {0}};
     mp_buf_put(&given->text, text);
     if (text.len == 0 || text.ptr[text.len - 1] != '\n')
         mp_buf_putc(&given->text, '\n');
@@ -171,7 +187,7 @@ void mp_reload_status_answer_again(mp_reload_status *outcome, mp_loop *loop, siz
     if (is_ok && outcome->restart.len > 0)
         mp_buf_printf(&text, "  needs a restart: %.*s", MP_STR_ARG(mp_buf_str(&outcome->restart)));
     pthread_mutex_unlock(&outcome->lock);
-    mp_reload_status_answer(outcome, loop, asked, is_ok, mp_buf_str(&text));
+    mp_reload_status_answer(outcome, loop, asked, is_ok ? 200 : 422, mp_buf_str(&text));
     mp_buf_clear(&text);
 }
 
@@ -191,6 +207,7 @@ void mp_reload_status_describe(mp_reload_status *outcome, mp_buf *out)
         mp_buf_put(out, MP_STR(",\"needs_restart\":"));
         mp_json_put_string(out, mp_buf_str(&outcome->restart));
     }
+    mp_buf_put(out, mp_buf_str(&outcome->behind));
     mp_buf_putc(out, '}');
     pthread_mutex_unlock(&outcome->lock);
 }

@@ -1,9 +1,9 @@
 /* reload_status.h: the result of the last reload, and the admin requests that wait for the next one. The main thread
- * reloads, a worker completes the swap, the admin thread answers requests: any of them may call any function here. */
+ * reloads, the admin thread answers requests: both may call any function here. */
 #ifndef MP_GATEWAY_RELOAD_STATUS_H
 #define MP_GATEWAY_RELOAD_STATUS_H
 
-#include "net/net.h"
+#include "worker.h"
 #include <pthread.h>
 #include <time.h>
 
@@ -16,6 +16,7 @@ typedef struct {
     const char *by; /* the cause of the running reload */
     time_t at;      /* time of the last reload that changed or refused anything; 0: none */
     mp_buf text, restart;
+    mp_buf behind; /* the member of the JSON object that lists workers with earlier scripts; empty: none */
     mp_stream *waiting[MP_MOST_ASKED]; /* only the admin thread removes elements */
     size_t waiting_count, promised;    /* number of elements at the front whose answer is on its way */
 } mp_reload_status;
@@ -38,8 +39,10 @@ void mp_reload_status_log_errors(const char *event, mp_str report);
 bool mp_reload_status_is_starved(mp_str report);
 /* Stores the names of the changed keys that need a restart; may be empty. */
 void mp_reload_status_keep_restart(mp_reload_status *outcome, mp_str keys);
-/* Answers the first `asked` waiting requests, on the loop of the admin listener. */
-void mp_reload_status_answer(mp_reload_status *outcome, mp_loop *loop, size_t asked, bool is_ok, mp_str text);
+/* Stores which of the workers serve scripts from before `generation`. */
+void mp_reload_status_keep_behind(mp_reload_status *outcome, mp_worker *const *workers, int count, int64_t generation);
+/* Answers the first `asked` waiting requests with this HTTP status, on the loop of the admin listener. */
+void mp_reload_status_answer(mp_reload_status *outcome, mp_loop *loop, size_t asked, int status, mp_str text);
 /* Answers when a reload found nothing new: with the last errors if there are any, else "nothing changed". */
 void mp_reload_status_answer_again(mp_reload_status *outcome, mp_loop *loop, size_t asked);
 /* Appends a JSON object: the generation, the result of the last reload, the keys that need a restart. */

@@ -30,6 +30,7 @@ mp_runtime_config *mp_runtime_config_new(mp_config *config, const mp_commons *co
 {
     mp_runtime_config *settings = mp_new(sizeof *settings);
     settings->config = config;
+    atomic_init(&settings->refs, 1);
     make_seal_keys(settings, commons);
     settings->http = config->http;
     settings->client = config->client;
@@ -70,9 +71,15 @@ mp_runtime_config *mp_runtime_config_new(mp_config *config, const mp_commons *co
     return settings;
 }
 
-void mp_runtime_config_free(mp_runtime_config *settings)
+mp_runtime_config *mp_runtime_config_ref(mp_runtime_config *settings)
 {
-    if (settings == NULL)
+    atomic_fetch_add(&settings->refs, 1);
+    return settings;
+}
+
+void mp_runtime_config_unref(mp_runtime_config *settings)
+{
+    if (settings == NULL || atomic_fetch_sub(&settings->refs, 1) > 1)
         return;
     mp_config_free(settings->config);
     free(settings);

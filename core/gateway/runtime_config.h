@@ -1,10 +1,12 @@
 /* runtime_config.h: the structures that the lower modules take. The table of keys has filled most of their members; the rest are values
- * that two modules take, or that are no keys. Immutable: a reload makes another one. */
+ * that two modules take, or that are no keys. Immutable: a reload makes another one. Counted, because a worker that does not turn keeps
+ * the one that it uses. */
 #ifndef MP_GATEWAY_RUNTIME_CONFIG_H
 #define MP_GATEWAY_RUNTIME_CONFIG_H
 
 #include "config.h"
 #include "lib/lib.h"
+#include <stdatomic.h>
 
 /* State that no configuration changes and that lives as long as the process. */
 typedef struct {
@@ -25,10 +27,13 @@ typedef struct {
     mp_client_limits client;
     mp_lib_config lib;
     mp_seal_key seal_keys[MP_SEAL_KEYS + 1]; /* ends with an unset key */
+    atomic_int refs;
 } mp_runtime_config;
 
 /* Takes ownership of `config`. */
 mp_runtime_config *mp_runtime_config_new(mp_config *config, const mp_commons *commons);
-void mp_runtime_config_free(mp_runtime_config *settings);
+/* Any thread; NULL is allowed in mp_runtime_config_unref. */
+mp_runtime_config *mp_runtime_config_ref(mp_runtime_config *settings);
+void mp_runtime_config_unref(mp_runtime_config *settings);
 
 #endif

@@ -438,6 +438,14 @@ bool mp_watchdog_take_hangup(mp_watchdog *watchdog)
 
 /* -- status -------------------------------------------------------------------------------------------------------- */
 
+bool mp_watchdog_is_stuck(mp_watchdog *watchdog, int i)
+{
+    pthread_mutex_lock(&watchdog->lock);
+    bool is_stuck = i < watchdog->count && watchdog->each[i].is_stuck;
+    pthread_mutex_unlock(&watchdog->lock);
+    return is_stuck;
+}
+
 void mp_watchdog_put_stuck(mp_watchdog *watchdog, mp_buf *out)
 {
     char name[32];

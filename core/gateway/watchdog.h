@@ -42,6 +42,8 @@ bool mp_watchdog_take_hangup(mp_watchdog *watchdog);
 
 /* -- any thread -- */
 
+/* True if the loop of worker `i`, from 0, has not turned for limits.stuck. */
+bool mp_watchdog_is_stuck(mp_watchdog *watchdog, int i);
 /* Appends a sentence per stuck thread, for people; nothing if there is none. */
 void mp_watchdog_put_stuck(mp_watchdog *watchdog, mp_buf *out);
 /* Appends a JSON array of the stuck threads. */

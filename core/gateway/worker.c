@@ -25,8 +25,11 @@ struct mp_worker {
     mp_client *client;
     mp_rpc *rpc;
     mp_vm *vm;
-    const mp_runtime_config *settings;
-    mp_link draining; /* draining generations, oldest first: they finish the calls that they have */
+    mp_runtime_config *settings;       /* a reference of the worker's own */
+    _Atomic(struct delivery *) next;   /* the generation to switch to; NULL: none */
+    mp_message take;                   /* takes `next` */
+    _Atomic int64_t generation_number; /* of `vm` */
+    mp_link draining;                  /* draining generations, oldest first: they finish the calls that they have */
     int64_t old_count;
     mp_pipe *pipe; /* NULL: the worker serves listeners */
     pthread_t thread;
@@ -46,7 +49,8 @@ mp_worker *mp_worker_new(mp_shared *shared, mp_vm *vm, mp_err *err)
 {
     mp_worker *worker = mp_new(sizeof *worker);
     worker->shared = shared;
-    worker->settings = shared->settings;
+    worker->settings = mp_runtime_config_ref(shared->settings);
+    atomic_init(&worker->generation_number, 1);
     mp_link_init(&worker->draining);
     worker->vm = vm;
     pthread_mutex_init(&worker->lock, NULL);
@@ -207,9 +211,8 @@ void mp_worker_release(mp_worker *worker, bool serves)
 
 /* -- a new generation ---------------------------------------------------------------------------------------------- */
 
-typedef struct {
-    mp_message super;
-    mp_worker *worker;
+/* A VM that waits in mp_worker.next. While it does, mp_worker.take is on its way. */
+typedef struct delivery {
     mp_vm *vm;
     mp_swap *swap;
 } delivery;
@@ -246,17 +249,19 @@ static void retire(mp_worker *worker, mp_vm *vm)
     }
 }
 
-static void use_settings(mp_worker *worker, const mp_runtime_config *settings)
+static void use_settings(mp_worker *worker, mp_runtime_config *settings)
 {
-    if (settings == worker->settings)
+    mp_runtime_config *before = worker->settings;
+    if (settings == before)
         return;
-    worker->settings = settings;
+    worker->settings = mp_runtime_config_ref(settings);
     mp_rpc_configure(worker->rpc, &settings->rpc);
     mp_server_configure(worker->server, &settings->http);
     mp_client_configure(worker->client, &settings->client);
+    mp_runtime_config_unref(before);
 }
 
-static void take_over(mp_worker *worker, mp_vm *vm, const mp_runtime_config *settings)
+static void take_over(mp_worker *worker, mp_vm *vm, mp_runtime_config *settings)
 {
     mp_loop_measure(worker->loop);
     use_settings(worker, settings);
@@ -266,25 +271,47 @@ static void take_over(mp_worker *worker, mp_vm *vm, const mp_runtime_config *set
     mp_rpc_hand_to(worker->rpc, vm);
 }
 
-static void deliver_vm(mp_message *message, mp_loop *loop)
+static void settle(delivery *news)
 {
-    delivery *news = mp_container(message, delivery, super);
-    if (loop != NULL) {
-        take_over(news->worker, news->vm, news->swap->settings);
-    } else {
-        mp_lib_free(news->vm);
-        atomic_store(&news->swap->is_missed, true);
-    }
-    if (atomic_fetch_sub(&news->swap->left, 1) == 1)
-        news->swap->done(news->swap, loop == NULL ? NULL : news->vm);
+    news->swap->taken(news->swap);
     free(news);
+}
+
+static void take(mp_message *message, mp_loop *loop)
+{
+    mp_worker *worker = mp_container(message, mp_worker, take);
+    delivery *news = atomic_exchange(&worker->next, NULL);
+    if (loop != NULL) {
+        take_over(worker, news->vm, news->swap->settings);
+        atomic_store(&worker->generation_number, news->swap->generation);
+    } else {
+        mp_reload_free_vm(worker->shared->reload, news->vm);
+    }
+    settle(news);
 }
 
 void mp_worker_swap(mp_worker *worker, mp_vm *vm, mp_swap *swap)
 {
     delivery *news = mp_new(sizeof *news);
-    *news = (delivery){{.deliver = deliver_vm}, worker, vm, swap};
-    mp_loop_post(worker->loop, &news->super);
+    *news = (delivery){vm, swap};
+    delivery *before = atomic_exchange(&worker->next, news);
+    if (before != NULL) {
+        mp_reload_free_vm(worker->shared->reload, before->vm);
+        settle(before);
+        return;
+    }
+    worker->take.deliver = take;
+    mp_loop_post(worker->loop, &worker->take);
+}
+
+int64_t mp_worker_generation(const mp_worker *worker)
+{
+    return atomic_load(&worker->generation_number);
+}
+
+mp_vm *mp_worker_vm(const mp_worker *worker)
+{
+    return worker->vm;
 }
 
 mp_loop *mp_worker_loop(mp_worker *worker)
@@ -466,6 +493,7 @@ void mp_worker_free(mp_worker *worker)
     mp_client_free(worker->client);
     if (worker->loop != NULL)
         mp_loop_free(worker->loop);
+    mp_runtime_config_unref(worker->settings);
     mp_buf_clear(&worker->report);
     pthread_mutex_destroy(&worker->lock);
     pthread_cond_destroy(&worker->changed);

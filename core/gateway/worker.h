@@ -49,17 +49,23 @@ int mp_worker_serve_pipe(mp_worker *worker, int in, int out, mp_err *err);
 int mp_worker_start(mp_worker *worker, mp_err *err);
 int mp_worker_await(mp_worker *worker, mp_buf *report);
 void mp_worker_release(mp_worker *worker, bool serves);
-/* A new generation that all workers switch to; embedded in its owner. `done` runs after the last worker has
- * switched, on that worker's thread. `vm` is the VM of that worker, or NULL if the worker has ended. */
+/* A new generation that all workers switch to; embedded in its owner, who frees it once `left` is 0. */
 typedef struct mp_swap {
-    const mp_runtime_config *settings;
-    atomic_int left;
-    atomic_bool is_missed; /* true if a worker had already ended */
-    void (*done)(struct mp_swap *swap, mp_vm *vm);
+    mp_runtime_config *settings; /* a reference of the swap's own */
+    int64_t generation;
+    atomic_int left; /* workers that have neither switched to it, nor to a later one, nor ended */
+    /* A worker has switched or has ended, or a later generation took this one's place. Counts `left` down: the swap may
+     * be freed then. On any thread. */
+    void (*taken)(struct mp_swap *swap);
 } mp_swap;
 
-/* From the worker's next turn on, new calls use `vm`; running calls finish on the old VM. Any thread. */
+/* From the worker's next turn on, new calls use `vm`; running calls finish on the old VM. A VM that the worker has not
+ * taken yet is freed unused, so a worker that does not turn holds up nothing. One thread at a time. */
 void mp_worker_swap(mp_worker *worker, mp_vm *vm, mp_swap *swap);
+/* The generation that the worker serves. Any thread. */
+int64_t mp_worker_generation(const mp_worker *worker);
+/* The VM that serves new calls. On the worker's thread. */
+mp_vm *mp_worker_vm(const mp_worker *worker);
 mp_loop *mp_worker_loop(mp_worker *worker);
 /* Accepts no new connections; running calls may finish until MP_ENDING_MS before shared->end_at. Any thread. */
 void mp_worker_drain(mp_worker *worker);

@@ -155,6 +155,7 @@ describe("lists that change", function()
       return modern:result("tools/list").tools[1].description == "Number 100."
     end)
     -- the first worker lists it before /status has the generation, which changes once all workers have it
+    assert.equal(200, g:admin("/reload", "POST").status)
     local most = g:wait_status(function(now) return now.gauges.vms == 2 end).scripts.generation - 1
     assert.is_true(most <= 3, most .. " reloads for a burst")
     for _, c in ipairs(told) do

@@ -1,0 +1,166 @@
+-- A reload while a worker does not turn: the others have the new scripts at once, and that one has them when it turns.
+local gateway = require "spec.helpers.gateway"
+local wait = require "spec.helpers.wait"
+
+-- With trust: full a script can block its worker in a system call, for good.
+local function scripts(answer)
+  return {
+    ["tools/block.lua"] = [[return tool { "Blocks its worker until a writer opens the pipe.", input = { pipe = t.string }, function(args)
+      local pipe <close> = assert(io.open(args.pipe, "r"))
+      return pipe:read "a" end }]],
+    ["tools/ping.lua"] = ('return tool { "Answers.", function() return %q end }'):format(answer),
+  }
+end
+
+local function save(g, path, text)
+  local file <close> = assert(io.open(g.dir .. "/" .. path, "w"))
+  file:write(text)
+end
+
+local function answer_with(g, text) save(g, "scripts/tools/ping.lua", scripts(text)["tools/ping.lua"]) end
+
+local function config(values) return require "cjson".encode(values) end
+
+-- Three workers; one of them is stuck in a call of `me`.
+local function start(limits)
+  local values = { listen = "127.0.0.1:0", admin = { listen = "127.0.0.1:0" }, workers = 3, limits = limits or {},
+    scripts = { path = "scripts", trust = "full", watch = false } }
+  values.limits.stuck, values.limits.call = "500ms", { time = "1h", cpu = "1h" }
+  local g = gateway.start { scripts = scripts "first", config = config(values) }
+  g.values, g.pipe = values, g.dir .. "/pipe"
+  assert(os.execute("mkfifo '" .. g.pipe .. "'"))
+  g.me = g:client "2026-07-28"
+  g.blocked = g.me:open("tools/call", { name = "block", arguments = { pipe = g.pipe } })
+  g:wait_status(function(now) return now.gauges.workers_stuck == 1 end, 20)
+  return g
+end
+
+local function release(g)
+  local pipe <close> = assert(io.open(g.pipe, "r+")) -- which never blocks
+  pipe:write "released"
+  pipe:close()
+  assert.equal("released", g.blocked:answer(20).result.content[1].text)
+end
+
+local function ping(g)
+  local me <close> = g:client "2026-07-28"
+  return me:result("tools/call", { name = "ping" }).content[1].text
+end
+
+local function assert_all_answer(g, text)
+  for _ = 1, 20 do assert.equal(text, ping(g)) end
+end
+
+describe("a reload while one of three workers does not turn", function()
+  it("reaches the others at once; the answer, the log and /status name the one that serves earlier scripts", function()
+    local g <close> = start()
+    answer_with(g, "second")
+    local response = g:admin("/reload", "POST")
+    assert.equal(202, response.status)
+    assert.truthy(response.body:find "^~ ping")
+    local number = response.body:match "not everywhere yet: worker (%d) serves generation 1 until its loop runs\n"
+    assert.truthy(number, response.body)
+    assert.same({ { worker = tonumber(number), generation = 1 } }, g:status().scripts.behind)
+    assert.equal(2, g:status().scripts.generation)
+    local line = g:wait_log("worker not reloaded", { worker = number, generation = 1 })
+    assert.equal("warn", line.level)
+    assert_all_answer(g, "second")
+
+    -- Further reloads do not wait for it either, by whatever they are caused.
+    answer_with(g, "third")
+    g:signal "sighup"
+    g:wait_log("reloaded", { generation = 3 }, 10)
+    assert_all_answer(g, "third")
+    assert.equal(200, g:admin("/reload", "POST").status) -- nothing changed
+    for i = 4, 6 do
+      answer_with(g, "number " .. i)
+      assert.equal(202, g:admin("/reload", "POST").status)
+    end
+    assert_all_answer(g, "number 6")
+    assert.equal(1, g:status().scripts.behind[1].generation)
+    assert.is_true(g:status().gauges.vms_draining <= 2) -- those of other workers have ended
+
+    release(g)
+    g:wait_log("worker reloaded", { worker = number, generation = 6 })
+    assert.is_nil(g:status().scripts.behind)
+    assert.equal("number 6", g.me:result("tools/call", { name = "ping" }).content[1].text)
+    answer_with(g, "last")
+    assert.equal(200, g:admin("/reload", "POST").status)
+    assert_all_answer(g, "last")
+    g.me:close()
+    g:wait_status(function(now) return now.gauges.vms == 3 and now.gauges.vms_draining == 0 end)
+    assert.has_nothing_left(g)
+  end)
+
+  it("notifies the clients of the other workers of new tools", function()
+    local g <close> = start()
+    local other = g:client "2025-11-25"
+    local stream = other:get_stream()
+    assert.equal(200, stream:head().status)
+    save(g, "scripts/tools/new.lua", 'return tool { "New.", function() return "new" end }')
+    assert.equal(202, g:admin("/reload", "POST").status)
+    stream.connection:wait_event("notifications/tools/list_changed", 10)
+    assert.equal("new", other:result("tools/call", { name = "new" }).content[1].text)
+    release(g)
+    other:delete()
+    other:close()
+    g.me:close()
+    assert.has_nothing_left(g)
+  end)
+
+  it("changes the configuration of the others, again and again", function()
+    local g <close> = start()
+    for i = 1, 3 do
+      g.values.limits.calls_in_flight = 100 + i
+      save(g, "moonpool.yaml", config(g.values))
+      assert.equal(202, g:admin("/reload", "POST").status)
+      assert_all_answer(g, "first")
+    end
+    release(g)
+    g:wait_log("worker reloaded", { generation = 4 })
+    g.values.limits.calls_in_flight = 200
+    save(g, "moonpool.yaml", config(g.values))
+    assert.equal(200, g:admin("/reload", "POST").status)
+    assert_all_answer(g, "first")
+    g.me:close()
+    assert.has_nothing_left(g)
+  end)
+
+  it("refuses scripts with errors as ever", function()
+    local g <close> = start()
+    save(g, "scripts/tools/ping.lua", "return tool {")
+    assert.equal(422, g:admin("/reload", "POST").status)
+    assert.is_nil(g:status().scripts.behind)
+    assert_all_answer(g, "first")
+    release(g)
+    g.me:close()
+  end)
+
+  it("is no obstacle to SIGTERM, also while the reload waits", function()
+    for _, waits in ipairs { true, false } do
+      local g = start { drain = "300ms" }
+      local ok <close> = setmetatable({}, { __close = function() g.me:close() end }) -- luacheck: ignore 211
+      answer_with(g, "second")
+      if waits then
+        g:signal "sighup"
+        wait.for_fact("the other workers to have the new scripts", 20, function() return ping(g) == "second" end)
+      else
+        assert.equal(202, g:admin("/reload", "POST").status)
+      end
+      g:signal "sigterm"
+      assert.same({ 1, 0 }, { g:wait_exit(10) })
+      assert.truthy(g:log():find('ended by force   thread="worker %d"'), g:log())
+    end
+  end)
+
+  it("ends with the worker's switch where SIGTERM comes first and the worker turns in time", function()
+    local g = start { drain = "20s" }
+    answer_with(g, "second")
+    assert.equal(202, g:admin("/reload", "POST").status)
+    g:signal "sigterm"
+    g:wait_log "draining"
+    release(g)
+    assert.equal(0, (g:wait_exit(20)))
+    g.me:close()
+  end)
+end)
