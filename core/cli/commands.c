@@ -101,8 +101,8 @@ const mp_cli_command mp_cli_commands[] = {
      "Reads the configuration and every script as `run` does, then prints each tool, resource\n"
      "and prompt as clients see it, or each error with its place in the file. Warnings go to\n"
      "stderr: unknown names, globals, grants and policies that match nothing, tools that no\n"
-     "client can reach, nothing to serve. With --strict the exit code is 1 for warnings. Opens no\n"
-     "listeners.\n",
+     "client can reach, a timeout that limits.call.time ends first, nothing to serve. With --strict\n"
+     "the exit code is 1 for warnings. Opens no listeners.\n",
      "<file>",
      mp_cli_check,
      {{"json", 0, NULL, "print the definitions as JSON", NULL},

@@ -53,7 +53,7 @@ error("host.d.lua holds types for editors: lua/moonpool gets the table by requir
 ---@field has_specs boolean        This gateway runs the specs among the scripts
 ---@field asks_nobody boolean      Authentication is disabled: auth scripts load, but do not run
 ---@field listed_most integer      limits.listed: number of resources that the list function of one template may return
----@field limits { task_seconds: number }
+---@field limits { task_seconds: number, call_seconds: number }   tasks.ttl and limits.call.time
 ---@field http_limits { time: number, body: integer }     Seconds, and bytes of an answer's body
 ---@field exec_limits { time: number, output: integer }   Seconds, and bytes of output
 ---@field sqlite_most integer      limits.sqlite.databases

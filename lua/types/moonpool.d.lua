@@ -282,7 +282,7 @@ function t.schema(schema, options) end
 ---@field input? table<string, moonpool.Type>|moonpool.Type       The arguments; each is required unless it has `optional` or `default`
 ---@field output? table<string, moonpool.Type>|moonpool.Type      The type of the result; the gateway checks each result against it
 ---@field title? string                                           A name for people
----@field timeout? number                                         In seconds: `30 * seconds`
+---@field timeout? number           In seconds: `30 * seconds`; limits.call.time ends a call that is no background task, if it is less
 ---@field concurrency? integer                                    Limit of calls of this tool that run at once, over all workers; further calls wait in order
 ---@field requires? string[]                                      Capabilities that the client must have
 ---@field scopes? string[]                                        A principal sees and uses it only with all of these scopes

@@ -167,8 +167,10 @@ void mp_lib_detached(lua_State *L, uint64_t max_task_ms, uint64_t call_ms)
     lua_pushboolean(L, 0);
     lua_setfield(L, -2, "__metatable");
     lua_pop(L, 1);
-    lua_createtable(L, 0, 1);
+    lua_createtable(L, 0, 2);
     lua_pushnumber(L, (double)max_task_ms / 1000);
     lua_setfield(L, -2, "task_seconds");
+    lua_pushnumber(L, (double)call_ms / 1000);
+    lua_setfield(L, -2, "call_seconds");
     lua_setfield(L, -2, "limits");
 }

@@ -10,6 +10,7 @@ local registry = require "moonpool.registry.registry"
 local sandbox = require "moonpool.registry.sandbox"
 local silent = require "moonpool.things.silent"
 local schema_doubts = require "moonpool.registry.lint_schema"
+local time_doubts = require "moonpool.registry.lint_time"
 local sorted = require "moonpool.runtime.sorted_keys"
 local unreachable = require "moonpool.registry.lint_access"
 
@@ -199,6 +200,7 @@ return function()
   local list = unreachable()
   check_served(list)
   schema_doubts(list)
+  time_doubts(list)
   check_policies(list)
   if not host.trust_full and is_known() then
     for _, script in ipairs(host.scripts) do

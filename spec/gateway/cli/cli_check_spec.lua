@@ -129,6 +129,40 @@ scripts/tools/x.lua:7: unknown name 'os.exit'
 ]], err)
   end)
 
+  it("warns of a timeout that limits.call.time ends first, and --strict counts it", function()
+    local scripts = {
+      ["tools/slow.lua"] = 'return tool {\n  "Slow.",\n  timeout = 2 * minutes,\n  function() end,\n}',
+      ["tools/quick.lua"] = 'return tool { "Quick.", timeout = 30 * seconds, function() end }',
+      ["tools/task.lua"] = 'return tool { "In the background.", timeout = 2 * hours, task = "optional", function() end }',
+      ["tools/two.lua"] = [[
+return {
+  short = tool { "Short.", timeout = 1, function() end },
+  long = tool { "Long.",
+    timeout = 3600, function() end },
+}]],
+      ["resources/page.lua"] = 'return resource { "Page.", uri = "x://page", timeout = 90.5, function() return "" end }',
+    }
+    local code, _, err = with(scripts, "check")
+    assert.equal(0, code)
+    assert.equal([[
+scripts/tools/slow.lua:3: 'timeout' of the tool 'slow' is 120 s, and limits.call.time ends each call after 60 s
+    timeout = 2 * minutes,
+  hint: set limits.call.time to 120s in moonpool.yaml, or lower 'timeout'; a tool with 'task' may run longer in the background
+
+scripts/tools/two.lua:4: 'timeout' of the tool 'two_long' is 3600 s, and limits.call.time ends each call after 60 s
+    timeout = 3600, function() end },
+  hint: set limits.call.time to 3600s in moonpool.yaml, or lower 'timeout'; a tool with 'task' may run longer in the background
+
+scripts/resources/page.lua:1: 'timeout' of the resource 'x://page' is 90.5 s, and limits.call.time ends each call after 60 s
+    return resource { "Page.", uri = "x://page", timeout = 90.5, function() return "" end }
+  hint: set limits.call.time to 91s in moonpool.yaml, or lower 'timeout'
+]], err)
+    assert.equal(1, (with(scripts, "check", "--strict")))
+    local dir = gateway.prepare { scripts = scripts, config = { limits = { call = { time = "1h" } } } }
+    assert.same({ 0, "" }, { (gateway.exec({ "check", "--strict" }, { cwd = dir })), select(3, gateway.exec({ "check" }, { cwd = dir })) })
+    os.execute("rm -rf '" .. dir .. "'")
+  end)
+
   it("warns of nothing in what is shipped", function()
     for _, file in ipairs { "examples/hello", "examples/weather", "examples/conformance" } do
       local _, _, err = gateway.exec { "check", file .. "/moonpool.yaml" }
