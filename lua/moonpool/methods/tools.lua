@@ -10,17 +10,17 @@ local errors = require "moonpool.runtime.rpc_error"
 local failure = require "moonpool.runtime.outcome"
 local json = require "moonpool.json"
 local param_headers = require "moonpool.protocol.param_headers"
-local problem = require "moonpool.runtime.diagnostic"
 local registry = require "moonpool.registry.registry"
-local silent = require "moonpool.things.silent"
 local suggest = require "moonpool.runtime.suggest"
 local task_record = require "moonpool.tasks.task_record"
 local tasks = require "moonpool.tasks.tasks"
+local tool_answer = require "moonpool.calls.tool_answer"
 
-local type, select, xpcall = type, select, xpcall
+local type, xpcall = type, xpcall
 local getmetatable = debug.getmetatable
 local array_mt, null = json.array_mt, json.null
-local handler, to_result = failure.handler, content.result
+local handler = failure.handler
+local answer, lacking = tool_answer.answer, tool_answer.lacking
 
 local tools = {}
 
@@ -39,55 +39,6 @@ local function invalid(tool, era, args, why)
   local shown = arguments.explain(tool.input, args, why)
   if era.invalid_arguments == "error" then return nil, errors.new("invalid_params", shown) end
   return content.failed(shown)
-end
-
--- The line of a tool's script that contains `word`, as "scripts/tools/a.lua:3"; nil if the tool has no file.
-local function place_of(tool, word)
-  for _, script in ipairs(tool.path and host.scripts or {}) do
-    if script.path == tool.path then
-      local line = problem.find(script.text, word, problem.find(script.text, tool.name)) or problem.find(script.text, word)
-      return host.root .. "/" .. tool.path .. (line and ":" .. line or "")
-    end
-  end
-end
-
-local function fault(tool, value, place)
-  return content.failed(failure.report(value, "tool failed", tool.name, place))
-end
-
-local function lacking(era, value)
-  if era.missing_capability == "result" then return content.failed(value.why) end
-  return nil, errors.new("missing_capability", value.why, { requiredCapabilities = failure.lacking(value) })
-end
-
--- Makes the result of tools/call from the values of xpcall.
-local function answer(tool, era, call, params, ok, ...)
-  local value, why = ...
-  if not ok then
-    if failure.is_input(value) then return client_request.result(call, value, params) end
-    if failure.is_expected(value) then return content.failed(value.why) end
-    if failure.is_refused(value) then return nil, failure.refusal(value) end
-    if failure.is_missing(value) then return lacking(era, value) end
-    return fault(tool, value)
-  end
-  if value == nil then
-    if select("#", ...) == 0 and not tool.output then
-      silent.warn(tool, "tool returned nothing", { name = tool.name }, "its clients get an empty result: return a text, as in return \"done\"")
-      return content.nothing()
-    end
-    return content.failed(failure.words(why, "the tool gave no result and no reason"))
-  end
-  local output = tool.output
-  if output then
-    local fits, wrong = output(value)
-    if not fits then
-      local place = (wrong.path or "") == "" and "" or wrong.path .. " "
-      return fault(tool, "the result does not fit 'output': " .. place .. wrong.message, place_of(tool, "output"))
-    end
-  end
-  local result, wrong = to_result(value, output)
-  if not result then return fault(tool, wrong) end
-  return result
 end
 
 -- -- tasks ---------------------------------------------------------------------------------------------------------------
