@@ -80,6 +80,8 @@ bool mp_json_is_id(mp_json_type type, mp_str span);
 void mp_json_put_string(mp_buf *out, mp_str s);
 /* Like mp_json_put_string, without the quotes, for a string that is written in pieces. */
 void mp_json_put_text(mp_buf *out, mp_str s);
+/* Appends `s` as a JSON string with quotes, if it is valid UTF-8; else appends nothing and gives false. */
+bool mp_json_put_utf8(mp_buf *out, mp_str s);
 void mp_json_put_int(mp_buf *out, int64_t n);
 /* Appends `n` with 15 digits if these read back as the same number, otherwise with 17; an integral number gets ".0".
  * Returns -1 and appends nothing for NaN and infinities. */

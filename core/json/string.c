@@ -157,7 +157,8 @@ static void put_escape(mp_buf *out, unsigned char c)
         mp_buf_put(out, (mp_str){(char[]){'\\', 'u', '0', '0', hex[c >> 4], hex[c & 15]}, 6});
 }
 
-void mp_json_put_text(mp_buf *out, mp_str s)
+/* Appends `s` without quotes. `is_strict`: stops at the first byte that is not valid UTF-8, and gives false. */
+static inline bool put_text(mp_buf *out, mp_str s, bool is_strict)
 {
     const char *at = s.len == 0 ? "" : s.ptr, *end = at + s.len, *from = at;
     while ((at = plain_run(at, end)) < end) {
@@ -166,11 +167,32 @@ void mp_json_put_text(mp_buf *out, mp_str s)
             at += length;
             continue;
         }
+        if (is_strict && (unsigned char)*at >= 0x80)
+            return false;
         mp_buf_put(out, (mp_str){from, (size_t)(at - from)});
         put_escape(out, (unsigned char)*at);
         from = ++at;
     }
     mp_buf_put(out, (mp_str){from, (size_t)(end - from)});
+    return true;
+}
+
+void mp_json_put_text(mp_buf *out, mp_str s)
+{
+    put_text(out, s, false);
+}
+
+bool mp_json_put_utf8(mp_buf *out, mp_str s)
+{
+    size_t start = out->len;
+    mp_buf_room(out, s.len + 2);
+    mp_buf_putc(out, '"');
+    if (!put_text(out, s, true)) {
+        out->len = start;
+        return false;
+    }
+    mp_buf_putc(out, '"');
+    return true;
 }
 
 void mp_json_put_string(mp_buf *out, mp_str s)
