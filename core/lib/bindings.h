@@ -30,7 +30,9 @@ void mp_lib_cjson(lua_State *L);
 /* Pushes the table that `require "moonpool.host"` returns.  [-0, +1, throws] */
 void mp_host_push(lua_State *L, mp_source *source, const mp_lib_config *config);
 
-/* Pushes the `call` that handlers see; `params` is the index of the decoded parameters.  [-0, +1, throws] */
+void mp_lib_plan(lua_State *L);
+/* Pushes the `call` that handlers see; `params` is the index of the decoded parameters, or 0: they are decoded when they are first
+ * read.  [-0, +1, throws] */
 void mp_call_push(lua_State *L, mp_lib_task *task, int params);
 /* Pushes an unbound call handle with the fields of the call at index 1. Unusable until mp_call_bind().  [-0, +1, throws] */
 void mp_call_push_like(lua_State *L);
@@ -40,6 +42,10 @@ void mp_call_push_new(lua_State *L);
 void mp_call_bind(lua_State *L, int index, mp_lib_task *task);
 /* The body of a call's coroutine.  [-1, +0, throws, parks] */
 int mp_run_call(lua_State *L);
+/* What mp_run_call does for a call without a plan. The task is at index 1, alone.  [-0, +0, throws, parks] */
+int mp_run_call_in_lua(lua_State *L, mp_lib_task *task);
+/* Answers with dispatch's two results, at the indexes 2 and 3. A continuation; its context is the task.  [-0, +0, throws, parks] */
+int mp_call_done(lua_State *L, int status, lua_KContext context);
 /* The body of a notification's coroutine.  [-1, +0, throws, parks] */
 int mp_run_note(lua_State *L);
 /* Authenticates the request from the token cache, without running an auth script. False if its bearer token is not cached. */

@@ -3,6 +3,7 @@
 #include "lib/jwk.h"
 #include "lib/mcp/cron.h"
 #include "lib/mcp/frozen_answer.h"
+#include "lib/mcp/plan.h"
 #include "lib/mcp/revisions.h"
 #include "lib/regex.h"
 #include <lauxlib.h>
@@ -86,6 +87,7 @@ static void lib_free(mp_lib *lib)
 {
     mp_cron_free(lib);
     mp_frozen_answers_free(lib->frozen);
+    mp_plans_free(lib->plans);
     for (size_t i = 0; i < sizeof lib->auth_texts / sizeof *lib->auth_texts; i++)
         free(lib->auth_texts[i]);
     free(lib);
@@ -96,6 +98,7 @@ mp_vm *mp_lib_new(mp_source *source, const mp_lib_config *config, mp_buf *report
     mp_lib *lib = mp_new(sizeof *lib);
     lib->store = config->store;
     lib->frozen = mp_frozen_answers_new();
+    lib->plans = mp_plans_new();
     lib->has_auth = !config->is_auth_disabled;
     mp_link_init(&lib->principal_refs);
     loading it = {lib, source, config, report};

@@ -28,6 +28,7 @@ typedef struct {
     bool runs_schedule;       /* the timers of the scheduled jobs are started */
 
     mp_frozen_answers *frozen; /* mcp/frozen_answer.h */
+    struct mp_plans *plans; /* mcp/plan.h */
 
     size_t notes, note_bytes; /* notifications that are queued or running, and the bytes of their methods and params */
 } mp_lib;
@@ -52,6 +53,7 @@ typedef struct {
     const mp_era *era; /* revision of a notification or of a cancelled call; NULL if unknown */
     int job;           /* registry reference of { f, call }: a detached task that has not started; else LUA_NOREF */
     bool has_session;  /* the cancelled call had a session */
+    bool has_plan;     /* the call is served by a plan */
     bool has_progress; /* `progress` was sent at least once */
     double progress;   /* the last progress value that was sent */
     struct mp_cron *scheduled; /* the scheduled job that the task runs, or NULL */
@@ -65,6 +67,7 @@ typedef struct {
      * read them. */
     mp_buf text;
     size_t method_len;
+    mp_buf params; /* a cancelled call that was served by a plan: its params, for `<close>` handlers that read call.meta */
 } mp_lib_task;
 
 /* The kinds of work. */

@@ -239,6 +239,25 @@ function host.view(value, what) end
 ---@return integer? count
 function host.header(call, name) end
 
+-- -- call plans (core/lib/mcp/plan.c) ----------------------------------------------------------------------------------
+
+--- Replaces the call plans of this Lua state. lua/moonpool/registry/plan.lua makes the rows.
+---@param rows table[]
+---@param has_private boolean  Calls in sessions get no plan
+function host.set_plans(rows, has_private) end
+
+--- What ends a planned call: finish(tool, revision, call, ok, …); the message handler of tools; and by revision the JSON of a result of one
+--- text, before and behind the text.
+---@param finish function
+---@param handler function
+---@param frames table<string, string[]>
+function host.set_plan_ends(finish, handler, frames) end
+
+--- The params of a call, decoded anew; nil if it has none, or has ended.
+---@param call moonpool.Call
+---@return table?
+function host.params(call) end
+
 --- Sets the time limit of the call.
 ---@param call moonpool.Call
 ---@param seconds number

@@ -15,7 +15,10 @@ void mp_call_push(lua_State *L, mp_lib_task *task, int params)
 {
     handle *h = lua_newuserdatauv(L, sizeof *h, MP_CALL_VALUES);
     *h = (handle){task, task->super.serial};
-    lua_pushvalue(L, params);
+    if (params == 0)
+        lua_pushboolean(L, 0);
+    else
+        lua_pushvalue(L, params);
     lua_setiuservalue(L, -2, MP_CALL_PARAMS);
     /* task->call may be NULL: a finalizer may have sent a message and found that the client disconnected. The anonymous principal has no
      * table. */
@@ -29,6 +32,8 @@ void mp_call_push(lua_State *L, mp_lib_task *task, int params)
 void mp_call_push_like(lua_State *L)
 {
     const handle *like = luaL_checkudata(L, 1, MP_CALL);
+    mp_call_push_params(L);
+    lua_pop(L, 1);
     handle *h = lua_newuserdatauv(L, sizeof *h, MP_CALL_VALUES);
     *h =
         (handle){like->task, 0}; /* no task has the serial number 0, so the call counts as ended until mp_call_bind() */

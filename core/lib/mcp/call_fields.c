@@ -8,10 +8,27 @@ static void push_str(lua_State *L, mp_str s)
     lua_pushlstring(L, s.ptr == NULL ? "" : s.ptr, s.len);
 }
 
+void mp_call_push_params(lua_State *L)
+{
+    if (lua_getiuservalue(L, 1, MP_CALL_PARAMS) != LUA_TBOOLEAN)
+        return;
+    lua_pop(L, 1);
+    const mp_call_handle *handle = lua_touserdata(L, 1);
+    const mp_lib_task *task = handle->task;
+    mp_str params = MP_STR_NONE;
+    if (handle->serial == task->super.serial)
+        params = task->call == NULL ? mp_buf_str(&task->params) : mp_call_params(task->call);
+    if (params.len == 0 || mp_lua_decode(L, params) != 0)
+        lua_pushnil(L);
+    lua_pushvalue(L, -1);
+    lua_setiuservalue(L, 1, MP_CALL_PARAMS);
+}
+
 /* Pushes the request's _meta, or one member of it; nil if it is absent.  [-0, +1, throws] */
 static void push_meta(lua_State *L, const char *member)
 {
-    if (lua_getiuservalue(L, 1, MP_CALL_PARAMS) != LUA_TTABLE)
+    mp_call_push_params(L);
+    if (!lua_istable(L, -1))
         goto none;
     lua_pushliteral(L, "_meta");
     if (lua_rawget(L, -2) != LUA_TTABLE)

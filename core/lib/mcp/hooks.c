@@ -44,6 +44,8 @@ static void on_cancel(void *ctx, mp_call *call, const char *why)
     mp_buf_put(&task->text, method);
     mp_buf_put(&task->text, mp_principal_id(mp_call_principal(call)));
     task->method_len = method.len;
+    if (task->has_plan)
+        mp_buf_put(&task->params, mp_call_params(call));
     mp_task_settle(task);
     mp_task_cancel(&task->super);
 }

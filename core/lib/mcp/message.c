@@ -1,12 +1,11 @@
 /* message.c: the body of the coroutine of a client's request or notification: it decodes the params, calls the library in Lua and
  * encodes the result. */
-#include "lib/bindings.h"
+#include "lib/mcp/plan.h"
 #include "vm/engine.h"
 #include <stdio.h>
 
-/* The two results of dispatch are at indexes 2 and 3. A call that was answered by mp_call_open_session, or was
- * cancelled, gets no answer. */
-static int call_done(lua_State *L, int status, lua_KContext context)
+/* A call that was answered on the way (mp_call_open_session) or cancelled gets no answer. */
+int mp_call_done(lua_State *L, int status, lua_KContext context)
 {
     (void)status;
     mp_lib_task *task = (mp_lib_task *)context;
@@ -33,8 +32,8 @@ static int call_decoded(lua_State *L, void *ctx, const char *repeated)
     lua_pushstring(L, era == NULL ? NULL : era->date);
     mp_str method = mp_task_label(&task->super);
     lua_pushlstring(L, method.ptr, method.len);
-    lua_callk(L, 4, 2, (lua_KContext)task, call_done);
-    return call_done(L, LUA_OK, (lua_KContext)task);
+    lua_callk(L, 4, 2, (lua_KContext)task, mp_call_done);
+    return mp_call_done(L, LUA_OK, (lua_KContext)task);
 }
 
 /* Refuses a call whose decoded params would not fit in limits.call.memory, before they are decoded. */
@@ -51,21 +50,28 @@ static void refuse_large_params(mp_lib_task *task)
     mp_task_fail(task, MP_CODE_INVALID_PARAMS, (mp_str){text, (size_t)len}, MP_STR_NONE);
 }
 
-/* The body of a call's coroutine: decode, dispatch(call, params, revision, method), encode.  [-1, +0, throws, parks] */
+/* Decode, dispatch(call, params, revision, method), encode. */
+int mp_run_call_in_lua(lua_State *L, mp_lib_task *task)
+{
+    mp_str params = mp_call_params(task->call);
+    if (params.len > 0)
+        return mp_lua_decode_in_turns(L, params, call_decoded, task);
+    lua_pushnil(L);
+    return call_decoded(L, task, NULL);
+}
+
+/* The body of a call's coroutine.  [-1, +0, throws, parks] */
 int mp_run_call(lua_State *L)
 {
     mp_lib_task *task = lua_touserdata(L, 1);
     if (task->call == NULL)
         return 0; /* cancelled while its coroutine was created */
-    mp_str params = mp_call_params(task->call);
     if (mp_call_weight(task->call) > task->super.vm->call_memory) {
         refuse_large_params(task);
         return 0;
     }
-    if (params.len > 0)
-        return mp_lua_decode_in_turns(L, params, call_decoded, task);
-    lua_pushnil(L);
-    return call_decoded(L, task, NULL);
+    int count;
+    return mp_plan_run(L, task, &count) ? count : mp_run_call_in_lua(L, task);
 }
 
 static int note_done(lua_State *L, int status, lua_KContext context)

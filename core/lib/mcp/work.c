@@ -10,7 +10,7 @@ mp_lib_task *mp_lib_task_new(mp_vm *vm, const mp_work *work)
     task->entry = NULL;
     task->era = NULL;
     task->job = LUA_NOREF;
-    task->has_session = task->has_progress = task->has_succeeded = false;
+    task->has_session = task->has_plan = task->has_progress = task->has_succeeded = false;
     task->progress = 0;
     task->scheduled = NULL;
     task->group = NULL;
@@ -118,6 +118,7 @@ static void end_call(mp_task *super)
     if (task->job != LUA_NOREF)
         mp_task_forget_job(super->vm->L, task);
     mp_buf_clear(&task->text);
+    mp_buf_clear(&task->params);
 }
 
 const mp_work mp_call_work = {"call", mp_run_call, park_call, fail_call, abort_call, call_label, end_call};

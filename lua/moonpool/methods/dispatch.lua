@@ -1,11 +1,16 @@
 -- Dispatches a request: finds the rules of its revision and its method, runs the method, and converts the result to the revision.
 
 local access = require "moonpool.access.access"
+local arguments = require "moonpool.things.arguments"
 local call_library = require "moonpool.protocol.call"
+local content = require "moonpool.things.tool_result"
 local host = require "moonpool.host"
 local era = require "moonpool.protocol.era"
 local errors = require "moonpool.runtime.rpc_error"
+local failure = require "moonpool.runtime.outcome"
+local json = require "moonpool.json"
 local suggest = require "moonpool.runtime.suggest"
+local tool_answer = require "moonpool.calls.tool_answer"
 
 local dispatch = {}
 
@@ -22,6 +27,19 @@ local none = setmetatable({}, { __newindex = function() error("params of a reque
 local function unknown(name, methods)
   local hint = suggest.hint(name, methods)
   return nil, errors.new("unknown_method", "unknown method '" .. name:sub(1, 128) .. "'" .. (hint and ": " .. hint or ""))
+end
+
+-- Converts the result of method `name` to the revision of `row`; or tells the transport what an error means for it.
+local function complete(call, row, name, result, err, converted)
+  if result and converted ~= true then
+    local convert = (converted and eras[converted] or row).methods[name].convert_result
+    if convert then convert(result) end
+  end
+  if err then
+    if err.retry_after then host.put_off(call, err.retry_after) end
+    access.challenge(call, err)
+  end
+  return result, err
 end
 
 --- Answers a request. Returns a result (a table, or json.raw bytes); or nil and an error. `revision` and `name` are those of the call.
@@ -42,16 +60,39 @@ function dispatch.answer(call, params, revision, name)
   if not method then return unknown(name, row.methods) end
   params = params or none
   if method.convert_params then method.convert_params(params) end
-  local result, err, converted = method.run(call, params, row)
-  if result and converted ~= true then
-    local convert = (converted and eras[converted].methods[name] or method).convert_result
-    if convert then convert(result) end
-  end
-  if err then
-    if err.retry_after then host.put_off(call, err.retry_after) end
-    access.challenge(call, err)
-  end
-  return result, err
+  return complete(call, row, name, method.run(call, params, row))
 end
+
+-- -- call plans -----------------------------------------------------------------------------------------------------------
+
+-- The params of a planned call whose handler asks its client: as the general path has them, with the default values.
+local function params_of(call, tool)
+  local params = host.params(call) or {}
+  if tool.defaults and type(params.arguments) == "table" then arguments.fill(tool.defaults, params.arguments) end
+  return params
+end
+
+--- Ends a tools/call whose handler was run by the tool's plan, with the values of pcall(handler): a result, or nil and an error.
+function dispatch.finish(tool, revision, call, ok, ...)
+  local row = eras[revision]
+  local params = not ok and failure.is_input((...)) and params_of(call, tool) or none
+  return complete(call, row, "tools/call", tool_answer.answer(tool, row, call, params, ok, ...))
+end
+
+-- The bytes around the text in a result that is one text, by revision: { before, after }. A revision that converts the params of
+-- tools/call has none: its calls have no plans.
+local function frames()
+  local made = {}
+  for date, row in pairs(eras) do
+    local method, result = row.methods["tools/call"], content.of_text "\1"
+    if method.convert_result then method.convert_result(result) end
+    local text = json.encode(result)
+    local at, last = text:find('"text":"\\u0001"', 1, true)
+    if not method.convert_params then made[date] = { text:sub(1, at + 6), text:sub(last + 1) } end
+  end
+  return made
+end
+
+host.set_plan_ends(dispatch.finish, failure.handler, frames())
 
 return dispatch

@@ -11,6 +11,7 @@ local host = require "moonpool.host"
 local instances = require "moonpool.registry.instances"
 local json = require "moonpool.json"
 local page = require "moonpool.protocol.cursor"
+local plan = require "moonpool.registry.plan"
 local principal = require "moonpool.access.principal"
 local sort = require "moonpool.runtime.stdlib.sort"
 local sorted = require "moonpool.runtime.sorted_keys"
@@ -68,7 +69,7 @@ local function needs_of(list, things)
   list.is_private = list.has_visible or list.needs[1] ~= nil
 end
 
---- --- Rebuilds the lists after things were switched on or off.
+--- Rebuilds the lists and the call plans after things were switched on or off.
 function registry.refresh()
   local any_visible, any_private = false, false
   for kind, list in pairs(lists) do
@@ -90,6 +91,7 @@ function registry.refresh()
     if left ~= right then return left > right end
     return a.uri < b.uri
   end)
+  plan.set(registry.tools, any_private)
 end
 
 --- Replaces all things: { tools, prompts, resources, templates }, each by name or URI.

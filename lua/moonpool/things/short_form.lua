@@ -56,7 +56,8 @@ local function unpacker(f, names)
   return load("local f = ... return function(args, call) return f(" .. table.concat(list, ", ") .. ") end", "=unpack", "t", {})(f)
 end
 
---- Reads the short form. Returns { description, input, output, handler }; calls complain(line, what, hint) for each error.
+--- Reads the short form. Returns { description, input, output, handler, positional }, where `positional` has the script's own function, the names
+--- of its arguments, and the place of `call` among its parameters; calls complain(line, what, hint) for each error.
 function annotated.read(f, text, complain)
   local info, lines = debug.getinfo(f, "Su"), {}
   for line in (text .. "\n"):gmatch "(.-)\r?\n" do lines[#lines + 1] = line end
@@ -111,6 +112,8 @@ function annotated.read(f, text, complain)
     end
   end
 
+  local handler, place = unpacker(f, names), nil
+  for i, name in ipairs(names) do place = name == "call" and i or place end
   return {
     description = description,
     input = setmetatable({
@@ -118,7 +121,8 @@ function annotated.read(f, text, complain)
       required = #needed > 0 and json.array(needed) or nil, additionalProperties = false,
     }, { __order = { "type", "properties", "required" } }),
     output = output,
-    handler = unpacker(f, names),
+    handler = handler,
+    positional = { f = f, names = order, call = place, handler = handler },
   }
 end
 

@@ -120,6 +120,7 @@ function tool.build(name, value, text, complain)
     name = name,
     description = read_spec.description,
     handler = spec.concurrency and turns.limit(name, read_spec.handler, spec.concurrency) or read_spec.handler,
+    positional = read_spec.positional,
     input = input,
     check = compile("input", input, complain),
     output = output and compile("output", output, complain),

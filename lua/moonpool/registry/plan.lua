@@ -1,0 +1,149 @@
+-- Decides which tools have a call plan, and describes the plans for C (core/lib/mcp/plan.c). A call that is plain in every respect is served by
+-- its plan: C checks the arguments and runs the handler. All other calls take the general path of methods/dispatch.lua and
+-- methods/tools.lua, and only that path refuses a call.
+
+local host = require "moonpool.host"
+local arguments = require "moonpool.things.arguments"
+
+local plan = {}
+
+local MAX_ARGUMENTS = 16       -- MP_PLAN_ARGS in core/lib/mcp/plan.h: tools with more have their arguments checked by Lua
+local MAX_CHOICES = 32         -- MP_PLAN_CHOICES
+local EXACT = 2 ^ 53           -- C compares bounds as doubles: integers up to here are exact
+
+-- Keywords of a schema that every value fits.
+local annotations = {
+  title = true, description = true, default = true, examples = true, deprecated = true, readOnly = true, writeOnly = true, format = true,
+  ["$comment"] = true,
+}
+
+-- The types whose values C checks, and the keywords that it knows for each.
+local limits = {
+  number = { minimum = "least", maximum = "most", exclusiveMinimum = "above", exclusiveMaximum = "below" },
+  integer = { minimum = "least", maximum = "most", exclusiveMinimum = "above", exclusiveMaximum = "below" },
+  string = { minLength = "least", maxLength = "most" },
+  boolean = {},
+}
+
+local is_scalar = { string = true, number = true, boolean = true }
+
+-- The list of an enum, if it holds a few strings only; else nil.
+local function choices_of(enum)
+  if #enum > MAX_CHOICES then return nil end
+  for _, value in ipairs(enum) do
+    if type(value) ~= "string" then return nil end
+  end
+  return { table.unpack(enum) }
+end
+
+-- One argument as C checks it; nil if its schema says more than C knows.
+local function argument(name, schema, is_required)
+  local known = type(schema) == "table" and type(schema.type) == "string" and limits[schema.type]
+  if not known then return nil end
+  local made = { name = name, kind = schema.type, is_required = is_required, default = schema.default }
+  if made.default ~= nil and not is_scalar[type(made.default)] then return nil end
+  for keyword, value in pairs(schema) do
+    if known[keyword] then
+      if not (value >= -EXACT and value <= EXACT) then return nil end
+      made[known[keyword]] = value + 0.0
+    elseif keyword == "enum" and schema.type == "string" then
+      made.choices = choices_of(value)
+      if not made.choices then return nil end
+    elseif keyword ~= "type" and not annotations[keyword] then
+      return nil
+    end
+  end
+  return made
+end
+
+local flat_keywords = { type = true, properties = true, required = true, additionalProperties = true, title = true, description = true }
+
+-- The arguments of an input schema as C checks them, in the order of `names`; nil if the schema says more than C knows.
+local function arguments_of(input, names)
+  local properties, required, list = input.properties or {}, {}, {}
+  if input.type ~= "object" or input.additionalProperties ~= false or #names > MAX_ARGUMENTS then return nil end
+  for keyword in pairs(input) do
+    if not flat_keywords[keyword] then return nil end
+  end
+  for _, name in ipairs(input.required or {}) do
+    if properties[name] == nil then return nil end
+    required[name] = true
+  end
+  for i, name in ipairs(names) do
+    list[i] = argument(name, properties[name], required[name] or false)
+    if not list[i] then return nil end
+  end
+  return list
+end
+
+local function names_of(input)
+  local names = {}
+  for name in pairs(input.properties or {}) do names[#names + 1] = name end
+  table.sort(names)
+  return names
+end
+
+-- The place of `call` among the parameters of a function (args, call); nil if it takes no `call`.
+local function place_of_call(f)
+  local info = debug.getinfo(f, "u")
+  return (info.nparams > 1 or info.isvararg) and 2 or nil
+end
+
+-- The function that checks arguments which C does not know, and adds their default values.
+local function checker(tool)
+  local check, defaults = tool.check, tool.defaults
+  if not defaults then return check end
+  return function(args)
+    if not check(args) then return false end
+    arguments.fill(defaults, args)
+    return true
+  end
+end
+
+-- The indexes in `list` of the arguments with defaults, in the order in which arguments.fill adds them.
+local function defaults_of(tool, list)
+  local at, order = {}, {}
+  for i, row in ipairs(list) do at[row.name] = i end
+  for i, row in ipairs(tool.defaults or {}) do order[i] = at[row.name] end
+  return order
+end
+
+-- True if calls of the tool are not plain: they need a principal's scopes, headers, capabilities, or become tasks.
+local function is_special(tool)
+  return tool.is_private or tool.task or tool.prepare or tool.mirror or tool.required_tree
+    or (tool.timeout and not (tool.timeout > 0 and tool.timeout < 1e9))
+end
+
+-- The plan of a tool, or nil.
+local function plan_of(tool)
+  if is_special(tool) then return nil end
+  local made = { name = tool.name, tool = tool, seconds = tool.timeout, has_output = tool.output ~= nil }
+  local short = tool.positional
+  if short and tool.handler ~= short.handler then short = nil end          -- a policy is around it
+  made.args = short and arguments_of(tool.input, short.names)
+  if made.args then
+    made.handler, made.is_positional, made.call = short.f, true, short.call
+  else
+    made.args = arguments_of(tool.input, names_of(tool.input))
+    made.handler = tool.handler
+    if not short then
+      made.call = place_of_call(tool.handler)
+    elseif short.call then
+      made.call = 2
+    end
+  end
+  if made.args then made.defaults = defaults_of(tool, made.args) else made.check = checker(tool) end
+  return made
+end
+
+--- Replaces the plans of this Lua state by those of `tools`, name -> tool, which are switched on. With `has_private` some thing is not for all
+--- principals: then calls in sessions take the general path, which keeps their subscriptions.
+function plan.set(tools, has_private)
+  local list = {}
+  if not (host.has_specs or host.audit) then
+    for _, tool in pairs(tools) do list[#list + 1] = plan_of(tool) end
+  end
+  host.set_plans(list, has_private)
+end
+
+return plan
