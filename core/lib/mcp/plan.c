@@ -18,6 +18,8 @@ struct mp_plans {
     mp_plan *buckets[BUCKETS];
     size_t count;
     bool has_private; /* calls in sessions take the general path */
+    bool are_off;     /* MOONPOOL_PLANS=off */
+    bool are_proven;  /* MOONPOOL_PLANS=both: plan_proof.c */
     int finish;       /* registry references: the function of Lua that ends a call */
     int handler;      /* and the message handler that gives an error its trace */
     int frame_table;  /* and the table that holds the texts of `frames` */
@@ -28,6 +30,11 @@ mp_plans *mp_plans_new(void)
 {
     mp_plans *plans = mp_new(sizeof *plans);
     plans->finish = plans->handler = plans->frame_table = LUA_NOREF;
+#ifdef MP_SPEC_BUILD
+    const char *mode = getenv("MOONPOOL_PLANS");
+    plans->are_off = mode != NULL && strcmp(mode, "off") == 0;
+    plans->are_proven = mode != NULL && strcmp(mode, "both") == 0;
+#endif
     return plans;
 }
 
@@ -113,6 +120,12 @@ static bool answer(lua_State *L, mp_lib_task *task, const mp_plan *plan)
     if (!mp_plan_put_result(L, RESULTS, around->before, around->after, out))
         return false;
     mp_str result = mp_str_from(mp_buf_str(out), start);
+#ifdef MP_SPEC_BUILD
+    const mp_plans *plans = mp_lib_of_vm(vm)->plans;
+    if (plans->are_proven)
+        mp_plan_prove_result(L, plan, PLAN, plans->finish, mp_call_era(call)->date, CALL, RESULTS, result);
+    result = mp_str_from(mp_buf_str(out), start);
+#endif
     if (result.len > vm->call_output) {
         char why[MP_REFUSAL];
         mp_task_fail(task, MP_CODE_INTERNAL, mp_refuse_output(task, "result", result.len, why), MP_STR_NONE);
@@ -218,19 +231,12 @@ bool mp_plan_run(lua_State *L, mp_lib_task *task, int *count)
     if (plan->is_checked)
         return run_checked(L, task, request.arguments, count);
     int pushed = mp_plan_push(L, plan, PLAN, &request, places);
+#ifdef MP_SPEC_BUILD
+    if (plans->are_proven)
+        mp_plan_prove_arguments(L, plan, PLAN, request.arguments, pushed);
+#endif
     *count = run_handler(L, task, plan, add_call(L, task, plan, pushed));
     return true;
-}
-
-/* True unless a build for specs was told otherwise. */
-static bool are_on(void)
-{
-#ifdef MP_SPEC_BUILD
-    const char *mode = getenv("MOONPOOL_PLANS");
-    return mode == NULL || strcmp(mode, "off") != 0;
-#else
-    return true;
-#endif
 }
 
 /* -- making plans ------------------------------------------------------------------------------------------------ */
@@ -391,7 +397,7 @@ static int l_set_plans(lua_State *L)
     plans->has_private = lua_toboolean(L, 2);
     lua_settop(L, 1);
     drop_plans(L, plans);
-    for (lua_Integer i = 1; are_on() && lua_rawgeti(L, 1, i) == LUA_TTABLE; i++)
+    for (lua_Integer i = 1; !plans->are_off && lua_rawgeti(L, 1, i) == LUA_TTABLE; i++)
         add_plan(L, plans);
     return 0;
 }

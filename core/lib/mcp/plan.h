@@ -5,6 +5,7 @@
  *   plan.c            which tools have plans, and a planned call from its start to its end
  *   plan_arguments.c  what a call's params contain; checking the arguments and pushing them
  *   plan_answer.c     the answer of a handler that returned a text, a number or a boolean
+ *   plan_proof.c      in builds for specs: planned calls and general ones give the same
  *
  * lua/moonpool/registry/plan.lua decides which tools have a plan. */
 #ifndef MP_LIB_MCP_PLAN_H
@@ -92,5 +93,17 @@ int mp_plan_push(lua_State *L, const mp_plan *plan, int at, const mp_plan_reques
 /* Appends the result for the handler's first value, at `index`, between the bytes that the revision has before and behind a text. False,
  * appending nothing, if the value is not a short text, a number or a boolean.  [-0, +0] */
 bool mp_plan_put_result(lua_State *L, int index, mp_str before, mp_str after, mp_buf *out);
+
+/* -- plan_proof.c -------------------------------------------------------------------------------------------------- */
+
+#ifdef MP_SPEC_BUILD
+/* Compares the `count` arguments on top, which mp_plan_push made of `arguments`, with those of the general path. `at` is the index of the
+ * plan's userdata.  [-0, +0, throws] */
+void mp_plan_prove_arguments(lua_State *L, const mp_plan *plan, int at, mp_str arguments, int count);
+/* Compares `result` with the JSON that the general path makes of the handler's values, from index `results` to the top. `finish` is the
+ * registry reference of the function that ends calls; `call` the index of the call.  [-0, +0, throws memory] */
+void mp_plan_prove_result(lua_State *L, const mp_plan *plan, int at, int finish, const char *revision, int call,
+                          int results, mp_str result);
+#endif
 
 #endif

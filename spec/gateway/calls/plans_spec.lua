@@ -149,6 +149,12 @@ describe("call plans", function()
     assert.equal(0, planned(without))
   end)
 
+  it("make the values that the general path makes, which MOONPOOL_PLANS=both compares", function()
+    local g <close> = gateway.start { workers = 1, scripts = open, env = { MOONPOOL_PLANS = "both" } }
+    for _, row in ipairs(taken) do body_of(g, plain(row[1], row[2])) end
+    assert.equal(#taken, planned(g)) -- a difference would have ended the process
+  end)
+
   it("leave every other call to the general path", function()
     for _, row in ipairs(left) do
       local before, text, headers = planned(with), plain(table.unpack(row, 2, 5))

@@ -1,0 +1,137 @@
+/* plan_proof.c: MOONPOOL_PLANS=both, in builds for specs. A planned call also goes through the functions of the general path: the decoder and the
+ * tool's check before its handler runs, the making of its result and the encoder after. A difference ends the process. */
+#include "lib/mcp/plan.h"
+
+#ifdef MP_SPEC_BUILD
+#include <lauxlib.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static _Noreturn void fail(const mp_plan *plan, const char *what, mp_str planned, mp_str general)
+{
+    fprintf(stderr, "call plan of '%.*s': %s\n  plan:    %.*s\n  general: %.*s\n", (int)plan->name.len, plan->name.ptr,
+            what, (int)planned.len, planned.ptr, (int)general.len, general.ptr);
+    abort();
+}
+
+static bool is_same(lua_State *L, int a, int b)
+{
+    return lua_rawequal(L, a, b) && lua_isinteger(L, a) == lua_isinteger(L, b);
+}
+
+/* The tables at `a` and `b` have the same members, which lua_next gives in the same order.  [-0, +0] */
+static bool is_same_table(lua_State *L, int a, int b)
+{
+    lua_pushnil(L);
+    lua_pushnil(L);
+    for (;;) { /* the key of `a`, the key of `b` */
+        lua_pushvalue(L, -2);
+        bool has_a = lua_next(L, a) != 0;
+        if (!has_a) {
+            lua_remove(L, -2);
+            bool has_b = lua_next(L, b) != 0;
+            lua_pop(L, has_b ? 2 : 0);
+            return !has_b;
+        }
+        lua_rotate(L, -4, 2); /* key and value of `a`, old keys */
+        lua_remove(L, -2);
+        if (!lua_next(L, b)) {
+            lua_pop(L, 2);
+            return false;
+        }
+        bool is_equal = is_same(L, -4, -2) && is_same(L, -3, -1);
+        lua_pop(L, 1);
+        lua_remove(L, -2);
+        if (!is_equal) {
+            lua_pop(L, 2);
+            return false;
+        }
+    }
+}
+
+/* Pushes the arguments as the general path gives them to the handler. False if they do not fit.  [-0, +1, throws] */
+static bool push_general(lua_State *L, int at, mp_str arguments)
+{
+    if (arguments.len == 0)
+        lua_newtable(L);
+    else if (mp_lua_decode(L, arguments) != 0)
+        return false;
+    int args = lua_gettop(L);
+    lua_getiuservalue(L, at, MP_PLAN_TOOL);
+    lua_getfield(L, args + 1, "check");
+    lua_pushvalue(L, args);
+    lua_call(L, 1, 1);
+    bool fits = lua_toboolean(L, -1);
+    if (fits && lua_getfield(L, args + 1, "defaults") == LUA_TTABLE) {
+        luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
+        lua_getfield(L, -1, "moonpool.things.arguments");
+        lua_getfield(L, -1, "fill");
+        lua_getfield(L, args + 1, "defaults");
+        lua_pushvalue(L, args);
+        lua_call(L, 2, 0);
+    }
+    lua_settop(L, args);
+    return fits;
+}
+
+void mp_plan_prove_arguments(lua_State *L, const mp_plan *plan, int at, mp_str arguments, int count)
+{
+    int first = lua_gettop(L) - count + 1, given = 0;
+    luaL_checkstack(L, LUA_MINSTACK, NULL);
+    if (!push_general(L, at, arguments))
+        fail(plan, "it takes arguments that do not fit", arguments, MP_STR("refused"));
+    int general = lua_gettop(L);
+    if (!plan->is_positional) {
+        if (!is_same_table(L, first, general))
+            fail(plan, "other arguments", arguments, MP_STR_NONE);
+        lua_settop(L, general - 1);
+        return;
+    }
+    for (int i = 0; i < plan->arg_count; i++) {
+        lua_pushlstring(L, plan->args[i].name.ptr, plan->args[i].name.len);
+        lua_rawget(L, general);
+        if (!is_same(L, first + i, -1))
+            fail(plan, "another argument", plan->args[i].name, arguments);
+        given += !lua_isnil(L, -1);
+        lua_pop(L, 1);
+    }
+    for (lua_pushnil(L); lua_next(L, general) != 0; lua_pop(L, 1))
+        given--;
+    if (given != 0)
+        fail(plan, "more or fewer arguments", arguments, MP_STR_NONE);
+    lua_settop(L, general - 1);
+}
+
+/* (mp_buf, finish, tool, revision, call, true, values…): appends the JSON of the result.  [-n, +0, throws] */
+static int encode_general(lua_State *L)
+{
+    lua_call(L, lua_gettop(L) - 2, 1);
+    mp_lua_encode(L, 2, lua_touserdata(L, 1));
+    return 0;
+}
+
+void mp_plan_prove_result(lua_State *L, const mp_plan *plan, int at, int finish, const char *revision, int call,
+                          int results, mp_str result)
+{
+    int top = lua_gettop(L);
+    mp_buf general = {0}, planned = {0};
+    mp_buf_put(&planned, result); /* it is in vm->out, which finalizers may use */
+    luaL_checkstack(L, top + LUA_MINSTACK, NULL);
+    lua_pushcfunction(L, encode_general);
+    lua_pushlightuserdata(L, &general);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, finish);
+    lua_getiuservalue(L, at, MP_PLAN_TOOL);
+    lua_pushstring(L, revision);
+    lua_pushvalue(L, call);
+    lua_pushboolean(L, 1);
+    for (int i = results; i <= top; i++)
+        lua_pushvalue(L, i);
+    if (lua_pcall(L, 6 + top - results + 1, 0, 0) != LUA_OK)
+        fail(plan, "the general path fails", mp_buf_str(&planned), mp_str_of(luaL_tolstring(L, -1, NULL)));
+    if (!mp_str_eq(mp_buf_str(&planned), mp_buf_str(&general)))
+        fail(plan, "another result", mp_buf_str(&planned), mp_buf_str(&general));
+    mp_buf_clear(&planned);
+    mp_buf_clear(&general);
+    lua_settop(L, top);
+}
+#endif
