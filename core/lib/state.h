@@ -28,7 +28,7 @@ typedef struct {
     bool runs_schedule;       /* the timers of the scheduled jobs are started */
 
     mp_frozen_answers *frozen; /* mcp/frozen_answer.h */
-    struct mp_plans *plans; /* mcp/plan.h */
+    struct mp_plans *plans;    /* mcp/plan.h */
 
     size_t notes, note_bytes; /* notifications that are queued or running, and the bytes of their methods and params */
 } mp_lib;
@@ -67,7 +67,8 @@ typedef struct {
      * read them. */
     mp_buf text;
     size_t method_len;
-    mp_buf params; /* a cancelled call that was served by a plan: its params, for `<close>` handlers that read call.meta */
+    mp_buf
+        params; /* a cancelled call that was served by a plan: its params, for `<close>` handlers that read call.meta */
 } mp_lib_task;
 
 /* The kinds of work. */
