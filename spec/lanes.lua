@@ -12,7 +12,7 @@ local LONGEST_S = 900 -- for one file; then its process is killed and the file c
 
 local roots = { "spec/unit", "spec/rooms", "spec/house", "spec/transcripts", "spec/gateway" }
 
--- -- what to run ------------------------------------------------------------------------------------------------------
+-- -- the files to run -------------------------------------------------------------------------------------------------
 
 local function is_folder(path)
   return (uv.fs_stat(path) or {}).type == "directory"
@@ -103,7 +103,7 @@ local function read_arguments(list)
   return lanes, options, together, alone
 end
 
--- -- one file ---------------------------------------------------------------------------------------------------------
+-- -- running a file ---------------------------------------------------------------------------------------------------
 
 local function environment(preload)
   local list = {}

@@ -45,7 +45,7 @@ struct mp_database {
     const char *denied; /* the reason for which the authorizer refused the statement */
 };
 
-/* -- what SQL may do --------------------------------------------------------------------------------------------- */
+/* -- authorizing SQL --------------------------------------------------------------------------------------------- */
 
 static int authorize(void *ctx, int action, const char *one, const char *two, const char *schema, const char *from)
 {

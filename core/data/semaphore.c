@@ -86,7 +86,7 @@ static void give_back(mp_pass *pass, state after, mp_link *called)
     open_gate(pass->gates, pass->gate, called);
 }
 
-/* -- without it -------------------------------------------------------------------------------------------------- */
+/* -- functions that do not take the lock ------------------------------------------------------------------------- */
 
 static void deliver(mp_message *message, mp_loop *loop);
 

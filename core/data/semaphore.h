@@ -1,5 +1,5 @@
-/* semaphore.h: counting semaphores of the process, by name. Each has a number of places; who asks for one when all are taken waits in
- * the order of asking, on any loop.
+/* semaphore.h: counting semaphores of the process, by name. Each has a number of places; if all are taken, a request for a place waits in
+ * the order of arrival, on any loop.
  *
  *   pass   a held place, or a request that waits for a place. Its owner must give it back */
 #ifndef MP_DATA_SEMAPHORE_H

@@ -13,7 +13,7 @@
 #define MOST_BYTES ((size_t)64 << 20)
 #define MOST_DEPTH 16
 
-#define ROCKS "share/lua/5.4" /* where a LuaRocks tree has the sources */
+#define ROCKS "share/lua/5.4" /* folder of the Lua sources in a LuaRocks tree */
 #define C_MODULES "lib/lua/5.4"
 
 /* One folder with all the Lua files below it, sorted by path once they are read. */

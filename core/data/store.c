@@ -197,7 +197,7 @@ void mp_store_sweep(mp_store *store)
     leave(store);
 }
 
-/* -- what callers do ------------------------------------------------------------------------------------------- */
+/* -- operations of callers ------------------------------------------------------------------------------------- */
 
 /* The entry of `key`, or NULL. An expired entry is freed. */
 static entry *find(mp_store *store, mp_str key, uint64_t now)

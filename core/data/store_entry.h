@@ -59,7 +59,7 @@ void mp_store_note_change(mp_store *store, entry *e);
 void mp_store_note_end(mp_store *store, entry *e);
 void mp_store_drop_changes(mp_store *store);
 
-/* -- for store_file.c: what the file has not seen yet ------------------------------------------------------------ */
+/* -- functions for store_file.c: changes that are not in the file yet -------------------------------------------- */
 
 /* From now on, records changes of keys that begin with one of `prefixes` (ends with NULL), for the file. */
 void mp_store_track(mp_store *store, mp_store_file *file, const char *const *prefixes);

@@ -346,7 +346,7 @@ static void *keep(void *arg)
     return NULL;
 }
 
-/* -- its life ---------------------------------------------------------------------------------------------------- */
+/* -- the writer thread, opening and closing ---------------------------------------------------------------------- */
 
 /* The thread blocks all signals: the main thread handles them. */
 static int start(mp_store_file *file, mp_err *err)

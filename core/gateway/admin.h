@@ -21,7 +21,7 @@ void mp_admin_drain(mp_admin *admin);
 void mp_admin_configure(mp_admin *admin, mp_runtime_config *settings, void (*used)(void *ctx), void *ctx);
 mp_loop *mp_admin_loop(mp_admin *admin);
 
-/* -- its thread -- */
+/* -- functions for the admin thread ----- */
 
 const mp_runtime_config *mp_admin_settings(const mp_admin *admin);
 mp_shared *mp_admin_shared(mp_admin *admin);

@@ -27,7 +27,7 @@ static int shown_len(mp_str text)
     return (int)(text.len > MP_CONFIG_SHOWN ? MP_CONFIG_SHOWN : text.len);
 }
 
-/* -- one value ----------------------------------------------------------------------------------------------------- */
+/* -- reading a value ----------------------------------------------------------------------------------------------- */
 
 /* Expands a value; `room` owns the text. Returns false and reports the error if that fails. */
 static bool value_of(reader *r, const mp_yaml_node *node, mp_buf *room, mp_config_value *value)

@@ -43,7 +43,7 @@ const char *mp_suggest(mp_str word, const char *const *names, size_t count)
         if (len > MAX_WORD_BYTES)
             continue;
         int far = distance(word, names[i], len);
-        /* one change per three letters is likely a typo; a prefix of a name is likely an abbreviation */
+        /* typos have about one change per three letters; a prefix of a name is likely an abbreviation */
         bool is_near = far * 3 <= (int)(word.len > len ? word.len : len) ||
                        (word.len >= 3 && len > word.len && memcmp(word.ptr, names[i], word.len) == 0);
         if (is_near && (best == NULL || far < best_distance)) {

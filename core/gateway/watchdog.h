@@ -31,7 +31,8 @@ void mp_watchdog_release(mp_watchdog *watchdog);
 /* Nothing is left to do but to free memory: if that takes longer than the process has, it ends with `code`. */
 void mp_watchdog_spare(mp_watchdog *watchdog, int code);
 void mp_watchdog_configure(mp_watchdog *watchdog, const mp_config *config);
-/* Call them before and after the main thread waits for events: while it waits it does not count as stuck. */
+/* Call mp_watchdog_wait_begins and mp_watchdog_wait_ends around the main thread's wait for events: a thread that
+ * waits does not count as stuck. */
 void mp_watchdog_wait_begins(mp_watchdog *watchdog);
 void mp_watchdog_wait_ends(mp_watchdog *watchdog);
 /* The main thread makes progress: call it between long pieces of work. */

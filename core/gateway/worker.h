@@ -72,7 +72,7 @@ void mp_worker_drain(mp_worker *worker);
 /* Cancels all calls and ends the loop. Any thread. */
 void mp_worker_stop(mp_worker *worker);
 void mp_worker_join(mp_worker *worker);
-/* Call them when all workers have ended: mp_worker_unwind for every worker ends what still runs in its VMs; then
+/* Call these when all workers have ended: mp_worker_unwind for every worker ends the tasks in its VMs; then
  * mp_worker_free_vms for every worker; then free the session table; then mp_worker_free for every worker. */
 void mp_worker_unwind(mp_worker *worker);
 void mp_worker_free_vms(mp_worker *worker);

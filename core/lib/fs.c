@@ -17,7 +17,7 @@ typedef struct {
     waiting *op; /* the task's wait; NULL once it was cancelled */
     action what;
     char *root, *rest;
-    mp_buf bytes;      /* what to write, or what was read */
+    mp_buf bytes;      /* bytes to write, or bytes that were read */
     size_t most, held; /* most bytes to read; bytes counted in mp_stat_fs_bytes for this operation */
     mp_file_info info;
     int error;

@@ -49,8 +49,9 @@ static void release_statement(mp_statement *statement)
 
 static void on_done(mp_statement *statement, mp_loop *loop)
 {
-    handle *it =
-        loop == NULL ? NULL : work_of(statement)->of; /* without a loop the handle may belong to another thread */
+    handle *it = loop == NULL
+                     ? NULL
+                     : work_of(statement)->of; /* after the loop has ended, the handle may belong to another thread */
     if (it == NULL) {
         release_statement(statement);
         return;

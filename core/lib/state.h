@@ -16,7 +16,7 @@ typedef struct {
     int dispatch, note, authenticate, run_job, describe, summary,
         difference; /* functions of moonpool, as registry references */
 
-    const void *call_metatable; /* of the userdata `call`, for a quick type check */
+    const void *call_metatable; /* address of the metatable of the userdata `call`, for a quick type check */
     int principals; /* registry reference of a table: from an mp_principal (light userdata) to its principal reference */
     mp_link principal_refs; /* all principal references of the VM (auth.c) */
     struct mp_token_cache *tokens;

@@ -61,7 +61,7 @@ int mp_error_status(const mp_era *era, int code);
 /* Appends {"jsonrpc":"2.0","id":…,"error":{…}}. An empty `id` is left out, never null (G-4). `data` is JSON or empty. */
 void mp_put_error(mp_buf *out, mp_str id, int code, mp_str message, mp_str data);
 
-/* -- envelope.c: one message --------------------------------------------------------------------------------------- */
+/* -- envelope.c: a message ----------------------------------------------------------------------------------------- */
 
 typedef enum {
     MP_KIND_REQUEST,

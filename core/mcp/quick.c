@@ -4,12 +4,12 @@
  * among what it does not know, at every depth: so a message that this reader takes is one that every decoder takes. */
 #include "mcp.h"
 
-#define MAX_KEYS 16  /* of one object; with more, comparing each to each is no longer cheap */
-#define MAX_DEPTH 12 /* of values in the arguments and in _meta */
+#define MAX_KEYS 16  /* limit of the keys of one object; comparing more keys with each other takes too long */
+#define MAX_DEPTH 12 /* limit of the values in the arguments and in _meta */
 
 typedef struct {
     const char *end;
-    size_t values, tables; /* as mp_json_tally counts them */
+    size_t values, tables; /* counted in the same way as by mp_json_tally */
     mp_envelope *envelope;
 } reader;
 

@@ -26,7 +26,7 @@ typedef struct {
 
 typedef enum {
     MP_CHILD_RUNS,
-    MP_CHILD_EXITED, /* by exit or by a signal */
+    MP_CHILD_EXITED, /* the program ended, by exit or by a signal */
     MP_CHILD_FAILED, /* the program could not be started */
     MP_CHILD_LATE,   /* the program exceeded `time_ms` */
     MP_CHILD_LOUD,   /* the program printed more than `most` bytes */

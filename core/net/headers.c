@@ -12,7 +12,7 @@ static mp_str str_of(h2o_iovec_t bytes)
 static mp_known_header known_header(const char *name, size_t len)
 {
     switch (len) {
-    case sizeof "accept" - 1: /* and "origin" */
+    case sizeof "accept" - 1: /* "accept" and "origin" */
         return IS(name, "accept") ? MP_HEADER_ACCEPT : IS(name, "origin") ? MP_HEADER_ORIGIN : MP_KNOWN_HEADERS;
     case sizeof "mcp-name" - 1:
         return IS(name, "mcp-name") ? MP_HEADER_MCP_NAME : MP_KNOWN_HEADERS;
@@ -20,7 +20,7 @@ static mp_known_header known_header(const char *name, size_t len)
         return IS(name, "mcp-method") ? MP_HEADER_MCP_METHOD : MP_KNOWN_HEADERS;
     case sizeof "content-type" - 1:
         return IS(name, "content-type") ? MP_HEADER_CONTENT_TYPE : MP_KNOWN_HEADERS;
-    case sizeof "authorization" - 1: /* and "last-event-id" */
+    case sizeof "authorization" - 1: /* and "last-event-id", of equal length */
         return IS(name, "authorization")   ? MP_HEADER_AUTHORIZATION
                : IS(name, "last-event-id") ? MP_HEADER_LAST_EVENT_ID
                                            : MP_KNOWN_HEADERS;

@@ -79,7 +79,7 @@ struct mp_stream {
     bool is_writing;  /* an h2o_send is in progress: libh2o allows one at a time */
     bool is_finished; /* the last h2o_send was called: no other may follow */
     mp_request view;
-    size_t head_bytes; /* of the request's target, Host and headers */
+    size_t head_bytes; /* bytes of the request's target, Host and headers */
     int known_counts[MP_KNOWN_HEADERS];
     mp_str known[MP_KNOWN_HEADERS]; /* the first of each, where the count is not 0 */
     void (*gone)(void *ctx, mp_stream *stream);

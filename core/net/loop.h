@@ -15,7 +15,7 @@ typedef struct mp_fdslot mp_fdslot;
 typedef struct {
     int fd;
     h2o_socket_t *socket;
-    mp_fdslot *slots; /* one per watch */
+    mp_fdslot *slots; /* number of watches */
     uint32_t slot_count, free;
 } mp_mux;
 

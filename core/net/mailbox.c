@@ -5,7 +5,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-static mp_message closed; /* its address is the head of a mailbox whose loop has ended */
+static mp_message closed; /* the address of this variable is the head of a mailbox whose loop has ended */
 
 static void on_wake(mp_fdwatch *watch, uint32_t events)
 {

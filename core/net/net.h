@@ -80,7 +80,7 @@ void mp_loop_post(mp_loop *loop, mp_message *message);
 typedef struct {
     /* the bound address with its actual port: "127.0.0.1:7300", "[::1]:7300", "unix:/run/moonpool.sock" */
     char text[128];
-    bool is_loopback, is_unix; /* both are true for a Unix socket */
+    bool is_loopback, is_unix; /* a Unix socket is both */
     uint16_t port;
     uint64_t device, inode; /* identity of a Unix socket's file; inode 0: there is no file, or it was removed */
 } mp_address;
@@ -109,8 +109,8 @@ typedef struct {
     size_t bodies; /* limit of all request bodies in the process, in bytes */
     /* limit of a request's target and headers, in bytes; a larger request is answered with 431 */
     size_t headers;
-    uint64_t handshake_ms; /* from accepting a connection to the end of its TLS handshake */
-    /* from the first byte of a request to its last, and the idle time of keep-alive connections */
+    uint64_t handshake_ms; /* time limit from accepting a connection to the end of its TLS handshake */
+    /* time limit from the first byte of a request to its last, and of the idle time of keep-alive connections */
     uint64_t request_ms;
     uint64_t heartbeat_ms; /* between comments on a quiet event stream */
     size_t stream_queue;   /* limit of the bytes queued for one event stream */

@@ -2,7 +2,7 @@
  * (lib/http1.c: flatten_headers and the Server header). Parsing those two formats takes 2,900 instructions in libc;
  * copying their parts takes 430. For other formats, and other libraries of the process, the function behaves as
  * libc's. */
-#undef _FORTIFY_SOURCE /* its header would replace the function that is defined here */
+#undef _FORTIFY_SOURCE /* with it, stdio.h would replace the function that is defined here */
 #include "response_head.h"
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -88,7 +88,7 @@ int __sprintf_chk(char *to, int flag, size_t size, const char *format, ...)
     int len = mp_response_head(to, size, format, args);
     va_end(args);
     if (len >= 0 && (size_t)len >= size)
-        abort(); /* as libc does: the text does not fit */
+        abort(); /* the text does not fit: abort, as libc does */
     return len;
 }
 #endif

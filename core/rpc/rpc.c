@@ -159,7 +159,7 @@ void mp_rpc_free(mp_rpc *rpc)
     free(rpc);
 }
 
-/* -- the table of sessions, and what the folders of this module have of each session --------------------------------- */
+/* -- the table of sessions, and the data that each folder of this module has for a session --------------------------- */
 
 static void end_session_here(mp_rpc *rpc, mp_session *session)
 {

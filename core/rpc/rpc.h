@@ -165,7 +165,7 @@ bool mp_call_forbid(mp_call *call, mp_str scopes);
  * status of the call is sent already, or the transport has none. */
 bool mp_call_put_off(mp_call *call, int64_t seconds);
 
-/* -- a call, as Lua sees it --------------------------------------------------------------------- */
+/* -- a call, as lua/moonpool uses it ------------------------------------------------------------ */
 
 /* A call is valid from on_call until mp_call_answer, mp_call_fail or on_cancel, and is freed at the end of that
  * turn. */
@@ -243,7 +243,7 @@ mp_call *mp_call_spawn_alone(mp_rpc *rpc, mp_principal *principal, uint64_t ms);
 /* Cancels a detached call. */
 void mp_call_stop(mp_call *call, const char *why);
 
-/* -- a session, as Lua sees it ------------------------------------------------------------------ */
+/* -- a session, as lua/moonpool uses it --------------------------------------------------------- */
 
 const mp_era *mp_session_era(const mp_session *session); /* NULL before `initialize` */
 mp_str mp_session_id(const mp_session *session);

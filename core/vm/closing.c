@@ -100,7 +100,7 @@ void mp_raise_cancelled(lua_State *L, mp_task *task)
     raise_key(L, &cancelled_key);
 }
 
-/* -- what catches errors --------------------------------------------------------------------------------------- */
+/* -- catching errors ------------------------------------------------------------------------------------------- */
 
 lua_KContext mp_catch_begin(lua_State *L)
 {

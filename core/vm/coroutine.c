@@ -178,7 +178,7 @@ static int l_wrap(lua_State *L)
     return 1;
 }
 
-/* -- the rest -------------------------------------------------------------------------------------------------- */
+/* -- further functions ----------------------------------------------------------------------------------------- */
 
 /* The arguments of resume are the stack now. coroutine.close passes none. */
 static int yield_back(lua_State *L, int status, lua_KContext context)

@@ -82,7 +82,7 @@ bool mp_vm_tidy(mp_vm *vm)
     return vm->full_cycles > 0;
 }
 
-/* -- what tasks made -------------------------------------------------------------------------------------------- */
+/* -- the memory of tasks ---------------------------------------------------------------------------------------- */
 
 void mp_task_made(mp_task *task, size_t before)
 {

@@ -13,7 +13,7 @@ typedef struct {
     int stored; /* number of elements or members in the table */
     int held; /* number of elements or members on the stack above `slot`; each value of an object has its name below it */
     bool is_object;
-    const char *names[BATCH]; /* where the names of the held members are in the text */
+    const char *names[BATCH]; /* positions in the text of the names of the held members */
 } frame;
 
 typedef struct {

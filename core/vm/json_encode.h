@@ -46,7 +46,7 @@ typedef struct {
 typedef struct {
     lua_State *L;
     mp_buf *out;
-    size_t start, most; /* where the text begins in `out`, and the limit of its bytes */
+    size_t start, most; /* position in `out` where the text begins; limit of the text's bytes */
     bool counts;        /* beyond the limit: counts the bytes, and keeps none */
     size_t counted;
     const void *array_mt, *object_mt;
@@ -58,7 +58,8 @@ typedef struct {
     size_t count, cap;
     member *
         members; /* members of all open objects, outermost object first: in `few`, or in a userdata in slot `base + MORE` */
-    mp_str rest;           /* of a long string that is written in pieces; its slot is that of the value at hand */
+    mp_str
+        rest; /* the remainder of a long string that is written in pieces; the string is in the slot of the current value */
     size_t limit;          /* limit of the bytes that may be written */
     size_t kept, kept_cap; /* bytes of earlier turns, in the userdata in slot KEPT, and the size of that userdata */
     mp_lua_encoded done;

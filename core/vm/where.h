@@ -1,4 +1,4 @@
-/* where.h: two requests of other threads: which line a thread runs, and that loading stops. */
+/* where.h: two requests from other threads: to report the line that a thread runs, and to stop loading. */
 #ifndef MP_VM_WHERE_H
 #define MP_VM_WHERE_H
 

@@ -60,7 +60,7 @@ end
 stream.close = stream.hang_up
 stream.__close = stream.hang_up
 
--- -- what the eras share -----------------------------------------------------------------------------------------------
+-- -- the common part of all clients ------------------------------------------------------------------------------------
 
 local base = {}
 base.__index = base

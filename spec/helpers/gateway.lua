@@ -372,7 +372,7 @@ function running:is_alive()
   return self.process.code == nil
 end
 
--- -- its end ----------------------------------------------------------------------------------------------------------
+-- -- the end of a gateway ---------------------------------------------------------------------------------------------
 
 function running:signal(name)
   self.process.handle:kill(name)

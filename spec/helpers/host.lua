@@ -155,7 +155,7 @@ end
 function vm_mt:call(method, params, fields)
   self.last = self:new_call(method, params, fields)
   local result, err = self.moonpool.dispatch(self.last, params, self.last.revision, method)
-  if method == "resources/read" and json.bytes(result) then result = json.decode(json.bytes(result)) end -- of a fixed text
+  if method == "resources/read" and json.bytes(result) then result = json.decode(json.bytes(result)) end -- the result of a fixed text is stored as bytes
   return result, err
 end
 

@@ -95,7 +95,7 @@ function tags.field(p)
     p.used[p.text:match "^%[([%w_.]+)%]"] = true
   elseif not (p:take "%[%d+%]%??" or p:take '%["[^"%]]+"%]%??') then
     local name = p:need("[%a_][%w_]*", "a name")
-    if scopes[name] then p:need("[%a_][%w_]*", "a name behind '" .. name .. "', which is a scope here,") end -- also if a ? follows
+    if scopes[name] then p:need("[%a_][%w_]*", "a name behind '" .. name .. "', which is a scope here,") end -- `?` may follow the type
     p:take "%?"
   end
   p:type()

@@ -99,7 +99,7 @@ local function fill(value, known, where)
   return setmetatable(made, debug.getmetatable(value))
 end
 
--- -- what the client says -------------------------------------------------------------------------------------------------
+-- -- messages of the client -----------------------------------------------------------------------------------------------
 
 -- The _meta that every request of 2026-07-28 has.
 local function with_meta(self, message)
@@ -192,7 +192,7 @@ function player:close()
   self.closed = true
 end
 
--- -- what comes back ------------------------------------------------------------------------------------------------------
+-- -- messages of the gateway ----------------------------------------------------------------------------------------------
 
 -- Notifications that belong to no call, and arrive at any time.
 local function is_news(message)

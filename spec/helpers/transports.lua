@@ -13,7 +13,7 @@ local wait = require "spec.helpers.wait"
 
 local transports = {}
 
--- -- what the HTTP transports share ---------------------------------------------------------------------------------------
+-- -- the common part of the HTTP transports -------------------------------------------------------------------------------
 
 local exchange = {}
 exchange.__index = exchange

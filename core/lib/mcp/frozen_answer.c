@@ -10,11 +10,11 @@ MP_COUNTER(calls_frozen, "calls_frozen", "", "", "lists and fixed texts answered
 MP_COUNTER(lists_changed, "lists_changed", "", "", "lists whose bytes differed from those served before")
 
 #define MAX_ANSWER_BYTES ((size_t)256 << 10) /* a longer answer stays with Lua */
-#define MAX_TABLE_BYTES ((size_t)4 << 20)    /* of all answers of one VM */
+#define MAX_TABLE_BYTES ((size_t)4 << 20)    /* limit of the bytes of all stored answers of one VM */
 #define MAX_PARAMS_BYTES 4096                /* longer params are not looked at */
-#define UNESCAPED_BYTES 512                  /* of names and a URI with escapes */
-#define MAX_NAMES 16                         /* in one object of the params */
-#define MAX_DEPTH 8                          /* of objects and arrays in the params */
+#define UNESCAPED_BYTES 512                  /* limit of the bytes of names and a URI after unescaping */
+#define MAX_NAMES 16                         /* limit of the members of one object of the params */
+#define MAX_DEPTH 8                          /* limit of the nesting of objects and arrays in the params */
 
 /* The methods whose params name nothing; behind them the one whose params name a URI. */
 static const mp_str list_methods[] = {
@@ -110,7 +110,7 @@ static void keep(mp_frozen_answers *answers, frozen *place, mp_str bytes)
     answers->bytes += bytes.len;
 }
 
-/* -- what was served before ---------------------------------------------------------------------------------------- */
+/* -- answers that were served before ------------------------------------------------------------------------------- */
 
 /* The hash of each list, as the process last froze it: whether a reload changed a byte of what clients cache. */
 static pthread_mutex_t hashes_lock = PTHREAD_MUTEX_INITIALIZER;

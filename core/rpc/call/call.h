@@ -24,7 +24,7 @@ struct mp_call {
     const char *outcome;   /* for the request log: outcome in one word; NULL: ok */
     uint64_t began;        /* for the request log: start by mp_monotonic_us; 0: requests are not logged */
     size_t bytes_in, bytes_out;
-    size_t result_at; /* from mp_call_begin_answer on: where the result begins in the scratch of the rpc */
+    size_t result_at; /* set from mp_call_begin_answer on: where the result begins in the scratch of the rpc */
     mp_link client_requests;
     mp_subscriber *subscriber; /* NULL if the call does not listen to topics */
     uint64_t serial;           /* unique in its rpc */
@@ -66,7 +66,7 @@ void mp_calls_sweep(mp_rpc *rpc);
 /* Frees the free list. */
 void mp_calls_free_spare(mp_rpc *rpc);
 
-/* -- resume.c: calls whose client may come back -------------------------------------------------------------------- */
+/* -- resume.c: calls that a client can resume ---------------------------------------------------------------------- */
 
 /* True if the events of the call's stream have ids. Opens the event stream if they can have ids. */
 bool mp_call_has_feed(mp_call *call);

@@ -20,7 +20,7 @@ const char *mp_end_cause(const mp_stat *counter)
     return counter->value; /* one of: cancelled, cpu, memory, output, shutdown, reload */
 }
 
-/* -- what a message names ------------------------------------------------------------------------------ */
+/* -- the thing that a message names -------------------------------------------------------------------- */
 
 typedef struct {
     mp_str name, client, version; /* spans of JSON strings, or empty */

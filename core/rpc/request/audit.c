@@ -19,7 +19,7 @@ static void put_member(mp_buf *line, const char *name, mp_str value)
             cut.len--;
     mp_buf_printf(line, ",\"%s\":", name);
     mp_json_put_string(line, cut);
-    if (cut.len < value.len) { /* without the quotes of the JSON string */
+    if (cut.len < value.len) { /* limit of the bytes inside the quotes of the JSON string */
         line->len--;
         mp_buf_put(line, MP_STR("…\""));
     }

@@ -17,9 +17,10 @@
 /* How messages reach a client. Each transport has one constant table, which a session and a call get when they
  * begin. Batches and detached calls have tables of their own. `json` is one whole message. */
 struct mp_transport {
-    const char *name;    /* name for the log: "http", "sse", "stdio" */
-    bool has_one_stream; /* of a session: all its messages share one stream, so ids must differ among its calls */
-    bool notifies_end;   /* no stream ends with a call that listens: a notification says that the call is over (B-6) */
+    const char *name; /* name for the log: "http", "sse", "stdio" */
+    bool
+        has_one_stream; /* true for one stream per session: all messages share it, so ids must differ among the session's calls */
+    bool notifies_end; /* no stream ends with a call that listens: a notification says that the call is over (B-6) */
     /* Sends a message before the call's answer. -1 if no client reads it and it is not kept for a client that
      * resumes. */
     int (*send)(mp_call *call, mp_str json);

@@ -62,7 +62,7 @@ void mp_topics_free(mp_topics *topics)
     free(topics);
 }
 
-/* -- the index, all under its lock ----------------------------------------------------------------------------- */
+/* -- the index, guarded by its lock ---------------------------------------------------------------------------- */
 
 static mp_str base_of(mp_str name)
 {

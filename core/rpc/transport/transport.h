@@ -15,7 +15,7 @@ void mp_serve_streamable(mp_rpc *rpc, mp_stream *stream);
 void mp_serve_sse(mp_rpc *rpc, mp_stream *stream);
 void mp_serve_messages(mp_rpc *rpc, mp_stream *stream);
 
-/* -- message.c: what transports do with the message in rpc->envelope ----------------------------------------------- */
+/* -- message.c: serves the message in rpc->envelope ---------------------------------------------------------------- */
 
 /* Answers 400, or 413 for too many JSON values, to a message that cannot be read. */
 void mp_refuse_envelope(mp_rpc *rpc, mp_stream *stream);

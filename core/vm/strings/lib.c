@@ -66,7 +66,7 @@ static int push_captures(mp_pattern *m, const char *start, const char *end, bool
     return count;
 }
 
-/* -- one search -------------------------------------------------------------------------------------------------- */
+/* -- a search ---------------------------------------------------------------------------------------------------- */
 
 /* Pushes the results of a search. `end` is NULL if nothing was found.  [-0, +n, throws] */
 typedef int search_end(mp_pattern *m, const char *start, const char *end);
@@ -172,7 +172,7 @@ static int l_match(lua_State *L)
 /* -- gmatch ------------------------------------------------------------------------------------------------------ */
 
 typedef struct {
-    const char *at, *last; /* where the search continues, and where the last match ended */
+    const char *at, *last; /* position where the search continues; end of the last match */
     mp_pattern m;
 } iterator;
 
@@ -225,7 +225,7 @@ enum { TEXT = 1, PATTERN, BY, MOST, BOX, LASTING };
 typedef struct {
     mp_pattern m;
     mp_pattern_capture captures[MP_PATTERN_CAPTURES];
-    const char *at, *last;      /* where the search continues, and where the last match ended */
+    const char *at, *last;      /* position where the search continues; end of the last match */
     const char *copied;         /* the text is in `out` up to this position */
     const char *match, *behind; /* the match that is being replaced */
     lua_Integer count, most;

@@ -36,19 +36,19 @@ static inline int needed_byte(const mp_pattern *m, const char *p)
     int byte = (unsigned char)*p++;
     if (byte == '%' && p < m->end && !isalnum((unsigned char)*p))
         byte = (unsigned char)*p++;
-    else if (strchr("().[%$", byte) != NULL) /* also true for a zero byte, which is rare */
+    else if (strchr("().[%$", byte) != NULL) /* strchr also finds a zero byte, which is rare */
         return -1;
     return p < m->end && (*p == '*' || *p == '?' || *p == '-') ? -1 : byte;
 }
 
-/* -- one attempt ------------------------------------------------------------------------------------------------- */
+/* -- an attempt -------------------------------------------------------------------------------------------------- */
 
 /* The next alternative when an attempt fails: */
 typedef enum {
-    OPENED,   /* none: the opening of a capture is undone */
-    CLOSED,   /* none: the closing of a capture is undone */
-    LONGEST,  /* one byte less */
-    SHORTEST, /* one byte more */
+    OPENED,   /* no alternative: the opening of a capture is undone */
+    CLOSED,   /* no alternative: the closing of a capture is undone */
+    LONGEST,  /* the repeated item matches one byte less */
+    SHORTEST, /* the repeated item matches one byte more */
     WITHOUT   /* no byte of the item */
 } pending_kind;
 
@@ -459,7 +459,7 @@ const char *mp_pattern_search(mp_pattern *m, const char **at, const char *last)
         if (skips && !m->is_paused && (s = skip(m, first, s)) == NULL)
             return NULL;
         const char *end = match_at(m, s);
-        if (end != NULL && end != last) { /* or the attempt is suspended */
+        if (end != NULL && end != last) { /* the attempt is suspended */
             *at = s;
             return end;
         }

@@ -17,7 +17,7 @@ access.has_private = false
 --- Called with all things when the registry changes.
 function access.set(any_visible, any_private) has_visible, access.has_private = any_visible, any_private end
 
--- -- one thing --------------------------------------------------------------------------------------------------------
+-- -- the decision about a thing ---------------------------------------------------------------------------------------
 
 -- Calls `visible` of a thing. An error hides the thing; it is logged once for each thing.
 local function failed(thing, value)
@@ -57,7 +57,7 @@ end
 
 local asked_for = setmetatable({}, { __mode = "k" })       -- an error of missing scopes -> the scopes
 
---- --- The error for a call that lacks scopes; it names the scopes that a client can request from its issuer.
+--- The error for a call that lacks scopes; it names the scopes that a client can request from its issuer.
 function access.forbidden(scopes)
   local text = table.concat(scopes, " ")
   local err = errors.new("invalid_params", "this needs the scope" .. (scopes[2] and "s " or " ") .. text)
@@ -65,13 +65,13 @@ function access.forbidden(scopes)
   return err
 end
 
---- --- If `err` is about missing scopes: answers with HTTP 403 and a challenge that names the scopes, if the transport allows that (A-5).
+--- If `err` is about missing scopes: answers with HTTP 403 and a challenge that names the scopes, if the transport allows that (A-5).
 function access.challenge(call, err)
   local scopes = asked_for[err]
   if scopes then host.forbid(call, scopes) end
 end
 
---- --- The thing, if the call's principal may use it; nil if the thing must look as if it did not exist; nil and an error if scopes are missing.
+--- The thing, if the call's principal may use it; nil if the thing must look as if it did not exist; nil and an error if scopes are missing.
 function access.find(call, thing)
   if not thing or not thing.is_private then return thing end
   local p = call.principal

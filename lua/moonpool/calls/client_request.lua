@@ -31,7 +31,7 @@ end
 --- True if a request repeats an earlier one and brings answers.
 function client_request.is_retry(params) return params.requestState ~= nil or params.inputResponses ~= nil end
 
---- --- Reads the state and the answers of a repeated request. Returns an error if the state is forged, belongs to another request, or has expired.
+--- Reads the state and the answers of a repeated request. Returns an error if the state is forged, belongs to another request, or has expired.
 function client_request.begin(call, params)
   local state = { answers = {}, done = {}, pages = {} }
   if params.requestState ~= nil and params.requestState ~= json.null then
@@ -50,7 +50,7 @@ function client_request.begin(call, params)
   states[call] = state
 end
 
---- --- Drops the state of a call: its answers, and its values of `once`.
+--- Drops the state of a call: its answers, and its values of `once`.
 function client_request.forget(call) states[call] = nil end
 
 local function state_of(call)
@@ -175,7 +175,7 @@ function methods.sample(call, key, request) return ask_one(call, key, make.sampl
 --- call:roots(): the roots of the client; or nil and why there are none.
 function methods.roots(call, key) return ask_one(call, key or "roots", make.roots()) end
 
---- --- call:once(key, f): returns the values of f(), which must be JSON. When the handler runs again, `once` returns the same values and does not
+--- call:once(key, f): returns the values of f(), which must be JSON. When the handler runs again, `once` returns the same values and does not
 --- call f.
 function methods.once(call, key, f)
   local done = state_of(call).done

@@ -93,7 +93,7 @@ function make.roots()
   }
 end
 
---- --- A copy of a question's content without one of its params.
+--- A copy of a question's content without one of its params.
 function questions.without(asked, name)
   local made, params = {}, {}
   for key, value in pairs(asked) do made[key] = value end

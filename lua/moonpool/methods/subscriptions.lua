@@ -15,7 +15,7 @@ local methods = {}
 
 local MAX_NAMES = 1024       -- limit of the URIs, and of the ids of tasks, in one request of subscriptions/listen
 
--- -- one resource -----------------------------------------------------------------------------------------------------
+-- -- subscribing to a resource ----------------------------------------------------------------------------------------
 
 -- The normalized URI of a resource that the caller may read; or nil and an error.
 local function uri_of(call, params, era)

@@ -57,7 +57,7 @@ local function walk(schema, path, found, complain, depth)
   end
 end
 
---- --- The arguments of an input schema that headers repeat, as rows { header, name, path }; nil if there are none.
+--- The arguments of an input schema that headers repeat, as rows { header, name, path }; nil if there are none.
 function param_headers.rows(schema, complain)
   local found = {}
   walk(schema, {}, found, complain, 0)
@@ -73,7 +73,7 @@ local function wrong(row, what)
   return errors.new("header_mismatch", "header Mcp-Param-" .. row.name .. " " .. what)
 end
 
---- --- Compares the headers with the arguments. Returns nothing if all agree, else an error (H-2, H-8).
+--- Compares the headers with the arguments. Returns nothing if all agree, else an error (H-2, H-8).
 function param_headers.check(call, rows, args)
   for i = 1, #rows do
     local row = rows[i]

@@ -172,7 +172,7 @@ function registry.capabilities()
   return declared
 end
 
---- --- The resource that serves `uri`, which is normalized, and the values of the template's variables; nil if no resource serves it.
+--- The resource that serves `uri`, which is normalized, and the values of the template's variables; nil if no resource serves it.
 function registry.resource(uri)
   local fixed = registry.resources[uri]
   if fixed then return fixed, {} end
@@ -182,7 +182,7 @@ function registry.resource(uri)
   end
 end
 
---- --- The resource that serves `uri` for the principal of a call; nil, or nil and an error, if the principal may not use it. If a URI is also a
+--- The resource that serves `uri` for the principal of a call; nil, or nil and an error, if the principal may not use it. If a URI is also a
 --- spelling of a second resource, a principal that may not use the second is refused.
 function registry.open(call, uri)
   local found, values = registry.resource(uri)
@@ -282,7 +282,7 @@ end
 --- True if any template lists its resources.
 function registry.has_lists() return has_lists end
 
---- --- One page of resources/list with the resources that templates list: a result, or nil and an error; only nil if the principal sees no such
+--- One page of resources/list with the resources that templates list: a result, or nil and an error; only nil if the principal sees no such
 --- template. The scripts' functions are called again for each page; a page begins after the last URI of the previous page.
 function registry.page_with_instances(call, era, cursor)
   local p, method = call.principal, lists.resources.method

@@ -31,7 +31,7 @@ local function find(name)
   end
 end
 
---- --- Where a module was searched and what was found instead, for an error message; nil without scripts.rocks.
+--- Where a module was searched and what was found instead, for an error message; nil without scripts.rocks.
 function rocks.absence(name)
   if not host.rocks or not name:find "^[%w_-][%w_.-]*$" then return nil end
   local path = name:gsub("%.", "/")
@@ -101,7 +101,7 @@ local function load(name, path, text, above)
   return value
 end
 
---- --- The value of a rock's module; nil if there is no such module.
+--- The value of a rock's module; nil if there is no such module.
 function rocks.get(name, above)
   if loaded[name] ~= nil then return loaded[name] end
   local path, text = find(name)

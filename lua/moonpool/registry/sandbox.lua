@@ -203,7 +203,7 @@ end
 -- The libraries of which each script gets a copy.
 local data = { digest = digest, base64 = base64, time = time, uri = uri, regex = regex }
 
---- --- A hint about `name`, which is not `among` the names of a script, or of its library `library`. `line` is the text of the line that uses the
+--- A hint about `name`, which is not `among` the names of a script, or of its library `library`. `line` is the text of the line that uses the
 --- name, if known.
 function sandbox.hint(name, among, library, line)
   local known = problem.closed[library and library .. "." .. name or name]
@@ -244,7 +244,7 @@ end
 
 local PACKAGE_CONFIG = "/\n;\n?\n!\n-\n"
 
---- --- A new environment for the files of one rock: Lua's own library, and nothing of moonpool's, so nothing that a grant could open. An unknown name
+--- A new environment for the files of one rock: Lua's own library, and nothing of moonpool's, so nothing that a grant could open. An unknown name
 --- is nil, because libraries test which names exist.
 function sandbox.of_rock()
   local env = {}

@@ -15,7 +15,7 @@ local loaded = false
 
 local function key(word, name) return "switch:" .. word .. ":" .. name end
 
---- --- True if a thing is on: by its entry in the store, else by its option `enabled`.
+--- True if a thing is on: by its entry in the store, else by its option `enabled`.
 function switches.is_on(word, thing)
   local kept = host.store_get(key(word, thing.name))
   if kept then return kept == "on" end

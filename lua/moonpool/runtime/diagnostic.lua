@@ -10,13 +10,13 @@ local problem = {}
 
 local trouble = { name = "moonpool.trouble", what = "an error", tostring = function(content) return content.where .. content.what end }
 
---- --- True if a function of this source, as debug.getinfo gives it, belongs to a script or to a rock.
+--- True if a function of this source, as debug.getinfo gives it, belongs to a script or to a rock.
 function problem.is_of_script(source)
   local scripts, rocks = "@" .. host.root .. "/", host.rocks and "@" .. host.rocks .. "/"
   return source:sub(1, #scripts) == scripts or rocks and source:sub(1, #rocks) == rocks or false
 end
 
---- --- Raises a trouble with the place of the function `level` calls up (1 is the caller of raise), as `error` would. A tail call leaves no place;
+--- Raises a trouble with the place of the function `level` calls up (1 is the caller of raise), as `error` would. A tail call leaves no place;
 --- then the nearest script further up the stack is named.
 function problem.raise(level, what, hint)
   local where = ""

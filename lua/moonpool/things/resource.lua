@@ -10,7 +10,7 @@ local uris = require "moonpool.runtime.uris"
 
 local resource = {}
 
-local MAX_FIXED_BYTES = 65536        -- of a text that C keeps with its result, and that is encoded at once
+local MAX_FIXED_BYTES = 65536        -- limit of a fixed text that C stores with its result and that is encoded in advance
 
 local written = { name = "moonpool.things.resource", what = "a resource" }
 

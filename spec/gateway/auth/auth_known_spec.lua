@@ -38,7 +38,7 @@ describe("a bearer token that was good a moment ago", function()
     assert.equal(401, ask(connection, bearer(token .. "A")))
     assert.equal(401, ask(connection, {}))
     assert.equal("alice", ask(connection, { authorization = "bearer   " .. token }))
-    assert.equal(2, g:status().counters.jwt_verifications)          -- one of these is for the forged token
+    assert.equal(2, g:status().counters.jwt_verifications)          -- one of these checks was for the forged token
   end)
 
   it("is refused from the second on in which it ends", function()

@@ -165,7 +165,7 @@ describe("a handshake (B-112)", function()
     local connection <close> = client.connect(g, { tls = false })
     connection:send_raw "\x16\x03\x01\x02"
     g:wait_status(function(status) return status.gauges.connections == 2 end)
-    g:stop() -- which waits for 20 s
+    g:stop() -- the stop waits for the open handshake for 20 s
   end)
 end)
 

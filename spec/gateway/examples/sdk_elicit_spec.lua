@@ -82,7 +82,7 @@ describe("a handler that asks twice", function()
       assert.equal(how[2] == "http", user:wait_fact("connected").session)
       local went = sent(user, { "tools/call", "answer", "answer" })
       assert.same({ result.worker }, workers(g, "run"))
-      assert(result.worker == went[1] or result.worker == went[2]) -- so one of the answers reached the other worker
+      assert(result.worker == went[1] or result.worker == went[2]) -- one of the answers reached the other worker
       assert.same({ result.worker }, workers(g, "reserved"))
       assert.same({ result.worker }, workers(g, "paid"))
       assert.has_nothing_left(g)

@@ -78,7 +78,7 @@ describe("resources and prompts", function()
     local g <close> = gateway.start { scripts = scripts, workers = 2 }
     local seen, pages, cursor = {}, 0, nil
     repeat
-      local me <close> = g:client "2026-07-28" -- one connection for each call, so that all workers are used
+      local me <close> = g:client "2026-07-28" -- a connection for each call, so that all workers are used
       local page = me:result("resources/list", { cursor = cursor })
       for _, entry in ipairs(page.resources) do seen[#seen + 1] = entry.uri end
       pages, cursor = pages + 1, page.nextCursor

@@ -259,7 +259,7 @@ describe("files and calls", function()
     end)
     with({ code = code, allow = { write = { "data" } }, files = { ["data/a"] = "" }, limits = { pool = { threads = 1, queue = 1 } } }, function(_, g, me)
       local streams = {}
-      for i = 1, 3 do streams[i] = granted.begin(me, { n = 4096 }) end -- one operation runs, one waits, one is too many
+      for i = 1, 3 do streams[i] = granted.begin(me, { n = 4096 }) end -- one file operation runs, one waits, the third is refused
       g:wait_status(function(now) return now.counters.refused.pool >= 1 end)
       for _, stream in ipairs(streams) do stream:close() end
     end)

@@ -101,7 +101,7 @@ describe("a request whose call is cancelled", function()
   it_named("is not waited for while its name is looked up, nor is a timeout", function()
     local g <close> = errand.start { net = { "slow.test:*", "127.0.0.1:1" }, code = code, hosts = "slow.test=!4" }
     local me = g:client "2026-07-28"
-    -- Each of these is over while the look-up, which takes 4 s, goes on.
+    -- Each request has ended while its name look-up, which takes 4 s, still runs.
     assert.matches("no answer within", errand.run(me, { url = "http://slow.test/", n = 50 }).why)
     assert.equal(1, g:status().gauges.lookups)
     local stream = errand.begin(me, { url = "http://slow.test/" })

@@ -88,7 +88,7 @@ local function wait_queued(g)
   end
 end
 
--- -- phases: each begins a request and gives its connection, and how to wait until it is where it is wanted ------------
+-- -- phases: each begins a request and returns its connection, and a function that waits for the phase -----------------
 
 local phases = {
   { "before its headers are complete", function(g, it)

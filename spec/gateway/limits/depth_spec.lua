@@ -75,7 +75,7 @@ local function play(g)
         local response = wire.post(g, text, session)
         assert.equal(status, response.status, name)
         assert.equal(code, (response:json().error or {}).code, name)
-        if depth <= 1000 then -- one scanner reads the bodies of all revisions; here the transport's own answer matters
+        if depth <= 1000 then -- one scanner reads the bodies of all revisions; this case checks the answer of the transport
           response = wire.post(g, text, nil, me.endpoint)
           assert.equal(status == 200 and 202 or status, response.status, name)
           if status == 200 then

@@ -35,7 +35,7 @@ local refused = {
   ["string.format, q"] = { "local s = ('x'):rep(5000000)", "return ('%q'):format(s)", "takes a text of at most 4194304 bytes" },
 }
 
--- Each returns nil and an error text.
+-- Each call returns nil and an error text.
 local uncompiled = {
   ["too long"] = { "local s = ('-'):rep(1 << 20) .. '\\n'", "load takes at most 1048576 bytes" },
   ["a function, too long"] = { "local s = function() return ('-'):rep(10000) end", "load takes at most 1048576 bytes" },

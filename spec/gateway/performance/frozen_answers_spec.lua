@@ -52,7 +52,7 @@ local plain = {
 }
 
 describe("a frozen answer", function()
-  if os.getenv "MOONPOOL_PLANS" then return end -- which turns them off, or has both ways compared
+  if os.getenv "MOONPOOL_PLANS" then return end -- MOONPOOL_PLANS turns frozen answers off, or compares both ways
 
   for _, revision in ipairs(REVISIONS) do
     it("has the bytes that Lua gave for the first request, at " .. revision, function()

@@ -99,7 +99,7 @@ describe("while it drains", function()
     begun:send_raw(("POST /mcp HTTP/1.1\r\nHost: localhost\r\nMcp-Session-Id: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n{")
       :format(me.session, #body))
     table.insert(begun.asked, "POST")
-    assert.same({}, me:result "ping") -- by now the gateway has read the part
+    assert.same({}, me:result "ping") -- now the gateway has read the incomplete request
     g:signal "sigterm"
     g:wait_log "draining"
     wait.for_fact("new connections to be refused", 5, function()
@@ -133,7 +133,7 @@ describe("while it drains", function()
       table.insert(clients[i].asked, "POST")
     end
     g:wait_status(function(status) return status.gauges.connections == #parts + 1 end)
-    assert.equal(404, g:connect():request({ path = "/" }).status) -- by now the gateway has read the parts
+    assert.equal(404, g:connect():request({ path = "/" }).status) -- now the gateway has read the incomplete requests
     g:signal "sigterm"
     for _, one in ipairs(clients) do
       local response = one:read_response()

@@ -101,7 +101,7 @@ describe("a session's id (B-25)", function()
             local c = tonumber(id:sub(i, i), 16)
             counts[i][c] = (counts[i][c] or 0) + 1
             if last then
-              local step = (c - tonumber(last:sub(i, i), 16)) % 16 -- from one id to the next
+              local step = (c - tonumber(last:sub(i, i), 16)) % 16 -- bits that differ from one id to the next
               follows[i][step] = (follows[i][step] or 0) + 1
             end
           end

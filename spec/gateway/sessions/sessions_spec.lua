@@ -46,7 +46,7 @@ describe("a Streamable HTTP session that no client uses", function()
     local stream = listening:get_stream()
     assert.equal(200, stream:head().status)
     local call = waiting:open("tools/call", { name = "wait" })
-    wait.for_fact("the long call's answer", 20, function() -- which takes two idle times
+    wait.for_fact("the long call's answer", 20, function() -- the call takes two idle times
       assert.same({}, asking:result "ping")
       call:messages()
       return call.connection.responses[1] and call.connection.responses[1].done

@@ -23,7 +23,7 @@ end }]],
 -- A call whose client reads only the head of the response.
 local function stall(g, revision)
   local me = g:client(revision, { buffer = 4096 })
-  if revision == "2024-11-05" then me:result("logging/setLevel", { level = "debug" }) end -- its progress notifications have no messages
+  if revision == "2024-11-05" then me:result("logging/setLevel", { level = "debug" }) end -- the progress notifications of this call have no messages
   local meta = { progressToken = "p", ["io.modelcontextprotocol/logLevel"] = revision == "2026-07-28" and "debug" or nil }
   local stream = me:open("tools/call", { name = "flood", _meta = meta }, { buffer = 4096 })
   stream:wait "notifications/progress"

@@ -175,7 +175,7 @@ end)
 
 describe("a session that follows", function()
   it("needs a session, and has a cap on its topics", function()
-    local g <close> = trusted.start { workers = 1, config = { sessions = { subscriptions = 4 } } } -- one of them is "tools", since initialize
+    local g <close> = trusted.start { workers = 1, config = { sessions = { subscriptions = 4 } } } -- one of the subscriptions is "tools", made by `initialize`
     local new, old = g:client "2026-07-28", g:client "2025-11-25"
     assert.equal("no session", run(new, 'local _, why = host.follow(call, "a") return why'))
     assert.equal("too many", run(old, [[

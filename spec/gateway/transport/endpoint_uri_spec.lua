@@ -64,7 +64,7 @@ describe("the endpoint event", function()
     local g <close> = gateway.start { config = { endpoints = { prefix = "/a/b" } } }
     local endpoint, connection = endpoint_at(g, "/sse", { ["X-Forwarded-Prefix"] = "/evil" })
     assert.truthy(endpoint:find("^/a/b/messages" .. ID), endpoint)
-    ping(g, endpoint:sub(5), connection) -- as the proxy would
+    ping(g, endpoint:sub(5), connection) -- without the prefix, which the proxy removes
     connection:close()
     assert.has_nothing_left(g)
   end)

@@ -425,7 +425,7 @@ describe("a POST to an HTTP+SSE session", function()
       if code then
         assert.equal(code, told.error and told.error.code or "result")
       end
-      assert.same({}, me:result "ping") -- and no other message came before this one
+      assert.same({}, me:result "ping") -- no other message came before this one
       assert.equal(code and status == 202 and 2 or 1, #me.stream:messages())
       me:close()
       assert.has_nothing_left(g)

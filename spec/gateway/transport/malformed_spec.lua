@@ -141,7 +141,7 @@ describe("each text of JSONTestSuite", function()
       else
         assert.is_true(response.status == 200 or response.status == 400, name)
       end
-      answer = wire.post(g, head .. text .. "}}", session):json() -- as the arguments themselves: few of them are objects
+      answer = wire.post(g, head .. text .. "}}", session):json() -- now the JSON text itself is `arguments`: few of the texts are objects
       assert.truthy(answer.error or answer.result, name)
     end
     wire.request(g, "DELETE", "/mcp", session)

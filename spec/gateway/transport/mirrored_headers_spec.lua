@@ -62,7 +62,7 @@ local function named(headers)
 end
 
 local function count_runs(g)
-  g:stop() -- then the log is complete
+  g:stop() -- now the log is complete
   local count = 0
   for _, line in ipairs(g:log_lines()) do
     if line.event == "ran" then count = count + 1 end

@@ -78,7 +78,7 @@ for _, revision in ipairs(all) do
       local s <close> = stdio.start { scripts = scripts }
       local c = s:client(revision)
       local call = c:open("tools/call", { name = "count", arguments = { to = 10 }, _meta = told }):wait "notifications/progress"
-      s:send(c:message "tools/list") -- another id
+      s:send(c:message "tools/list") -- the answer has another id
       local again = c:message "tools/list"
       again.id = call.id
       s:send(again)

@@ -22,7 +22,7 @@ local function text_of(value)
   return options.is_id(value) and value or false
 end
 
---- --- Copies the table that a script's function made of claims, since the script may return the same table for every token. The principal expires at
+--- Copies the table that a script's function made of claims, since the script may return the same table for every token. The principal expires at
 --- `expires` unless the script sets a time.
 function claims.ending(made, expires)
   if principal.is(made) then

@@ -27,7 +27,7 @@ local order = { "askable", "issuer", "implies", "realm", "scopes_supported" }
 -- Modules in this folder: each maps its options to the table that auth { … } takes.
 local ready_made = { "bearer", "introspection", "jwt", "keys", "proxy", "tls" }
 
---- --- `by_bearer`: the function reads nothing of the request except the bearer token. After the principal, it may return the number of seconds for
+--- `by_bearer`: the function reads nothing of the request except the bearer token. After the principal, it may return the number of seconds for
 --- which its decision is valid, at most auth.KNOWN.
 function auth.new(spec, by_bearer) return frozen.new(written, {}, { spec = spec, by_bearer = by_bearer }) end
 

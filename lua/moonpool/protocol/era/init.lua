@@ -47,7 +47,7 @@ function era.supported()
   return dates
 end
 
---- --- Two booleans: whether the date is a stateless revision, and whether it is one with sessions. Both are false for an unknown date.
+--- Two booleans: whether the date is a stateless revision, and whether it is one with sessions. Both are false for an unknown date.
 function era.is_stateless(date) return stateless[date] == true end
 function era.is_stateful(date) return stateless[date] == false end
 
@@ -61,7 +61,7 @@ end
 
 local all_facts = {}
 
---- --- The facts of a revision: { date =, stateless =, … }; nil for an unknown date.
+--- The facts of a revision: { date =, stateless =, … }; nil for an unknown date.
 function era.facts(date)
   if stateless[date] == nil then return nil end
   if not all_facts[date] then
@@ -77,7 +77,7 @@ function era.facts(date)
   return all_facts[date]
 end
 
---- --- The params of a request to a client of revision `date`; nil if the revision cannot express them. A client that has named no revision counts as
+--- The params of a request to a client of revision `date`; nil if the revision cannot express them. A client that has named no revision counts as
 --- one of the newest stateful revision.
 function era.request_params(date, method, params)
   for _, file in ipairs(path_to(stateless[date] ~= nil and date or era.newest_stateful)) do
