@@ -13,20 +13,17 @@ typedef struct {
     mp_envelope *envelope;
 } reader;
 
-#define IS(span, literal) ((span).len == sizeof(literal) - 1 && memcmp((span).ptr, (literal), sizeof(literal) - 1) == 0)
+/* True if the text goes on with these bytes. */
+#define GOES_ON(at, end, literal)                                                                                      \
+    ((size_t)((end) - (at)) >= sizeof(literal) - 1 && memcmp((at), (literal), sizeof(literal) - 1) == 0)
 
 /* Each function below takes the start of a syntax element and returns the byte behind it, or NULL: the quick reader gives up. */
 
 static inline const char *skip_space(const char *at, const char *end)
 {
-    while (at < end && (*at == ' ' || *at == '\n' || *at == '\r' || *at == '\t'))
+    while (at < end && (unsigned char)*at <= ' ' && (*at == ' ' || *at == '\n' || *at == '\r' || *at == '\t'))
         at++;
     return at;
-}
-
-static const char *read_word(const char *at, const char *end, mp_str word)
-{
-    return (size_t)(end - at) >= word.len && memcmp(at, word.ptr, word.len) == 0 ? at + word.len : NULL;
 }
 
 static const char *skip_digits(const char *at, const char *end)
@@ -67,11 +64,9 @@ static const char *read_text(const char *at, const char *end, mp_str *text)
     return close + 1;
 }
 
-/* A key, its colon, and the white space before the value. */
-static const char *read_key(const char *at, const char *end, mp_str *key)
+/* What follows a key: its colon, and the white space around it. */
+static inline const char *read_colon(const char *at, const char *end)
 {
-    if ((at = read_text(skip_space(at, end), end, key)) == NULL)
-        return NULL;
     at = skip_space(at, end);
     if (at == end || *at != ':')
         return NULL;
@@ -79,18 +74,30 @@ static const char *read_key(const char *at, const char *end, mp_str *key)
     return at == end ? NULL : at;
 }
 
-/* What follows a member: `*more` becomes true at a comma, false at the closing brace. */
-static const char *read_separator(const char *at, const char *end, bool *more)
+/* A key of any name, up to its value. */
+static const char *read_key(const char *at, const char *end, mp_str *key)
+{
+    return (at = read_text(at, end, key)) == NULL ? NULL : read_colon(at, end);
+}
+
+/* A key that is expected, with its quotes. */
+#define READ_NAME(at, end, name) (GOES_ON(at, end, name) ? read_colon((at) + sizeof(name) - 1, end) : NULL)
+
+/* A word or a string that is expected; it is a value. */
+#define READ_WORD(at, end, word) (GOES_ON(at, end, word) ? (at) + sizeof(word) - 1 : NULL)
+
+/* What follows a member: `*more` becomes true at a comma, and the next key is returned; false at the closing brace. */
+static inline const char *read_separator(const char *at, const char *end, bool *more)
 {
     at = skip_space(at, end);
     if (at == end || (*at != ',' && *at != '}'))
         return NULL;
     *more = *at == ',';
-    return at + 1;
+    return *more ? skip_space(at + 1, end) : at + 1;
 }
 
 /* Opens an object: `*more` is false if it is empty, and then it is closed, too. */
-static const char *open_object(reader *r, const char *at, bool *more)
+static inline const char *open_object(reader *r, const char *at, bool *more)
 {
     r->values++;
     r->tables++;
@@ -100,7 +107,7 @@ static const char *open_object(reader *r, const char *at, bool *more)
 }
 
 /* Adds a key to those of its object. False if the object has it already, or has too many. */
-static bool add_key(mp_str *keys, unsigned *count, mp_str key)
+static inline bool add_key(mp_str *keys, unsigned *count, mp_str key)
 {
     if (*count == MAX_KEYS)
         return false;
@@ -161,15 +168,15 @@ static const char *read_scalar(reader *r, const char *at, uint8_t *type, mp_str 
         *value = is_set ? (mp_str){from, (size_t)(at - from)} : (mp_str){from + 1, (size_t)(at - from) - 2};
         return at;
     case 't':
-        at = read_word(at, end, MP_STR("true"));
+        at = READ_WORD(at, end, "true");
         *type = MP_JSON_T_TRUE;
         break;
     case 'f':
-        at = read_word(at, end, MP_STR("false"));
+        at = READ_WORD(at, end, "false");
         *type = MP_JSON_T_FALSE;
         break;
     case 'n':
-        at = read_word(at, end, MP_STR("null"));
+        at = READ_WORD(at, end, "null");
         *type = MP_JSON_T_NULL;
         break;
     default:
@@ -234,98 +241,136 @@ static const char *read_id(reader *r, const char *at, mp_str *id)
     return at;
 }
 
-/* A member of _meta. Those of the protocol that this reader does not list may change what the call means. */
-static const char *read_meta_member(reader *r, const char *at, mp_str key)
+/* The members of _meta that belong to the protocol, as bits: each may come once. */
+enum { VERSION = 1, CLIENT = 2, CAPABILITIES = 4, PROGRESS = 8 };
+
+/* A member of _meta. Those of the protocol that this reader does not list may change what the call means. `at` is at the key;
+ * `*seen` are the bits of the keys before. */
+static const char *read_meta_member(reader *r, const char *at, unsigned *seen, mp_str *others, unsigned *count)
 {
-    static const mp_str protocol = {"io.modelcontextprotocol/", 24};
+    static const char protocol[] = "\"io.modelcontextprotocol/";
     mp_envelope *envelope = r->envelope;
-    if (IS(key, "progressToken"))
-        return read_id(r, at, &envelope->progress_token);
-    if (!mp_str_starts(key, protocol))
-        return skip_value(r, at, MAX_DEPTH);
-    key = mp_str_from(key, protocol.len);
-    if (IS(key, "protocolVersion")) {
+    const char *end = r->end;
+    unsigned before = *seen;
+    mp_str key;
+    if (!GOES_ON(at, end, protocol)) {
+        if (!GOES_ON(at, end, "\"progressToken\""))
+            return (at = read_key(at, end, &key)) == NULL || !add_key(others, count, key)
+                       ? NULL
+                       : skip_value(r, at, MAX_DEPTH);
+        *seen |= PROGRESS;
+        at = (before & PROGRESS) != 0 ? NULL : READ_NAME(at, end, "\"progressToken\"");
+        return at == NULL ? NULL : read_id(r, at, &envelope->progress_token);
+    }
+    at += sizeof protocol - 1;
+    if (GOES_ON(at, end, "protocolVersion\"")) {
+        *seen |= VERSION;
         envelope->has_version = envelope->version_is_string = true;
         r->values++;
-        return read_text(at, r->end, &envelope->version);
+        at = (before & VERSION) != 0 ? NULL : READ_NAME(at, end, "protocolVersion\"");
+        return at == NULL ? NULL : read_text(at, end, &envelope->version);
     }
-    if (IS(key, "clientCapabilities") && *at == '{')
+    if (GOES_ON(at, end, "clientCapabilities\"")) {
+        *seen |= CAPABILITIES;
         envelope->has_capabilities = true;
-    else if (!IS(key, "clientInfo") || *at != '{')
-        return NULL;
-    return skip_value(r, at, MAX_DEPTH);
+        at = (before & CAPABILITIES) != 0 ? NULL : READ_NAME(at, end, "clientCapabilities\"");
+    } else {
+        *seen |= CLIENT;
+        at = (before & CLIENT) != 0 ? NULL : READ_NAME(at, end, "clientInfo\"");
+    }
+    return at == NULL || *at != '{' ? NULL : skip_value(r, at, MAX_DEPTH);
 }
 
 static const char *read_meta(reader *r, const char *at)
 {
-    mp_str keys[MAX_KEYS];
-    unsigned count = 0;
+    mp_str others[MAX_KEYS];
+    unsigned count = 0, seen = 0;
     bool more;
-    for (at = open_object(r, at, &more); more;) {
-        mp_str key;
-        if ((at = read_key(at, r->end, &key)) == NULL || !add_key(keys, &count, key) ||
-            (at = read_meta_member(r, at, key)) == NULL || (at = read_separator(at, r->end, &more)) == NULL)
+    for (at = open_object(r, at, &more); more;)
+        if ((at = read_meta_member(r, at, &seen, others, &count)) == NULL ||
+            (at = read_separator(at, r->end, &more)) == NULL)
             return NULL;
-    }
     return at;
+}
+
+/* A member of params; `at` is at its key. */
+static const char *read_param(reader *r, const char *at, bool *has_arguments, bool *has_meta)
+{
+    mp_envelope *envelope = r->envelope;
+    const char *end = r->end;
+    switch (end - at < 2 ? '\0' : at[1]) {
+    case 'n':
+        if (envelope->has_name || (at = READ_NAME(at, end, "\"name\"")) == NULL)
+            return NULL;
+        envelope->has_name = true;
+        r->values++;
+        return read_text(at, end, &envelope->name);
+    case 'a':
+        if (*has_arguments || (at = READ_NAME(at, end, "\"arguments\"")) == NULL || *at != '{')
+            return NULL;
+        *has_arguments = true;
+        return read_arguments(r, at);
+    case '_':
+        if (*has_meta || (at = READ_NAME(at, end, "\"_meta\"")) == NULL || *at != '{')
+            return NULL;
+        *has_meta = true;
+        return read_meta(r, at);
+    default:
+        return NULL;
+    }
 }
 
 static const char *read_params(reader *r, const char *at)
 {
-    mp_envelope *envelope = r->envelope;
     const char *from = at;
     bool has_meta = false, has_arguments = false, more;
-    for (at = open_object(r, at, &more); more;) {
-        mp_str key;
-        if ((at = read_key(at, r->end, &key)) == NULL)
+    for (at = open_object(r, at, &more); more;)
+        if ((at = read_param(r, at, &has_arguments, &has_meta)) == NULL ||
+            (at = read_separator(at, r->end, &more)) == NULL)
             return NULL;
-        if (IS(key, "name") && !envelope->has_name) {
-            envelope->has_name = true;
-            r->values++;
-            at = read_text(at, r->end, &envelope->name);
-        } else if (IS(key, "arguments") && *at == '{' && !has_arguments) {
-            has_arguments = true;
-            at = read_arguments(r, at);
-        } else if (IS(key, "_meta") && *at == '{' && !has_meta) {
-            has_meta = true;
-            at = read_meta(r, at);
-        } else {
-            return NULL;
-        }
-        if (at == NULL || (at = read_separator(at, r->end, &more)) == NULL)
-            return NULL;
-    }
-    envelope->params = (mp_str){from, (size_t)(at - from)};
+    r->envelope->params = (mp_str){from, (size_t)(at - from)};
     return at;
+}
+
+/* A member of the message; `at` is at its key. */
+static const char *read_member(reader *r, const char *at, bool *has_jsonrpc)
+{
+    mp_envelope *envelope = r->envelope;
+    const char *end = r->end;
+    switch (end - at < 2 ? '\0' : at[1]) {
+    case 'j':
+        if (*has_jsonrpc || (at = READ_NAME(at, end, "\"jsonrpc\"")) == NULL)
+            return NULL;
+        *has_jsonrpc = true;
+        r->values++;
+        return READ_WORD(at, end, "\"2.0\"");
+    case 'i':
+        if (envelope->id.len > 0 || (at = READ_NAME(at, end, "\"id\"")) == NULL)
+            return NULL;
+        return read_id(r, at, &envelope->id);
+    case 'm':
+        if (envelope->method.len > 0 || (at = READ_NAME(at, end, "\"method\"")) == NULL)
+            return NULL;
+        envelope->method = (mp_str){at + 1, sizeof "tools/call" - 1};
+        r->values++;
+        return READ_WORD(at, end, "\"tools/call\"");
+    case 'p':
+        if (envelope->params.len > 0 || (at = READ_NAME(at, end, "\"params\"")) == NULL || *at != '{')
+            return NULL;
+        return read_params(r, at);
+    default:
+        return NULL;
+    }
 }
 
 /* `at` is at the opening brace of the message. */
 static const char *read_message(reader *r, const char *at)
 {
-    mp_envelope *envelope = r->envelope;
+    const mp_envelope *envelope = r->envelope;
     bool has_jsonrpc = false, more;
-    for (at = open_object(r, at, &more); more;) {
-        mp_str key;
-        if ((at = read_key(at, r->end, &key)) == NULL)
+    for (at = open_object(r, at, &more); more;)
+        if ((at = read_member(r, at, &has_jsonrpc)) == NULL || (at = read_separator(at, r->end, &more)) == NULL)
             return NULL;
-        if (IS(key, "jsonrpc") && !has_jsonrpc) {
-            has_jsonrpc = true;
-            r->values++;
-            at = read_word(at, r->end, MP_STR("\"2.0\""));
-        } else if (IS(key, "id") && envelope->id.len == 0) {
-            at = read_id(r, at, &envelope->id);
-        } else if (IS(key, "method") && envelope->method.len == 0) {
-            envelope->method = (mp_str){at + 1, sizeof "tools/call" - 1};
-            r->values++;
-            at = read_word(at, r->end, MP_STR("\"tools/call\""));
-        } else if (IS(key, "params") && *at == '{' && envelope->params.len == 0) {
-            at = read_params(r, at);
-        } else {
-            return NULL;
-        }
-        if (at == NULL || (at = read_separator(at, r->end, &more)) == NULL)
-            return NULL;
-    }
     return has_jsonrpc && envelope->id.len > 0 && envelope->method.len > 0 && envelope->has_name ? at : NULL;
 }
 
