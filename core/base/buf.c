@@ -51,10 +51,8 @@ char *mp_buf_room(mp_buf *buf, size_t more)
     return buf->ptr + buf->len;
 }
 
-void mp_buf_put(mp_buf *buf, mp_str s)
+void mp_buf_grow_and_put(mp_buf *buf, mp_str s)
 {
-    if (s.len == 0)
-        return;
     memcpy(mp_buf_room(buf, s.len), s.ptr, s.len);
     buf->len += s.len;
 }

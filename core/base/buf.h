@@ -22,9 +22,20 @@ void mp_buf_clear(mp_buf *buf);
 /* Makes room for `more` bytes after the first `len` and returns a pointer to it. The caller adds to `len` the number
  * of bytes it wrote. */
 char *mp_buf_room(mp_buf *buf, size_t more);
-void mp_buf_put(mp_buf *buf, mp_str s);
+/* mp_buf_put, for what does not fit the memory that the buffer has. */
+void mp_buf_grow_and_put(mp_buf *buf, mp_str s);
 void mp_buf_printf(mp_buf *buf, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void mp_buf_vprintf(mp_buf *buf, const char *format, va_list args) __attribute__((format(printf, 2, 0)));
+
+static inline void mp_buf_put(mp_buf *buf, mp_str s)
+{
+    if (s.len > buf->cap - buf->len) {
+        mp_buf_grow_and_put(buf, s);
+    } else if (s.len > 0) {
+        memcpy(buf->ptr + buf->len, s.ptr, s.len);
+        buf->len += s.len;
+    }
+}
 
 static inline void mp_buf_putc(mp_buf *buf, char c)
 {
