@@ -3,6 +3,9 @@
  * feeds. A proxy in front may interpret such a request differently and so see other requests on the same connection
  * (request smuggling). chunked.c does the same check for chunked bodies. */
 #include "http.h"
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 static bool next_line(mp_str *rest, mp_str *line)
 {
@@ -25,11 +28,76 @@ static bool is_target(mp_str request_line)
     return (mp_str_is_nocase(scheme, "http") || mp_str_is_nocase(scheme, "https")) && mp_str_starts(rest, MP_STR("//"));
 }
 
+/* What the header lines so far have. */
+typedef struct {
+    int lengths, encodings, hosts;
+} head_counts;
+
+typedef enum { NEXT_LINE, LAST_LINE, BAD_LINE } line_kind;
+
 /* True if the header line from `at` to `end`, where its CR is, has this name. */
 static inline bool has_name(const char *at, const char *end, mp_str name)
 {
     size_t len = (size_t)(end - at);
     return len >= name.len && (len == name.len || at[name.len] == ':') && strncasecmp(at, name.ptr, name.len) == 0;
+}
+
+/* Counts the header line from `at` to its LF at `feed`. Only names that begin with the letter of one that counts are compared. */
+static inline line_kind count_line(head_counts *counts, const char *at, const char *feed)
+{
+    const char *end = feed - 1;
+    if (feed == at || *end != '\r')
+        return BAD_LINE;
+    switch (*at) {
+    case '\r':
+        return end == at ? LAST_LINE : NEXT_LINE;
+    case 'c':
+    case 'C':
+        counts->lengths += has_name(at, end, MP_STR("content-length"));
+        return NEXT_LINE;
+    case 't':
+    case 'T':
+        counts->encodings += has_name(at, end, MP_STR("transfer-encoding"));
+        return NEXT_LINE;
+    case 'h':
+    case 'H':
+        counts->hosts += has_name(at, end, MP_STR("host"));
+        return NEXT_LINE;
+    case ' ': /* continues the line before */
+    case '\t':
+    case ':':
+        return BAD_LINE;
+    default:
+        return NEXT_LINE;
+    }
+}
+
+/* Counts the header lines of `text` up to the empty one. False if there is none, or if a line before it is bad. */
+static bool count_lines(head_counts *counts, mp_str text)
+{
+    const char *line = text.ptr, *at = line, *end = line + text.len;
+    line_kind kind;
+#ifdef __SSE2__
+    const __m128i feeds = _mm_set1_epi8('\n');
+    for (; end - at >= 16; at += 16) {
+        __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)at);
+        unsigned found = (unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(bytes, feeds));
+        for (; found != 0; found &= found - 1) {
+            const char *feed = at + __builtin_ctz(found);
+            if ((kind = count_line(counts, line, feed)) != NEXT_LINE)
+                return kind == LAST_LINE;
+            line = feed + 1;
+        }
+    }
+#endif
+    for (; at < end; at++) {
+        if (*at != '\n')
+            continue;
+        if ((kind = count_line(counts, line, at)) != NEXT_LINE)
+            return kind == LAST_LINE;
+        line = at + 1;
+    }
+    return false;
 }
 
 const char *mp_framing_fault(mp_str input, int minor)
@@ -42,38 +110,14 @@ const char *mp_framing_fault(mp_str input, int minor)
         return bad_line;
     if (!is_target(line))
         return "the request target must begin with '/' or be an absolute http or https URL\n";
-    int lengths = 0, encodings = 0, hosts = 0;
-    for (const char *at = input.ptr, *limit = at + input.len;;) {
-        const char *feed = memchr(at, '\n', (size_t)(limit - at)), *end;
-        if (feed == NULL || feed == at || *(end = feed - 1) != '\r')
-            return bad_line;
-        if (end == at)
-            break;
-        switch (*at) { /* most names need no comparison */
-        case 'c':
-        case 'C':
-            lengths += has_name(at, end, MP_STR("content-length"));
-            break;
-        case 't':
-        case 'T':
-            encodings += has_name(at, end, MP_STR("transfer-encoding"));
-            break;
-        case 'h':
-        case 'H':
-            hosts += has_name(at, end, MP_STR("host"));
-            break;
-        case ' ': /* continues the line before */
-        case '\t':
-        case ':':
-            return bad_line;
-        }
-        at = feed + 1;
-    }
-    if (lengths + encodings > 1 || hosts > 1)
+    head_counts counts = {0};
+    if (!count_lines(&counts, input))
+        return bad_line;
+    if (counts.lengths + counts.encodings > 1 || counts.hosts > 1)
         return "ambiguous request: more than one Content-Length, Transfer-Encoding or Host\n";
-    if (encodings > 0 && minor < 1)
+    if (counts.encodings > 0 && minor < 1)
         return "ambiguous request: HTTP/1.0 has no Transfer-Encoding\n";
-    if (encodings > 0 && !is_decoded)
+    if (counts.encodings > 0 && !is_decoded)
         return "this build cannot read chunked bodies: send a Content-Length\n";
     return NULL;
 }
