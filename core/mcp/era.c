@@ -20,11 +20,16 @@ const char mp_era_spaced_dates[] =
 #undef ERA
 
 /* The member of a request's params that the header Mcp-Name repeats. */
+#define ROW(method, member)                                                                                            \
+    {                                                                                                                  \
+        {method, sizeof method - 1}, member                                                                            \
+    }
 static const struct {
-    const char *method, *member;
+    mp_str method;
+    const char *member;
 } mirrored[] = {
-    {"tools/call", "name"},  {"prompts/get", "name"},    {"resources/read", "uri"},
-    {"tasks/get", "taskId"}, {"tasks/update", "taskId"}, {"tasks/cancel", "taskId"},
+    ROW("tools/call", "name"),  ROW("prompts/get", "name"),    ROW("resources/read", "uri"),
+    ROW("tasks/get", "taskId"), ROW("tasks/update", "taskId"), ROW("tasks/cancel", "taskId"),
 };
 
 const mp_era *mp_era_find(mp_str date)
@@ -56,7 +61,7 @@ void mp_era_put_stateless(mp_buf *out)
 const char *mp_era_mirrored_member(mp_str method)
 {
     for (size_t i = 0; i < sizeof mirrored / sizeof *mirrored; i++)
-        if (mp_str_is(method, mirrored[i].method))
+        if (mp_str_eq(method, mirrored[i].method))
             return mirrored[i].member;
     return NULL;
 }

@@ -131,9 +131,12 @@ void mp_rpc_abort(mp_rpc *rpc, const char *why)
 
 bool mp_rpc_sweep(mp_rpc *rpc)
 {
-    mp_publisher_turn(rpc, TURN_SENDS);
-    mp_subscribers_notify(rpc, TURN_SENDS);
-    bool has_more = mp_publisher_has_more(rpc);
+    bool has_more = false;
+    if (mp_publisher_has_news(rpc)) {
+        mp_publisher_turn(rpc, TURN_SENDS);
+        mp_subscribers_notify(rpc, TURN_SENDS);
+        has_more = mp_publisher_has_more(rpc);
+    }
     if (rpc->draining && !mp_table_has_calls(rpc->table))
         mp_detached_cancel(rpc, "the gateway is stopping");
     mp_calls_sweep(rpc);

@@ -465,6 +465,11 @@ void mp_publisher_turn(mp_rpc *rpc, int budget)
     send_to_sessions(rpc, budget);
 }
 
+bool mp_publisher_has_news(const mp_rpc *rpc)
+{
+    return !mp_link_is_alone(&rpc->publisher->pending.ring) || mp_publisher_has_more(rpc);
+}
+
 bool mp_publisher_has_more(const mp_rpc *rpc)
 {
     const mp_publisher *publisher = rpc->publisher;

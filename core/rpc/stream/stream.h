@@ -146,6 +146,8 @@ void mp_topic_set_listened(mp_rpc *rpc, mp_str topic, bool is_listened);
 void mp_session_unfollow_all(mp_session *session);
 /* Queues the publications of this turn, and sends at most `budget` messages to sessions. */
 void mp_publisher_turn(mp_rpc *rpc, int budget);
+/* True if there are publications that this turn has to queue or to send. */
+bool mp_publisher_has_news(const mp_rpc *rpc);
 /* True if publications remain to be sent. */
 bool mp_publisher_has_more(const mp_rpc *rpc);
 
