@@ -403,5 +403,5 @@ void mp_lib_cjson(lua_State *L)
     lua_pushnil(L);
     lua_pushcclosure(L, l_cjson, 4);
     lua_remove(L, package);
-    lua_setfield(L, -2, "cjson");
+    mp_set_member(L, -2, "cjson.new");
 }

@@ -11,7 +11,7 @@ static const EVP_MD *check_kind(lua_State *L, int index)
     return kind;
 }
 
-/* digest(kind, bytes): the hash, as bytes. `kind`: OpenSSL's name of the hash function.  [-0, +1, throws] */
+/* digest.sum(kind, bytes): the hash, as bytes. `kind`: OpenSSL's name of the hash function.  [-0, +1, throws] */
 static int l_digest(lua_State *L)
 {
     const EVP_MD *kind = check_kind(L, 1);
@@ -25,7 +25,7 @@ static int l_digest(lua_State *L)
     return 1;
 }
 
-/* hmac(kind, key, bytes): the message authentication code, as bytes (RFC 2104).  [-0, +1, throws] */
+/* digest.hmac(kind, key, bytes): the message authentication code, as bytes (RFC 2104).  [-0, +1, throws] */
 static int l_hmac(lua_State *L)
 {
     const EVP_MD *kind = check_kind(L, 1);
@@ -41,6 +41,6 @@ static int l_hmac(lua_State *L)
 
 void mp_lib_digest(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"digest", l_digest}, {"hmac", l_hmac}, {NULL, NULL}};
-    luaL_setfuncs(L, functions, 0);
+    static const luaL_Reg functions[] = {{"digest.sum", l_digest}, {"digest.hmac", l_hmac}, {NULL, NULL}};
+    mp_set_members(L, functions, 0);
 }

@@ -84,7 +84,7 @@ static int l_clear(lua_State *L)
     return 0;
 }
 
-/* signal(): a new signal, which is not set.  [-0, +1, throws] */
+/* task.event(): a new signal, which is not set.  [-0, +1, throws] */
 static int l_signal(lua_State *L)
 {
     signal_flag *flag = lua_newuserdatauv(L, sizeof *flag, 0);
@@ -96,9 +96,9 @@ static int l_signal(lua_State *L)
 
 void mp_lib_event(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"signal", l_signal}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"task.event", l_signal}, {NULL, NULL}};
     static const luaL_Reg methods[] = {{"wait", l_wait}, {"set", l_set}, {"clear", l_clear}, {NULL, NULL}};
-    luaL_setfuncs(L, functions, 0);
+    mp_set_members(L, functions, 0);
     luaL_newmetatable(L, SIGNAL);
     luaL_newlib(L, methods);
     lua_setfield(L, -2, "__index");

@@ -161,13 +161,13 @@ void mp_lib_exec(lua_State *L, const mp_lib_config *config)
     lua_pushinteger(L, config->exec_processes);
     lua_pushinteger(L, (lua_Integer)config->exec_grace_ms);
     lua_pushcclosure(L, l_exec, 2);
-    lua_setfield(L, -2, "exec");
+    mp_set_member(L, -2, "program.run");
     lua_pushcfunction(L, l_program);
-    lua_setfield(L, -2, "program");
+    mp_set_member(L, -2, "program.find");
     lua_createtable(L, 0, 2);
     lua_pushnumber(L, (double)config->exec_time_ms / 1000);
     lua_setfield(L, -2, "time");
     lua_pushinteger(L, (lua_Integer)config->exec_output);
     lua_setfield(L, -2, "output");
-    lua_setfield(L, -2, "exec_limits");
+    mp_set_member(L, -2, "limits.exec");
 }

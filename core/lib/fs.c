@@ -221,5 +221,5 @@ void mp_lib_fs(lua_State *L, const mp_lib_config *config)
     lua_pushinteger(L, (lua_Integer)config->fs_file);
     lua_pushinteger(L, (lua_Integer)config->fs_held);
     lua_pushcclosure(L, l_fs, 2);
-    lua_setfield(L, -2, "fs");
+    mp_set_member(L, -2, "fs.run");
 }

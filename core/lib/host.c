@@ -15,7 +15,7 @@
 
 /* -- random ---------------------------------------------------------------------------------------------------- */
 
-/* random(n): n bytes from the kernel.  [-0, +1, throws] */
+/* random.bytes(n): n bytes from the kernel.  [-0, +1, throws] */
 static int l_random(lua_State *L)
 {
     lua_Integer wanted = luaL_checkinteger(L, 1);
@@ -33,7 +33,7 @@ static int l_random(lua_State *L)
     return 1;
 }
 
-/* random_generator(): a function like math.random, with a state of its own, seeded by the kernel.  [-0, +1, throws] */
+/* random.generator(): a function like math.random, with a state of its own, seeded by the kernel.  [-0, +1, throws] */
 static int l_random_generator(lua_State *L)
 {
     lua_Integer seed[2];
@@ -67,7 +67,7 @@ static void push_scripts(lua_State *L, const mp_source *source)
     }
 }
 
-/* rock(path): the text of a rock's file, by its path below `rocks`; nil if there is none. Upvalue: the mp_source.
+/* rock.read(path): the text of a rock's file, by its path below `rocks`; nil if there is none. Upvalue: the mp_source.
  * [-0, +1, throws] */
 static int l_rock(lua_State *L)
 {
@@ -78,7 +78,7 @@ static int l_rock(lua_State *L)
     return 1;
 }
 
-/* c_module(path): the whole path of a rock's C module, by its path without ".so"; nil if there is none. Upvalue: the mp_source.
+/* rock.c_module(path): the whole path of a rock's C module, by its path without ".so"; nil if there is none. Upvalue: the mp_source.
  * [-0, +1, throws] */
 static int l_c_module(lua_State *L)
 {
@@ -96,14 +96,14 @@ static void add_rocks(lua_State *L, mp_source *source)
 {
     lua_pushlightuserdata(L, source);
     lua_pushcclosure(L, l_rock, 1);
-    lua_setfield(L, -2, "rock");
+    mp_set_member(L, -2, "rock.read");
     lua_pushlightuserdata(L, source);
     lua_pushcclosure(L, l_c_module, 1);
-    lua_setfield(L, -2, "c_module");
+    mp_set_member(L, -2, "rock.c_module");
     lua_pushstring(L, mp_source_rocks(source)); /* NULL gives nil */
-    lua_setfield(L, -2, "rocks");
+    mp_set_member(L, -2, "rock.folder");
     lua_pushstring(L, mp_source_c_modules(source));
-    lua_setfield(L, -2, "c_modules");
+    mp_set_member(L, -2, "rock.c_folder");
 }
 
 /* Pushes { name, version, instructions } of the configuration.  [-0, +1, throws] */
@@ -174,7 +174,7 @@ static void push_folder(lua_State *L, const char *folder)
     lua_pushstring(L, realpath(folder, resolved) == NULL ? folder : resolved);
 }
 
-/* getenv(name): the environment variable; nil if it is not set.  [-0, +1, throws] */
+/* env.get(name): the environment variable; nil if it is not set.  [-0, +1, throws] */
 static int l_getenv(lua_State *L)
 {
     lua_pushstring(L, getenv(luaL_checkstring(L, 1)));
@@ -184,8 +184,9 @@ static int l_getenv(lua_State *L)
 void mp_host_push(lua_State *L, mp_source *source, const mp_lib_config *config)
 {
     static const luaL_Reg functions[] = {
-        {"random", l_random}, {"random_generator", l_random_generator}, {"getenv", l_getenv}, {NULL, NULL}};
-    luaL_newlib(L, functions);
+        {"random.bytes", l_random}, {"random.generator", l_random_generator}, {"env.get", l_getenv}, {NULL, NULL}};
+    lua_newtable(L);
+    mp_set_members(L, functions, 0);
     mp_lib_load(L);
     mp_lib_time(L);
     mp_lib_log(L);
@@ -211,30 +212,30 @@ void mp_host_push(lua_State *L, mp_source *source, const mp_lib_config *config)
     mp_lib_cjson(L);
     mp_lib_protections(L);
     push_scripts(L, source);
-    lua_setfield(L, -2, "scripts");
+    mp_set_member(L, -2, "script.list");
     lua_pushboolean(L, mp_source_is_first_load(source));
-    lua_setfield(L, -2, "is_first_load");
+    mp_set_member(L, -2, "script.is_first_load");
     lua_pushstring(L, mp_source_dir(source));
-    lua_setfield(L, -2, "root");
+    mp_set_member(L, -2, "script.root");
     add_rocks(L, source);
     lua_pushinteger(L, config->listed);
-    lua_setfield(L, -2, "listed_most");
+    mp_set_member(L, -2, "limits.listed");
     push_grants(L, config);
-    lua_setfield(L, -2, "grants");
+    mp_set_member(L, -2, "config.grants");
     lua_pushstring(L, config->config_name == NULL ? "moonpool.yaml" : config->config_name);
-    lua_setfield(L, -2, "config_name");
+    mp_set_member(L, -2, "config.name");
     push_folder(L, config->folder);
-    lua_setfield(L, -2, "folder");
+    mp_set_member(L, -2, "config.folder");
     push_server(L, config);
-    lua_setfield(L, -2, "server");
+    mp_set_member(L, -2, "config.server");
     lua_pushstring(L, config->audit); /* NULL gives nil */
-    lua_setfield(L, -2, "audit");
+    mp_set_member(L, -2, "config.audit");
     push_resources(L, config);
-    lua_setfield(L, -2, "resources");
+    mp_set_member(L, -2, "config.resources");
     lua_pushboolean(L, config->trust_full);
-    lua_setfield(L, -2, "trust_full");
+    mp_set_member(L, -2, "script.trust_full");
     lua_pushboolean(L, config->has_specs);
-    lua_setfield(L, -2, "has_specs");
+    mp_set_member(L, -2, "script.has_specs");
     lua_pushboolean(L, config->is_auth_disabled);
-    lua_setfield(L, -2, "asks_nobody");
+    mp_set_member(L, -2, "config.auth_disabled");
 }

@@ -239,7 +239,7 @@ static bool has_piece(const handle *it)
     return it->transfer == NULL || mp_transfer_is_over(it->transfer) || mp_transfer_body(it->transfer).len > 0;
 }
 
-/* http_read(handle[, seconds]): waits for the next bytes of a streamed answer. False at the end; or nil, why, hint, kind.  [-0, +1|4, throws, parks] */
+/* http.read(handle[, seconds]): waits for the next bytes of a streamed answer. False at the end; or nil, why, hint, kind.  [-0, +1|4, throws, parks] */
 static int l_read(lua_State *L)
 {
     handle *it = luaL_checkudata(L, 1, HANDLE);
@@ -253,7 +253,7 @@ static int l_read(lua_State *L)
     return wait_for(L, 1, op, seconds <= MAX_TIME_S ? seconds : MAX_TIME_S, push_next_piece);
 }
 
-/* http_close(handle): aborts the transfer; does nothing if it has ended.  [-0, +0, throws] */
+/* http.close(handle): aborts the transfer; does nothing if it has ended.  [-0, +0, throws] */
 static int l_close(lua_State *L)
 {
     handle *it = luaL_checkudata(L, 1, HANDLE);
@@ -290,7 +290,7 @@ static int push_url(lua_State *L)
     return 1;
 }
 
-/* http_url(text[, base]): the parts of a URL, resolved against `base`; or nil, why, hint.  [-0, +1|4, throws] */
+/* http.url(text[, base]): the parts of a URL, resolved against `base`; or nil, why, hint.  [-0, +1|4, throws] */
 static int l_url(lua_State *L)
 {
     size_t len;
@@ -310,7 +310,7 @@ static int l_url(lua_State *L)
     return status == LUA_OK ? 1 : lua_error(L);
 }
 
-/* http_address(text): the canonical form of an IP address; nil if the text is not an IP address.  [-0, +1, throws] */
+/* http.address(text): the canonical form of an IP address; nil if the text is not an IP address.  [-0, +1, throws] */
 static int l_address(lua_State *L)
 {
     char address[MP_ADDRESS_TEXT];
@@ -320,9 +320,9 @@ static int l_address(lua_State *L)
 
 void mp_lib_http(lua_State *L, const mp_lib_config *config)
 {
-    static const luaL_Reg functions[] = {{"http", l_http},    {"http_read", l_read},       {"http_close", l_close},
-                                         {"http_url", l_url}, {"http_address", l_address}, {NULL, NULL}};
-    luaL_setfuncs(L, functions, 0);
+    static const luaL_Reg functions[] = {{"http.send", l_http}, {"http.read", l_read},       {"http.close", l_close},
+                                         {"http.url", l_url},   {"http.address", l_address}, {NULL, NULL}};
+    mp_set_members(L, functions, 0);
     luaL_newmetatable(L, HANDLE);
     lua_pushcfunction(L, l_collect);
     lua_setfield(L, -2, "__gc");
@@ -332,5 +332,5 @@ void mp_lib_http(lua_State *L, const mp_lib_config *config)
     lua_setfield(L, -2, "time");
     lua_pushinteger(L, (lua_Integer)config->http_body);
     lua_setfield(L, -2, "body");
-    lua_setfield(L, -2, "http_limits");
+    mp_set_member(L, -2, "limits.http");
 }

@@ -71,7 +71,7 @@ static mp_log_field pop_field(lua_State *L, const char *key)
     }
 }
 
-/* log(level, event[, fields]): writes a log line, its fields sorted by name.  [-0, +0, throws] */
+/* log.write(level, event[, fields]): writes a log line, its fields sorted by name.  [-0, +0, throws] */
 static int l_log(lua_State *L)
 {
     mp_log_level level = (mp_log_level)luaL_checkoption(L, 1, NULL, levels);
@@ -104,14 +104,14 @@ static int l_log(lua_State *L)
     return 0;
 }
 
-/* logs(level): true if lines of this level are written. Check it before composing a costly line.  [-0, +1, throws] */
+/* log.wants(level): true if lines of this level are written. Check it before composing a costly line.  [-0, +1, throws] */
 static int l_logs(lua_State *L)
 {
     lua_pushboolean(L, mp_log_wants((mp_log_level)luaL_checkoption(L, 1, NULL, levels)));
     return 1;
 }
 
-/* audit_line(members): writes a line of the audit. `members`: the members of a JSON object, without the braces.  [-0, +0, throws] */
+/* log.audit(members): writes a line of the audit. `members`: the members of a JSON object, without the braces.  [-0, +0, throws] */
 static int l_audit_line(lua_State *L)
 {
     mp_str members;
@@ -122,6 +122,7 @@ static int l_audit_line(lua_State *L)
 
 void mp_lib_log(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"log", l_log}, {"logs", l_logs}, {"audit_line", l_audit_line}, {NULL, NULL}};
-    luaL_setfuncs(L, functions, 0);
+    static const luaL_Reg functions[] = {
+        {"log.write", l_log}, {"log.wants", l_logs}, {"log.audit", l_audit_line}, {NULL, NULL}};
+    mp_set_members(L, functions, 0);
 }

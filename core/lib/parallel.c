@@ -92,7 +92,7 @@ static int push_success(lua_State *L, int status, lua_KContext context)
     return 1;
 }
 
-/* parallel(functions): runs the functions concurrently. True if each returned true; the first that does not cancels the others.
+/* task.parallel(functions): runs the functions concurrently. True if each returned true; the first that does not cancels the others.
  *  [-0, +1, throws, parks] */
 static int l_parallel(lua_State *L)
 {
@@ -120,7 +120,7 @@ static int l_parallel(lua_State *L)
     return mp_op_park_then(L, &group->super, push_success, (lua_KContext)group);
 }
 
-/* cancel_at(n): cancels the running task at its n-th wait from now on; 0: never. For the specs of scripts.  [-0, +0, throws] */
+/* task.cancel_at(n): cancels the running task at its n-th wait from now on; 0: never. For the specs of scripts.  [-0, +0, throws] */
 static int l_cancel_at(lua_State *L)
 {
     lua_Integer wait = luaL_checkinteger(L, 1);
@@ -131,6 +131,6 @@ static int l_cancel_at(lua_State *L)
 
 void mp_lib_parallel(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"parallel", l_parallel}, {"cancel_at", l_cancel_at}, {NULL, NULL}};
-    luaL_setfuncs(L, functions, 0);
+    static const luaL_Reg functions[] = {{"task.parallel", l_parallel}, {"task.cancel_at", l_cancel_at}, {NULL, NULL}};
+    mp_set_members(L, functions, 0);
 }

@@ -52,7 +52,7 @@ static bool derive_nonce(unsigned char *nonce, const mp_seal_key *key, mp_str ab
     return is_done;
 }
 
-/* seal(text, about, is_repeatable): the encrypted text, as base64url; the same for the same text and purpose if it is repeatable.
+/* seal.make(text, about, is_repeatable): the encrypted text, as base64url; the same for the same text and purpose if it is repeatable.
  *  [-0, +1, throws] */
 static int l_seal(lua_State *L)
 {
@@ -76,7 +76,7 @@ static int l_seal(lua_State *L)
     return 1;
 }
 
-/* unseal(sealed, about): the decrypted text; nil if it was not sealed with one of the keys for the purpose `about`.
+/* seal.open(sealed, about): the decrypted text; nil if it was not sealed with one of the keys for the purpose `about`.
  *  [-0, +1, throws] */
 static int l_unseal(lua_State *L)
 {
@@ -110,13 +110,13 @@ static int l_unseal(lua_State *L)
 
 void mp_lib_seal(lua_State *L, const mp_seal_key *keys)
 {
-    static const luaL_Reg functions[] = {{"seal", l_seal}, {"unseal", l_unseal}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"seal.make", l_seal}, {"seal.open", l_unseal}, {NULL, NULL}};
     size_t count = 0;
     while (keys[count].is_set)
         count++;
     mp_seal_key *own = lua_newuserdatauv(L, (count + 1) * sizeof *own, 0);
     memcpy(own, keys, (count + 1) * sizeof *own);
-    luaL_setfuncs(L, functions, 1);
+    mp_set_members(L, functions, 1);
 }
 
 void mp_seal_key_make(mp_seal_key *key, mp_str secret)

@@ -27,7 +27,7 @@ static void push_secret(lua_State *L, mp_str first, mp_str second)
     luaL_setmetatable(L, MP_LUA_SECRET);
 }
 
-/* secret(text): a secret with this text.  [-0, +1, throws] */
+/* secret.new(text): a secret with this text.  [-0, +1, throws] */
 static int l_secret(lua_State *L)
 {
     luaL_checkstring(L, 1);
@@ -35,7 +35,7 @@ static int l_secret(lua_State *L)
     return 1;
 }
 
-/* reveal(value): the text of a secret; nothing for a value of another type.  [-0, +1, throws] */
+/* secret.reveal(value): the text of a secret; nothing for a value of another type.  [-0, +1, throws] */
 static int l_reveal(lua_State *L)
 {
     if (luaL_testudata(L, 1, MP_LUA_SECRET) == NULL)
@@ -63,9 +63,9 @@ static int l_tostring(lua_State *L)
 
 void mp_lib_secret(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"secret", l_secret}, {"reveal", l_reveal}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"secret.new", l_secret}, {"secret.reveal", l_reveal}, {NULL, NULL}};
     static const luaL_Reg rules[] = {{"__concat", l_concat}, {"__tostring", l_tostring}, {NULL, NULL}};
-    luaL_setfuncs(L, functions, 0);
+    mp_set_members(L, functions, 0);
     luaL_newmetatable(L, MP_LUA_SECRET);
     luaL_setfuncs(L, rules, 0);
     lua_pushliteral(L, "secret");

@@ -94,7 +94,7 @@ void mp_lib_semaphore(lua_State *L, mp_semaphores *semaphores)
 {
     lua_pushlightuserdata(L, semaphores);
     lua_pushcclosure(L, l_turn, 1);
-    lua_setfield(L, -2, "turn");
+    mp_set_member(L, -2, "semaphore.take");
     static const luaL_Reg events[] = {{"__close", l_leave_semaphore}, {"__gc", l_leave_semaphore}, {NULL, NULL}};
     luaL_newmetatable(L, TURN);
     luaL_setfuncs(L, events, 0);

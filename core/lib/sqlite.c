@@ -125,7 +125,7 @@ static shared *shared_of(lua_State *L)
     return it;
 }
 
-/* sqlite_open(root, rest, read_only, setup): a database in the file `rest` below the folder `root`; in memory if `root` is nil.  [-0, +1, throws] */
+/* sqlite.open(root, rest, read_only, setup): a database in the file `rest` below the folder `root`; in memory if `root` is nil.  [-0, +1, throws] */
 static int l_open(lua_State *L)
 {
     shared *all = shared_of(L);
@@ -153,7 +153,7 @@ static int l_close(lua_State *L)
     return 0;
 }
 
-/* sqlite_count(): how many databases have a handle (open ones, and ones that the collector has not freed yet); how many are being closed;
+/* sqlite.count(): how many databases have a handle (open ones, and ones that the collector has not freed yet); how many are being closed;
  * true if the collector has not finished the cycles that sqlite_tidy() requested.  [-0, +3] */
 static int l_count(lua_State *L)
 {
@@ -164,7 +164,7 @@ static int l_count(lua_State *L)
     return 3;
 }
 
-/* sqlite_tidy(): requests two cycles of the collector, which run in turns while the caller waits. False if the caller may not wait.  [-0, +1] */
+/* sqlite.tidy(): requests two cycles of the collector, which run in turns while the caller waits. False if the caller may not wait.  [-0, +1] */
 static int l_tidy(lua_State *L)
 {
     mp_vm *vm = mp_vm_of(L);
@@ -332,7 +332,7 @@ static int push_results(lua_State *L, int status, lua_KContext context)
 
 static const char *const kinds[] = {"query", "exec", "begin", "commit", "rollback", "close", NULL};
 
-/* sqlite_run(database, kind, sql, params, in_transaction): runs a statement and waits for it. The rows of a query; else the number of
+/* sqlite.run(database, kind, sql, params, in_transaction): runs a statement and waits for it. The rows of a query; else the number of
  * changed rows and the id of the last inserted row; or nil, why.
  *  [-0, +1|2, throws, parks] */
 static int l_run(lua_State *L)
@@ -385,7 +385,7 @@ static int l_run(lua_State *L)
     return mp_op_park_then(L, &op->super, push_results, 6);
 }
 
-/* sqlite_undo(database): queues a rollback of the open transaction, and does not wait for it.  [-0, +0, throws] */
+/* sqlite.undo(database): queues a rollback of the open transaction, and does not wait for it.  [-0, +0, throws] */
 static int l_undo(lua_State *L)
 {
     mp_database *database = check_database(L, 1);
@@ -398,7 +398,7 @@ static int l_undo(lua_State *L)
     return 0;
 }
 
-/* sqlite_refused(): counts a database that was refused because of limits.sqlite.databases.  [-0, +0] */
+/* sqlite.count_refused(): counts a database that was refused because of limits.sqlite.databases.  [-0, +0] */
 static int l_refused(lua_State *L)
 {
     (void)L;
@@ -406,7 +406,7 @@ static int l_refused(lua_State *L)
     return 0;
 }
 
-/* task(): a light userdata that identifies the running task.  [-0, +1] */
+/* task.current(): a light userdata that identifies the running task.  [-0, +1] */
 static int l_task(lua_State *L)
 {
     lua_pushlightuserdata(L, mp_vm_of(L)->running);
@@ -425,12 +425,17 @@ static void set_collector(lua_State *L, const char *name, lua_CFunction collect)
 
 void mp_lib_sqlite(lua_State *L, const mp_lib_config *config)
 {
-    static const luaL_Reg functions[] = {
-        {"sqlite_open", l_open},       {"sqlite_leave", l_close}, {"sqlite_count", l_count},
-        {"sqlite_tidy", l_tidy},       {"sqlite_run", l_run},     {"sqlite_undo", l_undo},
-        {"sqlite_refused", l_refused}, {"task", l_task},          {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"sqlite.open", l_open},
+                                         {"sqlite.leave", l_close},
+                                         {"sqlite.count", l_count},
+                                         {"sqlite.tidy", l_tidy},
+                                         {"sqlite.run", l_run},
+                                         {"sqlite.undo", l_undo},
+                                         {"sqlite.count_refused", l_refused},
+                                         {"task.current", l_task},
+                                         {NULL, NULL}};
     mp_sql_memory_start();
-    luaL_setfuncs(L, functions, 0);
+    mp_set_members(L, functions, 0);
     /* Created before any database, so that its finalizer runs after those of the databases when the VM ends. */
     shared *all = lua_newuserdatauv(L, sizeof *all, 0);
     *all = (shared){.limits = config->sqlite};
@@ -439,7 +444,7 @@ void mp_lib_sqlite(lua_State *L, const mp_lib_config *config)
     luaL_setmetatable(L, SHARED);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &shared_key);
     lua_pushinteger(L, config->sqlite_databases);
-    lua_setfield(L, -2, "sqlite_most");
+    mp_set_member(L, -2, "limits.sqlite_databases");
     set_collector(L, DATABASE, l_close);
     set_collector(L, HANDLE, l_collect);
 }

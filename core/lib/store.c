@@ -47,21 +47,21 @@ static int push_result(lua_State *L, mp_store_result result)
     return 1;
 }
 
-/* store_set(key, text[, seconds]): stores the text, for `seconds` if given. True; or nil, "full".  [-0, +1|2, throws] */
+/* store.set(key, text[, seconds]): stores the text, for `seconds` if given. True; or nil, "full".  [-0, +1|2, throws] */
 static int l_set(lua_State *L)
 {
     mp_str key = mp_check_str(L, 1), text = mp_check_str(L, 2);
     return push_result(L, mp_store_set(store_of(L), key, text, opt_ttl_ms(L, 3), false));
 }
 
-/* store_add(key, text[, seconds]): stores the text if the key does not exist. True; false if the key exists; or nil, "full".  [-0, +1|2, throws] */
+/* store.add(key, text[, seconds]): stores the text if the key does not exist. True; false if the key exists; or nil, "full".  [-0, +1|2, throws] */
 static int l_add(lua_State *L)
 {
     mp_str key = mp_check_str(L, 1), text = mp_check_str(L, 2);
     return push_result(L, mp_store_set(store_of(L), key, text, opt_ttl_ms(L, 3), true));
 }
 
-/* store_get(key): the key's text, or nil.  [-0, +1, throws] */
+/* store.get(key): the key's text, or nil.  [-0, +1, throws] */
 static int l_get(lua_State *L)
 {
     mp_str key = mp_check_str(L, 1);
@@ -73,14 +73,14 @@ static int l_get(lua_State *L)
     return 1;
 }
 
-/* store_delete(key): removes the key, if it exists.  [-0, +0, throws] */
+/* store.delete(key): removes the key, if it exists.  [-0, +0, throws] */
 static int l_delete(lua_State *L)
 {
     mp_store_delete(store_of(L), mp_check_str(L, 1));
     return 0;
 }
 
-/* store_keys(prefix[, most]): a sorted list of at most `most` keys that begin with `prefix`.  [-0, +1, throws] */
+/* store.keys(prefix[, most]): a sorted list of at most `most` keys that begin with `prefix`.  [-0, +1, throws] */
 static int l_keys(lua_State *L)
 {
     mp_str prefix = mp_check_str(L, 1), after = MP_STR_NONE;
@@ -99,7 +99,7 @@ static int l_keys(lua_State *L)
     return 1;
 }
 
-/* store_incr(key, n[, seconds]): adds n to the key's number. The sum; or nil, "full". `seconds` applies only if the key is created.  [-0, +1|2, throws] */
+/* store.incr(key, n[, seconds]): adds n to the key's number. The sum; or nil, "full". `seconds` applies only if the key is created.  [-0, +1|2, throws] */
 static int l_incr(lua_State *L)
 {
     mp_str key = mp_check_str(L, 1);
@@ -116,7 +116,7 @@ static int l_incr(lua_State *L)
 #define MAX_INTERVAL_S (30.0 * 86400)
 #define MAX_BURST_TOKENS 1000000
 
-/* store_take(key, seconds, burst): takes a token from the key's bucket, which holds `burst` tokens and gains one every `seconds`. True; false
+/* store.take(key, seconds, burst): takes a token from the key's bucket, which holds `burst` tokens and gains one every `seconds`. True; false
  * and the seconds until the next token; or nil, "full".  [-0, +1|2, throws] */
 static int l_take(lua_State *L)
 {
@@ -138,7 +138,7 @@ static int l_take(lua_State *L)
 
 static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/* base64(bytes): the text, with padding.  [-0, +1, throws] */
+/* base64.encode(bytes): the text, with padding.  [-0, +1, throws] */
 static int l_base64(lua_State *L)
 {
     mp_str bytes = mp_check_str(L, 1);
@@ -165,7 +165,7 @@ static uint32_t value_of(char c)
     return digit == NULL ? 64 : (uint32_t)(digit - digits);
 }
 
-/* unbase64(text): the bytes; nil if the text is not canonical Base64.  [-0, +1, throws] */
+/* base64.decode(text): the bytes; nil if the text is not canonical Base64.  [-0, +1, throws] */
 static int l_unbase64(lua_State *L)
 {
     mp_str text = mp_check_str(L, 1);
@@ -193,10 +193,10 @@ static int l_unbase64(lua_State *L)
 void mp_lib_store(lua_State *L, mp_store *store)
 {
     static const luaL_Reg shared[] = {
-        {"store_set", l_set},   {"store_add", l_add},   {"store_get", l_get},   {"store_delete", l_delete},
-        {"store_keys", l_keys}, {"store_incr", l_incr}, {"store_take", l_take}, {NULL, NULL}};
-    static const luaL_Reg pure[] = {{"base64", l_base64}, {"unbase64", l_unbase64}, {NULL, NULL}};
+        {"store.set", l_set},   {"store.add", l_add},   {"store.get", l_get},   {"store.delete", l_delete},
+        {"store.keys", l_keys}, {"store.incr", l_incr}, {"store.take", l_take}, {NULL, NULL}};
+    static const luaL_Reg pure[] = {{"base64.encode", l_base64}, {"base64.decode", l_unbase64}, {NULL, NULL}};
     lua_pushlightuserdata(L, store);
-    luaL_setfuncs(L, shared, 1);
-    luaL_setfuncs(L, pure, 0);
+    mp_set_members(L, shared, 1);
+    mp_set_members(L, pure, 0);
 }

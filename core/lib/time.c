@@ -21,7 +21,7 @@ static void sleep_cancel(mp_op *op)
     mp_timer_stop(mp_op_loop(op), &mp_container(op, sleep_op, super)->timer);
 }
 
-/* sleep(seconds): parks the task. With zero or less, tasks that are ready run first.  [-0, +0, throws, parks] */
+/* time.sleep(seconds): parks the task. With zero or less, tasks that are ready run first.  [-0, +0, throws, parks] */
 static int l_sleep(lua_State *L)
 {
     if (!lua_isnumber(L, 1))
@@ -35,7 +35,7 @@ static int l_sleep(lua_State *L)
     return mp_op_park(L, &op->super);
 }
 
-/* now(): the monotonic clock, in seconds.  [-0, +1] */
+/* time.now(): the monotonic clock, in seconds.  [-0, +1] */
 static int l_now(lua_State *L)
 {
     struct timespec now;
@@ -44,7 +44,7 @@ static int l_now(lua_State *L)
     return 1;
 }
 
-/* clock(): the wall clock, in seconds since 1970.  [-0, +1] */
+/* time.clock(): the wall clock, in seconds since 1970.  [-0, +1] */
 static int l_clock(lua_State *L)
 {
     struct timespec now;
@@ -55,6 +55,7 @@ static int l_clock(lua_State *L)
 
 void mp_lib_time(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"sleep", l_sleep}, {"now", l_now}, {"clock", l_clock}, {NULL, NULL}};
-    luaL_setfuncs(L, functions, 0);
+    static const luaL_Reg functions[] = {
+        {"time.sleep", l_sleep}, {"time.now", l_now}, {"time.clock", l_clock}, {NULL, NULL}};
+    mp_set_members(L, functions, 0);
 }

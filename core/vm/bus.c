@@ -1,6 +1,7 @@
-/* bus.c: host.tell sends a message to every VM of the process, through the mailbox of the VM's loop. */
+/* bus.c: host.bus.broadcast sends a message to every VM of the process, through the mailbox of the VM's loop. */
 #include "vm/bus.h"
 #include "vm/libs.h"
+#include "vm/luax.h"
 #include "vm/preempt.h"
 #include <lauxlib.h>
 #include <pthread.h>
@@ -174,8 +175,8 @@ void mp_vm_drop_messages(mp_vm *vm)
         free(it);
 }
 
-/* tell(topic, text): sends a message to every VM, this one included, which delivers it in its next turn.  [-0, +0, throws] */
-static int l_tell(lua_State *L)
+/* bus.broadcast(topic, text): sends a message to every VM, this one included, which delivers it in its next turn.  [-0, +0, throws] */
+static int l_broadcast(lua_State *L)
 {
     mp_str topic, text;
     topic.ptr = luaL_checklstring(L, 1, &topic.len);
@@ -186,7 +187,7 @@ static int l_tell(lua_State *L)
 
 void mp_lib_bus(lua_State *L, mp_bus *bus)
 {
-    static const luaL_Reg functions[] = {{"tell", l_tell}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"bus.broadcast", l_broadcast}, {NULL, NULL}};
     lua_pushlightuserdata(L, bus);
-    luaL_setfuncs(L, functions, 1);
+    mp_set_members(L, functions, 1);
 }

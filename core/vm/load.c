@@ -1,6 +1,7 @@
 /* load.c: compiles the text of a script, and runs a function of a script within a time limit, outside of any task. */
 #include "vm/chain.h"
 #include "vm/libs.h"
+#include "vm/luax.h"
 #include "vm/preempt.h"
 #include "vm/state.h"
 #include "vm/where.h"
@@ -57,7 +58,7 @@ static int compile(lua_State *L)
     return 1;
 }
 
-/* load(text, chunkname, env, ms): a function; or nil, why, and perhaps a hint. Compiling may take `ms` of processor time, 2 s by default.
+/* script.load(text, chunkname, env, ms): a function; or nil, why, and perhaps a hint. Compiling may take `ms` of processor time, 2 s by default.
  * Compiled chunks are refused, because Lua does not check them.  [-0, +1|3, throws] */
 static int l_load(lua_State *L)
 {
@@ -150,7 +151,7 @@ static int guard(lua_State *L, uint64_t until)
     return lua_gettop(L);
 }
 
-/* guarded(f, handler, …): xpcall for a script that is loading, within the remaining time of limits.load. [-0, +n,
+/* script.guarded(f, handler, …): xpcall for a script that is loading, within the remaining time of limits.load. [-0, +n,
  * throws] */
 static int l_guarded(lua_State *L)
 {
@@ -158,7 +159,7 @@ static int l_guarded(lua_State *L)
     return guard(L, vm->is_loading ? vm->load_until : mp_clock_us(CLOCK_THREAD_CPUTIME_ID) + vm->load_us);
 }
 
-/* is_late(): true if limits.load is over; and limits.load in seconds. [-0, +2] */
+/* script.is_late(): true if limits.load is over; and limits.load in seconds. [-0, +2] */
 static int l_is_late(lua_State *L)
 {
     const mp_vm *vm = mp_vm_of(L);
@@ -167,7 +168,7 @@ static int l_is_late(lua_State *L)
     return 2;
 }
 
-/* briefly(f, handler, …): xpcall within 50 ms of processor time, for functions that delay all other tasks.  [-0, +n, throws] */
+/* script.briefly(f, handler, …): xpcall within 50 ms of processor time, for functions that delay all other tasks.  [-0, +n, throws] */
 static int l_briefly(lua_State *L)
 {
     return guard(L, mp_clock_us(CLOCK_THREAD_CPUTIME_ID) + BRIEF_US);
@@ -175,7 +176,10 @@ static int l_briefly(lua_State *L)
 
 void mp_lib_load(lua_State *L)
 {
-    static const luaL_Reg functions[] = {
-        {"load", l_load}, {"guarded", l_guarded}, {"briefly", l_briefly}, {"is_late", l_is_late}, {NULL, NULL}};
-    luaL_setfuncs(L, functions, 0);
+    static const luaL_Reg functions[] = {{"script.load", l_load},
+                                         {"script.guarded", l_guarded},
+                                         {"script.briefly", l_briefly},
+                                         {"script.is_late", l_is_late},
+                                         {NULL, NULL}};
+    mp_set_members(L, functions, 0);
 }

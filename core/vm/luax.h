@@ -5,7 +5,7 @@
 #define MP_VM_LUAX_H
 
 #include "telemetry/telemetry.h"
-#include <lua.h>
+#include <lauxlib.h>
 
 /* [-0, +0, throws] */
 mp_str mp_check_str(lua_State *L, int index);
@@ -20,5 +20,10 @@ lua_Number mp_number_field(lua_State *L, int index, const char *name);
 /* The list of at most `most` texts in field `name`, NULL-terminated, in a userdata on top of the stack. [-0, +1,
  * throws] */
 const char *const *mp_push_texts(lua_State *L, int index, const char *name, lua_Unsigned most);
+
+/* Like lua_setfield and luaL_setfuncs, but "store.get" is the member `get` of the table `store` in the table at `index`, or on top, which is
+ * made if there is none.  [-1, +0, throws]; [-upvalues, +0, throws] */
+void mp_set_member(lua_State *L, int index, const char *name);
+void mp_set_members(lua_State *L, const luaL_Reg *functions, int upvalues);
 
 #endif

@@ -3,6 +3,7 @@
  * be in the count hook, where no further hook could stop it. */
 #include "vm/closing.h"
 #include "vm/libs.h"
+#include "vm/luax.h"
 #include <lauxlib.h>
 
 static bool is_good(int status)
@@ -130,14 +131,14 @@ static int script_xpcall(lua_State *L)
     return script_xpcall_end(L, lua_pcallk(L, arguments, LUA_MULTRET, handler, began, script_xpcall_end), began);
 }
 
-/* is_ending(value): true if it is an error that ends a task or a coroutine.  [-0, +1] */
+/* task.is_ending(value): true if it is an error that ends a task or a coroutine.  [-0, +1] */
 static int l_is_ending(lua_State *L)
 {
     lua_pushboolean(L, mp_is_ending_error(L, 1));
     return 1;
 }
 
-/* protections(input): pcall and xpcall for scripts; they pass on errors of the kind `input`.  [-0, +2, throws] */
+/* script.protections(input): pcall and xpcall for scripts; they pass on errors of the kind `input`.  [-0, +2, throws] */
 static int l_protections(lua_State *L)
 {
     luaL_checktype(L, 1, LUA_TTABLE);
@@ -160,6 +161,7 @@ void mp_lib_protect(lua_State *L)
 
 void mp_lib_protections(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"protections", l_protections}, {"is_ending", l_is_ending}, {NULL, NULL}};
-    luaL_setfuncs(L, functions, 0);
+    static const luaL_Reg functions[] = {
+        {"script.protections", l_protections}, {"task.is_ending", l_is_ending}, {NULL, NULL}};
+    mp_set_members(L, functions, 0);
 }

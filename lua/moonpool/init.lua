@@ -1,7 +1,7 @@
 -- The functions that C calls: load once, dispatch for each request, note for each notification, and heard for each message from another worker.
 
 local host = require "moonpool.host"
-if host.has_specs then require "moonpool.specs.fakes" end
+if host.script.has_specs then require "moonpool.specs.fakes" end
 
 local auth = require "moonpool.access.auth"
 local audit = require "moonpool.methods.audit"
@@ -24,7 +24,7 @@ local moonpool = {
 }
 
 -- Methods for `moonpool test`, `job` and `explain`, whose gateway is started with --specs. No revision has them.
-if host.has_specs then
+if host.script.has_specs then
   dispatch.special["moonpool/specs"] = function(call, params, row) return require("moonpool.specs").answer(call, params, row) end
   dispatch.special["moonpool/job"] = function(call, params) return job.run_now(call, params.name) end
   dispatch.special["moonpool/explain"] = function(_, params) return require("moonpool.registry.explain").answer(params) end

@@ -35,30 +35,118 @@ error("host.d.lua holds types for editors: lua/moonpool gets the table by requir
 ---@field seconds number      Time limit of the whole request
 ---@field reach? table        The addresses that the request may connect to
 ---@field repeatable? boolean The request may be sent again on a new connection
----@field stream? boolean     The answer's body is read in pieces by http_read
+---@field stream? boolean     The answer's body is read in pieces by http.read
 
 ---@class moonpool.host
----@field scripts { path: string, text: string }[]   The script files of this generation, sorted by path
+local host = {}
+
+---@class moonpool.host.script
+---@field list { path: string, text: string }[]   The script files of this generation, sorted by path
 ---@field is_first_load boolean    This Lua state is the first of the generation: only the first one logs warnings about scripts
 ---@field root string              The folder of the scripts
----@field rocks? string            The folder of the rocks' Lua files; nil without scripts.rocks
----@field c_modules? string        The folder of the rocks' C modules
+---@field trust_full boolean       Scripts get the whole standard library
+---@field has_specs boolean        This gateway runs the specs among the scripts
+host.script = {}
+
+---@class moonpool.host.rock
+---@field folder? string            The folder of the rocks' Lua files; nil without scripts.rocks
+---@field c_folder? string        The folder of the rocks' C modules
+host.rock = {}
+
+---@class moonpool.host.config
 ---@field folder string            Where relative paths of grants begin: absolute, without symbolic links
----@field config_name string       The configuration's file, for messages
+---@field name string       The configuration's file, for messages
 ---@field server { name: string, version: string, instructions: string? }   serverInfo
 ---@field resources? string[]      The URLs of the MCP endpoints as clients use them; nil without `public_url`
 ---@field grants moonpool.host.Grant[]
 ---@field audit? string            "none", "names", "redacted" or "full"; nil: there is no audit
----@field trust_full boolean       Scripts get the whole standard library
----@field has_specs boolean        This gateway runs the specs among the scripts
----@field asks_nobody boolean      Authentication is disabled: auth scripts load, but do not run
----@field listed_most integer      limits.listed: number of resources that the list function of one template may return
----@field limits { task_seconds: number, call_seconds: number }   tasks.ttl and limits.call.time
----@field http_limits { time: number, body: integer }     Seconds, and bytes of an answer's body
----@field exec_limits { time: number, output: integer }   Seconds, and bytes of output
----@field sqlite_most integer      limits.sqlite.databases
----@field call_methods table<string, function>   The methods of `call`: C makes `progress` and `send`, the Lua library adds the others
-local host = {}
+---@field auth_disabled boolean      Authentication is disabled: auth scripts load, but do not run
+host.config = {}
+
+---@class moonpool.host.limits
+---@field listed integer      limits.listed: number of resources that the list function of one template may return
+---@field task_seconds number   tasks.ttl
+---@field call_seconds number   limits.call.time
+---@field http { time: number, body: integer }     Seconds, and bytes of an answer's body
+---@field exec { time: number, output: integer }   Seconds, and bytes of output
+---@field sqlite_databases integer      limits.sqlite.databases
+host.limits = {}
+
+---@class moonpool.host.hooks
+host.hooks = {}
+
+---@class moonpool.host.answers
+host.answers = {}
+
+---@class moonpool.host.auth
+host.auth = {}
+
+---@class moonpool.host.base64
+host.base64 = {}
+
+---@class moonpool.host.bus
+host.bus = {}
+
+---@class moonpool.host.call
+---@field methods table<string, function>   The methods of `call`: C makes `progress` and `send`, the Lua library adds the others
+host.call = {}
+
+---@class moonpool.host.cjson
+host.cjson = {}
+
+---@class moonpool.host.digest
+host.digest = {}
+
+---@class moonpool.host.env
+host.env = {}
+
+---@class moonpool.host.fs
+host.fs = {}
+
+---@class moonpool.host.http
+host.http = {}
+
+---@class moonpool.host.job
+host.job = {}
+
+---@class moonpool.host.log
+host.log = {}
+
+---@class moonpool.host.plan
+host.plan = {}
+
+---@class moonpool.host.program
+host.program = {}
+
+---@class moonpool.host.random
+host.random = {}
+
+---@class moonpool.host.seal
+host.seal = {}
+
+---@class moonpool.host.secret
+host.secret = {}
+
+---@class moonpool.host.semaphore
+host.semaphore = {}
+
+---@class moonpool.host.session
+host.session = {}
+
+---@class moonpool.host.sqlite
+host.sqlite = {}
+
+---@class moonpool.host.store
+host.store = {}
+
+---@class moonpool.host.task
+host.task = {}
+
+---@class moonpool.host.time
+host.time = {}
+
+---@class moonpool.host.topic
+host.topic = {}
 
 -- -- loading (core/vm/load.c) ------------------------------------------------------------------------------------------
 
@@ -70,90 +158,90 @@ local host = {}
 ---@return function? chunk
 ---@return string? why
 ---@return string? hint
-function host.load(text, chunkname, env, ms) end
+function host.script.load(text, chunkname, env, ms) end
 
 --- xpcall within the time of limits.load that is left.
 ---@param f function
 ---@param handler function
 ---@return boolean, any ...
-function host.guarded(f, handler, ...) end
+function host.script.guarded(f, handler, ...) end
 
 --- xpcall within 50 ms of processor time.
 ---@param f function
 ---@param handler function
 ---@return boolean, any ...
-function host.briefly(f, handler, ...) end
+function host.script.briefly(f, handler, ...) end
 
 ---@return boolean is_late  True once the time of limits.load is used up
 ---@return number seconds   limits.load
-function host.is_late() end
+function host.script.is_late() end
 
 -- -- errors that end a task (core/vm/protect.c) ------------------------------------------------------------------------
 
 --- True if the value is an error that ends a task or a coroutine. No script can catch such an error.
 ---@param value any
 ---@return boolean
-function host.is_ending(value) end
+function host.task.is_ending(value) end
 
 --- pcall and xpcall for scripts. They pass on errors of the kind `input`.
 ---@param input any
 ---@return function pcall
 ---@return function xpcall
-function host.protections(input) end
+function host.script.protections(input) end
 
 -- -- between the workers (core/vm/bus.c) -------------------------------------------------------------------------------
 
 --- Sends a message to every VM of the process, also to the sender. Each VM handles it before the tasks of its next turn.
 ---@param topic string
 ---@param text string
-function host.tell(topic, text) end
+function host.bus.broadcast(topic, text) end
 
 -- -- time, random bytes, the environment -------------------------------------------------------------------------------
 
 --- Parks the task. With zero or a negative number it lets other tasks run first.
 ---@param seconds number
-function host.sleep(seconds) end
+function host.time.sleep(seconds) end
 
 ---@return number seconds  The time of the monotonic clock
-function host.now() end
+function host.time.now() end
 
 ---@return number seconds  Since 1970
-function host.clock() end
+function host.time.clock() end
 
 ---@param n integer  At most 65536
 ---@return string bytes
-function host.random(n) end
+function host.random.bytes(n) end
 
 --- A function like math.random with a state of its own, seeded by the kernel.
 ---@return function
-function host.random_generator() end
+function host.random.generator() end
 
 ---@param name string
 ---@return string?
-function host.getenv(name) end
+function host.env.get(name) end
 
----@param path string  Relative to host.rocks
+---@param path string  Relative to host.rock.folder
 ---@return string? text  Of this file of a rock
-function host.rock(path) end
+function host.rock.read(path) end
 
----@param path string  Relative to host.c_modules, without ".so"
+---@param path string  Relative to host.rock.c_folder, without ".so"
 ---@return string? whole_path  Of the C module; nil if it does not exist
-function host.c_module(path) end
+function host.rock.c_module(path) end
 
 -- -- log and audit -----------------------------------------------------------------------------------------------------
 
 ---@param level moonpool.Level
 ---@param event string
 ---@param fields? table<string, any>
-function host.log(level, event, fields) end
+function host.log.write(level, event, fields) end
 
 --- True if the log writes lines of this level.
 ---@param level moonpool.Level
 ---@return boolean
-function host.logs(level) end
+function host.log.wants(level) end
 
 ---@param members string  An entry of the audit log: JSON members without the braces
-function host.audit_line(members) end
+function host.log.audit(members) end
 
 -- -- calls (core/lib/mcp/call.c) ---------------------------------------------------------------------------------------
 
@@ -163,72 +251,72 @@ function host.audit_line(members) end
 ---@param client? string        JSON
 ---@param capabilities? string  JSON
 ---@return boolean?
-function host.open_session(call, revision, client, capabilities) end
+function host.session.open(call, revision, client, capabilities) end
 
 ---@param call moonpool.Call
 ---@return string?  The id of the call's session
-function host.session(call) end
+function host.session.id(call) end
 
 ---@param call moonpool.Call
 ---@param level integer  0 (debug) to 7 (emergency)
-function host.set_log_level(call, level) end
+function host.session.set_log_level(call, level) end
 
 ---@param call moonpool.Call
 ---@return integer?  0 to 7; nil without a session, or before the client set a level
-function host.log_level(call) end
+function host.session.log_level(call) end
 
 --- Sets `call.task` to the id of an MCP task.
 ---@param call moonpool.Call
 ---@param id string
-function host.name_task(call, id) end
+function host.call.name_task(call, id) end
 
 --- Removes the time limit of the call.
 ---@param call moonpool.Call
-function host.unhurried(call) end
+function host.call.clear_deadline(call) end
 
 --- Counts a fault of a script. The Lua library has logged the fault.
-function host.fault() end
+function host.call.count_fault() end
 
 --- Adds the scopes that the call needs to the error that will answer it. Returns false if the answer was already sent.
 ---@param call moonpool.Call
 ---@param scopes string
 ---@return boolean
-function host.forbid(call, scopes) end
+function host.call.forbid(call, scopes) end
 
 --- Adds Retry-After to the error that will answer the call. Returns false if the answer was already sent.
 ---@param call moonpool.Call
 ---@param seconds integer
 ---@return boolean
-function host.put_off(call, seconds) end
+function host.call.retry_after(call, seconds) end
 
 --- Counts a call that a policy refused because of its rate.
-function host.over_limit() end
+function host.call.count_limited() end
 
 --- Counts a template whose list function gave more than limits.listed.
-function host.over_listed() end
+function host.call.count_listed() end
 
 --- If `size` bytes of JSON exceed limits.call.output, counts and logs it and returns the text of the error; else returns nil.
 ---@param call moonpool.Call
 ---@param what string
 ---@param size integer
 ---@return string?
-function host.over_output(call, what, size) end
+function host.call.over_output(call, what, size) end
 
 --- Replaces the call's principal, for specs. nil restores the principal that authentication gave.
 ---@param call moonpool.Call
 ---@param principal? moonpool.Principal
-function host.call_as(call, principal) end
+function host.call.set_principal(call, principal) end
 
 --- Set by the Lua library, called by C: makes the principal for an id.
 ---@param id string
 ---@return moonpool.Principal
-function host.principal(id) end
+function host.hooks.principal(id) end
 
 --- Set by the Lua library, called by C: makes a read-only view of a value that a client sent.
 ---@param value any
 ---@param what string
 ---@return any
-function host.view(value, what) end
+function host.hooks.view(value, what) end
 
 -- -- the request and the client of a call (core/lib/mcp/client_request.c) ----------------------------------------------
 
@@ -237,37 +325,37 @@ function host.view(value, what) end
 ---@param name string  In lower case
 ---@return string? value
 ---@return integer? count
-function host.header(call, name) end
+function host.call.header(call, name) end
 
 -- -- call plans (core/lib/mcp/plan.c) ----------------------------------------------------------------------------------
 
 --- Replaces the call plans of this Lua state. lua/moonpool/registry/plan.lua makes the rows.
 ---@param rows table[]
 ---@param has_private boolean  Calls in sessions get no plan
-function host.set_plans(rows, has_private) end
+function host.plan.set(rows, has_private) end
 
 --- What ends a planned call: finish(tool, revision, call, ok, …); the message handler of tools; and by revision the JSON of a result of one
 --- text, before and behind the text.
 ---@param finish function
 ---@param handler function
 ---@param frames table<string, string[]>
-function host.set_plan_ends(finish, handler, frames) end
+function host.plan.set_ends(finish, handler, frames) end
 
 --- The params of a call, decoded anew; nil if it has none, or has ended.
 ---@param call moonpool.Call
 ---@return table?
-function host.params(call) end
+function host.call.params(call) end
 
 --- Sets the time limit of the call.
 ---@param call moonpool.Call
 ---@param seconds number
-function host.deadline(call, seconds) end
+function host.call.set_deadline(call, seconds) end
 
 --- Closes the client's connection while the call goes on. False if the client could not resume its stream.
 ---@param call moonpool.Call
 ---@param ms number  After how many milliseconds the client is to reconnect
 ---@return boolean
-function host.detach(call, ms) end
+function host.call.detach(call, ms) end
 
 --- Sends a request to the client on the call's stream, and parks. Returns its result; nil and the client's error; or false if the request
 --- cannot be sent.
@@ -276,44 +364,44 @@ function host.detach(call, ms) end
 ---@param params table
 ---@return any result
 ---@return table? error  { code, message, data }
-function host.ask(call, method, params) end
+function host.call.ask(call, method, params) end
 
---- Cancels the requests of host.ask that the client has not answered: each host.ask returns nil and an error.
+--- Cancels the requests of host.call.ask that the client has not answered: each host.call.ask returns nil and an error.
 ---@param call moonpool.Call
-function host.withdraw(call) end
+function host.call.withdraw(call) end
 
 -- -- subscriptions (core/lib/mcp/pubsub.c) -----------------------------------------------------------------------------
 
 ---@param call moonpool.Call
 ---@return string  The request's id as JSON
-function host.id(call) end
+function host.call.id(call) end
 
 --- Subscribes the call's session to a topic: true; or nil and "no session" or "too many".
 ---@param call moonpool.Call
 ---@param topic string
 ---@return boolean? ok
 ---@return string? why
-function host.follow(call, topic) end
+function host.session.subscribe(call, topic) end
 
 --- Sets the audience of all subscriptions of the call's session.
 ---@param call moonpool.Call
 ---@param audience string
-function host.follow_as(call, audience) end
+function host.session.set_audience(call, audience) end
 
 ---@param call moonpool.Call
 ---@param topic string
-function host.unfollow(call, topic) end
+function host.session.unsubscribe(call, topic) end
 
 --- Notifies the subscribers of a topic in all workers. Of several notifications of one topic in a turn only the last one is sent.
 ---@param topic string
 ---@param plain? string   The JSON text for subscribed sessions
 ---@param before? string  The JSON text for calls of subscriptions/listen is before .. id .. after
 ---@param after? string
-function host.publish(topic, plain, before, after) end
+function host.topic.publish(topic, plain, before, after) end
 
 ---@param topic string
 ---@return string[] audiences  The audiences of the topic's subscribers, without duplicates
-function host.audiences(topic) end
+function host.topic.audiences(topic) end
 
 --- Turns the call into a subscriber of `topics`, which needs no task. `closing` is its result as JSON when the gateway ends it.
 ---@param call moonpool.Call
@@ -321,7 +409,7 @@ function host.audiences(topic) end
 ---@param closing string
 ---@return boolean? ok
 ---@return string? why  "too many"
-function host.listen(call, topics, closing) end
+function host.call.listen(call, topics, closing) end
 
 -- -- answers that are kept as bytes (core/lib/mcp/frozen_answer.c) -------------------------------------------------------
 
@@ -330,11 +418,11 @@ function host.listen(call, topics, closing) end
 ---@param revision string
 ---@param uri? string
 ---@param bytes string      The result as JSON
-function host.freeze(method, revision, uri, bytes) end
+function host.answers.freeze(method, revision, uri, bytes) end
 
 --- Forgets all kept answers.
 ---@param serves_sessions boolean   Requests of sessions may be answered from what is kept from now on
-function host.thaw(serves_sessions) end
+function host.answers.thaw(serves_sessions) end
 
 -- -- authentication (core/lib/mcp/auth.c) ------------------------------------------------------------------------------
 
@@ -344,17 +432,17 @@ function host.thaw(serves_sessions) end
 ---@param key string
 ---@param expires? number  Seconds since 1970
 ---@return userdata
-function host.seat(value, id, key, expires) end
+function host.auth.principal_ref(value, id, key, expires) end
 
 --- Turns authentication on for this generation.
 ---@param realm string
 ---@param scopes string
 ---@param metadata string
-function host.set_auth(realm, scopes, metadata) end
+function host.auth.enable(realm, scopes, metadata) end
 
 ---@param text string
 ---@return string  The SHA-256 of the text, cached for recent bearer tokens
-function host.token_id(text) end
+function host.auth.token_id(text) end
 
 -- -- background work (core/lib/mcp/detached.c) -------------------------------------------------------------------------
 
@@ -364,49 +452,49 @@ function host.token_id(text) end
 ---@param seconds number
 ---@return userdata? job
 ---@return string? why  "too many"
-function host.spawn(call, f, seconds) end
+function host.job.spawn(call, f, seconds) end
 
 --- Runs f in a task with a call that belongs to the gateway and to no client.
 ---@param f fun(call: moonpool.Call)
 ---@param seconds number
 ---@return boolean? ok
 ---@return string? why
-function host.begin(f, seconds) end
+function host.job.begin(f, seconds) end
 
 --- Cancels a job. Does nothing if the job has ended.
 ---@param job userdata
 ---@param why? string
-function host.stop(job, why) end
+function host.job.stop(job, why) end
 
 --- Runs moonpool.run_job(call, name) at an interval. Call it only while scripts load.
 ---@param name string
 ---@param every number   Seconds
 ---@param limit? number  Seconds
-function host.schedule(name, every, limit) end
+function host.job.schedule(name, every, limit) end
 
 --- Runs the functions concurrently. True if every function returned true. If one fails, the others are cancelled.
 ---@param functions (fun(): boolean)[]
 ---@return boolean
-function host.parallel(functions) end
+function host.task.parallel(functions) end
 
 --- Cancels the running task at its n-th wait from now on; 0 removes that. For specs of scripts.
 ---@param n integer
-function host.cancel_at(n) end
+function host.task.cancel_at(n) end
 
 --- Makes an event that tasks can wait for. It is not set.
 ---@return moonpool.host.Event
-function host.signal() end
+function host.task.event() end
 
 --- Takes one of `most` places of a named semaphore of the process, and parks until one is free. Closing the place or the end of the task
 --- returns it. nil if too many tasks wait.
 ---@param name string
 ---@param most integer
 ---@return userdata?
-function host.turn(name, most) end
+function host.semaphore.take(name, most) end
 
 --- Returns a value that identifies the running task.
 ---@return lightuserdata
-function host.task() end
+function host.task.current() end
 
 -- -- the store (core/lib/store.c) --------------------------------------------------------------------------------------
 
@@ -415,7 +503,7 @@ function host.task() end
 ---@param seconds? number
 ---@return boolean? ok
 ---@return string? why  "full"
-function host.store_set(key, text, seconds) end
+function host.store.set(key, text, seconds) end
 
 --- Sets the text and returns true if the key has none; else returns false.
 ---@param key string
@@ -423,19 +511,19 @@ function host.store_set(key, text, seconds) end
 ---@param seconds? number
 ---@return boolean? ok
 ---@return string? why
-function host.store_add(key, text, seconds) end
+function host.store.add(key, text, seconds) end
 
 ---@param key string
 ---@return string?
-function host.store_get(key) end
+function host.store.get(key) end
 
 ---@param key string
-function host.store_delete(key) end
+function host.store.delete(key) end
 
 ---@param prefix string
 ---@param most? integer
 ---@return string[]  Sorted
-function host.store_keys(prefix, most) end
+function host.store.keys(prefix, most) end
 
 --- `seconds` is used for a new key only.
 ---@param key string
@@ -443,7 +531,7 @@ function host.store_keys(prefix, most) end
 ---@param seconds? number
 ---@return integer? sum
 ---@return string? why
-function host.store_incr(key, n, seconds) end
+function host.store.incr(key, n, seconds) end
 
 --- Takes one token of a bucket that gains one token every `seconds`. Returns true; false and the seconds until the next token; or nil, "full".
 ---@param key string
@@ -451,7 +539,7 @@ function host.store_incr(key, n, seconds) end
 ---@param burst integer
 ---@return boolean? ok
 ---@return number|string? wait
-function host.store_take(key, seconds, burst) end
+function host.store.take(key, seconds, burst) end
 
 -- -- files and programs ------------------------------------------------------------------------------------------------
 
@@ -463,17 +551,17 @@ function host.store_take(key, seconds, burst) end
 ---@return any result
 ---@return string? why
 ---@return boolean? is_missing
-function host.fs(what, root, rest, text) end
+function host.fs.run(what, root, rest, text) end
 
 ---@param request { path: string, argv: string[], env: string[], root: string?, rest: string?, stdin: string?, seconds: number, most: integer }
 ---@return { status: integer?, signal: integer?, stdout: string, stderr: string }? result
 ---@return string? why  "late", "loud", or the system's error
-function host.exec(request) end
+function host.program.run(request) end
 
 --- Returns the path of a program in PATH, or nil. It blocks, so call it only while scripts load.
 ---@param name string
 ---@return string?
-function host.program(name) end
+function host.program.find(name) end
 
 -- -- HTTP (core/lib/http.c) --------------------------------------------------------------------------------------------
 
@@ -482,7 +570,7 @@ function host.program(name) end
 ---@return string|table head
 ---@return string|userdata body  For a stream: a handle
 ---@return string? kind          The kind of failure, after nil, why, hint
-function host.http(request) end
+function host.http.send(request) end
 
 --- Returns the next bytes of the body; false at its end; or nil, why, hint, kind.
 ---@param handle userdata
@@ -491,22 +579,22 @@ function host.http(request) end
 ---@return string? why
 ---@return string? hint
 ---@return string? kind
-function host.http_read(handle, seconds) end
+function host.http.read(handle, seconds) end
 
 --- Cancels the request if it is in flight.
 ---@param handle userdata
-function host.http_close(handle) end
+function host.http.close(handle) end
 
 ---@param text string
 ---@param base? string
 ---@return moonpool.host.Url? url
 ---@return string? why
 ---@return string? hint
-function host.http_url(text, base) end
+function host.http.url(text, base) end
 
 ---@param text string
 ---@return string?  The IP address in its canonical form; nil if the text is no address
-function host.http_address(text) end
+function host.http.address(text) end
 
 -- -- SQLite (core/lib/sqlite.c) ----------------------------------------------------------------------------------------
 
@@ -515,20 +603,20 @@ function host.http_address(text) end
 ---@param read_only boolean
 ---@param setup? string  SQL that runs when the database is opened
 ---@return userdata
-function host.sqlite_open(root, rest, read_only, setup) end
+function host.sqlite.open(root, rest, read_only, setup) end
 
 --- Cancels a running statement and closes the database, without waiting.
 ---@param database userdata
-function host.sqlite_leave(database) end
+function host.sqlite.leave(database) end
 
 ---@return integer handles  Number of open databases, with databases in memory that are not collected yet
 ---@return integer closing  Number of closed databases whose threads still run
 ---@return boolean collects True if the garbage collector has work left
-function host.sqlite_count() end
+function host.sqlite.count() end
 
 --- Parks until the garbage collector has finished two cycles. False if the caller must not wait.
 ---@return boolean
-function host.sqlite_tidy() end
+function host.sqlite.tidy() end
 
 --- Runs a statement. Returns the rows of a query, else the number of changed rows and the last row's id; or nil, why.
 ---@param database userdata
@@ -538,61 +626,61 @@ function host.sqlite_tidy() end
 ---@param in_transaction? boolean
 ---@return any result
 ---@return string|integer? more
-function host.sqlite_run(database, kind, sql, params, in_transaction) end
+function host.sqlite.run(database, kind, sql, params, in_transaction) end
 
 --- Rolls back an open transaction, without waiting.
 ---@param database userdata
-function host.sqlite_undo(database) end
+function host.sqlite.undo(database) end
 
 --- Counts a database that was refused because of limits.sqlite.databases.
-function host.sqlite_refused() end
+function host.sqlite.count_refused() end
 
 -- -- bytes and secrets -------------------------------------------------------------------------------------------------
 
 ---@param kind string
 ---@param bytes string
 ---@return string
-function host.digest(kind, bytes) end
+function host.digest.sum(kind, bytes) end
 
 --- Computes an HMAC (RFC 2104).
 ---@param kind string
 ---@param key string
 ---@param bytes string
 ---@return string
-function host.hmac(kind, key, bytes) end
+function host.digest.hmac(kind, key, bytes) end
 
 ---@param bytes string
 ---@return string
-function host.base64(bytes) end
+function host.base64.encode(bytes) end
 
 ---@param text string
 ---@return string?
-function host.unbase64(text) end
+function host.base64.decode(text) end
 
 --- Encrypts a text that a client stores and sends back.
 ---@param text string
 ---@param about string  The purpose; unseal needs an equal one
 ---@return string
-function host.seal(text, about) end
+function host.seal.make(text, about) end
 
 --- Decrypts a text that `seal` made. nil if it was made for another purpose or with an unknown key.
 ---@param sealed string
 ---@param about string
 ---@return string?
-function host.unseal(sealed, about) end
+function host.seal.open(sealed, about) end
 
 ---@param text string
 ---@return userdata
-function host.secret(text) end
+function host.secret.new(text) end
 
 ---@param value any
 ---@return string?  The text of a secret; nil for any other value
-function host.reveal(value) end
+function host.secret.reveal(value) end
 
 --- Makes a lua-cjson compatible module with its own limits and settings; or nil, why.
 ---@param is_safe boolean
 ---@return table?
 ---@return string? why
-function host.cjson(is_safe) end
+function host.cjson.new(is_safe) end
 
 return host

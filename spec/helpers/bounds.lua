@@ -165,17 +165,17 @@ row([[regex.compile
   { "local r, s = regex.new '^(?:(?=\\\\p{L}*+x)|a)*c', ('a'):rep(4000000)", "return r:test(s)" },
   { "local r, s = regex.new 'x', ('a'):rep(4000000)", "return r:gsub(s, 'y')" },
   { "local r, s = regex.new '^\\\\X*+x', ('a'):rep(4000000)", "return r:test(s)" }, { "", "return regex.new(('[\\u{80}-\\u{10ffff}]'):rep(8), 'i') ~= nil" })
-row([[host.digest
-  host.hmac]], 100, "16 MiB", { text, "return #digest.md5(s)" }, { text, "return #digest.sha256(s)" }, { text, "return #digest.hmac('sha512', 'k', s)" },
+row([[host.digest.sum
+  host.digest.hmac]], 100, "16 MiB", { text, "return #digest.md5(s)" }, { text, "return #digest.sha256(s)" }, { text, "return #digest.hmac('sha512', 'k', s)" },
   { text, "return digest.equal(s, s)" })
-row([[host.base64
-  host.unbase64]], 50, "768 KiB in one call; what they become is joined once", { "local s = ('x'):rep(12000000)", "return #base64.encode(s)" },
+row([[host.base64.encode
+  host.base64.decode]], 50, "768 KiB in one call; what they become is joined once", { "local s = ('x'):rep(12000000)", "return #base64.encode(s)" },
   { "local s = base64.encode(('x'):rep(12000000))", "return #base64.decode(s)" })
-row([[host.seal
-  host.unseal
-  host.token_id
-  host.random
-  host.random_generator]], 10, "1 MiB to seal; 64 KiB of random bytes", { "", "return uuid.v4()" })
+row([[host.seal.make
+  host.seal.open
+  host.auth.token_id
+  host.random.bytes
+  host.random.generator]], 10, "1 MiB to seal; 64 KiB of random bytes", { "", "return uuid.v4()" })
 family("keys.", "base64url unbase64url ec ed25519 equal is_within network private public random rsa sha256 split", 30,
   "a token or a key, which came in a request or a grant's file; RSA has at most 8192 bits")
 row("keys.generate", 5000, "the command line alone")
@@ -189,65 +189,67 @@ row([[moonpool.key:algorithm
 
 -- -- the gateway's own -----------------------------------------------------------------------------------------------------
 
-row([[host.rock
-  host.c_module]], 10, "looks for one file below scripts.rocks, by a path of at most some hundred bytes", { "", "return pcall(require, 'nowhere')" })
-row("host.load", 100, "1 MiB, and 50 ms of the processor for scripts' load; a file has 2 s while it loads",
+row([[host.rock.read
+  host.rock.c_module]], 10, "looks for one file below scripts.rocks, by a path of at most some hundred bytes", { "", "return pcall(require, 'nowhere')" })
+row("host.script.load", 100, "1 MiB, and 50 ms of the processor for scripts' load; a file has 2 s while it loads",
   { [[local locals, lines = {}, {}
     for i = 1, 190 do locals[i] = "local a" .. i .. "\n" end
     for i = 1, 100 do lines[i] = "local function f() " .. table.concat(locals) end
     local s = table.concat(lines) .. ("x=x;"):rep(100000)]], "return load(s)" }, { "local s = 'local t = {' .. ('1,'):rep(400000) .. '}'", "return load(s)" })
-row("host.cjson", 1, "makes the functions of one cjson; loads lua-cjson once", { "", "return require 'cjson'" })
-row([[host.log
-  host.logs
-  host.log_level
-  host.set_log_level
-  host.audit_line]], 40, "a line: 16 fields, of which what is beyond some KiB is cut off", { text, "log.info('x', { s = s })" }, { text, "log.info(s)" },
+row("host.cjson.new", 1, "makes the functions of one cjson; loads lua-cjson once", { "", "return require 'cjson'" })
+row([[host.log.write
+  host.log.wants
+  host.session.log_level
+  host.session.set_log_level
+  host.log.audit]], 40, "a line: 16 fields, of which what is beyond some KiB is cut off", { text, "log.info('x', { s = s })" }, { text, "log.info(s)" },
   { text, "print(s)" })
-row([[host.store_add
-  host.store_delete
-  host.store_get
-  host.store_incr
-  host.store_keys
-  host.store_set
-  host.store_take]], 60, "a value of limits.call.output; a list of all of store.entries",
+row([[host.store.add
+  host.store.delete
+  host.store.get
+  host.store.incr
+  host.store.keys
+  host.store.set
+  host.store.take]], 60, "a value of limits.call.output; a list of all of store.entries",
   { "for i = 1, 5000 do store.set('k' .. i, i) end", "return #store.list('', 100000)" },
   { "local s = ('x'):rep(4000000)", "return store.set('large', s)" })
 row([[call:progress
   call:send
-  host.ask
-  host.begin
-  host.publish
-  host.tell
-  host.put_off
-  host.over_limit
-  host.over_output
-  host.over_listed]], 100, "one message of limits.call.output", { "local s = ('\\1'):rep(1300000)", "call:log('info', s)" },
+  host.call.ask
+  host.job.begin
+  host.topic.publish
+  host.bus.broadcast
+  host.call.retry_after
+  host.call.count_limited
+  host.call.over_output
+  host.call.count_listed]], 100, "one message of limits.call.output", { "local s = ('\\1'):rep(1300000)", "call:log('info', s)" },
   { "local t = {} for i = 1, 400000 do t[i] = i end", "call:log('info', t)" }, { "local s = ('x'):rep(4000000)", "call:progress(1, 2, s)" },
   { text, "return pcall(resource_updated, 'x://' .. s)" })
-family("host.", [[audiences call_as clock deadline detach fault follow follow_as forbid getenv header id is_ending is_late
-  cancel_at protections listen name_task now open_session parallel
-  program reveal schedule seat secret session set_auth signal spawn stop task turn unfollow unhurried withdraw]], 20,
+family("host.", [[auth.enable auth.principal_ref call.clear_deadline call.count_fault call.detach call.forbid call.header call.id call.listen
+  call.name_task call.set_deadline call.set_principal call.withdraw env.get job.schedule job.spawn job.stop program.find
+  script.is_late script.protections secret.new secret.reveal semaphore.take session.id session.open session.set_audience
+  session.subscribe session.unsubscribe task.cancel_at task.current task.event task.is_ending task.parallel time.clock time.now
+  topic.audiences]], 20,
   "some steps, and texts that came in the request or from the configuration", { "", "return call.id" })
-row([[host.guarded
-  host.briefly]], 50, "Lua that others wait behind: 2 s of the processor while a script loads, 50 ms in what decides who sees what")
-row("host.cjson (Lua's)", 10, "finds and loads lua-cjson, once")
-row([[host.http
-  host.http_address
-  host.http_close
-  host.http_read
-  host.http_url
+row([[host.script.guarded
+  host.script.briefly]], 50, "Lua that others wait behind: 2 s of the processor while a script loads, 50 ms in what decides who sees what")
+row("host.cjson.new (Lua's)", 10, "finds and loads lua-cjson, once")
+row([[host.http.send
+  host.http.address
+  host.http.close
+  host.http.read
+  host.http.url
   moonpool.http.__gc]], 40, "begins a request; a body of limits.http.body is copied once, an answer comes in pieces",
   { text, "return pcall(http.post, 'http://127.0.0.1:1/', { body = s })" })
-row([[host.fs
-  host.exec]], 40, "begins an operation of a thread of the pool, or a program; what is written is copied once: limits.fs.file, limits.exec.output",
+row([[host.fs.run
+  host.program.run]], 40, "begins an operation of a thread of the pool, or a program; what is written is copied once: limits.fs.file, limits.exec.output",
   { text, "return pcall(fs.write, 'x', s)" })
-row([[host.sqlite_count
-  host.sqlite_leave
-  host.sqlite_open
-  host.sqlite_refused
-  host.sqlite_run
-  host.sqlite_tidy
-  host.sqlite_undo
+row([[host.sqlite.count
+  host.sqlite.leave
+  host.sqlite.open
+  host.sqlite.count_refused
+  host.sqlite.run
+  host.sqlite.tidy
+  host.sqlite.undo
   moonpool.databases.__gc
   moonpool.statement.__gc]], 100, "SQL runs in a thread of the pool, under limits.sqlite; parameters and rows are copied once",
   { "local db = sqlite.open ':memory:' local s = ('x'):rep(4000000)", "return #assert(db:query('select ? as a', { s }))[1].a" })

@@ -52,7 +52,7 @@ end
 
 local function hmac(digest, secret, header, payload)
   local input = url(header) .. "." .. url(payload)
-  return input .. "." .. url(keys.hmac(digest, secret, input))
+  return input .. "." .. url(keys.digest.hmac(digest, secret, input))
 end
 
 -- Invalid claims by name; the good key signs them.

@@ -33,6 +33,24 @@ end
 -- In the binary, PCRE2 does this.
 local regex = { compile = function(pattern) return { test = function(_, text) return text:find((pattern:gsub("\\d", "%%d"))) ~= nil end } end }
 
+local GROUPS <const> = {
+  "script", "rock", "config", "limits", "hooks", "task", "bus", "time", "random", "env", "log", "session", "call", "topic", "auth", "job", "semaphore",
+  "store", "fs", "program", "http", "sqlite", "digest", "base64", "seal", "secret", "cjson", "answers", "plan",
+}
+
+-- { ["time.now"] = f } as C makes it: { time = { now = f } }.
+local function grouped(members)
+  local made = {}
+  for _, group in ipairs(GROUPS) do made[group] = {} end
+  for name, value in pairs(members) do
+    local group, member = name:match "^(%w+)%.([%w_]+)$"
+    made[group][member] = value
+  end
+  return made
+end
+
+host.grouped = grouped
+
 --- Loads `scripts` (path -> text) into a new copy of the library. `options`: server, trust_full, root, now.
 function host.start(scripts, options)
   options = options or {}
@@ -41,17 +59,17 @@ function host.start(scripts, options)
   local list = {}
   for path, text in pairs(scripts) do list[#list + 1] = { path = path, text = text } end
   table.sort(list, function(a, b) return a.path < b.path end)
-  vm.host = {
-    scripts = list, root = options.root or "scripts", is_first_load = true, trust_full = options.trust_full or false,
-    server = options.server or { name = "moonpool", version = "0.0-spec" },
-    load = function(text, chunkname, env) return load(text, chunkname, "t", env) end,
-    log = function(level, event, fields) vm.logs[#vm.logs + 1] = { level = level, event = event, fields = fields } end,
-    logs = function() return true end,
-    sleep = function(seconds) vm.slept[#vm.slept + 1] = seconds end,
-    now = os.clock,
-    is_late = function() return false, 2 end,
-    is_ending = function() return false end,
-    protections = function(input)
+  vm.host = grouped {
+    ["script.list"] = list, ["script.root"] = options.root or "scripts", ["script.is_first_load"] = true, ["script.trust_full"] = options.trust_full or false,
+    ["config.server"] = options.server or { name = "moonpool", version = "0.0-spec" },
+    ["script.load"] = function(text, chunkname, env) return load(text, chunkname, "t", env) end,
+    ["log.write"] = function(level, event, fields) vm.logs[#vm.logs + 1] = { level = level, event = event, fields = fields } end,
+    ["log.wants"] = function() return true end,
+    ["time.sleep"] = function(seconds) vm.slept[#vm.slept + 1] = seconds end,
+    ["time.now"] = os.clock,
+    ["script.is_late"] = function() return false, 2 end,
+    ["task.is_ending"] = function() return false end,
+    ["script.protections"] = function(input)
       local function pass(ok, value, ...)
         if not ok and type(debug.getmetatable(value)) == "table" and debug.getmetatable(value).kind == input then error(value, 0) end
         return ok, value, ...
@@ -62,50 +80,52 @@ function host.start(scripts, options)
         return false, select(2, pcall(handler, found[2]))
       end
     end,
-    random = function(n) return ("\127\58\1\2"):rep(n):sub(1, n) end,
-    open_session = function(call, revision, client, capabilities)
+    ["random.bytes"] = function(n) return ("\127\58\1\2"):rep(n):sub(1, n) end,
+    ["session.open"] = function(call, revision, client, capabilities)
       vm.sessions[#vm.sessions + 1] = { call = call, revision = revision, client = client, capabilities = capabilities }
       return true
     end,
-    set_log_level = function(call, n) vm.levels[call.session_key or "one"] = n end,
-    log_level = function(call) return not require("moonpool.protocol.era").is_stateless(call.revision) and vm.levels[call.session_key or "one"] or nil end,
-    deadline = function(call, seconds) call.deadline = seconds end,
-    header = function(call, name)
+    ["session.set_log_level"] = function(call, n) vm.levels[call.session_key or "one"] = n end,
+    ["session.log_level"] = function(call)
+      return not require("moonpool.protocol.era").is_stateless(call.revision) and vm.levels[call.session_key or "one"] or nil
+    end,
+    ["call.set_deadline"] = function(call, seconds) call.deadline = seconds end,
+    ["call.header"] = function(call, name)
       if not call.headers then return nil end
       local value = call.headers[name]
       if type(value) == "table" then return value[1], #value end
       return value, value and 1 or 0
     end,
-    session = function(call) return call.has_session and (call.session_id or "s1") or nil end,
-    freeze = function(method, revision, uri, bytes) vm.frozen[method .. " " .. revision .. " " .. (uri or "")] = bytes end,
-    thaw = function() vm.frozen = {} end,
-    set_plans = function(rows, has_private) vm.plans, vm.plans_private = rows, has_private end,
-    set_plan_ends = function() end,
-    params = function(call) return call.params end,
-    name_task = function(call, id) call.task = id end,
-    unhurried = function(call) call.is_unhurried = true end,
-    withdraw = function() end,
-    fault = function() vm.faults = vm.faults + 1 end,
-    ask = function(call, method, params)
+    ["session.id"] = function(call) return call.has_session and (call.session_id or "s1") or nil end,
+    ["answers.freeze"] = function(method, revision, uri, bytes) vm.frozen[method .. " " .. revision .. " " .. (uri or "")] = bytes end,
+    ["answers.thaw"] = function() vm.frozen = {} end,
+    ["plan.set"] = function(rows, has_private) vm.plans, vm.plans_private = rows, has_private end,
+    ["plan.set_ends"] = function() end,
+    ["call.params"] = function(call) return call.params end,
+    ["call.name_task"] = function(call, id) call.task = id end,
+    ["call.clear_deadline"] = function(call) call.is_unhurried = true end,
+    ["call.withdraw"] = function() end,
+    ["call.count_fault"] = function() vm.faults = vm.faults + 1 end,
+    ["call.ask"] = function(call, method, params)
       vm.asked[#vm.asked + 1] = { method = method, params = params }
       local answer = table.remove(call.answers or {}, 1)
       if answer == nil then return false end
       if answer.error then return nil, answer.error end
       return answer
     end,
-    set_auth = function(realm, scopes, metadata) vm.auth = { realm = realm, scopes = scopes, metadata = metadata } end,
-    seat = function(who) return { who = who } end,
-    forbid = function(call, scopes) call.forbidden = scopes return true end,
-    guarded = xpcall, briefly = xpcall, grants = {}, folder = "/srv", reveal = function() end,
-    seal = function(text, about) return "sealed:" .. about .. "\0" .. text end,
-    unseal = function(sealed, about)
+    ["auth.enable"] = function(realm, scopes, metadata) vm.auth = { realm = realm, scopes = scopes, metadata = metadata } end,
+    ["auth.principal_ref"] = function(who) return { who = who } end,
+    ["call.forbid"] = function(call, scopes) call.forbidden = scopes return true end,
+    ["script.guarded"] = xpcall, ["script.briefly"] = xpcall, ["config.grants"] = {}, ["config.folder"] = "/srv", ["secret.reveal"] = function() end,
+    ["seal.make"] = function(text, about) return "sealed:" .. about .. "\0" .. text end,
+    ["seal.open"] = function(sealed, about)
       local start = "sealed:" .. about .. "\0"
       return sealed:sub(1, #start) == start and sealed:sub(#start + 1) or nil
     end,
-    base64 = base64.encode, token_id = function(text) return text end, unbase64 = base64.decode,
-    random_generator = function() return math.random end,
-    cjson = function() return require("cjson").new() end,
-    call_methods = {},
+    ["base64.encode"] = base64.encode, ["auth.token_id"] = function(text) return text end, ["base64.decode"] = base64.decode,
+    ["random.generator"] = function() return math.random end,
+    ["cjson.new"] = function() return require("cjson").new() end,
+    ["call.methods"] = {},
   }
   vm.store = store.add(vm.host)
   jobs.add(vm)
@@ -126,7 +146,7 @@ end
 host.stop = forget
 
 local call_mt = {}
-function call_mt.__index(self, name) return call_mt[name] or self.vm.host.call_methods[name] end
+function call_mt.__index(self, name) return call_mt[name] or self.vm.host.call.methods[name] end
 function call_mt:send(message) self.sent[#self.sent + 1] = message end
 function call_mt:progress(...) self.sent[#self.sent + 1] = { method = "notifications/progress", ... } end
 

@@ -8,11 +8,11 @@ local function is_over(job) return coroutine.status(job.co) == "dead" end
 
 function jobs.add(vm)
   vm.jobs, vm.most_jobs = {}, math.huge
-  vm.host.schedule = function() end
-  vm.host.limits = { task_seconds = 3600 }
-  function vm.host.over_output() return nil end
+  vm.host.job.schedule = function() end
+  vm.host.limits.task_seconds = 3600
+  function vm.host.call.over_output() return nil end
 
-  function vm.host.spawn(call, f, seconds)
+  function vm.host.job.spawn(call, f, seconds)
     local running = 0
     for _, job in ipairs(vm.jobs) do
       if not is_over(job) then running = running + 1 end
@@ -29,7 +29,7 @@ function jobs.add(vm)
     return job
   end
 
-  function vm.host.stop(job, why)
+  function vm.host.job.stop(job, why)
     if is_over(job) then return end
     job.stopped, job.call.cancelled = why or "stopped", true
     if coroutine.status(job.co) == "suspended" then coroutine.close(job.co) end

@@ -7,10 +7,10 @@ local reachable = {}
 local walk = [[return tool { "Walks.", function(_, call)
   local host = package.loaded["moonpool.host"]
   local sandbox, library = package.loaded["moonpool.registry.sandbox"], package.loaded["moonpool.registry.require"]
-  host.trust_full = false
+  host.script.trust_full = false
   local _, base = sandbox.new(library.find, "tools/walk.lua")
-  host.trust_full = true
-  base.cjson = host.cjson(false)
+  host.script.trust_full = true
+  base.cjson = host.cjson.new(false)
 
   local names, order = {}, {}         -- function of C -> its name
   local function is_c(f) return debug.getinfo(f, "S").what == "C" end
@@ -39,14 +39,15 @@ local walk = [[return tool { "Walks.", function(_, call)
   add("cjson.", base.cjson)
   local modules = { host = host, json = package.loaded["moonpool.json"], keys = package.loaded["moonpool.keys"], regex = package.loaded["moonpool.regex"] }
   for module, content in pairs(modules) do add(module .. ".", content) end
+  for group, members in pairs(host) do add("host." .. group .. ".", members) end
   local real = package.loaded._G
   for _, name in ipairs(libraries) do add(name .. ".", real[name], " (Lua's)") end
   add("", real, " (Lua's)")
-  add("call:", host.call_methods)
+  add("call:", host.call.methods)
   add("call.", debug.getmetatable(call))
   add("json.array_mt.", debug.getmetatable(modules.json.array_mt))
   add("text.", debug.getmetatable(""))
-  local _, lua_cjson = debug.getupvalue(host.cjson, 4)
+  local _, lua_cjson = debug.getupvalue(host.cjson.new, 4)
   add("lua-cjson ", lua_cjson)
   for i = 1, 4 do
     local _, config = debug.getupvalue(lua_cjson.encode, i)

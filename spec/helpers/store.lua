@@ -15,15 +15,15 @@ function store.add(host)
     return true
   end
 
-  host.store_get, host.store_set = get, set
+  host.store.get, host.store.set = get, set
 
-  function host.store_add(key, text, seconds)
+  function host.store.add(key, text, seconds)
     return get(key) == nil and set(key, text, seconds)
   end
 
-  function host.store_delete(key) self.texts[key] = nil end
+  function host.store.delete(key) self.texts[key] = nil end
 
-  function host.store_keys(prefix, most)
+  function host.store.keys(prefix, most)
     local keys = {}
     for key in pairs(self.texts) do
       if key:sub(1, #prefix) == prefix then keys[#keys + 1] = key end
@@ -36,7 +36,7 @@ function store.add(host)
     return there
   end
 
-  function host.store_incr(key, n, seconds)
+  function host.store.incr(key, n, seconds)
     local was = get(key)
     local sum = math.tointeger(was or 0) + n
     if was then self.texts[key] = tostring(sum) else set(key, tostring(sum), seconds) end

@@ -13,11 +13,11 @@ end
 function topics.add(vm)
   vm.followed, vm.published, vm.follower, vm.audiences = {}, {}, {}, { "=" }
 
-  function vm.host.audiences() return vm.audiences end
+  function vm.host.topic.audiences() return vm.audiences end
 
-  function vm.host.id(call) return call.id or "1" end
+  function vm.host.call.id(call) return call.id or "1" end
 
-  function vm.host.follow(call, topic)
+  function vm.host.session.subscribe(call, topic)
     if not call.has_session then return nil, "no session" end
     if call.no_room then return nil, "too many" end
     local base, audience = split(topic)
@@ -25,18 +25,18 @@ function topics.add(vm)
     return true
   end
 
-  function vm.host.follow_as(_, audience)
+  function vm.host.session.set_audience(_, audience)
     for topic in pairs(vm.follower) do vm.follower[topic] = audience end
   end
 
-  function vm.host.unfollow(_, topic) vm.followed[topic] = nil end
+  function vm.host.session.unsubscribe(_, topic) vm.followed[topic] = nil end
 
-  function vm.host.publish(topic, plain, before, after)
+  function vm.host.topic.publish(topic, plain, before, after)
     local base, audience = split(topic)
     vm.published[#vm.published + 1] = { topic = base, audience = audience, plain = plain, before = before, after = after }
   end
 
-  function vm.host.listen(call, wanted, closing)
+  function vm.host.call.listen(call, wanted, closing)
     if call.no_room then return nil, "too many" end
     vm.listening, vm.listener, vm.closing = {}, {}, closing
     for i, topic in ipairs(wanted) do vm.listening[i], vm.listener[i] = split(topic) end

@@ -1,7 +1,7 @@
 -- A gateway whose tool runs Lua code given by a spec with the library's own C functions, which scripts cannot reach.
 --   local g <close> = trusted.start()
 --   local one, two = trusted.workers(g)                  a 2026-07-28 client on each of two workers
---   trusted.run(one, "return host.now() > 0")            code sees host, call, hearing; `kept`, a table that persists; `vm`, the name of its VM
+--   trusted.run(one, "return host.time.now() > 0")            code sees host, call, hearing; `kept`, a table that persists; `vm`, the name of its VM
 local cjson = require "cjson.safe"
 local gateway = require "spec.helpers.gateway"
 
@@ -9,7 +9,7 @@ local trusted = {}
 
 local script = [[
 local host, hearing = package.loaded["moonpool.host"], package.loaded["moonpool.runtime.bus"]
-local kept, vm = {}, ("%02x"):rep(8):format(host.random(8):byte(1, 8))
+local kept, vm = {}, ("%02x"):rep(8):format(host.random.bytes(8):byte(1, 8))
 return tool { "Runs Lua.", input = { code = t.string }, function(args, call)
   local f = assert(load("local host, call, hearing, kept, vm = ... " .. args.code, "=code"))
   return json.encode { vm = vm, value = f(host, call, hearing, kept, vm) }

@@ -33,11 +33,11 @@ function signal:expire() wake(self, false) end
 function waking.add(vm)
   vm.told = {}
 
-  function vm.host.signal() return setmetatable({ is_set = false, waiters = {} }, signal) end
+  function vm.host.task.event() return setmetatable({ is_set = false, waiters = {} }, signal) end
 
-  function vm.host.turn() return setmetatable({}, { __close = function() end }) end
+  function vm.host.semaphore.take() return setmetatable({}, { __close = function() end }) end
 
-  function vm.host.tell(topic, text)
+  function vm.host.bus.broadcast(topic, text)
     vm.told[#vm.told + 1] = { topic = topic, text = text }
     vm.moonpool.heard(topic, text)
   end

@@ -9,15 +9,17 @@ local function read(path)
   return file:read "a"
 end
 
--- name -> { kind = "function", "table", …, is_optional }
+-- "group.name" -> { kind = "function", "table", …, is_optional }
 local function declared()
   local members, text = {}, read "lua/types/host.d.lua"
   local kinds = { string = "string", boolean = "boolean", integer = "number", number = "number" }
-  for line in text:match "\n(%-%-%-@class moonpool%.host\n.-)\nlocal host":gmatch "[^\n]+" do
+  local group
+  for line in text:gmatch "[^\n]+" do
+    if line:find "^%-%-%-@class" then group = line:match "^%-%-%-@class moonpool%.host%.(%l[%w_]*)$" end
     local name, optional, kind = line:match "^%-%-%-@field ([%w_]+)(%??) (%S+)"
-    if name then members[name] = { kind = kinds[kind] or "table", is_optional = optional == "?" } end
+    if name and group then members[group .. "." .. name] = { kind = kinds[kind] or "table", is_optional = optional == "?" } end
   end
-  for name in text:gmatch "\nfunction host%.([%w_]+)%(" do members[name] = { kind = "function" } end
+  for name in text:gmatch "\nfunction host%.([%w_]+%.[%w_]+)%(" do members[name] = { kind = "function" } end
   return members
 end
 
@@ -57,10 +59,12 @@ describe("lua/types/host.d.lua", function()
     local me = g:client "2026-07-28"
     local list = trusted.run(me, [[
       local list = {}
-      for name, value in pairs(host) do list[#list + 1] = name .. "=" .. type(value) end
+      for group, members in pairs(host) do
+        for name, value in pairs(members) do list[#list + 1] = group .. "." .. name .. "=" .. type(value) end
+      end
       return table.concat(list, " ")]])
     local found = {}
-    for name, kind in list:gmatch "([%w_]+)=(%w+)" do found[name] = kind end
+    for name, kind in list:gmatch "([%w_.]+)=(%w+)" do found[name] = kind end
     assert.equal("", differences(found))
     me:close()
   end)
@@ -70,7 +74,7 @@ describe("lua/types/host.d.lua", function()
     for _, path in ipairs(files("lua/moonpool", {})) do
       local text = read(path)
       if text:find 'local host = require "moonpool.host"' then
-        for name in text:gsub("%-%-[^\n]*", ""):gmatch "%f[%w_.]host%.([%w_]+)" do
+        for name in text:gsub("%-%-[^\n]*", ""):gmatch "%f[%w_.]host%.([%w_]+%.[%w_]+)" do
           if not members[name] then list[#list + 1] = path .. ": host." .. name end
         end
       end
@@ -80,7 +84,9 @@ describe("lua/types/host.d.lua", function()
 
   it("declares what the host of the specs in process has", function()
     local vm, found = host.start {}, {}
-    for name, value in pairs(vm.host) do found[name] = type(value) end
+    for group, members in pairs(vm.host) do
+      for name, value in pairs(members) do found[group .. "." .. name] = type(value) end
+    end
     host.stop()
     assert.equal("", differences(found, true))
   end)

@@ -9,7 +9,7 @@ describe("a net grant", function()
 
   setup(function()
     before = package.loaded["moonpool.host"]
-    package.loaded["moonpool.host"] = { http_address = net.canonical }
+    package.loaded["moonpool.host"] = { http = { address = net.canonical } }
     package.loaded["moonpool.lib.http.reach"] = nil
     reach = require "moonpool.lib.http.reach"
   end)

@@ -2,6 +2,7 @@
 package.path = "./lua/?.lua;./lua/?/init.lua;" .. package.path
 
 local forged = require "spec.helpers.forged"
+local grouped = require("spec.helpers.host").grouped
 local tokens = require "spec.helpers.tokens"
 
 local keys, json = tokens.keys, tokens.json
@@ -20,16 +21,19 @@ end
 -- The library in plain Lua, with the keys and JSON modules of C.
 local function library()
   forget()
-  local host = {
-    digest = keys.digest, token_id = function(text) return keys.digest("sha256", text) end, now = os.clock, sleep = function() end, log = function() end,
-    random = function(n) return ("\1"):rep(n) end, root = "scripts", reveal = function() end, signal = function() end, grants = {},
-    http_limits = { body = 1 << 20, time = 30 }, folder = "/srv",
-    http_url = function(url)
+  local host = grouped {
+    ["digest.sum"] = keys.digest.sum,
+    ["auth.token_id"] = function(text) return keys.digest.sum("sha256", text) end, ["time.now"] = os.clock,
+    ["time.sleep"] = function() end, ["log.write"] = function() end,
+    ["random.bytes"] = function(n) return ("\1"):rep(n) end, ["script.root"] = "scripts",
+    ["secret.reveal"] = function() end, ["task.event"] = function() end, ["config.grants"] = {},
+    ["limits.http"] = { body = 1 << 20, time = 30 }, ["config.folder"] = "/srv",
+    ["http.url"] = function(url)
       local scheme, name, port = url:match "^(%a+)://([^/:]+):?(%d*)"
       if not scheme then return nil, "this is no URL" end
       return { scheme = scheme, host = name, port = tonumber(port) or (scheme == "https" and 443 or 80), url = url, path = "/" }
     end,
-    http_address = function() end,
+    ["http.address"] = function() end,
   }
   package.loaded["moonpool.host"], package.loaded["moonpool.json"] = host, json
   package.loaded["moonpool.error_codes"] = require("rooms").error_codes

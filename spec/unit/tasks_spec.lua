@@ -38,11 +38,11 @@ local function start(files)
   vm = host.start(files or scripts)
   assert.is_nil(vm.errors, vm.errors and vm.errors[1])
   local n = 0
-  vm.host.random = function(size)
+  vm.host.random.bytes = function(size)
     n = n + 1
     return ("%0" .. size .. "d"):format(n)
   end
-  vm.host.now = function() return vm.store.now end
+  vm.host.time.now = function() return vm.store.now end
 end
 
 local function with(fields, more)
@@ -272,7 +272,7 @@ describe("a task of 2026-07-28", function()
     assert.equal(-32603, select(2, create("quick", modern)).code)
     vm.most_jobs = 1
     assert.same({}, vm.store.texts)
-    vm.host.store_set = function() return nil, "full" end
+    vm.host.store.set = function() return nil, "full" end
     assert.equal(-32603, select(2, create("quick", modern)).code)
   end)
 
@@ -338,7 +338,7 @@ describe("a task of 2025-11-25", function()
     assert.equal("input_required", get(id).status)
     local answers = { { action = "accept", content = { name = "Ann" } }, { action = "accept", content = { yes = "nonsense" } },
       { action = "accept", content = { name = "Lee" } } }
-    vm.host.ask = function(_, method, params)
+    vm.host.call.ask = function(_, method, params)
       vm.asked[#vm.asked + 1] = { method = method, params = params }
       return table.remove(answers, 1)
     end

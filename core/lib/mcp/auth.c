@@ -53,7 +53,7 @@ static mp_principal *ref_principal(lua_State *L, int index)
     return mp_principal_ref(s->principal);
 }
 
-/* host.seat(value, id, key, expires): a principal reference for the table `value`. It may authenticate many requests. `expires`: seconds
+/* host.auth.principal_ref(value, id, key, expires): a principal reference for the table `value`. It may authenticate many requests. `expires`: seconds
  * since 1970.  [-0, +1, throws] */
 static int l_principal_ref(lua_State *L)
 {
@@ -346,7 +346,7 @@ static mp_str copy_text(lua_State *L, int index, char **to)
     return (mp_str){*to, len};
 }
 
-/* set_auth(realm, scopes, metadata): turns authentication by scripts on. The arguments are texts of the WWW-Authenticate header.  [-0, +0, throws] */
+/* auth.enable(realm, scopes, metadata): turns authentication by scripts on. The arguments are texts of the WWW-Authenticate header.  [-0, +0, throws] */
 static int l_set_auth(lua_State *L)
 {
     mp_lib *lib = mp_lib_of(L);
@@ -371,8 +371,9 @@ static void set_index(lua_State *L, const char *kind, lua_CFunction index, int u
 
 void mp_lib_auth(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"seat", l_principal_ref}, {"set_auth", l_set_auth}, {NULL, NULL}};
-    luaL_setfuncs(L, functions, 0);
+    static const luaL_Reg functions[] = {
+        {"auth.principal_ref", l_principal_ref}, {"auth.enable", l_set_auth}, {NULL, NULL}};
+    mp_set_members(L, functions, 0);
     mp_lib_tokens(L);
     lua_newtable(L);
     mp_lib_of(L)->principals = luaL_ref(L, LUA_REGISTRYINDEX);

@@ -200,7 +200,7 @@ static int l_send(lua_State *L)
 
 /* -- for the Lua library---------------------------------------------------------------------------------------- */
 
-/* over_output(call, what, size): nil if `size` bytes of JSON are within limits.call.output. Otherwise counts and logs the excess, and
+/* call.over_output(call, what, size): nil if `size` bytes of JSON are within limits.call.output. Otherwise counts and logs the excess, and
  * returns an error text that names `what`.  [-0, +0|1, throws] */
 static int l_over_output(lua_State *L)
 {
@@ -222,7 +222,7 @@ static mp_str opt_json(lua_State *L, int index)
     return text;
 }
 
-/* open_session(call, revision, client, capabilities): opens the session of an `initialize` call. True; or nil if it was refused: the call
+/* session.open(call, revision, client, capabilities): opens the session of an `initialize` call. True; or nil if it was refused: the call
  * is answered with an error then.
  *  [-0, +1, throws] */
 static int l_open_session(lua_State *L)
@@ -247,7 +247,7 @@ static mp_session *session_of(lua_State *L)
     return task->call == NULL ? NULL : mp_call_session(task->call);
 }
 
-/* set_log_level(call, n): sets the lowest level of the log messages that the session's client receives.  [-0, +0, throws] */
+/* session.set_log_level(call, n): sets the lowest level of the log messages that the session's client receives.  [-0, +0, throws] */
 static int l_set_log_level(lua_State *L)
 {
     mp_session *session = session_of(L);
@@ -258,7 +258,7 @@ static int l_set_log_level(lua_State *L)
     return 0;
 }
 
-/* log_level(call): the session's log level, 0 to 7; nil without a session, or if the client has set no level.  [-0, +1, throws] */
+/* session.log_level(call): the session's log level, 0 to 7; nil without a session, or if the client has set no level.  [-0, +1, throws] */
 static int l_log_level(lua_State *L)
 {
     const mp_session *session = session_of(L);
@@ -270,7 +270,7 @@ static int l_log_level(lua_State *L)
     return 1;
 }
 
-/* session(call): the id of the call's session, or nil.  [-0, +1, throws] */
+/* session.id(call): the id of the call's session, or nil.  [-0, +1, throws] */
 static int l_session(lua_State *L)
 {
     const mp_session *session = session_of(L);
@@ -281,7 +281,7 @@ static int l_session(lua_State *L)
     return 1;
 }
 
-/* name_task(call, id): sets call.task, the id of the MCP task.  [-0, +0, throws] */
+/* call.name_task(call, id): sets call.task, the id of the MCP task.  [-0, +0, throws] */
 static int l_name_task(lua_State *L)
 {
     mp_check_call(L);
@@ -291,8 +291,8 @@ static int l_name_task(lua_State *L)
     return 0;
 }
 
-/* unhurried(call): removes the call's time limit.  [-0, +0, throws] */
-static int l_unhurried(lua_State *L)
+/* call.clear_deadline(call): removes the call's time limit.  [-0, +0, throws] */
+static int l_clear_deadline(lua_State *L)
 {
     const mp_lib_task *task = mp_check_call(L);
     if (task->call != NULL)
@@ -300,16 +300,16 @@ static int l_unhurried(lua_State *L)
     return 0;
 }
 
-/* fault(): counts an error of a script, which the library has logged.  [-0, +0] */
-static int l_fault(lua_State *L)
+/* call.count_fault(): counts an error of a script, which the library has logged.  [-0, +0] */
+static int l_count_fault(lua_State *L)
 {
     (void)L;
     mp_stat_add(&mp_stat_tool_faults, 1);
     return 0;
 }
 
-/* put_off(call, seconds): answers the call's error as HTTP 429 with Retry-After. False if the response has already begun.  [-0, +1, throws] */
-static int l_put_off(lua_State *L)
+/* call.retry_after(call, seconds): answers the call's error as HTTP 429 with Retry-After. False if the response has already begun.  [-0, +1, throws] */
+static int l_retry_after(lua_State *L)
 {
     mp_lib_task *task = mp_check_call(L);
     lua_Integer seconds = luaL_checkinteger(L, 2);
@@ -317,23 +317,23 @@ static int l_put_off(lua_State *L)
     return 1;
 }
 
-/* over_limit(): counts a call that a policy refused by its rate limit.  [-0, +0] */
-static int l_over_limit(lua_State *L)
+/* call.count_limited(): counts a call that a policy refused by its rate limit.  [-0, +0] */
+static int l_count_limited(lua_State *L)
 {
     (void)L;
     mp_stat_add(&mp_stat_refused_rate, 1);
     return 0;
 }
 
-/* over_listed(): counts a list function of a resource template that returned more resources than limits.listed.  [-0, +0] */
-static int l_over_listed(lua_State *L)
+/* call.count_listed(): counts a list function of a resource template that returned more resources than limits.listed.  [-0, +0] */
+static int l_count_listed(lua_State *L)
 {
     (void)L;
     mp_stat_add(&mp_stat_dropped_listed, 1);
     return 0;
 }
 
-/* forbid(call, scopes): adds the scopes that are required to the error that will answer the call. False if the response has already begun.  [-0, +1, throws] */
+/* call.forbid(call, scopes): adds the scopes that are required to the error that will answer the call. False if the response has already begun.  [-0, +1, throws] */
 static int l_forbid(lua_State *L)
 {
     const mp_lib_task *task = mp_check_call(L);
@@ -343,8 +343,8 @@ static int l_forbid(lua_State *L)
     return 1;
 }
 
-/* call_as(call, principal): replaces call.principal, for the specs of scripts. Nil restores the authenticated principal.  [-0, +0, throws] */
-static int l_call_as(lua_State *L)
+/* call.set_principal(call, principal): replaces call.principal, for the specs of scripts. Nil restores the authenticated principal.  [-0, +0, throws] */
+static int l_set_principal(lua_State *L)
 {
     mp_check_call(L);
     lua_settop(L, 2);
@@ -354,24 +354,21 @@ static int l_call_as(lua_State *L)
 
 void mp_lib_call(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"open_session", l_open_session},
-                                         {"set_log_level", l_set_log_level},
-                                         {"log_level", l_log_level},
-                                         {"session", l_session},
-                                         {"name_task", l_name_task},
-                                         {"unhurried", l_unhurried},
-                                         {"fault", l_fault},
-                                         {"forbid", l_forbid},
-                                         {"put_off", l_put_off},
-                                         {"over_limit", l_over_limit},
-                                         {"over_listed", l_over_listed},
-                                         {"over_output", l_over_output},
-                                         {"call_as", l_call_as},
-                                         {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"session.open", l_open_session},        {"session.set_log_level", l_set_log_level},
+        {"session.log_level", l_log_level},      {"session.id", l_session},
+        {"call.name_task", l_name_task},         {"call.clear_deadline", l_clear_deadline},
+        {"call.count_fault", l_count_fault},     {"call.forbid", l_forbid},
+        {"call.retry_after", l_retry_after},     {"call.count_limited", l_count_limited},
+        {"call.count_listed", l_count_listed},   {"call.over_output", l_over_output},
+        {"call.set_principal", l_set_principal}, {NULL, NULL}};
     static const luaL_Reg methods[] = {{"progress", l_progress}, {"send", l_send}, {NULL, NULL}};
-    luaL_setfuncs(L, functions, 0);
+    mp_set_members(L, functions, 0);
+    lua_newtable(L);
+    lua_pushvalue(L, -1);
+    mp_set_member(L, -3, "hooks");
     luaL_newlib(L, methods);
-    luaL_newmetatable(L, MP_CALL); /* upvalues: host, methods, metatable */
+    luaL_newmetatable(L, MP_CALL); /* below it: host, hooks, methods */
     mp_lib_of(L)->call_metatable = lua_topointer(L, -1);
     int metatable = lua_gettop(L);
     mp_call_set_index(L, metatable - 2, metatable - 1);
@@ -380,5 +377,6 @@ void mp_lib_call(lua_State *L)
     lua_pushboolean(L, 0);
     lua_setfield(L, -2, "__metatable");
     lua_pop(L, 1);
-    lua_setfield(L, -2, "call_methods");
+    mp_set_member(L, -3, "call.methods");
+    lua_pop(L, 1);
 }

@@ -42,7 +42,7 @@ none:
     lua_pushnil(L);
 }
 
-/* Replaces the value on top of the stack by a read-only view of it. Upvalue 3: the host table.  [-1, +1, throws] */
+/* Replaces the value on top of the stack by a read-only view of it. Upvalue 3: host.hooks.  [-1, +1, throws] */
 static void freeze_top(lua_State *L)
 {
     lua_getfield(L, lua_upvalueindex(3), "view");
@@ -83,7 +83,7 @@ static void push_client_field(lua_State *L, const mp_lib_task *task, int slot)
     lua_setiuservalue(L, 1, slot);
 }
 
-/* Pushes call.principal. Without a table from an auth script, host.principal(id) creates one. Upvalue 3: the host table.  [-0, +1, throws] */
+/* Pushes call.principal. Without a table from an auth script, host.principal(id) creates one. Upvalue 3: host.hooks.  [-0, +1, throws] */
 static void push_principal(lua_State *L, const mp_lib_task *task)
 {
     if (lua_getiuservalue(L, 1, MP_CALL_PRINCIPAL) != LUA_TNIL)
@@ -188,7 +188,7 @@ static int l_index(lua_State *L)
     return 1;
 }
 
-void mp_call_set_index(lua_State *L, int host, int methods)
+void mp_call_set_index(lua_State *L, int hooks, int methods)
 {
     lua_newtable(L);
     for (int i = 0; field_names[i] != NULL; i++) {
@@ -196,7 +196,7 @@ void mp_call_set_index(lua_State *L, int host, int methods)
         lua_setfield(L, -2, field_names[i]);
     }
     lua_pushvalue(L, methods);
-    lua_pushvalue(L, host);
+    lua_pushvalue(L, hooks);
     lua_pushcclosure(L, l_index, 3);
     lua_setfield(L, -2, "__index");
 }

@@ -7,7 +7,7 @@
 
 /* -- the request ------------------------------------------------------------------------------------------------- */
 
-/* header(call, name): the value of an HTTP header and how many headers have that name (in lower case). Nil and 0 if there is none; nil
+/* call.header(call, name): the value of an HTTP header and how many headers have that name (in lower case). Nil and 0 if there is none; nil
  * and nil if the call has no HTTP request any more.  [-0, +2, throws] */
 static int l_header(lua_State *L)
 {
@@ -26,7 +26,7 @@ static int l_header(lua_State *L)
     return 2;
 }
 
-/* deadline(call, seconds): shortens the time limit of the call to `seconds`.  [-0, +0, throws] */
+/* call.set_deadline(call, seconds): shortens the time limit of the call to `seconds`.  [-0, +0, throws] */
 static int l_deadline(lua_State *L)
 {
     const mp_lib_task *task = mp_check_call(L);
@@ -37,7 +37,7 @@ static int l_deadline(lua_State *L)
     return 0;
 }
 
-/* detach(call, milliseconds): closes the client's connection while the call continues. `milliseconds`: when the client should reconnect.
+/* call.detach(call, milliseconds): closes the client's connection while the call continues. `milliseconds`: when the client should reconnect.
  * False if the client could not resume the stream.
  *  [-0, +1, throws] */
 static int l_detach(lua_State *L)
@@ -98,7 +98,7 @@ static int push_client_answer(lua_State *L, int status, lua_KContext context)
     return op->is_error ? 2 : 1;
 }
 
-/* ask(call, method, params): sends a JSON-RPC request to the client on the call's stream, and waits for the answer. False if the stream is
+/* call.ask(call, method, params): sends a JSON-RPC request to the client on the call's stream, and waits for the answer. False if the stream is
  * closed.
  *  [-0, +1|2, throws, parks] */
 static int l_ask(lua_State *L)
@@ -124,7 +124,7 @@ static int l_ask(lua_State *L)
     return mp_op_park_then(L, &op->super, push_client_answer, (lua_KContext)op);
 }
 
-/* withdraw(call): cancels the call's requests to the client that are in flight. A task that waits for one receives nil and an error.
+/* call.withdraw(call): cancels the call's requests to the client that are in flight. A task that waits for one receives nil and an error.
  *  [-0, +0, throws] */
 static int l_withdraw(lua_State *L)
 {
@@ -136,9 +136,10 @@ static int l_withdraw(lua_State *L)
 
 void mp_lib_client_request(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"header", l_header},     {"deadline", l_deadline}, {"ask", l_ask},
-                                         {"withdraw", l_withdraw}, {"detach", l_detach},     {NULL, NULL}};
-    luaL_setfuncs(L, functions, 0);
+    static const luaL_Reg functions[] = {{"call.header", l_header}, {"call.set_deadline", l_deadline},
+                                         {"call.ask", l_ask},       {"call.withdraw", l_withdraw},
+                                         {"call.detach", l_detach}, {NULL, NULL}};
+    mp_set_members(L, functions, 0);
     luaL_newmetatable(L, ASK);
     lua_pushcfunction(L, ask_gc);
     lua_setfield(L, -2, "__gc");

@@ -54,7 +54,7 @@ int mp_run_scheduled(lua_State *L)
     return job_done(L, LUA_OK, (lua_KContext)task);
 }
 
-/* schedule(name, every[, limit]): runs moonpool.run_job(call, name) every `every` seconds, each run at most `limit` seconds. Available while
+/* job.schedule(name, every[, limit]): runs moonpool.run_job(call, name) every `every` seconds, each run at most `limit` seconds. Available while
  * scripts load. Upvalue: the default limit.  [-0, +0, throws] */
 static int l_schedule(lua_State *L)
 {
@@ -71,7 +71,7 @@ static int l_schedule(lua_State *L)
     return 0;
 }
 
-/* spawn(call, f, seconds): starts a background task that runs f(call) for at most `seconds`; its call inherits the fields of `call`. The
+/* job.spawn(call, f, seconds): starts a background task that runs f(call) for at most `seconds`; its call inherits the fields of `call`. The
  * task's handle; or nil, "too many".
  *  [-0, +1|2, throws] */
 static int l_spawn(lua_State *L)
@@ -113,7 +113,7 @@ static int l_spawn(lua_State *L)
     return 1;
 }
 
-/* begin(f, seconds): starts a background task that runs f(call) for at most `seconds` and belongs to no other call. True; or nil, why.  [-0, +1|2, throws] */
+/* job.begin(f, seconds): starts a background task that runs f(call) for at most `seconds` and belongs to no other call. True; or nil, why.  [-0, +1|2, throws] */
 static int l_begin(lua_State *L)
 {
     mp_lib *lib = mp_lib_of(L);
@@ -146,7 +146,7 @@ static int l_begin(lua_State *L)
     return 1;
 }
 
-/* stop(job[, why]): cancels a background task; does nothing if it has ended.  [-0, +0, throws] */
+/* job.stop(job[, why]): cancels a background task; does nothing if it has ended.  [-0, +0, throws] */
 static int l_stop(lua_State *L)
 {
     const handle *job = luaL_checkudata(L, 1, JOB);
@@ -158,19 +158,18 @@ static int l_stop(lua_State *L)
 
 void mp_lib_detached(lua_State *L, uint64_t max_task_ms, uint64_t call_ms)
 {
-    static const luaL_Reg functions[] = {{"spawn", l_spawn}, {"begin", l_begin}, {"stop", l_stop}, {NULL, NULL}};
-    luaL_setfuncs(L, functions, 0);
+    static const luaL_Reg functions[] = {
+        {"job.spawn", l_spawn}, {"job.begin", l_begin}, {"job.stop", l_stop}, {NULL, NULL}};
+    mp_set_members(L, functions, 0);
     lua_pushnumber(L, (double)call_ms / 1000);
     lua_pushcclosure(L, l_schedule, 1);
-    lua_setfield(L, -2, "schedule");
+    mp_set_member(L, -2, "job.schedule");
     luaL_newmetatable(L, JOB);
     lua_pushboolean(L, 0);
     lua_setfield(L, -2, "__metatable");
     lua_pop(L, 1);
-    lua_createtable(L, 0, 2);
     lua_pushnumber(L, (double)max_task_ms / 1000);
-    lua_setfield(L, -2, "task_seconds");
+    mp_set_member(L, -2, "limits.task_seconds");
     lua_pushnumber(L, (double)call_ms / 1000);
-    lua_setfield(L, -2, "call_seconds");
-    lua_setfield(L, -2, "limits");
+    mp_set_member(L, -2, "limits.call_seconds");
 }

@@ -138,7 +138,7 @@ static void note_hash(size_t place, mp_str bytes)
 
 /* -- for Lua ------------------------------------------------------------------------------------------------------- */
 
-/* freeze(method, revision, uri, bytes): keeps the result of a plain request; `uri` is nil for a list. Nothing happens above the limits.
+/* answers.freeze(method, revision, uri, bytes): keeps the result of a plain request; `uri` is nil for a list. Nothing happens above the limits.
  *  [-0, +0, throws] */
 static int l_freeze(lua_State *L)
 {
@@ -163,7 +163,7 @@ static int l_freeze(lua_State *L)
     return 0;
 }
 
-/* thaw(serves_sessions): forgets all answers. `serves_sessions`: requests of sessions may be answered from the table.  [-0, +0] */
+/* answers.thaw(serves_sessions): forgets all answers. `serves_sessions`: requests of sessions may be answered from the table.  [-0, +0] */
 static int l_thaw(lua_State *L)
 {
     mp_frozen_answers *answers = mp_lib_of(L)->frozen;
@@ -174,8 +174,8 @@ static int l_thaw(lua_State *L)
 
 void mp_lib_frozen_answers(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"freeze", l_freeze}, {"thaw", l_thaw}, {NULL, NULL}};
-    luaL_setfuncs(L, functions, 0);
+    static const luaL_Reg functions[] = {{"answers.freeze", l_freeze}, {"answers.thaw", l_thaw}, {NULL, NULL}};
+    mp_set_members(L, functions, 0);
 }
 
 /* -- plain requests ------------------------------------------------------------------------------------------------ */

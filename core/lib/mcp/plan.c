@@ -389,7 +389,7 @@ static void add_plan(lua_State *L, mp_plans *plans)
     lua_settop(L, row - 1);
 }
 
-/* set_plans(rows, has_private): replaces all plans. Calls that run keep theirs. If memory is short, tools are left without a plan.  [-0, +0, throws] */
+/* plan.set(rows, has_private): replaces all plans. Calls that run keep theirs. If memory is short, tools are left without a plan.  [-0, +0, throws] */
 static int l_set_plans(lua_State *L)
 {
     mp_plans *plans = mp_lib_of(L)->plans;
@@ -402,7 +402,7 @@ static int l_set_plans(lua_State *L)
     return 0;
 }
 
-/* set_plan_ends(finish, handler, frames): finish(tool, revision, call, ok, …) ends a call; `handler` is the message handler of handlers;
+/* plan.set_ends(finish, handler, frames): finish(tool, revision, call, ok, …) ends a call; `handler` is the message handler of handlers;
  * `frames`: by revision, the JSON before and behind the text of a result that is one text.  [-0, +0, throws] */
 static int l_set_plan_ends(lua_State *L)
 {
@@ -426,7 +426,7 @@ static int l_set_plan_ends(lua_State *L)
     return 0;
 }
 
-/* params(call): the params of the call, decoded anew; nil if it has none, or has ended.  [-0, +1, throws] */
+/* call.params(call): the params of the call, decoded anew; nil if it has none, or has ended.  [-0, +1, throws] */
 static int l_params(lua_State *L)
 {
     const mp_lib_task *task = mp_check_call(L);
@@ -439,6 +439,6 @@ static int l_params(lua_State *L)
 void mp_lib_plan(lua_State *L)
 {
     static const luaL_Reg functions[] = {
-        {"set_plans", l_set_plans}, {"set_plan_ends", l_set_plan_ends}, {"params", l_params}, {NULL, NULL}};
-    luaL_setfuncs(L, functions, 0);
+        {"plan.set", l_set_plans}, {"plan.set_ends", l_set_plan_ends}, {"call.params", l_params}, {NULL, NULL}};
+    mp_set_members(L, functions, 0);
 }

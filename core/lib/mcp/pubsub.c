@@ -18,7 +18,7 @@ static mp_session *session_of(lua_State *L)
     return task->call == NULL ? NULL : mp_call_session(task->call);
 }
 
-/* id(call): the request's id as JSON.  [-0, +1, throws] */
+/* call.id(call): the request's id as JSON.  [-0, +1, throws] */
 static int l_id(lua_State *L)
 {
     const mp_lib_task *task = mp_check_call(L);
@@ -29,8 +29,8 @@ static int l_id(lua_State *L)
     return 1;
 }
 
-/* follow(call, topic): subscribes the call's session to the topic. True; or nil and "no session" or "too many".  [-0, +1|2, throws] */
-static int l_follow(lua_State *L)
+/* session.subscribe(call, topic): subscribes the call's session to the topic. True; or nil and "no session" or "too many".  [-0, +1|2, throws] */
+static int l_subscribe(lua_State *L)
 {
     mp_session *session = session_of(L);
     mp_str topic = mp_check_str(L, 2);
@@ -45,8 +45,8 @@ static int l_follow(lua_State *L)
     }
 }
 
-/* follow_as(call, audience): moves all subscriptions of the call's session to `audience`.  [-0, +0, throws] */
-static int l_follow_as(lua_State *L)
+/* session.set_audience(call, audience): moves all subscriptions of the call's session to `audience`.  [-0, +0, throws] */
+static int l_set_audience(lua_State *L)
 {
     mp_session *session = session_of(L);
     mp_str audience = mp_check_str(L, 2);
@@ -55,8 +55,8 @@ static int l_follow_as(lua_State *L)
     return 0;
 }
 
-/* unfollow(call, topic): ends the session's subscription to the topic.  [-0, +0, throws] */
-static int l_unfollow(lua_State *L)
+/* session.unsubscribe(call, topic): ends the session's subscription to the topic.  [-0, +0, throws] */
+static int l_unsubscribe(lua_State *L)
 {
     mp_session *session = session_of(L);
     mp_str topic = mp_check_str(L, 2);
@@ -65,7 +65,7 @@ static int l_unfollow(lua_State *L)
     return 0;
 }
 
-/* publish(topic, plain, before, after): sends the text `plain` to the sessions that are subscribed to the topic, and the text before .. id ..
+/* topic.publish(topic, plain, before, after): sends the text `plain` to the sessions that are subscribed to the topic, and the text before .. id ..
  * after to each `subscriptions/listen` call, where `id` is the call's. Reaches all workers. If a topic is published several times in one
  * turn, only the last is sent. `plain`, or `before` and `after`, may be nil.  [-0, +0, throws] */
 static int l_publish(lua_State *L)
@@ -77,7 +77,7 @@ static int l_publish(lua_State *L)
     return 0;
 }
 
-/* audiences(topic): a list of the audiences of the topic's subscribers.  [-0, +1, throws] */
+/* topic.audiences(topic): a list of the audiences of the topic's subscribers.  [-0, +1, throws] */
 static int l_audiences(lua_State *L)
 {
     mp_vm *vm = mp_vm_of(L);
@@ -117,7 +117,7 @@ static mp_str *push_topics(lua_State *L, size_t count)
     return topics;
 }
 
-/* listen(call, topics, closing): makes the call a subscriber of the topics and separates it from its task. Messages on the topics are sent on
+/* call.listen(call, topics, closing): makes the call a subscriber of the topics and separates it from its task. Messages on the topics are sent on
  * the call's stream until the client disconnects, or the gateway ends the call with `closing`, a result as JSON. True; or nil and
  * "too many".  [-0, +1|2, throws] */
 static int l_listen(lua_State *L)
@@ -145,8 +145,13 @@ static int l_listen(lua_State *L)
 
 void mp_lib_topics(lua_State *L)
 {
-    static const luaL_Reg functions[] = {
-        {"id", l_id},         {"follow", l_follow},       {"unfollow", l_unfollow},   {"publish", l_publish},
-        {"listen", l_listen}, {"audiences", l_audiences}, {"follow_as", l_follow_as}, {NULL, NULL}};
-    luaL_setfuncs(L, functions, 0);
+    static const luaL_Reg functions[] = {{"call.id", l_id},
+                                         {"session.subscribe", l_subscribe},
+                                         {"session.unsubscribe", l_unsubscribe},
+                                         {"topic.publish", l_publish},
+                                         {"call.listen", l_listen},
+                                         {"topic.audiences", l_audiences},
+                                         {"session.set_audience", l_set_audience},
+                                         {NULL, NULL}};
+    mp_set_members(L, functions, 0);
 }

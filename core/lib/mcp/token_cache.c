@@ -161,6 +161,6 @@ static void create_cache(lua_State *L)
 void mp_lib_tokens(lua_State *L)
 {
     lua_pushcfunction(L, l_token_id);
-    lua_setfield(L, -2, "token_id");
+    mp_set_member(L, -2, "auth.token_id");
     create_cache(L);
 }

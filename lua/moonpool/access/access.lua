@@ -24,7 +24,7 @@ local function failed(thing, value)
   if thing.visible_failed then return end
   thing.visible_failed = true
   local why = failure.reason(value)
-  host.log("error", "visible failed", { name = thing.name, file = host.root .. "/" .. thing.path, why = why,
+  host.log.write("error", "visible failed", { name = thing.name, file = host.script.root .. "/" .. thing.path, why = why,
     hint = "it is hidden until 'visible' gives an answer: it may not wait, nor ask anything of the network" })
 end
 
@@ -34,7 +34,7 @@ local failed_here
 
 local function shows(thing, p)
   if failed_here and failed_here[thing] then return false end
-  local ok, value = host.briefly(thing.visible, failure.handler, p)
+  local ok, value = host.script.briefly(thing.visible, failure.handler, p)
   if not ok then
     failed(thing, value)
     if failed_here then failed_here[thing] = true end
@@ -68,7 +68,7 @@ end
 --- If `err` is about missing scopes: answers with HTTP 403 and a challenge that names the scopes, if the transport allows that (A-5).
 function access.challenge(call, err)
   local scopes = asked_for[err]
-  if scopes then host.forbid(call, scopes) end
+  if scopes then host.call.forbid(call, scopes) end
 end
 
 --- The thing, if the call's principal may use it; nil if the thing must look as if it did not exist; nil and an error if scopes are missing.
@@ -81,7 +81,7 @@ function access.find(call, thing)
 end
 
 --- call:needs("scope", …): ends the call unless its principal has all of these scopes.
-function host.call_methods.needs(call, ...)
+function host.call.methods.needs(call, ...)
   local scopes = { ... }
   for _, scope in ipairs(scopes) do
     local why = principal.scope_trouble(scope)
@@ -115,7 +115,7 @@ function access.follow_as(call)
     known = { audience_of(p), has_visible }
     audiences[p] = known
   end
-  host.follow_as(call, known[1])
+  host.session.set_audience(call, known[1])
 end
 
 --- The topic of `base` for the audience of one principal.
@@ -133,7 +133,7 @@ end
 local function each_audience(base, wants, publish)
   local guard <close> = setmetatable({}, { __close = function() failed_here = nil end })      -- luacheck: ignore 211
   failed_here = {}
-  for _, audience in ipairs(host.audiences(base)) do
+  for _, audience in ipairs(host.topic.audiences(base)) do
     if wants(audience) then publish(base .. "\0" .. audience) end
   end
 end

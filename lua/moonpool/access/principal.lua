@@ -270,6 +270,6 @@ function principal.bare(id)
   return make(facts)
 end
 
-host.principal = principal.bare
+host.hooks.principal = principal.bare
 
 return principal

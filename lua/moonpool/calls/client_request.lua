@@ -35,7 +35,7 @@ function client_request.is_retry(params) return params.requestState ~= nil or pa
 function client_request.begin(call, params)
   local state = { answers = {}, done = {}, pages = {} }
   if params.requestState ~= nil and params.requestState ~= json.null then
-    local text = type(params.requestState) == "string" and host.unseal(params.requestState, purpose(call, params))
+    local text = type(params.requestState) == "string" and host.seal.open(params.requestState, purpose(call, params))
     local carried = text and json.decode(text)
     if not carried or carried.expires < os.time() then
       return errors.new("invalid_params", "requestState is not valid for this request, or too old: send the request without it")
@@ -70,7 +70,7 @@ function client_request.result(call, value, params)
     expires = os.time() + STATE_LIFETIME_S, answers = json.object(state.answers), done = json.object(state.done),
   }
   return {
-    resultType = "input_required", inputRequests = requests, requestState = host.seal(text, purpose(call, params)), _meta = content.meta,
+    resultType = "input_required", inputRequests = requests, requestState = host.seal.make(text, purpose(call, params)), _meta = content.meta,
   }
 end
 
@@ -94,7 +94,7 @@ local function ask_now(call, key, asked)
   local sent = era.request_params(call.revision, asked.method, asked.params)
   if not sent then return nil, "unsupported" end
   if sent.elicitationId then state_of(call).pages[key] = sent.elicitationId end
-  local answer, refused = host.ask(call, asked.method, sent)
+  local answer, refused = host.call.ask(call, asked.method, sent)
   if answer == false then return nil, "unsupported" end
   if answer == nil then return nil, refused.message or "refused" end
   return asked.read(answer)
@@ -134,7 +134,7 @@ local function ask_one(call, key, asked)
   return found[key]
 end
 
-local make, methods = questions.makers, host.call_methods
+local make, methods = questions.makers, host.call.methods
 
 --- call:elicit(key, message, fields): the fields that the user filled in; or nil and "declined", "cancelled" or "unsupported".
 function methods.elicit(call, key, message, fields) return ask_one(call, key, make.elicit(message, fields)) end

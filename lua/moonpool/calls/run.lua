@@ -38,7 +38,7 @@ function run.handler(thing, what, call, era, params, handler, ...)
     local able, value = pcall(call_library.demand, call, thing.required_tree, thing.requires)
     if not able then return false, nil, lacking(era, value) end
   end
-  if thing.timeout then host.deadline(call, thing.timeout) end
+  if thing.timeout then host.call.set_deadline(call, thing.timeout) end
   if params and era.stateless and client_request.is_retry(params) then
     local wrong = client_request.begin(call, params)
     if wrong then return false, nil, wrong end

@@ -23,13 +23,13 @@ local function in_pieces(text, size, f)
   return table.concat(pieces)
 end
 
-local function encode(bytes) return in_pieces(bytes, BYTES, host.base64) end
+local function encode(bytes) return in_pieces(bytes, BYTES, host.base64.encode) end
 
 -- Padding ends the text, so only the last piece may have it.
 local function decode(text)
   local padding = #text > LETTERS and text:find("=", 1, true)
   if padding and padding < #text - 1 then return nil end
-  return in_pieces(text, LETTERS, host.unbase64)
+  return in_pieces(text, LETTERS, host.base64.decode)
 end
 
 function base64.encode(bytes)

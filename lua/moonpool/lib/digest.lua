@@ -22,7 +22,7 @@ end
 for kind in pairs(kinds) do
   digest[kind] = function(bytes, form)
     check("digest." .. kind, bytes, form)
-    return shown(host.digest(kind, bytes), form)
+    return shown(host.digest.sum(kind, bytes), form)
   end
 end
 
@@ -31,14 +31,14 @@ function digest.hmac(kind, key, bytes, form)
   if not kinds[kind] then problem.raise(2, "digest.hmac takes \"sha256\", \"sha512\", \"sha1\" or \"md5\" first, not " .. tostring(kind)) end
   check("digest.hmac", key)
   check("digest.hmac", bytes, form)
-  return shown(host.hmac(kind, key, bytes), form)
+  return shown(host.digest.hmac(kind, key, bytes), form)
 end
 
 --- equal(a, b): true if two strings are equal, in constant time, so an attacker cannot measure where they differ.
 function digest.equal(a, b)
   if type(a) ~= "string" or type(b) ~= "string" then problem.raise(2, "digest.equal takes two texts") end
-  local key = host.random(32)
-  return host.hmac("sha256", key, a) == host.hmac("sha256", key, b)
+  local key = host.random.bytes(32)
+  return host.digest.hmac("sha256", key, a) == host.digest.hmac("sha256", key, b)
 end
 
 return digest

@@ -15,12 +15,12 @@ function environment.library(granted, file)
       problem.raise(2, word .. " needs the name of a variable", "as in " .. word .. " \"ORDERS_URL\"")
     end
     if not grants.matches(granted.env, name) then
-      host.log("warn", word .. " refused", { file = file, name = name, why = "no grant", grant = grants.yaml("env", name, file) })
+      host.log.write("warn", word .. " refused", { file = file, name = name, why = "no grant", grant = grants.yaml("env", name, file) })
       return nil, grants.refusal("env", name, file)
     end
     local stand_in = environment.stand_ins[word]
     if stand_in then return stand_in(name) end
-    local value = host.getenv(name)
+    local value = host.env.get(name)
     if not value then return nil, "the environment variable " .. name .. " is not set", true end
     return value
   end
@@ -35,7 +35,7 @@ function environment.library(granted, file)
   local function secret(name)
     local value, why = read("secret", name)
     if not value then return nil, why end
-    return host.secret(value)
+    return host.secret.new(value)
   end
   return env, secret
 end

@@ -36,7 +36,7 @@ local function find_programs(texts)
   local list = {}
   for _, text in ipairs(texts) do
     local wanted = text:find("/", 1, true) and paths.absolute(text) or text
-    list[#list + 1] = { text = text, wanted = wanted, path = host.program(wanted) }
+    list[#list + 1] = { text = text, wanted = wanted, path = host.program.find(wanted) }
   end
   return list
 end
@@ -70,22 +70,22 @@ local function check(argv, options)
     local want = known[name]
     if not want then
       problem.raise(2, "exec has no option '" .. tostring(name) .. "'", suggest.listed(name, names, "options"))
-    elseif type(value) ~= want and not (name == "stdin" and host.reveal(value)) then
+    elseif type(value) ~= want and not (name == "stdin" and host.secret.reveal(value)) then
       problem.raise(2, "'" .. name .. "' must be a " .. want .. ", got a " .. type(value))
     end
   end
   options.env = copied(options.env)
   local time, most = options.timeout, options.max
   if time and not (time > 0 and time <= MOST_TIME) then problem.raise(2, "'timeout' must be above 0 and at most a day", "as in timeout = 5 * seconds") end
-  if most and not (most >= 1 and most <= host.exec_limits.output) then
-    problem.raise(2, "'max' must be 1 to limits.exec.output, which is " .. host.exec_limits.output .. " bytes")
+  if most and not (most >= 1 and most <= host.limits.exec.output) then
+    problem.raise(2, "'max' must be 1 to limits.exec.output, which is " .. host.limits.exec.output .. " bytes")
   end
   return argv, options
 end
 
 local function word(value, where)
   local kind = type(value)
-  local text = host.reveal(value) or (kind == "string" or kind == "number") and tostring(value)
+  local text = host.secret.reveal(value) or (kind == "string" or kind == "number") and tostring(value)
   if not text then problem.raise(3, where .. " must be a string or a number, got a " .. kind) end
   if text:find("\0", 1, true) then problem.raise(3, where .. " holds a NUL") end
   return text
@@ -110,14 +110,14 @@ local function may_set(name, granted, file)
     problem.raise(3, "'env' may not set " .. name .. ": it would make the program load other code")
   end
   if harmless[name] or grants.matches(granted.env, name) then return true end
-  host.log("warn", "exec refused", { file = file, variable = name, why = "no grant", grant = grants.yaml("env", name, file) })
+  host.log.write("warn", "exec refused", { file = file, variable = name, why = "no grant", grant = grants.yaml("env", name, file) })
   return false, grants.refusal("env", name, file)
 end
 
 -- Makes the environment of the program, { "NAME=value", … }; or nil, why.
 local function environment(more, granted, file)
   local all, list, size = {}, {}, 0
-  for _, name in ipairs(common) do all[name] = host.getenv(name) end
+  for _, name in ipairs(common) do all[name] = host.env.get(name) end
   for name, value in next, more or {} do
     local may, why = may_set(name, granted, file)
     if not may then return nil, why end
@@ -138,7 +138,7 @@ function exec.library(granted, file)
 
   -- The working folder of the program, as a granted root and the path below it; or nil, why.
   local function start_in(cwd)
-    if not cwd then return host.folder, "" end
+    if not cwd then return host.config.folder, "" end
     local wanted, wrong = paths.absolute(cwd)
     if not wanted then problem.raise(2, "'cwd': " .. wrong) end
     local root, rest = paths.within(readable, wanted)
@@ -153,7 +153,7 @@ function exec.library(granted, file)
     if not list then return nil, name .. ": " .. wrong end
     local program = find(programs, name)
     if not program then
-      host.log("warn", "exec refused", { file = file, program = name, why = "no grant", grant = grants.yaml("run", name, file) })
+      host.log.write("warn", "exec refused", { file = file, program = name, why = "no grant", grant = grants.yaml("run", name, file) })
       return nil, grants.refusal("run", name, file)
     end
     local env
@@ -163,9 +163,9 @@ function exec.library(granted, file)
     if not program.path then return nil, name .. ": there is no such program" end
     local root, rest = start_in(options.cwd)
     if not root then return nil, rest end
-    local seconds, most = options.timeout or host.exec_limits.time, math.floor(options.max or host.exec_limits.output)
-    local result, why = host.exec {
-      path = program.path, argv = list, env = env, root = root, rest = rest, stdin = host.reveal(options.stdin) or options.stdin or "",
+    local seconds, most = options.timeout or host.limits.exec.time, math.floor(options.max or host.limits.exec.output)
+    local result, why = host.program.run {
+      path = program.path, argv = list, env = env, root = root, rest = rest, stdin = host.secret.reveal(options.stdin) or options.stdin or "",
       seconds = seconds, most = most,
     }
     if result then return result end

@@ -24,14 +24,14 @@ function fs.library(granted, file)
     if not wanted then problem.raise(2, "fs: " .. wrong, "as in fs.read \"data/prices.csv\"") end
     local root, rest = paths.within(roots[kind], wanted)
     if not root then
-      host.log("warn", "fs refused", { file = file, path = wanted, why = "no grant to " .. kind, grant = grants.yaml(kind, paths.shown(wanted), file) })
+      host.log.write("warn", "fs refused", { file = file, path = wanted, why = "no grant to " .. kind, grant = grants.yaml(kind, paths.shown(wanted), file) })
       return nil, grants.refusal(kind, paths.shown(wanted), file)
     end
     local value, why, absent
     if fs.stand_in then
       value, why, absent = fs.stand_in(action, wanted, text)
     else
-      value, why, absent = host.fs(action, root, rest, text)
+      value, why, absent = host.fs.run(action, root, rest, text)
     end
     if value ~= nil then return value end
     return nil, ("cannot %s %s: %s"):format(verbs[action], paths.shown(wanted), why), absent

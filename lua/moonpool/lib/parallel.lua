@@ -22,6 +22,6 @@ return function(functions)
       return ok
     end
   end
-  if host.parallel(bodies) then return results end
+  if host.task.parallel(bodies) then return results end
   error(broken and broken[1] or "a function of parallel did not end", 0)
 end

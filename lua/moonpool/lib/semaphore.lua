@@ -10,7 +10,7 @@ local turns = {}
 function turns.limit(name, handler, most)
   local gate = "tool:" .. name
   return function(...)
-    local mine <close> = host.turn(gate, most) or failure.fail "the tool is busy: too many calls of it wait already"     -- luacheck: ignore 211
+    local mine <close> = host.semaphore.take(gate, most) or failure.fail "the tool is busy: too many calls of it wait already"     -- luacheck: ignore 211
     return handler(...)
   end
 end

@@ -59,11 +59,11 @@ end
 
 -- Waits until no transaction has exclusive use of the database. The caller must not park between this and its statement.
 local function take_turn(state)
-  if state.owner and state.task == host.task() then
+  if state.owner and state.task == host.task.current() then
     problem.raise(3, "a transaction of this database is open here, and would wait for itself", "use what its function was given: tx:query, tx:exec")
   end
   while state.owner do
-    state.free = state.free or host.signal()
+    state.free = state.free or host.task.event()
     state.free:wait()
   end
 end
@@ -71,7 +71,7 @@ end
 local function close(state)
   local handle = state.handle
   state.handle, open_files[state] = nil, nil
-  if handle then host.sqlite_leave(handle) end
+  if handle then host.sqlite.leave(handle) end
 end
 
 -- Closes the least recently used file that no call uses now. False if there is none.
@@ -87,19 +87,19 @@ end
 -- True if limits.sqlite.databases is reached, by open databases or by databases whose threads are still closing. The second value is true
 -- if open databases alone reach it, the third if the garbage collector has work left.
 local function is_full()
-  local open, closing, is_collecting = host.sqlite_count()
-  return open >= host.sqlite_most or closing >= host.sqlite_most, open >= host.sqlite_most, is_collecting
+  local open, closing, is_collecting = host.sqlite.count()
+  return open >= host.limits.sqlite_databases or closing >= host.limits.sqlite_databases, open >= host.limits.sqlite_databases, is_collecting
 end
 
 -- Waits until the garbage collector has closed databases in memory that no script holds. Other calls run meanwhile.
 local function wait_for_place()
-  if not host.sqlite_tidy() then return collectgarbage() end -- scripts are still loading: no task may wait
-  local began = host.now()
+  if not host.sqlite.tidy() then return collectgarbage() end -- scripts are still loading: no task may wait
+  local began = host.time.now()
   repeat
-    host.sleep(WAIT)
+    host.time.sleep(WAIT)
     local full, places_are_taken, is_collecting = is_full()
     if not full or places_are_taken and not is_collecting then return end
-  until host.now() - began > (places_are_taken and MAX_COLLECTION_S or MAX_CLOSE_S)
+  until host.time.now() - began > (places_are_taken and MAX_COLLECTION_S or MAX_CLOSE_S)
 end
 
 -- Makes room for one more database within limits.sqlite.databases. True; or nil, why.
@@ -107,8 +107,8 @@ local function make_room()
   while select(2, is_full()) and close_idle() do end -- luacheck: ignore 542
   if is_full() then wait_for_place() end
   if not is_full() then return true end
-  host.sqlite_refused()
-  return nil, "more than " .. host.sqlite_most .. " databases are open (limits.sqlite.databases)"
+  host.sqlite.count_refused()
+  return nil, "more than " .. host.limits.sqlite_databases .. " databases are open (limits.sqlite.databases)"
 end
 
 -- Opens the database of the state if it is closed. True; or nil, why.
@@ -130,7 +130,7 @@ local function run(state, kind, sql, params, in_transaction)
   if not fine then return words(state, nil, why) end
   uses = uses + 1
   state.used = uses
-  return words(state, host.sqlite_run(state.handle, kind, sql, params, in_transaction))
+  return words(state, host.sqlite.run(state.handle, kind, sql, params, in_transaction))
 end
 
 local function rows(found, why)
@@ -178,9 +178,9 @@ function methods:transaction(f)
   if type(f) ~= "function" then problem.raise(2, "transaction needs a function, got a " .. type(f), "as in db:transaction(function(tx) … end)") end
   take_turn(state)
   local token, is_open = {}, true
-  state.owner, state.task = token, host.task()
+  state.owner, state.task = token, host.task.current()
   local _ <close> = setmetatable({ close = function()
-    if is_open and state.handle then host.sqlite_undo(state.handle) end
+    if is_open and state.handle then host.sqlite.undo(state.handle) end
     local free = state.free
     state.owner, state.task, state.free = nil, nil, nil
     if free then free:set() end
@@ -218,7 +218,7 @@ local function open_file(shown, root, rest, is_read_only, setup)
   local state = by_place[key]
   if not state then
     state = { shown = shown, running = 0, used = 0, is_file = true }
-    function state.open() return host.sqlite_open(root, rest, is_read_only, setup) end
+    function state.open() return host.sqlite.open(root, rest, is_read_only, setup) end
     by_place[key] = state
   end
   return hand_out(state)
@@ -226,7 +226,7 @@ end
 
 local function open_memory(setup)
   local state = { shown = "sqlite", running = 0, used = 0 }
-  function state.open() return host.sqlite_open(nil, nil, false, setup) end
+  function state.open() return host.sqlite.open(nil, nil, false, setup) end
   local fine, why = ensure_open(state)
   if not fine then return nil, why end
   return hand_out(state)
@@ -267,7 +267,7 @@ function sqlite.library(granted, file)
     local is_read_only = root == nil
     if not root then root, rest = paths.within(read, wanted) end
     if not root then
-      host.log("warn", "sqlite refused", {
+      host.log.write("warn", "sqlite refused", {
         file = file, path = wanted, why = "no grant to read or write", grant = grants.yaml("write", paths.shown(wanted), file),
       })
       return nil, grants.refusal("write", paths.shown(wanted), file)

@@ -41,37 +41,37 @@ end
 
 --- set(key, value [, { ttl = seconds }]): true; or nil, "full".
 function store.set(key, value, options)
-  return host.store_set(full_key(key, "store.set"), text_of(value, "store.set"), life(options, "store.set"))
+  return host.store.set(full_key(key, "store.set"), text_of(value, "store.set"), life(options, "store.set"))
 end
 
 --- add(key, value [, { ttl }]): sets the value and returns true if the key has none; else false; or nil, "full".
 function store.add(key, value, options)
-  return host.store_add(full_key(key, "store.add"), text_of(value, "store.add"), life(options, "store.add"))
+  return host.store.add(full_key(key, "store.add"), text_of(value, "store.add"), life(options, "store.add"))
 end
 
 --- get(key): the value of the key, or nil.
 function store.get(key)
-  local text = host.store_get(full_key(key, "store.get"))
+  local text = host.store.get(full_key(key, "store.get"))
   if text == nil then return nil end
   return (json.decode(text))
 end
 
 --- delete(key)
-function store.delete(key) host.store_delete(full_key(key, "store.delete")) end
+function store.delete(key) host.store.delete(full_key(key, "store.delete")) end
 
 --- incr(key [, by [, { ttl }]]): the sum; or nil, "full". `ttl` applies only to a new key.
 function store.incr(key, by, options)
   by = by == nil and 1 or by
   if math.type(by) ~= "integer" then problem.raise(2, "store.incr adds whole numbers, not " .. tostring(by)) end
   local full, ttl = full_key(key, "store.incr"), life(options, "store.incr")
-  local ok, sum, why = pcall(host.store_incr, full, by, ttl)
+  local ok, sum, why = pcall(host.store.incr, full, by, ttl)
   if not ok then problem.raise(2, "store.incr: the value of '" .. key .. "' is no whole number") end
   return sum, why
 end
 
 --- list([prefix [, most]]): the keys that begin with `prefix`, sorted; at most `most`, 1000 by default.
 function store.list(prefix, most)
-  local keys = host.store_keys(full_key(prefix == nil and "" or prefix, "store.list"), most or MOST_KEYS)
+  local keys = host.store.keys(full_key(prefix == nil and "" or prefix, "store.list"), most or MOST_KEYS)
   for i, key in ipairs(keys) do keys[i] = key:sub(#PREFIX + 1) end
   return keys
 end
@@ -98,7 +98,7 @@ function store.library(granted, path)
     library[name] = function(key, ...)
       local pattern = type(key) == "string" and reserved_by(reserved, granted.store, key)
       if not pattern then return f(key, ...) end
-      host.log("warn", "store refused", { file = path, keys = pattern, why = "no grant" })
+      host.log.write("warn", "store refused", { file = path, keys = pattern, why = "no grant" })
       return nil, grants.refusal("store", pattern, path)
     end
   end

@@ -29,14 +29,14 @@ local function date_of(days)
 end
 
 --- now(): seconds since 1970, with a fraction.
-function time.now() return host.clock() end
+function time.now() return host.time.clock() end
 
 --- monotonic(): seconds of the monotonic clock, which is never set.
-function time.monotonic() return host.now() end
+function time.monotonic() return host.time.now() end
 
 --- format([seconds]): RFC 3339 in UTC, with milliseconds if `seconds` has a fraction.
 function time.format(seconds)
-  seconds = seconds == nil and host.clock() or seconds
+  seconds = seconds == nil and host.time.clock() or seconds
   if type(seconds) ~= "number" or not (seconds >= LEAST and seconds <= MOST) then
     problem.raise(2, "time.format takes seconds since 1970, from the year 1 to 9999, not " .. tostring(seconds))
   end

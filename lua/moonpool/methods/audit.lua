@@ -74,7 +74,7 @@ local arguments_as = {
 
 -- The arguments for the audit line, as JSON. Encoded before the call runs, since the handler may change them.
 local function arguments_json(args, schema)
-  local what = arguments_as[host.audit](args, schema)
+  local what = arguments_as[host.config.audit](args, schema)
   if what == nil then return nil end
   local ok, text = pcall(json.encode, what)
   if not ok then return "…" end
@@ -120,10 +120,10 @@ end
 local function open(call, params)
   local args, meta, who = params and params.arguments, call.meta, principal.facts(call.principal)
   local tool = call.method == "tools/call" and params and registry.tools[params.name]
-  local session = call.has_session and host.session(call)
+  local session = call.has_session and host.session.id(call)
   return setmetatable({
-    event = "call", id = hex(host.random(8)), principal = who.id, issuer = who.issuer,
-    client = client_of(call, params), address = call.address, session = session and hex(host.digest("sha256", session):sub(1, 4)) or nil,
+    event = "call", id = hex(host.random.bytes(8)), principal = who.id, issuer = who.issuer,
+    client = client_of(call, params), address = call.address, session = session and hex(host.digest.sum("sha256", session):sub(1, 4)) or nil,
     revision = call.revision, method = cut(call.method), name = params and text_of(params.name or type(params.uri) == "string" and uris.normal(params.uri)),
     arguments = type(args) == "table" and arguments_json(args, tool and tool.input) or nil,
     trace = type(meta) == "table" and text_of(meta.traceparent) or nil,
@@ -132,21 +132,21 @@ end
 
 local function write(line, started, outcome, code, why, row)
   line.outcome, line.code, line.why, line.policy = outcome, code, why, row
-  line.ms = math.floor((host.now() - started) * 1e5 + 0.5) / 1e2
+  line.ms = math.floor((host.time.now() - started) * 1e5 + 0.5) / 1e2
   local text = json.encode(line)
   if #text > MAX_LINE_BYTES then                  -- the line is written without its arguments
     line.arguments = "…"
     text = json.encode(line)
   end
-  host.audit_line(text:sub(2, -2))
+  host.log.audit(text:sub(2, -2))
 end
 
 --- Wraps dispatch so that each call writes a line, also one that is cancelled.
 function audit.wrap(dispatch)
-  if not host.audit then return dispatch end
+  if not host.config.audit then return dispatch end
   return function(call, params, revision, method)
     if quiet[method] then return dispatch(call, params, revision, method) end
-    local started, line, ended = host.now(), open(call, params), false
+    local started, line, ended = host.time.now(), open(call, params), false
     local _ <close> = setmetatable({}, { __close = function()
       if not ended then write(line, started, "cancelled") end
     end })

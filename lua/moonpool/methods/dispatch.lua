@@ -36,7 +36,7 @@ local function complete(call, row, name, result, err, converted)
     if convert then convert(result) end
   end
   if err then
-    if err.retry_after then host.put_off(call, err.retry_after) end
+    if err.retry_after then host.call.retry_after(call, err.retry_after) end
     access.challenge(call, err)
   end
   return result, err
@@ -67,7 +67,7 @@ end
 
 -- The params of a planned call whose handler asks its client: as the general path has them, with the default values.
 local function params_of(call, tool)
-  local params = host.params(call) or {}
+  local params = host.call.params(call) or {}
   if tool.defaults and type(params.arguments) == "table" then arguments.fill(tool.defaults, params.arguments) end
   return params
 end
@@ -93,6 +93,6 @@ local function frames()
   return made
 end
 
-host.set_plan_ends(dispatch.finish, failure.handler, frames())
+host.plan.set_ends(dispatch.finish, failure.handler, frames())
 
 return dispatch

@@ -34,7 +34,7 @@ end
 -- Subscribes a new session to the changes of all lists.
 local function follow_lists(call)
   for _, kind in ipairs { "tools", "prompts", "resources" } do
-    if registry.offers(kind) then host.follow(call, access.topic(kind, call.principal)) end
+    if registry.offers(kind) then host.session.subscribe(call, access.topic(kind, call.principal)) end
   end
 end
 
@@ -52,11 +52,11 @@ function lifecycle.initialize(call, params)
     return nil, errors.new("invalid_params", ("params.clientInfo and params.capabilities are %d bytes of JSON together, more than %d, "
       .. "which is what a session keeps of them: send less"):format(#client_text + #can_text, MAX_CLIENT_BYTES))
   end
-  if not host.open_session(call, revision, client_text, can_text) then return {} end
+  if not host.session.open(call, revision, client_text, can_text) then return {} end
   follow_lists(call)
   return {
-    protocolVersion = revision, capabilities = capabilities(call), instructions = host.server.instructions,
-    serverInfo = { name = host.server.name, version = host.server.version },
+    protocolVersion = revision, capabilities = capabilities(call), instructions = host.config.server.instructions,
+    serverInfo = { name = host.config.server.name, version = host.config.server.version },
   }, nil, revision
 end
 
@@ -66,7 +66,7 @@ end
 
 lifecycle["server/discover"] = function()
   return {
-    supportedVersions = era.supported(), capabilities = registry.capabilities(), instructions = host.server.instructions,
+    supportedVersions = era.supported(), capabilities = registry.capabilities(), instructions = host.config.server.instructions,
     ttlMs = DISCOVER_TTL_MS, cacheScope = "public", resultType = "complete", _meta = content.meta,
   }
 end

@@ -10,7 +10,7 @@ return {
     if not level then
       return nil, errors.new("invalid_params", "params.level must be one of " .. table.concat(call_library.levels, ", "))
     end
-    host.set_log_level(call, level)
+    host.session.set_log_level(call, level)
     return {}
   end,
 }

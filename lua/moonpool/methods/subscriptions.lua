@@ -31,13 +31,13 @@ end
 methods["resources/subscribe"] = function(call, params, era)
   local uri, err = uri_of(call, params, era)
   if not uri then return nil, err end
-  local followed, why = host.follow(call, access.topic("resource:" .. uri, call.principal))
+  local followed, why = host.session.subscribe(call, access.topic("resource:" .. uri, call.principal))
   if followed then return {} end
   return nil, errors.new("internal", why == "too many" and "this session follows too much: unsubscribe from something first" or why)
 end
 
 methods["resources/unsubscribe"] = function(call, params, era)
-  if type(params.uri) == "string" then host.unfollow(call, "resource:" .. uris.normal(params.uri)) end     -- also works for a resource that no longer exists
+  if type(params.uri) == "string" then host.session.unsubscribe(call, "resource:" .. uris.normal(params.uri)) end -- a removed resource, too
   local uri, err = uri_of(call, params, era)
   if not uri then return nil, err end
   return {}
@@ -98,12 +98,12 @@ methods["subscriptions/listen"] = function(call, params)
   end)
   accepted.taskIds = honoured(filter.taskIds, topics, function(id) return task_record.find(call, id) and "task:" .. id end)
 
-  local tag = { [subscriptions.key] = json.raw(host.id(call)) }
+  local tag = { [subscriptions.key] = json.raw(host.call.id(call)) }
   call:send {
     jsonrpc = "2.0", method = "notifications/subscriptions/acknowledged", params = { notifications = json.object(accepted), _meta = tag },
   }
   local closing = { resultType = "complete", _meta = content.meta_with(subscriptions.key, tag[subscriptions.key]) }     -- (B-6)
-  local listened, why = host.listen(call, topics, json.encode(closing))
+  local listened, why = host.call.listen(call, topics, json.encode(closing))
   if listened then return closing end     -- sent when the gateway ends the subscription
   return nil, errors.new("internal", why == "too many" and "too many listen, or this is too much to listen to: try later, or with less" or why)
 end

@@ -32,7 +32,7 @@ local function find(call, params, era)
   if refused then return nil, refused end
   local record = task_record.find(call, params.taskId)
   if not record then return nil, unknown() end
-  if task_record.is_ended(record) then host.unfollow(call, "task:" .. record.id) end     -- no further notification about this task follows: it has ended
+  if task_record.is_ended(record) then host.session.unsubscribe(call, "task:" .. record.id) end -- no further notification about this task follows: it has ended
   return record
 end
 
@@ -110,7 +110,7 @@ function asker:ask(record, key)
   for name, value in pairs(request.params) do params[name] = value end
   params._meta = { [related] = { taskId = self.id } }
   self.asked[key], self.open = true, key
-  local answer, refused = host.ask(self.call, request.method, params)
+  local answer, refused = host.call.ask(self.call, request.method, params)
   if answer == false or self.open ~= key then return end
   self.open = nil
   local said = answer and { answer = answer } or { refused = refused.message or "refused" }
@@ -122,7 +122,7 @@ function asker:on_change()
   local record = task_record.find(self.call, self.id)
   if not self.open or record and record.requests[self.open] then return end
   self.open = nil
-  host.withdraw(self.call)
+  host.call.withdraw(self.call)
 end
 
 -- Sends open questions until there are none. Returns the record when the task has ended; nil while it runs.
@@ -150,7 +150,7 @@ end
 methods["tasks/result"] = function(call, params, era)
   local record, err = find(call, params, era)
   if not record then return nil, err end
-  host.unhurried(call)
+  host.call.clear_deadline(call)
   local it = new_asker(call, record.id)
   local ended = tasks.await(call, record.id, nil, function(now) return it:look(now) end, function() it:on_change() end)
   if not ended then return nil, unknown() end

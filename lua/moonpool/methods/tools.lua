@@ -125,7 +125,7 @@ tools["tools/call"] = function(call, params, era)
       return lacking(era, value)
     end
   end
-  if tool.timeout and not is_task then host.deadline(call, tool.timeout) end
+  if tool.timeout and not is_task then host.call.set_deadline(call, tool.timeout) end
   if era.stateless and client_request.is_retry(params) then
     local wrong = client_request.begin(call, params)
     if wrong then return nil, wrong end

@@ -25,7 +25,7 @@ local function threshold(self)
   local meta = self.meta
   local wanted = meta and meta[level_key]
   if wanted ~= nil then return call.level(wanted) end
-  return host.log_level(self)
+  return host.session.log_level(self)
 end
 
 --- call:log(level, data [, logger]): sends a log message to the client, if the client wants that level.
@@ -34,8 +34,8 @@ local function log(self, level, data, logger)
   if not n then
     problem.raise(2, "there is no log level '" .. tostring(level) .. "'", suggest.listed(level, call.levels, "levels"))
   end
-  if host.logs "debug" then
-    host.log("debug", "call log", { level = call.levels[n + 1], logger = logger and show(logger), data = show(data), method = self.method })
+  if host.log.wants "debug" then
+    host.log.write("debug", "call log", { level = call.levels[n + 1], logger = logger and show(logger), data = show(data), method = self.method })
   end
   local least = threshold(self)
   if not least or n < least then return end
@@ -88,11 +88,11 @@ local function detach(self, seconds)
   if type(seconds) ~= "number" or not (seconds >= 0 and seconds <= 86400) then
     problem.raise(2, "detach needs the seconds until the client reconnects, 0 to 86400, not " .. tostring(seconds), "call:detach(0.5)")
   end
-  return host.detach(self, seconds * 1000)
+  return host.call.detach(self, seconds * 1000)
 end
 
-host.call_methods.log = log
-host.call_methods.detach = detach
-host.call_methods.require = require_capabilities
+host.call.methods.log = log
+host.call.methods.detach = detach
+host.call.methods.require = require_capabilities
 
 return call

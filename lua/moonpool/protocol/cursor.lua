@@ -9,10 +9,10 @@ local function purpose(method, owner) return "cursor " .. method .. (owner and "
 
 --- A cursor that continues after `name` in the list of `method`. With `owner`, only requests with the same owner can use it; without, the
 --- cursor of a name is the same in each worker and after each reload, so that a page that did not change keeps its bytes.
-function page.cursor(method, name, owner) return host.seal(name, purpose(method, owner), owner == nil) end
+function page.cursor(method, name, owner) return host.seal.make(name, purpose(method, owner), owner == nil) end
 
 --- The name inside a cursor for the same method and owner, or nil.
-function page.open(method, cursor, owner) return type(cursor) == "string" and host.unseal(cursor, purpose(method, owner)) or nil end
+function page.open(method, cursor, owner) return type(cursor) == "string" and host.seal.open(cursor, purpose(method, owner)) or nil end
 
 --- The index of the first entry after `name` in a sorted list. The name itself need not be in the list any more.
 function page.behind(names, name)

@@ -9,7 +9,7 @@ local param_headers = {}
 function param_headers.decode(value)
   local inside = value:match "^=%?base64%?(.*)%?=$"
   if not inside then return value end
-  local bytes = host.unbase64(inside)
+  local bytes = host.base64.decode(inside)
   return bytes and utf8.len(bytes) and bytes or nil
 end
 
@@ -77,7 +77,7 @@ end
 function param_headers.check(call, rows, args)
   for i = 1, #rows do
     local row = rows[i]
-    local text, count = host.header(call, row.header)
+    local text, count = host.call.header(call, row.header)
     if count == nil then return end                       -- stdio has no headers to compare
     local value = args
     for j = 1, #row.path do

@@ -45,12 +45,12 @@ explain.any_case = { __index = function(self, name) return type(name) == "string
 -- Runs the auth scripts in their order, as for a request. Returns the principal, or nil.
 local function authenticate(request, put)
   local asked = auth.all()
-  if host.asks_nobody or not asked[1] then
-    put("auth", (host.asks_nobody and "'auth: none' in the config" or "there are no auth scripts") .. ": requests are not authenticated")
+  if host.config.auth_disabled or not asked[1] then
+    put("auth", (host.config.auth_disabled and "'auth: none' in the config" or "there are no auth scripts") .. ": requests are not authenticated")
     return principal.anonymous
   end
   for _, one in ipairs(asked) do
-    local file = host.root .. "/" .. one.path
+    local file = host.script.root .. "/" .. one.path
     local ok, value, why = xpcall(one.handler, failure.handler, request)
     if not ok and not failure.is_expected(value) then
       put("auth", file .. " failed, so the request is refused: " .. failure.reason(value))
@@ -102,7 +102,7 @@ end
 
 function steps.visible(p, thing, put)
   if not thing.visible then return end
-  local ok, value = host.briefly(thing.visible, failure.handler, p)
+  local ok, value = host.script.briefly(thing.visible, failure.handler, p)
   put("visible", not ok and "fails: " .. failure.reason(value) or value and "yes" or "no")
   if not ok or not value then return "absent", "'visible' hides it" end
 end
@@ -195,7 +195,7 @@ function forms.why(p, params, put)
   local count = find(params.name, function(kind, thing)
     if not is_first then put("", "") end
     is_first = false
-    put(words[kind], thing.name .. "  (" .. host.root .. "/" .. thing.path .. ")")
+    put(words[kind], thing.name .. "  (" .. host.script.root .. "/" .. thing.path .. ")")
     local verdict, why = judge(p, thing, put, kind)
     put("decides", why)
     put("sees", meets[verdict])
@@ -241,7 +241,7 @@ function explain.answer(params)
       put("who", p.id)
       put("has", #p.scopes > 0 and table.concat({ table.unpack(p.scopes, 1, #p.scopes) }, " ") or "no scopes")
     end
-    if p == principal.anonymous and auth.all()[1] and not host.asks_nobody then
+    if p == principal.anonymous and auth.all()[1] and not host.config.auth_disabled then
       put("sees", "401: there are auth scripts, and anonymous requests are refused")
     else
       runs, what, hint = forms[params.form](p, params, put, line)

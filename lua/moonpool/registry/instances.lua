@@ -52,7 +52,7 @@ local function entry_of(thing, given)
 end
 
 local function warn(thing, why, hint)
-  host.log("warn", "resource list incomplete", { name = thing.name, file = host.root .. "/" .. thing.path, why = why, hint = hint })
+  host.log.write("warn", "resource list incomplete", { name = thing.name, file = host.script.root .. "/" .. thing.path, why = why, hint = hint })
 end
 
 -- Adds the entries of one template to `list`. A failure is logged, and the template or row left out; the other entries stay.
@@ -62,9 +62,9 @@ local function add(list, seen, thing, call, era)
   if rows == nil then return end
   if type(rows) ~= "table" then return warn(thing, "'list' gave a " .. type(rows), "it gives a list of rows, as in { { id = 1, name = \"Cars\" } }") end
   for i, row in ipairs(rows) do
-    if i > host.listed_most then
-      host.over_listed()
-      return warn(thing, "'list' gave more than " .. host.listed_most .. " rows", "limits.listed")
+    if i > host.limits.listed then
+      host.call.count_listed()
+      return warn(thing, "'list' gave more than " .. host.limits.listed .. " rows", "limits.listed")
     end
     local entry, why = entry_of(thing, row)
     if not entry then return warn(thing, "row " .. i .. " of 'list': " .. failure.words(why)) end

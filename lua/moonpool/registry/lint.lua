@@ -144,7 +144,7 @@ local function unknown_of(use, known, found, text)
 end
 
 local function look(script, list)
-  local chunk = host.load(script.text, "@" .. script.path, {})
+  local chunk = host.script.load(script.text, "@" .. script.path, {})
   if not chunk then return end
   local found = { read = {}, set = {}, fields = {} }
   local fine = pcall(scan, setmetatable({ bytes = sandbox.dump(chunk), at = 33 }, reader), nil, found)
@@ -153,7 +153,7 @@ local function look(script, list)
   local done = { _G = env, _ENV = env }
   local doubts = {}
   local function put(line, what, hint)
-    doubts[#doubts + 1] = { line = line, at = #doubts, text = problem.text(host.root .. "/" .. script.path, line, what, hint, script.text) }
+    doubts[#doubts + 1] = { line = line, at = #doubts, text = problem.text(host.script.root .. "/" .. script.path, line, what, hint, script.text) }
   end
   table.sort(found.read, function(a, b) return a.line < b.line or a.line == b.line and a.at < b.at end)
   for _, use in ipairs(found.read) do
@@ -179,8 +179,8 @@ local function check_served(list)
     if next((registry.everything(kind))) ~= nil then return end
   end
   if next(job.all()) ~= nil then return end
-  list[#list + 1] = "nothing is served: " .. host.root .. "/ has no tools, resources or prompts\n  hint: a tool is a file in "
-    .. host.root .. "/tools/: `moonpool new tool greet` writes one"
+  list[#list + 1] = "nothing is served: " .. host.script.root .. "/ has no tools, resources or prompts\n  hint: a tool is a file in "
+    .. host.script.root .. "/tools/: `moonpool new tool greet` writes one"
 end
 
 -- The warning about a policy that takes `next` and never returns a value: it empties every result.
@@ -188,8 +188,8 @@ local function check_policies(list)
   for _, row in ipairs(policy.all()) do
     if silent.is_silent(row.handler, 2) then
       local text
-      for _, script in ipairs(host.scripts) do text = script.path == row.path and script.text or text end
-      list[#list + 1] = problem.text(host.root .. "/" .. row.path, debug.getinfo(row.handler, "S").linedefined,
+      for _, script in ipairs(host.script.list) do text = script.path == row.path and script.text or text end
+      list[#list + 1] = problem.text(host.script.root .. "/" .. row.path, debug.getinfo(row.handler, "S").linedefined,
         "the policy '" .. row.name .. "' never returns a value: its clients get empty results", "write 'return next(call)'", text)
     end
   end
@@ -202,8 +202,8 @@ return function()
   schema_doubts(list)
   time_doubts(list)
   check_policies(list)
-  if not host.trust_full and is_known() then
-    for _, script in ipairs(host.scripts) do
+  if not host.script.trust_full and is_known() then
+    for _, script in ipairs(host.script.list) do
       if not script.path:find "_spec%.lua$" then look(script, list) end
     end
   end

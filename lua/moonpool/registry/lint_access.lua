@@ -13,7 +13,7 @@ local words = { tools = "tool", resources = "resource", templates = "resource", 
 local kinds = { "tools", "resources", "templates", "prompts" }
 
 local function text_of(path)
-  for _, script in ipairs(host.scripts) do
+  for _, script in ipairs(host.script.list) do
     if script.path == path then return script.text end
   end
   return ""
@@ -35,7 +35,7 @@ end
 
 -- The texts of all scripts; `is_auth` selects those of auth scripts, or the others.
 local function literals(is_auth, set)
-  for _, script in ipairs(host.scripts) do
+  for _, script in ipairs(host.script.list) do
     if (script.path:find "^auth/" ~= nil) == is_auth and not script.path:find "_spec%.lua$" then
       for quote, text in script.text:gmatch "([\"'])([!#-&(-[%]^-~]+)%1" do set[text] = quote end
     end
@@ -71,7 +71,7 @@ end
 local function unreachable(word, thing, scope, known, is_all)
   if known == nil then
     return "no client can reach the " .. word .. " '" .. thing.name .. "' over HTTP: it needs '" .. scope .. "', and no auth script authenticates requests",
-      host.asks_nobody and "'auth: none' is in the config" or "a script in " .. host.root .. "/auth/ would say who has it"
+      host.config.auth_disabled and "'auth: none' is in the config" or "a script in " .. host.script.root .. "/auth/ would say who has it"
   end
   if principal.cover(table.concat(sorted(known), " "), { scope }) then return nil end
   local hint = suggest.hint(scope, known)
@@ -84,7 +84,7 @@ end
 
 local function check_things(put)
   local known, is_all
-  if auth.all()[1] and not host.asks_nobody then known, is_all = granted() end
+  if auth.all()[1] and not host.config.auth_disabled then known, is_all = granted() end
   each_thing(function(word, thing)
     for _, scope in ipairs(thing.scopes or {}) do
       local what, hint = unreachable(word, thing, scope, known, is_all)
@@ -115,7 +115,7 @@ end
 local function check_without_credentials(put)
   for _, one in ipairs(auth.all()) do
     local request = { method = "POST", path = "/mcp", headers = {}, peer = "192.0.2.1" }
-    local ok, value = host.guarded(one.handler, failure.handler, request)
+    local ok, value = host.script.guarded(one.handler, failure.handler, request)
     local p = ok and value and principal.new(value, one.from)
     if p then
       put(one.path, problem.find(text_of(one.path), "return"), "a request without credentials is authenticated as '" .. p.id .. "'",
@@ -128,7 +128,7 @@ end
 return function()
   local list, warned = {}, {}
   local function put(path, line, what, hint)
-    local text = problem.text(host.root .. "/" .. path, line, what, hint, text_of(path))
+    local text = problem.text(host.script.root .. "/" .. path, line, what, hint, text_of(path))
     if not warned[text] then list[#list + 1], warned[text] = text, true end
   end
   check_things(put)

@@ -21,7 +21,7 @@ local function each_format(schema, visit, depth)
 end
 
 local function text_of(path)
-  for _, script in ipairs(host.scripts) do
+  for _, script in ipairs(host.script.list) do
     if script.path == path then return script.text end
   end
   return ""
@@ -37,7 +37,7 @@ return function(list)
         if warned[format] then return end
         warned[format] = true
         local text = text_of(thing.path)
-        list[#list + 1] = problem.text(host.root .. "/" .. thing.path, problem.find(text, format), "unknown format '" .. format .. "' in '" .. name
+        list[#list + 1] = problem.text(host.script.root .. "/" .. thing.path, problem.find(text, format), "unknown format '" .. format .. "' in '" .. name
           .. "': clients ignore it", suggest.listed(format, formats, "formats"), text)
       end, 1)
     end

@@ -7,7 +7,7 @@ local registry = require "moonpool.registry.registry"
 local words = { tools = "tool", resources = "resource", templates = "resource", prompts = "prompt" }
 
 local function text_of(path)
-  for _, script in ipairs(host.scripts) do
+  for _, script in ipairs(host.script.list) do
     if script.path == path then return script.text end
   end
   return ""
@@ -29,7 +29,7 @@ local function check(thing, name, word, list)
   local most = host.limits.call_seconds
   if not thing.timeout or thing.timeout <= most or thing.task then return end
   local text = text_of(thing.path)
-  list[#list + 1] = problem.text(host.root .. "/" .. thing.path, line_of(thing, text),
+  list[#list + 1] = problem.text(host.script.root .. "/" .. thing.path, line_of(thing, text),
     ("'timeout' of the %s '%s' is %g s, and limits.call.time ends each call after %g s"):format(word, name, thing.timeout, most),
     ("set limits.call.time to %gs in moonpool.yaml, or lower 'timeout'"):format(math.ceil(thing.timeout))
       .. (word == "tool" and "; a tool with 'task' may run longer in the background" or ""), text)

@@ -29,7 +29,7 @@ local folders = { "tools", "lib", "resources", "prompts", "auth", "policy", "job
 
 local problems, texts
 
-local function shown(path) return host.root .. "/" .. path end
+local function shown(path) return host.script.root .. "/" .. path end
 
 -- The name of a chunk. Lua shortens long names of chunks to "...end of the path".
 local function text_of(path)
@@ -82,7 +82,7 @@ local function complain_about(path, found)
 end
 
 local function compile(path, text, env)
-  local chunk, why, hint = host.load(text, "@" .. shown(path), env)
+  local chunk, why, hint = host.script.load(text, "@" .. shown(path), env)
   if chunk then return chunk end
   if why:find "^C stack overflow" then     -- the parser's error for code that is nested too deep; it names no line
     why, hint = shown(path) .. ":1: expressions or blocks are nested too deep", "take some of them apart, into locals"
@@ -117,7 +117,7 @@ local function add(kind, found, name, value, path, text)
     return about(1, "the name '" .. name .. "' is taken by " .. shown(found[name].path), "rename one of them")
   end
   local before = #problems
-  local ok, made = host.guarded(kind.library.build, located, name, value, text, about)
+  local ok, made = host.script.guarded(kind.library.build, located, name, value, text, about)
   if not ok then return complain_about(path, made) end
   if made then
     made.path, made.about = path, about
@@ -140,7 +140,7 @@ local function is_unnamed(path, file) return file == "init" or file == path:matc
 local function read(kind, found, path, text)
   local chunk = compile(path, text, sandbox.new(library.find, path))
   if not chunk then return end
-  local ok, value = host.guarded(chunk, located)
+  local ok, value = host.script.guarded(chunk, located)
   if not ok then return complain_about(path, value) end
   local folder, file = path:match "^%w+/(.-)([^/]+)%.lua$"
   folder = folder:gsub("/", "_")
@@ -158,7 +158,7 @@ end
 
 -- Adds the things of a file within the time limit for loading: reading a key or value may run the file's code.
 local function read_guarded(path, ...)
-  local ok, value = host.guarded(read, located, ...)
+  local ok, value = host.script.guarded(read, located, ...)
   if not ok then complain_about(path, value) end
 end
 
@@ -187,27 +187,27 @@ local function check_pages(tools, fixed, templates)
   end
 end
 
-local function place_of(line) return (host.config_name or "moonpool.yaml") .. (line and line > 0 and ":" .. line or "") end
+local function place_of(line) return (host.config.name or "moonpool.yaml") .. (line and line > 0 and ":" .. line or "") end
 
 -- Grants that match no script, and programs that do not exist, are only warnings: a script or a package may be installed later. A misspelt name has
 -- the same effect.
 local function check_grants()
-  for _, grant in ipairs(host.grants) do
+  for _, grant in ipairs(host.config.grants) do
     local is_used, names = false, {}
-    for _, script in ipairs(host.scripts) do
+    for _, script in ipairs(host.script.list) do
       is_used = is_used or grants.covers(grant.path, script.path)
       names[#names + 1] = script.path
     end
     if not is_used and grant.path ~= "" then
-      local inner = grant.path:match("^" .. host.root:gsub("%W", "%%%0") .. "/(.+)$")
-      host.log("warn", "unused grant: no script has this path", {
+      local inner = grant.path:match("^" .. host.script.root:gsub("%W", "%%%0") .. "/(.+)$")
+      host.log.write("warn", "unused grant: no script has this path", {
         at = place_of(grant.line), path = grant.path,
-        hint = inner and "paths are relative to " .. host.root .. "/: write " .. inner or suggest.hint(grant.path, names)
-          or "paths are relative to " .. host.root .. "/, as in tools/orders.lua",
+        hint = inner and "paths are relative to " .. host.script.root .. "/: write " .. inner or suggest.hint(grant.path, names)
+          or "paths are relative to " .. host.script.root .. "/, as in tools/orders.lua",
       })
     end
     for _, name in ipairs(exec.missing(grant.run or {})) do
-      host.log("warn", "granted program does not exist", {
+      host.log.write("warn", "granted program does not exist", {
         at = place_of(grant.run_line), program = name,
         hint = name:find("/", 1, true) and "paths are relative to the configuration's folder" or "install it, or correct the name: it is looked up in PATH",
       })
@@ -215,12 +215,12 @@ local function check_grants()
   end
 end
 
---- Loads host.scripts into the registry. Returns true, or the list of errors as texts.
+--- Loads host.script.list into the registry. Returns true, or the list of errors as texts.
 function loader.load()
   problems, texts = {}, {}
   local found, waiting = { tools = {}, resources = {}, prompts = {}, jobs = {}, auth = {}, policy = {} }, {}
-  for _, script in ipairs(host.scripts) do texts[shown(script.path)] = script.text end
-  for _, script in ipairs(host.scripts) do
+  for _, script in ipairs(host.script.list) do texts[shown(script.path)] = script.text end
+  for _, script in ipairs(host.script.list) do
     local path, text = script.path, script.text
     local folder = path:match "^([^/]+)/"
     if path:find "_spec%.lua$" then
@@ -237,12 +237,12 @@ function loader.load()
     end
     ::continue::
   end
-  if host.is_first_load then check_grants() end
+  if host.script.is_first_load then check_grants() end
   library.run_all(complain_about)
   for _, script in ipairs(waiting) do
     local folder = script.path:match "^[^/]+"
     read_guarded(script.path, kinds[folder], found[folder], script.path, script.text)
-    local is_late, seconds = host.is_late()
+    local is_late, seconds = host.script.is_late()
     if is_late then
       complain(shown(script.path), nil, ("loading the scripts took longer than limits.load (%g s of the processor)"):format(seconds),
         "a script does work where it loads, at its top level; or raise limits.load")

@@ -140,10 +140,10 @@ end
 --- principals: then calls in sessions take the general path, which keeps their subscriptions.
 function plan.set(tools, has_private)
   local list = {}
-  if not (host.has_specs or host.audit) then
+  if not (host.script.has_specs or host.config.audit) then
     for _, tool in pairs(tools) do list[#list + 1] = plan_of(tool) end
   end
-  host.set_plans(list, has_private)
+  host.plan.set(list, has_private)
 end
 
 return plan

@@ -83,7 +83,7 @@ function registry.refresh()
     any_visible, any_private = any_visible or list.has_visible, any_private or list.is_private
   end
   access.set(any_visible, any_private)
-  host.thaw(not any_private)
+  host.answers.thaw(not any_private)
   by_fit = {}
   for i, uri in ipairs(lists.templates.names) do by_fit[i] = registry.templates[uri] end
   table.sort(by_fit, function(a, b)
@@ -228,12 +228,12 @@ local function make_page(kind, names, first, era)
 end
 
 -- True if C may keep answers: the audit writes a line for each request, and so do specs of scripts.
-local can_freeze = not host.audit and not host.has_specs
+local can_freeze = not host.config.audit and not host.script.has_specs
 
 --- Gives C the bytes of an answer that every plain request of the revision gets until the next registry.refresh(): the result of a list,
 --- or of resources/read for a URI.
 function registry.freeze(method, date, uri, bytes)
-  if can_freeze then host.freeze(method, date, uri, bytes) end
+  if can_freeze then host.answers.freeze(method, date, uri, bytes) end
 end
 
 -- The page that begins at `first`. Pages are cached at the positions that clients reach by reading page after page.

@@ -62,7 +62,7 @@ local words = { inputSchema = "schema", outputSchema = "output", _meta = "meta" 
 function difference.summary()
   local seen, paths = {}, {}
   for _, kind in ipairs(kinds) do seen[kind.name] = json.object(kind.things()) end
-  for _, script in ipairs(host.scripts) do paths[script.path] = true end
+  for _, script in ipairs(host.script.list) do paths[script.path] = true end
   seen.paths = json.object(paths)
   return json.encode(seen)
 end

@@ -24,7 +24,7 @@ local function run(file, name)
   if not file.chunk then problem.raise(3, "library '" .. name .. "' did not load") end
   file.state = "running"
   running[#running + 1] = name
-  local ok, value = host.guarded(file.chunk, file.on_error)
+  local ok, value = host.script.guarded(file.chunk, file.on_error)
   running[#running] = nil
   if not ok then
     file.state = nil
@@ -41,7 +41,7 @@ end
 
 -- Each script has its own settings of cjson. core/lib/cjson.c adds bounds to lua-cjson's functions.
 local function cjson(is_safe)
-  local module, why = host.cjson(is_safe)
+  local module, why = host.cjson.new(is_safe)
   if not module then problem.raise(3, "cjson is not available: " .. tostring(why), "json is always there") end
   return module
 end
@@ -54,10 +54,10 @@ function library.find(name)
   if file then return run(file, name) end
   local value = rocks.get(name)
   if value ~= nil then return value end
-  if host.trust_full then return require(name) end
+  if host.script.trust_full then return require(name) end
   local absence, is_c = rocks.absence(name)
   if is_c then problem.raise(3, "there is no library '" .. name .. "': " .. absence, "look for a rock in pure Lua, or for what moonpool itself has") end
-  problem.raise(3, "there is no library '" .. name .. "': " .. host.root .. "/lib/" .. name:gsub("%.", "/") .. ".lua does not exist"
+  problem.raise(3, "there is no library '" .. name .. "': " .. host.script.root .. "/lib/" .. name:gsub("%.", "/") .. ".lua does not exist"
     .. (absence and ", and " .. absence or ""),
     suggest.hint(name, order) or "libraries are files in lib/, and cjson; what moonpool itself has needs no require")
 end

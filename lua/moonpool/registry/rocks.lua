@@ -12,40 +12,40 @@ local COMPILE_MS = 500      -- seconds of processor time for one file
 
 local environments = {}     -- first part of the module's name -> the environment
 local loaded = {}           -- name -> value
-local opened = {}           -- the paths of files that were loaded, or tried, relative to host.rocks
+local opened = {}           -- the paths of files that were loaded, or tried, relative to host.rock.folder
 
 local standard = { string = true, table = true, math = true, utf8 = true, os = true, coroutine = true, _G = true }
 
-if host.trust_full and host.rocks then
-  package.path = host.rocks .. "/?.lua;" .. host.rocks .. "/?/init.lua;" .. package.path
-  package.cpath = host.c_modules .. "/?.so;" .. package.cpath
+if host.script.trust_full and host.rock.folder then
+  package.path = host.rock.folder .. "/?.lua;" .. host.rock.folder .. "/?/init.lua;" .. package.path
+  package.cpath = host.rock.c_folder .. "/?.so;" .. package.cpath
 end
 
--- The path of a module below host.rocks, and its text; nil if there is no such file.
+-- The path of a module below host.rock.folder, and its text; nil if there is no such file.
 local function find(name)
-  if not host.rocks or not name:find "^[%w_-][%w_.-]*$" then return nil end
+  if not host.rock.folder or not name:find "^[%w_-][%w_.-]*$" then return nil end
   local path = name:gsub("%.", "/")
   for _, candidate in ipairs { path .. ".lua", path .. "/init.lua" } do
-    local text = host.rock(candidate)
+    local text = host.rock.read(candidate)
     if text then return candidate, text end
   end
 end
 
 --- Where a module was searched and what was found instead, for an error message; nil without scripts.rocks.
 function rocks.absence(name)
-  if not host.rocks or not name:find "^[%w_-][%w_.-]*$" then return nil end
+  if not host.rock.folder or not name:find "^[%w_-][%w_.-]*$" then return nil end
   local path = name:gsub("%.", "/")
-  local c_module = host.c_module(path)
+  local c_module = host.rock.c_module(path)
   if c_module then return c_module .. " is a C module: only trust: full could load it", true end
-  return host.rocks .. "/" .. path .. ".lua does not exist"
+  return host.rock.folder .. "/" .. path .. ".lua does not exist"
 end
 
 --- The path and the text of a rock's file that an error message names; nil for another file. Lua cuts long names to "...tail".
 function rocks.source(shown)
   local tail = shown:match "^%.%.%.(.+)$"
   for path in pairs(opened) do
-    local whole = host.rocks .. "/" .. path
-    if whole == shown or tail and whole:sub(-#tail) == tail then return whole, host.rock(path) end
+    local whole = host.rock.folder .. "/" .. path
+    if whole == shown or tail and whole:sub(-#tail) == tail then return whole, host.rock.read(path) end
   end
 end
 
@@ -53,18 +53,18 @@ end
 local function requiring(shared, above)
   return function(name)
     if type(name) ~= "string" then error("bad argument #1 to 'require' (string expected, got " .. type(name) .. ")", 2) end
-    local packages = not host.trust_full and rawget(shared, "package")
+    local packages = not host.script.trust_full and rawget(shared, "package")
     local known = type(packages) == "table" and type(packages.loaded) == "table" and packages.loaded[name]
     if known then return known end
     if standard[name] then return shared[name] end
     if name == "cjson" or name == "cjson.safe" then
-      local module, why = host.cjson(name == "cjson.safe")
+      local module, why = host.cjson.new(name == "cjson.safe")
       if not module then error("module '" .. name .. "' not found: " .. tostring(why), 2) end
       return module
     end
     local value = rocks.get(name, above)
     if value ~= nil then return value end
-    if host.trust_full then return require(name) end
+    if host.script.trust_full then return require(name) end
     error("module '" .. name .. "' not found: " .. (rocks.absence(name) or "this is no name of a module"), 2)
   end
 end
@@ -88,11 +88,11 @@ local function load(name, path, text, above)
   -- `require` of this file knows the modules that are being loaded around it; everything else is shared by the rock
   local env = setmetatable({ require = requiring(shared, this) }, { __index = shared, __newindex = shared })
   opened[path] = true
-  local chunk, why, hint = host.load(text, "@" .. host.rocks .. "/" .. path, env, COMPILE_MS)
+  local chunk, why, hint = host.script.load(text, "@" .. host.rock.folder .. "/" .. path, env, COMPILE_MS)
   if not chunk then error(hint and why .. " (" .. hint .. ")" or why, 0) end
-  local value = chunk(name, host.rocks .. "/" .. path)
+  local value = chunk(name, host.rock.folder .. "/" .. path)
   if loaded[name] ~= nil then return loaded[name] end -- another call has loaded the module meanwhile
-  local packages = not host.trust_full and rawget(shared, "package")
+  local packages = not host.script.trust_full and rawget(shared, "package")
   local known = type(packages) == "table" and packages.loaded
   if value == nil and type(known) == "table" then value = known[name] end
   if value == nil then value = true end

@@ -63,7 +63,7 @@ local libraries = {
 }
 
 -- All strings share one metatable. Scripts cannot reach it, and string.dump, which strict scripts may not have, is removed from it.
-if not host.trust_full then
+if not host.script.trust_full then
   debug.getmetatable("").__metatable = false
   string.dump = nil
 end
@@ -157,16 +157,16 @@ end
 
 local function logger(level)
   return function(event, fields)
-    if host.logs(level) then host.log(level, show(event), log_fields(fields)) end
+    if host.log.wants(level) then host.log.write(level, show(event), log_fields(fields)) end
   end
 end
 local log = { debug = logger "debug", info = logger "info", warn = logger "warn", error = logger "error" }
 
 local function print_to_log(...)
-  if not host.logs "info" then return end
+  if not host.log.wants "info" then return end
   local words = table.pack(...)
   for i = 1, words.n do words[i] = show(words[i]) end
-  host.log("info", table.concat(words, " "), {})
+  host.log.write("info", table.concat(words, " "), {})
 end
 
 local closer = { __metatable = false, __close = function(self) self.run() end }
@@ -178,12 +178,12 @@ local function closing(f)
 end
 
 -- A handler that asks its client unwinds with an error value. pcall and xpcall of scripts pass this value on.
-local safe_pcall, safe_xpcall = host.protections(failure.input)
+local safe_pcall, safe_xpcall = host.script.protections(failure.input)
 
 local names = {
   tool = tool.new, job = job.new, policy = policy.new, limit = limit.rate, quota = limit.quota,
   resource = resource.new, prompt = prompt.new, user = prompt.user, assistant = prompt.assistant,
-  fail = failure.fail, try = failure.try, fail_request = failure.fail_request, closing = closing, sleep = host.sleep,
+  fail = failure.fail, try = failure.try, fail_request = failure.fail_request, closing = closing, sleep = host.time.sleep,
   text = content.text, image = content.image, audio = content.audio, link = content.link, embed = content.embed,
   enable = switches.enable, disable = switches.disable, enabled = switches.enabled, resource_updated = subscriptions.updated,
   parallel = parallel, bytes = content.bytes, seconds = 1, minutes = 60, hours = 3600,
@@ -224,7 +224,7 @@ local function loading(env)
     if mode and mode ~= "t" and mode ~= "bt" then return nil, "only text can be loaded" end
     local text, why = chunk_of(chunk)
     if text == nil and why then return nil, why end
-    return host.load(text, chunkname or "=(load)", other or env, CHUNK_MS)
+    return host.script.load(text, chunkname or "=(load)", other or env, CHUNK_MS)
   end
 end
 
@@ -232,11 +232,11 @@ end
 local function add_standard(base)
   for _, name in ipairs(plain) do base[name] = _G[name] end
   for library, wanted in pairs(libraries) do base[library] = copy(_G[library], wanted) end
-  if host.trust_full then
+  if host.script.trust_full then
     for name, value in pairs(_G) do base[name] = value end
     base.table = copy(table) -- scripts get replacements for some of these functions
   else
-    base.os.date, base.math.random = safe_date, host.random_generator()
+    base.os.date, base.math.random = safe_date, host.random.generator()
   end
   base.pcall, base.xpcall, base.rawset, base.collectgarbage, base.print = safe_pcall, safe_xpcall, raw.set, collect, print_to_log
   base.getmetatable, base.table.sort = safe_getmetatable, sort
@@ -250,7 +250,7 @@ function sandbox.of_rock()
   local env = {}
   add_standard(env)
   env._G, env.setmetatable, env.load = env, rock_setmetatable, loading(env)
-  if not host.trust_full then
+  if not host.script.trust_full then
     env.math.randomseed = function() end
     env.package = { config = PACKAGE_CONFIG, path = "", cpath = "", loaded = {}, preload = {} }
   end

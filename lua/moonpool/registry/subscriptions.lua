@@ -26,7 +26,7 @@ function subscriptions.plain(method, params) return json.encode { jsonrpc = "2.0
 local function publisher(method, params)
   local plain = subscriptions.plain(method, params)
   local before, after = subscriptions.halves(method, params)
-  return function(topic) host.publish(topic, plain, before, after) end
+  return function(topic) host.topic.publish(topic, plain, before, after) end
 end
 
 local function list_changed(kind) return publisher("notifications/" .. kind .. "/list_changed") end

@@ -17,7 +17,7 @@ local function key(word, name) return "switch:" .. word .. ":" .. name end
 
 --- True if a thing is on: by its entry in the store, else by its option `enabled`.
 function switches.is_on(word, thing)
-  local kept = host.store_get(key(word, thing.name))
+  local kept = host.store.get(key(word, thing.name))
   if kept then return kept == "on" end
   return thing.enabled ~= false
 end
@@ -63,11 +63,11 @@ end
 
 local function switch(word, thing, on)
   if switches.is_on(word, thing) == on then return end
-  if not host.store_set(key(word, thing.name), on and "on" or "off") then
+  if not host.store.set(key(word, thing.name), on and "on" or "off") then
     problem.raise(3, "'" .. thing.name .. "' cannot be switched: the store is full", "store.entries and store.bytes in the config say how much it takes")
   end
   follow(word, thing)
-  host.tell("switched", word .. ":" .. thing.name)
+  host.bus.broadcast("switched", word .. ":" .. thing.name)
   subscriptions.switched(lists[word], thing)
 end
 

@@ -1,4 +1,4 @@
--- Messages between the workers of this process, which host.tell sends: the handler of each topic. Handlers run before the tasks of a
+-- Messages between the workers of this process, which host.bus.broadcast sends: the handler of each topic. Handlers run before the tasks of a
 -- turn and must not wait.
 
 local bus = {}

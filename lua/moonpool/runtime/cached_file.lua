@@ -34,7 +34,7 @@ local function look(self)
   if info then text, why = self.fs.read(self.path) end
   if text then value, why = self.parse(text) end
   if value == nil then
-    if why ~= self.why then host.log("error", "file not taken", { path = self.path, why = why }) end
+    if why ~= self.why then host.log.write("error", "file not taken", { path = self.path, why = why }) end
     self.why = why
     return nil, why
   end
@@ -44,11 +44,11 @@ end
 
 --- Returns the parsed contents and the number of times that they changed; or nil, why.
 function watched:get()
-  local now = host.now()
+  local now = host.time.now()
   if now - self.looked >= PAUSE then
     if self.value ~= nil then self.looked = now end -- other tasks use the contents that were read before
     self.flights:share("look", LONGEST, function() return look(self) end)
-    self.looked = host.now()
+    self.looked = host.time.now()
   end
   if self.value == nil then return nil, self.why or "it cannot be read" end
   return self.value, self.generation

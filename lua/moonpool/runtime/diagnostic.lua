@@ -12,7 +12,7 @@ local trouble = { name = "moonpool.trouble", what = "an error", tostring = funct
 
 --- True if a function of this source, as debug.getinfo gives it, belongs to a script or to a rock.
 function problem.is_of_script(source)
-  local scripts, rocks = "@" .. host.root .. "/", host.rocks and "@" .. host.rocks .. "/"
+  local scripts, rocks = "@" .. host.script.root .. "/", host.rock.folder and "@" .. host.rock.folder .. "/"
   return source:sub(1, #scripts) == scripts or rocks and source:sub(1, #rocks) == rocks or false
 end
 
@@ -53,7 +53,7 @@ problem.closed = {
 
 --- An error value about the file at `path` as a whole, without a line.
 function problem.of_file(path, what, hint)
-  return frozen.new(trouble, { where = host.root .. "/" .. path .. ": ", what = what, hint = hint, file = path })
+  return frozen.new(trouble, { where = host.script.root .. "/" .. path .. ": ", what = what, hint = hint, file = path })
 end
 
 --- The hint for an error message that Lua itself raised, or nil.
@@ -86,8 +86,8 @@ end
 --- The text of the script's line that runs `level` calls up (1 is the caller of calling_line); nil if that function is not a script's.
 function problem.calling_line(level)
   local info = debug.getinfo(level + 1, "Sl")
-  local path = info and info.source:sub(1, #host.root + 2) == "@" .. host.root .. "/" and info.source:sub(#host.root + 3)
-  for _, script in ipairs(path and host.scripts or {}) do
+  local path = info and info.source:sub(1, #host.script.root + 2) == "@" .. host.script.root .. "/" and info.source:sub(#host.script.root + 3)
+  for _, script in ipairs(path and host.script.list or {}) do
     if script.path == path then return problem.line(script.text, info.currentline) end
   end
 end

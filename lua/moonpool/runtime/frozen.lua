@@ -75,7 +75,7 @@ function frozen.view(of, what)
   })
 end
 
-host.view = frozen.view        -- for the fields of `call`
+host.hooks.view = frozen.view        -- for the fields of `call`
 
 --- Returns the table behind a view or a frozen value; returns any other value unchanged.
 function frozen.behind(value)

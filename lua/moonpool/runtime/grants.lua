@@ -27,7 +27,7 @@ end
 function grants.of(path)
   local all = {}
   for _, kind in ipairs(kinds) do all[kind] = {} end
-  for _, grant in ipairs(host.grants) do
+  for _, grant in ipairs(host.config.grants) do
     if grants.covers(grant.path, path) then
       for _, kind in ipairs(kinds) do table.move(grant[kind] or {}, 1, #(grant[kind] or {}), #all[kind] + 1, all[kind]) end
     end
@@ -44,7 +44,7 @@ end
 --- The patterns of one kind of grant that are granted to folders or single files, and not to all scripts.
 function grants.reserved(kind)
   local list = {}
-  for _, grant in ipairs(host.grants) do
+  for _, grant in ipairs(host.config.grants) do
     if grant.path ~= "" then table.move(grant[kind] or {}, 1, #(grant[kind] or {}), #list + 1, list) end
   end
   return list

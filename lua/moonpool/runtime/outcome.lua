@@ -99,7 +99,7 @@ end
 --- The message handler of xpcall: returns expected errors unchanged, and makes a fault with a trace of any other error.
 function failure.handler(value)
   local mt = debug.getmetatable(value)
-  if (type(mt) == "table" and kinds[rawget(mt, "kind")]) or host.is_ending(value) then return value end
+  if (type(mt) == "table" and kinds[rawget(mt, "kind")]) or host.task.is_ending(value) then return value end
   local ok, why = pcall(show, value)
   if not ok or type(why) ~= "string" then why = "an error that is a " .. type(value) end
   local hint = problem.is_trouble(value) and value.hint or problem.hint(why)
@@ -115,7 +115,7 @@ end
 
 --- Logs a fault and returns the text that the client gets. `place` is "path:line" for a fault without a trace, or nil.
 function failure.report(value, what, name, place)
-  local id = ("%02x%02x"):format(host.random(2):byte(1, 2))
+  local id = ("%02x%02x"):format(host.random.bytes(2):byte(1, 2))
   local fields = { id = id, name = name, at = place }
   if is_fault(value) then
     local logged = frozen.content(value)
@@ -124,8 +124,8 @@ function failure.report(value, what, name, place)
   else
     fields.why = words(value, "nil")        -- out of memory and errors of the handler itself come without a trace
   end
-  host.log("error", what, fields)
-  host.fault()
+  host.log.write("error", what, fields)
+  host.call.count_fault()
   return "internal error " .. id
 end
 

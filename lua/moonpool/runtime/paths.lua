@@ -10,7 +10,7 @@ function paths.absolute(path)
   if type(path) ~= "string" or path == "" then return nil, "a path is needed" end
   if path:find("\0", 1, true) then return nil, "a path holds no NUL" end
   if #path > 4000 then return nil, "the path is too long" end
-  if path:sub(1, 1) ~= "/" then path = host.folder .. "/" .. path end
+  if path:sub(1, 1) ~= "/" then path = host.config.folder .. "/" .. path end
   local names = {}
   for name in path:gmatch "[^/]+" do
     if name == ".." then
@@ -41,7 +41,7 @@ end
 
 --- A path as an operator would write it in moonpool.yaml.
 function paths.shown(path)
-  local prefix = host.folder .. "/"
+  local prefix = host.config.folder .. "/"
   return path:sub(1, #prefix) == prefix and path:sub(#prefix + 1) or path
 end
 

@@ -18,9 +18,9 @@ end
 function flight:share(key, seconds, f)
   local it = self.under_way[key]
   if not it then
-    it = { signal = host.signal() }
+    it = { signal = host.task.event() }
     self.under_way[key] = it
-    local begun, why = host.begin(function()
+    local begun, why = host.job.begin(function()
       local _ <close> = setmetatable({}, { __close = function() land(self, key, it) end })
       it.outcome = table.pack(f())
     end, seconds)

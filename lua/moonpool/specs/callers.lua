@@ -62,8 +62,8 @@ return function(call, row)
 
   -- Runs f while the call has the principal `who`; nil stands for the user who runs the specs, who has all scopes.
   local function as(who, f)
-    host.call_as(call, who)
-    local back <close> = setmetatable({}, { __close = function() host.call_as(call, nil) end })      -- luacheck: ignore 211
+    host.call.set_principal(call, who)
+    local back <close> = setmetatable({}, { __close = function() host.call.set_principal(call, nil) end })      -- luacheck: ignore 211
     return f()
   end
 

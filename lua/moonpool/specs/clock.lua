@@ -8,8 +8,8 @@ local host = require "moonpool.host"
 local clock = {}
 
 local real = {
-  time = os.time, date = os.date, sleep = host.sleep, clock = host.clock, now = host.now,
-  set = host.store_set, add = host.store_add, get = host.store_get, keys = host.store_keys, incr = host.store_incr, delete = host.store_delete,
+  time = os.time, date = os.date, sleep = host.time.sleep, clock = host.time.clock, now = host.time.now,
+  set = host.store.set, add = host.store.add, get = host.store.get, keys = host.store.keys, incr = host.store.incr, delete = host.store.delete,
 }
 
 local at            -- seconds since 1970; nil: the real clock
@@ -26,8 +26,8 @@ function os.date(format, when)                                                  
   return real.date(format or "%c", when or (at and math.floor(at) or real.time()))
 end
 
-function host.clock() return at or real.clock() end
-function host.now() return at and steady or real.now() end
+function host.time.clock() return at or real.clock() end
+function host.time.now() return at and steady or real.now() end
 
 local sleepers = {}     -- one per sleep under a fake clock -> the time at which it ends
 
@@ -39,7 +39,7 @@ local function is_first(one)
 end
 
 -- Sleeps under the fake clock. Of several concurrent sleeps the one that ends first advances the clocks.
-function host.sleep(seconds)
+function host.time.sleep(seconds)
   if not at or type(seconds) ~= "number" then return real.sleep(seconds) end
   local one <close> = setmetatable({}, { __close = function(self) sleepers[self] = nil end })
   sleepers[one] = at + math.max(0, seconds)
@@ -61,53 +61,53 @@ end
 
 -- -- store -------------------------------------------------------------------------------------------------------------
 
-local ends = {}         -- key -> { time by host.now(), is_fake }
-local buckets = {}      -- key of a limit -> the time by host.clock() at which it is full again
+local ends = {}         -- key -> { time by host.time.now(), is_fake }
+local buckets = {}      -- key of a limit -> the time by host.time.clock() at which it is full again
 local counted = {}      -- keys of quotas
 
 local function is_over(key)
   local found = ends[key]
-  if not found or found[1] > host.now() then return false end
+  if not found or found[1] > host.time.now() then return false end
   ends[key] = nil
   real.delete(key)
   return true
 end
 
-local function keep(key, seconds) ends[key] = seconds and { host.now() + seconds, at ~= nil } or nil end
+local function keep(key, seconds) ends[key] = seconds and { host.time.now() + seconds, at ~= nil } or nil end
 
-function host.store_set(key, text, seconds)
+function host.store.set(key, text, seconds)
   local done, why = real.set(key, text)
   if done then keep(key, seconds) end
   return done, why
 end
 
-function host.store_add(key, text, seconds)
+function host.store.add(key, text, seconds)
   is_over(key)
   local done, why = real.add(key, text)
   if done then keep(key, seconds) end
   return done, why
 end
 
-function host.store_get(key)
+function host.store.get(key)
   if is_over(key) then return nil end
   return real.get(key)
 end
 
-function host.store_delete(key)
+function host.store.delete(key)
   ends[key] = nil
   return real.delete(key)
 end
 
-function host.store_keys(prefix, most)
+function host.store.keys(prefix, most)
   local over = {}
   for key, found in pairs(ends) do
-    if found[1] <= host.now() then over[#over + 1] = key end
+    if found[1] <= host.time.now() then over[#over + 1] = key end
   end
   for _, key in ipairs(over) do is_over(key) end
   return real.keys(prefix, most)
 end
 
-function host.store_incr(key, n, seconds)
+function host.store.incr(key, n, seconds)
   is_over(key)
   local is_new = real.get(key) == nil
   local sum, why = real.incr(key, n)
@@ -118,8 +118,8 @@ end
 
 -- Takes a token of a bucket, which holds `burst` tokens and gains one every `interval` seconds: true; or false and the seconds until the
 -- next token.
-function host.store_take(key, interval, burst)
-  local now, whole = host.clock(), interval * burst
+function host.store.take(key, interval, burst)
+  local now, whole = host.time.clock(), interval * burst
   local full_at = math.max(buckets[key] or now, now)
   if full_at > now + whole then full_at = now end
   local wait = full_at + interval - now - whole

@@ -103,10 +103,10 @@ function fakes.maybe_cancel(ask)
   if not cancel_at then return ask() end
   local at, outcome = cancel_at, nil
   cancel_at, is_cancelling = nil, true
-  host.parallel { function()
-    host.cancel_at(at)
+  host.task.parallel { function()
+    host.task.cancel_at(at)
     outcome = table.pack(pcall(ask))
-    host.cancel_at(0)
+    host.task.cancel_at(0)
     return true
   end }
   is_cancelling = false

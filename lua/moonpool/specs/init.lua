@@ -67,7 +67,7 @@ local function open(script, call, row)
   for name, value in pairs(collect(list)) do base[name] = value end
   for name, value in pairs(callers(call, row)) do base[name] = value end
   base.assert, base.fake, base.notified = expect, fakes.fake, notified.list
-  local chunk, why, hint = host.load(script.text, "@" .. host.root .. "/" .. script.path, env)
+  local chunk, why, hint = host.script.load(script.text, "@" .. host.script.root .. "/" .. script.path, env)
   if not chunk then
     local path, line, what = problem.split(why)
     return nil, problem.text(path or script.path, line, what, hint or syntax_hint(what, line, script.text), script.text)
@@ -101,7 +101,7 @@ end
 
 local function list(call, params, row)
   local files = json.array {}
-  for _, script in ipairs(host.scripts) do
+  for _, script in ipairs(host.script.list) do
     if script.path:find "_spec%.lua$" and is_wanted(script.path, params.below) then
       local found, why = open(script, call, row)
       local names = json.array {}
@@ -109,13 +109,13 @@ local function list(call, params, row)
       files[#files + 1] = { path = script.path, specs = names, why = why }
     end
   end
-  return { files = files, root = host.root, resultType = "complete" }
+  return { files = files, root = host.script.root, resultType = "complete" }
 end
 
 --- Handles the method "moonpool/specs": { below = paths } lists specs, { path, index } runs one.
 function specs.answer(call, params, row)
   if not params.path then return list(call, params, row) end
-  for _, script in ipairs(host.scripts) do
+  for _, script in ipairs(host.script.list) do
     if script.path == params.path then
       local function reset(_, _, is_begun)
         fakes.reset()

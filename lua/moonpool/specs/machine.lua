@@ -7,7 +7,7 @@ local machine = {}
 
 -- -- variables ---------------------------------------------------------------------------------------------------------
 
---- Makes the function that replaces host.getenv for `word`, "env" or "secret". It returns a value; or nil, why, and true if the variable
+--- Makes the function that replaces host.env.get for `word`, "env" or "secret". It returns a value; or nil, why, and true if the variable
 --- counts as not set.
 function machine.variables(word, given)
   return function(name)
@@ -28,12 +28,12 @@ local function find(given, argv)
   end
 end
 
---- Makes the function that replaces host.exec, and the list to which it appends commands.
+--- Makes the function that replaces host.program.run, and the list to which it appends commands.
 function machine.programs(given)
   local ran = {}
   return function(argv, options)
-    local command = { argv = argv, stdin = host.reveal(options.stdin) or options.stdin, cwd = options.cwd, env = {} }
-    for name, value in pairs(options.env or {}) do command.env[name] = host.reveal(value) or value end
+    local command = { argv = argv, stdin = host.secret.reveal(options.stdin) or options.stdin, cwd = options.cwd, env = {} }
+    for name, value in pairs(options.env or {}) do command.env[name] = host.secret.reveal(value) or value end
     ran[#ran + 1] = command
     local answer = find(given, argv)
     if answer == nil then
@@ -62,7 +62,7 @@ local function parents(path, visit)
   end
 end
 
---- Makes the function that replaces host.fs, and its files: a table of texts by path, as scripts write paths.
+--- Makes the function that replaces host.fs.run, and its files: a table of texts by path, as scripts write paths.
 function machine.files(given)
   local files, folders = {}, {}
   local function absolute(path)
@@ -90,7 +90,7 @@ function machine.files(given)
   function act.write(path, text)
     local folder = path:match "^(.*)/[^/]*$"
     if folders[path] then return nil, "this is a folder" end
-    if folder ~= "" and folder ~= host.folder and not folders[folder] then return missing(folder) end
+    if folder ~= "" and folder ~= host.config.folder and not folders[folder] then return missing(folder) end
     files[paths.shown(path)] = text
     return true
   end
@@ -111,14 +111,14 @@ function machine.files(given)
     end
     for shown in pairs(files) do add(absolute(shown), false) end
     for folder in pairs(folders) do add(folder, true) end
-    if not names[1] and not folders[path] and path ~= host.folder then return missing(path) end
+    if not names[1] and not folders[path] and path ~= host.config.folder then return missing(path) end
     table.sort(names)
     return names
   end
   function act.stat(path)
     local text = files[paths.shown(path)]
-    if text ~= nil then return { type = "file", size = #text, modified = host.clock() } end
-    if folders[path] or path == host.folder then return { type = "folder", size = 0, modified = host.clock() } end
+    if text ~= nil then return { type = "file", size = #text, modified = host.time.clock() } end
+    if folders[path] or path == host.config.folder then return { type = "folder", size = 0, modified = host.time.clock() } end
     return missing(path)
   end
   function act.remove(path)

@@ -14,8 +14,8 @@ end
 
 --- Starts to record the notifications that scripts send. Call it after all modules are loaded.
 function notified.watch()
-  local methods = host.call_methods
-  local progress, send, publish, audiences = methods.progress, methods.send, host.publish, host.audiences
+  local methods = host.call.methods
+  local progress, send, publish, audiences = methods.progress, methods.send, host.topic.publish, host.topic.audiences
 
   function methods.progress(call, done, total, message)
     progress(call, done, total, message)
@@ -27,14 +27,14 @@ function notified.watch()
     return send(call, message, ...)
   end
 
-  function host.publish(topic, plain, ...)
+  function host.topic.publish(topic, plain, ...)
     local message = is_on and json.decode(plain)
     if type(message) == "table" then note(message.method, message.params) end
     return publish(topic, plain, ...)
   end
 
   -- During a spec a subscriber with all scopes is subscribed to all topics.
-  function host.audiences(base)
+  function host.topic.audiences(base)
     if is_on then return { principal.pack(principal.lone) } end
     return audiences(base)
   end

@@ -6,9 +6,9 @@ local json = require "moonpool.json"
 local servers = {}
 
 local flows = setmetatable({}, { __mode = "k" })       -- handle of a faked stream -> { pieces, at }
-local real = { read = host.http_read, close = host.http_close }
+local real = { read = host.http.read, close = host.http.close }
 
-function host.http_read(handle, idle)
+function host.http.read(handle, idle)
   local flow = flows[handle]
   if not flow then return real.read(handle, idle) end
   local piece = flow.pieces[flow.at]
@@ -16,14 +16,14 @@ function host.http_read(handle, idle)
   flow.at = flow.at + 1
   if type(piece) ~= "table" then return piece end
   if piece.after and idle and piece.after > idle then
-    host.sleep(idle)
+    host.time.sleep(idle)
     return nil, "late", "", "late"
   end
-  if piece.after then host.sleep(piece.after) end
+  if piece.after then host.time.sleep(piece.after) end
   return piece[1] or ""
 end
 
-function host.http_close(handle)
+function host.http.close(handle)
   if not flows[handle] then return real.close(handle) end
   flows[handle].pieces = {}
 end
@@ -77,7 +77,7 @@ function servers.new(served)
     local request = { method = plan.method, url = plan.url, body = plan.body, headers = {} }
     for _, header in ipairs(plan.headers) do request.headers[header[1]:lower()] = header[2] end
     asked[#asked + 1] = request
-    local place, began = plan.method .. " " .. plan.url, host.now()
+    local place, began = plan.method .. " " .. plan.url, host.time.now()
     local given = served[place]
     if given == nil then given = served[plan.url] end
     if given == nil then
@@ -88,8 +88,8 @@ function servers.new(served)
       if made == nil then return nil, why or place .. ": the function in fake.http gave nothing" end
       given = made
     end
-    if type(given) == "table" and given.after then host.sleep(math.min(given.after, plan.timeout)) end
-    if host.now() - began >= plan.timeout then return nil, ("%s: no answer within %g s"):format(place, plan.timeout) end
+    if type(given) == "table" and given.after then host.time.sleep(math.min(given.after, plan.timeout)) end
+    if host.time.now() - began >= plan.timeout then return nil, ("%s: no answer within %g s"):format(place, plan.timeout) end
     local status, head, body = parts_of(given)
     head = table.concat(head, "\n")
     if not is_stream then return answer.whole(status, head, joined(body), plan.url) end

@@ -28,7 +28,7 @@ local function key(id) return "task:" .. id end
 local function list_key(owner, id) return "tasks of " .. owner .. "\0" .. id end
 
 local function owner_of(call)
-  if not principal.is_named(call.principal) and call.has_session then return "session " .. host.session(call) end
+  if not principal.is_named(call.principal) and call.has_session then return "session " .. host.session.id(call) end
   return "principal " .. principal.key(call.principal)
 end
 
@@ -42,32 +42,32 @@ end
 function task_record.new(call, ttl, poll)
   local at = now()
   return {
-    id = hex(host.random(16)), owner = owner_of(call), is_listed = principal.is_named(call.principal) or nil, status = "working",
-    created = at, updated = at, ttl = ttl, poll = poll, ends = host.now() + ttl / 1000, requests = {},
+    id = hex(host.random.bytes(16)), owner = owner_of(call), is_listed = principal.is_named(call.principal) or nil, status = "working",
+    created = at, updated = at, ttl = ttl, poll = poll, ends = host.time.now() + ttl / 1000, requests = {},
   }
 end
 
 --- Stores the record and sets its time of change. Returns true; or nil if the store is full.
 function task_record.save(record)
-  local left = record.ends - host.now()
+  local left = record.ends - host.time.now()
   if left <= 0 then return true end
   record.updated = now()
   local outcome = record.outcome
   record.outcome, record.requests = nil, json.object(record.requests)
   local head = json.encode(record)
   record.outcome = outcome
-  if not host.store_set(key(record.id), head .. "\n" .. (outcome or ""), left) then return nil end
-  if record.is_listed and not host.store_set(list_key(record.owner, record.id), "", left) then return nil end
+  if not host.store.set(key(record.id), head .. "\n" .. (outcome or ""), left) then return nil end
+  if record.is_listed and not host.store.set(list_key(record.owner, record.id), "", left) then return nil end
   return true
 end
 
 function task_record.delete(record)
-  host.store_delete(key(record.id))
-  host.store_delete(list_key(record.owner, record.id))
+  host.store.delete(key(record.id))
+  host.store.delete(list_key(record.owner, record.id))
 end
 
 local function read(id)
-  local text = host.store_get(key(id))
+  local text = host.store.get(key(id))
   if not text then return nil end
   local head, outcome = text:match "^([^\n]*)\n(.*)$"
   local record = json.decode(head)
@@ -86,7 +86,7 @@ end
 function task_record.ids(call)
   local prefix = list_key(owner_of(call), "")
   local ids = {}
-  for i, name in ipairs(host.store_keys(prefix)) do ids[i] = name:sub(#prefix + 1) end
+  for i, name in ipairs(host.store.keys(prefix)) do ids[i] = name:sub(#prefix + 1) end
   return ids
 end
 

@@ -29,8 +29,8 @@ local waiting = {}                                      -- id -> { signal = on_c
 local function notify_changed(record)
   local topic = "task:" .. record.id
   local plain = subscriptions.plain("notifications/tasks/status", task_record.legacy(record))
-  host.publish(topic, plain, subscriptions.halves("notifications/tasks", task_record.modern(record, true)))        -- (TX-7)
-  host.tell("task", record.id)
+  host.topic.publish(topic, plain, subscriptions.halves("notifications/tasks", task_record.modern(record, true)))        -- (TX-7)
+  host.bus.broadcast("task", record.id)
 end
 
 -- Stores the record. If the store is full, the outcome or the questions, which made the record larger, are removed.
@@ -59,7 +59,7 @@ local function fail(work, why) finish(work, "failed", json.encode(errors.new("in
 local function settle(work, call, result, err)
   local ok, text = pcall(json.encode, err or result)
   if not ok then return fail(work, failure.report(text, "tool failed", work.name)) end
-  local over = host.over_output(call, err and "error" or "result", #text)
+  local over = host.call.over_output(call, err and "error" or "result", #text)
   if over then return fail(work, over) end
   if err then return finish(work, "failed", text) end
   finish(work, "completed", text, result.isError)
@@ -78,7 +78,7 @@ end
 local function put(work, call, asked, key, open)
   local params = era_library.request_params(work.revision, asked.method, asked.params)
   if not params then return false end
-  local over = host.over_output(call, "question", #json.encode(params))
+  local over = host.call.over_output(call, "question", #json.encode(params))
   if over then problem.raise(2, over) end
   local name = new_key(work, key)
   work.record.requests[name], open[name] = { method = asked.method, params = json.object(params) }, key
@@ -137,21 +137,21 @@ end
 local function new_work(call, tool, wanted)
   local record = task_record.new(call, life(wanted), tool.poll and math.floor(tool.poll * 1000) or POLL_INTERVAL_MS)
   return {
-    record = record, name = tool.name, revision = call.revision, signal = host.signal(), answers = {}, used = {}, again = {},
-    stops = tool.timeout and host.now() + tool.timeout,
+    record = record, name = tool.name, revision = call.revision, signal = host.task.event(), answers = {}, used = {}, again = {},
+    stops = tool.timeout and host.time.now() + tool.timeout,
   }
 end
 
 -- Called when the job of a task ends without a result of the tool: the job was cancelled, or reached a limit.
 local function left(work)
-  local why = work.stops and host.now() >= work.stops - 0.001 and "the task took too long" or "the task was ended by the server"
+  local why = work.stops and host.time.now() >= work.stops - 0.001 and "the task took too long" or "the task was ended by the server"
   fail(work, why)
 end
 
 local function run(work, job_call, f)
   local _ <close> = setmetatable({}, { __close = function() left(work) end })
   works[job_call] = work
-  host.name_task(job_call, work.record.id)
+  host.call.name_task(job_call, work.record.id)
   client_request.through(job_call, function(...) ask(work, job_call, ...) end)
   settle(work, job_call, f(job_call))
 end
@@ -163,14 +163,14 @@ function tasks.start(call, tool, wanted, f)
   local record = work.record
   if not task_record.save(record) then return nil, errors.new("internal", "too many tasks are kept: try again later") end       -- (TX-2)
   running[record.id] = work
-  local job, why = host.spawn(call, function(job_call) run(work, job_call, f) end, math.min(tool.timeout or math.huge, record.ttl / 1000))
+  local job, why = host.job.spawn(call, function(job_call) run(work, job_call, f) end, math.min(tool.timeout or math.huge, record.ttl / 1000))
   if not job then
     running[record.id] = nil
     task_record.delete(record)
     return nil, errors.new("internal", why == "too many" and "too many tasks run: try again later" or why)
   end
   work.job = job
-  if call.has_session then host.follow(call, "task:" .. record.id) end
+  if call.has_session then host.session.subscribe(call, "task:" .. record.id) end
   return record
 end
 
@@ -191,7 +191,7 @@ local function obey(text)
   if not work then return end
   if order.cancel then
     finish(work, "cancelled")
-    return host.stop(work.job, "cancelled by its client")
+    return host.job.stop(work.job, "cancelled by its client")
   end
   local record, taken = work.record, false
   for key, said in pairs(order.answers) do
@@ -226,8 +226,8 @@ local function nothing() end
 --- Calls look(record) now and after every change of the record, until `look` returns a value, and returns that value. Returns nil if the record no
 --- longer exists, or after `seconds`. look may wait; on_change(), if given, is called at once for each change and may not wait.
 function tasks.await(call, id, seconds, look, on_change)
-  local over = host.now() + (seconds or math.huge)
-  local self <close> = setmetatable({ id = id, signal = host.signal() }, waiter)
+  local over = host.time.now() + (seconds or math.huge)
+  local self <close> = setmetatable({ id = id, signal = host.task.event() }, waiter)
   waiting[id] = waiting[id] or {}
   waiting[id][self.signal] = on_change or nothing
   while true do
@@ -236,17 +236,17 @@ function tasks.await(call, id, seconds, look, on_change)
     if not record then return nil end
     local found = look(record)
     if found ~= nil then return found end
-    local most = math.min(over, record.ends) - host.now()
+    local most = math.min(over, record.ends) - host.time.now()
     if most <= 0 then return nil end
     self.signal:wait(most)
   end
 end
 
 --- Sends an order to the worker that runs the task.
-function tasks.order(order) host.tell("order", json.encode(order)) end
+function tasks.order(order) host.bus.broadcast("order", json.encode(order)) end
 
 --- call:status(message): sets the status message of the task, for people. No effect in a call that is not a task.
-function host.call_methods.status(call, message)
+function host.call.methods.status(call, message)
   local work = works[call]
   if not work or running[work.record.id] ~= work or message == nil then return end
   message = tostring(message)

@@ -80,7 +80,7 @@ end
 function job.set(made)
   jobs, loaded_at = made, os.time()
   for name, one in pairs(made) do
-    if not one.off then host.schedule(name, one.times and CLOCK_CHECK_S or one.every, one.timeout) end
+    if not one.off then host.job.schedule(name, one.times and CLOCK_CHECK_S or one.every, one.timeout) end
   end
 end
 
@@ -89,9 +89,9 @@ function job.all() return jobs end
 -- True if a job with a time of day is due in this minute or the last one, and no other worker has begun the run.
 local function is_due(one)
   for back = 60, 0, -60 do
-    local at = host.clock() - back
+    local at = host.time.clock() - back
     local run = at >= loaded_at // 60 * 60 and cron.due(one.times, at)
-    if run and host.store_add("job:at:" .. one.name .. ":" .. run, "", RUN_MARK_S) == true then return true end
+    if run and host.store.add("job:at:" .. one.name .. ":" .. run, "", RUN_MARK_S) == true then return true end
   end
   return false
 end
@@ -100,14 +100,14 @@ end
 function job.run(call, name)
   local one, ended = jobs[name], false
   local _ <close> = setmetatable({}, { __close = function()
-    host.store_delete("job:running:" .. name)
-    if not ended then host.log("warn", "scheduled job cancelled", { name = name }) end
+    host.store.delete("job:running:" .. name)
+    if not ended then host.log.write("warn", "scheduled job cancelled", { name = name }) end
   end })
   if one.times and not is_due(one) then
     ended = true
     return
   end
-  if one.jitter and one.jitter > 0 then host.sleep(one.jitter * (string.unpack("I4", host.random(4)) / 0x100000000)) end
+  if one.jitter and one.jitter > 0 then host.time.sleep(one.jitter * (string.unpack("I4", host.random.bytes(4)) / 0x100000000)) end
   local ok, value, why = xpcall(one.handler, failure.handler, call)
   ended = true
   if not ok and failure.is_expected(value) then
@@ -116,7 +116,7 @@ function job.run(call, name)
   if not ok then
     failure.report(value, "job failed", name)
   elseif value == nil and why ~= nil then
-    host.log("warn", "job failed", { name = name, why = failure.words(why) })
+    host.log.write("warn", "job failed", { name = name, why = failure.words(why) })
   end
 end
 
@@ -127,7 +127,7 @@ function job.run_now(call, name)
     local hint = suggest.hint(tostring(name), jobs) or "moonpool list says which there are"
     return { what = "there is no job '" .. tostring(name) .. "'", hint = hint, resultType = "complete" }
   end
-  if one.timeout then host.deadline(call, one.timeout) end
+  if one.timeout then host.call.set_deadline(call, one.timeout) end
   local ok, value, why = xpcall(one.handler, failure.handler, call)
   if not ok then return { why = failure.reason(value), resultType = "complete" } end
   if value == nil and why ~= nil then return { why = failure.words(why), resultType = "complete" } end

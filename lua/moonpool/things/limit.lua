@@ -73,13 +73,13 @@ end
 
 -- Refuses a call: a tool's result tells the model; other calls get a JSON-RPC error, over HTTP with status 429.
 local function refuse(call, answer, why, seconds)
-  host.over_limit()
+  host.call.count_limited()
   if call.kind == "tool" and answer ~= "status" then failure.fail(why) end
   failure.refuse(errors.busy(why, math.max(1, math.ceil(seconds))))
 end
 
 local function no_room(row)
-  host.log("error", "limit not counted", { policy = row.name, why = "the store is full: see store.entries and store.bytes" })
+  host.log.write("error", "limit not counted", { policy = row.name, why = "the store is full: see store.entries and store.bytes" })
 end
 
 -- The policy that calls take(row, call): `take` returns nil if the call may go on, else the reason and the seconds until it may.
@@ -108,7 +108,7 @@ function limit.rate(spec)
   local interval = per / rate
   if interval > MAX_PERIOD_S then problem.raise(2, "limit: less than one call in 30 days", form) end
   return made(spec, function(row, call)
-    local taken, wait = host.store_take(key_of("l:", row, by, call), interval, burst)
+    local taken, wait = host.store.take(key_of("l:", row, by, call), interval, burst)
     if taken then return nil end
     if taken == nil then
       no_room(row)
@@ -142,9 +142,9 @@ function limit.quota(spec)
     local now = os.time()
     local rest = rest_of(per, now)
     local key = key_of("q:" .. os.date(periods[per], now), row, by, call)
-    local used = host.store_incr(key, 1, rest + 3600)
+    local used = host.store.incr(key, 1, rest + 3600)
     if used and used <= most then return nil end
-    if used then host.store_incr(key, -1) else no_room(row) end
+    if used then host.store.incr(key, -1) else no_room(row) end
     return "the quota of " .. most .. (most == 1 and " call" or " calls") .. " of '" .. call.name .. "' in one " .. per .. " is used up", rest
   end, most .. " calls in one " .. per)
 end

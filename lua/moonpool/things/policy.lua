@@ -194,8 +194,8 @@ local function doubt(row, kind, things)
     for name in pairs(things) do
       is_used, names[#names + 1] = is_used or pattern.fits(name), name
     end
-    if not is_used and host.is_first_load then
-      host.log("warn", "policy for no " .. kinds[kind], {
+    if not is_used and host.script.is_first_load then
+      host.log.write("warn", "policy for no " .. kinds[kind], {
         policy = row.name, pattern = pattern.text, hint = suggest.hint(pattern.text, names) or "none has such a name",
       })
     end

@@ -12,8 +12,8 @@ local OP_TAILCALL, OP_RETURN, OP_RETURN1 = 69, 70, 72
 function silent.warn(thing, event, fields, hint)
   if thing.has_silent_warning then return end
   thing.has_silent_warning = true
-  fields.file, fields.hint = host.root .. "/" .. thing.path, hint
-  host.log("warn", event, fields)
+  fields.file, fields.hint = host.script.root .. "/" .. thing.path, hint
+  host.log.write("warn", event, fields)
 end
 
 local function size_at(bytes, at)

@@ -16,7 +16,7 @@ local binary = { __name = "moonpool.bytes", __metatable = false }
 function content.is_block(value) return getmetatable(value) == block end
 function content.is_bytes(value) return getmetatable(value) == binary end
 
-local server = raw(encode { name = host.server.name, version = host.server.version })
+local server = raw(encode { name = host.config.server.name, version = host.config.server.version })
 local server_key = "io.modelcontextprotocol/serverInfo"
 
 --- The `_meta` of every result of a stateless revision (N-4), as JSON.
@@ -26,7 +26,7 @@ local meta = content.meta
 --- The `_meta` of every result with one further member.
 function content.meta_with(key, value) return { [server_key] = server, [key] = value } end
 
-local base64 = host.base64
+local base64 = host.base64.encode
 content.base64 = base64
 
 local function checked(value, kind, what)

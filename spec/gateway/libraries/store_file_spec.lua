@@ -49,11 +49,11 @@ describe("store.file", function()
     local g = start()
     local one, two = trusted.workers(g)
     run(one, [[
-      host.store_set("s:text", "a\0b\255") host.store_set("s:empty", "") host.store_set("s:again", "old")
-      host.store_set("s:gone", "x") host.store_set("s:brief", "x", 0.05) host.store_set("s:timed", "x", 4)
-      host.store_set("task:1", "x") host.store_set("kept:1", "y") host.store_incr("s:n", 5, 1000)]])
+      host.store.set("s:text", "a\0b\255") host.store.set("s:empty", "") host.store.set("s:again", "old")
+      host.store.set("s:gone", "x") host.store.set("s:brief", "x", 0.05) host.store.set("s:timed", "x", 4)
+      host.store.set("task:1", "x") host.store.set("kept:1", "y") host.store.incr("s:n", 5, 1000)]])
     wait_saved(g)
-    run(two, 'host.store_delete "s:gone" host.store_set("s:again", "new") host.store_incr("s:n", 2)')
+    run(two, 'host.store.delete "s:gone" host.store.set("s:again", "new") host.store.incr("s:n", 2)')
     local began = os.time()
     one:close()
     two:close()
@@ -61,10 +61,10 @@ describe("store.file", function()
     g = again(g)
     local served <close> = g -- luacheck: ignore 211
     local me = g:client "2026-07-28"
-    assert.same({ "kept:1", "s:again", "s:empty", "s:n", "s:text", "s:timed" }, run(me, 'return host.store_keys ""'))
-    assert.is_true(run(me, 'return host.store_get "s:text" == "a\\0b\\255" and host.store_get "s:empty" == ""'))
-    assert.same({ "new", 8 }, run(me, 'return { host.store_get "s:again", host.store_incr("s:n", 1) }'))
-    wait.for_fact("the time of a text to be over", 10, function() return run(me, 'return host.store_get "s:timed"') == nil end)
+    assert.same({ "kept:1", "s:again", "s:empty", "s:n", "s:text", "s:timed" }, run(me, 'return host.store.keys ""'))
+    assert.is_true(run(me, 'return host.store.get "s:text" == "a\\0b\\255" and host.store.get "s:empty" == ""'))
+    assert.same({ "new", 8 }, run(me, 'return { host.store.get "s:again", host.store.incr("s:n", 1) }'))
+    wait.for_fact("the time of a text to be over", 10, function() return run(me, 'return host.store.get "s:timed"') == nil end)
     assert.is_true(os.time() - began <= 20)
     assert.equal("rw-------", lfs.attributes(g.dir .. "/data/store.db", "permissions"))
     me:close()
@@ -75,16 +75,16 @@ describe("store.file", function()
     local g = start()
     local me = g:client "2026-07-28"
     for round = 1, 3 do
-      run(me, 'for i = 1, 2000 do host.store_incr("s:n", 1) host.store_set("s:" .. i, tostring(i)) end')
+      run(me, 'for i = 1, 2000 do host.store.incr("s:n", 1) host.store.set("s:" .. i, tostring(i)) end')
       wait_saved(g)
-      run(me, 'for i = 1, 500 do host.store_set("s:late", tostring(i)) end')
+      run(me, 'for i = 1, 500 do host.store.set("s:late", tostring(i)) end')
       g:kill()
       me:close()
       g = gateway.start { dir = g.dir }
       me = g:client "2026-07-28"
       assert.same({ tostring(round * 2000), "2000", 2001 }, run(me, [[
-        local keys = host.store_keys "s:"
-        return { host.store_get "s:n", host.store_get "s:2000", #keys - (host.store_get "s:late" and 1 or 0) }]]))
+        local keys = host.store.keys "s:"
+        return { host.store.get "s:n", host.store.get "s:2000", #keys - (host.store.get "s:late" and 1 or 0) }]]))
     end
     me:close()
     local served <close> = g -- luacheck: ignore 211
@@ -97,10 +97,10 @@ describe("store.file", function()
     assert.truthy(err:find("store.file: " .. g.dir .. "/data/store.db: another process uses it", 1, true)
       or err:find("store.file: data/store.db: another process uses it", 1, true), err)
     assert.truthy(err:find("hint: each gateway needs a store.file of its own", 1, true))
-    local code, out = gateway.exec({ "call", "-c", "moonpool.yaml", "lua", "code=return host.store_keys('') and 1" }, { cwd = g.dir })
+    local code, out = gateway.exec({ "call", "-c", "moonpool.yaml", "lua", "code=return host.store.keys('') and 1" }, { cwd = g.dir })
     assert.equal(0, code, out)
     local me = g:client "2026-07-28"
-    assert.is_true(run(me, 'return host.store_set("s:a", "1")'))
+    assert.is_true(run(me, 'return host.store.set("s:a", "1")'))
     wait_saved(g)
     me:close()
     assert.has_nothing_left(g)
@@ -109,7 +109,7 @@ describe("store.file", function()
   it("is refused where it is broken, another's, newer, out of reach, or larger than the store", function()
     local g = start()
     local me = g:client "2026-07-28"
-    run(me, 'for i = 1, 200 do host.store_set("s:" .. i, ("x"):rep(1000)) end')
+    run(me, 'for i = 1, 200 do host.store.set("s:" .. i, ("x"):rep(1000)) end')
     me:close()
     g:stop()
     local path = g.dir .. "/data/store.db"
@@ -158,19 +158,19 @@ describe("store.file", function()
     local g = start()
     local me = g:client "2026-07-28"
     limit(g, 200000)
-    run(me, 'for i = 1, 100 do host.store_set("s:" .. i, ("x"):rep(10000)) end')
+    run(me, 'for i = 1, 100 do host.store.set("s:" .. i, ("x"):rep(10000)) end')
     g:wait_log "store not saved"
     for _ = 1, 5 do
       run(me, [[
         for i = 1, 100 do
-          host.store_set("s:" .. i, tostring(i))
-          host.store_set("s:x" .. i, "x")
-          host.store_delete("s:x" .. i)
+          host.store.set("s:" .. i, tostring(i))
+          host.store.set("s:x" .. i, "x")
+          host.store.delete("s:x" .. i)
         end]])
     end
     local status = g:wait_status(function(now) return now.counters.store_failures >= 2 end)
     assert.is_true(status.gauges.store_unsaved >= 100 and status.gauges.store_unsaved <= 300)
-    assert.equal("100", run(me, 'return host.store_get "s:100"'))
+    assert.equal("100", run(me, 'return host.store.get "s:100"'))
     limit(g, "unlimited")
     g:wait_log "store saved again"
     wait_saved(g)
@@ -179,7 +179,7 @@ describe("store.file", function()
     g = gateway.start { dir = g.dir }
     local served <close> = g -- luacheck: ignore 211
     me = g:client "2026-07-28"
-    assert.same({ 100, "57" }, run(me, 'return { #host.store_keys "", host.store_get "s:57" }'))
+    assert.same({ 100, "57" }, run(me, 'return { #host.store.keys "", host.store.get "s:57" }'))
     me:close()
     assert.has_nothing_left(g)
   end)
@@ -188,7 +188,7 @@ describe("store.file", function()
     local g <close> = start()
     local me = g:client "2026-07-28"
     limit(g, 200000)
-    run(me, 'for i = 1, 100 do host.store_set("s:" .. i, ("x"):rep(10000)) end')
+    run(me, 'for i = 1, 100 do host.store.set("s:" .. i, ("x"):rep(10000)) end')
     g:wait_log "store not saved"
     me:close()
     g:stop()
@@ -202,10 +202,10 @@ describe("a store.file that is removed while it is open", function()
   it("is noticed at the next change, counted, logged and made anew with everything in it", function()
     local g = start()
     local me = g:client "2026-07-28"
-    run(me, 'for i = 1, 3000 do host.store_set("s:" .. i, tostring(i)) end host.store_set("kept:1", "y")')
+    run(me, 'for i = 1, 3000 do host.store.set("s:" .. i, tostring(i)) end host.store.set("kept:1", "y")')
     wait_saved(g)
     for _, name in ipairs { "store.db", "store.db-wal" } do assert(os.remove(g.dir .. "/data/" .. name)) end
-    run(me, 'host.store_set("s:new", "x") host.store_delete "s:1"')
+    run(me, 'host.store.set("s:new", "x") host.store.delete "s:1"')
     g:wait_log("store not saved", { why = "it was removed or replaced while it was open" })
     g:wait_log "store file made anew"
     wait_saved(g)
@@ -215,14 +215,14 @@ describe("a store.file that is removed while it is open", function()
     me:close()
     g = gateway.start { dir = g.dir }
     me = g:client "2026-07-28"
-    assert.same({ "x", "2", "3000", "y" }, run(me, 'return { host.store_get "s:new", host.store_get "s:2", host.store_get "s:3000", host.store_get "kept:1" }'))
-    assert.is_nil(run(me, 'return host.store_get "s:1"'))
+    assert.same({ "x", "2", "3000", "y" }, run(me, 'return { host.store.get "s:new", host.store.get "s:2", host.store.get "s:3000", host.store.get "kept:1" }'))
+    assert.is_nil(run(me, 'return host.store.get "s:1"'))
     -- also if no value changes any more
     assert(os.remove(g.dir .. "/data/store.db"))
     me:close()
     g = again(g)
     me = g:client "2026-07-28"
-    assert.equal("x", run(me, 'return host.store_get "s:new"'))
+    assert.equal("x", run(me, 'return host.store.get "s:new"'))
     me:close()
     g:stop()
   end)
@@ -230,13 +230,13 @@ describe("a store.file that is removed while it is open", function()
   it("stays what it is where another file was put in its place, until that is gone", function()
     local g = start()
     local me = g:client "2026-07-28"
-    run(me, 'host.store_set("s:1", "one")')
+    run(me, 'host.store.set("s:1", "one")')
     wait_saved(g)
     assert(os.rename(g.dir .. "/data/store.db", g.dir .. "/data/old.db"))
     local other <close> = assert(io.open(g.dir .. "/data/store.db", "w"))
     other:write "of somebody else"
     other:close()
-    run(me, 'host.store_set("s:2", "two")')
+    run(me, 'host.store.set("s:2", "two")')
     g:wait_status(function(status) return status.counters.store_failures >= 2 end, 10)
     assert.equal("of somebody else", read(g.dir .. "/data/store.db"))
     assert(os.remove(g.dir .. "/data/store.db"))
@@ -245,7 +245,7 @@ describe("a store.file that is removed while it is open", function()
     me:close()
     g = again(g)
     me = g:client "2026-07-28"
-    assert.same({ "one", "two" }, run(me, 'return { host.store_get "s:1", host.store_get "s:2" }'))
+    assert.same({ "one", "two" }, run(me, 'return { host.store.get "s:1", host.store.get "s:2" }'))
     me:close()
     g:stop()
   end)

@@ -83,11 +83,11 @@ describe("turns of all workers", function()
 
   -- Records which turn the call has, and holds it if the argument says so.
   local body = [[
-    local mine <close> = host.turn("gate", %d)
+    local mine <close> = host.semaphore.take("gate", %d)
     if not mine then return "refused" end
-    host.store_set("turn:" .. %d, tostring(host.store_incr("turns", 1)))
-    if %s then host.signal():wait() end
-    return host.store_get("turn:" .. %d)]]
+    host.store.set("turn:" .. %d, tostring(host.store.incr("turns", 1)))
+    if %s then host.task.event():wait() end
+    return host.store.get("turn:" .. %d)]]
 
   local function code(n, most, holds) return trusted.code(body:format(most or 1, n, holds and "true" or "false", n)) end
 
@@ -95,14 +95,14 @@ describe("turns of all workers", function()
   lazy_teardown(function() local _ <close> = g end) -- luacheck: ignore 211
   before_each(function()
     local c <close> = g:client "2026-07-28"
-    trusted.run(c, 'for _, key in ipairs(host.store_keys "turn") do host.store_delete(key) end')
+    trusted.run(c, 'for _, key in ipairs(host.store.keys "turn") do host.store.delete(key) end')
   end)
 
   local function wait_waiting(n) g:wait_status(function(status) return status.gauges.calls_waiting == n end) end
 
   local function wait_holds(n)
     local c <close> = g:client "2026-07-28"
-    wait.for_fact("call " .. n .. " to have its turn", 5, function() return trusted.run(c, 'return host.store_get("turn:' .. n .. '")') end)
+    wait.for_fact("call " .. n .. " to have its turn", 5, function() return trusted.run(c, 'return host.store.get("turn:' .. n .. '")') end)
   end
 
   it("are given in the order of the requests, across workers", function()

@@ -12,7 +12,7 @@ describe("a signal", function()
   it("wakes all waiting tasks, and lets later tasks pass until it is cleared", function()
     local g <close> = trusted.start { workers = 1 }
     local me = g:client "2026-07-28"
-    run(me, "kept.signal, kept.waiting = host.signal(), 0")
+    run(me, "kept.signal, kept.waiting = host.task.event(), 0")
     local streams = {}
     for i = 1, 5 do
       streams[i] = me:open("tools/call", code("kept.waiting = kept.waiting + 1 return kept.signal:wait(" .. (i % 2 == 0 and "60" or "") .. ")"))
@@ -32,7 +32,7 @@ describe("a signal", function()
   it("is waited for within a script's coroutine, and by the task that another one's closer sets it in", function()
     local g <close> = trusted.start { workers = 1 }
     local me = g:client "2026-07-28"
-    run(me, "kept.signal, kept.other = host.signal(), host.signal()")
+    run(me, "kept.signal, kept.other = host.task.event(), host.task.event()")
     local inside = me:open("tools/call", code "kept.inside = true return coroutine.wrap(function() return kept.signal:wait(60) end)()")
     local leaver = me:open("tools/call", code [[
       local _ <close> = setmetatable({}, { __close = function() kept.signal:set() end })
@@ -49,7 +49,7 @@ describe("a signal", function()
   it("drops tasks whose call is cancelled", function()
     local g <close> = trusted.start { workers = 1 }
     local me = g:client "2026-07-28"
-    run(me, "kept.signal = host.signal()")
+    run(me, "kept.signal = host.task.event()")
     for _, time in ipairs { "", "60" } do
       local stream = me:open("tools/call", code("kept.waits = true kept.signal:wait(" .. time .. ")"))
       wait.for_fact("it to wait", 5, function() return run(me, "local was = kept.waits kept.waits = nil return was") end)
@@ -64,7 +64,7 @@ describe("a signal", function()
   it("that a task waits for delays no shutdown", function()
     local g <close> = trusted.start { workers = 1, config = { limits = { drain = "0s" } } }
     local me = g:client "2026-07-28"
-    local stream = me:open("tools/call", code "kept.signal = host.signal() kept.signal:wait()")
+    local stream = me:open("tools/call", code "kept.signal = host.task.event() kept.signal:wait()")
     wait.for_fact("it to wait", 5, function() return run(me, "return kept.signal ~= nil") end)
     g:signal "sigterm"
     assert.equal(-32603, stream:answer().error.code)
@@ -80,14 +80,14 @@ describe("a message between workers", function()
     for _, client in ipairs { one, two, three } do
       run(client, 'kept.heard = {} hearing.on("n", function(text) kept.heard[#kept.heard + 1] = text end)')
     end
-    run(two, 'for i = 1, 1000 do host.tell("n", i .. "\\0") end host.tell("unknown", "x")')
+    run(two, 'for i = 1, 1000 do host.bus.broadcast("n", i .. "\\0") end host.bus.broadcast("unknown", "x")')
     for _, client in ipairs { one, two, three } do
       wait.for_fact("all to be heard", 5, function() return run(client, "return #kept.heard") == 1000 end)
       assert.is_true(run(client, 'for i, text in ipairs(kept.heard) do if text ~= i .. "\\0" then return i end end return true'))
     end
     assert.same({ 1000, 1001 }, run(two, [[
       local before = #kept.heard
-      host.tell("n", "x")
+      host.bus.broadcast("n", "x")
       sleep(0)
       return { before, #kept.heard }]]))
     close(one, two, three)
@@ -98,13 +98,13 @@ describe("a message between workers", function()
     local g <close> = trusted.start { workers = 2 }
     local one, two = trusted.workers(g)
     for _, me in ipairs { one, two } do run(me, [[
-      kept.signal = host.signal()
+      kept.signal = host.task.event()
       hearing.on("wake", function() kept.signal:set() end)
       hearing.on("wait", function() sleep(1) end)
       hearing.on("fail", function() error "broken" end)]]) end
     local stream = one:open("tools/call", code "kept.waits = true return kept.signal:wait(60)")
     wait.for_fact("it to wait", 5, function() return run(one, "return kept.waits") or run(two, "return kept.waits") end) -- of the worker that the kernel chose
-    run(two, 'host.tell("wait", "") host.tell("fail", "") host.tell("wake", "")')
+    run(two, 'host.bus.broadcast("wait", "") host.bus.broadcast("fail", "") host.bus.broadcast("wake", "")')
     assert.is_true(read(stream:answer()))
     assert.truthy(g:wait_log("bus message failed", { method = "wait" }).fields.error:find "may not wait here")
     assert.truthy(g:wait_log("bus message failed", { method = "fail" }).fields.error:find "broken")

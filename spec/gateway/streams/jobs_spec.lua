@@ -11,13 +11,13 @@ end
 
 -- Code that starts a task which waits for kept.signal, with a closer.
 local waiting = [[
-  kept.signal, kept.seen, kept.closed = host.signal(), nil, nil
-  kept.job = assert(host.spawn(call, function(job)
+  kept.signal, kept.seen, kept.closed = host.task.event(), nil, nil
+  kept.job = assert(host.job.spawn(call, function(job)
     local _ <close> = setmetatable({}, { __close = function() kept.closed = job.cancelled end })
     kept.begun = true
     kept.signal:wait()
     kept.seen = { revision = job.revision, method = job.method, principal = job.principal.id, client = job.client.name,
-      able = job.capabilities.roots ~= nil, meta = job.meta and job.meta.mine, has_session = job.has_session, id = host.id(job),
+      able = job.capabilities.roots ~= nil, meta = job.meta and job.meta.mine, has_session = job.has_session, id = host.call.id(job),
       initialized = job.initialized, sent = job:send { jsonrpc = "2.0", method = "x" }, cancelled = job.cancelled }
     job:progress(1)
     return "unheard"
@@ -29,7 +29,7 @@ describe("a background task", function()
       local g <close> = trusted.start { workers = 1 }
       local other = g:client "2026-07-28"
       local me = g:client(revision, { capabilities = { roots = {} } })
-      local id = run(me, waiting .. "return host.id(call)")
+      local id = run(me, waiting .. "return host.call.id(call)")
       assert.equal(1, g:status().gauges.jobs)
       if revision == "2026-07-28" then -- with _meta, on a call whose client disconnects
         run(me, "kept.signal:set()")
@@ -64,19 +64,19 @@ describe("a background task", function()
     local me = g:client "2026-07-28"
     run(me, waiting)
     wait_run(me, "kept.begun", true)
-    run(me, 'host.stop(kept.job, "enough")')
+    run(me, 'host.job.stop(kept.job, "enough")')
     wait_run(me, "kept.closed", true)
     g:wait_log("job cancelled", { why = "cancelled" })
-    run(me, 'host.stop(kept.job) host.stop(kept.job, "again")')
-    assert.is_true(run(me, 'host.stop(host.spawn(call, function() kept.never = true end, 1)) sleep(0.01) return kept.never == nil'))
+    run(me, 'host.job.stop(kept.job) host.job.stop(kept.job, "again")')
+    assert.is_true(run(me, 'host.job.stop(host.job.spawn(call, function() kept.never = true end, 1)) sleep(0.01) return kept.never == nil'))
     assert.is_nil(run(me, [[
-      kept.job = host.spawn(call, function() host.stop(kept.job, "itself") sleep(0) kept.went_on = true end, 1)
+      kept.job = host.job.spawn(call, function() host.job.stop(kept.job, "itself") sleep(0) kept.went_on = true end, 1)
       sleep(0.01)
       return kept.went_on]]))
     run(me, waiting)
     me:close()
     me = g:client "2026-07-28"
-    run(me, "host.stop(kept.job)")
+    run(me, "host.job.stop(kept.job)")
     me:close()
     assert.has_nothing_left(g)
   end)
@@ -86,7 +86,7 @@ describe("a background task", function()
     local me = g:client "2026-07-28"
     assert.is_true(run(me, [[
       local closed
-      host.spawn(call, function(job)
+      host.job.spawn(call, function(job)
         local _ <close> = setmetatable({}, { __close = function() closed = job.cancelled end })
         sleep(60)
       end, 0.05)
@@ -100,7 +100,7 @@ describe("a background task", function()
   it("that lasts longer than a call may goes on", function()
     local g <close> = trusted.start { workers = 1, config = { limits = { call = { time = "50ms" } } } }
     local me = g:client "2026-07-28"
-    run(me, "host.spawn(call, function() sleep(0.2) kept.done = true end, 60)")
+    run(me, "host.job.spawn(call, function() sleep(0.2) kept.done = true end, 60)")
     wait_run(me, "kept.done", true)
     me:close()
     assert.has_nothing_left(g)
@@ -109,7 +109,7 @@ describe("a background task", function()
   it("that fails is logged and stops no other", function()
     local g <close> = trusted.start { workers = 1 }
     local me = g:client "2025-11-25"
-    run(me, 'host.spawn(call, function() error "broken" end, 1) host.spawn(call, function() sleep(0) error "broken later" end, 1)')
+    run(me, 'host.job.spawn(call, function() error "broken" end, 1) host.job.spawn(call, function() sleep(0) error "broken later" end, 1)')
     assert.truthy(g:wait_log("task failed", { method = "tools/call" }).fields.error:find "broken")
     g:wait_status(function(status) return status.counters.tool_faults == 2 and status.gauges.jobs == 0 end)
     me:delete()
@@ -121,9 +121,9 @@ describe("a background task", function()
     local g <close> = trusted.start { workers = 1, config = { tasks = { max = 3, ttl = "90s" } } }
     local me = g:client "2026-07-28"
     assert.same({ 3, "too many" }, run(me, [[
-      kept.count, kept.signal = 0, host.signal()
+      kept.count, kept.signal = 0, host.task.event()
       local function more(from)
-        local made, why = host.spawn(from, function(job)
+        local made, why = host.job.spawn(from, function(job)
           more(job)
           kept.signal:wait()
         end, 60)
@@ -148,13 +148,14 @@ describe("a gateway that stops", function()
     local one, two = trusted.workers(g)
     run(one, waiting)
     local called = two:open("tools/call", code([[
-      host.spawn(call, function() local _ <close> = setmetatable({}, { __close = function() host.log("info", "closed", {}) end }) sleep(3600) end, 9000)
-      kept.signal = host.signal()
+      host.job.spawn(call, function() local _ <close> = setmetatable({},
+        { __close = function() host.log.write("info", "closed", {}) end }) sleep(3600) end, 9000)
+      kept.signal = host.task.event()
       hearing.on("go", function() kept.signal:set() end)
       call:progress(1)
       return kept.signal:wait(60)]], { progressToken = "p" }))
     called:wait "notifications/progress"
-    local teller = one:open("tools/call", code('call:progress(1) sleep(0.3) host.tell("go", "")', { progressToken = "p" }))
+    local teller = one:open("tools/call", code('call:progress(1) sleep(0.3) host.bus.broadcast("go", "")', { progressToken = "p" }))
     teller:wait "notifications/progress"
     g:signal "sigterm"
     assert.is_true((trusted.read(called:answer()))) -- calls have their time limit, whether background tasks run or not

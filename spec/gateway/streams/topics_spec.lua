@@ -17,7 +17,7 @@ end
 local function publish(topic, n)
   return ([[
     local topic, n = %q, %d
-    host.publish(topic, ('{"jsonrpc":"2.0","method":"plain","params":{"n":%%d,"topic":%%q}}'):format(n, topic),
+    host.topic.publish(topic, ('{"jsonrpc":"2.0","method":"plain","params":{"n":%%d,"topic":%%q}}'):format(n, topic),
       '{"jsonrpc":"2.0","method":"heard","params":{"id":', (',"n":%%d,"topic":%%q}}'):format(n, topic))]]):format(topic, n)
 end
 
@@ -44,7 +44,7 @@ local function follower(g, revision, topics)
   me.listening = me.endpoint and me.stream or me:get_stream().connection
   me.listening:read_head()
   for _, topic in ipairs(topics) do
-    assert.is_true(run(me, ("return host.follow(call, %q)"):format(topic)))
+    assert.is_true(run(me, ("return host.session.subscribe(call, %q)"):format(topic)))
   end
   return me
 end
@@ -55,7 +55,7 @@ local function listen(me, topics)
   for i, topic in ipairs(topics) do names[i] = ("%q"):format(topic) end
   local message = me:message("tools/call", code(
     ([==[kept.n = (kept.n or 0) + 1 call:progress(1)
-      return host.listen(call, { %s }, '{"resultType":"complete"}')]==]):format(table.concat(names, ",")), { progressToken = "p" }))
+      return host.call.listen(call, { %s }, '{"resultType":"complete"}')]==]):format(table.concat(names, ",")), { progressToken = "p" }))
   me.kept.events = {}
   me.kept:send { method = "POST", path = "/mcp", headers = me:headers(message), body = message }
   me.kept:wait_event "notifications/progress"
@@ -91,7 +91,7 @@ describe("what is published", function()
     local me = follower(g, "2025-11-25", { "a", "a", "b" })
     run(me, publish("a", 1))
     wait_heard(me.listening, "a 1")
-    run(me, 'host.unfollow(call, "a") host.unfollow(call, "a") host.unfollow(call, "c")')
+    run(me, 'host.session.unsubscribe(call, "a") host.session.unsubscribe(call, "a") host.session.unsubscribe(call, "c")')
     run(me, publish("a", 2))
     run(me, publish("b", 3))
     wait_heard(me.listening, "a 1", "b 3")
@@ -119,11 +119,11 @@ describe("what is published", function()
     local other = listen(two, { "a" })
     run(one, [[
       local function as(n) return ('{"jsonrpc":"2.0","method":"plain","params":{"topic":"a","n":%d,"x":'):format(n) end
-      host.publish("a", as(1) .. "0}}", nil, nil)
+      host.topic.publish("a", as(1) .. "0}}", nil, nil)
       sleep(0)
-      host.publish("a", nil, as(2), "}}")
+      host.topic.publish("a", nil, as(2), "}}")
       sleep(0)
-      host.publish("a", as(3) .. "0}}", as(3), "}}")]])
+      host.topic.publish("a", as(3) .. "0}}", as(3), "}}")]])
     wait_heard(me.listening, "a 1", "a 3")
     wait_heard(other, "a 2", "a 3")
     for _, message in ipairs(other:messages()) do
@@ -137,7 +137,7 @@ describe("what is published", function()
   it("is dropped and counted for a session without a stream", function()
     local g <close> = trusted.start { workers = 1 }
     local me = g:client "2025-11-25"
-    assert.is_true(run(me, 'return host.follow(call, "a")'))
+    assert.is_true(run(me, 'return host.session.subscribe(call, "a")'))
     run(me, publish("a", 1))
     g:wait_status(function(status) return status.counters.dropped.gone == 1 end)
     close(me)
@@ -151,9 +151,9 @@ describe("what is published", function()
     for i = 1, 1200 do
       followers[i] = g:client "2025-11-25"
       followers[i].listening = followers[i]:get_stream().connection
-      run(followers[i], 'return host.follow(call, "a")')
+      run(followers[i], 'return host.session.subscribe(call, "a")')
       listeners[i] = eras.client(g, "2026-07-28")
-      listeners[i].stream = listeners[i]:open("tools/call", code('call:progress(1) host.listen(call, { "a" }, "{}")', { progressToken = "p" }))
+      listeners[i].stream = listeners[i]:open("tools/call", code('call:progress(1) host.call.listen(call, { "a" }, "{}")', { progressToken = "p" }))
     end
     for _, me in ipairs(listeners) do me.stream:wait "notifications/progress" end
     g:wait_status(function(status) return status.gauges.listeners == 1200 end)
@@ -177,14 +177,14 @@ describe("a session that follows", function()
   it("needs a session, and has a cap on its topics", function()
     local g <close> = trusted.start { workers = 1, config = { sessions = { subscriptions = 4 } } } -- one of the subscriptions is "tools", made by `initialize`
     local new, old = g:client "2026-07-28", g:client "2025-11-25"
-    assert.equal("no session", run(new, 'local _, why = host.follow(call, "a") return why'))
+    assert.equal("no session", run(new, 'local _, why = host.session.subscribe(call, "a") return why'))
     assert.equal("too many", run(old, [[
-      for i = 1, 3 do assert(host.follow(call, "t" .. i)) end
-      local _, why = host.follow(call, "t4")
-      assert(host.follow(call, "t1"))
+      for i = 1, 3 do assert(host.session.subscribe(call, "t" .. i)) end
+      local _, why = host.session.subscribe(call, "t4")
+      assert(host.session.subscribe(call, "t1"))
       return why]]))
     assert.equal(4, g:status().gauges.subscriptions)
-    assert.is_true(run(old, 'host.unfollow(call, "t1") return host.follow(call, "t4")'))
+    assert.is_true(run(old, 'host.session.unsubscribe(call, "t1") return host.session.subscribe(call, "t4")'))
     close(old)
     close(new)
     assert.has_nothing_left(g)
@@ -194,11 +194,11 @@ describe("a session that follows", function()
     local g <close> = trusted.start { workers = 2, config = { sessions = { idle = "200ms" } } }
     for _, revision in ipairs { "2024-11-05", "2025-11-25" } do
       local me = g:client(revision)
-      run(me, 'for i = 1, 100 do host.follow(call, "t" .. i) end')
+      run(me, 'for i = 1, 100 do host.session.subscribe(call, "t" .. i) end')
       close(me)
     end
     local idle = g:client "2025-06-18"
-    run(idle, 'for i = 1, 100 do host.follow(call, "t" .. i) end')
+    run(idle, 'for i = 1, 100 do host.session.subscribe(call, "t" .. i) end')
     g:wait_status(function(status) return status.gauges.subscriptions == 0 and status.counters.sessions_closed.idle == 1 end)
     idle:close()
     assert.has_nothing_left(g)
@@ -247,9 +247,9 @@ describe("a call that listens", function()
     local g <close> = trusted.start { workers = 1, config = { limits = { listeners = 1 }, sessions = { subscriptions = 2 } } }
     local me, other = g:client "2026-07-28", g:client "2026-07-28"
     run(me, "return true")
-    assert.equal("too many", run(other, 'local _, why = host.listen(call, { "a", "b", "c" }, "{}") return why'))
+    assert.equal("too many", run(other, 'local _, why = host.call.listen(call, { "a", "b", "c" }, "{}") return why'))
     local stream = listen(me, { "a" })
-    assert.equal("too many", run(other, 'local _, why = host.listen(call, { "a" }, "{}") return why'))
+    assert.equal("too many", run(other, 'local _, why = host.call.listen(call, { "a" }, "{}") return why'))
     assert.equal(1, g:status().counters.refused.listeners)
     stream.connection:close()
     g:wait_status(function(status) return status.gauges.listeners == 0 end)
@@ -261,13 +261,14 @@ describe("a call that listens", function()
     local g <close> = trusted.start { workers = 2, config = { limits = { stream_queue = "256KiB" } } }
     local one, two = trusted.workers(g)
     local fine = listen(one, { "a" })
-    local slow = two:open("tools/call", code('call:progress(1) host.listen(call, { "a" }, "{}")', { progressToken = "p" }), { buffer = 4096 })
+    local slow = two:open("tools/call", code('call:progress(1) host.call.listen(call, { "a" }, "{}")', { progressToken = "p" }), { buffer = 4096 })
     slow:wait "notifications/progress".connection:pause()
     local publisher = g:client "2026-07-28"
     local n = 0
     repeat
       n = n + 1
-      run(publisher, ([[host.publish("a", nil, '{"method":"heard","params":{"topic":"a","n":%d,"x":"' .. ("x"):rep(60000) .. '","id":', "}}")]]):format(n))
+      run(publisher, ([[
+        host.topic.publish("a", nil, '{"method":"heard","params":{"topic":"a","n":%d,"x":"' .. ("x"):rep(60000) .. '","id":', "}}")]]):format(n))
     until n == 1000 or g:status().gauges.listeners == 1
     g:wait_status(function(status) return status.gauges.listeners == 1 and status.counters.tool_aborted.gone == 1 end)
     wait.for_fact("all to be heard by the other", 5, function() return #heard(fine:messages()) == n end)

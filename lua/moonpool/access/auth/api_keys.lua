@@ -130,7 +130,7 @@ return function(given, script)
   return options.made(given, function(request)
     local key = request.headers[header] or request.bearer
     if not key then return nil, "there is no API key" end
-    local hash = hex(host.digest("sha256", key))
+    local hash = hex(host.digest.sum("sha256", key))
     local entry, why, kind = find(hash)
     if not entry or not keys.equal(entry.hash, hash) then return nil, why or "the API key is not known", kind and options.RETRY end
     if entry.expires and os.time() >= entry.expires then return nil, "the API key has expired" end

@@ -18,11 +18,11 @@ return function(given)
     problem.raise(1, "auth.bearer: the secret is shorter than " .. MIN_SECRET_LENGTH .. " characters", "openssl rand -hex 32 makes one")
   end
   if not options.is_id(given.id or "bearer") then problem.raise(1, "auth.bearer: 'id' is the id of the principal with this secret") end
-  local hash = host.digest("sha256", text)
+  local hash = host.digest.sum("sha256", text)
   local who = auth.keep { id = given.id or "bearer", scopes = options.scopes("auth.bearer", given.scopes) }
   return options.made(given, function(request)
     if not request.bearer then return nil, "there is no token" end
-    if not keys.equal(host.digest("sha256", request.bearer), hash) then return nil, "the token is not known" end
+    if not keys.equal(host.digest.sum("sha256", request.bearer), hash) then return nil, "the token is not known" end
     return who
   end), true
 end

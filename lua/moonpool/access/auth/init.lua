@@ -143,7 +143,7 @@ function auth.set(made)
   local issuers, scopes = union(asked, "issuer"), union(asked, "scopes_supported")
   local realms = union(asked, "realm")
   local document = { authorization_servers = issuers, scopes_supported = scopes[1] and scopes or nil }
-  host.set_auth(realms[1] or "", table.concat(scopes, " "), issuers[1] and json.encode(document):sub(2, -2) or "")
+  host.auth.enable(realms[1] or "", table.concat(scopes, " "), issuers[1] and json.encode(document):sub(2, -2) or "")
 end
 
 function auth.all() return asked end
@@ -202,7 +202,7 @@ local function seat_of(one, given)
   if not who then return nil, trouble end
   local facts = principal.facts(who)
   if facts.is_built_in then return nil, "'" .. facts.id .. "' is an id that auth scripts cannot give" end
-  local seat = host.seat(who, facts.id, facts.key, facts.expires)
+  local seat = host.auth.principal_ref(who, facts.id, facts.key, facts.expires)
   known = { seat = seat, expires = facts.expires or math.huge }
   if unchanging[given] or who == given then
     one.known[given] = known
@@ -215,7 +215,7 @@ end
 -- Logs why a script did not authenticate a request. Returns the reasons of all scripts that ran.
 local function add_reason(reasons, one, why)
   local words = failure.words(why, "no reason")
-  host.log("debug", "auth script declined", { script = one.path, why = words })
+  host.log.write("debug", "auth script declined", { script = one.path, why = words })
   return reasons and reasons .. "; " .. words or words
 end
 

@@ -36,14 +36,14 @@ local not_of_token = { [401] = true, [403] = true, [404] = true, [408] = true, [
 -- Asks the issuer about one token. Returns its claims; false if the token is not active; nil and why if the issuer did not answer.
 local function ask(self, text)
   local answer, why = self.http.post(self.url, {
-    timeout = TIMEOUT_S, max = math.min(MAX_ANSWER_BYTES, host.http_limits.body), follow = false,
+    timeout = TIMEOUT_S, max = math.min(MAX_ANSWER_BYTES, host.limits.http.body), follow = false,
     headers = { accept = "application/json", ["content-type"] = "application/x-www-form-urlencoded", authorization = self.authorization },
     body = "token=" .. encoded(text) .. "&token_type_hint=access_token",
   })
   if not answer then return nil, why end
   local status = answer.status
   if status == 401 or status == 403 then
-    host.log("error", "introspection refused", { url = self.url, status = status, hint = "the issuer does not take 'client_id' and 'client_secret'" })
+    host.log.write("error", "introspection refused", { url = self.url, status = status, hint = "the issuer does not take 'client_id' and 'client_secret'" })
   end
   if status >= 400 and status < 500 and not not_of_token[status] then return false end
   if status ~= 200 then return nil, "it answers " .. status end
@@ -54,9 +54,9 @@ end
 
 local function note_outage(self, why)
   self.failures = self.failures + 1
-  local pause = math.min(MAX_PAUSE_S, 2 ^ (self.failures - 1)) * (0.75 + host.random(1):byte() / 510)
-  self.quiet_until, self.probe_at = host.now() + pause, host.now() + math.min(pause, PROBE_S)
-  host.log("warn", "token not introspected", { url = self.url, why = why, again = ("%.1fs"):format(pause), failures = self.failures })
+  local pause = math.min(MAX_PAUSE_S, 2 ^ (self.failures - 1)) * (0.75 + host.random.bytes(1):byte() / 510)
+  self.quiet_until, self.probe_at = host.time.now() + pause, host.time.now() + math.min(pause, PROBE_S)
+  host.log.write("warn", "token not introspected", { url = self.url, why = why, again = ("%.1fs"):format(pause), failures = self.failures })
 end
 
 -- Checks the answer about an active token: it must be valid now, and for this server.
@@ -76,17 +76,17 @@ local function fetch(self, id, text)
   self.failures, self.quiet_until = 0, -math.huge
   local good = said and judge(self, said)
   if not good then
-    self.bad:put(id, host.now() + self.negative)
+    self.bad:put(id, host.time.now() + self.negative)
     return false
   end
   local life = math.min(self.cache, said.exp and said.exp + LEEWAY - os.time() or self.cache)
-  self.good:put(id, { text = json.encode(good), ends = host.now() + life })
+  self.good:put(id, { text = json.encode(good), ends = host.time.now() + life })
   return good
 end
 
 -- The claims of a token; or nil, why, kind.
 local function look_up(self, text)
-  local id, now = host.digest("sha256", text), host.now()
+  local id, now = host.digest.sum("sha256", text), host.time.now()
   local known = self.good:get(id)
   if known and now < known.ends then return json.decode(known.text) end
   if (self.bad:get(id) or 0) > now then return nil, "the token is not active" end
@@ -109,7 +109,7 @@ return function(given, script)
     problem.raise(1, who .. " needs 'client_id' and 'client_secret', the gateway's credentials at the issuer", "as in client_secret = secret \"CLIENT_SECRET\"")
   end
   local audience = given.audience
-  if audience == nil then audience = host.resources end
+  if audience == nil then audience = host.config.resources end
   local self = {
     http = http.library(script.granted, script.path), url = given.url,
     authorization = "Basic " .. base64.encode(encoded(given.client_id) .. ":" .. encoded(secret)),

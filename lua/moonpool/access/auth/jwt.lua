@@ -15,22 +15,22 @@ local names = { 1, table.unpack(rules.names) }
 -- script has a function of its own: it may look up facts that change, so it is called again after auth.KNOWN seconds.
 local function principal_of(record, make, leeway)
   local left = auth.KNOWN
-  if make ~= claims.principal then left = record.principal and record.asked_again_at - host.now() or 0 end
+  if make ~= claims.principal then left = record.principal and record.asked_again_at - host.time.now() or 0 end
   if record.principal and left > 0 then return record.principal, left end
   record.principal = nil
-  local asked_at = host.now()
+  local asked_at = host.time.now()
   local made, why = make(json.decode(record.payload))
   if type(made) ~= "table" then return made, why end
   record.principal = auth.keep(claims.ending(made, math.ceil(record.times.exp + leeway)))
   record.asked_again_at = asked_at + auth.KNOWN
-  return record.principal, record.asked_again_at - host.now()
+  return record.principal, record.asked_again_at - host.time.now()
 end
 
 return function(given, script)
   options.check("auth.jwt", given, names)
   local wanted = {}
   for _, name in ipairs(rules.names) do wanted[name] = given[name] end
-  if wanted.audience == nil then wanted.audience = host.resources end
+  if wanted.audience == nil then wanted.audience = host.config.resources end
   local verifier, read = jwt.make(wanted, script, "auth.jwt")
   local make = given[1] or claims.principal
   local made = options.made(given, function(request)

@@ -32,7 +32,7 @@ end
 
 --- The text of an option that is a string or a secret; nil for any other value.
 function options.text(value)
-  if type(value) == "userdata" then return host.reveal(value) end
+  if type(value) == "userdata" then return host.secret.reveal(value) end
   return type(value) == "string" and value or nil
 end
 

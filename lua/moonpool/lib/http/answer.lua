@@ -76,7 +76,7 @@ end
 -- Ends the stream with a failure. Every later read returns the same reason.
 local function spoil(it, what, hint)
   it.failed = it.failure_text(what, hint)
-  host.http_close(it.handle)
+  host.http.close(it.handle)
   return nil, it.failed
 end
 
@@ -84,7 +84,7 @@ end
 local function piece(it)
   if it.failed then return nil, it.failed end
   if it.is_over then return nil end
-  local bytes, what, hint, kind = host.http_read(it.handle, it.idle)
+  local bytes, what, hint, kind = host.http.read(it.handle, it.idle)
   if bytes then return bytes end
   if bytes == false then
     it.is_over = true
@@ -115,7 +115,7 @@ function flowing:text()
       return table.concat(parts)
     end
     parts[#parts + 1], size = bytes, size + #bytes
-    if size > host.http_limits.body then return spoil(it, "the answer's body is larger than " .. host.http_limits.body .. " bytes", "limits.http.body") end
+    if size > host.limits.http.body then return spoil(it, "the answer's body is larger than " .. host.limits.http.body .. " bytes", "limits.http.body") end
   end
 end
 
@@ -129,7 +129,7 @@ end
 function flowing:close()
   local it = own(self, "close")
   it.failed = it.failed or it.failure_text("the stream is closed", "")
-  host.http_close(it.handle)
+  host.http.close(it.handle)
 end
 flowing_mt.__close = flowing.close
 

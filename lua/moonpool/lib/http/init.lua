@@ -30,11 +30,11 @@ local function words(method, url, what, hint)
   return method .. " " .. shown(url) .. ": " .. what .. (hint and hint ~= "" and " (" .. hint .. ")" or "")
 end
 
-local function log_refusal(path, url, why, grant) host.log("warn", "http refused", { file = path, host = place(url), why = why, grant = grant }) end
+local function log_refusal(path, url, why, grant) host.log.write("warn", "http refused", { file = path, host = place(url), why = why, grant = grant }) end
 
 -- The URL that a redirect leads to; nil, why if the redirect must not be followed.
 local function follow(plan, url, status, location)
-  local to, what, hint = host.http_url(location:gsub(" ", "%%20"), url.url)
+  local to, what, hint = host.http.url(location:gsub(" ", "%%20"), url.url)
   if not to then return nil, words(plan.method, url, "the redirect cannot be followed: " .. what, hint) end
   if url.scheme == "https" and to.scheme == "http" then return nil, words(plan.method, url, "it redirects from https to http",
     "follow = false gives its answer") end
@@ -50,7 +50,7 @@ local function hop(self, plan, url, seconds, stream)
     return nil, grants.refusal("net", place(url), self.path)
   end
   if seconds <= 0 then return nil, words(plan.method, url, ("no answer within %g s"):format(plan.timeout)) end
-  local status, head, rest, kind = host.http {
+  local status, head, rest, kind = host.http.send {
     method = plan.method, url = url.url, headers = request.lines(plan), body = plan.body, most = plan.most, seconds = seconds,
     reach = may, repeatable = retry.may_repeat(plan), stream = stream,
   }
@@ -63,10 +63,10 @@ end
 -- Sends a request and follows its redirects: an answer; or nil, why, kind. The kind is "unsent" if no server has received any of it.
 local function try(self, plan, deadline, stream)
   if http.stand_in then return http.stand_in(plan, stream) end
-  local url, what, hint = host.http_url(plan.url)
+  local url, what, hint = host.http.url(plan.url)
   if not url then return nil, what .. (hint ~= "" and " (" .. hint .. ")" or "") end
   for hops = 0, MOST_HOPS do
-    local status, head, rest = hop(self, plan, url, deadline - host.now(), stream)
+    local status, head, rest = hop(self, plan, url, deadline - host.time.now(), stream)
     if not status then return nil, head, hops > 0 and rest == "unsent" and "unanswered" or rest end
     local location = plan.follow and redirects[status] and answer.location(head)
     if not location then
@@ -74,7 +74,7 @@ local function try(self, plan, deadline, stream)
       local asked, at = plan.method, url
       return answer.stream(status, head, rest, url.url, plan, function(...) return words(asked, at, ...) end)
     end
-    if stream then host.http_close(rest) end
+    if stream then host.http.close(rest) end
     local to, why = follow(plan, url, status, location)
     if not to then return nil, why end
     url = to
@@ -85,7 +85,7 @@ end
 local function ask(self, method, address, options, stream)
   local plan, why = request.plan(method, address, options, stream)
   if not plan then return nil, why end
-  local deadline = host.now() + plan.timeout
+  local deadline = host.time.now() + plan.timeout
   return retry.run(plan, deadline, function(again) return try(self, again, deadline, stream) end)
 end
 

@@ -30,7 +30,7 @@ function reach.parse(text)
   if not name then return nil end
   name, port = name:gsub("%.$", ""), read_port(port)
   if port == false then return nil end
-  local address = host.http_address(name)
+  local address = host.http.address(name)
   if address then return not word and { host = address, port = port, is_address = true } or nil end
   if rest:sub(1, 1) == "[" or name:find "^[%d.]+$" then return nil end
   if name ~= "*" and not is_name(name:gsub("^%*%.", "")) then return nil end
@@ -62,10 +62,10 @@ end
 
 local rank = { public = 1, loopback = 2, private = 3 }
 
---- The widest kind of addresses that the grants allow for `url` (from host.http_url), for host.http; nil if no grant allows it.
+--- The widest kind of addresses that the grants allow for `url` (from host.http.url), for host.http.send; nil if no grant allows it.
 function reach.find(grants, url)
   local found
-  local is_address = host.http_address(url.host) ~= nil
+  local is_address = host.http.address(url.host) ~= nil
   for _, grant in ipairs(grants) do
     if opens_host(grant, url.host, is_address) and opens_port(grant, url.port) then
       local kind = kind_of(grant, url, is_address)

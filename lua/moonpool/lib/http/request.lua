@@ -48,8 +48,8 @@ local function check(options, stream)
   end
   for _, name in ipairs { "max", "max_event" } do
     local value = options[name]
-    if value and not (value >= 1 and value <= host.http_limits.body) then
-      problem.raise(2, "'" .. name .. "' must be 1 to limits.http.body, which is " .. host.http_limits.body .. " bytes")
+    if value and not (value >= 1 and value <= host.limits.http.body) then
+      problem.raise(2, "'" .. name .. "' must be 1 to limits.http.body, which is " .. host.limits.http.body .. " bytes")
     end
   end
 end
@@ -95,7 +95,7 @@ local function read_headers(fields)
     if not name:find "^[%w!#$%%&'*+.^_`|~-]+$" then return nil, "a header's name holds what no name may" end
     if ours[low] then problem.raise(2, "the header '" .. low .. "' is made from the request", "leave it out") end
     for _, value in ipairs(each(fields[name])) do
-      local text = host.reveal(value) or scalar(value, "header '" .. low .. "'")
+      local text = host.secret.reveal(value) or scalar(value, "header '" .. low .. "'")
       if text:find "[%z\1-\8\10-\31\127]" then return nil, "the header '" .. low .. "' holds a line break or another control character" end
       list[#list + 1] = { low, text:match "^[ \t]*(.-)[ \t]*$" }
     end
@@ -129,14 +129,14 @@ function request.plan(method, url, options, stream)
   if not body and (method == "POST" or method == "PUT" or method == "PATCH") then body = "" end
   return {
     method = method, url = options.query and request.with_query(url, options.query) or url, headers = headers, body = body,
-    timeout = options.timeout or host.http_limits.time, follow = options.follow ~= false, idle = options.idle,
+    timeout = options.timeout or host.limits.http.time, follow = options.follow ~= false, idle = options.idle,
     retry = math.tointeger(options.retry or 0), retry_unsafe = options.retry_unsafe,
-    most = math.floor(options.max or (stream and math.maxinteger or host.http_limits.body)),
-    most_event = math.floor(options.max_event or math.min(1 << 20, host.http_limits.body)),
+    most = math.floor(options.max or (stream and math.maxinteger or host.limits.http.body)),
+    most_event = math.floor(options.max_event or math.min(1 << 20, host.limits.http.body)),
   }
 end
 
---- The header lines in the form of host.http.
+--- The header lines in the form of host.http.send.
 function request.lines(plan)
   local lines = {}
   for _, header in ipairs(plan.headers) do lines[#lines + 1] = header[2] == "" and header[1] .. ";" or header[1] .. ": " .. header[2] end

@@ -31,7 +31,7 @@ local function seconds_of(text)
   if text:find "^%d+$" and #text <= 9 then return tonumber(text) end
   local day, month, year, clock = text:match "^%a+, (%d%d) (%a%a%a) (%d%d%d%d) (%d%d:%d%d:%d%d) GMT$"
   local at = months[month] and time.parse(("%s-%02d-%sT%sZ"):format(year, months[month], day, clock))
-  return at and math.max(0, at - host.clock())
+  return at and math.max(0, at - host.time.clock())
 end
 
 -- Seconds until the next try; nil if there is no further try.
@@ -44,14 +44,14 @@ local function pause(plan, tried, answer, kind)
 end
 
 --- Runs `attempt(plan)` until it succeeds or may not be repeated, and returns the results of the last try: an answer; or nil, why, kind.
---- `deadline` is in seconds of host.now(). The attempt may change its plan.
+--- `deadline` is in seconds of host.time.now(). The attempt may change its plan.
 function retry.run(plan, deadline, attempt)
   for tried = 0, plan.retry do
     local answer, why, kind = attempt(copied(plan))
     local seconds = tried < plan.retry and pause(plan, tried, answer, kind)
-    if not seconds or host.now() + seconds >= deadline then return answer, why end
+    if not seconds or host.time.now() + seconds >= deadline then return answer, why end
     if answer and answer.close then answer:close() end
-    host.sleep(seconds)
+    host.time.sleep(seconds)
   end
 end
 

@@ -23,18 +23,18 @@ local turn, cost = -math.huge, 0.0001
 
 -- Limits the share of processor time that signature checks take: parks until this check may run. Nil if the wait would be too long.
 local function take_turn()
-  local now = host.now()
+  local now = host.time.now()
   local at = math.max(turn, now - BURST) + cost / SHARE
   if at - now > MOST_WAIT then return nil end
   turn = at
-  if at > now then host.sleep(at - now) end
+  if at > now then host.time.sleep(at - now) end
   return true
 end
 
 local function verify(key, algorithm, read)
-  local began = host.now()
+  local began = host.time.now()
   local fine = key:verify(algorithm, read.input, read.signature)
-  cost = cost + (math.min(host.now() - began, 0.01) - cost) / 16
+  cost = cost + (math.min(host.time.now() - began, 0.01) - cost) / 16
   return fine
 end
 
@@ -108,7 +108,7 @@ end
 -- The record of a token, the same table while the token is cached; or nil, why, kind.
 local function examine(state, text)
   if type(text) ~= "string" or text == "" or #text > token.MOST then return nil, select(2, token.read(text, state.rules.algorithms)) end
-  local now, id = jwt.now(), host.token_id(text)
+  local now, id = jwt.now(), host.auth.token_id(text)
   local record, why = recall(state, id, now)
   if record then return record end
   if why then return nil, why end

@@ -9,7 +9,7 @@ local here = { localhost = true, ["127.0.0.1"] = true, ["::1"] = true }
 --- Checks that keys may be fetched from `url`: https, or the local machine. Returns the parts of the URL; or nil, why.
 function locations.check(url, plain_http)
   if type(url) ~= "string" then return nil, "a URL is needed, not a " .. type(url) end
-  local parts, why = host.http_url(url)
+  local parts, why = host.http.url(url)
   if not parts then return nil, why end
   if parts.scheme ~= "https" and not (parts.scheme == "http" and (plain_http or here[parts.host])) then
     return nil, "it is no https"

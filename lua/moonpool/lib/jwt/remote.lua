@@ -28,21 +28,21 @@ function remote.new(options)
 end
 
 -- A random time near `seconds`, so that many gateways do not fetch in the same second.
-local function about(seconds) return seconds * (0.75 + host.random(1):byte() / 510) end
+local function about(seconds) return seconds * (0.75 + host.random.bytes(1):byte() / 510) end
 
 local function adopt(self, text, age)
   local set, why = keyset.from_json(text)
   if not set then return nil, why end
   if text ~= self.text then self.generation = self.generation + 1 end
   self.set, self.text, self.failures = set, text, 0
-  self.fetched_at = host.now() - age
+  self.fetched_at = host.time.now() - age
   self.refresh_at = self.fetched_at + about(self.refresh)
   return true
 end
 
 -- Takes over keys that another worker or another generation of scripts has fetched.
 local function catch_up(self)
-  local kept = host.store_get(TEXT .. self.name)
+  local kept = host.store.get(TEXT .. self.name)
   local at, text = (kept or ""):match "^(%-?%d+)\n(.*)$"
   if not at then return end
   local age = math.max(0, os.time() - tonumber(at))
@@ -50,7 +50,7 @@ local function catch_up(self)
   if text ~= self.text then
     adopt(self, text, age)
   else
-    self.fetched_at = math.max(self.fetched_at, host.now() - age)
+    self.fetched_at = math.max(self.fetched_at, host.time.now() - age)
   end
 end
 
@@ -71,7 +71,7 @@ end)
 
 local function get(self, url)
   local answer, why = self.http.get(url, {
-    timeout = TIMEOUT, max = math.min(MOST_BYTES, host.http_limits.body), follow = false,
+    timeout = TIMEOUT, max = math.min(MOST_BYTES, host.limits.http.body), follow = false,
     headers = { accept = "application/json, application/jwk-set+json" },
   })
   if not answer then return nil, why end
@@ -119,56 +119,56 @@ local function fetch(self, for_unknown)
   local text, why = download(self)
   local pause = 0
   if text then
-    host.store_set(TEXT .. self.name, os.time() .. "\n" .. text, self.max_age)
+    host.store.set(TEXT .. self.name, os.time() .. "\n" .. text, self.max_age)
     if for_unknown then pause = self.refetch end
   else
     self.failures = self.failures + 1
     pause = about(math.min(MOST_PAUSE, 2 ^ self.failures / 4))
-    host.log("warn", "keys not fetched", { issuer = self.issuer or self.uri, why = why, again = ("%.1fs"):format(pause), failures = self.failures })
+    host.log.write("warn", "keys not fetched", { issuer = self.issuer or self.uri, why = why, again = ("%.1fs"):format(pause), failures = self.failures })
   end
-  self.quiet_until = host.now() + pause
+  self.quiet_until = host.time.now() + pause
   if pause > 0 then
-    host.store_set(TURN .. self.name, "done", pause)
+    host.store.set(TURN .. self.name, "done", pause)
   else
-    host.store_delete(TURN .. self.name)
+    host.store.delete(TURN .. self.name)
   end
 end
 
 local function begin(self, for_unknown)
-  local it = { signal = host.signal(), is_ours = true, ends = host.now() + MAX_FETCH_S }
+  local it = { signal = host.task.event(), is_ours = true, ends = host.time.now() + MAX_FETCH_S }
   self.under_way = it
-  local begun, why = host.begin(function()
+  local begun, why = host.job.begin(function()
     local _ <close> = setmetatable({}, { __close = function()
       land(self, it)
-      host.tell(TOPIC, self.name)
+      host.bus.broadcast(TOPIC, self.name)
     end })
     fetch(self, for_unknown)
   end, MAX_FETCH_S)
   if begun then return end
-  host.log("warn", "keys not fetched", { issuer = self.issuer or self.uri, why = why })
-  self.quiet_until = host.now() + 1
-  host.store_delete(TURN .. self.name)
+  host.log.write("warn", "keys not fetched", { issuer = self.issuer or self.uri, why = why })
+  self.quiet_until = host.time.now() + 1
+  host.store.delete(TURN .. self.name)
   land(self, it)
 end
 
 -- Starts a fetch of the keys unless one ended just now. Waits for its end, up to a number of seconds, or not at all.
 local function renew(self, seconds, for_unknown)
-  if self.under_way and host.now() > self.under_way.ends then land(self, self.under_way) end -- the worker that fetched the keys did not report the end
+  if self.under_way and host.time.now() > self.under_way.ends then land(self, self.under_way) end -- the worker that fetched the keys did not report the end
   if not self.under_way then
-    if host.now() < self.quiet_until then return end
-    if host.store_add(TURN .. self.name, "busy", MAX_FETCH_S) ~= false then -- if the store is full, the keys are fetched without this mark
+    if host.time.now() < self.quiet_until then return end
+    if host.store.add(TURN .. self.name, "busy", MAX_FETCH_S) ~= false then -- if the store is full, the keys are fetched without this mark
       begin(self, for_unknown)
-    elseif host.store_get(TURN .. self.name) == "busy" then
-      self.under_way = { signal = host.signal(), ends = host.now() + MAX_FETCH_S } -- another worker fetches the keys
+    elseif host.store.get(TURN .. self.name) == "busy" then
+      self.under_way = { signal = host.task.event(), ends = host.time.now() + MAX_FETCH_S } -- another worker fetches the keys
     else
-      self.quiet_until = host.now() + 0.5
+      self.quiet_until = host.time.now() + 0.5
     end
   end
   local it = self.under_way
   if it and seconds > 0 then it.signal:wait(seconds) end
 end
 
-local function is_usable(self) return self.set and host.now() - self.fetched_at < self.max_age end
+local function is_usable(self) return self.set and host.time.now() - self.fetched_at < self.max_age end
 
 --- The key for `kid` and `algorithm`, and the generation of the set; or nil, why, and "unavailable" if keys could not be fetched.
 function remote:find(kid, algorithm)
@@ -180,7 +180,7 @@ function remote:find(kid, algorithm)
       is_fresh = true
     end
     if not is_usable(self) then return nil, "the issuer's keys cannot be had now", "unavailable" end
-  elseif host.now() >= self.refresh_at then
+  elseif host.time.now() >= self.refresh_at then
     renew(self, 0)
   end
   local key, why, may_be_new = self.set:find(kid, algorithm)

@@ -17,7 +17,7 @@ return {
     -- The page has an id, which notifications/elicitation/complete names later (EL-4).
     ["elicitation/create"] = function(params)
       if params.mode ~= "url" then return params end
-      local id = require("moonpool.host").random(16):gsub(".", function(c) return ("%02x"):format(c:byte()) end)
+      local id = require("moonpool.host").random.bytes(16):gsub(".", function(c) return ("%02x"):format(c:byte()) end)
       return { mode = "url", message = params.message, url = params.url, elicitationId = id }
     end,
   },
