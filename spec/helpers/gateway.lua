@@ -236,7 +236,7 @@ function running:wait_status(fact, seconds)
   local function named()
     return "a fact about the status, which is now " .. cjson.encode(last)
   end
-  return wait.for_fact(named, seconds or 5, function()
+  return wait.for_fact(named, seconds or PATIENCE, function()
     last = self:status()
     return fact(last) and last
   end)
@@ -318,7 +318,7 @@ function running:wait_log(event, fields, seconds)
   local function named()
     return ("the log line '%s' %s; the log is\n%s"):format(event, fields and cjson.encode(fields) or "", self:log())
   end
-  return wait.for_fact(named, seconds or 5, function()
+  return wait.for_fact(named, seconds or PATIENCE, function()
     return find_line(self:log_lines(), event, fields)
   end)
 end

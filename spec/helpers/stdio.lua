@@ -9,7 +9,7 @@ local wait = require "spec.helpers.wait"
 
 local stdio = {}
 
-local PATIENCE = 5 -- seconds
+local PATIENCE = 20 -- seconds; a fact ends the wait at once, so this is for a machine that stands still
 
 local INFO = { name = "spec", version = "1" }
 
