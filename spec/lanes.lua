@@ -10,7 +10,7 @@ local uv = require "luv"
 local TIMES = "build/spec-times" -- lines of "SECONDS PATH"
 local LONGEST_S = 900 -- for one file; then its process is killed and the file counts as failed
 
-local roots = { "spec/unit", "spec/rooms", "spec/house", "spec/transcripts", "spec/gateway" }
+local roots = { "spec/unit", "spec/modules", "spec/house", "spec/transcripts", "spec/gateway" }
 
 -- -- the files to run -------------------------------------------------------------------------------------------------
 

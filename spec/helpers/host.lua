@@ -5,7 +5,7 @@
 -- nil, error;   vm.last is the call
 --   vm.logs     { { level, event, fields }, … }
 
-package.cpath = (os.getenv("MOONPOOL_ROOMS") or "build/debug") .. "/?.so;" .. package.cpath
+package.cpath = (os.getenv("MOONPOOL_MODULES") or "build/debug") .. "/?.so;" .. package.cpath
 
 local base64 = require "spec.helpers.base64"
 local jobs = require "spec.helpers.jobs"
@@ -16,7 +16,7 @@ local waking = require "spec.helpers.waking"
 
 local host = { json = json }
 
-package.preload["moonpool.error_codes"] = function() return require("rooms").error_codes end
+package.preload["moonpool.error_codes"] = function() return require("modules").error_codes end
 
 local vm_mt = {}
 vm_mt.__index = vm_mt
@@ -133,8 +133,8 @@ function host.start(scripts, options)
   waking.add(vm)
   package.loaded["moonpool.host"] = vm.host
   package.loaded["moonpool.json"] = json
-  package.loaded["moonpool.revisions"] = options.revisions or require("rooms").revisions
-  package.loaded["moonpool.keys"] = require("rooms").keys
+  package.loaded["moonpool.revisions"] = options.revisions or require("modules").revisions
+  package.loaded["moonpool.keys"] = require("modules").keys
   package.loaded["moonpool.regex"] = regex
   vm.moonpool = require "moonpool"
   local loaded = vm.moonpool.load()

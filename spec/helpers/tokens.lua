@@ -2,10 +2,10 @@
 --   local issuer = tokens.issuer("ES256", "k1")
 --   issuer:token { sub = "alice", … }     a valid token; tokens.claims adds the other claims
 --   issuer.jwk, issuer.pem                the public key
-package.cpath = (os.getenv("MOONPOOL_ROOMS") or "build/debug") .. "/?.so;" .. package.cpath
+package.cpath = (os.getenv("MOONPOOL_MODULES") or "build/debug") .. "/?.so;" .. package.cpath
 
-local rooms = require "rooms"
-local keys, json = rooms.keys, rooms.json.lua
+local modules = require "modules"
+local keys, json = modules.keys, modules.json.lua
 
 local tokens = { ISSUER = "https://issuer.test", AUDIENCE = "https://mcp.test/mcp" }
 

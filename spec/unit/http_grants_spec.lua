@@ -1,8 +1,8 @@
 -- The addresses that a `net` grant allows, and where in the network they may lead.
 package.path = "./lua/?.lua;./lua/?/init.lua;" .. package.path
-package.cpath = (os.getenv("MOONPOOL_ROOMS") or "build/debug") .. "/?.so;" .. package.cpath
+package.cpath = (os.getenv("MOONPOOL_MODULES") or "build/debug") .. "/?.so;" .. package.cpath
 
-local net = require("rooms").net
+local net = require("modules").net
 
 describe("a net grant", function()
   local reach, before

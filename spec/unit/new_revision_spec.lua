@@ -23,7 +23,7 @@ describe("a new stateless revision", function()
 
   before_each(function()
     local revisions = {}
-    for i, row in ipairs(require("rooms").revisions) do revisions[i] = row end
+    for i, row in ipairs(require("modules").revisions) do revisions[i] = row end
     revisions[#revisions + 1] = { date = DATE, stateless = true }
     package.preload[FILE] = function() return file end
     vm = host.start(scripts, { revisions = revisions })

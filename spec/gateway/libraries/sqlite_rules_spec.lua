@@ -1,6 +1,6 @@
 -- V1: SQL of scripts runs no native code, reaches nothing outside of its database, and every call of it ends.
-package.cpath = (os.getenv("MOONPOOL_ROOMS") or "build/debug") .. "/?.so;" .. package.cpath
-local sql_rules = require("rooms").sql
+package.cpath = (os.getenv("MOONPOOL_MODULES") or "build/debug") .. "/?.so;" .. package.cpath
+local sql_rules = require("modules").sql
 local code = require "spec.helpers.code"
 local uv = require "luv"
 

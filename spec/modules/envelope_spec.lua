@@ -1,8 +1,8 @@
 -- A message has two readers: one that is quick and takes plain requests of tools/call alone, and one for all messages. What the quick
 -- one takes, the other reads as the same.
-package.cpath = (os.getenv("MOONPOOL_ROOMS") or "build/debug") .. "/?.so;" .. package.cpath
-local rooms = require "rooms"
-local read, json = rooms.envelope.read, rooms.json.lua
+package.cpath = (os.getenv("MOONPOOL_MODULES") or "build/debug") .. "/?.so;" .. package.cpath
+local modules = require "modules"
+local read, json = modules.envelope.read, modules.json.lua
 
 local META <const> = '"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}'
 

@@ -1,7 +1,7 @@
 -- V1: the functions and modules that scripts' SQL may use are a list. Everything in the linked SQLite is on one of the two lists, so this spec fails
 -- with a newer SQLite that has a new function until it is added to a list.
-package.cpath = (os.getenv("MOONPOOL_ROOMS") or "build/debug") .. "/?.so;" .. package.cpath
-local sql = require("rooms").sql
+package.cpath = (os.getenv("MOONPOOL_MODULES") or "build/debug") .. "/?.so;" .. package.cpath
+local sql = require("modules").sql
 
 local function names(kind, restricted)
   return assert(sql.query(("select distinct name from pragma_%s_list order by 1"):format(kind), restricted))

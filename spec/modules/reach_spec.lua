@@ -1,6 +1,6 @@
 -- The addresses that an outgoing connection may use (B-115).
-package.cpath = (os.getenv("MOONPOOL_ROOMS") or "build/debug") .. "/?.so;" .. package.cpath
-local net = require("rooms").net
+package.cpath = (os.getenv("MOONPOOL_MODULES") or "build/debug") .. "/?.so;" .. package.cpath
+local net = require("modules").net
 
 local loopback = { "127.0.0.1", "127.255.0.9", "::1", "::ffff:127.0.0.1", "::ffff:7f00:1", "64:ff9b::7f00:1" }
 local private = { "10.0.0.1", "172.16.0.1", "172.31.255.255", "192.168.1.1", "100.64.0.1", "100.127.255.255", "fc00::1", "fd12::1", "::ffff:10.0.0.1",

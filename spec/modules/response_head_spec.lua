@@ -1,6 +1,6 @@
 -- The heads of responses that core/net writes instead of libc equal libc's, byte for byte.
-package.cpath = (os.getenv("MOONPOOL_ROOMS") or "build/debug") .. "/?.so;" .. package.cpath
-local net = require("rooms").net
+package.cpath = (os.getenv("MOONPOOL_MODULES") or "build/debug") .. "/?.so;" .. package.cpath
+local net = require("modules").net
 
 describe("the head of a response", function()
   it("is what libc writes, for statuses, reasons, lengths and both connection words", function()

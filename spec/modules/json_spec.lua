@@ -1,6 +1,6 @@
 -- What core/json and the `json` of scripts promise, value by value. lua-cjson is the second reader.
-package.cpath = (os.getenv("MOONPOOL_ROOMS") or "build/debug") .. "/?.so;" .. package.cpath
-local c_json = require("rooms").json
+package.cpath = (os.getenv("MOONPOOL_MODULES") or "build/debug") .. "/?.so;" .. package.cpath
+local c_json = require("modules").json
 local json = c_json.lua
 local cjson = require("cjson")
 
@@ -476,7 +476,7 @@ describe("depth", function()
 
   it("of 128 needs no more than a small C stack, and more is refused there, too", function()
     local program = [[
-      local c_json = require("rooms").json
+      local c_json = require("modules").json
       local json = c_json.lua
       for _, depth in ipairs { 64, 128, 129, 1000, 100000, 2000000 } do
         for _, pair in ipairs { { "[", "]", "1" }, { '{"a":', "}", "1" } } do

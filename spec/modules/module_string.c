@@ -1,7 +1,7 @@
-/* room_string.c: open(steps, bytes, every) returns the functions that replace those of `string` and `table`, all in
+/* module_string.c: open(steps, bytes, every) returns the functions that replace those of `string` and `table`, all in
  * one table, with these limits; taken(): the steps that they have taken. With `every`, a match in a coroutine yields
  * after each `every` steps; turns(): the number of these yields. */
-#include "rooms.h"
+#include "modules.h"
 #include "vm/strings/strings.h"
 
 static int taken(lua_State *L)
@@ -55,7 +55,7 @@ static int open(lua_State *L)
     return 1;
 }
 
-int room_string(lua_State *L)
+int module_string(lua_State *L)
 {
     lua_createtable(L, 0, 1);
     lua_pushcfunction(L, open);

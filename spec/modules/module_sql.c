@@ -1,5 +1,5 @@
-/* room_sql.c: the linked SQLite without restrictions, and the restricted one that scripts use. */
-#include "rooms.h"
+/* module_sql.c: the linked SQLite without restrictions, and the restricted one that scripts use. */
+#include "modules.h"
 #include "data/data.h"
 #include "data/sql_memory.h"
 #include "data/sql_rules.h"
@@ -50,7 +50,7 @@ static int l_query(lua_State *L)
     return count;
 }
 
-int room_sql(lua_State *L)
+int module_sql(lua_State *L)
 {
     static const luaL_Reg functions[] = {{"judge", l_judge}, {"query", l_query}, {NULL, NULL}};
     luaL_newlib(L, functions);

@@ -1,8 +1,8 @@
 -- B-126: the scripts' string.find, match, gmatch, gsub, rep, format and table.concat give the results and errors of Lua's own functions, within a
 -- bounded number of steps.
-package.cpath = (os.getenv("MOONPOOL_ROOMS") or "build/debug") .. "/?.so;" .. package.cpath
-local room = require("rooms").string
-local ours = room.open()
+package.cpath = (os.getenv("MOONPOOL_MODULES") or "build/debug") .. "/?.so;" .. package.cpath
+local module = require("modules").string
+local ours = module.open()
 local theirs = { find = string.find, match = string.match, gmatch = string.gmatch, gsub = string.gsub, rep = string.rep,
   format = string.format, concat = table.concat }
 
@@ -193,7 +193,7 @@ describe("a match that others have turns in", function()
     it(("gives what it gives alone: one every %d steps"):format(every), function()
       local seed = tonumber(os.getenv "SEED") or os.time()
       math.randomseed(seed)
-      local library = room.open(nil, nil, every)
+      local library = module.open(nil, nil, every)
       ours = driven(library)
       local turns = library.turns()
       for i = 1, 2000 do
@@ -214,8 +214,8 @@ describe("a match that others have turns in", function()
   end
 
   it("gives it for long texts too, and takes as many steps", function()
-    local library = room.open(nil, nil, 100)
-    local alone = room.open()
+    local library = module.open(nil, nil, 100)
+    local alone = module.open()
     ours = driven(library)
     local text = ("key = value, (a (b) c) [x] 2024-01-02 "):rep(300)
     for _, pattern in ipairs { "(%w+)%s*=%s*(%w+)", "%b()", "%f[%w]%w+", "()%d+()", "(.)%1", "[^,]*", "x", "^(.-)%s*$", "([%a]+) ([%(=])",
@@ -231,7 +231,7 @@ describe("a match that others have turns in", function()
   end)
 
   it("may be given up, and its garbage collected; one iterator serves several at once", function()
-    local library = room.open(nil, nil, 3)
+    local library = module.open(nil, nil, 3)
     for i = 1, 200 do
       local co = coroutine.create(function() return library.gsub(("ab"):rep(400), i % 2 == 0 and "(a)(b)" or "%w", i % 3 == 0 and double or "xyz") end)
       for _ = 1, i do assert(coroutine.resume(co)) end
@@ -255,7 +255,7 @@ describe("a match that others have turns in", function()
   end)
 
   it("is over its budget as it is alone", function()
-    local library = room.open(100000, nil, 50)
+    local library = module.open(100000, nil, 50)
     local text = ("a"):rep(2000)
     local co = coroutine.wrap(function() return pcall(library.find, text, ".-.-.-[bc]$") end)
     local ok, why
@@ -265,7 +265,7 @@ describe("a match that others have turns in", function()
   end)
 
   it("has none where it cannot be left", function()
-    local library = room.open(nil, nil, 0)
+    local library = module.open(nil, nil, 0)
     local before_turns = library.turns()
     assert.equal("abc", library.match("xx abc", "%a+$"))
     coroutine.wrap(function() table.sort({ 1, 2, 3 }, function(a, b) return library.find("xxxx", ".-y") ~= nil or a < b end) end)()
@@ -300,7 +300,7 @@ describe("a pattern's budget", function()
   end)
 
   it("shows only the first bytes of a pattern, and no bytes that a terminal would obey", function()
-    local small = room.open(1000)
+    local small = module.open(1000)
     local _, why = pcall(small.find, ("a"):rep(100), ".-.-.-\27[bc]" .. ("é"):rep(100))
     assert.truthy(why:find("the pattern '.-.-.-?[bc]é", 1, true), why)
     assert.truthy(utf8.len(why))
@@ -308,7 +308,7 @@ describe("a pattern's budget", function()
   end)
 
   it("is one call's: the next has its own, and the steps that were taken are reported", function()
-    local small = room.open(1000)
+    local small = module.open(1000)
     for _ = 1, 3 do
       local before = small.taken()
       assert.is_false(pcall(small.find, ("a"):rep(100), ".-.-.-[bc]"))
@@ -337,7 +337,7 @@ describe("a pattern's budget", function()
 end)
 
 describe("gsub's function", function()
-  it("may wait, as often as it likes, also for texts that outgrow the first room", function()
+  it("may wait, as often as it likes, also for texts that outgrow the first buffer", function()
     local text = ("word "):rep(3000)
     local co = coroutine.wrap(function() return "end", ours.gsub(text, "(w)o(%w)", function(a, b) return coroutine.yield(a, b) end) end)
     local n, a, b = 0, co()
@@ -425,7 +425,7 @@ describe("rep, format and concat", function()
   end)
 
   it("refuse at once what would be too long", function()
-    local small = room.open(nil, 1000)
+    local small = module.open(nil, 1000)
     local long = ("x"):rep(600)
     local loud = setmetatable({}, { __tostring = function() return long end })
     assert.equal(1000, #small.rep("x", 1000))

@@ -1,4 +1,4 @@
-/* room_net.c: rooms.net, the functions of core/net that need no socket.
+/* module_net.c: modules.net, the functions of core/net that need no socket.
  *   reach(kind, address)   whether a connection of that kind may lead there; `kind` as host.http takes it
  *   canonical(text)        an address as it is usually written, or nil
  *   head(status, reason, date, connection, length)   the head of a response, as written by response_head.c
@@ -10,7 +10,7 @@
 #include "net/net.h"
 #include "net/address_policy.h"
 #include "net/response_head.h"
-#include "rooms.h"
+#include "modules.h"
 
 static int l_reach(lua_State *L)
 {
@@ -91,7 +91,7 @@ static int l_framing(lua_State *L)
     return 1;
 }
 
-int room_net(lua_State *L)
+int module_net(lua_State *L)
 {
     static const luaL_Reg functions[] = {
         {"reach", l_reach},           {"canonical", l_canonical}, {"head", l_head},

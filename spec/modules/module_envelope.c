@@ -1,5 +1,5 @@
-/* room_envelope.c: the two readers of a message, and what both say: rooms.envelope. */
-#include "rooms.h"
+/* module_envelope.c: the two readers of a message, and what both say: modules.envelope. */
+#include "modules.h"
 #include "mcp/mcp.h"
 
 static void set_str(lua_State *L, const char *name, mp_str s)
@@ -85,7 +85,7 @@ static int l_read(lua_State *L)
     return 3;
 }
 
-int room_envelope(lua_State *L)
+int module_envelope(lua_State *L)
 {
     luaL_newlib(L, ((const luaL_Reg[]){{"read", l_read}, {NULL, NULL}}));
     return 1;

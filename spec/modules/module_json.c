@@ -1,5 +1,5 @@
-/* room_json.c: core/json, and the `json` of scripts: rooms.json.lua. */
-#include "rooms.h"
+/* module_json.c: core/json, and the `json` of scripts: modules.json.lua. */
+#include "modules.h"
 #include "json/json.h"
 #include "vm/lua_json.h"
 
@@ -185,7 +185,7 @@ static int l_read_double(lua_State *L)
     return 1;
 }
 
-int room_json(lua_State *L)
+int module_json(lua_State *L)
 {
     static const luaL_Reg functions[] = {
         {"scan", l_scan},   {"members", l_members},     {"tokens", l_tokens},     {"id_eq", l_id_eq},
