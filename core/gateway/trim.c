@@ -8,7 +8,8 @@
 #include <unistd.h>
 
 #define CONNECTION_BYTES 6000 /* approximate size of an idle connection with an event stream */
-#define WORTH_BYTES ((int64_t)4 << 20)
+#define WORTH_BYTES ((int64_t)1 << 20)
+#define WORTH_PART 16                  /* and 1/16 of the resident size: many arenas take longer to trim */
 #define QUIET_BYTES ((int64_t)1 << 20) /* maximum change of the estimate between two checks */
 
 /* Resident bytes of the process; 0 if they cannot be read. */
@@ -33,8 +34,8 @@ static int64_t estimate(void)
            mp_stat_read(&mp_stat_store_bytes) + mp_stat_read(&mp_stat_fs_bytes);
 }
 
-/* Trims if the process has grown by more than its used memory since the last trim: the difference is free memory in
- * glibc's arenas. */
+/* Trims if the process is larger than after the last trim by more than its used memory is: the difference is free memory in glibc's
+ * arenas. */
 void mp_trim_look(mp_trim *trim, uint64_t now_ms)
 {
     if (now_ms - trim->looked_at < MP_TRIM_EVERY_MS)
@@ -43,8 +44,8 @@ void mp_trim_look(mp_trim *trim, uint64_t now_ms)
     trim->looked_at = now_ms;
     trim->last = used;
     if (trim->resident != 0) {
-        int64_t more = used > trim->used ? used - trim->used : 0;
-        if (size - trim->resident - more < WORTH_BYTES || change > QUIET_BYTES || change < -QUIET_BYTES)
+        int64_t free = size - trim->resident - (used - trim->used), part = size / WORTH_PART;
+        if (free < (part > WORTH_BYTES ? part : WORTH_BYTES) || change > QUIET_BYTES || change < -QUIET_BYTES)
             return;
         malloc_trim(0);
     }

@@ -1,10 +1,30 @@
--- For specs that measure the memory of a gateway: AddressSanitizer keeps freed memory for a while, which the gateway does not use.
+-- For specs that measure the memory of a gateway.
+local wait = require "spec.helpers.wait"
+
 local memory = {}
 
--- Environment variables with which AddressSanitizer keeps little freed memory.
+-- Environment variables with which AddressSanitizer keeps little freed memory: it keeps it for a while, which the gateway does not use.
 function memory.environment()
   local options = os.getenv "ASAN_OPTIONS"
   return { ASAN_OPTIONS = (options and options .. ":" or "") .. "quarantine_size_mb=1:thread_local_quarantine_size_kb=64:detect_stack_use_after_return=0" }
+end
+
+-- The least resident memory of three quiet seconds, in bytes. A gateway looks once a second whether it is quiet, and then returns to the
+-- system what its allocator has free.
+function memory.resting(g)
+  local least = math.huge
+  for _ = 1, 30 do
+    wait.quietly(0.1)
+    least = math.min(least, g:rss())
+  end
+  return least
+end
+
+-- Fails unless the resident memory comes to rest at `before` and a tenth of it.
+function memory.assert_returned(g, before)
+  if os.getenv "TSAN_OPTIONS" then return end -- which has memory of its own for all that was ever touched
+  local function what() return ("%.1f MB of memory at most; there are %.1f MB"):format(before * 1.1 / 1e6, g:rss() / 1e6) end
+  wait.for_fact(what, 15, function() return g:rss() <= before * 1.1 end)
 end
 
 return memory

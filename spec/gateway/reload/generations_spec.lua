@@ -101,13 +101,12 @@ describe("a hundred sessions and idle streams", function()
     for n = 2, 100 do
       write(g, "tools/one.lua", tool(tostring(n)))
       assert.equal("~ one (code)\n", reload(g))
-      if n == 20 then first = { bytes = g:status().gauges.lua_bytes, rss = g:rss() } end
+      if n == 20 then first = { bytes = g:status().gauges.lua_bytes, rss = memory.resting(g) } end
     end
     local status = g:wait_status(function(now) return now.gauges.vms == 2 end)
     assert.equal(100, status.scripts.generation)
     assert.is_true(status.gauges.lua_bytes < first.bytes * 1.1, status.gauges.lua_bytes .. " " .. first.bytes)
-    -- A Lua state takes a megabyte. The memory that glibc keeps varies by a few megabytes, however many reloads there were.
-    if not os.getenv "TSAN_OPTIONS" then assert.is_true(g:rss() < first.rss + 5e6, g:rss() .. " " .. first.rss) end
+    memory.assert_returned(g, first.rss)
     for _, c in ipairs(all) do
       assert.equal("100", c:result("tools/call", { name = "one" }).content[1].text)
       assert.is_false(c.own:is_closed_by_peer())

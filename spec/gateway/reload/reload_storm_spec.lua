@@ -67,7 +67,7 @@ describe("sixty reloads under load", function()
         stream.connection:close()
         calls = calls + 1
       end
-      if n == 20 then first_size = g:rss() end
+      if n == 20 then first_size = memory.resting(g) end
     end
 
     assert.equal((RELOADS - 1) * 8, calls)
@@ -84,11 +84,7 @@ describe("sixty reloads under load", function()
     for _, me in ipairs(listeners) do assert.equal(effective, told(me.stream:messages())) end
     g:wait_status(function(status) return status.gauges.vms == 2 and status.gauges.tasks == 0 end)
     assert.equal(0, g:status().counters.tool_faults)
-    local size = g:rss()
-    if not os.getenv "TSAN_OPTIONS" then -- AddressSanitizer keeps memory of its own for all memory that was ever used
-      -- A Lua state takes a megabyte. The memory that glibc keeps varies by two megabytes, however many reloads there were.
-      assert(size < first_size + 4e6, ("%.1f MB after %d reloads, %.1f MB before"):format(size / 1e6, RELOADS, first_size / 1e6))
-    end
+    memory.assert_returned(g, first_size)
     for _, me in ipairs(sessions) do
       if me.client.session then me.client:delete() end
       me.client:close()
