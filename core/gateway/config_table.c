@@ -236,7 +236,8 @@ const mp_config_key mp_config_keys[] = {
     {"limits.dead_peer", TIME(SECOND, HOUR), SLOT(dead_peer), .preset = "30s", .restarts = true,
      .doc = "A client whose machine or network has vanished is detected within this time."},
     {"limits.lua_memory", SIZE(4 * MIB, 64 * GIB), SLOT(lib.vm.memory), .preset = "256MiB",
-     .doc = "Limit of the memory of one worker's Lua state."},
+     .doc = "Limit of the memory of one worker's Lua state. A call that needs more is ended with an error, and 503 if "
+            "its answer has not begun."},
     {"limits.http", MP_KEY_SECTION, .doc = "HTTP requests made by scripts."},
     {"limits.http.requests", COUNT(1, 10000), SLOT(client.requests), .preset = "256",
      .doc = "Limit of concurrent requests per worker. Further requests are refused."},

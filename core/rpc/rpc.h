@@ -164,6 +164,9 @@ bool mp_call_forbid(mp_call *call, mp_str scopes);
 /* The principal exceeds a rate or quota: the call's error is sent with HTTP 429 and Retry-After. False if the HTTP
  * status of the call is sent already, or the transport has none. */
 bool mp_call_put_off(mp_call *call, int64_t seconds);
+/* The memory that the call needs is not there now: cancels the call and answers with an error that has the text `why`, with HTTP 503 and
+ * Retry-After if the HTTP status of the call is still to be sent. Adds one to `counter`. */
+void mp_call_refuse_crowded(mp_call *call, const char *why, const mp_stat *counter);
 
 /* -- a call, as lua/moonpool uses it ------------------------------------------------------------ */
 

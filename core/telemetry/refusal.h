@@ -32,6 +32,7 @@
     X(STREAM, "stream", "one event stream per session; a client that comes back sends Last-Event-ID")                  \
     X(SESSIONS, "sessions", "see sessions.max and sessions.per_principal")                                             \
     X(CALLS, "calls", "see limits.calls_in_flight")                                                                    \
+    X(LUA_MEMORY, "lua memory", "see limits.lua_memory: the calls of a worker hold more at once")                      \
     X(ANSWERS, "answers", "see limits.answers: clients do not read their answers")                                     \
     X(RATE, "rate", "see the limits and quotas in scripts/policy")                                                     \
     X(STOPPING, "stopping", "clients try again when the gateway has restarted")

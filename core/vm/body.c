@@ -39,6 +39,8 @@ static int body_end(lua_State *L, int status, lua_KContext context)
             log_fault(L, task, "<close> handler failed");
         return 0;
     }
+    if (mp_task_lacked_memory(L, task, status))
+        return 0;
     mp_stat_add(&mp_stat_tool_faults, 1);
     log_fault(L, task, "task failed");
     if (task->work->failed != NULL)

@@ -86,7 +86,7 @@ void mp_raise_cancelled(lua_State *L, mp_task *task)
         task->closing_room = vm->call_memory / MEMORY_PART;
         vm->closing_since = mp_clock_us(CLOCK_THREAD_CPUTIME_ID);
         vm->ceiling = task->closing_room < vm->memory - vm->bytes ? vm->bytes + task->closing_room : vm->memory;
-        vm->is_full = vm->is_over_memory = false;
+        vm->is_full = vm->is_over_memory = vm->is_crowded = false;
         vm->denied = 0;
         vm->stuck_at = 0;
         task->is_late = task->is_excess = vm->closing_tasks >= vm->closing_most;

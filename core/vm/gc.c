@@ -11,6 +11,7 @@
 #define MOST_DEBT_BYTES (16 * GC_STEP_BYTES) /* bytes of debt from which on a heavy task collects before it goes on */
 #define FREE_PART 16 /* the task goes on when 1/16 of limits.call.memory is free, even if a full cycle is not over */
 #define LEAST_FREE_PART 64 /* after full cycles: the task is ended if less than 1/64 is free */
+#define SHARED_PART 4      /* a quarter of limits.lua_memory counts, if it is less than limits.call.memory */
 
 static void plan_cycle(mp_vm *vm)
 {
@@ -128,10 +129,15 @@ void mp_task_collect(mp_task *task)
         return;
     task->collecting--;
     mp_task_settle_memory(task);
-    size_t room = vm->call_memory > payer->grown ? vm->call_memory - payer->grown : 0;
-    if (room >= vm->call_memory / FREE_PART)
+    size_t room = vm->call_memory > payer->grown ? vm->call_memory - payer->grown : 0, usual = vm->call_memory;
+    size_t most = mp_task_shared_memory(task), shared_room = most > vm->bytes ? most - vm->bytes : 0;
+    if (shared_room < room) {
+        room = shared_room;
+        usual = usual < vm->memory / SHARED_PART ? usual : vm->memory / SHARED_PART;
+    }
+    if (room >= usual / FREE_PART)
         task->collecting = 0;
-    if (task->collecting > 0 || room > vm->call_memory / LEAST_FREE_PART)
+    if (task->collecting > 0 || room > usual / LEAST_FREE_PART)
         return;
     task->is_over_memory = true; /* the next instruction of the task ends it; so the log line names the place */
     mp_preempt_arm(task->inner_count > 0 ? task->inner[0] : task->co, 1);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 MP_COUNTER(tool_cpu, "tool_aborted", "reason", "cpu", "calls over limits.call.cpu")
+MP_COUNTER(refused_lua_memory, "refused", "reason", "lua_memory", "calls that needed memory above limits.lua_memory")
 MP_COUNTER(tool_memory, "tool_aborted", "reason", "memory", "calls over limits.call.memory")
 
 #define STUCK_US 5000 /* processor time that Lua may run where it cannot yield: in functions that C calls */
@@ -33,14 +34,21 @@ bool mp_vm_find_place(lua_State *L, lua_Debug *at)
 /* The running task is over one of its limits, in the Lua function `where`; NULL: in a C function. Cancels the task. */
 static void cancel_over_limit(mp_task *task, lua_State *L, lua_Debug *where, const char *why)
 {
-    const mp_stat *counter = task->vm->is_over_memory ? &mp_stat_tool_memory : &mp_stat_tool_cpu;
+    const mp_stat *counter = !task->vm->is_over_memory ? &mp_stat_tool_cpu
+                             : task->vm->is_crowded    ? &mp_stat_refused_lua_memory
+                                                       : &mp_stat_tool_memory;
     lua_Debug place;
+    bool has_place = true;
     if (where == NULL)
-        mp_vm_find_place(L, where = &place);
+        has_place = mp_vm_find_place(L, where = &place);
     else
         lua_getinfo(L, "Sl", where);
-    mp_log(MP_WARN, "call over its limit", mp_log_str("method", mp_task_label(task)), mp_log_str("why", mp_str_of(why)),
-           mp_log_str("file", mp_str_of(where->short_src)), mp_log_int("line", where->currentline));
+    mp_log_field method = mp_log_str("method", mp_task_label(task)), text = mp_log_str("why", mp_str_of(why));
+    if (has_place)
+        mp_log(MP_WARN, "call over its limit", method, text, mp_log_str("file", mp_str_of(where->short_src)),
+               mp_log_int("line", where->currentline));
+    else
+        mp_log(MP_WARN, "call over its limit", method, text);
     task->is_over_memory = false;
     if (task->payer->work->over_limit != NULL)
         task->payer->work->over_limit(task->payer, why, counter);
@@ -54,12 +62,20 @@ static void cancel_over_limit(mp_task *task, lua_State *L, lua_Debug *where, con
 static const char *over_limit(const mp_task *task, uint64_t stretch, uint64_t stuck)
 {
     if (task->vm->is_over_memory)
-        return "the call took more memory than limits.call.memory";
+        return task->vm->is_crowded ? MP_TASK_CROWDED : "the call took more memory than limits.call.memory";
     if (task->payer->spent_us + stretch >= task->vm->call_us)
         return "the call ran Lua for longer than limits.call.cpu";
     if (stuck >= STUCK_US)
         return "the call ran for too long where it cannot take turns: in a metamethod, or in a function that C calls";
     return NULL;
+}
+
+bool mp_task_lacked_memory(lua_State *L, mp_task *task, int status)
+{
+    if (status != LUA_ERRMEM || !task->vm->is_over_memory || task->cancelled)
+        return false;
+    cancel_over_limit(task, L, NULL, over_limit(task, 0, 0));
+    return true;
 }
 
 /* Raises an error where Lua cannot yield. If a script catches it, the hook raises the next one at the next instruction. */
@@ -155,6 +171,16 @@ void mp_task_hook(lua_State *L, lua_Debug *where)
     mp_preempt_arm(L, LOOK_INSTRUCTIONS);
 }
 
+size_t mp_task_shared_memory(const mp_task *task)
+{
+    const mp_vm *vm = task->vm;
+    const mp_task *payer = task->payer;
+    if (payer->grown >= vm->little || vm->bytes + vm->little - payer->grown <= vm->shared)
+        return vm->shared;
+    size_t most = vm->bytes + vm->little - payer->grown;
+    return most < vm->memory ? most : vm->memory;
+}
+
 /* Runs a task without limits, to measure what the limits cost. */
 static int run_unlimited(mp_task *task, int count)
 {
@@ -174,13 +200,17 @@ int mp_task_run(mp_task *task, int count)
     mp_task *payer = task->payer;
     if (!MP_PREEMPT)
         return run_unlimited(task, count);
-    if (payer->grown >=
-        vm->call_memory / 2) /* not set earlier: the corrections do not matter to a task that is far below its limit */
-        mp_task_settle_memory(task);
+    if (payer->grown >= vm->call_memory / 2 || vm->bytes >= vm->shared - vm->shared / 4)
+        mp_task_settle_memory(
+            task); /* not before: the corrections do not matter to a task that is far below its limit */
     size_t before = vm->bytes, left = payer->grown < vm->call_memory ? vm->call_memory - payer->grown : 0;
+    size_t most = vm->memory;
     if (task->closing != MP_OPEN)
         left = task->closing_room;
-    vm->ceiling = left < vm->memory - before ? before + left : vm->memory;
+    else
+        most = mp_task_shared_memory(task);
+    vm->is_crowded = before + left > most;
+    vm->ceiling = vm->is_crowded ? most : before + left;
     vm->denied = 0;
     vm->is_full = false;
     vm->is_over_memory = task->is_over_memory;

@@ -84,9 +84,11 @@ static void *resize(mp_vm *vm, void *old, size_t old_size, size_t size)
  * limit a little: it is preempted at its next instruction, and the garbage is collected in steps. */
 static bool may_overdraw(mp_vm *vm, size_t more)
 {
-    size_t most = vm->ceiling + vm->call_memory / OVERDRAFT;
-    if (vm->running == NULL || vm->ceiling >= vm->memory || most > vm->memory || vm->bytes > most ||
-        more > most - vm->bytes)
+    if (vm->running == NULL || vm->ceiling >= vm->memory)
+        return false;
+    size_t room = vm->memory - vm->ceiling, overdraft = vm->call_memory / OVERDRAFT;
+    size_t most = vm->ceiling + (overdraft < room ? overdraft : room);
+    if (vm->bytes > most || more > most - vm->bytes)
         return false;
     if (!vm->is_full) {
         vm->is_full = true;
@@ -99,7 +101,7 @@ static bool may_overdraw(mp_vm *vm, size_t more)
  * over its memory limit. */
 static void *refuse(mp_vm *vm, size_t size)
 {
-    if (vm->running != NULL && vm->ceiling < vm->memory && vm->denied == size) {
+    if (vm->running != NULL && vm->denied == size && MP_PREEMPT) {
         vm->is_over_memory = true;
         mp_preempt_arm_running();
     }

@@ -15,6 +15,9 @@
 MP_GAUGE(vms, "vms", "", "", "Lua states, serving or draining")
 MP_GAUGE(lua_bytes, "lua_bytes", "", "", "bytes allocated by Lua states")
 
+#define RESERVED_PART                                                                                                  \
+    16 /* of limits.lua_memory is for tasks that hold little, so that they go on when others fill the rest */
+#define LITTLE_PART 512
 #define NO_MEMORY "not enough memory for the scripts\n  hint: raise limits.lua_memory in moonpool.yaml"
 #define MOST_KEPT_OUT_BYTES ((size_t)1 << 20)
 #define LIBRARY_US 1000000 /* processor time after limits.load in which lua/moonpool reports what took so long */
@@ -172,6 +175,8 @@ mp_vm *mp_vm_new(mp_source *source, const mp_vm_limits *limits, const mp_vm_setu
     vm->user = setup->user;
     vm->task_size = setup->task_size;
     vm->memory = vm->ceiling = limits->memory;
+    vm->shared = vm->memory - vm->memory / RESERVED_PART;
+    vm->little = vm->memory / LITTLE_PART;
     vm->call_memory = limits->call_memory;
     vm->call_output = limits->call_output;
     vm->cleanup_ms = limits->cleanup_ms;

@@ -39,11 +39,13 @@ struct mp_vm {
     mp_link messages; /* bus messages that have arrived, and are not delivered yet */
     size_t message_count, message_bytes;
 
-    size_t bytes;                       /* bytes that the Lua state holds */
-    size_t memory;                      /* limit of `bytes`: limits.lua_memory */
-    size_t ceiling;                     /* limit of `bytes` while the running task runs */
-    size_t denied;                      /* size of the allocation that was refused last */
-    size_t published;                   /* the part of `bytes` that the gauge lua_bytes has counted */
+    size_t bytes;     /* bytes that the Lua state holds */
+    size_t memory;    /* limit of `bytes`: limits.lua_memory */
+    size_t shared;    /* the part of `memory` that is for all tasks; the other part is for tasks that hold little */
+    size_t little;    /* bytes up to which a task holds little */
+    size_t ceiling;   /* limit of `bytes` while the running task runs */
+    size_t denied;    /* size of the allocation that was refused last */
+    size_t published; /* the part of `bytes` that the gauge lua_bytes has counted */
     mp_vm_spare *spares[MP_VM_CLASSES]; /* freed small blocks for reuse, by size */
     size_t spare_bytes;                 /* bytes in `spares` */
 
@@ -95,6 +97,7 @@ struct mp_vm {
     size_t gone;         /* bytes collected so far that were allocated by tasks still at work */
     bool is_full;        /* the running task is over its memory limit, garbage included */
     bool is_over_memory; /* the running task is over its memory limit, without garbage */
+    bool is_crowded;     /* `ceiling` is what limits.lua_memory leaves to the running task, not the task's own limit */
 
     mp_buf out;     /* JSON that is being encoded */
     mp_buf scratch; /* buffer of one C function, until it has pushed the content */

@@ -93,6 +93,13 @@ static int new_coroutine(lua_State *L)
     return 0;
 }
 
+static void fail_work(mp_task *task)
+{
+    if (task->work->failed != NULL)
+        task->work->failed(task);
+}
+
+/* False if no coroutine can be made, which is reported to the work. */
 static bool has_coroutine(mp_task *task)
 {
     lua_State *L = task->vm->L;
@@ -100,16 +107,15 @@ static bool has_coroutine(mp_task *task)
         return true;
     lua_pushcfunction(L, new_coroutine);
     lua_pushlightuserdata(L, task);
-    if (lua_pcall(L, 1, 0, 0) == LUA_OK)
+    int status = lua_pcall(L, 1, 0, 0);
+    if (status == LUA_OK)
         return true;
     mp_vm_log_error(task->vm, L, "task not started", mp_task_label(task));
+    if (status == LUA_ERRMEM && task->work->over_limit != NULL)
+        task->work->over_limit(task, MP_TASK_CROWDED, &mp_stat_refused_lua_memory);
+    else
+        fail_work(task);
     return false;
-}
-
-static void fail_work(mp_task *task)
-{
-    if (task->work->failed != NULL)
-        task->work->failed(task);
 }
 
 /* -- the scheduler --------------------------------------------------------------------------------------------- */
@@ -156,7 +162,6 @@ void mp_task_resume(mp_task *task)
     mp_vm_reset_out(vm);
     task->state = MP_TASK_RUNNING;
     if (!has_coroutine(task)) {
-        fail_work(task);
         mp_task_end(task);
         return;
     }

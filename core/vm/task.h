@@ -23,8 +23,8 @@ typedef struct {
     void (*parked)(mp_task *task);
     /* The work cannot be done: a Lua error, or no memory. */
     void (*failed)(mp_task *task);
-    /* Called on the task whose limits count (`payer`): it is over one of them. `why` names the limit, `counter` is
-     * its statistic. */
+    /* Called on the task whose limits count (`payer`): it is over one of them, or limits.lua_memory is used up
+     * (mp_stat_refused_lua_memory). `why` names the limit, `counter` is its statistic. */
     void (*over_limit)(mp_task *task, const char *why, const mp_stat *counter);
     /* Name of the work for log lines: the method, or another name. Valid while the task lasts. */
     mp_str (*label)(const mp_task *task);
@@ -49,7 +49,7 @@ struct mp_task {
     bool cancelled;  /* the task ends by an error as soon as it can */
     bool preempted;  /* the last stretch ended because the time slice was over */
     bool is_heavy; /* the task was preempted once: from then on its time is measured as processor time of the thread */
-    bool is_over_memory; /* the garbage collector found it over limits.call.memory: the next instruction ends it */
+    bool is_over_memory; /* the garbage collector found it over a limit of memory: the next instruction ends it */
 
     /* How a cancelled task ends (closing.c). */
     int cancel_at; /* number of waits after which the task is cancelled, for specs of scripts; 0: it is not */
@@ -79,6 +79,9 @@ struct mp_task {
     size_t inner_count, inner_cap;
 };
 
+/* Why a task is refused memory that it may have by its own limit. */
+#define MP_TASK_CROWDED "limits.lua_memory of this worker is used up: ask for less at once, or try again later"
+
 /* Records that the task yields through the coroutine `co`. The next resume clears the record. */
 void mp_task_leave(mp_task *task, lua_State *co);
 /* op.c: releases the resources that the task opened. */
@@ -92,6 +95,10 @@ void mp_task_turn(lua_State *L);
 /* Resumes the coroutine with `count` values on its stack, and charges the time and memory to the payer. Returns
  * lua_resume's status. */
 int mp_task_run(mp_task *task, int count);
+/* The bytes that the state may hold while the task runs, apart from the task's own limit. */
+size_t mp_task_shared_memory(const mp_task *task);
+/* The error in `status` arose because the running task needed memory that it may not have: reports that, and true. The task is cancelled then. */
+bool mp_task_lacked_memory(lua_State *L, mp_task *task, int status);
 /* gc.c: charges what the task allocated in a stretch of Lua. The VM held `before` bytes when the stretch began. */
 void mp_task_made(mp_task *task, size_t before);
 /* gc.c: subtracts from the payer's bytes an estimate of its share of the bytes collected since the last correction. */
@@ -120,6 +127,6 @@ static inline mp_str mp_task_label(const mp_task *task)
     return task->payer->work->label(task->payer);
 }
 
-extern const mp_stat mp_stat_tool_memory; /* declared in limits.c */
+extern const mp_stat mp_stat_tool_memory, mp_stat_refused_lua_memory; /* declared in limits.c */
 
 #endif

@@ -91,7 +91,9 @@ static void fail_call(mp_task *super)
 static void abort_call(mp_task *super, const char *why, const mp_stat *counter)
 {
     mp_lib_task *task = lib_task(super);
-    if (task->call != NULL)
+    if (task->call != NULL && counter == &mp_stat_refused_lua_memory)
+        mp_call_refuse_crowded(task->call, why, counter);
+    else if (task->call != NULL)
         mp_call_abort(task->call, why, counter);
 }
 
@@ -163,9 +165,10 @@ static void fail_authn(mp_task *super)
 
 static void limit_authn(mp_task *super, const char *why, const mp_stat *counter)
 {
-    (void)why;
-    (void)counter;
-    refuse_authn(super, 503, "authentication took too much processor time or memory");
+    bool is_crowded = counter == &mp_stat_refused_lua_memory;
+    if (is_crowded)
+        mp_stat_add(counter, 1);
+    refuse_authn(super, 503, is_crowded ? why : "authentication took too much processor time or memory");
 }
 
 static mp_str authn_label(const mp_task *super)

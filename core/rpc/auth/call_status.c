@@ -22,17 +22,35 @@ bool mp_call_forbid(mp_call *call, mp_str scopes)
     return true;
 }
 
-bool mp_call_put_off(mp_call *call, int64_t seconds)
+/* The error that answers the call is sent with this status and Retry-After, if its status is still to be sent. */
+static bool set_retry(mp_call *call, int status, int64_t seconds)
 {
-    mp_refused(MP_CAUSE_RATE, MP_STR("over a rate limit or a quota"), mp_log_str("method", call->method),
-               mp_log_str("principal", call->principal == NULL ? MP_STR_NONE : mp_principal_id(call->principal)),
-               mp_log_int("retry", seconds));
     if (!can_set_status(call))
         return false;
     mp_buf text = {0};
     mp_json_put_int(&text, seconds);
     mp_stream_add_header(call->stream, (mp_header){"retry-after", mp_buf_str(&text)});
     mp_buf_clear(&text);
-    call->status = 429;
+    call->status = status;
     return true;
+}
+
+static void log_refused_call(const mp_call *call, mp_cause cause, mp_str why, int64_t seconds)
+{
+    mp_refused(cause, why, mp_log_str("method", call->method),
+               mp_log_str("principal", call->principal == NULL ? MP_STR_NONE : mp_principal_id(call->principal)),
+               mp_log_int("retry", seconds));
+}
+
+bool mp_call_put_off(mp_call *call, int64_t seconds)
+{
+    log_refused_call(call, MP_CAUSE_RATE, MP_STR("over a rate limit or a quota"), seconds);
+    return set_retry(call, 429, seconds);
+}
+
+void mp_call_refuse_crowded(mp_call *call, const char *why, const mp_stat *counter)
+{
+    log_refused_call(call, MP_CAUSE_LUA_MEMORY, mp_str_of(why), 1);
+    set_retry(call, 503, 1);
+    mp_call_abort(call, why, counter);
 }
