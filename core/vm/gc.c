@@ -9,6 +9,8 @@
 #define GC_GROWTH_FACTOR 2 /* a cycle begins when the state holds this many times the bytes that the last cycle left */
 #define BATCH_US 500
 #define MOST_DEBT_BYTES (16 * GC_STEP_BYTES) /* bytes of debt from which on a heavy task collects before it goes on */
+#define MOST_OWED_BYTES ((size_t)1 << 20) /* bytes of debt from which on no task is resumed until some of it is paid */
+#define FULL_OWED 16 /* this many times MOST_OWED_BYTES during full cycles, which pay for no debt until they end */
 #define FREE_PART 16 /* the task goes on when 1/16 of limits.call.memory is free, even if a full cycle is not over */
 #define LEAST_FREE_PART 64 /* after full cycles: the task is ended if less than 1/64 is free */
 #define SHARED_PART 4      /* a quarter of limits.lua_memory counts, if it is less than limits.call.memory */
@@ -70,6 +72,17 @@ static bool collect(mp_vm *vm, size_t *owed)
     return ended;
 }
 
+/* True if heavy tasks have left a debt, and no heavy task is ready that would pay it. */
+static bool is_left_heavy(const mp_vm *vm)
+{
+    return vm->made_heavily >= MOST_DEBT_BYTES && mp_link_is_alone(&vm->heavy);
+}
+
+bool mp_vm_owes(const mp_vm *vm)
+{
+    return vm->made >= MOST_OWED_BYTES && (vm->full_cycles == 0 || vm->made >= FULL_OWED * MOST_OWED_BYTES);
+}
+
 bool mp_vm_tidy(mp_vm *vm)
 {
     vm->made += vm->bytes > vm->seen ? vm->bytes - vm->seen : 0;
@@ -80,7 +93,9 @@ bool mp_vm_tidy(mp_vm *vm)
         vm->full_cycles -= collect(vm, NULL);
     else if (vm->made >= GC_STEP_BYTES)
         collect(vm, &vm->made);
-    return vm->full_cycles > 0;
+    else if (is_left_heavy(vm))
+        collect(vm, &vm->made_heavily);
+    return vm->full_cycles > 0 || vm->made >= GC_STEP_BYTES || is_left_heavy(vm);
 }
 
 /* -- the memory of tasks ---------------------------------------------------------------------------------------- */

@@ -149,8 +149,10 @@ bool mp_vm_find_place(lua_State *L, lua_Debug *at);
 /* gc.c: stops Lua's own collector. From now on only mp_vm_tidy and mp_task_collect collect garbage. Must not be
  * called while Lua runs. */
 void mp_vm_collect_by_turns(mp_vm *vm);
-/* gc.c: collects garbage for some 500 us if enough was allocated or a full cycle is due. True while a full cycle is due. */
+/* gc.c: collects garbage for some 500 us if enough was allocated or a full cycle is due. True while there is more to collect. */
 bool mp_vm_tidy(mp_vm *vm);
+/* gc.c: true if tasks have allocated so much faster than the collector works that they must wait for it. */
+bool mp_vm_owes(const mp_vm *vm);
 /* Updates the gauge lua_bytes. */
 void mp_vm_publish(mp_vm *vm);
 

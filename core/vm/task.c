@@ -233,6 +233,11 @@ bool mp_vm_turn(mp_vm *vm)
     if (!mp_link_is_alone(&vm->messages))
         return true; /* all bus messages are delivered before any task runs */
     did = unwind_some(vm) || did;
+    if (mp_vm_owes(vm)) {
+        mp_vm_tidy(vm);
+        mp_vm_publish(vm);
+        return true;
+    }
     bool has_heavy = !mp_link_is_alone(&vm->heavy);
     if (has_heavy || !mp_link_is_alone(&vm->ready))
         vm->clock_us = mp_clock_us(CLOCK_MONOTONIC);
@@ -252,8 +257,7 @@ bool mp_vm_turn(mp_vm *vm)
         did = true;
     }
     did = mp_vm_tidy(vm) || did;
-    if (did)
-        mp_vm_publish(vm);
+    mp_vm_publish(vm);
     return did || !mp_link_is_alone(&vm->ready) || !mp_link_is_alone(&vm->heavy) || !mp_link_is_alone(&vm->unwinding);
 }
 
