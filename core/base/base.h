@@ -1,10 +1,11 @@
-/* base.h: the public header of core/base: bytes, buffers, lists, maps, errors, clocks, UTF-8. */
+/* base.h: the public header of core/base: bytes, buffers, lists, maps, errors, clocks, UTF-8, edit distances. */
 #ifndef MP_BASE_H
 #define MP_BASE_H
 
 #include "base64url.h"
 #include "buf.h"
 #include "clock.h"
+#include "edit_distance.h"
 #include "err.h"
 #include "list.h"
 #include "map.h"

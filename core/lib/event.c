@@ -1,5 +1,6 @@
 /* event.c: a signal: a flag of one VM that any number of tasks can wait for. */
 #include "lib/bindings.h"
+#include "lib/fields.h"
 #include <lauxlib.h>
 #include <math.h>
 
@@ -102,7 +103,6 @@ void mp_lib_event(lua_State *L)
     luaL_newmetatable(L, SIGNAL);
     luaL_newlib(L, methods);
     lua_setfield(L, -2, "__index");
-    lua_pushboolean(L, 0);
-    lua_setfield(L, -2, "__metatable");
+    mp_field_bool(L, "__metatable", false);
     lua_pop(L, 1);
 }

@@ -1,6 +1,7 @@
 /* exec.c: runs programs for tasks: starts a child process, waits for it, returns its output. lua/moonpool/lib/exec.lua checks
  * which programs a script may run. */
 #include "vm/engine.h"
+#include "lib/fields.h"
 #include "lib/bindings.h"
 #include <errno.h>
 #include <lauxlib.h>
@@ -60,8 +61,7 @@ static int push_result(lua_State *L)
         lua_pushnil(L);
     lua_setfield(L, -2, "status");
     if (number != 0) {
-        lua_pushinteger(L, number);
-        lua_setfield(L, -2, "signal");
+        mp_field_integer(L, "signal", number);
     }
     lua_pushlstring(L, out.ptr == NULL ? "" : out.ptr, out.len);
     lua_setfield(L, -2, "stdout");
@@ -165,9 +165,7 @@ void mp_lib_exec(lua_State *L, const mp_lib_config *config)
     lua_pushcfunction(L, l_program);
     mp_set_member(L, -2, "program.find");
     lua_createtable(L, 0, 2);
-    lua_pushnumber(L, (double)config->exec_time_ms / 1000);
-    lua_setfield(L, -2, "time");
-    lua_pushinteger(L, (lua_Integer)config->exec_output);
-    lua_setfield(L, -2, "output");
+    mp_field_number(L, "time", (double)config->exec_time_ms / 1000);
+    mp_field_integer(L, "output", (lua_Integer)config->exec_output);
     mp_set_member(L, -2, "limits.exec");
 }

@@ -1,6 +1,7 @@
 /* fs.c: file operations of tasks. A thread of the pool runs each operation while the task waits. lua/moonpool/lib/fs.lua checks which paths
  * a script may use. */
 #include "lib/bindings.h"
+#include "lib/fields.h"
 #include <errno.h>
 #include <lauxlib.h>
 #include <stdlib.h>
@@ -112,12 +113,9 @@ static void on_release(mp_hold *hold)
 static void push_info(lua_State *L, const mp_file_info *info)
 {
     lua_createtable(L, 0, 3);
-    lua_pushstring(L, info->kind == 'f' ? "file" : info->kind == 'd' ? "folder" : "other");
-    lua_setfield(L, -2, "type");
-    lua_pushinteger(L, info->size);
-    lua_setfield(L, -2, "size");
-    lua_pushnumber(L, info->modified);
-    lua_setfield(L, -2, "modified");
+    mp_field_text(L, "type", info->kind == 'f' ? "file" : info->kind == 'd' ? "folder" : "other");
+    mp_field_integer(L, "size", info->size);
+    mp_field_number(L, "modified", info->modified);
 }
 
 /* Pushes a list of names; names of folders end in '/'.  [-0, +1, throws] */

@@ -1,6 +1,7 @@
 /* host.c: the table `require "moonpool.host"` of the library in Lua: the text of the scripts, the configuration, and all
  * functions that are written in C. Scripts cannot load it. */
 #include "vm/engine.h"
+#include "lib/fields.h"
 #include "lib/bindings.h"
 #include "lib/mcp/frozen_answer.h"
 #include <errno.h>
@@ -59,8 +60,7 @@ static void push_scripts(lua_State *L, const mp_source *source)
     lua_createtable(L, (int)count, 0);
     for (size_t i = 0; i < count; i++) {
         lua_createtable(L, 0, 2);
-        lua_pushstring(L, files[i].path);
-        lua_setfield(L, -2, "path");
+        mp_field_text(L, "path", files[i].path);
         lua_pushlstring(L, files[i].text, files[i].len);
         lua_setfield(L, -2, "text");
         lua_rawseti(L, -2, (lua_Integer)i + 1);
@@ -110,12 +110,9 @@ static void add_rocks(lua_State *L, mp_source *source)
 static void push_server(lua_State *L, const mp_lib_config *config)
 {
     lua_createtable(L, 0, 3);
-    lua_pushstring(L, config->server_name);
-    lua_setfield(L, -2, "name");
-    lua_pushstring(L, config->server_version);
-    lua_setfield(L, -2, "version");
-    lua_pushstring(L, config->instructions); /* NULL gives nil */
-    lua_setfield(L, -2, "instructions");
+    mp_field_text(L, "name", config->server_name);
+    mp_field_text(L, "version", config->server_version);
+    mp_field_text(L, "instructions", config->instructions);
 }
 
 /* Pushes a list of the public URLs of the endpoints; nil if no public URL is configured.  [-0, +1, throws] */
@@ -140,8 +137,7 @@ static void add_grant(lua_State *L, const char *path, const mp_grant *grant)
 {
     static const char *const names[] = {"net", "read", "write", "run", "env", "store"};
     lua_createtable(L, 0, 1 + MP_GRANT_KINDS);
-    lua_pushstring(L, path);
-    lua_setfield(L, -2, "path");
+    mp_field_text(L, "path", path);
     for (int kind = 0; kind < MP_GRANT_KINDS; kind++) {
         char **list = grant->lists[kind];
         lua_newtable(L);
@@ -151,10 +147,8 @@ static void add_grant(lua_State *L, const char *path, const mp_grant *grant)
         }
         lua_setfield(L, -2, names[kind]);
     }
-    lua_pushinteger(L, grant->line);
-    lua_setfield(L, -2, "line");
-    lua_pushinteger(L, grant->lines[MP_GRANT_RUN]);
-    lua_setfield(L, -2, "run_line");
+    mp_field_integer(L, "line", grant->line);
+    mp_field_integer(L, "run_line", grant->lines[MP_GRANT_RUN]);
     lua_rawseti(L, -2, (lua_Integer)lua_rawlen(L, -2) + 1);
 }
 
@@ -181,10 +175,20 @@ static int l_getenv(lua_State *L)
     return 1;
 }
 
+/* script.edit_distance(a, b): mp_edit_distance of two words.  [-0, +1, throws] */
+static int l_edit_distance(lua_State *L)
+{
+    lua_pushinteger(L, mp_edit_distance(mp_check_str(L, 1), mp_check_str(L, 2)));
+    return 1;
+}
+
 void mp_host_push(lua_State *L, mp_source *source, const mp_lib_config *config)
 {
-    static const luaL_Reg functions[] = {
-        {"random.bytes", l_random}, {"random.generator", l_random_generator}, {"env.get", l_getenv}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"random.bytes", l_random},
+                                         {"random.generator", l_random_generator},
+                                         {"env.get", l_getenv},
+                                         {"script.edit_distance", l_edit_distance},
+                                         {NULL, NULL}};
     lua_newtable(L);
     mp_set_members(L, functions, 0);
     mp_lib_load(L);

@@ -1,6 +1,7 @@
 /* http.c: outgoing HTTP requests of tasks: start a request, wait for the answer or for the next bytes of a streamed answer, close it.
  * Redirects, retries and the check of grants are in lua/moonpool/lib/http. */
 #include "vm/engine.h"
+#include "lib/fields.h"
 #include "lib/bindings.h"
 #include <lauxlib.h>
 #include <math.h>
@@ -277,16 +278,11 @@ static int push_url(lua_State *L)
 {
     const mp_url *url = lua_touserdata(L, 1);
     lua_createtable(L, 0, 5);
-    lua_pushstring(L, url->text);
-    lua_setfield(L, -2, "url");
-    lua_pushstring(L, url->scheme);
-    lua_setfield(L, -2, "scheme");
-    lua_pushstring(L, url->host);
-    lua_setfield(L, -2, "host");
-    lua_pushinteger(L, url->port);
-    lua_setfield(L, -2, "port");
-    lua_pushstring(L, url->path);
-    lua_setfield(L, -2, "path");
+    mp_field_text(L, "url", url->text);
+    mp_field_text(L, "scheme", url->scheme);
+    mp_field_text(L, "host", url->host);
+    mp_field_integer(L, "port", url->port);
+    mp_field_text(L, "path", url->path);
     return 1;
 }
 
@@ -324,13 +320,10 @@ void mp_lib_http(lua_State *L, const mp_lib_config *config)
                                          {"http.url", l_url},   {"http.address", l_address}, {NULL, NULL}};
     mp_set_members(L, functions, 0);
     luaL_newmetatable(L, HANDLE);
-    lua_pushcfunction(L, l_collect);
-    lua_setfield(L, -2, "__gc");
+    mp_field_function(L, "__gc", l_collect);
     lua_pop(L, 1);
     lua_createtable(L, 0, 2);
-    lua_pushnumber(L, (double)config->http_time_ms / 1000);
-    lua_setfield(L, -2, "time");
-    lua_pushinteger(L, (lua_Integer)config->http_body);
-    lua_setfield(L, -2, "body");
+    mp_field_number(L, "time", (double)config->http_time_ms / 1000);
+    mp_field_integer(L, "body", (lua_Integer)config->http_body);
     mp_set_member(L, -2, "limits.http");
 }

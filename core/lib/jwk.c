@@ -1,6 +1,7 @@
 /* jwk.c: cryptographic keys as userdata, and the functions on them. Invalid keys, tokens and signatures are no Lua errors: the functions return
  * nil, why. */
 #include "lib/jwk.h"
+#include "lib/fields.h"
 #include "vm/engine.h"
 #include "data/data.h"
 #include <arpa/inet.h>
@@ -25,14 +26,6 @@ static mp_jwk *push_key(lua_State *L)
     return key;
 }
 
-/* nil, why  [-0, +2, throws] */
-static int push_failure(lua_State *L, const char *why)
-{
-    lua_pushnil(L);
-    lua_pushstring(L, why);
-    return 2;
-}
-
 /* Pushes the buffer's bytes, erases them from the buffer and frees it.  [-0, +1, throws] */
 static int push_buf(lua_State *L, mp_buf *buf)
 {
@@ -42,54 +35,54 @@ static int push_buf(lua_State *L, mp_buf *buf)
     return 1;
 }
 
+/* The key on top of the stack; or if there is a reason why it is none, nil, why.  [-0, +0|2, throws] */
+static int key_result(lua_State *L, const char *why)
+{
+    return why == NULL ? 1 : mp_push_failure(L, why);
+}
+
 /* -- keys ------------------------------------------------------------------------------------------------------ */
 
 /* rsa(modulus, exponent), as bytes: a key; or nil, why.  [-0, +1|2, throws] */
 static int l_rsa(lua_State *L)
 {
     mp_str modulus = mp_check_str(L, 1), exponent = mp_check_str(L, 2);
-    const char *why = mp_jwk_from_rsa(push_key(L), modulus, exponent);
-    return why == NULL ? 1 : push_failure(L, why);
+    return key_result(L, mp_jwk_from_rsa(push_key(L), modulus, exponent));
 }
 
 /* ec(curve, x, y): a key; or nil, why.  [-0, +1|2, throws] */
 static int l_ec(lua_State *L)
 {
     mp_str curve = mp_check_str(L, 1), x = mp_check_str(L, 2), y = mp_check_str(L, 3);
-    const char *why = mp_jwk_from_ec(push_key(L), curve, x, y);
-    return why == NULL ? 1 : push_failure(L, why);
+    return key_result(L, mp_jwk_from_ec(push_key(L), curve, x, y));
 }
 
 /* ed25519(x): a key; or nil, why.  [-0, +1|2, throws] */
 static int l_ed25519(lua_State *L)
 {
     mp_str x = mp_check_str(L, 1);
-    const char *why = mp_jwk_from_ed25519(push_key(L), x);
-    return why == NULL ? 1 : push_failure(L, why);
+    return key_result(L, mp_jwk_from_ed25519(push_key(L), x));
 }
 
 /* public(pem): a key; or nil, why.  [-0, +1|2, throws] */
 static int l_public(lua_State *L)
 {
     mp_str text = mp_check_str(L, 1);
-    const char *why = mp_jwk_from_pem(push_key(L), text, false);
-    return why == NULL ? 1 : push_failure(L, why);
+    return key_result(L, mp_jwk_from_pem(push_key(L), text, false));
 }
 
 /* private(pem): a key that signs; or nil, why.  [-0, +1|2, throws] */
 static int l_private(lua_State *L)
 {
     mp_str text = mp_check_str(L, 1);
-    const char *why = mp_jwk_from_pem(push_key(L), text, true);
-    return why == NULL ? 1 : push_failure(L, why);
+    return key_result(L, mp_jwk_from_pem(push_key(L), text, true));
 }
 
 /* generate(algorithm): a private key; or nil, why.  [-0, +1|2, throws] */
 static int l_generate(lua_State *L)
 {
     mp_str algorithm = mp_check_str(L, 1);
-    const char *why = mp_jwk_generate(push_key(L), algorithm);
-    return why == NULL ? 1 : push_failure(L, why);
+    return key_result(L, mp_jwk_generate(push_key(L), algorithm));
 }
 
 static int l_gc(lua_State *L)
@@ -132,7 +125,7 @@ static int l_sign(lua_State *L)
 {
     mp_buf out = {0};
     const char *why = mp_jwk_sign(check_key(L), mp_check_str(L, 2), mp_check_str(L, 3), &out);
-    return why == NULL ? push_buf(L, &out) : push_failure(L, why);
+    return why == NULL ? push_buf(L, &out) : mp_push_failure(L, why);
 }
 
 /* key:pem([private]): PEM; or nil, why.  [-0, +1|2, throws] */
@@ -142,7 +135,7 @@ static int l_pem(lua_State *L)
     const mp_jwk *key = check_key(L);
     bool wants_private = lua_toboolean(L, 2);
     if (key->pkey == NULL || (wants_private && !key->is_private) || !mp_jwk_put_pem(key, wants_private, &out))
-        return push_failure(L, "the key cannot be written as PEM, or has no private part");
+        return mp_push_failure(L, "the key cannot be written as PEM, or has no private part");
     return push_buf(L, &out);
 }
 
@@ -155,7 +148,7 @@ static int l_split(lua_State *L)
     mp_token parts;
     const char *why = mp_token_split(&parts, token, lua_newuserdatauv(L, token.len + 1, 0));
     if (why != NULL)
-        return push_failure(L, why);
+        return mp_push_failure(L, why);
     lua_pushlstring(L, parts.header.ptr, parts.header.len);
     lua_pushlstring(L, parts.payload.ptr, parts.payload.len);
     lua_pushlstring(L, parts.signature.ptr, parts.signature.len);
@@ -295,13 +288,9 @@ int mp_lib_jwk(lua_State *L)
                                          {"network", l_network},
                                          {"is_within", l_is_within},
                                          {NULL, NULL}};
-    luaL_newmetatable(L, KEY);
-    lua_pushcfunction(L, l_gc);
-    lua_setfield(L, -2, "__gc");
+    mp_push_metatable(L, KEY, l_gc);
     luaL_newlib(L, methods);
     lua_setfield(L, -2, "__index");
-    lua_pushboolean(L, 0);
-    lua_setfield(L, -2, "__metatable");
     lua_pop(L, 1);
     luaL_newlib(L, functions);
     return 1;

@@ -12,6 +12,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 
 #include "lib/regex.h"
+#include "lib/fields.h"
 #include "telemetry/telemetry.h"
 
 #include <lauxlib.h>
@@ -24,14 +25,14 @@
 
 #define MAX_PATTERN_BYTES 4096
 #define MAX_CASELESS_RANGES 8 /* caseless ranges beyond ASCII in a pattern: PCRE2 takes up to 4 ms to compile each */
-#define MAX_TEXT_BYTES ((size_t)4 << 20)       /* one item of a pattern may scan the whole text without interruption */
-#define MAX_MATCH_STEPS 20000                  /* backtracking steps of one match */
-#define MAX_HEAP_KIB 4096                      /* memory of one match */
-#define SHORT_TEXT_BYTES 128                   /* texts up to this size are first matched without callouts */
-#define SHORT_MATCH_STEPS 200                  /* steps of a match without callouts */
-#define MAX_CPU_NS ((int64_t)50 * 1000 * 1000) /* processor time of one match */
-#define CALLOUTS_PER_CHECK 64     /* callouts between two reads of the clock, unless another task is ready */
-#define SCAN_BYTES_PER_CHECK 4096 /* bytes between two callouts after which the clock is read, too */
+#define MAX_TEXT_BYTES ((size_t)4 << 20) /* one item of a pattern may scan the whole text without interruption */
+#define MAX_MATCH_STEPS 20000            /* backtracking steps of one match */
+#define MAX_HEAP_KIB 4096                /* memory of one match */
+#define SHORT_TEXT_BYTES 128             /* texts up to this size are first matched without callouts */
+#define SHORT_MATCH_STEPS 200            /* steps of a match without callouts */
+#define MAX_CPU_US 50000                 /* processor time of one match */
+#define CALLOUTS_PER_CHECK 64            /* callouts between two reads of the clock, unless another task is ready */
+#define SCAN_BYTES_PER_CHECK 4096        /* bytes between two callouts after which the clock is read, too */
 
 typedef struct {
     pcre2_code *code, *guarded; /* compiled without and with callouts; NULL until it is needed */
@@ -236,20 +237,13 @@ static int l_compile(lua_State *L)
 
 /* -- matching ------------------------------------------------------------------------------------------------------ */
 
-static int64_t now_ns(clockid_t clock)
-{
-    struct timespec now;
-    clock_gettime(clock, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 /* The time limit of one match. */
 typedef struct {
     lua_State *L;
-    unsigned left;       /* callouts before the next read of the clock */
-    size_t at;           /* position in the text at the last callout */
-    int64_t check_at_ns; /* CLOCK_MONOTONIC, which is cheap to read: processor time is read from then on */
-    int64_t end_ns;      /* processor time of the thread at which the match ends */
+    unsigned left;        /* callouts before the next read of the clock */
+    size_t at;            /* position in the text at the last callout */
+    uint64_t check_at_us; /* CLOCK_MONOTONIC, which is cheap to read: processor time is read from then on */
+    uint64_t end_us;      /* processor time of the thread at which the match ends */
 } deadline;
 
 /* PCRE2 calls this before each item of the pattern. When another task is ready, the alarm of preempt.h sets a hook: from then on each
@@ -263,19 +257,21 @@ static int on_callout(pcre2_callout_block *block, void *context)
     if (--d->left > 0 && !has_scanned && lua_gethook(d->L) == NULL)
         return 0;
     d->left = CALLOUTS_PER_CHECK;
-    int64_t now = now_ns(CLOCK_MONOTONIC);
-    if (now < d->check_at_ns)
+    uint64_t now = mp_monotonic_us();
+    if (now < d->check_at_us)
         return 0;
-    int64_t left = d->end_ns - now_ns(CLOCK_THREAD_CPUTIME_ID);
-    d->check_at_ns = now + left;
-    return left > 0 ? 0 : PCRE2_ERROR_MATCHLIMIT;
+    uint64_t spent_at = mp_clock_us(CLOCK_THREAD_CPUTIME_ID);
+    if (spent_at >= d->end_us)
+        return PCRE2_ERROR_MATCHLIMIT;
+    d->check_at_us = now + d->end_us - spent_at;
+    return 0;
 }
 
 static int search_guarded(lua_State *L, const regex *re, const matcher *m, pcre2_match_data *data, mp_str text,
                           size_t from)
 {
-    deadline d = {L, CALLOUTS_PER_CHECK, from, now_ns(CLOCK_MONOTONIC) + MAX_CPU_NS,
-                  now_ns(CLOCK_THREAD_CPUTIME_ID) + MAX_CPU_NS};
+    deadline d = {L, CALLOUTS_PER_CHECK, from, mp_monotonic_us() + MAX_CPU_US,
+                  mp_clock_us(CLOCK_THREAD_CPUTIME_ID) + MAX_CPU_US};
     pcre2_set_match_limit(m->context, MAX_MATCH_STEPS);
     pcre2_set_callout(m->context, on_callout, &d);
     int rc = pcre2_match(re->guarded, (PCRE2_SPTR)text.ptr, text.len, from, 0, data, m->context);
@@ -425,8 +421,7 @@ static void push_matcher(lua_State *L)
     matcher *m = lua_newuserdatauv(L, sizeof *m, 0);
     *m = (matcher){.data = NULL};
     if (luaL_newmetatable(L, MATCHER)) {
-        lua_pushcfunction(L, matcher_gc);
-        lua_setfield(L, -2, "__gc");
+        mp_field_function(L, "__gc", matcher_gc);
     }
     lua_setmetatable(L, -2);
     m->data = pcre2_match_data_create(1, NULL);
@@ -441,8 +436,7 @@ static void push_matcher(lua_State *L)
 int mp_lib_regex(lua_State *L)
 {
     if (luaL_newmetatable(L, REGEX)) {
-        lua_pushcfunction(L, regex_gc);
-        lua_setfield(L, -2, "__gc");
+        mp_field_function(L, "__gc", regex_gc);
         lua_pushliteral(L, "regex");
         lua_setfield(L, -2, "__metatable");
         lua_createtable(L, 0, 2);
@@ -457,7 +451,6 @@ int mp_lib_regex(lua_State *L)
     lua_pop(L, 1);
 
     lua_createtable(L, 0, 1);
-    lua_pushcfunction(L, l_compile);
-    lua_setfield(L, -2, "compile");
+    mp_field_function(L, "compile", l_compile);
     return 1;
 }

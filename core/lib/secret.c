@@ -1,5 +1,6 @@
 /* secret.c: secrets: texts that print as ***. The library can read the text of a secret; scripts cannot. */
 #include "lib/bindings.h"
+#include "lib/fields.h"
 #include "vm/engine.h"
 #include <lauxlib.h>
 
@@ -70,7 +71,6 @@ void mp_lib_secret(lua_State *L)
     luaL_setfuncs(L, rules, 0);
     lua_pushliteral(L, "secret");
     lua_setfield(L, -2, "__name");
-    lua_pushboolean(L, 0);
-    lua_setfield(L, -2, "__metatable");
+    mp_field_bool(L, "__metatable", false);
     lua_pop(L, 1);
 }

@@ -1,6 +1,7 @@
 /* semaphore.c: named semaphores of the process for tasks. A task enters a semaphore, and leaves it when it closes the handle or ends. In Lua
  * the handle is called a turn. */
 #include "vm/engine.h"
+#include "lib/fields.h"
 #include "data/data.h"
 #include "lib/bindings.h"
 #include <lauxlib.h>
@@ -98,7 +99,6 @@ void mp_lib_semaphore(lua_State *L, mp_semaphores *semaphores)
     static const luaL_Reg events[] = {{"__close", l_leave_semaphore}, {"__gc", l_leave_semaphore}, {NULL, NULL}};
     luaL_newmetatable(L, TURN);
     luaL_setfuncs(L, events, 0);
-    lua_pushboolean(L, 0);
-    lua_setfield(L, -2, "__metatable");
+    mp_field_bool(L, "__metatable", false);
     lua_pop(L, 1);
 }

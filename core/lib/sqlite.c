@@ -1,6 +1,7 @@
 /* sqlite.c: SQLite databases of tasks: opens a database, runs a statement on it, waits for the result. lua/moonpool/lib/sqlite.lua checks
  * which files a script may open, and orders transactions. */
 #include "data/data.h"
+#include "lib/fields.h"
 #include "lib/bindings.h"
 #include "vm/engine.h"
 #include <lauxlib.h>
@@ -376,9 +377,7 @@ static int l_run(lua_State *L)
         it->is_done = true;
         mp_hold_drop(&it->hold);
         cancel_statement(it);
-        lua_pushnil(L);
-        lua_pushstring(L, why);
-        return 2;
+        return mp_push_failure(L, why);
     }
     op->of = it;
     it->op = op;
@@ -415,11 +414,7 @@ static int l_task(lua_State *L)
 
 static void set_collector(lua_State *L, const char *name, lua_CFunction collect)
 {
-    luaL_newmetatable(L, name);
-    lua_pushcfunction(L, collect);
-    lua_setfield(L, -2, "__gc");
-    lua_pushboolean(L, 0);
-    lua_setfield(L, -2, "__metatable");
+    mp_push_metatable(L, name, collect);
     lua_pop(L, 1);
 }
 

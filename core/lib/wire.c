@@ -2,6 +2,7 @@
  * stdout of a child process. */
 #define _GNU_SOURCE /* pipe2 */
 #include "lib/wire.h"
+#include "lib/fields.h"
 #include "vm/engine.h"
 #include "lib/wire_tls.h"
 #include <errno.h>
@@ -38,14 +39,6 @@ static wire *push_wire(lua_State *L)
     return w;
 }
 
-/* nil, why  [-0, +2, throws] */
-static int push_failure(lua_State *L, const char *why)
-{
-    lua_pushnil(L);
-    lua_pushstring(L, why);
-    return 2;
-}
-
 static void close_out(wire *w)
 {
     if (w->out >= 0 && w->out != w->in)
@@ -77,7 +70,7 @@ static int l_catch_interrupts(lua_State *L)
     struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
     if (interrupts[0] < 0) {
         if (pipe2(interrupts, O_CLOEXEC | O_NONBLOCK) != 0)
-            return push_failure(L, strerror(errno));
+            return mp_push_failure(L, strerror(errno));
         sigaction(SIGINT, &action, NULL);
         sigaction(SIGTERM, &action, NULL);
     }
@@ -95,7 +88,7 @@ static int l_connect(lua_State *L)
     wire *w = push_wire(L);
     int wrong = getaddrinfo(host, port, &hints, &list);
     if (wrong != 0)
-        return push_failure(L, gai_strerror(wrong));
+        return mp_push_failure(L, gai_strerror(wrong));
     wrong = ECONNREFUSED;
     for (const struct addrinfo *a = list; a != NULL && w->in < 0; a = a->ai_next) {
         int fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol);
@@ -108,7 +101,7 @@ static int l_connect(lua_State *L)
             close(fd);
     }
     freeaddrinfo(list);
-    return w->in >= 0 ? 1 : push_failure(L, strerror(wrong));
+    return w->in >= 0 ? 1 : mp_push_failure(L, strerror(wrong));
 }
 
 /* connect_unix(path): a wire to the Unix socket; or nil, why.  [-0, +1|2, throws] */
@@ -118,12 +111,12 @@ static int l_connect_unix(lua_State *L)
     const char *path = luaL_checklstring(L, 1, &len);
     struct sockaddr_un where = {.sun_family = AF_UNIX};
     if (len >= sizeof where.sun_path)
-        return push_failure(L, "the path of the socket is too long");
+        return mp_push_failure(L, "the path of the socket is too long");
     memcpy(where.sun_path, path, len);
     wire *w = push_wire(L);
     w->in = w->out = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (w->in < 0 || connect(w->in, (const struct sockaddr *)&where, sizeof where) != 0)
-        return push_failure(L, strerror(errno));
+        return mp_push_failure(L, strerror(errno));
     return 1;
 }
 
@@ -134,7 +127,7 @@ static int l_secure(lua_State *L)
     mp_err err = {"", ""};
     w->tls = mp_wire_tls_open(w->in, luaL_checkstring(L, 2), luaL_optstring(L, 3, NULL), &err);
     if (w->tls == NULL) {
-        push_failure(L, err.text);
+        mp_push_failure(L, err.text);
         lua_pushstring(L, err.hint[0] == '\0' ? NULL : err.hint);
         return 3;
     }
@@ -153,11 +146,11 @@ static int l_spawn(lua_State *L)
         argv[i] = (char *)lua_tostring(L, -1); /* the stack holds a reference to the string */
     wire *w = push_wire(L);
     if (pipe2(to, O_CLOEXEC) != 0)
-        return push_failure(L, strerror(errno));
+        return mp_push_failure(L, strerror(errno));
     w->out = to[1];
     if (pipe2(from, O_CLOEXEC) != 0) {
         close(to[0]);
-        return push_failure(L, strerror(errno));
+        return mp_push_failure(L, strerror(errno));
     }
     w->in = from[0];
     posix_spawn_file_actions_t actions;
@@ -176,7 +169,7 @@ static int l_spawn(lua_State *L)
     if (wrong == 0)
         return 1;
     w->pid = 0;
-    return push_failure(L, strerror(wrong));
+    return mp_push_failure(L, strerror(wrong));
 }
 
 /* -- reading and writing ------------------------------------------------------------------------------------------------- */
@@ -192,11 +185,11 @@ static int l_write(lua_State *L)
         ssize_t got = w->tls == NULL ? write(w->out, bytes + done, len - done)
                                      : mp_wire_tls_write(w->tls, bytes + done, len - done, &err);
         if (got < 0 && w->tls != NULL)
-            return push_failure(L, err.text);
+            return mp_push_failure(L, err.text);
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
-            return push_failure(L, strerror(errno));
+            return mp_push_failure(L, strerror(errno));
         done += (size_t)got;
     }
     lua_pushboolean(L, 1);
@@ -219,15 +212,15 @@ static int l_read(lua_State *L)
         ready = poll(watched, 2, (int)(seconds * 1000)); /* poll ignores a descriptor of -1 */
     while (ready < 0 && errno == EINTR);
     if (ready > 0 && watched[1].revents != 0 && read(interrupts[0], buffer, sizeof buffer) > 0)
-        return push_failure(L, "interrupted");
+        return mp_push_failure(L, "interrupted");
     if (ready == 0)
-        return push_failure(L, "no answer in time");
+        return mp_push_failure(L, "no answer in time");
     do
         got =
             w->tls == NULL ? read(w->in, buffer, sizeof buffer) : mp_wire_tls_read(w->tls, buffer, sizeof buffer, &err);
     while (w->tls == NULL && got < 0 && errno == EINTR);
     if (got < 0)
-        return push_failure(L, w->tls == NULL ? strerror(errno) : err.text);
+        return mp_push_failure(L, w->tls == NULL ? strerror(errno) : err.text);
     lua_pushlstring(L, buffer, (size_t)got);
     return 1;
 }
@@ -269,7 +262,7 @@ static int l_close(lua_State *L)
 static int l_mkdir(lua_State *L)
 {
     if (mkdir(luaL_checkstring(L, 1), 0777) != 0 && errno != EEXIST)
-        return push_failure(L, strerror(errno));
+        return mp_push_failure(L, strerror(errno));
     lua_pushboolean(L, 1);
     return 1;
 }
@@ -285,7 +278,7 @@ static int l_create(lua_State *L)
     if (fd >= 0)
         close(fd);
     if (wrong != 0) {
-        push_failure(L, strerror(wrong));
+        mp_push_failure(L, strerror(wrong));
         lua_pushboolean(L, wrong == EEXIST);
         return 3;
     }

@@ -208,6 +208,12 @@ function host.time.now() end
 ---@return number seconds  Since 1970
 function host.time.clock() end
 
+--- The number of insertions, deletions, replacements and swaps of adjacent bytes that make one word of the other, in any case of letters.
+---@param a string  At most 64 bytes; the distance of longer ones is over two thousand million
+---@param b string
+---@return integer
+function host.script.edit_distance(a, b) end
+
 ---@param n integer  At most 65536
 ---@return string bytes
 function host.random.bytes(n) end

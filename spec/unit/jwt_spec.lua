@@ -25,7 +25,7 @@ local function library()
     ["digest.sum"] = keys.digest.sum,
     ["auth.token_id"] = function(text) return keys.digest.sum("sha256", text) end, ["time.now"] = os.clock,
     ["time.sleep"] = function() end, ["log.write"] = function() end,
-    ["random.bytes"] = function(n) return ("\1"):rep(n) end, ["script.root"] = "scripts",
+    ["random.bytes"] = function(n) return ("\1"):rep(n) end, ["script.root"] = "scripts", ["script.edit_distance"] = require("modules").edit_distance,
     ["secret.reveal"] = function() end, ["task.event"] = function() end, ["config.grants"] = {},
     ["limits.http"] = { body = 1 << 20, time = 30 }, ["config.folder"] = "/srv",
     ["http.url"] = function(url)

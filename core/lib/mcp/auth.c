@@ -2,6 +2,7 @@
  * table. The calls of that request get the same table, which never leaves its VM. A principal reference (userdata) links the table to
  * the mp_principal of C. */
 #include "lib/bindings.h"
+#include "lib/fields.h"
 #include "lib/mcp/token_cache.h"
 #include <lauxlib.h>
 #include <stdlib.h>
@@ -174,16 +175,11 @@ static void push_tls(lua_State *L, const mp_stream *stream)
         return;
     }
     lua_createtable(L, 0, 6);
-    lua_pushstring(L, peer->subject);
-    lua_setfield(L, -2, "subject");
-    lua_pushstring(L, peer->issuer);
-    lua_setfield(L, -2, "issuer");
-    lua_pushstring(L, peer->serial);
-    lua_setfield(L, -2, "serial");
-    lua_pushstring(L, peer->fingerprint);
-    lua_setfield(L, -2, "fingerprint");
-    lua_pushinteger(L, peer->expires);
-    lua_setfield(L, -2, "expires");
+    mp_field_text(L, "subject", peer->subject);
+    mp_field_text(L, "issuer", peer->issuer);
+    mp_field_text(L, "serial", peer->serial);
+    mp_field_text(L, "fingerprint", peer->fingerprint);
+    mp_field_integer(L, "expires", peer->expires);
     lua_newtable(L);
     for (lua_Integer i = 0; peer->sans != NULL && peer->sans[i] != NULL; i++) {
         lua_pushstring(L, peer->sans[i]);
@@ -364,8 +360,7 @@ static void set_index(lua_State *L, const char *kind, lua_CFunction index, int u
         lua_insert(L, -2);
     lua_pushcclosure(L, index, upvalues);
     lua_setfield(L, -2, "__index");
-    lua_pushboolean(L, 0);
-    lua_setfield(L, -2, "__metatable");
+    mp_field_bool(L, "__metatable", false);
     lua_pop(L, 1);
 }
 
@@ -384,10 +379,6 @@ void mp_lib_auth(lua_State *L)
     }
     set_index(L, REQUEST, l_request, 1);
     set_index(L, HEADERS, l_header, 0);
-    luaL_newmetatable(L, PRINCIPAL);
-    lua_pushcfunction(L, l_free_principal_ref);
-    lua_setfield(L, -2, "__gc");
-    lua_pushboolean(L, 0);
-    lua_setfield(L, -2, "__metatable");
+    mp_push_metatable(L, PRINCIPAL, l_free_principal_ref);
     lua_pop(L, 1);
 }

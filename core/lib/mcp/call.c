@@ -1,6 +1,7 @@
 /* call.c: the userdata `call` of handlers, and the library's functions on it. The userdata holds its task and the task's serial number: a
  * task is reused, so a `call` that a script kept must not act on the task's next work. */
 #include "vm/engine.h"
+#include "lib/fields.h"
 #include "lib/mcp/call.h"
 #include <lauxlib.h>
 #include <math.h>
@@ -372,10 +373,8 @@ void mp_lib_call(lua_State *L)
     mp_lib_of(L)->call_metatable = lua_topointer(L, -1);
     int metatable = lua_gettop(L);
     mp_call_set_index(L, metatable - 2, metatable - 1);
-    lua_pushcfunction(L, l_tostring);
-    lua_setfield(L, -2, "__tostring");
-    lua_pushboolean(L, 0);
-    lua_setfield(L, -2, "__metatable");
+    mp_field_function(L, "__tostring", l_tostring);
+    mp_field_bool(L, "__metatable", false);
     lua_pop(L, 1);
     mp_set_member(L, -3, "call.methods");
     lua_pop(L, 1);

@@ -1,5 +1,6 @@
 /* client_request.c: reads headers of a call's HTTP request, sets deadlines, and sends JSON-RPC requests to the call's client. */
 #include "lib/bindings.h"
+#include "lib/fields.h"
 #include "vm/engine.h"
 #include <lauxlib.h>
 #include <math.h>
@@ -141,7 +142,6 @@ void mp_lib_client_request(lua_State *L)
                                          {"call.detach", l_detach}, {NULL, NULL}};
     mp_set_members(L, functions, 0);
     luaL_newmetatable(L, ASK);
-    lua_pushcfunction(L, ask_gc);
-    lua_setfield(L, -2, "__gc");
+    mp_field_function(L, "__gc", ask_gc);
     lua_pop(L, 1);
 }

@@ -1,6 +1,7 @@
 /* detached.c: background tasks and scheduled jobs. Each has a call of its own, which no client waits for. A task that a call started
  * inherits the fields of that call. */
 #include "lib/bindings.h"
+#include "lib/fields.h"
 #include "lib/mcp/cron.h"
 #include <lauxlib.h>
 #include <math.h>
@@ -164,9 +165,7 @@ void mp_lib_detached(lua_State *L, uint64_t max_task_ms, uint64_t call_ms)
     lua_pushnumber(L, (double)call_ms / 1000);
     lua_pushcclosure(L, l_schedule, 1);
     mp_set_member(L, -2, "job.schedule");
-    luaL_newmetatable(L, JOB);
-    lua_pushboolean(L, 0);
-    lua_setfield(L, -2, "__metatable");
+    mp_push_metatable(L, JOB, NULL);
     lua_pop(L, 1);
     lua_pushnumber(L, (double)max_task_ms / 1000);
     mp_set_member(L, -2, "limits.task_seconds");

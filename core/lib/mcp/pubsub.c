@@ -1,16 +1,9 @@
 /* pubsub.c: subscribing to topics and publishing on them. A session subscribes to topics one by one (`follow`); a call of
  * `subscriptions/listen` subscribes to a list of topics for as long as its stream is open (`listen`). */
 #include "vm/engine.h"
+#include "lib/fields.h"
 #include "lib/bindings.h"
 #include <lauxlib.h>
-
-/* nil, why  [-0, +2] */
-static int push_refusal(lua_State *L, const char *why)
-{
-    lua_pushnil(L);
-    lua_pushstring(L, why);
-    return 2;
-}
 
 static mp_session *session_of(lua_State *L)
 {
@@ -36,33 +29,35 @@ static int l_subscribe(lua_State *L)
     mp_str topic = mp_check_str(L, 2);
     switch (session == NULL ? MP_FOLLOW_CLOSED : mp_session_follow(session, topic)) {
     case MP_FOLLOW_CLOSED:
-        return push_refusal(L, "no session");
+        return mp_push_failure(L, "no session");
     case MP_FOLLOW_TOO_MANY:
-        return push_refusal(L, "too many");
+        return mp_push_failure(L, "too many");
     default:
         lua_pushboolean(L, 1);
         return 1;
     }
 }
 
+/* Calls `act` with the call's session, if it has one, and the text at index 2.  [-0, +0, throws] */
+static int with_session(lua_State *L, void (*act)(mp_session *session, mp_str text))
+{
+    mp_session *session = session_of(L);
+    mp_str text = mp_check_str(L, 2);
+    if (session != NULL)
+        act(session, text);
+    return 0;
+}
+
 /* session.set_audience(call, audience): moves all subscriptions of the call's session to `audience`.  [-0, +0, throws] */
 static int l_set_audience(lua_State *L)
 {
-    mp_session *session = session_of(L);
-    mp_str audience = mp_check_str(L, 2);
-    if (session != NULL)
-        mp_session_follow_as(session, audience);
-    return 0;
+    return with_session(L, mp_session_follow_as);
 }
 
 /* session.unsubscribe(call, topic): ends the session's subscription to the topic.  [-0, +0, throws] */
 static int l_unsubscribe(lua_State *L)
 {
-    mp_session *session = session_of(L);
-    mp_str topic = mp_check_str(L, 2);
-    if (session != NULL)
-        mp_session_unfollow(session, topic);
-    return 0;
+    return with_session(L, mp_session_unfollow);
 }
 
 /* topic.publish(topic, plain, before, after): sends the text `plain` to the sessions that are subscribed to the topic, and the text before .. id ..
@@ -132,7 +127,7 @@ static int l_listen(lua_State *L)
         return luaL_error(L, "listen must be called by the task of the call itself");
     switch (mp_call_listen(task->call, topics, count, closing)) {
     case MP_LISTEN_TOO_MANY:
-        return push_refusal(L, "too many");
+        return mp_push_failure(L, "too many");
     case MP_LISTEN_STARTED:
         mp_task_settle(task);
         break;

@@ -1,5 +1,6 @@
 /* revisions.c: the tables of core/mcp as the library in Lua sees them: C and Lua read the same rows. */
 #include "lib/mcp/revisions.h"
+#include "lib/fields.h"
 #include "rpc/rpc.h"
 #include <lauxlib.h>
 
@@ -8,10 +9,8 @@ int mp_lib_revisions(lua_State *L)
     lua_createtable(L, (int)mp_era_count, 0);
     for (size_t i = 0; i < mp_era_count; i++) {
         lua_newtable(L);
-        lua_pushstring(L, mp_eras[i].date);
-        lua_setfield(L, -2, "date");
-        lua_pushboolean(L, !mp_eras[i].has_sessions);
-        lua_setfield(L, -2, "stateless");
+        mp_field_text(L, "date", mp_eras[i].date);
+        mp_field_bool(L, "stateless", !mp_eras[i].has_sessions);
 #define SET_FACT(name) (lua_pushboolean(L, mp_eras[i].name), lua_setfield(L, -2, #name));
         MP_ERA_FACTS(SET_FACT)
 #undef SET_FACT

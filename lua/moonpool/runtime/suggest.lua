@@ -1,30 +1,9 @@
 -- Suggestions for misspelled names: the known name with the least edit distance.
 
+local host = require "moonpool.host"
 local sorted = require "moonpool.runtime.sorted_keys"
 
 local suggest = {}
-
--- Edit distance (optimal string alignment): inserting, removing, replacing and swapping neighbours cost one each.
-local function distance(a, b, limit)
-  if math.abs(#a - #b) > limit then return limit + 1 end
-  local before, row = nil, {}
-  for j = 0, #b do row[j] = j end
-  for i = 1, #a do
-    local now, best = { [0] = i }, i
-    for j = 1, #b do
-      local same = a:byte(i) == b:byte(j)
-      local cost = math.min(row[j] + 1, now[j - 1] + 1, row[j - 1] + (same and 0 or 1))
-      if before and i > 1 and j > 1 and a:byte(i) == b:byte(j - 1) and a:byte(i - 1) == b:byte(j) then
-        cost = math.min(cost, before[j - 2] + 1)
-      end
-      now[j] = cost
-      if cost < best then best = cost end
-    end
-    if best > limit then return limit + 1 end
-    before, row = row, now
-  end
-  return row[#b]
-end
 
 -- The greatest edit distance at which a name is suggested for `wrong`. In words of at most five letters a distance of two changes half of
 -- the letters ("True", "time"), so there the first three letters must be equal ("revue", "review").
@@ -42,7 +21,7 @@ function suggest.nearest(wrong, names)
   for _, name in ipairs(list) do
     local other = name:lower()
     local limit = limit_of(lower, other)
-    local d = distance(lower, other, limit)
+    local d = math.abs(#lower - #other) > limit and math.huge or host.script.edit_distance(lower, other)
     if d <= limit and (d == 0 and name ~= wrong or d < (found and found.distance or limit + 1)) then
       found = { name = name, distance = d }
     end
