@@ -180,6 +180,7 @@ mp_str mp_call_params(const mp_call *call); /* span of a JSON object, or empty *
  * is not NULL, the params have no members but name, arguments and _meta, no object in them repeats a key, and _meta has no member of the
  * protocol but the version, the client's name and capabilities and the progress token. */
 const mp_flat *mp_call_flat(const mp_call *call, size_t *count);
+mp_str mp_call_tool(const mp_call *call);       /* params.name, where mp_call_flat is not NULL; else empty */
 size_t mp_call_weight(const mp_call *call);     /* estimate of the bytes that the call's message takes in Lua */
 const mp_era *mp_call_era(const mp_call *call); /* NULL in an HTTP+SSE session before `initialize` */
 mp_session *

@@ -328,7 +328,7 @@ function connection:send(request)
     end
   end
   if type(body) == "table" then
-    body = assert(cjson.encode(body))
+    body = (assert(cjson.encode(body)):gsub("\\/", "/")) -- lua-cjson escapes slashes; clients usually do not
     if not named["content-type"] then
       add("Content-Type", "application/json")
     end

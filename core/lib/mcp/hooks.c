@@ -9,7 +9,7 @@ MP_COUNTER(dropped_notes, "dropped", "reason", "notes", "notifications over the 
 
 static void on_call(void *ctx, mp_call *call)
 {
-    if (!mp_frozen_answer(ctx, call))
+    if (mp_call_tool(call).len > 0 || !mp_frozen_answer(ctx, call))
         mp_lib_task_start(ctx, &mp_call_work, call);
 }
 

@@ -62,11 +62,11 @@ static const mp_plan *find_plan(const mp_plans *plans, mp_str name)
     return plan;
 }
 
-/* The frame for the call's revision; NULL if plans do not serve such a call. */
+/* The frame for the revision of a tools/call; NULL if plans do not serve such a call. */
 static const frame *frame_of(const mp_plans *plans, const mp_call *call)
 {
     const mp_era *era = mp_call_era(call);
-    if (plans->count == 0 || era == NULL || !mp_str_eq(mp_call_method(call), MP_STR("tools/call")))
+    if (plans->count == 0 || era == NULL)
         return NULL;
     if (era->has_sessions) {
         const mp_session *session = mp_call_session(call);
@@ -107,33 +107,44 @@ static int finish_in_lua(lua_State *L, mp_lib_task *task, bool is_good)
     return mp_call_done(L, LUA_OK, (lua_KContext)task);
 }
 
+#ifdef MP_SPEC_BUILD
+static void prove_result(lua_State *L, const mp_plans *plans, const mp_plan *plan, const mp_era *era,
+                         const frame *around)
+{
+    mp_buf result = {0};
+    if (mp_plan_put_result(L, RESULTS, around->before, around->after, &result))
+        mp_plan_prove_result(L, plan, PLAN, plans->finish, era->date, CALL, RESULTS, mp_buf_str(&result));
+    mp_buf_clear(&result);
+}
+#endif
+
 /* Answers with the handler's first value. False if that is for Lua to do.  [-0, +0] */
 static bool answer(lua_State *L, mp_lib_task *task, const mp_plan *plan)
 {
-    mp_vm *vm = task->super.vm;
     mp_call *call = task->call;
     if (call == NULL || plan->has_output || lua_gettop(L) < RESULTS)
         return false;
-    const frame *around = &mp_lib_of_vm(vm)->plans->frames[mp_call_era(call) - mp_eras];
-    mp_buf *out = &vm->out;
+    const mp_plans *plans = mp_lib_of_vm(task->super.vm)->plans;
+    const mp_era *era = mp_call_era(call);
+    const frame *around = &plans->frames[era - mp_eras];
+#ifdef MP_SPEC_BUILD
+    if (plans->are_proven)
+        prove_result(L, plans, plan, era, around);
+#endif
+    mp_buf *out = mp_call_begin_answer(call);
+    if (out == NULL)
+        return false;
     size_t start = out->len;
     if (!mp_plan_put_result(L, RESULTS, around->before, around->after, out))
         return false;
-    mp_str result = mp_str_from(mp_buf_str(out), start);
-#ifdef MP_SPEC_BUILD
-    const mp_plans *plans = mp_lib_of_vm(vm)->plans;
-    if (plans->are_proven)
-        mp_plan_prove_result(L, plan, PLAN, plans->finish, mp_call_era(call)->date, CALL, RESULTS, result);
-    result = mp_str_from(mp_buf_str(out), start);
-#endif
-    if (result.len > vm->call_output) {
+    size_t size = out->len - start;
+    if (size > task->super.vm->call_output) {
         char why[MP_REFUSAL];
-        mp_task_fail(task, MP_CODE_INTERNAL, mp_refuse_output(task, "result", result.len, why), MP_STR_NONE);
+        mp_task_fail(task, MP_CODE_INTERNAL, mp_refuse_output(task, "result", size, why), MP_STR_NONE);
     } else {
         mp_task_settle(task);
-        mp_call_answer(call, result);
+        mp_call_end_answer(call);
     }
-    out->len = start;
     return true;
 }
 
@@ -199,41 +210,37 @@ static int arguments_checked(lua_State *L, int status, lua_KContext context)
     return run_handler(L, task, plan, add_call(L, task, plan, 1));
 }
 
-/* Decodes the arguments, and has Lua check them. False if they have a key twice; the stack is as it was.  [-0, +n, throws, parks] */
-static bool run_checked(lua_State *L, mp_lib_task *task, mp_str arguments, int *count)
+/* Has Lua check the arguments.  [-n, +n, throws, parks] */
+static int run_checked(lua_State *L, mp_lib_task *task, const mp_flat *values, size_t count)
 {
-    if (arguments.len == 0) {
-        lua_newtable(L);
-    } else if (mp_lua_decode(L, arguments) != 0) {
-        lua_settop(L, TASK);
-        return false;
-    }
+    mp_plan_push_all(L, values, count);
     lua_getiuservalue(L, PLAN, MP_PLAN_CHECK);
     lua_pushvalue(L, -2);
     lua_callk(L, 1, 1, (lua_KContext)task, arguments_checked);
-    *count = arguments_checked(L, LUA_OK, (lua_KContext)task);
-    return true;
+    return arguments_checked(L, LUA_OK, (lua_KContext)task);
 }
 
 bool mp_plan_run(lua_State *L, mp_lib_task *task, int *count)
 {
     const mp_plans *plans = mp_lib_of_vm(task->super.vm)->plans;
-    mp_str params = mp_call_params(task->call);
-    mp_plan_request request;
+    const mp_call *call = task->call;
     uint8_t places[MP_PLAN_ARGS];
-    if (frame_of(plans, task->call) == NULL || params.len == 0 || params.len > MP_PLAN_BYTES ||
-        !mp_plan_read(params, &request))
+    size_t given;
+    const mp_flat *values = mp_call_flat(call, &given);
+    if (values == NULL || frame_of(plans, call) == NULL || mp_call_params(call).len > MP_PLAN_BYTES)
         return false;
-    const mp_plan *plan = find_plan(plans, request.name);
-    if (plan == NULL || (!plan->is_checked && !mp_plan_fits(plan, &request, places)))
+    const mp_plan *plan = find_plan(plans, mp_call_tool(call));
+    if (plan == NULL || (!plan->is_checked && !mp_plan_fits(plan, values, given, places)))
         return false;
     push_head(L, plans, plan);
-    if (plan->is_checked)
-        return run_checked(L, task, request.arguments, count);
-    int pushed = mp_plan_push(L, plan, PLAN, &request, places);
+    if (plan->is_checked) {
+        *count = run_checked(L, task, values, given);
+        return true;
+    }
+    int pushed = mp_plan_push(L, plan, PLAN, values, given, places);
 #ifdef MP_SPEC_BUILD
     if (plans->are_proven)
-        mp_plan_prove_arguments(L, plan, PLAN, request.arguments, pushed);
+        mp_plan_prove_arguments(L, plan, PLAN, mp_call_params(call), pushed);
 #endif
     *count = run_handler(L, task, plan, add_call(L, task, plan, pushed));
     return true;

@@ -3,7 +3,7 @@
  * lua/moonpool/methods/dispatch.lua, before anything has happened; refusals are made there alone.
  *
  *   plan.c            which tools have plans, and a planned call from its start to its end
- *   plan_arguments.c  what a call's params contain; checking the arguments and pushing them
+ *   plan_arguments.c  checking the arguments and pushing them
  *   plan_answer.c     the answer of a handler that returned a text, a number or a boolean
  *   plan_proof.c      in builds for specs: planned calls and general ones give the same
  *
@@ -13,7 +13,7 @@
 
 #include "lib/bindings.h"
 
-#define MP_PLAN_ARGS 16          /* arguments that C checks, at most: MAX_ARGUMENTS in registry/plan.lua */
+#define MP_PLAN_ARGS MP_FLAT_MAX /* arguments that C checks, at most: MAX_ARGUMENTS in registry/plan.lua */
 #define MP_PLAN_CHOICES 32       /* texts of one enum: MAX_CHOICES there */
 #define MP_PLAN_BYTES (64 << 10) /* of the params of a planned call, at most */
 
@@ -51,22 +51,6 @@ typedef struct mp_plan {
 /* The user values of a plan's userdata; the names of the arguments, their defaults and their choices follow. */
 enum { MP_PLAN_HANDLER = 1, MP_PLAN_TOOL, MP_PLAN_CHECK, MP_PLAN_NAME, MP_PLAN_FIRST };
 
-/* One argument of a call. Strings are without their quotes. */
-typedef struct {
-    mp_str name, value;
-    mp_json_token_type type;
-    bool is_escaped;
-} mp_plan_value;
-
-/* The params of a plain tools/call. The spans are of the call. */
-typedef struct {
-    mp_str name;      /* of the tool */
-    mp_str arguments; /* an object; empty: there are none */
-    bool is_flat;     /* `values` has all arguments: MP_PLAN_ARGS at most, none an array, an object or null */
-    size_t count;
-    mp_plan_value values[MP_PLAN_ARGS];
-} mp_plan_request;
-
 /* The plans of a VM. */
 typedef struct mp_plans mp_plans;
 
@@ -80,13 +64,13 @@ bool mp_plan_run(lua_State *L, mp_lib_task *task, int *count);
 
 /* -- plan_arguments.c ---------------------------------------------------------------------------------------------- */
 
-/* Reads the params of a tools/call. False if they have anything that plans do not know. */
-bool mp_plan_read(mp_str params, mp_plan_request *request);
-/* True if the arguments fit the plan, which is not `is_checked`. `places` receives the index in plan->args of each value. */
-bool mp_plan_fits(const mp_plan *plan, const mp_plan_request *request, uint8_t *places);
-/* Pushes the arguments of the handler, without `call`: in the order of its parameters, or as one table. Gives their number. `plan` is also the
- * userdata at index `at`.  [-0, +n, throws memory] */
-int mp_plan_push(lua_State *L, const mp_plan *plan, int at, const mp_plan_request *request, const uint8_t *places);
+/* True if the arguments fit the plan, which is not `is_checked`. `places` receives the index in plan->args of each of the `count` values. */
+bool mp_plan_fits(const mp_plan *plan, const mp_flat *values, size_t count, uint8_t *places);
+/* Pushes the arguments of the handler, without `call`: in the order of its parameters, or as one table. Returns their number. `plan` is also
+ * the userdata at index `at`.  [-0, +n, throws memory] */
+int mp_plan_push(lua_State *L, const mp_plan *plan, int at, const mp_flat *values, size_t count, const uint8_t *places);
+/* Pushes all values as one table.  [-0, +1, throws memory] */
+void mp_plan_push_all(lua_State *L, const mp_flat *values, size_t count);
 
 /* -- plan_answer.c ------------------------------------------------------------------------------------------------- */
 
@@ -97,9 +81,9 @@ bool mp_plan_put_result(lua_State *L, int index, mp_str before, mp_str after, mp
 /* -- plan_proof.c -------------------------------------------------------------------------------------------------- */
 
 #ifdef MP_SPEC_BUILD
-/* Compares the `count` arguments on top, which mp_plan_push made of `arguments`, with those of the general path. `at` is the index of the
- * plan's userdata.  [-0, +0, throws] */
-void mp_plan_prove_arguments(lua_State *L, const mp_plan *plan, int at, mp_str arguments, int count);
+/* Compares the `count` arguments on top, which mp_plan_push made of a call with these `params`, with the arguments of the general path. `at` is the
+ * index of the plan's userdata.  [-0, +0, throws] */
+void mp_plan_prove_arguments(lua_State *L, const mp_plan *plan, int at, mp_str params, int count);
 /* Compares `result` with the JSON that the general path makes of the handler's values, from index `results` to the top. `finish` is the
  * registry reference of the function that ends calls; `call` the index of the call.  [-0, +0, throws memory] */
 void mp_plan_prove_result(lua_State *L, const mp_plan *plan, int at, int finish, const char *revision, int call,

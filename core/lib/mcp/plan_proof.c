@@ -50,12 +50,15 @@ static bool is_same_table(lua_State *L, int a, int b)
 }
 
 /* Pushes the arguments as the general path gives them to the handler. False if they do not fit.  [-0, +1, throws] */
-static bool push_general(lua_State *L, int at, mp_str arguments)
+static bool push_general(lua_State *L, int at, mp_str params)
 {
-    if (arguments.len == 0)
-        lua_newtable(L);
-    else if (mp_lua_decode(L, arguments) != 0)
+    if (mp_lua_decode(L, params) != 0)
         return false;
+    if (lua_getfield(L, -1, "arguments") == LUA_TNIL) {
+        lua_pop(L, 1);
+        lua_newtable(L);
+    }
+    lua_remove(L, -2);
     int args = lua_gettop(L);
     lua_getiuservalue(L, at, MP_PLAN_TOOL);
     lua_getfield(L, args + 1, "check");
@@ -74,16 +77,16 @@ static bool push_general(lua_State *L, int at, mp_str arguments)
     return fits;
 }
 
-void mp_plan_prove_arguments(lua_State *L, const mp_plan *plan, int at, mp_str arguments, int count)
+void mp_plan_prove_arguments(lua_State *L, const mp_plan *plan, int at, mp_str params, int count)
 {
     int first = lua_gettop(L) - count + 1, given = 0;
     luaL_checkstack(L, LUA_MINSTACK, NULL);
-    if (!push_general(L, at, arguments))
-        fail(plan, "it takes arguments that do not fit", arguments, MP_STR("refused"));
+    if (!push_general(L, at, params))
+        fail(plan, "it takes arguments that do not fit", params, MP_STR("refused"));
     int general = lua_gettop(L);
     if (!plan->is_positional) {
         if (!is_same_table(L, first, general))
-            fail(plan, "other arguments", arguments, MP_STR_NONE);
+            fail(plan, "other arguments", params, MP_STR_NONE);
         lua_settop(L, general - 1);
         return;
     }
@@ -91,14 +94,14 @@ void mp_plan_prove_arguments(lua_State *L, const mp_plan *plan, int at, mp_str a
         lua_pushlstring(L, plan->args[i].name.ptr, plan->args[i].name.len);
         lua_rawget(L, general);
         if (!is_same(L, first + i, -1))
-            fail(plan, "another argument", plan->args[i].name, arguments);
+            fail(plan, "another argument", plan->args[i].name, params);
         given += !lua_isnil(L, -1);
         lua_pop(L, 1);
     }
     for (lua_pushnil(L); lua_next(L, general) != 0; lua_pop(L, 1))
         given--;
     if (given != 0)
-        fail(plan, "more or fewer arguments", arguments, MP_STR_NONE);
+        fail(plan, "more or fewer arguments", params, MP_STR_NONE);
     lua_settop(L, general - 1);
 }
 
@@ -114,8 +117,7 @@ void mp_plan_prove_result(lua_State *L, const mp_plan *plan, int at, int finish,
                           int results, mp_str result)
 {
     int top = lua_gettop(L);
-    mp_buf general = {0}, planned = {0};
-    mp_buf_put(&planned, result); /* it is in vm->out, which finalizers may use */
+    mp_buf general = {0};
     luaL_checkstack(L, top + LUA_MINSTACK, NULL);
     lua_pushcfunction(L, encode_general);
     lua_pushlightuserdata(L, &general);
@@ -127,10 +129,9 @@ void mp_plan_prove_result(lua_State *L, const mp_plan *plan, int at, int finish,
     for (int i = results; i <= top; i++)
         lua_pushvalue(L, i);
     if (lua_pcall(L, 6 + top - results + 1, 0, 0) != LUA_OK)
-        fail(plan, "the general path fails", mp_buf_str(&planned), mp_str_of(luaL_tolstring(L, -1, NULL)));
-    if (!mp_str_eq(mp_buf_str(&planned), mp_buf_str(&general)))
-        fail(plan, "another result", mp_buf_str(&planned), mp_buf_str(&general));
-    mp_buf_clear(&planned);
+        fail(plan, "the general path fails", result, mp_str_of(luaL_tolstring(L, -1, NULL)));
+    if (!mp_str_eq(result, mp_buf_str(&general)))
+        fail(plan, "another result", result, mp_buf_str(&general));
     mp_buf_clear(&general);
     lua_settop(L, top);
 }

@@ -130,6 +130,7 @@ static void copy_flat(mp_call *call, const mp_envelope *envelope)
     const char *was = envelope->params.ptr;
     call->flat = to;
     call->flat_count = envelope->flat_count;
+    call->tool = (mp_str){call->params.ptr + (envelope->name.ptr - was), envelope->name.len};
     for (size_t i = 0; i < envelope->flat_count; i++) {
         const mp_flat *from = &envelope->flat[i];
         to[i].name = (mp_str){call->params.ptr + (from->name.ptr - was), from->name.len};
@@ -499,6 +500,10 @@ mp_str mp_call_method(const mp_call *call)
 mp_str mp_call_params(const mp_call *call)
 {
     return call->params;
+}
+mp_str mp_call_tool(const mp_call *call)
+{
+    return call->tool;
 }
 const mp_flat *mp_call_flat(const mp_call *call, size_t *count)
 {

@@ -33,6 +33,7 @@ struct mp_call {
     mp_str id, method, params, progress_token;
     const mp_flat *flat; /* in `bytes`; NULL: the arguments are not known */
     size_t flat_count;
+    mp_str tool;                    /* in `params`; empty without `flat` */
     bool is_pooled;                 /* `bytes` has MP_CALL_ROOM bytes: the call goes to the free list of its rpc */
     _Alignas(mp_flat) char bytes[]; /* the arguments, then what the four texts are */
 };
