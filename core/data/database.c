@@ -208,7 +208,7 @@ static bool open_connection(mp_database *database, mp_statement *statement)
                 (database->is_read_only ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
     int rc = sqlite3_open_v2(path, &database->db, flags, NULL);
     if (database->db == NULL) {
-        mp_sql_fail(statement, "cannot open it: there is no memory (limits.sqlite.heap)");
+        mp_sql_fail(statement, "cannot open the database: limits.sqlite.heap is reached");
         free(path);
         return false;
     }

@@ -90,7 +90,7 @@ const char *mp_jwk_from_rsa(mp_jwk *key, mp_str modulus, mp_str exponent)
     OSSL_PARAM_BLD_free(build);
     BN_free(n);
     BN_free(e);
-    return key->pkey == NULL ? without_openssl_error("its numbers are no RSA key") : settle(key);
+    return key->pkey == NULL ? without_openssl_error("the key's numbers are not an RSA key") : settle(key);
 }
 
 const char *mp_jwk_from_ec(mp_jwk *key, mp_str name, mp_str x, mp_str y)
@@ -122,7 +122,7 @@ const char *mp_jwk_from_ed25519(mp_jwk *key, mp_str x)
     if (x.len != 32)
         return "an Ed25519 key has 32 bytes";
     key->pkey = EVP_PKEY_new_raw_public_key(EVP_PKEY_ED25519, NULL, (const unsigned char *)x.ptr, x.len);
-    return key->pkey == NULL ? without_openssl_error("its bytes are no Ed25519 key") : settle(key);
+    return key->pkey == NULL ? without_openssl_error("the key's bytes are not an Ed25519 key") : settle(key);
 }
 
 /* Without this callback, OpenSSL would ask for the password at the terminal. */
@@ -142,7 +142,7 @@ const char *mp_jwk_from_pem(mp_jwk *key, mp_str text, bool is_private)
         return "the PEM is too long";
     BIO *bio = BIO_new_mem_buf(text.ptr, (int)text.len);
     if (bio == NULL)
-        return without_openssl_error("there is no memory");
+        return without_openssl_error("out of memory");
     char *name = NULL, *head = NULL;
     unsigned char *bytes = NULL;
     long len = 0;
@@ -167,13 +167,13 @@ const char *mp_jwk_from_pem(mp_jwk *key, mp_str text, bool is_private)
         return settle(key);
     mp_jwk_clear(key);
     if (!found)
-        return without_openssl_error("this is no PEM: it has no line such as -----BEGIN PUBLIC KEY-----");
+        return without_openssl_error("the text is not PEM: it has no line such as -----BEGIN PUBLIC KEY-----");
     if (names_private && !is_private)
         return without_openssl_error(
-            "this is a private key, and a public one is wanted: nobody but the issuer needs it");
+            "the text is a private key, but a public key is needed: only the issuer needs the private key");
     if (is_private)
-        return without_openssl_error(names_private ? "this private key cannot be read: it is broken, or has a password"
-                                                   : "this is no private key");
+        return without_openssl_error(names_private ? "the private key cannot be read: it is damaged, or has a password"
+                                                   : "the text is not a private key");
     return without_openssl_error(is_certificate ? "this certificate cannot be read" : "this public key cannot be read");
 }
 

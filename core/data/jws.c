@@ -154,13 +154,13 @@ const char *mp_token_split(mp_token *to, mp_str token, unsigned char *room)
     for (int i = 0; i < 2; i++) {
         const char *dot = rest.len == 0 ? NULL : memchr(rest.ptr, '.', rest.len);
         if (dot == NULL)
-            return "it has fewer than three parts";
+            return "the token has fewer than three parts";
         parts[i] = (mp_str){rest.ptr, (size_t)(dot - rest.ptr)};
         rest = mp_str_from(rest, parts[i].len + 1);
     }
     parts[2] = rest;
     if (rest.len > 0 && memchr(rest.ptr, '.', rest.len) != NULL)
-        return "it has more than three parts";
+        return "the token has more than three parts";
     to->input = (mp_str){token.ptr, parts[0].len + 1 + parts[1].len};
     const char *why = take(&to->header, parts[0], &room);
     if (why == NULL)

@@ -147,13 +147,14 @@ static int bind_all(sqlite3_stmt *prepared, mp_statement *statement)
 {
     int wanted = sqlite3_bind_parameter_count(prepared);
     if (wanted != (int)statement->param_count)
-        return mp_sql_fail(statement, "it has %d parameters, and %u values were given", wanted, statement->param_count);
+        return mp_sql_fail(statement, "the SQL has %d parameters, and %u values were given", wanted,
+                           statement->param_count);
     const char *at = statement->params.ptr;
     for (int i = 1; i <= wanted; i++) {
         value v = read_param(&at);
         int index = statement->has_names ? index_of(prepared, v.name) : i;
         if (index == 0)
-            return mp_sql_fail(statement, "it has no parameter '%.*s'", (int)v.name.len, v.name.ptr);
+            return mp_sql_fail(statement, "the SQL has no parameter '%.*s'", (int)v.name.len, v.name.ptr);
         if (bind(prepared, index, &v) != SQLITE_OK)
             return mp_sql_fail(statement, "a value is too large");
     }

@@ -129,9 +129,9 @@ static int claim(mp_store_file *file, mp_err *err)
     if (tables < 0)
         return refuse_sql(file, err);
     if (tables > 0 && id != OURS)
-        return refuse(file, err, "this is a database of something else", "give the store a file of its own");
+        return refuse(file, err, "the file is a database of another program", "give the store a file of its own");
     if (tables > 0 && ask(file, "PRAGMA user_version") != VERSION)
-        return refuse(file, err, "a newer moonpool made it", "use that one, or another file");
+        return refuse(file, err, "the file was made by a newer moonpool", "use that one, or another file");
     if ((tables == 0 && run(file, layout) != 0) ||
         run(file, "COMMIT; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL") != 0)
         return refuse_sql(file, err);
@@ -163,7 +163,7 @@ static int load(const mp_store_file *file, mp_err *err)
     while (full == 0 && (code = sqlite3_step(rows)) == SQLITE_ROW)
         full = load_one(file, rows, now);
     if (full != 0)
-        refuse(file, err, "it holds more than store.entries and store.bytes allow", "raise them");
+        refuse(file, err, "the file holds more than store.entries and store.bytes allow", "raise them");
     else if (code != SQLITE_DONE)
         full = refuse_sql(file, err);
     sqlite3_finalize(rows);
@@ -262,10 +262,10 @@ static bool make_anew(mp_store_file *file)
     struct stat found;
     mp_err err;
     if (file->db != NULL)
-        note_failure(file, "it was removed or replaced while it was open");
+        note_failure(file, "the file was removed or replaced while it was open");
     close_database(file); /* also removes the -wal file that the removed file left */
     if (stat(file->path, &found) == 0 && found.st_size > 0) {
-        note_failure(file, "another file stands in its place: move it away, or restart to read it");
+        note_failure(file, "another file has this path now: move it away, or restart to read it");
         return false;
     }
     if (open_database(file, &err) != 0) {

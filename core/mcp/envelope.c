@@ -203,7 +203,7 @@ const char *mp_envelope_problem(const mp_envelope *envelope)
 {
     if (envelope->kind == MP_KIND_ARRAY)
         return "a body is one message, not an array of them";
-    return envelope->problem == NULL ? "it is no message" : envelope->problem;
+    return envelope->problem == NULL ? "the JSON is not a message" : envelope->problem;
 }
 
 void mp_put_envelope_error(mp_buf *out, const mp_envelope *envelope, const char *unit)

@@ -17,7 +17,7 @@ void mp_lua_push_null(lua_State *L)
 
 static int l_sealed(lua_State *L)
 {
-    return luaL_error(L, "this metatable is shared: it takes no fields");
+    return luaL_error(L, "this metatable is shared by all scripts: fields cannot be added");
 }
 
 static void push_shared(lua_State *L, const void *key)

@@ -66,7 +66,7 @@ static const char *over_limit(const mp_task *task, uint64_t stretch, uint64_t st
     if (task->payer->spent_us + stretch >= task->vm->call_us)
         return "the call ran Lua for longer than limits.call.cpu";
     if (stuck >= STUCK_US)
-        return "the call ran for too long where it cannot take turns: in a metamethod, or in a function that C calls";
+        return "the call ran too long where it cannot be suspended: in a metamethod, or in a function that C calls";
     return NULL;
 }
 

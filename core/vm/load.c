@@ -69,7 +69,7 @@ static int l_load(lua_State *L)
     int line, byte;
     if (text.len > 0 && text.ptr[0] == LUA_SIGNATURE[0]) {
         lua_pushnil(L);
-        lua_pushfstring(L, "%s:1: this is compiled Lua, not its source", path);
+        lua_pushfstring(L, "%s:1: the file is compiled Lua, not source text", path);
         lua_pushliteral(L, "put the source here: only text is loaded");
         return 3;
     }
@@ -88,7 +88,7 @@ static int l_load(lua_State *L)
         lua_pushnil(L);
         lua_pushfstring(L, "%s:%d: more than %d fields are taken from one another in one expression", path, chain,
                         MP_CHAIN_MOST);
-        lua_pushliteral(L, "put what is in between into a local variable");
+        lua_pushliteral(L, "put a part of the expression into a local variable");
         return 3;
     }
     uint64_t most_us = (uint64_t)luaL_optinteger(L, 4, GUARD_US / 1000) * 1000;

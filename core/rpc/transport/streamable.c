@@ -259,8 +259,8 @@ static void serve_get(mp_rpc *rpc, mp_stream *stream, const era_headers *headers
     } else if (resumes > 0) {
         if (resumes > 1 || !mp_reader_resume(rpc, session, stream, mp_str_trim(last)))
             refuse_request(rpc, stream, MP_CAUSE_STREAM, 400,
-                           "no stream goes on after this Last-Event-ID: it is not this session's, or what "
-                           "followed it is not kept any more");
+                           "no stream can be resumed after this Last-Event-ID: it belongs to another "
+                           "session, or later events are not kept any more");
     } else if (mp_session_has_reader(session)) {
         refuse_request(rpc, stream, MP_CAUSE_STREAM, 409, "this session has its event stream already");
     } else {

@@ -62,7 +62,7 @@ end
 local function check(argv, options)
   argv, options = copied(argv), copied(options)
   if type(argv) ~= "table" or type(argv[1]) ~= "string" or argv[1] == "" then
-    problem.raise(2, "exec needs a list of words, the program first", "as in exec { \"git\", \"log\", \"-1\" }")
+    problem.raise(2, "exec needs a list of words: the program, then its arguments", "as in exec { \"git\", \"log\", \"-1\" }")
   end
   if #argv > MOST_WORDS then problem.raise(2, "exec takes at most " .. MOST_WORDS .. " words, got " .. #argv) end
   if type(options) ~= "table" then problem.raise(2, "the options of exec are a table, got a " .. type(options)) end
@@ -95,17 +95,19 @@ end
 local function words(argv)
   local list, size = {}, 0
   for i = 1, #argv do
-    list[i] = word(argv[i], "word " .. i .. " of exec")
+    list[i] = word(argv[i], "argument " .. i .. " of exec")
     size = size + #list[i] + 1
-    if #list[i] > LONGEST_WORD then return nil, ("word %d has %d bytes, a program takes at most %d: give it to stdin"):format(i, #list[i], LONGEST_WORD) end
-    if size > MOST_BYTES then return nil, ("the words have more than %d bytes together: give them to stdin"):format(MOST_BYTES) end
+    if #list[i] > LONGEST_WORD then
+      return nil, ("argument %d has %d bytes, and a program takes at most %d: pass it by 'stdin'"):format(i, #list[i], LONGEST_WORD)
+    end
+    if size > MOST_BYTES then return nil, ("the arguments have more than %d bytes together: pass them by 'stdin'"):format(MOST_BYTES) end
   end
   return list
 end
 
 -- True if `env` may set the variable; or false, why.
 local function may_set(name, granted, file)
-  if type(name) ~= "string" or not name:find "^[%a_][%w_]*$" then problem.raise(3, "'env' has a name that no variable can have") end
+  if type(name) ~= "string" or not name:find "^[%a_][%w_]*$" then problem.raise(3, "'env' has an invalid name of a variable") end
   if refused[name] or name:find "^LD_" then
     problem.raise(3, "'env' may not set " .. name .. ": it would make the program load other code")
   end
@@ -126,7 +128,7 @@ local function environment(more, granted, file)
   for _, name in ipairs(sorted(all)) do
     local line = name .. "=" .. all[name]
     size = size + #line + 1
-    if #line > LONGEST_WORD or size > MOST_BYTES then return nil, "the environment is larger than a program takes, at '" .. name .. "'" end
+    if #line > LONGEST_WORD or size > MOST_BYTES then return nil, "the environment is larger than a program takes: the limit is reached at '" .. name .. "'" end
     list[#list + 1] = line
   end
   return list
@@ -169,8 +171,8 @@ function exec.library(granted, file)
       seconds = seconds, most = most,
     }
     if result then return result end
-    if why == "late" then why = ("no end within %g s"):format(seconds) end
-    if why == "loud" then why = ("it printed more than %d bytes"):format(most) end
+    if why == "late" then why = ("the program did not end within %g s"):format(seconds) end
+    if why == "loud" then why = ("the program printed more than %d bytes"):format(most) end
     return nil, name .. ": " .. why
   end
 end

@@ -25,7 +25,7 @@ local function life(options, what)
   if type(options) ~= "table" then problem.raise(3, what .. ": options are a table", "as in { ttl = 5 * minutes }") end
   options = copied(options)
   for name in next, options do
-    if name ~= "ttl" then problem.raise(3, what .. ": unknown option '" .. tostring(name) .. "'", "the only one is 'ttl'") end
+    if name ~= "ttl" then problem.raise(3, what .. ": unknown option '" .. tostring(name) .. "'", "the only option is 'ttl'") end
   end
   local ttl = options.ttl
   if ttl ~= nil and not (type(ttl) == "number" and ttl > 0) then problem.raise(3, what .. ": 'ttl' is a time above zero, in seconds") end
@@ -33,7 +33,7 @@ local function life(options, what)
 end
 
 local function text_of(value, what)
-  if value == nil then problem.raise(3, what .. " needs a value", "store.delete(key) takes one away; json.null is a value") end
+  if value == nil then problem.raise(3, what .. " needs a value", "store.delete(key) removes a key; json.null is a value") end
   local ok, text = pcall(json.encode, value)
   if not ok then problem.raise(3, what .. ": " .. tostring(text)) end
   return text

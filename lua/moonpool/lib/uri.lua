@@ -49,11 +49,11 @@ end
 --- parse(text): { scheme, userinfo, host, port, path, query, fragment }; absent parts are nil; or nil, why.
 function uri.parse(text)
   check("uri.parse", text)
-  if text:find "[%c%s\"<>\\^`{|}]" then return nil, "a character that no URI has" end
+  if text:find "[%c%s\"<>\\^`{|}]" then return nil, "a character that is not allowed in a URI" end
   if text:gsub("%%%x%x", ""):find("%", 1, true) then return nil, "a '%' without two hexadecimal digits" end
   local parts = uris.split(text)
   if parts.scheme then parts.scheme = parts.scheme:lower() end
-  if parts.authority and not authority_of(parts) then return nil, "what stands between '//' and '/' is no host and port" end
+  if parts.authority and not authority_of(parts) then return nil, "the text between '//' and '/' is not a host with a port" end
   parts.authority = nil
   return parts
 end

@@ -33,7 +33,7 @@ methods["resources/subscribe"] = function(call, params, era)
   if not uri then return nil, err end
   local followed, why = host.session.subscribe(call, access.topic("resource:" .. uri, call.principal))
   if followed then return {} end
-  return nil, errors.new("internal", why == "too many" and "this session follows too much: unsubscribe from something first" or why)
+  return nil, errors.new("internal", why == "too many" and "the session has too many subscriptions: unsubscribe from one first" or why)
 end
 
 methods["resources/unsubscribe"] = function(call, params, era)
@@ -105,7 +105,8 @@ methods["subscriptions/listen"] = function(call, params)
   local closing = { resultType = "complete", _meta = content.meta_with(subscriptions.key, tag[subscriptions.key]) }     -- (B-6)
   local listened, why = host.call.listen(call, topics, json.encode(closing))
   if listened then return closing end     -- sent when the gateway ends the subscription
-  return nil, errors.new("internal", why == "too many" and "too many listen, or this is too much to listen to: try later, or with less" or why)
+  return nil, errors.new("internal",
+    why == "too many" and "too many requests listen, or this request names too many things: try again later, or with fewer" or why)
 end
 
 return methods

@@ -49,11 +49,11 @@ local function becomes_task(tool, era, call, asked)
   if era.tasks == "extension" then                                                     -- (TX-1)
     if tool.task and call_library.able(call, task_record.needs) then return true end
     if tool.task ~= "required" then return false end
-    return nil, task_record.undeclared("'" .. tool.name .. "' runs as a task alone: declare " .. registry.tasks_extension)
+    return nil, task_record.undeclared("'" .. tool.name .. "' runs only as a task: declare " .. registry.tasks_extension)
   end
   if asked == nil or not registry.offers "tasks" then                                  -- (TA-1)
     if tool.task ~= "required" then return false end
-    return nil, errors.new("unknown_method", "'" .. tool.name .. "' runs as a task alone: send params.task")
+    return nil, errors.new("unknown_method", "'" .. tool.name .. "' runs only as a task: send params.task")
   end
   if type(asked) ~= "table" or (asked.ttl ~= nil and asked.ttl ~= null and (type(asked.ttl) ~= "number" or asked.ttl < 0)) then
     return nil, errors.new("invalid_params", "params.task must be { ttl } with a number of milliseconds")

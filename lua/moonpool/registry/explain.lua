@@ -136,8 +136,8 @@ end
 local order = { "enabled", "visible", "scopes", "policies" }
 
 local meets = {
-  absent = "absent: in no list, and by name as if it were not there",
-  ["403"] = "absent from lists; by name 403, or an error where answers have no status",
+  absent = "absent from all lists; by name, an unknown thing",
+  ["403"] = "absent from lists; by name, HTTP 403 or a JSON-RPC error",
   runs = "listed, and it runs",
 }
 
@@ -202,7 +202,7 @@ function forms.why(p, params, put)
     runs = runs and verdict == "runs"
   end)
   if count == 0 then
-    return nil, "there is no tool, prompt or resource '" .. params.name .. "'", suggest.hint(params.name, all_names()) or "moonpool list says what there is"
+    return nil, "there is no tool, prompt or resource '" .. params.name .. "'", suggest.hint(params.name, all_names()) or "moonpool list shows the names"
   end
   return runs
 end

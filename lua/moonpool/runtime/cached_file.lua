@@ -1,5 +1,5 @@
 -- A file that is named by an option of a script, such as `key_file`. It is read when first needed, and again after it has changed. While
--- it cannot be read or parsed, its last good contents stay in use.
+-- the file cannot be read or parsed, its last good contents stay in use.
 
 local host = require "moonpool.host"
 local flight = require "moonpool.runtime.single_flight"
@@ -21,7 +21,7 @@ end
 --- Raises an error if no grant lets the script read the file. Called while scripts load.
 function watched.check(script, path)
   local wanted, wrong = paths.absolute(path)
-  if not wanted then problem.raise(2, "'" .. tostring(path) .. "' is no path: " .. wrong) end
+  if not wanted then problem.raise(2, "'" .. tostring(path) .. "' is not a path: " .. wrong) end
   if paths.within(paths.roots(script.granted.read), wanted) then return end
   problem.raise(2, grants.refusal("read", paths.shown(wanted), script.path), "the grant lets this script read the file")
 end
@@ -50,7 +50,7 @@ function watched:get()
     self.flights:share("look", LONGEST, function() return look(self) end)
     self.looked = host.time.now()
   end
-  if self.value == nil then return nil, self.why or "it cannot be read" end
+  if self.value == nil then return nil, self.why or "the file cannot be read" end
   return self.value, self.generation
 end
 

@@ -31,7 +31,7 @@ function flight:share(key, seconds, f)
   end
   if not it.signal:wait(seconds) then land(self, key, it) end
   if it.outcome then return table.unpack(it.outcome, 1, it.outcome.n) end
-  return nil, "it came to no end in time"
+  return nil, "the operation did not end in time"
 end
 
 return flight

@@ -43,8 +43,8 @@ local function ask(me, token) return me:open("tools/call", { name = "who", argum
 
 local function answer_of(stream) return stream:answer().result.content[1].text end
 
-local unavailable = "unavailable: the issuer's keys cannot be had now"
-local unknown = "refused: it is signed with a key that the issuer does not have"
+local unavailable = "unavailable: the issuer's keys cannot be fetched now"
+local unknown = "refused: the token is signed with a key that the issuer does not have"
 
 describe("keys of an issuer", function()
   it("are found by its metadata, and fetched once for all requests and workers that wait", function()
@@ -114,7 +114,7 @@ describe("keys of an issuer", function()
       return seen >= 2
     end)
     g:wait_log("keys not fetched", { failures = "1" })
-    assert.equal("refused: its signature is not the issuer's", who(me, idp:token(evil)))
+    assert.equal("refused: the token's signature is not the issuer's", who(me, idp:token(evil)))
     held:send(500)
     me:close()
     assert.has_nothing_left(g)
@@ -213,7 +213,7 @@ describe("keys of an issuer", function()
     tell(idp.url, "http://keys.test/keys")
     wait.for_fact("another try", 5, function()
       who(me, idp:token(key))
-      return g:log():find("it is no https", 1, true)
+      return g:log():find("the URL is not https", 1, true)
     end)
     tell(idp.url, "http://127.0.0.1:1/keys")
     wait.for_fact("a third", 8, function()

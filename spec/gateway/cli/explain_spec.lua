@@ -31,7 +31,7 @@ describe("moonpool explain", function()
       "decides   no rule refuses it", "sees      listed, and it runs")
     explains({ "bob", "orders_write" }, 1, "scope     orders:write: missing", "policies  audit, in this order", '403 insufficient_scope, scope="orders:write"',
       "sees      absent from lists; by name 403")
-    explains({ "bob", "orders_audit" }, 1, "decides   it lacks audit", "sees      absent: in no list, and by name as if it were not there")
+    explains({ "bob", "orders_audit" }, 1, "decides   it lacks audit", "sees      absent from all lists; by name, an unknown thing")
     explains({ "bob", "orders_read", "--scopes", "orders:write" }, 0, "orders:read: held, implied by another scope")
     explains({ "bob", "orders_audit", "-s", "x *" }, 0, "audit: held, by *")
     explains({ "bob", "orders_sell", "--claims", '{"team":"sales"}' }, 0, "visible   yes")

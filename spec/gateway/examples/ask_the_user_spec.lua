@@ -59,7 +59,7 @@ describe("the example ask-the-user", function()
       end
       assert.equal("1 deleted", text(answer))
       answer = other:call("tools/call", clear)
-      assert.same({ "nobody can be asked: nothing is deleted", true }, { text(answer), answer.result.isError })
+      assert.same({ "the client cannot ask its user: nothing is deleted", true }, { text(answer), answer.result.isError })
       me:close()
       other:close()
       assert.has_nothing_left(g)

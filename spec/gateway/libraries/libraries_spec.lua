@@ -23,7 +23,7 @@ describe("scripts' own libraries", function()
       out[8] = #store.list()
       return out]])
     assert.is_true(run "return store.get 'nothing' == nil")
-    assert.same({ "code:1: store.incr: the value of 'a' is no whole number", "code:1: store.set: unknown option 'tll'" }, run [[
+    assert.same({ "code:1: store.incr: the value of 'a' is not a whole number", "code:1: store.set: unknown option 'tll'" }, run [[
       store.set("a", "x") local _, one = pcall(store.incr, "a") local _, two = pcall(store.set, "a", 1, { tll = 1 }) store.delete "a"
       return { "code:1: " .. tostring(one):gsub("^.*: (store)", "%1"), "code:1: " .. tostring(two):gsub("^.*: (store)", "%1") }]])
   end)

@@ -80,7 +80,7 @@ describe("options that change while they are read", function()
   local function run(name, arguments) return granted.run(me, arguments, name) end
 
   it("evade no limit of exec", function()
-    assert.same({ why = "sh: it printed more than 65536 bytes" }, run "exec")
+    assert.same({ why = "sh: the program printed more than 65536 bytes" }, run "exec")
     assert.same({ out = "right\n" }, run "words")
     local out = run "env".out
     assert.is_nil(out:find "LD_PRELOAD")

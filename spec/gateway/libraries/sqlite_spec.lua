@@ -66,8 +66,8 @@ describe("sqlite", function()
 
   it("reports mistakes in SQL and its parameters", function()
     for sql, wanted in pairs {
-      ['"selec"'] = 'syntax error', ['"select * from nope"'] = "no such table", ['"select ?"'] = "it has 1 parameters, and 0 values were given",
-      ['"select ?1", { 1, 2 }'] = "it has 1 parameters, and 2 values", ['"select :a", { b = 1 }'] = "it has no parameter 'b'",
+      ['"selec"'] = 'syntax error', ['"select * from nope"'] = "no such table", ['"select ?"'] = "the SQL has 1 parameters, and 0 values were given",
+      ['"select ?1", { 1, 2 }'] = "the SQL has 1 parameters, and 2 values", ['"select :a", { b = 1 }'] = "the SQL has no parameter 'b'",
       ['"select 1; select 2"'] = "a query is one statement",
     } do
       assert.truthy(why("return sqlite.open(':memory:'):query(" .. sql .. ")"):find(wanted, 1, true), sql)

@@ -1,5 +1,5 @@
 return job {
-  "Adds up the visits, and tells of it when there were more.",
+  "Adds up the visits, and notifies subscribers if there were more.",
   every = 1 * seconds, timeout = 5 * seconds,
   function()
     local lines = {}

@@ -1,5 +1,5 @@
 return tool {
-  "Says who asks, and what that one may do.", read_only = true,
+  "Shows the caller's id and scopes.", read_only = true,
   function(_, call)
     local me = call.principal
     return me.id .. " may " .. table.concat(me.scopes, ", ")

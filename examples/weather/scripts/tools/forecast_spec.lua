@@ -8,9 +8,9 @@ describe("forecast", function()
     assert.equal("GET", asked[1].method)
   end)
 
-  it("says so of a city that nobody knows", function()
+  it("reports a city without weather", function()
     fake.http { [place] = 404 }
-    assert.same({ nil, "nobody knows the weather in Oslo" }, { call("forecast", { city = "Oslo" }) })
+    assert.same({ nil, "no weather is known for Oslo" }, { call("forecast", { city = "Oslo" }) })
   end)
 
   it("says so of a service that is not there", function()

@@ -31,14 +31,14 @@ end
 
 -- One key from its description; or nil and why.
 local function entry_of(name, hash, scopes, expires)
-  if not options.is_id(name) then return nil, "'" .. tostring(name) .. "' is no name for a key" end
+  if not options.is_id(name) then return nil, "'" .. tostring(name) .. "' is not a valid name of a key" end
   local digits = read_hash(hash)
   if not digits then return nil, "the key '" .. name .. "' needs the SHA-256 of its text, in 64 hexadecimal digits" end
   local list, why = options.read_scopes(scopes)
   if not list then return nil, "the key '" .. name .. "': " .. why end
   if type(expires) == "string" then
     expires = read_day(expires)
-    if not expires then return nil, "the key '" .. name .. "' expires on a day, as in 2027-01-31" end
+    if not expires then return nil, "the key '" .. name .. "' needs a day for 'expires', as in 2027-01-31" end
   end
   return { name = name, hash = digits, scopes = list, expires = expires }
 end
@@ -57,7 +57,7 @@ local function parse(text)
     line = line:gsub("#.*", "")
     if line:find "%S" then
       local name, hash, scopes, day, more = line:match "^%s*(%S+)%s+(%S+)%s*(%S*)%s*(%S*)%s*(%S*)%s*$"
-      if not name or more ~= "" then return nil, "line " .. n .. " is no key: " .. form end
+      if not name or more ~= "" then return nil, "line " .. n .. " is not a key: " .. form end
       scopes = scopes ~= "-" and scopes ~= "" and scopes:gsub(",", " ") or nil
       local entry, why = entry_of(name, hash, scopes, day ~= "" and day or nil)
       if entry then entry, why = add(all, entry) end
@@ -93,7 +93,9 @@ end
 local function finder(given, script)
   local ways = 0
   for _, name in ipairs { "keys", "file", "store" } do ways = ways + (given[name] ~= nil and 1 or 0) end
-  if ways ~= 1 then problem.raise(2, "auth.keys needs 'keys', 'file' or 'store': one of them", "as in keys = { ci = { sha256 = \"…\", scopes = { … } } }") end
+  if ways ~= 1 then
+    problem.raise(2, "auth.keys needs exactly one of 'keys', 'file' and 'store'", "as in keys = { ci = { sha256 = \"…\", scopes = { … } } }")
+  end
   if given.keys then
     if type(given.keys) ~= "table" then problem.raise(2, "auth.keys: 'keys' is a table") end
     local all = read_table(given.keys)
@@ -109,7 +111,7 @@ local function finder(given, script)
     end
   end
   if type(given.store) ~= "string" then
-    problem.raise(2, "auth.keys: 'store' is what the names of the keys in the store begin with", "as in store = \"keys:\"")
+    problem.raise(2, "auth.keys: 'store' must be the prefix of the keys' names in the store", "as in store = \"keys:\"")
   end
   check_reserved(given.store, script)
   return function(hash)
@@ -121,9 +123,9 @@ end
 
 return function(given, script)
   options.check("auth.keys", given, { "keys", "file", "store", "header", "prefix" })
-  if given.header ~= nil and not options.is_header(given.header) then problem.raise(1, "auth.keys: 'header' is the name of one") end
+  if given.header ~= nil and not options.is_header(given.header) then problem.raise(1, "auth.keys: 'header' must be the name of a header") end
   if given.prefix ~= nil and type(given.prefix) ~= "string" then
-    problem.raise(1, "auth.keys: 'prefix' is what ids begin with", "as in prefix = \"robot:\"")
+    problem.raise(1, "auth.keys: 'prefix' must be the prefix of ids", "as in prefix = \"robot:\"")
   end
   local header, prefix = (given.header or "x-api-key"):lower(), given.prefix or "key:"
   local find = finder(given, script)

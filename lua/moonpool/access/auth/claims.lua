@@ -37,15 +37,17 @@ end
 --- The table for auth{…}; or nil and why.
 function claims.principal(from)
   local subject, client = text_of(from.sub), text_of(from.client_id or from.azp)
-  if subject == false or client == false then return nil, "its 'sub' or 'client_id' is not a valid id" end
-  if not subject and not client then return nil, "it has neither 'sub' nor 'client_id'" end
+  if subject == false or client == false then return nil, "the token's 'sub' or 'client_id' is not a valid id" end
+  if not subject and not client then return nil, "the token has neither 'sub' nor 'client_id'" end
   local given = from.scope == nil and from.scp or from.scope
-  if type(given) == "table" and debug.getmetatable(given) ~= json.array_mt then return nil, "its scopes are a JSON object, neither a text nor a list" end
+  if type(given) == "table" and debug.getmetatable(given) ~= json.array_mt then
+    return nil, "the token's scopes are neither a text nor a list, but a JSON object"
+  end
   local scopes, why = options.read_scopes(given)
   if not scopes then return nil, why end
-  if not is_flat(from, 1) then return nil, "its claims are nested too deeply" end
+  if not is_flat(from, 1) then return nil, "the token's claims are nested too deeply" end
   local issuer = text_of(from.iss)
-  if issuer == false then return nil, "its 'iss' is not a valid text" end
+  if issuer == false then return nil, "the token's 'iss' is not a valid text" end
   return {
     id = subject or "client:" .. client, scopes = scopes, claims = from, issuer = issuer, subject = subject, client = client,
   }

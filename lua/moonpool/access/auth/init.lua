@@ -219,9 +219,9 @@ local function add_reason(reasons, one, why)
   return reasons and reasons .. "; " .. words or words
 end
 
-local challenge = "the credentials of this request are not good here: see WWW-Authenticate"
+local challenge = "the request has no valid credentials: see WWW-Authenticate"
 local later = "the request cannot be authenticated at the moment: try again later"
-local expired = "it has expired"
+local expired = "the principal has expired"
 
 -- Milliseconds for which C may cache the decision of script `i` for its bearer token; 0 means not at all.
 local function known_for(i, one, seconds)

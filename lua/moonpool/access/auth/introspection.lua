@@ -46,9 +46,9 @@ local function ask(self, text)
     host.log.write("error", "introspection refused", { url = self.url, status = status, hint = "the issuer does not take 'client_id' and 'client_secret'" })
   end
   if status >= 400 and status < 500 and not not_of_token[status] then return false end
-  if status ~= 200 then return nil, "it answers " .. status end
+  if status ~= 200 then return nil, "the issuer answers with HTTP status " .. status end
   local said = json.decode(answer.body)
-  if type(said) ~= "table" or type(said.active) ~= "boolean" then return nil, "its answer is none" end
+  if type(said) ~= "table" or type(said.active) ~= "boolean" then return nil, "the issuer's answer is not an introspection" end
   return said.active and said
 end
 
@@ -91,11 +91,11 @@ local function look_up(self, text)
   if known and now < known.ends then return json.decode(known.text) end
   if (self.bad:get(id) or 0) > now then return nil, "the token is not active" end
   if now < self.quiet_until then          -- one request checks whether the issuer answers again
-    if now < self.probe_at then return nil, "the issuer cannot be asked now", "unavailable" end
+    if now < self.probe_at then return nil, "the issuer does not answer now", "unavailable" end
     self.probe_at = now + TIMEOUT_S
   end
   local said = self.flights:share(id, 2 * TIMEOUT_S, function() return fetch(self, id, text) end)
-  if said == nil then return nil, "the issuer cannot be asked now", "unavailable" end
+  if said == nil then return nil, "the issuer does not answer now", "unavailable" end
   if not said then return nil, "the token is not active" end
   return json.decode(json.encode(said)) -- a copy for each request
 end
@@ -121,7 +121,7 @@ return function(given, script)
   local made = options.made(given, function(request)
     local text = request.bearer
     if not text then return nil, "there is no token" end
-    if text == "" or #text > token.MOST then return nil, "the token is none" end
+    if text == "" or #text > token.MOST then return nil, "the token is empty or too long" end
     local said, why, kind = look_up(self, text)
     if not said then return nil, why, kind and options.RETRY end
     local principal, wrong = make(said)

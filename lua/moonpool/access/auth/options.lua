@@ -67,14 +67,14 @@ function options.read_scopes(value)
   elseif type(value) == "table" then
     for i, scope in ipairs(value) do list[i] = scope end
     for name in pairs(value) do
-      if math.type(name) ~= "integer" or name < 1 or name > #list then return nil, "its scopes are neither a text nor a list" end
+      if math.type(name) ~= "integer" or name < 1 or name > #list then return nil, "the scopes are neither a text nor a list" end
     end
   else
-    return nil, "its scopes are neither a text nor a list"
+    return nil, "the scopes are neither a text nor a list"
   end
-  if #list > 256 then return nil, "it has more than 256 scopes" end
+  if #list > 256 then return nil, "there are more than 256 scopes" end
   for _, scope in ipairs(list) do
-    if principal.scope_trouble(scope) then return nil, "one of its scopes is none" end
+    if principal.scope_trouble(scope) then return nil, "one of the scopes is not a valid scope" end
   end
   return list
 end

@@ -17,7 +17,7 @@ local function read_networks(from)
       local bytes, bits
       if type(text) == "string" then bytes, bits = keys.network(text) end
       if not bytes then
-        problem.raise(2, "auth.proxy: '" .. tostring(text) .. "' is no address and no network", "as in \"10.1.2.0/24\", \"::1\" or \"unix\"")
+        problem.raise(2, "auth.proxy: '" .. tostring(text) .. "' is neither an address nor a network", "as in \"10.1.2.0/24\", \"::1\" or \"unix\"")
       end
       list[#list + 1] = { bytes, bits }
     end
@@ -45,8 +45,8 @@ return function(given)
   return options.made(given, function(request)
     local id = request.headers[header]
     if not id then return nil, "the header with the user's id is missing" end
-    if not is_from(networks, request.peer) then return nil, "'" .. header .. "' does not come from the proxy" end
-    if not options.is_id(id) then return nil, "'" .. header .. "' holds no valid id" end
+    if not is_from(networks, request.peer) then return nil, "'" .. header .. "' is not an address of the proxy" end
+    if not options.is_id(id) then return nil, "'" .. header .. "' contains no valid id" end
     local own = scopes
     if scopes_header then
       local text = (request.headers[scopes_header] or ""):gsub(",", " ")

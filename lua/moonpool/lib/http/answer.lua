@@ -56,7 +56,7 @@ end
 
 local function decode(text, options)
   local value, why = null.decode(text, options, "json")
-  if value == nil and why then return nil, "the answer is no JSON: " .. tostring(why) end
+  if value == nil and why then return nil, "the answer is not JSON: " .. tostring(why) end
   return value
 end
 
@@ -70,7 +70,7 @@ function whole:json(options) return decode(self.body, options) end
 -- -- streams ----------------------------------------------------------------------------------------------------------
 
 local function own(self, name)
-  return streams[self] or problem.raise(3, name .. " is asked of a stream", "as in stream:" .. name .. "()")
+  return streams[self] or problem.raise(3, name .. " is a method of a stream", "as in stream:" .. name .. "()")
 end
 
 -- Ends the stream with a failure. Every later read returns the same reason.
@@ -90,7 +90,7 @@ local function piece(it)
     it.is_over = true
     return nil
   end
-  if kind == "late" then what = ("nothing came for %g s"):format(it.idle) end
+  if kind == "late" then what = ("no bytes arrived for %g s"):format(it.idle) end
   return spoil(it, what, hint)
 end
 

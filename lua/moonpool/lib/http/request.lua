@@ -92,8 +92,8 @@ local function read_headers(fields)
   local list = {}
   for _, name in ipairs(names_in(fields)) do
     local low = name:lower()
-    if not name:find "^[%w!#$%%&'*+.^_`|~-]+$" then return nil, "a header's name holds what no name may" end
-    if ours[low] then problem.raise(2, "the header '" .. low .. "' is made from the request", "leave it out") end
+    if not name:find "^[%w!#$%%&'*+.^_`|~-]+$" then return nil, "the name of a header contains a character that is not allowed" end
+    if ours[low] then problem.raise(2, "the header '" .. low .. "' is made from the request", "remove it") end
     for _, value in ipairs(each(fields[name])) do
       local text = host.secret.reveal(value) or scalar(value, "header '" .. low .. "'")
       if text:find "[%z\1-\8\10-\31\127]" then return nil, "the header '" .. low .. "' holds a line break or another control character" end

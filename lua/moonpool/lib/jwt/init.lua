@@ -93,8 +93,8 @@ local function check(state, text, id, now)
   if not key then return nil, generation, kind end
   if not take_turn() then return nil, "too many tokens wait to be checked", "unavailable" end
   if not verify(key, algorithm, read) then
-    state.bad:put(id, { key = key, kid = kid, algorithm = algorithm, why = "its signature is not the issuer's" })
-    return nil, "its signature is not the issuer's"
+    state.bad:put(id, { key = key, kid = kid, algorithm = algorithm, why = "the token's signature is not the issuer's" })
+    return nil, "the token's signature is not the issuer's"
   end
   local leeway = state.rules.leeway
   local record = {
@@ -118,7 +118,7 @@ end
 --- Returns the claims of a valid token, in a new table; or nil, why; or nil, why, "unavailable" if the token could not be judged.
 function verifier:verify(text)
   local state = states[self]
-  if not state then return nil, "verify is a method: verifier:verify(token)" end
+  if not state then return nil, "verify is a method: write verifier:verify(token)" end
   local record, why, kind = examine(state, text)
   if not record then return nil, why, kind end
   return (json.decode(record.payload))

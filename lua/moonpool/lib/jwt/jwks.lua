@@ -12,7 +12,7 @@ local LONGEST_KID = 256
 local function bytes_of(jwk, name)
   local text = jwk[name]
   local bytes = type(text) == "string" and keys.unbase64url(text)
-  if not bytes or bytes == "" then return nil, "its '" .. name .. "' is not Base64 for URLs" end
+  if not bytes or bytes == "" then return nil, "the key's '" .. name .. "' is not base64url" end
   return bytes
 end
 
@@ -28,7 +28,7 @@ function makers.RSA(jwk)
 end
 
 function makers.EC(jwk)
-  if type(jwk.crv) ~= "string" then return nil, "it names no curve" end
+  if type(jwk.crv) ~= "string" then return nil, "the key names no curve" end
   local x, why = bytes_of(jwk, "x")
   if not x then return nil, why end
   local y
@@ -38,7 +38,7 @@ function makers.EC(jwk)
 end
 
 function makers.OKP(jwk)
-  if jwk.crv ~= "Ed25519" then return nil, "its curve is not taken: Ed25519 is" end
+  if jwk.crv ~= "Ed25519" then return nil, "the key's curve is not supported: only Ed25519 is" end
   local x, why = bytes_of(jwk, "x")
   if not x then return nil, why end
   return keys.ed25519(x)
@@ -53,16 +53,16 @@ end
 
 -- Reads one JWK to { key, kid, algorithm }; or nil and the reason to skip it.
 local function read(jwk)
-  if type(jwk) ~= "table" or getmetatable(jwk) == json.array_mt then return nil, "it is no object" end
-  if jwk.d ~= nil or jwk.k ~= nil then return nil, "it is a secret, not a public key" end
-  if jwk.use ~= nil and jwk.use ~= "sig" then return nil, "it is not for signatures" end
-  if jwk.key_ops ~= nil and not (type(jwk.key_ops) == "table" and has(jwk.key_ops, "verify")) then return nil, "it does not verify" end
-  if jwk.kid ~= nil and not (type(jwk.kid) == "string" and #jwk.kid <= LONGEST_KID) then return nil, "its 'kid' is no short text" end
+  if type(jwk) ~= "table" or getmetatable(jwk) == json.array_mt then return nil, "the key is not an object" end
+  if jwk.d ~= nil or jwk.k ~= nil then return nil, "the key is a secret, not a public key" end
+  if jwk.use ~= nil and jwk.use ~= "sig" then return nil, "the key is not for signatures" end
+  if jwk.key_ops ~= nil and not (type(jwk.key_ops) == "table" and has(jwk.key_ops, "verify")) then return nil, "the key's 'key_ops' lack verify" end
+  if jwk.kid ~= nil and not (type(jwk.kid) == "string" and #jwk.kid <= LONGEST_KID) then return nil, "the key's 'kid' is not a short text" end
   local make = makers[jwk.kty]
-  if not make then return nil, "it is of another kind: RSA, EC and OKP are taken" end
+  if not make then return nil, "the key's 'kty' is not supported: RSA, EC and OKP are" end
   local key, why = make(jwk)
   if not key then return nil, why end
-  if jwk.alg ~= nil and not (type(jwk.alg) == "string" and key:suits(jwk.alg)) then return nil, "its 'alg' does not go with it" end
+  if jwk.alg ~= nil and not (type(jwk.alg) == "string" and key:suits(jwk.alg)) then return nil, "the key's 'alg' does not fit its kind" end
   return { key = key, kid = jwk.kid, algorithm = jwk.alg }
 end
 
@@ -80,8 +80,8 @@ local function empty() return setmetatable({ list = {}, by_kid = {}, found = {} 
 function keyset.from_jwks(document)
   local list = type(document) == "table" and document.keys
   if type(document) == "table" and document.kty ~= nil then list = { document } end
-  if type(list) ~= "table" then return nil, "it has no list 'keys'" end
-  if #list > MOST_KEYS then return nil, "it has more than " .. MOST_KEYS .. " keys" end
+  if type(list) ~= "table" then return nil, "the key set has no list 'keys'" end
+  if #list > MOST_KEYS then return nil, "the key set has more than " .. MOST_KEYS .. " keys" end
   local set, first = empty(), nil
   for i, jwk in ipairs(list) do
     local entry, why = read(jwk)
@@ -91,7 +91,7 @@ function keyset.from_jwks(document)
       first = first or "key " .. i .. ": " .. why
     end
   end
-  if #set.list == 0 then return nil, "there is no key in it that verifies" .. (first and " (" .. first .. ")" or "") end
+  if #set.list == 0 then return nil, "no key of the set can verify signatures" .. (first and " (" .. first .. ")" or "") end
   return set
 end
 
@@ -99,19 +99,19 @@ end
 function keyset.from_pems(texts)
   local set = empty()
   for name, text in pairs(texts) do
-    if type(text) ~= "string" then return nil, "a key is PEM, a text, not a " .. type(text) end
+    if type(text) ~= "string" then return nil, "a key must be a PEM text, not a " .. type(text) end
     local key, why = keys.public(text)
     if not key then return nil, why end
     add(set, { key = key, kid = type(name) == "string" and name or nil })
   end
-  if #set.list == 0 then return nil, "there is no key" end
+  if #set.list == 0 then return nil, "the list of keys is empty" end
   return set
 end
 
 --- Reads the set of keys from the JSON of a JWK Set; or nil, why.
 function keyset.from_json(text)
   local document, why = json.decode(text)
-  if document == nil then return nil, "it is no JSON: " .. tostring(why) end
+  if document == nil then return nil, "the key set is not JSON: " .. tostring(why) end
   return keyset.from_jwks(document)
 end
 
@@ -142,15 +142,15 @@ function keyset:find(kid, algorithm)
   if kid and not list then
     -- A token that names a `kid` may use a key without `kid` only if that is the one candidate.
     list = next(self.by_kid) == nil and self.list or nil
-    if not list then return nil, "it is signed with a key that the issuer does not have", true end
+    if not list then return nil, "the token is signed with a key that the issuer does not have", true end
   end
   local key, is_open = only(list or self.list, algorithm)
   if key then
     if kid and self.by_kid[kid] then self.found[kid] = { key = key, algorithm = algorithm } end      -- a key set never changes
     return key
   end
-  if is_open then return nil, "it does not say which of the issuer's keys it is signed with" end
-  return nil, "no key of the issuer goes with its algorithm", kid == nil
+  if is_open then return nil, "the token does not name the issuer's key that signed it" end
+  return nil, "no key of the issuer fits the token's algorithm", kid == nil
 end
 
 return keyset

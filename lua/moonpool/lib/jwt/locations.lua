@@ -12,7 +12,7 @@ function locations.check(url, plain_http)
   local parts, why = host.http.url(url)
   if not parts then return nil, why end
   if parts.scheme ~= "https" and not (parts.scheme == "http" and (plain_http or here[parts.host])) then
-    return nil, "it is no https"
+    return nil, "the URL is not https"
   end
   return parts
 end

@@ -88,12 +88,12 @@ local function discover(self)
     last = why
     local document = body and json.decode(body)
     if type(document) == "table" and document.issuer ~= nil then
-      if document.issuer ~= self.issuer then return nil, url .. " is of another issuer" end
+      if document.issuer ~= self.issuer then return nil, url .. ": the metadata names another issuer" end
       local fine, wrong = locations.check(document.jwks_uri, self.plain_http)
       if not fine then return nil, url .. ": jwks_uri: " .. wrong end
       return document.jwks_uri
     end
-    last = last or url .. " is no metadata of an issuer"
+    last = last or url .. ": the answer is not an issuer's metadata"
   end
   return nil, last
 end

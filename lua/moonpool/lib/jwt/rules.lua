@@ -42,7 +42,8 @@ end
 function rules.check_reach(who, script, name, url, plain_http)
   local parts, why = locations.check(url, plain_http)
   if not parts then
-    raise(who, "'" .. name .. "': " .. why, why == "it is no https" and "keys come over https; 'plain_http = true' takes the risk" or nil)
+    raise(who, "'" .. name .. "': " .. why,
+      why == "the URL is not https" and "keys must be fetched over https; 'plain_http = true' accepts the risk of plain http" or nil)
   end
   local list = {}
   for _, text in ipairs(script.granted.net) do list[#list + 1] = reach.parse(text) end
@@ -70,7 +71,7 @@ local function read_algorithms(who, options)
   for _, name in ipairs(rules.algorithms) do known[name] = true end
   for _, name in ipairs(options.algorithms or rules.algorithms) do
     if not known[name] then
-      raise(who, "the algorithm '" .. tostring(name) .. "' is not taken", "algorithms are " .. table.concat(rules.algorithms, ", "))
+      raise(who, "the algorithm '" .. tostring(name) .. "' is not supported", "algorithms are " .. table.concat(rules.algorithms, ", "))
     end
     set[name] = true
   end
@@ -93,7 +94,7 @@ local function read_source(who, options, made, script)
   for _, name in ipairs { "jwks", "key", "keys", "key_file" } do
     if options[name] ~= nil then given[#given + 1] = name end
   end
-  if #given > 1 then raise(who, "'" .. given[1] .. "' and '" .. given[2] .. "' both say where keys come from", "leave one out") end
+  if #given > 1 then raise(who, "'" .. given[1] .. "' and '" .. given[2] .. "' both name a source of keys", "remove one of them") end
   local name = given[1]
   if name == "key" then return read_own_keys(who, name, keyset.from_pems { options.key }) end
   if name == "keys" then
@@ -110,7 +111,7 @@ local function read_source(who, options, made, script)
     return { uri = options.jwks }
   end
   if not made.issuer or made.issuer_count ~= 1 then
-    raise(who, "nothing says where the keys come from", "'jwks', 'key', 'keys' or 'key_file'; or one issuer, whose metadata name them")
+    raise(who, "no option names a source of keys", "'jwks', 'key', 'keys' or 'key_file'; or one issuer, whose metadata name them")
   end
   local parts = rules.check_reach(who, script, "issuer", made.issuer, options.plain_http)
   if parts.url:find "[?#]" then raise(who, "'issuer' has a query or a fragment, so it has no metadata", "'jwks' names the keys' URL") end

@@ -16,19 +16,19 @@ local types = { jwt = true, ["at+jwt"] = true, ["application/jwt"] = true, ["app
 
 local function object(text, what)
   local ok, value = pcall(json.decode, text)
-  if not ok or type(value) ~= "table" or getmetatable(value) == json.array_mt then return nil, "its " .. what .. " is no JSON object" end
+  if not ok or type(value) ~= "table" or getmetatable(value) == json.array_mt then return nil, "the token's " .. what .. " is not a JSON object" end
   return value
 end
 
 local function check_header(header, algorithms)
   local alg, typ = header.alg, header.typ
-  if type(alg) ~= "string" then return nil, "it names no algorithm" end
-  if not algorithms[alg] then return nil, "its algorithm is not taken" end
-  if header.crit ~= nil then return nil, "it is marked critical in a way that is not known" end
-  if header.b64 ~= nil then return nil, "its payload is not encoded" end
-  if typ ~= nil and not (type(typ) == "string" and types[typ:lower()]) then return nil, "it is of another type" end
-  if header.cty ~= nil then return nil, "there is another token in it" end
-  if header.kid ~= nil and not (type(header.kid) == "string" and #header.kid <= LONGEST_KID) then return nil, "its 'kid' is no short text" end
+  if type(alg) ~= "string" then return nil, "the token names no algorithm" end
+  if not algorithms[alg] then return nil, "the token's algorithm is not accepted" end
+  if header.crit ~= nil then return nil, "the token has a critical header that is not supported" end
+  if header.b64 ~= nil then return nil, "the token's payload is not encoded" end
+  if typ ~= nil and not (type(typ) == "string" and types[typ:lower()]) then return nil, "the token's 'typ' is not accepted" end
+  if header.cty ~= nil then return nil, "the token contains another token" end
+  if header.kid ~= nil and not (type(header.kid) == "string" and #header.kid <= LONGEST_KID) then return nil, "the token's 'kid' is not a short text" end
   return true
 end
 
@@ -36,10 +36,10 @@ end
 function token.read(text, algorithms)
   if text == nil or text == "" then return nil, "there is no token" end
   if type(text) ~= "string" then return nil, "a token is a text, not a " .. type(text) end
-  if #text > token.MOST then return nil, "it is too long" end
+  if #text > token.MOST then return nil, "the token is too long" end
   local head, payload, signature, input = keys.split(text)
   if not head then return nil, payload end
-  if #head > MOST_HEADER then return nil, "its header is too long" end
+  if #head > MOST_HEADER then return nil, "the token's header is too long" end
   local header, why = object(head, "header")
   if not header then return nil, why end
   local fine
@@ -56,12 +56,12 @@ local function is_time(value) return math.type(value) ~= nil and value > -LATEST
 --- Checks `exp`, `nbf` and `iat` against the time `now`. True; or nil, why.
 function token.check_times(claims, now, leeway)
   local exp, nbf, iat = claims.exp, claims.nbf, claims.iat
-  if exp ~= nil and not is_time(exp) then return nil, "its 'exp' is no time" end
-  if nbf ~= nil and not is_time(nbf) then return nil, "its 'nbf' is no time" end
-  if iat ~= nil and not is_time(iat) then return nil, "its 'iat' is no time" end
-  if exp and now >= exp + leeway then return nil, "it has expired" end
-  if nbf and now < nbf - leeway then return nil, "it is not valid yet" end
-  if iat and now < iat - leeway then return nil, "it was issued in the future" end
+  if exp ~= nil and not is_time(exp) then return nil, "the token's 'exp' is not a time" end
+  if nbf ~= nil and not is_time(nbf) then return nil, "the token's 'nbf' is not a time" end
+  if iat ~= nil and not is_time(iat) then return nil, "the token's 'iat' is not a time" end
+  if exp and now >= exp + leeway then return nil, "the token has expired" end
+  if nbf and now < nbf - leeway then return nil, "the token is not valid yet" end
+  if iat and now < iat - leeway then return nil, "the token was issued in the future" end
   return true
 end
 
@@ -78,15 +78,15 @@ end
 
 --- Checks issuer, audience and required claims by `rules`: { issuers, audiences (sets, or false), required }. True; or nil, why.
 function token.check_claims(claims, rules)
-  if rules.issuers and not (type(claims.iss) == "string" and rules.issuers[claims.iss]) then return nil, "it is from another issuer" end
-  if claims.iss ~= nil and type(claims.iss) ~= "string" then return nil, "its 'iss' is no text" end
-  if rules.audiences and not names(claims.aud, rules.audiences) then return nil, "it is for another audience" end
+  if rules.issuers and not (type(claims.iss) == "string" and rules.issuers[claims.iss]) then return nil, "the token is from another issuer" end
+  if claims.iss ~= nil and type(claims.iss) ~= "string" then return nil, "the token's 'iss' is not a text" end
+  if rules.audiences and not names(claims.aud, rules.audiences) then return nil, "the token is for another audience" end
   for _, name in ipairs(rules.required) do
-    if claims[name] == nil or claims[name] == json.null then return nil, "it has no '" .. name .. "'" end
+    if claims[name] == nil or claims[name] == json.null then return nil, "the token has no '" .. name .. "'" end
   end
   for _, name in ipairs { "sub", "client_id", "azp", "jti" } do
     local value = claims[name]
-    if value ~= nil and (type(value) ~= "string" or value == "") then return nil, "its '" .. name .. "' is no text" end
+    if value ~= nil and (type(value) ~= "string" or value == "") then return nil, "the token's '" .. name .. "' is not a text" end
   end
   return true
 end

@@ -27,7 +27,7 @@ return {
       local names = {}
       for i, photo in ipairs(found) do names[i] = photo.name end
       local answer, why = call:elicit("sure", "Delete " .. table.concat(names, ", ") .. "?", { confirm = t.boolean "Yes, for good" })
-      if why == "unsupported" then return nil, "nobody can be asked: nothing is deleted" end
+      if why == "unsupported" then return nil, "the client cannot ask its user: nothing is deleted" end
       if not (answer and answer.confirm) then return nil, why or "left as they are" end
       for _, photo in ipairs(found) do store.delete(photo.key) end
       return #found .. " deleted"
