@@ -33,7 +33,7 @@ static const char *const kept[] = {"s:", "q:", "kept:", NULL};
 struct mp_store_file {
     mp_store *store;
     char *path;
-    sqlite3 *db;            /* NULL if it was closed after an error, and has to be opened again */
+    sqlite3 *db;            /* NULL if the file was closed after an error, and has to be opened again */
     uint64_t device, inode; /* identity of the open file */
     sqlite3_stmt *put, *drop;
     pthread_t thread;

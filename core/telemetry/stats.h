@@ -19,7 +19,7 @@
 typedef enum { MP_STAT_GAUGE, MP_STAT_COUNTER } mp_stat_kind;
 
 typedef struct {
-    _Atomic int64_t *shared; /* in the section mp_stat_slots: the copy of the threads that have none of their own */
+    _Atomic int64_t *shared; /* in the section mp_stat_slots: the copy that threads without a slot of their own share */
     const char *family, *label, *value, *text; /* label and value are "" if the family has one member */
     mp_stat_kind kind;
 } mp_stat;

@@ -22,7 +22,7 @@ typedef struct {
     int base; /* height of the stack before decoding; the slots `saved` and the metatable of arrays follow */
     int look; /* number of values until the next check whether other tasks wait; negative: never yields */
     const char *repeated; /* one position of a key that its object has twice */
-    mp_lua_decoded done;  /* called at the end with its context: see mp_lua_decode_in_turns */
+    mp_lua_decoded done;  /* function that is called at the end, and its context: see mp_lua_decode_in_turns */
     void *done_ctx;
     int depth; /* number of frames in use */
     frame frames[MP_JSON_DEPTH + 1];

@@ -45,7 +45,7 @@ struct mp_task {
     mp_op *op;       /* the op that the task waits for, or NULL */
     mp_link holds;   /* list of mp_hold: the resources that the task opened */
     bool started;    /* the coroutine has begun */
-    bool was_parked; /* set by mp_work.parked */
+    bool was_parked; /* set by the function mp_work.parked */
     bool cancelled;  /* the task ends by an error as soon as it can */
     bool preempted;  /* the last stretch ended because the time slice was over */
     bool is_heavy; /* the task was preempted once: from then on its time is measured as processor time of the thread */

@@ -8,8 +8,7 @@ local FILES <const> = {
   { "lua/types/moonpool.d.lua", "What scripts see" }, { "lua/types/moonpool_spec.d.lua", "What specs beside them see, too" },
 }
 
--- Splits "name type text" of a parameter or field. A type may contain spaces in brackets and after ":", "," and "
--- ".
+-- Splits "name type text" of a parameter or field. A type may contain spaces in brackets and after ":", "," and "|".
 local function split(rest)
   local name, at = rest:match "^(%S+)%s+()"
   if not name then return rest, "", "" end

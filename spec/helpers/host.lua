@@ -1,8 +1,7 @@
 -- lua/moonpool in plain Lua: an imitation of the host functions of C, a VM per `host.start`, and calls that record the messages sent.
 --   local vm = host.start { ["tools/add.lua"] = [[…]] }
 --   vm.errors   the errors of load, or nil
---   vm:call("tools/call", params) -> result
--- nil, error;   vm.last is the call
+--   vm:call("tools/call", params) -> result | nil, error;   vm.last is the call
 --   vm.logs     { { level, event, fields }, … }
 
 package.cpath = (os.getenv("MOONPOOL_MODULES") or "build/debug") .. "/?.so;" .. package.cpath

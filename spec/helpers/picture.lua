@@ -14,7 +14,7 @@ moonpool call report 2>&1 | grep 'may not'
 type_ "sed -i 's/Hello/Good day/' scripts/tools/greet.lua"
 sed -i 's/Hello/Good day/' scripts/tools/greet.lua
 sleep 0.6
-type_ "echo '(' >> scripts/tools/greet.lua        # a mistake: what served before serves on"
+type_ "echo '(' >> scripts/tools/greet.lua        # a mistake: the previous version still serves"
 echo '(' >> scripts/tools/greet.lua
 sleep 0.6
 type_ 'moonpool call -u http://127.0.0.1:7300/mcp greet name=Ann'

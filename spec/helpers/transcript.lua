@@ -82,9 +82,7 @@ local function unroll(it)
   end
 end
 
--- Raw lines: { number, condition
--- nil, text, section condition
--- nil }.
+-- Raw lines: { number, condition | nil, text, section condition | nil }.
 function transcript.read(name)
   local it = { name = name, path = transcript.folder .. "/" .. name .. ".txt", scripts = {}, lines = {}, handshake = true, about = {} }
   local number, script, section = 0, nil, nil
@@ -145,9 +143,7 @@ local function split_id(text)
   return nil, text
 end
 
--- Parses a message: [id] method [params]
--- id result
--- [id] error code "text" [data].
+-- Parses a message: [id] method [params] | id result | [id] error code "text" [data].
 local function read_message(text, where)
   local id, rest = split_id(text)
   local message = { id = id and value_of(id:find "^%$" and '"' .. id .. '"' or id, where) }

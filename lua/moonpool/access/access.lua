@@ -25,7 +25,7 @@ local function failed(thing, value)
   thing.visible_failed = true
   local why = failure.reason(value)
   host.log.write("error", "visible failed", { name = thing.name, file = host.script.root .. "/" .. thing.path, why = why,
-    hint = "it is hidden until 'visible' gives an answer: it may not wait, nor ask anything of the network" })
+    hint = "hidden until 'visible' returns a value: 'visible' may not wait or use the network" })
 end
 
 -- The things whose `visible` failed while audiences are notified. `visible` is not called again for other audiences: it may take 50 ms of processor

@@ -60,7 +60,8 @@ end
 -- Waits until no transaction has exclusive use of the database. The caller must not park between this and its statement.
 local function take_turn(state)
   if state.owner and state.task == host.task.current() then
-    problem.raise(3, "a transaction of this database is open here, and would wait for itself", "use what its function was given: tx:query, tx:exec")
+    problem.raise(3, "the call has an open transaction of this database, so this statement would wait for itself",
+      "use the transaction's own functions: tx:query, tx:exec")
   end
   while state.owner do
     state.free = state.free or host.task.event()

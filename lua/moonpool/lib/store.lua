@@ -65,7 +65,7 @@ function store.incr(key, by, options)
   if math.type(by) ~= "integer" then problem.raise(2, "store.incr adds whole numbers, not " .. tostring(by)) end
   local full, ttl = full_key(key, "store.incr"), life(options, "store.incr")
   local ok, sum, why = pcall(host.store.incr, full, by, ttl)
-  if not ok then problem.raise(2, "store.incr: the value of '" .. key .. "' is no whole number") end
+  if not ok then problem.raise(2, "store.incr: the value of '" .. key .. "' is not a whole number") end
   return sum, why
 end
 

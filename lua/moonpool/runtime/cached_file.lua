@@ -34,7 +34,7 @@ local function look(self)
   if info then text, why = self.fs.read(self.path) end
   if text then value, why = self.parse(text) end
   if value == nil then
-    if why ~= self.why then host.log.write("error", "file not taken", { path = self.path, why = why }) end
+    if why ~= self.why then host.log.write("error", "file not accepted", { path = self.path, why = why }) end
     self.why = why
     return nil, why
   end

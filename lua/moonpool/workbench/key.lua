@@ -45,7 +45,7 @@ local function new(args)
   local line, why = line_of(name, key, args)
   if not line then return say.misuse(why, "as in --expires 90d") end
   if not args.file then
-    io.stdout:write("the key, which is nowhere else:\n  ", key, "\nthe line for the file of auth.keys:\n  ", line, "\n")
+    io.stdout:write("the key, shown only this once:\n  ", key, "\nthe line for the file of auth.keys:\n  ", line, "\n")
     return 0
   end
   local ok

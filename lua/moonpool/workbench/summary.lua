@@ -40,7 +40,7 @@ return function(body)
     ("scripts: generation %d%s"):format(scripts.generation, serving),
   }
   if scripts.ok == false then
-    lines[#lines + 1] = ("not reloaded at %s: what served before serves on\n\n%s"):format(scripts.at, scripts.errors)
+    lines[#lines + 1] = ("not reloaded at %s: the previous version still serves\n\n%s"):format(scripts.at, scripts.errors)
   end
   if scripts.needs_restart then lines[#lines + 1] = "needs a restart: " .. scripts.needs_restart end
   for _, one in ipairs(status.certificates) do

@@ -103,7 +103,7 @@ describe("the audit", function()
     end
   end)
 
-  it("names the client and its session, which the line does not give away", function()
+  it("names the client and its session, without the session's id", function()
     local g <close>, path = start()
     local c <close> = g:client "2025-11-25"
     c:call("tools/call", { name = "pay", arguments = { amount = 10 } })
@@ -121,7 +121,7 @@ describe("the audit", function()
     assert.is_string(c.session)
   end)
 
-  it("is the file of moonpool run: commands neither open it nor need to be allowed to", function()
+  it("is written only by moonpool run: commands need no permission to open it", function()
     local options = { scripts = { ["tools/pay_spec.lua"] = 'it("pays", function() assert.equal("paid", call("pay", { amount = 9 }).text) end)' },
       config = { log = { audit = "nowhere/audit.jsonl" } } }
     for path, text in pairs(scripts) do options.scripts[path] = text end
@@ -169,7 +169,7 @@ describe("the audit", function()
     end
   end)
 
-  it("goes on in a new file when the old one was moved away", function()
+  it("continues in a new file when the old one was moved away", function()
     local g <close>, path = start()
     local c <close> = g:client "2026-07-28"
     c:call("tools/call", { name = "pay", arguments = { amount = 10 } })
@@ -301,7 +301,7 @@ describe("the audit of requests that never became a call", function()
     assert.truthy(line.why:find("who.lua", 1, true), line.why)
   end)
 
-  it("has the saved files that were served by themselves", function()
+  it("has the files whose change caused a reload", function()
     local g <close>, path = start { scripts = { watch = true } }
     local file <close> = assert(io.open(g.dir .. "/scripts/tools/who.lua", "w"))
     file:write [[return tool { "Other.", function() return "x" end }]]

@@ -234,7 +234,7 @@ describe("auth.introspection", function()
     assert.has_nothing_left(g)
   end)
 
-  it("takes what the issuer refuses to look at for a bad token, not for an outage", function()
+  it("treats a token that the issuer refuses to check as invalid, not as an outage", function()
     local idp <close> = issuer(function(token, reply)
       if token == "good" then reply:json(active()) else reply:send(400) end
     end)
@@ -245,7 +245,7 @@ describe("auth.introspection", function()
     assert.has_nothing_left(g)
   end)
 
-  it("says in the log when the issuer does not take its own credentials", function()
+  it("logs that the issuer refuses the gateway's own credentials", function()
     local idp <close> = issuer(function(_, reply) reply:send(401) end)
     local g <close> = served(idp)
     assert.equal(503, (ask(g, bearer "any")))

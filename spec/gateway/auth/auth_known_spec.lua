@@ -19,7 +19,7 @@ end
 
 local function bearer(token) return { authorization = "Bearer " .. token } end
 
-describe("a bearer token that was good a moment ago", function()
+describe("a bearer token that was valid a moment ago", function()
   local key = tokens.issuer("ES256", "k1")
   local jwt = ("return auth.jwt { issuer = %q, audience = %q, key_file = 'k.pem', leeway = 0 }"):format(tokens.ISSUER, tokens.AUDIENCE)
 
@@ -41,7 +41,7 @@ describe("a bearer token that was good a moment ago", function()
     assert.equal(2, g:status().counters.jwt_verifications)          -- one of these checks was for the forged token
   end)
 
-  it("is refused from the second on in which it ends", function()
+  it("is refused from the second in which it expires", function()
     local g <close> = start { ["auth/main.lua"] = jwt }
     local connection <close> = client.connect(g)
     local ends = os.time() + 3
@@ -61,7 +61,7 @@ describe("a bearer token that was good a moment ago", function()
     assert.equal("bob", ask(connection, headers))
   end)
 
-  it("means nothing to scripts that are saved after it", function()
+  it("is checked again by scripts that are saved later", function()
     local g <close> = start { ["auth/main.lua"] = jwt }
     local connection <close> = client.connect(g)
     local token = key:token()

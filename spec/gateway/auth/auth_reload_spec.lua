@@ -56,7 +56,7 @@ end
 local without_bob = credentials.script:gsub("bob = true, ", "")
 
 describe("a reload under load", function()
-  it("that takes a principal's right away: no client is authenticated by the old rule afterwards", function()
+  it("that removes a principal's scope: no client is authenticated by the old rule afterwards", function()
     local g <close> = start(credentials.script)
     local all = crowd(g, { "ann-1", "bob-1" }, 32)
     for _ = 1, 5 do
@@ -169,7 +169,7 @@ describe("a request that waits for auth while the scripts change", function()
   end)
 end)
 
-describe("a call that runs while its principal loses its right", function()
+describe("a running call whose principal loses its scope", function()
   it("goes on as its principal; the next call is refused", function()
     local g <close> = start(credentials.script)
     local bob, ann = g:client("2026-07-28", { token = "bob-1" }), g:client("2026-07-28", { token = "ann-1" })

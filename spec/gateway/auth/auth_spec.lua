@@ -150,7 +150,7 @@ describe("without credentials", function()
 end)
 
 for _, revision in ipairs(revisions) do
-  describe("with good credentials at " .. revision, function()
+  describe("with valid credentials at " .. revision, function()
     it("calls see the principal of their own request", function()
       local g <close> = gateway.start { scripts = scripts }
       local ann, bob <const> = g:client(revision, { token = "ann-1" }), g:client(revision, { token = "bob-1" })
@@ -170,7 +170,7 @@ for _, revision in ipairs(revisions) do
 end
 
 describe("a batch", function()
-  it("is asked for its credentials once, and all of its calls are that principal's", function()
+  it("is authenticated once, and all of its calls have that principal", function()
     local g <close> = gateway.start { scripts = scripts }
     local ann = g:client("2025-03-26", { token = "ann-1" })
     local body = { wire.message(11, "tools/call", { name = "who" }), wire.message(12, "tools/call", { name = "who" }) }
@@ -193,7 +193,7 @@ describe("several auth scripts", function()
     return { id = "robot" }
   end }]]
 
-  it("are asked in the order of their paths; the first that gives a principal decides", function()
+  it("run in the order of their paths; the first that returns a principal decides", function()
     local g <close> = guarded { ["10-key"] = key, ["20-token"] = credentials.script, ["a/last"] = [[return auth { function(request)
       if request.bearer == "ann-1" or request.headers["x-api-key"] then return { id = "too late" } end
       if request.bearer == "late" then return { id = "last" } end
@@ -227,7 +227,7 @@ describe("the value that an auth script returns", function()
     end
   end)
 
-  it("is taken as it is at that moment, also from a table that the script writes over", function()
+  it("is read once, also from a table that the script changes later", function()
     local g <close> = gateway.start { workers = 1, scripts = { ["auth/main.lua"] = [[
       local mine, claims = { scopes = {} }, {}
       return auth { function(request)

@@ -106,7 +106,7 @@ describe("a token that no issuer made for this server", function()
     assert.has_nothing_left(g)
   end)
 
-  it("is not waited for by those whose tokens are known", function()
+  it("delays no client whose token is cached", function()
     local g <close> = start()
     local good = ctx.issuer:token()
     assert.equal("alice", ask_who(g, good))

@@ -62,7 +62,7 @@ describe("an auth script that waits", function()
     assert.has_nothing_left(g)
   end)
 
-  it("may ask others over HTTP", function()
+  it("may send HTTP requests", function()
     local other <close> = gateway.start { scripts = { ["tools/who.lua"] = credentials.who } }
     local config = { limits = { http = { idle = "0ms" } }, scripts = { allow = { net = { "127.0.0.1:" .. other.admin_port } } } }
     local g <close> = gateway.start { config = config, scripts = {

@@ -22,7 +22,7 @@ local function jose(what, input)
 end
 
 describe("tokens that jose issues", function()
-  it("are taken, by its key set and by its PEM", function()
+  it("are accepted, with its key set and with its PEM", function()
     local issued = jose "issue"
     local g <close> = gateway.start {
       workers = 1, files = { ["keys.json"] = json.encode(issued.jwks) }, config = { scripts = { allow = { read = { "keys.json" } } } },
@@ -47,8 +47,8 @@ describe("tokens that jose issues", function()
   end)
 end)
 
-describe("tokens that we issue", function()
-  it("are taken by jose", function()
+describe("tokens that moonpool issues", function()
+  it("are accepted by jose", function()
     local list, expected = json.array {}, {}
     for _, algorithm in ipairs { "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519" } do
       local issuer = tokens.issuer(algorithm, "k1")

@@ -36,7 +36,7 @@ describe("the metadata of the protected resource", function()
     assert.has_nothing_left(g)
   end)
 
-  it("is for pages of every origin, also where they may not do more; but for our hosts alone", function()
+  it("may be read by pages of every origin, but only at the gateway's own hosts", function()
     local g <close> = start()
     local page = { Origin = "https://page.example" }
     assert.equal(200, get(g, "/mcp", page).status)
@@ -76,7 +76,7 @@ describe("the metadata of the protected resource", function()
     assert.equal(("http://127.0.0.1:%d"):format(h.port), get(h, "/"):json().resource)
   end)
 
-  it("joins those of several auth scripts", function()
+  it("joins the metadata of several auth scripts", function()
     local function of(name, scopes)
       return ("return auth { issuer = 'https://%s.example', scopes_supported = { %s }, function() return nil end }"):format(name, scopes)
     end
@@ -87,7 +87,7 @@ describe("the metadata of the protected resource", function()
     assert.truthy(wire.request(g, "GET", "/mcp").headers["www-authenticate"]:find('scope="a b c"', 1, true))
   end)
 
-  it("is not there without an issuer, nor without auth", function()
+  it("does not exist without an issuer, nor without auth", function()
     local g <close> = start({}, { ["auth/a.lua"] = "return auth { function() return nil end }" })
     assert.equal(401, get(g, "/mcp").status)
     local h <close> = start({}, {})
@@ -104,7 +104,7 @@ describe("a page of another origin", function()
       ["Access-Control-Request-Headers"] = headers or "authorization,content-type,mcp-protocol-version" })
   end
 
-  it("is kept away, unless the configuration names it", function()
+  it("is refused, unless the configuration names it", function()
     local g <close> = start()
     for _, response in ipairs { preflight(g, origin), wire.request(g, "GET", "/mcp", { Origin = origin }) } do
       assert.equal(403, response.status)
@@ -116,7 +116,7 @@ describe("a page of another origin", function()
     assert.is_nil(own.headers["access-control-allow-origin"])
   end)
 
-  it("may ask before it sends, and read answers, sessions and challenges, where the configuration names it", function()
+  it("may send preflights, and read answers, sessions and challenges, if the configuration names it", function()
     local g <close> = start { cors = { origins = { origin } } }
     for _, path in ipairs { "/mcp", "/sse", "/messages", "/nothing" } do
       local response = preflight(g, origin, path)
@@ -163,7 +163,7 @@ describe("a page of another origin", function()
     assert.equal(405, wire.request(g, "OPTIONS", "/mcp", { Origin = origin, Authorization = "Bearer ann-1" }).status)
   end)
 
-  it("is written as browsers write it, or the configuration is wrong", function()
+  it("must be written as browsers write it", function()
     for value, why in pairs {
       ["app.example"] = "the scheme is missing", ["https://app.example/"] = "remove the '/' at its end", ["https://app.example/x"] = "a path",
       ["https://App.example"] = "lower case", ["https://"] = "the host is missing", ["HTTPS://x"] = "lower case",

@@ -105,7 +105,7 @@ describe("a policy", function()
     assert.same({ said = "x" }, call("echo", { say = "x", secret = "s" }).structuredContent)
   end)
 
-  it("is around what it names alone", function()
+  it("runs only around the things that it names", function()
     assert.equal("checked eu 12", c:result("resources/read", { uri = "orders://eu/12" }).contents[1].text)
     assert.equal("us 13", c:result("resources/read", { uri = "orders://us/13" }).contents[1].text)
     assert.equal("not orders://eu/13", c:call("resources/read", { uri = "orders://eu/13" }).error.message)
@@ -152,7 +152,7 @@ describe("a policy that is wrong", function()
     it("because it " .. what .. ", is reported", function() assert.match(case[2], report(case[1]), 1, true) end)
   end
 
-  it("because nothing has such a name, is served, and said", function()
+  it("because no thing has such a name, is loaded with a warning", function()
     local g <close> = gateway.start { scripts = {
       ["tools/search.lua"] = [[return tool { "s", function() return "s" end }]],
       ["policy/x.lua"] = [[return policy { tools = { "serach" }, function(call, next) return next(call) end }]],

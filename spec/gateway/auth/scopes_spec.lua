@@ -87,7 +87,7 @@ describe("scopes and visible", function()
     assert.equal("private", you:result("tools/list").cacheScope)
   end)
 
-  it("leave everything to the user that runs the gateway", function()
+  it("allow everything to the user that runs the gateway", function()
     local g <close> = scoped.start()
     local code, out = require "spec.helpers.gateway".exec({ "call", "-c", "moonpool.yaml", "orders_audit" }, { cwd = g.dir })
     assert.equal(0, code)

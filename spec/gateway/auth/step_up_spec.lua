@@ -64,7 +64,7 @@ describe("step-up", function()
     me:close()
   end)
 
-  it("is for scopes that the auth scripts offer; for others there is no such thing", function()
+  it("is only for scopes that the auth scripts offer", function()
     local g <close> = scoped.start()
     local me = g:client("2026-07-28", { token = "bob" })
     local answer, response = me:call("tools/call", { name = "orders_audit" })

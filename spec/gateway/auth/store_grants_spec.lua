@@ -102,7 +102,7 @@ describe("auth.keys in the store", function()
 end)
 
 describe("a store grant", function()
-  it("that is no key is an error that says what to write", function()
+  it("that is not a key is an error with the right form", function()
     local dir = gateway.prepare { scripts = {}, config = { scripts = { path = "scripts", grants = { ["tools/x.lua"] = { store = { "a*b" } } } } } }
     local code, out, err = gateway.exec { "check", dir .. "/moonpool.yaml" }
     assert.not_equal(0, code)

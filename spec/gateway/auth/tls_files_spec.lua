@@ -142,7 +142,7 @@ describe("`moonpool check` and `moonpool run`", function()
     assert.truthy(said:find("chmod 600", 1, true), said)
   end)
 
-  it("are content with what is good: a chain, one file for both, RSA, Ed25519", function()
+  it("accept a chain, one file for certificate and key, RSA, Ed25519", function()
     for _, algorithm in ipairs { { "-newkey", "rsa:2048" }, { "-newkey", "ed25519" }, { "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:secp384r1" } } do
       local one = certificates.make({ algorithm = algorithm }, authority)
       local both = one.certificate .. authority.own .. one.key
@@ -190,7 +190,7 @@ describe("the keys of `listen`", function()
     end
   end)
 
-  it("give way to --listen, which speaks plainly", function()
+  it("are replaced by --listen, which serves without TLS", function()
     local g <close> = gateway.start { tls = true, args = { "--listen", "127.0.0.1:0" } }
     assert.matches("mcp=http://", g.ready)
   end)

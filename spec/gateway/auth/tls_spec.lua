@@ -111,7 +111,7 @@ describe("a listener with TLS", function()
     assert.matches("^20%d%d%-", status.certificates[1].expires)
   end)
 
-  it("writes a megabyte to a client that cuts off in the middle, and lives (B-111)", function()
+  it("survives a client that disconnects while a megabyte is written to it (B-111)", function()
     local g <close> = gateway.start { tls = true, scripts = departures.scripts, config = { limits = { call = { output = "8MiB" } } } }
     local me = g:client "2026-07-28"
     for _, way in ipairs { "close", "reset", "goodbye", "fin" } do
@@ -128,7 +128,7 @@ describe("a listener with TLS", function()
 end)
 
 describe("a handshake (B-112)", function()
-  it("that half of 500 begin and do not end is over at limits.handshake, and others are served meanwhile", function()
+  it("that half of 500 clients do not finish ends at limits.handshake, and others are served meanwhile", function()
     local g <close> = gateway.start { tls = true, config = { limits = { handshake = "2s" }, sessions = { per_principal = 1000 } } }
     local old <close> = client.connect(g)
     local slow = {}
@@ -216,7 +216,7 @@ describe("client certificates", function()
       assert.has_nothing_left(g)
     end)
 
-    it("that are optional are good, or not there, TLS " .. max, function()
+    it("that are optional are valid, or absent, TLS " .. max, function()
       local g <close> = start "optional"
       assert.equal(200, knock(g, "robot", max))
       assert.equal(200, knock(g, nil, max))

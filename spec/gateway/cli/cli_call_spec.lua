@@ -61,11 +61,11 @@ describe("moonpool call", function()
     assert.matches("^%S+ info  here 42\n%S+ info  there            a=1\n$", err)
   end)
 
-  it("gives 1 when the tool fails, and its reason to stderr", function()
+  it("exits with 1 when the tool fails, and prints the reason on stderr", function()
     assert.same({ 1, "", "out of stock\n" }, { call "fails" })
   end)
 
-  it("describes what is no text, and prints the whole result when asked", function()
+  it("describes content that is not text, and prints the whole result with an option", function()
     local _, out = call "mixed"
     assert.equal("words\n[image image/png, 5 bytes]\n", out)
     local _, raw = call("mixed", "--raw")
@@ -174,7 +174,7 @@ describe("moonpool status", function()
     save "return tool { 'Adds.',"
     g:wait_log "not reloaded"
     out = shown()
-    assert.truthy(out:find "\nscripts: generation 2\nnot reloaded at 20%S+Z: what served before serves on\n\nscripts/tools/add.lua:1: ", out)
+    assert.truthy(out:find "\nscripts: generation 2\nnot reloaded at 20%S+Z: the previous version still serves\n\nscripts/tools/add.lua:1: ", out)
     assert.truthy(out:find "\ncounters\n.*\n  requests +%d+\n", out)
     assert.truthy(out:find("[^\n]\n\ngauges\n"), out)
     save "return tool { 'Adds.', function() return 1 end }"

@@ -45,7 +45,7 @@ describe("moonpool check warns of", function()
     })
   end)
 
-  it("nothing that a client reaches by asking the issuer for more", function()
+  it("no scope that a client can request from the issuer", function()
     local jwt = 'return auth.jwt { issuer = "http://127.0.0.1:7390", audience = "http://127.0.0.1/mcp", scopes_supported = { "notes:list" }%s }'
     local allow = { scripts = { allow = { net = { "127.0.0.1:7390" } } } }
     local write = 'return tool { "W.", scopes = { "orders:write" }, function() end }'
@@ -57,7 +57,7 @@ describe("moonpool check warns of", function()
       ["auth/a.lua"] = jwt:format ', askable = { "notes:write" }' }, allow), 1, true)
   end)
 
-  it("a slip of the pen, where scopes come from elsewhere", function()
+  it("a misspelt scope, if scopes come from tokens", function()
     local open = [[return auth { function(request) return { id = try(request.bearer, "no"), scopes = { %s } } end }]]
     local err = warns("the auth scripts do not speak of the scope 'orders:read' of the tool 'read'",
       { ["tools/read.lua"] = read, ["auth/a.lua"] = open:format '"order:read"' })
@@ -77,7 +77,7 @@ describe("moonpool check warns of", function()
     assert.falsy(err:find("auth/d.lua", 1, true))
   end)
 
-  it("nothing else, and says what a thing needs", function()
+  it("nothing else, and prints the scopes that a thing needs", function()
     local err, out = check { ["tools/read.lua"] = 'return tool { "R.", scopes = { "orders:read" }, visible = function() return true end, function() end }',
       ["auth/a.lua"] = keeper:format '"orders:read"' }
     assert.equal("", err)

@@ -58,7 +58,7 @@ describe("the terminal", function()
       .. "resource  notes://{id}  A note.\n" }, { code, out })
   end)
 
-  it("does so at a URL, and lists what is served there", function()
+  it("reads, prompts and completes at a URL, and lists the things that it serves", function()
     local g <close> = gateway.start { scripts = scripts }
     local _, listed = moonpool "list"
     listed = listed:gsub("job  [^\n]*\n", "")

@@ -26,7 +26,7 @@ describe("moonpool new", function()
     assert.same({ 0, "Hello, Ann!\nHello, Ann!\n", "progress 1/2\nprogress 2/2\n" }, { moonpool("call", "greet", "name=Ann", "times=2") })
   end)
 
-  it("makes each kind so that nothing about it is doubtful", function()
+  it("makes each kind without a warning of check", function()
     for _, kind in ipairs { "tool", "resource", "prompt" } do
       assert.equal(0, (moonpool("new", kind, "some/thing")))
     end

@@ -50,7 +50,7 @@ describe("moonpool call --url", function()
     assert.same({ "GET" }, asked)
   end)
 
-  it("asks once where the gateway fails, and says how", function()
+  it("sends one request to a gateway that fails, and prints the failure", function()
     for _, status in ipairs { 500, 503, 429 } do
       local asked = 0
       local server <close> = stub.start(function(_, reply)

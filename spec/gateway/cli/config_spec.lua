@@ -131,7 +131,7 @@ local refusals = {
 describe("a configuration that is refused", function()
   for _, refusal in ipairs(refusals) do
     local what, text, said = table.unpack(refusal)
-    it("says so of " .. what, function()
+    it("reports " .. what, function()
       local code, out, err = with(text, { "run" }, { env = { SECRET = "hunter2" } })
       assert.are.equal(said, err:sub(1, #said))
       assert.are.equal(78, code)
@@ -158,7 +158,7 @@ describe("a configuration that is refused", function()
     assert.falsy(err:find("unknown101", 1, true))
   end)
 
-  it("sends nothing to a terminal but text", function()
+  it("sends only printable text to a terminal", function()
     local _, _, err = with("\"a\\e]0;x\\x07b\\u202e\": 1\n")
     assert.are.equal("moonpool.yaml:1:1: unknown key 'a?]0;x?b?'", err:match "^[^\n]+")
     assert.falsy(err:find "[^\n -~]")
@@ -186,7 +186,7 @@ admin: {listen: "${S}"}
   end)
 end)
 
-describe("a configuration that is fine", function()
+describe("a valid configuration", function()
   local fine = {
     ["an empty file"] = "",
     ["comments alone"] = "# nothing yet\n",
@@ -238,7 +238,7 @@ describe("a configuration that cannot be read", function()
     assert.equal("scripts: cannot read the configuration: Is a directory\n  hint: this is a folder; name the file in it, as in scripts/moonpool.yaml\n", err)
   end)
 
-  it("is asked for when there is none in this folder", function()
+  it("is missed when this folder has none", function()
     local code, _, err = gateway.exec({ "run" }, { cwd = "/" })
     assert.are.equal(78, code)
     assert.are.equal("moonpool: no moonpool.yaml in this folder", err:match "^[^\n]+")

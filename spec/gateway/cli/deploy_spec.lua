@@ -62,7 +62,7 @@ describe("examples/deploy", function()
     assert.same({ "moonpool" }, cjson.decode(find(final, "ENTRYPOINT")[1]))
   end)
 
-  it("copies what there is, and the build needs no more", function()
+  it("copies files that exist, and all that the build needs", function()
     local ignore = read(folder .. "Dockerfile.dockerignore")
     local made = {}
     for _, stage in ipairs(stages) do

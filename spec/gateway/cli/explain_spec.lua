@@ -30,7 +30,7 @@ describe("moonpool explain", function()
     explains({ "bob", "open" }, 0, "who       bob", "tool      open  (scripts/tools/open.lua)", "enabled   yes", "scopes    none are needed",
       "decides   no rule refuses it", "sees      listed, and it runs")
     explains({ "bob", "orders_write" }, 1, "scope     orders:write: missing", "policies  audit, in this order", '403 insufficient_scope, scope="orders:write"',
-      "sees      absent from lists; by name 403")
+      "sees      absent from lists; by name, HTTP 403")
     explains({ "bob", "orders_audit" }, 1, "decides   it lacks audit", "sees      absent from all lists; by name, an unknown thing")
     explains({ "bob", "orders_read", "--scopes", "orders:write" }, 0, "orders:read: held, implied by another scope")
     explains({ "bob", "orders_audit", "-s", "x *" }, 0, "audit: held, by *")
@@ -54,14 +54,14 @@ describe("moonpool explain", function()
     assert.matches("--as and credentials both say who calls", err, 1, true)
   end)
 
-  it("knows prompts, and resources by name, URI and template", function()
+  it("explains prompts, and resources by name, URI and template", function()
     explains({ "bob", "hello" }, 0, "prompt    hello")
     explains({ "bob", "page" }, 0, "resource  page")
     explains({ "bob", "page://one" }, 0, "resource  page")
     explains({ "bob", "order://7" }, 1, "resource  order  (scripts/resources/order.lua)", "it lacks audit")
   end)
 
-  it("says it of everything in a line each", function()
+  it("explains every thing in a line", function()
     explains({ "bob" }, 0, "runs      tool open", "absent    tool orders_audit: it lacks audit", "403       tool orders_read: it lacks orders:read",
       "absent    tool off: it is switched off", "runs      resource page://one", "absent    prompt audit")
   end)

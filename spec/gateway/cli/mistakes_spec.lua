@@ -203,7 +203,7 @@ describe("moonpool check", function()
     assert.equal(1, (check({}, nil, "--strict")))
   end)
 
-  it("--strict is content with what is fine", function()
+  it("--strict exits with 0 if there is no warning", function()
     local scripts = { ["tools/x.lua"] = "return tool { 'X.', function() end }" }
     local code, _, err = check(scripts, nil, "--strict")
     assert.same({ 0, "" }, { code, err })
@@ -227,7 +227,7 @@ describe("mistakes in moonpool.yaml", function()
     has("hint: check whether this line is indented too far", err, "indent")
   end)
 
-  it("such as 'admin: off' are what they look like", function()
+  it("such as 'admin: off' are explained", function()
     local code, _, err = check(scripts, "admin: off\n")
     assert.same({ 0, "" }, { code, err })
   end)

@@ -63,7 +63,7 @@ describe("a gateway with $NOTIFY_SOCKET", function()
     assert.is_nil(foreign.text():find("WATCHDOG", 1, true))
   end)
 
-  it("takes an abstract name, and is not troubled by a socket that is wrong or not read", function()
+  it("takes an abstract name, and goes on with a socket that is wrong or not read", function()
     local manager <close> = listen("@moonpool-spec-" .. uv.os_getpid())
     local g <close> = gateway.start { env = { NOTIFY_SOCKET = manager.address } }
     manager.wait "READY=1"
@@ -74,7 +74,7 @@ describe("a gateway with $NOTIFY_SOCKET", function()
     end
   end)
 
-  it("says nothing on stdio: the client started it, not the manager", function()
+  it("sends nothing on stdio: the client started it, not the service manager", function()
     local manager <close> = listen()
     local code = gateway.run_program("/bin/sh", { "-c", uv.fs_realpath(gateway.binary) .. " stdio scripts.yaml </dev/null" },
       { env = { NOTIFY_SOCKET = manager.address }, cwd = "/tmp" })

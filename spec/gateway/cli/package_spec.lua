@@ -91,7 +91,7 @@ describe("the Debian package", function()
     assert.equal(0, code, text)
   end)
 
-  it("has a unit that systemd takes, and that gives the gateway little", function()
+  it("has a unit that systemd accepts, with few privileges", function()
     if not has_program "systemd-analyze" then return pending "systemd-analyze is not installed" end
     local unit = here .. "/packaging/moonpool.service"
     -- systemd-analyze's output on this machine, where /usr/bin/moonpool is not installed.

@@ -83,7 +83,7 @@ local function check_story(facts, by_name, resumes)
   assert.equal("away: " .. tostring(resumes), by_name.nap.text)
 end
 
-describe("a client that people have", function()
+describe("a client in common use", function()
   for _, story in ipairs(stories) do
     it(story[1] .. " connects, lists, calls, gets progress and leaves nothing behind", function()
       local g <close> = gateway.start { scripts = scripts }

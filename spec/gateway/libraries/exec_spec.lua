@@ -123,12 +123,12 @@ describe("exec", function()
     end)
   end)
 
-  it("does not mind a program that reads nothing", function()
+  it("runs a program that reads nothing from stdin", function()
     local code = [[local result = exec({ "true" }, { stdin = ("x"):rep(1 << 20) }) return { status = result.status }]]
     with({ code = code, allow = { run = { "true" } } }, function(run) assert.equal(0, run {}.status) end)
   end)
 
-  it("ends a program that takes too long, one that does not listen too", function()
+  it("ends a program that takes too long, also one that ignores SIGTERM", function()
     with({ code = with_sh, allow = { run = { "sh" } }, limits = { exec = { grace = "100ms" } } }, function(run, g)
       assert.equal("sh: the program did not end within 0.1 s", run { text = "sleep 60", n = 100 }.why)
       assert.equal("sh: the program did not end within 0.1 s", run { text = "trap '' TERM; sleep 60; sleep 60", n = 100 }.why)

@@ -100,7 +100,7 @@ describe("resources and prompts", function()
     assert.has_nothing_left(g)
   end)
 
-  it("that are not there have no methods", function()
+  it("are unknown methods if nothing is served", function()
     local g <close> = gateway.start { scripts = { ["tools/t.lua"] = 'return tool { "T.", function() end }' } }
     local me = g:client "2026-07-28"
     for _, method in ipairs { "resources/list", "resources/templates/list", "prompts/list", "completion/complete" } do

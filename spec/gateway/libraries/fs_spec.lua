@@ -183,7 +183,7 @@ describe("fs.write", function()
   end)
 end)
 
-describe("fs beside these", function()
+describe("the other functions of fs", function()
   it("lists a folder whole or not at all", function()
     local files = {}
     for i = 1, 200 do files["data/" .. ("x"):rep(90) .. i] = "" end

@@ -61,7 +61,7 @@ end)
 
 describe("a request whose call is cancelled", function()
   for _, path in ipairs(paths) do
-    it("is cut off with it, at " .. path, function()
+    it("is aborted with the call, at " .. path, function()
       local server <close> = stub.start(answer)
       local g <close> = errand.start { net = { server.at }, code = code }
       local me = g:client "2026-07-28"

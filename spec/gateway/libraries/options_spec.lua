@@ -79,14 +79,14 @@ describe("options that change while they are read", function()
 
   local function run(name, arguments) return granted.run(me, arguments, name) end
 
-  it("evade no limit of exec", function()
+  it("exceed no limit of exec", function()
     assert.same({ why = "sh: the program printed more than 65536 bytes" }, run "exec")
     assert.same({ out = "right\n" }, run "words")
     local out = run "env".out
     assert.is_nil(out:find "LD_PRELOAD")
   end)
 
-  it("evade no limit of http", function()
+  it("exceed no limit of http", function()
     for _, got in ipairs(run("get", { text = upstream.url .. "/big" }).out) do assert.matches("larger than 65536 bytes", got) end
     assert.equal(200, run("headers", { text = upstream.url .. "/" }).status)
   end)

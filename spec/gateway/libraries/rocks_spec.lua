@@ -49,7 +49,7 @@ describe("a rock", function()
     assert.same({ "shape", 1, true, "inner", "lib" }, (tell(me)))
   end)
 
-  it("asks which names there are, and is told nil", function()
+  it("reads unknown names as nil", function()
     assert.same({ "default", "nil", "nil", "nil", "/", false, true }, (once({
       [here .. "ini.lua"] = [[local backend = "default"
         if love then backend = "love" end

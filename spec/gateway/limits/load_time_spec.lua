@@ -56,7 +56,7 @@ describe("a file that does not end while it loads", function()
   lazy_teardown(function() local _ <close> = g end) -- luacheck: ignore 211
 
   for _, name in ipairs(names) do
-    it(("(%s) is refused, and what served before serves on"):format(name), function()
+    it(("(%s) is refused, and the previous version still serves"):format(name), function()
       write(g, "tools/bad.lua", bodies[name])
       local before = cpu(g.pid)
       local response = g:admin("/reload", "POST")

@@ -63,7 +63,7 @@ end
 
 describe("scripts that do their worst on both workers at once", function()
   for _, name in ipairs(worst.names()) do
-    it(("(%s) end alone: fifty callers are all answered, and the gateway is healthy"):format(name), function()
+    it(("(%s) fail alone: fifty callers are all answered, and the gateway is healthy"):format(name), function()
       local g <close> = gateway.start {
         scripts = worst.tools(), env = memory.environment(), config = { limits = { call = { cpu = "300ms", time = "20s" } } },
       }

@@ -24,7 +24,7 @@ end
 local function has(part, text) assert.truthy(text:find(part, 1, true), text) end
 
 describe("the first hour", function()
-  it("goes as the README says", function()
+  it("runs as the README says", function()
     local told, commands = section()
     assert.same({ "moonpool new tool greet", "moonpool check", "moonpool run &", commands[4] }, commands)
     local dir = gateway.new_folder()

@@ -38,8 +38,7 @@ local function transcripts()
   return names
 end
 
--- The blocks of a transcript: { line =, on =, by = ">"
--- "<", lines = {…} }. Lines without a speaker are prose.
+-- The blocks of a transcript: { line =, on =, by = ">" | "<", lines = {…} }. Lines without a speaker are prose.
 local function read_blocks(name)
   local blocks, block, number, prose = {}, nil, 0, ""
   for line in io.lines(FOLDER .. "/" .. name) do

@@ -43,7 +43,7 @@ local function ask(self, text)
   if not answer then return nil, why end
   local status = answer.status
   if status == 401 or status == 403 then
-    host.log.write("error", "introspection refused", { url = self.url, status = status, hint = "the issuer does not take 'client_id' and 'client_secret'" })
+    host.log.write("error", "introspection refused", { url = self.url, status = status, hint = "the issuer refuses 'client_id' and 'client_secret'" })
   end
   if status >= 400 and status < 500 and not not_of_token[status] then return false end
   if status ~= 200 then return nil, "the issuer answers with HTTP status " .. status end

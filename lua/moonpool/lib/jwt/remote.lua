@@ -179,7 +179,7 @@ function remote:find(kid, algorithm)
       renew(self, MAX_FETCH_S)
       is_fresh = true
     end
-    if not is_usable(self) then return nil, "the issuer's keys cannot be had now", "unavailable" end
+    if not is_usable(self) then return nil, "the issuer's keys cannot be fetched now", "unavailable" end
   elseif host.time.now() >= self.refresh_at then
     renew(self, 0)
   end
