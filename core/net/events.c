@@ -208,10 +208,16 @@ static void free_input(mp_stream *stream)
     req->input.path = req->path = req->path_normalized = root;
     req->input.query_at = req->query_at = SIZE_MAX;
     req->input.authority = req->authority = none;
-    req->upgrade = h2o_iovec_init(NULL, 0);
+    req->upgrade = req->entity = h2o_iovec_init(NULL, 0);
     h2o_buffer_consume(&stream->conn->socket->input, stream->conn->socket->input->size);
     mp_intake_forget(stream->conn);
     stream->view = (mp_request){0};
+}
+
+void mp_stream_forget_request(mp_stream *stream)
+{
+    if (stream->state == MP_STREAM_EVENTS && stream->view.method.len > 0)
+        free_input(stream);
 }
 
 int mp_stream_open_events(mp_stream *stream, const mp_header *headers, size_t count)

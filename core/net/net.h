@@ -199,6 +199,9 @@ void mp_stream_on_gone(mp_stream *stream, void (*gone)(void *ctx, mp_stream *str
 /* From now on a client that disconnects is noticed immediately. Use it for answers that take time; event streams do
  * it themselves. */
 void mp_stream_detect_close(mp_stream *stream);
+/* Frees the request of an event stream that may stay open for hours: its head and body read as absent from now on, and the connection
+ * ends with the stream. A stream that was opened by a GET without a body has done so. */
+void mp_stream_forget_request(mp_stream *stream);
 bool mp_stream_is_open(const mp_stream *stream);
 /* The socket, for mp_peer_left; -1 if the stream is gone. */
 int mp_stream_fd(const mp_stream *stream);
