@@ -4,8 +4,14 @@
 #include "lib/lib.h"
 #include <fcntl.h>
 #include <malloc.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <unistd.h>
+
+MP_COUNTER(trims_1ms, "trims", "within", "1ms",
+           "times that free memory was returned to the system in up to 1 ms of processor time")
+MP_COUNTER(trims_5ms, "trims", "within", "5ms", "times that took up to 5 ms")
+MP_COUNTER(trims_longer, "trims", "within", "longer", "times that took longer")
 
 #define CONNECTION_BYTES 6000 /* approximate size of an idle connection with an event stream */
 #define WORTH_BYTES ((int64_t)1 << 20)
@@ -34,6 +40,65 @@ static int64_t estimate(void)
            mp_stat_read(&mp_stat_store_bytes) + mp_stat_read(&mp_stat_fs_bytes);
 }
 
+/* -- while clients leave ------------------------------------------------------------------------------------------- */
+
+#define MANY_LEFT 500 /* connections of a worker: a trim for so many takes 1 to 3 ms */
+#define SOME_LEFT 256 /* connections that are worth a trim once no other closes */
+#define QUIET_MS 500
+
+static atomic_flag trimming = ATOMIC_FLAG_INIT;
+
+/* Trims all arenas, unless another thread does at this moment: two at once would wait for each other's arenas. False: try again. */
+static bool trim_arenas(void)
+{
+    if (atomic_flag_test_and_set(&trimming))
+        return false;
+    uint64_t began = mp_clock_us(CLOCK_THREAD_CPUTIME_ID);
+    malloc_trim(0);
+    uint64_t took = mp_clock_us(CLOCK_THREAD_CPUTIME_ID) - began;
+    atomic_flag_clear(&trimming);
+    mp_stat_add(took <= 1000 ? &mp_stat_trims_1ms : took <= 5000 ? &mp_stat_trims_5ms : &mp_stat_trims_longer, 1);
+    return true;
+}
+
+static void on_quiet(mp_timer *timer)
+{
+    mp_departures *departures = mp_container(timer, mp_departures, timer);
+    if (departures->now < departures->then) { /* clients still leave */
+        departures->then = departures->now;
+        mp_timer_start(departures->loop, timer, QUIET_MS, on_quiet);
+        return;
+    }
+    mp_server_return_memory(departures->server);
+    mp_vm_return_memory(departures->vm);
+    departures->is_returning = true;
+}
+
+bool mp_departures_turn(mp_departures *departures, mp_loop *loop, mp_server *server, mp_vm *vm)
+{
+    size_t connections = departures->now = mp_server_connections(server);
+    departures->vm = vm;
+    departures->loop = loop;
+    departures->server = server;
+    if (connections > departures->most)
+        departures->most = connections;
+    size_t left = departures->most - connections;
+    if (departures->is_returning && !mp_vm_is_returning_memory(vm)) {
+        departures->is_returning = departures->is_owed = !trim_arenas();
+        departures->most = departures->is_owed ? departures->most : connections;
+    } else if (left >= MANY_LEFT && trim_arenas()) {
+        departures->most = connections;
+        departures->is_owed = true;
+    }
+    if ((departures->is_owed || left >= SOME_LEFT) && departures->timer.slot == 0 && !departures->is_returning) {
+        departures->then = connections;
+        mp_timer_start(loop, &departures->timer, QUIET_MS, on_quiet);
+    }
+    return departures->is_returning;
+}
+
+/* -- when much is free for another reason ------------------------------------------------------------------------------ */
+
 /* Trims if the process is larger than after the last trim by more than its used memory is: the difference is free memory in glibc's
  * arenas. */
 void mp_trim_look(mp_trim *trim, uint64_t now_ms)
@@ -47,7 +112,8 @@ void mp_trim_look(mp_trim *trim, uint64_t now_ms)
         int64_t free = size - trim->resident - (used - trim->used), part = size / WORTH_PART;
         if (free < (part > WORTH_BYTES ? part : WORTH_BYTES) || change > QUIET_BYTES || change < -QUIET_BYTES)
             return;
-        malloc_trim(0);
+        if (!trim_arenas())
+            return;
     }
     trim->resident = resident();
     trim->used = used;

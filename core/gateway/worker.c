@@ -1,4 +1,5 @@
 /* worker.c: one worker: its thread, loop, server or pipe, protocol server and VM, from start to end. */
+#include "trim.h"
 #include "reload.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -43,6 +44,7 @@ struct mp_worker {
     mp_buf report;
     atomic_bool has_ended;
     mp_where where;
+    mp_departures departures;
 };
 
 mp_worker *mp_worker_new(mp_shared *shared, mp_vm *vm, mp_err *err)
@@ -126,6 +128,7 @@ static bool turn(void *ctx)
     bool more = mp_lib_turn(worker->vm);
     more = turn_draining(worker) || more;
     more = mp_rpc_sweep(worker->rpc) || more;
+    more = mp_departures_turn(&worker->departures, worker->loop, worker->server, worker->vm) || more;
     if (worker->pipe != NULL)
         mp_pipe_flush(worker->pipe);
     bool is_flushed = worker->pipe == NULL || worker->is_lost || mp_pipe_queued(worker->pipe) == 0;

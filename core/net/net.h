@@ -132,6 +132,10 @@ mp_server *mp_server_new(mp_loop *loop, const mp_http_limits *limits, mp_err *er
 void mp_server_configure(mp_server *server, const mp_http_limits *limits);
 /* Takes ownership of `fd` and copies `endpoint`. */
 int mp_server_listen(mp_server *server, int fd, const mp_endpoint *endpoint, mp_err *err);
+/* The open connections that the server accepted. On its thread. */
+size_t mp_server_connections(const mp_server *server);
+/* Frees the memory that the server keeps for new requests. On its thread. */
+void mp_server_return_memory(mp_server *server);
 /* Stops listening and closes idle connections; answers in progress continue. `done` runs once no connection is left. */
 void mp_server_drain(mp_server *server, void (*done)(void *ctx), void *ctx);
 /* Call it when the thread of `server` is stuck. Its TCP listeners stop listening, so that the kernel gives new

@@ -43,6 +43,7 @@ static void free_spare(mp_server *server)
         server->spare = stream->gone_ctx;
         free(stream);
     }
+    server->spare_count = 0;
 }
 
 static void free_server(mp_server *server)
@@ -316,6 +317,16 @@ static void on_time(mp_timer *timer)
     } else {
         server->drained(server->drained_ctx);
     }
+}
+
+void mp_server_return_memory(mp_server *server)
+{
+    free_spare(server);
+}
+
+size_t mp_server_connections(const mp_server *server)
+{
+    return server->conn_count;
 }
 
 void mp_server_drain(mp_server *server, void (*done)(void *ctx), void *ctx)

@@ -10,7 +10,9 @@
 #define BATCH_US 500
 #define MOST_DEBT_BYTES (16 * GC_STEP_BYTES) /* bytes of debt from which on a heavy task collects before it goes on */
 #define MOST_OWED_BYTES ((size_t)1 << 20) /* bytes of debt from which on no task is resumed until some of it is paid */
-#define FULL_OWED 16 /* this many times MOST_OWED_BYTES during full cycles, which pay for no debt until they end */
+#define FULL_OWED 16    /* this many times MOST_OWED_BYTES during full cycles, which pay for no debt until they end */
+#define RETURN_CYCLES 2 /* the cycle at work may have marked what is garbage by now */
+#define FREED_AT_ONCE 4096 /* of the blocks that are kept for reuse, in one turn */
 #define FREE_PART 16 /* the task goes on when 1/16 of limits.call.memory is free, even if a full cycle is not over */
 #define LEAST_FREE_PART 64 /* after full cycles: the task is ended if less than 1/64 is free */
 #define SHARED_PART 4      /* a quarter of limits.lua_memory counts, if it is less than limits.call.memory */
@@ -83,6 +85,18 @@ bool mp_vm_owes(const mp_vm *vm)
     return vm->made >= MOST_OWED_BYTES && (vm->full_cycles == 0 || vm->made >= FULL_OWED * MOST_OWED_BYTES);
 }
 
+void mp_vm_return_memory(mp_vm *vm)
+{
+    mp_tasks_drop_coroutines(vm);
+    vm->is_returning = true;
+    vm->full_cycles = vm->full_cycles < RETURN_CYCLES ? RETURN_CYCLES : vm->full_cycles;
+}
+
+bool mp_vm_is_returning_memory(const mp_vm *vm)
+{
+    return vm->is_returning;
+}
+
 bool mp_vm_tidy(mp_vm *vm)
 {
     vm->made += vm->bytes > vm->seen ? vm->bytes - vm->seen : 0;
@@ -95,7 +109,9 @@ bool mp_vm_tidy(mp_vm *vm)
         collect(vm, &vm->made);
     else if (is_left_heavy(vm))
         collect(vm, &vm->made_heavily);
-    return vm->full_cycles > 0 || vm->made >= GC_STEP_BYTES || is_left_heavy(vm);
+    if (vm->is_returning && vm->full_cycles == 0)
+        vm->is_returning = mp_vm_free_some_spares(vm, FREED_AT_ONCE);
+    return vm->full_cycles > 0 || vm->is_returning || vm->made >= GC_STEP_BYTES || is_left_heavy(vm);
 }
 
 /* -- the memory of tasks ---------------------------------------------------------------------------------------- */

@@ -61,6 +61,19 @@ void mp_vm_free_spares(mp_vm *vm)
         }
 }
 
+bool mp_vm_free_some_spares(mp_vm *vm, size_t most)
+{
+    for (size_t i = 0; i < MP_VM_CLASSES; i++)
+        for (mp_vm_spare *block; (block = vm->spares[i]) != NULL; most--) {
+            if (most == 0)
+                return true;
+            vm->spares[i] = block->next;
+            vm->spare_bytes -= (i + 1) * CLASS_STEP;
+            free(block);
+        }
+    return false;
+}
+
 /* Changes the size of a block. NULL if there is no memory; the old block is then unchanged. */
 static void *resize(mp_vm *vm, void *old, size_t old_size, size_t size)
 {

@@ -69,10 +69,11 @@ struct mp_vm {
     mp_link unwinding; /* cancelled tasks to resume with an error */
     mp_link idle;      /* tasks without work; tasks that keep a coroutine come first */
     mp_task *all;
-    mp_task *running; /* the task whose Lua code runs, or NULL */
-    bool may_wait;    /* the running coroutine can yield all the way down to the scheduler */
-    size_t tasks;     /* tasks with work */
-    size_t spare;     /* idle tasks that keep a coroutine */
+    struct mp_task_block *task_blocks; /* what `all` are in */
+    mp_task *running;                  /* the task whose Lua code runs, or NULL */
+    bool may_wait;                     /* the running coroutine can yield all the way down to the scheduler */
+    size_t tasks;                      /* tasks with work */
+    size_t spare;                      /* idle tasks that keep a coroutine */
     uint64_t
         stuck_at; /* us of the thread's processor time when the running stretch first could not yield; 0: it can yield */
     uint64_t
@@ -86,6 +87,7 @@ struct mp_vm {
     size_t call_output; /* limits.call.output */
 
     /* The garbage collector (gc.c). All sizes are bytes. */
+    bool is_returning;   /* mp_vm_return_memory was called: blocks for reuse are freed when no full cycle is due */
     int full_cycles;     /* full cycles that are due, because a task ended that had taken too much memory */
     bool is_collecting;  /* a step of the collector is running */
     size_t collect_from; /* a cycle begins when the state holds this many bytes; 0 during a cycle */
@@ -102,6 +104,9 @@ struct mp_vm {
     mp_buf out;     /* JSON that is being encoded */
     mp_buf scratch; /* buffer of one C function, until it has pushed the content */
 };
+
+/* Frees blocks that are kept for reuse, at most `most`. True if more are left. */
+bool mp_vm_free_some_spares(mp_vm *vm, size_t most);
 
 /* Data in the extra space of every lua_State: its VM, and what kind of coroutine it is. */
 enum {

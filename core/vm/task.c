@@ -5,6 +5,7 @@
 #include "vm/bus.h"
 #include "vm/preempt.h"
 #include <lauxlib.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -14,25 +15,45 @@ MP_COUNTER(tool_faults, "tool_faults", "", "", "calls that ended in a Lua error"
 #define TURN_RESUMES 64 /* limit of the tasks that are resumed in one turn */
 #define TURN_US 5000    /* time of one turn after which no further task is resumed */
 #define FAULT_US 5000   /* processor time of the `<close>` handlers of a coroutine whose stack overflowed */
-#define MOST_SPARE 256  /* idle tasks that keep their coroutine */
+#define TASKS_AT_ONCE 32
+#define KEPT_COROUTINES 8 /* by idle tasks, when memory is returned */
+#define MOST_SPARE 256    /* idle tasks that keep their coroutine */
 
 /* -- born and ended -------------------------------------------------------------------------------------------- */
 
-mp_task *mp_task_new(mp_vm *vm, const mp_work *work)
+/* Tasks live as long as their VM, so many are in one block: each one alone would keep the page of memory around it from being returned
+ * when what is beside it has been freed. */
+struct mp_task_block {
+    struct mp_task_block *next;
+    max_align_t tasks[]; /* TASKS_AT_ONCE of vm->task_size bytes, rounded up */
+};
+
+static void add_tasks(mp_vm *vm)
 {
-    mp_link *link = mp_link_take(&vm->idle);
-    mp_task *task;
-    if (link == NULL) {
-        task = mp_new(vm->task_size);
+    size_t size = (vm->task_size + sizeof(max_align_t) - 1) / sizeof(max_align_t) * sizeof(max_align_t);
+    struct mp_task_block *block = mp_new(sizeof *block + TASKS_AT_ONCE * size);
+    block->next = vm->task_blocks;
+    vm->task_blocks = block;
+    for (size_t i = 0; i < TASKS_AT_ONCE; i++) {
+        mp_task *task = (mp_task *)((char *)block->tasks + i * size);
         task->ref = LUA_NOREF;
         task->serial = 1;
+        task->state = MP_TASK_IDLE;
+        task->vm = vm;
+        mp_link_init(&task->holds);
         task->next = vm->all;
         vm->all = task;
-    } else {
-        task = mp_container(link, mp_task, link);
-        if (task->co != NULL)
-            vm->spare--;
+        mp_link_put(&vm->idle, &task->link);
     }
+}
+
+mp_task *mp_task_new(mp_vm *vm, const mp_work *work)
+{
+    if (mp_link_is_alone(&vm->idle))
+        add_tasks(vm);
+    mp_task *task = mp_container(mp_link_take(&vm->idle), mp_task, link);
+    if (task->co != NULL)
+        vm->spare--;
     *task = (mp_task){.vm = vm,
                       .link = {&task->link, &task->link},
                       .holds = {&task->holds, &task->holds},
@@ -52,6 +73,26 @@ mp_task *mp_task_new(mp_vm *vm, const mp_work *work)
     return task;
 }
 
+/* Gives the coroutine of an idle task to the garbage collector. */
+static void drop_coroutine(mp_task *task)
+{
+    luaL_unref(task->vm->L, LUA_REGISTRYINDEX, task->ref); /* returns a slot to the registry: allocates nothing */
+    task->ref = LUA_NOREF;
+    task->co = NULL;
+}
+
+void mp_tasks_drop_coroutines(mp_vm *vm)
+{
+    size_t seen = 0;
+    for (mp_link *link = vm->idle.next; link != &vm->idle; link = link->next) {
+        mp_task *task = mp_container(link, mp_task, link);
+        if (task->co == NULL || ++seen <= KEPT_COROUTINES)
+            continue;
+        drop_coroutine(task);
+        vm->spare--;
+    }
+}
+
 /* The coroutine is finished, or was never used. */
 void mp_task_end(mp_task *task)
 {
@@ -66,11 +107,8 @@ void mp_task_end(mp_task *task)
     task->inner_count = 0;
     if (task->co != NULL)
         lua_sethook(task->co, NULL, 0, 0);
-    if (task->co != NULL && vm->spare >= MOST_SPARE) {
-        luaL_unref(vm->L, LUA_REGISTRYINDEX, task->ref); /* returns a slot to the registry: allocates nothing */
-        task->ref = LUA_NOREF;
-        task->co = NULL;
-    }
+    if (task->co != NULL && vm->spare >= MOST_SPARE)
+        drop_coroutine(task);
     mp_link_drop(&task->link);
     if (task->co != NULL) {
         vm->spare++;
@@ -272,10 +310,11 @@ void mp_task_leave(mp_task *task, lua_State *co)
 
 void mp_tasks_free(mp_vm *vm)
 {
-    while (vm->all != NULL) {
-        mp_task *task = vm->all;
-        vm->all = task->next;
+    for (mp_task *task = vm->all; task != NULL; task = task->next)
         free(task->inner);
-        free(task);
+    vm->all = NULL;
+    for (struct mp_task_block *block = vm->task_blocks, *next; block != NULL; block = next) {
+        next = block->next;
+        free(block);
     }
 }

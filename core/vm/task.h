@@ -120,6 +120,8 @@ void mp_task_resume(mp_task *task);
 void mp_task_end(mp_task *task);
 /* Frees all tasks, after their lua_State was closed. */
 void mp_tasks_free(mp_vm *vm);
+/* Most idle tasks give their coroutines to the garbage collector. */
+void mp_tasks_drop_coroutines(mp_vm *vm);
 
 /* Name for log lines: the label of the task's work, or of the work that started the task's group. */
 static inline mp_str mp_task_label(const mp_task *task)

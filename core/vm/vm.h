@@ -34,6 +34,10 @@ void mp_vm_bus_deliver(mp_vm *vm, mp_str topic, mp_str text);
 /* One turn: delivers bus messages, resumes tasks that are ready, collects garbage. Call it at the bottom of the
  * loop's turn, with no function of another library on the C stack. True if it did something or has more to do. */
 bool mp_vm_turn(mp_vm *vm);
+/* The VM served many clients that have left: in the next turns it collects all garbage, then frees the memory that it keeps for reuse. */
+void mp_vm_return_memory(mp_vm *vm);
+/* True until the turns after mp_vm_return_memory() are over. */
+bool mp_vm_is_returning_memory(const mp_vm *vm);
 /* True if the VM has no task with work. */
 bool mp_vm_is_idle(const mp_vm *vm);
 /* True if `<close>` handlers of cancelled tasks run or wait in the VM. */
