@@ -201,6 +201,7 @@ static int start_workers(gateway *h, mp_vm *first, mp_err *err)
             0 ||
         mp_listeners_hand_out(&h->listeners, h->workers, &h->shared, &h->admin, err) != 0)
         return -1;
+    mp_workers_balance(h->workers, h->worker_count);
     return h->admin == NULL ? 0 : mp_admin_start(h->admin, err);
 }
 

@@ -45,6 +45,7 @@ struct mp_worker {
     atomic_bool has_ended;
     mp_where where;
     mp_departures departures;
+    mp_server **servers; /* of all workers, in the first one */
 };
 
 mp_worker *mp_worker_new(mp_shared *shared, mp_vm *vm, mp_err *err)
@@ -77,6 +78,15 @@ static void serve(void *ctx, mp_stream *stream)
 int mp_worker_listen(mp_worker *worker, int fd, mp_tls_slot *tls, mp_err *err)
 {
     return mp_server_listen(worker->server, fd, &(mp_endpoint){serve, worker, 0, tls}, err);
+}
+
+void mp_workers_balance(mp_worker *const *workers, int count)
+{
+    mp_server **servers = workers[0]->servers = mp_new((size_t)count * sizeof(mp_server *));
+    for (int i = 0; i < count; i++)
+        servers[i] = workers[i]->server;
+    for (int i = 0; i < count; i++)
+        mp_server_balance(workers[i]->server, servers, (size_t)count);
 }
 
 int mp_worker_serve_pipe(mp_worker *worker, int in, int out, mp_err *err)
@@ -500,5 +510,6 @@ void mp_worker_free(mp_worker *worker)
     mp_buf_clear(&worker->report);
     pthread_mutex_destroy(&worker->lock);
     pthread_cond_destroy(&worker->changed);
+    free(worker->servers);
     free(worker);
 }

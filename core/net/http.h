@@ -49,6 +49,13 @@ struct mp_server {
     pthread_mutex_t listen_lock; /* held while listeners are suspended, resumed or closed */
     mp_link listeners, conns;
     size_t conn_count;
+    _Atomic int64_t load;          /* conn_count and `handed`, for other threads */
+    pthread_mutex_t handover_lock; /* held while connections enter or leave `handovers` */
+    mp_link handovers;             /* connections that other servers handed over */
+    _Atomic int64_t handed;        /* connections that other servers handed over, and that are not served yet */
+    _Atomic bool takes_none;       /* its thread is stuck, or it drains: no server hands connections over to it */
+    mp_server *const *siblings;    /* servers with the same listeners, this one among them */
+    size_t sibling_count;
     /* number of stream structs; the server struct outlives mp_server_free until the last one is freed */
     size_t streams;
     mp_stream *spare; /* free list of streams, linked by `gone_ctx` */
@@ -146,6 +153,10 @@ void mp_tls_watch_for_close_notify(mp_conn *conn);
 void mp_tls_stop_listening(mp_conn *conn);
 
 /* suspend.c */
+/* Hands an accepted connection, which is counted in open_connections, over to the listener number `index` of another server. Any thread. */
+void mp_server_hand_over(mp_server *to, size_t index, int fd);
+/* Closes the connections that were handed over and are not served yet. */
+void mp_server_drop_handovers(mp_server *server);
 /* On the server's thread: listens again after mp_server_suspend. True if the listener was suspended. */
 bool mp_listener_resume(mp_listener *listener);
 

@@ -132,6 +132,9 @@ mp_server *mp_server_new(mp_loop *loop, const mp_http_limits *limits, mp_err *er
 void mp_server_configure(mp_server *server, const mp_http_limits *limits);
 /* Takes ownership of `fd` and copies `endpoint`. */
 int mp_server_listen(mp_server *server, int fd, const mp_endpoint *endpoint, mp_err *err);
+/* `siblings`, which outlive the server's loop, have the same listeners in the same order; the server may be among them. It hands a
+ * connection over to one of them that has clearly fewer. Before the loops run. */
+void mp_server_balance(mp_server *server, mp_server *const *siblings, size_t count);
 /* The open connections that the server accepted. On its thread. */
 size_t mp_server_connections(const mp_server *server);
 /* Frees the memory that the server keeps for new requests. On its thread. */

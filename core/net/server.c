@@ -1,10 +1,13 @@
 /* server.c: the HTTP server of one loop: accepts connections up to the limit, passes requests on, drains. */
+#define _GNU_SOURCE /* accept4 */
 #include "http.h"
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 
 MP_GAUGE(connections, "connections", "", "", "open client connections")
 MP_COUNTER(requests, "requests", "", "", "HTTP requests received")
+MP_COUNTER(connections_handed_over, "connections_handed_over", "", "", "connections given to a worker that had fewer")
 MP_COUNTER(refused_connections, "refused", "reason", "connections", "times that accepting paused at limits.connections")
 
 #define ACCEPT_BATCH 16
@@ -14,6 +17,7 @@ MP_COUNTER(refused_connections, "refused", "reason", "connections", "times that 
 #define COMPLAIN_EVERY_MS 10000
 #define SPARE_STREAMS 128
 #define FREE_TURNS 1000
+#define MAX_HANDED 8 /* connections that wait to be taken over by one server: more would wait long if it is stuck */
 
 typedef struct {
     h2o_handler_t super;
@@ -49,6 +53,7 @@ static void free_spare(mp_server *server)
 static void free_server(mp_server *server)
 {
     pthread_mutex_destroy(&server->listen_lock);
+    pthread_mutex_destroy(&server->handover_lock);
     free(server);
 }
 
@@ -107,6 +112,7 @@ static void on_close(void *data)
     mp_link_drop(&conn->link);
     mp_tls_end(conn);
     conn->server->conn_count--;
+    atomic_fetch_sub_explicit(&conn->server->load, 1, memory_order_relaxed);
     atomic_fetch_sub(&open_connections, 1);
     mp_stat_add(&mp_stat_connections, -1);
     free(conn);
@@ -125,6 +131,7 @@ void mp_server_begin(mp_listener *listener, h2o_socket_t *socket)
     mp_link_init(&conn->link);
     mp_link_put(&server->conns, &conn->link);
     server->conn_count++;
+    atomic_fetch_add_explicit(&server->load, 1, memory_order_relaxed);
     mp_stat_add(&mp_stat_connections, 1);
     socket->on_close.cb = on_close;
     socket->on_close.data = conn;
@@ -182,6 +189,43 @@ static void complain(mp_server *server, int error)
     mp_log(MP_WARN, "cannot accept", mp_log_str("error", mp_str_of(strerror(error))));
 }
 
+/* The server that the next connection is for: one with clearly fewer connections than this one, or this one. The kernel chooses a
+ * listening socket by a hash of addresses and ports, so that of 64 connections one of two workers gets 40 as often as not. */
+static mp_server *find_taker(mp_server *server)
+{
+    mp_server *least = server;
+    int64_t own = atomic_load_explicit(&server->load, memory_order_relaxed), fewest = own;
+    for (size_t i = 0; i < server->sibling_count; i++) {
+        mp_server *other = server->siblings[i];
+        int64_t load = atomic_load_explicit(&other->load, memory_order_relaxed);
+        if (load < fewest && !atomic_load_explicit(&other->takes_none, memory_order_relaxed) &&
+            atomic_load_explicit(&other->handed, memory_order_relaxed) < MAX_HANDED) {
+            least = other;
+            fewest = load;
+        }
+    }
+    return own - fewest > 1 + fewest / 8 ? least : server;
+}
+
+static size_t index_of(const mp_listener *listener)
+{
+    size_t index = 0;
+    for (const mp_link *link = listener->server->listeners.next; link != &listener->link; link = link->next)
+        index++;
+    return index;
+}
+
+/* Accepts a connection before libh2o has it, for another server. False, with errno, if there is none. */
+static bool accept_for(const mp_listener *listener, mp_server *taker)
+{
+    int fd = accept4(h2o_socket_get_fd(listener->socket), NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd < 0)
+        return false;
+    mp_server_hand_over(taker, index_of(listener), fd);
+    mp_stat_add(&mp_stat_connections_handed_over, 1);
+    return true;
+}
+
 /* Accepts one connection. False if there is none to accept for now. */
 static bool accept_one(mp_listener *listener)
 {
@@ -193,10 +237,16 @@ static bool accept_one(mp_listener *listener)
         pause_accepting(listener, RETRY_MS);
         return false;
     }
-    h2o_socket_t *socket = h2o_evloop_socket_accept(listener->socket);
-    if (socket != NULL) {
-        mp_server_begin(listener, socket);
-        return true;
+    mp_server *taker = server->is_draining ? server : find_taker(server);
+    if (taker != server) {
+        if (accept_for(listener, taker))
+            return true;
+    } else {
+        h2o_socket_t *socket = h2o_evloop_socket_accept(listener->socket);
+        if (socket != NULL) {
+            mp_server_begin(listener, socket);
+            return true;
+        }
     }
     int error = errno;
     atomic_fetch_sub(&open_connections, 1);
@@ -227,6 +277,8 @@ mp_server *mp_server_new(mp_loop *loop, const mp_http_limits *limits, mp_err *er
     server->loop = loop;
     server->limits = *limits;
     pthread_mutex_init(&server->listen_lock, NULL);
+    pthread_mutex_init(&server->handover_lock, NULL);
+    mp_link_init(&server->handovers);
     mp_link_init(&server->listeners);
     mp_link_init(&server->conns);
     mp_link_init(&server->link);
@@ -324,6 +376,12 @@ void mp_server_return_memory(mp_server *server)
     free_spare(server);
 }
 
+void mp_server_balance(mp_server *server, mp_server *const *siblings, size_t count)
+{
+    server->siblings = siblings;
+    server->sibling_count = count;
+}
+
 size_t mp_server_connections(const mp_server *server)
 {
     return server->conn_count;
@@ -332,6 +390,7 @@ size_t mp_server_connections(const mp_server *server)
 void mp_server_drain(mp_server *server, void (*done)(void *ctx), void *ctx)
 {
     server->is_draining = true;
+    atomic_store(&server->takes_none, true);
     server->drained = done;
     server->drained_ctx = ctx;
     close_listeners(server);
@@ -371,6 +430,7 @@ void mp_server_close(mp_server *server)
 {
     mp_timer_stop(server->loop, &server->timer);
     server->is_draining = true;
+    atomic_store(&server->takes_none, true);
     close_listeners(server);
     /* libh2o closes connections in its own turns: the first turn closes those that have been answered, later turns
      * those that were shut down. */
@@ -395,6 +455,7 @@ void mp_server_free(mp_server *server)
     if (server == NULL)
         return;
     mp_server_close(server);
+    mp_server_drop_handovers(server);
     mp_link_drop(&server->link);
     if (server->conn_count == 0)
         free_h2o(server);

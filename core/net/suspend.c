@@ -1,4 +1,4 @@
-/* suspend.c: suspends the listeners of a server whose thread is stuck. With SO_REUSEPORT the kernel still gives such
+/* suspend.c: hands connections over to another server, and suspends the listeners of a server whose thread is stuck. With SO_REUSEPORT the kernel still gives such
  * a socket its share of new connections, which would wait forever, so another thread ends its listening: shutdown()
  * removes a TCP socket from its group but keeps it bound; listen() adds it again. */
 #define _GNU_SOURCE /* accept4 */
@@ -12,33 +12,76 @@
 
 /* An accepted connection that is handed to another server. */
 typedef struct {
-    mp_message super;
-    mp_server *server;
+    mp_link link; /* in server->handovers */
     size_t index; /* index of its listener among the listeners of a server */
     int fd;
 } handover;
 
-static void discard_handover(handover *given)
+typedef struct {
+    mp_message super;
+    mp_server *server;
+} handover_notice;
+
+/* Takes the oldest connection that waits for the server; NULL if there is none. */
+static handover *take_handover(mp_server *server)
 {
-    close(given->fd);
-    mp_server_count(-1);
-    free(given);
+    pthread_mutex_lock(&server->handover_lock);
+    mp_link *link = mp_link_take(&server->handovers);
+    pthread_mutex_unlock(&server->handover_lock);
+    if (link == NULL)
+        return NULL;
+    atomic_fetch_sub(&server->handed, 1);
+    atomic_fetch_sub(&server->load, 1); /* mp_server_begin counts it again */
+    return mp_container(link, handover, link);
 }
 
-static void deliver_handover(mp_message *message, mp_loop *loop)
+static void begin_handover(mp_server *server, const handover *given)
 {
-    handover *given = mp_container(message, handover, super);
-    mp_link *link = loop == NULL ? NULL : given->server->listeners.next;
-    for (size_t i = 0; i < given->index && link != NULL; i++)
-        link = link->next == &given->server->listeners ? NULL : link->next;
-    if (link == NULL || given->server->is_draining) {
-        discard_handover(given);
+    mp_link *link = server->listeners.next;
+    for (size_t i = 0; i < given->index && link != &server->listeners; i++)
+        link = link->next;
+    if (link == &server->listeners || server->is_draining) {
+        close(given->fd);
+        mp_server_count(-1);
         return;
     }
-    h2o_socket_t *socket = h2o_evloop_socket_create(loop->h2o, given->fd, H2O_SOCKET_FLAG_IS_ACCEPTED_CONNECTION);
+    h2o_socket_t *socket =
+        h2o_evloop_socket_create(server->loop->h2o, given->fd, H2O_SOCKET_FLAG_IS_ACCEPTED_CONNECTION);
     setsockopt(given->fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int)); /* libh2o sets it when it accepts */
     mp_server_begin(mp_container(link, mp_listener, link), socket);
-    free(given);
+}
+
+static void deliver_handovers(mp_message *message, mp_loop *loop)
+{
+    handover_notice *notice = mp_container(message, handover_notice, super);
+    handover *given;
+    while (loop != NULL && (given = take_handover(notice->server)) != NULL) {
+        begin_handover(notice->server, given);
+        free(given);
+    }
+    free(notice); /* a loop that has ended leaves its handovers to mp_server_drop_handovers */
+}
+
+void mp_server_hand_over(mp_server *to, size_t index, int fd)
+{
+    handover *given = mp_new(sizeof *given);
+    *given = (handover){.index = index, .fd = fd};
+    atomic_fetch_add(&to->handed, 1);
+    atomic_fetch_add(&to->load, 1);
+    pthread_mutex_lock(&to->handover_lock);
+    mp_link_put(&to->handovers, &given->link);
+    pthread_mutex_unlock(&to->handover_lock);
+    handover_notice *notice = mp_new(sizeof *notice);
+    *notice = (handover_notice){{.deliver = deliver_handovers}, to};
+    mp_loop_post(to->loop, &notice->super);
+}
+
+void mp_server_drop_handovers(mp_server *server)
+{
+    for (handover *given; (given = take_handover(server)) != NULL; free(given)) {
+        close(given->fd);
+        mp_server_count(-1);
+    }
 }
 
 /* The kernel accepted these connections before limits.connections was checked: there are at most MP_BACKLOG of them. */
@@ -49,16 +92,15 @@ static void hand_over_queue(const mp_listener *listener, size_t index, mp_server
            errno == EINTR) {
         if (fd < 0)
             continue;
-        handover *given = mp_new(sizeof *given);
-        *given = (handover){{.deliver = deliver_handover}, to, index, fd};
         mp_server_count(1);
-        mp_loop_post(to->loop, &given->super);
+        mp_server_hand_over(to, index, fd);
     }
 }
 
 void mp_server_suspend(mp_server *server, mp_server *to)
 {
     size_t index = 0;
+    atomic_store(&server->takes_none, true);
     pthread_mutex_lock(&server->listen_lock);
     for (mp_link *link = server->listeners.next; link != &server->listeners; link = link->next, index++) {
         mp_listener *listener = mp_container(link, mp_listener, link);
@@ -69,6 +111,10 @@ void mp_server_suspend(mp_server *server, mp_server *to)
         listener->is_suspended = shutdown(listener->fd, SHUT_RD) == 0;
     }
     pthread_mutex_unlock(&server->listen_lock);
+    for (handover *given; (given = to == NULL ? NULL : take_handover(server)) != NULL; free(given))
+        mp_server_hand_over(to, given->index, given->fd);
+    if (to == NULL)
+        mp_server_drop_handovers(server);
 }
 
 bool mp_listener_resume(mp_listener *listener)
@@ -80,6 +126,7 @@ bool mp_listener_resume(mp_listener *listener)
         mp_log(MP_ERROR, "cannot resume listening", mp_log_str("why", mp_str_of(strerror(errno))),
                mp_log_str("hint", MP_STR("this worker takes no more connections: restart the gateway")));
     listener->is_suspended = false;
+    atomic_store(&server->takes_none, server->is_draining);
     pthread_mutex_unlock(&server->listen_lock);
     return was_suspended && !server->is_draining;
 }
