@@ -230,6 +230,11 @@ family("host.", [[auth.enable auth.principal_ref call.clear_deadline call.count_
   session.subscribe session.unsubscribe task.cancel_at task.current task.event task.is_ending task.parallel time.clock time.now
   topic.audiences]], 20,
   "some steps, and texts that came in the request or from the configuration", { "", "return call.id" })
+row([[host.answers.freeze
+  host.answers.thaw]], 5, "one list or text of at most 256 KiB is copied; all of them, 4 MiB, are freed")
+row("host.plan.set", 40, "one row for each tool, when the tools that are served have changed")
+row("host.plan.set_ends", 1, "one row for each revision, once")
+row("host.call.params", 10, "the params of a call that was planned, at most 64 KiB of JSON")
 row([[host.script.guarded
   host.script.briefly]], 50, "Lua that others wait behind: 2 s of the processor while a script loads, 50 ms in what decides who sees what")
 row("host.cjson.new (Lua's)", 10, "finds and loads lua-cjson, once")
