@@ -1,5 +1,5 @@
 /* quick.c: reads a plain request of tools/call in one pass, by recursive descent, without callbacks and without a table of keys.
- * It knows the members that such a request usually has. It never refuses: at a member, an escape, a depth or a number of keys that
+ * It knows the members that such a request usually has, and that some encoders escape slashes. It never refuses: at a member, an escape, a depth or a number of keys that
  * it does not know it returns false, and the general reader (envelope.c) starts at the first byte. A key that its object repeats is
  * among what it does not know, at every depth: so a message that this reader takes is one that every decoder takes. */
 #include "mcp.h"
@@ -248,21 +248,23 @@ enum { VERSION = 1, CLIENT = 2, CAPABILITIES = 4, PROGRESS = 8 };
  * `*seen` are the bits of the keys before. */
 static const char *read_meta_member(reader *r, const char *at, unsigned *seen, mp_str *others, unsigned *count)
 {
-    static const char protocol[] = "\"io.modelcontextprotocol/";
+    static const char plain[] = "\"io.modelcontextprotocol/", escaped[] = "\"io.modelcontextprotocol\\/";
     mp_envelope *envelope = r->envelope;
     const char *end = r->end;
     unsigned before = *seen;
     mp_str key;
-    if (!GOES_ON(at, end, protocol)) {
-        if (!GOES_ON(at, end, "\"progressToken\""))
-            return (at = read_key(at, end, &key)) == NULL || !add_key(others, count, key)
-                       ? NULL
-                       : skip_value(r, at, MAX_DEPTH);
+    if (GOES_ON(at, end, plain)) {
+        at += sizeof plain - 1;
+    } else if (GOES_ON(at, end, escaped)) {
+        at += sizeof escaped - 1;
+    } else if (GOES_ON(at, end, "\"progressToken\"")) {
         *seen |= PROGRESS;
         at = (before & PROGRESS) != 0 ? NULL : READ_NAME(at, end, "\"progressToken\"");
         return at == NULL ? NULL : read_id(r, at, &envelope->progress_token);
+    } else {
+        at = read_key(at, end, &key);
+        return at == NULL || !add_key(others, count, key) ? NULL : skip_value(r, at, MAX_DEPTH);
     }
-    at += sizeof protocol - 1;
     if (GOES_ON(at, end, "protocolVersion\"")) {
         *seen |= VERSION;
         envelope->has_version = envelope->version_is_string = true;
@@ -351,9 +353,10 @@ static const char *read_member(reader *r, const char *at, bool *has_jsonrpc)
     case 'm':
         if (envelope->method.len > 0 || (at = READ_NAME(at, end, "\"method\"")) == NULL)
             return NULL;
-        envelope->method = (mp_str){at + 1, sizeof "tools/call" - 1};
+        envelope->method = MP_STR("tools/call");
         r->values++;
-        return READ_WORD(at, end, "\"tools/call\"");
+        return GOES_ON(at, end, "\"tools/call\"") ? at + sizeof "\"tools/call\"" - 1
+                                                  : READ_WORD(at, end, "\"tools\\/call\"");
     case 'p':
         if (envelope->params.len > 0 || (at = READ_NAME(at, end, "\"params\"")) == NULL || *at != '{')
             return NULL;

@@ -50,6 +50,13 @@ describe("the quick reader of a message", function()
     end
   end)
 
+  it("takes slashes that are escaped, as some encoders write them", function()
+    local escaped = call('{"a":1}', META .. ',"progressToken":1'):gsub("/", "\\/")
+    assert.equal(1, #assert(agree(escaped)))
+    assert.is_nil((agree((escaped:gsub('"progressToken":1', META)))))
+    assert.is_nil((agree((escaped:gsub('"progressToken"', '"vendor\\/id"')))))
+  end)
+
   it("tells the types of arguments apart", function()
     local flat = agree(call '{"a":1,"b":1.0,"c":"","d":"\\"","e":true,"f":false,"g":null,"h":{},"i":[]}')
     local types = {}
@@ -62,7 +69,7 @@ describe("the quick reader of a message", function()
     for i = 1, 17 do seventeen[i] = ('"a%d":%d'):format(i, i) end
     for _, text in ipairs {
       "", "{", "{}", "[]", "[" .. call "{}" .. "]", call "{}" .. "x", "\xef\xbb\xbf" .. call "{}", call "{}":sub(1, -2),
-      (call "{}":gsub("tools/call", "tools/list")), (call "{}":gsub("tools/call", "tools\\/call")), (call "{}":gsub('"2.0"', '"1.0"')),
+      (call "{}":gsub("tools/call", "tools/list")), (call "{}":gsub("tools/call", "tools\\u002fcall")), (call "{}":gsub('"2.0"', '"1.0"')),
       (call "{}":gsub('"id":1,', "")), message("{}", "1.0"), message('{"name":"a"}', "null"), message('{"name":"a"}', '"\\n"'),
       message "null", message "{}", message '{"name":1}', message '{"name":"a\\u0041"}', message '{"name":"a","arguments":null}',
       message '{"name":"a","arguments":[]}', message '{"name":"a","task":{}}', message '{"name":"a","requestState":"x"}',
@@ -109,7 +116,7 @@ describe("the quick reader of a message", function()
       message '{"name":"add","arguments":{"a":true,"b":null},"_meta":{"v/x":{"a":[1,2],"b":{"c":""}}}}', message('{"name":"a"}', '"i"'),
     }
     local pieces = { '"', "\\", "{", "}", "[", "]", ",", ":", " ", "0", "1", "-", ".", "e", "\0", "\xc3", "\xa9", "null", "true", '"a":1,', '"name":',
-      '"id":2,', '{"a":1}', '"a"', "\\u0061", "\\n", '"_meta":{},', '"arguments":{},' }
+      '"id":2,', '{"a":1}', '"a"', "\\u0061", "\\n", "\\/", '"_meta":{},', '"arguments":{},' }
     local seed = os.time()
     math.randomseed(seed)
     local taken, count = 0, 20000
