@@ -340,11 +340,11 @@ function host.call.header(call, name) end
 ---@param has_private boolean  Calls in sessions get no plan
 function host.plan.set(rows, has_private) end
 
---- What ends a planned call: finish(tool, revision, call, ok, …); the message handler of tools; and by revision the JSON of a result of one
---- text, before and behind the text.
+--- What ends a planned call: finish(tool, revision, call, ok, …); the message handler of tools; and by revision the JSON around the values of
+--- results: { text = { before, after }, object = { before the text, before the value, after }, other = … }.
 ---@param finish function
 ---@param handler function
----@param frames table<string, string[]>
+---@param frames table<string, table>
 function host.plan.set_ends(finish, handler, frames) end
 
 --- The params of a call, decoded anew; nil if it has none, or has ended.

@@ -2,9 +2,10 @@
  * plan of its tool: C checks the arguments, runs the handler, and writes the answer. Every other call takes the general path through
  * lua/moonpool/methods/dispatch.lua, before anything has happened; refusals are made there alone.
  *
- *   plan.c            which tools have plans, and a planned call from its start to its end
+ *   plan.c            a planned call from its start to its end
+ *   plan_make.c       the plans of a VM, from the rows that Lua makes
  *   plan_arguments.c  checking the arguments and pushing them
- *   plan_answer.c     the answer of a handler that returned a text, a number or a boolean
+ *   plan_answer.c     results: texts, numbers, booleans and tables
  *   plan_proof.c      in builds for specs: planned calls and general ones give the same
  *
  * lua/moonpool/registry/plan.lua decides which tools have a plan. */
@@ -13,70 +14,129 @@
 
 #include "lib/bindings.h"
 
-#define MP_PLAN_ARGS MP_FLAT_MAX /* arguments that C checks, at most: MAX_ARGUMENTS in registry/plan.lua */
-#define MP_PLAN_CHOICES 32       /* texts of one enum: MAX_CHOICES there */
-#define MP_PLAN_BYTES (64 << 10) /* of the params of a planned call, at most */
+#define MP_PLAN_FIELDS MP_FLAT_MAX /* of one object: MAX_FIELDS in registry/plan.lua */
+#define MP_PLAN_INNER 4            /* objects inside the arguments of a call */
+#define MP_PLAN_BYTES (64 << 10)   /* of the params of a planned call, and of the JSON of its result */
 
-typedef enum { MP_ARG_NUMBER, MP_ARG_INTEGER, MP_ARG_STRING, MP_ARG_BOOLEAN } mp_arg_kind;
+typedef enum { MP_FIELD_NUMBER, MP_FIELD_INTEGER, MP_FIELD_STRING, MP_FIELD_BOOLEAN, MP_FIELD_OBJECT } mp_field_kind;
 
-/* An argument that C checks. The texts are those of Lua strings that the plan's userdata holds. */
+/* An object that C checks: `count` fields from plan->fields[first] on. */
+typedef struct {
+    uint16_t first;
+    uint8_t count, default_count;
+    bool is_closed;                   /* it has no other members */
+    uint32_t required;                /* bit set of fields, counted from `first` */
+    uint8_t defaults[MP_PLAN_FIELDS]; /* fields with default values, in the order in which Lua adds them */
+} mp_plan_object;
+
+/* The texts are Lua strings that the plan's userdata holds. */
 typedef struct {
     mp_str name;
-    mp_arg_kind kind;
+    int name_slot; /* user value of the plan */
+    mp_field_kind kind;
     bool has_bounds;                  /* one of the next four was given */
     double least, most, above, below; /* of a number; least and most also of the characters of a text */
-    int default_slot;                 /* user value with the default, or 0 */
-    uint16_t choices, choice_count;   /* of an enum: where its texts begin in plan->choices, and how many there are */
-} mp_plan_arg;
+    int default_slot;                 /* user value of the plan, or 0 */
+    uint16_t choices, choice_count;   /* of an enum: its first text in plan->choices, and how many there are */
+    mp_plan_object inner;             /* OBJECT: its fields are no objects */
+} mp_plan_field;
 
-/* The content of a userdata. Its user values: see plan.c. A call holds the userdata on the stack of its coroutine, so that a plan may be
- * replaced while its calls run. */
+/* The content of a userdata. A call holds the userdata on the stack of its coroutine, so that a plan may be replaced while its calls run. */
 typedef struct mp_plan {
     struct mp_plan *next; /* in its bucket */
     mp_str name;
     uint32_t hash;
-    int ref;             /* registry reference of the userdata */
-    uint64_t timeout_ms; /* of the tool; 0: none */
-    bool is_positional;  /* f(a, b); else f(args) */
-    bool is_checked;     /* Lua decodes and checks the arguments; else `args` does */
-    bool has_output;     /* the tool has an output schema */
-    int call_place;      /* of `call` among the handler's parameters, from 1; 0: it takes none */
-    int arg_count, default_count;
-    uint32_t required;              /* bit set of indexes in `args` */
-    uint8_t defaults[MP_PLAN_ARGS]; /* the arguments with defaults, in the order in which they are added */
-    mp_str *choices;                /* behind the structure */
-    mp_plan_arg args[MP_PLAN_ARGS]; /* of a positional handler: in the order of its parameters */
+    int ref;                      /* registry reference of the userdata */
+    uint64_t timeout_ms;          /* of the tool; 0: none */
+    bool is_positional;           /* f(a, b); else f(args) */
+    bool is_checked;              /* Lua checks the arguments; else C does by `input` */
+    bool has_output;              /* the tool has an output schema */
+    bool knows_output;            /* C checks the result by `output`; else Lua does */
+    int call_place;               /* of `call` among the handler's parameters, from 1; 0: it takes none */
+    mp_plan_object input, output; /* `input` of a positional handler: in the order of its parameters */
+    mp_plan_field *fields;        /* behind the structure, as are `choices` */
+    mp_str *choices;
 } mp_plan;
 
-/* The user values of a plan's userdata; the names of the arguments, their defaults and their choices follow. */
-enum { MP_PLAN_HANDLER = 1, MP_PLAN_TOOL, MP_PLAN_CHECK, MP_PLAN_NAME, MP_PLAN_FIRST };
+/* The user values of a plan's userdata; names, default values and choices follow. */
+enum { MP_PLAN_HANDLER = 1, MP_PLAN_TOOL, MP_PLAN_CHECK, MP_PLAN_OUTPUT, MP_PLAN_NAME, MP_PLAN_FIRST };
+
+/* The members of an object of a call, each with its field of the plan. */
+typedef struct {
+    const mp_flat *values;
+    uint8_t count;
+    uint8_t fields[MP_PLAN_FIELDS]; /* of each value, counted from the object's `first` */
+    uint8_t inner[MP_PLAN_FIELDS];  /* OBJECT: its place in mp_plan_given.inner */
+} mp_plan_members;
+
+/* The arguments of a call that fit a plan. */
+typedef struct {
+    mp_plan_members top, inner[MP_PLAN_INNER];
+    size_t inner_count, span_count;
+    mp_flat spans[MP_PLAN_INNER * MP_PLAN_FIELDS]; /* the values of `inner` */
+} mp_plan_given;
+
+/* The JSON around the value in a result of one revision. */
+typedef struct {
+    mp_str before, after; /* of a text; `before.ptr` NULL: calls of this revision have no plans */
+    mp_str object
+        [3]; /* before the text of a structured result that is an object, before its value, after; [1] empty: without the value */
+    mp_str other[3]; /* of a structured result that is no object */
+} mp_plan_frame;
+
+#define MP_PLAN_BUCKETS 64
+#define MP_PLAN_ERAS 16
 
 /* The plans of a VM. */
 typedef struct mp_plans mp_plans;
+struct mp_plans {
+    mp_plan *buckets[MP_PLAN_BUCKETS];
+    size_t count;
+    bool has_private; /* calls in sessions take the general path */
+    bool are_off;     /* MOONPOOL_PLANS=off */
+    bool are_proven;  /* MOONPOOL_PLANS=both: plan_proof.c */
+    int finish;       /* registry references: the function of Lua that ends a call */
+    int handler;      /* the message handler that gives an error its trace */
+    int frame_table;  /* the table that holds the texts of `frames` */
+    mp_plan_frame frames[MP_PLAN_ERAS];
+    mp_buf proof; /* MOONPOOL_PLANS=both: the structured result that was sent last */
+};
 
-/* -- plan.c ------------------------------------------------------------------------------------------------------- */
+/* -- plan.c: finding a plan, and a planned call --------------------------------------------------------------------- */
 
-mp_plans *mp_plans_new(void);
-void mp_plans_free(mp_plans *plans);
 /* Serves the call of the task, whose coroutine runs and has nothing but the task on its stack, by a plan. False if it has none, and
  * nothing has happened. Else `*count` is for the body of the coroutine to return.  [-0, +n, throws, parks] */
 bool mp_plan_run(lua_State *L, mp_lib_task *task, int *count);
 
-/* -- plan_arguments.c ---------------------------------------------------------------------------------------------- */
+/* -- plan_make.c: making plans --------------------------------------------------------------------------------------- */
 
-/* True if the arguments fit the plan, which is not `is_checked`. `places` receives the index in plan->args of each of the `count` values. */
-bool mp_plan_fits(const mp_plan *plan, const mp_flat *values, size_t count, uint8_t *places);
+mp_plans *mp_plans_new(void);
+void mp_plans_free(mp_plans *plans);
+uint32_t mp_plan_hash(mp_str name);
+
+/* -- plan_arguments.c -------------------------------------------------------------------------------------------------- */
+
+/* True if a number or text is within the bounds of the field, and among its choices. Numbers are exact up to 2^53. */
+bool mp_field_allows_number(const mp_plan_field *field, double n);
+bool mp_field_allows_text(const mp_plan *plan, const mp_plan_field *field, mp_str text);
+/* True if the arguments fit plan->input. Fills `given`. */
+bool mp_plan_fits(const mp_plan *plan, const mp_flat *values, size_t count, mp_plan_given *given);
 /* Pushes the arguments of the handler, without `call`: in the order of its parameters, or as one table. Returns their number. `plan` is also
  * the userdata at index `at`.  [-0, +n, throws memory] */
-int mp_plan_push(lua_State *L, const mp_plan *plan, int at, const mp_flat *values, size_t count, const uint8_t *places);
+int mp_plan_push(lua_State *L, const mp_plan *plan, int at, const mp_plan_given *given);
 /* Pushes all values as one table.  [-0, +1, throws memory] */
 void mp_plan_push_all(lua_State *L, const mp_flat *values, size_t count);
 
-/* -- plan_answer.c ------------------------------------------------------------------------------------------------- */
+/* -- plan_answer.c ----------------------------------------------------------------------------------------------------- */
 
-/* Appends the result for the handler's first value, at `index`, between the bytes that the revision has before and behind a text. False,
- * appending nothing, if the value is not a short text, a number or a boolean.  [-0, +0] */
-bool mp_plan_put_result(lua_State *L, int index, mp_str before, mp_str after, mp_buf *out);
+/* Appends the result of a handler's value at `index` that is a short text, a number or a boolean. False, appending nothing, for every
+ * other value.  [-0, +0] */
+bool mp_plan_put_scalar(lua_State *L, int index, const mp_plan_frame *frame, mp_buf *out);
+/* True if the value at `index` is a table that becomes a structured result, and fits plan->output if C checks it. `plan` is also the
+ * userdata at index `at`.  [-0, +0] */
+bool mp_plan_is_structured(lua_State *L, const mp_plan *plan, int at, int index);
+/* Appends the result of a value whose JSON is `text`. */
+void mp_plan_put_structured(mp_str text, const mp_plan_frame *frame, mp_buf *out);
 
 /* -- plan_proof.c -------------------------------------------------------------------------------------------------- */
 

@@ -1,5 +1,4 @@
-/* plan_answer.c: the answer to a planned call whose handler returned a text, a number or a boolean: what lua/moonpool/things/tool_result.lua
- * and the encoder of lua_json.h would give, or nothing. */
+/* plan_answer.c: the result of a planned call: what lua/moonpool/things/tool_result.lua and the encoder of lua_json.h would give, or nothing. */
 #include "lib/mcp/plan.h"
 #include <math.h>
 #include <stdio.h>
@@ -32,12 +31,11 @@ static bool put_text(lua_State *L, int index, mp_buf *out)
     return text.len <= MAX_TEXT_BYTES && mp_json_put_utf8(out, text);
 }
 
-bool mp_plan_put_result(lua_State *L, int index, mp_str before, mp_str after, mp_buf *out)
+bool mp_plan_put_scalar(lua_State *L, int index, const mp_plan_frame *frame, mp_buf *out)
 {
     size_t start = out->len;
-    int type = lua_type(L, index);
-    mp_buf_put(out, before);
-    switch (type) {
+    mp_buf_put(out, frame->before);
+    switch (lua_type(L, index)) {
     case LUA_TSTRING:
         if (!put_text(L, index, out)) {
             out->len = start;
@@ -59,6 +57,111 @@ bool mp_plan_put_result(lua_State *L, int index, mp_str before, mp_str after, mp
         out->len = start;
         return false;
     }
-    mp_buf_put(out, after);
+    mp_buf_put(out, frame->after);
     return true;
+}
+
+/* -- tables ------------------------------------------------------------------------------------------------------ */
+
+#define MAX_ITEMS 64 /* of a list that C looks through for content blocks */
+
+/* True for a table without a metatable, or with that of json.array or json.object: no content block, no bytes(…).  [-0, +0] */
+static bool is_plain(lua_State *L, int index)
+{
+    if (!lua_getmetatable(L, index))
+        return true;
+    const void *metatable = lua_topointer(L, -1);
+    const mp_vm *vm = mp_vm_of(L);
+    lua_pop(L, 1);
+    return metatable == vm->array_mt || metatable == vm->object_mt;
+}
+
+/* True if no item of the list is a content block.  [-0, +0] */
+static bool has_plain_items(lua_State *L, int index)
+{
+    lua_Unsigned count = lua_rawlen(L, index);
+    bool are_plain = count <= MAX_ITEMS;
+    for (lua_Unsigned i = 1; are_plain && i <= count; i++) {
+        are_plain = lua_rawgeti(L, index, (lua_Integer)i) != LUA_TTABLE || is_plain(L, lua_gettop(L));
+        lua_pop(L, 1);
+    }
+    return are_plain;
+}
+
+static bool fits_object(lua_State *L, const mp_plan *plan, int at, const mp_plan_object *object, int index);
+
+/* True if the value on top fits the field.  [-0, +0] */
+static bool fits(lua_State *L, const mp_plan *plan, int at, const mp_plan_field *field)
+{
+    mp_str text;
+    switch (field->kind) {
+    case MP_FIELD_NUMBER:
+    case MP_FIELD_INTEGER:
+        if (lua_type(L, -1) != LUA_TNUMBER || (field->kind == MP_FIELD_INTEGER && !lua_isinteger(L, -1)))
+            return false;
+        double n = lua_tonumber(L, -1);
+        return !field->has_bounds || (fabs(n) <= 0x1p53 && mp_field_allows_number(field, n));
+    case MP_FIELD_STRING:
+        if (lua_type(L, -1) != LUA_TSTRING)
+            return false;
+        text.ptr = lua_tolstring(L, -1, &text.len);
+        return !field->has_bounds &&
+               mp_field_allows_text(plan, field, text); /* characters of what is no UTF-8 are for Lua to count */
+    case MP_FIELD_BOOLEAN:
+        return lua_isboolean(L, -1);
+    default:
+        return fits_object(L, plan, at, &field->inner, lua_gettop(L));
+    }
+}
+
+/* True if the value at `index` is a table that fits the object, without a metatable and without items.  [-0, +0] */
+static bool fits_object(lua_State *L, const mp_plan *plan, int at, const mp_plan_object *object, int index)
+{
+    if (!lua_istable(L, index) || !lua_checkstack(L, LUA_MINSTACK))
+        return false;
+    if (lua_getmetatable(L, index)) {
+        lua_pop(L, 1);
+        return false;
+    }
+    int members = 0;
+    bool are_good = lua_rawgeti(L, index, 1) == LUA_TNIL;
+    lua_pop(L, 1);
+    for (int i = 0; are_good && i < object->count; i++) {
+        const mp_plan_field *field = &plan->fields[object->first + i];
+        lua_getiuservalue(L, at, field->name_slot);
+        if (lua_rawget(L, index) == LUA_TNIL) {
+            are_good = (object->required & 1u << i) == 0;
+        } else {
+            members++;
+            are_good = fits(L, plan, at, field);
+        }
+        lua_pop(L, 1);
+    }
+    if (!are_good || !object->is_closed)
+        return are_good;
+    for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1))
+        if (members-- == 0) {
+            lua_pop(L, 2);
+            return false;
+        }
+    return true;
+}
+
+bool mp_plan_is_structured(lua_State *L, const mp_plan *plan, int at, int index)
+{
+    if (plan->knows_output)
+        return fits_object(L, plan, at, &plan->output, index);
+    return is_plain(L, index) && (plan->has_output || has_plain_items(L, index));
+}
+
+void mp_plan_put_structured(mp_str text, const mp_plan_frame *frame, mp_buf *out)
+{
+    const mp_str *around = text.len > 0 && text.ptr[0] == '{' ? frame->object : frame->other;
+    mp_buf_put(out, around[0]);
+    mp_json_put_string(out, text);
+    if (around[1].len > 0) {
+        mp_buf_put(out, around[1]);
+        mp_buf_put(out, text);
+    }
+    mp_buf_put(out, around[2]);
 }

@@ -5,9 +5,9 @@
 
 /* -- checking -------------------------------------------------------------------------------------------------------- */
 
-static bool is_within(const mp_plan_arg *arg, double n)
+bool mp_field_allows_number(const mp_plan_field *field, double n)
 {
-    return n >= arg->least && n <= arg->most && n > arg->above && n < arg->below;
+    return n >= field->least && n <= field->most && n > field->above && n < field->below;
 }
 
 /* The characters of valid UTF-8. */
@@ -19,70 +19,123 @@ static size_t characters_of(mp_str text)
     return count;
 }
 
-static bool is_choice(const mp_plan *plan, const mp_plan_arg *arg, mp_str text)
+static bool is_choice(const mp_plan *plan, const mp_plan_field *field, mp_str text)
 {
-    for (size_t i = 0; i < arg->choice_count; i++)
-        if (mp_str_eq(plan->choices[arg->choices + i], text))
+    for (size_t i = 0; i < field->choice_count; i++)
+        if (mp_str_eq(plan->choices[field->choices + i], text))
             return true;
     return false;
 }
 
-static bool fits_text(const mp_plan *plan, const mp_plan_arg *arg, const mp_flat *value)
+bool mp_field_allows_text(const mp_plan *plan, const mp_plan_field *field, mp_str text)
 {
-    if (!arg->has_bounds && arg->choice_count == 0)
-        return true;
-    if (value->type == MP_FLAT_ESCAPED)
+    if (field->has_bounds && !mp_field_allows_number(field, (double)characters_of(text)))
         return false;
-    return (!arg->has_bounds || is_within(arg, (double)characters_of(value->value))) &&
-           (arg->choice_count == 0 || is_choice(plan, arg, value->value));
+    return field->choice_count == 0 || is_choice(plan, field, text);
+}
+
+static bool fits_text(const mp_plan *plan, const mp_plan_field *field, const mp_flat *value)
+{
+    if (value->type == MP_JSON_T_STRING)
+        return mp_field_allows_text(plan, field, value->value);
+    return value->type == MP_FLAT_ESCAPED && !field->has_bounds && field->choice_count == 0;
 }
 
 /* An integer of 19 characters or more may not fit in 64 bits, and one of 16 or more is not compared with bounds as a double: the general
  * path decides about these. */
-static bool fits_integer(const mp_plan_arg *arg, const mp_flat *value)
+static bool fits_integer(const mp_plan_field *field, const mp_flat *value)
 {
     if (value->type != MP_JSON_T_INTEGER || value->value.len >= 19)
         return false;
-    return !arg->has_bounds || (value->value.len < 16 && is_within(arg, mp_json_double(value->value)));
+    return !field->has_bounds || (value->value.len < 16 && mp_field_allows_number(field, mp_json_double(value->value)));
 }
 
-static bool fits_float(const mp_plan_arg *arg, const mp_flat *value)
+static bool fits_float(const mp_plan_field *field, const mp_flat *value)
 {
-    return value->type == MP_JSON_T_FLOAT && (!arg->has_bounds || is_within(arg, mp_json_double(value->value)));
+    return value->type == MP_JSON_T_FLOAT &&
+           (!field->has_bounds || mp_field_allows_number(field, mp_json_double(value->value)));
 }
 
-static bool fits(const mp_plan *plan, const mp_plan_arg *arg, const mp_flat *value)
+static bool fits_members(const mp_plan *plan, const mp_plan_object *object, mp_plan_given *given,
+                         mp_plan_members *members);
+
+/* Reads the members of an object inside the arguments. False if a value is an array, an object or null. */
+static bool read_members(mp_str object, mp_plan_given *given, mp_plan_members *members)
 {
-    switch (arg->kind) {
-    case MP_ARG_NUMBER:
-        return fits_integer(arg, value) || fits_float(arg, value);
-    case MP_ARG_INTEGER:
-        return fits_integer(arg, value);
-    case MP_ARG_STRING:
-        return (value->type == MP_JSON_T_STRING || value->type == MP_FLAT_ESCAPED) && fits_text(plan, arg, value);
-    default:
+    mp_json_cursor cursor = {object.ptr + 1, object.ptr + object.len};
+    mp_flat *to = &given->spans[given->span_count];
+    members->values = to;
+    members->count = 0;
+    for (mp_json_token key; (key = mp_json_next(&cursor)).type != MP_JSON_T_CLOSE_OBJECT; members->count++) {
+        mp_json_token value = mp_json_next(&cursor);
+        bool is_scalar = value.type != MP_JSON_T_NULL && value.type < MP_JSON_T_OPEN_ARRAY;
+        if (key.escaped || !is_scalar || members->count == MP_PLAN_FIELDS)
+            return false;
+        if (value.escaped)
+            value.span = (mp_str){value.span.ptr - 1, value.span.len + 2};
+        to[members->count] = (mp_flat){key.span, value.span, value.escaped ? MP_FLAT_ESCAPED : (uint8_t)value.type};
+    }
+    given->span_count += members->count;
+    return true;
+}
+
+static bool fits_object(const mp_plan *plan, const mp_plan_field *field, const mp_flat *value, mp_plan_given *given,
+                        uint8_t *inner)
+{
+    if (value->type != MP_JSON_T_OPEN_OBJECT || given->inner_count == MP_PLAN_INNER)
+        return false;
+    *inner = (uint8_t)given->inner_count++;
+    mp_plan_members *members = &given->inner[*inner];
+    return read_members(value->value, given, members) && fits_members(plan, &field->inner, given, members);
+}
+
+static bool fits(const mp_plan *plan, const mp_plan_field *field, const mp_flat *value, mp_plan_given *given,
+                 uint8_t *inner)
+{
+    switch (field->kind) {
+    case MP_FIELD_NUMBER:
+        return fits_integer(field, value) || fits_float(field, value);
+    case MP_FIELD_INTEGER:
+        return fits_integer(field, value);
+    case MP_FIELD_STRING:
+        return fits_text(plan, field, value);
+    case MP_FIELD_BOOLEAN:
         return value->type == MP_JSON_T_TRUE || value->type == MP_JSON_T_FALSE;
+    default:
+        return fits_object(plan, field, value, given, inner);
     }
 }
 
-bool mp_plan_fits(const mp_plan *plan, const mp_flat *values, size_t count, uint8_t *places)
+/* Finds the field of each member and checks its value. No name is repeated. A member without a field fits no plan, also where the object is
+ * open. */
+static bool fits_members(const mp_plan *plan, const mp_plan_object *object, mp_plan_given *given,
+                         mp_plan_members *members)
 {
+    const mp_plan_field *fields = plan->fields + object->first;
     uint32_t seen = 0;
-    int next = 0; /* clients keep an order: the argument after the last one is tried first */
-    for (size_t i = 0; i < count; i++) {
-        const mp_flat *value = &values[i];
-        int left = plan->arg_count;
-        while (left > 0 && !mp_str_eq(plan->args[next].name, value->name)) {
-            next = next + 1 < plan->arg_count ? next + 1 : 0;
+    int next = 0; /* clients keep an order: the field after the last one is tried first */
+    for (size_t i = 0; i < members->count; i++) {
+        const mp_flat *value = &members->values[i];
+        int left = object->count;
+        while (left > 0 && !mp_str_eq(fields[next].name, value->name)) {
+            next = next + 1 < object->count ? next + 1 : 0;
             left--;
         }
-        if (left == 0 || (seen & 1u << next) != 0 || !fits(plan, &plan->args[next], value))
+        if (left == 0 || !fits(plan, &fields[next], value, given, &members->inner[i]))
             return false;
         seen |= 1u << next;
-        places[i] = (uint8_t)next;
-        next = next + 1 < plan->arg_count ? next + 1 : 0;
+        members->fields[i] = (uint8_t)next;
+        next = next + 1 < object->count ? next + 1 : 0;
     }
-    return (seen & plan->required) == plan->required;
+    return (seen & object->required) == object->required;
+}
+
+bool mp_plan_fits(const mp_plan *plan, const mp_flat *values, size_t count, mp_plan_given *given)
+{
+    given->inner_count = given->span_count = 0;
+    given->top.values = values;
+    given->top.count = (uint8_t)count;
+    return fits_members(plan, &plan->input, given, &given->top);
 }
 
 /* -- pushing --------------------------------------------------------------------------------------------------------- */
@@ -125,24 +178,71 @@ static void push_value(lua_State *L, const mp_flat *value)
     }
 }
 
-static int push_positional(lua_State *L, const mp_plan *plan, int at, const mp_flat *values, size_t count,
-                           const uint8_t *places)
+static void push_object(lua_State *L, const mp_plan *plan, int at, const mp_plan_object *object,
+                        const mp_plan_given *given, const mp_plan_members *members);
+
+/* Pushes the value number `i` of `members`, an object or not.  [-0, +1, throws memory] */
+static void push_member(lua_State *L, const mp_plan *plan, int at, const mp_plan_field *field,
+                        const mp_plan_given *given, const mp_plan_members *members, size_t i)
 {
-    const mp_flat *given[MP_PLAN_ARGS] = {NULL};
-    for (size_t i = 0; i < count; i++)
-        given[places[i]] = &values[i];
-    for (int i = 0; i < plan->arg_count; i++) {
-        if (given[i] != NULL)
-            push_value(L, given[i]);
-        else if (plan->args[i].default_slot != 0)
-            lua_getiuservalue(L, at, plan->args[i].default_slot);
+    if (field->kind == MP_FIELD_OBJECT)
+        push_object(L, plan, at, &field->inner, given, &given->inner[members->inner[i]]);
+    else
+        push_value(L, &members->values[i]);
+}
+
+/* Pushes a table as the decoder of lua_json.h makes it, from the last member to the first, and then adds default values as
+ * things/arguments.lua does, so that `pairs` gives its members in the order of the general path.  [-0, +1, throws memory] */
+static void push_object(lua_State *L, const mp_plan *plan, int at, const mp_plan_object *object,
+                        const mp_plan_given *given, const mp_plan_members *members)
+{
+    const mp_plan_field *fields = plan->fields + object->first;
+    uint32_t seen = 0;
+    lua_createtable(L, 0, members->count);
+    for (size_t i = members->count; i > 0; i--) {
+        const mp_plan_field *field = &fields[members->fields[i - 1]];
+        lua_getiuservalue(L, at, field->name_slot);
+        push_member(L, plan, at, field, given, members, i - 1);
+        lua_rawset(L, -3);
+        seen |= 1u << members->fields[i - 1];
+    }
+    for (int i = 0; i < object->default_count; i++) {
+        const mp_plan_field *field = &fields[object->defaults[i]];
+        if ((seen & 1u << object->defaults[i]) != 0 || field->default_slot == 0)
+            continue;
+        lua_getiuservalue(L, at, field->name_slot);
+        lua_getiuservalue(L, at, field->default_slot);
+        lua_rawset(L, -3);
+    }
+}
+
+static int push_positional(lua_State *L, const mp_plan *plan, int at, const mp_plan_given *given)
+{
+    const mp_plan_members *members = &given->top;
+    int8_t place[MP_PLAN_FIELDS];
+    memset(place, -1, sizeof place);
+    for (int i = 0; i < members->count; i++)
+        place[members->fields[i]] = (int8_t)i;
+    for (int i = 0; i < plan->input.count; i++) {
+        const mp_plan_field *field = &plan->fields[plan->input.first + i];
+        if (place[i] >= 0)
+            push_member(L, plan, at, field, given, members, (size_t)place[i]);
+        else if (field->default_slot != 0)
+            lua_getiuservalue(L, at, field->default_slot);
         else
             lua_pushnil(L);
     }
-    return plan->arg_count;
+    return plan->input.count;
 }
 
-/* Pushes the table as the decoder of lua_json.h makes it, from the last member to the first, so that `pairs` gives its members in that order. */
+int mp_plan_push(lua_State *L, const mp_plan *plan, int at, const mp_plan_given *given)
+{
+    if (plan->is_positional)
+        return push_positional(L, plan, at, given);
+    push_object(L, plan, at, &plan->input, given, &given->top);
+    return 1;
+}
+
 void mp_plan_push_all(lua_State *L, const mp_flat *values, size_t count)
 {
     lua_createtable(L, 0, (int)count);
@@ -151,32 +251,4 @@ void mp_plan_push_all(lua_State *L, const mp_flat *values, size_t count)
         push_value(L, &values[i - 1]);
         lua_rawset(L, -3);
     }
-}
-
-static int push_table(lua_State *L, const mp_plan *plan, int at, const mp_flat *values, size_t count,
-                      const uint8_t *places)
-{
-    uint32_t seen = 0;
-    lua_createtable(L, 0, (int)count);
-    for (size_t i = count; i > 0; i--) {
-        lua_getiuservalue(L, at, MP_PLAN_FIRST + places[i - 1]);
-        push_value(L, &values[i - 1]);
-        lua_rawset(L, -3);
-        seen |= 1u << places[i - 1];
-    }
-    for (int i = 0; i < plan->default_count; i++) {
-        int arg = plan->defaults[i];
-        if ((seen & 1u << arg) != 0)
-            continue;
-        lua_getiuservalue(L, at, MP_PLAN_FIRST + arg);
-        lua_getiuservalue(L, at, plan->args[arg].default_slot);
-        lua_rawset(L, -3);
-    }
-    return 1;
-}
-
-int mp_plan_push(lua_State *L, const mp_plan *plan, int at, const mp_flat *values, size_t count, const uint8_t *places)
-{
-    return plan->is_positional ? push_positional(L, plan, at, values, count, places)
-                               : push_table(L, plan, at, values, count, places);
 }

@@ -14,39 +14,40 @@ static _Noreturn void fail(const mp_plan *plan, const char *what, mp_str planned
     abort();
 }
 
+static bool is_same_table(lua_State *L, int a, int b);
+
 static bool is_same(lua_State *L, int a, int b)
 {
+    if (lua_istable(L, a) && lua_istable(L, b))
+        return is_same_table(L, a, b);
     return lua_rawequal(L, a, b) && lua_isinteger(L, a) == lua_isinteger(L, b);
 }
 
 /* The tables at `a` and `b` have the same members, which lua_next gives in the same order.  [-0, +0] */
 static bool is_same_table(lua_State *L, int a, int b)
 {
-    lua_pushnil(L);
-    lua_pushnil(L);
-    for (;;) { /* the key of `a`, the key of `b` */
-        lua_pushvalue(L, -2);
-        bool has_a = lua_next(L, a) != 0;
-        if (!has_a) {
-            lua_remove(L, -2);
-            bool has_b = lua_next(L, b) != 0;
-            lua_pop(L, has_b ? 2 : 0);
-            return !has_b;
+    int top = lua_gettop(L);
+    luaL_checkstack(L, LUA_MINSTACK, NULL);
+    lua_pushnil(L); /* top + 1: the last key of `a` */
+    lua_pushnil(L); /* top + 2: the last key of `b` */
+    for (bool is_equal = true; is_equal;) {
+        lua_pushvalue(L, top + 1);
+        bool has_a = lua_next(L, a) != 0; /* top + 3: key, top + 4: value */
+        lua_pushvalue(L, top + 2);
+        bool has_b = lua_next(L, b) != 0; /* top + 5, top + 6 */
+        if (!has_a || !has_b) {
+            lua_settop(L, top);
+            return has_a == has_b;
         }
-        lua_rotate(L, -4, 2); /* key and value of `a`, old keys */
-        lua_remove(L, -2);
-        if (!lua_next(L, b)) {
-            lua_pop(L, 2);
-            return false;
-        }
-        bool is_equal = is_same(L, -4, -2) && is_same(L, -3, -1);
-        lua_pop(L, 1);
-        lua_remove(L, -2);
-        if (!is_equal) {
-            lua_pop(L, 2);
-            return false;
-        }
+        is_equal = is_same(L, top + 3, top + 5) && is_same(L, top + 4, top + 6);
+        lua_pushvalue(L, top + 3);
+        lua_replace(L, top + 1);
+        lua_pushvalue(L, top + 5);
+        lua_replace(L, top + 2);
+        lua_settop(L, top + 2);
     }
+    lua_settop(L, top);
+    return false;
 }
 
 /* Pushes the arguments as the general path gives them to the handler. False if they do not fit.  [-0, +1, throws] */
@@ -90,11 +91,12 @@ void mp_plan_prove_arguments(lua_State *L, const mp_plan *plan, int at, mp_str p
         lua_settop(L, general - 1);
         return;
     }
-    for (int i = 0; i < plan->arg_count; i++) {
-        lua_pushlstring(L, plan->args[i].name.ptr, plan->args[i].name.len);
+    for (int i = 0; i < plan->input.count; i++) {
+        const mp_plan_field *field = &plan->fields[plan->input.first + i];
+        lua_pushlstring(L, field->name.ptr, field->name.len);
         lua_rawget(L, general);
-        if (!is_same(L, first + i, -1))
-            fail(plan, "another argument", plan->args[i].name, params);
+        if (!is_same(L, first + i, lua_gettop(L)))
+            fail(plan, "another argument", field->name, params);
         given += !lua_isnil(L, -1);
         lua_pop(L, 1);
     }

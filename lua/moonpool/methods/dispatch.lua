@@ -79,16 +79,37 @@ function dispatch.finish(tool, revision, call, ok, ...)
   return complete(call, row, "tools/call", tool_answer.answer(tool, row, call, params, ok, ...))
 end
 
--- The bytes around the text in a result that is one text, by revision: { before, after }. A revision that converts the params of
--- tools/call has none: its calls have no plans.
+-- Cuts the JSON `text` behind '"member":' and behind the value of that member; nil if it has no such member. The bytes '"member":' are in no
+-- text of JSON, where quotes are escaped.
+local function cut(text, member, value)
+  local name = ('"%s":'):format(member)
+  local at = text:find(name .. value, 1, true)
+  if at then return text:sub(1, at + #name - 1), text:sub(at + #name + #value) end
+end
+
+-- The JSON around the values of results in a revision, cut from real results: { text = { before, after }, and for structured results of
+-- objects and of other values { before the text, before the value, after } }, where "before the value" is "" for results without the value.
+local function frame_of(row)
+  local method = row.methods["tools/call"]
+  local function encoded(value, is_structured)
+    local result = content.result(value, is_structured)
+    if method.convert_result then method.convert_result(result) end
+    return json.encode(result)
+  end
+  local function structured(value)
+    local bytes = json.encode(value)
+    local before, after = cut(encoded(value, true), "text", json.encode(bytes))
+    local between, last = cut(after, "structuredContent", bytes)
+    return { before, between or "", last or after }
+  end
+  return { text = { cut(encoded("x", false), "text", '"x"') }, object = structured { a = "x" }, other = structured(json.array { "x" }) }
+end
+
+-- The frames of all revisions. A revision that converts the params of tools/call has none: its calls have no plans.
 local function frames()
   local made = {}
   for date, row in pairs(eras) do
-    local method, result = row.methods["tools/call"], content.of_text "\1"
-    if method.convert_result then method.convert_result(result) end
-    local text = json.encode(result)
-    local at, last = text:find('"text":"\\u0001"', 1, true)
-    if not method.convert_params then made[date] = { text:sub(1, at + 6), text:sub(last + 1) } end
+    if not row.methods["tools/call"].convert_params then made[date] = frame_of(row) end
   end
   return made
 end

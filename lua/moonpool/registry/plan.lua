@@ -7,8 +7,8 @@ local arguments = require "moonpool.things.arguments"
 
 local plan = {}
 
-local MAX_ARGUMENTS = 16       -- MP_PLAN_ARGS in core/lib/mcp/plan.h: tools with more have their arguments checked by Lua
-local MAX_CHOICES = 32         -- MP_PLAN_CHOICES
+local MAX_FIELDS = 16          -- of one object: MP_PLAN_FIELDS in core/lib/mcp/plan.h
+local MAX_CHOICES = 32         -- of one enum
 local EXACT = 2 ^ 53           -- C compares bounds as doubles: integers up to here are exact
 
 -- Keywords of a schema that every value fits.
@@ -36,12 +36,19 @@ local function choices_of(enum)
   return { table.unpack(enum) }
 end
 
--- One argument as C checks it; nil if its schema says more than C knows.
-local function argument(name, schema, is_required)
-  local known = type(schema) == "table" and type(schema.type) == "string" and limits[schema.type]
-  if not known then return nil end
+local object_of
+
+-- The field of an object as C checks it; nil if its schema says more than C knows. Objects inside are known where the object is not one itself.
+local function field_of(name, schema, is_required, is_inner)
+  if type(schema) ~= "table" then return nil end
   local made = { name = name, kind = schema.type, is_required = is_required, default = schema.default }
   if made.default ~= nil and not is_scalar[type(made.default)] then return nil end
+  if schema.type == "object" then
+    made.inner = not is_inner and object_of(schema, nil, true) or nil
+    return made.inner and made
+  end
+  local known = type(schema.type) == "string" and limits[schema.type]
+  if not known then return nil end
   for keyword, value in pairs(schema) do
     if known[keyword] then
       if not (value >= -EXACT and value <= EXACT) then return nil end
@@ -56,31 +63,41 @@ local function argument(name, schema, is_required)
   return made
 end
 
-local flat_keywords = { type = true, properties = true, required = true, additionalProperties = true, title = true, description = true }
+local object_keywords = { type = true, properties = true, required = true, additionalProperties = true }
 
--- The arguments of an input schema as C checks them, in the order of `names`; nil if the schema says more than C knows.
-local function arguments_of(input, names)
-  local properties, required, list = input.properties or {}, {}, {}
-  if input.type ~= "object" or input.additionalProperties ~= false or #names > MAX_ARGUMENTS then return nil end
-  for keyword in pairs(input) do
-    if not flat_keywords[keyword] then return nil end
+local function names_of(schema)
+  local names = {}
+  for name in pairs(schema.properties or {}) do names[#names + 1] = name end
+  table.sort(names)
+  return names
+end
+
+-- The indexes of the fields to which default values may be added, in the order in which arguments.fill adds them.
+local function defaults_of(schema, fields)
+  local at, order = {}, {}
+  for i, field in ipairs(fields) do at[field.name] = i end
+  for i, row in ipairs(arguments.defaults(schema) or {}) do order[i] = at[row.name] end
+  return order
+end
+
+-- An object schema as C checks it, its fields in the order of `names`; nil if the schema says more than C knows.
+function object_of(schema, names, is_inner)
+  local properties, required, fields = schema.properties or {}, {}, {}
+  names = names or names_of(schema)
+  if schema.type ~= "object" or #names > MAX_FIELDS then return nil end
+  if schema.additionalProperties ~= nil and type(schema.additionalProperties) ~= "boolean" then return nil end
+  for keyword in pairs(schema) do
+    if not object_keywords[keyword] and not annotations[keyword] then return nil end
   end
-  for _, name in ipairs(input.required or {}) do
+  for _, name in ipairs(schema.required or {}) do
     if properties[name] == nil then return nil end
     required[name] = true
   end
   for i, name in ipairs(names) do
-    list[i] = argument(name, properties[name], required[name] or false)
-    if not list[i] then return nil end
+    fields[i] = field_of(name, properties[name], required[name] or false, is_inner)
+    if not fields[i] then return nil end
   end
-  return list
-end
-
-local function names_of(input)
-  local names = {}
-  for name in pairs(input.properties or {}) do names[#names + 1] = name end
-  table.sort(names)
-  return names
+  return { fields = fields, is_closed = schema.additionalProperties == false, defaults = defaults_of(schema, fields) }
 end
 
 -- The place of `call` among the parameters of a function (args, call); nil if it takes no `call`.
@@ -100,14 +117,6 @@ local function checker(tool)
   end
 end
 
--- The indexes in `list` of the arguments with defaults, in the order in which arguments.fill adds them.
-local function defaults_of(tool, list)
-  local at, order = {}, {}
-  for i, row in ipairs(list) do at[row.name] = i end
-  for i, row in ipairs(tool.defaults or {}) do order[i] = at[row.name] end
-  return order
-end
-
 -- True if calls of the tool are not plain: they need a principal's scopes, headers, capabilities, or become tasks.
 local function is_special(tool)
   return tool.is_private or tool.task or tool.prepare or tool.mirror or tool.required_tree
@@ -117,22 +126,25 @@ end
 -- The plan of a tool, or nil.
 local function plan_of(tool)
   if is_special(tool) then return nil end
-  local made = { name = tool.name, tool = tool, seconds = tool.timeout, has_output = tool.output ~= nil }
+  local output = tool.output and object_of(tool.definition.outputSchema)
+  local made = {
+    name = tool.name, tool = tool, seconds = tool.timeout, has_output = tool.output ~= nil, output = output,
+    output_check = not output and tool.output or nil,
+  }
   local short = tool.positional
   if short and tool.handler ~= short.handler then short = nil end          -- a policy is around it
-  made.args = short and arguments_of(tool.input, short.names)
-  if made.args then
+  made.input = short and object_of(tool.input, short.names)
+  if made.input then
     made.handler, made.is_positional, made.call = short.f, true, short.call
   else
-    made.args = arguments_of(tool.input, names_of(tool.input))
-    made.handler = tool.handler
+    made.input, made.handler = object_of(tool.input), tool.handler
     if not short then
       made.call = place_of_call(tool.handler)
     elseif short.call then
       made.call = 2
     end
   end
-  if made.args then made.defaults = defaults_of(tool, made.args) else made.check = checker(tool) end
+  if not made.input then made.check = checker(tool) end
   return made
 end
 

@@ -38,6 +38,38 @@ local scripts = {
   end }]],
   ["tools/fits.lua"] = [[return tool { "Fits.", input = { n = t.number }, output = { n = t.number }, function(args)
     return { n = args.n == 0 and "zero" or args.n } end }]],
+  ["tools/shapes.lua"] = [[return tool { "Shapes.", output = { n = t.number { min = 0, optional = true }, i = t.integer { optional = true },
+      s = t.string { optional = true }, e = t.optional(t.one_of { "a", "b" }), at = t.optional(t.object { x = t.number }) },
+    input = { what = t.string }, function(args)
+      local made = { whole = { n = 1, i = 2, s = 'a "b" é', e = "a", at = { x = 1.5 } }, more = { other = { 1, { a = json.null } }, n = 0.1 },
+        empty = {},
+        low = { n = -1 },
+        nan = { n = 0 / 0 }, float = { i = 2.0 }, fraction = { i = 2.5 }, bytes = { s = "\xff" }, choice = { e = "c" }, inner = { at = {} },
+        list = { 1, 2 }, array = json.array { 1 }, object = json.object {}, far = { n = 2 ^ 60 },
+        deep = { at = { x = 1, y = { 1 } } }, func = { other = print },
+        meta = setmetatable({}, { __index = { n = 1 } }), long = { s = ("x"):rep(70000) }, block = text "a" }
+      return made[args.what] end }]],
+  ["tools/checked.lua"] = [[return tool { "Checked.", output = t.list(t.integer), input = { n = t.integer }, function(args)
+      local list = {} for i = 1, args.n do list[i] = i end if args.n == 3 then list[2] = "two" end return list end }]],
+  ["tools/short_out.lua"] = "--- Out.\n---@param n number\n---@return { n: number, list: number[] }\nreturn function(n) return { n = n, list = { n, n } } end",
+  ["tools/tables.lua"] = [[return tool { "Tables.", input = { what = t.string }, function(args)
+      local made = { plain = { b = 1, a = { c = { 1, 2, "x" } } }, list = { 1, 2, { a = 1 } }, empty = {}, array = json.array {}, object = json.object {},
+        blocks = { "a", text "b" }, bytes = bytes "x", func = { a = { print } }, mixed = { 1, a = 2 }, many = {}, far = { 1 }, loop = {},
+        ordered = setmetatable({ b = 1, a = 2 }, { __order = { "b", "a" } }), text = { "a", "b" }, number = { 1, 2 } }
+      for i = 1, 200 do made.many[i] = i end
+      made.far[65] = text "late" for i = 2, 64 do made.far[i] = i end
+      made.loop[1] = made.loop
+      return made[args.what] end }]],
+  ["tools/place.lua"] = [[return tool { "Place.", input = {
+      at = t.object { x = t.number, y = t.number { default = 5 }, s = t.string { max = 3, optional = true } },
+      to = t.optional(t.object { x = t.integer }), name = t.string { default = "here" } }, function(args)
+      local list = {}
+      for name, value in pairs(args) do
+        if type(value) == "table" then for inner, v in pairs(value) do list[#list + 1] = name .. "." .. inner .. "=" .. tostring(v) end
+        else list[#list + 1] = name .. "=" .. value end
+      end
+      table.sort(list)
+      return table.concat(list, " ") end }]],
   ["tools/quick.lua"] = [[return tool { "Quick.", timeout = 0.05, function() sleep(20) end }]],
   ["tools/one_at_once.lua"] = [[return tool { "One at once.", concurrency = 1, input = { n = t.number }, function(args, call) return args.n end }]],
   ["tools/asks.lua"] = [[return tool { "Asks.", input = { n = t.number { default = 1 } }, function(args, call)
@@ -102,6 +134,17 @@ local many_keys = {}
 for n = 1, 20 do many_keys[n] = ('"%d":1'):format(n) end
 many_keys = "{" .. table.concat(many_keys, ",") .. "}"
 
+for what in ([[whole more empty low nan float fraction bytes choice inner list array object far deep func meta long block]]):gmatch "%S+" do
+  taken[#taken + 1] = { "shapes", ('{"what":"%s"}'):format(what) }
+end
+for what in ([[plain list empty array object blocks bytes func mixed many far ordered loop text number]]):gmatch "%S+" do
+  taken[#taken + 1] = { "tables", ('{"what":"%s"}'):format(what) }
+end
+for _, row in ipairs { { "checked", '{"n":2}' }, { "checked", '{"n":3}' }, { "checked", '{"n":0}' }, { "short_out", '{"n":1}' },
+  { "place", '{"at":{"x":1}}' }, { "place", '{"at":{"y":2,"x":1,"s":"é"},"name":"n","to":{"x":3}}' }, { "place", '{"at":{"x":1,"s":"abc"}}' } } do
+  taken[#taken + 1] = row
+end
+
 -- What takes none: why, then name, arguments, further members of _meta and of params.
 local left = {
   { "a wrong type", "add", '{"a":"1"}' }, { "null", "add", '{"a":null}' }, { "a missing argument", "add", '{"b":1}' }, { "no arguments", "add" },
@@ -118,6 +161,9 @@ local left = {
   { "not of the enum", "bounded", '{"n":1,"e":"blue"}' }, { "a bounded integer of 16 digits", "bounded", '{"n":1000000000000000,"e":"red"}' },
   { "a wrong member inside", "nested", '{"at":{"x":"1"}}' }, { "an unknown member inside", "nested", '{"at":{"x":1,"z":1}}' },
   { "a repeated member inside", "nested", '{"at":{"x":1,"x":1}}' }, { "a wrong item inside", "listed", '{"list":[1.5]}' },
+  { "a wrong member of an inner object", "place", '{"at":{"x":"1"}}' }, { "an unknown one", "place", '{"at":{"x":1,"z":1}}' },
+  { "a missing one", "place", '{"at":{"y":1}}' }, { "null there", "place", '{"at":{"x":null}}' }, { "an array there", "place", '{"at":{"x":[]}}' },
+  { "a long text there", "place", '{"at":{"x":1,"s":"abcd"}}' }, { "an inner object that is none", "place", '{"at":1}' },
   { "a text that does not match", "pattern", '{"s":"b"}' },
   { "an unknown tool", "ad", '{"a":1}' }, { "a tool that is a task", "later", "{}" }, { "a tool that requires a capability", "required", "{}" },
   { "a tool with mirrored headers", "mirrored", '{"a":"x"}' },
