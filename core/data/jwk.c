@@ -10,7 +10,7 @@
 
 #define LEAST_RSA 2048
 #define MOST_RSA 8192
-#define MOST_EXPONENT 8 /* bytes */
+#define MOST_EXPONENT 8 /* bytes of a coordinate */
 #define MOST_PEM ((size_t)1 << 20)
 
 typedef struct {
@@ -102,7 +102,7 @@ const char *mp_jwk_from_ec(mp_jwk *key, mp_str name, mp_str x, mp_str y)
         if (mp_str_is(name, curves[i].kind))
             found = &curves[i];
     if (found == NULL)
-        return "its curve is not taken: P-256, P-384 and P-521 are";
+        return "the key's curve is not supported: only P-256, P-384 and P-521 are";
     if (x.len != found->bytes || y.len != found->bytes)
         return "its coordinates are not as long as its curve has them";
     point[0] = POINT_CONVERSION_UNCOMPRESSED;

@@ -12,17 +12,17 @@
 #define MOST_ARGUMENTS 3 /* most arguments of a denied function */
 
 static const char *const allowed_functions[] = {
-    /* scalars */
+    /* scalar functions */
     "->", "->>", "abs", "changes", "char", "coalesce", "concat", "concat_ws", "format", "glob", "hex", "if", "ifnull",
     "iif", "instr", "last_insert_rowid", "length", "like", "likelihood", "likely", "lower", "ltrim", "max", "min",
     "nullif", "octet_length", "printf", "quote", "random", "randomblob", "replace", "round", "rtrim", "sign", "soundex",
     "sqlite_compileoption_get", "sqlite_compileoption_used", "sqlite_source_id", "sqlite_version", "substr",
     "substring", "total_changes", "trim", "typeof", "unhex", "unicode", "unistr", "unistr_quote", "unlikely", "upper",
     "zeroblob",
-    /* times */
+    /* functions of dates and times */
     "current_date", "current_time", "current_timestamp", "date", "datetime", "julianday", "strftime", "time",
     "timediff", "unixepoch",
-    /* mathematics */
+    /* mathematical functions */
     "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "ceiling", "cos", "cosh", "degrees", "exp",
     "floor", "ln", "log", "log10", "log2", "mod", "pi", "pow", "power", "radians", "sin", "sinh", "sqrt", "tan", "tanh",
     "trunc",
@@ -30,13 +30,13 @@ static const char *const allowed_functions[] = {
     "avg", "count", "cume_dist", "dense_rank", "first_value", "group_concat", "lag", "last_value", "lead", "median",
     "nth_value", "ntile", "percent_rank", "percentile", "percentile_cont", "percentile_disc", "rank", "row_number",
     "string_agg", "sum", "total",
-    /* JSON */
+    /* functions of JSON */
     "json", "json_array", "json_array_insert", "json_array_length", "json_error_position", "json_extract",
     "json_group_array", "json_group_object", "json_insert", "json_object", "json_pretty", "json_quote", "json_remove",
     "json_replace", "json_set", "json_type", "json_valid", "jsonb", "jsonb_array", "jsonb_array_insert",
     "jsonb_extract", "jsonb_group_array", "jsonb_group_object", "jsonb_insert", "jsonb_object", "jsonb_remove",
     "jsonb_replace", "jsonb_set", "subtype",
-    /* FTS5 */
+    /* functions of FTS5 */
     "bm25", "fts5_get_locale", "fts5_insttoken", "fts5_locale", "fts5_source_id", "highlight", "match", "snippet",
     /* functions of ALTER TABLE: SQLite itself refuses them in any other SQL */
     "sqlite_drop_column", "sqlite_rename_column", "sqlite_rename_quotefix", "sqlite_rename_table", "sqlite_rename_test",

@@ -29,7 +29,7 @@ typedef struct {
 } signature;
 
 typedef struct {
-    char *address, *paths[3]; /* indexed by mp_tls_file */
+    char *address, *paths[3]; /* arrays indexed by mp_tls_file */
     bool client_optional;
     mp_tls_slot *slot;
     signature tried[3];

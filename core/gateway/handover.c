@@ -2,13 +2,13 @@
 #include "watchdog.h"
 #include <stdlib.h>
 
-#define PATIENCE_MS 2000 /* time for the workers to switch: that of many turns of a busy one */
+#define PATIENCE_MS 2000 /* time for the workers to switch: that of many turns of a busy worker */
 
 /* One generation on its way to the workers. */
 typedef struct change {
     mp_swap super;
     mp_handover *handover;
-    struct change *next; /* the one before it, which some worker may not have dropped yet */
+    struct change *next; /* the previous generation, which some worker may still use */
     mp_vm **vms;         /* one for each worker; NULL once handed over */
     size_t asked;
     mp_buf plan, lists;
@@ -25,7 +25,7 @@ struct mp_handover {
     void (*ended)(void *ctx, const mp_handed_over *done, mp_str late);
     void (*taken)(void *ctx);
     void *ctx;
-    change *changes; /* newest first */
+    change *changes; /* generations, newest first */
     bool *is_late;   /* for each worker: it did not switch in time, which was logged */
 };
 
@@ -67,7 +67,7 @@ void mp_handover_free(mp_handover *handover)
     free(handover);
 }
 
-/* `left` falls last: the main thread may free the change then. */
+/* `left` reaches 0 last: the main thread may free the change then. */
 static void on_taken(mp_swap *swap)
 {
     mp_handover *handover = mp_container(swap, change, super)->handover;
@@ -159,7 +159,7 @@ static void deliver_notice(mp_message *message, mp_loop *loop)
     free(given);
 }
 
-/* Has the clients notified by a worker that serves the change: its clients would find the earlier lists otherwise. */
+/* Lets a worker that serves the change notify the clients: a worker that does not would show them the earlier lists. */
 static void notify(const mp_handover *handover, change *made)
 {
     for (int i = 0; made->lists.len > 0 && i < handover->count; i++) {

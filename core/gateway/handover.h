@@ -1,9 +1,7 @@
-/* handover.h: gives every worker the VM of a new generation, and keeps account of the workers that have not switched to
- * theirs. A worker that runs a long function of C, or Lua that does not turn, serves its earlier scripts until it turns;
- * the others serve the new ones at once. The reload waits for such a worker for two seconds, or not at all if the watchdog
- * has found it stuck.
- *
- * The main thread calls all functions. */
+/* handover.h: gives every worker the VM of a new generation, and knows the workers that have not switched to theirs.
+ * A worker that runs a long C function, or Lua that does not turn, serves its earlier scripts until it turns; the
+ * others serve the new ones at once. The reload waits for such a worker for two seconds, or not at all if the
+ * watchdog has found it stuck. The main thread calls all functions. */
 #ifndef MP_GATEWAY_HANDOVER_H
 #define MP_GATEWAY_HANDOVER_H
 
@@ -12,11 +10,11 @@
 
 typedef struct mp_handover mp_handover;
 
-/* What is handed over. */
+/* The data that is handed over. */
 typedef struct {
     int64_t generation;
-    size_t asked; /* how many requests wait for it */
-    mp_str plan;  /* the changes, for people */
+    size_t asked; /* number of requests that wait for the reload */
+    mp_str plan;  /* text of the changes, for people */
 } mp_handed_over;
 
 /* `ended` runs on the main thread, once for each handover; see mp_handover_run. `taken` runs on any thread: call
@@ -27,8 +25,8 @@ mp_handover *mp_handover_new(mp_worker **workers, int count, mp_admin *admin, mp
                              void (*taken)(void *ctx), void *ctx);
 /* Call it when all workers are freed. NULL is allowed. */
 void mp_handover_free(mp_handover *handover);
-/* Only while none is running. Takes ownership of `vms`, one for each worker, and of the buffers; `lists` names the lists
- * that changed for clients. */
+/* Must not be called while a handover runs. Takes ownership of `vms`, one for each worker, and of the buffers;
+ * `lists` names the lists that changed for clients. */
 void mp_handover_begin(mp_handover *handover, mp_vm **vms, mp_runtime_config *settings, int64_t generation,
                        size_t asked, mp_buf plan, mp_buf lists);
 /* True while some worker has not switched and may still do so in time; then `*wait_ms` is the time left. */

@@ -279,7 +279,7 @@ static bool is_read(const struct inotify_event *event)
 
 static uint32_t hash_of(const struct inotify_event *event)
 {
-    uint32_t hash = 2166136261u; /* FNV-1a */
+    uint32_t hash = 2166136261u; /* the hash function is FNV-1a */
     for (size_t i = 0; i < event->len && event->name[i] != '\0'; i++)
         hash = (hash ^ (unsigned char)event->name[i]) * 16777619u;
     return hash;

@@ -246,7 +246,7 @@ static void on_handed_over(void *ctx, const mp_handed_over *done, mp_str late)
     mp_buf_clear(&shown);
 }
 
-/* Some worker has switched to its scripts. Any thread. */
+/* Called on any thread: a worker has switched to the new scripts. */
 static void on_taken(void *ctx)
 {
     wake(ctx);

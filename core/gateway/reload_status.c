@@ -1,4 +1,4 @@
-#define _GNU_SOURCE /* memmem */
+#define _GNU_SOURCE /* for memmem */
 #include "reload_status.h"
 #include "json/json.h"
 #include <errno.h>

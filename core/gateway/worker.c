@@ -28,8 +28,8 @@ struct mp_worker {
     mp_vm *vm;
     mp_runtime_config *settings;       /* a reference of the worker's own */
     _Atomic(struct delivery *) next;   /* the generation to switch to; NULL: none */
-    mp_message take;                   /* takes `next` */
-    _Atomic int64_t generation_number; /* of `vm` */
+    mp_message take;                   /* message after which the worker takes `next` */
+    _Atomic int64_t generation_number; /* number of the generation of `vm` */
     mp_link draining;                  /* draining generations, oldest first: they finish the calls that they have */
     int64_t old_count;
     mp_pipe *pipe; /* NULL: the worker serves listeners */

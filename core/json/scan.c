@@ -8,7 +8,7 @@
 enum { KEYS_INLINE = 32, KEYS_MOST = 256 };
 
 typedef struct {
-    mp_str text; /* unescaped */
+    mp_str text; /* the unescaped text of the key */
     bool owned;
 } seen_key;
 

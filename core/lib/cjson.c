@@ -165,7 +165,7 @@ static int end_call(lua_State *L, int status, bool is_safe)
     return lua_error(L);
 }
 
-enum { REAL = 1, SAFE, KEEP, SPARSE }; /* upvalues */
+enum { REAL = 1, SAFE, KEEP, SPARSE }; /* the stack indexes of upvalues */
 
 /* (value, encode_sparse_array) -> an upper bound of the value's JSON in bytes  [-0, +1, throws] */
 static int weigh(lua_State *L)
@@ -331,7 +331,7 @@ static int l_new(lua_State *L)
     return 1;
 }
 
-enum { SEARCHPATH = 1, LOADLIB, PLACES, LOADED }; /* upvalues */
+enum { SEARCHPATH = 1, LOADLIB, PLACES, LOADED }; /* the stack indexes of upvalues */
 
 /* Loads the shared library of lua-cjson. Its module table; or nil, why.  [-0, +1|2, throws] */
 static int load_module(lua_State *L)

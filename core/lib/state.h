@@ -27,8 +27,8 @@ typedef struct {
     struct mp_cron *schedule; /* scheduled jobs of this VM */
     bool runs_schedule;       /* the timers of the scheduled jobs are started */
 
-    mp_frozen_answers *frozen; /* mcp/frozen_answer.h */
-    struct mp_plans *plans;    /* mcp/plan.h */
+    mp_frozen_answers *frozen; /* the VM's stored answers (mcp/frozen_answer.h) */
+    struct mp_plans *plans;    /* the VM's plans (mcp/plan.h) */
 
     size_t notes, note_bytes; /* notifications that are queued or running, and the bytes of their methods and params */
 } mp_lib;
@@ -43,7 +43,7 @@ static inline mp_lib *mp_lib_of(lua_State *L)
     return mp_vm_of(L)->user;
 }
 
-typedef struct mp_group mp_group; /* parallel.c */
+typedef struct mp_group mp_group; /* defined in parallel.c */
 
 /* A task of the engine, and the libraries' data for it. */
 typedef struct {

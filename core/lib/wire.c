@@ -1,6 +1,6 @@
 /* wire.c: the system functions of the workbench. A *wire* is two descriptors, one to read and one to write: a connection, or the stdin and
  * stdout of a child process. */
-#define _GNU_SOURCE /* pipe2 */
+#define _GNU_SOURCE /* for pipe2 */
 #include "lib/wire.h"
 #include "lib/fields.h"
 #include "vm/engine.h"

@@ -65,7 +65,7 @@ void mp_put_error(mp_buf *out, mp_str id, int code, mp_str message, mp_str data)
 
 typedef enum {
     MP_KIND_REQUEST,
-    MP_KIND_NOTE, /* a notification */
+    MP_KIND_NOTE, /* true if the message is a notification */
     MP_KIND_RESPONSE,
     MP_KIND_ARRAY,
     MP_KIND_BROKEN, /* the bytes are not JSON */
@@ -93,8 +93,8 @@ typedef struct {
     bool has_many;       /* INVALID because of too many values */
     size_t weight; /* estimate of the bytes that the message takes as Lua values; may be too high, never much too low */
     mp_str id;     /* a span, as the sender wrote it; empty if unreadable or absent */
-    mp_str method; /* unescaped */
-    mp_str params; /* a span, or empty */
+    mp_str method; /* the method's name, unescaped */
+    mp_str params; /* the params: a span, or empty */
     mp_str name;   /* params.<mp_era_mirrored_member>, unescaped */
     bool has_name;
     mp_str version;   /* params._meta["io.modelcontextprotocol/protocolVersion"], unescaped */

@@ -13,7 +13,7 @@ typedef struct {
     mp_envelope *envelope;
 } reader;
 
-/* True if the text goes on with these bytes. */
+/* True if the text continues with these bytes. */
 #define GOES_ON(at, end, literal)                                                                                      \
     ((size_t)((end) - (at)) >= sizeof(literal) - 1 && memcmp((at), (literal), sizeof(literal) - 1) == 0)
 
@@ -64,7 +64,7 @@ static const char *read_text(const char *at, const char *end, mp_str *text)
     return close + 1;
 }
 
-/* What follows a key: its colon, and the white space around it. */
+/* Reads the colon after a key, and the white space around it. */
 static inline const char *read_colon(const char *at, const char *end)
 {
     at = skip_space(at, end);
@@ -74,19 +74,20 @@ static inline const char *read_colon(const char *at, const char *end)
     return at == end ? NULL : at;
 }
 
-/* A key of any name, up to its value. */
+/* Reads a key of any name, up to its value. */
 static const char *read_key(const char *at, const char *end, mp_str *key)
 {
     return (at = read_text(at, end, key)) == NULL ? NULL : read_colon(at, end);
 }
 
-/* A key that is expected, with its quotes. */
+/* Reads an expected key, with its quotes. */
 #define READ_NAME(at, end, name) (GOES_ON(at, end, name) ? read_colon((at) + sizeof(name) - 1, end) : NULL)
 
-/* A word or a string that is expected; it is a value. */
+/* Reads an expected word or string, which is a value. */
 #define READ_WORD(at, end, word) (GOES_ON(at, end, word) ? (at) + sizeof(word) - 1 : NULL)
 
-/* What follows a member: `*more` becomes true at a comma, and the next key is returned; false at the closing brace. */
+/* Reads the text after a member: sets `*more` at a comma, and returns the start of the next key; clears it at the
+ * closing brace. */
 static inline const char *read_separator(const char *at, const char *end, bool *more)
 {
     at = skip_space(at, end);
@@ -96,7 +97,7 @@ static inline const char *read_separator(const char *at, const char *end, bool *
     return *more ? skip_space(at + 1, end) : at + 1;
 }
 
-/* Opens an object: `*more` is false if it is empty, and then it is closed, too. */
+/* Opens an object. `*more` is false if it is empty; then it is closed as well. */
 static inline const char *open_object(reader *r, const char *at, bool *more)
 {
     r->values++;
@@ -153,11 +154,11 @@ static const char *skip_array(reader *r, const char *at, unsigned depth)
     }
 }
 
-/* A value that is neither array nor object: `*type` and `*value` are those of an mp_flat. */
+/* A value that is neither array nor object: `*type` and `*value` get the members of an mp_flat. */
 static const char *read_scalar(reader *r, const char *at, uint8_t *type, mp_str *value)
 {
     const char *from = at, *end = r->end;
-    bool is_set = false; /* escaped, or a float */
+    bool is_set = false; /* the string has escapes, or the number is a float */
     r->values++;
     switch (*at) {
     case '"':
@@ -187,7 +188,7 @@ static const char *read_scalar(reader *r, const char *at, uint8_t *type, mp_str 
     return at;
 }
 
-/* Any value, `depth` levels deep at most. */
+/* Reads any value, at most `depth` levels deep. */
 static const char *skip_value(reader *r, const char *at, unsigned depth)
 {
     uint8_t type;
@@ -244,8 +245,8 @@ static const char *read_id(reader *r, const char *at, mp_str *id)
 /* The members of _meta that belong to the protocol, as bits: each may come once. */
 enum { VERSION = 1, CLIENT = 2, CAPABILITIES = 4, PROGRESS = 8 };
 
-/* A member of _meta. Those of the protocol that this reader does not list may change what the call means. `at` is at the key;
- * `*seen` are the bits of the keys before. */
+/* Reads a member of _meta. Members of the protocol that this reader does not list may change the meaning of the
+ * call, so they are left to the general reader. `at` is at the key; `*seen` has the bits of the earlier keys. */
 static const char *read_meta_member(reader *r, const char *at, unsigned *seen, mp_str *others, unsigned *count)
 {
     static const char plain[] = "\"io.modelcontextprotocol/", escaped[] = "\"io.modelcontextprotocol\\/";
@@ -295,7 +296,7 @@ static const char *read_meta(reader *r, const char *at)
     return at;
 }
 
-/* A member of params; `at` is at its key. */
+/* Reads a member of params; `at` is at its key. */
 static const char *read_param(reader *r, const char *at, bool *has_arguments, bool *has_meta)
 {
     mp_envelope *envelope = r->envelope;
@@ -334,7 +335,7 @@ static const char *read_params(reader *r, const char *at)
     return at;
 }
 
-/* A member of the message; `at` is at its key. */
+/* Reads a member of the message; `at` is at its key. */
 static const char *read_member(reader *r, const char *at, bool *has_jsonrpc)
 {
     mp_envelope *envelope = r->envelope;
@@ -366,7 +367,7 @@ static const char *read_member(reader *r, const char *at, bool *has_jsonrpc)
     }
 }
 
-/* `at` is at the opening brace of the message. */
+/* Reads the message; `at` is at its opening brace. */
 static const char *read_message(reader *r, const char *at)
 {
     const mp_envelope *envelope = r->envelope;

@@ -14,7 +14,7 @@ typedef struct mp_child mp_child;
 
 typedef struct {
     const char *path;           /* absolute path of the program */
-    const char *const *argv;    /* ends with NULL */
+    const char *const *argv;    /* array that ends with NULL */
     const char *const *env;     /* "NAME=value", ends with NULL; the program's whole environment */
     const char *root, *rest;    /* the working directory, as in files.h */
     mp_str input;               /* the program's stdin */

@@ -102,7 +102,7 @@ struct mp_stream {
     uint64_t wrote_at;
 };
 
-/* stream.c */
+/* implemented in stream.c */
 mp_stream *mp_stream_begin(mp_conn *conn, h2o_req_t *req);
 void mp_stream_start(mp_stream *stream, int status, size_t content_length, const char *type, const mp_header *headers,
                      size_t count);
@@ -110,11 +110,11 @@ void mp_stream_stop_watching(mp_stream *stream);
 /* The request ends for a reason other than our answer: calls the owner's `gone` and shuts the connection down. */
 void mp_stream_lose(mp_stream *stream, bool is_slow);
 
-/* headers.c */
+/* implemented in headers.c */
 /* Finds the known headers of the request, and the size of its head. */
 void mp_stream_read_headers(mp_stream *stream);
 
-/* events.c */
+/* implemented in events.c */
 void mp_stream_write_soon(mp_stream *stream);
 void mp_stream_flush_dirty(mp_loop *loop);
 /* Ends the stream if its reader reads nothing for limits.stall. */
@@ -124,18 +124,18 @@ void mp_stream_forget_queue(mp_stream *stream);
 void mp_stream_on_proceed(h2o_generator_t *generator, h2o_req_t *req);
 void mp_stream_queue(mp_stream *stream, mp_str bytes);
 
-/* framing.c */
+/* implemented in framing.c */
 /* `input` begins with the head of a request of HTTP/1.`minor` that libh2o has parsed. Returns NULL if the request
  * states unambiguously where it ends and which host it is for. Otherwise returns the text of an error: neither this
  * request nor any bytes after it may be served. */
 const char *mp_framing_fault(mp_str input, int minor);
 
-/* chunked.c */
+/* implemented in chunked.c */
 /* True if the last request of this thread has a chunked body that mp_chunked's decoder has read. Reading the flag
  * clears it. */
 bool mp_chunked_was_decoded(void);
 
-/* intake.c */
+/* implemented in intake.c */
 /* Adds the request bytes that the connection holds to limits.bodies, even if the limit is exceeded. */
 void mp_intake_count(mp_conn *conn);
 /* Subtracts the connection's bytes from limits.bodies: its request, or the connection, has ended. */
@@ -144,7 +144,7 @@ void mp_intake_forget(mp_conn *conn);
 /* The peer's address, as mp_stream_peer returns it. */
 mp_str mp_conn_peer(mp_conn *conn);
 
-/* tls_conn.c */
+/* implemented in tls_conn.c */
 /* Performs the TLS handshake with a connection whose listener has a TLS slot, then begins to read requests. */
 void mp_tls_accept(mp_conn *conn);
 void mp_tls_end(mp_conn *conn);
@@ -160,7 +160,7 @@ void mp_server_drop_handovers(mp_server *server);
 /* On the server's thread: listens again after mp_server_suspend. True if the listener was suspended. */
 bool mp_listener_resume(mp_listener *listener);
 
-/* server.c */
+/* implemented in server.c */
 /* The connection of a libh2o socket; NULL for a listener and for sockets that libh2o did not accept. */
 mp_conn *mp_conn_of(const h2o_socket_t *socket);
 /* Closes everything that is open. Call it on the thread that accepted the connections: libh2o's input buffers use

@@ -4,7 +4,7 @@
  *
  * libh2o calls `h2o_socket_read_start` through the dynamic linker, which prefers the definition in the executable to
  * that in the library. That is how every read of a request passes through this file. */
-#define _GNU_SOURCE /* RTLD_NEXT */
+#define _GNU_SOURCE /* for RTLD_NEXT */
 #include "http.h"
 #include <dlfcn.h>
 

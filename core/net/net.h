@@ -38,7 +38,7 @@ void mp_loop_on_turn(mp_loop *loop, bool (*turn)(void *ctx), void *ctx);
 /* Runs until `mp_loop_stop`; may be called once. Then closes all connections of its servers, and `gone` runs for
  * their streams. */
 void mp_loop_run(mp_loop *loop);
-/* Any thread. */
+/* May be called on any thread. */
 void mp_loop_stop(mp_loop *loop);
 /* The number of turns begun; rises at least once a second while the loop runs. Any thread: a loop whose number does
  * not change is stuck. */
@@ -72,7 +72,7 @@ int mp_fdwatch_start(mp_loop *loop, mp_fdwatch *watch, int fd, uint32_t events, 
 /* After this, `ready` is not called again, not even for events that were already read. */
 void mp_fdwatch_stop(mp_loop *loop, mp_fdwatch *watch);
 
-/* Any thread. */
+/* May be called on any thread. */
 void mp_loop_post(mp_loop *loop, mp_message *message);
 
 /* -- listening ------------------------------------------------------------------------------------------------- */
@@ -192,7 +192,7 @@ mp_loop *mp_stream_loop(const mp_stream *stream);
 
 typedef struct {
     const char *name; /* a literal in lower case */
-    mp_str value;     /* copied */
+    mp_str value;     /* the structure is copied */
 } mp_header;
 
 /* Streams are reference-counted; the server holds one reference while the request lives. Take another to keep a

@@ -1,6 +1,6 @@
 /* peer.c: detects that a client has disconnected. While a request is being answered libh2o does not read its socket,
  * and would notice neither FIN nor reset until a write fails. A half-closed connection counts as disconnected. */
-#define _GNU_SOURCE /* POLLRDHUP */
+#define _GNU_SOURCE /* for POLLRDHUP */
 #include "http.h"
 #include <poll.h>
 

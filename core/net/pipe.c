@@ -34,7 +34,7 @@ struct mp_pipe {
     mp_buf input;
     size_t at, seen; /* offsets in `input`: `at` is the start of the next line; up to `seen` there is no line break */
     mp_queue queue;
-    mp_timer timer; /* continues reading */
+    mp_timer timer; /* timer after which reading continues */
     bool is_file;   /* the input is a regular file */
     bool awaits_room, is_skipping, is_full, is_over, is_ended, is_broken;
 };

@@ -11,7 +11,7 @@ typedef struct mp_chunk mp_chunk;
 typedef struct {
     mp_chunk *head, *tail;
     size_t offset; /* bytes of the head chunk that were dropped already */
-    size_t bytes;  /* in the queue */
+    size_t bytes;  /* bytes in the queue */
 } mp_queue;
 
 void mp_queue_put(mp_queue *queue, mp_str bytes);

@@ -87,7 +87,7 @@ mp_stream *mp_stream_begin(mp_conn *conn, h2o_req_t *req)
 {
     mp_stream *stream = mp_server_stream(conn->server);
     stream->server = conn->server;
-    stream->refs = 1; /* the token's reference */
+    stream->refs = 1; /* the reference of the request's token */
     stream->conn = conn;
     stream->req = req;
     stream->generator.proceed = mp_stream_on_proceed;

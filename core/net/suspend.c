@@ -1,7 +1,7 @@
 /* suspend.c: hands connections over to another server, and suspends the listeners of a server whose thread is stuck. With SO_REUSEPORT the kernel still gives such
  * a socket its share of new connections, which would wait forever, so another thread ends its listening: shutdown()
  * removes a TCP socket from its group but keeps it bound; listen() adds it again. */
-#define _GNU_SOURCE /* accept4 */
+#define _GNU_SOURCE /* for accept4 */
 #include "http.h"
 #include <errno.h>
 #include <netinet/in.h>

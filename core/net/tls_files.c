@@ -1,5 +1,5 @@
 /* tls_files.c: loads PEM files into TLS contexts, and reports problems with them in words. */
-#define _GNU_SOURCE 1 /* memmem */
+#define _GNU_SOURCE 1 /* for memmem */
 #include "tls_context.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/* role.h: one worker's server role, and what the folders of this module know of each other. A file includes role.h, the header of
+/* role.h: one worker's server role, and the declarations that the folders of this module share. A file includes role.h, the header of
  * its own folder, and those of folders below it:
  *
  *   request     an HTTP request before its sender is known: headers, Host and Origin, refusals, the audit

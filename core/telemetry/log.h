@@ -40,7 +40,7 @@ void mp_log_start(mp_log_level least);
 /* Sets the lowest level that is logged. Any thread. */
 void mp_log_from(mp_log_level least);
 void mp_log_stop(void);
-/* The ends of the log and of the audit log wait `ms` for their readers instead of a second. Any thread. */
+/* Sets how long mp_log_stop and the end of the audit log wait for their readers: `ms` instead of a second. Any thread. */
 void mp_log_hurry(int ms);
 bool mp_log_wants(mp_log_level level);
 /* The number of lines logged at warn and error since the process started. Any thread. */

@@ -1,4 +1,4 @@
-#define _GNU_SOURCE /* strverscmp */
+#define _GNU_SOURCE /* for strverscmp */
 #include "stats.h"
 #include "base/base.h"
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 #define MAX_COPIES 256
 
-/* What the linker gathered: all slots, and a pointer to each declaration. */
+/* Symbols of the linker: all slots, and a pointer to each declaration. */
 extern _Atomic int64_t first_slot[] __asm__("__start_mp_stat_slots") __attribute__((visibility("hidden")));
 extern _Atomic int64_t end_of_slots[] __asm__("__stop_mp_stat_slots") __attribute__((visibility("hidden")));
 extern const mp_stat *const first_row[] __asm__("__start_mp_stat_rows") __attribute__((visibility("hidden")));
@@ -21,7 +21,8 @@ void mp_stat_thread(void)
     int index = atomic_fetch_add(&next_copy, 1);
     if (index >= MAX_COPIES)
         return;
-    size_t bytes = ((uintptr_t)end_of_slots - (uintptr_t)first_slot + 63) & ~(size_t)63; /* whole cache lines */
+    size_t bytes = ((uintptr_t)end_of_slots - (uintptr_t)first_slot + 63) &
+                   ~(size_t)63; /* whole cache lines, so that threads do not share one */
     char *copy = aligned_alloc(64, bytes);
     if (copy == NULL)
         return;

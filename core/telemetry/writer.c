@@ -1,5 +1,5 @@
 /* writer.c: two buffers: callers fill one while the thread writes the other. */
-#define _GNU_SOURCE /* pthread_cond_clockwait */
+#define _GNU_SOURCE /* for pthread_cond_clockwait */
 #include "writer.h"
 #include <errno.h>
 #include <stdatomic.h>

@@ -139,7 +139,7 @@ static int guard(lua_State *L, uint64_t until)
     lua_pushcclosure(L, end_guard, 1);
     lua_pushvalue(L, 1);
     lua_replace(L, 2);
-    lua_replace(L, 1); /* handler, f, … */
+    lua_replace(L, 1); /* the stack is: handler, f, … */
     vm->guard_until = outer == 0 || until < outer ? until : outer;
     lua_State *before = mp_preempt_enter(L); /* the error handler of a bus message runs outside of any task */
     int status = lua_pcall(L, lua_gettop(L) - 2, LUA_MULTRET, 1);

@@ -459,7 +459,7 @@ function resource_updated(uri) end
 ---@param kind moonpool.Kind
 ---@param name string       Its name, which comes from the name of its file
 function enable(kind, name) end
---- Hides a tool, prompt or resource from all clients: using it is the error for an unknown name.
+--- Hides a tool, prompt or resource from all clients. Requests that name it get the error for an unknown name.
 ---@param kind moonpool.Kind
 ---@param name string
 function disable(kind, name) end

@@ -3,7 +3,7 @@ local uv = require "luv"
 
 local wait = {}
 
--- Seconds: a turn of the loop that takes longer counts as this long. A machine that stands still for a while lets no deadline pass by that.
+-- Seconds that one turn of the loop adds to a wait at most: if the machine stands still for a while, no deadline passes because of that.
 local LONGEST_TURN = 0.1
 
 local closing = { __close = function(self)

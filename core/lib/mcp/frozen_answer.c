@@ -9,14 +9,14 @@
 MP_COUNTER(calls_frozen, "calls_frozen", "", "", "lists and fixed texts answered from kept bytes, without Lua")
 MP_COUNTER(lists_changed, "lists_changed", "", "", "lists whose bytes differed from those served before")
 
-#define MAX_ANSWER_BYTES ((size_t)256 << 10) /* a longer answer stays with Lua */
+#define MAX_ANSWER_BYTES ((size_t)256 << 10) /* bytes of an answer; longer answers are served by Lua */
 #define MAX_TABLE_BYTES ((size_t)4 << 20)    /* limit of the bytes of all stored answers of one VM */
-#define MAX_PARAMS_BYTES 4096                /* longer params are not looked at */
+#define MAX_PARAMS_BYTES 4096                /* bytes of params; calls with longer params are served by Lua */
 #define UNESCAPED_BYTES 512                  /* limit of the bytes of names and a URI after unescaping */
 #define MAX_NAMES 16                         /* limit of the members of one object of the params */
 #define MAX_DEPTH 8                          /* limit of the nesting of objects and arrays in the params */
 
-/* The methods whose params name nothing; behind them the one whose params name a URI. */
+/* The methods whose params name no URI; the method after them has a URI in its params. */
 static const mp_str list_methods[] = {
     {"tools/list", 10}, {"prompts/list", 12}, {"resources/list", 14}, {"resources/templates/list", 24}};
 #define LIST_METHODS (sizeof list_methods / sizeof *list_methods)
@@ -28,7 +28,7 @@ typedef struct {
 } frozen;
 
 typedef struct {
-    mp_node node; /* the URI */
+    mp_node node; /* the URI of a resource */
     frozen by_era[];
 } frozen_resource;
 
@@ -138,8 +138,8 @@ static void note_hash(size_t place, mp_str bytes)
 
 /* -- for Lua ------------------------------------------------------------------------------------------------------- */
 
-/* answers.freeze(method, revision, uri, bytes): keeps the result of a plain request; `uri` is nil for a list. Nothing happens above the limits.
- *  [-0, +0, throws] */
+/* answers.freeze(method, revision, uri, bytes): stores the result of a plain request; `uri` is nil for a list. Does
+ * nothing above the limits. [-0, +0, throws] */
 static int l_freeze(lua_State *L)
 {
     mp_vm *vm = mp_vm_of(L);
@@ -163,7 +163,8 @@ static int l_freeze(lua_State *L)
     return 0;
 }
 
-/* answers.thaw(serves_sessions): forgets all answers. `serves_sessions`: requests of sessions may be answered from the table.  [-0, +0] */
+/* answers.thaw(serves_sessions): drops all stored answers. `serves_sessions`: requests of sessions may be answered
+ * from the table. [-0, +0] */
 static int l_thaw(lua_State *L)
 {
     mp_frozen_answers *answers = mp_lib_of(L)->frozen;
@@ -180,12 +181,12 @@ void mp_lib_frozen_answers(lua_State *L)
 
 /* -- plain requests ------------------------------------------------------------------------------------------------ */
 
-/* What plain params may hold: `_meta` without a log level, and, for resources/read, `uri`. */
+/* The members that plain params may have: `_meta` without a log level, and, for resources/read, `uri`. */
 typedef struct {
     mp_json_cursor cursor;
     mp_str uri;
     bool has_uri;
-    size_t used; /* bytes of `texts`: strings with escapes, unescaped */
+    size_t used; /* length of the strings in `texts`, which are the unescaped texts of strings with escapes */
     char texts[UNESCAPED_BYTES];
 } plain_params;
 
@@ -229,7 +230,8 @@ static bool read_params_member(plain_params *params, mp_str name, mp_json_token 
            (params->has_uri = read_text(params, token, &params->uri));
 }
 
-/* Reads an object behind its brace. False for what Lua must see: another member, a repeated name (which is refused), too many names. */
+/* Reads an object after its brace. False if the object must be read by Lua: another member, a repeated name (which
+ * is refused), too many names. */
 static bool read_object(plain_params *params, where place, int depth)
 {
     mp_str names[MAX_NAMES];
@@ -254,7 +256,8 @@ static bool read_object(plain_params *params, where place, int depth)
     return true;
 }
 
-/* True if the params, which a scan accepted, are plain, and name a URI or none, as the method wants. `params` gets what was read. */
+/* True if the params, which a scan accepted, are plain, and name a URI exactly if the method needs one. `params`
+ * gets the members. */
 static bool are_plain(mp_str text, bool wants_uri, plain_params *params)
 {
     params->cursor = (mp_json_cursor){text.ptr, text.ptr + text.len};
@@ -270,7 +273,7 @@ static bool are_plain(mp_str text, bool wants_uri, plain_params *params)
 
 /* -- answering ----------------------------------------------------------------------------------------------------- */
 
-/* The kept answer for this request; NULL if there is none. */
+/* The stored answer for this request; NULL if there is none. */
 static const frozen *find_answer(mp_frozen_answers *answers, const mp_era *era, mp_str method, mp_str text)
 {
     plain_params params;
@@ -286,7 +289,7 @@ static const frozen *find_answer(mp_frozen_answers *answers, const mp_era *era, 
     return place->bytes != NULL ? place : NULL;
 }
 
-/* What the table has for this call; NULL if the call must be served by Lua. */
+/* The stored answer for this call; NULL if the call must be served by Lua. */
 static const frozen *answer_of(const mp_vm *vm, const mp_call *call)
 {
     mp_frozen_answers *answers = mp_lib_of_vm(vm)->frozen;

@@ -11,9 +11,11 @@ mp_frozen_answers *mp_frozen_answers_new(void);
 void mp_frozen_answers_free(mp_frozen_answers *answers);
 /* Adds freeze() and thaw() to the host table on top of the stack.  [-0, +0, throws] */
 void mp_lib_frozen_answers(lua_State *L);
-/* Answers the call from the VM's table. False, and nothing happened, if the table has no answer or the call is not plain. */
+/* Answers the call from the VM's table. Returns false and does nothing if the table has no answer or the call is not
+ * plain. */
 bool mp_frozen_answer(mp_vm *vm, mp_call *call);
-/* Builds for specs, MOONPOOL_PLANS=both: aborts if the table has another answer to the call than `result`, which Lua made. */
+/* In builds for specs with MOONPOOL_PLANS=both: aborts if the table's answer to the call differs from `result`,
+ * which Lua made. */
 void mp_frozen_compare(const mp_vm *vm, const mp_call *call, mp_str result);
 
 #endif

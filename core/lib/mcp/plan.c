@@ -33,8 +33,8 @@ static const mp_plan_frame *frame_of(const mp_plans *plans, const mp_call *call)
 
 /* -- a planned call ---------------------------------------------------------------------------------------------- */
 
-/* The stack of a planned call's coroutine. CALL: nil if the handler takes no `call`. RESULTS: where the handler and its arguments are, then
- * what it returned or raised. */
+/* Slots of the stack of a planned call's coroutine. CALL: nil if the handler takes no `call`. RESULTS: the handler
+ * and its arguments; later, the values that it returned or raised. */
 enum { TASK = 1, PLAN, CALL, TRACER, RESULTS };
 
 /* Ends the call by the library in Lua: finish(tool, revision, call, ok, …).  [-n, +0, throws, parks] */
@@ -53,10 +53,10 @@ static int finish_in_lua(lua_State *L, mp_lib_task *task, bool is_good)
     lua_replace(L, PLAN);
     lua_pushstring(L, era == NULL ? NULL : era->date);
     lua_pushboolean(L, is_good);
-    lua_rotate(L, RESULTS, 2); /* task, finish, call, tool, revision, ok, … */
+    lua_rotate(L, RESULTS, 2); /* the stack is: task, finish, call, tool, revision, ok, … */
     lua_pushvalue(L, CALL);
     lua_insert(L, RESULTS + 1);
-    lua_remove(L, CALL); /* task, finish, tool, revision, call, ok, … */
+    lua_remove(L, CALL); /* the stack is: task, finish, tool, revision, call, ok, … */
     lua_callk(L, lua_gettop(L) - 2, 2, (lua_KContext)task, mp_call_done);
     return mp_call_done(L, LUA_OK, (lua_KContext)task);
 }
@@ -236,7 +236,7 @@ static void push_head(lua_State *L, const mp_plans *plans, const mp_plan *plan)
     lua_getiuservalue(L, PLAN, MP_PLAN_HANDLER);
 }
 
-/* The arguments have been checked by Lua, whose verdict is on top, above them.  [-n, +0, throws, parks] */
+/* Continues after Lua has checked the arguments; the verdict is on top, above the arguments. [-n, +0, throws, parks] */
 static int arguments_checked(lua_State *L, int status, lua_KContext context)
 {
     (void)status;

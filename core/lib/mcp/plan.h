@@ -1,4 +1,4 @@
-/* plan.h: call plans. A plan is what a VM knows of a tool, as a C structure. A tools/call that is plain in every respect is served by the
+/* plan.h: call plans. A plan is a C structure with the facts about a tool that C needs to serve a call. A tools/call that is plain in every respect is served by the
  * plan of its tool: C checks the arguments, runs the handler, and writes the answer. Every other call takes the general path through
  * lua/moonpool/methods/dispatch.lua, before anything has happened; refusals are made there alone.
  *
@@ -43,7 +43,7 @@ typedef struct {
 
 /* The content of a userdata. A call holds the userdata on the stack of its coroutine, so that a plan may be replaced while its calls run. */
 typedef struct mp_plan {
-    struct mp_plan *next; /* in its bucket */
+    struct mp_plan *next; /* link in its bucket of the hash table */
     mp_str name;
     uint32_t hash;
     int ref;                      /* registry reference of the userdata */

@@ -10,7 +10,7 @@ bool mp_field_allows_number(const mp_plan_field *field, double n)
     return n >= field->least && n <= field->most && n > field->above && n < field->below;
 }
 
-/* The characters of valid UTF-8. */
+/* The number of characters in valid UTF-8. */
 static size_t characters_of(mp_str text)
 {
     size_t count = 0;

@@ -23,7 +23,7 @@ static bool is_same(lua_State *L, int a, int b)
     return lua_rawequal(L, a, b) && lua_isinteger(L, a) == lua_isinteger(L, b);
 }
 
-/* The tables at `a` and `b` have the same members, which lua_next gives in the same order.  [-0, +0] */
+/* True if the tables at `a` and `b` have the same members, in the same order of lua_next. [-0, +0] */
 static bool is_same_table(lua_State *L, int a, int b)
 {
     int top = lua_gettop(L);

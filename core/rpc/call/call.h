@@ -81,7 +81,7 @@ void mp_call_prime_soon(mp_call *call);
 
 /* -- batch.c: calls that share an answer --------------------------------------------------------------------------- */
 
-#define MP_BATCH_MAX 64 /* messages */
+#define MP_BATCH_MAX 64 /* limit of the messages in a batch */
 
 /* `stream` is NULL over stdio; otherwise the batch holds a counted reference to it. `session` is borrowed: each call
  * of the batch has a reference. The creator leaves the batch once all calls are in it. */

@@ -71,7 +71,7 @@ typedef struct {
     mp_link events, feeds; /* list of events, oldest first */
     int64_t count;
     size_t bytes;
-    uint64_t last_number; /* list of feeds */
+    uint64_t last_number; /* list of the session's feeds */
 } mp_session_log;
 
 struct mp_session {

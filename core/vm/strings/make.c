@@ -7,7 +7,7 @@
 #define WIDEST 99          /* the largest width and precision that a format can have */
 #define CONCAT_STEPS 4     /* steps for one element of a list */
 #define QUOTED (4 << 20)   /* bytes of one text for "%q", which Lua writes byte by byte */
-#define PACK_FORMAT 65536  /* bytes */
+#define PACK_FORMAT 65536  /* limit of the bytes of the result */
 #define FORMAT_MARKS "-+ #0123456789."
 
 void mp_string_refuse(lua_State *L, size_t bytes, const char *rest)
@@ -133,7 +133,7 @@ static int l_format(lua_State *L)
     mp_str format;
     format.ptr = luaL_checklstring(L, 1, &format.len);
     int count = lua_gettop(L);
-    bool is_plain = memchr(format.ptr, 'p', format.len) == NULL; /* no "%p" */
+    bool is_plain = memchr(format.ptr, 'p', format.len) == NULL; /* "%p" is not allowed */
     size_t size = format.len + (size_t)count * LONGEST_NUMBER;
     for (int arg = 2; arg <= count && is_plain; arg++) {
         if (lua_type(L, arg) == LUA_TSTRING)

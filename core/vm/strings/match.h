@@ -100,7 +100,7 @@ typedef enum { MP_ITEM_ANY, MP_ITEM_BYTE, MP_ITEM_SET } mp_item_kind;
 
 typedef struct {
     mp_item_kind kind;
-    unsigned char byte;   /* BYTE */
+    unsigned char byte;   /* if `kind` is BYTE */
     const uint64_t *bits; /* SET: valid until other sets are read */
     const char *end;      /* position behind the item in the pattern */
 } mp_item;

@@ -37,7 +37,7 @@ methods["resources/subscribe"] = function(call, params, era)
 end
 
 methods["resources/unsubscribe"] = function(call, params, era)
-  if type(params.uri) == "string" then host.session.unsubscribe(call, "resource:" .. uris.normal(params.uri)) end -- a removed resource, too
+  if type(params.uri) == "string" then host.session.unsubscribe(call, "resource:" .. uris.normal(params.uri)) end -- works for a removed resource as well
   local uri, err = uri_of(call, params, era)
   if not uri then return nil, err end
   return {}

@@ -20,7 +20,7 @@ local related = "io.modelcontextprotocol/related-task"
 -- The error for a call that may not use any method of tasks, or nil.
 local function refusal(call, era)
   if not registry.offers "tasks" then return errors.new("unknown_method", "there are no tasks here") end
-  if era.tasks == "extension" and not call_library.able(call, task_record.needs) then return task_record.undeclared() end      -- (TX-6)
+  if era.tasks == "extension" and not call_library.able(call, task_record.needs) then return task_record.undeclared() end      -- the rule TX-6
 end
 
 -- The error for a task that is unknown, expired or of another principal: the same for all three (TA-5, TA-6).
@@ -56,8 +56,8 @@ methods["tasks/cancel"] = function(call, params, era)
   local record, err = find(call, params, era)
   if not record then return nil, err end
   if task_record.is_ended(record) then
-    if era.tasks == "extension" then return done() end                                 -- (TX-5)
-    return nil, errors.new("invalid_params", "the task has ended: it is " .. task_record.legacy(record).status)           -- (TA-3)
+    if era.tasks == "extension" then return done() end                                 -- the rule TX-5
+    return nil, errors.new("invalid_params", "the task has ended: it is " .. task_record.legacy(record).status)           -- the rule TA-3
   end
   tasks.order { id = record.id, cancel = true }
   local cancelled = tasks.await(call, record.id, ORDER_TIMEOUT_S, function(now) return task_record.is_ended(now) and now or nil end)

@@ -46,19 +46,19 @@ end
 -- True if this call becomes an MCP task, false if it does not; or nil and an error.
 local function becomes_task(tool, era, call, asked)
   if not era.tasks then return false end
-  if era.tasks == "extension" then                                                     -- (TX-1)
+  if era.tasks == "extension" then                                                     -- the rule TX-1
     if tool.task and call_library.able(call, task_record.needs) then return true end
     if tool.task ~= "required" then return false end
     return nil, task_record.undeclared("'" .. tool.name .. "' runs only as a task: declare " .. registry.tasks_extension)
   end
-  if asked == nil or not registry.offers "tasks" then                                  -- (TA-1)
+  if asked == nil or not registry.offers "tasks" then                                  -- the rule TA-1
     if tool.task ~= "required" then return false end
     return nil, errors.new("unknown_method", "'" .. tool.name .. "' runs only as a task: send params.task")
   end
   if type(asked) ~= "table" or (asked.ttl ~= nil and asked.ttl ~= null and (type(asked.ttl) ~= "number" or asked.ttl < 0)) then
     return nil, errors.new("invalid_params", "params.task must be { ttl } with a number of milliseconds")
   end
-  if not tool.task then return nil, errors.new("unknown_method", "'" .. tool.name .. "' does not run as a task") end      -- (TA-5)
+  if not tool.task then return nil, errors.new("unknown_method", "'" .. tool.name .. "' does not run as a task") end      -- the rule TA-5
   return true
 end
 

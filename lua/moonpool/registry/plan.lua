@@ -11,7 +11,7 @@ local MAX_FIELDS = 16          -- of one object: MP_PLAN_FIELDS in core/lib/mcp/
 local MAX_CHOICES = 32         -- of one enum
 local EXACT = 2 ^ 53           -- C compares bounds as doubles: integers up to here are exact
 
--- Keywords of a schema that every value fits.
+-- Schema keywords that do not restrict any value.
 local annotations = {
   title = true, description = true, default = true, examples = true, deprecated = true, readOnly = true, writeOnly = true, format = true,
   ["$comment"] = true,

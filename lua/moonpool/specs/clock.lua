@@ -63,7 +63,7 @@ end
 
 local ends = {}         -- key -> { time by host.time.now(), is_fake }
 local buckets = {}      -- key of a limit -> the time by host.time.clock() at which it is full again
-local counted = {}      -- keys of quotas
+local counted = {}      -- store keys of the quotas that were counted
 
 local function is_over(key)
   local found = ends[key]

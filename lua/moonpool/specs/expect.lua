@@ -11,7 +11,7 @@ local function show(value, depth)
   if type(value) ~= "table" then return value == json.null and "json.null" or tostring(value) end
   if depth > 6 then return "{ … }" end
   local told, names = {}, {}
-  while value[#told + 1] ~= nil or value[#told + 2] ~= nil do told[#told + 1] = show(value[#told + 1], depth + 1) end      -- { nil, "why" }
+  while value[#told + 1] ~= nil or value[#told + 2] ~= nil do told[#told + 1] = show(value[#told + 1], depth + 1) end -- as in { nil, "why" }
   local last = #told
   for name in pairs(value) do
     if not (math.type(name) == "integer" and name >= 1 and name <= last) then names[#names + 1] = name end

@@ -33,7 +33,7 @@ local function due_time(one, now)
   return key and not (last and last.key == key) and key or nil
 end
 
---- Called when the clocks are set. A time before the start of the counting restarts the counting.
+--- Called when the clocks are set. If the new time is before the time from which intervals are counted, they are counted from the new time.
 function schedule.set(seconds)
   if not began or seconds < began then began, runs = seconds, {} end
 end

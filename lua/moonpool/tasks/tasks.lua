@@ -29,7 +29,7 @@ local waiting = {}                                      -- id -> { signal = on_c
 local function notify_changed(record)
   local topic = "task:" .. record.id
   local plain = subscriptions.plain("notifications/tasks/status", task_record.legacy(record))
-  host.topic.publish(topic, plain, subscriptions.halves("notifications/tasks", task_record.modern(record, true)))        -- (TX-7)
+  host.topic.publish(topic, plain, subscriptions.halves("notifications/tasks", task_record.modern(record, true)))        -- the rule TX-7
   host.bus.broadcast("task", record.id)
 end
 
@@ -161,7 +161,7 @@ end
 function tasks.start(call, tool, wanted, f)
   local work = new_work(call, tool, wanted)
   local record = work.record
-  if not task_record.save(record) then return nil, errors.new("internal", "too many tasks are kept: try again later") end       -- (TX-2)
+  if not task_record.save(record) then return nil, errors.new("internal", "too many tasks are kept: try again later") end       -- the rule TX-2
   running[record.id] = work
   local job, why = host.job.spawn(call, function(job_call) run(work, job_call, f) end, math.min(tool.timeout or math.huge, record.ttl / 1000))
   if not job then

@@ -87,7 +87,7 @@ end
 
 local REVISIONS = { "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28" }
 
--- How many calls took a plan.
+-- The number of calls that took a plan.
 local function planned(g) return g:status().counters.calls_planned end
 
 -- A body of 2026-07-28 and its headers. `params` and `meta` are further members, as JSON with a comma in front.
@@ -116,7 +116,7 @@ local function start(more)
   return with, gateway.start(options)
 end
 
--- What takes a plan: name, arguments.
+-- Calls that take a plan: name, arguments.
 local taken = {
   { "add", '{"a":1,"b":2}' }, { "add", '{"b":2,"a":1}' }, { "add", '{"a":1}' }, { "add", '{ "a" : 1.5 , "b" : -2 }' }, { "add", '{"a":123456789012345678}' },
   { "add", '{"a":-0}' }, { "add", '{"a":-0.0}' }, { "whole", '{"n":7}' },

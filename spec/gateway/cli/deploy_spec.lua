@@ -146,6 +146,6 @@ describe("examples/deploy", function()
     local called = wire.post(g, wire.message(2, "tools/call", { name = "hello", arguments = {} }),
       { ["X-Api-Key"] = key:match "%S+", ["Mcp-Session-Id"] = session })
     assert.equal("Hello, key:ann!", called:json().result.content[1].text)
-    assert.equal(0, (gateway.exec { "status", "--admin", "127.0.0.1:" .. g.admin_port })) -- the health check
+    assert.equal(0, (gateway.exec { "status", "--admin", "127.0.0.1:" .. g.admin_port })) -- the health check of the container
   end)
 end)

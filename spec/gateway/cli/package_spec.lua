@@ -156,7 +156,7 @@ describe("the Debian package", function()
     assert.equal("own.lua\n", must(("cd %s && find etc/moonpool -type f -printf '%%f\\n'"):format(root))) -- the operator's script stays
     must(("rm -r %s/etc/moonpool"):format(root))
     local left = must(("cd %s && find . -not -type d -not -path './var/lib/dpkg/*' | sort"):format(root))
-    local of_users = { passwd = true, group = true, shadow = true, gshadow = true, [".pwd.lock"] = true } -- the user stays
+    local of_users = { passwd = true, group = true, shadow = true, gshadow = true, [".pwd.lock"] = true } -- the user `moonpool` still exists
     for line in left:gmatch "[^\n]+" do assert.truthy(of_users[line:match "^%./etc/([^/]-)%-?$"], left) end
     assert.is_false(exists(root .. "/var/lib/moonpool"))
   end)

@@ -117,7 +117,7 @@ describe("a <close> handler that waits ends its wait", function()
     it("when its call ends by itself: it " .. name, function()
       local c <close> = g:client "2026-07-28"
       local answer = c:call("tools/call", { name = name })
-      assert.equal("", left(g)) -- before the answer
+      assert.equal("", left(g)) -- the handlers run before the answer is sent
       assert.truthy(answer.result.isError == true or answer.result.content[1].text == "done")
       assert_clean(g)
     end)

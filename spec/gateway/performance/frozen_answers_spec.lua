@@ -1,5 +1,5 @@
--- Lists that are the same for every principal, and resources that are fixed texts, are answered from bytes that C keeps: with the bytes
--- that Lua gives, and only where Lua has nothing to decide. The counter calls_frozen says which requests were.
+-- Lists that are the same for every principal, and resources that are fixed texts, are answered from bytes that C stores: with the bytes that Lua
+-- made, and only if Lua has no decision to make. The counter calls_frozen counts these requests.
 local cjson = require "cjson"
 local gateway = require "spec.helpers.gateway"
 local scoped = require "spec.helpers.scoped"
@@ -34,7 +34,7 @@ local function bytes_of(response)
   return (assert(response.body or response.data):gsub('"id":%d+', '"id":0'))
 end
 
--- Sends a request whose body is exactly `params`, and gives the answer's text.
+-- Sends a request whose body is exactly `params`, and returns the answer's text.
 local function send(me, method, params, name)
   local message = me:message(method, {})
   local headers = me:headers(message)
@@ -221,7 +221,7 @@ describe("a reload", function()
     local me <close> = g:client(STATELESS)
     local before = pages(me)
     assert.equal(200, g:admin("/reload", "POST").status)
-    for _ = 1, 6 do -- connections land on either worker
+    for _ = 1, 6 do -- the kernel picks the worker of each connection
       local other <close> = g:client(STATELESS)
       assert.equal(before, pages(other))
     end

@@ -1,6 +1,6 @@
 -- lane: alone
--- What a request costs in instructions, against bench/instructions.txt: a change that makes a shape of request more than 3 % dearer
--- fails here. `./dev bench instructions --record` writes the file again. It measures the release build, which `./dev test` makes.
+-- The cost of a request in instructions, compared with bench/instructions.txt: a change that makes a kind of request more than 3 % dearer fails here.
+-- `./dev bench instructions --record` writes the file again. It measures the release build, which `./dev test` makes.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 

@@ -1,4 +1,4 @@
--- A reload while a worker does not turn: the others have the new scripts at once, and that one has them when it turns.
+-- A reload while a worker does not turn: the other workers have the new scripts at once, and the stuck worker has them when it turns.
 local gateway = require "spec.helpers.gateway"
 local wait = require "spec.helpers.wait"
 
@@ -36,7 +36,7 @@ local function start(limits)
 end
 
 local function release(g)
-  local pipe <close> = assert(io.open(g.pipe, "r+")) -- which never blocks
+  local pipe <close> = assert(io.open(g.pipe, "r+")) -- the tool never blocks
   pipe:write "released"
   pipe:close()
   assert.equal("released", g.blocked:answer(20).result.content[1].text)
@@ -66,19 +66,19 @@ describe("a reload while one of three workers does not turn", function()
     assert.equal("warn", line.level)
     assert_all_answer(g, "second")
 
-    -- Further reloads do not wait for it either, by whatever they are caused.
+    -- Further reloads do not wait for the stuck worker either, whatever causes them.
     answer_with(g, "third")
     g:signal "sighup"
     g:wait_log("reloaded", { generation = 3 }, 10)
     assert_all_answer(g, "third")
-    assert.equal(200, g:admin("/reload", "POST").status) -- nothing changed
+    assert.equal(200, g:admin("/reload", "POST").status) -- no file has changed
     for i = 4, 6 do
       answer_with(g, "number " .. i)
       assert.equal(202, g:admin("/reload", "POST").status)
     end
     assert_all_answer(g, "number 6")
     assert.equal(1, g:status().scripts.behind[1].generation)
-    assert.is_true(g:status().gauges.vms_draining <= 2) -- those of other workers have ended
+    assert.is_true(g:status().gauges.vms_draining <= 2) -- the generations of the other workers have ended
 
     release(g)
     g:wait_log("worker reloaded", { worker = number, generation = 6 })

@@ -89,7 +89,7 @@ describe("the store of events", function()
   it("keeps the latest events of a session, and refuses requests for older ones", function()
     local g <close> = small { events = 10 }
     local me = g:client "2025-11-25"
-    resume.all(resume.steps(me, 30)) -- 1-1 to 1-31
+    resume.all(resume.steps(me, 30)) -- the events have the ids 1-1 to 1-31
     for _, id in ipairs { "1-0", "1-1", "1-20" } do
       assert.equal(400, ask(g, me, id).status, id)
     end

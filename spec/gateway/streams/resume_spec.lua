@@ -132,7 +132,7 @@ describe("a call that is quiet for long", function()
     local stream = me:open("tools/call", { name = "steps", arguments = { n = 6000, ms = 5 }, _meta = { progressToken = 1 } })
     assert.is_nil(stream:wait_event(resume.step(3)).id)
     stream:reset()
-    g:wait_status(function(status) return status.gauges.requests_in_flight == 0 end) -- 30 s before its end
+    g:wait_status(function(status) return status.gauges.requests_in_flight == 0 end) -- 30 s before the call's end
     assert.equal(1, g:status().counters.tool_aborted.gone)
     assert.is_nil(g:log():find("counted", 1, true))
     assert.equal(0, g:status().gauges.replay_bytes)

@@ -93,7 +93,7 @@ describe("a gigabyte", function()
     watcher.timer:stop()
     local after = g:rss()
     local told = ("%d KiB grew to %d KiB, and are %d KiB now"):format(before // 1024, most // 1024, after // 1024)
-    local spare = os.getenv "ASAN_OPTIONS" and 8 * 1024 * 1024 or 1024 * 1024 -- AddressSanitizer keeps what was freed for a while
+    local spare = os.getenv "ASAN_OPTIONS" and 8 * 1024 * 1024 or 1024 * 1024 -- AddressSanitizer keeps freed memory for a while
     assert.is_true(most - before < 2 * LIMIT + spare, told) -- the buffer of the body, and the larger one that it is moved to
     assert.is_true(after - before < LIMIT, told)
     assert.same({}, sse:result "ping")

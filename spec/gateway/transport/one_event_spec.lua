@@ -92,7 +92,7 @@ describe("what a client sent with line ends in its JSON", function()
       connection:wait_event(function(event) return event.json and event.json.result end)
       assert_events(connection.responses[1].body)
     end
-    -- the answer to a question does not contain it either
+    -- the text is not in the answer to a question either
     local stream = me:open("tools/call", { name = "asks", arguments = { text = "a\n\nid: 9" } })
     local question = stream:wait_event("sampling/createMessage").json
     assert.equal("a\n\nid: 9", question.params.messages[1].content.text)

@@ -35,7 +35,7 @@ describe("a line", function()
     s:send_raw("\r\n\n  \t \n" .. cjson.encode(hello) .. "\r\n")
     assert.is_table(s:expect(0).result)
     local line = cjson.encode(request(1, "echo", { text = "höhe" })) .. "\n"
-    local cut = line:find "\xb6" -- inside a character
+    local cut = line:find "\xb6" -- the text is cut inside a character
     s:send_raw(line:sub(1, cut - 1))
     wait.quietly(0.02)
     s:send_raw(line:sub(cut))

@@ -7,7 +7,7 @@ return {
   from = "2026-07-28",
   missing_capability = "result",
   resource_not_found = "resource_not_found",      -- (R-2)
-  tasks = "params",                               -- (TA-1)
+  tasks = "params",                               -- the rule TA-1
   methods = {
     initialize = true, ping = true, ["logging/setLevel"] = true, ["server/discover"] = false,
     ["resources/subscribe"] = true, ["resources/unsubscribe"] = true, ["subscriptions/listen"] = false,
