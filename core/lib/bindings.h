@@ -29,6 +29,8 @@ void mp_lib_secret(lua_State *L);
 void mp_lib_cjson(lua_State *L);
 /* Pushes the table that `require "moonpool.host"` returns.  [-0, +1, throws] */
 void mp_host_push(lua_State *L, mp_source *source, const mp_lib_config *config);
+/* script.edit_distance(a, b): mp_edit_distance of two words.  [-0, +1, throws] */
+int mp_lib_edit_distance(lua_State *L);
 
 void mp_lib_plan(lua_State *L);
 /* Pushes the `call` that handlers see; `params` is the index of the decoded parameters, or 0: they are decoded when they are first

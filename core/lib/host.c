@@ -175,8 +175,7 @@ static int l_getenv(lua_State *L)
     return 1;
 }
 
-/* script.edit_distance(a, b): mp_edit_distance of two words.  [-0, +1, throws] */
-static int l_edit_distance(lua_State *L)
+int mp_lib_edit_distance(lua_State *L)
 {
     lua_pushinteger(L, mp_edit_distance(mp_check_str(L, 1), mp_check_str(L, 2)));
     return 1;
@@ -187,7 +186,7 @@ void mp_host_push(lua_State *L, mp_source *source, const mp_lib_config *config)
     static const luaL_Reg functions[] = {{"random.bytes", l_random},
                                          {"random.generator", l_random_generator},
                                          {"env.get", l_getenv},
-                                         {"script.edit_distance", l_edit_distance},
+                                         {"script.edit_distance", mp_lib_edit_distance},
                                          {NULL, NULL}};
     lua_newtable(L);
     mp_set_members(L, functions, 0);

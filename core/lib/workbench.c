@@ -1,6 +1,7 @@
 /* workbench.c: runs a command of lua/moonpool/workbench: moonpool's own Lua code, with the whole standard library, in a process without a gateway. */
 #include "lib/lib.h"
 #include "vm/engine.h"
+#include "lib/bindings.h"
 #include "lib/jwk.h"
 #include "lib/mcp/revisions.h"
 #include "lib/wire.h"
@@ -40,10 +41,20 @@ static void push_arguments(lua_State *L, const workbench_command *e)
     lua_setfield(L, -2, "every");
 }
 
+/* The members of moonpool.host that commands use, too: moonpool.runtime.suggest needs the edit distance.  [-0, +1, throws] */
+static int push_host(lua_State *L)
+{
+    static const luaL_Reg functions[] = {{"script.edit_distance", mp_lib_edit_distance}, {NULL, NULL}};
+    lua_newtable(L);
+    mp_set_members(L, functions, 0);
+    return 1;
+}
+
 static int run_command(lua_State *L)
 {
     const workbench_command *e = lua_touserdata(L, 1);
     luaL_openlibs(L);
+    luaL_requiref(L, "moonpool.host", push_host, 0);
     luaL_requiref(L, "moonpool.json", mp_lib_json, 0);
     luaL_requiref(L, "moonpool.keys", mp_lib_jwk, 0);
     luaL_requiref(L, "moonpool.revisions", mp_lib_revisions, 0);
