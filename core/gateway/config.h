@@ -17,11 +17,14 @@ typedef enum { MP_AUTH_SCRIPTS, MP_AUTH_NONE } mp_auth_mode;
 typedef enum { MP_EXPIRED_END, MP_EXPIRED_KEEP } mp_expired_streams;
 typedef enum { MP_CLIENT_REQUIRED, MP_CLIENT_OPTIONAL } mp_client_need;
 
-/* The TLS settings of one address; without a certificate it has no TLS. The marks are the places of the paths in the
+typedef enum { MP_HTTP2_OFF, MP_HTTP2_ON } mp_config_http2;
+
+/* The TLS settings and the protocols of one address; without a certificate it has no TLS. The marks are the places of the paths in the
  * file, indexed by mp_tls_file. */
 typedef struct {
     char *certificate, *key, *client_ca; /* client_ca NULL: client certificates are not requested */
     mp_client_need client;
+    mp_config_http2 http2;
     mp_yaml_mark at[3];
 } mp_config_tls;
 typedef enum { MP_AUDIT_NONE, MP_AUDIT_NAMES, MP_AUDIT_REDACTED, MP_AUDIT_FULL } mp_audit_arguments;
@@ -34,7 +37,7 @@ typedef struct {
     mp_rpc_config rpc;
     mp_lib_config lib;
     char **listen;
-    mp_config_tls *listen_tls; /* parallel to `listen`; NULL: no address uses TLS */
+    mp_config_tls *listen_tls; /* parallel to `listen`; NULL: all addresses have the presets */
     int64_t workers;           /* `auto` is resolved to the number of processors this process may use */
     char *scripts_path;        /* relative paths start at the folder of the config file */
     char *scripts_rocks;       /* a LuaRocks tree; NULL: none */
@@ -186,6 +189,8 @@ bool mp_config_is_any_port(mp_str address);
 
 /* The TLS settings of the address at `index` of `listen`; NULL: no TLS. */
 const mp_config_tls *mp_config_tls_of(const mp_config *config, size_t index);
+/* True if clients may use HTTP/2 at an address of `listen`. */
+bool mp_config_http2_of(const mp_config *config, size_t index);
 const mp_config_tls *mp_config_admin_tls(const mp_config *config);
 
 /* -- output for people --------------------------------------------------------------------------------------------- */

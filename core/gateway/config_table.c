@@ -61,6 +61,7 @@
 
 static const char *const trusts[] = {"strict", "full", NULL};
 static const char *const needs[] = {"required", "optional", NULL};
+static const char *const switches[] = {"off", "on", NULL};
 static const char *const noes[] = {"true", "false", NULL};
 static const char *const auth_modes[] = {"scripts", "none", NULL};
 static const char *const expired_streams[] = {"end", "keep", NULL};
@@ -75,6 +76,10 @@ const mp_config_key mp_config_keys[] = {
             "c.pem, key: k.pem}}."},
     {"listen.address", MP_KEY_TEXT, ADDRESS, .doc = "The address."},
     TLS_KEYS("listen.tls", OF_ITEM),
+    {"listen.http2", MP_KEY_CHOICE, OF_ITEM(http2), .choices = switches, .restarts = true,
+     .doc =
+         "Whether clients may use HTTP/2 at this address besides HTTP/1.1: chosen by ALPN with TLS, by prior knowledge "
+         "without. The default is off."},
     {"workers", COUNT(1, 64), SLOT(workers), .preset = "auto", .word = "auto", .restarts = true,
      .doc = "Number of serving threads, each with its own event loop and Lua state. auto: one per processor."},
     {"scripts", MP_KEY_SECTION, .bare = "scripts.path",

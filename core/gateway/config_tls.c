@@ -43,6 +43,11 @@ const mp_config_tls *mp_config_tls_of(const mp_config *config, size_t index)
     return config->listen_tls == NULL ? NULL : if_any(&config->listen_tls[index]);
 }
 
+bool mp_config_http2_of(const mp_config *config, size_t index)
+{
+    return config->listen_tls != NULL && config->listen_tls[index].http2 == MP_HTTP2_ON;
+}
+
 const mp_config_tls *mp_config_admin_tls(const mp_config *config)
 {
     return if_any(&config->admin_tls);

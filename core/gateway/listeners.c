@@ -26,10 +26,12 @@ int mp_listeners_bind(mp_listeners *listeners, const mp_config *config, const mp
     while (config->listen[count] != NULL)
         count++;
     listeners->all = mp_new((count + 1) * sizeof *listeners->all);
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
+        listeners->all[i].http2 = mp_config_http2_of(config, i);
         if (bind_one(listeners, "listen", config->listen[i], mp_certificates_of(certificates, i), workers, config,
                      err) != 0)
             return -1;
+    }
     if (config->admin_listen != NULL && bind_one(listeners, "admin.listen", config->admin_listen,
                                                  mp_certificates_of_admin(certificates), 1, config, err) != 0)
         return -1;
@@ -57,7 +59,7 @@ int mp_listeners_hand_out(mp_listeners *listeners, mp_worker **workers, mp_share
         for (int k = 0; k < one->count; k++) {
             int fd = one->fds[k];
             one->fds[k] = -1;
-            if (mp_worker_listen(workers[k], fd, one->tls, err) != 0)
+            if (mp_worker_listen(workers[k], fd, one->tls, one->http2, err) != 0)
                 return -1;
         }
     }

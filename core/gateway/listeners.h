@@ -10,6 +10,7 @@ typedef struct {
     int *fds; /* one per worker, or one for the admin listener; -1 once handed out */
     int count;
     mp_tls_slot *tls;
+    bool http2;
 } mp_bound;
 
 typedef struct {

@@ -75,9 +75,9 @@ static void serve(void *ctx, mp_stream *stream)
     mp_rpc_serve(worker->rpc, stream);
 }
 
-int mp_worker_listen(mp_worker *worker, int fd, mp_tls_slot *tls, mp_err *err)
+int mp_worker_listen(mp_worker *worker, int fd, mp_tls_slot *tls, bool http2, mp_err *err)
 {
-    return mp_server_listen(worker->server, fd, &(mp_endpoint){serve, worker, 0, tls}, err);
+    return mp_server_listen(worker->server, fd, &(mp_endpoint){serve, worker, 0, tls, http2}, err);
 }
 
 void mp_workers_balance(mp_worker *const *workers, int count)

@@ -40,7 +40,7 @@ typedef struct {
 /* Takes ownership of `vm`, also on failure. NULL: the worker's thread makes a VM. */
 mp_worker *mp_worker_new(mp_shared *shared, mp_vm *vm, mp_err *err);
 /* `tls` NULL: no TLS. */
-int mp_worker_listen(mp_worker *worker, int fd, mp_tls_slot *tls, mp_err *err);
+int mp_worker_listen(mp_worker *worker, int fd, mp_tls_slot *tls, bool http2, mp_err *err);
 /* All workers have the same listeners now: they share connections evenly. Before any is released. */
 void mp_workers_balance(mp_worker *const *workers, int count);
 /* Serves one client on two descriptors instead of listeners, and takes ownership of both. The worker ends with the

@@ -38,10 +38,13 @@ static mp_stream *find_slowest(const mp_server *server, const mp_stream *newest)
 {
     mp_stream *slowest = NULL;
     for (const mp_link *link = server->conns.next; link != &server->conns; link = link->next) {
-        mp_stream *stream = mp_container(link, mp_conn, link)->stream;
-        if (stream != NULL && stream != newest && stream->is_writing && stream->counted > SPARED_BYTES &&
-            (slowest == NULL || stream->wrote_at < slowest->wrote_at))
-            slowest = stream;
+        const mp_conn *conn = mp_container(link, mp_conn, link);
+        for (mp_link *each = conn->streams.next; each != &conn->streams; each = each->next) {
+            mp_stream *stream = mp_container(each, mp_stream, link);
+            if (stream != newest && stream->is_writing && !stream->is_lost && stream->counted > SPARED_BYTES &&
+                (slowest == NULL || stream->wrote_at < slowest->wrote_at))
+                slowest = stream;
+        }
     }
     return slowest;
 }
@@ -89,7 +92,7 @@ void mp_stream_forget_queue(mp_stream *stream)
 /* Writes are collected until the end of the turn. */
 void mp_stream_write_soon(mp_stream *stream)
 {
-    if (stream->req != NULL && !stream->is_writing && mp_link_is_alone(&stream->dirty))
+    if (stream->req != NULL && !stream->is_writing && !stream->is_lost && mp_link_is_alone(&stream->dirty))
         mp_link_put(&stream->server->loop->dirty, &stream->dirty);
 }
 
@@ -114,7 +117,7 @@ static void start_timer(mp_stream *stream)
 static void on_time(mp_timer *timer)
 {
     mp_stream *stream = mp_container(timer, mp_stream, timer);
-    if (stream->state == MP_STREAM_GONE)
+    if (stream->state == MP_STREAM_GONE || stream->is_lost)
         return;
     const mp_http_limits *limits = &stream->server->limits;
     uint64_t quiet = mp_loop_now(stream->server->loop) - stream->wrote_at;
@@ -164,8 +167,13 @@ static void flush(mp_stream *stream)
 void mp_stream_flush_dirty(mp_loop *loop)
 {
     mp_link *link;
-    while ((link = mp_link_take(&loop->dirty)) != NULL)
-        flush(mp_container(link, mp_stream, dirty));
+    while ((link = mp_link_take(&loop->dirty)) != NULL) {
+        mp_stream *stream = mp_container(link, mp_stream, dirty);
+        if (stream->is_lost)
+            mp_http2_reset(stream);
+        else
+            flush(stream);
+    }
 }
 
 static void call_drained(mp_stream *stream)
@@ -188,7 +196,9 @@ void mp_stream_on_proceed(h2o_generator_t *generator, h2o_req_t *req)
         call_drained(stream);
     stream->is_writing = false;
     stream->wrote_at = mp_loop_now(stream->server->loop);
-    if (stream->state == MP_STREAM_GONE) {
+    if (stream->is_lost) {
+        return; /* mp_stream_flush_dirty resets it */
+    } else if (stream->state == MP_STREAM_GONE) {
         stream->is_finished = true;
         h2o_send(stream->req, NULL, 0, H2O_SEND_STATE_ERROR);
     } else {
@@ -196,9 +206,8 @@ void mp_stream_on_proceed(h2o_generator_t *generator, h2o_req_t *req)
     }
 }
 
-/* Frees the request's 8 KB of input for a stream that may stay open for hours. libh2o would use the input again for
- * a next request on the connection, so there must not be one. */
-static void free_input(mp_stream *stream)
+/* libh2o would use the input again for a next request on the connection, so there must not be one. */
+static void free_connection_input(mp_stream *stream)
 {
     static const h2o_iovec_t get = {H2O_STRLIT("GET")}, root = {H2O_STRLIT("/")}, none = {H2O_STRLIT("")};
     h2o_req_t *req = stream->req;
@@ -211,6 +220,15 @@ static void free_input(mp_stream *stream)
     req->upgrade = req->entity = h2o_iovec_init(NULL, 0);
     h2o_buffer_consume(&stream->conn->socket->input, stream->conn->socket->input->size);
     mp_intake_forget(stream->conn);
+}
+
+/* Frees the request's 8 KB of input, or its body, for a stream that may stay open for hours. */
+static void free_input(mp_stream *stream)
+{
+    if (stream->conn->http2 != NULL)
+        mp_http2_free_body(stream);
+    else
+        free_connection_input(stream);
     stream->view = (mp_request){0};
 }
 
@@ -226,6 +244,12 @@ int mp_stream_open_events(mp_stream *stream, const mp_header *headers, size_t co
         return -1;
     if (mp_str_is(stream->view.method, "HEAD")) {
         mp_stream_answer(stream, 200, "text/event-stream", MP_STR(""), headers, count);
+        return -1;
+    }
+    mp_conn *conn = stream->conn;
+    if (conn->http2 != NULL && !mp_http2_admit_events(conn)) {
+        mp_stream_answer(stream, 503, "text/plain; charset=utf-8",
+                         MP_STR("too many event streams on this connection: open another one\n"), NULL, 0);
         return -1;
     }
     h2o_req_t *req = stream->req;

@@ -23,19 +23,22 @@ typedef struct {
 } mp_listener;
 
 typedef struct mp_tls_conn mp_tls_conn;
+typedef struct mp_http2 mp_http2;
 
 typedef struct {
     mp_link link;
     mp_server *server;
     mp_listener *listener;
     h2o_socket_t *socket;
-    mp_stream *stream;   /* the request being served, or NULL */
+    mp_link streams;     /* the requests being served: at most one with HTTP/1 */
     char peer[48];       /* filled by the first call of mp_conn_peer */
     mp_tls_conn *tls;    /* NULL: the connection does not use TLS */
+    mp_http2 *http2;     /* NULL: the connection uses HTTP/1, or is not decided yet */
+    mp_timer first;      /* limits the time until the preface of HTTP/2, or another byte, arrives */
     h2o_socket_cb read;  /* libh2o's callback for bytes of requests; intake.c calls it */
     bool reads_requests; /* the TLS handshake is complete, or there is none */
     bool is_refused;     /* an error was sent before the whole request arrived: further input is discarded */
-    size_t body_bytes;   /* bytes of the current request, counted in limits.bodies */
+    size_t body_bytes;   /* bytes of the current requests, counted in limits.bodies */
     size_t discarded;    /* bytes discarded since the request was refused */
 } mp_conn;
 
@@ -78,6 +81,7 @@ struct mp_stream {
     h2o_generator_t generator;
     mp_server *server;
     mp_conn *conn;
+    mp_link link;   /* in the connection's list */
     h2o_req_t *req; /* NULL once libh2o has disposed of the request */
     uint32_t refs;
     mp_stream_state state;
@@ -85,6 +89,7 @@ struct mp_stream {
     bool is_started;  /* h2o_start_response was called */
     bool is_writing;  /* an h2o_send is in progress: libh2o allows one at a time */
     bool is_finished; /* the last h2o_send was called: no other may follow */
+    bool is_lost;     /* HTTP/2: the stream will be reset at the end of the turn */
     mp_request view;
     size_t head_bytes; /* bytes of the request's target, Host and headers */
     int known_counts[MP_KNOWN_HEADERS];
@@ -136,10 +141,45 @@ const char *mp_framing_fault(mp_str input, int minor);
 bool mp_chunked_was_decoded(void);
 
 /* implemented in intake.c */
+#define MP_INTAKE_FREE 16384 /* bytes of each connection that are not counted and never refused */
+/* Counts `bytes` for the connection instead of what was counted before. True if they are more and exceed
+ * limits.bodies. */
+bool mp_intake_set(mp_conn *conn, size_t bytes);
 /* Adds the request bytes that the connection holds to limits.bodies, even if the limit is exceeded. */
 void mp_intake_count(mp_conn *conn);
 /* Subtracts the connection's bytes from limits.bodies: its request, or the connection, has ended. */
 void mp_intake_forget(mp_conn *conn);
+
+/* implemented in http2.c */
+/* The answer to a request that has not arrived completely. */
+typedef struct {
+    mp_cause cause;
+    int status;
+    mp_str why;
+} mp_http2_refusal;
+
+/* Call it before h2o_context_init. */
+void mp_http2_configure(h2o_globalconf_t *config, h2o_hostconf_t *host);
+/* Serves a connection whose client uses HTTP/2. May close and free the connection. */
+void mp_http2_accept(mp_conn *conn);
+/* Serves a connection without TLS: by HTTP/2 if its first bytes are the preface of HTTP/2, else by HTTP/1. */
+void mp_http2_await_preface(mp_conn *conn);
+/* Bytes arrived, or the connection ended. May close and free the connection. */
+void mp_http2_read(mp_conn *conn, const char *error);
+/* The connection is closed. */
+void mp_http2_end(mp_conn *conn);
+/* Call it repeatedly: sends GOAWAY, and closes the connection when its last stream has ended. */
+void mp_http2_drain(mp_conn *conn);
+/* The answer that on_request shall give to the current request; NULL: the request is complete. */
+const mp_http2_refusal *mp_http2_refusal_of(const mp_conn *conn);
+/* False if the connection has too many event streams. Otherwise one more is counted. */
+bool mp_http2_admit_events(mp_conn *conn);
+/* The stream's request is gone, and the stream is in the connection's list no more. */
+void mp_http2_forget(mp_conn *conn, const mp_stream *stream);
+/* Frees the body of the stream's request, which is used no more. */
+void mp_http2_free_body(mp_stream *stream);
+/* Sends RST_STREAM for a stream that is lost, and ends its request. Call it outside of libh2o's callbacks. */
+void mp_http2_reset(mp_stream *stream);
 
 /* The peer's address, as mp_stream_peer returns it. */
 mp_str mp_conn_peer(mp_conn *conn);
@@ -159,6 +199,11 @@ void mp_server_hand_over(mp_server *to, size_t index, int fd);
 void mp_server_drop_handovers(mp_server *server);
 /* On the server's thread: listens again after mp_server_suspend. True if the listener was suspended. */
 bool mp_listener_resume(mp_listener *listener);
+
+/* True if the client of this TLS connection has sent close_notify, and libh2o has read it. */
+bool mp_tls_is_ended(const mp_conn *conn);
+/* True if the client of this TLS connection selected HTTP/2. */
+bool mp_tls_has_http2(const mp_conn *conn);
 
 /* implemented in server.c */
 /* The connection of a libh2o socket; NULL for a listener and for sockets that libh2o did not accept. */

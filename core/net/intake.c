@@ -12,8 +12,6 @@ MP_GAUGE(body_bytes, "body_bytes", "", "",
          "bytes of requests being received or answered, without the first 16 KiB of each")
 MP_COUNTER(refused_bodies, "refused", "reason", "bodies", "requests whose bodies did not fit limits.bodies")
 
-#define FREE_BYTES 16384 /* bytes of each connection that are not counted and never refused */
-
 static _Atomic int64_t gathered; /* bytes counted for all servers of the process */
 
 typedef void (*start_function)(h2o_socket_t *socket, h2o_socket_cb callback);
@@ -44,12 +42,19 @@ static int64_t count_bytes(mp_conn *conn, size_t bytes)
 void mp_intake_count(mp_conn *conn)
 {
     size_t size = conn->socket->input->size;
-    count_bytes(conn, size > FREE_BYTES ? size : 0);
+    count_bytes(conn, size > MP_INTAKE_FREE ? size : 0);
 }
 
 void mp_intake_forget(mp_conn *conn)
 {
     count_bytes(conn, 0);
+}
+
+bool mp_intake_set(mp_conn *conn, size_t bytes)
+{
+    size_t before = conn->body_bytes;
+    int64_t sum = count_bytes(conn, bytes > MP_INTAKE_FREE ? bytes : 0);
+    return conn->body_bytes > before && sum > (int64_t)conn->server->limits.bodies;
 }
 
 /* Frees the input that was read. libh2o does not use it any more: the connection only waits to be closed. */
@@ -95,18 +100,18 @@ static void discard_input(mp_conn *conn)
 static void on_read(h2o_socket_t *socket, const char *error)
 {
     mp_conn *conn = socket->on_close.data;
+    if (conn->http2 != NULL) {
+        mp_http2_read(conn, error);
+        return;
+    }
     if (error == NULL && conn->is_refused) {
         discard_input(conn);
         return;
     }
     size_t size = socket->input->size;
-    if (error == NULL && (size > FREE_BYTES || conn->body_bytes > 0)) {
-        size_t before = conn->body_bytes;
-        int64_t sum = count_bytes(conn, size > FREE_BYTES ? size : 0);
-        if (conn->body_bytes > before && sum > (int64_t)conn->server->limits.bodies) {
-            refuse_body(conn);
-            return;
-        }
+    if (error == NULL && (size > MP_INTAKE_FREE || conn->body_bytes > 0) && mp_intake_set(conn, size)) {
+        refuse_body(conn);
+        return;
     }
     conn->read(socket, error); /* may close and free the connection */
 }

@@ -26,6 +26,8 @@ void mp_stream_detect_close(mp_stream *stream)
     if (stream->state >= MP_STREAM_ENDED || stream->peer.slot != 0)
         return;
     mp_conn *conn = stream->conn;
+    if (conn->http2 != NULL)
+        return; /* the connection is watched */
     mp_fdwatch_start(stream->server->loop, &stream->peer, h2o_socket_get_fd(conn->socket),
                      EPOLLRDHUP | EPOLLET | (conn->tls == NULL ? 0 : EPOLLIN), on_left);
     if (conn->tls != NULL)

@@ -82,17 +82,26 @@ static void refuse_request(mp_stream *stream, mp_cause cause, int status, mp_str
     mp_stream_answer(stream, status, "text/plain; charset=utf-8", why, NULL, 0);
 }
 
+/* HTTP/1: what is ambiguous in the request that the connection's input begins with. */
+static const char *find_fault(mp_conn *conn, const h2o_req_t *req)
+{
+    const h2o_buffer_t *input = conn->socket->input;
+    if (input->size > 0)
+        mp_intake_count(conn); /* a pipelined request has not been counted yet */
+    return mp_framing_fault((mp_str){input->bytes, input->size}, req->version & 0xff);
+}
+
 static int on_request(h2o_handler_t *self, h2o_req_t *req)
 {
     mp_server *server = ((handler *)self)->server;
     mp_conn *conn = req->conn->callbacks->get_socket(req->conn)->on_close.data;
     mp_stream *stream = mp_stream_begin(conn, req);
     mp_stat_add(&mp_stat_requests, 1);
-    if (conn->socket->input->size > 0)
-        mp_intake_count(conn); /* a pipelined request has not been counted yet */
-    const char *fault =
-        mp_framing_fault((mp_str){conn->socket->input->bytes, conn->socket->input->size}, req->version & 0xff);
-    if (fault != NULL)
+    const mp_http2_refusal *refusal = conn->http2 == NULL ? NULL : mp_http2_refusal_of(conn);
+    const char *fault = conn->http2 == NULL ? find_fault(conn, req) : NULL;
+    if (refusal != NULL)
+        refuse_request(stream, refusal->cause, refusal->status, refusal->why);
+    else if (fault != NULL)
         refuse_request(stream, MP_CAUSE_HTTP, 400, mp_str_of(fault));
     else if (stream->head_bytes > server->limits.headers)
         refuse_request(stream, MP_CAUSE_SIZE, 431, MP_STR("the request headers are too large\n"));
@@ -109,6 +118,8 @@ static void on_close(void *data)
 {
     mp_conn *conn = data;
     mp_intake_forget(conn);
+    mp_timer_stop(conn->server->loop, &conn->first);
+    mp_http2_end(conn);
     mp_link_drop(&conn->link);
     mp_tls_end(conn);
     conn->server->conn_count--;
@@ -128,6 +139,7 @@ void mp_server_begin(mp_listener *listener, h2o_socket_t *socket)
     mp_server *server = listener->server;
     mp_conn *conn = mp_new(sizeof *conn);
     *conn = (mp_conn){.server = server, .listener = listener, .socket = socket};
+    mp_link_init(&conn->streams);
     mp_link_init(&conn->link);
     mp_link_put(&server->conns, &conn->link);
     server->conn_count++;
@@ -138,6 +150,8 @@ void mp_server_begin(mp_listener *listener, h2o_socket_t *socket)
     conn->reads_requests = listener->endpoint.tls == NULL;
     if (listener->endpoint.tls != NULL)
         mp_tls_accept(conn);
+    else if (listener->endpoint.http2)
+        mp_http2_await_preface(conn);
     else
         h2o_accept(&server->accept, socket);
 }
@@ -291,8 +305,8 @@ mp_server *mp_server_new(mp_loop *loop, const mp_http_limits *limits, mp_err *er
      * this module checks the exact limit. */
     config->max_request_entity_size = limits->body + 1;
     config->http1.req_timeout = limits->request_ms;
-    config->http1.upgrade_to_http2 = 0;
     h2o_hostconf_t *host = h2o_config_register_host(config, h2o_iovec_init(H2O_STRLIT("default")), 65535);
+    mp_http2_configure(config, host);
     /* The fallback path also receives targets that do not begin with '/'. */
     handler *all = (handler *)h2o_create_handler(&host->fallback_path, sizeof *all);
     all->super.on_req = on_request;
@@ -345,7 +359,7 @@ static void close_listeners(mp_server *server)
 static bool is_idle(const mp_conn *conn)
 {
     char byte;
-    return conn->stream == NULL && h2o_socket_is_reading(conn->socket) && conn->socket->input->size == 0 &&
+    return mp_link_is_alone(&conn->streams) && h2o_socket_is_reading(conn->socket) && conn->socket->input->size == 0 &&
            recv(h2o_socket_get_fd(conn->socket), &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0;
 }
 
@@ -353,7 +367,9 @@ static void end_idle(mp_server *server)
 {
     for (mp_link *link = server->conns.next; link != &server->conns; link = link->next) {
         mp_conn *conn = mp_container(link, mp_conn, link);
-        if (is_idle(conn))
+        if (conn->http2 != NULL)
+            mp_http2_drain(conn);
+        else if (is_idle(conn))
             shutdown(h2o_socket_get_fd(conn->socket), SHUT_RDWR); /* libh2o reads the end of the file and closes */
     }
 }
@@ -407,8 +423,8 @@ static void refuse_part(mp_conn *conn)
     static const char answer[] = "HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n"
                                  "content-type: text/plain\r\ncontent-length: 24\r\n\r\nthe gateway is stopping\n";
     h2o_socket_t *socket = conn->socket;
-    if (conn->stream != NULL || conn->tls != NULL || conn->is_refused || socket->input->size == 0 ||
-        h2o_socket_is_writing(socket))
+    if (!mp_link_is_alone(&conn->streams) || conn->tls != NULL || conn->http2 != NULL || conn->is_refused ||
+        socket->input->size == 0 || h2o_socket_is_writing(socket))
         return;
     conn->is_refused = true;
     send(h2o_socket_get_fd(socket), answer, sizeof answer - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -421,8 +437,8 @@ static void end_all(mp_server *server)
         mp_conn *conn = mp_container(link, mp_conn, link);
         refuse_part(conn);
         shutdown(h2o_socket_get_fd(conn->socket), SHUT_RDWR);
-        if (conn->stream != NULL)
-            mp_stream_lose(conn->stream, false); /* frees at most this connection */
+        if (conn->http2 == NULL && !mp_link_is_alone(&conn->streams)) /* frees at most this connection */
+            mp_stream_lose(mp_container(conn->streams.next, mp_stream, link), false);
     }
 }
 

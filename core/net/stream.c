@@ -37,8 +37,11 @@ static void on_dispose(void *memory)
     mp_stream_forget_queue(stream);
     if (stream->state < MP_STREAM_ENDED)
         call_gone(stream);
-    mp_intake_forget(stream->conn); /* libh2o frees the request's bytes next */
-    stream->conn->stream = NULL;
+    mp_link_drop(&stream->link);
+    if (stream->conn->http2 != NULL)
+        mp_http2_forget(stream->conn, stream);
+    else
+        mp_intake_forget(stream->conn); /* libh2o frees the request's bytes next */
     stream->conn = NULL;
     stream->req = NULL;
     mp_stream_unref(stream);
@@ -92,10 +95,11 @@ mp_stream *mp_stream_begin(mp_conn *conn, h2o_req_t *req)
     stream->req = req;
     stream->generator.proceed = mp_stream_on_proceed;
     mp_link_init(&stream->dirty);
+    mp_link_init(&stream->link);
     read_request(&stream->view, req);
     mp_stream_read_headers(stream);
     ((token *)h2o_mem_alloc_shared(&req->pool, sizeof(token), on_dispose))->stream = stream;
-    conn->stream = stream;
+    mp_link_put(&conn->streams, &stream->link);
     return stream;
 }
 
@@ -273,7 +277,8 @@ void mp_stream_answer(mp_stream *stream, int status, const char *type, mp_str bo
     mp_stream_stop_watching(stream);
     leave_state(stream, MP_STREAM_ENDED);
     stream->is_writing = stream->is_finished = true;
-    if (stream->conn->listener->is_unix) /* a Unix socket has no TCP_USER_TIMEOUT */
+    /* A Unix socket has no TCP_USER_TIMEOUT, and with HTTP/2 each stream has a window of its own. */
+    if (stream->conn->listener->is_unix || stream->conn->http2 != NULL)
         mp_stream_expect_progress(stream);
     h2o_send(req, &copy, has_body ? 1 : 0, H2O_SEND_STATE_FINAL);
 }
@@ -289,13 +294,18 @@ void mp_stream_end(mp_stream *stream)
 }
 
 /* Shuts the connection down without closing the descriptor: libh2o's writes then fail, and libh2o closes it in its
- * own turn. */
+ * own turn. With HTTP/2 the stream alone is reset, at the end of the turn. */
 static void shut_down_socket(mp_stream *stream)
 {
     mp_stream_stop_watching(stream);
     mp_link_drop(&stream->dirty);
     if (stream->req == NULL)
         return;
+    if (stream->conn->http2 != NULL) {
+        stream->is_lost = true;
+        mp_link_put(&stream->server->loop->dirty, &stream->dirty);
+        return;
+    }
     shutdown(h2o_socket_get_fd(stream->conn->socket), SHUT_RDWR);
     stream->req->http1_is_persistent = 0;
     if (stream->is_writing || stream->is_finished)

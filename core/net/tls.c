@@ -11,21 +11,6 @@ struct mp_tls_slot {
     mp_tls *tls;
 };
 
-/* libh2o's HTTP/2 code can be aborted by one frame, so HTTP/2 is not offered: a client that supports nothing else
- * gets an alert. */
-static int choose_protocol(SSL *ssl, const unsigned char **chosen, unsigned char *len, const unsigned char *offered,
-                           unsigned offered_len, void *ctx)
-{
-    static const unsigned char own[] = "\x08http/1.1";
-    (void)ssl;
-    (void)ctx;
-    unsigned char *found;
-    if (SSL_select_next_proto(&found, len, own, sizeof own - 1, offered, offered_len) != OPENSSL_NPN_NEGOTIATED)
-        return SSL_TLSEXT_ERR_ALERT_FATAL;
-    *chosen = found;
-    return SSL_TLSEXT_ERR_OK;
-}
-
 SSL_CTX *mp_tls_context_new(void)
 {
     SSL_CTX *context = SSL_CTX_new(TLS_server_method());
@@ -41,7 +26,7 @@ SSL_CTX *mp_tls_context_new(void)
     SSL_CTX_set_session_id_context(context, (const unsigned char *)"moonpool", 8);
     SSL_CTX_set_timeout(context, TICKET_SECONDS);
     SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);
-    SSL_CTX_set_alpn_select_cb(context, choose_protocol, NULL);
+    SSL_CTX_set_alpn_select_cb(context, mp_tls_choose_protocol, NULL);
     X509_STORE_set_flags(SSL_CTX_get_cert_store(context), X509_V_FLAG_PARTIAL_CHAIN);
     mp_tls_notice_hellos(context);
     return context;

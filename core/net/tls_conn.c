@@ -61,6 +61,37 @@ void mp_tls_notice_hellos(SSL_CTX *context)
     SSL_CTX_set_client_hello_cb(context, on_hello, NULL);
 }
 
+/* libh2o's HTTP/2 is served only behind the guard of http2_guard.c, and only where the configuration enables it. A
+ * client that supports nothing that is offered gets an alert. */
+int mp_tls_choose_protocol(SSL *ssl, const unsigned char **chosen, unsigned char *len, const unsigned char *offered,
+                           unsigned offered_len, void *ctx)
+{
+    static const unsigned char own[] = "\x02h2\x08http/1.1";
+    enum { HTTP1 = 3 }; /* the offset of http/1.1 */
+    (void)ctx;
+    const h2o_socket_t *socket = BIO_get_data(SSL_get_rbio(ssl));
+    size_t from = ((mp_conn *)socket->on_close.data)->listener->endpoint.http2 ? 0 : HTTP1;
+    unsigned char *found;
+    if (SSL_select_next_proto(&found, len, own + from, (unsigned)(sizeof own - 1 - from), offered, offered_len) !=
+        OPENSSL_NPN_NEGOTIATED)
+        return SSL_TLSEXT_ERR_ALERT_FATAL;
+    *chosen = found;
+    return SSL_TLSEXT_ERR_OK;
+}
+
+bool mp_tls_is_ended(const mp_conn *conn)
+{
+    return (SSL_get_shutdown(conn->tls->ssl) & SSL_RECEIVED_SHUTDOWN) != 0;
+}
+
+bool mp_tls_has_http2(const mp_conn *conn)
+{
+    const unsigned char *name;
+    unsigned len;
+    SSL_get0_alpn_selected(conn->tls->ssl, &name, &len);
+    return len == 2 && memcmp(name, "h2", 2) == 0;
+}
+
 /* Failures of TLS itself are logged; missing or refused client certificates also go to the audit log. */
 static void audit_certificate(const mp_tls_conn *tls, unsigned long code)
 {
@@ -113,6 +144,10 @@ static void on_handshake(h2o_socket_t *socket, const char *error)
         return;
     }
     BIO_set_callback_ex(SSL_get_rbio(conn->tls->ssl), NULL);
+    if (mp_tls_has_http2(conn)) {
+        mp_http2_accept(conn);
+        return;
+    }
     h2o_accept_ctx_t *accept = &conn->server->accept;
     conn->reads_requests = true;
     h2o_http1_accept(accept, socket, *h2o_get_timestamp(accept->ctx, NULL, NULL));
@@ -299,8 +334,8 @@ static bool has_close_notify(mp_tls_conn *tls)
 static void on_close_notify(mp_timer *timer)
 {
     mp_tls_conn *tls = mp_container(timer, mp_tls_conn, timer);
-    if (tls->conn->stream != NULL && has_close_notify(tls))
-        mp_stream_lose(tls->conn->stream, false);
+    if (!mp_link_is_alone(&tls->conn->streams) && has_close_notify(tls))
+        mp_stream_lose(mp_container(tls->conn->streams.next, mp_stream, link), false);
 }
 
 void mp_tls_watch_for_close_notify(mp_conn *conn)

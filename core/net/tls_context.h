@@ -19,5 +19,8 @@ SSL_CTX *mp_tls_context_new(void);
 int64_t mp_tls_not_after(const X509 *certificate);
 /* tls_conn.c: finds the connection of each SSL object of this context by its ClientHello. */
 void mp_tls_notice_hellos(SSL_CTX *context);
+/* tls_conn.c: OpenSSL's callback that selects the protocol by ALPN. */
+int mp_tls_choose_protocol(SSL *ssl, const unsigned char **chosen, unsigned char *len, const unsigned char *offered,
+                           unsigned offered_len, void *ctx);
 
 #endif

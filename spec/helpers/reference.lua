@@ -16,7 +16,7 @@ local function keys_of(text)
   local keys, about = {}, {}
   for line in text:gmatch "[^\n]*" do
     local indent, rest = line:match "^(%s*)(.*)$"
-    local commented, name, value = rest:match "^(#? ?)([%a_]+):(.-)$"
+    local commented, name, value = rest:match "^(#? ?)([%a_][%w_]*):(.-)$"
     local default, values = (value or ""):match "^%s*(.-)%s+# (.*)$"
     if name and value == "" then default, values = "", "" end
     if name and default and (commented == "" or values ~= "" and default == "" or value == "") and commented ~= "#" then

@@ -1,0 +1,401 @@
+/* http2.c: one HTTP/2 connection: how it begins, counts what its requests hold, keeps time, resets streams, ends. */
+#include "http2.h"
+#include <stdlib.h>
+
+MP_GAUGE(http2_connections, "http2_connections", "", "", "open client connections that use HTTP/2")
+
+enum {
+    MAX_EVENTS = 50,      /* event streams of one connection: libh2o allows 100 streams, and calls need some */
+    STREAM_BYTES = 8192,  /* memory that libh2o uses for a request, besides its headers and its body */
+    BODIES_PER_CONN = 4,  /* the bodies of one connection have at most this number of times limits.body */
+    GOAWAY_MS = 1000,     /* from the first GOAWAY to the last, while streams are open */
+    COUNT_BYTES = 4096,   /* requests are counted again when this number of bytes has arrived */
+    STOP_BYTES = 8 << 20, /* half of a stream's window */
+    NO_ERROR = 0,
+    INTERNAL_ERROR = 2,
+    CANCEL = 8,
+};
+
+mp_http2 *mp_http2_of(const h2o_http2_conn_t *h2o)
+{
+    return ((mp_conn *)h2o->sock->on_close.data)->http2;
+}
+
+static uint64_t now_of(const mp_http2 *h2)
+{
+    return mp_loop_now(h2->conn->server->loop);
+}
+
+static size_t stream_count(const mp_http2 *h2)
+{
+    return kh_size(h2->h2o->streams);
+}
+
+/* -- time limits --------------------------------------------------------------------------------------------------- */
+
+static void on_time(mp_timer *timer);
+
+/* A deadline is limits.request_time after its beginning, and the timer of a started timer is not later. */
+static void expect_end(mp_http2 *h2)
+{
+    mp_server *server = h2->conn->server;
+    if (h2->timer.slot == 0)
+        mp_timer_start(server->loop, &h2->timer, server->limits.request_ms, on_time);
+}
+
+/* Sends GOAWAY. libh2o closes the connection when the frame is written. No stream may be open. */
+static void say_goodbye(mp_http2 *h2)
+{
+    h2o_http2_conn_t *h2o = h2->h2o;
+    if (h2o->state != H2O_HTTP2_CONN_STATE_OPEN)
+        return;
+    h2o_http2_encode_goaway_frame(&h2o->_write.buf, h2o->pull_stream_ids.max_open, NO_ERROR, h2o_iovec_init(NULL, 0));
+    h2o_http2_conn_request_write(h2o);
+    h2o->state = H2O_HTTP2_CONN_STATE_HALF_CLOSED;
+}
+
+static void cut(mp_http2 *h2)
+{
+    shutdown(h2o_socket_get_fd(h2->conn->socket), SHUT_RDWR); /* libh2o reads the end of the file and closes */
+}
+
+/* The time at which the reception of a request began, as http2_guard.c stored it. */
+static uint64_t began_at(const h2o_http2_stream_t *stream)
+{
+    return (uint64_t)stream->req.timestamps.request_begin_at.tv_sec * 1000 +
+           (uint64_t)stream->req.timestamps.request_begin_at.tv_usec / 1000;
+}
+
+/* Answers requests whose bodies take too long. Returns the beginning of the oldest that is still received. */
+static uint64_t end_late_requests(mp_http2 *h2)
+{
+    static const mp_http2_refusal late = {MP_CAUSE_HTTP2, 408,
+                                          MP_STR("the request took longer than limits.request_time\n")};
+    uint64_t now = now_of(h2), oldest = UINT64_MAX;
+    h2o_http2_stream_t *stream;
+    MP_HTTP2_EACH(h2->h2o, stream)
+    {
+        if (stream->state != H2O_HTTP2_STREAM_STATE_RECV_BODY)
+            continue;
+        uint64_t began = began_at(stream);
+        if (now - began >= h2->conn->server->limits.request_ms)
+            mp_http2_answer_early(h2, stream, &late);
+        else if (began < oldest)
+            oldest = began;
+    }
+    return oldest;
+}
+
+static uint64_t earlier(uint64_t oldest, uint64_t since)
+{
+    return since != 0 && since < oldest ? since : oldest;
+}
+
+static void on_time(mp_timer *timer)
+{
+    mp_http2 *h2 = mp_container(timer, mp_http2, timer);
+    mp_server *server = h2->conn->server;
+    uint64_t now = now_of(h2), most = server->limits.request_ms;
+    if (h2->h2o == NULL || h2->h2o->state != H2O_HTTP2_CONN_STATE_OPEN) {
+        cut(h2); /* the last bytes were not taken in time */
+        return;
+    }
+    if (h2->partial_since != 0 && now - h2->partial_since >= most) {
+        mp_http2_count_refusal(h2, &mp_stat_http2_refused_time, "a frame took longer than limits.request_time");
+        cut(h2);
+        return;
+    }
+    uint64_t oldest = earlier(earlier(end_late_requests(h2), h2->partial_since), h2->quiet_since);
+    if (h2->quiet_since != 0 && now - h2->quiet_since >= most) {
+        say_goodbye(h2);
+        oldest = now;
+    }
+    if (oldest != UINT64_MAX)
+        mp_timer_start(server->loop, timer, oldest + most - now, on_time);
+}
+
+/* -- requests ------------------------------------------------------------------------------------------------------ */
+
+bool mp_http2_was_answered_early(mp_http2 *h2, uint32_t id)
+{
+    for (size_t i = 0; i < MP_HTTP2_EARLY; i++)
+        if (h2->early[i].id == id)
+            return true;
+    return false;
+}
+
+void mp_http2_count_swallowed(mp_http2 *h2, uint32_t id, size_t bytes)
+{
+    for (size_t i = 0; i < MP_HTTP2_EARLY; i++) {
+        if (h2->early[i].id != id)
+            continue;
+        size_t before = h2->early[i].swallowed;
+        h2->early[i].swallowed += bytes;
+        /* Some clients take a reset for a failure if it comes together with the answer. */
+        if (before < STOP_BYTES && before + bytes >= STOP_BYTES && h2o_http2_conn_get_stream(h2->h2o, id) == NULL) {
+            h2o_http2__encode_rst_stream_frame(&h2->h2o->_write.buf, id, NO_ERROR);
+            h2o_http2_conn_request_write(h2->h2o);
+        }
+    }
+}
+
+void mp_http2_answer_early(mp_http2 *h2, h2o_http2_stream_t *stream, const mp_http2_refusal *refusal)
+{
+    size_t slot = h2->early_count++ % MP_HTTP2_EARLY;
+    h2->early[slot].id = stream->stream_id;
+    h2->early[slot].swallowed = 0;
+    h2o_buffer_consume(&stream->_req_body, stream->_req_body->size);
+    h2->refusal = refusal;
+    h2o_http2_stream_set_state(h2->h2o, stream, H2O_HTTP2_STREAM_STATE_REQ_PENDING);
+    h2o_http2_stream_set_state(h2->h2o, stream, H2O_HTTP2_STREAM_STATE_SEND_HEADERS);
+    h2o_process_request(&stream->req);
+    h2->refusal = NULL;
+}
+
+const mp_http2_refusal *mp_http2_refusal_of(const mp_conn *conn)
+{
+    return conn->http2->refusal;
+}
+
+/* -- bytes --------------------------------------------------------------------------------------------------------- */
+
+static size_t bytes_of(const h2o_http2_stream_t *stream)
+{
+    const h2o_headers_t *headers = &stream->req.headers;
+    size_t bytes = stream->_req_body == NULL ? 0 : stream->_req_body->size;
+    for (size_t i = 0; i < headers->size; i++)
+        bytes += headers->entries[i].value.len;
+    return bytes + (stream->state < H2O_HTTP2_STREAM_STATE_SEND_BODY ? STREAM_BYTES : 0);
+}
+
+static size_t count_bytes(const mp_http2 *h2)
+{
+    h2o_http2_stream_t *stream;
+    size_t bytes = 0;
+    MP_HTTP2_EACH(h2->h2o, stream)
+    bytes += bytes_of(stream);
+    return bytes;
+}
+
+/* The newest request whose body is still arriving; NULL if there is none. */
+static h2o_http2_stream_t *newest_body(const mp_http2 *h2)
+{
+    h2o_http2_stream_t *stream, *newest = NULL;
+    MP_HTTP2_EACH(h2->h2o, stream)
+    if (stream->state == H2O_HTTP2_STREAM_STATE_RECV_BODY && (newest == NULL || stream->stream_id > newest->stream_id))
+        newest = stream;
+    return newest;
+}
+
+/* Counts the bytes that requests of the connection hold in limits.bodies. Above it, and above the share of one
+ * connection, requests that are still arriving are answered with 503, the newest first. */
+static void count_requests(mp_http2 *h2)
+{
+    static const mp_http2_refusal crowded = {MP_CAUSE_BODIES, 503,
+                                             MP_STR("too many request bodies at once: try again in a few seconds\n")};
+    mp_conn *conn = h2->conn;
+    size_t most = BODIES_PER_CONN * conn->server->limits.body + MP_INTAKE_FREE;
+    h2->taken = 0;
+    h2->counted_streams = stream_count(h2);
+    for (;;) {
+        size_t bytes = count_bytes(h2);
+        bool is_over = mp_intake_set(conn, bytes) || bytes > most;
+        h2o_http2_stream_t *newest = is_over ? newest_body(h2) : NULL;
+        if (newest == NULL)
+            return;
+        mp_stat_add(&mp_stat_refused_bodies, 1);
+        mp_http2_answer_early(h2, newest, &crowded);
+    }
+}
+
+/* -- streams ------------------------------------------------------------------------------------------------------- */
+
+bool mp_http2_admit_events(mp_conn *conn)
+{
+    if (conn->http2->events >= MAX_EVENTS)
+        return false;
+    conn->http2->events++;
+    return true;
+}
+
+void mp_http2_forget(mp_conn *conn, const mp_stream *stream)
+{
+    mp_http2 *h2 = conn->http2;
+    if (stream->is_events)
+        h2->events--;
+    if (stream->state == MP_STREAM_ENDED && !stream->is_lost)
+        mp_http2_earn(h2);
+    if (conn->body_bytes > 0)
+        mp_intake_set(conn, count_bytes(h2));
+    if (stream_count(h2) == 0) {
+        h2->quiet_since = now_of(h2);
+        expect_end(h2);
+    }
+}
+
+void mp_http2_free_body(mp_stream *stream)
+{
+    h2o_http2_stream_t *own = mp_container(stream->req, h2o_http2_stream_t, req);
+    stream->req->entity = h2o_iovec_init(NULL, 0);
+    if (own->_req_body != NULL && own->_req_body->size > 0)
+        h2o_buffer_consume(&own->_req_body, own->_req_body->size);
+    if (stream->conn->body_bytes > 0)
+        mp_intake_set(stream->conn, count_bytes(stream->conn->http2));
+}
+
+static void on_stalled(mp_timer *timer)
+{
+    mp_http2 *h2 = mp_container(timer, mp_http2, stalled);
+    if (h2->h2o == NULL || (h2o_socket_is_writing(h2->conn->socket) && h2->conn->socket->bytes_written == h2->written))
+        cut(h2);
+}
+
+/* A stream was slow: because of its window, or because the socket takes nothing, which ends the connection. */
+static void expect_write(mp_http2 *h2)
+{
+    mp_server *server = h2->conn->server;
+    if (!h2o_socket_is_writing(h2->conn->socket) || h2->stalled.slot != 0)
+        return;
+    h2->written = h2->conn->socket->bytes_written;
+    mp_timer_start(server->loop, &h2->stalled, server->limits.stall_ms, on_stalled);
+}
+
+void mp_http2_reset(mp_stream *stream)
+{
+    mp_http2 *h2 = stream->conn->http2;
+    h2o_http2_stream_t *own = mp_container(stream->req, h2o_http2_stream_t, req);
+    mp_stream_ref(stream);
+    if (own->state != H2O_HTTP2_STREAM_STATE_END_STREAM) {
+        h2o_http2__encode_rst_stream_frame(&h2->h2o->_write.buf, own->stream_id,
+                                           stream->was_slow ? CANCEL : INTERNAL_ERROR);
+        h2o_http2_conn_request_write(h2->h2o);
+        h2o_http2_stream_reset(h2->h2o, own);
+    }
+    if (stream->req != NULL)
+        mp_stream_forget_queue(stream); /* libh2o has copied what it writes */
+    if (stream->was_slow)
+        expect_write(h2);
+    mp_stream_unref(stream);
+}
+
+/* -- the connection ------------------------------------------------------------------------------------------------ */
+
+/* Replaces libh2o's function of this name: libh2o calls it once for each connection, when it frees the connection. */
+__attribute__((visibility("default"))) void h2o_http2_scheduler_dispose(h2o_http2_scheduler_node_t *root)
+{
+    mp_http2 *h2 = mp_http2_of(mp_container(root, h2o_http2_conn_t, scheduler));
+    free(root->_queue);
+    root->_queue = NULL;
+    mp_fdwatch_stop(h2->conn->server->loop, &h2->peer);
+    h2->h2o = NULL;
+    if (h2->is_freed != NULL)
+        *h2->is_freed = true;
+    h2->is_freed = NULL;
+}
+
+/* After a read: starts or ends the time limits, and counts. */
+static void settle(mp_http2 *h2)
+{
+    if (h2->h2o->state == H2O_HTTP2_CONN_STATE_IS_CLOSING) {
+        expect_end(h2);
+        return;
+    }
+    bool is_partial = h2->conn->socket->input->size > 0 || h2->is_block_open || !h2->has_settings;
+    if (!is_partial)
+        h2->partial_since = 0;
+    else if (h2->partial_since == 0)
+        h2->partial_since = now_of(h2);
+    if (stream_count(h2) > 0)
+        h2->quiet_since = 0;
+    else if (h2->quiet_since == 0)
+        h2->quiet_since = now_of(h2);
+    if (h2->taken >= COUNT_BYTES || (h2->conn->body_bytes > 0 && stream_count(h2) != h2->counted_streams))
+        count_requests(h2);
+    expect_end(h2);
+}
+
+void mp_http2_read(mp_conn *conn, const char *error)
+{
+    mp_http2 *h2 = conn->http2;
+    h2o_socket_t *socket = conn->socket;
+    bool is_freed = h2->h2o == NULL, was_freed = is_freed;
+    if (!was_freed && error != NULL) {
+        cut(h2); /* else a write that the client does not take would keep its streams alive */
+    } else if (!was_freed && h2->h2o->state == H2O_HTTP2_CONN_STATE_IS_CLOSING) {
+        h2o_buffer_consume(&socket->input, socket->input->size); /* libh2o would collect it */
+        return;
+    }
+    h2->is_freed = &is_freed;
+    conn->read(socket, error);
+    if (is_freed)
+        return;
+    h2->is_freed = NULL;
+    if (error != NULL)
+        return;
+    settle(h2);
+    if (conn->tls != NULL && mp_tls_is_ended(conn))
+        cut(h2);
+}
+
+static void on_left(mp_fdwatch *watch, uint32_t events)
+{
+    (void)events;
+    cut(mp_container(watch, mp_http2, peer));
+}
+
+/* libh2o reads at once if the socket's buffer has bytes: it gets an empty buffer until the guard is in place. */
+void mp_http2_accept(mp_conn *conn)
+{
+    mp_server *server = conn->server;
+    h2o_socket_t *socket = conn->socket;
+    mp_http2 *h2 = conn->http2 = mp_new(sizeof *h2);
+    h2->conn = conn;
+    mp_stat_add(&mp_stat_http2_connections, 1);
+    conn->reads_requests = true;
+    h2o_buffer_t *received = socket->input;
+    h2o_buffer_init(&socket->input, &h2o_socket_buffer_prototype);
+    h2o_http2_accept(&server->accept, socket, *h2o_get_timestamp(server->accept.ctx, NULL, NULL));
+    h2->h2o = socket->data;
+    mp_http2_install_guard(h2);
+    socket->input = received;
+    h2->partial_since = h2->quiet_since = now_of(h2);
+    /* libh2o stops reading while more than 512 KiB wait to be written, and would miss the end of the connection. */
+    mp_fdwatch_start(server->loop, &h2->peer, h2o_socket_get_fd(socket), EPOLLRDHUP | EPOLLET, on_left);
+    expect_end(h2);
+    if (socket->input->size > 0)
+        mp_http2_read(conn, NULL);
+}
+
+void mp_http2_end(mp_conn *conn)
+{
+    mp_http2 *h2 = conn->http2;
+    if (h2 == NULL)
+        return;
+    mp_timer_stop(conn->server->loop, &h2->timer);
+    mp_timer_stop(conn->server->loop, &h2->stalled);
+    mp_stat_add(&mp_stat_http2_connections, -1);
+    free(h2);
+    conn->http2 = NULL;
+}
+
+void mp_http2_drain(mp_conn *conn)
+{
+    mp_http2 *h2 = conn->http2;
+    h2o_http2_conn_t *h2o = h2->h2o;
+    if (h2o == NULL || h2o->state != H2O_HTTP2_CONN_STATE_OPEN)
+        return;
+    if (!h2->has_preface) {
+        cut(h2);
+    } else if (h2->leaving_since == 0) {
+        h2->leaving_since = now_of(h2);
+        h2o_http2_encode_goaway_frame(&h2o->_write.buf, INT32_MAX, NO_ERROR, h2o_iovec_init(NULL, 0));
+        h2o_http2_conn_request_write(h2o);
+    } else if (stream_count(h2) == 0) {
+        say_goodbye(h2);
+    } else if (!h2->takes_no_streams && now_of(h2) - h2->leaving_since >= GOAWAY_MS && !h2->is_block_open) {
+        h2->takes_no_streams = true;
+        h2o_http2_encode_goaway_frame(&h2o->_write.buf, h2o->pull_stream_ids.max_open, NO_ERROR,
+                                      h2o_iovec_init(NULL, 0));
+        h2o_http2_conn_request_write(h2o);
+    }
+}

@@ -1,0 +1,77 @@
+/* http2.h: HTTP/2 connections. libh2o's HTTP/2 can be aborted, stopped or filled by a few frames, so it never sees a
+ * frame that the guard has not checked. docs/dev/libh2o.md lists what the guard assumes.
+ *
+ *   http2.c          one connection: its begin, its streams, its time limits, its end
+ *   http2_guard.c    reads each frame before libh2o does: refuses, swallows or changes it
+ *   http2_preface.c  tells the versions apart where there is no TLS
+ *   http2_head.c     reads each block of headers before libh2o does
+ *
+ * Everything runs on the thread of the connection's server. */
+#ifndef MP_NET_HTTP2_H
+#define MP_NET_HTTP2_H
+
+#include "http2_abi.h"
+#include "http.h"
+
+#define MP_HTTP2_PREFACE "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+#define MP_HTTP2_PREFACE_BYTES 24
+#define MP_HTTP2_EARLY 16 /* number of requests answered before their last frame that are remembered */
+
+struct mp_http2 {
+    mp_conn *conn;
+    h2o_http2_conn_t *h2o; /* NULL: libh2o has freed its connection, and the socket may still be closing */
+    ssize_t (*next)(h2o_http2_conn_t *h2o, const uint8_t *bytes, size_t len, const char **why);
+    bool *is_freed;   /* during a read: set to true when libh2o frees its connection */
+    mp_timer timer;   /* checks the time limits */
+    mp_timer stalled; /* ends the connection unless the socket takes bytes */
+    size_t written;   /* bytes given to the socket when that timer was started */
+    mp_fdwatch peer;
+    /* Frames that cost more to serve than to send are paid for from this account, see http2_guard.c. */
+    int64_t credit;
+    uint64_t credited_at;
+    uint32_t block_id; /* the stream of the block of headers that is being received */
+    size_t block_bytes;
+    size_t taken;                           /* bytes of requests received since they were last counted */
+    size_t counted_streams;                 /* streams at that time */
+    size_t events;                          /* open event streams */
+    uint64_t partial_since;                 /* an incomplete preface, frame or block of headers; 0: none */
+    uint64_t quiet_since;                   /* no stream is open; 0: there are streams */
+    uint64_t leaving_since;                 /* the first GOAWAY was sent; 0: none was */
+    bool has_preface, has_settings;         /* the client's preface and its first SETTINGS were received */
+    bool is_block_open, is_block_swallowed; /* CONTINUATION frames must follow */
+    bool is_last_frame;                     /* the block of headers ends its request: no body follows */
+    bool takes_no_streams;                  /* the last GOAWAY was sent: newer requests are ignored */
+    bool is_refused;                        /* the connection was ended by the guard */
+    const mp_http2_refusal *refusal;        /* on_request shall answer the current request with it */
+    struct {
+        uint32_t id;
+        size_t swallowed;    /* bytes of the body that came after the answer */
+    } early[MP_HTTP2_EARLY]; /* further frames of their bodies are swallowed */
+    size_t early_count;
+};
+
+extern const mp_stat mp_stat_refused_bodies; /* declared in intake.c */
+
+/* implemented in http2_guard.c */
+extern const mp_stat mp_stat_http2_refused_headers, mp_stat_http2_refused_time;
+/* Puts the guard in front of libh2o's reader. Call it before libh2o has read a byte of the connection. */
+void mp_http2_install_guard(mp_http2 *h2);
+/* Gives back credit for an answer that was sent to its end. */
+void mp_http2_earn(mp_http2 *h2);
+/* Counts and logs frames that end the connection. */
+void mp_http2_count_refusal(mp_http2 *h2, const mp_stat *stat, const char *why);
+
+/* implemented in http2.c */
+mp_http2 *mp_http2_of(const h2o_http2_conn_t *h2o);
+/* Answers a request whose body is still arriving. Further frames of the body are swallowed. */
+void mp_http2_answer_early(mp_http2 *h2, h2o_http2_stream_t *stream, const mp_http2_refusal *refusal);
+bool mp_http2_was_answered_early(mp_http2 *h2, uint32_t id);
+/* Counts bytes of a body whose request was answered early. A client that goes on sending, although the answer is
+ * complete, is told to stop before the window of the stream is used up. */
+void mp_http2_count_swallowed(mp_http2 *h2, uint32_t id, size_t bytes);
+
+#define MP_HTTP2_EACH(h2o, stream)                                                                                     \
+    for (khiter_t at_ = 0; at_ < kh_end((h2o)->streams); at_++)                                                        \
+        if (kh_exist((h2o)->streams, at_) && ((stream) = kh_val((h2o)->streams, at_)) != NULL)
+
+#endif

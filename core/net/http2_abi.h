@@ -1,0 +1,14 @@
+/* http2_abi.h: the private structs of libh2o's HTTP/2. Only the files http2*.c include it. */
+#ifndef MP_NET_HTTP2_ABI_H
+#define MP_NET_HTTP2_ABI_H
+
+#include "h2o_abi.h"
+#include <h2o/http2.h>
+#include <h2o/http2_internal.h>
+
+_Static_assert(sizeof(h2o_http2_conn_t) == 472 && sizeof(h2o_http2_stream_t) == 880 &&
+                   sizeof(h2o_http2_settings_t) == 20 && offsetof(h2o_http2_conn_t, _read_expect) == 192 &&
+                   offsetof(h2o_http2_stream_t, req) == 272,
+               "libh2o-evloop 2.2.5 is laid out otherwise");
+
+#endif
