@@ -112,6 +112,6 @@ int mp_cli(int argc, char **argv)
     if (command == NULL)
         return MP_BAD_USAGE;
     int first = optind;
-    optind = 0; /* getopt starts again after the command */
+    optind = 0; /* getopt starts again after the name of the command */
     return take(command, argc - first, argv + first);
 }

@@ -43,7 +43,7 @@ typedef struct {
 
 struct mp_cli_command {
     const char *name, *arguments, *summary;
-    const char *about;   /* a paragraph of the command's help */
+    const char *about;   /* description of the command in its help */
     const char *choices; /* completions of the command's words, as for options */
     int (*run)(const mp_cli_args *args);
     mp_cli_option options[MP_CLI_OPTIONS];

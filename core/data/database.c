@@ -92,7 +92,7 @@ static char *place_of(const mp_database *database)
     mp_buf path = {0};
     char *real = realpath(database->root, NULL);
     const char *slash = strrchr(database->root, '/');
-    if (real == NULL && slash != NULL && database->rest[0] == '\0') { /* a file that does not exist yet */
+    if (real == NULL && slash != NULL && database->rest[0] == '\0') { /* the file does not exist yet */
         char *folder = mp_dup((mp_str){database->root, slash == database->root ? 1 : (size_t)(slash - database->root)});
         real = realpath(folder, NULL);
         free(folder);

@@ -167,7 +167,7 @@ static bool allows(mp_sql_thing thing, const char *name)
 const char *mp_sql_refusal(int action, const char *one, const char *two)
 {
     switch (action) {
-    case SQLITE_ATTACH: /* VACUUM uses these, too */
+    case SQLITE_ATTACH: /* VACUUM also needs ATTACH and DETACH */
     case SQLITE_DETACH:
         return "ATTACH, DETACH and VACUUM are not available to scripts";
     case SQLITE_TRANSACTION:

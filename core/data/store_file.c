@@ -41,7 +41,7 @@ struct mp_store_file {
     mp_buf batch;
     int64_t count;      /* number of changes in the batch */
     bool is_synced;     /* nothing was written since the last checkpoint */
-    uint64_t synced_at; /* in ms of the monotonic clock */
+    uint64_t synced_at; /* times in ms of the monotonic clock */
     uint64_t
         said_at; /* when a failure was last reported, in ms of the monotonic clock; 0: the last transaction succeeded */
 };

@@ -73,7 +73,7 @@ typedef struct {
 
 static void on_drained(void *ctx)
 {
-    (void)ctx; /* the thread ends after the workers */
+    (void)ctx; /* the admin thread ends after the workers */
 }
 
 static void deliver(mp_message *message, mp_loop *loop)

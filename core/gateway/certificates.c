@@ -202,7 +202,7 @@ void mp_certificates_watch(mp_certificates *all)
     if (all->count == 0)
         return;
     mp_certificates_now(all);
-    mp_certificates_run(all); /* handles what was saved since the files were read */
+    mp_certificates_run(all); /* handles files that were saved since the certificates were read */
 }
 
 void mp_certificates_now(mp_certificates *all)

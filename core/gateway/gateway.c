@@ -400,7 +400,7 @@ int mp_gateway_run(mp_config *config, const mp_gateway_options *options)
     h.shared.commons.has_specs = options->has_specs;
     mp_commons_open(&h.shared.commons, config);
     h.shared.settings = mp_runtime_config_new(config, &h.shared.commons);
-    config = NULL; /* the settings own it */
+    config = NULL; /* the settings own the configuration */
     code = run(&h, options, &err);
     mp_commons_close(&h.shared.commons);
 fail:

@@ -23,7 +23,7 @@ static void send_state(const char *state)
     if (!is_started || len < 2 || len >= sizeof address.sun_path || (path[0] != '/' && path[0] != '@'))
         return;
     memcpy(address.sun_path, path, len);
-    if (path[0] == '@') /* a socket in the abstract namespace */
+    if (path[0] == '@') /* $NOTIFY_SOCKET names a socket in the abstract namespace */
         address.sun_path[0] = '\0';
     int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)

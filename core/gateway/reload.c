@@ -412,7 +412,7 @@ void mp_reload_start(mp_reload *reload, mp_worker **workers, int count, mp_admin
     if (config->scripts_watch != MP_WATCH_TRUE)
         return;
     reload->watcher = mp_inotify_new(config->scripts_path, config->scripts_rocks, reload->options->file);
-    reload_all(reload, false); /* handles what was saved since the scripts were read */
+    reload_all(reload, false); /* handles files that were saved since the scripts were read */
 }
 
 void mp_reload_now(mp_reload *reload, const char *by)
@@ -452,7 +452,7 @@ void mp_reload_run(mp_reload *reload, bool may_reload)
     if (!may_reload)
         mp_inotify_begin(reload->watcher);
     if (is_running || !may_reload)
-        return; /* its end wakes the main thread */
+        return; /* the end of the handover wakes the main thread */
     const char *by = atomic_exchange(&reload->asked_by, NULL);
     reload->is_retry = by == NULL && reload->retry_at != 0 && now >= reload->retry_at;
     uint64_t due = mp_inotify_due(reload->watcher);

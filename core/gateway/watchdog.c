@@ -48,7 +48,7 @@ struct mp_watchdog {
     bool is_released;
     mp_admin *admin;
     mp_listeners *listeners;
-    watched *each; /* one per worker */
+    watched *each; /* one element for each worker */
     watched main;
     /* when only the main thread was left, because no worker was seen running any more; 0: not yet */
     uint64_t all_ended_at;

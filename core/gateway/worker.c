@@ -26,7 +26,7 @@ struct mp_worker {
     mp_client *client;
     mp_rpc *rpc;
     mp_vm *vm;
-    mp_runtime_config *settings;       /* a reference of the worker's own */
+    mp_runtime_config *settings;       /* a reference that belongs to the worker */
     _Atomic(struct delivery *) next;   /* the generation to switch to; NULL: none */
     mp_message take;                   /* message after which the worker takes `next` */
     _Atomic int64_t generation_number; /* number of the generation of `vm` */

@@ -53,7 +53,7 @@ int mp_worker_await(mp_worker *worker, mp_buf *report);
 void mp_worker_release(mp_worker *worker, bool serves);
 /* A new generation that all workers switch to; embedded in its owner, who frees it once `left` is 0. */
 typedef struct mp_swap {
-    mp_runtime_config *settings; /* a reference of the swap's own */
+    mp_runtime_config *settings; /* a reference that belongs to the swap */
     int64_t generation;
     atomic_int left; /* workers that have neither switched to it, nor to a later one, nor ended */
     /* A worker has switched or has ended, or a later generation took this one's place. Counts `left` down: the swap may

@@ -37,7 +37,7 @@ typedef struct {
 
 /* Counts the values of a text: all elements and members, and arrays and objects themselves. */
 typedef struct {
-    size_t most; /* the scan stops at one more */
+    size_t most; /* limit of `values`: the scan stops at the next value */
     size_t values;
     size_t tables; /* how many of the values are arrays or objects */
 } mp_json_tally;

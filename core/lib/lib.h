@@ -36,7 +36,7 @@ typedef struct {
     int64_t exec_processes; /* programs that one worker runs at once */
     uint64_t exec_time_ms, exec_grace_ms; /* default time limit of a program; time between SIGTERM and SIGKILL */
     int64_t listed;                       /* resources that the list function of one resource template may return */
-    int64_t sqlite_databases;             /* open databases of one worker */
+    int64_t sqlite_databases;             /* limit of the open databases of one worker */
     mp_database_limits sqlite;
     const char
         *audit; /* how much of the arguments audit lines contain: "none", "names", "redacted", "full"; NULL: no audit */

@@ -122,7 +122,7 @@ static shared *shared_of(lua_State *L)
 {
     lua_rawgetp(L, LUA_REGISTRYINDEX, &shared_key);
     shared *it = lua_touserdata(L, -1);
-    lua_pop(L, 1); /* the registry holds a reference to it */
+    lua_pop(L, 1); /* the registry holds a reference to the databases */
     return it;
 }
 
@@ -209,7 +209,7 @@ static bool put_value(lua_State *L, mp_buf *to, size_t most)
     } else if (kind == LUA_TSTRING) {
         bytes.ptr = lua_tolstring(L, -1, &bytes.len);
         fits = put_bytes(to, 't', bytes, most);
-    } else if (kind == LUA_TTABLE && lua_rawgeti(L, -1, 1) == LUA_TSTRING) { /* a blob */
+    } else if (kind == LUA_TTABLE && lua_rawgeti(L, -1, 1) == LUA_TSTRING) { /* the table holds a blob */
         bytes.ptr = lua_tolstring(L, -1, &bytes.len);
         fits = put_bytes(to, 'b', bytes, most);
         lua_pop(L, 1);

@@ -5,7 +5,7 @@
 #include <lauxlib.h>
 #include <math.h>
 
-#define MAX_REUSED_SCRATCH_BYTES ((size_t)64 << 10) /* a larger buffer is freed after use */
+#define MAX_REUSED_SCRATCH_BYTES ((size_t)64 << 10) /* a buffer above this size is freed after use */
 #define MAX_TTL_MS 1e12
 
 /* -- the store --------------------------------------------------------------------------------------------------- */

@@ -16,7 +16,7 @@ MP_GAUGE(child_processes, "child_processes", "", "", "running programs of script
 #define CHUNK 65536
 
 struct mp_child {
-    mp_link link; /* in the loop's list of children */
+    mp_link link; /* link in the loop's list of children */
     mp_loop *loop;
     mp_job job; /* the pool's job that starts the program */
     char *path, *root, *rest;

@@ -43,7 +43,7 @@ typedef struct {
 } mp_conn;
 
 struct mp_server {
-    mp_link link; /* in the loop's list of servers */
+    mp_link link; /* link in the loop's list of servers */
     mp_loop *loop;
     mp_http_limits limits;
     h2o_globalconf_t config;
@@ -63,7 +63,7 @@ struct mp_server {
     size_t streams;
     mp_stream *spare; /* free list of streams, linked by `gone_ctx` */
     size_t spare_count;
-    mp_timer timer; /* retries accept(), and ends a drain */
+    mp_timer timer; /* timer that retries accept(), and ends a drain */
     bool is_draining, is_freed;
     uint64_t complain_at;
     void (*drained)(void *ctx);
@@ -72,7 +72,7 @@ struct mp_server {
 
 typedef enum {
     MP_STREAM_ASKED,  /* neither answered nor an event stream yet */
-    MP_STREAM_EVENTS, /* an event stream */
+    MP_STREAM_EVENTS, /* the stream is an event stream */
     MP_STREAM_ENDED,  /* our answer is complete; bytes of it may still be queued */
     MP_STREAM_GONE,   /* ended for any other reason, such as a client that disconnected */
 } mp_stream_state;

@@ -192,7 +192,7 @@ mp_loop *mp_stream_loop(const mp_stream *stream);
 /* -- an answer ------------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    const char *name; /* a literal in lower case */
+    const char *name; /* its bytes are a literal in lower case */
     mp_str value;     /* the structure is copied */
 } mp_header;
 

@@ -19,7 +19,7 @@ MP_COUNTER(tool_faults, "tool_faults", "", "", "calls that ended in a Lua error"
 #define KEPT_COROUTINES 8 /* by idle tasks, when memory is returned */
 #define MOST_SPARE 256    /* idle tasks that keep their coroutine */
 
-/* -- born and ended -------------------------------------------------------------------------------------------- */
+/* -- start and end -------------------------------------------------------------------------------------------- */
 
 /* Tasks live as long as their VM, so many are in one block: each one alone would keep the page of memory around it from being returned
  * when what is beside it has been freed. */

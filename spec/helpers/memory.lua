@@ -3,7 +3,7 @@ local wait = require "spec.helpers.wait"
 
 local memory = {}
 
--- Environment variables with which AddressSanitizer keeps little freed memory: it keeps it for a while, which the gateway does not use.
+-- Environment variables with which AddressSanitizer keeps little freed memory: it keeps freed memory for a while, and that is not memory of the gateway.
 function memory.environment()
   local options = os.getenv "ASAN_OPTIONS"
   return { ASAN_OPTIONS = (options and options .. ":" or "") .. "quarantine_size_mb=1:thread_local_quarantine_size_kb=64:detect_stack_use_after_return=0" }

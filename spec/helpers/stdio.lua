@@ -193,7 +193,7 @@ function client:message(method, params)
   return message
 end
 
--- Sends one message as it is.
+-- Sends one message without changes.
 function client:post(message)
   self.process:send(message)
 end

@@ -72,13 +72,13 @@ function tokens.claims(more)
   return claims
 end
 
---- Makes a token of these texts.
+--- Makes a token of these parts.
 function tokens.join(header, payload, signature) return base64url(header) .. "." .. base64url(payload) .. "." .. base64url(signature) end
 
 local issuer = {}
 issuer.__index = issuer
 
---- Signs these texts.
+--- Signs a header and a payload.
 function issuer:sign(header, payload)
   local input = base64url(header) .. "." .. base64url(payload)
   return input .. "." .. base64url(assert(self.key:sign(self.algorithm, input)))

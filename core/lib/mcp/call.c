@@ -369,7 +369,7 @@ void mp_lib_call(lua_State *L)
     lua_pushvalue(L, -1);
     mp_set_member(L, -3, "hooks");
     luaL_newlib(L, methods);
-    luaL_newmetatable(L, MP_CALL); /* below it: host, hooks, methods */
+    luaL_newmetatable(L, MP_CALL); /* the stack below the metatable: host, hooks, methods */
     mp_lib_of(L)->call_metatable = lua_topointer(L, -1);
     int metatable = lua_gettop(L);
     mp_call_set_index(L, metatable - 2, metatable - 1);

@@ -27,13 +27,13 @@ struct mp_call {
     size_t result_at; /* set from mp_call_begin_answer on: where the result begins in the scratch of the rpc */
     mp_link client_requests;
     mp_subscriber *subscriber; /* NULL if the call does not listen to topics */
-    uint64_t serial;           /* unique in its rpc */
+    uint64_t serial;           /* number of the call, unique in its rpc */
     mp_link in_session;        /* guarded by the session's lock, like `serial`, `rpc` and `id` */
     mp_principal *principal;   /* counted reference; NULL once the call has ended */
     mp_str id, method, params, progress_token;
     const mp_flat *flat; /* in `bytes`; NULL: the arguments are not known */
     size_t flat_count;
-    mp_str tool;                    /* in `params`; empty without `flat` */
+    mp_str tool;                    /* span inside `params`; empty unless `flat` is set */
     bool is_pooled;                 /* `bytes` has MP_CALL_ROOM bytes: the call goes to the free list of its rpc */
     _Alignas(mp_flat) char bytes[]; /* the arguments, then what the four texts are */
 };

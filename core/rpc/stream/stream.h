@@ -123,7 +123,7 @@ typedef struct {
 mp_publication *mp_publications_take(mp_publications *queue);
 
 struct mp_publisher {
-    mp_publications pending; /* published in this turn */
+    mp_publications pending; /* publications of this turn */
 
     mp_publications to_sessions;
     mp_publication *sending; /* being sent to `sessions` from index `next` on; holds a counted reference to each */

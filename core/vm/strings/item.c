@@ -55,7 +55,7 @@ void mp_pattern_fail_long(mp_pattern *m)
     const char *start = m->start - m->is_anchored;
     size_t len = (size_t)(m->end - start), count = 0;
     if (len > SHOWN)
-        for (len = SHOWN; len > 0 && (start[len] & 0xC0) == 0x80;) /* do not cut a UTF-8 character */
+        for (len = SHOWN; len > 0 && (start[len] & 0xC0) == 0x80;) /* the cut must not be inside a UTF-8 character */
             len--;
     for (; count < len; count++)
         shown[count] = mp_set_has(classes[2], (unsigned char)start[count]) ? '?' : start[count];

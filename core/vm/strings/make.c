@@ -133,7 +133,7 @@ static int l_format(lua_State *L)
     mp_str format;
     format.ptr = luaL_checklstring(L, 1, &format.len);
     int count = lua_gettop(L);
-    bool is_plain = memchr(format.ptr, 'p', format.len) == NULL; /* "%p" is not allowed */
+    bool is_plain = memchr(format.ptr, 'p', format.len) == NULL; /* the format has no "%p" */
     size_t size = format.len + (size_t)count * LONGEST_NUMBER;
     for (int arg = 2; arg <= count && is_plain; arg++) {
         if (lua_type(L, arg) == LUA_TSTRING)

@@ -161,7 +161,7 @@ function link.url(address, headers, options)
     local body = table.concat(pieces)
     found = found or not streams and json.decode(body) or nil
     if type(found) ~= "table" or (found.result == nil and type(found.error) ~= "table") then return refused(answer.status, body) end
-    if answer.status >= 400 and found.id ~= message.id then       -- an error of the transport
+    if answer.status >= 400 and found.id ~= message.id then       -- the error comes from the transport
       return nil, found.error and found.error.message, { status = answer.status, hint = hints[answer.status] }
     end
     return found

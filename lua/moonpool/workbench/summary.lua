@@ -46,7 +46,7 @@ return function(body)
   for _, one in ipairs(status.certificates) do
     lines[#lines + 1] = ("certificate of %s: until %s%s"):format(one.address, one.expires, one.ok and "" or ", and the new one is refused: see the log")
   end
-  lines[#lines] = lines[#lines]:gsub("\n*$", "\n") -- a blank line
+  lines[#lines] = lines[#lines]:gsub("\n*$", "\n") -- an empty line between two groups
   put_family(lines, "gauges", status.gauges)
   put_family(lines, "counters", status.counters)
   return table.concat(lines, "\n") .. "\n"

@@ -116,7 +116,7 @@ local function start(more)
   return with, gateway.start(options)
 end
 
--- Calls that take a plan: name, arguments.
+-- Calls that take a plan. Each row: name, arguments.
 local taken = {
   { "add", '{"a":1,"b":2}' }, { "add", '{"b":2,"a":1}' }, { "add", '{"a":1}' }, { "add", '{ "a" : 1.5 , "b" : -2 }' }, { "add", '{"a":123456789012345678}' },
   { "add", '{"a":-0}' }, { "add", '{"a":-0.0}' }, { "whole", '{"n":7}' },
@@ -200,7 +200,7 @@ describe("call plans", function()
   it("make the values that the general path makes, which MOONPOOL_PLANS=both compares", function()
     local g <close> = gateway.start { workers = 1, scripts = open, env = { MOONPOOL_PLANS = "both" } }
     for _, row in ipairs(taken) do body_of(g, plain(row[1], row[2])) end
-    assert.equal(#taken, planned(g)) -- a difference would have ended the process
+    assert.equal(#taken, planned(g)) -- with MOONPOOL_PLANS=both, a difference would have ended the process
   end)
 
   it("leave every other call to the general path", function()

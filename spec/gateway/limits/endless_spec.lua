@@ -29,7 +29,7 @@ local function answer_among_others(stream, other)
     assert.equal("ok", other:call("tools/call", { name = "ok" }).result.content[1].text)
     answered = answered + 1
     uv.run "nowait"
-    pcall(stream.head, stream, 0) -- reads the counter, and does not wait
+    pcall(stream.head, stream, 0) -- fails at once while no answer has arrived
   end
   return stream:answer(20), answered
 end

@@ -135,7 +135,7 @@ describe("lists that change", function()
       c.own:read_head()
       told[#told + 1] = c
     end
-    local before = g:client("2024-11-05", { initialize = false }) -- has not even sent `initialize`
+    local before = g:client("2024-11-05", { initialize = false }) -- this client has not even sent `initialize`
     local modern <close> = g:client "2026-07-28"
     local tools = modern:open("subscriptions/listen", { notifications = { toolsListChanged = true } }):wait "notifications/subscriptions/acknowledged"
     local prompts = modern:open("subscriptions/listen", { notifications = { promptsListChanged = true } }):wait "notifications/subscriptions/acknowledged"

@@ -45,7 +45,7 @@ describe("a log that no process reads", function()
   it("does not keep the process from serving, nor from ending: a second, and what is lost is counted", function()
     local dir = gateway.prepare { scripts = scripts }
     local path = fifo(dir, "log")
-    local reader = assert(uv.fs_open(path, "r+", 0)) -- open, and never read
+    local reader = assert(uv.fs_open(path, "r+", 0)) -- opens the FIFO, and never reads from it
     local g = start_by_shell(dir, "2>log")
     for _ = 1, 3 do assert.equal("said", call(g, "say")) end
     g:wait_status(function(now) return now.counters.dropped.log > 0 end)

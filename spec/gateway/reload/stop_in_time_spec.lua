@@ -112,7 +112,7 @@ describe("SIGTERM, within limits.drain and one second,", function()
     local g <close> = start(server, "200ms")
     local calls <close> = begin(g, names_of(closers), 5) -- luacheck: ignore 211
     g:signal "sigterm"
-    -- 1: a machine that is too busy to run each handler's last instruction in time ends them by force, in time all the same.
+    -- exit code 1: on a busy machine some handlers miss their last instruction, and the watchdog ends the process by force, in time.
     if seconds_to_exit(g, 1.2) == 0 then assert.truthy(g:log():match "cleanups over their limit count=%d+", g:log()) end
   end)
 

@@ -7,7 +7,7 @@ local function start_again(g)
   return gateway.start { config = { listen = "127.0.0.1:" .. g.port } }
 end
 
--- Its exit is not checked.
+-- The exit of the restarted gateway is not checked.
 local function crash(g)
   g:kill()
   g.stopped = true

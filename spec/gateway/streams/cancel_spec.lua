@@ -237,7 +237,7 @@ describe("initialize", function()
       local hello, note = wire.initialize_message("2024-11-05", round), { jsonrpc = "2.0", method = "notifications/cancelled", params = { requestId = round } }
       local first, second = client.connect(g), client.connect(g)
       first:send { method = "POST", path = me.endpoint, body = hello }
-      if round % 2 == 0 then first:send { method = "POST", path = me.endpoint, body = note } end -- right after that request
+      if round % 2 == 0 then first:send { method = "POST", path = me.endpoint, body = note } end -- sent right after the request of `first`
       second:send { method = "POST", path = me.endpoint, body = note }
       assert.equal("2024-11-05", me.stream:wait_event(round).json.result.protocolVersion)
       assert.equal(202, first:read_response().status)

@@ -32,7 +32,7 @@ describe("a Last-Event-ID that names nothing", function()
     assert.equal("2-0", resume.all(resume.steps(other, 1))[1].id)
     for _, id in ipairs {
       "1-5", "1-999999", "1--1", "-1-1", "1-9223372036854775808", "1-18446744073709551616", "18446744073709551617-1", "3-0", "0-0", "0-1",
-      "2-0", -- the other session has this event
+      "2-0", -- this event belongs to the other session
       "", "1", "1-", "-1", "1-1-1", "1-01", "01-1", "1-1x", "x", "1 - 1", "+1-1", "1-1,1-2", "null", "\xc3\xa4-\xff", "1-1\t2",
       ("9"):rep(60000), ("1-1"):rep(20000),
     } do

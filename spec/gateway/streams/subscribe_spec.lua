@@ -89,7 +89,7 @@ describe("subscribing", function()
     local c = session(g, "2025-11-25")
     local answer = c:call("resources/subscribe", { uri = "nope://1" })
     assert.same({ code = -32002, message = "resource not found", data = { uri = "nope://1" } }, answer.error)
-    for i = 1, 2 do assert.same({}, c:call("resources/subscribe", { uri = "notes://" .. i }).result) end -- with two lists: the limit
+    for i = 1, 2 do assert.same({}, c:call("resources/subscribe", { uri = "notes://" .. i }).result) end -- two lists count, too
     assert.equal(-32603, c:call("resources/subscribe", { uri = "notes://3" }).error.code)
     c:call("resources/unsubscribe", { uri = "notes://1" })
     assert.same({}, c:call("resources/subscribe", { uri = "notes://3" }).result)

@@ -54,7 +54,7 @@ describe("B-114 a page that has its name lead to us", function()
       for i, headers in ipairs(foreign) do
         for k, target in ipairs(targets) do
           for n, method in ipairs { "GET", "OPTIONS", "POST" } do
-            if (i + k + n) % 4 == 0 or i <= 3 then -- every pair, not every triple
+            if (i + k + n) % 4 == 0 or i <= 3 then -- every pair of the three, not every triple
               refused(knock(g, options, method, target, "1.1", headers), ("%s %s %s"):format(method, target, headers))
             end
           end

@@ -84,7 +84,7 @@ describe("a gigabyte", function()
       for name, framing in pairs { length = { ["Content-Length"] = GIGABYTE }, chunks = { ["Transfer-Encoding"] = "chunked" } } do
         for _ = 1, 2 do
           local sent, status = pour(g, path, framing, name == "chunks" and chunk or PIECE)
-          -- this includes the bytes that the kernel took on both sides, which the gateway does not hold
+          -- `sent` includes the bytes in the kernel on both sides, which the gateway does not hold
           assert.is_true(sent < LIMIT + 16 * 1024 * 1024, ("%d bytes went to %s by %s"):format(sent, path, name))
           assert.is_true(status == 413 or status == nil, path .. ": " .. tostring(status))
         end
