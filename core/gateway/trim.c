@@ -14,6 +14,7 @@ MP_COUNTER(trims_5ms, "trims", "within", "5ms", "times that took up to 5 ms")
 MP_COUNTER(trims_longer, "trims", "within", "longer", "times that took longer")
 
 #define CONNECTION_BYTES 6000 /* approximate size of an idle connection with an event stream */
+#define SESSION_BYTES 1000    /* approximate size of a session */
 #define WORTH_BYTES ((int64_t)1 << 20)
 #define WORTH_PART 16                  /* and 1/16 of the resident size: many arenas take longer to trim */
 #define QUIET_BYTES ((int64_t)1 << 20) /* maximum change of the estimate between two checks */
@@ -35,15 +36,16 @@ static int64_t resident(void)
 
 static int64_t estimate(void)
 {
-    return mp_stat_read(&mp_stat_connections) * CONNECTION_BYTES + mp_stat_read(&mp_stat_lua_bytes) +
-           mp_stat_read(&mp_stat_queue_bytes) + mp_stat_read(&mp_stat_replay_bytes) +
+    int64_t sessions = mp_stat_read(&mp_stat_sessions_sse) + mp_stat_read(&mp_stat_sessions_http);
+    return mp_stat_read(&mp_stat_connections) * CONNECTION_BYTES + sessions * SESSION_BYTES +
+           mp_stat_read(&mp_stat_lua_bytes) + mp_stat_read(&mp_stat_queue_bytes) + mp_stat_read(&mp_stat_replay_bytes) +
            mp_stat_read(&mp_stat_store_bytes) + mp_stat_read(&mp_stat_fs_bytes);
 }
 
 /* -- while clients leave ------------------------------------------------------------------------------------------- */
 
 #define MANY_LEFT 500 /* connections of a worker: a trim for so many takes 1 to 3 ms */
-#define SOME_LEFT 256 /* connections that are worth a trim once no other closes */
+#define SOME_LEFT 256 /* connections that left, or came, are worth a trim once no other does */
 #define QUIET_MS 500
 
 static atomic_flag trimming = ATOMIC_FLAG_INIT;
@@ -64,7 +66,7 @@ static bool trim_arenas(void)
 static void on_quiet(mp_timer *timer)
 {
     mp_departures *departures = mp_container(timer, mp_departures, timer);
-    if (departures->now < departures->then) { /* clients still leave */
+    if (departures->now != departures->then) { /* clients still come or leave */
         departures->then = departures->now;
         mp_timer_start(departures->loop, timer, QUIET_MS, on_quiet);
         return;
@@ -82,15 +84,19 @@ bool mp_departures_turn(mp_departures *departures, mp_loop *loop, mp_server *ser
     departures->server = server;
     if (connections > departures->most)
         departures->most = connections;
-    size_t left = departures->most - connections;
+    if (connections < departures->least)
+        departures->least = connections;
+    size_t left = departures->most - connections, came = connections - departures->least;
     if (departures->is_returning && !mp_vm_is_returning_memory(vm)) {
         departures->is_returning = departures->is_owed = !trim_arenas();
-        departures->most = departures->is_owed ? departures->most : connections;
+        if (!departures->is_owed)
+            departures->most = departures->least = connections;
     } else if (left >= MANY_LEFT && trim_arenas()) {
         departures->most = connections;
         departures->is_owed = true;
     }
-    if ((departures->is_owed || left >= SOME_LEFT) && departures->timer.slot == 0 && !departures->is_returning) {
+    if ((departures->is_owed || left >= SOME_LEFT || came >= SOME_LEFT) && departures->timer.slot == 0 &&
+        !departures->is_returning) {
         departures->then = connections;
         mp_timer_start(loop, &departures->timer, QUIET_MS, on_quiet);
     }

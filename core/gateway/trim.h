@@ -19,17 +19,17 @@ typedef struct {
 /* Call it at least every MP_TRIM_EVERY_MS, on a thread that serves no clients. */
 void mp_trim_look(mp_trim *trim, uint64_t now_ms);
 
-/* Returns what the clients of one worker took, when many of them have left: some at once while they leave, the rest when none has left
- * for a moment. On the worker's thread. */
+/* Returns what the clients of one worker took, when many of them have left: some at once while they leave, the rest when none has left for
+ * a moment. So is the garbage that many clients made when they came. On the worker's thread. */
 typedef struct {
     mp_timer timer;
     mp_loop *loop;
     mp_server *server;
-    mp_vm *vm;         /* of the last turn */
-    size_t most, now;  /* connections: the most since the last trim, and those of the last turn */
-    size_t then;       /* connections when the timer was started */
-    bool is_owed;      /* connections have closed since the last whole return */
-    bool is_returning; /* the VM returns its memory; a trim follows */
+    mp_vm *vm;               /* of the last turn */
+    size_t most, least, now; /* connections: the most and the least since the last trim, and those of the last turn */
+    size_t then;             /* connections when the timer was started */
+    bool is_owed;            /* connections have closed since the last whole return */
+    bool is_returning;       /* the VM returns its memory; a trim follows */
 } mp_departures;
 
 /* Call it in each turn, behind the VM's. True if it has more to do in the next turn. */

@@ -41,7 +41,7 @@ void mp_stream_read_headers(mp_stream *stream)
         bytes += header->name->len + header->value.len;
         mp_known_header which = known_header(header->name->base, header->name->len);
         if (which != MP_KNOWN_HEADERS && stream->known_counts[which]++ == 0)
-            stream->known[which] = str_of(header->value);
+            stream->known_first[which] = (uint8_t)(header - headers->entries);
     }
     stream->head_bytes = bytes;
 }
@@ -51,7 +51,7 @@ mp_str mp_stream_known_header(const mp_stream *stream, mp_known_header which, in
     int found = stream->view.method.len == 0 ? 0 : stream->known_counts[which];
     if (count != NULL)
         *count = found;
-    return found == 0 ? MP_STR_NONE : stream->known[which];
+    return found == 0 ? MP_STR_NONE : str_of(stream->req->headers.entries[stream->known_first[which]].value);
 }
 
 mp_str mp_stream_next_header(const mp_stream *stream, const char *name, size_t *at)

@@ -91,9 +91,9 @@ struct mp_stream {
     bool is_finished; /* the last h2o_send was called: no other may follow */
     bool is_lost;     /* HTTP/2: the stream will be reset at the end of the turn */
     mp_request view;
-    size_t head_bytes; /* bytes of the request's target, Host and headers */
-    int known_counts[MP_KNOWN_HEADERS];
-    mp_str known[MP_KNOWN_HEADERS]; /* the first of each, where the count is not 0 */
+    size_t head_bytes;                      /* bytes of the request's target, Host and headers */
+    uint8_t known_counts[MP_KNOWN_HEADERS]; /* libh2o takes at most 100 headers */
+    uint8_t known_first[MP_KNOWN_HEADERS];  /* the index of the first of each, where the count is not 0 */
     void (*gone)(void *ctx, mp_stream *stream);
     void *gone_ctx;
     void (*drained)(void *ctx, mp_stream *stream);

@@ -277,6 +277,6 @@ void mp_topic_publish(mp_rpc *rpc, mp_str topic, mp_str plain, mp_str before, mp
 void mp_topic_audiences(mp_rpc *rpc, mp_str topic, mp_buf *out);
 
 /* Gauges and counters that other files read or count, too. */
-extern const mp_stat mp_stat_replay_bytes, mp_stat_refused_origin;
+extern const mp_stat mp_stat_replay_bytes, mp_stat_refused_origin, mp_stat_sessions_sse, mp_stat_sessions_http;
 
 #endif

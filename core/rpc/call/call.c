@@ -89,7 +89,8 @@ static void leave_session(mp_call *call)
 /* Memory for a call with `size` bytes behind it: from the free list if they fit its room. The head alone is cleared. */
 static mp_call *take_memory(mp_rpc *rpc, size_t size)
 {
-    bool is_pooled = size <= MP_CALL_ROOM;
+    /* a call that may last for hours takes no more than it needs */
+    bool is_pooled = size <= MP_CALL_ROOM && !mp_str_is(rpc->envelope.method, "subscriptions/listen");
     mp_call *call = is_pooled ? rpc->spare_calls : NULL;
     if (call != NULL) {
         rpc->spare_calls = call->user;
