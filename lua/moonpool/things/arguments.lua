@@ -8,6 +8,8 @@ local arguments = {}
 
 -- A JSON pointer as people write a path: "/orders/0/id" becomes "orders[0].id".
 local function told_path(pointer)
+  local plain = pointer:match "^/(%a[%w_]*)$"
+  if plain then return plain end
   local out = ""
   for part in pointer:gmatch "/([^/]*)" do
     part = part:gsub("~1", "/"):gsub("~0", "~")
@@ -21,6 +23,8 @@ local function told_path(pointer)
 end
 
 local function at(value, pointer)
+  local plain = pointer:match "^/(%a[%w_]*)$"
+  if plain then return value[plain] end
   for part in pointer:gmatch "/([^/]*)" do
     if type(value) ~= "table" then return nil end
     part = part:gsub("~1", "/"):gsub("~0", "~")
@@ -59,12 +63,21 @@ local function check_of_known(input)
 end
 
 local function fault_of(args, why)
-  local found = why.keyword == "type" and why.message:find "got an? %l+$" and shown(at(args, why.path)) or ""
+  local message, found = why.message, ""
+  if why.keyword == "type" and (message:find("got a ", 1, true) or message:find("got an ", 1, true)) then found = shown(at(args, why.path)) end
   return "argument '" .. told_path(why.path) .. "' " .. why.message .. found
 end
 
--- A text for each argument that is missing, unknown or wrong; at most MAX_FAULTS + 1.
-local function faults_of(input, args)
+-- The first member of a JSON pointer.
+local function first_of(pointer)
+  local name = pointer:match "^/([^/]*)"
+  if not name or not name:find("~", 1, true) then return name end
+  return (name:gsub("~1", "/"):gsub("~0", "~"))
+end
+
+-- A text for each argument that is missing, unknown or wrong; at most MAX_FAULTS + 1. `why` is the failure of the whole check: the first
+-- wrong argument, unless one is missing or unknown.
+local function faults_of(input, args, why)
   local faults, properties = {}, input.properties or {}
   for _, name in ipairs(input.required or {}) do
     if args[name] == nil then faults[#faults + 1] = "argument '" .. name .. "' is missing" end
@@ -81,17 +94,18 @@ local function faults_of(input, args)
       faults[#faults + 1] = "there is no argument '" .. unknown[i]:sub(1, 80) .. "'" .. (hint and ": " .. hint or "")
     end
   end
-  local left, check = {}, check_of_known(input)
+  local left, check, fits = {}, check_of_known(input), false
   for name, value in pairs(args) do
     if properties[name] ~= nil then left[name] = value end
   end
-  while check and #faults <= MAX_FAULTS do
-    local fits, why = check(left)
-    local name = not fits and why.path and why.path:match "^/([^/]*)"
-    name = name and name:gsub("~1", "/"):gsub("~0", "~")
+  if check and #faults > 0 then fits, why = check(left) end
+  while check and not fits and #faults <= MAX_FAULTS do
+    local name = why.path and first_of(why.path)
     if not name or left[name] == nil then break end
     faults[#faults + 1] = fault_of(left, why)
     left[name] = nil
+    if next(left) == nil then break end
+    fits, why = check(left)
   end
   return faults
 end
@@ -99,7 +113,7 @@ end
 --- The reason that `args` do not fit: a text that names each wrong argument, one per line if there are several. `why` is the failure from
 --- the schema's check.
 function arguments.explain(input, args, why)
-  local faults = faults_of(input, args)
+  local faults = faults_of(input, args, why)
   if #faults == 0 then
     if not why.path or why.path == "" then return "the arguments do not fit: " .. why.message end
     return fault_of(args, why)
