@@ -1,14 +1,18 @@
 -- bench.lua: what a call, an idle stream and a start cost, beside bare libh2o and nginx with a hand-written Lua endpoint in one run.
--- `./dev bench [calls]` calls it.
--- Ratios count; absolute figures are this machine's, today's.
+-- `./dev bench` calls it and writes docs/benchmarks.md and docs/benchmarks.svg; `./dev bench calls` prints calls alone.
+-- Ratios count; absolute figures are this machine's, today's. BENCH_QUICK=1: a short run, to try the program.
 local uv = require "luv"
 local gateway = require "spec.helpers.gateway"
 local client = require "spec.helpers.client"
 local nginx = require "bench.peers.nginx"
 local under = require "bench.load"
+local report = require "bench.report"
+local streams = require "bench.streams"
 local wait = require "spec.helpers.wait"
 
-local ROUNDS, SECONDS, STREAMS, STARTS = tonumber(os.getenv "BENCH_ROUNDS" or "") or 5, 3, 10000, 15
+local is_quick = os.getenv "BENCH_QUICK" == "1"
+local ROUNDS, SECONDS, STARTS = tonumber(os.getenv "BENCH_ROUNDS" or "") or (is_quick and 1 or 3), is_quick and 1 or 2, is_quick and 3 or 15
+local STREAMS = is_quick and 1000 or 9000
 local CONNECTIONS = { 1, 16, 64, 256 }
 local WORKERS = 2
 
@@ -70,11 +74,16 @@ local function print_rows(rows, connections)
   end
 end
 
+local titles = { "`add(a, b)`, 2026-07-28", "`add(a, b)` in a session, 2025-11-25", "`echo` of 44 bytes, 2026-07-28" }
+local shorts = { "add", "add, session", "echo" }
+
+-- A list of { title, short, points = { { connections, rows } } }.
 local function measure_calls()
   print(("tools/call; %d workers, wrk, servers taking turns, middle of %d rounds of %d s"):format(WORKERS, ROUNDS, SECONDS))
   local g <close> = gateway.start { workers = WORKERS, scripts = { ["tools/add.lua"] = under.add, ["tools/echo.lua"] = under.echo } }
   local other = start_nginx()
-  for _, kind in ipairs { under.kinds[1], under.kinds[2], under.echo_kind } do
+  local comparisons = {}
+  for i, kind in ipairs { under.kinds[1], under.kinds[2], under.echo_kind } do
     local request = under.request(g, kind)
     local to_nginx = { headers = {}, body = request.body }
     for name, value in pairs(request.headers) do to_nginx.headers[name] = name == "mcp-session-id" and nginx.SESSION or value end
@@ -82,44 +91,58 @@ local function measure_calls()
     local servers = { ["bare libh2o"] = { port = bare.port, pids = bare.pid }, moonpool = { port = g.port, pids = g.pid }, ["nginx + Lua"] = other }
     local function request_of(name) return name == "nginx + Lua" and to_nginx or request end
     print(("  %s, %s"):format(kind.tool, kind.headers["mcp-protocol-version"]))
-    for _, connections in ipairs(kind == under.kinds[1] and CONNECTIONS or { 64 }) do
-      print_rows(compare(servers, request_of, connections, ROUNDS, SECONDS), connections)
+    local points = {}
+    for _, connections in ipairs(i == 1 and CONNECTIONS or { 64 }) do
+      local rows = compare(servers, request_of, connections, ROUNDS, SECONDS)
+      print_rows(rows, connections)
+      points[#points + 1] = { connections = connections, rows = rows }
     end
+    comparisons[i] = { title = titles[i], short = shorts[i], points = points }
     bare.stop()
   end
   if other then other.stop() end
+  return comparisons
 end
 
-local function measure_streams(path, name)
-  local g <close> = gateway.start {
-    workers = WORKERS, config = { heartbeat = "10m", sessions = { max = STREAMS + 10, per_principal = STREAMS + 10 },
-                                  limits = { connections = STREAMS + 100 } },
-  }
-  local clients = {}
-  local function open(count)
-    for _ = 1, count do
-      local c = client.connect(g)
-      local headers = { accept = "text/event-stream" }
-      if path == "/mcp" then
-        headers["mcp-session-id"] = g:client("2025-11-25").session
+local function measure_streams()
+  local rows = {}
+  for _, departure in ipairs { "close", "reset" } do
+    for _, kind in ipairs(streams.kinds) do
+      if departure == "close" or kind.name ~= "GET" then -- which takes the client longest to open
+        local row = streams.measure(kind, STREAMS, departure)
+        row.name, row.departure = kind.name, departure == "close" and "FIN" or "RST"
+        rows[#rows + 1] = row
+        print(("  %-22s %s  %5.2f KB each, open after %4.1f s, %s%3.0f %% left"):format(kind.name, row.departure, row.kb, row.open_s,
+          row.fan_out_ms and ("one event to all %.0f ms, "):format(row.fan_out_ms) or "", row.left * 100))
       end
-      c:send { method = "GET", path = path, headers = headers }
-      clients[#clients + 1] = c
-    end
-    for i = #clients - count + 1, #clients do
-      clients[i]:read_head(20)
     end
   end
-  open(100)
-  local before = g:rss()
-  while #clients < STREAMS + 100 - 10 do
-    open(math.min(200, STREAMS + 90 - #clients))
+  return rows
+end
+
+-- Calls without reloads, then with a reload every second, of as many connections.
+local function measure_reload()
+  local seconds, connections, count = is_quick and 3 or 10, 64, 0
+  local g <close> = gateway.start { workers = WORKERS, scripts = { ["tools/add.lua"] = under.add } }
+  local request = under.request(g, under.kinds[1])
+  local function run()
+    local rate, _, latency = under.run(g.port, g.pid, request, connections, seconds)
+    return { rate = rate, p99 = latency.p99 }
   end
-  local opened = #clients - 100
-  print(("  %-22s %.2f KB resident each, %d streams"):format(name, (g:rss() - before) / opened / 1024, opened))
-  for _, c in ipairs(clients) do
-    c:close()
-  end
+  local still = run()
+  local timer = uv.new_timer()
+  timer:start(1000, 1000, function()
+    count = count + 1
+    local file = assert(io.open(g.dir .. "/scripts/tools/add.lua", "w"))
+    file:write(under.add, "\n-- ", count)
+    file:close()
+    uv.kill(g.pid, "sighup")
+  end)
+  local reloading = run()
+  timer:close()
+  local reloads = g:status().scripts.generation - 1
+  print(("reload under load        p99 %.0f µs without, %.0f µs with %d reloads"):format(still.p99, reloading.p99, reloads))
+  return { seconds = seconds, connections = connections, count = reloads, still = still, reloading = reloading }
 end
 
 local function measure_start()
@@ -131,13 +154,63 @@ local function measure_start()
     times[round] = (uv.hrtime() - started) / 1e6
   end
   print(("start to first answer    %.1f ms (median of %d)"):format(middle(times), STARTS))
+  return middle(times)
+end
+
+local shapes = {
+  positional = "`tools/call` of a function with annotated parameters", table = "of `tool { … }`", call = "whose handler takes `call`",
+  text = "that returns a text", session = "of a session, 2025-11-25", structured = "with structured output", nested = "with an object in its arguments",
+  refused = "with a wrong argument", list = "`tools/list`", read = "`resources/read` of a fixed text", made = "of a text that a function makes",
+}
+
+-- A list of { name, count, text }, by bench/instructions.lua.
+local function measure_instructions()
+  local path = os.tmpname()
+  local args = { "bench/instructions.lua" }
+  if is_quick then args[2], args[3] = "positional", "list" end
+  local code, out, err = gateway.run_program("/usr/bin/lua5.4", args, { env = { BENCH_INSTRUCTIONS = path, MOONPOOL = gateway.binary }, seconds = 600 })
+  assert(code == 0, out .. err)
+  io.write(out)
+  local rows = {}
+  for name, count in under.read(path):gmatch "(%S+) (%d+)\n" do rows[#rows + 1] = { name = name, count = tonumber(count), text = shapes[name] or "" } end
+  os.remove(path)
+  return rows
+end
+
+-- The first line that a command prints; "" where it does not exist.
+local function said(command)
+  local pipe <close> = assert(io.popen(command .. " 2>&1"))
+  return pipe:read "l" or ""
+end
+
+local function describe_machine()
+  local cpus = uv.cpu_info()
+  local one, five, fifteen = uv.loadavg()
+  return {
+    cpu = (cpus[1].model:gsub("%s+", " "):gsub("%s*@.*$", "")), cores = #cpus, memory = ("%.0f GB"):format(uv.get_total_memory() / 2 ^ 30),
+    load = ("%.1f %.1f %.1f"):format(one, five, fifteen), date = os.date "!%Y-%m-%d",
+    moonpool = said(gateway.binary .. " --version"):gsub("^moonpool ", "") .. " (" .. said "git rev-parse --short HEAD" .. ")",
+    versions = {
+      "Linux " .. uv.os_uname().release, "libh2o " .. said "pkg-config --modversion libh2o-evloop", "Lua " .. said "pkg-config --modversion lua5.4",
+      (said("/usr/sbin/nginx -v"):gsub("^nginx version: ", "")), said "gcc --version",
+    },
+  }
 end
 
 gateway.binary = "build/release/moonpool"
-measure_calls()
-if arg[1] == "calls" then os.exit(true, false) end
-print "idle event streams"
-measure_streams("/sse", "HTTP+SSE")
-measure_start()
-print(("binary                   %.2f MB"):format(#under.read "build/release/moonpool" / 1e6))
+if arg[1] == "calls" then
+  measure_calls()
+  os.exit(true, false)
+end
+local figures = { workers = WORKERS, rounds = ROUNDS, seconds = SECONDS, stream_count = STREAMS, starts = STARTS, machine = describe_machine() }
+figures.start_ms = measure_start()
+figures.comparisons = measure_calls()
+figures.reload = measure_reload()
+print(("%d quiet streams of each kind"):format(STREAMS))
+figures.streams = measure_streams()
+figures.instructions = measure_instructions()
+figures.binary = #under.read "build/release/moonpool"
+print(("binary                   %.2f MB"):format(figures.binary / 1e6))
+report.write(figures)
+print "docs/benchmarks.md and docs/benchmarks.svg are written"
 os.exit(true) -- without taking apart what the event loop still has

@@ -153,6 +153,7 @@ for _, shape in ipairs(shapes) do
   if count then lines[#lines + 1] = ("%s %d\n"):format(shape.name, count) end
 end
 if options["--record"] then write(RECORDED, table.concat(lines)) end
+if os.getenv "BENCH_INSTRUCTIONS" then write(os.getenv "BENCH_INSTRUCTIONS", table.concat(lines)) end -- for bench.lua
 for _, path in ipairs { wrapper, out } do os.remove(path) end
 uv.fs_rmdir(folder)
 os.exit(not (options["--check"] and over > 0), false)

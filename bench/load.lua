@@ -28,8 +28,8 @@ load.echo_kind = {
   headers = { ["mcp-protocol-version"] = "2026-07-28", ["mcp-method"] = "tools/call", ["mcp-name"] = "echo" },
 }
 
--- Processor seconds of all threads of one process, or of a list of processes. /proc/PID/stat has hundredths only.
-local function cpu_seconds(pids)
+--- Processor seconds of all threads of one process, or of a list of processes. /proc/PID/stat has hundredths only.
+function load.cpu_seconds(pids)
   local sum = 0
   for _, pid in ipairs(type(pids) == "table" and pids or { pids }) do
     local folder = "/proc/" .. pid .. "/task/"
@@ -89,15 +89,15 @@ function load.run(port, pid, request, connections, seconds)
   for name, value in pairs(request.headers) do
     lines[#lines + 1] = name .. ": " .. value
   end
-  local before = cpu_seconds(pid)
+  local before = load.cpu_seconds(pid)
   local code, out, err = gateway.run_program("/usr/bin/wrk", {
     "--latency", "-t" .. math.min(2, connections), "-c" .. connections, "-d" .. seconds .. "s", "-s", "bench/post.lua",
     ("http://127.0.0.1:%d/mcp"):format(port),
   }, { env = { BENCH_BODY = request.body, BENCH_HEADERS = table.concat(lines, "\n") }, seconds = seconds + 20 })
   assert(code == 0 and err == "" and not out:find "Non%-2xx", "wrk failed: " .. err .. out)
   local requests = tonumber(out:match "(%d+) requests in")
-  return tonumber(out:match "Requests/sec:%s+([%d.]+)"), (cpu_seconds(pid) - before) / requests * 1e6,
-    { p50 = microseconds(out:match "50%%%s+(%S+)"), p99 = microseconds(out:match "99%%%s+(%S+)") }
+  return tonumber(out:match "Requests/sec:%s+([%d.]+)"), (load.cpu_seconds(pid) - before) / requests * 1e6,
+    { p50 = microseconds(out:match "\n%s+50%%%s+(%S+)"), p99 = microseconds(out:match "\n%s+99%%%s+(%S+)") }
 end
 
 return load
