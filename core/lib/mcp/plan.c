@@ -226,14 +226,14 @@ static int add_call(lua_State *L, mp_lib_task *task, const mp_plan *plan, int co
     return count + 1;
 }
 
-/* Pushes the plan, nil for `call`, the message handler and the handler.  [-0, +4, throws] */
+/* Pushes the plan first, which may be replaced as soon as code of Lua runs; nil for `call`; the message handler; the handler.  [-0, +4, throws] */
 static void push_head(lua_State *L, const mp_plans *plans, const mp_plan *plan)
 {
-    luaL_checkstack(L, MP_PLAN_FIELDS + LUA_MINSTACK, NULL);
     lua_rawgeti(L, LUA_REGISTRYINDEX, plan->ref);
     lua_pushnil(L);
     lua_rawgeti(L, LUA_REGISTRYINDEX, plans->handler);
     lua_getiuservalue(L, PLAN, MP_PLAN_HANDLER);
+    luaL_checkstack(L, MP_PLAN_FIELDS + LUA_MINSTACK, NULL);
 }
 
 /* Continues after Lua has checked the arguments; the verdict is on top, above the arguments. [-n, +0, throws, parks] */

@@ -29,7 +29,7 @@ local is_scalar = { string = true, number = true, boolean = true }
 
 -- The list of an enum, if it holds a few strings only; else nil.
 local function choices_of(enum)
-  if #enum > MAX_CHOICES then return nil end
+  if #enum == 0 or #enum > MAX_CHOICES then return nil end
   for _, value in ipairs(enum) do
     if type(value) ~= "string" then return nil end
   end
