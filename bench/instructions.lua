@@ -2,16 +2,17 @@
 -- The gateway runs under callgrind with one worker and one keep-alive connection, once for FEW and once for MANY requests; the
 -- difference, divided by how many more requests there were, leaves out the start and the end of the process.
 -- A request is sent when the worker sleeps, so that each takes the same number of turns: the figure hardly depends on what else the
--- machine does. --check compares with bench/instructions.txt and fails above ALLOWED; a shape above it is measured twice, and the
--- lower figure counts. --record writes that file.
+-- machine does. --check compares with bench/instructions.txt and fails above ALLOWED; a shape above it is measured up to
+-- TRIES times, and the lowest figure counts: what the gateway does once a second adds to it where the machine is busy. --record writes that file.
 local uv = require "luv"
 local cjson = require "cjson"
 local lfs = require "lfs"
 local gateway = require "spec.helpers.gateway"
 
 local FEW <const>, MANY <const> = 500, 2500
-local WARM <const> = 50 -- requests before the worker has used more processor time than the start did elsewhere
-local PATIENCE_NS <const> = 20e6
+local WARM <const> = 50 -- requests, before as many others show which thread is the worker
+local TRIES <const> = 3
+local PATIENCE_NS <const> = 2e9
 local ALLOWED <const> = 1.03 -- times the recorded figure
 local RECORDED <const> = "bench/instructions.txt" -- lines of "SHAPE INSTRUCTIONS"
 
@@ -74,12 +75,21 @@ local function request_of(g, shape)
   return headers, (cjson.encode({ jsonrpc = "2.0", id = 1, method = message.method, params = params }):gsub("\\/", "/"))
 end
 
--- The path of the state of the thread that has used the most processor time: the worker, once it has served a few requests.
-local function busiest_thread(pid)
-  local folder, most, found = ("/proc/%d/task/"):format(pid), -1, nil
+-- Processor time of each thread, by the path of its state.
+local function times_of_threads(pid)
+  local folder, times = ("/proc/%d/task/"):format(pid), {}
   for name in lfs.dir(folder) do
-    local used = name:find "^%d" and tonumber(read(folder .. name .. "/schedstat"):match "^%d+")
-    if used and used > most then most, found = used, folder .. name .. "/stat" end
+    if name:find "^%d" then times[folder .. name .. "/stat"] = tonumber(read(folder .. name .. "/schedstat"):match "^%d+") end
+  end
+  return times
+end
+
+-- The path of the state of the thread that has used the most processor time since `before`: the worker.
+local function busiest_thread(pid, before)
+  local most, found = -1, nil
+  for path, used in pairs(times_of_threads(pid)) do
+    local more = used - (before[path] or 0)
+    if more > most then most, found = more, path end
   end
   return found
 end
@@ -95,7 +105,7 @@ local function run(wrapper, out, shape, count)
   gateway.binary = wrapper
   local g <close> = gateway.start { workers = 1, scripts = scripts, config = { scripts = { watch = false } } }
   local headers, body = request_of(g, shape)
-  local c, worker = g:connect(), nil
+  local c, worker, before = g:connect(), nil, nil
   for i = 1, count do
     if worker then wait_asleep(worker) end
     local sent = {}
@@ -103,7 +113,8 @@ local function run(wrapper, out, shape, count)
     c:send { method = "POST", path = "/mcp", headers = sent, body = body }
     local answer = c:read_response(20)
     if i == 1 then assert(answer.status < 500 and answer.body:find(shape.expect, 1, true), answer.body) end
-    if i == WARM then worker = busiest_thread(g.pid) end
+    if i == WARM then before = times_of_threads(g.pid) end
+    if i == 2 * WARM then worker = busiest_thread(g.pid, before) end
   end
   c:close()
   g:stop()
@@ -143,7 +154,9 @@ for _, shape in ipairs(shapes) do
   local count, was = known[shape.name], known[shape.name]
   if next(wanted) == nil or wanted[shape.name] then
     count = measure(shape)
-    if options["--check"] and was and count > was * ALLOWED then count = math.min(count, measure(shape)) end
+    for _ = 2, options["--check"] and TRIES or 1 do
+      if was and count > was * ALLOWED then count = math.min(count, measure(shape)) end
+    end
     local is_over = was and count > was * ALLOWED
     over = over + (is_over and 1 or 0)
     print(("  %-12s %7d%s"):format(shape.name, count, was and ("   recorded %7d   %+.1f %%%s"):format(was, (count / was - 1) * 100,
