@@ -135,9 +135,12 @@ void *mp_vm_allocate(void *ctx, void *old, size_t old_size, size_t size)
         vm->bytes -= old_size;
         return NULL;
     }
-    if (size > old_size && (vm->bytes > vm->ceiling || size - old_size > vm->ceiling - vm->bytes) &&
-        !may_overdraw(vm, size - old_size))
-        return refuse(vm, size);
+    if (size > old_size) {
+        bool fits = vm->bytes <= vm->ceiling && size - old_size <= vm->ceiling - vm->bytes;
+        if (!fits && !may_overdraw(vm, size - old_size))
+            return refuse(vm, size);
+        vm->denied = 0; /* the garbage was enough: a later refusal of this size is a first one */
+    }
     void *block = resize(vm, old, old_size, size);
     if (block == NULL)
         return size <= old_size ? old : NULL; /* Lua requires that shrinking succeeds */

@@ -45,6 +45,13 @@ local scripts = {
     return "done"]],
 }
 
+-- One call of gsub leaves some 9 MB of texts of one size. It runs in a metamethod, where a task cannot be preempted.
+local refused_script = tool [[
+    local word = ("x"):rep(50)
+    local text = (word .. " "):rep(4000)
+    local pattern = ("("):rep(30) .. "%w+" .. (")"):rep(30)
+    return tostring(setmetatable({}, { __tostring = function() return tostring(select(2, text:gsub(pattern, string.len))) end }))]]
+
 local function started()
   return gateway.start { scripts = scripts, workers = 1, config = { limits = { call = { cpu = "30s", memory = MEMORY .. "B" } } } }
 end
@@ -83,6 +90,14 @@ describe("garbage", function()
     end
     assert.equal("the call took more memory than limits.call.memory", hoard:answer(20).error.message)
     assert.truthy(answered > 3, answered)
+  end)
+
+  it("that is collected because memory was refused lets the call go on, however often that happens before it is preempted", function()
+    local g <close> = gateway.start { scripts = { ["tools/refused.lua"] = refused_script }, workers = 1,
+      config = { limits = { call = { cpu = "30s", memory = "2MiB" } } } }
+    local c <close> = g:client "2026-07-28"
+    for _ = 1, 10 do assert.equal("4000", c:result("tools/call", { name = "refused" }).content[1].text) end
+    assert.equal(0, g:status().counters.tool_aborted.memory)
   end)
 
   it("is never more than a few times what lives, however many calls leave it", function()
