@@ -27,8 +27,9 @@ typedef struct {
     struct mp_cron *schedule; /* scheduled jobs of this VM */
     bool runs_schedule;       /* the timers of the scheduled jobs are started */
 
-    mp_frozen_answers *frozen; /* the VM's stored answers (mcp/frozen_answer.h) */
-    struct mp_plans *plans;    /* the VM's plans (mcp/plan.h) */
+    mp_frozen_answers *frozen;                /* the VM's stored answers (mcp/frozen_answer.h) */
+    struct mp_plans *plans;                   /* the VM's plans (mcp/plan.h) */
+    uint64_t snapshot_begun, snapshot_served; /* generations of the registry's snapshots (mcp/served.c) */
 
     size_t notes, note_bytes; /* notifications that are queued or running, and the bytes of their methods and params */
 } mp_lib;

@@ -335,11 +335,6 @@ function host.call.header(call, name) end
 
 -- -- call plans (core/lib/mcp/plan.c) ----------------------------------------------------------------------------------
 
---- Replaces the call plans of this Lua state. lua/moonpool/registry/plan.lua makes the rows.
----@param rows table[]
----@param has_private boolean  Calls in sessions get no plan
-function host.plan.set(rows, has_private) end
-
 --- What ends a planned call: finish(tool, revision, call, ok, …); the message handler of tools; and by revision the JSON around the values of
 --- results: { text = { before, after }, object = { before the text, before the value, after }, other = … }.
 ---@param finish function
@@ -419,16 +414,30 @@ function host.call.listen(call, topics, closing) end
 
 -- -- answers that are kept as bytes (core/lib/mcp/frozen_answer.c) -------------------------------------------------------
 
---- Keeps the result of a request whose params name no more than `uri` (nil: nothing). C answers later requests with it, until thaw().
+--- Keeps the result of a request whose params name no more than `uri` (nil: nothing). C answers later requests with it, until another snapshot is published.
+---@param generation integer  Of the snapshot from which the bytes were made: if another one is published, the bytes are not kept
 ---@param method string
 ---@param revision string
 ---@param uri? string
 ---@param bytes string      The result as JSON
-function host.answers.freeze(method, revision, uri, bytes) end
+function host.answers.freeze(generation, method, revision, uri, bytes) end
 
---- Forgets all kept answers.
----@param serves_sessions boolean   Requests of sessions may be answered from what is kept from now on
-function host.answers.thaw(serves_sessions) end
+-- -- what is served (core/lib/mcp/served.c) ----------------------------------------------------------------------------
+
+--- Begins a snapshot of the registry, before anything is read for it.
+---@return integer generation
+function host.served.begin() end
+
+---@return boolean  True if the last snapshot that was begun is published
+function host.served.is_settled() end
+
+--- Publishes a snapshot, unless one of a later generation is published: sets holder.now, forgets all kept answers, and replaces the call plans.
+---@param holder table
+---@param snapshot table
+---@param generation integer
+---@param rows table[]         The plans, as lua/moonpool/registry/plan.lua describes them
+---@param has_private boolean  Calls in sessions get no plan, and no kept answer
+function host.served.publish(holder, snapshot, generation, rows, has_private) end
 
 -- -- authentication (core/lib/mcp/auth.c) ------------------------------------------------------------------------------
 

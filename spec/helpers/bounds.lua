@@ -230,9 +230,10 @@ family("host.", [[auth.enable auth.principal_ref call.clear_deadline call.count_
   session.subscribe session.unsubscribe task.cancel_at task.current task.event task.is_ending task.parallel time.clock time.now
   topic.audiences]], 20,
   "some steps, and texts that came in the request or from the configuration", { "", "return call.id" })
-row([[host.answers.freeze
-  host.answers.thaw]], 5, "one list or text of at most 256 KiB is copied; all of them, 4 MiB, are freed")
-row("host.plan.set", 40, "one row for each tool, when the tools that are served have changed")
+row("host.answers.freeze", 5, "one list or text of at most 256 KiB is copied")
+row([[host.served.begin
+  host.served.is_settled]], 1, "two counters")
+row("host.served.publish", 40, "one row for each tool, when the tools that are served have changed; at most 4 MiB of answers are freed")
 row("host.plan.set_ends", 1, "one row for each revision, once")
 row("host.call.params", 10, "the params of a call that was planned, at most 64 KiB of JSON")
 row([[host.script.guarded

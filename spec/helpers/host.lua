@@ -34,7 +34,7 @@ local regex = { compile = function(pattern) return { test = function(_, text) re
 
 local GROUPS <const> = {
   "script", "rock", "config", "limits", "hooks", "task", "bus", "time", "random", "env", "log", "session", "call", "topic", "auth", "job", "semaphore",
-  "store", "fs", "program", "http", "sqlite", "digest", "base64", "seal", "secret", "cjson", "answers", "plan",
+  "store", "fs", "program", "http", "sqlite", "digest", "base64", "seal", "secret", "cjson", "answers", "plan", "served",
 }
 
 -- { ["time.now"] = f } as C makes it: { time = { now = f } }.
@@ -54,7 +54,7 @@ host.grouped = grouped
 function host.start(scripts, options)
   options = options or {}
   forget()
-  local vm = setmetatable({ logs = {}, sessions = {}, levels = {}, slept = {}, faults = 0, asked = {}, frozen = {} }, vm_mt)
+  local vm = setmetatable({ logs = {}, sessions = {}, levels = {}, slept = {}, faults = 0, asked = {}, frozen = {}, begun = 0, served = 0 }, vm_mt)
   local list = {}
   for path, text in pairs(scripts) do list[#list + 1] = { path = path, text = text } end
   table.sort(list, function(a, b) return a.path < b.path end)
@@ -97,9 +97,18 @@ function host.start(scripts, options)
       return value, value and 1 or 0
     end,
     ["session.id"] = function(call) return call.has_session and (call.session_id or "s1") or nil end,
-    ["answers.freeze"] = function(method, revision, uri, bytes) vm.frozen[method .. " " .. revision .. " " .. (uri or "")] = bytes end,
-    ["answers.thaw"] = function() vm.frozen = {} end,
-    ["plan.set"] = function(rows, has_private) vm.plans, vm.plans_private = rows, has_private end,
+    ["answers.freeze"] = function(generation, method, revision, uri, bytes)
+      if generation == vm.served then vm.frozen[method .. " " .. revision .. " " .. (uri or "")] = bytes end
+    end,
+    ["served.begin"] = function()
+      vm.begun = vm.begun + 1
+      return vm.begun
+    end,
+    ["served.is_settled"] = function() return vm.begun == vm.served end,
+    ["served.publish"] = function(holder, snapshot, generation, rows, has_private)
+      if generation <= vm.served then return end
+      holder.now, vm.served, vm.frozen, vm.plans, vm.plans_private = snapshot, generation, {}, rows, has_private
+    end,
     ["plan.set_ends"] = function() end,
     ["call.params"] = function(call) return call.params end,
     ["call.name_task"] = function(call, id) call.task = id end,

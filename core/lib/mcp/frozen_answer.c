@@ -7,6 +7,8 @@
 #include <stdlib.h>
 
 MP_COUNTER(calls_frozen, "calls_frozen", "", "", "lists and fixed texts answered from kept bytes, without Lua")
+MP_COUNTER(answers_outdated, "answers_outdated", "", "",
+           "answers made while a switch changed the lists: not kept as bytes")
 MP_COUNTER(lists_changed, "lists_changed", "", "", "lists whose bytes differed from those served before")
 
 #define MAX_ANSWER_BYTES ((size_t)256 << 10) /* bytes of an answer; longer answers are served by Lua */
@@ -78,8 +80,9 @@ static void free_resource(mp_node *node, void *arg)
     free(resource);
 }
 
-static void thaw(mp_frozen_answers *answers)
+void mp_frozen_thaw(mp_frozen_answers *answers, bool serves_sessions)
 {
+    answers->serves_sessions = serves_sessions;
     clear_answers(answers->lists, LIST_METHODS * mp_era_count);
     mp_map_each(&answers->resources, free_resource, &answers->resources);
     answers->bytes = 0;
@@ -87,7 +90,7 @@ static void thaw(mp_frozen_answers *answers)
 
 void mp_frozen_answers_free(mp_frozen_answers *answers)
 {
-    thaw(answers);
+    mp_frozen_thaw(answers, false);
     mp_map_clear(&answers->resources);
     free(answers);
 }
@@ -138,14 +141,20 @@ static void note_hash(size_t place, mp_str bytes)
 
 /* -- for Lua ------------------------------------------------------------------------------------------------------- */
 
-/* answers.freeze(method, revision, uri, bytes): stores the result of a plain request; `uri` is nil for a list. Does
- * nothing above the limits. [-0, +0, throws] */
+/* answers.freeze(generation, method, revision, uri, bytes): stores the result of a plain request; `uri` is nil for a list. Does
+ * nothing above the limits, nor if the bytes were made from a snapshot that is no longer served. [-0, +0, throws] */
 static int l_freeze(lua_State *L)
 {
     mp_vm *vm = mp_vm_of(L);
-    mp_frozen_answers *answers = mp_lib_of(L)->frozen;
-    mp_str method = mp_check_str(L, 1), uri = mp_opt_str(L, 3), bytes = mp_check_str(L, 4);
-    const mp_era *era = mp_era_find(mp_check_str(L, 2));
+    const mp_lib *lib = mp_lib_of(L);
+    mp_frozen_answers *answers = lib->frozen;
+    uint64_t generation = (uint64_t)luaL_checkinteger(L, 1);
+    mp_str method = mp_check_str(L, 2), uri = mp_opt_str(L, 4), bytes = mp_check_str(L, 5);
+    const mp_era *era = mp_era_find(mp_check_str(L, 3));
+    if (generation != lib->snapshot_served) {
+        mp_stat_add(&mp_stat_answers_outdated, 1);
+        return 0;
+    }
     if (era == NULL || !answers->is_on || bytes.len > MAX_ANSWER_BYTES || bytes.len > vm->call_output ||
         uri.len > MAX_PARAMS_BYTES || answers->bytes + bytes.len > MAX_TABLE_BYTES)
         return 0;
@@ -163,19 +172,9 @@ static int l_freeze(lua_State *L)
     return 0;
 }
 
-/* answers.thaw(serves_sessions): drops all stored answers. `serves_sessions`: requests of sessions may be answered
- * from the table. [-0, +0] */
-static int l_thaw(lua_State *L)
-{
-    mp_frozen_answers *answers = mp_lib_of(L)->frozen;
-    thaw(answers);
-    answers->serves_sessions = lua_toboolean(L, 1);
-    return 0;
-}
-
 void mp_lib_frozen_answers(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"answers.freeze", l_freeze}, {"answers.thaw", l_thaw}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"answers.freeze", l_freeze}, {NULL, NULL}};
     mp_set_members(L, functions, 0);
 }
 

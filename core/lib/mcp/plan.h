@@ -113,6 +113,9 @@ bool mp_plan_run(lua_State *L, mp_lib_task *task, int *count);
 mp_plans *mp_plans_new(void);
 void mp_plans_free(mp_plans *plans);
 uint32_t mp_plan_hash(mp_str name);
+/* Replaces all plans by those of the rows at index `rows`. `has_private`: calls in sessions take the general path. Calls that run keep
+ * their plans. If memory is short, tools are left without a plan.  [-0, +0, throws memory] */
+void mp_plans_set(lua_State *L, mp_plans *plans, int rows, bool has_private);
 
 /* -- plan_arguments.c -------------------------------------------------------------------------------------------------- */
 

@@ -221,18 +221,17 @@ static void add_plan(lua_State *L, mp_plans *plans)
     lua_settop(L, row - 1);
 }
 
-/* plan.set(rows, has_private): replaces all plans. Calls that run keep theirs. If memory is short, tools are left without a plan.
- *  [-0, +0, throws] */
-static int l_set_plans(lua_State *L)
+void mp_plans_set(lua_State *L, mp_plans *plans, int rows, bool has_private)
 {
-    mp_plans *plans = mp_lib_of(L)->plans;
-    luaL_checktype(L, 1, LUA_TTABLE);
-    plans->has_private = lua_toboolean(L, 2);
-    lua_settop(L, 1);
+    plans->has_private = has_private;
     drop_plans(L, plans);
-    for (lua_Integer i = 1; !plans->are_off && lua_rawgeti(L, 1, i) == LUA_TTABLE; i++)
+    if (plans->are_off)
+        return;
+    lua_Integer count = (lua_Integer)lua_rawlen(L, rows);
+    for (lua_Integer i = 1; i <= count; i++) {
+        lua_rawgeti(L, rows, i);
         add_plan(L, plans);
-    return 0;
+    }
 }
 
 /* Reads the texts in field `name` of the frame on top; those that are absent stay empty.  [-0, +0, throws] */
@@ -285,7 +284,6 @@ static int l_params(lua_State *L)
 
 void mp_lib_plan(lua_State *L)
 {
-    static const luaL_Reg functions[] = {
-        {"plan.set", l_set_plans}, {"plan.set_ends", l_set_plan_ends}, {"call.params", l_params}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"plan.set_ends", l_set_plan_ends}, {"call.params", l_params}, {NULL, NULL}};
     mp_set_members(L, functions, 0);
 }

@@ -9,13 +9,15 @@ local principal = require "moonpool.access.principal"
 
 local access = {}
 
-local has_visible = false       -- true if any thing that is served has `visible`
+-- What is served. Its member `now` is a snapshot of the registry, which never changes; the registry replaces it in one step. A task can be preempted
+-- between two reads of `now`, so a function reads it once.
+local served = { now = { has_visible = false, has_private = false } }
+
+--- For the registry alone: the table whose member `now` is the current snapshot.
+access.served = served
 
 --- True if anything that is served has scopes or `visible`.
-access.has_private = false
-
---- Called with all things when the registry changes.
-function access.set(any_visible, any_private) has_visible, access.has_private = any_visible, any_private end
+function access.has_private() return served.now.has_private end
 
 -- -- the decision about a thing ---------------------------------------------------------------------------------------
 
@@ -28,16 +30,14 @@ local function failed(thing, value)
     hint = "hidden until 'visible' returns a value: 'visible' may not wait or use the network" })
 end
 
--- The things whose `visible` failed while audiences are notified. `visible` is not called again for other audiences: it may take 50 ms of processor
--- time, and all audiences wait for the same bus message.
-local failed_here
-
-local function shows(thing, p)
-  if failed_here and failed_here[thing] then return false end
+-- True if `visible` of a thing shows it. `failures`, or nil: the set of things whose `visible` failed for one of the audiences that are notified
+-- together. `visible` is not called again for other audiences: it may take 50 ms of processor time, and all audiences wait for the same bus message.
+local function shows(thing, p, failures)
+  if failures and failures[thing] then return false end
   local ok, value = host.script.briefly(thing.visible, failure.handler, p)
   if not ok then
     failed(thing, value)
-    if failed_here then failed_here[thing] = true end
+    if failures then failures[thing] = true end
   end
   return ok and value ~= nil and value ~= false
 end
@@ -50,9 +50,9 @@ function access.verdict(p, thing)
   return "lacking", missing
 end
 
---- True if the thing is in the principal's lists.
-function access.sees(p, thing)
-  return not thing.is_private or (principal.allows(p, thing.scopes) and (not thing.visible or shows(thing, p)))
+--- True if the thing is in the principal's lists. `failures`: see shows(); nil for a single question.
+function access.sees(p, thing, failures)
+  return not thing.is_private or (principal.allows(p, thing.scopes) and (not thing.visible or shows(thing, p, failures)))
 end
 
 local asked_for = setmetatable({}, { __mode = "k" })       -- an error of missing scopes -> the scopes
@@ -98,7 +98,7 @@ end
 
 local MAX_AUDIENCE_BYTES = 4096        -- limit of the bytes of an audience with the whole principal; a larger principal has an audience of only its scopes
 
-local function audience_of(p)
+local function audience_of(p, has_visible)
   local whole = has_visible and principal.pack(p)
   return whole and #whole <= MAX_AUDIENCE_BYTES and whole or "=" .. table.concat(principal.held(p), " ")
 end
@@ -109,43 +109,42 @@ local audiences = setmetatable({}, { __mode = "k" })       -- principal -> { aud
 --- needed when some thing is private.
 function access.follow_as(call)
   if not call.has_session then return end
-  local p = call.principal
+  local p, has_visible = call.principal, served.now.has_visible
   local known = audiences[p]
   if not known or known[2] ~= has_visible then
-    known = { audience_of(p), has_visible }
+    known = { audience_of(p, has_visible), has_visible }
     audiences[p] = known
   end
   host.session.set_audience(call, known[1])
 end
 
 --- The topic of `base` for the audience of one principal.
-function access.topic(base, p) return base .. "\0" .. audience_of(p) end
+function access.topic(base, p) return base .. "\0" .. audience_of(p, served.now.has_visible) end
 
 -- True if a principal or an audience sees a thing. For an audience that has only scopes, `visible` is not called.
-local function audience_sees(audience, thing)
+local function audience_sees(audience, thing, failures)
   if not thing.is_private then return true end
   local scopes = audience:match "^=(.*)$"
   if scopes then return not thing.visible and principal.cover(scopes, thing.scopes) end
-  return access.sees(principal.unpack(audience), thing)
+  return access.sees(principal.unpack(audience), thing, failures)
 end
 
---- Runs publish(topic) for every audience of `base` for which wants(audience) is true.
+--- Runs publish(topic) for every audience of `base` for which wants(audience, failures) is true.
 local function each_audience(base, wants, publish)
-  local guard <close> = setmetatable({}, { __close = function() failed_here = nil end })      -- luacheck: ignore 211
-  failed_here = {}
+  local failures = {}
   for _, audience in ipairs(host.topic.audiences(base)) do
-    if wants(audience) then publish(base .. "\0" .. audience) end
+    if wants(audience, failures) then publish(base .. "\0" .. audience) end
   end
 end
 
 --- Runs publish(topic) for the subscribers of `base` that see the thing.
 function access.notify(base, thing, publish)
-  each_audience(base, function(audience) return audience_sees(audience, thing) end, publish)
+  each_audience(base, function(audience, failures) return audience_sees(audience, thing, failures) end, publish)
 end
 
 -- True if a list changed for an audience: it sees the new thing (`is`, or nil), or saw the old one (`was`, { scopes, visible }, or nil).
-local function concerns(audience, was, is, is_other)
-  local sees = is ~= nil and audience_sees(audience, is)
+local function concerns(audience, failures, was, is, is_other)
+  local sees = is ~= nil and audience_sees(audience, is, failures)
   local saw = was ~= nil and principal.cover(audience:match "^=(.*)$" or principal.unpack(audience), was.scopes)
   if saw and was.visible and is and is.visible then saw = sees end        -- the old function no longer exists: assume that its decision was the same
   return saw ~= sees or (sees and is_other)
@@ -153,9 +152,9 @@ end
 
 --- Runs publish(topic) for the subscribers of `base` whose list changed. `changes`: a list of { was =, is =, is_other = }.
 function access.notify_changes(base, changes, publish)
-  each_audience(base, function(audience)
+  each_audience(base, function(audience, failures)
     for _, change in ipairs(changes) do
-      if concerns(audience, change.was, change.is, change.is_other) then return true end
+      if concerns(audience, failures, change.was, change.is, change.is_other) then return true end
     end
     return false
   end, publish)

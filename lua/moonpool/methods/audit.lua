@@ -119,7 +119,7 @@ end
 -- The part of the line that is known before the call runs. When a call is cancelled, no later part can be added.
 local function open(call, params)
   local args, meta, who = params and params.arguments, call.meta, principal.facts(call.principal)
-  local tool = call.method == "tools/call" and params and registry.tools[params.name]
+  local tool = call.method == "tools/call" and params and registry.thing("tools", params.name)
   local session = call.has_session and host.session.id(call)
   return setmetatable({
     event = "call", id = hex(host.random.bytes(8)), principal = who.id, issuer = who.issuer,

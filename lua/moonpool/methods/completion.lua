@@ -17,7 +17,7 @@ local function shown(name) return type(name) == "string" and "'" .. name:sub(1, 
 -- For each kind of reference: a function that finds the thing, a function that returns its arguments, and the error text for an unknown thing.
 local kinds = {
   ["ref/prompt"] = {
-    find = function(ref) return registry.prompts[ref.name] end,
+    find = function(ref) return registry.thing("prompts", ref.name) end,
     has = function(prompt) return prompt.input.properties or {} end,
     unknown = function(call, ref)
       local hint = suggest.hint(ref.name, registry.names("prompts", call.principal))
@@ -27,7 +27,7 @@ local kinds = {
   ["ref/resource"] = {
     find = function(ref)
       local uri = type(ref.uri) == "string" and uris.normal(ref.uri, true)
-      return registry.templates[uri] or registry.resources[uri]
+      return registry.thing("templates", uri) or registry.thing("resources", uri)
     end,
     has = function(resource) return resource.template and resource.template.has or {} end,
     unknown = function(_, ref) return "unknown resource template " .. shown(ref.uri) end,

@@ -28,7 +28,7 @@ end
 
 prompts["prompts/get"] = function(call, params, era)
   if not registry.offers "prompts" then return none() end
-  local prompt, forbidden = access.find(call, registry.prompts[params.name])
+  local prompt, forbidden = access.find(call, registry.thing("prompts", params.name))
   if forbidden then return nil, forbidden end
   if not prompt then return unknown(call, params.name) end
   local args = params.arguments

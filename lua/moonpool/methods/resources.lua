@@ -40,7 +40,7 @@ resources["resources/read"] = function(call, params, era)
   local uri = params.uri
   if type(uri) ~= "string" then return nil, errors.new("invalid_params", "params.uri must be a string") end
   local normal = uris.normal(uri)
-  local resource, values = registry.open(call, normal)
+  local resource, values, generation = registry.open(call, normal)
   if not resource and values then return nil, values end
   if not resource then return not_found(era, uri) end
   local ok, value, err = run.handler(resource, "resource failed", call, era, params, resource.handler, values, call, resource.has_policies and normal or nil)
@@ -53,7 +53,7 @@ resources["resources/read"] = function(call, params, era)
   local convert = era.methods["resources/read"].convert_result
   if convert then convert(result) end
   local bytes = json.encode(result)
-  registry.freeze("resources/read", era.date, uri, bytes)
+  registry.freeze(generation, "resources/read", era.date, uri, bytes)
   return json.raw(bytes), nil, true
 end
 

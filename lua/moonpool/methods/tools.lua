@@ -93,7 +93,7 @@ local function prepare(tool, args, call)
 end
 
 tools["tools/call"] = function(call, params, era)
-  local tool, forbidden = access.find(call, registry.tools[params.name])
+  local tool, forbidden = access.find(call, registry.thing("tools", params.name))
   if forbidden then return nil, forbidden end
   if not tool then return unknown(call, params.name) end
   local is_task = false

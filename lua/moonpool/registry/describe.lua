@@ -41,7 +41,7 @@ local forms = {}
 
 function forms.list(put)
   each(function(word, name, thing)
-    put(word .. "  " .. name .. "  " .. thing.description:match "^[^\n]*" .. (thing.off and "  (off)" or ""))
+    put(word .. "  " .. name .. "  " .. thing.description:match "^[^\n]*" .. (registry.is_off(thing) and "  (off)" or ""))
   end)
   put_jobs(put)
   put_policies(put)
@@ -53,7 +53,7 @@ for _, kind in ipairs { "tools", "resources", "prompts" } do
     for _, list in ipairs { kind, kind == "resources" and "templates" or nil } do
       local things, names = registry.everything(list)
       for _, name in ipairs(names) do
-        if not things[name].off then put(name) end
+        if not registry.is_off(things[name]) then put(name) end
       end
     end
   end
@@ -195,7 +195,7 @@ local function head(word, name, thing)
   if definition.mimeType then more[#more + 1] = definition.mimeType end
   if thing.scopes then more[#more + 1] = "needs " .. table.concat(thing.scopes, " ") end
   if thing.visible then more[#more + 1] = "visible to some" end
-  if thing.off then more[#more + 1] = "off" end
+  if registry.is_off(thing) then more[#more + 1] = "off" end
   return table.concat(parts, "  ") .. (more[1] and "  (" .. table.concat(more, ", ") .. ")" or "")
 end
 

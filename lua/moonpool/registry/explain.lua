@@ -96,8 +96,8 @@ end
 local steps = {}
 
 function steps.enabled(_, thing, put)
-  put("enabled", thing.off and "no" or "yes")
-  if thing.off then return "absent", "it is switched off" end
+  put("enabled", registry.is_off(thing) and "no" or "yes")
+  if registry.is_off(thing) then return "absent", "it is switched off" end
 end
 
 function steps.visible(p, thing, put)
@@ -223,7 +223,7 @@ end
 -- What the principal sees, in the form of `moonpool list`.
 function forms.list(p, _, _, line)
   each(function(kind, name, thing)
-    if not thing.off and access.sees(p, thing) then line(words[kind] .. "  " .. name .. "  " .. thing.description:match "^[^\n]*") end
+    if not registry.is_off(thing) and access.sees(p, thing) then line(words[kind] .. "  " .. name .. "  " .. thing.description:match "^[^\n]*") end
   end)
   return true
 end

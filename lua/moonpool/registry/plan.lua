@@ -148,14 +148,12 @@ local function plan_of(tool)
   return made
 end
 
---- Replaces the plans of this Lua state by those of `tools`, name -> tool, which are switched on. With `has_private` some thing is not for all
---- principals: then calls in sessions take the general path, which keeps their subscriptions.
-function plan.set(tools, has_private)
+--- The rows of host.served.publish that describe the plans of `tools`, name -> tool.
+function plan.rows(tools)
   local list = {}
-  if not (host.script.has_specs or host.config.audit) then
-    for _, tool in pairs(tools) do list[#list + 1] = plan_of(tool) end
-  end
-  host.plan.set(list, has_private)
+  if host.script.has_specs or host.config.audit then return list end
+  for _, tool in pairs(tools) do list[#list + 1] = plan_of(tool) end
+  return list
 end
 
 return plan

@@ -1,7 +1,9 @@
 -- The things that are served: tools and prompts by name, resources by URI and by template; and the pages of their lists as JSON, made
 -- once for each revision and view. A thing that is switched off is in the registry and not in any list.
---   view     the names in a list that a principal sees, and the pages made of them. Principals with the same scopes for that list
---            share a view; a list with a thing that has `visible` caches no views
+--   snapshot   what is served between two switches: the things that are on, and their lists. It is complete before it is published, and is then never
+--              changed, except that its lists cache views. Any Lua code can be preempted, so a function takes the snapshot once and uses only that
+--   view       the names in a list that a principal sees, and the pages made of them. Principals with the same scopes for that list
+--              share a view; a list with a thing that has `visible` caches no views
 
 local access = require "moonpool.access.access"
 local apps = require "moonpool.protocol.apps"
@@ -18,7 +20,7 @@ local sorted = require "moonpool.runtime.sorted_keys"
 local template = require "moonpool.things.template"
 local uris = require "moonpool.runtime.uris"
 
-local registry = { tools = {}, prompts = {}, resources = {}, templates = {} }
+local registry = {}
 
 registry.tasks_extension = "io.modelcontextprotocol/tasks"
 
@@ -27,20 +29,21 @@ local LIST_TTL_MS = 5000
 
 local MAX_VIEWS = 64       -- limit of the cached views for each list
 
--- For each list: its method; the member of the result; the sorted names; whether scopes decide who sees an entry, and the scopes; whether an entry
--- has `visible`; and the cached views, by the scopes of their principals.
-local lists = {
-  tools = { method = "tools/list", member = "tools" },
-  prompts = { method = "prompts/list", member = "prompts" },
-  resources = { method = "resources/list", member = "resources" },
-  templates = { method = "resources/templates/list", member = "resourceTemplates" },
+-- For each list: its method, the member of the result, and the word of its things in switches.
+local kinds = {
+  tools = { method = "tools/list", member = "tools", word = "tool" },
+  prompts = { method = "prompts/list", member = "prompts", word = "prompt" },
+  resources = { method = "resources/list", member = "resources", word = "resource" },
+  templates = { method = "resources/templates/list", member = "resourceTemplates", word = "resource" },
 }
 
+-- These four are set while scripts load, and do not change later.
 local everything = {}       -- for each list, the things that can be switched on and off
 local by_word = {}          -- "tool", "prompt", "resource" -> name -> the thing
-local by_fit = {}           -- templates, the one with the most fixed characters first
 local has_lists = false
 local offered = {}          -- capabilities: a thing that is switched off counts as well
+
+local served = access.served      -- its member `now` is the snapshot
 
 local function any(things, member)
   for _, thing in pairs(things) do
@@ -56,10 +59,23 @@ local function has_pages(things)
   return false
 end
 
--- The scopes that the things of a list require, as a set.
-local function needs_of(list, things)
+--- True if a thing is on: by its entry in the store, else by its option `enabled`.
+function registry.is_on(word, thing)
+  local kept = host.store.get(registry.switch_key(word, thing.name))
+  if kept then return kept == "on" end
+  return thing.enabled ~= false
+end
+
+--- The key of the store that has the switch of a thing.
+function registry.switch_key(word, name) return "switch:" .. word .. ":" .. name end
+
+-- A list of a snapshot: its method and member; the things that are on, by name, and their sorted names; whether scopes decide who sees an entry, and the
+-- scopes; whether an entry has `visible`; and the cached views, by the scopes of their principals.
+local function new_list(kind, things)
+  local list = {
+    method = kind.method, member = kind.member, things = things, names = sorted(things), needs = {}, has_visible = false, views = {}, view_count = 0,
+  }
   local seen = {}
-  list.needs, list.has_visible = {}, false
   for _, name in ipairs(list.names) do
     local thing = things[name]
     local key = thing.scopes and table.concat(thing.scopes, " ")
@@ -67,36 +83,56 @@ local function needs_of(list, things)
     list.has_visible = list.has_visible or thing.visible ~= nil
   end
   list.is_private = list.has_visible or list.needs[1] ~= nil
+  return list
 end
 
---- Rebuilds the lists and the call plans after things were switched on or off.
-function registry.refresh()
-  local any_visible, any_private = false, false
-  for kind, list in pairs(lists) do
-    local on = {}
-    for name, thing in pairs(everything[kind]) do
-      if not thing.off then on[name] = thing end
-    end
-    registry[kind] = on
-    list.names, list.views, list.view_count = sorted(on), {}, 0
-    needs_of(list, on)
-    any_visible, any_private = any_visible or list.has_visible, any_private or list.is_private
-  end
-  access.set(any_visible, any_private)
-  host.answers.thaw(not any_private)
-  by_fit = {}
-  for i, uri in ipairs(lists.templates.names) do by_fit[i] = registry.templates[uri] end
-  table.sort(by_fit, function(a, b)
+-- The templates, the one with the most fixed characters first.
+local function sort_by_fit(templates)
+  local list = {}
+  for i, uri in ipairs(templates.names) do list[i] = templates.things[uri] end
+  sort(list, function(a, b)
     local left, right = a.template.literals, b.template.literals
     if left ~= right then return left > right end
     return a.uri < b.uri
   end)
-  plan.set(registry.tools, any_private)
+  return list
 end
+
+-- A new snapshot. Its generation is taken before the switches are read: a snapshot of a later generation has each switch as it was then, or later.
+local function new_snapshot()
+  local made = { generation = host.served.begin(), on = {}, has_visible = false, has_private = false }
+  for name, kind in pairs(kinds) do
+    local things = {}
+    for key, thing in pairs(everything[name]) do
+      if registry.is_on(kind.word, thing) then things[key], made.on[thing] = thing, true end
+    end
+    local list = new_list(kind, things)
+    made[name], made.has_visible, made.has_private = list, made.has_visible or list.has_visible, made.has_private or list.is_private
+  end
+  made.by_fit = sort_by_fit(made.templates)
+  return made
+end
+
+--- Publishes a new snapshot by the switches in the store, with its call plans, unless one of a later generation is published meanwhile.
+function registry.refresh()
+  local made = new_snapshot()
+  host.served.publish(served, made, made.generation, plan.rows(made.tools.things), made.has_private)
+end
+
+--- Makes the lists follow the switch of one thing, which has changed in the store.
+function registry.follow(word, thing)
+  local is_settled = host.served.is_settled()      -- before the switch is read: no snapshot with an older switch can be published from here on
+  local is_on = registry.is_on(word, thing)
+  if is_settled and is_on == not registry.is_off(thing) then return end
+  registry.refresh()
+end
+
+--- True if a thing is in no list because it is switched off.
+function registry.is_off(thing) return not served.now.on[thing] end
 
 --- Replaces all things: { tools, prompts, resources, templates }, each by name or URI.
 function registry.set(found)
-  for kind in pairs(lists) do everything[kind] = found[kind] or {} end
+  for kind in pairs(kinds) do everything[kind] = found[kind] or {} end
   by_word = { tool = everything.tools, prompt = everything.prompts, resource = {} }
   for _, kind in ipairs { "resources", "templates" } do
     for _, thing in pairs(everything[kind]) do by_word.resource[thing.name] = thing end
@@ -129,29 +165,32 @@ function registry.serves(uri)
   return false
 end
 
-local function seen_names(kind, p)
+local function seen_names(list, p)
   local names = {}
-  for _, name in ipairs(lists[kind].names) do
-    if access.sees(p, registry[kind][name]) then names[#names + 1] = name end
+  for _, name in ipairs(list.names) do
+    if access.sees(p, list.things[name]) then names[#names + 1] = name end
   end
   return names
 end
 
 -- The view of a principal on a list: { names, pages = the encoded pages by revision }.
-local function view_of(kind, p)
-  local list, key = lists[kind], ""
-  if list.has_visible then return { names = seen_names(kind, p), pages = {} } end
+local function view_of(list, p)
+  if list.has_visible then return { names = seen_names(list, p), pages = {} } end
+  local key = ""
   for i, scopes in ipairs(list.needs) do key = key .. (principal.allows(p, scopes) and i .. "," or "") end
   local view = list.views[key]
   if view then return view end
-  if list.view_count == MAX_VIEWS then list.views, list.view_count = {}, 0 end
-  view = { names = list.is_private and seen_names(kind, p) or list.names, pages = {} }
+  if list.view_count >= MAX_VIEWS then list.views, list.view_count = {}, 0 end
+  view = { names = list.is_private and seen_names(list, p) or list.names, pages = {} }
   list.views[key], list.view_count = view, list.view_count + 1
   return view
 end
 
---- The names of a kind, sorted: "tools", "prompts", and the URIs of "resources" and "templates". With a principal, only those it sees.
-function registry.names(kind, p) return p and view_of(kind, p).names or lists[kind].names end
+--- The thing of a kind with a name or URI, if it is on: "tools", "prompts", "resources" or "templates".
+function registry.thing(kind, name) return served.now[kind].things[name] end
+
+--- The names of a kind that a principal sees, sorted: "tools", "prompts", and the URIs of "resources" and "templates".
+function registry.names(kind, p) return view_of(served.now[kind], p).names end
 
 --- True if the server declares a capability: "prompts", "resources", "completions", "tasks".
 function registry.offers(capability) return offered[capability] end
@@ -172,28 +211,32 @@ function registry.capabilities()
   return declared
 end
 
---- The resource that serves `uri`, which is normalized, and the values of the template's variables; nil if no resource serves it.
-function registry.resource(uri)
-  local fixed = registry.resources[uri]
+local function find_resource(snapshot, uri)
+  local fixed = snapshot.resources.things[uri]
   if fixed then return fixed, {} end
-  for i = 1, #by_fit do
-    local values = template.match(by_fit[i].template, uri)
-    if values then return by_fit[i], values end
+  for _, thing in ipairs(snapshot.by_fit) do
+    local values = template.match(thing.template, uri)
+    if values then return thing, values end
   end
 end
 
---- The resource that serves `uri` for the principal of a call; nil, or nil and an error, if the principal may not use it. If a URI is also a
---- spelling of a second resource, a principal that may not use the second is refused.
+--- The resource that serves `uri`, which is normalized, and the values of the template's variables; nil if no resource serves it.
+function registry.resource(uri) return find_resource(served.now, uri) end
+
+--- The resource that serves `uri` for the principal of a call, the values of the template's variables, and the generation for registry.freeze; nil, or
+--- nil and an error, if the principal may not use it. If a URI is also a spelling of a second resource, a principal that may not use the second is
+--- refused.
 function registry.open(call, uri)
-  local found, values = registry.resource(uri)
+  local snapshot = served.now
+  local found, values = find_resource(snapshot, uri)
   local plain = found and uris.plain(uri)
   if found and plain ~= uri then
-    local other = registry.resource(plain)
+    local other = find_resource(snapshot, plain)
     local open, forbidden = access.find(call, other)
     if other and not open then return nil, forbidden end
   end
   local open, forbidden = access.find(call, found)
-  if open then return open, values end
+  if open then return open, values, snapshot.generation end
   return nil, forbidden
 end
 
@@ -212,17 +255,16 @@ end
 
 -- Makes the page that begins at `first`, as json.raw. If more entries follow in a list whose cursors are bound to a principal, returns the
 -- JSON as a string, to which the cursor is added for each principal.
-local function make_page(kind, names, first, era)
-  local list = lists[kind]
+local function make_page(list, names, first, era)
   local last, has_more = end_of(names, first)
   local result = {
     [list.member] = json.array {}, ttlMs = LIST_TTL_MS, cacheScope = list.is_private and "private" or "public", resultType = "complete",
     _meta = content.meta,
   }
-  for i = first, last do result[list.member][i - first + 1] = copy(registry[kind][names[i]].definition) end
+  for i = first, last do result[list.member][i - first + 1] = copy(list.things[names[i]].definition) end
   if has_more and not list.is_private then result.nextCursor = page.cursor(list.method, names[last]) end
   local convert = era.methods[list.method].convert_result
-  if convert then convert(result, registry[kind]) end
+  if convert then convert(result, list.things) end
   local text = json.encode(result)
   return has_more and list.is_private and text or json.raw(text), text
 end
@@ -230,51 +272,53 @@ end
 -- True if C may keep answers: the audit writes a line for each request, and so do specs of scripts.
 local can_freeze = not host.config.audit and not host.script.has_specs
 
---- Gives C the bytes of an answer that every plain request of the revision gets until the next registry.refresh(): the result of a list,
---- or of resources/read for a URI.
-function registry.freeze(method, date, uri, bytes)
-  if can_freeze then host.answers.freeze(method, date, uri, bytes) end
+--- Gives C the bytes of an answer that every plain request of the revision gets until another snapshot is published: the result of a list,
+--- or of resources/read for a URI. C refuses the bytes if the snapshot from which they were made, of this generation, is no longer the published one.
+function registry.freeze(generation, method, date, uri, bytes)
+  if can_freeze then host.answers.freeze(generation, method, date, uri, bytes) end
 end
 
--- The page that begins at `first`. Pages are cached at the positions that clients reach by reading page after page.
-local function cached_page(kind, view, first, era)
-  if first % page.size ~= 1 then return make_page(kind, view.names, first, era) end
+-- The page of a list of a snapshot that begins at `first`. Pages are cached at the positions that clients reach by reading page after page.
+local function cached_page(snapshot, list, view, first, era)
+  if first % page.size ~= 1 then return make_page(list, view.names, first, era) end
   local pages = view.pages[era.date]
   if not pages then
     pages = {}
     view.pages[era.date] = pages
   end
-  if not pages[first] then
-    local made, text = make_page(kind, view.names, first, era)
-    pages[first] = made
-    local list = lists[kind]
-    if first == 1 and not list.is_private and not (kind == "resources" and has_lists) then registry.freeze(list.method, era.date, nil, text) end
+  local known = pages[first]
+  if known then return known end
+  local made, text = make_page(list, view.names, first, era)
+  pages[first] = made
+  if first == 1 and not list.is_private and not (list == snapshot.resources and has_lists) then
+    registry.freeze(snapshot.generation, list.method, era.date, nil, text)
   end
-  return pages[first]
+  return made
 end
 
 --- One page of a list in a revision for a principal: JSON bytes, or nil and an error. In a list that differs between principals, a cursor
 --- is accepted only from the principal that received it.
 function registry.page(kind, era, cursor, p)
-  local list, first, view = lists[kind], 1, view_of(kind, p)
-  local owner = list.is_private and principal.key(p) or nil
+  local snapshot = served.now
+  local list, first = snapshot[kind], 1
+  local view, owner = view_of(list, p), list.is_private and principal.key(p) or nil
   if cursor ~= nil and cursor ~= json.null then
     local name = page.open(list.method, cursor, owner)
     if not name then return nil, errors.new("invalid_params", "unknown cursor") end
     first = page.behind(view.names, name)
   end
-  local made = cached_page(kind, view, first, era)
+  local made = cached_page(snapshot, list, view, first, era)
   if type(made) ~= "string" then return made end
   local next_cursor = page.cursor(list.method, view.names[(end_of(view.names, first))], owner)
   return json.raw(made:sub(1, -2) .. ',"nextCursor":' .. json.encode(next_cursor) .. "}")
 end
 
--- The templates that list their resources and that the principal sees.
-local function listing(p)
-  local found = {}
-  for _, uri in ipairs(view_of("templates", p).names) do
-    local thing = registry.templates[uri]
-    if thing and thing.list then found[#found + 1] = thing end
+-- The templates of a snapshot that list their resources and that the principal sees.
+local function listing(snapshot, p)
+  local found, templates = {}, snapshot.templates
+  for _, uri in ipairs(view_of(templates, p).names) do
+    local thing = templates.things[uri]
+    if thing.list then found[#found + 1] = thing end
   end
   return found
 end
@@ -285,8 +329,9 @@ function registry.has_lists() return has_lists end
 --- One page of resources/list with the resources that templates list: a result, or nil and an error; only nil if the principal sees no such
 --- template. The scripts' functions are called again for each page; a page begins after the last URI of the previous page.
 function registry.page_with_instances(call, era, cursor)
-  local p, method = call.principal, lists.resources.method
-  local things = listing(p)
+  local p, snapshot = call.principal, served.now
+  local resources = snapshot.resources
+  local method, things = resources.method, listing(snapshot, p)
   if not things[1] then return nil end
   local behind
   if cursor ~= nil and cursor ~= json.null then
@@ -294,8 +339,8 @@ function registry.page_with_instances(call, era, cursor)
     if not behind then return nil, errors.new("invalid_params", "unknown cursor") end
   end
   local all, seen = {}, {}
-  for _, uri in ipairs(view_of("resources", p).names) do
-    all[#all + 1], seen[uri] = copy(registry.resources[uri].definition), true
+  for _, uri in ipairs(view_of(resources, p).names) do
+    all[#all + 1], seen[uri] = copy(resources.things[uri].definition), true
   end
   for uri in pairs(everything.resources) do seen[uri] = true end
   for _, entry in ipairs(instances.of(things, seen, call, era)) do all[#all + 1] = copy(entry) end

@@ -145,7 +145,7 @@ end
 function difference.changes(text)
   local lists = json.decode(text)
   for _, changes in pairs(lists) do
-    for _, change in ipairs(changes) do change.is = change.is and registry[change.kind][change.name] or nil end
+    for _, change in ipairs(changes) do change.is = change.is and registry.thing(change.kind, change.name) or nil end
   end
   return lists
 end

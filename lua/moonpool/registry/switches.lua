@@ -1,5 +1,6 @@
 -- enable, disable and enabled in scripts: switch things on and off while they are served. The shared store holds which things are off. A
 -- VM reads the store when it starts and at each notification of a change, so the order of notifications does not matter.
+-- A task that switches a thing can be preempted at any instruction, and cancelled there.
 
 local host = require "moonpool.host"
 local bus = require "moonpool.runtime.bus"
@@ -13,29 +14,12 @@ local switches = {}
 local lists = { tool = "tools", prompt = "prompts", resource = "resources" }
 local loaded = false
 
-local function key(word, name) return "switch:" .. word .. ":" .. name end
-
 --- True if a thing is on: by its entry in the store, else by its option `enabled`.
-function switches.is_on(word, thing)
-  local kept = host.store.get(key(word, thing.name))
-  if kept then return kept == "on" end
-  return thing.enabled ~= false
-end
+switches.is_on = registry.is_on
 
---- Sets `off` of new things by the switches in the store.
+--- Reads the switches in the store for new things.
 function switches.load()
-  for word in pairs(lists) do
-    for _, thing in pairs(registry.all(word)) do thing.off = not switches.is_on(word, thing) end
-  end
   loaded = true
-  registry.refresh()
-end
-
--- Applies the switches of the store.
-local function follow(word, thing)
-  local off = not switches.is_on(word, thing)
-  if off == thing.off then return end
-  thing.off = off
   registry.refresh()
 end
 
@@ -46,7 +30,7 @@ bus.on("attached", switches.load)
 bus.on("switched", function(text)
   local word, name = text:match "^(%a+):(.*)$"
   local thing = registry.all(word)[name]
-  if thing then follow(word, thing) end
+  if thing then registry.follow(word, thing) end
 end)
 
 -- The thing that a script names; raises an error at the script's line if it does not exist.
@@ -61,13 +45,18 @@ local function find(what, word, name)
   return thing
 end
 
+-- Sends a bus message about a switch to all workers when the block ends. If the task was cancelled in that block, the message makes this VM follow, too.
+local announcement = { __close = function(self) host.bus.broadcast("switched", self.text) end }
+
 local function switch(word, thing, on)
-  if switches.is_on(word, thing) == on then return end
-  if not host.store.set(key(word, thing.name), on and "on" or "off") then
-    problem.raise(3, "'" .. thing.name .. "' cannot be switched: the store is full", "store.entries and store.bytes in the config say how much it takes")
+  if switches.is_on(word, thing) == on then return registry.follow(word, thing) end
+  do
+    local _ <close> = setmetatable({ text = word .. ":" .. thing.name }, announcement)
+    if not host.store.set(registry.switch_key(word, thing.name), on and "on" or "off") then
+      problem.raise(3, "'" .. thing.name .. "' cannot be switched: the store is full", "store.entries and store.bytes in the config say how much it takes")
+    end
+    registry.follow(word, thing)
   end
-  follow(word, thing)
-  host.bus.broadcast("switched", word .. ":" .. thing.name)
   subscriptions.switched(lists[word], thing)
 end
 

@@ -15,7 +15,7 @@ local LONGEST = 10 -- seconds that one check may take
 
 --- `fs` is the file library of the script; `parse(text)` returns the parsed value, or nil, why.
 function watched.new(fs, path, parse)
-  return setmetatable({ fs = fs, path = path, parse = parse, looked = -math.huge, generation = 0, flights = flight.new() }, watched)
+  return setmetatable({ fs = fs, path = path, parse = parse, looked = -math.huge, flights = flight.new() }, watched)
 end
 
 --- Raises an error if no grant lets the script read the file. Called while scripts load.
@@ -38,11 +38,11 @@ local function look(self)
     self.why = why
     return nil, why
   end
-  self.value, self.mark, self.why, self.generation = value, mark, nil, self.generation + 1
+  self.value, self.mark, self.why = value, mark, nil
   return true
 end
 
---- Returns the parsed contents and the number of times that they changed; or nil, why.
+--- Returns the parsed contents, another table once they have changed; or nil, why.
 function watched:get()
   local now = host.time.now()
   if now - self.looked >= PAUSE then
@@ -51,7 +51,7 @@ function watched:get()
     self.looked = host.time.now()
   end
   if self.value == nil then return nil, self.why or "the file cannot be read" end
-  return self.value, self.generation
+  return self.value
 end
 
 return watched

@@ -185,20 +185,27 @@ local function recall(one, given)
   return last and is_same(last.given, given) and last.known or nil
 end
 
+-- A copy of the table that a script returned, and whether later tables may be compared with the copy; the table itself where it cannot be copied. The
+-- principal is made of the copy: a script may change its table for another request while this task is preempted, and what is cached is for both.
 -- A principal with claims is not compared member by member: the contents of its tables may have changed.
-local function remember(one, given, known)
-  if debug.getmetatable(given) ~= nil or debug.getmetatable(given.scopes) ~= nil or given.claims ~= nil then return end
+local function copied(given)
+  if type(given) ~= "table" or debug.getmetatable(given) ~= nil then return given, false end
   local copy = {}
   for name, value in next, given do copy[name] = value end
-  copy.scopes = copy.scopes and table.move(copy.scopes, 1, #copy.scopes, 1, {})
-  one.lately:put(copy.id, { given = copy, known = known })
+  if type(copy.scopes) ~= "table" or debug.getmetatable(copy.scopes) ~= nil then return copy, copy.scopes == nil and copy.claims == nil end
+  local scopes = {}
+  for name, value in next, copy.scopes do scopes[name] = value end
+  copy.scopes = scopes
+  return copy, copy.claims == nil
 end
 
 -- The seat for the value that a script returned; or nil and what is wrong with it.
 local function seat_of(one, given)
   local known = one.known[given] or recall(one, given)
   if known then return known end
-  local who, trouble = principal.new(given, one.from)
+  local own, is_comparable = given, false
+  if not unchanging[given] then own, is_comparable = copied(given) end
+  local who, trouble = principal.new(own, one.from)
   if not who then return nil, trouble end
   local facts = principal.facts(who)
   if facts.is_built_in then return nil, "'" .. facts.id .. "' is an id that auth scripts cannot give" end
@@ -206,8 +213,8 @@ local function seat_of(one, given)
   known = { seat = seat, expires = facts.expires or math.huge }
   if unchanging[given] or who == given then
     one.known[given] = known
-  else
-    remember(one, given, known)
+  elseif is_comparable then
+    one.lately:put(own.id, { given = own, known = known })
   end
   return known
 end

@@ -14,16 +14,16 @@ local names = { 1, table.unpack(rules.names) }
 -- The principal of a token, and the seconds for which it is valid; or nil and why. The principal of a token is made once, unless the
 -- script has a function of its own: it may look up facts that change, so it is called again after auth.KNOWN seconds.
 local function principal_of(record, make, leeway)
-  local left = auth.KNOWN
-  if make ~= claims.principal then left = record.principal and record.asked_again_at - host.time.now() or 0 end
-  if record.principal and left > 0 then return record.principal, left end
-  record.principal = nil
+  local known, left = record.known, auth.KNOWN -- `known` is replaced in one step: other requests with this token may run in between
+  if known and make ~= claims.principal then left = known.asked_again_at - host.time.now() end
+  if known and left > 0 then return known.principal, left end
+  record.known = nil
   local asked_at = host.time.now()
   local made, why = make(json.decode(record.payload))
   if type(made) ~= "table" then return made, why end
-  record.principal = auth.keep(claims.ending(made, math.ceil(record.times.exp + leeway)))
-  record.asked_again_at = asked_at + auth.KNOWN
-  return record.principal, record.asked_again_at - host.time.now()
+  known = { principal = auth.keep(claims.ending(made, math.ceil(record.times.exp + leeway))), asked_again_at = asked_at + auth.KNOWN }
+  record.known = known
+  return known.principal, known.asked_again_at - host.time.now()
 end
 
 return function(given, script)

@@ -43,11 +43,11 @@ local function open_source(source, made, script)
   if source.file then
     local file = watched.new(fs.library(script.granted, script.path), source.file, keyset.parse)
     return { find = function(_, kid, algorithm)
-      local set, generation = file:get()
+      local set = file:get()
       if not set then return nil, "the keys cannot be read", "unavailable" end
       local key, why = set:find(kid, algorithm)
       if not key then return nil, why end
-      return key, generation
+      return key, set
     end }
   end
   return remote.new {
@@ -71,8 +71,8 @@ local function recall(state, id, now)
       local fine, why = token.check_times(known.times, now, state.rules.leeway)
       if not fine then return nil, why end
     end
-    local key, generation = state.source:find(known.kid, known.algorithm)
-    if key and generation == known.generation then return known end
+    local key, set = state.source:find(known.kid, known.algorithm)
+    if key and set == known.set then return known end
     state.good:drop(id)
     return nil
   end
@@ -89,8 +89,8 @@ local function check(state, text, id, now)
   if fine then fine, why = token.check_times(claims, now, state.rules.leeway) end
   if not fine then return nil, why end
   local kid, algorithm = read.header.kid, read.header.alg
-  local key, generation, kind = state.source:find(kid, algorithm)
-  if not key then return nil, generation, kind end
+  local key, set, kind = state.source:find(kid, algorithm)
+  if not key then return nil, set, kind end
   if not take_turn() then return nil, "too many tokens wait to be checked", "unavailable" end
   if not verify(key, algorithm, read) then
     state.bad:put(id, { key = key, kid = kid, algorithm = algorithm, why = "the token's signature is not the issuer's" })
@@ -99,7 +99,7 @@ local function check(state, text, id, now)
   local leeway = state.rules.leeway
   local record = {
     from = math.max(claims.nbf or -math.huge, claims.iat or -math.huge) - leeway, till = (claims.exp or math.huge) + leeway,
-    payload = read.payload, times = { exp = claims.exp, nbf = claims.nbf, iat = claims.iat }, kid = kid, algorithm = algorithm, generation = generation,
+    payload = read.payload, times = { exp = claims.exp, nbf = claims.nbf, iat = claims.iat }, kid = kid, algorithm = algorithm, set = set,
   }
   if state.rules.cache > 0 then state.good:put(id, record) end
   return record

@@ -21,7 +21,7 @@ local all = setmetatable({}, { __mode = "k" })
 --- `options`: name (equal for equal sets of keys), http (the library of a script), issuer or uri, and times in seconds:
 --- refetch (the least between fetches for unknown keys), refresh, max_age; plain_http.
 function remote.new(options)
-  local self = setmetatable({ quiet_until = -math.huge, failures = 0, generation = 0 }, remote)
+  local self = setmetatable({ quiet_until = -math.huge, failures = 0 }, remote)
   for name, value in pairs(options) do self[name] = value end
   all[self] = true
   return self
@@ -30,13 +30,20 @@ end
 -- A random time near `seconds`, so that many gateways do not fetch in the same second.
 local function about(seconds) return seconds * (0.75 + host.random.bytes(1):byte() / 510) end
 
+-- Replaces `self.known`, { set, text, fetched_at, refresh_at }, in one step: a task that is preempted between two reads of it would have the key of one set
+-- and the name of another. The set is the same table as long as its text is.
 local function adopt(self, text, age)
-  local set, why = keyset.from_json(text)
+  local known = self.known
+  local set, why
+  if known and known.text == text then
+    set = known.set
+  else
+    set, why = keyset.from_json(text)
+  end
   if not set then return nil, why end
-  if text ~= self.text then self.generation = self.generation + 1 end
-  self.set, self.text, self.failures = set, text, 0
-  self.fetched_at = host.time.now() - age
-  self.refresh_at = self.fetched_at + about(self.refresh)
+  local fetched_at = host.time.now() - age
+  self.failures = 0
+  self.known = { set = set, text = text, fetched_at = fetched_at, refresh_at = fetched_at + about(self.refresh) }
   return true
 end
 
@@ -47,10 +54,11 @@ local function catch_up(self)
   if not at then return end
   local age = math.max(0, os.time() - tonumber(at))
   if age >= self.max_age then return end
-  if text ~= self.text then
+  local known = self.known
+  if not known or text ~= known.text then
     adopt(self, text, age)
   else
-    self.fetched_at = math.max(self.fetched_at, host.time.now() - age)
+    known.fetched_at = math.max(known.fetched_at, host.time.now() - age)
   end
 end
 
@@ -168,28 +176,36 @@ local function renew(self, seconds, for_unknown)
   if it and seconds > 0 then it.signal:wait(seconds) end
 end
 
-local function is_usable(self) return self.set and host.time.now() - self.fetched_at < self.max_age end
+-- What is known of the issuer's keys, unless it is too old.
+local function usable(self)
+  local known = self.known
+  return known and host.time.now() - known.fetched_at < self.max_age and known
+end
 
---- The key for `kid` and `algorithm`, and the generation of the set; or nil, why, and "unavailable" if keys could not be fetched.
+--- The key for `kid` and `algorithm`, and its set, which is another table once the keys have changed; or nil, why, and "unavailable" if keys could
+--- not be fetched.
 function remote:find(kid, algorithm)
-  local is_fresh = false
-  if not is_usable(self) then
+  local is_fresh, known = false, usable(self)
+  if not known then
     catch_up(self)
-    if not is_usable(self) then
+    if not usable(self) then
       renew(self, MAX_FETCH_S)
       is_fresh = true
     end
-    if not is_usable(self) then return nil, "the issuer's keys cannot be fetched now", "unavailable" end
-  elseif host.time.now() >= self.refresh_at then
+    known = usable(self)
+    if not known then return nil, "the issuer's keys cannot be fetched now", "unavailable" end
+  elseif host.time.now() >= known.refresh_at then
     renew(self, 0)
   end
-  local key, why, may_be_new = self.set:find(kid, algorithm)
+  local set = known.set
+  local key, why, may_be_new = set:find(kid, algorithm)
   if not key and may_be_new and not is_fresh then
     renew(self, TIMEOUT, true)
-    key, why = self.set:find(kid, algorithm)
+    set = self.known.set
+    key, why = set:find(kid, algorithm)
   end
   if not key then return nil, why end
-  return key, self.generation
+  return key, set
 end
 
 return remote

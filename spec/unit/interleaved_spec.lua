@@ -1,0 +1,208 @@
+-- Lists and switches that interrupt each other. The engine can preempt Lua code at any instruction; here a hook runs one of the two inside the other,
+-- before each instruction in turn. What C does is one step, so the imitations of C are not interrupted.
+local host = require "spec.helpers.host"
+
+local scripts = {
+  ["tools/open.lua"] = 'return tool { "Open.", function() return "open" end }',
+  ["tools/flips.lua"] = 'return tool { "Flips.", function() return "flips" end }',
+  ["tools/other.lua"] = 'return tool { "Flips, too.", enabled = false, function() return "other" end }',
+  ["tools/scoped.lua"] = 'return tool { "Scoped.", scopes = { "ops" }, function() return "scoped" end }',
+  ["prompts/open.lua"] = 'return prompt { "Open.", "hello" }',
+  ["prompts/shown.lua"] = 'return prompt { "Shown to one.", visible = function(p) return p.id == "boss" end, "hello" }',
+  ["resources/open.lua"] = 'return resource { "Open.", uri = "x:open", "text" }',
+  ["resources/flips.lua"] = 'return resource { "Flips.", uri = "x:flips", "text" }',
+  ["resources/any.lua"] = 'return resource { "Any.", uri = "x:{id}/a", scopes = { "ops" }, function(vars) return vars.id end }',
+}
+
+-- No list of these differs between principals, so C may keep the answers.
+local public = {}
+for _, path in ipairs { "tools/open.lua", "tools/flips.lua", "tools/other.lua", "resources/flips.lua" } do public[path] = scripts[path] end
+
+local REVISION <const> = "2026-07-28"
+local boss, guest = { id = "boss", scopes = { "ops" } }, { id = "guest" }
+
+-- True if the function that the hook interrupts is of the folders that hold the lists and the rights. The others of the library share no state with
+-- these.
+local folders = { registry = true, access = true, methods = true }
+local function is_library() return folders[debug.getinfo(3, "S").source:match "lua/moonpool/(%w+)/"] or false end
+
+-- Runs f() as a coroutine and, before its n-th instruction, `between`, unless that instruction is of another folder. Returns true unless f has fewer
+-- instructions, and whether `between` ran.
+local function interrupted(n, f, between)
+  local is_reached, has_run = false, false
+  local co = coroutine.create(f)
+  debug.sethook(co, function()
+    is_reached = true
+    debug.sethook(co)
+    if not is_library() then return end
+    has_run = true
+    between()
+  end, "", n)
+  local ok, why = coroutine.resume(co)
+  assert(ok, why)
+  assert.equal("dead", coroutine.status(co))
+  return is_reached, has_run
+end
+
+local function names(vm, method, member, name, who)
+  local result, err = vm:read(method, {}, { principal = who, revision = REVISION })
+  assert.is_nil(err)
+  local list = {}
+  for i, entry in ipairs(result[member]) do list[i] = entry[name] end
+  return table.concat(list, " ")
+end
+
+local function tools(vm, who) return names(vm, "tools/list", "tools", "name", who) end
+
+-- The lists, each as a set of names that a principal may see and a set that it must see.
+local function check_rights(vm, first, second)
+  for _, who in ipairs { first, second } do
+    local is_boss = who == boss
+    local seen = " " .. tools(vm, who) .. " "
+    assert.truthy(seen:find(" open ", 1, true))
+    assert.equal(is_boss, seen:find(" scoped ", 1, true) ~= nil)
+    assert.equal(is_boss and "open shown" or "open", names(vm, "prompts/list", "prompts", "name", who))
+    assert.equal(is_boss and "x:{id}/a" or "", names(vm, "resources/templates/list", "resourceTemplates", "uriTemplate", who))
+    assert.truthy(names(vm, "resources/list", "resources", "uri", who):find "x:open")
+  end
+end
+
+describe("a list and a switch that interrupt each other at any instruction", function()
+  after_each(host.stop)
+
+  -- Calls visit(n) for each instruction n until it returns false.
+  local function each_instruction(visit)
+    local n = 1
+    while visit(n) do n = n + 1 end
+    assert.is_true(n > 100, "few instructions: " .. n)
+  end
+
+  it("show each principal what it may see, while a switch is interrupted by lists", function()
+    local vm = host.start(scripts)
+    local switches = require "moonpool.registry.switches"
+    local is_on = true
+    each_instruction(function(n)
+      is_on = not is_on
+      local first, second = n % 4 < 2 and boss or guest, n % 4 < 2 and guest or boss
+      local function flip() switches[is_on and "enable" or "disable"]("tool", "flips") end
+      local more = interrupted(n, flip, function() check_rights(vm, first, second) end)
+      assert.equal(is_on and "flips open" or "open", tools(vm, guest))
+      assert.equal(is_on and "flips open scoped" or "open scoped", tools(vm, boss))
+      check_rights(vm, second, first)
+      return more
+    end)
+  end)
+
+  it("leave no old list behind, while a list is interrupted by a switch", function()
+    for _, set in ipairs { public, scripts } do
+      local vm = host.start(set)
+      local switches = require "moonpool.registry.switches"
+      local is_on, kept = true, 0
+      each_instruction(function(n)
+        local function flip()
+          is_on = not is_on
+          switches[is_on and "enable" or "disable"]("tool", "flips")
+        end
+        switches[n % 2 == 0 and "enable" or "disable"]("tool", "other") -- so that nothing is cached
+        local more = interrupted(n, function() tools(vm, guest) end, flip)
+        local answer = vm.frozen["tools/list " .. REVISION .. " "]
+        if answer then
+          kept = kept + 1
+          assert.equal(is_on, answer:find('"flips"', 1, true) ~= nil, "an old list is kept as bytes")
+        end
+        assert.equal((is_on and "flips open" or "open") .. (n % 2 == 0 and " other" or ""), tools(vm, guest))
+        return more
+      end)
+      assert.equal(set == public, kept > 0)
+    end
+  end)
+
+  it("leave no old text behind, while a read is interrupted by the switch of the resource", function()
+    local vm = host.start(public)
+    local switches = require "moonpool.registry.switches"
+    each_instruction(function(n)
+      switches.enable("resource", "flips")
+      local more, has_run = interrupted(n, function() vm:call("resources/read", { uri = "x:flips" }) end, function()
+        switches.disable("resource", "flips")
+      end)
+      if has_run then
+        assert.is_nil(vm.frozen["resources/read " .. REVISION .. " x:flips"])
+        assert.is_nil((vm:call("resources/read", { uri = "x:flips" })))
+      end
+      return more
+    end)
+  end)
+
+  it("end with both switches, while one is interrupted by another, of the same thing and of others", function()
+    local vm = host.start(public)
+    local switches = require "moonpool.registry.switches"
+    for _, name in ipairs { "other", "flips" } do
+      each_instruction(function(n)
+        switches.enable("tool", "flips")
+        switches.disable("tool", "other")
+        local during
+        local more, has_run = interrupted(n, function() switches.disable("tool", "flips") end, function()
+          switches.enable("tool", name)
+          during = " " .. tools(vm, guest) .. " "
+        end)
+        local function is_listed(it) return (" " .. tools(vm, guest) .. " "):find(" " .. it .. " ", 1, true) ~= nil end
+        if not has_run then return more end
+        assert.truthy(during:find(" " .. name .. " ", 1, true), "the list is not right at once")
+        assert.equal(switches.is_on("tool", { name = "flips" }), is_listed "flips")
+        assert.equal(name == "other", is_listed "other")
+        for _, row in ipairs(vm.plans) do assert.is_true(is_listed(row.name)) end
+        return true
+      end)
+    end
+  end)
+
+  it("are right after a switch whose task is cancelled at any instruction, once the message of the switch has arrived", function()
+    local vm = host.start(public)
+    local switches = require "moonpool.registry.switches"
+    local sent = {}
+    vm.host.bus.broadcast = function(topic, text) sent[#sent + 1] = { topic, text } end
+    each_instruction(function(n)
+      local wants = n % 2 == 0
+      switches[wants and "disable" or "enable"]("tool", "flips")
+      sent = {}
+      local gone = {}
+      local more = interrupted(n, function()
+        local ok, why = pcall(switches[wants and "enable" or "disable"], "tool", "flips")
+        assert(ok or why == gone, why)
+      end, function() error(gone, 0) end)
+      for _, message in ipairs(sent) do vm.moonpool.heard(message[1], message[2]) end
+      assert.equal(switches.is_on("tool", { name = "flips" }), tools(vm, guest):find("flips", 1, true) ~= nil)
+      return more
+    end)
+  end)
+end)
+
+describe("a table that an auth script changes for another request, at any instruction", function()
+  after_each(host.stop)
+
+  it("gives no principal the rights of another afterwards", function()
+    local vm = host.start { ["auth/shared.lua"] = [[
+      local shared = { id = "x", scopes = {} }
+      return auth { function(request)
+        shared.id, shared.scopes[1] = request.bearer, request.bearer == "boss" and "ops" or "none"
+        return shared
+      end }]] }
+    local function id_of(who)
+      local seat = vm.moonpool.authenticate { bearer = who, headers = {} }
+      return seat and seat.who
+    end
+    local n, principal = 1, require "moonpool.access.principal"
+    repeat
+      local a, b = "guest" .. n, "boss"
+      local more = interrupted(n, function() id_of(a) end, function() id_of(b) end)
+      for _, who in ipairs { a, b } do
+        local p = id_of(who)
+        assert.equal(who, p.id)
+        assert.equal(who == "boss", (principal.allows(p, { "ops" })))
+      end
+      n = n + 1
+    until not more
+    assert.is_true(n > 100, "few instructions: " .. n)
+  end)
+end)
+
