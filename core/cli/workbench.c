@@ -5,16 +5,16 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MOST_ARGUMENTS (2 * MP_CLI_GIVEN + 8)
+#define MAX_ARGUMENTS (2 * MP_CLI_GIVEN + 8)
 
 typedef struct {
-    mp_workbench_argument list[MOST_ARGUMENTS];
+    mp_workbench_argument list[MAX_ARGUMENTS];
     size_t count;
 } arguments;
 
 static void put(arguments *to, const char *name, const char *value)
 {
-    if (to->count < MOST_ARGUMENTS && value != NULL)
+    if (to->count < MAX_ARGUMENTS && value != NULL)
         to->list[to->count++] = (mp_workbench_argument){name, value};
 }
 
@@ -23,7 +23,7 @@ static int take(const mp_cli_args *args, arguments *to)
 {
     for (int i = 0; i < args->given_count; i++)
         put(to, args->given[i].option->name, args->given[i].value == NULL ? "" : args->given[i].value);
-    if ((size_t)args->word_count > MOST_ARGUMENTS - MP_CLI_GIVEN - 8)
+    if ((size_t)args->word_count > MAX_ARGUMENTS - MP_CLI_GIVEN - 8)
         return mp_cli_misused("too many arguments, from", args->words[MP_CLI_GIVEN], NULL, args->command->name);
     for (int i = 0; i < args->word_count; i++)
         put(to, NULL, args->words[i]);

@@ -5,7 +5,7 @@
 #include "json/text.h"
 #include <stdlib.h>
 
-enum { KEYS_INLINE = 32, KEYS_MOST = 256 };
+enum { KEYS_INLINE = 32, MAX_KEYS = 256 };
 
 typedef struct {
     mp_str text; /* the unescaped text of the key */
@@ -161,7 +161,7 @@ static void note_key(scan *s, mp_str span)
     mp_str text = {span.ptr + 1, span.len - 2};
     bool owned = memchr(text.ptr, '\\', text.len) != NULL;
     object->hidden = false;
-    if (s->count - object->first == KEYS_MOST) {
+    if (s->count - object->first == MAX_KEYS) {
         hide(s, span.ptr, "more than 256 keys");
         return;
     }

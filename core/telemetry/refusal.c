@@ -6,7 +6,7 @@
 
 MP_COUNTER(suppressed_log, "dropped", "reason", "refusals", "log lines about refusals over log.refusals")
 
-#define MOST_FIELDS 12
+#define MAX_FIELDS 12
 #define MAX_TRACED_BYTES 200 /* bytes of one value in a trace line */
 
 typedef struct {
@@ -80,10 +80,10 @@ void mp_refusal_write(mp_cause cause, mp_str why, const mp_log_field *fields)
         trace(cause, why, fields, suppressed);
     if (!mp_log_wants(MP_INFO))
         return;
-    mp_log_field all[MOST_FIELDS + 5];
+    mp_log_field all[MAX_FIELDS + 5];
     size_t count = 0;
     all[count++] = mp_log_str("cause", mp_str_of(texts[cause].name));
-    for (; fields->key != NULL && count < MOST_FIELDS; fields++)
+    for (; fields->key != NULL && count < MAX_FIELDS; fields++)
         if (fields->text.ptr == NULL || fields->text.len > 0)
             all[count++] = *fields;
     all[count++] = mp_log_str("why", why);
