@@ -16,9 +16,9 @@ MP_GAUGE(statements, "statements", "", "", "SQL statements of scripts that wait 
 MP_GAUGE(sqlite_bytes, "sqlite_bytes", "", "", "bytes of SQL parameters and results in progress")
 MP_COUNTER(refused_statements, "refused", "reason", "statements", "SQL statements over limits.sqlite.queue")
 
-#define MOST_PATTERN                                                                                                   \
+#define MAX_PATTERN_BYTES                                                                                              \
     128 /* longest pattern of LIKE and GLOB, in bytes: a call, which cannot be interrupted, takes up to 1.5 ns for each byte of the pattern and each byte of the text */
-#define MOST_DEPTH 100 /* depth of triggers that fire triggers */
+#define MAX_TRIGGER_DEPTH 100 /* depth of triggers that fire triggers */
 #define PAGE 4096
 #define LOOK 1000 /* instructions of SQLite between two checks whether the statement was cancelled */
 #define RETRY_MS 10
@@ -139,10 +139,10 @@ static int prepare_connection(mp_database *database)
     sqlite3_busy_handler(db, on_busy, database);
     sqlite3_progress_handler(db, LOOK, on_progress, database);
     sqlite3_limit(db, SQLITE_LIMIT_LENGTH, database->limits.bytes > INT_MAX ? INT_MAX : (int)database->limits.bytes);
-    sqlite3_limit(db, SQLITE_LIMIT_SQL_LENGTH, MP_SQL_LONGEST);
-    sqlite3_limit(db, SQLITE_LIMIT_LIKE_PATTERN_LENGTH, MOST_PATTERN);
-    sqlite3_limit(db, SQLITE_LIMIT_VARIABLE_NUMBER, MP_SQL_MOST_PARAMS);
-    sqlite3_limit(db, SQLITE_LIMIT_TRIGGER_DEPTH, MOST_DEPTH);
+    sqlite3_limit(db, SQLITE_LIMIT_SQL_LENGTH, MP_MAX_SQL_BYTES);
+    sqlite3_limit(db, SQLITE_LIMIT_LIKE_PATTERN_LENGTH, MAX_PATTERN_BYTES);
+    sqlite3_limit(db, SQLITE_LIMIT_VARIABLE_NUMBER, MP_MAX_SQL_PARAMS);
+    sqlite3_limit(db, SQLITE_LIMIT_TRIGGER_DEPTH, MAX_TRIGGER_DEPTH);
     sqlite3_limit(db, SQLITE_LIMIT_WORKER_THREADS, 0); /* memory is counted per thread */
     sqlite3_limit(db, SQLITE_LIMIT_ATTACHED, 1);
     int rc = mp_sql_restrict(db);

@@ -13,8 +13,8 @@ typedef struct mp_database mp_database;
  * harmless. */
 void mp_sql_memory_start(void);
 
-#define MP_SQL_LONGEST (1 << 20) /* bytes of SQL */
-#define MP_SQL_MOST_PARAMS 1000
+#define MP_MAX_SQL_BYTES (1 << 20) /* bytes of SQL */
+#define MP_MAX_SQL_PARAMS 1000
 
 typedef struct {
     int64_t rows; /* limit of one result */

@@ -8,10 +8,10 @@
 #include <openssl/pem.h>
 #include <openssl/x509.h>
 
-#define LEAST_RSA 2048
-#define MOST_RSA 8192
-#define MOST_EXPONENT 8 /* bytes of a coordinate */
-#define MOST_PEM ((size_t)1 << 20)
+#define MIN_RSA_BITS 2048
+#define MAX_RSA_BITS 8192
+#define MAX_EXPONENT_BYTES 8 /* bytes of a coordinate */
+#define MAX_PEM_BYTES ((size_t)1 << 20)
 
 typedef struct {
     const char *kind, *group; /* name of the curve in a JWK, and in OpenSSL */
@@ -43,7 +43,7 @@ static const char *settle(mp_jwk *key)
     size_t len;
     if (EVP_PKEY_is_a(key->pkey, "RSA")) {
         int bits = EVP_PKEY_get_bits(key->pkey);
-        if (bits < LEAST_RSA || bits > MOST_RSA) {
+        if (bits < MIN_RSA_BITS || bits > MAX_RSA_BITS) {
             mp_jwk_clear(key);
             return without_openssl_error("an RSA key has 2048 to 8192 bits");
         }
@@ -76,9 +76,9 @@ static EVP_PKEY *from_params(const char *type, OSSL_PARAM_BLD *build)
 const char *mp_jwk_from_rsa(mp_jwk *key, mp_str modulus, mp_str exponent)
 {
     *key = (mp_jwk){0};
-    if (modulus.len < LEAST_RSA / 8 || modulus.len > MOST_RSA / 8 || modulus.ptr[0] == '\0')
+    if (modulus.len < MIN_RSA_BITS / 8 || modulus.len > MAX_RSA_BITS / 8 || modulus.ptr[0] == '\0')
         return "an RSA key has 2048 to 8192 bits";
-    if (exponent.len == 0 || exponent.len > MOST_EXPONENT || (exponent.ptr[exponent.len - 1] & 1) == 0 ||
+    if (exponent.len == 0 || exponent.len > MAX_EXPONENT_BYTES || (exponent.ptr[exponent.len - 1] & 1) == 0 ||
         (exponent.len == 1 && exponent.ptr[0] == 1))
         return "its exponent is none";
     BIGNUM *n = BN_bin2bn((const unsigned char *)modulus.ptr, (int)modulus.len, NULL);
@@ -138,7 +138,7 @@ static int no_password(char *to, int size, int writes, void *ctx)
 const char *mp_jwk_from_pem(mp_jwk *key, mp_str text, bool is_private)
 {
     *key = (mp_jwk){.is_private = is_private};
-    if (text.len > MOST_PEM)
+    if (text.len > MAX_PEM_BYTES)
         return "the PEM is too long";
     BIO *bio = BIO_new_mem_buf(text.ptr, (int)text.len);
     if (bio == NULL)
@@ -186,7 +186,7 @@ const char *mp_jwk_generate(mp_jwk *key, mp_str algorithm)
     if (mp_str_is(algorithm, "EdDSA") || mp_str_is(algorithm, "Ed25519"))
         key->pkey = EVP_PKEY_Q_keygen(NULL, NULL, "ED25519");
     else if (mp_str_starts(algorithm, MP_STR("RS")) || mp_str_starts(algorithm, MP_STR("PS")))
-        key->pkey = EVP_PKEY_Q_keygen(NULL, NULL, "RSA", (size_t)LEAST_RSA);
+        key->pkey = EVP_PKEY_Q_keygen(NULL, NULL, "RSA", (size_t)MIN_RSA_BITS);
     if (key->pkey == NULL)
         return without_openssl_error("no such algorithm");
     const char *why = settle(key);

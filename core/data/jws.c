@@ -6,7 +6,7 @@
 
 MP_COUNTER(verifications, "jwt_verifications", "", "", "token signatures verified")
 
-#define MOST_COORDINATE 66
+#define MAX_COORDINATE_BYTES 66
 
 typedef enum { PKCS1, PSS, ECDSA, ED25519 } scheme;
 
@@ -105,7 +105,7 @@ bool mp_jwk_verify(const mp_jwk *key, mp_str name, mp_str data, mp_str signature
 /* Converts DER to two numbers of `size` bytes each, appended to `out`. */
 static bool put_raw(mp_buf *out, const unsigned char *der, size_t len, size_t size)
 {
-    unsigned char raw[2 * MOST_COORDINATE];
+    unsigned char raw[2 * MAX_COORDINATE_BYTES];
     ECDSA_SIG *pair = d2i_ECDSA_SIG(NULL, &der, (long)len);
     bool fine = pair != NULL && BN_bn2binpad(ECDSA_SIG_get0_r(pair), raw, (int)size) >= 0 &&
                 BN_bn2binpad(ECDSA_SIG_get0_s(pair), raw + size, (int)size) >= 0;

@@ -11,7 +11,7 @@ typedef struct {
     mp_node node;
     int64_t most, through, waiting;
     mp_link waiters;
-} gate;
+} semaphore;
 
 typedef enum {
     WAITS,
@@ -23,9 +23,9 @@ typedef enum {
 
 struct mp_pass {
     mp_message message;
-    mp_link link; /* link in gate->waiters, or in the list of passes that just got a place */
-    mp_semaphores *gates;
-    gate *gate; /* NULL once LEFT or LOST */
+    mp_link link; /* link in semaphore->waiters, or in the list of passes that just got a place */
+    mp_semaphores *semaphores;
+    semaphore *semaphore; /* NULL once LEFT or LOST */
     mp_loop *loop;
     void (*granted)(void *ctx);
     void *ctx;
@@ -40,18 +40,18 @@ struct mp_semaphores {
 
 mp_semaphores *mp_semaphores_new(int64_t most_waiting)
 {
-    mp_semaphores *gates = mp_new(sizeof *gates);
-    pthread_mutex_init(&gates->lock, NULL);
-    mp_map_init(&gates->by_name);
-    gates->most_waiting = most_waiting;
-    return gates;
+    mp_semaphores *semaphores = mp_new(sizeof *semaphores);
+    pthread_mutex_init(&semaphores->lock, NULL);
+    mp_map_init(&semaphores->by_name);
+    semaphores->most_waiting = most_waiting;
+    return semaphores;
 }
 
-void mp_semaphores_free(mp_semaphores *gates)
+void mp_semaphores_free(mp_semaphores *semaphores)
 {
-    mp_map_clear(&gates->by_name);
-    pthread_mutex_destroy(&gates->lock);
-    free(gates);
+    mp_map_clear(&semaphores->by_name);
+    pthread_mutex_destroy(&semaphores->lock);
+    free(semaphores);
 }
 
 /* -- under the lock ---------------------------------------------------------------------------------------------- */
@@ -59,12 +59,12 @@ void mp_semaphores_free(mp_semaphores *gates)
 static void stop_waiting(mp_pass *pass)
 {
     mp_link_drop(&pass->link);
-    pass->gate->waiting--;
+    pass->semaphore->waiting--;
     mp_stat_add(&mp_stat_calls_waiting, -1);
 }
 
 /* Gives free places to waiting passes, and moves these to `called`. Frees a semaphore that has no pass. */
-static void open_gate(mp_semaphores *gates, gate *g, mp_link *called)
+static void admit_waiting(mp_semaphores *semaphores, semaphore *g, mp_link *called)
 {
     while (g->through < g->most && g->waiting > 0) {
         mp_pass *next = mp_container(g->waiters.next, mp_pass, link);
@@ -75,15 +75,15 @@ static void open_gate(mp_semaphores *gates, gate *g, mp_link *called)
     }
     if (g->through > 0 || g->waiting > 0)
         return;
-    mp_map_drop(&gates->by_name, &g->node);
+    mp_map_drop(&semaphores->by_name, &g->node);
     free(g);
 }
 
 static void give_back(mp_pass *pass, state after, mp_link *called)
 {
     pass->state = after;
-    pass->gate->through--;
-    open_gate(pass->gates, pass->gate, called);
+    pass->semaphore->through--;
+    admit_waiting(pass->semaphores, pass->semaphore, called);
 }
 
 /* -- functions that do not take the lock ------------------------------------------------------------------------- */
@@ -106,13 +106,13 @@ static void deliver(mp_message *message, mp_loop *loop)
     mp_pass *pass = mp_container(message, mp_pass, message);
     mp_link called;
     mp_link_init(&called);
-    pthread_mutex_lock(&pass->gates->lock);
+    pthread_mutex_lock(&pass->semaphores->lock);
     bool is_left = pass->state == LEFT;
     if (!is_left && loop == NULL)
         give_back(pass, LOST, &called);
     else if (!is_left)
         pass->state = THROUGH;
-    pthread_mutex_unlock(&pass->gates->lock);
+    pthread_mutex_unlock(&pass->semaphores->lock);
     if (is_left)
         free(pass);
     else if (loop != NULL)
@@ -120,23 +120,23 @@ static void deliver(mp_message *message, mp_loop *loop)
     call(&called);
 }
 
-mp_pass *mp_semaphore_enter(mp_semaphores *gates, mp_str name, int64_t most, mp_loop *loop, void (*granted)(void *ctx),
-                            void *ctx, bool *waits)
+mp_pass *mp_semaphore_enter(mp_semaphores *semaphores, mp_str name, int64_t most, mp_loop *loop,
+                            void (*granted)(void *ctx), void *ctx, bool *waits)
 {
     mp_pass *pass = mp_new(sizeof *pass);
-    *pass = (mp_pass){.gates = gates, .loop = loop, .granted = granted, .ctx = ctx, .state = THROUGH};
+    *pass = (mp_pass){.semaphores = semaphores, .loop = loop, .granted = granted, .ctx = ctx, .state = THROUGH};
     mp_link called;
     mp_link_init(&called);
-    pthread_mutex_lock(&gates->lock);
+    pthread_mutex_lock(&semaphores->lock);
     bool is_new;
-    gate *g = pass->gate = mp_map_need(&gates->by_name, name, sizeof *g, &is_new);
+    semaphore *g = pass->semaphore = mp_map_need(&semaphores->by_name, name, sizeof *g, &is_new);
     if (is_new)
         mp_link_init(&g->waiters);
     g->most = most;
     if (g->waiting > 0)
-        open_gate(gates, g, &called); /* `most`, the number of places, may have grown */
+        admit_waiting(semaphores, g, &called); /* `most`, the number of places, may have grown */
     *waits = g->waiting > 0 || g->through >= most;
-    bool is_refused = *waits && g->waiting >= gates->most_waiting;
+    bool is_refused = *waits && g->waiting >= semaphores->most_waiting;
     if (!*waits) {
         g->through++;
     } else if (!is_refused) {
@@ -145,7 +145,7 @@ mp_pass *mp_semaphore_enter(mp_semaphores *gates, mp_str name, int64_t most, mp_
         g->waiting++;
         mp_stat_add(&mp_stat_calls_waiting, 1);
     }
-    pthread_mutex_unlock(&gates->lock);
+    pthread_mutex_unlock(&semaphores->lock);
     call(&called);
     if (!is_refused)
         return pass;
@@ -158,16 +158,16 @@ void mp_pass_leave(mp_pass *pass)
 {
     mp_link called;
     mp_link_init(&called);
-    mp_semaphores *gates = pass->gates;
-    pthread_mutex_lock(&gates->lock);
+    mp_semaphores *semaphores = pass->semaphores;
+    pthread_mutex_lock(&semaphores->lock);
     state was = pass->state;
     if (was == WAITS) {
         stop_waiting(pass);
-        open_gate(gates, pass->gate, &called);
+        admit_waiting(semaphores, pass->semaphore, &called);
     } else if (was != LOST) {
         give_back(pass, LEFT, &called);
     }
-    pthread_mutex_unlock(&gates->lock);
+    pthread_mutex_unlock(&semaphores->lock);
     if (was != CALLED) /* `deliver` of the message frees the pass */
         free(pass);
     call(&called);

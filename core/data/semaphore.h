@@ -12,13 +12,13 @@ typedef struct mp_pass mp_pass;
 
 /* `most_waiting`: how many passes may wait at each semaphore. */
 mp_semaphores *mp_semaphores_new(int64_t most_waiting);
-void mp_semaphores_free(mp_semaphores *gates);
+void mp_semaphores_free(mp_semaphores *semaphores);
 
 /* Makes a pass; NULL if too many passes wait at this semaphore. If `*waits` is set, `granted` runs on `loop` when
  * the pass gets its place, unless the pass is given back before. `most` is the semaphore's number of places from now
  * on. */
-mp_pass *mp_semaphore_enter(mp_semaphores *gates, mp_str name, int64_t most, mp_loop *loop, void (*granted)(void *ctx),
-                            void *ctx, bool *waits);
+mp_pass *mp_semaphore_enter(mp_semaphores *semaphores, mp_str name, int64_t most, mp_loop *loop,
+                            void (*granted)(void *ctx), void *ctx, bool *waits);
 /* Gives a pass back, whether it holds a place or waits. Called on the thread of its loop, or after that loop has
  * ended. */
 void mp_pass_leave(mp_pass *pass);

@@ -8,10 +8,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MOST_FILES 10000
-#define MOST_FILE_BYTES ((size_t)1 << 20)
-#define MOST_BYTES ((size_t)64 << 20)
-#define MOST_DEPTH 16
+#define MAX_FILES 10000
+#define MAX_FILE_BYTES ((size_t)1 << 20)
+#define MAX_TOTAL_BYTES ((size_t)64 << 20)
+#define MAX_FOLDER_DEPTH 16
 
 #define ROCKS "share/lua/5.4" /* folder of the Lua sources in a LuaRocks tree */
 #define C_MODULES "lib/lua/5.4"
@@ -66,8 +66,8 @@ static bool is_lua(mp_str name)
 /* Reads all of `fd`, at most one byte over the limit. Returns -1 and errno on an error. */
 static int read_all(int fd, mp_buf *text)
 {
-    while (text->len <= MOST_FILE_BYTES) {
-        size_t more = MOST_FILE_BYTES + 1 - text->len;
+    while (text->len <= MAX_FILE_BYTES) {
+        size_t more = MAX_FILE_BYTES + 1 - text->len;
         if (more > 64 * 1024)
             more = 64 * 1024;
         ssize_t got = read(fd, mp_buf_room(text, more), more);
@@ -84,16 +84,16 @@ static int read_all(int fd, mp_buf *text)
 
 static int keep_file(tree *source, mp_str path, mp_str text, mp_err *err)
 {
-    if (text.len > MOST_FILE_BYTES) {
+    if (text.len > MAX_FILE_BYTES) {
         mp_err_set(err, "%s/%.*s: larger than 1 MiB", source->dir, MP_STR_ARG(path));
         return mp_err_hint(err, "split it, or move data out of it");
     }
-    if (source->count == MOST_FILES) {
-        mp_err_set(err, "%s: more than %d Lua files", source->dir, MOST_FILES);
+    if (source->count == MAX_FILES) {
+        mp_err_set(err, "%s: more than %d Lua files", source->dir, MAX_FILES);
         return mp_err_hint(err, "is this the right folder? %s in moonpool.yaml names it", source->key);
     }
     source->bytes += text.len;
-    if (source->bytes > MOST_BYTES) {
+    if (source->bytes > MAX_TOTAL_BYTES) {
         mp_err_set(err, "%s: more than 64 MiB of Lua files", source->dir);
         return mp_err_hint(err, "is this the right folder? %s in moonpool.yaml names it", source->key);
     }
@@ -153,8 +153,8 @@ static int check_place(tree *source, const char *full, mp_str path, const folder
             mp_err_set(err, "%s: a symbolic link that leads back to a folder around it", full);
             return mp_err_hint(err, "remove the link");
         }
-    if (here->depth > MOST_DEPTH) {
-        mp_err_set(err, "%s/%.*s: more than %d folders deep", source->dir, MP_STR_ARG(path), MOST_DEPTH);
+    if (here->depth > MAX_FOLDER_DEPTH) {
+        mp_err_set(err, "%s/%.*s: more than %d folders deep", source->dir, MP_STR_ARG(path), MAX_FOLDER_DEPTH);
         return mp_err_hint(err, "move it further up");
     }
     return 0;

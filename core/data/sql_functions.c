@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_TRIMMED                                                                                                   \
+#define MAX_TRIMMED_BYTES                                                                                              \
     256 /* bytes of the second argument of a trim: each character of the text is compared with all of its characters */
 
 typedef struct {
@@ -159,7 +159,7 @@ static void trim(sqlite3_context *context, int count, sqlite3_value **values)
         sqlite3_result_error_nomem(context);
         return;
     }
-    if (set.len > MOST_TRIMMED) {
+    if (set.len > MAX_TRIMMED_BYTES) {
         sqlite3_result_error(context, "trim, ltrim and rtrim take at most 256 bytes of characters to remove", -1);
         return;
     }

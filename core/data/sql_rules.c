@@ -9,7 +9,7 @@
 #include <string.h>
 #include <strings.h>
 
-#define MOST_ARGUMENTS 3 /* most arguments of a denied function */
+#define MAX_ARGUMENTS 3 /* most arguments of a denied function */
 
 static const char *const allowed_functions[] = {
     /* scalar functions */
@@ -206,7 +206,7 @@ int mp_sql_restrict(sqlite3 *db)
     if (rc == SQLITE_OK)
         rc = sqlite3_drop_modules(db, (const char **)allowed_modules);
     for (const char *const *name = denied_functions; *name != NULL; name++)
-        for (int count = -1; count <= MOST_ARGUMENTS && rc == SQLITE_OK; count++)
+        for (int count = -1; count <= MAX_ARGUMENTS && rc == SQLITE_OK; count++)
             rc = sqlite3_create_function_v2(db, *name, count, SQLITE_UTF8 | SQLITE_DIRECTONLY, NULL, refuse, NULL, NULL,
                                             NULL);
     return rc == SQLITE_OK ? mp_sql_functions(db) : rc;

@@ -12,7 +12,7 @@
 MP_GAUGE(store_entries, "store_entries", "", "", "entries of the store")
 MP_GAUGE(store_bytes, "store_bytes", "", "", "bytes of keys and values in the store")
 
-#define MOST_SWEPT 64 /* limit of the expired entries that one call frees */
+#define MAX_SWEPT 64 /* limit of the expired entries that one call frees */
 
 mp_store *mp_store_new(int64_t entries, size_t bytes)
 {
@@ -192,7 +192,7 @@ void mp_store_sweep(mp_store *store)
     if (first == UINT64_MAX || first > (now = mp_store_now()))
         return;
     enter(store);
-    for (int i = 0; i < MOST_SWEPT && forget_one(store, now); i++)
+    for (int i = 0; i < MAX_SWEPT && forget_one(store, now); i++)
         continue;
     leave(store);
 }

@@ -232,7 +232,7 @@ static const char *put_params(lua_State *L, int index, mp_statement *statement, 
         return NULL;
     lua_Integer count = (lua_Integer)lua_rawlen(L, index);
     statement->has_names = count == 0;
-    if (count > MP_SQL_MOST_PARAMS)
+    if (count > MP_MAX_SQL_PARAMS)
         return too_many;
     for (lua_Integer i = 1; i <= count; i++) {
         mp_sql_put_bytes(&statement->params, 't', MP_STR(""));
@@ -246,7 +246,7 @@ static const char *put_params(lua_State *L, int index, mp_statement *statement, 
     for (lua_pushnil(L); lua_next(L, index) != 0; statement->param_count++) {
         if (lua_type(L, -2) != LUA_TSTRING)
             luaL_error(L, "parameters are a list, or a table by name");
-        if (statement->param_count == MP_SQL_MOST_PARAMS)
+        if (statement->param_count == MP_MAX_SQL_PARAMS)
             return too_many;
         mp_str name;
         name.ptr = lua_tolstring(L, -2, &name.len);
@@ -343,7 +343,7 @@ static int l_run(lua_State *L)
     size_t len;
     const char *sql = luaL_optlstring(L, 3, "", &len);
     luaL_argcheck(L, strlen(sql) == len, 3, "SQL must not contain NUL bytes");
-    luaL_argcheck(L, len <= MP_SQL_LONGEST, 3, "SQL is at most 1 MiB");
+    luaL_argcheck(L, len <= MP_MAX_SQL_BYTES, 3, "SQL is at most 1 MiB");
     lua_settop(L, 5);
     const mp_database_limits *limits = &shared_of(L)->limits;
     handle *it = lua_newuserdatauv(L, sizeof *it, 0);
