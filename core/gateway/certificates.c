@@ -10,8 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define QUIET_MS 100     /* wait after the last change: a certificate and its key are two files */
-#define PATIENCE_MS 1000 /* longest wait after the first change, even if files keep changing */
+#define QUIET_MS 100       /* wait after the last change: a certificate and its key are two files */
+#define MAX_SETTLE_MS 1000 /* longest wait after the first change, even if files keep changing */
 #define GRACE_MS                                                                                                       \
     1000 /* wait before reporting that certificate and key do not match: the second file may be about to be written */
 #define LOOK_MS                                                                                                        \
@@ -214,7 +214,7 @@ static uint64_t due_at(const mp_certificates *all)
 {
     uint64_t due = all->look_at;
     if (all->first_at != 0) {
-        uint64_t quiet = all->last_at + QUIET_MS, patience = all->first_at + PATIENCE_MS;
+        uint64_t quiet = all->last_at + QUIET_MS, patience = all->first_at + MAX_SETTLE_MS;
         due = quiet < patience ? quiet : patience;
     }
     for (size_t i = 0; i < all->count; i++)
@@ -261,7 +261,7 @@ static void keep(mp_certificates *all, entry *e, bool is_ok, int64_t expires)
     pthread_mutex_unlock(&all->lock);
 }
 
-static void try(mp_certificates *all, entry *e, bool tells, bool is_change)
+static void try(mp_certificates *all, entry *e, bool logs_failure, bool is_change)
 {
     mp_tls_findings findings;
     char day[32];
@@ -270,8 +270,8 @@ static void try(mp_certificates *all, entry *e, bool tells, bool is_change)
     e->made_at = now;
     if (tls == NULL) {
         keep(all, e, false, 0);
-        e->failed_at = tells ? 0 : now;
-        if (!tells)
+        e->failed_at = logs_failure ? 0 : now;
+        if (!logs_failure)
             return;
         log_findings(e, &findings);
         mp_log(MP_WARN, "certificate not renewed", mp_log_str("address", mp_str_of(e->address)),

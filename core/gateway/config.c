@@ -17,7 +17,7 @@ _Static_assert(sizeof(uint64_t) == sizeof(size_t) && sizeof(mp_log_level) == siz
 
 typedef mp_config_reader reader;
 
-static void tell(reader *r, mp_yaml_mark at, const mp_err *err)
+static void report_error(reader *r, mp_yaml_mark at, const mp_err *err)
 {
     mp_yaml_error(&r->yaml, at, err);
 }
@@ -39,7 +39,7 @@ static bool value_of(reader *r, const mp_yaml_node *node, mp_buf *room, mp_confi
         return true;
     value->is_expanded = true;
     if (mp_expand(node->text, r->folder, room, &where, &err) != 0) {
-        tell(r, mp_yaml_place_of(&r->yaml, node, where), &err);
+        report_error(r, mp_yaml_place_of(&r->yaml, node, where), &err);
         return false;
     }
     value->text = room->len == 0 ? MP_STR("") : mp_buf_str(room);
@@ -48,7 +48,7 @@ static bool value_of(reader *r, const mp_yaml_node *node, mp_buf *room, mp_confi
 
 static const char *const kinds[] = {"a single value", "a list", "keys and values"};
 
-static void tell_kind(reader *r, const mp_config_key *key, const mp_yaml_node *node)
+static void report_kind(reader *r, const mp_config_key *key, const mp_yaml_node *node)
 {
     mp_err err;
     bool is_list = key->type == MP_KEY_LIST;
@@ -59,7 +59,7 @@ static void tell_kind(reader *r, const mp_config_key *key, const mp_yaml_node *n
                kinds[node->kind]);
     if (key->preset != NULL)
         mp_err_hint(&err, is_list ? "as in '%s: [%s]'" : "as in '%s: %s'", mp_config_key_name(key), key->preset);
-    tell(r, node->at, &err);
+    report_error(r, node->at, &err);
 }
 
 static void take_map(reader *r, const mp_config_key *section, const mp_yaml_node *map);
@@ -81,7 +81,7 @@ static const mp_yaml_node *read_item(reader *r, const mp_config_key *list, const
     if (scalar == NULL) {
         mp_err_set(&err, "an item of '%s' needs '%s'", list->path, mp_config_key_name(bare));
         mp_err_hint(&err, "as in '{%s: \"%s\"}'", mp_config_key_name(bare), list->preset);
-        tell(r, map->at, &err);
+        report_error(r, map->at, &err);
     }
     return scalar;
 }
@@ -114,7 +114,7 @@ void mp_config_read_list(reader *r, const mp_config_key *key, const mp_yaml_node
     for (const mp_yaml_node *item = node->kind == MP_YAML_LIST ? node->first : node; item != NULL; item = item->next) {
         if (count == ITEMS_CAP) {
             mp_err_set(&err, "'%s' has more than %d items", mp_config_key_name(key), ITEMS_CAP);
-            tell(r, item->at, &err);
+            report_error(r, item->at, &err);
             is_good = false;
             break;
         }
@@ -129,12 +129,12 @@ void mp_config_read_list(reader *r, const mp_config_key *key, const mp_yaml_node
         } else if (nodes[count]->kind != MP_YAML_SCALAR) {
             mp_err_set(&err, "an item of '%s' must be %s, not %s", mp_config_key_name(key), kinds[MP_YAML_SCALAR],
                        kinds[nodes[count]->kind]);
-            tell(r, nodes[count]->at, &err);
+            report_error(r, nodes[count]->at, &err);
             is_good = false;
         } else if (!value_of(r, nodes[count], &rooms[count], &values[count])) {
             is_good = false;
         } else if (mp_config_check_text(key, &values[count], &err) != 0) {
-            tell(r, nodes[count]->at, &err);
+            report_error(r, nodes[count]->at, &err);
             is_good = false;
         }
         count++;
@@ -144,7 +144,7 @@ void mp_config_read_list(reader *r, const mp_config_key *key, const mp_yaml_node
     if (rest != NULL)
         mp_config_unset(r->config, key);
     if (is_good && mp_config_set_list(list, key, values, count, &bad, &err) != 0)
-        tell(r, bad == count ? node->at : nodes[bad]->at, &err);
+        report_error(r, bad == count ? node->at : nodes[bad]->at, &err);
     if (rest != NULL)
         keep_items(r, key, rest, has_items ? count : 0);
     for (size_t i = 0; i < count; i++)
@@ -158,13 +158,13 @@ static void take_scalar(reader *r, const mp_config_key *key, const mp_yaml_node 
     mp_err err;
     void *into = mp_config_key_list(key) == NULL ? (void *)r->config : r->item;
     if (value_of(r, node, &room, &value) && mp_config_set(into, key, &value, r->folder, &err) != 0)
-        tell(r, node->at, &err);
+        report_error(r, node->at, &err);
     mp_buf_clear(&room);
 }
 
 /* -- keys ---------------------------------------------------------------------------------------------------------- */
 
-static void tell_unknown(reader *r, const mp_config_key *section, const mp_yaml_node *node)
+static void report_unknown(reader *r, const mp_config_key *section, const mp_yaml_node *node)
 {
     const char *names[MP_CONFIG_KEYS_CAP];
     size_t count = 0;
@@ -192,7 +192,7 @@ static void tell_unknown(reader *r, const mp_config_key *section, const mp_yaml_
     }
     if (near != NULL)
         mp_err_hint(&err, "did you mean '%s'?", near);
-    tell(r, node->key_at, &err);
+    report_error(r, node->key_at, &err);
     mp_buf_clear(&all);
 }
 
@@ -213,7 +213,7 @@ static void take_map(reader *r, const mp_config_key *section, const mp_yaml_node
     for (const mp_yaml_node *node = map->first; node != NULL; node = node->next) {
         const mp_config_key *key = mp_config_key_find(section, node->key);
         if (key == NULL) {
-            tell_unknown(r, section, node);
+            report_unknown(r, section, node);
             continue;
         }
         const mp_yaml_node **seen = &r->seen[key - mp_config_keys];
@@ -221,7 +221,7 @@ static void take_map(reader *r, const mp_config_key *section, const mp_yaml_node
             mp_err err;
             mp_err_set(&err, "duplicate key '%s'", mp_config_key_name(key));
             mp_err_hint(&err, "it is already set in line %zu", (*seen)->key_at.line);
-            tell(r, node->key_at, &err);
+            report_error(r, node->key_at, &err);
             continue;
         }
         *seen = node;
@@ -246,7 +246,7 @@ static void take_section(reader *r, const mp_config_key *section, const mp_yaml_
             if (mp_config_key_is_in(&mp_config_keys[i], section) && mp_config_keys[i].preset != NULL)
                 mp_err_hint(&err, "as in '%s: {%s: \"%s\"}'", mp_config_key_name(section),
                             mp_config_key_name(&mp_config_keys[i]), mp_config_keys[i].preset);
-        tell(r, node->at, &err);
+        report_error(r, node->at, &err);
     }
 }
 
@@ -264,7 +264,7 @@ static void take(reader *r, const mp_config_key *key, const mp_yaml_node *node)
     else if (node->kind == MP_YAML_SCALAR && key->type != MP_KEY_GRANTS)
         take_scalar(r, key, node);
     else
-        tell_kind(r, key, node);
+        report_kind(r, key, node);
 }
 
 /* -- the whole configuration --------------------------------------------------------------------------------------- */
@@ -360,11 +360,11 @@ mp_config *mp_config_parse(mp_str text, const char *name, mp_buf *report)
         } else if (!is_empty) {
             mp_err_set(&err, "a configuration must be %s, not %s", kinds[MP_YAML_MAP], kinds[root->kind]);
             mp_err_hint(&err, "as in 'listen: %s'", mp_config_key_at("listen")->preset);
-            tell(&r, root->at, &err);
+            report_error(&r, root->at, &err);
         }
         mp_config_end_tls(&r, "admin.tls", &r.config->admin_tls);
         if (r.yaml.errors == 0 && check_whole(r.config, &blamed, &err) != 0)
-            tell(&r, place_of(&r, blamed), &err);
+            report_error(&r, place_of(&r, blamed), &err);
     }
     mp_yaml_end_report(&r.yaml);
     if (r.yaml.errors == 0) {

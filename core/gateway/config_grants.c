@@ -55,7 +55,7 @@ static const mp_config_key *kind_of(mp_config_reader *r, const mp_yaml_node *nod
     return NULL;
 }
 
-static void tell(mp_config_reader *r, mp_yaml_mark at, const char *what, mp_str name)
+static void report_error(mp_config_reader *r, mp_yaml_mark at, const char *what, mp_str name)
 {
     mp_err err = {"", ""};
     mp_err_set(&err, "%s '%.*s'", what, shown_len(name), name.ptr);
@@ -79,9 +79,9 @@ static void take_one(mp_config_reader *r, mp_grant *grant, const mp_yaml_node *n
         if (key == NULL)
             continue;
         if (grant->lists[kind] != NULL)
-            tell(r, list->key_at, "duplicate key", list->key);
+            report_error(r, list->key_at, "duplicate key", list->key);
         else if (list->kind == MP_YAML_MAP)
-            tell(r, list->at, "expected a single value or a list in", list->key);
+            report_error(r, list->at, "expected a single value or a list in", list->key);
         else
             mp_config_read_list(r, key, list, &grant->lists[kind]);
         grant->lines[kind] = (int)list->key_at.line;
@@ -97,7 +97,7 @@ void mp_config_read_grants(mp_config_reader *r, const mp_yaml_node *map)
     for (const mp_yaml_node *node = map->first; node != NULL; node = node->next) {
         for (mp_grant *before = r->config->grants; before < grants; before++)
             if (mp_str_is(node->key, before->path))
-                tell(r, node->key_at, "duplicate key", node->key);
+                report_error(r, node->key_at, "duplicate key", node->key);
         grants->path = mp_dup(node->key);
         grants->line = (int)node->key_at.line;
         take_one(r, grants++, node);

@@ -2,7 +2,7 @@
 #include "config.h"
 #include <arpa/inet.h>
 
-#define MOST_OF_NAME 253
+#define MAX_NAME_BYTES 253
 
 static bool is_name_char(char c)
 {
@@ -28,7 +28,7 @@ static bool is_name(mp_str host)
         host = mp_str_from(host, 2);
     if (host.len > 0 && host.ptr[host.len - 1] == '.')
         host.len--;
-    bool is_good = host.len > 0 && host.len <= MOST_OF_NAME && host.ptr[0] != '.';
+    bool is_good = host.len > 0 && host.len <= MAX_NAME_BYTES && host.ptr[0] != '.';
     for (size_t i = 0; i < host.len && is_good; i++)
         is_good = is_name_char(host.ptr[i]) || (host.ptr[i] == '.' && host.ptr[i - 1] != '.');
     return is_good;

@@ -2,7 +2,7 @@
 #include "watchdog.h"
 #include <stdlib.h>
 
-#define PATIENCE_MS 2000 /* time for the workers to switch: that of many turns of a busy worker */
+#define MAX_SWITCH_MS 2000 /* time for the workers to switch: that of many turns of a busy worker */
 
 /* One generation on its way to the workers. */
 typedef struct change {
@@ -98,7 +98,7 @@ void mp_handover_begin(mp_handover *handover, mp_vm **vms, mp_runtime_config *se
                  .asked = asked,
                  .plan = plan,
                  .lists = lists,
-                 .until = mp_monotonic_ms() + PATIENCE_MS};
+                 .until = mp_monotonic_ms() + MAX_SWITCH_MS};
     atomic_init(&made->super.left, handover->count);
     handover->changes = made;
     if (handover->admin != NULL)

@@ -9,13 +9,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MOST_DEPTH 16
-#define MOST_WATCHES 10000
-#define MOST_LINKS 16    /* maximum length of a chain of symbolic links */
-#define MOST_WRITTEN 64  /* files open for writing; further ones are not waited for */
-#define WRITE_MS 2000    /* maximum time that a reload waits for the end of a write */
-#define QUIET_MS 100     /* wait after the last change */
-#define PATIENCE_MS 1000 /* longest wait after the first change */
+#define MAX_FOLDER_DEPTH 16
+#define MAX_WATCHES 10000
+#define MAX_LINKS 16       /* maximum length of a chain of symbolic links */
+#define MAX_WRITTEN 64     /* files open for writing; further ones are not waited for */
+#define WRITE_MS 2000      /* maximum time that a reload waits for the end of a write */
+#define QUIET_MS 100       /* wait after the last change */
+#define MAX_SETTLE_MS 1000 /* longest wait after the first change */
 #define IN_FOLDER                                                                                                      \
     (IN_CLOSE_WRITE | IN_MODIFY | IN_ATTRIB | IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_DELETE_SELF |   \
      IN_MOVE_SELF)
@@ -43,7 +43,7 @@ struct mp_inotify {
     int failed;     /* errno for the first folder that could not be watched */
     step steps[96];
     size_t step_count;
-    written written[MOST_WRITTEN];
+    written written[MAX_WRITTEN];
     size_t written_count;
     uint64_t first_at, last_at; /* times of changes that no reload has begun to read; 0: none */
     uint64_t again_at;          /* earliest time of the next read: the last one saw incomplete files */
@@ -92,7 +92,7 @@ void mp_inotify_free(mp_inotify *watcher)
 
 static int add(mp_inotify *watcher, const char *path, uint32_t mask)
 {
-    if (watcher->count == MOST_WATCHES) {
+    if (watcher->count == MAX_WATCHES) {
         watcher->failed = ENOSPC;
         return -1;
     }
@@ -109,7 +109,7 @@ static int add(mp_inotify *watcher, const char *path, uint32_t mask)
 /* The target of a symbolic link to a file is watched, too. */
 static void watch_below(mp_inotify *watcher, const char *path, int depth)
 {
-    if (depth > MOST_DEPTH || add(watcher, path, IN_FOLDER | IN_ONLYDIR) < 0)
+    if (depth > MAX_FOLDER_DEPTH || add(watcher, path, IN_FOLDER | IN_ONLYDIR) < 0)
         return;
     DIR *dir = opendir(path);
     const struct dirent *entry;
@@ -168,7 +168,7 @@ static void watch_way(mp_inotify *watcher, const char *path)
     char at[PATH_MAX], target[PATH_MAX];
     if (snprintf(at, sizeof at, "%s", path) >= (int)sizeof at)
         return;
-    for (int links = 0; links <= MOST_LINKS; links++) {
+    for (int links = 0; links <= MAX_LINKS; links++) {
         watch_names(watcher, at);
         ssize_t length = readlink(at, target, sizeof target - 1);
         if (length <= 0)
@@ -297,7 +297,7 @@ static void note_write(mp_inotify *watcher, const struct inotify_event *event, u
         i++;
     bool is_known = i < watcher->written_count;
     if (event->mask & IN_MODIFY) {
-        if (!is_known && i < MOST_WRITTEN)
+        if (!is_known && i < MAX_WRITTEN)
             watcher->written[watcher->written_count++] = (written){event->wd, name, now};
     } else if (is_known && !(event->mask & IN_ATTRIB)) {
         forget_written(watcher, i); /* the file was closed, renamed, removed, or replaced */
@@ -331,7 +331,7 @@ uint64_t mp_inotify_due(const mp_inotify *watcher)
 {
     if (watcher == NULL || watcher->first_at == 0)
         return 0;
-    uint64_t quiet = watcher->last_at + QUIET_MS, patience = watcher->first_at + PATIENCE_MS;
+    uint64_t quiet = watcher->last_at + QUIET_MS, patience = watcher->first_at + MAX_SETTLE_MS;
     uint64_t due = quiet < patience ? quiet : patience, most = due + WRITE_MS;
     for (size_t i = 0; i < watcher->written_count; i++)
         if (watcher->written[i].since + WRITE_MS > due)
@@ -355,7 +355,7 @@ bool mp_inotify_is_torn(mp_inotify *watcher, bool is_emptied, uint64_t now)
         return false;
     mp_inotify_take(watcher, now);
     is_emptied = is_emptied || (watcher->file != NULL && stat(watcher->file, &st) == 0 && st.st_size == 0);
-    if ((watcher->first_at == 0 && !is_emptied) || now >= watcher->read_for + PATIENCE_MS + WRITE_MS)
+    if ((watcher->first_at == 0 && !is_emptied) || now >= watcher->read_for + MAX_SETTLE_MS + WRITE_MS)
         return false;
     watcher->first_at = watcher->read_for;
     watcher->last_at = now;

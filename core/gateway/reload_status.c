@@ -25,7 +25,7 @@ void mp_reload_status_clear(mp_reload_status *outcome)
 bool mp_reload_status_wait(mp_reload_status *outcome, mp_stream *stream)
 {
     pthread_mutex_lock(&outcome->lock);
-    bool has_room = outcome->waiting_count < MP_MOST_ASKED;
+    bool has_room = outcome->waiting_count < MP_MAX_RELOAD_REQUESTS;
     if (has_room)
         outcome->waiting[outcome->waiting_count++] = mp_stream_ref(stream);
     pthread_mutex_unlock(&outcome->lock);
@@ -146,7 +146,7 @@ static void deliver(mp_message *message, mp_loop *loop)
 {
     answer *given = mp_container(message, answer, super);
     mp_reload_status *outcome = given->outcome;
-    mp_stream *streams[MP_MOST_ASKED];
+    mp_stream *streams[MP_MAX_RELOAD_REQUESTS];
     size_t count = 0;
     if (loop != NULL) {
         pthread_mutex_lock(&outcome->lock);

@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <time.h>
 
-#define MP_MOST_ASKED 64
+#define MP_MAX_RELOAD_REQUESTS 64
 
 typedef struct {
     pthread_mutex_t lock; /* protects all members */
@@ -17,8 +17,8 @@ typedef struct {
     time_t at;      /* time of the last reload that changed or refused anything; 0: none */
     mp_buf text, restart;
     mp_buf behind; /* the member of the JSON object that lists workers with earlier scripts; empty: none */
-    mp_stream *waiting[MP_MOST_ASKED]; /* only the admin thread removes elements */
-    size_t waiting_count, promised;    /* number of elements at the front whose answer is on its way */
+    mp_stream *waiting[MP_MAX_RELOAD_REQUESTS]; /* only the admin thread removes elements */
+    size_t waiting_count, promised;             /* number of elements at the front whose answer is on its way */
 } mp_reload_status;
 
 void mp_reload_status_init(mp_reload_status *outcome);

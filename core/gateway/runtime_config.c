@@ -4,16 +4,16 @@
 void mp_commons_open(mp_commons *commons, const mp_config *config)
 {
     commons->store = mp_store_new(config->store_entries, config->store_bytes);
-    commons->hearers = mp_bus_new();
-    commons->gates = mp_semaphores_new(config->call_waiting);
+    commons->bus = mp_bus_new();
+    commons->semaphores = mp_semaphores_new(config->call_waiting);
     mp_seal_key_make(&commons->seal_key, MP_STR(""));
 }
 
 void mp_commons_close(mp_commons *commons)
 {
     mp_store_free(commons->store);
-    mp_bus_free(commons->hearers);
-    mp_semaphores_free(commons->gates);
+    mp_bus_free(commons->bus);
+    mp_semaphores_free(commons->semaphores);
 }
 
 static void make_seal_keys(mp_runtime_config *settings, const mp_commons *commons)
@@ -65,8 +65,8 @@ mp_runtime_config *mp_runtime_config_new(mp_config *config, const mp_commons *co
     lib->trust_full = config->scripts_trust == MP_TRUST_FULL;
     lib->is_auth_disabled = config->auth_mode == MP_AUTH_NONE;
     lib->store = commons->store;
-    lib->hearers = commons->hearers;
-    lib->gates = commons->gates;
+    lib->bus = commons->bus;
+    lib->semaphores = commons->semaphores;
     lib->seal_keys = settings->seal_keys;
     return settings;
 }

@@ -11,8 +11,8 @@
 /* State that no configuration changes and that lives as long as the process. */
 typedef struct {
     mp_store *store;
-    mp_bus *hearers;
-    mp_semaphores *gates;
+    mp_bus *bus;
+    mp_semaphores *semaphores;
     mp_seal_key seal_key; /* used if the configuration has no seal_keys */
     bool has_specs;
 } mp_commons;

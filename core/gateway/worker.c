@@ -147,7 +147,7 @@ static bool turn(void *ctx)
     return more;
 }
 
-static void tell(mp_worker *worker, state now)
+static void report_state(mp_worker *worker, state now)
 {
     pthread_mutex_lock(&worker->lock);
     worker->state = now;
@@ -176,7 +176,7 @@ static void *run(void *ctx)
     mp_where_watch(&worker->where);
     if (worker->vm == NULL)
         worker->vm = mp_lib_new(shared->source, &worker->settings->lib, &worker->report);
-    tell(worker, worker->vm == NULL ? FAILED : LOADED);
+    report_state(worker, worker->vm == NULL ? FAILED : LOADED);
     if (await_release(worker)) {
         worker->rpc = mp_rpc_new(&worker->settings->rpc, shared->table, worker->loop, &mp_lib_hooks, worker->vm);
         mp_lib_attach(worker->vm, worker->loop, worker->rpc, worker->client);

@@ -16,7 +16,7 @@ void mp_lib_seal(lua_State *L, const mp_seal_key *keys);
 void mp_lib_digest(lua_State *L);
 void mp_lib_store(lua_State *L, mp_store *store);
 void mp_lib_event(lua_State *L);
-void mp_lib_semaphore(lua_State *L, mp_semaphores *gates);
+void mp_lib_semaphore(lua_State *L, mp_semaphores *semaphores);
 /* `max_task_ms`: the longest time limit of a background task. `call_ms`: the time limit of a call, and of a scheduled job without one of its own. */
 void mp_lib_detached(lua_State *L, uint64_t max_task_ms, uint64_t call_ms);
 void mp_lib_parallel(lua_State *L);

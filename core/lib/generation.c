@@ -103,7 +103,7 @@ mp_vm *mp_lib_new(mp_source *source, const mp_lib_config *config, mp_buf *report
     mp_link_init(&lib->principal_refs);
     loading it = {lib, source, config, report};
     mp_vm_setup setup = {
-        .open = load_scripts, .ctx = &it, .user = lib, .task_size = sizeof(mp_lib_task), .bus = config->hearers};
+        .open = load_scripts, .ctx = &it, .user = lib, .task_size = sizeof(mp_lib_task), .bus = config->bus};
     mp_vm *vm = mp_vm_new(source, &config->vm, &setup, report);
     if (vm == NULL)
         lib_free(lib);

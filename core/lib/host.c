@@ -202,13 +202,13 @@ void mp_host_push(lua_State *L, mp_source *source, const mp_lib_config *config)
     mp_lib_digest(L);
     mp_lib_store(L, config->store);
     mp_lib_event(L);
-    mp_lib_semaphore(L, config->gates);
+    mp_lib_semaphore(L, config->semaphores);
     mp_lib_detached(L, config->task_ms, config->call_ms);
     mp_lib_parallel(L);
     mp_lib_sqlite(L, config);
     mp_lib_frozen_answers(L);
     mp_lib_topics(L);
-    mp_lib_bus(L, config->hearers);
+    mp_lib_bus(L, config->bus);
     mp_lib_http(L, config);
     mp_lib_fs(L, config);
     mp_lib_exec(L, config);

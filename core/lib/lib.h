@@ -46,8 +46,8 @@ typedef struct {
     const mp_seal_key
         *seal_keys;  /* the first key encrypts, every key decrypts; the array ends with a key that is not set */
     mp_store *store; /* store, bus and semaphores outlive the VM; the VM copies all other fields */
-    mp_bus *hearers;
-    mp_semaphores *gates;
+    mp_bus *bus;
+    mp_semaphores *semaphores;
 } mp_lib_config;
 
 /* Loads the library and every script. On failure returns NULL and appends every error to `report`, as text for a person. */
