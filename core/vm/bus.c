@@ -10,9 +10,9 @@
 MP_COUNTER(dropped_told, "dropped", "reason", "told", "messages between workers over the queue of a Lua state")
 
 #define MESSAGE_US 1000000 /* processor time of one message: functions `visible` of scripts may run in it, 50 ms each */
-#define MOST_MESSAGES_A_TURN 256 /* messages that one turn delivers */
-#define MOST_MESSAGES 65536
-#define MOST_MESSAGE_BYTES ((size_t)64 << 20)
+#define MAX_MESSAGES_PER_TURN 256 /* messages that one turn delivers */
+#define MAX_MESSAGES 65536
+#define MAX_QUEUED_BYTES ((size_t)64 << 20)
 
 struct mp_bus {
     pthread_mutex_t lock;
@@ -73,7 +73,7 @@ static bool is_on_bus(const message *it)
 
 static void queue_message(mp_vm *vm, message *it)
 {
-    if (vm->message_count >= MOST_MESSAGES || it->len > MOST_MESSAGE_BYTES - vm->message_bytes) {
+    if (vm->message_count >= MAX_MESSAGES || it->len > MAX_QUEUED_BYTES - vm->message_bytes) {
         mp_stat_add(&mp_stat_dropped_told, 1);
         free(it);
     } else {
@@ -149,7 +149,7 @@ bool mp_vm_bus_turn(mp_vm *vm)
 {
     message *it;
     bool did = false;
-    for (int i = 0; i < MOST_MESSAGES_A_TURN && (it = take_message(vm)) != NULL; i++) {
+    for (int i = 0; i < MAX_MESSAGES_PER_TURN && (it = take_message(vm)) != NULL; i++) {
         mp_vm_reset_out(vm);
         lua_pushcfunction(vm->L, run_message);
         lua_pushlightuserdata(vm->L, it);

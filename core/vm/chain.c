@@ -155,7 +155,7 @@ int mp_chain_find(mp_str text)
     scanner s = {.at = text.ptr, .end = text.ptr + text.len, .line = 1};
     while (s.at < s.end) {
         read_token(&s);
-        if (s.run > MP_CHAIN_MOST)
+        if (s.run > MP_MAX_CHAIN)
             return s.line;
     }
     return 0;

@@ -4,9 +4,9 @@
 
 #include "telemetry/telemetry.h"
 
-#define MP_CHAIN_MOST 200 /* indexings in one expression such as a.b[c.d].e */
+#define MP_MAX_CHAIN 200 /* indexings in one expression such as a.b[c.d].e */
 
-/* The line of the first expression with more than MP_CHAIN_MOST indexings in a row, as in a.b.b.b; 0 if there is
+/* The line of the first expression with more than MP_MAX_CHAIN indexings in a row, as in a.b.b.b; 0 if there is
  * none. To name the variable that an error is about, Lua up to 5.4.6 recurses through all of them and reads the
  * function's code for each: it overflows the C stack, or takes minutes (lua.org: "Recursion in 'getobjname' can
  * stack overflow"). */

@@ -11,7 +11,7 @@ MP_COUNTER(cleanups_ended, "cleanups_ended", "", "", "cancelled calls whose <clo
 #define STUCK_US 5000          /* processor time for handlers where the task cannot yield */
 #define LOOK_INSTRUCTIONS 1000 /* instructions between two runs of the hook where the task cannot yield */
 #define MEMORY_PART 4          /* handlers may allocate 1/4 of limits.call.memory beyond it */
-#define MOST_LOGGED 10 /* tasks of an ending VM whose cleanup is logged with its place; further ones are counted */
+#define MAX_LOGGED 10 /* tasks of an ending VM whose cleanup is logged with its place; further ones are counted */
 #define CLOSED_LEVEL                                                                                                   \
     1 /* bit of mp_catch_begin's value: the coroutine is being closed; the other bits are mp_task.closing */
 
@@ -160,7 +160,7 @@ static void log_exceeded(mp_task *task, const char *why)
         return;
     task->has_exceeded = true;
     mp_stat_add(&mp_stat_cleanups_ended, 1);
-    if (task->vm->is_ending && ++task->vm->ending_count > MOST_LOGGED)
+    if (task->vm->is_ending && ++task->vm->ending_count > MAX_LOGGED)
         return;
     lua_Debug at = {.currentline = -1};
     lua_State *L = task->state == MP_TASK_PARKED && task->inner_count > 0 ? task->inner[0] : task->co;
@@ -339,7 +339,7 @@ void mp_vm_unwind(mp_vm *vm, uint64_t until)
     }
     while (end_some(vm))
         continue;
-    if (vm->ending_count > MOST_LOGGED)
+    if (vm->ending_count > MAX_LOGGED)
         mp_log(MP_WARN, "cleanups over their limit", mp_log_int("count", vm->ending_count),
                mp_log_str("why", mp_str_of(at_end)));
 }

@@ -8,14 +8,14 @@
 #define GC_STEP_BYTES (1 << GC_STEP_LOG2_BYTES) /* one step is due for this number of allocated bytes */
 #define GC_GROWTH_FACTOR 2 /* a cycle begins when the state holds this many times the bytes that the last cycle left */
 #define BATCH_US 500
-#define MOST_DEBT_BYTES (16 * GC_STEP_BYTES) /* bytes of debt from which on a heavy task collects before it goes on */
-#define MOST_OWED_BYTES ((size_t)1 << 20) /* bytes of debt from which on no task is resumed until some of it is paid */
-#define FULL_OWED 16    /* this many times MOST_OWED_BYTES during full cycles, which pay for no debt until they end */
-#define RETURN_CYCLES 2 /* the cycle at work may have marked what is garbage by now */
+#define MAX_DEBT_BYTES (16 * GC_STEP_BYTES) /* bytes of debt from which on a heavy task collects before it goes on */
+#define MAX_OWED_BYTES ((size_t)1 << 20) /* bytes of debt from which on no task is resumed until some of it is paid */
+#define FULL_OWED 16       /* this many times MAX_OWED_BYTES during full cycles, which pay for no debt until they end */
+#define RETURN_CYCLES 2    /* the cycle at work may have marked what is garbage by now */
 #define FREED_AT_ONCE 4096 /* of the blocks that are kept for reuse, in one turn */
 #define FREE_PART 16 /* the task goes on when 1/16 of limits.call.memory is free, even if a full cycle is not over */
-#define LEAST_FREE_PART 64 /* after full cycles: the task is ended if less than 1/64 is free */
-#define SHARED_PART 4      /* a quarter of limits.lua_memory counts, if it is less than limits.call.memory */
+#define MIN_FREE_PART 64 /* after full cycles: the task is ended if less than 1/64 is free */
+#define SHARED_PART 4    /* a quarter of limits.lua_memory counts, if it is less than limits.call.memory */
 
 static void plan_cycle(mp_vm *vm)
 {
@@ -77,12 +77,12 @@ static bool collect(mp_vm *vm, size_t *owed)
 /* True if heavy tasks have left a debt, and no heavy task is ready that would pay it. */
 static bool is_left_heavy(const mp_vm *vm)
 {
-    return vm->made_heavily >= MOST_DEBT_BYTES && mp_link_is_alone(&vm->heavy);
+    return vm->made_heavily >= MAX_DEBT_BYTES && mp_link_is_alone(&vm->heavy);
 }
 
 bool mp_vm_owes(const mp_vm *vm)
 {
-    return vm->made >= MOST_OWED_BYTES && (vm->full_cycles == 0 || vm->made >= FULL_OWED * MOST_OWED_BYTES);
+    return vm->made >= MAX_OWED_BYTES && (vm->full_cycles == 0 || vm->made >= FULL_OWED * MAX_OWED_BYTES);
 }
 
 void mp_vm_return_memory(mp_vm *vm)
@@ -146,7 +146,7 @@ void mp_task_leave_memory(mp_task *task)
 
 bool mp_task_owes(const mp_task *task)
 {
-    return task->collecting > 0 || task->vm->made_heavily >= MOST_DEBT_BYTES;
+    return task->collecting > 0 || task->vm->made_heavily >= MAX_DEBT_BYTES;
 }
 
 void mp_task_collect(mp_task *task)
@@ -168,7 +168,7 @@ void mp_task_collect(mp_task *task)
     }
     if (room >= usual / FREE_PART)
         task->collecting = 0;
-    if (task->collecting > 0 || room > usual / LEAST_FREE_PART)
+    if (task->collecting > 0 || room > usual / MIN_FREE_PART)
         return;
     task->is_over_memory = true; /* the next instruction of the task ends it; so the log line names the place */
     mp_preempt_arm(task->inner_count > 0 ? task->inner[0] : task->co, 1);

@@ -285,7 +285,7 @@ static bool run(encoder *e)
         [ELEMENTS] = put_elements, [COUNT] = count_keys,    [FETCH] = fetch_elements, [GATHER] = mp_encode_gather,
         [SORT] = mp_encode_sort,   [RANK] = mp_encode_rank, [MEMBERS] = put_members,
     };
-    while ((e->depth > 0 || e->rest.len > 0) && e->counted <= MP_LUA_ENCODE_MOST) {
+    while ((e->depth > 0 || e->rest.len > 0) && e->counted <= MP_MAX_ENCODED_BYTES) {
         if (e->rest.len > 0) {
             put_piece(e);
         } else {
@@ -355,7 +355,7 @@ static size_t encode(lua_State *L, int index, mp_buf *out, size_t most, bool cou
 
 void mp_lua_encode(lua_State *L, int index, mp_buf *out)
 {
-    encode(L, index, out, MP_LUA_ENCODE_MOST, false);
+    encode(L, index, out, MP_MAX_ENCODED_BYTES, false);
 }
 
 size_t mp_lua_encode_most(lua_State *L, int index, mp_buf *out, size_t most)
@@ -441,7 +441,7 @@ int mp_lua_encode_in_turns(lua_State *L, int index, size_t most, mp_lua_encoded 
     mp_vm *vm = mp_vm_of(L);
     e.array_mt = vm->array_mt;
     e.object_mt = vm->object_mt;
-    init(&e, L, &vm->out, most == 0 ? MP_LUA_ENCODE_MOST : most, most != 0);
+    init(&e, L, &vm->out, most == 0 ? MP_MAX_ENCODED_BYTES : most, most != 0);
     e.look = LOOK;
     e.done = done;
     e.done_ctx = ctx;

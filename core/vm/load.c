@@ -87,7 +87,7 @@ static int l_load(lua_State *L)
     if (chain > 0) {
         lua_pushnil(L);
         lua_pushfstring(L, "%s:%d: more than %d fields are taken from one another in one expression", path, chain,
-                        MP_CHAIN_MOST);
+                        MP_MAX_CHAIN);
         lua_pushliteral(L, "put a part of the expression into a local variable");
         return 3;
     }

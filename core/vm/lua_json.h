@@ -10,7 +10,7 @@
 #include <lua.h>
 #include <stdbool.h>
 
-#define MP_LUA_ENCODE_MOST ((size_t)32 << 20) /* limit of the bytes that one value may encode to */
+#define MP_MAX_ENCODED_BYTES ((size_t)32 << 20) /* limit of the bytes that one value may encode to */
 
 /* Pushes the value of `text`, which a scan has accepted. Returns 0; or MP_JSON_REPEATED, pushing nothing, if an
  * object in it has a key twice. [-0, +0|1, throws memory] */
@@ -29,12 +29,12 @@ int mp_lua_decode_checked(lua_State *L, mp_str text, mp_json_fault *fault);
  * lua_pcall. [-0, +0, throws] */
 void mp_lua_encode(lua_State *L, int index, mp_buf *out);
 /* Appends the value at `index` if it has at most `most` bytes of JSON, otherwise nothing. Returns the length of the
- * JSON text, counted up to MP_LUA_ENCODE_MOST. [-0, +0, throws] */
+ * JSON text, counted up to MP_MAX_ENCODED_BYTES. [-0, +0, throws] */
 size_t mp_lua_encode_most(lua_State *L, int index, mp_buf *out, size_t most);
 
 /* Encodes like mp_lua_encode_most, in the coroutine of a task: yields when other tasks have to run. Ends with
  * done(L, ctx, text, size), and returns the result of `done` to Lua. `text` lasts until `done` returns; it is empty
- * if `size` is above `most`. `most` 0: throws beyond MP_LUA_ENCODE_MOST. The time counts for limits.call.cpu, and
+ * if `size` is above `most`. `most` 0: throws beyond MP_MAX_ENCODED_BYTES. The time counts for limits.call.cpu, and
  * memory that is kept across yields for limits.call.memory. If other tasks change the value's tables between turns,
  * the text has parts of the old and of the new value. [-0, +0, throws, yields] */
 typedef int (*mp_lua_encoded)(lua_State *L, void *ctx, mp_str text, size_t size);

@@ -10,7 +10,7 @@
 /* Lua allocates and frees small blocks of a few sizes, in larger bursts than malloc's caches hold. So freed blocks
  * are kept here for reuse. */
 #define CLASS_STEP 16
-#define MOST_SPARE_BYTES                                                                                               \
+#define MAX_SPARE_BYTES                                                                                                \
     ((size_t)4 << 20) /* one GC cycle may free as many bytes as are live, which is 1 MiB without any script */
 
 static size_t class_of(size_t size)
@@ -42,7 +42,7 @@ static void *take_small(mp_vm *vm, size_t size)
 static void give_small(mp_vm *vm, void *memory, size_t size)
 {
     size_t class = class_of(size);
-    if (vm->spare_bytes >= MOST_SPARE_BYTES) {
+    if (vm->spare_bytes >= MAX_SPARE_BYTES) {
         free(memory);
         return;
     }

@@ -19,7 +19,7 @@ MP_GAUGE(lua_bytes, "lua_bytes", "", "", "bytes allocated by Lua states")
     16 /* of limits.lua_memory is for tasks that hold little, so that they go on when others fill the rest */
 #define LITTLE_PART 512
 #define NO_MEMORY "not enough memory for the scripts\n  hint: raise limits.lua_memory in moonpool.yaml"
-#define MOST_KEPT_OUT_BYTES ((size_t)1 << 20)
+#define MAX_KEPT_OUT_BYTES ((size_t)1 << 20)
 #define LIBRARY_US 1000000 /* processor time after limits.load in which lua/moonpool reports what took so long */
 #define MATCH_STEPS 512    /* steps of the matcher, some us, between two checks whether other tasks have to run */
 
@@ -33,7 +33,7 @@ void mp_vm_publish(mp_vm *vm)
 
 void mp_vm_reset_out(mp_vm *vm)
 {
-    if (vm->out.cap > MOST_KEPT_OUT_BYTES)
+    if (vm->out.cap > MAX_KEPT_OUT_BYTES)
         mp_buf_clear(&vm->out);
     vm->out.len = 0;
 }

@@ -16,8 +16,8 @@ MP_COUNTER(tool_faults, "tool_faults", "", "", "calls that ended in a Lua error"
 #define TURN_US 5000    /* time of one turn after which no further task is resumed */
 #define FAULT_US 5000   /* processor time of the `<close>` handlers of a coroutine whose stack overflowed */
 #define TASKS_AT_ONCE 32
-#define KEPT_COROUTINES 8 /* by idle tasks, when memory is returned */
-#define MOST_SPARE 256    /* idle tasks that keep their coroutine */
+#define KEPT_COROUTINES 8   /* by idle tasks, when memory is returned */
+#define MAX_SPARE_TASKS 256 /* idle tasks that keep their coroutine */
 
 /* -- start and end -------------------------------------------------------------------------------------------- */
 
@@ -107,7 +107,7 @@ void mp_task_end(mp_task *task)
     task->inner_count = 0;
     if (task->co != NULL)
         lua_sethook(task->co, NULL, 0, 0);
-    if (task->co != NULL && vm->spare >= MOST_SPARE)
+    if (task->co != NULL && vm->spare >= MAX_SPARE_TASKS)
         drop_coroutine(task);
     mp_link_drop(&task->link);
     if (task->co != NULL) {

@@ -8,7 +8,7 @@ MP_COUNTER(tool_output, "tool_aborted", "reason", "output", "results over limits
 
 mp_str mp_refuse_output(const mp_lib_task *task, const char *what, size_t size, char why[MP_REFUSAL])
 {
-    size_t max_bytes = MP_LUA_ENCODE_MOST; /* larger values are not measured */
+    size_t max_bytes = MP_MAX_ENCODED_BYTES; /* larger values are not measured */
     int len = snprintf(
         why, MP_REFUSAL, "the %s is %s%zu bytes of JSON, more than limits.call.output (%zu): ask for less", what,
         size > max_bytes ? "more than " : "", size > max_bytes ? max_bytes : size, task->super.vm->call_output);

@@ -3,11 +3,11 @@
 #include "vm/shown.h"
 #include <lauxlib.h>
 
-#define LONGEST_NUMBER 512 /* bytes that one number becomes: "%99.99f" of 1e308 is 409 */
-#define WIDEST 99          /* the largest width and precision that a format can have */
-#define CONCAT_STEPS 4     /* steps for one element of a list */
-#define QUOTED (4 << 20)   /* bytes of one text for "%q", which Lua writes byte by byte */
-#define PACK_FORMAT 65536  /* limit of the bytes of the result */
+#define MAX_NUMBER_BYTES 512 /* bytes that one number becomes: "%99.99f" of 1e308 is 409 */
+#define WIDEST 99            /* the largest width and precision that a format can have */
+#define CONCAT_STEPS 4       /* steps for one element of a list */
+#define QUOTED (4 << 20)     /* bytes of one text for "%q", which Lua writes byte by byte */
+#define PACK_FORMAT 65536    /* limit of the bytes of the result */
 #define FORMAT_MARKS "-+ #0123456789."
 
 void mp_string_refuse(lua_State *L, size_t bytes, const char *rest)
@@ -105,7 +105,7 @@ static size_t format_size(lua_State *L, mp_str format, int count)
         if (++arg > count || p >= end)
             break;
         if (*p != 's' && *p != 'q') {
-            size += LONGEST_NUMBER;
+            size += MAX_NUMBER_BYTES;
             continue;
         }
         if (*p == 's' && lua_type(L, arg) != LUA_TSTRING && !is_short(L, arg)) {
@@ -134,7 +134,7 @@ static int l_format(lua_State *L)
     format.ptr = luaL_checklstring(L, 1, &format.len);
     int count = lua_gettop(L);
     bool is_plain = memchr(format.ptr, 'p', format.len) == NULL; /* the format has no "%p" */
-    size_t size = format.len + (size_t)count * LONGEST_NUMBER;
+    size_t size = format.len + (size_t)count * MAX_NUMBER_BYTES;
     for (int arg = 2; arg <= count && is_plain; arg++) {
         if (lua_type(L, arg) == LUA_TSTRING)
             size += lua_rawlen(L, arg) * 4;

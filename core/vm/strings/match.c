@@ -6,11 +6,11 @@
 #include <ctype.h>
 #include <lauxlib.h>
 
-#define MOST_PENDING 199 /* with the attempt itself, these are Lua's 200 levels */
-#define SCAN 8           /* bytes that a byte-by-byte scan passes in the time of a step */
-#define FAST_SCAN 64     /* bytes that memchr passes in the time of a step */
-#define MOST_SCAN 65536  /* bytes compared one by one between two checks whether other tasks have to run */
-#define GUESSES 4        /* candidates compared before memmem is called, because memmem prepares each search */
+#define MAX_PENDING 199      /* with the attempt itself, these are Lua's 200 levels */
+#define SCAN 8               /* bytes that a byte-by-byte scan passes in the time of a step */
+#define FAST_SCAN 64         /* bytes that memchr passes in the time of a step */
+#define MAX_SCAN_BYTES 65536 /* bytes compared one by one between two checks whether other tasks have to run */
+#define GUESSES 4            /* candidates compared before memmem is called, because memmem prepares each search */
 
 /* The number of bytes from `s` on that match the item. */
 static size_t run_length(mp_pattern *m, const mp_item *it, const char *s)
@@ -61,7 +61,7 @@ typedef struct {
 } pending;
 
 typedef struct {
-    pending *stack; /* array of MOST_PENDING */
+    pending *stack; /* array of MAX_PENDING */
     unsigned depth;
     const char *s, *p; /* position of the attempt in text and pattern */
 } attempt;
@@ -69,12 +69,12 @@ typedef struct {
 /* An attempt that was suspended. */
 typedef struct {
     attempt a;
-    pending stack[MOST_PENDING];
+    pending stack[MAX_PENDING];
 } kept_attempt;
 
 static inline pending *push(mp_pattern *m, attempt *a, pending_kind kind)
 {
-    if (a->depth == MOST_PENDING)
+    if (a->depth == MAX_PENDING)
         mp_pattern_fail(m, "pattern too complex");
     pending *top = &a->stack[a->depth++];
     top->kind = kind;
@@ -242,7 +242,7 @@ static bool lengthen(mp_pattern *m, attempt *a, pending *top)
         if (s == NULL)
             return false;
     } else if (top->needed >= 0) {
-        const char *end = m->text_end - s > MOST_SCAN ? s + MOST_SCAN : m->text_end;
+        const char *end = m->text_end - s > MAX_SCAN_BYTES ? s + MAX_SCAN_BYTES : m->text_end;
         while (s < end && (unsigned char)*s != top->needed && mp_item_fits(m, &it, s))
             s++;
         mp_pattern_spend(m, (size_t)(s - top->text) / SCAN);
@@ -343,7 +343,7 @@ __attribute__((cold, noinline)) static attempt come_back(mp_pattern *m, pending 
 /* The end of a match that begins at `s`; NULL if there is none; or mp_pattern_paused. */
 static const char *match_at(mp_pattern *m, const char *s)
 {
-    pending stack[MOST_PENDING];
+    pending stack[MAX_PENDING];
     attempt a = {stack, 0, s,
                  m->start}; /* small, and no pointer to it leaves this file: the compiler can keep it in registers */
     if (m->is_paused)
@@ -428,7 +428,7 @@ static const char *skip(mp_pattern *m, mp_item it, const char *s)
         at = memchr(s, it.byte, (size_t)(m->text_end - s));
         mp_pattern_spend(m, (size_t)((at == NULL ? m->text_end : at) - s) / FAST_SCAN);
     } else {
-        const char *end = m->text_end - s > MOST_SCAN ? s + MOST_SCAN : m->text_end;
+        const char *end = m->text_end - s > MAX_SCAN_BYTES ? s + MAX_SCAN_BYTES : m->text_end;
         while (at < end && !mp_item_fits(m, &it, at))
             at++;
         mp_pattern_spend(m, (size_t)(at - s) / SCAN);
