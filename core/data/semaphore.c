@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 MP_GAUGE(calls_waiting, "calls_waiting", "", "", "calls that wait because of the concurrency limit of their tool")
-MP_COUNTER(refused_turns, "refused", "reason", "turns", "calls over limits.call.waiting")
+MP_COUNTER(refused_waiting, "refused", "reason", "waiting", "calls over limits.call.waiting")
 
 typedef struct {
     mp_node node;
@@ -149,7 +149,7 @@ mp_pass *mp_semaphore_enter(mp_semaphores *semaphores, mp_str name, int64_t most
     call(&called);
     if (!is_refused)
         return pass;
-    mp_stat_add(&mp_stat_refused_turns, 1);
+    mp_stat_add(&mp_stat_refused_waiting, 1);
     free(pass);
     return NULL;
 }

@@ -71,7 +71,7 @@ static bool load_scripts(lua_State *L, void *ctx)
     lib->run_job = ref_function(L, "run_job");
     lib->summary = ref_function(L, "summary");
     lib->difference = ref_function(L, "difference");
-    vm->on_message = ref_function(L, "heard");
+    vm->on_message = ref_function(L, "deliver");
     lib->authenticate = ref_function(L, "authenticate");
     if (!it->config->trust_full)
         mp_hide_weak_mode(L);

@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-MP_COUNTER(dropped_told, "dropped", "reason", "told", "messages between workers over the queue of a Lua state")
+MP_COUNTER(dropped_bus, "dropped", "reason", "bus", "messages between workers over the queue of a Lua state")
 
 #define MESSAGE_US 1000000 /* processor time of one message: functions `visible` of scripts may run in it, 50 ms each */
 #define MAX_MESSAGES_PER_TURN 256 /* messages that one turn delivers */
@@ -74,7 +74,7 @@ static bool is_on_bus(const message *it)
 static void queue_message(mp_vm *vm, message *it)
 {
     if (vm->message_count >= MAX_MESSAGES || it->len > MAX_QUEUED_BYTES - vm->message_bytes) {
-        mp_stat_add(&mp_stat_dropped_told, 1);
+        mp_stat_add(&mp_stat_dropped_bus, 1);
         free(it);
     } else {
         mp_link_put(&vm->messages, &it->link);

@@ -1,4 +1,4 @@
--- The functions that C calls: load once, dispatch for each request, note for each notification, and heard for each message from another worker.
+-- The functions that C calls: load once, dispatch for each request, note for each notification, and deliver for each message from another worker.
 
 local host = require "moonpool.host"
 if host.script.has_specs then require "moonpool.specs.fakes" end
@@ -16,7 +16,7 @@ local moonpool = {
   load = loader.load,
   authenticate = auth.authenticate,
   dispatch = audit.wrap(dispatch.answer),
-  heard = bus.heard,
+  deliver = bus.deliver,
   run_job = job.run,
   describe = require "moonpool.registry.describe",
   summary = reload_diff.summary,

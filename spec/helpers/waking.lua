@@ -29,17 +29,17 @@ function signal:clear() self.is_set = false end
 --- Ends the time of all waiting tasks.
 function signal:expire() wake(self, false) end
 
---- Calls `vm.moonpool.heard` at once with each message; vm.told is the list of all messages.
+--- Calls `vm.moonpool.deliver` at once with each message; vm.broadcasts is the list of all messages.
 function waking.add(vm)
-  vm.told = {}
+  vm.broadcasts = {}
 
   function vm.host.task.event() return setmetatable({ is_set = false, waiters = {} }, signal) end
 
   function vm.host.semaphore.take() return setmetatable({}, { __close = function() end }) end
 
   function vm.host.bus.broadcast(topic, text)
-    vm.told[#vm.told + 1] = { topic = topic, text = text }
-    vm.moonpool.heard(topic, text)
+    vm.broadcasts[#vm.broadcasts + 1] = { topic = topic, text = text }
+    vm.moonpool.deliver(topic, text)
   end
 end
 

@@ -64,7 +64,7 @@ describe("a change is notified to", function()
 
   local function told(changes)
     vm.audiences, vm.published = { "=", "=a", "=a b", "=*", "=b:*" }, {}
-    vm.moonpool.heard("reloaded", changes)
+    vm.moonpool.deliver("reloaded", changes)
     local list = {}
     for i, row in ipairs(vm.published) do list[i] = row.topic .. row.audience end
     return table.concat(list, " | ")

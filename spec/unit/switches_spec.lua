@@ -77,12 +77,12 @@ describe("a thing that is switched off", function()
   it("is off on every worker: a VM does what the store says, whichever message arrives first", function()
     vm.store.texts["switch:tool:plain"], vm.store.untils["switch:tool:plain"] = "off", math.huge
     assert.truthy(vm:list().plain)
-    vm.moonpool.heard("switched", "tool:plain")
+    vm.moonpool.deliver("switched", "tool:plain")
     assert.is_nil(vm:list().plain)
     vm.store.texts["switch:tool:plain"] = "on"
-    vm.moonpool.heard("switched", "tool:plain")
+    vm.moonpool.deliver("switched", "tool:plain")
     assert.truthy(vm:list().plain)
-    vm.moonpool.heard("switched", "tool:nobody")
+    vm.moonpool.deliver("switched", "tool:nobody")
     assert.same({}, vm.published)
   end)
 

@@ -23,7 +23,7 @@ typedef struct {
     mp_link in_base;
     base *base;    /* NULL if the topic has no audience */
     uint64_t rpcs; /* one bit for each rpc that has calls that listen */
-    mp_link follows;
+    mp_link subscribers;
     size_t count;
 } topic;
 
@@ -102,7 +102,7 @@ static topic *need_topic(mp_topics *topics, mp_str name)
     topic *found = mp_map_need(&topics->by_name, name, sizeof *found, &is_new);
     if (!is_new)
         return found;
-    mp_link_init(&found->follows);
+    mp_link_init(&found->subscribers);
     if (base_of(name).len < name.len) {
         found->base = need_base(topics, base_of(name));
         mp_link_put(&found->base->topics, &found->in_base);
@@ -169,7 +169,7 @@ mp_follow_result mp_session_follow(mp_session *session, mp_str name)
         s->topic = need_topic(topics, name);
         s->topic->count++;
         session->subscription_count++;
-        mp_link_put(&s->topic->follows, &s->in_topic);
+        mp_link_put(&s->topic->subscribers, &s->in_topic);
         mp_link_put(&session->subscriptions, &s->in_session);
         mp_stat_add(&mp_stat_subscriptions, 1);
     }
@@ -184,7 +184,7 @@ static void move_subscription(mp_topics *topics, subscription *s, topic *to)
     from->count--;
     s->topic = to;
     to->count++;
-    mp_link_put(&to->follows, &s->in_topic);
+    mp_link_put(&to->subscribers, &s->in_topic);
     drop_if_unused(topics, from);
 }
 
@@ -261,7 +261,7 @@ static mp_session **followers_of(mp_topics *topics, mp_str name, size_t *count)
     const topic *t = find_topic(topics, name);
     if (t != NULL && t->count > 0) {
         list = mp_new(t->count * sizeof *list);
-        for (mp_link *link = t->follows.next; link != &t->follows; link = link->next)
+        for (mp_link *link = t->subscribers.next; link != &t->subscribers; link = link->next)
             list[(*count)++] = mp_session_ref(mp_container(link, subscription, in_topic)->session);
     }
     pthread_mutex_unlock(&topics->lock);

@@ -8,9 +8,9 @@ local turns = {}
 
 --- Wraps the handler of the tool `name` so that at most `most` calls of it run at once.
 function turns.limit(name, handler, most)
-  local gate = "tool:" .. name
+  local key = "tool:" .. name
   return function(...)
-    local mine <close> = host.semaphore.take(gate, most) or failure.fail "the tool is busy: too many calls of it wait already"     -- luacheck: ignore 211
+    local mine <close> = host.semaphore.take(key, most) or failure.fail "the tool is busy: too many calls of it wait already"     -- luacheck: ignore 211
     return handler(...)
   end
 end

@@ -31,8 +31,8 @@ end
 methods["resources/subscribe"] = function(call, params, era)
   local uri, err = uri_of(call, params, era)
   if not uri then return nil, err end
-  local followed, why = host.session.subscribe(call, access.topic("resource:" .. uri, call.principal))
-  if followed then return {} end
+  local subscribed, why = host.session.subscribe(call, access.topic("resource:" .. uri, call.principal))
+  if subscribed then return {} end
   return nil, errors.new("internal", why == "too many" and "the session has too many subscriptions: unsubscribe from one first" or why)
 end
 

@@ -12,7 +12,7 @@ function bus.on(topic, f)
 end
 
 --- Runs the handler of a message that arrived. A message without a handler is ignored.
-function bus.heard(topic, text)
+function bus.deliver(topic, text)
   local f = handlers[topic]
   if f then f(text) end
 end

@@ -158,9 +158,9 @@ describe("turns of all workers", function()
     wait_holds(0)
     for i = 1, 30 do streams[#streams + 1] = (i % 2 == 0 and one or two):open("tools/call", code(i, 1, true)) end
     wait_waiting(30)
-    local before = g:status().counters.refused.turns
+    local before = g:status().counters.refused.waiting
     assert.equal("refused", trusted.read(two:open("tools/call", code(31)):answer()))
-    assert.equal(before + 1, g:status().counters.refused.turns)
+    assert.equal(before + 1, g:status().counters.refused.waiting)
     for _, stream in ipairs(streams) do stream:hang_up() end
     wait_waiting(0)
     one:close()

@@ -1,7 +1,7 @@
 -- auth { … } in scripts/auth/: authenticates requests. The scripts are called in the order of their paths; the first that returns a
 -- principal decides. If none does, the request is refused before its body is parsed (A-1, A-3).
 --   handler   function(request): a principal, as principal.new takes it; or nil, why, and the seconds after which a retry may succeed
---   seat      the userdata that links the Lua table of a principal to the mp_principal of C
+--   ref      the userdata that links the Lua table of a principal to the mp_principal of C
 
 local frozen = require "moonpool.runtime.frozen"
 local host = require "moonpool.host"
@@ -116,8 +116,8 @@ function auth.build(name, value, _, complain)
     name = name, handler = spec[1], issuer = spec.issuer, realm = spec.realm, scopes_supported = spec.scopes_supported,
     from = { implies = spec.implies, askable = spec.issuer and (spec.askable or true) or nil },
     by_bearer = frozen.content(value).by_bearer, definition = { name = name },
-    known = setmetatable({}, { __mode = "k" }),      -- a principal's table that never changes -> its seat
-    lately = recent.new(MAX_CACHED),                -- id -> the table that a script returned, and its seat
+    known = setmetatable({}, { __mode = "k" }),      -- a principal's table that never changes -> its ref
+    lately = recent.new(MAX_CACHED),                -- id -> the table that a script returned, and its ref
   }
 end
 
@@ -178,7 +178,7 @@ local function is_same(before, given)
     and before.expires == given.expires and type(given.scopes) == type(before.scopes) and same_scopes(given.scopes, before.scopes)
 end
 
--- The cached seat for an equal table.
+-- The cached ref for an equal table.
 local function recall(one, given)
   if type(given) ~= "table" or debug.getmetatable(given) ~= nil or type(given.id) ~= "string" then return nil end
   local last = one.lately:get(given.id)
@@ -199,7 +199,7 @@ local function copied(given)
   return copy, copy.claims == nil
 end
 
--- The seat for the value that a script returned; or nil and what is wrong with it.
+-- The ref for the value that a script returned; or nil and what is wrong with it.
 local function seat_of(one, given)
   local known = one.known[given] or recall(one, given)
   if known then return known end
@@ -209,8 +209,8 @@ local function seat_of(one, given)
   if not who then return nil, trouble end
   local facts = principal.facts(who)
   if facts.is_built_in then return nil, "'" .. facts.id .. "' is an id that auth scripts cannot give" end
-  local seat = host.auth.principal_ref(who, facts.id, facts.key, facts.expires)
-  known = { seat = seat, expires = facts.expires or math.huge }
+  local ref = host.auth.principal_ref(who, facts.id, facts.key, facts.expires)
+  known = { ref = ref, expires = facts.expires or math.huge }
   if unchanging[given] or who == given then
     one.known[given] = known
   elseif is_comparable then
@@ -236,7 +236,7 @@ local function known_for(i, one, seconds)
   return type(seconds) == "number" and math.max(0, math.min(auth.KNOWN, seconds)) * 1000 // 1 | 0 or auth.KNOWN * 1000
 end
 
---- Authenticates a request for C. Returns a seat, and the milliseconds for which it is valid for the bearer token alone; or nil, an HTTP
+--- Authenticates a request for C. Returns a ref, and the milliseconds for which it is valid for the bearer token alone; or nil, an HTTP
 --- status, a message, the seconds until a retry, and the reason for the audit.
 function auth.authenticate(request)
   local retry, reasons
@@ -246,7 +246,7 @@ function auth.authenticate(request)
     if ok and value then
       local known, trouble = seat_of(one, value)
       if not known then return nil, 500, failure.report(trouble, "auth failed", one.path) end
-      if known.expires == math.huge or known.expires > os.time() then return known.seat, known_for(i, one, why) end
+      if known.expires == math.huge or known.expires > os.time() then return known.ref, known_for(i, one, why) end
       why = expired
     elseif not ok then
       if not failure.is_expected(value) then return nil, 500, failure.report(value, "auth failed", one.path) end
