@@ -5,12 +5,12 @@ local problem = require "moonpool.runtime.diagnostic"
 
 local digest = {}
 
-local MOST = 16 * 1024 * 1024
+local MAX_INPUT_BYTES = 16 * 1024 * 1024
 local kinds = { sha256 = true, sha512 = true, sha1 = true, md5 = true }
 
 local function check(what, bytes, form)
   if type(bytes) ~= "string" then problem.raise(3, what .. " takes a text, not a " .. type(bytes)) end
-  if #bytes > MOST then problem.raise(3, what .. " takes at most 16 MiB at once") end
+  if #bytes > MAX_INPUT_BYTES then problem.raise(3, what .. " takes at most 16 MiB at once") end
   if form ~= nil and form ~= "bytes" and form ~= "hex" then problem.raise(3, what .. " gives \"hex\" or \"bytes\", not " .. tostring(form)) end
 end
 

@@ -11,15 +11,15 @@ local suggest = require "moonpool.runtime.suggest"
 -- stand_in(argv, options): replaces the programs while a spec fakes them; else nil.
 local exec = {}
 
-local MOST_TIME = 86400 -- seconds
+local MAX_TIME_S = 86400 -- seconds
 
 local known = { stdin = "string", timeout = "number", env = "table", cwd = "string", max = "number" }
 local names = { "cwd", "env", "max", "stdin", "timeout" }
 
 -- Limits in bytes of one argument or variable, and of all together; Linux accepts at least these sizes. The copies are outside of the
 -- memory that counts for the call's limit.
-local LONGEST_WORD, MOST_BYTES = 131071, 1 << 20
-local MOST_WORDS = 4096
+local MAX_WORD_BYTES, MAX_WORDS_BYTES = 131071, 1 << 20
+local MAX_WORDS = 4096
 
 -- Variables of the gateway's environment that every program inherits.
 local common = { "PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "LOGNAME" }
@@ -64,7 +64,7 @@ local function check(argv, options)
   if type(argv) ~= "table" or type(argv[1]) ~= "string" or argv[1] == "" then
     problem.raise(2, "exec needs a list of words: the program, then its arguments", "as in exec { \"git\", \"log\", \"-1\" }")
   end
-  if #argv > MOST_WORDS then problem.raise(2, "exec takes at most " .. MOST_WORDS .. " words, got " .. #argv) end
+  if #argv > MAX_WORDS then problem.raise(2, "exec takes at most " .. MAX_WORDS .. " words, got " .. #argv) end
   if type(options) ~= "table" then problem.raise(2, "the options of exec are a table, got a " .. type(options)) end
   for name, value in next, options do
     local want = known[name]
@@ -76,7 +76,7 @@ local function check(argv, options)
   end
   options.env = copied(options.env)
   local time, most = options.timeout, options.max
-  if time and not (time > 0 and time <= MOST_TIME) then problem.raise(2, "'timeout' must be above 0 and at most a day", "as in timeout = 5 * seconds") end
+  if time and not (time > 0 and time <= MAX_TIME_S) then problem.raise(2, "'timeout' must be above 0 and at most a day", "as in timeout = 5 * seconds") end
   if most and not (most >= 1 and most <= host.limits.exec.output) then
     problem.raise(2, "'max' must be 1 to limits.exec.output, which is " .. host.limits.exec.output .. " bytes")
   end
@@ -97,10 +97,10 @@ local function words(argv)
   for i = 1, #argv do
     list[i] = word(argv[i], "argument " .. i .. " of exec")
     size = size + #list[i] + 1
-    if #list[i] > LONGEST_WORD then
-      return nil, ("argument %d has %d bytes, and a program takes at most %d: pass it by 'stdin'"):format(i, #list[i], LONGEST_WORD)
+    if #list[i] > MAX_WORD_BYTES then
+      return nil, ("argument %d has %d bytes, and a program takes at most %d: pass it by 'stdin'"):format(i, #list[i], MAX_WORD_BYTES)
     end
-    if size > MOST_BYTES then return nil, ("the arguments have more than %d bytes together: pass them by 'stdin'"):format(MOST_BYTES) end
+    if size > MAX_WORDS_BYTES then return nil, ("the arguments have more than %d bytes together: pass them by 'stdin'"):format(MAX_WORDS_BYTES) end
   end
   return list
 end
@@ -128,7 +128,9 @@ local function environment(more, granted, file)
   for _, name in ipairs(sorted(all)) do
     local line = name .. "=" .. all[name]
     size = size + #line + 1
-    if #line > LONGEST_WORD or size > MOST_BYTES then return nil, "the environment is larger than a program takes: the limit is reached at '" .. name .. "'" end
+    if #line > MAX_WORD_BYTES or size > MAX_WORDS_BYTES then
+      return nil, "the environment is larger than a program takes: the limit is reached at '" .. name .. "'"
+    end
     list[#list + 1] = line
   end
   return list

@@ -5,13 +5,13 @@ local copied = require "moonpool.runtime.copied"
 local failure = require "moonpool.runtime.outcome"
 local problem = require "moonpool.runtime.diagnostic"
 
-local MOST = 64
+local MAX_FUNCTIONS = 64
 
 --- Returns the results of the functions in order, each { value, why }. An error of one cancels the others and is raised here.
 return function(functions)
   functions = copied(functions)
-  if type(functions) ~= "table" or #functions == 0 or #functions > MOST then
-    problem.raise(2, "parallel takes a list of 1 to " .. MOST .. " functions", "as in parallel { function() … end, function() … end }")
+  if type(functions) ~= "table" or #functions == 0 or #functions > MAX_FUNCTIONS then
+    problem.raise(2, "parallel takes a list of 1 to " .. MAX_FUNCTIONS .. " functions", "as in parallel { function() … end, function() … end }")
   end
   local results, bodies, broken = {}, {}, nil
   for i, f in ipairs(functions) do

@@ -10,12 +10,12 @@ local problem = require "moonpool.runtime.diagnostic"
 local store = {}
 
 local PREFIX = "s:"
-local LONGEST_KEY = 1024
-local MOST_KEYS = 1000
+local MAX_KEY_BYTES = 1024
+local MAX_KEYS = 1000
 
 local function full_key(key, what)
-  if type(key) ~= "string" or #key > LONGEST_KEY then
-    problem.raise(3, what .. " needs a key: a text of at most " .. LONGEST_KEY .. " bytes, not a " .. type(key))
+  if type(key) ~= "string" or #key > MAX_KEY_BYTES then
+    problem.raise(3, what .. " needs a key: a text of at most " .. MAX_KEY_BYTES .. " bytes, not a " .. type(key))
   end
   return PREFIX .. key
 end
@@ -71,7 +71,7 @@ end
 
 --- list([prefix [, most]]): the keys that begin with `prefix`, sorted; at most `most`, 1000 by default.
 function store.list(prefix, most)
-  local keys = host.store.keys(full_key(prefix == nil and "" or prefix, "store.list"), most or MOST_KEYS)
+  local keys = host.store.keys(full_key(prefix == nil and "" or prefix, "store.list"), most or MAX_KEYS)
   for i, key in ipairs(keys) do keys[i] = key:sub(#PREFIX + 1) end
   return keys
 end

@@ -5,7 +5,7 @@ local problem = require "moonpool.runtime.diagnostic"
 
 local time = {}
 
-local LEAST, MOST = -62135596800, 253402300799     -- limits of the timestamps: the years 1 to 9999
+local MIN_TIME_S, MAX_TIME_S = -62135596800, 253402300799     -- limits of the timestamps: the years 1 to 9999
 
 -- Days since 1970-01-01 of a date of the Gregorian calendar, which repeats every 400 years. The computation lets years begin in March.
 local function days_of(year, month, day)
@@ -37,7 +37,7 @@ function time.monotonic() return host.time.now() end
 --- format([seconds]): RFC 3339 in UTC, with milliseconds if `seconds` has a fraction.
 function time.format(seconds)
   seconds = seconds == nil and host.time.clock() or seconds
-  if type(seconds) ~= "number" or not (seconds >= LEAST and seconds <= MOST) then
+  if type(seconds) ~= "number" or not (seconds >= MIN_TIME_S and seconds <= MAX_TIME_S) then
     problem.raise(2, "time.format takes seconds since 1970, from the year 1 to 9999, not " .. tostring(seconds))
   end
   local whole = math.floor(seconds)

@@ -3,7 +3,7 @@
 
 local zone = {}
 
-local FOLDER, MOST_BYTES = "/usr/share/zoneinfo/", 65536
+local FOLDER, MAX_FILE_BYTES = "/usr/share/zoneinfo/", 65536
 
 local function days_from_civil(year, month, day)
   if month <= 2 then year = year - 1 end
@@ -92,7 +92,7 @@ function zone.open(name)
   if known[name] then return known[name] end
   if #name > 64 or not name:find "^[%a][%w_+/-]*$" or name:find("//", 1, true) then return nil, "'" .. name:sub(1, 64) .. "' is not the name of a time zone" end
   local file = io.open(FOLDER .. name, "rb")
-  local bytes = file and file:read(MOST_BYTES)
+  local bytes = file and file:read(MAX_FILE_BYTES)
   if file then file:close() end
   local ok, made = pcall(parse, bytes or "")
   if not ok or not made then

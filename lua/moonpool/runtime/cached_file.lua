@@ -11,7 +11,7 @@ local watched = {}
 watched.__index = watched
 
 local PAUSE = 1    -- seconds between two checks for a changed file
-local LONGEST = 10 -- seconds that one check may take
+local MAX_CHECK_S = 10 -- seconds that one check may take
 
 --- `fs` is the file library of the script; `parse(text)` returns the parsed value, or nil, why.
 function watched.new(fs, path, parse)
@@ -47,7 +47,7 @@ function watched:get()
   local now = host.time.now()
   if now - self.looked >= PAUSE then
     if self.value ~= nil then self.looked = now end -- other tasks use the contents that were read before
-    self.flights:share("look", LONGEST, function() return look(self) end)
+    self.flights:share("look", MAX_CHECK_S, function() return look(self) end)
     self.looked = host.time.now()
   end
   if self.value == nil then return nil, self.why or "the file cannot be read" end

@@ -4,8 +4,8 @@
 local json = require "moonpool.json"
 local problem = require "moonpool.runtime.diagnostic"
 
-local MOST_BYTES = 2000 -- limit of the shown text in bytes: the remainder of a value is not read
-local MOST_MEMBERS = 64 -- limit of the members shown of one table
+local MAX_BYTES = 2000 -- limit of the shown text in bytes: the remainder of a value is not read
+local MAX_MEMBERS = 64 -- limit of the members shown of one table
 local DEEPEST = 6
 
 local function less(a, b)
@@ -13,11 +13,11 @@ local function less(a, b)
   return type(a) == "number"
 end
 
--- Returns at most MOST_MEMBERS sorted keys, true if the table has more keys, and true if it is a list.
+-- Returns at most MAX_MEMBERS sorted keys, true if the table has more keys, and true if it is a list.
 local function keys_of(value)
   local keys, more, is_list = {}, false, true
   for key in pairs(value) do
-    if #keys == MOST_MEMBERS then
+    if #keys == MAX_MEMBERS then
       more = true
       break
     end
@@ -31,7 +31,7 @@ local function keys_of(value)
 end
 
 local function quoted(text)
-  text = text:sub(1, MOST_BYTES)
+  text = text:sub(1, MAX_BYTES)
   return '"' .. text:gsub('[\\"]', "\\%0"):gsub("\n", "\\n"):gsub("%c", function(c) return ("\\u%04x"):format(c:byte()) end) .. '"'
 end
 
@@ -89,11 +89,11 @@ end
 local function show(value)
   local pieces, size = {}, 0
   local out = {}
-  function out.is_full() return size > MOST_BYTES end
+  function out.is_full() return size > MAX_BYTES end
   function out.put(text)
-    if size > MOST_BYTES then return end
+    if size > MAX_BYTES then return end
     size = size + #text
-    pieces[#pieces + 1] = size > MOST_BYTES and "…" or text
+    pieces[#pieces + 1] = size > MAX_BYTES and "…" or text
   end
   put(out, value, 1, {})
   return table.concat(pieces)

@@ -45,15 +45,15 @@ end
 --- Returns the first key of `given` that is not in `names`, as a string, and a hint about it; nil if all keys are known. The number 1 in
 --- `names` allows the unnamed item.
 function suggest.stranger(given, names)
-  local known, told = {}, {}
+  local known, all_names = {}, {}
   for _, name in ipairs(names) do
     known[name] = true
-    told[#told + 1] = type(name) == "string" and name or nil
+    all_names[#all_names + 1] = type(name) == "string" and name or nil
   end
   for name in pairs(given) do
     if not known[name] then
-      table.sort(told)
-      return tostring(name), suggest.listed(tostring(name), told, "options")
+      table.sort(all_names)
+      return tostring(name), suggest.listed(tostring(name), all_names, "options")
     end
   end
 end

@@ -18,9 +18,9 @@ local suggest = require "moonpool.runtime.suggest"
 local function plain(value) return value == nil and json.object {} or json.object(json.decode(json.encode(value))) end
 
 local function texts(content)
-  local told = {}
-  for _, item in ipairs(content or {}) do told[#told + 1] = item.text or item.resource and item.resource.text end
-  return table.concat(told, "\n")
+  local found = {}
+  for _, item in ipairs(content or {}) do found[#found + 1] = item.text or item.resource and item.resource.text end
+  return table.concat(found, "\n")
 end
 
 -- The principal that `as` describes: an id, or { id, scopes, claims }.

@@ -10,18 +10,18 @@ local function show(value, depth)
   if type(value) == "string" then return #value > 400 and ("%q…"):format(value:sub(1, 400)) or ("%q"):format(value) end
   if type(value) ~= "table" then return value == json.null and "json.null" or tostring(value) end
   if depth > 6 then return "{ … }" end
-  local told, names = {}, {}
-  while value[#told + 1] ~= nil or value[#told + 2] ~= nil do told[#told + 1] = show(value[#told + 1], depth + 1) end -- as in { nil, "why" }
-  local last = #told
+  local parts, names = {}, {}
+  while value[#parts + 1] ~= nil or value[#parts + 2] ~= nil do parts[#parts + 1] = show(value[#parts + 1], depth + 1) end -- as in { nil, "why" }
+  local last = #parts
   for name in pairs(value) do
     if not (math.type(name) == "integer" and name >= 1 and name <= last) then names[#names + 1] = name end
   end
   table.sort(names, function(a, b) return tostring(a) < tostring(b) end)
   for _, name in ipairs(names) do
     local key = type(name) == "string" and name:find "^[%a_][%w_]*$" and name or "[" .. show(name) .. "]"
-    told[#told + 1] = key .. " = " .. show(value[name], depth + 1)
+    parts[#parts + 1] = key .. " = " .. show(value[name], depth + 1)
   end
-  return told[1] and "{ " .. table.concat(told, ", ") .. " }" or "{}"
+  return parts[1] and "{ " .. table.concat(parts, ", ") .. " }" or "{}"
 end
 
 local function same(a, b, depth)

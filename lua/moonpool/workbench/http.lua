@@ -4,7 +4,7 @@ local wire = require "moonpool.wire"
 
 local http = {}
 
-local PATIENCE = 600      -- seconds without a byte; longer than the default time limit of any call
+local READ_TIMEOUT_S = 600      -- seconds without a byte; longer than the default time limit of any call
 
 --- Parses a URL, host:port or unix:/path to { host, port, path, is_secure, unix }; or nil, why, hint.
 function http.place(address)
@@ -40,7 +40,7 @@ end
 local function reader(w)
   local self, rest = {}, ""
   local function more()
-    local bytes, why = w:read(PATIENCE)
+    local bytes, why = w:read(READ_TIMEOUT_S)
     if not bytes then return nil, why end
     if bytes == "" then return nil, "the gateway closed the connection" end
     rest = rest .. bytes

@@ -11,7 +11,7 @@ local wire = require "moonpool.wire"
 
 local link = {}
 
-local PATIENCE = 3600
+local READ_TIMEOUT_S = 3600
 
 -- Cancels the request `message`, because the user interrupted the command.
 local function cancelled(message)
@@ -22,12 +22,12 @@ end
 local function answer_to(message, self, on_message, read)
   while true do
     local text, why, more = read()
-    if why == "interrupted" then self.tell(cancelled(message)) end
+    if why == "interrupted" then self.send(cancelled(message)) end
     if not text then return nil, why, more end
     local got = json.decode(text)
     if got and got.id == message.id and not got.method then return got end
     local back = got and got.method and on_message(got)
-    if back then self.tell(back) end
+    if back then self.send(back) end
   end
 end
 
@@ -39,19 +39,19 @@ function link.child(arguments)
   local w, why = wire.spawn { "stdio", "--apart", table.unpack(arguments) }
   if not w then return nil, "cannot start moonpool stdio: " .. why end
   local self, rest = {}, ""
-  function self.tell(message) return w:write(json.encode(message) .. "\n") end
+  function self.send(message) return w:write(json.encode(message) .. "\n") end
   local function line()
     while not rest:find("\n", 1, true) do
-      local bytes, wrong = w:read(PATIENCE)
+      local bytes, wrong = w:read(READ_TIMEOUT_S)
       if not bytes or bytes == "" then return nil, wrong or "it ended" end
       rest = rest .. bytes
     end
-    local told
-    told, rest = rest:match "^([^\n]*)\n(.*)$"
-    return told
+    local first
+    first, rest = rest:match "^([^\n]*)\n(.*)$"
+    return first
   end
   function self.exchange(message, on_message)
-    if not self.tell(message) then return nil, "it ended" end
+    if not self.send(message) then return nil, "it ended" end
     return answer_to(message, self, on_message, line)
   end
   function self.close() return w:close() end
@@ -126,7 +126,7 @@ function link.url(address, headers, options)
     return answer
   end
 
-  function self.tell(message)
+  function self.send(message)
     local answer = post(message)
     if answer then answer.close() end
   end
@@ -140,11 +140,11 @@ function link.url(address, headers, options)
         return true
       end
       local back = got and got.method and on_message(got)
-      if back then self.tell(back) end
+      if back then self.send(back) end
     end)
     local answer, why, more = post(message)
     if not answer then
-      if why == "interrupted" and session then self.tell(cancelled(message)) end
+      if why == "interrupted" and session then self.send(cancelled(message)) end
       return nil, why, more
     end
     local pieces, streams = {}, is_stream(answer.headers)
@@ -152,7 +152,7 @@ function link.url(address, headers, options)
       local piece, broken = answer.next()
       if not piece then
         answer.close()           -- in stateless revisions this cancels the request
-        if broken == "interrupted" and session then self.tell(cancelled(message)) end
+        if broken == "interrupted" and session then self.send(cancelled(message)) end
         return nil, broken, {}
       end
       if not streams then pieces[#pieces + 1] = piece end
@@ -207,7 +207,7 @@ function link.sse(address, options)
     return nil, first and "its stream begins with no endpoint of the same origin" or broken
   end
 
-  function self.tell(message)
+  function self.send(message)
     local status, wrong, body = http.ask {
       method = "POST", place = messages, ca = options.ca, body = json.encode(message),
       headers = merged(options, nil, { ["content-type"] = "application/json" }),
@@ -218,8 +218,8 @@ function link.sse(address, options)
   end
 
   function self.exchange(message, on_message)
-    local told, wrong, more = self.tell(message)
-    if not told then return nil, wrong, more end
+    local sent, wrong, more = self.send(message)
+    if not sent then return nil, wrong, more end
     return answer_to(message, self, on_message, function()
       local event, ended = pull()
       if not event then return nil, ended, {} end

@@ -2,7 +2,7 @@
 
 local connect = require "moonpool.workbench.connect"
 
-local MOST_PAGES = 1000
+local MAX_PAGES = 1000
 
 local kinds = {
   { "tools", "tools/list", "tools", "tool", "name" }, { "resources", "resources/list", "resources", "resource", "uri" },
@@ -26,14 +26,14 @@ local function put_all(s, kind)
   local capability, method, member, word, field = table.unpack(kind)
   if not (s.capabilities or {})[capability] then return true end
   local cursor
-  for _ = 1, MOST_PAGES do
+  for _ = 1, MAX_PAGES do
     local page, wrong = s:request(method, { cursor = cursor })
     if not page then return nil, wrong end
     for _, thing in ipairs(page[member] or {}) do put(word, thing[field], thing) end
     cursor = page.nextCursor
     if not cursor then return true end
   end
-  return nil, { message = method .. ": more than " .. MOST_PAGES .. " pages" }
+  return nil, { message = method .. ": more than " .. MAX_PAGES .. " pages" }
 end
 
 return function(args)

@@ -55,7 +55,7 @@ function session.open(options)
   end
   self.revision, self.capabilities = greeted.protocolVersion, greeted.capabilities or {}
   self.facts = era.facts(self.revision) or self.facts
-  self.link.tell { jsonrpc = "2.0", method = "notifications/initialized" }
+  self.link.send { jsonrpc = "2.0", method = "notifications/initialized" }
   if greeted.capabilities.logging then self:request("logging/setLevel", { level = "debug" }) end
   return self
 end

@@ -16,8 +16,8 @@ end
 
 -- Writes a comment line such as "--- The arguments of the tool greet: its description".
 local function headline(put, what, name, description)
-  local told = words(description):sub(3)
-  put("--- " .. what .. words(name):sub(2) .. (told == "" and "." or ": " .. told))
+  local sentence = words(description):sub(3)
+  put("--- " .. what .. words(name):sub(2) .. (sentence == "" and "." or ": " .. sentence))
 end
 
 local function sorted(map)
@@ -39,12 +39,12 @@ local function literal(value)
 end
 
 local function union(list)
-  local told, met = {}, {}
+  local sentence, met = {}, {}
   for _, one in ipairs(list) do
-    if not met[one] then told[#told + 1] = one end
+    if not met[one] then sentence[#sentence + 1] = one end
     met[one] = true
   end
-  return #told == 0 and "any" or table.concat(told, "|")
+  return #sentence == 0 and "any" or table.concat(sentence, "|")
 end
 
 local simple = { string = "string", number = "number", integer = "integer", boolean = "boolean", null = "userdata" }
@@ -52,9 +52,9 @@ local simple = { string = "string", number = "number", integer = "integer", bool
 local type_of
 
 local function each_type(list, defs, depth)
-  local told = {}
-  for i, one in ipairs(list) do told[i] = type_of(one, defs, depth) end
-  return told
+  local sentence = {}
+  for i, one in ipairs(list) do sentence[i] = type_of(one, defs, depth) end
+  return sentence
 end
 
 local function in_brackets(text) return text:find "|" and text:sub(1, 1) ~= "{" and "(" .. text .. ")" or text end
@@ -73,22 +73,22 @@ local function object_type(schema, defs, depth)
     return type(rest) == "table" and next(rest) and "table<string, " .. type_of(rest, defs, depth + 1) .. ">" or "table"
   end
   if depth >= DEPTH then return "table" end
-  local told = {}
+  local sentence = {}
   for _, name in ipairs(names) do
     if name:find "^[%a_][%w_]*$" then
-      told[#told + 1] = name .. (required[name] and "" or "?") .. ": " .. type_of(schema.properties[name], defs, depth + 1)
+      sentence[#sentence + 1] = name .. (required[name] and "" or "?") .. ": " .. type_of(schema.properties[name], defs, depth + 1)
     elseif is_plain(name) then
-      told[#told + 1] = '["' .. name .. '"]: ' .. type_of(schema.properties[name], defs, depth + 1)
+      sentence[#sentence + 1] = '["' .. name .. '"]: ' .. type_of(schema.properties[name], defs, depth + 1)
     end
   end
-  return #told == 0 and "table" or "{ " .. table.concat(told, ", ") .. " }"
+  return #sentence == 0 and "table" or "{ " .. table.concat(sentence, ", ") .. " }"
 end
 
 local function list_type(schema, defs, depth)
   if type(schema.prefixItems) == "table" then
-    local told = {}
-    for i, one in ipairs(schema.prefixItems) do told[i] = ("[%d]: %s"):format(i, type_of(one, defs, depth + 1)) end
-    return "{ " .. table.concat(told, ", ") .. " }"
+    local sentence = {}
+    for i, one in ipairs(schema.prefixItems) do sentence[i] = ("[%d]: %s"):format(i, type_of(one, defs, depth + 1)) end
+    return "{ " .. table.concat(sentence, ", ") .. " }"
   end
   if type(schema.items) ~= "table" then return "any[]" end
   return in_brackets(type_of(schema.items, defs, depth + 1)) .. "[]"
@@ -107,17 +107,17 @@ function type_of(schema, defs, depth)
   if reference then return defs[reference] or "any" end
   if schema.const ~= nil then return literal(schema.const) end
   if type(schema.enum) == "table" then
-    local told = {}
-    for i, value in ipairs(schema.enum) do told[i] = literal(value) end
-    return union(told)
+    local sentence = {}
+    for i, value in ipairs(schema.enum) do sentence[i] = literal(value) end
+    return union(sentence)
   end
   local either = schema.oneOf or schema.anyOf
   if type(either) == "table" and either[1] ~= nil then return union(each_type(either, defs, depth + 1)) end
   if schema.type == nil and type(schema.allOf) == "table" and schema.allOf[1] ~= nil then return type_of(schema.allOf[1], defs, depth + 1) end
   if type(schema.type) == "table" then
-    local told = {}
-    for i, kind in ipairs(schema.type) do told[i] = of_kind(kind, schema, defs, depth) end
-    return union(told)
+    local sentence = {}
+    for i, kind in ipairs(schema.type) do sentence[i] = of_kind(kind, schema, defs, depth) end
+    return union(sentence)
   end
   return schema.type and of_kind(schema.type, schema, defs, depth) or schema.properties and object_type(schema, defs, depth) or "any"
 end

@@ -17,7 +17,7 @@ local settings = [[
 local closed = [[,
   "runtime.builtin": { "io": "disable", "debug": "disable" }]]
 
-local PATIENCE = 60     -- seconds to wait until the scripts are loaded
+local LOAD_TIMEOUT_S = 60     -- seconds to wait until the scripts are loaded
 
 local function write(path, text)
   local file <close>, why = io.open(path, "wb")
@@ -32,7 +32,7 @@ local function definitions(config)
   child:finish()
   local pieces = {}
   repeat
-    local bytes = child:read(PATIENCE)
+    local bytes = child:read(LOAD_TIMEOUT_S)
     pieces[#pieces + 1] = bytes
   until not bytes or bytes == ""
   local code = child:close()

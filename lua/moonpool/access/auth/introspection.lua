@@ -121,7 +121,7 @@ return function(given, script)
   local made = options.made(given, function(request)
     local text = request.bearer
     if not text then return nil, "there is no token" end
-    if text == "" or #text > token.MOST then return nil, "the token is empty or too long" end
+    if text == "" or #text > token.MAX_BYTES then return nil, "the token is empty or too long" end
     local said, why, kind = look_up(self, text)
     if not said then return nil, why, kind and options.RETRY end
     local principal, wrong = make(said)

@@ -11,7 +11,7 @@ local retry = require "moonpool.lib.http.retry"
 
 local http = {}
 
-local MOST_HOPS = 5
+local MAX_HOPS = 5
 
 local redirects = { [301] = true, [302] = true, [303] = true, [307] = true, [308] = true }
 
@@ -65,7 +65,7 @@ local function try(self, plan, deadline, stream)
   if http.stand_in then return http.stand_in(plan, stream) end
   local url, what, hint = host.http.url(plan.url)
   if not url then return nil, what .. (hint ~= "" and " (" .. hint .. ")" or "") end
-  for hops = 0, MOST_HOPS do
+  for hops = 0, MAX_HOPS do
     local status, head, rest = hop(self, plan, url, deadline - host.time.now(), stream)
     if not status then return nil, head, hops > 0 and rest == "unsent" and "unanswered" or rest end
     local location = plan.follow and redirects[status] and answer.location(head)
@@ -79,7 +79,7 @@ local function try(self, plan, deadline, stream)
     if not to then return nil, why end
     url = to
   end
-  return nil, words(plan.method, url, "more than " .. MOST_HOPS .. " redirects")
+  return nil, words(plan.method, url, "more than " .. MAX_HOPS .. " redirects")
 end
 
 local function ask(self, method, address, options, stream)

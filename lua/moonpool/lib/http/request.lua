@@ -10,8 +10,8 @@ local suggest = require "moonpool.runtime.suggest"
 
 local request = {}
 
-local MOST_TIME = 86400 -- seconds
-local MOST_RETRIES = 10
+local MAX_TIME_S = 86400 -- seconds
+local MAX_RETRIES = 10
 
 local known = { headers = "table", query = "table", body = "string", json = true, timeout = "number", max = "number", follow = "boolean",
   retry = "number", retry_unsafe = "boolean" }
@@ -39,12 +39,12 @@ local function check(options, stream)
   if options.body and options.json ~= nil then problem.raise(2, "a request has a 'body' or 'json', not both") end
   for _, name in ipairs { "timeout", "idle" } do
     local value = options[name]
-    if value and not (value > 0 and value <= MOST_TIME) then problem.raise(2, "'" .. name .. "' must be above 0 and at most a day",
+    if value and not (value > 0 and value <= MAX_TIME_S) then problem.raise(2, "'" .. name .. "' must be above 0 and at most a day",
       "as in " .. name .. " = 5 * seconds") end
   end
   local again = options.retry
-  if again and not (again >= 0 and again <= MOST_RETRIES and again % 1 == 0) then
-    problem.raise(2, "'retry' must be 0 to " .. MOST_RETRIES .. ": how often the request is sent again", "as in retry = 3")
+  if again and not (again >= 0 and again <= MAX_RETRIES and again % 1 == 0) then
+    problem.raise(2, "'retry' must be 0 to " .. MAX_RETRIES .. ": how often the request is sent again", "as in retry = 3")
   end
   for _, name in ipairs { "max", "max_event" } do
     local value = options[name]

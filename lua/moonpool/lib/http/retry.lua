@@ -7,7 +7,7 @@ local time = require "moonpool.lib.time"
 
 local retry = {}
 
-local FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10 -- seconds
+local FIRST_PAUSE_S, MAX_PAUSE_S = 0.2, 10 -- seconds
 
 -- Idempotent methods (RFC 9110, 9.2.2): requests with them may reach a server twice.
 local idempotent = { GET = true, HEAD = true, OPTIONS = true, PUT = true, DELETE = true }
@@ -40,7 +40,7 @@ local function pause(plan, tried, answer, kind)
   if kind ~= "unsent" and not retry.may_repeat(plan) then return nil end
   local said = answer and answer.headers["retry-after"]
   local seconds = said and seconds_of(said)
-  return seconds or math.min(LONGEST_PAUSE, FIRST_PAUSE * 2 ^ tried) * (0.5 + math.random() / 2)
+  return seconds or math.min(MAX_PAUSE_S, FIRST_PAUSE_S * 2 ^ tried) * (0.5 + math.random() / 2)
 end
 
 --- Runs `attempt(plan)` until it succeeds or may not be repeated, and returns the results of the last try: an answer; or nil, why, kind.

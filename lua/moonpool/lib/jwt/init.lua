@@ -16,8 +16,8 @@ local jwt = { now = os.time }
 
 local SHARE = 0.25  -- limit of the share of a worker's processor time for signature checks
 local BURST = 0.1   -- seconds of that processor time that may be spent at once
-local MOST_WAIT = 5 -- longest wait, in seconds, for the signature check of a token
-local MOST_BAD = 1024
+local MAX_WAIT_S = 5 -- longest wait, in seconds, for the signature check of a token
+local MAX_BAD_TOKENS = 1024
 
 local turn, cost = -math.huge, 0.0001
 
@@ -25,7 +25,7 @@ local turn, cost = -math.huge, 0.0001
 local function take_turn()
   local now = host.time.now()
   local at = math.max(turn, now - BURST) + cost / SHARE
-  if at - now > MOST_WAIT then return nil end
+  if at - now > MAX_WAIT_S then return nil end
   turn = at
   if at > now then host.time.sleep(at - now) end
   return true
@@ -107,7 +107,7 @@ end
 
 -- The record of a token, the same table while the token is cached; or nil, why, kind.
 local function examine(state, text)
-  if type(text) ~= "string" or text == "" or #text > token.MOST then return nil, select(2, token.read(text, state.rules.algorithms)) end
+  if type(text) ~= "string" or text == "" or #text > token.MAX_BYTES then return nil, select(2, token.read(text, state.rules.algorithms)) end
   local now, id = jwt.now(), host.auth.token_id(text)
   local record, why = recall(state, id, now)
   if record then return record end
@@ -130,7 +130,7 @@ function jwt.make(options, script, who)
   local self = setmetatable({}, verifier_mt)
   states[self] = {
     rules = made, source = open_source(made.source, made, script),
-    good = recent.new(math.max(1, made.cache)), bad = recent.new(MOST_BAD),
+    good = recent.new(math.max(1, made.cache)), bad = recent.new(MAX_BAD_TOKENS),
   }
   return self, made
 end

@@ -6,8 +6,8 @@ local keys = require "moonpool.keys"
 local keyset = {}
 keyset.__index = keyset
 
-local MOST_KEYS = 100
-local LONGEST_KID = 256
+local MAX_KEYS = 100
+local MAX_KID_BYTES = 256
 
 local function bytes_of(jwk, name)
   local text = jwk[name]
@@ -57,7 +57,7 @@ local function read(jwk)
   if jwk.d ~= nil or jwk.k ~= nil then return nil, "the key is a secret, not a public key" end
   if jwk.use ~= nil and jwk.use ~= "sig" then return nil, "the key is not for signatures" end
   if jwk.key_ops ~= nil and not (type(jwk.key_ops) == "table" and has(jwk.key_ops, "verify")) then return nil, "the key's 'key_ops' lack verify" end
-  if jwk.kid ~= nil and not (type(jwk.kid) == "string" and #jwk.kid <= LONGEST_KID) then return nil, "the key's 'kid' is not a short text" end
+  if jwk.kid ~= nil and not (type(jwk.kid) == "string" and #jwk.kid <= MAX_KID_BYTES) then return nil, "the key's 'kid' is not a short text" end
   local make = makers[jwk.kty]
   if not make then return nil, "the key's 'kty' is not supported: RSA, EC and OKP are" end
   local key, why = make(jwk)
@@ -81,7 +81,7 @@ function keyset.from_jwks(document)
   local list = type(document) == "table" and document.keys
   if type(document) == "table" and document.kty ~= nil then list = { document } end
   if type(list) ~= "table" then return nil, "the key set has no list 'keys'" end
-  if #list > MOST_KEYS then return nil, "the key set has more than " .. MOST_KEYS .. " keys" end
+  if #list > MAX_KEYS then return nil, "the key set has more than " .. MAX_KEYS .. " keys" end
   local set, first = empty(), nil
   for i, jwk in ipairs(list) do
     local entry, why = read(jwk)

@@ -12,8 +12,8 @@ remote.__index = remote
 
 local TIMEOUT = 5        -- seconds for one request
 local MAX_FETCH_S = 20   -- seconds for a whole fetch
-local MOST_BYTES = 262144
-local MOST_PAUSE = 60    -- seconds between tries while the issuer does not answer
+local MAX_ANSWER_BYTES = 262144
+local MAX_PAUSE_S = 60    -- seconds between tries while the issuer does not answer
 local TEXT, TURN, TOPIC = "jwt keys:", "jwt turn:", "jwt keys"
 
 local all = setmetatable({}, { __mode = "k" })
@@ -79,7 +79,7 @@ end)
 
 local function get(self, url)
   local answer, why = self.http.get(url, {
-    timeout = TIMEOUT, max = math.min(MOST_BYTES, host.limits.http.body), follow = false,
+    timeout = TIMEOUT, max = math.min(MAX_ANSWER_BYTES, host.limits.http.body), follow = false,
     headers = { accept = "application/json, application/jwk-set+json" },
   })
   if not answer then return nil, why end
@@ -131,7 +131,7 @@ local function fetch(self, for_unknown)
     if for_unknown then pause = self.refetch end
   else
     self.failures = self.failures + 1
-    pause = about(math.min(MOST_PAUSE, 2 ^ self.failures / 4))
+    pause = about(math.min(MAX_PAUSE_S, 2 ^ self.failures / 4))
     host.log.write("warn", "keys not fetched", { issuer = self.issuer or self.uri, why = why, again = ("%.1fs"):format(pause), failures = self.failures })
   end
   self.quiet_until = host.time.now() + pause

@@ -6,10 +6,10 @@ local keys = require "moonpool.keys"
 
 local token = {}
 
-token.MOST = 16384
+token.MAX_BYTES = 16384
 
-local MOST_HEADER = 2048
-local LONGEST_KID = 256
+local MAX_HEADER_BYTES = 2048
+local MAX_KID_BYTES = 256
 local LATEST = 1 << 53
 
 local types = { jwt = true, ["at+jwt"] = true, ["application/jwt"] = true, ["application/at+jwt"] = true }
@@ -28,7 +28,7 @@ local function check_header(header, algorithms)
   if header.b64 ~= nil then return nil, "the token's payload is not encoded" end
   if typ ~= nil and not (type(typ) == "string" and types[typ:lower()]) then return nil, "the token's 'typ' is not accepted" end
   if header.cty ~= nil then return nil, "the token contains another token" end
-  if header.kid ~= nil and not (type(header.kid) == "string" and #header.kid <= LONGEST_KID) then return nil, "the token's 'kid' is not a short text" end
+  if header.kid ~= nil and not (type(header.kid) == "string" and #header.kid <= MAX_KID_BYTES) then return nil, "the token's 'kid' is not a short text" end
   return true
 end
 
@@ -36,10 +36,10 @@ end
 function token.read(text, algorithms)
   if text == nil or text == "" then return nil, "there is no token" end
   if type(text) ~= "string" then return nil, "a token is a text, not a " .. type(text) end
-  if #text > token.MOST then return nil, "the token is too long" end
+  if #text > token.MAX_BYTES then return nil, "the token is too long" end
   local head, payload, signature, input = keys.split(text)
   if not head then return nil, payload end
-  if #head > MOST_HEADER then return nil, "the token's header is too long" end
+  if #head > MAX_HEADER_BYTES then return nil, "the token's header is too long" end
   local header, why = object(head, "header")
   if not header then return nil, why end
   local fine
