@@ -51,13 +51,6 @@ void mp_closing_open(lua_State *L)
     lua_pop(L, 1);
 }
 
-bool mp_is_ending_error(lua_State *L, int index)
-{
-    const mp_vm *vm = mp_vm_of(L);
-    const void *value = lua_touserdata(L, index);
-    return value != NULL && (value == vm->cancelled_error || value == vm->closed_error);
-}
-
 static _Noreturn void raise_key(lua_State *L, const void *key)
 {
     lua_rawgetp(L, LUA_REGISTRYINDEX, key);

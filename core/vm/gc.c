@@ -2,6 +2,7 @@
  * own pace, the next allocation would at once collect all garbage, while every other task waits. */
 #include "vm/preempt.h"
 #include "vm/task.h"
+#include <lauxlib.h>
 
 #define GC_STEP_MULTIPLIER 8  /* LUA_GCINC: units of work for each unit of memory that was allocated */
 #define GC_STEP_LOG2_BYTES 12 /* LUA_GCINC: the size of one step, as a power of two */
@@ -172,4 +173,26 @@ void mp_task_collect(mp_task *task)
         return;
     task->is_over_memory = true; /* the next instruction of the task ends it; so the log line names the place */
     mp_preempt_arm(task->inner_count > 0 ? task->inner[0] : task->co, 1);
+}
+
+size_t mp_task_shared_memory(const mp_task *task)
+{
+    const mp_vm *vm = task->vm;
+    const mp_task *payer = task->payer;
+    if (payer->grown >= vm->little || vm->bytes + vm->little - payer->grown <= vm->shared)
+        return vm->shared;
+    size_t most = vm->bytes + vm->little - payer->grown;
+    return most < vm->memory ? most : vm->memory;
+}
+
+void mp_tasks_drop_coroutines(mp_vm *vm)
+{
+    size_t seen = 0;
+    for (mp_link *link = vm->idle.next; link != &vm->idle; link = link->next) {
+        mp_task *task = mp_container(link, mp_task, link);
+        if (task->co == NULL || ++seen <= KEPT_COROUTINES)
+            continue;
+        drop_coroutine(task);
+        vm->spare--;
+    }
 }

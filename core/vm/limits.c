@@ -6,76 +6,12 @@
 #include <lauxlib.h>
 #include <stdio.h>
 
-MP_COUNTER(tool_cpu, "tool_aborted", "reason", "cpu", "calls over limits.call.cpu")
-MP_COUNTER(refused_lua_memory, "refused", "reason", "lua_memory", "calls that needed memory above limits.lua_memory")
-MP_COUNTER(tool_memory, "tool_aborted", "reason", "memory", "calls over limits.call.memory")
-
-#define STUCK_US 5000 /* processor time that Lua may run where it cannot yield: in functions that C calls */
-#define FULL_CYCLES 2 /* the current GC cycle may have passed the new garbage already, so the next cycle collects it */
 #define LOOK_INSTRUCTIONS 1000 /* instructions between two runs of the hook where Lua cannot yield */
 
 /* The clock that measures a task's time. The monotonic one is cheap; the thread's processor time, for heavy tasks, is a system call. */
 static clockid_t clock_of(const mp_task *task)
 {
     return task->is_heavy ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC;
-}
-
-bool mp_vm_find_place(lua_State *L, lua_Debug *at)
-{
-    const mp_source *source = mp_vm_of(L)->source;
-    for (int level = 0; lua_getstack(L, level, at) != 0; level++) {
-        lua_getinfo(L, "Sl", at);
-        if (at->source[0] == '@' && mp_source_has(source, at->source + 1) && at->currentline > 0)
-            return true;
-    }
-    return false;
-}
-
-/* The running task is over one of its limits, in the Lua function `where`; NULL: in a C function. Cancels the task. */
-static void cancel_over_limit(mp_task *task, lua_State *L, lua_Debug *where, const char *why)
-{
-    const mp_stat *counter = !task->vm->is_over_memory ? &mp_stat_tool_cpu
-                             : task->vm->is_crowded    ? &mp_stat_refused_lua_memory
-                                                       : &mp_stat_tool_memory;
-    lua_Debug place;
-    bool has_place = true;
-    if (where == NULL)
-        has_place = mp_vm_find_place(L, where = &place);
-    else
-        lua_getinfo(L, "Sl", where);
-    mp_log_field method = mp_log_str("method", mp_task_label(task)), text = mp_log_str("why", mp_str_of(why));
-    if (has_place)
-        mp_log(MP_WARN, "call over its limit", method, text, mp_log_str("file", mp_str_of(where->short_src)),
-               mp_log_int("line", where->currentline));
-    else
-        mp_log(MP_WARN, "call over its limit", method, text);
-    task->is_over_memory = false;
-    if (task->payer->work->over_limit != NULL)
-        task->payer->work->over_limit(task->payer, why, counter);
-    task->cancelled = true;
-    if (task->vm->is_over_memory)
-        task->vm->full_cycles = FULL_CYCLES;
-}
-
-/* The limit that the running task exceeds, as a text; NULL if it may go on. `stretch`: us since it was resumed;
- * `stuck`: us in a place where it cannot yield. */
-static const char *over_limit(const mp_task *task, uint64_t stretch, uint64_t stuck)
-{
-    if (task->vm->is_over_memory)
-        return task->vm->is_crowded ? MP_TASK_CROWDED : "the call took more memory than limits.call.memory";
-    if (task->payer->spent_us + stretch >= task->vm->call_us)
-        return "the call ran Lua for longer than limits.call.cpu";
-    if (stuck >= STUCK_US)
-        return "the call ran too long where it cannot be suspended: in a metamethod, or in a function that C calls";
-    return NULL;
-}
-
-bool mp_task_lacked_memory(lua_State *L, mp_task *task, int status)
-{
-    if (status != LUA_ERRMEM || !task->vm->is_over_memory || task->cancelled)
-        return false;
-    cancel_over_limit(task, L, NULL, over_limit(task, 0, 0));
-    return true;
 }
 
 /* Raises an error where Lua cannot yield. If a script catches it, the hook raises the next one at the next instruction. */
@@ -108,11 +44,11 @@ static void preempt_running(mp_vm *vm, lua_State *L, lua_Debug *where)
 {
     mp_task *task = vm->running;
     vm->stuck_at = 0;
-    const char *why = task->cancelled ? NULL : over_limit(task, mp_clock_us(clock_of(task)) - vm->clock_us, 0);
+    const char *why = task->cancelled ? NULL : mp_task_over_limit(task, mp_clock_us(clock_of(task)) - vm->clock_us, 0);
     if (why != NULL)
-        cancel_over_limit(task, L, where, why);
+        mp_task_cancel_over_limit(task, L, where, why);
     if (vm->is_full && !task->cancelled)
-        task->collecting = FULL_CYCLES;
+        task->collecting = MP_FULL_CYCLES;
     task->preempted = true;
 }
 
@@ -140,7 +76,7 @@ void mp_task_hook(lua_State *L, lua_Debug *where)
     mp_vm *vm = mp_vm_of(L);
     mp_task *task = vm->running;
     if (vm->is_collecting && vm->guard_until == 0)
-        vm->guard_until = mp_clock_us(CLOCK_THREAD_CPUTIME_ID) + STUCK_US;
+        vm->guard_until = mp_clock_us(CLOCK_THREAD_CPUTIME_ID) + MP_STUCK_US;
     if (vm->guard_until != 0) { /* code outside of tasks: loading, bus messages, finalizers */
         if (is_stopped(vm) || mp_clock_us(CLOCK_THREAD_CPUTIME_ID) >= vm->guard_until)
             end_guarded(L);
@@ -162,23 +98,14 @@ void mp_task_hook(lua_State *L, lua_Debug *where)
         CLOCK_THREAD_CPUTIME_ID); /* processor time: the script is not to blame if the thread waits for a processor */
     if (vm->stuck_at == 0)
         vm->stuck_at = cpu;
-    const char *why =
-        task->cancelled ? NULL : over_limit(task, mp_clock_us(clock_of(task)) - vm->clock_us, cpu - vm->stuck_at);
+    const char *why = task->cancelled
+                          ? NULL
+                          : mp_task_over_limit(task, mp_clock_us(clock_of(task)) - vm->clock_us, cpu - vm->stuck_at);
     if (why != NULL)
-        cancel_over_limit(task, L, where, why);
+        mp_task_cancel_over_limit(task, L, where, why);
     if (task->cancelled)
         mp_raise_cancelled(L, task);
     mp_preempt_arm(L, LOOK_INSTRUCTIONS);
-}
-
-size_t mp_task_shared_memory(const mp_task *task)
-{
-    const mp_vm *vm = task->vm;
-    const mp_task *payer = task->payer;
-    if (payer->grown >= vm->little || vm->bytes + vm->little - payer->grown <= vm->shared)
-        return vm->shared;
-    size_t most = vm->bytes + vm->little - payer->grown;
-    return most < vm->memory ? most : vm->memory;
 }
 
 /* Runs a task without limits, to measure what the limits cost. */

@@ -53,7 +53,7 @@ static void on_alarm(int number)
         set_alarm(here.due);
     } else if (running != NULL) {
         if (lua_gethook(running) == NULL)
-            lua_sethook(running, mp_task_hook, LUA_MASKCOUNT, 1);
+            lua_sethook(running, mp_vm_of(running)->hook, LUA_MASKCOUNT, 1);
         if (here.had_turn)
             here.calm_from = at + CALM_AFTER_US;
         here.had_turn = true;
@@ -133,5 +133,5 @@ void mp_preempt_arm_running(void)
 
 void mp_preempt_arm(lua_State *L, int instructions)
 {
-    lua_sethook(L, mp_task_hook, LUA_MASKCOUNT, instructions);
+    lua_sethook(L, mp_vm_of(L)->hook, LUA_MASKCOUNT, instructions);
 }

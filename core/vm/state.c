@@ -13,64 +13,15 @@
 #include <stdlib.h>
 
 MP_GAUGE(vms, "vms", "", "", "Lua states, serving or draining")
-MP_GAUGE(lua_bytes, "lua_bytes", "", "", "bytes allocated by Lua states")
 
 #define RESERVED_PART                                                                                                  \
     16 /* of limits.lua_memory is for tasks that hold little, so that they go on when others fill the rest */
 #define LITTLE_PART 512
 #define NO_MEMORY "not enough memory for the scripts\n  hint: raise limits.lua_memory in moonpool.yaml"
-#define MAX_KEPT_OUT_BYTES ((size_t)1 << 20)
 #define LIBRARY_US 1000000 /* processor time after limits.load in which lua/moonpool reports what took so long */
 #define MATCH_STEPS 512    /* steps of the matcher, some us, between two checks whether other tasks have to run */
 
-void mp_vm_publish(mp_vm *vm)
-{
-    if (vm->bytes == vm->published)
-        return;
-    mp_stat_add(&mp_stat_lua_bytes, (int64_t)vm->bytes - (int64_t)vm->published);
-    vm->published = vm->bytes;
-}
-
-void mp_vm_reset_out(mp_vm *vm)
-{
-    if (vm->out.cap > MAX_KEPT_OUT_BYTES)
-        mp_buf_clear(&vm->out);
-    vm->out.len = 0;
-}
-
 /* -- errors ---------------------------------------------------------------------------------------------------- */
-
-/* (error, thread) -> the error as text, and its trace. [-2, +2, throws] */
-static int explain(lua_State *L)
-{
-    lua_State *from = lua_tothread(L, 2);
-    luaL_tolstring(L, 1, NULL);
-    luaL_traceback(L, from, NULL, from == L ? 1 : 0);
-    return 2;
-}
-
-void mp_vm_log_error(mp_vm *vm, lua_State *from, const char *event, mp_str method)
-{
-    lua_State *L = vm->L;
-    lua_checkstack(L, 4);
-    lua_pushcfunction(L, explain); /* needs stack space, but allocates no memory */
-    if (from == L)
-        lua_insert(L, -2);
-    else
-        lua_xmove(from, L, 1);
-    lua_checkstack(from, 1);
-    lua_pushthread(from);
-    if (from != L)
-        lua_xmove(from, L, 1);
-    mp_str error = MP_STR("(the error cannot be shown)"), trace = MP_STR("");
-    int results = lua_pcall(L, 2, 2, 0) == LUA_OK ? 2 : 1;
-    if (results == 2) {
-        error.ptr = lua_tolstring(L, -2, &error.len);
-        trace.ptr = lua_tolstring(L, -1, &trace.len);
-    }
-    mp_log(MP_ERROR, event, mp_log_str("method", method), mp_log_str("error", error), mp_log_str("trace", trace));
-    lua_pop(L, results);
-}
 
 static int panic(lua_State *L)
 {
@@ -173,6 +124,7 @@ mp_vm *mp_vm_new(mp_source *source, const mp_vm_limits *limits, const mp_vm_setu
     vm->source = mp_source_ref(source);
     vm->bus = setup->bus;
     vm->user = setup->user;
+    vm->hook = mp_task_hook;
     vm->task_size = setup->task_size;
     vm->memory = vm->ceiling = limits->memory;
     vm->shared = vm->memory - vm->memory / RESERVED_PART;

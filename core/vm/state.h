@@ -27,9 +27,10 @@ typedef struct mp_vm_spare {
 
 struct mp_vm {
     lua_State *L;
-    mp_loop *loop;    /* NULL until the VM is attached: no task may wait before that */
-    void *user;       /* pointer of the owner of the state: mp_vm_setup.user */
-    size_t task_size; /* size of a task in bytes: mp_vm_setup.task_size */
+    void (*hook)(lua_State *L, lua_Debug *where); /* mp_task_hook: the count hook while Lua is to be interrupted */
+    mp_loop *loop;                                /* NULL until the VM is attached: no task may wait before that */
+    void *user;                                   /* pointer of the owner of the state: mp_vm_setup.user */
+    size_t task_size;                             /* size of a task in bytes: mp_vm_setup.task_size */
     mp_source *source;
 
     mp_bus *bus;

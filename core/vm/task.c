@@ -81,18 +81,6 @@ static void drop_coroutine(mp_task *task)
     task->co = NULL;
 }
 
-void mp_tasks_drop_coroutines(mp_vm *vm)
-{
-    size_t seen = 0;
-    for (mp_link *link = vm->idle.next; link != &vm->idle; link = link->next) {
-        mp_task *task = mp_container(link, mp_task, link);
-        if (task->co == NULL || ++seen <= KEPT_COROUTINES)
-            continue;
-        drop_coroutine(task);
-        vm->spare--;
-    }
-}
-
 /* The coroutine is finished, or was never used. */
 void mp_task_end(mp_task *task)
 {

@@ -97,8 +97,19 @@ void mp_task_turn(lua_State *L);
 int mp_task_run(mp_task *task, int count);
 /* The bytes that the state may hold while the task runs, apart from the task's own limit. */
 size_t mp_task_shared_memory(const mp_task *task);
+/* -- exceeded.c -- */
+
+/* GC cycles after which a state that was full is known to have no more garbage: the current one may have passed it. */
+#define MP_FULL_CYCLES 2
+#define MP_STUCK_US 5000 /* processor time that Lua may run where it cannot yield: in functions that C calls */
+/* The limit that the running task exceeds, as a text; NULL if it may go on. `stretch`: us since it was resumed; `stuck`: us in a place where
+ * it cannot yield. */
+const char *mp_task_over_limit(const mp_task *task, uint64_t stretch, uint64_t stuck);
+/* The running task is over one of its limits, in the Lua function `where`; NULL: in a C function. Cancels the task. */
+void mp_task_cancel_over_limit(mp_task *task, lua_State *L, lua_Debug *where, const char *why);
 /* The error in `status` arose because the running task needed memory that it may not have: reports that, and true. The task is cancelled then. */
 bool mp_task_lacked_memory(lua_State *L, mp_task *task, int status);
+
 /* gc.c: charges what the task allocated in a stretch of Lua. The VM held `before` bytes when the stretch began. */
 void mp_task_made(mp_task *task, size_t before);
 /* gc.c: subtracts from the payer's bytes an estimate of its share of the bytes collected since the last correction. */

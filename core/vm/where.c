@@ -34,6 +34,17 @@ void mp_where_forget(mp_where *where)
     atomic_compare_exchange_strong(&where->state, &answered, QUIET);
 }
 
+bool mp_vm_find_place(lua_State *L, lua_Debug *at)
+{
+    const mp_source *source = mp_vm_of(L)->source;
+    for (int level = 0; lua_getstack(L, level, at) != 0; level++) {
+        lua_getinfo(L, "Sl", at);
+        if (at->source[0] == '@' && mp_source_has(source, at->source + 1) && at->currentline > 0)
+            return true;
+    }
+    return false;
+}
+
 void mp_where_answer(lua_State *L)
 {
     mp_where *where = watched;

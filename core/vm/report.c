@@ -1,0 +1,54 @@
+/* report.c: what a Lua state reports: its size, its errors, and the buffer that its texts are made in. */
+#include "vm/state.h"
+#include <lauxlib.h>
+
+MP_GAUGE(lua_bytes, "lua_bytes", "", "", "bytes allocated by Lua states")
+
+#define MAX_KEPT_OUT_BYTES ((size_t)1 << 20)
+
+void mp_vm_publish(mp_vm *vm)
+{
+    if (vm->bytes == vm->published)
+        return;
+    mp_stat_add(&mp_stat_lua_bytes, (int64_t)vm->bytes - (int64_t)vm->published);
+    vm->published = vm->bytes;
+}
+
+void mp_vm_reset_out(mp_vm *vm)
+{
+    if (vm->out.cap > MAX_KEPT_OUT_BYTES)
+        mp_buf_clear(&vm->out);
+    vm->out.len = 0;
+}
+
+/* (error, thread) -> the error as text, and its trace. [-2, +2, throws] */
+static int explain(lua_State *L)
+{
+    lua_State *from = lua_tothread(L, 2);
+    luaL_tolstring(L, 1, NULL);
+    luaL_traceback(L, from, NULL, from == L ? 1 : 0);
+    return 2;
+}
+
+void mp_vm_log_error(mp_vm *vm, lua_State *from, const char *event, mp_str method)
+{
+    lua_State *L = vm->L;
+    lua_checkstack(L, 4);
+    lua_pushcfunction(L, explain); /* needs stack space, but allocates no memory */
+    if (from == L)
+        lua_insert(L, -2);
+    else
+        lua_xmove(from, L, 1);
+    lua_checkstack(from, 1);
+    lua_pushthread(from);
+    if (from != L)
+        lua_xmove(from, L, 1);
+    mp_str error = MP_STR("(the error cannot be shown)"), trace = MP_STR("");
+    int results = lua_pcall(L, 2, 2, 0) == LUA_OK ? 2 : 1;
+    if (results == 2) {
+        error.ptr = lua_tolstring(L, -2, &error.len);
+        trace.ptr = lua_tolstring(L, -1, &trace.len);
+    }
+    mp_log(MP_ERROR, event, mp_log_str("method", method), mp_log_str("error", error), mp_log_str("trace", trace));
+    lua_pop(L, results);
+}
