@@ -15,6 +15,8 @@ MP_GAUGE(child_processes, "child_processes", "", "", "running programs of script
 
 #define CHUNK 65536
 
+static void end_all_children(mp_loop *loop);
+
 struct mp_child {
     mp_link link; /* link in the loop's list of children */
     mp_loop *loop;
@@ -277,7 +279,7 @@ static int watch_all(mp_child *child)
 static void on_started(mp_job *job, mp_loop *loop)
 {
     mp_child *child = mp_container(job, mp_child, job);
-    if (loop == NULL) { /* the loop has ended, this may be any thread: mp_child_end_all frees the child */
+    if (loop == NULL) { /* the loop has ended, this may be any thread: end_all_children frees the child */
         child->is_stranded = true;
         return;
     }
@@ -319,6 +321,7 @@ mp_child *mp_child_start(mp_loop *loop, const mp_command *command, mp_err *err)
     child->unread = (mp_str){child->input, command->input.len};
     mp_link_init(&child->job.link);
     mp_link_put(&loop->children, &child->link);
+    loop->end_children = end_all_children;
     loop->child_count++;
     mp_stat_add(&mp_stat_child_processes, 1);
     if (open_pipes(child) != 0)
@@ -377,7 +380,7 @@ int64_t mp_child_count(const mp_loop *loop)
 }
 
 /* The loop has ended. Children that were left are freed; the others keep their memory until mp_child_leave. */
-void mp_child_end_all(mp_loop *loop)
+static void end_all_children(mp_loop *loop)
 {
     mp_link *next;
     for (mp_link *link = loop->children.next; link != &loop->children; link = next) {

@@ -65,6 +65,7 @@ struct mp_server {
     size_t spare_count;
     mp_timer timer; /* timer that retries accept(), and ends a drain */
     bool is_draining, is_freed;
+    void (*end_conn)(mp_conn *conn); /* the socket was closed: frees the connection */
     uint64_t complain_at;
     void (*drained)(void *ctx);
     void *drained_ctx;
@@ -183,13 +184,15 @@ void mp_http2_reset(mp_stream *stream);
 
 /* The peer's address, as mp_stream_peer returns it. */
 mp_str mp_conn_peer(mp_conn *conn);
+/* Makes the connection the owner of its socket. */
+void mp_conn_own(mp_conn *conn);
 
 /* implemented in tls_conn.c */
 /* Performs the TLS handshake with a connection whose listener has a TLS slot, then begins to read requests. */
 void mp_tls_accept(mp_conn *conn);
 void mp_tls_end(mp_conn *conn);
 /* Bytes may have arrived that libh2o does not read yet. If they are a TLS close_notify, the request is ended soon. */
-void mp_tls_watch_for_close_notify(mp_conn *conn);
+void mp_tls_watch_for_close_notify(mp_conn *conn, void (*left)(mp_stream *stream));
 void mp_tls_stop_listening(mp_conn *conn);
 
 /* suspend.c */
@@ -217,5 +220,8 @@ void mp_server_begin(mp_listener *listener, h2o_socket_t *socket);
 /* Adds `by` to the number of accepted connections. Returns the number before. */
 int64_t mp_server_count(int64_t by);
 void mp_server_recycle(mp_server *server, mp_stream *stream);
+void mp_server_free_spare(mp_server *server);
+/* Frees the struct of a server that has no streams. */
+void mp_server_release(mp_server *server);
 
 #endif

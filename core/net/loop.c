@@ -78,7 +78,8 @@ void mp_loop_free(mp_loop *loop)
     if (loop == NULL)
         return;
     mp_mailbox_close(loop);
-    mp_child_end_all(loop);
+    if (loop->end_children != NULL)
+        loop->end_children(loop);
     mp_mux_close(loop);
     mp_heap_clear(&loop->timers);
     /* libh2o never closes its epoll descriptor. The descriptor follows the part of the loop struct that libh2o's
@@ -166,7 +167,8 @@ static bool run_bottom(mp_loop *loop)
     mp_mailbox_deliver(loop);
     fire_timers(loop);
     bool more = loop->turn != NULL && loop->turn(loop->turn_ctx);
-    mp_stream_flush_dirty(loop);
+    if (loop->flush != NULL)
+        loop->flush(loop);
     uint64_t ended = mp_monotonic_us();
     count_turn(turns, ended - began);
     loop->now = ended / 1000;
@@ -196,9 +198,10 @@ void mp_loop_run(mp_loop *loop)
         mp_loop_turn(loop, !run_bottom(loop));
     run_bottom(loop);
     for (mp_link *link = loop->servers.next; link != &loop->servers; link = link->next)
-        mp_server_close(mp_container(link, mp_server, link));
+        loop->close_server(link);
     mp_mailbox_shut(loop);
-    mp_child_end_all(loop);
+    if (loop->end_children != NULL)
+        loop->end_children(loop);
 }
 
 uint64_t mp_loop_turns(const mp_loop *loop)

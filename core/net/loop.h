@@ -37,6 +37,10 @@ struct mp_loop {
     mp_link dirty; /* event streams with queued bytes and no write in progress */
     mp_link servers;
     mp_link children; /* running programs (mp_child) */
+    /* What the files above call a loop for; NULL until the first server, the first child. */
+    void (*flush)(mp_loop *loop);        /* writes what streams have queued in this turn */
+    void (*close_server)(mp_link *link); /* of `servers` */
+    void (*end_children)(mp_loop *loop); /* the loop has ended, or is freed */
     int64_t child_count;
     atomic_bool stopping;
     atomic_uint_fast64_t turns; /* turns begun so far: the watchdog compares it */
@@ -52,9 +56,6 @@ void mp_mailbox_deliver(mp_loop *loop);
 /* Delivers the waiting messages, and every later one, with `loop == NULL`. */
 void mp_mailbox_shut(mp_loop *loop);
 void mp_mailbox_close(mp_loop *loop);
-
-/* child.c; called when the loop has ended and again when it is freed. */
-void mp_child_end_all(mp_loop *loop);
 
 /* A random number below `range`, for jitter only; 0 if `range` is 0. */
 uint64_t mp_loop_chance(mp_loop *loop, uint64_t range);

@@ -10,13 +10,18 @@ bool mp_peer_left(int fd)
     return poll(&poller, 1, 0) > 0;
 }
 
+static void lose(mp_stream *stream)
+{
+    mp_stream_lose(stream, false);
+}
+
 static void on_left(mp_fdwatch *watch, uint32_t events)
 {
     mp_stream *stream = mp_container(watch, mp_stream, peer);
     if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
-        mp_stream_lose(stream, false);
+        lose(stream);
     else
-        mp_tls_watch_for_close_notify(stream->conn);
+        mp_tls_watch_for_close_notify(stream->conn, lose);
 }
 
 /* Edge-triggered and without EPOLLIN, so that pipelined requests cause no events. With TLS, arriving bytes are
@@ -31,7 +36,7 @@ void mp_stream_detect_close(mp_stream *stream)
     mp_fdwatch_start(stream->server->loop, &stream->peer, h2o_socket_get_fd(conn->socket),
                      EPOLLRDHUP | EPOLLET | (conn->tls == NULL ? 0 : EPOLLIN), on_left);
     if (conn->tls != NULL)
-        mp_tls_watch_for_close_notify(conn);
+        mp_tls_watch_for_close_notify(conn, lose);
 }
 
 /* Call it before libh2o closes the descriptor and before the last send: an event after that would send again. */

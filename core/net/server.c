@@ -15,7 +15,6 @@ MP_COUNTER(refused_connections, "refused", "reason", "connections", "times that 
 #define STARVED_RETRY_MS 100 /* retry interval when out of file descriptors */
 #define DRAIN_TICK_MS 20
 #define COMPLAIN_EVERY_MS 10000
-#define SPARE_STREAMS 128
 #define FREE_TURNS 1000
 #define MAX_HANDED 8 /* connections that wait to be taken over by one server: more would wait long if it is stuck */
 
@@ -25,51 +24,6 @@ typedef struct {
 } handler;
 
 static _Atomic int64_t open_connections; /* open connections of all servers of the process */
-
-/* -- streams ------------------------------------------------------------------------------------------------------- */
-
-mp_stream *mp_server_stream(mp_server *server)
-{
-    mp_stream *stream = server->spare;
-    server->streams++;
-    if (stream == NULL)
-        return mp_new(sizeof *stream);
-    server->spare = stream->gone_ctx;
-    server->spare_count--;
-    memset(stream, 0, sizeof *stream);
-    return stream;
-}
-
-static void free_spare(mp_server *server)
-{
-    while (server->spare != NULL) {
-        mp_stream *stream = server->spare;
-        server->spare = stream->gone_ctx;
-        free(stream);
-    }
-    server->spare_count = 0;
-}
-
-static void free_server(mp_server *server)
-{
-    pthread_mutex_destroy(&server->listen_lock);
-    pthread_mutex_destroy(&server->handover_lock);
-    free(server);
-}
-
-void mp_server_recycle(mp_server *server, mp_stream *stream)
-{
-    server->streams--;
-    if (server->is_freed || server->spare_count == SPARE_STREAMS) {
-        free(stream);
-    } else {
-        stream->gone_ctx = server->spare;
-        server->spare = stream;
-        server->spare_count++;
-    }
-    if (server->is_freed && server->streams == 0)
-        free_server(server);
-}
 
 /* -- requests ------------------------------------------------------------------------------------------------------ */
 
@@ -114,9 +68,8 @@ static int on_request(h2o_handler_t *self, h2o_req_t *req)
 
 /* -- connections --------------------------------------------------------------------------------------------------- */
 
-static void on_close(void *data)
+static void end_conn(mp_conn *conn)
 {
-    mp_conn *conn = data;
     mp_intake_forget(conn);
     mp_timer_stop(conn->server->loop, &conn->first);
     mp_http2_end(conn);
@@ -127,11 +80,6 @@ static void on_close(void *data)
     atomic_fetch_sub(&open_connections, 1);
     mp_stat_add(&mp_stat_connections, -1);
     free(conn);
-}
-
-mp_conn *mp_conn_of(const h2o_socket_t *socket)
-{
-    return socket->on_close.cb == on_close ? socket->on_close.data : NULL;
 }
 
 void mp_server_begin(mp_listener *listener, h2o_socket_t *socket)
@@ -145,8 +93,7 @@ void mp_server_begin(mp_listener *listener, h2o_socket_t *socket)
     server->conn_count++;
     atomic_fetch_add_explicit(&server->load, 1, memory_order_relaxed);
     mp_stat_add(&mp_stat_connections, 1);
-    socket->on_close.cb = on_close;
-    socket->on_close.data = conn;
+    mp_conn_own(conn);
     conn->reads_requests = listener->endpoint.tls == NULL;
     if (listener->endpoint.tls != NULL)
         mp_tls_accept(conn);
@@ -284,6 +231,11 @@ static void on_accept(h2o_socket_t *socket, const char *error)
 
 /* -- life ---------------------------------------------------------------------------------------------------------- */
 
+static void close_of_loop(mp_link *link)
+{
+    mp_server_close(mp_container(link, mp_server, link));
+}
+
 mp_server *mp_server_new(mp_loop *loop, const mp_http_limits *limits, mp_err *err)
 {
     (void)err;
@@ -297,6 +249,9 @@ mp_server *mp_server_new(mp_loop *loop, const mp_http_limits *limits, mp_err *er
     mp_link_init(&server->conns);
     mp_link_init(&server->link);
     mp_link_put(&loop->servers, &server->link);
+    server->end_conn = end_conn;
+    loop->flush = mp_stream_flush_dirty;
+    loop->close_server = close_of_loop;
 
     h2o_globalconf_t *config = &server->config;
     h2o_config_init(config);
@@ -389,7 +344,7 @@ static void on_time(mp_timer *timer)
 
 void mp_server_return_memory(mp_server *server)
 {
-    free_spare(server);
+    mp_server_free_spare(server);
 }
 
 void mp_server_balance(mp_server *server, mp_server *const *siblings, size_t count)
@@ -477,8 +432,8 @@ void mp_server_free(mp_server *server)
         free_h2o(server);
     for (mp_link *link; (link = mp_link_take(&server->listeners)) != NULL;)
         free(mp_container(link, mp_listener, link));
-    free_spare(server);
+    mp_server_free_spare(server);
     server->is_freed = true;
     if (server->streams == 0)
-        free_server(server);
+        mp_server_release(server);
 }

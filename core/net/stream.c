@@ -120,25 +120,6 @@ const mp_request *mp_stream_request(const mp_stream *stream)
     return &stream->view;
 }
 
-mp_str mp_conn_peer(mp_conn *conn)
-{
-    if (conn->peer[0] == '\0') {
-        struct sockaddr_storage address;
-        socklen_t len = h2o_socket_getpeername(conn->socket, (struct sockaddr *)&address);
-        const void *bytes = address.ss_family == AF_INET ? (const void *)&((struct sockaddr_in *)&address)->sin_addr
-                            : address.ss_family == AF_INET6
-                                ? (const void *)&((struct sockaddr_in6 *)&address)->sin6_addr
-                                : NULL;
-        if (len == 0)
-            strcpy(conn->peer, "unknown");
-        else if (bytes == NULL)
-            strcpy(conn->peer, "unix");
-        else
-            inet_ntop(address.ss_family, bytes, conn->peer, sizeof conn->peer);
-    }
-    return mp_str_of(conn->peer);
-}
-
 mp_str mp_stream_peer(const mp_stream *stream)
 {
     return stream->req == NULL ? MP_STR_NONE : mp_conn_peer(stream->conn);

@@ -24,6 +24,7 @@ struct mp_tls_conn {
      * reason */
     size_t alert_len;
     mp_tls_peer *peer;
+    void (*left)(mp_stream *stream); /* the client has closed the connection while its request is answered */
 };
 
 /* -- handshake ----------------------------------------------------------------------------------------------------- */
@@ -338,8 +339,9 @@ static void on_close_notify(mp_timer *timer)
         mp_stream_lose(mp_container(tls->conn->streams.next, mp_stream, link), false);
 }
 
-void mp_tls_watch_for_close_notify(mp_conn *conn)
+void mp_tls_watch_for_close_notify(mp_conn *conn, void (*left)(mp_stream *stream))
 {
+    conn->tls->left = left;
     if (has_close_notify(conn->tls))
         mp_timer_start(conn->server->loop, &conn->tls->timer, CLOSE_NOTIFY_MS, on_close_notify);
 }

@@ -1,0 +1,89 @@
+/* conn.c: what the files below the server need of a connection: whose a socket is, the peer's address, and the structs
+ * of its streams. */
+#include "http.h"
+#include <arpa/inet.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SPARE_STREAMS 128
+
+static void on_close(void *data)
+{
+    mp_conn *conn = data;
+    conn->server->end_conn(conn);
+}
+
+void mp_conn_own(mp_conn *conn)
+{
+    conn->socket->on_close.cb = on_close;
+    conn->socket->on_close.data = conn;
+}
+
+mp_conn *mp_conn_of(const h2o_socket_t *socket)
+{
+    return socket->on_close.cb == on_close ? socket->on_close.data : NULL;
+}
+
+mp_str mp_conn_peer(mp_conn *conn)
+{
+    if (conn->peer[0] == '\0') {
+        struct sockaddr_storage address;
+        socklen_t len = h2o_socket_getpeername(conn->socket, (struct sockaddr *)&address);
+        const void *bytes = address.ss_family == AF_INET ? (const void *)&((struct sockaddr_in *)&address)->sin_addr
+                            : address.ss_family == AF_INET6
+                                ? (const void *)&((struct sockaddr_in6 *)&address)->sin6_addr
+                                : NULL;
+        if (len == 0)
+            strcpy(conn->peer, "unknown");
+        else if (bytes == NULL)
+            strcpy(conn->peer, "unix");
+        else
+            inet_ntop(address.ss_family, bytes, conn->peer, sizeof conn->peer);
+    }
+    return mp_str_of(conn->peer);
+}
+
+/* -- the structs of streams ---------------------------------------------------------------------------------------- */
+
+mp_stream *mp_server_stream(mp_server *server)
+{
+    mp_stream *stream = server->spare;
+    server->streams++;
+    if (stream == NULL)
+        return mp_new(sizeof *stream);
+    server->spare = stream->gone_ctx;
+    server->spare_count--;
+    memset(stream, 0, sizeof *stream);
+    return stream;
+}
+
+void mp_server_free_spare(mp_server *server)
+{
+    while (server->spare != NULL) {
+        mp_stream *stream = server->spare;
+        server->spare = stream->gone_ctx;
+        free(stream);
+    }
+    server->spare_count = 0;
+}
+
+void mp_server_release(mp_server *server)
+{
+    pthread_mutex_destroy(&server->listen_lock);
+    pthread_mutex_destroy(&server->handover_lock);
+    free(server);
+}
+
+void mp_server_recycle(mp_server *server, mp_stream *stream)
+{
+    server->streams--;
+    if (server->is_freed || server->spare_count == SPARE_STREAMS) {
+        free(stream);
+    } else {
+        stream->gone_ctx = server->spare;
+        server->spare = stream;
+        server->spare_count++;
+    }
+    if (server->is_freed && server->streams == 0)
+        mp_server_release(server);
+}
