@@ -24,7 +24,7 @@ mp_admin *mp_admin_new(mp_shared *shared, int fd, mp_tls_slot *tls, mp_err *err)
     admin->loop = mp_loop_new(err);
     admin->server = admin->loop == NULL ? NULL : mp_server_new(admin->loop, &admin->settings->http, err);
     if (admin->server != NULL &&
-        mp_server_listen(admin->server, fd, &(mp_endpoint){mp_admin_serve, admin, RESERVE, tls, false}, err) == 0)
+        mp_server_listen(admin->server, fd, &(mp_endpoint){shared->serve_admin, admin, RESERVE, tls, false}, err) == 0)
         return admin;
     mp_admin_free(admin);
     return NULL;

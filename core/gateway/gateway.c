@@ -388,6 +388,7 @@ int mp_gateway_run(mp_config *config, const mp_gateway_options *options)
     int code = EXIT_FAILED;
     h.shared.own_level = options->is_apart ? MP_DEBUG : MP_INFO;
     h.shared.started_at = mp_monotonic_ms();
+    h.shared.serve_admin = mp_admin_serve;
     h.shared.watchdog = mp_watchdog_start(&h.shared, config, &err);
     if (h.shared.watchdog == NULL || (h.on_stdio && take_stdio(&h, &err) != 0))
         goto fail;

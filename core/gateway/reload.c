@@ -47,6 +47,23 @@ struct mp_reload {
 
 static const char changed[] = "files"; /* the cause that is logged for a reload that no request caused */
 
+static void wake(mp_reload *reload)
+{
+    uint64_t one = 1;
+    while (write(reload->wake_fd, &one, sizeof one) < 0 && errno == EINTR)
+        continue;
+}
+
+static void free_vm(mp_reload *reload, mp_vm *vm)
+{
+    ended_vm *one = mp_new(sizeof *one);
+    one->vm = vm;
+    one->next = atomic_load(&reload->ended_vms);
+    while (!atomic_compare_exchange_weak(&reload->ended_vms, &one->next, one))
+        continue;
+    wake(reload);
+}
+
 mp_reload *mp_reload_new(mp_shared *shared, const mp_gateway_options *options, mp_vm *first)
 {
     mp_reload *reload = mp_new(sizeof *reload);
@@ -61,6 +78,7 @@ mp_reload *mp_reload_new(mp_shared *shared, const mp_gateway_options *options, m
     mp_reload_status_init(&reload->outcome);
     mp_lib_summary(first, &reload->summary);
     reload->has_auth = mp_lib_has_auth(first);
+    shared->free_vm = free_vm;
     return reload;
 }
 
@@ -108,23 +126,6 @@ void mp_reload_ask(mp_reload *reload, mp_stream *stream)
 void mp_reload_describe(mp_reload *reload, mp_buf *out)
 {
     mp_reload_status_describe(&reload->outcome, out);
-}
-
-static void wake(mp_reload *reload)
-{
-    uint64_t one = 1;
-    while (write(reload->wake_fd, &one, sizeof one) < 0 && errno == EINTR)
-        continue;
-}
-
-void mp_reload_free_vm(mp_reload *reload, mp_vm *vm)
-{
-    ended_vm *one = mp_new(sizeof *one);
-    one->vm = vm;
-    one->next = atomic_load(&reload->ended_vms);
-    while (!atomic_compare_exchange_weak(&reload->ended_vms, &one->next, one))
-        continue;
-    wake(reload);
 }
 
 static void print(const mp_reload *reload, mp_str text)

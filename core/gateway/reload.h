@@ -28,9 +28,6 @@ void mp_reload_now(mp_reload *reload, const char *by);
 
 /* -- a worker's thread -- */
 
-/* Takes ownership of a detached VM, to free it on the main thread. */
-void mp_reload_free_vm(mp_reload *reload, mp_vm *vm);
-
 /* -- the admin's thread -- */
 
 /* Requests a reload. Answers `stream` when it is done: 200 with the changes, 202 with the changes and the workers that do

@@ -104,7 +104,7 @@ static void free_generation(mp_worker *worker, generation *before)
     worker->old_count--;
     mp_stat_add(&mp_stat_vms_draining, -1);
     mp_lib_detach(before->vm);
-    mp_reload_free_vm(worker->shared->reload, before->vm);
+    worker->shared->free_vm(worker->shared->reload, before->vm);
     free(before);
 }
 
@@ -298,7 +298,7 @@ static void take(mp_message *message, mp_loop *loop)
         take_over(worker, news->vm, news->swap->settings);
         atomic_store(&worker->generation_number, news->swap->generation);
     } else {
-        mp_reload_free_vm(worker->shared->reload, news->vm);
+        worker->shared->free_vm(worker->shared->reload, news->vm);
     }
     settle(news);
 }
@@ -309,7 +309,7 @@ void mp_worker_swap(mp_worker *worker, mp_vm *vm, mp_swap *swap)
     *news = (delivery){vm, swap};
     delivery *before = atomic_exchange(&worker->next, news);
     if (before != NULL) {
-        mp_reload_free_vm(worker->shared->reload, before->vm);
+        worker->shared->free_vm(worker->shared->reload, before->vm);
         settle(before);
         return;
     }

@@ -32,7 +32,10 @@ typedef struct {
     mp_watchdog *watchdog;
     atomic_bool draining, failed; /* failed: writing an answer on stdio failed for a reason other than a closed pipe */
     _Atomic uint64_t end_at;      /* monotonic ms: the process ends then, whatever still runs; 0: it serves */
-    int ended_fd;                 /* an eventfd, incremented by each worker that has ended */
+    /* Frees a VM that has ended: on the main thread, later. Any thread. */
+    void (*free_vm)(mp_reload *reload, mp_vm *vm);
+    void (*serve_admin)(void *admin, mp_stream *stream); /* answers a request to the admin listener, on its thread */
+    int ended_fd;                                        /* an eventfd, incremented by each worker that has ended */
     uint64_t started_at;
     mp_log_level own_level; /* log level of lines about the gateway's own start and end */
 } mp_shared;
