@@ -54,13 +54,16 @@ extern const size_t mp_cli_command_count;
 
 /* Returns NULL and prints an error if there is no such command. */
 const mp_cli_command *mp_cli_find(const char *name);
-/* The last value given for the option; "" if the option takes no value; NULL if it was not given. */
-const char *mp_cli_value(const mp_cli_args *args, const char *option);
 
 /* -- output (help.c) ----------------------------------------------------------------------------------------------- */
 
 void mp_cli_put_usage(mp_buf *out);
 void mp_cli_put_help(mp_buf *out, const mp_cli_command *command);
+
+/* -- values, output and errors (output.c) ------------------------------------------------------------------------ */
+
+/* The last value given for the option; "" if the option takes no value; NULL if it was not given. */
+const char *mp_cli_value(const mp_cli_args *args, const char *option);
 /* Prints to stdout; failing to write is an error. Returns the exit code. */
 int mp_cli_print(mp_str text);
 /* Prints a usage error with a suggestion, or with a pointer to the help (`command` may be ""). Returns the exit

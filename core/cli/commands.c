@@ -320,11 +320,3 @@ const mp_cli_command *mp_cli_find(const char *name)
                    near != NULL ? near : mp_suggest(mp_str_of(name), names, mp_cli_command_count), "");
     return NULL;
 }
-
-const char *mp_cli_value(const mp_cli_args *args, const char *option)
-{
-    for (int i = args->given_count - 1; i >= 0; i--)
-        if (strcmp(args->given[i].option->name, option) == 0)
-            return args->given[i].value == NULL ? "" : args->given[i].value;
-    return NULL;
-}

@@ -53,35 +53,6 @@ void mp_cli_put_usage(mp_buf *out)
                            "  moonpool new tool greet && moonpool call greet name=Ann\n"));
 }
 
-int mp_cli_print(mp_str text)
-{
-    fwrite(text.ptr, 1, text.len, stdout);
-    if (fflush(stdout) == 0)
-        return MP_ENDED_WELL;
-    fprintf(stderr, "moonpool: cannot write to stdout: %s\n", strerror(errno));
-    return MP_FAILED;
-}
-
-int mp_cli_misused(const char *what, const char *word, const char *near, const char *command)
-{
-    fprintf(stderr, "moonpool: %s", what);
-    if (word != NULL)
-        fprintf(stderr, " '%s'", word);
-    if (near != NULL)
-        fprintf(stderr, "\n  hint: did you mean '%s'?\n", near);
-    else
-        fprintf(stderr, "\n  hint: moonpool %s%s--help lists the possibilities\n", command,
-                command[0] == '\0' ? "" : " ");
-    return MP_BAD_USAGE;
-}
-
-void mp_cli_complain(mp_buf *report)
-{
-    if (report->len > 0)
-        fwrite(report->ptr, 1, report->len, stderr);
-    mp_buf_clear(report);
-}
-
 int mp_cli_help(const mp_cli_args *args)
 {
     if (args->word_count > 1)

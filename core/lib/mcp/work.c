@@ -3,69 +3,6 @@
 #include "lib/bindings.h"
 #include <lauxlib.h>
 
-mp_lib_task *mp_lib_task_new(mp_vm *vm, const mp_work *work)
-{
-    mp_lib_task *task = mp_container(mp_task_new(vm, work), mp_lib_task, super);
-    task->call = NULL;
-    task->entry = NULL;
-    task->era = NULL;
-    task->job = LUA_NOREF;
-    task->has_session = task->has_plan = task->has_progress = task->has_succeeded = false;
-    task->progress = 0;
-    task->scheduled = NULL;
-    task->group = NULL;
-    mp_link_init(&task->member);
-    task->place = task->members = 0;
-    task->method_len = 0;
-    return task;
-}
-
-mp_lib_task *mp_lib_task_start(mp_vm *vm, const mp_work *work, mp_call *call)
-{
-    mp_lib_task *task = mp_lib_task_new(vm, work);
-    task->call = call;
-    mp_call_set_user(call, task);
-    return task;
-}
-
-void mp_task_settle(mp_lib_task *task)
-{
-    mp_call_set_user(task->call, NULL);
-    task->call = NULL;
-}
-
-mp_authn *mp_task_settle_entry(mp_lib_task *task)
-{
-    mp_authn *entry = task->entry;
-    task->entry = NULL;
-    if (entry != NULL)
-        mp_authn_set_user(entry, NULL);
-    return entry;
-}
-
-void mp_task_fail(mp_lib_task *task, int code, mp_str message, mp_str data)
-{
-    mp_call *call = task->call;
-    if (call == NULL)
-        return;
-    mp_task_settle(task);
-    mp_call_fail(call, code, message, data);
-}
-
-mp_str mp_task_principal(const mp_lib_task *task)
-{
-    task = mp_container(task->super.payer, mp_lib_task, super);
-    if (task->call != NULL)
-        return mp_principal_id(mp_call_principal(task->call));
-    return mp_str_from(mp_buf_str(&task->text), task->method_len);
-}
-
-void mp_task_forget_job(lua_State *L, mp_lib_task *task)
-{
-    luaL_unref(L, LUA_REGISTRYINDEX, task->job); /* frees a slot of the registry, so it allocates nothing */
-    task->job = LUA_NOREF;
-}
-
 /* -- calls ------------------------------------------------------------------------------------------------------- */
 
 static mp_lib_task *lib_task(mp_task *task)

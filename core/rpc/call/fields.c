@@ -1,0 +1,63 @@
+/* fields.c: what lua/moonpool and the log read of a call. */
+#include "call.h"
+
+mp_str mp_call_method(const mp_call *call)
+{
+    return call->method;
+}
+mp_str mp_call_params(const mp_call *call)
+{
+    return call->params;
+}
+mp_str mp_call_tool(const mp_call *call)
+{
+    return call->tool;
+}
+const mp_flat *mp_call_flat(const mp_call *call, size_t *count)
+{
+    *count = call->flat_count;
+    return call->flat;
+}
+size_t mp_call_weight(const mp_call *call)
+{
+    return call->weight;
+}
+/* A call that arrived after `initialize` and before the answer to `initialize` gets the negotiated revision. */
+const mp_era *mp_call_era(const mp_call *call)
+{
+    return call->era == NULL && call->session != NULL ? mp_session_era(call->session) : call->era;
+}
+mp_session *mp_call_session(const mp_call *call)
+{
+    return call->session;
+}
+mp_str mp_call_progress_token(const mp_call *call)
+{
+    return call->progress_token;
+}
+mp_principal *mp_call_principal(const mp_call *call)
+{
+    return call->principal;
+}
+void *mp_call_user(const mp_call *call)
+{
+    return call->user;
+}
+void mp_call_set_user(mp_call *call, void *user)
+{
+    call->user = user;
+}
+
+mp_str mp_call_header(const mp_call *call, const char *name, int *count)
+{
+    *count = call->rpc->stdio != NULL ? -1 : 0;
+    return call->stream == NULL ? MP_STR_NONE : mp_stream_header(call->stream, name, count);
+}
+
+mp_str mp_call_address(const mp_call *call)
+{
+    mp_str peer = call->stream == NULL ? MP_STR_NONE : mp_stream_peer(call->stream);
+    if (peer.len > 0 || call->session == NULL)
+        return peer;
+    return mp_str_of(call->session->peer); /* true over HTTP+SSE, and if the call's own connection is closed */
+}
