@@ -4,6 +4,7 @@
 #include "vm/task.h"
 #include <lauxlib.h>
 
+#define KEPT_COROUTINES 8     /* by idle tasks, when memory is returned */
 #define GC_STEP_MULTIPLIER 8  /* LUA_GCINC: units of work for each unit of memory that was allocated */
 #define GC_STEP_LOG2_BYTES 12 /* LUA_GCINC: the size of one step, as a power of two */
 #define GC_STEP_BYTES (1 << GC_STEP_LOG2_BYTES) /* one step is due for this number of allocated bytes */
@@ -185,6 +186,14 @@ size_t mp_task_shared_memory(const mp_task *task)
     return most < vm->memory ? most : vm->memory;
 }
 
+/* Gives the coroutine of an idle task to the garbage collector. */
+void mp_task_drop_coroutine(mp_task *task)
+{
+    luaL_unref(task->vm->L, LUA_REGISTRYINDEX, task->ref); /* returns a slot to the registry: allocates nothing */
+    task->ref = LUA_NOREF;
+    task->co = NULL;
+}
+
 void mp_tasks_drop_coroutines(mp_vm *vm)
 {
     size_t seen = 0;
@@ -192,7 +201,7 @@ void mp_tasks_drop_coroutines(mp_vm *vm)
         mp_task *task = mp_container(link, mp_task, link);
         if (task->co == NULL || ++seen <= KEPT_COROUTINES)
             continue;
-        drop_coroutine(task);
+        mp_task_drop_coroutine(task);
         vm->spare--;
     }
 }

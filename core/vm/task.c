@@ -16,7 +16,6 @@ MP_COUNTER(tool_faults, "tool_faults", "", "", "calls that ended in a Lua error"
 #define TURN_US 5000    /* time of one turn after which no further task is resumed */
 #define FAULT_US 5000   /* processor time of the `<close>` handlers of a coroutine whose stack overflowed */
 #define TASKS_AT_ONCE 32
-#define KEPT_COROUTINES 8   /* by idle tasks, when memory is returned */
 #define MAX_SPARE_TASKS 256 /* idle tasks that keep their coroutine */
 
 /* -- start and end -------------------------------------------------------------------------------------------- */
@@ -73,14 +72,6 @@ mp_task *mp_task_new(mp_vm *vm, const mp_work *work)
     return task;
 }
 
-/* Gives the coroutine of an idle task to the garbage collector. */
-static void drop_coroutine(mp_task *task)
-{
-    luaL_unref(task->vm->L, LUA_REGISTRYINDEX, task->ref); /* returns a slot to the registry: allocates nothing */
-    task->ref = LUA_NOREF;
-    task->co = NULL;
-}
-
 /* The coroutine is finished, or was never used. */
 void mp_task_end(mp_task *task)
 {
@@ -96,7 +87,7 @@ void mp_task_end(mp_task *task)
     if (task->co != NULL)
         lua_sethook(task->co, NULL, 0, 0);
     if (task->co != NULL && vm->spare >= MAX_SPARE_TASKS)
-        drop_coroutine(task);
+        mp_task_drop_coroutine(task);
     mp_link_drop(&task->link);
     if (task->co != NULL) {
         vm->spare++;

@@ -133,6 +133,8 @@ void mp_task_end(mp_task *task);
 void mp_tasks_free(mp_vm *vm);
 /* Most idle tasks give their coroutines to the garbage collector. */
 void mp_tasks_drop_coroutines(mp_vm *vm);
+/* gc.c: the task gives its coroutine to the garbage collector. */
+void mp_task_drop_coroutine(mp_task *task);
 
 /* Name for log lines: the label of the task's work, or of the work that started the task's group. */
 static inline mp_str mp_task_label(const mp_task *task)
