@@ -170,7 +170,7 @@ describe("a list and a switch that interrupt each other at any instruction", fun
         local ok, why = pcall(switches[wants and "enable" or "disable"], "tool", "flips")
         assert(ok or why == gone, why)
       end, function() error(gone, 0) end)
-      for _, message in ipairs(sent) do vm.moonpool.heard(message[1], message[2]) end
+      for _, message in ipairs(sent) do vm.moonpool.deliver(message[1], message[2]) end
       assert.equal(switches.is_on("tool", { name = "flips" }), tools(vm, guest):find("flips", 1, true) ~= nil)
       return more
     end)
