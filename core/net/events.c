@@ -164,13 +164,22 @@ static void flush(mp_stream *stream)
     h2o_send(stream->req, pieces, count, is_last ? H2O_SEND_STATE_FINAL : H2O_SEND_STATE_IN_PROGRESS);
 }
 
+static void reset(mp_stream *stream)
+{
+    mp_stream_ref(stream);
+    mp_http2_reset(stream);
+    if (stream->req != NULL)
+        mp_stream_forget_queue(stream); /* libh2o has copied what it writes */
+    mp_stream_unref(stream);
+}
+
 void mp_stream_flush_dirty(mp_loop *loop)
 {
     mp_link *link;
     while ((link = mp_link_take(&loop->dirty)) != NULL) {
         mp_stream *stream = mp_container(link, mp_stream, dirty);
         if (stream->is_lost)
-            mp_http2_reset(stream);
+            reset(stream);
         else
             flush(stream);
     }

@@ -66,6 +66,9 @@ struct mp_server {
     mp_timer timer; /* timer that retries accept(), and ends a drain */
     bool is_draining, is_freed;
     void (*end_conn)(mp_conn *conn); /* the socket was closed: frees the connection */
+    /* mp_http2_accept and mp_http2_read, for the files that http2.c calls */
+    void (*accept_http2)(mp_conn *conn);
+    void (*read_http2)(mp_conn *conn, const char *error);
     uint64_t complain_at;
     void (*drained)(void *ctx);
     void *drained_ctx;
@@ -179,7 +182,8 @@ bool mp_http2_admit_events(mp_conn *conn);
 void mp_http2_forget(mp_conn *conn, const mp_stream *stream);
 /* Frees the body of the stream's request, which is used no more. */
 void mp_http2_free_body(mp_stream *stream);
-/* Sends RST_STREAM for a stream that is lost, and ends its request. Call it outside of libh2o's callbacks. */
+/* Sends RST_STREAM for a stream that is lost, and ends its request. Call it outside of libh2o's callbacks, with a
+ * reference to the stream. */
 void mp_http2_reset(mp_stream *stream);
 
 /* The peer's address, as mp_stream_peer returns it. */

@@ -264,18 +264,14 @@ void mp_http2_reset(mp_stream *stream)
 {
     mp_http2 *h2 = stream->conn->http2;
     h2o_http2_stream_t *own = mp_container(stream->req, h2o_http2_stream_t, req);
-    mp_stream_ref(stream);
     if (own->state != H2O_HTTP2_STREAM_STATE_END_STREAM) {
         h2o_http2__encode_rst_stream_frame(&h2->h2o->_write.buf, own->stream_id,
                                            stream->was_slow ? CANCEL : INTERNAL_ERROR);
         h2o_http2_conn_request_write(h2->h2o);
         h2o_http2_stream_reset(h2->h2o, own);
     }
-    if (stream->req != NULL)
-        mp_stream_forget_queue(stream); /* libh2o has copied what it writes */
     if (stream->was_slow)
         expect_write(h2);
-    mp_stream_unref(stream);
 }
 
 /* -- the connection ------------------------------------------------------------------------------------------------ */

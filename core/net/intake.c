@@ -101,7 +101,7 @@ static void on_read(h2o_socket_t *socket, const char *error)
 {
     mp_conn *conn = socket->on_close.data;
     if (conn->http2 != NULL) {
-        mp_http2_read(conn, error);
+        conn->server->read_http2(conn, error);
         return;
     }
     if (error == NULL && conn->is_refused) {

@@ -250,6 +250,8 @@ mp_server *mp_server_new(mp_loop *loop, const mp_http_limits *limits, mp_err *er
     mp_link_init(&server->link);
     mp_link_put(&loop->servers, &server->link);
     server->end_conn = end_conn;
+    server->accept_http2 = mp_http2_accept;
+    server->read_http2 = mp_http2_read;
     loop->flush = mp_stream_flush_dirty;
     loop->close_server = close_of_loop;
 

@@ -146,7 +146,7 @@ static void on_handshake(h2o_socket_t *socket, const char *error)
     }
     BIO_set_callback_ex(SSL_get_rbio(conn->tls->ssl), NULL);
     if (mp_tls_has_http2(conn)) {
-        mp_http2_accept(conn);
+        conn->server->accept_http2(conn);
         return;
     }
     h2o_accept_ctx_t *accept = &conn->server->accept;
@@ -336,7 +336,7 @@ static void on_close_notify(mp_timer *timer)
 {
     mp_tls_conn *tls = mp_container(timer, mp_tls_conn, timer);
     if (!mp_link_is_alone(&tls->conn->streams) && has_close_notify(tls))
-        mp_stream_lose(mp_container(tls->conn->streams.next, mp_stream, link), false);
+        tls->left(mp_container(tls->conn->streams.next, mp_stream, link));
 }
 
 void mp_tls_watch_for_close_notify(mp_conn *conn, void (*left)(mp_stream *stream))

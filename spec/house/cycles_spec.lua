@@ -4,9 +4,6 @@ local lfs = require "lfs"
 
 local MAX_FILES = 4
 
--- Knots that are larger and that nobody has cut yet. They may shrink and not grow.
-local known = { ["net/http2.c"] = 9 } -- streams, events and TLS call HTTP/2's connections, which call them
-
 local build = (os.getenv "MOONPOOL" or "build/debug/moonpool"):match "^(.*)/[^/]*$"
 local objects = build .. "/CMakeFiles/core.dir/core"
 
@@ -86,9 +83,7 @@ describe("the files of a module", function()
     local complaints, pairs_of_files = {}, 0
     for _, knot in ipairs(knots(files)) do
       if #knot > 1 then pairs_of_files = pairs_of_files + 1 end
-      local most = MAX_FILES
-      for _, file in ipairs(knot) do most = known[file] or most end
-      if #knot > most then complaints[#complaints + 1] = #knot .. " files need each other: " .. table.concat(knot, " ") end
+      if #knot > MAX_FILES then complaints[#complaints + 1] = #knot .. " files need each other: " .. table.concat(knot, " ") end
     end
     assert.equal("", table.concat(complaints, "\n"))
     assert.is_true(pairs_of_files > 0, "nm has found no two files that need each other: it cannot have read them")
