@@ -17,7 +17,7 @@ end
 
 -- Offered only to principals, which exist only over HTTP.
 local named_only = { on = "http" }
-local no_client_tasks = { reason = "we ask no client to run what we ask for as a task, and declare no such thing" }
+local no_client_tasks = { reason = "moonpool sends its requests to clients without `task`, and declares no task capability for them" }
 
 add("request", "client", LEGACY, "initialize ping")
 add("request", "client", "2026-07-28", "server/discover")
@@ -31,7 +31,7 @@ add("request", "client", "2025-11-25", "tasks/result")
 add("request", "client", "2025-11-25", "tasks/list", named_only)
 add("request", "client", "2026-07-28", "tasks/update")
 
-add("request", "server", LEGACY, "ping", { reason = "a transport tells at once when its client has left, so nobody is asked" })
+add("request", "server", LEGACY, "ping", { reason = "the transport reports at once that a client has left, so the server sends no ping" })
 add("request", "server", ALL, "sampling/createMessage roots/list")
 add("request", "server", "2025-06-18..", "elicitation/create")
 add("request", "server", "2025-11-25", "tasks/get tasks/result tasks/list tasks/cancel", no_client_tasks)
