@@ -249,7 +249,7 @@ describe("a spec of scripts", function()
       it("waits", function()
         fake.time(1e9)
         fake.http { [place] = { chunks = { "a", { "b", after = 100000 } } } }
-        assert.contains("nothing came for", select(2, call("stream", { by = "text" })))
+        assert.contains("no bytes arrived for", select(2, call("stream", { by = "text" })))
         fake.http { ["https://api.example/slow"] = { body = "x", after = 4 } }
         assert.equal("x", call("slow").text)
         fake.http { ["https://api.example/slow"] = { body = "x", after = 6 } }

@@ -201,7 +201,7 @@ describe("http.stream", function()
     ]] }
     local me = g:client "2026-07-28"
     for path, row in pairs {
-      ["/half"] = { 1, "the connection closed before the response was complete" }, ["/quiet"] = { 1, "nothing came for 0.1 s" },
+      ["/half"] = { 1, "the connection closed before the response was complete" }, ["/quiet"] = { 1, "no bytes arrived for 0.1 s" },
       ["/long"] = { 1, "a line is longer than 1000 bytes" }, ["/gzip"] = { 0, "the server sent a compressed stream, which the request did not accept" },
       ["/never"] = { 0, "no answer within 0.2 s" },
     } do

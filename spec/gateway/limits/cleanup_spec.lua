@@ -150,7 +150,7 @@ describe("a <close> handler that waits ends its wait", function()
     assert_clean(g)
   end)
 
-  for name, why in pairs { computes = "limits.call.cpu", grows = "limits.call.memory", nested_loop = "limits.call.cpu", metamethod = "cannot take turns" } do
+  for name, why in pairs { computes = "limits.call.cpu", grows = "limits.call.memory", nested_loop = "limits.call.cpu", metamethod = "cannot be suspended" } do
     it("when the call goes over a limit: it " .. name, function()
       local c <close> = g:client "2026-07-28"
       local answer = c:call("tools/call", { name = name })
