@@ -42,7 +42,7 @@ local function fifo(dir, name)
 end
 
 describe("a log that no process reads", function()
-  it("does not keep the process from serving, nor from ending: a second, and what is lost is counted", function()
+  it("delays neither serving nor, for more than a second, the end of the process, and lost lines are counted", function()
     local dir = gateway.prepare { scripts = scripts }
     local path = fifo(dir, "log")
     local reader = assert(uv.fs_open(path, "r+", 0)) -- opens the FIFO, and never reads from it
@@ -54,7 +54,7 @@ describe("a log that no process reads", function()
     uv.fs_close(reader)
   end)
 
-  it("on a full disk is counted", function()
+  it("on a full disk loses lines, which are counted", function()
     local g = start_by_shell(gateway.prepare { scripts = scripts }, "2>/dev/full")
     assert.equal("said", call(g, "say"))
     g:wait_status(function(now) return now.counters.dropped.log > 1000 end)
@@ -62,7 +62,7 @@ describe("a log that no process reads", function()
     assert.equal(0, (g:wait_exit(10)))
   end)
 
-  it("whose reader has left is no SIGPIPE", function()
+  it("whose reader has closed the pipe does not kill the process by SIGPIPE", function()
     local dir = gateway.prepare { scripts = scripts }
     local path = fifo(dir, "log")
     local reader = assert(uv.fs_open(path, "r+", 0))
@@ -78,7 +78,7 @@ end)
 describe("log.audit as a pipe", function()
   local function config() return { log = { audit = "audit" } } end
 
-  it("without a reader is an error at start that says so", function()
+  it("without a reader is an error at start that names the cause", function()
     local dir = gateway.prepare { config = config() }
     fifo(dir, "audit")
     local code, _, err = gateway.exec({ "run", "moonpool.yaml" }, { cwd = dir, seconds = 10 })
@@ -114,7 +114,7 @@ describe("log.audit as a pipe", function()
 end)
 
 describe("a gateway without stdin, stdout or stderr", function()
-  it("uses no descriptor of its own in their place", function()
+  it("opens nothing else as descriptor 0, 1 or 2", function()
     for _, closed in ipairs { "2>&-", "<&- >&- 2>&-", ">&-" } do
       local g = start_by_shell(gateway.prepare { scripts = scripts }, closed)
       for fd in closed:gmatch "[<>]" do
@@ -151,7 +151,7 @@ describe("a reload that lacked descriptors", function()
 end)
 
 describe("a Unix socket", function()
-  it("is removed when listening stops, and a successor's stays", function()
+  it("is removed when listening stops, but the socket of a successor at this path stays", function()
     local path = os.tmpname()
     os.remove(path)
     local function start() return gateway.start { scripts = scripts, config = { listen = { "127.0.0.1:0", "unix:" .. path } } } end
@@ -174,8 +174,8 @@ describe("a Unix socket", function()
   end)
 end)
 
-describe("signals while it drains", function()
-  it("SIGHUP changes nothing, and a process whose second signal comes late ends", function()
+describe("a signal while the gateway drains", function()
+  it("has no effect if it is SIGHUP, and ends the process if it is a late second SIGTERM", function()
     local g = gateway.start { scripts = scripts }
     local me = g:client "2026-07-28"
     local stream = me:open("tools/call", { name = "wait" })

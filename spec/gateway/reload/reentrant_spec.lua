@@ -23,7 +23,7 @@ local scripts = {
 }
 
 describe("B-82 a tool that changes the tool list from inside a call", function()
-  it("delays no client, with subscribers that list again at every notification and disconnect in the middle", function()
+  it("delays no client, while subscribers list tools at every notification and disconnect", function()
     local g <close> = gateway.start { scripts = scripts }
     local flipper, bystander, asker = g:client "2026-07-28", g:client "2026-07-28", g:client "2026-07-28"
     local listeners, listed, waited = {}, 0, {}

@@ -21,7 +21,7 @@ local broken = {
 }
 
 describe("sixty reloads under load", function()
-  it("fail no call, drop no stream, mix no generations and leave nothing behind", function()
+  it("fail no call, drop no stream, mix no generations and leave no generation in memory", function()
     local g <close> = gateway.start {
       env = memory.environment(),
       scripts = { ["tools/one.lua"] = tool(1), ["lib/number.lua"] = library(1) }, config = { scripts = { watch = "false" } },

@@ -48,7 +48,7 @@ local ways = {
 }
 
 describe("scripts that are saved in every way, fifty times,", function()
-  it("are reloaded once each time, as they are then (B-92)", function()
+  it("are reloaded once each time, with the saved contents (B-92)", function()
     local names, scripts = {}, {}
     for name in pairs(ways) do names[#names + 1] = name end
     table.sort(names)
@@ -135,7 +135,7 @@ describe("a file that is written in two pieces", function()
     return last(file)
   end
 
-  it("with a pause in between is reloaded once, whole (B-92)", function()
+  it("with a pause in between is reloaded once, with both pieces (B-92)", function()
     local g <close> = gateway.start { scripts = { ["tools/one.lua"] = tool(0), ["tools/linked.lua"] = tool(0) }, before = function(dir)
       write(dir .. "/outside.lua", tool(0))
       assert(os.remove(dir .. "/scripts/tools/linked.lua"))
@@ -154,7 +154,7 @@ describe("a file that is written in two pieces", function()
     assert.is_nil(g:log():find "refused")
   end)
 
-  it("is read after two seconds all the same when its writer does not close it", function()
+  it("is read after two seconds even if its writer does not close it", function()
     local g <close> = gateway.start { scripts = { ["tools/one.lua"] = tool(0) } }
     local file <close> = assert(io.open(g.dir .. "/scripts/tools/one.lua", "wb"))
     file:write(tool(1))
@@ -166,7 +166,7 @@ describe("a file that is written in two pieces", function()
   end)
 end)
 
-describe("a set that is broken", function()
+describe("a set of scripts with an error", function()
   local broken = {
     { "syntax error", "return tool {" },
     { "runtime error at load", "\nlocal x = nil + 1", 2 },
@@ -178,7 +178,7 @@ describe("a set that is broken", function()
     { "half a file", 'return tool { "Half.", function() return "ha' },
   }
 
-  it("in any of eight ways leaves the old one serving, and is logged once, with its place (B-85)", function()
+  it("of any of eight kinds leaves the old set serving, and is logged once, with its place (B-85)", function()
     local g <close> = gateway.start { scripts = { ["tools/one.lua"] = tool(1) }, config = { scripts = { watch = "false" } } }
     local c <close> = g:client "2026-07-28"
     local answers = 0
@@ -214,8 +214,8 @@ describe("a set that is broken", function()
   end)
 end)
 
-describe("two hundred reloads between two sets", function()
-  it("show every list whole, and never miss an entry that is in both (B-86)", function()
+describe("two hundred reloads between two sets of scripts", function()
+  it("list one whole set at any time, never without an entry of both (B-86)", function()
     local function each(n)
       return ('return tool { "Set %d.", function() return "%d" end }'):format(n, n)
     end

@@ -9,7 +9,7 @@ local STREAMS <const>, CALLS <const> = 1000, 50
 local scripts = { ["tools/sleep.lua"] = [[return tool { "Sleeps.", function() sleep(1) return "slept" end }]] }
 
 describe("B-81 SIGTERM", function()
-  it("delivers 50 results, ends 1,000 streams and exits with 0 soon", function()
+  it("delivers 50 results, ends 1,000 streams and exits with 0 within its limit", function()
     local g <close> = gateway.start { scripts = scripts, config = { heartbeat = "60s", limits = { drain = "10m" }, sessions = { per_principal = 2000 } } }
     local streams, calls = {}, {}
     for i = 1, STREAMS do streams[i] = client.connect(g):send { path = "/sse" } end

@@ -37,7 +37,7 @@ local function close(clients)
 end
 
 describe("a call whose client has disconnected", function()
-  it("is let end as well, where a lost client does not call it off", function()
+  it("finishes during the drain, in revisions where disconnecting does not cancel calls", function()
     local g <close> = gateway.start { scripts = scripts, workers = 1 }
     local me = g:client "2025-11-25"
     local stream = me:open("tools/call", { name = "brief", arguments = { as = "left" } })
@@ -52,7 +52,7 @@ end)
 
 for _, signal in ipairs { "sigterm", "sigint" } do
   describe(signal, function()
-    it("lets the calls that run be answered, ends every stream, and then the process with 0", function()
+    it("waits for the answers of running calls, ends every stream, and exits with 0", function()
       local g <close> = gateway.start { scripts = scripts, workers = 4, config = { heartbeat = "60s" } }
       local clients, streams = start_calls(g, "brief")
       local quiet = g:client "2025-11-25"
@@ -88,7 +88,7 @@ for _, signal in ipairs { "sigterm", "sigint" } do
 end
 
 describe("while it drains", function()
-  it("new connections are refused, and requests on those that are left are 503 with Retry-After, or cut", function()
+  it("new connections are refused, and requests on open connections get 503 with Retry-After, or the connection is closed", function()
     local g <close> = gateway.start { scripts = scripts, workers = 1 }
     local me = g:client "2025-11-25"
     local stream = me:open("tools/call", { name = "brief", arguments = { as = "x" } })
@@ -119,7 +119,7 @@ describe("while it drains", function()
     assert.equal(0, (g:wait_exit()))
   end)
 
-  it("a request that is not whole at the end of limits.drain is 503", function()
+  it("a request that has not arrived completely at the end of limits.drain gets 503", function()
     local g <close> = gateway.start { workers = 1, config = { limits = { drain = "300ms" } } }
     local parts = {
       "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100000\r\n\r\n{",
@@ -144,7 +144,7 @@ describe("while it drains", function()
     assert.equal(0, (g:wait_exit()))
   end)
 
-  it("the operator sees it: /healthz is 503 on a connection that is kept", function()
+  it("/healthz is 503 on a connection that is kept open", function()
     local g <close> = gateway.start { scripts = scripts, workers = 2 }
     local me = g:client "2025-11-25"
     local stream = me:open("tools/call", { name = "brief", arguments = { as = "x" } })
@@ -167,7 +167,7 @@ describe("while it drains", function()
 end)
 
 describe("limits.drain", function()
-  it("is how long calls may take: then they are cancelled with an error, and the process ends with 0", function()
+  it("limits how long calls may take: then they are cancelled with an error, and the process exits with 0", function()
     local g <close> = gateway.start { scripts = scripts, workers = 4, config = { limits = { drain = "400ms" } } }
     local clients, streams = start_calls(g, "long")
     local started = uv.hrtime()
@@ -189,7 +189,7 @@ describe("limits.drain", function()
 end)
 
 describe("a second signal", function()
-  it("ends it at once, closers run, and the code is 0", function()
+  it("ends the process at once: <close> handlers run, and the exit code is 0", function()
     for _, second in ipairs { "sigterm", "sigint" } do
       local g <close> = gateway.start { scripts = scripts, workers = 4, config = { limits = { drain = "10m" } } }
       local clients, streams = start_calls(g, "long")
@@ -208,7 +208,7 @@ describe("a second signal", function()
 end)
 
 describe("SIGHUP", function()
-  it("does not end it", function()
+  it("does not end the process", function()
     local g <close> = gateway.start { scripts = scripts }
     local me = g:client "2025-11-25"
     g:signal "sighup"
@@ -219,8 +219,8 @@ describe("SIGHUP", function()
   end)
 end)
 
-describe("a reader that does not come back", function()
-  it("holds the end up no longer than limits.drain", function()
+describe("a reader that stays away during the drain", function()
+  it("delays the end of the process no longer than limits.drain", function()
     local g <close> = gateway.start { workers = 1, config = { limits = { drain = "400ms", stream_queue = "64MiB", stall = "60s" } }, scripts = {
       ["tools/flood.lua"] = [[return tool { "Says much.", function(_, call)
         for i = 1, 1000 do call:log("info", ("x"):rep(16384)) end log.info "said all" return "x" end }]],
@@ -245,7 +245,7 @@ local function refuse_to_start(config)
 end
 
 describe("an address in use", function()
-  it("is reported with the remedy, and nothing else is served", function()
+  it("is reported with a hint, and nothing is served at the other addresses", function()
     local g <close> = gateway.start {}
     local spare = gateway.start {}
     local free = spare.port
@@ -267,7 +267,7 @@ describe("an address in use", function()
     assert.has_nothing_left(g)
   end)
 
-  it("is free again as soon as the gateway before has ended, also with connections that were left open", function()
+  it("is free as soon as the previous gateway has ended, also with connections that were left open", function()
     local first <close> = gateway.start {}
     local me = first:client "2024-11-05"
     first:stop()

@@ -8,7 +8,7 @@ local function close(...)
   for _, client in ipairs { ... } do client:close() end
 end
 
-describe("a signal", function()
+describe("an event of host.event", function()
   it("wakes all waiting tasks, and lets later tasks pass until it is cleared", function()
     local g <close> = trusted.start { workers = 1 }
     local me = g:client "2026-07-28"
@@ -29,7 +29,7 @@ describe("a signal", function()
     assert.has_nothing_left(g)
   end)
 
-  it("is waited for within a script's coroutine, and by the task that another one's closer sets it in", function()
+  it("can be waited for in a script's coroutine, and set by the <close> handler of another task", function()
     local g <close> = trusted.start { workers = 1 }
     local me = g:client "2026-07-28"
     run(me, "kept.signal, kept.other = host.task.event(), host.task.event()")
@@ -94,7 +94,7 @@ describe("a message between workers", function()
     assert.has_nothing_left(g)
   end)
 
-  it("wakes tasks, may not wait, and a fault in its handler is logged and stops no other", function()
+  it("wakes tasks; its handler cannot wait, and an error in one handler is logged and stops no other", function()
     local g <close> = trusted.start { workers = 2 }
     local one, two = trusted.workers(g)
     for _, me in ipairs { one, two } do run(me, [[

@@ -124,7 +124,7 @@ describe("SIGTERM, within limits.drain and one second,", function()
     assert.equal(0, seconds_to_exit(g, 1.2))
   end)
 
-  it("ends them where limits.drain is 0", function()
+  it("ends calls where limits.drain is 0", function()
     local server <close> = silent_server()
     local g <close> = start(server, "0s")
     local calls <close> = begin(g, { "computes", "sleeps", "queries" }, 4) -- luacheck: ignore 211
@@ -132,7 +132,7 @@ describe("SIGTERM, within limits.drain and one second,", function()
     assert.equal(0, seconds_to_exit(g, 1))
   end)
 
-  it("and a second SIGTERM within one second", function()
+  it("ends calls within one second after a second SIGTERM", function()
     local server <close> = silent_server()
     local g <close> = start(server, "1h")
     local calls <close> = begin(g, names_of(closers), 4) -- luacheck: ignore 211

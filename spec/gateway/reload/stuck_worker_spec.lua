@@ -51,8 +51,8 @@ local function assert_all_answer(g, text)
   for _ = 1, 20 do assert.equal(text, ping(g)) end
 end
 
-describe("a reload while one of three workers does not turn", function()
-  it("reaches the others at once; the answer, the log and /status name the one that serves earlier scripts", function()
+describe("a reload while the event loop of one of three workers does not run", function()
+  it("reaches the other workers at once; the answer, the log and /status name the worker that serves earlier scripts", function()
     local g <close> = start()
     answer_with(g, "second")
     local response = g:admin("/reload", "POST")
@@ -108,7 +108,7 @@ describe("a reload while one of three workers does not turn", function()
     assert.has_nothing_left(g)
   end)
 
-  it("changes the configuration of the others, again and again", function()
+  it("changes the configuration of the other workers, also several times", function()
     local g <close> = start()
     for i = 1, 3 do
       g.values.limits.calls_in_flight = 100 + i
@@ -126,7 +126,7 @@ describe("a reload while one of three workers does not turn", function()
     assert.has_nothing_left(g)
   end)
 
-  it("refuses scripts with errors as ever", function()
+  it("refuses scripts with errors", function()
     local g <close> = start()
     save(g, "scripts/tools/ping.lua", "return tool {")
     assert.equal(422, g:admin("/reload", "POST").status)
@@ -136,7 +136,7 @@ describe("a reload while one of three workers does not turn", function()
     g.me:close()
   end)
 
-  it("is no obstacle to SIGTERM, also while the reload waits", function()
+  it("does not delay SIGTERM, also while the reload waits", function()
     for _, waits in ipairs { true, false } do
       local g = start { drain = "300ms" }
       local ok <close> = setmetatable({}, { __close = function() g.me:close() end }) -- luacheck: ignore 211
@@ -153,7 +153,7 @@ describe("a reload while one of three workers does not turn", function()
     end
   end)
 
-  it("ends with the worker's switch where SIGTERM comes first and the worker turns in time", function()
+  it("ends when the worker has switched, if the worker's loop runs again soon after SIGTERM", function()
     local g = start { drain = "20s" }
     answer_with(g, "second")
     assert.equal(202, g:admin("/reload", "POST").status)

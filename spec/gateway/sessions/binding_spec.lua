@@ -70,7 +70,7 @@ end
 
 for _, revision in ipairs(stateful) do
   describe("a session of " .. revision, function()
-    it("gives other principals the bytes of the answer for an unknown, an ended and a malformed session id (B-32)", function()
+    it("answers other principals, byte for byte, as for an unknown, an ended or a malformed session id (B-32)", function()
       local g <close> = start()
       local ann, gone = g:client(revision, { token = "ann-1" }), g:client(revision, { token = "ann-1" })
       gone:delete()
@@ -90,7 +90,7 @@ for _, revision in ipairs(stateful) do
       assert.has_nothing_left(g)
     end)
 
-    it("goes on with a new token of its principal, and with no token of another (B-33)", function()
+    it("accepts a new token of its principal, and no token of another principal (B-33)", function()
       local g <close> = start()
       local ann = g:client(revision, { token = "ann-1" })
       for i = 2, 5 do
@@ -127,7 +127,7 @@ for _, revision in ipairs(stateful) do
       assert.has_nothing_left(g)
     end)
 
-    it("has calls that no other principal can cancel, and questions that no other can answer (B-30, B-31)", function()
+    it("has calls that no other principal can cancel, and questions that no other principal can answer (B-30, B-31)", function()
       local g <close> = start()
       local ann = g:client(revision, { token = "ann-1", capabilities = { elicitation = {} } })
       local bob = g:client(revision, { token = "bob-1" })
@@ -160,7 +160,7 @@ for _, revision in ipairs(stateful) do
 end
 
 describe("a session of 2024-11-05", function()
-  it("takes messages of its principal alone; another's address is as one that never was (B-32, B-33)", function()
+  it("accepts messages of its principal alone; for others its URL is that of an unknown session (B-32, B-33)", function()
     local g <close> = start()
     local ann, bob = g:client("2024-11-05", { token = "ann-1" }), g:client("2024-11-05", { token = "bob-1" })
     local gone = g:client("2024-11-05", { token = "ann-1" })
@@ -198,7 +198,7 @@ describe("2026-07-28", function()
     return me:call("tools/call", { name = "ask", requestState = first.requestState, inputResponses = answers })
   end
 
-  it("takes requestState back from its principal alone", function()
+  it("accepts requestState from its principal alone", function()
     local g <close> = start()
     local ann = g:client("2026-07-28", { token = "ann-1", capabilities = { elicitation = {} } })
     local first = ann:result("tools/call", { name = "ask" })
@@ -231,7 +231,7 @@ describe("2026-07-28", function()
 end)
 
 describe("tasks/list of 2025-11-25", function()
-  it("is there for principals, from all of their sessions, and has no tasks of another principal", function()
+  it("lists the tasks of all sessions of the principal, and no tasks of another principal", function()
     local g <close> = start()
     local ann, other = g:client("2025-11-25", { token = "ann-1" }), g:client("2025-11-25", { token = "ann-2" })
     local bob = g:client("2025-11-25", { token = "bob-1" })
@@ -247,7 +247,7 @@ describe("tasks/list of 2025-11-25", function()
 end)
 
 describe("a cursor", function()
-  it("of a list that depends on the principal is valid for its principal alone", function()
+  it("of a list that depends on the principal is valid for that principal alone", function()
     local many = {}
     for path, text in pairs(scripts) do many[path] = text end
     for i = 1, 120 do
@@ -265,7 +265,7 @@ describe("a cursor", function()
 end)
 
 describe("sessions.per_principal", function()
-  it("counts those of a principal across all clients", function()
+  it("counts the sessions of a principal across all clients", function()
     local g <close> = start { sessions = { per_principal = 2 } }
     local one, two = g:client("2025-11-25", { token = "ann-1" }), g:client("2024-11-05", { token = "ann-2" })
     local response = wire.post(g, wire.initialize_message "2025-11-25", { Authorization = "Bearer ann-3" })
@@ -278,8 +278,8 @@ describe("sessions.per_principal", function()
   end)
 end)
 
-describe("names that look like syntax", function()
-  it("are bytes: principals that differ in them share nothing (B-35)", function()
+describe("principal ids that look like syntax", function()
+  it("are compared as bytes: principals with different ids share no session (B-35)", function()
     local subjects = { "a&user=b", "a#b", "a%00b", "*", "..", "a:b", "a@b", "a", "3:a", "a,b", "-", "é", "{\"id\":\"a\"}" }
     local list = {}
     for i, subject in ipairs(subjects) do list[i] = ("%q"):format(subject) end

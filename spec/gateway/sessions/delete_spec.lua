@@ -45,7 +45,7 @@ local function one_round(g, round)
 end
 
 describe("B-10 DELETE", function()
-  it("ends a session and its stream, after which its id is unknown and its memory free, 1,200 times", function()
+  it("ends a session and its stream, makes its id unknown and frees its memory, 1,200 times", function()
     local g <close> = gateway.start { env = memory.environment() }
     local ids, in_time, early = {}, 0, nil
     for round = 1, ROUNDS do
@@ -76,7 +76,7 @@ describe("B-10 DELETE", function()
     assert.has_nothing_left(g)
   end)
 
-  it("cancels what the session still runs, and answers the calls that wait for it", function()
+  it("cancels the running calls of the session and answers them", function()
     local g <close> = gateway.start { scripts = scripts }
     local c <close> = g:client "2025-11-25"
     local stream = c:open("tools/call", { name = "wait", _meta = { progressToken = 1 } }):wait "notifications/progress"

@@ -17,7 +17,7 @@ describe("B-01 a quiet HTTP+SSE client that leaves by FIN", function()
     assert.has_nothing_left(g)
   end)
 
-  it("has none already when its next POST arrives right behind the FIN", function()
+  it("has no session when its next POST arrives right behind the FIN", function()
     local g <close> = start()
     for _ = 1, 30 do
       assert.same({ FIN = 404 }, departures.leave_sessions(g, { "FIN" }, 0))
@@ -26,14 +26,14 @@ describe("B-01 a quiet HTTP+SSE client that leaves by FIN", function()
     assert.has_nothing_left(g)
   end)
 
-  it("has left also when it closes only its sending half", function()
+  it("has no session after it closes only its sending half", function()
     local g <close> = start()
     assert.same({ ["half-close"] = 404 }, departures.leave_sessions(g, { "half-close" }, departures.PROMISE))
     departures.assert_calm(g)
     assert.has_nothing_left(g)
   end)
 
-  it("has left also when bytes of a next request came before the FIN", function()
+  it("has no session when bytes of a next request came before the FIN", function()
     local g <close> = start()
     local c = g:client "2024-11-05"
     c.stream:send_raw "GET /sse HTTP/1.1\r\nHost: localhost\r\n"
@@ -57,7 +57,7 @@ describe("B-01 a quiet HTTP+SSE client that leaves by FIN", function()
 end)
 
 describe("B-01 a quiet GET stream of a Streamable HTTP session whose reader leaves by FIN", function()
-  it("has made room for the next reader 100 ms later, and the session lives on", function()
+  it("can be opened by the next reader 100 ms later, and the session stays open", function()
     local g <close> = start()
     local c <close> = g:client "2025-11-25"
     departures.notices(g, function()
@@ -75,8 +75,8 @@ describe("B-01 a quiet GET stream of a Streamable HTTP session whose reader leav
   end)
 end)
 
-describe("B-01 a client that leaves before it asked for anything", function()
-  it("leaves nothing behind", function()
+describe("B-01 a client that disconnects before it sent a request", function()
+  it("leaves no connection and no session", function()
     local g <close> = start()
     for _ = 1, 30 do
       client.connect(g):close()

@@ -23,13 +23,13 @@ local function run_rounds(g)
 end
 
 describe("B-04 thirty rounds of B-01, B-02 and B-03", function()
-  it("end alike", function()
+  it("have the same result each time", function()
     local g <close> = gateway.start { config = departures.config, scripts = departures.scripts }
     run_rounds(g)
     assert.has_nothing_left(g)
   end)
 
-  it("end alike on one core beside a process that never rests", function()
+  it("have the same result on one core shared with a busy process", function()
     local core = one_core()
     local g <close> = gateway.start { config = departures.config, scripts = departures.scripts }
     assert.equal(0, (gateway.run_program("/usr/bin/taskset", { "-a", "-c", "-p", core, tostring(g.pid) })))

@@ -15,7 +15,7 @@ describe("B-02 an HTTP+SSE client whose connection is lost", function()
     assert.has_nothing_left(g)
   end)
 
-  it("by RST has none already when its next POST arrives right behind", function()
+  it("by RST has no session when its next POST arrives right behind", function()
     local g <close> = start()
     for _ = 1, 30 do
       assert.same({ RST = 404 }, departures.leave_sessions(g, { "RST" }, 0))
@@ -31,7 +31,7 @@ describe("B-02 an HTTP+SSE client whose connection is lost", function()
     assert.has_nothing_left(g)
   end)
 
-  it("by SIGKILL, with more events unread than the kernel takes, has none any more either", function()
+  it("by SIGKILL, with more events unread than the kernel buffers, has no session any more", function()
     local g <close> = start()
     assert.equal(404, departures.kill_client(g, 24, 1024 * 1024, false))
     departures.assert_calm(g)
@@ -40,7 +40,7 @@ describe("B-02 an HTTP+SSE client whose connection is lost", function()
 end)
 
 describe("B-02 a quiet GET stream of a Streamable HTTP session whose reader is lost by RST", function()
-  it("has made room for the next reader 100 ms later, and the session lives on", function()
+  it("can be opened by the next reader 100 ms later, and the session stays open", function()
     local g <close> = start()
     local c <close> = g:client "2025-11-25"
     departures.notices(g, function()

@@ -20,7 +20,7 @@ describe("B-03 a quiet HTTP+SSE client over TLS", function()
     end)
   end
 
-  it("that says goodbye in TLS 1.2 has none either", function()
+  it("that sends close_notify in TLS 1.2 has no session any more", function()
     local g <close> = start()
     g.tls.max = "1.2"
     assert.same({ goodbye = 404 }, departures.leave_sessions(g, { "goodbye" }, departures.PROMISE))
@@ -28,7 +28,7 @@ describe("B-03 a quiet HTTP+SSE client over TLS", function()
     assert.has_nothing_left(g)
   end)
 
-  it("that is killed, openssl s_client, has none either", function()
+  it("that is openssl s_client and is killed has no session any more", function()
     local g <close> = start()
     local words = { "s_client", "-quiet", "-verify_quiet", "-servername", "localhost", "-connect", "127.0.0.1:" .. g.port }
     departures.notices(g, function()

@@ -28,8 +28,8 @@ local function has_expired(token)
   wait.for_fact("the token to expire", 4, function() return os.time() >= tonumber(token:match "%d+$") end)
 end
 
-describe("with credentials that expire", function()
-  it("every stream they opened ends; calls go on, and so do sessions, with new ones", function()
+describe("after credentials have expired", function()
+  it("every stream opened with them ends; calls continue, and so do sessions with new credentials", function()
     local g <close> = start()
     local token, all = short "ann", {}
     for i, revision in ipairs { "2025-03-26", "2025-06-18", "2025-11-25" } do
@@ -81,7 +81,7 @@ describe("with credentials that expire", function()
     assert.has_nothing_left(g)
   end)
 
-  it("the session of HTTP+SSE ends once the answers that it owes are out", function()
+  it("an HTTP+SSE session ends once the answers of its calls are sent", function()
     local g <close> = start()
     local ann, bob = g:client("2024-11-05", { token = short "ann" }), g:client("2024-11-05", { token = "bob-1" })
     local slow = ann:open("tools/call", { name = "slow", _meta = { progressToken = 1 } }):wait "notifications/progress"
@@ -96,7 +96,7 @@ describe("with credentials that expire", function()
     assert.has_nothing_left(g)
   end)
 
-  it("streams stay where the configuration keeps them", function()
+  it("streams stay open where the configuration says keep", function()
     local g <close> = start { auth = { expired_streams = "keep" } }
     local token = short "ann"
     local legacy, ann = g:client("2024-11-05", { token = token }), g:client("2025-11-25", { token = token })
@@ -115,7 +115,7 @@ describe("with credentials that expire", function()
     assert.has_nothing_left(g)
   end)
 
-  it("in the far future, nothing ends, however far that is", function()
+  it("streams stay open when the time of expiry is far in the future", function()
     local g <close> = start()
     for _, expires in ipairs { os.time() + 86400 * 400, 9999999999999, 99999999999999999 } do
       local ann = g:client("2025-11-25", { token = ("ann-1-%d"):format(expires) })

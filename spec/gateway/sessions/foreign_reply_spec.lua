@@ -20,8 +20,8 @@ local function unmatched(g)
 end
 
 for _, revision in ipairs { "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25" } do
-  describe("100 sessions of " .. revision .. " that are asked at once", function()
-    it("each answer their own question, and no question of another", function()
+  describe("100 sessions of " .. revision .. " whose clients are asked at once", function()
+    it("each answer their own question, and no question of another session", function()
       local g <close> = gateway.start { scripts = scripts, workers = 4, config = { sessions = { per_principal = 1000 } } }
       local clients, streams, ids, seen = {}, {}, {}, {}
       for i = 1, SESSIONS do

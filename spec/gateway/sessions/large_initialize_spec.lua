@@ -14,7 +14,7 @@ local function initialize(revision, size)
 end
 
 describe("an initialize whose clientInfo and capabilities are large", function()
-  it("opens a session up to 64 KiB of them together, and is refused above", function()
+  it("opens a session with up to 64 KiB of both together, and is refused with more", function()
     local g <close> = gateway.start()
     local response = wire.post(g, initialize("2025-11-25", MOST))
     assert.equal("2025-11-25", response:json().result.protocolVersion)

@@ -85,7 +85,7 @@ local function returns(kind, how, count)
 end
 
 describe("after a mass disconnect", function()
-  it("four fifths of what 3,000 streams took are given back within seconds, and no turn is long for it", function()
+  it("four fifths of the memory of 3,000 streams return to the system within seconds, without a long turn", function()
     assert.equal(0, returns(kinds[1], "FIN", MANY).turns.longer)
   end)
 

@@ -19,7 +19,7 @@ end
 
 for what, halt in pairs { ["was stopped and started"] = stop, ["was killed and started"] = crash } do
   describe("after the gateway " .. what, function()
-    it("the old session of a Streamable HTTP client is 404, and a new one is to be had", function()
+    it("a Streamable HTTP client gets 404 for its old session, and can open a new one", function()
       local old <close> = gateway.start {}
       local me = old:client "2025-11-25"
       local stream = me:get_stream()
@@ -47,7 +47,7 @@ for what, halt in pairs { ["was stopped and started"] = stop, ["was killed and s
       assert.has_nothing_left(g)
     end)
 
-    it("the old address of an HTTP+SSE client is 404, and a new one is to be had", function()
+    it("an HTTP+SSE client gets 404 for its old URL, and can open a new session", function()
       local old <close> = gateway.start {}
       local me = old:client "2024-11-05"
       halt(old)

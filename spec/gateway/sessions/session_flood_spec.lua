@@ -47,7 +47,7 @@ local function statuses(text)
 end
 
 describe("a flood of initialize (B-23)", function()
-  it("is 429 from a cap on, takes no memory, and an older session is answered meanwhile", function()
+  it("is refused with 429 above a cap, uses no memory, and does not disturb an older session", function()
     local g <close> = gateway.start {
       workers = 1, env = memory.environment(), config = { sessions = { per_principal = 50, max = 80, idle = "10m" } },
       scripts = { ["auth/main.lua"] = credentials.script, ["tools/who.lua"] = credentials.who },
@@ -83,7 +83,7 @@ describe("a session's id (B-25)", function()
   local EACH, POSITIONS = 2000, 32
   local MOST = 56.5 -- chi-square with 15 degrees of freedom: 1 in a million
 
-  it("never repeats, and no character of it predicts another, over restarts", function()
+  it("never repeats, also after restarts, and no character predicts another", function()
     local seen, count, counts, follows = {}, 0, {}, {}
     for i = 1, POSITIONS do counts[i], follows[i] = {}, {} end
     for _ = 1, 3 do

@@ -38,7 +38,7 @@ describe("a Streamable HTTP session that no client uses", function()
     assert.has_nothing_left(g)
   end)
 
-  it("goes on while its client asks, listens, or waits for a call", function()
+  it("stays open while its client sends requests, reads a stream, or waits for a call", function()
     local g <close> = gateway.start { config = { sessions = { idle = "1500ms" } }, scripts = {
       ["tools/wait.lua"] = 'return tool { "Waits.", function() sleep(3.5) return "done" end }',
     } }
@@ -65,7 +65,7 @@ describe("a Streamable HTTP session that no client uses", function()
 end)
 
 describe("an HTTP+SSE client that does not initialize", function()
-  it("loses its stream after sessions.initialize_within; one that does in time keeps it", function()
+  it("loses its stream after sessions.initialize_within; one that initializes in time keeps it", function()
     local g <close> = gateway.start { config = { sessions = { initialize_within = "400ms" } } }
     local good = g:client "2024-11-05"
     local late, pinging
@@ -121,7 +121,7 @@ for key, words in pairs { max = "of the process", per_principal = "of a principa
 end
 
 describe("the event stream of a Streamable HTTP session", function()
-  it("is one: a second GET is 409, and 200 as soon as the first reader has left", function()
+  it("has one reader: a second GET is 409, and 200 as soon as the first reader has disconnected", function()
     local g <close> = gateway.start { config = { heartbeat = "60s" }, workers = 4 }
     local me = g:client "2025-11-25"
     local stream = me:get_stream()
@@ -157,7 +157,7 @@ describe("the event stream of a Streamable HTTP session", function()
 end)
 
 describe("a quiet stream", function()
-  it("carries comments as a heartbeat, of a call's stream too", function()
+  it("carries comments as a heartbeat; so does the stream of a call", function()
     local g <close> = gateway.start { config = { heartbeat = "150ms" }, scripts = {
       ["tools/wait.lua"] = 'return tool { "Waits.", function(_, call) call:progress(1) sleep(60) end }',
     } }
@@ -210,7 +210,7 @@ local function start_flood(g, revision)
 end
 
 for _, revision in ipairs { "2024-11-05", "2025-11-25", "2026-07-28" } do
-  describe("a " .. revision .. " reader that takes nothing", function()
+  describe("a " .. revision .. " reader that reads nothing", function()
     it("loses its stream when limits.stream_queue is full, and the queue is never longer", function()
       local g <close> = gateway.start { config = { limits = { stream_queue = "256KiB" } }, scripts = flood }
       local me, carrier = start_flood(g, revision)
@@ -234,7 +234,7 @@ for _, revision in ipairs { "2024-11-05", "2025-11-25", "2026-07-28" } do
       assert.has_nothing_left(g, 5)
     end)
 
-    it("loses its stream when it takes nothing for limits.stall", function()
+    it("loses its stream when it reads nothing for limits.stall", function()
       local g <close> = gateway.start { config = { limits = { stream_queue = "256MiB", stall = "500ms" } }, scripts = flood }
       local me, carrier = start_flood(g, revision)
       g:wait_status(function(status)
@@ -250,7 +250,7 @@ for _, revision in ipairs { "2024-11-05", "2025-11-25", "2026-07-28" } do
   end)
 end
 
-describe("a reader that is slow but reads", function()
+describe("a slow reader", function()
   it("keeps its stream and gets everything", function()
     local g <close> = gateway.start { config = { limits = { stream_queue = "4MiB", stall = "60s" } }, scripts = {
       ["tools/flood.lua"] = [[return tool { "Says much.", function(_, call)

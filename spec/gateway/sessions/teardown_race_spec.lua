@@ -129,8 +129,8 @@ describe("B-11 a POST and the end of its event stream, 2,000 times within 5 ms o
   end)
 end)
 
-describe("B-11 a client that goes, 2,000 times,", function()
-  it("with half of a body sent, leaves nothing behind; the other half finds no session", function()
+describe("B-11 a client that disconnects, 2,000 times,", function()
+  it("with half of a body sent, leaves no session; the other half is refused", function()
     run_races(function(g, first)
       local people, plan = open_sessions(g, AT_ONCE), {}
       for i, person in ipairs(people) do
@@ -158,7 +158,7 @@ describe("B-11 a client that goes, 2,000 times,", function()
     end)
   end)
 
-  it("before the first event of its stream, leaves nothing behind", function()
+  it("before the first event of its stream, leaves no session and no stream", function()
     run_races(function(g, first)
       local session = g:client "2025-11-25"
       local plan = {}

@@ -7,7 +7,7 @@ local function post(g, endpoint, body)
 end
 
 describe("B-06 a client whose EventSource reconnects by itself to a gateway that was killed and restarted", function()
-  it("gets an error that its new session is not initialized, and may initialize it then", function()
+  it("gets an error that its new session is not initialized, and can then initialize the session", function()
     local killed = gateway.start()
     local old = killed:client "2024-11-05"
     local port = killed.port
@@ -35,7 +35,7 @@ describe("B-06 a client whose EventSource reconnects by itself to a gateway that
     assert.has_nothing_left(g)
   end)
 
-  it("gets that error at every method that needs a session, and at none that does not", function()
+  it("gets this error only for methods that need an initialized session", function()
     local g <close> = gateway.start()
     local c <close> = g:client("2024-11-05", { initialize = false })
     for _, method in ipairs { "tools/list", "tools/call", "logging/setLevel", "resources/list", "prompts/get", "no/such" } do

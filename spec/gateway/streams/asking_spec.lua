@@ -49,7 +49,7 @@ local function converse(c, tool, arguments, method, result)
 end
 
 for _, revision in ipairs { "2025-06-18", "2025-11-25" } do
-  describe("a handler that asks, in " .. revision, function()
+  describe("a handler that asks the client, in " .. revision, function()
     it("waits while the question travels on the call's own stream", function()
       local g <close> = gateway.start { scripts = scripts }
       local c <close> = g:client(revision, { capabilities = able })
@@ -63,7 +63,7 @@ for _, revision in ipairs { "2025-06-18", "2025-11-25" } do
       assert.has_nothing_left(g)
     end)
 
-    it("gets a refusal, a dismissal, an error and an invalid answer as what they are", function()
+    it("gets distinct results for decline, cancel, an error and an invalid answer", function()
       local g <close> = gateway.start { scripts = scripts }
       local c <close> = g:client(revision, { capabilities = able })
       for _, case in ipairs {
@@ -97,7 +97,7 @@ describe("a client that cannot be asked", function()
 end)
 
 describe("a 2024-11-05 client", function()
-  it("is asked for its model's words on its stream, and answers by a POST", function()
+  it("gets a sampling request on its stream, and answers by a POST", function()
     local g <close> = gateway.start { scripts = scripts }
     local c <close> = g:client("2024-11-05", { capabilities = able })
     local _, answer = converse(c, "think", {}, "sampling/createMessage",
@@ -108,7 +108,7 @@ describe("a 2024-11-05 client", function()
   end)
 end)
 
-describe("what is asked of one client", function()
+describe("a question to one client", function()
   it("can be answered by no other client, and only once", function()
     local g <close> = gateway.start { scripts = scripts }
     local mine <close> = g:client("2025-11-25", { capabilities = able })
@@ -141,7 +141,7 @@ describe("what is asked of one client", function()
     assert.has_nothing_left(g)
   end)
 
-  it("is forgotten with the session", function()
+  it("is dropped when the session ends", function()
     local g <close> = gateway.start { scripts = scripts }
     local c <close> = g:client("2025-11-25", { capabilities = able })
     c:open("tools/call", { name = "delete", arguments = { n = 1 } }):wait_event "elicitation/create"
@@ -151,7 +151,7 @@ describe("what is asked of one client", function()
   end)
 end)
 
-describe("a handler that asks, in 2026-07-28", function()
+describe("a handler that asks the client, in 2026-07-28", function()
   local config = { seal_keys = { "a secret that both processes know" } }
 
   -- Sends one POST on a connection of its own: the kernel chooses the worker.
@@ -170,7 +170,7 @@ describe("a handler that asks, in 2026-07-28", function()
 
   local accepted = { sure = { action = "accept", content = { confirm = true } } }
 
-  it("unwinds, and runs again from the top on any worker, but once is once", function()
+  it("unwinds and runs again on any worker, but runs the functions of call:once only once", function()
     local g <close> = gateway.start { scripts = scripts, config = config, workers = 4 }
     local c <close> = g:client("2026-07-28", { capabilities = able })
     for n = 1, 20 do
@@ -184,7 +184,7 @@ describe("a handler that asks, in 2026-07-28", function()
     assert.has_nothing_left(g)
   end)
 
-  it("is taken up by another process that knows the secret", function()
+  it("continues in another process that has the same secret", function()
     local first <close> = gateway.start { scripts = scripts, config = config }
     local second <close> = gateway.start { scripts = scripts, config = config }
     local c <close> = first:client("2026-07-28", { capabilities = able })
@@ -197,7 +197,7 @@ describe("a handler that asks, in 2026-07-28", function()
     assert.has_nothing_left(second)
   end)
 
-  it("refuses a state that was changed, made up, or meant for another request", function()
+  it("refuses a requestState that was changed, invented, or made for another request", function()
     local g <close> = gateway.start { scripts = scripts, config = config }
     local c <close> = g:client("2026-07-28", { capabilities = able })
     local state = ask(g, c, { n = 1 })
@@ -216,7 +216,7 @@ describe("a handler that asks, in 2026-07-28", function()
     assert.has_nothing_left(g)
   end)
 
-  it("asks again where an answer is missing or does not fit, and takes one that came without a state", function()
+  it("asks again if an answer is missing or invalid, and accepts an answer without requestState", function()
     local g <close> = gateway.start { scripts = scripts, config = config }
     local c <close> = g:client("2026-07-28", { capabilities = able })
     for _, responses in ipairs { { other = accepted.sure }, { sure = 12345 }, { sure = { action = "accept", content = { confirm = 1 } } } } do

@@ -57,7 +57,7 @@ local departures = { FIN = "close", RST = "reset", ["a half-close"] = "fin" }
 
 for how, depart in pairs(departures) do
   describe("a 2026-07-28 call whose stream ends by " .. how, function()
-    it("is cancelled, innermost first, whether something was sent before or not", function()
+    it("is cancelled, with the innermost <close> handler first, whether an event was sent before or not", function()
       local g <close> = gateway.start { config = config, scripts = scripts }
       local me = g:client "2026-07-28"
       for round, meta in ipairs { told, {} } do
@@ -96,7 +96,7 @@ for how, depart in pairs(departures) do
 
   for _, revision in ipairs { "2025-03-26", "2025-06-18", "2025-11-25" } do
     describe("a " .. revision .. " call whose stream ends by " .. how, function()
-      it("goes on to its end, whether something was sent before or not", function()
+      it("runs to its end, whether an event was sent before or not", function()
         local g <close> = gateway.start { config = config, scripts = scripts }
         local me = g:client(revision)
         for count, meta in ipairs { told, {} } do
@@ -207,7 +207,7 @@ for _, revision in ipairs { "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-2
       assert.has_nothing_left(g)
     end)
 
-    it("about a call that is unknown, over, of another client, or about nothing, does nothing", function()
+    it("has no effect if the call is unknown, has ended or is another client's, or if no id is given", function()
       local g <close> = gateway.start { config = config, scripts = scripts, workers = 1 }
       local me, other = g:client(revision), g:client(revision)
       other.ids = me.ids
@@ -230,7 +230,7 @@ for _, revision in ipairs { "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-2
 end
 
 describe("initialize", function()
-  it("cannot be cancelled over HTTP+SSE, where its session is there before it (B-75)", function()
+  it("cannot be cancelled over HTTP+SSE, where the session exists before it (B-75)", function()
     local g <close> = gateway.start { config = config, workers = 4 }
     for round = 1, 20 do
       local me = g:client("2024-11-05", { initialize = false })
@@ -251,7 +251,7 @@ describe("initialize", function()
     assert.has_nothing_left(g)
   end)
 
-  it("cannot be cancelled over Streamable HTTP, where no session is there to name it in (B-75)", function()
+  it("cannot be cancelled over Streamable HTTP, where no session exists yet (B-75)", function()
     local g <close> = gateway.start { config = config, workers = 4 }
     for _, revision in ipairs { "2025-03-26", "2025-06-18", "2025-11-25" } do
       local connection, headers = client.connect(g), { Accept = wire.both }
@@ -273,7 +273,7 @@ describe("initialize", function()
 end)
 
 describe("notifications/cancelled in 2026-07-28", function()
-  it("is accepted and does nothing: there the stream is the call", function()
+  it("is accepted and has no effect: a client cancels a call by closing its stream", function()
     local g <close> = gateway.start { config = config, scripts = scripts, workers = 1 }
     local me = g:client "2026-07-28"
     local stream = me:open("tools/call", { name = "brief", _meta = told })
@@ -285,7 +285,7 @@ describe("notifications/cancelled in 2026-07-28", function()
   end)
 end)
 
-describe("a client that hangs up the moment its answer is made", function()
+describe("a client that disconnects while its answer is written", function()
   it("stops no other call, 300 times", function()
     local g <close> = gateway.start { config = config, workers = 2, scripts = {
       ["tools/quick.lua"] = 'return tool { "Quick.", function(_, call) call:progress(1) sleep(0) call:progress(2) return "x" end }',

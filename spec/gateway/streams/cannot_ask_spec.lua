@@ -22,7 +22,7 @@ local able = { capabilities = { elicitation = { form = { [" "] = 1 } } } }
 local function started(config) return gateway.start { scripts = scripts, config = config } end
 
 describe("B-79 a question that no client can answer", function()
-  it("is 'unsupported' at once where the client did not say that it can", function()
+  it("is 'unsupported' at once where the client lacks the capability", function()
     local g <close> = started()
     for _, revision in ipairs { "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28" } do
       local me = g:client(revision)
@@ -33,7 +33,7 @@ describe("B-79 a question that no client can answer", function()
     assert.has_nothing_left(g)
   end)
 
-  it("is -32021 in 2026-07-28 where the tool says that it needs to ask", function()
+  it("is error -32021 in 2026-07-28 where the tool requires the capability", function()
     local g <close> = started()
     local me = g:client "2026-07-28"
     local answer = me:call("tools/call", { name = "needs" })
@@ -42,7 +42,7 @@ describe("B-79 a question that no client can answer", function()
     assert.has_nothing_left(g)
   end)
 
-  it("ends with the call's time where the client never answers", function()
+  it("ends at the call's time limit where the client never answers", function()
     local g <close> = started { limits = { call = { time = "300ms" } } }
     for _, revision in ipairs { "2025-06-18", "2025-11-25" } do
       local me = g:client(revision, able)
@@ -58,7 +58,7 @@ describe("B-79 a question that no client can answer", function()
     assert.has_nothing_left(g)
   end)
 
-  it("ends where the stream of its call is lost, and with its session", function()
+  it("ends when the stream of its call is lost, or its session ends", function()
     local g <close> = started { limits = { call = { time = "500ms" } }, sessions = { replay = "off" } }
     local me = g:client("2025-11-25", able)
     me:open("tools/call", { name = "late", _meta = { progressToken = 1 } }):wait("notifications/progress"):reset()

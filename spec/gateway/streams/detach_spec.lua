@@ -15,7 +15,7 @@ local function leave(me)
 end
 
 describe("call:detach at 2025-11-25", function()
-  it("primes the stream, says when to come back, and ends the connection; the answer comes on the resumed stream", function()
+  it("sends an event id and a retry time and ends the connection; the answer comes on the resumed stream", function()
     local g <close> = gateway.start { scripts = scripts, workers = 4 }
     local me = g:client "2025-11-25"
     for _ = 1, 8 do
@@ -37,7 +37,7 @@ describe("call:detach at 2025-11-25", function()
     assert.has_nothing_left(g, 3)
   end)
 
-  it("works again on the connection that came back", function()
+  it("works again on the resumed connection", function()
     local g <close> = gateway.start { workers = 4, scripts = { ["tools/twice.lua"] = [[return tool { "Twice.", function(_, call)
       call:progress(1)
       for i = 2, 4 do
@@ -65,7 +65,7 @@ describe("call:detach at 2025-11-25", function()
     assert.has_nothing_left(g, 3)
   end)
 
-  it("changes nothing for a client that is away already", function()
+  it("has no effect for a client that has already disconnected", function()
     local g <close> = gateway.start { scripts = { ["tools/late.lua"] = [[return tool { "Late.", function(_, call)
       call:progress(1)
       sleep(0.2)
@@ -84,7 +84,7 @@ end)
 
 for _, revision in ipairs { "2024-11-05", "2025-03-26", "2025-06-18", "2026-07-28" } do
   describe("call:detach at " .. revision, function()
-    it("does nothing, and says so", function()
+    it("has no effect, and returns false", function()
       local g <close> = gateway.start { scripts = scripts }
       local me = g:client(revision)
       assert.equal("away: false", away(me):answer().result.content[1].text)
@@ -98,7 +98,7 @@ for _, revision in ipairs { "2024-11-05", "2025-03-26", "2025-06-18", "2026-07-2
 end
 
 describe("call:detach", function()
-  it("wants a time that can be", function()
+  it("refuses times below 0 or above a day", function()
     local g <close> = gateway.start { scripts = { ["tools/wrong.lua"] = [[return tool { "Wrong.", input = { n = t.integer }, function(args, call)
       local wrong = { -1, "soon", 0/0, 1e9 }
       return tostring(select(2, pcall(call.detach, call, wrong[args.n])))

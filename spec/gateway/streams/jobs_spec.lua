@@ -25,7 +25,7 @@ local waiting = [[
 
 describe("a background task", function()
   for _, revision in ipairs { "2024-11-05", "2025-03-26", "2025-11-25", "2026-07-28" } do
-    it("begun by a client of " .. revision .. " outlives it, and knows of it what its call knew", function()
+    it("begun by a client of " .. revision .. " outlives it, and has the facts that its call had about the client", function()
       local g <close> = trusted.start { workers = 1 }
       local other = g:client "2026-07-28"
       local me = g:client(revision, { capabilities = { roots = {} } })
@@ -59,7 +59,7 @@ describe("a background task", function()
     end)
   end
 
-  it("is stopped, its closers run, and once it has ended stopping is quiet", function()
+  it("can be stopped: its <close> handlers run, and stopping it again has no effect", function()
     local g <close> = trusted.start { workers = 1 }
     local me = g:client "2026-07-28"
     run(me, waiting)
@@ -81,7 +81,7 @@ describe("a background task", function()
     assert.has_nothing_left(g)
   end)
 
-  it("ends with its time", function()
+  it("ends at its time limit", function()
     local g <close> = trusted.start { workers = 1, config = { limits = { call = { time = "60s" } } } }
     local me = g:client "2026-07-28"
     assert.is_true(run(me, [[
@@ -97,7 +97,7 @@ describe("a background task", function()
     assert.has_nothing_left(g)
   end)
 
-  it("that lasts longer than a call may goes on", function()
+  it("can run longer than limits.call.time", function()
     local g <close> = trusted.start { workers = 1, config = { limits = { call = { time = "50ms" } } } }
     local me = g:client "2026-07-28"
     run(me, "host.job.spawn(call, function() sleep(0.2) kept.done = true end, 60)")
@@ -106,7 +106,7 @@ describe("a background task", function()
     assert.has_nothing_left(g)
   end)
 
-  it("that fails is logged and stops no other", function()
+  it("is logged if it fails, and stops no other", function()
     local g <close> = trusted.start { workers = 1 }
     local me = g:client "2025-11-25"
     run(me, 'host.job.spawn(call, function() error "broken" end, 1) host.job.spawn(call, function() sleep(0) error "broken later" end, 1)')
@@ -117,7 +117,7 @@ describe("a background task", function()
     assert.has_nothing_left(g)
   end)
 
-  it("begins others, at most tasks.max at once", function()
+  it("can begin others, at most tasks.max at once", function()
     local g <close> = trusted.start { workers = 1, config = { tasks = { max = 3, ttl = "90s" } } }
     local me = g:client "2026-07-28"
     assert.same({ 3, "too many" }, run(me, [[
@@ -143,7 +143,7 @@ describe("a background task", function()
 end)
 
 describe("a gateway that stops", function()
-  it("calls background tasks off once no call is left", function()
+  it("cancels background tasks once no call is left", function()
     local g <close> = trusted.start { workers = 2, config = { limits = { drain = "60s" } } }
     local one, two = trusted.workers(g)
     run(one, waiting)
@@ -165,7 +165,7 @@ describe("a gateway that stops", function()
     two:close()
   end)
 
-  it("does so at once when it gets a second signal, or limits.drain is over", function()
+  it("cancels them at once at a second signal, or when limits.drain is over", function()
     for _, how in ipairs { "twice", "drain" } do
       local g <close> = trusted.start { workers = 2, config = { limits = { drain = how == "twice" and "60s" or "50ms" } } }
       local one, two = trusted.workers(g)

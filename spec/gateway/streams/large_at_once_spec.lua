@@ -48,7 +48,7 @@ describe("B-83 200 calls of 64 KB at once", function()
     assert.equal(0, s:leave())
   end)
 
-  it("over HTTP likewise", function()
+  it("over HTTP are answered whole, with signals and reloads in between", function()
     local g <close> = gateway.start { scripts = scripts }
     local me = g:client "2026-07-28"
     local calls = {}
@@ -60,7 +60,7 @@ describe("B-83 200 calls of 64 KB at once", function()
 end)
 
 describe("B-84 a call over HTTP+SSE whose POST has ended", function()
-  it("is answered on the stream, however that POST's connection went", function()
+  it("is answered on the stream, however that POST's connection ended", function()
     local g <close> = gateway.start { scripts = scripts }
     local me = g:client "2024-11-05"
     local message = function(i)

@@ -25,8 +25,8 @@ local function step_aside(turns)
   for _ = 1, turns do uv.run "nowait" end
 end
 
-describe("streams that end while everything wants to write to them", function()
-  it("end quietly, in every era, at every moment", function()
+describe("streams that end while calls, logs and notifications write to them", function()
+  it("cause no error, in every revision, at every moment", function()
     math.randomseed(50)
     local g <close> = gateway.start { scripts = scripts, workers = 4, config = { heartbeat = "100ms", sessions = { max = 2000, per_principal = 2000 } } }
     local http, newest = g:client "2025-11-25", g:client "2026-07-28"
@@ -53,7 +53,7 @@ describe("streams that end while everything wants to write to them", function()
     assert.has_nothing_left(g, 5)
   end)
 
-  it("end quietly also when the gateway itself ends", function()
+  it("cause no error when the gateway itself ends", function()
     for round = 1, 4 do
       local g <close> = gateway.start { scripts = scripts, workers = 2, config = { heartbeat = "100ms", limits = { drain = "200ms" } } }
       local all = {}
@@ -75,7 +75,7 @@ describe("streams that end while everything wants to write to them", function()
   end)
 end)
 
-describe("an answer whose client has left", function()
+describe("an answer whose client has disconnected", function()
   it("is counted, once", function()
     -- no events are kept for clients that resume
     local g <close> = gateway.start { scripts = scripts, config = { heartbeat = "60s", sessions = { replay = { events = 0 } } } }

@@ -41,7 +41,7 @@ local function told(stream)
   return table.concat(list, " ")
 end
 
-describe("a thing that is switched", function()
+describe("a tool, prompt or resource that is switched on or off", function()
   it("is notified to every session and every subscriber of its kind, once", function()
     local g <close> = gateway.start { scripts = scripts }
     local all = {}
@@ -69,7 +69,7 @@ describe("a thing that is switched", function()
     assert.has_nothing_left(g)
   end)
 
-  it("is notified once to a session with a stream of its own and three calls under way (B-51)", function()
+  it("is notified once to a session with a stream of its own and three running calls (B-51)", function()
     local g <close> = gateway.start { scripts = scripts }
     local c = session(g, "2025-11-25")
     local streams = {}
@@ -84,7 +84,7 @@ describe("a thing that is switched", function()
     assert.has_nothing_left(g)
   end)
 
-  it("is there, or gone, on every worker by then, and for calls as for lists (B-30)", function()
+  it("has the new state on every worker by the time of the notification, in lists and for calls (B-30)", function()
     local g <close> = gateway.start { scripts = scripts, workers = 4 }
     local me = session(g, "2025-11-25")
     local modern <close> = g:client "2026-07-28"

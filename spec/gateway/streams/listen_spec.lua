@@ -73,7 +73,7 @@ describe("a client that listens", function()
     assert.has_nothing_left(g)
   end)
 
-  it("is notified when the gateway stops, which does not wait for it (B-6)", function()
+  it("gets its result when the gateway stops, which does not wait for it (B-6)", function()
     local g <close> = gateway.start { scripts = scripts, config = { limits = { drain = "10m" } } }
     local c <close> = g:client "2026-07-28"
     local stream = c:open("subscriptions/listen", { notifications = { toolsListChanged = true } })

@@ -15,7 +15,7 @@ describe("B-34 what a client sent", function()
     Referer = "http://localhost/page", traceparent = "00-" .. ("a"):rep(32) .. "-" .. ("b"):rep(16) .. "-01",
   }
 
-  it("goes to no server that a script asks, at any revision", function()
+  it("goes to no server that a script sends requests to, at any revision", function()
     local server <close> = stub.start(function(_, reply) reply:json { ok = true } end)
     local g <close> = errand.start { net = { server.at }, code = [[
       http.get(args.url)
@@ -54,8 +54,8 @@ describe("B-34 what a client sent", function()
   end)
 end)
 
-describe("B-29 what another server keeps of one user", function()
-  it("goes to no other user: no cookie and no session of its comes back to it, and a call that is cancelled ends alone", function()
+describe("B-29 a cookie or session that another server sets for one user", function()
+  it("is not sent with requests of another user, and a cancelled call ends alone", function()
     local server <close> = stub.start(function(request, reply)
       local name = request.path:match "^/([^/]+)"
       local head = { ["set-cookie"] = "sid=" .. name, ["mcp-session-id"] = "upstream-" .. name, ["content-type"] = "text/plain" }
@@ -87,13 +87,13 @@ describe("B-29 what another server keeps of one user", function()
   end)
 end)
 
-describe("B-117 an argument in an address", function()
+describe("B-117 an argument in a URL", function()
   local evil = {
     "../../admin", "a?b=c", "a#b", "%2e%2e", "%2e%2e%2fadmin", "a/b", "..", ".", "a&admin=1", "a=b", "a\r\nHost: evil", "a\0b", "a b", "a+b", "a;b",
     "//evil.example/", "http://evil.example/", "@evil.example", "\\..\\x", "\u{e9}\u{2025}", "%", "%zz", "", ("x"):rep(2000), "\127", "\"'<>`{|}^",
   }
 
-  it("stays the one segment or field that uri and http make of it", function()
+  it("stays one path segment or one query field, as uri and http encode it", function()
     local server <close> = stub.start(function(_, reply) reply:json { ok = true } end)
     local g <close> = errand.start { net = { server.at }, scripts = { ["tools/find.lua"] = [[
       return tool { "Finds.", input = { base = t.string, text = t.string { default = "" } }, function(args)
@@ -131,7 +131,7 @@ describe("B-117 an argument in an address", function()
     assert.has_nothing_left(g)
   end)
 
-  it("is refused in a header when it breaks the line, in name and value, also in a secret and in a list", function()
+  it("is refused in a header's name or value if it contains a line break, also in a secret or a list", function()
     local server <close> = stub.start(function(_, reply) reply:json { ok = true } end)
     local g <close> = gateway.start {
       workers = 1, env = { EVIL = "a\r\nx-evil: 1" },

@@ -62,7 +62,7 @@ describe("a client that drops the stream after every 37 events or so", function(
   end
 end)
 
-describe("clients that come back on top of themselves, without waiting for anything", function()
+describe("clients that reconnect while their previous connection is open", function()
   it("disturb no other client, 200 times", function()
     local g <close> = gateway.start { scripts = resume.scripts, workers = 4 }
     local me = g:client "2025-11-25"

@@ -22,7 +22,7 @@ local function leave(...)
   end
 end
 
-describe("a Last-Event-ID that names nothing", function()
+describe("a Last-Event-ID that names no event", function()
   it("is refused with 400, for any text, and the gateway goes on", function()
     local g <close> = gateway.start { scripts = scripts }
     local me, other = g:client "2025-11-25", g:client "2025-11-25"
@@ -62,7 +62,7 @@ describe("a Last-Event-ID that names nothing", function()
 end)
 
 describe("with sessions.replay off", function()
-  it("events have no ids, and nothing is resumed", function()
+  it("events have no ids, and no stream can be resumed", function()
     local g <close> = gateway.start { scripts = scripts, config = { sessions = { replay = "off" } } }
     local me = g:client "2025-11-25"
     local own = me:get_stream()
@@ -105,7 +105,7 @@ describe("the store of events", function()
     assert.has_nothing_left(g, 3)
   end)
 
-  it("holds the bytes of a session, also while a client reads nothing, and an event that is too large is not kept", function()
+  it("limits the bytes of a session, also while a client reads nothing, and does not store an event that is too large", function()
     local g <close> = gateway.start {
       config = { sessions = { replay = { bytes = "64KiB", events = 100000 } }, limits = { stream_queue = "256KiB", stall = "60s" } },
       scripts = { ["tools/pour.lua"] = [[return tool { "Pours.", input = { n = t.integer, bytes = t.integer }, function(args, call)
@@ -142,7 +142,7 @@ describe("the store of events", function()
     assert.has_nothing_left(g, 3)
   end)
 
-  it("holds the bytes of all sessions: the oldest of all make room", function()
+  it("limits the bytes of all sessions by removing the oldest events", function()
     local g <close> = small { total = "64KiB" }
     local people = {}
     for i = 1, 100 do
@@ -158,7 +158,7 @@ describe("the store of events", function()
     assert.has_nothing_left(g, 3)
   end)
 
-  it("hands a reader that is slow what it takes, and no more is queued for it than for any other", function()
+  it("sends a slow reader what it can take, and queues no more for it than for other readers", function()
     local g <close> = gateway.start { scripts = scripts, config = { limits = { stream_queue = "4KiB" } } }
     local me = g:client "2025-11-25"
     local stream = resume.steps(me, 200, 2)

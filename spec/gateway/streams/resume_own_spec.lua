@@ -53,7 +53,7 @@ end
 
 for _, revision in ipairs { "2025-03-26", "2025-06-18", "2025-11-25" } do
   describe("a session's own stream at " .. revision, function()
-    it("is kept while its client is away, and goes on where the client says", function()
+    it("is stored while its client is away, and continues after the event that the client names", function()
       local g <close> = gateway.start { scripts = scripts, workers = 4 }
       local me, other = follower(g, revision, 1, 9), g:client(revision)
       local own = me:get_stream()
@@ -74,7 +74,7 @@ for _, revision in ipairs { "2025-03-26", "2025-06-18", "2025-11-25" } do
       assert.has_nothing_left(g, 3)
     end)
 
-    it("has one reader: another GET is refused with 409, one that comes back with an id takes it over", function()
+    it("has one reader: another GET is refused with 409; a GET with Last-Event-ID takes the stream over", function()
       local g <close> = gateway.start { scripts = scripts, workers = 4 }
       local me, other = follower(g, revision, 1, 9), g:client(revision)
       local own = me:get_stream()
@@ -97,8 +97,8 @@ for _, revision in ipairs { "2025-03-26", "2025-06-18", "2025-11-25" } do
   end)
 end
 
-describe("a session's own stream that several workers speak on", function()
-  it("brings each message once, in the order of the ids, to a client that drops it again and again", function()
+describe("a session's own stream that several workers send to", function()
+  it("delivers each message once, in the order of the ids, to a client that reconnects again and again", function()
     local g <close> = gateway.start { scripts = scripts, workers = 4, config = { sessions = { replay = { events = 2000 } } } }
     local sources, count = 5, 60
     local me, other = follower(g, "2025-11-25", sources, count), g:client "2025-11-25"

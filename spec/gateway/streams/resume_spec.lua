@@ -15,7 +15,7 @@ end
 
 for revision, first in pairs { ["2025-03-26"] = "1-1", ["2025-06-18"] = "1-1", ["2025-11-25"] = "1-0" } do
   describe("the stream of a call at " .. revision, function()
-    it("has ids that name it, and is primed at 2025-11-25 alone", function()
+    it("has event ids that name it, and begins with an empty event at 2025-11-25 alone", function()
       local g <close> = gateway.start { scripts = scripts }
       local me = g:client(revision)
       local own = me:get_stream()
@@ -54,7 +54,7 @@ for revision, first in pairs { ["2025-03-26"] = "1-1", ["2025-06-18"] = "1-1", [
       assert.has_nothing_left(g, 3)
     end)
 
-    it("can be had again when all is said, from each of its events", function()
+    it("can be resumed from each of its events after its answer", function()
       local g <close> = gateway.start { scripts = scripts }
       local me = g:client(revision)
       local events = resume.all(resume.steps(me, 4))
@@ -112,8 +112,8 @@ describe("a client that reconnects while its old connection is still open", func
   end)
 end)
 
-describe("a call that is quiet for long", function()
-  it("gives its client at 2025-11-25 an id, so that the answer can be had; its work goes on", function() -- B-53
+describe("a call that sends no message for long", function()
+  it("gives its client at 2025-11-25 an event id to resume from, and runs on", function() -- B-53
     local g <close> = gateway.start { scripts = scripts }
     local me = g:client "2025-11-25"
     local stream = me:open("tools/call", { name = "steps", arguments = { n = 1, ms = 800 } })
@@ -126,7 +126,7 @@ describe("a call that is quiet for long", function()
     assert.has_nothing_left(g, 3)
   end)
 
-  it("is stopped in the middle in 2026-07-28, where nothing has an id", function()
+  it("is cancelled in 2026-07-28, where events have no ids, when its stream is lost", function()
     local g <close> = gateway.start { scripts = scripts }
     local me = g:client "2026-07-28"
     local stream = me:open("tools/call", { name = "steps", arguments = { n = 6000, ms = 5 }, _meta = { progressToken = 1 } })
@@ -142,7 +142,7 @@ describe("a call that is quiet for long", function()
 end)
 
 describe("a question to a client that is away", function()
-  it("waits for it and is answered when it has come back", function()
+  it("waits and is answered when the client has reconnected", function()
     local g <close> = gateway.start { scripts = scripts, workers = 4 }
     local me = g:client("2025-11-25", { capabilities = { elicitation = {} } })
     for round = 1, 6 do
@@ -163,7 +163,7 @@ describe("a question to a client that is away", function()
 end)
 
 describe("a resumed call", function()
-  it("that is cancelled says no more, and its stream ends", function()
+  it("sends no more messages once it is cancelled, and its stream ends", function()
     local g <close> = gateway.start { scripts = scripts, workers = 4 }
     local me = g:client "2025-11-25"
     for _ = 1, 6 do
@@ -182,7 +182,7 @@ describe("a resumed call", function()
     assert.has_nothing_left(g, 3)
   end)
 
-  it("ends with its session, and so does everything kept of it", function()
+  it("ends with its session, and its stored events are freed", function()
     local g <close> = gateway.start { scripts = scripts, workers = 4 }
     local me, away = g:client "2025-11-25", g:client "2025-11-25"
     local backs = {}

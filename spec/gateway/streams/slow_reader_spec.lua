@@ -63,7 +63,7 @@ end
 
 for _, revision in ipairs { "2024-11-05", "2025-11-25", "2026-07-28" } do
   describe("readers of " .. revision .. " that stop reading", function()
-    it("lose their streams and hold no more than their queues; callers beside them notice nothing", function()
+    it("lose their streams and use no more memory than their queues; other clients notice no delay", function()
       local g <close> = gateway.start { scripts = scripts, config = config, workers = 2 }
       local callers = {}
       for i = 1, 20 do
@@ -106,7 +106,7 @@ for _, revision in ipairs { "2024-11-05", "2025-11-25", "2026-07-28" } do
 end
 
 describe("one stalled reader", function()
-  it("delays none of those whose calls run on its worker", function()
+  it("delays no other client of its worker", function()
     local g <close> = gateway.start { scripts = scripts, config = { heartbeat = "60s", limits = { stall = "30s", stream_queue = "1MiB" } }, workers = 1 }
     local callers = {}
     for i = 1, 20 do

@@ -35,7 +35,7 @@ end
 
 for _, revision in ipairs { "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25" } do
   describe("a session of " .. revision, function()
-    it("is notified of the resources it subscribed to, once each, until it unsubscribes", function()
+    it("is notified once of each update of its resources, until it unsubscribes", function()
       local g <close> = gateway.start { scripts = scripts }
       local c, other = session(g, revision), session(g, revision)
       assert.same({ subscribe = true, listChanged = true }, c.server.capabilities.resources)

@@ -71,7 +71,7 @@ describe("a task of 2026-07-28", function()
     over()
   end)
 
-  it("takes answers one by one on any worker, each shown by the next tasks/get", function()
+  it("accepts answers one by one on any worker, each shown by the next tasks/get", function()
     for _ = 1, 10 do
       local id = result(g, c, "tools/call", { name = "ask" }).taskId
       local open = wait_task(g, c, id, "input_required").inputRequests
@@ -88,7 +88,7 @@ describe("a task of 2026-07-28", function()
     over()
   end)
 
-  it("is cancelled on any worker: its status is cancelled by then, and its work unwound", function()
+  it("can be cancelled on any worker: its status is then cancelled, and its function unwound", function()
     for _ = 1, 6 do
       local id = result(g, c, "tools/call", { name = "slow" }).taskId
       g:wait_log("begun", { task = id })
@@ -115,7 +115,7 @@ describe("a task of 2026-07-28", function()
     over()
   end)
 
-  it("needs its extension, where the tool leaves no choice", function()
+  it("needs the client's tasks extension, where the tool runs only as a task", function()
     local plain <close> = g:client "2026-07-28"
     local answer, response = plain:call("tools/call", { name = "must" })
     assert.equal(400, response.status)
@@ -154,7 +154,7 @@ describe("a task of 2025-11-25", function()
     return result(g, c, "tools/call", { name = name, arguments = arguments, task = { ttl = ttl or 60000 } }).task
   end
 
-  it("is made when the client asks for one, its status notified to its session, its result given when it is there", function()
+  it("is created when the client requests it; its session is notified of its status, and gets the result when it exists", function()
     local own = c:get_stream()
     own:head()
     assert.same({ cancel = {}, requests = { tools = { call = {} } } }, c.server.capabilities.tasks)
@@ -174,7 +174,7 @@ describe("a task of 2025-11-25", function()
     over()
   end)
 
-  it("asks what it needs on the stream of tasks/result", function()
+  it("asks its questions on the stream of tasks/result", function()
     for _ = 1, 5 do
       local id = make("ask").taskId
       wait_task(g, c, id, "input_required")
@@ -226,7 +226,7 @@ describe("a task of 2025-11-25", function()
     over()
   end)
 
-  it("is freed when its ttl is over, and the work that still runs for it ends", function()
+  it("is freed when its ttl is over, and its function is cancelled if it still runs", function()
     local id = make("slow", nil, 1000).taskId
     g:wait_log("begun", { task = id })
     g:wait_log("gate closed", { task = id })
@@ -236,7 +236,7 @@ describe("a task of 2025-11-25", function()
 end)
 
 describe("a task", function()
-  it("ends with the gateway: its work unwinds, and the stream of a waiting subscriber ends", function()
+  it("ends with the gateway: its function unwinds, and the stream of a waiting subscriber ends", function()
     local g <close> = gateway.start { scripts = scripts, config = { limits = { drain = "100ms" } } }
     local c <close> = g:client("2026-07-28", { capabilities = modern_can })
     local id = result(g, c, "tools/call", { name = "slow" }).taskId

@@ -62,7 +62,7 @@ local function listen(me, topics)
   return { id = message.id, connection = me.kept, messages = function() return me.kept:messages() end }
 end
 
-describe("what is published", function()
+describe("a publication", function()
   it("reaches every session that subscribed to it, once, on any worker and from any publisher", function()
     local g <close> = trusted.start()
     local one, two = trusted.workers(g)
@@ -86,7 +86,7 @@ describe("what is published", function()
     assert.has_nothing_left(g)
   end)
 
-  it("is followed once however often, and no more once unfollowed", function()
+  it("arrives once however often a session subscribed, and not after it unsubscribed", function()
     local g <close> = trusted.start { workers = 1 }
     local me = follower(g, "2025-11-25", { "a", "a", "b" })
     run(me, publish("a", 1))
@@ -99,7 +99,7 @@ describe("what is published", function()
     assert.has_nothing_left(g)
   end)
 
-  it("is the last of a turn for each topic, in the order of the turns", function()
+  it("is sent once per topic and turn, the last of the turn, in the order of the turns", function()
     local g <close> = trusted.start { workers = 2 }
     local one, two = trusted.workers(g)
     local me = follower(g, "2025-11-25", { "a", "b" })
@@ -112,7 +112,7 @@ describe("what is published", function()
     assert.has_nothing_left(g)
   end)
 
-  it("goes to sessions, to listeners or to both, as it is said", function()
+  it("goes to sessions, to subscribers or to both, as its sender chooses", function()
     local g <close> = trusted.start { workers = 2 }
     local one, two = trusted.workers(g)
     local me = follower(g, "2025-11-25", { "a" })
@@ -144,7 +144,7 @@ describe("what is published", function()
     assert.has_nothing_left(g)
   end)
 
-  it("reaches a thousand sessions and as many listeners in slices, other calls in between", function()
+  it("reaches a thousand sessions and a thousand subscribers in slices, with other calls in between", function()
     local g <close> = trusted.start { config = { sessions = { per_principal = 10000 }, limits = { calls_in_flight = 50 } } }
     local one, two = trusted.workers(g)
     local followers, listeners = {}, {}
@@ -173,8 +173,8 @@ describe("what is published", function()
   end)
 end)
 
-describe("a session that follows", function()
-  it("needs a session, and has a cap on its topics", function()
+describe("a session that subscribes", function()
+  it("must exist, and has a cap on its topics", function()
     local g <close> = trusted.start { workers = 1, config = { sessions = { subscriptions = 4 } } } -- one of the subscriptions is "tools", made by `initialize`
     local new, old = g:client "2026-07-28", g:client "2025-11-25"
     assert.equal("no session", run(new, 'local _, why = host.session.subscribe(call, "a") return why'))
@@ -190,7 +190,7 @@ describe("a session that follows", function()
     assert.has_nothing_left(g)
   end)
 
-  it("leaves nothing behind when it ends, by DELETE, by its stream or by idling", function()
+  it("leaves no subscription when it ends, by DELETE, with its stream or by idling", function()
     local g <close> = trusted.start { workers = 2, config = { sessions = { idle = "200ms" } } }
     for _, revision in ipairs { "2024-11-05", "2025-11-25" } do
       local me = g:client(revision)
@@ -205,7 +205,7 @@ describe("a session that follows", function()
   end)
 end)
 
-describe("a call that listens", function()
+describe("a subscriptions/listen call", function()
   it("gets the publications of its topics, each once, from any worker", function()
     local g <close> = trusted.start { workers = 2 }
     local one, two = trusted.workers(g)
@@ -257,7 +257,7 @@ describe("a call that listens", function()
     assert.has_nothing_left(g)
   end)
 
-  it("that does not read is ended, and no other call is", function()
+  it("is ended if its client does not read, and no other call is", function()
     local g <close> = trusted.start { workers = 2, config = { limits = { stream_queue = "256KiB" } } }
     local one, two = trusted.workers(g)
     local fine = listen(one, { "a" })

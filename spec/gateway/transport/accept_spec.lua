@@ -82,7 +82,7 @@ describe("an Accept header (B-61)", function()
     end)
   end
 
-  it("that is there twice is one list", function()
+  it("that appears twice is one list", function()
     for _, row in ipairs {
       { "application/json", "text/event-stream", 200 }, { "text/event-stream", "application/json;q=0.5", 200 },
       { "*/*", "text/event-stream;q=0", 406 }, { "text/html", "text/plain", 406 },
@@ -93,7 +93,7 @@ describe("an Accept header (B-61)", function()
     end
   end)
 
-  it("that is refused leaves nothing behind", function()
+  it("that is refused leaves no session and no call", function()
     assert.equal(204, wire.request(g, "DELETE", "/mcp", { ["Mcp-Session-Id"] = session }).status)
     assert.has_nothing_left(g)
   end)
@@ -131,7 +131,7 @@ describe("a Content-Type (B-60)", function()
     end)
   end
 
-  it("that is there twice is refused with 415", function()
+  it("that appears twice is refused with 415", function()
     local g <close> = gateway.start {}
     for _, pair in ipairs { { "application/json", "application/json" }, { "text/plain", "application/json" }, { "application/json", "text/plain" } } do
       local headers = { ["Content-Type"] = false, { "Content-Type", pair[1] }, { "Content-Type", pair[2] } }
@@ -193,7 +193,7 @@ local function knock(g, door, host, origin)
 end
 
 describe("every path of both listeners", function()
-  it("is 403 for a Host that is not served, and open for one that is", function()
+  it("is 403 for a Host that is not allowed, and served for one that is", function()
     local g <close> = gateway.start {}
     local refused = 0
     for _, row in ipairs(hosts) do
@@ -212,7 +212,7 @@ describe("every path of both listeners", function()
     assert.has_nothing_left(g)
   end)
 
-  it("is 403 for an Origin that is not served, and open for one that is", function()
+  it("is 403 for an Origin that is not allowed, and served for one that is", function()
     local g <close> = gateway.start {}
     for _, row in ipairs(origins) do
       for _, door in ipairs(doors) do
@@ -222,7 +222,7 @@ describe("every path of both listeners", function()
     assert.has_nothing_left(g)
   end)
 
-  it("is 403 for two of either, also when both would do alone", function()
+  it("is 403 for two Host or two Origin headers, also when each alone is allowed", function()
     local g <close> = gateway.start {}
     for _, headers in ipairs {
       { { "Origin", "http://localhost" }, { "Origin", "http://localhost" } }, { { "Origin", "http://localhost" }, { "Origin", "http://evil.example" } },
@@ -238,7 +238,7 @@ describe("every path of both listeners", function()
     assert.has_nothing_left(g)
   end)
 
-  it("asks for the host of an absolute target, not for another header", function()
+  it("checks the host of an absolute request target instead of the header Host", function()
     local g <close> = gateway.start {}
     for target, status in pairs { ["http://evil.example/healthz"] = 403, ["http://localhost/healthz"] = 200 } do
       local connection <close> = client.connect(g, { admin = true })
@@ -250,7 +250,7 @@ describe("every path of both listeners", function()
 end)
 
 describe("hosts in the configuration", function()
-  it("name what is served, in place of the usual ones", function()
+  it("replace the default names", function()
     local g <close> = gateway.start { config = { hosts = { "mcp.example", "127.0.0.1" } } }
     local door = doors[1]
     assert.equal(200, knock(g, door, "mcp.example"))
@@ -261,7 +261,7 @@ describe("hosts in the configuration", function()
     assert.has_nothing_left(g)
   end)
 
-  it("that are * serve every one", function()
+  it("that are * allow every name", function()
     local g <close> = gateway.start { config = { hosts = { "*" } } }
     for _, door in ipairs(doors) do
       assert.equal(door.status, knock(g, door, "evil.example", "http://evil.example"))

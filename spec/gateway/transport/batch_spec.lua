@@ -27,7 +27,7 @@ local function leave(g, c)
 end
 
 describe("a batch in a 2025-03-26 session (B-65)", function()
-  it("is answered by an array with one response for each request and each thing that is none", function()
+  it("is answered by an array with one response for each request and each invalid member", function()
     local g <close> = gateway.start { scripts = scripts }
     local c <close> = g:client "2025-03-26"
     local response = c:post {
@@ -121,7 +121,7 @@ describe("a batch in a 2025-03-26 session (B-65)", function()
     leave(g, c)
   end)
 
-  it("becomes an event stream when one of its calls reports, with every response on it", function()
+  it("becomes an event stream with every response when one of its calls reports progress", function()
     local g <close> = gateway.start { scripts = scripts }
     local c <close> = g:client "2025-03-26"
     local connection = c.kept
@@ -144,7 +144,7 @@ describe("a batch in a 2025-03-26 session (B-65)", function()
     leave(g, c)
   end)
 
-  it("ends for each call by itself when the client calls one off", function()
+  it("loses only the call that the client cancels", function()
     local long = [[return tool { "Long.", function() sleep(60) end }]]
     local g <close> = gateway.start { scripts = { ["tools/long.lua"] = long, ["tools/echo.lua"] = scripts["tools/echo.lua"] } }
     local c <close> = g:client "2025-03-26"
@@ -163,7 +163,7 @@ describe("a batch in a 2025-03-26 session (B-65)", function()
 end)
 
 describe("a batch over HTTP+SSE", function()
-  it("is answered on the stream, one event each, where 2025-03-26 was agreed on", function()
+  it("is answered on the stream, one event each, where 2025-03-26 was negotiated", function()
     local g <close> = gateway.start { scripts = scripts }
     local c <close> = g:client("2024-11-05", { initialize = false })
     c:call("initialize", { protocolVersion = "2025-03-26", capabilities = cjson.decode "{}", clientInfo = { name = "spec", version = "1" } })
@@ -175,7 +175,7 @@ describe("a batch over HTTP+SSE", function()
   end)
 end)
 
-describe("a batch anywhere else", function()
+describe("a batch in any other revision", function()
   it("is 400", function()
     local g <close> = gateway.start { scripts = scripts }
     for _, revision in ipairs { "2025-06-18", "2025-11-25" } do

@@ -25,7 +25,7 @@ local function leave(me)
 end
 
 for _, revision in ipairs { "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25" } do
-  describe("a " .. revision .. " client that has not said `initialized` yet", function()
+  describe("a " .. revision .. " client that has not sent notifications/initialized yet", function()
     it("gets its ping answered", function()
       local g <close> = gateway.start {}
       local me = half_way(g, revision)
@@ -34,7 +34,7 @@ for _, revision in ipairs { "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-2
       assert.has_nothing_left(g)
     end)
 
-    it("sets the log level, which counts from then on", function()
+    it("can set the log level, which applies from then on", function()
       local g <close> = gateway.start { scripts = chatty }
       local me = half_way(g, revision)
       assert.same({}, me:result("logging/setLevel", { level = "error" }))

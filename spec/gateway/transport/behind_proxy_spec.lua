@@ -64,7 +64,7 @@ describe("the head of an event stream", function()
     assert.has_nothing_left(g)
   end)
 
-  it("is as good for a client of HTTP/1.0, which is what many proxies are", function()
+  it("is valid for a client of HTTP/1.0, which many proxies use", function()
     local g <close> = gateway.start { config = config, scripts = scripts }
     local connection = client.connect(g)
     connection.asked = { "GET" }
@@ -113,7 +113,7 @@ describe("behind an nginx with its defaults", function()
     end)
   end
 
-  it("a client that leaves is missed by the gateway, too", function()
+  it("a client that disconnects is noticed by the gateway, too", function()
     local g <close> = gateway.start { config = config, scripts = scripts }
     local front <close> = nginx.start(g)
     local there = setmetatable({ port = front.port }, { __index = g })

@@ -43,7 +43,7 @@ local function knock(g, options, method, target, version, headers)
   return raw(g, options, ("%s %s HTTP/%s\r\n%s\r\nContent-Length: 0\r\n\r\n"):format(method, target, version, (headers:gsub("PORT", port))))
 end
 
-describe("B-114 a page that has its name lead to us", function()
+describe("B-114 a web page whose host name resolves to this gateway (DNS rebinding)", function()
   for _, listener in ipairs { "plain", "TLS", "admin" } do
     it(("is refused at every path, by every method: %s"):format(listener), function()
       local g <close> = gateway.start { tls = listener == "TLS", scripts = { ["tools/x.lua"] = [[return tool { "X.", function() return "x" end }]] } }
@@ -78,7 +78,7 @@ describe("B-114 a page that has its name lead to us", function()
     end)
   end
 
-  it("finds us on this machine only, unless the configuration says more", function()
+  it("finds a gateway without configuration on loopback only", function()
     local code, out = gateway.exec { "config" }
     assert.equal(0, code)
     assert.matches("\nlisten: 127%.0%.0%.1:7300 ", out)
@@ -89,7 +89,7 @@ end)
 -- -- B-123 ------------------------------------------------------------------------------------------------------------
 
 describe("B-123 the admin's listener", function()
-  it("reloads for programs and for its own pages, not for those of others", function()
+  it("reloads for programs and for pages of its own origin, not for pages of others", function()
     local g <close> = gateway.start { config = { scripts = { watch = false } }, scripts = {} }
     local admin = { admin = true }
     local own = "http://127.0.0.1:" .. g.admin_port
@@ -130,7 +130,7 @@ describe("B-123 the admin's listener", function()
     assert.has_nothing_left(g)
   end)
 
-  it("warns when it is reachable from beyond this machine, unless it asks for certificates", function()
+  it("warns when it is reachable from other machines, unless it requires certificates", function()
     local here = certificates.here()
     for _, tls in ipairs { false, { certificate = "cert.pem", key = "key.pem" },
       { certificate = "cert.pem", key = "key.pem", client_ca = "cert.pem", client = "optional" },
@@ -144,7 +144,7 @@ describe("B-123 the admin's listener", function()
     end
   end)
 
-  it("gives no page leave to read it", function()
+  it("sends no CORS header that lets a page read it", function()
     local g <close> = gateway.start {}
     for _, path in ipairs { "/status", "/healthz", "/reload", "/nowhere" } do
       local response = client.request(g, { path = path, headers = { Origin = "http://127.0.0.1:" .. g.admin_port } }, { admin = true })
@@ -183,7 +183,7 @@ local inner = {
   "core/", "moonpool%-", "errno", "OpenSSL", "127%.0%.0%.1:%d",
 }
 
-describe("B-24 and B-122 what answers, the log, /status and /healthz disclose", function()
+describe("B-24 and B-122 the text of answers, the log, /status and /healthz", function()
   local g, bodies, ids
 
   setup(function()
@@ -256,7 +256,7 @@ describe("B-24 and B-122 what answers, the log, /status and /healthz disclose", 
     assert.truthy(#ids >= 3)
   end)
 
-  it("has nothing of the inside in answers: the log has it, under the same number", function()
+  it("has no internal details in answers: the log has them, under the same number", function()
     for _, entry in ipairs(bodies) do
       if entry[1] ~= "admin" and not entry[1]:find "passwd" then
         for _, pattern in ipairs(inner) do
@@ -278,14 +278,14 @@ end)
 
 -- -- B-124 ------------------------------------------------------------------------------------------------------------
 
-describe("B-124 what clients call themselves and others", function()
+describe("B-124 a name that a client sends for itself, a tool or a header", function()
   local evil = {
     "a\r\n2026-01-01T00:00:00.000Z info  forged who=root", "\27[2J\27]0;title\7", "\u{9b}31m", "\u{202e}gpj.exe", "a=b \"c\" \\",
     "\u{2028}x", "\127\8\8\8", "\1\2\3",
     ("x"):rep(1024 * 1024),
   }
 
-  it("is one line of the log an event, without a byte that commands, and no longer than needed", function()
+  it("is in one log line per event, without control characters, and shortened", function()
     local g <close> = gateway.start { scripts = {
       ["tools/log.lua"] = [[return tool { "Logs.", input = { text = t.string }, function(args, call)
         log.warn("told", { text = args.text, [args.text:gsub("%W", ""):sub(1, 20) .. "x"] = args.text })

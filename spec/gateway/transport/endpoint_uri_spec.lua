@@ -50,7 +50,7 @@ describe("the endpoint event", function()
     assert.has_nothing_left(g)
   end)
 
-  it("has the folder that it is mounted in", function()
+  it("has the path that the gateway is mounted at", function()
     local g <close> = gateway.start { config = { endpoints = { mcp = "/a/b/mcp", sse = "/a/b/sse", messages = "/a/b/c/messages" } } }
     local endpoint, connection = endpoint_at(g, "/a/b/sse")
     assert.truthy(endpoint:find("^/a/b/c/messages" .. ID), endpoint)
@@ -60,7 +60,7 @@ describe("the endpoint event", function()
     assert.has_nothing_left(g)
   end)
 
-  it("has the prefix that a proxy takes off", function()
+  it("has the prefix that a proxy removes", function()
     local g <close> = gateway.start { config = { endpoints = { prefix = "/a/b" } } }
     local endpoint, connection = endpoint_at(g, "/sse", { ["X-Forwarded-Prefix"] = "/evil" })
     assert.truthy(endpoint:find("^/a/b/messages" .. ID), endpoint)
@@ -69,7 +69,7 @@ describe("the endpoint event", function()
     assert.has_nothing_left(g)
   end)
 
-  it("is good behind an nginx that does so", function()
+  it("works behind an nginx that removes the prefix", function()
     if not nginx.find() then
       pending "there is no nginx here"
       return

@@ -279,7 +279,7 @@ describe("a POST to the endpoint", function()
     end)
   end
 
-  it("leaves nothing behind, for any revision and outcome", function()
+  it("leaves no session and no call, for any revision and outcome", function()
     connection:close()
     assert.equal(204, wire.request(g, "DELETE", "/mcp", { ["Mcp-Session-Id"] = session }).status)
     assert.has_nothing_left(g)
@@ -320,8 +320,8 @@ local methods = {
   { "-", "POST", "/MCP", {}, 404 },
 }
 
-describe("what only older eras have (B-56)", function()
-  it("is refused or ignored in a request of 2026-07-28, and nothing of it is in the answer", function()
+describe("a feature of stateful revisions (B-56)", function()
+  it("is refused or ignored in a request of 2026-07-28, and is not in the answer", function()
     local g <close> = gateway.start { scripts = {
       ["tools/steps.lua"] = 'return tool { "Steps.", function(_, call) call:progress(1) sleep(0.01) call:progress(2) return call.has_session end }',
     } }
@@ -386,7 +386,7 @@ describe("another method or path", function()
     end)
   end
 
-  it("leaves the session as it was, and nothing else behind", function()
+  it("does not change the session, and leaves no call", function()
     assert.equal(1, g:status().counters.sessions_opened)
     assert.equal(204, wire.request(g, "DELETE", "/mcp", { ["Mcp-Session-Id"] = session }).status)
     assert.has_nothing_left(g)

@@ -51,8 +51,8 @@ for _, workers in ipairs { 2, 3 } do
   end)
 end
 
-describe("a worker whose clients have left", function()
-  it("gets the next ones, also over TLS", function()
+describe("a worker whose clients have disconnected", function()
+  it("gets the next connections, also over TLS", function()
     for _, tls in ipairs { false, true } do
       local g <close> = start { tls = tls }
       local by_worker = open(g, 40)

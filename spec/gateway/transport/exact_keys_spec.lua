@@ -111,7 +111,7 @@ local ways = {
 
 for revision, start in pairs(ways) do
   describe("in " .. revision, function()
-    it("what is said twice is refused and not run", function()
+    it("a request with a repeated key is refused and not run", function()
       local g <close> = gateway.start { scripts = scripts }
       local send, leave = start(g)
       for _, body in ipairs(twice) do
@@ -139,7 +139,7 @@ for revision, start in pairs(ways) do
       assert.same(all, runs(g))
     end)
 
-    it("nor does it take the place of that other", function()
+    it("a key that only resembles another does not replace it", function()
       local g <close> = gateway.start { scripts = scripts }
       local send, leave = start(g)
       for _, body in ipairs(instead) do
@@ -159,7 +159,7 @@ for revision, start in pairs(ways) do
       assert.same({}, runs(g))
     end)
 
-    it("anything else in params that is there twice is refused too, not chosen from", function()
+    it("any repeated key in params is refused", function()
       local g <close> = gateway.start { scripts = scripts }
       local send, leave = start(g)
       for _, member in ipairs { [["arguments":{"a":"x","a":"y"}]], [["arguments":{"a":"x","\u0061":"y"}]], [["x":{"name":"danger","name":"danger"}]] } do

@@ -34,8 +34,8 @@ end
 -- Seconds: less than any timer that could hold a byte back, Nagle's algorithm with a delayed acknowledgement (40 ms) included.
 local AT_ONCE, TRIES = 0.035, 50
 
-describe("the head of a stream on which nothing happens", function()
-  it("is there at once over HTTP+SSE and on a GET stream", function()
+describe("the head of a stream without events", function()
+  it("arrives at once over HTTP+SSE and on a GET stream", function()
     local g <close> = gateway.start { config = config }
     local me = g:client "2025-11-25"
     local took = wait.soonest(TRIES, AT_ONCE, function()
@@ -56,7 +56,7 @@ end)
 
 for _, revision in ipairs { "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28" } do
   describe("a tool's progress in " .. revision, function()
-    it("arrives while the tool goes on to wait", function()
+    it("arrives while the tool still waits", function()
       local g <close> = gateway.start { config = config, scripts = scripts }
       local me = g:client(revision)
       local stream = me:open("tools/call", steps(2, 30))
@@ -70,7 +70,7 @@ for _, revision in ipairs { "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-2
       assert.has_nothing_left(g)
     end)
 
-    it("arrives in order and before the result, all of it", function()
+    it("arrives complete, in order, and before the result", function()
       local g <close> = gateway.start { config = config, scripts = scripts }
       local me = g:client(revision)
       for _, pause in ipairs { 0, 0.001 } do
@@ -87,7 +87,7 @@ for _, revision in ipairs { "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-2
       assert.has_nothing_left(g)
     end)
 
-    it("holds nothing up: neither Nagle's algorithm nor a timer is between a result and the wire", function()
+    it("is not delayed by Nagle's algorithm or a timer", function()
       local g <close> = gateway.start { config = config, scripts = scripts }
       local me = g:client(revision)
       local took = wait.soonest(TRIES, AT_ONCE, function()
@@ -128,8 +128,8 @@ local function start_proxy(port)
   end
 end
 
-describe("behind a proxy that forwards only what it has", function()
-  it("everything arrives just as well", function()
+describe("behind a proxy that forwards bytes as they arrive", function()
+  it("progress and results arrive at once, too", function()
     local g <close> = gateway.start { config = config, scripts = scripts }
     local port, stop = start_proxy(g.port)
     local there = setmetatable({ port = port }, { __index = g })

@@ -102,7 +102,7 @@ local function sessions_opened(g)
   return g:status().counters.sessions_opened
 end
 
-describe("a request whose end is not plain (B-67)", function()
+describe("a request whose end is ambiguous (B-67)", function()
   local g
 
   setup(function()
@@ -114,7 +114,7 @@ describe("a request whose end is not plain (B-67)", function()
   end)
 
   for _, row in ipairs(unclear) do
-    it("is refused, and its connection closed, with nothing more taken out of it: " .. row[1], function()
+    it("is refused, and its connection closed without reading another request: " .. row[1], function()
       local before = sessions_opened(g)
       local connection <close> = client.connect(g)
       connection:send_raw(row[2]):wait_closed()
@@ -127,7 +127,7 @@ describe("a request whose end is not plain (B-67)", function()
     end)
   end
 
-  it("leaves nothing behind", function()
+  it("leaves no connection and no call", function()
     assert.has_nothing_left(g)
   end)
 end)

@@ -57,7 +57,7 @@ end
 
 describe("B-07 tools/list racing notifications/initialized, 1,000 times,", function()
   for _, revision in ipairs { "2025-03-26", "2025-06-18", "2025-11-25" } do
-    it("has its result over Streamable HTTP at " .. revision, function()
+    it("gets its result over Streamable HTTP at " .. revision, function()
       local g <close> = gateway.start { scripts = scripts }
       local all = open_pairs(g)
       for round = 1, ROUNDS do
@@ -83,7 +83,7 @@ describe("B-07 tools/list racing notifications/initialized, 1,000 times,", funct
     end)
   end
 
-  it("has its result over HTTP+SSE", function()
+  it("gets its result over HTTP+SSE", function()
     local g <close> = gateway.start { scripts = scripts }
     local all = open_pairs(g)
     for round = 1, ROUNDS do

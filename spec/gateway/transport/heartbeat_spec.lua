@@ -66,8 +66,8 @@ local function open_all(g)
   return all
 end
 
-describe("an idle stream of each kind through a proxy that cuts what is idle", function()
-  it("lives on, by comments at least as often as the configuration says, a little uneven", function()
+describe("an idle stream of each kind through a proxy that closes idle connections", function()
+  it("stays open through comments, sent at least at the configured interval with jitter", function()
     local g <close> = gateway.start { scripts = scripts, config = { heartbeat = "200ms" } }
     local all = open_all(g)
     wait.quietly(LONG, function()
@@ -94,7 +94,7 @@ describe("an idle stream of each kind through a proxy that cuts what is idle", f
     for _, one in pairs(all) do one.way:stop() end
   end)
 
-  it("is cut where comments are rarer than the proxy's patience", function()
+  it("is closed where comments are rarer than the proxy's idle timeout", function()
     local g <close> = gateway.start { scripts = scripts, config = { heartbeat = "60s" } }
     for _, one in pairs(open_all(g)) do
       one.connection:wait_closed(5)

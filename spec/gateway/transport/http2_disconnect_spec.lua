@@ -85,7 +85,7 @@ describe("a client that disconnects while it reads nothing", function()
 end)
 
 describe("a call that is reset", function()
-  it("is cancelled without its answer, and the others go on", function()
+  it("is cancelled without an answer, and other calls go on", function()
     local g <close> = gateway.start { config = http2.config { auth = "none" }, scripts = scripts }
     local peer <close> = http2.connect(g)
     local cancelled, ids = call(peer, "wait", { seconds = 30 }), {}
@@ -100,7 +100,7 @@ end)
 
 describe("a body that is cut off", function()
   for _, how in ipairs { "close", "reset", "rst" } do
-    it("leaves nothing: " .. how, function()
+    it("leaves no request in memory: " .. how, function()
       local g <close> = gateway.start { config = http2.config { auth = "none" } }
       local peer <close> = http2.connect(g)
       local id = peer:ask { body = false }

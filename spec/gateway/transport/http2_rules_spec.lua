@@ -130,7 +130,7 @@ local function is_one_of(code, codes)
   return codes == nil
 end
 
-describe("what HTTP/2 forbids", function()
+describe("a request that HTTP/2 forbids", function()
   local g
   setup(function() g = gateway.start { config = http2.config { auth = "none", log = { refusals = 100000 } } } end)
   teardown(function() g:stop() end)
@@ -153,12 +153,12 @@ describe("what HTTP/2 forbids", function()
     end)
   end
 
-  it("is an error, and nothing of it is left", function()
+  it("leaves no stream and no request in memory", function()
     assert.has_nothing_left(g)
   end)
 end)
 
-describe("what HTTP/2 allows", function()
+describe("a request that HTTP/2 allows", function()
   local g
   setup(function() g = gateway.start { config = http2.config { auth = "none" } } end)
   teardown(function() g:stop() end)
@@ -190,7 +190,7 @@ describe("what HTTP/2 allows", function()
     f(1, LAST, 1, "\130\134\4\8/nowhere\1\9localhost" .. http2.literal("x-a", "1", 64)) .. f(1, LAST, 3, "\130\134\4\8/nowhere\1\9localhost\190"), 3)
   answers("WINDOW_UPDATE and RST_STREAM of closed streams", request(1) .. http2.rst(1) .. http2.window(1, 5) .. http2.rst(1) .. request(3), 3)
 
-  it("is served: trailers are no headers", function()
+  it("is served without mistaking its trailers for headers", function()
     local peer <close> = http2.connect(g)
     peer:send(request(1, HEAD, { { ":method", "POST" }, { ":scheme", "http" }, { ":path", "/mcp" }, { ":authority", "localhost" } })
       .. f(0, 0, 1, "{}") .. request(1, LAST, { { "content-type", "application/json" }, { "accept", "*/*" } }))

@@ -69,7 +69,7 @@ describe("a listener with http2: on", function()
     g:wait_status(function(status) return status.gauges.http2_connections == 0 end)
   end)
 
-  it("takes the preface byte by byte, and HTTP/1.1 that begins like it", function()
+  it("accepts the preface byte by byte, and HTTP/1.1 requests that begin like it", function()
     local g <close> = gateway.start { config = config() }
     local peer <close> = http2.connect(g, { bare = true })
     for byte in (http2.preface .. http2.settings()):gmatch "." do
@@ -215,7 +215,7 @@ describe("the limits of a request over HTTP/2", function()
     assert.is_true(peer:is_alive())
   end)
 
-  it("give windows back for bodies that are discarded", function()
+  it("send WINDOW_UPDATE for bodies that are discarded", function()
     local g <close> = gateway.start { config = config { body = "64KiB" } }
     local peer <close> = http2.connect(g)
     local given = 65535
@@ -282,7 +282,7 @@ describe("the limits of a request over HTTP/2", function()
     assert.is_true(used:is_alive())
   end)
 
-  it("hold for the bodies of all requests together", function()
+  it("apply to the bodies of all requests together", function()
     local g <close> = gateway.start { config = config { body = "1MiB", bodies = "2MiB" }, workers = 1 }
     local peer <close> = http2.connect(g)
     local ids = {}
@@ -301,7 +301,7 @@ describe("the limits of a request over HTTP/2", function()
     assert.has_nothing_left(g)
   end)
 
-  it("hold for the bodies of one connection", function()
+  it("apply to the bodies of one connection", function()
     local g <close> = gateway.start { config = config { body = "256KiB" }, workers = 1 }
     local peer <close> = http2.connect(g)
     local ids = {}
@@ -317,7 +317,7 @@ describe("the limits of a request over HTTP/2", function()
     assert.is_true(g:status().gauges.body_bytes <= 5 * 256 * 1024)
   end)
 
-  it("hold for the number of streams", function()
+  it("apply to the number of streams", function()
     local g <close> = gateway.start { config = config(), scripts = scripts, workers = 1 }
     local peer <close> = http2.connect(g)
     local ids = {}
@@ -356,7 +356,7 @@ describe("draining with HTTP/2", function()
     assert.equal(0, (g:wait_exit(10)))
   end)
 
-  it("at once at the second signal", function()
+  it("ends at once at the second signal", function()
     local g <close> = gateway.start { config = config(), scripts = scripts }
     local peer <close> = http2.connect(g)
     waits(peer, 30)

@@ -106,7 +106,7 @@ describe("a client with a window of 0", function()
     assert.has_nothing_left(g)
   end)
 
-  it("may be told bytes one by one", function()
+  it("can open its window one byte at a time", function()
     local g <close> = gateway.start { config = http2.config { auth = "none" }, scripts = scripts }
     local peer <close> = http2.connect(g, { settings = { [http2.INITIAL_WINDOW_SIZE] = 0 } })
     local id = small(peer)

@@ -46,8 +46,8 @@ local function pour(g, path, framing, piece)
   return sent, connection.responses[1] and connection.responses[1].status
 end
 
-describe("a body of the longest length, and one byte more,", function()
-  it("is taken, and is 413, on every path and in every framing", function()
+describe("a body of limits.body, and one byte more,", function()
+  it("is accepted, or refused with 413, on every path and in every framing", function()
     local g <close> = gateway.start {}
     local session = wire.initialize(g, "2025-11-25")
     local sse = g:client "2024-11-05"
@@ -71,8 +71,8 @@ describe("a body of the longest length, and one byte more,", function()
   end)
 end)
 
-describe("a gigabyte", function()
-  it("is refused after little more than the limit, and costs no more memory", function()
+describe("a body of a gigabyte", function()
+  it("is refused after little more than the limit, and uses no more memory", function()
     local g <close> = gateway.start { env = memory.environment() }
     local sse = g:client "2024-11-05"
     sse:result "ping"

@@ -38,7 +38,7 @@ local function assert_refused(id, response)
 end
 
 describe("an id", function()
-  it("comes back byte for byte over Streamable HTTP, and is refused when it is none", function()
+  it("comes back byte for byte over Streamable HTTP, and is refused if it is not a valid id", function()
     local g <close> = gateway.start {}
     local session = { ["Mcp-Session-Id"] = wire.initialize(g, "2025-11-25") }
     for _, id in ipairs(good) do
@@ -51,7 +51,7 @@ describe("an id", function()
     assert.has_nothing_left(g)
   end)
 
-  it("comes back byte for byte in 2026-07-28, and is refused when it is none", function()
+  it("comes back byte for byte in 2026-07-28, and is refused if it is not a valid id", function()
     local g <close> = gateway.start {}
     for _, id in ipairs(good) do
       assert.equal(id, id_in(wire.post(g, discover(id), discovering).body))
@@ -62,7 +62,7 @@ describe("an id", function()
     assert.has_nothing_left(g)
   end)
 
-  it("comes back byte for byte over HTTP+SSE, and is refused when it is none", function()
+  it("comes back byte for byte over HTTP+SSE, and is refused if it is not a valid id", function()
     local g <close> = gateway.start {}
     local me = g:client "2024-11-05"
     for _, id in ipairs(good) do

@@ -44,8 +44,8 @@ local function ways(g)
   end
 end
 
-describe("a body that is no message", function()
-  it("is one parse error or refusal, with the id where it has one; a stray response is counted", function()
+describe("a body that is not a message", function()
+  it("gets one parse error or refusal, with its id if it has one; a stray response is counted", function()
     local g <close> = gateway.start {}
     local all, leave = ways(g)
     for _, post in pairs(all) do
@@ -68,7 +68,7 @@ describe("a body that is no message", function()
     leave()
   end)
 
-  it("is that in 2026-07-28 too, where no response is ever due", function()
+  it("gets the same in 2026-07-28, where clients never send responses", function()
     local g <close> = gateway.start {}
     local headers = { ["MCP-Protocol-Version"] = "2026-07-28", ["Mcp-Method"] = "ping" }
     for _, row in ipairs(bodies) do
@@ -78,7 +78,7 @@ describe("a body that is no message", function()
     assert.has_nothing_left(g)
   end)
 
-  it("leaves its connection as good as new", function()
+  it("leaves its connection usable", function()
     local g <close> = gateway.start {}
     local connection <close> = client.connect(g)
     for _, row in ipairs(bodies) do
@@ -100,7 +100,7 @@ describe("each text of JSONTestSuite", function()
     return
   end
 
-  it("as a body is refused as what it is, a y_ never as something broken, an n_ always", function()
+  it("as a body is never a parse error if its name begins with y_, and always if with n_", function()
     local g <close> = gateway.start {}
     local all, leave = ways(g)
     for name, text in pairs(texts) do
@@ -120,7 +120,7 @@ describe("each text of JSONTestSuite", function()
     leave()
   end)
 
-  it("as arguments reaches the tool when it is y_, and is a parse error when it is n_", function()
+  it("as arguments reaches the tool if its name begins with y_, and is a parse error if with n_", function()
     local g <close> = gateway.start { scripts = {
       ["tools/echo.lua"] = 'return tool { "Gives what it got.", input = { v = t.any }, function(args) return json.encode { v = args.v } end }',
     } }

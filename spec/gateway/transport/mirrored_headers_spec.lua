@@ -99,7 +99,7 @@ describe("headers that repeat the body", function()
     assert.has_nothing_left(g)
   end)
 
-  it("are taken literally where they only look encoded, also for a name that looks so itself", function()
+  it("are literal where they only look encoded, also for a name that looks encoded", function()
     local g <close> = gateway.start { scripts = scripts }
     local literal = wire.message(1, "tools/call", { name = SENTINEL, _meta = wire.meta() })
     local response = wire.post(g, literal, wire.mirrored(literal, { [N] = SENTINEL })) -- decodes to another name
@@ -114,7 +114,7 @@ describe("headers that repeat the body", function()
     assert.equal(0, count_runs(g))
   end)
 
-  it("decide nothing in a session, where a body alone says what runs", function()
+  it("have no effect in a session, where the body alone decides", function()
     local g <close> = gateway.start { scripts = scripts }
     for _, revision in ipairs { "2025-03-26", "2025-06-18", "2025-11-25" } do
       local me = g:client(revision)
@@ -130,7 +130,7 @@ describe("headers that repeat the body", function()
     assert.has_nothing_left(g)
   end)
 
-  it("without a body that says so make no request one of 2026-07-28", function()
+  it("do not make a request one of 2026-07-28 if its body is not", function()
     local g <close> = gateway.start { scripts = scripts }
     for _, headers in ipairs { { [M] = "tools/call", [N] = "echo" }, { [V] = "2026-07-28", [M] = "tools/call", [N] = "echo" }, {} } do
       local response = wire.post(g, wire.message(1, "tools/call", { name = "echo" }), headers)

@@ -37,7 +37,7 @@ describe("beside the only HTTP+SSE client", function()
     assert.has_nothing_left(g)
   end)
 
-  it("a query that says more than the id finds the session", function()
+  it("a query with more fields than the id finds the session", function()
     local g <close> = gateway.start { scripts = touched }
     local me = g:client "2024-11-05"
     assert.equal(202, wire.post(g, wire.message(70, "ping"), nil, me.endpoint .. "&x=1&y").status)

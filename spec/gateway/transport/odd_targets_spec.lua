@@ -41,7 +41,7 @@ describe("a request for an odd target", function()
   end)
 
   for _, method in ipairs { "GET", "POST", "DELETE", "HEAD", "OPTIONS" } do
-    it("is refused, however odd, by " .. method, function()
+    it("is refused for the method " .. method, function()
       for _, target in ipairs(targets) do
         for _, admin in ipairs { false, true } do
           local connection <close> = client.connect(g, { admin = admin })
@@ -59,20 +59,20 @@ describe("a request for an odd target", function()
     end)
   end
 
-  it("says nothing in the log that is not text", function()
+  it("writes only printable text to the log", function()
     for line in g:log():gmatch "[^\n]+" do
       assert.is_nil(line:find "[%z\1-\31\127]", line)
       assert.truthy(utf8.len(line), line)
     end
   end)
 
-  it("leaves nothing behind", function()
+  it("leaves no connection and no call", function()
     assert.equal(0, g:status().counters.sessions_opened)
     assert.has_nothing_left(g)
   end)
 end)
 
-describe("a request line that is none", function()
+describe("an invalid request line", function()
   it("ends the connection", function()
     local g <close> = gateway.start { config = { limits = { request_time = "400ms" } } }
     for _, bytes in ipairs {

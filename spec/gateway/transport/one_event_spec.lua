@@ -78,8 +78,8 @@ for _, revision in ipairs { "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-2
   end)
 end
 
-describe("what a client sent with line ends in its JSON", function()
-  it("brings none of them to another event", function()
+describe("a client's value with line ends in its JSON", function()
+  it("stays within one event", function()
     local g <close> = gateway.start { scripts = scripts }
     local me = g:client("2025-11-25", { capabilities = { sampling = { context = {} } } })
     local body = cjson.encode(me:message("tools/call", { name = "say", arguments = { text = "a\nb" }, _meta = { progressToken = "p\n\nid 9" } }))

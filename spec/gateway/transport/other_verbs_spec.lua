@@ -26,7 +26,7 @@ local function ask(g, verb, path, headers, body)
   return response
 end
 
-describe("a method that is not for a path", function()
+describe("an HTTP method that a path does not serve", function()
   for _, path in ipairs(paths) do
     it("is refused on " .. path[1] .. (path[3] and " of the operator" or ""), function()
       local g <close> = gateway.start {}
@@ -64,7 +64,7 @@ describe("a method that is not for a path", function()
     assert.has_nothing_left(g)
   end)
 
-  it("leaves a session alone whose name it carries", function()
+  it("does not end the session whose id it carries", function()
     local g <close> = gateway.start {}
     local me = g:client "2025-11-25"
     local sse = g:client "2024-11-05"

@@ -78,7 +78,7 @@ describe("log.level: debug", function()
     g:wait_log("request", { method = "DELETE", status = "204" })
   end)
 
-  it("says in one word how a call ended before its answer", function()
+  it("has one word for how a call ended before its answer", function()
     local g <close> = start { config = { log = { level = "debug" }, limits = { call = { time = "300ms" } } } }
     local c <close> = g:client "2026-07-28"
     local function sleep() return { name = "echo", arguments = { text = "sleep" } } end

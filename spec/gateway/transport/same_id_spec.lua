@@ -29,7 +29,7 @@ end
 
 for _, revision in ipairs { "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28" } do
   describe("50 requests at once with one id in " .. revision, function()
-    it("have an answer each, their own, as JSON or as a stream", function()
+    it("each get their own answer, as JSON or as a stream", function()
       local g <close> = gateway.start { scripts = scripts, workers = 4 }
       local me = g:client(revision)
       local sent = {}
@@ -57,7 +57,7 @@ for _, revision in ipairs { "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-2
 end
 
 describe("50 requests at once with one id over HTTP+SSE", function()
-  it("are one that runs, and 49 that are refused", function()
+  it("are refused except one", function()
     local g <close> = gateway.start { scripts = scripts, workers = 4 }
     local me = g:client("2024-11-05", { capabilities = { sampling = { context = {} } } })
     me.ids = 100

@@ -46,7 +46,7 @@ describe("a second `initialize` in a live session", function()
 end)
 
 describe("two `initialize` that race on one HTTP+SSE session", function()
-  it("are one agreement and one refusal", function()
+  it("give one result and one refusal", function()
     local g <close> = gateway.start { scripts = scripts, workers = 4 }
     for round = 1, 200 do
       local me = g:client("2024-11-05", { initialize = false })

@@ -47,7 +47,7 @@ describe("a line", function()
     assert.equal(0, s:leave())
   end)
 
-  it("that is no message is answered without an id, and the next one is served", function()
+  it("that is not a message is answered without an id, and the next line is served", function()
     local s <close> = stdio.start { scripts = scripts }
     s:client "2025-11-25"
     local good = cjson.encode(request(7, "echo", { text = "good" }))
@@ -70,7 +70,7 @@ describe("a line", function()
     assert.equal(0, s:leave())
   end)
 
-  it("of limits.body is taken, a longer one is an error and skipped", function()
+  it("of limits.body is accepted, a longer one is skipped with an error", function()
     local s <close> = stdio.start { scripts = scripts }
     local c = s:client "2025-11-25"
     local frame = #cjson.encode(request(8, "echo", { text = "" }))
@@ -88,7 +88,7 @@ describe("a line", function()
 end)
 
 describe("the end of stdin", function()
-  it("lets running calls end, and their answers out", function()
+  it("lets running calls end and sends their answers", function()
     local s <close> = stdio.start { scripts = scripts }
     s:send(hello)
     for i = 1, 5 do s:send(request(i, "slow", { seconds = 0.1 * i })) end
@@ -98,7 +98,7 @@ describe("the end of stdin", function()
     assert.equal(0, s:leave())
   end)
 
-  it("takes a last line without its end", function()
+  it("accepts a last line without a line end", function()
     local s <close> = stdio.start { scripts = scripts }
     s:send_raw(cjson.encode(hello))
     s:finish()
@@ -116,7 +116,7 @@ describe("the end of stdin", function()
     assert.equal(0, s:leave())
   end)
 
-  it("and then SIGTERM ends it at once, as clients do that lose patience", function()
+  it("followed by SIGTERM ends the process at once", function()
     local s <close> = stdio.start { scripts = scripts }
     s:client "2025-11-25"
     s:send(request(7, "slow", { seconds = 60 }))
@@ -130,7 +130,7 @@ describe("the end of stdin", function()
 end)
 
 describe("SIGTERM", function()
-  it("lets running calls end, refuses new ones, still takes what concerns those that run", function()
+  it("lets running calls end, refuses new ones, and accepts answers and cancellations for running ones", function()
     local s <close> = stdio.start { scripts = scripts }
     s:client "2025-11-25"
     s:send(request(7, "slow", { seconds = 0.5 }))
@@ -150,7 +150,7 @@ describe("SIGTERM", function()
     s:assert_nothing_left()
   end)
 
-  it("a second time ends it at once", function()
+  it("a second time ends the process at once", function()
     local s <close> = stdio.start { scripts = scripts }
     s:client "2025-11-25"
     s:send(request(7, "slow", { seconds = 60 }))
@@ -163,7 +163,7 @@ describe("SIGTERM", function()
 end)
 
 describe("a client that reads nothing", function()
-  it("is not read from either, loses no answer, and gets every message when it reads again", function()
+  it("is not read from while it reads nothing, loses no answer, and gets every message when it reads again", function()
     local s <close> = stdio.start { scripts = scripts, config = { limits = { stream_queue = "64KiB" } } }
     s:client "2025-11-25"
     s:pause()
@@ -197,7 +197,7 @@ describe("a client that reads nothing", function()
   end)
 end)
 
-describe("a client that has left", function()
+describe("a client that has disconnected", function()
   for _, kind in ipairs { "pipe", "socket" } do
     it("is noticed at once when it closes our stdout (" .. kind .. ")", function()
       local s <close> = stdio.start { scripts = scripts, kind = kind }
@@ -246,7 +246,7 @@ describe("descriptors of other kinds", function()
     return tonumber(info:read("a"):match "flags:%s+(%d+)", 8) & 2048 == 0 -- O_NONBLOCK
   end
 
-  it("are left as they were found: what others share still blocks", function()
+  it("keep their blocking mode, which other processes share", function()
     local dir = folder()
     local pair = assert(uv.socketpair("stream", nil, { nonblock = false }, { nonblock = true }))
     local ours = uv.new_pipe(false)
@@ -273,7 +273,7 @@ describe("descriptors of other kinds", function()
   end)
 end)
 
-describe("a call that listens", function()
+describe("a subscriptions/listen call", function()
   local listen = {
     jsonrpc = "2.0", id = "ears", method = "subscriptions/listen",
     params = {
@@ -298,7 +298,7 @@ describe("a call that listens", function()
     assert.equal(0, s:leave())
   end)
 
-  it("ends without a word when its client cancels it (B-5)", function()
+  it("ends without a message when its client cancels it (B-5)", function()
     local s <close> = stdio.start { scripts = scripts }
     s:send(listen)
     s:expect "notifications/subscriptions/acknowledged"

@@ -91,7 +91,7 @@ for _, revision in ipairs(all) do
   end)
 end
 
-describe("a handler that asks, over stdio,", function()
+describe("a handler that asks the client, over stdio,", function()
   for _, revision in ipairs { "2025-06-18", "2025-11-25" } do
     it("waits for the answer in " .. revision, function()
       local s <close> = stdio.start { scripts = scripts }
@@ -118,7 +118,7 @@ describe("a handler that asks, over stdio,", function()
     assert.equal(0, s:leave())
   end)
 
-  it("ends at once when the client can answer nothing any more", function()
+  it("ends at once when the client has closed stdin", function()
     local s <close> = stdio.start { scripts = scripts }
     local c = s:client("2025-11-25", { capabilities = able })
     local call = c:open("tools/call", { name = "delete", arguments = { n = 1 } })
@@ -145,7 +145,7 @@ describe("a handler that asks, over stdio,", function()
 end)
 
 describe("one process", function()
-  it("serves both eras side by side, each message by what it says of itself", function()
+  it("serves stateful and stateless revisions side by side, each message by its own _meta", function()
     local s <close> = stdio.start { scripts = scripts }
     local modern = s:client "2026-07-28"
     modern.ids = 1000
@@ -179,7 +179,7 @@ describe("one process", function()
     assert.equal(0, s:leave())
   end)
 
-  it("takes what comes right behind `initialize` as of the revision that it agreed on", function()
+  it("applies the negotiated revision to messages right behind `initialize`", function()
     for _, revision in ipairs(legacy) do
       local s <close> = stdio.start { scripts = scripts }
       local hello = { protocolVersion = revision, capabilities = cjson.decode "{}", clientInfo = { name = "spec", version = "1" } }
@@ -192,7 +192,7 @@ describe("one process", function()
     end
   end)
 
-  it("is climbed by 2026-07-28 without the header steps", function()
+  it("checks requests of 2026-07-28 in the order of HTTP, without the header checks", function()
     local s <close> = stdio.start { scripts = scripts }
     local c = s:client "2026-07-28"
     assert.equal("moon", text_of(c:call("tools/call", { name = "far", arguments = { region = "moon" } }))) -- I-11
@@ -218,7 +218,7 @@ describe("one process", function()
     assert.equal(0, s:leave())
   end)
 
-  it("lets nothing that scripts print reach the client", function()
+  it("keeps what scripts print away from stdout", function()
     for _, trust in ipairs { "strict", "full" } do
       local more = { ["tools/loud.lua"] = scripts["tools/loud.lua"] }
       if trust == "full" then
@@ -243,7 +243,7 @@ describe("a batch over stdio", function()
     return #json > 0
   end
 
-  it("is answered by one array where 2025-03-26 was agreed on", function()
+  it("is answered by one array where 2025-03-26 was negotiated", function()
     local s <close> = stdio.start { scripts = scripts }
     local c = s:client "2025-03-26"
     s:send {
@@ -275,7 +275,7 @@ describe("a batch over stdio", function()
     assert.equal(0, s:leave())
   end)
 
-  it("is refused everywhere else", function()
+  it("is refused in other revisions", function()
     for _, revision in ipairs { "2024-11-05", "2025-06-18", "2025-11-25", "2026-07-28" } do
       local s <close> = stdio.start { scripts = scripts }
       local c = s:client(revision)

@@ -39,8 +39,8 @@ local function status_of(revision, code)
 end
 
 for i, revision in ipairs(revisions) do
-  describe("what is not there, in " .. revision .. ",", function()
-    it("is an error of its own code, and no fault of the gateway", function()
+  describe("an unknown method, tool, prompt or resource, in " .. revision .. ",", function()
+    it("is an error with its own code, not an internal error", function()
       local g <close> = gateway.start { scripts = scripts }
       local me = g:client(revision)
       local function check(method, params, code)

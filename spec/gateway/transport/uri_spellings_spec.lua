@@ -48,12 +48,12 @@ describe("a URI that is spelt differently", function()
     assert.equal("db://%70ublic/a%2Fb", contents.uri)
   end)
 
-  it("counts as the same", function()
+  it("counts as the same resource", function()
     assert.equal("few 1", read(c, "db://few/1").result.contents[1].text)
     assert.match("too many calls", read(c, "db://f%65w/1").error.message)
   end)
 
-  it("finds what a script spelt in its own way", function()
+  it("finds a resource whose script spelt its URI differently", function()
     for _, uri in ipairs { "Notes://caf\u{e9}/%7euser", "notes://caf%c3%A9/~user", "NOTES://caf\u{e9}/~user" } do
       assert.equal("note", read(c, uri).result.contents[1].text, uri)
     end
@@ -64,7 +64,7 @@ describe("a URI that is spelt differently", function()
     assert.same({ "1" }, c:call("completion/complete", params).result.completion.values)
   end)
 
-  it("follows the same", function()
+  it("subscribes to the same resource", function()
     local listen = c:open("subscriptions/listen", { notifications = { resourceSubscriptions = { "db://%61/1" } } })
     local told = listen:wait_event "notifications/subscriptions/acknowledged".json.params.notifications
     assert.same({ "db://%61/1" }, told.resourceSubscriptions)
@@ -103,7 +103,7 @@ describe("a spelling of a URI that only some principals may read", function()
     assert.has_nothing_left(g)
   end)
 
-  it("does not exist for the others, and does not match what is open to all", function()
+  it("does not exist for other principals, and does not match a public resource", function()
     local ann = g:client("2026-07-28", { token = "ann.audit" })
     for _, uri in ipairs {
       "files://%73ecret/one", "FILES://secret/one", "files://%6bept/x", "files://kept//x", "files://a/../kept/x", "files://%68idden/1", "gh://repo%40kept/1",

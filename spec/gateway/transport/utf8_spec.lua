@@ -65,7 +65,7 @@ local function post(connection, path, headers, body, cut)
   return connection:read_response()
 end
 
-describe("a body that is not UTF-8, or has a mark, or escapes half a character", function()
+describe("a body that is not UTF-8, begins with a byte order mark, or escapes a lone surrogate", function()
   it("is a parse error, after which its connection goes on", function()
     local g <close> = gateway.start { scripts = scripts }
     each_transport(g, function(name, path, headers)
@@ -124,7 +124,7 @@ describe("text that is UTF-8", function()
     end)
   end)
 
-  it("may have any white space that JSON knows around it", function()
+  it("may be surrounded by any JSON white space", function()
     local g <close> = gateway.start { scripts = scripts }
     each_transport(g, function(_, path, headers, stream)
       local connection <close> = client.connect(g)
