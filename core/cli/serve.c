@@ -62,7 +62,7 @@ static int override(mp_config *config, const mp_cli_args *args, mp_buf *report)
         if (strcmp(args->given[i].option->name, "listen") == 0)
             listen[count++] = args->given[i].value;
     if (count > LISTEN_CAP)
-        return mp_cli_misused("more than 16 times", "--listen", NULL, args->command->name);
+        return mp_cli_misused("given more than 16 times", "--listen", NULL, args->command->name);
     if (count > 0 && mp_config_override(config, "listen", listen, count, "--listen", report) != 0)
         code = MP_BAD_USAGE;
     if (level != NULL && mp_config_override(config, "log.level", &level, 1, "--log-level", report) != 0)

@@ -186,13 +186,13 @@ static void explain_open(mp_database *database, mp_statement *statement, const c
     int code = sqlite3_extended_errcode(database->db), error = sqlite3_system_errno(database->db);
     const char *why = mp_sql_words(database->db, &database->account);
     if (database->denied != NULL)
-        mp_sql_fail(statement, "cannot open it: %s", database->denied);
+        mp_sql_fail(statement, "cannot open the database: %s", database->denied);
     else if (code == SQLITE_CANTOPEN_SYMLINK)
-        mp_sql_fail(statement, "cannot open it: a symbolic link is on the way");
+        mp_sql_fail(statement, "cannot open the database: its path contains a symbolic link");
     else if ((code & 0xff) == SQLITE_CANTOPEN && path != NULL && error != 0)
-        mp_sql_fail(statement, "cannot open it: %s: %s (%s)", why, strerror(error), path);
+        mp_sql_fail(statement, "cannot open the database: %s: %s (%s)", why, strerror(error), path);
     else
-        mp_sql_fail(statement, "cannot open it: %s", why);
+        mp_sql_fail(statement, "cannot open the database: %s", why);
 }
 
 static bool open_connection(mp_database *database, mp_statement *statement)
@@ -201,7 +201,7 @@ static bool open_connection(mp_database *database, mp_statement *statement)
         return true;
     char *path = database->root == NULL ? mp_dup(MP_STR(":memory:")) : place_of(database);
     if (path == NULL) {
-        mp_sql_fail(statement, "cannot open it: %s (%s/%s)", strerror(errno), database->root, database->rest);
+        mp_sql_fail(statement, "cannot open the database: %s (%s/%s)", strerror(errno), database->root, database->rest);
         return false;
     }
     int flags = SQLITE_OPEN_NOFOLLOW | SQLITE_OPEN_NOMUTEX |

@@ -38,7 +38,7 @@ void mp_jwk_clear(mp_jwk *key)
 /* Sets the kind of a key that OpenSSL has read. Refuses weak and unsupported keys. */
 static const char *settle(mp_jwk *key)
 {
-    static const char other[] = "a key of a kind that is not taken: RSA, EC P-256, P-384, P-521 and Ed25519 are";
+    static const char other[] = "the key's type is not supported: use RSA, EC P-256, P-384, P-521 or Ed25519";
     char group[32];
     size_t len;
     if (EVP_PKEY_is_a(key->pkey, "RSA")) {
@@ -80,7 +80,7 @@ const char *mp_jwk_from_rsa(mp_jwk *key, mp_str modulus, mp_str exponent)
         return "an RSA key has 2048 to 8192 bits";
     if (exponent.len == 0 || exponent.len > MAX_EXPONENT_BYTES || (exponent.ptr[exponent.len - 1] & 1) == 0 ||
         (exponent.len == 1 && exponent.ptr[0] == 1))
-        return "its exponent is none";
+        return "the RSA key's exponent is invalid";
     BIGNUM *n = BN_bin2bn((const unsigned char *)modulus.ptr, (int)modulus.len, NULL);
     BIGNUM *e = BN_bin2bn((const unsigned char *)exponent.ptr, (int)exponent.len, NULL);
     OSSL_PARAM_BLD *build = OSSL_PARAM_BLD_new();
@@ -90,7 +90,7 @@ const char *mp_jwk_from_rsa(mp_jwk *key, mp_str modulus, mp_str exponent)
     OSSL_PARAM_BLD_free(build);
     BN_free(n);
     BN_free(e);
-    return key->pkey == NULL ? without_openssl_error("the key's numbers are not an RSA key") : settle(key);
+    return key->pkey == NULL ? without_openssl_error("the numbers 'n' and 'e' do not form an RSA key") : settle(key);
 }
 
 const char *mp_jwk_from_ec(mp_jwk *key, mp_str name, mp_str x, mp_str y)
@@ -104,7 +104,7 @@ const char *mp_jwk_from_ec(mp_jwk *key, mp_str name, mp_str x, mp_str y)
     if (found == NULL)
         return "the key's curve is not supported: only P-256, P-384 and P-521 are";
     if (x.len != found->bytes || y.len != found->bytes)
-        return "its coordinates are not as long as its curve has them";
+        return "the EC key's coordinates have the wrong length for its curve";
     point[0] = POINT_CONVERSION_UNCOMPRESSED;
     memcpy(point + 1, x.ptr, x.len);
     memcpy(point + 1 + x.len, y.ptr, y.len);
@@ -113,7 +113,7 @@ const char *mp_jwk_from_ec(mp_jwk *key, mp_str name, mp_str x, mp_str y)
         OSSL_PARAM_BLD_push_octet_string(build, OSSL_PKEY_PARAM_PUB_KEY, point, 1 + 2 * found->bytes) == 1)
         key->pkey = from_params("EC", build);
     OSSL_PARAM_BLD_free(build);
-    return key->pkey == NULL ? without_openssl_error("its point is not on its curve") : settle(key);
+    return key->pkey == NULL ? without_openssl_error("the EC key's point is not on its curve") : settle(key);
 }
 
 const char *mp_jwk_from_ed25519(mp_jwk *key, mp_str x)

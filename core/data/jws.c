@@ -119,9 +119,9 @@ const char *mp_jwk_sign(const mp_jwk *key, mp_str name, mp_str data, mp_buf *out
 {
     const algorithm *a = find(key, name);
     if (a == NULL)
-        return "the key does not go with this algorithm";
+        return "the key does not fit this algorithm";
     if (!key->is_private)
-        return "a public key signs nothing";
+        return "a public key cannot sign: use the private key";
     unsigned char bytes[2048];
     size_t len = sizeof bytes;
     EVP_MD_CTX *ctx = EVP_MD_CTX_new();
@@ -133,7 +133,7 @@ const char *mp_jwk_sign(const mp_jwk *key, mp_str name, mp_str data, mp_buf *out
     else if (fine)
         mp_buf_put(out, (mp_str){(const char *)bytes, len});
     ERR_clear_error();
-    return fine ? NULL : "OpenSSL did not sign";
+    return fine ? NULL : "OpenSSL failed to sign";
 }
 
 /* -- the form of a token --------------------------------------------------------------------------------------- */
@@ -142,7 +142,7 @@ static const char *take(mp_str *to, mp_str part, unsigned char **room)
 {
     ptrdiff_t len = mp_base64url_decode(*room, part);
     if (part.len == 0 || len < 0)
-        return part.len == 0 ? "one of its parts is empty" : "one of its parts is not Base64 for URLs";
+        return part.len == 0 ? "a part of the token is empty" : "a part of the token is not base64url";
     *to = (mp_str){(const char *)*room, (size_t)len};
     *room += len;
     return NULL;

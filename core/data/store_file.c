@@ -56,8 +56,7 @@ static int refuse(const mp_store_file *file, mp_err *err, const char *why, const
 
 static int refuse_broken(const mp_store_file *file, mp_err *err, const char *why)
 {
-    return refuse(file, err, why,
-                  "move it away, with its -wal beside it, to begin with an empty store; or put a copy in its place");
+    return refuse(file, err, why, "move the file and its -wal away to begin with an empty store, or restore a backup");
 }
 
 /* The last error of SQLite as a text for the operator. */
@@ -65,14 +64,14 @@ static int refuse_sql(const mp_store_file *file, mp_err *err)
 {
     int code = sqlite3_errcode(file->db) & 0xff;
     if (code == SQLITE_BUSY || code == SQLITE_LOCKED)
-        return refuse(file, err, "another process uses it",
-                      "each gateway needs a store.file of its own; one that runs already has to end first");
+        return refuse(file, err, "another process uses the file",
+                      "each gateway needs its own store.file; stop the other gateway, or change store.file");
     if (code == SQLITE_NOTADB || code == SQLITE_CORRUPT)
         return refuse_broken(file, err, sqlite3_errmsg(file->db));
     if (code == SQLITE_FULL || code == SQLITE_IOERR)
-        return refuse(file, err, sqlite3_errmsg(file->db), "look whether the disk is full");
+        return refuse(file, err, sqlite3_errmsg(file->db), "check whether the disk is full");
     return refuse(file, err, sqlite3_errmsg(file->db),
-                  "the file and its folder must be this user's to write: a -wal lies beside it");
+                  "this user needs permission to write the file and its folder, where SQLite creates a -wal file");
 }
 
 /* Creates the file with mode 0600. SQLite gives the -wal and -shm files the same mode. */
@@ -81,7 +80,7 @@ static int make(const mp_store_file *file, mp_err *err)
     int fd = open(file->path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0)
         return refuse(file, err, strerror(errno),
-                      errno == ENOENT ? "make its folder first" : "it must be a file that this user may write");
+                      errno == ENOENT ? "create its folder first" : "this user needs permission to write the file");
     close(fd);
     return 0;
 }
@@ -131,7 +130,7 @@ static int claim(mp_store_file *file, mp_err *err)
     if (tables > 0 && id != OURS)
         return refuse(file, err, "the file is a database of another program", "give the store a file of its own");
     if (tables > 0 && ask(file, "PRAGMA user_version") != VERSION)
-        return refuse(file, err, "the file was made by a newer moonpool", "use that one, or another file");
+        return refuse(file, err, "the file was made by a newer moonpool", "use the newer moonpool, or another file");
     if ((tables == 0 && run(file, layout) != 0) ||
         run(file, "COMMIT; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL") != 0)
         return refuse_sql(file, err);
@@ -191,7 +190,7 @@ static int open_database(mp_store_file *file, mp_err *err)
     if (claim(file, err) != 0 || prepare(file, err) != 0)
         return -1;
     if (stat(file->path, &made) != 0)
-        return refuse(file, err, strerror(errno), "it must stay where it is while the gateway runs");
+        return refuse(file, err, strerror(errno), "the file must stay at its path while the gateway runs");
     file->device = made.st_dev;
     file->inode = made.st_ino;
     return 0;
@@ -243,8 +242,9 @@ static void note_failure(mp_store_file *file, const char *why)
     mp_stat_add(&mp_stat_store_failures, 1);
     if (file->said_at != 0 && now - file->said_at < SAY_AGAIN_MS)
         return;
-    mp_log(MP_ERROR, "store not saved", mp_log_str("file", mp_str_of(file->path)), mp_log_str("why", mp_str_of(why)),
-           mp_log_str("hint", MP_STR("it serves from memory and tries again; a restart would lose what is not saved")));
+    mp_log(
+        MP_ERROR, "store not saved", mp_log_str("file", mp_str_of(file->path)), mp_log_str("why", mp_str_of(why)),
+        mp_log_str("hint", MP_STR("the gateway serves from memory and tries again; a restart loses unsaved changes")));
     file->said_at = now;
 }
 
@@ -273,7 +273,7 @@ static bool make_anew(mp_store_file *file)
         close_database(file);
         return false;
     }
-    mp_log(MP_WARN, "store file made anew", mp_log_str("file", mp_str_of(file->path)));
+    mp_log(MP_WARN, "store file created again", mp_log_str("file", mp_str_of(file->path)));
     mp_store_change_all(file->store);
     return true;
 }
@@ -331,7 +331,7 @@ static void *keep(void *arg)
     while ((news = mp_store_await(file->store, until_sync(file))) != MP_STORE_CLOSING || was_made_anew(file)) {
         if (news == MP_STORE_CHANGED) {
             if (!save(file)) {
-                mp_log(MP_ERROR, "store not saved at the end",
+                mp_log(MP_ERROR, "store not saved at shutdown",
                        mp_log_int("lost", mp_stat_read(&mp_stat_store_unsaved)));
                 break;
             }

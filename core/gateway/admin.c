@@ -121,7 +121,7 @@ void mp_admin_serve(void *ctx, mp_stream *stream)
         } else if (atomic_load(&shared->draining))
             refuse(stream, 503, "draining", NULL);
         else {
-            mp_audit_request(stream, &(mp_decision){.event = "reload asked"});
+            mp_audit_request(stream, &(mp_decision){.event = "reload requested"});
             mp_certificates_now(shared->certificates);
             mp_reload_ask(shared->reload, stream);
         }

@@ -122,8 +122,10 @@ static void note_late(mp_handover *handover, const change *made, mp_buf *out)
             continue;
         int64_t before = mp_worker_generation(handover->workers[i]);
         handover->is_late[i] = true;
-        mp_log(MP_WARN, "worker not reloaded", mp_log_int("worker", i + 1), mp_log_int("generation", before),
-               mp_log_str("why", MP_STR("its loop has not run: it switches when it does")));
+        mp_log(
+            MP_WARN, "worker not reloaded", mp_log_int("worker", i + 1), mp_log_int("generation", before),
+            mp_log_str("why",
+                       MP_STR("the worker's loop has not run; the worker switches to the new scripts when it does")));
         mp_buf_printf(out, "%sworker %d serves generation %lld until its loop runs", out->len == 0 ? "" : "; ", i + 1,
                       (long long)before);
     }

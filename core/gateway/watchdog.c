@@ -147,7 +147,8 @@ static void look_at_worker(mp_watchdog *watchdog, int i, uint64_t elapsed)
     bool is_stuck = !has_ended && look_at(one, mp_worker_turns(worker), elapsed, atomic_load(&watchdog->stuck_ms),
                                           mp_worker_where(worker));
     if (is_stuck && !one->is_stuck) {
-        begin_stuck(one, name, "it takes no connections until its loop runs again; restart the gateway to end it");
+        begin_stuck(one, name,
+                    "the worker takes no connections until its loop runs again; restart the gateway to end the worker");
         mp_stat_add(&mp_stat_workers_stuck, 1);
         mp_stat_add(&mp_stat_worker_stalls, 1);
     } else if (one->is_stuck && (has_ended || one->turns != before)) {
@@ -177,7 +178,8 @@ static void look_at_main(mp_watchdog *watchdog, uint64_t elapsed)
     bool is_stuck = look_at(one, turns, elapsed, atomic_load(&watchdog->stuck_ms), &watchdog->main_where);
     if (is_stuck && !one->is_stuck)
         begin_stuck(one, "main",
-                    "it is loading scripts or configuration; serving continues, but no reload begins until it is done");
+                    "the thread loads scripts or configuration; serving continues, but no reload begins until the "
+                    "thread is done");
     else if (one->is_stuck && one->turns != before)
         end_stuck(one, "main");
     if (one->turns != before)
@@ -196,7 +198,7 @@ static void nap(long ms)
 static void log_forced(const mp_watchdog *watchdog)
 {
     char name[32];
-    mp_str hint = MP_STR("it did not end within limits.drain; its work is lost");
+    mp_str hint = MP_STR("the work did not end within limits.drain and is lost");
     for (int i = 0; i < watchdog->count; i++) {
         if (mp_worker_has_ended(watchdog->workers[i]))
             continue;

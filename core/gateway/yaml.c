@@ -82,7 +82,7 @@ static int take_scalar(builder *b, const yaml_event_t *event)
 static int take_opening(builder *b, const yaml_event_t *event, mp_yaml_kind kind)
 {
     if (b->depth == DEPTH_CAP)
-        return refuse(b->yaml, event->start_mark, "more than 16 levels", "");
+        return refuse(b->yaml, event->start_mark, "nested deeper than 16 levels", "");
     mp_yaml_node *node = place_value(b, event->start_mark);
     if (node == NULL)
         return refuse(b->yaml, event->start_mark, kind == MP_YAML_MAP ? "a mapping as a key" : "a list as a key",
@@ -100,7 +100,7 @@ static int take(builder *b, const yaml_event_t *event)
     switch (event->type) {
     case YAML_DOCUMENT_START_EVENT:
         if (b->had_document)
-            return refuse(b->yaml, event->start_mark, "a second document",
+            return refuse(b->yaml, event->start_mark, "a second YAML document",
                           "a file contains one configuration; remove '---'");
         b->had_document = true;
         return 0;

@@ -153,7 +153,7 @@ static const char *error_text(int error)
            : error == EFBIG  ? "the content is larger than limits.fs.file"
            : error == ENOENT ? "there is no such file or folder"
            : error == EINVAL ? "the path is not a regular file"
-           : error == ENODEV ? "the path is a file of the kernel, as in /proc"
+           : error == ENODEV ? "the path is a kernel file, such as those in /proc"
                              : strerror(error);
 }
 

@@ -126,7 +126,7 @@ static int push_transfer_failure(lua_State *L, const handle *it)
     if (it->is_late)
         return push_failure(L, "no answer within the time limit", "", "late");
     if (it->transfer == NULL)
-        return push_failure(L, "the answer is closed", "", NULL);
+        return push_failure(L, "the response is closed", "", NULL);
     const mp_err *failure = mp_transfer_failure(it->transfer);
     if (failure == NULL)
         return 0;
@@ -294,7 +294,7 @@ static int l_url(lua_State *L)
     mp_err err = {0};
     mp_url url;
     if (strlen(text) != len) {
-        mp_err_set(&err, "there are spaces or control characters in the URL");
+        mp_err_set(&err, "the URL contains spaces or control characters");
         return push_failure(L, err.text, err.hint, NULL);
     }
     lua_pushcfunction(L, push_url);

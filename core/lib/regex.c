@@ -370,7 +370,7 @@ static int l_exec(lua_State *L)
     lua_Integer from = luaL_checkinteger(L, 3);
     regex *re = check_regex(L);
     matcher *m = lua_touserdata(L, lua_upvalueindex(1));
-    luaL_argcheck(L, from >= 1, 3, "the position of a byte is 1 or more");
+    luaL_argcheck(L, from >= 1, 3, "the byte position must be 1 or more");
     if ((size_t)from > text.len + 1) {
         lua_pushboolean(L, 0);
         return 1;

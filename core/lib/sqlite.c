@@ -245,7 +245,7 @@ static const char *put_params(lua_State *L, int index, mp_statement *statement, 
         return NULL;
     for (lua_pushnil(L); lua_next(L, index) != 0; statement->param_count++) {
         if (lua_type(L, -2) != LUA_TSTRING)
-            luaL_error(L, "parameters are a list, or a table by name");
+            luaL_error(L, "parameters must be a list, or a table by name");
         if (statement->param_count == MP_MAX_SQL_PARAMS)
             return too_many;
         mp_str name;

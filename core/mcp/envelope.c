@@ -167,7 +167,7 @@ void mp_envelope_read_any(mp_envelope *envelope, mp_str body, size_t max_values)
         return;
     }
     if (type != MP_JSON_OBJECT)
-        return set_invalid(envelope, "a message is an object");
+        return set_invalid(envelope, "a message must be an object");
     if (!seen.has_jsonrpc)
         return set_invalid(envelope, "\"jsonrpc\" must be \"2.0\"");
     if (seen.bad_id)
@@ -176,13 +176,13 @@ void mp_envelope_read_any(mp_envelope *envelope, mp_str body, size_t max_values)
         if (seen.has_answer && envelope->id.len > 0)
             envelope->kind = MP_KIND_RESPONSE;
         else
-            set_invalid(envelope, "a message has a \"method\", or an \"id\" with a \"result\" or an \"error\"");
+            set_invalid(envelope, "a message must have a \"method\", or an \"id\" with a \"result\" or an \"error\"");
         return;
     }
     if (seen.method.len <= 2)
         return set_invalid(envelope, "\"method\" must be a string that is not empty");
     if (seen.has_answer)
-        return set_invalid(envelope, "a message with a \"method\" has neither \"result\" nor \"error\"");
+        return set_invalid(envelope, "a message with a \"method\" must have neither \"result\" nor \"error\"");
     if (seen.has_params && seen.params_type != MP_JSON_OBJECT)
         return set_invalid(envelope, "\"params\" must be an object");
 
@@ -202,7 +202,7 @@ void mp_envelope_read_any(mp_envelope *envelope, mp_str body, size_t max_values)
 const char *mp_envelope_problem(const mp_envelope *envelope)
 {
     if (envelope->kind == MP_KIND_ARRAY)
-        return "a body is one message, not an array of them";
+        return "a body must be one message, not an array";
     return envelope->problem == NULL ? "the JSON is not a message" : envelope->problem;
 }
 
@@ -215,7 +215,7 @@ void mp_put_envelope_error(mp_buf *out, const mp_envelope *envelope, const char 
     if (is_broken)
         mp_buf_printf(&text, "the %s is not JSON: %s at byte %zu", unit, envelope->problem, envelope->offset);
     else if (envelope->kind == MP_KIND_ARRAY)
-        mp_buf_printf(&text, "a %s is one message, not an array of them", unit);
+        mp_buf_printf(&text, "a %s must be one message, not an array", unit);
     else
         mp_buf_put(&text, mp_str_of(envelope->problem));
     mp_str id = envelope->kind == MP_KIND_INVALID ? envelope->id : MP_STR_NONE;

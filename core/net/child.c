@@ -325,7 +325,7 @@ mp_child *mp_child_start(mp_loop *loop, const mp_command *command, mp_err *err)
     loop->child_count++;
     mp_stat_add(&mp_stat_child_processes, 1);
     if (open_pipes(child) != 0)
-        mp_err_set(err, "cannot make a pipe: %s", strerror(errno));
+        mp_err_set(err, "cannot create a pipe: %s", strerror(errno));
     else if (mp_pool_run(loop, &child->job) != 0)
         mp_err_set(err, "too many jobs wait for a thread (limits.pool.queue)");
     else {

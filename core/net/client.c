@@ -119,7 +119,7 @@ static int open_multi(mp_client *client, mp_err *err)
     const mp_curl_api *curl = client->curl;
     client->multi = curl->multi_init();
     if (client->multi == NULL)
-        return mp_err_set(err, "libcurl cannot make a handle");
+        return mp_err_set(err, "libcurl cannot create a handle");
     curl->multi_setopt(client->multi, CURLMOPT_SOCKETFUNCTION, on_socket);
     curl->multi_setopt(client->multi, CURLMOPT_SOCKETDATA, client);
     curl->multi_setopt(client->multi, CURLMOPT_TIMERFUNCTION, on_timeout);

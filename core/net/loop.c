@@ -47,7 +47,7 @@ static bool has_descriptors(void)
 
 static int refuse_loop(mp_err *err)
 {
-    mp_err_set(err, "cannot make an event loop: %s", strerror(errno));
+    mp_err_set(err, "cannot create an event loop: %s", strerror(errno));
     return mp_err_hint(err, "raise the limit of open files (ulimit -n)");
 }
 

@@ -258,7 +258,7 @@ mp_transfer *mp_transfer_start(mp_client *client, const mp_outgoing *outgoing, m
     transfer->easy = client->curl->easy_init();
     if (transfer->easy == NULL) {
         free(transfer);
-        mp_err_set(err, "libcurl gives no handle");
+        mp_err_set(err, "libcurl cannot create a handle");
         return NULL;
     }
     set_request(transfer, client->curl, transfer->easy);

@@ -128,7 +128,7 @@ void mp_catch_end(lua_State *L, lua_KContext began, bool failed)
 static void raise_late(lua_State *L)
 {
     mp_push_place(L);
-    lua_pushliteral(L, "handlers of <close> variables may not wait any more: the call is cancelled and "
+    lua_pushliteral(L, "handlers of <close> variables cannot wait: the call is cancelled and "
                        "limits.call.cleanup is over");
     lua_concat(L, 2);
     lua_error(L);
@@ -145,7 +145,7 @@ void mp_closing_after_wait(lua_State *L)
     raise_late(L);
 }
 
-static const char at_end[] = "the gateway ended before the <close> handlers of a cancelled call had";
+static const char at_end[] = "the gateway ended before the <close> handlers of a cancelled call";
 
 static void log_exceeded(mp_task *task, const char *why)
 {

@@ -86,7 +86,7 @@ static void count_keys(encoder *e, frame *f)
     while (lua_next(L, f->slot)) {
         lua_Integer key = lua_isinteger(L, -2) ? lua_tointeger(L, -2) : 0;
         if (key < 1)
-            fail_table(e, "a table with keys that are not all names, or not all of 1..n,");
+            fail_table(e, "a table whose keys are neither all strings nor exactly 1..n,");
         lua_pop(L, 1);
         f->count++;
         f->largest = key > f->largest ? key : f->largest;
@@ -158,7 +158,7 @@ static void check_time(encoder *e)
     uint64_t bytes = e->counted + e->out->len - e->start, most_us = SLACK_US + bytes * BYTE_NS / 1000;
     uint64_t spent_us = mp_clock_us(CLOCK_THREAD_CPUTIME_ID) - e->began_us;
     if (spent_us >= most_us)
-        fail(e, "tables that take too long to read (they were large, and are empty now?)");
+        fail(e, "tables that take too long to read (were large tables emptied?)");
     e->look_at_us = now_us + most_us - spent_us;
 }
 
@@ -172,7 +172,7 @@ static bool open_table(encoder *e, int index)
     if (e->depth == MP_JSON_DEPTH)
         mp_encode_fail_deep(e, index);
     if (!lua_checkstack(L, LUA_MINSTACK))
-        fail(e, "so large a table");
+        fail(e, "a table this large");
     if (push_metatable(e, &index)) {
         const void *metatable = lua_topointer(L, -1);
         array = metatable == e->array_mt;

@@ -99,7 +99,7 @@ void mp_encode_gather(encoder *e, frame *f)
     lua_State *L = e->L;
     do {
         if (lua_type(L, -2) != LUA_TSTRING)
-            mp_encode_fail_at(e, e->depth - 1, "a table with keys that are not all names, or not all of 1..n,");
+            mp_encode_fail_at(e, e->depth - 1, "a table whose keys are neither all strings nor exactly 1..n,");
         if (!lua_checkstack(L, LUA_MINSTACK))
             mp_encode_fail_at(e, e->depth - 1, "a table with more names than the stack holds");
         add_member(e);

@@ -31,7 +31,7 @@ static void end_guarded(lua_State *L)
 {
     lua_Debug at;
     const char *why =
-        is_stopped(mp_vm_of(L)) ? "the gateway was asked to stop while this ran" : "this runs for too long";
+        is_stopped(mp_vm_of(L)) ? "the gateway was asked to stop while the code ran" : "the code runs for too long";
     if (!mp_vm_find_place(L, &at))
         raise_again(L, why);
     mp_preempt_arm(L, 1);
@@ -84,7 +84,7 @@ void mp_task_hook(lua_State *L, lua_Debug *where)
         return;
     }
     if (task == NULL)
-        raise_again(L, "this runs outside of any call, and for too long");
+        raise_again(L, "the code runs outside of any call, and for too long");
     if (task->raise || task->closing != MP_OPEN) {
         mp_closing_hook(L, task);
         return;

@@ -41,7 +41,7 @@ static const char *read_piece(lua_State *L, void *data, size_t *size)
 {
     compiled *c = data;
     if (mp_clock_us(CLOCK_THREAD_CPUTIME_ID) > c->end_us) {
-        lua_pushliteral(L, "compiling this takes too long");
+        lua_pushliteral(L, "compiling the file takes too long");
         lua_error(L);
     }
     const char *piece = c->rest.ptr;
@@ -86,8 +86,7 @@ static int l_load(lua_State *L)
     int chain = mp_chain_find(text);
     if (chain > 0) {
         lua_pushnil(L);
-        lua_pushfstring(L, "%s:%d: more than %d fields are taken from one another in one expression", path, chain,
-                        MP_MAX_CHAIN);
+        lua_pushfstring(L, "%s:%d: more than %d field accesses in one expression", path, chain, MP_MAX_CHAIN);
         lua_pushliteral(L, "put a part of the expression into a local variable");
         return 3;
     }

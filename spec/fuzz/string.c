@@ -22,7 +22,7 @@ static const char compare[] =
     "  local mine = table.pack(all(ours, name, ...))\n"
     "  for i = 1, mine.n do\n"
     "    if type(mine[i]) == 'string' then\n"
-    "      for _, refusal in ipairs { 'took too long', 'not made here', 'not shown addresses' } do\n"
+    "      for _, refusal in ipairs { 'took too long', 'more than the limit of', 'cannot see addresses' } do\n"
     "        if mine[i]:find(refusal, 1, true) then return end\n"
     "      end\n"
     "    end\n"

@@ -47,7 +47,7 @@ describe("MCP Apps", function()
       ["tools/c.lua"] = 'return tool { "C.", ui = { "ui://demo/chart", visibility = { "me" }, visible = 1 }, function() end }',
     }.errors, "\n")
     for _, part in ipairs {
-      "no resource serves 'ui://demo/chrat'", "hint: did you mean 'ui://demo/chart'?", "'ui' names no page", "'visibility' is of",
+      "no resource serves 'ui://demo/chrat'", "hint: did you mean 'ui://demo/chart'?", "'ui' must be the URI of a page", "'visibility' may contain only",
       "'ui' has no 'visible'", "'ui' has no 'border'", "'domain' must be a string", "'permissions' has no 'kamera'\n", "did you mean 'camera'?",
       "'csp' has no 'connectDomain'",
     } do

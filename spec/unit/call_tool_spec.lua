@@ -86,7 +86,7 @@ describe("a tool that fails", function()
       assert.is_true(result.isError)
       assert.same({}, vm.logs)
     end
-    assert.equal("the tool gave no result and no reason", text_of "return nil")
+    assert.equal("the tool returned neither a result nor a reason", text_of "return nil")
   end)
 
   it("passes on what try was given when all is well", function()
@@ -182,7 +182,7 @@ describe("a tool that needs a capability", function()
   end)
 
   it("is -32021 with the tree of what is missing, from the option and from the call", function()
-    local expected = { code = -32021, message = "this needs a client that can do: sampling", data = { requiredCapabilities = { sampling = {} } } }
+    local expected = { code = -32021, message = "the client lacks a capability that this needs: sampling", data = { requiredCapabilities = { sampling = {} } } }
     assert.same(expected, select(2, result_of('return "ran"', {}, nil, 'requires = { "sampling" },')))
     assert.same(expected, select(2, result_of('call:require("sampling") return "ran"', {})))
     local _, err = result_of('call:require("elicitation.url", "extensions.io.x/tasks")', {}, { capabilities = { elicitation = {} } })
@@ -191,7 +191,7 @@ describe("a tool that needs a capability", function()
 
   it("is a failure the model reads before 2026-07-28", function()
     local text, is_error = text_of('return "ran"', {}, { revision = "2025-11-25" }, 'requires = { "sampling" },')
-    assert.equal("this needs a client that can do: sampling", text)
+    assert.equal("the client lacks a capability that this needs: sampling", text)
     assert.is_true(is_error)
   end)
 end)

@@ -72,9 +72,9 @@ describe("a header annotation that breaks the rules", function()
       ['{ a = t.string { header = "a b" } }'] = "is not a header name",
       ['{ a = t.number { header = "A" } }'] = "needs a string, an integer or a boolean",
       ['{ a = t.string { header = "X" }, b = t.string { header = "x" } }'] = "share the header",
-      ['{ a = t.list(t.string { header = "X" }) }'] = "out of reach",
-      ['t.schema { type = "object", allOf = { { properties = { a = { type = "string", ["x-mcp-header"] = "X" } } } } }'] = "out of reach",
-      ['t.schema { type = "object", ["$defs"] = { a = { type = "string", ["x-mcp-header"] = "X" } } }'] = "out of reach",
+      ['{ a = t.list(t.string { header = "X" }) }'] = "cannot be sent",
+      ['t.schema { type = "object", allOf = { { properties = { a = { type = "string", ["x-mcp-header"] = "X" } } } } }'] = "cannot be sent",
+      ['t.schema { type = "object", ["$defs"] = { a = { type = "string", ["x-mcp-header"] = "X" } } }'] = "cannot be sent",
     } do
       local vm = host.start { ["tools/it.lua"] = ('return tool { "It.", input = %s, function() end }'):format(input) }
       assert.truthy(vm.errors and vm.errors[1]:find(complaint, 1, true), input .. "\n" .. table.concat(vm.errors or {}, "\n"))

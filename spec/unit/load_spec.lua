@@ -39,7 +39,7 @@ describe("loading scripts", function()
   it("refuses names that clients could not call", function()
     local vm = host.start { ["tools/bad name.lua"] = add, ["tools/" .. ("x"):rep(129) .. ".lua"] = add }
     assert.equal(2, #vm.errors)
-    assert.truthy(vm.errors[1]:find("'bad name' is not a name for a tool", 1, true))
+    assert.truthy(vm.errors[1]:find("'bad name' is not a valid name for a tool", 1, true))
   end)
 
   it("refuses a tool without description or handler, and wrong options", function()
@@ -137,7 +137,7 @@ describe("require in scripts", function()
       "    local x = require \"alpah\"\n  hint: did you mean 'alpha'?", 1, true), all)
     vm = host.start { ["tools/t.lua"] = 'local x = require "socket.http"\nreturn x' }
     assert.equal("scripts/tools/t.lua:1: there is no library 'socket.http': scripts/lib/socket/http.lua does not exist\n" ..
-      "    local x = require \"socket.http\"\n  hint: libraries are files in lib/, and cjson; what moonpool itself has needs no require", vm.errors[1])
+      "    local x = require \"socket.http\"\n  hint: libraries are files in lib/, and cjson; moonpool's own libraries need no require", vm.errors[1])
   end)
 
   it("gives cjson, to each script its own", function()

@@ -43,7 +43,7 @@ describe("a principal", function()
   end)
 
   for what, given in pairs {
-    ["a principal is a table with an id, not a string"] = "robot",
+    ["a principal must be a table with an id, not a string"] = "robot",
     ["a principal needs an id"] = {},
     ["'id' of a principal is a string, not a number"] = { id = 7 },
     ["'id' of a principal is 1 to 512 bytes of UTF-8"] = { id = "" },
@@ -52,9 +52,9 @@ describe("a principal", function()
     ["'local' is the id of the person who runs the gateway"] = { id = "local" },
     ["a principal has no 'scope': did you mean 'scopes'?"] = { id = "a", scope = { "x" } },
     ["'scopes' of a principal is a table, not a string"] = { id = "a", scopes = "x y" },
-    ["'scopes' of a principal is a list"] = { id = "a", scopes = { x = true } },
+    ["'scopes' of a principal must be a list"] = { id = "a", scopes = { x = true } },
     ["'x y' is not a scope"] = { id = "a", scopes = { "x y" } },
-    ["a scope is a text, not a number"] = { id = "a", scopes = { 1 } },
+    ["a scope must be a string, not a number"] = { id = "a", scopes = { 1 } },
     ["claims cannot hold a function"] = { id = "a", claims = { f = print } },
     ["'expires' of a principal is not a number"] = { id = "a", expires = 0 / 0 },
   } do
@@ -68,7 +68,7 @@ describe("a principal", function()
   it("has no claims inside themselves, and no endless scopes", function()
     local claims = {}
     claims.mine = claims
-    assert.matches("inside each other", select(2, principal.new { id = "a", claims = claims }))
+    assert.matches("nested deeper", select(2, principal.new { id = "a", claims = claims }))
     local scopes = {}
     for i = 1, 257 do scopes[i] = "s" .. i end
     assert.matches("at most 256 scopes", select(2, principal.new { id = "a", scopes = scopes }))

@@ -113,7 +113,7 @@ end }]],
     assert.truthy(failing("bug").message:find "^internal error %x%x%x%x$")
     assert.same({ "prompt failed", "code_review" }, { vm.logs[1].event, vm.logs[1].fields.name })
     assert.truthy(failing("nothing").message:find "^internal error")
-    assert.truthy(vm.logs[2].fields.why:find("a prompt gives messages", 1, true))
+    assert.truthy(vm.logs[2].fields.why:find("a prompt must return messages", 1, true))
   end)
 end)
 
@@ -131,7 +131,7 @@ describe("prompts that are wrong", function()
     for _, part in ipairs {
       "the prompt has no description", "the prompt has no handler", "prompt has no option 'argz'", "hint: did you mean 'args'?",
       "args: 'n' is not a string", "args: 'x' is not a type", "'p4' is a function, not a prompt", "'p5' is a table, not a prompt",
-      "t.string: 'complete' must be a list or function, got a string", "input: 'n' completes nothing",
+      "t.string: 'complete' must be a list or function, got a string", "input: 'n' cannot be completed",
     } do
       assert.truthy(told:find(part, 1, true), part .. "\n" .. told)
     end

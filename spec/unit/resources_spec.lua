@@ -171,11 +171,11 @@ describe("resources that are wrong", function()
     } do all["resources/r" .. string.char(96 + i) .. ".lua"] = text end
     local told = table.concat(host.start(all).errors, "\n")
     for _, part in ipairs {
-      "ra.lua:1: a resource begins with its description", "the resource has no 'uri'", "'no uri' is not a URI", "a brace without its partner",
-      "resource has no option 'tll'", "hint: did you mean 'ttl'?", "'ttl' must be at least 0", "'priority' must be from 0 to 1", "'audience' is of",
+      "ra.lua:1: a resource begins with its description", "the resource has no 'uri'", "'no uri' is not a URI", "a brace has no matching brace",
+      "resource has no option 'tll'", "hint: did you mean 'ttl'?", "'ttl' must be at least 0", "'priority' must be from 0 to 1", "'audience' may contain only",
       "'size' must be an integer, got a number", "the URI has no value 'di' to complete", "hint: did you mean 'id'?", "a template has no 'size'",
       "'rh' is a function, not a resource", "'ri' is a number, not a resource", "the URI 'x:same' is taken by scripts/resources/rj.lua",
-      "'ui' is for pages", "a ui:// resource is 'text/html;profile=mcp-app'", "icon 1 has no 'src'", "'meta' has a field without a name",
+      "only a page can have 'ui'", "a ui:// resource is 'text/html;profile=mcp-app'", "icon 1 has no 'src'", "'meta' has a field without a name",
       "'scopes' names no scope", "a resource with 'scopes' or 'visible' cannot be 'public'",
     } do
       assert.truthy(told:find(part, 1, true), part .. "\n" .. told)

@@ -98,6 +98,6 @@ describe("a thing that is switched off", function()
 
   it("cannot be switched while scripts load, when the set of things is not known yet", function()
     vm = host.start { ["tools/a.lua"] = 'disable("tool", "b")\nreturn tool { "A.", function() end }' }
-    assert.truthy(vm.errors[1]:find("scripts/tools/a.lua:1: disable is for handlers", 1, true))
+    assert.truthy(vm.errors[1]:find("scripts/tools/a.lua:1: disable can be called only by handlers", 1, true))
   end)
 end)

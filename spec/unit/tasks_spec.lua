@@ -128,8 +128,8 @@ describe("tools with 'task'", function()
       ["tools/c.lua"] = 'return tool { "C.", task = "optional", poll = 0, function() end }',
     }
     assert.equal(3, #vm.errors)
-    assert.truthy(vm.errors[1]:find("'task' is \"optional\" or \"required\"", 1, true))
-    assert.truthy(vm.errors[2]:find("'prepare' is for tools that have 'task'", 1, true))
+    assert.truthy(vm.errors[1]:find("'task' must be \"optional\" or \"required\"", 1, true))
+    assert.truthy(vm.errors[2]:find("'prepare' needs 'task' in the same tool", 1, true))
     assert.truthy(vm.errors[3]:find("'poll' must be", 1, true))
   end)
 end)

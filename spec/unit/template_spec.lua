@@ -50,10 +50,10 @@ describe("a URI template", function()
 
   it("is refused with the reason when it is none", function()
     for text, why in pairs {
-      ["x:{a"] = "a brace without its partner", ["x:a}"] = "a brace without its partner", ["x:{}"] = "'' is not a name",
-      ["x:{a}{b}"] = "nothing tells '{a}' and '{b}' apart", ["x:{#a}"] = "there is no '{#…}' here", ["x:{a*}"] = "'a*' has a modifier",
+      ["x:{a"] = "a brace has no matching brace", ["x:a}"] = "a brace has no matching brace", ["x:{}"] = "'' is not a name",
+      ["x:{a}{b}"] = "nothing separates '{a}' and '{b}'", ["x:{#a}"] = "there is no '{#…}' in URI templates", ["x:{a*}"] = "'a*' has a modifier",
       ["x:{a:3}"] = "'a:3' has a modifier", ["x:?a={?b}"] = "a '?' and '{?…}' do not go together", ["x:{?b}/c"] = "'{?…}' must be at the end",
-      ["x:{a}/{a}"] = "'a' is there twice", ["x:{a-b}"] = "'a-b' is not a name", ["x:{" .. ("a,"):rep(2):sub(1, -2) .. "}"] = "'a' is there twice",
+      ["x:{a}/{a}"] = "'a' appears twice", ["x:{a-b}"] = "'a-b' is not a name", ["x:{" .. ("a,"):rep(2):sub(1, -2) .. "}"] = "'a' appears twice",
     } do
       assert.equal(why, select(2, template.compile(text)), text)
     end

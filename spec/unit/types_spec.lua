@@ -139,7 +139,7 @@ describe("a type", function()
     ["{ v = t.const() }"] = "t.const needs a value",
     ["{ v = t.one_of { t.string, 1 } }"] = "t.one_of: choice 2 is not a type",
     ["{ v = t.one_of { 1, t.string } }"] = "t.one_of: choice 2 is not a value",
-    ["{ v = t.when(t.string) }"] = "t.when needs types: a condition",
+    ["{ v = t.when(t.string) }"] = "t.when needs two or three types: a condition",
     ["{ v = t.define(7, t.string) }"] = "t.define needs a name",
     ['{ v = t.define("a", function() end) }'] = "t.define: the function of 'a' returns no type of its own",
     ['{ v = t.define("a", function(a) return a end) }'] = "t.define: the function of 'a' returns no type of its own",

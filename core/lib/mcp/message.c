@@ -21,8 +21,7 @@ static int call_decoded(lua_State *L, void *ctx, const char *repeated)
     if (task->call == NULL)
         return 0; /* cancelled while the params were decoded */
     if (repeated != NULL) {
-        mp_task_fail(task, MP_CODE_INVALID_PARAMS, MP_STR("Invalid params: an object in them has the same key twice"),
-                     MP_STR_NONE);
+        mp_task_fail(task, MP_CODE_INVALID_PARAMS, MP_STR("Invalid params: an object repeats a key"), MP_STR_NONE);
         return 0;
     }
     const mp_era *era = mp_call_era(task->call);

@@ -441,7 +441,7 @@ int mp_call_open_session(mp_call *call, const mp_era *era, mp_str client, mp_str
         join_session(call, session);
     }
     if (!mp_session_set_card(call->session, era, client, capabilities)) {
-        mp_call_fail(call, MP_CODE_INVALID_REQUEST, MP_STR("this session is initialized already"), MP_STR_NONE);
+        mp_call_fail(call, MP_CODE_INVALID_REQUEST, MP_STR("this session is already initialized"), MP_STR_NONE);
         return -1;
     }
     call->era = era;

@@ -36,7 +36,7 @@ static void serve_message(mp_rpc *rpc, mp_batch *batch, mp_stream *stream, mp_se
         break;
     default:
         add_batch_error(rpc, batch, session,
-                        envelope->kind == MP_KIND_ARRAY ? "a message is an object" : envelope->problem);
+                        envelope->kind == MP_KIND_ARRAY ? "a message must be an object" : envelope->problem);
     }
 }
 
@@ -75,7 +75,7 @@ static const char *fault_of(const mp_session *session, mp_str body, const char *
     if (era == NULL || !era->has_batches)
         return unknown;
     size_t count = count_elements(body);
-    return count == 0 || count > MP_BATCH_MAX ? "a batch has 1 to 64 messages" : NULL;
+    return count == 0 || count > MP_BATCH_MAX ? "a batch must have 1 to 64 messages" : NULL;
 }
 
 static void serve_messages(mp_rpc *rpc, mp_batch *batch, mp_stream *stream, mp_session *session, mp_str body)
@@ -89,7 +89,7 @@ static void serve_messages(mp_rpc *rpc, mp_batch *batch, mp_stream *stream, mp_s
 void mp_serve_batch(mp_rpc *rpc, mp_stream *stream, mp_session *session)
 {
     mp_str body = mp_stream_request(stream)->body;
-    const char *fault = fault_of(session, body, "a body is one message, not an array of them");
+    const char *fault = fault_of(session, body, "a body must be one message, not an array");
     if (fault != NULL) {
         mp_refuse(rpc, stream, MP_CAUSE_MESSAGE, 400, MP_CODE_INVALID_REQUEST, MP_STR_NONE, fault, MP_STR_NONE);
     } else if (session->is_sse) {
@@ -104,7 +104,7 @@ void mp_serve_batch(mp_rpc *rpc, mp_stream *stream, mp_session *session)
 
 void mp_serve_batch_line(mp_rpc *rpc, mp_session *session, mp_str line)
 {
-    const char *fault = fault_of(session, line, "a line is one message, not an array of them");
+    const char *fault = fault_of(session, line, "a line must be one message, not an array");
     if (fault != NULL) {
         rpc->envelope.id = MP_STR_NONE;
         mp_log_refused_message(rpc, MP_CAUSE_MESSAGE, fault);

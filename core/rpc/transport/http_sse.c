@@ -14,11 +14,11 @@ void mp_serve_sse(mp_rpc *rpc, mp_stream *stream)
     rpc->envelope.id = MP_STR_NONE;
     if (!mp_str_is(mp_stream_request(stream)->method, "GET")) {
         mp_refuse_with(rpc, stream, MP_CAUSE_METHOD, 405, (mp_header){"allow", MP_STR("GET")},
-                       "this path has GET only: the event stream of 2024-11-05");
+                       "this path serves GET only: the event stream of 2024-11-05");
         return;
     }
     if (!mp_accepts(stream, events_type)) {
-        refuse_request(rpc, stream, MP_CAUSE_MEDIA_TYPE, 406, "Accept must take text/event-stream");
+        refuse_request(rpc, stream, MP_CAUSE_MEDIA_TYPE, 406, "Accept must include text/event-stream");
         return;
     }
     if (rpc->draining) {
@@ -52,14 +52,14 @@ void mp_serve_messages(mp_rpc *rpc, mp_stream *stream)
     rpc->envelope.id = MP_STR_NONE;
     if (!mp_str_is(request->method, "POST")) {
         mp_refuse_with(rpc, stream, MP_CAUSE_METHOD, 405, (mp_header){"allow", MP_STR("POST")},
-                       "this path has POST only: messages of 2024-11-05");
+                       "this path serves POST only: messages of 2024-11-05");
         return;
     }
     int count;
     mp_str id = mp_query_value(request->query, "session_id", &count);
     if (count != 1 || id.len == 0) {
         refuse_request(rpc, stream, MP_CAUSE_SESSION, 400,
-                       "session_id must be there once: POST to the address that the endpoint event gave");
+                       "session_id must appear once in the query: POST to the URL from the endpoint event");
         return;
     }
     mp_session *session = mp_session_find(rpc, stream, id);

@@ -100,7 +100,7 @@ static void refuse_header(mp_rpc *rpc, mp_stream *stream, mp_known_header header
 {
     mp_buf text = {0};
     bool is_there = mp_stream_known_header(stream, header, NULL).ptr != NULL;
-    mp_buf_printf(&text, "%s %s %s%s", shown, is_there ? "must be there once and equal" : "is missing: it repeats", of,
+    mp_buf_printf(&text, "%s %s %s%s", shown, is_there ? "must be sent once and equal" : "is missing: it repeats", of,
                   member);
     mp_buf_putc(&text, '\0');
     mp_refuse(rpc, stream, MP_CAUSE_HEADER, 400, MP_CODE_HEADER_MISMATCH, rpc->envelope.id, text.ptr, MP_STR_NONE);
@@ -171,7 +171,7 @@ static void serve_stateful(mp_rpc *rpc, mp_stream *stream, const era_headers *he
     if (session == NULL)
         return;
     if (envelope->kind == MP_KIND_REQUEST && mp_str_is(envelope->method, "initialize")) {
-        refuse_request(rpc, stream, MP_CAUSE_SESSION, 400, "this session is initialized already");
+        refuse_request(rpc, stream, MP_CAUSE_SESSION, 400, "this session is already initialized");
     } else if (envelope->kind == MP_KIND_REQUEST) {
         if (!refuse_if_busy(rpc, stream) &&
             mp_call_start(rpc, &mp_streamable_transport, stream, session, mp_session_era(session)) == NULL)
@@ -207,7 +207,7 @@ static void serve_post(mp_rpc *rpc, mp_stream *stream)
     }
     if (!mp_accepts(stream, both_types)) {
         refuse_request(rpc, stream, MP_CAUSE_MEDIA_TYPE, 406,
-                       "Accept must take application/json and text/event-stream");
+                       "Accept must include application/json and text/event-stream");
         return;
     }
     mp_envelope_read(envelope, mp_stream_request(stream)->body, rpc->config->max_values);
@@ -233,7 +233,7 @@ static void serve_post(mp_rpc *rpc, mp_stream *stream)
             mp_session_unref(session);
         } else if (envelope->kind == MP_KIND_RESPONSE) { /* stateless clients get no requests (M-4) */
             refuse_request(rpc, stream, MP_CAUSE_MESSAGE, 400,
-                           "this protocol version has no requests from server to client, so no responses to them");
+                           "this protocol version has no requests from server to client, so it accepts no responses");
         } else { /* only the header names a stateless version: the error says what `_meta` lacks (D-4, D-14) */
             serve_stateless(rpc, stream);
         }
@@ -245,7 +245,7 @@ static void serve_post(mp_rpc *rpc, mp_stream *stream)
 static void serve_get(mp_rpc *rpc, mp_stream *stream, const era_headers *headers)
 {
     if (!mp_accepts(stream, events_type)) {
-        refuse_request(rpc, stream, MP_CAUSE_MEDIA_TYPE, 406, "Accept must take text/event-stream");
+        refuse_request(rpc, stream, MP_CAUSE_MEDIA_TYPE, 406, "Accept must include text/event-stream");
         return;
     }
     mp_session *session = find_session(rpc, stream, headers);
@@ -260,9 +260,9 @@ static void serve_get(mp_rpc *rpc, mp_stream *stream, const era_headers *headers
         if (resumes > 1 || !mp_reader_resume(rpc, session, stream, mp_str_trim(last)))
             refuse_request(rpc, stream, MP_CAUSE_STREAM, 400,
                            "no stream can be resumed after this Last-Event-ID: it belongs to another "
-                           "session, or later events are not kept any more");
+                           "session, or later events are no longer stored");
     } else if (mp_session_has_reader(session)) {
-        refuse_request(rpc, stream, MP_CAUSE_STREAM, 409, "this session has its event stream already");
+        refuse_request(rpc, stream, MP_CAUSE_STREAM, 409, "this session already has an event stream");
     } else {
         mp_log_http(rpc, stream, session, 200);
         if (mp_stream_open_events(stream, NULL, 0) == 0 && mp_reader_start(rpc, session, stream) != 0)
@@ -297,10 +297,10 @@ void mp_serve_streamable(mp_rpc *rpc, mp_stream *stream)
     era_headers headers = read_headers(stream);
     if (headers.era != NULL && !headers.era->has_sessions) /* stateless revisions have no GET (D-6) */
         mp_refuse_with(rpc, stream, MP_CAUSE_METHOD, 405, (mp_header){"allow", MP_STR("POST")},
-                       "this protocol version has POST only");
+                       "this protocol version uses POST only");
     else if (!is_get && !mp_str_is(method, "DELETE"))
         mp_refuse_with(rpc, stream, MP_CAUSE_METHOD, 405, (mp_header){"allow", MP_STR("GET, POST, DELETE")},
-                       "this path has GET, POST and DELETE only");
+                       "this path serves GET, POST and DELETE only");
     else if (headers.version_count > 0 && headers.era == NULL) /* the revision of a stream must be known (D-7) */
         refuse_request(rpc, stream, MP_CAUSE_REVISION, 400, "unknown MCP-Protocol-Version");
     else if (is_get)

@@ -12,7 +12,7 @@
 
 void mp_string_refuse(lua_State *L, size_t bytes, const char *rest)
 {
-    luaL_error(L, "the text would be %I bytes%s: more than %I are not made here", (lua_Integer)bytes, rest,
+    luaL_error(L, "the string would be %I bytes%s, more than the limit of %I", (lua_Integer)bytes, rest,
                (lua_Integer)mp_string_limits_of(L)->bytes);
     __builtin_unreachable();
 }
@@ -101,7 +101,8 @@ static size_t format_size(lua_State *L, mp_str format, int count)
         const char *marks = p;
         p += strspn(p, FORMAT_MARKS);
         if (*p == 'p')
-            return (size_t)luaL_error(L, "invalid conversion '%%p' to 'format': scripts are not shown addresses");
+            return (size_t)luaL_error(L,
+                                      "invalid conversion '%%p' to 'format': scripts cannot see addresses of memory");
         if (++arg > count || p >= end)
             break;
         if (*p != 's' && *p != 'q') {
@@ -117,7 +118,7 @@ static size_t format_size(lua_State *L, mp_str format, int count)
             text.ptr = lua_tolstring(L, arg, &text.len);
         if (text.ptr != NULL && *p == 'q') {
             if (text.len > QUOTED)
-                return (size_t)luaL_error(L, "\"%%q\" takes a text of at most %d bytes", QUOTED);
+                return (size_t)luaL_error(L, "\"%%q\" takes a string of at most %d bytes", QUOTED);
             size += quoted_size(text);
         } else if (memchr(marks, '.', (size_t)(p - marks)) != NULL || (p > marks && text.len < WIDEST))
             size += WIDEST;
@@ -209,7 +210,7 @@ static mp_str check_pack_format(lua_State *L)
 {
     mp_str format;
     format.ptr = luaL_checklstring(L, 1, &format.len);
-    luaL_argcheck(L, format.len <= PACK_FORMAT, 1, "a format has at most 65536 bytes");
+    luaL_argcheck(L, format.len <= PACK_FORMAT, 1, "a format must have at most 65536 bytes");
     return format;
 }
 

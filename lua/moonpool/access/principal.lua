@@ -29,7 +29,7 @@ local plain = { string = true, number = true, boolean = true }
 local function copy(value, depth, count)
   if plain[type(value)] or value == json.null then return value end
   if type(value) ~= "table" then return nil, "claims cannot hold a " .. type(value) end
-  if depth > MAX_DEPTH then return nil, "claims are tables inside each other, more than " .. MAX_DEPTH end
+  if depth > MAX_DEPTH then return nil, "claims are nested deeper than " .. MAX_DEPTH .. " tables" end
   local made = setmetatable({}, debug.getmetatable(value) == json.array_mt and json.array_mt or nil)
   for name, item in pairs(value) do
     count.n = count.n + 1
@@ -49,7 +49,7 @@ local reserved = { anonymous = "requests without a principal", ["local"] = "the 
 
 --- What is wrong with a scope, or nil. A scope is one word of printable characters (RFC 6749, 3.3).
 function principal.scope_trouble(scope)
-  if type(scope) ~= "string" then return "a scope is a text, not a " .. type(scope) end
+  if type(scope) ~= "string" then return "a scope must be a string, not a " .. type(scope) end
   if scope == "" or #scope > MAX_NAME_BYTES or scope:find "[^!#-[%]^-~]" then
     return "'" .. scope:sub(1, 64) .. "' is not a scope: one word, without quotes and backslashes"
   end
@@ -57,7 +57,7 @@ end
 
 -- What is wrong with the table that an auth script returned, or nil.
 local function complaint(given)
-  if type(given) ~= "table" then return "a principal is a table with an id, not a " .. type(given) end
+  if type(given) ~= "table" then return "a principal must be a table with an id, not a " .. type(given) end
   for name, value in pairs(given) do
     local want = fields[name]
     if not want then
@@ -115,7 +115,7 @@ end
 -- The list of scopes, sorted, without repetitions; or nil and why.
 local function read_scopes(given)
   local list, seen = {}, {}
-  if #given == 0 and next(given) ~= nil then return nil, "'scopes' of a principal is a list, as in { \"orders:read\" }" end
+  if #given == 0 and next(given) ~= nil then return nil, "'scopes' of a principal must be a list, as in { \"orders:read\" }" end
   for _, scope in ipairs(given) do
     local why = principal.scope_trouble(scope)
     if why then return nil, why end

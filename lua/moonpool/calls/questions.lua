@@ -50,8 +50,8 @@ end
 -- True if a URL may be shown to a user: https or http, and no password in it (EL-7).
 local function check_url(url)
   local authority = type(url) == "string" and not url:find "[%s%c]" and url:match "^[hH][tT][tT][pP][sS]?://([^/?#]+)"
-  if not authority then problem.raise(3, "a user is sent to an http or https address", "as in \"https://example.com/sign-in\"") end
-  if authority:find("@", 1, true) then problem.raise(3, "the address has credentials in it", "the page it leads to asks for them") end
+  if not authority then problem.raise(3, "URL elicitation needs an http or https URL", "as in \"https://example.com/sign-in\"") end
+  if authority:find("@", 1, true) then problem.raise(3, "the URL contains credentials", "the page at the URL can ask for them") end
 end
 
 --- A question that asks the user to open a page. The answer "accept" means that the user opened it, not that anything was done there (EL-4).

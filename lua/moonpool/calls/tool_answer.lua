@@ -44,10 +44,10 @@ function tool_answer.answer(tool, era, call, params, ok, ...)
   end
   if value == nil then
     if select("#", ...) == 0 and not tool.output then
-      silent.warn(tool, "tool returned nothing", { name = tool.name }, "its clients get an empty result: return a text, as in return \"done\"")
+      silent.warn(tool, "tool returned nothing", { name = tool.name }, "its clients get an empty result: return a string, as in return \"done\"")
       return content.nothing()
     end
-    return content.failed(failure.words(why, "the tool gave no result and no reason"))
+    return content.failed(failure.words(why, "the tool returned neither a result nor a reason"))
   end
   local output = tool.output
   if output then

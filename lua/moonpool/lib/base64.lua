@@ -6,7 +6,7 @@ local problem = require "moonpool.runtime.diagnostic"
 local base64 = {}
 
 local function check(what, text)
-  if type(text) ~= "string" then problem.raise(3, what .. " takes a text, not a " .. type(text)) end
+  if type(text) ~= "string" then problem.raise(3, what .. " takes a string, not a " .. type(text)) end
 end
 
 -- The bytes that one C call encodes, a multiple of 3, or decodes, a multiple of 4. A task can be preempted between the pieces of a text.
@@ -41,7 +41,7 @@ end
 function base64.decode(text)
   check("base64.decode", text)
   local bytes = decode(text)
-  if not bytes then return nil, "this is not Base64" end
+  if not bytes then return nil, "the text is not Base64" end
   return bytes
 end
 
@@ -54,7 +54,7 @@ function base64.url_decode(text)
   check("base64.url_decode", text)
   local usual = not text:find "[+/]" and text:gsub("=*$", ""):gsub("[-_]", { ["-"] = "+", ["_"] = "/" })
   local bytes = usual and decode(usual .. ("="):rep(-#usual % 4))
-  if not bytes then return nil, "this is not Base64 for URLs" end
+  if not bytes then return nil, "the text is not base64url" end
   return bytes
 end
 

@@ -9,9 +9,9 @@ local MAX_INPUT_BYTES = 16 * 1024 * 1024
 local kinds = { sha256 = true, sha512 = true, sha1 = true, md5 = true }
 
 local function check(what, bytes, form)
-  if type(bytes) ~= "string" then problem.raise(3, what .. " takes a text, not a " .. type(bytes)) end
+  if type(bytes) ~= "string" then problem.raise(3, what .. " takes a string, not a " .. type(bytes)) end
   if #bytes > MAX_INPUT_BYTES then problem.raise(3, what .. " takes at most 16 MiB at once") end
-  if form ~= nil and form ~= "bytes" and form ~= "hex" then problem.raise(3, what .. " gives \"hex\" or \"bytes\", not " .. tostring(form)) end
+  if form ~= nil and form ~= "bytes" and form ~= "hex" then problem.raise(3, what .. " returns \"hex\" or \"bytes\", not " .. tostring(form)) end
 end
 
 local function shown(bytes, form)
@@ -36,7 +36,7 @@ end
 
 --- equal(a, b): true if two strings are equal, in constant time, so an attacker cannot measure where they differ.
 function digest.equal(a, b)
-  if type(a) ~= "string" or type(b) ~= "string" then problem.raise(2, "digest.equal takes two texts") end
+  if type(a) ~= "string" or type(b) ~= "string" then problem.raise(2, "digest.equal takes two strings") end
   local key = host.random.bytes(32)
   return host.digest.hmac("sha256", key, a) == host.digest.hmac("sha256", key, b)
 end

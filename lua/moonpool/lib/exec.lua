@@ -65,7 +65,7 @@ local function check(argv, options)
     problem.raise(2, "exec needs a list of words: the program, then its arguments", "as in exec { \"git\", \"log\", \"-1\" }")
   end
   if #argv > MAX_WORDS then problem.raise(2, "exec takes at most " .. MAX_WORDS .. " words, got " .. #argv) end
-  if type(options) ~= "table" then problem.raise(2, "the options of exec are a table, got a " .. type(options)) end
+  if type(options) ~= "table" then problem.raise(2, "the options of exec must be a table, got a " .. type(options)) end
   for name, value in next, options do
     local want = known[name]
     if not want then
@@ -87,7 +87,7 @@ local function word(value, where)
   local kind = type(value)
   local text = host.secret.reveal(value) or (kind == "string" or kind == "number") and tostring(value)
   if not text then problem.raise(3, where .. " must be a string or a number, got a " .. kind) end
-  if text:find("\0", 1, true) then problem.raise(3, where .. " holds a NUL") end
+  if text:find("\0", 1, true) then problem.raise(3, where .. " contains a NUL byte") end
   return text
 end
 

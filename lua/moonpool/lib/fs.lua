@@ -59,12 +59,12 @@ function fs.library(granted, file)
   end
 
   function library.write(path, text, options)
-    if type(text) ~= "string" then problem.raise(1, "fs.write needs a text, got a " .. type(text), "json.encode makes one of a table") end
+    if type(text) ~= "string" then problem.raise(1, "fs.write needs a string, got a " .. type(text), "json.encode(table) makes one") end
     options = copied(options == nil and {} or options)
-    if type(options) ~= "table" then problem.raise(1, "fs.write: options are a table", "as in { append = true }") end
+    if type(options) ~= "table" then problem.raise(1, "fs.write: options must be a table", "as in { append = true }") end
     for name in next, options do
       if name ~= "append" then
-        problem.raise(1, "fs.write has no option '" .. tostring(name) .. "'", suggest.hint(tostring(name), { "append" }) or "the one option is append")
+        problem.raise(1, "fs.write has no option '" .. tostring(name) .. "'", suggest.hint(tostring(name), { "append" }) or "the only option is 'append'")
       end
     end
     return plain("write", options.append and "append" or "write", path, text)

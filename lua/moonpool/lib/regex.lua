@@ -13,10 +13,10 @@ local compiled = setmetatable({}, { __mode = "k" })        -- the script's regex
 
 local function run(self, what, text, init)
   local code = compiled[self]
-  if not code then problem.raise(3, what .. " is a method of what regex.new gives", "as in regex.new(\"[0-9]+\"):" .. what .. "(text)") end
-  if type(text) ~= "string" then problem.raise(3, what .. " takes a text, not a " .. type(text)) end
+  if not code then problem.raise(3, what .. " is a method of what regex.new returns", "as in regex.new(\"[0-9]+\"):" .. what .. "(text)") end
+  if type(text) ~= "string" then problem.raise(3, what .. " takes a string, not a " .. type(text)) end
   init = init == nil and 1 or init
-  if math.type(init) ~= "integer" then problem.raise(3, what .. ": where to begin is a whole number, not " .. tostring(init)) end
+  if math.type(init) ~= "integer" then problem.raise(3, what .. ": the start must be a whole number, not " .. tostring(init)) end
   if init < 0 then init = math.max(#text + init + 1, 1) end
   return code:exec(text, math.max(init, 1))
 end
@@ -83,7 +83,7 @@ end
 --- a function of the captures, or a table that is indexed by the first capture.
 function methods:gsub(text, replacement, most)
   local kind = type(replacement)
-  if kind ~= "string" and kind ~= "function" and kind ~= "table" then problem.raise(2, "gsub takes a text, a function or a table, not a " .. kind) end
+  if kind ~= "string" and kind ~= "function" and kind ~= "table" then problem.raise(2, "gsub takes a string, a function or a table, not a " .. kind) end
   local out, at, kept, count = {}, 1, 1, 0
   while at <= #text + 1 and count < (most or math.huge) do
     local found, why = run(self, "gsub", text, at)
@@ -103,9 +103,9 @@ end
 
 --- new(expression [, flags]): compiles it. "i" ignores case, "m" lets ^ and $ match at line ends, "s" lets '.' match line ends; or nil, why.
 function regex.new(expression, flags)
-  if type(expression) ~= "string" then problem.raise(2, "regex.new takes a text, not a " .. type(expression)) end
+  if type(expression) ~= "string" then problem.raise(2, "regex.new takes a string, not a " .. type(expression)) end
   flags = flags == nil and "" or flags
-  if type(flags) ~= "string" or flags:find "[^ims]" then problem.raise(2, "flags of regex.new are letters of \"ims\"") end
+  if type(flags) ~= "string" or flags:find "[^ims]" then problem.raise(2, "the flags of regex.new must be letters of \"ims\"") end
   local code, why = compiler.compile((flags ~= "" and "(?" .. flags .. ")" or "") .. expression)
   if not code then return nil, why end
   local made = setmetatable({}, mt)

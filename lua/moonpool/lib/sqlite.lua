@@ -37,9 +37,9 @@ local undo = { __close = function(self) self.close() end }
 -- Copies the parameters without metamethods; nil if there are none.
 local function check(what, sql, params)
   if type(sql) ~= "string" then problem.raise(3, what .. " needs SQL, got a " .. type(sql)) end
-  if sql:find("\0", 1, true) then problem.raise(3, what .. ": SQL holds no NUL") end
+  if sql:find("\0", 1, true) then problem.raise(3, what .. ": SQL must not contain NUL bytes") end
   if params == nil then return end
-  if type(params) ~= "table" then problem.raise(3, what .. ": parameters are a list, or a table by name", "as in db:query(\"… where id = ?\", { id })") end
+  if type(params) ~= "table" then problem.raise(3, what .. ": parameters must be a list, or a table by name", "as in db:query(\"… where id = ?\", { id })") end
   params = copied(params)
   for name, value in next, params do
     local kind = type(value)
@@ -148,7 +148,7 @@ local function state_of(self, what)
   local state = states[self]
   if not state then problem.raise(3, what .. " is a method of a database", "as in db:" .. what .. "(…)") end
   local token = tokens[self]
-  if token and state.owner ~= token then problem.raise(3, "this transaction is over") end
+  if token and state.owner ~= token then problem.raise(3, "this transaction has ended") end
   return state, token ~= nil
 end
 
@@ -235,15 +235,15 @@ end
 
 local function setup_of(options)
   if options == nil then return nil end
-  if type(options) ~= "table" then problem.raise(3, "sqlite.open: options are a table", "as in { setup = \"create table if not exists …\" }") end
+  if type(options) ~= "table" then problem.raise(3, "sqlite.open: options must be a table", "as in { setup = \"create table if not exists …\" }") end
   options = copied(options)
   for name in next, options do
     if name ~= "setup" then
-      problem.raise(3, "sqlite.open has no option '" .. tostring(name) .. "'", suggest.hint(tostring(name), { "setup" }) or "the one option is setup")
+      problem.raise(3, "sqlite.open has no option '" .. tostring(name) .. "'", suggest.hint(tostring(name), { "setup" }) or "the only option is 'setup'")
     end
   end
-  if options.setup ~= nil and type(options.setup) ~= "string" then problem.raise(3, "sqlite.open: 'setup' is SQL") end
-  if options.setup and #options.setup > MAX_SQL_BYTES then problem.raise(3, "sqlite.open: 'setup' is at most 1 MiB of SQL") end
+  if options.setup ~= nil and type(options.setup) ~= "string" then problem.raise(3, "sqlite.open: 'setup' must be a string of SQL") end
+  if options.setup and #options.setup > MAX_SQL_BYTES then problem.raise(3, "sqlite.open: 'setup' must be at most 1 MiB of SQL") end
   return options.setup
 end
 

@@ -15,20 +15,20 @@ local MAX_KEYS = 1000
 
 local function full_key(key, what)
   if type(key) ~= "string" or #key > MAX_KEY_BYTES then
-    problem.raise(3, what .. " needs a key: a text of at most " .. MAX_KEY_BYTES .. " bytes, not a " .. type(key))
+    problem.raise(3, what .. " needs a key: a string of at most " .. MAX_KEY_BYTES .. " bytes, not a " .. type(key))
   end
   return PREFIX .. key
 end
 
 local function life(options, what)
   if options == nil then return nil end
-  if type(options) ~= "table" then problem.raise(3, what .. ": options are a table", "as in { ttl = 5 * minutes }") end
+  if type(options) ~= "table" then problem.raise(3, what .. ": options must be a table", "as in { ttl = 5 * minutes }") end
   options = copied(options)
   for name in next, options do
     if name ~= "ttl" then problem.raise(3, what .. ": unknown option '" .. tostring(name) .. "'", "the only option is 'ttl'") end
   end
   local ttl = options.ttl
-  if ttl ~= nil and not (type(ttl) == "number" and ttl > 0) then problem.raise(3, what .. ": 'ttl' is a time above zero, in seconds") end
+  if ttl ~= nil and not (type(ttl) == "number" and ttl > 0) then problem.raise(3, what .. ": 'ttl' must be above 0 seconds") end
   return ttl
 end
 

@@ -76,9 +76,9 @@ end
 
 --- parse(text): seconds since 1970; or nil, why.
 function time.parse(text)
-  if type(text) ~= "string" then problem.raise(2, "time.parse takes a text, not a " .. type(text)) end
+  if type(text) ~= "string" then problem.raise(2, "time.parse takes a string, not a " .. type(text)) end
   local seconds = read(text)
-  if not seconds then return nil, "this is no date and time of RFC 3339, such as 2026-07-28T12:00:00Z" end
+  if not seconds then return nil, "the text is not an RFC 3339 date and time, such as 2026-07-28T12:00:00Z" end
   return seconds
 end
 

@@ -7,7 +7,7 @@ local uris = require "moonpool.runtime.uris"
 local uri = {}
 
 local function check(what, text)
-  if type(text) ~= "string" then problem.raise(3, what .. " takes a text, not a " .. type(text)) end
+  if type(text) ~= "string" then problem.raise(3, what .. " takes a string, not a " .. type(text)) end
 end
 
 local function escape(byte) return ("%%%02X"):format(byte:byte()) end

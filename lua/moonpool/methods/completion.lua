@@ -42,7 +42,7 @@ end
 
 return {
   ["completion/complete"] = function(call, params, era)
-    if not registry.offers "completions" then return nil, errors.new("unknown_method", "there is nothing to complete here") end
+    if not registry.offers "completions" then return nil, errors.new("unknown_method", "this server has no completions") end
     local ref, argument = params.ref, params.argument
     local kind = type(ref) == "table" and kinds[ref.type]
     if not kind then return invalid "params.ref must be { type: \"ref/prompt\", name } or { type: \"ref/resource\", uri }" end

@@ -40,7 +40,7 @@ end
 
 function lifecycle.initialize(call, params)
   if call.initialized and call.has_session then                                       -- (L-9)
-    return nil, errors.new("invalid_request", "this session is initialized already", { reason = "already_initialized" })
+    return nil, errors.new("invalid_request", "this session is already initialized", { reason = "already_initialized" })
   end
   local asked, client, can = params.protocolVersion, params.clientInfo, params.capabilities
   if type(asked) ~= "string" then return nil, errors.new("invalid_params", "params.protocolVersion must be a string") end

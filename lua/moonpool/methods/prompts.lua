@@ -12,7 +12,7 @@ local suggest = require "moonpool.runtime.suggest"
 
 local prompts = {}
 
-local function none() return nil, errors.new("unknown_method", "there are no prompts here") end
+local function none() return nil, errors.new("unknown_method", "this server has no prompts") end
 
 prompts["prompts/list"] = function(call, params, era)
   if not registry.offers "prompts" then return none() end

@@ -10,7 +10,7 @@ local uris = require "moonpool.runtime.uris"
 
 local resources = {}
 
-local function none() return nil, errors.new("unknown_method", "there are no resources here") end
+local function none() return nil, errors.new("unknown_method", "this server has no resources") end
 
 resources["resources/list"] = function(call, params, era)
   if not registry.offers "resources" then return none() end

@@ -19,7 +19,7 @@ local MAX_NAMES = 1024       -- limit of the URIs, and of the ids of tasks, in o
 
 -- The normalized URI of a resource that the caller may read; or nil and an error.
 local function uri_of(call, params, era)
-  if not registry.offers "resources" then return nil, errors.new("unknown_method", "there are no resources here") end
+  if not registry.offers "resources" then return nil, errors.new("unknown_method", "this server has no resources") end
   local uri = params.uri
   if type(uri) ~= "string" then return nil, errors.new("invalid_params", "params.uri must be a string") end
   local normal = uris.normal(uri)
@@ -106,7 +106,7 @@ methods["subscriptions/listen"] = function(call, params)
   local listened, why = host.call.listen(call, topics, json.encode(closing))
   if listened then return closing end     -- sent when the gateway ends the subscription
   return nil, errors.new("internal",
-    why == "too many" and "too many requests listen, or this request names too many things: try again later, or with fewer" or why)
+    why == "too many" and "too many subscriptions/listen requests, or too many subscriptions in this one: try again later, or with fewer" or why)
 end
 
 return methods

@@ -19,7 +19,7 @@ local related = "io.modelcontextprotocol/related-task"
 
 -- The error for a call that may not use any method of tasks, or nil.
 local function refusal(call, era)
-  if not registry.offers "tasks" then return errors.new("unknown_method", "there are no tasks here") end
+  if not registry.offers "tasks" then return errors.new("unknown_method", "this server has no tasks") end
   if era.tasks == "extension" and not call_library.able(call, task_record.needs) then return task_record.undeclared() end      -- the rule TX-6
 end
 

@@ -22,7 +22,7 @@ function apps.of_tool(ui, complain)
   local given = type(ui) == "string" and { ui } or ui
   if type(given) ~= "table" then return nil end
   if type(given[1]) ~= "string" or not apps.is_page(given[1]) then
-    complain("ui", "'ui' names no page", "as in ui = \"ui://orders/table\", which a file in resources/ serves")
+    complain("ui", "'ui' must be the URI of a page", "as in ui = \"ui://orders/table\", which a file in resources/ serves")
     return nil
   end
   for name in pairs(given) do
@@ -30,7 +30,7 @@ function apps.of_tool(ui, complain)
   end
   local visibility = given.visibility
   for _, who in ipairs(type(visibility) == "table" and visibility or {}) do
-    if who ~= "model" and who ~= "app" then complain("visibility", "'visibility' is of \"model\" and \"app\"") end
+    if who ~= "model" and who ~= "app" then complain("visibility", "'visibility' may contain only \"model\" and \"app\"") end
   end
   return { resourceUri = given[1], visibility = type(visibility) == "table" and json.array { table.unpack(visibility) } or nil }
 end

@@ -19,12 +19,12 @@ end
 --- A `completion` object for a list of values, of which `total` exist; or nil and what is wrong with them.
 function complete.result(list, total)
   if list == nil then list = {} end
-  if type(list) ~= "table" then return nil, "a completion gives a list of strings, got a " .. type(list) end
+  if type(list) ~= "table" then return nil, "a completion must return a list of strings, got a " .. type(list) end
   local values = json.array {}
   for i = 1, math.min(#list, most) do
     local value = list[i]
     if type(value) == "number" then value = tostring(value) end
-    if type(value) ~= "string" or not utf8.len(value) then return nil, "item " .. i .. " of the completion is not a text" end
+    if type(value) ~= "string" or not utf8.len(value) then return nil, "item " .. i .. " of the completion is not a string" end
     values[i] = value
   end
   total = math.max(math.tointeger(total) or 0, #list)

@@ -31,7 +31,7 @@ local function walk(schema, path, found, complain, depth)
   if name ~= nil then
     local what = "the header of '" .. (path and table.concat(path, ".") or "?") .. "' "
     if not path or #path == 0 then
-      complain(what .. "is out of reach", "only properties below the root, through properties alone, may have one")
+      complain(what .. "cannot be sent", "only properties that 'properties' alone lead to can have a header")
     elseif type(name) ~= "string" or not name:find "^[%w!#$%%&'*+%-.^_`|~]+$" then
       complain(what .. "is not a header name", "letters, digits and '-', as in header = \"Region\"")
     elseif not kinds[schema.type] then
@@ -86,9 +86,9 @@ function param_headers.check(call, rows, args)
     end
     local kind = type(value)
     if kind == "userdata" then value, kind = nil, "nil" end -- null counts as absent
-    if count > 1 then return wrong(row, "is there twice") end
+    if count > 1 then return wrong(row, "appears twice") end
     if kind == "nil" then
-      if text then return wrong(row, "has no argument beside it") end
+      if text then return wrong(row, "has no matching argument in the body") end
     elseif not text then
       return wrong(row, "is missing")
     elseif text:find "[^\t\32-\126]" then

@@ -20,7 +20,7 @@ local function uri_of(thing, row)
   if uri == nil then
     uri, why = template.expand(thing.template, row)
   elseif type(uri) ~= "string" then
-    return nil, "'uri' is a " .. type(uri) .. ", not a text"
+    return nil, "'uri' is a " .. type(uri) .. ", not a string"
   end
   if not uri then return nil, why end
   if not template.match(thing.template, uris.normal(uri)) then return nil, "'" .. uri:sub(1, 128) .. "' is not a URI of " .. thing.uri end
@@ -36,7 +36,7 @@ local function entry_of(thing, given)
   if not uri then return nil, why end
   for name, want in pairs(words) do
     if row[name] ~= nil and thing.template.has[name] == nil and (type(row[name]) ~= want or not utf8.len(row[name])) then
-      return nil, "'" .. name .. "' is a " .. type(row[name]) .. ", not a text in UTF-8"
+      return nil, "'" .. name .. "' is a " .. type(row[name]) .. ", not a UTF-8 string"
     end
   end
   if row.size ~= nil and not thing.template.has.size and (math.type(row.size) ~= "integer" or row.size < 0) then
@@ -60,11 +60,12 @@ local function add(list, seen, thing, call, era)
   local ok, rows, err = run.handler(thing, "list of resources failed", call, era, nil, thing.list, call)
   if not ok then return err and warn(thing, err.message) end
   if rows == nil then return end
-  if type(rows) ~= "table" then return warn(thing, "'list' gave a " .. type(rows), "it gives a list of rows, as in { { id = 1, name = \"Cars\" } }") end
+  if type(rows) ~= "table" then return warn(thing, "'list' returned a " .. type(rows),
+      "it must return a list of rows, as in { { id = 1, name = \"Cars\" } }") end
   for i, row in ipairs(rows) do
     if i > host.limits.listed then
       host.call.count_listed()
-      return warn(thing, "'list' gave more than " .. host.limits.listed .. " rows", "limits.listed")
+      return warn(thing, "'list' returned more than " .. host.limits.listed .. " rows", "limits.listed")
     end
     local entry, why = entry_of(thing, row)
     if not entry then return warn(thing, "row " .. i .. " of 'list': " .. failure.words(why)) end

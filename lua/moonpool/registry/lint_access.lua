@@ -71,15 +71,15 @@ end
 local function unreachable(word, thing, scope, known, is_all)
   if known == nil then
     return "no client can reach the " .. word .. " '" .. thing.name .. "' over HTTP: it needs '" .. scope .. "', and no auth script authenticates requests",
-      host.config.auth_disabled and "'auth: none' is in the config" or "a script in " .. host.script.root .. "/auth/ would say who has it"
+      host.config.auth_disabled and "'auth: none' is in the config" or "a script in " .. host.script.root .. "/auth/ can grant it"
   end
   if principal.cover(table.concat(sorted(known), " "), { scope }) then return nil end
   local hint = suggest.hint(scope, known)
   if is_all then
     return "no client can reach the " .. word .. " '" .. thing.name .. "': no auth script grants '" .. scope .. "'",
-      hint or "'scopes_supported' or 'implies' of a script in auth/ names those that there are"
+      hint or "'scopes_supported' or 'implies' of a script in auth/ names the scopes that exist"
   end
-  if hint then return "the auth scripts do not speak of the scope '" .. scope .. "' of the " .. word .. " '" .. thing.name .. "'", hint end
+  if hint then return "no auth script mentions the scope '" .. scope .. "' of the " .. word .. " '" .. thing.name .. "'", hint end
 end
 
 local function check_things(put)

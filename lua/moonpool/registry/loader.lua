@@ -85,7 +85,7 @@ local function compile(path, text, env)
   local chunk, why, hint = host.script.load(text, "@" .. shown(path), env)
   if chunk then return chunk end
   if why:find "^C stack overflow" then     -- the parser's error for code that is nested too deep; it names no line
-    why, hint = shown(path) .. ":1: expressions or blocks are nested too deep", "take some of them apart, into locals"
+    why, hint = shown(path) .. ":1: expressions or blocks are nested too deep", "move parts of them into local variables"
   end
   local found = located(why)
   found.hint = hint or syntax_hint(found.what, found.line, text)
@@ -108,7 +108,7 @@ local function add(kind, found, name, value, path, text)
   end
   local word = kind.word
   if not name:find "^[%w_.-]+$" or #name > 128 then
-    return about(1, "'" .. name .. "' is not a name for a " .. word, "1 to 128 letters, digits, '_', '-' and '.'; the name comes from the file's path")
+    return about(1, "'" .. name .. "' is not a valid name for a " .. word, "1 to 128 letters, digits, '_', '-' and '.'; the name comes from the file's path")
   end
   if not kind.library.is(value) and not (word == "tool" and type(value) == "function") then
     return about(name, "'" .. name .. "' is a " .. type(value) .. ", not a " .. word, kind.form)
@@ -244,7 +244,7 @@ function loader.load()
     read_guarded(script.path, kinds[folder], found[folder], script.path, script.text)
     local is_late, seconds = host.script.is_late()
     if is_late then
-      complain(shown(script.path), nil, ("loading the scripts took longer than limits.load (%g s of the processor)"):format(seconds),
+      complain(shown(script.path), nil, ("loading the scripts took longer than limits.load (%g s of processor time)"):format(seconds),
         "a script does work where it loads, at its top level; or raise limits.load")
       break
     end

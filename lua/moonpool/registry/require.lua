@@ -56,10 +56,10 @@ function library.find(name)
   if value ~= nil then return value end
   if host.script.trust_full then return require(name) end
   local absence, is_c = rocks.absence(name)
-  if is_c then problem.raise(3, "there is no library '" .. name .. "': " .. absence, "look for a rock in pure Lua, or for what moonpool itself has") end
+  if is_c then problem.raise(3, "there is no library '" .. name .. "': " .. absence, "use a rock in pure Lua, or a library of moonpool") end
   problem.raise(3, "there is no library '" .. name .. "': " .. host.script.root .. "/lib/" .. name:gsub("%.", "/") .. ".lua does not exist"
     .. (absence and ", and " .. absence or ""),
-    suggest.hint(name, order) or "libraries are files in lib/, and cjson; what moonpool itself has needs no require")
+    suggest.hint(name, order) or "libraries are files in lib/, and cjson; moonpool's own libraries need no require")
 end
 
 --- Adds a compiled file of lib/. `on_error` is the loader's message handler.

@@ -65,7 +65,7 @@ local function requiring(shared, above)
     local value = rocks.get(name, above)
     if value ~= nil then return value end
     if host.script.trust_full then return require(name) end
-    error("module '" .. name .. "' not found: " .. (rocks.absence(name) or "this is no name of a module"), 2)
+    error("module '" .. name .. "' not found: " .. (rocks.absence(name) or "not a module name"), 2)
   end
 end
 

@@ -117,7 +117,7 @@ local CHUNK_MS = 50
 -- strftime is one call of C, and needs about a microsecond for some conversions.
 local function safe_date(format, ...)
   if type(format) == "string" and #format > MAX_DATE_FORMAT_BYTES then
-    error("bad argument #1 to 'date' (a format has at most " .. MAX_DATE_FORMAT_BYTES .. " bytes)", 2)
+    error("bad argument #1 to 'date' (a format must have at most " .. MAX_DATE_FORMAT_BYTES .. " bytes)", 2)
   end
   return os.date(format, ...)
 end

@@ -35,7 +35,7 @@ end)
 
 -- The thing that a script names; raises an error at the script's line if it does not exist.
 local function find(what, word, name)
-  if not loaded then problem.raise(3, what .. " is for handlers: while scripts load, the things may not exist yet") end
+  if not loaded then problem.raise(3, what .. " can be called only by handlers: while scripts load, tools, prompts and resources may not exist yet") end
   local things = registry.all(word)
   if not things then
     problem.raise(3, what .. " takes \"tool\", \"prompt\" or \"resource\", and a name", suggest.hint(tostring(word), lists))
@@ -53,7 +53,7 @@ local function switch(word, thing, on)
   do
     local _ <close> = setmetatable({ text = word .. ":" .. thing.name }, announcement)
     if not host.store.set(registry.switch_key(word, thing.name), on and "on" or "off") then
-      problem.raise(3, "'" .. thing.name .. "' cannot be switched: the store is full", "store.entries and store.bytes in the config say how much it takes")
+      problem.raise(3, "'" .. thing.name .. "' cannot be switched: the store is full", "store.entries and store.bytes in the config limit it")
     end
     registry.follow(word, thing)
   end

@@ -47,9 +47,9 @@ end
 -- Reads the option `nulls` of json.decode. True if nulls are kept.
 local function keeps(options, what)
   if options == nil then return true end
-  if type(options) ~= "table" then problem.raise(3, what .. ": options are a table", "as in { nulls = false }") end
+  if type(options) ~= "table" then problem.raise(3, what .. ": options must be a table", "as in { nulls = false }") end
   for name in next, options do
-    if name ~= "nulls" then problem.raise(3, what .. " has no option '" .. tostring(name) .. "'", "the one option is 'nulls'") end
+    if name ~= "nulls" then problem.raise(3, what .. " has no option '" .. tostring(name) .. "'", "the only option is 'nulls'") end
   end
   local nulls = rawget(options, "nulls")
   if nulls ~= nil and type(nulls) ~= "boolean" then problem.raise(3, what .. ": 'nulls' must be true or false", "false: members that are null are absent") end

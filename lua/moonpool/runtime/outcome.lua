@@ -60,7 +60,7 @@ end
 --- Ends the call because the client lacks the capabilities that `tree` names.
 function failure.missing(tree, names)
   local list = table.concat(names, ", ")
-  error(new(missing, { tree = tree, why = "this needs a client that can do: " .. list }), 0)
+  error(new(missing, { tree = tree, why = "the client lacks a capability that this needs: " .. list }), 0)
 end
 
 --- The capabilities that a value which failure.missing raised names, as a tree.

@@ -7,8 +7,8 @@ local paths = {}
 
 --- The absolute path without ".", ".." and doubled slashes; nil, why if the text is not a valid path.
 function paths.absolute(path)
-  if type(path) ~= "string" or path == "" then return nil, "a path is needed" end
-  if path:find("\0", 1, true) then return nil, "a path holds no NUL" end
+  if type(path) ~= "string" or path == "" then return nil, "the path must be a string that is not empty" end
+  if path:find("\0", 1, true) then return nil, "the path must not contain NUL bytes" end
   if #path > 4000 then return nil, "the path is too long" end
   if path:sub(1, 1) ~= "/" then path = host.config.folder .. "/" .. path end
   local names = {}

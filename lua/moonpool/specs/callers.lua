@@ -36,7 +36,7 @@ end
 
 local function options_of(given)
   for name in pairs(given or {}) do
-    if name ~= "as" then problem.raise(4, "there is no option '" .. tostring(name) .. "'", "the one option is as, a principal") end
+    if name ~= "as" then problem.raise(4, "there is no option '" .. tostring(name) .. "'", "the only option is 'as', a principal") end
   end
   return principal_of(given and given.as)
 end
@@ -130,7 +130,7 @@ return function(call, row)
     for _, one in ipairs(policy.of()) do rows[one.name] = one end
     local one = find("policy", rows, name)
     if type(about) ~= "table" or type(answer) ~= "function" then
-      problem.raise(2, "run_policy takes a name, what is called, and a function that answers",
+      problem.raise(2, "run_policy takes a name, a table that describes the call, and a handler",
         "as in run_policy(\"log\", { tool = \"greet\", args = {} }, function() return \"hi\" end)")
     end
     return as(principal_of(about.as), function() return outcome(xpcall(policy.try, failure.handler, one, call, about, answer)) end)
@@ -154,7 +154,7 @@ return function(call, row)
       end
       first = first or why
     end
-    return nil, first and failure.words(first) or auth.all()[1] and "no auth script knows who asks" or "there are no auth scripts"
+    return nil, first and failure.words(first) or auth.all()[1] and "no auth script authenticates the request" or "there are no auth scripts"
   end
 
   return made

@@ -127,7 +127,7 @@ function specs.answer(call, params, row)
       local found, why = open(script, call, row)
       local spec = found and found[params.index]
       if spec then why = run(spec, script.text) end
-      return { failed = why or not spec and "it is gone" or nil, resultType = "complete" }
+      return { failed = why or not spec and "the spec no longer exists" or nil, resultType = "complete" }
     end
   end
   return nil, errors.new("invalid_params", "there is no such spec")

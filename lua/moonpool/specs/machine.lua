@@ -41,7 +41,7 @@ function machine.programs(given)
     end
     if type(answer) == "function" then
       local made, why = answer(command)
-      if made == nil then return nil, argv[1] .. ": " .. (why or "the function in fake.exec gave nothing") end
+      if made == nil then return nil, argv[1] .. ": " .. (why or "the function in fake.exec returned nothing") end
       answer = made
     end
     if type(answer) == "string" then answer = { stdout = answer } end

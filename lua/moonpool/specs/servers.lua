@@ -85,7 +85,7 @@ function servers.new(served)
     end
     if type(given) == "function" then
       local made, why = given(request)
-      if made == nil then return nil, why or place .. ": the function in fake.http gave nothing" end
+      if made == nil then return nil, why or place .. ": the function in fake.http returned nothing" end
       given = made
     end
     if type(given) == "table" and given.after then host.time.sleep(math.min(given.after, plan.timeout)) end

@@ -161,7 +161,7 @@ end
 function tasks.start(call, tool, wanted, f)
   local work = new_work(call, tool, wanted)
   local record = work.record
-  if not task_record.save(record) then return nil, errors.new("internal", "too many tasks are kept: try again later") end       -- the rule TX-2
+  if not task_record.save(record) then return nil, errors.new("internal", "too many tasks are stored: try again later") end       -- the rule TX-2
   running[record.id] = work
   local job, why = host.job.spawn(call, function(job_call) run(work, job_call, f) end, math.min(tool.timeout or math.huge, record.ttl / 1000))
   if not job then
@@ -250,7 +250,7 @@ function host.call.methods.status(call, message)
   local work = works[call]
   if not work or running[work.record.id] ~= work or message == nil then return end
   message = tostring(message)
-  if not utf8.len(message) then problem.raise(2, "a status is text in UTF-8") end
+  if not utf8.len(message) then problem.raise(2, "a status must be a UTF-8 string") end
   if #message > MAX_MESSAGE_BYTES then message = message:sub(1, (utf8.offset(message, 0, MAX_MESSAGE_BYTES + 1)) - 1) end
   if work.record.message == message then return end
   work.record.message = message

@@ -42,7 +42,7 @@ local function read_times(spec, complain)
       times = {}
     end
   elseif spec.zone ~= nil then
-    complain("zone", "'zone' is for times of day", "as in every = \"0 3 * * 1-5\"")
+    complain("zone", "'zone' applies only to times of day", "as in every = \"0 3 * * 1-5\"")
   end
   if type(spec.jitter) == "number" and not (spec.jitter >= 0 and spec.jitter <= MAX_JITTER_S) then
     complain("jitter", "'jitter' must be from 0 to an hour", "as in jitter = 30 * seconds")
@@ -54,9 +54,9 @@ end
 function job.build(name, value, _, complain)
   local spec = frozen.content(value).spec
   if type(spec) ~= "table" then return complain("job", "job needs a table", form) end
-  if type(spec[1]) ~= "string" then complain("job", "a job begins with its description", form) end
-  if type(spec[2]) ~= "function" then complain("job", "a job's function comes after its description", form) end
-  if spec.every == nil then complain("job", "a job says how often it runs", form) end
+  if type(spec[1]) ~= "string" then complain("job", "the first item of a job must be its description", form) end
+  if type(spec[2]) ~= "function" then complain("job", "the second item of a job must be its function", form) end
+  if spec.every == nil then complain("job", "a job needs 'every'", form) end
   local times = read_times(spec, complain)
   for option, given in pairs(spec) do
     local want = options[option]
@@ -124,7 +124,7 @@ end
 function job.run_now(call, name)
   local one = jobs[name]
   if not one then
-    local hint = suggest.hint(tostring(name), jobs) or "moonpool list says which there are"
+    local hint = suggest.hint(tostring(name), jobs) or "moonpool list shows them"
     return { what = "there is no job '" .. tostring(name) .. "'", hint = hint, resultType = "complete" }
   end
   if one.timeout then host.call.set_deadline(call, one.timeout) end

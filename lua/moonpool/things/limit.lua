@@ -28,13 +28,13 @@ local function check(word, spec, own, form)
     end
   end
   if spec.answer ~= nil and spec.answer ~= "error" and spec.answer ~= "status" then
-    problem.raise(3, word .. ": 'answer' is \"error\", which a model reads, or \"status\", HTTP's 429", form)
+    problem.raise(3, word .. ": 'answer' must be \"error\", which a model reads, or \"status\", HTTP's 429", form)
   end
   local by = spec.by
   local list = type(by) == "table" and by or { by == nil and "principal" or by }
   for _, item in ipairs(list) do
     if type(item) ~= "function" and not by_words[item] then
-      problem.raise(3, word .. ": 'by' is \"principal\", \"tool\", \"address\", \"all\", a function, or a list of them", form)
+      problem.raise(3, word .. ": 'by' must be \"principal\", \"tool\", \"address\", \"all\", a function, or a list of them", form)
     end
   end
   return list
@@ -57,7 +57,7 @@ local function key_of(prefix, row, by, call)
     local read = readers[item] or item
     local value = read(call)
     if type(value) ~= "string" and type(value) ~= "number" then
-      error("'by' of " .. row.name .. " gave a " .. type(value) .. ", not a text", 0)
+      error("'by' of " .. row.name .. " gave a " .. type(value) .. ", not a string", 0)
     end
     parts[i + 2] = tostring(value)
   end
@@ -79,7 +79,7 @@ local function refuse(call, answer, why, seconds)
 end
 
 local function no_room(row)
-  host.log.write("error", "limit not counted", { policy = row.name, why = "the store is full: see store.entries and store.bytes" })
+  host.log.write("error", "limit not counted", { policy = row.name, why = "the store is full: raise store.entries or store.bytes" })
 end
 
 -- The policy that calls take(row, call): `take` returns nil if the call may go on, else the reason and the seconds until it may.
@@ -102,11 +102,11 @@ function limit.rate(spec)
   local by = check("limit", spec, { rate = true, per = true, burst = true }, form)
   local rate, per, burst = spec.rate, spec.per == nil and 1 or spec.per, spec.burst
   if type(rate) ~= "number" or not (rate > 0 and rate <= MAX_CALLS) then problem.raise(2, "limit needs 'rate': a number of calls above 0", form) end
-  if type(per) ~= "number" or not (per > 0 and per <= MAX_PERIOD_S) then problem.raise(2, "limit: 'per' is a time, above 0 and at most 30 days", form) end
+  if type(per) ~= "number" or not (per > 0 and per <= MAX_PERIOD_S) then problem.raise(2, "limit: 'per' must be a time above 0 and at most 30 days", form) end
   if burst == nil then burst = math.max(1, rate // 1 | 0) end
-  if math.type(burst) ~= "integer" or burst < 1 or burst > MAX_CALLS then problem.raise(2, "limit: 'burst' is a whole number from 1", form) end
+  if math.type(burst) ~= "integer" or burst < 1 or burst > MAX_CALLS then problem.raise(2, "limit: 'burst' must be a whole number from 1", form) end
   local interval = per / rate
-  if interval > MAX_PERIOD_S then problem.raise(2, "limit: less than one call in 30 days", form) end
+  if interval > MAX_PERIOD_S then problem.raise(2, "limit: the rate is less than one call in 30 days", form) end
   return made(spec, function(row, call)
     local taken, wait = host.store.take(key_of("l:", row, by, call), interval, burst)
     if taken then return nil end
@@ -137,7 +137,7 @@ function limit.quota(spec)
   local by = check("quota", spec, { most = true, per = true }, form)
   local most, per = spec.most, spec.per == nil and "day" or spec.per
   if math.type(most) ~= "integer" or most < 0 then problem.raise(2, "quota needs 'most': a whole number of calls", form) end
-  if not periods[per] then problem.raise(2, "quota: 'per' is \"hour\", \"day\" or \"month\"", form) end
+  if not periods[per] then problem.raise(2, "quota: 'per' must be \"hour\", \"day\" or \"month\"", form) end
   return made(spec, function(row, call)
     local now = os.time()
     local rest = rest_of(per, now)

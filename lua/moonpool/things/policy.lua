@@ -51,7 +51,7 @@ local function matchers(option, list, complain)
       complain(option, "'" .. option .. "' item " .. i .. " is not a name", "as in " .. option .. " = { \"gh_*\" }: * stands for anything")
     end
   end
-  if #list == 0 then complain(option, "'" .. option .. "' names nothing", "leave it out, or name one; \"*\" is all of them") end
+  if #list == 0 then complain(option, "'" .. option .. "' is an empty list", "remove the option, or add a name; \"*\" matches every name") end
   return made
 end
 
@@ -63,7 +63,7 @@ function policy.build(name, value, _, complain)
   local says = type(spec[1]) == "string"
   local handler = spec[says and 2 or 1]
   local row = { name = name, description = says and spec[1] or content.summary, order = spec.order or 0, gets_row = content.gets_row }
-  if type(handler) ~= "function" then complain("policy", "a policy has a function(call, next)", form) end
+  if type(handler) ~= "function" then complain("policy", "a policy needs a function(call, next)", form) end
   for option, given in pairs(spec) do
     local want = option_types[option]
     if want and type(given) ~= want then
@@ -196,7 +196,7 @@ local function doubt(row, kind, things)
     end
     if not is_used and host.script.is_first_load then
       host.log.write("warn", "policy for no " .. kinds[kind], {
-        policy = row.name, pattern = pattern.text, hint = suggest.hint(pattern.text, names) or "none has such a name",
+        policy = row.name, pattern = pattern.text, hint = suggest.hint(pattern.text, names) or "no name matches",
       })
     end
   end

@@ -74,7 +74,7 @@ function prompt.build(name, value, _, complain)
   if not options.check(kind, spec, complain) then return nil end
   local input, fields = read_arguments(type(spec.args) == "table" and spec.args or {}, complain)
   local check, why = schema.compile(input)
-  if not check then complain("args", "the arguments are not usable: " .. tostring(why)) end
+  if not check then complain("args", "the arguments' schema is not valid: " .. tostring(why)) end
   local handler = spec[2]
   return options.guard({
     name = name,
@@ -98,7 +98,7 @@ local function say(role, body)
   if type(body) == "string" or type(body) == "number" then
     body = content.text(body)
   elseif not content.is_block(body) then
-    problem.raise(2, role .. " takes one text or one block, got a " .. type(body), "several are several messages")
+    problem.raise(2, role .. " takes one text or one block, got a " .. type(body), "write one message for each text or block")
   end
   return setmetatable({ role = role, content = body }, message)
 end
@@ -119,7 +119,7 @@ end
 function prompt.messages(value)
   local single = one(value)
   local list = single and { value } or value
-  if type(list) ~= "table" or #list == 0 then return nil, "a prompt gives messages: user(…), assistant(…), or a list of them" end
+  if type(list) ~= "table" or #list == 0 then return nil, "a prompt must return messages: user(…), assistant(…), or a list of them" end
   local messages = json.array {}
   for i = 1, #list do
     messages[i] = one(list[i])

@@ -48,7 +48,7 @@ local function read_uri(spec, complain)
     return nil
   end
   local made, why, hint = template.compile(uris.normal(uri, true))
-  if not made then complain("uri", "the URI template is not usable: " .. why, hint) end
+  if not made then complain("uri", "the URI template is not valid: " .. why, hint) end
   return made
 end
 
@@ -59,26 +59,26 @@ local function check(spec, made, complain)
   if type(spec.priority) == "number" and not (spec.priority >= 0 and spec.priority <= 1) then complain("priority", "'priority' must be from 0 to 1") end
   if math.type(spec.size) == "integer" and spec.size < 0 then complain("size", "'size' must be at least 0") end
   for _, who in ipairs(type(spec.audience) == "table" and spec.audience or {}) do
-    if who ~= "user" and who ~= "assistant" then complain("audience", "'audience' is of \"user\" and \"assistant\"") end
+    if who ~= "user" and who ~= "assistant" then complain("audience", "'audience' may contain only \"user\" and \"assistant\"") end
   end
   for name, source in pairs(type(spec.complete) == "table" and spec.complete or {}) do
     if made and not made.has[name] then
       complain("complete", "the URI has no value '" .. tostring(name) .. "' to complete", suggest.hint(name, made.names))
     elseif type(source) ~= "table" and type(source) ~= "function" then
-      complain("complete", "'" .. tostring(name) .. "' completes by a list or a function, got a " .. type(source))
+      complain("complete", "'" .. tostring(name) .. "' needs a list or a function to complete it, got a " .. type(source))
     end
   end
   if spec.public and (spec.scopes or spec.visible) then
     complain("public", "a resource with 'scopes' or 'visible' cannot be 'public'", "leave out 'public', or 'scopes' and 'visible'")
   end
   if made and not made.names[1] and spec.list ~= nil then
-    complain("list", "'list' is for templates, whose URI has values", "as in uri = \"notes://{id}\"; this resource is in the list by itself")
+    complain("list", "only a template, whose URI has values, can have 'list'", "as in uri = \"notes://{id}\"; this resource is in the list by itself")
   end
   if made and made.names[1] and spec.size then complain("size", "a template has no 'size'") end
   if made and apps.is_page(made.text) then
     if spec.mime and spec.mime ~= apps.mime then complain("mime", "a ui:// resource is '" .. apps.mime .. "'", "leave 'mime' out") end
   elseif made and spec.ui then
-    complain("ui", "'ui' is for pages", "their URI begins with ui://")
+    complain("ui", "only a page can have 'ui'", "their URI begins with ui://")
   end
 end
 

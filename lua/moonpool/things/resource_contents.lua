@@ -8,7 +8,7 @@ local contents = {}
 local order = { __order = { "uri", "mimeType", "text", "blob", "_meta" } }
 
 local function text_of(uri, mime, text, meta)
-  if not utf8.len(text) then return nil, "the returned text is not UTF-8: what is no text goes into bytes(…)" end
+  if not utf8.len(text) then return nil, "the returned text is not UTF-8: return other bytes as bytes(…)" end
   return setmetatable({ uri = uri, mimeType = mime, text = text, _meta = meta }, order)
 end
 

@@ -21,7 +21,7 @@ local function names_of(list, made)
   for name in (list .. ","):gmatch "([^,]*)," do
     if name:find "[*:]" then return nil, "'" .. name .. "' has a modifier", "values are whole: {x}, {+x}, {/x} or {?a,b}" end
     if not name:find "^[%a_][%w_]*$" then return nil, "'" .. name .. "' is not a name", "as in {id}" end
-    if made.has[name] then return nil, "'" .. name .. "' is there twice" end
+    if made.has[name] then return nil, "'" .. name .. "' appears twice" end
     made.has[name], made.names[#made.names + 1], names[#names + 1] = true, name, name
   end
   return names
@@ -31,7 +31,7 @@ local function expression(made, inside, is_last)
   local operator, list = inside:match "^([^%w_,]?)(.*)$"
   local parts = made.parts
   if operator ~= "?" and stops[operator] == nil then
-    return nil, "there is no '{" .. operator .. "…}' here", "values are {x}, {+x}, {/x} and {?a,b}"
+    return nil, "there is no '{" .. operator .. "…}' in URI templates", "values are {x}, {+x}, {/x} and {?a,b}"
   end
   local names, why, hint = names_of(list, made)
   if not names then return nil, why, hint end
@@ -44,7 +44,7 @@ local function expression(made, inside, is_last)
   end
   local before = parts[#parts]
   if before and before.name and operator ~= "/" then
-    return nil, "nothing tells '{" .. before.name .. "}' and '{" .. inside .. "}' apart", "put a character between them"
+    return nil, "nothing separates '{" .. before.name .. "}' and '{" .. inside .. "}'", "put a character between them"
   end
   for i, name in ipairs(names) do
     if i > 1 and operator ~= "/" then literal(parts, ",") end
@@ -64,7 +64,7 @@ function template.compile(text)
     made.literals = made.literals + open - at
     if open > #text then break end
     local inside, past = text:match("^{([^{}]*)}()", open)
-    if not inside then return nil, "a brace without its partner", "as in {id}" end
+    if not inside then return nil, "a brace has no matching brace", "as in {id}" end
     local ok, why, hint = expression(made, inside, past > #text)
     if not ok then return nil, why, hint end
     at = past
@@ -159,7 +159,7 @@ function template.expand(made, values)
   local function text_of(name)
     local value = values[name]
     if math.type(value) == "integer" then value = tostring(value) end
-    if value ~= nil and type(value) ~= "string" then return nil, "'" .. name .. "' is a " .. type(value) .. ", not a text" end
+    if value ~= nil and type(value) ~= "string" then return nil, "'" .. name .. "' is a " .. type(value) .. ", not a string" end
     return value
   end
   for _, part in ipairs(made.parts) do

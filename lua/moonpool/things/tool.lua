@@ -45,7 +45,7 @@ local function schema_of(value, option, spec, complain)
   for name, field in pairs(value) do
     if type(name) == "string" and types.is_type(field) then
       if types.completion(field) then
-        complain("complete", option .. ": '" .. name .. "' completes nothing", "clients complete arguments of prompts, and values in URIs")
+        complain("complete", option .. ": '" .. name .. "' cannot be completed", "clients complete arguments of prompts, and values in URIs")
       end
     else
       fine = false
@@ -69,10 +69,10 @@ end
 
 local function check_task(spec, complain)
   if spec.task ~= nil and spec.task ~= "optional" and spec.task ~= "required" then
-    complain("task", "'task' is \"optional\" or \"required\"", "\"required\" is for what no client would wait for")
+    complain("task", "'task' must be \"optional\" or \"required\"", "\"required\" suits tools that take too long for clients to wait")
   end
   for _, option in ipairs { "prepare", "poll" } do
-    if spec[option] ~= nil and spec.task == nil then complain(option, "'" .. option .. "' is for tools that have 'task'") end
+    if spec[option] ~= nil and spec.task == nil then complain(option, "'" .. option .. "' needs 'task' in the same tool") end
   end
   if type(spec.poll) == "number" and not (spec.poll >= 0.1 and spec.poll <= 3600) then
     complain("poll", "'poll' must be from 0.1 to 3600 seconds", "as in poll = 5 * seconds")
@@ -90,7 +90,7 @@ local function compile(word, written_schema, complain)
   if ok and check then return check end
   why = ok and why or check
   if type(why) == "table" then why = (why.path and why.path ~= "" and why.path .. ": " or "") .. tostring(why.message) end
-  complain(word, "the " .. word .. " schema is not usable: " .. tostring(why))
+  complain(word, "the " .. word .. " schema is not valid: " .. tostring(why))
 end
 
 --- Prepares the tool that a file returned. Calls complain(word or line, what, hint) for each error.

@@ -140,7 +140,7 @@ function take_first.values(self, what, first, more)
   for i, item in ipairs(first) do
     if types.is_type(item) ~= types.is_type(first[1]) then
       problem.raise(3, what .. ": choice " .. i .. " is not " .. (types.is_type(item) and "a value" or "a type"),
-        "all are values, or all are types: t.const(…) makes one of the other")
+        "choices must be all values or all types: t.const(value) makes a type")
     end
   end
   self.first = first
@@ -174,7 +174,7 @@ end
 -- t.when(t.object { kind = t.const "card" }, t.object { number = t.string }, otherwise)
 function take_first.branches(self, what, condition, yes, no)
   if not types.is_type(condition) or not types.is_type(yes) or no ~= nil and not types.is_type(no) then
-    problem.raise(3, what .. " needs types: a condition, what holds then, and perhaps what holds otherwise")
+    problem.raise(3, what .. " needs two or three types: a condition, the type of values that match it, and optionally the type of others")
   end
   self.first = { condition, yes, no }
 end

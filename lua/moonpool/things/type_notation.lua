@@ -54,7 +54,7 @@ local function atom(s, at)
     return fields(s, at + 1)
   elseif c == '"' or c == "'" then
     local value, after = s:match("^" .. c .. "([^" .. c .. "]*)" .. c .. "()", at)
-    if not value then return nil, "a string without its end in '" .. s .. "'" end
+    if not value then return nil, "a string without its closing quote in '" .. s .. "'" end
     return { enum = json.array { value }, type = "string" }, after
   end
   local number, past = s:match("^(%-?%d+%.?%d*)()", at)

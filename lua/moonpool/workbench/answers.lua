@@ -15,7 +15,7 @@ local function read_one(text)
   if value == "decline" or value == "false" then return { key = key, action = "decline" } end
   if value == "cancel" or value == "null" then return { key = key, action = "cancel" } end
   local content, why = json.decode(value)
-  if content == nil then return nil, "--answer " .. (key or "") .. ": this is no JSON: " .. tostring(why), hint end
+  if content == nil then return nil, "--answer " .. (key or "") .. ": not JSON: " .. tostring(why), hint end
   return { key = key, action = "accept", content = content }
 end
 

@@ -12,13 +12,14 @@ local function read_arguments(args, schema, known)
   local found = {}
   if args.json then
     local value, why = json.decode(args.json)
-    if type(value) ~= "table" or (value[1] ~= nil) then return nil, "--json needs an object: " .. (why or "this is none"), "as in --json '{\"a\": 1}'" end
+    if type(value) ~= "table" or (value[1] ~= nil) then return nil, "--json needs an object: " .. (why or "not a JSON object"),
+      "as in --json '{\"a\": 1}'" end
     found = value
   end
   local properties = type(schema.properties) == "table" and schema.properties or {}
   for i = 2, #args do
     local name, text = args[i]:match "^([^=]+)=(.*)$"
-    if not name then return nil, "'" .. args[i] .. "' is no argument", "write KEY=VALUE, as in " .. known .. " name=Ann" end
+    if not name then return nil, "'" .. args[i] .. "' is not an argument", "write KEY=VALUE, as in " .. known .. " name=Ann" end
     if properties[name] == nil and schema.additionalProperties == false then
       return nil, "'" .. known .. "' has no argument '" .. name .. "'", suggest.hint(name, properties)
     end
@@ -52,7 +53,7 @@ end
 local function run(s, tools, args)
   local name = args[1]
   local tool = tools[name]
-  if not tool then return say.misuse("there is no tool '" .. name .. "'", suggest.hint(name, tools) or "moonpool list says which there are") end
+  if not tool then return say.misuse("there is no tool '" .. name .. "'", suggest.hint(name, tools) or "moonpool list shows them") end
   local arguments, what, hint = read_arguments(args, tool.inputSchema, name)
   if not arguments then return say.misuse(what, hint) end
   local result, wrong = s:call(name, arguments)
@@ -62,6 +63,6 @@ local function run(s, tools, args)
 end
 
 return function(args)
-  if not args[1] then return say.misuse("call takes the name of a tool", "as in moonpool call greet name=Ann; moonpool list says which there are") end
+  if not args[1] then return say.misuse("call takes the name of a tool", "as in moonpool call greet name=Ann; moonpool list shows them") end
   return connect.run(args, function(s) return s:list() end, function(s, tools) return run(s, tools, args) end)
 end

@@ -9,7 +9,7 @@ return function(args)
   local given, order, hint = pairs_of(args, 2)
   if not given then return say.misuse(order, hint) end
   if not args[1] or not order[1] then
-    return say.misuse("complete takes a prompt or a URI template, and an argument with what is typed of it",
+    return say.misuse("complete takes a prompt or a URI template, and an argument with the beginning of its value",
       "as in moonpool complete review tone=fr, or moonpool complete 'orders://{id}' id=1")
   end
   local name = order[1]

@@ -13,10 +13,10 @@ local ours = {
 
 local function add(headers, line)
   local name, value = line:match "^([%w!#$%%&'*+.^_`|~-]+)%s*:%s*(.-)%s*$"
-  if not name then return nil, "this is no header: it needs a name, ':' and a value", "as in --header 'X-Team: blue'" end
+  if not name then return nil, "a header needs a name, ':' and a value", "as in --header 'X-Team: blue'" end
   name = name:lower()
   if ours[name] then return nil, "the header " .. name .. " is moonpool's own" end
-  if value:find "%c" then return nil, "the header " .. name .. " has a control character in it" end
+  if value:find "%c" then return nil, "the header " .. name .. " contains a control character" end
   headers[name] = value
   return true
 end
@@ -37,7 +37,7 @@ end
 local function add_bearer(headers, name)
   local token = os.getenv(name)
   if not token or token == "" then return nil, "the environment variable " .. name .. " is not set", "--bearer-env takes its name, not the token" end
-  if token:find "[%c%s]" then return nil, "the environment variable " .. name .. " holds no token: there is white space in it" end
+  if token:find "[%c%s]" then return nil, "the environment variable " .. name .. " contains white space, so it is not a token" end
   headers.authorization = "Bearer " .. token
   return true
 end

@@ -25,7 +25,7 @@ local function request_of(args)
   end
   for row in (args.header or ""):gmatch "[^\n]+" do
     local name, value = row:match "^([%w!#$%%&'*+.^_`|~-]+):%s*(.-)%s*$"
-    if not name then return nil, "'" .. row .. "' is no header", "as in --header 'X-Api-Key: …'" end
+    if not name then return nil, "'" .. row .. "' is not a header", "as in --header 'X-Api-Key: …'" end
     request.headers[name:lower()] = value
     local token = name:lower() == "authorization" and value:match "^[Bb][Ee][Aa][Rr][Ee][Rr] +(%S+)$"
     if token then request.bearer = token end
@@ -39,14 +39,14 @@ local function params_of(args)
   local request, what, hint = request_of(args)
   if what then return nil, what, hint end
   local is_list, first = args.form == "list", (args.as or request) and 1 or 2 -- index of the name among the words
-  if args.as and request then return nil, "--as and credentials both say who calls", "take one of them away" end
+  if args.as and request then return nil, "--as and credentials exclude each other", "remove one of them" end
   local who = args.as or not request and args[1] or nil
   local name = not is_list and args[first] or nil
   if not who and not request then
     return nil, "explain takes a principal, or credentials", "as in moonpool explain ann orders_refund --scopes orders:read"
   end
   if not is_list and args[first + 1] then return nil, "explain takes one name", "without a name it explains everything" end
-  if request and (args.scopes or args.claims) then return nil, "--scopes and --claims are the auth script's to say, for these credentials" end
+  if request and (args.scopes or args.claims) then return nil, "--scopes and --claims exclude credentials, whose scopes and claims the auth scripts decide" end
   local claims
   if args.claims then
     claims = json.decode(args.claims)

@@ -33,7 +33,7 @@ local function ask(name, field, is_required)
     if text == "" and not is_required then return nil, true end
     local value, why = values.read(text, field)
     if value ~= nil and text ~= "" then return value, true end
-    say.note("  " .. (why or "it is needed"))
+    say.note("  " .. (why or "a value is required"))
   end
 end
 

@@ -14,7 +14,7 @@ function http.place(address)
   local authority, path = address:gsub("^https?://", ""):gsub("#.*$", ""):match "^([^/?]+)(.*)$"
   local host, port = (authority or ""):match "^%[([%x:.]+)%]:?(%d*)$"
   if not host then host, port = (authority or ""):match "^([^:]+):?(%d*)$" end
-  if not host then return nil, "this is no address: '" .. address .. "'", "as in http://127.0.0.1:7300/mcp" end
+  if not host then return nil, "not a URL: '" .. address .. "'", "as in http://127.0.0.1:7300/mcp" end
   if host == "0.0.0.0" or host == "::" then host = host == "::" and "::1" or "127.0.0.1" end
   return {
     host = host, port = port ~= "" and port or is_secure and "443" or "80", path = path:gsub("^%f[?\0]", "/"), is_secure = is_secure,
@@ -74,7 +74,7 @@ local function read_head(from)
   local line, why = from.line()
   if not line then return nil, why end
   local status, headers = tonumber(line:match "^HTTP/1%.%d (%d%d%d)"), {}
-  if not status then return nil, "what answered does not speak HTTP" end
+  if not status then return nil, "the server at this address does not speak HTTP" end
   while true do
     line, why = from.line()
     if not line then return nil, why end
@@ -94,7 +94,7 @@ local function body_of(from, headers)
       local line, why = from.line()
       if not line then return nil, why end
       left = tonumber(line:match "^%x+" or "", 16)
-      if not left then return nil, "what answered does not speak HTTP" end
+      if not left then return nil, "the server at this address does not speak HTTP" end
     end
     if left == 0 then return "" end
     local piece, why = from.some(left or 65536)

@@ -8,7 +8,7 @@ local say = require "moonpool.workbench.say"
 local BAD_CONFIG = 78
 
 return function(args)
-  if not args[1] or args[2] then return say.misuse("job takes the name of one job", "as in moonpool job sweep; moonpool list says which there are") end
+  if not args[1] or args[2] then return say.misuse("job takes the name of one job", "as in moonpool job sweep; moonpool list shows them") end
   local child, why = link.child { "--specs", "--log-level", "info", args.config }
   if not child then return say.wrong(why) end
   local got, wrong = child.exchange({

@@ -43,7 +43,7 @@ function link.child(arguments)
   local function line()
     while not rest:find("\n", 1, true) do
       local bytes, wrong = w:read(READ_TIMEOUT_S)
-      if not bytes or bytes == "" then return nil, wrong or "it ended" end
+      if not bytes or bytes == "" then return nil, wrong or "moonpool stdio ended" end
       rest = rest .. bytes
     end
     local first
@@ -51,7 +51,7 @@ function link.child(arguments)
     return first
   end
   function self.exchange(message, on_message)
-    if not self.send(message) then return nil, "it ended" end
+    if not self.send(message) then return nil, "moonpool stdio ended" end
     return answer_to(message, self, on_message, line)
   end
   function self.close() return w:close() end
@@ -83,8 +83,8 @@ local function events(on_event)
 end
 
 local hints = {
-  [401] = "it needs authentication: --bearer-env NAME sends the token in that variable",
-  [403] = "who calls may not do this, or the gateway does not serve this host",
+  [401] = "the gateway requires authentication: --bearer-env NAME sends the token in that variable",
+  [403] = "the principal lacks permission, or the gateway does not serve this host name",
   [404] = "the path of its endpoint is part of the URL: /mcp, or /sse",
   [405] = "the path of its endpoint is part of the URL: /mcp, or /sse",
 }
@@ -93,7 +93,7 @@ local hints = {
 local function refused(status, body)
   local said = json.decode(body or "")
   local about = type(said) == "table" and (type(said.error) == "table" and said.error.message or said.error_description) or nil
-  return nil, "it answered with status " .. status .. (type(about) == "string" and ": " .. about or ""), { status = status, hint = hints[status] }
+  return nil, "the gateway answered with status " .. status .. (type(about) == "string" and ": " .. about or ""), { status = status, hint = hints[status] }
 end
 
 local function is_stream(headers) return (headers["content-type"] or ""):lower():find "^text/event%-stream" ~= nil end
@@ -198,13 +198,13 @@ function link.sse(address, options)
   if stream.status ~= 200 or not is_stream(stream.headers) then
     stream.close()
     local _, said, more = refused(stream.status)
-    return nil, stream.status == 200 and "there is no event stream" or said, more.hint, stream.status
+    return nil, stream.status == 200 and "the gateway opened no event stream" or said, more.hint, stream.status
   end
   local first, broken = pull()
   local messages = first and first.name == "endpoint" and http.resolve(place, first.data)
   if not messages then
     stream.close()
-    return nil, first and "its stream begins with no endpoint of the same origin" or broken
+    return nil, first and "the stream does not begin with an endpoint of the same origin" or broken
   end
 
   function self.send(message)

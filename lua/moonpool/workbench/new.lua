@@ -43,7 +43,7 @@ return function(args)
   if not name or args[3] then return say.misuse("new takes a kind and one name", "as in moonpool new " .. kind .. " greet") end
   name = name:gsub("%.lua$", "")
   if not name:find "^[%w_-][%w_-]*[%w_/-]*$" or name:find "//" or name:find "/$" or #name > 128 then
-    return say.misuse("'" .. name .. "' is not a name for a script", "letters, digits, '_' and '-', and '/' for folders, as in orders/refund")
+    return say.misuse("'" .. name .. "' is not a valid name for a script", "letters, digits, '_' and '-', and '/' for folders, as in orders/refund")
   end
   local path = ("%s/%s/%s.lua"):format(args.scripts, folders[kind], name)
   local ok, why = make_folders(path)
@@ -51,7 +51,7 @@ return function(args)
   local known = kind == "lib" and name:gsub("/", ".") or name:gsub("/", "_")
   local function filled(template) return (template:gsub("@NAME@", known):gsub("@ID@", identifier(name))) end
   local made, wrong, is_there = wire.create(path, filled(templates[kind]))
-  if is_there then return say.wrong(path .. " is there already", "choose another name, or remove it") end
+  if is_there then return say.wrong(path .. " exists already", "choose another name, or remove it") end
   if not made then return say.wrong(path .. ": " .. wrong) end
   if args.fresh then
     made, wrong = wire.create(args.fresh, "# Everything has a default: `moonpool config` prints all keys.\n")

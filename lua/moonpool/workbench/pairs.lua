@@ -5,7 +5,7 @@ return function(words, first)
   local found, order = {}, {}
   for i = first, #words do
     local name, text = words[i]:match "^([^=]+)=(.*)$"
-    if not name then return nil, "'" .. words[i] .. "' is no argument", "write KEY=VALUE, as in name=Ann" end
+    if not name then return nil, "'" .. words[i] .. "' is not an argument", "write KEY=VALUE, as in name=Ann" end
     if found[name] == nil then order[#order + 1] = name end
     found[name] = text
   end

@@ -7,7 +7,7 @@ local pairs_of = require "moonpool.workbench.pairs"
 local say = require "moonpool.workbench.say"
 
 return function(args)
-  if not args[1] then return say.misuse("prompt takes the name of a prompt", "as in moonpool prompt review diff=…; moonpool list says which there are") end
+  if not args[1] then return say.misuse("prompt takes the name of a prompt", "as in moonpool prompt review diff=…; moonpool list shows them") end
   local arguments, what, hint = pairs_of(args, 2)
   if not arguments then return say.misuse(what, hint) end
   return connect.run(args, nil, function(s)

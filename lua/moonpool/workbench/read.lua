@@ -17,7 +17,7 @@ local function put(item)
 end
 
 return function(args)
-  if not args[1] or args[2] then return say.misuse("read takes one URI", "as in moonpool read orders://7; moonpool list says what there is") end
+  if not args[1] or args[2] then return say.misuse("read takes one URI", "as in moonpool read orders://7; moonpool list shows them") end
   return connect.run(args, nil, function(s)
     local result, wrong = s:ask("resources/read", { uri = args[1] })
     if not result then return connect.failed(wrong) end

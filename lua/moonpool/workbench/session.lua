@@ -19,7 +19,7 @@ local function capabilities(facts, may_ask)
 end
 
 local function describe(err)
-  return err.message or "an error without words"
+  return err.message or "an error without a message"
 end
 
 -- Opens a link to a gateway at a URL. In revision 2024-11-05, a URL that answers neither with an event stream nor with an error may still
@@ -83,7 +83,7 @@ local function answer(self, message)
   elseif message.method == "ping" then
     return { jsonrpc = "2.0", id = message.id, result = json.object {} }
   else
-    return { jsonrpc = "2.0", id = message.id, error = errors.new("unknown_method", "not here") }
+    return { jsonrpc = "2.0", id = message.id, error = errors.new("unknown_method", "moonpool call does not support this method") }
   end
 end
 

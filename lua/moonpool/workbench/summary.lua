@@ -11,11 +11,14 @@ local function since(ms)
   return ("%d d %d h"):format(seconds // 86400, seconds // 3600 % 24)
 end
 
-local function counted(value)
+-- Labels for people where a key of /status says less than it counts.
+local LABELS = { refused = { origin = "host or origin" } }
+
+local function counted(value, labels)
   if type(value) ~= "table" then return value ~= 0 and ("%d"):format(value) or nil end
   local list = {}
   for _, name in ipairs(sorted(value)) do
-    if value[name] ~= 0 then list[#list + 1] = ("%s %d"):format(name, value[name]) end
+    if value[name] ~= 0 then list[#list + 1] = ("%s %d"):format(labels and labels[name] or name, value[name]) end
   end
   return list[1] and table.concat(list, ", ")
 end
@@ -23,7 +26,7 @@ end
 local function put_family(lines, title, family)
   lines[#lines + 1] = title
   for _, name in ipairs(sorted(family)) do
-    local text = counted(family[name])
+    local text = counted(family[name], LABELS[name])
     if text then lines[#lines + 1] = ("  %-20s  %s"):format(name, text) end
   end
 end

@@ -18,7 +18,7 @@ local function read_claims(words)
   local claims = {}
   for _, word in ipairs(words) do
     local name, colon, value = word:match "^([^=:]+)(:?)=(.*)$"
-    if not name then return nil, "'" .. word .. "' is no claim" end
+    if not name then return nil, "'" .. word .. "' is not a claim" end
     if colon == ":" then
       local ok, decoded, why = pcall(json.decode, value)
       if not ok or decoded == nil then return nil, "'" .. word .. "' is no JSON: " .. tostring(ok and why or decoded) end
@@ -37,12 +37,12 @@ return function(args)
   key, why = keys.private(text)
   if not key then return say.wrong(args.key .. ": " .. why) end
   local algorithm = args.alg or key:algorithm()
-  if not key:suits(algorithm) then return say.misuse("the key in " .. args.key .. " does not go with " .. algorithm, "it goes with " .. key:algorithm()) end
+  if not key:suits(algorithm) then return say.misuse("the key in " .. args.key .. " does not fit " .. algorithm, "it fits " .. key:algorithm()) end
   local claims
   claims, why = read_claims(args)
   if not claims then return say.misuse(why, "as in sub=ann, or groups:='[\"staff\"]'") end
   local seconds = span(args.expires or "1h")
-  if not seconds then return say.misuse("'" .. args.expires .. "' is no time", "as in --expires 1h") end
+  if not seconds then return say.misuse("'" .. args.expires .. "' is not a duration", "as in --expires 1h") end
   local now = os.time()
   claims.iat, claims.exp, claims.scope = claims.iat or now, claims.exp or now + seconds, args.scope or claims.scope
   local input = keys.base64url(json.encode { alg = algorithm, typ = "at+jwt", kid = args.kid }) .. "." .. keys.base64url(json.encode(claims))

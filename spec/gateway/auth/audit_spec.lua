@@ -290,7 +290,7 @@ describe("the audit of requests that never became a call", function()
     end
     save [[return tool { "Other.", function() return "x" end }]]
     assert.equal(200, client.request(g, { method = "POST", path = "/reload", headers = { ["Content-Length"] = 0 } }, { admin = true }).status)
-    assert.equal("127.0.0.1", find(path, { event = "reload asked" }).address)
+    assert.equal("127.0.0.1", find(path, { event = "reload requested" }).address)
     local line = find(path, { event = "reload", by = "admin", outcome = "done" })
     assert.equal(2, line.generation)
     assert.truthy(line.changes:find("who", 1, true), line.changes)

@@ -43,7 +43,7 @@ local function ask(me, token) return me:open("tools/call", { name = "who", argum
 
 local function answer_of(stream) return stream:answer().result.content[1].text end
 
-local unavailable = "unavailable: the issuer's keys cannot be fetched now"
+local unavailable = "unavailable: the issuer's keys cannot be fetched at the moment"
 local unknown = "refused: the token is signed with a key that the issuer does not have"
 
 describe("keys of an issuer", function()

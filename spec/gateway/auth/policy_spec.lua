@@ -138,14 +138,14 @@ describe("a policy that is wrong", function()
   end
 
   for what, case in pairs {
-    ["has no function"] = { "return policy { tools = { 'a' } }", "policy/x.lua:1: a policy has a function(call, next)" },
+    ["has no function"] = { "return policy { tools = { 'a' } }", "policy/x.lua:1: a policy needs a function(call, next)" },
     ["has an unknown option"] = { "return policy {\n  tool = { 'a' }, function() end }", "policy/x.lua:2: policy has no option 'tool'" },
-    ["names nothing"] = { "return policy { tools = {}, function() end }", "'tools' names nothing" },
+    ["names nothing"] = { "return policy { tools = {}, function() end }", "'tools' is an empty list" },
     ["names what is no name"] = { "return policy { tools = { 1 }, function() end }", "'tools' item 1 is not a name" },
     ["is a limit without a rate"] = { "return limit { tools = { 'a' } }", "limit needs 'rate'" },
-    ["is a limit of no time"] = { "return limit { rate = 1, per = 0 }", "'per' is a time" },
-    ["is a limit by nobody"] = { "return limit { rate = 1, by = 'client' }", "'by' is \"principal\"" },
-    ["is a quota for a week"] = { "return quota { most = 1, per = 'week' }", "'per' is \"hour\", \"day\" or \"month\"" },
+    ["is a limit of no time"] = { "return limit { rate = 1, per = 0 }", "'per' must be a time" },
+    ["is a limit by nobody"] = { "return limit { rate = 1, by = 'client' }", "'by' must be \"principal\"" },
+    ["is a quota for a week"] = { "return quota { most = 1, per = 'week' }", "'per' must be \"hour\", \"day\" or \"month\"" },
     ["is a quota with a slip"] = { "return quota { mots = 1 }", "quota has no option 'mots'" },
     ["is no policy"] = { "return tool { 'x', function() end }", "'x' is a table, not a policy" },
   } do

@@ -94,9 +94,9 @@ describe("moonpool call", function()
   local misuses = {
     { { "ad" }, "there is no tool 'ad'", "did you mean 'add'?" },
     { { "add", "c=1" }, "'add' has no argument 'c'", "did you mean 'a'?" },
-    { { "add", "a" }, "'a' is no argument", "write KEY=VALUE, as in add name=Ann" },
+    { { "add", "a" }, "'a' is not an argument", "write KEY=VALUE, as in add name=Ann" },
     { { "add", "-r", "2025-06-19" }, "there is no revision '2025-06-19'", "did you mean '2025-06-18'?" },
-    { {}, "call takes the name of a tool", "as in moonpool call greet name=Ann; moonpool list says which there are" },
+    { {}, "call takes the name of a tool", "as in moonpool call greet name=Ann; moonpool list shows them" },
   }
   for _, misuse in ipairs(misuses) do
     it("refuses " .. table.concat(misuse[1], " "), function()

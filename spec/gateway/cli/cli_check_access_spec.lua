@@ -22,7 +22,7 @@ end
 describe("moonpool check warns of", function()
   it("things that no client can reach, where requests are not authenticated", function()
     local wanted = "scripts/tools/read.lua:1: no client can reach the tool 'read' over HTTP: it needs 'orders:read', and no auth script authenticates requests"
-    assert.matches("a script in scripts/auth/ would say who has it", warns(wanted, { ["tools/read.lua"] = read }), 1, true)
+    assert.matches("a script in scripts/auth/ can grant it", warns(wanted, { ["tools/read.lua"] = read }), 1, true)
     assert.matches("'auth: none' is in the config",
       warns(wanted, { ["tools/read.lua"] = read, ["auth/a.lua"] = keeper:format '"orders:read"' }, { auth = "none" }), 1, true)
     warns("no client can reach the resource 'r'", { ["resources/r.lua"] = 'return resource { "R.", uri = "x://r", scopes = { "a" }, "r" }' })
@@ -59,7 +59,7 @@ describe("moonpool check warns of", function()
 
   it("a misspelt scope, if scopes come from tokens", function()
     local open = [[return auth { function(request) return { id = try(request.bearer, "no"), scopes = { %s } } end }]]
-    local err = warns("the auth scripts do not speak of the scope 'orders:read' of the tool 'read'",
+    local err = warns("no auth script mentions the scope 'orders:read' of the tool 'read'",
       { ["tools/read.lua"] = read, ["auth/a.lua"] = open:format '"order:read"' })
     assert.matches("did you mean 'order:read'?", err, 1, true)
     assert.equal("", check { ["tools/read.lua"] = read, ["auth/a.lua"] = open:format 'request.headers["x-scope"]' })

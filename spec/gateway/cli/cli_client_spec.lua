@@ -77,7 +77,7 @@ describe("the terminal", function()
   it("says what is wrong", function()
     for _, row in ipairs {
       { 1, "resource not found", "read", "orders://0" }, { 1, "", "prompt", "revew" }, { 2, "read takes one URI", "read" },
-      { 2, "prompt takes the name of a prompt", "prompt" }, { 2, "'x' is no argument", "prompt", "review", "x" },
+      { 2, "prompt takes the name of a prompt", "prompt" }, { 2, "'x' is not an argument", "prompt", "review", "x" },
       { 2, "complete takes a prompt or a URI template", "complete", "review" }, { 2, "job takes the name of one job", "job" },
       { 2, "--as, --names and --url exclude each other", "list", "--names", "tools", "--as", "ann" },
       { 2, "--names must be tools, resources, prompts or jobs", "list", "--names", "tool" },
@@ -112,7 +112,7 @@ describe("the terminal", function()
     end
     local code, _, err = moonpool("call", "sure", "--answer", "sure={")
     assert.equal(2, code)
-    has(err, "--answer sure: this is no JSON")
+    has(err, "--answer sure: not JSON")
   end)
 
   it("prints names for completion", function()

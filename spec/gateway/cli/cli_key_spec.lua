@@ -67,12 +67,12 @@ describe("moonpool key pair and moonpool token", function()
     local before = read "a.pem"
     local code, out, err = moonpool("key", "pair", "a.pem")
     assert.same({ 1, "" }, { code, out })
-    assert.matches("a.pem is there already", err)
+    assert.matches("a.pem exists already", err)
     assert.equal(before, read "a.pem")
     for said, words in pairs {
-      ["needs %-%-key"] = { "sub=a" }, ["No such file"] = { "-k", "b.pem" }, ["is no claim"] = { "-k", "a.pem", "sub" },
-      ["is no time"] = { "-k", "a.pem", "-e", "1y" },
-      ["does not go with RS256"] = { "-k", "a.pem", "--alg", "RS256" }, ["is no JSON"] = { "-k", "a.pem", "n:=x" },
+      ["needs %-%-key"] = { "sub=a" }, ["No such file"] = { "-k", "b.pem" }, ["is not a claim"] = { "-k", "a.pem", "sub" },
+      ["is not a duration"] = { "-k", "a.pem", "-e", "1y" },
+      ["does not fit RS256"] = { "-k", "a.pem", "--alg", "RS256" }, ["is no JSON"] = { "-k", "a.pem", "n:=x" },
     } do
       code, out, err = moonpool("token", table.unpack(words))
       assert.is_true(code ~= 0 and out == "")

@@ -99,7 +99,7 @@ describe("moonpool new", function()
     file:write "mine"
     file:close()
     local code, out, err = moonpool("new", "tool", "greet")
-    assert.same({ 1, "", "moonpool: scripts/tools/greet.lua is there already\n  hint: choose another name, or remove it\n" }, { code, out, err })
+    assert.same({ 1, "", "moonpool: scripts/tools/greet.lua exists already\n  hint: choose another name, or remove it\n" }, { code, out, err })
     assert.equal("mine", read(dir .. "/scripts/tools/greet.lua"))
   end)
 
@@ -115,8 +115,8 @@ describe("moonpool new", function()
   for _, misuse in ipairs {
     { { "tol", "x" }, "there is no kind of script 'tol'", "did you mean 'tool'?" },
     { { "tool" }, "new takes a kind and one name", "as in moonpool new tool greet" },
-    { { "tool", "../x" }, "'../x' is not a name for a script", "letters, digits, '_' and '-', and '/' for folders, as in orders/refund" },
-    { { "tool", "/etc/x" }, "'/etc/x' is not a name for a script", "letters, digits, '_' and '-', and '/' for folders, as in orders/refund" },
+    { { "tool", "../x" }, "'../x' is not a valid name for a script", "letters, digits, '_' and '-', and '/' for folders, as in orders/refund" },
+    { { "tool", "/etc/x" }, "'/etc/x' is not a valid name for a script", "letters, digits, '_' and '-', and '/' for folders, as in orders/refund" },
   } do
     it("refuses " .. table.concat(misuse[1], " "), function()
       local code, out, err = moonpool("new", table.unpack(misuse[1]))

@@ -46,7 +46,7 @@ describe("moonpool call --url", function()
     end)
     local code, _, err = call({}, "--url", "http://127.0.0.1:" .. server.port .. "/sse", "-r", "2024-11-05", "count")
     assert.equal(1, code)
-    has(err, "no endpoint of the same origin")
+    has(err, "not begin with an endpoint of the same origin")
     assert.same({ "GET" }, asked)
   end)
 
@@ -80,14 +80,14 @@ describe("moonpool call --url", function()
     os.remove(file)
     assert.same({ 1, "" }, { code, out })
     assert.same({ "Bearer s3cret", "1", "blue", "k 1" }, { seen.authorization, seen["x-one"], seen["x-team"], seen["x-key"] })
-    has(err, "it answered with status 401", "hint: it needs authentication: --bearer-env NAME")
+    has(err, "the gateway answered with status 401", "hint: the gateway requires authentication: --bearer-env NAME")
     assert.is_nil(err:find("s3cret", 1, true))
   end)
 
   for told, args in pairs {
     ["the environment variable NOBODY is not set"] = { "--url", "http://127.0.0.1:1/mcp", "--bearer-env", "NOBODY", "x" },
     ["--bearer-env is for a gateway at a URL"] = { "--bearer-env", "HOME", "x" },
-    ["this is no header"] = { "--url", "http://127.0.0.1:1/mcp", "-H", "X", "x" },
+    ["a header needs a name"] = { "--url", "http://127.0.0.1:1/mcp", "-H", "X", "x" },
     ["the header host is moonpool's own"] = { "--url", "http://127.0.0.1:1/mcp", "-H", "Host: a", "x" },
     ["/nowhere/at/all: No such file"] = { "--url", "http://127.0.0.1:1/mcp", "-H", "@/nowhere/at/all", "x" },
   } do

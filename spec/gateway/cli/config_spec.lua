@@ -106,7 +106,7 @@ local refusals = {
   { "an anchor", "listen: &a 127.0.0.1:0\n", "moonpool.yaml:1:9: anchors, aliases and tags" },
   { "an alias", "listen: *a\n", "moonpool.yaml:1:9: anchors, aliases and tags" },
   { "a tag", "workers: !!int 3\n", "moonpool.yaml:1:10: anchors, aliases and tags" },
-  { "a second document", "workers: 1\n---\nworkers: 2\n", "moonpool.yaml:2:1: a second document" },
+  { "a second document", "workers: 1\n---\nworkers: 2\n", "moonpool.yaml:2:1: a second YAML document" },
   { "a zero byte", 'server: {name: "a\\0b"}\n', "moonpool.yaml:1:16: a NUL byte in a value" },
   { "a tab as indentation", "limits:\n\tbody: 1MiB\n", lines(
     "moonpool.yaml:2:1: not valid YAML: found character that cannot start any token",
@@ -124,7 +124,7 @@ local refusals = {
     "                    ^",
     "  hint: inside { } and [ ] put quotes around ${...}") },
   { "a file that is not UTF-8", "server:\n  name: \xff\xfe\n", "moonpool.yaml:2:9: not valid YAML: invalid leading UTF-8 octet" },
-  { "more than 16 levels", ("["):rep(5000), "moonpool.yaml:1:17: more than 16 levels" },
+  { "more than 16 levels", ("["):rep(5000), "moonpool.yaml:1:17: nested deeper than 16 levels" },
   { "more than 1 MiB", ("#"):rep(1024 * 1024 + 1), "moonpool.yaml: larger than 1MiB" },
 }
 

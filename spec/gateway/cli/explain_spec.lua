@@ -51,7 +51,7 @@ describe("moonpool explain", function()
     assert.matches("moonpool explain anonymous open; or --as open", err, 1, true)
     out, code, err = run { "--as", "bob", "-H", "x-api-key: k", "open" }
     assert.same({ "", 2 }, { out, code })
-    assert.matches("--as and credentials both say who calls", err, 1, true)
+    assert.matches("--as and credentials exclude each other", err, 1, true)
   end)
 
   it("explains prompts, and resources by name, URI and template", function()
@@ -78,8 +78,8 @@ describe("moonpool explain", function()
     for wanted, args in pairs {
       ["explain takes a principal"] = {}, ["explain takes one name"] = { "a", "b", "c" },
       ["TOKEN_THAT_IS_NOT is not set"] = { "-b", "TOKEN_THAT_IS_NOT", "open" },
-      ["is no header"] = { "-H", "x", "open" }, ["--claims needs an object"] = { "a", "open", "--claims", "1" },
-      ["are the auth script's to say"] = { "-H", "x: y", "open", "--scopes", "a" },
+      ["is not a header"] = { "-H", "x", "open" }, ["--claims needs an object"] = { "a", "open", "--claims", "1" },
+      ["exclude credentials"] = { "-H", "x: y", "open", "--scopes", "a" },
     } do
       local _, code, err = run(args)
       assert.equal(2, code, err)

@@ -27,7 +27,7 @@ describe("a job with times as cron has them", function()
     for text, said in pairs {
       ['every = "0 3 * *"'] = "has 4 fields, not five", ['every = "0 25 * * *"'] = "'25' is not a hour",
       ['every = "0 3 * * *", zone = "Europe/Berlon"'] = "there is no time zone 'Europe/Berlon'",
-      ['every = 5, zone = "Europe/Berlin"'] = "'zone' is for times of day",
+      ['every = 5, zone = "Europe/Berlin"'] = "'zone' applies only to times of day",
       ['every = "5m"'] = "as in every = 5 * minutes", ["every = 5, jitter = -1"] = "'jitter' must be from 0 to an hour",
     } do
       local dir = gateway.prepare { scripts = { ["jobs/it.lua"] = "return job { 'It.', " .. text .. ", function() end }" } }

@@ -10,7 +10,7 @@ local function tool(body) return "return tool { 'T.', function(args, call) " .. 
 -- Each row: the code of the tool, and the answer to its caller: "fault", "limit", or the text.
 local faults = {
   boom = { 'error "boom"', "fault" },
-  nilret = { "return nil", "the tool gave no result and no reason" },
+  nilret = { "return nil", "the tool returned neither a result nor a reason" },
   error_nil = { "error()", "fault" },
   error_table = { "error { code = 1 }", "fault" },
   error_cycle = { "local a = {} a.a = a error(a)", "fault" },

@@ -111,7 +111,7 @@ describe("fs.read", function()
           for _, path in ipairs { name .. "/environ", g.pid .. "/task/" .. name .. "/environ", name .. "/task/" .. g.pid .. "/maps" } do
             local got = run { path = "/proc/" .. path }
             assert.is_nil(got.text, path)
-            assert.matches("the path is a file of the kernel, as in /proc$", got.why)
+            assert.matches("the path is a kernel file, such as those in /proc$", got.why)
           end
         end
       end
@@ -177,7 +177,7 @@ describe("fs.write", function()
       local _, option = pcall(fs.write, "data/a", "x", { apend = true })
       return { why = tostring(why), option = tostring(option) }]]
     with({ code = code, allow = { write = { "data" } } }, function(run)
-      assert.matches("fs.write needs a text, got a table", run {}.why)
+      assert.matches("fs.write needs a string, got a table", run {}.why)
       assert.matches("no option 'apend'", run {}.option)
     end)
   end)

@@ -50,7 +50,7 @@ describe("http.get", function()
     local me = g:client "2026-07-28"
     local got = errand.run(me, { url = server.url })
     assert.equal(404, got.status)
-    assert.matches("the answer is not JSON: ", got.why)
+    assert.matches("the response is not JSON: ", got.why)
     assert.equal(204, errand.run(me, { url = server.url .. "/none" }).status)
     me:close()
     assert.has_nothing_left(g)
@@ -231,7 +231,7 @@ describe("a mistake in the arguments of http", function()
     local me = g:client "2026-07-28"
     for n, what in ipairs {
       "http needs a URL, got a nil", "http has no option 'timeot'", "'timeout' must be above 0", "a request has a 'body' or 'json', not both",
-      "the header 'host' is made from the request", "query field 'a' must be a string, a number or a boolean, got a function",
+      "the header 'host' is set by moonpool", "query field 'a' must be a string, a number or a boolean, got a function",
         "'method' must be a word such as GET",
       "'max' must be 1 to limits.http.body", "http.request needs a table", "http has no option 'idle'",
     } do
@@ -255,9 +255,9 @@ describe("a mistake in the arguments of http", function()
     } }
     local me = g:client "2026-07-28"
     for _, row in ipairs {
-      { { url = server.url, value = "a\r\nx-evil: 1" }, "the header 'x-a' holds a line break" }, { { url = server.url, value = "a\0" },
-        "the header 'x-a' holds" },
-      { { url = server.url, name = "x: y\r\nz" }, "the name of a header" }, { { url = server.url .. "/\r\nx-evil: 1" }, "spaces or control characters" },
+      { { url = server.url, value = "a\r\nx-evil: 1" }, "the header 'x-a' contains a line break" }, { { url = server.url, value = "a\0" },
+        "the header 'x-a' contains" },
+      { { url = server.url, name = "x: y\r\nz" }, "a header's name" }, { { url = server.url .. "/\r\nx-evil: 1" }, "spaces or control characters" },
       { { url = server.url .. "/a b" }, "spaces or control characters" }, { { url = server.url .. "/\0" }, "spaces or control characters" },
       { { url = "file:///etc/passwd" }, "must be http or https" }, { { url = "gopher://127.0.0.1/" }, "must be http or https" }, { { url = "x" }, "not a URL" },
       { { url = "http://user:pw@" .. server.at }, "the URL contains credentials" }, { { url = "http://" .. server.at .. "@evil.test/" }, "credentials" },

@@ -38,7 +38,7 @@ describe("scripts' own libraries", function()
   end)
 
   it("base64: both alphabets", function()
-    assert.same({ "+/8=", "-_8", true, true, "this is not Base64", "this is not Base64 for URLs" }, run [[
+    assert.same({ "+/8=", "-_8", true, true, "the text is not Base64", "the text is not base64url" }, run [[
       local b = "\xfb\xff"
       return { base64.encode(b), base64.url_encode(b), base64.decode "+/8=" == b, base64.url_decode "-_8" == b,
         select(2, base64.decode "+/8"), select(2, base64.url_decode "+/8") }]])

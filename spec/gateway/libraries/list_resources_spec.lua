@@ -137,7 +137,7 @@ describe("resources of a template", function()
     local dir = gateway.prepare { scripts = { ["resources/a.lua"] = "return resource { 'A.', uri = 'a://b', list = function() end, 'x' }" } }
     local code, out, err = gateway.exec { "check", dir .. "/moonpool.yaml" }
     assert.not_equal(0, code)
-    assert.match("'list' is for templates", out .. err, 1, true)
+    assert.match("only a template", out .. err, 1, true)
   end)
 end)
 

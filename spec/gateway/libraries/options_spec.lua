@@ -94,7 +94,7 @@ describe("options that change while they are read", function()
   it("mean nothing to fs, parallel, store and sqlite", function()
     local written = run "write"
     assert.equal("two", written.text)
-    assert.matches("options are a table", written.bad)
+    assert.matches("options must be a table", written.bad)
     local ran = run "parallel"
     assert.equal(0, ran.n)
     assert.matches("1 to 64 functions", ran.why)

@@ -89,7 +89,7 @@ describe("sqlite", function()
       assert(db:transaction(put("d", function() end)) == true)
       local kept
       db:transaction(function(tx) kept = tx end)
-      assert(tostring(select(2, pcall(kept.query, kept, "select 1"))):find "is over")
+      assert(tostring(select(2, pcall(kept.query, kept, "select 1"))):find "has ended")
       assert(tostring(select(2, pcall(db.transaction, db, function() return db:query "select 1" end))):find "would wait for itself")
       local all = {}
       for _, row in ipairs(try(db:query "select v from t order by v")) do all[#all + 1] = row.v end
@@ -156,9 +156,9 @@ describe("sqlite", function()
       assert.truthy(why(("return sqlite.open(%q)"):format(path)):find "no grant", path)
     end
     local folder = uv.fs_realpath(g.dir)
-    assert.equal("given/none.db: cannot open it: unable to open database file: No such file or directory (" .. folder .. "/given/none.db)",
+    assert.equal("given/none.db: cannot open the database: unable to open database file: No such file or directory (" .. folder .. "/given/none.db)",
       why "return sqlite.open('given/none.db'):query 'select 1'")
-    assert.equal("data/none/x.db: cannot open it: unable to open database file: No such file or directory (" .. folder .. "/data/none/x.db)",
+    assert.equal("data/none/x.db: cannot open the database: unable to open database file: No such file or directory (" .. folder .. "/data/none/x.db)",
       why "return sqlite.open('data/none/x.db'):query 'select 1'")
     run "local db = sqlite.open 'data/move.db' db:exec 'create table t (a)' return db:exec 'pragma wal_checkpoint(truncate)'"
     uv.fs_link(g.dir .. "/data/move.db", g.dir .. "/given/read.db")

@@ -94,9 +94,9 @@ describe("store.file", function()
   it("belongs to one process: a second one is refused; `moonpool call` leaves it alone", function()
     local g <close> = start()
     local err = refused(g.dir)
-    assert.truthy(err:find("store.file: " .. g.dir .. "/data/store.db: another process uses it", 1, true)
-      or err:find("store.file: data/store.db: another process uses it", 1, true), err)
-    assert.truthy(err:find("hint: each gateway needs a store.file of its own", 1, true))
+    assert.truthy(err:find("store.file: " .. g.dir .. "/data/store.db: another process uses the file", 1, true)
+      or err:find("store.file: data/store.db: another process uses the file", 1, true), err)
+    assert.truthy(err:find("hint: each gateway needs its own store.file", 1, true))
     local code, out = gateway.exec({ "call", "-c", "moonpool.yaml", "lua", "code=return host.store.keys('') and 1" }, { cwd = g.dir })
     assert.equal(0, code, out)
     local me = g:client "2026-07-28"
@@ -139,8 +139,8 @@ describe("store.file", function()
     patch(path, 0, "this is no database at all")
     local err = refused(g.dir)
     assert.truthy(err:find("file is not a database", 1, true), err)
-    assert.truthy(err:find("hint: move it away", 1, true), err)
-    for name, why in pairs { ["nowhere/store.db"] = "make its folder first", data = "Is a directory", ["/sys/store.db"] = "ermi" } do
+    assert.truthy(err:find("hint: move the file", 1, true), err)
+    for name, why in pairs { ["nowhere/store.db"] = "create its folder first", data = "Is a directory", ["/sys/store.db"] = "ermi" } do
       local out <close> = assert(io.open(g.dir .. "/moonpool.yaml", "w"))
       out:write((text:gsub('"data\\*/store.db"', '"' .. name .. '"')))
       out:close()
@@ -192,7 +192,7 @@ describe("store.file", function()
     g:wait_log "store not saved"
     me:close()
     g:stop()
-    assert.truthy(g:log():find("store not saved at the end", 1, true))
+    assert.truthy(g:log():find("store not saved at shutdown", 1, true))
   end)
 end)
 
@@ -207,7 +207,7 @@ describe("a store.file that is removed while it is open", function()
     for _, name in ipairs { "store.db", "store.db-wal" } do assert(os.remove(g.dir .. "/data/" .. name)) end
     run(me, 'host.store.set("s:new", "x") host.store.delete "s:1"')
     g:wait_log("store not saved", { why = "the file was removed or replaced while it was open" })
-    g:wait_log "store file made anew"
+    g:wait_log "store file created again"
     wait_saved(g)
     assert.equal(1, g:status().counters.store_failures)
     assert.equal("rw-------", lfs.attributes(g.dir .. "/data/store.db", "permissions"))

@@ -27,12 +27,12 @@ local long = {
 }
 
 local refused = {
-  ["os.date"] = { "", "return os.date(('%c'):rep(1000000))", "a format has at most 1024 bytes" },
-  ["string.pack"] = { "", "return string.pack((' '):rep(10000000))", "a format has at most 65536 bytes" },
-  ["string.packsize"] = { "", "return string.packsize(('x'):rep(10000000))", "a format has at most 65536 bytes" },
-  ["string.unpack"] = { "", "return string.unpack(('x'):rep(10000000), '')", "a format has at most 65536 bytes" },
-  ["string.pack, c"] = { "", "return string.pack('c1000000000', '')", "the text would be %d+ bytes or more" },
-  ["string.format, q"] = { "local s = ('x'):rep(5000000)", "return ('%q'):format(s)", "takes a text of at most 4194304 bytes" },
+  ["os.date"] = { "", "return os.date(('%c'):rep(1000000))", "a format must have at most 1024 bytes" },
+  ["string.pack"] = { "", "return string.pack((' '):rep(10000000))", "a format must have at most 65536 bytes" },
+  ["string.packsize"] = { "", "return string.packsize(('x'):rep(10000000))", "a format must have at most 65536 bytes" },
+  ["string.unpack"] = { "", "return string.unpack(('x'):rep(10000000), '')", "a format must have at most 65536 bytes" },
+  ["string.pack, c"] = { "", "return string.pack('c1000000000', '')", "the string would be %d+ bytes or more" },
+  ["string.format, q"] = { "local s = ('x'):rep(5000000)", "return ('%q'):format(s)", "takes a string of at most 4194304 bytes" },
 }
 
 -- Each call returns nil and an error text.
@@ -42,7 +42,7 @@ local uncompiled = {
   ["names that are sought in vain"] = { [[local locals, text = {}, {}
     for i = 1, 190 do locals[i] = "local a" .. i .. "\n" end
     for i = 1, 100 do text[i] = "local function f() " .. table.concat(locals) end
-    local s = table.concat(text) .. ("x=x;"):rep(100000)]], "compiling this takes too long" },
+    local s = table.concat(text) .. ("x=x;"):rep(100000)]], "compiling the file takes too long" },
 }
 
 describe("a function of C that has much to do", function()

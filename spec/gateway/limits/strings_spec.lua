@@ -65,7 +65,7 @@ describe("a text that would be too long", function()
     local g <close> = gateway.start { scripts = scripts, config = { limits = { lua_memory = "64MiB" } } }
     local me = g:client "2026-07-28"
     for how, size in pairs { rep = "1099511627776 bytes", concat = "%d+ bytes or more", format = "%d+ bytes or so" } do
-      refused(g, call(me, "bomb", { how = how }), "scripts/tools/bomb%.lua:%d: the text would be " .. size .. ": more than 16777216 are not made here")
+      refused(g, call(me, "bomb", { how = how }), "scripts/tools/bomb%.lua:%d: the string would be " .. size .. ", more than the limit of 16777216")
       assert.equal("3", call(me, "add", { a = 1, b = 2 }).content[1].text)
     end
     me:close()

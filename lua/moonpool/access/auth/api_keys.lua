@@ -86,7 +86,7 @@ local function check_reserved(prefix, script)
     if pattern:sub(-1) == "*" and grants.fits(pattern, prefix) then return end
   end
   problem.raise(3, "auth.keys: the keys '" .. prefix .. "' of the store are not reserved: any script could write one",
-    ("moonpool.yaml: scripts: {grants: {%q: {store: [%q]}}}; and the same for the scripts that make keys"):format(script.path, prefix .. "*"))
+    ("moonpool.yaml: scripts: {grants: {%q: {store: [%q]}}}; and the same grant for the scripts that make keys"):format(script.path, prefix .. "*"))
 end
 
 -- Returns a function that finds an entry by its hash; that function returns nil, why, kind on failure.

@@ -41,7 +41,7 @@ function claims.principal(from)
   if not subject and not client then return nil, "the token has neither 'sub' nor 'client_id'" end
   local given = from.scope == nil and from.scp or from.scope
   if type(given) == "table" and debug.getmetatable(given) ~= json.array_mt then
-    return nil, "the token's scopes are neither a text nor a list, but a JSON object"
+    return nil, "the token's scopes are a JSON object, not a string or list"
   end
   local scopes, why = options.read_scopes(given)
   if not scopes then return nil, why end

@@ -58,7 +58,7 @@ local function check_issuer(issuer, complain)
   local scheme, host_part = issuer:match "^(https?)://([^/?#]+)[^?#%s\"\\%c]*$"
   local is_near = host_part and (host_part:find "^localhost:?%d*$" or host_part:find "^127%." or host_part:find "^%[::1%]")
   if not scheme or (scheme == "http" and not is_near) then
-    complain("issuer", "'issuer' is no https: address without query: '" .. issuer:sub(1, 128) .. "'", "as in issuer = \"https://login.example.com\"")
+    complain("issuer", "'issuer' must be an https URL without a query: '" .. issuer:sub(1, 128) .. "'", "as in issuer = \"https://login.example.com\"")
   end
 end
 
@@ -88,7 +88,7 @@ local function check(spec, complain)
   for name, value in pairs(spec) do
     local want = options[name]
     if name == 1 then
-      if type(value) ~= "function" then complain("auth", "auth begins with its function", form) end
+      if type(value) ~= "function" then complain("auth", "the first item of auth must be its function", form) end
     elseif not want then
       complain(tostring(name), "auth has no option '" .. tostring(name) .. "'",
         suggest.hint(tostring(name), order) or "options are " .. table.concat(order, ", "))
@@ -101,10 +101,10 @@ local function check(spec, complain)
     elseif name == "implies" then
       check_implies(value, complain)
     elseif name == "realm" and value:find "[%c\"\\\128-\255]" then
-      complain("realm", "'realm' is plain text, without quotes and backslashes")
+      complain("realm", "'realm' must be plain text, without quotes and backslashes")
     end
   end
-  if spec[1] == nil then complain("auth", "auth has no function", form) end
+  if spec[1] == nil then complain("auth", "auth needs a function", form) end
   return true
 end
 

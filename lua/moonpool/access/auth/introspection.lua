@@ -48,7 +48,7 @@ local function ask(self, text)
   if status >= 400 and status < 500 and not not_of_token[status] then return false end
   if status ~= 200 then return nil, "the issuer answers with HTTP status " .. status end
   local said = json.decode(answer.body)
-  if type(said) ~= "table" or type(said.active) ~= "boolean" then return nil, "the issuer's answer is not an introspection" end
+  if type(said) ~= "table" or type(said.active) ~= "boolean" then return nil, "the issuer's answer is not an introspection response" end
   return said.active and said
 end
 
@@ -91,11 +91,11 @@ local function look_up(self, text)
   if known and now < known.ends then return json.decode(known.text) end
   if (self.bad:get(id) or 0) > now then return nil, "the token is not active" end
   if now < self.quiet_until then          -- one request checks whether the issuer answers again
-    if now < self.probe_at then return nil, "the issuer does not answer now", "unavailable" end
+    if now < self.probe_at then return nil, "the issuer does not answer at the moment", "unavailable" end
     self.probe_at = now + TIMEOUT_S
   end
   local said = self.flights:share(id, 2 * TIMEOUT_S, function() return fetch(self, id, text) end)
-  if said == nil then return nil, "the issuer does not answer now", "unavailable" end
+  if said == nil then return nil, "the issuer does not answer at the moment", "unavailable" end
   if not said then return nil, "the token is not active" end
   return json.decode(json.encode(said)) -- a copy for each request
 end

@@ -18,7 +18,7 @@ local common = { "askable", "realm", "implies", "scopes_supported" }
 
 --- Raises an error for an option that the method `who` does not have.
 function options.check(who, given, known)
-  if type(given) ~= "table" then problem.raise(2, who .. ": options are a table") end
+  if type(given) ~= "table" then problem.raise(2, who .. ": options must be a table") end
   local stranger, hint = suggest.stranger(given, table.move(common, 1, #common, #known + 1, { table.unpack(known) }))
   if stranger then problem.raise(2, who .. ": there is no option '" .. stranger .. "'", hint) end
 end
@@ -40,7 +40,7 @@ end
 function options.scopes(who, value)
   local list = {}
   if value == nil then return list end
-  if type(value) ~= "table" then problem.raise(2, who .. ": 'scopes' is a list", "as in scopes = { \"orders:read\" }") end
+  if type(value) ~= "table" then problem.raise(2, who .. ": 'scopes' must be a list", "as in scopes = { \"orders:read\" }") end
   for _, scope in ipairs(value) do
     local why = principal.scope_trouble(scope)
     if why then problem.raise(2, who .. ": " .. why) end
@@ -67,10 +67,10 @@ function options.read_scopes(value)
   elseif type(value) == "table" then
     for i, scope in ipairs(value) do list[i] = scope end
     for name in pairs(value) do
-      if math.type(name) ~= "integer" or name < 1 or name > #list then return nil, "the scopes are neither a text nor a list" end
+      if math.type(name) ~= "integer" or name < 1 or name > #list then return nil, "the scopes are neither a string nor a list" end
     end
   else
-    return nil, "the scopes are neither a text nor a list"
+    return nil, "the scopes are neither a string nor a list"
   end
   if #list > 256 then return nil, "there are more than 256 scopes" end
   for _, scope in ipairs(list) do

@@ -7,19 +7,20 @@ local problem = require "moonpool.runtime.diagnostic"
 local function plain(fingerprint) return (tostring(fingerprint):lower():gsub("^sha256:", ""):gsub("[^%x]", "")) end
 
 local function read(one)
-  if type(one) ~= "table" then problem.raise(2, "auth.tls: a client is a table", "as in { subject = \"CN=ci\", id = \"robot:ci\", scopes = { … } }") end
-  if one.issuer ~= nil and type(one.issuer) ~= "string" then problem.raise(2, "auth.tls: 'issuer' of a client is a text, as in \"CN=Our CA\"") end
+  if type(one) ~= "table" then problem.raise(2, "auth.tls: a client must be a table", "as in { subject = \"CN=ci\", id = \"robot:ci\", scopes = { … } }") end
+  if one.issuer ~= nil and type(one.issuer) ~= "string" then problem.raise(2, "auth.tls: 'issuer' of a client must be a string, as in \"CN=Our CA\"") end
   local ways = 0
   for _, name in ipairs { "subject", "san", "fingerprint" } do
-    if one[name] ~= nil and (type(one[name]) ~= "string" or one[name] == "") then problem.raise(2, "auth.tls: '" .. name .. "' of a client is a text") end
+    if one[name] ~= nil and (type(one[name]) ~= "string" or one[name] == "") then
+      problem.raise(2, "auth.tls: '" .. name .. "' of a client must be a string") end
     ways = ways + (one[name] and 1 or 0)
   end
-  if ways == 0 then problem.raise(2, "auth.tls: a client is known by 'subject', 'san' or 'fingerprint'") end
+  if ways == 0 then problem.raise(2, "auth.tls: a client needs 'subject', 'san' or 'fingerprint'") end
   if not options.is_id(one.id) then problem.raise(2, "auth.tls: a client needs an 'id'") end
   if one.san and not one.san:find "^%u+:." then
-    problem.raise(2, "auth.tls: a 'san' says of what kind it is", "as in san = \"DNS:ci.example.com\"; URI:, EMAIL: and IP: are the others")
+    problem.raise(2, "auth.tls: a 'san' must begin with its kind", "as in san = \"DNS:ci.example.com\"; other kinds are URI:, EMAIL: and IP:")
   end
-  if one.fingerprint and #plain(one.fingerprint) ~= 64 then problem.raise(2, "auth.tls: a fingerprint is a SHA-256: 64 hexadecimal digits") end
+  if one.fingerprint and #plain(one.fingerprint) ~= 64 then problem.raise(2, "auth.tls: 'fingerprint' must be a SHA-256: 64 hexadecimal digits") end
   return {
     subject = one.subject, issuer = one.issuer, san = one.san, fingerprint = one.fingerprint and plain(one.fingerprint),
     id = one.id, scopes = options.scopes("auth.tls", one.scopes),

@@ -56,7 +56,7 @@ end
 
 local function decode(text, options)
   local value, why = null.decode(text, options, "json")
-  if value == nil and why then return nil, "the answer is not JSON: " .. tostring(why) end
+  if value == nil and why then return nil, "the response is not JSON: " .. tostring(why) end
   return value
 end
 

@@ -37,7 +37,7 @@ local function follow(plan, url, status, location)
   local to, what, hint = host.http.url(location:gsub(" ", "%%20"), url.url)
   if not to then return nil, words(plan.method, url, "the redirect cannot be followed: " .. what, hint) end
   if url.scheme == "https" and to.scheme == "http" then return nil, words(plan.method, url, "the redirect leads from https to http",
-    "follow = false gives its answer") end
+    "follow = false returns the redirect itself") end
   request.redirect(plan, status, url.scheme == to.scheme and url.host == to.host and url.port == to.port)
   return to
 end

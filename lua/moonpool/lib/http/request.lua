@@ -92,11 +92,11 @@ local function read_headers(fields)
   local list = {}
   for _, name in ipairs(names_in(fields)) do
     local low = name:lower()
-    if not name:find "^[%w!#$%%&'*+.^_`|~-]+$" then return nil, "the name of a header contains a character that is not allowed" end
-    if ours[low] then problem.raise(2, "the header '" .. low .. "' is made from the request", "remove it") end
+    if not name:find "^[%w!#$%%&'*+.^_`|~-]+$" then return nil, "a header's name contains a character that is not allowed" end
+    if ours[low] then problem.raise(2, "the header '" .. low .. "' is set by moonpool", "remove it") end
     for _, value in ipairs(each(fields[name])) do
       local text = host.secret.reveal(value) or scalar(value, "header '" .. low .. "'")
-      if text:find "[%z\1-\8\10-\31\127]" then return nil, "the header '" .. low .. "' holds a line break or another control character" end
+      if text:find "[%z\1-\8\10-\31\127]" then return nil, "the header '" .. low .. "' contains a line break or another control character" end
       list[#list + 1] = { low, text:match "^[ \t]*(.-)[ \t]*$" }
     end
   end
@@ -114,7 +114,7 @@ end
 function request.plan(method, url, options, stream)
   options = copied(options or {})
   if type(url) ~= "string" then problem.raise(2, "http needs a URL, got a " .. type(url), "as in http.get \"https://example.com/\"") end
-  if type(options) ~= "table" then problem.raise(2, "the options of http are a table, got a " .. type(options)) end
+  if type(options) ~= "table" then problem.raise(2, "the options of http must be a table, got a " .. type(options)) end
   if type(method) ~= "string" or not method:find "^%u+$" or #method > 20 or method == "CONNECT" then
     problem.raise(2, "'method' must be a word such as GET", "upper case, and not CONNECT")
   end

@@ -193,7 +193,7 @@ function remote:find(kid, algorithm)
       is_fresh = true
     end
     known = usable(self)
-    if not known then return nil, "the issuer's keys cannot be fetched now", "unavailable" end
+    if not known then return nil, "the issuer's keys cannot be fetched at the moment", "unavailable" end
   elseif host.time.now() >= known.refresh_at then
     renew(self, 0)
   end

@@ -27,7 +27,7 @@ local function raise(who, what, hint) problem.raise(2, who .. ": " .. what, hint
 function rules.set_of(who, name, value, hint)
   if value == false then return false end
   local list = type(value) == "string" and { value } or value
-  if type(list) ~= "table" or #list == 0 then raise(who, "'" .. name .. "' must be a text, or a list of texts, not " .. type(value), hint) end
+  if type(list) ~= "table" or #list == 0 then raise(who, "'" .. name .. "' must be a string, or a list of strings, not " .. type(value), hint) end
   local set = {}
   for _, item in ipairs(list) do
     if type(item) ~= "string" or item == "" then
@@ -98,7 +98,7 @@ local function read_source(who, options, made, script)
   local name = given[1]
   if name == "key" then return read_own_keys(who, name, keyset.from_pems { options.key }) end
   if name == "keys" then
-    if type(options.keys) ~= "table" then raise(who, "'keys' is a list of PEM texts, or { kid = text }") end
+    if type(options.keys) ~= "table" then raise(who, "'keys' must be a list of PEM texts, or { kid = text }") end
     return read_own_keys(who, name, keyset.from_pems(options.keys))
   end
   if name == "jwks" and type(options.jwks) == "table" then return read_own_keys(who, name, keyset.from_jwks(options.jwks)) end
@@ -120,21 +120,21 @@ end
 
 --- Parses the options. Errors name the function `who`, at the line of the script that calls it. `script` is { path, granted }.
 function rules.read(who, options, script)
-  if type(options) ~= "table" then raise(who, "options are a table", "as in " .. who .. " { issuer = \"https://…\", audience = \"https://…\" }") end
+  if type(options) ~= "table" then raise(who, "options must be a table", "as in " .. who .. " { issuer = \"https://…\", audience = \"https://…\" }") end
   options = copied(options)
   local stranger, hint = suggest.stranger(options, names)
   if stranger then raise(who, "there is no option '" .. stranger .. "'", hint) end
   local made = {}
   made.issuers, made.issuer, made.issuer_count = rules.set_of(who, "issuer", options.issuer,
-    "the 'iss' of its tokens, exactly; env gives nil for what is not set; false takes tokens of any issuer whose key is known")
+    "the exact 'iss' of the tokens; env returns nil for a variable that is not set; false accepts any issuer whose key is known")
   made.audiences, made.audience = rules.set_of(who, "audience", options.audience,
-    "who tokens must be for: this server's address as clients have it, which auth.jwt takes from 'public_url' of moonpool.yaml; false takes others'")
+    "the 'aud' that tokens must have: this server's URL as clients know it, which auth.jwt takes from 'public_url' of moonpool.yaml; false accepts any")
   made.algorithms = read_algorithms(who, options)
   read_times(who, options, made)
   made.plain_http = options.plain_http == true
   made.required = { "exp" }
   for _, name in ipairs(options.required or {}) do
-    if type(name) ~= "string" then raise(who, "'required' is a list of names of claims") end
+    if type(name) ~= "string" then raise(who, "'required' must be a list of names of claims") end
     made.required[#made.required + 1] = name
   end
   made.source = read_source(who, options, made, script)

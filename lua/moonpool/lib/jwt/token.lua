@@ -35,7 +35,7 @@ end
 --- Splits a token into its parts: { header, payload (its JSON), claims, signature, input }; or nil, why.
 function token.read(text, algorithms)
   if text == nil or text == "" then return nil, "there is no token" end
-  if type(text) ~= "string" then return nil, "a token is a text, not a " .. type(text) end
+  if type(text) ~= "string" then return nil, "a token must be a string, not a " .. type(text) end
   if #text > token.MAX_BYTES then return nil, "the token is too long" end
   local head, payload, signature, input = keys.split(text)
   if not head then return nil, payload end
@@ -79,7 +79,7 @@ end
 --- Checks issuer, audience and required claims by `rules`: { issuers, audiences (sets, or false), required }. True; or nil, why.
 function token.check_claims(claims, rules)
   if rules.issuers and not (type(claims.iss) == "string" and rules.issuers[claims.iss]) then return nil, "the token is from another issuer" end
-  if claims.iss ~= nil and type(claims.iss) ~= "string" then return nil, "the token's 'iss' is not a text" end
+  if claims.iss ~= nil and type(claims.iss) ~= "string" then return nil, "the token's 'iss' is not a string" end
   if rules.audiences and not names(claims.aud, rules.audiences) then return nil, "the token is for another audience" end
   for _, name in ipairs(rules.required) do
     if claims[name] == nil or claims[name] == json.null then return nil, "the token has no '" .. name .. "'" end
