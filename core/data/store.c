@@ -275,6 +275,20 @@ mp_store_result mp_store_set(mp_store *store, mp_str key, mp_str text, uint64_t 
     return result;
 }
 
+mp_store_result mp_store_replace(mp_store *store, mp_str key, mp_str old, mp_str text)
+{
+    uint64_t now = mp_store_now();
+    enter(store);
+    entry *e = find(store, key, now);
+    mp_store_result result = MP_STORE_THERE;
+    if (e != NULL && compare((mp_str){e->text, e->len}, old) == 0)
+        result = put(store, &e, key, text, now);
+    if (result == MP_STORE_DONE)
+        mp_store_note_change(store, e);
+    leave(store);
+    return result;
+}
+
 mp_store_result mp_store_load(mp_store *store, mp_str key, mp_str text, uint64_t life_ms)
 {
     uint64_t now = mp_store_now();

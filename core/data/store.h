@@ -26,6 +26,8 @@ typedef enum { MP_STORE_DONE, MP_STORE_THERE, MP_STORE_FULL, MP_STORE_NO_NUMBER 
 mp_store_result mp_store_set(mp_store *store, mp_str key, mp_str text, uint64_t life_ms, bool only_new);
 /* Appends the value of a key to `out`. False if the key has no value. */
 bool mp_store_get(mp_store *store, mp_str key, mp_buf *out);
+/* Replaces the value of a key if it equals `old`; the value expires when the old one would have. THERE: the key has another value, or none. */
+mp_store_result mp_store_replace(mp_store *store, mp_str key, mp_str old, mp_str text);
 void mp_store_delete(mp_store *store, mp_str key);
 /* Appends the first key after `after` (ptr NULL: the first key) that begins with `prefix`. False if there is none. */
 bool mp_store_next(mp_store *store, mp_str prefix, mp_str after, mp_buf *out);

@@ -61,6 +61,13 @@ static int l_add(lua_State *L)
     return push_result(L, mp_store_set(store_of(L), key, text, opt_ttl_ms(L, 3), true));
 }
 
+/* store.replace(key, old, text): replaces the text if it is `old`; the time to live stays. True; false if the key has another text, or none;
+ * or nil, "full".  [-0, +1|2, throws] */
+static int l_replace(lua_State *L)
+{
+    return push_result(L, mp_store_replace(store_of(L), mp_check_str(L, 1), mp_check_str(L, 2), mp_check_str(L, 3)));
+}
+
 /* store.get(key): the key's text, or nil.  [-0, +1, throws] */
 static int l_get(lua_State *L)
 {
@@ -192,9 +199,9 @@ static int l_unbase64(lua_State *L)
 
 void mp_lib_store(lua_State *L, mp_store *store)
 {
-    static const luaL_Reg shared[] = {
-        {"store.set", l_set},   {"store.add", l_add},   {"store.get", l_get},   {"store.delete", l_delete},
-        {"store.keys", l_keys}, {"store.incr", l_incr}, {"store.take", l_take}, {NULL, NULL}};
+    static const luaL_Reg shared[] = {{"store.set", l_set},       {"store.add", l_add},         {"store.get", l_get},
+                                      {"store.delete", l_delete}, {"store.keys", l_keys},       {"store.incr", l_incr},
+                                      {"store.take", l_take},     {"store.replace", l_replace}, {NULL, NULL}};
     static const luaL_Reg pure[] = {{"base64.encode", l_base64}, {"base64.decode", l_unbase64}, {NULL, NULL}};
     lua_pushlightuserdata(L, store);
     mp_set_members(L, shared, 1);

@@ -528,6 +528,14 @@ function host.store.set(key, text, seconds) end
 ---@return string? why
 function host.store.add(key, text, seconds) end
 
+--- Replaces the text of the key and returns true if it is `old`; else returns false. The time to live stays.
+---@param key string
+---@param old string
+---@param text string
+---@return boolean? ok
+---@return string? why
+function host.store.replace(key, old, text) end
+
 ---@param key string
 ---@return string?
 function host.store.get(key) end

@@ -208,6 +208,7 @@ row([[host.store.add
   host.store.get
   host.store.incr
   host.store.keys
+  host.store.replace
   host.store.set
   host.store.take]], 60, "a value of limits.call.output; a list of all of store.entries",
   { "for i = 1, 5000 do store.set('k' .. i, i) end", "return #store.list('', 100000)" },

@@ -21,6 +21,12 @@ function store.add(host)
     return get(key) == nil and set(key, text, seconds)
   end
 
+  function host.store.replace(key, old, text)
+    if get(key) ~= old then return false end
+    self.texts[key] = text
+    return true
+  end
+
   function host.store.delete(key) self.texts[key] = nil end
 
   function host.store.keys(prefix, most)
