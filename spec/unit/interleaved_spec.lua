@@ -21,9 +21,9 @@ for _, path in ipairs { "tools/open.lua", "tools/flips.lua", "tools/other.lua", 
 local REVISION <const> = "2026-07-28"
 local boss, guest = { id = "boss", scopes = { "ops" } }, { id = "guest" }
 
--- True if the function that the hook interrupts is of the folders that hold the lists and the rights. The others of the library share no state with
--- these.
-local folders = { registry = true, access = true, methods = true }
+-- True if the function that the hook interrupts is of the folders that hold the lists, the rights and the MCP tasks. The others of the library
+-- share no state with these.
+local folders = { registry = true, access = true, methods = true, tasks = true }
 local function is_library() return folders[debug.getinfo(3, "S").source:match "lua/moonpool/(%w+)/"] or false end
 
 -- Runs f() as a coroutine and, before its n-th instruction, `between`, unless that instruction is of another folder. Returns true unless f has fewer
@@ -174,6 +174,160 @@ describe("a list and a switch that interrupt each other at any instruction", fun
       assert.equal(switches.is_on("tool", { name = "flips" }), tools(vm, guest):find("flips", 1, true) ~= nil)
       return more
     end)
+  end)
+end)
+
+-- Each MCP task here has a job that the spec runs, so that it can be interrupted.
+describe("an MCP task whose job is interrupted at any instruction", function()
+  local extension = "io.modelcontextprotocol/tasks"
+  local as_client = { revision = REVISION, capabilities = { extensions = { [extension] = { x = 1 } } } }
+  local final = { completed = true, failed = true, cancelled = true }
+  local vm, job, id, published, gone
+
+  -- Keeps the rule that the status of a record which has ended does not change, at every write to the store.
+  local function guard(write)
+    return function(key, ...)
+      local before = vm.store.texts[key]
+      local was = before and before:match '"status":"(%a+)"'
+      local ok, why = write(key, ...)
+      if final[was] then assert.equal(before, vm.store.texts[key], "a record that has ended has changed") end
+      return ok, why
+    end
+  end
+
+  local function status(of) return (vm.store.texts["task:" .. of] or ""):match '"status":"([%a_]+)"' end
+
+  before_each(function()
+    vm = host.start { ["tools/quick.lua"] = 'return tool { "Quick.", task = "optional", function(_, call) sleep(1) call:status "at work" return "ok" end }' }
+    vm.host.store.set = guard(vm.host.store.set)
+    vm.host.store.replace = vm.host.store.replace and guard(vm.host.store.replace)
+    vm.host.time.now = function() return 0 end
+    vm.host.job.stop = function(it) it.stopped = true end
+    vm.host.job.spawn = function(call, f)
+      job = { call = setmetatable({}, { __index = call }), f = f }
+      return job
+    end
+    local n = 0
+    vm.host.random.bytes = function(size)
+      n = n + 1
+      if size == 16 then id = ("%02x"):rep(size):format((("%0" .. size .. "d"):format(n)):byte(1, size)) end
+      return (("%0" .. size .. "d"):format(n))
+    end
+    vm.host.topic.publish = function(_, _, before) published[#published + 1] = before:match '"status":"([%a_]+)"' end
+    gone = {}
+  end)
+  after_each(host.stop)
+
+  local function create()
+    job, published, vm.slept = nil, {}, {}
+    return vm:call("tools/call", { name = "quick" }, as_client)
+  end
+
+  local function cancel() vm.moonpool.deliver("order", '{"id":"' .. id .. '","cancel":true}') end
+
+  local function run_job() pcall(job.f, job.call) end
+
+  -- Ends the coroutine as the engine ends a task: the instruction that was preempted still runs, the next one raises an error.
+  local function kill(co)
+    debug.sethook(co, function()
+      debug.sethook(co)
+      if debug.getinfo(2, "S").source:find("lua/moonpool", 1, true) then error(gone, 0) end -- else the job is over
+    end, "", 1)
+  end
+
+  local function each_instruction(visit)
+    local n = 1
+    while visit(n) do n = n + 1 end
+    assert.is_true(n > 100, "few instructions: " .. n)
+  end
+
+  local function check_end(first)
+    local now = status(id)
+    assert.is_true(final[now], "the record is " .. tostring(now) .. " for ever")
+    if first then assert.equal(first, now) end
+    assert.truthy((" " .. table.concat(published, " ") .. " "):find(" " .. now .. " ", 1, true), "no notification of the end")
+  end
+
+  it("keeps its first end, while an order cancels it", function()
+    for _, kills in ipairs { false, true } do
+      each_instruction(function(n)
+        create()
+        local first, co
+        local more, has_run = interrupted(n, function()
+          co = coroutine.running()
+          run_job()
+        end, function()
+          cancel()
+          first = status(id)
+          assert.is_true(final[first])
+          if kills then kill(co) end
+        end)
+        check_end(has_run and first or nil)
+        return more
+      end)
+    end
+  end)
+
+  it("has ended after its job is killed", function()
+    local seen = {}
+    each_instruction(function(n)
+      create()
+      local co
+      local more = interrupted(n, function()
+        co = coroutine.running()
+        run_job()
+      end, function()
+        if #vm.slept > 0 then kill(co) end -- before, nothing has begun
+      end)
+      check_end()
+      seen[status(id)] = true
+      return more
+    end)
+    assert.is_true(seen.completed and seen.failed)
+  end)
+
+  it("is removed or runs, if the call that creates it is killed", function()
+    each_instruction(function(n)
+      id = ""
+      local co
+      local more = interrupted(n, function()
+        co = coroutine.running()
+        pcall(create)
+      end, function() kill(co) end)
+      if job then run_job() end
+      local now = status(id)
+      assert.is_true(now == nil or final[now], "the record is " .. tostring(now) .. " for ever")
+      return more
+    end)
+  end)
+
+  it("wakes every waiter, while waiters come and leave", function()
+    create()
+    local tasks = require "moonpool.tasks.tasks"
+    local call = vm:new_call("tasks/get", {}, as_client)
+    local function wait_briefly() assert.is_true(tasks.await(call, id, nil, function() return true end)) end
+    local n = 1
+    repeat
+      local is_woken = false
+      local more = interrupted(n, function()
+        tasks.await(call, id, nil, function()
+          vm.moonpool.deliver("task", id)
+          return true
+        end, function() is_woken = true end)
+      end, wait_briefly)
+      assert.is_true(is_woken)
+      local may_end = false
+      local waiter = coroutine.create(function() return tasks.await(call, id, nil, function() return may_end or nil end) end)
+      local _, has_run = interrupted(n, wait_briefly, function() assert(coroutine.resume(waiter)) end)
+      if has_run then
+        assert.equal("suspended", coroutine.status(waiter))
+        may_end = true
+        vm.moonpool.deliver("task", id)
+        assert.equal("dead", coroutine.status(waiter))
+      end
+      n = n + 1
+    until not more
+    assert.is_true(n > 30, "few instructions: " .. n)
   end)
 end)
 

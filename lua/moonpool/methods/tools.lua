@@ -75,7 +75,9 @@ end
 -- The result of a call that asked for a task and failed before the task started. In 2025-11-25 it is a task that has ended already.
 local function instead(tool, era, call, params, result, err)
   if not result or era.tasks ~= "params" then return result, err end
-  return created(era, tasks.ended(call, tool, params.task.ttl, result))
+  local record, why = tasks.ended(call, tool, params.task.ttl, result)
+  if not record then return nil, why end
+  return created(era, record)
 end
 
 local function start(tool, era, call, params, args)

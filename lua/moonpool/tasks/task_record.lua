@@ -47,18 +47,59 @@ function task_record.new(call, ttl, poll)
   }
 end
 
---- Stores the record and sets its time of change. Returns true; or nil if the store is full.
-function task_record.save(record)
+-- What is stored of a record: its status follows from its open questions, unless `final` says how the task ended. The time of change is now.
+local function snapshot(record, final)
+  local status = final and final.status or next(record.requests) and "input_required" or "working"
+  return {
+    id = record.id, owner = record.owner, is_listed = record.is_listed, status = status, message = record.message, created = record.created,
+    updated = now(), ttl = record.ttl, poll = record.poll, ends = record.ends, requests = json.object(final and {} or record.requests),
+    is_error = final and final.is_error or nil, outcome = final and final.outcome,
+  }
+end
+
+local function encode(shot)
+  local outcome = shot.outcome
+  shot.outcome = nil
+  local head = json.encode(shot)
+  shot.outcome = outcome
+  return head .. "\n" .. (outcome or "")
+end
+
+local function decode(text)
+  local head, outcome = text:match "^([^\n]*)\n(.*)$"
+  local record = json.decode(head)
+  record.outcome = outcome ~= "" and outcome or nil
+  return record
+end
+
+--- Stores a new record. Returns true; or nil if the store is full.
+function task_record.add(record)
   local left = record.ends - host.time.now()
-  if left <= 0 then return true end
-  record.updated = now()
-  local outcome = record.outcome
-  record.outcome, record.requests = nil, json.object(record.requests)
-  local head = json.encode(record)
-  record.outcome = outcome
-  if not host.store.set(key(record.id), head .. "\n" .. (outcome or ""), left) then return nil end
-  if record.is_listed and not host.store.set(list_key(record.owner, record.id), "", left) then return nil end
+  if not host.store.set(key(record.id), encode(snapshot(record)), left) then return nil end
+  if record.is_listed and not host.store.set(list_key(record.owner, record.id), "", left) then
+    task_record.delete(record)
+    return nil
+  end
   return true
+end
+
+local no_room = { status = "failed", outcome = json.encode(errors.new("internal", "the store has no room for this task")) }
+
+--- Stores the record as it is now, or with `final`, { status, outcome, is_error }, as one that has ended. A stored record that has ended never
+--- changes: the first end is kept. Other tasks and orders may run between any two instructions of this function, so the store compares and replaces
+--- in one step. If the store is full, the task fails. Returns the stored record and whether this call stored it; or nil if there is none any more.
+function task_record.save(record, final)
+  while true do
+    local text = host.store.get(key(record.id))
+    if not text then return nil end
+    local stored = decode(text)
+    if ended[stored.status] then return stored, false end
+    local shot = snapshot(record, final)
+    local done, full = host.store.replace(key(record.id), text, encode(shot))
+    if done then return shot, true end
+    if full and final == no_room then return stored, false end
+    if full then final = no_room end
+  end
 end
 
 function task_record.delete(record)
@@ -66,19 +107,11 @@ function task_record.delete(record)
   host.store.delete(list_key(record.owner, record.id))
 end
 
-local function read(id)
-  local text = host.store.get(key(id))
-  if not text then return nil end
-  local head, outcome = text:match "^([^\n]*)\n(.*)$"
-  local record = json.decode(head)
-  record.outcome = outcome ~= "" and outcome or nil
-  return record
-end
-
 --- The record with this id, if the caller owns it; else nil (TA-6).
 function task_record.find(call, id)
   if type(id) ~= "string" or #id ~= 32 then return nil end
-  local record = read(id)
+  local text = host.store.get(key(id))
+  local record = text and decode(text)
   return record and record.owner == owner_of(call) and record or nil
 end
 

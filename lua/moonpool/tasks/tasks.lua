@@ -22,7 +22,13 @@ local MAX_MESSAGE_BYTES = 1024   -- limit of the bytes of a status message
 
 local running = {}                                      -- id -> work
 local works = setmetatable({}, { __mode = "k" })        -- the job's call -> work
-local waiting = {}                                      -- id -> { signal = on_change }: tasks that wait for a change of the record
+
+-- The tasks that wait for a change of a record, in buckets by the first byte of its id: waiter -> true. A bucket is never removed, so a waiter enters
+-- and leaves in one instruction; the task may be preempted between any two.
+local waiting = {}
+for byte = 0, 255 do waiting[byte] = {} end
+
+local function bucket(id) return waiting[tonumber(id:sub(1, 2), 16)] end
 
 -- -- notifying clients and workers --------------------------------------------------------------------------------------
 
@@ -33,24 +39,23 @@ local function notify_changed(record)
   host.bus.broadcast("task", record.id)
 end
 
--- Stores the record. If the store is full, the outcome or the questions, which made the record larger, are removed.
+-- Stores the record while the task goes on. No effect if it has ended.
 local function save(work)
-  local record = work.record
-  if not task_record.save(record) then
-    record.status, record.is_error, record.requests = "failed", nil, {}
-    record.outcome = json.encode(errors.new("internal", "the store has no room for this task"))
-    task_record.save(record)
-    running[record.id] = nil
-  end
+  local record, is_new = task_record.save(work.record)
+  if not is_new or running[record.id] ~= work then return end
   notify_changed(record)
+  if task_record.is_ended(record) then running[record.id] = nil end
 end
 
+-- Ends the task, unless it has ended. True if this call ended it. A task that is cancelled in here is ended by left(): the record has ended in one step
+-- of the store, and the work is in `running` until the notification is sent.
 local function finish(work, status, outcome, is_error)
-  local record = work.record
-  if running[record.id] ~= work then return end
-  running[record.id] = nil
-  record.status, record.outcome, record.is_error, record.requests = status, outcome, is_error or nil, {}
-  save(work)
+  local id = work.record.id
+  if running[id] ~= work then return false end
+  local record, is_new = task_record.save(work.record, { status = status, outcome = outcome, is_error = is_error or nil })
+  if record and running[id] == work then notify_changed(record) end
+  running[id] = nil
+  return is_new
 end
 
 local function fail(work, why) finish(work, "failed", json.encode(errors.new("internal", why))) end
@@ -82,6 +87,7 @@ local function put(work, call, asked, key, open)
   if over then problem.raise(2, over) end
   local name = new_key(work, key)
   work.record.requests[name], open[name] = { method = asked.method, params = json.object(params) }, key
+  work.has_news = true
   return true
 end
 
@@ -96,13 +102,13 @@ end
 
 -- Asks the questions of call:elicit and similar functions: the task has the status "input_required" until every question has an answer.
 local function ask(work, call, wanted, found, whys)
-  local open, record = {}, work.record
+  local open = {}
   for key, asked in pairs(wanted) do
     if not put(work, call, asked, key, open) then whys[key] = "unsupported" end
   end
   while next(open) do
-    if next(record.requests) and record.status ~= "input_required" then
-      record.status = "input_required"
+    if work.has_news then
+      work.has_news = nil
       save(work)
     end
     work.signal:wait()
@@ -134,12 +140,23 @@ local function life(wanted)
   return math.max(math.min(math.floor(wanted), most), math.min(MIN_TTL_MS, most))
 end
 
+-- Removes a task whose job was not started: the store or the jobs had no room, or the call that starts it was cancelled.
+local work_mt = { __close = function(work)
+  if work.job or work.has_begun then return end
+  running[work.record.id] = nil
+  task_record.delete(work.record)
+end }
+
+local function full() return errors.new("internal", "too many tasks are stored: try again later") end       -- the rule TX-2
+
+local function stop(work) host.job.stop(work.job, "cancelled by its client") end
+
 local function new_work(call, tool, wanted)
   local record = task_record.new(call, life(wanted), tool.poll and math.floor(tool.poll * 1000) or POLL_INTERVAL_MS)
-  return {
+  return setmetatable({
     record = record, name = tool.name, revision = call.revision, signal = host.task.event(), answers = {}, used = {}, again = {},
     stops = tool.timeout and host.time.now() + tool.timeout,
-  }
+  }, work_mt)
 end
 
 -- Called when the job of a task ends without a result of the tool: the job was cancelled, or reached a limit.
@@ -150,6 +167,8 @@ end
 
 local function run(work, job_call, f)
   local _ <close> = setmetatable({}, { __close = function() left(work) end })
+  work.has_begun = true
+  if running[work.record.id] ~= work then return end -- the task was cancelled or removed before its job began
   works[job_call] = work
   host.call.name_task(job_call, work.record.id)
   client_request.through(job_call, function(...) ask(work, job_call, ...) end)
@@ -159,25 +178,25 @@ end
 --- Runs f(job_call), which returns a result, or nil and an error, as a task of `tool`. Returns the task's record; or nil and an error.
 --- `wanted` is the ttl in milliseconds that the client asked for, or nil.
 function tasks.start(call, tool, wanted, f)
-  local work = new_work(call, tool, wanted)
+  local work <close> = new_work(call, tool, wanted)
   local record = work.record
-  if not task_record.save(record) then return nil, errors.new("internal", "too many tasks are stored: try again later") end       -- the rule TX-2
   running[record.id] = work
+  if not task_record.add(record) then return nil, full() end
   local job, why = host.job.spawn(call, function(job_call) run(work, job_call, f) end, math.min(tool.timeout or math.huge, record.ttl / 1000))
-  if not job then
-    running[record.id] = nil
-    task_record.delete(record)
-    return nil, errors.new("internal", why == "too many" and "too many tasks run: try again later" or why)
-  end
+  if not job then return nil, errors.new("internal", why == "too many" and "too many tasks run: try again later" or why) end
   work.job = job
+  if work.is_cancelled then stop(work) end
   if call.has_session then host.session.subscribe(call, "task:" .. record.id) end
   return record
 end
 
---- The record of a task that has ended already, with this result.
+--- The record of a task that has ended already, with this result; or nil and an error.
 function tasks.ended(call, tool, wanted, result)
-  local work = new_work(call, tool, wanted)
+  local work <close> = new_work(call, tool, wanted)
   running[work.record.id] = work
+  if not task_record.add(work.record) then return nil, full() end
+  local _ <close> = setmetatable({}, { __close = function() left(work) end })
+  work.has_begun = true
   settle(work, call, result)
   return work.record
 end
@@ -190,8 +209,9 @@ local function obey(text)
   local work = running[order.id]
   if not work then return end
   if order.cancel then
-    finish(work, "cancelled")
-    return host.job.stop(work.job, "cancelled by its client")
+    work.is_cancelled = finish(work, "cancelled")
+    if work.is_cancelled and work.job then stop(work) end
+    return
   end
   local record, taken = work.record, false
   for key, said in pairs(order.answers) do
@@ -200,7 +220,6 @@ local function obey(text)
     end
   end
   if not taken then return end
-  if not next(record.requests) then record.status = "working" end
   work.signal:set()
   save(work)
 end
@@ -209,17 +228,15 @@ bus.on("order", obey)
 
 -- A bus message: the record with this id has changed.
 bus.on("task", function(id)
-  for signal, on_change in pairs(waiting[id] or {}) do
-    signal:set()
-    on_change()
+  for waiter in pairs(bucket(id)) do
+    if waiter.id == id then
+      waiter.signal:set()
+      waiter.on_change()
+    end
   end
 end)
 
-local waiter = { __close = function(self)
-  local all = waiting[self.id]
-  all[self.signal] = nil
-  if not next(all) then waiting[self.id] = nil end
-end }
+local waiter_mt = { __close = function(self) bucket(self.id)[self] = nil end }
 
 local function nothing() end
 
@@ -227,9 +244,8 @@ local function nothing() end
 --- longer exists, or after `seconds`. look may wait; on_change(), if given, is called at once for each change and may not wait.
 function tasks.await(call, id, seconds, look, on_change)
   local over = host.time.now() + (seconds or math.huge)
-  local self <close> = setmetatable({ id = id, signal = host.task.event() }, waiter)
-  waiting[id] = waiting[id] or {}
-  waiting[id][self.signal] = on_change or nothing
+  local self <close> = setmetatable({ id = id, signal = host.task.event(), on_change = on_change or nothing }, waiter_mt)
+  bucket(id)[self] = true
   while true do
     self.signal:clear()
     local record = task_record.find(call, id)
