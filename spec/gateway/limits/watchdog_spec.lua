@@ -200,7 +200,9 @@ describe("the main thread", function()
     end
     g:signal "sighup"
     local line = g:wait_log("thread stuck", { thread = "main" }, 10)
-    assert.truthy(line.fields.at:find "^scripts/tools/endless%d%.lua:2$", line.text)
+    if not os.getenv "TSAN_OPTIONS" then -- which delivers no signal to a loop of Lua that calls nothing
+      assert.truthy(line.fields.at:find "^scripts/tools/endless%d%.lua:2$", line.text)
+    end
     g:signal "sigterm"
     assert.equal(0, (g:wait_exit(10)))
     assert.is_nil(g:log():find("not reloaded", 1, true))
