@@ -266,7 +266,7 @@ const mp_config_key mp_config_keys[] = {
      .doc = "Limit of the jobs that wait for a thread. Further jobs are refused."},
     {"limits.fs", MP_KEY_SECTION, .doc = "Files that scripts read and write."},
     {"limits.fs.file", SIZE(KIB, GIB), SLOT(lib.fs_file), .preset = "16MiB",
-     .doc = "Limit of the bytes of one read or write. More is an error."},
+     .doc = "Limit of the bytes of one read or write. A larger one fails with an error."},
     {"limits.fs.held", SIZE(KIB, 64 * GIB), SLOT(lib.fs_held), .preset = "128MiB",
      .doc = "Limit of the bytes of all reads and writes in progress, in all workers together."},
     {"limits.listed", COUNT(1, MILLION), SLOT(lib.listed), .preset = "10000",
@@ -289,9 +289,9 @@ const mp_config_key mp_config_keys[] = {
     {"limits.sqlite.queue", COUNT(1, MILLION), SLOT(lib.sqlite.queue), .preset = "1024",
      .doc = "Limit of the statements that wait for one database. Further ones are refused."},
     {"limits.sqlite.rows", COUNT(1, 100 * MILLION), SLOT(lib.sqlite.rows), .preset = "10000",
-     .doc = "Limit of the rows of one result. More are an error."},
+     .doc = "Limit of the rows of one result. A query with more fails with an error."},
     {"limits.sqlite.bytes", SIZE(KIB, GIB), SLOT(lib.sqlite.bytes), .preset = "16MiB",
-     .doc = "Limit of the bytes of one result, and of one value. More are an error."},
+     .doc = "Limit of the bytes of one result, and of one value. A larger one fails with an error."},
     {"limits.sqlite.memory", SIZE(MIB, 64 * GIB), SLOT(lib.sqlite.memory), .preset = "64MiB",
      .doc = "Limit of the memory that SQLite uses for one database: pages, temporary tables, sorting, values. More is "
             "an error."},
@@ -299,7 +299,8 @@ const mp_config_key mp_config_keys[] = {
      .doc = "Limit of the memory that SQLite uses for all databases of scripts, in all workers together. More is an "
             "error."},
     {"limits.sqlite.held", SIZE(KIB, 64 * GIB), SLOT(lib.sqlite.held), .preset = "256MiB",
-     .doc = "Limit of the bytes of parameters and results in progress, in all workers together. More is an error."},
+     .doc = "Limit of the bytes of parameters and results in progress, in all workers together. Statements over the "
+            "limit fail with an error."},
     {"limits.sqlite.busy", TIME(0, HOUR), SLOT(lib.sqlite.busy_ms), .preset = "5s",
      .doc = "Time that a statement waits for another connection or process to unlock the file."},
     {"limits.drain", TIME(0, HOUR), SLOT(drain), .preset = "10s",

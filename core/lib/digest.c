@@ -7,7 +7,7 @@
 static const EVP_MD *check_kind(lua_State *L, int index)
 {
     const EVP_MD *kind = EVP_get_digestbyname(luaL_checkstring(L, index));
-    luaL_argcheck(L, kind != NULL, index, "not a hash function of OpenSSL");
+    luaL_argcheck(L, kind != NULL, index, "the name is not a hash function of OpenSSL");
     return kind;
 }
 

@@ -147,7 +147,7 @@ void mp_envelope_read_any(mp_envelope *envelope, mp_str body, size_t max_values)
     case MP_JSON_OK:
         break;
     case MP_JSON_REPEATED:
-        set_invalid(envelope, "a key appears twice in one object, or an object has too many");
+        set_invalid(envelope, "an object repeats a key, or has more than 256 keys");
         return;
     case MP_JSON_MANY:
         if (seen.bad_id)

@@ -27,7 +27,7 @@ void *mp_check_udata(lua_State *L, int index, const char *kind, const void *meta
 mp_str mp_text_field(lua_State *L, int index, const char *name)
 {
     if (lua_getfield(L, index, name) != LUA_TSTRING)
-        luaL_error(L, "'%s' is not a text", name);
+        luaL_error(L, "'%s' must be a string", name);
     mp_str text;
     text.ptr = lua_tolstring(L, -1, &text.len);
     lua_pop(L, 1); /* the text stays valid: the table holds a reference to it */
@@ -37,7 +37,7 @@ mp_str mp_text_field(lua_State *L, int index, const char *name)
 lua_Number mp_number_field(lua_State *L, int index, const char *name)
 {
     if (lua_getfield(L, index, name) != LUA_TNUMBER)
-        luaL_error(L, "'%s' is not a number", name);
+        luaL_error(L, "'%s' must be a number", name);
     lua_Number number = lua_tonumber(L, -1);
     lua_pop(L, 1);
     return number;
@@ -46,14 +46,14 @@ lua_Number mp_number_field(lua_State *L, int index, const char *name)
 const char *const *mp_push_texts(lua_State *L, int index, const char *name, lua_Unsigned most)
 {
     if (lua_getfield(L, index, name) != LUA_TTABLE)
-        luaL_error(L, "'%s' is not a list", name);
+        luaL_error(L, "'%s' must be a list", name);
     lua_Unsigned count = lua_rawlen(L, -1);
     if (count > most)
-        luaL_error(L, "'%s' holds more than %I texts", name, (lua_Integer)most);
+        luaL_error(L, "'%s' must have at most %I strings", name, (lua_Integer)most);
     const char **texts = lua_newuserdatauv(L, ((size_t)count + 1) * sizeof *texts, 0);
     for (lua_Unsigned i = 0; i < count; i++) {
         if (lua_rawgeti(L, -2, (lua_Integer)i + 1) != LUA_TSTRING)
-            luaL_error(L, "'%s' has an item that is not a text", name);
+            luaL_error(L, "'%s' has an item that is not a string", name);
         texts[i] = lua_tostring(L, -1);
         lua_pop(L, 1);
     }

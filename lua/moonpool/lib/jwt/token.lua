@@ -56,9 +56,9 @@ local function is_time(value) return math.type(value) ~= nil and value > -LATEST
 --- Checks `exp`, `nbf` and `iat` against the time `now`. True; or nil, why.
 function token.check_times(claims, now, leeway)
   local exp, nbf, iat = claims.exp, claims.nbf, claims.iat
-  if exp ~= nil and not is_time(exp) then return nil, "the token's 'exp' is not a time" end
-  if nbf ~= nil and not is_time(nbf) then return nil, "the token's 'nbf' is not a time" end
-  if iat ~= nil and not is_time(iat) then return nil, "the token's 'iat' is not a time" end
+  if exp ~= nil and not is_time(exp) then return nil, "the token's 'exp' is not a number of seconds since 1970" end
+  if nbf ~= nil and not is_time(nbf) then return nil, "the token's 'nbf' is not a number of seconds since 1970" end
+  if iat ~= nil and not is_time(iat) then return nil, "the token's 'iat' is not a number of seconds since 1970" end
   if exp and now >= exp + leeway then return nil, "the token has expired" end
   if nbf and now < nbf - leeway then return nil, "the token is not valid yet" end
   if iat and now < iat - leeway then return nil, "the token was issued in the future" end
