@@ -293,11 +293,11 @@ const mp_config_key mp_config_keys[] = {
     {"limits.sqlite.bytes", SIZE(KIB, GIB), SLOT(lib.sqlite.bytes), .preset = "16MiB",
      .doc = "Limit of the bytes of one result, and of one value. A larger one fails with an error."},
     {"limits.sqlite.memory", SIZE(MIB, 64 * GIB), SLOT(lib.sqlite.memory), .preset = "64MiB",
-     .doc = "Limit of the memory that SQLite uses for one database: pages, temporary tables, sorting, values. More is "
-            "an error."},
+     .doc = "Limit of the memory that SQLite uses for one database: pages, temporary tables, sorting, values. A "
+            "statement that needs more fails with an error."},
     {"limits.sqlite.heap", SIZE(MIB, 1024 * GIB), SLOT(lib.sqlite.heap), .preset = "512MiB",
-     .doc = "Limit of the memory that SQLite uses for all databases of scripts, in all workers together. More is an "
-            "error."},
+     .doc = "Limit of the memory that SQLite uses for all databases of scripts, in all workers together. A "
+            "statement that needs more fails with an error."},
     {"limits.sqlite.held", SIZE(KIB, 64 * GIB), SLOT(lib.sqlite.held), .preset = "256MiB",
      .doc = "Limit of the bytes of parameters and results in progress, in all workers together. Statements over the "
             "limit fail with an error."},

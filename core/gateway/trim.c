@@ -10,8 +10,9 @@
 
 MP_COUNTER(trims_1ms, "trims", "within", "1ms",
            "times that free memory was returned to the system in up to 1 ms of processor time")
-MP_COUNTER(trims_5ms, "trims", "within", "5ms", "times that took up to 5 ms")
-MP_COUNTER(trims_longer, "trims", "within", "longer", "times that took longer")
+MP_COUNTER(trims_5ms, "trims", "within", "5ms", "times that returning free memory took 1 to 5 ms of processor time")
+MP_COUNTER(trims_longer, "trims", "within", "longer",
+           "times that returning free memory took more than 5 ms of processor time")
 
 #define CONNECTION_BYTES 6000 /* approximate size of an idle connection with an event stream */
 #define SESSION_BYTES 1000    /* approximate size of a session */

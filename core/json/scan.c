@@ -204,7 +204,7 @@ static const char *key(scan *s, const char *at)
 static const char *open_at(scan *s, const char *at)
 {
     if (s->depth == MP_JSON_DEPTH)
-        return fail(s, at, "nested deeper than 128");
+        return fail(s, at, "nested deeper than 128 levels");
     if (*at == '{' && s->depth == s->level && s->visitor != NULL) {
         const looked *outer = &s->levels[s->level];
         bool enter = s->level == 0 || (!outer->hidden && s->visitor->enter != NULL &&

@@ -65,5 +65,5 @@ _Noreturn void mp_encode_fail_deep(encoder *e, int index)
             if (lua_rawequal(e->L, slot, e->frames[outer].slot))
                 mp_encode_fail_at(e, inner, "a table inside itself");
     }
-    mp_encode_fail_at(e, e->depth, "a table nested deeper than 128");
+    mp_encode_fail_at(e, e->depth, "a table nested deeper than 128 levels");
 }

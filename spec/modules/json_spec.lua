@@ -393,7 +393,7 @@ describe("json.encode", function()
       { json.array { a = 1 }, "a table whose keys are neither all strings nor exactly 1..n, at the top" },
       { json.object { 1 }, "a table whose keys are neither all strings nor exactly 1..n, at the top" },
       { loop, "a table inside itself at .a[1].back" },
-      { deep, "a table nested deeper than 128 at " .. ("[1]"):rep(16) .. "…" },
+      { deep, "a table nested deeper than 128 levels at " .. ("[1]"):rep(16) .. "…" },
     }
     for _, case in ipairs(cases) do
       local fine, why = pcall(json.encode, case[1])
@@ -468,7 +468,7 @@ describe("depth", function()
           assert.equal(text, json.encode(value))
         else
           assert.is_nil(value)
-          if depth > 128 then assert.matches("^nested deeper than 128 at byte ", why) end
+          if depth > 128 then assert.matches("^nested deeper than 128 levels at byte ", why) end
         end
       end
     end)

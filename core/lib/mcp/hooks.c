@@ -2,7 +2,8 @@
 #include "lib/bindings.h"
 #include "lib/mcp/frozen_answer.h"
 
-MP_COUNTER(dropped_notes, "dropped", "reason", "notes", "notifications over the queue of a Lua state")
+MP_COUNTER(dropped_notes, "dropped", "reason", "notes",
+           "notifications of clients that were dropped because the queue of a Lua state was full")
 
 #define MAX_NOTES 1024 /* notifications that are queued or running in one VM */
 #define MAX_NOTE_BYTES ((size_t)8 << 20)

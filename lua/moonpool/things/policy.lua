@@ -114,7 +114,7 @@ local function turn_of(call, own)
     end,
     __newindex = function(_, name, value)
       if name ~= "args" then
-        problem.raise(2, "a policy cannot set call." .. tostring(name), "it may set call.args; keep other values in a local")
+        problem.raise(2, "a policy cannot set call." .. tostring(name), "a policy may set call.args; keep other values in a local")
       end
       own.args = value
     end,
