@@ -9,7 +9,7 @@ local stub = {}
 local reply = {}
 reply.__index = reply
 
-local reasons = { [200] = "OK", [302] = "Found", [404] = "Not Found" }
+local reasons = { [200] = "OK", [202] = "Accepted", [302] = "Found", [404] = "Not Found" }
 
 --- Sends raw bytes.
 function reply:raw(bytes)
@@ -104,6 +104,7 @@ local function accept(self)
     end
     self.peers[peer], self.left = nil, self.left + 1
     if not tcp:is_closing() then tcp:close() end
+    if self.on_left then self.on_left(peer.number) end
   end)
 end
 
@@ -129,10 +130,11 @@ function server:__close()
   uv.run "nowait"
 end
 
---- A server on a free port of `host`. `answer(request, reply)` runs for each request.
-function stub.start(answer, host)
+--- A server on `port`, or a free one, of `host`. `answer(request, reply)` runs for each request. A spec may set `on_left`, a function of the number of
+--- a connection that its client has closed.
+function stub.start(answer, host, port)
   local self = setmetatable({ answer = answer, requests = {}, peers = {}, accepted = 0, left = 0, tcp = uv.new_tcp() }, server)
-  assert(self.tcp:bind(host or "127.0.0.1", 0))
+  assert(self.tcp:bind(host or "127.0.0.1", port or 0))
   self.port = self.tcp:getsockname().port
   assert(self.tcp:listen(511, function() accept(self) end))
   self.at = (host or "127.0.0.1") .. ":" .. self.port
