@@ -16,7 +16,7 @@ MP_COUNTER(refused_connections, "refused", "reason", "connections", "times that 
 #define DRAIN_TICK_MS 20
 #define COMPLAIN_EVERY_MS 10000
 #define FREE_TURNS 1000
-#define MAX_HANDED 8 /* connections that wait to be taken over by one server: more would wait long if it is stuck */
+#define MAX_HANDED 64 /* connections that wait to be taken over by one server: more would wait long if it is stuck */
 
 typedef struct {
     h2o_handler_t super;
