@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #define MAX_SWITCH_MS 2000 /* time for the workers to switch: that of many turns of a busy worker */
+#define MAX_KEPT 32        /* configurations that are kept for workers that have not switched */
 
 /* One generation on its way to the workers. */
 typedef struct change {
@@ -198,18 +199,30 @@ static bool all_serve(const mp_handover *handover, int64_t generation)
 }
 
 /* Frees the changes that no worker refers to, except the newest. A worker reads the settings of the newest change through
- * the session table, too, so the settings of a change are kept until every worker has switched to a later one. */
+ * the session table, too, so the settings of a change are kept until every worker has switched to a later one. Where a later
+ * change has the same settings, it keeps them. */
 static void free_taken(mp_handover *handover)
 {
+    const mp_runtime_config *later = handover->changes->super.settings;
     for (change **at = &handover->changes->next; *at != NULL;) {
         change *made = *at;
-        if (atomic_load(&made->super.left) > 0 || !all_serve(handover, made->super.generation + 1)) {
+        bool is_kept = made->super.settings != later && !all_serve(handover, made->super.generation + 1);
+        later = made->super.settings;
+        if (atomic_load(&made->super.left) > 0 || is_kept) {
             at = &made->next;
             continue;
         }
         *at = made->next;
         change_free(made);
     }
+}
+
+bool mp_handover_has_room(const mp_handover *handover)
+{
+    int kept = 0;
+    for (const change *made = handover->changes; made != NULL; made = made->next)
+        kept++;
+    return kept < MAX_KEPT;
 }
 
 bool mp_handover_is_running(const mp_handover *handover, int *wait_ms, uint64_t now)

@@ -29,6 +29,8 @@ void mp_handover_free(mp_handover *handover);
  * `lists` names the lists that changed for clients. */
 void mp_handover_begin(mp_handover *handover, mp_vm **vms, mp_runtime_config *settings, int64_t generation,
                        size_t asked, mp_buf plan, mp_buf lists);
+/* False if many changed configurations are kept because a worker has not switched to them: hand no other over. */
+bool mp_handover_has_room(const mp_handover *handover);
 /* True while some worker has not switched and may still do so in time; then `*wait_ms` is the time left. */
 bool mp_handover_is_running(const mp_handover *handover, int *wait_ms, uint64_t now);
 /* Ends the handover if it is time, and logs workers that have switched late. True while it is running. */

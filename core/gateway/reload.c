@@ -11,8 +11,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define RETRY_MS 1000 /* delay of the retry after a reload that failed for lack of descriptors or memory */
-#define LOOK_MS 1000  /* poll interval where inotify is not available */
+#define RETRY_MS                                                                                                       \
+    1000 /* delay of the retry after a reload that failed for lack of descriptors or memory, or of a worker that runs */
+#define LOOK_MS 1000 /* poll interval where inotify is not available */
 
 /* A detached VM that waits to be freed on the main thread. */
 typedef struct ended_vm {
@@ -138,7 +139,7 @@ static void print(const mp_reload *reload, mp_str text)
 
 static void refuse(mp_reload *reload, const char *event, size_t asked, mp_str report)
 {
-    if (mp_reload_status_is_starved(report)) {
+    if (mp_reload_status_is_starved(report) || !mp_handover_has_room(reload->handover)) {
         reload->retry_at = mp_monotonic_ms() + RETRY_MS;
         if (reload->is_retry) { /* the failure was logged before */
             mp_reload_status_answer_again(&reload->outcome, admin_loop(reload), asked);
@@ -292,7 +293,11 @@ static void try(mp_reload *reload, attempt *next)
         settings = mp_runtime_config_new(next->config, &reload->shared->commons);
         next->config = NULL;
     }
-    mp_vm **vms = make_all(reload, next->source, &settings->lib, &next->report);
+    if (!mp_handover_has_room(reload->handover))
+        mp_buf_put(&next->report,
+                   MP_STR("many changed configurations wait for a worker whose event loop does not run\n"
+                          "  hint: restart the gateway; the log line 'thread stuck' names the worker\n"));
+    mp_vm **vms = next->report.len > 0 ? NULL : make_all(reload, next->source, &settings->lib, &next->report);
     if (vms != NULL && leaves_open(reload, settings->config, vms[0], &next->report)) {
         for (int i = 0; i < reload->count; i++)
             mp_lib_free(vms[i]);

@@ -126,6 +126,24 @@ describe("a reload while the event loop of one of three workers does not run", f
     assert.has_nothing_left(g)
   end)
 
+  it("is refused when 32 configurations wait for the stuck worker, and repeated when its loop runs again", function()
+    local g <close> = start()
+    for i = 1, 33 do
+      g.values.limits.calls_in_flight = 100 + i
+      save(g, "moonpool.yaml", config(g.values))
+      local response = g:admin("/reload", "POST")
+      assert.equal(i <= 32 and 202 or 422, response.status)
+      if i == 33 then assert.truthy(response.body:find("many changed configurations wait for a worker", 1, true), response.body) end
+    end
+    assert.equal(33, g:status().scripts.generation)
+    release(g)
+    g:wait_log("reloaded", { generation = 34 }, 20)
+    assert_all_answer(g, "first")
+    g.me:close()
+    g:wait_status(function(now) return now.gauges.vms == 3 and now.gauges.vms_draining == 0 end)
+    assert.has_nothing_left(g)
+  end)
+
   it("refuses scripts with errors", function()
     local g <close> = start()
     save(g, "scripts/tools/ping.lua", "return tool {")
