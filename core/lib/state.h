@@ -52,6 +52,7 @@ typedef struct {
     mp_call *call;     /* the call that the task answers. NULL once it is answered or cancelled, and for other work */
     mp_authn *entry;   /* the request that the task authenticates. NULL once that is decided, and for other work */
     const mp_era *era; /* revision of a notification or of a cancelled call; NULL if unknown */
+    char *id;          /* a detached task: the text of the bus message "ended", sent when the task has ended; or NULL */
     int job;           /* registry reference of { f, call }: a detached task that has not started; else LUA_NOREF */
     bool has_session;  /* the cancelled call had a session */
     bool has_plan;     /* the call is served by a plan */

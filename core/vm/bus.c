@@ -113,7 +113,7 @@ void mp_vm_bus_deliver(mp_vm *vm, mp_str topic, mp_str text)
     queue_message(vm, message_new(vm, topic, text));
 }
 
-static void broadcast(mp_bus *bus, mp_str topic, mp_str text)
+void mp_bus_broadcast(mp_bus *bus, mp_str topic, mp_str text)
 {
     pthread_mutex_lock(&bus->lock);
     for (mp_link *link = bus->vms.next; link != &bus->vms; link = link->next) {
@@ -181,7 +181,7 @@ static int l_broadcast(lua_State *L)
     mp_str topic, text;
     topic.ptr = luaL_checklstring(L, 1, &topic.len);
     text.ptr = luaL_checklstring(L, 2, &text.len);
-    broadcast(lua_touserdata(L, lua_upvalueindex(1)), topic, text);
+    mp_bus_broadcast(lua_touserdata(L, lua_upvalueindex(1)), topic, text);
     return 0;
 }
 

@@ -398,7 +398,8 @@ function host.session.unsubscribe(call, topic) end
 ---@param plain? string   The JSON text for subscribed sessions
 ---@param before? string  The JSON text for calls of subscriptions/listen is before .. id .. after
 ---@param after? string
-function host.topic.publish(topic, plain, before, after) end
+---@param unless? { is_over?: boolean }  Nothing is sent if is_over is set
+function host.topic.publish(topic, plain, before, after, unless) end
 
 ---@param topic string
 ---@return string[] audiences  The audiences of the topic's subscribers, without duplicates
@@ -465,9 +466,10 @@ function host.auth.token_id(text) end
 ---@param call moonpool.Call
 ---@param f fun(call: moonpool.Call)
 ---@param seconds number
+---@param id? string  The text of the bus message "ended", which every VM gets when the job has ended in whatever way
 ---@return userdata? job
 ---@return string? why  "too many"
-function host.job.spawn(call, f, seconds) end
+function host.job.spawn(call, f, seconds, id) end
 
 --- Runs f in a task with a call that belongs to the gateway and to no client.
 ---@param f fun(call: moonpool.Call)

@@ -72,28 +72,29 @@ static int l_schedule(lua_State *L)
     return 0;
 }
 
-/* job.spawn(call, f, seconds): starts a background task that runs f(call) for at most `seconds`; its call inherits the fields of `call`. The
- * task's handle; or nil, "too many".
+/* job.spawn(call, f, seconds[, id]): starts a background task that runs f(call) for at most `seconds`; its call inherits the fields of `call`. When
+ * the task has ended, in whatever way, every VM gets the bus message "ended" with `id`. The task's handle; or nil, "too many".
  *  [-0, +1|2, throws] */
 static int l_spawn(lua_State *L)
 {
     const mp_lib_task *task = mp_check_call(L);
     luaL_checktype(L, 2, LUA_TFUNCTION);
     double seconds = luaL_checknumber(L, 3);
+    const char *id = luaL_optstring(L, 4, NULL);
     luaL_argcheck(L, seconds > 0, 3, "seconds must be above 0");
     if (task->call == NULL)
         return luaL_error(L, "a cancelled call cannot start a background task");
-    lua_settop(L, 2);
+    lua_settop(L, 4);
     mp_call_push_like(L);
     lua_createtable(L, 2, 0);
     lua_pushvalue(L, 2);
-    lua_rawseti(L, 4, 1);
-    lua_pushvalue(L, 3);
-    lua_rawseti(L, 4, 2);
+    lua_rawseti(L, 6, 1);
+    lua_pushvalue(L, 5);
+    lua_rawseti(L, 6, 2);
     handle *job = lua_newuserdatauv(L, sizeof *job, 0);
     *job = (handle){NULL, 0};
     luaL_setmetatable(L, JOB);
-    lua_pushvalue(L, 4);
+    lua_pushvalue(L, 6);
     int ref = luaL_ref(L, LUA_REGISTRYINDEX); /* nothing below raises an error, so `ref` is not lost */
 
     /* task->call may be NULL: a finalizer may have sent a message and found that the client disconnected */
@@ -109,8 +110,9 @@ static int l_spawn(lua_State *L)
     }
     job->task = mp_lib_task_start(mp_vm_of(L), &mp_detached_work, call);
     job->task->job = ref;
+    job->task->id = id == NULL ? NULL : mp_dup(mp_str_of(id));
     job->serial = job->task->super.serial;
-    mp_call_bind(L, 3, job->task);
+    mp_call_bind(L, 5, job->task);
     return 1;
 }
 

@@ -60,14 +60,16 @@ static int l_unsubscribe(lua_State *L)
     return with_session(L, mp_session_unfollow);
 }
 
-/* topic.publish(topic, plain, before, after): sends the text `plain` to the sessions that are subscribed to the topic, and the text before .. id ..
+/* topic.publish(topic, plain, before, after[, unless]): sends the text `plain` to the sessions that are subscribed to the topic, and the text before .. id ..
  * after to each `subscriptions/listen` call, where `id` is the call's. Reaches all workers. If a topic is published several times in one
- * turn, only the last is sent. `plain`, or `before` and `after`, may be nil.  [-0, +0, throws] */
+ * turn, only the last is sent. `plain`, or `before` and `after`, may be nil. Sends nothing if the table `unless` has a field `is_over`:
+ * other tasks may set it before this function runs, and not while it runs.  [-0, +0, throws] */
 static int l_publish(lua_State *L)
 {
     const mp_lib *lib = mp_lib_of(L);
     mp_str topic = mp_check_str(L, 1), plain = mp_opt_str(L, 2), before = mp_opt_str(L, 3), after = mp_opt_str(L, 4);
-    if (lib->rpc != NULL)
+    bool is_over = lua_type(L, 5) == LUA_TTABLE && lua_getfield(L, 5, "is_over") != LUA_TNIL;
+    if (lib->rpc != NULL && !is_over)
         mp_topic_publish(lib->rpc, topic, plain, before, after);
     return 0;
 }

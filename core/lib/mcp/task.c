@@ -8,6 +8,7 @@ mp_lib_task *mp_lib_task_new(mp_vm *vm, const mp_work *work)
     task->call = NULL;
     task->entry = NULL;
     task->era = NULL;
+    task->id = NULL;
     task->job = LUA_NOREF;
     task->has_session = task->has_plan = task->has_progress = task->has_succeeded = false;
     task->progress = 0;

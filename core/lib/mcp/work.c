@@ -60,8 +60,20 @@ static void end_call(mp_task *super)
     mp_buf_clear(&task->params);
 }
 
+/* However the task ended, and also if it never began. */
+static void end_detached(mp_task *super)
+{
+    mp_lib_task *task = lib_task(super);
+    end_call(super);
+    if (task->id == NULL)
+        return;
+    mp_bus_broadcast(super->vm->bus, MP_STR("ended"), mp_str_of(task->id));
+    free(task->id);
+    task->id = NULL;
+}
+
 const mp_work mp_call_work = {"call", mp_run_call, park_call, fail_call, abort_call, call_label, end_call};
-const mp_work mp_detached_work = {"detached", mp_run_job, park_call, fail_call, abort_call, call_label, end_call};
+const mp_work mp_detached_work = {"detached", mp_run_job, park_call, fail_call, abort_call, call_label, end_detached};
 const mp_work mp_cron_work = {"cron", mp_run_scheduled, park_call, fail_call, abort_call, call_label, end_call};
 
 /* -- notifications ----------------------------------------------------------------------------------------------- */

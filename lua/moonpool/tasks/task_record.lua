@@ -107,11 +107,16 @@ function task_record.delete(record)
   host.store.delete(list_key(record.owner, record.id))
 end
 
+--- The record with this id, whoever owns it, or nil.
+function task_record.get(id)
+  local text = host.store.get(key(id))
+  return text and decode(text)
+end
+
 --- The record with this id, if the caller owns it; else nil (TA-6).
 function task_record.find(call, id)
   if type(id) ~= "string" or #id ~= 32 then return nil end
-  local text = host.store.get(key(id))
-  local record = text and decode(text)
+  local record = task_record.get(id)
   return record and record.owner == owner_of(call) and record or nil
 end
 

@@ -32,10 +32,12 @@ local function bucket(id) return waiting[tonumber(id:sub(1, 2), 16)] end
 
 -- -- notifying clients and workers --------------------------------------------------------------------------------------
 
-local function notify_changed(record)
+-- Nothing is sent if `work` is given and is over: its last notification may have been sent while this one was made.
+local function notify_changed(record, work)
   local topic = "task:" .. record.id
   local plain = subscriptions.plain("notifications/tasks/status", task_record.legacy(record))
-  host.topic.publish(topic, plain, subscriptions.halves("notifications/tasks", task_record.modern(record, true)))        -- the rule TX-7
+  local before, after = subscriptions.halves("notifications/tasks", task_record.modern(record, true))
+  host.topic.publish(topic, plain, before, after, work)                                -- the rule TX-7
   host.bus.broadcast("task", record.id)
 end
 
@@ -43,8 +45,13 @@ end
 local function save(work)
   local record, is_new = task_record.save(work.record)
   if not is_new or running[record.id] ~= work then return end
-  notify_changed(record)
-  if task_record.is_ended(record) then running[record.id] = nil end
+  if task_record.is_ended(record) then -- the store had no room for it
+    work.is_over = true
+    notify_changed(record)
+    running[record.id] = nil
+  else
+    notify_changed(record, work)
+  end
 end
 
 -- Ends the task, unless it has ended. True if this call ended it. A task that is cancelled in here is ended by left(): the record has ended in one step
@@ -53,7 +60,10 @@ local function finish(work, status, outcome, is_error)
   local id = work.record.id
   if running[id] ~= work then return false end
   local record, is_new = task_record.save(work.record, { status = status, outcome = outcome, is_error = is_error or nil })
-  if record and running[id] == work then notify_changed(record) end
+  if record and running[id] == work then
+    work.is_over = true
+    notify_changed(record)
+  end
   running[id] = nil
   return is_new
 end
@@ -182,7 +192,8 @@ function tasks.start(call, tool, wanted, f)
   local record = work.record
   running[record.id] = work
   if not task_record.add(record) then return nil, full() end
-  local job, why = host.job.spawn(call, function(job_call) run(work, job_call, f) end, math.min(tool.timeout or math.huge, record.ttl / 1000))
+  local job, why = host.job.spawn(call, function(job_call) run(work, job_call, f) end, math.min(tool.timeout or math.huge, record.ttl / 1000),
+    record.id)
   if not job then return nil, errors.new("internal", why == "too many" and "too many tasks run: try again later" or why) end
   work.job = job
   if work.is_cancelled then stop(work) end
@@ -225,6 +236,20 @@ local function obey(text)
 end
 
 bus.on("order", obey)
+
+local was_ended = json.encode(errors.new("internal", "the task was ended by the server"))
+
+-- A bus message: the job of the task with this id has ended. The record has ended before, unless the job was cancelled before it began or its
+-- `<close>` handlers took too long.
+bus.on("ended", function(id)
+  local record = task_record.get(id)
+  if not record or task_record.is_ended(record) then return end
+  local ended, is_new = task_record.save(record, { status = "failed", outcome = was_ended })
+  local work = running[id]
+  if work then work.is_over = true end
+  if is_new then notify_changed(ended) end
+  running[id] = nil
+end)
 
 -- A bus message: the record with this id has changed.
 bus.on("task", function(id)

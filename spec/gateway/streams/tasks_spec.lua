@@ -100,6 +100,21 @@ describe("a task of 2026-07-28", function()
     over()
   end)
 
+  it("has failed when its job was ended while its <close> handlers used up all time for cleanup", function()
+    over()
+    g = gateway.start { scripts = { ["tools/stuck.lua"] = [[
+return tool { "Never cleans up.", task = "optional", timeout = 0.1, function()
+  local gate <close> = closing(function() while true do end end)
+  sleep(60)
+end }]] }, workers = 2, config = { limits = { call = { cleanup = "100ms" } } } }
+    c = g:client("2026-07-28", { capabilities = modern_can })
+    for _ = 1, 3 do
+      local id = result(g, c, "tools/call", { name = "stuck" }).taskId
+      assert.truthy(wait_task(g, c, id, "failed").error.message:find "^the task ")
+    end
+    over()
+  end)
+
   it("is sent whole to its subscribers, on every change", function()
     local id = result(g, c, "tools/call", { name = "ask" }).taskId
     wait_task(g, c, id, "input_required")
