@@ -40,6 +40,7 @@ local function release(g)
   pipe:write "released"
   pipe:close()
   assert.equal("released", g.blocked:answer(20).result.content[1].text)
+  g:wait_log("thread recovered", {}, 20) -- until then a reload does not wait for the worker
 end
 
 local function ping(g)
