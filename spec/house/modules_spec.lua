@@ -2,7 +2,7 @@
 -- modules below it, and each foreign library is included by the modules named here.
 local lfs = require "lfs"
 
-local ladder = { base = 1, telemetry = 2, json = 3, mcp = 4, net = 5, data = 6, vm = 7, rpc = 8, lib = 9, gateway = 10, cli = 11 }
+local ladder = { base = 1, telemetry = 2, json = 3, mcp = 4, net = 5, data = 6, vm = 7, rpc = 8, upstream = 9, lib = 10, gateway = 11, cli = 12 }
 
 -- Patterns for the headers of foreign libraries, and the modules that may include each.
 local foreign = {
