@@ -29,8 +29,7 @@ static int shown_len(mp_str text)
 
 /* -- reading a value ----------------------------------------------------------------------------------------------- */
 
-/* Expands a value; `room` owns the text. Returns false and reports the error if that fails. */
-static bool value_of(reader *r, const mp_yaml_node *node, mp_buf *room, mp_config_value *value)
+bool mp_config_read_value(reader *r, const mp_yaml_node *node, mp_buf *room, mp_config_value *value)
 {
     mp_err err;
     mp_str where = node->text;
@@ -53,9 +52,9 @@ static void report_kind(reader *r, const mp_config_key *key, const mp_yaml_node 
     mp_err err;
     bool is_list = key->type == MP_KEY_LIST;
     mp_err_set(&err, "'%s' must be %s, not %s", mp_config_key_name(key),
-               is_list                      ? "a single value or a list"
-               : key->type == MP_KEY_GRANTS ? kinds[MP_YAML_MAP]
-                                            : kinds[MP_YAML_SCALAR],
+               is_list                                                   ? "a single value or a list"
+               : key->type == MP_KEY_GRANTS || key->type == MP_KEY_PAIRS ? kinds[MP_YAML_MAP]
+                                                                         : kinds[MP_YAML_SCALAR],
                kinds[node->kind]);
     if (key->preset != NULL)
         mp_err_hint(&err, is_list ? "as in '%s: [%s]'" : "as in '%s: %s'", mp_config_key_name(key), key->preset);
@@ -131,7 +130,7 @@ void mp_config_read_list(reader *r, const mp_config_key *key, const mp_yaml_node
                        kinds[nodes[count]->kind]);
             report_error(r, nodes[count]->at, &err);
             is_good = false;
-        } else if (!value_of(r, nodes[count], &rooms[count], &values[count])) {
+        } else if (!mp_config_read_value(r, nodes[count], &rooms[count], &values[count])) {
             is_good = false;
         } else if (mp_config_check_text(key, &values[count], &err) != 0) {
             report_error(r, nodes[count]->at, &err);
@@ -151,21 +150,54 @@ void mp_config_read_list(reader *r, const mp_config_key *key, const mp_yaml_node
         mp_buf_clear(&rooms[i]);
 }
 
+/* Where the value of `key` goes: the config, or the item that is being read. */
+static void *place_of_values(reader *r, const mp_config_key *key)
+{
+    return mp_config_key_list(key) == NULL ? (void *)r->config : r->item;
+}
+
 static void take_scalar(reader *r, const mp_config_key *key, const mp_yaml_node *node)
 {
     mp_buf room = {0};
     mp_config_value value;
     mp_err err;
-    void *into = mp_config_key_list(key) == NULL ? (void *)r->config : r->item;
-    if (value_of(r, node, &room, &value) && mp_config_set(into, key, &value, r->folder, &err) != 0)
+    if (mp_config_read_value(r, node, &room, &value) &&
+        mp_config_set(place_of_values(r, key), key, &value, r->folder, &err) != 0)
         report_error(r, node->at, &err);
     mp_buf_clear(&room);
 }
 
 /* -- keys ---------------------------------------------------------------------------------------------------------- */
 
+/* Keys that are planned and not built: a section, a key in it, and what to write instead. */
+static const char *const planned[][3] = {
+    {"upstreams.NAME", "openapi", "an upstream is an MCP server: give its url or command"},
+    {"upstreams.NAME", "asks", "no upstream can ask clients yet; remove the key"},
+    {"upstreams.NAME", "uris", "URIs of resources are served as they are; remove the key"},
+    {"upstreams.NAME.auth", "exchange", "auth.bearer and headers send credentials that are the same for all clients"},
+    {"upstreams.NAME.auth", "client_credentials",
+     "auth.bearer and headers send credentials that are the same for all clients"},
+    {"upstreams.NAME.auth", "user", "auth.bearer and headers send credentials that are the same for all clients"},
+};
+
+static const char *hint_of_planned(const mp_config_key *section, mp_str name)
+{
+    for (size_t i = 0; i < sizeof planned / sizeof *planned; i++)
+        if (section != NULL && strcmp(section->path, planned[i][0]) == 0 && mp_str_is(name, planned[i][1]))
+            return planned[i][2];
+    return NULL;
+}
+
 static void report_unknown(reader *r, const mp_config_key *section, const mp_yaml_node *node)
 {
+    const char *instead = hint_of_planned(section, node->key);
+    if (instead != NULL) {
+        mp_err later;
+        mp_err_set(&later, "'%.*s' is not supported yet", shown_len(node->key), node->key.ptr);
+        mp_err_hint(&later, "%s", instead);
+        report_error(r, node->key_at, &later);
+        return;
+    }
     const char *names[MP_CONFIG_KEYS_CAP];
     size_t count = 0;
     mp_buf all = {0};
@@ -198,7 +230,7 @@ static void report_unknown(reader *r, const mp_config_key *section, const mp_yam
 
 static void read_list(reader *r, const mp_config_key *key, const mp_yaml_node *node)
 {
-    char ***list = mp_config_list_of(r->config, key);
+    char ***list = mp_config_list_of(place_of_values(r, key), key);
     for (int kind = 0; kind < MP_GRANT_KINDS; kind++)
         if (list == &r->config->allow.lists[kind])
             r->config->allow.lines[kind] = (int)node->key_at.line;
@@ -229,7 +261,7 @@ static void take_map(reader *r, const mp_config_key *section, const mp_yaml_node
     }
 }
 
-static void take_section(reader *r, const mp_config_key *section, const mp_yaml_node *node)
+void mp_config_read_section(reader *r, const mp_config_key *section, const mp_yaml_node *node)
 {
     mp_err err;
     if (node->kind == MP_YAML_MAP) {
@@ -256,12 +288,16 @@ static void take(reader *r, const mp_config_key *key, const mp_yaml_node *node)
     if (list != NULL && mp_str_is(mp_str_of(list->bare), key->path))
         return; /* the key belongs to a list: handled with the list */
     if (key->type == MP_KEY_SECTION)
-        take_section(r, key, node);
+        mp_config_read_section(r, key, node);
+    else if (key->type == MP_KEY_MAP)
+        mp_config_read_upstreams(r, key, node);
     else if (key->type == MP_KEY_GRANTS && node->kind == MP_YAML_MAP)
         mp_config_read_grants(r, node);
+    else if (key->type == MP_KEY_PAIRS && node->kind == MP_YAML_MAP)
+        mp_config_read_pairs(r, key, node, (mp_pair **)(void *)((char *)place_of_values(r, key) + key->slot));
     else if (key->type == MP_KEY_LIST && (node->kind != MP_YAML_MAP || key->item_size > 0))
         read_list(r, key, node);
-    else if (node->kind == MP_YAML_SCALAR && key->type != MP_KEY_GRANTS)
+    else if (node->kind == MP_YAML_SCALAR && key->type != MP_KEY_GRANTS && key->type != MP_KEY_PAIRS)
         take_scalar(r, key, node);
     else
         report_kind(r, key, node);
@@ -348,7 +384,8 @@ mp_config *mp_config_parse(mp_str text, const char *name, mp_buf *report)
 {
     reader r = {.config = mp_new(sizeof *r.config), .folder = folder_of(name)};
     for (size_t i = 0; i < mp_config_key_count; i++)
-        mp_config_set_preset(r.config, &mp_config_keys[i], r.folder);
+        if (mp_config_key_list(&mp_config_keys[i]) == NULL)
+            mp_config_set_preset(r.config, &mp_config_keys[i], r.folder);
 
     if (mp_yaml_parse(&r.yaml, text, name, report) == 0 && r.yaml.root != NULL) {
         const mp_yaml_node *root = r.yaml.root;
@@ -438,6 +475,7 @@ void mp_config_free(mp_config *config)
     free(config->folder);
     free(config->name);
     free(config->text);
+    mp_buf_clear(&config->warnings);
     free(config);
 }
 

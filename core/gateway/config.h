@@ -66,12 +66,15 @@ typedef struct {
     char *store_file;   /* NULL: in memory only */
     char *admin_listen; /* NULL: off */
     mp_config_tls admin_tls;
-    char **seal_keys; /* empty: a random key is made at the start of the process */
+    char **seal_keys;              /* empty: a random key is made at the start of the process */
+    mp_upstream_entry **upstreams; /* in the order of the file; ends with NULL. NULL: none */
+    mp_upstream_limits upstream_limits;
     mp_log_level log_level;
     int64_t log_refusals;
     char *audit; /* path of the audit file; NULL: none */
     mp_audit_arguments audit_arguments;
     char *name, *text; /* place in the configuration file, for errors that are found later */
+    mp_buf warnings;   /* doubts of the loader, as text for people; each ends with a line break */
 } mp_config;
 
 /* Returns NULL on failure; `report` then lists every error as text for people. */
@@ -91,6 +94,8 @@ void mp_config_put_all(mp_buf *out, const mp_config *config);
 /* Appends the paths of the keys that differ, as in "hosts, log.level". `restarts` selects the keys that need a
  * restart, or the others. */
 void mp_config_compare(const mp_config *before, const mp_config *after, bool restarts, mp_buf *names);
+/* Appends the upstreams that differ, as in "+ files  ~ github (auth, timeout)  - old". */
+void mp_config_compare_upstreams(const mp_config *before, const mp_config *after, mp_buf *plan);
 /* Copies the values of the keys that need a restart from `from` to `to`. */
 void mp_config_carry(mp_config *to, const mp_config *from);
 
@@ -98,18 +103,25 @@ void mp_config_carry(mp_config *to, const mp_config *from);
 
 /* A LIST may have keys below it: then its items may be maps of these keys, whose slots are offsets in an item.
  *
- * The type of a key's slot: TEXT and PATH `char *` or `const char *`, LIST `char **`, TIME `uint64_t`, SIZE `size_t`,
- * COUNT `int64_t`, CHOICE an enum, GRANTS `mp_grant *`. A SECTION has no slot. */
+ * A MAP contains sections whose names the operator chooses. It has one SECTION below it, NAME, with the keys of each entry; their slots
+ * are offsets in an entry.
+ *
+ * The type of a key's slot: TEXT and PATH `char *` or `const char *`, LIST `char **`, TIME `uint64_t`, TIMES
+ * two `uint64_t`, SIZE `size_t`, COUNT `int64_t`, CHOICE an enum, PAIRS `mp_pair *`, GRANTS `mp_grant *`, MAP
+ * `mp_upstream_entry **`. A SECTION has no slot. */
 typedef enum {
     MP_KEY_SECTION,
     MP_KEY_TEXT,
     MP_KEY_PATH,
     MP_KEY_LIST,
+    MP_KEY_PAIRS, /* a map of names to texts */
     MP_KEY_TIME,
+    MP_KEY_TIMES, /* a time, or the shortest and the longest: 1s..60s */
     MP_KEY_SIZE,
     MP_KEY_COUNT,
     MP_KEY_CHOICE,
-    MP_KEY_GRANTS
+    MP_KEY_GRANTS,
+    MP_KEY_MAP
 } mp_jwk_type;
 
 typedef struct {
@@ -123,8 +135,10 @@ typedef struct {
     const char *bare;           /* SECTION, LIST: path of the key that a plain scalar, or a plain item, sets */
     /* LIST with keys: offset in mp_config of the array of items, and the size of one */
     size_t item_slot, item_size;
-    int (*check)(mp_str text, mp_err *); /* checks a text, or each item of a list */
-    const char *form;                    /* a noun for the texts that `check` accepts, for messages */
+    int (*check)(mp_str text, mp_err *);      /* checks a text, each item of a list, or each value of PAIRS */
+    int (*check_name)(mp_str text, mp_err *); /* PAIRS: checks each name */
+    bool may_repeat;                          /* LIST: items may be equal, and there may be numbers among them */
+    const char *form;                         /* a noun for the texts that `check` accepts, for messages */
     const char *pattern; /* a regular expression for the texts that `check` accepts, for the JSON Schema */
     bool restarts;       /* a changed value takes effect at a restart; other keys take effect at the next reload */
     const char *doc;
@@ -139,7 +153,7 @@ const char *mp_config_key_name(const mp_config_key *key);
 const mp_config_key *mp_config_key_find(const mp_config_key *section, mp_str name);
 /* The key at `path`, which must exist. */
 const mp_config_key *mp_config_key_at(const char *path);
-/* The list whose items contain this key; NULL: none. */
+/* The list or map whose items contain this key; NULL: none. */
 const mp_config_key *mp_config_key_list(const mp_config_key *key);
 /* True if `key` is directly below `section` (NULL: at the top level). */
 bool mp_config_key_is_in(const mp_config_key *key, const mp_config_key *section);
@@ -161,10 +175,12 @@ int mp_config_check_text(const mp_config_key *key, const mp_config_value *value,
 /* Sets the items of a list. On -1 `*bad` is the index of the wrong item, or `count` if the list itself is wrong. */
 int mp_config_set_list(char ***slot, const mp_config_key *key, const mp_config_value *items, size_t count, size_t *bad,
                        mp_err *err);
-char ***mp_config_list_of(mp_config *config, const mp_config_key *key);
+/* The slot of a list in `in`, which is the config or an item. */
+char ***mp_config_list_of(void *in, const mp_config_key *key);
 void mp_config_free_list(char **list);
 void mp_config_free_grants(mp_grant *grants);
-void mp_config_set_preset(mp_config *config, const mp_config_key *key, const char *folder);
+/* `into` is the config, or an entry of a map. */
+void mp_config_set_preset(void *into, const mp_config_key *key, const char *folder);
 void mp_config_unset(void *from, const mp_config_key *key);
 /* Sets the array of a list's items that are maps; `items` has one element per item of the list, or is NULL. */
 void mp_config_set_items(mp_config *config, const mp_config_key *list, void *items);
@@ -173,7 +189,7 @@ const char *mp_config_range(const mp_config_key *key, char *room, size_t size);
 /* Resolves `path` relative to `folder`. The caller frees the result. */
 char *mp_config_join(const char *folder, mp_str path);
 
-/* The `check` functions of rows (config_check.c, config_net.c). */
+/* The `check` functions of rows (config_check.c, config_net.c, config_upstream_check.c). */
 int mp_config_check_address(mp_str text, mp_err *err);
 int mp_config_check_endpoint(mp_str text, mp_err *err);
 int mp_config_check_host(mp_str text, mp_err *err);
@@ -182,6 +198,19 @@ int mp_config_check_store_keys(mp_str text, mp_err *err);
 int mp_config_check_origin(mp_str text, mp_err *err); /* https://host:port */
 int mp_config_check_origin_or_all(mp_str text, mp_err *err);
 int mp_config_check_net(mp_str text, mp_err *err);
+int mp_config_check_upstream(mp_str text, mp_err *err); /* the name of an upstream */
+int mp_config_check_url(mp_str text, mp_err *err);
+int mp_config_check_bearer(mp_str text, mp_err *err);
+int mp_config_check_header(mp_str text, mp_err *err); /* the name of a header that the operator sets */
+int mp_config_check_pass(mp_str text, mp_err *err);   /* the name of a client's header that is sent on */
+int mp_config_check_header_value(mp_str text, mp_err *err);
+int mp_config_check_env(mp_str text, mp_err *err); /* the name of a program's variable */
+int mp_config_check_served_name(mp_str text, mp_err *err);
+int mp_config_check_prefix(mp_str text, mp_err *err);
+/* True if the text looks like a password, a key or a token: known forms of tokens, or `name=value` with such a name. */
+bool mp_config_is_secret(mp_str text);
+/* True if a variable or option of this name has a secret as its value. */
+bool mp_config_names_secret(mp_str name);
 /* True for port 0: each listener with port 0 gets a port of its own. */
 bool mp_config_is_any_port(mp_str address);
 

@@ -39,6 +39,8 @@ static void put_list(mp_buf *out, char *const *list)
     mp_buf_putc(out, '\0');
 }
 
+static void put_entry(mp_buf *out, const mp_upstream_entry *entry, const mp_config_key *map);
+
 /* Appends the value in a canonical form: equal values give equal bytes. */
 static void put_value(mp_buf *out, const void *in, const mp_config_key *key)
 {
@@ -56,6 +58,18 @@ static void put_value(mp_buf *out, const void *in, const mp_config_key *key)
     case MP_KEY_CHOICE:
         mp_buf_put(out, (mp_str){slot, sizeof(int)});
         break;
+    case MP_KEY_TIMES:
+        mp_buf_put(out, (mp_str){slot, 2 * sizeof(uint64_t)});
+        break;
+    case MP_KEY_PAIRS:
+        for (const mp_pair *pair = *(mp_pair *const *)slot; pair != NULL && pair->name != NULL; pair++)
+            put_list(out, (char *[]){pair->name, pair->value, NULL});
+        mp_buf_putc(out, '\0');
+        break;
+    case MP_KEY_MAP:
+        for (mp_upstream_entry **one = *(mp_upstream_entry * *const *)slot; one != NULL && *one != NULL; one++)
+            put_entry(out, *one, key);
+        break;
     case MP_KEY_GRANTS:
         for (const mp_grant *grant = *(mp_grant *const *)slot; grant != NULL && grant->path != NULL; grant++) {
             mp_buf_put(out, (mp_str){grant->path, strlen(grant->path) + 1});
@@ -66,6 +80,15 @@ static void put_value(mp_buf *out, const void *in, const mp_config_key *key)
     default:
         mp_buf_put(out, (mp_str){slot, sizeof(int64_t)});
     }
+}
+
+/* Appends the name and the values of one entry of a map. */
+static void put_entry(mp_buf *out, const mp_upstream_entry *entry, const mp_config_key *map)
+{
+    put_list(out, (char *[]){entry->core.name, NULL});
+    for (size_t i = 0; i < mp_config_key_count; i++)
+        if (mp_config_key_list(&mp_config_keys[i]) == map)
+            put_value(out, entry, &mp_config_keys[i]);
 }
 
 static void put_items(mp_buf *out, const mp_config *config, const mp_config_key *list)
@@ -98,7 +121,7 @@ void mp_config_compare(const mp_config *before, const mp_config *after, bool res
     mp_buf one = {0}, other = {0};
     for (size_t i = 0; i < mp_config_key_count; i++) {
         const mp_config_key *key = &mp_config_keys[i];
-        if (mp_config_key_list(key) != NULL)
+        if (mp_config_key_list(key) != NULL || key->type == MP_KEY_MAP)
             continue;
         one.len = other.len = 0;
         put_whole(&one, before, key);
@@ -109,6 +132,92 @@ void mp_config_compare(const mp_config *before, const mp_config *after, bool res
     mp_buf_clear(&one);
     mp_buf_clear(&other);
 }
+
+/* -- upstreams ----------------------------------------------------------------------------------------------------- */
+
+static const mp_upstream_entry *find_upstream(mp_upstream_entry *const *list, const char *name)
+{
+    for (; list != NULL && *list != NULL; list++)
+        if (strcmp((*list)->core.name, name) == 0)
+            return *list;
+    return NULL;
+}
+
+/* The first key below the entry: "process" of "upstreams.NAME.process.env". */
+static mp_str key_of_entry(const mp_config_key *key)
+{
+    mp_str rest = mp_str_of(key->path);
+    mp_str_cut(&rest, '.');
+    mp_str_cut(&rest, '.');
+    return mp_str_cut(&rest, '.');
+}
+
+/* Appends the keys of an entry that differ, as in "auth, timeout". */
+static void put_changed_keys(mp_buf *out, const mp_upstream_entry *before, const mp_upstream_entry *after)
+{
+    const mp_config_key *map = mp_config_key_at("upstreams");
+    mp_buf one = {0}, other = {0};
+    mp_str last = MP_STR_NONE;
+    for (size_t i = 0; i < mp_config_key_count; i++) {
+        const mp_config_key *key = &mp_config_keys[i];
+        if (mp_config_key_list(key) != map)
+            continue;
+        one.len = other.len = 0;
+        put_value(&one, before, key);
+        put_value(&other, after, key);
+        mp_str name = key_of_entry(key);
+        if (mp_str_eq(mp_buf_str(&one), mp_buf_str(&other)) || mp_str_eq(name, last))
+            continue;
+        mp_buf_printf(out, "%s%.*s", out->len == 0 ? "" : ", ", MP_STR_ARG(name));
+        last = name;
+    }
+    mp_buf_clear(&one);
+    mp_buf_clear(&other);
+}
+
+/* True if the upstreams that both lists have are in the same order. */
+static bool is_in_order(mp_upstream_entry *const *before, mp_upstream_entry *const *after)
+{
+    mp_upstream_entry *const *next = after;
+    for (; before != NULL && *before != NULL; before++) {
+        if (find_upstream(after, (*before)->core.name) == NULL)
+            continue;
+        while (*next != NULL && strcmp((*next)->core.name, (*before)->core.name) != 0)
+            next++;
+        if (*next == NULL)
+            return false;
+    }
+    return true;
+}
+
+static void put_part(mp_buf *plan, const char *sign, const char *name)
+{
+    mp_buf_printf(plan, "%s%s %s", plan->len == 0 ? "" : "  ", sign, name);
+}
+
+void mp_config_compare_upstreams(const mp_config *before, const mp_config *after, mp_buf *plan)
+{
+    for (mp_upstream_entry **one = after->upstreams; one != NULL && *one != NULL; one++) {
+        const mp_upstream_entry *old = find_upstream(before->upstreams, (*one)->core.name);
+        mp_buf keys = {0};
+        if (old == NULL)
+            put_part(plan, "+", (*one)->core.name);
+        else
+            put_changed_keys(&keys, old, *one);
+        if (keys.len > 0) {
+            put_part(plan, "~", (*one)->core.name);
+            mp_buf_printf(plan, " (%.*s)", MP_STR_ARG(mp_buf_str(&keys)));
+        }
+        mp_buf_clear(&keys);
+    }
+    for (mp_upstream_entry **one = before->upstreams; one != NULL && *one != NULL; one++)
+        if (find_upstream(after->upstreams, (*one)->core.name) == NULL)
+            put_part(plan, "-", (*one)->core.name);
+    if (!is_in_order(before->upstreams, after->upstreams))
+        put_part(plan, "~", "upstreams (order)");
+}
+
+/* -- keys that need a restart -------------------------------------------------------------------------------------- */
 
 static char **copy_list(char *const *list)
 {

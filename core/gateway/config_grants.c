@@ -103,13 +103,3 @@ void mp_config_read_grants(mp_config_reader *r, const mp_yaml_node *map)
         take_one(r, grants++, node);
     }
 }
-
-void mp_config_free_grants(mp_grant *grants)
-{
-    for (mp_grant *grant = grants; grant != NULL && grant->path != NULL; grant++) {
-        free(grant->path);
-        for (int i = 0; i < MP_GRANT_KINDS; i++)
-            mp_config_free_list(grant->lists[i]);
-    }
-    free(grants);
-}

@@ -22,6 +22,10 @@ static void put_values(mp_buf *out, const mp_config_key *key)
         mp_buf_printf(out, "%s", mp_config_range(key, range, sizeof range));
     else if (key->type == MP_KEY_LIST)
         mp_buf_printf(out, "%s, or a list", key->form);
+    else if (key->type == MP_KEY_TIMES)
+        mp_buf_printf(out, "%s, or a range of times", mp_config_range(key, range, sizeof range));
+    else if (key->type == MP_KEY_MAP || key->type == MP_KEY_PAIRS)
+        mp_buf_printf(out, "names and %s", key->form);
     else
         mp_buf_printf(out, "%s", key->form != NULL ? key->form : key->type == MP_KEY_PATH ? "a path" : "a text");
 }
@@ -156,6 +160,12 @@ static void put_value_schema(mp_buf *out, const mp_config_key *key)
     case MP_KEY_TIME:
         put_pattern(out, "^[0-9]+(ms|s|m|h|d)$", key->word);
         break;
+    case MP_KEY_TIMES:
+        put_pattern(out, "^[0-9]+(ms|s|m|h|d)([.][.][0-9]+(ms|s|m|h|d))?$", key->word);
+        break;
+    case MP_KEY_PAIRS:
+        mp_buf_put(out, MP_STR("{\"type\": \"object\", \"additionalProperties\": {\"type\": \"string\"}}"));
+        break;
     case MP_KEY_SIZE:
         put_pattern(out, "^[0-9]+(B|KiB|MiB|GiB)$", key->word);
         break;
@@ -214,6 +224,15 @@ static void put_items(mp_buf *out, const mp_config_key *list, int indent)
     mp_buf_putc(out, '}');
 }
 
+/* The section below a map that has the keys of each entry. */
+static const mp_config_key *entry_of(const mp_config_key *map)
+{
+    const mp_config_key *entry = map + 1;
+    while (!mp_config_key_is_in(entry, map))
+        entry++;
+    return entry;
+}
+
 static void put_schema(mp_buf *out, const mp_config_key *key, int indent)
 {
     mp_buf doc = {0};
@@ -236,6 +255,11 @@ static void put_schema(mp_buf *out, const mp_config_key *key, int indent)
                                "\"additionalProperties\": {"));
         put_object(out, mp_config_key_at("scripts.allow"), indent);
         mp_buf_putc(out, '}');
+    } else if (key->type == MP_KEY_MAP) {
+        mp_buf_put(out, MP_STR("\"type\": [\"object\", \"null\"], \"propertyNames\": {\"pattern\": "));
+        put_json(out, key->pattern);
+        mp_buf_put(out, MP_STR("}, \"additionalProperties\": "));
+        put_schema(out, entry_of(key), indent);
     } else if (key->type == MP_KEY_SECTION && key->bare == NULL) {
         put_object(out, key, indent);
     } else if (key->type == MP_KEY_SECTION) {

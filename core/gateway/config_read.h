@@ -5,7 +5,7 @@
 #include "config.h"
 #include "yaml.h"
 
-#define MP_CONFIG_KEYS_CAP 160 /* maximum number of rows in the table */
+#define MP_CONFIG_KEYS_CAP 224 /* maximum number of rows in the table */
 #define MP_CONFIG_SHOWN 64     /* maximum bytes of the file's text that a message quotes */
 
 typedef struct {
@@ -20,6 +20,14 @@ typedef struct {
 void mp_config_end_tls(mp_config_reader *r, const char *path, mp_config_tls *tls);
 /* Reads a scalar or a list into `*list` by the rules of `key`. Reports errors; then nothing is set. */
 void mp_config_read_list(mp_config_reader *r, const mp_config_key *key, const mp_yaml_node *node, char ***list);
+/* Reads a map of names to texts into `*pairs`. Reports errors. */
+void mp_config_read_pairs(mp_config_reader *r, const mp_config_key *key, const mp_yaml_node *map, mp_pair **pairs);
+/* Reads the map `upstreams` into the config. */
+void mp_config_read_upstreams(mp_config_reader *r, const mp_config_key *key, const mp_yaml_node *node);
+/* Reads the keys of a section; those of an item go to `r->item`. */
+void mp_config_read_section(mp_config_reader *r, const mp_config_key *section, const mp_yaml_node *node);
+/* Expands a value; `room` owns the text. Returns false and reports the error if that fails. */
+bool mp_config_read_value(mp_config_reader *r, const mp_yaml_node *node, mp_buf *room, mp_config_value *value);
 /* Reads the map of scripts.grants into the config. */
 void mp_config_read_grants(mp_config_reader *r, const mp_yaml_node *map);
 

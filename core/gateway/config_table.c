@@ -1,12 +1,13 @@
 /* config_table.c: the table of all keys of moonpool.yaml, used by the parser, `moonpool config`, moonpool.yaml(5)
- * and the JSON Schema. */
+ * and the JSON Schema. It has more than 400 lines because all keys are in one table. */
 #include "config.h"
 
 /* The place that a key fills. Members of another type than the ones here do not compile: the loader writes eight bytes, and for a choice
  * an enum. */
 #define SLOT(member)                                                                                                   \
     .slot = offsetof(mp_config, member) + _Generic(((mp_config *)0)->member, int64_t : 0, uint64_t : 0, unsigned : 0,  \
-                                                   char * : 0, const char * : 0, char ** : 0, mp_grant * : 0)
+                                                   char * : 0, const char * : 0, char ** : 0, mp_grant * : 0,          \
+                                                   mp_upstream_entry ** : 0)
 #define KIB ((int64_t)1 << 10)
 #define MIB ((int64_t)1 << 20)
 #define GIB ((int64_t)1 << 30)
@@ -52,6 +53,10 @@
                 "With client_ca: required (the default) refuses clients without a certificate, optional serves them."  \
     }
 #define OF_ITEM(member) .slot = offsetof(mp_config_tls, member)
+#define OF_UPSTREAM(member)                                                                                            \
+    .slot =                                                                                                            \
+        offsetof(mp_upstream_entry, member) + _Generic(((mp_upstream_entry *)0)->member, int64_t : 0, uint64_t : 0,    \
+                                                       unsigned : 0, char * : 0, char ** : 0, mp_pair * : 0)
 #define OF_ADMIN(member) SLOT(admin_tls.member)
 #define ENDPOINT                                                                                                       \
     .least = 1, .most = 256, .check = mp_config_check_endpoint, .form = "a path", .pattern = "^/", .word = "off"
@@ -63,10 +68,18 @@ static const char *const trusts[] = {"strict", "full", NULL};
 static const char *const needs[] = {"required", "optional", NULL};
 static const char *const switches[] = {"off", "on", NULL};
 static const char *const noes[] = {"true", "false", NULL};
+static const char *const yeses[] = {"false", "true", NULL};
+static const char *const upstream_revisions[] = {"auto", "modern", "legacy", "sse", NULL};
+static const char *const owners[] = {"auto", "principal", "session", "call", "gateway", NULL};
+static const char *const retries[] = {"read_only", "hinted", "never", NULL};
 static const char *const auth_modes[] = {"scripts", "none", NULL};
 static const char *const expired_streams[] = {"end", "keep", NULL};
 static const char *const audits[] = {"none", "names", "redacted", "full", NULL};
 static const char *const levels[] = {"debug", "info", "warn", "error", NULL};
+
+_Static_assert(offsetof(mp_upstream_config, circuit_open_max_ms) ==
+                   offsetof(mp_upstream_config, circuit_open_min_ms) + sizeof(uint64_t),
+               "a key of the type TIMES fills two adjacent members");
 
 const mp_config_key mp_config_keys[] = {
     {"listen", MP_KEY_LIST, SLOT(listen), .preset = "127.0.0.1:7300", ADDRESS, .bare = "listen.address",
@@ -303,6 +316,22 @@ const mp_config_key mp_config_keys[] = {
             "limit fail with an error."},
     {"limits.sqlite.busy", TIME(0, HOUR), SLOT(lib.sqlite.busy_ms), .preset = "5s",
      .doc = "Time that a statement waits for another connection or process to unlock the file."},
+    {"limits.upstreams", MP_KEY_SECTION, .doc = "Limits over all upstreams."},
+    {"limits.upstreams.channels", COUNT(1, MILLION), SLOT(upstream_limits.channels), .preset = "1024",
+     .doc =
+         "Limit of open channels: sessions at upstreams, and running programs. If there are more, the least recently "
+         "used channel without requests is closed; if there is none, the request is refused."},
+    {"limits.upstreams.processes", COUNT(1, 10000), SLOT(upstream_limits.processes), .preset = "64",
+     .doc = "Limit of running programs of all upstreams. If there are more, a program that had no request for a minute "
+            "is ended; if there is none, the request waits or is refused."},
+    {"limits.upstreams.answer", SIZE(KIB, GIB), SLOT(upstream_limits.answer), .preset = "16MiB",
+     .doc = "Limit of one message of an upstream, after decompression. A request with a larger answer fails."},
+    {"limits.upstreams.queue", SIZE(KIB, GIB), SLOT(upstream_limits.queue), .preset = "1MiB",
+     .doc = "Limit of the bytes of progress and log messages that wait for one request. The oldest are dropped."},
+    {"limits.upstreams.list_items", COUNT(1, MILLION), SLOT(upstream_limits.list_items), .preset = "10000",
+     .doc = "Limit of the items of one list of an upstream. Further items are left out, with a warning."},
+    {"limits.upstreams.list_bytes", SIZE(KIB, GIB), SLOT(upstream_limits.list_bytes), .preset = "32MiB",
+     .doc = "Limit of the bytes of one list of an upstream. Further items are left out, with a warning."},
     {"limits.drain", TIME(0, HOUR), SLOT(drain), .preset = "10s",
      .doc =
          "At SIGTERM, the time that running calls have to finish. Calls that are then cancelled have half a second for "
@@ -311,6 +340,111 @@ const mp_config_key mp_config_keys[] = {
     {"limits.stuck", TIME(100, HOUR), SLOT(stuck), .preset = "5s",
      .doc = "A worker whose event loop has not run for this time is logged, with the line of Lua that it runs, and "
             "takes no connections until its loop runs again."},
+    {"upstreams", MP_KEY_MAP, SLOT(upstreams), .form = "their keys", .pattern = "^[a-z0-9_-]{1,32}$",
+     .doc = "MCP servers behind this gateway, by name: 1 to 32 lower-case letters, digits, '-' and '_'. Clients see "
+            "their tools, resources and prompts beside those of the scripts."},
+    {"upstreams.NAME", MP_KEY_SECTION, .bare = "upstreams.NAME.url",
+     .doc = "One upstream, with either url or command. `NAME: URL` is short for upstreams.NAME.url."},
+    {"upstreams.NAME.url", MP_KEY_TEXT, OF_UPSTREAM(core.url), .least = 1, .most = 4096, .check = mp_config_check_url,
+     .form = "a URL", .pattern = "^https?://",
+     .doc = "The endpoint of a server that speaks Streamable HTTP or HTTP+SSE. Redirects are not followed."},
+    {"upstreams.NAME.command", MP_KEY_LIST, OF_UPSTREAM(core.argv), .least = 0, .most = 32 * KIB, .may_repeat = true,
+     .form = "a program",
+     .doc = "A program that speaks MCP on stdin and stdout, with its arguments: [npx, -y, some-server]. No shell reads "
+            "it. The program is started when it is first needed."},
+    {"upstreams.NAME.process", MP_KEY_SECTION, .doc = "The program of command."},
+    {"upstreams.NAME.process.env", MP_KEY_PAIRS, OF_UPSTREAM(env), .least = 0, .most = 32 * KIB,
+     .check_name = mp_config_check_env, .form = "texts",
+     .doc = "Variables of the program, besides PATH, HOME, USER, LANG, TZ and TMPDIR. The program gets no other "
+            "variable of the gateway."},
+    {"upstreams.NAME.process.cwd", MP_KEY_PATH, OF_UPSTREAM(core.cwd), .least = 1, .most = 4000,
+     .doc = "The folder in which the program starts. A relative path starts at the folder of this file, which is the "
+            "default."},
+    {"upstreams.NAME.process.idle_stop", TIME(SECOND, 30 * DAY), OF_UPSTREAM(core.idle_stop_ms), .preset = "10m",
+     .doc = "A program or session that had no request for this time is ended."},
+    {"upstreams.NAME.process.most", COUNT(1, 10000), OF_UPSTREAM(core.most), .preset = "16",
+     .doc = "Limit of running programs of this upstream."},
+    {"upstreams.NAME.process.memory", SIZE(MIB, 1024 * GIB), OF_UPSTREAM(core.memory), .preset = "1GiB", .word = "off",
+     .doc = "Memory that one program may occupy together with the programs that it starts. A program above it is "
+            "ended when it has no request, or at once if it is a quarter above."},
+    {"upstreams.NAME.revision", MP_KEY_CHOICE, OF_UPSTREAM(core.revision), .preset = "auto",
+     .choices = upstream_revisions,
+     .doc = "What the server speaks. auto: found out at the first request. modern: 2026-07-28 and later. legacy: "
+            "revisions that begin with initialize. sse: HTTP+SSE, of revision 2024-11-05."},
+    {"upstreams.NAME.auth", MP_KEY_SECTION,
+     .doc = "How the gateway authenticates itself. Credentials of clients are never sent on."},
+    {"upstreams.NAME.auth.bearer", MP_KEY_TEXT, OF_UPSTREAM(core.bearer), .least = 1, .most = 16 * KIB,
+     .check = mp_config_check_bearer, .form = "a token",
+     .doc = "A token that is sent as `Authorization: Bearer`, as in \"${TOKEN:?set it}\"."},
+    {"upstreams.NAME.headers", MP_KEY_PAIRS, OF_UPSTREAM(headers), .least = 0, .most = 16 * KIB,
+     .check_name = mp_config_check_header, .check = mp_config_check_header_value, .form = "texts",
+     .doc = "Further headers of each request, as in {x-api-key: \"${KEY}\"}. Not allowed: headers that the protocol "
+            "uses, authorization and cookie."},
+    {"upstreams.NAME.pass", MP_KEY_LIST, OF_UPSTREAM(pass), .least = 1, .most = 128, .check = mp_config_check_pass,
+     .form = "a header that can be passed on", .pattern = "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$",
+     .doc = "Headers of a client's request that are sent on, as in x-request-id. Without this key none are. Not "
+            "allowed: authorization, cookie and other headers with credentials, and headers that the protocol uses."},
+    {"upstreams.NAME.private", MP_KEY_CHOICE, OF_UPSTREAM(is_private), .preset = "false", .choices = yeses,
+     .doc = "Whether the host's name in url may lead to private addresses: loopback, 10.0.0.0/8 and the like. An "
+            "address that url itself contains is always allowed."},
+    {"upstreams.NAME.tls", MP_KEY_SECTION, .doc = "TLS of url."},
+    {"upstreams.NAME.tls.ca", MP_KEY_PATH, OF_UPSTREAM(core.tls_ca), .least = 1, .most = 4000,
+     .doc = "A PEM file of CA certificates to trust instead of the system's. A relative path starts at the folder of "
+            "this file."},
+    {"upstreams.NAME.tls.certificate", MP_KEY_PATH, OF_UPSTREAM(core.tls_certificate), .least = 1, .most = 4000,
+     .doc = "A PEM file with a client certificate that the gateway presents."},
+    {"upstreams.NAME.tls.key", MP_KEY_PATH, OF_UPSTREAM(core.tls_key), .least = 1, .most = 4000,
+     .doc = "A PEM file with the private key of the certificate, without a passphrase."},
+    {"upstreams.NAME.prefix", MP_KEY_TEXT, OF_UPSTREAM(prefix), .least = 0, .most = 64, .check = mp_config_check_prefix,
+     .form = "a prefix", .pattern = "^[A-Za-z0-9_.-]{0,64}$",
+     .doc = "Put before the names of tools and prompts. The default is the upstream's name and '_'; \"\" for none. Of "
+            "two tools with the same name the second is not served."},
+    {"upstreams.NAME.only", MP_KEY_LIST, OF_UPSTREAM(only), .least = 1, .most = 256, .form = "a pattern",
+     .doc = "Serve only tools, resources and prompts with these names, as in [\"search_*\", create_issue]. These and "
+            "the following names are the upstream's own, without prefix."},
+    {"upstreams.NAME.hide", MP_KEY_LIST, OF_UPSTREAM(hide), .least = 1, .most = 256, .form = "a pattern",
+     .doc = "Do not serve tools, resources and prompts with these names, even if `only` names them."},
+    {"upstreams.NAME.rename", MP_KEY_PAIRS, OF_UPSTREAM(rename), .least = 1, .most = 128,
+     .check = mp_config_check_served_name, .form = "names",
+     .doc = "Other names for tools and prompts, as in {create_issue: new_issue}. The prefix stands before them."},
+    {"upstreams.NAME.describe", MP_KEY_PAIRS, OF_UPSTREAM(describe), .least = 1, .most = 16 * KIB, .form = "texts",
+     .doc = "Other descriptions for tools and prompts, as in {create_issue: \"Open an issue. Ask the user first.\"}."},
+    {"upstreams.NAME.longest", COUNT(16, 128), OF_UPSTREAM(longest), .preset = "64",
+     .doc = "Limit of a name, with its prefix, in bytes. A longer name is cut and ends in '_' and 8 digits of its "
+            "hash."},
+    {"upstreams.NAME.per", MP_KEY_CHOICE, OF_UPSTREAM(per), .preset = "auto", .choices = owners,
+     .doc = "Who shares a session or program of this upstream. principal: requests of one principal. session: one "
+            "session of a client. call: nobody. gateway: all clients, for servers that keep nothing between calls that "
+            "one client may not see of another. auto: as safe as the server's revision needs."},
+    {"upstreams.NAME.retry", MP_KEY_CHOICE, OF_UPSTREAM(retry), .preset = "read_only", .choices = retries,
+     .doc = "What is sent again once if it is not known whether it ran. read_only: lists, reads, and calls of tools "
+            "with readOnlyHint. hinted: also tools with idempotentHint. never: nothing."},
+    {"upstreams.NAME.timeout", TIME(100, DAY), OF_UPSTREAM(core.timeout_ms), .preset = "60s",
+     .doc = "A request fails without a sign of life of it for this time: an answer, progress or a log message."},
+    {"upstreams.NAME.timeout_total", TIME(100, DAY), OF_UPSTREAM(core.timeout_total_ms), .preset = "10m",
+     .doc = "A request fails after this time in all."},
+    {"upstreams.NAME.connect", TIME(10, HOUR), OF_UPSTREAM(core.connect_ms), .preset = "5s",
+     .doc = "Time to connect to url, with TLS."},
+    {"upstreams.NAME.open", TIME(100, HOUR), OF_UPSTREAM(core.open_ms), .preset = "30s",
+     .doc = "Time to open a session, or to start a program and its session."},
+    {"upstreams.NAME.calls", COUNT(1, 100000), OF_UPSTREAM(core.calls), .preset = "64",
+     .doc = "Limit of requests in flight at this upstream. Further requests wait for their turn."},
+    {"upstreams.NAME.waiting", COUNT(0, 100000), OF_UPSTREAM(core.waiting), .preset = "64",
+     .doc = "Limit of requests that wait for their turn. Further requests are refused."},
+    {"upstreams.NAME.circuit", MP_KEY_SECTION,
+     .doc = "When the upstream fails, requests are refused at once for a while, instead of waiting."},
+    {"upstreams.NAME.circuit.failures", COUNT(1, 1000), OF_UPSTREAM(core.circuit_failures), .preset = "5",
+     .doc = "Number of failures in a row after which requests are refused. Errors that the upstream answers with do "
+            "not count."},
+    {"upstreams.NAME.circuit.open", .type = MP_KEY_TIMES, .least = 10, .most = HOUR,
+     OF_UPSTREAM(core.circuit_open_min_ms), .preset = "1s..60s",
+     .doc = "Time for which requests are refused: the first time, and at most. It doubles with each failed attempt."},
+    {"upstreams.NAME.list_wait", TIME(0, HOUR), OF_UPSTREAM(core.list_wait_ms), .preset = "5s",
+     .doc = "Time that a client's list waits for this upstream. The list is answered without it afterwards."},
+    {"upstreams.NAME.keep", TIME(0, 30 * DAY), OF_UPSTREAM(core.keep_ms), .preset = "10m",
+     .doc = "Time for which the lists of an upstream that is down still have its last known entries."},
+    {"upstreams.NAME.refresh", TIME(SECOND, 30 * DAY), OF_UPSTREAM(core.refresh_ms), .preset = "5m",
+     .doc = "Interval at which lists of an upstream that does not announce changes are read again."},
     {"tasks", MP_KEY_SECTION, .doc = "Calls that continue in the background."},
     {"tasks.max", COUNT(1, MILLION), SLOT(rpc.max_jobs), .preset = "1024",
      .doc = "Limit of concurrent background tasks. Further ones are refused."},
@@ -385,8 +519,8 @@ const mp_config_key *mp_config_key_list(const mp_config_key *key)
 {
     for (size_t i = 0; i < mp_config_key_count; i++) {
         size_t len = strlen(mp_config_keys[i].path);
-        if (mp_config_keys[i].type == MP_KEY_LIST && strncmp(key->path, mp_config_keys[i].path, len) == 0 &&
-            key->path[len] == '.')
+        if ((mp_config_keys[i].type == MP_KEY_LIST || mp_config_keys[i].type == MP_KEY_MAP) &&
+            strncmp(key->path, mp_config_keys[i].path, len) == 0 && key->path[len] == '.')
             return &mp_config_keys[i];
     }
     return NULL;

@@ -14,9 +14,14 @@ static const unit times[] = {{"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000
 static const unit sizes[] = {{"B", 1}, {"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {NULL, 0}};
 static const unit plain_number[] = {{"", 1}, {NULL, 0}};
 
+static bool is_time(const mp_config_key *key)
+{
+    return key->type == MP_KEY_TIME || key->type == MP_KEY_TIMES;
+}
+
 static const unit *units_of(const mp_config_key *key)
 {
-    return key->type == MP_KEY_TIME ? times : key->type == MP_KEY_SIZE ? sizes : plain_number;
+    return is_time(key) ? times : key->type == MP_KEY_SIZE ? sizes : plain_number;
 }
 
 static size_t put_number(char *room, size_t size, int64_t number, const unit *units)
@@ -76,10 +81,10 @@ static int64_t cut_digits(mp_str *s, unsigned base)
 static int bad_number(const mp_config_key *key, const mp_config_value *value, mp_err *err)
 {
     char range[96];
-    const char *kind = key->type == MP_KEY_TIME ? "a time" : key->type == MP_KEY_SIZE ? "a size" : "a whole number";
+    const char *kind = is_time(key) ? "a time" : key->type == MP_KEY_SIZE ? "a size" : "a whole number";
     mp_err_set(err, "'%s' is not %s: '%.*s'", mp_config_key_name(key), kind, MP_STR_ARG(value->shown));
     mp_config_range(key, range, sizeof range);
-    if (key->type == MP_KEY_TIME)
+    if (is_time(key))
         mp_err_hint(err, "write a whole number with a unit (ms, s, m, h, d), as in %s; %s", key->preset, range);
     else if (key->type == MP_KEY_SIZE)
         mp_err_hint(err, "write a whole number with a unit (B, KiB, MiB, GiB), as in %s; %s", key->preset, range);
@@ -99,16 +104,16 @@ static int bad_unit(const mp_config_key *key, int64_t number, mp_str rest, const
                                                 {"hour", "h"}, {"hours", "h"}, {"hr", "h"},      {"day", "d"},
                                                 {"days", "d"}, {"msec", "ms"}, {"millis", "ms"}, {"s", "s"},
                                                 {"m", "m"},    {"h", "h"},     {"d", "d"},       {"ms", "ms"}};
-    bool is_time = key->type == MP_KEY_TIME;
-    const char *const(*slips)[2] = is_time ? time_slips : size_slips;
-    size_t count = is_time ? sizeof time_slips / sizeof *time_slips : sizeof size_slips / sizeof *size_slips;
+    bool has_time = is_time(key);
+    const char *const(*slips)[2] = has_time ? time_slips : size_slips;
+    size_t count = has_time ? sizeof time_slips / sizeof *time_slips : sizeof size_slips / sizeof *size_slips;
     mp_str name = mp_str_trim(rest);
     if (name.len == 0) {
         mp_err_set(err, "'%s' needs a unit: '%.*s'", mp_config_key_name(key), MP_STR_ARG(value->shown));
         return value->is_expanded || number == INT64_MAX
-                   ? mp_err_hint(err, "add a unit: %s", is_time ? "ms, s, m, h, d" : "B, KiB, MiB, GiB")
-                   : mp_err_hint(err, "add a unit: %s, as in %lld%s", is_time ? "ms, s, m, h, d" : "B, KiB, MiB, GiB",
-                                 (long long)number, is_time ? "s" : "MiB");
+                   ? mp_err_hint(err, "add a unit: %s", has_time ? "ms, s, m, h, d" : "B, KiB, MiB, GiB")
+                   : mp_err_hint(err, "add a unit: %s, as in %lld%s", has_time ? "ms, s, m, h, d" : "B, KiB, MiB, GiB",
+                                 (long long)number, has_time ? "s" : "MiB");
     }
     bad_number(key, value, err);
     for (size_t i = 0; i < count && !value->is_expanded && number != INT64_MAX; i++)
@@ -155,6 +160,28 @@ static int read_number(const mp_config_key *key, const mp_config_value *value, i
     return mp_err_hint(err, "%s", mp_config_range(key, range, sizeof range));
 }
 
+/* "1s..60s", or one time for both ends. */
+static int read_times(const mp_config_key *key, const mp_config_value *value, uint64_t range[2], mp_err *err)
+{
+    mp_config_value least = *value, most = *value;
+    int64_t shortest = 0, longest = 0;
+    for (size_t i = 0; i + 1 < value->text.len; i++)
+        if (value->text.ptr[i] == '.' && value->text.ptr[i + 1] == '.') {
+            least.text.len = i;
+            most.text = mp_str_from(value->text, i + 2);
+            break;
+        }
+    if (read_number(key, &least, &shortest, err) != 0 || read_number(key, &most, &longest, err) != 0)
+        return -1;
+    if (shortest > longest) {
+        mp_err_set(err, "'%s' begins above its end: '%.*s'", mp_config_key_name(key), MP_STR_ARG(value->shown));
+        return mp_err_hint(err, "write the shorter time first, as in %s", key->preset);
+    }
+    range[0] = (uint64_t)shortest;
+    range[1] = (uint64_t)longest;
+    return 0;
+}
+
 /* -- texts --------------------------------------------------------------------------------------------------------- */
 
 static int bad_text(const mp_config_key *key, const mp_config_value *value, const char *what, mp_err *err)
@@ -170,7 +197,8 @@ int mp_config_check_text(const mp_config_key *key, const mp_config_value *value,
     static const char *const names[] = {"text", "nothing", "true or false", "a number", "a number"};
     mp_yaml_type type = value->is_plain && !value->is_expanded ? mp_yaml_type_of(value->text) : MP_YAML_TEXT;
     /* a number is accepted as text if `check` decides: `listen: 7300` then gets a better error than "a number" */
-    if (type == MP_YAML_NULL || type == MP_YAML_BOOL || (type != MP_YAML_TEXT && key->check == NULL))
+    if (type == MP_YAML_NULL || type == MP_YAML_BOOL ||
+        (type != MP_YAML_TEXT && key->check == NULL && !key->may_repeat))
         return bad_text(key, value, names[type], err);
     if ((int64_t)value->text.len < key->least || (int64_t)value->text.len > key->most) {
         mp_err_set(err, value->text.len == 0 ? "'%s' is empty" : "'%s' is too long", mp_config_key_name(key));
@@ -220,6 +248,16 @@ void mp_config_free_list(char **list)
     free(list);
 }
 
+void mp_config_free_grants(mp_grant *grants)
+{
+    for (mp_grant *grant = grants; grant != NULL && grant->path != NULL; grant++) {
+        free(grant->path);
+        for (int i = 0; i < MP_GRANT_KINDS; i++)
+            mp_config_free_list(grant->lists[i]);
+    }
+    free(grants);
+}
+
 /* The array has as many items as the list. */
 static void free_items(mp_config *config, const mp_config_key *list)
 {
@@ -255,12 +293,23 @@ void mp_config_unset(void *config, const mp_config_key *key)
         mp_grant **grants = slot_of(config, key);
         mp_config_free_grants(*grants);
         *grants = NULL;
+    } else if (key->type == MP_KEY_PAIRS) {
+        mp_pair **pairs = slot_of(config, key);
+        mp_pairs_free(*pairs);
+        *pairs = NULL;
+    } else if (key->type == MP_KEY_MAP) {
+        mp_upstream_entry ***upstreams = slot_of(config, key);
+        for (mp_upstream_entry **one = *upstreams; one != NULL && *one != NULL; one++)
+            mp_upstream_entry_free(*one);
+        free(*upstreams);
+        *upstreams = NULL;
     }
 }
 
 int mp_config_set(void *config, const mp_config_key *key, const mp_config_value *value, const char *folder, mp_err *err)
 {
     int64_t number = 0;
+    uint64_t range[2];
     int choice = 0;
     void *slot = slot_of(config, key);
     /* a plain null is reported as null; an expanded value that is empty is an empty text */
@@ -285,6 +334,11 @@ int mp_config_set(void *config, const mp_config_key *key, const mp_config_value 
             return -1;
         memcpy(slot, &choice, sizeof choice); /* every enum has the size of an int */
         return 0;
+    case MP_KEY_TIMES:
+        if (read_times(key, value, range, err) != 0)
+            return -1;
+        memcpy(slot, range, sizeof range);
+        return 0;
     default:
         if (read_number(key, value, &number, err) != 0)
             return -1;
@@ -293,9 +347,9 @@ int mp_config_set(void *config, const mp_config_key *key, const mp_config_value 
     }
 }
 
-char ***mp_config_list_of(mp_config *config, const mp_config_key *key)
+char ***mp_config_list_of(void *in, const mp_config_key *key)
 {
-    return slot_of(config, key);
+    return slot_of(in, key);
 }
 
 int mp_config_set_list(char ***slot, const mp_config_key *key, const mp_config_value *items, size_t count, size_t *bad,
@@ -312,7 +366,7 @@ int mp_config_set_list(char ***slot, const mp_config_key *key, const mp_config_v
         *bad = i;
         if (mp_config_check_text(key, &items[i], err) != 0)
             return -1;
-        for (size_t k = 0; k < i; k++)
+        for (size_t k = 0; k < i && !key->may_repeat; k++)
             is_twice = is_twice || (mp_str_eq(items[k].text, items[i].text) && !mp_config_is_any_port(items[i].text));
         if (is_twice)
             return mp_err_set(err, "'%.*s' is named twice", MP_STR_ARG(items[i].shown));
@@ -325,9 +379,9 @@ int mp_config_set_list(char ***slot, const mp_config_key *key, const mp_config_v
     return 0;
 }
 
-void mp_config_set_preset(mp_config *config, const mp_config_key *key, const char *folder)
+void mp_config_set_preset(void *config, const mp_config_key *key, const char *folder)
 {
-    if (key->preset == NULL || mp_config_key_list(key) != NULL)
+    if (key->preset == NULL)
         return;
     mp_config_value items[8];
     mp_str rest = mp_str_of(key->preset);

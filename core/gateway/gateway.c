@@ -107,6 +107,10 @@ int mp_gateway_check(mp_config *config, const char *form, bool is_strict)
     bool has_warnings = false;
     mp_certificates *certificates = read_certificates(config, true, &has_warnings);
     int code = certificates == NULL ? EXIT_CONFIG : 0;
+    if (config->warnings.len > 0) {
+        has_warnings = true;
+        print_report(&config->warnings);
+    }
     mp_certificates_free(certificates);
     mp_source *source;
     mp_commons commons = {0};

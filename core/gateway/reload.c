@@ -166,6 +166,7 @@ typedef struct {
     mp_source *source;
     /* names of changed keys, of changed keys that need a restart, and of changed script files; and the errors */
     mp_buf keys, restart, files, report;
+    mp_buf upstreams; /* the upstreams that differ, as a part of the plan */
 } attempt;
 
 /* Makes a VM for every worker; on failure makes none and appends the errors to `report`. */
@@ -203,6 +204,8 @@ static void use_shared_settings(mp_reload *reload, const mp_runtime_config *sett
 
 static void put_parts(mp_buf *plan, const attempt *next)
 {
+    if (next->upstreams.len > 0)
+        mp_buf_printf(plan, "%s%.*s", plan->len == 0 ? "" : "  ", MP_STR_ARG(mp_buf_str(&next->upstreams)));
     if (next->keys.len > 0)
         mp_buf_printf(plan, "%s~ moonpool.yaml (%.*s)", plan->len == 0 ? "" : "  ",
                       MP_STR_ARG(mp_buf_str(&next->keys)));
@@ -285,11 +288,12 @@ static void try(mp_reload *reload, attempt *next)
 {
     mp_runtime_config *serving = reload->shared->settings, *settings = serving;
     bool is_same = mp_source_is_same(reload->serving, next->source, &next->files);
-    if (is_same && next->keys.len == 0) {
+    bool has_changes = next->keys.len > 0 || next->upstreams.len > 0;
+    if (is_same && !has_changes) {
         leave_in_place(reload, next);
         return;
     }
-    if (next->keys.len > 0) {
+    if (has_changes) {
         settings = mp_runtime_config_new(next->config, &reload->shared->commons);
         next->config = NULL;
     }
@@ -352,6 +356,7 @@ static bool compare_config(mp_reload *reload, attempt *next)
     reload->tried_config = values;
     mp_config_compare(serving, next->config, true, &next->restart);
     mp_config_compare(serving, next->config, false, &next->keys);
+    mp_config_compare_upstreams(serving, next->config, &next->upstreams);
     mp_config_carry(next->config, serving);
     mp_reload_status_keep_restart(&reload->outcome, mp_buf_str(&next->restart));
     return is_same;
@@ -400,6 +405,7 @@ done:
     mp_config_free(next.config);
     mp_source_unref(next.source);
     mp_buf_clear(&next.keys);
+    mp_buf_clear(&next.upstreams);
     mp_buf_clear(&next.restart);
     mp_buf_clear(&next.files);
     mp_buf_clear(&next.report);

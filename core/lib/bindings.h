@@ -25,6 +25,7 @@ void mp_lib_topics(lua_State *L);
 void mp_lib_http(lua_State *L, const mp_lib_config *config);
 void mp_lib_fs(lua_State *L, const mp_lib_config *config);
 void mp_lib_exec(lua_State *L, const mp_lib_config *config);
+void mp_lib_upstream_config(lua_State *L, const mp_lib_config *config);
 void mp_lib_secret(lua_State *L);
 void mp_lib_cjson(lua_State *L);
 /* Pushes the table that `require "moonpool.host"` returns.  [-0, +1, throws] */

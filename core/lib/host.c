@@ -224,6 +224,7 @@ void mp_host_push(lua_State *L, mp_source *source, const mp_lib_config *config)
     add_rocks(L, source);
     lua_pushinteger(L, config->listed);
     mp_set_member(L, -2, "limits.listed");
+    mp_lib_upstream_config(L, config);
     push_grants(L, config);
     mp_set_member(L, -2, "config.grants");
     lua_pushstring(L, config->config_name == NULL ? "moonpool.yaml" : config->config_name);

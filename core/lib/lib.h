@@ -5,6 +5,7 @@
 
 #include "data/data.h"
 #include "lib/grant.h"
+#include "lib/upstream_entry.h"
 #include "rpc/rpc.h"
 #include "vm/vm.h"
 
@@ -44,7 +45,9 @@ typedef struct {
     bool is_auth_disabled; /* `auth: none`: auth scripts load, but do not run */
     bool has_specs;        /* loads the specs among the scripts, and can run them */
     const mp_seal_key
-        *seal_keys;  /* the first key encrypts, every key decrypts; the array ends with a key that is not set */
+        *seal_keys; /* the first key encrypts, every key decrypts; the array ends with a key that is not set */
+    const mp_upstream_entry *const *upstreams; /* in the order of the file; ends with NULL. NULL: none */
+    mp_upstream_limits upstream_limits;
     mp_store *store; /* store, bus and semaphores outlive the VM; the VM copies all other fields */
     mp_bus *bus;
     mp_semaphores *semaphores;

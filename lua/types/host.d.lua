@@ -14,6 +14,30 @@ error("host.d.lua holds types for editors: lua/moonpool gets the table by requir
 ---@field line integer      Line of the grant in the configuration, 0 if there is none
 ---@field run_line integer  Line of the list `run`, 0 if there is none
 
+--- One entry of `upstreams`, without its secrets
+---@class moonpool.host.Upstream
+---@field name string
+---@field line integer          Line of the entry in the configuration
+---@field kind "url"|"command"
+---@field revision "auto"|"modern"|"legacy"|"sse"
+---@field prefix string         Put before the names that clients see; may be ""
+---@field only? string[]        Patterns of the upstream's own names
+---@field hide? string[]
+---@field rename? table<string, string>     The upstream's own name -> the name after the prefix
+---@field describe? table<string, string>   The upstream's own name -> its description
+---@field pass? string[]        Names of client headers that are sent on, in lower case
+---@field per "auto"|"principal"|"session"|"call"|"gateway"
+---@field retry "read_only"|"hinted"|"never"
+---@field longest integer       Limit of a name that clients see, in bytes
+---@field calls integer
+---@field waiting integer
+---@field timeout_ms integer
+---@field timeout_total_ms integer
+---@field open_ms integer
+---@field list_wait_ms integer
+---@field keep_ms integer
+---@field refresh_ms integer
+
 ---@class moonpool.host.Url
 ---@field url string
 ---@field scheme string
@@ -61,9 +85,11 @@ host.rock = {}
 ---@field grants moonpool.host.Grant[]
 ---@field audit? string            "none", "names", "redacted" or "full"; nil: there is no audit
 ---@field auth_disabled boolean      Authentication is disabled: auth scripts load, but do not run
+---@field upstreams moonpool.host.Upstream[]   In the order of the file
 host.config = {}
 
 ---@class moonpool.host.limits
+---@field upstreams { answer: integer, queue: integer, list_items: integer, list_bytes: integer }   limits.upstreams
 ---@field listed integer      limits.listed: number of resources that the list function of one template may return
 ---@field task_seconds number   tasks.ttl
 ---@field call_seconds number   limits.call.time

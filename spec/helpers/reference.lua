@@ -19,7 +19,7 @@ local function keys_of(text)
     local commented, name, value = rest:match "^(#? ?)([%a_][%w_]*):(.-)$"
     local default, values = (value or ""):match "^%s*(.-)%s+# (.*)$"
     if name and value == "" then default, values = "", "" end
-    if name and default and (commented == "" or values ~= "" and default == "" or value == "") and commented ~= "#" then
+    if name and default and (commented == "" or values ~= "" or value == "") and commented ~= "#" then
       keys[#keys + 1] = { depth = #indent // 2, name = name, default = default, values = values, about = table.concat(about, " ") }
       about = {}
     elseif rest:find "^#" then

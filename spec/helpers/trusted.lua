@@ -15,13 +15,13 @@ return tool { "Runs Lua.", input = { code = t.string }, function(args, call)
   return json.encode { vm = vm, value = f(host, call, hearing, kept, vm) }
 end }]]
 
---- Starts a gateway like gateway.start, with the same `options`.
+--- Starts a gateway like gateway.start, with the same `options`. A configuration that is a text must have `scripts: {trust: full}`.
 function trusted.start(options)
   options = options or {}
   options.scripts = options.scripts or {}
   options.scripts["tools/lua.lua"] = script
   options.config = options.config or {}
-  options.config.scripts = { path = "scripts", trust = "full" }
+  if type(options.config) == "table" then options.config.scripts = { path = "scripts", trust = "full" } end
   return gateway.start(options)
 end
 

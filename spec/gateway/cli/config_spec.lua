@@ -395,7 +395,7 @@ describe("the JSON Schema", function()
     for path in keys:gmatch "%f[^\n\0]%*([%w\\_.]+)%*" do
       local at = schema
       for name in path:gsub("\\", ""):gmatch "[^.]+" do
-        local properties = at.properties or at.anyOf[2].properties
+        local properties = at.properties or at.anyOf and at.anyOf[2].properties or { NAME = at.additionalProperties }
         at = assert(properties[name], "not in the schema: " .. path)
         assert.is_string(at.description)
       end

@@ -1,0 +1,334 @@
+/* config_upstreams.c: reads the map `upstreams`, whose names the operator chooses, and maps of names to texts. */
+#define _GNU_SOURCE 1
+#include "config_read.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+#define UPSTREAMS_CAP 256 /* maximum entries of `upstreams` */
+#define PAIRS_CAP 256     /* maximum entries of a map of names to texts */
+#define MAX_NAME_BYTES 256
+
+typedef mp_config_reader reader;
+
+static int shown_len(mp_str text)
+{
+    return (int)(text.len > MP_CONFIG_SHOWN ? MP_CONFIG_SHOWN : text.len);
+}
+
+static void report_duplicate(reader *r, const mp_yaml_node *node)
+{
+    mp_err err;
+    mp_err_set(&err, "duplicate key '%.*s'", shown_len(node->key), node->key.ptr);
+    mp_yaml_error(&r->yaml, node->key_at, &err);
+}
+
+/* -- names and texts ----------------------------------------------------------------------------------------------- */
+
+/* Checks a name of the map. Reports the error. */
+static bool check_name(reader *r, const mp_config_key *key, const mp_yaml_node *node)
+{
+    mp_err err, why = {"", ""};
+    if (node->key.len == 0 || node->key.len > MAX_NAME_BYTES) {
+        mp_err_set(&err, "a name in '%s' has 1 to %d bytes", mp_config_key_name(key), MAX_NAME_BYTES);
+    } else if (key->check_name != NULL && key->check_name(node->key, &why) != 0) {
+        mp_err_set(&err, "'%.*s' is not allowed in '%s': %s", shown_len(node->key), node->key.ptr,
+                   mp_config_key_name(key), why.text);
+        mp_err_hint(&err, "%s", why.hint);
+    } else {
+        return true;
+    }
+    mp_yaml_error(&r->yaml, node->key_at, &err);
+    return false;
+}
+
+/* Reads the value of one pair. NULL: an error was reported. */
+static char *read_text(reader *r, const mp_config_key *key, const mp_yaml_node *node)
+{
+    mp_config_value value;
+    mp_buf room = {0};
+    mp_err err;
+    char *text = NULL;
+    if (node->kind != MP_YAML_SCALAR) {
+        mp_err_set(&err, "'%.*s' in '%s' must be a single value", shown_len(node->key), node->key.ptr,
+                   mp_config_key_name(key));
+        mp_yaml_error(&r->yaml, node->at, &err);
+    } else if (mp_config_read_value(r, node, &room, &value)) {
+        mp_config_key named = *key; /* errors name the pair, not the map */
+        named.path = node->key.ptr;
+        if (mp_config_check_text(&named, &value, &err) == 0)
+            text = mp_dup(value.text);
+        else
+            mp_yaml_error(&r->yaml, node->at, &err);
+    }
+    mp_buf_clear(&room);
+    return text;
+}
+
+void mp_config_read_pairs(reader *r, const mp_config_key *key, const mp_yaml_node *map, mp_pair **pairs)
+{
+    size_t count = 0;
+    mp_err err;
+    mp_pairs_free(*pairs);
+    *pairs = mp_new((PAIRS_CAP + 1) * sizeof **pairs);
+    for (const mp_yaml_node *node = map->first; node != NULL; node = node->next) {
+        bool is_twice = false;
+        if (count == PAIRS_CAP) {
+            mp_err_set(&err, "'%s' has more than %d entries", mp_config_key_name(key), PAIRS_CAP);
+            mp_yaml_error(&r->yaml, node->key_at, &err);
+            break;
+        }
+        for (size_t i = 0; i < count; i++)
+            is_twice = is_twice || mp_str_is(node->key, (*pairs)[i].name);
+        if (is_twice)
+            report_duplicate(r, node);
+        char *text = check_name(r, key, node) && !is_twice ? read_text(r, key, node) : NULL;
+        if (text != NULL)
+            (*pairs)[count++] = (mp_pair){mp_dup(node->key), text};
+    }
+}
+
+/* -- one upstream -------------------------------------------------------------------------------------------------- */
+
+static const mp_yaml_node *seen(const reader *r, const char *name)
+{
+    char path[64];
+    snprintf(path, sizeof path, "upstreams.NAME.%s", name);
+    return r->seen[mp_config_key_at(path) - mp_config_keys];
+}
+
+static void report(reader *r, const mp_yaml_node *node, const char *hint, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+static void report(reader *r, const mp_yaml_node *node, const char *hint, const char *format, ...)
+{
+    mp_err err;
+    char text[256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    mp_err_set(&err, "%s", text);
+    mp_err_hint(&err, "%s", hint);
+    mp_yaml_error(&r->yaml, node->key_at, &err);
+}
+
+/* Reports the keys of the entry that need the other kind of upstream. */
+static void check_kind(reader *r, const mp_upstream_entry *upstream)
+{
+    static const char *const of_url[] = {"auth", "headers", "pass", "private", "tls", "connect"};
+    bool is_url = upstream->core.kind == MP_UPSTREAM_URL;
+    for (size_t i = 0; i < sizeof of_url / sizeof *of_url && !is_url; i++)
+        if (seen(r, of_url[i]) != NULL)
+            report(r, seen(r, of_url[i]), "credentials of a program belong in process.env",
+                   "'%s' needs 'url': '%s' is a program", of_url[i], upstream->core.name);
+    static const char *const of_command[] = {"process.env", "process.cwd", "process.most", "process.memory"};
+    for (size_t i = 0; i < sizeof of_command / sizeof *of_command && is_url; i++)
+        if (seen(r, of_command[i]) != NULL)
+            report(r, seen(r, of_command[i]), "headers and auth are for servers with a url",
+                   "'%s' needs 'command': '%s' is no program", strchr(of_command[i], '.') + 1, upstream->core.name);
+    if (!is_url && upstream->core.revision == MP_REVISION_SSE && seen(r, "revision") != NULL)
+        report(r, seen(r, "revision"), "write auto, or remove the key",
+               "'sse' is a transport over HTTP: '%s' is a program", upstream->core.name);
+}
+
+static void check_tls(reader *r, const mp_upstream_entry *upstream)
+{
+    const mp_yaml_node *tls = seen(r, "tls");
+    if (tls == NULL)
+        return;
+    if ((upstream->core.tls_certificate == NULL) != (upstream->core.tls_key == NULL))
+        report(r, tls, "one file may contain both", "'%s' needs '%s'",
+               upstream->core.tls_key == NULL ? "certificate" : "key",
+               upstream->core.tls_key == NULL ? "key" : "certificate");
+    if (upstream->core.url != NULL && !mp_str_starts(mp_str_of(upstream->core.url), MP_STR("https:")))
+        report(r, tls, "write https://, or remove 'tls'", "'tls' needs a url that begins with https://");
+}
+
+/* True if an argument contains a secret: by its form, by its variable, or by the option before it. */
+static bool shows_secret(const mp_yaml_node *before, const mp_yaml_node *item, const char *value)
+{
+    bool is_of_option = before != NULL && mp_str_starts(before->text, MP_STR("-")) && value[0] != '-' &&
+                        memchr(before->text.ptr, '=', before->text.len) == NULL && mp_config_names_secret(before->text);
+    return is_of_option || memmem(item->text.ptr, item->text.len, "${file:", 7) != NULL ||
+           mp_config_is_secret(item->text) || mp_config_is_secret(mp_str_of(value));
+}
+
+/* Warns of secrets among the arguments of the program. The warning does not quote them. */
+static void warn_of_secrets(reader *r, const mp_upstream_entry *upstream, const mp_yaml_node *command)
+{
+    const mp_yaml_node *item = command->kind == MP_YAML_LIST ? command->first : NULL, *before = NULL;
+    for (char **value = upstream->core.argv; item != NULL && *value != NULL;
+         before = item, item = item->next, value++) {
+        if (!shows_secret(before, item, *value))
+            continue;
+        mp_put_visible(&r->config->warnings, mp_str_of(r->yaml.name));
+        mp_buf_printf(&r->config->warnings,
+                      ":%zu:%zu: 'command' of '%s' seems to contain a secret\n  hint: every user of this machine can "
+                      "read the arguments of a program; pass the secret in process.env\n",
+                      item->at.line, item->at.column, upstream->core.name);
+    }
+}
+
+static void check_command(reader *r, const mp_upstream_entry *upstream)
+{
+    const mp_yaml_node *command = seen(r, "command");
+    if (command == NULL || upstream->core.argv == NULL)
+        return;
+    const char *program = upstream->core.argv[0];
+    if (*program == '\0')
+        report(r, command, "as in [npx, -y, some-server]", "'command' begins with an empty text");
+    else if (command->kind == MP_YAML_SCALAR && strchr(program, ' ') != NULL)
+        report(r, command, "no shell reads it: write each argument by itself, as in [npx, -y, some-server]",
+               "'command' must be a list");
+    else
+        warn_of_secrets(r, upstream, command);
+}
+
+/* Two names of the upstream must not get one name. */
+static void check_rename(reader *r, const mp_upstream_entry *upstream)
+{
+    for (const mp_pair *one = upstream->rename; one != NULL && one->name != NULL; one++)
+        for (const mp_pair *other = upstream->rename; other < one; other++)
+            if (strcmp(one->value, other->value) == 0)
+                report(r, seen(r, "rename"), "each name needs a name of its own", "'%s' and '%s' are renamed to '%s'",
+                       other->name, one->name, one->value);
+}
+
+/* Headers are compared without case, and their names are sent in lower case. */
+static void lower(char *name)
+{
+    for (; *name != '\0'; name++)
+        if (*name >= 'A' && *name <= 'Z')
+            *name = (char)(*name - 'A' + 'a');
+}
+
+static void lower_headers(reader *r, mp_upstream_entry *upstream)
+{
+    for (mp_pair *one = upstream->headers; one != NULL && one->name != NULL; one++) {
+        lower(one->name);
+        for (const mp_pair *other = upstream->headers; other < one; other++)
+            if (strcmp(one->name, other->name) == 0)
+                report(r, seen(r, "headers"), "names of headers have no case", "the header '%s' is set twice",
+                       one->name);
+    }
+    for (char **name = upstream->pass; name != NULL && *name != NULL; name++) {
+        lower(*name);
+        for (const mp_pair *set = upstream->headers; set != NULL && set->name != NULL; set++)
+            if (strcmp(*name, set->name) == 0)
+                report(r, seen(r, "pass"), "remove it from one of them", "'%s' is also in 'headers'", *name);
+    }
+}
+
+/* The pairs as texts: name, `mark`, value. */
+static char **join_pairs(const mp_pair *pairs, const char *mark)
+{
+    size_t count = 0;
+    while (pairs != NULL && pairs[count].name != NULL)
+        count++;
+    char **lines = count == 0 ? NULL : mp_new((count + 1) * sizeof *lines);
+    for (size_t i = 0; i < count; i++) {
+        mp_buf line = {0};
+        mp_buf_printf(&line, "%s%s", pairs[i].name, mark);
+        mp_buf_put(&line, mp_str_of(pairs[i].value));
+        lines[i] = mp_dup(mp_buf_str(&line));
+        mp_buf_clear(&line);
+    }
+    return lines;
+}
+
+/* Checks the keys of one entry together and sets what other keys determine. */
+static void finish(reader *r, mp_upstream_entry *upstream, const mp_yaml_node *node)
+{
+    bool has_url = seen(r, "url") != NULL, has_command = seen(r, "command") != NULL;
+    if (has_url && has_command)
+        report(r, node, "write two entries for two servers", "'%s' has both 'url' and 'command'", upstream->core.name);
+    else if (!has_url && !has_command)
+        report(r, node, "as in 'url: https://mcp.example.com/mcp', or 'command: [npx, -y, some-server]'",
+               "'%s' needs 'url' or 'command'", upstream->core.name);
+    upstream->core.kind = has_command ? MP_UPSTREAM_COMMAND : MP_UPSTREAM_URL;
+    if (has_url != has_command)
+        check_kind(r, upstream);
+    check_tls(r, upstream);
+    check_command(r, upstream);
+    check_rename(r, upstream);
+    lower_headers(r, upstream);
+    if (upstream->core.timeout_ms > upstream->core.timeout_total_ms && seen(r, "timeout_total") == NULL)
+        upstream->core.timeout_total_ms = upstream->core.timeout_ms;
+    else if (upstream->core.timeout_ms > upstream->core.timeout_total_ms && seen(r, "timeout") == NULL)
+        upstream->core.timeout_ms = upstream->core.timeout_total_ms;
+    else if (upstream->core.timeout_ms > upstream->core.timeout_total_ms)
+        report(r, seen(r, "timeout"), "timeout_total is for the whole request", "'timeout' is above 'timeout_total'");
+    if (upstream->prefix == NULL) {
+        mp_buf prefix = {0};
+        mp_buf_printf(&prefix, "%s_", upstream->core.name);
+        upstream->prefix = mp_dup(mp_buf_str(&prefix));
+        mp_buf_clear(&prefix);
+    }
+    upstream->core.is_private = upstream->is_private == MP_UPSTREAM_PRIVATE_TRUE;
+    upstream->core.headers = join_pairs(upstream->headers, ": ");
+    upstream->core.env = join_pairs(upstream->env, "=");
+    if (has_command && upstream->core.cwd == NULL)
+        upstream->core.cwd = mp_dup(mp_str_of(r->folder));
+}
+
+static void read_entry(reader *r, const mp_config_key *map, const mp_yaml_node *node, mp_upstream_entry *upstream)
+{
+    const mp_config_key *section = mp_config_key_at("upstreams.NAME");
+    for (size_t i = 0; i < mp_config_key_count; i++)
+        if (mp_config_key_list(&mp_config_keys[i]) == map && &mp_config_keys[i] != section) {
+            r->seen[i] = NULL;
+            mp_config_set_preset(upstream, &mp_config_keys[i], r->folder);
+        }
+    upstream->line = (int)node->key_at.line;
+    size_t errors = r->yaml.errors;
+    r->item = upstream;
+    mp_config_read_section(r, section, node);
+    if (r->yaml.errors == errors)
+        finish(r, upstream, node);
+    r->item = NULL;
+}
+
+/* -- all upstreams ------------------------------------------------------------------------------------------------- */
+
+/* True if `name` is free and can be the name of an upstream. Reports the error. */
+static bool check_upstream(reader *r, const mp_yaml_node *node)
+{
+    mp_err err, why = {"", ""};
+    for (mp_upstream_entry **one = r->config->upstreams; *one != NULL; one++)
+        if (mp_str_is(node->key, (*one)->core.name)) {
+            report_duplicate(r, node);
+            return false;
+        }
+    if (mp_config_check_upstream(node->key, &why) == 0)
+        return true;
+    mp_err_set(&err, "'%.*s' cannot be the name of an upstream: %s", shown_len(node->key), node->key.ptr, why.text);
+    mp_err_hint(&err, "%s", why.hint);
+    mp_yaml_error(&r->yaml, node->key_at, &err);
+    return false;
+}
+
+void mp_config_read_upstreams(reader *r, const mp_config_key *key, const mp_yaml_node *node)
+{
+    mp_err err;
+    if (node->kind == MP_YAML_SCALAR && node->is_plain && mp_yaml_type_of(node->text) == MP_YAML_NULL)
+        return; /* all entries are commented out: treated as absent */
+    if (node->kind != MP_YAML_MAP) {
+        mp_err_set(&err, "'%s' must be names and their keys", key->path);
+        mp_err_hint(&err, "as in '%s: {github: \"https://mcp.example.com/mcp\"}'", key->path);
+        mp_yaml_error(&r->yaml, node->at, &err);
+        return;
+    }
+    size_t count = 0;
+    mp_upstream_entry **list = r->config->upstreams = mp_new((UPSTREAMS_CAP + 1) * sizeof *list);
+    for (const mp_yaml_node *entry = node->first; entry != NULL; entry = entry->next) {
+        if (count == UPSTREAMS_CAP) {
+            mp_err_set(&err, "more than %d upstreams", UPSTREAMS_CAP);
+            mp_yaml_error(&r->yaml, entry->key_at, &err);
+            break;
+        }
+        if (!check_upstream(r, entry))
+            continue;
+        mp_upstream_entry *upstream = list[count++] = mp_upstream_entry_new(entry->key);
+        read_entry(r, key, entry, upstream);
+    }
+}

@@ -1,0 +1,77 @@
+/* upstream_config.c: what lua/moonpool/upstream reads of the configuration: host.config.upstreams and host.limits.upstreams. Neither has a
+ * secret: no URL, argument, variable, header or token. */
+#include "lib/bindings.h"
+#include "lib/fields.h"
+#include "vm/engine.h"
+
+/* Sets a field to the list of texts; to nil if there is none.  [-0, +0, throws] */
+static void set_list(lua_State *L, const char *name, char *const *list)
+{
+    if (list == NULL)
+        return;
+    lua_newtable(L);
+    for (lua_Integer i = 0; list[i] != NULL; i++) {
+        lua_pushstring(L, list[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+    lua_setfield(L, -2, name);
+}
+
+/* Sets a field to a table of the values by their names; to nil if there are none.  [-0, +0, throws] */
+static void set_pairs(lua_State *L, const char *name, const mp_pair *pairs)
+{
+    if (pairs == NULL)
+        return;
+    lua_newtable(L);
+    for (; pairs->name != NULL; pairs++)
+        mp_field_text(L, pairs->name, pairs->value);
+    lua_setfield(L, -2, name);
+}
+
+/* Pushes one upstream.  [-0, +1, throws] */
+static void push_upstream(lua_State *L, const mp_upstream_entry *upstream)
+{
+    static const char *const kinds[] = {"url", "command"};
+    static const char *const revisions[] = {"auto", "modern", "legacy", "sse"};
+    static const char *const owners[] = {"auto", "principal", "session", "call", "gateway"};
+    static const char *const retries[] = {"read_only", "hinted", "never"};
+    lua_newtable(L);
+    mp_field_text(L, "name", upstream->core.name);
+    mp_field_integer(L, "line", upstream->line);
+    mp_field_text(L, "kind", kinds[upstream->core.kind]);
+    mp_field_text(L, "revision", revisions[upstream->core.revision]);
+    mp_field_text(L, "prefix", upstream->prefix);
+    set_list(L, "only", upstream->only);
+    set_list(L, "hide", upstream->hide);
+    set_pairs(L, "rename", upstream->rename);
+    set_pairs(L, "describe", upstream->describe);
+    set_list(L, "pass", upstream->pass);
+    mp_field_text(L, "per", owners[upstream->per]);
+    mp_field_text(L, "retry", retries[upstream->retry]);
+    mp_field_integer(L, "longest", upstream->longest);
+    mp_field_integer(L, "calls", upstream->core.calls);
+    mp_field_integer(L, "waiting", upstream->core.waiting);
+    mp_field_integer(L, "timeout_ms", (lua_Integer)upstream->core.timeout_ms);
+    mp_field_integer(L, "timeout_total_ms", (lua_Integer)upstream->core.timeout_total_ms);
+    mp_field_integer(L, "open_ms", (lua_Integer)upstream->core.open_ms);
+    mp_field_integer(L, "list_wait_ms", (lua_Integer)upstream->core.list_wait_ms);
+    mp_field_integer(L, "keep_ms", (lua_Integer)upstream->core.keep_ms);
+    mp_field_integer(L, "refresh_ms", (lua_Integer)upstream->core.refresh_ms);
+}
+
+void mp_lib_upstream_config(lua_State *L, const mp_lib_config *config)
+{
+    const mp_upstream_limits *limits = &config->upstream_limits;
+    lua_newtable(L);
+    for (lua_Integer i = 0; config->upstreams != NULL && config->upstreams[i] != NULL; i++) {
+        push_upstream(L, config->upstreams[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+    mp_set_member(L, -2, "config.upstreams");
+    lua_newtable(L);
+    mp_field_integer(L, "answer", (lua_Integer)limits->answer);
+    mp_field_integer(L, "queue", (lua_Integer)limits->queue);
+    mp_field_integer(L, "list_items", limits->list_items);
+    mp_field_integer(L, "list_bytes", (lua_Integer)limits->list_bytes);
+    mp_set_member(L, -2, "limits.upstreams");
+}

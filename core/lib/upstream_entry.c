@@ -1,0 +1,41 @@
+#include "lib/upstream_entry.h"
+#include <stdlib.h>
+
+mp_upstream_entry *mp_upstream_entry_new(mp_str name)
+{
+    mp_upstream_entry *entry = mp_new(sizeof *entry);
+    entry->core.name = mp_dup(name);
+    return entry;
+}
+
+static void free_list(char **list)
+{
+    for (size_t i = 0; list != NULL && list[i] != NULL; i++)
+        free(list[i]);
+    free(list);
+}
+
+void mp_pairs_free(mp_pair *pairs)
+{
+    for (mp_pair *pair = pairs; pair != NULL && pair->name != NULL; pair++) {
+        free(pair->name);
+        free(pair->value);
+    }
+    free(pairs);
+}
+
+void mp_upstream_entry_free(mp_upstream_entry *entry)
+{
+    const mp_upstream_config *core = &entry->core;
+    char *const texts[] = {core->name,    core->url,    core->bearer,          core->cwd,
+                           entry->prefix, core->tls_ca, core->tls_certificate, core->tls_key};
+    char **const lists[] = {core->argv, core->env, core->headers, entry->only, entry->hide, entry->pass};
+    mp_pair *const pairs[] = {entry->headers, entry->env, entry->rename, entry->describe};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        free(texts[i]);
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        free_list(lists[i]);
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        mp_pairs_free(pairs[i]);
+    free(entry);
+}

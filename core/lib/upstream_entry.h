@@ -1,0 +1,47 @@
+/* upstream_entry.h: one entry of `upstreams` in the configuration: what core/upstream obeys, and what only Lua uses.
+ *
+ *   pair    a name and a value; an array of pairs ends with a pair without a name
+ *   list    an array of texts that ends with NULL */
+#ifndef MP_LIB_UPSTREAM_ENTRY_H
+#define MP_LIB_UPSTREAM_ENTRY_H
+
+#include "upstream/upstream.h"
+
+typedef struct {
+    char *name, *value;
+} mp_pair;
+
+typedef enum {
+    MP_UPSTREAM_PER_AUTO, /* by the upstream's transport and revision */
+    MP_UPSTREAM_PER_PRINCIPAL,
+    MP_UPSTREAM_PER_SESSION,
+    MP_UPSTREAM_PER_CALL,
+    MP_UPSTREAM_PER_GATEWAY
+} mp_upstream_per;
+typedef enum { MP_UPSTREAM_RETRY_READ_ONLY, MP_UPSTREAM_RETRY_HINTED, MP_UPSTREAM_RETRY_NEVER } mp_upstream_retry;
+typedef enum { MP_UPSTREAM_PRIVATE_FALSE, MP_UPSTREAM_PRIVATE_TRUE } mp_upstream_private;
+
+/* The entry owns all memory, also that of `core`. Immutable once the loader has finished it. */
+typedef struct {
+    mp_upstream_config core;
+    int line; /* of the entry in the configuration file, for messages */
+    /* As in the file; `core` has them in another form. The values may be secrets. */
+    mp_upstream_private is_private;
+    mp_pair *headers, *env;
+
+    /* What only lua/moonpool/upstream uses. */
+    char *prefix;        /* of the names that clients see; may be empty, never NULL */
+    char **only, **hide; /* patterns of the upstream's own names; NULL: none */
+    mp_pair *rename;     /* the upstream's own name -> the name after the prefix; NULL: none */
+    mp_pair *describe;   /* the upstream's own name -> its description; NULL: none */
+    char **pass;         /* names of client headers that are sent on, in lower case; NULL: none */
+    mp_upstream_per per;
+    mp_upstream_retry retry;
+    int64_t longest; /* bytes of a name that clients see; longer ones are shortened */
+} mp_upstream_entry;
+
+mp_upstream_entry *mp_upstream_entry_new(mp_str name);
+void mp_upstream_entry_free(mp_upstream_entry *entry);
+void mp_pairs_free(mp_pair *pairs);
+
+#endif
