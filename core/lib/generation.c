@@ -1,6 +1,7 @@
 /* generation.c: creates, attaches, ends and frees the VM of a generation: an engine, the libraries and the scripts. */
 #include "lib/bindings.h"
 #include "lib/jwk.h"
+#include "lib/mcp/audit_line.h"
 #include "lib/mcp/cron.h"
 #include "lib/mcp/frozen_answer.h"
 #include "lib/mcp/plan.h"
@@ -99,6 +100,7 @@ mp_vm *mp_lib_new(mp_source *source, const mp_lib_config *config, mp_buf *report
     lib->store = config->store;
     lib->frozen = mp_frozen_answers_new();
     lib->plans = mp_plans_new();
+    lib->audit = mp_audit_arguments_of(config->audit);
     lib->has_auth = !config->is_auth_disabled;
     mp_link_init(&lib->principal_refs);
     loading it = {lib, source, config, report};

@@ -7,6 +7,25 @@
 
 typedef struct mp_frozen_answers mp_frozen_answers;
 
+/* What a principal may do in one snapshot of the registry (mcp/principal.c). */
+typedef struct {
+    uint64_t generation; /* of the snapshot; 0: not known yet */
+    uint64_t
+        scopes; /* bit set of the scopes that the principal holds, as lua/moonpool/registry/plan.lua numbers them */
+    mp_str audience; /* for subscriptions of the principal's sessions: the bytes of the Lua string `audience_ref` */
+    int audience_ref;
+} mp_rights;
+
+/* How much audit lines show of the arguments of a call: log.audit_arguments, or OFF without an audit. */
+typedef enum { MP_AUDIT_OFF, MP_AUDIT_NONE, MP_AUDIT_NAMES, MP_AUDIT_VALUES } mp_audit_arguments;
+
+/* An audit line that C writes (mcp/audit_line.h). Empty, with `text.len` 0, unless the line is begun and not yet written. */
+typedef struct {
+    mp_buf text;    /* the members before the outcome, then those after `ms` */
+    size_t head;    /* bytes of the former */
+    double began_s; /* by the monotonic clock */
+} mp_audit_line;
+
 /* One per VM: the field `user` of the mp_vm. */
 typedef struct {
     mp_vm *vm;
@@ -18,7 +37,8 @@ typedef struct {
 
     const void *call_metatable; /* address of the metatable of the userdata `call`, for a quick type check */
     int principals; /* registry reference of a table: from an mp_principal (light userdata) to its principal reference */
-    mp_link principal_refs; /* all principal references of the VM (auth.c) */
+    mp_link principal_refs; /* all principal references of the VM (mcp/principal.c) */
+    mp_rights rights[2];    /* of the principals `anonymous` and `local`, which belong to no VM */
     struct mp_token_cache *tokens;
     bool has_auth; /* the configuration turns auth scripts on */
     mp_auth_facts auth;
@@ -27,8 +47,11 @@ typedef struct {
     struct mp_cron *schedule; /* scheduled jobs of this VM */
     bool runs_schedule;       /* the timers of the scheduled jobs are started */
 
-    mp_frozen_answers *frozen;                /* the VM's stored answers (mcp/frozen_answer.h) */
-    struct mp_plans *plans;                   /* the VM's plans (mcp/plan.h) */
+    mp_frozen_answers *frozen; /* the VM's stored answers (mcp/frozen_answer.h) */
+    struct mp_plans *plans;    /* the VM's plans (mcp/plan.h) */
+    mp_audit_arguments audit;
+    unsigned char random[256]; /* for ids of audit lines: the last `random_left` bytes are unused */
+    size_t random_left;
     uint64_t snapshot_begun, snapshot_served; /* generations of the registry's snapshots (mcp/served.c) */
 
     size_t notes, note_bytes; /* notifications that are queued or running, and the bytes of their methods and params */
@@ -71,6 +94,7 @@ typedef struct {
     size_t method_len;
     mp_buf
         params; /* a cancelled call that was served by a plan: its params, for `<close>` handlers that read call.meta */
+    mp_audit_line audit; /* of a call that is served by a plan */
 } mp_lib_task;
 
 /* The kinds of work. */

@@ -113,6 +113,12 @@ typedef struct {
     bool tells_host;               /* the line shows Host and Origin, because one of them is the reason */
 } mp_decision;
 
+/* A hash of a session's id. Lines of the log and the audit use it to tell sessions apart; it gives no access to the session. */
+typedef struct {
+    char text[9];
+} mp_session_mark;
+mp_session_mark mp_session_mark_of(mp_str id);
+
 /* Writes an audit line, if an audit log is configured. `stream` still has its request. */
 void mp_audit_request(const mp_stream *stream, const mp_decision *made);
 extern const mp_decision mp_host_refused;
@@ -137,6 +143,8 @@ mp_str mp_principal_id(const mp_principal *principal);
 /* Keeps the principal in memory without references: when the last reference is dropped, `rest` is called and the
  * principal is not freed. mp_principal_forsake undoes that, and frees a principal without references. */
 void mp_principal_keep(mp_principal *principal, void (*rest)(void *keeper), void *keeper);
+/* The keeper that mp_principal_keep set; NULL if there is none, or after mp_principal_forsake. */
+void *mp_principal_keeper(const mp_principal *principal);
 void mp_principal_forsake(mp_principal *principal);
 
 /* Valid from on_entry until it is admitted, refused or cancelled. */

@@ -30,6 +30,8 @@ if host.script.has_specs then
   dispatch.special["moonpool/explain"] = function(_, params) return require("moonpool.registry.explain").answer(params) end
 end
 
+dispatch.set_plans(audit.wrap_finish(dispatch.finish))
+
 -- All workers serve this generation now: notifies clients whose lists differ from the lists of the previous generation.
 bus.on("reloaded", function(text)
   for kind, changes in pairs(reload_diff.changes(text)) do subscriptions.list_changed(kind, changes) end

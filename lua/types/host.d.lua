@@ -361,12 +361,28 @@ function host.call.header(call, name) end
 
 -- -- call plans (core/lib/mcp/plan.c) ----------------------------------------------------------------------------------
 
---- What ends a planned call: finish(tool, revision, call, ok, …); the message handler of tools; and by revision the JSON around the values of
---- results: { text = { before, after }, object = { before the text, before the value, after }, other = … }.
+--- What ends a planned call: finish(tool, revision, call, ok, …); the same for calls with an audit line; the message handler of tools; and by revision
+--- the JSON around the values of results: { text = { before, after }, object = { before the text, before the value, after }, other = … }.
 ---@param finish function
+---@param finish_audited function?  nil: there is no audit
 ---@param handler function
 ---@param frames table<string, table>
-function host.plan.set_ends(finish, handler, frames) end
+function host.plan.set_ends(finish, finish_audited, handler, frames) end
+
+--- Tells C what the principal of a call may do in the snapshot of a generation.
+---@param call moonpool.Call
+---@param generation integer
+---@param scopes integer    A bit for each scope that call plans require: whether the principal holds it
+---@param audience string   The audience of the principal's sessions
+function host.plan.set_rights(call, generation, scopes, audience) end
+
+--- Writes the audit line that C began for a planned call. Does nothing if the line was written.
+---@param call moonpool.Call
+---@param outcome string
+---@param code? integer    The code of a JSON-RPC error
+---@param why? string      JSON
+---@param policy? string   JSON
+function host.call.audit(call, outcome, code, why, policy) end
 
 --- The params of a call, decoded anew; nil if it has none, or has ended.
 ---@param call moonpool.Call
@@ -463,7 +479,7 @@ function host.served.is_settled() end
 ---@param snapshot table
 ---@param generation integer
 ---@param rows table[]         The plans, as lua/moonpool/registry/plan.lua describes them
----@param has_private boolean  Calls in sessions get no plan, and no kept answer
+---@param has_private boolean  Calls in sessions get no kept answer, and a plan only where C knows the rights of their principal
 function host.served.publish(holder, snapshot, generation, rows, has_private) end
 
 -- -- authentication (core/lib/mcp/auth.c) ------------------------------------------------------------------------------
@@ -473,8 +489,9 @@ function host.served.publish(holder, snapshot, generation, rows, has_private) en
 ---@param id string
 ---@param key string
 ---@param expires? number  Seconds since 1970
+---@param issuer? string
 ---@return userdata
-function host.auth.principal_ref(value, id, key, expires) end
+function host.auth.principal_ref(value, id, key, expires, issuer) end
 
 --- Turns authentication on for this generation.
 ---@param realm string

@@ -236,6 +236,8 @@ row([[host.served.begin
   host.served.is_settled]], 1, "two counters")
 row("host.served.publish", 40, "one row for each tool, when the tools that are served have changed; at most 4 MiB of answers are freed")
 row("host.plan.set_ends", 1, "one row for each revision, once")
+row("host.plan.set_rights", 1, "a reference to one text")
+row("host.call.audit", 1, "a line of at most 16 names of 256 bytes and texts of 256 bytes, queued for a thread that writes")
 row("host.call.params", 10, "the params of a call that was planned, at most 64 KiB of JSON")
 row([[host.script.guarded
   host.script.briefly]], 50, "Lua that others wait behind: 2 s of the processor while a script loads, 50 ms in what decides who sees what")

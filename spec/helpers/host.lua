@@ -109,7 +109,7 @@ function host.start(scripts, options)
       if generation <= vm.served then return end
       holder.now, vm.served, vm.frozen, vm.plans, vm.plans_private = snapshot, generation, {}, rows, has_private
     end,
-    ["plan.set_ends"] = function() end,
+    ["plan.set_ends"] = function() end, ["plan.set_rights"] = function() end, ["call.audit"] = function() end,
     ["call.params"] = function(call) return call.params end,
     ["call.name_task"] = function(call, id) call.task = id end,
     ["call.clear_deadline"] = function(call) call.is_unhurried = true end,

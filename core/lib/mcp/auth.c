@@ -1,114 +1,14 @@
-/* auth.c: authentication: the `request` that auth scripts read, and the Lua side of principals. An auth script returns a principal as a Lua
- * table. The calls of that request get the same table, which never leaves its VM. A principal reference (userdata) links the table to
- * the mp_principal of C. */
+/* auth.c: authentication: the `request` that auth scripts read, and their answer. */
 #include "lib/bindings.h"
 #include "lib/fields.h"
+#include "lib/mcp/principal.h"
 #include "lib/mcp/token_cache.h"
 #include <lauxlib.h>
 #include <stdlib.h>
-#include <time.h>
 
-#define PRINCIPAL "moonpool.principal"
 #define MAX_HEADER_NAME_BYTES 128
 
 static const char REQUEST[] = "request", HEADERS[] = "headers";
-
-/* -- principals ---------------------------------------------------------------------------------------------------- */
-
-/* A principal reference: userdata whose only user value is the principal's table. lib->principals holds it while C code refers to the
- * principal. */
-typedef struct {
-    mp_link link; /* link in lib->principal_refs */
-    mp_lib *lib;
-    mp_principal *principal; /* NULL once the VM is detached */
-    int64_t expires;         /* seconds since 1970; 0: never */
-    bool is_held;            /* lib->principals holds the principal reference */
-} principal_ref;
-
-/* No C code refers to the principal any more: the collector may free the principal reference.  [-0, +0] */
-static void on_principal_unused(void *keeper)
-{
-    principal_ref *s = keeper;
-    lua_State *L = s->lib->vm->L;
-    if (!s->is_held)
-        return;
-    s->is_held = false;
-    lua_rawgeti(L, LUA_REGISTRYINDEX, s->lib->principals);
-    lua_pushnil(L);
-    lua_rawsetp(L, -2, s->principal); /* removes a key, so it allocates nothing */
-    lua_pop(L, 1);
-}
-
-/* Refs the principal of the principal reference at `index`, and makes its table available to mp_principal_push().  [-0, +0, throws] */
-static mp_principal *ref_principal(lua_State *L, int index)
-{
-    principal_ref *s = luaL_checkudata(L, index, PRINCIPAL);
-    index = lua_absindex(L, index);
-    if (!s->is_held) {
-        lua_rawgeti(L, LUA_REGISTRYINDEX, s->lib->principals);
-        lua_pushvalue(L, index);
-        lua_rawsetp(L, -2, s->principal);
-        lua_pop(L, 1);
-        s->is_held = true;
-    }
-    return mp_principal_ref(s->principal);
-}
-
-/* host.auth.principal_ref(value, id, key, expires): a principal reference for the table `value`. It may authenticate many requests. `expires`: seconds
- * since 1970.  [-0, +1, throws] */
-static int l_principal_ref(lua_State *L)
-{
-    mp_str id, key;
-    luaL_checktype(L, 1, LUA_TTABLE);
-    id.ptr = luaL_checklstring(L, 2, &id.len);
-    key.ptr = luaL_checklstring(L, 3, &key.len);
-    lua_Number expires = luaL_optnumber(L, 4, 0);
-    principal_ref *s = lua_newuserdatauv(L, sizeof *s, 1);
-    *s = (principal_ref){.lib = mp_lib_of(L)};
-    mp_link_init(&s->link);
-    luaL_setmetatable(L, PRINCIPAL);
-    lua_pushvalue(L, 1);
-    lua_setiuservalue(L, -2, 1);
-    s->expires = expires >= 1 && expires < 1e15 ? (int64_t)expires : 0;
-    mp_link_put(&s->lib->principal_refs, &s->link);
-    s->principal = mp_principal_new(id, key, s->expires);
-    mp_principal_keep(s->principal, on_principal_unused, s);
-    mp_principal_unref(s->principal);
-    return 1;
-}
-
-/* Separates the principal from its VM. C code that refers to the principal can still use it. */
-static void detach_principal(principal_ref *s)
-{
-    if (s->principal != NULL)
-        mp_principal_forsake(s->principal);
-    s->principal = NULL;
-    s->is_held = false;
-}
-
-static int l_free_principal_ref(lua_State *L)
-{
-    principal_ref *s = lua_touserdata(L, 1);
-    mp_link_drop(&s->link);
-    detach_principal(s);
-    return 0;
-}
-
-void mp_principals_detach(mp_lib *lib)
-{
-    for (mp_link *link = lib->principal_refs.next; link != &lib->principal_refs; link = link->next)
-        detach_principal(mp_container(link, principal_ref, link));
-}
-
-void mp_principal_push(lua_State *L, const mp_principal *principal)
-{
-    lua_rawgeti(L, LUA_REGISTRYINDEX, mp_lib_of(L)->principals);
-    if (lua_rawgetp(L, -1, principal) == LUA_TUSERDATA) {
-        lua_getiuservalue(L, -1, 1);
-        lua_remove(L, -2);
-    }
-    lua_remove(L, -2);
-}
 
 /* -- the request --------------------------------------------------------------------------------------------------- */
 
@@ -257,9 +157,7 @@ static int ref_cached_principal(lua_State *L)
 {
     lua_rawgeti(L, LUA_REGISTRYINDEX, *(const int *)lua_touserdata(L, 1));
     mp_principal **principal = lua_touserdata(L, 2);
-    const principal_ref *s = luaL_checkudata(L, -1, PRINCIPAL);
-    if (s->expires == 0 || s->expires > (int64_t)time(NULL))
-        *principal = ref_principal(L, -1);
+    *principal = mp_principal_ref_valid(L, -1);
     return 0;
 }
 
@@ -298,7 +196,7 @@ static int entry_done(lua_State *L, int status, lua_KContext context)
         lua_Integer cached_ms = luaL_optinteger(L, 3, 0);
         if (cached_ms > 0 && mp_find_bearer(mp_authn_stream(task->entry), &token) == MP_A_TOKEN)
             mp_token_set_principal(L, token, 2, mp_loop_now(task->super.vm->loop) + (uint64_t)cached_ms);
-        mp_principal *principal = ref_principal(L, 2);
+        mp_principal *principal = mp_principal_ref_at(L, 2);
         mp_authn *entry = mp_task_settle_entry(task);
         if (entry != NULL)
             mp_authn_admit(entry, principal);
@@ -366,12 +264,10 @@ static void set_index(lua_State *L, const char *kind, lua_CFunction index, int u
 
 void mp_lib_auth(lua_State *L)
 {
-    static const luaL_Reg functions[] = {
-        {"auth.principal_ref", l_principal_ref}, {"auth.enable", l_set_auth}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"auth.enable", l_set_auth}, {NULL, NULL}};
     mp_set_members(L, functions, 0);
     mp_lib_tokens(L);
-    lua_newtable(L);
-    mp_lib_of(L)->principals = luaL_ref(L, LUA_REGISTRYINDEX);
+    mp_lib_principals(L);
     lua_newtable(L);
     for (int i = 0; field_names[i] != NULL; i++) {
         lua_pushinteger(L, i + 1);
@@ -379,6 +275,4 @@ void mp_lib_auth(lua_State *L)
     }
     set_index(L, REQUEST, l_request, 1);
     set_index(L, HEADERS, l_header, 0);
-    mp_push_metatable(L, PRINCIPAL, l_free_principal_ref);
-    lua_pop(L, 1);
 }

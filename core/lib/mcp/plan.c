@@ -1,6 +1,8 @@
 /* plan.c: a planned call from its start to its end. plan.h says what plans are. */
 #include "lib/mcp/plan.h"
+#include "lib/mcp/audit_line.h"
 #include "lib/mcp/call.h"
+#include "lib/mcp/principal.h"
 #include <lauxlib.h>
 
 MP_COUNTER(calls_planned, "calls_planned", "", "", "tools/call requests that call plans served")
@@ -24,11 +26,29 @@ static const mp_plan_frame *frame_of(const mp_plans *plans, const mp_call *call)
         return NULL;
     if (era->has_sessions) {
         const mp_session *session = mp_call_session(call);
-        if (plans->has_private || session == NULL || mp_session_era(session) == NULL)
+        if (session == NULL || mp_session_era(session) == NULL)
             return NULL;
     }
     size_t place = (size_t)(era - mp_eras);
     return place < MP_PLAN_ERAS && plans->frames[place].before.ptr != NULL ? &plans->frames[place] : NULL;
+}
+
+/* True if the call's principal may use the tool of the plan. What it may not use, and a principal whose rights C does not know, is for the general path,
+ * which tells C the rights (access.lua). */
+static bool is_allowed(mp_lib *lib, const mp_plan *plan, const mp_call *call)
+{
+    if (!lib->plans->has_private || (plan->scopes == 0 && mp_call_session(call) == NULL))
+        return true;
+    const mp_rights *rights = mp_principal_rights(lib, mp_call_principal(call));
+    return rights != NULL && (plan->scopes & ~rights->scopes) == 0;
+}
+
+/* The subscriptions of a session are evaluated for the principal of its latest request, where that matters: as access.lua does. */
+static void follow_as(mp_lib *lib, const mp_call *call)
+{
+    mp_session *session = mp_call_session(call);
+    if (lib->plans->has_private && session != NULL)
+        mp_session_follow_as(session, mp_principal_rights(lib, mp_call_principal(call))->audience);
 }
 
 /* -- a planned call ---------------------------------------------------------------------------------------------- */
@@ -49,7 +69,7 @@ static int finish_in_lua(lua_State *L, mp_lib_task *task, bool is_good)
     }
     lua_getiuservalue(L, PLAN, MP_PLAN_TOOL);
     lua_replace(L, TRACER);
-    lua_rawgeti(L, LUA_REGISTRYINDEX, plans->finish);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, mp_audit_is_begun(&task->audit) ? plans->finish_audited : plans->finish);
     lua_replace(L, PLAN);
     lua_pushstring(L, era == NULL ? NULL : era->date);
     lua_pushboolean(L, is_good);
@@ -66,6 +86,8 @@ static void end_answer(mp_lib_task *task, const mp_buf *out, size_t start)
 {
     mp_call *call = task->call;
     size_t size = out->len - start;
+    if (mp_audit_is_begun(&task->audit)) /* the outcome is the tool's, also where its result is too large */
+        mp_audit_end(&task->audit, &(mp_audit_outcome){.outcome = "ok"});
     if (size > task->super.vm->call_output) {
         char why[MP_REFUSAL];
         mp_task_fail(task, MP_CODE_INTERNAL, mp_refuse_output(task, "result", size, why), MP_STR_NONE);
@@ -186,7 +208,7 @@ static int handler_ended(lua_State *L, int status, lua_KContext began)
     mp_catch_end(L, began, !is_good);
     mp_lib_task *task = lua_touserdata(L, TASK);
     const mp_plan *plan = lua_touserdata(L, PLAN);
-    if (!is_good || task->call == NULL || lua_gettop(L) < RESULTS)
+    if (!is_good || task->call == NULL || lua_gettop(L) < RESULTS || plan->ends_in_lua)
         return finish_in_lua(L, task, is_good);
     if (!lua_istable(L, RESULTS))
         return !plan->has_output && answer_scalar(L, task, plan) ? 0 : finish_in_lua(L, task, true);
@@ -245,6 +267,7 @@ static int arguments_checked(lua_State *L, int status, lua_KContext context)
     if (task->call == NULL)
         return 0; /* cancelled while the check ran */
     if (!is_good) {
+        mp_audit_discard(&task->audit);
         lua_settop(L, TASK);
         return mp_run_call_in_lua(L, task);
     }
@@ -265,7 +288,8 @@ static int run_checked(lua_State *L, mp_lib_task *task, const mp_flat *values, s
 
 bool mp_plan_run(lua_State *L, mp_lib_task *task, int *count)
 {
-    const mp_plans *plans = mp_lib_of_vm(task->super.vm)->plans;
+    mp_lib *lib = mp_lib_of_vm(task->super.vm);
+    const mp_plans *plans = lib->plans;
     const mp_call *call = task->call;
     mp_plan_given given; /* 3 KiB, of which little is written */
     size_t value_count;
@@ -273,8 +297,12 @@ bool mp_plan_run(lua_State *L, mp_lib_task *task, int *count)
     if (values == NULL || frame_of(plans, call) == NULL || mp_call_params(call).len > MP_PLAN_BYTES)
         return false;
     const mp_plan *plan = find_plan(plans, mp_call_tool(call));
-    if (plan == NULL || (!plan->is_checked && !mp_plan_fits(plan, values, value_count, &given)))
+    if (plan == NULL || !is_allowed(lib, plan, call) || !mp_audit_can_write(lib, call) ||
+        (!plan->is_checked && !mp_plan_fits(plan, values, value_count, &given)))
         return false;
+    follow_as(lib, call);
+    if (lib->audit != MP_AUDIT_OFF)
+        mp_audit_begin(&task->audit, lib, call, plan->name);
     push_head(L, plans, plan);
     if (plan->is_checked) {
         *count = run_checked(L, task, values, value_count);

@@ -46,13 +46,15 @@ typedef struct mp_plan {
     struct mp_plan *next; /* link in its bucket of the hash table */
     mp_str name;
     uint32_t hash;
-    int ref;                      /* registry reference of the userdata */
-    uint64_t timeout_ms;          /* of the tool; 0: none */
-    bool is_positional;           /* f(a, b); else f(args) */
-    bool is_checked;              /* Lua checks the arguments; else C does by `input` */
-    bool has_output;              /* the tool has an output schema */
-    bool knows_output;            /* C checks the result by `output`; else Lua does */
-    int call_place;               /* of `call` among the handler's parameters, from 1; 0: it takes none */
+    int ref;             /* registry reference of the userdata */
+    uint64_t timeout_ms; /* of the tool; 0: none */
+    uint64_t scopes;     /* bit set of the scopes that the tool requires; mp_rights.scopes has the principal's */
+    bool is_positional;  /* f(a, b); else f(args) */
+    bool is_checked;     /* Lua checks the arguments; else C does by `input` */
+    bool has_output;     /* the tool has an output schema */
+    bool knows_output;   /* C checks the result by `output`; else Lua does */
+    bool ends_in_lua;    /* Lua ends each call: the audit line shows what the tool's policies did */
+    int call_place;      /* of `call` among the handler's parameters, from 1; 0: it takes none */
     mp_plan_object input, output; /* `input` of a positional handler: in the order of its parameters */
     mp_plan_field *fields;        /* behind the structure, as are `choices` */
     mp_str *choices;
@@ -92,12 +94,13 @@ typedef struct mp_plans mp_plans;
 struct mp_plans {
     mp_plan *buckets[MP_PLAN_BUCKETS];
     size_t count;
-    bool has_private; /* calls in sessions take the general path */
+    bool has_private; /* the scopes or `visible` of a served thing decide who sees it: see is_allowed() in plan.c */
     bool are_off;     /* MOONPOOL_PLANS=off */
     bool are_proven;  /* MOONPOOL_PLANS=both: plan_proof.c */
     int finish;       /* registry references: the function of Lua that ends a call */
-    int handler;      /* the message handler that gives an error its trace */
-    int frame_table;  /* the table that holds the texts of `frames` */
+    int finish_audited; /* the same for a call whose audit line is begun: it ends the line as well; LUA_REFNIL without an audit */
+    int handler;     /* the message handler that gives an error its trace */
+    int frame_table; /* the table that holds the texts of `frames` */
     mp_plan_frame frames[MP_PLAN_ERAS];
     mp_buf proof; /* MOONPOOL_PLANS=both: the structured result that was sent last */
 };
@@ -113,7 +116,7 @@ bool mp_plan_run(lua_State *L, mp_lib_task *task, int *count);
 mp_plans *mp_plans_new(void);
 void mp_plans_free(mp_plans *plans);
 uint32_t mp_plan_hash(mp_str name);
-/* Replaces all plans by those of the rows at index `rows`. `has_private`: calls in sessions take the general path. Calls that run keep
+/* Replaces all plans by those of the rows at index `rows`. `has_private`: see mp_plans. Calls that run keep
  * their plans. If memory is short, tools are left without a plan.  [-0, +0, throws memory] */
 void mp_plans_set(lua_State *L, mp_plans *plans, int rows, bool has_private);
 

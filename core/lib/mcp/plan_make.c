@@ -1,5 +1,6 @@
 /* plan_make.c: the plans of a VM, made of the rows of lua/moonpool/registry/plan.lua. */
 #include "lib/mcp/plan.h"
+#include "lib/mcp/audit_line.h"
 #include <lauxlib.h>
 #include <math.h>
 #include <stdlib.h>
@@ -7,7 +8,7 @@
 mp_plans *mp_plans_new(void)
 {
     mp_plans *plans = mp_new(sizeof *plans);
-    plans->finish = plans->handler = plans->frame_table = LUA_NOREF;
+    plans->finish = plans->finish_audited = plans->handler = plans->frame_table = LUA_NOREF;
 #ifdef MP_SPEC_BUILD
     const char *mode = getenv("MOONPOOL_PLANS");
     plans->are_off = mode != NULL && strcmp(mode, "off") == 0;
@@ -48,6 +49,15 @@ static double number_field(lua_State *L, int index, const char *name, double oth
     }
     lua_pop(L, 1);
     return otherwise;
+}
+
+/* The bit set in a field; 0 if there is none.  [-0, +0, throws] */
+static uint64_t bits_field(lua_State *L, int index, const char *name)
+{
+    lua_getfield(L, index, name);
+    uint64_t bits = (uint64_t)luaL_optinteger(L, -1, 0);
+    lua_pop(L, 1);
+    return bits;
 }
 
 /* The length of the list in a field; 0 if there is none.  [-0, +0, throws] */
@@ -206,6 +216,8 @@ static void add_plan(lua_State *L, mp_plans *plans)
     plan->is_checked = !fill_object(L, plan, at, row, "input", &plan->input, &next);
     plan->knows_output = fill_object(L, plan, at, row, "output", &plan->output, &next);
     plan->has_output = has_field(L, row, "has_output");
+    plan->ends_in_lua = has_field(L, row, "ends_in_lua");
+    plan->scopes = bits_field(L, row, "scopes");
     set_user_value(L, row, "handler", at, MP_PLAN_HANDLER);
     set_user_value(L, row, "tool", at, MP_PLAN_TOOL);
     set_user_value(L, row, "check", at, MP_PLAN_CHECK);
@@ -245,29 +257,31 @@ static void read_frame(lua_State *L, const char *name, mp_str *texts)
     lua_settop(L, frame);
 }
 
-/* plan.set_ends(finish, handler, frames): finish(tool, revision, call, ok, …) ends a call; `handler` is the message handler of handlers;
- * `frames` has for each revision the JSON around the values of results: { text = { before, after }, object =, other = }.  [-0, +0, throws] */
+/* plan.set_ends(finish, finish_audited, handler, frames): finish(tool, revision, call, ok, …) ends a call; finish_audited, or nil, also ends its audit
+ * line; `handler` is the message handler of handlers; `frames` has for each revision the JSON around the values of results:
+ * { text = { before, after }, object =, other = }.  [-0, +0, throws] */
 static int l_set_plan_ends(lua_State *L)
 {
     mp_plans *plans = mp_lib_of(L)->plans;
     luaL_checktype(L, 1, LUA_TFUNCTION);
-    luaL_checktype(L, 2, LUA_TFUNCTION);
-    luaL_checktype(L, 3, LUA_TTABLE);
-    lua_settop(L, 3);
+    luaL_checktype(L, 3, LUA_TFUNCTION);
+    luaL_checktype(L, 4, LUA_TTABLE);
+    lua_settop(L, 4);
     for (size_t i = 0; i < mp_era_count && i < MP_PLAN_ERAS; i++) {
         mp_plan_frame *frame = &plans->frames[i];
         mp_str text[3] = {{0}};
-        if (lua_getfield(L, 3, mp_eras[i].date) == LUA_TTABLE) {
+        if (lua_getfield(L, 4, mp_eras[i].date) == LUA_TTABLE) {
             read_frame(L, "text", text);
             read_frame(L, "object", frame->object);
             read_frame(L, "other", frame->other);
         }
         frame->before = text[0];
         frame->after = text[1];
-        lua_settop(L, 3);
+        lua_settop(L, 4);
     }
     plans->frame_table = luaL_ref(L, LUA_REGISTRYINDEX);
     plans->handler = luaL_ref(L, LUA_REGISTRYINDEX);
+    plans->finish_audited = luaL_ref(L, LUA_REGISTRYINDEX);
     plans->finish = luaL_ref(L, LUA_REGISTRYINDEX);
     return 0;
 }
@@ -282,8 +296,22 @@ static int l_params(lua_State *L)
     return 1;
 }
 
+/* call.audit(call, outcome, code, why, policy): writes the audit line that was begun for the call. `code` is an integer or nil; `why` and
+ * `policy` are JSON or nil. Does nothing if the line was written.  [-0, +0, throws] */
+static int l_audit(lua_State *L)
+{
+    mp_lib_task *task = mp_check_call(L);
+    mp_audit_outcome outcome = {.outcome = luaL_checkstring(L, 2), .has_code = lua_isinteger(L, 3)};
+    outcome.code = lua_tointeger(L, 3);
+    outcome.why = mp_opt_str(L, 4);
+    outcome.policy = mp_opt_str(L, 5);
+    mp_audit_end(&task->audit, &outcome);
+    return 0;
+}
+
 void mp_lib_plan(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"plan.set_ends", l_set_plan_ends}, {"call.params", l_params}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"plan.set_ends", l_set_plan_ends}, {"call.params", l_params}, {"call.audit", l_audit}, {NULL, NULL}};
     mp_set_members(L, functions, 0);
 }

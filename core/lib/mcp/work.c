@@ -1,6 +1,7 @@
 /* work.c: the kinds of work (mp_work) that tasks of the engine do: calls, notifications, requests to authenticate, detached and scheduled calls, members of
  * a group. */
 #include "lib/bindings.h"
+#include "lib/mcp/audit_line.h"
 #include <lauxlib.h>
 
 /* -- calls ------------------------------------------------------------------------------------------------------- */
@@ -56,6 +57,8 @@ static void end_call(mp_task *super)
     }
     if (task->job != LUA_NOREF)
         mp_task_forget_job(super->vm->L, task);
+    if (mp_audit_is_begun(&task->audit)) /* the handler did not end by itself */
+        mp_audit_end(&task->audit, &(mp_audit_outcome){.outcome = "cancelled"});
     mp_buf_clear(&task->text);
     mp_buf_clear(&task->params);
 }

@@ -48,12 +48,6 @@ void mp_put_versions(mp_buf *out, mp_str requested);
 
 /* -- refusal_log.c ------------------------------------------------------------------------------------------------- */
 
-/* A hash of a session's id. Log lines use it to tell sessions apart; it gives no access to the session. */
-typedef struct {
-    char text[9];
-} mp_session_mark;
-mp_session_mark mp_session_mark_of(mp_str id);
-
 /* Logs the refusal of the message in rpc->envelope, where no HTTP request carries the message. */
 void mp_log_refused_message(mp_rpc *rpc, mp_cause cause, const char *why);
 

@@ -43,9 +43,15 @@ void mp_principal_keep(mp_principal *principal, void (*on_unused)(void *keeper),
     principal->keeper = keeper;
 }
 
+void *mp_principal_keeper(const mp_principal *principal)
+{
+    return principal->keeper;
+}
+
 void mp_principal_forsake(mp_principal *principal)
 {
     principal->on_unused = NULL;
+    principal->keeper = NULL;
     if (principal->refs == 0)
         free(principal);
 }

@@ -103,19 +103,29 @@ local function audience_of(p, has_visible)
   return whole and #whole <= MAX_AUDIENCE_BYTES and whole or "=" .. table.concat(principal.held(p), " ")
 end
 
-local audiences = setmetatable({}, { __mode = "k" })       -- principal -> { audience text, true if the text contains everything that `visible` may read }
-
---- A session's subscriptions are evaluated for the principal of its latest request, since a refreshed token may carry other scopes. Only
---- needed when some thing is private.
-function access.follow_as(call)
-  if not call.has_session then return end
-  local p, has_visible = call.principal, served.now.has_visible
-  local known = audiences[p]
-  if not known or known[2] ~= has_visible then
-    known = { audience_of(p, has_visible), has_visible }
-    audiences[p] = known
+-- Which of `scopes` the principal holds: a bit for each, the first is the lowest.
+local function scope_bits(p, scopes)
+  local bits = 0
+  for i, scope in ipairs(scopes) do
+    if principal.allows(p, { scope }) then bits = bits | 1 << i - 1 end
   end
-  host.session.set_audience(call, known[1])
+  return bits
+end
+
+-- principal -> { generation, audience, bits }: what a snapshot says about it: its audience, and which of the scopes of call plans it holds.
+local rights = setmetatable({}, { __mode = "k" })
+
+--- Finds the rights of the principal of a call, for C, which serves its next calls by their plans. And a session's subscriptions are evaluated for the
+--- principal of its latest request, since a refreshed token may carry other scopes. Only needed when some thing is private.
+function access.follow_as(call)
+  local p, snapshot = call.principal, served.now
+  local known = rights[p]
+  if not known or known.generation ~= snapshot.generation then
+    known = { generation = snapshot.generation, audience = audience_of(p, snapshot.has_visible), bits = scope_bits(p, snapshot.plan_scopes) }
+    rights[p] = known
+  end
+  host.plan.set_rights(call, known.generation, known.bits, known.audience)
+  if call.has_session then host.session.set_audience(call, known.audience) end
 end
 
 --- The topic of `base` for the audience of one principal.

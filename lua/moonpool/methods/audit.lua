@@ -157,4 +157,15 @@ function audit.wrap(dispatch)
   end
 end
 
+--- Wraps dispatch.finish for calls whose handlers were run by call plans: ends the line that C has begun. Nil without an audit.
+function audit.wrap_finish(finish)
+  if not host.config.audit then return nil end
+  return function(tool, revision, call, ...)
+    local result, err = finish(tool, revision, call, ...)
+    local outcome, code, why, row = outcome_of(call, result, err)
+    host.call.audit(call, outcome, code, why and json.encode(why), row and json.encode(row))
+    return result, err
+  end
+end
+
 return audit

@@ -114,6 +114,7 @@ local function frames()
   return made
 end
 
-host.plan.set_ends(dispatch.finish, failure.handler, frames())
+--- Tells C how planned calls end. `finish_audited`: dispatch.finish for calls that have an audit line; nil without an audit.
+function dispatch.set_plans(finish_audited) host.plan.set_ends(dispatch.finish, finish_audited, failure.handler, frames()) end
 
 return dispatch

@@ -117,19 +117,37 @@ local function checker(tool)
   end
 end
 
--- True if calls of the tool are not plain: they need a principal's scopes, headers, capabilities, or become tasks.
+-- True if calls of the tool are not plain: they need a decision of a script, headers, capabilities, or become tasks.
 local function is_special(tool)
-  return tool.is_private or tool.task or tool.prepare or tool.mirror or tool.required_tree
+  return tool.visible or tool.task or tool.prepare or tool.mirror or tool.required_tree
     or (tool.timeout and not (tool.timeout > 0 and tool.timeout < 1e9))
 end
 
+local MAX_SCOPES = 63         -- different scopes of all tools with plans: the bits of an integer that is not negative
+
+-- The bit set of the scopes that a tool requires. `known`: the scopes that have bits, name -> bit and a list; new scopes are added. Nil if there are
+-- too many.
+local function bits_of(scopes, known)
+  local bits = 0
+  for _, scope in ipairs(scopes or {}) do
+    if not known[scope] then
+      if #known == MAX_SCOPES then return nil end
+      known[#known + 1], known[scope] = scope, 1 << #known
+    end
+    bits = bits | known[scope]
+  end
+  return bits
+end
+
 -- The plan of a tool, or nil.
-local function plan_of(tool)
+local function plan_of(tool, known)
   if is_special(tool) then return nil end
+  local scopes = bits_of(tool.scopes, known)
+  if not scopes then return nil end
   local output = tool.output and object_of(tool.definition.outputSchema)
   local made = {
     name = tool.name, tool = tool, seconds = tool.timeout, has_output = tool.output ~= nil, output = output,
-    output_check = not output and tool.output or nil,
+    output_check = not output and tool.output or nil, scopes = scopes, ends_in_lua = host.config.audit and tool.has_policies,
   }
   local short = tool.positional
   if short and tool.handler ~= short.handler then short = nil end          -- a policy is around it
@@ -148,12 +166,15 @@ local function plan_of(tool)
   return made
 end
 
---- The rows of host.served.publish that describe the plans of `tools`, name -> tool.
+-- The modes of log.audit_arguments whose lines C can write: those without values of arguments.
+local is_audited_by_c = { none = true, names = true }
+
+--- The rows of host.served.publish that describe the plans of `tools`, name -> tool; and the scopes that they require, in the order of their bits.
 function plan.rows(tools)
-  local list = {}
-  if host.script.has_specs or host.config.audit then return list end
-  for _, tool in pairs(tools) do list[#list + 1] = plan_of(tool) end
-  return list
+  local list, known = {}, {}
+  if host.script.has_specs or (host.config.audit and not is_audited_by_c[host.config.audit]) then return list, {} end
+  for _, tool in pairs(tools) do list[#list + 1] = plan_of(tool, known) end
+  return list, table.move(known, 1, #known, 1, {})
 end
 
 return plan

@@ -116,7 +116,9 @@ end
 --- Publishes a new snapshot by the switches in the store, with its call plans, unless one of a later generation is published meanwhile.
 function registry.refresh()
   local made = new_snapshot()
-  host.served.publish(served, made, made.generation, plan.rows(made.tools.things), made.has_private)
+  local rows, scopes = plan.rows(made.tools.things)
+  made.plan_scopes = scopes
+  host.served.publish(served, made, made.generation, rows, made.has_private)
 end
 
 --- Makes the lists follow the switch of one thing, which has changed in the store.

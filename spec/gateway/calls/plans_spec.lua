@@ -371,17 +371,4 @@ describe("plans follow", function()
     c:close()
     assert.has_nothing_left(g)
   end)
-
-  it("things that are not for all: then calls in sessions have none", function()
-    local both = { ["tools/add.lua"] = scripts["tools/add.lua"], ["tools/scoped.lua"] = scripts["tools/scoped.lua"] }
-    local g <close> = gateway.start { workers = 1, scripts = both }
-    local c <close> = g:client "2026-07-28"
-    local old <close> = g:client "2025-11-25"
-    local text = function(me) return me:result("tools/call", { name = "add", arguments = { a = 1 } }).content[1].text end
-    assert.equal("1", text(c))
-    assert.equal(1, planned(g))
-    assert.equal("1", text(old))
-    assert.equal(1, planned(g))
-    assert.truthy(c:call("tools/call", { name = "scoped" }).error)
-  end)
 end)

@@ -209,7 +209,7 @@ local function seat_of(one, given)
   if not who then return nil, trouble end
   local facts = principal.facts(who)
   if facts.is_built_in then return nil, "'" .. facts.id .. "' is an id that auth scripts cannot give" end
-  local ref = host.auth.principal_ref(who, facts.id, facts.key, facts.expires)
+  local ref = host.auth.principal_ref(who, facts.id, facts.key, facts.expires, facts.issuer)
   known = { ref = ref, expires = facts.expires or math.huge }
   if unchanging[given] or who == given then
     one.known[given] = known

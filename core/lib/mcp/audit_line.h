@@ -1,0 +1,35 @@
+/* audit_line.h: the audit lines of calls that C serves without the dispatcher in Lua: by a call plan, or from kept bytes. Such a line has the
+ * members of lua/moonpool/methods/audit.lua, in their order and with their limits. The members that are known before a call runs are
+ * written when it begins: a client that leaves takes its address with it. */
+#ifndef MP_LIB_MCP_AUDIT_LINE_H
+#define MP_LIB_MCP_AUDIT_LINE_H
+
+#include "lib/state.h"
+
+/* The mode of a choice of log.audit_arguments; NULL: no audit. */
+mp_audit_arguments mp_audit_arguments_of(const char *choice);
+/* True if C can write the line of this call, or none is wanted: the audit shows no values of arguments, the principal belongs to the VM, and no
+ * argument has a long name. */
+bool mp_audit_can_write(const mp_lib *lib, const mp_call *call);
+/* Begins the line of a call for which mp_audit_can_write() is true, if an audit is written. `name` is the tool's name, or the resource's URI; empty
+ * for a list. */
+void mp_audit_begin(mp_audit_line *line, mp_lib *lib, const mp_call *call, mp_str name);
+
+/* True if the line is begun and not yet written. */
+static inline bool mp_audit_is_begun(const mp_audit_line *line)
+{
+    return line->text.len > 0;
+}
+
+typedef struct {
+    const char *outcome;
+    bool has_code;
+    int64_t code;       /* of a JSON-RPC error */
+    mp_str why, policy; /* JSON, or empty */
+} mp_audit_outcome;
+/* Writes a line that is begun, and empties it. Does nothing to an empty line. */
+void mp_audit_end(mp_audit_line *line, const mp_audit_outcome *outcome);
+/* Empties a line without writing it: another part of the gateway writes the line of the call. */
+void mp_audit_discard(mp_audit_line *line);
+
+#endif

@@ -1,0 +1,187 @@
+/* principal.c: principal references: see principal.h. */
+#include "lib/mcp/principal.h"
+#include "lib/fields.h"
+#include <lauxlib.h>
+#include <time.h>
+
+#define PRINCIPAL "moonpool.principal"
+
+/* The content of a principal reference. lua_State's lib->principals holds the userdata while C code refers to the principal. */
+typedef struct {
+    mp_link link; /* link in lib->principal_refs */
+    mp_lib *lib;
+    mp_principal *principal; /* NULL once the VM is detached */
+    int64_t expires;         /* seconds since 1970; 0: never */
+    bool is_held;            /* lib->principals holds the principal reference */
+    mp_str issuer;           /* the bytes of a user value; empty: the auth script named none */
+    mp_rights rights;
+} principal_ref;
+
+/* The user values of a principal reference. */
+enum { TABLE = 1, ISSUER, USER_VALUES = ISSUER };
+
+/* -- references ---------------------------------------------------------------------------------------------------- */
+
+/* No C code refers to the principal any more: the collector may free the principal reference.  [-0, +0] */
+static void on_principal_unused(void *keeper)
+{
+    principal_ref *s = keeper;
+    lua_State *L = s->lib->vm->L;
+    if (!s->is_held)
+        return;
+    s->is_held = false;
+    lua_rawgeti(L, LUA_REGISTRYINDEX, s->lib->principals);
+    lua_pushnil(L);
+    lua_rawsetp(L, -2, s->principal); /* removes a key, so it allocates nothing */
+    lua_pop(L, 1);
+}
+
+mp_principal *mp_principal_ref_at(lua_State *L, int index)
+{
+    principal_ref *s = luaL_checkudata(L, index, PRINCIPAL);
+    index = lua_absindex(L, index);
+    if (!s->is_held) {
+        lua_rawgeti(L, LUA_REGISTRYINDEX, s->lib->principals);
+        lua_pushvalue(L, index);
+        lua_rawsetp(L, -2, s->principal);
+        lua_pop(L, 1);
+        s->is_held = true;
+    }
+    return mp_principal_ref(s->principal);
+}
+
+mp_principal *mp_principal_ref_valid(lua_State *L, int index)
+{
+    const principal_ref *s = luaL_checkudata(L, index, PRINCIPAL);
+    return s->expires == 0 || s->expires > (int64_t)time(NULL) ? mp_principal_ref_at(L, index) : NULL;
+}
+
+/* host.auth.principal_ref(value, id, key, expires, issuer): a principal reference for the table `value`. It may authenticate many requests.
+ * `expires`: seconds since 1970, or nil; `issuer`: a text, or nil.  [-0, +1, throws] */
+static int l_principal_ref(lua_State *L)
+{
+    mp_str id, key;
+    luaL_checktype(L, 1, LUA_TTABLE);
+    id.ptr = luaL_checklstring(L, 2, &id.len);
+    key.ptr = luaL_checklstring(L, 3, &key.len);
+    lua_Number expires = luaL_optnumber(L, 4, 0);
+    mp_str issuer = mp_opt_str(L, 5);
+    lua_settop(L, 5);
+    principal_ref *s = lua_newuserdatauv(L, sizeof *s, USER_VALUES);
+    *s = (principal_ref){.lib = mp_lib_of(L), .issuer = issuer, .rights = {.audience_ref = LUA_NOREF}};
+    mp_link_init(&s->link);
+    luaL_setmetatable(L, PRINCIPAL);
+    lua_pushvalue(L, 1);
+    lua_setiuservalue(L, -2, TABLE);
+    lua_pushvalue(L, 5);
+    lua_setiuservalue(L, -2, ISSUER);
+    s->expires = expires >= 1 && expires < 1e15 ? (int64_t)expires : 0;
+    mp_link_put(&s->lib->principal_refs, &s->link);
+    s->principal = mp_principal_new(id, key, s->expires);
+    mp_principal_keep(s->principal, on_principal_unused, s);
+    mp_principal_unref(s->principal);
+    return 1;
+}
+
+/* Separates the principal from its VM. C code that refers to the principal can still use it. */
+static void detach_principal(principal_ref *s)
+{
+    if (s->principal != NULL)
+        mp_principal_forsake(s->principal);
+    s->principal = NULL;
+    s->is_held = false;
+}
+
+static int l_free_principal_ref(lua_State *L)
+{
+    principal_ref *s = lua_touserdata(L, 1);
+    luaL_unref(L, LUA_REGISTRYINDEX,
+               s->rights.audience_ref); /* frees a slot of the registry, so it allocates nothing */
+    mp_link_drop(&s->link);
+    detach_principal(s);
+    return 0;
+}
+
+void mp_principals_detach(mp_lib *lib)
+{
+    for (mp_link *link = lib->principal_refs.next; link != &lib->principal_refs; link = link->next)
+        detach_principal(mp_container(link, principal_ref, link));
+}
+
+void mp_principal_push(lua_State *L, const mp_principal *principal)
+{
+    lua_rawgeti(L, LUA_REGISTRYINDEX, mp_lib_of(L)->principals);
+    if (lua_rawgetp(L, -1, principal) == LUA_TUSERDATA) {
+        lua_getiuservalue(L, -1, TABLE);
+        lua_remove(L, -2);
+    }
+    lua_remove(L, -2);
+}
+
+/* -- facts for C ---------------------------------------------------------------------------------------------------- */
+
+static bool is_constant(const mp_principal *principal)
+{
+    return principal == mp_nobody || principal == mp_lone;
+}
+
+bool mp_principal_is_of(const mp_lib *lib, const mp_principal *principal)
+{
+    const principal_ref *s = mp_principal_keeper(principal);
+    return is_constant(principal) || (s != NULL && s->lib == lib);
+}
+
+mp_str mp_principal_issuer(const mp_principal *principal)
+{
+    const principal_ref *s = mp_principal_keeper(principal);
+    return s == NULL ? MP_STR_NONE : s->issuer;
+}
+
+/* Where the rights of the principal are kept; NULL for a principal of another VM. */
+static mp_rights *place_of_rights(mp_lib *lib, const mp_principal *principal)
+{
+    if (is_constant(principal))
+        return &lib->rights[principal == mp_lone];
+    principal_ref *s = mp_principal_keeper(principal);
+    return s != NULL && s->lib == lib ? &s->rights : NULL;
+}
+
+const mp_rights *mp_principal_rights(mp_lib *lib, const mp_principal *principal)
+{
+    const mp_rights *rights = place_of_rights(lib, principal);
+    return rights != NULL && rights->generation == lib->snapshot_served ? rights : NULL;
+}
+
+/* plan.set_rights(call, generation, scopes, audience): what the call's principal may do in the registry's snapshot of this generation.
+ * `scopes`: a bit set of the scopes that the rows of served.publish() number; `audience`: of subscriptions of the principal's sessions.
+ * [-0, +0, throws] */
+static int l_set_rights(lua_State *L)
+{
+    mp_lib *lib = mp_lib_of(L);
+    const mp_lib_task *task = mp_check_call(L);
+    uint64_t generation = (uint64_t)luaL_checkinteger(L, 2), scopes = (uint64_t)luaL_checkinteger(L, 3);
+    luaL_checktype(L, 4, LUA_TSTRING);
+    mp_rights *rights = task->call == NULL ? NULL : place_of_rights(lib, mp_call_principal(task->call));
+    if (rights == NULL || rights->generation >= generation)
+        return 0;
+    lua_settop(L, 4);
+    int audience_ref = luaL_ref(L, LUA_REGISTRYINDEX); /* may throw: nothing has changed yet */
+    luaL_unref(L, LUA_REGISTRYINDEX, rights->audience_ref);
+    *rights = (mp_rights){generation, scopes, .audience_ref = audience_ref};
+    lua_rawgeti(L, LUA_REGISTRYINDEX, audience_ref);
+    rights->audience = mp_check_str(L, -1);
+    return 0;
+}
+
+void mp_lib_principals(lua_State *L)
+{
+    static const luaL_Reg functions[] = {
+        {"auth.principal_ref", l_principal_ref}, {"plan.set_rights", l_set_rights}, {NULL, NULL}};
+    mp_lib *lib = mp_lib_of(L);
+    mp_set_members(L, functions, 0);
+    lua_newtable(L);
+    lib->principals = luaL_ref(L, LUA_REGISTRYINDEX);
+    lib->rights[0].audience_ref = lib->rights[1].audience_ref = LUA_NOREF;
+    mp_push_metatable(L, PRINCIPAL, l_free_principal_ref);
+    lua_pop(L, 1);
+}

@@ -1,0 +1,23 @@
+/* principal.h: the Lua side of principals. An auth script returns a principal as a Lua table. The calls of that request get the same table,
+ * which never leaves its VM. A principal reference (userdata) links the table to the mp_principal of C, and holds the facts about the
+ * principal that C needs to serve a call without Lua. */
+#ifndef MP_LIB_MCP_PRINCIPAL_H
+#define MP_LIB_MCP_PRINCIPAL_H
+
+#include "lib/bindings.h"
+
+/* Adds auth.principal_ref() and plan.set_rights() to the host table on top of the stack.  [-0, +0, throws] */
+void mp_lib_principals(lua_State *L);
+/* Refs the principal of the principal reference at `index`, and makes its table available to mp_principal_push().  [-0, +0, throws] */
+mp_principal *mp_principal_ref_at(lua_State *L, int index);
+/* The same for a principal that has not expired; NULL for one that has.  [-0, +0, throws] */
+mp_principal *mp_principal_ref_valid(lua_State *L, int index);
+
+/* True if this VM made the principal, or it is one of the two constants: false for a call that was authenticated by another generation. */
+bool mp_principal_is_of(const mp_lib *lib, const mp_principal *principal);
+/* The issuer that the auth script named; empty if it named none. The principal is one of this VM. */
+mp_str mp_principal_issuer(const mp_principal *principal);
+/* What plan.set_rights() said about the principal; NULL if nothing, or not for the snapshot of the registry that is served now. */
+const mp_rights *mp_principal_rights(mp_lib *lib, const mp_principal *principal);
+
+#endif
