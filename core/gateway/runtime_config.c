@@ -59,7 +59,7 @@ mp_runtime_config *mp_runtime_config_new(mp_config *config, const mp_commons *co
     lib->allow = &config->allow;
     lib->grants = config->grants;
     lib->folder = config->folder;
-    lib->upstreams = (const mp_upstream_entry *const *)config->upstreams;
+    lib->upstream_entries = (const mp_upstream_entry *const *)config->upstreams;
     lib->upstream_limits = config->upstream_limits;
     if (config->audit != NULL)
         lib->audit = mp_config_key_at("log.audit_arguments")->choices[config->audit_arguments];

@@ -46,7 +46,7 @@ typedef struct {
     bool has_specs;        /* loads the specs among the scripts, and can run them */
     const mp_seal_key
         *seal_keys; /* the first key encrypts, every key decrypts; the array ends with a key that is not set */
-    const mp_upstream_entry *const *upstreams; /* in the order of the file; ends with NULL. NULL: none */
+    const mp_upstream_entry *const *upstream_entries; /* in the order of the file; ends with NULL. NULL: none */
     mp_upstream_limits upstream_limits;
     mp_store *store; /* store, bus and semaphores outlive the VM; the VM copies all other fields */
     mp_bus *bus;

@@ -63,8 +63,8 @@ void mp_lib_upstream_config(lua_State *L, const mp_lib_config *config)
 {
     const mp_upstream_limits *limits = &config->upstream_limits;
     lua_newtable(L);
-    for (lua_Integer i = 0; config->upstreams != NULL && config->upstreams[i] != NULL; i++) {
-        push_upstream(L, config->upstreams[i]);
+    for (lua_Integer i = 0; config->upstream_entries != NULL && config->upstream_entries[i] != NULL; i++) {
+        push_upstream(L, config->upstream_entries[i]);
         lua_rawseti(L, -2, i + 1);
     }
     mp_set_member(L, -2, "config.upstreams");
