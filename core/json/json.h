@@ -90,6 +90,38 @@ int mp_json_put_double(mp_buf *out, double n);
 bool mp_json_int(mp_str lexeme, int64_t *n);
 /* Converts any number lexeme; infinite if it does not fit. */
 double mp_json_double(mp_str lexeme);
+/* True if `n`, which mp_json_double made of the lexeme, written with as many digits gives the digits of the lexeme
+ * again. False for 25 digits, 1e400 and 1e-400; true for whatever a program has written that has doubles itself. */
+bool mp_json_is_exact(mp_str lexeme, double n);
+
+/* -- splice.c: changes of an object in its bytes -------------------------------------------------------------------- */
+
+typedef enum {
+    MP_JSON_DROP,  /* removes the member, if there is one */
+    MP_JSON_SET,   /* replaces the value where it stands; appends a member that is absent */
+    MP_JSON_RENAME /* replaces the key, if there is such a member */
+} mp_json_deed;
+
+#define MP_JSON_EDITS 32 /* limit of the edits of one object */
+
+/* One change of a member. No two edits of a list have the same place and name. */
+typedef struct {
+    mp_json_deed deed;
+    bool
+        in_meta; /* a member of the member `_meta`, which MP_JSON_SET makes if it is absent; else of the object itself */
+    mp_str name;  /* the key, unescaped */
+    mp_str value; /* MP_JSON_SET: JSON text; MP_JSON_RENAME: the new key, unescaped */
+} mp_json_edit;
+
+/* Appends `object`, JSON text of an object that need not be scanned, with the edits. All other bytes are kept, but
+ * white space around the object, and what separates members that are removed or appended. Appends nothing, and
+ * returns another value, if
+ * - MP_JSON_BROKEN: the text is not JSON, or not an object, or has a `_meta` that is no object and is to be changed;
+ * - MP_JSON_REPEATED: the object or its `_meta` repeats a key, or would after a renaming, or has more than 256 keys;
+ * - MP_JSON_MANY: there are more than MP_JSON_EDITS edits.
+ * `fault` may be NULL. */
+mp_json_result mp_json_splice(mp_buf *out, mp_str object, const mp_json_edit *edits, size_t count,
+                              mp_json_fault *fault);
 
 /* A cursor over a text that mp_json_scan accepted: reads its tokens without validating again. */
 typedef struct {

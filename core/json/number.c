@@ -2,6 +2,7 @@
  * digits and powers of ten up to 22 are exact doubles, so that one multiplication or division rounds once, as strtod
  * would. */
 #include "json/json.h"
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -121,4 +122,37 @@ double mp_json_double(mp_str lexeme)
     n = strtod(copy, NULL);
     free(copy);
     return n;
+}
+
+/* Copies the digits of a lexeme from the first to the last that is not zero. Returns their number, or `most` + 1 if
+ * there are more than `most`. */
+static int significant_digits(mp_str lexeme, char *digits, int most)
+{
+    int count = 0;
+    size_t zeros = 0; /* zeros that count only if another digit follows */
+    for (size_t i = 0; i < lexeme.len && lexeme.ptr[i] != 'e' && lexeme.ptr[i] != 'E'; i++) {
+        char c = lexeme.ptr[i];
+        if (c == '0') {
+            zeros += count > 0;
+        } else if (c != '.' && c != '-') {
+            if (zeros >= (size_t)(most - count))
+                return most + 1;
+            for (; zeros > 0; zeros--)
+                digits[count++] = '0';
+            digits[count++] = c;
+        }
+    }
+    return count;
+}
+
+bool mp_json_is_exact(mp_str lexeme, double n)
+{
+    char digits[DBL_DECIMAL_DIG], text[40];
+    int count = significant_digits(lexeme, digits, DBL_DECIMAL_DIG);
+    if (!isfinite(n) || count > DBL_DECIMAL_DIG)
+        return false;
+    if (count <= DBL_DIG)
+        return count == 0 || fabs(n) >= DBL_MIN;
+    snprintf(text, sizeof text, "%.*e", count - 1, fabs(n)); /* d.ddd…e±xx */
+    return text[0] == digits[0] && memcmp(text + 2, digits + 1, (size_t)count - 1) == 0;
 }

@@ -1,5 +1,6 @@
 /* generation.c: creates, attaches, ends and frees the VM of a generation: an engine, the libraries and the scripts. */
 #include "lib/bindings.h"
+#include "lib/event_reader.h"
 #include "lib/jwk.h"
 #include "lib/mcp/audit_line.h"
 #include "lib/mcp/cron.h"
@@ -53,6 +54,7 @@ static bool load_scripts(lua_State *L, void *ctx)
     mp_lib *lib = it->lib;
     lib->vm = vm;
     luaL_requiref(L, "moonpool.keys", mp_lib_jwk, 0);
+    luaL_requiref(L, "moonpool.events", mp_lib_event_reader_of_vm, 0);
     luaL_requiref(L, "moonpool.regex", mp_lib_regex, 0);
     luaL_requiref(L, "moonpool.revisions", mp_lib_revisions, 0);
     luaL_requiref(L, "moonpool.error_codes", mp_lib_error_codes, 0);

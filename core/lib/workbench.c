@@ -2,6 +2,7 @@
 #include "lib/lib.h"
 #include "vm/engine.h"
 #include "lib/bindings.h"
+#include "lib/event_reader.h"
 #include "lib/jwk.h"
 #include "lib/mcp/revisions.h"
 #include "lib/wire.h"
@@ -57,6 +58,7 @@ static int run_command(lua_State *L)
     luaL_requiref(L, "moonpool.host", push_host, 0);
     luaL_requiref(L, "moonpool.json", mp_lib_json, 0);
     luaL_requiref(L, "moonpool.keys", mp_lib_jwk, 0);
+    luaL_requiref(L, "moonpool.events", mp_lib_event_reader, 0);
     luaL_requiref(L, "moonpool.revisions", mp_lib_revisions, 0);
     luaL_requiref(L, "moonpool.error_codes", mp_lib_error_codes, 0);
     luaL_requiref(L, "moonpool.wire", mp_lib_wire, 0);

@@ -143,4 +143,46 @@ void mp_put_priming(mp_buf *out, uint64_t stream, uint64_t seq);
  * (S-30). */
 void mp_put_retry(mp_buf *out, uint64_t ms);
 
+/* -- event_reader.c: events, as a client reads them ---------------------------------------------------------------- */
+
+/* Reads text/event-stream in pieces of any size (G-11): lines end with LF, CR or CRLF, a byte order mark may be first,
+ * `data` may have several lines, comments and unknown fields are ignored. Its buffers are reused, so an event costs no
+ * allocation; after an event above 64 KiB they are freed.
+ *
+ *     mp_event_reader reader = {.most = 1 << 20};
+ *     while ((result = mp_event_read(&reader, &bytes, &event)) == MP_EVENT_COMPLETE) …
+ *     mp_event_reader_clear(&reader); */
+typedef struct {
+    size_t most; /* limit of the bytes of one line, and of the data of one event; set by the owner */
+    /* the last `retry` field in ms, if there was one: how long a client waits before it reconnects */
+    bool has_retry;
+    uint32_t retry_ms;
+    mp_buf id; /* the id that applies to the last event; empty: there was none, or it was empty */
+    /* the other fields are the reader's own */
+    mp_buf line, data, kind, next_id;
+    uint8_t mark;            /* bytes of the byte order mark that were read; 4: the start is behind */
+    bool after_cr;           /* a LF that follows belongs to the line end before it */
+    bool has_data, has_next; /* the event has a `data` field; an `id` field came since the last empty line */
+    bool is_given;           /* `data` and `kind` are those of the event that was given last */
+    uint8_t failed;          /* the mp_event_result of a failure, which all later calls return */
+} mp_event_reader;
+
+typedef struct {
+    mp_str kind; /* the `event` field; "message" if there is none */
+    mp_str data;
+} mp_event;
+
+typedef enum {
+    MP_EVENT_NONE, /* all bytes are read, and complete no further event */
+    MP_EVENT_COMPLETE,
+    MP_EVENT_LONG_LINE, /* a line is longer than `most` */
+    MP_EVENT_TOO_LARGE  /* the data of an event is larger than `most` */
+} mp_event_result;
+
+/* Reads from the start of `*bytes` up to the end of the next event, and leaves the bytes behind it in `*bytes`. `event` is
+ * valid until the next call. */
+mp_event_result mp_event_read(mp_event_reader *reader, mp_str *bytes, mp_event *event);
+/* Frees the buffers. */
+void mp_event_reader_clear(mp_event_reader *reader);
+
 #endif

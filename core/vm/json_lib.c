@@ -1,5 +1,6 @@
 /* json_lib.c: the table that `require "moonpool.json"` returns. */
 #include "vm/lua_json.h"
+#include "vm/luax.h"
 #include "vm/state.h"
 #include <lauxlib.h>
 
@@ -167,6 +168,61 @@ static int l_raw(lua_State *L)
     return 1;
 }
 
+/* Upvalue: an mp_buf.  [-0, +1, throws memory] */
+static int push_out(lua_State *L)
+{
+    const mp_buf *out = lua_touserdata(L, lua_upvalueindex(1));
+    lua_pushlstring(L, out->ptr, out->len);
+    return 1;
+}
+
+/* Reads the edit at the top: { "set", name, value, meta = true }. The strings are held by the table.  [-1, +0, throws] */
+static mp_json_edit read_edit(lua_State *L)
+{
+    static const char *const deeds[] = {"drop", "set", "rename", NULL};
+    int at = lua_gettop(L);
+    luaL_checktype(L, at, LUA_TTABLE);
+    mp_json_edit edit = {0};
+    lua_rawgeti(L, at, 1);
+    edit.deed = (mp_json_deed)luaL_checkoption(L, -1, NULL, deeds);
+    lua_rawgeti(L, at, 2);
+    edit.name = mp_check_str(L, -1);
+    if (lua_rawgeti(L, at, 3) != LUA_TNIL || edit.deed != MP_JSON_DROP)
+        edit.value = mp_check_str(L, -1);
+    lua_getfield(L, at, "meta");
+    edit.in_meta = lua_toboolean(L, -1);
+    lua_settop(L, at - 1);
+    return edit;
+}
+
+/* splice(text, edits) -> text | nil, why  [throws] */
+static int l_splice(lua_State *L)
+{
+    mp_str text = mp_check_str(L, 1);
+    luaL_checktype(L, 2, LUA_TTABLE);
+    lua_settop(L, 2);
+    mp_json_edit edits[MP_JSON_EDITS];
+    lua_Unsigned count = lua_rawlen(L, 2);
+    luaL_argcheck(L, count <= MP_JSON_EDITS, 2, "too many edits");
+    for (lua_Unsigned i = 0; i < count; i++) {
+        lua_rawgeti(L, 2, (lua_Integer)i + 1);
+        edits[i] = read_edit(L);
+    }
+    mp_buf out = {0};
+    mp_json_fault fault;
+    mp_json_result result = mp_json_splice(&out, text, edits, (size_t)count, &fault);
+    if (result != MP_JSON_OK) {
+        lua_pushnil(L);
+        lua_pushfstring(L, "%s at byte %I", fault.what, (LUAI_UACINT)fault.offset + 1);
+        return 2;
+    }
+    lua_pushlightuserdata(L, &out);
+    lua_pushcclosure(L, push_out, 1);
+    int status = lua_pcall(L, 0, 1, 0);
+    mp_buf_clear(&out);
+    return status == LUA_OK ? 1 : lua_error(L);
+}
+
 static int push_text_and_raw(lua_State *L, void *ctx, mp_str text, size_t size)
 {
     push_text(L, ctx, text, size);
@@ -217,7 +273,8 @@ void mp_lib_json_of_vm(lua_State *L, mp_vm *vm)
 int mp_lib_json(lua_State *L)
 {
     static const luaL_Reg functions[] = {{"encode", l_encode}, {"decode", l_decode}, {"array", l_array},
-                                         {"object", l_object}, {"raw", l_raw},       {NULL, NULL}};
+                                         {"object", l_object}, {"raw", l_raw},       {"splice", l_splice},
+                                         {NULL, NULL}};
     if (luaL_newmetatable(L, MP_LUA_RAW)) {
         lua_pushcfunction(L, l_raw_tostring);
         lua_setfield(L, -2, "__tostring");

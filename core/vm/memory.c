@@ -122,6 +122,17 @@ static void *refuse(mp_vm *vm, size_t size)
     return NULL;
 }
 
+bool mp_vm_count(mp_vm *vm, size_t before, size_t now)
+{
+    if (now > before) {
+        size_t more = now - before;
+        if ((vm->bytes > vm->ceiling || more > vm->ceiling - vm->bytes) && !may_overdraw(vm, more))
+            return false;
+    }
+    vm->bytes += now - before;
+    return true;
+}
+
 void *mp_vm_allocate(void *ctx, void *old, size_t old_size, size_t size)
 {
     mp_vm *vm = ctx;

@@ -138,6 +138,9 @@ void mp_vm_detach(mp_vm *vm);
 void mp_vm_free(mp_vm *vm);
 /* memory.c: the state's lua_Alloc function, and the function that frees the blocks that are kept for reuse. */
 void *mp_vm_allocate(void *ctx, void *old, size_t old_size, size_t size);
+/* Counts memory that a userdata holds outside Lua: it had `before` bytes and has `now`. False, counting nothing, if that is over a limit
+ * of the running task. A finalizer counts the bytes back. */
+bool mp_vm_count(mp_vm *vm, size_t before, size_t now);
 void mp_vm_free_spares(mp_vm *vm);
 /* Appends one error to a report, after a blank line if it is not the first. */
 void mp_report_text(mp_buf *report, mp_str text);

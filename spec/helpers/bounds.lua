@@ -123,6 +123,12 @@ row([[json.decode
   moonpool.json.raw.__tostring]], 40, "decode reads the text once and takes turns while it makes the values; raw is the gateway's own",
   { "local s = '[' .. ('0,'):rep(2000000) .. '0]'", "return #json.decode(s)" }, { "local s = '[' .. ('{},'):rep(200000) .. '0]'", "return #json.decode(s)" },
   { "local s = '[' .. ('\"abcdefgh\",'):rep(300000) .. '0]'", "return #json.decode(s)" })
+row("json.splice", 40, "lua/moonpool's own: reads and copies one message once, with at most 32 edits")
+row([[events.new
+  moonpool.events.__gc
+  moonpool.events:feed
+  moonpool.events:last_id
+  moonpool.events:retry]], 40, "lua/moonpool's own: reads once the bytes that the client has at hand, at most 64 KiB")
 row([[json.encode
   json.encoded]], 150, "32 MiB of JSON; tables that were emptied have 50 ms, and 30 ns for each byte that is written",
   { "local t = {} for i = 1, 500000 do t[i] = i end", "return #json.encode(t)" },

@@ -144,6 +144,7 @@ function host.start(scripts, options)
   package.loaded["moonpool.json"] = json
   package.loaded["moonpool.revisions"] = options.revisions or require("modules").revisions
   package.loaded["moonpool.keys"] = require("modules").keys
+  package.loaded["moonpool.events"] = require("modules").events
   package.loaded["moonpool.regex"] = regex
   vm.moonpool = require "moonpool"
   local loaded = vm.moonpool.load()

@@ -37,7 +37,8 @@ local walk = [[return tool { "Walks.", function(_, call)
   end
   add("", base)
   add("cjson.", base.cjson)
-  local modules = { host = host, json = package.loaded["moonpool.json"], keys = package.loaded["moonpool.keys"], regex = package.loaded["moonpool.regex"] }
+  local modules = { host = host }
+  for _, name in ipairs { "json", "keys", "events", "regex" } do modules[name] = package.loaded["moonpool." .. name] end
   for module, content in pairs(modules) do add(module .. ".", content) end
   for group, members in pairs(host) do add("host." .. group .. ".", members) end
   local real = package.loaded._G

@@ -36,7 +36,7 @@ local function library()
     ["http.address"] = function() end,
   }
   package.loaded["moonpool.host"], package.loaded["moonpool.json"] = host, json
-  package.loaded["moonpool.error_codes"] = require("modules").error_codes
+  package.loaded["moonpool.error_codes"], package.loaded["moonpool.events"] = require("modules").error_codes, require("modules").events
   for name, f in pairs(keys) do counted[name] = f end
   package.loaded["moonpool.keys"] = counted
   return require "moonpool.lib.jwt"

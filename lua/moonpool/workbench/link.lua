@@ -5,6 +5,7 @@
 --   tell(message)                   sends a message that has no answer
 --   close()                         closes the link; returns the exit code of the child
 
+local events = require "moonpool.events"
 local http = require "moonpool.workbench.http"
 local json = require "moonpool.json"
 local wire = require "moonpool.wire"
@@ -60,25 +61,19 @@ end
 
 -- -- HTTP --------------------------------------------------------------------------------------------------------------
 
--- Parses the bytes of an event stream, in pieces of any size. Calls `on_event` with the data and name of each event, until it returns true.
-local function events(on_event)
-  local rest, data, name = "", {}, nil
+local MAX_EVENT_BYTES = 64 * 1024 * 1024
+
+-- Parses the bytes of an event stream, in pieces of any size. Calls `on_event` with the data and name of each event that has data, until it
+-- returns true. Nil, why if an event is too large.
+local function parser(on_event)
+  local reader = events.new(MAX_EVENT_BYTES)
   return function(bytes)
-    rest = rest .. bytes
-    while true do
-      local line, behind = rest:match "^([^\n]*)\n(.*)$"
-      if not line then return false end
-      rest, line = behind, line:gsub("\r$", "")
-      if line == "" then
-        local whole, called = table.concat(data, "\n"), name
-        data, name = {}, nil
-        if whole ~= "" and on_event(whole, called) then return true end
-      else
-        local field, value = line:match "^(%a+): ?(.*)$"
-        if field == "data" then data[#data + 1] = value end
-        if field == "event" then name = value end
-      end
+    local list, why = reader:feed(bytes)
+    if not list then return nil, why end
+    for _, event in ipairs(list) do
+      if event.data ~= "" and on_event(event.data, event.event) then return true end
     end
+    return false
   end
 end
 
@@ -133,7 +128,7 @@ function link.url(address, headers, options)
 
   function self.exchange(message, on_message)
     local found
-    local take = events(function(text)
+    local take = parser(function(text)
       local got = json.decode(text)
       if got and got.id == message.id and not got.method then
         found = got
@@ -155,8 +150,13 @@ function link.url(address, headers, options)
         if broken == "interrupted" and session then self.send(cancelled(message)) end
         return nil, broken, {}
       end
-      if not streams then pieces[#pieces + 1] = piece end
-    until piece == "" or streams and take(piece)
+      local taken, wrong
+      if streams then taken, wrong = take(piece) else pieces[#pieces + 1] = piece end
+      if wrong then
+        answer.close()
+        return nil, wrong, {}
+      end
+    until piece == "" or taken
     answer.close()
     local body = table.concat(pieces)
     found = found or not streams and json.decode(body) or nil
@@ -183,14 +183,15 @@ function link.sse(address, options)
   local stream, why, advice = http.open { method = "GET", place = place, ca = options.ca, headers = merged(options, nil, { accept = "text/event-stream" }) }
   if not stream then return nil, why, advice end
   local self, waiting = {}, {}
-  local take = events(function(data, name) waiting[#waiting + 1] = { data = data, name = name } end)
+  local take = parser(function(data, name) waiting[#waiting + 1] = { data = data, name = name } end)
 
   -- Reads the next event; or nil, why.
   local function pull()
     while not waiting[1] do
       local piece, broken = stream.next()
       if not piece or piece == "" then return nil, broken or "the gateway ended its stream" end
-      take(piece)
+      local _, wrong = take(piece)
+      if wrong then return nil, wrong end
     end
     return table.remove(waiting, 1)
   end

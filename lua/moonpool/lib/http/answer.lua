@@ -1,7 +1,7 @@
 -- The answers to HTTP requests of scripts: status, headers and body; or a stream, whose body is read in pieces.
 
+local events = require "moonpool.events"
 local host = require "moonpool.host"
-local events = require "moonpool.lib.http.events"
 local failure = require "moonpool.runtime.outcome"
 local null = require "moonpool.runtime.null"
 local problem = require "moonpool.runtime.diagnostic"
@@ -180,7 +180,7 @@ local function next_event(self, it, parser, found)
     for i = 1, #list do found[i] = list[i] end
     for i = #list + 1, #found do found[i] = nil end
     found.at = 1
-    self.last_event_id, self.retry = parser.last_id ~= "" and parser.last_id or nil, parser.retry
+    self.last_event_id, self.retry = parser:last_id(), parser:retry()
   end
   found.at = found.at + 1
   return found[found.at - 1]
