@@ -1,7 +1,7 @@
 -- luacheck .: the library and specs are plain Lua 5.4; scripts see the names of lua/types/moonpool.d.lua and no others.
 std = "lua54"
 max_line_length = 160
-exclude_files = { "build/", "lua/types/", "spec/clients/node_modules/" }
+exclude_files = { "build/", "lua/types/", "spec/clients/node_modules/", "spec/upstreams/node_modules/", "spec/upstreams/more/" }
 
 files["lua/moonpool/registry/sandbox.lua"] = { globals = { "string.dump" } }
 files["spec/"] = { std = "lua54+busted", self = false }

@@ -7,6 +7,7 @@
 --   u:wait_held(2); u:release()                     -- calls of the tool `hold`
 --   u:offer("tools", { "name", '{"name":…}' }); u:lose_sessions "404"; u:push(text); u:behave()
 -- A stub records mistakes of its client, such as an id that is used twice or a header that differs from the body, and fails the spec at its end.
+local cjson = require "cjson.safe"
 local gateway = require "spec.helpers.gateway"
 
 local upstream = { faults = require "spec.helpers.upstream.faults", raw = require "spec.helpers.upstream.raw" }
@@ -47,6 +48,32 @@ function upstream.gateway(stubs, options)
   options.config = options.config or {}
   options.config.upstreams = upstream.entries(stubs, options.entries)
   return gateway.start(options)
+end
+
+--- The gateway's configuration with no prefix before the names of these upstreams.
+function upstream.plain(stubs, more)
+  local entries = {}
+  for name in pairs(stubs) do
+    entries[name] = { prefix = "" }
+    for key, value in pairs((more or {})[name] or {}) do entries[name][key] = value end
+  end
+  return entries
+end
+
+--- The text of a call's result; fails the spec if there is none.
+function upstream.text(answer)
+  local block = answer and answer.result and answer.result.content and answer.result.content[1]
+  if not (block and block.text) then error("the call gave " .. tostring(cjson.encode(answer)), 2) end
+  return block.text
+end
+
+--- Fails the spec unless `answer` is the gateway's error about an upstream with this outcome; returns its data and message.
+function upstream.failure(answer, outcome, reason)
+  local data = answer and answer.error and answer.error.code == -32603 and answer.error.data
+  if type(data) ~= "table" or data.outcome ~= outcome or reason and data.reason ~= reason then
+    error(("not an error with the outcome %s, reason %s: %s"):format(outcome, reason or "any", cjson.encode(answer)), 2)
+  end
+  return data, answer.error.message
 end
 
 return upstream

@@ -6,7 +6,7 @@ local function read(path)
 end
 
 local function files()
-  local list = io.popen "find core lua scripts examples spec -path spec/clients -prune -o -type f -print"
+  local list = io.popen "find core lua scripts examples spec \\( -path spec/clients -o -name node_modules \\) -prune -o -type f -print"
   return list:lines()
 end
 

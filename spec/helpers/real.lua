@@ -1,0 +1,103 @@
+-- Real MCP servers from npm (spec/upstreams), which the gateway starts or a spec runs for it.
+--   local u <close> = real.start "sdk 1.10.2 http"     u.entry is what the configuration has for it
+local uv = require "luv"
+local children = require "spec.helpers.children"
+local free_port = require "spec.helpers.free_port"
+local node = require "spec.helpers.node"
+local wait = require "spec.helpers.wait"
+
+local real = {}
+
+local FOLDER <const> = uv.fs_realpath "spec/upstreams"
+local MODULES <const> = FOLDER .. "/node_modules/"
+local PATIENCE <const> = 30 -- seconds; a fact ends the wait at once
+
+-- For each server: the words after node, the revision that it speaks, and tools that it has. `path`: of its URL; a server with `chooses` takes its port
+-- from the variable PORT.
+real.servers = {}
+
+local function add(name, words, revision, more)
+  local row = { name = name, words = words, revision = revision, tool = "echo", arguments = { text = "hi" }, answer = "hi" }
+  for key, value in pairs(more or {}) do row[key] = value end
+  table.insert(real.servers, row)
+  real.servers[name] = row
+end
+
+for version, revision in pairs { ["1.10.2"] = "2024-11-05", ["1.12.3"] = "2025-03-26", ["1.17.5"] = "2025-06-18", ["1.32.2"] = "2025-11-25" } do
+  local package = version == "1.32.2" and "@modelcontextprotocol/sdk" or "sdk-" .. version:match("^%d+%.%d+"):gsub("%.", "-")
+  add(("sdk %s http"):format(version), { FOLDER .. "/sdk.mjs", package, "http" }, revision, { path = "/mcp" })
+  add(("sdk %s stdio"):format(version), { FOLDER .. "/sdk.mjs", package, "stdio" }, revision)
+end
+add("sdk 2.4.0 http", { FOLDER .. "/modern.mjs", "http" }, "2026-07-28", { path = "/mcp" })
+add("sdk 2.4.0 stdio", { FOLDER .. "/modern.mjs", "stdio" }, "2026-07-28")
+
+local everything = { arguments = { message = "hi" }, answer = "Echo: hi" }
+local function more(fields)
+  local row = {}
+  for key, value in pairs(everything) do row[key] = value end
+  for key, value in pairs(fields or {}) do row[key] = value end
+  return row
+end
+add("everything 2025.1.14 stdio", { MODULES .. "everything-2025-1/dist/index.js" }, "2024-11-05", more())
+add("everything 2026.8.31 stdio", { MODULES .. "@modelcontextprotocol/server-everything/dist/index.js", "stdio" }, "2025-11-25", more())
+add("everything 2026.8.31 http", { MODULES .. "@modelcontextprotocol/server-everything/dist/index.js", "streamableHttp" }, "2025-11-25",
+  more { path = "/mcp", chooses = true })
+add("everything 2026.8.31 sse", { MODULES .. "@modelcontextprotocol/server-everything/dist/index.js", "sse" }, "2025-11-25",
+  more { path = "/sse", chooses = true })
+
+local server = {}
+server.__index = server
+
+local function is_listening(port)
+  local file <close> = assert(io.open "/proc/net/tcp")
+  local file6 <close> = io.open "/proc/net/tcp6"
+  local all = file:read "a" .. (file6 and file6:read "a" or "")
+  return all:find((":%04X 0*:0000 0A "):format(port)) ~= nil
+end
+
+-- Runs a server over HTTP until the spec closes it.
+local function run(self, row)
+  local out, env = uv.new_pipe(false), { "PATH=" .. os.getenv "PATH", "HOME=/tmp" }
+  local port = row.chooses and free_port()
+  if port then env[#env + 1] = "PORT=" .. port end
+  local text = ""
+  local handle, pid
+  handle, pid = uv.spawn(node.path, { args = row.words, stdio = { nil, out, nil }, env = env, cwd = FOLDER }, function(code)
+    self.code = code
+    children.alive[pid] = nil
+    handle:close()
+  end)
+  assert(handle, pid)
+  self.pid = pid
+  children.alive[pid] = true
+  out:read_start(function(_, bytes)
+    if bytes then text = text .. bytes else out:close() end
+  end)
+  self.port = wait.for_fact(row.name .. " to listen", PATIENCE, function()
+    if self.code then error(row.name .. " ended with " .. self.code .. ": " .. text, 0) end
+    return port and is_listening(port) and port or tonumber(text:match "port (%d+)")
+  end)
+  self.entry = { url = ("http://127.0.0.1:%d%s"):format(self.port, row.path) }
+end
+
+function server:__close()
+  if self.pid and not self.code then
+    uv.kill(self.pid, "sigkill")
+    wait.for_fact("the server to end", PATIENCE, function() return self.code end)
+  end
+end
+
+--- Starts a server of `real.servers` by its name. One over stdio is started by the gateway: then only `entry` is made.
+function real.start(name)
+  local row = assert(real.servers[name], "no such server: " .. name)
+  assert(uv.fs_stat(MODULES), "there are no real upstreams: run `./dev test`, or `npm ci` in spec/upstreams")
+  local self = setmetatable({ row = row, name = name }, server)
+  if row.path then
+    run(self, row)
+  else
+    self.entry = { command = { node.path, table.unpack(row.words) } }
+  end
+  return self
+end
+
+return real
