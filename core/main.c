@@ -27,8 +27,8 @@ static void hold_hangup(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    if (argc > 2 && strcmp(argv[0], MP_SUPERVISOR) == 0)
-        mp_supervise(argv + 1);
+    if (argc > 2 && strcmp(argv[0], MP_KEEPER) == 0)
+        mp_keep(argv + 1);
     hold_hangup(argc, argv);
     open_standard_descriptors();
     return mp_cli(argc, argv);

@@ -8,8 +8,6 @@
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 MP_COUNTER(refused_processes, "refused", "reason", "processes", "programs over limits.exec.processes")
 
@@ -126,34 +124,21 @@ static int l_exec(lua_State *L)
 
 /* -- programs ---------------------------------------------------------------------------------------------------- */
 
-static bool is_program(const char *path)
-{
-    struct stat info;
-    return stat(path, &info) == 0 && S_ISREG(info.st_mode) && access(path, X_OK) == 0;
-}
-
 /* program(name): the absolute path of the program `name` in PATH; an absolute path is returned if there is a program; else nil. Blocks the
  * thread, so it is called while scripts load only.
  *  [-0, +1, throws] */
 static int l_program(lua_State *L)
 {
-    const char *name = luaL_checkstring(L, 1), *path = getenv("PATH");
+    const char *name = luaL_checkstring(L, 1);
+    char found[PATH_MAX];
     if (name[0] == '/') {
-        lua_pushstring(L, is_program(name) ? name : NULL);
+        lua_pushstring(L, mp_is_program(name) ? name : NULL);
         return 1;
     }
-    mp_str rest = mp_str_of(path == NULL ? "/usr/local/bin:/usr/bin:/bin" : path);
-    while (rest.ptr != NULL) {
-        char candidate[PATH_MAX];
-        mp_str folder = mp_str_cut(&rest, ':');
-        int len = snprintf(candidate, sizeof candidate, "%.*s/%s", MP_STR_ARG(folder), name);
-        if (folder.len > 0 && folder.ptr[0] == '/' && len > 0 && (size_t)len < sizeof candidate &&
-            is_program(candidate)) {
-            lua_pushstring(L, candidate);
-            return 1;
-        }
-    }
-    return 0;
+    if (mp_find_program(getenv("PATH"), name, found, sizeof found) != 0)
+        return 0;
+    lua_pushstring(L, found);
+    return 1;
 }
 
 void mp_lib_exec(lua_State *L, const mp_lib_config *config)

@@ -62,7 +62,7 @@ mp_loop *mp_loop_new(mp_err *err)
     loop->h2o = h2o_evloop_create();
     mp_link_init(&loop->dirty);
     mp_link_init(&loop->servers);
-    mp_link_init(&loop->children);
+    mp_link_init(&loop->programs);
     if (getrandom(&loop->chance, sizeof loop->chance, GRND_NONBLOCK) < 0)
         loop->chance = mp_monotonic_ms();
     loop->chance |= 1;
@@ -78,8 +78,8 @@ void mp_loop_free(mp_loop *loop)
     if (loop == NULL)
         return;
     mp_mailbox_close(loop);
-    if (loop->end_children != NULL)
-        loop->end_children(loop);
+    if (loop->end_programs != NULL)
+        loop->end_programs(loop);
     mp_mux_close(loop);
     mp_heap_clear(&loop->timers);
     /* libh2o never closes its epoll descriptor. The descriptor follows the part of the loop struct that libh2o's
@@ -200,8 +200,8 @@ void mp_loop_run(mp_loop *loop)
     for (mp_link *link = loop->servers.next; link != &loop->servers; link = link->next)
         loop->close_server(link);
     mp_mailbox_shut(loop);
-    if (loop->end_children != NULL)
-        loop->end_children(loop);
+    if (loop->end_programs != NULL)
+        loop->end_programs(loop);
 }
 
 uint64_t mp_loop_turns(const mp_loop *loop)

@@ -36,12 +36,12 @@ struct mp_loop {
     void *turn_ctx;
     mp_link dirty; /* event streams with queued bytes and no write in progress */
     mp_link servers;
-    mp_link children; /* running programs (mp_child) */
-    /* What the files above call a loop for; NULL until the first server, the first child. */
+    mp_link programs; /* running programs (mp_program) */
+    /* What the files above call a loop for; NULL until the first server, the first program. */
     void (*flush)(mp_loop *loop);        /* writes what streams have queued in this turn */
     void (*close_server)(mp_link *link); /* of `servers` */
-    void (*end_children)(mp_loop *loop); /* the loop has ended, or is freed */
-    int64_t child_count;
+    void (*end_programs)(mp_loop *loop); /* the loop has ended, or is freed */
+    int64_t child_count;                 /* programs of scripts */
     atomic_bool stopping;
     atomic_uint_fast64_t turns; /* turns begun so far: the watchdog compares it */
 };

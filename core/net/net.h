@@ -15,7 +15,8 @@
 
 #include "telemetry/telemetry.h"
 #include "child.h"
-#include "supervise.h"
+#include "keeper.h"
+#include "process.h"
 #include "client.h"
 #include "files.h"
 #include "message.h"
@@ -243,14 +244,14 @@ bool mp_stream_was_slow(const mp_stream *stream);
 typedef struct mp_pipe mp_pipe;
 
 typedef struct {
-    /* `line` is without its line end ("
-     * " or "\r
-     * ") and valid during the call */
+    /* `line` is without its line end (LF, or CR and LF) and valid during the call */
     void (*on_line)(void *ctx, mp_str line);
     void (*on_long)(void *ctx); /* a line exceeded the limit and was dropped */
     /* error 0: the input ended; output can still be sent. Else an errno, usually EPIPE: the peer closed its end.
      * Each of the two happens at most once. */
     void (*on_end)(void *ctx, int error);
+    bool
+        reads_to_end; /* input is read to its end even if the peer no longer reads; else on_end (errno) is the last hook */
 } mp_pipe_hooks;
 
 /* Takes ownership of both descriptors, which may be pipes, sockets, terminals or files. Their flags are restored at
@@ -267,6 +268,11 @@ bool mp_pipe_has_room(const mp_pipe *pipe, size_t bytes);
 /* Writes as much as the peer accepts now; the rest is written as the peer reads. Call it at the bottom of each turn. */
 void mp_pipe_flush(mp_pipe *pipe);
 size_t mp_pipe_queued(const mp_pipe *pipe);
+/* The number of bytes written since the beginning: an earlier line is out, whole or in part, if it began before. */
+uint64_t mp_pipe_written(const mp_pipe *pipe);
+/* Closes the output as soon as all that is queued is written: the peer reads end-of-file. Nothing can be sent any
+ * more; input goes on. For pipes, not for a descriptor that is input and output at once. */
+void mp_pipe_finish(mp_pipe *pipe);
 /* Drops what is queued. Must not be called from a hook. */
 void mp_pipe_free(mp_pipe *pipe);
 

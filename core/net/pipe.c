@@ -34,9 +34,12 @@ struct mp_pipe {
     mp_buf input;
     size_t at, seen; /* offsets in `input`: `at` is the start of the next line; up to `seen` there is no line break */
     mp_queue queue;
-    mp_timer timer; /* timer after which reading continues */
-    bool is_file;   /* the input is a regular file */
+    mp_timer timer;   /* timer after which reading continues */
+    bool is_file;     /* the input is a regular file */
+    uint64_t written; /* bytes that the peer's end of the pipe has taken, since the beginning */
     bool awaits_room, is_skipping, is_full, is_over, is_ended, is_broken;
+    bool is_deaf;      /* no more input is delivered */
+    bool is_finishing; /* the output is closed as soon as the queue is empty */
 };
 
 /* -- descriptors --------------------------------------------------------------------------------------------------- */
@@ -79,9 +82,12 @@ static int take_descriptor(end *one, int fd, int access)
 static void give_back(mp_loop *loop, end *one)
 {
     mp_fdwatch_stop(loop, &one->watch);
+    if (one->fd < 0)
+        return;
     if (one->is_restored)
         fcntl(one->fd, F_SETFL, fcntl(one->fd, F_GETFL) & ~O_NONBLOCK);
     close(one->fd);
+    one->fd = -1;
 }
 
 mp_pipe *mp_pipe_new(mp_loop *loop, int in, int out, size_t longest, size_t most_queued, mp_err *err)
@@ -128,7 +134,10 @@ static void drop_queued(mp_pipe *pipe, size_t bytes)
 static void break_off(mp_pipe *pipe, int error)
 {
     pipe->is_broken = true;
-    stop_reading(pipe);
+    if (!pipe->hooks.reads_to_end) {
+        pipe->is_deaf = true;
+        stop_reading(pipe);
+    }
     mp_fdwatch_stop(pipe->loop, &pipe->out.watch);
     drop_queued(pipe, pipe->queue.bytes);
     pipe->hooks.on_end(pipe->ctx, error);
@@ -174,8 +183,10 @@ void mp_pipe_flush(mp_pipe *pipe)
     ssize_t written = 1;
     while (pipe->queue.bytes > 0 && written > 0) {
         written = write_some(pipe);
-        if (written > 0)
+        if (written > 0) {
             drop_queued(pipe, (size_t)written);
+            pipe->written += (uint64_t)written;
+        }
     }
     if (written < 0) {
         break_off(pipe, errno);
@@ -183,6 +194,8 @@ void mp_pipe_flush(mp_pipe *pipe)
     }
     if (pipe->awaits_room != (pipe->queue.bytes > 0))
         await_room(pipe, !pipe->awaits_room);
+    if (pipe->is_finishing && pipe->queue.bytes == 0)
+        give_back(pipe->loop, &pipe->out);
     if (pipe->is_full && !pipe->is_ended && pipe->queue.bytes <= pipe->most_queued / 2) {
         pipe->is_full = false;
         mp_timer_start(pipe->loop, &pipe->timer, 0, on_time);
@@ -197,7 +210,7 @@ bool mp_pipe_has_room(const mp_pipe *pipe, size_t bytes)
 
 int mp_pipe_send(mp_pipe *pipe, mp_str line)
 {
-    if (pipe->is_broken)
+    if (pipe->is_broken || pipe->is_finishing)
         return -1;
     mp_queue_put(&pipe->queue, line);
     mp_queue_put(&pipe->queue, MP_STR("\n"));
@@ -212,6 +225,18 @@ int mp_pipe_send(mp_pipe *pipe, mp_str line)
 size_t mp_pipe_queued(const mp_pipe *pipe)
 {
     return pipe->queue.bytes;
+}
+
+uint64_t mp_pipe_written(const mp_pipe *pipe)
+{
+    return pipe->written;
+}
+
+void mp_pipe_finish(mp_pipe *pipe)
+{
+    pipe->is_finishing = true;
+    if (pipe->queue.bytes == 0)
+        give_back(pipe->loop, &pipe->out);
 }
 
 /* -- input --------------------------------------------------------------------------------------------------------- */
@@ -279,9 +304,9 @@ static void on_in(mp_fdwatch *watch, uint32_t events);
 static void deliver_lines(mp_pipe *pipe)
 {
     int lines = 0;
-    while (lines < LINES_PER_TURN && !pipe->is_full && !pipe->is_broken && deliver_line(pipe))
+    while (lines < LINES_PER_TURN && !pipe->is_full && !pipe->is_deaf && deliver_line(pipe))
         lines++;
-    if (pipe->is_full || pipe->is_broken || pipe->is_ended)
+    if (pipe->is_full || pipe->is_deaf || pipe->is_ended)
         return;
     if (lines == LINES_PER_TURN || pipe->is_file) {
         mp_fdwatch_stop(pipe->loop, &pipe->in.watch);

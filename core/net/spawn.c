@@ -1,9 +1,9 @@
-/* spawn.c: starts a supervisor process from a multi-threaded process. Between vfork and execve the child uses the
+/* spawn.c: starts a keeper process from a multi-threaded process. Between vfork and execve the child uses the
  * parent's memory while the calling thread is suspended, so the child makes only system calls. */
 #define _GNU_SOURCE 1
 #include "spawn.h"
 #include "telemetry/telemetry.h"
-#include "supervise.h"
+#include "keeper.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -18,24 +18,25 @@
 #define FILES 1024 /* the usual limit of open files, for programs */
 #define ABOVE 16   /* descriptors are first moved above this number, then to their final numbers */
 
-/* Moves the descriptors to their final numbers: 0 to 2, the folder, and the pipe that reports an errno. */
+/* Moves the descriptors to their final numbers: 0 to 2, the folder, the pipe that reports an errno, the pipe whose end
+ * is the gateway's end. */
 static int place_descriptors(const mp_spawn *spawn, int error_pipe)
 {
-    int from[] = {spawn->fds[0], spawn->fds[1], spawn->fds[2], spawn->folder, error_pipe};
-    for (int i = 0; i < 5; i++)
+    int from[] = {spawn->fds[0], spawn->fds[1], spawn->fds[2], spawn->folder, error_pipe, spawn->life};
+    for (int i = 0; i < 6; i++)
         if ((from[i] = fcntl(from[i], F_DUPFD, ABOVE)) < 0)
             return -1;
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < 6; i++)
         if (dup2(from[i], i) < 0)
             return -1;
-    if (syscall(SYS_close_range, MP_SUPERVISOR_ERROR + 1U, ~0U, 0U) != 0)
-        for (int fd = MP_SUPERVISOR_ERROR + 1; fd < 65536; fd++)
+    if (syscall(SYS_close_range, MP_KEEPER_LIFE + 1U, ~0U, 0U) != 0)
+        for (int fd = MP_KEEPER_LIFE + 1; fd < 65536; fd++)
             close(fd);
     return 0;
 }
 
 /* Runs in the child up to execve. All signals are blocked and stay blocked. */
-static void become_supervisor(const mp_spawn *spawn, char **argv, int error_pipe, pid_t parent, volatile int *error)
+static void become_keeper(const mp_spawn *spawn, char **argv, int error_pipe, pid_t parent, volatile int *error)
 {
     const unsigned long plain[4] = {
         /* the kernel's struct sigaction with SIG_DFL; glibc's sigaction, or a sanitizer's, would write to the
@@ -56,20 +57,20 @@ static void become_supervisor(const mp_spawn *spawn, char **argv, int error_pipe
     _exit(127);
 }
 
-static char **supervisor_argv(const mp_spawn *spawn)
+static char **keeper_argv(const mp_spawn *spawn)
 {
     size_t count = 0;
     while (spawn->argv[count] != NULL)
         count++;
     char **argv = mp_new((count + 3) * sizeof *argv);
-    argv[0] = (char *)MP_SUPERVISOR;
+    argv[0] = (char *)MP_KEEPER;
     argv[1] = (char *)spawn->path;
     for (size_t i = 0; i <= count; i++)
         argv[i + 2] = spawn->argv[i];
     return argv;
 }
 
-/* The supervisor's report on its program: 0 if it has started, else an errno. */
+/* The keeper's report on its program: 0 if it has started, else an errno. */
 static int read_error(int fd)
 {
     int error = 0;
@@ -86,13 +87,13 @@ int mp_spawn_process(const mp_spawn *spawn, pid_t *pid, int *pidfd)
     int said[2];
     if (pipe2(said, O_CLOEXEC) != 0)
         return errno;
-    char **argv = supervisor_argv(spawn);
+    char **argv = keeper_argv(spawn);
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     pid_t made = vfork();
     if (made == 0)
-        become_supervisor(spawn, argv, said[1], parent, &error);
+        become_keeper(spawn, argv, said[1], parent, &error);
     if (made < 0)
         error = errno;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -108,7 +109,7 @@ int mp_spawn_process(const mp_spawn *spawn, pid_t *pid, int *pidfd)
             return 0;
         }
         error = errno;
-        kill(made, MP_SUPERVISOR_END);
+        kill(made, MP_KEEPER_END);
     }
     while (made > 0 && waitpid(made, NULL, 0) < 0 && errno == EINTR)
         continue;

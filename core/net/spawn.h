@@ -1,4 +1,4 @@
-/* spawn.h: starts a supervised process; blocks until the program runs. */
+/* spawn.h: starts a program below a keeper; blocks until the program runs. */
 #ifndef MP_NET_SPAWN_H
 #define MP_NET_SPAWN_H
 
@@ -9,10 +9,11 @@ typedef struct {
     char **argv, **env;
     int folder; /* descriptor of the working directory */
     int fds[3]; /* the program's stdin, stdout and stderr; each above 2 */
+    int life;   /* the read end of a pipe: the program and its descendants are killed when its write end is closed */
 } mp_spawn;
 
-/* Returns 0, the process id of the supervisor (supervise.h), and a descriptor that becomes readable when the
- * supervisor ends. On failure returns an errno, and no process exists. */
+/* Returns 0, the process id of the keeper (keeper.h), and a descriptor that becomes readable when the
+ * keeper ends. On failure returns an errno, and no process exists. */
 int mp_spawn_process(const mp_spawn *spawn, pid_t *pid, int *pidfd);
 
 #endif

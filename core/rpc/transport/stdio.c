@@ -159,7 +159,7 @@ static void on_end(void *ctx, int error)
 
 void mp_rpc_serve_pipe(mp_rpc *rpc, mp_pipe *pipe, void (*ended)(void *ctx, int error), void *ctx)
 {
-    static const mp_pipe_hooks hooks = {on_line, on_long_line, on_end};
+    static const mp_pipe_hooks hooks = {.on_line = on_line, .on_long = on_long_line, .on_end = on_end};
     rpc->principal = mp_lone;
     rpc->stdio = mp_new(sizeof *rpc->stdio);
     *rpc->stdio = (mp_stdio){

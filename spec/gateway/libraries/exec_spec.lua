@@ -144,7 +144,7 @@ describe("exec", function()
     end)
   end)
 
-  -- V15: a process with its own session or process group, or whose parent has ended, cannot hide from the supervisor.
+  -- V15: a process with its own session or process group, or whose parent has ended, cannot hide from the keeper.
   it("leaves no process that left its group behind, and waits for none", function()
     local show = "while ! pgrep -fx 'sleep %d' > /dev/null; do :; done; pgrep -fx 'sleep %d'"
     for name, text in pairs {
@@ -288,7 +288,7 @@ describe("a program whose call is cancelled", function()
     for _, how in ipairs { "stop", "kill" } do
       local g = granted.start { code = with_sh, allow = { run = { "sh" } }, limits = { drain = "0s" }, workers = 2 }
       local me = g:client "2026-07-28"
-      local stream = granted.begin(me, { text = "setsid sleep 61 & exec sleep 61" }) -- the supervisor, the program, the daemon
+      local stream = granted.begin(me, { text = "setsid sleep 61 & exec sleep 61" }) -- the keeper, the program, the daemon
       g:wait_status(function(now) return now.gauges.child_processes == 1 end)
       local pids = wait.for_fact("the processes", 5, function()
         local list = all_below(g.pid)
