@@ -146,13 +146,14 @@ describe("exec", function()
 
   -- V15: a process with its own session or process group, or whose parent has ended, cannot hide from the keeper.
   it("leaves no process that left its group behind, and waits for none", function()
-    local show = "while ! pgrep -fx 'sleep %d' > /dev/null; do :; done; pgrep -fx 'sleep %d'"
+    local show = "while ! pgrep -fx '%s' > /dev/null; do :; done; pgrep -fx '%s'"
+    local function shown(command) return show:format(command, command) end
     for name, text in pairs {
       ["a session"] = "setsid sleep 600 & sleep 0; echo $!",
-      ["a session that forked"] = "setsid -f sleep 601; pgrep -fx 'sleep 601' | head -1",
-      ["a daemon that forked twice"] = "(setsid sh -c 'sleep 602 & sleep 602 & exit' &); " .. show:format(602, 602),
-      ["without an environment"] = "env -i setsid -f /bin/sleep 603; pgrep -fx '/bin/sleep 603'",
-      ["deaf to all it can be deaf to"] = "setsid -f sh -c 'trap \"\" HUP INT QUIT TERM USR1; sleep 604; sleep 604'; " .. show:format(604, 604),
+      ["a session that forked"] = "setsid -f sleep 601; " .. shown "sleep 601",
+      ["a daemon that forked twice"] = "(setsid sh -c 'sleep 602 & sleep 602 & exit' &); " .. shown "sleep 602",
+      ["without an environment"] = "env -i setsid -f /bin/sleep 603; " .. shown "/bin/sleep 603",
+      ["deaf to all it can be deaf to"] = "setsid -f sh -c 'trap \"\" HUP INT QUIT TERM USR1; sleep 604; sleep 604'; " .. shown "sleep 604",
     } do
       with({ code = with_sh, allow = { run = { "sh" } } }, function(run, g)
         local got = run { text = text }
