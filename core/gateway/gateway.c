@@ -325,6 +325,11 @@ static void keep_memory_small(void)
     mallopt(M_TRIM_THRESHOLD, 512 << 10);
 }
 
+static void on_session_end(void *ctx, mp_str session_id)
+{
+    mp_upstreams_end_session(ctx, session_id);
+}
+
 /* Serves with `first` as the VM of the first worker, until all workers have ended. */
 static int run_workers(gateway *h, mp_vm *first, const mp_gateway_options *options, mp_err *err)
 {
@@ -335,6 +340,7 @@ static int run_workers(gateway *h, mp_vm *first, const mp_gateway_options *optio
     raise_descriptor_limit();
     h->shared.ended_fd = eventfd(0, EFD_CLOEXEC);
     h->shared.table = mp_table_new(&h->shared.settings->rpc);
+    mp_table_on_session_end(h->shared.table, on_session_end, h->shared.commons.upstreams);
     h->workers = mp_new((size_t)h->worker_count * sizeof *h->workers);
     if (config->audit != NULL && !options->on_stdio && mp_audit_open(config->audit, err) != 0) {
         mp_lib_free(first);

@@ -190,6 +190,7 @@ static void use_shared_settings(mp_reload *reload, const mp_runtime_config *sett
 {
     const mp_config *config = settings->config;
     mp_table_configure(reload->shared->table, &settings->rpc);
+    mp_commons_use_upstreams(&reload->shared->commons, config);
     mp_store_limit(reload->shared->commons.store, config->store_entries, config->store_bytes);
     mp_log_from(config->log_level);
     mp_refusals_limit(config->log_refusals);

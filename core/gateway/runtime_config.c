@@ -6,11 +6,26 @@ void mp_commons_open(mp_commons *commons, const mp_config *config)
     commons->store = mp_store_new(config->store_entries, config->store_bytes);
     commons->bus = mp_bus_new();
     commons->semaphores = mp_semaphores_new(config->call_waiting);
+    commons->upstreams = mp_upstreams_new();
+    mp_commons_use_upstreams(commons, config);
     mp_seal_key_make(&commons->seal_key, MP_STR(""));
+}
+
+void mp_commons_use_upstreams(const mp_commons *commons, const mp_config *config)
+{
+    size_t count = 0;
+    while (config->upstreams != NULL && config->upstreams[count] != NULL)
+        count++;
+    const mp_upstream_config **list = mp_new((count + 1) * sizeof *list);
+    for (size_t i = 0; i < count; i++)
+        list[i] = &config->upstreams[i]->core;
+    mp_upstreams_configure(commons->upstreams, list, count, &config->upstream_limits, config->scripts_drain);
+    free(list);
 }
 
 void mp_commons_close(mp_commons *commons)
 {
+    mp_upstreams_free(commons->upstreams);
     mp_store_free(commons->store);
     mp_bus_free(commons->bus);
     mp_semaphores_free(commons->semaphores);
@@ -69,6 +84,7 @@ mp_runtime_config *mp_runtime_config_new(mp_config *config, const mp_commons *co
     lib->store = commons->store;
     lib->bus = commons->bus;
     lib->semaphores = commons->semaphores;
+    lib->upstream_table = commons->upstreams;
     lib->seal_keys = settings->seal_keys;
     return settings;
 }

@@ -13,11 +13,14 @@ typedef struct {
     mp_store *store;
     mp_bus *bus;
     mp_semaphores *semaphores;
+    mp_upstreams *upstreams;
     mp_seal_key seal_key; /* used if the configuration has no seal_keys */
     bool has_specs;
 } mp_commons;
 
 void mp_commons_open(mp_commons *commons, const mp_config *config);
+/* The upstreams of this configuration are called from now on. */
+void mp_commons_use_upstreams(const mp_commons *commons, const mp_config *config);
 void mp_commons_close(mp_commons *commons);
 
 typedef struct {

@@ -24,6 +24,7 @@ struct mp_worker {
     mp_loop *loop;
     mp_server *server;
     mp_client *client;
+    mp_upstream_host *upstreams;
     mp_rpc *rpc;
     mp_vm *vm;
     mp_runtime_config *settings;       /* a reference that belongs to the worker */
@@ -65,6 +66,7 @@ mp_worker *mp_worker_new(mp_shared *shared, mp_vm *vm, mp_err *err)
         return NULL;
     }
     worker->client = mp_client_new(worker->loop, &worker->settings->client);
+    worker->upstreams = mp_upstream_host_new(shared->commons.upstreams, worker->loop, &worker->settings->client);
     return worker;
 }
 
@@ -135,14 +137,16 @@ static bool is_cleaning(const mp_worker *worker)
 static bool turn(void *ctx)
 {
     mp_worker *worker = ctx;
-    bool more = mp_lib_turn(worker->vm);
+    bool more = mp_upstream_turn(worker->upstreams);
+    more = mp_lib_turn(worker->vm) || more;
     more = turn_draining(worker) || more;
     more = mp_rpc_sweep(worker->rpc) || more;
     more = mp_departures_turn(&worker->departures, worker->loop, worker->server, worker->vm) || more;
     if (worker->pipe != NULL)
         mp_pipe_flush(worker->pipe);
     bool is_flushed = worker->pipe == NULL || worker->is_lost || mp_pipe_queued(worker->pipe) == 0;
-    if (worker->is_drained && is_flushed && mp_rpc_calls(worker->rpc) == 0 && !is_cleaning(worker))
+    if (worker->is_drained && is_flushed && mp_rpc_calls(worker->rpc) == 0 && !is_cleaning(worker) &&
+        mp_upstream_host_end(worker->upstreams))
         mp_loop_stop(worker->loop);
     return more;
 }
@@ -179,12 +183,13 @@ static void *run(void *ctx)
     report_state(worker, worker->vm == NULL ? FAILED : LOADED);
     if (await_release(worker)) {
         worker->rpc = mp_rpc_new(&worker->settings->rpc, shared->table, worker->loop, &mp_lib_hooks, worker->vm);
-        mp_lib_attach(worker->vm, worker->loop, worker->rpc, worker->client);
+        mp_lib_attach(worker->vm, worker->loop, worker->rpc, worker->client, worker->upstreams);
         mp_loop_on_turn(worker->loop, turn, worker);
         if (worker->pipe != NULL)
             mp_rpc_serve_pipe(worker->rpc, worker->pipe, on_pipe_end, worker);
         mp_loop_run(worker->loop);
     }
+    mp_upstream_host_over(worker->upstreams);
     atomic_store(&worker->has_ended, true);
     uint64_t one = 1;
     while (write(shared->ended_fd, &one, sizeof one) < 0)
@@ -271,6 +276,7 @@ static void use_settings(mp_worker *worker, mp_runtime_config *settings)
     mp_rpc_configure(worker->rpc, &settings->rpc);
     mp_server_configure(worker->server, &settings->http);
     mp_client_configure(worker->client, &settings->client);
+    mp_upstream_host_configure(worker->upstreams, &settings->client);
     mp_runtime_config_unref(before);
 }
 
@@ -280,7 +286,7 @@ static void take_over(mp_worker *worker, mp_vm *vm, mp_runtime_config *settings)
     use_settings(worker, settings);
     retire(worker, worker->vm);
     worker->vm = vm;
-    mp_lib_attach(vm, worker->loop, worker->rpc, worker->client);
+    mp_lib_attach(vm, worker->loop, worker->rpc, worker->client, worker->upstreams);
     mp_rpc_hand_to(worker->rpc, vm);
 }
 
@@ -503,6 +509,7 @@ void mp_worker_free(mp_worker *worker)
         mp_pipe_free(worker->pipe);
     if (worker->server != NULL)
         mp_server_free(worker->server);
+    mp_upstream_host_free(worker->upstreams);
     mp_client_free(worker->client);
     if (worker->loop != NULL)
         mp_loop_free(worker->loop);

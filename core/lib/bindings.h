@@ -23,6 +23,8 @@ void mp_lib_parallel(lua_State *L);
 void mp_lib_sqlite(lua_State *L, const mp_lib_config *config);
 void mp_lib_topics(lua_State *L);
 void mp_lib_http(lua_State *L, const mp_lib_config *config);
+void mp_lib_catalogue(lua_State *L, mp_upstreams *upstreams);
+void mp_lib_upstream(lua_State *L, mp_upstreams *upstreams);
 void mp_lib_fs(lua_State *L, const mp_lib_config *config);
 void mp_lib_exec(lua_State *L, const mp_lib_config *config);
 void mp_lib_upstream_config(lua_State *L, const mp_lib_config *config);

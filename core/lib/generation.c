@@ -114,11 +114,12 @@ mp_vm *mp_lib_new(mp_source *source, const mp_lib_config *config, mp_buf *report
     return vm;
 }
 
-void mp_lib_attach(mp_vm *vm, mp_loop *loop, mp_rpc *rpc, mp_client *client)
+void mp_lib_attach(mp_vm *vm, mp_loop *loop, mp_rpc *rpc, mp_client *client, mp_upstream_host *upstreams)
 {
     mp_lib *lib = mp_lib_of_vm(vm);
     lib->rpc = rpc;
     lib->client = client;
+    lib->upstreams = upstreams;
     mp_vm_attach(vm, loop);
     mp_cron_start(lib);
     mp_vm_bus_deliver(vm, MP_STR("attached"), MP_STR(""));

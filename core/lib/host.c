@@ -210,6 +210,7 @@ void mp_host_push(lua_State *L, mp_source *source, const mp_lib_config *config)
     mp_lib_topics(L);
     mp_lib_bus(L, config->bus);
     mp_lib_http(L, config);
+    mp_lib_upstream(L, config->upstream_table);
     mp_lib_fs(L, config);
     mp_lib_exec(L, config);
     mp_lib_secret(L);

@@ -48,9 +48,10 @@ typedef struct {
         *seal_keys; /* the first key encrypts, every key decrypts; the array ends with a key that is not set */
     const mp_upstream_entry *const *upstream_entries; /* in the order of the file; ends with NULL. NULL: none */
     mp_upstream_limits upstream_limits;
-    mp_store *store; /* store, bus and semaphores outlive the VM; the VM copies all other fields */
+    mp_store *store; /* store, bus, semaphores and upstream_table outlive the VM; the VM copies all other fields */
     mp_bus *bus;
     mp_semaphores *semaphores;
+    mp_upstreams *upstream_table;
 } mp_lib_config;
 
 /* Loads the library and every script. On failure returns NULL and appends every error to `report`, as text for a person. */
@@ -61,9 +62,9 @@ void mp_lib_free(mp_vm *vm);
 void mp_lib_unwind(mp_vm *vm, uint64_t until);
 /* Detaches the VM from its loop, on the loop's thread, once no task of the VM is left. Any thread may call mp_lib_free() afterwards. */
 void mp_lib_detach(mp_vm *vm);
-/* Attaches the VM to `loop`: from then on only the loop's thread may use the VM. The VM publishes through `rpc` and sends HTTP requests
- * through `client`; both outlive the VM. */
-void mp_lib_attach(mp_vm *vm, mp_loop *loop, mp_rpc *rpc, mp_client *client);
+/* Attaches the VM to `loop`: from then on only the loop's thread may use the VM. The VM publishes through `rpc`, sends HTTP requests
+ * through `client` and calls upstreams through `upstreams`; all outlive the VM. */
+void mp_lib_attach(mp_vm *vm, mp_loop *loop, mp_rpc *rpc, mp_client *client, mp_upstream_host *upstreams);
 /* The hooks of a worker's rpc. Their `ctx` is the VM. */
 extern const mp_rpc_hooks mp_lib_hooks;
 /* Resumes the tasks that are ready. Called at the end of a turn only. True if a task ran or is still ready. */

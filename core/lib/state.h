@@ -29,8 +29,9 @@ typedef struct {
 /* One per VM: the field `user` of the mp_vm. */
 typedef struct {
     mp_vm *vm;
-    mp_rpc *rpc;       /* NULL until attached */
-    mp_client *client; /* NULL until attached */
+    mp_rpc *rpc;                 /* NULL until attached */
+    mp_client *client;           /* NULL until attached */
+    mp_upstream_host *upstreams; /* NULL until attached */
     mp_store *store;
     int dispatch, note, authenticate, run_job, describe, summary,
         difference; /* functions of moonpool, as registry references */

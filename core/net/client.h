@@ -71,6 +71,9 @@ typedef struct {
     bool is_stream;
     bool is_repeatable; /* libcurl may send the request a second time on a new connection */
     mp_address_policy policy;
+    uint64_t connect_ms; /* time limit of connecting; 0: libcurl's own */
+    /* paths of files; ca: instead of the client's; certificate and key: of this side. Each may be NULL */
+    const char *ca, *certificate, *key;
     /* Called when a stream's head or bytes have arrived, and at the end. It may run inside libcurl: it may only mark
      * and enqueue. */
     void (*ready)(mp_transfer *transfer, void *ctx);

@@ -16,7 +16,7 @@ struct mp_transfer {
     mp_client *client;
     CURL *easy;
     struct curl_slist *headers;
-    mp_outgoing how; /* its `url` and `headers` are not valid after the start */
+    mp_outgoing how; /* its `url`, `headers` and paths are not valid after the start */
     int status;
     mp_buf head, body;
     size_t got; /* bytes of the body received so far */
@@ -216,8 +216,9 @@ static void set_callbacks(mp_transfer *transfer, const mp_curl_api *curl, CURL *
     SET(CURLOPT_ERRORBUFFER, transfer->detail);
 }
 
-static void set_manners(const mp_client *client, const mp_curl_api *curl, CURL *easy)
+static void set_manners(const mp_client *client, const mp_outgoing *how, const mp_curl_api *curl, CURL *easy)
 {
+    const char *ca = how->ca != NULL ? how->ca : client->limits.ca;
     SET(CURLOPT_NOSIGNAL, 1L);
     SET(CURLOPT_QUICK_EXIT, 1L); /* aborting does not wait for the name lookup */
     SET(CURLOPT_PROTOCOLS_STR, "http,https");
@@ -228,9 +229,15 @@ static void set_manners(const mp_client *client, const mp_curl_api *curl, CURL *
     SET(CURLOPT_MAXAGE_CONN, (long)(client->limits.idle_ms / 1000));
     /* libcurl looks the system's certificates up one by one in their folder: reading the bundle would take many
      * milliseconds. */
-    SET(CURLOPT_CAINFO, client->limits.ca);
-    if (client->limits.ca != NULL)
+    SET(CURLOPT_CAINFO, ca);
+    if (ca != NULL)
         SET(CURLOPT_CAPATH, NULL);
+    if (how->certificate != NULL)
+        SET(CURLOPT_SSLCERT, how->certificate);
+    if (how->key != NULL)
+        SET(CURLOPT_SSLKEY, how->key);
+    if (how->connect_ms > 0)
+        SET(CURLOPT_CONNECTTIMEOUT_MS, (long)how->connect_ms);
 }
 
 #undef SET
@@ -263,8 +270,8 @@ mp_transfer *mp_transfer_start(mp_client *client, const mp_outgoing *outgoing, m
     }
     set_request(transfer, client->curl, transfer->easy);
     set_callbacks(transfer, client->curl, transfer->easy);
-    set_manners(client, client->curl, transfer->easy);
-    transfer->how.url = NULL;
+    set_manners(client, outgoing, client->curl, transfer->easy);
+    transfer->how.url = transfer->how.ca = transfer->how.certificate = transfer->how.key = NULL;
     transfer->how.headers = NULL;
     if (mp_client_add(client, transfer->easy, err) != 0) {
         transfer->is_over = true;

@@ -70,6 +70,9 @@ typedef struct {
 } mp_rpc_hooks;
 
 mp_table *mp_table_new(const mp_rpc_config *config);
+/* Calls `ended` with the id of each session that ends from now on: once for each, on any thread, without a lock. Call it before the first
+ * rpc is made. */
+void mp_table_on_session_end(mp_table *table, void (*ended)(void *ctx, mp_str session_id), void *ctx);
 /* Replaces the configuration by one with the same paths and `replay_events`. The previous one stays borrowed until
  * every rpc has the new one. Any thread may call this, one at a time. */
 void mp_table_configure(mp_table *table, const mp_rpc_config *config);
@@ -259,6 +262,7 @@ void mp_call_stop(mp_call *call, const char *why);
 
 const mp_era *mp_session_era(const mp_session *session); /* NULL before `initialize` */
 mp_str mp_session_id(const mp_session *session);
+bool mp_session_is_open(mp_session *session); /* Any thread. */
 mp_str mp_session_client(const mp_session *session);
 mp_str mp_session_capabilities(const mp_session *session);
 /* The lowest level of notifications/message that the client wants: 0 (debug) to 7 (emergency); -1 before

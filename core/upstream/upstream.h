@@ -1,10 +1,29 @@
-/* upstream.h: the client role of MCP: other MCP servers that this gateway calls.
+/* upstream.h: the client role of MCP: other MCP servers that this gateway calls. Bytes, time and bounds are here; what a message means is
+ * Lua's (core/lib/upstream.c, lua/moonpool/upstream).
  *
- *   upstream   an MCP server that is called, by the name that it has in the configuration */
+ *   upstream   an MCP server that is called, by the name that it has in the configuration
+ *   channel    what an upstream takes for one client of its own: a session, a process, or all of a stateless server. It has a key, which Lua
+ *              makes, and a card, which Lua gives it once it is open. A channel that is lost is replaced by another one with the same key
+ *   claim      the right and the duty of one task to open the channel of a key, while other tasks of all workers wait for it
+ *   exchange   one message sent on a channel, up to its answer
+ *   circuit    after failures in a row an upstream is called no more for a while, then by one task alone
+ *   catalogue  what an upstream listed, as bytes; one for each class of clients
+ *   host       one worker's part: its loop and its HTTP client
+ *
+ * mp_upstreams and everything that a name or key finds belong to the process and are shared by all workers under a lock that is never held
+ * across I/O or a callback. A host, a take, and an exchange as its task sees it belong to one worker's thread. */
 #ifndef MP_UPSTREAM_H
 #define MP_UPSTREAM_H
 
-#include "telemetry/telemetry.h"
+#include "mcp/mcp.h"
+#include "net/net.h"
+#include "rpc/rpc.h"
+
+typedef struct mp_upstreams mp_upstreams;
+typedef struct mp_upstream_host mp_upstream_host;
+typedef struct mp_channel mp_channel;
+typedef struct mp_exchange mp_exchange;
+typedef struct mp_take mp_take;
 
 /* -- configuration ------------------------------------------------------------------------------------------------- */
 
@@ -45,5 +64,201 @@ typedef struct {
     size_t list_bytes;  /* bytes of one catalogue */
     int64_t list_items; /* for Lua */
 } mp_upstream_limits;
+
+extern const mp_upstream_limits mp_upstream_default_limits;
+/* An entry with the default of each member that has one. */
+extern const mp_upstream_config mp_upstream_default_config;
+
+/* -- the table of the process -------------------------------------------------------------------------------------- */
+
+mp_upstreams *mp_upstreams_new(void);
+/* Call it when all hosts are freed. */
+void mp_upstreams_free(mp_upstreams *table);
+/* Replaces the list, which is copied. An upstream whose connection part is unchanged keeps its channels. Exchanges that run on one that was
+ * changed or removed may finish within `drain_ms`. Any thread, one at a time. */
+void mp_upstreams_configure(mp_upstreams *table, const mp_upstream_config *const *list, size_t count,
+                            const mp_upstream_limits *limits, uint64_t drain_ms);
+/* A session of a client has ended: ends the channels that belong to it. Any thread, without locks. */
+void mp_upstreams_end_session(mp_upstreams *table, mp_str session_id);
+/* An id of this process, for the header by which gateways in a circle recognize themselves: 32 hex digits. */
+const char *mp_upstreams_instance(const mp_upstreams *table);
+
+typedef enum { MP_UPSTREAM_UNUSED, MP_UPSTREAM_UP, MP_UPSTREAM_DOWN, MP_UPSTREAM_BARRED } mp_upstream_state;
+
+/* Facts about one upstream for people and metrics. */
+typedef struct {
+    const char *name; /* copies, owned by the report */
+    mp_upstream_kind kind;
+    mp_upstream_state state;
+    char revision[24]; /* of the channel that was opened last; "" if none was */
+    const char *transport;
+    int64_t channels, opening, running, waiting;
+    uint64_t calls, errors, lost, dropped, refused, opened; /* since the start of the process */
+    uint64_t p50_us, p99_us;     /* of exchanges with an answer, rounded up to a power of 2^(1/4) */
+    uint64_t retry_ms;           /* DOWN: until the next attempt */
+    char error[160];             /* the last failure; "" if there was none */
+    int64_t error_at;            /* seconds since 1970 */
+    int64_t processes, restarts; /* COMMAND */
+} mp_upstream_report;
+
+/* The caller frees the array with mp_upstream_report_free. */
+mp_upstream_report *mp_upstreams_report(mp_upstreams *table, size_t *count);
+void mp_upstream_report_free(mp_upstream_report *reports, size_t count);
+
+/* -- one worker's part --------------------------------------------------------------------------------------------- */
+
+mp_upstream_host *mp_upstream_host_new(mp_upstreams *table, mp_loop *loop, const mp_client_limits *limits);
+void mp_upstream_host_configure(mp_upstream_host *host, const mp_client_limits *limits);
+/* At the bottom of a turn, before tasks run. True if it did something. */
+bool mp_upstream_turn(mp_upstream_host *host);
+/* The worker has nothing left to do and is about to stop its loop: closes idle channels. True once nothing is left to wait for; call it
+ * again in each turn until then. */
+bool mp_upstream_host_end(mp_upstream_host *host);
+/* The loop has ended: nothing is sent from now on. */
+void mp_upstream_host_over(mp_upstream_host *host);
+void mp_upstream_host_free(mp_upstream_host *host);
+
+/* -- failures ------------------------------------------------------------------------------------------------------ */
+
+#define MP_FAILURE_BODY 4096 /* bytes of an HTTP body that a failure keeps */
+
+/* Why there is no answer. `reason` is one of
+ *   refused      no connection: no address, refused, TLS, connect time
+ *   address      the URL's name leads to an address that is not public, and `private` is not set
+ *   closed       the connection or the process ended before the answer
+ *   timeout      no sign of life in `timeout`; total: no answer in `timeout_total`; open: no channel in `open`
+ *   status       an HTTP status that is no answer; `status`, `head`, `body` and retry_after_s say more
+ *   unreadable   the answer is no JSON-RPC message; too_large: it is larger than the cap
+ *   busy         too many exchanges or channels
+ *   down         the circuit is open, or opening failed a moment ago; barred: the credential is refused
+ *   unknown      the configuration has no such upstream
+ *   stopped      the gateway stops, or a reload replaced the upstream
+ *   cancelled    the exchange was cancelled by its own task */
+typedef struct {
+    const char *reason;     /* a literal; NULL: no failure */
+    bool may_have_run;      /* the upstream may have received the message */
+    int status;             /* 0: none */
+    int64_t retry_after_ms; /* -1: unknown */
+    char why[160];          /* for people; may name addresses: not for clients */
+    char *head, *body;      /* owned; may be NULL */
+    size_t head_len, body_len;
+} mp_upstream_failure;
+
+void mp_upstream_failure_clear(mp_upstream_failure *failure);
+
+/* -- channels ------------------------------------------------------------------------------------------------------ */
+
+typedef enum {
+    MP_TAKE_WAITS, /* `done` will be called */
+    MP_TAKE_OPEN,  /* the channel is open */
+    MP_TAKE_PROBE, /* like OPEN, but the circuit is open: a harmless request first, which closes or opens the circuit again */
+    MP_TAKE_CLAIMED, /* the taker opens it: mp_channel_opened or mp_channel_failed, or it gives the claim back */
+    MP_TAKE_REFUSED
+} mp_take_result;
+
+typedef struct {
+    mp_str name, key;
+    void (*done)(void *ctx); /* at the bottom of a turn, not before mp_channel_take returns, not after mp_take_free */
+    void *ctx;
+} mp_take_options;
+
+/* Takes the channel of a key. The caller frees the take; a channel in it that was not fetched is given back. */
+mp_take *mp_channel_take(mp_upstream_host *host, const mp_take_options *options);
+mp_take_result mp_take_result_of(const mp_take *take);
+/* OPEN, PROBE, CLAIMED: the channel, with a counted reference for the caller; later calls return NULL. */
+mp_channel *mp_take_fetch(mp_take *take);
+const mp_upstream_failure *mp_take_failure(const mp_take *take);
+/* How long a waiting take may wait, in ms. */
+uint64_t mp_take_open_ms(const mp_take *take);
+void mp_take_free(mp_take *take);
+
+/* The channel belongs to a client's session and ends with it. The caller then looks whether the session is still open, and calls
+ * mp_upstreams_end_session if it is not. */
+void mp_channel_own(mp_channel *channel, mp_str session_id);
+/* `card` is JSON text; `revision` and `session` become headers of requests over HTTP and may be empty. False if the claim is gone. */
+bool mp_channel_opened(mp_channel *channel, mp_str card, mp_str revision, mp_str session);
+/* Opening failed: tasks that wait get this failure; the key rests for a while, or is barred until `retry_after_ms` where the reason is "barred". */
+void mp_channel_failed(mp_channel *channel, const mp_upstream_failure *failure);
+/* The task that has the claim ends without a result. The next waiter gets the claim. No effect without a claim. */
+void mp_channel_give_back(mp_channel *channel);
+/* The upstream has forgotten this session: the next taker opens another channel. True for the first call. */
+bool mp_channel_lost(mp_channel *channel);
+/* Ends the channel, with a word to the upstream where the transport has one. */
+void mp_channel_end(mp_channel *channel);
+uint64_t mp_channel_serial(const mp_channel *channel);
+int64_t mp_channel_next_id(mp_channel *channel);
+/* Empty before mp_channel_opened. Valid as long as the reference. */
+mp_str mp_channel_card(const mp_channel *channel);
+const char *mp_channel_transport(const mp_channel *channel); /* "http", "sse" or "stdio" */
+mp_channel *mp_channel_ref(mp_channel *channel);
+void mp_channel_unref(mp_channel *channel);
+
+/* -- exchanges ----------------------------------------------------------------------------------------------------- */
+
+typedef enum {
+    MP_EVENT_ANSWER,
+    MP_EVENT_REQUEST,
+    MP_EVENT_NOTE,
+    MP_EVENT_ACCEPTED /* the upstream has received a message that has no answer */
+} mp_exchange_event_kind;
+
+typedef struct {
+    mp_exchange_event_kind kind;
+    mp_str method; /* REQUEST, NOTE */
+    mp_str id;     /* REQUEST: a span */
+    mp_str bytes;  /* the whole message */
+    mp_str answer; /* ANSWER: span of the result or the error */
+    bool is_error;
+    int status; /* HTTP status; 0 over other transports */
+} mp_exchange_event;
+
+typedef struct {
+    mp_str message;
+    bool has_id;
+    int64_t id;
+    const char *const *headers;    /* "Name: value"; ends with NULL; may be NULL */
+    mp_str revision;               /* instead of the card's; may be empty */
+    uint64_t timeout_ms, total_ms; /* 0: as configured */
+    size_t answer;                 /* cap in bytes; 0: as configured */
+    mp_str cancel; /* a message that is sent upstream if the exchange ends before its answer; may be empty */
+    /* There is an event, or the exchange has failed. Marks and enqueues only. Not before mp_exchange_send returns. */
+    void (*ready)(void *ctx);
+    void *ctx;
+} mp_exchange_options;
+
+/* NULL: `failure` says why. The caller has the exchange until mp_exchange_free. */
+mp_exchange *mp_exchange_send(mp_upstream_host *host, mp_channel *channel, const mp_exchange_options *options,
+                              mp_upstream_failure *failure);
+/* The next event; NULL: none has arrived. Valid until the next call. */
+const mp_exchange_event *mp_exchange_next(mp_exchange *exchange);
+/* True after the answer was taken, after a failure, and after mp_exchange_cancel. */
+bool mp_exchange_is_over(const mp_exchange *exchange);
+/* NULL: it has not failed, or events are still to be taken. */
+const mp_upstream_failure *mp_exchange_failure(const mp_exchange *exchange);
+/* Sends a response to a request of the upstream. */
+void mp_exchange_reply(mp_exchange *exchange, mp_str message);
+/* Ends the exchange. `message` (a notification; empty: that of the options) is sent where the connection stays open. */
+void mp_exchange_cancel(mp_exchange *exchange, mp_str message);
+/* Cancels the exchange unless it is over. A message without an id is still sent. */
+void mp_exchange_free(mp_exchange *exchange);
+
+/* -- catalogues ---------------------------------------------------------------------------------------------------- */
+
+#define MP_CATALOGUE_HASH 32
+
+typedef enum { MP_PUBLISH_NEW, MP_PUBLISH_EQUAL, MP_PUBLISH_UNKNOWN, MP_PUBLISH_TOO_LARGE } mp_publish_result;
+
+/* Keeps `bytes` as the catalogue of the class. `hash` is their SHA-256. EQUAL: it had these bytes. Any thread. */
+mp_publish_result mp_catalogue_publish(mp_upstreams *table, mp_str name, mp_str class_name, mp_str bytes,
+                                       const unsigned char hash[MP_CATALOGUE_HASH]);
+typedef struct mp_catalogue mp_catalogue;
+/* A counted reference; NULL: none was published. Any thread. */
+mp_catalogue *mp_catalogue_find(mp_upstreams *table, mp_str name, mp_str class_name);
+mp_str mp_catalogue_bytes(const mp_catalogue *catalogue);
+mp_str mp_catalogue_hash(const mp_catalogue *catalogue);
+void mp_catalogue_unref(mp_catalogue *catalogue);
+/* Single flight over all workers: true if no one else lists this class now. The caller releases it. */
+bool mp_catalogue_claim(mp_upstreams *table, mp_str name, mp_str class_name);
+void mp_catalogue_release(mp_upstreams *table, mp_str name, mp_str class_name);
 
 #endif

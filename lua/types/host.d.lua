@@ -703,6 +703,101 @@ function host.sqlite.undo(database) end
 --- Counts a database that was refused because of limits.sqlite.databases.
 function host.sqlite.count_refused() end
 
+-- -- upstreams (core/lib/upstream.c) ------------------------------------------------------------------------------------
+
+---@class moonpool.host.upstream
+---@field instance string   An id of this process, for the header by which gateways in a circle recognize themselves
+host.upstream = {}
+
+--- Why there is no channel, or no answer. `reason` is one of
+---   refused      no connection: no address, refused, TLS, `connect`            address     the address is not public, and `private` is not set
+---   closed       the connection ended before the answer                        status      an HTTP status without an answer
+---   timeout, total   see the options of send                                   open        no channel within `open`
+---   unreadable   the answer is no message, compressed, or has another id       too_large   it is larger than `answer`
+---   busy         `calls` run and `waiting` wait, or a cap of limits.upstreams   down        the circuit is open, or opening failed a moment ago
+---   barred       the credential was refused                                    lost        the channel ended before this was sent: take it again
+---   unknown      no upstream has this name                                     stopped     the gateway stops, or a reload replaced the upstream
+---   cancelled    by the task itself
+---@class moonpool.host.UpstreamFailure
+---@field outcome "not_run"|"unknown"   unknown: the upstream may have received the message
+---@field reason string
+---@field why string           For operators; may have addresses: never for clients
+---@field status? integer      HTTP status
+---@field retry_after? number  Seconds
+---@field head? string         Lines "name: value" of the HTTP answer
+---@field body? string         At most 4 KiB of it
+
+---@class moonpool.host.UpstreamEvent
+---@field kind "answer"|"request"|"notification"|"accepted"   accepted: the upstream has received a message without an id
+---@field result? string       answer: JSON
+---@field error? string        answer: JSON of the error
+---@field method? string       request, notification
+---@field id? string           request: JSON
+---@field bytes? string        request, notification: the whole message
+---@field status? integer      HTTP status
+
+---@class moonpool.host.SendOptions
+---@field id? integer          The id in the message, from next_id; without: a message that has no answer. The progress token must be the same number
+---@field headers? string[]    "Name: value", besides those of the configuration and the card
+---@field revision? string     MCP-Protocol-Version of this message instead of the card's
+---@field timeout? number      Seconds without a sign of life; default as configured. Stands still while a request of the upstream has no reply
+---@field total? number        Seconds in all
+---@field answer? integer      Bytes of the answer
+---@field cancel? string       A message (notifications/cancelled) that is sent if the exchange ends before its answer: by cancel, a time limit, or the end of the task
+
+---@class moonpool.host.Exchange   Cancelled when the task that sent it ends, and by <close>
+---@field next fun(self: moonpool.host.Exchange): moonpool.host.UpstreamEvent?, moonpool.host.UpstreamFailure?   Waits. After "answer" or "accepted" it is over
+---@field reply fun(self: moonpool.host.Exchange, bytes: string): boolean   Answers a request of the upstream; false if the exchange is over
+---@field cancel fun(self: moonpool.host.Exchange, bytes?: string)   Ends it; `bytes` are sent instead of the option `cancel`
+
+---@class moonpool.host.Channel
+---@field send fun(self: moonpool.host.Channel, bytes: string, options?: moonpool.host.SendOptions): moonpool.host.Exchange?, moonpool.host.UpstreamFailure?   Does not wait
+---@field next_id fun(self: moonpool.host.Channel): integer
+---@field card fun(self: moonpool.host.Channel): table?   What was given to opened, with `serial`; nil before
+---@field serial fun(self: moonpool.host.Channel): integer
+---@field transport fun(self: moonpool.host.Channel): "http"|"sse"|"stdio"
+---@field opened fun(self: moonpool.host.Channel, card: table): boolean   After "claimed": the channel is open for all tasks. card.revision and card.session become headers over HTTP. False if it has ended
+---@field failed fun(self: moonpool.host.Channel, failure: table)   After "claimed": tasks that wait fail, too, and the key rests; for retry_after seconds where the reason is "barred"
+---@field lost fun(self: moonpool.host.Channel, serial?: integer): boolean   The upstream has forgotten the session: the next taker opens another one. True for the first call
+---@field close fun(self: moonpool.host.Channel)     Ends it for all tasks, and its session at the upstream
+---@field release fun(self: moonpool.host.Channel)   This task needs it no more; also by <close> and at the end of the task
+
+--- Takes the channel of a sharing key. "claimed": this task has to open it (send what is needed, then opened or failed), while others wait for it; a
+--- task that ends without either gives the claim to the next one. "probe": the channel is open, but the circuit, too: send something harmless
+--- first; its answer closes the circuit.
+---@param name string
+---@param key string
+---@param options? { own: userdata?, once: boolean? }  own: a call; the channel ends with its session, or with the task where it has none. once: it ends with the task
+---@return moonpool.host.Channel?
+---@return "open"|"claimed"|"probe"|moonpool.host.UpstreamFailure state
+function host.upstream.channel(name, key, options) end
+
+--- The list that was published last, and its SHA-256 as bytes; nil: none.
+---@param name string
+---@param class string
+---@return string? bytes
+---@return string? hash
+function host.upstream.catalogue(name, class) end
+
+--- Keeps a list for all workers. True if it differs from the last one: then every VM gets the bus message "catalogue" with name .. "\0" .. class.
+---@param name string
+---@param class string
+---@param bytes string
+---@return boolean? is_new
+---@return moonpool.host.UpstreamFailure?
+function host.upstream.publish(name, class, bytes) end
+
+--- The right to list this class, for one task of all workers at a time, until claim:release(), <close> or the end of the task; nil: another task has it.
+---@param name string
+---@param class string
+---@return { release: fun(self: table) }?
+function host.upstream.claim(name, class) end
+
+--- Facts about each upstream: name, kind, state ("unused", "up", "down", "barred"), revision, transport, channels, opening, running, waiting, calls,
+--- errors, lost, dropped, refused, opened, p50 and p99 (seconds), retry_after, error, error_at, processes, restarts.
+---@return table[]
+function host.upstream.status() end
+
 -- -- bytes and secrets -------------------------------------------------------------------------------------------------
 
 ---@param kind string

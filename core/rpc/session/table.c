@@ -30,6 +30,8 @@ struct mp_table {
     _Atomic int64_t calls, taken[MP_QUOTAS];
     mp_topics *topics;
     mp_event_log *event_log;
+    void (*on_session_end)(void *ctx, mp_str session_id); /* NULL: none; set before the first rpc */
+    void *on_session_end_ctx;
     struct {
         pthread_mutex_t lock;
         mp_map sessions;
@@ -62,6 +64,20 @@ mp_table *mp_sessions_new(const mp_rpc_config *config, const mp_session_hooks *h
     for (int i = 0; i < DECOYS; i++)
         atomic_init(&table->decoys[i].refs, 1);
     return table;
+}
+
+void mp_table_on_session_end(mp_table *table, void (*ended)(void *ctx, mp_str session_id), void *ctx)
+{
+    table->on_session_end = ended;
+    table->on_session_end_ctx = ctx;
+}
+
+bool mp_session_is_open(mp_session *session)
+{
+    pthread_mutex_lock(&session->lock);
+    bool is_open = !session->closed;
+    pthread_mutex_unlock(&session->lock);
+    return is_open;
 }
 
 void mp_sessions_configure(mp_table *table, const mp_rpc_config *config)
@@ -352,6 +368,8 @@ bool mp_session_close(mp_session *session, const mp_stat *reason)
     if (!first)
         return false;
     table->hooks->on_closed(session);
+    if (table->on_session_end != NULL)
+        table->on_session_end(table->on_session_end_ctx, session->node.key);
 
     unsigned shard = shard_of(session->node.key);
     pthread_mutex_lock(&table->shards[shard].lock);

@@ -1,0 +1,201 @@
+/* catalogue.c: host.upstream: what upstreams have listed, and facts about them for people. */
+#include "lib/bindings.h"
+#include "lib/fields.h"
+#include <lauxlib.h>
+#include <openssl/sha.h>
+#include <stdlib.h>
+
+#define CATALOGUE "moonpool.catalogue"
+#define CLAIM "moonpool.catalogue_claim"
+
+/* Pushes nil and a failure of something that was not sent.  [-0, +2, throws] */
+static int push_refusal(lua_State *L, const char *reason, const char *why)
+{
+    lua_pushnil(L);
+    lua_createtable(L, 0, 3);
+    mp_field_text(L, "outcome", "not_run");
+    mp_field_text(L, "reason", reason);
+    mp_field_text(L, "why", why);
+    return 2;
+}
+
+/* -- catalogues ---------------------------------------------------------------------------------------------------- */
+
+/* upstream.catalogue(name, class): the bytes that were published last, and their SHA-256; nil: none.  [-0, +1|2, throws] */
+static int l_catalogue(lua_State *L)
+{
+    mp_catalogue *catalogue =
+        mp_catalogue_find(lua_touserdata(L, lua_upvalueindex(1)), mp_check_str(L, 1), mp_check_str(L, 2));
+    if (catalogue == NULL)
+        return 0;
+    mp_catalogue **held = lua_newuserdatauv(L, sizeof *held, 0);
+    *held = catalogue;
+    luaL_setmetatable(L, CATALOGUE);
+    mp_str bytes = mp_catalogue_bytes(catalogue), hash = mp_catalogue_hash(catalogue);
+    lua_pushlstring(L, bytes.ptr, bytes.len);
+    lua_pushlstring(L, hash.ptr, hash.len);
+    mp_catalogue_unref(catalogue);
+    *held = NULL;
+    return 2;
+}
+
+static int l_catalogue_gc(lua_State *L)
+{
+    mp_catalogue **held = lua_touserdata(L, 1);
+    mp_catalogue_unref(*held);
+    *held = NULL;
+    return 0;
+}
+
+/* upstream.publish(name, class, bytes): keeps the bytes, and sends the bus message "catalogue" with "name\0class" if they are new: true if
+ * they are; or nil and a failure.  [-0, +1|2, throws] */
+static int l_publish(lua_State *L)
+{
+    mp_str name = mp_check_str(L, 1), class = mp_check_str(L, 2), bytes = mp_check_str(L, 3);
+    unsigned char hash[SHA256_DIGEST_LENGTH];
+    SHA256((const unsigned char *)bytes.ptr, bytes.len, hash);
+    mp_upstreams *table = lua_touserdata(L, lua_upvalueindex(1));
+    mp_publish_result result = mp_catalogue_publish(table, name, class, bytes, hash);
+    if (result == MP_PUBLISH_UNKNOWN)
+        return push_refusal(L, "unknown", "the configuration has no upstream of this name");
+    if (result == MP_PUBLISH_TOO_LARGE)
+        return push_refusal(L, "too_large", "the list is larger than limits.upstreams.list_bytes");
+    if (result == MP_PUBLISH_NEW) {
+        lua_pushlstring(L, name.ptr, name.len);
+        lua_pushlstring(L, "", 1);
+        lua_pushlstring(L, class.ptr, class.len);
+        lua_concat(L, 3);
+        mp_bus_broadcast(mp_vm_of(L)->bus, MP_STR("catalogue"), mp_check_str(L, -1));
+    }
+    lua_pushboolean(L, result == MP_PUBLISH_NEW);
+    return 1;
+}
+
+typedef struct {
+    mp_hold hold;
+    mp_upstreams *table; /* NULL once it was released */
+    char *name, *class;
+} catalogue_claim;
+
+static void release_claim(catalogue_claim *it)
+{
+    if (it->table != NULL)
+        mp_catalogue_release(it->table, mp_str_of(it->name), mp_str_of(it->class));
+    it->table = NULL;
+    free(it->name);
+    free(it->class);
+    it->name = it->class = NULL;
+}
+
+static void on_claim_release(mp_hold *hold)
+{
+    release_claim(mp_container(hold, catalogue_claim, hold));
+}
+
+static int l_claim_release(lua_State *L)
+{
+    catalogue_claim *it = luaL_checkudata(L, 1, CLAIM);
+    mp_hold_drop(&it->hold);
+    release_claim(it);
+    return 0;
+}
+
+/* upstream.claim(name, class): the right to list this class, until the claim is released, collected, or the task ends; nil: another task has
+ * it.  [-0, +1, throws] */
+static int l_claim(lua_State *L)
+{
+    mp_str name = mp_check_str(L, 1), class = mp_check_str(L, 2);
+    catalogue_claim *it = lua_newuserdatauv(L, sizeof *it, 0);
+    *it = (catalogue_claim){0};
+    mp_link_init(&it->hold.link);
+    luaL_setmetatable(L, CLAIM);
+    mp_upstreams *table = lua_touserdata(L, lua_upvalueindex(1));
+    if (!mp_catalogue_claim(table, name, class))
+        return 0;
+    it->table = table;
+    it->name = mp_dup(name);
+    it->class = mp_dup(class);
+    mp_hold_put(L, &it->hold, on_claim_release);
+    return 1;
+}
+
+/* -- facts --------------------------------------------------------------------------------------------------------- */
+
+/* Pushes the table of a report.  [-0, +1, throws] */
+static void push_report(lua_State *L, const mp_upstream_report *report)
+{
+    static const char *const states[] = {"unused", "up", "down", "barred"};
+    lua_createtable(L, 0, 20);
+    mp_field_text(L, "name", report->name);
+    mp_field_text(L, "kind", report->kind == MP_UPSTREAM_COMMAND ? "command" : "url");
+    mp_field_text(L, "state", states[report->state]);
+    mp_field_text(L, "revision", report->revision[0] == '\0' ? NULL : report->revision);
+    mp_field_text(L, "transport", report->transport);
+    mp_field_integer(L, "channels", report->channels);
+    mp_field_integer(L, "opening", report->opening);
+    mp_field_integer(L, "running", report->running);
+    mp_field_integer(L, "waiting", report->waiting);
+    mp_field_integer(L, "calls", (lua_Integer)report->calls);
+    mp_field_integer(L, "errors", (lua_Integer)report->errors);
+    mp_field_integer(L, "lost", (lua_Integer)report->lost);
+    mp_field_integer(L, "dropped", (lua_Integer)report->dropped);
+    mp_field_integer(L, "refused", (lua_Integer)report->refused);
+    mp_field_integer(L, "opened", (lua_Integer)report->opened);
+    mp_field_number(L, "p50", (double)report->p50_us / 1e6);
+    mp_field_number(L, "p99", (double)report->p99_us / 1e6);
+    mp_field_number(L, "retry_after", (double)report->retry_ms / 1000);
+    mp_field_text(L, "error", report->error[0] == '\0' ? NULL : report->error);
+    mp_field_integer(L, "error_at", report->error_at);
+    mp_field_integer(L, "processes", report->processes);
+    mp_field_integer(L, "restarts", report->restarts);
+}
+
+typedef struct {
+    const mp_upstream_report *list;
+    size_t count;
+} report_list;
+
+/* (report_list) -> a list of tables.  [-1, +1, throws] */
+static int push_reports(lua_State *L)
+{
+    const report_list *all = lua_touserdata(L, 1);
+    lua_createtable(L, (int)all->count, 0);
+    for (size_t i = 0; i < all->count; i++) {
+        push_report(L, &all->list[i]);
+        lua_rawseti(L, -2, (lua_Integer)i + 1);
+    }
+    return 1;
+}
+
+/* upstream.status(): facts about all upstreams, a list of tables.  [-0, +1, throws] */
+static int l_status(lua_State *L)
+{
+    lua_settop(L, 0);
+    lua_pushcfunction(L, push_reports);
+    report_list all;
+    mp_upstream_report *list = mp_upstreams_report(lua_touserdata(L, lua_upvalueindex(1)), &all.count);
+    all.list = list;
+    lua_pushlightuserdata(L, &all);
+    int status = lua_pcall(L, 1, 1, 0);
+    mp_upstream_report_free(list, all.count);
+    return status == LUA_OK ? 1 : lua_error(L);
+}
+
+void mp_lib_catalogue(lua_State *L, mp_upstreams *upstreams)
+{
+    static const luaL_Reg functions[] = {{"upstream.catalogue", l_catalogue},
+                                         {"upstream.publish", l_publish},
+                                         {"upstream.claim", l_claim},
+                                         {"upstream.status", l_status},
+                                         {NULL, NULL}};
+    lua_pushlightuserdata(L, upstreams);
+    mp_set_members(L, functions, 1);
+    mp_push_metatable(L, CLAIM, l_claim_release);
+    mp_field_function(L, "__close", l_claim_release);
+    lua_newtable(L);
+    mp_field_function(L, "release", l_claim_release);
+    lua_setfield(L, -2, "__index");
+    lua_pop(L, 1);
+    mp_push_metatable(L, CATALOGUE, l_catalogue_gc);
+    lua_pop(L, 1);
+}

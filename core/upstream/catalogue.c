@@ -1,0 +1,140 @@
+/* catalogue.c: what upstreams listed, as bytes: equal ones are kept once. */
+#include "upstream/state.h"
+#include <stdlib.h>
+
+MP_GAUGE(upstream_catalogue_bytes, "upstream_catalogue_bytes", "", "", "bytes of all lists that upstreams have given")
+
+struct mp_catalogue {
+    mp_node node; /* in table->catalogues; its key is `hash` */
+    atomic_int refs;
+    mp_upstreams *table;
+    unsigned char hash[MP_CATALOGUE_HASH];
+    size_t len;
+    char bytes[];
+};
+
+void mp_catalogue_unref(mp_catalogue *catalogue)
+{
+    if (catalogue == NULL)
+        return;
+    mp_upstreams *table = catalogue->table;
+    pthread_mutex_lock(&table->catalogue_lock);
+    bool is_last = atomic_fetch_sub(&catalogue->refs, 1) == 1;
+    if (is_last)
+        mp_map_drop(&table->catalogues, &catalogue->node);
+    pthread_mutex_unlock(&table->catalogue_lock);
+    if (!is_last)
+        return;
+    mp_stat_add(&mp_stat_upstream_catalogue_bytes, -(int64_t)catalogue->len);
+    free(catalogue);
+}
+
+mp_str mp_catalogue_bytes(const mp_catalogue *catalogue)
+{
+    return (mp_str){catalogue->bytes, catalogue->len};
+}
+
+mp_str mp_catalogue_hash(const mp_catalogue *catalogue)
+{
+    return (mp_str){(const char *)catalogue->hash, MP_CATALOGUE_HASH};
+}
+
+/* A counted reference to the catalogue with these bytes. */
+static mp_catalogue *intern(mp_upstreams *table, mp_str bytes, const unsigned char hash[MP_CATALOGUE_HASH])
+{
+    mp_str key = {(const char *)hash, MP_CATALOGUE_HASH};
+    mp_catalogue *fresh = mp_new(sizeof *fresh + bytes.len), *catalogue = fresh;
+    atomic_init(&fresh->refs, 1);
+    fresh->table = table;
+    memcpy(fresh->hash, hash, MP_CATALOGUE_HASH);
+    fresh->node.key = (mp_str){(const char *)fresh->hash, MP_CATALOGUE_HASH};
+    fresh->len = bytes.len;
+    if (bytes.len > 0)
+        memcpy(fresh->bytes, bytes.ptr, bytes.len);
+    pthread_mutex_lock(&table->catalogue_lock);
+    mp_node *node = mp_map_find(&table->catalogues, key);
+    if (node != NULL) {
+        catalogue = mp_container(node, mp_catalogue, node);
+        atomic_fetch_add(&catalogue->refs, 1);
+    } else {
+        mp_map_put(&table->catalogues, &fresh->node);
+        mp_stat_add(&mp_stat_upstream_catalogue_bytes, (int64_t)bytes.len);
+    }
+    pthread_mutex_unlock(&table->catalogue_lock);
+    if (catalogue != fresh)
+        free(fresh);
+    return catalogue;
+}
+
+/* Under the upstream's lock. */
+static mp_catalogue_class *need_class(mp_upstream *upstream, mp_str name)
+{
+    bool is_new;
+    return mp_map_need(&upstream->classes, name, sizeof(mp_catalogue_class), &is_new);
+}
+
+mp_publish_result mp_catalogue_publish(mp_upstreams *table, mp_str name, mp_str class_name, mp_str bytes,
+                                       const unsigned char hash[MP_CATALOGUE_HASH])
+{
+    mp_upstream *upstream = mp_upstreams_find(table, name);
+    if (upstream == NULL)
+        return MP_PUBLISH_UNKNOWN;
+    pthread_mutex_lock(&upstream->lock);
+    bool fits = bytes.len <= upstream->part->limits.list_bytes;
+    pthread_mutex_unlock(&upstream->lock);
+    mp_publish_result result = MP_PUBLISH_TOO_LARGE;
+    if (fits) {
+        mp_catalogue *catalogue = intern(table, bytes, hash);
+        pthread_mutex_lock(&upstream->lock);
+        mp_catalogue_class *class = need_class(upstream, class_name);
+        mp_catalogue *before = class->catalogue;
+        class->catalogue = catalogue;
+        pthread_mutex_unlock(&upstream->lock);
+        result = before == catalogue ? MP_PUBLISH_EQUAL : MP_PUBLISH_NEW;
+        mp_catalogue_unref(before);
+    }
+    mp_upstream_unref(upstream);
+    return result;
+}
+
+mp_catalogue *mp_catalogue_find(mp_upstreams *table, mp_str name, mp_str class_name)
+{
+    mp_upstream *upstream = mp_upstreams_find(table, name);
+    if (upstream == NULL)
+        return NULL;
+    pthread_mutex_lock(&upstream->lock);
+    mp_node *node = mp_map_find(&upstream->classes, class_name);
+    mp_catalogue *catalogue = node == NULL ? NULL : mp_container(node, mp_catalogue_class, node)->catalogue;
+    if (catalogue != NULL)
+        atomic_fetch_add(&catalogue->refs, 1);
+    pthread_mutex_unlock(&upstream->lock);
+    mp_upstream_unref(upstream);
+    return catalogue;
+}
+
+bool mp_catalogue_claim(mp_upstreams *table, mp_str name, mp_str class_name)
+{
+    mp_upstream *upstream = mp_upstreams_find(table, name);
+    if (upstream == NULL)
+        return false;
+    pthread_mutex_lock(&upstream->lock);
+    mp_catalogue_class *class = need_class(upstream, class_name);
+    bool is_free = !class->is_claimed;
+    class->is_claimed = true;
+    pthread_mutex_unlock(&upstream->lock);
+    mp_upstream_unref(upstream);
+    return is_free;
+}
+
+void mp_catalogue_release(mp_upstreams *table, mp_str name, mp_str class_name)
+{
+    mp_upstream *upstream = mp_upstreams_find(table, name);
+    if (upstream == NULL)
+        return;
+    pthread_mutex_lock(&upstream->lock);
+    mp_node *node = mp_map_find(&upstream->classes, class_name);
+    if (node != NULL)
+        mp_container(node, mp_catalogue_class, node)->is_claimed = false;
+    pthread_mutex_unlock(&upstream->lock);
+    mp_upstream_unref(upstream);
+}

@@ -1,0 +1,137 @@
+/* config.c: a counted copy of one upstream's configuration, and the comparison that decides whether channels stay over a reload. */
+#include "upstream/state.h"
+#include <stdlib.h>
+
+const mp_upstream_limits mp_upstream_default_limits = {.channels = 1024,
+                                                       .processes = 64,
+                                                       .answer = (size_t)16 << 20,
+                                                       .queue = (size_t)1 << 20,
+                                                       .list_bytes = (size_t)32 << 20,
+                                                       .list_items = 10000};
+
+const mp_upstream_config mp_upstream_default_config = {.timeout_ms = 60000,
+                                                       .timeout_total_ms = 600000,
+                                                       .connect_ms = 5000,
+                                                       .open_ms = 30000,
+                                                       .calls = 64,
+                                                       .waiting = 64,
+                                                       .idle_stop_ms = 600000,
+                                                       .most = 0,
+                                                       .circuit_failures = 5,
+                                                       .circuit_open_min_ms = 1000,
+                                                       .circuit_open_max_ms = 60000,
+                                                       .keep_ms = 600000,
+                                                       .list_wait_ms = 5000,
+                                                       .refresh_ms = 300000};
+
+static char *copy_text(const char *text)
+{
+    return text == NULL ? NULL : mp_dup(mp_str_of(text));
+}
+
+static char **copy_list(char *const *list)
+{
+    size_t count = 0;
+    if (list == NULL)
+        return NULL;
+    while (list[count] != NULL)
+        count++;
+    char **copy = mp_new((count + 1) * sizeof *copy);
+    for (size_t i = 0; i < count; i++)
+        copy[i] = copy_text(list[i]);
+    return copy;
+}
+
+static void free_list(char **list)
+{
+    for (size_t i = 0; list != NULL && list[i] != NULL; i++)
+        free(list[i]);
+    free(list);
+}
+
+/* A name leads to public addresses, `localhost` to this machine, an address to itself. */
+static void set_url(mp_upstream_part *part)
+{
+    mp_url url;
+    mp_err err;
+    part->policy.kind = part->it.is_private ? MP_ADDRESS_POLICY_PRIVATE : MP_ADDRESS_POLICY_PUBLIC;
+    if (part->it.url == NULL || mp_url_parse(&url, part->it.url, NULL, &err) != 0)
+        return;
+    if (mp_address_canonical(url.host, part->policy.address))
+        part->policy.kind = MP_ADDRESS_POLICY_ADDRESS;
+    else if (strcmp(url.host, "localhost") == 0)
+        part->policy.kind = MP_ADDRESS_POLICY_LOOPBACK;
+    part->url = mp_dup(mp_str_of(url.text));
+    mp_url_clear(&url);
+}
+
+mp_upstream_part *mp_upstream_part_new(const mp_upstream_config *config, const mp_upstream_limits *limits)
+{
+    mp_upstream_part *part = mp_new(sizeof *part);
+    atomic_init(&part->refs, 1);
+    part->it = *config;
+    part->limits = *limits;
+    mp_upstream_config *it = &part->it;
+    it->name = copy_text(config->name);
+    it->url = copy_text(config->url);
+    it->argv = copy_list(config->argv);
+    it->env = copy_list(config->env);
+    it->cwd = copy_text(config->cwd);
+    it->headers = copy_list(config->headers);
+    it->bearer = copy_text(config->bearer);
+    it->tls_ca = copy_text(config->tls_ca);
+    it->tls_certificate = copy_text(config->tls_certificate);
+    it->tls_key = copy_text(config->tls_key);
+    set_url(part);
+    return part;
+}
+
+mp_upstream_part *mp_upstream_part_ref(mp_upstream_part *part)
+{
+    atomic_fetch_add_explicit(&part->refs, 1, memory_order_relaxed);
+    return part;
+}
+
+void mp_upstream_part_unref(mp_upstream_part *part)
+{
+    if (part == NULL || atomic_fetch_sub_explicit(&part->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    mp_upstream_config *it = &part->it;
+    free(it->name);
+    free(it->url);
+    free_list(it->argv);
+    free_list(it->env);
+    free(it->cwd);
+    free_list(it->headers);
+    free(it->bearer);
+    free(it->tls_ca);
+    free(it->tls_certificate);
+    free(it->tls_key);
+    free(part->url);
+    free(part);
+}
+
+static bool is_same_text(const char *a, const char *b)
+{
+    return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
+}
+
+static bool is_same_list(char *const *a, char *const *b)
+{
+    size_t i = 0;
+    if (a == NULL || b == NULL)
+        return a == b;
+    while (a[i] != NULL && b[i] != NULL && strcmp(a[i], b[i]) == 0)
+        i++;
+    return a[i] == NULL && b[i] == NULL;
+}
+
+bool mp_upstream_part_connects_like(const mp_upstream_part *part, const mp_upstream_config *b)
+{
+    const mp_upstream_config *a = &part->it;
+    return a->kind == b->kind && a->revision == b->revision && a->is_private == b->is_private &&
+           is_same_text(a->url, b->url) && is_same_list(a->argv, b->argv) && is_same_list(a->env, b->env) &&
+           is_same_text(a->cwd, b->cwd) && is_same_list(a->headers, b->headers) && is_same_text(a->bearer, b->bearer) &&
+           is_same_text(a->tls_ca, b->tls_ca) && is_same_text(a->tls_certificate, b->tls_certificate) &&
+           is_same_text(a->tls_key, b->tls_key);
+}

@@ -1,0 +1,677 @@
+/* exchange.c: one message sent on a channel, up to its answer: slots, time limits, events for its task, and the way between the thread of
+ * the task and the thread of the transport. This file is long because both ends of an exchange are in it. */
+#include "upstream/transport.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+MP_GAUGE(upstream_exchanges, "upstream_exchanges", "", "",
+         "messages to upstreams that wait for their answer or for their turn")
+MP_COUNTER(upstream_calls, "upstream_calls", "", "", "requests sent to upstreams")
+MP_COUNTER(upstream_errors, "upstream_errors", "", "", "requests to upstreams that ended without an answer")
+MP_COUNTER(upstream_dropped_ids, "dropped", "reason", "upstream_id",
+           "messages of upstreams that belong to no exchange, or are no JSON-RPC message")
+MP_COUNTER(upstream_dropped_notes, "dropped", "reason", "upstream_queue",
+           "notifications of upstreams over limits.upstreams.queue")
+
+struct mp_queued_event {
+    mp_link link;
+    mp_message message; /* on its way to the task's thread */
+    mp_exchange *exchange;
+    mp_exchange_event event;
+    size_t size;
+    char bytes[];
+};
+
+mp_exchange *mp_exchange_ref(mp_exchange *exchange)
+{
+    atomic_fetch_add_explicit(&exchange->refs, 1, memory_order_relaxed);
+    return exchange;
+}
+
+static void free_events(mp_exchange *exchange)
+{
+    for (mp_link *link; (link = mp_link_take(&exchange->events)) != NULL;)
+        free(mp_container(link, mp_queued_event, link));
+    free(exchange->taken);
+    exchange->taken = NULL;
+}
+
+void mp_exchange_unref(mp_exchange *exchange)
+{
+    if (exchange == NULL || atomic_fetch_sub_explicit(&exchange->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    free_events(exchange);
+    for (char **header = exchange->headers; header != NULL && *header != NULL; header++)
+        free(*header);
+    free(exchange->headers);
+    mp_upstream_failure_clear(&exchange->failure);
+    mp_upstream_part_unref(exchange->part);
+    mp_channel_unref(exchange->channel);
+    free((char *)(uintptr_t)exchange->message.ptr);
+    free((char *)(uintptr_t)exchange->cancel.ptr);
+    free((char *)(uintptr_t)exchange->revision.ptr);
+    free(exchange);
+}
+
+/* -- orders: from the task's thread to the transport's ------------------------------------------------------------- */
+
+typedef enum { SEND, SAY, LEAVE } deed;
+
+typedef struct {
+    mp_message super;
+    mp_exchange *exchange; /* a counted reference */
+    deed deed;
+    size_t len;
+    char bytes[];
+} order;
+
+/* True if the task's thread is the transport's. */
+static bool is_direct(const mp_exchange *exchange)
+{
+    return !exchange->transport->has_home || exchange->channel->home == exchange->host;
+}
+
+/* True if the upstream may have received the message. */
+static bool may_have_run(const mp_exchange *exchange)
+{
+    const mp_upstream_transport *transport = exchange->transport;
+    return transport->has_sent != NULL ? transport->has_sent(exchange)
+                                       : atomic_load(&((mp_exchange *)(uintptr_t)exchange)->was_sent);
+}
+
+/* On the transport's thread. */
+static void perform(mp_exchange *exchange, deed what, mp_str bytes)
+{
+    const mp_upstream_transport *transport = exchange->transport;
+    bool is_home = transport->has_home;
+    if (what == SEND) {
+        if (is_home) {
+            mp_link_put(&exchange->channel->exchanges, &exchange->in_channel);
+            mp_exchange_ref(exchange);
+        }
+        transport->send(exchange);
+    } else if (what == SAY) {
+        if (may_have_run(exchange))
+            transport->say(exchange, bytes);
+    } else {
+        transport->leave(exchange);
+        if (is_home && !mp_link_is_alone(&exchange->in_channel)) {
+            mp_link_drop(&exchange->in_channel);
+            mp_exchange_unref(exchange);
+        }
+    }
+}
+
+static void post_failure(mp_exchange *exchange, mp_upstream_failure *failure);
+
+static void deliver_order(mp_message *message, mp_loop *loop)
+{
+    order *it = mp_container(message, order, super);
+    if (loop != NULL && !it->exchange->channel->home->is_over) {
+        perform(it->exchange, it->deed, (mp_str){it->bytes, it->len});
+    } else if (it->deed == SEND) {
+        mp_upstream_failure failure;
+        mp_upstream_failure_set(&failure, "stopped", false, "the worker of the channel has ended");
+        post_failure(it->exchange, &failure);
+    }
+    mp_exchange_unref(it->exchange);
+    free(it);
+}
+
+static void give_order(mp_exchange *exchange, deed what, mp_str bytes)
+{
+    if (is_direct(exchange)) {
+        perform(exchange, what, bytes);
+        return;
+    }
+    order *it = mp_new(sizeof *it + bytes.len);
+    it->super.deliver = deliver_order;
+    it->exchange = mp_exchange_ref(exchange);
+    it->deed = what;
+    it->len = bytes.len;
+    if (bytes.len > 0)
+        memcpy(it->bytes, bytes.ptr, bytes.len);
+    mp_loop_post(exchange->channel->home->loop, &it->super);
+}
+
+/* -- the end, on the task's thread --------------------------------------------------------------------------------- */
+
+static void deliver_granted(mp_message *message, mp_loop *loop);
+
+/* The next exchange that waits gets the slot. Under the upstream's lock. */
+static void grant_next(mp_upstream *upstream)
+{
+    mp_link *link = upstream->calls < upstream->part->it.calls ? mp_link_take(&upstream->waiting) : NULL;
+    if (link == NULL)
+        return;
+    mp_exchange *next = mp_container(link, mp_exchange, in_upstream);
+    mp_link_put(&upstream->running, link);
+    upstream->waiters--;
+    upstream->calls++;
+    next->has_slot = true;
+    next->granted.deliver = deliver_granted;
+    mp_exchange_ref(next);
+    mp_loop_post(next->host->loop, &next->granted);
+}
+
+/* The step of the histogram: a power of 2^(1/4). */
+static unsigned time_step(uint64_t us)
+{
+    unsigned step = 0;
+    double least = 1;
+    while (step < MP_TIME_STEPS - 1 && (double)us > least) {
+        least *= 1.189207115;
+        step++;
+    }
+    return step;
+}
+
+static void count_result(mp_upstream *upstream, const mp_exchange *exchange)
+{
+    const mp_upstream_failure *failure = &exchange->failure;
+    uint64_t now = mp_monotonic_ms();
+    if (exchange->has_answer) {
+        upstream->times[time_step(mp_monotonic_us() - exchange->began_us)]++;
+        mp_circuit_success(&upstream->circuit, now);
+    } else if (failure->reason != NULL) {
+        if (exchange->has_id)
+            mp_stat_add(&mp_stat_upstream_errors, 1);
+        mp_upstream_note_failure(upstream, failure);
+        if (failure->status > 0 && failure->status < 500)
+            mp_circuit_success(&upstream->circuit, now); /* it is there, and it answers */
+    }
+}
+
+/* Gives back what the exchange has taken. It may be freed by this, unless the caller has a reference. */
+static void finish(mp_exchange *exchange)
+{
+    if (exchange->is_ended)
+        return;
+    exchange->is_ended = true;
+    mp_timer_stop(exchange->host->loop, &exchange->silence);
+    mp_timer_stop(exchange->host->loop, &exchange->total);
+    mp_upstream *upstream = exchange->channel->upstream;
+    pthread_mutex_lock(&upstream->lock);
+    if (exchange->is_listed) {
+        mp_link_drop(&exchange->in_upstream);
+        exchange->is_listed = false;
+        if (exchange->has_slot) {
+            upstream->calls--;
+            grant_next(upstream);
+        } else if (exchange->is_waiting) {
+            upstream->waiters--;
+        }
+    }
+    exchange->channel->running--;
+    exchange->channel->used_at = mp_monotonic_ms();
+    count_result(upstream, exchange);
+    pthread_mutex_unlock(&upstream->lock);
+    mp_stat_add(&mp_stat_upstream_exchanges, -1);
+    if (exchange->is_started)
+        give_order(exchange, LEAVE, MP_STR_NONE);
+}
+
+static void call_ready(mp_exchange *exchange)
+{
+    if (!exchange->is_detached && exchange->ready != NULL)
+        exchange->ready(exchange->ctx);
+}
+
+/* Takes over what `failure` owns. */
+static void fail_here(mp_exchange *exchange, mp_upstream_failure *failure)
+{
+    if (exchange->is_ended) {
+        mp_upstream_failure_clear(failure);
+        return;
+    }
+    mp_exchange_ref(exchange);
+    exchange->failure = *failure;
+    finish(exchange);
+    call_ready(exchange);
+    mp_exchange_unref(exchange);
+}
+
+typedef struct {
+    mp_message super;
+    mp_exchange *exchange;
+    mp_upstream_failure failure;
+    bool is_accepted;
+    int status;
+} outcome;
+
+static void accept_here(mp_exchange *exchange, int status);
+
+static void deliver_outcome(mp_message *message, mp_loop *loop)
+{
+    outcome *it = mp_container(message, outcome, super);
+    if (loop == NULL)
+        mp_upstream_failure_clear(&it->failure);
+    else if (it->is_accepted)
+        accept_here(it->exchange, it->status);
+    else
+        fail_here(it->exchange, &it->failure);
+    mp_exchange_unref(it->exchange);
+    free(it);
+}
+
+static void post_failure(mp_exchange *exchange, mp_upstream_failure *failure)
+{
+    outcome *it = mp_new(sizeof *it);
+    it->super.deliver = deliver_outcome;
+    it->exchange = mp_exchange_ref(exchange);
+    it->failure = *failure;
+    mp_loop_post(exchange->host->loop, &it->super);
+}
+
+void mp_exchange_fail(mp_exchange *exchange, mp_upstream_failure *failure)
+{
+    if (is_direct(exchange))
+        fail_here(exchange, failure);
+    else
+        post_failure(exchange, failure);
+}
+
+void mp_exchange_fail_with(mp_exchange *exchange, const char *reason, const char *why)
+{
+    mp_upstream_failure failure;
+    mp_upstream_failure_set(&failure, reason, may_have_run(exchange), why);
+    mp_exchange_fail(exchange, &failure);
+}
+
+void mp_exchanges_stop(mp_upstream *upstream, const char *reason, const char *why)
+{
+    mp_link *const lists[] = {&upstream->running, &upstream->waiting};
+    pthread_mutex_lock(&upstream->lock);
+    for (int i = 0; i < 2; i++)
+        for (mp_link *link = lists[i]->next; link != lists[i]; link = link->next) {
+            mp_exchange *exchange = mp_container(link, mp_exchange, in_upstream);
+            mp_upstream_failure failure;
+            mp_upstream_failure_set(&failure, reason, atomic_load(&exchange->was_sent), why);
+            post_failure(exchange, &failure);
+        }
+    pthread_mutex_unlock(&upstream->lock);
+}
+
+/* -- events -------------------------------------------------------------------------------------------------------- */
+
+/* Notifications that the task has not taken make room for newer ones. */
+static void drop_oldest_note(mp_exchange *exchange)
+{
+    for (mp_link *link = exchange->events.next; link != &exchange->events; link = link->next) {
+        mp_queued_event *oldest = mp_container(link, mp_queued_event, link);
+        if (oldest->event.kind != MP_EVENT_NOTE)
+            continue;
+        mp_link_drop(link);
+        atomic_fetch_sub(&exchange->queued, oldest->size);
+        mp_stat_add(&mp_stat_upstream_dropped_notes, 1);
+        free(oldest);
+        return;
+    }
+}
+
+/* On the task's thread. Takes over the event. */
+static void enqueue(mp_exchange *exchange, mp_queued_event *event)
+{
+    if (exchange->is_ended || exchange->is_detached) {
+        atomic_fetch_sub(&exchange->queued, event->size);
+        free(event);
+        return;
+    }
+    mp_exchange_ref(exchange);
+    mp_link_init(&event->link);
+    mp_link_put(&exchange->events, &event->link);
+    if (event->event.kind == MP_EVENT_NOTE && atomic_load(&exchange->queued) > exchange->part->limits.queue)
+        drop_oldest_note(exchange);
+    if (event->event.kind == MP_EVENT_REQUEST)
+        exchange->questions++;
+    if (event->event.kind == MP_EVENT_ANSWER || event->event.kind == MP_EVENT_ACCEPTED) {
+        exchange->has_answer = true;
+        finish(exchange);
+    } else {
+        mp_timer_start(exchange->host->loop, &exchange->silence, exchange->timeout_ms, exchange->silence.fire);
+    }
+    call_ready(exchange);
+    mp_exchange_unref(exchange);
+}
+
+static void deliver_event(mp_message *message, mp_loop *loop)
+{
+    mp_queued_event *event = mp_container(message, mp_queued_event, message);
+    mp_exchange *exchange = event->exchange;
+    if (loop == NULL)
+        free(event);
+    else
+        enqueue(exchange, event);
+    mp_exchange_unref(exchange);
+}
+
+static void pass_event(mp_exchange *exchange, mp_queued_event *event)
+{
+    atomic_fetch_add(&exchange->queued, event->size);
+    if (is_direct(exchange)) {
+        enqueue(exchange, event);
+        return;
+    }
+    event->message.deliver = deliver_event;
+    event->exchange = mp_exchange_ref(exchange);
+    mp_loop_post(exchange->host->loop, &event->message);
+}
+
+/* A span of `from` in the copy. */
+static mp_str moved(mp_str span, mp_str from, const char *copy)
+{
+    return span.len == 0 ? MP_STR_NONE : (mp_str){copy + (span.ptr - from.ptr), span.len};
+}
+
+static mp_queued_event *event_new(const mp_envelope *envelope, mp_exchange_event_kind kind, mp_str bytes, int status)
+{
+    size_t size = bytes.len + envelope->method.len;
+    mp_queued_event *event = mp_new(sizeof *event + size);
+    event->size = size;
+    memcpy(event->bytes, bytes.ptr, bytes.len);
+    mp_exchange_event *it = &event->event;
+    it->kind = kind;
+    it->bytes = (mp_str){event->bytes, bytes.len};
+    it->status = status;
+    if (kind == MP_EVENT_ANSWER) {
+        it->answer = moved(envelope->answer, bytes, event->bytes);
+        it->is_error = envelope->is_error;
+        return event;
+    }
+    memcpy(event->bytes + bytes.len, envelope->method.ptr, envelope->method.len);
+    it->method = (mp_str){event->bytes + bytes.len, envelope->method.len};
+    it->id = moved(envelope->id, bytes, event->bytes);
+    return event;
+}
+
+static void drop_message(mp_exchange *exchange)
+{
+    mp_upstream *upstream = exchange->channel->upstream;
+    mp_stat_add(&mp_stat_upstream_dropped_ids, 1);
+    pthread_mutex_lock(&upstream->lock);
+    upstream->total_dropped++;
+    pthread_mutex_unlock(&upstream->lock);
+}
+
+static bool is_answer_to(const mp_envelope *envelope, const mp_exchange *exchange)
+{
+    char id[24];
+    int len = snprintf(id, sizeof id, "%lld", (long long)exchange->id);
+    return exchange->has_id && mp_json_id_eq(envelope->id, (mp_str){id, (size_t)len});
+}
+
+/* The message is in `envelope`, which was read from `bytes`. */
+static int take_message(mp_exchange *exchange, int status, const mp_envelope *envelope, mp_str bytes)
+{
+    size_t queued = atomic_load(&exchange->queued);
+    if (envelope->kind == MP_KIND_RESPONSE && is_answer_to(envelope, exchange)) {
+        pass_event(exchange, event_new(envelope, MP_EVENT_ANSWER, bytes, status));
+        return 1;
+    }
+    if (envelope->kind == MP_KIND_NOTE && queued <= 2 * exchange->part->limits.queue)
+        pass_event(exchange, event_new(envelope, MP_EVENT_NOTE, bytes, status));
+    else if (envelope->kind == MP_KIND_NOTE)
+        mp_stat_add(&mp_stat_upstream_dropped_notes, 1);
+    else if (envelope->kind != MP_KIND_REQUEST)
+        drop_message(exchange);
+    else if (queued <= exchange->answer)
+        pass_event(exchange, event_new(envelope, MP_EVENT_REQUEST, bytes, status));
+    else
+        mp_exchange_fail_with(exchange, "too_large", "more unanswered requests of the upstream than `answer` bytes");
+    return 0;
+}
+
+/* The elements of an array of messages. */
+static int take_array(mp_exchange *exchange, int status, mp_envelope *envelope, mp_str bytes)
+{
+    mp_json_cursor cursor = {bytes.ptr, bytes.ptr + bytes.len};
+    int answers = 0, depth = 0;
+    const char *begin = NULL;
+    mp_json_next(&cursor);
+    for (;;) {
+        const char *before = cursor.at;
+        mp_json_token token = mp_json_next(&cursor);
+        bool opens = token.type == MP_JSON_T_OPEN_ARRAY || token.type == MP_JSON_T_OPEN_OBJECT;
+        bool closes = token.type == MP_JSON_T_CLOSE_ARRAY || token.type == MP_JSON_T_CLOSE_OBJECT;
+        if (token.type == MP_JSON_T_END || (closes && depth == 0))
+            return answers;
+        if (opens && depth++ == 0)
+            begin = memchr(before, token.type == MP_JSON_T_OPEN_OBJECT ? '{' : '[', (size_t)(cursor.at - before));
+        if (!closes || --depth > 0)
+            continue;
+        mp_str element = {begin, (size_t)(cursor.at - begin)};
+        mp_envelope_read_any(envelope, element, SIZE_MAX);
+        answers += take_message(exchange, status, envelope, element);
+    }
+}
+
+int mp_exchange_message(mp_exchange *exchange, int status, mp_str bytes)
+{
+    mp_upstream_host *host = exchange->transport->has_home ? exchange->channel->home : exchange->host;
+    mp_envelope *envelope = &host->envelope;
+    mp_envelope_read_any(envelope, bytes, SIZE_MAX);
+    return envelope->kind == MP_KIND_ARRAY ? take_array(exchange, status, envelope, bytes)
+                                           : take_message(exchange, status, envelope, bytes);
+}
+
+static void accept_here(mp_exchange *exchange, int status)
+{
+    mp_queued_event *event = mp_new(sizeof *event);
+    event->event = (mp_exchange_event){.kind = MP_EVENT_ACCEPTED, .status = status};
+    if (exchange->is_ended || exchange->is_detached) {
+        free(event);
+        exchange->has_answer = exchange->has_answer || !exchange->is_ended;
+        finish(exchange);
+        return;
+    }
+    enqueue(exchange, event);
+}
+
+void mp_exchange_accepted(mp_exchange *exchange, int status)
+{
+    if (is_direct(exchange)) {
+        accept_here(exchange, status);
+        return;
+    }
+    outcome *it = mp_new(sizeof *it);
+    it->super.deliver = deliver_outcome;
+    it->exchange = mp_exchange_ref(exchange);
+    it->is_accepted = true;
+    it->status = status;
+    mp_loop_post(exchange->host->loop, &it->super);
+}
+
+/* -- the task's side ----------------------------------------------------------------------------------------------- */
+
+static void time_out(mp_exchange *exchange, const char *reason, const char *why)
+{
+    if (exchange->is_started && exchange->cancel.len > 0)
+        give_order(exchange, SAY, exchange->cancel);
+    mp_exchange_ref(exchange);
+    mp_upstream_failure failure;
+    mp_upstream_failure_set(&failure, reason, exchange->is_started && may_have_run(exchange), why);
+    fail_here(exchange, &failure);
+    mp_exchange_unref(exchange);
+}
+
+static void on_silence(mp_timer *timer)
+{
+    mp_exchange *exchange = mp_container(timer, mp_exchange, silence);
+    if (mp_link_is_alone(&exchange->events) && exchange->questions <= 0)
+        time_out(exchange, "timeout", "no sign of life within `timeout`");
+    else /* the task has not taken what arrived, or a client has to answer first */
+        mp_timer_start(exchange->host->loop, timer, exchange->timeout_ms, on_silence);
+}
+
+static void on_total(mp_timer *timer)
+{
+    time_out(mp_container(timer, mp_exchange, total), "total", "no answer within `timeout_total`");
+}
+
+static void start(mp_exchange *exchange)
+{
+    exchange->is_started = true;
+    exchange->began_us = mp_monotonic_us();
+    mp_timer_start(exchange->host->loop, &exchange->silence, exchange->timeout_ms, on_silence);
+    if (exchange->has_id)
+        mp_stat_add(&mp_stat_upstream_calls, 1);
+    mp_exchange_ref(exchange);
+    give_order(exchange, SEND, MP_STR_NONE);
+    mp_exchange_unref(exchange);
+}
+
+static void deliver_granted(mp_message *message, mp_loop *loop)
+{
+    mp_exchange *exchange = mp_container(message, mp_exchange, granted);
+    if (loop != NULL && !exchange->is_ended)
+        start(exchange);
+    mp_exchange_unref(exchange);
+}
+
+static mp_str copy_str(mp_str text)
+{
+    return text.len == 0 ? MP_STR_NONE : (mp_str){mp_dup(text), text.len};
+}
+
+static char **copy_headers(const char *const *headers)
+{
+    size_t count = 0;
+    while (headers != NULL && headers[count] != NULL)
+        count++;
+    char **copy = mp_new((count + 1) * sizeof *copy);
+    for (size_t i = 0; i < count; i++)
+        copy[i] = mp_dup(mp_str_of(headers[i]));
+    return copy;
+}
+
+/* Takes a slot, or a place among those that wait for one; NULL, or the reason for a refusal. Under the upstream's lock. */
+static const char *enter(mp_upstream *upstream, mp_exchange *exchange)
+{
+    mp_channel *channel = exchange->channel;
+    const mp_upstream_config *config = &upstream->part->it;
+    if (channel->key == NULL)
+        return "lost";
+    bool needs_slot = exchange->has_id && !channel->is_claimed;
+    if (needs_slot && upstream->calls >= config->calls) {
+        if (upstream->waiters >= config->waiting)
+            return "busy";
+        upstream->waiters++;
+        exchange->is_waiting = true;
+        mp_link_put(&upstream->waiting, &exchange->in_upstream);
+    } else {
+        exchange->has_slot = needs_slot;
+        upstream->calls += needs_slot;
+        mp_link_put(&upstream->running, &exchange->in_upstream);
+    }
+    exchange->is_listed = true;
+    channel->running++;
+    upstream->total_calls += exchange->has_id;
+    return NULL;
+}
+
+mp_exchange *mp_exchange_send(mp_upstream_host *host, mp_channel *channel, const mp_exchange_options *options,
+                              mp_upstream_failure *failure)
+{
+    mp_upstream *upstream = channel->upstream;
+    mp_exchange *exchange = mp_new(sizeof *exchange);
+    atomic_init(&exchange->refs, 1);
+    exchange->channel = mp_channel_ref(channel);
+    exchange->transport = channel->transport;
+    exchange->part = mp_upstream_part_ref(channel->part);
+    exchange->host = host;
+    exchange->has_id = options->has_id;
+    exchange->id = options->id;
+    mp_link_init(&exchange->in_upstream);
+    mp_link_init(&exchange->in_channel);
+    mp_link_init(&exchange->events);
+    pthread_mutex_lock(&upstream->lock);
+    const mp_upstream_config *config = &upstream->part->it;
+    exchange->timeout_ms = options->timeout_ms > 0 ? options->timeout_ms : config->timeout_ms;
+    exchange->total_ms = options->total_ms > 0 ? options->total_ms : config->timeout_total_ms;
+    exchange->answer = options->answer > 0 ? options->answer : upstream->part->limits.answer;
+    const char *refusal = host->is_over ? "stopped" : enter(upstream, exchange);
+    if (refusal != NULL)
+        upstream->total_refused++;
+    pthread_mutex_unlock(&upstream->lock);
+    if (refusal != NULL) {
+        bool is_busy = strcmp(refusal, "busy") == 0;
+        mp_upstream_failure_set(failure, refusal, false,
+                                is_busy ? "`calls` exchanges run and `waiting` wait" : "the channel has ended");
+        if (is_busy)
+            mp_stat_add(&mp_stat_refused_upstream_busy, 1);
+        exchange->is_ended = true;
+        mp_exchange_unref(exchange);
+        return NULL;
+    }
+    mp_stat_add(&mp_stat_upstream_exchanges, 1);
+    exchange->message = copy_str(options->message);
+    exchange->cancel = copy_str(options->cancel);
+    exchange->revision = copy_str(options->revision);
+    exchange->headers = copy_headers(options->headers);
+    exchange->silence.fire = on_silence;
+    mp_timer_start(host->loop, &exchange->total, exchange->total_ms, on_total);
+    if (!exchange->is_waiting)
+        start(exchange);
+    exchange->ready = options->ready; /* not before this function returns */
+    exchange->ctx = options->ctx;
+    return exchange;
+}
+
+const mp_exchange_event *mp_exchange_next(mp_exchange *exchange)
+{
+    free(exchange->taken);
+    exchange->taken = NULL;
+    mp_link *link = mp_link_take(&exchange->events);
+    if (link == NULL)
+        return NULL;
+    exchange->taken = mp_container(link, mp_queued_event, link);
+    atomic_fetch_sub(&exchange->queued, exchange->taken->size);
+    if (mp_link_is_alone(&exchange->events) && !exchange->is_ended && exchange->transport->resume != NULL)
+        exchange->transport->resume(exchange);
+    return &exchange->taken->event;
+}
+
+bool mp_exchange_is_over(const mp_exchange *exchange)
+{
+    return exchange->is_ended && mp_link_is_alone(&exchange->events);
+}
+
+const mp_upstream_failure *mp_exchange_failure(const mp_exchange *exchange)
+{
+    bool has_failed = exchange->failure.reason != NULL && mp_link_is_alone(&exchange->events);
+    return has_failed ? &exchange->failure : NULL;
+}
+
+void mp_exchange_reply(mp_exchange *exchange, mp_str message)
+{
+    exchange->questions--;
+    if (exchange->is_ended || !exchange->is_started)
+        return;
+    mp_timer_start(exchange->host->loop, &exchange->silence, exchange->timeout_ms, on_silence);
+    give_order(exchange, SAY, message);
+}
+
+void mp_exchange_cancel(mp_exchange *exchange, mp_str message)
+{
+    if (exchange->is_ended)
+        return;
+    if (message.len == 0)
+        message = exchange->cancel;
+    if (exchange->is_started && message.len > 0 && !exchange->host->is_over)
+        give_order(exchange, SAY, message);
+    mp_exchange_ref(exchange);
+    finish(exchange);
+    free_events(exchange);
+    mp_exchange_unref(exchange);
+}
+
+void mp_exchange_free(mp_exchange *exchange)
+{
+    if (exchange == NULL)
+        return;
+    exchange->ready = NULL;
+    if (exchange->has_id || exchange->host->is_over)
+        mp_exchange_cancel(exchange, MP_STR_NONE);
+    exchange->is_detached = true;
+    mp_exchange_unref(exchange);
+}

@@ -1,0 +1,460 @@
+/* http.c: Streamable HTTP of all revisions: each message is a POST of its own, on the worker of its task, whose answer is one JSON body or
+ * an event stream. Redirects are not followed, compressed answers are refused, a POST is never sent twice. */
+#define _GNU_SOURCE
+#include "upstream/transport.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+MP_GAUGE(upstream_requests, "upstream_requests", "", "",
+         "HTTP requests to upstreams, also those that end a session or say that a call is cancelled")
+
+#define LINGER_MS 1000   /* after the answer: time for the rest of the body, so that the connection can be used again */
+#define FAREWELL_MS 2000 /* for DELETE and for messages that nothing waits for */
+#define ERROR_BODY ((size_t)64 << 10) /* bytes of an error's body that are read */
+#define FIXED_HEADERS 6
+
+typedef struct {
+    mp_link link, hot; /* in host->requests, host->hot */
+    mp_upstream_host *host;
+    mp_exchange *exchange; /* a counted reference; NULL: nothing waits for the answer */
+    mp_channel *channel;   /* a counted reference */
+    mp_transfer *transfer;
+    mp_str message; /* of the exchange, or of `own` */
+    char *own;
+    mp_buf body;
+    mp_timer deadline;
+    bool has_head, is_stream, is_in_pull, has_left;
+} request;
+
+/* -- the end ------------------------------------------------------------------------------------------------------- */
+
+static void free_request(request *it)
+{
+    mp_timer_stop(it->host->loop, &it->deadline);
+    mp_link_drop(&it->link);
+    mp_link_drop(&it->hot);
+    mp_transfer_free(it->transfer);
+    mp_buf_clear(&it->body);
+    free(it->own);
+    if (it->exchange != NULL)
+        it->exchange->request = NULL;
+    mp_exchange_unref(it->exchange);
+    mp_channel_unref(it->channel);
+    free(it);
+    mp_stat_add(&mp_stat_upstream_requests, -1);
+}
+
+static void on_deadline(mp_timer *timer)
+{
+    free_request(mp_container(timer, request, deadline));
+}
+
+/* Nothing waits for the answer any more: reads the rest of it for a moment. */
+static void linger(request *it)
+{
+    if (it->exchange != NULL)
+        it->exchange->request = NULL;
+    mp_exchange_unref(it->exchange);
+    it->exchange = NULL;
+    it->body.len = 0;
+    mp_timer_start(it->host->loop, &it->deadline, LINGER_MS, on_deadline);
+    if (mp_link_is_alone(&it->hot))
+        mp_link_put(&it->host->hot, &it->hot);
+}
+
+static void on_ready(mp_transfer *transfer, void *ctx)
+{
+    (void)transfer;
+    request *it = ctx;
+    if (mp_link_is_alone(&it->hot))
+        mp_link_put(&it->host->hot, &it->hot);
+}
+
+/* -- what has arrived ---------------------------------------------------------------------------------------------- */
+
+/* The value of the answer's header, by its lower-case name. */
+static mp_str header_of(const request *it, const char *name)
+{
+    mp_str rest = mp_transfer_head(it->transfer);
+    while (rest.len > 0) {
+        mp_str line = mp_str_cut(&rest, '\n');
+        mp_str key = mp_str_cut(&line, ':');
+        if (mp_str_is_nocase(key, name))
+            return mp_str_trim(line);
+    }
+    return MP_STR_NONE;
+}
+
+/* True for "type" and "type; parameters". */
+static bool has_type(const request *it, const char *type)
+{
+    mp_str value = header_of(it, "content-type");
+    mp_str word = mp_str_cut(&value, ';');
+    return mp_str_is_nocase(mp_str_trim(word), type);
+}
+
+/* The seconds or the date of Retry-After, in ms; -1: none. */
+static int64_t retry_after(const request *it)
+{
+    mp_str value = header_of(it, "retry-after");
+    char text[40];
+    char *end;
+    if (value.len == 0 || value.len >= sizeof text)
+        return -1;
+    memcpy(text, value.ptr, value.len);
+    text[value.len] = '\0';
+    long seconds = strtol(text, &end, 10);
+    if (*end == '\0')
+        return seconds < 0 ? 0 : seconds > 86400 ? 86400000 : (int64_t)seconds * 1000;
+    struct tm at = {0};
+    if (strptime(text, "%a, %d %b %Y %H:%M:%S GMT", &at) == NULL)
+        return -1;
+    int64_t left = (int64_t)timegm(&at) - (int64_t)time(NULL);
+    return left < 0 ? 0 : left > 86400 ? 86400000 : left * 1000;
+}
+
+/* The failure carries the status, the head and the beginning of the body. */
+static void fail_with_status(request *it, const char *reason, const char *why)
+{
+    mp_upstream_failure failure;
+    char text[sizeof failure.why];
+    int status = mp_transfer_status(it->transfer);
+    snprintf(text, sizeof text, "%s (HTTP status %d)", why, status);
+    mp_upstream_failure_set(&failure, reason, true, text);
+    failure.status = status;
+    failure.retry_after_ms = retry_after(it);
+    mp_str head = mp_transfer_head(it->transfer);
+    failure.head = mp_dup(head);
+    failure.head_len = head.len;
+    failure.body_len = it->body.len < MP_FAILURE_BODY ? it->body.len : MP_FAILURE_BODY;
+    failure.body = mp_dup((mp_str){it->body.ptr, failure.body_len});
+    mp_exchange_fail(it->exchange, &failure);
+}
+
+/* The transfer has ended with a failure. */
+static void fail_transfer(request *it, const mp_err *err)
+{
+    mp_transfer_trouble trouble = mp_transfer_trouble_of(it->transfer);
+    mp_upstream_failure failure;
+    const char *reason = trouble == MP_TRANSFER_REFUSED  ? "address"
+                         : trouble == MP_TRANSFER_UNSENT ? "refused"
+                                                         : "closed";
+    if (trouble == MP_TRANSFER_OTHER && header_of(it, "content-encoding").len > 0)
+        reason = "unreadable";
+    mp_upstream_failure_set(&failure, reason, trouble != MP_TRANSFER_REFUSED && trouble != MP_TRANSFER_UNSENT,
+                            err->text);
+    failure.status = mp_transfer_status(it->transfer) >= 300 ? mp_transfer_status(it->transfer) : 0;
+    mp_exchange_fail(it->exchange, &failure);
+}
+
+static bool is_success(const request *it)
+{
+    int status = mp_transfer_status(it->transfer);
+    return status >= 200 && status < 300;
+}
+
+/* The whole body is there. */
+static void read_body(request *it)
+{
+    mp_exchange *exchange = it->exchange;
+    int status = mp_transfer_status(it->transfer);
+    if (!exchange->has_id) {
+        if (is_success(it))
+            mp_exchange_accepted(exchange, status);
+        else
+            fail_with_status(it, "status", "the message was not accepted");
+        return;
+    }
+    bool is_json = has_type(it, "application/json");
+    if (is_json && it->body.len > 0 && mp_exchange_message(exchange, status, mp_buf_str(&it->body)) > 0)
+        return;
+    if (!is_success(it))
+        fail_with_status(it, "status", "an HTTP error");
+    else
+        fail_with_status(it, "unreadable", it->body.len == 0 ? "an empty answer" : "no answer to this request");
+}
+
+/* Appends what has arrived to the body. False if the exchange has failed by that. */
+static bool collect(request *it)
+{
+    size_t most = is_success(it) ? it->exchange->answer : ERROR_BODY;
+    mp_str piece = mp_transfer_body(it->transfer);
+    while (piece.len > 0) {
+        bool fits = piece.len <= most - it->body.len;
+        mp_buf_put(&it->body, fits ? piece : (mp_str){piece.ptr, most - it->body.len});
+        if (!fits) {
+            if (is_success(it))
+                mp_exchange_fail_with(it->exchange, "too_large", "the answer is larger than `answer`");
+            else
+                fail_with_status(it, "status", "an HTTP error");
+            return false;
+        }
+        mp_transfer_take(it->transfer);
+        piece = mp_transfer_body(it->transfer);
+    }
+    return true;
+}
+
+static void pull_body(request *it)
+{
+    if (!collect(it) || !mp_transfer_is_over(it->transfer))
+        return;
+    const mp_err *err = mp_transfer_failure(it->transfer);
+    if (err != NULL)
+        fail_transfer(it, err);
+    else
+        read_body(it);
+}
+
+static void begin_answer(request *it)
+{
+    it->has_head = true;
+    it->is_stream = is_success(it) && it->exchange->has_id && has_type(it, "text/event-stream");
+}
+
+static void discard_rest(request *it)
+{
+    while (mp_transfer_body(it->transfer).len > 0)
+        mp_transfer_take(it->transfer);
+}
+
+/* May free the request. */
+static void pull(request *it)
+{
+    if (it->exchange == NULL) {
+        discard_rest(it);
+        if (mp_transfer_is_over(it->transfer))
+            free_request(it);
+        return;
+    }
+    if (!mp_transfer_is_over(it->transfer) && mp_transfer_status(it->transfer) == 0)
+        return;
+    if (mp_transfer_status(it->transfer) == 0) {
+        fail_transfer(it, mp_transfer_failure(it->transfer));
+        return;
+    }
+    if (!it->has_head)
+        begin_answer(it);
+    it->is_in_pull = true;
+    pull_body(it);
+    it->is_in_pull = false;
+    if (!it->has_left)
+        return;
+    if (it->exchange->has_answer)
+        linger(it);
+    else
+        free_request(it);
+}
+
+/* -- requests ------------------------------------------------------------------------------------------------------ */
+
+static bool is_header_value(const char *text)
+{
+    for (const char *at = text; *at != '\0'; at++)
+        if ((unsigned char)*at < 0x20 || *at == 0x7f)
+            return false;
+    return true;
+}
+
+typedef struct {
+    const char **list;
+    size_t count;
+    mp_buf text[FIXED_HEADERS];
+    size_t texts;
+} headers;
+
+static void add_header(headers *to, const char *name, const char *value)
+{
+    if (value == NULL || *value == '\0' || !is_header_value(value))
+        return;
+    mp_buf *text = &to->text[to->texts++];
+    mp_buf_printf(text, "%s: %s", name, value);
+    mp_buf_putc(text, '\0');
+    to->list[to->count++] = text->ptr;
+}
+
+static size_t count_of(char *const *list)
+{
+    size_t count = 0;
+    while (list != NULL && list[count] != NULL)
+        count++;
+    return count;
+}
+
+/* Revisions from this one on name themselves in a header. */
+#define FIRST_NAMED "2025-06-18"
+
+static void put_headers(headers *to, const mp_channel *channel, const mp_exchange *exchange)
+{
+    const mp_upstream_config *config = &channel->part->it;
+    char *const *own = exchange == NULL ? NULL : exchange->headers;
+    to->list = mp_new((FIXED_HEADERS + 4 + count_of(config->headers) + count_of(own)) * sizeof *to->list);
+    to->list[to->count++] = "Content-Type: application/json";
+    to->list[to->count++] = "Accept: application/json, text/event-stream";
+    for (char *const *header = config->headers; header != NULL && *header != NULL; header++)
+        if (is_header_value(*header))
+            to->list[to->count++] = *header;
+    if (config->bearer != NULL) {
+        mp_buf value = {0};
+        mp_buf_printf(&value, "Bearer %s", config->bearer);
+        mp_buf_putc(&value, '\0');
+        add_header(to, "Authorization", value.ptr);
+        mp_buf_clear(&value);
+    }
+    add_header(to, "Mcp-Session-Id", channel->session);
+    const char *revision = exchange != NULL && exchange->revision.len > 0 ? exchange->revision.ptr : channel->revision;
+    bool is_named = exchange != NULL && exchange->revision.len > 0;
+    if (revision != NULL && (is_named || strcmp(revision, FIRST_NAMED) >= 0))
+        add_header(to, "MCP-Protocol-Version", revision);
+    for (char *const *header = own; header != NULL && *header != NULL; header++)
+        if (is_header_value(*header))
+            to->list[to->count++] = *header;
+}
+
+/* NULL: `err` says why. */
+static request *begin(mp_upstream_host *host, mp_channel *channel, mp_exchange *exchange, const char *method,
+                      mp_str message, mp_err *err)
+{
+    const mp_upstream_part *part = channel->part;
+    if (part->url == NULL) {
+        mp_err_set(err, "the URL is not valid");
+        return NULL;
+    }
+    request *it = mp_new(sizeof *it);
+    mp_link_init(&it->link);
+    mp_link_init(&it->hot);
+    it->host = host;
+    it->channel = mp_channel_ref(channel);
+    it->exchange = exchange == NULL ? NULL : mp_exchange_ref(exchange);
+    it->message = message;
+    if (exchange == NULL && message.len > 0) {
+        it->own = mp_dup(message);
+        it->message.ptr = it->own;
+    }
+    headers all = {0};
+    put_headers(&all, channel, exchange);
+    mp_outgoing outgoing = {.method = method,
+                            .url = part->url,
+                            .headers = all.list,
+                            .body = it->message,
+                            .most = SIZE_MAX,
+                            .is_stream = true,
+                            .policy = part->policy,
+                            .connect_ms = part->it.connect_ms,
+                            .ca = part->it.tls_ca,
+                            .certificate = part->it.tls_certificate,
+                            .key = part->it.tls_key,
+                            .ready = on_ready,
+                            .ctx = it};
+    it->transfer = mp_transfer_start(host->client, &outgoing, err);
+    for (size_t i = 0; i < all.texts; i++)
+        mp_buf_clear(&all.text[i]);
+    free(all.list);
+    mp_stat_add(&mp_stat_upstream_requests, 1);
+    mp_link_put(&host->requests, &it->link);
+    if (it->transfer != NULL)
+        return it;
+    free_request(it);
+    return NULL;
+}
+
+static void send(mp_exchange *exchange)
+{
+    mp_err err = {0};
+    exchange->request = begin(exchange->host, exchange->channel, exchange, "POST", exchange->message, &err);
+    if (exchange->request == NULL)
+        mp_exchange_fail_with(exchange, "refused", err.text);
+}
+
+/* Nothing waits for the answer. */
+static void tell(mp_upstream_host *host, mp_channel *channel, const char *method, mp_str message)
+{
+    mp_err err;
+    if (host->is_over)
+        return;
+    request *it = begin(host, channel, NULL, method, message, &err);
+    if (it != NULL)
+        mp_timer_start(host->loop, &it->deadline, FAREWELL_MS, on_deadline);
+}
+
+static void say(mp_exchange *exchange, mp_str message)
+{
+    tell(exchange->host, exchange->channel, "POST", message);
+}
+
+static void leave(mp_exchange *exchange)
+{
+    request *it = exchange->request;
+    if (it == NULL)
+        return;
+    if (it->is_in_pull)
+        it->has_left = true;
+    else if (exchange->has_answer && !exchange->host->is_over)
+        linger(it);
+    else
+        free_request(it);
+}
+
+static bool has_sent(const mp_exchange *exchange)
+{
+    const request *it = exchange->request;
+    return it != NULL && mp_transfer_trouble_of(it->transfer) != MP_TRANSFER_UNSENT;
+}
+
+static void resume(mp_exchange *exchange)
+{
+    request *it = exchange->request;
+    if (it != NULL && mp_link_is_alone(&it->hot))
+        mp_link_put(&it->host->hot, &it->hot);
+}
+
+static void close_channel(mp_channel *channel, bool is_lost)
+{
+    if (!is_lost && channel->session != NULL && *channel->session != '\0')
+        tell(channel->home, channel, "DELETE", MP_STR_NONE);
+}
+
+/* True once no request is left. Those whose exchange has not ended are left to their tasks. */
+static bool end_host(mp_upstream_host *host)
+{
+    return mp_link_is_alone(&host->requests);
+}
+
+static bool turn(mp_upstream_host *host)
+{
+    mp_link *link;
+    bool did = false;
+    for (int i = 0; i < 256 && (link = mp_link_take(&host->hot)) != NULL; i++) {
+        pull(mp_container(link, request, hot));
+        did = true;
+    }
+    return did;
+}
+
+static void free_host(mp_upstream_host *host)
+{
+    while (!mp_link_is_alone(&host->requests)) {
+        request *it = mp_container(host->requests.next, request, link);
+        if (it->exchange == NULL) {
+            free_request(it);
+            continue;
+        }
+        mp_exchange *exchange = mp_exchange_ref(it->exchange);
+        mp_exchange_fail_with(exchange, "stopped", "the gateway stops");
+        if (exchange->request == it)
+            free_request(it);
+        mp_exchange_unref(exchange);
+    }
+}
+
+const mp_upstream_transport mp_upstream_http = {.name = "http",
+                                                .send = send,
+                                                .say = say,
+                                                .leave = leave,
+                                                .resume = resume,
+                                                .has_sent = has_sent,
+                                                .close = close_channel,
+                                                .turn = turn,
+                                                .end_host = end_host,
+                                                .free_host = free_host};

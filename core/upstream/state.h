@@ -1,0 +1,267 @@
+/* state.h: the structs of this module. A comment says which lock or thread guards each member. Locks are taken in this order, and never two
+ * of a kind: the table, an upstream, the catalogues. */
+#ifndef MP_UPSTREAM_STATE_H
+#define MP_UPSTREAM_STATE_H
+
+#include "upstream/upstream.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+typedef struct mp_upstream mp_upstream;
+typedef struct mp_upstream_transport mp_upstream_transport;
+typedef struct mp_channel_key mp_channel_key;
+
+/* A copy of one upstream's configuration. Immutable and counted. */
+typedef struct {
+    atomic_int refs;
+    mp_upstream_config it;
+    mp_upstream_limits limits;
+    mp_address_policy policy; /* URL: where its name may lead to */
+    char *url;                /* URL: normalized */
+} mp_upstream_part;
+
+typedef struct {
+    bool is_open;   /* no exchange but a probe until retry_at */
+    bool is_probed; /* a task probes since probed_at */
+    uint64_t probed_at;
+    int64_t in_row;          /* failures since the last success */
+    unsigned openings;       /* how often it was opened without a success between */
+    uint64_t retry_at;       /* ms of the monotonic clock */
+    uint64_t window_at;      /* start of the current half of the window, in ms */
+    int64_t done[2], bad[2]; /* results in the current and the previous half of the window */
+} mp_circuit;
+
+#define MP_TIME_STEPS 112 /* steps of a factor of 2^(1/4), from 1 us */
+
+typedef struct mp_catalogue_class {
+    mp_node node; /* its key is the class */
+    mp_catalogue *catalogue;
+    bool is_claimed;
+} mp_catalogue_class;
+
+struct mp_upstreams {
+    pthread_mutex_t lock; /* guards the members up to the empty line */
+    mp_map by_name;       /* of mp_upstream, those that the configuration has */
+    mp_link all;          /* of mp_upstream, by its member in_all; also those that have left by_name */
+    mp_map owners;        /* of owner: sessions that have channels of their own */
+    mp_upstream_limits limits;
+
+    pthread_mutex_t catalogue_lock; /* guards the next; taken last */
+    mp_map catalogues;              /* of mp_catalogue, by their hash */
+
+    atomic_int owned; /* channels that belong to sessions */
+    _Atomic int64_t channels, processes;
+    _Atomic uint64_t swept_at, serial;
+    atomic_bool is_ending;
+    char instance[33];
+};
+
+struct mp_upstream {
+    atomic_int refs;
+    mp_upstreams *table;
+    const mp_upstream_transport *transport;
+    char *name;
+    mp_node node;   /* table lock */
+    mp_link in_all; /* table lock */
+    mp_link in_sweep;
+
+    pthread_mutex_t lock; /* guards all that follows */
+    mp_upstream_part *part;
+    bool is_retired; /* a reload has replaced or removed it */
+    uint64_t drained_at;
+    mp_map keys; /* of mp_channel_key */
+    int64_t channels, opening;
+    mp_link room;           /* takes that wait for room for another channel */
+    mp_link running;        /* exchanges that have a slot, or need none, by their member in_upstream */
+    mp_link waiting;        /* exchanges that wait for a slot, by their member in_upstream */
+    int64_t calls, waiters; /* slots taken; exchanges that wait */
+    mp_circuit circuit;
+    mp_map classes;     /* of mp_catalogue_class */
+    uint64_t starts[8]; /* times of the last starts of processes, in ms */
+    unsigned start_count;
+    int64_t processes;
+    uint64_t total_calls, total_errors, total_lost, total_dropped, total_refused, total_opened, total_starts;
+    uint32_t times[MP_TIME_STEPS];
+    char revision[24], error[160];
+    int64_t error_at;
+};
+
+typedef enum {
+    MP_KEY_IDLE,    /* no channel, and no claim */
+    MP_KEY_CLAIMED, /* `channel` is being opened */
+    MP_KEY_OPEN,    /* `channel` is open */
+    MP_KEY_RESTING, /* opening failed: refused until retry_at */
+    MP_KEY_BARRED   /* the credential was refused: refused until retry_at */
+} mp_key_state;
+
+/* One sharing key: at most one channel at a time. Guarded by the upstream's lock. Freed by the sweep. */
+struct mp_channel_key {
+    mp_node node;
+    mp_key_state state;
+    mp_channel *channel; /* CLAIMED, OPEN: a counted reference */
+    mp_link takes;       /* of mp_take that wait, oldest first */
+    unsigned failures;
+    uint64_t retry_at;
+    char why[160];
+};
+
+/* One channel, from its claim to its end. Another one with the same key is another struct. */
+struct mp_channel {
+    atomic_int refs;
+    mp_upstream *upstream; /* a counted reference */
+    const mp_upstream_transport *transport;
+    mp_upstream_part *part; /* a counted reference: as configured when it was claimed */
+    uint64_t serial;
+    _Atomic int64_t next_id;
+
+    mp_channel_key *key; /* upstream lock; NULL once it has ended */
+    bool is_claimed, is_open, is_lost;
+    int64_t running; /* its exchanges */
+    uint64_t used_at;
+    char *card, *revision, *session; /* set once, before is_open; read without the lock after `is_open` was seen */
+    size_t card_len;
+
+    struct mp_channel_owner *owner; /* table lock, like the next; NULL: it belongs to no session */
+    mp_link in_owner;
+    mp_link in_ended; /* of the thread that ends it, between the lock and mp_channel_close_soon */
+
+    mp_upstream_host *home; /* the worker that claimed it; never changes */
+    void *connection;       /* of the transport, on the home's thread */
+    mp_link
+        exchanges; /* transports with a home: exchanges that were given to `send` and are not over, oldest first; home's thread */
+    mp_message closing; /* posted once, to the home */
+    bool closing_is_lost;
+    bool is_closed; /* `close` was called; home's thread */
+};
+
+struct mp_take {
+    atomic_int refs; /* the taker's, and one of the message that is on its way */
+    mp_upstream_host *host;
+    void (*done)(void *ctx); /* NULL once the taker has freed it; taker's thread */
+    void *ctx;
+    mp_upstream *upstream; /* a counted reference; NULL: refused at once */
+    mp_message message;
+    mp_str key; /* in `bytes` */
+    uint64_t open_ms;
+
+    mp_link link;          /* upstream lock: in takes of a key, or in room of the upstream */
+    mp_take_result result; /* upstream lock until the message is delivered */
+    mp_channel *channel;
+    mp_upstream_failure failure;
+    char bytes[];
+};
+
+typedef struct mp_queued_event mp_queued_event;
+
+struct mp_exchange {
+    atomic_int refs;
+    mp_channel *channel; /* a counted reference, like `part` */
+    const mp_upstream_transport *transport;
+    mp_upstream_part *part;
+    mp_upstream_host *host; /* the worker of its task */
+    bool has_id;
+    int64_t id;
+    mp_str message, cancel, revision; /* in memory of the exchange */
+    char **headers;                   /* ends with NULL */
+    size_t answer;                    /* cap in bytes */
+    uint64_t timeout_ms, total_ms;
+
+    mp_link in_upstream;                  /* upstream lock */
+    bool has_slot, is_listed, is_waiting; /* is_waiting: it began among those that wait */
+
+    /* The task's thread. */
+    void (*ready)(void *ctx);
+    void *ctx;
+    mp_link events; /* of mp_queued_event */
+    mp_queued_event *taken;
+    mp_timer silence, total;
+    uint64_t began_us;
+    bool is_started;  /* it was given to the transport */
+    bool has_answer;  /* the answer is among the events, or was taken */
+    bool is_detached; /* the task has left; the message is still on its way */
+    bool is_ended;    /* slot and counts were given back */
+    mp_upstream_failure failure;
+    mp_message granted; /* a slot became free; posted to `host` */
+
+    _Atomic size_t queued; /* bytes of events that the task has not taken */
+
+    atomic_bool was_sent; /* the upstream may have received the message */
+    int64_t questions;    /* requests of the upstream that the task has not answered; task's thread */
+
+    /* The thread that the transport works on: the home's, or the task's. */
+    mp_link in_channel;
+    void *request; /* of the transport */
+};
+
+struct mp_upstream_host {
+    mp_upstreams *table;
+    mp_loop *loop;
+    mp_client *client;
+    mp_link hot;               /* HTTP requests with news, by their member `hot` */
+    mp_link requests;          /* all HTTP requests of this host */
+    void *processes, *streams; /* of the transports stdio and sse */
+    uint64_t end_by;           /* ms; 0: mp_upstream_host_end was not called */
+    bool is_over;              /* the loop has ended */
+    mp_envelope envelope;      /* for the message that is being read */
+};
+
+/* -- config.c ------------------------------------------------------------------------------------------------------ */
+
+mp_upstream_part *mp_upstream_part_new(const mp_upstream_config *config, const mp_upstream_limits *limits);
+mp_upstream_part *mp_upstream_part_ref(mp_upstream_part *part);
+void mp_upstream_part_unref(mp_upstream_part *part);
+/* True if channels of `a` are channels of `b`. */
+bool mp_upstream_part_connects_like(const mp_upstream_part *a, const mp_upstream_config *b);
+
+/* -- circuit.c: pure functions, under the upstream's lock ---------------------------------------------------------- */
+
+typedef enum { MP_CIRCUIT_PASS, MP_CIRCUIT_PROBE, MP_CIRCUIT_REFUSE } mp_circuit_answer;
+/* May a task call now? PROBE: it alone, for `probe_ms`. REFUSE: `*wait_ms` until the next attempt. */
+mp_circuit_answer mp_circuit_ask(mp_circuit *circuit, uint64_t now, uint64_t probe_ms, uint64_t *wait_ms);
+void mp_circuit_success(mp_circuit *circuit, uint64_t now);
+void mp_circuit_failure(mp_circuit *circuit, uint64_t now, const mp_upstream_config *config);
+/* The time of rest after `count` failures (1 or more): doubles from `least` to `most`, give or take a fifth. */
+uint64_t mp_backoff_ms(unsigned count, uint64_t least, uint64_t most);
+
+/* -- failure.c ----------------------------------------------------------------------------------------------------- */
+
+void mp_upstream_failure_set(mp_upstream_failure *failure, const char *reason, bool may_have_run, const char *why);
+/* True if the failure says that the upstream is not there, not that it answered with an error. */
+bool mp_upstream_failure_is_outage(const mp_upstream_failure *failure);
+
+/* -- record.c ------------------------------------------------------------------------------------------------------ */
+
+/* The upstream of this name, with a counted reference; NULL: there is none. */
+mp_upstream *mp_upstreams_find(mp_upstreams *table, mp_str name);
+/* A record with one reference. */
+mp_upstream *mp_upstream_new(mp_upstreams *table, mp_upstream_part *part, const mp_upstream_transport *transport);
+/* Takes and gives back counted references to an upstream. */
+mp_upstream *mp_upstream_ref(mp_upstream *upstream);
+void mp_upstream_unref(mp_upstream *upstream);
+/* Records a failure of the upstream for people and the circuit. Under the upstream's lock. */
+void mp_upstream_note_failure(mp_upstream *upstream, const mp_upstream_failure *failure);
+
+/* -- channel.c ----------------------------------------------------------------------------------------------------- */
+
+/* Ends the channel: its key is free. Under the upstream's lock; the caller then calls mp_channel_close_soon without it. True if it had not
+ * ended before: then the caller has a counted reference. */
+bool mp_channel_detach(mp_channel *channel, bool is_lost);
+/* Posts the end to the channel's home, and gives the counted reference back. */
+void mp_channel_close_soon(mp_channel *channel, bool is_lost);
+/* Closes channels that are idle, frees keys, wakes takes. Without a lock. */
+void mp_channels_sweep(mp_upstream *upstream, uint64_t now);
+/* A session that owns channels; in table.owners. */
+typedef struct mp_channel_owner {
+    mp_node node;
+    mp_link channels;
+} mp_channel_owner;
+
+/* -- exchange.c ---------------------------------------------------------------------------------------------------- */
+
+/* Fails all exchanges that run on an upstream or wait for it. Any thread, without a lock. */
+void mp_exchanges_stop(mp_upstream *upstream, const char *reason, const char *why);
+
+/* Gauges and counters that several files count. */
+extern const mp_stat mp_stat_refused_upstream_busy;
+
+#endif

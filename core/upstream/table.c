@@ -1,0 +1,389 @@
+/* table.c: the upstreams of the process: the list of the configuration, reloads, the sweep, facts for people. */
+#include "upstream/transport.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+
+#define SWEEP_MS 250
+
+static const mp_upstream_transport *transport_of(const mp_upstream_config *config)
+{
+    (void)config;
+    return &mp_upstream_http;
+}
+
+mp_upstreams *mp_upstreams_new(void)
+{
+    mp_upstreams *table = mp_new(sizeof *table);
+    unsigned char bits[16] = {0};
+    pthread_mutex_init(&table->lock, NULL);
+    pthread_mutex_init(&table->catalogue_lock, NULL);
+    mp_map_init(&table->by_name);
+    mp_map_init(&table->owners);
+    mp_map_init(&table->catalogues);
+    mp_link_init(&table->all);
+    table->limits = mp_upstream_default_limits;
+    if (getrandom(bits, sizeof bits, 0) != (ssize_t)sizeof bits)
+        abort(); /* an instance that two gateways share would refuse calls between them */
+    for (size_t i = 0; i < sizeof bits; i++)
+        snprintf(table->instance + 2 * i, 3, "%02x", bits[i]);
+    return table;
+}
+
+const char *mp_upstreams_instance(const mp_upstreams *table)
+{
+    return table->instance;
+}
+
+/* -- records ------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    mp_upstream **list; /* counted references */
+    size_t count;
+} records;
+
+static void add_record(records *to, mp_upstream *upstream)
+{
+    to->list = mp_resize(to->list, (to->count + 1) * sizeof *to->list);
+    to->list[to->count++] = mp_upstream_ref(upstream);
+}
+
+static records all_records(mp_upstreams *table)
+{
+    records found = {0};
+    pthread_mutex_lock(&table->lock);
+    for (mp_link *link = table->all.next; link != &table->all; link = link->next)
+        add_record(&found, mp_container(link, mp_upstream, in_all));
+    pthread_mutex_unlock(&table->lock);
+    return found;
+}
+
+static void forget(records *found)
+{
+    for (size_t i = 0; i < found->count; i++)
+        mp_upstream_unref(found->list[i]);
+    free(found->list);
+}
+
+static void retire(mp_upstream *upstream, uint64_t drain_ms)
+{
+    pthread_mutex_lock(&upstream->lock);
+    upstream->is_retired = true;
+    upstream->drained_at = mp_monotonic_ms() + drain_ms;
+    pthread_mutex_unlock(&upstream->lock);
+    mp_channels_sweep(upstream, mp_monotonic_ms());
+}
+
+static void keep(mp_upstream *upstream, mp_upstream_part *part)
+{
+    pthread_mutex_lock(&upstream->lock);
+    mp_upstream_part *before = upstream->part;
+    upstream->part = part;
+    pthread_mutex_unlock(&upstream->lock);
+    mp_upstream_part_unref(before);
+}
+
+static bool is_listed(const char *name, const mp_upstream_config *const *list, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(list[i]->name, name) == 0)
+            return true;
+    return false;
+}
+
+typedef struct {
+    mp_upstreams *table;
+    const mp_upstream_config *const *list;
+    size_t count;
+    records gone;
+} comparison;
+
+/* Under the table's lock. */
+static void drop_unlisted(mp_node *node, void *ctx)
+{
+    comparison *it = ctx;
+    mp_upstream *upstream = mp_container(node, mp_upstream, node);
+    if (is_listed(upstream->name, it->list, it->count))
+        return;
+    mp_map_drop(&it->table->by_name, node);
+    add_record(&it->gone, upstream);
+}
+
+void mp_upstreams_configure(mp_upstreams *table, const mp_upstream_config *const *list, size_t count,
+                            const mp_upstream_limits *limits, uint64_t drain_ms)
+{
+    comparison it = {.table = table, .list = list, .count = count};
+    pthread_mutex_lock(&table->lock);
+    table->limits = *limits;
+    mp_map_each(&table->by_name, drop_unlisted, &it);
+    for (size_t i = 0; i < count; i++) {
+        mp_upstream_part *part = mp_upstream_part_new(list[i], limits);
+        mp_node *node = mp_map_find(&table->by_name, mp_str_of(list[i]->name));
+        mp_upstream *before = node == NULL ? NULL : mp_container(node, mp_upstream, node);
+        if (before != NULL && mp_upstream_part_connects_like(before->part, list[i])) {
+            keep(before, part);
+            continue;
+        }
+        if (before != NULL) {
+            mp_map_drop(&table->by_name, node);
+            add_record(&it.gone, before);
+        }
+        mp_upstream *upstream = mp_upstream_new(table, part, transport_of(list[i]));
+        mp_map_put(&table->by_name, &upstream->node);
+        mp_link_put(&table->all, &upstream->in_all);
+    }
+    pthread_mutex_unlock(&table->lock);
+    for (size_t i = 0; i < it.gone.count; i++)
+        retire(it.gone.list[i], drain_ms);
+    forget(&it.gone);
+}
+
+void mp_upstreams_end_session(mp_upstreams *table, mp_str session_id)
+{
+    if (atomic_load(&table->owned) == 0)
+        return;
+    mp_channel **list = NULL;
+    size_t count = 0;
+    pthread_mutex_lock(&table->lock);
+    mp_node *node = mp_map_find(&table->owners, session_id);
+    if (node != NULL) {
+        const mp_link *head = &mp_container(node, mp_channel_owner, node)->channels;
+        for (mp_link *link = head->next; link != head; link = link->next) {
+            list = mp_resize(list, (count + 1) * sizeof *list);
+            list[count++] = mp_channel_ref(mp_container(link, mp_channel, in_owner));
+        }
+    }
+    pthread_mutex_unlock(&table->lock);
+    for (size_t i = 0; i < count; i++) {
+        mp_channel_end(list[i]);
+        mp_channel_unref(list[i]);
+    }
+    free(list);
+}
+
+/* -- the sweep ----------------------------------------------------------------------------------------------------- */
+
+/* A retired upstream without channels and exchanges leaves the table. */
+static void drop_retired(mp_upstreams *table, mp_upstream *upstream, uint64_t now)
+{
+    pthread_mutex_lock(&upstream->lock);
+    bool is_late = upstream->is_retired && now >= upstream->drained_at;
+    bool is_done = upstream->is_retired && upstream->channels == 0 && mp_link_is_alone(&upstream->running) &&
+                   mp_link_is_alone(&upstream->waiting);
+    pthread_mutex_unlock(&upstream->lock);
+    if (is_late && !is_done)
+        mp_exchanges_stop(upstream, "stopped", "a reload replaced the upstream");
+    if (!is_done)
+        return;
+    pthread_mutex_lock(&table->lock);
+    bool is_in_table = !mp_link_is_alone(&upstream->in_all);
+    mp_link_drop(&upstream->in_all);
+    pthread_mutex_unlock(&table->lock);
+    if (is_in_table)
+        mp_upstream_unref(upstream);
+}
+
+static bool sweep_if_due(mp_upstreams *table)
+{
+    uint64_t now = mp_monotonic_ms(), before = atomic_load(&table->swept_at);
+    if (now < before + SWEEP_MS || !atomic_compare_exchange_strong(&table->swept_at, &before, now))
+        return false;
+    records found = all_records(table);
+    for (size_t i = 0; i < found.count; i++) {
+        mp_channels_sweep(found.list[i], now);
+        drop_retired(table, found.list[i], now);
+    }
+    forget(&found);
+    return false;
+}
+
+/* -- facts --------------------------------------------------------------------------------------------------------- */
+
+static uint64_t quantile(const mp_upstream *upstream, double part)
+{
+    uint64_t all = 0, sum = 0;
+    double us = 1;
+    for (unsigned i = 0; i < MP_TIME_STEPS; i++)
+        all += upstream->times[i];
+    for (unsigned i = 0; i < MP_TIME_STEPS && all > 0; i++) {
+        sum += upstream->times[i];
+        if ((double)sum >= part * (double)all)
+            break;
+        us *= 1.189207115;
+    }
+    return all == 0 ? 0 : (uint64_t)us;
+}
+
+static void look_for_barred(mp_node *node, void *ctx)
+{
+    if (mp_container(node, mp_channel_key, node)->state == MP_KEY_BARRED)
+        *(bool *)ctx = true;
+}
+
+static void describe(mp_upstream *upstream, mp_upstream_report *to)
+{
+    bool is_barred = false;
+    uint64_t now = mp_monotonic_ms();
+    pthread_mutex_lock(&upstream->lock);
+    mp_map_each(&upstream->keys, look_for_barred, &is_barred);
+    const mp_circuit *circuit = &upstream->circuit;
+    *to = (mp_upstream_report){.kind = upstream->part->it.kind,
+                               .transport = upstream->transport->name,
+                               .channels = upstream->channels,
+                               .opening = upstream->opening,
+                               .running = upstream->calls,
+                               .waiting = upstream->waiters,
+                               .calls = upstream->total_calls,
+                               .errors = upstream->total_errors,
+                               .lost = upstream->total_lost,
+                               .dropped = upstream->total_dropped,
+                               .refused = upstream->total_refused,
+                               .opened = upstream->total_opened,
+                               .p50_us = quantile(upstream, 0.5),
+                               .p99_us = quantile(upstream, 0.99),
+                               .error_at = upstream->error_at,
+                               .processes = upstream->processes,
+                               .restarts = upstream->total_starts > 0 ? (int64_t)upstream->total_starts - 1 : 0};
+    to->state = circuit->is_open              ? MP_UPSTREAM_DOWN
+                : is_barred                   ? MP_UPSTREAM_BARRED
+                : upstream->total_opened == 0 ? MP_UPSTREAM_UNUSED
+                                              : MP_UPSTREAM_UP;
+    to->retry_ms = circuit->is_open && circuit->retry_at > now ? circuit->retry_at - now : 0;
+    memcpy(to->revision, upstream->revision, sizeof to->revision);
+    memcpy(to->error, upstream->error, sizeof to->error);
+    pthread_mutex_unlock(&upstream->lock);
+    to->name = mp_dup(mp_str_of(upstream->name));
+}
+
+mp_upstream_report *mp_upstreams_report(mp_upstreams *table, size_t *count)
+{
+    records found = all_records(table);
+    mp_upstream_report *reports = mp_new((found.count + 1) * sizeof *reports);
+    *count = 0;
+    for (size_t i = 0; i < found.count; i++) {
+        pthread_mutex_lock(&found.list[i]->lock);
+        bool is_retired = found.list[i]->is_retired;
+        pthread_mutex_unlock(&found.list[i]->lock);
+        if (!is_retired)
+            describe(found.list[i], &reports[(*count)++]);
+    }
+    forget(&found);
+    return reports;
+}
+
+void mp_upstream_report_free(mp_upstream_report *reports, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        free((char *)(uintptr_t)reports[i].name);
+    free(reports);
+}
+
+/* -- hosts --------------------------------------------------------------------------------------------------------- */
+
+#define MAX_REQUESTS 8192
+#define END_MS 2000
+
+static const mp_upstream_transport *const transports[] = {&mp_upstream_http};
+#define TRANSPORTS (sizeof transports / sizeof *transports)
+
+/* Upstreams have limits of their own (calls, waiting), so a full list of scripts' requests does not stop them. */
+static mp_client_limits client_limits(const mp_client_limits *limits)
+{
+    mp_client_limits own = *limits;
+    own.requests = MAX_REQUESTS;
+    own.per_host = 0; /* no limit */
+    return own;
+}
+
+mp_upstream_host *mp_upstream_host_new(mp_upstreams *table, mp_loop *loop, const mp_client_limits *limits)
+{
+    mp_upstream_host *host = mp_new(sizeof *host);
+    mp_client_limits own = client_limits(limits);
+    host->table = table;
+    host->loop = loop;
+    host->client = mp_client_new(loop, &own);
+    mp_link_init(&host->hot);
+    mp_link_init(&host->requests);
+    return host;
+}
+
+void mp_upstream_host_configure(mp_upstream_host *host, const mp_client_limits *limits)
+{
+    mp_client_limits own = client_limits(limits);
+    mp_client_configure(host->client, &own);
+}
+
+bool mp_upstream_turn(mp_upstream_host *host)
+{
+    bool did = false;
+    for (size_t i = 0; i < TRANSPORTS; i++)
+        if (transports[i]->turn != NULL)
+            did = transports[i]->turn(host) || did;
+    return sweep_if_due(host->table) || did;
+}
+
+bool mp_upstream_host_end(mp_upstream_host *host)
+{
+    uint64_t now = mp_monotonic_ms();
+    if (host->end_by == 0) {
+        host->end_by = now + END_MS;
+        atomic_store(&host->table->is_ending, true);
+        records found = all_records(host->table);
+        for (size_t i = 0; i < found.count; i++)
+            mp_channels_sweep(found.list[i], now);
+        forget(&found);
+        return false; /* what the sweep has posted comes first */
+    }
+    bool is_done = true;
+    for (size_t i = 0; i < TRANSPORTS; i++)
+        is_done = (transports[i]->end_host == NULL || transports[i]->end_host(host)) && is_done;
+    return is_done || now >= host->end_by;
+}
+
+void mp_upstream_host_over(mp_upstream_host *host)
+{
+    host->is_over = true;
+}
+
+void mp_upstream_host_free(mp_upstream_host *host)
+{
+    if (host == NULL)
+        return;
+    host->is_over = true;
+    for (size_t i = 0; i < TRANSPORTS; i++)
+        if (transports[i]->free_host != NULL)
+            transports[i]->free_host(host);
+    mp_client_free(host->client);
+    mp_buf_clear(&host->envelope.scratch);
+    free(host);
+}
+
+/* -- the end of the process ---------------------------------------------------------------------------------------- */
+
+static void end_key(mp_node *node, void *ctx)
+{
+    (void)ctx;
+    mp_channel *channel = mp_container(node, mp_channel_key, node)->channel;
+    if (channel != NULL && mp_channel_detach(channel, true))
+        mp_channel_unref(channel);
+}
+
+void mp_upstreams_free(mp_upstreams *table)
+{
+    if (table == NULL)
+        return;
+    records found = all_records(table);
+    for (size_t i = 0; i < found.count; i++) {
+        mp_map keys = found.list[i]->keys;
+        mp_map_each(&keys, end_key, NULL);
+        mp_link_drop(&found.list[i]->in_all);
+        mp_upstream_unref(found.list[i]); /* the table's */
+    }
+    forget(&found);
+    mp_map_clear(&table->by_name);
+    mp_map_clear(&table->owners);
+    mp_map_clear(&table->catalogues);
+    pthread_mutex_destroy(&table->lock);
+    pthread_mutex_destroy(&table->catalogue_lock);
+    free(table);
+}

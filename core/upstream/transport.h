@@ -1,0 +1,72 @@
+/* transport.h: what a transport to upstreams implements, and what it calls; for the files of this module alone.
+ *
+ * A transport with a home has one connection for each channel: a process, or an event stream. The connection belongs to one worker, the
+ * home of the channel, which is the worker of the task that opens it. All functions of the table run on the home's thread. Exchanges of
+ * tasks on other workers are posted to the home, and what arrives is posted back: exchange.c does both.
+ * A transport without a home sends each exchange on the worker of its task.
+ *
+ * Nothing here may run Lua. The functions that a transport calls may be called inside callbacks of the loop. */
+#ifndef MP_UPSTREAM_TRANSPORT_H
+#define MP_UPSTREAM_TRANSPORT_H
+
+#include "upstream/state.h"
+
+struct mp_upstream_transport {
+    const char *name; /* "http", "sse", "stdio" */
+    bool has_home;
+    /* Sends exchange->message. With a home: the first exchange of a channel (channel->connection is NULL) makes the connection first; the
+     * transport holds the exchange by mp_exchange_ref until the message is written. It sets exchange->was_sent once the upstream may have
+     * received a byte, before it may fail. */
+    void (*send)(mp_exchange *exchange);
+    /* Sends a whole message (a reply, a cancellation) on behalf of an exchange; nothing waits for it. */
+    void (*say)(mp_exchange *exchange, mp_str message);
+    /* The exchange is over for its task, which takes no more events: releases what the transport has for it. May be called before `send`
+     * has written the message, which is then not written. */
+    void (*leave)(mp_exchange *exchange);
+    /* The task has taken all events that there were. May be NULL. */
+    void (*resume)(mp_exchange *exchange);
+    /* True if the upstream may have received the message. NULL: exchange->was_sent says it. Transports without a home only. */
+    bool (*has_sent)(const mp_exchange *exchange);
+    /* The channel has ended: closes its connection. `is_lost`: the upstream does not know it any more. channel->connection may be NULL. */
+    void (*close)(mp_channel *channel, bool is_lost);
+    /* At the bottom of each turn of a host. True if it did something. May be NULL. */
+    bool (*turn)(mp_upstream_host *host);
+    /* The worker ends, and its channels have ended: true once nothing of the transport is left on this host. Called again and again. May be
+     * NULL. */
+    bool (*end_host)(mp_upstream_host *host);
+    /* The loop has ended: frees what is left. Exchanges fail first. May be NULL. */
+    void (*free_host)(mp_upstream_host *host);
+};
+
+extern const mp_upstream_transport mp_upstream_http;
+
+/* -- what a transport calls, for one exchange ---------------------------------------------------------------------- */
+
+/* A message that belongs to the exchange. `bytes` is one JSON-RPC message, or an array of messages; it is copied. Messages that are no
+ * answer to this exchange, no request and no notification are dropped and counted. On the thread of the exchange's task, or, with a
+ * home, of the home. Returns the number of answers to this exchange (0 or 1). */
+int mp_exchange_message(mp_exchange *exchange, int status, mp_str bytes);
+/* The upstream has accepted a message without an id. */
+void mp_exchange_accepted(mp_exchange *exchange, int status);
+/* There will be no answer. Takes over what `failure` owns. Only the first failure counts, and none after the answer. */
+void mp_exchange_fail(mp_exchange *exchange, mp_upstream_failure *failure);
+/* Like mp_exchange_fail, with a reason and a text alone. may_have_run is exchange->was_sent. */
+void mp_exchange_fail_with(mp_exchange *exchange, const char *reason, const char *why);
+mp_exchange *mp_exchange_ref(mp_exchange *exchange);
+void mp_exchange_unref(mp_exchange *exchange);
+
+/* -- what a transport with a home calls, for a channel ------------------------------------------------------------- */
+
+/* A message has arrived: finds its exchange among channel->exchanges. A response by its id; notifications/progress by its token, which Lua
+ * makes equal to the id of its request; everything else goes to the only exchange of the channel, else to the newest one, and is dropped
+ * and counted where there is none. On the home's thread. */
+void mp_channel_message(mp_channel *channel, mp_str bytes);
+/* The connection has ended by itself: all exchanges of the channel fail with this reason, and the next taker opens another channel. The
+ * transport has closed, or will close, the connection itself: `close` is called later all the same. */
+void mp_channel_broken(mp_channel *channel, const char *reason, const char *why);
+/* A process was started; false: it may not be, because limits.upstreams.processes or the starts of a minute are used up. Each
+ * success is followed by one mp_upstream_stopped. Any thread. */
+bool mp_upstream_may_start(mp_upstream *upstream, const char **reason);
+void mp_upstream_stopped(mp_upstream *upstream);
+
+#endif
