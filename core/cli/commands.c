@@ -216,6 +216,32 @@ const mp_cli_command mp_cli_commands[] = {
      "<file>",
      mp_cli_test,
      {CONFIG}},
+    {"add",
+     "[OPTION]... NAME URL | NAME -- COMMAND [ARGUMENT]...",
+     "add an MCP server to the configuration, as an upstream",
+     "Writes an entry at the end of `upstreams:` and leaves the rest of the file as it is. A\n"
+     "value may be a variable of the gateway, in single quotes: '${KEY:?set it}'. Secrets\n"
+     "themselves are refused: the file, and the arguments of a program, are not secret.\n",
+     NULL,
+     mp_cli_upstream,
+     {{"bearer-env", 'b', "VAR", "send the token in this environment variable to URL", NULL},
+      {"header", 'H', "HEADER", "send 'name: value' to URL; may be repeated", NULL},
+      {"env", 'e', "NAME=VALUE", "a variable of COMMAND; may be repeated", NULL},
+      {"prefix", 'p', "PREFIX", "put before the names of its tools (default: NAME_)", NULL},
+      {"revision", 'r', "REVISION", "auto, modern, legacy or sse (default: auto)", "auto modern legacy sse"},
+      {"dry-run", 'n', NULL, "print the entry, write nothing", NULL},
+      {"untried", 0, NULL, "write the entry without connecting", NULL},
+      CONFIG}},
+    {"import",
+     "[OPTION]... FILE [NAME]...",
+     "add the MCP servers of another program's configuration",
+     "Reads the JSON file of Claude Desktop, Claude Code, Cursor, VS Code and others, and writes\n"
+     "its servers, or those named, at the end of `upstreams:`. Disabled ones become comments. A\n"
+     "value that looks like a secret is not copied: a variable stands in its place, and a line\n"
+     "says which. The exit code is 1 if a server was left out.\n",
+     "<file>",
+     mp_cli_upstream,
+     {{"dry-run", 'n', NULL, "print the entries, write nothing", NULL}, CONFIG}},
     {"key",
      "new NAME [OPTION]... | pair FILE [--alg NAME]",
      "make an API key, or a key pair for signing and verifying tokens",
@@ -298,11 +324,10 @@ const size_t mp_cli_command_count = sizeof mp_cli_commands / sizeof *mp_cli_comm
 
 /* Command names of other programs, with the command that does the same here. */
 static const char *const other_words[][2] = {
-    {"serve", "run"},     {"start", "run"},     {"up", "run"},         {"dev", "run"},    {"ls", "list"},
-    {"tools", "list"},    {"show", "list"},     {"invoke", "call"},    {"exec", "call"},  {"create", "new"},
-    {"init", "new"},      {"add", "new"},       {"generate", "new"},   {"lint", "check"}, {"validate", "check"},
-    {"get", "read"},      {"resource", "read"}, {"prompts", "prompt"}, {"ps", "status"},  {"ping", "status"},
-    {"schema", "config"},
+    {"serve", "run"},     {"start", "run"},      {"up", "run"},      {"dev", "run"},        {"ls", "list"},
+    {"tools", "list"},    {"show", "list"},      {"invoke", "call"}, {"exec", "call"},      {"create", "new"},
+    {"init", "new"},      {"generate", "new"},   {"lint", "check"},  {"validate", "check"}, {"get", "read"},
+    {"resource", "read"}, {"prompts", "prompt"}, {"ps", "status"},   {"ping", "status"},    {"schema", "config"},
 };
 
 const mp_cli_command *mp_cli_find(const char *name)

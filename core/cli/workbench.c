@@ -99,6 +99,12 @@ int mp_cli_call(const mp_cli_args *args)
     return with_child(args);
 }
 
+/* `add` and `import`. */
+int mp_cli_upstream(const mp_cli_args *args)
+{
+    return with_child(args);
+}
+
 /* Without a configuration only the library's own types are written. */
 int mp_cli_types(const mp_cli_args *args)
 {

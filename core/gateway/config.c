@@ -36,6 +36,8 @@ bool mp_config_read_value(reader *r, const mp_yaml_node *node, mp_buf *room, mp_
     *value = (mp_config_value){node->text, {node->text.ptr, (size_t)shown_len(node->text)}, node->is_plain, false};
     if (!mp_expand_has(node->text))
         return true;
+    if (r->keeps_variables)
+        return false;
     value->is_expanded = true;
     if (mp_expand(node->text, r->folder, room, &where, &err) != 0) {
         report_error(r, mp_yaml_place_of(&r->yaml, node, where), &err);
@@ -380,9 +382,9 @@ static char *folder_of(const char *path)
     return mp_dup((mp_str){path, slash == path ? 1 : (size_t)(slash - path)});
 }
 
-mp_config *mp_config_parse(mp_str text, const char *name, mp_buf *report)
+static mp_config *parse(mp_str text, const char *name, bool keeps_variables, mp_buf *report)
 {
-    reader r = {.config = mp_new(sizeof *r.config), .folder = folder_of(name)};
+    reader r = {.config = mp_new(sizeof *r.config), .folder = folder_of(name), .keeps_variables = keeps_variables};
     for (size_t i = 0; i < mp_config_key_count; i++)
         if (mp_config_key_list(&mp_config_keys[i]) == NULL)
             mp_config_set_preset(r.config, &mp_config_keys[i], r.folder);
@@ -400,7 +402,7 @@ mp_config *mp_config_parse(mp_str text, const char *name, mp_buf *report)
             report_error(&r, root->at, &err);
         }
         mp_config_end_tls(&r, "admin.tls", &r.config->admin_tls);
-        if (r.yaml.errors == 0 && check_whole(r.config, &blamed, &err) != 0)
+        if (r.yaml.errors == 0 && !keeps_variables && check_whole(r.config, &blamed, &err) != 0)
             report_error(&r, place_of(&r, blamed), &err);
     }
     mp_yaml_end_report(&r.yaml);
@@ -418,7 +420,17 @@ mp_config *mp_config_parse(mp_str text, const char *name, mp_buf *report)
     return r.config;
 }
 
-static int read_file(const char *path, mp_buf *text)
+mp_config *mp_config_parse(mp_str text, const char *name, mp_buf *report)
+{
+    return parse(text, name, false, report);
+}
+
+mp_config *mp_config_parse_unexpanded(mp_str text, const char *name, mp_buf *report)
+{
+    return parse(text, name, true, report);
+}
+
+int mp_config_read_file(const char *path, mp_buf *text)
 {
     struct stat info;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
@@ -443,7 +455,7 @@ mp_config *mp_config_load(const char *path, mp_buf *report)
 {
     mp_buf text = {0};
     mp_config *config = NULL;
-    if (read_file(path, &text) == 0) {
+    if (mp_config_read_file(path, &text) == 0) {
         config = mp_config_parse(mp_buf_str(&text), path, report);
     } else {
         int why = errno;

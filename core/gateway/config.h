@@ -81,7 +81,21 @@ typedef struct {
 mp_config *mp_config_load(const char *path, mp_buf *report);
 /* Parses a configuration from memory. `name` is the file's path, used in messages and to resolve relative paths. */
 mp_config *mp_config_parse(mp_str text, const char *name, mp_buf *report);
+/* Parses a configuration without expanding ${…}: values that contain it are left out. For checks of a file's structure. */
+mp_config *mp_config_parse_unexpanded(mp_str text, const char *name, mp_buf *report);
+/* Appends the file's text. On -1 errno says why. */
+int mp_config_read_file(const char *path, mp_buf *text);
 void mp_config_free(mp_config *config);
+
+/* -- editing (config_edit.c) --------------------------------------------------------------------------------------- */
+
+/* Adds entries at the end of `upstreams:` in `text`, which is the configuration file `name`, and appends the new text to `out`. All other
+ * bytes stay as they are. `entries` is the YAML of the entries, not indented; `names` are those of the entries that are not comments,
+ * in order, and end with NULL. On -1 `report` says why nothing can be added; the text is then unchanged. */
+int mp_config_add_upstreams(mp_str text, const char *name, mp_str entries, const char *const *names, mp_buf *out,
+                            mp_buf *report);
+/* The same in the file at `path`, which is made if there is none. The file is replaced as a whole and keeps its mode. */
+int mp_config_add_upstreams_to_file(const char *path, mp_str entries, const char *const *names, mp_buf *report);
 /* Sets a key from the command line; more than one value is allowed only for a list. On failure returns -1 and a
  * report that names `option`. */
 int mp_config_override(mp_config *config, const char *path, const char *const *values, size_t count, const char *option,

@@ -138,9 +138,36 @@ int mp_gateway_check(mp_config *config, const char *form, bool is_strict)
     return code == 0 && is_strict && (has_warnings || mp_log_warnings() > 0) ? EXIT_FAILURE : code;
 }
 
+static int add_upstreams(const char *path, mp_str entries, const char *const *names, mp_buf *out, mp_buf *report)
+{
+    if (out == NULL)
+        return mp_config_add_upstreams_to_file(path, entries, names, report);
+    mp_buf text = {0};
+    int result = mp_config_read_file(path, &text) == 0 || errno == ENOENT ? 0 : -1;
+    if (result != 0)
+        mp_buf_printf(report, "%s: cannot read the configuration: %s\n", path, strerror(errno));
+    else
+        result = mp_config_add_upstreams(mp_buf_str(&text), path, entries, names, out, report);
+    mp_buf_clear(&text);
+    return result;
+}
+
+static void put_upstreams(const char *path, mp_buf *out)
+{
+    mp_buf text = {0}, report = {0};
+    mp_config *config =
+        mp_config_read_file(path, &text) == 0 ? mp_config_parse_unexpanded(mp_buf_str(&text), path, &report) : NULL;
+    for (mp_upstream_entry **one = config == NULL ? NULL : config->upstreams; one != NULL && *one != NULL; one++)
+        mp_buf_printf(out, "%s\n", (*one)->core.name);
+    mp_config_free(config);
+    mp_buf_clear(&text);
+    mp_buf_clear(&report);
+}
+
 int mp_gateway_workbench(const char *command, const mp_workbench_argument *arguments, size_t count)
 {
-    return mp_workbench_run(command, arguments, count);
+    static const mp_workbench_tools tools = {add_upstreams, put_upstreams};
+    return mp_workbench_run(command, arguments, count, &tools);
 }
 
 /* -- stdio --------------------------------------------------------------------------------------------------------- */

@@ -94,8 +94,18 @@ typedef struct {
     const char *value;
 } mp_workbench_argument;
 
+/* What commands need of modules above this one. */
+typedef struct {
+    /* Adds entries to `upstreams:` in the configuration file; `names` ends with NULL. With `out` writes no file but appends the new text.
+     * Returns -1 and a report for people on failure. */
+    int (*add_upstreams)(const char *path, mp_str entries, const char *const *names, mp_buf *out, mp_buf *report);
+    /* Appends the names of the upstreams in the configuration file, each with a line break; nothing if it cannot be read. */
+    void (*put_upstreams)(const char *path, mp_buf *out);
+} mp_workbench_tools;
+
 /* Runs a command of lua/moonpool/workbench in a Lua state of its own. Returns the exit code. */
-int mp_workbench_run(const char *command, const mp_workbench_argument *arguments, size_t count);
+int mp_workbench_run(const char *command, const mp_workbench_argument *arguments, size_t count,
+                     const mp_workbench_tools *tools);
 
 extern const mp_stat mp_stat_fs_bytes; /* declared in fs.c */
 

@@ -33,7 +33,7 @@ static void push_upstream(lua_State *L, const mp_upstream_entry *upstream)
 {
     static const char *const kinds[] = {"url", "command"};
     static const char *const revisions[] = {"auto", "modern", "legacy", "sse"};
-    static const char *const owners[] = {"auto", "principal", "session", "call", "gateway"};
+    static const char *const owners[] = {NULL, "principal", "session", "call", "gateway"};
     static const char *const retries[] = {"read_only", "hinted", "never"};
     lua_newtable(L);
     mp_field_text(L, "name", upstream->core.name);
@@ -46,7 +46,8 @@ static void push_upstream(lua_State *L, const mp_upstream_entry *upstream)
     set_pairs(L, "rename", upstream->rename);
     set_pairs(L, "describe", upstream->describe);
     set_list(L, "pass", upstream->pass);
-    mp_field_text(L, "per", owners[upstream->per]);
+    if (upstream->per != MP_UPSTREAM_PER_AUTO)
+        mp_field_text(L, "per", owners[upstream->per]);
     mp_field_text(L, "retry", retries[upstream->retry]);
     mp_field_integer(L, "longest", upstream->longest);
     mp_field_integer(L, "calls", upstream->core.calls);

@@ -15,6 +15,7 @@ typedef struct {
     const char *command;
     const mp_workbench_argument *list;
     size_t count;
+    const mp_workbench_tools *tools;
 } workbench_command;
 
 /* Pushes a table of the arguments: words by number; the last value of each option by the option's name; in the table "every", a list of
@@ -51,6 +52,65 @@ static int push_host(lua_State *L)
     return 1;
 }
 
+#define MAX_ADDED 256 /* upstreams that one command adds */
+
+/* config_file.add_upstreams(path, entries, names, is_dry): true, or the new text if `is_dry`; or nil, a report. Upvalue: the tools.
+ * [-0, +2, throws] */
+static int l_add_upstreams(lua_State *L)
+{
+    const mp_workbench_tools *tools = lua_touserdata(L, lua_upvalueindex(1));
+    const char *names[MAX_ADDED + 1] = {0};
+    lua_Unsigned count = lua_rawlen(L, 3);
+    bool is_dry = lua_toboolean(L, 4);
+    mp_buf out = {0}, report = {0};
+    luaL_argcheck(L, count <= MAX_ADDED, 3, "too many upstreams");
+    for (lua_Unsigned i = 0; i < count; i++) {
+        lua_rawgeti(L, 3, (lua_Integer)i + 1); /* the table keeps the text */
+        names[i] = lua_tostring(L, -1);
+        lua_pop(L, 1);
+    }
+    int result = tools->add_upstreams(luaL_checkstring(L, 1), mp_check_str(L, 2), names, is_dry ? &out : NULL, &report);
+    if (result == 0 && is_dry)
+        lua_pushlstring(L, out.ptr, out.len);
+    else if (result == 0)
+        lua_pushboolean(L, true);
+    else
+        lua_pushnil(L);
+    lua_pushlstring(L, report.len == 0 ? "" : report.ptr, report.len);
+    mp_buf_clear(&out);
+    mp_buf_clear(&report);
+    return 2;
+}
+
+/* config_file.upstream_names(path): a table whose keys are the names of the upstreams. Upvalue: the tools.  [-0, +1, throws] */
+static int l_upstream_names(lua_State *L)
+{
+    const mp_workbench_tools *tools = lua_touserdata(L, lua_upvalueindex(1));
+    mp_buf names = {0};
+    tools->put_upstreams(luaL_checkstring(L, 1), &names);
+    mp_str rest = mp_buf_str(&names);
+    lua_newtable(L);
+    while (rest.len > 0) {
+        mp_str name = mp_str_cut(&rest, '\n');
+        lua_pushlstring(L, name.ptr, name.len);
+        lua_pushboolean(L, true);
+        lua_rawset(L, -3);
+    }
+    mp_buf_clear(&names);
+    return 1;
+}
+
+/* [-0, +1, throws] */
+static int push_config_file(lua_State *L)
+{
+    static const luaL_Reg functions[] = {
+        {"add_upstreams", l_add_upstreams}, {"upstream_names", l_upstream_names}, {NULL, NULL}};
+    lua_newtable(L);
+    lua_getfield(L, LUA_REGISTRYINDEX, "moonpool.workbench.tools");
+    luaL_setfuncs(L, functions, 1);
+    return 1;
+}
+
 static int run_command(lua_State *L)
 {
     const workbench_command *e = lua_touserdata(L, 1);
@@ -62,6 +122,9 @@ static int run_command(lua_State *L)
     luaL_requiref(L, "moonpool.revisions", mp_lib_revisions, 0);
     luaL_requiref(L, "moonpool.error_codes", mp_lib_error_codes, 0);
     luaL_requiref(L, "moonpool.wire", mp_lib_wire, 0);
+    lua_pushlightuserdata(L, (void *)(uintptr_t)e->tools);
+    lua_setfield(L, LUA_REGISTRYINDEX, "moonpool.workbench.tools");
+    luaL_requiref(L, "moonpool.config_file", push_config_file, 0);
     mp_set_searchers(L, false);
     lua_settop(L, 0);
     lua_getglobal(L, "require");
@@ -78,9 +141,10 @@ static int add_traceback(lua_State *L)
     return 1;
 }
 
-int mp_workbench_run(const char *command, const mp_workbench_argument *arguments, size_t count)
+int mp_workbench_run(const char *command, const mp_workbench_argument *arguments, size_t count,
+                     const mp_workbench_tools *tools)
 {
-    workbench_command e = {command, arguments, count};
+    workbench_command e = {command, arguments, count, tools};
     signal(SIGPIPE, SIG_IGN);
     lua_State *L = luaL_newstate();
     if (L == NULL)

@@ -26,7 +26,7 @@ error("host.d.lua holds types for editors: lua/moonpool gets the table by requir
 ---@field rename? table<string, string>     The upstream's own name -> the name after the prefix
 ---@field describe? table<string, string>   The upstream's own name -> its description
 ---@field pass? string[]        Names of client headers that are sent on, in lower case
----@field per "auto"|"principal"|"session"|"call"|"gateway"
+---@field per? "principal"|"session"|"call"|"gateway"   nil: auto
 ---@field retry "read_only"|"hinted"|"never"
 ---@field longest integer       Limit of a name that clients see, in bytes
 ---@field calls integer

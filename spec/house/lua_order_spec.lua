@@ -20,7 +20,9 @@ local order = {
 }
 
 -- Modules in C, and folders that any folder may require and that require no other folder.
-local c_modules = { host = true, json = true, keys = true, events = true, regex = true, wire = true, revisions = true, error_codes = true }
+local c_modules = {
+  host = true, json = true, keys = true, events = true, regex = true, wire = true, revisions = true, error_codes = true, config_file = true,
+}
 local only = { lib = { runtime = true }, workbench = { runtime = true, protocol = true } }
 
 local MOST_IN_A_CIRCLE = 4

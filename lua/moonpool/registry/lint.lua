@@ -178,7 +178,7 @@ local function check_served(list)
   for _, kind in ipairs { "tools", "resources", "templates", "prompts" } do
     if next((registry.everything(kind))) ~= nil then return end
   end
-  if next(job.all()) ~= nil then return end
+  if next(job.all()) ~= nil or (host.config.upstreams or {})[1] then return end
   list[#list + 1] = "nothing is served: " .. host.script.root .. "/ has no tools, resources or prompts\n  hint: a tool is a file in "
     .. host.script.root .. "/tools/: `moonpool new tool greet` writes one"
 end
