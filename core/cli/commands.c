@@ -294,6 +294,17 @@ const mp_cli_command mp_cli_commands[] = {
      "<file>",
      mp_cli_admin,
      {ADMIN, {"json", 0, NULL, "print everything as JSON", NULL}, CONFIG}},
+    {"upstreams",
+     "[-a ADDRESS] [-c FILE] [--json] [NAME]",
+     "print the state of the running gateway's upstreams",
+     "Prints a line for each upstream of the running gateway, or for NAME: state, revision,\n"
+     "transport, sessions or processes, times of its answers, and the last failure. The states:\n"
+     "  unused  nothing was asked of it yet     down    it fails; requests are refused for now\n"
+     "  up      it answers                      barred  it refuses the gateway's credentials\n"
+     "The exit code is 1 if one of them is down or barred.\n",
+     NULL,
+     mp_cli_admin,
+     {ADMIN, {"json", 0, NULL, "print everything as JSON", NULL}, CONFIG}},
     {"config",
      "[--schema]",
      "print every key of moonpool.yaml with its default",

@@ -150,13 +150,16 @@ int mp_cli_test(const mp_cli_args *args)
     return code;
 }
 
-/* `reload` and `status`. */
+/* `reload`, `status` and `upstreams`. */
 int mp_cli_admin(const mp_cli_args *args)
 {
-    const char *file, *command = args->command->name;
+    const char *file = mp_cli_value(args, "config"), *command = args->command->name;
     arguments given = {0};
     mp_config *config = NULL;
-    if (mp_cli_take_file(args, &file) != MP_ENDED_WELL)
+    bool has_name = strcmp(command, "upstreams") == 0;
+    if (has_name && args->word_count > 1)
+        return mp_cli_misused("only one upstream can be named; unexpected:", args->words[1], NULL, command);
+    if (!has_name && mp_cli_take_file(args, &file) != MP_ENDED_WELL)
         return MP_BAD_USAGE;
     put(&given, "address", mp_cli_value(args, "admin"));
     if (given.count == 0) {
@@ -167,6 +170,7 @@ int mp_cli_admin(const mp_cli_args *args)
         put(&given, "host", strcmp(config->hosts[0], "*") == 0 ? NULL : config->hosts[0]);
     }
     put(&given, "command", command);
+    put(&given, "upstream", has_name && args->word_count > 0 ? args->words[0] : NULL);
     put(&given, "json", mp_cli_value(args, "json"));
     int code = mp_gateway_workbench("admin", given.list, given.count);
     mp_config_free(config);

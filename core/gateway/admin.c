@@ -1,6 +1,7 @@
 /* admin.c: the operator's HTTP endpoints: /healthz, /status and /reload. No answer contains a session id, token or
  * key. */
 #include "admin.h"
+#include "admin_upstreams.h"
 #include "json/json.h"
 #include "reload.h"
 #include "watchdog.h"
@@ -56,6 +57,8 @@ static void serve_status(mp_admin *admin, mp_stream *stream)
     mp_reload_describe(shared->reload, &out);
     mp_buf_put(&out, MP_STR(",\"certificates\":"));
     mp_certificates_describe(shared->certificates, &out);
+    mp_buf_put(&out, MP_STR(",\"upstreams\":"));
+    mp_admin_put_upstreams(&out, shared->commons.upstreams);
     size_t count;
     const mp_stat **list = mp_stat_list(&count);
     mp_buf_put(&out, MP_STR(",\"gauges\":"));

@@ -108,8 +108,6 @@ void mp_config_put_all(mp_buf *out, const mp_config *config);
 /* Appends the paths of the keys that differ, as in "hosts, log.level". `restarts` selects the keys that need a
  * restart, or the others. */
 void mp_config_compare(const mp_config *before, const mp_config *after, bool restarts, mp_buf *names);
-/* The part of each upstream that core/upstream obeys. The caller frees the array; the members belong to `config`. */
-mp_upstream_config *mp_config_upstreams(const mp_config *config, size_t *count);
 /* Appends the upstreams that differ, as in "+ files  ~ github (auth, timeout)  - old". */
 void mp_config_compare_upstreams(const mp_config *before, const mp_config *after, mp_buf *plan);
 /* Copies the values of the keys that need a restart from `from` to `to`. */

@@ -190,17 +190,6 @@ static bool is_in_order(mp_upstream_entry *const *before, mp_upstream_entry *con
     return true;
 }
 
-mp_upstream_config *mp_config_upstreams(const mp_config *config, size_t *count)
-{
-    *count = 0;
-    while (config->upstreams != NULL && config->upstreams[*count] != NULL)
-        (*count)++;
-    mp_upstream_config *list = mp_new((*count + 1) * sizeof *list);
-    for (size_t i = 0; i < *count; i++)
-        list[i] = config->upstreams[i]->core;
-    return list;
-}
-
 static void put_part(mp_buf *plan, const char *sign, const char *name)
 {
     mp_buf_printf(plan, "%s%s %s", plan->len == 0 ? "" : "  ", sign, name);

@@ -1,10 +1,11 @@
--- moonpool reload and moonpool status: requests to the admin listener of a running gateway.
+-- moonpool reload, moonpool status and moonpool upstreams: requests to the admin listener of a running gateway.
 
 local http = require "moonpool.workbench.http"
 local say = require "moonpool.workbench.say"
 local summary = require "moonpool.workbench.summary"
+local upstreams = require "moonpool.workbench.upstreams"
 
-local asks = { status = { "GET", "/status" }, reload = { "POST", "/reload" } }
+local asks = { status = { "GET", "/status" }, upstreams = { "GET", "/status" }, reload = { "POST", "/reload" } }
 
 return function(args)
   if not args.address then
@@ -20,6 +21,7 @@ return function(args)
   end
   local is_fine = status >= 200 and status < 300
   if body ~= "" and body:sub(-1) ~= "\n" then body = body .. "\n" end
+  if is_fine and args.command == "upstreams" then return upstreams(body, args) end
   if is_fine then
     io.stdout:write(args.command == "status" and not args.json and summary(body) or body)
   elseif body == "" then

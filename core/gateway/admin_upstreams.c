@@ -1,0 +1,70 @@
+#include "admin_upstreams.h"
+#include "json/json.h"
+#include <time.h>
+
+static void put_number(mp_buf *out, const char *name, int64_t value)
+{
+    mp_buf_printf(out, ",\"%s\":", name);
+    mp_json_put_int(out, value);
+}
+
+static void put_error(mp_buf *out, const mp_upstream_report *report)
+{
+    char when[32];
+    struct tm parts;
+    time_t at = (time_t)report->error_at;
+    strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&at, &parts));
+    mp_buf_put(out, MP_STR(",\"error\":"));
+    mp_json_put_string(out, mp_str_of(report->error));
+    mp_buf_printf(out, ",\"error_at\":\"%s\"", when);
+}
+
+static void put_report(mp_buf *out, const mp_upstream_report *report)
+{
+    static const char *const states[] = {"unused", "up", "down", "barred"};
+    bool is_program = report->kind == MP_UPSTREAM_COMMAND;
+    bool has_failed = report->state == MP_UPSTREAM_UNUSED && report->error[0] != '\0'; /* it was never reached */
+    mp_json_put_string(out, mp_str_of(report->name));
+    mp_buf_printf(out, ":{\"kind\":\"%s\",\"state\":\"%s\"", is_program ? "command" : "url",
+                  states[has_failed ? MP_UPSTREAM_DOWN : report->state]);
+    if (report->revision[0] != '\0') {
+        mp_buf_put(out, MP_STR(",\"revision\":"));
+        mp_json_put_string(out, mp_str_of(report->revision));
+    }
+    mp_buf_printf(out, ",\"transport\":\"%s\"", report->transport);
+    put_number(out, "channels", report->channels);
+    put_number(out, "opening", report->opening);
+    if (is_program) {
+        put_number(out, "processes", report->processes);
+        put_number(out, "restarts", report->restarts);
+    }
+    put_number(out, "running", report->running);
+    put_number(out, "waiting", report->waiting);
+    put_number(out, "opened", (int64_t)report->opened);
+    put_number(out, "calls", (int64_t)report->calls);
+    put_number(out, "errors", (int64_t)report->errors);
+    put_number(out, "lost", (int64_t)report->lost);
+    put_number(out, "dropped", (int64_t)report->dropped);
+    put_number(out, "refused", (int64_t)report->refused);
+    put_number(out, "p50_us", (int64_t)report->p50_us);
+    put_number(out, "p99_us", (int64_t)report->p99_us);
+    if (report->state == MP_UPSTREAM_DOWN)
+        put_number(out, "retry_ms", (int64_t)report->retry_ms);
+    if (report->error[0] != '\0')
+        put_error(out, report);
+    mp_buf_putc(out, '}');
+}
+
+void mp_admin_put_upstreams(mp_buf *out, mp_upstreams *table)
+{
+    size_t count;
+    mp_upstream_report *reports = mp_upstreams_report(table, &count);
+    mp_buf_putc(out, '{');
+    for (size_t i = 0; i < count; i++) {
+        if (i > 0)
+            mp_buf_putc(out, ',');
+        put_report(out, &reports[i]);
+    }
+    mp_buf_putc(out, '}');
+    mp_upstream_report_free(reports, count);
+}

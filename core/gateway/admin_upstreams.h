@@ -1,0 +1,11 @@
+/* admin_upstreams.h: the member `upstreams` of /status. */
+#ifndef MP_GATEWAY_ADMIN_UPSTREAMS_H
+#define MP_GATEWAY_ADMIN_UPSTREAMS_H
+
+#include "upstream/upstream.h"
+
+/* Appends a JSON object with a member for each upstream of the configuration: its state, channels, counters, times and last failure. Nothing
+ * in it belongs to a tool, a session or a client. Any thread. */
+void mp_admin_put_upstreams(mp_buf *out, mp_upstreams *table);
+
+#endif

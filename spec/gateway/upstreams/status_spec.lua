@@ -1,0 +1,115 @@
+-- The upstreams in /status and in `moonpool upstreams`: facts about each, by its name, and nothing of tools, sessions and credentials.
+local cjson = require "cjson.safe"
+local gateway = require "spec.helpers.gateway"
+local stub = require "spec.helpers.stub"
+local trusted = require "spec.helpers.trusted"
+
+-- Opens a channel like lua/moonpool/upstream does and sends one request; "done", or the reason of the failure.
+local request = [[
+local json = require "moonpool.json"
+local channel, state = host.upstream.channel("%s", "key", {})
+if not channel then return state.reason end
+if state == "claimed" then
+  local exchange = channel:send(json.encode { jsonrpc = "2.0", id = 1, method = "initialize" }, { id = 1 })
+  local event, failure = exchange:next()
+  if not event then channel:failed(failure) return failure.reason end
+  channel:opened { revision = "2025-11-25", session = "session-hunter2" }
+end
+local id = channel:next_id()
+local exchange, failure = channel:send(json.encode { jsonrpc = "2.0", id = id, method = "tools/call", params = { name = "tool-hunter2" } }, { id = id })
+if not exchange then return failure.reason end
+local event, why = exchange:next()
+return event and "done" or why.reason
+]]
+
+local function answering()
+  return stub.start(function(got, reply)
+    if got.method == "DELETE" then return reply:send(200) end
+    local message = cjson.decode(got.body)
+    reply:json { jsonrpc = "2.0", id = message.id, result = { protocolVersion = "2025-11-25" } }
+  end)
+end
+
+local function started(upstreams) return trusted.start { config = { upstreams = upstreams } } end
+
+local function upstreams(g, ...)
+  return gateway.exec { "upstreams", "--admin", g:status() and "127.0.0.1:" .. g.admin_port, ... }
+end
+
+describe("the upstreams of a gateway", function()
+  it("are all in /status, also unused ones", function()
+    local g <close> = started { one = "http://127.0.0.1:9/mcp", two = { command = { "cat" } } }
+    local all = g:status().upstreams
+    assert.equal("unused", all.one.state)
+    assert.equal("url", all.one.kind)
+    assert.equal("command", all.two.kind)
+    assert.equal(0, all.one.channels)
+    assert.equal(0, all.two.processes)
+    assert.is_nil(all.one.error)
+  end)
+
+  it("have their counters and times there, and no name of a tool, session or credential", function()
+    local upstream <close> = answering()
+    local g <close> = started { git = { url = upstream.url .. "/mcp?key=hunter2", auth = { bearer = "hunter2" }, headers = { ["x-a"] = "hunter2" } } }
+    local me = g:client "2026-07-28"
+    assert.equal("done", trusted.run(me, request:format "git"))
+    local one = g:status().upstreams.git
+    assert.same({ "up", "2025-11-25", "http", 1, 1, 0 }, { one.state, one.revision, one.transport, one.channels, one.opened, one.errors })
+    assert.is_true(one.calls >= 1 and one.p50_us > 0 and one.p99_us >= one.p50_us)
+    assert.falsy(g:admin("/status").body:find "hunter2")
+    local code, out, err = upstreams(g)
+    assert.equal("", err)
+    assert.equal(0, code)
+    assert.truthy(out:find "^git  up  2025%-11%-25  http  1 channel  %d requests?; p50 [%d.]+ m?u?s, p99 [%d.]+ m?u?s\n$", out)
+  end)
+
+  it("are down with their last failure, and the exit code is 1", function()
+    local g <close> = started { gone = { url = "http://127.0.0.1:9/mcp", circuit = { failures = 1, open = "60s" } }, other = "http://127.0.0.1:9/mcp" }
+    local me = g:client "2026-07-28"
+    assert.equal("refused", trusted.run(me, request:format "gone"))
+    local one = g:status().upstreams.gone
+    assert.equal("down", one.state)
+    assert.truthy(one.error)
+    assert.truthy(one.error_at:find "^%d%d%d%d%-%d%d%-%d%dT")
+    local code, out = upstreams(g, "gone")
+    assert.equal(1, code)
+    assert.truthy(out:find "^gone  down  %-  http  0 channels  next try in %d+ s; .*last failure at [^\n]*\n$", out)
+    assert.equal(0, (upstreams(g, "other")))
+    assert.equal(1, (upstreams(g)))
+  end)
+
+  it("are JSON with --json", function()
+    local g <close> = started { one = "http://127.0.0.1:9/mcp" }
+    local _, all = upstreams(g, "--json")
+    local _, one = upstreams(g, "--json", "one")
+    assert.same(g:status().upstreams, cjson.decode(all))
+    assert.same(g:status().upstreams.one, cjson.decode(one))
+  end)
+
+  it("may be none, or not the named one", function()
+    local g <close> = gateway.start {}
+    local code, out = upstreams(g)
+    assert.equal(0, code)
+    assert.equal("the gateway has no upstreams\n", out)
+    assert.same({}, g:status().upstreams)
+    local h <close> = started { github = "http://127.0.0.1:9/mcp" }
+    local failed, _, err = upstreams(h, "githib")
+    assert.equal(1, failed)
+    assert.equal("moonpool: there is no upstream 'githib'\n  hint: did you mean 'github'?\n", err)
+  end)
+
+  it("are gone from /status after a reload without them", function()
+    local g <close> = started { one = "http://127.0.0.1:9/mcp", two = "http://127.0.0.1:9/mcp" }
+    local path = g.dir .. "/moonpool.yaml"
+    local file = assert(io.open(path, "rb"))
+    local config = cjson.decode(file:read "a")
+    file:close()
+    config.upstreams.one = nil
+    file = assert(io.open(path, "wb"))
+    file:write(cjson.encode(config))
+    file:close()
+    g:wait_log("reloaded", { changes = "- one" })
+    assert.is_nil(g:status().upstreams.one)
+    assert.truthy(g:status().upstreams.two)
+  end)
+end)
