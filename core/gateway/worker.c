@@ -38,6 +38,7 @@ struct mp_worker {
     bool has_thread;
     bool is_lost;    /* the client on the pipe has disconnected */
     bool is_drained; /* no connection is left; calls without a connection may still run */
+    bool is_ending;  /* no call is left either: the upstreams end */
     mp_timer deadline;
     pthread_mutex_t lock; /* protects the two members below */
     pthread_cond_t changed;
@@ -134,6 +135,24 @@ static bool is_cleaning(const mp_worker *worker)
     return found;
 }
 
+/* True if a drain is over: the loop may stop. */
+static bool is_over(const mp_worker *worker)
+{
+    if (!worker->is_drained || mp_rpc_calls(worker->rpc) != 0 || is_cleaning(worker))
+        return false;
+    return worker->pipe == NULL || worker->is_lost || mp_pipe_queued(worker->pipe) == 0;
+}
+
+static bool has_work(void *ctx)
+{
+    const mp_worker *worker = ctx;
+    bool found = mp_vm_has_work(worker->vm) || mp_rpc_has_work(worker->rpc) ||
+                 mp_upstream_has_work(worker->upstreams) || (is_over(worker) && !worker->is_ending);
+    for (const mp_link *link = worker->draining.next; link != &worker->draining && !found; link = link->next)
+        found = mp_vm_has_work(mp_container(link, const generation, link)->vm);
+    return found;
+}
+
 static bool turn(void *ctx)
 {
     mp_worker *worker = ctx;
@@ -144,10 +163,12 @@ static bool turn(void *ctx)
     more = mp_departures_turn(&worker->departures, worker->loop, worker->server, worker->vm) || more;
     if (worker->pipe != NULL)
         mp_pipe_flush(worker->pipe);
-    bool is_flushed = worker->pipe == NULL || worker->is_lost || mp_pipe_queued(worker->pipe) == 0;
-    if (worker->is_drained && is_flushed && mp_rpc_calls(worker->rpc) == 0 && !is_cleaning(worker) &&
-        mp_upstream_host_end(worker->upstreams))
-        mp_loop_stop(worker->loop);
+    if (is_over(worker)) {
+        more = more || !worker->is_ending;
+        worker->is_ending = true;
+        if (mp_upstream_host_end(worker->upstreams))
+            mp_loop_stop(worker->loop);
+    }
     return more;
 }
 
@@ -184,7 +205,7 @@ static void *run(void *ctx)
     if (await_release(worker)) {
         worker->rpc = mp_rpc_new(&worker->settings->rpc, shared->table, worker->loop, &mp_lib_hooks, worker->vm);
         mp_lib_attach(worker->vm, worker->loop, worker->rpc, worker->client, worker->upstreams);
-        mp_loop_on_turn(worker->loop, turn, worker);
+        mp_loop_on_turn(worker->loop, turn, has_work, worker);
         if (worker->pipe != NULL)
             mp_rpc_serve_pipe(worker->rpc, worker->pipe, on_pipe_end, worker);
         mp_loop_run(worker->loop);

@@ -32,7 +32,7 @@ struct mp_loop {
     uint64_t now;         /* 0: the clock has not been read since the last wake-up */
     uint64_t measured_at; /* processor time in microseconds at mp_loop_measure; 0: the turn is not measured */
     uint64_t chance;
-    bool (*turn)(void *ctx);
+    bool (*turn)(void *ctx), (*has_work)(void *ctx);
     void *turn_ctx;
     mp_link dirty; /* event streams with queued bytes and no write in progress */
     mp_link servers;

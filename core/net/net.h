@@ -33,9 +33,9 @@ mp_loop *mp_loop_new(mp_err *err);
 void mp_loop_free(mp_loop *loop);
 /* The time of the current turn: read once after each wake-up. */
 uint64_t mp_loop_now(const mp_loop *loop);
-/* Sets the function that runs at the bottom of each turn, outside libh2o. It returns true if it did something or has
- * more to do. */
-void mp_loop_on_turn(mp_loop *loop, bool (*turn)(void *ctx), void *ctx);
+/* Sets the function that runs at the bottom of each turn, outside libh2o: it returns true if it has more to do at once.
+ * `has_work` returns true if `turn` is to run before the loop waits: it is asked when callbacks ran since the bottom. NULL: it always is then. */
+void mp_loop_on_turn(mp_loop *loop, bool (*turn)(void *ctx), bool (*has_work)(void *ctx), void *ctx);
 /* Runs until `mp_loop_stop`; may be called once. Then closes all connections of its servers, and `gone` runs for
  * their streams. */
 void mp_loop_run(mp_loop *loop);

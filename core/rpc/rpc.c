@@ -143,6 +143,11 @@ bool mp_rpc_sweep(mp_rpc *rpc)
     return has_more;
 }
 
+bool mp_rpc_has_work(const mp_rpc *rpc)
+{
+    return mp_publisher_has_news(rpc) || !mp_link_is_alone(&rpc->ended);
+}
+
 int64_t mp_rpc_calls(const mp_rpc *rpc)
 {
     return rpc->count + rpc->detached_count;

@@ -104,6 +104,8 @@ int64_t mp_rpc_calls(const mp_rpc *rpc); /* Number of calls in flight, detached 
 /* Sends publications, a limited number in each turn, and frees the calls that ended in this turn. Called at the
  * bottom of a turn, after Lua has run. True if publications remain to be sent. */
 bool mp_rpc_sweep(mp_rpc *rpc);
+/* True if mp_rpc_sweep has something to do. */
+bool mp_rpc_has_work(const mp_rpc *rpc);
 void mp_rpc_free(mp_rpc *rpc);
 
 /* -- decisions before there is a call: the audit and the log ------------------------------------------------------- */

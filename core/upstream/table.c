@@ -322,6 +322,11 @@ bool mp_upstream_turn(mp_upstream_host *host)
     return sweep_if_due(host->table) || did;
 }
 
+bool mp_upstream_has_work(const mp_upstream_host *host)
+{
+    return !mp_link_is_alone(&host->hot);
+}
+
 bool mp_upstream_host_end(mp_upstream_host *host)
 {
     uint64_t now = mp_monotonic_ms();

@@ -145,10 +145,9 @@ static message *take_message(mp_vm *vm)
     return it;
 }
 
-bool mp_vm_bus_turn(mp_vm *vm)
+void mp_vm_bus_turn(mp_vm *vm)
 {
     message *it;
-    bool did = false;
     for (int i = 0; i < MAX_MESSAGES_PER_TURN && (it = take_message(vm)) != NULL; i++) {
         mp_vm_reset_out(vm);
         lua_pushcfunction(vm->L, run_message);
@@ -164,9 +163,7 @@ bool mp_vm_bus_turn(mp_vm *vm)
             mp_vm_log_error(vm, vm->L, "bus message failed", (mp_str){it->bytes, it->topic_len});
         }
         free(it);
-        did = true;
     }
-    return did;
 }
 
 void mp_vm_drop_messages(mp_vm *vm)

@@ -231,25 +231,30 @@ static void resume_heavy(mp_vm *vm, mp_link *link)
     vm->clock_us = mp_clock_us(CLOCK_MONOTONIC);
 }
 
-/* Ends cancelled tasks, for the time of one turn: the `<close>` handlers of each may take a time slice. True if there was one. */
-static bool unwind_some(mp_vm *vm)
+/* Ends cancelled tasks, for the time of one turn: the `<close>` handlers of each may take a time slice. */
+static void unwind_some(mp_vm *vm)
 {
     if (mp_link_is_alone(&vm->unwinding))
-        return false;
+        return;
     uint64_t until = mp_monotonic_us() + TURN_US;
     do
         mp_task_unwind(mp_container(mp_link_take(&vm->unwinding), mp_task, link));
     while (!mp_link_is_alone(&vm->unwinding) && mp_monotonic_us() < until);
-    return true;
+}
+
+bool mp_vm_has_work(const mp_vm *vm)
+{
+    return !mp_link_is_alone(&vm->ready) || !mp_link_is_alone(&vm->heavy) || !mp_link_is_alone(&vm->unwinding) ||
+           !mp_link_is_alone(&vm->messages) || mp_vm_owes(vm);
 }
 
 bool mp_vm_turn(mp_vm *vm)
 {
     mp_link *link;
-    bool did = mp_vm_bus_turn(vm);
+    mp_vm_bus_turn(vm);
     if (!mp_link_is_alone(&vm->messages))
         return true; /* all bus messages are delivered before any task runs */
-    did = unwind_some(vm) || did;
+    unwind_some(vm);
     if (mp_vm_owes(vm)) {
         mp_vm_tidy(vm);
         mp_vm_publish(vm);
@@ -261,7 +266,6 @@ bool mp_vm_turn(mp_vm *vm)
     uint64_t began = vm->clock_us, until = began + TURN_US;
     for (int i = 0; i < TURN_RESUMES && (link = mp_link_take(&vm->ready)) != NULL; i++) {
         resume_next(vm, link);
-        did = true;
         if (vm->clock_us >= until)
             break;
     }
@@ -271,11 +275,10 @@ bool mp_vm_turn(mp_vm *vm)
         began = vm->clock_us;
         resume_heavy(vm, link);
         vm->owed_us = vm->clock_us - began;
-        did = true;
     }
-    did = mp_vm_tidy(vm) || did;
+    bool has_more = mp_vm_tidy(vm);
     mp_vm_publish(vm);
-    return did || !mp_link_is_alone(&vm->ready) || !mp_link_is_alone(&vm->heavy) || !mp_link_is_alone(&vm->unwinding);
+    return has_more || mp_vm_has_work(vm);
 }
 
 void mp_task_leave(mp_task *task, lua_State *co)

@@ -34,8 +34,10 @@ void mp_bus_broadcast(mp_bus *bus, mp_str topic, mp_str text);
 void mp_vm_bus_deliver(mp_vm *vm, mp_str topic, mp_str text);
 
 /* One turn: delivers bus messages, resumes tasks that are ready, collects garbage. Call it at the bottom of the
- * loop's turn, with no function of another library on the C stack. True if it did something or has more to do. */
+ * loop's turn, with no function of another library on the C stack. True if the VM has more to do at once. */
 bool mp_vm_turn(mp_vm *vm);
+/* True if a turn has something to do: bus messages, tasks that are ready or to be ended, much garbage. */
+bool mp_vm_has_work(const mp_vm *vm);
 /* The VM served many clients that have left: in the next turns it collects all garbage, then frees the memory that it keeps for reuse. */
 void mp_vm_return_memory(mp_vm *vm);
 /* True until the turns after mp_vm_return_memory() are over. */

@@ -200,7 +200,7 @@ int main(int argc, char **argv)
     commands = loop == NULL ? NULL : mp_pipe_new(loop, 0, 1, 1 << 20, SIZE_MAX, &err);
     if (commands == NULL)
         return 1;
-    mp_loop_on_turn(loop, turn, NULL);
+    mp_loop_on_turn(loop, turn, NULL, NULL);
     mp_pipe_start(commands, &pipe_hooks, NULL);
     mp_loop_run(loop);
     for (int i = 0; i < IDS; i++)
