@@ -1,9 +1,12 @@
 /* json_decode.c: JSON text to Lua values. The elements of an array or object gather on the Lua stack in batches, so
  * that the table is made in its final size. Open arrays and objects are in an array of frames, not on the C stack,
- * so that decoding can yield between two values. No memory here needs to be freed: an error may be thrown anywhere. */
+ * so that decoding can yield between two values. json_source.h says what faithful tables are. No memory here needs to be freed: an error may be thrown anywhere. */
+#include "vm/json_source.h"
 #include "vm/lua_json.h"
 #include "vm/task.h"
+#include <float.h>
 #include <lauxlib.h>
+#include <math.h>
 
 enum { BATCH = 16, LOOK = 32 }; /* values between two checks whether other tasks wait */
 
@@ -13,16 +16,20 @@ typedef struct {
     int stored; /* number of elements or members in the table */
     int held; /* number of elements or members on the stack above `slot`; each value of an object has its name below it */
     bool is_object;
+    uint32_t place;           /* faithful tables: the number of the array or object in the source */
     const char *names[BATCH]; /* positions in the text of the names of the held members */
 } frame;
 
 typedef struct {
     lua_State *L; /* the coroutine that decodes */
     mp_json_cursor cursor;
-    int base; /* height of the stack before decoding; the slots `saved` and the metatable of arrays follow */
-    int look; /* number of values until the next check whether other tasks wait; negative: never yields */
-    const char *repeated; /* one position of a key that its object has twice */
-    mp_lua_decoded done;  /* function that is called at the end, and its context: see mp_lua_decode_in_turns */
+    mp_str text;
+    int base;               /* height of the stack before decoding; the slots SAVED to OBJECT_MT follow */
+    int look;               /* number of values until the next check whether other tasks wait; negative: never yields */
+    const char *repeated;   /* one position of a key that its object has twice */
+    mp_json_source *source; /* of faithful tables; NULL: the tables are ordinary ones */
+    mp_lua_faith faith;
+    mp_lua_decoded done; /* function that is called at the end, and its context: see mp_lua_decode_in_turns */
     void *done_ctx;
     int depth; /* number of frames in use */
     frame frames[MP_JSON_DEPTH + 1];
@@ -31,10 +38,12 @@ typedef struct {
 enum {
     SAVED = 1,
     ARRAY_MT,
+    OBJECT_MT,
     VALUE
-}; /* Slots above `base`. SAVED: nil, or a userdata with the decoder, once it has yielded. */
+}; /* Slots above `base`. SAVED: nil, or a userdata with the decoder, once it has yielded. OBJECT_MT: nil, or the metatable of faithful
+      objects. */
 
-typedef enum { COMPLETE, PAUSED, REPEATED } outcome;
+typedef enum { COMPLETE, PAUSED, REPEATED, INEXACT } outcome;
 
 /* Not inlined, so that not every caller has the buffer on its C stack. */
 static __attribute__((noinline)) void push_escaped(lua_State *L, mp_str inside)
@@ -56,8 +65,10 @@ static void push_string(decoder *d, mp_json_token token)
 static void make_table(decoder *d, const frame *f)
 {
     lua_createtable(d->L, f->is_object ? 0 : f->held, f->is_object ? f->held : 0);
-    if (!f->is_object) {
-        lua_pushvalue(d->L, d->base + ARRAY_MT);
+    if (d->source != NULL)
+        d->source->places[f->place].table = lua_topointer(d->L, -1);
+    if (!f->is_object || d->source != NULL) {
+        lua_pushvalue(d->L, d->base + (f->is_object ? OBJECT_MT : ARRAY_MT));
         lua_setmetatable(d->L, -2);
     }
     lua_replace(d->L, f->slot);
@@ -89,20 +100,41 @@ static bool store(decoder *d, frame *f)
     return true;
 }
 
-static void open_frame(decoder *d, bool is_object)
+static void open_frame(decoder *d, mp_json_token bracket)
 {
     frame *f = &d->frames[++d->depth];
+    bool is_object = bracket.type == MP_JSON_T_OPEN_OBJECT;
     luaL_checkstack(d->L, 2 * BATCH + LUA_MINSTACK, "JSON");
+    if (d->source != NULL)
+        f->place = mp_json_source_add(d->L, d->source, d->base + OBJECT_MT, bracket.span.ptr);
     lua_pushnil(d->L);
     f->slot = lua_gettop(d->L);
     f->stored = f->held = 0;
     f->is_object = is_object;
 }
 
-/* Pushes a value that is neither array nor object. */
-static void push_scalar(decoder *d, mp_json_token token)
+/* The bracket of the innermost array or object was read: it ends before the cursor. */
+static void close_frame(decoder *d, const frame *f)
+{
+    if (d->source != NULL) {
+        mp_json_place *place = &d->source->places[f->place];
+        place->to = (uint32_t)(d->cursor.at - d->source->text.ptr);
+        place->next = d->source->count;
+    }
+    d->frames[--d->depth].held++;
+}
+
+/* True if the number loses digits as the double that was made of it. Most lexemes are short, and need no look at their digits. */
+static bool is_inexact(mp_str lexeme, double n)
+{
+    return (lexeme.len > DBL_DIG || !isnormal(n)) && !mp_json_is_exact(lexeme, n);
+}
+
+/* Pushes a value that is neither array nor object. False if it is a number that would lose digits, and the decoder is to notice that. */
+static bool push_scalar(decoder *d, mp_json_token token)
 {
     int64_t n;
+    double x;
     switch (token.type) {
     case MP_JSON_T_STRING:
         push_string(d, token);
@@ -114,8 +146,9 @@ static void push_scalar(decoder *d, mp_json_token token)
         }
         /* fall through */
     case MP_JSON_T_FLOAT:
-        lua_pushnumber(d->L, mp_json_double(token.span));
-        break;
+        x = mp_json_double(token.span);
+        lua_pushnumber(d->L, x);
+        return (d->faith != MP_LUA_EXACT && d->faith != MP_LUA_STRICT) || !is_inexact(token.span, x);
     case MP_JSON_T_TRUE:
     case MP_JSON_T_FALSE:
         lua_pushboolean(d->L, token.type == MP_JSON_T_TRUE);
@@ -123,6 +156,7 @@ static void push_scalar(decoder *d, mp_json_token token)
     default:
         mp_lua_push_null(d->L);
     }
+    return true;
 }
 
 /* Decodes until the outermost value is complete, or other tasks have to run. frames[0] represents the container of
@@ -142,7 +176,7 @@ static outcome run(decoder *d)
         if (token.type == MP_JSON_T_CLOSE_ARRAY || token.type == MP_JSON_T_CLOSE_OBJECT) {
             if ((f->held > 0 || f->stored == 0) && !store(d, f))
                 return REPEATED;
-            d->frames[--d->depth].held++;
+            close_frame(d, f);
             continue;
         }
         if (f->is_object) {
@@ -151,9 +185,10 @@ static outcome run(decoder *d)
             token = mp_json_next(&d->cursor);
         }
         if (token.type == MP_JSON_T_OPEN_ARRAY || token.type == MP_JSON_T_OPEN_OBJECT) {
-            open_frame(d, token.type == MP_JSON_T_OPEN_OBJECT);
+            open_frame(d, token);
         } else {
-            push_scalar(d, token);
+            if (!push_scalar(d, token))
+                return INEXACT;
             f->held++;
         }
     }
@@ -168,46 +203,86 @@ static void clean_up(decoder *d, outcome result)
     lua_settop(d->L, d->base + (result == COMPLETE));
 }
 
-static void init(decoder *d, lua_State *L, mp_str text)
+/* Pushes what is in the slots, for a decoder that begins with the text's first byte. */
+static void begin(decoder *d)
 {
-    luaL_checkstack(L, LUA_MINSTACK, "JSON");
-    d->L = L;
-    d->cursor = (mp_json_cursor){text.ptr, text.ptr + text.len};
-    d->base = lua_gettop(L);
-    d->look = -1;
-    d->repeated = NULL;
+    lua_State *L = d->L;
+    d->look = d->look < 0 ? -1 : LOOK;
     d->depth = 0;
     d->frames[0].held = d->frames[0].stored = 0;
     d->frames[0].is_object = false;
-    lua_pushnil(L);
-    mp_lua_push_array_mt(L);
+    d->source = NULL;
+    d->cursor = (mp_json_cursor){d->text.ptr, d->text.ptr + d->text.len};
+    if (d->faith != MP_LUA_FAITHFUL) {
+        mp_lua_push_array_mt(L);
+        lua_pushnil(L);
+        return;
+    }
+    d->source = mp_json_source_push(L, d->text);
+    d->cursor = (mp_json_cursor){d->source->text.ptr, d->source->text.ptr + d->source->text.len};
+    lua_insert(L, -2); /* from objects, arrays to ARRAY_MT, OBJECT_MT */
 }
 
-/* Returns NULL and pushes the value; or returns the position of a repeated key. */
-static const char *decode(lua_State *L, mp_str text)
+static void init(decoder *d, lua_State *L, mp_str text, mp_lua_faith faith)
+{
+    luaL_checkstack(L, LUA_MINSTACK, "JSON");
+    d->L = L;
+    d->text = text;
+    d->faith = text.len < UINT32_MAX ? faith : MP_LUA_PLAIN;
+    d->base = lua_gettop(L);
+    d->look = -1;
+    d->repeated = NULL;
+    lua_pushnil(L);
+    begin(d);
+}
+
+/* Decodes as run() does, and begins again with faithful tables where a number would lose digits. */
+static outcome run_faithfully(decoder *d)
+{
+    outcome result = run(d);
+    if (result == INEXACT && d->faith == MP_LUA_EXACT) {
+        lua_settop(d->L, d->base + SAVED);
+        d->faith = MP_LUA_FAITHFUL;
+        begin(d);
+        result = run(d);
+    }
+    if (result == REPEATED && d->source != NULL)
+        d->repeated = d->text.ptr + (d->repeated - d->source->text.ptr);
+    return result;
+}
+
+/* Pushes the value, unless the result is an error. `*repeated` gets the position of a repeated key, or NULL. */
+static int decode(lua_State *L, mp_str text, mp_lua_faith faith, const char **repeated)
 {
     decoder d; /* not cleared: the frames take 18 KiB */
-    init(&d, L, text);
-    clean_up(&d, run(&d));
-    return d.repeated;
+    init(&d, L, text, faith);
+    outcome result = run_faithfully(&d);
+    clean_up(&d, result);
+    *repeated = d.repeated;
+    return result == COMPLETE ? 0 : result == REPEATED ? MP_JSON_REPEATED : MP_JSON_STOPPED;
+}
+
+int mp_lua_decode_with(lua_State *L, mp_str text, mp_lua_faith faith)
+{
+    const char *repeated;
+    return decode(L, text, faith, &repeated);
 }
 
 int mp_lua_decode(lua_State *L, mp_str text)
 {
-    return decode(L, text) == NULL ? 0 : MP_JSON_REPEATED;
+    return mp_lua_decode_with(L, text, MP_LUA_PLAIN);
 }
 
-int mp_lua_decode_checked(lua_State *L, mp_str text, mp_json_fault *fault)
+int mp_lua_decode_checked(lua_State *L, mp_str text, mp_lua_faith faith, mp_json_fault *fault)
 {
     mp_json_result result = mp_json_scan(text, NULL, NULL, fault);
     if (result != MP_JSON_OK)
         return result;
-    const char *repeated = decode(L, text);
-    if (repeated == NULL)
-        return 0;
-    if (fault != NULL)
+    const char *repeated;
+    int status = decode(L, text, faith, &repeated);
+    if (status == MP_JSON_REPEATED && fault != NULL)
         *fault = (mp_json_fault){"repeated key", (size_t)(repeated - text.ptr)};
-    return MP_JSON_REPEATED;
+    return status;
 }
 
 /* -- in turns ---------------------------------------------------------------------------------------------------- */
@@ -235,17 +310,17 @@ static int go_on(lua_State *L, int status, lua_KContext context)
     decoder *d = (decoder *)context;
     (void)status;
     d->L = L;
-    return finish(d, run(d));
+    return finish(d, run_faithfully(d));
 }
 
-int mp_lua_decode_in_turns(lua_State *L, mp_str text, mp_lua_decoded done, void *ctx)
+int mp_lua_decode_in_turns(lua_State *L, mp_str text, mp_lua_faith faith, mp_lua_decoded done, void *ctx)
 {
     decoder d;
-    init(&d, L, text);
+    init(&d, L, text, faith);
     d.look = LOOK;
     d.done = done;
     d.done_ctx = ctx;
-    outcome result = run(&d);
+    outcome result = run_faithfully(&d);
     if (result != PAUSED)
         return finish(&d, result);
     decoder *kept = lua_newuserdatauv(L, sizeof d, 0);

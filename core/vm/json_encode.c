@@ -18,9 +18,7 @@ static _Noreturn void fail_table(encoder *e, const char *what)
     mp_encode_fail_at(e, e->depth - 1, what);
 }
 
-/* The text would exceed the limit by the `more` bytes: throws; or, with `counts`, drops the text and only counts
- * from then on. */
-static void overflow(encoder *e, size_t more)
+void mp_encode_overflow(encoder *e, size_t more)
 {
     if (!e->counts)
         fail(e, "more than 32 MiB");
@@ -29,8 +27,6 @@ static void overflow(encoder *e, size_t more)
     e->kept = 0;
     e->most = e->start + e->limit;
 }
-
-static bool put_value(encoder *e, int index);
 
 static void close_table(encoder *e, char bracket)
 {
@@ -42,14 +38,20 @@ static void put_members(encoder *e, frame *f)
 {
     while (f->at < f->members) {
         const member *m = &e->members[f->first + f->at];
-        mp_buf_putc(e->out, f->at++ == 0 ? '{' : ',');
+        if (f->at++ > 0 || f->keep.kept > 0)
+            mp_buf_putc(e->out, ',');
+        else if (f->keep.source == NULL)
+            mp_buf_putc(e->out, '{');
         mp_json_put_string(e->out, m->name);
         mp_buf_putc(e->out, ':');
-        if (put_value(e, m->slot) || mp_encode_should_look(e))
+        if (mp_encode_value(e, m->slot) || mp_encode_should_look(e))
             return;
     }
     e->count = f->first;
-    close_table(e, '}');
+    if (f->keep.source != NULL)
+        mp_encode_end_faithful(e, f);
+    else
+        close_table(e, '}');
 }
 
 /* Usually lua_next gives the keys 1..n in order. If not, the keys are counted first, and the elements fetched by
@@ -70,7 +72,7 @@ static void put_elements(encoder *e, frame *f)
             break;
         mp_buf_putc(e->out, f->index++ == 0 ? '[' : ',');
         f->has_value = true;
-        if (put_value(e, lua_gettop(L)) || mp_encode_should_look(e))
+        if (mp_encode_value(e, lua_gettop(L)) || mp_encode_should_look(e))
             return;
     }
     lua_pop(L, 2);
@@ -112,25 +114,47 @@ static void fetch_elements(encoder *e, frame *f)
         mp_buf_putc(e->out, f->index++ == 0 ? '[' : ',');
         lua_rawgeti(L, f->slot, f->index);
         f->has_value = true;
-        if (put_value(e, lua_gettop(L)) || mp_encode_should_look(e))
+        if (mp_encode_value(e, lua_gettop(L)) || mp_encode_should_look(e))
             return;
     }
 }
 
-/* Pushes the metatable of the table at `*index`, if it has one. The metatable of a read-only table names the table
- * to encode instead; `*index` is then the slot of that table. [-0, +0..3] */
-static bool push_metatable(encoder *e, int *index)
+/* What a metatable says about its table. */
+typedef struct {
+    bool is_array, is_object;
+    mp_json_source *source;
+} kind;
+
+/* Reads the metatable on top, which a source replaces if there is one. False if it is of no JSON value.  [-1, +1] */
+static bool read_metatable(encoder *e, kind *found)
+{
+    const void *metatable = lua_topointer(e->L, -1);
+    found->is_array = metatable == e->array_mt;
+    found->is_object = metatable == e->object_mt;
+    if (found->is_array || found->is_object)
+        return true;
+    found->source = mp_json_source_of(e->L);
+    found->is_array = found->source != NULL && metatable == found->source->array_mt;
+    return found->source != NULL;
+}
+
+/* Pushes the metatable of the table at `*index`, if it has one, or, in its place, the source of a faithful table. The
+ * metatable of a read-only table names the table to encode instead; `*index` is then the slot of that table.
+ * [-0, +0..3] */
+static bool push_metatable(encoder *e, int *index, kind *found)
 {
     lua_State *L = e->L;
     if (!lua_getmetatable(L, *index))
         return false;
-    const void *metatable = lua_topointer(L, -1);
-    if (metatable == e->array_mt || metatable == e->object_mt)
+    if (read_metatable(e, found))
         return true;
     lua_pushliteral(L, "__frozen");
     if (lua_rawget(L, -2) == LUA_TTABLE) {
         *index = lua_gettop(L);
-        return lua_getmetatable(L, *index);
+        if (!lua_getmetatable(L, *index))
+            return false;
+        read_metatable(e, found);
+        return true;
     }
     lua_pop(L, 1);
     return true;
@@ -162,22 +186,27 @@ static void check_time(encoder *e)
     e->look_at_us = now_us + most_us - spent_us;
 }
 
+void mp_encode_check_table(encoder *e, int index)
+{
+    check_time(e);
+    if (e->depth == MP_JSON_DEPTH)
+        mp_encode_fail_deep(e, index);
+    if (!lua_checkstack(e->L, LUA_MINSTACK))
+        fail(e, "a table this large");
+}
+
 /* Opens a frame for the table at `index`. False if the table is empty, and is written already. */
 static bool open_table(encoder *e, int index)
 {
     lua_State *L = e->L;
     int top = lua_gettop(L), order = 0;
-    bool array = false, object = false;
-    check_time(e);
-    if (e->depth == MP_JSON_DEPTH)
-        mp_encode_fail_deep(e, index);
-    if (!lua_checkstack(L, LUA_MINSTACK))
-        fail(e, "a table this large");
-    if (push_metatable(e, &index)) {
-        const void *metatable = lua_topointer(L, -1);
-        array = metatable == e->array_mt;
-        object = metatable == e->object_mt;
-        if (!array && !object) {
+    kind found = {0};
+    mp_encode_check_table(e, index);
+    if (push_metatable(e, &index, &found)) {
+        if (found.source != NULL) {
+            if (mp_encode_open_faithful(e, index, top, found.source, found.is_array))
+                return true;
+        } else if (!found.is_array && !found.is_object) {
             lua_pushliteral(L, "__order");
             if (lua_rawget(L, -2) == LUA_TTABLE)
                 order = lua_gettop(L);
@@ -185,11 +214,11 @@ static bool open_table(encoder *e, int index)
     }
     lua_pushnil(L);
     if (!lua_next(L, index)) {
-        mp_buf_put(e->out, array ? MP_STR("[]") : MP_STR("{}"));
+        mp_buf_put(e->out, found.is_array ? MP_STR("[]") : MP_STR("{}"));
         lua_settop(L, top);
         return false;
     }
-    bool is_array = array || (!object && order == 0 && lua_type(L, -2) != LUA_TSTRING);
+    bool is_array = found.is_array || (!found.is_object && order == 0 && lua_type(L, -2) != LUA_TSTRING);
     frame *f = &e->frames[e->depth++];
     f->slot = index;
     f->top = top;
@@ -199,6 +228,9 @@ static bool open_table(encoder *e, int index)
     f->index = 0;
     f->first = e->count;
     f->at = 0;
+    f->keep.source = NULL;
+    f->keep.kept = 0;
+    f->keep.names = 0;
     return true;
 }
 
@@ -219,9 +251,7 @@ static void put_userdata(encoder *e, int index)
         fail(e, "a userdata");
 }
 
-/* Writes a value. True if it is not complete: a table, whose frame was opened, or a long string, whose remainder is
- * `rest`. */
-static bool put_value(encoder *e, int index)
+bool mp_encode_value(encoder *e, int index)
 {
     lua_State *L = e->L;
     mp_str text;
@@ -229,7 +259,7 @@ static bool put_value(encoder *e, int index)
     case LUA_TSTRING:
         text.ptr = lua_tolstring(L, index, &text.len);
         if (text.len > e->most - e->start)
-            overflow(e, text.len + 2);
+            mp_encode_overflow(e, text.len + 2);
         else if (e->look >= 0 && text.len > PIECE) {
             mp_buf_putc(e->out, '"');
             e->rest = text;
@@ -261,7 +291,7 @@ static bool put_value(encoder *e, int index)
         fail(e, lua_type(L, index) == LUA_TFUNCTION ? "a function" : "a coroutine");
     }
     if (e->out->len > e->most)
-        overflow(e, 0);
+        mp_encode_overflow(e, 0);
     return false;
 }
 
@@ -282,8 +312,19 @@ static void put_piece(encoder *e)
 static bool run(encoder *e)
 {
     static void (*const steps[])(encoder *, frame *) = {
-        [ELEMENTS] = put_elements, [COUNT] = count_keys,    [FETCH] = fetch_elements, [GATHER] = mp_encode_gather,
-        [SORT] = mp_encode_sort,   [RANK] = mp_encode_rank, [MEMBERS] = put_members,
+        [ELEMENTS] = put_elements,
+        [COUNT] = count_keys,
+        [FETCH] = fetch_elements,
+        [GATHER] = mp_encode_gather,
+        [SORT] = mp_encode_sort,
+        [RANK] = mp_encode_rank,
+        [MEMBERS] = put_members,
+        [KEPT_MEMBERS] = mp_encode_kept_members,
+        [COUNT_MEMBERS] = mp_encode_count_members,
+        [LIST_NAMES] = mp_encode_list_names,
+        [KEPT_ELEMENTS] = mp_encode_kept_elements,
+        [ADDED_ELEMENTS] = mp_encode_added_elements,
+        [COUNT_ELEMENTS] = mp_encode_count_elements,
     };
     while ((e->depth > 0 || e->rest.len > 0) && e->counted <= MP_MAX_ENCODED_BYTES) {
         if (e->rest.len > 0) {
@@ -293,7 +334,7 @@ static bool run(encoder *e)
             steps[f->phase](e, f);
         }
         if (e->out->len > e->most)
-            overflow(e, 0);
+            mp_encode_overflow(e, 0);
         if (e->look < 0)
             continue;
         if (e->look == 0) {
@@ -348,7 +389,7 @@ static size_t encode(lua_State *L, int index, mp_buf *out, size_t most, bool cou
     e.object_mt = lua_topointer(L, -1);
     lua_pop(L, 2);
     init(&e, L, out, most, counts);
-    put_value(&e, index);
+    mp_encode_value(&e, index);
     run(&e);
     return clean_up(&e);
 }
@@ -445,7 +486,7 @@ int mp_lua_encode_in_turns(lua_State *L, int index, size_t most, mp_lua_encoded 
     e.look = LOOK;
     e.done = done;
     e.done_ctx = ctx;
-    put_value(&e, index);
+    mp_encode_value(&e, index);
     if (run(&e))
         return end(&e);
     encoder *saved = lua_newuserdatauv(L, sizeof e, 0);

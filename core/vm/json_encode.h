@@ -2,6 +2,7 @@
 #ifndef MP_VM_JSON_ENCODE_H
 #define MP_VM_JSON_ENCODE_H
 
+#include "vm/json_source.h"
 #include "vm/lua_json.h"
 
 enum {
@@ -27,8 +28,42 @@ typedef struct {
 } member;
 
 /* The next step for an open table. An array begins with ELEMENTS; if lua_next does not give 1..n in order, COUNT and
- * FETCH follow. An object takes GATHER and SORT; with __order also RANK and again SORT; then MEMBERS. */
-typedef enum { ELEMENTS, COUNT, FETCH, GATHER, SORT, RANK, MEMBERS } phase;
+ * FETCH follow. An object takes GATHER and SORT; with __order also RANK and again SORT; then MEMBERS.
+ * A faithful array takes KEPT_ELEMENTS, ADDED_ELEMENTS and COUNT_ELEMENTS; a faithful object KEPT_MEMBERS and COUNT_MEMBERS, and, if it
+ * has members that its source does not have, LIST_NAMES, GATHER, SORT and MEMBERS. */
+typedef enum {
+    ELEMENTS,
+    COUNT,
+    FETCH,
+    GATHER,
+    SORT,
+    RANK,
+    MEMBERS,
+    KEPT_MEMBERS,
+    COUNT_MEMBERS,
+    LIST_NAMES,
+    KEPT_ELEMENTS,
+    ADDED_ELEMENTS,
+    COUNT_ELEMENTS
+} phase;
+
+/* How far a faithful table is written. Offsets are in the text of its source. */
+typedef struct {
+    mp_json_source *source; /* NULL: the table is an ordinary one */
+    bool is_inner;      /* the table is at its place in an outer faithful table, which goes on where this one ends */
+    bool has_gap;       /* what lies between `end` and `at` is left out, and all before `end` is written */
+    bool has_inner;     /* the value on top of the stack is an inner table, which has ended */
+    uint32_t from;      /* bytes from here on are not written yet */
+    uint32_t end;       /* behind the last member that is kept, or behind the opening bracket */
+    uint32_t at;        /* where the next member is read */
+    uint32_t close;     /* offset of the closing bracket */
+    uint32_t next;      /* number of the next array or object in the source */
+    uint32_t first, to; /* of the table: number of the array or object inside it that comes first; offset behind it */
+    uint32_t start;     /* offset of the opening bracket */
+    lua_Integer kept;   /* number of members that are written */
+    int bottom;         /* height of the stack between two members */
+    int names;          /* slot of a table with the names that the source has; 0: none */
+} keeping;
 
 /* A table that is being written. */
 typedef struct {
@@ -41,6 +76,7 @@ typedef struct {
     lua_Integer count, largest; /* COUNT, FETCH: number of keys, and the largest key */
     size_t first, members, at;  /* GATHER and later steps: number of members; number of members written */
     size_t width, from;         /* SORT: members per sorted run, and the first member that this pass has not merged */
+    keeping keep;
 } frame;
 
 typedef struct {
@@ -79,6 +115,28 @@ _Noreturn void mp_encode_fail_at(encoder *e, unsigned depth, const char *what);
 /* The table at `index` is nested too deep, most likely because it contains itself: throws an error with the path of
  * the first repetition. */
 _Noreturn void mp_encode_fail_deep(encoder *e, int index);
+
+/* json_encode.c: */
+/* Writes a value. True if it is not complete: a table, whose frame was opened, or a long string, whose remainder is
+ * `rest`. */
+bool mp_encode_value(encoder *e, int index);
+/* The text would exceed the limit by the `more` bytes: throws; or, with `counts`, drops the text and only counts
+ * from then on. */
+void mp_encode_overflow(encoder *e, size_t more);
+/* Checks the time and the depth before a table is opened, and that the Lua stack has room. */
+void mp_encode_check_table(encoder *e, int index);
+
+/* json_faithful.c: opens a frame for the faithful table at `index`; `top` is the height of the stack before the table. The source is on top.
+ * False if the table must be written as an ordinary one. [-0, +0, throws] */
+bool mp_encode_open_faithful(encoder *e, int index, int top, mp_json_source *source, bool is_array);
+void mp_encode_kept_members(encoder *e, frame *f);
+void mp_encode_count_members(encoder *e, frame *f);
+void mp_encode_list_names(encoder *e, frame *f);
+void mp_encode_kept_elements(encoder *e, frame *f);
+void mp_encode_added_elements(encoder *e, frame *f);
+void mp_encode_count_elements(encoder *e, frame *f);
+/* All members of the faithful table are written: writes its end, and closes the frame. */
+void mp_encode_end_faithful(encoder *e, frame *f);
 
 /* json_members.c: the steps that sort the members of an object: by rank, then by the bytes of their names. */
 void mp_encode_gather(encoder *e, frame *f);

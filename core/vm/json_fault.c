@@ -45,6 +45,10 @@ _Noreturn void mp_encode_fail_at(encoder *e, unsigned depth, const char *what)
         const frame *f = &e->frames[i];
         if (f->phase == MEMBERS) {
             add_name(&text, e->members[f->first + f->at - 1].name);
+        } else if (f->phase == KEPT_MEMBERS) {
+            mp_str name;
+            name.ptr = lua_tolstring(L, f->keep.bottom + 1, &name.len);
+            add_name(&text, name);
         } else if (f->index > 0) { /* 0: no element has been written */
             lua_pushfstring(L, "[%I]", (LUAI_UACINT)f->index);
             luaL_addvalue(&text);

@@ -8,45 +8,6 @@ const char mp_lua_empty_array = 0;
 
 enum { KEY_SHOWN = 64 };
 
-/* The addresses of these variables are keys in the registry. */
-static const char array_key = 0, object_key = 0;
-
-void mp_lua_push_null(lua_State *L)
-{
-    lua_pushlightuserdata(L, NULL);
-}
-
-static int l_sealed(lua_State *L)
-{
-    return luaL_error(L, "this metatable is shared by all scripts: fields cannot be added");
-}
-
-static void push_shared(lua_State *L, const void *key)
-{
-    if (lua_rawgetp(L, LUA_REGISTRYINDEX, key) == LUA_TTABLE)
-        return;
-    lua_pop(L, 1);
-    lua_newtable(L);
-    lua_createtable(L, 0, 2);
-    lua_pushcfunction(L, l_sealed);
-    lua_setfield(L, -2, "__newindex");
-    lua_pushboolean(L, 0);
-    lua_setfield(L, -2, "__metatable");
-    lua_setmetatable(L, -2);
-    lua_pushvalue(L, -1);
-    lua_rawsetp(L, LUA_REGISTRYINDEX, key);
-}
-
-void mp_lua_push_array_mt(lua_State *L)
-{
-    push_shared(L, &array_key);
-}
-
-void mp_lua_push_object_mt(lua_State *L)
-{
-    push_shared(L, &object_key);
-}
-
 static int encode_into(lua_State *L)
 {
     mp_buf *out = lua_touserdata(L, 2);
@@ -113,8 +74,7 @@ static int decoded(lua_State *L, void *ctx, const char *repeated)
     return push_fault(L, (mp_json_fault){"repeated key", (size_t)(repeated - text)}, true);
 }
 
-/* decode(text) -> value | nil, why  [throws, yields] */
-static int l_decode(lua_State *L)
+static int decode_text(lua_State *L, mp_lua_faith faith)
 {
     mp_str text;
     mp_json_fault fault;
@@ -122,7 +82,19 @@ static int l_decode(lua_State *L)
     lua_settop(L, 1); /* keeps the text on the stack, because `decode` borrows it */
     if (mp_json_scan(text, NULL, NULL, &fault) != MP_JSON_OK)
         return push_fault(L, fault, false);
-    return mp_lua_decode_in_turns(L, text, decoded, (void *)(uintptr_t)text.ptr);
+    return mp_lua_decode_in_turns(L, text, faith, decoded, (void *)(uintptr_t)text.ptr);
+}
+
+/* decode(text) -> value | nil, why  [throws, yields] */
+static int l_decode(lua_State *L)
+{
+    return decode_text(L, MP_LUA_PLAIN);
+}
+
+/* faithful(text) -> value | nil, why: decode, with faithful tables (lua_json.h)  [throws, yields] */
+static int l_faithful(lua_State *L)
+{
+    return decode_text(L, MP_LUA_FAITHFUL);
 }
 
 static int mark(lua_State *L, void (*push_metatable)(lua_State *L))
@@ -272,9 +244,9 @@ void mp_lib_json_of_vm(lua_State *L, mp_vm *vm)
 
 int mp_lib_json(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"encode", l_encode}, {"decode", l_decode}, {"array", l_array},
-                                         {"object", l_object}, {"raw", l_raw},       {"splice", l_splice},
-                                         {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"encode", l_encode},     {"decode", l_decode}, {"array", l_array},
+                                         {"object", l_object},     {"raw", l_raw},       {"splice", l_splice},
+                                         {"faithful", l_faithful}, {NULL, NULL}};
     if (luaL_newmetatable(L, MP_LUA_RAW)) {
         lua_pushcfunction(L, l_raw_tostring);
         lua_setfield(L, -2, "__tostring");

@@ -93,6 +93,15 @@ static void add_member(encoder *e)
     m->rank = INT_MAX;
 }
 
+/* True if the table of names at `names` has the name below the top.  [-0, +0] */
+static bool is_in_source(lua_State *L, int names)
+{
+    lua_pushvalue(L, -2);
+    bool is_there = lua_rawget(L, names) != LUA_TNIL;
+    lua_pop(L, 1);
+    return is_there;
+}
+
 /* The first name and value are on top of the stack, where lua_next continues. */
 void mp_encode_gather(encoder *e, frame *f)
 {
@@ -102,8 +111,12 @@ void mp_encode_gather(encoder *e, frame *f)
             mp_encode_fail_at(e, e->depth - 1, "a table whose keys are neither all strings nor exactly 1..n,");
         if (!lua_checkstack(L, LUA_MINSTACK))
             mp_encode_fail_at(e, e->depth - 1, "a table with more names than the stack holds");
-        add_member(e);
-        lua_pushvalue(L, -2);
+        if (f->keep.names != 0 && is_in_source(L, f->keep.names)) {
+            lua_pop(L, 1);
+        } else {
+            add_member(e);
+            lua_pushvalue(L, -2);
+        }
         if (!lua_next(L, f->slot)) {
             f->members = e->count - f->first;
             f->phase = SORT;

@@ -2,6 +2,7 @@
 #include "vm/state.h"
 #include "vm/bus.h"
 #include "vm/closing.h"
+#include "vm/json_source.h"
 #include "vm/libs.h"
 #include "vm/lua_json.h"
 #include "vm/preempt.h"
@@ -104,6 +105,7 @@ static int open_state(lua_State *L)
     mp_lib_shown(L);
     mp_lib_protect(L);
     bound_strings(L, b->limits);
+    mp_lib_metatables(L);
     luaL_requiref(L, "moonpool.json", mp_lib_json, 0);
     mp_lib_json_of_vm(L, mp_vm_of(L));
     lua_settop(L, 0);

@@ -123,7 +123,8 @@ row([[json.decode
   moonpool.json.raw.__tostring]], 40, "decode reads the text once and takes turns while it makes the values; raw is the gateway's own",
   { "local s = '[' .. ('0,'):rep(2000000) .. '0]'", "return #json.decode(s)" }, { "local s = '[' .. ('{},'):rep(200000) .. '0]'", "return #json.decode(s)" },
   { "local s = '[' .. ('\"abcdefgh\",'):rep(300000) .. '0]'", "return #json.decode(s)" })
-row("json.splice", 40, "lua/moonpool's own: reads and copies one message once, with at most 32 edits")
+row([[json.splice
+  json.faithful]], 40, "lua/moonpool's own: splice reads and copies one message once, with at most 32 edits; faithful is decode")
 row([[events.new
   moonpool.events.__gc
   moonpool.events:feed

@@ -18,7 +18,7 @@ void mp_call_push_params(lua_State *L)
     mp_str params = MP_STR_NONE;
     if (handle->serial == task->super.serial)
         params = task->call == NULL ? mp_buf_str(&task->params) : mp_call_params(task->call);
-    if (params.len == 0 || mp_lua_decode(L, params) != 0)
+    if (params.len == 0 || mp_lua_decode_with(L, params, MP_LUA_EXACT) != 0)
         lua_pushnil(L);
     lua_pushvalue(L, -1);
     lua_setiuservalue(L, 1, MP_CALL_PARAMS);

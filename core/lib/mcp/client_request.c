@@ -94,7 +94,7 @@ static int push_client_answer(lua_State *L, int status, lua_KContext context)
     if (op->is_error)
         lua_pushnil(L);
     mp_json_fault fault;
-    if (mp_lua_decode_checked(L, (mp_str){op->answer, op->len}, &fault) != 0)
+    if (mp_lua_decode_checked(L, (mp_str){op->answer, op->len}, MP_LUA_EXACT, &fault) != 0)
         return luaL_error(L, "the client's answer is not valid JSON: %s", fault.what);
     return op->is_error ? 2 : 1;
 }

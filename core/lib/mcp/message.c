@@ -54,7 +54,7 @@ int mp_run_call_in_lua(lua_State *L, mp_lib_task *task)
 {
     mp_str params = mp_call_params(task->call);
     if (params.len > 0)
-        return mp_lua_decode_in_turns(L, params, call_decoded, task);
+        return mp_lua_decode_in_turns(L, params, MP_LUA_EXACT, call_decoded, task);
     lua_pushnil(L);
     return call_decoded(L, task, NULL);
 }
@@ -105,7 +105,7 @@ int mp_run_note(lua_State *L)
     mp_lib_task *task = lua_touserdata(L, 1);
     mp_str params = mp_str_from(mp_buf_str(&task->text), task->method_len);
     if (params.len > 0)
-        return mp_lua_decode_in_turns(L, params, note_decoded, task);
+        return mp_lua_decode_in_turns(L, params, MP_LUA_PLAIN, note_decoded, task);
     lua_pushnil(L);
     return note_decoded(L, task, NULL);
 }

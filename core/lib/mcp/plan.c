@@ -276,10 +276,9 @@ static int arguments_checked(lua_State *L, int status, lua_KContext context)
     return run_handler(L, task, plan, add_call(L, task, plan, 1));
 }
 
-/* Has Lua check the arguments.  [-n, +n, throws, parks] */
-static int run_checked(lua_State *L, mp_lib_task *task, const mp_flat *values, size_t count)
+/* Has Lua check the arguments, which are on top.  [-n, +n, throws, parks] */
+static int run_checked(lua_State *L, mp_lib_task *task)
 {
-    mp_plan_push_all(L, values, count);
     lua_getiuservalue(L, PLAN, MP_PLAN_CHECK);
     lua_pushvalue(L, -2);
     lua_callk(L, 1, 1, (lua_KContext)task, arguments_checked);
@@ -305,7 +304,11 @@ bool mp_plan_run(lua_State *L, mp_lib_task *task, int *count)
         mp_audit_begin(&task->audit, lib, call, plan->name);
     push_head(L, plans, plan);
     if (plan->is_checked) {
-        *count = run_checked(L, task, values, value_count);
+        if (!mp_plan_push_all(L, values, value_count)) {
+            lua_settop(L, TASK);
+            return false;
+        }
+        *count = run_checked(L, task);
         return true;
     }
     int pushed = mp_plan_push(L, plan, PLAN, &given);

@@ -130,8 +130,9 @@ bool mp_plan_fits(const mp_plan *plan, const mp_flat *values, size_t count, mp_p
 /* Pushes the arguments of the handler, without `call`: in the order of its parameters, or as one table. Returns their number. `plan` is also
  * the userdata at index `at`.  [-0, +n, throws memory] */
 int mp_plan_push(lua_State *L, const mp_plan *plan, int at, const mp_plan_given *given);
-/* Pushes all values as one table.  [-0, +1, throws memory] */
-void mp_plan_push_all(lua_State *L, const mp_flat *values, size_t count);
+/* Pushes all values as one table. False, pushing nothing, if a number in them would lose digits: the general path keeps them.
+ * [-0, +0|1, throws memory] */
+bool mp_plan_push_all(lua_State *L, const mp_flat *values, size_t count);
 
 /* -- plan_answer.c ----------------------------------------------------------------------------------------------------- */
 

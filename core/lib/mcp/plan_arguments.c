@@ -1,6 +1,7 @@
 /* plan_arguments.c: checks the arguments of a plain tools/call by the plan of its tool, and pushes them as Lua values. The verdict is that of the
  * compiled schema of lua/moonpool/schema, or none; the values are those of lua_json.h's decoder. */
 #include "lib/mcp/plan.h"
+#include <float.h>
 #include <lauxlib.h>
 
 /* -- checking -------------------------------------------------------------------------------------------------------- */
@@ -50,9 +51,15 @@ static bool fits_integer(const mp_plan_field *field, const mp_flat *value)
     return !field->has_bounds || (value->value.len < 16 && mp_field_allows_number(field, mp_json_double(value->value)));
 }
 
+/* A float that loses digits as a double is for the general path, which keeps its bytes. */
+static bool is_exact_float(mp_str lexeme)
+{
+    return lexeme.len <= DBL_DIG || mp_json_is_exact(lexeme, mp_json_double(lexeme));
+}
+
 static bool fits_float(const mp_plan_field *field, const mp_flat *value)
 {
-    return value->type == MP_JSON_T_FLOAT &&
+    return value->type == MP_JSON_T_FLOAT && is_exact_float(value->value) &&
            (!field->has_bounds || mp_field_allows_number(field, mp_json_double(value->value)));
 }
 
@@ -148,10 +155,11 @@ static __attribute__((noinline)) void push_escaped(lua_State *L, mp_str span)
     luaL_pushresultsize(&buffer, mp_json_copy_string(to, span));
 }
 
-/* [-0, +1, throws memory] */
-static void push_value(lua_State *L, const mp_flat *value)
+/* Pushes a value; false, pushing nothing or anything, if a number in it would lose digits.  [-0, +0|1, throws memory] */
+static bool push_value(lua_State *L, const mp_flat *value)
 {
     int64_t n;
+    int result;
     switch (value->type) {
     case MP_JSON_T_STRING:
         lua_pushlstring(L, value->value.ptr, value->value.len);
@@ -167,15 +175,18 @@ static void push_value(lua_State *L, const mp_flat *value)
         /* fall through */
     case MP_JSON_T_FLOAT:
         lua_pushnumber(L, mp_json_double(value->value));
-        break;
+        return is_exact_float(value->value);
     case MP_JSON_T_TRUE:
     case MP_JSON_T_FALSE:
         lua_pushboolean(L, value->type == MP_JSON_T_TRUE);
         break;
     default: /* null, an array or an object, in which no key is repeated */
-        if (mp_lua_decode(L, value->value) != 0)
+        result = mp_lua_decode_with(L, value->value, MP_LUA_STRICT);
+        if (result == MP_JSON_REPEATED)
             luaL_error(L, "an argument repeats a key");
+        return result == 0;
     }
+    return true;
 }
 
 static void push_object(lua_State *L, const mp_plan *plan, int at, const mp_plan_object *object,
@@ -243,12 +254,17 @@ int mp_plan_push(lua_State *L, const mp_plan *plan, int at, const mp_plan_given 
     return 1;
 }
 
-void mp_plan_push_all(lua_State *L, const mp_flat *values, size_t count)
+bool mp_plan_push_all(lua_State *L, const mp_flat *values, size_t count)
 {
+    int top = lua_gettop(L);
     lua_createtable(L, 0, (int)count);
     for (size_t i = count; i > 0; i--) {
         lua_pushlstring(L, values[i - 1].name.ptr, values[i - 1].name.len);
-        push_value(L, &values[i - 1]);
+        if (!push_value(L, &values[i - 1])) {
+            lua_settop(L, top);
+            return false;
+        }
         lua_rawset(L, -3);
     }
+    return true;
 }
