@@ -23,6 +23,7 @@ typedef struct {
     mp_str message; /* of the exchange, or of `own` */
     char *own;
     mp_buf body;
+    mp_event_reader reader;
     mp_timer deadline;
     bool has_head, is_stream, is_in_pull, has_left;
 } request;
@@ -36,6 +37,7 @@ static void free_request(request *it)
     mp_link_drop(&it->hot);
     mp_transfer_free(it->transfer);
     mp_buf_clear(&it->body);
+    mp_event_reader_clear(&it->reader);
     free(it->own);
     if (it->exchange != NULL)
         it->exchange->request = NULL;
@@ -160,10 +162,7 @@ static void read_body(request *it)
     mp_exchange *exchange = it->exchange;
     int status = mp_transfer_status(it->transfer);
     if (!exchange->has_id) {
-        if (is_success(it))
-            mp_exchange_accepted(exchange, status);
-        else
-            fail_with_status(it, "status", "the message was not accepted");
+        fail_with_status(it, "status", "the message was not accepted");
         return;
     }
     bool is_json = has_type(it, "application/json");
@@ -207,10 +206,46 @@ static void pull_body(request *it)
         read_body(it);
 }
 
+/* Gives the events of a piece to the exchange, until its answer is among them. */
+static void read_events(request *it, mp_str piece)
+{
+    mp_event event;
+    mp_event_result result = MP_EVENT_NONE;
+    while (!it->has_left && (result = mp_event_read(&it->reader, &piece, &event)) == MP_EVENT_COMPLETE)
+        if (event.data.len > 0 && mp_str_is(event.kind, "message"))
+            mp_exchange_message(it->exchange, mp_transfer_status(it->transfer), event.data);
+    if (it->has_left || result == MP_EVENT_NONE)
+        return;
+    mp_exchange_fail_with(it->exchange, "too_large", "an event is larger than `answer`");
+}
+
+/* What the task does not take stays in the socket: resume() goes on. */
+static void pull_stream(request *it)
+{
+    mp_str piece = MP_STR_NONE;
+    while (!it->has_left && mp_link_is_alone(&it->exchange->events) &&
+           (piece = mp_transfer_body(it->transfer)).len > 0) {
+        read_events(it, piece);
+        mp_transfer_take(it->transfer);
+    }
+    if (it->has_left || !mp_link_is_alone(&it->exchange->events) || !mp_transfer_is_over(it->transfer))
+        return;
+    const mp_err *err = mp_transfer_failure(it->transfer);
+    if (err != NULL)
+        fail_transfer(it, err);
+    else
+        mp_exchange_fail_with(it->exchange, "closed", "the event stream ended without the answer");
+}
+
 static void begin_answer(request *it)
 {
+    mp_exchange *exchange = it->exchange;
     it->has_head = true;
-    it->is_stream = is_success(it) && it->exchange->has_id && has_type(it, "text/event-stream");
+    it->is_stream = is_success(it) && exchange->has_id && has_type(it, "text/event-stream") &&
+                    header_of(it, "content-encoding").len == 0;
+    it->reader.most = exchange->answer;
+    if (is_success(it) && !exchange->has_id)
+        mp_exchange_accepted(exchange, mp_transfer_status(it->transfer));
 }
 
 static void discard_rest(request *it)
@@ -234,10 +269,13 @@ static void pull(request *it)
         fail_transfer(it, mp_transfer_failure(it->transfer));
         return;
     }
+    it->is_in_pull = true;
     if (!it->has_head)
         begin_answer(it);
-    it->is_in_pull = true;
-    pull_body(it);
+    if (it->is_stream)
+        pull_stream(it);
+    else if (!it->has_left)
+        pull_body(it);
     it->is_in_pull = false;
     if (!it->has_left)
         return;

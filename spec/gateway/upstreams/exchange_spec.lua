@@ -1,93 +1,11 @@
 -- host.upstream below lua/moonpool/upstream: channels and exchanges over HTTP, against a server that answers as the spec says.
 local cjson = require "cjson.safe"
 local gateway = require "spec.helpers.gateway"
-local stub = require "spec.helpers.stub"
+local low = require "spec.helpers.upstream.low"
 local trusted = require "spec.helpers.trusted"
 
 local JSON = "application/json"
-
--- Code of the gateway's tool: opens the channel of a key like lua/moonpool/upstream does, and sends one request.
-local library = [[
-local json = require "moonpool.json"
-function kept.open(name, key, options)
-  local channel, state = host.upstream.channel(name, key, options)
-  if not channel then return nil, state end
-  if state == "claimed" then
-    local id = channel:next_id()
-    local exchange, failure = channel:send(json.encode { jsonrpc = "2.0", id = id, method = "initialize", params = { key = key } }, { id = id })
-    local event
-    if exchange then event, failure = exchange:next() end
-    if not event then channel:failed(failure) return nil, failure end
-    local result = json.decode(event.result)
-    channel:opened { revision = result.protocolVersion, session = result.session }
-  end
-  return channel, state
-end
-function kept.request(channel, method, options)
-  local id = channel:next_id()
-  options = options or {}
-  options.id = id
-  local exchange, failure = channel:send(json.encode { jsonrpc = "2.0", id = id, method = method, params = options.params }, options)
-  if not exchange then return nil, failure end
-  while true do
-    local event, why = exchange:next()
-    if not event then return nil, why end
-    if event.kind == "answer" then return event end
-    if options.on_event then options.on_event(event, exchange) end
-  end
-end
-function kept.call(name, key, method, options)
-  local channel, failure = kept.open(name, key)
-  if not channel then return nil, failure end
-  return kept.request(channel, method, options)
-end
-return true
-]]
-
-local function start(upstreams, options)
-  options = options or {}
-  options.config = options.config or {}
-  options.config.upstreams = upstreams
-  return trusted.start(options)
-end
-
-local function answer(request, reply, result)
-  reply:json { jsonrpc = "2.0", id = cjson.decode(request.body).id, result = result }
-end
-
--- A server whose `initialize` works; `others(message, request, reply)` answers the rest.
-local function server(others)
-  return stub.start(function(request, reply)
-    if request.method == "DELETE" then return reply:send(200) end
-    local message = cjson.decode(request.body)
-    if message.method == "initialize" then
-      return answer(request, reply, { protocolVersion = "2025-11-25", session = "s-" .. message.params.key })
-    end
-    others(message, request, reply)
-  end)
-end
-
-local function methods(upstream)
-  local list = {}
-  for i, request in ipairs(upstream.requests) do
-    list[i] = (cjson.decode(request.body) or {}).method or request.method
-  end
-  return list
-end
-
-local function count(list, value)
-  local n = 0
-  for _, one in ipairs(list) do
-    if one == value then n = n + 1 end
-  end
-  return n
-end
-
-local function workers(g, n)
-  local list = table.pack(trusted.workers(g, n))
-  for _, me in ipairs(list) do trusted.run(me, library) end
-  return table.unpack(list)
-end
+local start, answer, server, methods, count, workers = low.start, low.answer, low.server, low.methods, low.count, low.workers
 
 describe("an exchange with an upstream over HTTP", function()
   it("brings the answer of its own id, with the card's headers on the request", function()
