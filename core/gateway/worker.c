@@ -518,6 +518,7 @@ void mp_worker_free_vms(mp_worker *worker)
     if (worker->vm != NULL)
         mp_lib_free(worker->vm);
     worker->vm = NULL;
+    mp_upstream_host_settle(worker->upstreams);
 }
 
 void mp_worker_free(mp_worker *worker)

@@ -188,6 +188,7 @@ static void finish(mp_exchange *exchange)
     if (exchange->is_ended)
         return;
     exchange->is_ended = true;
+    mp_link_drop(&exchange->in_host);
     mp_timer_stop(exchange->host->loop, &exchange->silence);
     mp_timer_stop(exchange->host->loop, &exchange->total);
     mp_upstream *upstream = exchange->channel->upstream;
@@ -209,6 +210,7 @@ static void finish(mp_exchange *exchange)
     mp_stat_add(&mp_stat_upstream_exchanges, -1);
     if (exchange->is_started)
         give_order(exchange, LEAVE, MP_STR_NONE);
+    mp_exchange_unref(exchange); /* the host's */
 }
 
 static void call_ready(mp_exchange *exchange)
@@ -276,6 +278,15 @@ void mp_exchange_fail_with(mp_exchange *exchange, const char *reason, const char
     mp_upstream_failure failure;
     mp_upstream_failure_set(&failure, reason, may_have_run(exchange), why);
     mp_exchange_fail(exchange, &failure);
+}
+
+void mp_exchanges_end(mp_upstream_host *host)
+{
+    while (!mp_link_is_alone(&host->unfinished)) {
+        mp_upstream_failure failure;
+        mp_upstream_failure_set(&failure, "stopped", true, "the gateway stops");
+        fail_here(mp_container(host->unfinished.next, mp_exchange, in_host), &failure);
+    }
 }
 
 void mp_exchanges_stop(mp_upstream *upstream, const char *reason, const char *why)
@@ -583,6 +594,7 @@ mp_exchange *mp_exchange_send(mp_upstream_host *host, mp_channel *channel, const
     exchange->id = options->id;
     mp_link_init(&exchange->in_upstream);
     mp_link_init(&exchange->in_channel);
+    mp_link_init(&exchange->in_host);
     mp_link_init(&exchange->events);
     pthread_mutex_lock(&upstream->lock);
     const mp_upstream_config *config = &upstream->part->it;
@@ -604,6 +616,8 @@ mp_exchange *mp_exchange_send(mp_upstream_host *host, mp_channel *channel, const
         return NULL;
     }
     mp_stat_add(&mp_stat_upstream_exchanges, 1);
+    mp_link_put(&host->unfinished, &exchange->in_host);
+    mp_exchange_ref(exchange);
     exchange->message = copy_str(options->message);
     exchange->cancel = copy_str(options->cancel);
     exchange->revision = copy_str(options->revision);

@@ -36,6 +36,7 @@ static void free_request(request *it)
     mp_link_drop(&it->link);
     mp_link_drop(&it->hot);
     mp_transfer_free(it->transfer);
+    it->host->held -= it->body.len;
     mp_buf_clear(&it->body);
     mp_event_reader_clear(&it->reader);
     free(it->own);
@@ -59,6 +60,7 @@ static void linger(request *it)
         it->exchange->request = NULL;
     mp_exchange_unref(it->exchange);
     it->exchange = NULL;
+    it->host->held -= it->body.len;
     it->body.len = 0;
     mp_timer_start(it->host->loop, &it->deadline, LINGER_MS, on_deadline);
     if (mp_link_is_alone(&it->hot))
@@ -177,14 +179,19 @@ static void read_body(request *it)
 /* Appends what has arrived to the body. False if the exchange has failed by that. */
 static bool collect(request *it)
 {
+    mp_upstream_host *host = it->host;
     size_t most = is_success(it) ? it->exchange->answer : ERROR_BODY;
     mp_str piece = mp_transfer_body(it->transfer);
     while (piece.len > 0) {
-        bool fits = piece.len <= most - it->body.len;
-        mp_buf_put(&it->body, fits ? piece : (mp_str){piece.ptr, most - it->body.len});
-        if (!fits) {
+        bool fits = piece.len <= most - it->body.len, has_room = host->held + piece.len <= host->most_held;
+        mp_str part = {piece.ptr, fits ? piece.len : most - it->body.len};
+        mp_buf_put(&it->body, part);
+        host->held += part.len;
+        if (!fits || !has_room) {
             if (is_success(it))
-                mp_exchange_fail_with(it->exchange, "too_large", "the answer is larger than `answer`");
+                mp_exchange_fail_with(it->exchange, "too_large",
+                                      fits ? "the answers in flight are larger than limits.http.held"
+                                           : "the answer is larger than `answer`");
             else
                 fail_with_status(it, "status", "an HTTP error");
             return false;
@@ -472,18 +479,8 @@ static bool turn(mp_upstream_host *host)
 
 static void free_host(mp_upstream_host *host)
 {
-    while (!mp_link_is_alone(&host->requests)) {
-        request *it = mp_container(host->requests.next, request, link);
-        if (it->exchange == NULL) {
-            free_request(it);
-            continue;
-        }
-        mp_exchange *exchange = mp_exchange_ref(it->exchange);
-        mp_exchange_fail_with(exchange, "stopped", "the gateway stops");
-        if (exchange->request == it)
-            free_request(it);
-        mp_exchange_unref(exchange);
-    }
+    while (!mp_link_is_alone(&host->requests))
+        free_request(mp_container(host->requests.next, request, link));
 }
 
 const mp_upstream_transport mp_upstream_http = {.name = "http",

@@ -172,7 +172,8 @@ struct mp_exchange {
     /* The task's thread. */
     void (*ready)(void *ctx);
     void *ctx;
-    mp_link events; /* of mp_queued_event */
+    mp_link in_host; /* in host->unfinished */
+    mp_link events;  /* of mp_queued_event */
     mp_queued_event *taken;
     mp_timer silence, total;
     uint64_t began_us;
@@ -199,6 +200,8 @@ struct mp_upstream_host {
     mp_client *client;
     mp_link hot;               /* HTTP requests with news, by their member `hot` */
     mp_link requests;          /* all HTTP requests of this host */
+    mp_link unfinished;        /* exchanges of this host's tasks that have not ended, each with a counted reference */
+    size_t held, most_held;    /* bytes of HTTP bodies that are incomplete, and their limit */
     void *processes, *streams; /* of the transports stdio and sse */
     uint64_t end_by;           /* ms; 0: mp_upstream_host_end was not called */
     bool is_over;              /* the loop has ended */
@@ -257,6 +260,9 @@ typedef struct mp_channel_owner {
 } mp_channel_owner;
 
 /* -- exchange.c ---------------------------------------------------------------------------------------------------- */
+
+/* The loop has ended: ends all exchanges of its tasks. */
+void mp_exchanges_end(mp_upstream_host *host);
 
 /* Fails all exchanges that run on an upstream or wait for it. Any thread, without a lock. */
 void mp_exchanges_stop(mp_upstream *upstream, const char *reason, const char *why);

@@ -304,6 +304,8 @@ mp_upstream_host *mp_upstream_host_new(mp_upstreams *table, mp_loop *loop, const
     host->client = mp_client_new(loop, &own);
     mp_link_init(&host->hot);
     mp_link_init(&host->requests);
+    mp_link_init(&host->unfinished);
+    host->most_held = limits->held;
     return host;
 }
 
@@ -311,6 +313,7 @@ void mp_upstream_host_configure(mp_upstream_host *host, const mp_client_limits *
 {
     mp_client_limits own = client_limits(limits);
     mp_client_configure(host->client, &own);
+    host->most_held = limits->held;
 }
 
 bool mp_upstream_turn(mp_upstream_host *host)
@@ -336,8 +339,12 @@ bool mp_upstream_host_end(mp_upstream_host *host)
         records found = all_records(host->table);
         for (size_t i = 0; i < found.count; i++)
             mp_channels_sweep(found.list[i], now);
+        bool is_unused = found.count == 0;
         forget(&found);
-        return false; /* what the sweep has posted comes first */
+        if (is_unused)
+            return true;
+        mp_loop_wake(host->loop); /* what the sweep has posted comes first */
+        return false;
     }
     bool is_done = true;
     for (size_t i = 0; i < TRANSPORTS; i++)
@@ -348,6 +355,14 @@ bool mp_upstream_host_end(mp_upstream_host *host)
 void mp_upstream_host_over(mp_upstream_host *host)
 {
     host->is_over = true;
+}
+
+void mp_upstream_host_settle(mp_upstream_host *host)
+{
+    if (host == NULL)
+        return;
+    host->is_over = true;
+    mp_exchanges_end(host);
 }
 
 void mp_upstream_host_free(mp_upstream_host *host)

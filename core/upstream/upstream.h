@@ -118,6 +118,9 @@ bool mp_upstream_has_work(const mp_upstream_host *host);
 bool mp_upstream_host_end(mp_upstream_host *host);
 /* The loop has ended: nothing is sent from now on. */
 void mp_upstream_host_over(mp_upstream_host *host);
+/* All loops have ended, and no task is left on this host: ends the messages that nothing waits for. */
+void mp_upstream_host_settle(mp_upstream_host *host);
+/* Call it when all hosts are settled, before the loop of this one is freed. */
 void mp_upstream_host_free(mp_upstream_host *host);
 
 /* -- failures ------------------------------------------------------------------------------------------------------ */

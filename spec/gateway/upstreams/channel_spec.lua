@@ -138,7 +138,7 @@ describe("the channel of a key", function()
     local code = trusted.code [[
       local channel = kept.open("own", "session-of-its-own", { own = call })
       return kept.request(channel, "x").result]]
-    for _ = 1, 200 do
+    for _ = 1, 40 do
       result = trusted.read(stateful:call("tools/call", code))
     end
     assert.equal("{}", result)
