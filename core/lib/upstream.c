@@ -412,6 +412,7 @@ static mp_exchange_options read_options(lua_State *L)
 {
     mp_exchange_options options = {.timeout_ms = ms_field(L, "timeout"), .total_ms = ms_field(L, "total")};
     options.revision = opt_text_field(L, "revision");
+    options.session = opt_text_field(L, "session");
     options.cancel = opt_text_field(L, "cancel");
     lua_getfield(L, 3, "id");
     options.has_id = !lua_isnil(L, -1);
@@ -487,6 +488,8 @@ static int push_next(lua_State *L, exchange_handle *it)
     const mp_exchange_event *event = mp_exchange_next(it->exchange);
     if (event != NULL) {
         push_event(L, event);
+        if (event->kind == MP_EVENT_ANSWER)
+            push_span(L, "session", mp_exchange_new_session(it->exchange));
         return 1;
     }
     const mp_upstream_failure *failure = mp_exchange_failure(it->exchange);

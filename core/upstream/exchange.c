@@ -50,6 +50,8 @@ void mp_exchange_unref(mp_exchange *exchange)
     free((char *)(uintptr_t)exchange->message.ptr);
     free((char *)(uintptr_t)exchange->cancel.ptr);
     free((char *)(uintptr_t)exchange->revision.ptr);
+    free((char *)(uintptr_t)exchange->session.ptr);
+    free(exchange->new_session);
     free(exchange);
 }
 
@@ -621,6 +623,7 @@ mp_exchange *mp_exchange_send(mp_upstream_host *host, mp_channel *channel, const
     exchange->message = copy_str(options->message);
     exchange->cancel = copy_str(options->cancel);
     exchange->revision = copy_str(options->revision);
+    exchange->session = copy_str(options->session);
     exchange->headers = copy_headers(options->headers);
     exchange->silence.fire = on_silence;
     mp_timer_start(host->loop, &exchange->total, exchange->total_ms, on_total);
@@ -688,4 +691,9 @@ void mp_exchange_free(mp_exchange *exchange)
         mp_exchange_cancel(exchange, MP_STR_NONE);
     exchange->is_detached = true;
     mp_exchange_unref(exchange);
+}
+
+mp_str mp_exchange_new_session(const mp_exchange *exchange)
+{
+    return exchange->new_session == NULL ? MP_STR_NONE : mp_str_of(exchange->new_session);
 }

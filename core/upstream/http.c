@@ -9,6 +9,7 @@
 MP_GAUGE(upstream_requests, "upstream_requests", "", "",
          "HTTP requests to upstreams, also those that end a session or say that a call is cancelled")
 
+#define MAX_SESSION_ID 1024 /* bytes of a session id that an upstream gives */
 #define LINGER_MS 1000   /* after the answer: time for the rest of the body, so that the connection can be used again */
 #define FAREWELL_MS 2000 /* for DELETE and for messages that nothing waits for */
 #define ERROR_BODY ((size_t)64 << 10) /* bytes of an error's body that are read */
@@ -244,6 +245,15 @@ static void pull_stream(request *it)
         mp_exchange_fail_with(it->exchange, "closed", "the event stream ended without the answer");
 }
 
+/* Visible ASCII alone, as the protocol demands, of a sane length. */
+static bool is_session_id(mp_str text)
+{
+    for (size_t i = 0; i < text.len; i++)
+        if (text.ptr[i] < 0x21 || text.ptr[i] > 0x7e)
+            return false;
+    return text.len > 0 && text.len <= MAX_SESSION_ID;
+}
+
 static void begin_answer(request *it)
 {
     mp_exchange *exchange = it->exchange;
@@ -253,6 +263,9 @@ static void begin_answer(request *it)
     it->reader.most = exchange->answer;
     if (is_success(it) && !exchange->has_id)
         mp_exchange_accepted(exchange, mp_transfer_status(it->transfer));
+    mp_str session = header_of(it, "mcp-session-id");
+    if (is_success(it) && exchange->new_session == NULL && is_session_id(session))
+        exchange->new_session = mp_dup(session);
 }
 
 static void discard_rest(request *it)
@@ -347,7 +360,8 @@ static void put_headers(headers *to, const mp_channel *channel, const mp_exchang
         add_header(to, "Authorization", value.ptr);
         mp_buf_clear(&value);
     }
-    add_header(to, "Mcp-Session-Id", channel->session);
+    bool has_session = exchange != NULL && exchange->session.len > 0;
+    add_header(to, "Mcp-Session-Id", has_session ? exchange->session.ptr : channel->session);
     const char *revision = exchange != NULL && exchange->revision.len > 0 ? exchange->revision.ptr : channel->revision;
     bool is_named = exchange != NULL && exchange->revision.len > 0;
     if (revision != NULL && (is_named || strcmp(revision, FIRST_NAMED) >= 0))

@@ -161,9 +161,12 @@ struct mp_exchange {
     mp_upstream_host *host; /* the worker of its task */
     bool has_id;
     int64_t id;
-    mp_str message, cancel, revision; /* in memory of the exchange */
-    char **headers;                   /* ends with NULL */
-    size_t answer;                    /* cap in bytes */
+    mp_str message, cancel, revision,
+        session; /* in memory of the exchange; the last two are headers instead of the channel's */
+    char
+        *new_session; /* Mcp-Session-Id of the answer; NULL: none. Thread of the transport until the answer is queued */
+    char **headers;   /* ends with NULL */
+    size_t answer;    /* cap in bytes */
     uint64_t timeout_ms, total_ms;
 
     mp_link in_upstream;                  /* upstream lock */

@@ -222,7 +222,7 @@ typedef struct {
     bool has_id;
     int64_t id;
     const char *const *headers;    /* "Name: value"; ends with NULL; may be NULL */
-    mp_str revision;               /* instead of the card's; may be empty */
+    mp_str revision, session;      /* headers over HTTP, instead of the card's; may be empty */
     uint64_t timeout_ms, total_ms; /* 0: as configured */
     size_t answer;                 /* cap in bytes; 0: as configured */
     mp_str cancel; /* a message that is sent upstream if the exchange ends before its answer; may be empty */
@@ -238,6 +238,8 @@ mp_exchange *mp_exchange_send(mp_upstream_host *host, mp_channel *channel, const
 const mp_exchange_event *mp_exchange_next(mp_exchange *exchange);
 /* True after the answer was taken, after a failure, and after mp_exchange_cancel. */
 bool mp_exchange_is_over(const mp_exchange *exchange);
+/* After the answer: the id of the session that it opened, from its header; empty: none. */
+mp_str mp_exchange_new_session(const mp_exchange *exchange);
 /* NULL: it has not failed, or events are still to be taken. */
 const mp_upstream_failure *mp_exchange_failure(const mp_exchange *exchange);
 /* Sends a response to a request of the upstream. */

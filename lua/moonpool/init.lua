@@ -7,6 +7,7 @@ local auth = require "moonpool.access.auth"
 local audit = require "moonpool.methods.audit"
 local reload_diff = require "moonpool.registry.reload_diff"
 local dispatch = require "moonpool.methods.dispatch"
+local federated = require "moonpool.registry.federated"
 local bus = require "moonpool.runtime.bus"
 local job = require "moonpool.things.job"
 local loader = require "moonpool.registry.loader"
@@ -17,7 +18,10 @@ local moonpool = {
   authenticate = auth.authenticate,
   dispatch = audit.wrap(dispatch.answer),
   deliver = bus.deliver,
-  run_job = job.run,
+  run_job = function(call, name)
+    if name == federated.job then return federated.tick() end
+    return job.run(call, name)
+  end,
   describe = require "moonpool.registry.describe",
   summary = reload_diff.summary,
   difference = reload_diff.compare,

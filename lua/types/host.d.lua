@@ -86,6 +86,7 @@ host.rock = {}
 ---@field audit? string            "none", "names", "redacted" or "full"; nil: there is no audit
 ---@field auth_disabled boolean      Authentication is disabled: auth scripts load, but do not run
 ---@field upstreams moonpool.host.Upstream[]   In the order of the file
+---@field is_exposed? boolean      A listener has an address that other machines can reach
 host.config = {}
 
 ---@class moonpool.host.limits
@@ -333,6 +334,10 @@ function host.call.count_listed() end
 ---@param size integer
 ---@return string?
 function host.call.over_output(call, what, size) end
+
+--- The call for which the running task works; nil while scripts load.
+---@return moonpool.Call?
+function host.call.current() end
 
 --- Replaces the call's principal, for specs. nil restores the principal that authentication gave.
 ---@param call moonpool.Call
@@ -735,11 +740,13 @@ host.upstream = {}
 ---@field id? string           request: JSON
 ---@field bytes? string        request, notification: the whole message
 ---@field status? integer      HTTP status
+---@field session? string      answer: the id of the session that it opened, from its header
 
 ---@class moonpool.host.SendOptions
 ---@field id? integer          The id in the message, from next_id; without: a message that has no answer. The progress token must be the same number
 ---@field headers? string[]    "Name: value", besides those of the configuration and the card
 ---@field revision? string     MCP-Protocol-Version of this message instead of the card's
+---@field session? string     Mcp-Session-Id of this message instead of the card's
 ---@field timeout? number      Seconds without a sign of life; default as configured. Stands still while a request of the upstream has no reply
 ---@field total? number        Seconds in all
 ---@field answer? integer      Bytes of the answer

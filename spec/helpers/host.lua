@@ -34,7 +34,7 @@ local regex = { compile = function(pattern) return { test = function(_, text) re
 
 local GROUPS <const> = {
   "script", "rock", "config", "limits", "hooks", "task", "bus", "time", "random", "env", "log", "session", "call", "topic", "auth", "job", "semaphore",
-  "store", "fs", "program", "http", "sqlite", "digest", "base64", "seal", "secret", "cjson", "answers", "plan", "served",
+  "store", "fs", "program", "upstream", "http", "sqlite", "digest", "base64", "seal", "secret", "cjson", "answers", "plan", "served",
 }
 
 -- { ["time.now"] = f } as C makes it: { time = { now = f } }.
@@ -60,6 +60,10 @@ function host.start(scripts, options)
   table.sort(list, function(a, b) return a.path < b.path end)
   vm.host = grouped {
     ["script.list"] = list, ["script.root"] = options.root or "scripts", ["script.is_first_load"] = true, ["script.trust_full"] = options.trust_full or false,
+    ["config.upstreams"] = options.upstreams or {}, ["limits.upstreams"] = { answer = 1 << 24, queue = 1 << 20, list_items = 10000, list_bytes = 1 << 25 },
+    ["upstream.channel"] = function() return nil, { outcome = "not_run", reason = "down" } end, ["upstream.catalogue"] = function() end,
+    ["upstream.publish"] = function() return false end, ["upstream.claim"] = function() end, ["upstream.status"] = function() return {} end,
+    ["call.current"] = function() end,
     ["config.server"] = options.server or { name = "moonpool", version = "0.0-spec" },
     ["script.load"] = function(text, chunkname, env) return load(text, chunkname, "t", env) end,
     ["log.write"] = function(level, event, fields) vm.logs[#vm.logs + 1] = { level = level, event = event, fields = fields } end,

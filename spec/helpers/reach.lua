@@ -190,6 +190,7 @@ tool
 tostring
 try
 type
+upstream
 uri
 uri.build
 uri.decode

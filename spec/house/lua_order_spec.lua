@@ -12,6 +12,7 @@ local order = {
   "access",    -- principals, scopes, authentication
   "things",    -- the things that scripts declare: tools, resources, prompts, policies, jobs, limits
   "calls",     -- running a handler, and asking its client
+  "upstream",  -- other MCP servers that this gateway calls
   "registry",  -- loading scripts, and the declared things
   "tasks",     -- MCP tasks
   "methods",   -- requests: dispatch, one file per group of methods, the audit

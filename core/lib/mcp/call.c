@@ -215,6 +215,22 @@ static int l_over_output(lua_State *L)
     return 1;
 }
 
+/* call.current(): a handle of the call for which the running task works; nil if no task runs, or it works for no call.  [-0, +1] */
+static int l_current(lua_State *L)
+{
+    mp_task *running = mp_vm_of(L)->running;
+    if (running == NULL) {
+        lua_pushnil(L);
+        return 1;
+    }
+    mp_lib_task *task = mp_container(running->payer, mp_lib_task, super);
+    if (task->call == NULL)
+        lua_pushnil(L);
+    else
+        mp_call_push(L, task, 0);
+    return 1;
+}
+
 static mp_str opt_json(lua_State *L, int index)
 {
     mp_str text = MP_STR_NONE;
@@ -355,14 +371,21 @@ static int l_set_principal(lua_State *L)
 
 void mp_lib_call(lua_State *L)
 {
-    static const luaL_Reg functions[] = {
-        {"session.open", l_open_session},        {"session.set_log_level", l_set_log_level},
-        {"session.log_level", l_log_level},      {"session.id", l_session},
-        {"call.name_task", l_name_task},         {"call.clear_deadline", l_clear_deadline},
-        {"call.count_fault", l_count_fault},     {"call.forbid", l_forbid},
-        {"call.retry_after", l_retry_after},     {"call.count_limited", l_count_limited},
-        {"call.count_listed", l_count_listed},   {"call.over_output", l_over_output},
-        {"call.set_principal", l_set_principal}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"session.open", l_open_session},
+                                         {"session.set_log_level", l_set_log_level},
+                                         {"session.log_level", l_log_level},
+                                         {"session.id", l_session},
+                                         {"call.name_task", l_name_task},
+                                         {"call.clear_deadline", l_clear_deadline},
+                                         {"call.count_fault", l_count_fault},
+                                         {"call.forbid", l_forbid},
+                                         {"call.retry_after", l_retry_after},
+                                         {"call.count_limited", l_count_limited},
+                                         {"call.count_listed", l_count_listed},
+                                         {"call.over_output", l_over_output},
+                                         {"call.set_principal", l_set_principal},
+                                         {"call.current", l_current},
+                                         {NULL, NULL}};
     static const luaL_Reg methods[] = {{"progress", l_progress}, {"send", l_send}, {NULL, NULL}};
     mp_set_members(L, functions, 0);
     lua_newtable(L);

@@ -49,6 +49,7 @@ function tool_answer.answer(tool, era, call, params, ok, ...)
     end
     return content.failed(failure.words(why, "the tool returned neither a result nor a reason"))
   end
+  if content.is_forwarded(value) then return value end
   local output = tool.output
   if output then
     local fits, wrong = output(value)

@@ -52,6 +52,12 @@ return {
     local thing, forbidden = access.find(call, kind.find(ref))
     if forbidden then return nil, forbidden end
     if not thing then return invalid(kind.unknown(call, ref)) end
+    if thing.upstream then
+      local context = era.has_completion_context and type(params.context) == "table" and params.context or nil
+      if not thing.forward_complete then return answer(thing, {}) end
+      local done, value, err = run.handler(thing, "completion failed", call, era, nil, thing.forward_complete, argument, context, call)
+      return value, not done and err or nil
+    end
     local has = kind.has(thing)
     if not has[argument.name] then
       local hint = suggest.hint(argument.name, has)

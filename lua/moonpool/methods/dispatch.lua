@@ -7,6 +7,7 @@ local content = require "moonpool.things.tool_result"
 local host = require "moonpool.host"
 local era = require "moonpool.protocol.era"
 local errors = require "moonpool.runtime.rpc_error"
+local federated = require "moonpool.registry.federated"
 local failure = require "moonpool.runtime.outcome"
 local json = require "moonpool.json"
 local suggest = require "moonpool.runtime.suggest"
@@ -19,6 +20,12 @@ dispatch.special = {}
 
 local eras = era.compose(require "moonpool.methods")
 local fallback = eras[era.newest_stateful]
+
+-- The methods whose answer depends on what upstreams have listed.
+local depends_on_lists = {
+  ["tools/list"] = true, ["tools/call"] = true, ["prompts/list"] = true, ["prompts/get"] = true, ["resources/list"] = true,
+  ["resources/templates/list"] = true, ["resources/read"] = true, ["resources/subscribe"] = true, ["completion/complete"] = true,
+}
 
 local before_initialize = { initialize = true, ping = true }
 local level_key = "io.modelcontextprotocol/logLevel"
@@ -59,6 +66,7 @@ function dispatch.answer(call, params, revision, name)
   if not method and dispatch.special[name] then return dispatch.special[name](call, params, row) end
   if not method then return unknown(name, row.methods) end
   params = params or none
+  if depends_on_lists[name] then federated.settle() end
   if method.convert_params then method.convert_params(params) end
   return complete(call, row, name, method.run(call, params, row))
 end

@@ -42,6 +42,7 @@ prompts["prompts/get"] = function(call, params, era)
   if prompt.defaults then arguments.fill(prompt.defaults, args) end
   local ok, value, err = run.handler(prompt, "prompt failed", call, era, params, prompt.handler, args, call)
   if not ok then return value, err end
+  if content.is_forwarded(value) then return value end
   local messages, wrong = prompt_library.messages(value)
   if not messages then return nil, run.fault(prompt, "prompt failed", wrong) end
   return { description = prompt.description, messages = messages, resultType = "complete", _meta = content.meta }

@@ -43,9 +43,11 @@ resources["resources/read"] = function(call, params, era)
   local resource, values, generation = registry.open(call, normal)
   if not resource and values then return nil, values end
   if not resource then return not_found(era, uri) end
+  if resource.upstream then values = { uri = uri } end
   local ok, value, err = run.handler(resource, "resource failed", call, era, params, resource.handler, values, call, resource.has_policies and normal or nil)
   if not ok then return value, err end
   if value == nil then return not_found(era, uri) end
+  if content.is_forwarded(value) then return value end
   local list, wrong = contents.of(value, uri, resource)
   if not list then return nil, run.fault(resource, "resource failed", wrong) end
   local result = { contents = list, ttlMs = resource.ttl, cacheScope = resource.scope, resultType = "complete", _meta = content.meta }

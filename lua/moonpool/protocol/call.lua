@@ -28,6 +28,13 @@ local function threshold(self)
   return host.session.log_level(self)
 end
 
+--- Sends a log message of level number `n` to the client, if the client wants that level.
+function call.tell(self, n, data, logger)
+  local least = threshold(self)
+  if not least or n < least then return end
+  self:send { jsonrpc = "2.0", method = "notifications/message", params = { level = call.levels[n + 1], data = data == nil and "" or data, logger = logger } }
+end
+
 --- call:log(level, data [, logger]): sends a log message to the client, if the client wants that level.
 local function log(self, level, data, logger)
   local n = number[level]
@@ -37,9 +44,7 @@ local function log(self, level, data, logger)
   if host.log.wants "debug" then
     host.log.write("debug", "call log", { level = call.levels[n + 1], logger = logger and show(logger), data = show(data), method = self.method })
   end
-  local least = threshold(self)
-  if not least or n < least then return end
-  self:send { jsonrpc = "2.0", method = "notifications/message", params = { level = call.levels[n + 1], data = data == nil and "" or data, logger = logger } }
+  call.tell(self, n, data, logger)
 end
 
 --- Capability names ("sampling", "elicitation.url", "extensions.<id>") as the tree for the field requiredCapabilities of an error.

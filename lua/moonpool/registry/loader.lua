@@ -3,6 +3,7 @@
 local host = require "moonpool.host"
 local auth = require "moonpool.access.auth"
 local exec = require "moonpool.lib.exec"
+local federated = require "moonpool.registry.federated"
 local grants = require "moonpool.runtime.grants"
 local job = require "moonpool.things.job"
 local json = require "moonpool.json"
@@ -21,11 +22,13 @@ local switches = require "moonpool.registry.switches"
 local syntax_hint = require "moonpool.registry.hint_syntax"
 local template = require "moonpool.things.template"
 local tool = require "moonpool.things.tool"
+local upstream = require "moonpool.upstream.scripts"
+local upstream_config = require "moonpool.upstream.config"
 local uris = require "moonpool.runtime.uris"
 
 local loader = {}
 
-local folders = { "tools", "lib", "resources", "prompts", "auth", "policy", "jobs" }
+local folders = { "tools", "lib", "resources", "prompts", "auth", "policy", "jobs", "upstreams" }
 
 local problems, texts
 
@@ -99,6 +102,7 @@ local kinds = {
   auth = { word = "auth", library = auth, form = "auth is auth { … }", ending = "'return auth { … }'" },
   policy = { word = "policy", library = policy, form = "a policy is policy { … }, limit { … } or quota { … }", ending = "'return policy { … }'" },
   jobs = { word = "job", library = job, form = "a job is job { … }", ending = "'return job { … }'" },
+  upstreams = { word = "upstream", library = upstream, form = "an upstream is upstream { … }", ending = "'return upstream { … }'" },
   prompts = { word = "prompt", library = prompt, form = "a prompt is prompt { … }", ending = "'return prompt { … }'" },
 }
 
@@ -130,6 +134,7 @@ end
 
 local function is_made(value)
   return tool.is(value) or resource.is(value) or prompt.is(value) or job.is(value) or auth.is(value) or policy.is(value)
+    or upstream.is(value)
 end
 
 -- False if the several things of a file have the file's name as a prefix. The things of tools/note/tools.lua and tools/note/init.lua have
@@ -187,6 +192,15 @@ local function check_pages(tools, fixed, templates)
   end
 end
 
+-- Checks that each file of upstreams/ is about an upstream of the configuration. In specs of scripts, the configuration may be another one.
+local function check_upstreams(found)
+  for _, name in ipairs(sorted(found)) do
+    if not upstream_config.by_name[name] then
+      found[name].about(1, "there is no upstream '" .. name .. "'", suggest.hint(name, upstream_config.by_name) or "`upstreams:` in the config names them")
+    end
+  end
+end
+
 local function place_of(line) return (host.config.name or "moonpool.yaml") .. (line and line > 0 and ":" .. line or "") end
 
 -- Grants that match no script, and programs that do not exist, are only warnings: a script or a package may be installed later. A misspelt name has
@@ -218,7 +232,7 @@ end
 --- Loads host.script.list into the registry. Returns true, or the list of errors as texts.
 function loader.load()
   problems, texts = {}, {}
-  local found, waiting = { tools = {}, resources = {}, prompts = {}, jobs = {}, auth = {}, policy = {} }, {}
+  local found, waiting = { tools = {}, resources = {}, prompts = {}, jobs = {}, auth = {}, policy = {}, upstreams = {} }, {}
   for _, script in ipairs(host.script.list) do texts[shown(script.path)] = script.text end
   for _, script in ipairs(host.script.list) do
     local path, text = script.path, script.text
@@ -251,13 +265,16 @@ function loader.load()
   end
   local fixed, templates = by_uri(found.resources)
   check_pages(found.tools, fixed, templates)
+  check_upstreams(found.upstreams)
   local errors = problems
   problems, texts = nil, nil
   if #errors > 0 then return errors end
-  policy.apply(found.policy, found)
+  policy.apply(found.policy, found, upstream_config.has_any)
   registry.set { tools = found.tools, prompts = found.prompts, resources = fixed, templates = templates }
   job.set(found.jobs)
   auth.set(found.auth)
+  upstream.set(found.upstreams)
+  federated.load()
   switches.load()
   return true
 end

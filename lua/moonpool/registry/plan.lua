@@ -119,7 +119,7 @@ end
 
 -- True if calls of the tool are not plain: they need a decision of a script, headers, capabilities, or become tasks.
 local function is_special(tool)
-  return tool.visible or tool.task or tool.prepare or tool.mirror or tool.required_tree
+  return tool.visible or tool.upstream or tool.task or tool.prepare or tool.mirror or tool.required_tree
     or (tool.timeout and not (tool.timeout > 0 and tool.timeout < 1e9))
 end
 

@@ -18,6 +18,7 @@ local principal = require "moonpool.access.principal"
 local sort = require "moonpool.runtime.stdlib.sort"
 local sorted = require "moonpool.runtime.sorted_keys"
 local template = require "moonpool.things.template"
+local upstreams = require "moonpool.upstream.config"
 local uris = require "moonpool.runtime.uris"
 
 local registry = {}
@@ -37,11 +38,13 @@ local kinds = {
   templates = { method = "resources/templates/list", member = "resourceTemplates", word = "resource" },
 }
 
--- These four are set while scripts load, and do not change later.
-local everything = {}       -- for each list, the things that can be switched on and off
-local by_word = {}          -- "tool", "prompt", "resource" -> name -> the thing
-local has_lists = false
-local offered = {}          -- capabilities: a thing that is switched off counts as well
+-- What scripts and upstreams offer, switched on or not. The things of scripts are set while scripts load; those of upstreams change while they are
+-- served: then `all` is replaced as a whole, so a function that uses two of its members takes it once.
+--   own          for each list, the things of scripts
+--   everything   for each list, the things of scripts and of upstreams
+--   by_word      "tool", "prompt", "resource" -> name -> the thing
+--   offered      capabilities: a thing that is switched off counts as well
+local all = { own = {}, everything = {}, by_word = {}, offered = {}, has_lists = false }
 
 local served = access.served      -- its member `now` is the snapshot
 
@@ -101,6 +104,7 @@ end
 -- A new snapshot. Its generation is taken before the switches are read: a snapshot of a later generation has each switch as it was then, or later.
 local function new_snapshot()
   local made = { generation = host.served.begin(), on = {}, has_visible = false, has_private = false }
+  local everything = all.everything
   for name, kind in pairs(kinds) do
     local things = {}
     for key, thing in pairs(everything[name]) do
@@ -132,34 +136,70 @@ end
 --- True if a thing is in no list because it is switched off.
 function registry.is_off(thing) return not served.now.on[thing] end
 
---- Replaces all things: { tools, prompts, resources, templates }, each by name or URI.
-function registry.set(found)
-  for kind in pairs(kinds) do everything[kind] = found[kind] or {} end
-  by_word = { tool = everything.tools, prompt = everything.prompts, resource = {} }
+-- The things of scripts with those of upstreams, which never replace one of a script.
+local function merged(own, federated)
+  local everything = {}
+  for kind in pairs(kinds) do
+    local things = {}
+    for key, thing in pairs(federated and federated[kind] or {}) do things[key] = thing end
+    for key, thing in pairs(own[kind]) do things[key] = thing end
+    everything[kind] = things
+  end
+  return everything
+end
+
+-- What the server can declare. An upstream may have anything at any time, so a gateway with upstreams declares all lists.
+local function offers_of(own, everything, resources)
+  local has_upstreams = upstreams.has_any
+  return {
+    tools = true, logging = true,
+    prompts = has_upstreams or next(everything.prompts) ~= nil,
+    resources = has_upstreams or next(resources) ~= nil,
+    completions = has_upstreams or any(everything.prompts, "complete") or any(everything.templates, "complete"),
+    tasks = any(own.tools, "task"),
+    apps = has_pages(everything.resources) or has_pages(everything.templates),
+  }
+end
+
+local function replace(own, federated)
+  local everything = merged(own, federated)
+  local by_word = { tool = everything.tools, prompt = everything.prompts, resource = {} }
   for _, kind in ipairs { "resources", "templates" } do
     for _, thing in pairs(everything[kind]) do by_word.resource[thing.name] = thing end
   end
-  offered = {
-    tools = true, logging = true,
-    prompts = next(everything.prompts) ~= nil,
-    resources = next(by_word.resource) ~= nil,
-    completions = any(everything.prompts, "complete") or any(everything.templates, "complete"),
-    tasks = any(everything.tools, "task"),
-    apps = has_pages(everything.resources) or has_pages(everything.templates),
+  all = {
+    own = own, everything = everything, by_word = by_word, offered = offers_of(own, everything, by_word.resource),
+    has_lists = any(own.templates, "list"),
   }
-  has_lists = any(everything.templates, "list")
   registry.refresh()
 end
 
+--- Replaces the things of scripts: { tools, prompts, resources, templates }, each by name or URI. There are none of upstreams then.
+function registry.set(found)
+  local own = {}
+  for kind in pairs(kinds) do own[kind] = found[kind] or {} end
+  replace(own)
+end
+
+--- Replaces the things of upstreams: { tools, prompts, resources, templates }, each by name or URI.
+function registry.set_federated(found) replace(all.own, found) end
+
+--- The things of scripts of a kind: name or URI -> thing.
+function registry.own(kind) return all.own[kind] end
+
 --- The things that scripts call "tool", "prompt" or "resource": name -> thing, on or off; nil for other words.
-function registry.all(word) return by_word[word] end
+function registry.all(word) return all.by_word[word] end
 
 --- All things of a kind, on or off, and their names, sorted.
-function registry.everything(kind) return everything[kind], sorted(everything[kind]) end
+function registry.everything(kind)
+  local things = all.everything[kind]
+  return things, sorted(things)
+end
 
 --- True if a resource or template serves this URI, on or off.
 function registry.serves(uri)
   uri = uris.normal(uri)
+  local everything = all.everything
   if everything.resources[uri] then return true end
   for _, thing in pairs(everything.templates) do
     if template.match(thing.template, uri) then return true end
@@ -195,7 +235,7 @@ function registry.thing(kind, name) return served.now[kind].things[name] end
 function registry.names(kind, p) return view_of(served.now[kind], p).names end
 
 --- True if the server declares a capability: "prompts", "resources", "completions", "tasks".
-function registry.offers(capability) return offered[capability] end
+function registry.offers(capability) return all.offered[capability] end
 
 local details = {
   tools = { listChanged = true }, prompts = { listChanged = true }, resources = { subscribe = true, listChanged = true },
@@ -203,7 +243,7 @@ local details = {
 
 --- The server's capabilities, as a new table that the caller may change.
 function registry.capabilities()
-  local declared, extensions = {}, {}
+  local declared, extensions, offered = {}, {}, all.offered
   for _, name in ipairs { "tools", "prompts", "resources", "completions", "logging" } do
     if offered[name] then declared[name] = details[name] or {} end
   end
@@ -292,7 +332,7 @@ local function cached_page(snapshot, list, view, first, era)
   if known then return known end
   local made, text = make_page(list, view.names, first, era)
   pages[first] = made
-  if first == 1 and not list.is_private and not (list == snapshot.resources and has_lists) then
+  if first == 1 and not list.is_private and not (list == snapshot.resources and all.has_lists) then
     registry.freeze(snapshot.generation, list.method, era.date, nil, text)
   end
   return made
@@ -326,7 +366,7 @@ local function listing(snapshot, p)
 end
 
 --- True if any template lists its resources.
-function registry.has_lists() return has_lists end
+function registry.has_lists() return all.has_lists end
 
 --- One page of resources/list with the resources that templates list: a result, or nil and an error; only nil if the principal sees no such
 --- template. The scripts' functions are called again for each page; a page begins after the last URI of the previous page.
@@ -340,16 +380,16 @@ function registry.page_with_instances(call, era, cursor)
     behind = page.open(method, cursor, principal.key(p))
     if not behind then return nil, errors.new("invalid_params", "unknown cursor") end
   end
-  local all, seen = {}, {}
+  local entries, seen = {}, {}
   for _, uri in ipairs(view_of(resources, p).names) do
-    all[#all + 1], seen[uri] = copy(resources.things[uri].definition), true
+    entries[#entries + 1], seen[uri] = copy(resources.things[uri].definition), true
   end
-  for uri in pairs(everything.resources) do seen[uri] = true end
-  for _, entry in ipairs(instances.of(things, seen, call, era)) do all[#all + 1] = copy(entry) end
-  sort(all, function(a, b) return a.uri < b.uri end)
+  for uri in pairs(all.everything.resources) do seen[uri] = true end
+  for _, entry in ipairs(instances.of(things, seen, call, era)) do entries[#entries + 1] = copy(entry) end
+  sort(entries, function(a, b) return a.uri < b.uri end)
   local result = { resources = json.array {}, ttlMs = LIST_TTL_MS, cacheScope = "private", resultType = "complete", _meta = content.meta }
   local listed = result.resources
-  for _, entry in ipairs(all) do
+  for _, entry in ipairs(entries) do
     if not behind or entry.uri > behind then
       if #listed == page.size then
         result.nextCursor = page.cursor(method, listed[#listed].uri, principal.key(p))

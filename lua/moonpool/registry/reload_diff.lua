@@ -25,7 +25,7 @@ end
 local function served(kind, list, switched)
   kinds[#kinds + 1] = { name = kind, list = list, switched = switched, word = "", things = function()
     local things = {}
-    for key, thing in pairs((registry.everything(kind))) do
+    for key, thing in pairs(registry.own(kind)) do
       things[key] = json.object {
         name = thing.name, path = thing.path, enabled = thing.enabled ~= false, members = texts(thing.definition),
         scopes = json.array { table.unpack(thing.scopes or {}) }, visible = thing.visible ~= nil,

@@ -37,6 +37,7 @@ local switches = require "moonpool.registry.switches"
 local time = require "moonpool.lib.time"
 local tool = require "moonpool.things.tool"
 local types = require "moonpool.things.type_builder"
+local upstream = require "moonpool.upstream.handle"
 local uri = require "moonpool.lib.uri"
 local uuid = require "moonpool.lib.uuid"
 
@@ -186,7 +187,7 @@ local names = {
   fail = failure.fail, try = failure.try, fail_request = failure.fail_request, closing = closing, sleep = host.time.sleep,
   text = content.text, image = content.image, audio = content.audio, link = content.link, embed = content.embed,
   enable = switches.enable, disable = switches.disable, enabled = switches.enabled, resource_updated = subscriptions.updated,
-  parallel = parallel, bytes = content.bytes, seconds = 1, minutes = 60, hours = 3600,
+  upstream = upstream.of, parallel = parallel, bytes = content.bytes, seconds = 1, minutes = 60, hours = 3600,
   setmetatable = safe_setmetatable,
 }
 

@@ -1,20 +1,19 @@
--- Messages between the workers of this process, which host.bus.broadcast sends: the handler of each topic. Handlers run before the tasks of a
+-- Messages between the workers of this process, which host.bus.broadcast sends: the handlers of each topic. Handlers run before the tasks of a
 -- turn and must not wait.
 
 local bus = {}
 
-local handlers = {}
+local handlers = {}        -- topic -> its handlers, in the order in which they were added
 
---- Sets the handler f(text) of a topic. A topic has one handler.
+--- Adds a handler f(text) of a topic.
 function bus.on(topic, f)
-  assert(not handlers[topic], "the topic has a handler already")
-  handlers[topic] = f
+  handlers[topic] = handlers[topic] or {}
+  table.insert(handlers[topic], f)
 end
 
---- Runs the handler of a message that arrived. A message without a handler is ignored.
+--- Runs the handlers of a message that arrived. A message without a handler is ignored.
 function bus.deliver(topic, text)
-  local f = handlers[topic]
-  if f then f(text) end
+  for _, f in ipairs(handlers[topic] or {}) do f(text) end
 end
 
 return bus

@@ -205,27 +205,30 @@ end
 --- All policies, in the order in which they run.
 function policy.all() return rows end
 
---- Applies policies, { name = row }, to things, { tools =, resources =, prompts = } by name: replaces their handlers.
-function policy.apply(made, things)
+--- Puts the loaded policies that apply to a thing around its handlers. `kind` is "tools", "prompts" or "resources".
+function policy.wrap(kind, name, thing)
+  local found = policy.of(kind, kind ~= "resources" and name or nil)
+  if #found == 0 then return end
+  thing.handler = around(kind, thing, found, thing.handler, thing.prepare and "run" or nil)
+  if thing.prepare then thing.prepare = around(kind, thing, found, thing.prepare, "prepare") end
+  thing.has_policies = true
+end
+
+--- Applies policies, { name = row }, to things, { tools =, resources =, prompts = } by name: replaces their handlers. With `has_upstreams`, other things
+--- come later.
+function policy.apply(made, things, has_upstreams)
   rows = {}
   for _, row in pairs(made) do rows[#rows + 1] = row end
   table.sort(rows, function(a, b)
     if a.order ~= b.order then return a.order < b.order end
     return a.name < b.name
   end)
-  for _, row in ipairs(rows) do
+  for _, row in ipairs(has_upstreams and {} or rows) do      -- what upstreams offer is not known yet
     doubt(row, "tools", things.tools)
     doubt(row, "prompts", things.prompts)
   end
   for kind in pairs(kinds) do
-    for name, thing in pairs(things[kind]) do
-      local found = policy.of(kind, kind ~= "resources" and name or nil)
-      if #found > 0 then
-        thing.handler = around(kind, thing, found, thing.handler, thing.prepare and "run" or nil)
-        if thing.prepare then thing.prepare = around(kind, thing, found, thing.prepare, "prepare") end
-        thing.has_policies = true
-      end
-    end
+    for name, thing in pairs(things[kind]) do policy.wrap(kind, name, thing) end
   end
 end
 

@@ -74,6 +74,12 @@ function template.compile(text)
   return made
 end
 
+--- A template that matches every URI with the fixed text before the first brace of `text`: for templates of other servers that this module cannot read.
+function template.any(text)
+  local prefix = text:match "^[^{]*"
+  return { text = text, parts = { { text = prefix }, { name = "rest", stop = false } }, names = {}, has = {}, literals = #prefix, prefix = prefix }
+end
+
 local function decode(raw)
   if raw:find("%%%X") or raw:find("%%%x?$") or raw:find("%%%x%X") then return nil end
   local value = raw:gsub("%%(%x%x)", function(hex) return string.char(tonumber(hex, 16)) end)

@@ -13,6 +13,12 @@ local content = {}
 local block = { __name = "moonpool.block", __metatable = false }
 local binary = { __name = "moonpool.bytes", __metatable = false }
 
+-- The metatable of a whole result that an upstream gave, in the base revision: handlers of federated things return it, and policies may change it.
+local forwarded = { __name = "moonpool.forwarded", __metatable = false }
+
+function content.forwarded(result) return setmetatable(result, forwarded) end
+function content.is_forwarded(value) return getmetatable(value) == forwarded end
+
 function content.is_block(value) return getmetatable(value) == block end
 function content.is_bytes(value) return getmetatable(value) == binary end
 
@@ -25,6 +31,13 @@ local meta = content.meta
 
 --- The `_meta` of every result with one further member.
 function content.meta_with(key, value) return { [server_key] = server, [key] = value } end
+
+--- The `_meta` of a result with the members of `more`, a table.
+function content.meta_of(more)
+  if next(more) == nil then return meta end
+  more[server_key] = server
+  return more
+end
 
 local base64 = host.base64.encode
 content.base64 = base64

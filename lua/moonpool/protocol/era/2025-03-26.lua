@@ -1,6 +1,8 @@
 -- This revision lacks titles, output schemas, structured content, resource links, lastModified, elicitation, and `_meta` of tools, resources and
 -- prompts.
 
+local json = require "moonpool.json"
+
 -- A content block is the script's table, which the script may use again: so a block is copied before it is changed.
 local function copy(value)
   local made = {}
@@ -57,8 +59,9 @@ return {
       end
     end,
     ["tools/call"] = function(result)
-      result.structuredContent = nil
       local content = result.content
+      if result.structuredContent ~= nil and not content[1] then content[1] = { type = "text", text = json.encode(result.structuredContent) } end
+      result.structuredContent = nil
       for i = 1, #content do
         local block = content[i]
         if block.type ~= "text" or block.annotations then content[i] = older_block(block) end

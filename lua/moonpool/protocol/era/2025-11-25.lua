@@ -1,7 +1,28 @@
 -- The newest revision with sessions. A client subscribes to single resources, and asks in each call whether it becomes a task.
 -- Results have no resultType and no lifetime; structured results are objects (T-9).
 
+local json = require "moonpool.json"
+
 local function is_json_object(text) return text and text:byte() == ("{"):byte() end
+
+local server_key = "io.modelcontextprotocol/serverInfo"
+
+-- The `_meta` of a result without the member that revisions without sessions add (N-4); nil if there is no other. That of a result of a script is JSON
+-- with this member alone.
+local function without_server(meta)
+  if type(meta) ~= "table" or meta[server_key] == nil then return nil end
+  meta[server_key] = nil
+  return next(meta) ~= nil and meta or nil
+end
+
+-- True if a structured result is an object. A script's is JSON text, which the first text block repeats; that of an upstream is a table.
+local function is_structured_object(result)
+  local value, first = result.structuredContent, result.content[1]
+  local mt = debug.getmetatable(value)
+  if type(value) == "table" and (mt == nil or mt == json.object_mt) then return true end
+  if mt == json.array_mt or value == json.null or type(value) == "string" or type(value) == "number" or type(value) == "boolean" then return false end
+  return first ~= nil and is_json_object(first.text)
+end
 
 return {
   from = "2026-07-28",
@@ -23,7 +44,8 @@ return {
   },
   convert_result = {
     ["*"] = function(result)
-      result.resultType, result.ttlMs, result.cacheScope, result._meta = nil, nil, nil, nil
+      result.resultType, result.ttlMs, result.cacheScope = nil, nil, nil
+      result._meta = without_server(result._meta)
     end,
     ["tools/list"] = function(result, tools)
       for _, tool in ipairs(result.tools) do
@@ -33,8 +55,9 @@ return {
       end
     end,
     ["tools/call"] = function(result)
-      -- The first text block of the content repeats the structured result as JSON.
-      if result.structuredContent and not is_json_object(result.content[1].text) then result.structuredContent = nil end
+      if result.structuredContent == nil or is_structured_object(result) then return end
+      if not result.content[1] then result.content[1] = { type = "text", text = json.encode(result.structuredContent) } end
+      result.structuredContent = nil
     end,
   },
 }

@@ -1,0 +1,312 @@
+-- The things of upstreams in the registry, beside those of scripts. They are made from the catalogues, which C keeps for all workers. One worker at a
+-- time reads the lists of an upstream; every worker makes its things anew when a catalogue has changed, and then its clients are notified.
+
+local access = require "moonpool.access.access"
+local bus = require "moonpool.runtime.bus"
+local catalogue = require "moonpool.upstream.catalogue"
+local config = require "moonpool.upstream.config"
+local host = require "moonpool.host"
+local lists = require "moonpool.upstream.lists"
+local policy = require "moonpool.things.policy"
+local registry = require "moonpool.registry.registry"
+local scripts = require "moonpool.upstream.scripts"
+local subscriptions = require "moonpool.registry.subscriptions"
+local things = require "moonpool.upstream.things"
+
+local federated = {}
+
+local MAX_READ_S = 120       -- seconds that one reading of an upstream's lists may take
+local TICK_S = 5             -- at most, seconds between two looks for lists that are due
+local CLASS = catalogue.class
+
+local kinds = { "tools", "prompts", "resources", "templates" }
+local list_of = { tools = "tools", prompts = "prompts", resources = "resources", templates = "resources" }
+local policy_kind = { tools = "tools", prompts = "prompts", resources = "resources", templates = "resources" }
+local route_kind = { tools = "tools", prompts = "prompts", resources = "resources", templates = "templates" }
+
+-- What this Lua state serves: for each list, key -> thing; `withheld` counts by upstream the things whose key belongs to another.
+local now = { things = { tools = {}, prompts = {}, resources = {}, templates = {} }, withheld = {}, hashes = {} }
+
+local settled = {}                          -- name -> true once its lists were read, or could not be read
+local wanted, done = 0, 0                   -- changes of catalogues that this Lua state knows of; of these, those that its things have
+local is_making = false                     -- a task makes the things
+local changed = host.task.event()           -- set when `settled` or the things change
+
+-- -- making the things -----------------------------------------------------------------------------------------------
+
+local function route_key(kind, key) return "upstream:route:" .. route_kind[kind] .. ":" .. key end
+
+-- The name of the upstream that serves `key`, of two that offer it: the one that had it before, else the first in the configuration.
+local function owner_of(kind, key, one, other)
+  local kept = host.store.get(route_key(kind, key))
+  if kept == other then return other end
+  return one
+end
+
+-- Adds a thing, unless its key belongs to a script or to another upstream.
+local function add(made, record, kind, key, thing)
+  local found = made.things[kind]
+  if registry.own(kind)[key] then
+    made.withheld[record.name] = (made.withheld[record.name] or 0) + 1
+    return
+  end
+  local before = found[key]
+  if before then
+    local owner = owner_of(kind, key, before.upstream, record.name)
+    local loser = owner == before.upstream and record.name or before.upstream
+    made.withheld[loser] = (made.withheld[loser] or 0) + 1
+    made.collisions[#made.collisions + 1] = { kind = kind, key = key, owner = owner, loser = loser }
+    if owner ~= record.name then return end
+  end
+  policy.wrap(policy_kind[kind], thing.name, thing)
+  found[key] = thing
+end
+
+-- The things of one upstream, from the last time if its catalogue is the same.
+local function things_of(record)
+  local from = catalogue.of(record.name, CLASS)
+  local made = { hash = from.hash, list = {} }
+  local script = scripts.of(record.name)
+  for _, entry in ipairs(from.entries) do
+    local thing, key = things.of(record, entry, script)
+    if thing then made.list[#made.list + 1] = { kind = entry.kind, key = key, thing = thing } end
+  end
+  return made
+end
+
+local function make()
+  local made = { things = { tools = {}, prompts = {}, resources = {}, templates = {} }, withheld = {}, collisions = {}, hashes = {} }
+  for _, record in ipairs(config.list) do
+    local of = things_of(record)
+    made.hashes[record.name] = of.hash
+    if of.hash ~= "" then settled[record.name] = true end
+    for _, one in ipairs(of.list) do add(made, record, one.kind, one.key, one.thing) end
+  end
+  return made
+end
+
+-- -- changes ---------------------------------------------------------------------------------------------------------
+
+-- True if two things look different to a client.
+local function differs(one, other)
+  if one.upstream ~= other.upstream or one.original ~= other.original then return true end
+  return one.text ~= other.text
+end
+
+-- The changed entries between two sets of things, by the list in which clients see them.
+local function changes_between(before, after)
+  local changes = {}
+  for _, kind in ipairs(kinds) do
+    local old, new, list = before[kind], after[kind], list_of[kind]
+    local function put(was, is)
+      changes[list] = changes[list] or {}
+      table.insert(changes[list], { was = was and { scopes = was.scopes or {}, visible = was.visible ~= nil }, is = is, is_other = true })
+    end
+    for key, thing in pairs(new) do
+      local was = old[key]
+      if not was or differs(was, thing) then put(was, thing) end
+    end
+    for key, thing in pairs(old) do
+      if not new[key] then put(thing, nil) end
+    end
+  end
+  return changes
+end
+
+local function wake()
+  changed:set()
+  changed:clear()
+end
+
+-- Makes the things anew.
+local function rebuild()
+  local until_here = wanted
+  is_making = true
+  local _ <close> = setmetatable({}, { __close = function()
+    is_making = false
+    wake()
+  end })
+  local made = make()
+  now = made
+  registry.set_federated(made.things)
+  done = math.max(done, until_here)
+end
+
+-- Returns once the things have every change that this Lua state knows of. One task makes them, which others wait for; if it is cancelled, another does.
+local function catch_up()
+  while done < wanted do
+    if is_making then
+      changed:wait(1)
+    else
+      rebuild()
+    end
+  end
+end
+
+-- Keeps, for names that two upstreams offer, which of them has it: a later one never takes it over.
+local function keep_routes(made)
+  for _, one in ipairs(made.collisions) do
+    if host.store.add(route_key(one.kind, one.key), one.owner) then
+      host.log.write("warn", "name withheld", { upstream = one.loser, name = one.key, taken_by = one.owner,
+        hint = "give one of the two upstreams a prefix, or rename the thing" })
+    end
+  end
+end
+
+local function notify(changes)
+  for list, entries in pairs(changes) do subscriptions.list_changed(list, entries) end
+end
+
+-- -- reading the lists -----------------------------------------------------------------------------------------------
+
+local function fresh_key(record) return "upstream:fresh:" .. record.name end
+local function down_key(record) return "upstream:down:" .. record.name end
+
+-- Publishes a catalogue. All workers are told before clients are, so that no client gets an older list after it was notified.
+local function publish(record, text)
+  local before = now.things
+  if not host.upstream.publish(record.name, CLASS, text) then return end
+  wanted = wanted + 1
+  catch_up()
+  keep_routes(now)
+  notify(changes_between(before, now.things))
+end
+
+-- The lists of an upstream cannot be read: its things stay for `keep` seconds, then they go.
+local function on_failure(record, failure)
+  local now_s = host.time.clock()
+  if host.store.add(down_key(record), ("%.0f"):format(now_s)) then
+    host.log.write("warn", "upstream lists cannot be read", { upstream = record.name, why = failure.reason, status = failure.status, detail = failure.why })
+  end
+  local since = tonumber(host.store.get(down_key(record)) or "") or now_s
+  local text = host.upstream.catalogue(record.name, CLASS)
+  if text and text ~= "" and now_s - since >= record.keep then publish(record, "") end
+end
+
+--- Reads the lists of an upstream now, unless another task of any worker does.
+function federated.read(record)
+  local claim <close> = host.upstream.claim(record.name, CLASS)
+  if not claim then return end
+  local _ <close> = setmetatable({}, { __close = function() host.bus.broadcast("upstream settled", record.name) end })
+  local text, failure = lists.read(record)
+  if text then
+    host.store.delete(down_key(record))
+    host.store.set(fresh_key(record), "", record.refresh)
+    publish(record, text)
+  else
+    on_failure(record, failure)
+  end
+end
+
+local function read_soon(record) host.job.begin(function() federated.read(record) end, MAX_READ_S) end
+
+local function is_due(record)
+  if not host.store.get(fresh_key(record)) then return true end
+  return host.upstream.catalogue(record.name, CLASS) == nil
+end
+
+local function read_due()
+  for _, record in ipairs(config.list) do
+    if is_due(record) then read_soon(record) end
+  end
+end
+
+--- Run at an interval by one worker: reads what is due.
+function federated.tick()
+  read_due()
+  host.store.delete("job:running:" .. federated.job)
+end
+
+--- A request told that the lists no longer fit: they are read before it is sent again.
+function things.on_stale(record)
+  host.store.delete(fresh_key(record))
+  federated.read(record)
+end
+
+function things.facts_now(record, entry)
+  for _, one in ipairs(catalogue.of(record.name, CLASS).entries) do
+    if one.kind == entry.kind and one.key == entry.key then return one.facts end
+  end
+  return entry.facts
+end
+
+-- -- this Lua state --------------------------------------------------------------------------------------------------
+
+bus.on("catalogue", function()
+  wanted = wanted + 1
+  host.job.begin(catch_up, MAX_READ_S)
+end)
+
+bus.on("upstream settled", function(name)
+  settled[name] = true
+  wake()
+end)
+
+-- True while lists of an upstream are read for the first time.
+local function is_waiting()
+  for _, record in ipairs(config.list) do
+    if not settled[record.name] then return true end
+  end
+  return false
+end
+
+local is_settled = not config.has_any
+local began
+
+--- Waits until the lists that clients see are complete, or an upstream's `list_wait` is over: called before a request that depends on them.
+function federated.settle()
+  if done < wanted then catch_up() end
+  if is_settled then return end
+  began = began or host.time.now()
+  while is_waiting() do
+    local left = 0
+    for _, record in ipairs(config.list) do
+      if not settled[record.name] then left = math.max(left, began + record.list_wait - host.time.now()) end
+    end
+    if left <= 0 then return end
+    changed:wait(left)
+  end
+  is_settled = true
+  catch_up()
+end
+
+--- Makes the things of the catalogues that are known already, and plans the reading of lists. Called while scripts load.
+function federated.load()
+  if not config.has_any then return end
+  rebuild()
+  local every = TICK_S
+  for _, record in ipairs(config.list) do every = math.min(every, math.max(record.refresh / 2, 0.1), math.max(record.keep / 2, 0.1)) end
+  if not host.script.has_specs then host.job.schedule(federated.job, every, MAX_READ_S) end
+end
+
+federated.job = "moonpool/upstreams"
+
+-- This Lua state begins to serve: its things are made anew, as a catalogue may have changed since it loaded, and what was never listed is read.
+if config.has_any and not host.script.has_specs then
+  bus.on("attached", function()
+    began = host.time.now()
+    host.job.begin(function()
+      wanted = wanted + 1
+      catch_up()
+      read_due()
+    end, MAX_READ_S)
+  end)
+end
+
+--- Facts for `moonpool upstreams`: by name, how many things clients see, and how many are withheld because another one has the name.
+function federated.counts()
+  local counts = {}
+  for _, record in ipairs(config.list) do counts[record.name] = { tools = 0, prompts = 0, resources = 0, withheld = now.withheld[record.name] or 0 } end
+  for _, kind in ipairs(kinds) do
+    for _, thing in pairs(now.things[kind]) do
+      local of, list = counts[thing.upstream], list_of[kind]
+      of[list] = of[list] + 1
+    end
+  end
+  return counts
+end
+
+--- True if a principal sees a thing: for `upstream "NAME"`.tools().
+federated.sees = access.sees
+
+return federated

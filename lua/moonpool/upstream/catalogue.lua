@@ -1,0 +1,61 @@
+-- The catalogue of an upstream as text: what its lists contained, in the base revision. The first line is a JSON object of facts about the upstream.
+-- Each other line is an entry: its kind, its key, facts about it, and its definition, separated by tabs; all but the kind are JSON.
+--   kind   "tools", "prompts", "resources" or "templates"
+--   key    the name of a tool or prompt, the URI of a resource, the template of a template
+-- C keeps the text, once for all workers; a Lua state reads the definitions only when they are needed.
+
+local host = require "moonpool.host"
+local json = require "moonpool.json"
+
+local catalogue = {}
+
+-- JSON text without tabs and line ends. Strings of JSON contain neither.
+local function one_line(text) return (text:gsub("[\t\r\n]", " ")) end
+
+--- A catalogue as text. `facts` is a table; `entries` are { kind, key, facts, definition = JSON text }.
+function catalogue.encode(facts, entries)
+  local lines = { one_line(json.encode(facts)) }
+  for i, entry in ipairs(entries) do
+    lines[i + 1] = table.concat({ entry.kind, json.encode(entry.key), json.encode(json.object(entry.facts)), one_line(entry.definition) }, "\t")
+  end
+  return table.concat(lines, "\n")
+end
+
+--- The facts of a catalogue and a list of its entries { kind, key, facts, definition }.
+function catalogue.decode(text)
+  local first, rest = text:match "^([^\n]*)\n?(.*)$"
+  local entries = {}
+  for kind, key, facts, definition in rest:gmatch "(%l+)\t([^\t\n]*)\t([^\t\n]*)\t([^\n]*)" do
+    entries[#entries + 1] = { kind = kind, key = json.decode(key), facts = json.decode(facts), definition = definition }
+  end
+  return json.decode(first), entries
+end
+
+local read = {}       -- name .. "\0" .. class -> { hash, facts, entries }: what this Lua state has read of the catalogues that are in force
+
+local none = { facts = {}, entries = {}, hash = "" }
+
+--- The catalogue that is in force: { hash, facts, entries }; without one, an empty one whose `hash` is "".
+function catalogue.of(name, class)
+  local key = name .. "\0" .. class
+  local text, hash = host.upstream.catalogue(name, class)
+  if not text then
+    read[key] = nil
+    return none
+  end
+  local known = read[key]
+  if known and known.hash == hash then return known end
+  local made = { hash = hash }
+  if text == "" then
+    made.facts, made.entries = {}, {}
+  else
+    made.facts, made.entries = catalogue.decode(text)
+  end
+  read[key] = made
+  return made
+end
+
+--- The class of a client that cannot be asked anything. Lists of other classes are not read yet.
+catalogue.class = "none"
+
+return catalogue

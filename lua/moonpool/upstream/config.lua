@@ -1,0 +1,35 @@
+-- The configured upstreams as the Lua library uses them: one record for each entry of `upstreams:`, in the order of the file.
+--   record   { name, kind = "url" | "command", prefix, only, hide = lists of matchers, rename, describe = maps by the upstream's own names, per,
+--              retry, longest, pass, revision, timeout, total, keep, list_wait, refresh = seconds, line }
+
+local glob = require "moonpool.runtime.glob"
+local host = require "moonpool.host"
+
+local config = { list = {}, by_name = {} }
+
+-- Matchers of a list of patterns; nil without a list.
+local function matchers(patterns)
+  if type(patterns) ~= "table" then return nil end
+  local made = {}
+  for i, pattern in ipairs(patterns) do made[i] = glob(pattern) end
+  return made
+end
+
+local function record_of(given, place)
+  return {
+    name = given.name, place = place, kind = given.kind, line = given.line, prefix = given.prefix, only = matchers(given.only),
+    hide = matchers(given.hide), rename = given.rename or {}, describe = given.describe or {}, per = given.per ~= "auto" and given.per or nil,
+    retry = given.retry, longest = given.longest, pass = given.pass or {}, revision = given.revision, timeout = given.timeout_ms / 1000,
+    total = given.timeout_total_ms / 1000, keep = given.keep_ms / 1000, list_wait = given.list_wait_ms / 1000, refresh = given.refresh_ms / 1000,
+  }
+end
+
+for i, given in ipairs(host.config.upstreams) do
+  local record = record_of(given, i)
+  config.list[i], config.by_name[record.name] = record, record
+end
+
+--- True if the configuration names at least one upstream.
+config.has_any = config.list[1] ~= nil
+
+return config

@@ -1,0 +1,68 @@
+-- What a client is told when an upstream fails: a JSON-RPC error whose data says whether the call ran. `outcome` is "not_run" if the upstream
+-- certainly did not begin the request, else "unknown". The texts have no addresses, status lines or bodies.
+--   failure   { outcome, reason, status?, retry_after?, body?, … }, as host.upstream gives it
+
+local rpc_error = require "moonpool.runtime.rpc_error"
+
+local errors = {}
+
+local NOT_RUN, UNKNOWN = "the call was not run", "whether the call ran is not known"
+
+local function duration(seconds)
+  if seconds < 1 then return ("%d ms"):format(math.floor(seconds * 1000 + 0.5)) end
+  return ("%g s"):format(math.floor(seconds * 10 + 0.5) / 10)
+end
+
+-- For each reason: the words after "upstream 'NAME'".
+local words = {
+  refused = function(f) return "is not there" .. (f.retry_after and " (next try in " .. duration(f.retry_after) .. ")" or "") end,
+  closed = function() return "went away before it answered" end,
+  timeout = function(f, record) return "did not answer within " .. duration(f.after or record.timeout) end,
+  total = function(_, record) return "did not end the call within " .. duration(record.total) end,
+  too_large = function() return "gave an answer over limits.upstreams.answer" end,
+  unreadable = function() return "gave an answer that cannot be read" end,
+  status = function(f) return "gave no answer to this call" .. (f.status and " (status " .. f.status .. ")" or "") end,
+  busy = function(f) return "is busy" .. (f.what and " (" .. f.what .. ")" or "") end,
+  barred = function() return "refuses the credential of this gateway: its operator must renew it" end,
+  stopped = function() return "was stopped by a change of the configuration" end,
+  lost = function() return "lost the session in which this was asked" end,
+  asks = function() return "asked a question that cannot be put to this client" end,
+  revision = function() return "speaks no revision of MCP that this gateway knows" end,
+}
+words.down, words.open, words.address, words.unknown, words.cancelled = words.refused, words.refused, words.refused, words.refused, words.closed
+
+--- The sentence about a failure, without "upstream 'NAME' ".
+function errors.text(record, failure)
+  local say = words[failure.reason] or words.status
+  return say(failure, record)
+end
+
+--- The JSON-RPC error for a failure of an upstream.
+function errors.of(record, failure)
+  local outcome = failure.outcome == "not_run" and "not_run" or "unknown"
+  local message = ("upstream '%s' %s; %s"):format(record.name, errors.text(record, failure), outcome == "not_run" and NOT_RUN or UNKNOWN)
+  local wait = failure.retry_after and math.max(1, math.ceil(failure.retry_after)) or nil
+  return rpc_error.new("internal", message, { upstream = record.name, outcome = outcome, reason = failure.reason, retry_after = wait })
+end
+
+local function is_error(value)
+  return type(value) == "table" and math.type(value.code) == "integer" and type(value.message) == "string"
+end
+
+--- The error for a client from `err`, the member `error` of an upstream's answer; `era`, the rules of the client's revision.
+function errors.forwarded(record, err, era)
+  if not is_error(err) then return errors.of(record, { outcome = "unknown", reason = "unreadable" }) end
+  local code, data = err.code, err.data
+  if code == rpc_error.resource_not_found or (code == rpc_error.invalid_params and type(data) == "table" and data.uri ~= nil and era.resource_not_found) then
+    code = rpc_error[era.resource_not_found or "invalid_params"]
+  elseif rpc_error.is_undefined(code) then                                             -- (X-34)
+    data = { upstreamCode = code, data = data }
+    code = rpc_error.internal
+  elseif code == rpc_error.header_mismatch or code == rpc_error.unsupported_version then
+    data = { upstreamCode = code, upstream = record.name }
+    code = rpc_error.internal
+  end
+  return { code = code, message = err.message, data = data }
+end
+
+return errors

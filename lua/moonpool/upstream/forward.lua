@@ -1,0 +1,200 @@
+-- Forwards a client's request to an upstream: tools/call, prompts/get, resources/read and completion/complete. The params go on with the upstream's own
+-- names and a `_meta` of our own; the result comes back in the base revision. A failure raises the error that the client gets.
+
+local call_library = require "moonpool.protocol.call"
+local catalogue = require "moonpool.upstream.catalogue"
+local config = require "moonpool.upstream.config"
+local content = require "moonpool.things.tool_result"
+local era = require "moonpool.protocol.era"
+local errors = require "moonpool.upstream.errors"
+local failure = require "moonpool.runtime.outcome"
+local host = require "moonpool.host"
+local json = require "moonpool.json"
+local keys = require "moonpool.upstream.keys"
+local message = require "moonpool.upstream.message"
+local request = require "moonpool.upstream.request"
+
+local forward = {}
+
+local HOP = "io.modelcontextprotocol/"
+local NEW_CHANNEL = "dev.moonpool/channel"
+
+local function is_object(value) return type(value) == "table" and debug.getmetatable(value) ~= json.array_mt end
+
+-- -- what comes during the request -----------------------------------------------------------------------------------
+
+local function finite(value) return type(value) == "number" and value == value and math.abs(value) < math.huge and value or nil end
+
+-- The functions that pass notifications of the request `id` on to the client of `call`.
+local function listener_of(call, id)
+  local listener = {}
+  listener["notifications/progress"] = function(params)
+    local progress = finite(params.progress)
+    if params.progressToken ~= id or not progress then return end
+    call:progress(progress, finite(params.total), type(params.message) == "string" and params.message or nil)
+  end
+  listener["notifications/message"] = function(params)
+    local level = call_library.level(params.level)
+    if level and params.data ~= nil then call_library.tell(call, level, params.data, type(params.logger) == "string" and params.logger or nil) end
+  end
+  return listener
+end
+
+-- -- the request -----------------------------------------------------------------------------------------------------
+
+local function facts_of(record) return catalogue.of(record.name, catalogue.class).facts end
+
+-- The time limit of the call does not count while it waits for an upstream, which has limits of its own.
+local function pause_deadline(call)
+  host.call.clear_deadline(call)
+  return setmetatable({}, { __close = function()
+    if not call.cancelled then pcall(host.call.set_deadline, call, host.limits.call_seconds) end
+  end })
+end
+
+--- Sends a request of a call. `make(card)` gives the params without `_meta`. Returns what request.send returns.
+function forward.send(record, call, options)
+  local key, is_own = keys.of(record, facts_of(record), call)
+  local meta = call.meta
+  local wants_progress = options.wants_progress and meta ~= nil and meta.progressToken ~= nil
+  local level = message.level_name(call)
+  local _ <close> = pause_deadline(call)
+  return request.send(record, {
+    method = options.method, key = key, options = { own = is_own and call or nil }, call = call, may_repeat = options.may_repeat, rows = options.rows,
+    on_stale = options.on_stale, timeout = options.timeout, headers = options.headers,
+    listener = options.wants_progress and function(id) return listener_of(call, id) end or nil,
+    build = function(card, id)
+      local params = options.make(card)
+      params._meta = message.meta(card, meta, wants_progress and id or nil, level)
+      return params
+    end,
+  })
+end
+
+-- Raises the error for a request that gave no result.
+local function refuse(record, call, failed, err)
+  if failed then failure.refuse(errors.of(record, failed)) end
+  failure.refuse(errors.forwarded(record, err, era.facts(call.revision) or era.facts(era.newest)))
+end
+
+-- Puts the members of this hop right: `_meta`, and those of the base revision.
+local function lift(record, answer)
+  local result = answer.result
+  local kind = result.resultType
+  if kind ~= nil and kind ~= "complete" then failure.refuse(errors.of(record, { outcome = "unknown", reason = "asks" })) end
+  local meta = {}
+  for name, value in pairs(is_object(result._meta) and result._meta or {}) do
+    if name:sub(1, #HOP) ~= HOP then meta[name] = value end
+  end
+  if answer.is_new then meta[NEW_CHANNEL] = "new" end
+  result._meta = content.meta_of(meta)
+  result.resultType = "complete"
+  return result
+end
+
+-- Checks that a list has objects only, each with the member `type` if `is_typed`. The result is not one of this method otherwise.
+local function check_list(record, list, is_typed)
+  local fits = type(list) == "table" and not (is_object(list) and next(list) ~= nil)
+  for _, item in ipairs(fits and list or {}) do fits = fits and is_object(item) and (not is_typed or type(item.type) == "string") end
+  if not fits then failure.refuse(errors.of(record, { outcome = "unknown", reason = "unreadable" })) end
+end
+
+-- -- the methods -----------------------------------------------------------------------------------------------------
+
+--- True if the configuration lets a request be sent again that perhaps ran: `facts` are those of a tool, or nil for a method that changes nothing.
+function forward.may_repeat(record, facts)
+  if record.retry == "never" then return false end
+  if facts == nil then return true end
+  return facts.reads == true or (record.retry == "hinted" and facts.repeats == true)
+end
+
+--- Calls the upstream's tool `name`. Returns the result in the base revision; or nil, a failure; or nil, nil, the upstream's error.
+function forward.try_tool(record, name, facts, args, call, options)
+  options = options or {}
+  local answer, failed, err = forward.send(record, call, {
+    method = "tools/call", may_repeat = forward.may_repeat(record, facts), wants_progress = not options.is_quiet, timeout = options.timeout,
+    headers = options.headers, on_stale = options.on_stale,
+    rows = function() return (options.rows and options.rows() or facts.mirror) end,
+    make = function() return { name = name, arguments = json.object(args) } end,
+  })
+  if not answer then return nil, failed, err end
+  local result = answer.result
+  if result.content == nil or result.content == json.null then result.content = json.array {} end
+  check_list(record, result.content, true)
+  return lift(record, answer)
+end
+
+--- Calls the upstream's tool `name` for a client.
+function forward.tool(record, name, facts, args, call, options)
+  local result, failed, err = forward.try_tool(record, name, facts, args, call, options)
+  if not result then refuse(record, call, failed, err) end
+  return content.forwarded(result)
+end
+
+--- Gets the upstream's prompt `name`. Returns the result in the base revision; or nil, a failure; or nil, nil, the upstream's error.
+function forward.try_prompt(record, name, args, call)
+  local answer, failed, err = forward.send(record, call, {
+    method = "prompts/get", may_repeat = forward.may_repeat(record), wants_progress = true,
+    make = function() return { name = name, arguments = next(args) ~= nil and json.object(args) or nil } end,
+  })
+  if not answer then return nil, failed, err end
+  local messages = answer.result.messages
+  check_list(record, messages, false)
+  for _, one in ipairs(messages) do
+    if type(one.role) ~= "string" or not is_object(one.content) or type(one.content.type) ~= "string" then
+      failure.refuse(errors.of(record, { outcome = "unknown", reason = "unreadable" }))
+    end
+  end
+  return lift(record, answer)
+end
+
+--- Gets the upstream's prompt `name` for a client.
+function forward.prompt(record, name, args, call)
+  local result, failed, err = forward.try_prompt(record, name, args, call)
+  if not result then refuse(record, call, failed, err) end
+  return content.forwarded(result)
+end
+
+--- Reads a resource of the upstream. Returns the result in the base revision; or nil, a failure; or nil, nil, the upstream's error.
+function forward.try_resource(record, uri, call)
+  local answer, failed, err = forward.send(record, call, {
+    method = "resources/read", may_repeat = forward.may_repeat(record), wants_progress = true,
+    make = function() return { uri = uri } end,
+  })
+  if not answer then return nil, failed, err end
+  check_list(record, answer.result.contents, false)
+  local result = lift(record, answer)
+  if math.type(result.ttlMs) ~= "integer" or result.ttlMs < 0 then result.ttlMs = 0 end
+  if result.cacheScope ~= "public" then result.cacheScope = "private" end
+  return result
+end
+
+--- Reads a resource of the upstream for a client.
+function forward.resource(record, uri, call)
+  local result, failed, err = forward.try_resource(record, uri, call)
+  if not result then refuse(record, call, failed, err) end
+  return content.forwarded(result)
+end
+
+--- Completes a value. `ref` is the reference with the upstream's own name or URI. Returns the member `completion` of the answer.
+function forward.complete(record, ref, argument, context, call)
+  local answer, failed, err = forward.send(record, call, {
+    method = "completion/complete", may_repeat = forward.may_repeat(record),
+    make = function(card)
+      local rules = era.facts(card.revision)
+      return { ref = ref, argument = argument, context = rules and rules.has_completion_context and context or nil }
+    end,
+  })
+  if not answer then refuse(record, call, failed, err) end
+  local completion = answer.result.completion
+  if not is_object(completion) or type(completion.values) ~= "table" then
+    failure.refuse(errors.of(record, { outcome = "unknown", reason = "unreadable" }))
+  end
+  local result = lift(record, answer)
+  return { completion = completion, resultType = "complete", _meta = result._meta }
+end
+
+--- The upstream of this name, or nil.
+function forward.record(name) return config.by_name[name] end
+
+return forward

@@ -1,0 +1,166 @@
+-- upstream "NAME" in scripts: calls of an upstream by its own names. A handle works for the call in which it is used: its principal decides which
+-- channel is taken. Failures are `nil, why`. Policies, which guard clients, do not apply; `only` and `hide` of the upstream do.
+
+local catalogue = require "moonpool.upstream.catalogue"
+local config = require "moonpool.upstream.config"
+local content = require "moonpool.things.tool_result"
+local errors = require "moonpool.upstream.errors"
+local forward = require "moonpool.upstream.forward"
+local frozen = require "moonpool.runtime.frozen"
+local host = require "moonpool.host"
+local json = require "moonpool.json"
+local names = require "moonpool.upstream.names"
+local problem = require "moonpool.runtime.diagnostic"
+local scripts = require "moonpool.upstream.scripts"
+local suggest = require "moonpool.runtime.suggest"
+
+local handle = {}
+
+--- The function that answers in place of an upstream, in specs of scripts: by name, f(method, name, args) -> value, or nil, why.
+handle.stand_ins = {}
+
+local methods = {}
+local kind = { name = "moonpool.upstream", what = "an upstream", tostring = function(made) return "upstream '" .. made.name .. "'" end }
+
+local function record_of(self)
+  if not frozen.is(self, kind) then error("use a colon: upstream(\"NAME\"):call(…)", 3) end
+  return frozen.content(self)
+end
+
+local function current_call()
+  local call = host.call.current()
+  if not call then problem.raise(3, "an upstream can be called only by handlers: no call is being answered while scripts load") end
+  return call
+end
+
+-- The entry of the catalogue for a thing, if it has one; and false if the upstream's filters hide it.
+local function entry_of(record, list, key)
+  if not names.is_shown(record, key) then return nil, false end
+  for _, entry in ipairs(catalogue.of(record.name, catalogue.class).entries) do
+    if entry.kind == list and entry.key == key then return entry, true end
+  end
+  return nil, true
+end
+
+-- The texts of a list of content blocks, joined by line ends.
+local function text_of(blocks)
+  local texts = {}
+  for _, block in ipairs(blocks) do
+    if type(block) == "table" and block.type == "text" and type(block.text) == "string" then texts[#texts + 1] = block.text end
+  end
+  return table.concat(texts, "\n")
+end
+
+local function why_of(record, failed, err)
+  if failed then return errors.of(record, failed).message end
+  return type(err) == "table" and type(err.message) == "string" and err.message or "upstream '" .. record.name .. "' gave an error"
+end
+
+local call_options = { timeout = "number" }
+
+local function read_options(options)
+  local made = {}
+  for name, value in pairs(options or {}) do
+    if not call_options[name] then
+      problem.raise(3, "call has no option '" .. tostring(name) .. "'", suggest.listed(tostring(name), { "timeout" }, "options"))
+    elseif type(value) ~= call_options[name] then
+      problem.raise(3, "'" .. name .. "' must be a " .. call_options[name] .. ", got a " .. type(value), "as in timeout = 20 * seconds")
+    end
+    made[name] = value
+  end
+  return made
+end
+
+local function result_of(result)
+  return {
+    text = text_of(result.content), structured = result.structuredContent, content = result.content, is_error = result.isError == true,
+    raw = result,
+  }
+end
+
+--- handle:call(tool, args, options): { text, structured, content, is_error, raw }; or nil, why.
+function methods.call(self, name, args, options)
+  local record = record_of(self)
+  if type(name) ~= "string" then problem.raise(2, "call takes the name of a tool, got a " .. type(name), "as in gh:call(\"search\", { q = \"x\" })") end
+  if args ~= nil and type(args) ~= "table" then problem.raise(2, "the arguments of '" .. name .. "' must be a table, got a " .. type(args)) end
+  options = read_options(options)
+  local stand_in = handle.stand_ins[record.name]
+  if stand_in then return stand_in("call", name, args or {}) end
+  local entry, is_shown = entry_of(record, "tools", name)
+  if not is_shown then return nil, "upstream '" .. record.name .. "' has no tool '" .. name .. "'" end
+  local call, script = current_call(), scripts.of(record.name)
+  local result, failed, err = forward.try_tool(record, name, entry and entry.facts or {}, args or {}, call, {
+    timeout = options.timeout, headers = script and script.headers_of and script.headers_of(call), is_quiet = true,
+  })
+  if not result then return nil, why_of(record, failed, err) end
+  if result.isError == true then return nil, text_of(result.content) end
+  return result_of(result)
+end
+
+--- handle:read(uri): { text, contents, raw }; or nil, why. `text` is that of the first part that has one.
+function methods.read(self, uri)
+  local record = record_of(self)
+  if type(uri) ~= "string" then problem.raise(2, "read takes a URI, got a " .. type(uri)) end
+  local stand_in = handle.stand_ins[record.name]
+  if stand_in then return stand_in("read", uri) end
+  if not names.is_shown(record, uri) then return nil, "upstream '" .. record.name .. "' has no resource '" .. uri .. "'" end
+  local result, failed, err = forward.try_resource(record, uri, current_call())
+  if not result then return nil, why_of(record, failed, err) end
+  local text
+  for _, part in ipairs(result.contents) do text = text or (type(part.text) == "string" and part.text or nil) end
+  return { text = text, contents = result.contents, raw = result }
+end
+
+--- handle:prompt(name, args): { text, messages, raw }; or nil, why.
+function methods.prompt(self, name, args)
+  local record = record_of(self)
+  if type(name) ~= "string" then problem.raise(2, "prompt takes the name of a prompt, got a " .. type(name)) end
+  local stand_in = handle.stand_ins[record.name]
+  if stand_in then return stand_in("prompt", name, args or {}) end
+  if not names.is_shown(record, name) then return nil, "upstream '" .. record.name .. "' has no prompt '" .. name .. "'" end
+  local result, failed, err = forward.try_prompt(record, name, args or {}, current_call())
+  if not result then return nil, why_of(record, failed, err) end
+  local blocks = {}
+  for i, message in ipairs(result.messages) do blocks[i] = message.content end
+  return { text = text_of(blocks), messages = result.messages, raw = result }
+end
+
+--- handle:tools(): the definitions of the tools that the upstream listed and its filters show, with its own names.
+function methods.tools(self)
+  local record, list = record_of(self), json.array {}
+  for _, entry in ipairs(catalogue.of(record.name, catalogue.class).entries) do
+    if entry.kind == "tools" and names.is_shown(record, entry.key) then list[#list + 1] = json.decode(entry.definition) end
+  end
+  return list
+end
+
+--- handle:is_up(): false while calls are refused because the upstream is not there.
+function methods.is_up(self)
+  local record = record_of(self)
+  if handle.stand_ins[record.name] then return true end
+  for _, one in ipairs(host.upstream.status()) do
+    if one.name == record.name then return one.state ~= "down" and one.state ~= "barred" end
+  end
+  return false
+end
+
+local made = {}
+
+--- upstream "NAME": the handle of an upstream; upstream { … }: what a file of scripts/upstreams/ returns.
+function handle.of(given)
+  if type(given) == "table" then return scripts.new(given) end
+  if type(given) ~= "string" then problem.raise(2, "upstream takes the name of an upstream, got a " .. type(given), "as in upstream \"github\"") end
+  local record = config.by_name[given]
+  if not record and not handle.stand_ins[given] then
+    local known = {}
+    for _, one in ipairs(config.list) do known[#known + 1] = one.name end
+    problem.raise(2, "there is no upstream '" .. given .. "'", suggest.hint(given, known) or "`upstreams:` in the config names them")
+  end
+  if not made[given] then made[given] = frozen.new(kind, methods, record or { name = given }) end
+  return made[given]
+end
+
+--- The metatable of results that stand-ins give, for specs.
+handle.result_of, handle.is_block = result_of, content.is_block
+
+return handle

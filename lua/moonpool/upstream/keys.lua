@@ -1,0 +1,70 @@
+-- Which channel of an upstream a call uses. The key of a channel is a text: calls with equal keys share the channel. What an upstream keeps for one
+-- client is shared between principals only if the upstream keeps nothing for clients, or the configuration says `per: gateway`.
+
+local call_library = require "moonpool.protocol.call"
+local host = require "moonpool.host"
+local principal = require "moonpool.access.principal"
+
+local keys = {}
+
+--- The key of the channel that reads lists, and of calls that share one channel for all clients.
+keys.shared = "gateway"
+
+-- Keys are in logs and status pages, so principals and session ids are in them only as hashes.
+local function hashed(text)
+  return (host.digest.sum("sha256", text):sub(1, 12):gsub(".", function(c) return ("%02x"):format(c:byte()) end))
+end
+
+-- True if the client of a session can be asked anything.
+local function can_be_asked(call)
+  return call_library.able(call, { "elicitation" }) or call_library.able(call, { "sampling" }) or call_library.able(call, { "roots" })
+end
+
+local function session_of(call) return call.has_session and host.session.id(call) or nil end
+
+-- The address of a client that is not on this machine: such clients without a principal are strangers to each other.
+local function is_stranger(call)
+  return not principal.is_named(call.principal) and call.principal.id == "anonymous" and host.config.is_exposed == true
+end
+
+local function of_call() return "call:" .. hashed(host.random.bytes(16)), true end
+local function of_session(call)
+  local id = session_of(call)
+  if id then return "session:" .. hashed(id), true end
+end
+
+-- Principals that nothing authenticated use the channel that reads lists: it holds nothing of anybody else.
+local function of_principal(call)
+  if not principal.is_named(call.principal) then return keys.shared, false end
+  return "principal:" .. hashed(principal.key(call.principal)), false
+end
+
+local configured = {
+  gateway = function() return keys.shared, false end,
+  call = of_call,
+  principal = of_principal,
+  session = function(call)
+    local key, is_own = of_session(call)
+    if key then return key, is_own end
+    return of_principal(call)
+  end,
+}
+
+--- The key for a call, and true if the channel belongs to the call's session or to the call alone. `facts` are those of the upstream's catalogue:
+--- { is_modern, transport, has_session }.
+function keys.of(record, facts, call)
+  if record.per then return configured[record.per](call) end
+  if facts.is_modern or (facts.transport == "http" and not facts.has_session) then return keys.shared, false end
+  if is_stranger(call) then
+    local key, is_own = of_session(call)
+    if key then return key, is_own end
+    return of_call()
+  end
+  if call.has_session and (facts.transport == "http" or can_be_asked(call)) then
+    local key, is_own = of_session(call)
+    if key then return key, is_own end
+  end
+  return of_principal(call)
+end
+
+return keys

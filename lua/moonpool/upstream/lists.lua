@@ -1,0 +1,194 @@
+-- Reads the lists of an upstream: all pages, within limits. An entry that is not valid is left out and counted; the others stay.
+
+local catalogue = require "moonpool.upstream.catalogue"
+local errors = require "moonpool.runtime.rpc_error"
+local host = require "moonpool.host"
+local json = require "moonpool.json"
+local keys = require "moonpool.upstream.keys"
+local message = require "moonpool.upstream.message"
+local open = require "moonpool.upstream.open"
+local param_headers = require "moonpool.protocol.param_headers"
+local request = require "moonpool.upstream.request"
+
+local lists = {}
+
+local MAX_PAGES = 100
+local MAX_NAME_BYTES = 512
+local MAX_DEFINITION_BYTES = 256 << 10
+
+local MAX_ITEMS, MAX_BYTES = host.limits.upstreams.list_items, host.limits.upstreams.list_bytes
+
+-- For each list: its method, the member of the result, the capability that it needs, and the member that is the key of an entry.
+local kinds = {
+  { kind = "tools", method = "tools/list", member = "tools", capability = "tools", key = "name" },
+  { kind = "prompts", method = "prompts/list", member = "prompts", capability = "prompts", key = "name" },
+  { kind = "resources", method = "resources/list", member = "resources", capability = "resources", key = "uri" },
+  { kind = "templates", method = "resources/templates/list", member = "resourceTemplates", capability = "resources", key = "uriTemplate" },
+}
+
+-- -- one entry -------------------------------------------------------------------------------------------------------
+
+local function is_object(value) return type(value) == "table" and debug.getmetatable(value) ~= json.array_mt end
+
+-- Forms that draft-07 has and 2020-12 lacks: a list under `items`, and two keywords.
+local function is_older_schema(schema, depth)
+  if type(schema) ~= "table" or depth > 32 then return false end
+  if schema.definitions ~= nil or schema.dependencies ~= nil then return true end
+  if type(schema.items) == "table" and debug.getmetatable(schema.items) == json.array_mt then return true end
+  for _, inner in pairs(schema) do
+    if is_older_schema(inner, depth + 1) then return true end
+  end
+  return false
+end
+
+-- Changes a schema of an older revision so that it means the same in the base revision (7.6).
+local function lift_schema(schema)
+  if schema["$schema"] == nil and is_older_schema(schema, 1) then schema["$schema"] = "http://json-schema.org/draft-07/schema#" end
+end
+
+local function plain_rows(rows)
+  local made = {}
+  for i, row in ipairs(rows) do made[i] = { header = row.header, name = row.name, path = row.path } end
+  return made
+end
+
+-- The facts about a tool; nil and why it cannot be served. Changes its definition to the base revision.
+local function lift_tool(tool, card)
+  if tool.inputSchema == nil or tool.inputSchema == json.null then tool.inputSchema = { type = "object" } end
+  if not is_object(tool.inputSchema) then return nil, "its inputSchema is not an object" end
+  if tool.inputSchema.type == nil then tool.inputSchema.type = "object" end               -- (X-46)
+  if tool.inputSchema.type ~= "object" then return nil, "its input is not an object" end
+  if tool.outputSchema ~= nil and not is_object(tool.outputSchema) then tool.outputSchema = nil end
+  if not card.is_modern then
+    lift_schema(tool.inputSchema)
+    if tool.outputSchema then lift_schema(tool.outputSchema) end
+  end
+  local wrong
+  local rows = param_headers.rows(tool.inputSchema, function(what) wrong = wrong or what end)
+  if wrong and card.is_modern and card.transport == "http" then return nil, wrong end      -- (H-9)
+  local hints, execution = is_object(tool.annotations) and tool.annotations or {}, tool.execution
+  tool.execution = nil
+  return {
+    mirror = not wrong and rows and plain_rows(rows) or nil, reads = hints.readOnlyHint == true or nil, repeats = hints.idempotentHint == true or nil,
+    task = is_object(execution) and type(execution.taskSupport) == "string" and execution.taskSupport or nil,
+  }
+end
+
+local function is_name(value) return type(value) == "string" and value ~= "" and #value <= MAX_NAME_BYTES end
+
+-- An entry of the catalogue for one item of a list; nil and why it is left out.
+local function entry_of(list, item, card, seen)
+  if not is_object(item) then return nil, "it is not an object" end
+  local key = item[list.key]
+  if list.key ~= "name" then
+    if type(key) ~= "string" or not key:find "^%a[%w+.-]*:" or #key > 8192 then return nil, "it has no valid " .. list.key end
+    if type(item.name) ~= "string" then item.name = key end
+  elseif not is_name(key) then
+    return nil, "it has no valid name"
+  end
+  if seen[key] then return nil, "its " .. list.key .. " appears twice" end
+  if item.description ~= nil and type(item.description) ~= "string" then item.description = nil end
+  if item.title ~= nil and type(item.title) ~= "string" then item.title = nil end
+  local facts = {}
+  if list.kind == "tools" then
+    local lifted, why = lift_tool(item, card)
+    if not lifted then return nil, why end
+    facts = lifted
+  elseif list.kind == "prompts" and item.arguments ~= nil and (type(item.arguments) ~= "table" or is_object(item.arguments)) then
+    item.arguments = nil
+  end
+  seen[key] = true
+  local ok, definition = pcall(json.encode, item)
+  if not ok then return nil, "it cannot be encoded" end
+  if #definition > MAX_DEFINITION_BYTES then return nil, "its definition has more than " .. MAX_DEFINITION_BYTES .. " bytes" end
+  return { kind = list.kind, key = key, facts = facts, definition = definition }
+end
+
+-- -- pages -----------------------------------------------------------------------------------------------------------
+
+local function ask_page(record, list, cursor)
+  local answer, failure, err = request.send(record, {
+    method = list.method, key = keys.shared, options = {}, may_repeat = true,
+    build = function(card) return { cursor = cursor, _meta = message.meta(card) } end,
+  })
+  return answer and answer.result, err, failure
+end
+
+-- Adds the items of a page. False once a limit is reached.
+local function add_items(state, list, items, card)
+  for _, item in ipairs(items) do
+    if #state.entries >= MAX_ITEMS then
+      state.is_cut = true
+      return false
+    end
+    local entry, why = entry_of(list, item, card, state.seen)
+    if entry then
+      state.bytes = state.bytes + #entry.definition + #entry.key
+      if state.bytes > MAX_BYTES then
+        state.is_cut = true
+        return false
+      end
+      state.entries[#state.entries + 1] = entry
+    else
+      state.left_out = state.left_out + 1
+      state.why = state.why or why
+    end
+  end
+  return true
+end
+
+-- Reads one list. nil and a failure if the upstream did not answer.
+local function read_list(record, card, list, state)
+  local cursor, cursors = nil, {}
+  state.seen = {}
+  for _ = 1, MAX_PAGES do
+    local result, err, failure = ask_page(record, list, cursor)
+    if failure then return nil, failure end
+    if not result then
+      if err.code ~= errors.unknown_method then
+        state.left_out, state.why = state.left_out + 1, state.why or list.method .. " answered with an error"
+      end
+      return true
+    end
+    local items = result[list.member]
+    if type(items) ~= "table" or is_object(items) and next(items) ~= nil then
+      state.left_out, state.why = state.left_out + 1, state.why or list.method .. " gave no list"
+      return true
+    end
+    if not add_items(state, list, items, card) then return true end
+    cursor = result.nextCursor
+    if type(cursor) ~= "string" or cursors[cursor] then return true end
+    cursors[cursor] = true
+  end
+  return true
+end
+
+local function facts_of(card, state)
+  return {
+    revision = card.revision, is_modern = card.is_modern, transport = card.transport, has_session = card.session ~= nil,
+    capabilities = json.object(card.capabilities), server = card.server, instructions = card.instructions,
+    left_out = state.left_out > 0 and state.left_out or nil, left_out_why = state.why, is_cut = state.is_cut,
+  }
+end
+
+--- Reads all lists of an upstream. Returns the text of its catalogue; or nil and a failure.
+function lists.read(record)
+  local channel, card = open.channel(record, keys.shared, {})
+  if not channel then return nil, card end
+  local state = { entries = {}, bytes = 0, left_out = 0 }
+  local can = card.capabilities or {}
+  local says_nothing = can.tools == nil and can.prompts == nil and can.resources == nil
+  for _, list in ipairs(kinds) do
+    if can[list.capability] ~= nil or (says_nothing and list.kind == "tools") then
+      local done, failure = read_list(record, card, list, state)
+      if not done then return nil, failure end
+    end
+  end
+  if state.left_out > 0 or state.is_cut then
+    host.log.write("warn", "upstream list incomplete", { upstream = record.name, left_out = state.left_out, why = state.why,
+      hint = state.is_cut and "limits.upstreams.list_items and list_bytes" or nil })
+  end
+  return catalogue.encode(facts_of(card, state), state.entries)
+end
+
+return lists

@@ -1,0 +1,111 @@
+-- Messages to upstreams: JSON-RPC requests with the `_meta` of the upstream's revision, and the headers that repeat parts of them.
+
+local call_library = require "moonpool.protocol.call"
+local host = require "moonpool.host"
+local json = require "moonpool.json"
+
+local message = {}
+
+local PREFIX = "io.modelcontextprotocol/"
+local client_info = { name = "moonpool", version = host.config.server.version }
+
+--- What the gateway says about itself to an upstream.
+message.client_info = client_info
+
+-- The members of `_meta` that belong to one hop (N-10).
+local function is_of_hop(name) return name == "progressToken" or name:sub(1, #PREFIX) == PREFIX end
+
+--- The `_meta` of a request: what the client sent but for the members of its own hop, and those of the upstream's revision; nil for none.
+--- `token` is the progress token, or nil; `level` the name of the least log level, or nil.
+function message.meta(card, given, token, level)
+  local meta = {}
+  for name, value in pairs(type(given) == "table" and given or {}) do
+    if type(name) == "string" and not is_of_hop(name) then meta[name] = value end
+  end
+  meta.progressToken = token
+  if card.is_modern then
+    meta[PREFIX .. "protocolVersion"], meta[PREFIX .. "clientInfo"] = card.revision, client_info
+    meta[PREFIX .. "clientCapabilities"] = json.object {}
+    meta[PREFIX .. "logLevel"] = level
+  end
+  return next(meta) ~= nil and meta or nil
+end
+
+--- A request as JSON.
+function message.request(id, method, params)
+  return json.encode { jsonrpc = "2.0", id = id, method = method, params = params and json.object(params) or nil }
+end
+
+--- A notification as JSON.
+function message.notification(method, params) return json.encode { jsonrpc = "2.0", method = method, params = params and json.object(params) or nil } end
+
+--- The notification that cancels the request `id`.
+function message.cancelled(id) return message.notification("notifications/cancelled", { requestId = id, reason = "the client cancelled it" }) end
+
+--- An answer to a question of an upstream: `id` as JSON, and a result or an error.
+function message.answer(id, result, err)
+  return json.encode { jsonrpc = "2.0", id = json.raw(id), result = result, error = err }
+end
+
+-- -- headers that repeat the body (H-1 to H-8) -------------------------------------------------------------------------
+
+-- A value as a header can carry it: itself, or Base64 between markers.
+local function header_value(text)
+  if text:find "^[!-~][ -~]*$" and not text:find " $" and not text:find "^=%?base64%?.*%?=$" or text == "" then return text end
+  return "=?base64?" .. host.base64.encode(text) .. "?="
+end
+
+local named = { ["tools/call"] = "name", ["prompts/get"] = "name", ["resources/read"] = "uri" }
+
+local function value_at(args, path)
+  for _, name in ipairs(path) do
+    if type(args) ~= "table" then return nil end
+    args = args[name]
+  end
+  return args
+end
+
+local function text_of(value)
+  if type(value) == "string" then return value end
+  if type(value) == "boolean" then return tostring(value) end
+  if math.type(value) == "integer" then return ("%d"):format(value) end
+  if math.type(value) == "float" and value == math.floor(value) and math.abs(value) < 2 ^ 63 then return ("%.0f"):format(value) end
+end
+
+--- The headers of a request of a revision that repeats the body. `rows`: { name, path } of the arguments that headers repeat, or nil.
+function message.headers(method, params, rows)
+  local list = { "Mcp-Method: " .. method }
+  local member = named[method]
+  if member and type(params[member]) == "string" then list[2] = "Mcp-Name: " .. header_value(params[member]) end
+  for _, row in ipairs(rows or {}) do
+    local text = text_of(value_at(params.arguments, row.path))
+    if text then list[#list + 1] = "Mcp-Param-" .. row.name .. ": " .. header_value(text) end
+  end
+  return list
+end
+
+-- Headers by which tracing systems join the spans of several programs.
+local traced = { "traceparent", "tracestate" }
+
+--- Adds the headers that go on from the client: its trace, and those that `pass` names.
+function message.add_passed(list, record, call, meta)
+  for _, name in ipairs(traced) do
+    local value = type(meta) == "table" and meta[name]
+    if type(value) == "string" and #value <= 512 and value:find "^[!-~][ -~]*$" then list[#list + 1] = name .. ": " .. value end
+  end
+  for _, name in ipairs(record.pass) do
+    local value = host.call.header(call, name:lower())
+    if value and value:find "^[\t -~]*$" then list[#list + 1] = name .. ": " .. value end
+  end
+end
+
+--- True if an argument that `rows` name has a value that no header can repeat.
+message.level_name = function(call)
+  local meta = call.meta
+  local wanted = meta and meta[PREFIX .. "logLevel"]
+  if wanted ~= nil then return call_library.level(wanted) and wanted or nil end
+  local n = host.session.log_level(call)
+  return n and call_library.levels[n + 1] or nil
+end
+
+return message

@@ -1,0 +1,188 @@
+-- Opens channels: finds out which revision and transport an upstream speaks (PB-1 to PB-10), and does what the revision demands before the first
+-- request. What was found out holds for this Lua state; every new one asks again, at most once for each upstream.
+--   card   { revision, is_modern, transport, session?, capabilities, server?, instructions? }: what a channel has agreed with the upstream
+
+local era = require "moonpool.protocol.era"
+local errors = require "moonpool.runtime.rpc_error"
+local exchange = require "moonpool.upstream.exchange"
+local host = require "moonpool.host"
+local json = require "moonpool.json"
+local message = require "moonpool.upstream.message"
+
+local open = {}
+
+local PROBE_S = 10          -- seconds for the answer to server/discover of a program, which an older one may never give
+
+local known = {}            -- name of an upstream -> "modern", "legacy" or "sse"
+
+--- Forgets what was found out about an upstream: its answers no longer fit.
+function open.forget(record) known[record.name] = nil end
+
+local function listed(list, test)
+  if type(list) ~= "table" then return nil end
+  for _, date in ipairs(era.dates) do
+    for _, offered in ipairs(list) do
+      if offered == date and test(date) then return date end
+    end
+  end
+end
+
+local function text_or_nil(value) return type(value) == "string" and value or nil end
+local function table_or_nil(value) return type(value) == "table" and value or nil end
+
+-- -- server/discover -----------------------------------------------------------------------------------------------------
+
+local function card_of_discover(revision, result, transport)
+  local meta = table_or_nil(result._meta) or {}
+  return {
+    revision = revision, is_modern = true, transport = transport, capabilities = table_or_nil(result.capabilities) or {},
+    server = table_or_nil(meta["io.modelcontextprotocol/serverInfo"]), instructions = text_or_nil(result.instructions),
+  }
+end
+
+-- The error in the body of a refused request, if it is one of JSON-RPC.
+local function error_in(body)
+  local value = type(body) == "string" and json.decode(body)
+  local err = type(value) == "table" and value.error
+  return type(err) == "table" and math.type(err.code) == "integer" and err or nil
+end
+
+-- What an error says about the upstream's revision: "modern" and perhaps the card, or "legacy".
+local function judge_error(err, revision, transport)
+  if err.code == errors.unsupported_version then
+    local data = table_or_nil(err.data) or {}
+    local shared = listed(data.supported, era.is_stateless)
+    return shared and "modern" or "legacy", shared
+  end
+  if err.code == errors.header_mismatch or err.code == errors.missing_capability then
+    return "modern", nil, card_of_discover(revision, { capabilities = { tools = {}, prompts = {}, resources = {}, completions = {} } }, transport)
+  end
+  return "legacy"
+end
+
+-- True for failures that say nothing about the revision (PB-7).
+local function is_undecided(record, failure)
+  if failure.reason == "status" then
+    local status = failure.status or 0
+    return status == 401 or status == 403 or status == 429 or status >= 500 or (status >= 300 and status < 400)
+  end
+  if failure.reason == "timeout" then return record.kind == "url" end
+  return failure.reason ~= "unreadable"
+end
+
+local function discover(record, channel, revision, may_repeat)
+  local transport = record.kind == "url" and "http" or "stdio"
+  local params = { _meta = message.meta({ is_modern = true, revision = revision }) }
+  local id = channel:next_id()
+  local event, failure = exchange.ask(channel, id, message.request(id, "server/discover", params), {
+    headers = message.headers("server/discover", params), revision = revision, timeout = record.kind == "command" and PROBE_S or nil,
+    is_modern = true, transport = transport,
+  })
+  local result, err
+  if event then
+    result, err = exchange.read(event)
+  elseif is_undecided(record, failure) then
+    return nil, failure
+  else
+    err = error_in(failure.body)
+  end
+  if result then
+    local shared = listed(result.supportedVersions, era.is_stateless)
+    if shared then return "modern", card_of_discover(shared, result, transport) end
+    return "legacy"
+  end
+  if not err then return "legacy" end
+  local verdict, other, card = judge_error(err, revision, transport)
+  if verdict == "modern" and not card then
+    if may_repeat and other ~= revision then return discover(record, channel, other, false) end
+    return nil, { outcome = "not_run", reason = "revision" }
+  end
+  return verdict, card
+end
+
+-- -- initialize ----------------------------------------------------------------------------------------------------------
+
+-- True if an answer to `initialize` means that the address may be one of HTTP+SSE (PB-6).
+local function may_be_sse(record, failure)
+  local status = failure and failure.reason == "status" and failure.status or 0
+  return record.kind == "url" and status >= 400 and status < 500 and status ~= 401 and status ~= 403 and status ~= 429
+end
+
+local function initialize(record, channel, transport)
+  local id = channel:next_id()
+  local params = { protocolVersion = era.newest_stateful, capabilities = json.object {}, clientInfo = message.client_info }
+  local event, failure = exchange.ask(channel, id, message.request(id, "initialize", params), { transport = transport })
+  if not event then return nil, failure end
+  local result, err, unreadable = exchange.read(event)
+  if unreadable then return nil, unreadable end
+  if err and err.code == errors.unsupported_version then open.forget(record) end
+  if err then return nil, { outcome = "not_run", reason = "revision", says = text_or_nil(err.message) } end
+  local revision = result.protocolVersion
+  if not era.is_stateful(revision) then return nil, { outcome = "not_run", reason = "revision" } end
+  local card = {
+    revision = revision, is_modern = false, transport = transport, session = event.session, capabilities = table_or_nil(result.capabilities) or {},
+    server = table_or_nil(result.serverInfo), instructions = text_or_nil(result.instructions),
+  }
+  local sent, why = exchange.tell(channel, message.notification "notifications/initialized", {
+    revision = era.facts(revision).has_version_header and revision or nil, session = card.session,
+  })
+  if not sent then return nil, why end
+  return card
+end
+
+local function legacy(record, channel, mode)
+  if record.kind == "command" then return initialize(record, channel, "stdio") end
+  if mode ~= "sse" then
+    local card, failure = initialize(record, channel, "http")
+    if card or mode == "legacy" or not may_be_sse(record, failure) then return card, failure end
+    if not channel.use or not channel:use "sse" then return nil, failure end
+  end
+  return initialize(record, channel, "sse")
+end
+
+-- -- the whole -----------------------------------------------------------------------------------------------------------
+
+-- Finds out the revision if need be, and agrees on it. Returns the card; or nil and a failure.
+local function establish(record, channel)
+  local mode = record.revision ~= "auto" and record.revision or known[record.name]
+  if mode == nil or mode == "modern" then
+    local verdict, card = discover(record, channel, era.newest_stateless, true)
+    if not verdict then return nil, card end
+    if verdict == "modern" then
+      known[record.name] = "modern"
+      return card
+    end
+    if record.revision == "modern" then return nil, { outcome = "not_run", reason = "revision" } end
+  end
+  local card, failure = legacy(record, channel, mode)
+  if card then known[record.name] = card.transport == "sse" and "sse" or "legacy" end
+  return card, failure
+end
+
+-- A refused credential bars the upstream until the credential is another one.
+local function barred(failure)
+  if failure.reason == "status" and (failure.status == 401 or failure.status == 403) then
+    return { outcome = "not_run", reason = "barred", status = failure.status }
+  end
+  return failure
+end
+
+--- The channel of an upstream with this key, open, its card, and true if the circuit is open and one harmless request is to be tried first; or nil and
+--- a failure. `options` are those of host.upstream.channel.
+function open.channel(record, key, options)
+  local channel, state = host.upstream.channel(record.name, key, options)
+  if not channel then return nil, state end
+  if state == "claimed" then
+    local card, failure = establish(record, channel)
+    if not card then
+      failure = barred(failure)
+      failure.outcome = "not_run"           -- whatever became of the opening, the request itself was not sent
+      channel:failed(failure)
+      return nil, failure
+    end
+    channel:opened(card)
+  end
+  return channel, channel:card(), state == "probe"
+end
+
+return open

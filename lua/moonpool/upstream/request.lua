@@ -1,0 +1,149 @@
+-- One request to an upstream, from the choice of the channel to the answer, with the repetitions that are safe: a request is sent again only if the
+-- upstream certainly did not run it, or if `may_repeat` says that running it twice does no harm.
+--   spec   { method, key, options, build = function(card, id) -> params, rows = function() -> rows of param headers, call?, listener?, may_repeat, token,
+--            on_stale? = function() reads the lists again }
+
+local errors = require "moonpool.runtime.rpc_error"
+local exchange = require "moonpool.upstream.exchange"
+local host = require "moonpool.host"
+local json = require "moonpool.json"
+local message = require "moonpool.upstream.message"
+local open = require "moonpool.upstream.open"
+
+local request = {}
+
+local MAX_RETRY_AFTER_S = 30        -- seconds that a repeatable request waits where an upstream asks for it
+
+-- Codes with which servers say that they do not know a session. Servers use them for other errors too, so their words decide.
+local session_codes = { [errors.too_often] = true, [errors.too_often - 1] = true, [errors.invalid_request] = true }
+
+local function says_session_is_lost(text)
+  if type(text) ~= "string" then return false end
+  text = text:lower()
+  if text:find "not initialized" or text:find "uninitialized" or text:find "not yet initialized" then return true end
+  if not text:find "session" then return false end
+  for _, word in ipairs { "not found", "invalid", "no valid", "expired", "unknown", "terminated", "does not exist", "missing", "required", "closed" } do
+    if text:find(word, 1, true) then return true end
+  end
+  return false
+end
+
+local function error_in(body)
+  local value = type(body) == "string" and json.decode(body)
+  return type(value) == "table" and type(value.error) == "table" and value.error or nil
+end
+
+-- True if the upstream no longer knows the channel's session, so that it did not run the request (X-8).
+local function is_lost(card, event, failure, err)
+  if card.is_modern then return false end
+  if failure then
+    if failure.reason ~= "status" or not card.session then return false end
+    if failure.status == 404 then return true end
+    local told = failure.status == 400 and error_in(failure.body)
+    if told then return session_codes[told.code] == true and says_session_is_lost(told.message) end
+    return failure.status == 400 and says_session_is_lost(failure.body)
+  end
+  if not err then return false end
+  if card.session and event.status == 404 then return true end
+  return session_codes[err.code] == true and says_session_is_lost(err.message) and (card.session ~= nil or err.message:lower():find "initialized" ~= nil)
+end
+
+local function send_once(record, channel, card, spec)
+  local id = channel:next_id()
+  local params = spec.build(card, id)
+  local headers = card.is_modern and message.headers(spec.method, params or {}, spec.rows and spec.rows()) or {}
+  if spec.call then message.add_passed(headers, record, spec.call, params and params._meta) end
+  if spec.headers then table.move(spec.headers, 1, #spec.headers, #headers + 1, headers) end
+  return exchange.ask(channel, id, message.request(id, spec.method, params), {
+    headers = headers, is_modern = card.is_modern, transport = card.transport,
+    timeout = spec.timeout, total = spec.total,
+    listener = spec.listener and spec.listener(id),
+  })
+end
+
+-- The circuit is open: one harmless request decides whether it closes.
+local function try_circuit(channel, card)
+  local id = channel:next_id()
+  local params = { _meta = message.meta(card) }
+  local method = card.is_modern and "server/discover" or "ping"
+  return exchange.ask(channel, id, message.request(id, method, card.is_modern and params or nil), {
+    headers = card.is_modern and message.headers(method, params) or nil, is_modern = card.is_modern, transport = card.transport,
+  })
+end
+
+-- What to do after an attempt: "again", or "done". `tries` counts the causes for which the request was sent again.
+local function judge(record, channel, card, spec, tries, event, failure, err)
+  local function once(cause)
+    if tries[cause] then return "done" end
+    tries[cause] = true
+    return "again"
+  end
+  if is_lost(card, event, failure, err) then
+    channel:lost(card.serial)
+    tries.is_new = true
+    return once "lost"
+  end
+  if failure then
+    if failure.outcome == "not_run" then return (failure.reason == "closed" or failure.reason == "lost") and once "closed" or "done" end
+    local wait = failure.reason == "status" and (failure.status == 429 or failure.status == 503) and failure.retry_after
+    if not spec.may_repeat or record.retry == "never" then return "done" end
+    if wait and wait <= MAX_RETRY_AFTER_S and not tries.waited then
+      host.time.sleep(wait)
+      return once "waited"
+    end
+    return once "unknown"
+  end
+  if err and card.is_modern and err.code == errors.header_mismatch and spec.on_stale and not tries.headers then
+    spec.on_stale()
+    return once "headers"
+  end
+  if err and err.code == errors.unsupported_version and not tries.version then
+    open.forget(record)
+    channel:lost(card.serial)
+    return once "version"
+  end
+  return "done"
+end
+
+-- A refused credential, and a session that was lost twice, certainly ran nothing.
+local function sharpened(card, event, failure, err)
+  if is_lost(card, event, failure, err) then return { outcome = "not_run", reason = "lost" } end
+  if failure and failure.reason == "status" then
+    if failure.status == 401 or failure.status == 403 then return { outcome = "not_run", reason = "barred", status = failure.status } end
+    if failure.status == 429 or failure.status == 503 and failure.retry_after then
+      return { outcome = "not_run", reason = "busy", status = failure.status, retry_after = failure.retry_after }
+    end
+  end
+  return failure
+end
+
+--- Sends the request of `spec`. Returns { result, card, is_new }: the result as a table, and true if the channel was opened anew because the old one
+--- was lost; or nil and a failure; or nil, nil and the upstream's error.
+function request.send(record, spec)
+  local tries = {}
+  while true do
+    local channel, card, is_probe = open.channel(record, spec.key, spec.options)
+    if not channel then return nil, card end
+    local event, failure
+    if is_probe then
+      event, failure = try_circuit(channel, card)
+      if event then event = nil end
+    end
+    local result, err, unreadable
+    if not failure then
+      event, failure = send_once(record, channel, card, spec)
+      if event then result, err, unreadable = exchange.read(event) end
+      failure = failure or unreadable
+    else
+      failure.outcome = "not_run"
+    end
+    if result then return { result = result, card = card, is_new = tries.is_new } end
+    if judge(record, channel, card, spec, tries, event, failure, err) == "done" then
+      failure = sharpened(card, event, failure, err)
+      if failure then return nil, failure end
+      return nil, nil, err
+    end
+  end
+end
+
+return request

@@ -1,0 +1,127 @@
+-- Makes the things that clients see from the entries of a catalogue: tools, prompts, resources and templates like those of scripts, whose handlers
+-- forward the request. The definition of a thing is decoded when it is needed, so that thousands of tools cost little more than their text.
+
+local forward = require "moonpool.upstream.forward"
+local json = require "moonpool.json"
+local names = require "moonpool.upstream.names"
+local options = require "moonpool.things.options"
+local template = require "moonpool.things.template"
+local uris = require "moonpool.runtime.uris"
+
+local things = {}
+
+local function fits() return true end
+
+-- The definition as clients see it; nil if the operator's script hides it.
+local function definition_of(record, entry, shown, script)
+  local definition = json.decode(entry.definition)
+  if entry.kind == "tools" or entry.kind == "prompts" then definition.name = shown end
+  local described = record.describe[entry.kind == "resources" and definition.name or entry.key]
+  if described then definition.description = described end
+  if script and script.define then
+    definition = script.define(definition, entry.kind)
+    if type(definition) ~= "table" then return nil end
+    if entry.kind == "tools" or entry.kind == "prompts" then definition.name = shown end
+  end
+  return definition
+end
+
+-- Fields of a thing that are made when they are first read, each anew, so that nothing is kept.
+local lazy = {
+  definition = function(made) return made.define() end,
+  description = function(made)
+    local definition = made.define()
+    return definition and definition.description or ""
+  end,
+  input = function(made)
+    if made.kind ~= "tools" then return nil end
+    local definition = made.define()
+    return definition and definition.inputSchema
+  end,
+}
+
+local metatable = { __index = function(made, name)
+  local make = lazy[name]
+  return make and make(made)
+end }
+
+local function new(record, entry, shown, script)
+  local made = {
+    kind = entry.kind, name = shown, upstream = record.name, original = entry.key, facts = entry.facts, path = "upstreams/" .. record.name .. ".lua",
+    define = function() return definition_of(record, entry, shown, script) end, check = fits,
+  }
+  if script and script.define then
+    local definition = made.define()
+    if not definition then return nil end
+    made.define = nil
+    made.definition, made.description, made.input = definition, definition.description or "", definition.inputSchema
+  end
+  made.text = script and script.define and json.encode(made.definition) or entry.definition
+  options.guard(made, { scopes = script and script.scopes_of(entry.key), visible = script and script.visible })
+  return setmetatable(made, metatable)
+end
+
+local make = {}
+
+function make.tools(record, entry, script)
+  local made = new(record, entry, names.shown(record, entry.key), script)
+  if not made then return nil end
+  made.mirror = entry.facts.mirror
+  function made.handler(args, call)
+    return forward.tool(record, entry.key, entry.facts, args, call, {
+      headers = script and script.headers_of and script.headers_of(call), on_stale = things.on_stale and function() things.on_stale(record) end,
+      rows = function() return things.facts_now(record, entry).mirror end,
+    })
+  end
+  return made, made.name
+end
+
+function make.prompts(record, entry, script)
+  local made = new(record, entry, names.shown(record, entry.key), script)
+  if not made then return nil end
+  function made.handler(args, call) return forward.prompt(record, entry.key, args, call) end
+  made.forward_complete = function(argument, context, call)
+    return forward.complete(record, { type = "ref/prompt", name = entry.key }, argument, context, call)
+  end
+  return made, made.name
+end
+
+-- A handler of resources gets the values of the template's variables, and the URI that the client sent as the value `uri`.
+local function read(record, entry)
+  return function(values, call) return forward.resource(record, type(values) == "table" and values.uri or entry.key, call) end
+end
+
+function make.resources(record, entry, script)
+  local made = new(record, entry, entry.key, script)
+  if not made then return nil end
+  made.uri, made.handler = uris.normal(entry.key), read(record, entry)
+  return made, made.uri
+end
+
+function make.templates(record, entry, script)
+  local made = new(record, entry, entry.key, script)
+  if not made then return nil end
+  local compiled = template.compile(uris.normal(entry.key, true))
+  made.uri, made.handler = uris.normal(entry.key, true), read(record, entry)
+  made.template = compiled and compiled.names[1] and compiled or template.any(entry.key)
+  made.forward_complete = function(argument, context, call)
+    return forward.complete(record, { type = "ref/resource", uri = entry.key }, argument, context, call)
+  end
+  return made, made.uri
+end
+
+--- The thing for an entry of a catalogue, and its key: a name, or a normalized URI. nil if clients do not see it.
+function things.of(record, entry, script)
+  local definition_name
+  if entry.kind == "resources" or entry.kind == "templates" then
+    local definition = (record.only or record.hide) and json.decode(entry.definition)
+    definition_name = definition and definition.name
+  end
+  if not names.is_shown(record, entry.key, definition_name) then return nil end
+  return make[entry.kind](record, entry, script)
+end
+
+--- The facts of an entry in the catalogue that is in force now. Replaced by registry/federated.lua.
+function things.facts_now(_, entry) return entry.facts end
+
+return things
