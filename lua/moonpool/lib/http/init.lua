@@ -52,7 +52,7 @@ local function hop(self, plan, url, seconds, stream)
   if seconds <= 0 then return nil, words(plan.method, url, ("no answer within %g s"):format(plan.timeout)) end
   local status, head, rest, kind = host.http.send {
     method = plan.method, url = url.url, headers = request.lines(plan), body = plan.body, most = plan.most, seconds = seconds,
-    reach = may, repeatable = retry.may_repeat(plan), stream = stream,
+    reach = may, repeatable = retry.may_resend(plan), stream = stream,
   }
   if status then return status, head, rest end
   if kind == "late" then head = ("no answer within %g s"):format(plan.timeout) end

@@ -12,19 +12,28 @@ local FIRST_PAUSE_S, MAX_PAUSE_S = 0.2, 10 -- seconds
 -- Idempotent methods (RFC 9110, 9.2.2): requests with them may reach a server twice.
 local idempotent = { GET = true, HEAD = true, OPTIONS = true, PUT = true, DELETE = true }
 
+-- Safe methods (RFC 9110, 9.2.1): requests with them change nothing.
+local safe = { GET = true, HEAD = true, OPTIONS = true }
+
 -- Statuses of a server, or of a proxy in front of it, that is temporarily unavailable.
 local passing = { [429] = true, [502] = true, [503] = true, [504] = true }
 
 local months = { Jan = 1, Feb = 2, Mar = 3, Apr = 4, May = 5, Jun = 6, Jul = 7, Aug = 8, Sep = 9, Oct = 10, Nov = 11, Dec = 12 }
 
---- True if the request may reach the server twice.
-function retry.may_repeat(plan)
-  if idempotent[plan.method] or plan.retry_unsafe then return true end
+-- True if the script says that the request may reach the server twice.
+local function is_allowed(plan)
+  if plan.retry_unsafe then return true end
   for _, header in ipairs(plan.headers) do
     if header[1] == "idempotency-key" then return true end
   end
   return false
 end
+
+--- True if the option `retry` may repeat the request.
+function retry.may_repeat(plan) return idempotent[plan.method] or is_allowed(plan) end
+
+--- True if the request may be sent again, without the option `retry`, when a kept connection closes before its answer.
+function retry.may_resend(plan) return safe[plan.method] or is_allowed(plan) end
 
 -- Parses Retry-After, a number or a date, to seconds from now; nil if it is neither.
 local function seconds_of(text)
