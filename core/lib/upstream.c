@@ -312,6 +312,14 @@ static int l_lost(lua_State *L)
     return 1;
 }
 
+/* channel:use(transport): after "claimed": tries another transport, "http" or "sse". False: there is no such one here.  [-0, +1, throws] */
+static int l_use(lua_State *L)
+{
+    const channel_handle *it = check_channel(L);
+    lua_pushboolean(L, it->is_claimed && mp_channel_use(it->channel, mp_check_str(L, 2)));
+    return 1;
+}
+
 /* channel:close(): ends the channel for all tasks, and its session at the upstream.  [-0, +0, throws] */
 static int l_channel_close(lua_State *L)
 {
@@ -487,9 +495,10 @@ static int push_next(lua_State *L, exchange_handle *it)
         return push_simple_failure(L, "cancelled", "the exchange was closed");
     const mp_exchange_event *event = mp_exchange_next(it->exchange);
     if (event != NULL) {
+        mp_str session = mp_exchange_session(it->exchange);
         push_event(L, event);
-        if (event->kind == MP_EVENT_ANSWER)
-            push_span(L, "session", mp_exchange_new_session(it->exchange));
+        if (event->kind == MP_EVENT_ANSWER && session.len > 0)
+            push_span(L, "session", session);
         return 1;
     }
     const mp_upstream_failure *failure = mp_exchange_failure(it->exchange);
@@ -539,6 +548,16 @@ static int l_reply(lua_State *L)
     return 1;
 }
 
+/* __close: the task needs no answer any more. A message without an id is still sent.  [-0, +0, throws] */
+static int l_exchange_close(lua_State *L)
+{
+    exchange_handle *it = luaL_checkudata(L, 1, EXCHANGE);
+    mp_hold_drop(&it->hold);
+    release_exchange(it);
+    wake_reader(it);
+    return 0;
+}
+
 /* exchange:cancel([bytes]): ends the exchange.  [-0, +0, throws] */
 static int l_cancel(lua_State *L)
 {
@@ -570,6 +589,7 @@ void mp_lib_upstream(lua_State *L, mp_upstreams *upstreams)
                                        {"card", l_card},
                                        {"failed", l_failed},
                                        {"lost", l_lost},
+                                       {"use", l_use},
                                        {"close", l_channel_close},
                                        {"release", l_channel_release},
                                        {"next_id", l_next_id},
@@ -583,5 +603,5 @@ void mp_lib_upstream(lua_State *L, mp_upstreams *upstreams)
     lua_pushstring(L, upstreams == NULL ? "" : mp_upstreams_instance(upstreams));
     mp_set_member(L, -2, "upstream.instance");
     add_metatable(L, CHANNEL, l_channel_gc, l_channel_release, channel);
-    add_metatable(L, EXCHANGE, l_exchange_gc, l_cancel, exchange);
+    add_metatable(L, EXCHANGE, l_exchange_gc, l_exchange_close, exchange);
 }

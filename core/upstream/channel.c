@@ -35,6 +35,7 @@ void mp_channel_unref(mp_channel *channel)
     free(channel->card);
     free(channel->revision);
     free(channel->session);
+    free(channel->given);
     free(channel);
 }
 

@@ -51,7 +51,7 @@ void mp_exchange_unref(mp_exchange *exchange)
     free((char *)(uintptr_t)exchange->cancel.ptr);
     free((char *)(uintptr_t)exchange->revision.ptr);
     free((char *)(uintptr_t)exchange->session.ptr);
-    free(exchange->new_session);
+    free(exchange->given);
     free(exchange);
 }
 
@@ -648,6 +648,11 @@ const mp_exchange_event *mp_exchange_next(mp_exchange *exchange)
     return &exchange->taken->event;
 }
 
+mp_str mp_exchange_session(const mp_exchange *exchange)
+{
+    return exchange->given == NULL ? MP_STR_NONE : mp_str_of(exchange->given);
+}
+
 bool mp_exchange_is_over(const mp_exchange *exchange)
 {
     return exchange->is_ended && mp_link_is_alone(&exchange->events);
@@ -691,9 +696,4 @@ void mp_exchange_free(mp_exchange *exchange)
         mp_exchange_cancel(exchange, MP_STR_NONE);
     exchange->is_detached = true;
     mp_exchange_unref(exchange);
-}
-
-mp_str mp_exchange_new_session(const mp_exchange *exchange)
-{
-    return exchange->new_session == NULL ? MP_STR_NONE : mp_str_of(exchange->new_session);
 }

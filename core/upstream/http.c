@@ -9,7 +9,6 @@
 MP_GAUGE(upstream_requests, "upstream_requests", "", "",
          "HTTP requests to upstreams, also those that end a session or say that a call is cancelled")
 
-#define MAX_SESSION_ID 1024 /* bytes of a session id that an upstream gives */
 #define LINGER_MS 1000   /* after the answer: time for the rest of the body, so that the connection can be used again */
 #define FAREWELL_MS 2000 /* for DELETE and for messages that nothing waits for */
 #define ERROR_BODY ((size_t)64 << 10) /* bytes of an error's body that are read */
@@ -245,27 +244,34 @@ static void pull_stream(request *it)
         mp_exchange_fail_with(it->exchange, "closed", "the event stream ended without the answer");
 }
 
-/* Visible ASCII alone, as the protocol demands, of a sane length. */
-static bool is_session_id(mp_str text)
+#define MAX_SESSION 1024 /* bytes of a session id */
+
+/* Keeps the session id that the head has, if it can be sent as a header. */
+static void take_session(request *it)
 {
-    for (size_t i = 0; i < text.len; i++)
-        if (text.ptr[i] < 0x21 || text.ptr[i] > 0x7e)
-            return false;
-    return text.len > 0 && text.len <= MAX_SESSION_ID;
+    mp_exchange *exchange = it->exchange;
+    mp_channel *channel = it->channel;
+    mp_str id = header_of(it, "mcp-session-id");
+    for (size_t i = 0; i < id.len; i++)
+        if (id.ptr[i] < 0x21 || id.ptr[i] > 0x7e)
+            return;
+    if (id.len == 0 || id.len > MAX_SESSION || exchange->given != NULL)
+        return;
+    exchange->given = mp_dup(id);
+    if (exchange->host == channel->home && channel->given == NULL)
+        channel->given = mp_dup(id);
 }
 
 static void begin_answer(request *it)
 {
     mp_exchange *exchange = it->exchange;
     it->has_head = true;
+    take_session(it);
     it->is_stream = is_success(it) && exchange->has_id && has_type(it, "text/event-stream") &&
                     header_of(it, "content-encoding").len == 0;
     it->reader.most = exchange->answer;
     if (is_success(it) && !exchange->has_id)
         mp_exchange_accepted(exchange, mp_transfer_status(it->transfer));
-    mp_str session = header_of(it, "mcp-session-id");
-    if (is_success(it) && exchange->new_session == NULL && is_session_id(session))
-        exchange->new_session = mp_dup(session);
 }
 
 static void discard_rest(request *it)
@@ -343,7 +349,16 @@ static size_t count_of(char *const *list)
 /* Revisions from this one on name themselves in a header. */
 #define FIRST_NAMED "2025-06-18"
 
-static void put_headers(headers *to, const mp_channel *channel, const mp_exchange *exchange)
+/* That of the card; while the channel is opened, the one that the upstream has given. */
+static const char *session_of(const mp_channel *channel, const mp_upstream_host *host)
+{
+    if (channel->card != NULL)
+        return channel->session;
+    return host == channel->home ? channel->given : NULL;
+}
+
+static void put_headers(headers *to, const mp_upstream_host *host, const mp_channel *channel,
+                        const mp_exchange *exchange)
 {
     const mp_upstream_config *config = &channel->part->it;
     char *const *own = exchange == NULL ? NULL : exchange->headers;
@@ -360,8 +375,8 @@ static void put_headers(headers *to, const mp_channel *channel, const mp_exchang
         add_header(to, "Authorization", value.ptr);
         mp_buf_clear(&value);
     }
-    bool has_session = exchange != NULL && exchange->session.len > 0;
-    add_header(to, "Mcp-Session-Id", has_session ? exchange->session.ptr : channel->session);
+    add_header(to, "Mcp-Session-Id",
+               exchange != NULL && exchange->session.len > 0 ? exchange->session.ptr : session_of(channel, host));
     const char *revision = exchange != NULL && exchange->revision.len > 0 ? exchange->revision.ptr : channel->revision;
     bool is_named = exchange != NULL && exchange->revision.len > 0;
     if (revision != NULL && (is_named || strcmp(revision, FIRST_NAMED) >= 0))
@@ -392,7 +407,7 @@ static request *begin(mp_upstream_host *host, mp_channel *channel, mp_exchange *
         it->message.ptr = it->own;
     }
     headers all = {0};
-    put_headers(&all, channel, exchange);
+    put_headers(&all, host, channel, exchange);
     mp_outgoing outgoing = {.method = method,
                             .url = part->url,
                             .headers = all.list,
@@ -470,7 +485,8 @@ static void resume(mp_exchange *exchange)
 
 static void close_channel(mp_channel *channel, bool is_lost)
 {
-    if (!is_lost && channel->session != NULL && *channel->session != '\0')
+    const char *session = session_of(channel, channel->home);
+    if (!is_lost && session != NULL && *session != '\0')
         tell(channel->home, channel, "DELETE", MP_STR_NONE);
 }
 

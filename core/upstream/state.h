@@ -126,6 +126,7 @@ struct mp_channel {
     mp_link in_ended; /* of the thread that ends it, between the lock and mp_channel_close_soon */
 
     mp_upstream_host *home; /* the worker that claimed it; never changes */
+    char *given;            /* the session id that the upstream gave while the channel was opened; home's thread */
     void *connection;       /* of the transport, on the home's thread */
     mp_link
         exchanges; /* transports with a home: exchanges that were given to `send` and are not over, oldest first; home's thread */
@@ -161,12 +162,9 @@ struct mp_exchange {
     mp_upstream_host *host; /* the worker of its task */
     bool has_id;
     int64_t id;
-    mp_str message, cancel, revision,
-        session; /* in memory of the exchange; the last two are headers instead of the channel's */
-    char
-        *new_session; /* Mcp-Session-Id of the answer; NULL: none. Thread of the transport until the answer is queued */
-    char **headers;   /* ends with NULL */
-    size_t answer;    /* cap in bytes */
+    mp_str message, cancel, revision, session; /* in memory of the exchange */
+    char **headers;                            /* ends with NULL */
+    size_t answer;                             /* cap in bytes */
     uint64_t timeout_ms, total_ms;
 
     mp_link in_upstream;                  /* upstream lock */
@@ -190,6 +188,7 @@ struct mp_exchange {
     _Atomic size_t queued; /* bytes of events that the task has not taken */
 
     atomic_bool was_sent; /* the upstream may have received the message */
+    char *given;          /* the session id in the head of the answer; task's thread */
     int64_t questions;    /* requests of the upstream that the task has not answered; task's thread */
 
     /* The thread that the transport works on: the home's, or the task's. */

@@ -286,6 +286,21 @@ void mp_upstream_report_free(mp_upstream_report *reports, size_t count)
 static const mp_upstream_transport *const transports[] = {&mp_upstream_http};
 #define TRANSPORTS (sizeof transports / sizeof *transports)
 
+bool mp_channel_use(mp_channel *channel, mp_str transport)
+{
+    pthread_mutex_lock(&channel->upstream->lock);
+    bool may = channel->key != NULL && channel->is_claimed && channel->running == 0 && channel->connection == NULL &&
+               channel->part->it.kind == MP_UPSTREAM_URL;
+    bool is_known = false;
+    for (size_t i = 0; i < TRANSPORTS && may; i++)
+        if (mp_str_is(transport, transports[i]->name) && strcmp(transports[i]->name, "stdio") != 0) {
+            channel->transport = transports[i];
+            is_known = true;
+        }
+    pthread_mutex_unlock(&channel->upstream->lock);
+    return is_known;
+}
+
 /* Upstreams have limits of their own (calls, waiting), so a full list of scripts' requests does not stop them. */
 static mp_client_limits client_limits(const mp_client_limits *limits)
 {

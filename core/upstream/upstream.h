@@ -180,6 +180,9 @@ void mp_take_free(mp_take *take);
 /* The channel belongs to a client's session and ends with it. The caller then looks whether the session is still open, and calls
  * mp_upstreams_end_session if it is not. */
 void mp_channel_own(mp_channel *channel, mp_str session_id);
+/* A channel that is being opened, and on which no exchange runs, uses another transport of its kind from now on: "http" or "sse". False: it
+ * cannot. Call it on the claimer's thread. */
+bool mp_channel_use(mp_channel *channel, mp_str transport);
 /* `card` is JSON text; `revision` and `session` become headers of requests over HTTP and may be empty. False if the claim is gone. */
 bool mp_channel_opened(mp_channel *channel, mp_str card, mp_str revision, mp_str session);
 /* Opening failed: tasks that wait get this failure; the key rests for a while, or is barred until `retry_after_ms` where the reason is "barred". */
@@ -222,7 +225,8 @@ typedef struct {
     bool has_id;
     int64_t id;
     const char *const *headers;    /* "Name: value"; ends with NULL; may be NULL */
-    mp_str revision, session;      /* headers over HTTP, instead of the card's; may be empty */
+    mp_str revision;               /* instead of the card's; may be empty */
+    mp_str session;                /* over HTTP: instead of the card's; may be empty */
     uint64_t timeout_ms, total_ms; /* 0: as configured */
     size_t answer;                 /* cap in bytes; 0: as configured */
     mp_str cancel; /* a message that is sent upstream if the exchange ends before its answer; may be empty */
@@ -236,10 +240,10 @@ mp_exchange *mp_exchange_send(mp_upstream_host *host, mp_channel *channel, const
                               mp_upstream_failure *failure);
 /* The next event; NULL: none has arrived. Valid until the next call. */
 const mp_exchange_event *mp_exchange_next(mp_exchange *exchange);
+/* The session id in the head of the HTTP answer; empty: none. */
+mp_str mp_exchange_session(const mp_exchange *exchange);
 /* True after the answer was taken, after a failure, and after mp_exchange_cancel. */
 bool mp_exchange_is_over(const mp_exchange *exchange);
-/* After the answer: the id of the session that it opened, from its header; empty: none. */
-mp_str mp_exchange_new_session(const mp_exchange *exchange);
 /* NULL: it has not failed, or events are still to be taken. */
 const mp_upstream_failure *mp_exchange_failure(const mp_exchange *exchange);
 /* Sends a response to a request of the upstream. */

@@ -752,7 +752,7 @@ host.upstream = {}
 ---@field answer? integer      Bytes of the answer
 ---@field cancel? string       A message (notifications/cancelled) that is sent if the exchange ends before its answer: by cancel, a time limit, or the end of the task
 
----@class moonpool.host.Exchange   Cancelled when the task that sent it ends, and by <close>
+---@class moonpool.host.Exchange   Cancelled when the task that sent it ends, and by <close>; a message without an id is still sent then
 ---@field next fun(self: moonpool.host.Exchange): moonpool.host.UpstreamEvent?, moonpool.host.UpstreamFailure?   Waits. After "answer" or "accepted" it is over
 ---@field reply fun(self: moonpool.host.Exchange, bytes: string): boolean   Answers a request of the upstream; false if the exchange is over
 ---@field cancel fun(self: moonpool.host.Exchange, bytes?: string)   Ends it; `bytes` are sent instead of the option `cancel`
@@ -764,6 +764,7 @@ host.upstream = {}
 ---@field serial fun(self: moonpool.host.Channel): integer
 ---@field transport fun(self: moonpool.host.Channel): "http"|"sse"|"stdio"
 ---@field opened fun(self: moonpool.host.Channel, card: table): boolean   After "claimed": the channel is open for all tasks. card.revision and card.session become headers over HTTP. False if it has ended
+---@field use fun(self: moonpool.host.Channel, transport: "http"|"sse"): boolean   After "claimed": another transport from now on; false if there is none
 ---@field failed fun(self: moonpool.host.Channel, failure: table)   After "claimed": tasks that wait fail, too, and the key rests; for retry_after seconds where the reason is "barred"
 ---@field lost fun(self: moonpool.host.Channel, serial?: integer): boolean   The upstream has forgotten the session: the next taker opens another one. True for the first call
 ---@field close fun(self: moonpool.host.Channel)     Ends it for all tasks, and its session at the upstream

@@ -48,7 +48,7 @@ describe("the channel of a key", function()
         first = false
         return
       end
-      low.answer(request, reply, message.method == "initialize" and { protocolVersion = "2025-11-25", session = "s" } or {})
+      low.answer(request, reply, message.method == "initialize" and { protocolVersion = "2025-11-25" } or {})
     end)
     local g <close> = low.start { one = { url = up.url } }
     local one, two = low.workers(g, 2)
@@ -93,7 +93,8 @@ describe("the channel of a key", function()
       if message.method == "initialize" then
         round = round + 1
         valid["s" .. round] = true
-        return low.answer(request, reply, { protocolVersion = "2025-11-25", session = "s" .. round })
+        local body = cjson.encode { jsonrpc = "2.0", id = message.id, result = { protocolVersion = "2025-11-25" } }
+        return reply:send(200, { ["content-type"] = "application/json", ["mcp-session-id"] = "s" .. round }, body)
       end
       if not valid[request.headers["mcp-session-id"]] then return reply:send(404, nil, "") end
       ran[message.params.n] = (ran[message.params.n] or 0) + 1
@@ -148,6 +149,26 @@ describe("the channel of a key", function()
     assert.equal("s-session-of-its-own", up.requests[#up.requests].headers["mcp-session-id"])
     quiet(g)
     assert.equal(1, g:status().gauges.upstream_channels)
+    me:close()
+  end)
+end)
+
+describe("a session that the upstream opened for a channel", function()
+  it("ends when the channel cannot be opened after all, and has its id on each message before that", function()
+    local up <close> = low.server(function(_, _, reply) reply:send(500, nil, "") end)
+    local g <close> = low.start { one = { url = up.url } }
+    local me = low.workers(g, 1)
+    assert.equal("status", trusted.run(me, [[
+      local channel, state = host.upstream.channel("one", "k")
+      assert(state == "claimed")
+      assert(kept.request(channel, "initialize", { params = { key = "k" } }).session == "s-k")
+      local exchange <close> = channel:send('{"jsonrpc":"2.0","method":"notifications/initialized"}')
+      local event, failure = exchange:next()
+      channel:failed(failure)
+      return failure.reason]]))
+    wait.for_fact("the DELETE", 5, function() return deleted(up) == 1 end)
+    assert.equal("s-k", up.requests[2].headers["mcp-session-id"])
+    assert.equal("s-k", up.requests[3].headers["mcp-session-id"])
     me:close()
   end)
 end)

@@ -1,6 +1,7 @@
 -- The upstreams in /status and in `moonpool upstreams`: facts about each, by its name, and nothing of tools, sessions and credentials.
 local cjson = require "cjson.safe"
 local gateway = require "spec.helpers.gateway"
+local low = require "spec.helpers.upstream.low"
 local stub = require "spec.helpers.stub"
 local trusted = require "spec.helpers.trusted"
 
@@ -30,7 +31,7 @@ local function answering()
   end)
 end
 
-local function started(upstreams) return trusted.start { config = { upstreams = upstreams } } end
+local started = low.start
 
 local function upstreams(g, ...)
   return gateway.exec { "upstreams", "--admin", g:status() and "127.0.0.1:" .. g.admin_port, ... }

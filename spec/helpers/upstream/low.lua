@@ -22,7 +22,7 @@ function kept.open(name, key, options)
     if exchange then event, failure = exchange:next() end
     if not event then channel:failed(failure) return nil, failure end
     local result = json.decode(event.result)
-    channel:opened { revision = result.protocolVersion, session = result.session }
+    channel:opened { revision = result.protocolVersion, session = event.session }
   end
   return channel, state
 end
@@ -47,9 +47,15 @@ end
 return true
 ]]
 
---- Starts a gateway with these upstreams.
+-- A script after which lua/moonpool reads no lists by itself: only the spec calls the upstreams.
+local quiet = [[
+package.loaded["moonpool.upstream.lists"].read = function() return nil, { reason = "off" } end
+return tool { "Does nothing.", function() end }]]
+
+--- Starts a gateway with these upstreams, which does not read their lists.
 function low.start(upstreams, options)
   options = options or {}
+  options.scripts = { ["tools/quiet.lua"] = quiet }
   options.config = options.config or {}
   options.config.upstreams = upstreams
   return trusted.start(options)
@@ -66,7 +72,8 @@ function low.server(others)
     if request.method == "DELETE" then return reply:send(200) end
     local message = cjson.decode(request.body)
     if message.method == "initialize" then
-      return low.answer(request, reply, { protocolVersion = "2025-11-25", session = "s-" .. message.params.key })
+      local body = cjson.encode { jsonrpc = "2.0", id = message.id, result = { protocolVersion = "2025-11-25" } }
+      return reply:send(200, { ["content-type"] = "application/json", ["mcp-session-id"] = "s-" .. message.params.key }, body)
     end
     others(message, request, reply)
   end)
