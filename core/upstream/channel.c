@@ -66,9 +66,19 @@ const char *mp_channel_transport(const mp_channel *channel)
 static void deliver_closing(mp_message *message, mp_loop *loop)
 {
     mp_channel *channel = mp_container(message, mp_channel, closing);
-    if (loop != NULL && !channel->home->is_over)
-        channel->transport->close(channel, channel->closing_is_lost);
-    mp_channel_unref(channel);
+    if (loop != NULL) {
+        if (!atomic_load(&channel->closing_host->is_over))
+            channel->transport->close(channel, channel->closing_is_lost);
+        mp_channel_unref(channel);
+        return;
+    }
+    atomic_store(&channel->closing_host->is_over, true);
+    mp_upstream_host *other = channel->transport->has_home ? NULL : mp_upstreams_live_host(channel->upstream->table);
+    channel->closing_host = other;
+    if (other != NULL)
+        mp_loop_post(other->loop, message);
+    else
+        mp_channel_unref(channel);
 }
 
 static void disown(mp_channel *channel)
@@ -93,6 +103,7 @@ void mp_channel_close_soon(mp_channel *channel, bool is_lost)
     disown(channel);
     channel->closing_is_lost = is_lost;
     channel->closing.deliver = deliver_closing;
+    channel->closing_host = channel->home;
     mp_loop_post(channel->home->loop, &channel->closing);
 }
 
@@ -523,6 +534,7 @@ typedef struct {
     uint64_t now;
     int count;
     bool ends_all;
+    const mp_upstream_host *home;
 } sweep;
 
 static void sweep_key(mp_node *node, void *ctx)
@@ -544,6 +556,27 @@ static void sweep_key(mp_node *node, void *ctx)
         mp_map_drop(&it->upstream->keys, node);
         free(key);
     }
+}
+
+static void end_if_home(mp_node *node, void *ctx)
+{
+    sweep *it = ctx;
+    mp_channel *channel = mp_container(node, mp_channel_key, node)->channel;
+    if (channel != NULL && channel->home == it->home && channel->transport->has_home &&
+        mp_channel_detach(channel, false)) {
+        mp_link_init(&channel->in_ended);
+        mp_link_put(it->ended, &channel->in_ended);
+    }
+}
+
+void mp_channels_end_home(mp_upstream *upstream, const mp_upstream_host *home)
+{
+    mp_link ended = {&ended, &ended};
+    sweep it = {.upstream = upstream, .ended = &ended, .home = home};
+    pthread_mutex_lock(&upstream->lock);
+    mp_map_each(&upstream->keys, end_if_home, &it);
+    pthread_mutex_unlock(&upstream->lock);
+    close_ended(&ended, false);
 }
 
 void mp_channels_sweep(mp_upstream *upstream, uint64_t now)

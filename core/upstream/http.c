@@ -350,11 +350,11 @@ static size_t count_of(char *const *list)
 #define FIRST_NAMED "2025-06-18"
 
 /* That of the card; while the channel is opened, the one that the upstream has given. */
-static const char *session_of(const mp_channel *channel, const mp_upstream_host *host)
+static const char *session_of(const mp_channel *channel, bool is_opener)
 {
     if (channel->card != NULL)
         return channel->session;
-    return host == channel->home ? channel->given : NULL;
+    return is_opener ? channel->given : NULL;
 }
 
 static void put_headers(headers *to, const mp_upstream_host *host, const mp_channel *channel,
@@ -376,7 +376,9 @@ static void put_headers(headers *to, const mp_upstream_host *host, const mp_chan
         mp_buf_clear(&value);
     }
     add_header(to, "Mcp-Session-Id",
-               exchange != NULL && exchange->session.len > 0 ? exchange->session.ptr : session_of(channel, host));
+               exchange != NULL && exchange->session.len > 0
+                   ? exchange->session.ptr
+                   : session_of(channel, exchange == NULL || host == channel->home));
     const char *revision = exchange != NULL && exchange->revision.len > 0 ? exchange->revision.ptr : channel->revision;
     bool is_named = exchange != NULL && exchange->revision.len > 0;
     if (revision != NULL && (is_named || strcmp(revision, FIRST_NAMED) >= 0))
@@ -439,6 +441,8 @@ static void send(mp_exchange *exchange)
     exchange->request = begin(exchange->host, exchange->channel, exchange, "POST", exchange->message, &err);
     if (exchange->request == NULL)
         mp_exchange_fail_with(exchange, "refused", err.text);
+    else
+        atomic_store(&exchange->was_sent, true); /* for other threads, which cannot ask the transfer */
 }
 
 /* Nothing waits for the answer. */
@@ -485,9 +489,9 @@ static void resume(mp_exchange *exchange)
 
 static void close_channel(mp_channel *channel, bool is_lost)
 {
-    const char *session = session_of(channel, channel->home);
+    const char *session = session_of(channel, true);
     if (!is_lost && session != NULL && *session != '\0')
-        tell(channel->home, channel, "DELETE", MP_STR_NONE);
+        tell(channel->closing_host, channel, "DELETE", MP_STR_NONE);
 }
 
 /* True once no request is left. Those whose exchange has not ended are left to their tasks. */

@@ -10,6 +10,19 @@ mp_upstream *mp_upstream_ref(mp_upstream *upstream)
     return upstream;
 }
 
+mp_upstream_host *mp_upstreams_live_host(mp_upstreams *table)
+{
+    mp_upstream_host *found = NULL;
+    pthread_mutex_lock(&table->lock);
+    for (mp_link *link = table->hosts.next; link != &table->hosts && found == NULL; link = link->next) {
+        mp_upstream_host *host = mp_container(link, mp_upstream_host, in_table);
+        if (!atomic_load(&host->is_over))
+            found = host;
+    }
+    pthread_mutex_unlock(&table->lock);
+    return found;
+}
+
 mp_upstream *mp_upstreams_find(mp_upstreams *table, mp_str name)
 {
     pthread_mutex_lock(&table->lock);

@@ -45,6 +45,8 @@ struct mp_upstreams {
     mp_link all;          /* of mp_upstream, by its member in_all; also those that have left by_name */
     mp_map owners;        /* of owner: sessions that have channels of their own */
     mp_upstream_limits limits;
+    mp_link hosts; /* of mp_upstream_host */
+    int host_count, ended_hosts;
 
     pthread_mutex_t catalogue_lock; /* guards the next; taken last */
     mp_map catalogues;              /* of mp_catalogue, by their hash */
@@ -130,7 +132,8 @@ struct mp_channel {
     void *connection;       /* of the transport, on the home's thread */
     mp_link
         exchanges; /* transports with a home: exchanges that were given to `send` and are not over, oldest first; home's thread */
-    mp_message closing; /* posted once, to the home */
+    mp_message closing;             /* posted once, to the home */
+    mp_upstream_host *closing_host; /* the worker that `closing` was posted to */
     bool closing_is_lost;
     bool is_closed; /* `close` was called; home's thread */
 };
@@ -198,6 +201,7 @@ struct mp_exchange {
 
 struct mp_upstream_host {
     mp_upstreams *table;
+    mp_link in_table; /* table lock */
     mp_loop *loop;
     mp_client *client;
     mp_link hot;               /* HTTP requests with news, by their member `hot` */
@@ -206,7 +210,7 @@ struct mp_upstream_host {
     size_t held, most_held;    /* bytes of HTTP bodies that are incomplete, and their limit */
     void *processes, *streams; /* of the transports stdio and sse */
     uint64_t end_by;           /* ms; 0: mp_upstream_host_end was not called */
-    bool is_over;              /* the loop has ended */
+    atomic_bool is_over;       /* the loop has ended */
     mp_envelope envelope;      /* for the message that is being read */
 };
 
@@ -236,6 +240,8 @@ bool mp_upstream_failure_is_outage(const mp_upstream_failure *failure);
 
 /* -- record.c ------------------------------------------------------------------------------------------------------ */
 
+/* A host whose loop has not ended; NULL: there is none. */
+mp_upstream_host *mp_upstreams_live_host(mp_upstreams *table);
 /* The upstream of this name, with a counted reference; NULL: there is none. */
 mp_upstream *mp_upstreams_find(mp_upstreams *table, mp_str name);
 /* A record with one reference. */
@@ -253,6 +259,8 @@ void mp_upstream_note_failure(mp_upstream *upstream, const mp_upstream_failure *
 bool mp_channel_detach(mp_channel *channel, bool is_lost);
 /* Posts the end to the channel's home, and gives the counted reference back. */
 void mp_channel_close_soon(mp_channel *channel, bool is_lost);
+/* Ends the channels whose home is this host. Without a lock. */
+void mp_channels_end_home(mp_upstream *upstream, const mp_upstream_host *home);
 /* Closes channels that are idle, frees keys, wakes takes. Without a lock. */
 void mp_channels_sweep(mp_upstream *upstream, uint64_t now);
 /* A session that owns channels; in table.owners. */

@@ -22,6 +22,7 @@ mp_upstreams *mp_upstreams_new(void)
     mp_map_init(&table->owners);
     mp_map_init(&table->catalogues);
     mp_link_init(&table->all);
+    mp_link_init(&table->hosts);
     table->limits = mp_upstream_default_limits;
     if (getrandom(bits, sizeof bits, 0) != (ssize_t)sizeof bits)
         abort(); /* an instance that two gateways share would refuse calls between them */
@@ -183,9 +184,9 @@ static void drop_retired(mp_upstreams *table, mp_upstream *upstream, uint64_t no
         mp_upstream_unref(upstream);
 }
 
-static bool sweep_if_due(mp_upstreams *table)
+static bool sweep_if_due(mp_upstreams *table, uint64_t now)
 {
-    uint64_t now = mp_monotonic_ms(), before = atomic_load(&table->swept_at);
+    uint64_t before = atomic_load(&table->swept_at);
     if (now < before + SWEEP_MS || !atomic_compare_exchange_strong(&table->swept_at, &before, now))
         return false;
     records found = all_records(table);
@@ -321,6 +322,11 @@ mp_upstream_host *mp_upstream_host_new(mp_upstreams *table, mp_loop *loop, const
     mp_link_init(&host->requests);
     mp_link_init(&host->unfinished);
     host->most_held = limits->held;
+    mp_link_init(&host->in_table);
+    pthread_mutex_lock(&table->lock);
+    mp_link_put(&table->hosts, &host->in_table);
+    table->host_count++;
+    pthread_mutex_unlock(&table->lock);
     return host;
 }
 
@@ -337,7 +343,7 @@ bool mp_upstream_turn(mp_upstream_host *host)
     for (size_t i = 0; i < TRANSPORTS; i++)
         if (transports[i]->turn != NULL)
             did = transports[i]->turn(host) || did;
-    return sweep_if_due(host->table) || did;
+    return sweep_if_due(host->table, mp_loop_now(host->loop)) || did;
 }
 
 bool mp_upstream_has_work(const mp_upstream_host *host)
@@ -350,10 +356,17 @@ bool mp_upstream_host_end(mp_upstream_host *host)
     uint64_t now = mp_monotonic_ms();
     if (host->end_by == 0) {
         host->end_by = now + END_MS;
-        atomic_store(&host->table->is_ending, true);
+        pthread_mutex_lock(&host->table->lock);
+        bool is_last = ++host->table->ended_hosts == host->table->host_count;
+        pthread_mutex_unlock(&host->table->lock);
+        if (is_last)
+            atomic_store(&host->table->is_ending, true);
         records found = all_records(host->table);
         for (size_t i = 0; i < found.count; i++)
-            mp_channels_sweep(found.list[i], now);
+            if (is_last)
+                mp_channels_sweep(found.list[i], now);
+            else
+                mp_channels_end_home(found.list[i], host);
         bool is_unused = found.count == 0;
         forget(&found);
         if (is_unused)
@@ -388,6 +401,9 @@ void mp_upstream_host_free(mp_upstream_host *host)
     for (size_t i = 0; i < TRANSPORTS; i++)
         if (transports[i]->free_host != NULL)
             transports[i]->free_host(host);
+    pthread_mutex_lock(&host->table->lock);
+    mp_link_drop(&host->in_table);
+    pthread_mutex_unlock(&host->table->lock);
     mp_client_free(host->client);
     mp_buf_clear(&host->envelope.scratch);
     free(host);

@@ -33,8 +33,8 @@ describe("the channel of a key", function()
   it("is opened by one task of all workers, and used by all", function()
     local up <close> = low.server(echo)
     local g <close> = low.start { one = { url = up.url } }
-    local values = at_once(g, 40, [[return kept.call("one", "same", "x", { params = { n = NUMBER } }).result]])
-    for i = 1, 40 do assert.equal(i, cjson.decode(values[i]).n) end
+    local values = at_once(g, 120, [[return kept.call("one", "same", "x", { params = { n = NUMBER } }).result]])
+    for i = 1, 120 do assert.equal(i, cjson.decode(values[i]).n) end
     assert.equal(1, opened(up))
     quiet(g)
   end)
@@ -200,14 +200,49 @@ describe("the upstreams of a configuration", function()
     quiet(g)
   end)
 
-  it("are said goodbye to when the gateway stops", function()
-    local up <close> = low.server(echo)
+  it("are said goodbye to when the gateway stops, once its last call has ended", function()
+    local finish
+    local up <close> = low.server(function(message, request, reply)
+      if message.method ~= "held" then return low.answer(request, reply, {}) end
+      finish = function() low.answer(request, reply, {}) end
+    end)
     local g <close> = low.start { one = { url = up.url } }
-    local me = low.workers(g, 1)
-    for i = 1, 3 do trusted.run(me, ([[return kept.call("one", "k%d", "x").result]]):format(i)) end
-    me:close()
-    g:stop()
+    local one, two = low.workers(g, 2)
+    for i, me in ipairs { one, two } do trusted.run(me, ([[return kept.call("one", "k%d", "x").result]]):format(i)) end
+    local held = two:open("tools/call", trusted.code [[
+      assert(kept.call("one", "k1", "held"))
+      return kept.call("one", "new", "x").result]])
+    wait.for_fact("the call", 5, function() return finish end)
+    g:signal "sigterm"
+    g:wait_log "draining"
+    finish()
+    assert.equal("{}", (trusted.read(held:answer())))
+    held:close()
+    one:close()
+    two:close()
+    g:wait_exit()
     assert.equal(3, deleted(up))
+  end)
+
+  it("do not hold each other up: one that never answers keeps its own calls, and no others", function()
+    local silent <close> = low.server(function() end)
+    local up <close> = low.server(echo)
+    local g <close> = low.start { silent = { url = silent.url, calls = 4, waiting = 4, timeout = "60s" }, one = { url = up.url } }
+    local one, two = low.workers(g, 2)
+    local streams = {}
+    for i = 1, 8 do
+      streams[i] = (i % 2 == 0 and one or two):open("tools/call", trusted.code [[return kept.call("silent", "k", "x").result]])
+    end
+    wait.for_fact("four calls", 5, function() return #low.methods(silent) == 5 end)
+    g:wait_status(function(status) return status.upstreams.silent.waiting == 4 end)
+    assert.equal("busy", trusted.run(one, [[return select(2, kept.call("silent", "k", "x")).reason]]))
+    for _, value in ipairs(at_once(g, 100, [[return kept.call("one", "k", "x", { params = { n = NUMBER } }).result]])) do
+      assert.matches('"n":', value)
+    end
+    for i = 1, 8 do streams[i]:hang_up() end
+    quiet(g)
+    one:close()
+    two:close()
   end)
 
   it("are called no more while they fail, then by one task, and served again soon after they are back", function()
