@@ -38,6 +38,12 @@ function conformance.start()
   return gateway.start { config = config }
 end
 
+--- A gateway without scripts before the gateway `inner`, whose things it serves under their own names. `revision`: how it calls `inner` (auto, modern,
+--- legacy).
+function conformance.start_before(inner, revision)
+  return gateway.start { config = { upstreams = { inner = { url = inner.url, prefix = "", revision = revision or "auto" } } } }
+end
+
 -- Each scenario's name and checks, from <folder>/server-<scenario>-<time>/checks.json.
 local function scenarios_in(folder)
   local list, entries = {}, uv.fs_scandir(folder)

@@ -2,6 +2,7 @@
 -- what. Proof is what the transcripts play, and what other specs say of themselves in a comment near their top:
 --   -- proves: resumption 2025-03-26..2025-11-25 http              a feature
 --   -- proves: server notifications/cancelled 2026-07-28 stdio     a row of surface.lua: who, name, revisions, transports
+--   -- pairs: progress; clients 2024-11-05..; upstreams 2025-03-26.. http stdio     a feature of clients before upstreams
 -- `./dev features` writes the page; `lua5.4 spec/helpers/features.lua` prints it.
 local uv = require "luv"
 
@@ -176,6 +177,76 @@ local function table_head(out, first)
   out[#out + 1] = "|---" .. ("|---"):rep(#transcript.revisions) .. "|---|"
 end
 
+-- Lists the features that specs prove for pairs: { what, proofs = revision of the upstream -> { clients = set, transports = set, paths = set } }.
+local function read_pairs()
+  local list, by_name = {}, {}
+  for _, path in ipairs(specs()) do
+    for line in io.lines(path) do
+      local what, clients, upstreams = line:match "^%-%- pairs: (.-); clients (.-); upstreams (.+)$"
+      assert(what or not line:find "^%-%- pairs:", path .. " does not say which pairs it proves: " .. line)
+      if what then
+        local row = by_name[what] or { what = what, paths = {}, proofs = {} }
+        if not by_name[what] then table.insert(list, row) end
+        by_name[what] = row
+        row.paths[path] = true
+        for _, serves in ipairs(transcript.revisions) do
+          for _, transport in ipairs(TRANSPORTS) do
+            if applies(serves, transport) and transcript.holds(upstreams, serves, transport) then
+              row.proofs[serves] = row.proofs[serves] or {}
+              for _, asks in ipairs(transcript.revisions) do
+                if transcript.holds(clients, asks, "http") then
+                  row.proofs[serves][asks] = row.proofs[serves][asks] or {}
+                  row.proofs[serves][asks][transport] = true
+                end
+              end
+            end
+          end
+        end
+      end
+    end
+  end
+  return list
+end
+
+-- The cell for an upstream of a revision: the transports for clients of all revisions; or for each group of clients with the same transports its own.
+local function pairs_cell(by_client)
+  if not by_client then return "" end
+  local groups, order = {}, {}
+  for _, asks in ipairs(transcript.revisions) do
+    local shown = {}
+    for _, transport in ipairs(TRANSPORTS) do
+      if (by_client[asks] or {})[transport] then shown[#shown + 1] = SHOWN[transport] end
+    end
+    local text = table.concat(shown, " · ")
+    if text ~= "" then
+      if not groups[text] then order[#order + 1] = text end
+      groups[text] = groups[text] or {}
+      table.insert(groups[text], asks)
+    end
+  end
+  for i, text in ipairs(order) do
+    if #groups[text] < #transcript.revisions then order[i] = text .. ", for " .. table.concat(groups[text], ", ") end
+  end
+  return table.concat(order, "; ")
+end
+
+local function write_pairs(write, out)
+  write ""
+  write "## Clients before upstreams"
+  write ""
+  write "What a client gets through the gateway from an MCP server behind it. A column is the revision of the upstream; a cell has the upstream's"
+  write "transports, for clients of all five revisions unless it names some."
+  write ""
+  table_head(out, "feature")
+  for _, row in ipairs(read_pairs()) do
+    local cells, paths = {}, {}
+    for i, serves in ipairs(transcript.revisions) do cells[i] = pairs_cell(row.proofs[serves]) end
+    for path in pairs(row.paths) do paths[#paths + 1] = link(path) end
+    table.sort(paths)
+    write(("| %s | %s | %s |"):format(row.what:sub(1, 1):upper() .. row.what:sub(2), table.concat(cells, " | "), table.concat(paths, ", ")))
+  end
+end
+
 local function feature_row(out, title, by_revision)
   local cells = {}
   for i, revision in ipairs(transcript.revisions) do cells[i] = transports_in((by_revision or {})[revision]) end
@@ -281,6 +352,7 @@ function features.build()
       write(("| `%s` | %s | %s |"):format(one.name, table.concat(cells, " | "), told))
     end
   end
+  if read_pairs()[1] then write_pairs(write, out) end
   write ""
   return table.concat(out, "\n"), problems
 end

@@ -30,6 +30,31 @@ function upstream.transports(revision)
   return revision == "2024-11-05" and { "sse", "http", "stdio" } or { "http", "stdio" }
 end
 
+-- The transports of upstreams that the gateway has so far.
+local HAS <const> = { http = true }
+
+function upstream.has(transport) return HAS[transport] == true end
+
+--- Of these transports those that the gateway has.
+function upstream.served(transports)
+  local list = {}
+  for _, transport in ipairs(transports) do
+    if HAS[transport] then list[#list + 1] = transport end
+  end
+  return list
+end
+
+local KINDS <const> = { { "2025-11-25", "http" }, { "2026-07-28", "http" }, { "2024-11-05", "sse" }, { "2025-06-18", "stdio" }, { "2026-07-28", "stdio" } }
+
+--- Pairs of a revision and a transport that stand for all: specs that need not try each combination use them.
+function upstream.kinds()
+  local list = {}
+  for _, kind in ipairs(KINDS) do
+    if HAS[kind[2]] then list[#list + 1] = kind end
+  end
+  return list
+end
+
 --- A configuration's `upstreams` for stubs by name. `more`: members to add, by name.
 function upstream.entries(stubs, more)
   local entries = {}

@@ -423,7 +423,7 @@ end
 function server:offer(kind, texts)
   local made = {}
   for i, text in ipairs(texts) do
-    if not text:find "^%s*[{%[\"n]" then
+    if not text:find '^%s*[{%["]' and text ~= "null" then
       text = ('{"name":%s,"inputSchema":{"type":"object"}}'):format(raw.quote(text))
     end
     local name = raw.members(text) and cjson.decode(raw.at(text, "name") or raw.at(text, "uri") or "null")
