@@ -105,6 +105,10 @@ tools["tools/call"] = function(call, params, era)
     is_task = becomes
   end
   local args = params.arguments
+  if tool.upstream and call.method == "tools/call" then                                -- the upstream gets the client's own bytes
+    local whole = host.call.params(call, true)
+    if whole then args = whole.arguments end
+  end
   if args == nil or args == null then
     args = {}                                                                          -- (T-3)
   elseif type(args) ~= "table" or getmetatable(args) == array_mt then

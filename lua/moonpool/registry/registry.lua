@@ -303,7 +303,10 @@ local function make_page(list, names, first, era)
     [list.member] = json.array {}, ttlMs = LIST_TTL_MS, cacheScope = list.is_private and "private" or "public", resultType = "complete",
     _meta = content.meta,
   }
-  for i = first, last do result[list.member][i - first + 1] = copy(list.things[names[i]].definition) end
+  for i = first, last do
+    local thing = list.things[names[i]]
+    result[list.member][i - first + 1] = thing.define and thing.definition or copy(thing.definition)      -- what `define` made is in no other place
+  end
   if has_more and not list.is_private then result.nextCursor = page.cursor(list.method, names[last]) end
   local convert = era.methods[list.method].convert_result
   if convert then convert(result, list.things) end
@@ -382,7 +385,8 @@ function registry.page_with_instances(call, era, cursor)
   end
   local entries, seen = {}, {}
   for _, uri in ipairs(view_of(resources, p).names) do
-    entries[#entries + 1], seen[uri] = copy(resources.things[uri].definition), true
+    local thing = resources.things[uri]
+    entries[#entries + 1], seen[uri] = thing.define and thing.definition or copy(thing.definition), true
   end
   for uri in pairs(all.everything.resources) do seen[uri] = true end
   for _, entry in ipairs(instances.of(things, seen, call, era)) do entries[#entries + 1] = copy(entry) end

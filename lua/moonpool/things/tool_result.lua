@@ -13,11 +13,16 @@ local content = {}
 local block = { __name = "moonpool.block", __metatable = false }
 local binary = { __name = "moonpool.bytes", __metatable = false }
 
--- The metatable of a whole result that an upstream gave, in the base revision: handlers of federated things return it, and policies may change it.
-local forwarded = { __name = "moonpool.forwarded", __metatable = false }
+-- The whole results that upstreams gave, in the base revision: handlers of federated things return them, and policies may change them. They have no
+-- metatable of ours, as their own keeps the bytes that they were decoded from.
+local forwarded = setmetatable({}, { __mode = "k" })
 
-function content.forwarded(result) return setmetatable(result, forwarded) end
-function content.is_forwarded(value) return getmetatable(value) == forwarded end
+function content.forwarded(result)
+  forwarded[result] = true
+  return result
+end
+
+function content.is_forwarded(value) return type(value) == "table" and forwarded[value] == true end
 
 function content.is_block(value) return getmetatable(value) == block end
 function content.is_bytes(value) return getmetatable(value) == binary end
@@ -32,7 +37,7 @@ local meta = content.meta
 --- The `_meta` of every result with one further member.
 function content.meta_with(key, value) return { [server_key] = server, [key] = value } end
 
---- The `_meta` of a result with the members of `more`, a table.
+--- The `_meta` of a result with the members of `more`, a table, which is changed.
 function content.meta_of(more)
   if next(more) == nil then return meta end
   more[server_key] = server

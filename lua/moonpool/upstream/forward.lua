@@ -82,9 +82,9 @@ local function lift(record, answer)
   local result = answer.result
   local kind = result.resultType
   if kind ~= nil and kind ~= "complete" then failure.refuse(errors.of(record, { outcome = "unknown", reason = "asks" })) end
-  local meta = {}
-  for name, value in pairs(is_object(result._meta) and result._meta or {}) do
-    if name:sub(1, #HOP) ~= HOP then meta[name] = value end
+  local meta = is_object(result._meta) and result._meta or {}
+  for name in pairs(meta) do
+    if type(name) ~= "string" or name:sub(1, #HOP) == HOP then meta[name] = nil end
   end
   if answer.is_new then meta[NEW_CHANNEL] = "new" end
   result._meta = content.meta_of(meta)
@@ -115,7 +115,7 @@ function forward.try_tool(record, name, facts, args, call, options)
     method = "tools/call", may_repeat = forward.may_repeat(record, facts), wants_progress = not options.is_quiet, timeout = options.timeout,
     headers = options.headers, on_stale = options.on_stale,
     rows = function() return (options.rows and options.rows() or facts.mirror) end,
-    make = function() return { name = name, arguments = json.object(args) } end,
+    make = function() return { name = name, arguments = message.object(args) } end,
   })
   if not answer then return nil, failed, err end
   local result = answer.result
@@ -135,7 +135,7 @@ end
 function forward.try_prompt(record, name, args, call)
   local answer, failed, err = forward.send(record, call, {
     method = "prompts/get", may_repeat = forward.may_repeat(record), wants_progress = true,
-    make = function() return { name = name, arguments = next(args) ~= nil and json.object(args) or nil } end,
+    make = function() return { name = name, arguments = next(args) ~= nil and args or nil } end,
   })
   if not answer then return nil, failed, err end
   local messages = answer.result.messages

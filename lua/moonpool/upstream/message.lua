@@ -31,13 +31,16 @@ function message.meta(card, given, token, level)
   return next(meta) ~= nil and meta or nil
 end
 
+--- A table that encodes as an object also if it is empty. One with members stays as it is, as its metatable may keep the bytes that it came from.
+function message.object(value) return next(value) == nil and json.object {} or value end
+
 --- A request as JSON.
 function message.request(id, method, params)
-  return json.encode { jsonrpc = "2.0", id = id, method = method, params = params and json.object(params) or nil }
+  return json.encode { jsonrpc = "2.0", id = id, method = method, params = params and message.object(params) or nil }
 end
 
 --- A notification as JSON.
-function message.notification(method, params) return json.encode { jsonrpc = "2.0", method = method, params = params and json.object(params) or nil } end
+function message.notification(method, params) return json.encode { jsonrpc = "2.0", method = method, params = params and message.object(params) or nil } end
 
 --- The notification that cancels the request `id`.
 function message.cancelled(id) return message.notification("notifications/cancelled", { requestId = id, reason = "the client cancelled it" }) end

@@ -188,3 +188,27 @@ describe("an upstream that is not there", function()
     wait.for_fact("the tools of the upstream", 20, function() return names_of(c).late_echo end)
   end)
 end)
+
+describe("bytes that pass", function()
+  local ARGUMENTS <const> = '{"z":1234567890123456789012345,"a":1e400,"f":1.0,"u":"\\u0041","deep":{"y":[1.50,2e2],"x":{}}}'
+
+  -- Calls a tool by a body that no JSON library has written; returns the body of the answer.
+  local function ask(g, name, arguments)
+    local body = ('{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"%s","arguments":%s,"_meta":{"io.modelcontextprotocol/protocolVersion":'
+      .. '"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}'):format(name, arguments)
+    local c <close> = g:connect()
+    return c:request({ method = "POST", path = "/mcp", body = body, headers = {
+      Accept = "application/json, text/event-stream", ["Content-Type"] = "application/json", ["MCP-Protocol-Version"] = "2026-07-28",
+      ["Mcp-Method"] = "tools/call", ["Mcp-Name"] = name,
+    } }, 20)
+  end
+
+  it("stay as they are, both ways: digits, order and escapes; also where a policy changes a member beside them", function()
+    local u <close> = upstream.start { revision = "2025-11-25" }
+    local g <close> = upstream.gateway({ one = u }, { scripts = {
+      ["policy/add.lua"] = 'return policy { tools = { "one_*" }, function(call, next) if call.args.add then call.args.add = 2 end return next(call) end }',
+    } })
+    assert.equal(ARGUMENTS, upstream.text(ask(g, "one_echo", ARGUMENTS):json()))
+    assert.equal('{"b":1.0,"add":2,"a":1e400}', upstream.text(ask(g, "one_echo", '{"b":1.0,"add":1,"a":1e400}'):json()))
+  end)
+end)
