@@ -37,9 +37,9 @@ end
 local function is_lost(card, event, failure, err)
   if card.is_modern then return false end
   if failure then
-    if failure.reason ~= "status" or not card.session then return false end
+    if not card.session or (failure.reason ~= "status" and failure.reason ~= "unreadable") then return false end
     if failure.status == 404 then return true end
-    local told = failure.status == 400 and error_in(failure.body)
+    local told = error_in(failure.body)
     if told then return session_codes[told.code] == true and says_session_is_lost(told.message) end
     return failure.status == 400 and says_session_is_lost(failure.body)
   end
