@@ -96,16 +96,18 @@ const mp_cli_command mp_cli_commands[] = {
       {"specs", 0, NULL, NULL, NULL} /* `moonpool test` starts stdio with this option */,
       {"apart", 0, NULL, NULL, NULL} /* `moonpool call` starts stdio with this option */}},
     {"check",
-     "[--json] [--strict] [moonpool.yaml]",
+     "[--connect] [--json] [--strict] [moonpool.yaml]",
      "check configuration and scripts, print what they serve or all errors",
      "Reads the configuration and every script as `run` does, then prints each tool, resource\n"
      "and prompt as clients see it, or each error with its place in the file. Warnings go to\n"
      "stderr: unknown names, globals, grants and policies that match nothing, tools that no\n"
      "client can reach, a timeout that limits.call.time ends first, nothing to serve. With --strict\n"
-     "the exit code is 1 for warnings. Opens no listeners.\n",
+     "the exit code is 1 for warnings. Opens no listeners. With --connect also asks each\n"
+     "upstream for its lists and prints them as clients would see them; starts their programs.\n",
      "<file>",
      mp_cli_check,
-     {{"json", 0, NULL, "print the definitions as JSON", NULL},
+     {{"connect", 0, NULL, "connect to each upstream; exit with 1 if one fails", NULL},
+      {"json", 0, NULL, "print the definitions as JSON", NULL},
       {"strict", 0, NULL, "exit with 1 if there is a warning; for CI", NULL},
       CONFIG}},
     {"list",
@@ -219,8 +221,9 @@ const mp_cli_command mp_cli_commands[] = {
     {"add",
      "[OPTION]... NAME URL | NAME -- COMMAND [ARGUMENT]...",
      "add an MCP server to the configuration, as an upstream",
-     "Writes an entry at the end of `upstreams:` and leaves the rest of the file as it is. A\n"
-     "value may be a variable of the gateway, in single quotes: '${KEY:?set it}'. Secrets\n"
+     "Connects to the server, prints what it offers, and writes an entry at the end of\n"
+     "`upstreams:`; the rest of the file stays as it is. If the server fails, nothing is written.\n"
+     "A value may be a variable of the gateway, in single quotes: '${KEY:?set it}'. Secrets\n"
      "themselves are refused: the file, and the arguments of a program, are not secret.\n",
      NULL,
      mp_cli_upstream,

@@ -162,7 +162,11 @@ static int check(const mp_cli_args *args, const char *form)
 
 int mp_cli_check(const mp_cli_args *args)
 {
-    return check(args, mp_cli_value(args, "json") != NULL ? "json" : "whole");
+    bool connects = mp_cli_value(args, "connect") != NULL;
+    if (connects && mp_cli_value(args, "json") != NULL)
+        return mp_cli_misused("--connect and --json exclude each other", NULL, NULL, "check");
+    int code = check(args, mp_cli_value(args, "json") != NULL ? "json" : "whole");
+    return code == MP_ENDED_WELL && connects ? mp_cli_check_upstreams(args) : code;
 }
 
 int mp_cli_list(const mp_cli_args *args)

@@ -105,6 +105,16 @@ int mp_cli_upstream(const mp_cli_args *args)
     return with_child(args);
 }
 
+int mp_cli_check_upstreams(const mp_cli_args *args)
+{
+    arguments given = {0};
+    const char *file = NULL;
+    mp_cli_take_file(args, &file);
+    put(&given, "config", file);
+    put(&given, "strict", mp_cli_value(args, "strict"));
+    return mp_gateway_workbench("check_upstreams", given.list, given.count);
+}
+
 /* Without a configuration only the library's own types are written. */
 int mp_cli_types(const mp_cli_args *args)
 {

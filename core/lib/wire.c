@@ -12,6 +12,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -267,6 +268,19 @@ static int l_mkdir(lua_State *L)
     return 1;
 }
 
+/* temporary_folder(): makes a folder that only the user can enter, below TMPDIR or /tmp; its path, or nil, why.  [-0, +1|2, throws] */
+static int l_temporary_folder(lua_State *L)
+{
+    const char *parent = getenv("TMPDIR");
+    lua_pushfstring(L, "%s/moonpool-XXXXXX", parent == NULL || *parent == '\0' ? "/tmp" : parent);
+    char *path = mp_dup(mp_str_of(lua_tostring(L, -1)));
+    bool is_made = mkdtemp(path) != NULL;
+    int why = errno;
+    lua_pushstring(L, path);
+    free(path);
+    return is_made ? 1 : mp_push_failure(L, strerror(why));
+}
+
 /* create(path, text[, private]): writes a new file; with `private` only the owner can read it. True; or nil, why, true if it exists.  [-0, +1|3, throws] */
 static int l_create(lua_State *L)
 {
@@ -315,6 +329,7 @@ int mp_lib_wire(lua_State *L)
                                          {"spawn", l_spawn},
                                          {"catch_interrupts", l_catch_interrupts},
                                          {"mkdir", l_mkdir},
+                                         {"temporary_folder", l_temporary_folder},
                                          {"create", l_create},
                                          {"embedded", l_embedded},
                                          {"is_terminal", l_is_terminal},

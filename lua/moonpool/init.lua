@@ -27,10 +27,11 @@ local moonpool = {
   difference = reload_diff.compare,
 }
 
--- Methods for `moonpool test`, `job` and `explain`, whose gateway is started with --specs. No revision has them.
+-- Methods for `moonpool test`, `job`, `explain`, `add` and `check --connect`, whose gateway is started with --specs. No revision has them.
 if host.script.has_specs then
   dispatch.special["moonpool/specs"] = function(call, params, row) return require("moonpool.specs").answer(call, params, row) end
   dispatch.special["moonpool/job"] = function(call, params) return job.run_now(call, params.name) end
+  dispatch.special["moonpool/upstreams"] = function(_, params) return require("moonpool.registry.upstream_report").answer(params) end
   dispatch.special["moonpool/explain"] = function(_, params) return require("moonpool.registry.explain").answer(params) end
 end
 

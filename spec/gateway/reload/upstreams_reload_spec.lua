@@ -56,12 +56,4 @@ describe("a reload", function()
     assert.equal(422, response.status)
     assert.truthy(response.body:find("'github' needs 'url' or 'command'", 1, true))
   end)
-
-  it("starts no program", function()
-    local g <close> = gateway.start { scripts = scripts, config = config(before) }
-    write(g.dir .. "/moonpool.yaml", config(before .. ', new: {command: [sh, -c, "echo x > started; cat"]}'))
-    g:wait_log("reloaded", { generation = 2 })
-    assert.equal(200, g:admin("/reload", "POST").status)
-    assert.is_nil(io.open(g.dir .. "/started"))
-  end)
 end)

@@ -1,0 +1,97 @@
+-- The method "moonpool/upstreams", for `moonpool add` and `moonpool check --connect`: connects to one upstream, reads its lists and reports what
+-- clients would see of it.
+
+local catalogue = require "moonpool.upstream.catalogue"
+local config = require "moonpool.upstream.config"
+local json = require "moonpool.json"
+local lists = require "moonpool.upstream.lists"
+local registry = require "moonpool.registry.registry"
+local scripts = require "moonpool.upstream.scripts"
+local things = require "moonpool.upstream.things"
+
+local upstream_report = {}
+
+local LONG_NAME_BYTES <const> = 64       -- some clients refuse longer names of tools
+local WORDS <const> = { tools = "tool", prompts = "prompt", resources = "resource", templates = "resource" }
+
+local taken = {}                         -- kind -> key -> the upstream that has it, of those that were asked before
+
+-- What the failure means, and what to do about it.
+local function explained(record, failure)
+  local status = failure.status and (" (status %d)"):format(failure.status) or ""
+  local texts = {
+    refused = { "no connection", "check the address; is the server running?" },
+    address = { "the name leads to an address that is not public", "private: true allows it" },
+    barred = { "it refuses the credentials" .. status, "auth: {bearer: \"${TOKEN}\"} or headers send credentials" },
+    closed = { record.kind == "command" and "the program ended before it answered" or "it closed the connection before it answered", nil },
+    timeout = { "it did not answer within `timeout`", nil },
+    total = { "it did not answer within `timeout_total`", nil },
+    open = { "it did not answer within `open`", nil },
+    status = { "it answered with an HTTP error" .. status, failure.status == 404 and "the path of its endpoint is part of the URL: /mcp, or /sse" or nil },
+    unreadable = { "its answer is not MCP", record.kind == "url" and "the path of its endpoint is part of the URL: /mcp, or /sse" or nil },
+    too_large = { "its answer is larger than limits.upstreams.answer", nil },
+    revision = { "it speaks none of the revisions that this gateway speaks", nil },
+    down = { "it failed a moment ago", nil },
+  }
+  local text = texts[failure.reason] or { failure.reason, nil }
+  return text[1] .. (failure.why and ": " .. failure.why or failure.says and ": " .. failure.says or ""), text[2]
+end
+
+-- The upstream or the script that has this key already; nil if it is free.
+local function owner_of(kind, key)
+  if registry.own(kind)[key] then return "a script" end
+  local by_kind = taken[kind] or {}
+  taken[kind] = by_kind
+  return by_kind[key] and "upstream '" .. by_kind[key] .. "'"
+end
+
+local function view_of(record, entries)
+  local shown, doubts, hidden, withheld = json.array {}, json.array {}, 0, 0
+  local script = scripts.of(record.name)
+  for _, entry in ipairs(entries) do
+    local thing, key = things.of(record, entry, script)
+    local owner = thing and owner_of(entry.kind, key)
+    if not thing then
+      hidden = hidden + 1
+    elseif owner then
+      withheld = withheld + 1
+      doubts[#doubts + 1] = ("%s '%s' is withheld: %s has this name"):format(WORDS[entry.kind], thing.name, owner)
+    else
+      taken[entry.kind][key] = record.name
+      shown[#shown + 1] = { kind = entry.kind, name = entry.kind == "resources" and entry.key or thing.name, about = thing.description or "" }
+      if entry.kind == "tools" and #thing.name > LONG_NAME_BYTES then
+        doubts[#doubts + 1] = ("tool '%s' has a name of %d bytes, which some clients refuse"):format(thing.name, #thing.name)
+      end
+    end
+  end
+  return shown, doubts, hidden, withheld
+end
+
+--- Handles the method: { name } connects to one upstream; without a name lists the names.
+function upstream_report.answer(params)
+  if not params.name then
+    local names = json.array {}
+    for i, record in ipairs(config.list) do names[i] = record.name end
+    return { names = names }
+  end
+  local record = config.by_name[params.name]
+  if not record then return { what = "there is no upstream '" .. tostring(params.name) .. "'" } end
+  local text, failure = lists.read(record)
+  if not text then
+    local what, hint = explained(record, failure)
+    return { what = what, hint = hint }
+  end
+  local facts, entries = catalogue.decode(text)
+  local shown, doubts, hidden, withheld = view_of(record, entries)
+  if facts.left_out then
+    doubts[#doubts + 1] = ("%d of its definitions cannot be served, the first because %s"):format(facts.left_out, facts.left_out_why or "it is not valid")
+  end
+  if facts.is_cut then doubts[#doubts + 1] = "its lists are larger than limits.upstreams.list_items or list_bytes" end
+  local server = type(facts.server) == "table" and facts.server or {}
+  return {
+    revision = facts.revision, transport = facts.transport, server = type(server.name) == "string" and server.name or nil,
+    version = type(server.version) == "string" and server.version or nil, shown = shown, doubts = doubts, hidden = hidden, withheld = withheld,
+  }
+end
+
+return upstream_report
