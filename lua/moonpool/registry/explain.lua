@@ -5,6 +5,7 @@ local host = require "moonpool.host"
 local access = require "moonpool.access.access"
 local auth = require "moonpool.access.auth"
 local errors = require "moonpool.runtime.rpc_error"
+local explain_upstream = require "moonpool.registry.explain_upstream"
 local failure = require "moonpool.runtime.outcome"
 local policy = require "moonpool.things.policy"
 local principal = require "moonpool.access.principal"
@@ -95,6 +96,11 @@ end
 -- Steps, one for each rule. A step adds lines to the explanation. If its rule decides, the step returns what the client gets and why.
 local steps = {}
 
+-- What the upstream of a thing has to do with it. It decides nothing.
+function steps.upstream(_, thing, put)
+  if thing.upstream then explain_upstream.describe(thing, put) end
+end
+
 function steps.enabled(_, thing, put)
   put("enabled", registry.is_off(thing) and "no" or "yes")
   if registry.is_off(thing) then return "absent", "it is switched off" end
@@ -133,7 +139,7 @@ function steps.policies(_, thing, put, kind)
   put("policies", names[1] and table.concat(names, ", ") .. ", in this order: each may refuse the call" or "none")
 end
 
-local order = { "enabled", "visible", "scopes", "policies" }
+local order = { "upstream", "enabled", "visible", "scopes", "policies" }
 
 local meets = {
   absent = "absent from all lists; by name, an unknown thing",
@@ -195,13 +201,15 @@ function forms.why(p, params, put)
   local count = find(params.name, function(kind, thing)
     if not is_first then put("", "") end
     is_first = false
-    put(words[kind], thing.name .. "  (" .. host.script.root .. "/" .. thing.path .. ")")
+    put(words[kind], thing.name .. "  (" .. (thing.upstream and "upstream " .. thing.upstream or host.script.root .. "/" .. thing.path) .. ")")
     local verdict, why = judge(p, thing, put, kind)
     put("decides", why)
     put("sees", meets[verdict])
     runs = runs and verdict == "runs"
   end)
   if count == 0 then
+    local hidden, hint = explain_upstream.hidden(params.name)
+    if hidden then return nil, hidden, hint end
     return nil, "there is no tool, prompt or resource '" .. params.name .. "'", suggest.hint(params.name, all_names()) or "moonpool list shows the names"
   end
   return runs
@@ -235,6 +243,7 @@ function explain.answer(params)
   local function put(word, text) line(word == "" and "" or ("%-9s %s"):format(word, text)) end
   local p, err = who_of(params, put)
   if err then return nil, err end
+  if params.form ~= "why" or find(params.name, nothing) == 0 then explain_upstream.read(put) end
   local runs, what, hint = false, nil, nil
   if p then
     if params.form ~= "list" then

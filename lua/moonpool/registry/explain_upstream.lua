@@ -1,0 +1,66 @@
+-- The part of `moonpool explain` about upstreams: their lists are read once, as a gateway that runs does, and each rule of the configuration that decides
+-- about a thing is a line.
+
+local catalogue = require "moonpool.upstream.catalogue"
+local config = require "moonpool.upstream.config"
+local federated = require "moonpool.registry.federated"
+local names = require "moonpool.upstream.names"
+
+local explain_upstream = {}
+
+-- Who shares the session or program, in words, by `per`.
+local SHARED <const> = {
+  principal = "one for each principal (per: principal)", session = "one for each session of a client (per: session)", call = "one for each call (per: call)",
+  gateway = "one for all clients (per: gateway)",
+}
+
+local REPEATED <const> = {
+  read_only = "once, if it is not known whether it ran and it reads only (retry: read_only)",
+  hinted = "once, if it is not known whether it ran and the tool has readOnlyHint or idempotentHint (retry: hinted)", never = "never (retry: never)",
+}
+
+--- Reads the lists of all upstreams, so that their things are in the registry. A line says which could not be read.
+function explain_upstream.read(put)
+  for _, record in ipairs(config.list) do
+    federated.read(record)
+    if catalogue.of(record.name, catalogue.class).hash == "" then put("upstream", record.name .. " does not answer: `moonpool check --connect` says why") end
+  end
+end
+
+--- Adds the lines about the upstream of a thing.
+function explain_upstream.describe(thing, put)
+  local record = config.by_name[thing.upstream]
+  local facts = catalogue.of(record.name, catalogue.class).facts
+  local is_named = thing.kind == "tools" or thing.kind == "prompts"
+  put("upstream", ("%s, line %d: %s over %s"):format(record.name, record.line, facts.revision or "an unknown revision", facts.transport or record.kind))
+  put("its name", thing.original)
+  if is_named then
+    local renamed = record.rename[thing.original]
+    put("renamed", renamed and ("'%s' by `rename`"):format(renamed) or "no")
+    put("prefix", record.prefix == "" and "none" or ("'%s'"):format(record.prefix))
+    local whole = record.prefix .. (renamed or thing.original)
+    if whole ~= thing.name then put("shortened", ("by `longest: %d`, from '%s'"):format(record.longest, whole)) end
+  end
+  put("filter", record.only and "`only` lets it through" or record.hide and "`hide` does not name it" or "none")
+  put("shared", SHARED[record.per] or facts.is_modern and "one for all clients: the server keeps nothing between calls"
+    or not facts.has_session and facts.transport == "http" and "one for all clients: the server has no sessions" or "none between principals")
+  put("repeated", REPEATED[record.retry])
+end
+
+--- An error text and a hint if an upstream has a thing of this name that its filter hides; else nil.
+function explain_upstream.hidden(name)
+  for _, record in ipairs(config.list) do
+    for _, entry in ipairs(catalogue.of(record.name, catalogue.class).entries) do
+      local shown = (entry.kind == "tools" or entry.kind == "prompts") and names.shown(record, entry.key) or entry.key
+      if (shown == name or entry.key == name) and not names.is_shown(record, entry.key) then
+        return ("upstream '%s' has '%s', but `only` or `hide` leaves it out"):format(record.name, entry.key),
+          ("see line %d of the configuration"):format(record.line)
+      end
+      if entry.key == name and shown ~= name then
+        return ("clients see '%s' of upstream '%s' under another name"):format(name, record.name), "moonpool explain … " .. shown
+      end
+    end
+  end
+end
+
+return explain_upstream
