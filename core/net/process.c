@@ -31,7 +31,7 @@ typedef struct {
 
 struct mp_process {
     mp_program program;
-    mp_process_hooks hooks; /* empty after mp_process_leave */
+    mp_process_hooks hooks; /* empty but for on_gone after mp_process_leave */
     void *ctx;
     mp_pipe *pipe; /* stdin and stdout */
     size_t longest_line, most_queued, stall_bytes;
@@ -94,6 +94,8 @@ static void discount(mp_process *process)
 
 static void process_free(mp_process *process)
 {
+    if (process->hooks.on_gone != NULL)
+        process->hooks.on_gone(process->ctx);
     discount(process);
     stop_all(process);
     if (process->pipe != NULL)
@@ -520,6 +522,7 @@ mp_process *mp_process_start(mp_loop *loop, const mp_process_command *command, c
         if (process->pipe != NULL && mp_program_start(program, err) == 0)
             return process;
     }
+    process->hooks.on_gone = NULL;
     process_free(process);
     return NULL;
 }
@@ -561,7 +564,7 @@ mp_process_usage mp_process_usage_of(const mp_process *process)
 
 void mp_process_leave(mp_process *process, bool now)
 {
-    process->hooks = (mp_process_hooks){0};
+    process->hooks = (mp_process_hooks){.on_gone = process->hooks.on_gone};
     if (mp_program_leave(&process->program)) {
         free_later(process);
     } else if (process->runs) {
@@ -569,4 +572,10 @@ void mp_process_leave(mp_process *process, bool now)
         if (now)
             kill(process->program.keeper, MP_KEEPER_END);
     }
+}
+
+void mp_process_forget(mp_process *process, bool now)
+{
+    process->hooks.on_gone = NULL;
+    mp_process_leave(process, now);
 }

@@ -40,7 +40,10 @@ typedef struct {
     /* The process is of no more use, for the reason of mp_process_how. Runs once, as the last hook, after the last
      * line; never before mp_process_start has returned. */
     void (*on_ended)(void *ctx);
-} mp_process_hooks; /* each may be NULL but on_line and on_ended; all may call mp_process_leave */
+    /* Neither the program nor a descendant is left. The only hook that also runs after mp_process_leave; if it is NULL
+     * then, nothing does. The process is freed after it. */
+    void (*on_gone)(void *ctx);
+} mp_process_hooks; /* each may be NULL but on_line and on_ended; those before on_gone may call mp_process_leave */
 
 enum {
     MP_PROCESS_ERROR_LINE = 4096,
@@ -80,9 +83,11 @@ mp_str mp_process_why(const mp_process *process);
 mp_str mp_process_error_line(const mp_process *process, size_t i);
 /* As read last; zero before the first reading. */
 mp_process_usage mp_process_usage_of(const mp_process *process);
-/* No hook runs any more, and the process must not be used. A program that runs is ended in the background: end-of-file
+/* No hook but on_gone runs any more, and the process must not be used. A program that runs is ended in the background: end-of-file
  * on its stdin, SIGTERM, SIGKILL, with `grace_ms` between them; at once by SIGKILL if `now`. May be called by hooks. */
 void mp_process_leave(mp_process *process, bool now);
+/* Like mp_process_leave, and on_gone does not run either. */
+void mp_process_forget(mp_process *process, bool now);
 
 /* -- programs ------------------------------------------------------------------------------------------------------ */
 

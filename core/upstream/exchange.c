@@ -397,9 +397,9 @@ static mp_queued_event *event_new(const mp_envelope *envelope, mp_exchange_event
     return event;
 }
 
-static void drop_message(mp_exchange *exchange)
+void mp_channel_count_dropped(mp_channel *channel)
 {
-    mp_upstream *upstream = exchange->channel->upstream;
+    mp_upstream *upstream = channel->upstream;
     mp_stat_add(&mp_stat_upstream_dropped_ids, 1);
     pthread_mutex_lock(&upstream->lock);
     upstream->total_dropped++;
@@ -413,8 +413,7 @@ static bool is_answer_to(const mp_envelope *envelope, const mp_exchange *exchang
     return exchange->has_id && mp_json_id_eq(envelope->id, (mp_str){id, (size_t)len});
 }
 
-/* The message is in `envelope`, which was read from `bytes`. */
-static int take_message(mp_exchange *exchange, int status, const mp_envelope *envelope, mp_str bytes)
+int mp_exchange_take(mp_exchange *exchange, int status, const mp_envelope *envelope, mp_str bytes)
 {
     size_t queued = atomic_load(&exchange->queued);
     if (envelope->kind == MP_KIND_RESPONSE && is_answer_to(envelope, exchange)) {
@@ -426,7 +425,7 @@ static int take_message(mp_exchange *exchange, int status, const mp_envelope *en
     else if (envelope->kind == MP_KIND_NOTE)
         mp_stat_add(&mp_stat_upstream_dropped_notes, 1);
     else if (envelope->kind != MP_KIND_REQUEST)
-        drop_message(exchange);
+        mp_channel_count_dropped(exchange->channel);
     else if (queued <= exchange->answer)
         pass_event(exchange, event_new(envelope, MP_EVENT_REQUEST, bytes, status));
     else
@@ -438,24 +437,14 @@ static int take_message(mp_exchange *exchange, int status, const mp_envelope *en
 static int take_array(mp_exchange *exchange, int status, mp_envelope *envelope, mp_str bytes)
 {
     mp_json_cursor cursor = {bytes.ptr, bytes.ptr + bytes.len};
-    int answers = 0, depth = 0;
-    const char *begin = NULL;
+    mp_str element;
+    int answers = 0;
     mp_json_next(&cursor);
-    for (;;) {
-        const char *before = cursor.at;
-        mp_json_token token = mp_json_next(&cursor);
-        bool opens = token.type == MP_JSON_T_OPEN_ARRAY || token.type == MP_JSON_T_OPEN_OBJECT;
-        bool closes = token.type == MP_JSON_T_CLOSE_ARRAY || token.type == MP_JSON_T_CLOSE_OBJECT;
-        if (token.type == MP_JSON_T_END || (closes && depth == 0))
-            return answers;
-        if (opens && depth++ == 0)
-            begin = memchr(before, token.type == MP_JSON_T_OPEN_OBJECT ? '{' : '[', (size_t)(cursor.at - before));
-        if (!closes || --depth > 0)
-            continue;
-        mp_str element = {begin, (size_t)(cursor.at - begin)};
+    while ((element = mp_message_next(&cursor)).ptr != NULL) {
         mp_envelope_read_any(envelope, element, SIZE_MAX);
-        answers += take_message(exchange, status, envelope, element);
+        answers += mp_exchange_take(exchange, status, envelope, element);
     }
+    return answers;
 }
 
 int mp_exchange_message(mp_exchange *exchange, int status, mp_str bytes)
@@ -464,7 +453,7 @@ int mp_exchange_message(mp_exchange *exchange, int status, mp_str bytes)
     mp_envelope *envelope = &host->envelope;
     mp_envelope_read_any(envelope, bytes, SIZE_MAX);
     return envelope->kind == MP_KIND_ARRAY ? take_array(exchange, status, envelope, bytes)
-                                           : take_message(exchange, status, envelope, bytes);
+                                           : mp_exchange_take(exchange, status, envelope, bytes);
 }
 
 static void accept_here(mp_exchange *exchange, int status)

@@ -82,6 +82,7 @@ struct mp_upstream {
     uint64_t starts[8]; /* times of the last starts of processes, in ms */
     unsigned start_count;
     int64_t processes;
+    uint64_t memory; /* of its processes, in bytes, as measured last */
     uint64_t total_calls, total_errors, total_lost, total_dropped, total_refused, total_opened, total_starts;
     uint32_t times[MP_TIME_STEPS];
     char revision[24], error[160];
@@ -204,14 +205,14 @@ struct mp_upstream_host {
     mp_link in_table; /* table lock */
     mp_loop *loop;
     mp_client *client;
-    mp_link hot;               /* HTTP requests with news, by their member `hot` */
-    mp_link requests;          /* all HTTP requests of this host */
-    mp_link unfinished;        /* exchanges of this host's tasks that have not ended, each with a counted reference */
-    size_t held, most_held;    /* bytes of HTTP bodies that are incomplete, and their limit */
-    void *processes, *streams; /* of the transports stdio and sse */
-    uint64_t end_by;           /* ms; 0: mp_upstream_host_end was not called */
-    atomic_bool is_over;       /* the loop has ended */
-    mp_envelope envelope;      /* for the message that is being read */
+    mp_link hot;                /* HTTP requests with news, by their member `hot` */
+    mp_link requests;           /* all HTTP requests of this host */
+    mp_link unfinished;         /* exchanges of this host's tasks that have not ended, each with a counted reference */
+    size_t held, most_held;     /* bytes of HTTP bodies that are incomplete, and their limit */
+    mp_link processes, streams; /* connections of the transports stdio and sse */
+    uint64_t end_by;            /* ms; 0: mp_upstream_host_end was not called */
+    atomic_bool is_over;        /* the loop has ended */
+    mp_envelope envelope;       /* for the message that is being read */
 };
 
 /* -- config.c ------------------------------------------------------------------------------------------------------ */

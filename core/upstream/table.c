@@ -8,8 +8,7 @@
 
 static const mp_upstream_transport *transport_of(const mp_upstream_config *config)
 {
-    (void)config;
-    return &mp_upstream_http;
+    return config->kind == MP_UPSTREAM_COMMAND ? &mp_upstream_stdio : &mp_upstream_http;
 }
 
 mp_upstreams *mp_upstreams_new(void)
@@ -244,6 +243,7 @@ static void describe(mp_upstream *upstream, mp_upstream_report *to)
                                .p99_us = quantile(upstream, 0.99),
                                .error_at = upstream->error_at,
                                .processes = upstream->processes,
+                               .memory = upstream->memory,
                                .restarts = upstream->total_starts > 0 ? (int64_t)upstream->total_starts - 1 : 0};
     to->state = circuit->is_open              ? MP_UPSTREAM_DOWN
                 : is_barred                   ? MP_UPSTREAM_BARRED
@@ -284,7 +284,7 @@ void mp_upstream_report_free(mp_upstream_report *reports, size_t count)
 #define MAX_REQUESTS 8192
 #define END_MS 2000
 
-static const mp_upstream_transport *const transports[] = {&mp_upstream_http};
+static const mp_upstream_transport *const transports[] = {&mp_upstream_http, &mp_upstream_stdio};
 #define TRANSPORTS (sizeof transports / sizeof *transports)
 
 bool mp_channel_use(mp_channel *channel, mp_str transport)
@@ -327,6 +327,8 @@ mp_upstream_host *mp_upstream_host_new(mp_upstreams *table, mp_loop *loop, const
     mp_link_put(&table->hosts, &host->in_table);
     table->host_count++;
     pthread_mutex_unlock(&table->lock);
+    mp_link_init(&host->processes);
+    mp_link_init(&host->streams);
     return host;
 }
 

@@ -38,7 +38,7 @@ struct mp_upstream_transport {
     void (*free_host)(mp_upstream_host *host);
 };
 
-extern const mp_upstream_transport mp_upstream_http;
+extern const mp_upstream_transport mp_upstream_http, mp_upstream_stdio;
 
 /* -- what a transport calls, for one exchange ---------------------------------------------------------------------- */
 
@@ -59,14 +59,24 @@ void mp_exchange_unref(mp_exchange *exchange);
 
 /* A message has arrived: finds its exchange among channel->exchanges. A response by its id; notifications/progress by its token, which Lua
  * makes equal to the id of its request; everything else goes to the only exchange of the channel, else to the newest one, and is dropped
- * and counted where there is none. On the home's thread. */
-void mp_channel_message(mp_channel *channel, mp_str bytes);
+ * and counted where there is none. False: the bytes are no JSON-RPC message. On the home's thread. */
+bool mp_channel_message(mp_channel *channel, mp_str bytes);
+/* All exchanges of the channel fail with this reason. */
+void mp_channel_fail_all(mp_channel *channel, const char *reason, const char *why);
+/* Counts a message that belongs to no exchange. */
+void mp_channel_count_dropped(mp_channel *channel);
+/* A message that belongs to the exchange, and was read to `envelope`. Returns the number of answers. */
+int mp_exchange_take(mp_exchange *exchange, int status, const mp_envelope *envelope, mp_str bytes);
+/* The next element of an array, behind whose opening bracket the cursor is; ptr == NULL at its end. */
+mp_str mp_message_next(mp_json_cursor *cursor);
 /* The connection has ended by itself: all exchanges of the channel fail with this reason, and the next taker opens another channel. The
  * transport has closed, or will close, the connection itself: `close` is called later all the same. */
 void mp_channel_broken(mp_channel *channel, const char *reason, const char *why);
-/* A process was started; false: it may not be, because limits.upstreams.processes or the starts of a minute are used up. Each
- * success is followed by one mp_upstream_stopped. Any thread. */
-bool mp_upstream_may_start(mp_upstream *upstream, const char **reason);
+/* A process is about to be started. False: it may not be, because the starts of a minute ("down", `retry_ms`) or
+ * limits.upstreams.processes ("busy") are used up. Each success is followed by one mp_upstream_stopped. Any thread. */
+bool mp_upstream_may_start(mp_upstream *upstream, const char **reason, int64_t *retry_ms);
 void mp_upstream_stopped(mp_upstream *upstream);
+/* Something happened to the upstream that people may want to know; no exchange has failed by it. */
+void mp_upstream_note(mp_upstream *upstream, const char *why);
 
 #endif

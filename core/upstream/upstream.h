@@ -99,6 +99,7 @@ typedef struct {
     char error[160];             /* the last failure; "" if there was none */
     int64_t error_at;            /* seconds since 1970 */
     int64_t processes, restarts; /* COMMAND */
+    uint64_t memory;             /* COMMAND: of all processes, in bytes */
 } mp_upstream_report;
 
 /* The caller frees the array with mp_upstream_report_free. */
@@ -142,6 +143,7 @@ void mp_upstream_host_free(mp_upstream_host *host);
 typedef struct {
     const char *reason;     /* a literal; NULL: no failure */
     bool may_have_run;      /* the upstream may have received the message */
+    bool is_echo;           /* another exchange has failed by the same event, and counts for the circuit */
     int status;             /* 0: none */
     int64_t retry_after_ms; /* -1: unknown */
     char why[160];          /* for people; may name addresses: not for clients */

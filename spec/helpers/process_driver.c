@@ -9,7 +9,7 @@
  *   count                            answers "count N": the processes that run
  *   stop                             ends the loop, then the program
  * What happens is printed in lines: started ID | line ID TEXT (TEXT cut at 200 bytes, then its size) | long ID |
- * error ID TEXT | measured ID COUNT BYTES PID | ended ID HOW WHY | refused ID WHY. */
+ * error ID TEXT | measured ID COUNT BYTES PID | ended ID HOW WHY | gone ID | refused ID WHY. */
 #include "net/net.h"
 #include <signal.h>
 #include <stdlib.h>
@@ -84,7 +84,18 @@ static void on_ended(void *ctx)
     say("ended %d %s %.*s", one->id, names[mp_process_how(one->process)], MP_STR_ARG(mp_process_why(one->process)));
 }
 
-static const mp_process_hooks hooks = {on_started, on_line, on_long, on_error_line, on_measured, on_ended};
+static void on_gone(void *ctx)
+{
+    say("gone %d", ((slot *)ctx)->id);
+}
+
+static const mp_process_hooks hooks = {.on_started = on_started,
+                                       .on_line = on_line,
+                                       .on_long = on_long,
+                                       .on_error_line = on_error_line,
+                                       .on_measured = on_measured,
+                                       .on_ended = on_ended,
+                                       .on_gone = on_gone};
 
 static void start(slot *one, char **words)
 {
@@ -205,7 +216,7 @@ int main(int argc, char **argv)
     mp_loop_run(loop);
     for (int i = 0; i < IDS; i++)
         if (slots[i].process != NULL)
-            mp_process_leave(slots[i].process, false);
+            mp_process_forget(slots[i].process, false);
     mp_pool_stop();
     mp_pipe_free(commands);
     mp_loop_free(loop);

@@ -1,0 +1,201 @@
+/* home.c: what the transports with a home share: which exchange of a channel a message belongs to, the end of a channel whose
+ * connection has ended, and the limits of processes. */
+#include "upstream/transport.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+MP_COUNTER(refused_upstream_processes, "refused", "reason", "upstream_processes",
+           "programs of upstreams over limits.upstreams.processes, or started too often")
+
+#define MAX_STARTS 5 /* of one upstream in START_WINDOW_MS */
+#define START_WINDOW_MS 60000
+
+/* -- messages ------------------------------------------------------------------------------------------------------ */
+
+/* The span of params.progressToken of a notification; empty if there is none. */
+static mp_str progress_token(mp_str params)
+{
+    mp_json_cursor cursor = {params.ptr, params.ptr + params.len};
+    int depth = 0;
+    bool is_key = true, is_next = false;
+    if (params.len == 0 || mp_json_next(&cursor).type != MP_JSON_T_OPEN_OBJECT)
+        return MP_STR_NONE;
+    for (;;) {
+        mp_json_token token = mp_json_next(&cursor);
+        bool opens = token.type == MP_JSON_T_OPEN_ARRAY || token.type == MP_JSON_T_OPEN_OBJECT;
+        bool closes = token.type == MP_JSON_T_CLOSE_ARRAY || token.type == MP_JSON_T_CLOSE_OBJECT;
+        if (token.type == MP_JSON_T_END || (closes && depth == 0))
+            return MP_STR_NONE;
+        if (opens || closes)
+            depth += opens ? 1 : -1;
+        if (closes || depth > (opens ? 1 : 0)) /* inside the value of a member, or at its end */
+            continue;
+        if (is_next)
+            return opens ? MP_STR_NONE : token.span;
+        if (is_key)
+            is_next = token.type == MP_JSON_T_STRING && mp_str_is(token.span, "progressToken");
+        is_key = !is_key;
+    }
+}
+
+/* The exchange whose request has this id, as an integer. */
+static mp_exchange *exchange_of(const mp_channel *channel, mp_str id)
+{
+    int64_t number;
+    if (id.len == 0 || !mp_json_int(id, &number))
+        return NULL;
+    for (mp_link *link = channel->exchanges.prev; link != &channel->exchanges; link = link->prev) {
+        mp_exchange *exchange = mp_container(link, mp_exchange, in_channel);
+        if (exchange->has_id && exchange->id == number)
+            return exchange;
+    }
+    return NULL;
+}
+
+/* The newest request that was sent; NULL: none runs. */
+static mp_exchange *newest(const mp_channel *channel)
+{
+    for (mp_link *link = channel->exchanges.prev; link != &channel->exchanges; link = link->prev) {
+        mp_exchange *exchange = mp_container(link, mp_exchange, in_channel);
+        if (exchange->has_id && atomic_load(&exchange->was_sent))
+            return exchange;
+    }
+    return NULL;
+}
+
+static mp_exchange *owner_of(const mp_channel *channel, const mp_envelope *envelope)
+{
+    if (envelope->kind == MP_KIND_RESPONSE)
+        return exchange_of(channel, envelope->id);
+    if (envelope->kind == MP_KIND_NOTE && mp_str_is(envelope->method, "notifications/progress"))
+        return exchange_of(channel, progress_token(envelope->params));
+    return newest(channel);
+}
+
+static bool take_one(mp_channel *channel, mp_str bytes)
+{
+    mp_envelope *envelope = &channel->home->envelope;
+    mp_envelope_read_any(envelope, bytes, SIZE_MAX);
+    if (envelope->kind == MP_KIND_BROKEN || envelope->kind == MP_KIND_INVALID)
+        return false;
+    mp_exchange *exchange = owner_of(channel, envelope);
+    if (exchange == NULL)
+        mp_channel_count_dropped(channel);
+    else if (envelope->kind == MP_KIND_RESPONSE && bytes.len > exchange->answer)
+        mp_exchange_fail_with(exchange, "too_large", "the answer is larger than `answer`");
+    else
+        mp_exchange_take(exchange, 0, envelope, bytes);
+    return true;
+}
+
+mp_str mp_message_next(mp_json_cursor *cursor)
+{
+    int depth = 0;
+    const char *begin = NULL;
+    for (;;) {
+        const char *before = cursor->at;
+        mp_json_token token = mp_json_next(cursor);
+        bool opens = token.type == MP_JSON_T_OPEN_ARRAY || token.type == MP_JSON_T_OPEN_OBJECT;
+        bool closes = token.type == MP_JSON_T_CLOSE_ARRAY || token.type == MP_JSON_T_CLOSE_OBJECT;
+        if (token.type == MP_JSON_T_END || (closes && depth == 0))
+            return MP_STR_NONE;
+        if (opens && depth++ == 0)
+            begin = memchr(before, token.type == MP_JSON_T_OPEN_OBJECT ? '{' : '[', (size_t)(cursor->at - before));
+        if (closes && --depth == 0)
+            return (mp_str){begin, (size_t)(cursor->at - begin)};
+    }
+}
+
+bool mp_channel_message(mp_channel *channel, mp_str bytes)
+{
+    mp_str text = mp_str_trim(bytes);
+    if (text.len == 0 || (text.ptr[0] != '{' && text.ptr[0] != '['))
+        return false;
+    if (text.ptr[0] == '{')
+        return take_one(channel, text);
+    mp_envelope *envelope = &channel->home->envelope;
+    mp_envelope_read_any(envelope, text, SIZE_MAX);
+    if (envelope->kind != MP_KIND_ARRAY)
+        return false;
+    mp_str element;
+    mp_json_cursor cursor = {text.ptr, text.ptr + text.len};
+    mp_json_next(&cursor);
+    while ((element = mp_message_next(&cursor)).ptr != NULL)
+        take_one(channel, element);
+    return true;
+}
+
+/* -- the end of a connection --------------------------------------------------------------------------------------- */
+
+void mp_channel_fail_all(mp_channel *channel, const char *reason, const char *why)
+{
+    size_t count = 0, all = 0;
+    for (mp_link *link = channel->exchanges.next; link != &channel->exchanges; link = link->next)
+        all++;
+    mp_exchange **list = mp_new((all + 1) * sizeof *list);
+    for (mp_link *link = channel->exchanges.next; link != &channel->exchanges; link = link->next)
+        list[count++] = mp_exchange_ref(mp_container(link, mp_exchange, in_channel));
+    for (size_t i = 0; i < count; i++) {
+        mp_upstream_failure failure;
+        mp_upstream_failure_set(&failure, reason, atomic_load(&list[i]->was_sent), why);
+        failure.is_echo = i > 0;
+        mp_exchange_fail(list[i], &failure);
+        mp_exchange_unref(list[i]);
+    }
+    free(list);
+}
+
+void mp_channel_broken(mp_channel *channel, const char *reason, const char *why)
+{
+    mp_channel_ref(channel);
+    mp_channel_fail_all(channel, reason, why);
+    if (!mp_channel_lost(channel))
+        mp_channel_end(channel); /* it was not open yet */
+    mp_channel_unref(channel);
+}
+
+/* -- processes ----------------------------------------------------------------------------------------------------- */
+
+bool mp_upstream_may_start(mp_upstream *upstream, const char **reason, int64_t *retry_ms)
+{
+    mp_upstreams *table = upstream->table;
+    uint64_t now = mp_monotonic_ms();
+    *reason = NULL;
+    *retry_ms = -1;
+    pthread_mutex_lock(&upstream->lock);
+    unsigned slots = sizeof upstream->starts / sizeof *upstream->starts;
+    uint64_t oldest =
+        upstream->start_count < MAX_STARTS ? 0 : upstream->starts[(upstream->start_count - MAX_STARTS) % slots];
+    if (oldest != 0 && now < oldest + START_WINDOW_MS) {
+        *reason = "down";
+        *retry_ms = (int64_t)(oldest + START_WINDOW_MS - now);
+    } else if (atomic_fetch_add(&table->processes, 1) >= upstream->part->limits.processes) {
+        atomic_fetch_sub(&table->processes, 1);
+        *reason = "busy";
+    } else {
+        upstream->starts[upstream->start_count++ % slots] = now;
+        upstream->processes++;
+        upstream->total_starts++;
+    }
+    pthread_mutex_unlock(&upstream->lock);
+    if (*reason != NULL)
+        mp_stat_add(&mp_stat_refused_upstream_processes, 1);
+    return *reason == NULL;
+}
+
+void mp_upstream_stopped(mp_upstream *upstream)
+{
+    pthread_mutex_lock(&upstream->lock);
+    upstream->processes--;
+    pthread_mutex_unlock(&upstream->lock);
+    atomic_fetch_sub(&upstream->table->processes, 1);
+}
+
+void mp_upstream_note(mp_upstream *upstream, const char *why)
+{
+    pthread_mutex_lock(&upstream->lock);
+    snprintf(upstream->error, sizeof upstream->error, "%s", why);
+    upstream->error_at = (int64_t)time(NULL);
+    pthread_mutex_unlock(&upstream->lock);
+}

@@ -1,0 +1,388 @@
+/* stdio.c: upstreams that are programs. A channel has one process, which its home owns; messages are lines. Exchanges wait here
+ * until the process runs and reads; from then on the program may have received them. */
+#include "upstream/transport.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+MP_COUNTER(dropped_noise, "dropped", "reason", "upstream_noise",
+           "lines of upstreams' stdout that are no JSON-RPC message")
+
+#define MAX_NOISE 200                 /* lines in a row that are no message; then the program is ended */
+#define MAX_BACKLOG ((size_t)2 << 20) /* bytes that wait in the pipe; more messages wait as exchanges */
+#define STALL_BYTES                                                                                                    \
+    ((size_t)1 << 20) /* a program that reads nothing for `timeout` while more than this waits is ended */
+#define MAX_QUEUED ((size_t)64 << 20) /* with replies and cancellations */
+#define MEASURE_MS 10000
+#define GRACE_MS 2000
+#define MAX_HOPS 8 /* gateways in a row, each of which runs the next one */
+
+/* An exchange whose message was not written; exchange->request. */
+typedef struct {
+    mp_link link;
+    mp_exchange *exchange; /* a counted reference */
+} place;
+
+typedef struct {
+    mp_link link; /* in host->processes */
+    mp_upstream_host *host;
+    mp_upstream *upstream; /* a counted reference */
+    mp_channel *channel;   /* a counted reference; NULL once the channel is closed */
+    mp_process *process;   /* valid until is_gone */
+    mp_link waiting;       /* of place, oldest first */
+    unsigned noise;        /* lines in a row that were no message */
+    bool is_started;
+    bool is_over; /* the process was left */
+    bool is_gone; /* no descendant of the program is left */
+    uint64_t memory;
+} connection;
+
+/* -- memory -------------------------------------------------------------------------------------------------------- */
+
+static void note_memory(connection *it, uint64_t bytes)
+{
+    pthread_mutex_lock(&it->upstream->lock);
+    it->upstream->memory += bytes - it->memory;
+    pthread_mutex_unlock(&it->upstream->lock);
+    it->memory = bytes;
+}
+
+static void free_if_done(connection *it)
+{
+    if (it->channel != NULL || !it->is_gone)
+        return;
+    mp_link_drop(&it->link);
+    mp_upstream_unref(it->upstream);
+    free(it);
+}
+
+static void on_gone(void *ctx)
+{
+    connection *it = ctx;
+    it->is_gone = true;
+    note_memory(it, 0);
+    mp_upstream_stopped(it->upstream);
+    free_if_done(it);
+}
+
+static void free_place(place *one)
+{
+    mp_link_drop(&one->link);
+    one->exchange->request = NULL;
+    mp_exchange_unref(one->exchange);
+    free(one);
+}
+
+/* -- messages to the program --------------------------------------------------------------------------------------- */
+
+/* Line breaks between the tokens of a message would end its line; inside strings JSON has none. */
+static int send_line(connection *it, mp_str message)
+{
+    if (memchr(message.ptr, '\n', message.len) == NULL && memchr(message.ptr, '\r', message.len) == NULL)
+        return mp_process_send(it->process, message);
+    char *line = mp_dup(message);
+    for (size_t i = 0; i < message.len; i++)
+        if (line[i] == '\n' || line[i] == '\r')
+            line[i] = ' ';
+    int result = mp_process_send(it->process, (mp_str){line, message.len});
+    free(line);
+    return result;
+}
+
+/* Gives messages to the process as long as it reads them. True if it did. */
+static bool hand_over(connection *it)
+{
+    bool did = false;
+    while (it->is_started && !it->is_over && !mp_link_is_alone(&it->waiting) &&
+           mp_process_queued(it->process) - mp_process_written(it->process) <= MAX_BACKLOG) {
+        place *first = mp_container(it->waiting.next, place, link);
+        mp_exchange *exchange = mp_exchange_ref(first->exchange);
+        free_place(first);
+        did = true;
+        if (send_line(it, exchange->message) != 0) {
+            mp_exchange_fail_with(exchange, "closed", "the program reads no more");
+        } else {
+            atomic_store(&exchange->was_sent, true);
+            if (!exchange->has_id)
+                mp_exchange_accepted(exchange, 0);
+        }
+        mp_exchange_unref(exchange);
+    }
+    return did;
+}
+
+/* -- the end ------------------------------------------------------------------------------------------------------- */
+
+/* The connection has ended by itself: the next taker of the channel's key opens another one. */
+static void end_by_itself(connection *it, const char *reason, const char *why, bool now)
+{
+    it->is_over = true;
+    mp_log(MP_WARN, "upstream process ended", mp_log_str("upstream", mp_str_of(it->upstream->name)),
+           mp_log_str("why", mp_str_of(why)));
+    mp_upstream_note(it->upstream, why);
+    mp_process_leave(it->process, now);
+    mp_channel_broken(it->channel, reason, why);
+}
+
+static mp_str last_error_line(const connection *it)
+{
+    mp_str last = MP_STR_NONE, line;
+    for (size_t i = 0; (line = mp_process_error_line(it->process, i)).ptr != NULL; i++)
+        last = line;
+    return last;
+}
+
+static void on_ended(void *ctx)
+{
+    connection *it = ctx;
+    char why[sizeof((mp_upstream_failure *)0)->why];
+    mp_str text = mp_process_why(it->process), last = last_error_line(it);
+    bool has_failed = mp_process_how(it->process) == MP_PROCESS_FAILED;
+    if (last.len > 0)
+        snprintf(why, sizeof why, "the program ended: %.*s: %.*s", MP_STR_ARG(text), MP_STR_ARG(last));
+    else
+        snprintf(why, sizeof why, "%s%.*s", has_failed ? "" : "the program ended: ", MP_STR_ARG(text));
+    end_by_itself(it, has_failed ? "refused" : "closed", why, false);
+}
+
+/* -- messages from the program ------------------------------------------------------------------------------------- */
+
+static void on_started(void *ctx)
+{
+    connection *it = ctx;
+    it->is_started = true;
+    hand_over(it);
+}
+
+static void on_line(void *ctx, mp_str line)
+{
+    connection *it = ctx;
+    if (mp_channel_message(it->channel, line)) {
+        it->noise = 0;
+        return;
+    }
+    mp_stat_add(&mp_stat_dropped_noise, 1);
+    mp_log(MP_DEBUG, "noise of an upstream", mp_log_str("upstream", mp_str_of(it->upstream->name)),
+           mp_log_str("text", line));
+    if (++it->noise == MAX_NOISE)
+        end_by_itself(it, "unreadable", "the program printed 200 lines in a row that are no JSON-RPC messages", true);
+}
+
+static void on_long(void *ctx)
+{
+    end_by_itself(ctx, "too_large", "the program printed a line above limits.upstreams.answer", true);
+}
+
+static void on_error_line(void *ctx, mp_str line)
+{
+    const connection *it = ctx;
+    mp_log(MP_INFO, "child says", mp_log_str("upstream", mp_str_of(it->upstream->name)), mp_log_str("text", line));
+}
+
+static bool is_busy(connection *it)
+{
+    pthread_mutex_lock(&it->upstream->lock);
+    bool is = it->channel->running > 0;
+    pthread_mutex_unlock(&it->upstream->lock);
+    return is;
+}
+
+/* Above its limit of memory a program ends as soon as nothing runs; a quarter above it, at once. */
+static void on_measured(void *ctx)
+{
+    connection *it = ctx;
+    size_t most = it->channel->part->it.memory;
+    note_memory(it, mp_process_usage_of(it->process).memory);
+    if (most == 0 || it->memory <= most || (it->memory <= most + most / 4 && is_busy(it)))
+        return;
+    char why[120];
+    snprintf(why, sizeof why, "the program used %llu MiB of memory, and process.memory is %llu MiB",
+             (unsigned long long)it->memory >> 20, (unsigned long long)most >> 20);
+    end_by_itself(it, "closed", why, false);
+}
+
+/* -- start --------------------------------------------------------------------------------------------------------- */
+
+/* The variable by which gateways that run each other notice it; NULL if there are too many already. */
+static char *hops_variable(const mp_upstream *upstream)
+{
+    const char *before = getenv("MOONPOOL_HOPS");
+    int hops = 0;
+    mp_str rest = mp_str_of(before);
+    while (rest.ptr != NULL && mp_str_cut(&rest, ',').ptr != NULL)
+        hops++;
+    if (hops >= MAX_HOPS)
+        return NULL;
+    mp_buf text = {0};
+    mp_buf_printf(&text, "MOONPOOL_HOPS=%s%s%s", before == NULL ? "" : before, hops == 0 ? "" : ",",
+                  mp_upstreams_instance(upstream->table));
+    char *own = mp_dup(mp_buf_str(&text));
+    mp_buf_clear(&text);
+    return own;
+}
+
+static int start_process(connection *it, mp_err *err)
+{
+    static const mp_process_hooks hooks = {.on_started = on_started,
+                                           .on_line = on_line,
+                                           .on_long = on_long,
+                                           .on_error_line = on_error_line,
+                                           .on_measured = on_measured,
+                                           .on_ended = on_ended,
+                                           .on_gone = on_gone};
+    const mp_upstream_part *part = it->channel->part;
+    char *hops = hops_variable(it->upstream);
+    if (hops == NULL)
+        return mp_err_set(err, "%d gateways already run each other: this one does not start another program", MAX_HOPS);
+    size_t count = 0;
+    while (part->it.env != NULL && part->it.env[count] != NULL)
+        count++;
+    const char **env = mp_new((count + 2) * sizeof *env);
+    for (size_t i = 0; i < count; i++)
+        env[i] = part->it.env[i];
+    env[count] = hops;
+    mp_process_command command = {.argv = (const char *const *)part->it.argv,
+                                  .env = env,
+                                  .folder = part->it.cwd,
+                                  .longest_line = part->limits.answer,
+                                  .most_queued = MAX_QUEUED,
+                                  .stall_ms = part->it.timeout_ms,
+                                  .stall_bytes = STALL_BYTES,
+                                  .measure_ms = MEASURE_MS,
+                                  .grace_ms = GRACE_MS};
+    it->process = mp_process_start(it->host->loop, &command, &hooks, it, err);
+    free(env);
+    free(hops);
+    return it->process == NULL ? -1 : 0;
+}
+
+/* The connection of the channel; NULL: the exchange has failed. */
+static connection *connect_channel(mp_channel *channel, mp_exchange *exchange)
+{
+    mp_upstream_failure failure;
+    const char *reason;
+    int64_t retry_ms;
+    mp_err err = {"", ""};
+    if (!mp_upstream_may_start(channel->upstream, &reason, &retry_ms)) {
+        mp_upstream_failure_set(&failure, reason, false,
+                                retry_ms < 0 ? "limits.upstreams.processes programs run already"
+                                             : "the program was started 5 times within a minute");
+        failure.retry_after_ms = retry_ms;
+        mp_exchange_fail(exchange, &failure);
+        return NULL;
+    }
+    connection *it = mp_new(sizeof *it);
+    it->host = channel->home;
+    it->upstream = mp_upstream_ref(channel->upstream);
+    it->channel = mp_channel_ref(channel);
+    mp_link_init(&it->waiting);
+    mp_link_init(&it->link);
+    if (start_process(it, &err) == 0) {
+        mp_link_put(&it->host->processes, &it->link);
+        channel->connection = it;
+        return it;
+    }
+    mp_channel_unref(channel);
+    it->channel = NULL;
+    on_gone(it);
+    mp_exchange_fail_with(exchange, "refused", err.text);
+    return NULL;
+}
+
+/* -- the transport ------------------------------------------------------------------------------------------------- */
+
+static void send(mp_exchange *exchange)
+{
+    mp_channel *channel = exchange->channel;
+    connection *it = channel->connection;
+    if (it == NULL && !channel->is_closed) {
+        it = connect_channel(channel, exchange);
+        if (it == NULL)
+            return;
+    }
+    if (it == NULL || it->is_over) {
+        mp_exchange_fail_with(exchange, "closed", "the program has ended");
+        return;
+    }
+    place *last = mp_new(sizeof *last);
+    last->exchange = mp_exchange_ref(exchange);
+    exchange->request = last;
+    mp_link_init(&last->link);
+    mp_link_put(&it->waiting, &last->link);
+    hand_over(it);
+}
+
+static void say(mp_exchange *exchange, mp_str message)
+{
+    connection *it = exchange->channel->connection;
+    if (it != NULL && !it->is_over)
+        send_line(it, message);
+}
+
+static void leave(mp_exchange *exchange)
+{
+    if (exchange->request != NULL)
+        free_place(exchange->request);
+}
+
+static void close_channel(mp_channel *channel, bool is_lost)
+{
+    (void)is_lost;
+    connection *it = channel->connection;
+    channel->is_closed = true;
+    channel->connection = NULL;
+    if (it == NULL)
+        return;
+    if (!it->is_over) {
+        it->is_over = true;
+        mp_channel_fail_all(channel, "closed", "the channel was closed");
+        mp_process_leave(it->process, false);
+    }
+    while (!mp_link_is_alone(&it->waiting)) /* of tasks on other workers, which learn it later */
+        free_place(mp_container(it->waiting.next, place, link));
+    it->channel = NULL;
+    free_if_done(it);
+    mp_channel_unref(channel);
+}
+
+static bool turn(mp_upstream_host *host)
+{
+    bool did = false;
+    for (mp_link *link = host->processes.next; link != &host->processes; link = link->next)
+        did = hand_over(mp_container(link, connection, link)) || did;
+    return did;
+}
+
+static bool end_host(mp_upstream_host *host)
+{
+    return mp_link_is_alone(&host->processes);
+}
+
+static void free_host(mp_upstream_host *host)
+{
+    while (!mp_link_is_alone(&host->processes)) {
+        connection *it = mp_container(host->processes.next, connection, link);
+        if (it->channel != NULL) {
+            it->is_over = true;
+            mp_channel_fail_all(it->channel, "stopped", "the gateway stops");
+        }
+        if (!it->is_gone) {
+            mp_process_forget(it->process, true);
+            it->is_gone = true;
+            mp_upstream_stopped(it->upstream);
+        }
+        if (it->channel != NULL)
+            close_channel(it->channel, true);
+        else
+            free_if_done(it);
+    }
+}
+
+const mp_upstream_transport mp_upstream_stdio = {.name = "stdio",
+                                                 .has_home = true,
+                                                 .send = send,
+                                                 .say = say,
+                                                 .leave = leave,
+                                                 .close = close_channel,
+                                                 .turn = turn,
+                                                 .end_host = end_host,
+                                                 .free_host = free_host};
