@@ -106,15 +106,12 @@ end
 
 local function measure_streams()
   local rows = {}
-  for _, departure in ipairs { "close", "reset" } do
+  for _, departure in ipairs(streams.departures) do
     for _, kind in ipairs(streams.kinds) do
-      if departure == "close" or kind.name ~= "GET" then -- which takes the client longest to open
-        local row = streams.measure(kind, STREAMS, departure)
-        row.name, row.departure = kind.name, departure == "close" and "FIN" or "RST"
-        rows[#rows + 1] = row
-        print(("  %-22s %s  %5.2f KB each, open after %4.1f s, %s%3.0f %% left"):format(kind.name, row.departure, row.kb, row.open_s,
-          row.fan_out_ms and ("one event to all %.0f ms, "):format(row.fan_out_ms) or "", row.left * 100))
-      end
+      local row = streams.measure(kind, STREAMS, departure)
+      row.name, row.departure = kind.name, departure.name
+      rows[#rows + 1] = row
+      streams.print(kind, departure, row)
     end
   end
   return rows

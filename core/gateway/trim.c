@@ -45,9 +45,11 @@ static int64_t estimate(void)
 
 /* -- while clients leave ------------------------------------------------------------------------------------------- */
 
-#define MANY_LEFT 500 /* connections of a worker: a trim for so many takes 1 to 3 ms */
+#define MANY_LEFT 500 /* connections of a worker: a trim for so many takes a millisecond */
 #define SOME_LEFT 256 /* connections that left, or came, are worth a trim once no other does */
 #define QUIET_MS 500
+#define PAGES_AT_ONCE 2048              /* pages returned in one turn, which takes a millisecond */
+#define FREED_AT_ONCE ((size_t)2 << 20) /* bytes that a VM frees until the next trim, while it returns memory */
 
 static atomic_flag trimming = ATOMIC_FLAG_INIT;
 
@@ -73,33 +75,51 @@ static void on_quiet(mp_timer *timer)
         return;
     }
     mp_server_return_memory(departures->server);
+    mp_rpc_return_memory(departures->rpc);
     mp_vm_return_memory(departures->vm);
+    departures->held = mp_vm_held(departures->vm);
     departures->is_returning = true;
 }
 
-bool mp_departures_turn(mp_departures *departures, mp_loop *loop, mp_server *server, mp_vm *vm)
+/* One step of returning all memory. A trim is short if little has been freed since the last one. */
+static void return_some(mp_departures *departures)
 {
-    size_t connections = departures->now = mp_server_connections(server);
+    if (mp_vm_is_returning_memory(departures->vm)) {
+        size_t held = mp_vm_held(departures->vm);
+        if (held > departures->held)
+            departures->held = held;
+        if (departures->held - held >= FREED_AT_ONCE && trim_arenas())
+            departures->held = held;
+    } else if (!mp_pages_return(PAGES_AT_ONCE)) {
+        departures->is_returning = departures->is_owed = !trim_arenas();
+        if (!departures->is_owed)
+            departures->most = departures->least = departures->now;
+    }
+}
+
+bool mp_departures_turn(mp_departures *departures, mp_vm *vm)
+{
+    size_t connections = departures->now = mp_server_connections(departures->server);
     departures->vm = vm;
-    departures->loop = loop;
-    departures->server = server;
     if (connections > departures->most)
         departures->most = connections;
     if (connections < departures->least)
         departures->least = connections;
     size_t left = departures->most - connections, came = connections - departures->least;
-    if (departures->is_returning && !mp_vm_is_returning_memory(vm)) {
-        departures->is_returning = departures->is_owed = !trim_arenas();
-        if (!departures->is_owed)
-            departures->most = departures->least = connections;
-    } else if (left >= MANY_LEFT && trim_arenas()) {
-        departures->most = connections;
-        departures->is_owed = true;
+    if (departures->is_returning) {
+        return_some(departures);
+    } else if (left >= MANY_LEFT) {
+        mp_loop_measure(departures->loop, MP_MEASURE_MEMORY);
+        mp_pages_return(PAGES_AT_ONCE);
+        if (trim_arenas()) {
+            departures->most = connections;
+            departures->is_owed = true;
+        }
     }
     if ((departures->is_owed || left >= SOME_LEFT || came >= SOME_LEFT) && departures->timer.slot == 0 &&
         !departures->is_returning) {
         departures->then = connections;
-        mp_timer_start(loop, &departures->timer, QUIET_MS, on_quiet);
+        mp_timer_start(departures->loop, &departures->timer, QUIET_MS, on_quiet);
     }
     return departures->is_returning;
 }
@@ -121,6 +141,7 @@ void mp_trim_look(mp_trim *trim, uint64_t now_ms)
             return;
         if (!trim_arenas())
             return;
+        mp_pages_return(SIZE_MAX);
     }
     trim->resident = resident();
     trim->used = used;

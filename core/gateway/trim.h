@@ -4,6 +4,7 @@
 #define MP_GATEWAY_TRIM_H
 
 #include "net/net.h"
+#include "rpc/rpc.h"
 #include "vm/vm.h"
 #include <stdint.h>
 
@@ -25,14 +26,16 @@ typedef struct {
     mp_timer timer;
     mp_loop *loop;
     mp_server *server;
+    mp_rpc *rpc;
     mp_vm *vm;               /* of the last turn */
     size_t most, least, now; /* connections: the most and the least since the last trim, and those of the last turn */
     size_t then;             /* connections when the timer was started */
     bool is_owed;            /* connections have closed since the last whole return */
-    bool is_returning;       /* the VM returns its memory; a trim follows */
+    size_t held;             /* bytes that the VM held at most since the last trim, while it returns memory */
+    bool is_returning; /* all memory is being returned: what the VM has, then free pages, then free memory of arenas */
 } mp_departures;
 
-/* Call it in each turn, behind the VM's. True if it has more to do in the next turn. */
-bool mp_departures_turn(mp_departures *departures, mp_loop *loop, mp_server *server, mp_vm *vm);
+/* Call it in each turn, behind the VM's. True if it has more to do in the next turn. `loop`, `server` and `rpc` are those of the worker. */
+bool mp_departures_turn(mp_departures *departures, mp_vm *vm);
 
 #endif

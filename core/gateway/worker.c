@@ -119,7 +119,7 @@ static bool turn_draining(mp_worker *worker)
         generation *before = mp_container(link, generation, link);
         more = mp_lib_turn(before->vm) || more;
         if (mp_vm_is_idle(before->vm)) {
-            mp_loop_measure(worker->loop);
+            mp_loop_measure(worker->loop, MP_MEASURE_RELOAD);
             free_generation(worker, before);
         }
     }
@@ -156,11 +156,13 @@ static bool has_work(void *ctx)
 static bool turn(void *ctx)
 {
     mp_worker *worker = ctx;
+    if (worker->departures.is_returning)
+        mp_loop_measure(worker->loop, MP_MEASURE_MEMORY);
     bool more = mp_upstream_turn(worker->upstreams);
     more = mp_lib_turn(worker->vm) || more;
     more = turn_draining(worker) || more;
     more = mp_rpc_sweep(worker->rpc) || more;
-    more = mp_departures_turn(&worker->departures, worker->loop, worker->server, worker->vm) || more;
+    more = mp_departures_turn(&worker->departures, worker->vm) || more;
     if (worker->pipe != NULL)
         mp_pipe_flush(worker->pipe);
     if (is_over(worker)) {
@@ -205,6 +207,7 @@ static void *run(void *ctx)
     if (await_release(worker)) {
         worker->rpc = mp_rpc_new(&worker->settings->rpc, shared->table, worker->loop, &mp_lib_hooks, worker->vm);
         mp_lib_attach(worker->vm, worker->loop, worker->rpc, worker->client, worker->upstreams);
+        worker->departures = (mp_departures){.loop = worker->loop, .server = worker->server, .rpc = worker->rpc};
         mp_loop_on_turn(worker->loop, turn, has_work, worker);
         if (worker->pipe != NULL)
             mp_rpc_serve_pipe(worker->rpc, worker->pipe, on_pipe_end, worker);
@@ -303,7 +306,7 @@ static void use_settings(mp_worker *worker, mp_runtime_config *settings)
 
 static void take_over(mp_worker *worker, mp_vm *vm, mp_runtime_config *settings)
 {
-    mp_loop_measure(worker->loop);
+    mp_loop_measure(worker->loop, MP_MEASURE_RELOAD);
     use_settings(worker, settings);
     retire(worker, worker->vm);
     worker->vm = vm;

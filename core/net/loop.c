@@ -22,12 +22,21 @@ MP_COUNTER(reload_turns_5ms, "reload_turns", "within", "5ms", "turns with work o
 MP_COUNTER(reload_turns_20ms, "reload_turns", "within", "20ms", "turns with work of a reload: up to 20 ms")
 MP_COUNTER(reload_turns_100ms, "reload_turns", "within", "100ms", "turns with work of a reload: up to 100 ms")
 MP_COUNTER(reload_turns_longer, "reload_turns", "within", "longer", "turns with work of a reload: longer")
+MP_COUNTER(memory_turns_1ms, "memory_turns", "within", "1ms",
+           "turns that returned the memory of clients that have left, and took up to 1 ms of processor time")
+MP_COUNTER(memory_turns_5ms, "memory_turns", "within", "5ms", "turns that returned memory: up to 5 ms")
+MP_COUNTER(memory_turns_20ms, "memory_turns", "within", "20ms", "turns that returned memory: up to 20 ms")
+MP_COUNTER(memory_turns_100ms, "memory_turns", "within", "100ms", "turns that returned memory: up to 100 ms")
+MP_COUNTER(memory_turns_longer, "memory_turns", "within", "longer", "turns that returned memory: longer")
 
 static const mp_stat *const turns[] = {&mp_stat_turns_1ms, &mp_stat_turns_5ms, &mp_stat_turns_20ms,
                                        &mp_stat_turns_100ms, &mp_stat_turns_longer};
-static const mp_stat *const reload_turns[] = {&mp_stat_reload_turns_1ms, &mp_stat_reload_turns_5ms,
-                                              &mp_stat_reload_turns_20ms, &mp_stat_reload_turns_100ms,
-                                              &mp_stat_reload_turns_longer};
+static const mp_stat *const measured_turns[MP_MEASURES][5] = {
+    [MP_MEASURE_RELOAD] = {&mp_stat_reload_turns_1ms, &mp_stat_reload_turns_5ms, &mp_stat_reload_turns_20ms,
+                           &mp_stat_reload_turns_100ms, &mp_stat_reload_turns_longer},
+    [MP_MEASURE_MEMORY] = {&mp_stat_memory_turns_1ms, &mp_stat_memory_turns_5ms, &mp_stat_memory_turns_20ms,
+                           &mp_stat_memory_turns_100ms, &mp_stat_memory_turns_longer},
+};
 
 #define MAX_WAIT_MS 1000
 #define DESCRIPTORS 5 /* descriptors that a loop and its server need */
@@ -154,10 +163,10 @@ static void count_turn(const mp_stat *const counters[5], uint64_t us)
     mp_stat_add(counters[step], 1);
 }
 
-void mp_loop_measure(mp_loop *loop)
+void mp_loop_measure(mp_loop *loop, mp_measure kind)
 {
-    if (loop->measured_at == 0)
-        loop->measured_at = mp_clock_us(CLOCK_THREAD_CPUTIME_ID);
+    if (loop->measured_at[kind] == 0)
+        loop->measured_at[kind] = mp_clock_us(CLOCK_THREAD_CPUTIME_ID);
 }
 
 /* True if the bottom of a turn has something to do. Where no turn hook says so, it may have. */
@@ -182,9 +191,11 @@ static bool run_bottom(mp_loop *loop)
     uint64_t ended = mp_monotonic_us();
     count_turn(turns, ended - began);
     loop->now = ended / 1000;
-    if (loop->measured_at != 0)
-        count_turn(reload_turns, mp_clock_us(CLOCK_THREAD_CPUTIME_ID) - loop->measured_at);
-    loop->measured_at = 0;
+    for (mp_measure kind = 0; kind < MP_MEASURES; kind++) {
+        if (loop->measured_at[kind] != 0)
+            count_turn(measured_turns[kind], mp_clock_us(CLOCK_THREAD_CPUTIME_ID) - loop->measured_at[kind]);
+        loop->measured_at[kind] = 0;
+    }
     return has_more;
 }
 

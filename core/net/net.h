@@ -46,8 +46,10 @@ void mp_loop_stop(mp_loop *loop);
 uint64_t mp_loop_turns(const mp_loop *loop);
 /* Ends the loop's wait for events. Any thread. */
 void mp_loop_wake(mp_loop *loop);
-/* Call it at the bottom of a turn: the processor time of the rest of this turn is counted in reload_turns. */
-void mp_loop_measure(mp_loop *loop);
+/* Kinds of work whose turns are counted by their processor time: in reload_turns, in memory_turns. */
+typedef enum { MP_MEASURE_RELOAD, MP_MEASURE_MEMORY, MP_MEASURES } mp_measure;
+/* Call it at the bottom of a turn: the processor time of the rest of this turn is counted for this kind of work. */
+void mp_loop_measure(mp_loop *loop, mp_measure kind);
 
 /* A timer, embedded in its owner's struct. A zeroed timer is stopped. */
 typedef struct mp_timer {
@@ -141,6 +143,14 @@ void mp_server_balance(mp_server *server, mp_server *const *siblings, size_t cou
 size_t mp_server_connections(const mp_server *server);
 /* Frees the memory that the server keeps for new requests. On its thread. */
 void mp_server_return_memory(mp_server *server);
+/* Returns to the system about `most` pages of memory that requests and inputs of connections have used. True if more are
+ * left. From any thread. */
+bool mp_pages_return(size_t most);
+/* A zeroed block that may live longer than the connection for which it is made, apart from the blocks of connections. From any
+ * thread. */
+void *mp_slab_new(size_t size);
+/* Frees a block of mp_slab_new of this size; NULL is allowed. From any thread. */
+void mp_slab_free(void *block, size_t size);
 /* Stops listening and closes idle connections; answers in progress continue. `done` runs once no connection is left. */
 void mp_server_drain(mp_server *server, void (*done)(void *ctx), void *ctx);
 /* Call it when the thread of `server` is stuck. Its TCP listeners stop listening, so that the kernel gives new

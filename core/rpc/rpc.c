@@ -153,6 +153,11 @@ int64_t mp_rpc_calls(const mp_rpc *rpc)
     return rpc->count + rpc->detached_count;
 }
 
+void mp_rpc_return_memory(mp_rpc *rpc)
+{
+    mp_calls_free_spare(rpc);
+}
+
 void mp_rpc_free(mp_rpc *rpc)
 {
     mp_rpc_abort(rpc, "the gateway has stopped");

@@ -106,6 +106,8 @@ int64_t mp_rpc_calls(const mp_rpc *rpc); /* Number of calls in flight, detached 
 bool mp_rpc_sweep(mp_rpc *rpc);
 /* True if mp_rpc_sweep has something to do. */
 bool mp_rpc_has_work(const mp_rpc *rpc);
+/* Frees the memory that the rpc keeps for new calls. On its thread. */
+void mp_rpc_return_memory(mp_rpc *rpc);
 void mp_rpc_free(mp_rpc *rpc);
 
 /* -- decisions before there is a call: the audit and the log ------------------------------------------------------- */

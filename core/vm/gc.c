@@ -94,6 +94,11 @@ void mp_vm_return_memory(mp_vm *vm)
     vm->full_cycles = vm->full_cycles < RETURN_CYCLES ? RETURN_CYCLES : vm->full_cycles;
 }
 
+size_t mp_vm_held(const mp_vm *vm)
+{
+    return vm->bytes + vm->spare_bytes;
+}
+
 bool mp_vm_is_returning_memory(const mp_vm *vm)
 {
     return vm->is_returning;

@@ -40,6 +40,8 @@ bool mp_vm_turn(mp_vm *vm);
 bool mp_vm_has_work(const mp_vm *vm);
 /* The VM served many clients that have left: in the next turns it collects all garbage, then frees the memory that it keeps for reuse. */
 void mp_vm_return_memory(mp_vm *vm);
+/* The bytes that the VM holds: those of its Lua state and those kept for reuse. */
+size_t mp_vm_held(const mp_vm *vm);
 /* True until the turns after mp_vm_return_memory() are over. */
 bool mp_vm_is_returning_memory(const mp_vm *vm);
 /* True if the VM has no task with work. */

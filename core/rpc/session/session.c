@@ -2,9 +2,15 @@
 #include "session.h"
 #include <stdlib.h>
 
+void mp_card_free(mp_card *card)
+{
+    if (card != NULL)
+        mp_slab_free(card, sizeof *card + card->client.len + card->capabilities.len);
+}
+
 bool mp_session_set_card(mp_session *session, const mp_era *era, mp_str client, mp_str capabilities)
 {
-    mp_card *card = mp_new(sizeof *card + client.len + capabilities.len);
+    mp_card *card = mp_slab_new(sizeof *card + client.len + capabilities.len);
     card->era = era;
     if (client.len > 0)
         memcpy(card->bytes, client.ptr, client.len);
@@ -15,7 +21,7 @@ bool mp_session_set_card(mp_session *session, const mp_era *era, mp_str client, 
     mp_card *none = NULL;
     bool first = atomic_compare_exchange_strong(&session->card, &none, card);
     if (!first)
-        free(card);
+        mp_card_free(card);
     return first;
 }
 

@@ -116,6 +116,7 @@ void mp_session_unref(mp_session *session);
 mp_session *mp_session_find(mp_rpc *rpc, const mp_stream *stream, mp_str id);
 /* Removes the session from the table and ends its streams and calls on every worker. False if it was closed before. */
 bool mp_session_close(mp_session *session, const mp_stat *reason);
+void mp_card_free(mp_card *card); /* NULL is allowed */
 /* Stores the values negotiated by `initialize`. False if the session has values already: the first handshake wins
  * (B-14). */
 bool mp_session_set_card(mp_session *session, const mp_era *era, mp_str client, mp_str capabilities);

@@ -199,7 +199,7 @@ static mp_owner *count_session(mp_table *table, mp_str name)
                    (owner != NULL && owner->sessions >= config->max_sessions_per_principal);
     if (!refused) {
         if (owner == NULL) {
-            owner = mp_new(sizeof *owner + name.len + 1);
+            owner = mp_slab_new(sizeof *owner + name.len + 1);
             memcpy(owner->name, name.ptr, name.len);
             owner->node.key = (mp_str){owner->name, name.len};
             mp_map_put(&table->owners, &owner->node);
@@ -217,7 +217,7 @@ static void uncount_session(mp_table *table, mp_owner *owner)
     table->count--;
     if (--owner->sessions == 0) {
         mp_map_drop(&table->owners, &owner->node);
-        free(owner);
+        mp_slab_free(owner, sizeof *owner + owner->node.key.len + 1);
     }
     pthread_mutex_unlock(&table->owners_lock);
 }
@@ -250,7 +250,7 @@ mp_session *mp_session_new(mp_rpc *rpc, const mp_transport *transport, const mp_
         mp_stat_add(&mp_stat_refused_sessions, 1);
         return NULL;
     }
-    mp_session *session = mp_new(sizeof *session);
+    mp_session *session = mp_slab_new(sizeof *session);
     write_random_id(session->id);
     session->node.key = (mp_str){session->id, MP_SESSION_ID};
     session->transport = transport;
@@ -295,8 +295,8 @@ void mp_session_unref(mp_session *session)
     if (session->on_free != NULL)
         session->on_free(session);
     pthread_mutex_destroy(&session->lock);
-    free(atomic_load(&session->card));
-    free(session);
+    mp_card_free(atomic_load(&session->card));
+    mp_slab_free(session, sizeof *session);
 }
 
 /* The decoy of an id. An id always has the same decoy, so that the decoy is as likely as a session to be in a cache

@@ -53,12 +53,12 @@ static void free_if_done(mp_feed *feed)
     if (feed->refs > 0 || feed->events > 0)
         return;
     mp_link_drop(&feed->link);
-    free(feed);
+    mp_slab_free(feed, sizeof *feed);
 }
 
 mp_feed *mp_feed_new(mp_session *session)
 {
-    mp_feed *feed = mp_new(sizeof *feed);
+    mp_feed *feed = mp_slab_new(sizeof *feed);
     feed->session = session;
     feed->refs = 1;
     pthread_mutex_lock(&session->event_log->lock);
@@ -114,7 +114,7 @@ static void drop_event(mp_event_log *log, event *it)
     feed->lost = it->seq;
     feed->events--;
     free_if_done(feed);
-    free(it);
+    mp_slab_free(it, size_of_event(it));
 }
 
 static event *first_of(mp_session *session)
@@ -137,7 +137,7 @@ bool mp_feed_put(mp_feed *feed, mp_str json)
         mp_stat_add(&mp_stat_dropped_replay, session->closed ? 0 : 1);
         return false;
     }
-    event *it = mp_new(size);
+    event *it = mp_slab_new(size);
     it->feed = feed;
     it->seq = seq;
     it->len = json.len;

@@ -125,7 +125,7 @@ static void drop_subscription(mp_topics *topics, subscription *s)
     mp_link_drop(&s->in_topic);
     mp_link_drop(&s->in_session);
     s->session->subscription_count--;
-    free(s);
+    mp_slab_free(s, sizeof *s);
     t->count--;
     drop_if_unused(topics, t);
     mp_stat_add(&mp_stat_subscriptions, -1);
@@ -164,7 +164,7 @@ mp_follow_result mp_session_follow(mp_session *session, mp_str name)
     } else if (before == NULL || !mp_str_eq(before->topic->node.key, name)) {
         if (before != NULL)
             drop_subscription(topics, before);
-        subscription *s = mp_new(sizeof *s);
+        subscription *s = mp_slab_new(sizeof *s);
         s->session = session;
         s->topic = need_topic(topics, name);
         s->topic->count++;

@@ -1,0 +1,40 @@
+/* recycle.c: exports h2o_mem_alloc_recycle and h2o_mem_free_recycle from this executable, which libh2o calls for the pools
+ * of requests and the inputs of connections. They keep a few blocks of each thread for reuse, as libh2o's do; every
+ * other block is of whole pages (pages.h), where libh2o would call malloc. */
+#include "h2o_abi.h"
+#include "pages.h"
+#include <stdlib.h>
+
+/* The head of a block that is kept for reuse. */
+struct st_h2o_mem_recycle_chunk_t {
+    struct st_h2o_mem_recycle_chunk_t *next;
+};
+
+__attribute__((visibility("default"))) void *h2o_mem_alloc_recycle(h2o_mem_recycle_t *allocator, size_t size)
+{
+    if (allocator->cnt > 0) {
+        struct st_h2o_mem_recycle_chunk_t *chunk = allocator->_link;
+        allocator->_link = chunk->next;
+        allocator->cnt--;
+        return chunk;
+    }
+#ifndef __SANITIZE_ADDRESS__ /* which must see every block */
+    size_t pages = (size + MP_PAGE - 1) / MP_PAGE;
+    void *block = size >= MP_PAGE && pages <= MP_PAGES_MAX ? mp_pages_take(pages) : NULL;
+    if (block != NULL)
+        return block;
+#endif
+    return h2o_mem_alloc(size);
+}
+
+__attribute__((visibility("default"))) void h2o_mem_free_recycle(h2o_mem_recycle_t *allocator, void *block)
+{
+    if (allocator->cnt < allocator->max) {
+        struct st_h2o_mem_recycle_chunk_t *chunk = block;
+        chunk->next = allocator->_link;
+        allocator->_link = chunk;
+        allocator->cnt++;
+    } else if (!mp_pages_give(block)) {
+        free(block);
+    }
+}
