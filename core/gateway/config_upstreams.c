@@ -248,6 +248,8 @@ static void finish(reader *r, mp_upstream_entry *upstream, const mp_yaml_node *n
     upstream->core.kind = has_command ? MP_UPSTREAM_COMMAND : MP_UPSTREAM_URL;
     if (has_url != has_command)
         check_kind(r, upstream);
+    if (!has_command)
+        upstream->core.most = 0; /* process.most limits programs; sessions over HTTP have limits.upstreams.channels */
     check_tls(r, upstream);
     check_command(r, upstream);
     check_rename(r, upstream);

@@ -8,7 +8,7 @@ local trusted = require "spec.helpers.trusted"
 -- Opens a channel like lua/moonpool/upstream does and sends one request; "done", or the reason of the failure.
 local request = [[
 local json = require "moonpool.json"
-local channel, state = host.upstream.channel("%s", "key", {})
+local channel, state = host.upstream.channel("%s", "%s", {})
 if not channel then return state.reason end
 if state == "claimed" then
   local exchange = channel:send(json.encode { jsonrpc = "2.0", id = 1, method = "initialize" }, { id = 1 })
@@ -52,7 +52,7 @@ describe("the upstreams of a gateway", function()
     local upstream <close> = answering()
     local g <close> = started { git = { url = upstream.url .. "/mcp?key=hunter2", auth = { bearer = "hunter2" }, headers = { ["x-a"] = "hunter2" } } }
     local me = g:client "2026-07-28"
-    assert.equal("done", trusted.run(me, request:format "git"))
+    assert.equal("done", trusted.run(me, request:format("git", "key")))
     local one = g:status().upstreams.git
     assert.same({ "up", "2025-11-25", "http", 0 }, { one.state, one.revision, one.transport, one.errors })
     assert.is_true(one.channels >= 1 and one.opened >= 1)
@@ -64,14 +64,22 @@ describe("the upstreams of a gateway", function()
     assert.truthy(out:find "^git  up  2025%-11%-25  http  %d channels?  %d+ requests?; p50 [%d.]+ m?u?s, p99 [%d.]+ m?u?s\n$", out)
   end)
 
+  it("with a URL have as many channels as limits.upstreams.channels allows, more than the programs of a command", function()
+    local upstream <close> = answering()
+    local g <close> = started { git = upstream.url .. "/mcp" }
+    local me = g:client "2026-07-28"
+    for i = 1, 40 do assert.equal("done", trusted.run(me, request:format("git", "key " .. i))) end
+    assert.is_true(g:status().upstreams.git.channels >= 40)
+  end)
+
   it("are down with their last failure, and the exit code is 1", function()
     local upstream <close> = answering()
     local g <close> = started { gone = { url = "http://127.0.0.1:9/mcp", circuit = { failures = 1, open = "60s" } }, other = upstream.url .. "/mcp" }
     local me = g:client "2026-07-28"
-    local reason = trusted.run(me, request:format "gone")
+    local reason = trusted.run(me, request:format("gone", "key"))
     assert.is_true(reason == "refused" or reason == "down")    -- the gateway itself may have tried before
     local one = g:wait_status(function(status) return status.upstreams.gone.state == "down" and status.upstreams.gone.error end).upstreams.gone
-    assert.equal("done", trusted.run(me, request:format "other"))
+    assert.equal("done", trusted.run(me, request:format("other", "key")))
     assert.truthy(one.error_at:find "^%d%d%d%d%-%d%d%-%d%dT")
     local code, out = upstreams(g, "gone")
     assert.equal(1, code)
