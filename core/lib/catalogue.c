@@ -21,11 +21,13 @@ static int push_refusal(lua_State *L, const char *reason, const char *why)
 
 /* -- catalogues ---------------------------------------------------------------------------------------------------- */
 
-/* upstream.catalogue(name, class): the bytes that were published last, and their SHA-256; nil: none.  [-0, +1|2, throws] */
+/* upstream.catalogue(name, class): the bytes that were published last, their SHA-256, and true if a reload has changed the upstream's
+ * connection since; nil: none.  [-0, +1|3, throws] */
 static int l_catalogue(lua_State *L)
 {
+    bool is_stale;
     mp_catalogue *catalogue =
-        mp_catalogue_find(lua_touserdata(L, lua_upvalueindex(1)), mp_check_str(L, 1), mp_check_str(L, 2));
+        mp_catalogue_find(lua_touserdata(L, lua_upvalueindex(1)), mp_check_str(L, 1), mp_check_str(L, 2), &is_stale);
     if (catalogue == NULL)
         return 0;
     mp_catalogue **held = lua_newuserdatauv(L, sizeof *held, 0);
@@ -36,7 +38,8 @@ static int l_catalogue(lua_State *L)
     lua_pushlstring(L, hash.ptr, hash.len);
     mp_catalogue_unref(catalogue);
     *held = NULL;
-    return 2;
+    lua_pushboolean(L, is_stale);
+    return 3;
 }
 
 static int l_catalogue_gc(lua_State *L)

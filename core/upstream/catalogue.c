@@ -89,6 +89,7 @@ mp_publish_result mp_catalogue_publish(mp_upstreams *table, mp_str name, mp_str 
         mp_catalogue_class *class = need_class(upstream, class_name);
         mp_catalogue *before = class->catalogue;
         class->catalogue = catalogue;
+        class->is_stale = false;
         pthread_mutex_unlock(&upstream->lock);
         result = before == catalogue ? MP_PUBLISH_EQUAL : MP_PUBLISH_NEW;
         mp_catalogue_unref(before);
@@ -97,14 +98,42 @@ mp_publish_result mp_catalogue_publish(mp_upstreams *table, mp_str name, mp_str 
     return result;
 }
 
-mp_catalogue *mp_catalogue_find(mp_upstreams *table, mp_str name, mp_str class_name)
+typedef struct {
+    mp_upstream *to;
+} carried;
+
+static void take_class(mp_node *node, void *ctx)
+{
+    carried *it = ctx;
+    mp_catalogue_class *class = mp_container(node, mp_catalogue_class, node);
+    if (class->catalogue == NULL)
+        return;
+    bool is_new;
+    mp_catalogue_class *copy = mp_map_need(&it->to->classes, node->key, sizeof *copy, &is_new);
+    copy->catalogue = class->catalogue;
+    copy->is_stale = true;
+    atomic_fetch_add(&class->catalogue->refs, 1);
+}
+
+void mp_catalogues_carry(mp_upstream *from, mp_upstream *to)
+{
+    carried it = {.to = to};
+    pthread_mutex_lock(&from->lock);
+    mp_map_each(&from->classes, take_class, &it); /* no other thread knows `to` yet */
+    pthread_mutex_unlock(&from->lock);
+}
+
+mp_catalogue *mp_catalogue_find(mp_upstreams *table, mp_str name, mp_str class_name, bool *is_stale)
 {
     mp_upstream *upstream = mp_upstreams_find(table, name);
+    *is_stale = false;
     if (upstream == NULL)
         return NULL;
     pthread_mutex_lock(&upstream->lock);
     mp_node *node = mp_map_find(&upstream->classes, class_name);
-    mp_catalogue *catalogue = node == NULL ? NULL : mp_container(node, mp_catalogue_class, node)->catalogue;
+    const mp_catalogue_class *class = node == NULL ? NULL : mp_container(node, mp_catalogue_class, node);
+    mp_catalogue *catalogue = class == NULL ? NULL : class->catalogue;
+    *is_stale = catalogue != NULL && class->is_stale;
     if (catalogue != NULL)
         atomic_fetch_add(&catalogue->refs, 1);
     pthread_mutex_unlock(&upstream->lock);

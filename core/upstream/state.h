@@ -37,6 +37,7 @@ typedef struct mp_catalogue_class {
     mp_node node; /* its key is the class */
     mp_catalogue *catalogue;
     bool is_claimed;
+    bool is_stale; /* the catalogue was read before a reload changed the connection */
 } mp_catalogue_class;
 
 struct mp_upstreams {
@@ -252,6 +253,11 @@ mp_upstream *mp_upstream_ref(mp_upstream *upstream);
 void mp_upstream_unref(mp_upstream *upstream);
 /* Records a failure of the upstream for people and the circuit. Under the upstream's lock. */
 void mp_upstream_note_failure(mp_upstream *upstream, const mp_upstream_failure *failure);
+
+/* -- catalogue.c --------------------------------------------------------------------------------------------------- */
+
+/* Gives the catalogues of an upstream to the one that a reload puts in its place, as stale ones. Without the lock of an upstream. */
+void mp_catalogues_carry(mp_upstream *from, mp_upstream *to);
 
 /* -- channel.c ----------------------------------------------------------------------------------------------------- */
 

@@ -129,6 +129,8 @@ void mp_upstreams_configure(mp_upstreams *table, const mp_upstream_config *const
             add_record(&it.gone, before);
         }
         mp_upstream *upstream = mp_upstream_new(table, part, transport_of(list[i]));
+        if (before != NULL)
+            mp_catalogues_carry(before, upstream);
         mp_map_put(&table->by_name, &upstream->node);
         mp_link_put(&table->all, &upstream->in_all);
     }

@@ -265,8 +265,9 @@ typedef enum { MP_PUBLISH_NEW, MP_PUBLISH_EQUAL, MP_PUBLISH_UNKNOWN, MP_PUBLISH_
 mp_publish_result mp_catalogue_publish(mp_upstreams *table, mp_str name, mp_str class_name, mp_str bytes,
                                        const unsigned char hash[MP_CATALOGUE_HASH]);
 typedef struct mp_catalogue mp_catalogue;
-/* A counted reference; NULL: none was published. Any thread. */
-mp_catalogue *mp_catalogue_find(mp_upstreams *table, mp_str name, mp_str class_name);
+/* A counted reference; NULL: none was published. `*is_stale`: it was published before a reload changed the upstream's connection. Any
+ * thread. */
+mp_catalogue *mp_catalogue_find(mp_upstreams *table, mp_str name, mp_str class_name, bool *is_stale);
 mp_str mp_catalogue_bytes(const mp_catalogue *catalogue);
 mp_str mp_catalogue_hash(const mp_catalogue *catalogue);
 void mp_catalogue_unref(mp_catalogue *catalogue);

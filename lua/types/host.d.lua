@@ -786,6 +786,7 @@ function host.upstream.channel(name, key, options) end
 ---@param class string
 ---@return string? bytes
 ---@return string? hash
+---@return boolean? is_stale  A reload has changed the upstream's connection since it was published
 function host.upstream.catalogue(name, class) end
 
 --- Keeps a list for all workers. True if it differs from the last one: then every VM gets the bus message "catalogue" with name .. "\0" .. class.

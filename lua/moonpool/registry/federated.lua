@@ -202,7 +202,8 @@ local function read_soon(record) host.job.begin(function() federated.read(record
 
 local function is_due(record)
   if not host.store.get(fresh_key(record)) then return true end
-  return host.upstream.catalogue(record.name, CLASS) == nil
+  local text, _, is_stale = host.upstream.catalogue(record.name, CLASS)
+  return text == nil or is_stale
 end
 
 local function read_due()
