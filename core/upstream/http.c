@@ -12,7 +12,6 @@ MP_GAUGE(upstream_requests, "upstream_requests", "", "",
 #define LINGER_MS 1000   /* after the answer: time for the rest of the body, so that the connection can be used again */
 #define FAREWELL_MS 2000 /* for DELETE and for messages that nothing waits for */
 #define ERROR_BODY ((size_t)64 << 10) /* bytes of an error's body that are read */
-#define FIXED_HEADERS 6
 
 typedef struct {
     mp_link link, hot; /* in host->requests, host->hot */
@@ -321,14 +320,7 @@ static bool is_header_value(const char *text)
     return true;
 }
 
-typedef struct {
-    const char **list;
-    size_t count;
-    mp_buf text[FIXED_HEADERS];
-    size_t texts;
-} headers;
-
-static void add_header(headers *to, const char *name, const char *value)
+static void add_header(mp_http_headers *to, const char *name, const char *value)
 {
     if (value == NULL || *value == '\0' || !is_header_value(value))
         return;
@@ -357,12 +349,12 @@ static const char *session_of(const mp_channel *channel, bool is_opener)
     return is_opener ? channel->given : NULL;
 }
 
-static void put_headers(headers *to, const mp_upstream_host *host, const mp_channel *channel,
-                        const mp_exchange *exchange)
+void mp_http_put_headers(mp_http_headers *to, const mp_upstream_host *host, const mp_channel *channel,
+                         const mp_exchange *exchange)
 {
     const mp_upstream_config *config = &channel->part->it;
     char *const *own = exchange == NULL ? NULL : exchange->headers;
-    to->list = mp_new((FIXED_HEADERS + 4 + count_of(config->headers) + count_of(own)) * sizeof *to->list);
+    to->list = mp_new((MP_FIXED_HEADERS + 4 + count_of(config->headers) + count_of(own)) * sizeof *to->list);
     to->list[to->count++] = "Content-Type: application/json";
     to->list[to->count++] = "Accept: application/json, text/event-stream";
     for (char *const *header = config->headers; header != NULL && *header != NULL; header++)
@@ -388,6 +380,13 @@ static void put_headers(headers *to, const mp_upstream_host *host, const mp_chan
             to->list[to->count++] = *header;
 }
 
+void mp_http_clear_headers(mp_http_headers *headers)
+{
+    for (size_t i = 0; i < headers->texts; i++)
+        mp_buf_clear(&headers->text[i]);
+    free(headers->list);
+}
+
 /* NULL: `err` says why. */
 static request *begin(mp_upstream_host *host, mp_channel *channel, mp_exchange *exchange, const char *method,
                       mp_str message, mp_err *err)
@@ -408,8 +407,8 @@ static request *begin(mp_upstream_host *host, mp_channel *channel, mp_exchange *
         it->own = mp_dup(message);
         it->message.ptr = it->own;
     }
-    headers all = {0};
-    put_headers(&all, host, channel, exchange);
+    mp_http_headers all = {0};
+    mp_http_put_headers(&all, host, channel, exchange);
     mp_outgoing outgoing = {.method = method,
                             .url = part->url,
                             .headers = all.list,
@@ -424,9 +423,7 @@ static request *begin(mp_upstream_host *host, mp_channel *channel, mp_exchange *
                             .ready = on_ready,
                             .ctx = it};
     it->transfer = mp_transfer_start(host->client, &outgoing, err);
-    for (size_t i = 0; i < all.texts; i++)
-        mp_buf_clear(&all.text[i]);
-    free(all.list);
+    mp_http_clear_headers(&all);
     mp_stat_add(&mp_stat_upstream_requests, 1);
     mp_link_put(&host->requests, &it->link);
     if (it->transfer != NULL)

@@ -8,7 +8,9 @@
 
 static const mp_upstream_transport *transport_of(const mp_upstream_config *config)
 {
-    return config->kind == MP_UPSTREAM_COMMAND ? &mp_upstream_stdio : &mp_upstream_http;
+    if (config->kind == MP_UPSTREAM_COMMAND)
+        return &mp_upstream_stdio;
+    return config->revision == MP_REVISION_SSE ? &mp_upstream_sse : &mp_upstream_http;
 }
 
 mp_upstreams *mp_upstreams_new(void)
@@ -286,7 +288,7 @@ void mp_upstream_report_free(mp_upstream_report *reports, size_t count)
 #define MAX_REQUESTS 8192
 #define END_MS 2000
 
-static const mp_upstream_transport *const transports[] = {&mp_upstream_http, &mp_upstream_stdio};
+static const mp_upstream_transport *const transports[] = {&mp_upstream_http, &mp_upstream_sse, &mp_upstream_stdio};
 #define TRANSPORTS (sizeof transports / sizeof *transports)
 
 bool mp_channel_use(mp_channel *channel, mp_str transport)

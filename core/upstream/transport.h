@@ -38,7 +38,23 @@ struct mp_upstream_transport {
     void (*free_host)(mp_upstream_host *host);
 };
 
-extern const mp_upstream_transport mp_upstream_http, mp_upstream_stdio;
+extern const mp_upstream_transport mp_upstream_http, mp_upstream_sse, mp_upstream_stdio;
+
+/* -- http.c: headers of a request ---------------------------------------------------------------------------------- */
+
+#define MP_FIXED_HEADERS 6
+
+typedef struct {
+    const char **list; /* ends with NULL */
+    size_t count;
+    mp_buf text[MP_FIXED_HEADERS];
+    size_t texts;
+} mp_http_headers;
+
+/* Those of the configuration, of the channel, and of the exchange, which may be NULL. */
+void mp_http_put_headers(mp_http_headers *to, const mp_upstream_host *host, const mp_channel *channel,
+                         const mp_exchange *exchange);
+void mp_http_clear_headers(mp_http_headers *headers);
 
 /* -- what a transport calls, for one exchange ---------------------------------------------------------------------- */
 

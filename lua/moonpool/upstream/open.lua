@@ -135,7 +135,9 @@ local function legacy(record, channel, mode)
   if mode ~= "sse" then
     local card, failure = initialize(record, channel, "http")
     if card or mode == "legacy" or not may_be_sse(record, failure) then return card, failure end
-    if not channel.use or not channel:use "sse" then return nil, failure end
+    if not channel:use "sse" then return nil, failure end
+  elseif not channel:use "sse" then
+    return nil, { outcome = "not_run", reason = "closed" }
   end
   return initialize(record, channel, "sse")
 end

@@ -1,0 +1,463 @@
+/* http_sse.c: HTTP+SSE of 2024-11-05: one GET, whose event stream first names an address of the same origin and then has all messages of
+ * the upstream; each of our messages is a POST to that address. The channel is lost when the stream ends. */
+#include "upstream/transport.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+MP_GAUGE(upstream_streams, "upstream_streams", "", "", "event streams of upstreams that speak HTTP+SSE")
+
+#define ERROR_BODY MP_FAILURE_BODY
+#define FAREWELL_MS 2000 /* for a POST that nothing waits for */
+
+typedef struct connection connection;
+
+/* A message on its way to the upstream; exchange->request of its exchange. It waits until the address is known. */
+typedef struct {
+    mp_link link; /* in connection->posts, oldest first */
+    connection *of;
+    mp_exchange *exchange; /* a counted reference; NULL: nothing waits for the result */
+    mp_transfer *transfer; /* NULL: not begun */
+    char *own;             /* a copy of the message, where there is no exchange */
+    mp_str message;
+    mp_buf body;  /* of an error */
+    mp_buf after; /* a message about the exchange, which is sent when this one was accepted */
+    mp_timer deadline;
+    bool has_news;
+} post;
+
+struct connection {
+    mp_link link; /* in host->streams */
+    mp_upstream_host *host;
+    mp_channel *channel; /* a counted reference */
+    mp_transfer *stream;
+    mp_event_reader reader;
+    char *endpoint; /* normalized; NULL until the upstream has named it */
+    mp_buf body;    /* of a refusal */
+    mp_link posts;
+    bool has_news, is_over;
+};
+
+/* -- memory -------------------------------------------------------------------------------------------------------- */
+
+static void free_post(post *it)
+{
+    mp_link_drop(&it->link);
+    mp_timer_stop(it->of->host->loop, &it->deadline);
+    mp_transfer_free(it->transfer);
+    if (it->exchange != NULL && it->exchange->request == it)
+        it->exchange->request = NULL;
+    mp_exchange_unref(it->exchange);
+    mp_buf_clear(&it->body);
+    mp_buf_clear(&it->after);
+    free(it->own);
+    free(it);
+}
+
+static void free_connection(connection *it)
+{
+    while (!mp_link_is_alone(&it->posts))
+        free_post(mp_container(it->posts.next, post, link));
+    mp_link_drop(&it->link);
+    mp_transfer_free(it->stream);
+    mp_event_reader_clear(&it->reader);
+    mp_buf_clear(&it->body);
+    mp_channel_unref(it->channel);
+    free(it->endpoint);
+    free(it);
+    mp_stat_add(&mp_stat_upstream_streams, -1);
+}
+
+static void on_deadline(mp_timer *timer)
+{
+    free_post(mp_container(timer, post, deadline));
+}
+
+/* -- requests ------------------------------------------------------------------------------------------------------ */
+
+static mp_transfer *begin(const connection *it, const mp_exchange *exchange, mp_outgoing *outgoing, mp_err *err)
+{
+    const mp_upstream_part *part = it->channel->part;
+    mp_http_headers all = {0};
+    mp_http_put_headers(&all, it->host, it->channel, exchange);
+    outgoing->headers = all.list;
+    outgoing->most = SIZE_MAX;
+    outgoing->is_stream = true;
+    outgoing->policy = part->policy;
+    outgoing->connect_ms = part->it.connect_ms;
+    outgoing->ca = part->it.tls_ca;
+    outgoing->certificate = part->it.tls_certificate;
+    outgoing->key = part->it.tls_key;
+    mp_transfer *transfer = mp_transfer_start(it->host->client, outgoing, err);
+    mp_http_clear_headers(&all);
+    return transfer;
+}
+
+static void on_post_ready(mp_transfer *transfer, void *ctx)
+{
+    (void)transfer;
+    ((post *)ctx)->has_news = true;
+}
+
+static void begin_post(connection *it, post *one)
+{
+    mp_err err = {"", ""};
+    mp_outgoing outgoing = {
+        .method = "POST", .url = it->endpoint, .body = one->message, .ready = on_post_ready, .ctx = one};
+    one->transfer = begin(it, one->exchange, &outgoing, &err);
+    mp_exchange *exchange = one->exchange;
+    if (one->transfer != NULL) {
+        if (exchange != NULL)
+            atomic_store(&exchange->was_sent, true);
+        return;
+    }
+    if (exchange != NULL)
+        mp_exchange_ref(exchange);
+    free_post(one);
+    if (exchange != NULL)
+        mp_exchange_fail_with(exchange, "refused", err.text);
+    mp_exchange_unref(exchange);
+}
+
+static post *add_post(connection *it, mp_exchange *exchange, mp_str message)
+{
+    post *one = mp_new(sizeof *one);
+    one->of = it;
+    one->message = message;
+    if (exchange != NULL) {
+        one->exchange = mp_exchange_ref(exchange);
+        exchange->request = one;
+    } else {
+        one->own = mp_dup(message);
+        one->message.ptr = one->own;
+        mp_timer_start(it->host->loop, &one->deadline, FAREWELL_MS, on_deadline);
+    }
+    mp_link_init(&one->link);
+    mp_link_put(&it->posts, &one->link);
+    if (it->endpoint != NULL)
+        begin_post(it, one);
+    return one;
+}
+
+static void begin_posts(connection *it)
+{
+    mp_link again = {&again, &again};
+    for (mp_link *link; (link = mp_link_take(&it->posts)) != NULL;)
+        mp_link_put(&again, link);
+    for (mp_link *link; (link = mp_link_take(&again)) != NULL;) {
+        post *one = mp_container(link, post, link);
+        mp_link_put(&it->posts, link);
+        if (one->transfer == NULL)
+            begin_post(it, one);
+    }
+}
+
+/* -- failures ------------------------------------------------------------------------------------------------------ */
+
+/* The failure of a request that was answered with an error, or not at all. */
+static void describe_failure(mp_upstream_failure *failure, mp_transfer *transfer, const mp_buf *body, const char *what)
+{
+    const mp_err *err = mp_transfer_failure(transfer);
+    mp_transfer_trouble trouble = mp_transfer_trouble_of(transfer);
+    int status = mp_transfer_status(transfer);
+    char why[sizeof failure->why];
+    if (status == 0 && err != NULL) {
+        const char *reason = trouble == MP_TRANSFER_REFUSED  ? "address"
+                             : trouble == MP_TRANSFER_UNSENT ? "refused"
+                                                             : "closed";
+        mp_upstream_failure_set(failure, reason, trouble != MP_TRANSFER_REFUSED && trouble != MP_TRANSFER_UNSENT,
+                                err->text);
+        return;
+    }
+    snprintf(why, sizeof why, "%s (HTTP status %d)", what, status);
+    mp_upstream_failure_set(failure, "status", true, why);
+    mp_str head = mp_transfer_head(transfer);
+    failure->status = status;
+    failure->head = mp_dup(head);
+    failure->head_len = head.len;
+    failure->body_len = body->len;
+    failure->body = mp_dup(mp_buf_str(body));
+}
+
+/* The stream has ended, or never began: the next taker of the channel's key opens another one. */
+static void end_by_itself(connection *it, const char *reason, const char *why)
+{
+    it->is_over = true;
+    mp_channel_broken(it->channel, reason, why);
+}
+
+/* -- posts --------------------------------------------------------------------------------------------------------- */
+
+static bool is_success(const mp_transfer *transfer)
+{
+    int status = mp_transfer_status(transfer);
+    return status >= 200 && status < 300 && mp_transfer_failure(transfer) == NULL;
+}
+
+/* Takes what has arrived; keeps the beginning. */
+static void collect(mp_transfer *transfer, mp_buf *body)
+{
+    for (mp_str piece; (piece = mp_transfer_body(transfer)).len > 0; mp_transfer_take(transfer)) {
+        size_t room = ERROR_BODY - body->len;
+        mp_buf_put(body, (mp_str){piece.ptr, piece.len < room ? piece.len : room});
+    }
+}
+
+/* May free the post. */
+static void pull_post(post *one)
+{
+    collect(one->transfer, &one->body);
+    if (!mp_transfer_is_over(one->transfer))
+        return;
+    connection *it = one->of;
+    mp_exchange *exchange = one->exchange == NULL ? NULL : mp_exchange_ref(one->exchange);
+    mp_upstream_failure failure = {0};
+    bool is_good = is_success(one->transfer);
+    if (!is_good)
+        describe_failure(&failure, one->transfer, &one->body, "the message was not accepted");
+    if (one->after.len > 0)
+        add_post(it, NULL, mp_buf_str(&one->after));
+    free_post(one);
+    if (exchange == NULL) {
+        mp_upstream_failure_clear(&failure);
+        return;
+    }
+    if (!is_good) {
+        if (!failure.may_have_run)
+            atomic_store(&exchange->was_sent, false);
+        mp_exchange_fail(exchange, &failure);
+    } else if (!exchange->has_id) {
+        mp_exchange_accepted(exchange, 0);
+    }
+    mp_exchange_unref(exchange);
+}
+
+/* -- the stream ---------------------------------------------------------------------------------------------------- */
+
+/* The address that the upstream gives must be of the origin that the configuration names. */
+static int set_endpoint(connection *it, mp_str data)
+{
+    const mp_upstream_part *part = it->channel->part;
+    char *text = mp_dup(mp_str_trim(data));
+    mp_url own = {0}, given = {0};
+    mp_err err;
+    int result = -1;
+    if (data.len > 0 && mp_url_parse(&own, part->url, NULL, &err) == 0 &&
+        mp_url_parse(&given, text, part->url, &err) == 0 && strcmp(own.scheme, given.scheme) == 0 &&
+        strcmp(own.host, given.host) == 0 && own.port == given.port) {
+        it->endpoint = mp_dup(mp_str_of(given.text));
+        result = 0;
+    }
+    mp_url_clear(&own);
+    mp_url_clear(&given);
+    free(text);
+    return result;
+}
+
+static void take_event(connection *it, const mp_event *event)
+{
+    if (mp_str_is(event->kind, "endpoint") && it->endpoint == NULL) {
+        if (set_endpoint(it, event->data) == 0)
+            begin_posts(it);
+        else
+            end_by_itself(it, "unreadable", "the stream's endpoint is no address of the same origin");
+    } else if (mp_str_is(event->kind, "message") && !mp_channel_message(it->channel, event->data)) {
+        mp_channel_count_dropped(it->channel);
+    }
+}
+
+static void pull_events(connection *it)
+{
+    for (mp_str piece; !it->is_over && (piece = mp_transfer_body(it->stream)).len > 0; mp_transfer_take(it->stream)) {
+        mp_event event;
+        mp_event_result result = MP_EVENT_NONE;
+        while (!it->is_over && (result = mp_event_read(&it->reader, &piece, &event)) == MP_EVENT_COMPLETE)
+            take_event(it, &event);
+        if (!it->is_over && result != MP_EVENT_NONE)
+            end_by_itself(it, "too_large", "an event is larger than limits.upstreams.answer");
+    }
+}
+
+/* True if the answer's head says that it is an event stream. */
+static bool is_event_stream(const mp_transfer *transfer)
+{
+    mp_str rest = mp_transfer_head(transfer);
+    while (rest.len > 0) {
+        mp_str line = mp_str_cut(&rest, '\n');
+        mp_str key = mp_str_cut(&line, ':');
+        mp_str type = mp_str_cut(&line, ';');
+        if (mp_str_is_nocase(key, "content-type"))
+            return mp_str_is_nocase(mp_str_trim(type), "text/event-stream");
+    }
+    return false;
+}
+
+/* The GET was refused: the exchanges that wait learn the status. */
+static void refuse_stream(connection *it)
+{
+    const char *what = "the address has no event stream";
+    for (mp_link *link; (link = mp_link_take(&it->posts)) != NULL;) {
+        post *one = mp_container(link, post, link);
+        mp_exchange *exchange = one->exchange == NULL ? NULL : mp_exchange_ref(one->exchange);
+        mp_upstream_failure failure;
+        free_post(one);
+        if (exchange == NULL)
+            continue;
+        describe_failure(&failure, it->stream, &it->body, what);
+        failure.may_have_run = false;
+        mp_exchange_fail(exchange, &failure);
+        mp_exchange_unref(exchange);
+    }
+    end_by_itself(it, "closed", what);
+}
+
+static void pull_stream(connection *it)
+{
+    bool is_over = mp_transfer_is_over(it->stream);
+    if (it->is_over || (!is_over && mp_transfer_status(it->stream) == 0))
+        return;
+    if (mp_transfer_status(it->stream) == 200 && is_event_stream(it->stream)) {
+        pull_events(it);
+        if (is_over && !it->is_over)
+            end_by_itself(it, "closed", "the event stream ended");
+        return;
+    }
+    collect(it->stream, &it->body);
+    if (is_over || it->body.len >= ERROR_BODY)
+        refuse_stream(it);
+}
+
+static void on_stream_ready(mp_transfer *transfer, void *ctx)
+{
+    (void)transfer;
+    ((connection *)ctx)->has_news = true;
+}
+
+/* NULL: the exchange has failed. */
+static connection *connect_channel(mp_channel *channel, mp_exchange *exchange)
+{
+    const mp_upstream_part *part = channel->part;
+    mp_err err = {"the URL is not valid", ""};
+    connection *it = mp_new(sizeof *it);
+    it->host = channel->home;
+    it->channel = mp_channel_ref(channel);
+    it->reader.most = part->limits.answer;
+    mp_link_init(&it->posts);
+    mp_link_init(&it->link);
+    mp_link_put(&it->host->streams, &it->link);
+    mp_stat_add(&mp_stat_upstream_streams, 1);
+    mp_outgoing outgoing = {.method = "GET", .url = part->url, .ready = on_stream_ready, .ctx = it};
+    if (part->url != NULL)
+        it->stream = begin(it, NULL, &outgoing, &err);
+    if (it->stream != NULL) {
+        channel->connection = it;
+        return it;
+    }
+    free_connection(it);
+    mp_exchange_fail_with(exchange, "refused", err.text);
+    return NULL;
+}
+
+/* -- the transport ------------------------------------------------------------------------------------------------- */
+
+static void send(mp_exchange *exchange)
+{
+    mp_channel *channel = exchange->channel;
+    connection *it = channel->connection;
+    if (it == NULL && !channel->is_closed) {
+        it = connect_channel(channel, exchange);
+        if (it == NULL)
+            return;
+    }
+    if (it == NULL || it->is_over)
+        mp_exchange_fail_with(exchange, "closed", "the event stream has ended");
+    else
+        add_post(it, exchange, exchange->message);
+}
+
+/* A word about an exchange must not overtake its request. */
+static void say(mp_exchange *exchange, mp_str message)
+{
+    connection *it = exchange->channel->connection;
+    post *before = exchange->request;
+    if (it == NULL || it->is_over)
+        return;
+    if (before != NULL && before->after.len == 0)
+        mp_buf_put(&before->after, message);
+    else
+        add_post(it, NULL, message);
+}
+
+static void leave(mp_exchange *exchange)
+{
+    post *one = exchange->request;
+    if (one == NULL)
+        return;
+    if (one->transfer == NULL || one->after.len == 0) {
+        free_post(one);
+        return;
+    }
+    /* The exchange's memory has the body: the post keeps its reference, and the exchange takes no result any more. */
+    mp_timer_start(one->of->host->loop, &one->deadline, FAREWELL_MS, on_deadline);
+    exchange->request = NULL;
+}
+
+static void close_channel(mp_channel *channel, bool is_lost)
+{
+    (void)is_lost;
+    connection *it = channel->connection;
+    channel->is_closed = true;
+    channel->connection = NULL;
+    if (it == NULL)
+        return;
+    if (!it->is_over)
+        mp_channel_fail_all(channel, "closed", "the channel was closed");
+    it->is_over = true;
+    free_connection(it);
+}
+
+static bool turn(mp_upstream_host *host)
+{
+    bool did = false;
+    for (mp_link *link = host->streams.next; link != &host->streams; link = link->next) {
+        connection *it = mp_container(link, connection, link);
+        did = did || it->has_news;
+        if (it->has_news) {
+            it->has_news = false;
+            pull_stream(it);
+        }
+        for (mp_link *at = it->posts.next, *next; at != &it->posts; at = next) {
+            post *one = mp_container(at, post, link);
+            next = at->next;
+            if (one->has_news) {
+                one->has_news = false;
+                pull_post(one);
+                did = true;
+                next = it->posts.next; /* failures may have freed others */
+            }
+        }
+    }
+    return did;
+}
+
+static bool end_host(mp_upstream_host *host)
+{
+    return mp_link_is_alone(&host->streams);
+}
+
+static void free_host(mp_upstream_host *host)
+{
+    while (!mp_link_is_alone(&host->streams)) {
+        connection *it = mp_container(host->streams.next, connection, link);
+        close_channel(it->channel, true);
+    }
+}
+
+const mp_upstream_transport mp_upstream_sse = {.name = "sse",
+                                               .has_home = true,
+                                               .send = send,
+                                               .say = say,
+                                               .leave = leave,
+                                               .close = close_channel,
+                                               .turn = turn,
+                                               .end_host = end_host,
+                                               .free_host = free_host};
