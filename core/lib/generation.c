@@ -102,7 +102,7 @@ mp_vm *mp_lib_new(mp_source *source, const mp_lib_config *config, mp_buf *report
     lib->store = config->store;
     lib->frozen = mp_frozen_answers_new();
     lib->plans = mp_plans_new();
-    lib->audit = mp_audit_arguments_of(config->audit);
+    lib->audit = mp_audit_mode_of(config->audit);
     lib->has_auth = !config->is_auth_disabled;
     mp_link_init(&lib->principal_refs);
     loading it = {lib, source, config, report};

@@ -17,7 +17,7 @@ typedef struct {
 } mp_rights;
 
 /* How much audit lines show of the arguments of a call: log.audit_arguments, or OFF without an audit. */
-typedef enum { MP_AUDIT_OFF, MP_AUDIT_NONE, MP_AUDIT_NAMES, MP_AUDIT_VALUES } mp_audit_arguments;
+typedef enum { MP_AUDIT_MODE_OFF, MP_AUDIT_MODE_NONE, MP_AUDIT_MODE_NAMES, MP_AUDIT_MODE_VALUES } mp_audit_mode;
 
 /* An audit line that C writes (mcp/audit_line.h). Empty, with `text.len` 0, unless the line is begun and not yet written. */
 typedef struct {
@@ -50,7 +50,7 @@ typedef struct {
 
     mp_frozen_answers *frozen; /* the VM's stored answers (mcp/frozen_answer.h) */
     struct mp_plans *plans;    /* the VM's plans (mcp/plan.h) */
-    mp_audit_arguments audit;
+    mp_audit_mode audit;
     unsigned char random[256]; /* for ids of audit lines: the last `random_left` bytes are unused */
     size_t random_left;
     uint64_t snapshot_begun, snapshot_served; /* generations of the registry's snapshots (mcp/served.c) */

@@ -8,20 +8,20 @@
 #define MAX_TEXT_BYTES 256 /* as in audit.lua: longer texts are cut */
 #define ID_BYTES 8
 
-mp_audit_arguments mp_audit_arguments_of(const char *choice)
+mp_audit_mode mp_audit_mode_of(const char *choice)
 {
     if (choice == NULL)
-        return MP_AUDIT_OFF;
+        return MP_AUDIT_MODE_OFF;
     if (strcmp(choice, "none") == 0)
-        return MP_AUDIT_NONE;
-    return strcmp(choice, "names") == 0 ? MP_AUDIT_NAMES : MP_AUDIT_VALUES;
+        return MP_AUDIT_MODE_NONE;
+    return strcmp(choice, "names") == 0 ? MP_AUDIT_MODE_NAMES : MP_AUDIT_MODE_VALUES;
 }
 
 bool mp_audit_can_write(const mp_lib *lib, const mp_call *call)
 {
-    if (lib->audit == MP_AUDIT_OFF)
+    if (lib->audit == MP_AUDIT_MODE_OFF)
         return true;
-    if (lib->audit == MP_AUDIT_VALUES || !mp_principal_is_of(lib, mp_call_principal(call)))
+    if (lib->audit == MP_AUDIT_MODE_VALUES || !mp_principal_is_of(lib, mp_call_principal(call)))
         return false;
     size_t count;
     const mp_flat *arguments = mp_call_flat(call, &count);
@@ -180,7 +180,7 @@ static double now_s(void)
 
 void mp_audit_begin(mp_audit_line *line, mp_lib *lib, const mp_call *call, mp_str name)
 {
-    if (lib->audit == MP_AUDIT_OFF || !mp_audit_is_on())
+    if (lib->audit == MP_AUDIT_MODE_OFF || !mp_audit_is_on())
         return;
     const mp_era *era = mp_call_era(call);
     const mp_session *session = mp_call_session(call);
@@ -212,7 +212,7 @@ void mp_audit_begin(mp_audit_line *line, mp_lib *lib, const mp_call *call, mp_st
     if (name.len > 0)
         put_text(text, MP_STR(",\"name\":"), name);
     line->head = text->len;
-    if (lib->audit == MP_AUDIT_NAMES)
+    if (lib->audit == MP_AUDIT_MODE_NAMES)
         put_names(text, call);
     mp_json_token trace = find_member(meta, MP_STR("traceparent"), MP_STR("traceparent")).token;
     if (trace.type == MP_JSON_T_STRING) {

@@ -300,7 +300,7 @@ bool mp_plan_run(lua_State *L, mp_lib_task *task, int *count)
         (!plan->is_checked && !mp_plan_fits(plan, values, value_count, &given)))
         return false;
     follow_as(lib, call);
-    if (lib->audit != MP_AUDIT_OFF)
+    if (lib->audit != MP_AUDIT_MODE_OFF)
         mp_audit_begin(&task->audit, lib, call, plan->name);
     push_head(L, plans, plan);
     if (plan->is_checked) {

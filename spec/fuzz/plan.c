@@ -1,0 +1,154 @@
+/* plan.c: the arguments of planned calls against the general path. The first byte chooses a tool, the rest is the JSON of its arguments. Where the plan
+ * of the tool takes them, the tool's compiled schema takes them as well, and the handler would get the same values in the same order:
+ * mp_plan_prove_arguments ends the process otherwise. */
+#define MP_SPEC_BUILD 1 /* as core has it in builds with sanitizers */
+#include "gateway/runtime_config.h"
+#include "lib/mcp/plan.h"
+#include <lauxlib.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MUST(condition) ((condition) ? (void)0 : abort())
+#define COLLECT_EVERY 500 /* inputs */
+
+/* The tools "a", "b" and so on. */
+static const char *const scripts[] = {
+    "--- T.\n---@param a number\n---@param b? number\nreturn function(a, b) return a end",
+    "--- T.\n---@param n integer\n---@param s? string\n---@param f? boolean\nreturn function(n, s, f, call) return n "
+    "end",
+    "return tool { 'T.', input = { a = t.number, b = t.string { optional = true }, c = t.boolean { default = true }, d "
+    "= t.string { default = 'd' } }, "
+    "function(args) end }",
+    "return tool { 'T.', open = true, input = { a = t.number { min = 1, max = 10 }, i = t.integer { above = 0, below = "
+    "10, optional = true }, "
+    "s = t.string { min = 2, max = 3, optional = true }, e = t.optional(t.one_of { 'red', 'green', '' }) }, "
+    "function(args) end }",
+    "return tool { 'T.', input = { at = t.object { x = t.number, y = t.number { default = 5 }, s = t.string { max = 3, "
+    "optional = true } }, "
+    "to = t.optional(t.object { x = t.integer }), name = t.string { default = 'here' } }, function(args) end }",
+    "return tool { 'T.', input = { list = t.optional(t.list(t.integer)), s = t.string { pattern = '^a', optional = "
+    "true }, "
+    "at = t.optional(t.object { to = t.object { x = t.number } }), n = t.nullable(t.integer { optional = true }), a = "
+    "t.number { default = 1 } }, "
+    "function(args) end }",
+};
+#define TOOLS (sizeof scripts / sizeof *scripts)
+
+static lua_State *L;
+static mp_envelope envelope;
+
+int LLVMFuzzerInitialize(int *argc, char ***argv);
+int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size);
+
+static void write_file(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+    MUST(file != NULL && fputs(text, file) >= 0 && fclose(file) == 0);
+}
+
+/* Removes what LLVMFuzzerInitialize has made in the folder. */
+static void remove_folder(const char *folder)
+{
+    char path[128];
+    for (size_t i = 0; i < TOOLS; i++) {
+        snprintf(path, sizeof path, "%s/tools/%c.lua", folder, (char)('a' + i));
+        unlink(path);
+    }
+    snprintf(path, sizeof path, "%s/tools", folder);
+    rmdir(path);
+    rmdir(folder);
+}
+
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+    (void)argc;
+    (void)argv;
+    static mp_commons commons; /* what follows stays until the process ends */
+    static mp_runtime_config *settings;
+    char folder[] = "/tmp/moonpool-fuzz-XXXXXX", path[128];
+    mp_buf report = {0};
+    mp_err err;
+    MUST(mkdtemp(folder) != NULL);
+    snprintf(path, sizeof path, "%s/tools", folder);
+    MUST(mkdir(path, 0700) == 0);
+    for (size_t i = 0; i < TOOLS; i++) {
+        snprintf(path, sizeof path, "%s/tools/%c.lua", folder, (char)('a' + i));
+        write_file(path, scripts[i]);
+    }
+    mp_config *config = mp_config_parse(MP_STR(""), "moonpool.yaml", &report);
+    MUST(config != NULL);
+    mp_commons_open(&commons, config);
+    settings = mp_runtime_config_new(config, &commons);
+    mp_source *source = mp_source_read(folder, NULL, &err);
+    MUST(source != NULL);
+    remove_folder(folder);
+    mp_vm *vm = mp_lib_new(source, &settings->lib, &report);
+    if (vm == NULL) {
+        fprintf(stderr, "%.*s\n", (int)report.len, report.ptr);
+        abort();
+    }
+    L = vm->L;
+    mp_buf_clear(&report);
+    return 0;
+}
+
+static const mp_plan *find_plan(char name)
+{
+    const mp_plans *plans = mp_lib_of(L)->plans;
+    MUST(plans->count == TOOLS);
+    const mp_plan *plan = plans->buckets[mp_plan_hash((mp_str){&name, 1}) % MP_PLAN_BUCKETS];
+    while (plan != NULL && !mp_str_eq(plan->name, (mp_str){&name, 1}))
+        plan = plan->next;
+    MUST(plan != NULL);
+    return plan;
+}
+
+/* (plan): compares what the plan makes of the arguments in `envelope` with the general path.  [-1, +0, throws] */
+static int compare(lua_State *co)
+{
+    const mp_plan *plan = lua_touserdata(co, 1);
+    mp_plan_given given;
+    lua_rawgeti(co, LUA_REGISTRYINDEX, plan->ref);
+    if (!plan->is_checked) {
+        if (mp_plan_fits(plan, envelope.flat, envelope.flat_count, &given))
+            mp_plan_prove_arguments(co, plan, 2, envelope.params, mp_plan_push(co, plan, 2, &given));
+        return 0;
+    }
+    mp_plan_push_all(co, envelope.flat, envelope.flat_count);
+    lua_getiuservalue(co, 2, MP_PLAN_CHECK);
+    lua_pushvalue(co, 3);
+    lua_call(co, 1, 1);
+    bool is_good = lua_toboolean(co, -1);
+    lua_settop(co, 3);
+    if (is_good)
+        mp_plan_prove_arguments(co, plan, 2, envelope.params, 1);
+    return 0;
+}
+
+int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
+{
+    static unsigned count;
+    if (size == 0)
+        return 0;
+    char name = (char)('a' + data[0] % TOOLS);
+    mp_buf message = {0};
+    mp_buf_printf(
+        &message,
+        "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\",\"params\":{\"name\":\"%c\",\"arguments\":", name);
+    mp_buf_put(&message, (mp_str){(const char *)data + 1, size - 1});
+    mp_buf_put(&message, MP_STR("}}"));
+    if (mp_envelope_read_quickly(&envelope, mp_buf_str(&message), 100000)) {
+        lua_pushcfunction(L, compare);
+        lua_pushlightuserdata(L, (void *)(uintptr_t)find_plan(name));
+        if (lua_pcall(L, 1, 0, 0) != LUA_OK) {
+            fprintf(stderr, "%s\n", lua_tostring(L, -1));
+            abort();
+        }
+    }
+    mp_buf_clear(&message);
+    if (++count % COLLECT_EVERY == 0)
+        lua_gc(L, LUA_GCCOLLECT);
+    return 0;
+}
