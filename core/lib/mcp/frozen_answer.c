@@ -1,6 +1,7 @@
 /* frozen_answer.c: keeps answers as bytes, and decides which requests are plain enough to get them. */
 #include "lib/mcp/frozen_answer.h"
 #include "lib/bindings.h"
+#include "lib/mcp/audit_line.h"
 #include <lauxlib.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -272,8 +273,8 @@ static bool are_plain(mp_str text, bool wants_uri, plain_params *params)
 
 /* -- answering ----------------------------------------------------------------------------------------------------- */
 
-/* The stored answer for this request; NULL if there is none. */
-static const frozen *find_answer(mp_frozen_answers *answers, const mp_era *era, mp_str method, mp_str text)
+/* The stored answer for this request; NULL if there is none. `*uri` gets the URI that it reads; it is empty for a list. */
+static const frozen *find_answer(mp_frozen_answers *answers, const mp_era *era, mp_str method, mp_str text, mp_str *uri)
 {
     plain_params params;
     const frozen *place = list_place(answers, era, method);
@@ -284,12 +285,13 @@ static const frozen *find_answer(mp_frozen_answers *answers, const mp_era *era, 
     mp_node *node = mp_map_find(&answers->resources, params.uri);
     if (node == NULL)
         return NULL;
+    *uri = node->key;
     place = &mp_container(node, frozen_resource, node)->by_era[era - mp_eras];
     return place->bytes != NULL ? place : NULL;
 }
 
-/* The stored answer for this call; NULL if the call must be served by Lua. */
-static const frozen *answer_of(const mp_vm *vm, const mp_call *call)
+/* The stored answer for this call; NULL if the call must be served by Lua. `*uri`: see find_answer. */
+static const frozen *answer_of(const mp_vm *vm, const mp_call *call, mp_str *uri)
 {
     mp_frozen_answers *answers = mp_lib_of_vm(vm)->frozen;
     const mp_era *era = mp_call_era(call);
@@ -299,23 +301,39 @@ static const frozen *answer_of(const mp_vm *vm, const mp_call *call)
     /* The revision of a session is unknown before its `initialize`. */
     if (session != NULL && (!answers->serves_sessions || mp_session_era(session) == NULL))
         return NULL;
-    return find_answer(answers, era, mp_call_method(call), mp_call_params(call));
+    return find_answer(answers, era, mp_call_method(call), mp_call_params(call), uri);
+}
+
+/* True if C can write the audit line of the call, or none is wanted. The line repeats texts of the params: those with escapes are left to Lua. */
+static bool can_audit(const mp_lib *lib, const mp_call *call)
+{
+    if (lib->audit == MP_AUDIT_MODE_OFF)
+        return true;
+    mp_str params = mp_call_params(call);
+    return mp_audit_can_write(lib, call) && (params.len == 0 || memchr(params.ptr, '\\', params.len) == NULL);
 }
 
 bool mp_frozen_answer(mp_vm *vm, mp_call *call)
 {
-    const mp_frozen_answers *answers = mp_lib_of_vm(vm)->frozen;
-    const frozen *found = answers->is_on && !answers->is_compared ? answer_of(vm, call) : NULL;
-    if (found == NULL)
+    mp_lib *lib = mp_lib_of_vm(vm);
+    const mp_frozen_answers *answers = lib->frozen;
+    mp_str uri = MP_STR_NONE;
+    const frozen *found = answers->is_on && !answers->is_compared ? answer_of(vm, call, &uri) : NULL;
+    if (found == NULL || !can_audit(lib, call))
         return false;
     mp_stat_add(&mp_stat_calls_frozen, 1);
+    if (lib->audit != MP_AUDIT_MODE_OFF) {
+        mp_audit_line line = {0};
+        mp_audit_begin(&line, lib, call, uri);
+        mp_audit_end(&line, &(mp_audit_outcome){.outcome = "ok"});
+    }
     mp_call_answer(call, (mp_str){found->bytes, found->len});
     return true;
 }
 
 void mp_frozen_compare(const mp_vm *vm, const mp_call *call, mp_str result)
 {
-    const frozen *found = mp_lib_of_vm(vm)->frozen->is_compared ? answer_of(vm, call) : NULL;
+    const frozen *found = mp_lib_of_vm(vm)->frozen->is_compared ? answer_of(vm, call, &(mp_str){0}) : NULL;
     if (found == NULL || mp_str_eq(result, (mp_str){found->bytes, found->len}))
         return;
     fprintf(stderr, "frozen answer differs\n  frozen %.*s\n  Lua    %.*s\n", (int)found->len, found->bytes,

@@ -1,6 +1,7 @@
 /* plan_make.c: the plans of a VM, made of the rows of lua/moonpool/registry/plan.lua. */
 #include "lib/mcp/plan.h"
 #include "lib/mcp/audit_line.h"
+#include "lib/mcp/principal.h"
 #include <lauxlib.h>
 #include <math.h>
 #include <stdlib.h>
@@ -297,6 +298,20 @@ static int l_params(lua_State *L)
     return 1;
 }
 
+/* plan.set_rights(call, generation, scopes, audience): what the call's principal may do in the registry's snapshot of this generation.
+ * `scopes`: a bit set of the scopes that the rows of served.publish() number; `audience`: of subscriptions of the principal's sessions.
+ * [-0, +0, throws] */
+static int l_set_rights(lua_State *L)
+{
+    const mp_lib_task *task = mp_check_call(L);
+    uint64_t generation = (uint64_t)luaL_checkinteger(L, 2), scopes = (uint64_t)luaL_checkinteger(L, 3);
+    luaL_checktype(L, 4, LUA_TSTRING);
+    lua_settop(L, 4);
+    if (task->call != NULL)
+        mp_principal_set_rights(L, mp_call_principal(task->call), generation, scopes);
+    return 0;
+}
+
 /* call.audit(call, outcome, code, why, policy): writes the audit line that was begun for the call. `code` is an integer or nil; `why` and
  * `policy` are JSON or nil. Does nothing if the line was written.  [-0, +0, throws] */
 static int l_audit(lua_State *L)
@@ -312,7 +327,10 @@ static int l_audit(lua_State *L)
 
 void mp_lib_plan(lua_State *L)
 {
-    static const luaL_Reg functions[] = {
-        {"plan.set_ends", l_set_plan_ends}, {"call.params", l_params}, {"call.audit", l_audit}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"plan.set_ends", l_set_plan_ends},
+                                         {"plan.set_rights", l_set_rights},
+                                         {"call.params", l_params},
+                                         {"call.audit", l_audit},
+                                         {NULL, NULL}};
     mp_set_members(L, functions, 0);
 }

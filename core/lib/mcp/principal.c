@@ -152,31 +152,24 @@ const mp_rights *mp_principal_rights(mp_lib *lib, const mp_principal *principal)
     return rights != NULL && rights->generation == lib->snapshot_served ? rights : NULL;
 }
 
-/* plan.set_rights(call, generation, scopes, audience): what the call's principal may do in the registry's snapshot of this generation.
- * `scopes`: a bit set of the scopes that the rows of served.publish() number; `audience`: of subscriptions of the principal's sessions.
- * [-0, +0, throws] */
-static int l_set_rights(lua_State *L)
+void mp_principal_set_rights(lua_State *L, const mp_principal *principal, uint64_t generation, uint64_t scopes)
 {
-    mp_lib *lib = mp_lib_of(L);
-    const mp_lib_task *task = mp_check_call(L);
-    uint64_t generation = (uint64_t)luaL_checkinteger(L, 2), scopes = (uint64_t)luaL_checkinteger(L, 3);
-    luaL_checktype(L, 4, LUA_TSTRING);
-    mp_rights *rights = task->call == NULL ? NULL : place_of_rights(lib, mp_call_principal(task->call));
-    if (rights == NULL || rights->generation >= generation)
-        return 0;
-    lua_settop(L, 4);
+    mp_rights *rights = place_of_rights(mp_lib_of(L), principal);
+    if (rights == NULL || rights->generation >= generation) {
+        lua_pop(L, 1);
+        return;
+    }
     int audience_ref = luaL_ref(L, LUA_REGISTRYINDEX); /* may throw: nothing has changed yet */
     luaL_unref(L, LUA_REGISTRYINDEX, rights->audience_ref);
     *rights = (mp_rights){generation, scopes, .audience_ref = audience_ref};
     lua_rawgeti(L, LUA_REGISTRYINDEX, audience_ref);
     rights->audience = mp_check_str(L, -1);
-    return 0;
+    lua_pop(L, 1);
 }
 
 void mp_lib_principals(lua_State *L)
 {
-    static const luaL_Reg functions[] = {
-        {"auth.principal_ref", l_principal_ref}, {"plan.set_rights", l_set_rights}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"auth.principal_ref", l_principal_ref}, {NULL, NULL}};
     mp_lib *lib = mp_lib_of(L);
     mp_set_members(L, functions, 0);
     lua_newtable(L);

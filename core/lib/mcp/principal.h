@@ -6,7 +6,7 @@
 
 #include "lib/bindings.h"
 
-/* Adds auth.principal_ref() and plan.set_rights() to the host table on top of the stack.  [-0, +0, throws] */
+/* Adds auth.principal_ref() to the host table on top of the stack.  [-0, +0, throws] */
 void mp_lib_principals(lua_State *L);
 /* Refs the principal of the principal reference at `index`, and makes its table available to mp_principal_push().  [-0, +0, throws] */
 mp_principal *mp_principal_ref_at(lua_State *L, int index);
@@ -17,7 +17,10 @@ mp_principal *mp_principal_ref_valid(lua_State *L, int index);
 bool mp_principal_is_of(const mp_lib *lib, const mp_principal *principal);
 /* The issuer that the auth script named; empty if it named none. The principal is one of this VM. */
 mp_str mp_principal_issuer(const mp_principal *principal);
-/* What plan.set_rights() said about the principal; NULL if nothing, or not for the snapshot of the registry that is served now. */
+/* Keeps the rights of a principal in the snapshot of this generation; the audience is on top of the stack. Nothing happens for a principal of another VM, or
+ * if later rights are known.  [-1, +0, throws memory] */
+void mp_principal_set_rights(lua_State *L, const mp_principal *principal, uint64_t generation, uint64_t scopes);
+/* The rights of the principal; NULL if they are not known for the snapshot of the registry that is served now. */
 const mp_rights *mp_principal_rights(mp_lib *lib, const mp_principal *principal);
 
 #endif

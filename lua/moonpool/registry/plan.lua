@@ -167,12 +167,15 @@ local function plan_of(tool, known)
 end
 
 -- The modes of log.audit_arguments whose lines C can write: those without values of arguments.
-local is_audited_by_c = { none = true, names = true }
+local modes = { none = true, names = true }
+
+--- True if C can write the audit line of a request, or there is no audit.
+function plan.is_audited_by_c() return not host.config.audit or modes[host.config.audit] == true end
 
 --- The rows of host.served.publish that describe the plans of `tools`, name -> tool; and the scopes that they require, in the order of their bits.
 function plan.rows(tools)
   local list, known = {}, {}
-  if host.script.has_specs or (host.config.audit and not is_audited_by_c[host.config.audit]) then return list, {} end
+  if host.script.has_specs or not plan.is_audited_by_c() then return list, {} end
   for _, tool in pairs(tools) do list[#list + 1] = plan_of(tool, known) end
   return list, table.move(known, 1, #known, 1, {})
 end

@@ -314,8 +314,8 @@ local function make_page(list, names, first, era)
   return has_more and list.is_private and text or json.raw(text), text
 end
 
--- True if C may keep answers: the audit writes a line for each request, and so do specs of scripts.
-local can_freeze = not host.config.audit and not host.script.has_specs
+-- True if C may keep answers: not for specs of scripts, nor where C cannot write the audit lines of the requests.
+local can_freeze = plan.is_audited_by_c() and not host.script.has_specs
 
 --- Gives C the bytes of an answer that every plain request of the revision gets until another snapshot is published: the result of a list,
 --- or of resources/read for a URI. C refuses the bytes if the snapshot from which they were made, of this generation, is no longer the published one.

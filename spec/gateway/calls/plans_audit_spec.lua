@@ -40,6 +40,8 @@ local scripts = {
   ["tools/quick.lua"] = [[return tool { "Quick.", timeout = 0.05, function() sleep(20) end }]],
   ["tools/endless.lua"] = [[return tool { "Endless.", function() while true do end end }]],
   ["tools/scoped.lua"] = [[return tool { "Scoped.", scopes = { "pay" }, function() return "scoped" end }]],
+  ["resources/fixed.lua"] = 'return resource { "A text.", uri = "text://fixed", "fixed" }',
+  ["resources/long.lua"] = 'return resource { "A text.", uri = "text://' .. ("x"):rep(300) .. '", "long" }',
   ["tools/asks.lua"] = [[return tool { "Asks.", function(_, call)
     local given, why = call:elicit("who", "Who?", { name = t.string })
     return given and given.name or why end }]],
@@ -79,11 +81,11 @@ local function send(g, row, token)
   return response
 end
 
--- The lines of the audit about tools, without what differs between two runs.
-local function lines_of(g)
+-- The lines of the audit about calls of tools, or of methods whose names begin with `method`, without what differs between two runs.
+local function lines_of(g, method)
   local lines = {}
   for line in io.lines(g.dir .. "/audit.jsonl", "L") do
-    if line:sub(-1) == "\n" and line:find('"method":"tools/', 1, true) then
+    if line:sub(-1) == "\n" and line:find('"method":"' .. (method or "tools/"), 1, true) then
       lines[#lines + 1] = line:gsub('"time":"[^"]+"', '"time":1'):gsub('"id":"%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x"', '"id":1', 1):gsub('"ms":[%d.]+', '"ms":1')
         :gsub('"session":"%x%x%x%x%x%x%x%x"', '"session":1'):gsub("internal error %x%x%x%x", "internal error 1")
     end
@@ -91,9 +93,9 @@ local function lines_of(g)
   return lines
 end
 
-local function wait_lines(g, count)
-  wait.for_fact(count .. " audit lines", 10, function() return #lines_of(g) >= count end)
-  return lines_of(g)
+local function wait_lines(g, count, method)
+  wait.for_fact(count .. " audit lines", 10, function() return #lines_of(g, method) >= count end)
+  return lines_of(g, method)
 end
 
 local function start(arguments, mode, more)
@@ -162,6 +164,49 @@ for _, arguments in ipairs { "names", "none" } do
     end)
   end)
 end
+
+describe("answers from kept bytes with an audit", function()
+  local meta = '"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}'
+  -- Method, members of params, members of _meta, and whether the second of two such requests is answered from kept bytes.
+  local requests = {
+    { "resources/list", "", "", true }, { "resources/templates/list", "", ',"traceparent":"t"', true }, { "prompts/list", "", "", false },
+    { "tools/list", "", "", false },
+    { "resources/list", "", ',"io.modelcontextprotocol/clientInfo":{"name":"me","version":"' .. ("é"):rep(200) .. '"}', true },
+    { "resources/list", "", ',"io.modelcontextprotocol\\/clientInfo":{"name":"me"}', false },
+    { "resources/read", '"uri":"text://fixed",', "", true }, { "resources/read", '"uri":"text:\\/\\/fixed",', "", false },
+    { "resources/read", '"uri":"text://' .. ("x"):rep(300) .. '",', "", true }, { "resources/read", '"uri":"text://none",', "", false },
+    { "resources/read", '"uri":"TEXT://fixed",', "", false },
+  }
+
+  local function ask(g, row)
+    local c <close> = g:connect()
+    local uri = row[2]:match '"uri":"(.-)"'
+    return c:request({ method = "POST", path = "/mcp", headers = {
+      Accept = "application/json, text/event-stream", ["Content-Type"] = "application/json", ["MCP-Protocol-Version"] = "2026-07-28",
+      ["Mcp-Method"] = row[1], ["Mcp-Name"] = uri and uri:gsub("\\", "") or nil, Authorization = "Bearer ann",
+    }, body = ('{"jsonrpc":"2.0","id":1,"method":"%s","params":{%s%s%s}}}'):format(row[1], row[2], meta, row[3]) })
+  end
+
+  it("has the lines of the general path", function()
+    for _, arguments in ipairs { "names", "none", "full" } do
+      local with <close> = start(arguments, "on")
+      local without <close> = start(arguments, "off")
+      local count = 0
+      for _, row in ipairs(requests) do
+        for i = 1, 2 do
+          local before = with:status().counters.calls_frozen
+          local a, b = ask(with, row), ask(without, row)
+          assert.equal(b.status .. b.body, a.status .. a.body)
+          count = count + 1
+          assert.same(wait_lines(without, count, ""), wait_lines(with, count, ""))
+          if i == 2 then
+            assert.equal(before + (row[4] and arguments ~= "full" and 1 or 0), with:status().counters.calls_frozen, row[1] .. row[2] .. row[3])
+          end
+        end
+      end
+    end
+  end)
+end)
 
 describe("planned calls with an audit that shows values of arguments", function()
   it("are none", function()

@@ -168,11 +168,13 @@ describe("a frozen answer", function()
     assert.equal(1, frozen(g))
   end)
 
-  it("is for nothing with an audit, which has a line for each request", function()
-    local g <close> = start(nil, { log = { audit = "audit.log" } })
-    local me <close> = g:client(STATELESS)
-    for _ = 1, 3 do me:result("tools/list", {}) end
-    assert.equal(0, frozen(g))
+  it("is for nothing with an audit that shows values, whose lines Lua writes", function()
+    for how, expected in pairs { redacted = 0, full = 0, names = 2, none = 2 } do
+      local g <close> = start(nil, { log = { audit = "audit.log", audit_arguments = how } })
+      local me <close> = g:client(STATELESS)
+      for _ = 1, 3 do me:result("tools/list", {}) end
+      assert.equal(expected, frozen(g))
+    end
   end)
 
   it("is for no resource with a policy, and no list that a template's function makes", function()
