@@ -147,7 +147,7 @@ static void put_entries(mp_buf *out, mp_str entries, size_t indent, bool has_cr)
 
 static void put_text(mp_buf *out, mp_str text, mp_str entries, const place *at)
 {
-    bool has_cr = memmem(text.ptr, text.len, "\r\n", 2) != NULL;
+    bool has_cr = text.len > 0 && memmem(text.ptr, text.len, "\r\n", 2) != NULL;
     const char *line_break = has_cr ? "\r\n" : "\n";
     size_t cut = at->cut.len == 0 ? at->offset : (size_t)(at->cut.ptr - text.ptr);
     mp_buf_put(out, (mp_str){text.ptr, cut});

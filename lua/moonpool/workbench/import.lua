@@ -171,7 +171,9 @@ local function url_of(url, server, context)
   local address, query = url:match "^([^?]*)%??(.*)$"
   if address:find "://[^/@]*@" then return nil, "its URL has a user or password, which is not supported" end
   address = translated(address:gsub("#.*$", ""), server, context)
-  query = query:gsub("#.*$", ""):gsub("([^&=]+)=([^&]*)", function(name, value)
+  query = query:gsub("#.*$", ""):gsub("[^&]+", function(member)
+    local name, value = member:match "^([^=$]+)=(.*)$"
+    if not name then return translated(member, server, context) end
     if value ~= "" and not value:find "%${" and (secrets.is_name(name) or secrets.is_value(value)) then return name .. "=" .. hidden(name, value) end
     return name .. "=" .. translated(value, server, context)
   end)

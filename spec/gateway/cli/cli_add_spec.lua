@@ -249,6 +249,24 @@ describe("moonpool import", function()
     end)
   end)
 
+  it("lets no text of the file become a key, a variable's file or another upstream", function()
+    local evil = '"}\nlisten: 0.0.0.0:1\nx: ${file:secret} $${file:secret} ${A:-${file:secret}} \\ \226\128\168 \194\133 \0 \27[2J # - [}]'
+    local servers = {
+      ["a\nlisten: x"] = { command = evil, args = { evil, "--x=" .. evil }, env = { A = evil, ["B\nlisten"] = evil }, cwd = evil },
+      b = { url = "https://x/${file:secret}?${file:secret}&${file:secret}=1&a=${file:secret}&b", headers = { ["x-a"] = "${file:secret}" } },
+      c = { url = "https://x/", headers = { Authorization = "Bearer ${file:secret}" } }, d = { command = "x", disabled = true, args = { evil } },
+    }
+    for name, server in pairs(servers) do
+      in_folder("listen: 127.0.0.1:0\n", { ["c.json"] = cjson.encode { mcpServers = { [name] = server } }, secret = "hunter2" }, function(dir, run)
+        local _, out, err = run("import", "c.json")
+        local text = read(dir .. "/moonpool.yaml")
+        assert.falsy((out .. err .. text):find("hunter2", 1, true))
+        for line in text:gmatch "[^\n]+" do assert.truthy(line:find "^listen: 127" or line:find "^upstreams:$" or line:find "^  ", line) end
+        assert.falsy(text:gsub("%$%$", ""):find("${file", 1, true), text)
+      end)
+    end
+  end)
+
   it("refuses files that it cannot read", function()
     local bad = { ["{"] = "not JSON", ["[]"] = "has no MCP servers", ['{"a": 1}'] = "has no MCP servers", [""] = "the file is empty",
       ['{"mcpServers": {}}'] = "nothing to import" }
