@@ -50,7 +50,13 @@ static int l_catalogue_gc(lua_State *L)
     return 0;
 }
 
-/* upstream.publish(name, class, bytes): keeps the bytes, and sends the bus message "catalogue" with "name\0class" if they are new: true if
+typedef struct {
+    mp_hold hold;
+    mp_upstream *upstream; /* NULL once it was released */
+    char *class;
+} catalogue_claim;
+
+/* upstream.publish(name, class, bytes[, claim]): keeps the bytes, and sends the bus message "catalogue" with "name\0class" if they are new: true if
  * they are; or nil and a failure.  [-0, +1|2, throws] */
 static int l_publish(lua_State *L)
 {
@@ -58,7 +64,9 @@ static int l_publish(lua_State *L)
     unsigned char hash[SHA256_DIGEST_LENGTH];
     SHA256((const unsigned char *)bytes.ptr, bytes.len, hash);
     mp_upstreams *table = lua_touserdata(L, lua_upvalueindex(1));
-    mp_publish_result result = mp_catalogue_publish(table, name, class, bytes, hash);
+    const catalogue_claim *claim = lua_isnoneornil(L, 4) ? NULL : luaL_checkudata(L, 4, CLAIM);
+    mp_upstream *claimed = claim == NULL ? NULL : claim->upstream;
+    mp_publish_result result = mp_catalogue_publish(table, claimed, name, class, bytes, hash);
     if (result == MP_PUBLISH_UNKNOWN)
         return push_refusal(L, "unknown", "the configuration has no upstream of this name");
     if (result == MP_PUBLISH_TOO_LARGE)
@@ -74,20 +82,13 @@ static int l_publish(lua_State *L)
     return 1;
 }
 
-typedef struct {
-    mp_hold hold;
-    mp_upstreams *table; /* NULL once it was released */
-    char *name, *class;
-} catalogue_claim;
-
 static void release_claim(catalogue_claim *it)
 {
-    if (it->table != NULL)
-        mp_catalogue_release(it->table, mp_str_of(it->name), mp_str_of(it->class));
-    it->table = NULL;
-    free(it->name);
+    if (it->upstream != NULL)
+        mp_catalogue_release(it->upstream, mp_str_of(it->class));
+    it->upstream = NULL;
     free(it->class);
-    it->name = it->class = NULL;
+    it->class = NULL;
 }
 
 static void on_claim_release(mp_hold *hold)
@@ -112,11 +113,9 @@ static int l_claim(lua_State *L)
     *it = (catalogue_claim){0};
     mp_link_init(&it->hold.link);
     luaL_setmetatable(L, CLAIM);
-    mp_upstreams *table = lua_touserdata(L, lua_upvalueindex(1));
-    if (!mp_catalogue_claim(table, name, class))
+    it->upstream = mp_catalogue_claim(lua_touserdata(L, lua_upvalueindex(1)), name, class);
+    if (it->upstream == NULL)
         return 0;
-    it->table = table;
-    it->name = mp_dup(name);
     it->class = mp_dup(class);
     mp_hold_put(L, &it->hold, on_claim_release);
     return 1;

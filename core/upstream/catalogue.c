@@ -73,10 +73,10 @@ static mp_catalogue_class *need_class(mp_upstream *upstream, mp_str name)
     return mp_map_need(&upstream->classes, name, sizeof(mp_catalogue_class), &is_new);
 }
 
-mp_publish_result mp_catalogue_publish(mp_upstreams *table, mp_str name, mp_str class_name, mp_str bytes,
-                                       const unsigned char hash[MP_CATALOGUE_HASH])
+mp_publish_result mp_catalogue_publish(mp_upstreams *table, mp_upstream *claimed, mp_str name, mp_str class_name,
+                                       mp_str bytes, const unsigned char hash[MP_CATALOGUE_HASH])
 {
-    mp_upstream *upstream = mp_upstreams_find(table, name);
+    mp_upstream *upstream = claimed != NULL ? mp_upstream_ref(claimed) : mp_upstreams_find(table, name);
     if (upstream == NULL)
         return MP_PUBLISH_UNKNOWN;
     pthread_mutex_lock(&upstream->lock);
@@ -90,8 +90,9 @@ mp_publish_result mp_catalogue_publish(mp_upstreams *table, mp_str name, mp_str 
         mp_catalogue *before = class->catalogue;
         class->catalogue = catalogue;
         class->is_stale = false;
+        bool is_retired = upstream->is_retired;
         pthread_mutex_unlock(&upstream->lock);
-        result = before == catalogue ? MP_PUBLISH_EQUAL : MP_PUBLISH_NEW;
+        result = before == catalogue || is_retired ? MP_PUBLISH_EQUAL : MP_PUBLISH_NEW;
         mp_catalogue_unref(before);
     }
     mp_upstream_unref(upstream);
@@ -141,29 +142,28 @@ mp_catalogue *mp_catalogue_find(mp_upstreams *table, mp_str name, mp_str class_n
     return catalogue;
 }
 
-bool mp_catalogue_claim(mp_upstreams *table, mp_str name, mp_str class_name)
+mp_upstream *mp_catalogue_claim(mp_upstreams *table, mp_str name, mp_str class_name)
 {
     mp_upstream *upstream = mp_upstreams_find(table, name);
     if (upstream == NULL)
-        return false;
+        return NULL;
     pthread_mutex_lock(&upstream->lock);
     mp_catalogue_class *class = need_class(upstream, class_name);
     bool is_free = !class->is_claimed;
     class->is_claimed = true;
     pthread_mutex_unlock(&upstream->lock);
+    if (is_free)
+        return upstream;
     mp_upstream_unref(upstream);
-    return is_free;
+    return NULL;
 }
 
-void mp_catalogue_release(mp_upstreams *table, mp_str name, mp_str class_name)
+void mp_catalogue_release(mp_upstream *claimed, mp_str class_name)
 {
-    mp_upstream *upstream = mp_upstreams_find(table, name);
-    if (upstream == NULL)
-        return;
-    pthread_mutex_lock(&upstream->lock);
-    mp_node *node = mp_map_find(&upstream->classes, class_name);
+    pthread_mutex_lock(&claimed->lock);
+    mp_node *node = mp_map_find(&claimed->classes, class_name);
     if (node != NULL)
         mp_container(node, mp_catalogue_class, node)->is_claimed = false;
-    pthread_mutex_unlock(&upstream->lock);
-    mp_upstream_unref(upstream);
+    pthread_mutex_unlock(&claimed->lock);
+    mp_upstream_unref(claimed);
 }

@@ -7,7 +7,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-typedef struct mp_upstream mp_upstream;
 typedef struct mp_upstream_transport mp_upstream_transport;
 typedef struct mp_channel_key mp_channel_key;
 

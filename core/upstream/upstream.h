@@ -20,6 +20,7 @@
 #include "rpc/rpc.h"
 
 typedef struct mp_upstreams mp_upstreams;
+typedef struct mp_upstream mp_upstream;
 typedef struct mp_upstream_host mp_upstream_host;
 typedef struct mp_channel mp_channel;
 typedef struct mp_exchange mp_exchange;
@@ -261,9 +262,10 @@ void mp_exchange_free(mp_exchange *exchange);
 
 typedef enum { MP_PUBLISH_NEW, MP_PUBLISH_EQUAL, MP_PUBLISH_UNKNOWN, MP_PUBLISH_TOO_LARGE } mp_publish_result;
 
-/* Keeps `bytes` as the catalogue of the class. `hash` is their SHA-256. EQUAL: it had these bytes. Any thread. */
-mp_publish_result mp_catalogue_publish(mp_upstreams *table, mp_str name, mp_str class_name, mp_str bytes,
-                                       const unsigned char hash[MP_CATALOGUE_HASH]);
+/* Keeps `bytes` as the catalogue of the class. `hash` is their SHA-256. EQUAL: it had these bytes, or a reload has put another upstream in
+ * the place of `claimed`, whose list no worker reads. `claimed` may be NULL. Any thread. */
+mp_publish_result mp_catalogue_publish(mp_upstreams *table, mp_upstream *claimed, mp_str name, mp_str class_name,
+                                       mp_str bytes, const unsigned char hash[MP_CATALOGUE_HASH]);
 typedef struct mp_catalogue mp_catalogue;
 /* A counted reference; NULL: none was published. `*is_stale`: it was published before a reload changed the upstream's connection. Any
  * thread. */
@@ -271,8 +273,8 @@ mp_catalogue *mp_catalogue_find(mp_upstreams *table, mp_str name, mp_str class_n
 mp_str mp_catalogue_bytes(const mp_catalogue *catalogue);
 mp_str mp_catalogue_hash(const mp_catalogue *catalogue);
 void mp_catalogue_unref(mp_catalogue *catalogue);
-/* Single flight over all workers: true if no one else lists this class now. The caller releases it. */
-bool mp_catalogue_claim(mp_upstreams *table, mp_str name, mp_str class_name);
-void mp_catalogue_release(mp_upstreams *table, mp_str name, mp_str class_name);
+/* Single flight over all workers: the claimed upstream if no other task lists this class now, else NULL. The caller releases it. */
+mp_upstream *mp_catalogue_claim(mp_upstreams *table, mp_str name, mp_str class_name);
+void mp_catalogue_release(mp_upstream *claimed, mp_str class_name);
 
 #endif

@@ -793,9 +793,10 @@ function host.upstream.catalogue(name, class) end
 ---@param name string
 ---@param class string
 ---@param bytes string
+---@param claim? userdata  What host.upstream.claim gave: a list that was read before a reload changed the upstream's connection is dropped
 ---@return boolean? is_new
 ---@return moonpool.host.UpstreamFailure?
-function host.upstream.publish(name, class, bytes) end
+function host.upstream.publish(name, class, bytes, claim) end
 
 --- The right to list this class, for one task of all workers at a time, until claim:release(), <close> or the end of the task; nil: another task has it.
 ---@param name string

@@ -163,9 +163,9 @@ local function fresh_key(record) return "upstream:fresh:" .. record.name end
 local function down_key(record) return "upstream:down:" .. record.name end
 
 -- Publishes a catalogue. All workers are told before clients are, so that no client gets an older list after it was notified.
-local function publish(record, text)
+local function publish(record, text, claim)
   local before = now.things
-  if not host.upstream.publish(record.name, CLASS, text) then return end
+  if not host.upstream.publish(record.name, CLASS, text, claim) then return end
   wanted = wanted + 1
   catch_up()
   keep_routes(now)
@@ -173,14 +173,14 @@ local function publish(record, text)
 end
 
 -- The lists of an upstream cannot be read: its things stay for `keep` seconds, then they go.
-local function on_failure(record, failure)
+local function on_failure(record, failure, claim)
   local now_s = host.time.clock()
   if host.store.add(down_key(record), ("%.0f"):format(now_s)) then
     host.log.write("warn", "upstream lists cannot be read", { upstream = record.name, why = failure.reason, status = failure.status, detail = failure.why })
   end
   local since = tonumber(host.store.get(down_key(record)) or "") or now_s
   local text = host.upstream.catalogue(record.name, CLASS)
-  if text and text ~= "" and now_s - since >= record.keep then publish(record, "") end
+  if text and text ~= "" and now_s - since >= record.keep then publish(record, "", claim) end
 end
 
 --- Reads the lists of an upstream now, unless another task of any worker does.
@@ -192,9 +192,9 @@ function federated.read(record)
   if text then
     host.store.delete(down_key(record))
     host.store.set(fresh_key(record), "", record.refresh)
-    publish(record, text)
+    publish(record, text, claim)
   else
-    on_failure(record, failure)
+    on_failure(record, failure, claim)
   end
 end
 
