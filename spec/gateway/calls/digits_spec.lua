@@ -18,6 +18,27 @@ local scripts = {
   ["tools/kept.lua"] = [[local kept
     return tool { "Keeps its first arguments.", input = t.schema { type = "object" }, function(args) kept = kept or args return kept end }]],
   ["tools/meta.lua"] = [[return tool { "Meta.", function(_, call) return { got = call.meta["example.org/n"] } end }]],
+  ["tools/race.lua"] = [[return tool { "Races.", timeout = 50, input = t.schema { type = "object" }, function(args)
+    local texts, list, n = 0, args.list, #args.list
+    parallel { function()
+      for _ = 1, 20 do
+        local good, text = pcall(json.encode, args)
+        if good and json.decode(text) then texts = texts + 1 end
+        if not good and not tostring(text):find "next" and not tostring(text):find "holes" then error(text) end
+      end
+    end, function()
+      for round = 1, 40 do
+        for i = 1, n, 97 do
+          local item = list[i]
+          item.a, item["b" .. round], item.c = round % 2 == 0 and {} or nil, { round }, item
+          item.c = nil
+        end
+        for i = 1, n, 101 do list[i] = setmetatable({ a = round }, round % 3 == 0 and {} or nil) end
+        if round % 5 == 0 then for i = 1, n do list[i] = list[n - i + 1] end end
+        sleep(0)
+      end
+    end }
+    return texts end }]],
   ["policy/change.lua"] = [[return policy { tools = { "polite" }, function(call, next)
     call.args.secret, call.args.added = nil, 1
     return next(call) end }]],
@@ -92,6 +113,12 @@ for _, plans in ipairs { "on", "off" } do
         { '{"n":100000000000000000000,"a":1}', '{"a":1,"n":1e+20}' }, { '{"n":1.7976931348623157e308,"a":0}', '{"a":0,"n":1.7976931348623157e+308}' },
         { '{"n":0.1,"a":0.0}', '{"a":0.0,"n":0.1}' },
       } do assert.equal(row[2], ask(g, "echo", row[1])) end
+    end)
+
+    it("is written while other tasks change its tables", function()
+      local arguments = '{"n":' .. digits .. ',"list":[' .. ('{"a":[1.0,{"x":2}],"d":"\\u0041"},'):rep(5000) .. "{}]}"
+      local text = ask(g, "race", arguments)
+      assert.is_true((tonumber(text) or 0) > 0, text)
     end)
 
     it("costs its call's memory and nothing later", function()
