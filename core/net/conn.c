@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #define SPARE_STREAMS 128
 
@@ -27,8 +28,10 @@ mp_conn *mp_conn_of(const h2o_socket_t *socket)
 mp_str mp_conn_peer(mp_conn *conn)
 {
     if (conn->peer[0] == '\0') {
-        struct sockaddr_storage address;
-        socklen_t len = h2o_socket_getpeername(conn->socket, (struct sockaddr *)&address);
+        struct sockaddr_storage address; /* not from libh2o, which would keep it for as long as the connection */
+        socklen_t len = sizeof address;
+        if (getpeername(h2o_socket_get_fd(conn->socket), (struct sockaddr *)&address, &len) != 0)
+            len = 0;
         const void *bytes = address.ss_family == AF_INET ? (const void *)&((struct sockaddr_in *)&address)->sin_addr
                             : address.ss_family == AF_INET6
                                 ? (const void *)&((struct sockaddr_in6 *)&address)->sin6_addr

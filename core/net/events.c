@@ -238,12 +238,12 @@ static void free_input(mp_stream *stream)
         mp_http2_free_body(stream);
     else
         free_connection_input(stream);
-    stream->view = (mp_request){0};
+    stream->head = &mp_no_request_head;
 }
 
 void mp_stream_forget_request(mp_stream *stream)
 {
-    if (stream->state == MP_STREAM_EVENTS && stream->view.method.len > 0)
+    if (stream->state == MP_STREAM_EVENTS && stream->head->view.method.len > 0)
         free_input(stream);
 }
 
@@ -251,7 +251,7 @@ int mp_stream_open_events(mp_stream *stream, const mp_header *headers, size_t co
 {
     if (stream->state != MP_STREAM_ASKED)
         return -1;
-    if (mp_str_is(stream->view.method, "HEAD")) {
+    if (mp_str_is(stream->head->view.method, "HEAD")) {
         mp_stream_answer(stream, 200, "text/event-stream", MP_STR(""), headers, count);
         return -1;
     }
@@ -262,7 +262,7 @@ int mp_stream_open_events(mp_stream *stream, const mp_header *headers, size_t co
         return -1;
     }
     h2o_req_t *req = stream->req;
-    bool is_get = mp_str_is(stream->view.method, "GET") && req->entity.base == NULL;
+    bool is_get = mp_str_is(stream->head->view.method, "GET") && req->entity.base == NULL;
     if (req->version < 0x101)
         req->http1_is_persistent = 0; /* no chunked encoding: the end of the connection ends the stream */
     h2o_add_header(&req->pool, &req->res.headers, H2O_TOKEN_CACHE_CONTROL, NULL, H2O_STRLIT("no-cache, no-transform"));

@@ -33,30 +33,30 @@ static mp_known_header known_header(const char *name, size_t len)
     }
 }
 
-void mp_stream_read_headers(mp_stream *stream)
+void mp_request_read_headers(mp_request_head *head, const h2o_req_t *req)
 {
-    const h2o_headers_t *headers = &stream->req->headers;
-    size_t bytes = stream->req->input.path.len + stream->view.host.len;
+    const h2o_headers_t *headers = &req->headers;
+    size_t bytes = req->input.path.len + head->view.host.len;
     for (const h2o_header_t *header = headers->entries, *end = header + headers->size; header < end; header++) {
         bytes += header->name->len + header->value.len;
         mp_known_header which = known_header(header->name->base, header->name->len);
-        if (which != MP_KNOWN_HEADERS && stream->known_counts[which]++ == 0)
-            stream->known_first[which] = (uint8_t)(header - headers->entries);
+        if (which != MP_KNOWN_HEADERS && head->known_counts[which]++ == 0)
+            head->known_first[which] = (uint8_t)(header - headers->entries);
     }
-    stream->head_bytes = bytes;
+    head->bytes = bytes;
 }
 
 mp_str mp_stream_known_header(const mp_stream *stream, mp_known_header which, int *count)
 {
-    int found = stream->view.method.len == 0 ? 0 : stream->known_counts[which];
+    int found = stream->head->view.method.len == 0 ? 0 : stream->head->known_counts[which];
     if (count != NULL)
         *count = found;
-    return found == 0 ? MP_STR_NONE : str_of(stream->req->headers.entries[stream->known_first[which]].value);
+    return found == 0 ? MP_STR_NONE : str_of(stream->req->headers.entries[stream->head->known_first[which]].value);
 }
 
 mp_str mp_stream_next_header(const mp_stream *stream, const char *name, size_t *at)
 {
-    if (stream->view.method.len == 0)
+    if (stream->head->view.method.len == 0)
         return MP_STR_NONE;
     const h2o_headers_t *headers = &stream->req->headers;
     size_t len = strlen(name);

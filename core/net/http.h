@@ -81,6 +81,14 @@ typedef enum {
     MP_STREAM_GONE,   /* ended for any other reason, such as a client that disconnected */
 } mp_stream_state;
 
+/* What is known of a request before it is answered. */
+typedef struct {
+    mp_request view;
+    size_t bytes;                           /* bytes of the request's target, Host and headers */
+    uint8_t known_counts[MP_KNOWN_HEADERS]; /* libh2o takes at most 100 headers */
+    uint8_t known_first[MP_KNOWN_HEADERS];  /* the index of the first of each, where the count is not 0 */
+} mp_request_head;
+
 struct mp_stream {
     h2o_generator_t generator;
     mp_server *server;
@@ -88,16 +96,14 @@ struct mp_stream {
     mp_link link;   /* in the connection's list */
     h2o_req_t *req; /* NULL once libh2o has disposed of the request */
     uint32_t refs;
-    mp_stream_state state;
-    bool is_events, was_slow;
-    bool is_started;  /* h2o_start_response was called */
-    bool is_writing;  /* an h2o_send is in progress: libh2o allows one at a time */
-    bool is_finished; /* the last h2o_send was called: no other may follow */
-    bool is_lost;     /* HTTP/2: the stream will be reset at the end of the turn */
-    mp_request view;
-    size_t head_bytes;                      /* bytes of the request's target, Host and headers */
-    uint8_t known_counts[MP_KNOWN_HEADERS]; /* libh2o takes at most 100 headers */
-    uint8_t known_first[MP_KNOWN_HEADERS];  /* the index of the first of each, where the count is not 0 */
+    mp_stream_state state : 8;
+    bool is_events : 1, was_slow : 1;
+    bool is_started : 1;  /* h2o_start_response was called */
+    bool is_writing : 1;  /* an h2o_send is in progress: libh2o allows one at a time */
+    bool is_finished : 1; /* the last h2o_send was called: no other may follow */
+    bool is_lost : 1;     /* HTTP/2: the stream will be reset at the end of the turn */
+    /* in the request's pool; without a method once the request has ended or was forgotten */
+    const mp_request_head *head;
     void (*gone)(void *ctx, mp_stream *stream);
     void *gone_ctx;
     void (*drained)(void *ctx, mp_stream *stream);
@@ -112,6 +118,7 @@ struct mp_stream {
 };
 
 /* implemented in stream.c */
+extern const mp_request_head mp_no_request_head;
 mp_stream *mp_stream_begin(mp_conn *conn, h2o_req_t *req);
 void mp_stream_start(mp_stream *stream, int status, size_t content_length, const char *type, const mp_header *headers,
                      size_t count);
@@ -121,7 +128,7 @@ void mp_stream_lose(mp_stream *stream, bool is_slow);
 
 /* implemented in headers.c */
 /* Finds the known headers of the request, and the size of its head. */
-void mp_stream_read_headers(mp_stream *stream);
+void mp_request_read_headers(mp_request_head *head, const h2o_req_t *req);
 
 /* implemented in events.c */
 void mp_stream_write_soon(mp_stream *stream);

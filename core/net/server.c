@@ -30,8 +30,8 @@ static _Atomic int64_t open_connections; /* open connections of all servers of t
 static void refuse_request(mp_stream *stream, mp_cause cause, int status, mp_str why)
 {
     mp_str line = mp_str_trim(why);
-    mp_refused(cause, line, mp_log_int("status", status), mp_log_str("method", stream->view.method),
-               mp_log_str("path", stream->view.path), mp_log_str("address", mp_stream_peer(stream)));
+    mp_refused(cause, line, mp_log_int("status", status), mp_log_str("method", stream->head->view.method),
+               mp_log_str("path", stream->head->view.path), mp_log_str("address", mp_stream_peer(stream)));
     stream->req->http1_is_persistent = 0;
     mp_stream_answer(stream, status, "text/plain; charset=utf-8", why, NULL, 0);
 }
@@ -57,7 +57,7 @@ static int on_request(h2o_handler_t *self, h2o_req_t *req)
         refuse_request(stream, refusal->cause, refusal->status, refusal->why);
     else if (fault != NULL)
         refuse_request(stream, MP_CAUSE_HTTP, 400, mp_str_of(fault));
-    else if (stream->head_bytes > server->limits.headers)
+    else if (stream->head->bytes > server->limits.headers)
         refuse_request(stream, MP_CAUSE_SIZE, 431, MP_STR("the request headers are too large\n"));
     else if (req->entity.len > server->limits.body)
         refuse_request(stream, MP_CAUSE_SIZE, 413, MP_STR("the request body is too large\n"));

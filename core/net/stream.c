@@ -12,12 +12,14 @@ typedef struct {
     mp_stream *stream;
 } token;
 
+const mp_request_head mp_no_request_head;
+
 static void leave_state(mp_stream *stream, mp_stream_state to)
 {
     if (stream->state == MP_STREAM_EVENTS)
         mp_stat_add(&mp_stat_streams_open, -1);
     stream->state = to;
-    stream->view = (mp_request){0};
+    stream->head = &mp_no_request_head;
 }
 
 static void call_gone(mp_stream *stream)
@@ -37,6 +39,7 @@ static void on_dispose(void *memory)
     mp_stream_forget_queue(stream);
     if (stream->state < MP_STREAM_ENDED)
         call_gone(stream);
+    stream->head = &mp_no_request_head;
     mp_link_drop(&stream->link);
     if (stream->conn->http2 != NULL)
         mp_http2_forget(stream->conn, stream);
@@ -96,8 +99,11 @@ mp_stream *mp_stream_begin(mp_conn *conn, h2o_req_t *req)
     stream->generator.proceed = mp_stream_on_proceed;
     mp_link_init(&stream->dirty);
     mp_link_init(&stream->link);
-    read_request(&stream->view, req);
-    mp_stream_read_headers(stream);
+    mp_request_head *head = h2o_mem_alloc_pool(&req->pool, sizeof *head);
+    *head = (mp_request_head){0};
+    read_request(&head->view, req);
+    mp_request_read_headers(head, req);
+    stream->head = head;
     ((token *)h2o_mem_alloc_shared(&req->pool, sizeof(token), on_dispose))->stream = stream;
     mp_link_put(&conn->streams, &stream->link);
     return stream;
@@ -117,7 +123,7 @@ void mp_stream_unref(mp_stream *stream)
 
 const mp_request *mp_stream_request(const mp_stream *stream)
 {
-    return &stream->view;
+    return &stream->head->view;
 }
 
 mp_str mp_stream_peer(const mp_stream *stream)
@@ -240,7 +246,7 @@ void mp_stream_answer(mp_stream *stream, int status, const char *type, mp_str bo
 {
     if (stream->state != MP_STREAM_ASKED)
         return;
-    bool has_body = body.len > 0 && status != 204 && !mp_str_is(stream->view.method, "HEAD");
+    bool has_body = body.len > 0 && status != 204 && !mp_str_is(stream->head->view.method, "HEAD");
     /* A 204 has no Content-Length, not even 0. */
     mp_stream_start(stream, status, status == 204 ? SIZE_MAX : body.len, type, headers, count);
     h2o_req_t *req = stream->req;

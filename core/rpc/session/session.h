@@ -78,9 +78,10 @@ struct mp_session {
     mp_node node; /* link in its shard */
     char id[MP_SESSION_ID + 1];
     unsigned char principal[MP_PRINCIPAL_KEY]; /* key of the session's owner */
+    char peer[48];                             /* address of the client that opened the session; empty over stdio */
+    bool is_sse; /* the session's transport is HTTP+SSE or stdio: transport->has_one_stream */
+    bool closed; /* guarded by `lock` */
     const mp_transport *transport;
-    bool is_sse;   /* the session's transport is HTTP+SSE or stdio: transport->has_one_stream */
-    char peer[48]; /* address of the client that opened the session; empty over stdio */
     mp_table *table;
     mp_owner *owner;
     uint64_t opened_at;
@@ -90,10 +91,9 @@ struct mp_session {
     _Atomic uint64_t used_at; /* time of the latest request, in ms of the loop's clock */
     _Atomic(mp_card *) card;  /* NULL until `initialize` has succeeded */
 
-    pthread_mutex_t lock; /* guards the fields up to the empty line */
-    bool closed;
-    uint64_t rpcs;     /* one bit for each rpc that has, or had, a reader or a call of this session */
-    mp_reader *reader; /* reader of the session's own stream; NULL: no client reads it */
+    pthread_mutex_t lock; /* guards `closed`, and the fields up to the empty line */
+    uint64_t rpcs;        /* one bit for each rpc that has, or had, a reader or a call of this session */
+    mp_reader *reader;    /* reader of the session's own stream; NULL: no client reads it */
     mp_feed *
         feed; /* feed of the session's own stream, once a client has read it and if events have ids; counted reference */
     mp_link readers; /* list of all mp_reader, linked by in_session */
