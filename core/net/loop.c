@@ -101,11 +101,16 @@ void mp_loop_free(mp_loop *loop)
 }
 
 /* The clock is read at the first call after a wake-up: a time read before the wait could be a second old. */
+uint64_t mp_loop_now_us(const mp_loop *loop)
+{
+    if (loop->now_us == 0)
+        ((mp_loop *)(uintptr_t)loop)->now_us = mp_monotonic_us();
+    return loop->now_us;
+}
+
 uint64_t mp_loop_now(const mp_loop *loop)
 {
-    if (loop->now == 0)
-        ((mp_loop *)(uintptr_t)loop)->now = mp_monotonic_ms();
-    return loop->now;
+    return mp_loop_now_us(loop) / 1000;
 }
 
 uint64_t mp_loop_chance(mp_loop *loop, uint64_t range)
@@ -127,7 +132,8 @@ void mp_timer_start(mp_loop *loop, mp_timer *timer, uint64_t after_ms, void (*fi
 {
     timer->fire = fire;
     /* read again, since the turn may have taken long: timers must not fire early */
-    uint64_t now = loop->now = mp_monotonic_ms();
+    loop->now_us = mp_monotonic_us();
+    uint64_t now = mp_loop_now(loop);
     mp_heap_put(&loop->timers, timer, after_ms > UINT64_MAX - now ? UINT64_MAX : now + after_ms);
 }
 
@@ -179,7 +185,7 @@ static bool has_work(const mp_loop *loop)
 static bool run_bottom(mp_loop *loop)
 {
     uint64_t began = mp_monotonic_us();
-    loop->now = began / 1000;
+    loop->now_us = began;
     atomic_fetch_add_explicit(&loop->turns, 1, memory_order_relaxed);
     mp_mailbox_deliver(loop);
     fire_timers(loop);
@@ -190,7 +196,7 @@ static bool run_bottom(mp_loop *loop)
         has_more = has_work(loop);
     uint64_t ended = mp_monotonic_us();
     count_turn(turns, ended - began);
-    loop->now = ended / 1000;
+    loop->now_us = ended;
     for (mp_measure kind = 0; kind < MP_MEASURES; kind++) {
         if (loop->measured_at[kind] != 0)
             count_turn(measured_turns[kind], mp_clock_us(CLOCK_THREAD_CPUTIME_ID) - loop->measured_at[kind]);
@@ -211,7 +217,7 @@ void mp_loop_turn(mp_loop *loop, bool may_wait)
         may_wait = may_wait && !has_pending(loop) && !has_work(loop);
     }
     uint64_t wait = may_wait ? mp_heap_wait(&loop->timers, mp_loop_now(loop), MAX_WAIT_MS) : 0;
-    loop->now = 0;
+    loop->now_us = 0;
     h2o_evloop_run(loop->h2o, (int32_t)wait);
 }
 

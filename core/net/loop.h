@@ -29,7 +29,7 @@ struct mp_loop {
     mp_mux mux;
     mp_mailbox mailbox;
     mp_heap timers;
-    uint64_t now; /* 0: the clock has not been read since the last wake-up */
+    uint64_t now_us; /* 0: the clock has not been read since the last wake-up */
     /* processor time in microseconds at mp_loop_measure, for each kind of work; 0: the turn is not measured */
     uint64_t measured_at[MP_MEASURES];
     uint64_t chance;

@@ -33,6 +33,8 @@ mp_loop *mp_loop_new(mp_err *err);
 void mp_loop_free(mp_loop *loop);
 /* The time of the current turn: read once after each wake-up. */
 uint64_t mp_loop_now(const mp_loop *loop);
+/* The same in microseconds. */
+uint64_t mp_loop_now_us(const mp_loop *loop);
 /* Sets the function that runs at the bottom of each turn, outside libh2o: it returns true if it has more to do at once.
  * `has_work` returns true if `turn` is to run before the loop waits: it is asked when callbacks ran since the bottom. NULL: it always is then. */
 void mp_loop_on_turn(mp_loop *loop, bool (*turn)(void *ctx), bool (*has_work)(void *ctx), void *ctx);
@@ -195,6 +197,8 @@ mp_str mp_stream_header(const mp_stream *stream, const char *name, int *count);
 mp_str mp_stream_next_header(const mp_stream *stream, const char *name, size_t *at);
 /* The peer's address, "127.0.0.1" or "unix"; empty if the stream is gone. */
 mp_str mp_stream_peer(const mp_stream *stream);
+/* True if the stream's connection came by a Unix socket; false if the stream is gone. */
+bool mp_stream_is_unix(const mp_stream *stream);
 /* The identity in the client's certificate; NULL without TLS, and if the stream is gone. Read from the certificate
  * at the first call; valid as long as the request. */
 const mp_tls_peer *mp_stream_tls(const mp_stream *stream);

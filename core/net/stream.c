@@ -131,6 +131,11 @@ mp_str mp_stream_peer(const mp_stream *stream)
     return stream->req == NULL ? MP_STR_NONE : mp_conn_peer(stream->conn);
 }
 
+bool mp_stream_is_unix(const mp_stream *stream)
+{
+    return stream->req != NULL && stream->conn->listener->is_unix;
+}
+
 mp_loop *mp_stream_loop(const mp_stream *stream)
 {
     return stream->server->loop;

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE /* for strverscmp */
 #include "stats.h"
 #include "base/base.h"
+#include "series.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,6 +19,7 @@ _Thread_local intptr_t mp_stat_offset;
 
 void mp_stat_thread(void)
 {
+    mp_series_thread();
     int index = atomic_fetch_add(&next_copy, 1);
     if (index >= MAX_COPIES)
         return;

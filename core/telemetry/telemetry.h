@@ -1,4 +1,4 @@
-/* telemetry.h: the public header of core/telemetry: counters and gauges, the log, the audit log. Nothing in this
+/* telemetry.h: the public header of core/telemetry: counters, gauges and histograms, the log, the audit log. Nothing in this
  * module uses the network. */
 #ifndef MP_TELEMETRY_TELEMETRY_H
 #define MP_TELEMETRY_TELEMETRY_H
@@ -7,6 +7,7 @@
 #include "base/base.h"
 #include "log.h"
 #include "refusal.h"
+#include "series.h"
 #include "stats.h"
 
 #endif

@@ -1,0 +1,56 @@
+/* series.h: counters and histograms with labels, for /metrics. A file declares a family beside the code that measures:
+ *
+ *     MP_HISTOGRAM(tool_duration, "moonpool_tool_duration_seconds", MP_BUCKETS_CALL, 500, "time of a tool's calls",
+ *                  "gen_ai_tool_name")
+ *     ...
+ *     mp_series series = mp_series_of(&mp_family_tool_duration, &name);
+ *     mp_series_observe(series, us);
+ *
+ * A series is one member of a family: one value for each label. It is looked up once, under a lock, and is never removed:
+ * its numbers go on over reloads. Observing it takes no lock, no lookup and no allocation but that of the thread's own
+ * copy of the numbers; a reader sums the copies. Above the family's limit of series, mp_series_of returns the series whose
+ * labels are all "_other", so a client that invents names makes no series. */
+#ifndef MP_TELEMETRY_SERIES_H
+#define MP_TELEMETRY_SERIES_H
+
+#include "base/base.h"
+#include <stdatomic.h>
+
+#define MP_SERIES_LABELS 4 /* limit of the labels of a family */
+
+/* The upper bounds of a histogram's buckets. */
+typedef enum { MP_BUCKETS_CALL, MP_BUCKETS_SESSION } mp_buckets;
+
+typedef struct {
+    const char *name, *text; /* of a counter: without "_total" */
+    const char *labels[MP_SERIES_LABELS + 1];
+    int most;           /* limit of its series, not counting "_other" */
+    int buckets;        /* one of mp_buckets; -1: a counter */
+    _Atomic int *count; /* number of its series */
+} mp_family;
+
+typedef uint32_t mp_series; /* 0: not known; observing it does nothing */
+
+#define MP_FAMILY_DECLARE(id, name, most, buckets, text, ...)                                                          \
+    static _Atomic int mp_family_count_##id;                                                                           \
+    const mp_family mp_family_##id = {name, text, {__VA_ARGS__}, most, buckets, &mp_family_count_##id};                \
+    static const mp_family *const mp_family_row_##id __attribute__((used, section("mp_family_rows"))) = &mp_family_##id;
+#define MP_LABELLED_COUNTER(id, name, most, text, ...) MP_FAMILY_DECLARE(id, name, most, -1, text, __VA_ARGS__)
+#define MP_HISTOGRAM(id, name, buckets, most, text, ...)                                                               \
+    MP_FAMILY_DECLARE(id, name, most, (int)(buckets), text, __VA_ARGS__)
+
+/* Finds or makes the series with these values, one for each label. Any thread. 0 if the process has no room for more
+ * series. */
+mp_series mp_series_of(const mp_family *family, const mp_str *values);
+/* Adds `n` to a counter. */
+void mp_series_add(mp_series series, int64_t n);
+/* Adds one observation of `us` microseconds to a histogram of `buckets`. */
+void mp_series_observe(mp_series series, mp_buckets buckets, uint64_t us);
+/* Gives the calling thread its own copy of the numbers, for its whole life. Threads without one share a copy. */
+void mp_series_thread(void);
+/* Appends all families in Prometheus's text format; in that of OpenMetrics if `is_open`, without the line "# EOF". */
+void mp_series_put(mp_buf *out, bool is_open);
+/* Appends `value` with the escapes of a label's value: \\, \" and \n. */
+void mp_metrics_put_label(mp_buf *out, mp_str value);
+
+#endif
