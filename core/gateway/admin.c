@@ -3,6 +3,7 @@
 #include "admin.h"
 #include "admin_upstreams.h"
 #include "json/json.h"
+#include "metrics.h"
 #include "reload.h"
 #include "watchdog.h"
 #include <strings.h>
@@ -79,6 +80,28 @@ static void refuse(mp_stream *stream, int status, const char *text, const mp_hea
     mp_buf_clear(&line);
 }
 
+/* Why the gateway does not accept requests now: a text for people; NULL: it does. */
+static const char *not_ready(mp_shared *shared)
+{
+    return atomic_load(&shared->draining) ? "draining" : NULL;
+}
+
+/* Answers 200 while the gateway accepts requests. */
+static void serve_ready(mp_shared *shared, mp_stream *stream)
+{
+    const char *why = not_ready(shared);
+    refuse(stream, why == NULL ? 200 : 503, why == NULL ? "ready" : why, NULL);
+}
+
+static void put_metrics(void *ctx, mp_buf *out)
+{
+    mp_shared *shared = ctx;
+    mp_metrics_put_gauge(out, "moonpool_ready", "1 while the gateway accepts requests",
+                         not_ready(shared) == NULL ? 1 : 0);
+    mp_reload_put_metrics(shared->reload, out);
+    mp_certificates_put_metrics(shared->certificates, out);
+}
+
 /* Answers 200 while all workers make progress. */
 static void serve_health(mp_shared *shared, mp_stream *stream)
 {
@@ -107,7 +130,8 @@ void mp_admin_serve(void *ctx, mp_stream *stream)
     mp_admin *admin = ctx;
     mp_shared *shared = mp_admin_shared(admin);
     const mp_request *request = mp_stream_request(stream);
-    bool is_health = mp_str_is(request->path, "/healthz");
+    bool is_health = mp_str_is(request->path, "/healthz"), is_ready = mp_str_is(request->path, "/readyz");
+    bool is_metrics = mp_str_is(request->path, "/metrics");
     if (!mp_host_is_served(&mp_admin_settings(admin)->rpc, stream)) {
         mp_stat_add(&mp_stat_refused_origin, 1);
         mp_audit_request(stream, &mp_host_refused);
@@ -128,10 +152,16 @@ void mp_admin_serve(void *ctx, mp_stream *stream)
             mp_certificates_now(shared->certificates);
             mp_reload_ask(shared->reload, stream);
         }
-    } else if (!is_health && !mp_str_is(request->path, "/status")) {
-        refuse(stream, 404, "not found: use /healthz, /status or /reload", NULL);
+    } else if (!is_health && !is_ready && !is_metrics && !mp_str_is(request->path, "/status")) {
+        refuse(stream, 404, "not found: use /healthz, /readyz, /status, /metrics or /reload", NULL);
     } else if (!mp_str_is(request->method, "GET") && !mp_str_is(request->method, "HEAD")) {
         refuse(stream, 405, "method not allowed", &(mp_header){"allow", MP_STR("GET, HEAD")});
+    } else if (is_metrics) {
+        mp_metrics_serve(mp_admin_metrics(admin),
+                         &(mp_metrics_facts){mp_admin_settings(admin), shared->started_at, put_metrics, shared},
+                         stream);
+    } else if (is_ready) {
+        serve_ready(shared, stream);
     } else if (!is_health) {
         serve_status(admin, stream);
     } else if (atomic_load(&shared->draining)) {

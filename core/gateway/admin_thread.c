@@ -1,5 +1,6 @@
 /* admin_thread.c: the thread of the admin listener, with its loop and server. */
 #include "admin.h"
+#include "metrics.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@ struct mp_admin {
     mp_runtime_config *settings;
     mp_loop *loop;
     mp_server *server;
+    mp_metrics *metrics;
     pthread_t thread;
     bool has_thread;
 };
@@ -21,6 +23,7 @@ mp_admin *mp_admin_new(mp_shared *shared, int fd, mp_tls_slot *tls, mp_err *err)
     mp_admin *admin = mp_new(sizeof *admin);
     admin->shared = shared;
     admin->settings = mp_runtime_config_ref(shared->settings);
+    admin->metrics = mp_metrics_new();
     admin->loop = mp_loop_new(err);
     admin->server = admin->loop == NULL ? NULL : mp_server_new(admin->loop, &admin->settings->http, err);
     if (admin->server != NULL &&
@@ -57,6 +60,7 @@ void mp_admin_free(mp_admin *admin)
     }
     mp_server_free(admin->server);
     mp_loop_free(admin->loop);
+    mp_metrics_free(admin->metrics);
     mp_runtime_config_unref(admin->settings);
     free(admin);
 }
@@ -123,4 +127,9 @@ const mp_runtime_config *mp_admin_settings(const mp_admin *admin)
 mp_shared *mp_admin_shared(mp_admin *admin)
 {
     return admin->shared;
+}
+
+mp_metrics *mp_admin_metrics(mp_admin *admin)
+{
+    return admin->metrics;
 }

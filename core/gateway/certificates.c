@@ -346,3 +346,17 @@ void mp_certificates_describe(mp_certificates *all, mp_buf *out)
     pthread_mutex_unlock(&all->lock);
     mp_buf_putc(out, ']');
 }
+
+void mp_certificates_put_metrics(mp_certificates *all, mp_buf *out)
+{
+    mp_buf_put(out,
+               MP_STR("# HELP moonpool_certificate_expiry_timestamp_seconds when a listener's certificate expires\n"
+                      "# TYPE moonpool_certificate_expiry_timestamp_seconds gauge\n"));
+    pthread_mutex_lock(&all->lock);
+    for (size_t i = 0; i < all->count; i++) {
+        mp_buf_put(out, MP_STR("moonpool_certificate_expiry_timestamp_seconds{address=\""));
+        mp_metrics_put_label(out, mp_str_of(all->entries[i].address));
+        mp_buf_printf(out, "\"} %lld\n", (long long)all->entries[i].expires);
+    }
+    pthread_mutex_unlock(&all->lock);
+}

@@ -18,6 +18,7 @@ typedef enum { MP_EXPIRED_END, MP_EXPIRED_KEEP } mp_expired_streams;
 typedef enum { MP_CLIENT_REQUIRED, MP_CLIENT_OPTIONAL } mp_client_need;
 
 typedef enum { MP_HTTP2_OFF, MP_HTTP2_ON } mp_config_http2;
+typedef enum { MP_METRICS_OFF, MP_METRICS_ON } mp_config_metrics;
 
 /* The TLS settings and the protocols of one address; without a certificate it has no TLS. The marks are the places of the paths in the
  * file, indexed by mp_tls_file. */
@@ -69,6 +70,8 @@ typedef struct {
     char **seal_keys;              /* empty: a random key is made at the start of the process */
     mp_upstream_entry **upstreams; /* in the order of the file; ends with NULL. NULL: none */
     mp_upstream_limits upstream_limits;
+    mp_config_metrics metrics_enabled;
+    int64_t metrics_tools;
     mp_log_level log_level;
     int64_t log_refusals;
     char *audit; /* path of the audit file; NULL: none */

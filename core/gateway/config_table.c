@@ -470,12 +470,21 @@ const mp_config_key mp_config_keys[] = {
             "them decrypt: to rotate, put the new secret first. Without this key a random secret is made at start, and "
             "data of an earlier process is refused."},
     {"admin", MP_KEY_SECTION, .bare = "admin.listen",
-     .doc = "The listener for operators: /healthz, /status, /reload. `admin: off` is short for admin.listen."},
+     .doc = "The listener for operators: /healthz, /readyz, /status, /metrics, /reload. `admin: off` is short for "
+            "admin.listen."},
     {"admin.listen", MP_KEY_TEXT, SLOT(admin_listen), .preset = "127.0.0.1:7301", ADDRESS, .word = "off",
      .restarts = true,
      .doc =
          "Address of the admin listener, or off. Every client that can connect to it may read the status and reload."},
     TLS_KEYS("admin.tls", OF_ADMIN),
+    {"metrics", MP_KEY_SECTION, .bare = "metrics.enabled",
+     .doc = "Counters and histograms at /metrics of the admin listener, in Prometheus's text format. `metrics: off` is "
+            "short for "
+            "metrics.enabled."},
+    {"metrics.enabled", MP_KEY_CHOICE, SLOT(metrics_enabled), .preset = "on", .choices = switches,
+     .doc = "Whether the times of calls are measured. Off, /metrics has the counters of /status alone."},
+    {"metrics.tools", COUNT(0, 1500), SLOT(metrics_tools), .preset = "500",
+     .doc = "Limit of the tools with times and counts of their own. Those of all further tools are one: _other."},
     {"log", MP_KEY_SECTION, .doc = "The log on standard error: one event per line, in logfmt."},
     {"log.level", MP_KEY_CHOICE, SLOT(log_level), .preset = "info", .choices = levels,
      .doc = "Lowest level that is logged."},

@@ -404,6 +404,7 @@ static int run(gateway *h, const mp_gateway_options *options, mp_err *err)
     const mp_config *config = h->shared.settings->config;
     if (!options->is_apart && mp_store_keep(h->shared.commons.store, config->store_file, err) != 0)
         return EXIT_FAILED;
+    mp_metrics_configure(config->metrics_enabled == MP_METRICS_ON, config->metrics_tools);
     mp_vm *first = prove(h->shared.settings, &h->shared.source, &h->shared.draining);
     if (first == NULL)
         goto fail;

@@ -129,6 +129,11 @@ void mp_reload_describe(mp_reload *reload, mp_buf *out)
     mp_reload_status_describe(&reload->outcome, out);
 }
 
+void mp_reload_put_metrics(mp_reload *reload, mp_buf *out)
+{
+    mp_reload_status_put_metrics(&reload->outcome, out);
+}
+
 static void print(const mp_reload *reload, mp_str text)
 {
     if (reload->options->prints)
@@ -194,6 +199,7 @@ static void use_shared_settings(mp_reload *reload, const mp_runtime_config *sett
     mp_store_limit(reload->shared->commons.store, config->store_entries, config->store_bytes);
     mp_log_from(config->log_level);
     mp_refusals_limit(config->log_refusals);
+    mp_metrics_configure(config->metrics_enabled == MP_METRICS_ON, config->metrics_tools);
     mp_watchdog_configure(reload->shared->watchdog, config);
     mp_inotify_free(reload->watcher);
     reload->watcher = NULL;

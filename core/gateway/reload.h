@@ -35,5 +35,7 @@ void mp_reload_now(mp_reload *reload, const char *by);
 void mp_reload_ask(mp_reload *reload, mp_stream *stream);
 /* Appends a JSON object: the generation and the result of the last reload. */
 void mp_reload_describe(mp_reload *reload, mp_buf *out);
+/* Appends the same in Prometheus's text format. */
+void mp_reload_put_metrics(mp_reload *reload, mp_buf *out);
 
 #endif

@@ -62,8 +62,12 @@ static void audit(const mp_reload_status *outcome, mp_str text)
     mp_buf_clear(&line);
 }
 
+MP_COUNTER(reloads_done, "reloads", "outcome", "done", "reloads")
+MP_COUNTER(reloads_refused, "reloads", "outcome", "refused", "reloads that were refused because of errors")
+
 static void keep(mp_reload_status *outcome, int64_t generation, bool is_ok, mp_str text)
 {
+    mp_stat_add(is_ok ? &mp_stat_reloads_done : &mp_stat_reloads_refused, 1);
     pthread_mutex_lock(&outcome->lock);
     if (generation != 0)
         outcome->generation = generation;
@@ -209,5 +213,20 @@ void mp_reload_status_describe(mp_reload_status *outcome, mp_buf *out)
     }
     mp_buf_put(out, mp_buf_str(&outcome->behind));
     mp_buf_putc(out, '}');
+    pthread_mutex_unlock(&outcome->lock);
+}
+
+void mp_reload_status_put_metrics(mp_reload_status *outcome, mp_buf *out)
+{
+    pthread_mutex_lock(&outcome->lock);
+    mp_buf_printf(
+        out,
+        "# HELP moonpool_generation number of the scripts that serve: each reload adds one\n"
+        "# TYPE moonpool_generation gauge\nmoonpool_generation %lld\n"
+        "# HELP moonpool_config_ok 0 while the files on the disk are refused\n"
+        "# TYPE moonpool_config_ok gauge\nmoonpool_config_ok %d\n"
+        "# HELP moonpool_reload_timestamp_seconds time of the last reload that changed or refused anything; 0: none\n"
+        "# TYPE moonpool_reload_timestamp_seconds gauge\nmoonpool_reload_timestamp_seconds %lld\n",
+        (long long)outcome->generation, outcome->at == 0 || outcome->is_ok ? 1 : 0, (long long)outcome->at);
     pthread_mutex_unlock(&outcome->lock);
 }

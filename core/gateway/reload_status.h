@@ -47,5 +47,7 @@ void mp_reload_status_answer(mp_reload_status *outcome, mp_loop *loop, size_t as
 void mp_reload_status_answer_again(mp_reload_status *outcome, mp_loop *loop, size_t asked);
 /* Appends a JSON object: the generation, the result of the last reload, the keys that need a restart. */
 void mp_reload_status_describe(mp_reload_status *outcome, mp_buf *out);
+/* Appends the generation and the result of the last reload in Prometheus's text format. */
+void mp_reload_status_put_metrics(mp_reload_status *outcome, mp_buf *out);
 
 #endif

@@ -23,6 +23,7 @@ typedef struct mp_session mp_session;
 typedef struct mp_call mp_call;
 typedef struct mp_principal mp_principal;
 typedef struct mp_authn mp_authn;
+typedef struct mp_tool_metrics mp_tool_metrics;
 
 /* -- the server role, one per worker --------------------------------------------------------------------------- */
 
@@ -236,6 +237,10 @@ mp_client_request *mp_call_ask(mp_call *call, mp_str method, mp_str params,
                                void (*done)(void *ctx, bool is_error, mp_str answer), void *ctx);
 /* Cancels the unanswered requests to the client: notifies the client, and calls each `done` with an error. */
 void mp_call_withdraw(mp_call *call);
+/* The call runs this tool: its time and outcome count for the tool, too. */
+void mp_call_measure(mp_call *call, mp_tool_metrics *tool);
+/* The result that will answer the call has "isError": true. */
+void mp_call_fails(mp_call *call);
 /* Answers and ends the call. `result` is a complete JSON value. */
 void mp_call_answer(mp_call *call, mp_str result);
 /* mp_call_answer in two steps, for a result that is written in pieces: the caller appends it to the buffer, which belongs to the rpc, and
@@ -282,6 +287,16 @@ mp_follow_result mp_session_follow(mp_session *session, mp_str topic);
 void mp_session_unfollow(mp_session *session, mp_str topic);
 /* Changes the audience of all subscriptions of the session that have one (its principal's scopes may have changed). */
 void mp_session_follow_as(mp_session *session, mp_str audience);
+
+/* -- metrics ------------------------------------------------------------------------------------------------------- */
+
+#define MP_MAX_TOOL_METRICS 1500 /* the highest limit of metrics.tools */
+
+/* The metrics of the tool with this name; never freed, the same over reloads. Any thread. */
+mp_tool_metrics *mp_tool_metrics_of(mp_str name);
+/* Whether calls are measured from now on, and how many tools have metrics of their own; those of all further tools are one: "_other". A
+ * tool that has metrics keeps them. Any thread. */
+void mp_metrics_configure(bool is_on, int64_t tools);
 
 /* -- publishing ------------------------------------------------------------------------------------------------ */
 

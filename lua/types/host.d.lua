@@ -99,6 +99,14 @@ host.config = {}
 ---@field sqlite_databases integer      limits.sqlite.databases
 host.limits = {}
 
+---@class moonpool.host.metrics
+host.metrics = {}
+
+--- The metrics of the tool with this name, the same over reloads.
+---@param name string
+---@return lightuserdata
+function host.metrics.tool(name) end
+
 ---@class moonpool.host.hooks
 host.hooks = {}
 
@@ -302,6 +310,10 @@ function host.session.log_level(call) end
 ---@param call moonpool.Call
 ---@param id string
 function host.call.name_task(call, id) end
+--- The call runs the tool that has these metrics.
+---@param call moonpool.Call
+---@param metrics lightuserdata
+function host.call.measure(call, metrics) end
 
 --- Removes the time limit of the call.
 ---@param call moonpool.Call

@@ -38,6 +38,13 @@ static int send_answer(lua_State *L, void *ctx, mp_str text, size_t size)
 
 int mp_task_answer(lua_State *L, mp_lib_task *task, int index)
 {
+    if (task->call != NULL && lua_istable(L, index) && mp_str_is(mp_call_method(task->call), "tools/call")) {
+        lua_pushliteral(L, "isError");
+        lua_rawget(L, index < 0 ? index - 1 : index);
+        if (lua_toboolean(L, -1))
+            mp_call_fails(task->call);
+        lua_pop(L, 1);
+    }
     return mp_lua_encode_in_turns(L, index, task->super.vm->call_output, send_answer, task);
 }
 

@@ -230,6 +230,7 @@ static int run_handler(lua_State *L, mp_lib_task *task, const mp_plan *plan, int
 {
     task->has_plan = true;
     mp_stat_add(&mp_stat_calls_planned, 1);
+    mp_call_measure(task->call, plan->metrics);
     if (plan->timeout_ms != 0)
         mp_call_within(task->call, plan->timeout_ms);
     lua_KContext began = mp_catch_begin(L);

@@ -48,13 +48,14 @@ typedef struct mp_plan {
     uint32_t hash;
     int ref;             /* registry reference of the userdata */
     uint64_t timeout_ms; /* of the tool; 0: none */
-    uint64_t scopes;     /* bit set of the scopes that the tool requires; mp_rights.scopes has the principal's */
-    bool is_positional;  /* f(a, b); else f(args) */
-    bool is_checked;     /* Lua checks the arguments; else C does by `input` */
-    bool has_output;     /* the tool has an output schema */
-    bool knows_output;   /* C checks the result by `output`; else Lua does */
-    bool ends_in_lua;    /* Lua ends each call: the audit line shows what the tool's policies did */
-    int call_place;      /* of `call` among the handler's parameters, from 1; 0: it takes none */
+    mp_tool_metrics *metrics;
+    uint64_t scopes;    /* bit set of the scopes that the tool requires; mp_rights.scopes has the principal's */
+    bool is_positional; /* f(a, b); else f(args) */
+    bool is_checked;    /* Lua checks the arguments; else C does by `input` */
+    bool has_output;    /* the tool has an output schema */
+    bool knows_output;  /* C checks the result by `output`; else Lua does */
+    bool ends_in_lua;   /* Lua ends each call: the audit line shows what the tool's policies did */
+    int call_place;     /* of `call` among the handler's parameters, from 1; 0: it takes none */
     mp_plan_object input, output; /* `input` of a positional handler: in the order of its parameters */
     mp_plan_field *fields;        /* behind the structure, as are `choices` */
     mp_str *choices;

@@ -214,6 +214,9 @@ static void add_plan(lua_State *L, mp_plans *plans)
     plan->is_positional = has_field(L, row, "is_positional");
     plan->call_place = (int)number_field(L, row, "call", 0, &is_given);
     plan->timeout_ms = (uint64_t)ceil(number_field(L, row, "seconds", 0, &is_given) * 1000);
+    lua_getfield(L, row, "metrics");
+    plan->metrics = lua_touserdata(L, -1);
+    lua_pop(L, 1);
     plan->is_checked = !fill_object(L, plan, at, row, "input", &plan->input, &next);
     plan->knows_output = fill_object(L, plan, at, row, "output", &plan->output, &next);
     plan->has_output = has_field(L, row, "has_output");

@@ -153,7 +153,7 @@ static mp_call *call_new(mp_rpc *rpc, const mp_transport *transport, const mp_er
     call->serial = ++rpc->last_serial;
     call->limit_ms = rpc->config->call_ms;
     call->bytes_in = envelope->size;
-    call->began = mp_requests_are_logged() ? mp_monotonic_us() : 0;
+    call->began = mp_loop_now_us(rpc->loop);
     call->weight = envelope->weight;
     call->principal = mp_principal_ref(rpc->principal);
     mp_link_init(&call->in_session);
@@ -198,6 +198,7 @@ mp_call *mp_call_start(mp_rpc *rpc, const mp_transport *transport, mp_stream *st
         call->session = mp_session_ref(session);
     if (stream != NULL) {
         call->stream = mp_stream_ref(stream);
+        call->is_unix = mp_stream_is_unix(stream);
         mp_stream_on_gone(stream, on_client_left, call);
     }
     begin_call(call);
@@ -227,6 +228,7 @@ static void finish_call(mp_call *call)
     if (call->ended)
         return;
     call->ended = true;
+    mp_call_observe(call);
     mp_log_call(call);
     mp_client_requests_forget(call);
     mp_call_unlisten(call);
@@ -286,16 +288,12 @@ mp_buf *mp_call_begin_answer(mp_call *call)
     mp_buf_put(out, MP_STR("{\"jsonrpc\":\"2.0\",\"id\":"));
     mp_buf_put(out, call->id);
     mp_buf_put(out, MP_STR(",\"result\":"));
-    call->result_at = out->len;
     return out;
 }
 
 void mp_call_end_answer(mp_call *call)
 {
     mp_buf *out = &call->rpc->scratch;
-    mp_str result = mp_str_from(mp_buf_str(out), call->result_at);
-    if (call->began != 0 && mp_str_is(call->method, "tools/call") && mp_result_is_error(result))
-        call->outcome = "failed";
     mp_buf_putc(out, '}');
     send_last(call, 200, mp_buf_str(out));
     finish_call(call);

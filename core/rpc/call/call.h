@@ -19,12 +19,13 @@ struct mp_call {
     size_t weight; /* number of JSON values in the message: see mp_envelope */
     void *user;    /* pointer that belongs to the hooks */
     bool ended, is_being_cancelled, opens_session, id_is_free, is_detached;
+    bool is_unix;          /* the request came by a Unix socket */
     int status;            /* HTTP status chosen by mp_call_forbid or mp_call_put_off; 0: the default status */
     int sent_status, code; /* for the request log: the HTTP status of the answer, and the code of its error; 0: none */
-    const char *outcome;   /* for the request log: outcome in one word; NULL: ok */
-    uint64_t began;        /* for the request log: start by mp_monotonic_us; 0: requests are not logged */
+    const char *outcome;   /* outcome in one word; NULL: ok */
+    uint64_t began;        /* start of the turn that read the request, by mp_monotonic_us */
+    mp_tool_metrics *tool_metrics; /* of the tool that the call runs; NULL: not known */
     size_t bytes_in, bytes_out;
-    size_t result_at; /* set from mp_call_begin_answer on: where the result begins in the scratch of the rpc */
     mp_link client_requests;
     mp_subscriber *subscriber; /* NULL if the call does not listen to topics */
     uint64_t serial;           /* number of the call, unique in its rpc */
@@ -117,12 +118,15 @@ void mp_client_requests_forget(mp_call *call);
 /* The client can send no more answers: fails all requests to clients of this rpc. */
 void mp_client_requests_fail(mp_rpc *rpc);
 
+/* -- metrics.c: histograms --------------------------------------------------------------------------------------- */
+
+/* Counts a call that has ended, and its time. */
+void mp_call_observe(const mp_call *call);
+
 /* -- request_log.c: a line of the log for each request ------------------------------------------------------------- */
 
 /* True if requests are logged: log.level is debug, or `run --trace` prints them. */
 bool mp_requests_are_logged(void);
-/* True if a result has "isError": true. */
-bool mp_result_is_error(mp_str result);
 /* One word for the reason that a call ended before its answer. */
 const char *mp_end_cause(const mp_stat *counter);
 /* Logs a call that has ended. */

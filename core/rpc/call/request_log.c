@@ -24,8 +24,7 @@ const char *mp_end_cause(const mp_stat *counter)
 
 typedef struct {
     mp_str name, client, version; /* spans of JSON strings, or empty */
-    bool is_error;
-    bool in_client; /* the visited object is `clientInfo` */
+    bool in_client;               /* the visited object is `clientInfo` */
 } names;
 
 static bool enter_param_object(void *ctx, unsigned level, mp_str key)
@@ -64,27 +63,6 @@ static int see_card(void *ctx, unsigned level, mp_str key, mp_json_type type, mp
     else if (type == MP_JSON_STRING && mp_str_is(key, "version"))
         found->version = value;
     return 0;
-}
-
-static int see_result(void *ctx, unsigned level, mp_str key, mp_json_type type, mp_str value)
-{
-    (void)level;
-    (void)value;
-    names *found = ctx;
-    if (mp_str_is(key, "isError")) {
-        found->is_error = type == MP_JSON_TRUE;
-        return 1;
-    }
-    /* members of results are sorted by name: isError comes before resultType, so the scan stops there; later members
-     * can be long */
-    return mp_str_is(key, "resultType");
-}
-
-bool mp_result_is_error(mp_str result)
-{
-    names found = {0};
-    mp_json_scan(result, &(mp_json_visitor){.member = see_result, .ctx = &found}, NULL, NULL);
-    return found.is_error;
 }
 
 static void put_string(mp_buf *out, mp_str span)

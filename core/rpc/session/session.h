@@ -18,6 +18,7 @@
  * begin. Batches and detached calls have tables of their own. `json` is one whole message. */
 struct mp_transport {
     const char *name; /* name for the log: "http", "sse", "stdio" */
+    bool is_pipe;
     bool
         has_one_stream; /* true for one stream per session: all messages share it, so ids must differ among the session's calls */
     bool notifies_end; /* no stream ends with a call that listens: a notification says that the call is over (B-6) */

@@ -46,6 +46,7 @@ static void respond_in_session(mp_rpc *rpc, mp_session *session, mp_str json)
 }
 
 static const mp_transport transport = {.name = "stdio",
+                                       .is_pipe = true,
                                        .has_one_stream = true,
                                        .notifies_end = true,
                                        .send = send_on_call,

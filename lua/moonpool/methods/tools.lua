@@ -98,6 +98,8 @@ tools["tools/call"] = function(call, params, era)
   local tool, forbidden = access.find(call, registry.thing("tools", params.name))
   if forbidden then return nil, forbidden end
   if not tool then return unknown(call, params.name) end
+  tool.metrics = tool.metrics or host.metrics.tool(tool.name)
+  host.call.measure(call, tool.metrics)
   local is_task = false
   if tool.task or params.task ~= nil then
     local becomes, refused = becomes_task(tool, era, call, params.task)

@@ -146,7 +146,7 @@ local function plan_of(tool, known)
   if not scopes then return nil end
   local output = tool.output and object_of(tool.definition.outputSchema)
   local made = {
-    name = tool.name, tool = tool, seconds = tool.timeout, has_output = tool.output ~= nil, output = output,
+    name = tool.name, tool = tool, metrics = host.metrics.tool(tool.name), seconds = tool.timeout, has_output = tool.output ~= nil, output = output,
     output_check = not output and tool.output or nil, scopes = scopes, ends_in_lua = host.config.audit and tool.has_policies,
   }
   local short = tool.positional

@@ -44,12 +44,11 @@ end
 local GENERATED <const> = { ["docs/reference/libraries.md"] = true, ["docs/reference/features.md"] = true }
 
 -- The files that a page needs before its first block.
-local OPTIONS <const> = {
-  ["README.md"] = { before = function(player)
-    gateway.run_program("/bin/cp", { "-r", "examples/hello", player.dir .. "/hello" })
-    player:start({ line = 0 }, "moonpool run " .. player.dir .. "/hello/moonpool.yaml &")
-  end },
-}
+local hello = { before = function(player)
+  gateway.run_program("/bin/cp", { "-r", "examples/hello", player.dir .. "/hello" })
+  player:start({ line = 0 }, "moonpool run " .. player.dir .. "/hello/moonpool.yaml &")
+end }
+local OPTIONS <const> = { ["README.md"] = hello, ["docs/how-to/monitor.md"] = hello }
 
 describe("the documentation", function()
   for _, path in ipairs(pages()) do

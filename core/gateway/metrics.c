@@ -1,0 +1,189 @@
+/* metrics.c: the text of GET /metrics. */
+#define _GNU_SOURCE /* for memmem */
+#include "metrics.h"
+#include <dirent.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+MP_COUNTER(scrapes, "scrapes", "", "", "answers to GET /metrics")
+
+#define KEEP_MS 1000 /* a text is sent again to requests that come within this time */
+
+typedef struct {
+    mp_buf text;
+    uint64_t made_at; /* monotonic ms; 0: never */
+} kept;
+
+struct mp_metrics {
+    kept plain, open; /* in Prometheus's format, and in OpenMetrics */
+};
+
+mp_metrics *mp_metrics_new(void)
+{
+    return mp_new(sizeof(mp_metrics));
+}
+
+void mp_metrics_free(mp_metrics *metrics)
+{
+    if (metrics == NULL)
+        return;
+    mp_buf_clear(&metrics->plain.text);
+    mp_buf_clear(&metrics->open.text);
+    free(metrics);
+}
+
+/* -- families ------------------------------------------------------------------------------------------------------ */
+
+/* Begins a family. `suffix` "_total" belongs to a counter's samples; OpenMetrics leaves it out of the family's name. */
+static void put_head(mp_buf *out, const char *name, const char *suffix, const char *type, const char *text)
+{
+    mp_buf_printf(out, "# HELP %s%s %s\n# TYPE %s%s %s\n", name, suffix, text, name, suffix, type);
+}
+
+void mp_metrics_put_gauge(mp_buf *out, const char *name, const char *text, double value)
+{
+    put_head(out, name, "", "gauge", text);
+    mp_buf_printf(out, "%s %.17g\n", name, value);
+}
+
+/* The counters and gauges of the program, as /status has them. */
+static void put_stats(mp_buf *out, bool is_open)
+{
+    size_t count;
+    const mp_stat **list = mp_stat_list(&count);
+    for (size_t i = 0; i < count; i++) {
+        const mp_stat *stat = list[i];
+        bool is_counter = stat->kind == MP_STAT_COUNTER;
+        const char *suffix = is_counter ? "_total" : "";
+        mp_buf name = {0};
+        mp_buf_printf(&name, "moonpool_%s%c", stat->family, '\0');
+        if (i == 0 || strcmp(list[i - 1]->family, stat->family) != 0)
+            put_head(out, name.ptr, is_open ? "" : suffix, is_counter ? "counter" : "gauge", stat->text);
+        if (*stat->label == '\0')
+            mp_buf_printf(out, "%s%s %lld\n", name.ptr, suffix, (long long)mp_stat_read(stat));
+        else
+            mp_buf_printf(out, "%s%s{%s=\"%s\"} %lld\n", name.ptr, suffix, stat->label, stat->value,
+                          (long long)mp_stat_read(stat));
+        mp_buf_clear(&name);
+    }
+    free(list);
+}
+
+/* -- the process --------------------------------------------------------------------------------------------------- */
+
+static int64_t count_fds(void)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    int64_t count = 0;
+    if (folder == NULL)
+        return 0;
+    for (const struct dirent *entry; (entry = readdir(folder)) != NULL;)
+        count += entry->d_name[0] != '.';
+    closedir(folder);
+    return count - 1; /* without the folder itself */
+}
+
+static int64_t resident_bytes(void)
+{
+    FILE *file = fopen("/proc/self/statm", "re");
+    long long all = 0, resident = 0;
+    if (file == NULL)
+        return 0;
+    if (fscanf(file, "%lld %lld", &all, &resident) != 2)
+        resident = 0;
+    fclose(file);
+    return resident * sysconf(_SC_PAGESIZE);
+}
+
+static double cpu_seconds(void)
+{
+    struct rusage used;
+    getrusage(RUSAGE_SELF, &used);
+    return (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+           (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
+}
+
+static void put_process(mp_buf *out, uint64_t started_at, bool is_open)
+{
+    struct rlimit most = {0};
+    getrlimit(RLIMIT_NOFILE, &most);
+    put_head(out, "process_cpu_seconds", is_open ? "" : "_total", "counter", "processor time of the process");
+    mp_buf_printf(out, "process_cpu_seconds_total %.2f\n", cpu_seconds());
+    mp_metrics_put_gauge(out, "process_resident_memory_bytes", "resident memory", (double)resident_bytes());
+    mp_metrics_put_gauge(out, "process_open_fds", "open file descriptors", (double)count_fds());
+    mp_metrics_put_gauge(out, "process_max_fds", "limit of the open file descriptors", (double)most.rlim_cur);
+    double age = (double)(mp_monotonic_ms() - started_at) / 1000;
+    mp_metrics_put_gauge(out, "process_start_time_seconds", "start of the process, in seconds since 1970",
+                         (double)mp_clock_ms(CLOCK_REALTIME) / 1000 - age);
+}
+
+/* -- the gateway --------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const char *resource;
+    int64_t used, most;
+} use;
+
+static int64_t sum_of(const char *family)
+{
+    size_t count;
+    int64_t sum = 0;
+    const mp_stat **list = mp_stat_list(&count);
+    for (size_t i = 0; i < count; i++)
+        sum += strcmp(list[i]->family, family) == 0 ? mp_stat_read(list[i]) : 0;
+    free(list);
+    return sum;
+}
+
+static void put_saturation(mp_buf *out, const mp_runtime_config *settings)
+{
+    struct rlimit fds = {0};
+    getrlimit(RLIMIT_NOFILE, &fds);
+    const use uses[] = {
+        {"calls", sum_of("requests_in_flight"), settings->rpc.max_calls},
+        {"connections", sum_of("connections"), settings->http.connections},
+        {"fds", count_fds(), (int64_t)fds.rlim_cur},
+        {"listeners", sum_of("listeners"), settings->rpc.max_listeners},
+        {"replay", sum_of("replay_bytes"), (int64_t)settings->rpc.replay_total},
+        {"sessions", sum_of("sessions"), settings->rpc.max_sessions},
+        {"store", sum_of("store_entries"), settings->config->store_entries},
+        {"tasks", sum_of("jobs"), settings->rpc.max_jobs},
+    };
+    put_head(out, "moonpool_saturation_ratio", "", "gauge", "use of a resource, from 0 to 1 of its limit");
+    for (size_t i = 0; i < sizeof uses / sizeof *uses; i++)
+        mp_buf_printf(out, "moonpool_saturation_ratio{resource=\"%s\"} %.6f\n", uses[i].resource,
+                      uses[i].most <= 0 ? 0.0 : (double)uses[i].used / (double)uses[i].most);
+}
+
+/* -- the answer ---------------------------------------------------------------------------------------------------- */
+
+static void make(kept *one, const mp_metrics_facts *facts, bool is_open)
+{
+    one->text.len = 0;
+    mp_series_put(&one->text, is_open);
+    put_stats(&one->text, is_open);
+    put_head(&one->text, "moonpool_build_info", "", "gauge", "always 1; the label names the version");
+    mp_buf_put(&one->text, MP_STR("moonpool_build_info{version=\"" MOONPOOL_VERSION "\"} 1\n"));
+    facts->put(facts->ctx, &one->text);
+    put_saturation(&one->text, facts->settings);
+    put_process(&one->text, facts->started_at, is_open);
+    if (is_open)
+        mp_buf_put(&one->text, MP_STR("# EOF\n"));
+    one->made_at = mp_monotonic_ms();
+}
+
+void mp_metrics_serve(mp_metrics *metrics, const mp_metrics_facts *facts, mp_stream *stream)
+{
+    mp_str accept = mp_stream_header(stream, "accept", NULL);
+    mp_str wanted = MP_STR("application/openmetrics-text");
+    bool is_open = accept.ptr != NULL && memmem(accept.ptr, accept.len, wanted.ptr, wanted.len) != NULL;
+    kept *one = is_open ? &metrics->open : &metrics->plain;
+    mp_stat_add(&mp_stat_scrapes, 1);
+    if (one->made_at == 0 || mp_monotonic_ms() - one->made_at >= KEEP_MS)
+        make(one, facts, is_open);
+    mp_stream_answer(stream, 200,
+                     is_open ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
+                             : "text/plain; version=0.0.4; charset=utf-8",
+                     mp_buf_str(&one->text), NULL, 0);
+}

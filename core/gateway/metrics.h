@@ -1,0 +1,26 @@
+/* metrics.h: GET /metrics of the admin listener: all counters, gauges and histograms, in Prometheus's text format 0.0.4, or in
+ * OpenMetrics 1.0 if the request accepts it. Called on the admin thread, which runs no Lua and serves no client. */
+#ifndef MP_GATEWAY_METRICS_H
+#define MP_GATEWAY_METRICS_H
+
+#include "runtime_config.h"
+
+typedef struct mp_metrics mp_metrics;
+
+/* What the text is made of, besides the counters of the program. Borrowed during the call. */
+typedef struct {
+    const mp_runtime_config *settings;
+    uint64_t started_at;                 /* of the process, in ms of the monotonic clock */
+    void (*put)(void *ctx, mp_buf *out); /* appends further families */
+    void *ctx;
+} mp_metrics_facts;
+
+mp_metrics *mp_metrics_new(void);
+/* `metrics` may be NULL. */
+void mp_metrics_free(mp_metrics *metrics);
+/* Answers with a text that is at most a second old. */
+void mp_metrics_serve(mp_metrics *metrics, const mp_metrics_facts *facts, mp_stream *stream);
+/* Appends a family with one sample. */
+void mp_metrics_put_gauge(mp_buf *out, const char *name, const char *text, double value);
+
+#endif

@@ -1,0 +1,192 @@
+/* metrics.c: the histograms of requests and of tools, which each call enters when it ends. */
+#include "call.h"
+#include <pthread.h>
+#include <stdio.h>
+
+MP_HISTOGRAM(operation, "mcp_server_operation_duration_seconds", MP_BUCKETS_CALL, 512,
+             "time from a request's last byte to its answer", "mcp_method_name", "mcp_protocol_version",
+             "network_transport", "error_type")
+MP_HISTOGRAM(tool_duration, "moonpool_tool_duration_seconds", MP_BUCKETS_CALL, MP_MAX_TOOL_METRICS,
+             "time from a tools/call's last byte to its answer, by tool", "gen_ai_tool_name")
+MP_LABELLED_COUNTER(tool_calls, "moonpool_tool_calls", 6 * MP_MAX_TOOL_METRICS, "calls of tools that have ended",
+                    "gen_ai_tool_name", "outcome")
+
+/* The methods of all revisions; a client's other texts count as _other. The most frequent one is first. */
+static const char *const methods[] = {
+    "tools/call",
+    "tools/list",
+    "resources/read",
+    "resources/list",
+    "resources/templates/list",
+    "prompts/get",
+    "prompts/list",
+    "initialize",
+    "ping",
+    "server/discover",
+    "subscriptions/listen",
+    "resources/subscribe",
+    "resources/unsubscribe",
+    "completion/complete",
+    "logging/setLevel",
+    "tasks/get",
+    "tasks/result",
+    "tasks/list",
+    "tasks/cancel",
+    "tasks/update",
+    "_other",
+};
+enum { METHODS = sizeof methods / sizeof *methods, ERAS = 16, CODES = 16 };
+
+/* How a call ended, as `error_type`; behind these are the codes of JSON-RPC errors, and then _OTHER. */
+static const char *const causes[] = {"",    "tool_error", "timeout",    "cancelled", "disconnected", "refused",
+                                     "cpu", "memory",     "lua_memory", "output",    "shutdown",     "reload"};
+enum { OK, TOOL_ERROR, TIMEOUT, CANCELLED, DISCONNECTED, REFUSED, CAUSES = sizeof causes / sizeof *causes };
+
+static const char *const networks[] = {"tcp", "unix", "pipe"};
+static const char *const outcomes[] = {"ok", "failed", "denied", "error", "cancelled", "aborted"};
+enum { OUTCOMES = sizeof outcomes / sizeof *outcomes };
+
+static _Atomic mp_series operations[METHODS][ERAS + 1][3][CAUSES + CODES + 1];
+static atomic_bool is_off;
+static _Atomic int64_t max_tools = MP_MAX_TOOL_METRICS;
+
+struct mp_tool_metrics {
+    mp_node node; /* the key: the tool's name */
+    mp_series duration;
+    _Atomic mp_series calls[OUTCOMES];
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for `tools` */
+static mp_map tools;                                     /* of mp_tool_metrics, which are never freed */
+
+void mp_metrics_configure(bool is_on, int64_t count)
+{
+    atomic_store(&is_off, !is_on);
+    atomic_store(&max_tools, count);
+}
+
+/* -- series -------------------------------------------------------------------------------------------------------- */
+
+static size_t method_of(mp_str method)
+{
+    size_t i = 0;
+    if (mp_str_is(method, "tools/call")) /* the first one: a comparison with a known length */
+        return i;
+    while (i < METHODS - 1 && !mp_str_eq(method, mp_str_of(methods[i])))
+        i++;
+    return i;
+}
+
+static size_t code_of(int code)
+{
+    size_t i = 0;
+    while (i < mp_error_code_count && i < CODES && mp_error_codes[i].code != code)
+        i++;
+    return i < mp_error_code_count && i < CODES ? CAUSES + i : CAUSES + CODES;
+}
+
+static size_t error_of(const mp_call *call)
+{
+    if (call->outcome == NULL)
+        return OK;
+    if (call->code != 0)
+        return code_of(call->code);
+    if (strcmp(call->outcome, "failed") == 0)
+        return TOOL_ERROR;
+    for (size_t i = TIMEOUT; i < CAUSES; i++)
+        if (strcmp(call->outcome, causes[i]) == 0)
+            return i;
+    return CAUSES + CODES;
+}
+
+static size_t network_of(const mp_call *call)
+{
+    const mp_transport *transport = call->session != NULL ? call->session->transport : call->transport;
+    return transport->is_pipe ? 2 : call->is_unix ? 1 : 0;
+}
+
+static mp_series make_operation(size_t method, const mp_era *era, size_t network, size_t error)
+{
+    char code[16] = "_OTHER";
+    if (error >= CAUSES && error < CAUSES + CODES)
+        snprintf(code, sizeof code, "%d", mp_error_codes[error - CAUSES].code);
+    const mp_str values[] = {mp_str_of(methods[method]), mp_str_of(era == NULL ? "" : era->date),
+                             mp_str_of(networks[network]), mp_str_of(error < CAUSES ? causes[error] : code)};
+    return mp_series_of(&mp_family_operation, values);
+}
+
+static void observe_operation(const mp_call *call, size_t error, uint64_t us)
+{
+    size_t method = method_of(call->method), network = network_of(call);
+    size_t era = call->era == NULL ? ERAS : (size_t)(call->era - mp_eras) % ERAS;
+    _Atomic mp_series *known = &operations[method][era][network][error];
+    mp_series series = atomic_load_explicit(known, memory_order_relaxed);
+    if (series == 0) {
+        series = make_operation(method, call->era, network, error);
+        atomic_store_explicit(known, series, memory_order_relaxed);
+    }
+    mp_series_observe(series, MP_BUCKETS_CALL, us);
+}
+
+/* -- tools --------------------------------------------------------------------------------------------------------- */
+
+mp_tool_metrics *mp_tool_metrics_of(mp_str name)
+{
+    pthread_mutex_lock(&lock);
+    if (tools.slots == NULL)
+        mp_map_init(&tools);
+    bool is_new = false;
+    if ((int64_t)tools.count >= atomic_load(&max_tools) && mp_map_find(&tools, name) == NULL)
+        name = MP_STR("_other");
+    mp_tool_metrics *found = mp_map_need(&tools, name, sizeof *found, &is_new);
+    if (is_new)
+        found->duration = mp_series_of(&mp_family_tool_duration, &name);
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+void mp_call_measure(mp_call *call, mp_tool_metrics *tool)
+{
+    call->tool_metrics = tool;
+}
+
+void mp_call_fails(mp_call *call)
+{
+    call->outcome = "failed";
+}
+
+static size_t outcome_of(const mp_call *call, size_t error)
+{
+    if (error == OK || error == TOOL_ERROR)
+        return error;
+    if (call->status == 403 || call->status == 429)
+        return 2;
+    if (error >= CAUSES)
+        return 3;
+    return error == CANCELLED || error == DISCONNECTED ? 4 : 5;
+}
+
+static void observe_tool(const mp_call *call, size_t error, uint64_t us)
+{
+    mp_tool_metrics *tool = call->tool_metrics;
+    size_t outcome = outcome_of(call, error);
+    mp_series series = atomic_load_explicit(&tool->calls[outcome], memory_order_relaxed);
+    if (series == 0) {
+        const mp_str values[] = {tool->node.key, mp_str_of(outcomes[outcome])};
+        series = mp_series_of(&mp_family_tool_calls, values);
+        atomic_store_explicit(&tool->calls[outcome], series, memory_order_relaxed);
+    }
+    mp_series_add(series, 1);
+    mp_series_observe(tool->duration, MP_BUCKETS_CALL, us);
+}
+
+void mp_call_observe(const mp_call *call)
+{
+    if (call->is_detached || call->subscriber != NULL || atomic_load_explicit(&is_off, memory_order_relaxed))
+        return;
+    uint64_t us = mp_monotonic_us() - call->began;
+    size_t error = error_of(call);
+    observe_operation(call, error, us);
+    if (call->tool_metrics != NULL)
+        observe_tool(call, error, us);
+}
