@@ -37,6 +37,7 @@ static void put_report(mp_buf *out, const mp_upstream_report *report)
     if (is_program) {
         put_number(out, "processes", report->processes);
         put_number(out, "restarts", report->restarts);
+        put_number(out, "memory_bytes", (int64_t)report->memory);
     }
     put_number(out, "running", report->running);
     put_number(out, "waiting", report->waiting);

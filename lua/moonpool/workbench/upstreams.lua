@@ -20,6 +20,7 @@ local function plain(text) return (text:gsub("%c", " ")) end
 -- The cells of one line, and the rest of it, which has no column.
 local function row_of(name, one)
   local held = one.processes and plural(one.processes, "process") or plural(one.channels, "channel")
+  if (one.memory_bytes or 0) > 0 then held = ("%s, %d MiB"):format(held, (one.memory_bytes + (1 << 19)) >> 20) end
   local rest = {}
   if (one.retry_ms or 0) > 0 then rest[#rest + 1] = ("next try in %d s"):format((one.retry_ms + 999) // 1000) end
   if one.calls > 0 then rest[#rest + 1] = plural(one.calls, "request") end

@@ -46,6 +46,7 @@ describe("the upstreams of a gateway", function()
     assert.equal("http", all.one.transport)
     assert.is_nil(all.one.processes)
     assert.equal(0, all.two.restarts)
+    assert.is_true(all.two.memory_bytes >= 0)
   end)
 
   it("have their counters and times there, and no name of a tool, session or credential", function()
