@@ -320,6 +320,18 @@ static bool is_header_value(const char *text)
     return true;
 }
 
+/* libcurl leaves a header "Name:" out, and sends it with an empty value if it is written "Name;". */
+static void mark_empty(char *header)
+{
+    size_t len = strlen(header);
+    while (len > 0 && header[len - 1] == ' ')
+        len--;
+    if (len < 2 || header[len - 1] != ':')
+        return;
+    header[len - 1] = ';';
+    header[len] = '\0';
+}
+
 static void add_header(mp_http_headers *to, const char *name, const char *value)
 {
     if (value == NULL || *value == '\0' || !is_header_value(value))
@@ -375,9 +387,12 @@ void mp_http_put_headers(mp_http_headers *to, const mp_upstream_host *host, cons
     bool is_named = exchange != NULL && exchange->revision.len > 0;
     if (revision != NULL && (is_named || strcmp(revision, FIRST_NAMED) >= 0))
         add_header(to, "MCP-Protocol-Version", revision);
-    for (char *const *header = own; header != NULL && *header != NULL; header++)
-        if (is_header_value(*header))
-            to->list[to->count++] = *header;
+    for (char *const *header = own; header != NULL && *header != NULL; header++) {
+        if (!is_header_value(*header))
+            continue;
+        mark_empty(*header);
+        to->list[to->count++] = *header;
+    }
 }
 
 void mp_http_clear_headers(mp_http_headers *headers)

@@ -31,7 +31,7 @@ function upstream.transports(revision)
 end
 
 -- The transports of upstreams that the gateway has so far.
-local HAS <const> = { http = true }
+local HAS <const> = { http = true, stdio = true }
 
 function upstream.has(transport) return HAS[transport] == true end
 

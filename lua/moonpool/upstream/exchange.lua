@@ -41,8 +41,8 @@ end
 function exchange.ask(channel, id, bytes, options)
   local pending <close>, failure = channel:send(bytes, {
     id = id, headers = options.headers, revision = options.revision, timeout = options.timeout, total = options.total,
-    -- a stateless upstream over HTTP sees its stream end; another one gets a notification
-    cancel = (not options.is_modern or options.transport ~= "http") and message.cancelled(id) or nil,
+    -- a stateless upstream over HTTP sees its stream end; another one gets a notification, but never about `initialize` (Y-1)
+    cancel = not options.is_opening and (not options.is_modern or options.transport ~= "http") and message.cancelled(id) or nil,
   })
   if not pending then return nil, failure end
   return wait(pending, options.listener)

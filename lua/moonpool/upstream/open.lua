@@ -111,7 +111,7 @@ end
 local function initialize(record, channel, transport)
   local id = channel:next_id()
   local params = { protocolVersion = era.newest_stateful, capabilities = json.object {}, clientInfo = message.client_info }
-  local event, failure = exchange.ask(channel, id, message.request(id, "initialize", params), { transport = transport })
+  local event, failure = exchange.ask(channel, id, message.request(id, "initialize", params), { transport = transport, is_opening = true })
   if not event then return nil, failure end
   local result, err, unreadable = exchange.read(event)
   if unreadable then return nil, unreadable end
