@@ -337,6 +337,14 @@ describe("an upstream over stdio", function()
     two:close()
   end)
 
+  it("has the memory of its processes in the status", function()
+    local g <close>, one, two = start()
+    call(one, "echo")
+    local status = g:wait_status(function(now) return now.upstreams.one.memory_bytes > 0 end, 40).upstreams.one
+    assert.is_true(status.processes >= 1 and status.memory_bytes > 1e6 and status.memory_bytes < 1e8, cjson.encode(status))
+    stop(g, one, two)
+  end)
+
   it("ends above process.memory as soon as it is idle", function()
     local g <close>, one, two = start({ process = { memory = "1MiB" } })
     call(one, "echo")
