@@ -403,9 +403,9 @@ function host.call.audit(call, outcome, code, why, policy) end
 
 --- The params of a call, decoded anew; nil if it has none, or has ended.
 ---@param call moonpool.Call
----@param is_faithful? boolean   Tables that are encoded by the bytes that the client sent, but for what was changed
----@return table?
-function host.call.params(call, is_faithful) end
+---@param is_text? boolean   Their JSON text instead
+---@return any params
+function host.call.params(call, is_text) end
 
 --- Sets the time limit of the call.
 ---@param call moonpool.Call

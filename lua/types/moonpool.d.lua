@@ -617,6 +617,33 @@ function http.stream(url, options) end
 ---@return { [1]: any, [2]: string? }[]
 function parallel(functions) end
 
+---@class moonpool.UpstreamResult
+---@field text string          The texts of the content, joined by line ends
+---@field structured? any      structuredContent
+---@field content table[]      The content blocks
+---@field is_error boolean     Always false: a result with isError gives nil and its text
+---@field raw table            The whole result, in 2026-07-28
+
+---@class moonpool.Upstream
+---@field call fun(self, tool: string, args?: table, options?: { timeout: number? }): moonpool.UpstreamResult?, string?
+---@field read fun(self, uri: string): { text: string?, contents: table[], raw: table }?, string?
+---@field prompt fun(self, name: string, args?: table<string, string>): { text: string, messages: table[], raw: table }?, string?
+---@field tools fun(self): table[]     The definitions of its tools, as it lists them
+---@field is_up fun(self): boolean     False while calls are refused because it is not there
+
+---@class moonpool.UpstreamOptions
+---@field definition? fun(def: table, kind: "tools"|"prompts"|"resources"|"templates"): table?   Changes a definition; nil hides the thing
+---@field headers? fun(call: moonpool.Call): table<string, string|moonpool.Secret>?              Headers of the calls that are forwarded, over HTTP
+---@field scopes? string[]|table<string, string[]>   Scopes that its things need: for all, or by patterns of the upstream's own names
+---@field visible? fun(principal: moonpool.Principal): boolean                                    False hides its things
+
+--- upstream "NAME": another MCP server, which `upstreams` of the config names, by its own names for things. It runs as the principal of the call. `only` and
+--- `hide` apply, policies do not. Every failure is nil and a reason. In a file of scripts/upstreams/, upstream { … } says what is decided about one.
+---@overload fun(options: moonpool.UpstreamOptions): table
+---@param name string
+---@return moonpool.Upstream
+function upstream(name) end
+
 ---@class moonpool.SqliteTransaction
 ---@field query fun(self, sql: string, params?: table): table[]?, string?      Rows, with values by column name; NULL is json.null
 ---@field one fun(self, sql: string, params?: table): table?, string?          The first row, or nil

@@ -145,6 +145,14 @@ function fake.exec(answers) end
 ---@return table<string, string> files
 function fake.fs(files) end
 
+--- Fakes an upstream for `upstream "NAME"`, by the names of its tools and prompts and by the URIs of its resources: a text, a table, or a function of the
+--- arguments that returns one of them, or nil and a reason. A call without a fake answer fails. Returns the list of later calls, which grows: method,
+--- name, args.
+---@param name string
+---@param answers table<string, any>
+---@return table[] asked
+function fake.upstream(name, answers) end
+
 --- Cancels the next `call`, `read` or `get_prompt` at its first wait, or at wait number `wait`, as a client would: it returns nil and
 --- "cancelled" after its `<close>` handlers ran; as in `moonpool run`, they may wait. A use of a fake counts as a wait.
 ---@param wait? integer

@@ -233,7 +233,7 @@ row([[call:progress
   { "local t = {} for i = 1, 400000 do t[i] = i end", "call:log('info', t)" }, { "local s = ('x'):rep(4000000)", "call:progress(1, 2, s)" },
   { text, "return pcall(resource_updated, 'x://' .. s)" })
 family("host.", [[auth.enable auth.principal_ref call.clear_deadline call.count_fault call.detach call.forbid call.header call.id call.listen
-  call.measure call.name_task call.set_deadline call.set_principal call.withdraw env.get job.schedule job.spawn job.stop metrics.tool program.find
+  call.current call.measure call.name_task call.set_deadline call.set_principal call.withdraw env.get job.schedule job.spawn job.stop metrics.tool program.find
   script.edit_distance script.is_late script.protections secret.new secret.reveal semaphore.take session.id session.open session.set_audience
   session.subscribe session.unsubscribe task.cancel_at task.current task.event task.is_ending task.parallel time.clock time.now
   topic.audiences]], 20,
@@ -245,7 +245,16 @@ row("host.served.publish", 40, "one row for each tool, when the tools that are s
 row("host.plan.set_ends", 1, "one row for each revision, once")
 row("host.plan.set_rights", 1, "a reference to one text")
 row("host.call.audit", 1, "a line of at most 16 names of 256 bytes and texts of 256 bytes, queued for a thread that writes")
-row("host.call.params", 10, "the params of a call that was planned, at most 64 KiB of JSON")
+row("host.call.params", 10, "the params of a call that was planned, at most 64 KiB of JSON; or a copy of their text, at most limits.body")
+family("host.", "upstream.channel upstream.claim upstream.status", 20, "some steps, and a row for each upstream of the configuration")
+row([[host.upstream.catalogue
+  host.upstream.publish]], 100, "a copy and a hash of limits.upstreams.list_bytes")
+family("moonpool.", [[channel.__close channel.__gc channel:card channel:close channel:failed channel:lost channel:next_id channel:opened channel:serial
+  channel:transport channel:use exchange.__close exchange.__gc exchange:cancel catalogue.__gc catalogue_claim.__close]], 10,
+  "some steps, and texts of an upstream's first answer")
+row([[moonpool.channel:send
+  moonpool.exchange:next
+  moonpool.exchange:reply]], 40, "one message is copied: limits.call.output going up, limits.upstreams.answer coming back")
 row([[host.script.guarded
   host.script.briefly]], 50, "Lua that others wait behind: 2 s of the processor while a script loads, 50 ms in what decides who sees what")
 row("host.cjson.new (Lua's)", 10, "finds and loads lua-cjson, once")

@@ -290,13 +290,14 @@ static int l_set_plan_ends(lua_State *L)
     return 0;
 }
 
-/* call.params(call[, is_faithful]): the params of the call, decoded anew, on request as faithful tables; nil if it has none, or has ended.
- *  [-0, +1, throws] */
+/* call.params(call[, is_text]): the params of the call, decoded anew, or their JSON text; nil if it has none, or has ended.  [-0, +1, throws] */
 static int l_params(lua_State *L)
 {
     const mp_lib_task *task = mp_check_call(L);
     mp_str params = task->call == NULL ? MP_STR_NONE : mp_call_params(task->call);
-    if (params.len == 0 || mp_lua_decode_with(L, params, lua_toboolean(L, 2) ? MP_LUA_FAITHFUL : MP_LUA_EXACT) != 0)
+    if (params.len > 0 && lua_toboolean(L, 2))
+        lua_pushlstring(L, params.ptr, params.len);
+    else if (params.len == 0 || mp_lua_decode_with(L, params, MP_LUA_EXACT) != 0)
         lua_pushnil(L);
     return 1;
 }

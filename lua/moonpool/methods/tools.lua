@@ -108,7 +108,8 @@ tools["tools/call"] = function(call, params, era)
   end
   local args = params.arguments
   if tool.upstream and call.method == "tools/call" then                                -- the upstream gets the client's own bytes
-    local whole = host.call.params(call, true)
+    local text = host.call.params(call, true)
+    local whole = text and json.faithful(text)
     if whole then args = whole.arguments end
   end
   if args == nil or args == null then

@@ -9,6 +9,7 @@ local fakes = { fake = {} }
 local fake = fakes.fake
 
 local host = require "moonpool.host"
+local json = require "moonpool.json"
 
 local answers
 local cancel_at, is_cancelling
@@ -68,6 +69,35 @@ function fake.fs(given)
   local stand_in, files = machine.files(given or {})
   require "moonpool.lib.fs".stand_in = waiting(stand_in)
   return files
+end
+
+-- The value of a faked call, read or prompt, from what the spec gave for its name: a text, or a value that becomes JSON.
+local function upstream_value(what, given)
+  local is_text = type(given) ~= "table"
+  local text = is_text and tostring(given) or json.encode(given)
+  if what == "read" then return { text = text, contents = json.array { { text = text } } } end
+  if what == "prompt" then return { text = text, messages = json.array { { role = "user", content = { type = "text", text = text } } } } end
+  local result = { content = json.array { { type = "text", text = text } } }
+  if not is_text then result.structuredContent = given end
+  return require "moonpool.upstream.handle".result_of(result)
+end
+
+--- fake.upstream("github", { search_issues = answer }): fakes an upstream for `upstream "github"`, by the names of its tools and prompts and by the URIs of
+--- its resources: a text, a table, or a function of the arguments that returns one of them, or nil and why. Returns the list of later calls.
+function fake.upstream(name, given)
+  if type(name) ~= "string" then error("fake.upstream needs the name of an upstream, got a " .. type(name), 2) end
+  need_table("upstream", given, "answers by name")
+  local asked = {}
+  require "moonpool.upstream.handle".stand_ins[name] = waiting(function(what, called, args)
+    asked[#asked + 1] = { method = what, name = called, args = args }
+    local answer = given[called]
+    if answer == nil then return nil, ("upstream '%s' has no '%s': fake.upstream has no answer for it"):format(name, called) end
+    if type(answer) ~= "function" then return upstream_value(what, answer) end
+    local value, why = answer(args)
+    if value == nil then return nil, why or ("the function for '%s' in fake.upstream returned nothing"):format(called) end
+    return upstream_value(what, value)
+  end)
+  return asked
 end
 
 -- -- a user ------------------------------------------------------------------------------------------------------------
@@ -151,6 +181,7 @@ function fakes.reset()
   require "moonpool.lib.env".stand_ins = {}
   require "moonpool.lib.exec".stand_in = nil
   require "moonpool.lib.fs".stand_in = nil
+  require "moonpool.upstream.handle".stand_ins = {}
 end
 
 return fakes

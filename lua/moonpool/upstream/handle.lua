@@ -3,7 +3,6 @@
 
 local catalogue = require "moonpool.upstream.catalogue"
 local config = require "moonpool.upstream.config"
-local content = require "moonpool.things.tool_result"
 local errors = require "moonpool.upstream.errors"
 local forward = require "moonpool.upstream.forward"
 local frozen = require "moonpool.runtime.frozen"
@@ -160,7 +159,7 @@ function handle.of(given)
   return made[given]
 end
 
---- The metatable of results that stand-ins give, for specs.
-handle.result_of, handle.is_block = result_of, content.is_block
+--- The value of handle:call for a result in the base revision.
+handle.result_of = result_of
 
 return handle
