@@ -56,4 +56,34 @@ describe("a reload", function()
     assert.equal(422, response.status)
     assert.truthy(response.body:find("'github' needs 'url' or 'command'", 1, true))
   end)
+
+  it("keeps a program whose connection is unchanged, and starts another one for a changed variable", function()
+    local program = require("luv").fs_realpath(gateway.binary)
+    local line = 'files: {command: [sh, -c, "echo x >> starts; exec ' .. program .. ' stdio inner/moonpool.yaml"], process: {env: {A: b}}, timeout: 60s}'
+    local g <close> = gateway.start { scripts = scripts, config = config(line), before = function(dir)
+      os.execute("mkdir -p '" .. dir .. "/inner/scripts/tools'")
+      write(dir .. "/inner/moonpool.yaml", "admin: off\n")
+      write(dir .. "/inner/scripts/tools/two.lua", scripts["tools/one.lua"])
+    end }
+    local function starts()
+      local file <close> = assert(io.open(g.dir .. "/starts"))
+      return #file:read "a" // 2
+    end
+    local function call(name)
+      local me <close> = g:client "2025-11-25"
+      local answer = me:call("tools/call", { name = name, arguments = {} })
+      return answer.result and answer.result.content[1].text or answer.error.message
+    end
+    g:wait_status(function(status) return status.upstreams.files.state == "up" end)
+    assert.equal("one", call "files_two")
+    assert.equal(1, starts())
+    write(g.dir .. "/moonpool.yaml", config((line:gsub("60s", "50s, prefix: f_"))))
+    g:wait_log("reloaded", { generation = 2, changes = "~ files (prefix, timeout)" })
+    assert.equal("one", call "f_two")
+    assert.equal(1, starts())
+    write(g.dir .. "/moonpool.yaml", config((line:gsub("A: b", "A: c"))))
+    g:wait_log("reloaded", { generation = 3, changes = "~ files (process, prefix, timeout)" })
+    assert.equal("one", call "files_two")
+    assert.equal(2, starts())
+  end)
 end)
