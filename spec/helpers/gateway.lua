@@ -401,12 +401,12 @@ local function complain(self)
       return report
     end
   end
-  if code ~= 0 or signal ~= 0 then
+  if code ~= 0 and code ~= self.accepted_code or signal ~= 0 then
     return ("the gateway ended with code %d, signal %d"):format(code, signal)
   end
 end
 
--- Stops the gateway (with SIGTERM unless `signal` is given) and fails unless it ends well: exit code 0, no sanitizer report.
+-- Stops the gateway (with SIGTERM unless `signal` is given) and fails unless it ends well: exit code 0 (or `accepted_code`), no sanitizer report.
 function running:stop(signal)
   if self:is_alive() then
     self:signal(signal or "sigterm")

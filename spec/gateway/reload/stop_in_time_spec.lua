@@ -90,6 +90,7 @@ end
 local function seconds_to_exit(g, limit)
   local took, code = wait.timed(g.wait_exit, g, 30)
   assert.is_true(took < limit + SLACK, ("it took %.1f s of at most %.1f s; its log ends with\n%s"):format(took, limit, g:log():sub(-2000)))
+  if SANITIZED then g.accepted_code = 1 end -- the watchdog may end a slow process by force, in time
   return SANITIZED and 0 or code
 end
 
@@ -111,6 +112,7 @@ describe("SIGTERM, within limits.drain and one second,", function()
     local server <close> = silent_server()
     local g <close> = start(server, "200ms")
     local calls <close> = begin(g, names_of(closers), 5) -- luacheck: ignore 211
+    g.accepted_code = 1
     g:signal "sigterm"
     -- exit code 1: on a busy machine some handlers miss their last instruction, and the watchdog ends the process by force, in time.
     if seconds_to_exit(g, 1.2) == 0 then assert.truthy(g:log():match "cleanups over their limit count=%d+", g:log()) end
