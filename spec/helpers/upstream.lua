@@ -31,7 +31,7 @@ function upstream.transports(revision)
 end
 
 -- The transports of upstreams that the gateway has so far.
-local HAS <const> = { http = true, stdio = true }
+local HAS <const> = { http = true, stdio = true, sse = true }
 
 function upstream.has(transport) return HAS[transport] == true end
 

@@ -1,4 +1,5 @@
 -- A call that its client cancels is cancelled at its upstream, with the upstream's own id; other calls are not.
+-- pairs: cancellation; clients 2025-06-18..; upstreams 2024-11-05 sse
 -- pairs: cancellation; clients 2025-06-18..; upstreams 2025-11-25.. http
 -- pairs: cancellation; clients 2025-06-18..; upstreams 2025-06-18 stdio
 local upstream = require "spec.helpers.upstream"

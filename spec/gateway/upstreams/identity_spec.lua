@@ -1,4 +1,5 @@
 -- Whose channel a call uses: what an upstream keeps for one client is never seen by another.
+-- pairs: a channel for each principal; clients 2025-06-18..; upstreams 2024-11-05 sse
 -- pairs: a channel for each principal; clients 2025-06-18..; upstreams 2025-11-25 http
 -- pairs: a channel for each principal; clients 2025-06-18..; upstreams 2025-06-18 stdio
 local credentials = require "spec.helpers.credentials"

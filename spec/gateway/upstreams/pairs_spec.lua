@@ -1,6 +1,7 @@
 -- Five revisions of clients before five revisions of upstreams: each client gets what a client of the older revision of the two gets from a server of
 -- that revision, but for the names' prefix and the few conversions that stand below.
--- pairs: tools, prompts, resources and completion; clients 2024-11-05..; upstreams 2024-11-05.. http
+-- pairs: tools, prompts, resources and completion; clients 2024-11-05..; upstreams 2025-03-26.. http
+-- pairs: tools, prompts, resources and completion; clients 2024-11-05..; upstreams 2024-11-05 sse
 -- pairs: tools, prompts and completion; clients 2024-11-05..; upstreams 2024-11-05.. stdio
 local cjson = require "cjson.safe"
 local direct = require "spec.helpers.upstream.direct"

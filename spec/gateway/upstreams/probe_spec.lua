@@ -1,5 +1,5 @@
 -- Revision and transport of an upstream are found out without configuration, and without a call of a tool.
--- pairs: revision and transport found out; clients 2026-07-28; upstreams 2024-11-05.. http stdio
+-- pairs: revision and transport found out; clients 2026-07-28; upstreams 2024-11-05..
 local free_port = require "spec.helpers.free_port"
 local upstream = require "spec.helpers.upstream"
 local wait = require "spec.helpers.wait"
