@@ -86,7 +86,6 @@ host.rock = {}
 ---@field audit? string            "none", "names", "redacted" or "full"; nil: there is no audit
 ---@field auth_disabled boolean      Authentication is disabled: auth scripts load, but do not run
 ---@field upstreams moonpool.host.Upstream[]   In the order of the file
----@field is_exposed? boolean      A listener has an address that other machines can reach
 host.config = {}
 
 ---@class moonpool.host.limits

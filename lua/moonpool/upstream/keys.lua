@@ -22,9 +22,10 @@ end
 
 local function session_of(call) return call.has_session and host.session.id(call) or nil end
 
--- The address of a client that is not on this machine: such clients without a principal are strangers to each other.
+-- True for a client without a principal that is on another machine: such clients are strangers to each other.
 local function is_stranger(call)
-  return not principal.is_named(call.principal) and call.principal.id == "anonymous" and host.config.is_exposed == true
+  local address = call.address
+  return call.principal.id == "anonymous" and address ~= nil and not address:find "^127%." and address ~= "::1" and not address:find "^::ffff:127%."
 end
 
 local function of_call() return "call:" .. hashed(host.random.bytes(16)), true end
