@@ -523,6 +523,11 @@ static bool turn(mp_upstream_host *host)
     return did;
 }
 
+static bool has_work(const mp_upstream_host *host)
+{
+    return !mp_link_is_alone(&host->hot);
+}
+
 static void free_host(mp_upstream_host *host)
 {
     while (!mp_link_is_alone(&host->requests))
@@ -537,5 +542,6 @@ const mp_upstream_transport mp_upstream_http = {.name = "http",
                                                 .has_sent = has_sent,
                                                 .close = close_channel,
                                                 .turn = turn,
+                                                .has_work = has_work,
                                                 .end_host = end_host,
                                                 .free_host = free_host};

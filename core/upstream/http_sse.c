@@ -439,6 +439,19 @@ static bool turn(mp_upstream_host *host)
     return did;
 }
 
+static bool has_work(const mp_upstream_host *host)
+{
+    for (const mp_link *link = host->streams.next; link != &host->streams; link = link->next) {
+        const connection *it = mp_container(link, const connection, link);
+        if (it->has_news)
+            return true;
+        for (const mp_link *at = it->posts.next; at != &it->posts; at = at->next)
+            if (mp_container(at, const post, link)->has_news)
+                return true;
+    }
+    return false;
+}
+
 static bool end_host(mp_upstream_host *host)
 {
     return mp_link_is_alone(&host->streams);
@@ -459,5 +472,6 @@ const mp_upstream_transport mp_upstream_sse = {.name = "sse",
                                                .leave = leave,
                                                .close = close_channel,
                                                .turn = turn,
+                                               .has_work = has_work,
                                                .end_host = end_host,
                                                .free_host = free_host};

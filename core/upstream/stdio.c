@@ -88,12 +88,18 @@ static int send_line(connection *it, mp_str message)
     return result;
 }
 
+/* True if a message waits and the process has room for it. */
+static bool can_hand_over(const connection *it)
+{
+    return it->is_started && !it->is_over && !mp_link_is_alone(&it->waiting) &&
+           mp_process_queued(it->process) - mp_process_written(it->process) <= MAX_BACKLOG;
+}
+
 /* Gives messages to the process as long as it reads them. True if it did. */
 static bool hand_over(connection *it)
 {
     bool did = false;
-    while (it->is_started && !it->is_over && !mp_link_is_alone(&it->waiting) &&
-           mp_process_queued(it->process) - mp_process_written(it->process) <= MAX_BACKLOG) {
+    while (can_hand_over(it)) {
         place *first = mp_container(it->waiting.next, place, link);
         mp_exchange *exchange = mp_exchange_ref(first->exchange);
         free_place(first);
@@ -352,6 +358,14 @@ static bool turn(mp_upstream_host *host)
     return did;
 }
 
+static bool has_work(const mp_upstream_host *host)
+{
+    bool found = false;
+    for (const mp_link *link = host->processes.next; link != &host->processes && !found; link = link->next)
+        found = can_hand_over(mp_container(link, const connection, link));
+    return found;
+}
+
 static bool end_host(mp_upstream_host *host)
 {
     return mp_link_is_alone(&host->processes);
@@ -384,5 +398,6 @@ const mp_upstream_transport mp_upstream_stdio = {.name = "stdio",
                                                  .leave = leave,
                                                  .close = close_channel,
                                                  .turn = turn,
+                                                 .has_work = has_work,
                                                  .end_host = end_host,
                                                  .free_host = free_host};

@@ -354,7 +354,10 @@ bool mp_upstream_turn(mp_upstream_host *host)
 
 bool mp_upstream_has_work(const mp_upstream_host *host)
 {
-    return !mp_link_is_alone(&host->hot);
+    bool found = false;
+    for (size_t i = 0; i < TRANSPORTS && !found; i++)
+        found = transports[i]->has_work != NULL && transports[i]->has_work(host);
+    return found;
 }
 
 bool mp_upstream_host_end(mp_upstream_host *host)

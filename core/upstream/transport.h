@@ -31,6 +31,8 @@ struct mp_upstream_transport {
     void (*close)(mp_channel *channel, bool is_lost);
     /* At the bottom of each turn of a host. True if it did something. May be NULL. */
     bool (*turn)(mp_upstream_host *host);
+    /* True if `turn` has something to do at once: the loop does not wait for events then. May be NULL. */
+    bool (*has_work)(const mp_upstream_host *host);
     /* The worker ends, and its channels have ended: true once nothing of the transport is left on this host. Called again and again. May be
      * NULL. */
     bool (*end_host)(mp_upstream_host *host);
