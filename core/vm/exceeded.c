@@ -38,8 +38,10 @@ void mp_task_cancel_over_limit(mp_task *task, lua_State *L, lua_Debug *where, co
     if (task->payer->work->over_limit != NULL)
         task->payer->work->over_limit(task->payer, why, counter);
     task->cancelled = true;
-    if (task->vm->is_over_memory)
-        task->vm->full_cycles = MP_FULL_CYCLES;
+    if (!task->vm->is_over_memory)
+        return;
+    mp_task_dies(task);
+    task->vm->full_cycles = MP_FULL_CYCLES;
 }
 
 bool mp_task_lacked_memory(lua_State *L, mp_task *task, int status)

@@ -143,8 +143,17 @@ void mp_task_settle_memory(mp_task *task)
     payer->gone_then = vm->gone;
 }
 
+void mp_task_dies(mp_task *task)
+{
+    task->vm->dying += !task->is_dying;
+    task->is_dying = true;
+}
+
 void mp_task_leave_memory(mp_task *task)
 {
+    task->vm->dying -= task->is_dying;
+    task->vm->deaths += task->is_dying;
+    task->is_dying = false;
     if (task->payer != task)
         return;
     task->vm->left += task->grown;
@@ -154,6 +163,12 @@ void mp_task_leave_memory(mp_task *task)
 bool mp_task_owes(const mp_task *task)
 {
     return task->collecting > 0 || task->vm->made_heavily >= MAX_DEBT_BYTES;
+}
+
+void mp_task_begin_collecting(mp_task *task)
+{
+    task->collecting = MP_FULL_CYCLES;
+    task->left_then = task->vm->deaths;
 }
 
 void mp_task_collect(mp_task *task)
@@ -169,7 +184,8 @@ void mp_task_collect(mp_task *task)
     mp_task_settle_memory(task);
     size_t room = vm->call_memory > payer->grown ? vm->call_memory - payer->grown : 0, usual = vm->call_memory;
     size_t most = mp_task_shared_memory(task), shared_room = most > vm->bytes ? most - vm->bytes : 0;
-    if (shared_room < room) {
+    bool is_shared = shared_room < room;
+    if (is_shared) {
         room = shared_room;
         usual = usual < vm->memory / SHARED_PART ? usual : vm->memory / SHARED_PART;
     }
@@ -177,6 +193,11 @@ void mp_task_collect(mp_task *task)
         task->collecting = 0;
     if (task->collecting > 0 || room > usual / MIN_FREE_PART)
         return;
+    if (is_shared && (vm->dying > 0 || task->left_then != vm->deaths)) { /* what another task held may be free soon */
+        mp_task_begin_collecting(task);
+        return;
+    }
+    mp_task_dies(task);
     task->is_over_memory = true; /* the next instruction of the task ends it; so the log line names the place */
     mp_preempt_arm(task->inner_count > 0 ? task->inner[0] : task->co, 1);
 }

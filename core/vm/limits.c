@@ -48,7 +48,7 @@ static void preempt_running(mp_vm *vm, lua_State *L, lua_Debug *where)
     if (why != NULL)
         mp_task_cancel_over_limit(task, L, where, why);
     if (vm->is_full && !task->cancelled)
-        task->collecting = MP_FULL_CYCLES;
+        mp_task_begin_collecting(task);
     task->preempted = true;
 }
 

@@ -100,6 +100,8 @@ struct mp_vm {
     size_t gone;         /* bytes collected so far that were allocated by tasks still at work */
     bool is_full;        /* the running task is over its memory limit, garbage included */
     bool is_over_memory; /* the running task is over its memory limit, without garbage */
+    int dying;           /* tasks that are being ended because they are over a limit of memory */
+    uint32_t deaths;     /* such tasks that have left */
     bool is_crowded;     /* `ceiling` is what limits.lua_memory leaves to the running task, not the task's own limit */
 
     mp_buf out;     /* JSON that is being encoded */

@@ -50,6 +50,7 @@ struct mp_task {
     bool preempted;  /* the last stretch ended because the time slice was over */
     bool is_heavy; /* the task was preempted once: from then on its time is measured as processor time of the thread */
     bool is_over_memory; /* the garbage collector found it over a limit of memory: the next instruction ends it */
+    bool is_dying;       /* counted in vm->dying */
 
     /* How a cancelled task ends (closing.c). */
     int cancel_at; /* number of waits after which the task is cancelled, for specs of scripts; 0: it is not */
@@ -66,10 +67,11 @@ struct mp_task {
     mp_timer closing_timer;
 
     /* Use of time and memory, if the task is its own payer. */
-    int collecting;    /* full GC cycles to run before the task is resumed */
-    uint64_t spent_us; /* time in Lua (us) */
-    size_t grown;      /* estimate of the bytes that the task allocated, less those collected since */
-    size_t gone_then;  /* vm->gone when `grown` was last corrected */
+    int collecting;     /* full GC cycles to run before the task is resumed */
+    uint32_t left_then; /* vm->deaths when these cycles began */
+    uint64_t spent_us;  /* time in Lua (us) */
+    size_t grown;       /* estimate of the bytes that the task allocated, less those collected since */
+    size_t gone_then;   /* vm->gone when `grown` was last corrected */
 
     mp_task *
         payer; /* the task whose limits count: this task itself, or for a member of a group the task that started the group */
@@ -100,6 +102,8 @@ size_t mp_task_shared_memory(const mp_task *task);
 /* -- exceeded.c -- */
 
 /* GC cycles after which a state that was full is known to have no more garbage: the current one may have passed it. */
+/* gc.c: the task is being ended because it is over a limit of memory: until it has left, what it holds is no garbage yet. */
+void mp_task_dies(mp_task *task);
 #define MP_FULL_CYCLES 2
 #define MP_STUCK_US 5000 /* processor time that Lua may run where it cannot yield: in functions that C calls */
 /* The limit that the running task exceeds, as a text; NULL if it may go on. `stretch`: us since it was resumed; `stuck`: us in a place where
@@ -118,6 +122,8 @@ void mp_task_settle_memory(mp_task *task);
 void mp_task_leave_memory(mp_task *task);
 /* gc.c: true if a heavy task may not go on before the garbage collector has worked for it. */
 bool mp_task_owes(const mp_task *task);
+/* gc.c: the task is not resumed until two full cycles are over and there is room for it; otherwise it ends. */
+void mp_task_begin_collecting(mp_task *task);
 /* gc.c: collects garbage for some 500 us, and charges the time to the payer. */
 void mp_task_collect(mp_task *task);
 /* Returns a task in the state READY that will do `work`. The part of the owner's struct behind the mp_task is as the
