@@ -184,6 +184,7 @@ static int l_splice(lua_State *L)
     mp_json_fault fault;
     mp_json_result result = mp_json_splice(&out, text, edits, (size_t)count, &fault);
     if (result != MP_JSON_OK) {
+        mp_buf_clear(&out);
         lua_pushnil(L);
         lua_pushfstring(L, "%s at byte %I", fault.what, (LUAI_UACINT)fault.offset + 1);
         return 2;
