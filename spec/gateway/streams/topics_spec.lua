@@ -269,9 +269,9 @@ describe("a subscriptions/listen call", function()
       n = n + 1
       run(publisher, ([[
         host.topic.publish("a", nil, '{"method":"heard","params":{"topic":"a","n":%d,"x":"' .. ("x"):rep(60000) .. '","id":', "}}")]]):format(n))
+      wait.for_fact("it to be heard by the client that reads", 5, function() return #heard(fine:messages()) == n end)
     until n == 1000 or g:status().gauges.listeners == 1
     g:wait_status(function(status) return status.gauges.listeners == 1 and status.counters.tool_aborted.gone == 1 end)
-    wait.for_fact("all to be heard by the other", 5, function() return #heard(fine:messages()) == n end)
     close(publisher, one, two)
     assert.has_nothing_left(g)
   end)
