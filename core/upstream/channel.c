@@ -284,11 +284,11 @@ static void decide(mp_take *take, mp_link *ended)
     take->channel = mp_channel_ref(channel_new(upstream, key, take->host));
 }
 
-/* A channel has ended: those who wait for room may have it. Under the upstream's lock. */
-static void pump_room(mp_upstream *upstream, mp_link *ended)
+/* Those who wait in the list decide anew, in their order. Under the upstream's lock. */
+static void pump(mp_link *waiting, mp_link *ended)
 {
     mp_link again = {&again, &again};
-    for (mp_link *link; (link = mp_link_take(&upstream->room)) != NULL;)
+    for (mp_link *link; (link = mp_link_take(waiting)) != NULL;)
         mp_link_put(&again, link);
     for (mp_link *link; (link = mp_link_take(&again)) != NULL;) {
         mp_take *take = mp_container(link, mp_take, link);
@@ -464,29 +464,12 @@ void mp_channel_failed(mp_channel *channel, const mp_upstream_failure *failure)
     bool was_claimed = key != NULL && channel->is_claimed && mp_channel_detach(channel, false);
     if (was_claimed) {
         rest(key, &upstream->part->it, failure);
-        pump_room(upstream, &ended);
+        pump(&upstream->room, &ended);
     }
     pthread_mutex_unlock(&upstream->lock);
     if (was_claimed)
         mp_channel_close_soon(channel, false);
     close_ended(&ended, false);
-}
-
-/* The channel of this key has ended: those who wait for the key decide anew, the first of them opens another one. Under the lock. */
-static void pump_key(mp_channel_key *key, mp_link *ended)
-{
-    mp_link again = {&again, &again};
-    for (mp_link *link; (link = mp_link_take(&key->takes)) != NULL;)
-        mp_link_put(&again, link);
-    for (mp_link *link; (link = mp_link_take(&again)) != NULL;) {
-        mp_take *take = mp_container(link, mp_take, link);
-        mp_stat_add(&mp_stat_upstream_takes, -1);
-        decide(take, ended);
-        if (take->result == MP_TAKE_WAITS)
-            continue;
-        mp_stat_add(&mp_stat_upstream_takes, 1);
-        wake(take);
-    }
 }
 
 /* Ends the channel if it is claimed (`only_claimed`), open (`only_open`), or in any case. True if it had not ended before. */
@@ -501,8 +484,8 @@ static bool end_channel(mp_channel *channel, bool only_claimed, bool only_open, 
     if (ends) {
         if (is_lost)
             upstream->total_lost++;
-        pump_key(key, &ended);
-        pump_room(upstream, &ended);
+        pump(&key->takes, &ended);
+        pump(&upstream->room, &ended);
     }
     pthread_mutex_unlock(&upstream->lock);
     if (ends)
@@ -586,7 +569,7 @@ void mp_channels_sweep(mp_upstream *upstream, uint64_t now)
     pthread_mutex_lock(&upstream->lock);
     it.ends_all = upstream->is_retired || atomic_load(&upstream->table->is_ending);
     mp_map_each(&upstream->keys, sweep_key, &it);
-    pump_room(upstream, &ended);
+    pump(&upstream->room, &ended);
     pthread_mutex_unlock(&upstream->lock);
     close_ended(&ended, false);
 }
