@@ -158,6 +158,16 @@ struct mp_take {
 
 typedef struct mp_queued_event mp_queued_event;
 
+/* One message of an upstream on its way to the task of its exchange. */
+struct mp_queued_event {
+    mp_link link;
+    mp_message message; /* on its way to the task's thread */
+    mp_exchange *exchange;
+    mp_exchange_event event;
+    size_t size; /* bytes that count for the limits of a queue */
+    char bytes[];
+};
+
 struct mp_exchange {
     atomic_int refs;
     mp_channel *channel; /* a counted reference, like `part` */
@@ -277,6 +287,9 @@ typedef struct mp_channel_owner {
 
 /* -- exchange.c ---------------------------------------------------------------------------------------------------- */
 
+/* Gives an event to the task of the exchange. Takes it over. On the transport's thread. */
+void mp_exchange_pass(mp_exchange *exchange, mp_queued_event *event);
+
 /* The loop has ended: ends all exchanges of its tasks. */
 void mp_exchanges_end(mp_upstream_host *host);
 
@@ -284,6 +297,6 @@ void mp_exchanges_end(mp_upstream_host *host);
 void mp_exchanges_stop(mp_upstream *upstream, const char *reason, const char *why);
 
 /* Gauges and counters that several files count. */
-extern const mp_stat mp_stat_refused_upstream_busy;
+extern const mp_stat mp_stat_refused_upstream_busy, mp_stat_upstream_dropped_notes;
 
 #endif

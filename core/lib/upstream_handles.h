@@ -1,0 +1,21 @@
+/* upstream_handles.h: what the files of host.upstream share. */
+#ifndef MP_LIB_UPSTREAM_HANDLES_H
+#define MP_LIB_UPSTREAM_HANDLES_H
+
+#include "lib/bindings.h"
+#include <lauxlib.h>
+
+#define MP_MAX_UPSTREAM_TIME_S 86400.0
+
+/* Pushes nil and a table.  [-0, +2, throws] */
+int mp_upstream_push_failure(lua_State *L, const mp_upstream_failure *failure);
+int mp_upstream_push_reason(lua_State *L, const char *reason, const char *why);
+/* Sends the message at index 2 with the options at index 3: pushes the exchange; or nil and a failure.  [-0, +1|2, throws] */
+int mp_upstream_push_exchange(lua_State *L, mp_channel *channel);
+/* Makes the metatable of a kind of userdata.  [-0, +0, throws] */
+void mp_upstream_add_handle(lua_State *L, const char *kind, lua_CFunction gc, lua_CFunction close,
+                            const luaL_Reg *methods);
+/* Makes the metatable of exchanges.  [-0, +0, throws] */
+void mp_upstream_add_exchange(lua_State *L);
+
+#endif

@@ -1,0 +1,95 @@
+/* event.c: what a message of an upstream becomes for the task of its exchange: an event with a copy of the bytes, or a dropped message that is
+ * counted. */
+#include "upstream/transport.h"
+#include <stdio.h>
+
+MP_COUNTER(upstream_dropped_ids, "dropped", "reason", "upstream_id",
+           "messages of upstreams that belong to no exchange, or are no JSON-RPC message")
+MP_COUNTER(upstream_dropped_notes, "dropped", "reason", "upstream_queue",
+           "notifications of upstreams over limits.upstreams.queue")
+
+/* A span of `from` in the copy. */
+static mp_str moved(mp_str span, mp_str from, const char *copy)
+{
+    return span.len == 0 ? MP_STR_NONE : (mp_str){copy + (span.ptr - from.ptr), span.len};
+}
+
+static mp_queued_event *event_new(const mp_envelope *envelope, mp_exchange_event_kind kind, mp_str bytes, int status)
+{
+    size_t size = bytes.len + envelope->method.len;
+    mp_queued_event *event = mp_new(sizeof *event + size);
+    event->size = size;
+    memcpy(event->bytes, bytes.ptr, bytes.len);
+    mp_exchange_event *it = &event->event;
+    it->kind = kind;
+    it->bytes = (mp_str){event->bytes, bytes.len};
+    it->status = status;
+    if (kind == MP_EVENT_ANSWER) {
+        it->answer = moved(envelope->answer, bytes, event->bytes);
+        it->is_error = envelope->is_error;
+        return event;
+    }
+    memcpy(event->bytes + bytes.len, envelope->method.ptr, envelope->method.len);
+    it->method = (mp_str){event->bytes + bytes.len, envelope->method.len};
+    it->id = moved(envelope->id, bytes, event->bytes);
+    return event;
+}
+
+void mp_channel_count_dropped(mp_channel *channel)
+{
+    mp_upstream *upstream = channel->upstream;
+    mp_stat_add(&mp_stat_upstream_dropped_ids, 1);
+    pthread_mutex_lock(&upstream->lock);
+    upstream->total_dropped++;
+    pthread_mutex_unlock(&upstream->lock);
+}
+
+static bool is_answer_to(const mp_envelope *envelope, const mp_exchange *exchange)
+{
+    char id[24];
+    int len = snprintf(id, sizeof id, "%lld", (long long)exchange->id);
+    return exchange->has_id && mp_json_id_eq(envelope->id, (mp_str){id, (size_t)len});
+}
+
+int mp_exchange_take(mp_exchange *exchange, int status, const mp_envelope *envelope, mp_str bytes)
+{
+    size_t queued = atomic_load(&exchange->queued);
+    if (envelope->kind == MP_KIND_RESPONSE && is_answer_to(envelope, exchange)) {
+        mp_exchange_pass(exchange, event_new(envelope, MP_EVENT_ANSWER, bytes, status));
+        return 1;
+    }
+    if (envelope->kind == MP_KIND_NOTE && queued <= 2 * exchange->part->limits.queue)
+        mp_exchange_pass(exchange, event_new(envelope, MP_EVENT_NOTE, bytes, status));
+    else if (envelope->kind == MP_KIND_NOTE)
+        mp_stat_add(&mp_stat_upstream_dropped_notes, 1);
+    else if (envelope->kind != MP_KIND_REQUEST)
+        mp_channel_count_dropped(exchange->channel);
+    else if (queued <= exchange->answer)
+        mp_exchange_pass(exchange, event_new(envelope, MP_EVENT_REQUEST, bytes, status));
+    else
+        mp_exchange_fail_with(exchange, "too_large", "more unanswered requests of the upstream than `answer` bytes");
+    return 0;
+}
+
+/* The elements of an array of messages. */
+static int take_array(mp_exchange *exchange, int status, mp_envelope *envelope, mp_str bytes)
+{
+    mp_json_cursor cursor = {bytes.ptr, bytes.ptr + bytes.len};
+    mp_str element;
+    int answers = 0;
+    mp_json_next(&cursor);
+    while ((element = mp_message_next(&cursor)).ptr != NULL) {
+        mp_envelope_read_any(envelope, element, SIZE_MAX);
+        answers += mp_exchange_take(exchange, status, envelope, element);
+    }
+    return answers;
+}
+
+int mp_exchange_message(mp_exchange *exchange, int status, mp_str bytes)
+{
+    mp_upstream_host *host = exchange->transport->has_home ? exchange->channel->home : exchange->host;
+    mp_envelope *envelope = &host->envelope;
+    mp_envelope_read_any(envelope, bytes, SIZE_MAX);
+    return envelope->kind == MP_KIND_ARRAY ? take_array(exchange, status, envelope, bytes)
+                                           : mp_exchange_take(exchange, status, envelope, bytes);
+}
