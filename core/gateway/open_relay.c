@@ -12,6 +12,11 @@ static const char *far_address(const mp_config *config)
     return NULL;
 }
 
+bool mp_open_relay_is_exposed(const mp_config *config)
+{
+    return far_address(config) != NULL;
+}
+
 int mp_open_relay_check(const mp_config *config, const mp_vm *vm, mp_buf *report)
 {
     const char *far = config->auth_mode == MP_AUTH_NONE || mp_lib_has_auth(vm) ? NULL : far_address(config);

@@ -4,6 +4,8 @@
 
 #include "config.h"
 
+/* True if other machines can reach a listener, perhaps through a proxy. */
+bool mp_open_relay_is_exposed(const mp_config *config);
 /* A gateway that listens on a public address needs auth scripts, or a configuration with auth: none. Returns -1 and
  * a report if it has neither. */
 int mp_open_relay_check(const mp_config *config, const mp_vm *vm, mp_buf *report);

@@ -1,4 +1,5 @@
 #include "runtime_config.h"
+#include "open_relay.h"
 #include <stdlib.h>
 
 void mp_commons_open(mp_commons *commons, const mp_config *config)
@@ -81,6 +82,7 @@ mp_runtime_config *mp_runtime_config_new(mp_config *config, const mp_commons *co
     lib->has_specs = commons->has_specs;
     lib->trust_full = config->scripts_trust == MP_TRUST_FULL;
     lib->is_auth_disabled = config->auth_mode == MP_AUTH_NONE;
+    lib->is_exposed = mp_open_relay_is_exposed(config);
     lib->store = commons->store;
     lib->bus = commons->bus;
     lib->semaphores = commons->semaphores;

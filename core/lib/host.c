@@ -244,4 +244,6 @@ void mp_host_push(lua_State *L, mp_source *source, const mp_lib_config *config)
     mp_set_member(L, -2, "script.has_specs");
     lua_pushboolean(L, config->is_auth_disabled);
     mp_set_member(L, -2, "config.auth_disabled");
+    lua_pushboolean(L, config->is_exposed);
+    mp_set_member(L, -2, "config.is_exposed");
 }

@@ -43,6 +43,7 @@ typedef struct {
         *audit; /* how much of the arguments audit lines contain: "none", "names", "redacted", "full"; NULL: no audit */
     bool trust_full;       /* scripts can use the whole standard library of Lua */
     bool is_auth_disabled; /* `auth: none`: auth scripts load, but do not run */
+    bool is_exposed;       /* other machines can reach a listener, perhaps through a proxy */
     bool has_specs;        /* loads the specs among the scripts, and can run them */
     const mp_seal_key
         *seal_keys; /* the first key encrypts, every key decrypts; the array ends with a key that is not set */

@@ -85,6 +85,7 @@ host.rock = {}
 ---@field grants moonpool.host.Grant[]
 ---@field audit? string            "none", "names", "redacted" or "full"; nil: there is no audit
 ---@field auth_disabled boolean      Authentication is disabled: auth scripts load, but do not run
+---@field is_exposed boolean         Other machines can reach a listener, perhaps through a proxy
 ---@field upstreams moonpool.host.Upstream[]   In the order of the file
 host.config = {}
 

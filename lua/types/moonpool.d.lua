@@ -688,6 +688,7 @@ function sqlite.blob(bytes) end
 ---@field name string            The name of the tool, resource or prompt
 ---@field args table             The arguments of the call; for a resource, the values of the variables in its URI
 ---@field uri? string            The URI that is read, if the call reads a resource
+---@field upstream? string      The upstream whose tool, resource or prompt it is; nil for one of the scripts
 ---@field phase? "prepare"|"run" For a tool with `prepare`: the policy runs for both phases
 
 --- The calls that a policy applies to: names of tools and prompts and URIs of resources, where `*` matches any characters. A policy that

@@ -75,7 +75,7 @@ function run_due_jobs() end
 
 --- Runs one policy around a call whose handler is answer(args). Returns the policy's result; or nil and the reason.
 ---@param name string
----@param about { tool?: string, resource?: string, prompt?: string, args?: table, as?: string|table }
+---@param about { tool?: string, resource?: string, prompt?: string, upstream?: string, args?: table, as?: string|table }
 ---@param answer fun(args: table): any, string?
 ---@return any value
 ---@return string? why

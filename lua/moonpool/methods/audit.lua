@@ -1,6 +1,7 @@
 -- The audit: one line of JSON for every request of a client, with its principal, method, address and outcome. log.audit_arguments says
 -- how arguments are written; results are never written.
 
+local forward = require "moonpool.upstream.forward"
 local host = require "moonpool.host"
 local json = require "moonpool.json"
 local policy = require "moonpool.things.policy"
@@ -84,8 +85,8 @@ end
 -- -- the line ------------------------------------------------------------------------------------------------------------
 
 local order = { __order = {
-  "event", "id", "principal", "issuer", "client", "address", "session", "revision", "method", "name", "outcome", "code", "why", "policy", "ms",
-  "arguments", "trace",
+  "event", "id", "principal", "issuer", "client", "address", "session", "revision", "method", "name", "upstream", "upstream_name", "channel",
+  "retries", "outcome", "code", "why", "policy", "ms", "arguments", "trace",
 } }
 
 local function hex(bytes) return (bytes:gsub(".", function(c) return ("%02x"):format(c:byte()) end)) end
@@ -116,21 +117,32 @@ local function outcome_of(call, result, err)
   return "ok", nil, nil, denied
 end
 
+-- The tool, prompt or resource that a call names; nil if there is none, or if a template's handler reads the resource.
+local function thing_of(call, params)
+  if type(params) ~= "table" then return nil end
+  if call.method == "tools/call" then return registry.thing("tools", params.name) end
+  if call.method == "prompts/get" then return registry.thing("prompts", params.name) end
+  if call.method == "resources/read" and type(params.uri) == "string" then return (registry.resource(params.uri)) end
+end
+
 -- The part of the line that is known before the call runs. When a call is cancelled, no later part can be added.
 local function open(call, params)
   local args, meta, who = params and params.arguments, call.meta, principal.facts(call.principal)
-  local tool = call.method == "tools/call" and params and registry.thing("tools", params.name)
+  local thing = thing_of(call, params)
   local session = call.has_session and host.session.id(call)
   return setmetatable({
     event = "call", id = hex(host.random.bytes(8)), principal = who.id, issuer = who.issuer,
     client = client_of(call, params), address = call.address, session = session and hex(host.digest.sum("sha256", session):sub(1, 4)) or nil,
     revision = call.revision, method = cut(call.method), name = params and text_of(params.name or type(params.uri) == "string" and uris.normal(params.uri)),
-    arguments = type(args) == "table" and arguments_json(args, tool and tool.input) or nil,
+    arguments = type(args) == "table" and arguments_json(args, thing and thing.input) or nil,
+    upstream = thing and thing.upstream, upstream_name = thing and thing.original,
     trace = type(meta) == "table" and text_of(meta.traceparent) or nil,
   }, order)
 end
 
-local function write(line, started, outcome, code, why, row)
+local function write(line, call, started, outcome, code, why, row)
+  local sent = line.upstream and forward.sent(call)
+  if sent then line.channel, line.retries = sent.channel, sent.times > 1 and sent.times - 1 or nil end
   line.outcome, line.code, line.why, line.policy = outcome, code, why, row
   line.ms = math.floor((host.time.now() - started) * 1e5 + 0.5) / 1e2
   local text = json.encode(line)
@@ -148,11 +160,11 @@ function audit.wrap(dispatch)
     if quiet[method] then return dispatch(call, params, revision, method) end
     local started, line, ended = host.time.now(), open(call, params), false
     local _ <close> = setmetatable({}, { __close = function()
-      if not ended then write(line, started, "cancelled") end
+      if not ended then write(line, call, started, "cancelled") end
     end })
     local result, err = dispatch(call, params, revision, method)
     ended = true
-    write(line, started, outcome_of(call, result, err))
+    write(line, call, started, outcome_of(call, result, err))
     return result, err
   end
 end

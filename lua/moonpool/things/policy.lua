@@ -1,6 +1,6 @@
 -- policy { … } in scripts/policy/: a function around calls of tools, reads of resources and uses of prompts. It may refuse a call, change
 -- its arguments and result, answer it, count it or measure it.
---   turn   the call as a policy sees it: all fields of the call, and kind, name, args, uri, phase
+--   turn   the call as a policy sees it: all fields of the call, and kind, name, args, uri, upstream, phase
 --   row    a policy that is loaded; rows are in the order in which they run, the outermost first
 
 local arguments = require "moonpool.things.arguments"
@@ -101,7 +101,7 @@ local trails = setmetatable({}, { __mode = "k" })      -- call -> { at, reached 
 --- What the policies of a call did: { at = the policy that decided last, reached = true if all let the call through }; nil without policies.
 function policy.trail(call) return trails[call] end
 
--- The object that policies get as `call`: all fields of the call, with kind, name, uri and phase, which are read-only, and args, which may be
+-- The object that policies get as `call`: all fields of the call, with kind, name, uri, upstream and phase, which are read-only, and args, which may be
 -- replaced. Scripts cannot reach `own`, which decides the policies that apply to a read.
 local function turn_of(call, own)
   return setmetatable({}, {
@@ -160,7 +160,7 @@ end
 local function around(kind, thing, found, inner, phase)
   inner = checked(thing, inner, phase)
   return function(args, call, uri)
-    local own = { kind = kinds[kind], name = thing.name, args = args, uri = uri, phase = phase }
+    local own = { kind = kinds[kind], name = thing.name, args = args, uri = uri, upstream = thing.upstream, phase = phase }
     local trail = { rows = found, inner = inner, call = call, own = own, turn = turn_of(call, own) }
     trails[call] = trail
     return step(trail, 1)
@@ -170,7 +170,7 @@ end
 --- Runs one policy alone around answer(args), for specs. `about`: { tool | resource | prompt, args }.
 function policy.try(row, call, about, answer)
   local kind = about.tool and "tool" or about.prompt and "prompt" or "resource"
-  local own = { kind = kind, name = about[kind], args = about.args or {}, uri = about.resource, phase = nil }
+  local own = { kind = kind, name = about[kind], args = about.args or {}, uri = about.resource, upstream = about.upstream }
   local turn = turn_of(call, own)
   return row.handler(turn, function() return answer(own.args) end, row.gets_row and row or nil)
 end

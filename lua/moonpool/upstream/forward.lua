@@ -52,10 +52,17 @@ local function pause_deadline(call)
   end })
 end
 
+local sent = setmetatable({}, { __mode = "k" })        -- call -> { channel, times }: the key of the channel that it used last, and how often it was sent
+
+--- How the request of a call was sent: { channel, times }; nil if it was not.
+function forward.sent(call) return sent[call] end
+
 --- Sends a request of a call. `make(card)` gives the params without `_meta`. Returns what request.send returns.
 function forward.send(record, call, options)
   local key, is_own = keys.of(record, facts_of(record), call)
   local meta = call.meta
+  local count = { channel = key, times = 0 }
+  sent[call] = count
   local wants_progress = options.wants_progress and meta ~= nil and meta.progressToken ~= nil
   local level = message.level_name(call)
   local _ <close> = pause_deadline(call)
@@ -64,6 +71,7 @@ function forward.send(record, call, options)
     on_stale = options.on_stale, timeout = options.timeout, headers = options.headers,
     listener = options.wants_progress and function(id) return listener_of(call, id) end or nil,
     build = function(card, id)
+      count.times = count.times + 1
       local params = options.make(card)
       params._meta = message.meta(card, meta, wants_progress and id or nil, level)
       return params

@@ -22,10 +22,12 @@ end
 
 local function session_of(call) return call.has_session and host.session.id(call) or nil end
 
--- True for a client without a principal that is on another machine: such clients are strangers to each other.
+-- True for a client that nothing authenticated, if it is on another machine or its listener can be reached from one, perhaps through a proxy on this
+-- machine: such clients are strangers to each other.
 local function is_stranger(call)
   local address = call.address
-  return call.principal.id == "anonymous" and address ~= nil and not address:find "^127%." and address ~= "::1" and not address:find "^::ffff:127%."
+  if call.principal.id ~= "anonymous" then return false end
+  return host.config.is_exposed or address ~= nil and not address:find "^127%." and address ~= "::1" and not address:find "^::ffff:127%."
 end
 
 local function of_call() return "call:" .. hashed(host.random.bytes(16)), true end
@@ -34,8 +36,16 @@ local function of_session(call)
   if id then return "session:" .. hashed(id), true end
 end
 
+-- Strangers have no name that could be a key: a session of theirs has a channel, else each call.
+local function of_stranger(call)
+  local key, is_own = of_session(call)
+  if key then return key, is_own end
+  return of_call()
+end
+
 -- Principals that nothing authenticated use the channel that reads lists: it holds nothing of anybody else.
 local function of_principal(call)
+  if is_stranger(call) then return of_stranger(call) end
   if not principal.is_named(call.principal) then return keys.shared, false end
   return "principal:" .. hashed(principal.key(call.principal)), false
 end
@@ -56,11 +66,7 @@ local configured = {
 function keys.of(record, facts, call)
   if record.per then return configured[record.per](call) end
   if facts.is_modern or (facts.transport == "http" and not facts.has_session) then return keys.shared, false end
-  if is_stranger(call) then
-    local key, is_own = of_session(call)
-    if key then return key, is_own end
-    return of_call()
-  end
+  if is_stranger(call) then return of_stranger(call) end
   if call.has_session and (facts.transport == "http" or can_be_asked(call)) then
     local key, is_own = of_session(call)
     if key then return key, is_own end

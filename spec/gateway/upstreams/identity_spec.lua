@@ -92,6 +92,19 @@ describe("anonymous clients", function()
     local two <close> = g:client "2026-07-28"
     assert.same({ "1", "2" }, { count(one), count(two) })
   end)
+
+  it("of a listener for other machines share nothing", function()
+    local u <close> = upstream.start { revision = "2025-11-25" }
+    local g <close> = upstream.gateway({ one = u }, {
+      entries = upstream.plain { one = u }, config = { listen = "0.0.0.0:0", auth = "none", hosts = { "127.0.0.1", "localhost" } },
+    })
+    local one <close> = g:client "2026-07-28"
+    local two <close> = g:client "2026-07-28"
+    assert.same({ "1", "1", "1" }, { count(one), count(two), count(one) })
+    local three <close> = g:client "2025-11-25"
+    local four <close> = g:client "2025-11-25"
+    assert.same({ "1", "1", "2" }, { count(three), count(four), count(three) })
+  end)
 end)
 
 describe("one session of a client", function()
