@@ -220,6 +220,7 @@ struct mp_upstream_host {
     mp_link unfinished;         /* exchanges of this host's tasks that have not ended, each with a counted reference */
     size_t held, most_held;     /* bytes of HTTP bodies that are incomplete, and their limit */
     mp_link processes, streams; /* connections of the transports stdio and sse */
+    uint64_t sweep_us;          /* when this host looks next whether the table is to be swept, in us */
     uint64_t end_by;            /* ms; 0: mp_upstream_host_end was not called */
     atomic_bool is_over;        /* the loop has ended */
     mp_envelope envelope;       /* for the message that is being read */

@@ -5,6 +5,7 @@
 #include <sys/random.h>
 
 #define SWEEP_MS 250
+#define SWEEP_LOOK_US 25000 /* time between two looks of a host at the clock of the table, which all workers share */
 
 static const mp_upstream_transport *transport_of(const mp_upstream_config *config)
 {
@@ -187,18 +188,17 @@ static void drop_retired(mp_upstreams *table, mp_upstream *upstream, uint64_t no
         mp_upstream_unref(upstream);
 }
 
-static bool sweep_if_due(mp_upstreams *table, uint64_t now)
+static void sweep_if_due(mp_upstreams *table, uint64_t now)
 {
     uint64_t before = atomic_load(&table->swept_at);
     if (now < before + SWEEP_MS || !atomic_compare_exchange_strong(&table->swept_at, &before, now))
-        return false;
+        return;
     records found = all_records(table);
     for (size_t i = 0; i < found.count; i++) {
         mp_channels_sweep(found.list[i], now);
         drop_retired(table, found.list[i], now);
     }
     forget(&found);
-    return false;
 }
 
 /* -- facts --------------------------------------------------------------------------------------------------------- */
@@ -343,19 +343,30 @@ void mp_upstream_host_configure(mp_upstream_host *host, const mp_client_limits *
     host->most_held = limits->held;
 }
 
+/* True if a transport may have something to do: each turn asks this, also where no upstream is configured. */
+static inline bool has_connections(const mp_upstream_host *host)
+{
+    return !mp_link_is_alone(&host->hot) || !mp_link_is_alone(&host->streams) || !mp_link_is_alone(&host->processes);
+}
+
 bool mp_upstream_turn(mp_upstream_host *host)
 {
+    uint64_t now_us = mp_loop_now_us(host->loop);
     bool did = false;
-    for (size_t i = 0; i < TRANSPORTS; i++)
+    for (size_t i = 0; i < TRANSPORTS && has_connections(host); i++)
         if (transports[i]->turn != NULL)
             did = transports[i]->turn(host) || did;
-    return sweep_if_due(host->table, mp_loop_now(host->loop)) || did;
+    if (now_us >= host->sweep_us) {
+        host->sweep_us = now_us + SWEEP_LOOK_US;
+        sweep_if_due(host->table, now_us / 1000);
+    }
+    return did;
 }
 
 bool mp_upstream_has_work(const mp_upstream_host *host)
 {
     bool found = false;
-    for (size_t i = 0; i < TRANSPORTS && !found; i++)
+    for (size_t i = 0; i < TRANSPORTS && !found && has_connections(host); i++)
         found = transports[i]->has_work != NULL && transports[i]->has_work(host);
     return found;
 }

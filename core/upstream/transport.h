@@ -29,9 +29,9 @@ struct mp_upstream_transport {
     bool (*has_sent)(const mp_exchange *exchange);
     /* The channel has ended: closes its connection. `is_lost`: the upstream does not know it any more. channel->connection may be NULL. */
     void (*close)(mp_channel *channel, bool is_lost);
-    /* At the bottom of each turn of a host. True if it did something. May be NULL. */
+    /* At the bottom of each turn of a host with a member of `hot`, `streams` or `processes`. True if it did something. May be NULL. */
     bool (*turn)(mp_upstream_host *host);
-    /* True if `turn` has something to do at once: the loop does not wait for events then. May be NULL. */
+    /* True if `turn` has something to do at once: the loop does not wait for events then. Asked where `turn` is called. May be NULL. */
     bool (*has_work)(const mp_upstream_host *host);
     /* The worker ends, and its channels have ended: true once nothing of the transport is left on this host. Called again and again. May be
      * NULL. */
