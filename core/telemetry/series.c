@@ -131,23 +131,27 @@ void mp_series_thread(void)
     atomic_store_explicit(&copies[index], own, memory_order_release);
 }
 
-static _Atomic int64_t *page_of(copy *of, mp_series cell)
+/* Not inlined: each page is made once. */
+static __attribute__((noinline)) _Atomic int64_t *make_page(_Atomic(_Atomic int64_t *) *slot)
 {
-    _Atomic(_Atomic int64_t *) *slot = &of->pages[cell / PAGE_CELLS];
-    _Atomic int64_t *page = atomic_load_explicit(slot, memory_order_acquire);
-    if (page != NULL)
-        return page;
-    _Atomic int64_t *made = mp_new(PAGE_CELLS * sizeof *made);
+    _Atomic int64_t *page = NULL, *made = mp_new(PAGE_CELLS * sizeof *made);
     if (atomic_compare_exchange_strong(slot, &page, made))
         return made;
     free(made); /* of the shared copy: another thread has made the page */
     return page;
 }
 
-/* A thread's own copy has no other writer: adding to it needs no locked instruction. */
-static void add(_Atomic int64_t *cell, int64_t n)
+static inline _Atomic int64_t *cells_in(copy *of, mp_series series)
 {
-    if (own == NULL)
+    _Atomic(_Atomic int64_t *) *slot = &of->pages[series / PAGE_CELLS];
+    _Atomic int64_t *page = atomic_load_explicit(slot, memory_order_acquire);
+    return (page != NULL ? page : make_page(slot)) + series % PAGE_CELLS;
+}
+
+/* A thread's own copy has no other writer: adding to it needs no locked instruction. */
+static inline void add(const copy *mine, _Atomic int64_t *cell, int64_t n)
+{
+    if (mine == NULL)
         atomic_fetch_add_explicit(cell, n, memory_order_relaxed);
     else
         atomic_store_explicit(cell, atomic_load_explicit(cell, memory_order_relaxed) + n, memory_order_relaxed);
@@ -155,20 +159,42 @@ static void add(_Atomic int64_t *cell, int64_t n)
 
 void mp_series_add(mp_series series, int64_t n)
 {
+    copy *mine = own;
     if (series != 0)
-        add(page_of(own == NULL ? &shared : own, series) + series % PAGE_CELLS, n);
+        add(mine, cells_in(mine == NULL ? &shared : mine, series), n);
+}
+
+/* The first bound that is not below `us`: bounds rise by a factor of 2 or more, so a look at the middle first halves the way. */
+static inline int bucket_of(mp_buckets buckets, uint64_t us)
+{
+    const uint64_t *bound = bounds[buckets].us;
+    int count = bounds[buckets].count, middle = count / 2;
+    int bucket = us > bound[middle] ? middle + 1 : us > bound[middle / 2] ? middle / 2 + 1 : 0;
+    while (bucket < count && us > bound[bucket])
+        bucket++;
+    return bucket;
+}
+
+static inline void observe(copy *mine, mp_series series, int count, int bucket, uint64_t us)
+{
+    if (series == 0)
+        return;
+    _Atomic int64_t *cells = cells_in(mine == NULL ? &shared : mine, series);
+    add(mine, cells + bucket, 1);
+    add(mine, cells + count + 1, (int64_t)us);
 }
 
 void mp_series_observe(mp_series series, mp_buckets buckets, uint64_t us)
 {
-    if (series == 0)
-        return;
-    _Atomic int64_t *cells = page_of(own == NULL ? &shared : own, series) + series % PAGE_CELLS;
-    int count = bounds[buckets].count, bucket = 0;
-    while (bucket < count && us > bounds[buckets].us[bucket])
-        bucket++;
-    add(cells + bucket, 1);
-    add(cells + count + 1, (int64_t)us);
+    observe(own, series, bounds[buckets].count, bucket_of(buckets, us), us);
+}
+
+void mp_series_observe_both(mp_series one, mp_series other, mp_buckets buckets, uint64_t us)
+{
+    copy *mine = own;
+    int count = bounds[buckets].count, bucket = bucket_of(buckets, us);
+    observe(mine, one, count, bucket, us);
+    observe(mine, other, count, bucket, us);
 }
 
 /* -- text ---------------------------------------------------------------------------------------------------------- */

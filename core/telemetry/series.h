@@ -46,6 +46,8 @@ mp_series mp_series_of(const mp_family *family, const mp_str *values);
 void mp_series_add(mp_series series, int64_t n);
 /* Adds one observation of `us` microseconds to a histogram of `buckets`. */
 void mp_series_observe(mp_series series, mp_buckets buckets, uint64_t us);
+/* Adds the same observation to two histograms of `buckets`. */
+void mp_series_observe_both(mp_series one, mp_series other, mp_buckets buckets, uint64_t us);
 /* Gives the calling thread its own copy of the numbers, for its whole life. Threads without one share a copy. */
 void mp_series_thread(void);
 /* Appends all families in Prometheus's text format; in that of OpenMetrics if `is_open`, without the line "# EOF". */

@@ -115,7 +115,7 @@ static mp_series make_operation(size_t method, const mp_era *era, size_t network
     return mp_series_of(&mp_family_operation, values);
 }
 
-static void observe_operation(const mp_call *call, size_t error, uint64_t us)
+static mp_series operation_of(const mp_call *call, size_t error)
 {
     size_t method = method_of(call->method), network = network_of(call);
     size_t era = call->era == NULL ? ERAS : (size_t)(call->era - mp_eras) % ERAS;
@@ -125,7 +125,7 @@ static void observe_operation(const mp_call *call, size_t error, uint64_t us)
         series = make_operation(method, call->era, network, error);
         atomic_store_explicit(known, series, memory_order_relaxed);
     }
-    mp_series_observe(series, MP_BUCKETS_CALL, us);
+    return series;
 }
 
 /* -- tools --------------------------------------------------------------------------------------------------------- */
@@ -166,7 +166,7 @@ static size_t outcome_of(const mp_call *call, size_t error)
     return error == CANCELLED || error == DISCONNECTED ? 4 : 5;
 }
 
-static void observe_tool(const mp_call *call, size_t error, uint64_t us)
+static void count_tool(const mp_call *call, size_t error)
 {
     mp_tool_metrics *tool = call->tool_metrics;
     size_t outcome = outcome_of(call, error);
@@ -177,7 +177,6 @@ static void observe_tool(const mp_call *call, size_t error, uint64_t us)
         atomic_store_explicit(&tool->calls[outcome], series, memory_order_relaxed);
     }
     mp_series_add(series, 1);
-    mp_series_observe(tool->duration, MP_BUCKETS_CALL, us);
 }
 
 void mp_call_observe(const mp_call *call)
@@ -186,7 +185,11 @@ void mp_call_observe(const mp_call *call)
         return;
     uint64_t us = mp_monotonic_us() - call->began;
     size_t error = error_of(call);
-    observe_operation(call, error, us);
-    if (call->tool_metrics != NULL)
-        observe_tool(call, error, us);
+    mp_series operation = operation_of(call, error);
+    if (call->tool_metrics == NULL) {
+        mp_series_observe(operation, MP_BUCKETS_CALL, us);
+        return;
+    }
+    count_tool(call, error);
+    mp_series_observe_both(operation, call->tool_metrics->duration, MP_BUCKETS_CALL, us);
 }
