@@ -245,6 +245,18 @@ const mp_cli_command mp_cli_commands[] = {
      "<file>",
      mp_cli_upstream,
      {{"dry-run", 'n', NULL, "print the entries, write nothing", NULL}, CONFIG}},
+    {"lock",
+     "[OPTION]... [NAME]...",
+     "approve the definitions of upstreams",
+     "Connects to the upstreams, or to those named, and shows each definition of a tool, prompt or\n"
+     "resource that is new or differs from the approved one. After the answer `y` writes them to\n"
+     "the file of `upstream_lock`. A gateway that runs serves what was approved at once, and keeps\n"
+     "back what was not. The exit code is 1 if something is left that is not approved.\n",
+     NULL,
+     mp_cli_upstream,
+     {{"check", 0, NULL, "ask and write nothing: exit with 1 if a definition differs", NULL},
+      {"yes", 'y', NULL, "approve without a question", NULL},
+      CONFIG}},
     {"key",
      "new NAME [OPTION]... | pair FILE [--alg NAME]",
      "make an API key, or a key pair for signing and verifying tokens",

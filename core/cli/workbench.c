@@ -99,7 +99,7 @@ int mp_cli_call(const mp_cli_args *args)
     return with_child(args);
 }
 
-/* `add` and `import`. */
+/* `add`, `import` and `lock`. */
 int mp_cli_upstream(const mp_cli_args *args)
 {
     return with_child(args);

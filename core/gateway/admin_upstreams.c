@@ -53,6 +53,8 @@ static void put_report(mp_buf *out, const mp_upstream_report *report)
         put_number(out, "retry_ms", (int64_t)report->retry_ms);
     if (report->error[0] != '\0')
         put_error(out, report);
+    if (report->definitions != NULL)
+        mp_buf_printf(out, ",%s", report->definitions);
     mp_buf_putc(out, '}');
 }
 

@@ -457,6 +457,10 @@ mp_config *mp_config_load(const char *path, mp_buf *report)
     mp_config *config = NULL;
     if (mp_config_read_file(path, &text) == 0) {
         config = mp_config_parse(mp_buf_str(&text), path, report);
+        if (config != NULL && mp_config_read_lock(config, report) != 0) {
+            mp_config_free(config);
+            config = NULL;
+        }
     } else {
         int why = errno;
         mp_put_visible(report, mp_str_of(path));
@@ -487,6 +491,7 @@ void mp_config_free(mp_config *config)
     free(config->folder);
     free(config->name);
     free(config->text);
+    free(config->lock);
     mp_buf_clear(&config->warnings);
     free(config);
 }

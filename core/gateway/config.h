@@ -70,6 +70,8 @@ typedef struct {
     char **seal_keys;              /* empty: a random key is made at the start of the process */
     mp_upstream_entry **upstreams; /* in the order of the file; ends with NULL. NULL: none */
     mp_upstream_limits upstream_limits;
+    char *upstream_lock; /* path of the approved definitions */
+    char *lock;          /* those definitions, as config_lock.c gives them to Lua; NULL: there is no such file */
     mp_config_metrics metrics_enabled;
     int64_t metrics_tools;
     mp_log_level log_level;
@@ -89,6 +91,8 @@ mp_config *mp_config_parse_unexpanded(mp_str text, const char *name, mp_buf *rep
 /* Appends the file's text. On -1 errno says why. */
 int mp_config_read_file(const char *path, mp_buf *text);
 void mp_config_free(mp_config *config);
+/* Reads the file of `upstream_lock` if there is one. On -1 `report` says why it cannot be used. */
+int mp_config_read_lock(mp_config *config, mp_buf *report);
 
 /* -- editing (config_edit.c) --------------------------------------------------------------------------------------- */
 
@@ -99,6 +103,8 @@ int mp_config_add_upstreams(mp_str text, const char *name, mp_str entries, const
                             mp_buf *report);
 /* The same in the file at `path`, which is made if there is none. The file is replaced as a whole and keeps its mode. */
 int mp_config_add_upstreams_to_file(const char *path, mp_str entries, const char *const *names, mp_buf *report);
+/* Writes a file beside `path`, which may not exist yet, and puts it in its place: readers see all of it or nothing. */
+int mp_config_replace_file(const char *path, mp_str text, mp_buf *report);
 /* Sets a key from the command line; more than one value is allowed only for a list. On failure returns -1 and a
  * report that names `option`. */
 int mp_config_override(mp_config *config, const char *path, const char *const *values, size_t count, const char *option,
@@ -113,6 +119,8 @@ void mp_config_put_all(mp_buf *out, const mp_config *config);
 void mp_config_compare(const mp_config *before, const mp_config *after, bool restarts, mp_buf *names);
 /* Appends the upstreams that differ, as in "+ files  ~ github (auth, timeout)  - old". */
 void mp_config_compare_upstreams(const mp_config *before, const mp_config *after, mp_buf *plan);
+/* True if both have the same approved definitions of upstreams. */
+bool mp_config_has_lock_of(const mp_config *config, const mp_config *other);
 /* Copies the values of the keys that need a restart from `from` to `to`. */
 void mp_config_carry(mp_config *to, const mp_config *from);
 

@@ -114,6 +114,7 @@ void mp_config_put_all(mp_buf *out, const mp_config *config)
     for (size_t i = 0; i < mp_config_key_count; i++)
         if (mp_config_key_list(&mp_config_keys[i]) == NULL)
             put_whole(out, config, &mp_config_keys[i]);
+    put_list(out, (char *[]){config->lock, NULL});
 }
 
 void mp_config_compare(const mp_config *before, const mp_config *after, bool restarts, mp_buf *names)
@@ -131,6 +132,12 @@ void mp_config_compare(const mp_config *before, const mp_config *after, bool res
     }
     mp_buf_clear(&one);
     mp_buf_clear(&other);
+}
+
+bool mp_config_has_lock_of(const mp_config *config, const mp_config *other)
+{
+    const char *one = config->lock == NULL ? "" : config->lock, *two = other->lock == NULL ? "" : other->lock;
+    return strcmp(one, two) == 0;
 }
 
 /* -- upstreams ----------------------------------------------------------------------------------------------------- */

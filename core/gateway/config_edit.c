@@ -227,9 +227,10 @@ static int write_all(int fd, mp_str text)
     return fsync(fd);
 }
 
-/* Writes a file beside `path`, which may not exist yet, and puts it in its place. */
-static int replace_file(const char *path, mp_str text, mp_buf *report)
+int mp_config_replace_file(const char *link, mp_str text, mp_buf *report)
 {
+    char resolved[PATH_MAX];
+    const char *path = realpath(link, resolved) == NULL ? link : resolved; /* a link stays a link */
     struct stat info;
     bool is_there = stat(path, &info) == 0;
     mp_buf other = {0};
@@ -243,7 +244,7 @@ static int replace_file(const char *path, mp_str text, mp_buf *report)
         fchown(fd, info.st_uid, info.st_gid) != 0)
         errno = 0; /* only root may keep the owner of another user's file */
     is_written = is_written && rename(other.ptr, path) == 0;
-    int result = is_written ? 0 : fail(report, path, "cannot write the configuration");
+    int result = is_written ? 0 : fail(report, path, "cannot write the file");
     if (fd >= 0) {
         if (!is_written)
             unlink(other.ptr);
@@ -256,8 +257,6 @@ static int replace_file(const char *path, mp_str text, mp_buf *report)
 int mp_config_add_upstreams_to_file(const char *path, mp_str entries, const char *const *names, mp_buf *report)
 {
     mp_buf text = {0}, out = {0};
-    char resolved[PATH_MAX];
-    const char *target = realpath(path, resolved) == NULL ? path : resolved; /* a link stays a link */
     int result = mp_config_read_file(path, &text);
     if (result != 0 && errno == ENOENT)
         result = 0;
@@ -266,7 +265,7 @@ int mp_config_add_upstreams_to_file(const char *path, mp_str entries, const char
     if (result == 0)
         result = mp_config_add_upstreams(mp_buf_str(&text), path, entries, names, &out, report);
     if (result == 0)
-        result = replace_file(target, mp_buf_str(&out), report);
+        result = mp_config_replace_file(path, mp_buf_str(&out), report);
     mp_buf_clear(&text);
     mp_buf_clear(&out);
     return result;

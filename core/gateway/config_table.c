@@ -444,6 +444,10 @@ const mp_config_key mp_config_keys[] = {
      .doc = "Time for which the lists of an upstream that is down still have its last known entries."},
     {"upstreams.NAME.refresh", TIME(SECOND, 30 * DAY), OF_UPSTREAM(core.refresh_ms), .preset = "5m",
      .doc = "Interval at which lists of an upstream that does not announce changes are read again."},
+    {"upstream_lock", MP_KEY_PATH, SLOT(upstream_lock), .preset = "moonpool.lock", .least = 1, .most = 4000,
+     .doc = "The file of the definitions that were approved, which `moonpool lock` writes. If it has a line of an "
+            "upstream, tools, prompts and resources of this upstream that are not approved, or that have changed "
+            "since, are not served. A relative path starts at the folder of this file, which is watched."},
     {"tasks", MP_KEY_SECTION, .doc = "Calls that continue in the background."},
     {"tasks.max", COUNT(1, MILLION), SLOT(rpc.max_jobs), .preset = "1024",
      .doc = "Limit of concurrent background tasks. Further ones are refused."},

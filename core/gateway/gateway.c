@@ -166,7 +166,7 @@ static void put_upstreams(const char *path, mp_buf *out)
 
 int mp_gateway_workbench(const char *command, const mp_workbench_argument *arguments, size_t count)
 {
-    static const mp_workbench_tools tools = {add_upstreams, put_upstreams};
+    static const mp_workbench_tools tools = {add_upstreams, put_upstreams, mp_config_replace_file};
     return mp_workbench_run(command, arguments, count, &tools);
 }
 

@@ -35,9 +35,9 @@ typedef struct {
 } written;
 
 struct mp_inotify {
-    char *dir, *rocks, *file; /* rocks and file may be NULL */
-    int fd;                   /* kept open as long as it works: the system is slow to close an inotify descriptor */
-    int *wds, *before;        /* the current watches and those before the last renewal; sorted once complete */
+    char *dir, *rocks, *file, *lock; /* all but dir may be NULL */
+    int fd;            /* kept open as long as it works: the system is slow to close an inotify descriptor */
+    int *wds, *before; /* the current watches and those before the last renewal; sorted once complete */
     int count, old_count;
     const char *at; /* `dir` or `file`, whichever could not be watched */
     int failed;     /* errno for the first folder that could not be watched */
@@ -50,12 +50,13 @@ struct mp_inotify {
     uint64_t read_for;          /* first change covered by the current read; 0: another cause */
 };
 
-mp_inotify *mp_inotify_new(const char *dir, const char *rocks, const char *file)
+mp_inotify *mp_inotify_new(const char *dir, const char *rocks, const char *file, const char *lock)
 {
     mp_inotify *watcher = mp_new(sizeof *watcher);
     watcher->dir = mp_dup(mp_str_of(dir));
     watcher->rocks = rocks == NULL ? NULL : mp_source_rocks_below(rocks);
     watcher->file = file == NULL ? NULL : mp_dup(mp_str_of(file));
+    watcher->lock = lock == NULL ? NULL : mp_dup(mp_str_of(lock));
     watcher->fd = -1;
     return watcher;
 }
@@ -87,6 +88,7 @@ void mp_inotify_free(mp_inotify *watcher)
     free(watcher->dir);
     free(watcher->rocks);
     free(watcher->file);
+    free(watcher->lock);
     free(watcher);
 }
 
@@ -209,11 +211,14 @@ static void watch_all(mp_inotify *watcher)
         watch_below(watcher, watcher->rocks, 0);
         watch_way(watcher, watcher->rocks);
     }
-    if (watcher->file == NULL || watcher->failed != 0)
-        return;
-    watcher->at = watcher->file;
-    add(watcher, watcher->file, IN_FOLDER | IN_MASK_ADD);
-    watch_way(watcher, watcher->file);
+    char *const files[] = {watcher->file, watcher->lock};
+    for (size_t i = 0; i < sizeof files / sizeof *files && watcher->failed == 0; i++) {
+        if (files[i] == NULL)
+            continue;
+        watcher->at = files[i];
+        add(watcher, files[i], IN_FOLDER | IN_MASK_ADD);
+        watch_way(watcher, files[i]);
+    }
 }
 
 int mp_inotify_renew(mp_inotify *watcher, mp_err *err)
@@ -348,13 +353,18 @@ void mp_inotify_begin(mp_inotify *watcher)
     watcher->first_at = 0;
 }
 
-bool mp_inotify_is_torn(mp_inotify *watcher, bool is_emptied, uint64_t now)
+static bool is_empty(const char *path)
 {
     struct stat st;
+    return path != NULL && stat(path, &st) == 0 && st.st_size == 0;
+}
+
+bool mp_inotify_is_torn(mp_inotify *watcher, bool is_emptied, uint64_t now)
+{
     if (watcher == NULL || watcher->read_for == 0)
         return false;
     mp_inotify_take(watcher, now);
-    is_emptied = is_emptied || (watcher->file != NULL && stat(watcher->file, &st) == 0 && st.st_size == 0);
+    is_emptied = is_emptied || is_empty(watcher->file) || is_empty(watcher->lock);
     if ((watcher->first_at == 0 && !is_emptied) || now >= watcher->read_for + MAX_SETTLE_MS + WRITE_MS)
         return false;
     watcher->first_at = watcher->read_for;

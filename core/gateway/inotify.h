@@ -8,9 +8,9 @@
 
 typedef struct mp_inotify mp_inotify;
 
-/* Watches `dir` with everything below it, the sources of the LuaRocks tree `rocks`, and `file`. `rocks` and `file` may be NULL. All
- * are copied. */
-mp_inotify *mp_inotify_new(const char *dir, const char *rocks, const char *file);
+/* Watches `dir` with everything below it, the sources of the LuaRocks tree `rocks`, the configuration `file`, and `lock`, the approved
+ * definitions of upstreams. All but `dir` may be NULL. All are copied. */
+mp_inotify *mp_inotify_new(const char *dir, const char *rocks, const char *file, const char *lock);
 void mp_inotify_free(mp_inotify *watcher);
 /* Adds watches for every folder that exists now, and for symbolic links on the way. Call it before reading the
  * scripts, so that changes made meanwhile are noticed. On -1 with `err` the watcher has no descriptor, and the

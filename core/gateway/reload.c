@@ -172,6 +172,7 @@ typedef struct {
     /* names of changed keys, of changed keys that need a restart, and of changed script files; and the errors */
     mp_buf keys, restart, files, report;
     mp_buf upstreams; /* the upstreams that differ, as a part of the plan */
+    bool has_lock;    /* the approved definitions of upstreams differ */
 } attempt;
 
 /* Makes a VM for every worker; on failure makes none and appends the errors to `report`. */
@@ -191,6 +192,12 @@ static mp_vm **make_all(mp_reload *reload, mp_source *source, const mp_lib_confi
     return vms;
 }
 
+static mp_inotify *new_watcher(const mp_reload *reload, const mp_config *config)
+{
+    const char *lock = config->upstreams == NULL ? NULL : config->upstream_lock;
+    return mp_inotify_new(config->scripts_path, config->scripts_rocks, reload->options->file, lock);
+}
+
 static void use_shared_settings(mp_reload *reload, const mp_runtime_config *settings)
 {
     const mp_config *config = settings->config;
@@ -204,7 +211,7 @@ static void use_shared_settings(mp_reload *reload, const mp_runtime_config *sett
     mp_inotify_free(reload->watcher);
     reload->watcher = NULL;
     if (config->scripts_watch == MP_WATCH_TRUE) {
-        reload->watcher = mp_inotify_new(config->scripts_path, config->scripts_rocks, reload->options->file);
+        reload->watcher = new_watcher(reload, config);
         mp_reload_now(reload, changed); /* handles changes made before the files were watched */
     }
 }
@@ -216,6 +223,8 @@ static void put_parts(mp_buf *plan, const attempt *next)
     if (next->keys.len > 0)
         mp_buf_printf(plan, "%s~ moonpool.yaml (%.*s)", plan->len == 0 ? "" : "  ",
                       MP_STR_ARG(mp_buf_str(&next->keys)));
+    if (next->has_lock)
+        mp_buf_printf(plan, "%s~ approved definitions of upstreams", plan->len == 0 ? "" : "  ");
     if (next->restart.len > 0)
         mp_buf_printf(plan, "%sneeds a restart: %.*s", plan->len == 0 ? "" : "  ",
                       MP_STR_ARG(mp_buf_str(&next->restart)));
@@ -295,7 +304,7 @@ static void try(mp_reload *reload, attempt *next)
 {
     mp_runtime_config *serving = reload->shared->settings, *settings = serving;
     bool is_same = mp_source_is_same(reload->serving, next->source, &next->files);
-    bool has_changes = next->keys.len > 0 || next->upstreams.len > 0;
+    bool has_changes = next->keys.len > 0 || next->upstreams.len > 0 || next->has_lock;
     if (is_same && !has_changes) {
         leave_in_place(reload, next);
         return;
@@ -364,6 +373,7 @@ static bool compare_config(mp_reload *reload, attempt *next)
     mp_config_compare(serving, next->config, true, &next->restart);
     mp_config_compare(serving, next->config, false, &next->keys);
     mp_config_compare_upstreams(serving, next->config, &next->upstreams);
+    next->has_lock = !mp_config_has_lock_of(serving, next->config);
     mp_config_carry(next->config, serving);
     mp_reload_status_keep_restart(&reload->outcome, mp_buf_str(&next->restart));
     return is_same;
@@ -430,7 +440,7 @@ void mp_reload_start(mp_reload *reload, mp_worker **workers, int count, mp_admin
                                        on_handed_over, on_taken, reload);
     if (config->scripts_watch != MP_WATCH_TRUE)
         return;
-    reload->watcher = mp_inotify_new(config->scripts_path, config->scripts_rocks, reload->options->file);
+    reload->watcher = new_watcher(reload, config);
     reload_all(reload, false); /* handles files that were saved since the scripts were read */
 }
 

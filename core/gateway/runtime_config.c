@@ -77,6 +77,8 @@ mp_runtime_config *mp_runtime_config_new(mp_config *config, const mp_commons *co
     lib->folder = config->folder;
     lib->upstream_entries = (const mp_upstream_entry *const *)config->upstreams;
     lib->upstream_limits = config->upstream_limits;
+    lib->upstream_lock = config->lock;
+    lib->upstream_lock_path = config->upstream_lock;
     if (config->audit != NULL)
         lib->audit = mp_config_key_at("log.audit_arguments")->choices[config->audit_arguments];
     lib->has_specs = commons->has_specs;

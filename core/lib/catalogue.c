@@ -183,13 +183,20 @@ static int l_status(lua_State *L)
     return status == LUA_OK ? 1 : lua_error(L);
 }
 
+/* upstream.describe(name, text): keeps members of a JSON object about the upstream's definitions, for /status. False if the text is too long.
+ *  [-0, +1, throws] */
+static int l_describe(lua_State *L)
+{
+    mp_upstreams *table = lua_touserdata(L, lua_upvalueindex(1));
+    lua_pushboolean(L, mp_upstreams_describe(table, mp_check_str(L, 1), mp_check_str(L, 2)));
+    return 1;
+}
+
 void mp_lib_catalogue(lua_State *L, mp_upstreams *upstreams)
 {
-    static const luaL_Reg functions[] = {{"upstream.catalogue", l_catalogue},
-                                         {"upstream.publish", l_publish},
-                                         {"upstream.claim", l_claim},
-                                         {"upstream.status", l_status},
-                                         {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"upstream.catalogue", l_catalogue}, {"upstream.publish", l_publish},
+                                         {"upstream.claim", l_claim},         {"upstream.status", l_status},
+                                         {"upstream.describe", l_describe},   {NULL, NULL}};
     lua_pushlightuserdata(L, upstreams);
     mp_set_members(L, functions, 1);
     mp_push_metatable(L, CLAIM, l_claim_release);

@@ -49,6 +49,8 @@ typedef struct {
         *seal_keys; /* the first key encrypts, every key decrypts; the array ends with a key that is not set */
     const mp_upstream_entry *const *upstream_entries; /* in the order of the file; ends with NULL. NULL: none */
     mp_upstream_limits upstream_limits;
+    const char *upstream_lock;      /* the approved definitions, a line each; NULL: there is no such file */
+    const char *upstream_lock_path; /* may be NULL */
     mp_store *store; /* store, bus, semaphores and upstream_table outlive the VM; the VM copies all other fields */
     mp_bus *bus;
     mp_semaphores *semaphores;
@@ -102,6 +104,8 @@ typedef struct {
     int (*add_upstreams)(const char *path, mp_str entries, const char *const *names, mp_buf *out, mp_buf *report);
     /* Appends the names of the upstreams in the configuration file, each with a line break; nothing if it cannot be read. */
     void (*put_upstreams)(const char *path, mp_buf *out);
+    /* Replaces a file as a whole. Returns -1 and a report for people on failure. */
+    int (*replace_file)(const char *path, mp_str text, mp_buf *report);
 } mp_workbench_tools;
 
 /* Runs a command of lua/moonpool/workbench in a Lua state of its own. Returns the exit code. */

@@ -69,6 +69,10 @@ void mp_lib_upstream_config(lua_State *L, const mp_lib_config *config)
         lua_rawseti(L, -2, i + 1);
     }
     mp_set_member(L, -2, "config.upstreams");
+    lua_pushstring(L, config->upstream_lock); /* nil: no file */
+    mp_set_member(L, -2, "config.upstream_lock");
+    lua_pushstring(L, config->upstream_lock_path);
+    mp_set_member(L, -2, "config.upstream_lock_path");
     lua_newtable(L);
     mp_field_integer(L, "answer", (lua_Integer)limits->answer);
     mp_field_integer(L, "queue", (lua_Integer)limits->queue);

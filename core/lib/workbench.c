@@ -100,11 +100,26 @@ static int l_upstream_names(lua_State *L)
     return 1;
 }
 
+/* config_file.replace(path, text): true; or nil, a report. Upvalue: the tools.  [-0, +1|2, throws] */
+static int l_replace(lua_State *L)
+{
+    const mp_workbench_tools *tools = lua_touserdata(L, lua_upvalueindex(1));
+    mp_buf report = {0};
+    if (tools->replace_file(luaL_checkstring(L, 1), mp_check_str(L, 2), &report) == 0) {
+        lua_pushboolean(L, true);
+        return 1;
+    }
+    lua_pushnil(L);
+    lua_pushlstring(L, report.ptr, report.len);
+    mp_buf_clear(&report);
+    return 2;
+}
+
 /* [-0, +1, throws] */
 static int push_config_file(lua_State *L)
 {
     static const luaL_Reg functions[] = {
-        {"add_upstreams", l_add_upstreams}, {"upstream_names", l_upstream_names}, {NULL, NULL}};
+        {"add_upstreams", l_add_upstreams}, {"upstream_names", l_upstream_names}, {"replace", l_replace}, {NULL, NULL}};
     lua_newtable(L);
     lua_getfield(L, LUA_REGISTRYINDEX, "moonpool.workbench.tools");
     luaL_setfuncs(L, functions, 1);

@@ -76,6 +76,7 @@ void mp_upstream_unref(mp_upstream *upstream)
     mp_upstream_part_unref(upstream->part);
     pthread_mutex_destroy(&upstream->lock);
     free(upstream->name);
+    free(upstream->definitions);
     free(upstream);
 }
 

@@ -87,6 +87,7 @@ struct mp_upstream {
     uint32_t times[MP_TIME_STEPS];
     char revision[24], error[160];
     int64_t error_at;
+    char *definitions; /* for reports; NULL: none */
 };
 
 typedef enum {

@@ -256,6 +256,7 @@ static void describe(mp_upstream *upstream, mp_upstream_report *to)
     to->retry_ms = circuit->is_open && circuit->retry_at > now ? circuit->retry_at - now : 0;
     memcpy(to->revision, upstream->revision, sizeof to->revision);
     memcpy(to->error, upstream->error, sizeof to->error);
+    to->definitions = upstream->definitions == NULL ? NULL : mp_dup(mp_str_of(upstream->definitions));
     pthread_mutex_unlock(&upstream->lock);
     to->name = mp_dup(mp_str_of(upstream->name));
 }
@@ -278,9 +279,28 @@ mp_upstream_report *mp_upstreams_report(mp_upstreams *table, size_t *count)
 
 void mp_upstream_report_free(mp_upstream_report *reports, size_t count)
 {
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         free((char *)(uintptr_t)reports[i].name);
+        free((char *)(uintptr_t)reports[i].definitions);
+    }
     free(reports);
+}
+
+#define MAX_DEFINITIONS ((size_t)64 << 10) /* bytes of the text about definitions */
+
+bool mp_upstreams_describe(mp_upstreams *table, mp_str name, mp_str definitions)
+{
+    mp_upstream *upstream = definitions.len <= MAX_DEFINITIONS ? mp_upstreams_find(table, name) : NULL;
+    if (upstream == NULL)
+        return false;
+    char *text = mp_dup(definitions);
+    pthread_mutex_lock(&upstream->lock);
+    char *before = upstream->definitions;
+    upstream->definitions = text;
+    pthread_mutex_unlock(&upstream->lock);
+    free(before);
+    mp_upstream_unref(upstream);
+    return true;
 }
 
 /* -- hosts --------------------------------------------------------------------------------------------------------- */

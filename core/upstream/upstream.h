@@ -101,11 +101,15 @@ typedef struct {
     int64_t error_at;            /* seconds since 1970 */
     int64_t processes, restarts; /* COMMAND */
     uint64_t memory;             /* COMMAND: of all processes, in bytes */
+    const char *definitions;     /* the text of mp_upstreams_describe; NULL: none */
 } mp_upstream_report;
 
 /* The caller frees the array with mp_upstream_report_free. */
 mp_upstream_report *mp_upstreams_report(mp_upstreams *table, size_t *count);
 void mp_upstream_report_free(mp_upstream_report *reports, size_t count);
+/* Keeps a text about what the upstream has listed, for reports: members of a JSON object, without braces. Any thread. False if the
+ * text is too long, or there is no such upstream. */
+bool mp_upstreams_describe(mp_upstreams *table, mp_str name, mp_str definitions);
 
 /* -- one worker's part --------------------------------------------------------------------------------------------- */
 

@@ -87,6 +87,8 @@ host.rock = {}
 ---@field auth_disabled boolean      Authentication is disabled: auth scripts load, but do not run
 ---@field is_exposed boolean         Other machines can reach a listener, perhaps through a proxy
 ---@field upstreams moonpool.host.Upstream[]   In the order of the file
+---@field upstream_lock? string        The approved definitions, a line each: name, kind, key and hash between tabs; nil: there is no such file
+---@field upstream_lock_path? string
 host.config = {}
 
 ---@class moonpool.host.limits
@@ -820,6 +822,12 @@ function host.upstream.claim(name, class) end
 --- errors, lost, dropped, refused, opened, p50 and p99 (seconds), retry_after, error, error_at, processes, restarts.
 ---@return table[]
 function host.upstream.status() end
+
+--- Keeps a text about what an upstream has listed, for /status: members of a JSON object, without braces
+---@param name string
+---@param text string
+---@return boolean is_kept  False: the text is too long, or no upstream has this name
+function host.upstream.describe(name, text) end
 
 -- -- bytes and secrets -------------------------------------------------------------------------------------------------
 

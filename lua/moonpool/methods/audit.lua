@@ -1,6 +1,7 @@
 -- The audit: one line of JSON for every request of a client, with its principal, method, address and outcome. log.audit_arguments says
 -- how arguments are written; results are never written.
 
+local federated = require "moonpool.registry.federated"
 local forward = require "moonpool.upstream.forward"
 local host = require "moonpool.host"
 local json = require "moonpool.json"
@@ -10,6 +11,8 @@ local registry = require "moonpool.registry.registry"
 local uris = require "moonpool.runtime.uris"
 
 local audit = {}
+
+local lists = { ["tools/call"] = "tools", ["prompts/get"] = "prompts", ["resources/read"] = "resources" }
 
 local MAX_TEXT_BYTES = 256         -- limit of the bytes of one text in redacted arguments
 local MAX_MEMBERS = 64             -- limits of redacted arguments: members of one table; levels of tables
@@ -86,7 +89,7 @@ end
 
 local order = { __order = {
   "event", "id", "principal", "issuer", "client", "address", "session", "revision", "method", "name", "upstream", "upstream_name", "channel",
-  "retries", "outcome", "code", "why", "policy", "ms", "arguments", "trace",
+  "retries", "outcome", "code", "why", "policy", "ms", "arguments", "trace", "definition", "approved",
 } }
 
 local function hex(bytes) return (bytes:gsub(".", function(c) return ("%02x"):format(c:byte()) end)) end
@@ -129,6 +132,9 @@ end
 local function open(call, params)
   local args, meta, who = params and params.arguments, call.meta, principal.facts(call.principal)
   local thing = thing_of(call, params)
+  local list, key = lists[call.method], params and (params.name or type(params.uri) == "string" and uris.normal(params.uri))
+  local definition, approved
+  if list and type(key) == "string" then definition, approved = federated.hashes(list, key) end
   local session = call.has_session and host.session.id(call)
   return setmetatable({
     event = "call", id = hex(host.random.bytes(8)), principal = who.id, issuer = who.issuer,
@@ -136,7 +142,7 @@ local function open(call, params)
     revision = call.revision, method = cut(call.method), name = params and text_of(params.name or type(params.uri) == "string" and uris.normal(params.uri)),
     arguments = type(args) == "table" and arguments_json(args, thing and thing.input) or nil,
     upstream = thing and thing.upstream, upstream_name = thing and thing.original,
-    trace = type(meta) == "table" and text_of(meta.traceparent) or nil,
+    trace = type(meta) == "table" and text_of(meta.traceparent) or nil, definition = definition, approved = approved,
   }, order)
 end
 

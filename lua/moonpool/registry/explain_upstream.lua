@@ -5,6 +5,7 @@ local catalogue = require "moonpool.upstream.catalogue"
 local config = require "moonpool.upstream.config"
 local federated = require "moonpool.registry.federated"
 local names = require "moonpool.upstream.names"
+local pins = require "moonpool.upstream.pins"
 
 local explain_upstream = {}
 
@@ -42,6 +43,8 @@ function explain_upstream.describe(thing, put)
     if whole ~= thing.name then put("shortened", ("by `longest: %d`, from '%s'"):format(record.longest, whole)) end
   end
   put("filter", record.only and "`only` lets it through" or record.hide and "`hide` does not name it" or "none")
+  local hash, approved = thing.facts.hash, pins.hash(record.name, thing.kind, thing.original)
+  put("definition", (hash or "unknown") .. (approved and ", approved" or ", not pinned (moonpool lock)"))
   put("shared", SHARED[record.per] or facts.is_modern and "one for all clients: the server keeps nothing between calls"
     or not facts.has_session and facts.transport == "http" and "one for all clients: the server has no sessions" or "none between principals")
   put("repeated", REPEATED[record.retry])
@@ -52,6 +55,10 @@ function explain_upstream.hidden(name)
   for _, record in ipairs(config.list) do
     for _, entry in ipairs(catalogue.of(record.name, catalogue.class).entries) do
       local shown = (entry.kind == "tools" or entry.kind == "prompts") and names.shown(record, entry.key) or entry.key
+      local why, hint = pins.why(record.name, entry)
+      if why and (shown == name or entry.key == name) then
+        return ("'%s' of upstream '%s' is withheld: %s"):format(entry.key, record.name, why), hint
+      end
       if (shown == name or entry.key == name) and not names.is_shown(record, entry.key) then
         return ("upstream '%s' has '%s', but `only` or `hide` leaves it out"):format(record.name, entry.key),
           ("see line %d of the configuration"):format(record.line)

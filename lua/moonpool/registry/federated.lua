@@ -4,9 +4,12 @@
 local access = require "moonpool.access.access"
 local bus = require "moonpool.runtime.bus"
 local catalogue = require "moonpool.upstream.catalogue"
+local characters = require "moonpool.runtime.characters"
 local config = require "moonpool.upstream.config"
 local host = require "moonpool.host"
+local json = require "moonpool.json"
 local lists = require "moonpool.upstream.lists"
+local pins = require "moonpool.upstream.pins"
 local policy = require "moonpool.things.policy"
 local registry = require "moonpool.registry.registry"
 local scripts = require "moonpool.upstream.scripts"
@@ -24,11 +27,13 @@ local list_of = { tools = "tools", prompts = "prompts", resources = "resources",
 local policy_kind = { tools = "tools", prompts = "prompts", resources = "resources", templates = "resources" }
 local route_kind = { tools = "tools", prompts = "prompts", resources = "resources", templates = "templates" }
 
--- What this Lua state serves: for each list, key -> thing; `withheld` counts by upstream the things whose key belongs to another.
-local now = { things = { tools = {}, prompts = {}, resources = {}, templates = {} }, withheld = {}, hashes = {} }
+-- What this Lua state serves: for each list, key -> thing; `withheld`, by upstream, the things that clients do not get: { kind, key, why, hint };
+-- `withheld_keys`, by list and key, the entries among them.
+local now = { things = { tools = {}, prompts = {}, resources = {}, templates = {} }, withheld = {}, withheld_keys = {}, hashes = {} }
 
 local settled = {}                          -- name -> true once its lists were read, or could not be read
 local wanted, done = 0, 0                   -- changes of catalogues that this Lua state knows of; of these, those that its things have
+local is_attached = false                   -- this Lua state serves
 local is_making = false                     -- a task makes the things
 local changed = host.task.event()           -- set when `settled` or the things change
 
@@ -43,18 +48,36 @@ local function owner_of(kind, key, one, other)
   return one
 end
 
+local function withhold(made, name, kind, key, why, hint)
+  local list = made.withheld[name] or {}
+  made.withheld[name] = list
+  list[#list + 1] = { kind = kind, key = key, why = why, hint = hint }
+end
+
+local RENAME <const> = "give one of the two a prefix, or rename it"
+
+-- What a name looks like, and the things that look so: two names that a person takes for each other are not served both.
+local function look_of(kind, key) return (kind == "tools" or kind == "prompts") and kind .. " " .. characters.look(key) or nil end
+
 -- Adds a thing, unless its key belongs to a script or to another upstream.
 local function add(made, record, kind, key, thing)
   local found = made.things[kind]
   if registry.own(kind)[key] then
-    made.withheld[record.name] = (made.withheld[record.name] or 0) + 1
+    withhold(made, record.name, kind, thing.original, "a script has this name", RENAME)
     return
   end
+  local look = look_of(kind, key)
+  local alike = look and made.looks[look]
+  if alike and alike ~= key then
+    withhold(made, record.name, kind, thing.original, ("its name looks like '%s'"):format(alike), "`rename` it, if both are right")
+    return
+  end
+  if look then made.looks[look] = key end
   local before = found[key]
   if before then
     local owner = owner_of(kind, key, before.upstream, record.name)
     local loser = owner == before.upstream and record.name or before.upstream
-    made.withheld[loser] = (made.withheld[loser] or 0) + 1
+    withhold(made, loser, kind, loser == record.name and thing.original or before.original, ("upstream '%s' has this name"):format(owner), RENAME)
     made.collisions[#made.collisions + 1] = { kind = kind, key = key, owner = owner, loser = loser }
     if owner ~= record.name then return end
   end
@@ -68,19 +91,37 @@ local function things_of(record)
   local made = { hash = from.hash, list = {} }
   local script = scripts.of(record.name)
   for _, entry in ipairs(from.entries) do
+    local why, hint = pins.why(record.name, entry)
     local thing, key = things.of(record, entry, script)
-    if thing then made.list[#made.list + 1] = { kind = entry.kind, key = key, thing = thing } end
+    if thing then made.list[#made.list + 1] = { kind = entry.kind, key = key, thing = thing, why = why, hint = hint } end
   end
   return made
 end
 
+-- The looks of the names of scripts' tools and prompts.
+local function own_looks()
+  local looks = {}
+  for _, kind in ipairs { "tools", "prompts" } do
+    for key in pairs(registry.own(kind)) do looks[look_of(kind, key)] = key end
+  end
+  return looks
+end
+
 local function make()
-  local made = { things = { tools = {}, prompts = {}, resources = {}, templates = {} }, withheld = {}, collisions = {}, hashes = {} }
+  local made = { things = { tools = {}, prompts = {}, resources = {}, templates = {} }, withheld = {}, withheld_keys = {}, collisions = {}, hashes = {},
+    looks = own_looks() }
   for _, record in ipairs(config.list) do
     local of = things_of(record)
     made.hashes[record.name] = of.hash
     if of.hash ~= "" then settled[record.name] = true end
-    for _, one in ipairs(of.list) do add(made, record, one.kind, one.key, one.thing) end
+    for _, one in ipairs(of.list) do
+      if one.why then
+        withhold(made, record.name, one.kind, one.thing.original, one.why, one.hint)
+        made.withheld_keys[one.kind .. " " .. one.key] = one.thing
+      else
+        add(made, record, one.kind, one.key, one.thing)
+      end
+    end
   end
   return made
 end
@@ -118,6 +159,41 @@ local function wake()
   changed:clear()
 end
 
+-- -- facts for people ------------------------------------------------------------------------------------------------
+
+local MAX_TOLD <const> = 50           -- things withheld, and doubts, of one upstream in /status
+
+local function word_of(kind) return pins.kinds[kind] end
+
+local function doubts_of(name)
+  local list = json.array {}
+  for _, entry in ipairs(catalogue.of(name, CLASS).entries) do
+    for _, doubt in ipairs(entry.facts.doubts or {}) do
+      if #list == MAX_TOLD then return list end
+      list[#list + 1] = { kind = word_of(entry.kind), name = entry.key, why = doubt }
+    end
+  end
+  return list
+end
+
+-- Keeps for /status what clients see of each upstream and what not.
+local function describe()
+  local counts = federated.counts()
+  for _, record in ipairs(config.list) do
+    local withheld = json.array {}
+    for i, one in ipairs(now.withheld[record.name] or {}) do
+      if i > MAX_TOLD then break end
+      withheld[i] = { kind = word_of(one.kind), name = one.key, why = one.why, hint = one.hint }
+    end
+    local doubts = doubts_of(record.name)
+    local facts = json.encode { served = counts[record.name], is_pinned = pins.has(record.name) or nil, withheld = withheld[1] and withheld,
+      doubts = doubts[1] and doubts }
+    if not host.upstream.describe(record.name, facts:sub(2, -2)) then
+      host.upstream.describe(record.name, json.encode({ served = counts[record.name] }):sub(2, -2))
+    end
+  end
+end
+
 -- Makes the things anew.
 local function rebuild()
   local until_here = wanted
@@ -129,6 +205,7 @@ local function rebuild()
   local made = make()
   now = made
   registry.set_federated(made.things)
+  if is_attached then describe() end
   done = math.max(done, until_here)
 end
 
@@ -162,12 +239,46 @@ end
 local function fresh_key(record) return "upstream:fresh:" .. record.name end
 local function down_key(record) return "upstream:down:" .. record.name end
 
+local MAX_LOGGED <const> = 20         -- lines about one reading of lists
+
+local line_order = { __order = { "event", "upstream", "kind", "name", "definition", "approved", "before" } }
+
+local function log_definition(event, level, record, entry, facts)
+  facts.upstream, facts.kind, facts.name = record.name, word_of(entry.kind), characters.shown(entry.key)
+  host.log.write(level, event, facts)
+  if host.config.audit then
+    local line = setmetatable({ event = event, upstream = facts.upstream, kind = facts.kind, name = facts.name, definition = facts.now,
+      approved = facts.approved, before = facts.before, why = facts.why }, line_order)
+    host.log.audit(json.encode(line):sub(2, -2))
+  end
+end
+
+-- Logs the definitions that have changed since the last reading, and those that are withheld for what they are. `before` and `after` are catalogues.
+local function log_changes(record, before, after)
+  local known, count = {}, 0
+  for _, entry in ipairs(before) do known[entry.kind .. " " .. entry.key] = entry.facts.hash end
+  for _, entry in ipairs(after) do
+    local was, is = known[entry.kind .. " " .. entry.key], entry.facts.hash
+    local why, hint = pins.why(record.name, entry)
+    if count < MAX_LOGGED and was ~= is and (was or why) then
+      count = count + 1
+      if why then
+        local approved = pins.hash(record.name, entry.kind, entry.key)
+        log_definition("definition withheld", "warn", record, entry, { why = why, hint = hint, now = is, approved = approved })
+      else
+        log_definition("definition changed", pins.has(record.name) and "info" or "warn", record, entry, { before = was, now = is })
+      end
+    end
+  end
+end
+
 -- Publishes a catalogue. All workers are told before clients are, so that no client gets an older list after it was notified.
 local function publish(record, text, claim)
-  local before = now.things
+  local before, listed = now.things, catalogue.of(record.name, CLASS).entries
   if not host.upstream.publish(record.name, CLASS, text, claim) then return end
   wanted = wanted + 1
   catch_up()
+  if text ~= "" then log_changes(record, listed, catalogue.of(record.name, CLASS).entries) end
   keep_routes(now)
   notify(changes_between(before, now.things))
 end
@@ -285,6 +396,7 @@ federated.job = "moonpool/upstreams"
 -- This Lua state begins to serve: its things are made anew, as a catalogue may have changed since it loaded, and what was never listed is read.
 if config.has_any and not host.script.has_specs then
   bus.on("attached", function()
+    is_attached = true
     began = host.time.now()
     host.job.begin(function()
       wanted = wanted + 1
@@ -294,10 +406,10 @@ if config.has_any and not host.script.has_specs then
   end)
 end
 
---- Facts for `moonpool upstreams`: by name, how many things clients see, and how many are withheld because another one has the name.
+--- Facts for `moonpool upstreams`: by name, how many things clients see, and how many are withheld.
 function federated.counts()
   local counts = {}
-  for _, record in ipairs(config.list) do counts[record.name] = { tools = 0, prompts = 0, resources = 0, withheld = now.withheld[record.name] or 0 } end
+  for _, record in ipairs(config.list) do counts[record.name] = { tools = 0, prompts = 0, resources = 0, withheld = #(now.withheld[record.name] or {}) } end
   for _, kind in ipairs(kinds) do
     for _, thing in pairs(now.things[kind]) do
       local of, list = counts[thing.upstream], list_of[kind]
@@ -305,6 +417,21 @@ function federated.counts()
     end
   end
   return counts
+end
+
+--- The hashes of a thing of an upstream: of its definition, and of the approved one, by the list and the name or URI that clients use. nil for others.
+function federated.hashes(kind, key)
+  local thing = now.things[kind][key] or now.withheld_keys[kind .. " " .. key]
+  if not thing then return nil end
+  return thing.facts.hash, pins.hash(thing.upstream, kind, thing.original)
+end
+
+--- Why clients do not get a thing, and what to do about it; nil if no upstream has it, or clients get it.
+function federated.why_withheld(kind, key)
+  local thing = now.withheld_keys[kind .. " " .. key]
+  if not thing then return nil end
+  local why, hint = pins.why(thing.upstream, { kind = kind, key = thing.original, facts = thing.facts })
+  return why, hint, thing.upstream
 end
 
 --- True if a principal sees a thing: for `upstream "NAME"`.tools().

@@ -1,12 +1,16 @@
 -- The method "moonpool/upstreams", for `moonpool add` and `moonpool check --connect`: connects to one upstream, reads its lists and reports what
 -- clients would see of it.
 
+local canonical = require "moonpool.upstream.canonical"
 local catalogue = require "moonpool.upstream.catalogue"
 local config = require "moonpool.upstream.config"
+local host = require "moonpool.host"
 local json = require "moonpool.json"
 local lists = require "moonpool.upstream.lists"
+local pins = require "moonpool.upstream.pins"
 local registry = require "moonpool.registry.registry"
 local scripts = require "moonpool.upstream.scripts"
+local scan = require "moonpool.upstream.scan"
 local things = require "moonpool.upstream.things"
 
 local upstream_report = {}
@@ -45,14 +49,20 @@ local function owner_of(kind, key)
   return by_kind[key] and "upstream '" .. by_kind[key] .. "'"
 end
 
+local function text_or_nil(value) return type(value) == "string" and value or nil end
+
 local function view_of(record, entries)
   local shown, doubts, hidden, withheld = json.array {}, json.array {}, 0, 0
   local script = scripts.of(record.name)
   for _, entry in ipairs(entries) do
     local thing, key = things.of(record, entry, script)
     local owner = thing and owner_of(entry.kind, key)
+    local why, hint = pins.why(record.name, entry)
     if not thing then
       hidden = hidden + 1
+    elseif why then
+      withheld = withheld + 1
+      doubts[#doubts + 1] = ("%s '%s' is withheld: %s: %s"):format(WORDS[entry.kind], entry.key, why, hint)
     elseif owner then
       withheld = withheld + 1
       doubts[#doubts + 1] = ("%s '%s' is withheld: %s has this name"):format(WORDS[entry.kind], thing.name, owner)
@@ -62,9 +72,29 @@ local function view_of(record, entries)
       if entry.kind == "tools" and #thing.name > LONG_NAME_BYTES then
         doubts[#doubts + 1] = ("tool '%s' has a name of %d bytes, which some clients refuse"):format(thing.name, #thing.name)
       end
+      for _, doubt in ipairs(entry.facts.doubts or {}) do doubts[#doubts + 1] = ("%s '%s': %s"):format(WORDS[entry.kind], entry.key, doubt) end
     end
   end
   return shown, doubts, hidden, withheld
+end
+
+-- The definitions of an upstream for `moonpool lock`: { kind, key, hash, text, why?, doubts? }; `text` is the canonical form.
+local function definitions_of(record, facts, entries)
+  local list = json.array {}
+  for _, entry in ipairs(entries) do
+    if things.of(record, entry, nil) then
+      list[#list + 1] = { kind = pins.kinds[entry.kind], key = entry.key, hash = entry.facts.hash, text = canonical.text(json.decode(entry.definition)),
+        why = entry.facts.bad, doubts = entry.facts.doubts }
+    end
+  end
+  local function whole(kind, value, why, doubts)
+    local text = canonical.text(value)
+    list[#list + 1] = { kind = kind, key = "-", hash = canonical.hash(text), text = text, why = why, doubts = doubts }
+  end
+  if type(facts.instructions) == "string" then whole("instructions", { instructions = facts.instructions }, scan.instructions(facts.instructions)) end
+  local server = type(facts.server) == "table" and facts.server or {}
+  whole("server", { name = text_or_nil(server.name), version = text_or_nil(server.version), revision = facts.revision })
+  return list
 end
 
 --- Handles the method: { name } connects to one upstream; without a name lists the names.
@@ -72,7 +102,7 @@ function upstream_report.answer(params)
   if not params.name then
     local names = json.array {}
     for i, record in ipairs(config.list) do names[i] = record.name end
-    return { names = names }
+    return { names = names, lock = host.config.upstream_lock_path }
   end
   local record = config.by_name[params.name]
   if not record then return { what = "there is no upstream '" .. tostring(params.name) .. "'" } end
@@ -82,6 +112,7 @@ function upstream_report.answer(params)
     return { what = what, hint = hint }
   end
   local facts, entries = catalogue.decode(text)
+  if params.definitions then return { definitions = definitions_of(record, facts, entries) } end
   local shown, doubts, hidden, withheld = view_of(record, entries)
   if facts.left_out then
     doubts[#doubts + 1] = ("%d of its definitions cannot be served, the first because %s"):format(facts.left_out, facts.left_out_why or "it is not valid")

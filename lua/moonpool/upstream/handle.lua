@@ -9,6 +9,7 @@ local frozen = require "moonpool.runtime.frozen"
 local host = require "moonpool.host"
 local json = require "moonpool.json"
 local names = require "moonpool.upstream.names"
+local pins = require "moonpool.upstream.pins"
 local problem = require "moonpool.runtime.diagnostic"
 local scripts = require "moonpool.upstream.scripts"
 local suggest = require "moonpool.runtime.suggest"
@@ -32,13 +33,13 @@ local function current_call()
   return call
 end
 
--- The entry of the catalogue for a thing, if it has one; and false if the upstream's filters hide it.
+-- The entry of the catalogue for a thing, if it has one; and false if the upstream's filters hide it, or if it is withheld.
 local function entry_of(record, list, key)
   if not names.is_shown(record, key) then return nil, false end
   for _, entry in ipairs(catalogue.of(record.name, catalogue.class).entries) do
-    if entry.kind == list and entry.key == key then return entry, true end
+    if entry.kind == list and entry.key == key then return entry, pins.why(record.name, entry) == nil end
   end
-  return nil, true
+  return nil, list == "resources" or not pins.has(record.name)       -- a resource may be one of an approved template
 end
 
 -- The texts of a list of content blocks, joined by line ends.
@@ -102,7 +103,8 @@ function methods.read(self, uri)
   if type(uri) ~= "string" then problem.raise(2, "read takes a URI, got a " .. type(uri)) end
   local stand_in = handle.stand_ins[record.name]
   if stand_in then return stand_in("read", uri) end
-  if not names.is_shown(record, uri) then return nil, "upstream '" .. record.name .. "' has no resource '" .. uri .. "'" end
+  local _, is_shown = entry_of(record, "resources", uri)
+  if not is_shown then return nil, "upstream '" .. record.name .. "' has no resource '" .. uri .. "'" end
   local result, failed, err = forward.try_resource(record, uri, current_call())
   if not result then return nil, why_of(record, failed, err) end
   local text
@@ -116,7 +118,8 @@ function methods.prompt(self, name, args)
   if type(name) ~= "string" then problem.raise(2, "prompt takes the name of a prompt, got a " .. type(name)) end
   local stand_in = handle.stand_ins[record.name]
   if stand_in then return stand_in("prompt", name, args or {}) end
-  if not names.is_shown(record, name) then return nil, "upstream '" .. record.name .. "' has no prompt '" .. name .. "'" end
+  local _, is_shown = entry_of(record, "prompts", name)
+  if not is_shown then return nil, "upstream '" .. record.name .. "' has no prompt '" .. name .. "'" end
   local result, failed, err = forward.try_prompt(record, name, args or {}, current_call())
   if not result then return nil, why_of(record, failed, err) end
   local blocks = {}
@@ -128,7 +131,7 @@ end
 function methods.tools(self)
   local record, list = record_of(self), json.array {}
   for _, entry in ipairs(catalogue.of(record.name, catalogue.class).entries) do
-    if entry.kind == "tools" and names.is_shown(record, entry.key) then list[#list + 1] = json.decode(entry.definition) end
+    if entry.kind == "tools" and names.is_shown(record, entry.key) and not pins.why(record.name, entry) then list[#list + 1] = json.decode(entry.definition) end
   end
   return list
 end

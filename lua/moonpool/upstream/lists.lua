@@ -1,5 +1,6 @@
 -- Reads the lists of an upstream: all pages, within limits. An entry that is not valid is left out and counted; the others stay.
 
+local canonical = require "moonpool.upstream.canonical"
 local catalogue = require "moonpool.upstream.catalogue"
 local errors = require "moonpool.runtime.rpc_error"
 local host = require "moonpool.host"
@@ -9,6 +10,7 @@ local message = require "moonpool.upstream.message"
 local open = require "moonpool.upstream.open"
 local param_headers = require "moonpool.protocol.param_headers"
 local request = require "moonpool.upstream.request"
+local scan = require "moonpool.upstream.scan"
 
 local lists = {}
 
@@ -101,6 +103,10 @@ local function entry_of(list, item, card, seen)
   local ok, definition = pcall(json.encode, item)
   if not ok then return nil, "it cannot be encoded" end
   if #definition > MAX_DEFINITION_BYTES then return nil, "its definition has more than " .. MAX_DEFINITION_BYTES .. " bytes" end
+  local plain = json.decode(definition)
+  if type(plain) ~= "table" then return nil, "it cannot be decoded" end
+  facts.bad, facts.doubts = scan.definition(plain, definition)
+  facts.hash = canonical.hash(canonical.text(plain))
   return { kind = list.kind, key = key, facts = facts, definition = definition }
 end
 

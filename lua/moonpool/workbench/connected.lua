@@ -63,6 +63,21 @@ local function lost(child, why)
   return say.wrong(why)
 end
 
+--- Starts a child with the configuration at `path` and calls f(ask, found): `found` is what it knows of the upstreams, ask(params) asks it again.
+--- Returns what f returns, an exit code; or, if f returns nil and why, the code of a child that has ended.
+function connected.ask(path, f)
+  io.stdout:setvbuf "line"
+  local child, why = link.child { "--specs", "--log-level", "error", path }
+  if not child then return say.wrong(why) end
+  local ask = requester(child)
+  local found, wrong = ask {}
+  if not found then return lost(child, wrong) end
+  local code, problem = f(ask, found)
+  if not code then return lost(child, problem) end
+  child.close()
+  return code
+end
+
 --- Asks every upstream of the configuration at `path` and prints what clients would see. `is_short`: at most 20 lines of each. Returns the exit
 --- code: 0 if all answered without doubts, 1 if not; and whether all answered.
 function connected.run(path, is_short)

@@ -1,5 +1,6 @@
 -- moonpool upstreams: the upstreams of a running gateway, from the JSON of /status.
 
+local characters = require "moonpool.runtime.characters"
 local json = require "moonpool.json"
 local say = require "moonpool.workbench.say"
 local sorted = require "moonpool.runtime.sorted_keys"
@@ -43,6 +44,17 @@ local function put_rows(names, all)
   end
 end
 
+-- The definitions that clients do not get, and why.
+local function put_withheld(names, all)
+  for _, name in ipairs(names) do
+    for _, one in ipairs(all[name].withheld or {}) do
+      print(("  withheld: %s %s %s: %s: %s"):format(name, one.kind, characters.shown(one.name), characters.shown(one.why), one.hint))
+    end
+    local doubts = #(all[name].doubts or {})
+    if doubts > 0 then print(("  %s in the definitions of %s: moonpool check --connect shows them"):format(plural(doubts, "doubt"), name)) end
+  end
+end
+
 --- Prints the upstreams in `body`, the JSON of /status, as the options say. Returns the exit code.
 return function(body, args)
   local status = json.decode(body)
@@ -61,6 +73,7 @@ return function(body, args)
     print "the gateway has no upstreams"
   else
     put_rows(names, all)
+    put_withheld(names, all)
   end
   return is_up and 0 or 1
 end

@@ -1,0 +1,77 @@
+-- The canonical form of a definition: its JSON with sorted members and the shortest numbers, without `_meta` but for `_meta.ui`, which decides what
+-- clients show. Definitions that differ only in the order of their members or in spaces have one canonical form, and so one hash.
+
+local host = require "moonpool.host"
+local json = require "moonpool.json"
+
+local canonical = {}
+
+local function hex(bytes) return (bytes:gsub(".", function(c) return ("%02x"):format(c:byte()) end)) end
+
+local function is_list(value) return debug.getmetatable(value) == json.array_mt end
+
+-- The shortest text that gives the number.
+local function number_text(value)
+  if math.type(value) == "integer" then return ("%d"):format(value) end
+  if value == math.floor(value) and math.abs(value) < 2 ^ 53 then return ("%.0f"):format(value) end
+  for digits = 15, 17 do
+    local text = ("%." .. digits .. "g"):format(value)
+    if tonumber(text) == value then return text end
+  end
+  return ("%.17g"):format(value)
+end
+
+local put
+
+local function put_object(out, value)
+  local names, n = {}, 0
+  for name in pairs(value) do
+    n = n + 1
+    names[n] = name
+  end
+  table.sort(names)
+  out[#out + 1] = "{"
+  for i = 1, n do
+    out[#out + 1] = (i > 1 and "," or "") .. json.encode(names[i]) .. ":"
+    put(out, value[names[i]])
+  end
+  out[#out + 1] = "}"
+end
+
+function put(out, value)
+  if type(value) == "number" then
+    out[#out + 1] = number_text(value)
+  elseif type(value) ~= "table" then
+    out[#out + 1] = json.encode(value)
+  elseif is_list(value) then
+    out[#out + 1] = "["
+    for i, item in ipairs(value) do
+      if i > 1 then out[#out + 1] = "," end
+      put(out, item)
+    end
+    out[#out + 1] = "]"
+  else
+    put_object(out, value)
+  end
+end
+
+-- The members that count. `value` is changed.
+local function without_meta(value)
+  local meta = type(value) == "table" and value._meta
+  if meta == nil then return value end
+  local ui = type(meta) == "table" and meta.ui
+  value._meta = ui ~= nil and ui ~= false and { ui = ui } or nil
+  return value
+end
+
+--- The canonical form of a decoded definition, which is changed.
+function canonical.text(definition)
+  local out = {}
+  put(out, without_meta(definition))
+  return table.concat(out)
+end
+
+--- The hash of a canonical form, as the file of approved definitions has it.
+function canonical.hash(text) return "sha256:" .. hex(host.digest.sum("sha256", text)) end
+
+return canonical

@@ -1,0 +1,153 @@
+-- Looks for what is poisonous in the definitions of upstreams. Some findings are certain: such a definition is not served. The others are doubts, which
+-- people are told of. Nothing is rewritten.
+
+local characters = require "moonpool.runtime.characters"
+local json = require "moonpool.json"
+
+local scan = {}
+
+local MAX_LEVELS <const> = 64
+local LONG_DESCRIPTION_BYTES <const> = 4 << 10
+local LONG_DEFAULT_BYTES <const> = 256
+
+local function is_list(value) return debug.getmetatable(value) == json.array_mt end
+
+-- -- what is certain ---------------------------------------------------------------------------------------------------
+
+-- The first hidden character in the texts and names of a value, and where it is.
+local function hidden_in(value, place, level)
+  if type(value) == "string" then
+    local found = characters.hidden(value)
+    return found and ("%s has the invisible character %s"):format(place, found)
+  end
+  if type(value) ~= "table" or level > MAX_LEVELS then return nil end
+  local is_array = is_list(value)
+  for name, inner in pairs(value) do
+    local found = type(name) == "string" and characters.hidden(name)
+    if found then return ("a name in %s has the invisible character %s"):format(place, found) end
+    found = hidden_in(inner, level == 1 and not is_array and "its " .. tostring(name) or place, level + 1)
+    if found then return found end
+  end
+end
+
+-- Members of a schema whose values are data, not schemas.
+local data_members <const> = { const = true, enum = true, default = true, examples = true, example = true }
+-- Members of a schema whose values are schemas by name.
+local named_members <const> = { properties = true, patternProperties = true, ["$defs"] = true, definitions = true, dependentSchemas = true }
+
+-- What is wrong in a schema: a reference to another document, a name that imitates another, or too many levels.
+local function wrong_in_schema(schema, level)
+  if type(schema) ~= "table" then return nil end
+  if level > MAX_LEVELS then return ("its schema has more than %d levels"):format(MAX_LEVELS) end
+  for name, value in pairs(schema) do
+    local wrong
+    if (name == "$ref" or name == "$dynamicRef") and type(value) == "string" and value:sub(1, 1) ~= "#" then
+      wrong = "its schema refers to another document"
+    elseif named_members[name] and type(value) == "table" then
+      for key, inner in pairs(value) do
+        local letter = name == "properties" and type(key) == "string" and characters.imitation(key)
+        wrong = letter and ("the name of an argument has the letter %s, which looks like another one"):format(letter) or wrong_in_schema(inner, level + 2)
+        if wrong then break end
+      end
+    elseif not data_members[name] then
+      wrong = wrong_in_schema(value, level + 1)
+    end
+    if wrong then return wrong end
+  end
+end
+
+-- -- doubts --------------------------------------------------------------------------------------------------------------
+
+-- Words of an order to a model, in lower case, and what they are.
+local orders <const> = {
+  "<important>", "<system>", "</system>", "<instructions>", "<secret>", "<|im_start|>", "[system]", "[inst]", "do not tell", "don't tell", "do not mention",
+  "don't mention", "do not inform", "without telling", "without informing", "not reveal", "before using", "before calling", "before you use",
+  "before any other tool", "ignore previous", "ignore all previous", "ignore the previous", "disregard", "override the", "you must always", "always call this",
+  "system prompt", "keep this secret", "hide this from", "user must not", "the user should not know", "sidenote",
+}
+local places <const> = {
+  "~/.ssh", ".ssh/", "id_rsa", "id_ed25519", ".aws/credentials", "/etc/passwd", "/etc/shadow", "mcp.json", "moonpool.yaml", ".kube/config", ".netrc",
+  ".git-credentials", "private key", "api_key=", "wallet.dat",
+}
+
+local function word_of(list, text)
+  for _, word in ipairs(list) do
+    if text:find(word, 1, true) then return word end
+  end
+end
+
+-- Calls f(text) for each description and title of a definition, also of arguments.
+local function each_text(value, level, f)
+  if type(value) ~= "table" or level > MAX_LEVELS then return end
+  for name, inner in pairs(value) do
+    if type(inner) == "string" and (name == "description" or name == "title") then f(inner) end
+    each_text(inner, level + 1, f)
+  end
+end
+
+-- True if a schema has a default that is long enough to hold data.
+local function has_long_default(value, level)
+  if type(value) ~= "table" or level > MAX_LEVELS then return false end
+  local default = value.default
+  if type(default) == "string" and #default > LONG_DEFAULT_BYTES then return true end
+  for _, inner in pairs(value) do
+    if has_long_default(inner, level + 1) then return true end
+  end
+  return false
+end
+
+local function doubts_of(definition)
+  local found = {}
+  local function doubt(text)
+    for _, one in ipairs(found) do
+      if one == text then return end
+    end
+    found[#found + 1] = text
+  end
+  each_text(definition, 1, function(text)
+    local lower = text:lower()
+    local order, place = word_of(orders, lower), word_of(places, lower)
+    if order then doubt(("a description gives orders to the model: '%s'"):format(order)) end
+    if place then doubt(("a description names a place of secrets: '%s'"):format(place)) end
+    if #text > LONG_DESCRIPTION_BYTES then doubt(("a description has more than %d bytes"):format(LONG_DESCRIPTION_BYTES)) end
+    if text:find("\238[\128-\163]") then doubt "a description has characters without a meaning (private use)" end
+  end)
+  if has_long_default(definition, 1) then doubt(("a default has more than %d bytes"):format(LONG_DEFAULT_BYTES)) end
+  local title = type(definition.title) == "string" and characters.imitation(definition.title)
+  if title then doubt(("its title has the letter %s, which looks like another one"):format(title)) end
+  return found[1] and found or nil
+end
+
+-- -- the whole -----------------------------------------------------------------------------------------------------------
+
+-- The schemas of a definition.
+local schemas <const> = { "inputSchema", "outputSchema" }
+
+-- Names of a prompt's arguments.
+local function wrong_argument(definition)
+  local list = definition.arguments
+  for _, argument in ipairs(type(list) == "table" and list or {}) do
+    local letter = type(argument) == "table" and type(argument.name) == "string" and characters.imitation(argument.name)
+    if letter then return ("the name of an argument has the letter %s, which looks like another one"):format(letter) end
+  end
+end
+
+--- What is wrong with a definition, given decoded and as JSON text: why it is not served, or nil; and a list of doubts, or nil.
+function scan.definition(definition, text)
+  local why
+  if text:find "[\127-\255]" or text:find "\\[ubf]" then
+    why = hidden_in(definition, "it", 1)
+    local letter = not why and type(definition.name) == "string" and characters.imitation(definition.name)
+    why = why or letter and ("its name has the letter %s, which looks like another one"):format(letter) or wrong_argument(definition)
+  end
+  for _, member in ipairs(schemas) do why = why or wrong_in_schema(definition[member], 1) end
+  return why, doubts_of(definition)
+end
+
+--- The same for the instructions of an upstream.
+function scan.instructions(text)
+  local found = characters.hidden(text)
+  return found and ("they have the invisible character %s"):format(found), doubts_of { description = text }
+end
+
+return scan
