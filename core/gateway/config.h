@@ -226,8 +226,9 @@ int mp_config_check_net(mp_str text, mp_err *err);
 int mp_config_check_upstream(mp_str text, mp_err *err); /* the name of an upstream */
 int mp_config_check_url(mp_str text, mp_err *err);
 int mp_config_check_bearer(mp_str text, mp_err *err);
-int mp_config_check_header(mp_str text, mp_err *err); /* the name of a header that the operator sets */
-int mp_config_check_pass(mp_str text, mp_err *err);   /* the name of a client's header that is sent on */
+int mp_config_check_header(mp_str text, mp_err *err);   /* the name of a header that the operator sets */
+int mp_config_check_question(mp_str text, mp_err *err); /* a word of `asks` */
+int mp_config_check_pass(mp_str text, mp_err *err);     /* the name of a client's header that is sent on */
 int mp_config_check_header_value(mp_str text, mp_err *err);
 int mp_config_check_env(mp_str text, mp_err *err); /* the name of a program's variable */
 int mp_config_check_served_name(mp_str text, mp_err *err);

@@ -415,6 +415,11 @@ const mp_config_key mp_config_keys[] = {
      .doc = "Who shares a session or program of this upstream. principal: requests of one principal. session: one "
             "session of a client. call: nobody. gateway: all clients, for servers that keep nothing between calls that "
             "one client may not see of another. auto: as safe as the server's revision needs."},
+    {"upstreams.NAME.asks", MP_KEY_LIST, OF_UPSTREAM(asks), .preset = "elicitation, sampling, roots", .least = 1,
+     .most = 32, .check = mp_config_check_question, .form = "a kind of question",
+     .pattern = "^(elicitation|sampling|roots|none)$",
+     .doc = "What this upstream may ask clients during their calls, if a client can answer it: elicitation (forms and "
+            "pages for the user), sampling (the client's model), roots. none: nothing."},
     {"upstreams.NAME.retry", MP_KEY_CHOICE, OF_UPSTREAM(retry), .preset = "read_only", .choices = retries,
      .doc = "What is sent again once if it is not known whether it ran. read_only: lists, reads, and calls of tools "
             "with readOnlyHint. hinted: also tools with idempotentHint. never: nothing."},

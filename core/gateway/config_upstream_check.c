@@ -137,6 +137,15 @@ int mp_config_check_url(mp_str text, mp_err *err)
     return check_authority(rest, err);
 }
 
+int mp_config_check_question(mp_str text, mp_err *err)
+{
+    static const char *const words[] = {"elicitation", "sampling", "roots", "none"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (mp_str_is(text, words[i]))
+            return 0;
+    return mp_err_set(err, "allowed: elicitation, sampling, roots; or none");
+}
+
 /* -- headers ------------------------------------------------------------------------------------------------------- */
 
 int mp_config_check_bearer(mp_str text, mp_err *err)

@@ -1,6 +1,7 @@
 /* event.c: a signal: a flag of one VM that any number of tasks can wait for. */
 #include "lib/bindings.h"
 #include "lib/fields.h"
+#include "lib/signal.h"
 #include <lauxlib.h>
 #include <math.h>
 
@@ -64,10 +65,14 @@ static int l_wait(lua_State *L)
     return mp_op_park_then(L, &op->super, push_was_set, (lua_KContext)op);
 }
 
-/* signal:set(): sets the signal and wakes all tasks that wait for it. Later waits return at once.  [-0, +0, throws] */
-static int l_set(lua_State *L)
+void *mp_check_signal(lua_State *L, int index)
 {
-    signal_flag *flag = luaL_checkudata(L, 1, SIGNAL);
+    return luaL_checkudata(L, index, SIGNAL);
+}
+
+void mp_signal_set(void *signal)
+{
+    signal_flag *flag = signal;
     flag->is_set = true;
     while (!mp_link_is_alone(&flag->waiters)) {
         signal_op *op = mp_container(flag->waiters.next, signal_op, link);
@@ -75,6 +80,12 @@ static int l_set(lua_State *L)
         stop_waiting(op);
         mp_op_done(&op->super);
     }
+}
+
+/* signal:set(): sets the signal and wakes all tasks that wait for it. Later waits return at once.  [-0, +0, throws] */
+static int l_set(lua_State *L)
+{
+    mp_signal_set(mp_check_signal(L, 1));
     return 0;
 }
 

@@ -4,7 +4,7 @@
 #include "lib/fields.h"
 #include "vm/engine.h"
 
-/* Sets a field to the list of texts; to nil if there is none.  [-0, +0, throws] */
+/* Sets a field to the list of texts; to nil if there is no list.  [-0, +0, throws] */
 static void set_list(lua_State *L, const char *name, char *const *list)
 {
     if (list == NULL)
@@ -46,6 +46,7 @@ static void push_upstream(lua_State *L, const mp_upstream_entry *upstream)
     set_pairs(L, "rename", upstream->rename);
     set_pairs(L, "describe", upstream->describe);
     set_list(L, "pass", upstream->pass);
+    set_list(L, "asks", upstream->asks);
     if (upstream->per != MP_UPSTREAM_PER_AUTO)
         mp_field_text(L, "per", owners[upstream->per]);
     mp_field_text(L, "retry", retries[upstream->retry]);

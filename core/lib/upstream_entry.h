@@ -35,6 +35,7 @@ typedef struct {
     mp_pair *rename;     /* the upstream's own name -> the name after the prefix; NULL: none */
     mp_pair *describe;   /* the upstream's own name -> its description; NULL: none */
     char **pass;         /* names of client headers that are sent on, in lower case; NULL: none */
+    char **asks;         /* what the upstream may ask clients: elicitation, sampling, roots */
     mp_upstream_per per;
     mp_upstream_retry retry;
     int64_t longest; /* bytes of a name that clients see; longer ones are shortened */

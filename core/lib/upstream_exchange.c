@@ -1,5 +1,6 @@
 /* upstream_exchange.c: exchanges of tasks with upstreams: channel:send and what comes until the answer. */
 #include "lib/fields.h"
+#include "lib/signal.h"
 #include "lib/upstream_handles.h"
 #include "vm/engine.h"
 #include <lauxlib.h>
@@ -16,10 +17,12 @@ typedef struct {
     exchange_handle *of;
 } next_op;
 
+/* The user value is the signal. */
 struct exchange_handle {
     mp_hold hold;
     mp_exchange *exchange; /* NULL once it was closed */
     next_op *op;           /* the wait of a task, or NULL */
+    void *signal;          /* set by whatever comes; NULL: none */
 };
 
 /* -- failures ------------------------------------------------------------------------------------------------------ */
@@ -79,6 +82,9 @@ static void on_exchange_release(mp_hold *hold)
 
 static void on_exchange_ready(void *ctx)
 {
+    const exchange_handle *it = ctx;
+    if (it->signal != NULL)
+        mp_signal_set(it->signal);
     wake_reader(ctx);
 }
 
@@ -126,7 +132,9 @@ static mp_exchange_options read_options(lua_State *L)
     options.id = options.has_id ? (int64_t)luaL_checkinteger(L, -1) : 0;
     lua_getfield(L, 3, "answer");
     options.answer = (size_t)luaL_optinteger(L, -1, 0);
-    lua_pop(L, 2);
+    lua_getfield(L, 3, "takes_questions");
+    options.takes_questions = lua_toboolean(L, -1);
+    lua_pop(L, 3);
     if (lua_getfield(L, 3, "headers") != LUA_TNIL)
         options.headers = mp_push_texts(L, 3, "headers", MAX_HEADERS);
     return options;
@@ -143,10 +151,13 @@ int mp_upstream_push_exchange(lua_State *L, mp_channel *channel)
     luaL_checktype(L, 3, LUA_TTABLE);
     lua_settop(L, 3);
     mp_exchange_options options = read_options(L);
-    exchange_handle *handle = lua_newuserdatauv(L, sizeof *handle, 0);
+    exchange_handle *handle = lua_newuserdatauv(L, sizeof *handle, 1);
     *handle = (exchange_handle){0};
     mp_link_init(&handle->hold.link);
     luaL_setmetatable(L, EXCHANGE);
+    if (lua_getfield(L, 3, "signal") != LUA_TNIL)
+        handle->signal = mp_check_signal(L, -1);
+    lua_setiuservalue(L, -2, 1);
     options.message = message;
     options.ready = on_exchange_ready;
     options.ctx = handle;
@@ -235,15 +246,19 @@ static int l_next(lua_State *L)
     return mp_op_park_then(L, &op->super, push_next_then, 1);
 }
 
-/* exchange:reply(bytes): answers a request of the upstream. False if the exchange is over.  [-0, +1, throws] */
+/* exchange:take(): next() without the wait: nothing if nothing has come.  [-0, +0|1|2, throws] */
+static int l_take(lua_State *L)
+{
+    return push_next(L, luaL_checkudata(L, 1, EXCHANGE));
+}
+
+/* exchange:reply([bytes]): answers a request of the upstream; without bytes: it was taken back. False if the exchange has ended.
+ *  [-0, +1, throws] */
 static int l_reply(lua_State *L)
 {
     exchange_handle *it = luaL_checkudata(L, 1, EXCHANGE);
-    mp_str message = mp_check_str(L, 2);
-    bool is_open = it->exchange != NULL && !mp_exchange_is_over(it->exchange);
-    if (is_open)
-        mp_exchange_reply(it->exchange, message);
-    lua_pushboolean(L, is_open);
+    mp_str message = lua_isnoneornil(L, 2) ? MP_STR_NONE : mp_check_str(L, 2);
+    lua_pushboolean(L, it->exchange != NULL && mp_exchange_reply(it->exchange, message));
     return 1;
 }
 
@@ -283,6 +298,7 @@ void mp_upstream_add_handle(lua_State *L, const char *kind, lua_CFunction gc, lu
 
 void mp_upstream_add_exchange(lua_State *L)
 {
-    static const luaL_Reg exchange[] = {{"next", l_next}, {"reply", l_reply}, {"cancel", l_cancel}, {NULL, NULL}};
+    static const luaL_Reg exchange[] = {
+        {"next", l_next}, {"take", l_take}, {"reply", l_reply}, {"cancel", l_cancel}, {NULL, NULL}};
     mp_upstream_add_handle(L, EXCHANGE, l_exchange_gc, l_exchange_close, exchange);
 }

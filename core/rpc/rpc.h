@@ -237,6 +237,10 @@ mp_client_request *mp_call_ask(mp_call *call, mp_str method, mp_str params,
                                void (*done)(void *ctx, bool is_error, mp_str answer), void *ctx);
 /* Cancels the unanswered requests to the client: notifies the client, and calls each `done` with an error. */
 void mp_call_withdraw(mp_call *call);
+/* Identifies the request among all of its call. */
+uint64_t mp_client_request_serial(const mp_client_request *request);
+/* Cancels one request to the client, if it is unanswered: notifies the client. Its `done` is not called any more. */
+void mp_call_withdraw_one(mp_call *call, uint64_t serial);
 /* The call runs this tool: its time and outcome count for the tool, too. */
 void mp_call_measure(mp_call *call, mp_tool_metrics *tool);
 /* The result that will answer the call has "isError": true. */

@@ -484,6 +484,7 @@ mp_exchange *mp_exchange_send(mp_upstream_host *host, mp_channel *channel, const
     exchange->part = mp_upstream_part_ref(channel->part);
     exchange->host = host;
     exchange->has_id = options->has_id;
+    exchange->takes_questions = options->takes_questions;
     exchange->id = options->id;
     mp_link_init(&exchange->in_upstream);
     mp_link_init(&exchange->in_channel);
@@ -555,13 +556,15 @@ const mp_upstream_failure *mp_exchange_failure(const mp_exchange *exchange)
     return has_failed ? &exchange->failure : NULL;
 }
 
-void mp_exchange_reply(mp_exchange *exchange, mp_str message)
+bool mp_exchange_reply(mp_exchange *exchange, mp_str message)
 {
     exchange->questions--;
     if (exchange->is_ended || !exchange->is_started)
-        return;
+        return false;
     mp_timer_start(exchange->host->loop, &exchange->silence, exchange->timeout_ms, on_silence);
-    give_order(exchange, SAY, message);
+    if (message.len > 0)
+        give_order(exchange, SAY, message);
+    return true;
 }
 
 void mp_exchange_cancel(mp_exchange *exchange, mp_str message)

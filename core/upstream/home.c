@@ -53,15 +53,20 @@ static mp_exchange *exchange_of(const mp_channel *channel, mp_str id)
     return NULL;
 }
 
-/* The newest request that was sent; NULL: none runs. */
-static mp_exchange *newest(const mp_channel *channel)
+/* The newest request that was sent; NULL: none runs. `is_question`: the newest one whose task can ask a client, if there is one. */
+static mp_exchange *newest(const mp_channel *channel, bool is_question)
 {
+    mp_exchange *other = NULL;
     for (mp_link *link = channel->exchanges.prev; link != &channel->exchanges; link = link->prev) {
         mp_exchange *exchange = mp_container(link, mp_exchange, in_channel);
-        if (exchange->has_id && atomic_load(&exchange->was_sent))
+        if (!exchange->has_id || !atomic_load(&exchange->was_sent))
+            continue;
+        if (!is_question || exchange->takes_questions)
             return exchange;
+        if (other == NULL)
+            other = exchange;
     }
-    return NULL;
+    return other;
 }
 
 static mp_exchange *owner_of(const mp_channel *channel, const mp_envelope *envelope)
@@ -70,7 +75,18 @@ static mp_exchange *owner_of(const mp_channel *channel, const mp_envelope *envel
         return exchange_of(channel, envelope->id);
     if (envelope->kind == MP_KIND_NOTE && mp_str_is(envelope->method, "notifications/progress"))
         return exchange_of(channel, progress_token(envelope->params));
-    return newest(channel);
+    return newest(channel, envelope->kind == MP_KIND_REQUEST);
+}
+
+/* The upstream takes a question back. Which exchange has it is not known here, so each of those that take questions learns of it. */
+static void take_back(mp_channel *channel, const mp_envelope *envelope, mp_str bytes)
+{
+    for (mp_link *link = channel->exchanges.next, *next; link != &channel->exchanges; link = next) {
+        next = link->next;
+        mp_exchange *exchange = mp_container(link, mp_exchange, in_channel);
+        if (exchange->takes_questions)
+            mp_exchange_take(exchange, 0, envelope, bytes);
+    }
 }
 
 static bool take_one(mp_channel *channel, mp_str bytes)
@@ -79,6 +95,10 @@ static bool take_one(mp_channel *channel, mp_str bytes)
     mp_envelope_read_any(envelope, bytes, SIZE_MAX);
     if (envelope->kind == MP_KIND_BROKEN || envelope->kind == MP_KIND_INVALID)
         return false;
+    if (envelope->kind == MP_KIND_NOTE && mp_str_is(envelope->method, "notifications/cancelled")) {
+        take_back(channel, envelope, bytes);
+        return true;
+    }
     mp_exchange *exchange = owner_of(channel, envelope);
     if (exchange == NULL)
         mp_channel_count_dropped(channel);

@@ -176,6 +176,7 @@ struct mp_exchange {
     mp_upstream_part *part;
     mp_upstream_host *host; /* the worker of its task */
     bool has_id;
+    bool takes_questions; /* its task can ask a client */
     int64_t id;
     mp_str message, cancel, revision, session; /* in memory of the exchange */
     char **headers;                            /* ends with NULL */

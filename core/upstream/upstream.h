@@ -236,7 +236,8 @@ typedef struct {
     mp_str session;                /* over HTTP: instead of the card's; may be empty */
     uint64_t timeout_ms, total_ms; /* 0: as configured */
     size_t answer;                 /* cap in bytes; 0: as configured */
-    mp_str cancel; /* a message that is sent upstream if the exchange ends before its answer; may be empty */
+    bool takes_questions; /* a request of the upstream that names no exchange goes to the newest of these first */
+    mp_str cancel;        /* a message that is sent upstream if the exchange ends before its answer; may be empty */
     /* There is an event, or the exchange has failed. Marks and enqueues only. Not before mp_exchange_send returns. */
     void (*ready)(void *ctx);
     void *ctx;
@@ -253,8 +254,9 @@ mp_str mp_exchange_session(const mp_exchange *exchange);
 bool mp_exchange_is_over(const mp_exchange *exchange);
 /* NULL: it has not failed, or events are still to be taken. */
 const mp_upstream_failure *mp_exchange_failure(const mp_exchange *exchange);
-/* Sends a response to a request of the upstream. */
-void mp_exchange_reply(mp_exchange *exchange, mp_str message);
+/* Sends a response to a request of the upstream. An empty one: the upstream has taken its request back. False if the exchange has ended: the
+ * response can be sent as a message of its own. */
+bool mp_exchange_reply(mp_exchange *exchange, mp_str message);
 /* Ends the exchange. `message` (a notification; empty: that of the options) is sent where the connection stays open. */
 void mp_exchange_cancel(mp_exchange *exchange, mp_str message);
 /* Cancels the exchange unless it is over. A message without an id is still sent. */

@@ -21,6 +21,7 @@ error("host.d.lua holds types for editors: lua/moonpool gets the table by requir
 ---@field kind "url"|"command"
 ---@field revision "auto"|"modern"|"legacy"|"sse"
 ---@field prefix string         Put before the names that clients see; may be ""
+---@field asks string[]         What it may ask clients: "elicitation", "sampling", "roots", "none"
 ---@field only? string[]        Patterns of the upstream's own names
 ---@field hide? string[]
 ---@field rename? table<string, string>     The upstream's own name -> the name after the prefix
@@ -429,6 +430,18 @@ function host.call.detach(call, ms) end
 ---@return table? error  { code, message, data }
 function host.call.ask(call, method, params) end
 
+---@class moonpool.host.Question   A request to the client; withdrawn when the task ends
+---@field answer fun(self: moonpool.host.Question): string?, boolean?   JSON of the client's result, or of its error and true; nothing before it has answered
+---@field withdraw fun(self: moonpool.host.Question)   The client need not answer any more
+
+--- Sends a request to the client on the call's stream, and does not wait: its answer sets the signal. False if the request cannot be sent.
+---@param call moonpool.Call
+---@param method string
+---@param params table
+---@param signal moonpool.host.Event
+---@return moonpool.host.Question|false
+function host.call.question(call, method, params, signal) end
+
 --- Cancels the requests of host.call.ask that the client has not answered: each host.call.ask returns nil and an error.
 ---@param call moonpool.Call
 function host.call.withdraw(call) end
@@ -765,11 +778,14 @@ host.upstream = {}
 ---@field timeout? number      Seconds without a sign of life; default as configured. Stands still while a request of the upstream has no reply
 ---@field total? number        Seconds in all
 ---@field answer? integer      Bytes of the answer
+---@field takes_questions? boolean  The task can ask a client: questions that name no request come to the newest of these requests first
+---@field signal? moonpool.host.Event  Set by whatever comes, so that one task can wait for several sources; then exchange:take is used, not next
 ---@field cancel? string       A message (notifications/cancelled) that is sent if the exchange ends before its answer: by cancel, a time limit, or the end of the task
 
 ---@class moonpool.host.Exchange   Cancelled when the task that sent it ends, and by <close>; a message without an id is still sent then
 ---@field next fun(self: moonpool.host.Exchange): moonpool.host.UpstreamEvent?, moonpool.host.UpstreamFailure?   Waits. After "answer" or "accepted" it is over
----@field reply fun(self: moonpool.host.Exchange, bytes: string): boolean   Answers a request of the upstream; false if the exchange is over
+---@field take fun(self: moonpool.host.Exchange): moonpool.host.UpstreamEvent?, moonpool.host.UpstreamFailure?   next without the wait: nothing if nothing has come
+---@field reply fun(self: moonpool.host.Exchange, bytes?: string): boolean   Answers a request of the upstream, or notes that it was taken back; false if the exchange has ended
 ---@field cancel fun(self: moonpool.host.Exchange, bytes?: string)   Ends it; `bytes` are sent instead of the option `cancel`
 
 ---@class moonpool.host.Channel

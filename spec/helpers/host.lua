@@ -119,7 +119,7 @@ function host.start(scripts, options)
     ["call.name_task"] = function(call, id) call.task = id end,
     ["call.measure"] = function() end, ["metrics.tool"] = function(name) return name end,
     ["call.clear_deadline"] = function(call) call.is_unhurried = true end,
-    ["call.withdraw"] = function() end,
+    ["call.withdraw"] = function() end, ["call.question"] = function() return false end,
     ["call.count_fault"] = function() vm.faults = vm.faults + 1 end,
     ["call.ask"] = function(call, method, params)
       vm.asked[#vm.asked + 1] = { method = method, params = params }

@@ -1,6 +1,8 @@
 /* client_request.c: reads headers of a call's HTTP request, sets deadlines, and sends JSON-RPC requests to the call's client. */
 #include "lib/bindings.h"
 #include "lib/fields.h"
+#include "lib/mcp/call.h"
+#include "lib/signal.h"
 #include "vm/engine.h"
 #include <lauxlib.h>
 #include <math.h>
@@ -80,10 +82,15 @@ static void ask_done(void *ctx, bool is_error, mp_str answer)
     mp_op_done(&op->super);
 }
 
+/* The task is cancelled. A member of parallel() may be cancelled while its call goes on; if the call has ended, the rpc frees its requests to
+ * the client itself. */
 static void ask_cancel(mp_op *op)
 {
-    /* the call ended, and rpc freed its requests to the client */
-    mp_container(op, ask_op, super)->ask = NULL;
+    ask_op *it = mp_container(op, ask_op, super);
+    const mp_lib_task *task = mp_container(op->task->payer, mp_lib_task, super);
+    if (it->ask != NULL && task->call != NULL)
+        mp_call_withdraw_one(task->call, mp_client_request_serial(it->ask));
+    it->ask = NULL;
 }
 
 /* Pushes the client's answer: its result; or nil and its error, { code, message, data }.  [-0, +1|2, throws] */
@@ -125,6 +132,125 @@ static int l_ask(lua_State *L)
     return mp_op_park_then(L, &op->super, push_client_answer, (lua_KContext)op);
 }
 
+/* -- requests that a task need not wait for -------------------------------------------------------------------------- */
+
+#define QUESTION "moonpool.question"
+
+/* A request to the client whose answer sets a signal. Its user value is the signal. */
+typedef struct {
+    mp_hold hold;
+    mp_call_handle call;
+    bool is_open; /* the client has not answered, and the request was not withdrawn */
+    uint64_t serial;
+    void *signal;
+    char *answer; /* JSON of the client's result or error; NULL before */
+    size_t len;
+    bool is_error;
+} question;
+
+/* The call of the question; NULL: it has ended. */
+static mp_call *call_of(const question *it)
+{
+    return it->call.serial == it->call.task->super.serial ? it->call.task->call : NULL;
+}
+
+static void withdraw(question *it)
+{
+    if (!it->is_open)
+        return;
+    it->is_open = false;
+    mp_call *call = call_of(it);
+    if (call != NULL)
+        mp_call_withdraw_one(call, it->serial);
+}
+
+static void on_question_release(mp_hold *hold)
+{
+    withdraw(mp_container(hold, question, hold));
+}
+
+static int question_gc(lua_State *L)
+{
+    question *it = lua_touserdata(L, 1);
+    mp_hold_drop(&it->hold);
+    withdraw(it);
+    free(it->answer);
+    it->answer = NULL;
+    return 0;
+}
+
+static void on_question_answered(void *ctx, bool is_error, mp_str answer)
+{
+    question *it = ctx;
+    it->is_open = false;
+    it->is_error = is_error;
+    it->answer = mp_dup(answer);
+    it->len = answer.len;
+    mp_signal_set(it->signal);
+}
+
+/* call.question(call, method, params, signal): sends a JSON-RPC request to the client on the call's stream, and does not wait. The answer sets
+ * the signal. False if the stream is closed. The request is withdrawn when the task ends.  [-0, +1, throws] */
+static int l_question(lua_State *L)
+{
+    mp_lib_task *task = mp_check_call(L);
+    mp_str method;
+    method.ptr = luaL_checklstring(L, 2, &method.len);
+    luaL_checktype(L, 3, LUA_TTABLE);
+    void *signal = mp_check_signal(L, 4);
+    lua_settop(L, 4);
+    question *it = lua_newuserdatauv(L, sizeof *it, 1);
+    *it = (question){.call = {task, task->super.serial}, .signal = signal};
+    mp_link_init(&it->hold.link);
+    luaL_setmetatable(L, QUESTION);
+    lua_pushvalue(L, 4);
+    lua_setiuservalue(L, 5, 1);
+    mp_buf *out = &task->super.vm->out;
+    size_t start = out->len;
+    mp_encode_out(L, task->super.vm, 3);
+    mp_check_size(L, task->super.vm, start);
+    mp_client_request *sent = task->call == NULL ? NULL
+                                                 : mp_call_ask(task->call, method, mp_str_from(mp_buf_str(out), start),
+                                                               on_question_answered, it);
+    out->len = start;
+    if (sent == NULL) {
+        lua_pushboolean(L, 0);
+        return 1;
+    }
+    it->is_open = true;
+    it->serial = mp_client_request_serial(sent);
+    mp_hold_put(L, &it->hold, on_question_release);
+    return 1;
+}
+
+/* question:answer(): JSON of the client's result, or of its error and true; nothing before it has answered.  [-0, +0|1|2, throws] */
+static int l_answer(lua_State *L)
+{
+    const question *it = luaL_checkudata(L, 1, QUESTION);
+    if (it->answer == NULL)
+        return 0;
+    lua_pushlstring(L, it->answer, it->len);
+    lua_pushboolean(L, it->is_error);
+    return 2;
+}
+
+/* question:withdraw(), __close: notifies the client that it need not answer any more.  [-0, +0, throws] */
+static int l_withdraw_question(lua_State *L)
+{
+    withdraw(luaL_checkudata(L, 1, QUESTION));
+    return 0;
+}
+
+static void add_question(lua_State *L)
+{
+    static const luaL_Reg methods[] = {{"answer", l_answer}, {"withdraw", l_withdraw_question}, {NULL, NULL}};
+    mp_push_metatable(L, QUESTION, question_gc);
+    lua_newtable(L);
+    luaL_setfuncs(L, methods, 0);
+    lua_setfield(L, -2, "__index");
+    lua_pop(L, 1);
+}
+
 /* call.withdraw(call): cancels the call's requests to the client that are in flight. A task that waits for one receives nil and an error.
  *  [-0, +0, throws] */
 static int l_withdraw(lua_State *L)
@@ -137,11 +263,16 @@ static int l_withdraw(lua_State *L)
 
 void mp_lib_client_request(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"call.header", l_header}, {"call.set_deadline", l_deadline},
-                                         {"call.ask", l_ask},       {"call.withdraw", l_withdraw},
-                                         {"call.detach", l_detach}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"call.header", l_header},
+                                         {"call.set_deadline", l_deadline},
+                                         {"call.ask", l_ask},
+                                         {"call.withdraw", l_withdraw},
+                                         {"call.detach", l_detach},
+                                         {"call.question", l_question},
+                                         {NULL, NULL}};
     mp_set_members(L, functions, 0);
     luaL_newmetatable(L, ASK);
     mp_field_function(L, "__gc", ask_gc);
     lua_pop(L, 1);
+    add_question(L);
 }

@@ -82,25 +82,25 @@ mp_client_request *mp_call_ask(mp_call *call, mp_str method, mp_str params,
     return NULL;
 }
 
-/* Notifies the client that it need not answer the requests of the call (Y-1, Y-3). `fails`: calls `done` of each
- * request with an error. */
-static void cancel_requests(mp_call *call, bool fails)
+/* Notifies the client that it need not answer a request of the call (Y-1, Y-3). `fails`: calls `done` with an error. */
+static void cancel_request(mp_call *call, mp_client_request *ask, bool fails)
 {
     mp_buf note = {0};
-    while (!mp_link_is_alone(&call->client_requests)) {
-        mp_client_request *ask = mp_container(call->client_requests.next, mp_client_request, link);
-        void (*done)(void *, bool, mp_str) = ask->done;
-        void *ctx = ask->ctx;
-        note.len = 0;
-        mp_buf_printf(&note,
-                      "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":%s}}",
-                      ask->id);
-        free_request(ask);
-        if (fails) /* before the send, which ends the call if the client is gone */
-            fail_request(done, ctx, "the request was withdrawn");
-        mp_call_send(call, mp_buf_str(&note));
-    }
+    void (*done)(void *, bool, mp_str) = ask->done;
+    void *ctx = ask->ctx;
+    mp_buf_printf(&note, "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":%s}}",
+                  ask->id);
+    free_request(ask);
+    if (fails) /* before the send, which ends the call if the client is gone */
+        fail_request(done, ctx, "the request was withdrawn");
+    mp_call_send(call, mp_buf_str(&note));
     mp_buf_clear(&note);
+}
+
+static void cancel_requests(mp_call *call, bool fails)
+{
+    while (!mp_link_is_alone(&call->client_requests))
+        cancel_request(call, mp_container(call->client_requests.next, mp_client_request, link), fails);
 }
 
 void mp_client_requests_cancel(mp_call *call)
@@ -111,6 +111,22 @@ void mp_client_requests_cancel(mp_call *call)
 void mp_call_withdraw(mp_call *call)
 {
     cancel_requests(call, true);
+}
+
+uint64_t mp_client_request_serial(const mp_client_request *request)
+{
+    return request->serial;
+}
+
+void mp_call_withdraw_one(mp_call *call, uint64_t serial)
+{
+    for (mp_link *link = call->client_requests.next; link != &call->client_requests; link = link->next) {
+        mp_client_request *ask = mp_container(link, mp_client_request, link);
+        if (ask->serial != serial)
+            continue;
+        cancel_request(call, ask, false);
+        return;
+    }
 }
 
 void mp_client_requests_forget(mp_call *call)

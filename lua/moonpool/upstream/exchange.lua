@@ -1,17 +1,11 @@
 -- One request to an upstream and what comes until its answer. The task that waits here answers the upstream's questions, and hands progress and log
 -- messages to `listener`.
 
-local errors = require "moonpool.runtime.rpc_error"
+local ask = require "moonpool.upstream.ask"
 local json = require "moonpool.json"
 local message = require "moonpool.upstream.message"
 
 local exchange = {}
-
--- Answers a question of the upstream. No client can be asked yet, so every question but a ping is refused (X-36).
-local function answer_question(pending, event)
-  if event.method == "ping" then return pending:reply(message.answer(event.id, json.object {})) end
-  pending:reply(message.answer(event.id, nil, errors.new("unknown_method", "this client declared no capability for '" .. tostring(event.method) .. "'")))
-end
 
 local function notified(listener, event)
   local method = event.method
@@ -21,31 +15,54 @@ local function notified(listener, event)
   if type(params) == "table" then listener[method](params) end
 end
 
--- Reads events until the answer.
-local function wait(pending, listener)
+-- Reads events until the answer. No client can be asked, so questions are refused.
+local function wait(channel, pending, options)
   while true do
     local event, failure = pending:next()
     if not event then return nil, failure end
     if event.kind == "answer" then return event end
     if event.kind == "request" then
-      answer_question(pending, event)
+      ask.decline(channel, pending, event, options.class or "none")
     else
-      notified(listener, event)
+      notified(options.listener, event)
     end
   end
 end
 
---- Sends a request, and waits for its answer. `options`: headers, revision, timeout, total, is_modern, transport,
---- listener. Returns the event of the answer,
---- whose `result` or `error` is JSON; or nil and a failure.
+-- Reads events until the answer, while questions go to the client and answers come back.
+local function wait_with_questions(channel, pending, options)
+  local asker <close> = options.asker
+  asker:attach(channel, pending)
+  while true do
+    local event, failure = pending:take()
+    if failure then return nil, failure end
+    if not event then
+      asker:step()
+      asker:wait()
+    elseif event.kind == "answer" then
+      asker:finish()
+      return event
+    elseif event.kind == "request" then
+      asker:take(event)
+    elseif not asker:note(event) then
+      notified(options.listener, event)
+    end
+  end
+end
+
+--- Sends a request, and waits for its answer. `options`: headers, revision, timeout, total, is_modern, transport, is_opening, listener; asker (see
+--- upstream/ask.lua), or class, that of the channel. Returns the event of the answer, whose `result` or `error` is JSON; or nil and a failure.
 function exchange.ask(channel, id, bytes, options)
+  local asker = options.asker
   local pending <close>, failure = channel:send(bytes, {
     id = id, headers = options.headers, revision = options.revision, timeout = options.timeout, total = options.total,
+    takes_questions = asker ~= nil, signal = asker and asker.signal,
     -- a stateless upstream over HTTP sees its stream end; another one gets a notification, but never about `initialize` (Y-1)
     cancel = not options.is_opening and (not options.is_modern or options.transport ~= "http") and message.cancelled(id) or nil,
   })
   if not pending then return nil, failure end
-  return wait(pending, options.listener)
+  if asker then return wait_with_questions(channel, pending, options) end
+  return wait(channel, pending, options)
 end
 
 --- Sends a notification, and waits until the upstream has received it. True; or nil and a failure.

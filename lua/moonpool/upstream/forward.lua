@@ -1,6 +1,7 @@
 -- Forwards a client's request to an upstream: tools/call, prompts/get, resources/read and completion/complete. The params go on with the upstream's own
 -- names and a `_meta` of our own; the result comes back in the base revision. A failure raises the error that the client gets.
 
+local ask = require "moonpool.upstream.ask"
 local call_library = require "moonpool.protocol.call"
 local catalogue = require "moonpool.upstream.catalogue"
 local config = require "moonpool.upstream.config"
@@ -59,7 +60,8 @@ function forward.sent(call) return sent[call] end
 
 --- Sends a request of a call. `make(card)` gives the params without `_meta`. Returns what request.send returns.
 function forward.send(record, call, options)
-  local key, is_own = keys.of(record, facts_of(record), call)
+  local facts = facts_of(record)
+  local key, is_own, class = keys.of(record, facts, call, ask.class_of(record, facts, call))
   local meta = call.meta
   local count = { channel = key, times = 0 }
   sent[call] = count
@@ -67,8 +69,9 @@ function forward.send(record, call, options)
   local level = message.level_name(call)
   local _ <close> = pause_deadline(call)
   return request.send(record, {
-    method = options.method, key = key, options = { own = is_own and call or nil }, call = call, may_repeat = options.may_repeat, rows = options.rows,
-    on_stale = options.on_stale, timeout = options.timeout, headers = options.headers,
+    method = options.method, key = key, options = { own = is_own and call or nil, class = class, stream = class ~= "none" }, call = call,
+    may_repeat = options.may_repeat, rows = options.rows, on_stale = options.on_stale, timeout = options.timeout, headers = options.headers,
+    asker = class ~= "none" and function(card) return ask.new(record, card, card.class or class, call) end or nil,
     listener = options.wants_progress and function(id) return listener_of(call, id) end or nil,
     build = function(card, id)
       count.times = count.times + 1

@@ -1,7 +1,7 @@
 -- Which channel of an upstream a call uses. The key of a channel is a text: calls with equal keys share the channel. What an upstream keeps for one
 -- client is shared between principals only if the upstream keeps nothing for clients, or the configuration says `per: gateway`.
 
-local call_library = require "moonpool.protocol.call"
+local class = require "moonpool.upstream.class"
 local host = require "moonpool.host"
 local principal = require "moonpool.access.principal"
 
@@ -13,11 +13,6 @@ keys.shared = "gateway"
 -- Keys are in logs and status pages, so principals and session ids are in them only as hashes.
 local function hashed(text)
   return (host.digest.sum("sha256", text):sub(1, 12):gsub(".", function(c) return ("%02x"):format(c:byte()) end))
-end
-
--- True if the client of a session can be asked anything.
-local function can_be_asked(call)
-  return call_library.able(call, { "elicitation" }) or call_library.able(call, { "sampling" }) or call_library.able(call, { "roots" })
 end
 
 local function session_of(call) return call.has_session and host.session.id(call) or nil end
@@ -43,35 +38,37 @@ local function of_stranger(call)
   return of_call()
 end
 
+local function with_class(key, class_text) return class_text == class.none and key or key .. ":" .. class_text end
+
 -- Principals that nothing authenticated use the channel that reads lists: it holds nothing of anybody else.
-local function of_principal(call)
+local function of_principal(call, class_text)
   if is_stranger(call) then return of_stranger(call) end
-  if not principal.is_named(call.principal) then return keys.shared, false end
-  return "principal:" .. hashed(principal.key(call.principal)), false
+  if not principal.is_named(call.principal) then return with_class(keys.shared, class_text), false end
+  return with_class("principal:" .. hashed(principal.key(call.principal)), class_text), false
 end
 
-local configured = {
-  gateway = function() return keys.shared, false end,
-  call = of_call,
-  principal = of_principal,
-  session = function(call)
-    local key, is_own = of_session(call)
-    if key then return key, is_own end
-    return of_principal(call)
-  end,
-}
+local function of_session_or_principal(call, class_text)
+  local key, is_own = of_session(call)
+  if key then return key, is_own end
+  return of_principal(call, class_text)
+end
 
---- The key for a call, and true if the channel belongs to the call's session or to the call alone. `facts` are those of the upstream's catalogue:
---- { is_modern, transport, has_session }.
-function keys.of(record, facts, call)
-  if record.per then return configured[record.per](call) end
-  if facts.is_modern or (facts.transport == "http" and not facts.has_session) then return keys.shared, false end
+local configured = { call = of_call, principal = of_principal, session = of_session_or_principal }
+
+local function key_of(record, facts, call, class_text)
+  if record.per then return configured[record.per](call, class_text) end
   if is_stranger(call) then return of_stranger(call) end
-  if call.has_session and (facts.transport == "http" or can_be_asked(call)) then
-    local key, is_own = of_session(call)
-    if key then return key, is_own end
-  end
-  return of_principal(call)
+  if call.has_session and (facts.transport == "http" or class_text ~= class.none) then return of_session_or_principal(call, class_text) end
+  return of_principal(call, class_text)
+end
+
+--- The key for a call; true if the channel belongs to the call's session or to the call alone; and the channel's class. `facts` are those of the
+--- upstream's catalogue: { is_modern, transport, has_session }. `class_text`: the class of the call's client. A channel that clients share can ask nobody.
+function keys.of(record, facts, call, class_text)
+  if record.per == "gateway" then return keys.shared, false, class.none end
+  if not record.per and (facts.is_modern or (facts.transport == "http" and not facts.has_session)) then return keys.shared, false, class.none end
+  local key, is_own = key_of(record, facts, call, class_text)
+  return key, is_own, class_text
 end
 
 return keys

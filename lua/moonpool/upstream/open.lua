@@ -1,7 +1,9 @@
 -- Opens channels: finds out which revision and transport an upstream speaks (PB-1 to PB-10), and does what the revision demands before the first
 -- request. What was found out holds for this Lua state; every new one asks again, at most once for each upstream.
---   card   { revision, is_modern, transport, session?, capabilities, server?, instructions? }: what a channel has agreed with the upstream
+--   card   { revision, is_modern, transport, class?, session?, capabilities, server?,
+--            instructions? }: what a channel has agreed with the upstream
 
+local class = require "moonpool.upstream.class"
 local era = require "moonpool.protocol.era"
 local errors = require "moonpool.runtime.rpc_error"
 local exchange = require "moonpool.upstream.exchange"
@@ -108,9 +110,9 @@ local function may_be_sse(record, failure)
   return record.kind == "url" and status >= 400 and status < 500 and status ~= 401 and status ~= 403 and status ~= 429
 end
 
-local function initialize(record, channel, transport)
+local function initialize(record, channel, transport, class_text)
   local id = channel:next_id()
-  local params = { protocolVersion = era.newest_stateful, capabilities = json.object {}, clientInfo = message.client_info }
+  local params = { protocolVersion = era.newest_stateful, capabilities = class.capabilities(class_text), clientInfo = message.client_info }
   local event, failure = exchange.ask(channel, id, message.request(id, "initialize", params), { transport = transport, is_opening = true })
   if not event then return nil, failure end
   local result, err, unreadable = exchange.read(event)
@@ -120,8 +122,8 @@ local function initialize(record, channel, transport)
   local revision = result.protocolVersion
   if not era.is_stateful(revision) then return nil, { outcome = "not_run", reason = "revision" } end
   local card = {
-    revision = revision, is_modern = false, transport = transport, session = event.session, capabilities = table_or_nil(result.capabilities) or {},
-    server = table_or_nil(result.serverInfo), instructions = text_or_nil(result.instructions),
+    revision = revision, is_modern = false, transport = transport, class = class_text, session = event.session,
+    capabilities = table_or_nil(result.capabilities) or {}, server = table_or_nil(result.serverInfo), instructions = text_or_nil(result.instructions),
   }
   local sent, why = exchange.tell(channel, message.notification "notifications/initialized", {
     revision = era.facts(revision).has_version_header and revision or nil, session = card.session,
@@ -130,22 +132,22 @@ local function initialize(record, channel, transport)
   return card
 end
 
-local function legacy(record, channel, mode)
-  if record.kind == "command" then return initialize(record, channel, "stdio") end
+local function legacy(record, channel, mode, class_text)
+  if record.kind == "command" then return initialize(record, channel, "stdio", class_text) end
   if mode ~= "sse" then
-    local card, failure = initialize(record, channel, "http")
+    local card, failure = initialize(record, channel, "http", class_text)
     if card or mode == "legacy" or not may_be_sse(record, failure) then return card, failure end
     if not channel:use "sse" then return nil, failure end
   elseif not channel:use "sse" then
     return nil, { outcome = "not_run", reason = "closed" }
   end
-  return initialize(record, channel, "sse")
+  return initialize(record, channel, "sse", class_text)
 end
 
 -- -- the whole -----------------------------------------------------------------------------------------------------------
 
 -- Finds out the revision if need be, and agrees on it. Returns the card; or nil and a failure.
-local function establish(record, channel)
+local function establish(record, channel, class_text)
   local mode = record.revision ~= "auto" and record.revision or known[record.name]
   if mode == nil or mode == "modern" then
     local verdict, card = discover(record, channel, era.newest_stateless, true)
@@ -156,7 +158,7 @@ local function establish(record, channel)
     end
     if record.revision == "modern" then return nil, { outcome = "not_run", reason = "revision" } end
   end
-  local card, failure = legacy(record, channel, mode)
+  local card, failure = legacy(record, channel, mode, class_text)
   if card then known[record.name] = card.transport == "sse" and "sse" or "legacy" end
   return card, failure
 end
@@ -170,12 +172,12 @@ local function barred(failure)
 end
 
 --- The channel of an upstream with this key, open, its card, and true if the circuit is open and one harmless request is to be tried first; or nil and
---- a failure. `options` are those of host.upstream.channel.
+--- a failure. `options` are those of host.upstream.channel, and `class`: what the upstream is told that its client can be asked.
 function open.channel(record, key, options)
   local channel, state = host.upstream.channel(record.name, key, options)
   if not channel then return nil, state end
   if state == "claimed" then
-    local card, failure = establish(record, channel)
+    local card, failure = establish(record, channel, options.class or class.none)
     if not card then
       failure = barred(failure)
       failure.outcome = "not_run"           -- whatever became of the opening, the request itself was not sent

@@ -1,7 +1,7 @@
 -- One request to an upstream, from the choice of the channel to the answer, with the repetitions that are safe: a request is sent again only if the
 -- upstream certainly did not run it, or if `may_repeat` says that running it twice does no harm.
---   spec   { method, key, options, build = function(card, id) -> params, rows = function() -> rows of param headers, call?, listener?, may_repeat, token,
---            on_stale? = function() reads the lists again }
+--   spec   { method, key, options, build = function(card, id) -> params, rows = function() -> rows of param headers, call?, listener?, may_repeat,
+--            asker? = function(card) -> the asker of its exchange, on_stale? = function() reads the lists again }
 
 local errors = require "moonpool.runtime.rpc_error"
 local exchange = require "moonpool.upstream.exchange"
@@ -56,7 +56,7 @@ local function send_once(record, channel, card, spec)
   if spec.headers then table.move(spec.headers, 1, #spec.headers, #headers + 1, headers) end
   return exchange.ask(channel, id, message.request(id, spec.method, params), {
     headers = headers, is_modern = card.is_modern, transport = card.transport,
-    timeout = spec.timeout, total = spec.total,
+    timeout = spec.timeout, total = spec.total, class = card.class, asker = spec.asker and spec.asker(card),
     listener = spec.listener and spec.listener(id),
   })
 end

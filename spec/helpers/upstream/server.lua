@@ -137,6 +137,17 @@ function exchange:report(progress, total, message)
     total and ',"total":' .. total or "", message and self.revision >= "2025-03-26" and ',"message":' .. raw.quote(message) or ""))
 end
 
+--- Asks the client something on the stream of the request; `params` is JSON text. `done` gets the client's answer, a message. Returns the question's id.
+function exchange:ask(method, params, done)
+  local self_ = self.server
+  self_.asked = self_.asked + 1
+  local id = '"q' .. self_.asked .. '"'
+  self.session.questions = self.session.questions or {}
+  self.session.questions[id] = done
+  self:emit(('{"jsonrpc":"2.0","id":%s,"method":"%s","params":%s}'):format(id, method, params))
+  return id
+end
+
 -- -- methods ------------------------------------------------------------------------------------------------------------------
 
 local methods, tools = {}, {}
@@ -272,6 +283,26 @@ function tools.progress(x, reply)
   reply(text_result(x, steps .. " steps"))
 end
 
+-- Asks the client each of `questions`, [method, params], at once, and answers with the answers by the questions' order.
+function tools.ask(x, reply)
+  local answers, left = {}, 0
+  local function finish()
+    if left == 0 then reply(text_result(x, "[" .. table.concat(answers, ",") .. "]")) end
+  end
+  local count = 0
+  while raw.at(x.raw_arguments, "questions", count + 1) do count = count + 1 end
+  left = count
+  for i = 1, count do
+    local method = cjson.decode(raw.at(x.raw_arguments, "questions", i, 1))
+    x:ask(method, raw.at(x.raw_arguments, "questions", i, 2), function(json, text)
+      answers[i] = raw.at(text, json.error and "error" or "result")
+      left = left - 1
+      finish()
+    end)
+  end
+  finish()
+end
+
 function tools.fail(_, reply) reply(nil, { -32123, "The stub fails", '{"why":"a test","number":1.0}' }) end
 
 function tools.complain(x, reply) reply(text_result(x, "the stub complains", ',"isError":true')) end
@@ -401,6 +432,14 @@ function server:take_response(session, json, text, more)
   local entry = { kind = "response", text = text, json = json, session = session }
   for name, value in pairs(more or {}) do entry[name] = value end
   self:note(entry)
+  local id = raw.at(text, "id")
+  local done = id and session.questions and session.questions[id]
+  if done then
+    session.questions[id] = nil
+    done(json, text)
+  elseif self.strict then
+    self:blame("an answer to no question: %s", text:sub(1, 120))
+  end
 end
 
 -- -- what is offered ----------------------------------------------------------------------------------------------------------------
@@ -455,7 +494,8 @@ local SUPPORTED <const> = { "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-0
 function server.new(options, methods_of)
   local wanted = options.revision or "2025-11-25"
   local self = setmetatable({
-    received = {}, mistakes = {}, runs = {}, runs_of_all = 0, held = {}, running = {}, rules = {}, offers = {}, catalogues = {}, legacy = {}, handlers = {},
+    received = {}, mistakes = {}, runs = {}, runs_of_all = 0, asked = 0,
+    held = {}, running = {}, rules = {}, offers = {}, catalogues = {}, legacy = {}, handlers = {},
     early = options.early or "-32601", instructions = options.instructions, page = options.page or math.huge, strict = options.strict ~= false,
     ttl_ms = options.ttl_ms or 0, capability_bytes = options.capabilities,
   }, { __index = function(_, name) return methods_of[name] or server[name] end, __close = function(it, fault) it:close(fault) end })

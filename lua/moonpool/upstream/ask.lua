@@ -1,0 +1,250 @@
+-- Questions of upstreams (elicitation, sampling, roots) to the client whose call they belong to. An asker takes the questions that come during one
+-- exchange; ask.put gives them to the client, and the client's answers go back upstream under the upstream's own ids.
+--   asker      { record, card, class, call, way, signal, pending = the exchange, channel, open = list of questions without an answer, gathered }
+--   question   { id = JSON of the upstream's id, method, params = those of the base revision, handle = host.call.question's, is_guess = it came beside the
+--              answer's own stream, so another request of this client may be the one that asks }
+--   way        how the client of the call can be asked: "stream" for a revision with sessions, "park" for a stateless one; nil: not at all
+
+local call_library = require "moonpool.protocol.call"
+local class = require "moonpool.upstream.class"
+local config = require "moonpool.upstream.config"
+local era = require "moonpool.protocol.era"
+local errors = require "moonpool.runtime.rpc_error"
+local host = require "moonpool.host"
+local json = require "moonpool.json"
+local message = require "moonpool.upstream.message"
+
+local ask = {}
+
+local GATHER_S = 0.02       -- seconds in which further questions join the first one of a stateless client's call
+
+--- Set by the module that lets a call of a stateless client go on after an answer `input_required`: f(asker, questions). It raises that answer, or
+--- returns once the questions were answered.
+ask.park = nil
+
+-- The methods of a stateless revision whose answer may be `input_required` (V-1).
+local may_ask = { ["tools/call"] = true, ["prompts/get"] = true, ["resources/read"] = true }
+
+--- How the client of a call can be asked; nil: not at all.
+function ask.way_of(call)
+  if era.is_stateful(call.revision) then return call.has_session and "stream" or nil end
+  return ask.park and may_ask[call.method] and "park" or nil
+end
+
+--- The class of a call's client for an upstream: "none" where no way leads to the client.
+function ask.class_of(record, facts, call)
+  if facts.is_modern or not (call.has_session or ask.park) then return class.none end
+  return class.of(call, record.asks)
+end
+
+-- -- answers to the upstream -----------------------------------------------------------------------------------------
+
+-- What the upstream gets for a question that no client answers (X-36).
+local function refusal(id, method, why)
+  if method == "elicitation/create" then return message.answer(id, { action = "cancel" }) end
+  return message.answer(id, nil, errors.new("internal", why))
+end
+
+-- Sends an answer upstream: within the exchange, or by itself once that is over.
+local function reply(channel, pending, bytes)
+  if not pending:reply(bytes) then channel:send(bytes, {}) end
+end
+
+local function answer_to_stray(event, class_text)
+  local method, id = event.method, event.id
+  if method == "ping" then return message.answer(id, json.object {}) end
+  local word = class.kind(method)
+  if not word or class_text == class.none then
+    return message.answer(id, nil, errors.new("unknown_method", "this client declared no capability for '" .. method .. "'"))
+  end
+  if word == "roots" then return message.answer(id, { roots = json.array {} }) end
+  return refusal(id, method, "no call of a client is running that this question belongs to")
+end
+
+--- Answers a question that belongs to no call of a client, on a channel of a class.
+function ask.decline(channel, pending, event, class_text) reply(channel, pending, answer_to_stray(event, class_text)) end
+
+-- -- one question ----------------------------------------------------------------------------------------------------
+
+local hop_members = { progressToken = true, ["io.modelcontextprotocol/related-task"] = true }
+
+-- The params of a question without what belongs to the upstream's hop, and with what the base revision has.
+local function lifted(method, params)
+  local made = {}
+  for name, value in pairs(type(params) == "table" and params or {}) do made[name] = value end
+  made.task = nil
+  if type(made._meta) == "table" then
+    local meta = {}
+    for name, value in pairs(made._meta) do
+      if not hop_members[name] then meta[name] = value end
+    end
+    made._meta = next(meta) ~= nil and meta or nil
+  end
+  if method == "elicitation/create" and made.mode == nil then made.mode = "form" end
+  return made
+end
+
+-- The question as the client's revision has it; nil if it cannot be expressed there.
+local function fitting(call, question)
+  local params = question.params
+  local facts = era.facts(call.revision)
+  local has_context = not facts.has_sampling_context or call_library.able(call, { "sampling.context" })
+  if not has_context then params.includeContext = nil end
+  if question.method == "elicitation/create" and type(params.requestedSchema) ~= "table" and params.mode ~= "url" then return nil end
+  return era.request_params(call.revision, question.method, params)
+end
+
+-- With more than one upstream, the user sees which of them asks.
+local function signed(record, question)
+  if question.method == "elicitation/create" and config.list[2] and type(question.params.message) == "string" then
+    question.params.message = record.name .. " asks: " .. question.params.message
+  end
+end
+
+-- The client's result as the upstream's revision has it: before tools, the content of a message was one block.
+local function older_result(card, text)
+  local result = json.faithful(text)
+  local content = type(result) == "table" and result.content
+  if era.facts(card.revision).has_sampling_context or debug.getmetatable(content) ~= json.array_mt or content[2] then return json.raw(text) end
+  result.content = content[1]
+  return result
+end
+
+-- -- the asker of an exchange ----------------------------------------------------------------------------------------
+
+local asker = {}
+asker.__index = asker
+
+--- The asker for one exchange of a call; nil if its client cannot be asked anything.
+function ask.new(record, card, class_text, call)
+  local way = class_text ~= class.none and ask.way_of(call)
+  if not way then return nil end
+  return setmetatable({
+    record = record, card = card, class = class_text, call = call, way = way, signal = host.task.event(), open = {}, gathered = {}, pages = {},
+  }, asker)
+end
+
+local function remove(list, item)
+  for i, one in ipairs(list) do
+    if one == item then return table.remove(list, i) end
+  end
+end
+
+-- Sends a question on the stream of the client's call.
+local function send_to_client(self, question)
+  local params = fitting(self.call, question)
+  local handle = params and host.call.question(self.call, question.method, params, self.signal)
+  if not handle then return reply(self.channel, self.pending, refusal(question.id, question.method, "the client cannot be asked this")) end
+  if question.params.elicitationId then self.pages[question.params.elicitationId] = params.elicitationId end
+  question.handle = handle
+  self.open[#self.open + 1] = question
+end
+
+--- Gives questions of an exchange to the client of the call `self.call`: on the stream of the call; or by ask.park, for stateless revisions.
+function ask.put(self, questions)
+  if self.way == "park" then return ask.park(self, questions) end
+  for _, question in ipairs(questions) do send_to_client(self, question) end
+end
+
+--- Takes a question that the upstream asked.
+function asker:take(event)
+  local method = event.method
+  if not class.kind(method) then return ask.decline(self.channel, self.pending, event, self.class) end
+  local whole = json.faithful(event.bytes)
+  local question = { id = event.id, method = method, is_guess = event.status == nil, params = lifted(method, type(whole) == "table" and whole.params) }
+  if not class.allows(self.class, method, question.params) then
+    local name = method == "elicitation/create" and question.params.mode == "url" and "elicitation.url" or method
+    local err = errors.new("invalid_params", "this client declared no capability for " .. name)
+    return reply(self.channel, self.pending, message.answer(event.id, nil, err))
+  end
+  signed(self.record, question)
+  self.gathered[#self.gathered + 1] = question
+  self.gather_until = self.gather_until or host.time.now() + GATHER_S
+end
+
+-- The question with the id that a notification of the upstream names.
+local function find(list, id)
+  for _, question in ipairs(list) do
+    if json.decode(question.id) == id then return question end
+  end
+end
+
+--- Takes a notification of the upstream that is about a question. False for any other.
+function asker:note(event)
+  if event.method == "notifications/cancelled" then
+    local note = json.decode(event.bytes)
+    local id = type(note) == "table" and type(note.params) == "table" and note.params.requestId
+    local question = find(self.gathered, id) or find(self.open, id)
+    if question then
+      remove(self.gathered, question)
+      remove(self.open, question)
+      if question.handle then question.handle:withdraw() end
+      self.pending:reply()
+    end
+    return true
+  elseif event.method == "notifications/elicitation/complete" then
+    local note = json.decode(event.bytes)
+    local id = type(note) == "table" and type(note.params) == "table" and self.pages[note.params.elicitationId]
+    if id then self.call:send { jsonrpc = "2.0", method = event.method, params = { elicitationId = id } } end
+    return true
+  end
+  return false
+end
+
+--- Sends upstream what the client has answered, and puts gathered questions to the client.
+function asker:step()
+  for i = #self.open, 1, -1 do
+    local question = self.open[i]
+    local text, is_error = question.handle:answer()
+    if text then
+      table.remove(self.open, i)
+      local result = question.method == "sampling/createMessage" and not is_error and older_result(self.card, text) or json.raw(text)
+      reply(self.channel, self.pending, message.answer(question.id, not is_error and result or nil, is_error and result or nil))
+    end
+  end
+  if self.gathered[1] and (self.way == "stream" or host.time.now() >= self.gather_until) then
+    local questions = self.gathered
+    self.gathered, self.gather_until = {}, nil
+    ask.put(self, questions)
+  end
+end
+
+--- Waits until something has come: from the upstream or from the client.
+function asker:wait(seconds)
+  local left = self.gathered[1] and math.max(self.gather_until - host.time.now(), 0.001) or seconds
+  self.signal:wait(left)
+  self.signal:clear()
+end
+
+local function has_guess(list)
+  for _, question in ipairs(list) do
+    if question.is_guess then return true end
+  end
+  return false
+end
+
+--- The upstream has answered. Questions that may belong to another request of this client are still answered, for at most the time that a request may
+--- take; others are taken back from the client.
+function asker:finish()
+  local ends_at = host.time.now() + self.record.total
+  while (has_guess(self.open) or has_guess(self.gathered)) and host.time.now() < ends_at do
+    self:step()
+    if has_guess(self.open) or has_guess(self.gathered) then self:wait(ends_at - host.time.now()) end
+  end
+end
+
+-- The exchange ends: questions without an answer are taken back from the client, and refused upstream.
+function asker:__close()
+  for _, list in ipairs { self.open, self.gathered } do
+    for _, question in ipairs(list) do
+      if question.handle then question.handle:withdraw() end
+      self.pending:reply(refusal(question.id, question.method, "the call has ended"))
+    end
+  end
+  self.open, self.gathered = {}, {}
+end
+
+--- Begins to take the questions of an exchange.
+function asker:attach(channel, pending) self.channel, self.pending = channel, pending end
+
+return ask

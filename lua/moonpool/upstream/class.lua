@@ -1,0 +1,90 @@
+-- The class of a client: which questions it can be asked, as a small set. A channel has the class of its clients: an upstream is told these
+-- capabilities and no others, so it asks nothing that the client lacks (X-2, X-3), and its lists are kept for each class.
+--   class   words of `order`, joined by "+", such as "form+url+sampling+roots"; "none" for a client that cannot be asked
+
+local call_library = require "moonpool.protocol.call"
+local era = require "moonpool.protocol.era"
+local json = require "moonpool.json"
+
+local class = { none = "none" }
+
+local order = { "form", "url", "sampling", "tools", "context", "roots" }
+
+-- The word of `asks` in the configuration that allows each.
+local kind_of = { form = "elicitation", url = "elicitation", sampling = "sampling", tools = "sampling", context = "sampling", roots = "roots" }
+
+-- True if the client has what a word stands for, in its revision.
+local able = {
+  form = function(call, facts)
+    return facts.has_elicitation and call_library.able(call, { facts.has_elicitation_modes and "elicitation.form" or "elicitation" })
+  end,
+  url = function(call, facts) return facts.has_elicitation_modes and call_library.able(call, { "elicitation.url" }) end,
+  sampling = function(call) return call_library.able(call, { "sampling" }) end,
+  tools = function(call, facts) return facts.has_sampling_context and call_library.able(call, { "sampling.tools" }) end,
+  context = function(call, facts) return facts.has_sampling_context and call_library.able(call, { "sampling.context" }) end,
+  roots = function(call) return call_library.able(call, { "roots" }) end,
+}
+
+local sets = {}       -- class -> word -> true
+
+--- The words of a class, as a set. There are at most 64 classes.
+function class.set(text)
+  local set = sets[text]
+  if not set then
+    set = {}
+    for word in text:gmatch "%a+" do set[word] = kind_of[word] and true or nil end
+    sets[text] = set
+  end
+  return set
+end
+
+local function joined(test)
+  local words = {}
+  for _, word in ipairs(order) do
+    if test(word) then words[#words + 1] = word end
+  end
+  return words[1] and table.concat(words, "+") or class.none
+end
+
+--- The class of the client of a call before an upstream whose configuration allows the kinds `asks`: a set, or nil for all.
+function class.of(call, asks)
+  local facts = era.facts(call.revision)
+  if not facts then return class.none end
+  return joined(function(word) return (asks == nil or asks[kind_of[word]]) and able[word](call, facts) end)
+end
+
+--- The class of a client that can be asked everything.
+class.full = joined(function() return true end)
+
+--- The client's capabilities that an upstream is told for a class.
+function class.capabilities(text)
+  local set, made = class.set(text), json.object {}
+  if set.form or set.url then
+    made.elicitation = { form = set.form and json.object {} or nil, url = set.url and json.object {} or nil }
+  end
+  if set.sampling then
+    made.sampling = json.object { tools = set.tools and json.object {} or nil, context = set.context and json.object {} or nil }
+  end
+  if set.roots then made.roots = json.object {} end
+  return made
+end
+
+--- True if a question can be put to a client of the class. `params` are those of the base revision.
+function class.allows(text, method, params)
+  local set = class.set(text)
+  if method == "elicitation/create" then
+    if params.mode == "url" then return set.url == true end
+    return set.form == true
+  elseif method == "sampling/createMessage" then
+    return set.sampling == true and (params.tools == nil or set.tools == true)
+  end
+  return method == "roots/list" and set.roots == true
+end
+
+--- The word of `asks` for a method; nil for other methods.
+function class.kind(method)
+  return method == "elicitation/create" and "elicitation" or method == "sampling/createMessage" and "sampling" or method == "roots/list" and "roots"
+    or nil
+end
+
+return class
