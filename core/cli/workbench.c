@@ -179,10 +179,13 @@ int mp_cli_admin(const mp_cli_args *args)
         put(&given, "address", config->admin_listen);
         put(&given, "host", strcmp(config->hosts[0], "*") == 0 ? NULL : config->hosts[0]);
     }
+    char *token = given.count == 0 ? NULL : mp_admin_find_token(config, given.list[0].value);
+    put(&given, "token", token);
     put(&given, "command", command);
     put(&given, "upstream", has_name && args->word_count > 0 ? args->words[0] : NULL);
     put(&given, "json", mp_cli_value(args, "json"));
     int code = mp_gateway_workbench("admin", given.list, given.count);
+    free(token);
     mp_config_free(config);
     return code;
 }

@@ -1,11 +1,11 @@
-/* admin.c: the operator's HTTP endpoints: /healthz, /status and /reload. No answer contains a session id, token or
- * key. */
+/* admin.c: the operator's HTTP endpoints, and who may use them. No answer contains a session id, token or key. */
 #include "admin.h"
 #include "admin_upstreams.h"
 #include "json/json.h"
 #include "metrics.h"
 #include "reload.h"
 #include "watchdog.h"
+#include <stdio.h>
 #include <strings.h>
 #include <unistd.h>
 
@@ -112,7 +112,7 @@ static void serve_health(mp_shared *shared, mp_stream *stream)
     mp_buf_clear(&stuck);
 }
 
-/* True if a web page of another origin sent the request: it may not change anything here. Programs other than
+/* True if a web page of another origin sent the request: it may neither read nor change anything here. Programs other than
  * browsers send neither header. */
 static bool is_foreign_page(const mp_stream *stream)
 {
@@ -125,48 +125,150 @@ static bool is_foreign_page(const mp_stream *stream)
     return origin.ptr != NULL && (own.len != host.len || strncasecmp(own.ptr, host.ptr, host.len) != 0);
 }
 
+/* -- endpoints ----------------------------------------------------------------------------------------------------- */
+
+static void on_health(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller)
+{
+    (void)caller;
+    if (atomic_load(&mp_admin_shared(admin)->draining))
+        refuse(stream, 503, "draining", NULL);
+    else
+        serve_health(mp_admin_shared(admin), stream);
+}
+
+static void on_ready(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller)
+{
+    (void)caller;
+    serve_ready(mp_admin_shared(admin), stream);
+}
+
+static void on_metrics(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller)
+{
+    (void)caller;
+    mp_shared *shared = mp_admin_shared(admin);
+    mp_metrics_serve(mp_admin_metrics(admin),
+                     &(mp_metrics_facts){mp_admin_settings(admin), shared->started_at, put_metrics, shared}, stream);
+}
+
+static void on_status(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller)
+{
+    (void)caller;
+    serve_status(admin, stream);
+}
+
+static void on_reload(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller)
+{
+    mp_shared *shared = mp_admin_shared(admin);
+    if (atomic_load(&shared->draining)) {
+        refuse(stream, 503, "draining", NULL);
+        return;
+    }
+    mp_audit_request(stream, &(mp_decision){.event = "reload requested", .caller = mp_str_of(caller->name)});
+    mp_certificates_now(shared->certificates);
+    mp_reload_ask(shared->reload, stream);
+}
+
+/* One path of the listener. */
+typedef struct {
+    const char *path;
+    bool is_post;
+    mp_admin_role role;
+    bool is_open_near; /* needs no role where only this machine can reach the listener */
+    void (*serve)(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller);
+} endpoint;
+
+static const endpoint endpoints[] = {
+    {"/healthz", false, MP_ROLE_NONE, true, on_health},     {"/readyz", false, MP_ROLE_NONE, true, on_ready},
+    {"/metrics", false, MP_ROLE_METRICS, true, on_metrics}, {"/status", false, MP_ROLE_VIEW, true, on_status},
+    {"/reload", true, MP_ROLE_OPERATE, true, on_reload},
+};
+
+static const endpoint *find_endpoint(mp_str path)
+{
+    for (size_t i = 0; i < sizeof endpoints / sizeof *endpoints; i++)
+        if (mp_str_is(path, endpoints[i].path))
+            return &endpoints[i];
+    return NULL;
+}
+
+static bool is_method(const endpoint *at, mp_str method)
+{
+    return at->is_post ? mp_str_is(method, "POST") : mp_str_is(method, "GET") || mp_str_is(method, "HEAD");
+}
+
+/* -- who may use it ------------------------------------------------------------------------------------------------ */
+
+static void refuse_host(mp_admin *admin, mp_stream *stream)
+{
+    const mp_rpc_config *config = &mp_admin_settings(admin)->rpc;
+    mp_stat_add(&mp_stat_refused_origin, 1);
+    mp_audit_request(stream, &mp_host_refused);
+    mp_log_refused(stream, mp_host_cause(config, stream), 403, mp_str_of(mp_host_refusal(config, stream)));
+    refuse(stream, 403, mp_host_refusal(config, stream), NULL);
+}
+
+static void refuse_page(mp_stream *stream)
+{
+    const char *why = "web pages of other origins may not use the admin listener";
+    mp_audit_request(stream, &mp_host_refused);
+    mp_log_refused(stream, MP_CAUSE_ORIGIN, 403, mp_str_of(why));
+    refuse(stream, 403, why, NULL);
+}
+
+/* Refuses a caller without the role. Those whose credentials are missing or wrong get no further explanation. */
+static void refuse_caller(mp_stream *stream, const mp_admin_caller *caller, mp_admin_role role)
+{
+    char text[160], wait[24];
+    mp_header header = {"www-authenticate", MP_STR("Bearer realm=\"moonpool admin\"")};
+    int status = 401;
+    snprintf(text, sizeof text, "a token is needed: Authorization: Bearer");
+    if (caller->wait_s > 0) {
+        status = 429;
+        header = (mp_header){"retry-after",
+                             {wait, (size_t)snprintf(wait, sizeof wait, "%llu", (unsigned long long)caller->wait_s)}};
+        snprintf(text, sizeof text, "too many wrong tokens from this address");
+    } else if (!caller->has_wrong_token && *caller->name != '\0') {
+        status = 403;
+        snprintf(text, sizeof text, "this needs the role %s, and yours is %s", mp_admin_role_name(role),
+                 mp_admin_role_name(caller->role));
+    }
+    mp_admin_count_refused();
+    mp_audit_request(stream,
+                     &(mp_decision){.event = "admin refused", .status = status, .caller = mp_str_of(caller->name)});
+    mp_log_refused(stream, MP_CAUSE_ADMIN, status, mp_str_of(text));
+    refuse(stream, status, text, status == 403 ? NULL : &header);
+}
+
+/* True if the caller may use the endpoint; else it is refused. */
+static bool admit(mp_admin *admin, mp_stream *stream, const endpoint *at, mp_admin_caller *caller)
+{
+    mp_admin_access *access = mp_admin_access_of(admin);
+    *caller = (mp_admin_caller){.role = MP_ROLE_NONE};
+    bool is_open = at->role == MP_ROLE_NONE || (at->is_open_near && mp_admin_is_near(access));
+    if (is_open && !mp_stream_is_unix(stream))
+        return true;
+    *caller = mp_admin_caller_of(access, stream);
+    if (caller->role >= at->role)
+        return true;
+    refuse_caller(stream, caller, at->role);
+    return false;
+}
+
 void mp_admin_serve(void *ctx, mp_stream *stream)
 {
     mp_admin *admin = ctx;
-    mp_shared *shared = mp_admin_shared(admin);
     const mp_request *request = mp_stream_request(stream);
-    bool is_health = mp_str_is(request->path, "/healthz"), is_ready = mp_str_is(request->path, "/readyz");
-    bool is_metrics = mp_str_is(request->path, "/metrics");
-    if (!mp_host_is_served(&mp_admin_settings(admin)->rpc, stream)) {
-        mp_stat_add(&mp_stat_refused_origin, 1);
-        mp_audit_request(stream, &mp_host_refused);
-        mp_log_refused(stream, mp_host_cause(&mp_admin_settings(admin)->rpc, stream), 403,
-                       mp_str_of(mp_host_refusal(&mp_admin_settings(admin)->rpc, stream)));
-        refuse(stream, 403, mp_host_refusal(&mp_admin_settings(admin)->rpc, stream), NULL);
-    } else if (mp_str_is(request->path, "/reload")) {
-        if (!mp_str_is(request->method, "POST"))
-            refuse(stream, 405, "POST it", &(mp_header){"allow", MP_STR("POST")});
-        else if (is_foreign_page(stream)) {
-            mp_audit_request(stream, &mp_host_refused);
-            mp_log_refused(stream, MP_CAUSE_ORIGIN, 403, MP_STR("web pages of other origins may not request a reload"));
-            refuse(stream, 403, "web pages of other origins may not request a reload", NULL);
-        } else if (atomic_load(&shared->draining))
-            refuse(stream, 503, "draining", NULL);
-        else {
-            mp_audit_request(stream, &(mp_decision){.event = "reload requested"});
-            mp_certificates_now(shared->certificates);
-            mp_reload_ask(shared->reload, stream);
-        }
-    } else if (!is_health && !is_ready && !is_metrics && !mp_str_is(request->path, "/status")) {
+    const endpoint *at = find_endpoint(request->path);
+    mp_admin_caller caller;
+    if (!mp_host_is_served(&mp_admin_settings(admin)->rpc, stream))
+        refuse_host(admin, stream);
+    else if (at == NULL)
         refuse(stream, 404, "not found: use /healthz, /readyz, /status, /metrics or /reload", NULL);
-    } else if (!mp_str_is(request->method, "GET") && !mp_str_is(request->method, "HEAD")) {
-        refuse(stream, 405, "method not allowed", &(mp_header){"allow", MP_STR("GET, HEAD")});
-    } else if (is_metrics) {
-        mp_metrics_serve(mp_admin_metrics(admin),
-                         &(mp_metrics_facts){mp_admin_settings(admin), shared->started_at, put_metrics, shared},
-                         stream);
-    } else if (is_ready) {
-        serve_ready(shared, stream);
-    } else if (!is_health) {
-        serve_status(admin, stream);
-    } else if (atomic_load(&shared->draining)) {
-        refuse(stream, 503, "draining", NULL);
-    } else {
-        serve_health(shared, stream);
-    }
+    else if (!is_method(at, request->method))
+        refuse(stream, 405, at->is_post ? "POST it" : "method not allowed",
+               &(mp_header){"allow", at->is_post ? MP_STR("POST") : MP_STR("GET, HEAD")});
+    else if (is_foreign_page(stream))
+        refuse_page(stream);
+    else if (admit(admin, stream, at, &caller))
+        at->serve(admin, stream, &caller);
 }

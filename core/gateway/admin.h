@@ -2,12 +2,13 @@
 #ifndef MP_GATEWAY_ADMIN_H
 #define MP_GATEWAY_ADMIN_H
 
+#include "admin_access.h"
 #include "worker.h"
 
 typedef struct mp_admin mp_admin;
 
-/* Takes ownership of `fd` if it succeeds. `tls` NULL: no TLS. */
-mp_admin *mp_admin_new(mp_shared *shared, int fd, mp_tls_slot *tls, mp_err *err);
+/* Takes ownership of `fd` if it succeeds. `tls` NULL: no TLS. `at`: the bound address. */
+mp_admin *mp_admin_new(mp_shared *shared, int fd, mp_tls_slot *tls, const mp_address *at, mp_err *err);
 int mp_admin_start(mp_admin *admin, mp_err *err);
 /* Stops the thread and frees the listener. `admin` may be NULL. */
 void mp_admin_free(mp_admin *admin);
@@ -25,6 +26,7 @@ mp_loop *mp_admin_loop(mp_admin *admin);
 
 const mp_runtime_config *mp_admin_settings(const mp_admin *admin);
 mp_shared *mp_admin_shared(mp_admin *admin);
+mp_admin_access *mp_admin_access_of(mp_admin *admin);
 struct mp_metrics *mp_admin_metrics(mp_admin *admin);
 /* admin.c: answers one request; `ctx` is the mp_admin. */
 void mp_admin_serve(void *ctx, mp_stream *stream);

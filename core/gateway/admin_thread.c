@@ -14,16 +14,18 @@ struct mp_admin {
     mp_loop *loop;
     mp_server *server;
     mp_metrics *metrics;
+    mp_admin_access *access;
     pthread_t thread;
     bool has_thread;
 };
 
-mp_admin *mp_admin_new(mp_shared *shared, int fd, mp_tls_slot *tls, mp_err *err)
+mp_admin *mp_admin_new(mp_shared *shared, int fd, mp_tls_slot *tls, const mp_address *at, mp_err *err)
 {
     mp_admin *admin = mp_new(sizeof *admin);
     admin->shared = shared;
     admin->settings = mp_runtime_config_ref(shared->settings);
     admin->metrics = mp_metrics_new();
+    admin->access = mp_admin_access_new(admin->settings->config, at);
     admin->loop = mp_loop_new(err);
     admin->server = admin->loop == NULL ? NULL : mp_server_new(admin->loop, &admin->settings->http, err);
     if (admin->server != NULL &&
@@ -61,6 +63,7 @@ void mp_admin_free(mp_admin *admin)
     mp_server_free(admin->server);
     mp_loop_free(admin->loop);
     mp_metrics_free(admin->metrics);
+    mp_admin_access_free(admin->access);
     mp_runtime_config_unref(admin->settings);
     free(admin);
 }
@@ -90,6 +93,7 @@ static void deliver(mp_message *message, mp_loop *loop)
         mp_runtime_config *before = admin->settings;
         admin->settings = mp_runtime_config_ref(given->settings);
         mp_server_configure(admin->server, &given->settings->http);
+        mp_admin_access_configure(admin->access, given->settings->config);
         mp_runtime_config_unref(before);
     }
     if (given->used != NULL)
@@ -132,4 +136,9 @@ mp_shared *mp_admin_shared(mp_admin *admin)
 mp_metrics *mp_admin_metrics(mp_admin *admin)
 {
     return admin->metrics;
+}
+
+mp_admin_access *mp_admin_access_of(mp_admin *admin)
+{
+    return admin->access;
 }

@@ -306,40 +306,6 @@ static void take(reader *r, const mp_config_key *key, const mp_yaml_node *node)
 
 /* -- the whole configuration --------------------------------------------------------------------------------------- */
 
-static bool is_same(const char *a, const char *b)
-{
-    return a != NULL && b != NULL && strcmp(a, b) == 0;
-}
-
-/* Checks combinations of keys. `*path` gets the key to report, the later one in the table. */
-static int check_whole(const mp_config *config, const char **path, mp_err *err)
-{
-    const char *mcp = config->endpoint_mcp, *sse = config->endpoint_sse, *messages = config->endpoint_messages;
-    *path = "endpoints.messages";
-    if (sse != NULL && (is_same(messages, mcp) || is_same(messages, sse)))
-        return mp_err_set(err, "'messages' and '%s' have the same path", is_same(messages, mcp) ? "mcp" : "sse");
-    if (sse != NULL && messages == NULL) {
-        mp_err_set(err, "'sse' needs 'messages', the path for clients' POST requests");
-        return mp_err_hint(err, "set both to off, or neither");
-    }
-    *path = "endpoints.prefix";
-    if (is_same(config->endpoint_prefix, "/"))
-        return mp_err_set(err, "'prefix' cannot be '/': name a path, or remove the key");
-    *path = "endpoints.sse";
-    if (is_same(sse, mcp))
-        return mp_err_set(err, "'mcp' and 'sse' have the same path");
-    if (sse == NULL && mcp == NULL)
-        return mp_err_set(err, "no endpoint is enabled: 'mcp' and 'sse' are both off");
-    *path = "admin.listen";
-    for (size_t i = 0; config->listen[i] != NULL; i++)
-        if (is_same(config->listen[i], config->admin_listen) &&
-            !mp_config_is_any_port(mp_str_of(config->admin_listen))) {
-            mp_err_set(err, "'admin.listen' and 'listen' are the same address");
-            return mp_err_hint(err, "the admin listener needs its own address");
-        }
-    return 0;
-}
-
 /* The place of `path` if the file has it, else of a related key. */
 static mp_yaml_mark place_of(const reader *r, const char *path)
 {
@@ -401,7 +367,7 @@ static mp_config *parse(mp_str text, const char *name, bool keeps_variables, mp_
             report_error(&r, root->at, &err);
         }
         mp_config_end_tls(&r, "admin.tls", &r.config->admin_tls);
-        if (r.yaml.errors == 0 && !keeps_variables && check_whole(r.config, &blamed, &err) != 0)
+        if (r.yaml.errors == 0 && !keeps_variables && mp_config_check_whole(r.config, &blamed, &err) != 0)
             report_error(&r, place_of(&r, blamed), &err);
     }
     mp_yaml_end_report(&r.yaml);
@@ -514,7 +480,7 @@ int mp_config_override(mp_config *config, const char *path, const char *const *v
                      ? mp_config_set_list(mp_config_list_of(config, key), key, items, count, &bad, &err)
                      : mp_config_set(config, key, items, ".", &err);
     if (result == 0)
-        result = check_whole(config, &blamed, &err);
+        result = mp_config_check_whole(config, &blamed, &err);
     if (result != 0) {
         mp_buf_printf(report, "moonpool: %s: ", option);
         mp_put_visible(report, mp_str_of(err.text));

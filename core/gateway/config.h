@@ -20,6 +20,8 @@ typedef enum { MP_CLIENT_REQUIRED, MP_CLIENT_OPTIONAL } mp_client_need;
 typedef enum { MP_HTTP2_OFF, MP_HTTP2_ON } mp_config_http2;
 typedef enum { MP_METRICS_OFF, MP_METRICS_ON } mp_config_metrics;
 
+#define MP_ADMIN_TOKEN_ROLES 3 /* metrics, view, operate */
+
 /* The TLS settings and the protocols of one address; without a certificate it has no TLS. The marks are the places of the paths in the
  * file, indexed by mp_tls_file. */
 typedef struct {
@@ -64,8 +66,12 @@ typedef struct {
     int64_t pool_threads, pool_queue;
     int64_t store_entries;
     size_t store_bytes;
-    char *store_file;   /* NULL: in memory only */
-    char *admin_listen; /* NULL: off */
+    char *store_file;                            /* NULL: in memory only */
+    char *admin_listen;                          /* NULL: off */
+    char *admin_mode;                            /* of a Unix socket's file, as "0660" */
+    char *admin_group;                           /* of a Unix socket's file; NULL: that of the process */
+    mp_pair *admin_tokens[MP_ADMIN_TOKEN_ROLES]; /* names and tokens, by role; NULL: none */
+    mp_pair *admin_certificates;                 /* patterns of subjects, and roles; NULL: none */
     mp_config_tls admin_tls;
     char **seal_keys;              /* empty: a random key is made at the start of the process */
     mp_upstream_entry **upstreams; /* in the order of the file; ends with NULL. NULL: none */
@@ -224,6 +230,9 @@ int mp_config_check_origin(mp_str text, mp_err *err); /* https://host:port */
 int mp_config_check_origin_or_all(mp_str text, mp_err *err);
 int mp_config_check_net(mp_str text, mp_err *err);
 int mp_config_check_upstream(mp_str text, mp_err *err); /* the name of an upstream */
+int mp_config_check_admin_token(mp_str text, mp_err *err);
+int mp_config_check_admin_role(mp_str text, mp_err *err);
+int mp_config_check_mode(mp_str text, mp_err *err); /* permissions of a file, in octal */
 int mp_config_check_url(mp_str text, mp_err *err);
 int mp_config_check_bearer(mp_str text, mp_err *err);
 int mp_config_check_header(mp_str text, mp_err *err);   /* the name of a header that the operator sets */

@@ -193,3 +193,96 @@ int mp_config_check_origin_or_all(mp_str text, mp_err *err)
 {
     return mp_str_is(text, "*") ? 0 : mp_config_check_origin(text, err);
 }
+
+/* -- the admin listener -------------------------------------------------------------------------------------------- */
+
+int mp_config_check_admin_token(mp_str text, mp_err *err)
+{
+    for (size_t i = 0; i < text.len; i++)
+        if (text.ptr[i] <= ' ' || text.ptr[i] > '~') {
+            mp_err_set(err, "a token has visible ASCII characters only");
+            return mp_err_hint(err, "`openssl rand -hex 32` makes one");
+        }
+    return 0;
+}
+
+int mp_config_check_admin_role(mp_str text, mp_err *err)
+{
+    if (mp_str_is(text, "metrics") || mp_str_is(text, "view") || mp_str_is(text, "operate"))
+        return 0;
+    mp_err_set(err, "'%.*s' is no role", (int)(text.len < 32 ? text.len : 32), text.ptr);
+    return mp_err_hint(err, "the roles are metrics, view and operate");
+}
+
+int mp_config_check_mode(mp_str text, mp_err *err)
+{
+    bool is_good = text.len == 3 || (text.len == 4 && text.ptr[0] == '0');
+    for (size_t i = 0; i < text.len; i++)
+        is_good = is_good && text.ptr[i] >= '0' && text.ptr[i] <= '7';
+    if (is_good)
+        return 0;
+    mp_err_set(err, "permissions are three octal digits");
+    return mp_err_hint(err, "as in 0660: the user and the group");
+}
+
+/* -- combinations of keys ------------------------------------------------------------------------------------------ */
+
+static bool is_same(const char *a, const char *b)
+{
+    return a != NULL && b != NULL && strcmp(a, b) == 0;
+}
+
+static bool has_pairs(const mp_pair *pairs)
+{
+    return pairs != NULL && pairs->name != NULL;
+}
+
+/* An admin listener that other machines can reach needs credentials. */
+static int check_admin(const mp_config *config, const char **path, mp_err *err)
+{
+    bool has_tokens = false;
+    for (int i = 0; i < MP_ADMIN_TOKEN_ROLES; i++)
+        has_tokens = has_tokens || has_pairs(config->admin_tokens[i]);
+    *path = "admin.certificates";
+    if (has_pairs(config->admin_certificates) && config->admin_tls.client_ca == NULL) {
+        mp_err_set(err, "'certificates' needs 'tls.client_ca'");
+        return mp_err_hint(err, "without it clients are not asked for certificates");
+    }
+    *path = "admin.listen";
+    if (config->admin_listen == NULL || has_tokens || config->admin_tls.client_ca != NULL ||
+        mp_is_near(config->admin_listen))
+        return 0;
+    mp_err_set(err, "other machines can reach '%s', and there are no credentials for it", config->admin_listen);
+    return mp_err_hint(err,
+                       "as in 'admin: {listen: \"%s\", tokens: {operate: {me: \"${file:/run/secrets/admin}\"}}}', "
+                       "or listen on 127.0.0.1 or unix:/path",
+                       config->admin_listen);
+}
+
+int mp_config_check_whole(const mp_config *config, const char **path, mp_err *err)
+{
+    const char *mcp = config->endpoint_mcp, *sse = config->endpoint_sse, *messages = config->endpoint_messages;
+    *path = "endpoints.messages";
+    if (sse != NULL && (is_same(messages, mcp) || is_same(messages, sse)))
+        return mp_err_set(err, "'messages' and '%s' have the same path", is_same(messages, mcp) ? "mcp" : "sse");
+    if (sse != NULL && messages == NULL) {
+        mp_err_set(err, "'sse' needs 'messages', the path for clients' POST requests");
+        return mp_err_hint(err, "set both to off, or neither");
+    }
+    *path = "endpoints.prefix";
+    if (is_same(config->endpoint_prefix, "/"))
+        return mp_err_set(err, "'prefix' cannot be '/': name a path, or remove the key");
+    *path = "endpoints.sse";
+    if (is_same(sse, mcp))
+        return mp_err_set(err, "'mcp' and 'sse' have the same path");
+    if (sse == NULL && mcp == NULL)
+        return mp_err_set(err, "no endpoint is enabled: 'mcp' and 'sse' are both off");
+    *path = "admin.listen";
+    for (size_t i = 0; config->listen[i] != NULL; i++)
+        if (is_same(config->listen[i], config->admin_listen) &&
+            !mp_config_is_any_port(mp_str_of(config->admin_listen))) {
+            mp_err_set(err, "'admin.listen' and 'listen' are the same address");
+            return mp_err_hint(err, "the admin listener needs its own address");
+        }
+    return check_admin(config, path, err);
+}

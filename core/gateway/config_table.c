@@ -7,7 +7,7 @@
 #define SLOT(member)                                                                                                   \
     .slot = offsetof(mp_config, member) + _Generic(((mp_config *)0)->member, int64_t : 0, uint64_t : 0, unsigned : 0,  \
                                                    char * : 0, const char * : 0, char ** : 0, mp_grant * : 0,          \
-                                                   mp_upstream_entry ** : 0)
+                                                   mp_upstream_entry ** : 0, mp_pair * : 0)
 #define KIB ((int64_t)1 << 10)
 #define MIB ((int64_t)1 << 20)
 #define GIB ((int64_t)1 << 30)
@@ -58,6 +58,8 @@
         offsetof(mp_upstream_entry, member) + _Generic(((mp_upstream_entry *)0)->member, int64_t : 0, uint64_t : 0,    \
                                                        unsigned : 0, char * : 0, char ** : 0, mp_pair * : 0)
 #define OF_ADMIN(member) SLOT(admin_tls.member)
+#define ADMIN_TOKEN(role)                                                                                              \
+    SLOT(admin_tokens[role]), .least = 22, .most = 4096, .check = mp_config_check_admin_token, .form = "tokens"
 #define ENDPOINT                                                                                                       \
     .least = 1, .most = 256, .check = mp_config_check_endpoint, .form = "a path", .pattern = "^/", .word = "off"
 #define TIME(lowest, highest) .type = MP_KEY_TIME, .least = (lowest), .most = (highest)
@@ -478,13 +480,35 @@ const mp_config_key mp_config_keys[] = {
             "them decrypt: to rotate, put the new secret first. Without this key a random secret is made at start, and "
             "data of an earlier process is refused."},
     {"admin", MP_KEY_SECTION, .bare = "admin.listen",
-     .doc = "The listener for operators: /healthz, /readyz, /status, /metrics, /reload. `admin: off` is short for "
-            "admin.listen."},
+     .doc = "The listener for operators: /healthz, /readyz, /status, /metrics, /reload and /api. `admin: off` is short "
+            "for admin.listen."},
     {"admin.listen", MP_KEY_TEXT, SLOT(admin_listen), .preset = "127.0.0.1:7301", ADDRESS, .word = "off",
      .restarts = true,
-     .doc =
-         "Address of the admin listener, or off. Every client that can connect to it may read the status and reload."},
+     .doc = "Address of the admin listener, or off. On a loopback address every user of this machine may read health, "
+            "status and metrics, and reload; all else needs a token. An address that other machines can reach needs "
+            "admin.tokens or admin.tls.client_ca."},
+    {"admin.mode", MP_KEY_TEXT, SLOT(admin_mode), .preset = "0600", .least = 3, .most = 4,
+     .check = mp_config_check_mode, .form = "permissions", .pattern = "^0?[0-7]{3}$", .restarts = true,
+     .doc = "Permissions of the file of a Unix socket. Who can open it may do everything."},
+    {"admin.group", MP_KEY_TEXT, SLOT(admin_group), .least = 1, .most = 64, .restarts = true,
+     .doc = "Group of the file of a Unix socket, as in {listen: \"unix:/run/moonpool/admin.sock\", mode: 0660, group: "
+            "ops}."},
     TLS_KEYS("admin.tls", OF_ADMIN),
+    {"admin.tokens", MP_KEY_SECTION,
+     .doc = "Tokens by role, for `Authorization: Bearer`. Each has a name, which the audit shows. Without tokens, a "
+            "loopback address has one of its own, with the role operate, in $RUNTIME_DIRECTORY/admin.token or "
+            "$XDG_RUNTIME_DIR/moonpool/PORT.token, where `moonpool` finds it."},
+    {"admin.tokens.metrics", MP_KEY_PAIRS, ADMIN_TOKEN(0),
+     .doc = "Tokens that may read metrics, as in {grafana: \"${file:/run/secrets/grafana}\"}."},
+    {"admin.tokens.view", MP_KEY_PAIRS, ADMIN_TOKEN(1), .doc = "Tokens that may also read everything else."},
+    {"admin.tokens.operate", MP_KEY_PAIRS, ADMIN_TOKEN(2),
+     .doc = "Tokens that may also change things: reload, end sessions, cancel calls."},
+    {"admin.certificates", MP_KEY_PAIRS, SLOT(admin_certificates), .least = 1, .most = 16,
+     .check = mp_config_check_admin_role, .form = "roles",
+     .doc =
+         "Roles of client certificates (admin.tls.client_ca) by subject, as in {\"CN=grafana*\": metrics}; the first "
+         "pattern that matches counts, and a certificate that none matches has no role. Without this key each "
+         "certificate has the role operate."},
     {"metrics", MP_KEY_SECTION, .bare = "metrics.enabled",
      .doc = "Counters and histograms at /metrics of the admin listener, in Prometheus's text format. `metrics: off` is "
             "short for "

@@ -31,4 +31,8 @@ int mp_gateway_check(mp_config *config, const char *form, bool is_strict);
 /* Runs a command of the workbench and returns its exit code. */
 int mp_gateway_workbench(const char *command, const mp_workbench_argument *arguments, size_t count);
 
+/* The token with which a command asks the gateway whose admin listener is at `address`: that of the variable MOONPOOL_ADMIN_TOKEN, of the
+ * configuration (the highest role), or of the token file. The caller frees it. NULL: none. `config` may be NULL. */
+char *mp_admin_find_token(const mp_config *config, const char *address);
+
 #endif

@@ -4,13 +4,13 @@
 
 /* Binds the address `where`, which the configuration key `key` names. */
 static int bind_one(mp_listeners *listeners, const char *key, const char *where, mp_tls_slot *tls, int count,
-                    const mp_config *config, mp_err *err)
+                    const mp_config *config, const mp_socket_file *file, mp_err *err)
 {
     mp_bound *one = &listeners->all[listeners->count];
     one->fds = mp_new((size_t)count * sizeof *one->fds);
     one->count = count;
     one->tls = tls;
-    if (mp_listen(where, count, config->dead_peer, one->fds, &one->address, err) != 0) {
+    if (mp_listen(where, count, config->dead_peer, file, one->fds, &one->address, err) != 0) {
         free(one->fds);
         mp_err cause = *err;
         return mp_err_set(err, "%s: %.900s", key, cause.text), mp_err_hint(err, "%s", cause.hint);
@@ -28,12 +28,13 @@ int mp_listeners_bind(mp_listeners *listeners, const mp_config *config, const mp
     listeners->all = mp_new((count + 1) * sizeof *listeners->all);
     for (size_t i = 0; i < count; i++) {
         listeners->all[i].http2 = mp_config_http2_of(config, i);
-        if (bind_one(listeners, "listen", config->listen[i], mp_certificates_of(certificates, i), workers, config,
+        if (bind_one(listeners, "listen", config->listen[i], mp_certificates_of(certificates, i), workers, config, NULL,
                      err) != 0)
             return -1;
     }
+    mp_socket_file file = {(uint32_t)strtoul(config->admin_mode, NULL, 8), config->admin_group};
     if (config->admin_listen != NULL && bind_one(listeners, "admin.listen", config->admin_listen,
-                                                 mp_certificates_of_admin(certificates), 1, config, err) != 0)
+                                                 mp_certificates_of_admin(certificates), 1, config, &file, err) != 0)
         return -1;
     listeners->has_admin = config->admin_listen != NULL;
     return 0;
@@ -50,7 +51,7 @@ int mp_listeners_hand_out(mp_listeners *listeners, mp_worker **workers, mp_share
     for (int i = 0; i < listeners->count; i++) {
         mp_bound *one = &listeners->all[i];
         if (is_admin(listeners, i)) {
-            *admin = mp_admin_new(shared, one->fds[0], one->tls, err);
+            *admin = mp_admin_new(shared, one->fds[0], one->tls, &one->address, err);
             if (*admin == NULL)
                 return -1;
             one->fds[0] = -1;

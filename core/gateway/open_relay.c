@@ -42,21 +42,8 @@ int mp_open_relay_check_loss(const mp_config *config, const mp_vm *vm, mp_buf *r
     return -1;
 }
 
-/* Warns if other machines can reach the admin listener: any client that connects to it may read the status and
- * reload. */
-static void warn_of_admin(const mp_config *config)
-{
-    const mp_config_tls *tls = mp_config_admin_tls(config);
-    bool asks = tls != NULL && tls->client_ca != NULL && tls->client == MP_CLIENT_REQUIRED;
-    if (config->admin_listen == NULL || asks || mp_is_near(config->admin_listen))
-        return;
-    mp_log(MP_WARN, "admin listener is public", mp_log_str("address", mp_str_of(config->admin_listen)),
-           mp_log_str("hint", MP_STR("use a loopback address, unix:/path, or admin.tls with client_ca")));
-}
-
 void mp_open_relay_warn(const mp_config *config, const mp_vm *vm)
 {
-    warn_of_admin(config);
     const char *far = far_address(config);
     if (config->auth_mode == MP_AUTH_NONE && mp_lib_has_auth_scripts(vm))
         mp_log(MP_WARN, "auth disabled, auth scripts ignored", mp_log_str("why", MP_STR("auth: none")));

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
@@ -242,7 +243,24 @@ static int remove_stale(const address *at, socklen_t len)
     return is_stale ? unlink(at->local.sun_path) : 0;
 }
 
-static int listen_unix(const char *where, int count, int *fds, mp_address *bound, mp_err *err)
+/* Gives the socket's file its permissions and its group before anybody can connect. -1 with the error. */
+static int restrict_file(const char *where, const mp_socket_file *file, mp_err *err)
+{
+    const char *path = where + strlen("unix:");
+    struct group *found = file->group == NULL ? NULL : getgrnam(file->group);
+    if (file->group != NULL && found == NULL) {
+        mp_err_set(err, "cannot listen on %s: there is no group '%s'", where, file->group);
+        return mp_err_hint(err, "`getent group` lists the groups");
+    }
+    if (found != NULL && lchown(path, (uid_t)-1, found->gr_gid) != 0) {
+        mp_err_set(err, "cannot listen on %s: its group cannot be '%s': %s", where, file->group, strerror(errno));
+        return mp_err_hint(err, "the user of the gateway must be a member of the group");
+    }
+    return chmod(path, file->mode) == 0 ? 0 : explain_errno(where, errno, err);
+}
+
+static int listen_unix(const char *where, int count, const mp_socket_file *file, int *fds, mp_address *bound,
+                       mp_err *err)
 {
     address at = {.local = {.sun_family = AF_UNIX}};
     const char *path = where + strlen("unix:");
@@ -259,7 +277,13 @@ static int listen_unix(const char *where, int count, int *fds, mp_address *bound
         fds[0] = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fds[0] < 0)
         return explain_errno(where, errno, err);
-    bool is_bound = bind(fds[0], &at.any, sizeof at.local) == 0;
+    /* the file is made with the permissions of the socket, less the umask: none until they are set */
+    bool is_bound = (file == NULL || fchmod(fds[0], 0) == 0) && bind(fds[0], &at.any, sizeof at.local) == 0;
+    if (is_bound && file != NULL && restrict_file(where, file, err) != 0) {
+        close(fds[0]);
+        unlink(path);
+        return -1;
+    }
     if (!is_bound || listen(fds[0], MP_BACKLOG) < 0) {
         int error = errno;
         close(fds[0]);
@@ -286,10 +310,11 @@ static int listen_unix(const char *where, int count, int *fds, mp_address *bound
     return 0;
 }
 
-int mp_listen(const char *where, int count, uint64_t dead_peer_ms, int *fds, mp_address *bound, mp_err *err)
+int mp_listen(const char *where, int count, uint64_t dead_peer_ms, const mp_socket_file *file, int *fds,
+              mp_address *bound, mp_err *err)
 {
     if (strncmp(where, "unix:", strlen("unix:")) == 0)
-        return listen_unix(where, count, fds, bound, err);
+        return listen_unix(where, count, file, fds, bound, err);
     return listen_tcp(where, count, dead_peer_ms, fds, bound, err);
 }
 

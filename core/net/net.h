@@ -93,8 +93,13 @@ typedef struct {
 /* Makes `count` listening sockets for `where` (one per worker, with SO_REUSEPORT). On failure no descriptor stays
  * open, and `err` names the address and a remedy. Sets keepalive and TCP_USER_TIMEOUT (`dead_peer_ms`), which
  * accepted sockets inherit. The file of a Unix socket whose process is dead is replaced; one that answers is not. A
- * Unix socket is bound once and its descriptor duplicated. */
-int mp_listen(const char *where, int count, uint64_t dead_peer_ms, int *fds, mp_address *bound, mp_err *err);
+ * Unix socket is bound once and its descriptor duplicated; `file` says who may open it, and is NULL where the umask does. */
+typedef struct {
+    uint32_t mode;     /* permissions */
+    const char *group; /* NULL: the group of the process */
+} mp_socket_file;
+int mp_listen(const char *where, int count, uint64_t dead_peer_ms, const mp_socket_file *file, int *fds,
+              mp_address *bound, mp_err *err);
 /* True if only this machine can reach the address; false if that cannot be determined. */
 bool mp_is_near(const char *where);
 /* Removes the file of a Unix socket, once, unless the path meanwhile has a different file, made by a successor
@@ -199,6 +204,8 @@ mp_str mp_stream_next_header(const mp_stream *stream, const char *name, size_t *
 mp_str mp_stream_peer(const mp_stream *stream);
 /* True if the stream's connection came by a Unix socket; false if the stream is gone. */
 bool mp_stream_is_unix(const mp_stream *stream);
+/* The user of the process that opened the stream's connection, if it came by a Unix socket; else false. */
+bool mp_stream_unix_user(const mp_stream *stream, uint32_t *uid);
 /* The identity in the client's certificate; NULL without TLS, and if the stream is gone. Read from the certificate
  * at the first call; valid as long as the request. */
 const mp_tls_peer *mp_stream_tls(const mp_stream *stream);

@@ -1,4 +1,5 @@
 /* stream.c: one HTTP request as its handler sees it, and answers with one body. */
+#define _GNU_SOURCE /* for struct ucred */
 #include "http.h"
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -134,6 +135,16 @@ mp_str mp_stream_peer(const mp_stream *stream)
 bool mp_stream_is_unix(const mp_stream *stream)
 {
     return stream->req != NULL && stream->conn->listener->is_unix;
+}
+
+bool mp_stream_unix_user(const mp_stream *stream, uint32_t *uid)
+{
+    struct ucred peer;
+    if (!mp_stream_is_unix(stream) || getsockopt(h2o_socket_get_fd(stream->conn->socket), SOL_SOCKET, SO_PEERCRED,
+                                                 &peer, &(socklen_t){sizeof peer}) != 0)
+        return false;
+    *uid = peer.uid;
+    return true;
 }
 
 mp_loop *mp_stream_loop(const mp_stream *stream)

@@ -118,6 +118,7 @@ typedef struct {
     int status;                    /* id of the call; 0: there is no call yet */
     const mp_principal *principal; /* NULL: not known */
     mp_str session, why;           /* may be empty; of the session's id, only a hash is written */
+    mp_str caller;                 /* who used the admin listener; may be empty */
     bool tells_host;               /* the line shows Host and Origin, because one of them is the reason */
 } mp_decision;
 
@@ -136,6 +137,16 @@ extern const mp_decision mp_host_refused;
 void mp_log_refused(const mp_stream *stream, mp_cause cause, int status, mp_str why);
 /* The reason of a refusal by mp_host_is_served: Host or Origin. */
 mp_cause mp_host_cause(const mp_rpc_config *config, const mp_stream *stream);
+
+/* -- secrets (principal.c) ------------------------------------------------------------------------------------------ */
+
+/* A SHA-256 hash: what is kept of a secret to recognize it. */
+typedef struct {
+    unsigned char bytes[32];
+} mp_secret_hash;
+mp_secret_hash mp_secret_hash_of(mp_str secret);
+/* Takes a time that does not depend on where the two differ. */
+bool mp_secret_hash_is(const mp_secret_hash *a, const mp_secret_hash *b);
 
 /* -- principals and authentication -------------------------------------------------------------------------------------------------- */
 

@@ -37,6 +37,7 @@
     X(LUA_MEMORY, "lua memory", "see limits.lua_memory: the calls of a worker hold more at once")                      \
     X(ANSWERS, "answers", "see limits.answers: clients do not read their answers")                                     \
     X(RATE, "rate", "see the limits and quotas in scripts/policy")                                                     \
+    X(ADMIN, "admin", "see admin.tokens and admin.certificates for who may use the admin listener")                    \
     X(STOPPING, "stopping", "clients try again when the gateway has restarted")
 
 #define MP_CAUSE_ID(id, name, hint) MP_CAUSE_##id,

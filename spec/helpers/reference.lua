@@ -93,7 +93,8 @@ values; the Debian package installs them.
 The admin listener (`admin.listen`, on an address and a thread of its own) answers `GET /healthz` (200; 503 while the gateway
 drains or a worker is stuck), `GET /readyz` (200 while the gateway accepts requests), `GET /status` (JSON: gauges, counters, the last
 reload, when certificates expire), `GET /metrics` ([the same and more for Prometheus](../how-to/monitor.md)),
-and `POST /reload` (what changed, or 422 with what is wrong).
+and `POST /reload` (what changed, or 422 with what is wrong). [Who may use it](../how-to/admin-access.md) is decided by tokens,
+certificates or a Unix socket.
 
 ## A session at the workbench
 

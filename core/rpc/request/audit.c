@@ -55,6 +55,7 @@ void mp_audit_request(const mp_stream *stream, const mp_decision *made)
     put_member(&line, "origin", made->tells_host ? mp_stream_header(stream, "origin", NULL) : MP_STR_NONE);
     if (made->status > 0)
         mp_buf_printf(&line, ",\"status\":%d", made->status);
+    put_member(&line, "caller", made->caller);
     put_member(&line, "why", made->why);
     mp_audit_write(mp_buf_str(&line));
     mp_buf_clear(&line);

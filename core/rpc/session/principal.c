@@ -65,3 +65,15 @@ bool mp_principal_key_is(const mp_principal *principal, const unsigned char key[
 {
     return CRYPTO_memcmp(principal->key, key, MP_PRINCIPAL_KEY) == 0;
 }
+
+mp_secret_hash mp_secret_hash_of(mp_str secret)
+{
+    mp_secret_hash hash;
+    SHA256((const unsigned char *)secret.ptr, secret.len, hash.bytes);
+    return hash;
+}
+
+bool mp_secret_hash_is(const mp_secret_hash *a, const mp_secret_hash *b)
+{
+    return CRYPTO_memcmp(a->bytes, b->bytes, sizeof a->bytes) == 0;
+}

@@ -15,9 +15,14 @@ return function(args)
   if not place then return say.misuse(what, hint) end
   place.authority = args.host or place.authority        -- a host name that every gateway accepts
   local method, path = table.unpack(asks[args.command])
-  local status, headers, body = http.ask { method = method, path = path, place = place }
+  local status, headers, body = http.ask {
+    method = method, path = path, place = place, headers = args.token and { authorization = "Bearer " .. args.token },
+  }
   if not status then
     return say.wrong("no gateway answers at " .. args.address .. ": " .. headers, "is it running? `moonpool run` starts it; --admin names another address")
+  end
+  if status == 401 and not args.token then
+    return say.wrong("the gateway at " .. args.address .. " needs a token", "put a token of its admin.tokens into the variable MOONPOOL_ADMIN_TOKEN")
   end
   local is_fine = status >= 200 and status < 300
   if body ~= "" and body:sub(-1) ~= "\n" then body = body .. "\n" end

@@ -1,7 +1,6 @@
 -- Checks that come before a request is handled, and data that no client may see: B-24, B-114, B-122, B-123, B-124.
 local cjson = require "cjson"
 local uv = require "luv"
-local certificates = require "spec.helpers.certificates"
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
 local wait = require "spec.helpers.wait"
@@ -128,20 +127,6 @@ describe("B-123 the admin's listener", function()
     assert.equal(200, post { Origin = own, ["Sec-Fetch-Site"] = "same-origin" })
     assert.equal(3, reloads())
     assert.has_nothing_left(g)
-  end)
-
-  it("warns when it is reachable from other machines, unless it requires certificates", function()
-    local here = certificates.here()
-    for _, tls in ipairs { false, { certificate = "cert.pem", key = "key.pem" },
-      { certificate = "cert.pem", key = "key.pem", client_ca = "cert.pem", client = "optional" },
-      { certificate = "cert.pem", key = "key.pem", client_ca = "cert.pem" } } do
-      local g <close> = gateway.start {
-        config = { admin = { listen = "0.0.0.0:0", tls = tls or nil }, hosts = { "*" } }, files = { ["cert.pem"] = here.certificate, ["key.pem"] = here.key },
-      }
-      g:wait_log "serving"
-      local is_told = g:log():find("admin listener is public", 1, true) ~= nil
-      assert.equal(not tls or not tls.client_ca or tls.client == "optional", is_told)
-    end
   end)
 
   it("sends no CORS header that lets a page read it", function()

@@ -1,0 +1,39 @@
+/* admin_access.h: who sends a request to the admin listener, and what that caller may do.
+ *
+ * Roles include those before them: metrics reads metrics, view reads all that has no secrets, operate changes things. A caller
+ * has its role by a token (admin.tokens), by its certificate (admin.tls with client_ca, admin.certificates), or because it could open the
+ * Unix socket. Without configured tokens a listener on a loopback address makes a token of its own for the lifetime of the process, in a
+ * file that only the user of the gateway can read. Belongs to the admin thread once that runs. */
+#ifndef MP_GATEWAY_ADMIN_ACCESS_H
+#define MP_GATEWAY_ADMIN_ACCESS_H
+
+#include "config.h"
+
+typedef enum { MP_ROLE_NONE, MP_ROLE_METRICS, MP_ROLE_VIEW, MP_ROLE_OPERATE } mp_admin_role;
+
+typedef struct mp_admin_access mp_admin_access;
+
+typedef struct {
+    mp_admin_role role;
+    char name[96]; /* for the audit: "token grafana", "certificate CN=robot", "uid 1000"; "" if nothing is known */
+    bool has_wrong_token;
+    uint64_t wait_s; /* above 0: this address has sent too many wrong tokens, and its token was not looked at */
+} mp_admin_caller;
+
+/* `at` is the bound address. Makes the token file if one is needed; without a folder for it there is none, which is logged. */
+mp_admin_access *mp_admin_access_new(const mp_config *config, const mp_address *at);
+/* Uses the tokens and certificates of another configuration. */
+void mp_admin_access_configure(mp_admin_access *access, const mp_config *config);
+/* Removes the token file. */
+void mp_admin_access_free(mp_admin_access *access);
+
+/* Counts wrong tokens, so call it once for each request. */
+mp_admin_caller mp_admin_caller_of(mp_admin_access *access, const mp_stream *stream);
+/* True if only this machine can reach the listener. */
+bool mp_admin_is_near(const mp_admin_access *access);
+/* Counts a request that was refused for want of a role. */
+void mp_admin_count_refused(void);
+/* "metrics", "view", "operate"; "none" */
+const char *mp_admin_role_name(mp_admin_role role);
+
+#endif

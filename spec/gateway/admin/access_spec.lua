@@ -1,0 +1,236 @@
+-- Who may use which endpoint of the admin listener: roles by token, by certificate, by Unix socket, and what a loopback address leaves open.
+local uv = require "luv"
+local certificates = require "spec.helpers.certificates"
+local client = require "spec.helpers.client"
+local gateway = require "spec.helpers.gateway"
+local wait = require "spec.helpers.wait"
+
+local tokens = { metrics = ("m"):rep(32), view = ("v"):rep(32), operate = ("o"):rep(32) }
+local all_tokens = {
+  metrics = { grafana = tokens.metrics }, view = { ann = tokens.view }, operate = { joe = tokens.operate, eve = ("e"):rep(32) },
+}
+
+-- Each endpoint: the role that it needs, and whether a loopback address leaves it open.
+local endpoints = {
+  { "GET", "/healthz", "none" }, { "HEAD", "/healthz", "none" }, { "GET", "/readyz", "none" },
+  { "GET", "/metrics", "metrics", open = true }, { "GET", "/status", "view", open = true }, { "POST", "/reload", "operate", open = true },
+}
+local rank = { none = 0, metrics = 1, view = 2, operate = 3 }
+
+local function read(path)
+  local file <close> = assert(io.open(path, "rb"))
+  return file:read "a"
+end
+
+-- Sends one request over a Unix socket and returns the status.
+local function ask_unix(path, method, target)
+  local pipe, answer, over = uv.new_pipe(false), "", false
+  pipe:connect(path, function(err)
+    assert(not err, err)
+    pipe:read_start(function(_, bytes)
+      if bytes then answer = answer .. bytes else over = true end
+    end)
+    pipe:write(("%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"):format(method, target))
+  end)
+  wait.for_fact("the answer over " .. path, 10, function() return over end)
+  pipe:close()
+  return tonumber(answer:match "^HTTP/1.1 (%d+)")
+end
+
+local function ask(g, at, token, tls, headers)
+  headers = headers or {}
+  headers["Content-Length"] = at[1] == "POST" and 0 or nil
+  headers.Authorization = token and "Bearer " .. token
+  return client.request(g, { method = at[1], path = at[2], headers = headers }, { admin = true, tls = tls })
+end
+
+local function check_matrix(g, callers, is_near)
+  for _, at in ipairs(endpoints) do
+    for name, caller in pairs(callers) do
+      local answer = ask(g, at, caller.token, caller.tls)
+      local where = ("%s %s by %s"):format(at[1], at[2], name)
+      if is_near and at.open or rank[caller.role] >= rank[at[3]] then
+        assert.equal(200, answer.status, where)
+      elseif caller.role == "none" and not caller.is_known then
+        assert.equal(401, answer.status, where)
+        assert.equal('Bearer realm="moonpool admin"', answer.headers["www-authenticate"], where)
+      else
+        assert.equal(403, answer.status, where)
+        assert.truthy(answer.body:find(("the role %s, and yours is %s"):format(at[3], caller.role), 1, true) or at[1] == "HEAD", where)
+      end
+    end
+  end
+end
+
+local by_token = {
+  ["nobody"] = { role = "none" }, ["the metrics token"] = { role = "metrics", token = tokens.metrics },
+  ["the view token"] = { role = "view", token = tokens.view }, ["the operate token"] = { role = "operate", token = tokens.operate },
+}
+
+describe("the admin listener", function()
+  it("leaves health, metrics, status and reload open on a loopback address", function()
+    local g <close> = gateway.start { config = { admin = { tokens = all_tokens } } }
+    check_matrix(g, by_token, true)
+    assert.has_nothing_left(g)
+  end)
+
+  it("needs the role of each endpoint where other machines can reach it", function()
+    local g <close> = gateway.start { config = { admin = { listen = "0.0.0.0:0", tokens = all_tokens }, hosts = { "*" } } }
+    check_matrix(g, by_token, false)
+    g:wait_log("refused", { cause = "admin" })
+    for _, token in pairs(tokens) do assert.is_nil(g:log():find(token, 1, true)) end
+  end)
+
+  it("lets whoever can open its Unix socket do everything, with the permissions of admin.mode", function()
+    local socket = os.tmpname()
+    os.remove(socket)
+    local g <close> = gateway.start {
+      config = { admin = { listen = "unix:" .. socket, mode = "0620" }, log = { audit = "audit.log" } },
+    }
+    assert.equal(tonumber("620", 8), uv.fs_stat(socket).mode & 511)
+    for _, at in ipairs(endpoints) do assert.equal(200, ask_unix(socket, at[1], at[2]), at[2]) end
+    wait.for_fact("an audit line with the user", 5, function()
+      return read(g.dir .. "/audit.log"):find('"event":"reload requested".*"caller":"uid ' .. uv.getuid() .. '"')
+    end)
+  end)
+
+  it("gives certificates the roles of admin.certificates", function()
+    local here = certificates.here()
+    local authority = certificates.make { subject = "/CN=authority", is_authority = true }
+    local g <close> = gateway.start {
+      config = {
+        admin = {
+          listen = "0.0.0.0:0", tls = { certificate = "cert.pem", key = "key.pem", client_ca = "ca.pem", client = "optional" },
+          certificates = { ["CN=grafana*"] = "metrics", ["CN=joe"] = "operate" }, tokens = { view = { ann = tokens.view } },
+        },
+        hosts = { "*" },
+      },
+      files = { ["cert.pem"] = here.certificate, ["key.pem"] = here.key, ["ca.pem"] = authority.certificate },
+    }
+    local function with(subject)
+      if not subject then return { name = "localhost", ca = g.dir .. "/cert.pem" } end
+      local made = certificates.make({ subject = "/CN=" .. subject, sans = false }, authority)
+      local base = ("%s/%s"):format(g.dir, subject)
+      for name, text in pairs { [".pem"] = made.certificate, [".key"] = made.key } do
+        local file <close> = assert(io.open(base .. name, "wb"))
+        file:write(text)
+      end
+      return { name = "localhost", ca = g.dir .. "/cert.pem", certificate = base .. ".pem", key = base .. ".key" }
+    end
+    check_matrix(g, {
+      ["grafana"] = { role = "metrics", tls = with "grafana-1" }, ["joe"] = { role = "operate", tls = with "joe" },
+      ["a stranger"] = { role = "none", is_known = true, tls = with "stranger" }, ["nobody"] = { role = "none", tls = with(nil) },
+      ["the view token"] = { role = "view", token = tokens.view, tls = with(nil) },
+    }, false)
+  end)
+
+  it("refuses pages of other origins and names that it does not serve, whatever their token", function()
+    local g <close> = gateway.start { config = { admin = { listen = "0.0.0.0:0", tokens = all_tokens } } }
+    for _, at in ipairs(endpoints) do
+      for _, headers in ipairs {
+        { Host = "evil.example" }, { Origin = "http://evil.example" }, { Origin = "null" }, { ["Sec-Fetch-Site"] = "cross-site" },
+        { ["Sec-Fetch-Site"] = "same-site" },
+      } do
+        assert.equal(403, ask(g, at, tokens.operate, nil, headers).status, at[2])
+      end
+    end
+    g:wait_log "serving"
+    assert.is_nil(g:log():find("reloaded", 1, true))
+  end)
+
+  it("looks at no token of an address that sent ten wrong ones in a minute", function()
+    local g <close> = gateway.start { config = { admin = { listen = "0.0.0.0:0", tokens = all_tokens }, hosts = { "*" } } }
+    local at = { "GET", "/status" }
+    for i = 1, 10 do assert.equal(401, ask(g, at, "wrong " .. i).status) end
+    for _, token in ipairs { "wrong", tokens.operate } do
+      local answer = ask(g, at, token)
+      assert.equal(429, answer.status)
+      assert.truthy(tonumber(answer.headers["retry-after"]) <= 60)
+    end
+    assert.equal(401, ask(g, at, nil).status)
+  end)
+
+  it("uses the tokens of the configuration that serves", function()
+    local g <close> = gateway.start { config = { admin = { listen = "0.0.0.0:0", tokens = all_tokens }, hosts = { "*" } } }
+    local at = { "GET", "/status" }
+    assert.equal(200, ask(g, at, tokens.view).status)
+    local text = read(g.dir .. "/moonpool.yaml")
+    local file = assert(io.open(g.dir .. "/moonpool.yaml", "wb"))
+    file:write((text:gsub(tokens.view, ("w"):rep(32))))
+    file:close()
+    g:signal "sighup"
+    g:wait_log "reloaded"
+    assert.equal(200, ask(g, at, ("w"):rep(32)).status)
+    assert.equal(401, ask(g, at, tokens.view).status)
+  end)
+
+  it("does not start where other machines can reach it without credentials", function()
+    for _, config in ipairs {
+      'admin: "0.0.0.0:7301"', 'admin: {listen: "[::]:7301"}', 'admin: {listen: "0.0.0.0:7301", tokens: {}}',
+    } do
+      local dir = gateway.prepare { config = config .. "\n" }
+      local code, _, err = gateway.exec({ "run", dir .. "/moonpool.yaml" })
+      assert.equal(78, code, config)
+      assert.truthy(err:find("other machines can reach", 1, true), err)
+      assert.truthy(err:find("tokens: {operate: {me: ", 1, true), err)
+    end
+  end)
+
+  it("refuses tokens that can be guessed, roles that it does not have, and certificates without client_ca", function()
+    for config, why in pairs {
+      ["{tokens: {view: {ann: short}}}"] = "22 to 4096", ["{tokens: {admin: {ann: " .. tokens.view .. "}}}"] = "unknown key 'admin'",
+      ["{certificates: {'CN=x': root}}"] = "'root' is no role", ["{certificates: {'CN=x': view}}"] = "needs 'tls.client_ca'",
+      ["{listen: 'unix:/tmp/x', mode: 0999}"] = "three octal digits",
+    } do
+      local dir = gateway.prepare { config = "admin: " .. config .. "\n" }
+      local code, _, err = gateway.exec({ "check", dir .. "/moonpool.yaml" })
+      assert.equal(78, code, config)
+      assert.truthy(err:find(why, 1, true), err)
+    end
+  end)
+end)
+
+describe("the token of a loopback address", function()
+  it("is in a file for the gateway's user alone, is used by commands, and ends with the process", function()
+    local dir = os.tmpname()
+    os.remove(dir)
+    uv.fs_mkdir(dir, 448)
+    local g <close> = gateway.start { env = { XDG_RUNTIME_DIR = dir } }
+    local path = ("%s/moonpool/%d.token"):format(dir, g.admin_port)
+    local stat = assert(uv.fs_stat(path))
+    assert.equal(tonumber("600", 8), stat.mode & 511)
+    assert.equal(tonumber("700", 8), uv.fs_stat(dir .. "/moonpool").mode & 511)
+    local token = read(path):match "^(%x+)\n$"
+    assert.equal(64, #token)
+    for _, place in ipairs { g:log(), read("/proc/" .. g.pid .. "/environ"), read("/proc/" .. g.pid .. "/cmdline"), g:admin("/status").body } do
+      assert.is_nil(place:find(token, 1, true))
+    end
+    g:stop()
+    assert.is_nil(uv.fs_stat(path))
+    uv.fs_rmdir(dir .. "/moonpool")
+    uv.fs_rmdir(dir)
+  end)
+
+  it("is not made where the configuration has tokens", function()
+    local dir = os.tmpname()
+    os.remove(dir)
+    uv.fs_mkdir(dir, 448)
+    local g <close> = gateway.start { env = { XDG_RUNTIME_DIR = dir }, config = { admin = { tokens = all_tokens } } }
+    assert.is_nil(uv.fs_stat(dir .. "/moonpool"))
+    g:stop()
+    uv.fs_rmdir(dir)
+  end)
+end)
+
+describe("moonpool status", function()
+  it("uses the token of the variable, and of the configuration", function()
+    local g <close> = gateway.start { config = { admin = { listen = "0.0.0.0:0", tokens = all_tokens }, hosts = { "*" } } }
+    local address = "127.0.0.1:" .. g.admin_port
+    local code, out, err = gateway.exec({ "status", "--json", "--admin", address }, { env = { MOONPOOL_ADMIN_TOKEN = tokens.view } })
+    assert.equal(0, code, err)
+    assert.truthy(out:find('"pid":' .. g.pid, 1, true))
+    code, out, err = gateway.exec { "status", "--admin", address }
+    assert.equal(1, code, out)
+    assert.truthy(err:find("MOONPOOL_ADMIN_TOKEN", 1, true), err)
+  end)
+end)
