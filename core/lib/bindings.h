@@ -25,6 +25,8 @@ void mp_lib_topics(lua_State *L);
 void mp_lib_http(lua_State *L, const mp_lib_config *config);
 void mp_lib_catalogue(lua_State *L, mp_upstreams *upstreams);
 void mp_lib_upstream(lua_State *L, mp_upstreams *upstreams);
+/* Upstreams have said something that belongs to no exchange: sends the bus message "observed" to this VM alone. `ctx`: the mp_vm. */
+void mp_lib_on_observed(void *ctx);
 void mp_lib_fs(lua_State *L, const mp_lib_config *config);
 void mp_lib_exec(lua_State *L, const mp_lib_config *config);
 void mp_lib_upstream_config(lua_State *L, const mp_lib_config *config);

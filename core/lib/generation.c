@@ -122,6 +122,8 @@ void mp_lib_attach(mp_vm *vm, mp_loop *loop, mp_rpc *rpc, mp_client *client, mp_
     lib->upstreams = upstreams;
     mp_vm_attach(vm, loop);
     mp_cron_start(lib);
+    if (upstreams != NULL)
+        mp_upstream_observe(upstreams, mp_lib_on_observed, vm);
     mp_vm_bus_deliver(vm, MP_STR("attached"), MP_STR(""));
 }
 
@@ -163,6 +165,8 @@ void mp_lib_end(mp_vm *vm)
 
 void mp_lib_detach(mp_vm *vm)
 {
+    if (mp_lib_of_vm(vm)->upstreams != NULL)
+        mp_upstream_observe_no_more(mp_lib_of_vm(vm)->upstreams, vm);
     mp_cron_stop(mp_lib_of_vm(vm));
     mp_vm_detach(vm);
     mp_principals_detach(mp_lib_of_vm(vm));

@@ -183,6 +183,24 @@ static int l_channel(lua_State *L)
 
 /* -- channels ------------------------------------------------------------------------------------------------------ */
 
+mp_channel *mp_upstream_check_channel(lua_State *L)
+{
+    channel_handle *it = luaL_checkudata(L, 1, CHANNEL);
+    if (it->channel == NULL)
+        luaL_error(L, "this channel was released: the task that took it has ended");
+    return it->channel;
+}
+
+void mp_upstream_push_channel(lua_State *L, mp_channel *channel)
+{
+    channel_handle *it = lua_newuserdatauv(L, sizeof *it, 2);
+    *it = (channel_handle){0};
+    mp_link_init(&it->hold.link);
+    luaL_setmetatable(L, CHANNEL);
+    it->channel = mp_channel_ref(channel);
+    mp_hold_put(L, &it->hold, on_channel_release);
+}
+
 static channel_handle *check_channel(lua_State *L)
 {
     channel_handle *it = luaL_checkudata(L, 1, CHANNEL);
@@ -329,9 +347,12 @@ void mp_lib_upstream(lua_State *L, mp_upstreams *upstreams)
                                        {"serial", l_serial},
                                        {"transport", l_transport},
                                        {"send", l_send},
+                                       {"stand", mp_upstream_stand},
+                                       {"unstand", mp_upstream_unstand},
                                        {NULL, NULL}};
     mp_set_members(L, functions, 0);
     mp_lib_catalogue(L, upstreams);
+    mp_lib_observer(L);
     lua_pushstring(L, upstreams == NULL ? "" : mp_upstreams_instance(upstreams));
     mp_set_member(L, -2, "upstream.instance");
     mp_upstream_add_handle(L, CHANNEL, l_channel_gc, l_channel_release, channel);

@@ -15,6 +15,15 @@ int mp_upstream_push_exchange(lua_State *L, mp_channel *channel);
 /* Makes the metatable of a kind of userdata.  [-0, +0, throws] */
 void mp_upstream_add_handle(lua_State *L, const char *kind, lua_CFunction gc, lua_CFunction close,
                             const luaL_Reg *methods);
+/* The channel of the handle at index 1.  [-0, +0, throws] */
+mp_channel *mp_upstream_check_channel(lua_State *L);
+/* Pushes a handle of the channel, which the running task holds.  [-0, +1, throws] */
+void mp_upstream_push_channel(lua_State *L, mp_channel *channel);
+/* Methods of channels (upstream_standing.c). */
+int mp_upstream_stand(lua_State *L);
+int mp_upstream_unstand(lua_State *L);
+/* Adds upstream.observed to the host table on top of the stack.  [-0, +0, throws] */
+void mp_lib_observer(lua_State *L);
 /* Makes the metatable of exchanges.  [-0, +0, throws] */
 void mp_upstream_add_exchange(lua_State *L);
 

@@ -36,6 +36,7 @@ void mp_channel_unref(mp_channel *channel)
     free(channel->revision);
     free(channel->session);
     free(channel->given);
+    free(channel->key_text);
     free(channel);
 }
 
@@ -56,6 +57,16 @@ mp_str mp_channel_card(const mp_channel *channel)
     mp_str card = {channel->card, channel->card_len};
     pthread_mutex_unlock(&shared->upstream->lock);
     return card;
+}
+
+mp_str mp_channel_name(const mp_channel *channel)
+{
+    return mp_str_of(channel->upstream->name);
+}
+
+mp_str mp_channel_key_text(const mp_channel *channel)
+{
+    return mp_str_of(channel->key_text);
 }
 
 const char *mp_channel_transport(const mp_channel *channel)
@@ -141,6 +152,8 @@ static mp_channel *channel_new(mp_upstream *upstream, mp_channel_key *key, mp_up
     channel->used_at = mp_monotonic_ms();
     mp_link_init(&channel->in_owner);
     mp_link_init(&channel->exchanges);
+    mp_link_init(&channel->standings);
+    channel->key_text = mp_dup(key->node.key);
     key->channel = channel;
     key->state = MP_KEY_CLAIMED;
     upstream->channels++;

@@ -51,36 +51,39 @@ static bool is_answer_to(const mp_envelope *envelope, const mp_exchange *exchang
     return exchange->has_id && mp_json_id_eq(envelope->id, (mp_str){id, (size_t)len});
 }
 
-int mp_exchange_take(mp_exchange *exchange, int status, const mp_envelope *envelope, mp_str bytes)
+int mp_exchange_take(mp_exchange *exchange, const mp_upstream_host *here, int status, const mp_envelope *envelope,
+                     mp_str bytes)
 {
     size_t queued = atomic_load(&exchange->queued);
     if (envelope->kind == MP_KIND_RESPONSE && is_answer_to(envelope, exchange)) {
-        mp_exchange_pass(exchange, event_new(envelope, MP_EVENT_ANSWER, bytes, status));
+        mp_exchange_pass(exchange, here, event_new(envelope, MP_EVENT_ANSWER, bytes, status));
         return 1;
     }
     if (envelope->kind == MP_KIND_NOTE && queued <= 2 * exchange->part->limits.queue)
-        mp_exchange_pass(exchange, event_new(envelope, MP_EVENT_NOTE, bytes, status));
+        mp_exchange_pass(exchange, here, event_new(envelope, MP_EVENT_NOTE, bytes, status));
     else if (envelope->kind == MP_KIND_NOTE)
         mp_stat_add(&mp_stat_upstream_dropped_notes, 1);
     else if (envelope->kind != MP_KIND_REQUEST)
         mp_channel_count_dropped(exchange->channel);
     else if (queued <= exchange->answer)
-        mp_exchange_pass(exchange, event_new(envelope, MP_EVENT_REQUEST, bytes, status));
+        mp_exchange_pass(exchange, here, event_new(envelope, MP_EVENT_REQUEST, bytes, status));
+    else if (here != exchange->host && !exchange->transport->has_home)
+        mp_channel_count_dropped(exchange->channel); /* of a standing stream */
     else
         mp_exchange_fail_with(exchange, "too_large", "more unanswered requests of the upstream than `answer` bytes");
     return 0;
 }
 
 /* The elements of an array of messages. */
-static int take_array(mp_exchange *exchange, int status, mp_envelope *envelope, mp_str bytes)
+static int take_array(mp_exchange *exchange, mp_upstream_host *here, int status, mp_str bytes)
 {
     mp_json_cursor cursor = {bytes.ptr, bytes.ptr + bytes.len};
     mp_str element;
     int answers = 0;
     mp_json_next(&cursor);
     while ((element = mp_message_next(&cursor)).ptr != NULL) {
-        mp_envelope_read_any(envelope, element, SIZE_MAX);
-        answers += mp_exchange_take(exchange, status, envelope, element);
+        mp_envelope_read_any(&here->envelope, element, SIZE_MAX);
+        answers += mp_exchange_take(exchange, here, status, &here->envelope, element);
     }
     return answers;
 }
@@ -90,6 +93,6 @@ int mp_exchange_message(mp_exchange *exchange, int status, mp_str bytes)
     mp_upstream_host *host = exchange->transport->has_home ? exchange->channel->home : exchange->host;
     mp_envelope *envelope = &host->envelope;
     mp_envelope_read_any(envelope, bytes, SIZE_MAX);
-    return envelope->kind == MP_KIND_ARRAY ? take_array(exchange, status, envelope, bytes)
-                                           : mp_exchange_take(exchange, status, envelope, bytes);
+    return envelope->kind == MP_KIND_ARRAY ? take_array(exchange, host, status, bytes)
+                                           : mp_exchange_take(exchange, host, status, envelope, bytes);
 }

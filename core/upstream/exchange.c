@@ -346,10 +346,10 @@ static void deliver_event(mp_message *message, mp_loop *loop)
     mp_exchange_unref(exchange);
 }
 
-void mp_exchange_pass(mp_exchange *exchange, mp_queued_event *event)
+void mp_exchange_pass(mp_exchange *exchange, const mp_upstream_host *here, mp_queued_event *event)
 {
     atomic_fetch_add(&exchange->queued, event->size);
-    if (is_direct(exchange)) {
+    if (here == exchange->host) {
         enqueue(exchange, event);
         return;
     }

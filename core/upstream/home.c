@@ -1,6 +1,6 @@
-/* home.c: what the transports with a home share: which exchange of a channel a message belongs to, the end of a channel whose
+/* home.c: what the transports with a home, and standing streams, share: which exchange of a channel a message belongs to, the end of a channel whose
  * connection has ended, and the limits of processes. */
-#include "upstream/transport.h"
+#include "upstream/standing.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -39,54 +39,142 @@ static mp_str progress_token(mp_str params)
     }
 }
 
-/* The exchange whose request has this id, as an integer. */
-static mp_exchange *exchange_of(const mp_channel *channel, mp_str id)
+/* Requests of a channel that run, newest first, while they are looked through: those of this id, or those that were sent. */
+typedef struct {
+    bool has_id;
+    int64_t id;
+    mp_exchange **list; /* counted references, in memory of `room` or of the heap */
+    size_t count, most;
+    mp_exchange *room[16];
+} search;
+
+static void look_at(search *it, mp_exchange *exchange)
 {
-    int64_t number;
-    if (id.len == 0 || !mp_json_int(id, &number))
+    if (!exchange->has_id || (it->has_id ? exchange->id != it->id : !atomic_load(&exchange->was_sent)))
+        return;
+    if (it->count == it->most) {
+        mp_exchange **more = mp_new(it->most * 2 * sizeof *more);
+        memcpy(more, it->list, it->count * sizeof *more);
+        if (it->list != it->room)
+            free(it->list);
+        it->list = more;
+        it->most *= 2;
+    }
+    it->list[it->count++] = mp_exchange_ref(exchange);
+}
+
+/* Those with a home are on its list, oldest first. Those of other transports are on the list of the upstream, which they leave before they
+ * are freed. */
+static void look_for(search *it, mp_channel *channel)
+{
+    it->list = it->room;
+    it->most = sizeof it->room / sizeof *it->room;
+    if (channel->transport->has_home) {
+        for (mp_link *link = channel->exchanges.prev; link != &channel->exchanges; link = link->prev)
+            look_at(it, mp_container(link, mp_exchange, in_channel));
+        return;
+    }
+    mp_upstream *upstream = channel->upstream;
+    pthread_mutex_lock(&upstream->lock);
+    for (mp_link *link = upstream->running.prev; link != &upstream->running; link = link->prev) {
+        mp_exchange *exchange = mp_container(link, mp_exchange, in_upstream);
+        if (exchange->channel == channel)
+            look_at(it, exchange);
+    }
+    pthread_mutex_unlock(&upstream->lock);
+}
+
+static void end_search(search *it)
+{
+    for (size_t i = 0; i < it->count; i++)
+        mp_exchange_unref(it->list[i]);
+    if (it->list != it->room)
+        free(it->list);
+}
+
+static mp_exchange *keep(search *it, size_t i)
+{
+    mp_exchange *found = i < it->count ? mp_exchange_ref(it->list[i]) : NULL;
+    end_search(it);
+    return found;
+}
+
+/* The exchange whose request has this id, as an integer. A counted reference, like the next. */
+static mp_exchange *exchange_of(mp_channel *channel, mp_str id)
+{
+    search it = {.has_id = true};
+    if (id.len == 0 || !mp_json_int(id, &it.id))
         return NULL;
-    for (mp_link *link = channel->exchanges.prev; link != &channel->exchanges; link = link->prev) {
-        mp_exchange *exchange = mp_container(link, mp_exchange, in_channel);
-        if (exchange->has_id && exchange->id == number)
-            return exchange;
-    }
-    return NULL;
+    look_for(&it, channel);
+    return keep(&it, 0);
 }
 
-/* The newest request that was sent; NULL: none runs. `is_question`: the newest one whose task can ask a client, if there is one. */
-static mp_exchange *newest(const mp_channel *channel, bool is_question)
+/* A question belongs to the newest request whose task can ask a client, if there is one, else to the newest. */
+static mp_exchange *asked(mp_channel *channel)
 {
-    mp_exchange *other = NULL;
-    for (mp_link *link = channel->exchanges.prev; link != &channel->exchanges; link = link->prev) {
-        mp_exchange *exchange = mp_container(link, mp_exchange, in_channel);
-        if (!exchange->has_id || !atomic_load(&exchange->was_sent))
-            continue;
-        if (!is_question || exchange->takes_questions)
-            return exchange;
-        if (other == NULL)
-            other = exchange;
-    }
-    return other;
+    search it = {0};
+    size_t i = 0;
+    look_for(&it, channel);
+    while (i < it.count && !it.list[i]->takes_questions)
+        i++;
+    return keep(&it, i < it.count ? i : 0);
 }
 
-static mp_exchange *owner_of(const mp_channel *channel, const mp_envelope *envelope)
+/* The newest request; `alone`: the only one. */
+static mp_exchange *newest(mp_channel *channel, bool alone)
+{
+    search it = {0};
+    look_for(&it, channel);
+    return keep(&it, alone && it.count > 1 ? it.count : 0);
+}
+
+static bool ends_with(mp_str text, const char *end)
+{
+    size_t len = strlen(end);
+    return text.len >= len && memcmp(text.ptr + text.len - len, end, len) == 0;
+}
+
+/* True for notifications that are about no request. */
+static bool is_about_the_channel(mp_str method)
+{
+    return ends_with(method, "/list_changed") || mp_str_is(method, "notifications/resources/updated") ||
+           mp_str_is(method, "notifications/subscriptions/acknowledged") || mp_str_is(method, "notifications/tasks") ||
+           mp_str_is(method, "notifications/tasks/status");
+}
+
+/* The exchange that a message belongs to, with a counted reference. */
+static mp_exchange *owner_of(mp_channel *channel, const mp_envelope *envelope)
 {
     if (envelope->kind == MP_KIND_RESPONSE)
         return exchange_of(channel, envelope->id);
-    if (envelope->kind == MP_KIND_NOTE && mp_str_is(envelope->method, "notifications/progress"))
+    if (envelope->kind == MP_KIND_REQUEST)
+        return asked(channel);
+    if (mp_str_is(envelope->method, "notifications/progress"))
         return exchange_of(channel, progress_token(envelope->params));
-    return newest(channel, envelope->kind == MP_KIND_REQUEST);
+    if (is_about_the_channel(envelope->method))
+        return NULL;
+    return newest(channel, mp_str_is(envelope->method, "notifications/message"));
 }
 
 /* The upstream takes a question back. Which exchange has it is not known here, so each of those that take questions learns of it. */
 static void take_back(mp_channel *channel, const mp_envelope *envelope, mp_str bytes)
 {
-    for (mp_link *link = channel->exchanges.next, *next; link != &channel->exchanges; link = next) {
-        next = link->next;
-        mp_exchange *exchange = mp_container(link, mp_exchange, in_channel);
-        if (exchange->takes_questions)
-            mp_exchange_take(exchange, 0, envelope, bytes);
-    }
+    search it = {0};
+    look_for(&it, channel);
+    for (size_t i = 0; i < it.count; i++)
+        if (it.list[i]->takes_questions)
+            mp_exchange_take(it.list[i], channel->home, 0, envelope, bytes);
+    end_search(&it);
+}
+
+/* No exchange takes the message. */
+static void observe(mp_channel *channel, const mp_envelope *envelope, mp_str bytes)
+{
+    bool is_note = envelope->kind == MP_KIND_NOTE && !mp_str_is(envelope->method, "notifications/progress");
+    if (is_note || envelope->kind == MP_KIND_REQUEST)
+        mp_observe_message(channel, envelope, bytes);
+    else
+        mp_channel_count_dropped(channel);
 }
 
 static bool take_one(mp_channel *channel, mp_str bytes)
@@ -101,11 +189,14 @@ static bool take_one(mp_channel *channel, mp_str bytes)
     }
     mp_exchange *exchange = owner_of(channel, envelope);
     if (exchange == NULL)
-        mp_channel_count_dropped(channel);
+        observe(channel, envelope, bytes);
+    else if (envelope->kind == MP_KIND_RESPONSE && !channel->transport->has_home)
+        mp_channel_count_dropped(channel); /* an answer comes on the stream of its request */
     else if (envelope->kind == MP_KIND_RESPONSE && bytes.len > exchange->answer)
         mp_exchange_fail_with(exchange, "too_large", "the answer is larger than `answer`");
     else
-        mp_exchange_take(exchange, 0, envelope, bytes);
+        mp_exchange_take(exchange, channel->home, 0, envelope, bytes);
+    mp_exchange_unref(exchange);
     return true;
 }
 

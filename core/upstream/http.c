@@ -1,7 +1,7 @@
 /* http.c: Streamable HTTP of all revisions: each message is a POST of its own, on the worker of its task, whose answer is one JSON body or
  * an event stream. Redirects are not followed, compressed answers are refused, a POST is never sent twice. */
 #define _GNU_SOURCE
-#include "upstream/transport.h"
+#include "upstream/standing.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -502,6 +502,10 @@ static void resume(mp_exchange *exchange)
 static void close_channel(mp_channel *channel, bool is_lost)
 {
     const char *session = session_of(channel, true);
+    if (channel->closing_host == channel->home) {
+        channel->is_closed = true;
+        mp_standing_close(channel);
+    }
     if (!is_lost && session != NULL && *session != '\0')
         tell(channel->closing_host, channel, "DELETE", MP_STR_NONE);
 }

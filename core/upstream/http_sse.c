@@ -87,7 +87,8 @@ static mp_transfer *begin(const connection *it, const mp_exchange *exchange, mp_
     outgoing->ca = part->it.tls_ca;
     outgoing->certificate = part->it.tls_certificate;
     outgoing->key = part->it.tls_key;
-    mp_transfer *transfer = mp_transfer_start(it->host->client, outgoing, err);
+    bool is_post = strcmp(outgoing->method, "POST") == 0;
+    mp_transfer *transfer = mp_transfer_start(is_post ? it->host->client : it->host->stream_client, outgoing, err);
     mp_http_clear_headers(&all);
     return transfer;
 }

@@ -132,6 +132,9 @@ struct mp_channel {
     mp_upstream_host *home; /* the worker that claimed it; never changes */
     char *given;            /* the session id that the upstream gave while the channel was opened; home's thread */
     void *connection;       /* of the transport, on the home's thread */
+    mp_link standings;      /* standing streams; home's thread */
+    bool has_gap;           /* an MP_OBSERVED_GAP waits to be taken; home's thread */
+    char *key_text;         /* the text of its key */
     mp_link
         exchanges; /* transports with a home: exchanges that were given to `send` and are not over, oldest first; home's thread */
     mp_message closing;             /* posted once, to the home */
@@ -217,6 +220,14 @@ struct mp_upstream_host {
     mp_link in_table; /* table lock */
     mp_loop *loop;
     mp_client *client;
+    mp_client *stream_client;         /* for streams that do not end */
+    mp_link standings, hot_standings; /* standing streams; those with news */
+    mp_link observed;                 /* what belongs to no exchange and was not taken */
+    size_t observed_bytes;
+    void *observation; /* the one that was taken last */
+    void (*on_observed)(void *ctx);
+    void *observer;
+    uint64_t observer_told_at;  /* ms; 0: it has taken everything */
     mp_link hot;                /* HTTP requests with news, by their member `hot` */
     mp_link requests;           /* all HTTP requests of this host */
     mp_link unfinished;         /* exchanges of this host's tasks that have not ended, each with a counted reference */
@@ -290,8 +301,8 @@ typedef struct mp_channel_owner {
 
 /* -- exchange.c ---------------------------------------------------------------------------------------------------- */
 
-/* Gives an event to the task of the exchange. Takes it over. On the transport's thread. */
-void mp_exchange_pass(mp_exchange *exchange, mp_queued_event *event);
+/* Gives an event to the task of the exchange. Takes it over. `here`: the host of the calling thread. */
+void mp_exchange_pass(mp_exchange *exchange, const mp_upstream_host *here, mp_queued_event *event);
 
 /* The loop has ended: ends all exchanges of its tasks. */
 void mp_exchanges_end(mp_upstream_host *host);

@@ -1,5 +1,5 @@
 /* table.c: the upstreams of the process: the list of the configuration, reloads, the sweep, facts for people. */
-#include "upstream/transport.h"
+#include "upstream/standing.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
@@ -342,6 +342,7 @@ mp_upstream_host *mp_upstream_host_new(mp_upstreams *table, mp_loop *loop, const
     host->table = table;
     host->loop = loop;
     host->client = mp_client_new(loop, &own);
+    host->stream_client = mp_client_new(loop, &own);
     mp_link_init(&host->hot);
     mp_link_init(&host->requests);
     mp_link_init(&host->unfinished);
@@ -351,6 +352,9 @@ mp_upstream_host *mp_upstream_host_new(mp_upstreams *table, mp_loop *loop, const
     mp_link_put(&table->hosts, &host->in_table);
     table->host_count++;
     pthread_mutex_unlock(&table->lock);
+    mp_link_init(&host->standings);
+    mp_link_init(&host->hot_standings);
+    mp_link_init(&host->observed);
     mp_link_init(&host->processes);
     mp_link_init(&host->streams);
     return host;
@@ -360,6 +364,7 @@ void mp_upstream_host_configure(mp_upstream_host *host, const mp_client_limits *
 {
     mp_client_limits own = client_limits(limits);
     mp_client_configure(host->client, &own);
+    mp_client_configure(host->stream_client, &own);
     host->most_held = limits->held;
 }
 
@@ -376,6 +381,7 @@ bool mp_upstream_turn(mp_upstream_host *host)
     for (size_t i = 0; i < TRANSPORTS && has_connections(host); i++)
         if (transports[i]->turn != NULL)
             did = transports[i]->turn(host) || did;
+    did = (mp_standing_has_work(host) && mp_standing_turn(host)) || did;
     if (now_us >= host->sweep_us) {
         host->sweep_us = now_us + SWEEP_LOOK_US;
         sweep_if_due(host->table, now_us / 1000);
@@ -385,7 +391,7 @@ bool mp_upstream_turn(mp_upstream_host *host)
 
 bool mp_upstream_has_work(const mp_upstream_host *host)
 {
-    bool found = false;
+    bool found = mp_standing_has_work(host);
     for (size_t i = 0; i < TRANSPORTS && !found && has_connections(host); i++)
         found = transports[i]->has_work != NULL && transports[i]->has_work(host);
     return found;
@@ -396,6 +402,7 @@ bool mp_upstream_host_end(mp_upstream_host *host)
     uint64_t now = mp_monotonic_ms();
     if (host->end_by == 0) {
         host->end_by = now + END_MS;
+        mp_standing_end(host);
         pthread_mutex_lock(&host->table->lock);
         bool is_last = ++host->table->ended_hosts == host->table->host_count;
         pthread_mutex_unlock(&host->table->lock);
@@ -444,7 +451,10 @@ void mp_upstream_host_free(mp_upstream_host *host)
     pthread_mutex_lock(&host->table->lock);
     mp_link_drop(&host->in_table);
     pthread_mutex_unlock(&host->table->lock);
+    mp_standing_end(host);
+    mp_observed_clear(host);
     mp_client_free(host->client);
+    mp_client_free(host->stream_client);
     mp_buf_clear(&host->envelope.scratch);
     free(host);
 }

@@ -75,16 +75,18 @@ void mp_exchange_unref(mp_exchange *exchange);
 
 /* -- what a transport with a home calls, for a channel ------------------------------------------------------------- */
 
-/* A message has arrived: finds its exchange among channel->exchanges. A response by its id; notifications/progress by its token, which Lua
- * makes equal to the id of its request; everything else goes to the only exchange of the channel, else to the newest one, and is dropped
- * and counted where there is none. False: the bytes are no JSON-RPC message. On the home's thread. */
+/* A message has arrived on the connection of the channel, or on a standing stream. A response belongs to an exchange by its id;
+ * notifications/progress by its token, which Lua makes equal to the id of its request; a log message to the only exchange that runs. A
+ * request goes to the only exchange of the channel, else to the newest one. What belongs to no exchange is observed (observer.c), but for
+ * responses and progress, which are dropped and counted. False: the bytes are no JSON-RPC message. On the home's thread. */
 bool mp_channel_message(mp_channel *channel, mp_str bytes);
 /* All exchanges of the channel fail with this reason. */
 void mp_channel_fail_all(mp_channel *channel, const char *reason, const char *why);
 /* Counts a message that belongs to no exchange. */
 void mp_channel_count_dropped(mp_channel *channel);
-/* A message that belongs to the exchange, and was read to `envelope`. Returns the number of answers. */
-int mp_exchange_take(mp_exchange *exchange, int status, const mp_envelope *envelope, mp_str bytes);
+/* A message that belongs to the exchange, and was read to `envelope`, on the thread of `here`. Returns the number of answers. */
+int mp_exchange_take(mp_exchange *exchange, const mp_upstream_host *here, int status, const mp_envelope *envelope,
+                     mp_str bytes);
 /* The next element of an array, behind whose opening bracket the cursor is; ptr == NULL at its end. */
 mp_str mp_message_next(mp_json_cursor *cursor);
 /* The connection has ended by itself: all exchanges of the channel fail with this reason, and the next taker opens another channel. The

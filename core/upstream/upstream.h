@@ -262,6 +262,56 @@ void mp_exchange_cancel(mp_exchange *exchange, mp_str message);
 /* Cancels the exchange unless it is over. A message without an id is still sent. */
 void mp_exchange_free(mp_exchange *exchange);
 
+/* -- what upstreams say without being asked ------------------------------------------------------------------------- */
+
+/* A channel whose transport has one connection brings everything there. Over Streamable HTTP it needs standing streams: one GET of a
+ * channel with a session, and requests whose answer does not end. Each is held by the worker that opened the channel. A request that comes
+ * there goes to the only exchange that runs on the channel, else to the newest; what belongs to no exchange is observed. */
+
+typedef enum {
+    MP_OBSERVED_MESSAGE, /* a notification or a request that belongs to no exchange */
+    MP_OBSERVED_GAP,  /* messages may be missing: the GET was opened again, or more came than limits.upstreams.queue */
+    MP_OBSERVED_ENDED /* the stream of a request has ended; nothing opens it again */
+} mp_observation_kind;
+
+typedef struct {
+    mp_observation_kind kind;
+    mp_channel *channel; /* may have ended meanwhile */
+    mp_str method, bytes;
+    mp_str id;        /* of a request: a span */
+    int64_t standing; /* ENDED: the id of the request */
+} mp_observation;
+
+/* `there_is` is called once when there is something to take, until mp_upstream_observed has returned NULL. It marks and enqueues only. The
+ * worker's thread, like the functions below. */
+void mp_upstream_observe(mp_upstream_host *host, void (*there_is)(void *ctx), void *ctx);
+/* No effect if another observer has taken the place of `ctx`. */
+void mp_upstream_observe_no_more(mp_upstream_host *host, const void *ctx);
+/* The next observation, valid until the next call; NULL: there is none. */
+const mp_observation *mp_upstream_observed(mp_upstream_host *host);
+
+typedef struct mp_stand mp_stand;
+typedef struct {
+    int64_t id;                 /* of the request; 0: the GET of the channel */
+    mp_str message;             /* the request; empty: GET */
+    mp_str revision;            /* for the header, while the channel is being opened; may be empty */
+    const char *const *headers; /* "Name: value"; ends with NULL; may be NULL */
+    /* The head of the answer is there, or there will be none. Not before mp_channel_stand returns, not after mp_stand_free. */
+    void (*done)(void *ctx);
+    void *ctx;
+} mp_stand_options;
+
+/* Opens a standing stream, unless it is open. It lives until mp_channel_unstand or the end of the channel, also after mp_stand_free. */
+mp_stand *mp_channel_stand(mp_upstream_host *host, mp_channel *channel, const mp_stand_options *options);
+/* The HTTP status; 200: the stream is open; -1: no answer; 0: not known yet. */
+int mp_stand_status(const mp_stand *stand);
+void mp_stand_free(mp_stand *stand);
+/* Closes the stream of the request. Any thread. */
+void mp_channel_unstand(mp_channel *channel, int64_t id);
+/* The name of the channel's upstream, and its key, valid as long as the reference. */
+mp_str mp_channel_name(const mp_channel *channel);
+mp_str mp_channel_key_text(const mp_channel *channel);
+
 /* -- catalogues ---------------------------------------------------------------------------------------------------- */
 
 #define MP_CATALOGUE_HASH 32

@@ -798,6 +798,8 @@ host.upstream = {}
 ---@field use fun(self: moonpool.host.Channel, transport: "http"|"sse"): boolean   After "claimed": another transport from now on; false if there is none
 ---@field failed fun(self: moonpool.host.Channel, failure: table)   After "claimed": tasks that wait fail, too, and the key rests; for retry_after seconds where the reason is "barred"
 ---@field lost fun(self: moonpool.host.Channel, serial?: integer): boolean   The upstream has forgotten the session: the next taker opens another one. True for the first call
+---@field stand fun(self: moonpool.host.Channel, options?: { id: integer?, message: string?, revision: string?, headers: string[]? }): "open"|"none"|"late", integer?   Opens a standing stream over Streamable HTTP: the GET of the channel, or that of the request `message` with the id `id`; with the HTTP status. It stays until the channel ends
+---@field unstand fun(self: moonpool.host.Channel, id: integer)   Closes the standing stream of a request
 ---@field close fun(self: moonpool.host.Channel)     Ends it for all tasks, and its session at the upstream
 ---@field release fun(self: moonpool.host.Channel)   This task needs it no more; also by <close> and at the end of the task
 
@@ -810,6 +812,20 @@ host.upstream = {}
 ---@return moonpool.host.Channel?
 ---@return "open"|"claimed"|"probe"|moonpool.host.UpstreamFailure state
 function host.upstream.channel(name, key, options) end
+
+--- What upstreams say without being asked, for the worker that holds the stream. The bus message "observed" says that there is something.
+---@class moonpool.host.Observation
+---@field kind "message"|"gap"|"ended"   gap: messages may be missing. ended: the standing stream of the request `standing` has ended
+---@field upstream string
+---@field key string
+---@field serial integer
+---@field channel moonpool.host.Channel
+---@field method? string
+---@field id? string      Of a request: its id as JSON
+---@field bytes? string   The message
+---@field standing? integer
+---@return moonpool.host.Observation?
+function host.upstream.observed() end
 
 --- The list that was published last, and its SHA-256 as bytes; nil: none.
 ---@param name string

@@ -251,13 +251,14 @@ family("host.", "upstream.channel upstream.claim upstream.status upstream.descri
 row([[host.upstream.catalogue
   host.upstream.publish]], 100, "a copy and a hash of limits.upstreams.list_bytes")
 family("moonpool.", [[channel.__close channel.__gc channel:card channel:close channel:failed channel:lost channel:next_id channel:opened channel:serial
-  channel:transport channel:use exchange.__close exchange.__gc exchange:cancel question.__gc question:withdraw catalogue.__gc catalogue_claim.__close]], 10,
-  "some steps, and texts of an upstream's first answer")
+  channel:stand channel:transport channel:unstand channel:use exchange.__close exchange.__gc exchange:cancel question.__gc question:withdraw
+  catalogue.__gc catalogue_claim.__close]], 10, "some steps, and texts of an upstream's first answer")
 row([[moonpool.channel:send
   moonpool.exchange:next
   moonpool.exchange:take
   moonpool.exchange:reply
-  moonpool.question:answer]], 40, "one message is copied: limits.call.output going up, limits.upstreams.answer coming back")
+  moonpool.question:answer
+  host.upstream.observed]], 40, "one message is copied: limits.call.output going up, limits.upstreams.answer coming back")
 row([[host.script.guarded
   host.script.briefly]], 50, "Lua that others wait behind: 2 s of the processor while a script loads, 50 ms in what decides who sees what")
 row("host.cjson.new (Lua's)", 10, "finds and loads lua-cjson, once")

@@ -16,6 +16,8 @@ local scripts = require "moonpool.upstream.scripts"
 local subscriptions = require "moonpool.registry.subscriptions"
 local things = require "moonpool.upstream.things"
 
+require "moonpool.upstream.observer"
+
 local federated = {}
 
 local MAX_READ_S = 120       -- seconds that one reading of an upstream's lists may take

@@ -179,7 +179,7 @@ end
 
 --- Reads all lists of an upstream. Returns the text of its catalogue; or nil and a failure.
 function lists.read(record)
-  local channel, card = open.channel(record, keys.shared, {})
+  local channel, card = open.channel(record, keys.shared, { stream = true })
   if not channel then return nil, card end
   local state = { entries = {}, bytes = 0, left_out = 0 }
   local can = card.capabilities or {}

@@ -171,8 +171,16 @@ local function barred(failure)
   return failure
 end
 
+-- Opens the GET stream of a session, on which an upstream says what belongs to no request, and asks. Many have none: they answer 405.
+local function open_stream(channel, card)
+  if card.is_modern or card.transport ~= "http" or not card.session then return end
+  local state = channel:stand { revision = era.facts(card.revision).has_version_header and card.revision or nil }
+  card.has_stream = state ~= "none"
+end
+
 --- The channel of an upstream with this key, open, its card, and true if the circuit is open and one harmless request is to be tried first; or nil and
---- a failure. `options` are those of host.upstream.channel, and `class`: what the upstream is told that its client can be asked.
+--- a failure. `options` are those of host.upstream.channel, `class`: what the upstream is told that its client can be asked, and stream = true: a channel
+--- that is opened now gets its standing stream before its first request, if the upstream has one.
 function open.channel(record, key, options)
   local channel, state = host.upstream.channel(record.name, key, options)
   if not channel then return nil, state end
@@ -184,6 +192,7 @@ function open.channel(record, key, options)
       channel:failed(failure)
       return nil, failure
     end
+    if options.stream then open_stream(channel, card) end
     channel:opened(card)
   end
   return channel, channel:card(), state == "probe"

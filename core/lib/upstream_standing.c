@@ -1,0 +1,138 @@
+/* upstream_standing.c: host.upstream: standing streams of channels, and what upstreams say without being asked. */
+#include "lib/fields.h"
+#include "lib/upstream_handles.h"
+#include "vm/engine.h"
+
+#define HEAD_MS 1000 /* how long a task waits for the head of a standing stream */
+#define MAX_HEADERS 64
+
+typedef struct {
+    mp_op super;
+    mp_timer timer;
+    mp_stand *stand;
+} stand_op;
+
+/* -- standing streams ---------------------------------------------------------------------------------------------- */
+
+static void on_stand(void *ctx)
+{
+    stand_op *op = ctx;
+    mp_timer_stop(mp_op_loop(&op->super), &op->timer);
+    mp_op_done(&op->super);
+}
+
+static void on_late(mp_timer *timer)
+{
+    mp_op_done(&mp_container(timer, stand_op, timer)->super);
+}
+
+static void on_stand_cancel(mp_op *super)
+{
+    stand_op *op = mp_container(super, stand_op, super);
+    mp_timer_stop(mp_op_loop(super), &op->timer);
+    mp_stand_free(op->stand);
+    op->stand = NULL;
+}
+
+static int push_stand(lua_State *L, int status, lua_KContext context)
+{
+    (void)status;
+    stand_op *op = (stand_op *)context;
+    int http = mp_stand_status(op->stand);
+    mp_stand_free(op->stand);
+    op->stand = NULL;
+    lua_pushstring(L, http == 200 ? "open" : http == 0 ? "late" : "none");
+    if (http <= 0)
+        return 1;
+    lua_pushinteger(L, http);
+    return 2;
+}
+
+static mp_str text_field(lua_State *L, const char *name)
+{
+    mp_str text = MP_STR_NONE;
+    if (lua_getfield(L, 2, name) != LUA_TNIL)
+        text = mp_check_str(L, -1);
+    lua_pop(L, 1);
+    return text;
+}
+
+/* channel:stand([options]): opens a standing stream: the GET of the channel; or, with `id` and `message` in the options, that of a request. Waits for
+ * the head of the answer: "open", "none" with the HTTP status if there was one, or "late" after a second, when the stream may still be opened.
+ *  [-0, +1|2, throws, parks] */
+int mp_upstream_stand(lua_State *L)
+{
+    mp_channel *channel = mp_upstream_check_channel(L);
+    if (lua_isnoneornil(L, 2)) {
+        lua_settop(L, 1);
+        lua_newtable(L);
+    }
+    luaL_checktype(L, 2, LUA_TTABLE);
+    lua_settop(L, 2);
+    mp_stand_options options = {.message = text_field(L, "message"), .revision = text_field(L, "revision")};
+    lua_getfield(L, 2, "id");
+    options.id = (int64_t)luaL_optinteger(L, -1, 0);
+    lua_pop(L, 1);
+    luaL_argcheck(L, (options.id != 0) == (options.message.len > 0), 2, "'id' and 'message' belong together");
+    if (lua_getfield(L, 2, "headers") != LUA_TNIL)
+        options.headers = mp_push_texts(L, 2, "headers", MAX_HEADERS);
+    stand_op *op = mp_op_new(L, sizeof *op, on_stand_cancel);
+    options.done = on_stand;
+    options.ctx = op;
+    op->stand = mp_channel_stand(mp_lib_of(L)->upstreams, channel, &options);
+    mp_timer_start(mp_op_loop(&op->super), &op->timer, HEAD_MS, on_late);
+    return mp_op_park_then(L, &op->super, push_stand, (lua_KContext)op);
+}
+
+/* channel:unstand(id): closes the standing stream of a request.  [-0, +0, throws] */
+int mp_upstream_unstand(lua_State *L)
+{
+    mp_channel_unstand(mp_upstream_check_channel(L), (int64_t)luaL_checkinteger(L, 2));
+    return 0;
+}
+
+/* -- observations -------------------------------------------------------------------------------------------------- */
+
+void mp_lib_on_observed(void *ctx)
+{
+    mp_vm_bus_deliver(ctx, MP_STR("observed"), MP_STR(""));
+}
+
+static void put_text(lua_State *L, const char *name, mp_str text)
+{
+    if (text.len == 0)
+        return;
+    lua_pushlstring(L, text.ptr, text.len);
+    lua_setfield(L, -2, name);
+}
+
+/* upstream.observed(): the next thing that an upstream said without being asked: { kind = "message", "gap" or "ended", upstream, key, serial, channel,
+ * method?, id?, bytes?, standing? }; nil: there is none.  [-0, +1, throws] */
+static int l_observed(lua_State *L)
+{
+    static const char *const kinds[] = {
+        [MP_OBSERVED_MESSAGE] = "message", [MP_OBSERVED_GAP] = "gap", [MP_OBSERVED_ENDED] = "ended"};
+    mp_lib *lib = mp_lib_of(L);
+    const mp_observation *it = lib->upstreams == NULL ? NULL : mp_upstream_observed(lib->upstreams);
+    if (it == NULL)
+        return 0;
+    lua_createtable(L, 0, 8);
+    mp_field_text(L, "kind", kinds[it->kind]);
+    put_text(L, "upstream", mp_channel_name(it->channel));
+    put_text(L, "key", mp_channel_key_text(it->channel));
+    put_text(L, "method", it->method);
+    put_text(L, "id", it->id);
+    put_text(L, "bytes", it->bytes);
+    mp_field_integer(L, "serial", (lua_Integer)mp_channel_serial(it->channel));
+    if (it->kind == MP_OBSERVED_ENDED)
+        mp_field_integer(L, "standing", it->standing);
+    mp_upstream_push_channel(L, it->channel);
+    lua_setfield(L, -2, "channel");
+    return 1;
+}
+
+void mp_lib_observer(lua_State *L)
+{
+    static const luaL_Reg functions[] = {{"upstream.observed", l_observed}, {NULL, NULL}};
+    mp_set_members(L, functions, 0);
+}

@@ -1,0 +1,439 @@
+/* standing.c: standing streams over HTTP: event streams on which an upstream says what nothing has asked for. A channel with a session has one
+ * GET; requests whose answer does not end (subscriptions/listen) are POSTs. They use an HTTP client of their own, so that no call waits for
+ * the connection of one. All but the functions of upstream.h runs on the thread of the channel's home. */
+#include "upstream/standing.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+MP_GAUGE(upstream_standing, "upstream_standing", "", "", "standing streams of upstreams that are open or being opened")
+MP_COUNTER(upstream_reopened, "upstream_reopened", "", "", "standing streams of upstreams that were opened again")
+
+#define LEAST_PAUSE_MS 1000 /* before a GET that ended is sent again; doubles with each failure */
+#define MOST_PAUSE_MS 60000
+#define MOST_RETRY_MS 60000 /* of what an upstream asks for by `retry:` */
+
+typedef struct {
+    mp_link in_host, in_channel, hot; /* in host->standings, channel->standings, host->hot_standings */
+    mp_upstream_host *host;
+    mp_channel *channel; /* a counted reference */
+    int64_t id;          /* of the request; 0: the GET of the channel */
+    char *message, *revision, *last_id;
+    char **headers;
+    mp_transfer *transfer; /* NULL while it waits to be opened again */
+    mp_event_reader reader;
+    mp_timer again;
+    unsigned failures;
+    bool is_open, was_open;
+    mp_link waiting; /* of mp_stand */
+} standing;
+
+/* A task's wish for a stream, and its wait for the head of the answer. */
+struct mp_stand {
+    atomic_int refs; /* the task's, and one of the message or list that it is in */
+    mp_upstream_host *host;
+    mp_channel *channel;
+    void (*done)(void *ctx); /* NULL once the task has left; the task's thread */
+    void *ctx;
+    mp_message super;
+    mp_link link; /* in standing->waiting */
+    int64_t id;
+    char *message, *revision;
+    char **headers;
+    int status; /* 0: no answer yet. Written by the home before `super` goes back */
+};
+
+static void free_texts(char **list)
+{
+    for (char **text = list; text != NULL && *text != NULL; text++)
+        free(*text);
+    free(list);
+}
+
+static void unref_stand(mp_stand *stand)
+{
+    if (atomic_fetch_sub_explicit(&stand->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    mp_channel_unref(stand->channel);
+    free(stand->message);
+    free(stand->revision);
+    free_texts(stand->headers);
+    free(stand);
+}
+
+static void deliver_result(mp_message *message, mp_loop *loop)
+{
+    mp_stand *stand = mp_container(message, mp_stand, super);
+    if (loop != NULL && stand->done != NULL)
+        stand->done(stand->ctx);
+    unref_stand(stand);
+}
+
+/* Tells the task what became of its wish; -1: there is no answer. */
+static void answer(mp_stand *stand, int status)
+{
+    stand->status = status;
+    stand->super.deliver = deliver_result;
+    mp_loop_post(stand->host->loop, &stand->super);
+}
+
+static void answer_all(standing *it, int status)
+{
+    for (mp_link *link; (link = mp_link_take(&it->waiting)) != NULL;)
+        answer(mp_container(link, mp_stand, link), status);
+}
+
+static void free_standing(standing *it)
+{
+    answer_all(it, -1);
+    mp_timer_stop(it->host->loop, &it->again);
+    mp_link_drop(&it->in_host);
+    mp_link_drop(&it->in_channel);
+    mp_link_drop(&it->hot);
+    mp_transfer_free(it->transfer);
+    mp_event_reader_clear(&it->reader);
+    mp_channel_unref(it->channel);
+    free(it->message);
+    free(it->revision);
+    free(it->last_id);
+    free_texts(it->headers);
+    free(it);
+    mp_stat_add(&mp_stat_upstream_standing, -1);
+}
+
+static void on_ready(mp_transfer *transfer, void *ctx)
+{
+    (void)transfer;
+    standing *it = ctx;
+    if (mp_link_is_alone(&it->hot))
+        mp_link_put(&it->host->hot_standings, &it->hot);
+}
+
+static size_t count_of(char *const *list)
+{
+    size_t count = 0;
+    while (list != NULL && list[count] != NULL)
+        count++;
+    return count;
+}
+
+/* Sends the request. False: it cannot be sent. */
+static bool begin(standing *it)
+{
+    const mp_upstream_part *part = it->channel->part;
+    mp_err err = {"", ""};
+    if (part->url == NULL)
+        return false;
+    mp_http_headers all = {0};
+    mp_buf revision = {0}, last = {0};
+    mp_http_put_headers(&all, it->host, it->channel, NULL);
+    const char **list = mp_new((all.count + count_of(it->headers) + 3) * sizeof *list);
+    size_t count = 0;
+    for (size_t i = 0; i < all.count; i++)
+        list[count++] = all.list[i];
+    if (it->revision != NULL && it->channel->revision == NULL) { /* the channel is being opened */
+        mp_buf_printf(&revision, "MCP-Protocol-Version: %s%c", it->revision, '\0');
+        list[count++] = revision.ptr;
+    }
+    if (it->last_id != NULL) {
+        mp_buf_printf(&last, "Last-Event-ID: %s%c", it->last_id, '\0');
+        list[count++] = last.ptr;
+    }
+    for (size_t i = 0; i < count_of(it->headers); i++)
+        list[count++] = it->headers[i];
+    mp_outgoing outgoing = {.method = it->message == NULL ? "GET" : "POST",
+                            .url = part->url,
+                            .headers = list,
+                            .body = it->message == NULL ? MP_STR_NONE : mp_str_of(it->message),
+                            .most = SIZE_MAX,
+                            .is_stream = true,
+                            .policy = part->policy,
+                            .connect_ms = part->it.connect_ms,
+                            .ca = part->it.tls_ca,
+                            .certificate = part->it.tls_certificate,
+                            .key = part->it.tls_key,
+                            .ready = on_ready,
+                            .ctx = it};
+    it->transfer = mp_transfer_start(it->host->stream_client, &outgoing, &err);
+    mp_http_clear_headers(&all);
+    mp_buf_clear(&revision);
+    mp_buf_clear(&last);
+    free(list);
+    it->reader.most = part->limits.answer;
+    return it->transfer != NULL;
+}
+
+/* -- the end of a stream ------------------------------------------------------------------------------------------- */
+
+/* A request's stream does not come back by itself: Lua is told. */
+static void give_up(standing *it)
+{
+    if (it->id != 0 && it->was_open)
+        mp_observe_event(it->channel, MP_OBSERVED_ENDED, it->id);
+    free_standing(it);
+}
+
+static void on_again(mp_timer *timer);
+
+/* The GET of a channel that had worked is sent again after a pause. */
+static void pause_standing(standing *it)
+{
+    uint64_t ms = mp_backoff_ms(++it->failures, LEAST_PAUSE_MS, MOST_PAUSE_MS);
+    if (it->is_open && it->reader.has_retry)
+        ms = it->reader.retry_ms < MOST_RETRY_MS ? it->reader.retry_ms : MOST_RETRY_MS;
+    if (it->reader.id.len > 0) {
+        free(it->last_id);
+        it->last_id = mp_dup(mp_buf_str(&it->reader.id));
+    }
+    mp_event_reader_clear(&it->reader);
+    it->reader = (mp_event_reader){0};
+    mp_transfer_free(it->transfer);
+    it->transfer = NULL;
+    it->is_open = false;
+    mp_timer_start(it->host->loop, &it->again, ms, on_again);
+}
+
+static void on_again(mp_timer *timer)
+{
+    standing *it = mp_container(timer, standing, again);
+    mp_stat_add(&mp_stat_upstream_reopened, 1);
+    if (!begin(it))
+        pause_standing(it);
+}
+
+static void end_stream(standing *it)
+{
+    if (it->id == 0 && it->was_open)
+        pause_standing(it);
+    else
+        give_up(it);
+}
+
+/* -- what arrives -------------------------------------------------------------------------------------------------- */
+
+/* True if the answer is an event stream. */
+static bool is_event_stream(const mp_transfer *transfer)
+{
+    mp_str rest = mp_transfer_head(transfer);
+    while (rest.len > 0) {
+        mp_str line = mp_str_cut(&rest, '\n');
+        mp_str key = mp_str_cut(&line, ':');
+        mp_str type = mp_str_cut(&line, ';');
+        if (mp_str_is_nocase(key, "content-type"))
+            return mp_str_is_nocase(mp_str_trim(type), "text/event-stream");
+    }
+    return false;
+}
+
+/* The address has no such stream: a status of 4xx settles that; anything else of a stream that had worked is tried again. */
+static void refuse_stream(standing *it, int status)
+{
+    answer_all(it, status == 200 ? -1 : status);
+    if (it->id == 0 && it->was_open && (status < 400 || status >= 500))
+        pause_standing(it);
+    else
+        give_up(it);
+}
+
+static void open_stream(standing *it)
+{
+    bool was_open = it->was_open;
+    it->is_open = it->was_open = true;
+    it->failures = 0;
+    answer_all(it, 200);
+    if (was_open) /* what was said in between is lost */
+        mp_observe_event(it->channel, MP_OBSERVED_GAP, 0);
+}
+
+static void take_message(standing *it, mp_str bytes)
+{
+    if (!mp_channel_message(it->channel, bytes))
+        mp_channel_count_dropped(it->channel);
+}
+
+static bool read_events(standing *it)
+{
+    mp_event event;
+    mp_str piece;
+    while ((piece = mp_transfer_body(it->transfer)).len > 0) {
+        mp_event_result result;
+        while ((result = mp_event_read(&it->reader, &piece, &event)) == MP_EVENT_COMPLETE)
+            if (event.data.len > 0 && mp_str_is(event.kind, "message"))
+                take_message(it, event.data);
+        if (result != MP_EVENT_NONE)
+            return false;
+        mp_transfer_take(it->transfer);
+    }
+    return true;
+}
+
+static void pull(standing *it)
+{
+    if (it->transfer == NULL)
+        return;
+    int status = mp_transfer_status(it->transfer);
+    bool is_over = mp_transfer_is_over(it->transfer);
+    if (status == 0 && !is_over)
+        return;
+    if (status == 0) {
+        refuse_stream(it, -1);
+        return;
+    }
+    if (status != 200 || !is_event_stream(it->transfer)) {
+        refuse_stream(it, status);
+        return;
+    }
+    if (!it->is_open)
+        open_stream(it);
+    if (!read_events(it) || is_over)
+        end_stream(it);
+}
+
+bool mp_standing_turn(mp_upstream_host *host)
+{
+    mp_link *link;
+    bool did = false;
+    for (int i = 0; i < 256 && (link = mp_link_take(&host->hot_standings)) != NULL; i++) {
+        pull(mp_container(link, standing, hot));
+        did = true;
+    }
+    return did;
+}
+
+void mp_standing_close(mp_channel *channel)
+{
+    while (!mp_link_is_alone(&channel->standings))
+        free_standing(mp_container(channel->standings.next, standing, in_channel));
+}
+
+void mp_standing_end(mp_upstream_host *host)
+{
+    while (!mp_link_is_alone(&host->standings))
+        free_standing(mp_container(host->standings.next, standing, in_host));
+}
+
+/* -- wishes -------------------------------------------------------------------------------------------------------- */
+
+static standing *find(const mp_channel *channel, int64_t id)
+{
+    for (mp_link *link = channel->standings.next; link != &channel->standings; link = link->next) {
+        standing *it = mp_container(link, standing, in_channel);
+        if (it->id == id)
+            return it;
+    }
+    return NULL;
+}
+
+/* Takes over the texts of the wish. */
+static standing *standing_new(mp_stand *stand)
+{
+    mp_channel *channel = stand->channel;
+    standing *it = mp_new(sizeof *it);
+    it->host = channel->home;
+    it->channel = mp_channel_ref(channel);
+    it->id = stand->id;
+    it->message = stand->message;
+    it->revision = stand->revision;
+    it->headers = stand->headers;
+    stand->message = stand->revision = NULL;
+    stand->headers = NULL;
+    it->again.fire = on_again;
+    mp_link_init(&it->in_host);
+    mp_link_init(&it->in_channel);
+    mp_link_init(&it->hot);
+    mp_link_init(&it->waiting);
+    mp_link_put(&it->host->standings, &it->in_host);
+    mp_link_put(&channel->standings, &it->in_channel);
+    mp_stat_add(&mp_stat_upstream_standing, 1);
+    return it;
+}
+
+static void deliver_wish(mp_message *message, mp_loop *loop)
+{
+    mp_stand *stand = mp_container(message, mp_stand, super);
+    mp_channel *channel = stand->channel;
+    if (loop == NULL || channel->home->is_over || channel->home->end_by != 0 || channel->is_closed) {
+        answer(stand, -1);
+        return;
+    }
+    if (channel->transport->has_home) { /* its connection has everything */
+        answer(stand, 200);
+        return;
+    }
+    standing *it = find(channel, stand->id);
+    if (it != NULL && it->is_open) {
+        answer(stand, 200);
+        return;
+    }
+    bool is_new = it == NULL;
+    if (is_new)
+        it = standing_new(stand);
+    mp_link_init(&stand->link);
+    mp_link_put(&it->waiting, &stand->link);
+    if (is_new && !begin(it))
+        free_standing(it);
+}
+
+static char *copy_text(mp_str text)
+{
+    return text.len == 0 ? NULL : mp_dup(text);
+}
+
+mp_stand *mp_channel_stand(mp_upstream_host *host, mp_channel *channel, const mp_stand_options *options)
+{
+    mp_stand *stand = mp_new(sizeof *stand);
+    atomic_init(&stand->refs, 2);
+    stand->host = host;
+    stand->channel = mp_channel_ref(channel);
+    stand->done = options->done;
+    stand->ctx = options->ctx;
+    stand->id = options->id;
+    stand->message = copy_text(options->message);
+    stand->revision = copy_text(options->revision);
+    size_t count = 0;
+    while (options->headers != NULL && options->headers[count] != NULL)
+        count++;
+    stand->headers = mp_new((count + 1) * sizeof *stand->headers);
+    for (size_t i = 0; i < count; i++)
+        stand->headers[i] = mp_dup(mp_str_of(options->headers[i]));
+    stand->super.deliver = deliver_wish;
+    mp_loop_post(channel->home->loop, &stand->super);
+    return stand;
+}
+
+int mp_stand_status(const mp_stand *stand)
+{
+    return stand->status;
+}
+
+void mp_stand_free(mp_stand *stand)
+{
+    if (stand == NULL)
+        return;
+    stand->done = NULL;
+    unref_stand(stand);
+}
+
+typedef struct {
+    mp_message super;
+    mp_channel *channel;
+    int64_t id;
+} leaving;
+
+static void deliver_leaving(mp_message *message, mp_loop *loop)
+{
+    leaving *it = mp_container(message, leaving, super);
+    standing *found = loop == NULL ? NULL : find(it->channel, it->id);
+    if (found != NULL)
+        free_standing(found);
+    mp_channel_unref(it->channel);
+    free(it);
+}
+
+void mp_channel_unstand(mp_channel *channel, int64_t id)
+{
+    leaving *it = mp_new(sizeof *it);
+    it->super.deliver = deliver_leaving;
+    it->channel = mp_channel_ref(channel);
+    it->id = id;
+    mp_loop_post(channel->home->loop, &it->super);
+}

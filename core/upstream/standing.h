@@ -1,0 +1,29 @@
+/* standing.h: standing streams and what is observed on them, for the files of this module alone. */
+#ifndef MP_UPSTREAM_STANDING_H
+#define MP_UPSTREAM_STANDING_H
+
+#include "upstream/transport.h"
+
+/* -- standing.c: on the home's thread ------------------------------------------------------------------------------ */
+
+/* At the bottom of each turn of a host. True if it did something. */
+bool mp_standing_turn(mp_upstream_host *host);
+/* True if mp_standing_turn has something to do at once. */
+static inline bool mp_standing_has_work(const mp_upstream_host *host)
+{
+    return !mp_link_is_alone(&host->hot_standings);
+}
+/* The channel has ended. */
+void mp_standing_close(mp_channel *channel);
+/* The worker ends. */
+void mp_standing_end(mp_upstream_host *host);
+
+/* -- observer.c: on the home's thread ------------------------------------------------------------------------------ */
+
+/* Keeps a message that belongs to no exchange for Lua. Over limits.upstreams.queue it is dropped and counted, and Lua learns that there is a gap. */
+void mp_observe_message(mp_channel *channel, const mp_envelope *envelope, mp_str bytes);
+void mp_observe_event(mp_channel *channel, mp_observation_kind kind, int64_t id);
+/* Frees what was not taken. */
+void mp_observed_clear(mp_upstream_host *host);
+
+#endif

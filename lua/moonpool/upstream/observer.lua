@@ -1,0 +1,62 @@
+-- What upstreams say without being asked: messages that belong to no call, and gaps in the streams that carry them. C hands them to the worker that
+-- holds the stream. A question outside a call is answered at once, since no client can be asked it (X-36).
+--   event   { kind = "message" | "gap" | "ended", upstream, key, serial, channel, method?, id?, bytes?, standing? }, as host.upstream.observed gives it
+
+local bus = require "moonpool.runtime.bus"
+local errors = require "moonpool.runtime.rpc_error"
+local failure = require "moonpool.runtime.outcome"
+local host = require "moonpool.host"
+local json = require "moonpool.json"
+local message = require "moonpool.upstream.message"
+
+local observer = {}
+
+local MAX_S = 120        -- seconds that the task may take that reads what was said
+
+local handlers = {}      -- method, or "gap" or "ended" -> f(event, params)
+
+--- Sets the function for notifications of a method, or for "gap" or "ended": f(event, params). It may wait for a short time.
+function observer.on(what, f) handlers[what] = f end
+
+local function params_of(event)
+  local note = event.bytes and json.decode(event.bytes)
+  local params = type(note) == "table" and note.params
+  return type(params) == "table" and params or {}
+end
+
+-- Answers a question that belongs to no call.
+local function refuse_question(event)
+  local answer
+  if event.method == "ping" then
+    answer = message.answer(event.id, json.object {})
+  else
+    answer = message.answer(event.id, nil, errors.new("unknown_method", "no call is running that '" .. tostring(event.method) .. "' could belong to"))
+  end
+  event.channel:send(answer)
+end
+
+local function take(event)
+  if event.kind == "message" and event.id then return refuse_question(event) end
+  local handler = handlers[event.kind == "message" and event.method or event.kind]
+  if handler then handler(event, params_of(event)) end
+end
+
+local is_reading = false
+
+local function read()
+  local _ <close> = setmetatable({}, { __close = function() is_reading = false end })
+  for event in host.upstream.observed do
+    local ok, why = xpcall(take, failure.handler, event)
+    if not ok then
+      host.log.write("error", "notification of an upstream failed", { upstream = event.upstream, method = event.method, why = failure.reason(why) })
+    end
+    event.channel:release()
+  end
+end
+
+bus.on("observed", function()
+  if is_reading then return end
+  is_reading = host.job.begin(read, MAX_S) ~= nil
+end)
+
+return observer
