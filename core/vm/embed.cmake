@@ -1,8 +1,9 @@
 # embed.cmake: puts every lua/moonpool/**.lua into the binary, as the table mp_embedded[] of embedded.h: compiled, with its
-# line numbers, because compiling them at each start would be most of it. The bytes come in by .incbin; a changed file is
-# compiled and the table assembled again, an added or removed one writes it again.
+# line numbers, because compiling them at each start would be most of it. What no gateway needs that only serves is compressed.
+# The bytes come in by .incbin; a changed file is compiled and the table assembled again, an added or removed one writes it again.
 
-find_program(LUAC luac5.4 REQUIRED DOC "Compiles lua/moonpool (Debian: lua5.4)")
+find_program(LUA lua5.4 REQUIRED DOC "Compiles lua/moonpool (Debian: lua5.4)")
+set(embed_lua ${CMAKE_CURRENT_LIST_DIR}/embed.lua)
 
 function(moonpool_embed result)
     file(GLOB_RECURSE files CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/lua/moonpool/*.lua)
@@ -18,9 +19,15 @@ function(moonpool_embed result)
         set(compiled ${CMAKE_BINARY_DIR}/compiled/${file}c)
         get_filename_component(folder ${compiled} DIRECTORY)
         file(MAKE_DIRECTORY ${folder})
-        add_custom_command(OUTPUT ${compiled} COMMAND ${LUAC} -o ${compiled} ${file} DEPENDS ${file}
+        set(is_packed 0)
+        set(pack "")
+        if(file MATCHES "^lua/moonpool/(workbench|specs)/")
+            set(is_packed 1)
+            set(pack COMMAND sh -c "gzip -9n < ${compiled} > ${compiled}.gz && mv ${compiled}.gz ${compiled}")
+        endif()
+        add_custom_command(OUTPUT ${compiled} COMMAND ${LUA} ${embed_lua} ${file} ${compiled} ${pack} DEPENDS ${file} ${embed_lua}
                            WORKING_DIRECTORY ${CMAKE_SOURCE_DIR} VERBATIM)
-        string(APPEND rows "    .dc.a .Lname${i}, .Lpath${i}, .Ltext${i}, .Lend${i} - .Ltext${i}\n")
+        string(APPEND rows "    .dc.a .Lname${i}, .Lpath${i}, .Ltext${i}, .Lend${i} - .Ltext${i}, ${is_packed}\n")
         string(APPEND bytes ".Lname${i}: .asciz \"${module}\"\n.Lpath${i}: .asciz \"${file}\"\n"
                             ".Ltext${i}: .incbin \"${compiled}\"\n.Lend${i}: .byte 0\n")
         list(APPEND depends ${compiled})
@@ -28,11 +35,15 @@ function(moonpool_embed result)
     endforeach()
 
     # Files that are printed as they are. `require` finds no name with a '/'.
+    file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/compiled/lua/types)
     foreach(file lua/types/moonpool.d.lua lua/types/moonpool_spec.d.lua)
-        string(APPEND rows "    .dc.a .Lname${i}, .Lpath${i}, .Ltext${i}, .Lend${i} - .Ltext${i}\n")
+        set(packed ${CMAKE_BINARY_DIR}/compiled/${file}.gz)
+        add_custom_command(OUTPUT ${packed} COMMAND sh -c "gzip -9n < ${file} > ${packed}" DEPENDS ${file}
+                           WORKING_DIRECTORY ${CMAKE_SOURCE_DIR} VERBATIM)
+        string(APPEND rows "    .dc.a .Lname${i}, .Lpath${i}, .Ltext${i}, .Lend${i} - .Ltext${i}, 1\n")
         string(APPEND bytes ".Lname${i}: .asciz \"/${file}\"\n.Lpath${i}: .asciz \"${file}\"\n"
-                            ".Ltext${i}: .incbin \"${CMAKE_SOURCE_DIR}/${file}\"\n.Lend${i}: .byte 0\n")
-        list(APPEND depends ${CMAKE_SOURCE_DIR}/${file})
+                            ".Ltext${i}: .incbin \"${packed}\"\n.Lend${i}: .byte 0\n")
+        list(APPEND depends ${packed})
         math(EXPR i "${i} + 1")
     endforeach()
 

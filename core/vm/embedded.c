@@ -2,7 +2,35 @@
 #include "vm/embedded.h"
 #include <lauxlib.h>
 #include <lualib.h>
+#include <stdlib.h>
 #include <string.h>
+#include <zlib.h>
+
+#define GZIP_HEAD (16 + MAX_WBITS) /* for inflateInit2: the bytes begin with gzip's header */
+
+/* A file of gzip ends with the size of its contents, least byte first. */
+static size_t size_of(const mp_embedded_file *file)
+{
+    const unsigned char *end = (const unsigned char *)file->ptr + file->len;
+    return end[-4] | (size_t)end[-3] << 8 | (size_t)end[-2] << 16 | (size_t)end[-1] << 24;
+}
+
+mp_str mp_embedded_text(const mp_embedded_file *file, mp_buf *room)
+{
+    if (!file->is_packed)
+        return (mp_str){file->ptr, file->len};
+    size_t size = size_of(file);
+    char *to = mp_buf_room(room, size);
+    z_stream stream = {.next_in = (Bytef *)(uintptr_t)file->ptr,
+                       .avail_in = (uInt)file->len,
+                       .next_out = (Bytef *)to,
+                       .avail_out = (uInt)size};
+    if (inflateInit2(&stream, GZIP_HEAD) != Z_OK || inflate(&stream, Z_FINISH) != Z_STREAM_END)
+        abort(); /* out of memory: the bytes are those of the build */
+    inflateEnd(&stream);
+    room->len += size;
+    return (mp_str){to, size};
+}
 
 /* Pushes a loader and the path; or a text that says that the binary has no such module. [-1, +1|2, throws] */
 static int find(lua_State *L)
@@ -12,8 +40,12 @@ static int find(lua_State *L)
         const mp_embedded_file *file = &mp_embedded[i];
         if (strcmp(file->name, name) != 0)
             continue;
+        mp_buf room = {0};
         lua_pushfstring(L, "@%s", file->path);
-        if (luaL_loadbufferx(L, file->ptr, file->len, lua_tostring(L, -1), "b") != LUA_OK)
+        mp_str code = mp_embedded_text(file, &room);
+        int status = luaL_loadbufferx(L, code.ptr, code.len, lua_tostring(L, -1), "b");
+        mp_buf_clear(&room);
+        if (status != LUA_OK)
             return lua_error(L);
         lua_pushstring(L, file->path);
         return 2;

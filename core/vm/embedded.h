@@ -1,21 +1,24 @@
-/* embedded.h: the files that the build puts into the binary: those of lua/moonpool, compiled by luac of the same Lua version, and the types
- * for editors as text. */
+/* embedded.h: the files that the build puts into the binary: those of lua/moonpool, compiled by the same Lua version (embed.lua), and the
+ * types for editors as text. */
 #ifndef MP_VM_EMBEDDED_H
 #define MP_VM_EMBEDDED_H
 
+#include "base/base.h"
 #include <lua.h>
-#include <stdbool.h>
-#include <stddef.h>
 
 typedef struct {
     const char *name; /* "moonpool.era.2025-03-26"; an init.lua has the name of its folder */
     const char *path; /* "lua/moonpool/protocol/era/2025-03-26.lua" */
     const char *ptr;
     size_t len;
+    size_t is_packed; /* not 0: the bytes are compressed, as by gzip */
 } mp_embedded_file;
 
 extern const mp_embedded_file mp_embedded[];
 extern const size_t mp_embedded_count;
+
+/* The contents of a file: its bytes in the binary, or, if it is packed, a copy in `room`, which the caller clears. */
+mp_str mp_embedded_text(const mp_embedded_file *file, mp_buf *room);
 
 /* Sets the searchers of `require`: the binary, and then, with `has_files`, the file system.  [-0, +0, throws] */
 void mp_set_searchers(lua_State *L, bool has_files);

@@ -1,0 +1,89 @@
+-- embed.lua: compiles a module for the binary: `lua5.4 embed.lua FROM TO`. It has its line numbers and the names of its upvalues, which traces
+-- and errors show, but not the names of its local variables: they take a tenth of the bytecode, and a ninth of the time of a start.
+-- The format is that of ldump.c of Lua 5.4.
+local from, to = table.unpack(arg)
+
+local HEADER <const> = "^\27Lua\x54\0\x19\x93\r\n\x1a\n\4\8\8................." -- and the number of upvalues
+
+local code, at
+local out = {}
+
+-- Copies `count` bytes.
+local function copy(count)
+  out[#out + 1] = code:sub(at, at + count - 1)
+  at = at + count
+end
+
+-- Reads a number, in groups of seven bits, of which the last has the highest bit.
+local function read_number()
+  local value = 0
+  repeat
+    local byte = code:byte(at)
+    value, at = value << 7 | byte & 0x7f, at + 1
+  until byte >= 0x80
+  return value
+end
+
+local function copy_number()
+  local start = at
+  local value = read_number()
+  out[#out + 1] = code:sub(start, at - 1)
+  return value
+end
+
+-- A text is its length and one, or 0 for none.
+local function copy_text()
+  local size = copy_number()
+  copy(math.max(size - 1, 0))
+end
+
+local function skip_text()
+  local size = read_number()
+  at = at + math.max(size - 1, 0)
+end
+
+local SIZES <const> = { [0x00] = 0, [0x01] = 0, [0x11] = 0, [0x03] = 8, [0x13] = 8 } -- nil, false, true, integer, float
+local TEXTS <const> = { [0x04] = true, [0x14] = true }
+
+local function copy_constant()
+  local kind = code:byte(at)
+  copy(1)
+  if TEXTS[kind] then copy_text() else copy(assert(SIZES[kind], "a constant of an unknown kind")) end
+end
+
+local function copy_function()
+  copy_text() -- the name of the file
+  copy_number() -- its first line
+  copy_number() -- its last line
+  copy(3) -- parameters, varargs, size of the stack
+  copy(4 * copy_number())
+  for _ = 1, copy_number() do copy_constant() end
+  copy(3 * copy_number()) -- upvalues
+  for _ = 1, copy_number() do copy_function() end
+  copy(copy_number()) -- a line for each instruction, as a difference
+  for _ = 1, copy_number() do
+    copy_number()
+    copy_number()
+  end
+  for _ = 1, read_number() do
+    skip_text()
+    read_number()
+    read_number()
+  end
+  out[#out + 1] = "\x80" -- no local variables
+  for _ = 1, copy_number() do copy_text() end
+end
+
+local file = assert(io.open(from, "rb"))
+code = string.dump(assert(load(file:read "a", "@" .. from, "t")))
+file:close()
+local _, last = code:find(HEADER)
+at = 1
+copy(assert(last, "this is not the bytecode of Lua 5.4"))
+copy_function()
+assert(at == #code + 1, "the bytecode does not end where its function ends")
+local made = table.concat(out)
+assert(load(made, from, "b"))
+file = assert(io.open(to, "wb"))
+file:write(made)
+assert(file:close())
