@@ -60,6 +60,9 @@ mp_runtime_config *mp_runtime_config_new(mp_config *config, const mp_commons *co
     rpc->hosts = (const char *const *)config->hosts;
     rpc->origins = (const char *const *)config->origins;
     rpc->public_url = config->public_url;
+    if (config->upstreams != NULL && config->upstreams[0] != NULL)
+        rpc->instance = mp_upstreams_instance(commons->upstreams);
+    rpc->is_child = strcmp(mp_upstreams_hops(commons->upstreams), mp_upstreams_instance(commons->upstreams)) != 0;
     rpc->streams_expire = config->expired_streams == MP_EXPIRED_END;
 
     mp_lib_config *lib = &settings->lib;

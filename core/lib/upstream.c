@@ -31,8 +31,8 @@ struct channel_handle {
 /* A literal of the reasons that Lua may give for a channel that could not be opened. */
 static const char *reason_of(mp_str text)
 {
-    static const char *const reasons[] = {"refused", "address",    "closed",    "timeout", "total",   "status",
-                                          "busy",    "unreadable", "too_large", "down",    "stopped", "barred"};
+    static const char *const reasons[] = {"refused",    "address",   "closed", "timeout", "total",  "status", "busy",
+                                          "unreadable", "too_large", "down",   "stopped", "barred", "loop"};
     for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
         if (mp_str_is(text, reasons[i]))
             return reasons[i];
@@ -355,6 +355,8 @@ void mp_lib_upstream(lua_State *L, mp_upstreams *upstreams)
     mp_lib_observer(L);
     lua_pushstring(L, upstreams == NULL ? "" : mp_upstreams_instance(upstreams));
     mp_set_member(L, -2, "upstream.instance");
+    lua_pushstring(L, upstreams == NULL ? "" : mp_upstreams_hops(upstreams));
+    mp_set_member(L, -2, "upstream.hops");
     mp_upstream_add_handle(L, CHANNEL, l_channel_gc, l_channel_release, channel);
     mp_upstream_add_exchange(L);
 }

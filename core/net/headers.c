@@ -20,9 +20,10 @@ static mp_known_header known_header(const char *name, size_t len)
         return IS(name, "mcp-method") ? MP_HEADER_MCP_METHOD : MP_KNOWN_HEADERS;
     case sizeof "content-type" - 1:
         return IS(name, "content-type") ? MP_HEADER_CONTENT_TYPE : MP_KNOWN_HEADERS;
-    case sizeof "authorization" - 1: /* and for "last-event-id", which has the same length */
+    case sizeof "authorization" - 1: /* and for "last-event-id" and "moonpool-hops", which have the same length */
         return IS(name, "authorization")   ? MP_HEADER_AUTHORIZATION
                : IS(name, "last-event-id") ? MP_HEADER_LAST_EVENT_ID
+               : IS(name, "moonpool-hops") ? MP_HEADER_HOPS
                                            : MP_KNOWN_HEADERS;
     case sizeof "mcp-session-id" - 1:
         return IS(name, "mcp-session-id") ? MP_HEADER_MCP_SESSION_ID : MP_KNOWN_HEADERS;

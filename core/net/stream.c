@@ -203,6 +203,7 @@ static const char *reason_of(int status)
         {500, "Internal Server Error"},
         {502, "Bad Gateway"},
         {503, "Service Unavailable"},
+        {508, "Loop Detected"},
         {504, "Gateway Timeout"},
     };
     for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)

@@ -4,9 +4,28 @@
 
 MP_COUNTER(refused_origin, "refused", "reason", "origin", "requests whose Host or Origin is not allowed")
 
+MP_COUNTER(refused_loop, "refused", "reason", "loop",
+           "requests that came through this gateway before: gateways are upstreams of each other")
+
 #define SWEEP_MS 250 /* time between two searches for idle sessions */
 #define DRAIN_SWEEP_MS 20
 #define TURN_SENDS 500 /* messages that one turn sends to sessions, and to calls that listen to topics */
+
+#define MAX_HOPS 8 /* gateways in a row */
+
+/* True if gateways that are behind each other in a circle, or too many in a row, have sent the request on. */
+static bool is_in_loop(const mp_rpc *rpc, const mp_stream *stream)
+{
+    int count;
+    mp_str rest = mp_stream_known_header(stream, MP_HEADER_HOPS, &count), hop;
+    if (count == 0)
+        return false;
+    int hops = 0;
+    while ((hop = mp_str_cut(&rest, ',')).ptr != NULL)
+        if (++hops >= MAX_HOPS || mp_str_is(mp_str_trim(hop), rpc->config->instance))
+            return true;
+    return count > 1;
+}
 
 /* Authentication comes first: an answer to an unauthenticated client does not depend on which paths, tools or sessions exist (A-1,
  * A-7). */
@@ -24,6 +43,14 @@ void mp_rpc_serve(void *ctx, mp_stream *stream)
     }
     if (mp_serve_preflight(rpc, stream))
         return;
+    if (rpc->config->instance != NULL && is_in_loop(rpc, stream)) {
+        mp_stat_add(&mp_stat_refused_loop, 1);
+        mp_refuse(rpc, stream, MP_CAUSE_LOOP, 508, MP_CODE_INTERNAL, MP_STR_NONE,
+                  "this request has come through this gateway before, or through 8 gateways: they are upstreams of "
+                  "each other",
+                  MP_STR_NONE);
+        return;
+    }
     if (rpc->auth->is_asked)
         mp_authn_begin(rpc, stream);
     else

@@ -41,9 +41,11 @@ typedef struct {
     int64_t max_listeners, max_jobs;
     int64_t replay_events; /* events kept for one session; 0: no events are kept */
     size_t replay_bytes, replay_total;
-    uint64_t entry_ms;   /* time limit of one authentication */
-    int64_t max_entries; /* limit of the requests whose authentication is pending */
-    bool streams_expire; /* an event stream ends when the credentials that opened it expire */
+    uint64_t entry_ms;    /* time limit of one authentication */
+    int64_t max_entries;  /* limit of the requests whose authentication is pending */
+    const char *instance; /* the id of this gateway among gateways that call each other; NULL: it has no upstreams */
+    bool is_child;        /* another gateway runs this one as a program */
+    bool streams_expire;  /* an event stream ends when the credentials that opened it expire */
 } mp_rpc_config;
 
 /* What clients may know about authentication. All texts may be empty. */
@@ -222,6 +224,8 @@ void mp_call_set_user(mp_call *call, void *user);
 /* Finds a header of the HTTP request that carries the call. `count` is 0 over HTTP+SSE and once the client has
  * disconnected, and -1 over stdio, which has no headers. */
 mp_str mp_call_header(const mp_call *call, const char *name, int *count);
+/* True if another gateway sent the call, and gateways could be upstreams of each other. */
+bool mp_call_is_of_gateway(const mp_call *call);
 /* The call waits for an op: starts its time limit (limits.call.time), and detects a client that disconnects. */
 void mp_call_park(mp_call *call);
 /* Cancels the call and answers with an error that has the text `why`; adds one to the statistic `counter`. */

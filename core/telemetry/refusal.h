@@ -36,6 +36,7 @@
     X(CALLS, "calls", "see limits.calls_in_flight")                                                                    \
     X(LUA_MEMORY, "lua memory", "see limits.lua_memory: the calls of a worker hold more at once")                      \
     X(ANSWERS, "answers", "see limits.answers: clients do not read their answers")                                     \
+    X(LOOP, "loop", "remove one of the upstreams by which gateways lead to each other")                                \
     X(RATE, "rate", "see the limits and quotas in scripts/policy")                                                     \
     X(ADMIN, "admin", "see admin.tokens and admin.certificates for who may use the admin listener")                    \
     X(STOPPING, "stopping", "clients try again when the gateway has restarted")

@@ -352,6 +352,8 @@ static size_t count_of(char *const *list)
 
 /* Revisions from this one on name themselves in a header. */
 #define FIRST_NAMED "2025-06-18"
+/* The gateways that a request has come through. An exchange of a call that came from a gateway has the header itself. */
+#define HOPS "moonpool-hops"
 
 /* That of the card; while the channel is opened, the one that the upstream has given. */
 static const char *session_of(const mp_channel *channel, bool is_opener)
@@ -387,12 +389,16 @@ void mp_http_put_headers(mp_http_headers *to, const mp_upstream_host *host, cons
     bool is_named = exchange != NULL && exchange->revision.len > 0;
     if (revision != NULL && (is_named || strcmp(revision, FIRST_NAMED) >= 0))
         add_header(to, "MCP-Protocol-Version", revision);
+    bool has_hops = false;
     for (char *const *header = own; header != NULL && *header != NULL; header++) {
         if (!is_header_value(*header))
             continue;
+        has_hops = has_hops || strncasecmp(*header, HOPS ":", sizeof HOPS) == 0;
         mark_empty(*header);
         to->list[to->count++] = *header;
     }
+    if (!has_hops)
+        add_header(to, HOPS, host->table->hops);
 }
 
 void mp_http_clear_headers(mp_http_headers *headers)

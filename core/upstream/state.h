@@ -56,6 +56,8 @@ struct mp_upstreams {
     _Atomic uint64_t swept_at, serial;
     atomic_bool is_ending;
     char instance[33];
+    char *hops;    /* the gateways that its own requests come through: those that run it as a program, and itself */
+    int hop_count; /* those that run it */
 };
 
 struct mp_upstream {
@@ -262,6 +264,13 @@ uint64_t mp_backoff_ms(unsigned count, uint64_t least, uint64_t most);
 void mp_upstream_failure_set(mp_upstream_failure *failure, const char *reason, bool may_have_run, const char *why);
 /* True if the failure says that the upstream is not there, not that it answered with an error. */
 bool mp_upstream_failure_is_outage(const mp_upstream_failure *failure);
+
+/* -- hops.c -------------------------------------------------------------------------------------------------------- */
+
+/* Sets hops and hop_count of a table that has its instance. */
+void mp_upstreams_read_hops(mp_upstreams *table);
+/* The variable for a program that is an upstream, which the caller frees; NULL if too many gateways run each other already. */
+char *mp_upstreams_hops_variable(const mp_upstreams *table);
 
 /* -- record.c ------------------------------------------------------------------------------------------------------ */
 

@@ -14,7 +14,6 @@ MP_COUNTER(dropped_noise, "dropped", "reason", "upstream_noise",
 #define MAX_QUEUED ((size_t)64 << 20) /* with replies and cancellations */
 #define MEASURE_MS 10000
 #define GRACE_MS 2000
-#define MAX_HOPS 8 /* gateways in a row, each of which runs the next one */
 
 /* An exchange whose message was not written; exchange->request. */
 typedef struct {
@@ -208,24 +207,6 @@ static void on_measured(void *ctx)
 
 /* -- start --------------------------------------------------------------------------------------------------------- */
 
-/* The variable by which gateways that run each other notice it; NULL if there are too many already. */
-static char *hops_variable(const mp_upstream *upstream)
-{
-    const char *before = getenv("MOONPOOL_HOPS");
-    int hops = 0;
-    mp_str rest = mp_str_of(before);
-    while (rest.ptr != NULL && mp_str_cut(&rest, ',').ptr != NULL)
-        hops++;
-    if (hops >= MAX_HOPS)
-        return NULL;
-    mp_buf text = {0};
-    mp_buf_printf(&text, "MOONPOOL_HOPS=%s%s%s", before == NULL ? "" : before, hops == 0 ? "" : ",",
-                  mp_upstreams_instance(upstream->table));
-    char *own = mp_dup(mp_buf_str(&text));
-    mp_buf_clear(&text);
-    return own;
-}
-
 static int start_process(connection *it, mp_err *err)
 {
     static const mp_process_hooks hooks = {.on_started = on_started,
@@ -236,9 +217,9 @@ static int start_process(connection *it, mp_err *err)
                                            .on_ended = on_ended,
                                            .on_gone = on_gone};
     const mp_upstream_part *part = it->channel->part;
-    char *hops = hops_variable(it->upstream);
+    char *hops = mp_upstreams_hops_variable(it->upstream->table);
     if (hops == NULL)
-        return mp_err_set(err, "%d gateways already run each other: this one does not start another program", MAX_HOPS);
+        return mp_err_set(err, "8 gateways already run each other (a loop): this one does not start another program");
     size_t count = 0;
     while (part->it.env != NULL && part->it.env[count] != NULL)
         count++;

@@ -30,6 +30,7 @@ mp_upstreams *mp_upstreams_new(void)
         abort(); /* an instance that two gateways share would refuse calls between them */
     for (size_t i = 0; i < sizeof bits; i++)
         snprintf(table->instance + 2 * i, 3, "%02x", bits[i]);
+    mp_upstreams_read_hops(table);
     return table;
 }
 
@@ -486,5 +487,6 @@ void mp_upstreams_free(mp_upstreams *table)
     mp_map_clear(&table->catalogues);
     pthread_mutex_destroy(&table->lock);
     pthread_mutex_destroy(&table->catalogue_lock);
+    free(table->hops);
     free(table);
 }

@@ -83,6 +83,9 @@ void mp_upstreams_configure(mp_upstreams *table, const mp_upstream_config *const
 void mp_upstreams_end_session(mp_upstreams *table, mp_str session_id);
 /* An id of this process, for the header by which gateways in a circle recognize themselves: 32 hex digits. */
 const char *mp_upstreams_instance(const mp_upstreams *table);
+/* The value of the header moonpool-hops of requests that come from no other gateway: the instances of the gateways that run this one as a
+ * program, and its own, with commas between them. */
+const char *mp_upstreams_hops(const mp_upstreams *table);
 
 typedef enum { MP_UPSTREAM_UNUSED, MP_UPSTREAM_UP, MP_UPSTREAM_DOWN, MP_UPSTREAM_BARRED } mp_upstream_state;
 
@@ -143,6 +146,7 @@ void mp_upstream_host_free(mp_upstream_host *host);
  *   busy         too many exchanges or channels
  *   down         the circuit is open, or opening failed a moment ago; barred: the credential is refused
  *   unknown      the configuration has no such upstream
+ *   loop         gateways are upstreams of each other
  *   stopped      the gateway stops, or a reload replaced the upstream
  *   cancelled    the exchange was cancelled by its own task */
 typedef struct {

@@ -739,6 +739,7 @@ function host.sqlite.count_refused() end
 -- -- upstreams (core/lib/upstream.c) ------------------------------------------------------------------------------------
 
 ---@class moonpool.host.upstream
+---@field hops string       The value of moonpool-hops for requests of its own: the gateways that run it as a program, and its instance
 ---@field instance string   An id of this process, for the header by which gateways in a circle recognize themselves
 host.upstream = {}
 

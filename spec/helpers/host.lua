@@ -65,6 +65,7 @@ function host.start(scripts, options)
     ["upstream.observed"] = function() end,
     ["upstream.publish"] = function() return false end, ["upstream.claim"] = function() end, ["upstream.status"] = function() return {} end,
     ["upstream.describe"] = function() return true end,
+    ["upstream.instance"] = ("0"):rep(32), ["upstream.hops"] = ("0"):rep(32),
     ["call.current"] = function() end,
     ["config.server"] = options.server or { name = "moonpool", version = "0.0-spec" },
     ["script.load"] = function(text, chunkname, env) return load(text, chunkname, "t", env) end,

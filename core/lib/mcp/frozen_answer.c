@@ -296,7 +296,8 @@ static const frozen *answer_of(const mp_vm *vm, const mp_call *call, mp_str *uri
     mp_frozen_answers *answers = mp_lib_of_vm(vm)->frozen;
     const mp_era *era = mp_call_era(call);
     const mp_session *session = mp_call_session(call);
-    if (era == NULL || (session != NULL) != era->has_sessions || mp_call_weight(call) > vm->call_memory)
+    if (era == NULL || (session != NULL) != era->has_sessions || mp_call_is_of_gateway(call) ||
+        mp_call_weight(call) > vm->call_memory)
         return NULL;
     /* The revision of a session is unknown before its `initialize`. */
     if (session != NULL && (!answers->serves_sessions || mp_session_era(session) == NULL))

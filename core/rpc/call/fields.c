@@ -54,6 +54,15 @@ mp_str mp_call_header(const mp_call *call, const char *name, int *count)
     return call->stream == NULL ? MP_STR_NONE : mp_stream_header(call->stream, name, count);
 }
 
+bool mp_call_is_of_gateway(const mp_call *call)
+{
+    const mp_rpc_config *config = call->rpc->config;
+    int count = 0;
+    if (config->instance != NULL && call->stream != NULL)
+        mp_stream_known_header(call->stream, MP_HEADER_HOPS, &count);
+    return config->instance != NULL && (count > 0 || config->is_child);
+}
+
 mp_str mp_call_address(const mp_call *call)
 {
     mp_str peer = call->stream == NULL ? MP_STR_NONE : mp_stream_peer(call->stream);

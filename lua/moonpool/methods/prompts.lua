@@ -16,7 +16,7 @@ local function none() return nil, errors.new("unknown_method", "this server has 
 
 prompts["prompts/list"] = function(call, params, era)
   if not registry.offers "prompts" then return none() end
-  local bytes, err = registry.page("prompts", era, params.cursor, call.principal)
+  local bytes, err = registry.page("prompts", era, params.cursor, call)
   return bytes, err, true
 end
 

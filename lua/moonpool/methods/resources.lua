@@ -18,13 +18,13 @@ resources["resources/list"] = function(call, params, era)
     local result, wrong = registry.page_with_instances(call, era, params.cursor)
     if result or wrong then return result, wrong end
   end
-  local bytes, err = registry.page("resources", era, params.cursor, call.principal)
+  local bytes, err = registry.page("resources", era, params.cursor, call)
   return bytes, err, true
 end
 
 resources["resources/templates/list"] = function(call, params, era)
   if not registry.offers "resources" then return none() end
-  local bytes, err = registry.page("templates", era, params.cursor, call.principal)
+  local bytes, err = registry.page("templates", era, params.cursor, call)
   return bytes, err, true
 end
 

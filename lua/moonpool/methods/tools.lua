@@ -25,7 +25,7 @@ local answer, lacking = tool_answer.answer, tool_answer.lacking
 local tools = {}
 
 tools["tools/list"] = function(call, params, era)
-  local bytes, err = registry.page("tools", era, params.cursor, call.principal)
+  local bytes, err = registry.page("tools", era, params.cursor, call)
   return bytes, err, true
 end
 

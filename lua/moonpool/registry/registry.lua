@@ -9,6 +9,7 @@ local access = require "moonpool.access.access"
 local apps = require "moonpool.protocol.apps"
 local content = require "moonpool.things.tool_result"
 local errors = require "moonpool.runtime.rpc_error"
+local hops = require "moonpool.upstream.hops"
 local host = require "moonpool.host"
 local instances = require "moonpool.registry.instances"
 local json = require "moonpool.json"
@@ -341,9 +342,9 @@ local function cached_page(snapshot, list, view, first, era)
   return made
 end
 
---- One page of a list in a revision for a principal: JSON bytes, or nil and an error. In a list that differs between principals, a cursor
---- is accepted only from the principal that received it.
-function registry.page(kind, era, cursor, p)
+-- One page of a list in a revision for a principal: JSON bytes, or nil and an error. In a list that differs between principals, a cursor
+-- is accepted only from the principal that received it.
+local function page_for(kind, era, cursor, p)
   local snapshot = served.now
   local list, first = snapshot[kind], 1
   local view, owner = view_of(list, p), list.is_private and principal.key(p) or nil
@@ -356,6 +357,26 @@ function registry.page(kind, era, cursor, p)
   if type(made) ~= "string" then return made end
   local next_cursor = page.cursor(list.method, view.names[(end_of(view.names, first))], owner)
   return json.raw(made:sub(1, -2) .. ',"nextCursor":' .. json.encode(next_cursor) .. "}")
+end
+
+local key_of = { tools = "name", prompts = "name", resources = "uri", templates = "uriTemplate" }
+
+-- The things of a kind by the keys that their definitions have: URIs of resources there are not normalized.
+local function by_definition(kind)
+  local things = served.now[kind].things
+  if key_of[kind] == "name" then return things end
+  local made = {}
+  for uri, thing in pairs(things) do made[thing.upstream and thing.original or uri] = thing end
+  return made
+end
+
+--- One page of a list for the client of a call: JSON bytes, or nil and an error. A client that is a gateway learns where each thing comes from.
+function registry.page(kind, era, cursor, call)
+  local bytes, err = page_for(kind, era, cursor, call.principal)
+  if not bytes or not hops.is_gateway(call) then return bytes, err end
+  local result = json.faithful(json.encode(bytes))
+  hops.mark(result[served.now[kind].member], by_definition(kind), key_of[kind])
+  return json.raw(json.encode(result))
 end
 
 -- The templates of a snapshot that list their resources and that the principal sees.
@@ -402,6 +423,7 @@ function registry.page_with_instances(call, era, cursor)
       listed[#listed + 1] = entry
     end
   end
+  if hops.is_gateway(call) then hops.mark(listed, by_definition "resources", "uri") end
   return result
 end
 

@@ -27,6 +27,7 @@ local words = {
   stopped = function() return "was stopped by a change of the configuration" end,
   lost = function() return "lost the session in which this was asked" end,
   asks = function() return "asked a question that cannot be put to this client" end,
+  loop = function() return "leads back to this gateway (a loop of upstreams)" end,
   revision = function() return "speaks no revision of MCP that this gateway knows" end,
 }
 words.down, words.open, words.address, words.unknown, words.cancelled = words.refused, words.refused, words.refused, words.refused, words.closed

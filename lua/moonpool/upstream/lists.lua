@@ -3,6 +3,7 @@
 local canonical = require "moonpool.upstream.canonical"
 local catalogue = require "moonpool.upstream.catalogue"
 local errors = require "moonpool.runtime.rpc_error"
+local hops = require "moonpool.upstream.hops"
 local host = require "moonpool.host"
 local json = require "moonpool.json"
 local keys = require "moonpool.upstream.keys"
@@ -78,6 +79,8 @@ end
 
 local function is_name(value) return type(value) == "string" and value ~= "" and #value <= MAX_NAME_BYTES end
 
+local CIRCLE <const> = "it comes from this gateway: gateways are upstreams of each other"
+
 -- An entry of the catalogue for one item of a list; nil and why it is left out.
 local function entry_of(list, item, card, seen)
   if not is_object(item) then return nil, "it is not an object" end
@@ -88,6 +91,8 @@ local function entry_of(list, item, card, seen)
   elseif not is_name(key) then
     return nil, "it has no valid name"
   end
+  local through, is_circle = hops.take(item)
+  if is_circle then return nil, CIRCLE end
   if seen[key] then return nil, "its " .. list.key .. " appears twice" end
   if item.description ~= nil and type(item.description) ~= "string" then item.description = nil end
   if item.title ~= nil and type(item.title) ~= "string" then item.title = nil end
@@ -99,6 +104,7 @@ local function entry_of(list, item, card, seen)
   elseif list.kind == "prompts" and item.arguments ~= nil and (type(item.arguments) ~= "table" or is_object(item.arguments)) then
     item.arguments = nil
   end
+  facts.hops = through
   seen[key] = true
   local ok, definition = pcall(json.encode, item)
   if not ok then return nil, "it cannot be encoded" end
@@ -135,6 +141,8 @@ local function add_items(state, list, items, card)
         return false
       end
       state.entries[#state.entries + 1] = entry
+    elseif why == CIRCLE then
+      state.in_circle = state.in_circle + 1
     else
       state.left_out = state.left_out + 1
       state.why = state.why or why
@@ -173,7 +181,8 @@ local function facts_of(card, state)
   return {
     revision = card.revision, is_modern = card.is_modern, transport = card.transport, has_session = card.session ~= nil,
     capabilities = json.object(card.capabilities), server = card.server, instructions = card.instructions,
-    left_out = state.left_out > 0 and state.left_out or nil, left_out_why = state.why, is_cut = state.is_cut,
+    left_out = state.left_out > 0 and state.left_out or nil, left_out_why = state.why,
+    in_circle = state.in_circle > 0 and state.in_circle or nil, is_cut = state.is_cut,
   }
 end
 
@@ -181,7 +190,7 @@ end
 function lists.read(record)
   local channel, card = open.channel(record, keys.shared, { stream = true })
   if not channel then return nil, card end
-  local state = { entries = {}, bytes = 0, left_out = 0 }
+  local state = { entries = {}, bytes = 0, left_out = 0, in_circle = 0 }
   local can = card.capabilities or {}
   local says_nothing = can.tools == nil and can.prompts == nil and can.resources == nil
   for _, list in ipairs(kinds) do
@@ -193,6 +202,10 @@ function lists.read(record)
   if state.left_out > 0 or state.is_cut then
     host.log.write("warn", "upstream list incomplete", { upstream = record.name, left_out = state.left_out, why = state.why,
       hint = state.is_cut and "limits.upstreams.list_items and list_bytes" or nil })
+  end
+  if state.in_circle > 0 then
+    host.log.write("warn", "upstream leads back here", { upstream = record.name, left_out = state.in_circle, why = "loop",
+      hint = "remove one of the upstreams by which gateways lead to each other" })
   end
   return catalogue.encode(facts_of(card, state), state.entries)
 end

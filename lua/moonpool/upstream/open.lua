@@ -163,8 +163,11 @@ local function establish(record, channel, class_text)
   return card, failure
 end
 
+local LOOP_STATUS <const> = 508        -- a gateway answers with it if a request comes back to it
+
 -- A refused credential bars the upstream until the credential is another one.
 local function barred(failure)
+  if failure.reason == "status" and failure.status == LOOP_STATUS then return { outcome = "not_run", reason = "loop", status = failure.status } end
   if failure.reason == "status" and (failure.status == 401 or failure.status == 403) then
     return { outcome = "not_run", reason = "barred", status = failure.status }
   end

@@ -5,6 +5,7 @@
 
 local errors = require "moonpool.runtime.rpc_error"
 local exchange = require "moonpool.upstream.exchange"
+local hops = require "moonpool.upstream.hops"
 local host = require "moonpool.host"
 local json = require "moonpool.json"
 local message = require "moonpool.upstream.message"
@@ -52,6 +53,7 @@ local function send_once(record, channel, card, spec)
   local id = channel:next_id()
   local params = spec.build(card, id)
   local headers = card.is_modern and message.headers(spec.method, params or {}, spec.rows and spec.rows()) or {}
+  if spec.call then hops.add_header(headers, spec.call) end
   if spec.call then message.add_passed(headers, record, spec.call, params and params._meta) end
   if spec.headers then table.move(spec.headers, 1, #spec.headers, #headers + 1, headers) end
   return exchange.ask(channel, id, message.request(id, spec.method, params), {
@@ -109,6 +111,7 @@ end
 local function sharpened(card, event, failure, err)
   if is_lost(card, event, failure, err) then return { outcome = "not_run", reason = "lost" } end
   if failure and failure.reason == "status" then
+    if failure.status == 508 then return { outcome = "not_run", reason = "loop", status = failure.status } end
     if failure.status == 401 or failure.status == 403 then return { outcome = "not_run", reason = "barred", status = failure.status } end
     if failure.status == 429 or failure.status == 503 and failure.retry_after then
       return { outcome = "not_run", reason = "busy", status = failure.status, retry_after = failure.retry_after }
