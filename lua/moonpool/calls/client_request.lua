@@ -62,6 +62,25 @@ local function state_of(call)
   return state
 end
 
+--- Keeps a value of JSON until the client repeats its request.
+function client_request.keep(call, key, value) state_of(call).done[key] = value end
+
+--- The value that was kept when the client's request was answered with questions; nil if there is none. It is not kept any longer.
+function client_request.take(call, key)
+  local state = states[call]
+  local value = state and state.done[key]
+  if value ~= nil then state.done[key] = nil end
+  return value
+end
+
+--- The client's answer with this key, or nil. It is not kept any longer.
+function client_request.take_answer(call, key)
+  local state = states[call]
+  local answer = state and state.answers[key]
+  if answer ~= nil then state.answers[key] = nil end
+  return answer
+end
+
 --- The result `input_required` for the error value with which a handler unwound.
 function client_request.result(call, value, params)
   local state, requests = state_of(call), {}
@@ -81,6 +100,9 @@ local askers = setmetatable({}, { __mode = "k" })
 --- From now on the questions of `call` go to ask(open, found, whys): `open` holds the questions by key; `ask` puts each answer into
 --- `found`, or into `whys` the reason why there is none.
 function client_request.through(call, ask) askers[call] = ask end
+
+--- True if the questions of a call go another way than its own: those of an MCP task.
+function client_request.is_apart(call) return askers[call] ~= nil end
 
 -- The question without `includeContext`, if the revision has a capability for it that the client lacks.
 local function fitting(call, asked)

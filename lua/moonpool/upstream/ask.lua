@@ -7,6 +7,7 @@
 
 local call_library = require "moonpool.protocol.call"
 local class = require "moonpool.upstream.class"
+local client_request = require "moonpool.calls.client_request"
 local config = require "moonpool.upstream.config"
 local era = require "moonpool.protocol.era"
 local errors = require "moonpool.runtime.rpc_error"
@@ -28,12 +29,20 @@ local may_ask = { ["tools/call"] = true, ["prompts/get"] = true, ["resources/rea
 --- How the client of a call can be asked; nil: not at all.
 function ask.way_of(call)
   if era.is_stateful(call.revision) then return call.has_session and "stream" or nil end
-  return ask.park and may_ask[call.method] and "park" or nil
+  return ask.park and may_ask[call.method] and not client_request.is_apart(call) and "park" or nil
 end
 
---- The class of a call's client for an upstream: "none" where no way leads to the client.
+--- The class of the channel for a call's client: "none" where no way leads to the client. A channel of a stateless upstream has none, since each
+--- request says what its client can be asked.
 function ask.class_of(record, facts, call)
   if facts.is_modern or not (call.has_session or ask.park) then return class.none end
+  return class.of(call, record.asks)
+end
+
+--- The class that a request to a stateless upstream names.
+function ask.class_of_request(record, call)
+  local is_asked = call.has_session or may_ask[call.method] and era.is_stateless(call.revision) and not client_request.is_apart(call)
+  if record.per == "gateway" or not is_asked then return class.none end
   return class.of(call, record.asks)
 end
 
@@ -94,11 +103,26 @@ local function fitting(call, question)
   return era.request_params(call.revision, question.method, params)
 end
 
--- With more than one upstream, the user sees which of them asks.
-local function signed(record, question)
+--- With more than one upstream, the user sees which of them asks: changes the text of a question.
+function ask.sign(record, question)
   if question.method == "elicitation/create" and config.list[2] and type(question.params.message) == "string" then
     question.params.message = record.name .. " asks: " .. question.params.message
   end
+end
+
+--- A question in the base revision, { method, params }; nil if clients cannot be asked this.
+function ask.question(method, params)
+  if type(method) ~= "string" or not class.kind(method) then return nil end
+  return { method = method, params = lifted(method, params) }
+end
+
+--- Sends a question on the stream of the client's call, without waiting; its answer sets the signal. Returns what host.call.question returns, and
+--- the params that were sent; nil if the client cannot be asked.
+function ask.send(record, call, question, signal)
+  ask.sign(record, question)
+  local params = fitting(call, question)
+  local handle = params and host.call.question(call, question.method, params, signal)
+  if handle then return handle, params end
 end
 
 -- The client's result as the upstream's revision has it: before tools, the content of a message was one block.
@@ -132,8 +156,7 @@ end
 
 -- Sends a question on the stream of the client's call.
 local function send_to_client(self, question)
-  local params = fitting(self.call, question)
-  local handle = params and host.call.question(self.call, question.method, params, self.signal)
+  local handle, params = ask.send(self.record, self.call, question, self.signal)
   if not handle then return reply(self.channel, self.pending, refusal(question.id, question.method, "the client cannot be asked this")) end
   if question.params.elicitationId then self.pages[question.params.elicitationId] = params.elicitationId end
   question.handle = handle
@@ -151,13 +174,13 @@ function asker:take(event)
   local method = event.method
   if not class.kind(method) then return ask.decline(self.channel, self.pending, event, self.class) end
   local whole = json.faithful(event.bytes)
-  local question = { id = event.id, method = method, is_guess = event.status == nil, params = lifted(method, type(whole) == "table" and whole.params) }
+  local question = ask.question(method, type(whole) == "table" and whole.params)
+  question.id, question.is_guess = event.id, event.status == nil
   if not class.allows(self.class, method, question.params) then
     local name = method == "elicitation/create" and question.params.mode == "url" and "elicitation.url" or method
     local err = errors.new("invalid_params", "this client declared no capability for " .. name)
     return reply(self.channel, self.pending, message.answer(event.id, nil, err))
   end
-  signed(self.record, question)
   self.gathered[#self.gathered + 1] = question
   self.gather_until = self.gather_until or host.time.now() + GATHER_S
 end

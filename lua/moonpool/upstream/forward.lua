@@ -14,6 +14,7 @@ local json = require "moonpool.json"
 local keys = require "moonpool.upstream.keys"
 local message = require "moonpool.upstream.message"
 local request = require "moonpool.upstream.request"
+local rounds = require "moonpool.upstream.rounds"
 
 local forward = {}
 
@@ -58,17 +59,20 @@ local sent = setmetatable({}, { __mode = "k" })        -- call -> { channel, tim
 --- How the request of a call was sent: { channel, times }; nil if it was not.
 function forward.sent(call) return sent[call] end
 
---- Sends a request of a call. `make(card)` gives the params without `_meta`. Returns what request.send returns.
+--- Sends a request of a call. `make(card)` gives the params without `_meta`; `may_ask`: the upstream may answer with questions. Returns what
+--- request.send returns.
 function forward.send(record, call, options)
   local facts = facts_of(record)
   local key, is_own, class = keys.of(record, facts, call, ask.class_of(record, facts, call))
   local meta = call.meta
-  local count = { channel = key, times = 0 }
+  local count = { channel = key, times = 0, place = (sent[call] and sent[call].place or 0) + 1 }
   sent[call] = count
+  local class_of_request = ask.class_of_request(record, call)
   local wants_progress = options.wants_progress and meta ~= nil and meta.progressToken ~= nil
   local level = message.level_name(call)
   local _ <close> = pause_deadline(call)
-  return request.send(record, {
+  local more                                                  -- members of the params that a repeated request has: the client's answers
+  local spec = {
     method = options.method, key = key, options = { own = is_own and call or nil, class = class, stream = class ~= "none" }, call = call,
     may_repeat = options.may_repeat, rows = options.rows, on_stale = options.on_stale, timeout = options.timeout, headers = options.headers,
     asker = class ~= "none" and function(card) return ask.new(record, card, card.class or class, call) end or nil,
@@ -76,10 +80,17 @@ function forward.send(record, call, options)
     build = function(card, id)
       count.times = count.times + 1
       local params = options.make(card)
-      params._meta = message.meta(card, meta, wants_progress and id or nil, level)
+      params._meta = message.meta(card, meta, wants_progress and id or nil, level, class_of_request)
+      if more then params.inputResponses, params.requestState = more.inputResponses, more.requestState end
       return params
     end,
-  })
+  }
+  if not options.may_ask then return request.send(record, spec) end
+  return rounds.run(record, call, class_of_request, ("upstream %s %s %d"):format(record.name, options.method, count.place), function(given, total)
+    more, spec.total = given, total
+    if total then count.times = count.times - 1 end          -- a further round is no repetition
+    return request.send(record, spec)
+  end)
 end
 
 -- Raises the error for a request that gave no result.
@@ -123,7 +134,7 @@ end
 function forward.try_tool(record, name, facts, args, call, options)
   options = options or {}
   local answer, failed, err = forward.send(record, call, {
-    method = "tools/call", may_repeat = forward.may_repeat(record, facts), wants_progress = not options.is_quiet, timeout = options.timeout,
+    method = "tools/call", may_ask = true, may_repeat = forward.may_repeat(record, facts), wants_progress = not options.is_quiet, timeout = options.timeout,
     headers = options.headers, on_stale = options.on_stale,
     rows = function() return (options.rows and options.rows() or facts.mirror) end,
     make = function() return { name = name, arguments = message.object(args) } end,
@@ -145,7 +156,7 @@ end
 --- Gets the upstream's prompt `name`. Returns the result in the base revision; or nil, a failure; or nil, nil, the upstream's error.
 function forward.try_prompt(record, name, args, call)
   local answer, failed, err = forward.send(record, call, {
-    method = "prompts/get", may_repeat = forward.may_repeat(record), wants_progress = true,
+    method = "prompts/get", may_ask = true, may_repeat = forward.may_repeat(record), wants_progress = true,
     make = function() return { name = name, arguments = next(args) ~= nil and args or nil } end,
   })
   if not answer then return nil, failed, err end
@@ -169,7 +180,7 @@ end
 --- Reads a resource of the upstream. Returns the result in the base revision; or nil, a failure; or nil, nil, the upstream's error.
 function forward.try_resource(record, uri, call)
   local answer, failed, err = forward.send(record, call, {
-    method = "resources/read", may_repeat = forward.may_repeat(record), wants_progress = true,
+    method = "resources/read", may_ask = true, may_repeat = forward.may_repeat(record), wants_progress = true,
     make = function() return { uri = uri } end,
   })
   if not answer then return nil, failed, err end

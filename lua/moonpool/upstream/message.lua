@@ -1,6 +1,7 @@
 -- Messages to upstreams: JSON-RPC requests with the `_meta` of the upstream's revision, and the headers that repeat parts of them.
 
 local call_library = require "moonpool.protocol.call"
+local class = require "moonpool.upstream.class"
 local host = require "moonpool.host"
 local json = require "moonpool.json"
 
@@ -16,8 +17,8 @@ message.client_info = client_info
 local function is_of_hop(name) return name == "progressToken" or name:sub(1, #PREFIX) == PREFIX end
 
 --- The `_meta` of a request: what the client sent but for the members of its own hop, and those of the upstream's revision; nil for none.
---- `token` is the progress token, or nil; `level` the name of the least log level, or nil.
-function message.meta(card, given, token, level)
+--- `token` is the progress token, or nil; `level` the name of the least log level, or nil; `class_text` what the client can be asked, by default nothing.
+function message.meta(card, given, token, level, class_text)
   local meta = {}
   for name, value in pairs(type(given) == "table" and given or {}) do
     if type(name) == "string" and not is_of_hop(name) then meta[name] = value end
@@ -25,7 +26,7 @@ function message.meta(card, given, token, level)
   meta.progressToken = token
   if card.is_modern then
     meta[PREFIX .. "protocolVersion"], meta[PREFIX .. "clientInfo"] = card.revision, client_info
-    meta[PREFIX .. "clientCapabilities"] = json.object {}
+    meta[PREFIX .. "clientCapabilities"] = class.capabilities(class_text or class.none)
     meta[PREFIX .. "logLevel"] = level
   end
   return next(meta) ~= nil and meta or nil
