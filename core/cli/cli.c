@@ -68,6 +68,9 @@ static int take(const mp_cli_command *command, int argc, char **argv)
     struct option options[MP_CLI_OPTIONS + 2];
     mp_cli_args args = {.command = command};
     translate(command, letters, options);
+    for (int i = 1; i < argc && args.command_count == 0; i++)
+        if (strcmp(argv[i], "--") == 0)
+            args.command_count = argc - i - 1; /* getopt_long() moves the words before "--" behind it */
     for (int sign; (sign = getopt_long(argc, argv, letters, options, NULL)) != -1;) {
         if (sign == 'h') {
             mp_buf out = {0};
@@ -86,6 +89,8 @@ static int take(const mp_cli_command *command, int argc, char **argv)
     }
     args.words = argv + optind;
     args.word_count = argc - optind;
+    if (args.command_count > args.word_count)
+        args.command_count = 0;
     return command->run(&args);
 }
 

@@ -39,6 +39,7 @@ typedef struct {
     int given_count;
     char **words;
     int word_count;
+    int command_count; /* how many of the words, at their end, came after "--" */
 } mp_cli_args;
 
 struct mp_cli_command {

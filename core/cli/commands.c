@@ -94,6 +94,7 @@ const mp_cli_command mp_cli_commands[] = {
       LOG_LEVEL,
       READY_FD,
       {"specs", 0, NULL, NULL, NULL} /* `moonpool test` starts stdio with this option */,
+      {"headers", 0, "FILE", NULL, NULL} /* `moonpool call --url` starts stdio with this option */,
       {"apart", 0, NULL, NULL, NULL} /* `moonpool call` starts stdio with this option */}},
     {"check",
      "[--connect] [--json] [--strict] [moonpool.yaml]",
@@ -114,7 +115,8 @@ const mp_cli_command mp_cli_commands[] = {
      "[OPTION]... [moonpool.yaml]",
      "print tools, resources and prompts, one line each",
      "Prints each tool, resource and prompt: its kind, name and the first line of its\n"
-     "description. --as selects those that this principal sees; --url lists those of a server.\n",
+     "description. --as selects those that this principal sees; --url lists those of a server, and\n"
+     "a command after -- those of a program that is a server.\n",
      "<file>",
      mp_cli_list,
      {{"as", 0, "PRINCIPAL", "list what this principal sees: an id, or anonymous", "anonymous local"},
@@ -155,11 +157,12 @@ const mp_cli_command mp_cli_commands[] = {
      mp_cli_new,
      {CONFIG}},
     {"call",
-     "[OPTION]... NAME [KEY=VALUE]...",
-     "call one tool, here or at a running gateway",
-     "Calls a tool, without a server unless --url names one. Values are converted by the tool's\n"
-     "schema: numbers, true and false, lists and objects as JSON. The result goes to stdout;\n"
-     "progress and logs go to stderr as they arrive. Questions of the tool are answered by\n"
+     "[OPTION]... NAME [KEY=VALUE]... [-- COMMAND...]",
+     "call one tool, here or at another server",
+     "Calls a tool, without a server unless --url or a command after -- names one: any MCP\n"
+     "server. Values are converted by the tool's schema: numbers, true and false, lists and\n"
+     "objects as JSON. The result goes to stdout; progress and logs go to stderr as they\n"
+     "arrive. Questions of the tool are answered by\n"
      "--answer, then at the terminal; without both the tool learns that no user can answer.\n"
      "The exit code is 1 if the tool fails. Ctrl-C cancels the call.\n"
      "Every user of this machine can read the arguments of a command, so pass a token in a\n"
@@ -176,23 +179,24 @@ const mp_cli_command mp_cli_commands[] = {
       RAW,
       CONFIG}},
     {"read",
-     "[OPTION]... URI",
-     "read one resource, here or at a running gateway",
-     "Reads a resource, without a server unless --url names one, and prints its text or bytes.\n"
+     "[OPTION]... URI [-- COMMAND...]",
+     "read one resource, here or at another server",
+     "Reads a resource, without a server unless --url or a command after -- names one, and prints its\n"
+     "text or bytes.\n"
      "A terminal receives a description instead of bytes.\n",
      "<resource>",
      mp_cli_call,
      {ANSWER, URL, REVISION, BEARER, HEADER, CA, RAW, CONFIG}},
     {"prompt",
-     "[OPTION]... NAME [KEY=VALUE]...",
-     "print the messages of one prompt, here or at a running gateway",
-     "Prints the messages of a prompt, each below its role. Needs no server unless --url names\n"
-     "one.\n",
+     "[OPTION]... NAME [KEY=VALUE]... [-- COMMAND...]",
+     "print the messages of one prompt, here or at another server",
+     "Prints the messages of a prompt, each below its role. Needs no server unless --url or a command\n"
+     "after -- names one.\n",
      "<prompt>",
      mp_cli_call,
      {ANSWER, URL, REVISION, BEARER, HEADER, CA, RAW, CONFIG}},
     {"complete",
-     "[OPTION]... PROMPT|TEMPLATE KEY=PREFIX [KEY=VALUE]...",
+     "[OPTION]... PROMPT|TEMPLATE KEY=PREFIX [KEY=VALUE]... [-- COMMAND...]",
      "print the completions of an argument",
      "Prints the completions of the first KEY of a prompt or URI template, one per line.\n"
      "Further keys are arguments that already have a value.\n",

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #define LISTEN_CAP 16
+#define MAX_HEADERS 128
 
 int mp_cli_take_file(const mp_cli_args *args, const char **file)
 {
@@ -52,6 +53,29 @@ mp_config *mp_cli_load(const char *file, const char *command)
     return config;
 }
 
+/* Sets the headers of the only upstream to the lines of a file. For commands that send their user's headers: the configuration refuses some of
+ * them. */
+static int take_headers(mp_config *config, const char *path, mp_buf *report)
+{
+    char *line = NULL;
+    size_t room = 0, count = 0;
+    FILE *file = fopen(path, "re");
+    if (file == NULL || config->upstreams == NULL || config->upstreams[0] == NULL) {
+        if (file != NULL)
+            fclose(file);
+        mp_buf_printf(report, "moonpool: --headers: no upstream, or no file %s\n", path);
+        return -1;
+    }
+    char **headers = mp_new((MAX_HEADERS + 1) * sizeof *headers);
+    for (ssize_t len; count < MAX_HEADERS && (len = getline(&line, &room, file)) > 0;)
+        headers[count++] = mp_dup((mp_str){line, strcspn(line, "\n")});
+    free(config->upstreams[0]->core.headers);
+    config->upstreams[0]->core.headers = headers;
+    free(line);
+    fclose(file);
+    return 0;
+}
+
 /* Overrides the values of the file by those of the options. */
 static int override(mp_config *config, const mp_cli_args *args, mp_buf *report)
 {
@@ -69,6 +93,8 @@ static int override(mp_config *config, const mp_cli_args *args, mp_buf *report)
         code = MP_BAD_USAGE;
     if (mp_cli_value(args, "watch") != NULL &&
         mp_config_override(config, "scripts.watch", (const char *[]){"true"}, 1, "--watch", report) != 0)
+        code = MP_BAD_USAGE;
+    if (mp_cli_value(args, "headers") != NULL && take_headers(config, mp_cli_value(args, "headers"), report) != 0)
         code = MP_BAD_USAGE;
     return code;
 }
@@ -173,9 +199,9 @@ int mp_cli_list(const mp_cli_args *args)
 {
     static const char *const kinds[] = {"tools", "resources", "prompts", "jobs"};
     const char *names = mp_cli_value(args, "names"), *url = mp_cli_value(args, "url"), *as = mp_cli_value(args, "as");
-    if ((names != NULL) + (url != NULL) + (as != NULL) > 1)
+    if ((names != NULL) + (url != NULL || args->command_count > 0) + (as != NULL) > 1)
         return mp_cli_misused("--as, --names and --url exclude each other", NULL, NULL, "list");
-    if (url != NULL)
+    if (url != NULL || args->command_count > 0)
         return mp_cli_remote_list(args);
     if (as != NULL)
         return mp_cli_explain(args);

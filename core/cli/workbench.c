@@ -30,6 +30,21 @@ static int take(const mp_cli_args *args, arguments *to)
     return MP_ENDED_WELL;
 }
 
+/* Like take(), but the words after "--" are the command of a server. */
+static int take_server(const mp_cli_args *args, arguments *to)
+{
+    mp_cli_args rest = *args;
+    rest.word_count -= args->command_count;
+    if (take(&rest, to) != MP_ENDED_WELL)
+        return MP_BAD_USAGE;
+    if (to->count + (size_t)args->command_count > MAX_ARGUMENTS)
+        return mp_cli_misused("the command after -- has too many words:", args->words[rest.word_count], NULL,
+                              args->command->name);
+    for (int i = rest.word_count; i < args->word_count; i++)
+        put(to, "server", args->words[i]);
+    return MP_ENDED_WELL;
+}
+
 int mp_cli_new(const mp_cli_args *args)
 {
     arguments given = {0};
@@ -83,12 +98,14 @@ int mp_cli_explain(const mp_cli_args *args)
     return code;
 }
 
-/* `list --url`. */
+/* `list --url`, and `list -- COMMAND`. */
 int mp_cli_remote_list(const mp_cli_args *args)
 {
     arguments given = {0};
     const char *file = NULL;
-    if (mp_cli_take_file(args, &file) != MP_ENDED_WELL || take(args, &given) != MP_ENDED_WELL)
+    mp_cli_args rest = *args;
+    rest.word_count -= args->command_count;
+    if (mp_cli_take_file(&rest, &file) != MP_ENDED_WELL || take_server(args, &given) != MP_ENDED_WELL)
         return MP_BAD_USAGE;
     return mp_gateway_workbench("remote_list", given.list, given.count);
 }
@@ -96,7 +113,12 @@ int mp_cli_remote_list(const mp_cli_args *args)
 /* The commands of an MCP client; each has the same name in lua/moonpool/workbench. */
 int mp_cli_call(const mp_cli_args *args)
 {
-    return with_child(args);
+    arguments given = {0};
+    /* `call -- NAME` has no command: -- only ends the options */
+    bool has_command = args->command_count > 0 && args->command_count < args->word_count;
+    if ((has_command ? take_server(args, &given) : take(args, &given)) != MP_ENDED_WELL)
+        return MP_BAD_USAGE;
+    return mp_gateway_workbench(args->command->name, given.list, given.count);
 }
 
 /* `add`, `import` and `lock`. */

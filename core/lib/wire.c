@@ -1,51 +1,47 @@
-/* wire.c: the system functions of the workbench. A *wire* is two descriptors, one to read and one to write: a connection, or the stdin and
- * stdout of a child process. */
-#define _GNU_SOURCE /* for pipe2 */
+/* wire.c: the system functions of the workbench. A *wire* is two descriptors, one to read and one to write: the stdout and the stdin of a child
+ * process. */
+#define _GNU_SOURCE /* for pipe2 and memfd_create */
 #include "lib/wire.h"
 #include "lib/fields.h"
+#include "net/net.h"
 #include "vm/engine.h"
-#include "lib/wire_tls.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <lauxlib.h>
-#include <netdb.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define WIRE "moonpool.wire"
 #define MAX_ARGUMENTS 16
+#define MAX_FILES 2
+#define FIRST_FILE_FD 10 /* of a child: its files in memory */
 
 extern char **environ;
 
 typedef struct {
-    int in, out; /* -1 once closed; a connection has one descriptor for both */
+    int in, out; /* -1 once closed */
     pid_t pid;   /* the child process; 0: none */
-    mp_wire_tls *tls;
 } wire;
 
 static wire *push_wire(lua_State *L)
 {
     wire *w = lua_newuserdatauv(L, sizeof *w, 0);
-    *w = (wire){-1, -1, 0, NULL};
+    *w = (wire){-1, -1, 0};
     luaL_setmetatable(L, WIRE);
     return w;
 }
 
 static void close_out(wire *w)
 {
-    if (w->out >= 0 && w->out != w->in)
+    if (w->out >= 0)
         close(w->out);
-    else if (w->out >= 0)
-        shutdown(w->out, SHUT_WR);
     w->out = -1;
 }
 
@@ -81,67 +77,24 @@ static int l_catch_interrupts(lua_State *L)
 
 /* -- opening --------------------------------------------------------------------------------------------------- */
 
-/* connect(host, port): a wire; or nil, why.  [-0, +1|2, throws] */
-static int l_connect(lua_State *L)
+/* A file in memory that contains `text`; -1 if there is none. */
+static int memory_file(mp_str text)
 {
-    const char *host = luaL_checkstring(L, 1), *port = luaL_checkstring(L, 2);
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list;
-    wire *w = push_wire(L);
-    int wrong = getaddrinfo(host, port, &hints, &list);
-    if (wrong != 0)
-        return mp_push_failure(L, gai_strerror(wrong));
-    wrong = ECONNREFUSED;
-    for (const struct addrinfo *a = list; a != NULL && w->in < 0; a = a->ai_next) {
-        int fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol);
-        if (fd >= 0 && connect(fd, a->ai_addr, a->ai_addrlen) == 0) {
-            w->in = w->out = fd;
-            break;
-        }
-        wrong = errno;
-        if (fd >= 0)
-            close(fd);
+    int fd = memfd_create("moonpool", MFD_CLOEXEC);
+    if (fd >= 0 && (write(fd, text.ptr, text.len) != (ssize_t)text.len || lseek(fd, 0, SEEK_SET) != 0)) {
+        close(fd);
+        return -1;
     }
-    freeaddrinfo(list);
-    return w->in >= 0 ? 1 : mp_push_failure(L, strerror(wrong));
+    return fd;
 }
 
-/* connect_unix(path): a wire to the Unix socket; or nil, why.  [-0, +1|2, throws] */
-static int l_connect_unix(lua_State *L)
-{
-    size_t len;
-    const char *path = luaL_checklstring(L, 1, &len);
-    struct sockaddr_un where = {.sun_family = AF_UNIX};
-    if (len >= sizeof where.sun_path)
-        return mp_push_failure(L, "the path of the socket is too long");
-    memcpy(where.sun_path, path, len);
-    wire *w = push_wire(L);
-    w->in = w->out = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (w->in < 0 || connect(w->in, (const struct sockaddr *)&where, sizeof where) != 0)
-        return mp_push_failure(L, strerror(errno));
-    return 1;
-}
-
-/* wire:secure(host, ca | nil): starts TLS on the connection. True; or nil, why, hint.  [-0, +1|3, throws] */
-static int l_secure(lua_State *L)
-{
-    wire *w = luaL_checkudata(L, 1, WIRE);
-    mp_err err = {"", ""};
-    w->tls = mp_wire_tls_open(w->in, luaL_checkstring(L, 2), luaL_optstring(L, 3, NULL), &err);
-    if (w->tls == NULL) {
-        mp_push_failure(L, err.text);
-        lua_pushstring(L, err.hint[0] == '\0' ? NULL : err.hint);
-        return 3;
-    }
-    lua_pushboolean(L, 1);
-    return 1;
-}
-
-/* spawn{argument, …}: starts this program (moonpool) as a child process with these arguments. A wire to it; or nil, why.  [-0, +1|2, throws] */
+/* spawn({argument, …}[, text, text]): starts this program (moonpool) as a child process with these arguments. The child can read the texts as
+ * the files /proc/self/fd/10 and 11. A wire to the child; or nil, why.  [-0, +1|2, throws] */
 static int l_spawn(lua_State *L)
 {
     char *argv[MAX_ARGUMENTS + 2] = {(char *)"moonpool"};
-    int to[2], from[2];
-    lua_settop(L, 1);
+    int to[2], from[2], files[MAX_FILES] = {-1, -1};
+    lua_settop(L, 1 + MAX_FILES);
     luaL_checkstack(L, MAX_ARGUMENTS, NULL);
     for (lua_Integer i = 1; i <= MAX_ARGUMENTS && lua_rawgeti(L, 1, i) == LUA_TSTRING; i++)
         argv[i] = (char *)lua_tostring(L, -1); /* the stack holds a reference to the string */
@@ -154,10 +107,16 @@ static int l_spawn(lua_State *L)
         return mp_push_failure(L, strerror(errno));
     }
     w->in = from[0];
+    for (int i = 0; i < MAX_FILES; i++)
+        if (!lua_isnil(L, 2 + i))
+            files[i] = memory_file(mp_check_str(L, 2 + i));
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, to[0], STDIN_FILENO);
     posix_spawn_file_actions_adddup2(&actions, from[1], STDOUT_FILENO);
+    for (int i = 0; i < MAX_FILES; i++)
+        if (files[i] >= 0)
+            posix_spawn_file_actions_adddup2(&actions, files[i], FIRST_FILE_FD + i);
     posix_spawnattr_t
         attributes; /* a process group of its own, so that Ctrl-C at the terminal does not reach the child */
     posix_spawnattr_init(&attributes);
@@ -167,6 +126,9 @@ static int l_spawn(lua_State *L)
     posix_spawn_file_actions_destroy(&actions);
     close(to[0]);
     close(from[1]);
+    for (int i = 0; i < MAX_FILES; i++)
+        if (files[i] >= 0)
+            close(files[i]);
     if (wrong == 0)
         return 1;
     w->pid = 0;
@@ -181,12 +143,8 @@ static int l_write(lua_State *L)
     wire *w = luaL_checkudata(L, 1, WIRE);
     size_t len;
     const char *bytes = luaL_checklstring(L, 2, &len);
-    mp_err err;
     for (size_t done = 0; done < len;) {
-        ssize_t got = w->tls == NULL ? write(w->out, bytes + done, len - done)
-                                     : mp_wire_tls_write(w->tls, bytes + done, len - done, &err);
-        if (got < 0 && w->tls != NULL)
-            return mp_push_failure(L, err.text);
+        ssize_t got = write(w->out, bytes + done, len - done);
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
@@ -206,9 +164,6 @@ static int l_read(lua_State *L)
     char buffer[16384];
     int ready;
     ssize_t got = -1;
-    mp_err err;
-    if (w->tls != NULL && mp_wire_tls_has_more(w->tls))
-        watched[0].events = POLLIN | POLLOUT; /* poll returns at once */
     do
         ready = poll(watched, 2, (int)(seconds * 1000)); /* poll ignores a descriptor of -1 */
     while (ready < 0 && errno == EINTR);
@@ -217,11 +172,10 @@ static int l_read(lua_State *L)
     if (ready == 0)
         return mp_push_failure(L, "no answer in time");
     do
-        got =
-            w->tls == NULL ? read(w->in, buffer, sizeof buffer) : mp_wire_tls_read(w->tls, buffer, sizeof buffer, &err);
-    while (w->tls == NULL && got < 0 && errno == EINTR);
+        got = read(w->in, buffer, sizeof buffer);
+    while (got < 0 && errno == EINTR);
     if (got < 0)
-        return mp_push_failure(L, w->tls == NULL ? strerror(errno) : err.text);
+        return mp_push_failure(L, strerror(errno));
     lua_pushlstring(L, buffer, (size_t)got);
     return 1;
 }
@@ -238,8 +192,6 @@ static int l_close(lua_State *L)
 {
     wire *w = luaL_checkudata(L, 1, WIRE);
     int status;
-    mp_wire_tls_close(w->tls);
-    w->tls = NULL;
     close_out(w);
     if (w->in >= 0)
         close(w->in);
@@ -255,6 +207,27 @@ static int l_close(lua_State *L)
         return 0;
     lua_pushinteger(L, WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
     return 1;
+}
+
+/* fetch(method, url[, socket[, header, …]]): sends an HTTP request without a body, over a Unix socket if `socket` is its path. The status and
+ * the body of the answer; or nil, why.  [-0, +2, throws] */
+static int l_fetch(lua_State *L)
+{
+    mp_fetch_options options = {
+        .method = luaL_checkstring(L, 1), .url = luaL_checkstring(L, 2), .socket = luaL_optstring(L, 3, NULL)};
+    for (int i = 0; i < MP_FETCH_HEADERS && !lua_isnoneornil(L, 4 + i); i++)
+        options.headers[i] = luaL_checkstring(L, 4 + i);
+    mp_err err = {"", ""};
+    mp_buf body = {0};
+    int status = mp_fetch(&options, &body, &err);
+    if (status > 0) {
+        lua_pushinteger(L, status);
+        lua_pushlstring(L, body.len == 0 ? "" : body.ptr, body.len);
+    } else {
+        mp_push_failure(L, err.text);
+    }
+    mp_buf_clear(&body);
+    return 2;
 }
 
 /* -- the files ------------------------------------------------------------------------------------------------- */
@@ -324,12 +297,11 @@ static int l_is_terminal(lua_State *L)
 
 int mp_lib_wire(lua_State *L)
 {
-    static const luaL_Reg methods[] = {{"secure", l_secure}, {"write", l_write}, {"read", l_read},
-                                       {"finish", l_finish}, {"close", l_close}, {"__gc", l_close},
-                                       {"__close", l_close}, {NULL, NULL}};
-    static const luaL_Reg functions[] = {{"connect", l_connect},
-                                         {"connect_unix", l_connect_unix},
-                                         {"spawn", l_spawn},
+    static const luaL_Reg methods[] = {{"write", l_write}, {"read", l_read},  {"finish", l_finish},
+                                       {"close", l_close}, {"__gc", l_close}, {"__close", l_close},
+                                       {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"spawn", l_spawn},
+                                         {"fetch", l_fetch},
                                          {"catch_interrupts", l_catch_interrupts},
                                          {"mkdir", l_mkdir},
                                          {"temporary_folder", l_temporary_folder},

@@ -1,4 +1,4 @@
-/* wire.h: the Lua module "moonpool.wire" of the workbench: connections to a gateway, child processes, and files. Its functions block
+/* wire.h: the Lua module "moonpool.wire" of the workbench: child processes, requests to an admin listener, and files. Its functions block
  * the thread. Scripts cannot load it. */
 #ifndef MP_LIB_WIRE_H
 #define MP_LIB_WIRE_H

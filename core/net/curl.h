@@ -14,6 +14,8 @@
     X(easy_init)                                                                                                       \
     X(easy_setopt)                                                                                                     \
     X(easy_getinfo)                                                                                                    \
+    X(easy_perform)                                                                                                    \
+    X(easy_strerror)                                                                                                   \
     X(easy_pause)                                                                                                      \
     X(easy_cleanup)                                                                                                    \
     X(slist_append)                                                                                                    \

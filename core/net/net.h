@@ -18,6 +18,7 @@
 #include "keeper.h"
 #include "process.h"
 #include "client.h"
+#include "fetch.h"
 #include "files.h"
 #include "message.h"
 #include "pool.h"

@@ -27,11 +27,14 @@ local moonpool = {
   difference = reload_diff.compare,
 }
 
--- Methods for `moonpool test`, `job`, `explain`, `add` and `check --connect`, whose gateway is started with --specs. No revision has them.
+-- Methods for commands such as `moonpool test`, `job`, `explain`, `add` and `call --url`, whose gateway is started with --specs. No revision has them.
 if host.script.has_specs then
   dispatch.special["moonpool/specs"] = function(call, params, row) return require("moonpool.specs").answer(call, params, row) end
   dispatch.special["moonpool/job"] = function(call, params) return job.run_now(call, params.name) end
   dispatch.special["moonpool/upstreams"] = function(_, params) return require("moonpool.registry.upstream_report").answer(params) end
+  dispatch.special["moonpool/client"] = function(call, params)
+    return require("moonpool.upstream.client").answer(call, params)
+  end
   dispatch.special["moonpool/explain"] = function(_, params) return require("moonpool.registry.explain").answer(params) end
 end
 

@@ -112,7 +112,10 @@ end
 
 local function initialize(record, channel, transport, class_text)
   local id = channel:next_id()
-  local params = { protocolVersion = era.newest_stateful, capabilities = class.capabilities(class_text), clientInfo = message.client_info }
+  local params = {
+    protocolVersion = record.date or era.newest_stateful, capabilities = record.capabilities or class.capabilities(class_text),
+    clientInfo = message.client_info,
+  }
   local event, failure = exchange.ask(channel, id, message.request(id, "initialize", params), { transport = transport, is_opening = true })
   if not event then return nil, failure end
   local result, err, unreadable = exchange.read(event)
@@ -146,8 +149,8 @@ end
 
 -- -- the whole -----------------------------------------------------------------------------------------------------------
 
--- Finds out the revision if need be, and agrees on it. Returns the card; or nil and a failure.
-local function establish(record, channel, class_text)
+--- Opens a channel that this task has claimed: finds out the revision if need be, and agrees on it. Returns the card; or nil and a failure.
+function open.establish(record, channel, class_text)
   local mode = record.revision ~= "auto" and record.revision or known[record.name]
   if mode == nil or mode == "modern" then
     local verdict, card = discover(record, channel, era.newest_stateless, true)
@@ -174,8 +177,8 @@ local function barred(failure)
   return failure
 end
 
--- Opens the GET stream of a session, on which an upstream says what belongs to no request, and asks. Many have none: they answer 405.
-local function open_stream(channel, card)
+--- Opens the GET stream of a session, on which an upstream says what belongs to no request, and asks. Many have none: they answer 405.
+function open.stream(channel, card)
   if card.is_modern or card.transport ~= "http" or not card.session then return end
   local state = channel:stand { revision = era.facts(card.revision).has_version_header and card.revision or nil }
   card.has_stream = state ~= "none"
@@ -188,14 +191,14 @@ function open.channel(record, key, options)
   local channel, state = host.upstream.channel(record.name, key, options)
   if not channel then return nil, state end
   if state == "claimed" then
-    local card, failure = establish(record, channel, options.class or class.none)
+    local card, failure = open.establish(record, channel, options.class or class.none)
     if not card then
       failure = barred(failure)
       failure.outcome = "not_run"           -- whatever became of the opening, the request itself was not sent
       channel:failed(failure)
       return nil, failure
     end
-    if options.stream then open_stream(channel, card) end
+    if options.stream then open.stream(channel, card) end
     channel:opened(card)
   end
   return channel, channel:card(), state == "probe"

@@ -1,9 +1,10 @@
 -- moonpool reload, moonpool status and moonpool upstreams: requests to the admin listener of a running gateway.
 
-local http = require "moonpool.workbench.http"
+local place_of = require "moonpool.workbench.place"
 local say = require "moonpool.workbench.say"
 local summary = require "moonpool.workbench.summary"
 local upstreams = require "moonpool.workbench.upstreams"
+local wire = require "moonpool.wire"
 
 local asks = { status = { "GET", "/status" }, upstreams = { "GET", "/status" }, reload = { "POST", "/reload" } }
 
@@ -11,15 +12,15 @@ return function(args)
   if not args.address then
     return say.wrong("this configuration has no admin listener", "write 'admin: {listen: 127.0.0.1:7301}' into it, or name one with --admin", 78)
   end
-  local place, what, hint = http.place(args.address)
+  local place, what, hint = place_of(args.address)
   if not place then return say.misuse(what, hint) end
-  place.authority = args.host or place.authority        -- a host name that every gateway accepts
   local method, path = table.unpack(asks[args.command])
-  local status, headers, body = http.ask {
-    method = method, path = path, place = place, headers = args.token and { authorization = "Bearer " .. args.token },
-  }
+  local headers = {}
+  if args.host then headers[1] = "Host: " .. args.host end               -- one that every gateway accepts
+  if args.token then headers[#headers + 1] = "Authorization: Bearer " .. args.token end
+  local status, body = wire.fetch(method, place.origin .. path, place.unix, table.unpack(headers))
   if not status then
-    return say.wrong("no gateway answers at " .. args.address .. ": " .. headers, "is it running? `moonpool run` starts it; --admin names another address")
+    return say.wrong("no gateway answers at " .. args.address .. ": " .. body, "is it running? `moonpool run` starts it; --admin names another address")
   end
   if status == 401 and not args.token then
     return say.wrong("the gateway at " .. args.address .. " needs a token", "put a token of its admin.tokens into the variable MOONPOOL_ADMIN_TOKEN")

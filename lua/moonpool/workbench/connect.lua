@@ -4,7 +4,7 @@ local answers = require "moonpool.workbench.answers"
 local credentials = require "moonpool.workbench.credentials"
 local era = require "moonpool.protocol.era"
 local json = require "moonpool.json"
-local rpc_error = require "moonpool.runtime.rpc_error"
+local place_of = require "moonpool.workbench.place"
 local say = require "moonpool.workbench.say"
 local session = require "moonpool.workbench.session"
 local suggest = require "moonpool.runtime.suggest"
@@ -23,10 +23,14 @@ local function on_note(message)
   end
 end
 
-local function options_of(args, revision, on_ask)
-  local arguments = { "--log-level", "info" }
-  if args.config then arguments[#arguments + 1] = args.config end
-  return { revision = revision, url = args.url, headers = args.headers, ca = args.ca, arguments = arguments, on_note = on_note, on_ask = on_ask }
+local function options_of(args, on_ask)
+  local options = { revision = args.revision, headers = args.headers, on_note = on_note, on_ask = on_ask }
+  if args.url or args.every.server then
+    options.server = { url = args.url, ca = args.ca, command = args.every.server }
+  else
+    options.revision, options.arguments = args.revision or era.newest_stateless, { "--log-level", "info", args.config }
+  end
+  return options
 end
 
 local function check_revision(wanted)
@@ -38,37 +42,34 @@ local function check_revision(wanted)
 end
 
 -- Opens a session: the session and the result of `first`; or nil, the error, and the exit code of a child that ended.
-local function try(args, revision, on_ask, first)
-  local s, why, hint, code = session.open(options_of(args, revision, on_ask))
+local function open(args, on_ask, first)
+  local s, why, hint, code = session.open(options_of(args, on_ask))
   if not s then return nil, { message = why, hint = hint }, code end
   local value, wrong = first(s)
   if value then return s, value end
   return nil, wrong, s:close()
 end
 
--- HTTP statuses by which a gateway shows that it supports only older revisions. Others (401, 403, 429, 5xx) do not depend on the revision.
-local from_older = { [400] = true, [404] = true, [405] = true, [406] = true, [415] = true }
-
--- Opens a session like `try`. Without --revision it tries older revisions, too, if the server at the URL does not support the newest.
-local function open(args, on_ask, first)
-  local s, found, code = try(args, args.revision or era.newest_stateless, on_ask, first)
-  local is_final = s or not args.url or args.revision or found.code == rpc_error.internal
-    or found.is_gone and not from_older[found.status]
-  if is_final then return s, found, code end
-  for _, revision in ipairs { era.newest_stateful, era.dates[#era.dates] } do
-    local older, value = try(args, revision, on_ask, first)
-    if older then return older, value end
-  end
-  return nil, found, code
-end
-
 --- Returns the server's description of itself; nil and an error if the server does not support the revision.
 function connect.discover(s)
-  if not s.facts.stateless then return s.capabilities end
+  if s.capabilities then return s.capabilities end
   local found, why = s:request "server/discover"
   if not found then return nil, why end
   s.capabilities = found.capabilities or {}
   return s.capabilities
+end
+
+-- Makes the URL whole. Returns what, hint if it is none, or if its certificates cannot be read.
+local function check_server(args)
+  if args.every.server then
+    args.shown = args.every.server[1]
+    if args.url then return "--url and a command exclude each other", "name the server either by --url URL, or by -- and its command" end
+  end
+  if not args.url then return nil end
+  local place, what, hint = place_of(args.url)
+  if not place then return what, hint end
+  if place.unix then return "not a URL: '" .. args.url .. "'", "as in http://127.0.0.1:7300/mcp" end
+  args.shown, args.url = args.url, place.origin .. place.path
 end
 
 --- Prints the error of a session and returns the exit code for it.
@@ -86,13 +87,15 @@ function connect.run(args, first, use)
   local on_ask
   on_ask, what, hint = answers.read(args)
   if what then return say.misuse(what, hint) end
+  what, hint = check_server(args)
+  if what then return say.misuse(what, hint) end
   args.headers, what, hint = credentials.read(args)
   if not args.headers then return say.misuse(what, hint) end
   local s, found, code = open(args, on_ask, first or connect.discover)
   if not s then
     if code == BAD_CONFIG then return code end            -- the child has printed the reason
     if found.message == "interrupted" then return connect.failed(found) end
-    return say.wrong((args.url or "moonpool stdio") .. ": " .. tostring(found.message), found.hint)
+    return say.wrong((args.shown or "moonpool stdio") .. ": " .. tostring(found.message), found.hint)
   end
   local done = use(s, found)
   s:close()

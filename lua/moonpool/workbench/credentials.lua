@@ -1,6 +1,6 @@
 -- Credentials for requests to a URL: a bearer token from an environment variable, and headers from the command line.
 
-local http = require "moonpool.workbench.http"
+local place_of = require "moonpool.workbench.place"
 local say = require "moonpool.workbench.say"
 
 local credentials = {}
@@ -59,7 +59,7 @@ function credentials.read(args)
     local fine, what, hint = add_bearer(headers, args["bearer-env"])
     if not fine then return nil, what, hint end
   end
-  local place = headers.authorization and http.place(args.url)
+  local place = headers.authorization and place_of(args.url)
   if place and not is_near(place) then say.note("warning: the token goes to " .. place.host .. " without TLS") end
   return headers
 end

@@ -1,10 +1,12 @@
--- A client session with a gateway in one revision: the handshake, requests, and messages that arrive before their answers.
+-- A client session with a gateway in one revision: the handshake, requests, and messages that arrive before their answers. The gateway is a child that
+-- serves scripts, or a server at a URL or a program, which a child has as its only upstream: then the child does the handshake (moonpool.upstream.client).
 
+local alone = require "moonpool.workbench.alone"
 local era = require "moonpool.protocol.era"
 local errors = require "moonpool.runtime.rpc_error"
+local failure = require "moonpool.workbench.failure"
 local json = require "moonpool.json"
 local link = require "moonpool.workbench.link"
-local mirrored = require "moonpool.workbench.mirrored"
 
 local session = {}
 session.__index = session
@@ -22,29 +24,57 @@ local function describe(err)
   return err.message or "an error without a message"
 end
 
--- Opens a link to a gateway at a URL. In revision 2024-11-05, a URL that answers neither with an event stream nor with an error may still
--- accept messages by POST.
-local function reach(self)
-  local options = self.options
-  local how = { headers = options.headers, ca = options.ca }
-  if self.facts.transport == "http_sse" then
-    local found, why, hint, status = link.sse(options.url, how)
-    if found or not status or status == 401 or status == 403 then return found, why, hint end
-  end
-  return link.url(options.url, function(message) return self:headers(message) end, how)
+-- -- a server that a child has as its upstream ---------------------------------------------------------------------------
+
+-- Sends a request to the child, of the method "moonpool/client" where no other is named. Its result; or nil and an error.
+local function relay(self, params, method)
+  self.relayed = (self.relayed or 0) + 1
+  local got, why = self.link.exchange({ jsonrpc = "2.0", id = self.relayed, method = method or "moonpool/client", params = params },
+    function(message) return self:answer(message) end)
+  if not got then return nil, { message = why, is_gone = true } end
+  if got.error then return nil, got.error end
+  local failed = got.result.failure
+  if not failed then return got.result end
+  local text, hint = failure(failed, self.options.server.ca)
+  return nil, { message = text, hint = hint, status = failed.status, is_gone = true }
 end
 
---- Opens a session. `options`: revision, url, headers and ca (for a url), arguments (of a child), on_note(message), on_ask(params) -> an
---- ElicitResult; nil if no user can answer questions.
-function session.open(options)
-  local self = setmetatable({ revision = options.revision, facts = era.facts(options.revision), last = 0, options = options, tools = {} }, session)
+-- Opens the server in the revision of the options, or in that which it has.
+local function open_server(self)
   local why, hint
-  if options.url then
-    self.link, why, hint = reach(self)
-  else
-    self.link, why, hint = link.child(options.arguments)
+  self.link, why = alone.start(self.options.server, self.options.headers)
+  if not self.link then return nil, why end
+  self.is_relayed = true
+  local facts = era.facts(self.revision or era.newest_stateless)
+  local opened, wrong = relay(self, {
+    protocolVersion = era.newest_stateful, capabilities = { elicitation = json.object {} }, clientInfo = client,
+  }, "initialize")
+  if opened then
+    self.link.send { jsonrpc = "2.0", method = "notifications/initialized" }
+    opened, wrong = relay(self, { open = { revision = self.revision, capabilities = capabilities(facts, self.options.on_ask) } })
   end
-  if not self.link then return nil, why, hint end
+  if not opened then
+    why, hint = describe(wrong), wrong.hint
+    return nil, why, hint, self.link.close()
+  end
+  local card = opened.card
+  self.revision, self.capabilities = card.revision, card.capabilities or {}
+  self.facts = era.facts(self.revision) or facts
+  if not self.facts.stateless and self.capabilities.logging then self:request("logging/setLevel", { level = "debug" }) end
+  return self
+end
+
+-- -- both ------------------------------------------------------------------------------------------------------------
+
+--- Opens a session. `options`: revision (of a server: nil for any), server ({ url, ca } or { command }) and headers, or arguments (of a child),
+--- on_note(message), on_ask(params) -> an ElicitResult; nil if no user can answer questions.
+function session.open(options)
+  local self = setmetatable({ revision = options.revision, last = 0, options = options, tools = {} }, session)
+  if options.server then return open_server(self) end
+  self.facts = era.facts(options.revision)
+  local why
+  self.link, why = link.child(options.arguments)
+  if not self.link then return nil, why end
   if self.facts.stateless then return self end
   local greeted, wrong = self:request("initialize", {
     protocolVersion = self.revision, capabilities = capabilities(self.facts, self.options.on_ask), clientInfo = client,
@@ -60,22 +90,8 @@ function session.open(options)
   return self
 end
 
---- The headers of an HTTP request in this revision.
-function session:headers(message)
-  local headers = {}
-  if message.method ~= "initialize" and self.facts.has_version_header then headers["mcp-protocol-version"] = self.revision end
-  if self.facts.stateless and message.method then
-    local params = message.params or {}
-    headers["mcp-method"] = message.method
-    local name = params.name or message.method == "resources/read" and params.uri
-    headers["mcp-name"] = name and mirrored.encode(name) or nil
-    for header, value in pairs(mirrored.headers(self.tools[params.name], params.arguments)) do headers[header] = value end
-  end
-  return headers
-end
-
 -- Answers a request that the gateway sends during a call, in revisions before 2026-07-28.
-local function answer(self, message)
+function session:answer(message)
   if not message.id then
     self.options.on_note(message)
   elseif message.method == "elicitation/create" and self.options.on_ask then
@@ -89,6 +105,12 @@ end
 
 --- Sends a request and returns its result; or nil and a JSON-RPC error. `is_followed`: the request asks for progress and log messages.
 function session:request(method, params, is_followed)
+  if self.is_relayed then
+    local got, why = relay(self, { method = method, params = json.object(params or {}), is_followed = is_followed })
+    if not got then return nil, why end
+    if got.error then return nil, got.error end
+    return got.result
+  end
   self.last = self.last + 1
   local meta = {}
   if is_followed then meta.progressToken = self.last end
@@ -100,9 +122,9 @@ function session:request(method, params, is_followed)
   end
   params = params or {}
   params._meta = next(meta) and meta or nil
-  local got, why, more = self.link.exchange({ jsonrpc = "2.0", id = self.last, method = method, params = json.object(params) },
-    function(message) return answer(self, message) end)
-  if not got then return nil, { message = why, status = more and more.status, hint = more and more.hint, is_gone = true } end
+  local got, why = self.link.exchange({ jsonrpc = "2.0", id = self.last, method = method, params = json.object(params) },
+    function(message) return self:answer(message) end)
+  if not got then return nil, { message = why, is_gone = true } end
   if got.error then return nil, got.error end
   return got.result
 end

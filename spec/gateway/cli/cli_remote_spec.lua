@@ -10,6 +10,11 @@ local scripts = {
     return "counted" end }]],
 }
 
+scripts["tools/sure.lua"] = [[return tool { "Asks.", function(_, call)
+  local yes, why = call:elicit("sure", "Really?", { confirm = t.boolean })
+  return yes and tostring(yes.confirm), why end }]]
+scripts["tools/big.lua"] = [[return tool { "Big.", function() return '{"n":12345678901234567890123}' end }]]
+
 local function call(options, ...) return gateway.exec({ "call", ... }, options) end
 
 local function has(text, ...)
@@ -24,10 +29,41 @@ describe("moonpool call --url", function()
     for _, more in ipairs { { "-r", "2024-11-05" }, {} } do
       local code, out, err = call({}, "--url", sse_url(g), "count", "to=3", table.unpack(more))
       assert.same({ 0, "counted\n" }, { code, out }, err)
-      has(err, "progress 3/3\n")
+      has(err, "progress 3/3")
     end
     g:wait_status(function(status) return status.gauges.sessions.http == 0 end)
     assert.has_nothing_left(g)
+  end)
+
+  it("puts the server's questions to the user", function()
+    local g <close> = gateway.start { scripts = scripts }
+    for _, revision in ipairs { "2025-06-18", "2025-11-25", "2026-07-28" } do
+      local code, out, err = call({}, "--url", g.url, "-r", revision, "sure", "--answer", 'sure={"confirm": true}')
+      assert.same({ 0, "true\n" }, { code, out }, err)
+      code, out, err = call({}, "--url", g.url, "-r", revision, "sure", "--answer", "decline")
+      assert.same({ 1, "", "declined\n" }, { code, out, err })
+      code, _, err = call({}, "--url", g.url, "-r", revision, "sure")
+      assert.same({ 1, "unsupported\n" }, { code, err })
+    end
+    assert.has_nothing_left(g)
+  end)
+
+  it("prints numbers of any size as the server wrote them", function()
+    local g <close> = gateway.start { scripts = scripts }
+    local code, out, err = call({}, "--url", g.url, "big")
+    assert.same({ 0, '{"n":12345678901234567890123}\n' }, { code, out }, err)
+  end)
+
+  it("sends any header of the user, also a cookie and other credentials than a token", function()
+    local seen
+    local server <close> = stub.start(function(request, reply)
+      seen = request.headers
+      reply:send(403, {}, "")
+    end)
+    local code, _, err = call({}, "--url", "http://127.0.0.1:" .. server.port .. "/mcp?a=$b", "count", "-H", "Cookie: a=${HOME}; b=1", "-H",
+      "Authorization: Basic YTpi", "-H", "Origin: http://127.0.0.1:1")
+    assert.same({ 1, "a=${HOME}; b=1", "Basic YTpi", "http://127.0.0.1:1" }, { code, seen.cookie, seen.authorization, seen.origin }, err)
+    has(err, "the gateway answered with status 403", "hint: the principal lacks permission")
   end)
 
   it("says what is wrong with an address that is no endpoint", function()
@@ -46,7 +82,7 @@ describe("moonpool call --url", function()
     end)
     local code, _, err = call({}, "--url", "http://127.0.0.1:" .. server.port .. "/sse", "-r", "2024-11-05", "count")
     assert.equal(1, code)
-    has(err, "not begin with an endpoint of the same origin")
+    has(err, "the stream's endpoint is no address of the same origin")
     assert.same({ "GET" }, asked)
   end)
 
@@ -87,6 +123,7 @@ describe("moonpool call --url", function()
   for told, args in pairs {
     ["the environment variable NOBODY is not set"] = { "--url", "http://127.0.0.1:1/mcp", "--bearer-env", "NOBODY", "x" },
     ["--bearer-env is for a gateway at a URL"] = { "--bearer-env", "HOME", "x" },
+    ["--url and a command exclude each other"] = { "--url", "http://127.0.0.1:1/mcp", "x", "--", "true" },
     ["a header needs a name"] = { "--url", "http://127.0.0.1:1/mcp", "-H", "X", "x" },
     ["the header host is moonpool's own"] = { "--url", "http://127.0.0.1:1/mcp", "-H", "Host: a", "x" },
     ["/nowhere/at/all: No such file"] = { "--url", "http://127.0.0.1:1/mcp", "-H", "@/nowhere/at/all", "x" },
@@ -97,6 +134,36 @@ describe("moonpool call --url", function()
       has(err, told)
     end)
   end
+end)
+
+describe("moonpool call -- COMMAND", function()
+  local dir
+  setup(function() dir = gateway.prepare { scripts = scripts } end)
+  teardown(function() os.execute("rm -rf '" .. dir .. "'") end)
+
+  local function exec(...) return gateway.exec({ ... }, { cwd = dir }) end
+  local program = assert(uv.fs_realpath(gateway.binary))
+
+  it("calls, reads and lists at a program, in every revision, and ends it", function()
+    for _, revision in ipairs { "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28" } do
+      local code, out, err = exec("call", "-r", revision, "count", "to=2", "--", program, "stdio", "--log-level", "error")
+      assert.same({ 0, "counted\n" }, { code, out }, err)
+      has(err, "progress 2/2")
+    end
+    local code, out, err = exec("list", "--", program, "stdio", "--log-level", "error")
+    assert.same({ 0, "tool  big  Big.\ntool  count  Counts.\ntool  sure  Asks.\n" }, { code, out }, err)
+    code, out, err = exec("call", "sure", "--answer", "sure=true", "--", program, "stdio", "--log-level", "error")
+    assert.same({ 0, "true\n" }, { code, out }, err)
+  end)
+
+  it("says what is wrong with the program", function()
+    local code, out, err = exec("call", "count", "--", "/nowhere/at/all")
+    assert.same({ 1, "" }, { code, out })
+    has(err, "/nowhere/at/all: No such file or directory")
+    code, out, err = exec("call", "count", "--", "sh", "-c", "exit 3")
+    assert.same({ 1, "" }, { code, out })
+    has(err, "sh: the program ended: exit 3")
+  end)
 end)
 
 describe("moonpool call --url https", function()
@@ -143,7 +210,7 @@ describe("moonpool call --url https", function()
     has(err, "the server's certificate is not trusted: self-signed certificate", "hint: use --ca FILE to name certificates to trust")
     code, _, err = call({}, "--url", url:gsub("localhost", "127.0.0.1") .. "/mcp", "--ca", certificate, "count")
     assert.equal(1, code)
-    has(err, "the server's certificate is not trusted: IP address mismatch")
+    has(err, "the server's certificate is not trusted: no alternative certificate subject name matches target host name '127.0.0.1'")
     code, _, err = call({}, "--url", url .. "/mcp", "--ca", "/nowhere/at/all", "count")
     assert.equal(1, code)
     has(err, "cannot read certificates from /nowhere/at/all")

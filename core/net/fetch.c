@@ -1,0 +1,63 @@
+#include "fetch.h"
+#include "curl.h"
+#include <string.h>
+
+#define MAX_BODY (64 << 20)
+#define CONNECT_S 10L
+#define ANSWER_S 600L
+
+static size_t on_body(char *bytes, size_t size, size_t count, void *ctx)
+{
+    mp_buf *body = ctx;
+    if (size * count > MAX_BODY - body->len)
+        return 0; /* ends the transfer */
+    mp_buf_put(body, (mp_str){bytes, size * count});
+    return size * count;
+}
+
+/* Sets the options of the request. False if libcurl refuses one. */
+static bool set_request(const mp_curl_api *curl, CURL *easy, const mp_fetch_options *options, mp_buf *body)
+{
+    CURLcode wrong = curl->easy_setopt(easy, CURLOPT_URL, options->url);
+    wrong |= curl->easy_setopt(easy, CURLOPT_CUSTOMREQUEST, options->method);
+    if (strcmp(options->method, "GET") != 0)
+        wrong |= curl->easy_setopt(easy, CURLOPT_POSTFIELDS, ""); /* for Content-Length: 0 */
+    wrong |= curl->easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+    wrong |= curl->easy_setopt(easy, CURLOPT_PROXY, "");
+    wrong |= curl->easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+    wrong |= curl->easy_setopt(easy, CURLOPT_CONNECTTIMEOUT, CONNECT_S);
+    wrong |= curl->easy_setopt(easy, CURLOPT_TIMEOUT, ANSWER_S);
+    wrong |= curl->easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_body);
+    wrong |= curl->easy_setopt(easy, CURLOPT_WRITEDATA, body);
+    if (options->socket != NULL)
+        wrong |= curl->easy_setopt(easy, CURLOPT_UNIX_SOCKET_PATH, options->socket);
+    return wrong == CURLE_OK;
+}
+
+int mp_fetch(const mp_fetch_options *options, mp_buf *body, mp_err *err)
+{
+    const mp_curl_api *curl = mp_curl(err);
+    CURL *easy = curl == NULL ? NULL : curl->easy_init();
+    if (easy == NULL)
+        return curl == NULL ? -1 : mp_err_set(err, "libcurl cannot create a handle");
+    char text[CURL_ERROR_SIZE] = "";
+    struct curl_slist *headers = NULL;
+    long status = -1;
+    for (const char *const *header = options->headers; *header != NULL; header++)
+        headers = curl->slist_append(headers, *header);
+    curl->easy_setopt(easy, CURLOPT_HTTPHEADER, headers);
+    curl->easy_setopt(easy, CURLOPT_ERRORBUFFER, text);
+    CURLcode result = set_request(curl, easy, options, body) ? curl->easy_perform(easy) : CURLE_BAD_FUNCTION_ARGUMENT;
+    long cause = 0;
+    if (result != CURLE_OK)
+        curl->easy_getinfo(easy, CURLINFO_OS_ERRNO, &cause);
+    if (result == CURLE_COULDNT_CONNECT && cause != 0)
+        mp_err_set(err, "%s", strerror((int)cause));
+    else if (result != CURLE_OK)
+        mp_err_set(err, "%s", *text == '\0' ? curl->easy_strerror(result) : text);
+    else
+        curl->easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
+    curl->slist_free_all(headers);
+    curl->easy_cleanup(easy);
+    return (int)status;
+}

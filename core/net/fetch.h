@@ -1,0 +1,19 @@
+/* fetch.h: one HTTP request of a command line, which has no event loop: it blocks the thread. Part of the public header net.h. A gateway never
+ * calls it. */
+#ifndef MP_NET_FETCH_H
+#define MP_NET_FETCH_H
+
+#include "base/base.h"
+
+#define MP_FETCH_HEADERS 4
+
+typedef struct {
+    const char *method, *url;
+    const char *socket; /* path of the Unix socket to connect to; NULL: connect to the URL's host */
+    const char *headers[MP_FETCH_HEADERS + 1]; /* "Name: value"; end with NULL */
+} mp_fetch_options;
+
+/* Sends the request, without a body, and appends the answer's body, of at most 64 MiB. Returns the status; -1 if there is no answer. */
+int mp_fetch(const mp_fetch_options *options, mp_buf *body, mp_err *err);
+
+#endif
