@@ -291,8 +291,21 @@ void mp_upstream_note_failure(mp_upstream *upstream, const mp_upstream_failure *
 /* Gives the catalogues of an upstream to the one that a reload puts in its place, as stale ones. Without the lock of an upstream. */
 void mp_catalogues_carry(mp_upstream *from, mp_upstream *to);
 
+/* -- take.c -------------------------------------------------------------------------------------------------------- */
+
+/* All under the upstream's lock. */
+/* A take that has waited has its result: tells its task. */
+void mp_take_wake(mp_take *take);
+void mp_take_refuse(mp_take *take, const char *reason, const char *why, uint64_t retry_ms);
+/* Those who wait in the list decide anew, in their order. The caller closes the channels in `ended` without the lock. */
+void mp_takes_pump(mp_link *waiting, mp_link *ended);
+
 /* -- channel.c ----------------------------------------------------------------------------------------------------- */
 
+/* A channel that the task of `home` has to open. Under the upstream's lock, where room was found. */
+mp_channel *mp_channel_claim(mp_upstream *upstream, mp_channel_key *key, mp_upstream_host *home);
+/* Closes the channels in a list, by their member in_ended. Without a lock. */
+void mp_channels_close(mp_link *ended, bool is_lost);
 /* Ends the channel: its key is free. Under the upstream's lock; the caller then calls mp_channel_close_soon without it. True if it had not
  * ended before: then the caller has a counted reference. */
 bool mp_channel_detach(mp_channel *channel, bool is_lost);
