@@ -1,5 +1,6 @@
 /* admin.c: the operator's HTTP endpoints, and who may use them. No answer contains a session id, token or key. */
 #include "admin.h"
+#include "admin_api.h"
 #include "admin_upstreams.h"
 #include "json/json.h"
 #include "metrics.h"
@@ -127,37 +128,38 @@ static bool is_foreign_page(const mp_stream *stream)
 
 /* -- endpoints ----------------------------------------------------------------------------------------------------- */
 
-static void on_health(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller)
+static void on_health(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
 {
-    (void)caller;
+    (void)caller, (void)rest;
     if (atomic_load(&mp_admin_shared(admin)->draining))
         refuse(stream, 503, "draining", NULL);
     else
         serve_health(mp_admin_shared(admin), stream);
 }
 
-static void on_ready(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller)
+static void on_ready(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
 {
-    (void)caller;
+    (void)caller, (void)rest;
     serve_ready(mp_admin_shared(admin), stream);
 }
 
-static void on_metrics(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller)
+static void on_metrics(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
 {
-    (void)caller;
+    (void)caller, (void)rest;
     mp_shared *shared = mp_admin_shared(admin);
     mp_metrics_serve(mp_admin_metrics(admin),
                      &(mp_metrics_facts){mp_admin_settings(admin), shared->started_at, put_metrics, shared}, stream);
 }
 
-static void on_status(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller)
+static void on_status(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
 {
-    (void)caller;
+    (void)caller, (void)rest;
     serve_status(admin, stream);
 }
 
-static void on_reload(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller)
+static void on_reload(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
 {
+    (void)rest;
     mp_shared *shared = mp_admin_shared(admin);
     if (atomic_load(&shared->draining)) {
         refuse(stream, 503, "draining", NULL);
@@ -168,32 +170,61 @@ static void on_reload(mp_admin *admin, mp_stream *stream, const mp_admin_caller 
     mp_reload_ask(shared->reload, stream);
 }
 
-/* One path of the listener. */
+/* One path of the listener, or all that begin with it where it ends in '/'. */
 typedef struct {
-    const char *path;
-    bool is_post;
+    const char *path, *method;
     mp_admin_role role;
     bool is_open_near; /* needs no role where only this machine can reach the listener */
-    void (*serve)(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller);
+    void (*serve)(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
 } endpoint;
 
 static const endpoint endpoints[] = {
-    {"/healthz", false, MP_ROLE_NONE, true, on_health},     {"/readyz", false, MP_ROLE_NONE, true, on_ready},
-    {"/metrics", false, MP_ROLE_METRICS, true, on_metrics}, {"/status", false, MP_ROLE_VIEW, true, on_status},
-    {"/reload", true, MP_ROLE_OPERATE, true, on_reload},
+    {"/healthz", "GET", MP_ROLE_NONE, true, on_health},
+    {"/readyz", "GET", MP_ROLE_NONE, true, on_ready},
+    {"/metrics", "GET", MP_ROLE_METRICS, true, on_metrics},
+    {"/status", "GET", MP_ROLE_VIEW, true, on_status},
+    {"/reload", "POST", MP_ROLE_OPERATE, true, on_reload},
+    {"/api/sessions", "GET", MP_ROLE_VIEW, false, mp_api_sessions},
+    {"/api/session/", "DELETE", MP_ROLE_OPERATE, false, mp_api_end_session},
+    {"/api/calls", "GET", MP_ROLE_VIEW, false, mp_api_calls},
+    {"/api/call/", "DELETE", MP_ROLE_OPERATE, false, mp_api_end_call},
+    {"/api/log", "POST", MP_ROLE_OPERATE, false, mp_api_log},
+    {"/api/drain", "POST", MP_ROLE_OPERATE, false, mp_api_drain},
 };
 
-static const endpoint *find_endpoint(mp_str path)
+/* The endpoint of a path, and what follows the endpoint's own path. */
+static const endpoint *find_endpoint(mp_str path, mp_str *rest)
 {
-    for (size_t i = 0; i < sizeof endpoints / sizeof *endpoints; i++)
-        if (mp_str_is(path, endpoints[i].path))
+    for (size_t i = 0; i < sizeof endpoints / sizeof *endpoints; i++) {
+        mp_str own = mp_str_of(endpoints[i].path);
+        bool has_rest = own.ptr[own.len - 1] == '/';
+        *rest = mp_str_from(path, own.len < path.len ? own.len : path.len);
+        if (has_rest ? mp_str_starts(path, own) && rest->len > 0 : mp_str_eq(path, own))
             return &endpoints[i];
+    }
     return NULL;
+}
+
+static bool is_get(const endpoint *at)
+{
+    return strcmp(at->method, "GET") == 0;
 }
 
 static bool is_method(const endpoint *at, mp_str method)
 {
-    return at->is_post ? mp_str_is(method, "POST") : mp_str_is(method, "GET") || mp_str_is(method, "HEAD");
+    return mp_str_is(method, at->method) || (is_get(at) && mp_str_is(method, "HEAD"));
+}
+
+/* A form of a web page can neither add a header nor send JSON. What changes something below /api needs the header, and JSON as its body. */
+static const char *wrong_form(const endpoint *at, const mp_stream *stream)
+{
+    if (is_get(at) || !mp_str_starts(mp_str_of(at->path), MP_STR("/api/")))
+        return NULL;
+    if (!mp_str_is(mp_stream_header(stream, "moonpool-admin", NULL), "1"))
+        return "the header 'moonpool-admin: 1' is needed";
+    mp_str type = mp_stream_header(stream, "content-type", NULL);
+    bool is_json = mp_str_is_nocase(mp_str_trim(mp_str_cut(&type, ';')), "application/json");
+    return is_json || mp_stream_request(stream)->body.len == 0 ? NULL : "the body must be application/json";
 }
 
 /* -- who may use it ------------------------------------------------------------------------------------------------ */
@@ -258,17 +289,22 @@ void mp_admin_serve(void *ctx, mp_stream *stream)
 {
     mp_admin *admin = ctx;
     const mp_request *request = mp_stream_request(stream);
-    const endpoint *at = find_endpoint(request->path);
+    mp_str rest;
+    const endpoint *at = find_endpoint(request->path, &rest);
     mp_admin_caller caller;
     if (!mp_host_is_served(&mp_admin_settings(admin)->rpc, stream))
         refuse_host(admin, stream);
     else if (at == NULL)
-        refuse(stream, 404, "not found: use /healthz, /readyz, /status, /metrics or /reload", NULL);
+        refuse(stream, 404, "not found: use /healthz, /readyz, /status, /metrics, /reload or /api/…", NULL);
     else if (!is_method(at, request->method))
-        refuse(stream, 405, at->is_post ? "POST it" : "method not allowed",
-               &(mp_header){"allow", at->is_post ? MP_STR("POST") : MP_STR("GET, HEAD")});
+        refuse(stream, 405, "method not allowed",
+               &(mp_header){"allow", is_get(at) ? MP_STR("GET, HEAD") : mp_str_of(at->method)});
     else if (is_foreign_page(stream))
         refuse_page(stream);
-    else if (admit(admin, stream, at, &caller))
-        at->serve(admin, stream, &caller);
+    else if (!admit(admin, stream, at, &caller))
+        return;
+    else if (wrong_form(at, stream) != NULL)
+        refuse(stream, 400, wrong_form(at, stream), NULL);
+    else
+        at->serve(admin, stream, &caller, rest);
 }

@@ -1,5 +1,6 @@
 /* admin_thread.c: the thread of the admin listener, with its loop and server. */
 #include "admin.h"
+#include "admin_api.h"
 #include "metrics.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@ struct mp_admin {
     mp_server *server;
     mp_metrics *metrics;
     mp_admin_access *access;
+    mp_admin_api *api;
     pthread_t thread;
     bool has_thread;
 };
@@ -26,6 +28,7 @@ mp_admin *mp_admin_new(mp_shared *shared, int fd, mp_tls_slot *tls, const mp_add
     admin->settings = mp_runtime_config_ref(shared->settings);
     admin->metrics = mp_metrics_new();
     admin->access = mp_admin_access_new(admin->settings->config, at);
+    admin->api = mp_admin_api_new();
     admin->loop = mp_loop_new(err);
     admin->server = admin->loop == NULL ? NULL : mp_server_new(admin->loop, &admin->settings->http, err);
     if (admin->server != NULL &&
@@ -60,6 +63,7 @@ void mp_admin_free(mp_admin *admin)
         mp_loop_stop(admin->loop);
         pthread_join(admin->thread, NULL);
     }
+    mp_admin_api_free(admin->api, admin->loop);
     mp_server_free(admin->server);
     mp_loop_free(admin->loop);
     mp_metrics_free(admin->metrics);
@@ -141,4 +145,9 @@ mp_metrics *mp_admin_metrics(mp_admin *admin)
 mp_admin_access *mp_admin_access_of(mp_admin *admin)
 {
     return admin->access;
+}
+
+struct mp_admin_api *mp_admin_api_of(mp_admin *admin)
+{
+    return admin->api;
 }

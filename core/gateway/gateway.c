@@ -317,8 +317,8 @@ static void take_down(gateway *h, int code)
     mp_watchdog_spare(h->shared.watchdog, code);
     for (int i = 0; i < h->worker_count && h->workers[i] != NULL; i++)
         mp_worker_free_vms(h->workers[i]);
+    mp_admin_free(h->admin); /* its thread uses the table */
     mp_table_free(h->shared.table);
-    mp_admin_free(h->admin);
     for (int i = 0; i < h->worker_count && h->workers[i] != NULL; i++)
         mp_worker_free(h->workers[i]);
     mp_listeners_close(&h->listeners);

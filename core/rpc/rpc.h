@@ -113,6 +113,31 @@ bool mp_rpc_has_work(const mp_rpc *rpc);
 void mp_rpc_return_memory(mp_rpc *rpc);
 void mp_rpc_free(mp_rpc *rpc);
 
+/* -- for operators ------------------------------------------------------------------------------------------------- */
+
+#define MP_SESSION_PAGES 16 /* pages of the list of sessions */
+
+/* Appends the sessions of one page as JSON objects, separated by commas. Any thread; the table's locks are held while sessions are
+ * counted, not while they are written. */
+void mp_table_put_sessions(mp_table *table, unsigned page, uint64_t now_ms, mp_buf *out);
+/* Ends the session with this mark (mp_session_mark_of) as its client would by DELETE. Returns the number of sessions with the mark, and ends
+ * none unless it is 1. Any thread. */
+int mp_table_end_session(mp_table *table, mp_str mark);
+
+/* What an operator asks of each worker: a list of its calls (`serial` 0), or the end of one call. Embedded in its owner. */
+typedef struct mp_call_inquiry {
+    /* Called on the thread of each worker. `json`: the calls of the worker as JSON objects, separated by commas. `ended`: the call was found
+     * and is cancelled. Where the worker's loop has ended, `is_over`, on the thread that frees it. */
+    void (*answer)(struct mp_call_inquiry *inquiry, mp_str json, bool ended, bool is_over);
+    unsigned worker; /* of the call */
+    uint64_t serial; /* of the call; 0: list calls */
+} mp_call_inquiry;
+
+/* The number of workers that serve. */
+unsigned mp_table_rpcs(mp_table *table);
+/* Asks the first `count` workers; each answers once. The caller keeps `inquiry` until all have. */
+void mp_table_inquire(mp_table *table, unsigned count, mp_call_inquiry *inquiry);
+
 /* -- decisions before there is a call: the audit and the log ------------------------------------------------------- */
 
 typedef struct {

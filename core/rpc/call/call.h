@@ -129,6 +129,8 @@ void mp_call_observe(const mp_call *call);
 bool mp_requests_are_logged(void);
 /* One word for the reason that a call ended before its answer. */
 const char *mp_end_cause(const mp_stat *counter);
+/* Appends the name of the tool, resource or prompt in `params`, and the client as "name version". `session` may be NULL. */
+void mp_call_names(mp_str params, const mp_session *session, mp_buf *name, mp_buf *client);
 /* Logs a call that has ended. */
 void mp_log_call(const mp_call *call);
 /* Logs the notification or response in rpc->envelope. `stream` and `session` may be NULL. */

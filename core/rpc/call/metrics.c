@@ -38,8 +38,8 @@ static const char *const methods[] = {
 enum { METHODS = sizeof methods / sizeof *methods, ERAS = 16, CODES = 16 };
 
 /* How a call ended, as `error_type`; behind these are the codes of JSON-RPC errors, and then _OTHER. */
-static const char *const causes[] = {"",    "tool_error", "timeout",    "cancelled", "disconnected", "refused",
-                                     "cpu", "memory",     "lua_memory", "output",    "shutdown",     "reload"};
+static const char *const causes[] = {"",       "tool_error", "timeout", "cancelled", "disconnected", "refused", "cpu",
+                                     "memory", "lua_memory", "output",  "shutdown",  "reload",       "operator"};
 enum { OK, TOOL_ERROR, TIMEOUT, CANCELLED, DISCONNECTED, REFUSED, CAUSES = sizeof causes / sizeof *causes };
 
 static const char *const networks[] = {"tcp", "unix", "pipe"};

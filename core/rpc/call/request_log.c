@@ -17,7 +17,7 @@ const char *mp_end_cause(const mp_stat *counter)
         return "disconnected";
     if (counter == &mp_stat_tool_time)
         return "timeout";
-    return counter->value; /* one of: cancelled, cpu, memory, lua_memory, output, shutdown, reload */
+    return counter->value; /* one of: cancelled, cpu, memory, lua_memory, output, shutdown, reload, operator */
 }
 
 /* -- the thing that a message names -------------------------------------------------------------------- */
@@ -73,8 +73,7 @@ static void put_string(mp_buf *out, mp_str span)
         mp_json_unescape(out, span);
 }
 
-/* Reads from params the name of the tool, resource or prompt, and the client as "name version". */
-static void read_names(mp_str params, const mp_session *session, mp_buf *name, mp_buf *client)
+void mp_call_names(mp_str params, const mp_session *session, mp_buf *name, mp_buf *client)
 {
     names found = {0};
     if (params.len > 0)
@@ -162,7 +161,7 @@ static void write_request(const request_facts *f)
     uint64_t us = f->began == 0 ? 0 : mp_monotonic_us() - f->began;
     mp_buf name = {0}, client = {0};
     mp_session_mark mark = {""};
-    read_names(f->params, f->session, &name, &client);
+    mp_call_names(f->params, f->session, &name, &client);
     if (f->session != NULL && strcmp(f->transport, "stdio") != 0)
         mark = mp_session_mark_of(mp_session_id(f->session));
     if (mp_log_wants(MP_DEBUG))

@@ -166,5 +166,11 @@ bool mp_expiry_is_over(int64_t expires);
 
 /* Gauges and counters that other files read or count, too. */
 extern const mp_stat mp_stat_closed_shutdown, mp_stat_refused_auth_pending;
+/* Appends to `all` the sessions of one shard, each with a counted reference. */
+typedef struct {
+    mp_session **list;
+    size_t count, room;
+} mp_session_list;
+void mp_table_take_shard(mp_table *table, unsigned shard, mp_session_list *all);
 
 #endif

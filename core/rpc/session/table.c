@@ -21,7 +21,7 @@ MP_COUNTER(refused_jobs, "refused", "reason", "jobs", "background tasks over tas
 MP_COUNTER(refused_auth_pending, "refused", "reason", "auth_pending",
            "requests over limits.auth.waiting, or past limits.auth.time")
 
-#define SHARDS 16
+#define SHARDS MP_SESSION_PAGES
 #define DECOYS 256 /* decoy sessions, which no id finds */
 
 struct mp_table {
@@ -108,11 +108,34 @@ void mp_sessions_free(mp_table *table)
     free(table);
 }
 
+unsigned mp_table_rpcs(mp_table *table)
+{
+    return atomic_load(&table->rpc_count);
+}
+
+static void take_session(mp_node *node, void *ctx)
+{
+    mp_session_list *all = ctx;
+    if (all->count == all->room) {
+        all->room = all->room == 0 ? 64 : 2 * all->room;
+        all->list = mp_resize(all->list, all->room * sizeof(mp_session *));
+    }
+    all->list[all->count++] = mp_session_ref(mp_container(node, mp_session, node));
+}
+
+void mp_table_take_shard(mp_table *table, unsigned shard, mp_session_list *all)
+{
+    pthread_mutex_lock(&table->shards[shard].lock);
+    mp_map_each(&table->shards[shard].sessions, take_session, all);
+    pthread_mutex_unlock(&table->shards[shard].lock);
+}
+
 unsigned mp_table_join(mp_table *table, mp_rpc *rpc)
 {
     pthread_mutex_lock(&table->owners_lock);
-    unsigned index = atomic_fetch_add(&table->rpc_count, 1);
+    unsigned index = atomic_load(&table->rpc_count);
     table->rpcs[index] = rpc;
+    atomic_store(&table->rpc_count, index + 1);
     pthread_mutex_unlock(&table->owners_lock);
     return index;
 }

@@ -1,0 +1,313 @@
+/* admin_api.c: /api of the admin listener. What belongs to a worker is asked of its thread: the answer waits for all workers, or for
+ * WAIT_MS, since one of them may be stuck. */
+#include "admin_api.h"
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define WAIT_MS 2000
+#define MAX_INQUIRIES 16
+#define MAX_LOG_MS (24 * 3600 * 1000)
+
+/* -- questions to all workers -------------------------------------------------------------------------------------- */
+
+typedef struct {
+    mp_link link;
+    mp_timer limit;
+    mp_admin *admin;
+    mp_stream *stream; /* counted reference of the admin thread; NULL once it has its answer */
+    mp_loop *home;
+    mp_message all_answered;
+    mp_call_inquiry super;
+    atomic_int refs; /* one of the admin thread, one of each worker that has not answered */
+    atomic_uint left;
+    pthread_mutex_t lock; /* guards the rest */
+    mp_buf json;
+    bool ended;
+} inquiry;
+
+struct mp_admin_api {
+    mp_link inquiries;
+    size_t count;
+    mp_timer log_ends;
+    mp_admin *admin; /* whose configuration has the level that the log goes back to */
+};
+
+static void give_back(inquiry *asked)
+{
+    if (atomic_fetch_sub(&asked->refs, 1) != 1)
+        return;
+    mp_buf_clear(&asked->json);
+    pthread_mutex_destroy(&asked->lock);
+    free(asked);
+}
+
+static void answer_json(mp_stream *stream, int status, const char *json)
+{
+    mp_stream_answer(stream, status, "application/json", mp_str_of(json), NULL, 0);
+}
+
+/* Answers with what has come so far. */
+static void conclude(inquiry *asked)
+{
+    mp_admin_api *api = mp_admin_api_of(asked->admin);
+    if (asked->stream == NULL)
+        return;
+    mp_timer_stop(asked->home, &asked->limit);
+    mp_link_drop(&asked->link);
+    api->count--;
+    mp_buf out = {0};
+    unsigned left = atomic_load(&asked->left);
+    pthread_mutex_lock(&asked->lock);
+    bool ended = asked->ended;
+    mp_buf_put(&out, MP_STR("{\"calls\":["));
+    mp_buf_put(&out, mp_buf_str(&asked->json));
+    mp_buf_printf(&out, "],\"workers_without_answer\":%u}\n", left);
+    pthread_mutex_unlock(&asked->lock);
+    if (asked->super.serial == 0)
+        mp_stream_answer(asked->stream, 200, "application/json", mp_buf_str(&out), NULL, 0);
+    else if (ended)
+        answer_json(asked->stream, 200, "{\"cancelled\":true}\n");
+    else if (left > 0)
+        answer_json(asked->stream, 503,
+                    "{\"error\":\"the worker of the call does not answer: see stuck in /status\"}\n");
+    else
+        answer_json(asked->stream, 404, "{\"error\":\"no such call runs: GET /api/calls lists them\"}\n");
+    mp_buf_clear(&out);
+    mp_stream_unref(asked->stream);
+    asked->stream = NULL;
+    give_back(asked);
+}
+
+static void on_all_answered(mp_message *message, mp_loop *loop)
+{
+    inquiry *asked = mp_container(message, inquiry, all_answered);
+    if (loop != NULL)
+        conclude(asked);
+    give_back(asked);
+}
+
+static void on_limit(mp_timer *timer)
+{
+    conclude(mp_container(timer, inquiry, limit));
+}
+
+/* On the thread of a worker. `is_over`: the admin thread may have ended, too. */
+static void on_answer(mp_call_inquiry *super, mp_str json, bool ended, bool is_over)
+{
+    inquiry *asked = mp_container(super, inquiry, super);
+    pthread_mutex_lock(&asked->lock);
+    if (json.len > 0 && asked->json.len > 0)
+        mp_buf_putc(&asked->json, ',');
+    mp_buf_put(&asked->json, json);
+    asked->ended = asked->ended || ended;
+    pthread_mutex_unlock(&asked->lock);
+    if (atomic_fetch_sub(&asked->left, 1) == 1 && !is_over)
+        mp_loop_post(asked->home, &asked->all_answered); /* with this worker's reference */
+    else
+        give_back(asked);
+}
+
+static void inquire(mp_admin *admin, mp_stream *stream, unsigned worker, uint64_t serial)
+{
+    mp_admin_api *api = mp_admin_api_of(admin);
+    mp_table *table = mp_admin_shared(admin)->table;
+    if (api->count == MAX_INQUIRIES) {
+        answer_json(stream, 503, "{\"error\":\"too many requests wait for the workers\"}\n");
+        return;
+    }
+    unsigned count = mp_table_rpcs(table);
+    inquiry *asked = mp_new(sizeof *asked);
+    asked->admin = admin;
+    asked->home = mp_stream_loop(stream);
+    asked->stream = mp_stream_ref(stream);
+    asked->all_answered = (mp_message){.deliver = on_all_answered};
+    asked->super = (mp_call_inquiry){on_answer, worker, serial};
+    atomic_init(&asked->refs, (int)count + 1);
+    atomic_init(&asked->left, count);
+    pthread_mutex_init(&asked->lock, NULL);
+    mp_link_put(&api->inquiries, &asked->link);
+    api->count++;
+    mp_timer_start(asked->home, &asked->limit, WAIT_MS, on_limit);
+    mp_table_inquire(table, count, &asked->super);
+}
+
+/* -- sessions and calls -------------------------------------------------------------------------------------------- */
+
+void mp_api_calls(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+{
+    (void)caller, (void)rest;
+    inquire(admin, stream, 0, 0);
+}
+
+static bool read_number(mp_str text, uint64_t most, uint64_t *number)
+{
+    int64_t n;
+    if (text.len == 0 || text.ptr[0] == '-' || !mp_json_int(text, &n) || (uint64_t)n > most)
+        return false;
+    *number = (uint64_t)n;
+    return true;
+}
+
+static void audit(mp_stream *stream, const char *event, const mp_admin_caller *caller, mp_str why)
+{
+    mp_audit_request(stream, &(mp_decision){.event = event, .caller = mp_str_of(caller->name), .why = why});
+}
+
+void mp_api_end_call(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+{
+    uint64_t worker, serial;
+    mp_str whole = rest, first = mp_str_cut(&rest, '-');
+    if (!read_number(first, MP_SESSION_PAGES * 64, &worker) || !read_number(rest, INT64_MAX, &serial) || serial == 0) {
+        answer_json(stream, 404, "{\"error\":\"the name of a call is as in 0-17: GET /api/calls lists them\"}\n");
+        return;
+    }
+    audit(stream, "call cancelled by operator", caller, whole);
+    inquire(admin, stream, (unsigned)worker, serial);
+}
+
+void mp_api_sessions(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+{
+    (void)caller, (void)rest;
+    uint64_t page = 0;
+    mp_str query = mp_stream_request(stream)->query, name = MP_STR("page=");
+    if (query.len > 0 &&
+        !(mp_str_starts(query, name) && read_number(mp_str_from(query, name.len), MP_SESSION_PAGES - 1, &page))) {
+        answer_json(stream, 400, "{\"error\":\"the query is page=N, from 0 to 15\"}\n");
+        return;
+    }
+    mp_buf list = {0}, out = {0};
+    mp_table_put_sessions(mp_admin_shared(admin)->table, (unsigned)page, mp_loop_now(mp_stream_loop(stream)), &list);
+    mp_buf_put(&out, MP_STR("{\"sessions\":["));
+    mp_buf_put(&out, mp_buf_str(&list));
+    if (page + 1 < MP_SESSION_PAGES)
+        mp_buf_printf(&out, "],\"next\":%u}\n", (unsigned)page + 1);
+    else
+        mp_buf_put(&out, MP_STR("]}\n"));
+    mp_stream_answer(stream, 200, "application/json", mp_buf_str(&out), NULL, 0);
+    mp_buf_clear(&list);
+    mp_buf_clear(&out);
+}
+
+void mp_api_end_session(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+{
+    audit(stream, "session ended by operator", caller, rest);
+    switch (mp_table_end_session(mp_admin_shared(admin)->table, rest)) {
+    case 1:
+        answer_json(stream, 200, "{\"ended\":true}\n");
+        break;
+    case 0:
+        answer_json(stream, 404, "{\"error\":\"no such session: GET /api/sessions lists them\"}\n");
+        break;
+    default:
+        answer_json(stream, 409, "{\"error\":\"several sessions have this mark, none was ended\"}\n");
+    }
+}
+
+/* -- the level of the log ------------------------------------------------------------------------------------------ */
+
+static const char *const levels[] = {"debug", "info", "warn", "error", NULL};
+
+typedef struct {
+    mp_log_level level;
+    int64_t seconds;
+    const char *wrong; /* why the request makes no sense; NULL: it does */
+} log_request;
+
+static int see_log_member(void *ctx, unsigned depth, mp_str key, mp_json_type type, mp_str value)
+{
+    log_request *request = ctx;
+    (void)depth;
+    if (mp_str_is(key, "seconds")) {
+        if (type != MP_JSON_NUMBER || !mp_json_int(value, &request->seconds) || request->seconds < 1 ||
+            request->seconds > MAX_LOG_MS / 1000)
+            request->wrong = "seconds is a number from 1 to 86400";
+    } else if (mp_str_is(key, "level")) {
+        int i = 0;
+        while (levels[i] != NULL && !(type == MP_JSON_STRING && mp_json_string_is(value, mp_str_of(levels[i]))))
+            i++;
+        if (levels[i] == NULL)
+            request->wrong = "level is debug, info, warn or error";
+        else
+            request->level = (mp_log_level)i;
+    } else {
+        request->wrong = "the members are level and seconds";
+    }
+    return 0;
+}
+
+/* The log goes back to the level of the configuration. */
+static void on_log_ends(mp_timer *timer)
+{
+    mp_admin_api *api = mp_container(timer, mp_admin_api, log_ends);
+    mp_log_level level = mp_admin_settings(api->admin)->config->log_level;
+    mp_log(MP_INFO, "log level", mp_log_str("level", mp_str_of(levels[level])),
+           mp_log_str("why", MP_STR("the time of the last change is over")));
+    mp_log_from(level);
+}
+
+void mp_api_log(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+{
+    (void)rest;
+    log_request wanted = {.level = (mp_log_level)-1, .seconds = 300};
+    mp_json_type type = MP_JSON_NULL;
+    mp_buf out = {0};
+    if (mp_json_scan(mp_stream_request(stream)->body, &(mp_json_visitor){.member = see_log_member, .ctx = &wanted},
+                     &type, NULL) != MP_JSON_OK ||
+        type != MP_JSON_OBJECT || (wanted.wrong == NULL && wanted.level == (mp_log_level)-1))
+        wanted.wrong = "send an object, as in {\"level\":\"debug\",\"seconds\":300}";
+    if (wanted.wrong != NULL) {
+        mp_buf_put(&out, MP_STR("{\"error\":"));
+        mp_json_put_string(&out, mp_str_of(wanted.wrong));
+        mp_buf_put(&out, MP_STR("}\n"));
+        mp_stream_answer(stream, 400, "application/json", mp_buf_str(&out), NULL, 0);
+        mp_buf_clear(&out);
+        return;
+    }
+    mp_admin_api *api = mp_admin_api_of(admin);
+    api->admin = admin;
+    audit(stream, "log level changed", caller, mp_str_of(levels[wanted.level]));
+    mp_log_from(wanted.level);
+    mp_log(MP_INFO, "log level", mp_log_str("level", mp_str_of(levels[wanted.level])),
+           mp_log_int("seconds", wanted.seconds));
+    mp_timer_start(mp_stream_loop(stream), &api->log_ends, (uint64_t)wanted.seconds * 1000, on_log_ends);
+    mp_buf_printf(&out, "{\"level\":\"%s\",\"seconds\":%lld}\n", levels[wanted.level], (long long)wanted.seconds);
+    mp_stream_answer(stream, 200, "application/json", mp_buf_str(&out), NULL, 0);
+    mp_buf_clear(&out);
+}
+
+/* -- the end ------------------------------------------------------------------------------------------------------- */
+
+/* As SIGTERM does. */
+void mp_api_drain(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+{
+    (void)admin, (void)rest;
+    audit(stream, "drain requested", caller, MP_STR_NONE);
+    answer_json(stream, 202, "{\"draining\":true}\n");
+    kill(getpid(), SIGTERM);
+}
+
+mp_admin_api *mp_admin_api_new(void)
+{
+    mp_admin_api *api = mp_new(sizeof *api);
+    mp_link_init(&api->inquiries);
+    return api;
+}
+
+void mp_admin_api_free(mp_admin_api *api, mp_loop *loop)
+{
+    if (api == NULL)
+        return;
+    for (mp_link *link; (link = mp_link_take(&api->inquiries)) != NULL;) {
+        inquiry *asked = mp_container(link, inquiry, link);
+        mp_timer_stop(loop, &asked->limit);
+        mp_stream_unref(asked->stream);
+        asked->stream = NULL;
+        give_back(asked);
+    }
+    if (loop != NULL)
+        mp_timer_stop(loop, &api->log_ends);
+    free(api);
+}

@@ -1,0 +1,22 @@
+/* admin_api.h: /api of the admin listener: sessions and running calls, their end, the level of the log, draining. Called on the admin
+ * thread. Each change is a line of the audit with the name of the caller. */
+#ifndef MP_GATEWAY_ADMIN_API_H
+#define MP_GATEWAY_ADMIN_API_H
+
+#include "admin.h"
+
+typedef struct mp_admin_api mp_admin_api;
+
+mp_admin_api *mp_admin_api_new(void);
+/* After the thread has ended. */
+void mp_admin_api_free(mp_admin_api *api, mp_loop *loop);
+
+/* `rest` is what follows the path of the endpoint: the mark of a session, the name of a call. */
+void mp_api_sessions(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
+void mp_api_end_session(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
+void mp_api_calls(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
+void mp_api_end_call(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
+void mp_api_log(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
+void mp_api_drain(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest);
+
+#endif

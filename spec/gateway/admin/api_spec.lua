@@ -1,0 +1,205 @@
+-- /api of the admin listener: sessions and running calls, their end, the level of the log, draining.
+local client = require "spec.helpers.client"
+local gateway = require "spec.helpers.gateway"
+local wait = require "spec.helpers.wait"
+
+local token = ("o"):rep(32)
+local scripts = {
+  ["tools/hold.lua"] = 'return tool { "Holds.", input = { n = t.integer }, function(args) log.info "holds" sleep(60) end }',
+}
+
+local function start(config)
+  config = config or {}
+  config.admin = { listen = "127.0.0.1:0", tokens = { operate = { joe = token }, view = { ann = ("v"):rep(32) } } }
+  return gateway.start { scripts = scripts, config = config }
+end
+
+-- Sends a request with the header that changes need; `more` replaces headers (false: without).
+local function api(g, method, path, body, more)
+  local headers = { Authorization = "Bearer " .. token, ["moonpool-admin"] = "1", ["Content-Type"] = body and "application/json" }
+  if method == "POST" then headers["Content-Length"] = #(body or "") end
+  for name, value in pairs(more or {}) do headers[name] = value or nil end
+  return client.request(g, { method = method, path = path, headers = headers, body = body }, { admin = true })
+end
+
+local function sessions(g)
+  local all, page = {}, 0
+  repeat
+    local response = api(g, "GET", ("/api/sessions?page=%d"):format(page))
+    assert.equal(200, response.status, response.body)
+    local answer = response:json()
+    table.move(answer.sessions, 1, #answer.sessions, #all + 1, all)
+    page = answer.next
+  until not page
+  return all
+end
+
+local function calls(g)
+  local answer = api(g, "GET", "/api/calls"):json()
+  assert.equal(0, answer.workers_without_answer)
+  return answer.calls
+end
+
+local function audit(g)
+  local file = io.open(g.dir .. "/audit.log")
+  local text = file and file:read "a" or ""
+  if file then file:close() end
+  return text
+end
+
+describe("/api", function()
+  it("needs a role even on a loopback address, and the header and JSON for changes", function()
+    local g <close> = start()
+    local view = "Bearer " .. ("v"):rep(32)
+    for _, at in ipairs {
+      { "GET", "/api/sessions" }, { "GET", "/api/calls" }, { "DELETE", "/api/session/12345678" }, { "DELETE", "/api/call/0-1" }, { "POST", "/api/log" },
+      { "POST", "/api/drain" },
+    } do
+      assert.equal(401, api(g, at[1], at[2], nil, { Authorization = false }).status, at[2])
+      assert.equal(at[1] == "GET" and 200 or 403, api(g, at[1], at[2], nil, { Authorization = view }).status, at[2])
+      assert.equal(405, api(g, "PUT", at[2]).status, at[2])
+      if at[1] ~= "GET" then
+        assert.equal(400, api(g, at[1], at[2], nil, { ["moonpool-admin"] = false }).status, at[2])
+        assert.equal(400, api(g, at[1], at[2], "{}", { ["Content-Type"] = "text/plain", ["Content-Length"] = 2 }).status, at[2])
+        assert.equal(403, api(g, at[1], at[2], nil, { Origin = "http://evil.example" }).status, at[2])
+      end
+    end
+    assert.equal(404, api(g, "GET", "/api/nothing").status)
+    assert.equal(404, api(g, "DELETE", "/api/session/").status)
+    assert.is_false(g:status().draining)
+    assert.has_nothing_left(g)
+  end)
+
+  it("lists sessions without their ids, and ends one: its client gets 404, its stream ends", function()
+    local g <close> = start { log = { audit = "audit.log" } }
+    local open = {}
+    for _, revision in ipairs { "2025-03-26", "2025-11-25", "2024-11-05" } do
+      local me = g:client(revision)
+      me.listening = me.endpoint and me.stream or me:get_stream().connection
+      me.listening:read_head()
+      open[#open + 1] = me
+    end
+    local found = sessions(g)
+    assert.equal(3, #found)
+    local by_revision = {}
+    for _, session in ipairs(found) do
+      by_revision[session.revision] = session
+      assert.matches("^%x%x%x%x%x%x%x%x$", session.session)
+      assert.is_true(session.has_stream)
+      assert.equal("127.0.0.1", session.address)
+      assert.equal("string", type(session.client.name))
+    end
+    assert.equal("sse", by_revision["2024-11-05"].transport)
+    for _, me in ipairs(open) do
+      if me.session then assert.is_nil(api(g, "GET", "/api/sessions").body:find(me.session, 1, true)) end
+    end
+    assert.equal(404, api(g, "DELETE", "/api/session/00000000").status)
+    for i, me in ipairs(open) do
+      local mark = by_revision[({ "2025-03-26", "2025-11-25", "2024-11-05" })[i]].session
+      assert.equal(200, api(g, "DELETE", "/api/session/" .. mark).status)
+      me.listening:wait_end()
+      assert.equal(404, api(g, "DELETE", "/api/session/" .. mark).status)
+    end
+    assert.same({}, sessions(g))
+    assert.equal(3, g:status().counters.sessions_closed.operator)
+    wait.for_fact("the lines of the audit", 5, function()
+      return select(2, audit(g):gsub('"event":"session ended by operator"[^\n]*"caller":"token joe"', "")) >= 3
+    end)
+    for _, me in ipairs(open) do me:close() end
+    assert.has_nothing_left(g)
+  end)
+
+  it("lists running calls of all workers, and cancels one: its client gets an error", function()
+    local g <close> = start { workers = 2, log = { audit = "audit.log" } }
+    local held = {}
+    for _, revision in ipairs { "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28" } do
+      local me = g:client(revision)
+      held[#held + 1] = { me = me, pending = me:open("tools/call", { name = "hold", arguments = { n = #held } }) }
+    end
+    wait.for_fact("all calls to run", 10, function() return #calls(g) == #held end)
+    local list = calls(g)
+    for _, call in ipairs(list) do
+      assert.matches("^%d+%-%d+$", call.call)
+      assert.equal("tools/call", call.method)
+      assert.equal("hold", call.name)
+      assert.equal("number", type(call.running_ms))
+    end
+    assert.equal(404, api(g, "DELETE", "/api/call/0-999999").status)
+    assert.equal(404, api(g, "DELETE", "/api/call/nonsense").status)
+    assert.equal(404, api(g, "DELETE", "/api/call/99-1").status)
+    assert.equal(#held, #calls(g))
+    for _, call in ipairs(list) do assert.equal(200, api(g, "DELETE", "/api/call/" .. call.call).status) end
+    for _, one in ipairs(held) do
+      assert.equal("cancelled by an operator", one.pending:answer().error.message)
+      one.me:close()
+    end
+    assert.equal(#held, g:status().counters.tool_aborted.operator)
+    assert.same({}, calls(g))
+  end)
+
+  it("answers for the other workers while one is stuck", function()
+    local g <close> = gateway.start {
+      workers = 2, scripts = {
+        ["tools/hold.lua"] = scripts["tools/hold.lua"],
+        ["tools/block.lua"] = [[return tool { "Blocks its worker until a writer opens the pipe.", input = { pipe = t.string }, function(args)
+          local pipe <close> = assert(io.open(args.pipe, "r"))
+          return pipe:read "a" end }]],
+      },
+      config = {
+        scripts = { path = "scripts", trust = "full" }, limits = { stuck = "500ms" },
+        admin = { listen = "127.0.0.1:0", tokens = { operate = { joe = token } } },
+      },
+    }
+    local pipe = g.dir .. "/pipe"
+    assert(os.execute("mkfifo '" .. pipe .. "'"))
+    local blocked = g:client "2026-07-28"
+    local pending = blocked:open("tools/call", { name = "block", arguments = { pipe = pipe } })
+    g:wait_status(function(now) return now.gauges.workers_stuck == 1 end, 20)
+    local me = g:client "2026-07-28"
+    me:open("tools/call", { name = "hold", arguments = { n = 1 } })
+    g:wait_log "holds"
+    local answer = api(g, "GET", "/api/calls"):json()
+    assert.equal(1, answer.workers_without_answer)
+    assert.equal(1, #answer.calls)
+    assert.equal(200, api(g, "DELETE", "/api/call/" .. answer.calls[1].call).status)
+    local worker = answer.calls[1].call:match "^0" and 1 or 0
+    assert.equal(503, api(g, "DELETE", ("/api/call/%d-1"):format(worker)).status)
+    local writer <close> = assert(io.open(pipe, "r+"))
+    writer:write "released"
+    writer:close()
+    pending:answer(20)
+    me:close()
+    blocked:close()
+  end)
+
+  it("changes the level of the log for a time", function()
+    local g <close> = start()
+    for body, why in pairs {
+      [""] = "send an object", ["[]"] = "send an object", ["{}"] = "send an object", ['{"level":"loud"}'] = "level is debug",
+      ['{"level":1}'] = "level is debug",
+      ['{"level":"debug","seconds":0}'] = "from 1 to 86400", ['{"level":"debug","seconds":1e9}'] = "from 1 to 86400",
+      ['{"levels":"debug"}'] = "the members are",
+    } do
+      local answer = api(g, "POST", "/api/log", body)
+      assert.equal(400, answer.status, body)
+      assert.truthy(answer.body:find(why, 1, true), answer.body)
+    end
+    local me = g:client "2026-07-28"
+    assert.equal(200, api(g, "POST", "/api/log", '{"level":"debug","seconds":1}').status)
+    me:call("tools/list", {})
+    g:wait_log("request", { method = "tools/list" })
+    wait.for_fact("the level to go back", 10, function()
+      return select(2, g:log():gsub("log level", "")) >= 2
+    end)
+    me:call("prompts/list", {})
+    me:call("tools/call", { name = "nothing" })
+    assert.is_nil(g:log():find("method=prompts/list", 1, true))
+    me:close()
+  end)
+
+  it("drains as SIGTERM does", function()
+    local g <close> = start()
+    assert.equal(202, api(g, "POST", "/api/drain").status)
+    assert.equal(0, (g:wait_exit(10)))
+  end)
+end)
