@@ -559,9 +559,10 @@ const mp_config_key *mp_config_key_find(const mp_config_key *section, mp_str nam
 const mp_config_key *mp_config_key_list(const mp_config_key *key)
 {
     for (size_t i = 0; i < mp_config_key_count; i++) {
+        if (mp_config_keys[i].type != MP_KEY_LIST && mp_config_keys[i].type != MP_KEY_MAP)
+            continue;
         size_t len = strlen(mp_config_keys[i].path);
-        if ((mp_config_keys[i].type == MP_KEY_LIST || mp_config_keys[i].type == MP_KEY_MAP) &&
-            strncmp(key->path, mp_config_keys[i].path, len) == 0 && key->path[len] == '.')
+        if (strncmp(key->path, mp_config_keys[i].path, len) == 0 && key->path[len] == '.')
             return &mp_config_keys[i];
     }
     return NULL;

@@ -8,6 +8,7 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <openssl/rand.h>
+#include <sys/random.h>
 
 #define KEY_ID_BYTES 4
 #define NONCE_BYTES 12
@@ -119,6 +120,14 @@ void mp_lib_seal(lua_State *L, const mp_seal_key *keys)
     mp_set_members(L, functions, 1);
 }
 
+/* A key of this process alone, from the kernel: each start needs one, and the first use of OpenSSL takes several ms. */
+static void make_random(mp_seal_key *key)
+{
+    if (getrandom(key->bytes, sizeof key->bytes, 0) != (ssize_t)sizeof key->bytes ||
+        getrandom(key->id, sizeof key->id, 0) != (ssize_t)sizeof key->id)
+        abort(); /* without random bytes the key could be guessed */
+}
+
 void mp_seal_key_make(mp_seal_key *key, mp_str secret)
 {
     unsigned char bytes[32];
@@ -126,16 +135,15 @@ void mp_seal_key_make(mp_seal_key *key, mp_str secret)
     static const char purpose[] = "moonpool seal 1";
     *key = (mp_seal_key){.is_set = true};
     if (secret.len == 0) {
-        if (RAND_bytes(key->bytes, sizeof key->bytes) != 1)
-            abort(); /* without random bytes the key could be guessed */
-    } else {
-        EVP_MD_CTX *ctx = EVP_MD_CTX_new();
-        EVP_DigestInit_ex(ctx, EVP_sha256(), NULL);
-        EVP_DigestUpdate(ctx, purpose, sizeof purpose);
-        EVP_DigestUpdate(ctx, secret.ptr, secret.len);
-        EVP_DigestFinal_ex(ctx, key->bytes, &len);
-        EVP_MD_CTX_free(ctx);
+        make_random(key);
+        return;
     }
+    EVP_MD_CTX *ctx = EVP_MD_CTX_new();
+    EVP_DigestInit_ex(ctx, EVP_sha256(), NULL);
+    EVP_DigestUpdate(ctx, purpose, sizeof purpose);
+    EVP_DigestUpdate(ctx, secret.ptr, secret.len);
+    EVP_DigestFinal_ex(ctx, key->bytes, &len);
+    EVP_MD_CTX_free(ctx);
     EVP_Digest(key->bytes, sizeof key->bytes, bytes, &len, EVP_sha256(), NULL);
     memcpy(key->id, bytes, sizeof key->id);
 }
