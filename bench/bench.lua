@@ -169,7 +169,9 @@ local function measure_instructions()
   assert(code == 0, out .. err)
   io.write(out)
   local rows = {}
-  for name, count in under.read(path):gmatch "(%S+) (%d+)\n" do rows[#rows + 1] = { name = name, count = tonumber(count), text = shapes[name] or "" } end
+  for name, count in under.read(path):gmatch "(%S+) (%d+)\n" do
+    if shapes[name] then rows[#rows + 1] = { name = name, count = tonumber(count), text = shapes[name] } end
+  end
   os.remove(path)
   return rows
 end

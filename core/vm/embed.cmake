@@ -1,5 +1,5 @@
 # embed.cmake: puts every lua/moonpool/**.lua into the binary, as the table mp_embedded[] of embedded.h: compiled, with its
-# line numbers, because compiling them at each start would be most of it. What no gateway needs that only serves is compressed.
+# line numbers, because compiling them at each start would be most of it. What a start does not load that only serves plain scripts is compressed.
 # The bytes come in by .incbin; a changed file is compiled and the table assembled again, an added or removed one writes it again.
 
 find_program(LUA lua5.4 REQUIRED DOC "Compiles lua/moonpool (Debian: lua5.4)")
@@ -21,7 +21,8 @@ function(moonpool_embed result)
         file(MAKE_DIRECTORY ${folder})
         set(is_packed 0)
         set(pack "")
-        if(file MATCHES "^lua/moonpool/(workbench|specs)/")
+        if(file MATCHES "^lua/moonpool/(workbench|specs|lib/(http|jwt))/"
+           OR file MATCHES "^lua/moonpool/lib/(cron|exec|sqlite|zone)|/upstream/[^ch]|/registry/(describe|explain|federated|hint|lint|upstream)|/runtime/hint_names")
             set(is_packed 1)
             set(pack COMMAND sh -c "gzip -9n < ${compiled} > ${compiled}.gz && mv ${compiled}.gz ${compiled}")
         endif()

@@ -1,13 +1,16 @@
 -- The functions that C calls: load once, dispatch for each request, note for each notification, and deliver for each message from another worker.
 
 local host = require "moonpool.host"
+local lazy = require "moonpool.runtime.lazy"
+require "moonpool.runtime.weak"
+if host.config.upstreams[1] or host.script.has_specs then require "moonpool.registry.federated" end
 if host.script.has_specs then require "moonpool.specs.fakes" end
 
 local auth = require "moonpool.access.auth"
 local audit = require "moonpool.methods.audit"
 local reload_diff = require "moonpool.registry.reload_diff"
 local dispatch = require "moonpool.methods.dispatch"
-local federated = require "moonpool.registry.federated"
+local federated = lazy "moonpool.registry.federated"
 local bus = require "moonpool.runtime.bus"
 local job = require "moonpool.things.job"
 local loader = require "moonpool.registry.loader"
@@ -19,10 +22,10 @@ local moonpool = {
   dispatch = audit.wrap(dispatch.answer),
   deliver = bus.deliver,
   run_job = function(call, name)
-    if name == federated.job then return federated.tick() end
+    if host.config.upstreams[1] and name == federated.job then return federated.tick() end
     return job.run(call, name)
   end,
-  describe = require "moonpool.registry.describe",
+  describe = function(form) return require "moonpool.registry.describe" (form) end,
   summary = reload_diff.summary,
   difference = reload_diff.compare,
 }

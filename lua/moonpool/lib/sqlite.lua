@@ -8,6 +8,7 @@ local json = require "moonpool.json"
 local paths = require "moonpool.runtime.paths"
 local problem = require "moonpool.runtime.diagnostic"
 local suggest = require "moonpool.runtime.suggest"
+local weak = require "moonpool.runtime.weak"
 
 local sqlite = {}
 
@@ -18,14 +19,14 @@ local MAX_CLOSE_S = 5              -- seconds to wait until databases that are b
 
 -- The states of database files, by path, mode and setup. All scripts of a VM share them. The garbage collector removes a state that no
 -- script holds and whose file is closed.
-local by_place = setmetatable({}, { __mode = "v" })
+local by_place = setmetatable({}, weak.values)
 local open_files = {}     -- the states of database files that have a handle, as keys
 local uses = 0            -- counts statements, to find the least recently used database
 
 -- The state of each database that a script holds: { handle, shown, open, owner, task, free, running, used, is_file }. `handle` is nil
 -- while the database is closed; `open` makes a new handle. A transaction has the state of its database, and a token.
-local states = setmetatable({}, { __mode = "k" })
-local tokens = setmetatable({}, { __mode = "k" })
+local states = setmetatable({}, weak.keys)
+local tokens = setmetatable({}, weak.keys)
 
 local methods, inside = {}, {}
 local database_mt = { __index = methods, __metatable = false, __name = "sqlite.database" }

@@ -1,14 +1,16 @@
 -- The audit: one line of JSON for every request of a client, with its principal, method, address and outcome. log.audit_arguments says
 -- how arguments are written; results are never written.
 
-local federated = require "moonpool.registry.federated"
-local forward = require "moonpool.upstream.forward"
+local lazy = require "moonpool.runtime.lazy"
+local federated = lazy "moonpool.registry.federated"
+local forward = lazy "moonpool.upstream.forward"
 local host = require "moonpool.host"
 local json = require "moonpool.json"
 local policy = require "moonpool.things.policy"
 local principal = require "moonpool.access.principal"
 local registry = require "moonpool.registry.registry"
 local uris = require "moonpool.runtime.uris"
+local upstreams = require "moonpool.upstream.config"
 
 local audit = {}
 
@@ -134,7 +136,7 @@ local function open(call, params)
   local thing = thing_of(call, params)
   local list, key = lists[call.method], params and (params.name or type(params.uri) == "string" and uris.normal(params.uri))
   local definition, approved
-  if list and type(key) == "string" then definition, approved = federated.hashes(list, key) end
+  if upstreams.has_any and list and type(key) == "string" then definition, approved = federated.hashes(list, key) end
   local session = call.has_session and host.session.id(call)
   return setmetatable({
     event = "call", id = hex(host.random.bytes(8)), principal = who.id, issuer = who.issuer,

@@ -1,5 +1,6 @@
 -- Dispatches a request: finds the rules of its revision and its method, runs the method, and converts the result to the revision.
 
+local lazy = require "moonpool.runtime.lazy"
 local access = require "moonpool.access.access"
 local arguments = require "moonpool.things.arguments"
 local call_library = require "moonpool.protocol.call"
@@ -7,11 +8,12 @@ local content = require "moonpool.things.tool_result"
 local host = require "moonpool.host"
 local era = require "moonpool.protocol.era"
 local errors = require "moonpool.runtime.rpc_error"
-local federated = require "moonpool.registry.federated"
+local federated = lazy "moonpool.registry.federated"
 local failure = require "moonpool.runtime.outcome"
 local json = require "moonpool.json"
 local suggest = require "moonpool.runtime.suggest"
 local tool_answer = require "moonpool.calls.tool_answer"
+local upstreams = require "moonpool.upstream.config"
 
 local dispatch = {}
 
@@ -66,7 +68,7 @@ function dispatch.answer(call, params, revision, name)
   if not method and dispatch.special[name] then return dispatch.special[name](call, params, row) end
   if not method then return unknown(name, row.methods) end
   params = params or none
-  if depends_on_lists[name] then federated.settle() end
+  if upstreams.has_any and depends_on_lists[name] then federated.settle() end
   if method.convert_params then method.convert_params(params) end
   return complete(call, row, name, method.run(call, params, row))
 end

@@ -1,9 +1,10 @@
 -- Loads all scripts into the registry. The folder gives the kind of a thing, the path its name. All errors are reported, not only the first.
 
 local host = require "moonpool.host"
+local lazy = require "moonpool.runtime.lazy"
 local auth = require "moonpool.access.auth"
-local exec = require "moonpool.lib.exec"
-local federated = require "moonpool.registry.federated"
+local exec = lazy "moonpool.lib.exec"
+local federated = lazy "moonpool.registry.federated"
 local grants = require "moonpool.runtime.grants"
 local job = require "moonpool.things.job"
 local json = require "moonpool.json"
@@ -19,10 +20,9 @@ local show = require "moonpool.runtime.show"
 local sorted = require "moonpool.runtime.sorted_keys"
 local suggest = require "moonpool.runtime.suggest"
 local switches = require "moonpool.registry.switches"
-local syntax_hint = require "moonpool.registry.hint_syntax"
 local template = require "moonpool.things.template"
 local tool = require "moonpool.things.tool"
-local upstream = require "moonpool.upstream.scripts"
+local upstream = lazy "moonpool.upstream.scripts"
 local upstream_config = require "moonpool.upstream.config"
 local uris = require "moonpool.runtime.uris"
 
@@ -91,7 +91,7 @@ local function compile(path, text, env)
     why, hint = shown(path) .. ":1: expressions or blocks are nested too deep", "move parts of them into local variables"
   end
   local found = located(why)
-  found.hint = hint or syntax_hint(found.what, found.line, text)
+  found.hint = hint or require "moonpool.registry.hint_syntax" (found.what, found.line, text)
   complain_about(path, found)
 end
 
@@ -134,7 +134,7 @@ end
 
 local function is_made(value)
   return tool.is(value) or resource.is(value) or prompt.is(value) or job.is(value) or auth.is(value) or policy.is(value)
-    or upstream.is(value)
+    or package.loaded["moonpool.upstream.scripts"] and upstream.is(value)
 end
 
 -- False if the several things of a file have the file's name as a prefix. The things of tools/note/tools.lua and tools/note/init.lua have
@@ -143,7 +143,7 @@ local function is_unnamed(path, file) return file == "init" or file == path:matc
 
 -- Adds the thing or the named things that a file returned. The value may have metamethods, so it is only read with raw access.
 local function read(kind, found, path, text)
-  local chunk = compile(path, text, sandbox.new(library.find, path))
+  local chunk = compile(path, text, sandbox.new(library.find, path, text))
   if not chunk then return end
   local ok, value = host.script.guarded(chunk, located)
   if not ok then return complain_about(path, value) end
@@ -220,7 +220,7 @@ local function check_grants()
           or "paths are relative to " .. host.script.root .. "/, as in tools/orders.lua",
       })
     end
-    for _, name in ipairs(exec.missing(grant.run or {})) do
+    for _, name in ipairs(grant.run and exec.missing(grant.run) or {}) do
       host.log.write("warn", "granted program does not exist", {
         at = place_of(grant.run_line), program = name,
         hint = name:find("/", 1, true) and "paths are relative to the configuration's folder" or "install it, or correct the name: it is looked up in PATH",
@@ -240,7 +240,7 @@ function loader.load()
     if path:find "_spec%.lua$" then
       goto continue
     elseif folder == "lib" then
-      library.add(path, function(env) return compile(path, text, env) end, located)
+      library.add(path, text, function(env) return compile(path, text, env) end, located)
     elseif kinds[folder] then
       waiting[#waiting + 1] = script
     elseif folder then
@@ -273,8 +273,10 @@ function loader.load()
   registry.set { tools = found.tools, prompts = found.prompts, resources = fixed, templates = templates }
   job.set(found.jobs)
   auth.set(found.auth)
-  upstream.set(found.upstreams)
-  federated.load()
+  if upstream_config.has_any then
+    upstream.set(found.upstreams)
+    federated.load()
+  end
   switches.load()
   return true
 end

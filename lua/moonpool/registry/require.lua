@@ -62,12 +62,12 @@ function library.find(name)
     suggest.hint(name, order) or "libraries are files in lib/, and cjson; moonpool's own libraries need no require")
 end
 
---- Adds a compiled file of lib/. `on_error` is the loader's message handler.
-function library.add(path, make, on_error)
+--- Adds a file of lib/ with this text, which `make` compiles. `on_error` is the loader's message handler.
+function library.add(path, text, make, on_error)
   local name = path:match("^lib/(.+)%.lua$"):gsub("/init$", ""):gsub("/", ".")
   local file = { path = path, on_error = on_error }
   files[name], order[#order + 1] = file, name
-  file.chunk = make(sandbox.new(library.find, path))
+  file.chunk = make(sandbox.new(library.find, path, text))
 end
 
 --- Runs the files that have not run yet. Calls failed(path, value) for each error.

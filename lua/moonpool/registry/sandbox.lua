@@ -2,20 +2,17 @@
 -- opens files, runs programs, loads bytecode, or reaches the tables of the gateway's own modules.
 
 local host = require "moonpool.host"
+local lazy = require "moonpool.runtime.lazy"
 local auth = require "moonpool.access.auth"
 local base64 = require "moonpool.lib.base64"
 local content = require "moonpool.things.tool_result"
 local digest = require "moonpool.lib.digest"
 local environment = require "moonpool.lib.env"
-local exec = require "moonpool.lib.exec"
 local failure = require "moonpool.runtime.outcome"
-local hint_names = require "moonpool.runtime.hint_names"
-local fs = require "moonpool.lib.fs"
+local hint_names = lazy "moonpool.runtime.hint_names"
 local grants = require "moonpool.runtime.grants"
-local http = require "moonpool.lib.http"
 local job = require "moonpool.things.job"
 local json = require "moonpool.json"
-local jwt = require "moonpool.lib.jwt"
 local limit = require "moonpool.things.limit"
 local null = require "moonpool.runtime.null"
 local parallel = require "moonpool.lib.parallel"
@@ -29,15 +26,12 @@ local resource = require "moonpool.things.resource"
 local show = require "moonpool.runtime.show"
 local sort = require "moonpool.runtime.stdlib.sort"
 local tables = require "moonpool.runtime.stdlib.table"
-local sqlite = require "moonpool.lib.sqlite"
-local store = require "moonpool.lib.store"
 local subscriptions = require "moonpool.registry.subscriptions"
 local suggest = require "moonpool.runtime.suggest"
 local switches = require "moonpool.registry.switches"
 local time = require "moonpool.lib.time"
 local tool = require "moonpool.things.tool"
 local types = require "moonpool.things.type_builder"
-local upstream = require "moonpool.upstream.handle"
 local uri = require "moonpool.lib.uri"
 local uuid = require "moonpool.lib.uuid"
 
@@ -187,7 +181,7 @@ local names = {
   fail = failure.fail, try = failure.try, fail_request = failure.fail_request, closing = closing, sleep = host.time.sleep,
   text = content.text, image = content.image, audio = content.audio, link = content.link, embed = content.embed,
   enable = switches.enable, disable = switches.disable, enabled = switches.enabled, resource_updated = subscriptions.updated,
-  upstream = upstream.of, parallel = parallel, bytes = content.bytes, seconds = 1, minutes = 60, hours = 3600,
+  parallel = parallel, bytes = content.bytes, seconds = 1, minutes = 60, hours = 3600,
   setmetatable = safe_setmetatable,
 }
 
@@ -204,6 +198,17 @@ end
 -- The libraries of which each script gets a copy.
 local data = { digest = digest, base64 = base64, time = time, uri = uri, regex = regex }
 
+-- Libraries that most scripts do not use: their modules are loaded for the first script that does.
+local large = {
+  http = function(...) return require("moonpool.lib.http").library(...) end,
+  fs = function(...) return require("moonpool.lib.fs").library(...) end,
+  sqlite = function(...) return require("moonpool.lib.sqlite").library(...) end,
+  exec = function(...) return require("moonpool.lib.exec").library(...) end,
+  store = function(...) return require("moonpool.lib.store").library(...) end,
+  jwt = function(...) return require("moonpool.lib.jwt").library(...) end,
+  upstream = function() return require("moonpool.upstream.handle").of end,
+}
+
 --- A hint about `name`, which is not `among` the names of a script, or of its library `library`. `line` is the text of the line that uses the
 --- name, if known.
 function sandbox.hint(name, among, library, line)
@@ -217,7 +222,10 @@ function sandbox.hint(name, among, library, line)
 end
 
 local function unknown(base, _, name)
-  problem.raise(2, "unknown name '" .. tostring(name) .. "'", sandbox.hint(name, base, nil, problem.calling_line(3)))
+  local line, among = problem.calling_line(3), {}
+  for known in pairs(base) do among[known] = true end
+  for known in pairs(large) do among[known] = true end
+  problem.raise(2, "unknown name '" .. tostring(name) .. "'", sandbox.hint(name, among, nil, line))
 end
 
 local function loading(env)
@@ -258,8 +266,9 @@ function sandbox.of_rock()
   return env
 end
 
---- A new environment for the file at `path`. `find` is the function behind its `require`.
-function sandbox.new(find, path)
+--- A new environment for the file at `path`. `find` is the function behind its `require`. Of the large libraries it gets those that its `text` names, and
+--- others when it uses them; without a text all of them.
+function sandbox.new(find, path, text)
   local base = {}
   add_standard(base)
   for name, value in pairs(names) do base[name] = value end
@@ -270,16 +279,13 @@ function sandbox.new(find, path)
   base.t = types.new()
   base.ask = copy(questions.makers)
   base.json = {
-    encode = json.encode, decode = function(text, options) return null.decode(text, options) end, array = json.array, object = json.object, null = json.null,
+    encode = json.encode, decode = function(value, options) return null.decode(value, options) end, array = json.array, object = json.object, null = json.null,
     empty_array = type(json.empty_array) == "table" and json.array {} or json.empty_array, array_mt = array_mt, object_mt = object_mt,
   }
   local granted = grants.of(path)
-  base.http = http.library(granted, path)
-  base.fs = fs.library(granted, path)
-  base.sqlite = sqlite.library(granted, path)
-  base.exec = exec.library(granted, path)
-  base.store = store.library(granted, path)
-  base.jwt = jwt.library(granted, path)
+  for name, make in pairs(large) do
+    if not text or text:find(name, 1, true) then base[name] = make(granted, path) end
+  end
   base.auth = auth.library { granted = granted, path = path }
   base.env, base.secret = environment.library(granted, path)
   local loaded = {}
@@ -291,7 +297,11 @@ function sandbox.new(find, path)
   local env = setmetatable({}, { __index = base, __metatable = false, is_environment = true })
   env._G = env
   base.load = loading(env)
-  setmetatable(base, { __index = function(...) return unknown(base, ...) end, __metatable = false })
+  setmetatable(base, { __index = function(self, name)
+    if not large[name] then return unknown(base, self, name) end
+    base[name] = large[name](granted, path)
+    return base[name]
+  end, __metatable = false })
   return env, base
 end
 

@@ -2,9 +2,10 @@
 --   trouble   an error value with a place and a hint; scripts that pcall it see its text
 --   problem   the finished text: "path:line: what", the excerpt, "hint: …"
 
+local lazy = require "moonpool.runtime.lazy"
 local frozen = require "moonpool.runtime.frozen"
 local host = require "moonpool.host"
-local foreign_names = require "moonpool.runtime.hint_names"
+local foreign_names = lazy "moonpool.runtime.hint_names"
 
 local problem = {}
 

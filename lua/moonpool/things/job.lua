@@ -1,7 +1,8 @@
 -- job { … } in scripts/jobs/: a function that runs periodically, on one worker at a time, and never twice at once.
 
 local host = require "moonpool.host"
-local cron = require "moonpool.lib.cron"
+local lazy = require "moonpool.runtime.lazy"
+local cron = lazy "moonpool.lib.cron"
 local hint_options = require "moonpool.things.hint_options"
 local failure = require "moonpool.runtime.outcome"
 local frozen = require "moonpool.runtime.frozen"

@@ -5,6 +5,7 @@ local host = require "moonpool.host"
 local failure = require "moonpool.runtime.outcome"
 local null = require "moonpool.runtime.null"
 local problem = require "moonpool.runtime.diagnostic"
+local weak = require "moonpool.runtime.weak"
 
 local answer = {}
 
@@ -12,8 +13,8 @@ local whole, flowing = {}, {}
 local whole_mt = { __index = whole, __metatable = false, __name = "http answer" }
 local flowing_mt = { __index = flowing, __metatable = false, __name = "http stream" }
 
-local lists = setmetatable({}, { __mode = "k" })   -- answer -> { name = { value, … } }
-local streams = setmetatable({}, { __mode = "k" }) -- stream -> { handle, rest, idle, most_event, failure_text }
+local lists = setmetatable({}, weak.keys)   -- answer -> { name = { value, … } }
+local streams = setmetatable({}, weak.keys) -- stream -> { handle, rest, idle, most_event, failure_text }
 
 -- Parses the head. The values of a header that occurs several times are joined, but not those of Set-Cookie, which may contain commas.
 local function read_head(head)

@@ -11,6 +11,7 @@ local remote = require "moonpool.lib.jwt.remote"
 local rules = require "moonpool.lib.jwt.rules"
 local token = require "moonpool.lib.jwt.token"
 local watched = require "moonpool.runtime.cached_file"
+local weak = require "moonpool.runtime.weak"
 
 local jwt = { now = os.time }
 
@@ -58,7 +59,7 @@ local function open_source(source, made, script)
 end
 
 local verifier = {}
-local states = setmetatable({}, { __mode = "k" })
+local states = setmetatable({}, weak.keys)
 local verifier_mt = {
   __index = verifier, __metatable = false, __name = "jwt.verifier", __newindex = function() error("a verifier cannot be changed", 2) end,
 }

@@ -6,6 +6,7 @@ local bus = require "moonpool.runtime.bus"
 local json = require "moonpool.json"
 local keyset = require "moonpool.lib.jwt.jwks"
 local locations = require "moonpool.lib.jwt.locations"
+local weak = require "moonpool.runtime.weak"
 
 local remote = {}
 remote.__index = remote
@@ -16,7 +17,7 @@ local MAX_ANSWER_BYTES = 262144
 local MAX_PAUSE_S = 60    -- seconds between tries while the issuer does not answer
 local TEXT, TURN, TOPIC = "jwt keys:", "jwt turn:", "jwt keys"
 
-local all = setmetatable({}, { __mode = "k" })
+local all = setmetatable({}, weak.keys)
 
 --- `options`: name (equal for equal sets of keys), http (the library of a script), issuer or uri, and times in seconds:
 --- refetch (the least between fetches for unknown keys), refresh, max_age; plain_http.
