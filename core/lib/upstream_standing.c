@@ -106,12 +106,14 @@ static void put_text(lua_State *L, const char *name, mp_str text)
     lua_setfield(L, -2, name);
 }
 
-/* upstream.observed(): the next thing that an upstream said without being asked: { kind = "message", "gap" or "ended", upstream, key, serial, channel,
+/* upstream.observed(): the next thing that an upstream said without being asked: { kind = "message", "gap", "ended" or "lost", upstream, key, serial, channel,
  * method?, id?, bytes?, standing? }; nil: there is none.  [-0, +1, throws] */
 static int l_observed(lua_State *L)
 {
-    static const char *const kinds[] = {
-        [MP_OBSERVED_MESSAGE] = "message", [MP_OBSERVED_GAP] = "gap", [MP_OBSERVED_ENDED] = "ended"};
+    static const char *const kinds[] = {[MP_OBSERVED_MESSAGE] = "message",
+                                        [MP_OBSERVED_GAP] = "gap",
+                                        [MP_OBSERVED_ENDED] = "ended",
+                                        [MP_OBSERVED_LOST] = "lost"};
     mp_lib *lib = mp_lib_of(L);
     const mp_observation *it = lib->upstreams == NULL ? NULL : mp_upstream_observed(lib->upstreams);
     if (it == NULL)

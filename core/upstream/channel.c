@@ -1,6 +1,6 @@
 /* channel.c: channels by their key: one task of all workers opens a channel, the others wait for it; channels that are idle, lost or in
  * the way end. take.c has the tasks that take them. */
-#include "upstream/transport.h"
+#include "upstream/standing.h"
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -70,8 +70,11 @@ static void deliver_closing(mp_message *message, mp_loop *loop)
 {
     mp_channel *channel = mp_container(message, mp_channel, closing);
     if (loop != NULL) {
-        if (!atomic_load(&channel->closing_host->is_over))
+        if (!atomic_load(&channel->closing_host->is_over)) {
             channel->transport->close(channel, channel->closing_is_lost);
+            if (channel->closing_is_lost && channel->closing_host == channel->home)
+                mp_observe_event(channel, MP_OBSERVED_LOST, 0);
+        }
         mp_channel_unref(channel);
         return;
     }

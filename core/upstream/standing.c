@@ -164,10 +164,10 @@ static bool begin(standing *it)
 
 /* -- the end of a stream ------------------------------------------------------------------------------------------- */
 
-/* A request's stream does not come back by itself: Lua is told. */
+/* The stream does not come back by itself: Lua is told. */
 static void give_up(standing *it)
 {
-    if (it->id != 0 && it->was_open)
+    if (it->was_open)
         mp_observe_event(it->channel, MP_OBSERVED_ENDED, it->id);
     free_standing(it);
 }

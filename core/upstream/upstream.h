@@ -274,8 +274,9 @@ void mp_exchange_free(mp_exchange *exchange);
 
 typedef enum {
     MP_OBSERVED_MESSAGE, /* a notification or a request that belongs to no exchange */
-    MP_OBSERVED_GAP,  /* messages may be missing: the GET was opened again, or more came than limits.upstreams.queue */
-    MP_OBSERVED_ENDED /* the stream of a request has ended; nothing opens it again */
+    MP_OBSERVED_GAP,   /* messages may be missing: the GET was opened again, or more came than limits.upstreams.queue */
+    MP_OBSERVED_ENDED, /* the stream of a request (or, with the id 0, the GET) has ended; nothing opens it again */
+    MP_OBSERVED_LOST   /* the channel was lost */
 } mp_observation_kind;
 
 typedef struct {

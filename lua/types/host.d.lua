@@ -816,7 +816,7 @@ function host.upstream.channel(name, key, options) end
 
 --- What upstreams say without being asked, for the worker that holds the stream. The bus message "observed" says that there is something.
 ---@class moonpool.host.Observation
----@field kind "message"|"gap"|"ended"   gap: messages may be missing. ended: the standing stream of the request `standing` has ended
+---@field kind "message"|"gap"|"ended"|"lost"   gap: messages may be missing. ended: the standing stream of the request `standing` (0: the GET) has ended. lost: the channel
 ---@field upstream string
 ---@field key string
 ---@field serial integer

@@ -5,6 +5,7 @@ local access = require "moonpool.access.access"
 local call_library = require "moonpool.protocol.call"
 local content = require "moonpool.things.tool_result"
 local errors = require "moonpool.runtime.rpc_error"
+local followed = require "moonpool.registry.followed"
 local json = require "moonpool.json"
 local registry = require "moonpool.registry.registry"
 local subscriptions = require "moonpool.registry.subscriptions"
@@ -17,29 +18,36 @@ local MAX_NAMES = 1024       -- limit of the URIs, and of the ids of tasks, in o
 
 -- -- subscribing to a resource ----------------------------------------------------------------------------------------
 
--- The normalized URI of a resource that the caller may read; or nil and an error.
+-- The normalized URI of a resource that the caller may read, nil, and the resource; or nil and an error.
 local function uri_of(call, params, era)
   if not registry.offers "resources" then return nil, errors.new("unknown_method", "this server has no resources") end
   local uri = params.uri
   if type(uri) ~= "string" then return nil, errors.new("invalid_params", "params.uri must be a string") end
   local normal = uris.normal(uri)
   local resource, forbidden = registry.open(call, normal)
-  if resource then return normal end
+  if resource then return normal, nil, resource end
   return nil, forbidden or errors.new(era.resource_not_found, "resource not found", { uri = uri })
 end
 
 methods["resources/subscribe"] = function(call, params, era)
-  local uri, err = uri_of(call, params, era)
+  local uri, err, resource = uri_of(call, params, era)
   if not uri then return nil, err end
   local subscribed, why = host.session.subscribe(call, access.topic("resource:" .. uri, call.principal))
-  if subscribed then return {} end
+  if subscribed then
+    if not resource.upstream then return {} end
+    local told, refusal = followed.subscribe(resource, params.uri)
+    if told then return {} end
+    host.session.unsubscribe(call, "resource:" .. uri)
+    return nil, refusal
+  end
   return nil, errors.new("internal", why == "too many" and "the session has too many subscriptions: unsubscribe from one first" or why)
 end
 
 methods["resources/unsubscribe"] = function(call, params, era)
   if type(params.uri) == "string" then host.session.unsubscribe(call, "resource:" .. uris.normal(params.uri)) end -- works for a removed resource as well
-  local uri, err = uri_of(call, params, era)
+  local uri, err, resource = uri_of(call, params, era)
   if not uri then return nil, err end
+  followed.unsubscribed(resource)
   return {}
 end
 
@@ -94,7 +102,9 @@ methods["subscriptions/listen"] = function(call, params)
   end
   accepted.resourceSubscriptions = honoured(filter.resourceSubscriptions, topics, function(uri)
     local normal = uris.normal(uri)
-    return registry.open(call, normal) and access.topic("resource:" .. normal, call.principal)
+    local resource = registry.open(call, normal)
+    if not resource or resource.upstream and not followed.subscribe(resource, uri) then return nil end
+    return access.topic("resource:" .. normal, call.principal)
   end)
   accepted.taskIds = honoured(filter.taskIds, topics, function(id) return task_record.find(call, id) and "task:" .. id end)
 

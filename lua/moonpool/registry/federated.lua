@@ -16,8 +16,6 @@ local scripts = require "moonpool.upstream.scripts"
 local subscriptions = require "moonpool.registry.subscriptions"
 local things = require "moonpool.upstream.things"
 
-require "moonpool.upstream.observer"
-
 local federated = {}
 
 local MAX_READ_S = 120       -- seconds that one reading of an upstream's lists may take
@@ -239,6 +237,7 @@ end
 -- -- reading the lists -----------------------------------------------------------------------------------------------
 
 local function fresh_key(record) return "upstream:fresh:" .. record.name end
+local function began_key(record) return "upstream:began:" .. host.upstream.instance .. ":" .. record.name end
 local function down_key(record) return "upstream:down:" .. record.name end
 
 local MAX_LOGGED <const> = 20         -- lines about one reading of lists
@@ -296,20 +295,33 @@ local function on_failure(record, failure, claim)
   if text and text ~= "" and now_s - since >= record.keep then publish(record, "", claim) end
 end
 
---- Reads the lists of an upstream now, unless another task of any worker does.
+--- Called after the lists of an upstream were read, and at an interval. Replaced by registry/followed.lua.
+function federated.on_read(_) end
+function federated.on_tick(_) end
+
+--- Reads the lists of an upstream now, unless another task of any worker does: true unless it does.
 function federated.read(record)
   local claim <close> = host.upstream.claim(record.name, CLASS)
-  if not claim then return end
+  if not claim then return false end
+  host.store.set(began_key(record), ("%.6f"):format(host.time.now()))
   local _ <close> = setmetatable({}, { __close = function() host.bus.broadcast("upstream settled", record.name) end })
   local text, failure = lists.read(record)
   if text then
     host.store.delete(down_key(record))
     host.store.set(fresh_key(record), "", record.refresh)
     publish(record, text, claim)
+    federated.on_read(record)
   else
     on_failure(record, failure, claim)
   end
+  return true
 end
+
+--- True if a reading of the lists began after `since` (host.time.now()), in any worker.
+function federated.has_begun(record, since) return (tonumber(host.store.get(began_key(record)) or "") or 0) > since end
+
+--- The lists are read at the next look.
+function federated.forget(record) host.store.delete(fresh_key(record)) end
 
 local function read_soon(record) host.job.begin(function() federated.read(record) end, MAX_READ_S) end
 
@@ -328,6 +340,7 @@ end
 --- Run at an interval by one worker: reads what is due.
 function federated.tick()
   read_due()
+  for _, record in ipairs(config.list) do federated.on_tick(record) end
   host.store.delete("job:running:" .. federated.job)
 end
 

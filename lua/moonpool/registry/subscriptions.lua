@@ -37,13 +37,18 @@ function subscriptions.switched(kind, thing) access.notify(kind, thing, list_cha
 --- Notifies of changed entries of a list: { was =, is =, is_other = } for each.
 function subscriptions.list_changed(kind, changes) access.notify_changes(kind, changes, list_changed(kind)) end
 
+--- Notifies the subscribers of a resource, whose normalized URI is `normal`, that its content has changed.
+function subscriptions.notify_updated(normal, resource, uri)
+  access.notify("resource:" .. normal, resource, publisher("notifications/resources/updated", { uri = uri }))
+end
+
 --- resource_updated(uri): notifies the subscribers of a resource that its content has changed.
 function subscriptions.updated(uri)
   if type(uri) ~= "string" then problem.raise(2, "resource_updated takes a URI, got a " .. type(uri)) end
   if not registry.serves(uri) then problem.raise(2, "no resource has the URI '" .. uri:sub(1, 128) .. "'") end
   local normal = uris.normal(uri)
   local resource = registry.resource(normal)
-  if resource then access.notify("resource:" .. normal, resource, publisher("notifications/resources/updated", { uri = uri })) end
+  if resource then subscriptions.notify_updated(normal, resource, uri) end
 end
 
 return subscriptions

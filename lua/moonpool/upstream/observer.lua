@@ -1,6 +1,7 @@
 -- What upstreams say without being asked: messages that belong to no call, and gaps in the streams that carry them. C hands them to the worker that
 -- holds the stream. A question outside a call is answered at once, since no client can be asked it (X-36).
---   event   { kind = "message" | "gap" | "ended", upstream, key, serial, channel, method?, id?, bytes?, standing? }, as host.upstream.observed gives it
+--   event   { kind = "message" | "gap" | "ended" | "lost", upstream, key, serial, channel, method?, id?, bytes?, standing? }, as host.upstream.observed
+--           gives it
 
 local bus = require "moonpool.runtime.bus"
 local errors = require "moonpool.runtime.rpc_error"
@@ -13,9 +14,9 @@ local observer = {}
 
 local MAX_S = 120        -- seconds that the task may take that reads what was said
 
-local handlers = {}      -- method, or "gap" or "ended" -> f(event, params)
+local handlers = {}      -- method, or "gap", "ended" or "lost" -> f(event, params)
 
---- Sets the function for notifications of a method, or for "gap" or "ended": f(event, params). It may wait for a short time.
+--- Sets the function for notifications of a method, or for "gap", "ended" or "lost": f(event, params). It may wait for a short time.
 function observer.on(what, f) handlers[what] = f end
 
 local function params_of(event)

@@ -15,6 +15,8 @@ local open = {}
 
 local PROBE_S = 10          -- seconds for the answer to server/discover of a program, which an older one may never give
 
+local STREAM_KEPT_S = 86400  -- seconds that the store knows which channels have their stream
+
 local known = {}            -- name of an upstream -> "modern", "legacy" or "sse"
 
 --- Forgets what was found out about an upstream: its answers no longer fit.
@@ -184,6 +186,20 @@ function open.stream(channel, card)
   card.has_stream = state ~= "none"
 end
 
+local function stream_key(record, key) return "upstream:stream:" .. host.upstream.instance .. ":" .. record.name .. ":" .. key end
+
+-- A channel that was opened without its stream gets it now, once. The store knows what became of it.
+local function ensure_stream(record, key, channel, card)
+  if card.has_stream ~= nil or card.is_modern or card.transport ~= "http" or not card.session then return end
+  local serial, word = (host.store.get(stream_key(record, key)) or ""):match "^(%d+) (%l+)$"
+  if serial == tostring(card.serial) then
+    card.has_stream = word == "yes"
+    return
+  end
+  open.stream(channel, card)
+  host.store.set(stream_key(record, key), card.serial .. (card.has_stream and " yes" or " no"), STREAM_KEPT_S)
+end
+
 --- The channel of an upstream with this key, open, its card, and true if the circuit is open and one harmless request is to be tried first; or nil and
 --- a failure. `options` are those of host.upstream.channel, `class`: what the upstream is told that its client can be asked, and stream = true: a channel
 --- that is opened now gets its standing stream before its first request, if the upstream has one.
@@ -200,6 +216,8 @@ function open.channel(record, key, options)
     end
     if options.stream then open.stream(channel, card) end
     channel:opened(card)
+  elseif options.stream then
+    ensure_stream(record, key, channel, channel:card())
   end
   return channel, channel:card(), state == "probe"
 end

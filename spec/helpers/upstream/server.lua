@@ -182,8 +182,26 @@ methods["logging/setLevel"] = function(x, reply)
   x.session.level = x.params.level
   reply "{}"
 end
-methods["resources/subscribe"] = function(_, reply) reply "{}" end
-methods["resources/unsubscribe"] = function(_, reply) reply "{}" end
+methods["resources/subscribe"] = function(x, reply)
+  x.session.subscribed = x.session.subscribed or {}
+  x.session.subscribed[x.params.uri] = true
+  reply "{}"
+end
+methods["resources/unsubscribe"] = function(x, reply)
+  if x.session.subscribed then x.session.subscribed[x.params.uri] = nil end
+  reply "{}"
+end
+
+-- Answers nothing before its end: `server.listens` has the exchanges.
+methods["subscriptions/listen"] = function(x, reply)
+  if not x.server.with_listen then return reply(nil, { -32601, "Method not found" }) end
+  table.insert(x.server.listens, x)
+  x.filter = x.params.notifications
+  local honoured = {}
+  for name, value in pairs(x.filter) do honoured[name] = value end
+  x:emit(('{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"notifications":%s,"_meta":{"%ssubscriptionId":%s}}}'):format(
+    cjson.encode(honoured), META, x.id))
+end
 
 -- A list in pages of `server.page` entries; cursors are opaque to the client.
 local function list(kind, member)
@@ -444,11 +462,47 @@ end
 
 -- -- what is offered ----------------------------------------------------------------------------------------------------------------
 
-local CAPABILITIES <const> = '"logging":{},"prompts":{"listChanged":true},"resources":{"listChanged":true},"tools":{"listChanged":true}'
+local CAPABILITIES <const> = '"logging":{},"prompts":{"listChanged":true},"resources":{"listChanged":true,"subscribe":true},"tools":{"listChanged":true}'
 
 function server:capabilities(revision)
   if self.capability_bytes then return self.capability_bytes end
   return "{" .. (revision >= "2025-03-26" and '"completions":{},' or "") .. CAPABILITIES .. "}"
+end
+
+-- True if a request to listen asked for a notification.
+local function is_asked(filter, method, params)
+  local kind = method:match "^notifications/(%l+)/list_changed$"
+  if kind then return filter[kind .. "ListChanged"] end
+  for _, uri in ipairs(filter.resourceSubscriptions or {}) do
+    if uri == params.uri then return true end
+  end
+end
+
+--- Says that a list or a resource has changed, to those that asked for it: on the streams of sessions, on requests that listen, or to the program's client.
+function server:announce(method, params)
+  uv.run "nowait"
+  params = params or {}
+  for _, x in ipairs(self.listens) do
+    if not (x.over or x.left) and is_asked(x.filter, method, params) then
+      local meta = ('"_meta":{"%ssubscriptionId":%s}'):format(META, x.id)
+      local more = params.uri and '"uri":' .. raw.quote(params.uri) .. "," or ""
+      x:emit(('{"jsonrpc":"2.0","method":"%s","params":{%s%s}}'):format(method, more, meta))
+    end
+  end
+  if self.legacy[1] then
+    local more = params.uri and ',"params":{"uri":' .. raw.quote(params.uri) .. "}" or ""
+    self:push(('{"jsonrpc":"2.0","method":"%s"%s}'):format(method, more))
+  end
+end
+
+--- The requests to listen that have not ended.
+function server:listening()
+  uv.run "nowait"
+  local open = {}
+  for _, x in ipairs(self.listens) do
+    if not (x.over or x.left or x.cancelled) then open[#open + 1] = x end
+  end
+  return open
 end
 
 --- The entries of a kind (tools, prompts, resources, templates) at a revision: { name =, bytes = } each.
@@ -495,7 +549,7 @@ function server.new(options, methods_of)
   local wanted = options.revision or "2025-11-25"
   local self = setmetatable({
     received = {}, mistakes = {}, runs = {}, runs_of_all = 0, asked = 0,
-    held = {}, running = {}, rules = {}, offers = {}, catalogues = {}, legacy = {}, handlers = {},
+    held = {}, listens = {}, with_listen = options.listen ~= false, running = {}, rules = {}, offers = {}, catalogues = {}, legacy = {}, handlers = {},
     early = options.early or "-32601", instructions = options.instructions, page = options.page or math.huge, strict = options.strict ~= false,
     ttl_ms = options.ttl_ms or 0, capability_bytes = options.capabilities,
   }, { __index = function(_, name) return methods_of[name] or server[name] end, __close = function(it, fault) it:close(fault) end })

@@ -1,0 +1,151 @@
+-- What upstreams say about their lists and resources, for the clients of this gateway: a list that may have changed is read again, once for all who say
+-- so, and clients are notified of what differs; a resource that has changed is told to those that subscribed to it.
+
+local config = require "moonpool.upstream.config"
+local federated = require "moonpool.registry.federated"
+local follow = require "moonpool.upstream.follow"
+local host = require "moonpool.host"
+local keys = require "moonpool.upstream.keys"
+local observer = require "moonpool.upstream.observer"
+local registry = require "moonpool.registry.registry"
+local subscriptions = require "moonpool.registry.subscriptions"
+local uris = require "moonpool.runtime.uris"
+
+local followed = {}
+
+local GATHER_S, MOST_GATHER_S = 0.2, 2      -- seconds without another change before the lists are read, and in all
+local READ_S = 120                          -- seconds that the reading may take
+local NEW_S = 10                            -- seconds that a URI is followed before its subscriber is there
+local PAUSE_S, MOST_PAUSE_S = 1, 60         -- seconds between attempts to be told again, doubling
+
+-- -- lists -----------------------------------------------------------------------------------------------------------
+
+local gathering = {}      -- name of an upstream -> { first, last }: seconds when changes were told that were not read yet
+
+local function read_gathered(record)
+  local state = gathering[record.name]
+  local _ <close> = setmetatable({}, { __close = function() gathering[record.name] = nil end })
+  while true do
+    local left = math.min(state.last + GATHER_S, state.first + MOST_GATHER_S) - host.time.now()
+    if left <= 0 then break end
+    host.time.sleep(left)
+  end
+  local since = state.last
+  gathering[record.name] = nil
+  while not federated.has_begun(record, since) do
+    if federated.read(record) then return end
+    host.time.sleep(GATHER_S)
+  end
+end
+
+--- The lists of an upstream may have changed: they are read soon.
+function followed.changed(record)
+  local now = host.time.now()
+  local state = gathering[record.name]
+  if state then
+    state.last = now
+    return
+  end
+  gathering[record.name] = { first = now, last = now }
+  if not host.job.begin(function() read_gathered(record) end, READ_S) then
+    gathering[record.name] = nil
+    federated.forget(record)
+  end
+end
+
+for _, kind in ipairs { "tools", "prompts", "resources" } do
+  observer.on("notifications/" .. kind .. "/list_changed", function(event)
+    local record = config.by_name[event.upstream]
+    if record then followed.changed(record) end
+  end)
+end
+
+-- -- resources -------------------------------------------------------------------------------------------------------
+
+-- Tells the subscribers of a resource of this upstream that it has changed.
+local function tell_updated(record, uri)
+  local normal = uris.normal(uri)
+  local resource = registry.resource(normal)
+  if resource and resource.upstream == record.name then subscriptions.notify_updated(normal, resource, uri) end
+end
+
+observer.on("notifications/resources/updated", function(event, params)
+  local record = config.by_name[event.upstream]
+  if record and type(params.uri) == "string" then tell_updated(record, params.uri) end
+end)
+
+--- Asks the upstream of a resource to tell when the resource changes. True; or nil and an error for the client.
+function followed.subscribe(resource, uri)
+  local record = config.by_name[resource.upstream]
+  if not record then return true end
+  local done, why = follow.add(record, uri)
+  if done then return true end
+  return nil, follow.refusal(why)
+end
+
+local function has_subscribers(uri) return host.topic.audiences("resource:" .. uris.normal(uri))[1] ~= nil end
+
+--- Ends what the upstream was asked for and no client wants any more. `at_once`: also what was asked for a moment ago.
+function followed.sweep(record, at_once)
+  follow.sweep(record, function(uri, at) return has_subscribers(uri) or not at_once and host.time.clock() - at < NEW_S end)
+end
+
+--- A client has unsubscribed from a resource.
+function followed.unsubscribed(resource)
+  local record = resource.upstream and config.by_name[resource.upstream]
+  if record then followed.sweep(record, true) end
+end
+
+-- -- streams that end ------------------------------------------------------------------------------------------------
+
+-- What was said while nothing listened is not known: the lists are read, and each subscribed resource may have changed.
+local function after_gap(record)
+  followed.changed(record)
+  for _, uri in ipairs(follow.uris(record)) do tell_updated(record, uri) end
+end
+
+local healing = {}        -- name -> true while a task of this Lua state asks again
+
+-- Asks the upstream again, until it is there.
+local function heal(record)
+  if healing[record.name] then return end
+  healing[record.name] = true
+  local began = host.job.begin(function()
+    local _ <close> = setmetatable({}, { __close = function() healing[record.name] = nil end })
+    local pause = PAUSE_S
+    while not follow.ensure(record) do
+      host.time.sleep(pause)
+      pause = math.min(pause * 2, MOST_PAUSE_S)
+    end
+    after_gap(record)
+  end, record.refresh)
+  if not began then healing[record.name] = nil end
+end
+
+observer.on("gap", function(event)
+  local record = event.key == keys.shared and config.by_name[event.upstream]
+  if record then after_gap(record) end
+end)
+
+observer.on("ended", function(event)
+  local record = event.key == keys.shared and config.by_name[event.upstream]
+  if not record then return end
+  if event.standing == 0 then
+    event.channel:lost()
+  elseif follow.ended(record, event.serial, event.standing) then
+    heal(record)
+  end
+end)
+
+observer.on("lost", function(event)
+  local record = event.key == keys.shared and config.by_name[event.upstream]
+  if record and (record.kind == "url" or follow.uris(record)[1]) then heal(record) end
+end)
+
+-- -- at an interval --------------------------------------------------------------------------------------------------
+
+function federated.on_read(record) follow.ensure(record) end
+
+function federated.on_tick(record) followed.sweep(record) end
+
+return followed

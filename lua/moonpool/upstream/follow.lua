@@ -1,0 +1,246 @@
+-- What the gateway asks upstreams to tell it without being asked again: changes of their lists, and of the resources that clients have subscribed to.
+-- All of it goes through the channel that reads lists: `resources/subscribe` of a stateful revision, and one request of `subscriptions/listen` of a
+-- stateless one, which is replaced by a wider one before the old one ends. Which URIs an upstream was asked about is known to all workers.
+--   state   { serial, id?, uris = { [uri] = seconds since 1970 when it was added } }: of the channel with this serial; `id` of the request that listens
+
+local errors = require "moonpool.runtime.rpc_error"
+local exchange = require "moonpool.upstream.exchange"
+local host = require "moonpool.host"
+local json = require "moonpool.json"
+local keys = require "moonpool.upstream.keys"
+local message = require "moonpool.upstream.message"
+local observer = require "moonpool.upstream.observer"
+local open = require "moonpool.upstream.open"
+
+local follow = {}
+
+local MOST_URIS = 1024      -- that are followed at one upstream
+local ACK_S = 5             -- seconds that an upstream has to acknowledge a request to listen
+local TURN_S = 30           -- seconds that a task waits for another one that changes what is followed
+local KEPT_S = 86400        -- seconds that the store knows what is followed; each reading of the lists begins them anew
+local PAUSE_S = 0.02        -- seconds between two looks at what another task does
+
+local ID = "io.modelcontextprotocol/subscriptionId"
+
+local function key_of(record) return "upstream:follow:" .. host.upstream.instance .. ":" .. record.name end
+local function ack_key(name, id) return "upstream:ack:" .. host.upstream.instance .. ":" .. name .. ":" .. tostring(id) end
+
+local function load(record)
+  local state = json.decode(host.store.get(key_of(record)) or "null")
+  return type(state) == "table" and state or { serial = 0, uris = {} }
+end
+
+local function save(record, state)
+  host.store.set(key_of(record), json.encode { serial = state.serial, id = state.id, uris = json.object(state.uris) }, KEPT_S)
+end
+
+-- Runs f() while no other task of any worker does for this upstream.
+local function alone(record, f)
+  local until_s = host.time.now() + TURN_S
+  while true do
+    local claim <close> = host.upstream.claim(record.name, "follow")
+    if claim then return f() end
+    if host.time.now() > until_s then return nil, "another request to the upstream takes too long" end
+    host.time.sleep(PAUSE_S)
+  end
+end
+
+local function sorted_uris(set)
+  local list = {}
+  for uri in pairs(set) do list[#list + 1] = uri end
+  table.sort(list)
+  return list
+end
+
+-- -- upstreams of a stateful revision --------------------------------------------------------------------------------
+
+-- True if the channel brings what the upstream says by itself.
+local function has_way(card) return card.transport ~= "http" or card.has_stream == true end
+
+local function call(channel, card, method, uri)
+  local id = channel:next_id()
+  local event = exchange.ask(channel, id, message.request(id, method, { uri = uri }), { transport = card.transport })
+  return event ~= nil and event.error == nil
+end
+
+local function may_subscribe(card)
+  local can = card.capabilities and card.capabilities.resources
+  return type(can) == "table" and can.subscribe == true
+end
+
+-- -- upstreams of a stateless revision -------------------------------------------------------------------------------
+
+local LISTS = { tools = "toolsListChanged", prompts = "promptsListChanged", resources = "resourcesListChanged" }
+
+-- What the upstream is asked to tell; nil if it has nothing to tell.
+local function filter_of(card, uris)
+  local filter = {}
+  for kind, name in pairs(LISTS) do
+    local can = card.capabilities and card.capabilities[kind]
+    if type(can) == "table" and can.listChanged == true then filter[name] = true end
+  end
+  if uris[1] then filter.resourceSubscriptions = json.array(uris) end
+  return next(filter) ~= nil and filter or nil
+end
+
+observer.on("notifications/subscriptions/acknowledged", function(event, params)
+  local meta = type(params._meta) == "table" and params._meta or {}
+  if meta[ID] == nil then return end
+  host.store.set(ack_key(event.upstream, meta[ID]), json.encode(type(params.notifications) == "table" and params.notifications or {}), 60)
+end)
+
+-- What the upstream has acknowledged for the request; nil if it has not.
+local function acknowledged(record, id)
+  local until_s = host.time.now() + ACK_S
+  repeat
+    local text = host.store.get(ack_key(record.name, id))
+    if text then return json.decode(text) end
+    host.time.sleep(PAUSE_S)
+  until host.time.now() > until_s
+end
+
+local function end_listen(channel, card, id)
+  if not id then return end
+  if card.transport == "http" then
+    channel:unstand(id)
+  else
+    exchange.tell(channel, message.cancelled(id), {})
+  end
+end
+
+-- Opens a request that listens to these URIs, then ends the one before it. Returns the set of the URIs that were acknowledged; nil if the upstream does
+-- not listen.
+local function listen(record, channel, card, state, set)
+  local filter = filter_of(card, sorted_uris(set))
+  local before = state.id
+  if not filter then
+    end_listen(channel, card, before)
+    state.id = nil
+    return {}
+  end
+  local id = channel:next_id()
+  local params = { notifications = filter, _meta = message.meta(card) }
+  local bytes = message.request(id, "subscriptions/listen", params)
+  if card.transport == "http" then
+    if channel:stand { id = id, message = bytes, headers = message.headers("subscriptions/listen", params) } == "none" then return nil end
+  elseif not exchange.tell(channel, bytes, {}) then
+    return nil
+  end
+  local accepted = acknowledged(record, id)
+  if not accepted then
+    end_listen(channel, card, id)
+    return nil
+  end
+  local honoured = {}
+  for _, uri in ipairs(type(accepted.resourceSubscriptions) == "table" and accepted.resourceSubscriptions or {}) do honoured[uri] = set[uri] end
+  state.id = id
+  end_listen(channel, card, before)
+  return honoured
+end
+
+-- -- the whole -------------------------------------------------------------------------------------------------------
+
+-- The channel and its card, and what it was asked for: after a loss, nothing yet.
+local function current(record)
+  local channel, card = open.channel(record, keys.shared, { stream = true })
+  if not channel then return nil, card end
+  local state = load(record)
+  local wanted = state.uris
+  if state.serial ~= card.serial then state = { serial = card.serial, uris = {} } end
+  return channel, card, state, wanted
+end
+
+local function bring(record, channel, card, state, wanted)
+  if card.is_modern then
+    local is_same = state.id ~= nil
+    for uri in pairs(wanted) do is_same = is_same and state.uris[uri] ~= nil end
+    if is_same then return end
+    state.uris = listen(record, channel, card, state, wanted) or state.uris
+  elseif may_subscribe(card) and has_way(card) then
+    for _, uri in ipairs(sorted_uris(wanted)) do
+      if not state.uris[uri] and call(channel, card, "resources/subscribe", uri) then state.uris[uri] = wanted[uri] end
+    end
+  end
+end
+
+--- Sees to it that the upstream tells what it was asked for, also after its channel was lost. True; or nil and why.
+function follow.ensure(record)
+  return alone(record, function()
+    local channel, card, state, wanted = current(record)
+    if not channel then return nil, card.reason end
+    bring(record, channel, card, state, wanted)
+    save(record, state)
+    return true
+  end)
+end
+
+--- The request that listens has ended: another one is opened by the next follow.ensure.
+function follow.ended(record, serial, id)
+  return alone(record, function()
+    local state = load(record)
+    if state.serial ~= serial or state.id ~= id then return false end
+    state.id, state.serial = nil, 0
+    save(record, state)
+    return true
+  end)
+end
+
+--- Asks the upstream to tell of changes of a resource. True; or nil and a sentence for the client.
+function follow.add(record, uri)
+  return alone(record, function()
+    local channel, card, state, wanted = current(record)
+    if not channel then return nil, "the upstream is not there" end
+    bring(record, channel, card, state, wanted)
+    local set, count = { [uri] = host.time.clock() }, 1
+    for known, at in pairs(state.uris) do set[known], count = set[known] or at, count + 1 end
+    if state.uris[uri] then
+      state.uris[uri] = set[uri]
+    elseif count > MOST_URIS then
+      return nil, "too many resources of this upstream are subscribed to"
+    elseif card.is_modern then
+      state.uris = listen(record, channel, card, state, set) or state.uris
+    elseif may_subscribe(card) and has_way(card) and call(channel, card, "resources/subscribe", uri) then
+      state.uris[uri] = set[uri]
+    end
+    save(record, state)
+    if state.uris[uri] then return true end
+    return nil, "the upstream '" .. record.name .. "' does not tell when this resource changes"
+  end)
+end
+
+--- Ends what no client wants any more: `is_wanted(uri, at)` says whether one does.
+function follow.sweep(record, is_wanted)
+  if next(load(record).uris) == nil then return end
+  return alone(record, function()
+    local state = load(record)
+    local set, gone = {}, {}
+    for uri, at in pairs(state.uris) do
+      if is_wanted(uri, at) then
+        set[uri] = at
+      else
+        gone[#gone + 1] = uri
+      end
+    end
+    if not gone[1] then return end
+    local channel, card, now_state, wanted = current(record)
+    if not channel then return nil, card.reason end
+    if now_state.serial ~= state.serial then bring(record, channel, card, now_state, set) end
+    if card.is_modern and wanted then
+      now_state.uris = listen(record, channel, card, now_state, set) or set
+    else
+      for _, uri in ipairs(gone) do
+        if now_state.uris[uri] then call(channel, card, "resources/unsubscribe", uri) end
+        now_state.uris[uri] = nil
+      end
+    end
+    save(record, now_state)
+  end)
+end
+
+--- The URIs that are followed at an upstream, sorted.
+function follow.uris(record) return sorted_uris(load(record).uris) end
+
+--- The error for a client whose subscription an upstream does not take.
+function follow.refusal(why) return errors.new("invalid_params", why) end
+
+return follow

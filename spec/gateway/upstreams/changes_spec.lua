@@ -1,0 +1,207 @@
+-- Lists of upstreams that change, and resources that clients have subscribed to: the upstream is asked once for all, and each client whose view differs is
+-- notified once, whatever the revisions and transports are.
+-- pairs: lists that change; clients 2025-11-25..; upstreams 2025-11-25.. http
+-- pairs: lists that change; clients 2025-11-25..; upstreams 2024-11-05 sse
+-- pairs: lists that change; clients 2025-11-25..; upstreams 2025-06-18 stdio
+-- pairs: lists that change; clients 2025-11-25..; upstreams 2026-07-28 stdio
+-- pairs: resources that change; clients 2025-06-18..; upstreams 2025-11-25.. http
+-- pairs: resources that change; clients 2025-06-18..; upstreams 2024-11-05 sse
+-- pairs: resources that change; clients 2025-06-18..; upstreams 2025-06-18 stdio
+-- pairs: resources that change; clients 2025-06-18..; upstreams 2026-07-28 stdio
+local upstream = require "spec.helpers.upstream"
+local wait = require "spec.helpers.wait"
+
+local function names_of(c)
+  local names = {}
+  for i, tool in ipairs(c:result("tools/list", {}).tools) do names[i] = tool.name end
+  table.sort(names)
+  return names
+end
+
+local function count(messages, method)
+  local n = 0
+  for _, message in ipairs(messages) do
+    if message.method == method then n = n + 1 end
+  end
+  return n
+end
+
+-- A gateway before the stub, whose lists were read, and whose upstream can say that they have changed.
+local function start(u, more)
+  local entry = { prefix = "", refresh = "1h" }
+  for name, value in pairs(more or {}) do entry[name] = value end
+  local g = upstream.gateway({ one = u }, { entries = { one = entry }, workers = 2 })
+  return g
+end
+
+-- Waits until the upstream can say that something has changed.
+local function wait_way(u)
+  wait.for_fact("a way for changes", 20, function()
+    if u.is_modern then return #u:listening() > 0 end
+    if u.kind ~= "http" then return u:count_sessions() > 0 end
+    u:all {}
+    for _, session in pairs(u.sessions) do
+      if session.stream then return true end
+    end
+  end)
+end
+
+-- Open streams of clients that hear of changes: of a session that was opened before, and of a request that listens.
+local function listeners(g)
+  local old, new = g:client "2025-11-25", g:client "2026-07-28"
+  for _, c in ipairs { old, new, old, new } do assert.is_true(#names_of(c) > 0) end -- the first reading is over, and was told
+  local streams = { old:get_stream(), new:open("subscriptions/listen", { notifications = { toolsListChanged = true } }) }
+  streams[2]:wait "notifications/subscriptions/acknowledged"
+  return streams, { old, new }
+end
+
+local function close_all(list)
+  for _, one in ipairs(list) do one:close() end
+end
+
+for _, row in ipairs(upstream.kinds()) do
+  describe(("a list that changes at an upstream of %s over %s"):format(row[1], row[2]), function()
+    it("is read once for five notifications, and told once to each client whose view differs", function()
+      local u <close> = upstream.start { revision = row[1], transport = row[2] }
+      u:offer("tools", { "first" })
+      local g <close> = start(u)
+      local streams, clients = listeners(g)
+      assert.same({ "first" }, names_of(clients[1]))
+      wait_way(u)
+      local before = #u:all { method = "tools/list" }
+      u:offer("tools", { "first", "second" })
+      for _ = 1, 5 do u:announce "notifications/tools/list_changed" end
+      for _, stream in ipairs(streams) do stream:wait_event("notifications/tools/list_changed", 20) end
+      assert.same({ "first", "second" }, names_of(clients[1]))
+      assert.same({ "first", "second" }, names_of(clients[2]))
+      assert.equal(before + 1, #u:all { method = "tools/list" })
+      -- nothing has changed: the list is read, and nobody is told; then something has
+      u:announce "notifications/tools/list_changed"
+      wait.for_fact("the second reading", 20, function() return #u:all { method = "tools/list" } == before + 2 end)
+      u:offer("tools", { "third" })
+      u:announce "notifications/tools/list_changed"
+      for _, stream in ipairs(streams) do
+        wait.for_fact("the second notification", 20, function() return count(stream:messages(), "notifications/tools/list_changed") >= 2 end)
+      end
+      assert.same({ "third" }, names_of(clients[2]))
+      for _, stream in ipairs(streams) do assert.equal(2, count(stream:messages(), "notifications/tools/list_changed")) end
+      close_all(streams)
+      close_all(clients)
+    end)
+  end)
+
+  describe(("a resource of an upstream of %s over %s"):format(row[1], row[2]), function()
+    it("is asked for once for all its subscribers, told to them alone, and no more after the last", function()
+      local u <close> = upstream.start { revision = row[1], transport = row[2] }
+      local g <close> = start(u)
+      local one <close> = g:client "2025-11-25"
+      local two <close> = g:client "2025-06-18"
+      local three <close> = g:client "2026-07-28"
+      wait.for_fact("the lists", 20, function() return #names_of(one) > 0 end)
+      wait_way(u)
+      local streams = { one:get_stream(), two:get_stream() }
+      for _, c in ipairs { one, two } do c:result("resources/subscribe", { uri = "stub://text" }) end
+      local listening = three:open("subscriptions/listen", { notifications = { resourceSubscriptions = { "stub://bytes", "stub://none" } } })
+      local ack = listening:wait_event "notifications/subscriptions/acknowledged"
+      assert.same({ "stub://bytes" }, ack.json.params.notifications.resourceSubscriptions)
+
+      u:announce("notifications/resources/updated", { uri = "stub://text" })
+      for _, stream in ipairs(streams) do assert.equal("stub://text", stream:wait_event("notifications/resources/updated", 20).json.params.uri) end
+      u:announce("notifications/resources/updated", { uri = "stub://bytes" })
+      assert.equal("stub://bytes", listening:wait_event("notifications/resources/updated", 20).json.params.uri)
+      for _, stream in ipairs(streams) do assert.equal(1, count(stream:messages(), "notifications/resources/updated")) end
+      assert.equal(1, count(listening:messages(), "notifications/resources/updated"))
+
+      local function asked()
+        if not u.is_modern then return #u:all { method = "resources/subscribe" }, #u:all { method = "resources/unsubscribe" } end
+        local listens = u:listening()
+        return #(listens[#listens].filter.resourceSubscriptions or {}), #listens
+      end
+      if u.is_modern then
+        wait.for_fact("one request that listens", 20, function() return #u:listening() == 1 end)
+        assert.same({ 2, 1 }, { asked() })
+      else
+        assert.same({ 2, 0 }, { asked() })
+      end
+      one:result("resources/unsubscribe", { uri = "stub://text" })
+      u:announce("notifications/resources/updated", { uri = "stub://text" })
+      wait.for_fact("one for the other subscriber", 20, function() return count(streams[2]:messages(), "notifications/resources/updated") == 2 end)
+      assert.equal(1, count(streams[1]:messages(), "notifications/resources/updated"))
+      two:result("resources/unsubscribe", { uri = "stub://text" })
+      if u.is_modern then
+        wait.for_fact("a narrower request", 20, function()
+          local listens = u:listening()
+          return #listens == 1 and #(listens[1].filter.resourceSubscriptions or {}) == 1
+        end)
+      else
+        wait.for_fact("the unsubscription", 20, function() return u:all({ method = "resources/unsubscribe" })[1] end)
+        assert.equal("stub://text", u:all({ method = "resources/unsubscribe" })[1].json.params.uri)
+      end
+      listening:hang_up() -- its end is found out at the next look
+      if u.kind == "sse" then
+        wait.for_fact("the other unsubscription", 40, function() return #u:all { method = "resources/unsubscribe" } == 2 end)
+      end
+      close_all(streams)
+    end)
+  end)
+end
+
+describe("an upstream without a stream", function()
+  it("has its lists read at each `refresh`, changes are told, and resources are left out of the acknowledgement", function()
+    local u <close> = upstream.start { revision = "2025-11-25", get = false }
+    u:offer("tools", { "first" })
+    local g <close> = start(u, { refresh = "1s" })
+    local streams, clients = listeners(g)
+    local more <close> = g:client "2026-07-28"
+    assert.same({ "first" }, names_of(clients[1]))
+    local listening = more:open("subscriptions/listen", { notifications = { toolsListChanged = true, resourceSubscriptions = { "stub://text" } } })
+    assert.same({ toolsListChanged = true }, listening:wait_event("notifications/subscriptions/acknowledged").json.params.notifications)
+    assert.equal(-32602, clients[1]:call("resources/subscribe", { uri = "stub://text" }).error.code)
+    u:offer("tools", { "second" })
+    for _, stream in ipairs(streams) do stream:wait_event("notifications/tools/list_changed", 30) end
+    assert.same({ "second" }, names_of(clients[2]))
+    close_all(streams)
+    close_all(clients)
+    listening:close()
+  end)
+end)
+
+describe("a channel that was lost", function()
+  it("is opened again with its subscriptions, and lists are told only if they differ", function()
+    local u <close> = upstream.start { revision = "2025-11-25" }
+    u:offer("tools", { "look" })
+    local g <close> = start(u, { refresh = "2s" })
+    local c <close> = g:client "2025-11-25"
+    assert.same({ "look" }, names_of(c))
+    wait_way(u)
+    local stream = c:get_stream()
+    c:result("resources/subscribe", { uri = "stub://text" })
+    assert.equal(1, #u:all { method = "resources/subscribe" })
+    u:lose_sessions "404"
+    wait.for_fact("the subscription of the new channel", 40, function() return #u:all { method = "resources/subscribe" } == 2 end)
+    wait_way(u)
+    wait.for_fact("an update", 20, function()
+      u:announce("notifications/resources/updated", { uri = "stub://text" })
+      return count(stream:messages(), "notifications/resources/updated") > 0
+    end)
+    assert.equal(0, count(stream:messages(), "notifications/tools/list_changed"))
+    stream:close()
+  end)
+
+  it("of an upstream of 2026-07-28 whose stream has ended listens again, and changes are told once", function()
+    local u <close> = upstream.start { revision = "2026-07-28" }
+    u:offer("tools", { "first" })
+    local g <close> = start(u)
+    local streams, clients = listeners(g)
+    assert.same({ "first" }, names_of(clients[1]))
+    wait_way(u)
+    u:offer("tools", { "second" })
+    u:listening()[1]:drop()
+    for _, stream in ipairs(streams) do stream:wait_event("notifications/tools/list_changed", 30) end
+    assert.same({ "second" }, names_of(clients[2]))
+    wait_way(u)
+    for _, stream in ipairs(streams) do assert.equal(1, count(stream:messages(), "notifications/tools/list_changed")) end
+    close_all(streams)
+    close_all(clients)
+  end)
+end)
