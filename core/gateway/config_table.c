@@ -332,6 +332,16 @@ const mp_config_key mp_config_keys[] = {
      .doc = "Limit of the items of one list of an upstream. Further items are left out, with a warning."},
     {"limits.upstreams.list_bytes", SIZE(KIB, GIB), SLOT(upstream_limits.list_bytes), .preset = "32MiB",
      .doc = "Limit of the bytes of one list of an upstream. Further items are left out, with a warning."},
+    {"limits.upstreams.parked", COUNT(1, MILLION), SLOT(upstream_limits.parked), .preset = "256",
+     .doc =
+         "Limit of the calls that wait for a client of 2026-07-28 to answer a question of an upstream. A question over "
+         "the limit is refused."},
+    {"limits.upstreams.parked_per_principal", COUNT(1, MILLION), SLOT(upstream_limits.parked_per_principal),
+     .preset = "16", .doc = "Limit of these calls for one principal. Clients without one count together."},
+    {"limits.upstreams.park", TIME(SECOND, DAY), SLOT(upstream_limits.park_ms), .preset = "5m",
+     .doc =
+         "Time that a client of 2026-07-28 has to answer questions of an upstream. The upstream is then told that its "
+         "question and the call are cancelled."},
     {"limits.drain", TIME(0, HOUR), SLOT(drain), .preset = "10s",
      .doc =
          "At SIGTERM, the time that running calls have to finish. Calls that are then cancelled have half a second for "

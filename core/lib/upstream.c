@@ -55,7 +55,7 @@ static void release_channel(channel_handle *it)
     if (it->is_claimed)
         mp_channel_give_back(it->channel);
     if (it->is_once)
-        mp_channel_end(it->channel);
+        mp_channel_end_unused(it->channel);
     mp_channel_unref(it->channel);
     it->channel = NULL;
 }

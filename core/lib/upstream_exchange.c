@@ -6,9 +6,12 @@
 #include <lauxlib.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #define EXCHANGE "moonpool.exchange"
+#define JOURNAL "moonpool.journal"
 #define MAX_HEADERS 64
+#define MAX_FAREWELLS 256
 
 typedef struct exchange_handle exchange_handle;
 
@@ -97,6 +100,16 @@ static int l_exchange_gc(lua_State *L)
     return 0;
 }
 
+/* Pushes a handle without an exchange.  [-0, +1, throws] */
+static exchange_handle *push_handle(lua_State *L)
+{
+    exchange_handle *handle = lua_newuserdatauv(L, sizeof *handle, 1);
+    *handle = (exchange_handle){0};
+    mp_link_init(&handle->hold.link);
+    luaL_setmetatable(L, EXCHANGE);
+    return handle;
+}
+
 /* -- sending ------------------------------------------------------------------------------------------------------- */
 
 /* Milliseconds of a field of the options at index 3, in seconds; 0 if it is nil.  [-0, +0, throws] */
@@ -151,10 +164,7 @@ int mp_upstream_push_exchange(lua_State *L, mp_channel *channel)
     luaL_checktype(L, 3, LUA_TTABLE);
     lua_settop(L, 3);
     mp_exchange_options options = read_options(L);
-    exchange_handle *handle = lua_newuserdatauv(L, sizeof *handle, 1);
-    *handle = (exchange_handle){0};
-    mp_link_init(&handle->hold.link);
-    luaL_setmetatable(L, EXCHANGE);
+    exchange_handle *handle = push_handle(L);
     if (lua_getfield(L, 3, "signal") != LUA_TNIL)
         handle->signal = mp_check_signal(L, -1);
     lua_setiuservalue(L, -2, 1);
@@ -272,6 +282,114 @@ static int l_exchange_close(lua_State *L)
     return 0;
 }
 
+/* -- parks --------------------------------------------------------------------------------------------------------- */
+
+static mp_park_options park_options(lua_State *L, int seconds, int principal)
+{
+    double wait = luaL_checknumber(L, seconds);
+    luaL_argcheck(L, wait > 0 && wait <= MP_MAX_UPSTREAM_TIME_S, seconds, "seconds, at most a day");
+    return (mp_park_options){.principal = mp_check_str(L, principal), .ms = (uint64_t)ceil(wait * 1000)};
+}
+
+/* exchange:park(seconds, farewell, principal): the task leaves the exchange to a later one: a handle; or nil and a failure, and the exchange is
+ * as before. `farewell`: messages that are sent upstream if nothing takes it up in time.  [-0, +1|2, throws] */
+static int l_park(lua_State *L)
+{
+    exchange_handle *it = luaL_checkudata(L, 1, EXCHANGE);
+    char handle[MP_PARK_HANDLE];
+    mp_upstream_failure failure;
+    lua_settop(L, 4);
+    mp_park_options options = park_options(L, 2, 4);
+    luaL_checktype(L, 3, LUA_TTABLE);
+    lua_Unsigned count = lua_rawlen(L, 3);
+    luaL_argcheck(L, count <= MAX_FAREWELLS, 3, "too many messages");
+    mp_str *farewell = lua_newuserdatauv(L, (count + 1) * sizeof *farewell, 0);
+    for (lua_Unsigned i = 0; i < count; i++) {
+        lua_rawgeti(L, 3, (lua_Integer)i + 1);
+        farewell[i] = mp_check_str(L, -1); /* the table keeps the text */
+        lua_pop(L, 1);
+    }
+    options.farewell = farewell;
+    options.farewells = count;
+    if (it->exchange == NULL)
+        return mp_upstream_push_reason(L, "cancelled", "the exchange was closed");
+    if (!mp_exchange_park(it->exchange, &options, handle, &failure))
+        return mp_upstream_push_failure(L, &failure);
+    it->exchange = NULL;
+    mp_hold_drop(&it->hold);
+    wake_reader(it);
+    lua_pushstring(L, handle);
+    return 1;
+}
+
+/* upstream.take_up(handle, principal[, signal]): the parked exchange; nil if there is none for this principal. A handle works once.
+ *  [-0, +1, throws] */
+static int l_take_up(lua_State *L)
+{
+    mp_str handle = mp_check_str(L, 1), principal = mp_check_str(L, 2);
+    mp_upstream_host *host = mp_lib_of(L)->upstreams;
+    lua_settop(L, 3);
+    if (host == NULL)
+        return luaL_error(L, "the gateway is not serving yet: scripts are loading");
+    exchange_handle *it = push_handle(L);
+    if (!lua_isnil(L, 3)) {
+        it->signal = mp_check_signal(L, 3);
+        lua_pushvalue(L, 3);
+        lua_setiuservalue(L, -2, 1);
+    }
+    it->exchange = mp_exchange_take_up(host, handle, principal, on_exchange_ready, it);
+    if (it->exchange == NULL)
+        return 0;
+    mp_hold_put(L, &it->hold, on_exchange_release);
+    return 1;
+}
+
+/* upstream.keep(bytes, seconds, principal): keeps bytes for a later task of any worker: a handle; or nil and a failure.
+ *  [-0, +1|2, throws] */
+static int l_keep(lua_State *L)
+{
+    mp_str bytes = mp_check_str(L, 1);
+    char handle[MP_PARK_HANDLE];
+    mp_upstream_failure failure;
+    lua_settop(L, 3);
+    mp_park_options options = park_options(L, 2, 3);
+    mp_upstream_host *host = mp_lib_of(L)->upstreams;
+    if (host == NULL)
+        return luaL_error(L, "the gateway is not serving yet: scripts are loading");
+    if (!mp_journal_keep(mp_upstream_host_table(host), bytes, &options, handle, &failure))
+        return mp_upstream_push_failure(L, &failure);
+    lua_pushstring(L, handle);
+    return 1;
+}
+
+static int l_journal_gc(lua_State *L)
+{
+    char **held = lua_touserdata(L, 1);
+    free(*held);
+    *held = NULL;
+    return 0;
+}
+
+/* upstream.fetch(handle, principal): the bytes; nil if there are none for this principal. A handle works once.  [-0, +1, throws] */
+static int l_fetch(lua_State *L)
+{
+    mp_str handle = mp_check_str(L, 1), principal = mp_check_str(L, 2);
+    size_t len;
+    mp_upstream_host *host = mp_lib_of(L)->upstreams;
+    if (host == NULL)
+        return 0;
+    char **held = lua_newuserdatauv(L, sizeof *held, 0); /* frees the bytes if Lua has no memory for the copy */
+    *held = NULL;
+    luaL_setmetatable(L, JOURNAL);
+    *held = mp_journal_take(mp_upstream_host_table(host), handle, principal, &len);
+    if (*held == NULL)
+        return 0;
+    lua_pushlstring(L, *held, len);
+    free(*held);
+    *held = NULL;
+    return 1;
+}
+
 /* exchange:cancel([bytes]): ends the exchange.  [-0, +0, throws] */
 static int l_cancel(lua_State *L)
 {
@@ -298,7 +416,12 @@ void mp_upstream_add_handle(lua_State *L, const char *kind, lua_CFunction gc, lu
 
 void mp_upstream_add_exchange(lua_State *L)
 {
-    static const luaL_Reg exchange[] = {
-        {"next", l_next}, {"take", l_take}, {"reply", l_reply}, {"cancel", l_cancel}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"upstream.take_up", l_take_up}, {"upstream.keep", l_keep}, {"upstream.fetch", l_fetch}, {NULL, NULL}};
+    static const luaL_Reg exchange[] = {{"next", l_next},     {"take", l_take}, {"reply", l_reply},
+                                        {"cancel", l_cancel}, {"park", l_park}, {NULL, NULL}};
+    mp_set_members(L, functions, 0);
+    mp_push_metatable(L, JOURNAL, l_journal_gc);
+    lua_pop(L, 1);
     mp_upstream_add_handle(L, EXCHANGE, l_exchange_gc, l_exchange_close, exchange);
 }

@@ -288,6 +288,17 @@ void mp_channel_end(mp_channel *channel)
     end_channel(channel, false, false, false);
 }
 
+void mp_channel_end_unused(mp_channel *channel)
+{
+    mp_upstream *upstream = channel->upstream;
+    pthread_mutex_lock(&upstream->lock);
+    bool is_used = channel->running > 0;
+    channel->ends_unused = is_used; /* the sweep ends it */
+    pthread_mutex_unlock(&upstream->lock);
+    if (!is_used)
+        mp_channel_end(channel);
+}
+
 /* -- the sweep ----------------------------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -307,7 +318,7 @@ static void sweep_key(mp_node *node, void *ctx)
     const mp_upstream_config *config = &it->upstream->part->it;
     if (channel != NULL) {
         bool is_idle = channel->is_open && channel->running == 0 &&
-                       (it->ends_all || it->now >= channel->used_at + config->idle_stop_ms);
+                       (it->ends_all || channel->ends_unused || it->now >= channel->used_at + config->idle_stop_ms);
         if (is_idle && it->count < MOST_ENDED && mp_channel_detach(channel, false)) {
             mp_link_init(&channel->in_ended);
             mp_link_put(it->ended, &channel->in_ended);

@@ -7,7 +7,10 @@ const mp_upstream_limits mp_upstream_default_limits = {.channels = 1024,
                                                        .answer = (size_t)16 << 20,
                                                        .queue = (size_t)1 << 20,
                                                        .list_bytes = (size_t)32 << 20,
-                                                       .list_items = 10000};
+                                                       .list_items = 10000,
+                                                       .parked = 256,
+                                                       .parked_per_principal = 16,
+                                                       .park_ms = 300000};
 
 const mp_upstream_config mp_upstream_default_config = {.timeout_ms = 60000,
                                                        .timeout_total_ms = 600000,

@@ -5,8 +5,6 @@
 
 MP_COUNTER(upstream_dropped_ids, "dropped", "reason", "upstream_id",
            "messages of upstreams that belong to no exchange, or are no JSON-RPC message")
-MP_COUNTER(upstream_dropped_notes, "dropped", "reason", "upstream_queue",
-           "notifications of upstreams over limits.upstreams.queue")
 
 /* A span of `from` in the copy. */
 static mp_str moved(mp_str span, mp_str from, const char *copy)
@@ -32,6 +30,7 @@ static mp_queued_event *event_new(const mp_envelope *envelope, mp_exchange_event
     memcpy(event->bytes + bytes.len, envelope->method.ptr, envelope->method.len);
     it->method = (mp_str){event->bytes + bytes.len, envelope->method.len};
     it->id = moved(envelope->id, bytes, event->bytes);
+    it->params = moved(envelope->params, bytes, event->bytes);
     return event;
 }
 

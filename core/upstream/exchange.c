@@ -1,7 +1,7 @@
 /* exchange.c: one message sent on a channel, up to its answer: slots, time limits, events for its task, and the way between the thread of
  * the task and the thread of the transport. This file is long because both ends of an exchange are in it. What a message becomes is in
  * event.c. */
-#include "upstream/transport.h"
+#include "upstream/park.h"
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -9,6 +9,8 @@ MP_GAUGE(upstream_exchanges, "upstream_exchanges", "", "",
          "messages to upstreams that wait for their answer or for their turn")
 MP_COUNTER(upstream_calls, "upstream_calls", "", "", "requests sent to upstreams")
 MP_COUNTER(upstream_errors, "upstream_errors", "", "", "requests to upstreams that ended without an answer")
+MP_COUNTER(upstream_dropped_notes, "dropped", "reason", "upstream_queue",
+           "notifications of upstreams over limits.upstreams.queue")
 
 mp_exchange *mp_exchange_ref(mp_exchange *exchange)
 {
@@ -29,6 +31,7 @@ void mp_exchange_unref(mp_exchange *exchange)
     if (exchange == NULL || atomic_fetch_sub_explicit(&exchange->refs, 1, memory_order_acq_rel) != 1)
         return;
     free_events(exchange);
+    mp_relay_unref(exchange->relay);
     for (char **header = exchange->headers; header != NULL && *header != NULL; header++)
         free(*header);
     free(exchange->headers);
@@ -387,7 +390,13 @@ void mp_exchange_accepted(mp_exchange *exchange, int status)
 
 /* -- the task's side ----------------------------------------------------------------------------------------------- */
 
-static void time_out(mp_exchange *exchange, const char *reason, const char *why)
+void mp_exchange_say(mp_exchange *exchange, mp_str message)
+{
+    if (exchange->is_started && !exchange->is_ended && !exchange->host->is_over)
+        give_order(exchange, SAY, message);
+}
+
+void mp_exchange_end_with(mp_exchange *exchange, const char *reason, const char *why)
 {
     if (exchange->is_started && exchange->cancel.len > 0)
         give_order(exchange, SAY, exchange->cancel);
@@ -401,15 +410,15 @@ static void time_out(mp_exchange *exchange, const char *reason, const char *why)
 static void on_silence(mp_timer *timer)
 {
     mp_exchange *exchange = mp_container(timer, mp_exchange, silence);
-    if (mp_link_is_alone(&exchange->events) && exchange->questions <= 0)
-        time_out(exchange, "timeout", "no sign of life within `timeout`");
+    if (mp_link_is_alone(&exchange->events) && exchange->questions <= 0 && !atomic_load(&exchange->is_parked))
+        mp_exchange_end_with(exchange, "timeout", "no sign of life within `timeout`");
     else /* the task has not taken what arrived, or a client has to answer first */
         mp_timer_start(exchange->host->loop, timer, exchange->timeout_ms, on_silence);
 }
 
 static void on_total(mp_timer *timer)
 {
-    time_out(mp_container(timer, mp_exchange, total), "total", "no answer within `timeout_total`");
+    mp_exchange_end_with(mp_container(timer, mp_exchange, total), "total", "no answer within `timeout_total`");
 }
 
 static void start(mp_exchange *exchange)
@@ -518,6 +527,7 @@ mp_exchange *mp_exchange_send(mp_upstream_host *host, mp_channel *channel, const
     exchange->session = copy_str(options->session);
     exchange->headers = copy_headers(options->headers);
     exchange->silence.fire = on_silence;
+    exchange->total_at = mp_monotonic_ms() + exchange->total_ms;
     mp_timer_start(host->loop, &exchange->total, exchange->total_ms, on_total);
     if (!exchange->is_waiting)
         start(exchange);
@@ -526,18 +536,60 @@ mp_exchange *mp_exchange_send(mp_upstream_host *host, mp_channel *channel, const
     return exchange;
 }
 
-const mp_exchange_event *mp_exchange_next(mp_exchange *exchange)
+mp_queued_event *mp_exchange_take_event(mp_exchange *exchange)
 {
-    free(exchange->taken);
-    exchange->taken = NULL;
     mp_link *link = mp_link_take(&exchange->events);
     if (link == NULL)
         return NULL;
-    exchange->taken = mp_container(link, mp_queued_event, link);
-    atomic_fetch_sub(&exchange->queued, exchange->taken->size);
     if (mp_link_is_alone(&exchange->events) && !exchange->is_ended && exchange->transport->resume != NULL)
         exchange->transport->resume(exchange);
+    return mp_container(link, mp_queued_event, link);
+}
+
+const mp_exchange_event *mp_exchange_next(mp_exchange *exchange)
+{
+    if (exchange->relay != NULL)
+        return mp_relay_next(exchange);
+    free(exchange->taken);
+    exchange->taken = mp_exchange_take_event(exchange);
+    if (exchange->taken == NULL)
+        return NULL;
+    atomic_fetch_sub(&exchange->queued, exchange->taken->size);
     return &exchange->taken->event;
+}
+
+void mp_exchange_pause(mp_exchange *exchange)
+{
+    mp_upstream *upstream = exchange->channel->upstream;
+    uint64_t now = mp_monotonic_ms();
+    atomic_store(&exchange->is_parked, true);
+    exchange->total_at = exchange->total_at > now ? exchange->total_at - now : 0;
+    mp_timer_stop(exchange->host->loop, &exchange->total);
+    pthread_mutex_lock(&upstream->lock);
+    if (exchange->has_slot) {
+        exchange->has_slot = false;
+        upstream->calls--;
+        grant_next(upstream);
+    }
+    pthread_mutex_unlock(&upstream->lock);
+}
+
+void mp_exchange_go_on(mp_exchange *exchange)
+{
+    mp_upstream *upstream = exchange->channel->upstream;
+    atomic_store(&exchange->is_parked, false);
+    if (exchange->is_ended)
+        return;
+    uint64_t left = exchange->total_at;
+    exchange->total_at = mp_monotonic_ms() + left;
+    mp_timer_start(exchange->host->loop, &exchange->total, left, on_total);
+    mp_timer_start(exchange->host->loop, &exchange->silence, exchange->timeout_ms, on_silence);
+    pthread_mutex_lock(&upstream->lock);
+    if (exchange->is_listed && exchange->has_id) { /* above `calls`, if need be: it has waited long enough */
+        exchange->has_slot = true;
+        upstream->calls++;
+    }
+    pthread_mutex_unlock(&upstream->lock);
 }
 
 mp_str mp_exchange_session(const mp_exchange *exchange)
@@ -547,18 +599,24 @@ mp_str mp_exchange_session(const mp_exchange *exchange)
 
 bool mp_exchange_is_over(const mp_exchange *exchange)
 {
+    if (exchange->relay != NULL)
+        return mp_relay_is_over(exchange);
     return exchange->is_ended && mp_link_is_alone(&exchange->events);
 }
 
 const mp_upstream_failure *mp_exchange_failure(const mp_exchange *exchange)
 {
+    if (exchange->relay != NULL)
+        return mp_relay_failure(exchange);
     bool has_failed = exchange->failure.reason != NULL && mp_link_is_alone(&exchange->events);
     return has_failed ? &exchange->failure : NULL;
 }
 
 bool mp_exchange_reply(mp_exchange *exchange, mp_str message)
 {
-    exchange->questions--;
+    if (exchange->relay != NULL)
+        return mp_relay_reply(exchange, message);
+    exchange->questions -= exchange->questions > 0;
     if (exchange->is_ended || !exchange->is_started)
         return false;
     mp_timer_start(exchange->host->loop, &exchange->silence, exchange->timeout_ms, on_silence);
@@ -569,6 +627,10 @@ bool mp_exchange_reply(mp_exchange *exchange, mp_str message)
 
 void mp_exchange_cancel(mp_exchange *exchange, mp_str message)
 {
+    if (exchange->relay != NULL) {
+        mp_relay_cancel(exchange, message);
+        return;
+    }
     if (exchange->is_ended)
         return;
     if (message.len == 0)
@@ -586,7 +648,7 @@ void mp_exchange_free(mp_exchange *exchange)
     if (exchange == NULL)
         return;
     exchange->ready = NULL;
-    if (exchange->has_id || exchange->host->is_over)
+    if (exchange->relay != NULL || exchange->has_id || exchange->host->is_over)
         mp_exchange_cancel(exchange, MP_STR_NONE);
     exchange->is_detached = true;
     mp_exchange_unref(exchange);

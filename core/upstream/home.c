@@ -13,32 +13,6 @@ MP_COUNTER(refused_upstream_processes, "refused", "reason", "upstream_processes"
 
 /* -- messages ------------------------------------------------------------------------------------------------------ */
 
-/* The span of params.progressToken of a notification; empty if there is none. */
-static mp_str progress_token(mp_str params)
-{
-    mp_json_cursor cursor = {params.ptr, params.ptr + params.len};
-    int depth = 0;
-    bool is_key = true, is_next = false;
-    if (params.len == 0 || mp_json_next(&cursor).type != MP_JSON_T_OPEN_OBJECT)
-        return MP_STR_NONE;
-    for (;;) {
-        mp_json_token token = mp_json_next(&cursor);
-        bool opens = token.type == MP_JSON_T_OPEN_ARRAY || token.type == MP_JSON_T_OPEN_OBJECT;
-        bool closes = token.type == MP_JSON_T_CLOSE_ARRAY || token.type == MP_JSON_T_CLOSE_OBJECT;
-        if (token.type == MP_JSON_T_END || (closes && depth == 0))
-            return MP_STR_NONE;
-        if (opens || closes)
-            depth += opens ? 1 : -1;
-        if (closes || depth > (opens ? 1 : 0)) /* inside the value of a member, or at its end */
-            continue;
-        if (is_next)
-            return opens ? MP_STR_NONE : token.span;
-        if (is_key)
-            is_next = token.type == MP_JSON_T_STRING && mp_str_is(token.span, "progressToken");
-        is_key = !is_key;
-    }
-}
-
 /* Requests of a channel that run, newest first, while they are looked through: those of this id, or those that were sent. */
 typedef struct {
     bool has_id;
@@ -109,15 +83,36 @@ static mp_exchange *exchange_of(mp_channel *channel, mp_str id)
     return keep(&it, 0);
 }
 
+/* The first of those found that fits, where the best are those whose task can ask a client (`is_question`), then those that are not parked. */
+static size_t best_of(const search *it, bool is_question)
+{
+    size_t best = 0;
+    int most = -1;
+    for (size_t i = 0; i < it->count; i++) {
+        const mp_exchange *one = it->list[i];
+        int fitness = (is_question && one->takes_questions ? 2 : 0) + (atomic_load(&one->is_parked) ? 0 : 1);
+        if (fitness > most) {
+            best = i;
+            most = fitness;
+        }
+    }
+    return best;
+}
+
 /* A question belongs to the newest request whose task can ask a client, if there is one, else to the newest. */
 static mp_exchange *asked(mp_channel *channel)
 {
     search it = {0};
-    size_t i = 0;
     look_for(&it, channel);
-    while (i < it.count && !it.list[i]->takes_questions)
-        i++;
-    return keep(&it, i < it.count ? i : 0);
+    return keep(&it, best_of(&it, true));
+}
+
+/* A token is the number of its request, also where an upstream has made a text of it. */
+static mp_str progress_token(mp_str params)
+{
+    mp_str token = mp_message_member(params, "progressToken");
+    bool is_text = token.len >= 2 && token.ptr[0] == '"';
+    return is_text ? (mp_str){token.ptr + 1, token.len - 2} : token;
 }
 
 /* The newest request; `alone`: the only one. */
@@ -125,7 +120,7 @@ static mp_exchange *newest(mp_channel *channel, bool alone)
 {
     search it = {0};
     look_for(&it, channel);
-    return keep(&it, alone && it.count > 1 ? it.count : 0);
+    return keep(&it, alone && it.count > 1 ? it.count : best_of(&it, false));
 }
 
 static bool ends_with(mp_str text, const char *end)
@@ -198,24 +193,6 @@ static bool take_one(mp_channel *channel, mp_str bytes)
         mp_exchange_take(exchange, channel->home, 0, envelope, bytes);
     mp_exchange_unref(exchange);
     return true;
-}
-
-mp_str mp_message_next(mp_json_cursor *cursor)
-{
-    int depth = 0;
-    const char *begin = NULL;
-    for (;;) {
-        const char *before = cursor->at;
-        mp_json_token token = mp_json_next(cursor);
-        bool opens = token.type == MP_JSON_T_OPEN_ARRAY || token.type == MP_JSON_T_OPEN_OBJECT;
-        bool closes = token.type == MP_JSON_T_CLOSE_ARRAY || token.type == MP_JSON_T_CLOSE_OBJECT;
-        if (token.type == MP_JSON_T_END || (closes && depth == 0))
-            return MP_STR_NONE;
-        if (opens && depth++ == 0)
-            begin = memchr(before, token.type == MP_JSON_T_OPEN_OBJECT ? '{' : '[', (size_t)(cursor->at - before));
-        if (closes && --depth == 0)
-            return (mp_str){begin, (size_t)(cursor->at - begin)};
-    }
 }
 
 bool mp_channel_message(mp_channel *channel, mp_str bytes)

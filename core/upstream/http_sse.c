@@ -35,6 +35,7 @@ struct connection {
     mp_buf body;    /* of a refusal */
     mp_link posts;
     bool has_news, is_over;
+    bool is_closing; /* its channel has ended; messages that nothing waits for are still sent */
 };
 
 /* -- memory -------------------------------------------------------------------------------------------------------- */
@@ -402,24 +403,38 @@ static void leave(mp_exchange *exchange)
     exchange->request = NULL;
 }
 
+/* True if a message is on its way that nothing waits for, such as a cancellation. */
+static bool has_words(const connection *it)
+{
+    for (const mp_link *link = it->posts.next; link != &it->posts; link = link->next) {
+        const post *one = mp_container(link, const post, link);
+        if (one->own != NULL || one->after.len > 0)
+            return true;
+    }
+    return false;
+}
+
 static void close_channel(mp_channel *channel, bool is_lost)
 {
-    (void)is_lost;
     connection *it = channel->connection;
     channel->is_closed = true;
     channel->connection = NULL;
     if (it == NULL)
         return;
-    if (!it->is_over)
+    bool was_over = it->is_over;
+    if (!was_over)
         mp_channel_fail_all(channel, "closed", "the channel was closed");
     it->is_over = true;
-    free_connection(it);
+    it->is_closing = !was_over && !is_lost && has_words(it);
+    if (!it->is_closing)
+        free_connection(it);
 }
 
 static bool turn(mp_upstream_host *host)
 {
     bool did = false;
-    for (mp_link *link = host->streams.next; link != &host->streams; link = link->next) {
+    for (mp_link *link = host->streams.next, *following; link != &host->streams; link = following) {
+        following = link->next;
         connection *it = mp_container(link, connection, link);
         did = did || it->has_news;
         if (it->has_news) {
@@ -436,6 +451,9 @@ static bool turn(mp_upstream_host *host)
                 next = it->posts.next; /* failures may have freed others */
             }
         }
+        following = link->next;
+        if (it->is_closing && !has_words(it))
+            free_connection(it);
     }
     return did;
 }
@@ -444,7 +462,7 @@ static bool has_work(const mp_upstream_host *host)
 {
     for (const mp_link *link = host->streams.next; link != &host->streams; link = link->next) {
         const connection *it = mp_container(link, const connection, link);
-        if (it->has_news)
+        if (it->has_news || (it->is_closing && !has_words(it)))
             return true;
         for (const mp_link *at = it->posts.next; at != &it->posts; at = at->next)
             if (mp_container(at, const post, link)->has_news)
@@ -462,7 +480,10 @@ static void free_host(mp_upstream_host *host)
 {
     while (!mp_link_is_alone(&host->streams)) {
         connection *it = mp_container(host->streams.next, connection, link);
-        close_channel(it->channel, true);
+        if (it->is_closing)
+            free_connection(it);
+        else
+            close_channel(it->channel, true);
     }
 }
 

@@ -9,6 +9,7 @@
 
 typedef struct mp_upstream_transport mp_upstream_transport;
 typedef struct mp_channel_key mp_channel_key;
+typedef struct mp_relay mp_relay;
 
 /* A copy of one upstream's configuration. Immutable and counted. */
 typedef struct {
@@ -51,6 +52,10 @@ struct mp_upstreams {
     pthread_mutex_t catalogue_lock; /* guards the next; taken last */
     mp_map catalogues;              /* of mp_catalogue, by their hash */
 
+    struct mp_parks *parks;
+    atomic_int park_ends;        /* ends of parks that are on the way to their homes */
+    atomic_bool has_ended_parks; /* the process ends: nothing is parked any more */
+
     atomic_int owned; /* channels that belong to sessions */
     _Atomic int64_t channels, processes;
     _Atomic uint64_t swept_at, serial;
@@ -68,6 +73,7 @@ struct mp_upstream {
     mp_node node;   /* table lock */
     mp_link in_all; /* table lock */
     mp_link in_sweep;
+    _Atomic int64_t parked; /* its exchanges that wait for a client's retry */
 
     pthread_mutex_t lock; /* guards all that follows */
     mp_upstream_part *part;
@@ -122,7 +128,8 @@ struct mp_channel {
 
     mp_channel_key *key; /* upstream lock; NULL once it has ended */
     bool is_claimed, is_open, is_lost;
-    int64_t running; /* its exchanges */
+    bool ends_unused; /* the task that it belonged to has ended, but an exchange is parked */
+    int64_t running;  /* its exchanges */
     uint64_t used_at;
     char *card, *revision, *session; /* set once, before is_open; read without the lock after `is_open` was seen */
     size_t card_len;
@@ -208,9 +215,14 @@ struct mp_exchange {
 
     _Atomic size_t queued; /* bytes of events that the task has not taken */
 
-    atomic_bool was_sent; /* the upstream may have received the message */
-    char *given;          /* the session id in the head of the answer; task's thread */
-    int64_t questions;    /* requests of the upstream that the task has not answered; task's thread */
+    atomic_bool was_sent;  /* the upstream may have received the message */
+    char *given;           /* the session id in the head of the answer; task's thread */
+    int64_t questions;     /* requests of the upstream that the task has not answered; task's thread */
+    atomic_bool is_parked; /* written on the task's thread */
+    uint64_t total_at; /* end of total_ms, in ms of the monotonic clock; parked: what was left of it. Task's thread */
+
+    /* It was taken up from a park: the exchange itself is at its home, and only this, `ready`, `ctx`, `taken` and `failure` are in use. */
+    mp_relay *relay;
 
     /* The thread that the transport works on: the home's, or the task's. */
     mp_link in_channel;
@@ -236,6 +248,8 @@ struct mp_upstream_host {
     size_t held, most_held;     /* bytes of HTTP bodies that are incomplete, and their limit */
     mp_link processes, streams; /* connections of the transports stdio and sse */
     uint64_t sweep_us;          /* when this host looks next whether the table is to be swept, in us */
+    mp_link parks;              /* of mp_park whose home this is, and that are not over */
+    uint64_t parks_end_by;      /* ms; 0: mp_upstream_host_end was not called */
     uint64_t end_by;            /* ms; 0: mp_upstream_host_end was not called */
     atomic_bool is_over;        /* the loop has ended */
     mp_envelope envelope;       /* for the message that is being read */
@@ -325,6 +339,16 @@ typedef struct mp_channel_owner {
 
 /* Gives an event to the task of the exchange. Takes it over. `here`: the host of the calling thread. */
 void mp_exchange_pass(mp_exchange *exchange, const mp_upstream_host *here, mp_queued_event *event);
+/* The next event; NULL: none has arrived. The caller frees it, and counts its size no more in `queued`. On the task's thread, like the next. */
+mp_queued_event *mp_exchange_take_event(mp_exchange *exchange);
+/* The task leaves a started exchange, for a while: its slot is free, its time limits rest. */
+void mp_exchange_pause(mp_exchange *exchange);
+/* A task is there again. */
+void mp_exchange_go_on(mp_exchange *exchange);
+/* Sends a message on behalf of the exchange. */
+void mp_exchange_say(mp_exchange *exchange, mp_str message);
+/* Ends the exchange with a failure, and says so upstream. */
+void mp_exchange_end_with(mp_exchange *exchange, const char *reason, const char *why);
 
 /* The loop has ended: ends all exchanges of its tasks. */
 void mp_exchanges_end(mp_upstream_host *host);

@@ -1,4 +1,5 @@
 /* table.c: the upstreams of the process: the list of the configuration, reloads, the sweep, facts for people. */
+#include "upstream/park.h"
 #include "upstream/standing.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,12 +27,18 @@ mp_upstreams *mp_upstreams_new(void)
     mp_link_init(&table->all);
     mp_link_init(&table->hosts);
     table->limits = mp_upstream_default_limits;
+    table->parks = mp_parks_new();
     if (getrandom(bits, sizeof bits, 0) != (ssize_t)sizeof bits)
         abort(); /* an instance that two gateways share would refuse calls between them */
     for (size_t i = 0; i < sizeof bits; i++)
         snprintf(table->instance + 2 * i, 3, "%02x", bits[i]);
     mp_upstreams_read_hops(table);
     return table;
+}
+
+mp_upstreams *mp_upstream_host_table(const mp_upstream_host *host)
+{
+    return host->table;
 }
 
 const char *mp_upstreams_instance(const mp_upstreams *table)
@@ -177,8 +184,10 @@ static void drop_retired(mp_upstreams *table, mp_upstream *upstream, uint64_t no
     bool is_done = upstream->is_retired && upstream->channels == 0 && mp_link_is_alone(&upstream->running) &&
                    mp_link_is_alone(&upstream->waiting);
     pthread_mutex_unlock(&upstream->lock);
-    if (is_late && !is_done)
+    if (is_late && !is_done) {
+        mp_parks_end(table, upstream); /* before the exchanges stop: parked ones say farewell */
         mp_exchanges_stop(upstream, "stopped", "a reload replaced the upstream");
+    }
     if (!is_done)
         return;
     pthread_mutex_lock(&table->lock);
@@ -200,6 +209,7 @@ static void sweep_if_due(mp_upstreams *table, uint64_t now)
         drop_retired(table, found.list[i], now);
     }
     forget(&found);
+    mp_parks_sweep(table, now);
 }
 
 /* -- facts --------------------------------------------------------------------------------------------------------- */
@@ -238,6 +248,7 @@ static void describe(mp_upstream *upstream, mp_upstream_report *to)
                                .opening = upstream->opening,
                                .running = upstream->calls,
                                .waiting = upstream->waiters,
+                               .parked = atomic_load(&upstream->parked),
                                .calls = upstream->total_calls,
                                .errors = upstream->total_errors,
                                .lost = upstream->total_lost,
@@ -358,6 +369,7 @@ mp_upstream_host *mp_upstream_host_new(mp_upstreams *table, mp_loop *loop, const
     mp_link_init(&host->observed);
     mp_link_init(&host->processes);
     mp_link_init(&host->streams);
+    mp_link_init(&host->parks);
     return host;
 }
 
@@ -398,9 +410,22 @@ bool mp_upstream_has_work(const mp_upstream_host *host)
     return found;
 }
 
+/* Ends all parks of the process. True once they have sent their last words, on the channels of this worker, too, and no task on another
+ * worker works with an exchange of this one. */
+static bool end_parks(mp_upstream_host *host, uint64_t now)
+{
+    if (host->parks_end_by == 0) {
+        host->parks_end_by = now + END_MS;
+        mp_parks_end(host->table, NULL);
+    }
+    return (atomic_load(&host->table->park_ends) == 0 || now >= host->parks_end_by) && mp_link_is_alone(&host->parks);
+}
+
 bool mp_upstream_host_end(mp_upstream_host *host)
 {
     uint64_t now = mp_monotonic_ms();
+    if (host->end_by == 0 && !end_parks(host, now))
+        return false;
     if (host->end_by == 0) {
         host->end_by = now + END_MS;
         mp_standing_end(host);
@@ -438,6 +463,7 @@ void mp_upstream_host_settle(mp_upstream_host *host)
     if (host == NULL)
         return;
     host->is_over = true;
+    mp_parks_leave_home(host);
     mp_exchanges_end(host);
 }
 
@@ -474,6 +500,7 @@ void mp_upstreams_free(mp_upstreams *table)
 {
     if (table == NULL)
         return;
+    mp_parks_free(table->parks);
     records found = all_records(table);
     for (size_t i = 0; i < found.count; i++) {
         mp_map keys = found.list[i]->keys;

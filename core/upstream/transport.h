@@ -87,6 +87,9 @@ void mp_channel_count_dropped(mp_channel *channel);
 /* A message that belongs to the exchange, and was read to `envelope`, on the thread of `here`. Returns the number of answers. */
 int mp_exchange_take(mp_exchange *exchange, const mp_upstream_host *here, int status, const mp_envelope *envelope,
                      mp_str bytes);
+/* The span of a member of an object, a text with its quotation marks; empty if there is none, if it is an array or an object, or if an
+ * escape is in the name. */
+mp_str mp_message_member(mp_str object, const char *name);
 /* The next element of an array, behind whose opening bracket the cursor is; ptr == NULL at its end. */
 mp_str mp_message_next(mp_json_cursor *cursor);
 /* The connection has ended by itself: all exchanges of the channel fail with this reason, and the next taker opens another channel. The

@@ -7,6 +7,7 @@
  *   claim      the right and the duty of one task to open the channel of a key, while other tasks of all workers wait for it
  *   exchange   one message sent on a channel, up to its answer
  *   circuit    after failures in a row an upstream is called no more for a while, then by one task alone
+ *   park       an exchange without a task: its upstream has asked, and the client's retry, on any worker, takes it up
  *   catalogue  what an upstream listed, as bytes; one for each class of clients
  *   host       one worker's part: its loop and its HTTP client
  *
@@ -64,6 +65,8 @@ typedef struct {
     size_t queue;       /* bytes of progress and logs that wait for the task of their exchange */
     size_t list_bytes;  /* bytes of one catalogue */
     int64_t list_items; /* for Lua */
+    int64_t parked, parked_per_principal;
+    uint64_t park_ms;
 } mp_upstream_limits;
 
 extern const mp_upstream_limits mp_upstream_default_limits;
@@ -96,7 +99,7 @@ typedef struct {
     mp_upstream_state state;
     char revision[24]; /* of the channel that was opened last; "" if none was */
     const char *transport;
-    int64_t channels, opening, running, waiting;
+    int64_t channels, opening, running, waiting, parked;
     uint64_t calls, errors, lost, dropped, refused, opened; /* since the start of the process */
     uint64_t p50_us, p99_us;     /* of exchanges with an answer, rounded up to a power of 2^(1/4) */
     uint64_t retry_ms;           /* DOWN: until the next attempt */
@@ -204,6 +207,8 @@ void mp_channel_give_back(mp_channel *channel);
 bool mp_channel_lost(mp_channel *channel);
 /* Ends the channel, with a word to the upstream where the transport has one. */
 void mp_channel_end(mp_channel *channel);
+/* The task that the channel belongs to has ended: ends it as soon as no exchange runs or is parked on it. */
+void mp_channel_end_unused(mp_channel *channel);
 uint64_t mp_channel_serial(const mp_channel *channel);
 int64_t mp_channel_next_id(mp_channel *channel);
 /* Empty before mp_channel_opened. Valid as long as the reference. */
@@ -225,6 +230,7 @@ typedef struct {
     mp_exchange_event_kind kind;
     mp_str method; /* REQUEST, NOTE */
     mp_str id;     /* REQUEST: a span */
+    mp_str params; /* REQUEST, NOTE: a span; empty: none */
     mp_str bytes;  /* the whole message */
     mp_str answer; /* ANSWER: span of the result or the error */
     bool is_error;
@@ -316,6 +322,33 @@ void mp_channel_unstand(mp_channel *channel, int64_t id);
 /* The name of the channel's upstream, and its key, valid as long as the reference. */
 mp_str mp_channel_name(const mp_channel *channel);
 mp_str mp_channel_key_text(const mp_channel *channel);
+
+/* -- parks --------------------------------------------------------------------------------------------------------- */
+
+#define MP_PARK_HANDLE 33                /* bytes of a handle: 128 random bits as hexadecimal digits, and a NUL */
+#define MP_MAX_JOURNAL ((size_t)1 << 20) /* bytes */
+
+typedef struct {
+    mp_str principal;       /* opaque: who may take it up */
+    uint64_t ms;            /* 0, or more than limits.upstreams.park: that */
+    const mp_str *farewell; /* messages that are sent upstream if nothing takes it up in time; copied */
+    size_t farewells;
+} mp_park_options;
+
+/* The exchange goes on without a task: its slot is free, its time limits rest, what comes is kept (of progress the latest, of other
+ * notifications 64 KiB). True: the caller has it no more, and has the handle instead. False: `failure` says why. */
+bool mp_exchange_park(mp_exchange *exchange, const mp_park_options *options, char handle[MP_PARK_HANDLE],
+                      mp_upstream_failure *failure);
+/* The parked exchange of a handle, on this host from now on; NULL: there is none for this principal. `ready` as in mp_exchange_options.
+ * A handle works once. Any worker. */
+mp_exchange *mp_exchange_take_up(mp_upstream_host *host, mp_str handle, mp_str principal, void (*ready)(void *ctx),
+                                 void *ctx);
+/* Keeps bytes for a retry, within the limits of parks; `options->farewell` is not used. Any thread, like the next. */
+bool mp_journal_keep(mp_upstreams *table, mp_str bytes, const mp_park_options *options, char handle[MP_PARK_HANDLE],
+                     mp_upstream_failure *failure);
+/* The bytes of a handle, which the caller frees; NULL: there are none for this principal. A handle works once. */
+char *mp_journal_take(mp_upstreams *table, mp_str handle, mp_str principal, size_t *len);
+mp_upstreams *mp_upstream_host_table(const mp_upstream_host *host);
 
 /* -- catalogues ---------------------------------------------------------------------------------------------------- */
 

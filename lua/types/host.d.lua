@@ -93,7 +93,7 @@ host.rock = {}
 host.config = {}
 
 ---@class moonpool.host.limits
----@field upstreams { answer: integer, queue: integer, list_items: integer, list_bytes: integer }   limits.upstreams
+---@field upstreams { answer: integer, queue: integer, list_items: integer, list_bytes: integer, park: number }   limits.upstreams
 ---@field listed integer      limits.listed: number of resources that the list function of one template may return
 ---@field task_seconds number   tasks.ttl
 ---@field call_seconds number   limits.call.time
@@ -788,6 +788,7 @@ host.upstream = {}
 ---@field take fun(self: moonpool.host.Exchange): moonpool.host.UpstreamEvent?, moonpool.host.UpstreamFailure?   next without the wait: nothing if nothing has come
 ---@field reply fun(self: moonpool.host.Exchange, bytes?: string): boolean   Answers a request of the upstream, or notes that it was taken back; false if the exchange has ended
 ---@field cancel fun(self: moonpool.host.Exchange, bytes?: string)   Ends it; `bytes` are sent instead of the option `cancel`
+---@field park fun(self: moonpool.host.Exchange, seconds: number, farewell: string[], principal: string): string?, moonpool.host.UpstreamFailure?   The task leaves it to a later one, which has the handle: until then its slot is free, its time limits rest, what comes is kept. `farewell` is sent upstream if nothing takes it up in time. "busy": limits.upstreams.parked; the exchange is as before then
 
 ---@class moonpool.host.Channel
 ---@field send fun(self: moonpool.host.Channel, bytes: string, options?: moonpool.host.SendOptions): moonpool.host.Exchange?, moonpool.host.UpstreamFailure?   Does not wait
@@ -861,6 +862,27 @@ function host.upstream.status() end
 ---@param text string
 ---@return boolean is_kept  False: the text is too long, or no upstream has this name
 function host.upstream.describe(name, text) end
+
+--- Takes a parked exchange up, on any worker; nil: the handle was used, has expired, or belongs to another principal.
+---@param handle string     What exchange:park gave
+---@param principal string
+---@param signal? userdata  As the option of send
+---@return moonpool.host.Exchange?
+function host.upstream.take_up(handle, principal, signal) end
+
+--- Keeps at most 1 MiB for a later task of any worker, within limits.upstreams.parked and for at most limits.upstreams.park.
+---@param bytes string
+---@param seconds number
+---@param principal string
+---@return string? handle
+---@return moonpool.host.UpstreamFailure?
+function host.upstream.keep(bytes, seconds, principal) end
+
+--- What was kept; nil: the handle was used, has expired, or belongs to another principal.
+---@param handle string
+---@param principal string
+---@return string?
+function host.upstream.fetch(handle, principal) end
 
 -- -- bytes and secrets -------------------------------------------------------------------------------------------------
 

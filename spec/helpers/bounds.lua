@@ -247,12 +247,16 @@ row("host.plan.set_ends", 1, "one row for each revision, once")
 row("host.plan.set_rights", 1, "a reference to one text")
 row("host.call.audit", 1, "a line of at most 16 names of 256 bytes and texts of 256 bytes, queued for a thread that writes")
 row("host.call.params", 10, "the params of a call that was planned, at most 64 KiB of JSON; or a copy of their text, at most limits.body")
-family("host.", "upstream.channel upstream.claim upstream.status upstream.describe", 20, "some steps, and a row for each upstream of the configuration")
+family("host.", "upstream.channel upstream.claim upstream.status upstream.describe upstream.take_up", 20,
+  "some steps, and a row for each upstream of the configuration")
 row([[host.upstream.catalogue
   host.upstream.publish]], 100, "a copy and a hash of limits.upstreams.list_bytes")
+row([[host.upstream.fetch
+  host.upstream.keep]], 20, "a copy of at most 1 MiB")
+row("moonpool.exchange:park", 20, "at most 256 messages are copied, within limits.call.output")
 family("moonpool.", [[channel.__close channel.__gc channel:card channel:close channel:failed channel:lost channel:next_id channel:opened channel:serial
   channel:stand channel:transport channel:unstand channel:use exchange.__close exchange.__gc exchange:cancel question.__gc question:withdraw
-  catalogue.__gc catalogue_claim.__close]], 10, "some steps, and texts of an upstream's first answer")
+  catalogue.__gc catalogue_claim.__close journal.__gc]], 10, "some steps, and texts of an upstream's first answer")
 row([[moonpool.channel:send
   moonpool.exchange:next
   moonpool.exchange:take

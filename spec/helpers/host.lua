@@ -60,12 +60,15 @@ function host.start(scripts, options)
   table.sort(list, function(a, b) return a.path < b.path end)
   vm.host = grouped {
     ["script.list"] = list, ["script.root"] = options.root or "scripts", ["script.is_first_load"] = true, ["script.trust_full"] = options.trust_full or false,
-    ["config.upstreams"] = options.upstreams or {}, ["limits.upstreams"] = { answer = 1 << 24, queue = 1 << 20, list_items = 10000, list_bytes = 1 << 25 },
+    ["config.upstreams"] = options.upstreams or {},
+    ["limits.upstreams"] = { answer = 1 << 24, queue = 1 << 20, list_items = 10000, list_bytes = 1 << 25, park = 300 },
     ["upstream.channel"] = function() return nil, { outcome = "not_run", reason = "down" } end, ["upstream.catalogue"] = function() end,
     ["upstream.observed"] = function() end,
     ["upstream.publish"] = function() return false end, ["upstream.claim"] = function() end, ["upstream.status"] = function() return {} end,
     ["upstream.describe"] = function() return true end,
     ["upstream.instance"] = ("0"):rep(32), ["upstream.hops"] = ("0"):rep(32),
+    ["upstream.take_up"] = function() end, ["upstream.fetch"] = function() end,
+    ["upstream.keep"] = function() return nil, { outcome = "unknown", reason = "busy" } end,
     ["call.current"] = function() end,
     ["config.server"] = options.server or { name = "moonpool", version = "0.0-spec" },
     ["script.load"] = function(text, chunkname, env) return load(text, chunkname, "t", env) end,

@@ -1,0 +1,386 @@
+/* park.c: an exchange that its task has left, at its home: what is kept for the next task, and what the letters of that task's relay do. */
+#include "upstream/park.h"
+#include <stdlib.h>
+
+MP_COUNTER(upstream_park_dropped, "dropped", "reason", "upstream_parked",
+           "notifications of upstreams for parked exchanges, over 64 KiB, or progress that newer progress replaced")
+
+#define MAX_KEPT_NOTES ((size_t)64 << 10) /* bytes of notifications that a parked exchange keeps */
+
+/* -- counted references -------------------------------------------------------------------------------------------- */
+
+mp_park *mp_park_ref(mp_park *park)
+{
+    atomic_fetch_add_explicit(&park->refs, 1, memory_order_relaxed);
+    return park;
+}
+
+static void clear_kept(mp_park *park)
+{
+    for (mp_link *link; (link = mp_link_take(&park->kept)) != NULL;)
+        free(mp_container(link, mp_queued_event, link));
+    park->note_bytes = 0;
+}
+
+static void clear_farewell(mp_park *park)
+{
+    for (size_t i = 0; i < park->farewells; i++)
+        free((char *)(uintptr_t)park->farewell[i].ptr);
+    free(park->farewell);
+    park->farewell = NULL;
+    park->farewells = 0;
+}
+
+void mp_park_unref(mp_park *park)
+{
+    if (park == NULL || atomic_fetch_sub_explicit(&park->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    clear_kept(park);
+    clear_farewell(park);
+    mp_exchange_unref(park->exchange);
+    free(park);
+}
+
+/* -- the home: what is kept ---------------------------------------------------------------------------------------- */
+
+static bool is_note(const mp_queued_event *event, const char *method)
+{
+    return event->event.kind == MP_EVENT_NOTE && (method == NULL || mp_str_is(event->event.method, method));
+}
+
+static void discard(mp_park *park, mp_queued_event *event)
+{
+    mp_link_drop(&event->link);
+    if (is_note(event, NULL))
+        park->note_bytes -= event->size;
+    else
+        atomic_fetch_sub(&park->exchange->queued, event->size);
+    free(event);
+}
+
+/* The first kept notification of this method (NULL: any); NULL: there is none. */
+static mp_queued_event *find_note(const mp_park *park, const char *method)
+{
+    for (mp_link *link = park->kept.next; link != &park->kept; link = link->next) {
+        mp_queued_event *event = mp_container(link, mp_queued_event, link);
+        if (is_note(event, method))
+            return event;
+    }
+    return NULL;
+}
+
+/* The kept question that a notification withdraws; NULL: there is none. */
+static mp_queued_event *find_withdrawn(const mp_park *park, const mp_queued_event *note)
+{
+    mp_str id = mp_message_member(note->event.params, "requestId");
+    for (mp_link *link = park->kept.next; link != &park->kept && id.len > 0; link = link->next) {
+        mp_queued_event *event = mp_container(link, mp_queued_event, link);
+        if (event->event.kind == MP_EVENT_REQUEST && mp_json_id_eq(event->event.id, id))
+            return event;
+    }
+    return NULL;
+}
+
+static void count_dropped(void)
+{
+    mp_stat_add(&mp_stat_upstream_park_dropped, 1);
+}
+
+/* Keeps an event that came while no task waits for it. A question stays counted in exchange->queued. */
+static void keep(mp_park *park, mp_queued_event *event)
+{
+    mp_link_init(&event->link);
+    if (!is_note(event, NULL)) {
+        mp_link_put(&park->kept, &event->link);
+        return;
+    }
+    atomic_fetch_sub(&park->exchange->queued, event->size);
+    if (is_note(event, "notifications/cancelled")) {
+        mp_queued_event *withdrawn = find_withdrawn(park, event);
+        if (withdrawn != NULL) {
+            park->exchange->questions--;
+            discard(park, withdrawn);
+            free(event);
+            return;
+        }
+    }
+    bool is_parked = park->relay == NULL;
+    mp_queued_event *before = find_note(park, "notifications/progress");
+    if (is_parked && before != NULL && is_note(event, "notifications/progress")) {
+        discard(park, before);
+        count_dropped();
+    }
+    mp_link_put(&park->kept, &event->link);
+    park->note_bytes += event->size;
+    size_t most = is_parked ? MAX_KEPT_NOTES : park->exchange->part->limits.queue;
+    while (park->note_bytes > most) {
+        mp_queued_event *oldest = find_note(park, "notifications/message");
+        discard(park, oldest != NULL ? oldest : find_note(park, NULL));
+        count_dropped();
+    }
+}
+
+/* Keeps the events that were not taken before. */
+static void keep_all(mp_park *park)
+{
+    for (mp_queued_event *event; (event = mp_exchange_take_event(park->exchange)) != NULL;)
+        keep(park, event);
+}
+
+/* Gives the relay what it waits for. */
+static void serve(mp_park *park)
+{
+    const mp_exchange *exchange = park->exchange;
+    if (park->relay == NULL || !park->is_wanted || park->awaits_return)
+        return;
+    mp_link *link = mp_link_take(&park->kept);
+    if (link != NULL) {
+        mp_queued_event *event = mp_container(link, mp_queued_event, link);
+        park->is_wanted = false;
+        if (is_note(event, NULL))
+            park->note_bytes -= event->size;
+        else
+            atomic_fetch_sub(&park->exchange->queued, event->size);
+        mp_relay_post_news(park->relay, event, NULL);
+    } else if (exchange->failure.reason != NULL || exchange->is_ended) {
+        mp_upstream_failure failure = exchange->failure;
+        if (failure.reason == NULL)
+            mp_upstream_failure_set(&failure, "cancelled", true, "the exchange is over");
+        failure.head = failure.head == NULL ? NULL : mp_dup((mp_str){failure.head, failure.head_len});
+        failure.body = failure.body == NULL ? NULL : mp_dup((mp_str){failure.body, failure.body_len});
+        park->is_wanted = false;
+        mp_relay_post_news(park->relay, NULL, &failure);
+    }
+}
+
+/* The exchange has an event, or has failed. */
+static void on_ready(void *ctx)
+{
+    mp_park *park = ctx;
+    keep_all(park);
+    if (park->relay == NULL && park->exchange->failure.reason != NULL && mp_link_is_alone(&park->kept))
+        mp_parks_note_failed(park);
+    serve(park);
+}
+
+/* -- the home: the end --------------------------------------------------------------------------------------------- */
+
+/* Gives back what the home has. `message` as for mp_exchange_cancel. May free the park. */
+static void close_park(mp_park *park, mp_str message)
+{
+    if (park->is_over)
+        return;
+    park->is_over = true;
+    park->exchange->ready = NULL; /* the exchange stays until the park is freed */
+    mp_exchange_cancel(park->exchange, message);
+    park->exchange->is_detached = true;
+    mp_link_drop(&park->in_home);
+    clear_kept(park);
+    clear_farewell(park);
+    mp_relay *relay = park->relay;
+    park->relay = NULL;
+    mp_park_unref(park); /* the home's */
+    mp_relay_unref(relay);
+}
+
+static void say_farewell(mp_park *park)
+{
+    for (size_t i = 0; i < park->farewells; i++)
+        mp_exchange_say(park->exchange, park->farewell[i]);
+}
+
+typedef struct {
+    mp_message super;
+    mp_park *park; /* a counted reference */
+    mp_park_cause cause;
+} ending;
+
+static void deliver_ending(mp_message *message, mp_loop *loop)
+{
+    ending *it = mp_container(message, ending, super);
+    mp_park *park = it->park;
+    mp_upstream_host *of_channel = park->exchange->channel->home;
+    if (loop != NULL && !park->is_over && park->relay == NULL) {
+        say_farewell(park);
+        if (it->cause == MP_PARK_EXPIRED)
+            close_park(park, MP_STR_NONE);
+        else if (!park->exchange->is_ended)
+            mp_exchange_end_with(park->exchange, "stopped", "a reload removed the upstream");
+    }
+    if (atomic_fetch_sub(&park->table->park_ends, 1) == 1 && loop != NULL)
+        mp_loop_wake(of_channel->loop); /* a channel's home that ends waits for the last words of its parks */
+    mp_park_unref(park);
+    free(it);
+}
+
+void mp_park_post_end(mp_park *park, mp_park_cause cause)
+{
+    ending *it = mp_new(sizeof *it);
+    it->super.deliver = deliver_ending;
+    it->park = mp_park_ref(park);
+    it->cause = cause;
+    atomic_fetch_add(&park->table->park_ends, 1);
+    mp_loop_post(park->home->loop, &it->super);
+}
+
+void mp_parks_leave_home(mp_upstream_host *host)
+{
+    while (!mp_link_is_alone(&host->parks)) {
+        mp_park *park = mp_container(host->parks.next, mp_park, in_home);
+        mp_parks_forget(park);
+        close_park(park, MP_STR_NONE);
+    }
+}
+
+/* -- the home: letters of the relay -------------------------------------------------------------------------------- */
+
+static void attach(mp_park *park, mp_relay *relay)
+{
+    clear_farewell(park);
+    park->relay = mp_relay_ref(relay);
+    park->is_wanted = true;
+    if (park->is_over) { /* its home has ended meanwhile */
+        park->relay = NULL;
+        mp_upstream_failure failure;
+        mp_upstream_failure_set(&failure, "stopped", true, "the worker of the exchange has ended");
+        mp_relay_post_news(relay, NULL, &failure);
+        mp_relay_unref(relay);
+        return;
+    }
+    mp_exchange_go_on(park->exchange);
+    serve(park);
+}
+
+/* An event that was sent to a relay and not read comes before what has come since. */
+static void keep_first(mp_park *park, mp_queued_event *event)
+{
+    mp_link_init(&event->link);
+    mp_link_put(park->kept.next, &event->link);
+    if (is_note(event, NULL))
+        park->note_bytes += event->size;
+    else
+        atomic_fetch_add(&park->exchange->queued, event->size);
+}
+
+/* The task of the relay has parked the exchange again. */
+static void park_again(mp_park *park, mp_letter *it)
+{
+    mp_relay_unref(park->relay);
+    park->relay = NULL;
+    if (it->event != NULL)
+        keep_first(park, it->event);
+    else
+        park->awaits_return = it->is_asked && !park->is_wanted;
+    it->event = NULL;
+    park->is_wanted = false;
+    park->farewell = it->farewell;
+    park->farewells = it->farewells;
+    it->farewell = NULL;
+    it->farewells = 0;
+    if (!park->exchange->is_ended)
+        mp_exchange_pause(park->exchange);
+    on_ready(park);
+}
+
+static void perform(mp_park *park, mp_letter *it)
+{
+    switch (it->word) {
+    case MP_LETTER_ATTACH:
+        attach(park, it->relay);
+        break;
+    case MP_LETTER_ASK:
+        park->is_wanted = park->relay != NULL;
+        serve(park);
+        break;
+    case MP_LETTER_REPLY:
+        if (!park->is_over)
+            mp_exchange_reply(park->exchange, it->bytes);
+        break;
+    case MP_LETTER_LEAVE:
+        close_park(park, it->bytes);
+        break;
+    case MP_LETTER_PARK:
+        park_again(park, it);
+        break;
+    case MP_LETTER_GIVE_BACK:
+        park->awaits_return = false;
+        keep_first(park, it->event);
+        it->event = NULL;
+        serve(park);
+        break;
+    }
+}
+
+void mp_park_deliver_letter(mp_message *message, mp_loop *loop)
+{
+    mp_letter *it = mp_container(message, mp_letter, super);
+    if (loop != NULL) {
+        perform(it->relay->park, it);
+    } else if (it->word == MP_LETTER_ATTACH || it->word == MP_LETTER_ASK) {
+        mp_upstream_failure failure;
+        mp_upstream_failure_set(&failure, "stopped", true, "the worker of the exchange has ended");
+        mp_relay_post_news(it->relay, NULL, &failure);
+    }
+    free(it->event);
+    for (size_t i = 0; i < it->farewells; i++)
+        free((char *)(uintptr_t)it->farewell[i].ptr);
+    free(it->farewell);
+    free((char *)(uintptr_t)it->bytes.ptr);
+    mp_relay_unref(it->relay);
+    free(it);
+}
+
+mp_str *mp_park_copy_farewell(const mp_park_options *options)
+{
+    mp_str *copy = mp_new((options->farewells + 1) * sizeof *copy);
+    for (size_t i = 0; i < options->farewells; i++)
+        copy[i] = (mp_str){mp_dup(options->farewell[i]), options->farewell[i].len};
+    return copy;
+}
+
+static mp_park *park_here(mp_exchange *exchange, const mp_park_options *options)
+{
+    mp_park *park = mp_new(sizeof *park);
+    atomic_init(&park->refs, 1); /* the home's */
+    park->table = exchange->host->table;
+    park->home = exchange->host;
+    park->exchange = exchange; /* with the task's reference */
+    park->farewell = mp_park_copy_farewell(options);
+    park->farewells = options->farewells;
+    mp_link_init(&park->kept);
+    mp_link_init(&park->in_home);
+    mp_link_put(&park->home->parks, &park->in_home);
+    free(exchange->taken);
+    exchange->taken = NULL;
+    exchange->ready = on_ready;
+    exchange->ctx = park;
+    if (!exchange->is_ended)
+        mp_exchange_pause(exchange);
+    return park;
+}
+
+bool mp_exchange_park(mp_exchange *exchange, const mp_park_options *options, char handle[MP_PARK_HANDLE],
+                      mp_upstream_failure *failure)
+{
+    mp_relay *relay = exchange->relay;
+    bool is_over = mp_exchange_is_over(exchange);
+    if (is_over || (relay == NULL && (!exchange->is_started || !exchange->has_id))) {
+        mp_upstream_failure_set(failure, "cancelled", is_over, "the exchange is over, or has not begun");
+        return false;
+    }
+    mp_upstreams *table = relay != NULL ? relay->park->table : exchange->host->table;
+    mp_park_entry *entry = mp_parks_reserve(table, options, failure);
+    if (entry == NULL)
+        return false;
+    mp_park *park = relay != NULL ? mp_park_ref(relay->park) : mp_park_ref(park_here(exchange, options));
+    if (relay != NULL)
+        mp_relay_park(exchange,
+                      options); /* before the handle works, so that the next relay's letters come behind this one */
+    mp_parks_publish(table, entry, park, NULL, 0, handle);
+    if (relay != NULL)
+        mp_exchange_free(exchange);
+    else
+        on_ready(park);
+    mp_park_unref(park);
+    return true;
+}

@@ -1,0 +1,130 @@
+/* park.h: exchanges that wait without a task until a client's retry takes them up, and the table that finds them; for the files of this
+ * module alone.
+ *
+ * A parked exchange stays on the worker that sent it, its home: timers, slots and the transport are there. A task that takes it up, on any
+ * worker, has a relay: it asks the home for one event after another by messages, and the home performs its replies. At most one event is on
+ * its way, so a task that parks the exchange again knows what it has not read and sends it back.
+ *
+ *   park    a parked exchange, or one that was taken up; at its home
+ *   relay   the end of the task that has taken it up
+ *   entry   a handle in the table of the process: a park, or bytes that a script's call keeps until its retry. A handle is used once */
+#ifndef MP_UPSTREAM_PARK_H
+#define MP_UPSTREAM_PARK_H
+
+#include "upstream/transport.h"
+
+typedef struct mp_park mp_park;
+typedef struct mp_park_entry mp_park_entry;
+typedef struct mp_parks mp_parks;
+
+struct mp_park {
+    atomic_int refs;
+    mp_upstreams *table;
+    mp_upstream_host *home;
+    mp_exchange *exchange; /* a counted reference; home's thread. Its channel may be read on any thread */
+    mp_park_entry *entry;  /* the table's lock; NULL: taken up, or its handle is gone */
+
+    /* The home's thread. */
+    mp_link in_home;
+    mp_link kept;      /* of mp_queued_event, oldest first */
+    size_t note_bytes; /* of the notifications in `kept` */
+    mp_str *farewell;  /* messages that are sent if it is not taken up in time */
+    size_t farewells;
+    mp_relay *relay;    /* a counted reference; NULL: parked */
+    bool is_wanted;     /* the relay waits for an event */
+    bool awaits_return; /* an event is on its way to a relay that has parked the exchange again */
+    bool is_over;
+};
+
+/* The end of the task that has taken an exchange up. */
+struct mp_relay {
+    atomic_int refs;
+    mp_park *park; /* a counted reference */
+    mp_upstream_host *host;
+
+    /* The thread of the task. */
+    mp_exchange *front; /* NULL: the task has left */
+    bool is_asked;      /* an event was asked for, and has not come */
+    bool has_parked;    /* the task has left by parking the exchange: an event on its way belongs to the park */
+    bool has_answer;
+    mp_queued_event *event; /* has come, and was not taken */
+    mp_upstream_failure failure;
+};
+
+/* What a relay writes to the home. */
+typedef enum {
+    MP_LETTER_ATTACH,   /* a relay is there, and waits for an event */
+    MP_LETTER_ASK,      /* the relay waits for an event */
+    MP_LETTER_REPLY,    /* `bytes` answer a question */
+    MP_LETTER_LEAVE,    /* the task needs the exchange no more */
+    MP_LETTER_PARK,     /* the task has parked the exchange again */
+    MP_LETTER_GIVE_BACK /* an event that came behind PARK */
+} mp_letter_word;
+
+typedef struct {
+    mp_message super;
+    mp_letter_word word;
+    mp_relay *relay;        /* a counted reference */
+    mp_queued_event *event; /* PARK: the event that the task has not read, or NULL; GIVE_BACK */
+    bool is_asked;          /* PARK: the relay has asked for an event that has not come */
+    mp_str *farewell;       /* PARK */
+    size_t farewells;
+    mp_str bytes; /* REPLY, LEAVE; owned */
+} mp_letter;
+
+/* -- park.c -------------------------------------------------------------------------------------------------------- */
+
+typedef enum {
+    MP_PARK_EXPIRED, /* its handle is gone: no retry can come */
+    MP_PARK_STOPPED  /* a reload has removed the upstream: a retry gets the failure */
+} mp_park_cause;
+
+mp_park *mp_park_ref(mp_park *park);
+void mp_park_unref(mp_park *park);
+/* Posts the end to the home. Any thread, without a lock. */
+void mp_park_post_end(mp_park *park, mp_park_cause cause);
+/* Ends the parks of a host whose loop ends. On its thread, or when all loops have ended. */
+void mp_parks_leave_home(mp_upstream_host *host);
+
+/* A letter has arrived at the home. */
+void mp_park_deliver_letter(mp_message *message, mp_loop *loop);
+mp_str *mp_park_copy_farewell(const mp_park_options *options);
+
+/* -- relay.c ------------------------------------------------------------------------------------------------------- */
+
+mp_relay *mp_relay_ref(mp_relay *relay);
+void mp_relay_unref(mp_relay *relay);
+/* From the home: an event, or the failure of the exchange. Takes over what `failure` owns. */
+void mp_relay_post_news(mp_relay *relay, mp_queued_event *event, const mp_upstream_failure *failure);
+
+/* What the functions of exchange.c do for an exchange with a relay. On the thread of its task. */
+const mp_exchange_event *mp_relay_next(mp_exchange *front);
+bool mp_relay_is_over(const mp_exchange *front);
+const mp_upstream_failure *mp_relay_failure(const mp_exchange *front);
+bool mp_relay_reply(mp_exchange *front, mp_str message);
+void mp_relay_cancel(mp_exchange *front, mp_str message);
+/* The task parks the exchange again: the home gets what was not read. */
+void mp_relay_park(mp_exchange *front, const mp_park_options *options);
+
+/* -- park_table.c -------------------------------------------------------------------------------------------------- */
+
+mp_parks *mp_parks_new(void);
+void mp_parks_free(mp_parks *parks);
+/* A place within the limits; NULL: `failure` says why there is none. Not to be found before mp_parks_publish. Any thread, like all that
+ * follow, without a lock. */
+mp_park_entry *mp_parks_reserve(mp_upstreams *table, const mp_park_options *options, mp_upstream_failure *failure);
+/* From now on the handle finds the park, or takes over `bytes`. Writes the handle. */
+void mp_parks_publish(mp_upstreams *table, mp_park_entry *entry, mp_park *park, char *bytes, size_t len,
+                      char handle[MP_PARK_HANDLE]);
+/* The park of the handle, with a counted reference, if the principal is its own; NULL: there is none. The handle is used up. */
+mp_park *mp_parks_take(mp_upstreams *table, mp_str handle, mp_str principal);
+/* The exchange of a park has failed: its handle does not count for limits any more. */
+void mp_parks_note_failed(mp_park *park);
+/* The handle of a park is gone. */
+void mp_parks_forget(mp_park *park);
+/* Ends what nothing has taken up in time. */
+void mp_parks_sweep(mp_upstreams *table, uint64_t now);
+/* Ends the parks of an upstream that a reload has removed; with NULL: all parks, and nothing is parked from now on. */
+void mp_parks_end(mp_upstreams *table, const mp_upstream *upstream);
+
+#endif

@@ -1,0 +1,333 @@
+/* park_table.c: handles of what waits for a client's retry: parked exchanges, and bytes that calls of scripts keep. */
+#include "upstream/park.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+
+MP_GAUGE(upstream_parked, "upstream_parked", "", "",
+         "exchanges with upstreams and journals of handlers that wait for a client's retry")
+MP_COUNTER(upstream_parks, "upstream_parks", "", "", "handles that were given out for a client's retry")
+MP_COUNTER(upstream_park_expired, "upstream_park_expired", "", "",
+           "parked exchanges and journals that no retry has taken up within limits.upstreams.park")
+MP_COUNTER(refused_upstream_parked, "refused", "reason", "upstream_parked",
+           "questions of upstreams over limits.upstreams.parked or limits.upstreams.parked_per_principal")
+
+/* How many entries of a principal count. */
+typedef struct {
+    mp_node node; /* its key is the principal */
+    int64_t count;
+} owner;
+
+struct mp_park_entry {
+    mp_node node; /* its key is the handle */
+    char handle[MP_PARK_HANDLE];
+    owner *owner;     /* NULL: it does not count any more */
+    mp_str principal; /* owned */
+    uint64_t expires_at;
+    mp_link link;  /* in `failed` of the table, or in a list of those that end */
+    mp_park *park; /* a counted reference; NULL: bytes */
+    char *bytes;
+    size_t len;
+};
+
+struct mp_parks {
+    pthread_mutex_t lock; /* guards the rest, and the member `entry` of parks. Taken alone */
+    mp_map by_handle;     /* of mp_park_entry */
+    mp_map owners;        /* of owner */
+    mp_link failed;       /* of mp_park_entry whose exchange has failed, oldest first */
+    int64_t counted, failed_count;
+};
+
+mp_parks *mp_parks_new(void)
+{
+    mp_parks *parks = mp_new(sizeof *parks);
+    pthread_mutex_init(&parks->lock, NULL);
+    mp_map_init(&parks->by_handle);
+    mp_map_init(&parks->owners);
+    mp_link_init(&parks->failed);
+    return parks;
+}
+
+/* The entry does not count for the limits any more. Under the lock. */
+static void discount(mp_parks *parks, mp_park_entry *entry)
+{
+    owner *it = entry->owner;
+    if (it == NULL)
+        return;
+    entry->owner = NULL;
+    parks->counted--;
+    mp_stat_add(&mp_stat_upstream_parked, -1);
+    if (entry->park != NULL)
+        atomic_fetch_sub(&entry->park->exchange->channel->upstream->parked, 1);
+    if (--it->count > 0)
+        return;
+    mp_map_drop(&parks->owners, &it->node);
+    free(it);
+}
+
+/* Takes an entry out of the table. Under the lock. */
+static void remove_entry(mp_parks *parks, mp_park_entry *entry)
+{
+    if (!mp_link_is_alone(&entry->link))
+        parks->failed_count--;
+    mp_link_drop(&entry->link);
+    discount(parks, entry);
+    mp_map_drop(&parks->by_handle, &entry->node);
+    if (entry->park != NULL)
+        entry->park->entry = NULL;
+}
+
+/* Without the lock. */
+static void free_entry(mp_park_entry *entry)
+{
+    mp_park_unref(entry->park);
+    free((char *)(uintptr_t)entry->principal.ptr);
+    free(entry->bytes);
+    free(entry);
+}
+
+mp_park_entry *mp_parks_reserve(mp_upstreams *table, const mp_park_options *options, mp_upstream_failure *failure)
+{
+    mp_parks *parks = table->parks;
+    pthread_mutex_lock(&table->lock);
+    mp_upstream_limits limits = table->limits;
+    pthread_mutex_unlock(&table->lock);
+    unsigned char bits[(MP_PARK_HANDLE - 1) / 2];
+    if (getrandom(bits, sizeof bits, 0) != (ssize_t)sizeof bits)
+        abort(); /* a handle that can be guessed would be another principal's question */
+    uint64_t ms = options->ms > 0 && options->ms < limits.park_ms ? options->ms : limits.park_ms;
+    mp_park_entry *entry = mp_new(sizeof *entry);
+    for (size_t i = 0; i < sizeof bits; i++)
+        snprintf(entry->handle + 2 * i, 3, "%02x", bits[i]);
+    entry->node.key = (mp_str){entry->handle, MP_PARK_HANDLE - 1};
+    entry->principal = (mp_str){mp_dup(options->principal), options->principal.len};
+    entry->expires_at = mp_monotonic_ms() + ms;
+    mp_link_init(&entry->link);
+    bool is_new, has_room = !atomic_load(&table->has_ended_parks);
+    pthread_mutex_lock(&parks->lock);
+    owner *it = mp_map_need(&parks->owners, options->principal, sizeof *it, &is_new);
+    has_room = has_room && parks->counted < limits.parked && it->count < limits.parked_per_principal;
+    if (has_room) {
+        parks->counted++;
+        it->count++;
+        entry->owner = it;
+    } else if (is_new) {
+        mp_map_drop(&parks->owners, &it->node);
+        free(it);
+    }
+    pthread_mutex_unlock(&parks->lock);
+    if (has_room) {
+        mp_stat_add(&mp_stat_upstream_parked, 1);
+        mp_stat_add(&mp_stat_upstream_parks, 1);
+        return entry;
+    }
+    free_entry(entry);
+    mp_stat_add(&mp_stat_refused_upstream_parked, 1);
+    mp_upstream_failure_set(failure, "busy", true, "too many calls wait for the answers of clients");
+    return NULL;
+}
+
+void mp_parks_publish(mp_upstreams *table, mp_park_entry *entry, mp_park *park, char *bytes, size_t len,
+                      char handle[MP_PARK_HANDLE])
+{
+    mp_parks *parks = table->parks;
+    entry->park = park == NULL ? NULL : mp_park_ref(park);
+    entry->bytes = bytes;
+    entry->len = len;
+    memcpy(handle, entry->handle, MP_PARK_HANDLE);
+    if (park != NULL)
+        atomic_fetch_add(&park->exchange->channel->upstream->parked, 1);
+    pthread_mutex_lock(&parks->lock);
+    bool is_late = atomic_load(&table->has_ended_parks);
+    if (is_late) {
+        discount(parks, entry);
+    } else {
+        if (park != NULL)
+            park->entry = entry;
+        mp_map_put(&parks->by_handle, &entry->node);
+    }
+    pthread_mutex_unlock(&parks->lock);
+    if (!is_late)
+        return;
+    if (park != NULL)
+        mp_park_post_end(park, MP_PARK_EXPIRED);
+    free_entry(entry);
+}
+
+/* Takes the entry of a handle out of the table; NULL: there is none for this principal. */
+static mp_park_entry *claim(mp_upstreams *table, mp_str handle, mp_str principal, bool has_bytes)
+{
+    mp_parks *parks = table->parks;
+    pthread_mutex_lock(&parks->lock);
+    mp_node *node = mp_map_find(&parks->by_handle, handle);
+    mp_park_entry *entry = node == NULL ? NULL : mp_container(node, mp_park_entry, node);
+    if (entry != NULL && ((entry->park == NULL) != has_bytes || !mp_str_eq(entry->principal, principal)))
+        entry = NULL;
+    if (entry != NULL)
+        remove_entry(parks, entry);
+    pthread_mutex_unlock(&parks->lock);
+    return entry;
+}
+
+mp_park *mp_parks_take(mp_upstreams *table, mp_str handle, mp_str principal)
+{
+    mp_park_entry *entry = claim(table, handle, principal, false);
+    if (entry == NULL)
+        return NULL;
+    mp_park *park = entry->park;
+    entry->park = NULL;
+    free_entry(entry);
+    return park;
+}
+
+char *mp_journal_take(mp_upstreams *table, mp_str handle, mp_str principal, size_t *len)
+{
+    mp_park_entry *entry = claim(table, handle, principal, true);
+    if (entry == NULL)
+        return NULL;
+    char *bytes = entry->bytes;
+    *len = entry->len;
+    entry->bytes = NULL;
+    free_entry(entry);
+    return bytes;
+}
+
+bool mp_journal_keep(mp_upstreams *table, mp_str bytes, const mp_park_options *options, char handle[MP_PARK_HANDLE],
+                     mp_upstream_failure *failure)
+{
+    if (bytes.len > MP_MAX_JOURNAL) {
+        mp_upstream_failure_set(failure, "too_large", true, "the results of a call's upstreams are larger than 1 MiB");
+        return false;
+    }
+    mp_park_entry *entry = mp_parks_reserve(table, options, failure);
+    if (entry == NULL)
+        return false;
+    mp_parks_publish(table, entry, NULL, mp_dup(bytes), bytes.len, handle);
+    return true;
+}
+
+void mp_parks_note_failed(mp_park *park)
+{
+    mp_parks *parks = park->table->parks;
+    mp_park_entry *oldest = NULL;
+    pthread_mutex_lock(&park->table->lock);
+    int64_t most = park->table->limits.parked;
+    pthread_mutex_unlock(&park->table->lock);
+    pthread_mutex_lock(&parks->lock);
+    mp_park_entry *entry = park->entry;
+    if (entry != NULL && entry->owner != NULL) {
+        discount(parks, entry);
+        mp_link_put(&parks->failed, &entry->link);
+        if (++parks->failed_count > most) {
+            oldest = mp_container(parks->failed.next, mp_park_entry, link);
+            remove_entry(parks, oldest);
+        }
+    }
+    pthread_mutex_unlock(&parks->lock);
+    if (oldest == NULL)
+        return;
+    mp_park_post_end(oldest->park, MP_PARK_EXPIRED);
+    free_entry(oldest);
+}
+
+void mp_parks_forget(mp_park *park)
+{
+    mp_parks *parks = park->table->parks;
+    pthread_mutex_lock(&parks->lock);
+    mp_park_entry *entry = park->entry;
+    if (entry != NULL)
+        remove_entry(parks, entry);
+    pthread_mutex_unlock(&parks->lock);
+    if (entry != NULL)
+        free_entry(entry);
+}
+
+typedef struct {
+    mp_parks *parks;
+    uint64_t now;  /* entries that expire by then end; UINT64_MAX: all */
+    mp_link ended; /* of mp_park_entry */
+    const mp_upstream *upstream;
+    mp_park **parks_of; /* counted references to the parks of `upstream` */
+    size_t count;
+} search;
+
+/* Under the lock. */
+static void end_if_due(mp_node *node, void *ctx)
+{
+    search *it = ctx;
+    mp_park_entry *entry = mp_container(node, mp_park_entry, node);
+    if (it->now < entry->expires_at)
+        return;
+    remove_entry(it->parks, entry);
+    mp_link_put(&it->ended, &entry->link);
+}
+
+/* Under the lock. */
+static void stop_if_of_upstream(mp_node *node, void *ctx)
+{
+    search *it = ctx;
+    mp_park *park = mp_container(node, mp_park_entry, node)->park;
+    if (park == NULL || park->exchange->channel->upstream != it->upstream)
+        return;
+    it->parks_of = mp_resize(it->parks_of, (it->count + 1) * sizeof *it->parks_of);
+    it->parks_of[it->count++] = mp_park_ref(park);
+}
+
+static void end_due(mp_upstreams *table, uint64_t now, bool is_expiry)
+{
+    mp_parks *parks = table->parks;
+    search it = {.parks = parks, .now = now};
+    mp_link_init(&it.ended);
+    pthread_mutex_lock(&parks->lock);
+    mp_map_each(&parks->by_handle, end_if_due, &it);
+    pthread_mutex_unlock(&parks->lock);
+    for (mp_link *link; (link = mp_link_take(&it.ended)) != NULL;) {
+        mp_park_entry *entry = mp_container(link, mp_park_entry, link);
+        if (is_expiry)
+            mp_stat_add(&mp_stat_upstream_park_expired, 1);
+        if (entry->park != NULL)
+            mp_park_post_end(entry->park, MP_PARK_EXPIRED);
+        free_entry(entry);
+    }
+}
+
+void mp_parks_sweep(mp_upstreams *table, uint64_t now)
+{
+    end_due(table, now, true);
+}
+
+void mp_parks_end(mp_upstreams *table, const mp_upstream *upstream)
+{
+    mp_parks *parks = table->parks;
+    search it = {.parks = parks, .upstream = upstream};
+    if (upstream == NULL) {
+        atomic_store(&table->has_ended_parks, true);
+        end_due(table, UINT64_MAX, false);
+        return;
+    }
+    pthread_mutex_lock(&parks->lock);
+    mp_map_each(&parks->by_handle, stop_if_of_upstream, &it);
+    pthread_mutex_unlock(&parks->lock);
+    for (size_t i = 0; i < it.count; i++) {
+        mp_park_post_end(it.parks_of[i], MP_PARK_STOPPED);
+        mp_park_unref(it.parks_of[i]);
+    }
+    free(it.parks_of);
+}
+
+static void free_any(mp_node *node, void *ctx)
+{
+    mp_parks *parks = ctx;
+    mp_park_entry *entry = mp_container(node, mp_park_entry, node);
+    remove_entry(parks, entry);
+    free_entry(entry);
+}
+
+void mp_parks_free(mp_parks *parks)
+{
+    mp_map_each(&parks->by_handle, free_any, parks);
+    mp_map_clear(&parks->by_handle);
+    mp_map_clear(&parks->owners);
+    pthread_mutex_destroy(&parks->lock);
+    free(parks);
+}

@@ -1,0 +1,169 @@
+/* relay.c: the end of the task that has taken a parked exchange up: letters to the home, and what the home sends. */
+#include "upstream/park.h"
+#include <stdlib.h>
+
+/* -- counted references -------------------------------------------------------------------------------------------- */
+
+mp_relay *mp_relay_ref(mp_relay *relay)
+{
+    atomic_fetch_add_explicit(&relay->refs, 1, memory_order_relaxed);
+    return relay;
+}
+
+void mp_relay_unref(mp_relay *relay)
+{
+    if (relay == NULL || atomic_fetch_sub_explicit(&relay->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    free(relay->event);
+    mp_upstream_failure_clear(&relay->failure);
+    mp_park_unref(relay->park);
+    free(relay);
+}
+
+/* -- messages ------------------------------------------------------------------------------------------------------ */
+
+static mp_letter *letter_new(mp_relay *relay, mp_letter_word word, mp_str bytes)
+{
+    mp_letter *it = mp_new(sizeof *it);
+    it->super.deliver = mp_park_deliver_letter;
+    it->word = word;
+    it->relay = mp_relay_ref(relay);
+    if (bytes.len > 0)
+        it->bytes = (mp_str){mp_dup(bytes), bytes.len};
+    return it;
+}
+
+static void post_home(mp_letter *it)
+{
+    mp_loop_post(it->relay->park->home->loop, &it->super);
+}
+
+/* From the home to the relay: an event, or the failure of the exchange. */
+typedef struct {
+    mp_message super;
+    mp_relay *relay; /* a counted reference */
+    mp_queued_event *event;
+    mp_upstream_failure failure;
+} news;
+
+static void deliver_news(mp_message *message, mp_loop *loop)
+{
+    news *it = mp_container(message, news, super);
+    mp_relay *relay = it->relay;
+    mp_exchange *front = loop == NULL ? NULL : relay->front;
+    if (front != NULL) {
+        relay->is_asked = false;
+        relay->event = it->event;
+        relay->failure = it->failure;
+        if (front->ready != NULL)
+            front->ready(front->ctx);
+    } else if (loop != NULL && relay->has_parked && it->event != NULL) {
+        mp_letter *back = letter_new(relay, MP_LETTER_GIVE_BACK, MP_STR_NONE);
+        back->event = it->event;
+        post_home(back);
+    } else {
+        free(it->event);
+        mp_upstream_failure_clear(&it->failure);
+    }
+    mp_relay_unref(relay);
+    free(it);
+}
+
+void mp_relay_post_news(mp_relay *relay, mp_queued_event *event, const mp_upstream_failure *failure)
+{
+    news *it = mp_new(sizeof *it);
+    it->super.deliver = deliver_news;
+    it->relay = mp_relay_ref(relay);
+    it->event = event;
+    if (failure != NULL)
+        it->failure = *failure;
+    mp_loop_post(relay->host->loop, &it->super);
+}
+
+/* -- the relay, on the thread of its task -------------------------------------------------------------------------- */
+
+static void ask(mp_relay *relay)
+{
+    relay->is_asked = true;
+    post_home(letter_new(relay, MP_LETTER_ASK, MP_STR_NONE));
+}
+
+const mp_exchange_event *mp_relay_next(mp_exchange *front)
+{
+    mp_relay *relay = front->relay;
+    free(front->taken);
+    front->taken = relay->event;
+    relay->event = NULL;
+    if (front->taken != NULL) {
+        relay->has_answer = front->taken->event.kind == MP_EVENT_ANSWER;
+        return &front->taken->event;
+    }
+    if (!relay->is_asked && !mp_relay_is_over(front))
+        ask(relay);
+    return NULL;
+}
+
+bool mp_relay_is_over(const mp_exchange *front)
+{
+    const mp_relay *relay = front->relay;
+    return relay->event == NULL && (relay->has_answer || relay->failure.reason != NULL || relay->front == NULL);
+}
+
+const mp_upstream_failure *mp_relay_failure(const mp_exchange *front)
+{
+    return front->relay->failure.reason == NULL ? NULL : &front->relay->failure;
+}
+
+bool mp_relay_reply(mp_exchange *front, mp_str message)
+{
+    bool is_over = mp_relay_is_over(front);
+    if (!is_over)
+        post_home(letter_new(front->relay, MP_LETTER_REPLY, message));
+    return !is_over;
+}
+
+void mp_relay_cancel(mp_exchange *front, mp_str message)
+{
+    mp_relay *relay = front->relay;
+    if (relay->front == NULL)
+        return;
+    relay->front = NULL;
+    post_home(letter_new(relay, MP_LETTER_LEAVE, message));
+}
+
+void mp_relay_park(mp_exchange *front, const mp_park_options *options)
+{
+    mp_relay *relay = front->relay;
+    mp_letter *it = letter_new(relay, MP_LETTER_PARK, MP_STR_NONE);
+    it->event = relay->event;
+    it->is_asked = relay->is_asked;
+    it->farewell = mp_park_copy_farewell(options);
+    it->farewells = options->farewells;
+    relay->event = NULL;
+    relay->has_parked = true;
+    relay->front = NULL;
+    post_home(it);
+}
+
+mp_exchange *mp_exchange_take_up(mp_upstream_host *host, mp_str handle, mp_str principal, void (*ready)(void *ctx),
+                                 void *ctx)
+{
+    mp_park *park = mp_parks_take(host->table, handle, principal);
+    if (park == NULL)
+        return NULL;
+    mp_relay *relay = mp_new(sizeof *relay);
+    mp_exchange *front = mp_new(sizeof *front);
+    atomic_init(&relay->refs, 1); /* the front's */
+    relay->park = park;
+    relay->host = host;
+    relay->front = front;
+    relay->is_asked = true;
+    atomic_init(&front->refs, 1);
+    front->relay = relay;
+    front->host = host;
+    front->ready = ready;
+    front->ctx = ctx;
+    mp_link_init(&front->events);
+    post_home(letter_new(relay, MP_LETTER_ATTACH, MP_STR_NONE));
+    return front;
+}
