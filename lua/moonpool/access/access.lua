@@ -71,8 +71,10 @@ function access.challenge(call, err)
   if scopes then host.call.forbid(call, scopes) end
 end
 
---- The thing, if the call's principal may use it; nil if the thing must look as if it did not exist; nil and an error if scopes are missing.
+--- The thing, if the call's principal may use it; nil if the thing must look as if it did not exist; nil and an error if scopes are missing. A thing
+--- that differs between clients has `resolve`.
 function access.find(call, thing)
+  if thing and thing.resolve then thing = thing.resolve(call) end
   if not thing or not thing.is_private then return thing end
   local p = call.principal
   local verdict = access.verdict(p, thing)

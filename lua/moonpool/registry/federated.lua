@@ -1,10 +1,12 @@
 -- The things of upstreams in the registry, beside those of scripts. They are made from the catalogues, which C keeps for all workers. One worker at a
 -- time reads the lists of an upstream; every worker makes its things anew when a catalogue has changed, and then its clients are notified.
+-- This file is long because making, reading and waiting share what is known now.
 
 local access = require "moonpool.access.access"
 local bus = require "moonpool.runtime.bus"
 local catalogue = require "moonpool.upstream.catalogue"
 local characters = require "moonpool.runtime.characters"
+local classes = require "moonpool.registry.classes"
 local config = require "moonpool.upstream.config"
 local host = require "moonpool.host"
 local json = require "moonpool.json"
@@ -28,8 +30,9 @@ local policy_kind = { tools = "tools", prompts = "prompts", resources = "resourc
 local route_kind = { tools = "tools", prompts = "prompts", resources = "resources", templates = "templates" }
 
 -- What this Lua state serves: for each list, key -> thing; `withheld`, by upstream, the things that clients do not get: { kind, key, why, hint };
--- `withheld_keys`, by list and key, the entries among them.
-local now = { things = { tools = {}, prompts = {}, resources = {}, templates = {} }, withheld = {}, withheld_keys = {}, hashes = {} }
+-- `withheld_keys`, by list and key, the entries among them. By upstream: `hashes` and `facts` of its catalogue, and `classes`, the set of those whose lists
+-- were read.
+local now = { things = { tools = {}, prompts = {}, resources = {}, templates = {} }, withheld = {}, withheld_keys = {}, hashes = {}, facts = {}, classes = {} }
 
 local settled = {}                          -- name -> true once its lists were read, or could not be read
 local wanted, done = 0, 0                   -- changes of catalogues that this Lua state knows of; of these, those that its things have
@@ -85,10 +88,10 @@ local function add(made, record, kind, key, thing)
   found[key] = thing
 end
 
--- The things of one upstream, from the last time if its catalogue is the same.
-local function things_of(record)
-  local from = catalogue.of(record.name, CLASS)
-  local made = { hash = from.hash, list = {} }
+-- The things of one upstream for clients of a class.
+local function things_of(record, class)
+  local from = catalogue.of(record.name, class)
+  local made = { hash = from.hash, facts = from.facts, list = {} }
   local script = scripts.of(record.name)
   for _, entry in ipairs(from.entries) do
     local why, hint = pins.why(record.name, entry)
@@ -109,10 +112,11 @@ end
 
 local function make()
   local made = { things = { tools = {}, prompts = {}, resources = {}, templates = {} }, withheld = {}, withheld_keys = {}, collisions = {}, hashes = {},
-    looks = own_looks() }
+    looks = own_looks(), facts = {}, classes = {} }
   for _, record in ipairs(config.list) do
-    local of = things_of(record)
-    made.hashes[record.name] = of.hash
+    local of = things_of(record, CLASS)
+    made.hashes[record.name], made.facts[record.name] = of.hash, of.facts
+    made.classes[record.name] = classes.merge(record, of, things_of, function(kind, thing) policy.wrap(policy_kind[kind], thing.name, thing) end)
     if of.hash ~= "" then settled[record.name] = true end
     for _, one in ipairs(of.list) do
       if one.why then
@@ -284,6 +288,37 @@ local function publish(record, text, claim)
   notify(changes_between(before, now.things))
 end
 
+-- The changed entries between two catalogues of a class, by the list in which clients see them.
+local function changes_of_class(record, before, after)
+  local known, changes = {}, {}
+  for _, entry in ipairs(before) do known[entry.kind .. " " .. entry.key] = entry.definition end
+  local function put(kind, original)
+    for _, thing in pairs(now.things[kind]) do
+      if thing.upstream == record.name and thing.original == original then
+        local list = list_of[kind]
+        changes[list] = changes[list] or {}
+        table.insert(changes[list], { was = { scopes = thing.scopes or {}, visible = thing.visible ~= nil }, is = thing, is_other = true })
+      end
+    end
+  end
+  for _, entry in ipairs(after) do
+    local id = entry.kind .. " " .. entry.key
+    if known[id] ~= entry.definition then put(entry.kind, entry.key) end
+    known[id] = nil
+  end
+  for id in pairs(known) do put(id:match "^(%l+) (.*)$") end
+  return changes
+end
+
+-- Publishes the lists of a class. Clients are notified of changes, but not of the first lists, which none of them has seen otherwise.
+local function publish_class(record, name, text, claim)
+  local before = catalogue.of(record.name, name)
+  if not host.upstream.publish(record.name, name, text, claim) then return end
+  wanted = wanted + 1
+  catch_up()
+  if before.hash ~= "" then notify(changes_of_class(record, before.entries, catalogue.of(record.name, name).entries)) end
+end
+
 -- The lists of an upstream cannot be read: its things stay for `keep` seconds, then they go.
 local function on_failure(record, failure, claim)
   local now_s = host.time.clock()
@@ -380,8 +415,59 @@ end
 local is_settled = not config.has_any
 local began
 
+local tried = {}            -- name .. " " .. class -> true once the lists of the class were read, or could not be read
+
+-- Waits until the lists of the class of a call's client are there; those that were read a while ago are read again meanwhile.
+local function settle_class(call)
+  local missing, ends_at = {}, host.time.now()
+  for _, record in ipairs(config.list) do
+    local facts, hash = now.facts[record.name] or {}, now.hashes[record.name]
+    local name = facts.revision and classes.of(record, facts, call) or CLASS
+    if name ~= CLASS then
+      local id = record.name .. " " .. name
+      if classes.is_due(record, name, hash) then
+        tried[id] = now.classes[record.name][name] and tried[id] or nil
+        host.job.begin(function()
+          local is_mine = true
+          local _ <close> = setmetatable({}, { __close = function()
+            tried[id] = is_mine or nil
+            wake()
+          end })
+          is_mine = classes.read(record, facts, hash, call, name, function(text, claim) publish_class(record, name, text, claim) end)
+        end, MAX_READ_S)
+      end
+      if not now.classes[record.name][name] and not tried[id] then
+        missing[id], ends_at = { record.name, name }, math.max(ends_at, host.time.now() + record.list_wait)
+      end
+    end
+  end
+  while next(missing) do
+    for id, one in pairs(missing) do
+      if tried[id] or now.classes[one[1]][one[2]] then missing[id] = nil end
+    end
+    local left = ends_at - host.time.now()
+    if next(missing) == nil or left <= 0 then return end
+    changed:wait(left)
+  end
+end
+
+local is_list = { ["tools/list"] = true, ["prompts/list"] = true, ["resources/list"] = true, ["resources/templates/list"] = true }
+
+-- True if a request is about a thing of which this Lua state knows, so that no list has to be read for it.
+local function is_known(method, params)
+  if method == "tools/call" then return registry.thing("tools", params.name) ~= nil end
+  if method == "prompts/get" then return registry.thing("prompts", params.name) ~= nil end
+  return not is_list[method]
+end
+
 --- Waits until the lists that clients see are complete, or an upstream's `list_wait` is over: called before a request that depends on them.
-function federated.settle()
+function federated.settle(call, method, params)
+  federated.settle_base()
+  if config.has_any and not is_known(method, params) then settle_class(call) end
+end
+
+--- Waits until the lists are there that clients see which cannot be asked anything.
+function federated.settle_base()
   if done < wanted then catch_up() end
   if is_settled then return end
   began = began or host.time.now()

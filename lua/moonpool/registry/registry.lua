@@ -74,10 +74,11 @@ end
 function registry.switch_key(word, name) return "switch:" .. word .. ":" .. name end
 
 -- A list of a snapshot: its method and member; the things that are on, by name, and their sorted names; whether scopes decide who sees an entry, and the
--- scopes; whether an entry has `visible`; and the cached views, by the scopes of their principals.
+-- scopes; whether an entry has `visible`, or differs between clients; and the cached views, by the scopes of their principals.
 local function new_list(kind, things)
   local list = {
-    method = kind.method, member = kind.member, things = things, names = sorted(things), needs = {}, has_visible = false, views = {}, view_count = 0,
+    method = kind.method, member = kind.member, things = things, names = sorted(things), needs = {}, has_visible = false, has_variants = false, views = {},
+    view_count = 0,
   }
   local seen = {}
   for _, name in ipairs(list.names) do
@@ -85,8 +86,9 @@ local function new_list(kind, things)
     local key = thing.scopes and table.concat(thing.scopes, " ")
     if key and not seen[key] then seen[key], list.needs[#list.needs + 1] = true, thing.scopes end
     list.has_visible = list.has_visible or thing.visible ~= nil
+    list.has_variants = list.has_variants or thing.resolve ~= nil
   end
-  list.is_private = list.has_visible or list.needs[1] ~= nil
+  list.is_private = list.has_visible or list.has_variants or list.needs[1] ~= nil
   return list
 end
 
@@ -208,17 +210,25 @@ function registry.serves(uri)
   return false
 end
 
-local function seen_names(list, p)
+-- The thing as the client of `call` has it, or nil; without a call, as clients have it that cannot be asked.
+local function resolved(thing, call)
+  if not thing.resolve then return thing end
+  if call then return thing.resolve(call) end
+  return not thing.is_absent and thing or nil
+end
+
+local function seen_names(list, p, call)
   local names = {}
   for _, name in ipairs(list.names) do
-    if access.sees(p, list.things[name]) then names[#names + 1] = name end
+    local thing = resolved(list.things[name], call)
+    if thing and access.sees(p, thing) then names[#names + 1] = name end
   end
   return names
 end
 
--- The view of a principal on a list: { names, pages = the encoded pages by revision }.
-local function view_of(list, p)
-  if list.has_visible then return { names = seen_names(list, p), pages = {} } end
+-- The view of a principal, and of the client of a call, on a list: { names, pages = the encoded pages by revision }.
+local function view_of(list, p, call)
+  if list.has_visible or list.has_variants then return { names = seen_names(list, p, call), pages = {}, call = call } end
   local key = ""
   for i, scopes in ipairs(list.needs) do key = key .. (principal.allows(p, scopes) and i .. "," or "") end
   local view = list.views[key]
@@ -298,14 +308,15 @@ end
 
 -- Makes the page that begins at `first`, as json.raw. If more entries follow in a list whose cursors are bound to a principal, returns the
 -- JSON as a string, to which the cursor is added for each principal.
-local function make_page(list, names, first, era)
+local function make_page(list, view, first, era)
+  local names = view.names
   local last, has_more = end_of(names, first)
   local result = {
     [list.member] = json.array {}, ttlMs = LIST_TTL_MS, cacheScope = list.is_private and "private" or "public", resultType = "complete",
     _meta = content.meta,
   }
   for i = first, last do
-    local thing = list.things[names[i]]
+    local thing = resolved(list.things[names[i]], view.call)
     result[list.member][i - first + 1] = thing.define and thing.definition or copy(thing.definition)      -- what `define` made is in no other place
   end
   if has_more and not list.is_private then result.nextCursor = page.cursor(list.method, names[last]) end
@@ -324,9 +335,13 @@ function registry.freeze(generation, method, date, uri, bytes)
   if can_freeze then host.answers.freeze(generation, method, date, uri, bytes) end
 end
 
+-- True if lists may differ between clients: an upstream may list more for those that it can ask. Which these are is not known before they ask.
+local can_differ = false
+for _, record in ipairs(upstreams.list) do can_differ = can_differ or (record.per ~= "gateway" and next(record.asks) ~= nil) end
+
 -- The page of a list of a snapshot that begins at `first`. Pages are cached at the positions that clients reach by reading page after page.
 local function cached_page(snapshot, list, view, first, era)
-  if first % page.size ~= 1 then return make_page(list, view.names, first, era) end
+  if first % page.size ~= 1 then return make_page(list, view, first, era) end
   local pages = view.pages[era.date]
   if not pages then
     pages = {}
@@ -334,9 +349,9 @@ local function cached_page(snapshot, list, view, first, era)
   end
   local known = pages[first]
   if known then return known end
-  local made, text = make_page(list, view.names, first, era)
+  local made, text = make_page(list, view, first, era)
   pages[first] = made
-  if first == 1 and not list.is_private and not (list == snapshot.resources and all.has_lists) then
+  if first == 1 and not list.is_private and not can_differ and not (list == snapshot.resources and all.has_lists) then
     registry.freeze(snapshot.generation, list.method, era.date, nil, text)
   end
   return made
@@ -344,10 +359,10 @@ end
 
 -- One page of a list in a revision for a principal: JSON bytes, or nil and an error. In a list that differs between principals, a cursor
 -- is accepted only from the principal that received it.
-local function page_for(kind, era, cursor, p)
-  local snapshot = served.now
+local function page_for(kind, era, cursor, call)
+  local snapshot, p = served.now, call.principal
   local list, first = snapshot[kind], 1
-  local view, owner = view_of(list, p), list.is_private and principal.key(p) or nil
+  local view, owner = view_of(list, p, call), list.is_private and principal.key(p) or nil
   if cursor ~= nil and cursor ~= json.null then
     local name = page.open(list.method, cursor, owner)
     if not name then return nil, errors.new("invalid_params", "unknown cursor") end
@@ -372,7 +387,7 @@ end
 
 --- One page of a list for the client of a call: JSON bytes, or nil and an error. A client that is a gateway learns where each thing comes from.
 function registry.page(kind, era, cursor, call)
-  local bytes, err = page_for(kind, era, cursor, call.principal)
+  local bytes, err = page_for(kind, era, cursor, call)
   if not bytes or not hops.is_gateway(call) then return bytes, err end
   local result = json.faithful(json.encode(bytes))
   hops.mark(result[served.now[kind].member], by_definition(kind), key_of[kind])
@@ -380,9 +395,9 @@ function registry.page(kind, era, cursor, call)
 end
 
 -- The templates of a snapshot that list their resources and that the principal sees.
-local function listing(snapshot, p)
+local function listing(snapshot, p, call)
   local found, templates = {}, snapshot.templates
-  for _, uri in ipairs(view_of(templates, p).names) do
+  for _, uri in ipairs(view_of(templates, p, call).names) do
     local thing = templates.things[uri]
     if thing.list then found[#found + 1] = thing end
   end
@@ -397,7 +412,7 @@ function registry.has_lists() return all.has_lists end
 function registry.page_with_instances(call, era, cursor)
   local p, snapshot = call.principal, served.now
   local resources = snapshot.resources
-  local method, things = resources.method, listing(snapshot, p)
+  local method, things = resources.method, listing(snapshot, p, call)
   if not things[1] then return nil end
   local behind
   if cursor ~= nil and cursor ~= json.null then
@@ -405,8 +420,8 @@ function registry.page_with_instances(call, era, cursor)
     if not behind then return nil, errors.new("invalid_params", "unknown cursor") end
   end
   local entries, seen = {}, {}
-  for _, uri in ipairs(view_of(resources, p).names) do
-    local thing = resources.things[uri]
+  for _, uri in ipairs(view_of(resources, p, call).names) do
+    local thing = resolved(resources.things[uri], call)
     entries[#entries + 1], seen[uri] = thing.define and thing.definition or copy(thing.definition), true
   end
   for uri in pairs(all.everything.resources) do seen[uri] = true end

@@ -55,7 +55,7 @@ function catalogue.of(name, class)
   return made
 end
 
---- The class of a client that cannot be asked anything. Lists of other classes are not read yet.
+--- The class of a client that cannot be asked anything.
 catalogue.class = "none"
 
 return catalogue

@@ -46,15 +46,49 @@ local function joined(test)
   return words[1] and table.concat(words, "+") or class.none
 end
 
---- The class of the client of a call before an upstream whose configuration allows the kinds `asks`: a set, or nil for all.
-function class.of(call, asks)
-  local facts = era.facts(call.revision)
-  if not facts then return class.none end
-  return joined(function(word) return (asks == nil or asks[kind_of[word]]) and able[word](call, facts) end)
+local whole_of = setmetatable({}, { __mode = "k" })        -- call -> the class of its client before an upstream that may ask everything
+local allowed = setmetatable({}, { __mode = "k" })         -- `asks` -> class of a client -> what is left of it
+
+-- The class of the client of a call, which is asked for more than once.
+local function of_call(call)
+  local text = whole_of[call]
+  if not text then
+    local facts = era.facts(call.revision)
+    text = facts and joined(function(word) return able[word](call, facts) end) or class.none
+    whole_of[call] = text
+  end
+  return text
 end
 
---- The class of a client that can be asked everything.
-class.full = joined(function() return true end)
+--- The class of the client of a call before an upstream whose configuration allows the kinds `asks`: a set, or nil for all.
+function class.of(call, asks)
+  local text = of_call(call)
+  if text == class.none or asks == nil then return text end
+  local made = allowed[asks]
+  if not made then
+    made = {}
+    allowed[asks] = made
+  end
+  if not made[text] then
+    local set = class.set(text)
+    made[text] = joined(function(word) return set[word] and asks[kind_of[word]] end)
+  end
+  return made[text]
+end
+
+-- All classes but "none", in any order.
+local function every()
+  local list = {}
+  for bits = 1, (1 << #order) - 1 do
+    local chosen = {}
+    for i, word in ipairs(order) do chosen[word] = bits & (1 << (i - 1)) ~= 0 end
+    if chosen.sampling or not (chosen.tools or chosen.context) then list[#list + 1] = joined(function(word) return chosen[word] end) end
+  end
+  return list
+end
+
+--- All classes of clients that can be asked something.
+class.all = every()
 
 --- The client's capabilities that an upstream is told for a class.
 function class.capabilities(text)

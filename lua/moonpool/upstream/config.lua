@@ -19,7 +19,7 @@ end
 local function set_of(words)
   if type(words) ~= "table" then return nil end
   local made = {}
-  for _, word in ipairs(words) do made[word] = true end
+  for _, word in ipairs(words) do made[word] = word ~= "none" or nil end
   return made
 end
 
@@ -27,7 +27,7 @@ local function record_of(given, place)
   return {
     name = given.name, place = place, kind = given.kind, line = given.line, prefix = given.prefix, only = matchers(given.only),
     hide = matchers(given.hide), rename = given.rename or {}, describe = given.describe or {}, per = given.per ~= "auto" and given.per or nil,
-    asks = set_of(given.asks or {}),
+    asks = set_of(given.asks or { "none" }),
     retry = given.retry, longest = given.longest, pass = given.pass or {}, revision = given.revision, timeout = given.timeout_ms / 1000,
     total = given.timeout_total_ms / 1000, keep = given.keep_ms / 1000, list_wait = given.list_wait_ms / 1000, refresh = given.refresh_ms / 1000,
   }

@@ -118,10 +118,10 @@ end
 
 -- -- pages -----------------------------------------------------------------------------------------------------------
 
-local function ask_page(record, list, cursor)
+local function ask_page(record, list, cursor, way)
   local answer, failure, err = request.send(record, {
-    method = list.method, key = keys.shared, options = {}, may_repeat = true,
-    build = function(card) return { cursor = cursor, _meta = message.meta(card) } end,
+    method = list.method, key = way.key, options = way.options, may_repeat = true,
+    build = function(card) return { cursor = cursor, _meta = message.meta(card, nil, nil, nil, way.class) } end,
   })
   return answer and answer.result, err, failure
 end
@@ -152,11 +152,11 @@ local function add_items(state, list, items, card)
 end
 
 -- Reads one list. nil and a failure if the upstream did not answer.
-local function read_list(record, card, list, state)
+local function read_list(record, card, list, state, way)
   local cursor, cursors = nil, {}
   state.seen = {}
   for _ = 1, MAX_PAGES do
-    local result, err, failure = ask_page(record, list, cursor)
+    local result, err, failure = ask_page(record, list, cursor, way)
     if failure then return nil, failure end
     if not result then
       if err.code ~= errors.unknown_method then
@@ -186,16 +186,20 @@ local function facts_of(card, state)
   }
 end
 
---- Reads all lists of an upstream. Returns the text of its catalogue; or nil and a failure.
-function lists.read(record)
-  local channel, card = open.channel(record, keys.shared, { stream = true })
+local shared = { key = keys.shared, options = { stream = true } }
+
+--- Reads all lists of an upstream. `way`: { key, options } of the channel, and the class of the clients that the lists are for; nil: the shared channel,
+--- for clients that cannot be asked. Returns the text of its catalogue; or nil and a failure.
+function lists.read(record, way)
+  way = way or shared
+  local channel, card = open.channel(record, way.key, way.options)
   if not channel then return nil, card end
   local state = { entries = {}, bytes = 0, left_out = 0, in_circle = 0 }
   local can = card.capabilities or {}
   local says_nothing = can.tools == nil and can.prompts == nil and can.resources == nil
   for _, list in ipairs(kinds) do
     if can[list.capability] ~= nil or (says_nothing and list.kind == "tools") then
-      local done, failure = read_list(record, card, list, state)
+      local done, failure = read_list(record, card, list, state, way)
       if not done then return nil, failure end
     end
   end
