@@ -324,6 +324,16 @@ const mp_cli_command mp_cli_commands[] = {
      NULL,
      mp_cli_admin,
      {ADMIN, {"json", 0, NULL, "print everything as JSON", NULL}, CONFIG}},
+    {"doctor",
+     "[OPTION]... NAME|URL",
+     "walk the way to an MCP server, and say where it stops",
+     "Connects to an upstream of the configuration, or to any server at a URL, as the gateway does,\n"
+     "and prints each step: address, connect, tls, probe (revision and transport), authorization\n"
+     "(what the server says about it; only looked at), token, list; of a program: program, probe,\n"
+     "list. The first step that fails says why, and what to do next. The exit code is 1 then.\n",
+     NULL,
+     mp_cli_upstream,
+     {{"json", 0, NULL, "print the steps as JSON", NULL}, BEARER, HEADER, CA, CONFIG}},
     {"config",
      "[--schema]",
      "print every key of moonpool.yaml with its default",

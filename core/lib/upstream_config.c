@@ -1,5 +1,5 @@
 /* upstream_config.c: what lua/moonpool/upstream reads of the configuration: host.config.upstreams and host.limits.upstreams. Neither has a
- * secret: no URL, argument, variable, header or token. */
+ * secret: no URL, argument, variable, header or token. Only the gateway of a command such as `moonpool doctor` reads the URL there. */
 #include "lib/bindings.h"
 #include "lib/fields.h"
 #include "vm/engine.h"
@@ -29,7 +29,7 @@ static void set_pairs(lua_State *L, const char *name, const mp_pair *pairs)
 }
 
 /* Pushes one upstream.  [-0, +1, throws] */
-static void push_upstream(lua_State *L, const mp_upstream_entry *upstream)
+static void push_upstream(lua_State *L, const mp_upstream_entry *upstream, bool has_specs)
 {
     static const char *const kinds[] = {"url", "command"};
     static const char *const revisions[] = {"auto", "modern", "legacy", "sse"};
@@ -40,6 +40,14 @@ static void push_upstream(lua_State *L, const mp_upstream_entry *upstream)
     mp_field_integer(L, "line", upstream->line);
     mp_field_text(L, "kind", kinds[upstream->core.kind]);
     mp_field_text(L, "revision", revisions[upstream->core.revision]);
+    if (has_specs && upstream->core.url != NULL) { /* for a person at the command line */
+        mp_field_text(L, "url", upstream->core.url);
+        mp_field_text(L, "ca", upstream->core.tls_ca);
+        lua_pushboolean(L, upstream->core.bearer != NULL);
+        lua_setfield(L, -2, "has_bearer");
+        lua_pushboolean(L, upstream->core.headers != NULL && upstream->core.headers[0] != NULL);
+        lua_setfield(L, -2, "has_headers");
+    }
     mp_field_text(L, "prefix", upstream->prefix);
     set_list(L, "only", upstream->only);
     set_list(L, "hide", upstream->hide);
@@ -66,7 +74,7 @@ void mp_lib_upstream_config(lua_State *L, const mp_lib_config *config)
     const mp_upstream_limits *limits = &config->upstream_limits;
     lua_newtable(L);
     for (lua_Integer i = 0; config->upstream_entries != NULL && config->upstream_entries[i] != NULL; i++) {
-        push_upstream(L, config->upstream_entries[i]);
+        push_upstream(L, config->upstream_entries[i], config->has_specs);
         lua_rawseti(L, -2, i + 1);
     }
     mp_set_member(L, -2, "config.upstreams");

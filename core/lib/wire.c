@@ -209,14 +209,32 @@ static int l_close(lua_State *L)
     return 1;
 }
 
-/* fetch(method, url[, socket[, header, …]]): sends an HTTP request without a body, over a Unix socket if `socket` is its path. The status and
- * the body of the answer; or nil, why.  [-0, +2, throws] */
+/* The text in a field of the table at index 1; NULL if it is nil. The table keeps the text.  [-0, +0, throws] */
+static const char *text_field(lua_State *L, const char *name)
+{
+    lua_getfield(L, 1, name);
+    const char *text = luaL_optstring(L, -1, NULL);
+    lua_pop(L, 1);
+    return text;
+}
+
+/* fetch{method, url, socket, ca, seconds, headers}: sends an HTTP request without a body, over a Unix socket if `socket` is its path; `headers` is
+ * a list of texts. The status and the body of the answer; or nil, why.  [-0, +2, throws] */
 static int l_fetch(lua_State *L)
 {
+    luaL_checktype(L, 1, LUA_TTABLE);
     mp_fetch_options options = {
-        .method = luaL_checkstring(L, 1), .url = luaL_checkstring(L, 2), .socket = luaL_optstring(L, 3, NULL)};
-    for (int i = 0; i < MP_FETCH_HEADERS && !lua_isnoneornil(L, 4 + i); i++)
-        options.headers[i] = luaL_checkstring(L, 4 + i);
+        .method = text_field(L, "method"),
+        .url = text_field(L, "url"),
+        .socket = text_field(L, "socket"),
+        .ca = text_field(L, "ca"),
+    };
+    luaL_argcheck(L, options.method != NULL && options.url != NULL, 1, "method and url are needed");
+    lua_getfield(L, 1, "seconds");
+    options.seconds = (int)luaL_optinteger(L, -1, 0);
+    if (lua_getfield(L, 1, "headers") == LUA_TTABLE)
+        for (int i = 0; i < MP_FETCH_HEADERS && lua_rawgeti(L, 3, i + 1) == LUA_TSTRING; i++)
+            options.headers[i] = lua_tostring(L, -1); /* the stack holds a reference to the string */
     mp_err err = {"", ""};
     mp_buf body = {0};
     int status = mp_fetch(&options, &body, &err);

@@ -26,9 +26,11 @@ static bool set_request(const mp_curl_api *curl, CURL *easy, const mp_fetch_opti
     wrong |= curl->easy_setopt(easy, CURLOPT_PROXY, "");
     wrong |= curl->easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
     wrong |= curl->easy_setopt(easy, CURLOPT_CONNECTTIMEOUT, CONNECT_S);
-    wrong |= curl->easy_setopt(easy, CURLOPT_TIMEOUT, ANSWER_S);
+    wrong |= curl->easy_setopt(easy, CURLOPT_TIMEOUT, options->seconds == 0 ? ANSWER_S : (long)options->seconds);
     wrong |= curl->easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_body);
     wrong |= curl->easy_setopt(easy, CURLOPT_WRITEDATA, body);
+    if (options->ca != NULL)
+        wrong |= curl->easy_setopt(easy, CURLOPT_CAINFO, options->ca);
     if (options->socket != NULL)
         wrong |= curl->easy_setopt(easy, CURLOPT_UNIX_SOCKET_PATH, options->socket);
     return wrong == CURLE_OK;

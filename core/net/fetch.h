@@ -10,6 +10,8 @@
 typedef struct {
     const char *method, *url;
     const char *socket; /* path of the Unix socket to connect to; NULL: connect to the URL's host */
+    const char *ca;     /* path of certificates to trust instead of the system's; NULL: those */
+    int seconds;        /* until the whole answer is there; 0: 600 */
     const char *headers[MP_FETCH_HEADERS + 1]; /* "Name: value"; end with NULL */
 } mp_fetch_options;
 

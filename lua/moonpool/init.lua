@@ -38,6 +38,7 @@ if host.script.has_specs then
   dispatch.special["moonpool/client"] = function(call, params)
     return require("moonpool.upstream.client").answer(call, params)
   end
+  dispatch.special["moonpool/doctor"] = function(_, params) return require("moonpool.registry.examined").answer(params) end
   dispatch.special["moonpool/explain"] = function(_, params) return require("moonpool.registry.explain").answer(params) end
 end
 

@@ -20,8 +20,8 @@ local WORDS <const> = { tools = "tool", prompts = "prompt", resources = "resourc
 
 local taken = {}                         -- kind -> key -> the upstream that has it, of those that were asked before
 
--- What the failure means, and what to do about it.
-local function explained(record, failure)
+--- What a failure means, and what to do about it.
+function upstream_report.explained(record, failure)
   local status = failure.status and (" (status %d)"):format(failure.status) or ""
   local texts = {
     refused = { "no connection", "check the address; is the server running?" },
@@ -108,7 +108,7 @@ function upstream_report.answer(params)
   if not record then return { what = "there is no upstream '" .. tostring(params.name) .. "'" } end
   local text, failure = lists.read(record)
   if not text then
-    local what, hint = explained(record, failure)
+    local what, hint = upstream_report.explained(record, failure)
     return { what = what, hint = hint }
   end
   local facts, entries = catalogue.decode(text)

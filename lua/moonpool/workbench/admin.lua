@@ -18,7 +18,7 @@ return function(args)
   local headers = {}
   if args.host then headers[1] = "Host: " .. args.host end               -- one that every gateway accepts
   if args.token then headers[#headers + 1] = "Authorization: Bearer " .. args.token end
-  local status, body = wire.fetch(method, place.origin .. path, place.unix, table.unpack(headers))
+  local status, body = wire.fetch { method = method, url = place.origin .. path, socket = place.unix, headers = headers }
   if not status then
     return say.wrong("no gateway answers at " .. args.address .. ": " .. body, "is it running? `moonpool run` starts it; --admin names another address")
   end

@@ -18,7 +18,8 @@ end
 
 local limits = { call = { time = "24h", output = "32MiB", memory = "512MiB" }, upstreams = { answer = "64MiB" } }
 
---- A link to a gateway whose only upstream is `server`: { url, ca } or { command = list }. `headers` (optional): name -> value. Returns nil, why if it
+--- A link to a gateway whose only upstream is `server`: { url, ca } or { command = list }; `patience`: how long it may be silent, as the
+--- configuration writes times. `headers` (optional): name -> value. Returns nil, why if it
 --- cannot be started.
 function alone.start(server, headers)
   local folder, why = wire.temporary_folder()                -- the folder of its scripts: there are none
@@ -28,8 +29,8 @@ function alone.start(server, headers)
   local entry = literal { url = server.url, command = server.command and json.array(server.command), private = server.url and true or nil }
   if server.command then entry.process = { cwd = "/proc/self/cwd" } end
   if server.ca then entry.tls = { ca = literal(server.ca:find "^/" and server.ca or "/proc/self/cwd/" .. server.ca) } end
-  entry.prefix, entry.timeout, entry.timeout_total, entry.open = "", "10m", "24h", "1h"
-  if server.url then entry.connect = "1m" end
+  entry.prefix, entry.timeout, entry.timeout_total, entry.open = "", server.patience or "10m", "24h", "1h"
+  if server.url then entry.connect = server.patience or "1m" end
   entry.circuit = { failures = 1000 }
   local text = json.encode { admin = "off", scripts = { path = folder, watch = false }, limits = limits, upstreams = { server = entry } }
   local arguments = { "--specs", "--log-level", "error", "/proc/self/fd/10" }

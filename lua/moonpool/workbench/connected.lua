@@ -42,13 +42,13 @@ end
 
 local function requester(child)
   local id = 0
-  return function(params)
+  return function(params, method)
     id = id + 1
     params._meta = {
       ["io.modelcontextprotocol/protocolVersion"] = era.newest_stateless, ["io.modelcontextprotocol/clientCapabilities"] = json.object {},
       ["io.modelcontextprotocol/clientInfo"] = { name = "moonpool check", version = "1" },
     }
-    local got, why = child.exchange({ jsonrpc = "2.0", id = id, method = "moonpool/upstreams", params = params }, function() end)
+    local got, why = child.exchange({ jsonrpc = "2.0", id = id, method = method or "moonpool/upstreams", params = params }, function() end)
     if not got then return nil, why end
     if got.error then return nil, got.error.message end
     return got.result
@@ -63,26 +63,35 @@ local function lost(child, why)
   return say.wrong(why)
 end
 
---- Starts a child with the configuration at `path` and calls f(ask, found): `found` is what it knows of the upstreams, ask(params) asks it again.
---- Returns what f returns, an exit code; or, if f returns nil and why, the code of a child that has ended.
-function connected.ask(path, f)
+--- A child with the configuration at `path`; or nil, why.
+function connected.child(path) return link.child { "--specs", "--log-level", "error", path } end
+
+--- Calls f(ask) with a function that sends a request to the child: ask(params, method) returns a result; or nil, why. Returns what f returns, an exit
+--- code; or, if f returns nil and why, the code of a child that has ended.
+function connected.converse(child, f)
   io.stdout:setvbuf "line"
-  local child, why = link.child { "--specs", "--log-level", "error", path }
-  if not child then return say.wrong(why) end
-  local ask = requester(child)
-  local found, wrong = ask {}
-  if not found then return lost(child, wrong) end
-  local code, problem = f(ask, found)
+  local code, problem = f(requester(child))
   if not code then return lost(child, problem) end
   child.close()
   return code
+end
+
+--- Starts a child with the configuration at `path` and calls f(ask, found): `found` is what it knows of the upstreams. Returns as converse does.
+function connected.ask(path, f)
+  local child, why = connected.child(path)
+  if not child then return say.wrong(why) end
+  return connected.converse(child, function(ask)
+    local found, wrong = ask {}
+    if not found then return nil, wrong end
+    return f(ask, found)
+  end)
 end
 
 --- Asks every upstream of the configuration at `path` and prints what clients would see. `is_short`: at most 20 lines of each. Returns the exit
 --- code: 0 if all answered without doubts, 1 if not; and whether all answered.
 function connected.run(path, is_short)
   io.stdout:setvbuf "line"
-  local child, why = link.child { "--specs", "--log-level", "error", path }
+  local child, why = connected.child(path)
   if not child then return say.wrong(why), false end
   local ask = requester(child)
   local found, wrong = ask {}
