@@ -96,6 +96,11 @@ function followed.unsubscribed(resource)
   if record then followed.sweep(record, true) end
 end
 
+-- A log message whose call is not known: clients do not get it.
+observer.on("notifications/message", function(event, params)
+  host.log.write("debug", "upstream log", { upstream = event.upstream, level = type(params.level) == "string" and params.level or nil })
+end)
+
 -- -- streams that end ------------------------------------------------------------------------------------------------
 
 -- What was said while nothing listened is not known: the lists are read, and each subscribed resource may have changed.

@@ -74,7 +74,8 @@ function forward.send(record, call, options)
   local more                                                  -- members of the params that a repeated request has: the client's answers
   local spec = {
     method = options.method, key = key, options = { own = is_own and call or nil, class = class, stream = class ~= "none" }, call = call,
-    may_repeat = options.may_repeat, rows = options.rows, on_stale = options.on_stale, timeout = options.timeout, headers = options.headers,
+    level = level, is_own = is_own, may_repeat = options.may_repeat, rows = options.rows, on_stale = options.on_stale,
+    timeout = options.timeout, headers = options.headers,
     asker = class ~= "none" and function(card) return ask.new(record, card, card.class or class, call) end or nil,
     listener = options.wants_progress and function(id) return listener_of(call, id) end or nil,
     build = function(card, id)

@@ -1,13 +1,14 @@
 -- One request to an upstream, from the choice of the channel to the answer, with the repetitions that are safe: a request is sent again only if the
 -- upstream certainly did not run it, or if `may_repeat` says that running it twice does no harm.
 --   spec   { method, key, options, build = function(card, id) -> params, rows = function() -> rows of param headers, call?, listener?, may_repeat,
---            asker? = function(card) -> the asker of its exchange, on_stale? = function() reads the lists again }
+--            level?, is_own?, asker? = function(card) -> the asker of its exchange, on_stale? = function() reads the lists again }
 
 local errors = require "moonpool.runtime.rpc_error"
 local exchange = require "moonpool.upstream.exchange"
 local hops = require "moonpool.upstream.hops"
 local host = require "moonpool.host"
 local json = require "moonpool.json"
+local levels = require "moonpool.upstream.levels"
 local message = require "moonpool.upstream.message"
 local open = require "moonpool.upstream.open"
 
@@ -134,6 +135,7 @@ function request.send(record, spec)
     end
     local result, err, unreadable
     if not failure then
+      if spec.level then levels.ensure(record, channel, card, spec.level, spec.is_own) end
       event, failure = send_once(record, channel, card, spec)
       if event then result, err, unreadable = exchange.read(event) end
       failure = failure or unreadable

@@ -1,0 +1,27 @@
+-- The least severe level of log messages that an upstream of a stateful revision sends on a channel. It is set before the call of a client that wants
+-- messages; a channel that clients share gets the least severe level that one of them has wanted. Each client then gets what its own level lets through.
+
+local call_library = require "moonpool.protocol.call"
+local exchange = require "moonpool.upstream.exchange"
+local host = require "moonpool.host"
+local message = require "moonpool.upstream.message"
+
+local levels = {}
+
+local ANSWER_S = 10       -- seconds for the answer to logging/setLevel; the call goes on without it
+local KEPT_S = 86400      -- seconds that the store knows what was set; then it is set again
+
+local function key_of(record, card) return ("upstream:level:%s:%s:%d"):format(host.upstream.instance, record.name, card.serial) end
+
+--- Sees to it that the upstream sends messages of the level `name`. `is_own`: the channel has one client alone.
+function levels.ensure(record, channel, card, name, is_own)
+  if card.is_modern or type(card.capabilities) ~= "table" or card.capabilities.logging == nil then return end
+  local wanted, key = call_library.level(name), key_of(record, card)
+  local set = tonumber(host.store.get(key) or "")
+  if set and (set == wanted or not is_own and set < wanted) then return end
+  host.store.set(key, tostring(wanted), KEPT_S)
+  local id = channel:next_id()
+  exchange.ask(channel, id, message.request(id, "logging/setLevel", { level = name }), { transport = card.transport, timeout = ANSWER_S, total = ANSWER_S })
+end
+
+return levels
