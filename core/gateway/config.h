@@ -81,6 +81,8 @@ typedef struct {
     mp_config_metrics metrics_enabled;
     int64_t metrics_tools;
     mp_log_level log_level;
+    mp_log_format log_format;
+    int64_t log_repeat;
     int64_t log_refusals;
     char *audit; /* path of the audit file; NULL: none */
     mp_audit_arguments audit_arguments;

@@ -77,6 +77,7 @@ static const char *const retries[] = {"read_only", "hinted", "never", NULL};
 static const char *const auth_modes[] = {"scripts", "none", NULL};
 static const char *const expired_streams[] = {"end", "keep", NULL};
 static const char *const audits[] = {"none", "names", "redacted", "full", NULL};
+static const char *const log_formats[] = {"logfmt", "json", NULL};
 static const char *const levels[] = {"debug", "info", "warn", "error", NULL};
 
 _Static_assert(offsetof(mp_upstream_config, circuit_open_max_ms) ==
@@ -527,9 +528,17 @@ const mp_config_key mp_config_keys[] = {
      .doc = "Whether the times of calls are measured. Off, /metrics has the counters of /status alone."},
     {"metrics.tools", COUNT(0, 1500), SLOT(metrics_tools), .preset = "500",
      .doc = "Limit of the tools with times and counts of their own. Those of all further tools are one: _other."},
-    {"log", MP_KEY_SECTION, .doc = "The log on standard error: one event per line, in logfmt."},
+    {"log", MP_KEY_SECTION,
+     .doc = "The log on standard error: one event per line. To journald, lines of logfmt have its <priority> and no "
+            "time."},
+    {"log.format", MP_KEY_CHOICE, SLOT(log_format), .preset = "logfmt", .choices = log_formats,
+     .doc = "logfmt, or json: one object per line, with the same keys."},
     {"log.level", MP_KEY_CHOICE, SLOT(log_level), .preset = "info", .choices = levels,
      .doc = "Lowest level that is logged."},
+    {"log.repeat", COUNT(1, MILLION), SLOT(log_repeat), .preset = "1000",
+     .doc =
+         "Limit of lines per second of one event. Lines over the limit are counted in the next line of that event, as "
+         "suppressed. Errors have at least 10."},
     {"log.refusals", COUNT(0, MILLION), SLOT(log_refusals), .preset = "10",
      .doc = "Limit of lines per second about refused requests, for each cause: host, origin, auth, session and so on. "
             "Lines over the limit are counted in the next line of that cause."},

@@ -205,6 +205,7 @@ static void use_shared_settings(mp_reload *reload, const mp_runtime_config *sett
     mp_commons_use_upstreams(&reload->shared->commons, config);
     mp_store_limit(reload->shared->commons.store, config->store_entries, config->store_bytes);
     mp_log_from(config->log_level);
+    mp_log_configure(config->log_format, config->log_repeat);
     mp_refusals_limit(config->log_refusals);
     mp_metrics_configure(config->metrics_enabled == MP_METRICS_ON, config->metrics_tools);
     mp_watchdog_configure(reload->shared->watchdog, config);

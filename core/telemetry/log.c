@@ -6,10 +6,15 @@
 #include <limits.h>
 #include <poll.h>
 #include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 MP_COUNTER(dropped_log, "dropped", "reason", "log", "log lines that did not fit the queue")
+
+MP_COUNTER(suppressed_repeat, "dropped", "reason", "repeated", "log lines over log.repeat")
 
 #define QUEUE_CAP (1u << 20)
 #define VALUE_CAP 512
@@ -134,24 +139,145 @@ void mp_log_put_line(mp_str text)
         mp_stat_add(&mp_stat_dropped_log, 1);
 }
 
+/* -- lines of one event -------------------------------------------------------------------------------------------- */
+
+#define EVENTS 256 /* events that are counted apart; those of one hash are counted together */
+
+static struct {
+    _Atomic int64_t second, used, suppressed;
+} budgets[EVENTS];
+static _Atomic int64_t per_second_limit = INT64_MAX;
+
+static size_t slot_of(const char *event)
+{
+    uint32_t hash = 2166136261u;
+    for (; *event != '\0'; event++)
+        hash = (hash ^ (unsigned char)*event) * 16777619u;
+    return hash % EVENTS;
+}
+
+/* True if the line may be written; `*suppressed` gets the number of lines of this event that were not, since the last one that was. Two
+ * threads may both reset a budget when a second begins; the cost is at most one line too many. */
+static bool take_budget(mp_log_level level, const char *event, int64_t *suppressed)
+{
+    int64_t limit = atomic_load_explicit(&per_second_limit, memory_order_relaxed);
+    if (level == MP_ERROR && limit < MP_LOG_LEAST_ERRORS)
+        limit = MP_LOG_LEAST_ERRORS;
+    size_t slot = slot_of(event);
+    int64_t second = (int64_t)(mp_monotonic_ms() / 1000);
+    if (atomic_exchange_explicit(&budgets[slot].second, second, memory_order_relaxed) != second)
+        atomic_store_explicit(&budgets[slot].used, 0, memory_order_relaxed);
+    if (atomic_fetch_add_explicit(&budgets[slot].used, 1, memory_order_relaxed) >= limit) {
+        atomic_fetch_add_explicit(&budgets[slot].suppressed, 1, memory_order_relaxed);
+        mp_stat_add(&mp_stat_suppressed_repeat, 1);
+        return false;
+    }
+    *suppressed = atomic_load_explicit(&budgets[slot].suppressed, memory_order_relaxed) == 0
+                      ? 0
+                      : atomic_exchange_explicit(&budgets[slot].suppressed, 0, memory_order_relaxed);
+    return true;
+}
+
+/* -- forms --------------------------------------------------------------------------------------------------------- */
+
+static _Atomic mp_log_format form = MP_LOG_LOGFMT;
+static bool is_journal; /* set before threads start */
+
+/* True if stderr is a stream to journald, which the service manager says by its device and inode. */
+static bool is_of_journal(void)
+{
+    struct stat found;
+    unsigned long long device, inode;
+    const char *stream = getenv("JOURNAL_STREAM");
+    return stream != NULL && sscanf(stream, "%llu:%llu", &device, &inode) == 2 && fstat(STDERR_FILENO, &found) == 0 &&
+           found.st_dev == device && found.st_ino == inode;
+}
+
+static void put_logfmt(mp_buf *line, mp_log_level level, const char *event, const mp_log_field *fields,
+                       int64_t suppressed)
+{
+    static const int priorities[] = {7, 6, 4, 3};
+    if (is_journal) {
+        mp_buf_printf(line, "<%d>%s", priorities[level], event);
+    } else {
+        mp_log_put_time(line);
+        mp_buf_printf(line, " %-5s %-*s", level_names[level], fields->key == NULL ? 0 : 16, event);
+    }
+    for (; fields->key != NULL; fields++) {
+        mp_buf_printf(line, " %s=", fields->key);
+        if (fields->text.ptr == NULL)
+            mp_buf_printf(line, "%lld", (long long)fields->number);
+        else
+            put_value(line, fields->text);
+    }
+    if (suppressed > 0)
+        mp_buf_printf(line, " suppressed=%lld", (long long)suppressed);
+}
+
+/* Appends a JSON string. What a terminal could interpret is escaped, and a byte that is no UTF-8 becomes U+FFFD. */
+static void put_json_text(mp_buf *line, mp_str text)
+{
+    bool cut = cut_to(&text, VALUE_CAP);
+    mp_buf_putc(line, '"');
+    for (size_t i = 0, width; i < text.len; i += width) {
+        unsigned char c = (unsigned char)text.ptr[i];
+        size_t visible = mp_utf8_visible_at(text, i);
+        width = visible == 0 ? 1 : visible;
+        if (c == '"' || c == '\\')
+            mp_buf_printf(line, "\\%c", c);
+        else if (visible > 0)
+            mp_buf_put(line, (mp_str){text.ptr + i, width});
+        else if (c < 0x80)
+            mp_buf_printf(line, "\\u%04x", c);
+        else if ((c & 0xc0) != 0x80) /* the bytes that follow one that begins an invisible character say nothing more */
+            mp_buf_put(line, MP_STR("\\ufffd"));
+    }
+    mp_buf_put(line, cut ? MP_STR("...\"") : MP_STR("\""));
+}
+
+static bool is_own_key(const char *key)
+{
+    return strcmp(key, "time") == 0 || strcmp(key, "level") == 0 || strcmp(key, "event") == 0;
+}
+
+static void put_json(mp_buf *line, mp_log_level level, const char *event, const mp_log_field *fields,
+                     int64_t suppressed)
+{
+    mp_buf_put(line, MP_STR("{\"time\":\""));
+    mp_log_put_time(line);
+    mp_buf_printf(line, "\",\"level\":\"%s\",\"event\":", level_names[level]);
+    put_json_text(line, mp_str_of(event));
+    for (; fields->key != NULL; fields++) {
+        mp_buf_printf(line, ",\"%s%s\":", fields->key, is_own_key(fields->key) ? "_" : "");
+        if (fields->text.ptr == NULL)
+            mp_buf_printf(line, "%lld", (long long)fields->number);
+        else
+            put_json_text(line, fields->text);
+    }
+    if (suppressed > 0)
+        mp_buf_printf(line, ",\"suppressed\":%lld", (long long)suppressed);
+    mp_buf_putc(line, '}');
+}
+
 void mp_log_write(mp_log_level level, const char *event, const mp_log_field *fields)
 {
     mp_buf line = {0};
+    int64_t suppressed;
     if (level >= MP_WARN)
         atomic_fetch_add_explicit(&warnings, 1, memory_order_relaxed);
-    mp_log_put_time(&line);
-    mp_buf_printf(&line, " %-5s %-*s", level_names[level], fields->key == NULL ? 0 : 16, event);
-    for (; fields->key != NULL; fields++) {
-        mp_buf_printf(&line, " %s=", fields->key);
-        if (fields->text.ptr == NULL)
-            mp_buf_printf(&line, "%lld", (long long)fields->number);
-        else
-            put_value(&line, fields->text);
-    }
+    if (!take_budget(level, event, &suppressed))
+        return;
+    bool is_json = atomic_load_explicit(&form, memory_order_relaxed) == MP_LOG_JSON;
+    (is_json ? put_json : put_logfmt)(&line, level, event, fields, suppressed);
     mp_buf_putc(&line, '\n');
-
     mp_log_put_line(mp_buf_str(&line));
     mp_buf_clear(&line);
+}
+
+void mp_log_configure(mp_log_format format, int64_t per_second)
+{
+    atomic_store_explicit(&form, format, memory_order_relaxed);
+    atomic_store_explicit(&per_second_limit, per_second, memory_order_relaxed);
 }
 
 void mp_log_from(mp_log_level least)
@@ -162,6 +288,7 @@ void mp_log_from(mp_log_level least)
 void mp_log_start(mp_log_level least)
 {
     mp_log_from(least);
+    is_journal = is_of_journal();
     mp_writer_start(&writer);
 }
 

@@ -1,9 +1,13 @@
-/* log.h: the log: one event is one line of logfmt on stderr. A thread writes the lines, so that no worker waits for the
+/* log.h: the log: one event is one line on stderr, in logfmt or as a JSON object with the same keys. A thread writes the lines, so that no worker waits for the
  * reader of stderr. Lines that do not fit the queue (1 MiB) are dropped and counted. Values are escaped and cut at 512
  * bytes.
  *
  *   mp_log(MP_INFO, "session closed", mp_log_str("reason", MP_STR("gone")), mp_log_int("ms", 12));
- *   2026-11-21T10:15:03.412Z info  session closed   reason=gone ms=12 */
+ *   2026-11-21T10:15:03.412Z info  session closed   reason=gone ms=12
+ *   {"time":"2026-11-21T10:15:03.412Z","level":"info","event":"session closed","reason":"gone","ms":12}
+ *
+ * Of the lines of one event, those over a limit per second are counted: the next line that is written says how many, as `suppressed`. Where
+ * stderr is journald's, lines of logfmt begin with its <priority> and have no time. */
 #ifndef MP_TELEMETRY_LOG_H
 #define MP_TELEMETRY_LOG_H
 
@@ -37,6 +41,11 @@ static inline mp_log_field mp_log_int(const char *key, int64_t value)
 /* Lines logged before mp_log_start and after mp_log_stop are written synchronously. mp_log_stop waits at most one
  * second for the queue to be written. */
 void mp_log_start(mp_log_level least);
+typedef enum { MP_LOG_LOGFMT, MP_LOG_JSON } mp_log_format;
+/* Sets the form of the lines, and how many lines of one event are written in a second; lines of level error have at least
+ * MP_LOG_LEAST_ERRORS. Any thread. */
+#define MP_LOG_LEAST_ERRORS 10
+void mp_log_configure(mp_log_format format, int64_t per_second);
 /* Sets the lowest level that is logged. Any thread. */
 void mp_log_from(mp_log_level least);
 void mp_log_stop(void);

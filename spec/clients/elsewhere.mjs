@@ -4,7 +4,7 @@ import http from "node:http";
 import { Readable } from "node:stream";
 import { tell } from "./story.mjs";
 
-const TRIES = 100; // each finds another worker with a chance of a half or more
+const TRIES = 100;
 
 const where = {
   body: JSON.stringify({
@@ -41,11 +41,17 @@ async function connect(url) {
   return { agent, worker: answer.result.content[0].text };
 }
 
+// Connections to the same worker stay open meanwhile: new ones go to the worker that has fewer.
 async function connectElsewhere(url, before) {
-  for (let i = 0; i < TRIES; i++) {
-    const connection = await connect(url);
-    if (connection.worker !== before) return connection;
-    connection.agent.destroy();
+  const others = [];
+  try {
+    for (let i = 0; i < TRIES; i++) {
+      const connection = await connect(url);
+      if (connection.worker !== before) return connection;
+      others.push(connection);
+    }
+  } finally {
+    for (const { agent } of others) agent.destroy();
   }
   throw new Error("every connection is taken by one and the same worker");
 }

@@ -118,7 +118,7 @@ for how, depart in pairs(departures) do
           stream:close()
         end
         local counters = g:status().counters
-        assert.same({ cancelled = 0, gone = 0, time = 0, cpu = 0, memory = 0, output = 0, reload = 0, shutdown = 0 }, counters.tool_aborted)
+        for reason, count in pairs(counters.tool_aborted) do assert.equal(0, count, reason) end
         assert.equal(1, counters.dropped.gone) -- the answer without a stream could not be sent; the other one is kept
         assert.same({}, me:result "ping")
         leave(me)
