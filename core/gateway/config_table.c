@@ -333,6 +333,12 @@ const mp_config_key mp_config_keys[] = {
      .doc = "Limit of the items of one list of an upstream. Further items are left out, with a warning."},
     {"limits.upstreams.list_bytes", SIZE(KIB, GIB), SLOT(upstream_limits.list_bytes), .preset = "32MiB",
      .doc = "Limit of the bytes of one list of an upstream. Further items are left out, with a warning."},
+    {"limits.upstreams.questions", COUNT(1, MILLION), SLOT(upstream_limits.questions), .preset = "8",
+     .doc = "Limit of the questions of upstreams that one call has open at its client. Further ones are refused."},
+    {"limits.upstreams.questions_per_principal", COUNT(1, MILLION), SLOT(upstream_limits.questions_per_principal),
+     .preset = "32",
+     .doc = "Limit of the questions of upstreams to one principal in a minute; clients without one count by session or "
+            "address. Further ones are refused."},
     {"limits.upstreams.parked", COUNT(1, MILLION), SLOT(upstream_limits.parked), .preset = "256",
      .doc =
          "Limit of the calls that wait for a client of 2026-07-28 to answer a question of an upstream. A question over "

@@ -86,6 +86,8 @@ void mp_lib_upstream_config(lua_State *L, const mp_lib_config *config)
     mp_field_integer(L, "answer", (lua_Integer)limits->answer);
     mp_field_integer(L, "queue", (lua_Integer)limits->queue);
     mp_field_integer(L, "list_items", limits->list_items);
+    mp_field_integer(L, "questions", limits->questions);
+    mp_field_integer(L, "questions_per_principal", limits->questions_per_principal);
     mp_field_integer(L, "list_bytes", (lua_Integer)limits->list_bytes);
     mp_field_number(L, "park", (double)limits->park_ms / 1000);
     mp_set_member(L, -2, "limits.upstreams");

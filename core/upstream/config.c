@@ -8,6 +8,8 @@ const mp_upstream_limits mp_upstream_default_limits = {.channels = 1024,
                                                        .queue = (size_t)1 << 20,
                                                        .list_bytes = (size_t)32 << 20,
                                                        .list_items = 10000,
+                                                       .questions = 8,
+                                                       .questions_per_principal = 32,
                                                        .parked = 256,
                                                        .parked_per_principal = 16,
                                                        .park_ms = 300000};

@@ -64,7 +64,8 @@ typedef struct {
     size_t answer;      /* bytes of one message of an upstream */
     size_t queue;       /* bytes of progress and logs that wait for the task of their exchange */
     size_t list_bytes;  /* bytes of one catalogue */
-    int64_t list_items; /* for Lua */
+    int64_t list_items; /* for Lua, like the next two */
+    int64_t questions, questions_per_principal;
     int64_t parked, parked_per_principal;
     uint64_t park_ms;
 } mp_upstream_limits;

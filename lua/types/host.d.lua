@@ -93,7 +93,7 @@ host.rock = {}
 host.config = {}
 
 ---@class moonpool.host.limits
----@field upstreams { answer: integer, queue: integer, list_items: integer, list_bytes: integer, park: number }   limits.upstreams
+---@field upstreams { answer: integer, queue: integer, list_items: integer, list_bytes: integer, questions: integer, questions_per_principal: integer, park: number }   limits.upstreams
 ---@field listed integer      limits.listed: number of resources that the list function of one template may return
 ---@field task_seconds number   tasks.ttl
 ---@field call_seconds number   limits.call.time
@@ -339,6 +339,9 @@ function host.call.retry_after(call, seconds) end
 
 --- Counts a call that a policy refused because of its rate.
 function host.call.count_limited() end
+
+--- Counts a question of an upstream that was refused because of its rate.
+function host.call.count_question() end
 
 --- Counts a template whose list function gave more than limits.listed.
 function host.call.count_listed() end

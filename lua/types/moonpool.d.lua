@@ -634,6 +634,7 @@ function parallel(functions) end
 ---@class moonpool.UpstreamOptions
 ---@field definition? fun(def: table, kind: "tools"|"prompts"|"resources"|"templates"): table?   Changes a definition; nil hides the thing
 ---@field headers? fun(call: moonpool.Call): table<string, string|moonpool.Secret>?              Headers of the calls that are forwarded, over HTTP
+---@field ask? fun(question: { method: string, params: table }, call: moonpool.Call): table?, string?   A question of the upstream to the client: returns it, perhaps changed; nil, why refuses it
 ---@field scopes? string[]|table<string, string[]>   Scopes that its things need: for all, or by patterns of the upstream's own names
 ---@field visible? fun(principal: moonpool.Principal): boolean                                    False hides its things
 

@@ -229,6 +229,7 @@ row([[call:progress
   host.bus.broadcast
   host.call.retry_after
   host.call.count_limited
+  host.call.count_question
   host.call.over_output
   host.call.count_listed]], 100, "one message of limits.call.output", { "local s = ('\\1'):rep(1300000)", "call:log('info', s)" },
   { "local t = {} for i = 1, 400000 do t[i] = i end", "call:log('info', t)" }, { "local s = ('x'):rep(4000000)", "call:progress(1, 2, s)" },

@@ -61,7 +61,8 @@ function host.start(scripts, options)
   vm.host = grouped {
     ["script.list"] = list, ["script.root"] = options.root or "scripts", ["script.is_first_load"] = true, ["script.trust_full"] = options.trust_full or false,
     ["config.upstreams"] = options.upstreams or {},
-    ["limits.upstreams"] = { answer = 1 << 24, queue = 1 << 20, list_items = 10000, list_bytes = 1 << 25, park = 300 },
+    ["limits.upstreams"] = { answer = 1 << 24, queue = 1 << 20, list_items = 10000, list_bytes = 1 << 25, questions = 8,
+      questions_per_principal = 32, park = 300 },
     ["upstream.channel"] = function() return nil, { outcome = "not_run", reason = "down" } end, ["upstream.catalogue"] = function() end,
     ["upstream.observed"] = function() end,
     ["upstream.publish"] = function() return false end, ["upstream.claim"] = function() end, ["upstream.status"] = function() return {} end,
@@ -124,7 +125,7 @@ function host.start(scripts, options)
     ["call.name_task"] = function(call, id) call.task = id end,
     ["call.measure"] = function() end, ["metrics.tool"] = function(name) return name end,
     ["call.clear_deadline"] = function(call) call.is_unhurried = true end,
-    ["call.withdraw"] = function() end, ["call.question"] = function() return false end,
+    ["call.withdraw"] = function() end, ["call.question"] = function() return false end, ["call.count_question"] = function() end,
     ["call.count_fault"] = function() vm.faults = vm.faults + 1 end,
     ["call.ask"] = function(call, method, params)
       vm.asked[#vm.asked + 1] = { method = method, params = params }

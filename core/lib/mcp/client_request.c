@@ -8,6 +8,9 @@
 #include <math.h>
 #include <stdlib.h>
 
+MP_COUNTER(refused_questions, "refused", "reason", "questions",
+           "questions of upstreams over limits.upstreams.questions or questions_per_principal")
+
 /* -- the request ------------------------------------------------------------------------------------------------- */
 
 /* call.header(call, name): the value of an HTTP header and how many headers have that name (in lower case). Nil and 0 if there is none; nil
@@ -261,6 +264,14 @@ static int l_withdraw(lua_State *L)
     return 0;
 }
 
+/* call.count_question(): counts a question of an upstream that was refused because of its rate.  [-0, +0] */
+static int l_count_question(lua_State *L)
+{
+    (void)L;
+    mp_stat_add(&mp_stat_refused_questions, 1);
+    return 0;
+}
+
 void mp_lib_client_request(lua_State *L)
 {
     static const luaL_Reg functions[] = {{"call.header", l_header},
@@ -269,6 +280,7 @@ void mp_lib_client_request(lua_State *L)
                                          {"call.withdraw", l_withdraw},
                                          {"call.detach", l_detach},
                                          {"call.question", l_question},
+                                         {"call.count_question", l_count_question},
                                          {NULL, NULL}};
     mp_set_members(L, functions, 0);
     luaL_newmetatable(L, ASK);

@@ -381,8 +381,9 @@ end
 
 --- A request told that the lists no longer fit: they are read before it is sent again.
 function things.on_stale(record)
+  local ends_at = host.time.now() + record.list_wait
   host.store.delete(fresh_key(record))
-  federated.read(record)
+  while not federated.read(record) and host.time.now() < ends_at do changed:wait(0.05) end       -- a reading that runs may be older than the error
 end
 
 function things.facts_now(record, entry)

@@ -11,9 +11,12 @@ local client_request = require "moonpool.calls.client_request"
 local config = require "moonpool.upstream.config"
 local era = require "moonpool.protocol.era"
 local errors = require "moonpool.runtime.rpc_error"
+local failure = require "moonpool.runtime.outcome"
 local host = require "moonpool.host"
 local json = require "moonpool.json"
 local message = require "moonpool.upstream.message"
+local principal = require "moonpool.access.principal"
+local scripts = require "moonpool.upstream.scripts"
 
 local ask = {}
 
@@ -125,6 +128,61 @@ function ask.send(record, call, question, signal)
   if handle then return handle, params end
 end
 
+-- -- what an operator allows ------------------------------------------------------------------------------------------
+
+local limits = host.limits.upstreams
+local line_order = { __order = { "event", "principal", "session", "revision", "upstream", "method", "outcome", "why" } }
+
+local function hex(bytes) return (bytes:gsub(".", function(c) return ("%02x"):format(c:byte()) end)) end
+
+-- Sampling makes the client's model work for the upstream: the audit has a line of each such question.
+local function audit(record, call, question, why)
+  if not host.config.audit or question.method ~= "sampling/createMessage" then return end
+  local session = call.has_session and host.session.id(call)
+  local line = setmetatable({
+    event = "question", principal = call.principal.id, session = session and hex(host.digest.sum("sha256", session):sub(1, 4)) or nil,
+    revision = call.revision, upstream = record.name, method = question.method, outcome = why and "denied" or "ok", why = why,
+  }, line_order)
+  host.log.audit(json.encode(line):sub(2, -2))
+end
+
+-- Who is asked, for the rate: a principal, else a session or an address.
+local function asked_of(call)
+  if principal.is_named(call.principal) then return "p" .. principal.key(call.principal) end
+  return call.has_session and "s" .. host.session.id(call) or "a" .. (call.address or "")
+end
+
+-- Why the rates refuse one more question; nil if they do not.
+local function too_often(call, open)
+  local most = limits.questions_per_principal
+  if open < limits.questions and host.store.take("upstream:asked:" .. asked_of(call), 60 / most, most) ~= false then return nil end
+  host.call.count_question()
+  return "too many questions"
+end
+
+-- Why the operator's script refuses a question; nil if it does not. It may change the params.
+local function refused_by(script, record, call, question)
+  local ok, value, why = xpcall(script.ask, failure.handler, { method = question.method, params = question.params }, call)
+  if not ok and host.task.is_ending(value) then error(value, 0) end
+  if not ok then
+    host.log.write("error", "ask failed", { upstream = record.name, why = failure.reason(value), hint = "questions are refused until 'ask' returns" })
+    return "it cannot be asked now"
+  end
+  if type(value) ~= "table" or type(value.params) ~= "table" then return type(why) == "string" and why or "it is not allowed" end
+  question.params = value.params
+end
+
+--- Why a question may not be put to the client of a call; nil if it may. The operator's script may change its params. `open`: how many questions the call
+--- has open.
+function ask.refusal(record, call, class_text, question, open)
+  local script = scripts.of(record.name)
+  local why = script and script.ask and refused_by(script, record, call, question) or nil
+  if not why and not class.allows(class_text, question.method, question.params) then why = "the client cannot be asked this" end
+  why = why or too_often(call, open)
+  audit(record, call, question, why)
+  return why
+end
+
 -- The client's result as the upstream's revision has it: before tools, the content of a message was one block.
 local function older_result(card, text)
   local result = json.faithful(text)
@@ -181,6 +239,8 @@ function asker:take(event)
     local err = errors.new("invalid_params", "this client declared no capability for " .. name)
     return reply(self.channel, self.pending, message.answer(event.id, nil, err))
   end
+  local why = ask.refusal(self.record, self.call, self.class, question, #self.open + #self.gathered)
+  if why then return reply(self.channel, self.pending, refusal(event.id, method, why)) end
   self.gathered[#self.gathered + 1] = question
   self.gather_until = self.gather_until or host.time.now() + GATHER_S
 end

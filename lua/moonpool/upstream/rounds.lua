@@ -59,6 +59,20 @@ local function reason_in(text)
   return type(err) == "table" and type(err.message) == "string" and err.message or "the client refused"
 end
 
+-- Takes from `wanted` what the operator does not allow. Returns the answers to these, by key.
+local function refuse_some(record, call, class_text, wanted)
+  local given, open = {}, 0
+  for _, key in ipairs(sorted(wanted)) do
+    local why = ask.refusal(record, call, class_text, wanted[key], open)
+    if why then
+      given[key], wanted[key] = without_answer(record, wanted[key], why), nil
+    else
+      open = open + 1
+    end
+  end
+  return given
+end
+
 -- Puts questions to the client, all at once. Returns the answers by key; or nil at `ends_at`.
 local function answers_of(record, call, wanted, pages, ends_at)
   local signal, open, found = host.task.event(), {}, {}
@@ -106,7 +120,7 @@ local function end_pages(call, pages, wanted)
 end
 
 -- The answers to the questions of one round, after the time for which a page or a state has to wait; nil at `ends_at`.
-local function answer_round(record, call, wanted, pages, ends_at, round)
+local function answer_round(record, call, class_text, wanted, pages, ends_at, round)
   local asked, found, pause = {}, {}, nil
   for key, question in pairs(wanted) do
     local page = pages[key]
@@ -121,6 +135,7 @@ local function answer_round(record, call, wanted, pages, ends_at, round)
     host.time.sleep(math.min(FIRST_WAIT_S * 2 ^ (round - 1), MAX_WAIT_S))
     return found
   end
+  for key, answer in pairs(refuse_some(record, call, class_text, asked)) do found[key] = answer end
   local answers = answers_of(record, call, asked, pages, ends_at)
   if not answers then return nil end
   for key, answer in pairs(answers) do found[key] = answer end
@@ -136,7 +151,7 @@ local function with_session(record, call, class_text, send, answer)
     end_pages(call, pages, wanted)
     round = round + 1
     if round > MAX_ROUNDS then return nil, improper end
-    local found, is_waiting = answer_round(record, call, wanted, pages, ends_at, round)
+    local found, is_waiting = answer_round(record, call, class_text, wanted, pages, ends_at, round)
     local left = ends_at - host.time.now()
     if not found or left <= 0 then return nil, { outcome = "unknown", reason = "total" } end
     if is_waiting then round = round - 1 end                -- a person is at a page: `timeout_total` limits that
@@ -172,16 +187,27 @@ local function resumed(call, place)
     end
   end
   if kept.is_page then return nil end
-  return { inputResponses = kept.keys[1] and json.object(found) or nil, requestState = kept.state }
+  for key, answer in pairs(kept.given or {}) do found[key] = answer end
+  return { inputResponses = next(found) ~= nil and json.object(found) or nil, requestState = kept.state }
 end
 
--- Ends this run of the handler: the client gets the questions.
-local function pass(record, call, class_text, place, result)
-  local wanted, state = read(result, class_text)
-  if not wanted then return nil, state end
-  for _, question in pairs(wanted) do ask.sign(record, question) end
-  client_request.keep(call, place, { keys = json.array(sorted(wanted)), state = state })
-  failure.ask(wanted)
+-- Ends this run of the handler: the client gets the questions. If the operator allows none of them, the upstream gets that as an answer at once.
+local function pass(record, call, class_text, place, send, answer)
+  for _ = 1, MAX_ROUNDS do
+    local wanted, state = read(answer.result, class_text)
+    if not wanted then return nil, state end
+    local had_any = next(wanted) ~= nil
+    local given = refuse_some(record, call, class_text, wanted)
+    if next(wanted) ~= nil or not had_any then
+      for _, question in pairs(wanted) do ask.sign(record, question) end
+      client_request.keep(call, place, { keys = json.array(sorted(wanted)), state = state, given = next(given) ~= nil and given or nil })
+      failure.ask(wanted)
+    end
+    local failed, err
+    answer, failed, err = send({ inputResponses = json.object(given), requestState = state }, record.total)
+    if not answer or answer.result.resultType ~= "input_required" then return answer, failed, err end
+  end
+  return nil, improper
 end
 
 -- -- errors that ask for a page, of upstreams with sessions (X-38) ---------------------------------------------------
@@ -244,7 +270,7 @@ function rounds.run(record, call, class_text, place, send)
   if err and err.code == errors.missing_capability and not is_stateless then lacking(record, err) end
   if not answer or answer.result.resultType ~= "input_required" then return answer, failed, err end
   if class_text == class.none then return nil, improper end
-  if is_stateless then return pass(record, call, class_text, place, answer.result) end
+  if is_stateless then return pass(record, call, class_text, place, send, answer) end
   return with_session(record, call, class_text, send, answer)
 end
 

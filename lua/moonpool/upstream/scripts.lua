@@ -1,5 +1,5 @@
 -- scripts/upstreams/NAME.lua: what an operator decides in Lua about one upstream. The file's name is the upstream's.
---   script   { definition, headers, scopes, visible }, and scopes_of(name), headers_of(call)
+--   script   { definition, headers, ask, scopes, visible }, and scopes_of(name), headers_of(call)
 
 local failure = require "moonpool.runtime.outcome"
 local frozen = require "moonpool.runtime.frozen"
@@ -12,8 +12,8 @@ local scripts = {}
 
 local written = { name = "moonpool.upstream.scripts", what = "an upstream" }
 local form = "as in upstream { definition = function(def, kind) return def end }"
-local types = { definition = "function", headers = "function", scopes = "table", visible = "function" }
-local names = { "definition", "headers", "scopes", "visible" }
+local types = { definition = "function", headers = "function", ask = "function", scopes = "table", visible = "function" }
+local names = { "definition", "headers", "ask", "scopes", "visible" }
 
 local made = {}       -- name of an upstream -> its script
 
@@ -86,7 +86,7 @@ function scripts.build(name, value, _, complain)
     end
   end
   local rows = read_scopes(type(spec.scopes) == "table" and spec.scopes or nil, complain)
-  local script = { name = name, visible = spec.visible, define = spec.definition and protected_definition(name, spec.definition) }
+  local script = { name = name, visible = spec.visible, ask = spec.ask, define = spec.definition and protected_definition(name, spec.definition) }
   function script.scopes_of(original)
     local list, seen = {}, {}
     for _, row in ipairs(rows) do

@@ -256,6 +256,59 @@ describe("the asker", function()
   end)
 end)
 
+describe("what an operator allows", function()
+  local SAMPLING <const> = '{"messages":[{"role":"user","content":{"type":"text","text":"hi"}}],"maxTokens":10}'
+  local HOOK <const> = [[return upstream { ask = function(question, call)
+    if question.method == "sampling/createMessage" then return nil, "not from here" end
+    if question.method == "roots/list" then error "broken" end
+    question.params.message = "(" .. call.method .. ") " .. question.params.message
+    return question
+  end }]]
+
+  it("is decided by `ask` of its script, which changes or refuses questions; one that fails refuses", function()
+    local u <close> = asking { revision = "2025-11-25" }
+    local g <close> = upstream.gateway({ one = u }, { scripts = { ["upstreams/one.lua"] = HOOK }, config = { log = { audit = "audit.jsonl" } } })
+    local c <close> = g:client("2025-11-25", { capabilities = EVERYTHING })
+    local stream = open_ask(c, { { "elicitation/create", FORM }, { "sampling/createMessage", SAMPLING }, { "roots/list", "{}" } })
+    local form = stream:wait_event("elicitation/create").json
+    assert.equal("(tools/call) Name?", form.params.message)
+    answer(c, form, { action = "accept", content = { name = "Ann" } })
+    local got = answers(stream)
+    assert.equal("accept", got[1].action)
+    assert.equal("not from here", got[2].message)
+    assert.equal(-32603, got[3].code)
+    g:wait_log("ask failed", { upstream = "one" })
+    local line = wait.for_fact("an audit line", 20, function()
+      local file <close> = io.open(g.dir .. "/audit.jsonl")
+      return file and file:read("a"):match '[^\n]*"event":"question"[^\n]*'
+    end)
+    line = cjson.decode(line)
+    assert.same({ "one", "sampling/createMessage", "denied", "not from here" }, { line.upstream, line.method, line.outcome, line.why })
+  end)
+
+  it("is limited in number: at once for a call, and in a minute for a client", function()
+    local u <close> = asking { revision = "2025-11-25" }
+    local g <close> = upstream.gateway({ one = u }, { config = { limits = { upstreams = { questions = 2, questions_per_principal = 3 } } } })
+    local c <close> = g:client("2025-11-25", { capabilities = EVERYTHING })
+    local stream = open_ask(c, { { "elicitation/create", FORM }, { "elicitation/create", FORM }, { "elicitation/create", FORM } })
+    local seen = {}
+    for _ = 1, 2 do
+      local form = stream:wait_event(function(event)
+        return event.json and event.json.method == "elicitation/create" and not seen[event.json.id]
+      end).json
+      seen[form.id] = true
+      answer(c, form, { action = "decline" })
+    end
+    local got = answers(stream)
+    assert.same({ "decline", "decline", "cancel" }, { got[1].action, got[2].action, got[3].action })
+    stream = open_ask(c, { { "elicitation/create", FORM }, { "elicitation/create", FORM } })
+    answer(c, stream:wait_event("elicitation/create").json, { action = "decline" })
+    got = answers(stream)
+    assert.same({ "decline", "cancel" }, { got[1].action, got[2].action })
+    assert.equal(2, g:status().counters.refused.questions)
+  end)
+end)
+
 describe("a question that belongs to no call", function()
   it("is answered also if the call's answer follows at once", function()
     local u <close> = asking { revision = "2025-11-25", transport = "stdio" }

@@ -240,6 +240,32 @@ describe("questions of a stateless upstream to a stateless client", function()
   end)
 end)
 
+describe("`ask` of an upstream's script", function()
+  it("refuses questions of a stateless upstream, which gets that as the answer", function()
+    local both = required(('{"a":%s,"r":%s}'):format(FORM, ROOTS), STATE)
+    local hook = 'return upstream { ask = function(question) if question.method == "roots/list" then return question end end }'
+    for _, revision in ipairs { "2025-11-25", "2026-07-28" } do
+      local u <close> = needing { required('{"a":' .. FORM .. "}", STATE), both }
+      local g <close> = upstream.gateway({ one = u }, { scripts = { ["upstreams/one.lua"] = hook } })
+      local c <close> = g:client(revision, { capabilities = EVERYTHING })
+      local params = { name = "one_need", arguments = {} }
+      local text
+      if revision == "2026-07-28" then
+        local asked = c:result("tools/call", params)
+        assert.same({ r = cjson.decode(ROOTS) }, asked.inputRequests)
+        params.requestState, params.inputResponses = asked.requestState, { r = { roots = {} } }
+        text = upstream.text(c:call("tools/call", params))
+      else
+        local stream = c:open("tools/call", params)
+        answer(c, stream:wait_event("roots/list").json, { roots = {} })
+        text = upstream.text(stream:answer(20))
+      end
+      assert.same({ a = { action = "cancel" }, r = { roots = {} } }, cjson.decode(text))
+      assert.same({ a = { action = "cancel" } }, calls(u)[2].json.params.inputResponses)
+    end
+  end)
+end)
+
 describe("an upstream that demands a capability", function()
   local DATA <const> = '{"requiredCapabilities":{"elicitation":{"url":{}}}}'
 
