@@ -6,9 +6,15 @@
 #include <stdlib.h>
 #include <time.h>
 
+MP_COUNTER(upstream_resumed, "upstream_resumed", "", "",
+           "event streams of upstreams that ended before the answer and were taken up behind their last event")
 MP_GAUGE(upstream_requests, "upstream_requests", "", "",
          "HTTP requests to upstreams, also those that end a session or say that a call is cancelled")
 
+#define MAX_RESUMPTIONS 5 /* of one answer */
+#define RESUME_MS 1000    /* before a stream is taken up, unless the upstream has said another time by `retry:` */
+#define MAX_RETRY_MS 60000
+#define FIRST_STATELESS "2026" /* revisions from this one on take no stream up */
 #define LINGER_MS 1000   /* after the answer: time for the rest of the body, so that the connection can be used again */
 #define FAREWELL_MS 2000 /* for DELETE and for messages that nothing waits for */
 #define ERROR_BODY ((size_t)64 << 10) /* bytes of an error's body that are read */
@@ -24,6 +30,9 @@ typedef struct {
     mp_buf body;
     mp_event_reader reader;
     mp_timer deadline;
+    char *last_id; /* of the events that were read, once the stream was taken up; may be NULL */
+    uint64_t retry_ms;
+    int resumptions;
     bool has_head, is_stream, is_in_pull, has_left;
 } request;
 
@@ -39,6 +48,7 @@ static void free_request(request *it)
     mp_buf_clear(&it->body);
     mp_event_reader_clear(&it->reader);
     free(it->own);
+    free(it->last_id);
     if (it->exchange != NULL)
         it->exchange->request = NULL;
     mp_exchange_unref(it->exchange);
@@ -225,6 +235,35 @@ static void read_events(request *it, mp_str piece)
     mp_exchange_fail_with(it->exchange, "too_large", "an event is larger than `answer`");
 }
 
+static void on_resume(mp_timer *timer);
+
+/* The stream has ended before the answer. True if it will be taken up behind its last event (S-28, S-30). */
+static bool resume_later(request *it)
+{
+    const char *revision = it->channel->revision;
+    if (it->reader.id.len > 0) {
+        free(it->last_id);
+        it->last_id = mp_dup(mp_buf_str(&it->reader.id));
+    }
+    if (it->last_id == NULL || it->resumptions >= MAX_RESUMPTIONS || it->host->is_over || revision == NULL ||
+        strcmp(revision, FIRST_STATELESS) >= 0)
+        return false;
+    if (it->reader.has_retry)
+        it->retry_ms = it->reader.retry_ms < MAX_RETRY_MS ? it->reader.retry_ms : MAX_RETRY_MS;
+    else if (it->resumptions == 0)
+        it->retry_ms = RESUME_MS;
+    it->resumptions++;
+    it->is_stream = it->has_head = false;
+    mp_event_reader_clear(&it->reader);
+    it->reader = (mp_event_reader){0};
+    mp_transfer_free(it->transfer);
+    it->transfer = NULL;
+    mp_link_drop(&it->hot);
+    mp_timer_start(it->host->loop, &it->deadline, it->retry_ms, on_resume);
+    mp_stat_add(&mp_stat_upstream_resumed, 1);
+    return true;
+}
+
 /* What the task does not take stays in the socket: resume() goes on. */
 static void pull_stream(request *it)
 {
@@ -235,6 +274,8 @@ static void pull_stream(request *it)
         mp_transfer_take(it->transfer);
     }
     if (it->has_left || !mp_link_is_alone(&it->exchange->events) || !mp_transfer_is_over(it->transfer))
+        return;
+    if (resume_later(it))
         return;
     const mp_err *err = mp_transfer_failure(it->transfer);
     if (err != NULL)
@@ -282,6 +323,8 @@ static void discard_rest(request *it)
 /* May free the request. */
 static void pull(request *it)
 {
+    if (it->transfer == NULL)
+        return; /* it waits to take its stream up */
     if (it->exchange == NULL) {
         discard_rest(it);
         if (mp_transfer_is_over(it->transfer))
@@ -291,13 +334,19 @@ static void pull(request *it)
     if (!mp_transfer_is_over(it->transfer) && mp_transfer_status(it->transfer) == 0)
         return;
     if (mp_transfer_status(it->transfer) == 0) {
-        fail_transfer(it, mp_transfer_failure(it->transfer));
+        if (it->resumptions == 0)
+            fail_transfer(it, mp_transfer_failure(it->transfer));
+        else if (!resume_later(it))
+            mp_exchange_fail_with(it->exchange, "closed", "the event stream ended, and the upstream is gone");
         return;
     }
     it->is_in_pull = true;
     if (!it->has_head)
         begin_answer(it);
-    if (it->is_stream)
+    if (it->resumptions > 0 && !it->is_stream && !it->has_left)
+        mp_exchange_fail_with(it->exchange, "closed",
+                              "the event stream ended without the answer, and was not taken up");
+    else if (it->is_stream)
         pull_stream(it);
     else if (!it->has_left)
         pull_body(it);
@@ -408,6 +457,24 @@ void mp_http_clear_headers(mp_http_headers *headers)
     free(headers->list);
 }
 
+/* A transfer of the request, without its body. */
+static mp_outgoing outgoing_of(request *it, const char *method, const char *const *headers)
+{
+    const mp_upstream_part *part = it->channel->part;
+    return (mp_outgoing){.method = method,
+                         .url = part->url,
+                         .headers = headers,
+                         .most = SIZE_MAX,
+                         .is_stream = true,
+                         .policy = part->policy,
+                         .connect_ms = part->it.connect_ms,
+                         .ca = part->it.tls_ca,
+                         .certificate = part->it.tls_certificate,
+                         .key = part->it.tls_key,
+                         .ready = on_ready,
+                         .ctx = it};
+}
+
 /* NULL: `err` says why. */
 static request *begin(mp_upstream_host *host, mp_channel *channel, mp_exchange *exchange, const char *method,
                       mp_str message, mp_err *err)
@@ -430,19 +497,8 @@ static request *begin(mp_upstream_host *host, mp_channel *channel, mp_exchange *
     }
     mp_http_headers all = {0};
     mp_http_put_headers(&all, host, channel, exchange);
-    mp_outgoing outgoing = {.method = method,
-                            .url = part->url,
-                            .headers = all.list,
-                            .body = it->message,
-                            .most = SIZE_MAX,
-                            .is_stream = true,
-                            .policy = part->policy,
-                            .connect_ms = part->it.connect_ms,
-                            .ca = part->it.tls_ca,
-                            .certificate = part->it.tls_certificate,
-                            .key = part->it.tls_key,
-                            .ready = on_ready,
-                            .ctx = it};
+    mp_outgoing outgoing = outgoing_of(it, method, all.list);
+    outgoing.body = it->message;
     it->transfer = mp_transfer_start(host->client, &outgoing, err);
     mp_http_clear_headers(&all);
     mp_stat_add(&mp_stat_upstream_requests, 1);
@@ -451,6 +507,28 @@ static request *begin(mp_upstream_host *host, mp_channel *channel, mp_exchange *
         return it;
     free_request(it);
     return NULL;
+}
+
+/* Asks for what followed the last event. */
+static void on_resume(mp_timer *timer)
+{
+    request *it = mp_container(timer, request, deadline);
+    mp_err err = {"", ""};
+    mp_http_headers all = {0};
+    mp_buf last = {0};
+    mp_http_put_headers(&all, it->host, it->channel, it->exchange);
+    const char **list = mp_new((all.count + 2) * sizeof *list);
+    for (size_t i = 0; i < all.count; i++)
+        list[i] = all.list[i];
+    mp_buf_printf(&last, "Last-Event-ID: %s%c", it->last_id, '\0');
+    list[all.count] = last.ptr;
+    mp_outgoing outgoing = outgoing_of(it, "GET", list);
+    it->transfer = mp_transfer_start(it->host->client, &outgoing, &err);
+    mp_http_clear_headers(&all);
+    mp_buf_clear(&last);
+    free(list);
+    if (it->transfer == NULL)
+        mp_exchange_fail_with(it->exchange, "closed", err.text);
 }
 
 static void send(mp_exchange *exchange)
@@ -495,7 +573,7 @@ static void leave(mp_exchange *exchange)
 static bool has_sent(const mp_exchange *exchange)
 {
     const request *it = exchange->request;
-    return it != NULL && mp_transfer_trouble_of(it->transfer) != MP_TRANSFER_UNSENT;
+    return it != NULL && (it->resumptions > 0 || mp_transfer_trouble_of(it->transfer) != MP_TRANSFER_UNSENT);
 }
 
 static void resume(mp_exchange *exchange)
