@@ -349,6 +349,7 @@ void mp_lib_upstream(lua_State *L, mp_upstreams *upstreams)
                                        {"send", l_send},
                                        {"stand", mp_upstream_stand},
                                        {"unstand", mp_upstream_unstand},
+                                       {"hold", mp_upstream_hold},
                                        {NULL, NULL}};
     mp_set_members(L, functions, 0);
     mp_lib_catalogue(L, upstreams);

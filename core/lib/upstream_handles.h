@@ -22,6 +22,7 @@ void mp_upstream_push_channel(lua_State *L, mp_channel *channel);
 /* Methods of channels (upstream_standing.c). */
 int mp_upstream_stand(lua_State *L);
 int mp_upstream_unstand(lua_State *L);
+int mp_upstream_hold(lua_State *L);
 /* Adds upstream.observed to the host table on top of the stack.  [-0, +0, throws] */
 void mp_lib_observer(lua_State *L);
 /* Makes the metatable of exchanges, and adds the functions of parks to the host table on top of the stack.  [-0, +0, throws] */

@@ -91,6 +91,13 @@ int mp_upstream_unstand(lua_State *L)
     return 0;
 }
 
+/* channel:hold(is_held): a channel that is held is not ended for being idle.  [-0, +0, throws] */
+int mp_upstream_hold(lua_State *L)
+{
+    mp_channel_hold(mp_upstream_check_channel(L), lua_toboolean(L, 2));
+    return 0;
+}
+
 /* -- observations -------------------------------------------------------------------------------------------------- */
 
 void mp_lib_on_observed(void *ctx)

@@ -273,6 +273,14 @@ static bool end_channel(mp_channel *channel, bool only_claimed, bool only_open, 
     return ends;
 }
 
+void mp_channel_hold(mp_channel *channel, bool is_held)
+{
+    pthread_mutex_lock(&channel->upstream->lock);
+    channel->is_held = is_held;
+    channel->used_at = mp_monotonic_ms();
+    pthread_mutex_unlock(&channel->upstream->lock);
+}
+
 void mp_channel_give_back(mp_channel *channel)
 {
     end_channel(channel, true, false, false);
@@ -318,7 +326,8 @@ static void sweep_key(mp_node *node, void *ctx)
     const mp_upstream_config *config = &it->upstream->part->it;
     if (channel != NULL) {
         bool is_idle = channel->is_open && channel->running == 0 &&
-                       (it->ends_all || channel->ends_unused || it->now >= channel->used_at + config->idle_stop_ms);
+                       (it->ends_all || channel->ends_unused ||
+                        (!channel->is_held && it->now >= channel->used_at + config->idle_stop_ms));
         if (is_idle && it->count < MOST_ENDED && mp_channel_detach(channel, false)) {
             mp_link_init(&channel->in_ended);
             mp_link_put(it->ended, &channel->in_ended);

@@ -128,6 +128,7 @@ struct mp_channel {
 
     mp_channel_key *key; /* upstream lock; NULL once it has ended */
     bool is_claimed, is_open, is_lost;
+    bool is_held;     /* something is said through it without being asked: it is never idle */
     bool ends_unused; /* the task that it belonged to has ended, but an exchange is parked */
     int64_t running;  /* its exchanges */
     uint64_t used_at;

@@ -66,7 +66,8 @@ static void look_for_idle(mp_node *node, void *ctx)
 {
     idle_search *search = ctx;
     mp_channel *channel = mp_container(node, mp_channel_key, node)->channel;
-    if (channel != NULL && channel->is_open && channel->running == 0 && channel->used_at <= search->before) {
+    if (channel != NULL && channel->is_open && channel->running == 0 && !channel->is_held &&
+        channel->used_at <= search->before) {
         search->before = channel->used_at;
         search->oldest = channel;
     }

@@ -318,6 +318,8 @@ mp_stand *mp_channel_stand(mp_upstream_host *host, mp_channel *channel, const mp
 /* The HTTP status; 200: the stream is open; -1: no answer; 0: not known yet. */
 int mp_stand_status(const mp_stand *stand);
 void mp_stand_free(mp_stand *stand);
+/* A channel that is held is not ended for being idle. Any thread. */
+void mp_channel_hold(mp_channel *channel, bool is_held);
 /* Closes the stream of the request. Any thread. */
 void mp_channel_unstand(mp_channel *channel, int64_t id);
 /* The name of the channel's upstream, and its key, valid as long as the reference. */

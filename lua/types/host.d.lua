@@ -804,6 +804,7 @@ host.upstream = {}
 ---@field failed fun(self: moonpool.host.Channel, failure: table)   After "claimed": tasks that wait fail, too, and the key rests; for retry_after seconds where the reason is "barred"
 ---@field lost fun(self: moonpool.host.Channel, serial?: integer): boolean   The upstream has forgotten the session: the next taker opens another one. True for the first call
 ---@field stand fun(self: moonpool.host.Channel, options?: { id: integer?, message: string?, revision: string?, headers: string[]? }): "open"|"none"|"late", integer?   Opens a standing stream over Streamable HTTP: the GET of the channel, or that of the request `message` with the id `id`; with the HTTP status. It stays until the channel ends
+---@field hold fun(self: moonpool.host.Channel, is_held: boolean)   A channel that is held is not ended for being idle
 ---@field unstand fun(self: moonpool.host.Channel, id: integer)   Closes the standing stream of a request
 ---@field close fun(self: moonpool.host.Channel)     Ends it for all tasks, and its session at the upstream
 ---@field release fun(self: moonpool.host.Channel)   This task needs it no more; also by <close> and at the end of the task

@@ -34,6 +34,12 @@ local function save(record, state)
   host.store.set(key_of(record), json.encode { serial = state.serial, id = state.id, uris = json.object(state.uris) }, KEPT_S)
 end
 
+-- Saves what was asked for. A process with nothing but lists to tell may end when it is idle; a session that costs a stream alone stays.
+local function keep(record, channel, card, state)
+  channel:hold(next(state.uris) ~= nil or card.transport == "http" and (state.id ~= nil or card.has_stream == true))
+  save(record, state)
+end
+
 -- Runs f() while no other task of any worker does for this upstream.
 local function alone(record, f)
   local until_s = host.time.now() + TURN_S
@@ -169,7 +175,7 @@ function follow.ensure(record)
     local channel, card, state, wanted = current(record)
     if not channel then return nil, card.reason end
     bring(record, channel, card, state, wanted)
-    save(record, state)
+    keep(record, channel, card, state)
     return true
   end)
 end
@@ -202,7 +208,7 @@ function follow.add(record, uri)
     elseif may_subscribe(card) and has_way(card) and call(channel, card, "resources/subscribe", uri) then
       state.uris[uri] = set[uri]
     end
-    save(record, state)
+    keep(record, channel, card, state)
     if state.uris[uri] then return true end
     return nil, "the upstream '" .. record.name .. "' does not tell when this resource changes"
   end)
@@ -233,7 +239,7 @@ function follow.sweep(record, is_wanted)
         now_state.uris[uri] = nil
       end
     end
-    save(record, now_state)
+    keep(record, channel, card, now_state)
   end)
 end
 

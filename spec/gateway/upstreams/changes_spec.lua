@@ -206,3 +206,23 @@ describe("a channel that was lost", function()
     close_all(clients)
   end)
 end)
+
+describe("a program whose resources are followed", function()
+  it("does not end for being idle; without subscribers it does", function()
+    local u <close> = upstream.start { revision = "2025-06-18", transport = "stdio" }
+    local g <close> = start(u, { process = { idle_stop = "1s" } })
+    local c <close> = g:client "2025-11-25"
+    assert.is_true(#names_of(c) > 0)
+    local stream = c:get_stream()
+    c:result("resources/subscribe", { uri = "stub://text" })
+    local other <close> = g:client("2025-11-25", { capabilities = { roots = {} } }) -- can be asked: has a process of its own, which becomes idle
+    other:result("tools/call", { name = "look", arguments = {} })
+    g:wait_status(function(status) return status.gauges.upstream_channels == 2 end)
+    g:wait_status(function(status) return status.gauges.upstream_channels == 1 end, 40)
+    u:announce("notifications/resources/updated", { uri = "stub://text" })
+    stream:wait_event("notifications/resources/updated", 20)
+    c:result("resources/unsubscribe", { uri = "stub://text" })
+    g:wait_status(function(status) return status.gauges.upstream_channels == 0 end, 40)
+    stream:close()
+  end)
+end)
