@@ -74,12 +74,19 @@ end
 
 -- -- reading ---------------------------------------------------------------------------------------------------------
 
+local MOST_CLASSES = 128      -- there are 64, each perhaps with the lists before the last change
+
 local function fresh_key(record, name, base_hash) return ("upstream:fresh:%s:%s:%s"):format(record.name, name, base_hash) end
 local function tried_key(record, name) return ("upstream:tried:%s:%s"):format(record.name, name) end
 
 --- True if the lists of a class are to be read: they never were, or a while ago, or the upstream's lists have changed since.
 function classes.is_due(record, name, base_hash)
   return not host.store.get(fresh_key(record, name, base_hash)) and not host.store.get(tried_key(record, name))
+end
+
+--- The upstream says that its lists have changed: those of each class are read again when a client of the class lists next.
+function classes.forget(record)
+  for _, key in ipairs(host.store.keys("upstream:fresh:" .. record.name .. ":", MOST_CLASSES)) do host.store.delete(key) end
 end
 
 --- Reads the lists of the class of a call's client, on the channel that its calls use. `publish(text, claim)`. False if another task does.

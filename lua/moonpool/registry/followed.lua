@@ -1,6 +1,7 @@
 -- What upstreams say about their lists and resources, for the clients of this gateway: a list that may have changed is read again, once for all who say
 -- so, and clients are notified of what differs; a resource that has changed is told to those that subscribed to it.
 
+local classes = require "moonpool.registry.classes"
 local config = require "moonpool.upstream.config"
 local federated = require "moonpool.registry.federated"
 local follow = require "moonpool.upstream.follow"
@@ -32,6 +33,7 @@ local function read_gathered(record)
   end
   local since = state.last
   gathering[record.name] = nil
+  classes.forget(record)
   while not federated.has_begun(record, since) do
     if federated.read(record) then return end
     host.time.sleep(GATHER_S)

@@ -147,6 +147,23 @@ for _, row in ipairs(upstream.kinds()) do
   end)
 end
 
+describe("a list that only clients of a class see", function()
+  it("is read again after the upstream has said that it changed", function()
+    local u <close> = upstream.start { revision = "2025-11-25" }
+    local shown = { roots = "before", none = "same" }
+    u:when("tools/list", function(x)
+      local name = (x.session.capabilities or {}).roots and shown.roots or shown.none
+      x:result(('{"tools":[{"name":"%s","inputSchema":{"type":"object"}}]}'):format(name))
+    end)
+    local g <close> = start(u)
+    local c <close> = g:client("2025-11-25", { capabilities = { roots = {} } })
+    wait.for_fact("the list of the class", 20, function() return names_of(c)[1] == "before" end)
+    shown.roots = "after"
+    u:announce "notifications/tools/list_changed"
+    wait.for_fact("the changed list of the class", 20, function() return names_of(c)[1] == "after" end)
+  end)
+end)
+
 describe("an upstream without a stream", function()
   it("has its lists read at each `refresh`, changes are told, and resources are left out of the acknowledgement", function()
     local u <close> = upstream.start { revision = "2025-11-25", get = false }
