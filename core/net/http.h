@@ -31,13 +31,13 @@ typedef struct {
     mp_listener *listener;
     h2o_socket_t *socket;
     mp_link streams;     /* the requests being served: at most one with HTTP/1 */
-    char peer[48];       /* filled by the first call of mp_conn_peer */
+    char peer[46];       /* an address, "unix" or "unknown": filled by the first call of mp_conn_peer */
+    bool reads_requests; /* the TLS handshake is complete, or there is none */
+    bool is_refused;     /* an error was sent before the whole request arrived: further input is discarded */
     mp_tls_conn *tls;    /* NULL: the connection does not use TLS */
     mp_http2 *http2;     /* NULL: the connection uses HTTP/1, or is not decided yet */
     mp_timer first;      /* limits the time until the preface of HTTP/2, or another byte, arrives */
     h2o_socket_cb read;  /* libh2o's callback for bytes of requests; intake.c calls it */
-    bool reads_requests; /* the TLS handshake is complete, or there is none */
-    bool is_refused;     /* an error was sent before the whole request arrived: further input is discarded */
     size_t body_bytes;   /* bytes of the current requests, counted in limits.bodies */
     size_t discarded;    /* bytes discarded since the request was refused */
 } mp_conn;

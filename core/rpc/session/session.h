@@ -79,9 +79,9 @@ struct mp_session {
     mp_node node; /* link in its shard */
     char id[MP_SESSION_ID + 1];
     unsigned char principal[MP_PRINCIPAL_KEY]; /* key of the session's owner */
-    char peer[48];                             /* address of the client that opened the session; empty over stdio */
     bool is_sse; /* the session's transport is HTTP+SSE or stdio: transport->has_one_stream */
     bool closed; /* guarded by `lock` */
+    char *peer;  /* address of the client that opened the session; empty over stdio */
     const mp_transport *transport;
     mp_table *table;
     mp_owner *owner;

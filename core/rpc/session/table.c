@@ -259,9 +259,10 @@ static void write_random_id(char id[MP_SESSION_ID + 1])
 
 static void set_peer(mp_session *session, mp_str peer)
 {
-    size_t len = peer.len < sizeof session->peer ? peer.len : 0;
-    memcpy(session->peer, peer.ptr, len);
-    session->peer[len] = '\0';
+    session->peer = mp_slab_new(peer.len + 1);
+    if (peer.len > 0)
+        memcpy(session->peer, peer.ptr, peer.len);
+    session->peer[peer.len] = '\0';
 }
 
 mp_session *mp_session_new(mp_rpc *rpc, const mp_transport *transport, const mp_principal *principal, mp_str peer)
@@ -319,6 +320,7 @@ void mp_session_unref(mp_session *session)
         session->on_free(session);
     pthread_mutex_destroy(&session->lock);
     mp_card_free(atomic_load(&session->card));
+    mp_slab_free(session->peer, strlen(session->peer) + 1);
     mp_slab_free(session, sizeof *session);
 }
 

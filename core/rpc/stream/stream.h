@@ -15,13 +15,13 @@ struct mp_reader {
     mp_feed *feed;       /* counted reference; NULL where events have no ids */
     uint64_t number;     /* serial of the feed's call; 0: the session's own stream, or no feed */
     int fd;              /* the reader's socket: open as long as the session points to this reader */
+    bool is_behind;      /* the reader still reads from the event log; only its own thread changes this */
+    bool is_replaced;    /* the client has reconnected on another connection; guarded by the session's lock */
+    /* while draining: no call of its session ran one sweep ago, so the messages of those calls have arrived */
+    bool was_idle;
     mp_rpc *rpc;
-    bool
-        was_idle; /* while draining: no call of its session ran one sweep ago, so the messages of those calls have arrived */
     mp_link link;       /* link in rpc->readers */
-    mp_link in_session; /* link in session->readers; guarded, like the next two fields, by the session's lock */
-    bool is_behind;     /* the reader still reads from the event log; only its own thread changes this */
-    bool is_replaced;   /* the client has reconnected on another connection */
+    mp_link in_session; /* link in session->readers; guarded by the session's lock, like is_behind */
     mp_timer expiry;
     int64_t expires; /* when the principal's credentials expire, in seconds since 1970; 0: never */
     uint64_t expired_at;
