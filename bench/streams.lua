@@ -82,14 +82,41 @@ local function longer(g)
   return sum
 end
 
+-- A gateway with room for twice `count` streams.
+local function start(count)
+  return gateway.start { workers = 2, scripts = scripts, config = {
+    heartbeat = "10m", sessions = { max = 2 * count + 500, per_principal = 2 * count + 500, initialize_within = "1h" },
+    limits = { connections = 2 * count + 500, calls_in_flight = 2 * count + 500, listeners = 2 * count + 500, call = { time = "1h" } },
+  } }
+end
+
+--- Opens `count` streams of a kind and waits until each takes at most `most` KB. Returns KB of each, also where that did not happen in time.
+function streams.weigh(kind, count, most, patience)
+  local g <close> = start(count)
+  local holder = start_holder(g, kind)
+  local function open(more, sum)
+    holder.tell("open", more)
+    g:wait_status(function(status) return status.gauges[kind.gauge] >= sum end, PATIENCE)
+  end
+  open(FIRST, FIRST)
+  local before, began = g:rss(), uv.hrtime()
+  local kb
+  open(count - FIRST, count)
+  repeat
+    kb = (g:rss() - before) / (count - FIRST) / 1024
+    uv.sleep(50)
+  until kb <= most or seconds_since(began) > patience
+  holder.tell("leave", "close")
+  holder.tell "end"
+  holder.stop()
+  return kb
+end
+
 --- { kb, open_s, fan_out_ms, left, longer } of `count` streams of a kind: KB resident for each, seconds until all were open, milliseconds for
 --- one event to all, the part of the memory that is still held AFTER_S after they have left, and the number of turns above 5 ms in which
 --- memory was returned.
 function streams.measure(kind, count, departure)
-  local g <close> = gateway.start { workers = 2, scripts = scripts, config = {
-    heartbeat = "10m", sessions = { max = 2 * count + 500, per_principal = 2 * count + 500, initialize_within = "1h" },
-    limits = { connections = 2 * count + 500, calls_in_flight = 2 * count + 500, listeners = 2 * count + 500, call = { time = "1h" } },
-  } }
+  local g <close> = start(count)
   local first = start_holder(g, kind)
   first.tell("open", 4)
   first.tell("leave", departure.command)

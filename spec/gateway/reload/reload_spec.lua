@@ -1,7 +1,6 @@
 -- Saved scripts take effect at once, on every worker; a broken script changes nothing; clients are notified of the lists that changed, and of nothing
 -- else.
 local lfs = require "lfs"
-local cjson = require "cjson"
 local gateway = require "spec.helpers.gateway"
 local wait = require "spec.helpers.wait"
 
@@ -163,6 +162,6 @@ describe("POST /reload", function()
     g:signal "sighup"
     wait_says(g, "third")
     assert.equal(405, g:admin("/reload").status)
-    assert.equal("~ one (description)", cjson.decode(g:admin("/status").body).scripts.changes)
+    g:wait_status(function(status) return status.scripts.changes == "~ one (description)" end)
   end)
 end)
