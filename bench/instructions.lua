@@ -46,7 +46,7 @@ local shapes = {
   { name = "list", message = { method = "tools/list", params = {} }, expect = "add_table" },
   { name = "read", message = { method = "resources/read", name = "text://fixed", params = { uri = "text://fixed" } }, expect = "fixed" },
   { name = "made", message = { method = "resources/read", name = "text://made", params = { uri = "text://made" } }, expect = "made" },
-  { name = "start", message = call_of("add", { a = 1, b = 2 }), expect = '"3"', is_whole = true, allowed = 1.25 },
+  { name = "start", message = call_of("add", { a = 1, b = 2 }), expect = '"3"', is_whole = true, allowed = 1.5 },
 }
 
 local function read(path)

@@ -3,7 +3,7 @@
 local host = require "moonpool.host"
 local lazy = require "moonpool.runtime.lazy"
 require "moonpool.runtime.weak"
-if host.config.upstreams[1] or host.script.has_specs then require "moonpool.registry.federated" end
+if host.config.upstreams[1] or host.script.has_specs then require "moonpool.registry.followed" end
 if host.script.has_specs then require "moonpool.specs.fakes" end
 
 local auth = require "moonpool.access.auth"

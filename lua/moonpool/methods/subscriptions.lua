@@ -5,7 +5,8 @@ local access = require "moonpool.access.access"
 local call_library = require "moonpool.protocol.call"
 local content = require "moonpool.things.tool_result"
 local errors = require "moonpool.runtime.rpc_error"
-local followed = require "moonpool.registry.followed"
+local lazy = require "moonpool.runtime.lazy"
+local followed = lazy "moonpool.registry.followed"
 local json = require "moonpool.json"
 local registry = require "moonpool.registry.registry"
 local subscriptions = require "moonpool.registry.subscriptions"
@@ -47,7 +48,7 @@ methods["resources/unsubscribe"] = function(call, params, era)
   if type(params.uri) == "string" then host.session.unsubscribe(call, "resource:" .. uris.normal(params.uri)) end -- works for a removed resource as well
   local uri, err, resource = uri_of(call, params, era)
   if not uri then return nil, err end
-  followed.unsubscribed(resource)
+  if resource.upstream then followed.unsubscribed(resource) end
   return {}
 end
 
