@@ -321,10 +321,11 @@ const mp_config_key mp_config_keys[] = {
      .doc = "Time that a statement waits for another connection or process to unlock the file."},
     {"limits.upstreams", MP_KEY_SECTION, .doc = "Limits over all upstreams."},
     {"limits.upstreams.channels", COUNT(1, MILLION), SLOT(upstream_limits.channels), .preset = "1024",
-     .doc = "Limit of open channels: sessions at upstreams, and running programs. A request that needs one more ends a "
-            "channel of its upstream that had no request for a minute; if there is none, it is refused."},
+     .doc = "Limit of open channels: sessions at upstreams, and running programs. A request that needs one more ends "
+            "the one that was idle longest, if that is a minute or more; else it waits within open, and is refused."},
     {"limits.upstreams.processes", COUNT(1, 10000), SLOT(upstream_limits.processes), .preset = "64",
-     .doc = "Limit of running programs of all upstreams. A request that needs one more is refused."},
+     .doc = "Limit of running programs of all upstreams. A request that needs one more ends the one that was idle "
+            "longest, if that is a minute or more; else it waits within open, in its order, and is refused."},
     {"limits.upstreams.answer", SIZE(KIB, GIB), SLOT(upstream_limits.answer), .preset = "16MiB",
      .doc = "Limit of one message of an upstream, after decompression. A request with a larger answer fails."},
     {"limits.upstreams.queue", SIZE(KIB, GIB), SLOT(upstream_limits.queue), .preset = "1MiB",
@@ -380,8 +381,8 @@ const mp_config_key mp_config_keys[] = {
     {"upstreams.NAME.process.idle_stop", TIME(SECOND, 30 * DAY), OF_UPSTREAM(core.idle_stop_ms), .preset = "10m",
      .doc = "A program or session that had no request for this time is ended."},
     {"upstreams.NAME.process.most", COUNT(1, 10000), OF_UPSTREAM(core.most), .preset = "16",
-     .doc = "Limit of running programs of this upstream. A request that needs one more ends a program that had no "
-            "request for a minute; if there is none, it is refused."},
+     .doc = "Limit of running programs of this upstream. A request that needs one more ends the one that was "
+            "idle longest, if that is a minute or more; else it waits within open, and is refused."},
     {"upstreams.NAME.process.memory", SIZE(MIB, 1024 * GIB), OF_UPSTREAM(core.memory), .preset = "1GiB", .word = "off",
      .doc = "Memory that one program may occupy together with the programs that it starts. A program above it is "
             "ended when it has no request, or at once if it is a quarter above."},

@@ -25,7 +25,6 @@ struct channel_handle {
     mp_channel *channel;
     bool is_claimed; /* the task opens the channel */
     bool is_once;    /* the channel ends with the task */
-    bool is_late;    /* waited too long */
 };
 
 /* A literal of the reasons that Lua may give for a channel that could not be opened. */
@@ -90,9 +89,8 @@ static void on_take_late(mp_timer *timer)
     channel_handle *it = op->of;
     if (mp_take_result_of(it->take) != MP_TAKE_WAITS)
         return; /* its result is on the way */
-    it->is_late = true;
     it->op = NULL;
-    end_take(it);
+    mp_take_expire(it->take);
     mp_op_done(&op->super);
 }
 
@@ -131,8 +129,6 @@ static int push_taken(lua_State *L, int status, lua_KContext context)
     static const char *const words[] = {
         [MP_TAKE_OPEN] = "open", [MP_TAKE_PROBE] = "probe", [MP_TAKE_CLAIMED] = "claimed"};
     channel_handle *it = lua_touserdata(L, (int)context);
-    if (it->is_late)
-        return mp_upstream_push_reason(L, "open", "no channel was opened within `open`");
     mp_take_result result = mp_take_result_of(it->take);
     if (result == MP_TAKE_REFUSED)
         return mp_upstream_push_failure(L, mp_take_failure(it->take));

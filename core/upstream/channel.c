@@ -18,10 +18,32 @@ mp_channel *mp_channel_ref(mp_channel *channel)
     return channel;
 }
 
+void mp_channel_release_place(mp_channel *channel)
+{
+    if (!atomic_exchange(&channel->has_place, false))
+        return;
+    atomic_fetch_sub(&channel->upstream->places, 1);
+    mp_cap_release(&channel->upstream->table->processes);
+}
+
+bool mp_channel_use_place(mp_channel *channel)
+{
+    mp_cap *cap = &channel->upstream->table->processes;
+    if (atomic_exchange(&channel->has_place, false))
+        return true;
+    if (atomic_fetch_add(&cap->used, 1) < channel->part->limits.processes) {
+        atomic_fetch_add(&channel->upstream->places, 1);
+        return true;
+    }
+    mp_cap_release(cap);
+    return false;
+}
+
 void mp_channel_unref(mp_channel *channel)
 {
     if (channel == NULL || atomic_fetch_sub_explicit(&channel->refs, 1, memory_order_acq_rel) != 1)
         return;
+    mp_channel_release_place(channel);
     mp_upstream_part_unref(channel->part);
     mp_upstream_unref(channel->upstream);
     free(channel->card);
@@ -127,12 +149,11 @@ bool mp_channel_detach(mp_channel *channel, bool is_lost)
         upstream->opening--;
     channel->is_claimed = false;
     upstream->channels--;
-    atomic_fetch_sub(&upstream->table->channels, 1);
+    mp_cap_release(&upstream->table->channels);
     mp_stat_add(&mp_stat_upstream_channels, -1);
     return true;
 }
 
-/* Under the upstream's lock. Room for the channel was found. */
 mp_channel *mp_channel_claim(mp_upstream *upstream, mp_channel_key *key, mp_upstream_host *home)
 {
     mp_channel *channel = mp_new(sizeof *channel);
@@ -145,6 +166,8 @@ mp_channel *mp_channel_claim(mp_upstream *upstream, mp_channel_key *key, mp_upst
     channel->key = key;
     channel->is_claimed = true;
     channel->used_at = mp_monotonic_ms();
+    atomic_init(&channel->has_place, upstream->part->it.kind == MP_UPSTREAM_COMMAND);
+    atomic_fetch_add(&upstream->places, upstream->part->it.kind == MP_UPSTREAM_COMMAND);
     mp_link_init(&channel->in_owner);
     mp_link_init(&channel->exchanges);
     mp_link_init(&channel->standings);

@@ -8,8 +8,8 @@
 MP_COUNTER(refused_upstream_processes, "refused", "reason", "upstream_processes",
            "programs of upstreams over limits.upstreams.processes, or started too often")
 
-#define MAX_STARTS 5 /* of one upstream in START_WINDOW_MS */
-#define START_WINDOW_MS 60000
+#define MAX_ENDS 5 /* programs of one upstream that end by themselves in END_WINDOW_MS, before no other is started */
+#define END_WINDOW_MS 60000
 
 /* -- messages ------------------------------------------------------------------------------------------------------ */
 
@@ -245,24 +245,21 @@ void mp_channel_broken(mp_channel *channel, const char *reason, const char *why)
 
 /* -- processes ----------------------------------------------------------------------------------------------------- */
 
-bool mp_upstream_may_start(mp_upstream *upstream, const char **reason, int64_t *retry_ms)
+bool mp_channel_may_start(mp_channel *channel, const char **reason, int64_t *retry_ms)
 {
-    mp_upstreams *table = upstream->table;
+    mp_upstream *upstream = channel->upstream;
     uint64_t now = mp_monotonic_ms();
     *reason = NULL;
     *retry_ms = -1;
     pthread_mutex_lock(&upstream->lock);
-    unsigned slots = sizeof upstream->starts / sizeof *upstream->starts;
-    uint64_t oldest =
-        upstream->start_count < MAX_STARTS ? 0 : upstream->starts[(upstream->start_count - MAX_STARTS) % slots];
-    if (oldest != 0 && now < oldest + START_WINDOW_MS) {
+    unsigned slots = sizeof upstream->ends / sizeof *upstream->ends;
+    uint64_t oldest = upstream->end_count < MAX_ENDS ? 0 : upstream->ends[(upstream->end_count - MAX_ENDS) % slots];
+    if (oldest != 0 && now < oldest + END_WINDOW_MS) {
         *reason = "down";
-        *retry_ms = (int64_t)(oldest + START_WINDOW_MS - now);
-    } else if (atomic_fetch_add(&table->processes, 1) >= upstream->part->limits.processes) {
-        atomic_fetch_sub(&table->processes, 1);
+        *retry_ms = (int64_t)(oldest + END_WINDOW_MS - now);
+    } else if (!mp_channel_use_place(channel)) {
         *reason = "busy";
     } else {
-        upstream->starts[upstream->start_count++ % slots] = now;
         upstream->processes++;
         upstream->total_starts++;
     }
@@ -272,12 +269,20 @@ bool mp_upstream_may_start(mp_upstream *upstream, const char **reason, int64_t *
     return *reason == NULL;
 }
 
+void mp_upstream_ended_by_itself(mp_upstream *upstream)
+{
+    pthread_mutex_lock(&upstream->lock);
+    upstream->ends[upstream->end_count++ % (sizeof upstream->ends / sizeof *upstream->ends)] = mp_monotonic_ms();
+    pthread_mutex_unlock(&upstream->lock);
+}
+
 void mp_upstream_stopped(mp_upstream *upstream)
 {
     pthread_mutex_lock(&upstream->lock);
     upstream->processes--;
     pthread_mutex_unlock(&upstream->lock);
-    atomic_fetch_sub(&upstream->table->processes, 1);
+    atomic_fetch_sub(&upstream->places, 1);
+    mp_cap_release(&upstream->table->processes);
 }
 
 void mp_upstream_note(mp_upstream *upstream, const char *why)

@@ -40,6 +40,13 @@ typedef struct mp_catalogue_class {
     bool is_stale; /* the catalogue was read before a reload changed the connection */
 } mp_catalogue_class;
 
+/* What all upstreams together may have, and the takes that wait for it, oldest first. */
+typedef struct {
+    _Atomic int64_t used;
+    mp_link waiting; /* of mp_take, by its member in_cap */
+    int64_t waiters;
+} mp_cap;
+
 struct mp_upstreams {
     pthread_mutex_t lock; /* guards the members up to the empty line */
     mp_map by_name;       /* of mp_upstream, those that the configuration has */
@@ -56,8 +63,9 @@ struct mp_upstreams {
     atomic_int park_ends;        /* ends of parks that are on the way to their homes */
     atomic_bool has_ended_parks; /* the process ends: nothing is parked any more */
 
-    atomic_int owned; /* channels that belong to sessions */
-    _Atomic int64_t channels, processes;
+    atomic_int owned;           /* channels that belong to sessions */
+    pthread_mutex_t cap_lock;   /* guards the lists of the next two; taken after an upstream's lock, and alone */
+    mp_cap channels, processes; /* against limits.upstreams */
     _Atomic uint64_t swept_at, serial;
     atomic_bool is_ending;
     char instance[33];
@@ -86,9 +94,10 @@ struct mp_upstream {
     mp_link waiting;        /* exchanges that wait for a slot, by their member in_upstream */
     int64_t calls, waiters; /* slots taken; exchanges that wait */
     mp_circuit circuit;
-    mp_map classes;     /* of mp_catalogue_class */
-    uint64_t starts[8]; /* times of the last starts of processes, in ms */
-    unsigned start_count;
+    mp_map classes;   /* of mp_catalogue_class */
+    uint64_t ends[8]; /* times at which programs have ended by themselves, in ms */
+    unsigned end_count;
+    _Atomic int64_t places; /* processes that are counted for it, started or not */
     int64_t processes;
     uint64_t memory; /* of its processes, in bytes, as measured last */
     uint64_t total_calls, total_errors, total_lost, total_dropped, total_refused, total_opened, total_starts;
@@ -139,6 +148,7 @@ struct mp_channel {
     mp_link in_owner;
     mp_link in_ended; /* of the thread that ends it, between the lock and mp_channel_close_soon */
 
+    atomic_bool has_place;  /* a process is counted for it that has not been started */
     mp_upstream_host *home; /* the worker that claimed it; never changes */
     char *given;            /* the session id that the upstream gave while the channel was opened; home's thread */
     void *connection;       /* of the transport, on the home's thread */
@@ -164,6 +174,9 @@ struct mp_take {
     uint64_t open_ms;
 
     mp_link link;          /* upstream lock: in takes of a key, or in room of the upstream */
+    const char *lacks;     /* upstream lock: why it waits in room; NULL: it waits for a key */
+    mp_cap *cap;           /* table's cap_lock: the limit of all upstreams that it waits for; NULL: none */
+    mp_link in_cap;        /* table's cap_lock */
     mp_take_result result; /* upstream lock until the message is delivered */
     mp_channel *channel;
     mp_upstream_failure failure;
@@ -314,11 +327,27 @@ void mp_take_wake(mp_take *take);
 void mp_take_refuse(mp_take *take, const char *reason, const char *why, uint64_t retry_ms);
 /* Those who wait in the list decide anew, in their order. The caller closes the channels in `ended` without the lock. */
 void mp_takes_pump(mp_link *waiting, mp_link *ended);
+/* Ends the channel that was idle longest, if it was idle for a minute. Under the upstream's lock; the caller closes the channels in `ended`
+ * without it. */
+bool mp_channels_evict(mp_upstream *upstream, mp_link *ended);
+/* The time of the last use of the channel that mp_channels_evict would end; UINT64_MAX: there is none. Under the upstream's lock. */
+uint64_t mp_channels_idle_since(const mp_upstream *upstream);
+/* Gives a counted channel or process back. */
+void mp_cap_release(mp_cap *cap);
+
+/* -- room.c -------------------------------------------------------------------------------------------------------- */
+
+/* Ends idle channels of any upstream while takes wait for limits.upstreams. `list`: all upstreams. Without a lock. */
+void mp_upstreams_make_room(mp_upstreams *table, mp_upstream *const *list, size_t count);
 
 /* -- channel.c ----------------------------------------------------------------------------------------------------- */
 
 /* A channel that the task of `home` has to open. Under the upstream's lock, where room was found. */
 mp_channel *mp_channel_claim(mp_upstream *upstream, mp_channel_key *key, mp_upstream_host *home);
+/* The process that is counted for the channel is started, or one more is counted. False: limits.upstreams.processes run. */
+bool mp_channel_use_place(mp_channel *channel);
+/* The channel needs no process any more: gives back one that was counted for it and not started. */
+void mp_channel_release_place(mp_channel *channel);
 /* Closes the channels in a list, by their member in_ended. Without a lock. */
 void mp_channels_close(mp_link *ended, bool is_lost);
 /* Ends the channel: its key is free. Under the upstream's lock; the caller then calls mp_channel_close_soon without it. True if it had not

@@ -121,6 +121,7 @@ static bool hand_over(connection *it)
 static void end_by_itself(connection *it, const char *reason, const char *why, bool now)
 {
     it->is_over = true;
+    mp_upstream_ended_by_itself(it->upstream);
     mp_log(MP_WARN, "upstream process ended", mp_log_str("upstream", mp_str_of(it->upstream->name)),
            mp_log_str("why", mp_str_of(why)));
     mp_upstream_note(it->upstream, why);
@@ -249,10 +250,10 @@ static connection *connect_channel(mp_channel *channel, mp_exchange *exchange)
     const char *reason;
     int64_t retry_ms;
     mp_err err = {"", ""};
-    if (!mp_upstream_may_start(channel->upstream, &reason, &retry_ms)) {
+    if (!mp_channel_may_start(channel, &reason, &retry_ms)) {
         mp_upstream_failure_set(&failure, reason, false,
                                 retry_ms < 0 ? "limits.upstreams.processes programs run already"
-                                             : "the program was started 5 times within a minute");
+                                             : "5 programs have ended by themselves within a minute");
         failure.retry_after_ms = retry_ms;
         mp_exchange_fail(exchange, &failure);
         return NULL;
@@ -270,6 +271,7 @@ static connection *connect_channel(mp_channel *channel, mp_exchange *exchange)
     }
     mp_channel_unref(channel);
     it->channel = NULL;
+    mp_upstream_ended_by_itself(it->upstream);
     on_gone(it);
     mp_exchange_fail_with(exchange, "refused", err.text);
     return NULL;
@@ -316,6 +318,7 @@ static void close_channel(mp_channel *channel, bool is_lost)
     (void)is_lost;
     connection *it = channel->connection;
     channel->is_closed = true;
+    mp_channel_release_place(channel);
     channel->connection = NULL;
     if (it == NULL)
         return;

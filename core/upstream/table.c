@@ -21,6 +21,9 @@ mp_upstreams *mp_upstreams_new(void)
     unsigned char bits[16] = {0};
     pthread_mutex_init(&table->lock, NULL);
     pthread_mutex_init(&table->catalogue_lock, NULL);
+    pthread_mutex_init(&table->cap_lock, NULL);
+    mp_link_init(&table->channels.waiting);
+    mp_link_init(&table->processes.waiting);
     mp_map_init(&table->by_name);
     mp_map_init(&table->owners);
     mp_map_init(&table->catalogues);
@@ -208,6 +211,7 @@ static void sweep_if_due(mp_upstreams *table, uint64_t now)
         mp_channels_sweep(found.list[i], now);
         drop_retired(table, found.list[i], now);
     }
+    mp_upstreams_make_room(table, found.list, found.count);
     forget(&found);
     mp_parks_sweep(table, now);
 }
@@ -235,6 +239,13 @@ static void look_for_barred(mp_node *node, void *ctx)
         *(bool *)ctx = true;
 }
 
+/* Programs that were started after another one had ended by itself. */
+static int64_t restarts_of(const mp_upstream *upstream)
+{
+    int64_t starts = (int64_t)upstream->total_starts, ends = (int64_t)upstream->end_count;
+    return starts == 0 ? 0 : starts - 1 < ends ? starts - 1 : ends;
+}
+
 static void describe(mp_upstream *upstream, mp_upstream_report *to)
 {
     bool is_barred = false;
@@ -260,7 +271,7 @@ static void describe(mp_upstream *upstream, mp_upstream_report *to)
                                .error_at = upstream->error_at,
                                .processes = upstream->processes,
                                .memory = upstream->memory,
-                               .restarts = upstream->total_starts > 0 ? (int64_t)upstream->total_starts - 1 : 0};
+                               .restarts = restarts_of(upstream)};
     to->state = circuit->is_open              ? MP_UPSTREAM_DOWN
                 : is_barred                   ? MP_UPSTREAM_BARRED
                 : upstream->total_opened == 0 ? MP_UPSTREAM_UNUSED
@@ -514,6 +525,7 @@ void mp_upstreams_free(mp_upstreams *table)
     mp_map_clear(&table->catalogues);
     pthread_mutex_destroy(&table->lock);
     pthread_mutex_destroy(&table->catalogue_lock);
+    pthread_mutex_destroy(&table->cap_lock);
     free(table->hops);
     free(table);
 }

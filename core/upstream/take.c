@@ -62,6 +62,17 @@ typedef struct {
     uint64_t before;
 } idle_search;
 
+/* Milliseconds for which a channel is idle before it makes room. */
+static uint64_t evictable_ms(void)
+{
+#ifdef MP_SPEC_BUILD
+    const char *text = getenv("MOONPOOL_EVICTABLE_MS");
+    if (text != NULL)
+        return strtoull(text, NULL, 10);
+#endif
+    return EVICTABLE_MS;
+}
+
 static void look_for_idle(mp_node *node, void *ctx)
 {
     idle_search *search = ctx;
@@ -73,30 +84,94 @@ static void look_for_idle(mp_node *node, void *ctx)
     }
 }
 
-/* Ends the channel that was idle longest, if it was idle for long. Under the lock; close_soon is posted by the message below. */
-static bool evict(mp_upstream *upstream, mp_link *ended)
+uint64_t mp_channels_idle_since(const mp_upstream *upstream)
 {
-    uint64_t now = mp_monotonic_ms();
-    idle_search search = {.before = now > EVICTABLE_MS ? now - EVICTABLE_MS : 0};
+    uint64_t now = mp_monotonic_ms(), evictable = evictable_ms();
+    idle_search search = {.before = now > evictable ? now - evictable : 0};
+    mp_map_each(&((mp_upstream *)(uintptr_t)upstream)->keys, look_for_idle, &search);
+    return search.oldest == NULL ? UINT64_MAX : search.before;
+}
+
+bool mp_channels_evict(mp_upstream *upstream, mp_link *ended)
+{
+    uint64_t now = mp_monotonic_ms(), evictable = evictable_ms();
+    idle_search search = {.before = now > evictable ? now - evictable : 0};
     mp_map_each(&upstream->keys, look_for_idle, &search);
     if (search.oldest == NULL || !mp_channel_detach(search.oldest, false))
         return false;
     mp_link_init(&search.oldest->in_ended);
     mp_link_put(ended, &search.oldest->in_ended);
     mp_stat_add(&mp_stat_upstream_evicted, 1);
+    mp_log(MP_INFO, "idle channel ended for room", mp_log_str("upstream", mp_str_of(upstream->name)),
+           mp_log_int("idle_ms", (int64_t)(now - search.before)));
     return true;
 }
 
-static bool reserve_channel(mp_upstream *upstream)
+/* -- room ---------------------------------------------------------------------------------------------------------- */
+
+/* The take does not wait for a limit of all upstreams any more. Under cap_lock. */
+static void leave_cap(mp_take *take)
 {
+    if (take->cap == NULL)
+        return;
+    mp_link_drop(&take->in_cap);
+    take->cap->waiters--;
+    take->cap = NULL;
+}
+
+/* Counts one more, in the order of the takes that wait. False: the take waits. */
+static bool reserve(mp_take *take, mp_cap *cap, int64_t limit)
+{
+    mp_upstreams *table = take->upstream->table;
+    pthread_mutex_lock(&table->cap_lock);
+    bool is_first = mp_link_is_alone(&cap->waiting) || cap->waiting.next == &take->in_cap;
+    bool may = is_first && atomic_load(&cap->used) < limit;
+    if (may)
+        atomic_fetch_add(&cap->used, 1);
+    if (may == (take->cap == cap)) /* it has what it waits for, or waits for something else from now on */
+        leave_cap(take);
+    if (!may && take->cap == NULL) {
+        take->cap = cap;
+        cap->waiters++;
+        mp_link_put(&cap->waiting, &take->in_cap);
+    }
+    pthread_mutex_unlock(&table->cap_lock);
+    return may;
+}
+
+static void leave_room(mp_take *take)
+{
+    mp_upstreams *table = take->upstream->table;
+    take->lacks = NULL;
+    if (take->cap == NULL)
+        return;
+    pthread_mutex_lock(&table->cap_lock);
+    leave_cap(take);
+    pthread_mutex_unlock(&table->cap_lock);
+}
+
+void mp_cap_release(mp_cap *cap)
+{
+    atomic_fetch_sub(&cap->used, 1);
+}
+
+/* NULL: a channel, and for programs a process, is counted for the take. Else what it waits for. */
+static const char *lacks_of(mp_take *take)
+{
+    const mp_upstream *upstream = take->upstream;
     mp_upstreams *table = upstream->table;
     const mp_upstream_part *part = upstream->part;
-    if (part->it.most > 0 && upstream->channels >= part->it.most)
-        return false;
-    if (atomic_fetch_add(&table->channels, 1) < part->limits.channels)
-        return true;
-    atomic_fetch_sub(&table->channels, 1);
-    return false;
+    int64_t places = atomic_load(&upstream->places); /* with those whose channel has ended, and which have not */
+    if (part->it.most > 0 && (upstream->channels >= part->it.most || places >= part->it.most)) {
+        leave_room(take);
+        return "the upstream has `most` sessions or programs";
+    }
+    if (!reserve(take, &table->channels, part->limits.channels))
+        return "limits.upstreams.channels are open";
+    if (part->it.kind != MP_UPSTREAM_COMMAND || reserve(take, &table->processes, part->limits.processes))
+        return NULL;
+    mp_cap_release(&table->channels);
+    return "limits.upstreams.processes run";
 }
 
 static mp_channel_key *need_key(mp_upstream *upstream, mp_str text)
@@ -114,31 +189,43 @@ static void decide(mp_take *take, mp_link *ended)
     mp_upstream *upstream = take->upstream;
     const mp_upstream_config *config = &upstream->part->it;
     uint64_t now = mp_monotonic_ms(), wait_ms = 0;
+    take->lacks = NULL;
     if (upstream->is_retired || atomic_load(&upstream->table->is_ending)) {
+        leave_room(take);
         mp_take_refuse(take, "stopped", "the upstream is being replaced, or the gateway stops", 0);
         return;
     }
     mp_channel_key *key = need_key(upstream, take->key);
     if (key->state == MP_KEY_CLAIMED) {
+        leave_room(take);
         wait_in(take, &key->takes);
         return;
     }
     if ((key->state == MP_KEY_RESTING || key->state == MP_KEY_BARRED) && now < key->retry_at) {
+        leave_room(take);
         mp_take_refuse(take, key->state == MP_KEY_BARRED ? "barred" : "down", key->why, key->retry_at - now);
         return;
     }
     mp_circuit_answer may = mp_circuit_ask(&upstream->circuit, now, config->open_ms, &wait_ms);
     if (may == MP_CIRCUIT_REFUSE) {
+        leave_room(take);
         mp_take_refuse(take, "down", upstream->error, wait_ms);
         return;
     }
     if (key->state == MP_KEY_OPEN) {
+        leave_room(take);
         take->result = may == MP_CIRCUIT_PROBE ? MP_TAKE_PROBE : MP_TAKE_OPEN;
         take->channel = mp_channel_ref(key->channel);
         key->channel->used_at = now;
         return;
     }
-    if (!reserve_channel(upstream) && !(evict(upstream, ended) && reserve_channel(upstream))) {
+    const char *lacks = lacks_of(take);
+    bool is_own_limit = lacks != NULL && take->cap == NULL;
+    bool is_one_leaving = atomic_load(&upstream->places) > upstream->channels;
+    if (is_own_limit && !is_one_leaving && mp_channels_evict(upstream, ended))
+        lacks = lacks_of(take);
+    take->lacks = lacks;
+    if (lacks != NULL) {
         wait_in(take, &upstream->room);
         return;
     }
@@ -171,6 +258,7 @@ mp_take *mp_channel_take(mp_upstream_host *host, const mp_take_options *options)
     take->done = options->done;
     take->ctx = options->ctx;
     mp_link_init(&take->link);
+    mp_link_init(&take->in_cap);
     if (options->key.len > 0)
         memcpy(take->bytes, options->key.ptr, options->key.len);
     take->key = (mp_str){take->bytes, options->key.len};
@@ -199,6 +287,20 @@ mp_take_result mp_take_result_of(const mp_take *take)
     return result;
 }
 
+void mp_take_expire(mp_take *take)
+{
+    pthread_mutex_lock(&take->upstream->lock);
+    if (take->result == MP_TAKE_WAITS) {
+        const char *lacks = take->lacks;
+        leave_room(take);
+        mp_link_drop(&take->link);
+        mp_stat_add(&mp_stat_upstream_takes, -1);
+        mp_take_refuse(take, lacks == NULL ? "open" : "busy",
+                       lacks == NULL ? "no channel was opened within `open`" : lacks, 0);
+    }
+    pthread_mutex_unlock(&take->upstream->lock);
+}
+
 mp_channel *mp_take_fetch(mp_take *take)
 {
     mp_channel *channel = take->channel;
@@ -225,6 +327,7 @@ void mp_take_free(mp_take *take)
     if (take->upstream != NULL) {
         pthread_mutex_lock(&take->upstream->lock);
         if (take->result == MP_TAKE_WAITS) {
+            leave_room(take);
             mp_link_drop(&take->link);
             take->result = MP_TAKE_REFUSED;
             mp_stat_add(&mp_stat_upstream_takes, -1);

@@ -190,6 +190,8 @@ mp_channel *mp_take_fetch(mp_take *take);
 const mp_upstream_failure *mp_take_failure(const mp_take *take);
 /* How long a waiting take may wait, in ms. */
 uint64_t mp_take_open_ms(const mp_take *take);
+/* A take that has waited too long is refused: "busy" if it waits for room, else "open". */
+void mp_take_expire(mp_take *take);
 void mp_take_free(mp_take *take);
 
 /* The channel belongs to a client's session and ends with it. The caller then looks whether the session is still open, and calls
