@@ -88,6 +88,18 @@ local function add(made, record, kind, key, thing)
   found[key] = thing
 end
 
+-- The keys of the things that are served, for each list: in the order of the upstreams in the configuration, then in the order of the upstream.
+local function ordered(made)
+  local order = { tools = {}, prompts = {}, resources = {}, templates = {} }
+  for _, list in ipairs(made.lists) do
+    for _, one in ipairs(list) do
+      local keys = order[one.kind]
+      if made.things[one.kind][one.key] == one.thing then keys[#keys + 1] = one.key end
+    end
+  end
+  return order
+end
+
 -- The things of one upstream for clients of a class.
 local function things_of(record, class)
   local from = catalogue.of(record.name, class)
@@ -112,12 +124,13 @@ end
 
 local function make()
   local made = { things = { tools = {}, prompts = {}, resources = {}, templates = {} }, withheld = {}, withheld_keys = {}, collisions = {}, hashes = {},
-    looks = own_looks(), facts = {}, classes = {} }
+    looks = own_looks(), facts = {}, classes = {}, lists = {} }
   for _, record in ipairs(config.list) do
     local of = things_of(record, CLASS)
     made.hashes[record.name], made.facts[record.name] = of.hash, of.facts
     made.classes[record.name] = classes.merge(record, of, things_of, function(kind, thing) policy.wrap(policy_kind[kind], thing.name, thing) end)
     if of.hash ~= "" then settled[record.name] = true end
+    made.lists[#made.lists + 1] = of.list
     for _, one in ipairs(of.list) do
       if one.why then
         withhold(made, record.name, one.kind, one.thing.original, one.why, one.hint)
@@ -208,7 +221,7 @@ local function rebuild()
   end })
   local made = make()
   now = made
-  registry.set_federated(made.things)
+  registry.set_federated(made.things, ordered(made))
   if is_attached then describe() end
   done = math.max(done, until_here)
 end

@@ -45,7 +45,8 @@ local kinds = {
 --   everything   for each list, the things of scripts and of upstreams
 --   by_word      "tool", "prompt", "resource" -> name -> the thing
 --   offered      capabilities: a thing that is switched off counts as well
-local all = { own = {}, everything = {}, by_word = {}, offered = {}, has_lists = false }
+--   order        for each list, the names of the things of upstreams in their order
+local all = { own = {}, everything = {}, order = {}, by_word = {}, offered = {}, has_lists = false }
 
 local served = access.served      -- its member `now` is the snapshot
 
@@ -73,12 +74,30 @@ end
 --- The key of the store that has the switch of a thing.
 function registry.switch_key(word, name) return "switch:" .. word .. ":" .. name end
 
--- A list of a snapshot: its method and member; the things that are on, by name, and their sorted names; whether scopes decide who sees an entry, and the
--- scopes; whether an entry has `visible`, or differs between clients; and the cached views, by the scopes of their principals.
-local function new_list(kind, things)
+-- The names of things: those of scripts, sorted, then those of upstreams in `order`, a list of names; and the place of each name, if upstreams have any.
+local function names_of(things, order)
+  if not (order and order[1]) then return sorted(things) end
+  local listed, own, place = {}, {}, {}
+  for _, name in ipairs(order) do listed[name] = true end
+  for name, thing in pairs(things) do
+    if not (thing.upstream and listed[name]) then own[name] = thing end
+  end
+  local names = sorted(own)
+  for _, name in ipairs(order) do
+    if things[name] and not own[name] then names[#names + 1] = name end
+  end
+  for i, name in ipairs(names) do place[name] = i end
+  return names, place
+end
+
+-- A list of a snapshot: its method and member; the things that are on, by name, and their names in order, with their
+-- places; whether scopes decide who sees an entry, and the scopes; whether an entry has `visible`, or differs between clients; and the cached views, by the
+-- scopes of their principals.
+local function new_list(kind, things, order)
+  local names, place = names_of(things, order)
   local list = {
-    method = kind.method, member = kind.member, things = things, names = sorted(things), needs = {}, has_visible = false, has_variants = false, views = {},
-    view_count = 0,
+    method = kind.method, member = kind.member, things = things, names = names, place = place, needs = {}, has_visible = false, has_variants = false,
+    views = {}, view_count = 0,
   }
   local seen = {}
   for _, name in ipairs(list.names) do
@@ -113,7 +132,7 @@ local function new_snapshot()
     for key, thing in pairs(everything[name]) do
       if registry.is_on(kind.word, thing) then things[key], made.on[thing] = thing, true end
     end
-    local list = new_list(kind, things)
+    local list = new_list(kind, things, all.order[name])
     made[name], made.has_visible, made.has_private = list, made.has_visible or list.has_visible, made.has_private or list.is_private
   end
   made.by_fit = sort_by_fit(made.templates)
@@ -164,14 +183,14 @@ local function offers_of(own, everything, resources)
   }
 end
 
-local function replace(own, federated)
+local function replace(own, federated, order)
   local everything = merged(own, federated)
   local by_word = { tool = everything.tools, prompt = everything.prompts, resource = {} }
   for _, kind in ipairs { "resources", "templates" } do
     for _, thing in pairs(everything[kind]) do by_word.resource[thing.name] = thing end
   end
   all = {
-    own = own, everything = everything, by_word = by_word, offered = offers_of(own, everything, by_word.resource),
+    own = own, everything = everything, order = order or {}, by_word = by_word, offered = offers_of(own, everything, by_word.resource),
     has_lists = any(own.templates, "list"),
   }
   registry.refresh()
@@ -184,8 +203,9 @@ function registry.set(found)
   replace(own)
 end
 
---- Replaces the things of upstreams: { tools, prompts, resources, templates }, each by name or URI.
-function registry.set_federated(found) replace(all.own, found) end
+--- Replaces the things of upstreams: { tools, prompts, resources, templates }, each by name or URI; and `order`, the lists of these names or URIs in
+--- the order in which clients see them.
+function registry.set_federated(found, order) replace(all.own, found, order) end
 
 --- The things of scripts of a kind: name or URI -> thing.
 function registry.own(kind) return all.own[kind] end
@@ -242,7 +262,7 @@ end
 --- The thing of a kind with a name or URI, if it is on: "tools", "prompts", "resources" or "templates".
 function registry.thing(kind, name) return served.now[kind].things[name] end
 
---- The names of a kind that a principal sees, sorted: "tools", "prompts", and the URIs of "resources" and "templates".
+--- The names of a kind that a principal sees, in the order of the list: "tools", "prompts", and the URIs of "resources" and "templates".
 function registry.names(kind, p) return view_of(served.now[kind], p).names end
 
 --- True if the server declares a capability: "prompts", "resources", "completions", "tasks".
@@ -306,6 +326,28 @@ local function end_of(names, first)
   return last, last < #names
 end
 
+-- What a cursor says about the last entry of a page: its name, and its place in a list that is not sorted.
+local function mark_of(list, name) return list.place and name .. "\0" .. list.place[name] or name end
+
+-- The index in `names`, which are names of the list in its order, of the first entry behind the one that a cursor marks. If the entry has gone, others
+-- have moved to its place.
+local function index_behind(list, names, mark)
+  local name, place = mark:match "^(.*)%z(%d+)$"
+  if not list.place then return page.behind(names, name or mark) end
+  name = name or mark
+  local from = list.place[name] and list.place[name] + 1 or tonumber(place) or 1
+  local low, high = 1, #names + 1
+  while low < high do
+    local middle = (low + high) // 2
+    if list.place[names[middle]] < from then
+      low = middle + 1
+    else
+      high = middle
+    end
+  end
+  return low
+end
+
 -- Makes the page that begins at `first`, as json.raw. If more entries follow in a list whose cursors are bound to a principal, returns the
 -- JSON as a string, to which the cursor is added for each principal.
 local function make_page(list, view, first, era)
@@ -319,7 +361,7 @@ local function make_page(list, view, first, era)
     local thing = resolved(list.things[names[i]], view.call)
     result[list.member][i - first + 1] = thing.define and thing.definition or copy(thing.definition)      -- what `define` made is in no other place
   end
-  if has_more and not list.is_private then result.nextCursor = page.cursor(list.method, names[last]) end
+  if has_more and not list.is_private then result.nextCursor = page.cursor(list.method, mark_of(list, names[last])) end
   local convert = era.methods[list.method].convert_result
   if convert then convert(result, list.things) end
   local text = json.encode(result)
@@ -366,11 +408,11 @@ local function page_for(kind, era, cursor, call)
   if cursor ~= nil and cursor ~= json.null then
     local name = page.open(list.method, cursor, owner)
     if not name then return nil, errors.new("invalid_params", "unknown cursor") end
-    first = page.behind(view.names, name)
+    first = index_behind(list, view.names, name)
   end
   local made = cached_page(snapshot, list, view, first, era)
   if type(made) ~= "string" then return made end
-  local next_cursor = page.cursor(list.method, view.names[(end_of(view.names, first))], owner)
+  local next_cursor = page.cursor(list.method, mark_of(list, view.names[(end_of(view.names, first))]), owner)
   return json.raw(made:sub(1, -2) .. ',"nextCursor":' .. json.encode(next_cursor) .. "}")
 end
 
