@@ -32,7 +32,10 @@ local route_kind = { tools = "tools", prompts = "prompts", resources = "resource
 -- What this Lua state serves: for each list, key -> thing; `withheld`, by upstream, the things that clients do not get: { kind, key, why, hint };
 -- `withheld_keys`, by list and key, the entries among them. By upstream: `hashes` and `facts` of its catalogue, and `classes`, the set of those whose lists
 -- were read.
-local now = { things = { tools = {}, prompts = {}, resources = {}, templates = {} }, withheld = {}, withheld_keys = {}, hashes = {}, facts = {}, classes = {} }
+local now = {
+  things = { tools = {}, prompts = {}, resources = {}, templates = {} }, views = {}, withheld = {}, withheld_keys = {}, hashes = {}, facts = {},
+  classes = {},
+}
 
 local settled = {}                          -- name -> true once its lists were read, or could not be read
 local wanted, done = 0, 0                   -- changes of catalogues that this Lua state knows of; of these, those that its things have
@@ -98,6 +101,20 @@ local function ordered(made)
     end
   end
   return order
+end
+
+-- For each list, a hash of what clients see of upstreams: the keys, and what the configuration and scripts make of the definitions.
+local function views_of(made, order)
+  local views = {}
+  for _, kind in ipairs(kinds) do
+    local parts = {}
+    for i, key in ipairs(order[kind]) do
+      local thing = made.things[kind][key]
+      parts[i] = table.concat({ key, thing.upstream, thing.original, thing.look, table.concat(thing.scopes or {}, " ") }, "\0")
+    end
+    if parts[1] then views[kind] = host.base64.encode(host.digest.sum("sha256", table.concat(parts, "\n"))) end
+  end
+  return views
 end
 
 -- The things of one upstream for clients of a class.
@@ -211,6 +228,14 @@ local function describe()
   end
 end
 
+-- The store has what clients see of upstreams, for each list as a hash, so that a reload that changes filters or names can be noticed.
+local VIEWS <const> = "upstream:views"
+
+local function keep_views()
+  local text = json.encode(json.object(now.views))
+  if host.store.get(VIEWS) ~= text then host.store.set(VIEWS, text) end
+end
+
 -- Makes the things anew.
 local function rebuild()
   local until_here = wanted
@@ -221,8 +246,13 @@ local function rebuild()
   end })
   local made = make()
   now = made
-  registry.set_federated(made.things, ordered(made))
-  if is_attached then describe() end
+  local order = ordered(made)
+  made.views = views_of(made, order)
+  registry.set_federated(made.things, order)
+  if is_attached then
+    describe()
+    keep_views()
+  end
   done = math.max(done, until_here)
 end
 
@@ -509,6 +539,11 @@ end
 federated.job = "moonpool/upstreams"
 
 -- This Lua state begins to serve: its things are made anew, as a catalogue may have changed since it loaded, and what was never listed is read.
+if not config.has_any and not host.script.has_specs then
+  bus.on("attached", function()
+    if host.store.get(VIEWS) then host.store.delete(VIEWS) end
+  end)
+end
 if config.has_any and not host.script.has_specs then
   bus.on("attached", function()
     is_attached = true
@@ -519,6 +554,15 @@ if config.has_any and not host.script.has_specs then
       read_due()
     end, MAX_READ_S)
   end)
+end
+
+--- The kinds of things of upstreams that look different to clients than in the generation that serves now: for reloads.
+function federated.changed_kinds()
+  local before, changed_list = json.decode(host.store.get(VIEWS) or "{}"), {}
+  for _, kind in ipairs(kinds) do
+    if before[kind] ~= (now.views or {})[kind] then changed_list[#changed_list + 1] = kind end
+  end
+  return changed_list
 end
 
 --- Facts for `moonpool upstreams`: by name, how many things clients see, and how many are withheld.

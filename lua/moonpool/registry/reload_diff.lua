@@ -3,6 +3,7 @@
 
 local host = require "moonpool.host"
 local auth = require "moonpool.access.auth"
+local federated = require "moonpool.registry.federated"
 local job = require "moonpool.things.job"
 local json = require "moonpool.json"
 local policy = require "moonpool.things.policy"
@@ -109,6 +110,8 @@ end
 function difference.compare(before, files)
   before = json.decode(before)
   local now, plan, changed, listed, is_other = json.decode(difference.summary()), {}, {}, {}, {}
+  local is_federated_changed = {}
+  for _, name in ipairs(federated.changed_kinds()) do is_federated_changed[name] = true end
   local function add(sign, name) plan[#plan + 1] = sign .. " " .. name end
   for path in files:gmatch "[^\n]+" do is_other[path] = true end
   for _, kind in ipairs(kinds) do
@@ -131,6 +134,12 @@ function difference.compare(before, files)
       for _, entry in pairs { was or false, is or false } do
         if entry then listed[entry.path] = true end
       end
+    end
+  end
+  for _, kind in ipairs(kinds) do           -- what differs of upstreams is not known by name: each client is notified
+    if kind.list and is_federated_changed[kind.name] then
+      changed[kind.list] = changed[kind.list] or {}
+      table.insert(changed[kind.list], change_of(kind, "", { scopes = {}, visible = false }, nil, false))
     end
   end
   for path in files:gmatch "[^\n]+" do

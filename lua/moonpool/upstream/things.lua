@@ -56,6 +56,9 @@ local function new(record, entry, shown, script)
     made.define = nil
     made.definition, made.description, made.input = definition, definition.description or "", definition.inputSchema
   end
+  -- what the configuration and the operator's script make of the definition; "" for nothing
+  made.look = script and script.define and json.encode(made.definition) or record.describe[entry.key]
+    or entry.kind == "resources" and next(record.describe) and made.define().description or ""
   made.text = script and script.define and json.encode(made.definition) or entry.definition
   options.guard(made, { scopes = script and script.scopes_of(entry.key), visible = script and script.visible })
   return setmetatable(made, metatable)
