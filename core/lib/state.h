@@ -32,6 +32,7 @@ typedef struct {
     mp_rpc *rpc;                 /* NULL until attached */
     mp_client *client;           /* NULL until attached */
     mp_upstream_host *upstreams; /* NULL until attached */
+    bool has_upstreams;          /* the configuration names some: call.current() gives the handle that the call has */
     mp_store *store;
     int dispatch, note, authenticate, run_job, describe, summary,
         difference; /* functions of moonpool, as registry references */

@@ -77,6 +77,7 @@ void mp_lib_upstream_config(lua_State *L, const mp_lib_config *config)
         push_upstream(L, config->upstream_entries[i], config->has_specs);
         lua_rawseti(L, -2, i + 1);
     }
+    mp_lib_of(L)->has_upstreams = lua_rawlen(L, -1) > 0;
     mp_set_member(L, -2, "config.upstreams");
     lua_pushstring(L, config->upstream_lock); /* nil: no file */
     mp_set_member(L, -2, "config.upstream_lock");

@@ -12,6 +12,33 @@ MP_COUNTER(refused_rate, "refused", "reason", "rate", "calls over a limit or quo
 
 typedef mp_call_handle handle;
 
+static const char
+    handles_key; /* its address names the table of handles in the registry: by their task, as weak values */
+
+/* Pushes the table of handles.  [-0, +1, throws] */
+static void push_handles(lua_State *L)
+{
+    if (lua_rawgetp(L, LUA_REGISTRYINDEX, &handles_key) == LUA_TTABLE)
+        return;
+    lua_pop(L, 1);
+    lua_newtable(L);
+    lua_newtable(L);
+    lua_pushliteral(L, "v");
+    lua_setfield(L, -2, "__mode");
+    lua_setmetatable(L, -2);
+    lua_pushvalue(L, -1);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &handles_key);
+}
+
+/* What Lua keeps about a call is kept by its handle, so code that reaches upstreams without it gets the same one.  [-0, +0, throws] */
+static void keep_handle(lua_State *L, mp_lib_task *task)
+{
+    push_handles(L);
+    lua_pushvalue(L, -2);
+    lua_rawsetp(L, -2, task);
+    lua_pop(L, 1);
+}
+
 void mp_call_push(lua_State *L, mp_lib_task *task, int params)
 {
     handle *h = lua_newuserdatauv(L, sizeof *h, MP_CALL_VALUES);
@@ -28,6 +55,8 @@ void mp_call_push(lua_State *L, mp_lib_task *task, int params)
         lua_setiuservalue(L, -2, MP_CALL_PRINCIPAL);
     }
     luaL_setmetatable(L, MP_CALL);
+    if (mp_lib_of(L)->has_upstreams)
+        keep_handle(L, task);
 }
 
 void mp_call_push_like(lua_State *L)
@@ -215,7 +244,7 @@ static int l_over_output(lua_State *L)
     return 1;
 }
 
-/* call.current(): a handle of the call for which the running task works; nil if no task runs, or it works for no call.  [-0, +1] */
+/* call.current(): the handle of the call for which the running task works; nil if no task runs, or it works for no call.  [-0, +1] */
 static int l_current(lua_State *L)
 {
     mp_task *running = mp_vm_of(L)->running;
@@ -224,10 +253,15 @@ static int l_current(lua_State *L)
         return 1;
     }
     mp_lib_task *task = mp_container(running->payer, mp_lib_task, super);
-    if (task->call == NULL)
+    if (task->call == NULL) {
         lua_pushnil(L);
-    else
-        mp_call_push(L, task, 0);
+        return 1;
+    }
+    push_handles(L);
+    if (lua_rawgetp(L, -1, task) == LUA_TUSERDATA &&
+        ((const handle *)lua_touserdata(L, -1))->serial == task->super.serial)
+        return 1;
+    mp_call_push(L, task, 0);
     return 1;
 }
 

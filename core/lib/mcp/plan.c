@@ -240,9 +240,14 @@ static int run_handler(lua_State *L, mp_lib_task *task, const mp_plan *plan, int
 /* Puts `call` among the `count` arguments on top, if the handler takes it. Gives the number of arguments.  [-0, +0|1, throws] */
 static int add_call(lua_State *L, mp_lib_task *task, const mp_plan *plan, int count)
 {
-    if (plan->call_place == 0)
+    bool takes_call = plan->call_place != 0;
+    if (!takes_call && !mp_lib_of(L)->has_upstreams)
         return count;
     mp_call_push(L, task, 0);
+    if (!takes_call) {
+        lua_replace(L, CALL);
+        return count;
+    }
     lua_pushvalue(L, -1);
     lua_replace(L, CALL);
     lua_insert(L, RESULTS + plan->call_place);

@@ -31,14 +31,20 @@ end
 --- True if a request repeats an earlier one and brings answers.
 function client_request.is_retry(params) return params.requestState ~= nil or params.inputResponses ~= nil end
 
---- Reads the state and the answers of a repeated request. Returns an error if the state is forged, belongs to another request, or has expired.
-function client_request.begin(call, params)
+--- The error for a state that is forged, belongs to another request, was used or has expired.
+function client_request.stale()
+  return errors.new("invalid_params", "requestState is not valid for this request, or too old: send the request without it")
+end
+
+--- Reads the state and the answers of a repeated request. `is_harmless`: running the handler from the top changes nothing. Returns an error if the
+--- state is forged, belongs to another request, or has expired.
+function client_request.begin(call, params, is_harmless)
   local state = { answers = {}, done = {}, pages = {} }
   if params.requestState ~= nil and params.requestState ~= json.null then
     local text = type(params.requestState) == "string" and host.seal.open(params.requestState, purpose(call, params))
     local carried = text and json.decode(text)
     if not carried or carried.expires < os.time() then
-      return errors.new("invalid_params", "requestState is not valid for this request, or too old: send the request without it")
+      return client_request.stale()
     end
     state.answers, state.done = carried.answers, carried.done
   end
@@ -47,6 +53,7 @@ function client_request.begin(call, params)
       if type(key) == "string" and type(answer) == "table" then state.answers[key] = answer end
     end
   end
+  state.is_harmless = is_harmless
   states[call] = state
 end
 
@@ -81,9 +88,38 @@ function client_request.take_answer(call, key)
   return answer
 end
 
---- The result `input_required` for the error value with which a handler unwound.
+--- True if the client has answered a question with this key.
+function client_request.has_answer(call, key)
+  local state = states[call]
+  return state ~= nil and state.answers[key] ~= nil
+end
+
+--- The values that are kept for the client's repeated request, by key.
+function client_request.kept(call) return state_of(call).done end
+
+--- True if running the handler of a repeated request from the top changes nothing.
+function client_request.is_harmless(call)
+  local state = states[call]
+  return state ~= nil and state.is_harmless == true
+end
+
+--- Set by what has to be done before a handler ends its run with questions: f(call, questions by key).
+client_request.leaving = nil
+
+--- Set by what keeps more for the repeated request: f(call) gives nil, or an error that the client gets instead of the questions.
+client_request.saving = nil
+
+--- Ends this run of the handler with the questions in `open`, by key.
+function client_request.unwind(call, open)
+  if client_request.leaving then client_request.leaving(call, open) end
+  failure.ask(open)
+end
+
+--- The result `input_required` for the error value with which a handler unwound; or nil and an error.
 function client_request.result(call, value, params)
   local state, requests = state_of(call), {}
+  local wrong = client_request.saving and client_request.saving(call)
+  if wrong then return nil, wrong end
   for key, asked in pairs(failure.questions(value)) do requests[key] = { method = asked.method, params = json.object(asked.params) } end
   local text = json.encode {
     expires = os.time() + STATE_LIFETIME_S, answers = json.object(state.answers), done = json.object(state.done),
@@ -144,7 +180,7 @@ local function ask(call, wanted)
     end
   end
   if next(open) == nil then return found, whys end
-  if not asker then failure.ask(open) end
+  if not asker then client_request.unwind(call, open) end
   asker(open, found, whys)
   return found, whys
 end
@@ -181,7 +217,7 @@ function methods.needs_url(call, key, message, url)
       local answer = answers[key]
       if answer and not asked.read(answer) then failure.fail(message .. ": " .. select(2, asked.read(answer))) end
       answers[key] = nil
-      failure.ask { [key] = asked }
+      client_request.unwind(call, { [key] = asked })
     end
     local sent = era.request_params(call.revision, asked.method, asked.params)
     if sent then

@@ -40,7 +40,7 @@ function run.handler(thing, what, call, era, params, handler, ...)
   end
   if thing.timeout then host.call.set_deadline(call, thing.timeout) end
   if params and era.stateless and client_request.is_retry(params) then
-    local wrong = client_request.begin(call, params)
+    local wrong = client_request.begin(call, params, not thing.upstream)
     if wrong then return false, nil, wrong end
   end
   return answer(thing, what, era, call, params, xpcall(handler, failure.handler, ...))

@@ -136,7 +136,8 @@ tools["tools/call"] = function(call, params, era)
   end
   if tool.timeout and not is_task then host.call.set_deadline(call, tool.timeout) end
   if era.stateless and client_request.is_retry(params) then
-    local wrong = client_request.begin(call, params)
+    local hints = not tool.upstream and tool.definition.annotations
+    local wrong = client_request.begin(call, params, type(hints) == "table" and hints.readOnlyHint == true)
     if wrong then return nil, wrong end
   end
   if tool.prepare then

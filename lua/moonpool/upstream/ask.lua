@@ -51,8 +51,8 @@ end
 
 -- -- answers to the upstream -----------------------------------------------------------------------------------------
 
--- What the upstream gets for a question that no client answers (X-36).
-local function refusal(id, method, why)
+--- What the upstream gets for a question that no client answers (X-36).
+function ask.no_answer(id, method, why)
   if method == "elicitation/create" then return message.answer(id, { action = "cancel" }) end
   return message.answer(id, nil, errors.new("internal", why))
 end
@@ -70,7 +70,7 @@ local function answer_to_stray(event, class_text)
     return message.answer(id, nil, errors.new("unknown_method", "this client declared no capability for '" .. method .. "'"))
   end
   if word == "roots" then return message.answer(id, { roots = json.array {} }) end
-  return refusal(id, method, "no call of a client is running that this question belongs to")
+  return ask.no_answer(id, method, "no call of a client is running that this question belongs to")
 end
 
 --- Answers a question that belongs to no call of a client, on a channel of a class.
@@ -96,8 +96,8 @@ local function lifted(method, params)
   return made
 end
 
--- The question as the client's revision has it; nil if it cannot be expressed there.
-local function fitting(call, question)
+--- The params of a question as the client's revision has them; nil if they cannot be expressed there.
+function ask.fitting(call, question)
   local params = question.params
   local facts = era.facts(call.revision)
   local has_context = not facts.has_sampling_context or call_library.able(call, { "sampling.context" })
@@ -123,7 +123,7 @@ end
 --- the params that were sent; nil if the client cannot be asked.
 function ask.send(record, call, question, signal)
   ask.sign(record, question)
-  local params = fitting(call, question)
+  local params = ask.fitting(call, question)
   local handle = params and host.call.question(call, question.method, params, signal)
   if handle then return handle, params end
 end
@@ -192,6 +192,12 @@ local function older_result(card, text)
   return result
 end
 
+--- The message that answers a question of an upstream with the result of a client.
+function ask.answer(card, question, result)
+  local text = json.encode(result)
+  return message.answer(question.id, question.method == "sampling/createMessage" and older_result(card, text) or json.raw(text))
+end
+
 -- -- the asker of an exchange ----------------------------------------------------------------------------------------
 
 local asker = {}
@@ -215,7 +221,7 @@ end
 -- Sends a question on the stream of the client's call.
 local function send_to_client(self, question)
   local handle, params = ask.send(self.record, self.call, question, self.signal)
-  if not handle then return reply(self.channel, self.pending, refusal(question.id, question.method, "the client cannot be asked this")) end
+  if not handle then return reply(self.channel, self.pending, ask.no_answer(question.id, question.method, "the client cannot be asked this")) end
   if question.params.elicitationId then self.pages[question.params.elicitationId] = params.elicitationId end
   question.handle = handle
   self.open[#self.open + 1] = question
@@ -240,7 +246,7 @@ function asker:take(event)
     return reply(self.channel, self.pending, message.answer(event.id, nil, err))
   end
   local why = ask.refusal(self.record, self.call, self.class, question, #self.open + #self.gathered)
-  if why then return reply(self.channel, self.pending, refusal(event.id, method, why)) end
+  if why then return reply(self.channel, self.pending, ask.no_answer(event.id, method, why)) end
   self.gathered[#self.gathered + 1] = question
   self.gather_until = self.gather_until or host.time.now() + GATHER_S
 end
@@ -321,7 +327,7 @@ function asker:__close()
   for _, list in ipairs { self.open, self.gathered } do
     for _, question in ipairs(list) do
       if question.handle then question.handle:withdraw() end
-      self.pending:reply(refusal(question.id, question.method, "the call has ended"))
+      self.pending:reply(ask.no_answer(question.id, question.method, "the call has ended"))
     end
   end
   self.open, self.gathered = {}, {}

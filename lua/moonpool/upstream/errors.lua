@@ -26,6 +26,7 @@ local words = {
   barred = function() return "refuses the credential of this gateway: its operator must renew it" end,
   stopped = function() return "was stopped by a change of the configuration" end,
   lost = function() return "lost the session in which this was asked" end,
+  parked = function() return "could not wait while the client was asked" end,
   asks = function() return "asked a question that cannot be put to this client" end,
   loop = function() return "leads back to this gateway (a loop of upstreams)" end,
   revision = function() return "speaks no revision of MCP that this gateway knows" end,

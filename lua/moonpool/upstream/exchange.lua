@@ -51,7 +51,8 @@ local function wait_with_questions(channel, pending, options)
 end
 
 --- Sends a request, and waits for its answer. `options`: headers, revision, timeout, total, is_modern, transport, is_opening, listener; asker (see
---- upstream/ask.lua), or class, that of the channel. Returns the event of the answer, whose `result` or `error` is JSON; or nil and a failure.
+--- upstream/ask.lua), or class, that of the channel; entry (see upstream/park.lua). Returns the event of the answer, whose `result` or `error` is
+--- JSON; or nil and a failure.
 function exchange.ask(channel, id, bytes, options)
   local asker = options.asker
   local pending <close>, failure = channel:send(bytes, {
@@ -61,8 +62,21 @@ function exchange.ask(channel, id, bytes, options)
     cancel = not options.is_opening and (not options.is_modern or options.transport ~= "http") and message.cancelled(id) or nil,
   })
   if not pending then return nil, failure end
-  if asker then return wait_with_questions(channel, pending, options) end
-  return wait(channel, pending, options)
+  local entry = options.entry
+  if entry then entry.pending, entry.id, entry.asker = pending, id, asker end
+  if asker then asker.entry = entry end
+  local event
+  event, failure = (asker and wait_with_questions or wait)(channel, pending, options)
+  if entry then entry.pending = nil end
+  return event, failure
+end
+
+local no_channel = { send = function() end }
+
+--- Goes on with an exchange that was taken up. `options`: listener, asker, class. Returns what exchange.ask returns.
+function exchange.resume(pending, options)
+  if options.asker then return wait_with_questions(no_channel, pending, options) end
+  return wait(no_channel, pending, options)
 end
 
 --- Sends a notification, and waits until the upstream has received it. True; or nil and a failure.

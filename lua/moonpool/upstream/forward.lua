@@ -13,6 +13,7 @@ local host = require "moonpool.host"
 local json = require "moonpool.json"
 local keys = require "moonpool.upstream.keys"
 local message = require "moonpool.upstream.message"
+local park = require "moonpool.upstream.park"
 local request = require "moonpool.upstream.request"
 local rounds = require "moonpool.upstream.rounds"
 
@@ -87,10 +88,12 @@ function forward.send(record, call, options)
     end,
   }
   if not options.may_ask then return request.send(record, spec) end
-  return rounds.run(record, call, class_of_request, ("upstream %s %s %d"):format(record.name, options.method, count.place), function(given, total)
-    more, spec.total = given, total
-    if total then count.times = count.times - 1 end          -- a further round is no repetition
-    return request.send(record, spec)
+  return park.run(record, call, count.place, options, spec, function()
+    return rounds.run(record, call, class_of_request, ("upstream %s %s %d"):format(record.name, options.method, count.place), function(given, total)
+      more, spec.total = given, total
+      if total then count.times = count.times - 1 end          -- a further round is no repetition
+      return request.send(record, spec)
+    end)
   end)
 end
 
@@ -135,8 +138,8 @@ end
 function forward.try_tool(record, name, facts, args, call, options)
   options = options or {}
   local answer, failed, err = forward.send(record, call, {
-    method = "tools/call", may_ask = true, may_repeat = forward.may_repeat(record, facts), wants_progress = not options.is_quiet, timeout = options.timeout,
-    headers = options.headers, on_stale = options.on_stale,
+    method = "tools/call", name = name, digest = options.digest, may_ask = true, may_repeat = forward.may_repeat(record, facts),
+    wants_progress = not options.is_quiet, timeout = options.timeout, headers = options.headers, on_stale = options.on_stale,
     rows = function() return (options.rows and options.rows() or facts.mirror) end,
     make = function() return { name = name, arguments = message.object(args) } end,
   })
@@ -157,7 +160,7 @@ end
 --- Gets the upstream's prompt `name`. Returns the result in the base revision; or nil, a failure; or nil, nil, the upstream's error.
 function forward.try_prompt(record, name, args, call)
   local answer, failed, err = forward.send(record, call, {
-    method = "prompts/get", may_ask = true, may_repeat = forward.may_repeat(record), wants_progress = true,
+    method = "prompts/get", name = name, may_ask = true, may_repeat = forward.may_repeat(record), wants_progress = true,
     make = function() return { name = name, arguments = next(args) ~= nil and args or nil } end,
   })
   if not answer then return nil, failed, err end
@@ -181,7 +184,7 @@ end
 --- Reads a resource of the upstream. Returns the result in the base revision; or nil, a failure; or nil, nil, the upstream's error.
 function forward.try_resource(record, uri, call)
   local answer, failed, err = forward.send(record, call, {
-    method = "resources/read", may_ask = true, may_repeat = forward.may_repeat(record), wants_progress = true,
+    method = "resources/read", name = uri, may_ask = true, may_repeat = forward.may_repeat(record), wants_progress = true,
     make = function() return { uri = uri } end,
   })
   if not answer then return nil, failed, err end

@@ -51,6 +51,11 @@ local function text_of(blocks)
   return table.concat(texts, "\n")
 end
 
+-- A text that differs for arguments that differ.
+local function hashed(args)
+  return (host.digest.sum("sha256", json.encode(args)):sub(1, 16):gsub(".", function(c) return ("%02x"):format(c:byte()) end))
+end
+
 local function why_of(record, failed, err)
   if failed then return errors.of(record, failed).message end
   return type(err) == "table" and type(err.message) == "string" and err.message or "upstream '" .. record.name .. "' gave an error"
@@ -91,6 +96,7 @@ function methods.call(self, name, args, options)
   local call, script = current_call(), scripts.of(record.name)
   local result, failed, err = forward.try_tool(record, name, entry and entry.facts or {}, args or {}, call, {
     timeout = options.timeout, headers = script and script.headers_of and script.headers_of(call), is_quiet = true,
+    digest = function() return hashed(args or {}) end,
   })
   if not result then return nil, why_of(record, failed, err) end
   if result.isError == true then return nil, text_of(result.content) end

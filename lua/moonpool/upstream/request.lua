@@ -57,10 +57,11 @@ local function send_once(record, channel, card, spec)
   if spec.call then hops.add_header(headers, spec.call) end
   if spec.call then message.add_passed(headers, record, spec.call, params and params._meta) end
   if spec.headers then table.move(spec.headers, 1, #spec.headers, #headers + 1, headers) end
+  if spec.entry then spec.entry.revision = card.revision end
   return exchange.ask(channel, id, message.request(id, spec.method, params), {
     headers = headers, is_modern = card.is_modern, transport = card.transport,
     timeout = spec.timeout, total = spec.total, class = card.class, asker = spec.asker and spec.asker(card),
-    listener = spec.listener and spec.listener(id),
+    listener = spec.listener and spec.listener(id), entry = spec.entry,
   })
 end
 
@@ -121,8 +122,8 @@ local function sharpened(card, event, failure, err)
   return failure
 end
 
---- Sends the request of `spec`. Returns { result, card, is_new }: the result as a table, and true if the channel was opened anew because the old one
---- was lost; or nil and a failure; or nil, nil and the upstream's error.
+--- Sends the request of `spec`. Returns { result, text, card, is_new }: the result as a table and as it came, the card, and true if the channel was
+--- opened anew because the old one was lost; or nil and a failure; or nil, nil and the upstream's error.
 function request.send(record, spec)
   local tries = {}
   while true do
@@ -142,7 +143,7 @@ function request.send(record, spec)
     else
       failure.outcome = "not_run"
     end
-    if result then return { result = result, card = card, is_new = tries.is_new } end
+    if result then return { result = result, text = event.result, card = card, is_new = tries.is_new } end
     if judge(record, channel, card, spec, tries, event, failure, err) == "done" then
       failure = sharpened(card, event, failure, err)
       if failure then return nil, failure end

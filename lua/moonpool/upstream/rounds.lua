@@ -201,7 +201,7 @@ local function pass(record, call, class_text, place, send, answer)
     if next(wanted) ~= nil or not had_any then
       for _, question in pairs(wanted) do ask.sign(record, question) end
       client_request.keep(call, place, { keys = json.array(sorted(wanted)), state = state, given = next(given) ~= nil and given or nil })
-      failure.ask(wanted)
+      client_request.unwind(call, wanted)
     end
     local failed, err
     answer, failed, err = send({ inputResponses = json.object(given), requestState = state }, record.total)
@@ -240,7 +240,7 @@ local function ask_for_pages(record, call, place, err)
   if not able then call_library.demand(call, call_library.tree { "elicitation.url" }, { "elicitation.url" }) end
   for _, question in pairs(wanted) do ask.sign(record, question) end
   client_request.keep(call, place, { keys = json.array(sorted(wanted)), is_page = true, text = text })
-  failure.ask(wanted)
+  client_request.unwind(call, wanted)
 end
 
 -- A client of a revision with sessions cannot declare more in the middle of its session: it reads what is missing (X-27).
