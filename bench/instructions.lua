@@ -1,6 +1,7 @@
 -- instructions.lua: user-space instructions of one request, by its shape. `./dev bench instructions [--check | --record] [SHAPE…]` calls it.
 -- The gateway runs under callgrind with one worker and one keep-alive connection, once for FEW and once for MANY requests; the
 -- difference, divided by how many more requests there were, leaves out the start and the end of the process.
+-- Shapes with an upstream are measured when they are named: they need build/release/bench_upstream, and have no recorded figure.
 -- A request is sent when the worker sleeps, so that each takes the same number of turns: the figure hardly depends on what else the
 -- machine does. --check compares with bench/instructions.txt and fails above ALLOWED; a shape above it is measured up to
 -- TRIES times, and the lowest figure counts: what the gateway does once a second adds to it where the machine is busy. --record writes that file.
@@ -8,6 +9,7 @@
 local uv = require "luv"
 local cjson = require "cjson"
 local lfs = require "lfs"
+local beneath = require "bench.beneath"
 local gateway = require "spec.helpers.gateway"
 
 local FEW <const>, MANY <const> = 500, 2500
@@ -43,6 +45,13 @@ local shapes = {
   { name = "structured", message = call_of("pair", { a = 2, b = 3 }), expect = '"product":6' },
   { name = "nested", message = call_of("nested", { at = { x = 1, y = 2 }, name = "Ann" }), expect = "Ann at" },
   { name = "refused", message = call_of("add", { a = 1, b = "two" }), expect = "isError" },
+  { name = "forward", message = call_of("beneath_search", { query = "a text", limit = 3 }), expect = "0123456789", upstream = "2026-07-28" },
+  { name = "forward_old", message = call_of("beneath_search", { query = "a text", limit = 3 }), expect = "0123456789", upstream = "2025-11-25",
+    revision = "2025-11-25" },
+  { name = "forward_up", message = call_of("beneath_search", { query = "a text", limit = 3 }), expect = "0123456789", upstream = "2025-11-25" },
+  -- valgrind does not survive the alarm that a longer stretch of Lua gets: build/unlimited has none
+  { name = "forward_policy", message = call_of("beneath_search", { query = "a text", limit = 3 }), expect = "0123456789", upstream = "2026-07-28",
+    scripts = { ["policy/all.lua"] = 'return policy { tools = { "*" }, function(call, next) return next(call) end }' } },
   { name = "list", message = { method = "tools/list", params = {} }, expect = "add_table" },
   { name = "read", message = { method = "resources/read", name = "text://fixed", params = { uri = "text://fixed" } }, expect = "fixed" },
   { name = "made", message = { method = "resources/read", name = "text://made", params = { uri = "text://made" } }, expect = "made" },
@@ -102,10 +111,23 @@ local function wait_asleep(stat)
   while not read(stat):find "%) S" and uv.hrtime() < deadline do uv.sleep(0) end
 end
 
+-- The scripts and the configuration of the gateway for a shape; `below`: the upstream, or nil.
+local function options_of(shape, below)
+  local made = { workers = 1, scripts = scripts, config = { scripts = { watch = false } } }
+  if below then
+    made.scripts, made.config.upstreams = shape.scripts, { beneath = { url = below.url } }
+  end
+  return made
+end
+
 -- All instructions of a gateway that serves `count` requests of this shape and stops.
 local function run(wrapper, out, shape, count)
   gateway.binary = wrapper
-  local g <close> = gateway.start { workers = 1, scripts = scripts, config = { scripts = { watch = false } } }
+  local below = shape.upstream and beneath.start(shape.upstream, 1) or nil
+  local _ <close> = setmetatable({}, { __close = function()
+    if below then below.stop() end
+  end })
+  local g <close> = gateway.start(options_of(shape, below))
   local headers, body = request_of(g, shape)
   local c, worker, before = g:connect(), nil, nil
   for i = 1, count do
@@ -155,7 +177,7 @@ local lines = {}
 print(("instructions of one request: (%d requests - %d requests) / %d"):format(MANY, FEW, MANY - FEW))
 for _, shape in ipairs(shapes) do
   local count, was, allowed = known[shape.name], known[shape.name], shape.allowed or ALLOWED
-  if next(wanted) == nil or wanted[shape.name] then
+  if next(wanted) == nil and not shape.upstream or wanted[shape.name] then
     count = measure(shape)
     for _ = 2, options["--check"] and TRIES or 1 do
       if was and count > was * allowed then count = math.min(count, measure(shape)) end
@@ -166,7 +188,7 @@ for _, shape in ipairs(shapes) do
       is_over and "   too many" or "") or ""))
     io.stdout:flush()
   end
-  if count then lines[#lines + 1] = ("%s %d\n"):format(shape.name, count) end
+  if count and not shape.upstream then lines[#lines + 1] = ("%s %d\n"):format(shape.name, count) end
 end
 if options["--record"] then write(RECORDED, table.concat(lines)) end
 if os.getenv "BENCH_INSTRUCTIONS" then write(os.getenv "BENCH_INSTRUCTIONS", table.concat(lines)) end -- for bench.lua

@@ -38,6 +38,7 @@ void mp_host_push(lua_State *L, mp_source *source, const mp_lib_config *config);
 int mp_lib_edit_distance(lua_State *L);
 
 void mp_lib_plan(lua_State *L);
+void mp_lib_forward(lua_State *L);
 void mp_lib_served(lua_State *L);
 /* Pushes the `call` that handlers see; `params` is the index of the decoded parameters, or 0: they are decoded when they are first
  * read.  [-0, +1, throws] */

@@ -5,7 +5,7 @@
 #include "lib/mcp/audit_line.h"
 #include "lib/mcp/cron.h"
 #include "lib/mcp/frozen_answer.h"
-#include "lib/mcp/plan.h"
+#include "lib/mcp/forward.h"
 #include "lib/mcp/revisions.h"
 #include "lib/regex.h"
 #include <lauxlib.h>
@@ -90,6 +90,7 @@ static void lib_free(mp_lib *lib)
 {
     mp_cron_free(lib);
     mp_frozen_answers_free(lib->frozen);
+    mp_forwards_free(lib->forwards);
     mp_plans_free(lib->plans);
     for (size_t i = 0; i < sizeof lib->auth_texts / sizeof *lib->auth_texts; i++)
         free(lib->auth_texts[i]);
@@ -102,6 +103,7 @@ mp_vm *mp_lib_new(mp_source *source, const mp_lib_config *config, mp_buf *report
     lib->store = config->store;
     lib->frozen = mp_frozen_answers_new();
     lib->plans = mp_plans_new();
+    lib->forwards = mp_forwards_new();
     lib->audit = mp_audit_mode_of(config->audit);
     lib->has_auth = !config->is_auth_disabled;
     mp_link_init(&lib->principal_refs);

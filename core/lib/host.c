@@ -195,6 +195,7 @@ void mp_host_push(lua_State *L, mp_source *source, const mp_lib_config *config)
     mp_lib_log(L);
     mp_lib_call(L);
     mp_lib_plan(L);
+    mp_lib_forward(L);
     mp_lib_served(L);
     mp_lib_auth(L);
     mp_lib_client_request(L);

@@ -49,8 +49,9 @@ typedef struct {
     struct mp_cron *schedule; /* scheduled jobs of this VM */
     bool runs_schedule;       /* the timers of the scheduled jobs are started */
 
-    mp_frozen_answers *frozen; /* the VM's stored answers (mcp/frozen_answer.h) */
-    struct mp_plans *plans;    /* the VM's plans (mcp/plan.h) */
+    mp_frozen_answers *frozen;    /* the VM's stored answers (mcp/frozen_answer.h) */
+    struct mp_plans *plans;       /* the VM's plans (mcp/plan.h) */
+    struct mp_forwards *forwards; /* the VM's routes to upstreams (mcp/forward.h) */
     mp_audit_mode audit;
     unsigned char random[256]; /* for ids of audit lines: the last `random_left` bytes are unused */
     size_t random_left;

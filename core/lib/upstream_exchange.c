@@ -153,6 +153,28 @@ static mp_exchange_options read_options(lua_State *L)
     return options;
 }
 
+/* Sends the message for the handle on top of the stack. False: `failure` says why.  [-0, +0, throws] */
+static bool send_for(lua_State *L, exchange_handle *handle, mp_channel *channel, mp_exchange_options *options,
+                     mp_upstream_failure *failure)
+{
+    options->ready = on_exchange_ready;
+    options->ctx = handle;
+    handle->exchange = mp_exchange_send(mp_lib_of(L)->upstreams, channel, options, failure);
+    if (handle->exchange == NULL)
+        return false;
+    mp_hold_put(L, &handle->hold, on_exchange_release);
+    return true;
+}
+
+bool mp_upstream_begin_exchange(lua_State *L, mp_channel *channel, mp_exchange_options *options,
+                                mp_upstream_failure *failure)
+{
+    if (send_for(L, push_handle(L), channel, options, failure))
+        return true;
+    lua_pop(L, 1);
+    return false;
+}
+
 int mp_upstream_push_exchange(lua_State *L, mp_channel *channel)
 {
     mp_str message = mp_check_str(L, 2);
@@ -164,18 +186,12 @@ int mp_upstream_push_exchange(lua_State *L, mp_channel *channel)
     luaL_checktype(L, 3, LUA_TTABLE);
     lua_settop(L, 3);
     mp_exchange_options options = read_options(L);
+    options.message = message;
     exchange_handle *handle = push_handle(L);
     if (lua_getfield(L, 3, "signal") != LUA_TNIL)
         handle->signal = mp_check_signal(L, -1);
     lua_setiuservalue(L, -2, 1);
-    options.message = message;
-    options.ready = on_exchange_ready;
-    options.ctx = handle;
-    handle->exchange = mp_exchange_send(mp_lib_of(L)->upstreams, channel, &options, &failure);
-    if (handle->exchange == NULL)
-        return mp_upstream_push_failure(L, &failure);
-    mp_hold_put(L, &handle->hold, on_exchange_release);
-    return 1;
+    return send_for(L, handle, channel, &options, &failure) ? 1 : mp_upstream_push_failure(L, &failure);
 }
 
 /* -- what comes ---------------------------------------------------------------------------------------------------- */
@@ -260,6 +276,42 @@ static int l_next(lua_State *L)
 static int l_take(lua_State *L)
 {
     return push_next(L, luaL_checkudata(L, 1, EXCHANGE));
+}
+
+static bool has_news(const mp_exchange *exchange)
+{
+    return mp_exchange_peek(exchange) != NULL || mp_exchange_is_over(exchange);
+}
+
+int mp_upstream_wait(lua_State *L, int index, lua_KFunction then)
+{
+    exchange_handle *it = lua_touserdata(L, index);
+    if (has_news(it->exchange))
+        return then(L, LUA_OK, index);
+    next_op *op = mp_op_new(L, sizeof *op, on_next_cancel);
+    op->of = it;
+    it->op = op;
+    return mp_op_park_then(L, &op->super, then, index);
+}
+
+const mp_exchange_event *mp_upstream_peek(lua_State *L, int index)
+{
+    const exchange_handle *it = lua_touserdata(L, index);
+    return it->exchange == NULL ? NULL : mp_exchange_peek(it->exchange);
+}
+
+void mp_upstream_release_exchange(lua_State *L, int index)
+{
+    exchange_handle *it = lua_touserdata(L, index);
+    mp_hold_drop(&it->hold);
+    release_exchange(it);
+}
+
+int64_t mp_upstream_push_channel_of(lua_State *L, int index)
+{
+    const exchange_handle *it = lua_touserdata(L, index);
+    mp_upstream_push_channel(L, mp_exchange_channel(it->exchange));
+    return mp_exchange_id(it->exchange);
 }
 
 /* exchange:reply([bytes]): answers a request of the upstream; without bytes: it was taken back. False if the exchange has ended.

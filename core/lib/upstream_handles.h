@@ -12,6 +12,17 @@ int mp_upstream_push_failure(lua_State *L, const mp_upstream_failure *failure);
 int mp_upstream_push_reason(lua_State *L, const char *reason, const char *why);
 /* Sends the message at index 2 with the options at index 3: pushes the exchange; or nil and a failure.  [-0, +1|2, throws] */
 int mp_upstream_push_exchange(lua_State *L, mp_channel *channel);
+/* Sends a message: pushes the exchange. False: `failure` says why, and nothing is pushed.  [-0, +0|1, throws] */
+bool mp_upstream_begin_exchange(lua_State *L, mp_channel *channel, mp_exchange_options *options,
+                                mp_upstream_failure *failure);
+/* Waits until the exchange at `index` has an event or has failed, then runs `then` in the coroutine, with `index` as its context.  [-0, +?, throws, parks] */
+int mp_upstream_wait(lua_State *L, int index, lua_KFunction then);
+/* The next event of the exchange at `index`, which is not taken; NULL: there is none, or it has failed.  [-0, +0] */
+const mp_exchange_event *mp_upstream_peek(lua_State *L, int index);
+/* The task needs the exchange at `index` no more.  [-0, +0] */
+void mp_upstream_release_exchange(lua_State *L, int index);
+/* Pushes the channel of the exchange at `index`, and gives the exchange's id.  [-0, +1, throws] */
+int64_t mp_upstream_push_channel_of(lua_State *L, int index);
 /* Makes the metatable of a kind of userdata.  [-0, +0, throws] */
 void mp_upstream_add_handle(lua_State *L, const char *kind, lua_CFunction gc, lua_CFunction close,
                             const luaL_Reg *methods);

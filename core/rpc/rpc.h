@@ -186,6 +186,8 @@ mp_principal *mp_principal_new(mp_str id, mp_str binding, int64_t expires);
 mp_principal *mp_principal_ref(mp_principal *principal);
 void mp_principal_unref(mp_principal *principal);
 mp_str mp_principal_id(const mp_principal *principal);
+/* The bytes in which two principals differ: a digest, not for people. */
+mp_str mp_principal_key(const mp_principal *principal);
 /* Keeps the principal in memory without references: when the last reference is dropped, `rest` is called and the
  * principal is not freed. mp_principal_forsake undoes that, and frees a principal without references. */
 void mp_principal_keep(mp_principal *principal, void (*rest)(void *keeper), void *keeper);

@@ -83,6 +83,11 @@ mp_str mp_channel_key_text(const mp_channel *channel)
     return mp_str_of(channel->key_text);
 }
 
+mp_str mp_channel_revision(const mp_channel *channel)
+{
+    return channel->revision == NULL ? MP_STR_NONE : mp_str_of(channel->revision);
+}
+
 const char *mp_channel_transport(const mp_channel *channel)
 {
     return channel->transport->name;

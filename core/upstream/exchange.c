@@ -592,6 +592,16 @@ void mp_exchange_go_on(mp_exchange *exchange)
     pthread_mutex_unlock(&upstream->lock);
 }
 
+mp_channel *mp_exchange_channel(const mp_exchange *exchange)
+{
+    return exchange->channel;
+}
+
+int64_t mp_exchange_id(const mp_exchange *exchange)
+{
+    return exchange->id;
+}
+
 mp_str mp_exchange_session(const mp_exchange *exchange)
 {
     return exchange->given == NULL ? MP_STR_NONE : mp_str_of(exchange->given);

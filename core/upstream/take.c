@@ -277,6 +277,25 @@ mp_take *mp_channel_take(mp_upstream_host *host, const mp_take_options *options)
     return take;
 }
 
+mp_channel *mp_channel_find_open(mp_upstream_host *host, mp_str name, mp_str key)
+{
+    mp_upstream *upstream = mp_upstreams_find(host->table, name);
+    if (upstream == NULL)
+        return NULL;
+    mp_channel *channel = NULL;
+    pthread_mutex_lock(&upstream->lock);
+    mp_node *node = mp_map_find(&upstream->keys, key);
+    const mp_channel_key *found = node == NULL ? NULL : mp_container(node, mp_channel_key, node);
+    bool may = !upstream->is_retired && !upstream->circuit.is_open && !atomic_load(&upstream->table->is_ending);
+    if (may && found != NULL && found->state == MP_KEY_OPEN) {
+        channel = mp_channel_ref(found->channel);
+        channel->used_at = mp_monotonic_ms();
+    }
+    pthread_mutex_unlock(&upstream->lock);
+    mp_upstream_unref(upstream);
+    return channel;
+}
+
 mp_take_result mp_take_result_of(const mp_take *take)
 {
     if (take->upstream == NULL)

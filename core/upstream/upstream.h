@@ -188,6 +188,8 @@ mp_take_result mp_take_result_of(const mp_take *take);
 /* OPEN, PROBE, CLAIMED: the channel, with a counted reference for the caller; later calls return NULL. */
 mp_channel *mp_take_fetch(mp_take *take);
 const mp_upstream_failure *mp_take_failure(const mp_take *take);
+/* The channel of a key, with a counted reference, if it is open and the circuit is closed: nothing waits, is claimed or counted. Else NULL. */
+mp_channel *mp_channel_find_open(mp_upstream_host *host, mp_str name, mp_str key);
 /* How long a waiting take may wait, in ms. */
 uint64_t mp_take_open_ms(const mp_take *take);
 /* A take that has waited too long is refused: "busy" if it waits for room, else "open". */
@@ -217,6 +219,7 @@ int64_t mp_channel_next_id(mp_channel *channel);
 /* Empty before mp_channel_opened. Valid as long as the reference. */
 mp_str mp_channel_card(const mp_channel *channel);
 const char *mp_channel_transport(const mp_channel *channel); /* "http", "sse" or "stdio" */
+mp_str mp_channel_revision(const mp_channel *channel);       /* of an open channel */
 mp_channel *mp_channel_ref(mp_channel *channel);
 void mp_channel_unref(mp_channel *channel);
 
@@ -261,6 +264,10 @@ mp_exchange *mp_exchange_send(mp_upstream_host *host, mp_channel *channel, const
                               mp_upstream_failure *failure);
 /* The next event; NULL: none has arrived. Valid until the next call. */
 const mp_exchange_event *mp_exchange_next(mp_exchange *exchange);
+/* What mp_exchange_next would give, without taking it. */
+const mp_exchange_event *mp_exchange_peek(const mp_exchange *exchange);
+mp_channel *mp_exchange_channel(const mp_exchange *exchange);
+int64_t mp_exchange_id(const mp_exchange *exchange);
 /* The session id in the head of the HTTP answer; empty: none. */
 mp_str mp_exchange_session(const mp_exchange *exchange);
 /* True after the answer was taken, after a failure, and after mp_exchange_cancel. */

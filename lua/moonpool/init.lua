@@ -43,6 +43,7 @@ if host.script.has_specs then
 end
 
 dispatch.set_plans(audit.wrap_finish(dispatch.finish))
+dispatch.set_routes()
 
 -- All workers serve this generation now: notifies clients whose lists differ from the lists of the previous generation.
 bus.on("reloaded", function(text)

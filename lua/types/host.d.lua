@@ -152,6 +152,8 @@ host.log = {}
 
 ---@class moonpool.host.plan
 host.plan = {}
+---@class moonpool.host.forward
+host.forward = {}
 
 ---@class moonpool.host.program
 host.program = {}
@@ -381,6 +383,27 @@ function host.hooks.view(value, what) end
 ---@return string? value
 ---@return integer? count
 function host.call.header(call, name) end
+
+-- -- routes to upstreams (core/lib/mcp/forward_routes.c) -------------------------------------------------------------
+
+--- Turns the quick way of calls to upstreams on.
+---@param take_over fun(tool: table, exchange: userdata, channel: userdata, call: moonpool.Call, id: integer, revision: string): any, table?  Goes on with a call
+---@param names { client: string, server: string }  JSON: the gateway as client and as server
+---@param steps table<string, { is_base?: boolean, has_objects?: boolean, has_none?: boolean, is_text_alone?: boolean }>  By the revision of the client
+function host.forward.set(take_over, names, steps) end
+
+--- While it is true, all calls of federated tools take the general way.
+---@param is_suspended boolean
+function host.forward.suspend(is_suspended) end
+
+--- Later plain calls of the tool by the client of the call take the quick way. Nothing happens if this call was not a plain one.
+---@param call moonpool.Call
+---@param tool table        Has the members name and metrics
+---@param upstream string
+---@param json_name string  JSON: the upstream's own name of the tool
+---@param header string     The line Mcp-Name
+---@param key string        The key of the channel
+function host.forward.learn(call, tool, upstream, json_name, header, key) end
 
 -- -- call plans (core/lib/mcp/plan.c) ----------------------------------------------------------------------------------
 

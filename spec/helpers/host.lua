@@ -34,7 +34,7 @@ local regex = { compile = function(pattern) return { test = function(_, text) re
 
 local GROUPS <const> = {
   "script", "rock", "config", "limits", "hooks", "task", "bus", "time", "random", "env", "log", "session", "call", "topic", "auth", "job", "semaphore",
-  "store", "fs", "program", "upstream", "http", "sqlite", "digest", "base64", "seal", "secret", "cjson", "answers", "plan", "served", "metrics",
+  "store", "fs", "program", "upstream", "http", "sqlite", "digest", "base64", "seal", "secret", "cjson", "answers", "plan", "forward", "served", "metrics",
 }
 
 -- { ["time.now"] = f } as C makes it: { time = { now = f } }.
@@ -120,6 +120,7 @@ function host.start(scripts, options)
       if generation <= vm.served then return end
       holder.now, vm.served, vm.frozen, vm.plans, vm.plans_private = snapshot, generation, {}, rows, has_private
     end,
+    ["forward.set"] = function() end, ["forward.suspend"] = function() end, ["forward.learn"] = function() end,
     ["plan.set_ends"] = function() end, ["plan.set_rights"] = function() end, ["call.audit"] = function() end,
     ["call.params"] = function(call) return call.params end,
     ["call.name_task"] = function(call, id) call.task = id end,

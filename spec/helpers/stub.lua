@@ -94,6 +94,7 @@ end
 local function accept(self)
   local tcp = uv.new_tcp()
   self.tcp:accept(tcp)
+  tcp:nodelay(true) -- an answer in several writes is not held back until the client acknowledges the first
   self.accepted = self.accepted + 1
   local peer = { tcp = tcp, rest = "", number = self.accepted }
   self.peers[peer] = true

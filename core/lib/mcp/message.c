@@ -1,6 +1,6 @@
 /* message.c: the body of the coroutine of a client's request or notification: it decodes the params, calls the library in Lua and
  * encodes the result. */
-#include "lib/mcp/plan.h"
+#include "lib/mcp/forward.h"
 #include "vm/engine.h"
 #include <stdio.h>
 
@@ -70,7 +70,8 @@ int mp_run_call(lua_State *L)
         return 0;
     }
     int count;
-    return mp_plan_run(L, task, &count) ? count : mp_run_call_in_lua(L, task);
+    bool is_served = mp_plan_run(L, task, &count) || mp_forward_run(L, task, &count);
+    return is_served ? count : mp_run_call_in_lua(L, task);
 }
 
 static int note_done(lua_State *L, int status, lua_KContext context)

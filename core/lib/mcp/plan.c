@@ -18,33 +18,32 @@ static const mp_plan *find_plan(const mp_plans *plans, mp_str name)
     return plan;
 }
 
+bool mp_plan_is_ready(const mp_call *call)
+{
+    const mp_era *era = mp_call_era(call);
+    const mp_session *session = mp_call_session(call);
+    return era != NULL && (!era->has_sessions || (session != NULL && mp_session_era(session) != NULL));
+}
+
 /* The frame for the revision of a tools/call; NULL if plans do not serve such a call. */
 static const mp_plan_frame *frame_of(const mp_plans *plans, const mp_call *call)
 {
     const mp_era *era = mp_call_era(call);
-    if (plans->count == 0 || era == NULL)
+    if (plans->count == 0 || !mp_plan_is_ready(call))
         return NULL;
-    if (era->has_sessions) {
-        const mp_session *session = mp_call_session(call);
-        if (session == NULL || mp_session_era(session) == NULL)
-            return NULL;
-    }
     size_t place = (size_t)(era - mp_eras);
     return place < MP_PLAN_ERAS && plans->frames[place].before.ptr != NULL ? &plans->frames[place] : NULL;
 }
 
-/* True if the call's principal may use the tool of the plan. What it may not use, and a principal whose rights C does not know, is for the general path,
- * which tells C the rights (access.lua). */
-static bool is_allowed(mp_lib *lib, const mp_plan *plan, const mp_call *call)
+bool mp_plan_allows(mp_lib *lib, uint64_t scopes, const mp_call *call)
 {
-    if (!lib->plans->has_private || (plan->scopes == 0 && mp_call_session(call) == NULL))
+    if (!lib->plans->has_private || (scopes == 0 && mp_call_session(call) == NULL))
         return true;
     const mp_rights *rights = mp_principal_rights(lib, mp_call_principal(call));
-    return rights != NULL && (plan->scopes & ~rights->scopes) == 0;
+    return rights != NULL && (scopes & ~rights->scopes) == 0;
 }
 
-/* The subscriptions of a session are evaluated for the principal of its latest request, where that matters: as access.lua does. */
-static void follow_as(mp_lib *lib, const mp_call *call)
+void mp_plan_follow_as(mp_lib *lib, const mp_call *call)
 {
     mp_session *session = mp_call_session(call);
     if (lib->plans->has_private && session != NULL)
@@ -302,10 +301,10 @@ bool mp_plan_run(lua_State *L, mp_lib_task *task, int *count)
     if (values == NULL || frame_of(plans, call) == NULL || mp_call_params(call).len > MP_PLAN_BYTES)
         return false;
     const mp_plan *plan = find_plan(plans, mp_call_tool(call));
-    if (plan == NULL || !is_allowed(lib, plan, call) || !mp_audit_can_write(lib, call) ||
+    if (plan == NULL || !mp_plan_allows(lib, plan->scopes, call) || !mp_audit_can_write(lib, call) ||
         (!plan->is_checked && !mp_plan_fits(plan, values, value_count, &given)))
         return false;
-    follow_as(lib, call);
+    mp_plan_follow_as(lib, call);
     if (lib->audit != MP_AUDIT_MODE_OFF)
         mp_audit_begin(&task->audit, lib, call, plan->name);
     push_head(L, plans, plan);

@@ -108,6 +108,14 @@ struct mp_plans {
 
 /* -- plan.c: finding a plan, and a planned call --------------------------------------------------------------------- */
 
+/* True if the revision of the call is settled, and its session, if it needs one, is initialized. */
+bool mp_plan_is_ready(const mp_call *call);
+/* True if the call's principal may use a tool with this bit set of scopes. What it may not use, and a principal whose rights C does not know, is for the
+ * general path, which tells C the rights (access.lua). */
+bool mp_plan_allows(mp_lib *lib, uint64_t scopes, const mp_call *call);
+/* The subscriptions of a session are evaluated for the principal of its latest request, where that matters: as access.lua does. Call it after
+ * mp_plan_allows. */
+void mp_plan_follow_as(mp_lib *lib, const mp_call *call);
 /* Serves the call of the task, whose coroutine runs and has nothing but the task on its stack, by a plan. False if it has none, and
  * nothing has happened. Else `*count` is for the body of the coroutine to return.  [-0, +n, throws, parks] */
 bool mp_plan_run(lua_State *L, mp_lib_task *task, int *count);

@@ -2,7 +2,7 @@
  * the lists in Lua, the kept answers and the call plans change together here, and a snapshot never replaces a later one. */
 #include "lib/bindings.h"
 #include "lib/mcp/frozen_answer.h"
-#include "lib/mcp/plan.h"
+#include "lib/mcp/forward.h"
 #include <lauxlib.h>
 
 /* served.begin(): the generation of a new snapshot. Called before anything is read from which the snapshot is made.  [-0, +1] */
@@ -40,6 +40,7 @@ static int l_publish(lua_State *L)
     lib->snapshot_served = generation;
     mp_frozen_thaw(lib->frozen, !has_private);
     lua_settop(L, 4);
+    mp_forwards_clear(L, lib->forwards);
     mp_plans_set(L, lib->plans, 4, has_private);
     return 0;
 }

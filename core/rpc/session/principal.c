@@ -61,6 +61,11 @@ mp_str mp_principal_id(const mp_principal *principal)
     return principal->id;
 }
 
+mp_str mp_principal_key(const mp_principal *principal)
+{
+    return (mp_str){(const char *)principal->key, sizeof principal->key};
+}
+
 bool mp_principal_key_is(const mp_principal *principal, const unsigned char key[MP_PRINCIPAL_KEY])
 {
     return CRYPTO_memcmp(principal->key, key, MP_PRINCIPAL_KEY) == 0;

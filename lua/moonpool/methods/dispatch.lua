@@ -11,6 +11,8 @@ local errors = require "moonpool.runtime.rpc_error"
 local federated = lazy "moonpool.registry.federated"
 local failure = require "moonpool.runtime.outcome"
 local json = require "moonpool.json"
+local request = require "moonpool.upstream.request"
+local routes = require "moonpool.upstream.routes"
 local suggest = require "moonpool.runtime.suggest"
 local tool_answer = require "moonpool.calls.tool_answer"
 local upstreams = require "moonpool.upstream.config"
@@ -126,5 +128,18 @@ end
 
 --- Tells C how planned calls end. `finish_audited`: dispatch.finish for calls that have an audit line; nil without an audit.
 function dispatch.set_plans(finish_audited) host.plan.set_ends(dispatch.finish, finish_audited, failure.handler, frames()) end
+
+-- -- the quick way to upstreams ---------------------------------------------------------------------------------------------
+
+-- Goes on with a call of a federated tool that C has sent, and whose first event C does not know: the exchange brings it.
+local function take_over(tool, exchange, channel, call, id, revision)
+  request.go_on(call, channel, exchange, id)
+  local row, params = eras[revision], host.call.params(call) or none
+  local whole = json.faithful(host.call.params(call, true))
+  return complete(call, row, "tools/call", tool_answer.answer(tool, row, call, params, xpcall(tool.handler, failure.handler, whole.arguments or {}, call)))
+end
+
+--- Lets plain calls of federated tools take the quick way.
+function dispatch.set_routes() routes.begin(take_over) end
 
 return dispatch

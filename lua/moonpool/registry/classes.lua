@@ -1,6 +1,7 @@
 -- Lists by class. What an upstream lists can depend on what its client can be asked, so the lists are read once for each class of clients that comes.
 -- The things in the registry are those for clients that cannot be asked; one that differs for other classes has:
 --   variants    class -> the thing for that class, or false where the class has none
+--   is_variant  true for a thing that is itself one of the variants
 --   is_absent   clients of other classes do not have it
 --   resolve     f(call) -> the thing for the client of a call, or nil
 
@@ -39,6 +40,7 @@ local function set_variant(record, facts, thing, name, variant)
     thing.resolve = resolve(record, thing, facts)
   end
   thing.variants[name] = variant
+  if variant then variant.is_variant = true end
 end
 
 --- Adds to the things of one upstream, `base` = { hash, facts, list = of { kind, key, thing, why } }, what other classes have instead or besides.

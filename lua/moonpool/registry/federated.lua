@@ -14,6 +14,7 @@ local lists = require "moonpool.upstream.lists"
 local pins = require "moonpool.upstream.pins"
 local policy = require "moonpool.things.policy"
 local registry = require "moonpool.registry.registry"
+local routes = require "moonpool.upstream.routes"
 local scripts = require "moonpool.upstream.scripts"
 local subscriptions = require "moonpool.registry.subscriptions"
 local things = require "moonpool.upstream.things"
@@ -254,6 +255,7 @@ local function rebuild()
     keep_views()
   end
   done = math.max(done, until_here)
+  routes.suspend(done < wanted)
 end
 
 -- Returns once the things have every change that this Lua state knows of. One task makes them, which others wait for; if it is cancelled, another does.
@@ -440,6 +442,7 @@ end
 
 bus.on("catalogue", function()
   wanted = wanted + 1
+  routes.suspend(true)
   host.job.begin(catch_up, MAX_READ_S)
 end)
 

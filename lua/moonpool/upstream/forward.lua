@@ -69,6 +69,7 @@ function forward.send(record, call, options)
   local count = { channel = key, times = 0, place = (sent[call] and sent[call].place or 0) + 1 }
   sent[call] = count
   local class_of_request = ask.class_of_request(record, call)
+  count.is_plain = class == "none" and class_of_request == "none" and not (is_own and not call.has_session)
   local wants_progress = options.wants_progress and meta ~= nil and meta.progressToken ~= nil
   local level = message.level_name(call)
   local _ <close> = pause_deadline(call)
@@ -154,6 +155,8 @@ end
 function forward.tool(record, name, facts, args, call, options)
   local result, failed, err = forward.try_tool(record, name, facts, args, call, options)
   if not result then refuse(record, call, failed, err) end
+  local count = sent[call]
+  if options.learn and count.is_plain then options.learn(count.channel) end
   return content.forwarded(result)
 end
 

@@ -65,6 +65,30 @@ local function send_once(record, channel, card, spec)
   })
 end
 
+local begun = setmetatable({}, { __mode = "k" })        -- call -> { channel, exchange, id }: what C has sent
+
+--- The first attempt of the next request of a call was sent already: `exchange_of` brings its answer.
+function request.go_on(call, channel, exchange_of, id) begun[call] = { channel = channel, exchange = exchange_of, id = id } end
+
+-- The channel on which the first attempt for `spec` was sent, and its card; nil if it was not. The channel's first send() gives that exchange.
+local function begun_channel(spec)
+  local first = spec.call and begun[spec.call]
+  if not first then return nil end
+  begun[spec.call] = nil
+  spec.level, spec.asker = nil, nil                        -- such a call has none
+  local channel, pending = first.channel, first.exchange
+  return {
+    next_id = function() return pending and first.id or channel:next_id() end,
+    send = function(_, bytes, options)
+      local given = pending
+      pending = nil
+      if given then return given end
+      return channel:send(bytes, options)
+    end,
+    lost = function(_, serial) return channel:lost(serial) end,
+  }, channel:card()
+end
+
 -- The circuit is open: one harmless request decides whether it closes.
 local function try_circuit(channel, card)
   local id = channel:next_id()
@@ -127,7 +151,8 @@ end
 function request.send(record, spec)
   local tries = {}
   while true do
-    local channel, card, is_probe = open.channel(record, spec.key, spec.options)
+    local channel, card, is_probe = begun_channel(spec)
+    if not channel then channel, card, is_probe = open.channel(record, spec.key, spec.options) end
     if not channel then return nil, card end
     local event, failure
     if is_probe then

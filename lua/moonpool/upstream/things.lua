@@ -5,6 +5,7 @@ local forward = require "moonpool.upstream.forward"
 local json = require "moonpool.json"
 local names = require "moonpool.upstream.names"
 local options = require "moonpool.things.options"
+local routes = require "moonpool.upstream.routes"
 local template = require "moonpool.things.template"
 local uris = require "moonpool.runtime.uris"
 
@@ -74,6 +75,7 @@ function make.tools(record, entry, script)
     return forward.tool(record, entry.key, entry.facts, args, call, {
       headers = script and script.headers_of and script.headers_of(call), on_stale = things.on_stale and function() things.on_stale(record) end,
       rows = function() return things.facts_now(record, entry).mirror end,
+      learn = not script and function(key) routes.learn(record, call, made, entry.key, key) end or nil,
     })
   end
   return made, made.name

@@ -5,8 +5,9 @@ local upstream = require "spec.helpers.upstream"
 local uv = require "luv"
 local wait = require "spec.helpers.wait"
 
-local function start(options, entry)
+local function start(options, entry, hung)
   local u = upstream.start(options)
+  if hung then u:when(hung, upstream.faults.hangs()) end
   return u, upstream.gateway({ one = u }, { entries = upstream.plain({ one = u }, { one = entry }), config = { limits = { call = { time = "1s" } } } })
 end
 
@@ -82,8 +83,7 @@ end)
 describe("an upstream that is slow to open", function()
   it("is given `open`, and the call did not run", function()
     for _, transport in ipairs(upstream.served { "http", "stdio" }) do
-      local u, g = start({ revision = "2025-11-25", transport = transport }, { open = "1s", list_wait = "100ms" })
-      u:when("initialize", upstream.faults.hangs())
+      local u, g = start({ revision = "2025-11-25", transport = transport }, { open = "1s", list_wait = "100ms" }, "initialize")
       local c <close> = g:client "2026-07-28"
       assert.equal(0, #c:result("tools/list", {}).tools)
       assert.is_truthy(c:call("tools/call", { name = "echo", arguments = { n = 1 } }).error)

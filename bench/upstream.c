@@ -1,0 +1,184 @@
+/* upstream.c: an MCP server that does almost nothing, for the bench of upstreams: it answers each request with the result in the file of its method,
+ * over libh2o with one loop per thread, or over stdio.
+ *   upstream PORT THREADS FOLDER | upstream stdio FOLDER
+ * FOLDER/tools_call has the result of tools/call. A method without a file gets the error -32601, a notification 202. */
+#define _GNU_SOURCE
+#include <h2o.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    char name[64]; /* as in the message: "tools/call" */
+    char *result;
+    size_t len;
+} method;
+
+static method methods[16];
+static size_t method_count;
+static h2o_globalconf_t config;
+static int port;
+
+static void read_method(const char *folder, const char *name)
+{
+    char path[512];
+    method *it = &methods[method_count];
+    snprintf(it->name, sizeof it->name, "%s", name);
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    for (char *at = path + strlen(folder) + 1; *at != '\0'; at++)
+        if (*at == '/')
+            *at = '_';
+    FILE *file = fopen(path, "rb");
+    if (file == NULL)
+        return;
+    it->result = NULL;
+    size_t cap = 0;
+    it->len = 0;
+    ssize_t len = getdelim(&it->result, &cap, '\0', file);
+    it->len = len < 0 ? 0 : (size_t)len;
+    fclose(file);
+    method_count++;
+}
+
+static const char *find(const char *text, size_t len, const char *what)
+{
+    return memmem(text, len, what, strlen(what));
+}
+
+/* The answer to a message in memory of malloc; its length is 0 for a notification. `*method_of` is the method, or NULL. */
+static char *answer_of(const char *body, size_t len, size_t *size, const method **method_of)
+{
+    *size = 0;
+    *method_of = NULL;
+    const char *end = body + len, *id = find(body, len, "\"id\":"), *name = find(body, len, "\"method\":\"");
+    if (id == NULL || name == NULL)
+        return NULL;
+    id += 5;
+    const char *id_end = id;
+    while (id_end < end && *id_end != ',' && *id_end != '}')
+        id_end++;
+    name += 10;
+    for (size_t i = 0; i < method_count; i++) {
+        size_t length = strlen(methods[i].name);
+        if ((size_t)(end - name) > length && memcmp(name, methods[i].name, length) == 0 && name[length] == '"')
+            *method_of = &methods[i];
+    }
+    const method *it = *method_of;
+    size_t cap = (size_t)(id_end - id) + 128 + (it == NULL ? 0 : it->len);
+    char *answer = malloc(cap);
+    int n = snprintf(answer, cap, "{\"jsonrpc\":\"2.0\",\"id\":%.*s,", (int)(id_end - id), id);
+    if (it == NULL) {
+        n += snprintf(answer + n, cap - (size_t)n, "\"error\":{\"code\":-32601,\"message\":\"unknown method\"}}");
+        *size = (size_t)n;
+        return answer;
+    }
+    n += snprintf(answer + n, cap - (size_t)n, "\"result\":");
+    memcpy(answer + n, it->result, it->len);
+    answer[(size_t)n + it->len] = '}';
+    *size = (size_t)n + it->len + 1;
+    return answer;
+}
+
+static int on_request(h2o_handler_t *self, h2o_req_t *req)
+{
+    (void)self;
+    size_t size;
+    const method *it;
+    char *answer = answer_of(req->entity.base == NULL ? "" : req->entity.base, req->entity.len, &size, &it);
+    req->res.status = size > 0 ? 200 : 202;
+    req->res.reason = size > 0 ? "OK" : "Accepted";
+    if (size > 0)
+        h2o_add_header(&req->pool, &req->res.headers, H2O_TOKEN_CONTENT_TYPE, NULL, H2O_STRLIT("application/json"));
+    if (it != NULL && strcmp(it->name, "initialize") == 0)
+        h2o_add_header_by_str(&req->pool, &req->res.headers, H2O_STRLIT("mcp-session-id"), 0, NULL,
+                              H2O_STRLIT("0123456789abcdef"));
+    h2o_send_inline(req, size > 0 ? answer : "", size);
+    free(answer);
+    return 0;
+}
+
+static void on_accept(h2o_socket_t *listener, const char *err)
+{
+    h2o_accept_ctx_t *accepting = listener->data;
+    for (int i = 0; err == NULL && i < 16; i++) {
+        h2o_socket_t *sock = h2o_evloop_socket_accept(listener);
+        if (sock == NULL)
+            break;
+        h2o_accept(accepting, sock);
+    }
+}
+
+static int listen_here(void)
+{
+    int fd = socket(AF_INET, SOCK_STREAM, 0), on = 1;
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on);
+    if (bind(fd, (struct sockaddr *)&address, sizeof address) != 0 || listen(fd, 1024) != 0) {
+        perror("upstream");
+        exit(1);
+    }
+    return fd;
+}
+
+static void *serve(void *unused)
+{
+    static __thread h2o_context_t context;
+    static __thread h2o_accept_ctx_t accepting;
+    (void)unused;
+    h2o_loop_t *loop = h2o_evloop_create();
+    h2o_context_init(&context, loop, &config);
+    accepting.ctx = &context;
+    accepting.hosts = config.hosts;
+    h2o_socket_t *listener = h2o_evloop_socket_create(loop, listen_here(), H2O_SOCKET_FLAG_DONT_READ);
+    listener->data = &accepting;
+    h2o_socket_read_start(listener, on_accept);
+    while (h2o_evloop_run(loop, 1000) == 0 || errno == EINTR)
+        continue;
+    return NULL;
+}
+
+static int serve_stdio(void)
+{
+    char *line = NULL;
+    size_t cap = 0, size;
+    const method *it;
+    for (ssize_t len; (len = getline(&line, &cap, stdin)) > 0;) {
+        char *answer = answer_of(line, (size_t)len, &size, &it);
+        if (size > 0) {
+            fwrite(answer, 1, size, stdout);
+            fputc('\n', stdout);
+            fflush(stdout);
+        }
+        free(answer);
+    }
+    free(line);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    static const char *const names[] = {"initialize", "ping", "server/discover", "tools/list", "tools/call"};
+    int is_stdio = argc == 3 && strcmp(argv[1], "stdio") == 0;
+    if (!is_stdio && argc != 4) {
+        fprintf(stderr, "usage: upstream PORT THREADS FOLDER | upstream stdio FOLDER\n");
+        return 2;
+    }
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        read_method(argv[argc - 1], names[i]);
+    if (is_stdio)
+        return serve_stdio();
+    port = atoi(argv[1]);
+    h2o_config_init(&config);
+    h2o_hostconf_t *host = h2o_config_register_host(&config, h2o_iovec_init(H2O_STRLIT("default")), 65535);
+    h2o_create_handler(h2o_config_register_path(host, "/", 0), sizeof(h2o_handler_t))->on_req = on_request;
+    pthread_t thread;
+    for (int i = 1; i < atoi(argv[2]); i++)
+        pthread_create(&thread, NULL, serve, NULL);
+    serve(NULL);
+    return 0;
+}

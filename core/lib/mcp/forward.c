@@ -1,0 +1,174 @@
+/* forward.c: a call that takes the quick way to its upstream, from its start to its end. forward.h says what that is. */
+#include "lib/mcp/forward.h"
+#include "lib/mcp/call.h"
+#include "lib/upstream_handles.h"
+#include <stdio.h>
+
+MP_COUNTER(calls_forwarded, "calls_forwarded", "", "",
+           "tools/call requests that were forwarded to an upstream and answered without Lua")
+MP_COUNTER(calls_taken_over, "calls_taken_over", "", "",
+           "tools/call requests that were forwarded to an upstream without Lua, and that Lua took over")
+
+/* Slots of the stack of the call's coroutine. */
+enum { TASK = 1, TOOL, EXCHANGE, SLOTS = EXCHANGE };
+
+static mp_forwards *forwards_of(const mp_lib_task *task)
+{
+    return mp_lib_of_vm(task->super.vm)->forwards;
+}
+
+/* Answers with the upstream's result. False, and nothing has happened, for a result that Lua has to read. */
+static bool answer(mp_lib_task *task, const mp_exchange_event *event)
+{
+    const mp_forwards *forwards = forwards_of(task);
+    mp_call *call = task->call;
+    bool has_failed;
+    mp_buf *out = mp_call_begin_answer(call);
+    if (out == NULL)
+        return false;
+    size_t start = out->len;
+    if (!mp_forward_put_result(out, forwards, &forwards->steps[mp_call_era(call) - mp_eras], event->answer,
+                               &has_failed))
+        return false;
+    size_t size = out->len - start;
+    mp_stat_add(&mp_stat_calls_forwarded, 1); /* before the client can ask for it */
+    if (has_failed)
+        mp_call_fails(call);
+    if (size > task->super.vm->call_output) {
+        char why[MP_REFUSAL];
+        mp_task_fail(task, MP_CODE_INTERNAL, mp_refuse_output(task, "result", size, why), MP_STR_NONE);
+        return true;
+    }
+    mp_task_settle(task);
+    mp_call_end_answer(call);
+    return true;
+}
+
+/* Lua goes on with the exchange, none of whose events was taken.  [-n, +0, throws, parks] */
+static int hand_over(lua_State *L, mp_lib_task *task)
+{
+    const mp_era *era = mp_call_era(task->call);
+    mp_stat_add(&mp_stat_calls_taken_over, 1);
+    lua_settop(L, SLOTS);
+    luaL_checkstack(L, LUA_MINSTACK, NULL);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, forwards_of(task)->take_over);
+    lua_insert(L, TASK + 1); /* the stack is: task, take_over, tool, exchange */
+    int64_t id = mp_upstream_push_channel_of(L, EXCHANGE + 1);
+    mp_call_push(L, task, 0);
+    lua_pushinteger(L, (lua_Integer)id);
+    lua_pushstring(L, era == NULL ? NULL : era->date);
+    lua_callk(L, 6, 2, (lua_KContext)task, mp_call_done);
+    return mp_call_done(L, LUA_OK, (lua_KContext)task);
+}
+
+/* The exchange has an event, or has failed.  [-n, +0, throws, parks] */
+static int has_come(lua_State *L, int status, lua_KContext context)
+{
+    (void)status;
+    (void)context;
+    mp_lib_task *task = lua_touserdata(L, TASK);
+    if (task->call == NULL)
+        return 0; /* cancelled */
+    const mp_exchange_event *event = mp_upstream_peek(L, EXCHANGE);
+    if (event == NULL || event->kind != MP_EVENT_ANSWER || event->is_error || !answer(task, event))
+        return hand_over(L, task);
+    mp_upstream_release_exchange(L, EXCHANGE);
+    return 0;
+}
+
+/* The notification by which an upstream learns that the request is cancelled; empty where the end of its stream says it. */
+static mp_str put_cancel(mp_forwards *forwards, const mp_channel *channel, const mp_era *era, int64_t id)
+{
+    mp_buf *out = &forwards->cancel;
+    out->len = 0;
+    if (!era->has_sessions && strcmp(mp_channel_transport(channel), "http") == 0)
+        return MP_STR_NONE;
+    mp_buf_printf(out,
+                  "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":%lld,"
+                  "\"reason\":\"the client cancelled it\"}}",
+                  (long long)id);
+    return mp_buf_str(out);
+}
+
+/* Sends the call on an open channel, and pushes the exchange. False, pushing nothing, if nothing was sent.  [-0, +0|1, throws] */
+static bool send(lua_State *L, mp_lib_task *task, const mp_route *route, mp_channel *channel)
+{
+    mp_forwards *forwards = forwards_of(task);
+    const mp_call *call = task->call;
+    const mp_era *era = mp_era_find(mp_channel_revision(channel));
+    if (era == NULL)
+        return false;
+    mp_forward_target target = {route, era, mp_channel_next_id(channel)};
+    mp_str traces[2] = {MP_STR_NONE, MP_STR_NONE};
+    forwards->message.len = 0;
+    if (!mp_forward_put_message(&forwards->message, forwards, call, &target, traces))
+        return false;
+    char lines[2][560];
+    const char *headers[5], **header = headers;
+    if (!era->has_sessions) {
+        *header++ = "Mcp-Method: tools/call";
+        *header++ = route->header.ptr;
+    }
+    for (int i = 0; i < 2; i++)
+        if (traces[i].len > 0) {
+            snprintf(lines[i], sizeof lines[i], "%s: %.*s", i == 0 ? "traceparent" : "tracestate", (int)traces[i].len,
+                     traces[i].ptr);
+            *header++ = lines[i];
+        }
+    *header = NULL;
+    mp_exchange_options options = {.message = mp_buf_str(&forwards->message),
+                                   .has_id = true,
+                                   .id = target.id,
+                                   .headers = headers,
+                                   .cancel = put_cancel(forwards, channel, era, target.id)};
+    mp_upstream_failure failure;
+    if (mp_upstream_begin_exchange(L, channel, &options, &failure))
+        return true;
+    mp_upstream_failure_clear(&failure);
+    return false;
+}
+
+/* The route for the call, if its revision and principal may take it. */
+static const mp_route *route_of(mp_lib *lib, const mp_call *call)
+{
+    const mp_forwards *forwards = lib->forwards;
+    size_t count;
+    int hops;
+    if (forwards->are_off || forwards->routes.count == 0 || mp_call_flat(call, &count) == NULL ||
+        mp_call_params(call).len > MP_PLAN_BYTES || !mp_plan_is_ready(call))
+        return NULL;
+    size_t place = (size_t)(mp_call_era(call) - mp_eras);
+    const mp_route *route =
+        place < MP_PLAN_ERAS && forwards->steps[place].is_known ? mp_route_find(forwards, mp_call_tool(call)) : NULL;
+    if (route == NULL || !mp_plan_allows(lib, 0, call))
+        return NULL;
+    const mp_session *session = mp_call_session(call);
+    if (session != NULL && mp_session_log_level(session) >= 0)
+        return NULL; /* the upstream may have to be told the log level of the client */
+    mp_call_header(call, "moonpool-hops", &hops);
+    return hops > 0 ? NULL : route;
+}
+
+bool mp_forward_run(lua_State *L, mp_lib_task *task, int *count)
+{
+    mp_lib *lib = mp_lib_of_vm(task->super.vm);
+    const mp_route *route = route_of(lib, task->call);
+    mp_str key = route == NULL ? MP_STR_NONE : mp_forward_key(lib->forwards, task->call, route->upstream);
+    mp_channel *channel = key.len == 0 ? NULL : mp_channel_find_open(lib->upstreams, route->upstream, key);
+    if (channel == NULL)
+        return false;
+    lua_rawgeti(L, LUA_REGISTRYINDEX, route->tool);
+    mp_tool_metrics *metrics = route->metrics;
+    bool is_sent = send(L, task, route, channel);
+    mp_channel_unref(channel);
+    if (!is_sent) {
+        lua_settop(L, TASK);
+        return false;
+    }
+    task->has_plan = true;
+    mp_plan_follow_as(lib, task->call);
+    mp_call_measure(task->call, metrics);
+    mp_call_unhurried(task->call);
+    *count = mp_upstream_wait(L, EXCHANGE, has_come);
+    return true;
+}

@@ -1,0 +1,346 @@
+/* forward_bytes.c: the message to the upstream, and the result for the client, by changing members of the other one's bytes. */
+#include "lib/mcp/forward.h"
+#include <stdio.h>
+
+#define PREFIX "io.modelcontextprotocol/"
+#define MAX_EDITS 24 /* of one message or result, at most MP_JSON_EDITS */
+
+/* -- members --------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    mp_str key;          /* as it is written, without quotes */
+    mp_json_token value; /* the first token of the value */
+    mp_str span;
+} member;
+
+/* Moves behind the value that begins with `token`, and gives its span. */
+static mp_str skip_value(mp_json_cursor *cursor, mp_json_token token)
+{
+    const char *from = token.span.ptr - (token.type == MP_JSON_T_STRING);
+    for (int depth = 0;; token = mp_json_next(cursor)) {
+        depth += token.type == MP_JSON_T_OPEN_ARRAY || token.type == MP_JSON_T_OPEN_OBJECT;
+        depth -= token.type == MP_JSON_T_CLOSE_ARRAY || token.type == MP_JSON_T_CLOSE_OBJECT;
+        if (depth == 0)
+            return (mp_str){from, (size_t)(cursor->at - from)};
+    }
+}
+
+/* The next member of the object in which the cursor is. False at its end. */
+static bool next_member(mp_json_cursor *cursor, member *it)
+{
+    mp_json_token key = mp_json_next(cursor);
+    if (key.type != MP_JSON_T_STRING)
+        return false;
+    it->key = key.span;
+    it->value = mp_json_next(cursor);
+    it->span = skip_value(cursor, it->value);
+    return true;
+}
+
+/* Stands behind the opening brace of an object. */
+static mp_json_cursor enter(mp_str object)
+{
+    return (mp_json_cursor){object.ptr + 1, object.ptr + object.len};
+}
+
+/* The member `name`, whose key is written without escapes; empty: there is none. */
+static mp_str find_member(mp_str object, const char *name)
+{
+    if (object.len == 0)
+        return MP_STR_NONE;
+    mp_json_cursor cursor = enter(object);
+    for (member it; next_member(&cursor, &it);)
+        if (mp_str_is(it.key, name))
+            return it.span;
+    return MP_STR_NONE;
+}
+
+/* The name of a member of the protocol in `_meta`, without its prefix, whose slash may be escaped; empty for another member. */
+static mp_str protocol_name(mp_str key)
+{
+    mp_str plain = MP_STR(PREFIX), escaped = MP_STR("io.modelcontextprotocol\\/");
+    if (mp_str_starts(key, plain))
+        return mp_str_from(key, plain.len);
+    return mp_str_starts(key, escaped) ? mp_str_from(key, escaped.len) : MP_STR_NONE;
+}
+
+typedef struct {
+    mp_json_edit list[MAX_EDITS];
+    size_t count;
+} edits;
+
+static void add(edits *to, mp_json_deed deed, bool in_meta, mp_str name, mp_str value)
+{
+    to->list[to->count++] = (mp_json_edit){deed, in_meta, name, value};
+}
+
+/* -- the message to the upstream ------------------------------------------------------------------------------------- */
+
+mp_str mp_forward_capabilities(mp_str params)
+{
+    mp_str meta = find_member(params, "_meta");
+    if (meta.len == 0)
+        return MP_STR_NONE;
+    mp_json_cursor cursor = enter(meta);
+    for (member it; next_member(&cursor, &it);)
+        if (mp_str_is(protocol_name(it.key), "clientCapabilities"))
+            return it.span;
+    return MP_STR_NONE;
+}
+
+/* True if a header can repeat the text. */
+static bool fits_header(mp_str text)
+{
+    for (size_t i = 0; i < text.len; i++)
+        if ((unsigned char)text.ptr[i] < ' ' + (i == 0) || text.ptr[i] > '~')
+            return false;
+    return text.len > 0 && text.len <= 512;
+}
+
+/* Reads `_meta`: keeps the traces, and sets `*has_own` if it has members that are not of this hop. False for one that Lua has to read. */
+static bool read_meta(mp_str meta, mp_str traces[2], bool *has_own)
+{
+    if (meta.len == 0)
+        return true;
+    mp_json_cursor cursor = enter(meta);
+    for (member it; next_member(&cursor, &it);) {
+        if (protocol_name(it.key).len > 0 || mp_str_is(it.key, "progressToken"))
+            continue;
+        *has_own = true;
+        int trace = mp_str_is(it.key, "traceparent") ? 0 : mp_str_is(it.key, "tracestate") ? 1 : -1;
+        if (trace < 0 || it.value.type != MP_JSON_T_STRING)
+            continue;
+        if (it.value.escaped)
+            return false;
+        if (fits_header(it.value.span))
+            traces[trace] = it.value.span;
+    }
+    return true;
+}
+
+static const mp_str own_names[] = {{PREFIX "protocolVersion", sizeof PREFIX "protocolVersion" - 1},
+                                   {PREFIX "clientInfo", sizeof PREFIX "clientInfo" - 1},
+                                   {PREFIX "clientCapabilities", sizeof PREFIX "clientCapabilities" - 1}};
+
+bool mp_forward_put_message(mp_buf *out, const mp_forwards *forwards, const mp_call *call,
+                            const mp_forward_target *target, mp_str traces[2])
+{
+    mp_str params = mp_call_params(call), meta = find_member(params, "_meta");
+    bool has_own = false, has_token = mp_call_progress_token(call).len > 0;
+    if (!read_meta(meta, traces, &has_own))
+        return false;
+    char id[24], revision[24];
+    int digits = snprintf(id, sizeof id, "%lld", (long long)target->id);
+    int letters = snprintf(revision, sizeof revision, "\"%s\"", target->era->date);
+    bool is_modern = !target->era->has_sessions;
+    edits to = {.count = 0};
+    add(&to, MP_JSON_SET, false, MP_STR("name"), target->route->json_name);
+    if (find_member(params, "arguments").len == 0)
+        add(&to, MP_JSON_SET, false, MP_STR("arguments"), MP_STR("{}"));
+    if (!has_own && !has_token && !is_modern) {
+        add(&to, MP_JSON_DROP, false, MP_STR("_meta"), MP_STR_NONE);
+    } else {
+        mp_str values[] = {{revision, (size_t)letters}, forwards->client, MP_STR("{}")};
+        mp_json_deed deed = is_modern ? MP_JSON_SET : MP_JSON_DROP;
+        for (size_t i = 0; i < 3; i++)
+            add(&to, deed, true, own_names[i], values[i]);
+        add(&to, has_token ? MP_JSON_SET : MP_JSON_DROP, true, MP_STR("progressToken"), (mp_str){id, (size_t)digits});
+    }
+    size_t start = out->len;
+    mp_buf_printf(out, "{\"jsonrpc\":\"2.0\",\"id\":%s,\"method\":\"tools/call\",\"params\":", id);
+    bool is_done = mp_json_splice(out, params, to.list, to.count, NULL) == MP_JSON_OK;
+    mp_buf_putc(out, '}');
+    if (!is_done)
+        out->len = start;
+    return is_done;
+}
+
+/* -- the result for the client --------------------------------------------------------------------------------------- */
+
+#define MAX_KEYS 64   /* of all open objects together */
+#define MAX_LEVELS 16 /* of arrays and objects inside each other */
+
+/* Reads a result once: no object in it may repeat a key, as Lua would refuse such a result. */
+typedef struct {
+    mp_str keys[MAX_KEYS];
+    size_t count;
+    size_t first[MAX_LEVELS]; /* of each open array or object: the first of its keys */
+    bool is_object[MAX_LEVELS];
+    size_t depth;
+    size_t top; /* index of the latest key of the first level */
+    bool has_content, has_meta, has_structured, has_type, has_text, is_failed;
+    bool block_has_type, block_is_plain; /* of the current element of `content` */
+    bool has_blocks;
+    const mp_forward_step *step;
+    edits edits;
+} reader;
+
+static bool add_key(reader *r, mp_str key)
+{
+    if (r->count == MAX_KEYS)
+        return false;
+    for (size_t i = r->first[r->depth - 1]; i < r->count; i++)
+        if (mp_str_eq(r->keys[i], key))
+            return false;
+    r->keys[r->count++] = key;
+    return true;
+}
+
+static bool open_level(reader *r, bool is_object)
+{
+    if (r->depth == MAX_LEVELS)
+        return false;
+    r->first[r->depth] = r->count;
+    r->is_object[r->depth++] = is_object;
+    return true;
+}
+
+/* A member of the result. */
+static bool see_member(reader *r, mp_str key, mp_json_token value)
+{
+    bool is_object = value.type == MP_JSON_T_OPEN_OBJECT;
+    if (mp_str_is(key, "content")) {
+        r->has_content = true;
+        return value.type == MP_JSON_T_OPEN_ARRAY;
+    }
+    if (mp_str_is(key, "isError")) {
+        r->is_failed = value.type == MP_JSON_T_TRUE;
+        return value.type == MP_JSON_T_TRUE || value.type == MP_JSON_T_FALSE;
+    }
+    if (mp_str_is(key, "_meta")) {
+        r->has_meta = true;
+        return is_object;
+    }
+    if (mp_str_is(key, "structuredContent")) {
+        r->has_structured = true;
+        if (r->step->has_none)
+            add(&r->edits, MP_JSON_DROP, false, key, MP_STR_NONE);
+        return is_object || !r->step->has_objects;
+    }
+    bool is_type = mp_str_is(key, "resultType");
+    r->has_type = r->has_type || is_type;
+    if (is_type && !(value.type == MP_JSON_T_STRING && mp_str_is(value.span, "complete")))
+        return false;
+    if (!r->step->is_base && (is_type || mp_str_is(key, "ttlMs") || mp_str_is(key, "cacheScope")))
+        add(&r->edits, MP_JSON_DROP, false, key, MP_STR_NONE);
+    return true;
+}
+
+/* A member of `_meta`: those of the protocol belong to this hop. */
+static bool see_meta(reader *r, mp_str key)
+{
+    if (!mp_str_starts(key, MP_STR(PREFIX))) {
+        r->has_text = true; /* something is left in _meta */
+        return true;
+    }
+    if (r->edits.count + 8 > MAX_EDITS)
+        return false;
+    if (!(r->step->is_base && mp_str_is(key, PREFIX "serverInfo")))
+        add(&r->edits, MP_JSON_DROP, true, key, MP_STR_NONE);
+    return true;
+}
+
+/* A member of an element of `content`. */
+static bool see_block(reader *r, mp_str key, mp_json_token value)
+{
+    if (mp_str_is(key, "type")) {
+        r->block_has_type = true;
+        if (r->step->is_text_alone && !mp_str_is(value.span, "text"))
+            return false;
+        return value.type == MP_JSON_T_STRING;
+    }
+    return !(r->step->is_text_alone && mp_str_is(key, "annotations"));
+}
+
+static bool is_in(const reader *r, const char *name)
+{
+    return r->depth >= 2 && mp_str_is(r->keys[r->top], name);
+}
+
+static bool see_key(reader *r, mp_json_token key, mp_json_token value)
+{
+    if (key.escaped || !add_key(r, key.span))
+        return false;
+    if (r->depth == 1) {
+        r->top = r->count - 1;
+        return see_member(r, key.span, value);
+    }
+    if (r->depth == 2 && is_in(r, "_meta"))
+        return see_meta(r, key.span);
+    return r->depth != 3 || !is_in(r, "content") || see_block(r, key.span, value);
+}
+
+static bool close_level(reader *r)
+{
+    r->count = r->first[--r->depth];
+    if (r->depth == 2 && is_in(r, "content") && !r->block_has_type)
+        return false;
+    return true;
+}
+
+/* A value begins, or an array or object ends. */
+static bool see_token(reader *r, mp_json_token_type type)
+{
+    bool is_block = r->depth == 2 && is_in(r, "content");
+    switch (type) {
+    case MP_JSON_T_CLOSE_ARRAY:
+    case MP_JSON_T_CLOSE_OBJECT:
+        return close_level(r);
+    case MP_JSON_T_OPEN_OBJECT:
+        r->has_blocks = r->has_blocks || is_block;
+        r->block_has_type = r->block_has_type && !is_block;
+        return open_level(r, true);
+    case MP_JSON_T_OPEN_ARRAY:
+        return !is_block && open_level(r, false);
+    default:
+        return !is_block && type != MP_JSON_T_END;
+    }
+}
+
+/* True if the whole result is one that C can convert. */
+static bool read_result(reader *r, mp_str result)
+{
+    mp_json_cursor cursor = {result.ptr, result.ptr + result.len};
+    mp_json_token token = mp_json_next(&cursor);
+    if (token.type != MP_JSON_T_OPEN_OBJECT)
+        return false;
+    while (see_token(r, token.type)) {
+        if (r->depth == 0)
+            return true;
+        token = mp_json_next(&cursor);
+        if (!r->is_object[r->depth - 1] || token.type != MP_JSON_T_STRING)
+            continue; /* an element, or the end of the object */
+        mp_json_token value = mp_json_next(&cursor);
+        if (!see_key(r, token, value))
+            return false;
+        token = value;
+    }
+    return false;
+}
+
+bool mp_forward_put_result(mp_buf *out, const mp_forwards *forwards, const mp_forward_step *step, mp_str result,
+                           bool *has_failed)
+{
+    reader r = {.step = step};
+    if (result.len > MP_FORWARD_BYTES || !read_result(&r, result) || !r.has_content)
+        return false;
+    if (step->has_none && r.has_structured && !r.has_blocks)
+        return false; /* the structured content becomes a text */
+    if (step->is_base) {
+        add(&r.edits, MP_JSON_SET, true, MP_STR(PREFIX "serverInfo"), forwards->server);
+        if (!r.has_type)
+            add(&r.edits, MP_JSON_SET, false, MP_STR("resultType"), MP_STR("\"complete\""));
+    } else if (r.has_meta && !r.has_text) {
+        size_t kept = 0;
+        for (size_t i = 0; i < r.edits.count; i++)
+            if (!r.edits.list[i].in_meta)
+                r.edits.list[kept++] = r.edits.list[i];
+        r.edits.count = kept;
+        add(&r.edits, MP_JSON_DROP, false, MP_STR("_meta"), MP_STR_NONE);
+    }
+    *has_failed = r.is_failed;
+    if (r.edits.count > 0)
+        return mp_json_splice(out, result, r.edits.list, r.edits.count, NULL) == MP_JSON_OK;
+    mp_buf_put(out, result);
+    return true;
+}
