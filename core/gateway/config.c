@@ -175,10 +175,8 @@ static void take_scalar(reader *r, const mp_config_key *key, const mp_yaml_node 
 static const char *const planned[][3] = {
     {"upstreams.NAME", "openapi", "an upstream is an MCP server: give its url or command"},
     {"upstreams.NAME", "uris", "URIs of resources are served as they are; remove the key"},
-    {"upstreams.NAME.auth", "exchange", "auth.bearer and headers send credentials that are the same for all clients"},
-    {"upstreams.NAME.auth", "client_credentials",
-     "auth.bearer and headers send credentials that are the same for all clients"},
-    {"upstreams.NAME.auth", "user", "auth.bearer and headers send credentials that are the same for all clients"},
+    {"upstreams.NAME.auth", "exchange", "auth.client_credentials gets a token that is the same for all clients"},
+    {"upstreams.NAME.auth", "user", "auth.client_credentials gets a token that is the same for all clients"},
 };
 
 static const char *hint_of_planned(const mp_config_key *section, mp_str name)

@@ -237,6 +237,10 @@ int mp_config_check_admin_role(mp_str text, mp_err *err);
 int mp_config_check_mode(mp_str text, mp_err *err); /* permissions of a file, in octal */
 int mp_config_check_url(mp_str text, mp_err *err);
 int mp_config_check_bearer(mp_str text, mp_err *err);
+int mp_config_check_issuer(mp_str text, mp_err *err);
+int mp_config_check_scope(mp_str text, mp_err *err);
+/* True if the host of a URL that was checked is an address or localhost. */
+bool mp_config_is_address(mp_str url);
 int mp_config_check_header(mp_str text, mp_err *err);   /* the name of a header that the operator sets */
 int mp_config_check_question(mp_str text, mp_err *err); /* a word of `asks` */
 int mp_config_check_pass(mp_str text, mp_err *err);     /* the name of a client's header that is sent on */

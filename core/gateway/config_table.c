@@ -57,6 +57,65 @@
     .slot =                                                                                                            \
         offsetof(mp_upstream_entry, member) + _Generic(((mp_upstream_entry *)0)->member, int64_t : 0, uint64_t : 0,    \
                                                        unsigned : 0, char * : 0, char ** : 0, mp_pair * : 0)
+/* The keys of a way to get tokens. */
+#define TOKEN_KEYS(at, member, about)                                                                                  \
+    {at, MP_KEY_SECTION, .doc = about},                                                                                \
+        {at ".issuer",                                                                                                 \
+         MP_KEY_TEXT,                                                                                                  \
+         OF_UPSTREAM(member.issuer),                                                                                   \
+         .least = 1,                                                                                                   \
+         .most = 4096,                                                                                                 \
+         .check = mp_config_check_issuer,                                                                              \
+         .form = "a URL",                                                                                              \
+         .pattern = "^https?://",                                                                                      \
+         .doc = "The authorization server. Its metadata (RFC 8414, OpenID Connect) "                                   \
+                "name its token endpoint, which must be https and public, or of the "                                  \
+                "issuer's own origin."},                                                                               \
+        {at ".token_url",                                                                                              \
+         MP_KEY_TEXT,                                                                                                  \
+         OF_UPSTREAM(member.token_url),                                                                                \
+         .least = 1,                                                                                                   \
+         .most = 4096,                                                                                                 \
+         .check = mp_config_check_issuer,                                                                              \
+         .form = "a URL",                                                                                              \
+         .pattern = "^https?://",                                                                                      \
+         .doc = "The token endpoint, instead of issuer."},                                                             \
+        {at ".client",                                                                                                 \
+         MP_KEY_TEXT,                                                                                                  \
+         OF_UPSTREAM(member.client),                                                                                   \
+         .least = 1,                                                                                                   \
+         .most = 1024,                                                                                                 \
+         .form = "a client id",                                                                                        \
+         .doc = "The id of this gateway at the authorization server."},                                                \
+        {at ".secret",                                                                                                 \
+         MP_KEY_TEXT,                                                                                                  \
+         OF_UPSTREAM(member.secret),                                                                                   \
+         .least = 1,                                                                                                   \
+         .most = 16 * KIB,                                                                                             \
+         .form = "a secret",                                                                                           \
+         .doc = "Its secret, as in \"${file:/run/secrets/jobs}\"."},                                                   \
+        {at ".scope",                                                                                                  \
+         MP_KEY_TEXT,                                                                                                  \
+         OF_UPSTREAM(member.scope),                                                                                    \
+         .least = 1,                                                                                                   \
+         .most = 4096,                                                                                                 \
+         .check = mp_config_check_scope,                                                                               \
+         .form = "scopes",                                                                                             \
+         .doc = "Scopes to ask for, with spaces between them."},                                                       \
+        {at ".audience",                                                                                               \
+         MP_KEY_TEXT,                                                                                                  \
+         OF_UPSTREAM(member.audience),                                                                                 \
+         .least = 1,                                                                                                   \
+         .most = 4096,                                                                                                 \
+         .form = "an audience",                                                                                        \
+         .doc = "For whom the token is to be, usually the url of the upstream. A token that is a JWT for others is "   \
+                "not used."},                                                                                          \
+    {                                                                                                                  \
+        at ".method", MP_KEY_CHOICE, OF_UPSTREAM(member.method),                                                       \
+            .preset = "auto", .choices = client_auths,                                                                 \
+            .doc = "How client and secret are sent: basic (in a header), post (in the body), auto: as the metadata "   \
+                   "say, else basic."                                                                                  \
+    }
 #define OF_ADMIN(member) SLOT(admin_tls.member)
 #define ADMIN_TOKEN(role)                                                                                              \
     SLOT(admin_tokens[role]), .least = 22, .most = 4096, .check = mp_config_check_admin_token, .form = "tokens"
@@ -73,6 +132,7 @@ static const char *const noes[] = {"true", "false", NULL};
 static const char *const yeses[] = {"false", "true", NULL};
 static const char *const upstream_revisions[] = {"auto", "modern", "legacy", "sse", NULL};
 static const char *const owners[] = {"auto", "principal", "session", "call", "gateway", NULL};
+static const char *const client_auths[] = {"auto", "basic", "post", NULL};
 static const char *const retries[] = {"read_only", "hinted", "never", NULL};
 static const char *const auth_modes[] = {"scripts", "none", NULL};
 static const char *const expired_streams[] = {"end", "keep", NULL};
@@ -395,6 +455,10 @@ const mp_config_key mp_config_keys[] = {
     {"upstreams.NAME.auth.bearer", MP_KEY_TEXT, OF_UPSTREAM(core.bearer), .least = 1, .most = 16 * KIB,
      .check = mp_config_check_bearer, .form = "a token",
      .doc = "A token that is sent as `Authorization: Bearer`, as in \"${TOKEN:?set it}\"."},
+    TOKEN_KEYS(
+        "upstreams.NAME.auth.client_credentials", client_credentials,
+        "The gateway gets a token of its own from an authorization server (OAuth client credentials). Needs client, "
+        "secret, and issuer or token_url."),
     {"upstreams.NAME.headers", MP_KEY_PAIRS, OF_UPSTREAM(headers), .least = 0, .most = 16 * KIB,
      .check_name = mp_config_check_header, .check = mp_config_check_header_value, .form = "texts",
      .doc = "Further headers of each request, as in {x-api-key: \"${KEY}\"}. Not allowed: headers that the protocol "

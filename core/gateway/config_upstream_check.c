@@ -84,6 +84,28 @@ static int check_url_port(mp_str port, mp_err *err)
     return is_good && number >= 1 && number <= 65535 ? 0 : mp_err_set(err, "the port must be 1 to 65535");
 }
 
+/* True for a host that libraries read as an IPv4 address, though it is not written as four decimal numbers: 2130706433, 0x7f.1, 0177.0.0.1. */
+static bool is_disguised(mp_str host)
+{
+    char text[64] = "", bytes[16];
+    mp_str rest = host, last = MP_STR_NONE;
+    if (rest.len > 0 && rest.ptr[rest.len - 1] == '.')
+        rest.len--;
+    mp_str bare = rest;
+    while (rest.len > 0)
+        last = mp_str_cut(&rest, '.');
+    bool is_number = last.len > 0;
+    size_t start = last.len > 1 && last.ptr[0] == '0' && (last.ptr[1] | 0x20) == 'x' ? 2 : 0;
+    for (size_t i = start; i < last.len && is_number; i++)
+        is_number = start == 2 ? isxdigit((unsigned char)last.ptr[i]) : isdigit((unsigned char)last.ptr[i]);
+    if (!is_number)
+        return false;
+    if (bare.len >= sizeof text || bare.len != host.len)
+        return true;
+    memcpy(text, bare.ptr, bare.len);
+    return inet_pton(AF_INET, text, bytes) != 1;
+}
+
 /* A host and an optional port. */
 static int check_authority(mp_str text, mp_err *err)
 {
@@ -112,6 +134,10 @@ static int check_authority(mp_str text, mp_err *err)
     for (size_t i = 0; i < host.len; i++)
         if (!is_letter_or_digit(host.ptr[i]) && strchr("-._", host.ptr[i]) == NULL)
             return mp_err_set(err, "a host consists of letters, digits, '-' and '.'");
+    if (is_disguised(host)) {
+        mp_err_set(err, "the host is an address that is not written as such");
+        return mp_err_hint(err, "write it as four numbers with dots, as in 10.0.0.5, without leading zeros");
+    }
     return port.ptr == NULL ? 0 : check_url_port(port, err);
 }
 
@@ -144,6 +170,54 @@ int mp_config_check_question(mp_str text, mp_err *err)
         if (mp_str_is(text, words[i]))
             return 0;
     return mp_err_set(err, "allowed: elicitation, sampling, roots; or none");
+}
+
+/* The end of the host's name in a URL that was checked; IPv6 addresses with their brackets. */
+static mp_str host_of(mp_str url)
+{
+    mp_str rest = url;
+    rest = mp_str_from(rest, mp_str_starts(url, MP_STR("https://")) ? 8 : 7);
+    size_t len = 0;
+    bool is_bracketed = mp_str_starts(rest, MP_STR("["));
+    while (len < rest.len &&
+           (is_bracketed ? len == 0 || rest.ptr[len - 1] != ']' : strchr(":/?", rest.ptr[len]) == NULL))
+        len++;
+    rest.len = len;
+    return rest;
+}
+
+bool mp_config_is_address(mp_str url)
+{
+    char text[64] = "", bytes[16];
+    mp_str host = host_of(url);
+    if (mp_str_starts(host, MP_STR("[")) || mp_str_is_nocase(host, "localhost"))
+        return true;
+    if (host.len >= sizeof text)
+        return false;
+    memcpy(text, host.ptr, host.len);
+    return inet_pton(AF_INET, text, bytes) == 1;
+}
+
+int mp_config_check_issuer(mp_str text, mp_err *err)
+{
+    if (mp_config_check_url(text, err) != 0) {
+        mp_err_hint(err, "as in https://id.example.com");
+        return -1;
+    }
+    if (mp_str_starts(text, MP_STR("http://")) && !mp_config_is_address(text)) {
+        mp_err_set(err, "it must begin with https://, as secrets are sent to it");
+        return mp_err_hint(err, "http:// is for localhost and addresses");
+    }
+    return 0;
+}
+
+int mp_config_check_scope(mp_str text, mp_err *err)
+{
+    mp_err_set(err, "%s", "");
+    for (size_t i = 0; i < text.len; i++)
+        if (text.ptr[i] < ' ' || text.ptr[i] > '~' || text.ptr[i] == '"' || text.ptr[i] == '\\')
+            return mp_err_set(err, "scopes are words of ASCII with spaces between them");
+    return 0;
 }
 
 /* -- headers ------------------------------------------------------------------------------------------------------- */

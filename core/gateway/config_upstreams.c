@@ -236,6 +236,60 @@ static char **join_pairs(const mp_pair *pairs, const char *mark)
     return lines;
 }
 
+/* -- tokens -------------------------------------------------------------------------------------------------------- */
+
+static void check_token(reader *r, const mp_upstream_token *token, const char *name)
+{
+    char path[64];
+    const char *const needed[] = {token->client == NULL ? "client" : NULL, token->secret == NULL ? "secret" : NULL};
+    const mp_yaml_node *node = seen(r, name);
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
+        if (needed[i] != NULL)
+            report(r, node, "the client id and secret of this gateway at the authorization server", "'%s' needs '%s'",
+                   strchr(name, '.') + 1, needed[i]);
+    snprintf(path, sizeof path, "%s.token_url", name);
+    if (token->issuer == NULL && token->token_url == NULL)
+        report(r, node, "as in issuer: https://id.example.com", "'%s' needs 'issuer' or 'token_url'",
+               strchr(name, '.') + 1);
+    else if (token->issuer != NULL && token->token_url != NULL)
+        report(r, seen(r, path), "the issuer's metadata names its token endpoint",
+               "'%s' has both 'issuer' and "
+               "'token_url'",
+               strchr(name, '.') + 1);
+}
+
+/* Appends what makes a difference for the tokens; ends with a NUL, as all texts. */
+static void put_token(mp_buf *out, const mp_upstream_token *token, const char *kind)
+{
+    const char *const texts[] = {kind,          token->issuer, token->token_url, token->client,
+                                 token->secret, token->scope,  token->audience};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        mp_buf_printf(out, "%s\n", texts[i] == NULL ? "" : texts[i]);
+    mp_buf_printf(out, "%d", (int)token->method);
+}
+
+static void finish_auth(reader *r, mp_upstream_entry *upstream)
+{
+    static const char *const ways[] = {"auth.bearer", "auth.client_credentials"};
+    const mp_yaml_node *first = NULL, *second = NULL;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+        if (seen(r, ways[i]) != NULL && first == NULL)
+            first = seen(r, ways[i]);
+        else if (seen(r, ways[i]) != NULL)
+            second = seen(r, ways[i]);
+    if (second != NULL)
+        report(r, second, "one token is sent: remove the others", "'auth' has '%.*s' and '%.*s'",
+               MP_STR_ARG(first->key), MP_STR_ARG(second->key));
+    const mp_upstream_token *token = &upstream->client_credentials;
+    if (seen(r, ways[1]) == NULL)
+        return;
+    check_token(r, token, ways[1]);
+    mp_buf text = {0};
+    put_token(&text, token, "client_credentials");
+    upstream->core.credential = mp_dup(mp_buf_str(&text));
+    mp_buf_clear(&text);
+}
+
 /* Checks the keys of one entry together and sets what other keys determine. */
 static void finish(reader *r, mp_upstream_entry *upstream, const mp_yaml_node *node)
 {
@@ -251,6 +305,7 @@ static void finish(reader *r, mp_upstream_entry *upstream, const mp_yaml_node *n
     if (!has_command)
         upstream->core.most = 0; /* process.most limits programs; sessions over HTTP have limits.upstreams.channels */
     check_tls(r, upstream);
+    finish_auth(r, upstream);
     check_command(r, upstream);
     check_rename(r, upstream);
     lower_headers(r, upstream);

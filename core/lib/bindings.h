@@ -31,6 +31,8 @@ void mp_lib_fs(lua_State *L, const mp_lib_config *config);
 void mp_lib_exec(lua_State *L, const mp_lib_config *config);
 void mp_lib_upstream_config(lua_State *L, const mp_lib_config *config);
 void mp_lib_secret(lua_State *L);
+/* Pushes a secret with this text.  [-0, +1, throws] */
+void mp_push_secret(lua_State *L, mp_str text);
 void mp_lib_cjson(lua_State *L);
 /* Pushes the table that `require "moonpool.host"` returns.  [-0, +1, throws] */
 void mp_host_push(lua_State *L, mp_source *source, const mp_lib_config *config);

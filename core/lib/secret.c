@@ -28,6 +28,11 @@ static void push_secret(lua_State *L, mp_str first, mp_str second)
     luaL_setmetatable(L, MP_LUA_SECRET);
 }
 
+void mp_push_secret(lua_State *L, mp_str text)
+{
+    push_secret(L, text, MP_STR(""));
+}
+
 /* secret.new(text): a secret with this text.  [-0, +1, throws] */
 static int l_secret(lua_State *L)
 {

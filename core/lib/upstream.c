@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #define CHANNEL "moonpool.channel"
+#define MAX_TOKEN_BYTES ((size_t)16 << 10)
 
 typedef struct channel_handle channel_handle;
 
@@ -287,6 +288,20 @@ static int l_use(lua_State *L)
     return 1;
 }
 
+/* channel:authorize(token): requests of the channel have this bearer token from now on.  [-0, +0, throws] */
+static int l_authorize(lua_State *L)
+{
+    channel_handle *it = check_channel(L);
+    mp_str token = mp_check_str(L, 2);
+    bool is_good = token.len > 0 && token.len <= MAX_TOKEN_BYTES;
+    for (size_t i = 0; i < token.len && is_good; i++)
+        is_good = token.ptr[i] > ' ' && token.ptr[i] <= '~';
+    if (!is_good)
+        return luaL_error(L, "the token has a character that a header may not have, or is too long");
+    mp_channel_authorize(it->channel, token);
+    return 0;
+}
+
 /* channel:close(): ends the channel for all tasks, and its session at the upstream.  [-0, +0, throws] */
 static int l_channel_close(lua_State *L)
 {
@@ -337,6 +352,7 @@ void mp_lib_upstream(lua_State *L, mp_upstreams *upstreams)
                                        {"failed", l_failed},
                                        {"lost", l_lost},
                                        {"use", l_use},
+                                       {"authorize", l_authorize},
                                        {"close", l_channel_close},
                                        {"release", l_channel_release},
                                        {"next_id", l_next_id},

@@ -1,5 +1,5 @@
 /* upstream_config.c: what lua/moonpool/upstream reads of the configuration: host.config.upstreams and host.limits.upstreams. Neither has a
- * secret: no URL, argument, variable, header or token. Only the gateway of a command such as `moonpool doctor` reads the URL there. */
+ * secret that can be read: no URL, argument, variable, header or token. Only the gateway of a command such as `moonpool doctor` reads the URL there. */
 #include "lib/bindings.h"
 #include "lib/fields.h"
 #include "vm/engine.h"
@@ -28,6 +28,23 @@ static void set_pairs(lua_State *L, const char *name, const mp_pair *pairs)
     lua_setfield(L, -2, name);
 }
 
+/* Sets the field `auth`: how tokens are got. The secret is a secret of Lua, which prints as ***.  [-0, +0, throws] */
+static void set_auth(lua_State *L, const char *kind, const mp_upstream_token *token)
+{
+    static const char *const methods[] = {"auto", "basic", "post"};
+    lua_newtable(L);
+    mp_field_text(L, "kind", kind);
+    mp_field_text(L, "issuer", token->issuer);
+    mp_field_text(L, "token_url", token->token_url);
+    mp_field_text(L, "client", token->client);
+    mp_field_text(L, "scope", token->scope);
+    mp_field_text(L, "audience", token->audience);
+    mp_field_text(L, "method", methods[token->method]);
+    mp_push_secret(L, mp_str_of(token->secret));
+    lua_setfield(L, -2, "secret");
+    lua_setfield(L, -2, "auth");
+}
+
 /* Pushes one upstream.  [-0, +1, throws] */
 static void push_upstream(lua_State *L, const mp_upstream_entry *upstream, bool has_specs)
 {
@@ -48,6 +65,12 @@ static void push_upstream(lua_State *L, const mp_upstream_entry *upstream, bool 
         lua_pushboolean(L, upstream->core.headers != NULL && upstream->core.headers[0] != NULL);
         lua_setfield(L, -2, "has_headers");
     }
+    if (upstream->client_credentials.client != NULL)
+        set_auth(L, "client_credentials", &upstream->client_credentials);
+    else if (upstream->exchange.client != NULL)
+        set_auth(L, "exchange", &upstream->exchange);
+    lua_pushboolean(L, upstream->core.is_private);
+    lua_setfield(L, -2, "private");
     mp_field_text(L, "prefix", upstream->prefix);
     set_list(L, "only", upstream->only);
     set_list(L, "hide", upstream->hide);

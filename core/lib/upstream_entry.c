@@ -24,10 +24,18 @@ void mp_pairs_free(mp_pair *pairs)
     free(pairs);
 }
 
+static void free_token(mp_upstream_token *token)
+{
+    char *const texts[] = {token->issuer, token->token_url, token->client,
+                           token->secret, token->scope,     token->audience};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        free(texts[i]);
+}
+
 void mp_upstream_entry_free(mp_upstream_entry *entry)
 {
     const mp_upstream_config *core = &entry->core;
-    char *const texts[] = {core->name,    core->url,    core->bearer,          core->cwd,
+    char *const texts[] = {core->name,    core->url,    core->bearer,          core->credential, core->cwd,
                            entry->prefix, core->tls_ca, core->tls_certificate, core->tls_key};
     char **const lists[] = {core->argv, core->env, core->headers, entry->only, entry->hide, entry->pass, entry->asks};
     mp_pair *const pairs[] = {entry->headers, entry->env, entry->rename, entry->describe};
@@ -37,5 +45,7 @@ void mp_upstream_entry_free(mp_upstream_entry *entry)
         free_list(lists[i]);
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
         mp_pairs_free(pairs[i]);
+    free_token(&entry->client_credentials);
+    free_token(&entry->exchange);
     free(entry);
 }

@@ -19,7 +19,16 @@ typedef enum {
     MP_UPSTREAM_PER_GATEWAY
 } mp_upstream_per;
 typedef enum { MP_UPSTREAM_RETRY_READ_ONLY, MP_UPSTREAM_RETRY_HINTED, MP_UPSTREAM_RETRY_NEVER } mp_upstream_retry;
+typedef enum { MP_CLIENT_AUTH_AUTO, MP_CLIENT_AUTH_BASIC, MP_CLIENT_AUTH_POST } mp_upstream_client_auth;
 typedef enum { MP_UPSTREAM_PRIVATE_FALSE, MP_UPSTREAM_PRIVATE_TRUE } mp_upstream_private;
+
+/* How tokens are got from an authorization server: upstreams.NAME.auth.client_credentials and .exchange. Texts may be NULL. */
+typedef struct {
+    char *issuer, *token_url; /* one of them; the issuer's metadata names the token endpoint */
+    char *client, *secret;    /* of this gateway at the authorization server */
+    char *scope, *audience;
+    mp_upstream_client_auth method;
+} mp_upstream_token;
 
 /* The entry owns all memory, also that of `core`. Immutable once the loader has finished it. */
 typedef struct {
@@ -28,6 +37,7 @@ typedef struct {
     /* As in the file; `core` has them in another form. The values may be secrets. */
     mp_upstream_private is_private;
     mp_pair *headers, *env;
+    mp_upstream_token client_credentials, exchange; /* client NULL: not used; at most one is */
 
     /* What only lua/moonpool/upstream uses. */
     char *prefix;        /* of the names that clients see; may be empty, never NULL */

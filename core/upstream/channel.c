@@ -3,6 +3,7 @@
 #include "upstream/standing.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 MP_GAUGE(upstream_channels, "upstream_channels", "", "", "channels to upstreams that are open or being opened")
 MP_COUNTER(upstream_opened, "upstream_opened", "", "", "channels to upstreams that were opened")
@@ -47,6 +48,7 @@ void mp_channel_unref(mp_channel *channel)
     mp_upstream_part_unref(channel->part);
     mp_upstream_unref(channel->upstream);
     free(channel->card);
+    free(channel->token);
     free(channel->revision);
     free(channel->session);
     free(channel->given);
@@ -244,6 +246,18 @@ bool mp_channel_opened(mp_channel *channel, mp_str card, mp_str revision, mp_str
     return is_claimed;
 }
 
+void mp_channel_authorize(mp_channel *channel, mp_str token)
+{
+    char *before = NULL;
+    pthread_mutex_lock(&channel->upstream->lock);
+    if (channel->token == NULL || !mp_str_is(token, channel->token)) {
+        before = channel->token;
+        channel->token = mp_dup(token);
+    }
+    pthread_mutex_unlock(&channel->upstream->lock);
+    free(before);
+}
+
 /* The key rests, and so do those who wait for it. Under the lock. */
 static void rest(mp_channel_key *key, const mp_upstream_config *config, const mp_upstream_failure *failure)
 {
@@ -271,6 +285,10 @@ void mp_channel_failed(mp_channel *channel, const mp_upstream_failure *failure)
     bool was_claimed = key != NULL && channel->is_claimed && mp_channel_detach(channel, false);
     if (was_claimed) {
         rest(key, &upstream->part->it, failure);
+        if (key->state == MP_KEY_BARRED) {
+            snprintf(upstream->error, sizeof upstream->error, "%s", failure->why);
+            upstream->error_at = (int64_t)time(NULL);
+        }
         mp_takes_pump(&upstream->room, &ended);
     }
     pthread_mutex_unlock(&upstream->lock);

@@ -84,6 +84,7 @@ mp_upstream_part *mp_upstream_part_new(const mp_upstream_config *config, const m
     it->cwd = copy_text(config->cwd);
     it->headers = copy_list(config->headers);
     it->bearer = copy_text(config->bearer);
+    it->credential = copy_text(config->credential);
     it->tls_ca = copy_text(config->tls_ca);
     it->tls_certificate = copy_text(config->tls_certificate);
     it->tls_key = copy_text(config->tls_key);
@@ -109,6 +110,7 @@ void mp_upstream_part_unref(mp_upstream_part *part)
     free(it->cwd);
     free_list(it->headers);
     free(it->bearer);
+    free(it->credential);
     free(it->tls_ca);
     free(it->tls_certificate);
     free(it->tls_key);
@@ -137,6 +139,6 @@ bool mp_upstream_part_connects_like(const mp_upstream_part *part, const mp_upstr
     return a->kind == b->kind && a->revision == b->revision && a->is_private == b->is_private &&
            is_same_text(a->url, b->url) && is_same_list(a->argv, b->argv) && is_same_list(a->env, b->env) &&
            is_same_text(a->cwd, b->cwd) && is_same_list(a->headers, b->headers) && is_same_text(a->bearer, b->bearer) &&
-           is_same_text(a->tls_ca, b->tls_ca) && is_same_text(a->tls_certificate, b->tls_certificate) &&
-           is_same_text(a->tls_key, b->tls_key);
+           is_same_text(a->credential, b->credential) && is_same_text(a->tls_ca, b->tls_ca) &&
+           is_same_text(a->tls_certificate, b->tls_certificate) && is_same_text(a->tls_key, b->tls_key);
 }

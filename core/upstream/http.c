@@ -412,6 +412,18 @@ static const char *session_of(const mp_channel *channel, bool is_opener)
     return is_opener ? channel->given : NULL;
 }
 
+/* A copy of the bearer token for a request of the channel; NULL: none. */
+static char *token_of(const mp_channel *channel)
+{
+    const char *bearer = channel->part->it.bearer;
+    if (bearer != NULL)
+        return mp_dup(mp_str_of(bearer));
+    pthread_mutex_lock(&channel->upstream->lock);
+    char *token = channel->token == NULL ? NULL : mp_dup(mp_str_of(channel->token));
+    pthread_mutex_unlock(&channel->upstream->lock);
+    return token;
+}
+
 void mp_http_put_headers(mp_http_headers *to, const mp_upstream_host *host, const mp_channel *channel,
                          const mp_exchange *exchange)
 {
@@ -423,12 +435,14 @@ void mp_http_put_headers(mp_http_headers *to, const mp_upstream_host *host, cons
     for (char *const *header = config->headers; header != NULL && *header != NULL; header++)
         if (is_header_value(*header))
             to->list[to->count++] = *header;
-    if (config->bearer != NULL) {
+    char *token = token_of(channel);
+    if (token != NULL) {
         mp_buf value = {0};
-        mp_buf_printf(&value, "Bearer %s", config->bearer);
+        mp_buf_printf(&value, "Bearer %s", token);
         mp_buf_putc(&value, '\0');
         add_header(to, "Authorization", value.ptr);
         mp_buf_clear(&value);
+        free(token);
     }
     add_header(to, "Mcp-Session-Id",
                exchange != NULL && exchange->session.len > 0

@@ -143,6 +143,7 @@ struct mp_channel {
     uint64_t used_at;
     char *card, *revision, *session; /* set once, before is_open; read without the lock after `is_open` was seen */
     size_t card_len;
+    char *token; /* upstream lock; NULL: none */
 
     struct mp_channel_owner *owner; /* table lock, like the next; NULL: it belongs to no session */
     mp_link in_owner;

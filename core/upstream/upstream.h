@@ -38,10 +38,11 @@ typedef struct {
     mp_upstream_kind kind;
     mp_upstream_revision revision;
     /* The connection part: an upstream keeps its channels over a reload while these are equal. */
-    char *url;                                /* URL */
-    char **argv, **env, *cwd;                 /* COMMAND; env: "NAME=value"; cwd may be NULL */
-    char **headers;                           /* "name: value", sent with each request */
-    char *bearer;                             /* may be NULL */
+    char *url;                /* URL */
+    char **argv, **env, *cwd; /* COMMAND; env: "NAME=value"; cwd may be NULL */
+    char **headers;           /* "name: value", sent with each request */
+    char *bearer;             /* may be NULL */
+    char *credential; /* how Lua gets tokens for this upstream, as text that is only compared; NULL: it gets none */
     char *tls_ca, *tls_certificate, *tls_key; /* paths; each may be NULL */
     bool is_private;                          /* the URL's name may lead to private addresses */
     /* What may change while channels stay. */
@@ -214,6 +215,8 @@ bool mp_channel_lost(mp_channel *channel);
 void mp_channel_end(mp_channel *channel);
 /* The task that the channel belongs to has ended: ends it as soon as no exchange runs or is parked on it. */
 void mp_channel_end_unused(mp_channel *channel);
+/* Requests of the channel over HTTP are sent with this bearer token from now on. Any thread. */
+void mp_channel_authorize(mp_channel *channel, mp_str token);
 uint64_t mp_channel_serial(const mp_channel *channel);
 int64_t mp_channel_next_id(mp_channel *channel);
 /* Empty before mp_channel_opened. Valid as long as the reference. */

@@ -28,6 +28,8 @@ error("host.d.lua holds types for editors: lua/moonpool gets the table by requir
 ---@field describe? table<string, string>   The upstream's own name -> its description
 ---@field pass? string[]        Names of client headers that are sent on, in lower case
 ---@field per? "principal"|"session"|"call"|"gateway"   nil: auto
+---@field auth? { kind: "client_credentials"|"exchange", issuer: string?, token_url: string?, client: string, secret: userdata, scope: string?, audience: string?, method: "auto"|"basic"|"post" }
+---@field private boolean
 ---@field retry "read_only"|"hinted"|"never"
 ---@field longest integer       Limit of a name that clients see, in bytes
 ---@field calls integer
@@ -824,6 +826,7 @@ host.upstream = {}
 ---@field transport fun(self: moonpool.host.Channel): "http"|"sse"|"stdio"
 ---@field opened fun(self: moonpool.host.Channel, card: table): boolean   After "claimed": the channel is open for all tasks. card.revision and card.session become headers over HTTP. False if it has ended
 ---@field use fun(self: moonpool.host.Channel, transport: "http"|"sse"): boolean   After "claimed": another transport from now on; false if there is none
+---@field authorize fun(self: moonpool.host.Channel, token: string)   Requests over HTTP have this bearer token from now on
 ---@field failed fun(self: moonpool.host.Channel, failure: table)   After "claimed": tasks that wait fail, too, and the key rests; for retry_after seconds where the reason is "barred"
 ---@field lost fun(self: moonpool.host.Channel, serial?: integer): boolean   The upstream has forgotten the session: the next taker opens another one. True for the first call
 ---@field stand fun(self: moonpool.host.Channel, options?: { id: integer?, message: string?, revision: string?, headers: string[]? }): "open"|"none"|"late", integer?   Opens a standing stream over Streamable HTTP: the GET of the channel, or that of the request `message` with the id `id`; with the HTTP status. It stays until the channel ends

@@ -267,6 +267,7 @@ row([[moonpool.channel:send
   moonpool.exchange:reply
   moonpool.question:answer
   host.upstream.observed]], 40, "one message is copied: limits.call.output going up, limits.upstreams.answer coming back")
+row("moonpool.channel:authorize", 10, "a copy of a token of at most 16 KiB")
 row([[host.script.guarded
   host.script.briefly]], 50, "Lua that others wait behind: 2 s of the processor while a script loads, 50 ms in what decides who sees what")
 row("host.cjson.new (Lua's)", 10, "finds and loads lua-cjson, once")

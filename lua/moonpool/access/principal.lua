@@ -2,6 +2,7 @@
 --   value     the read-only object of scripts: { id, scopes, claims }
 --   facts     the gateway's own data: { id, scopes, claims, issuer, subject, client, expires, key, held, askable }
 --   held      the set of scopes, with the scopes that they imply
+--   has_token true if the request's bearer token is an access token of an issuer, which auth.jwt or auth.introspection has verified
 --   askable   scopes that a client may be told to ask its issuer for (A-5): nil none, true any, or a list
 
 local frozen = require "moonpool.runtime.frozen"
@@ -158,6 +159,7 @@ function principal.new(given, from)
   local facts = {
     id = given.id, scopes = scopes, claims = claims, issuer = given.issuer, subject = given.subject, client = given.client,
     expires = given.expires, held = closure(scopes, from and from.implies), askable = from and from.askable,
+    has_token = from and from.has_token,
   }
   facts.key = binding(facts)
   return make(facts)

@@ -3,6 +3,7 @@
 --   card   { revision, is_modern, transport, class?, session?, capabilities, server?,
 --            instructions? }: what a channel has agreed with the upstream
 
+local auth = require "moonpool.upstream.auth"
 local class = require "moonpool.upstream.class"
 local era = require "moonpool.protocol.era"
 local errors = require "moonpool.runtime.rpc_error"
@@ -200,14 +201,45 @@ local function ensure_stream(record, key, channel, card)
   host.store.set(stream_key(record, key), card.serial .. (card.has_stream and " yes" or " no"), STREAM_KEPT_S)
 end
 
+-- Opens a channel with a token; one that the upstream refuses is replaced once.
+local function establish_as(record, channel, token, token_key, class_text)
+  if token then channel:authorize(token) end
+  local card, failure = open.establish(record, channel, class_text)
+  if card or not token or failure.status ~= 401 then return card, failure, token end
+  auth.drop(token_key, token)
+  local fresh, why = auth.token(record)
+  if not fresh then return nil, why end
+  channel:authorize(fresh)
+  card, failure = open.establish(record, channel, class_text)
+  if not card and failure.status == 401 then auth.bar(record, token_key) end
+  return card, failure, fresh
+end
+
+-- There is no token. A refused credential bars the upstream, so that people see it in its state.
+local function refuse_without(record, key, options, failure)
+  if failure.reason ~= "barred" then return nil, failure end
+  local channel, state = host.upstream.channel(record.name, key, options)
+  if channel and state == "claimed" then
+    channel:failed(failure)
+  elseif channel then
+    channel:close()
+  end
+  return nil, failure
+end
+
 --- The channel of an upstream with this key, open, its card, and true if the circuit is open and one harmless request is to be tried first; or nil and
 --- a failure. `options` are those of host.upstream.channel, `class`: what the upstream is told that its client can be asked, and stream = true: a channel
 --- that is opened now gets its standing stream before its first request, if the upstream has one.
+--- Sets options.token and options.token_key to the token that the channel sends, and its key.
 function open.channel(record, key, options)
+  local token, token_key = auth.token(record)
+  if record.auth and not token then return refuse_without(record, key, options, token_key) end
   local channel, state = host.upstream.channel(record.name, key, options)
   if not channel then return nil, state end
+  if token and state ~= "claimed" then channel:authorize(token) end
   if state == "claimed" then
-    local card, failure = open.establish(record, channel, options.class or class.none)
+    local card, failure
+    card, failure, token = establish_as(record, channel, token, token_key, options.class or class.none)
     if not card then
       failure = barred(failure)
       failure.outcome = "not_run"           -- whatever became of the opening, the request itself was not sent
@@ -219,6 +251,7 @@ function open.channel(record, key, options)
   elseif options.stream then
     ensure_stream(record, key, channel, channel:card())
   end
+  options.token, options.token_key = token, token_key
   return channel, channel:card(), state == "probe"
 end
 

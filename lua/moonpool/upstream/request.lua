@@ -3,6 +3,7 @@
 --   spec   { method, key, options, build = function(card, id) -> params, rows = function() -> rows of param headers, call?, listener?, may_repeat,
 --            level?, is_own?, asker? = function(card) -> the asker of its exchange, on_stale? = function() reads the lists again }
 
+local auth = require "moonpool.upstream.auth"
 local errors = require "moonpool.runtime.rpc_error"
 local exchange = require "moonpool.upstream.exchange"
 local hops = require "moonpool.upstream.hops"
@@ -99,6 +100,19 @@ local function try_circuit(channel, card)
   })
 end
 
+-- What to do after a 401, which runs nothing: the request is sent once more, with another token.
+local function renew(record, spec, tries)
+  local token, key = spec.options.token, spec.options.token_key
+  local cause = token and "token" or "sent_before"               -- without a token C has sent it on the channel, perhaps with an old one
+  if tries[cause] then
+    if token then auth.bar(record, key) end
+    return "done"
+  end
+  tries[cause] = true
+  if token then auth.drop(key, token) end
+  return "again"
+end
+
 -- What to do after an attempt: "again", or "done". `tries` counts the causes for which the request was sent again.
 local function judge(record, channel, card, spec, tries, event, failure, err)
   local function once(cause)
@@ -106,6 +120,7 @@ local function judge(record, channel, card, spec, tries, event, failure, err)
     tries[cause] = true
     return "again"
   end
+  if record.auth and failure and failure.status == 401 then return renew(record, spec, tries) end
   if is_lost(card, event, failure, err) then
     channel:lost(card.serial)
     tries.is_new = true

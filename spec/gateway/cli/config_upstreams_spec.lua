@@ -55,8 +55,8 @@ local forbidden = { "authorization", "Authorization", "cookie", "set-cookie", "p
 local forbidden_to_pass = { "x-forwarded-for", "X-Forwarded-Host", "forwarded", "x-real-ip", "x-api-key" }
 
 -- Keys of the design that nothing obeys yet: refused, not accepted in silence.
-local planned = { "openapi: x", "url: https://x, auth: {exchange: {}}", "url: https://x, auth: {client_credentials: {}}",
-  "url: https://x, auth: {user: {}}", "url: https://x, uris: wrap" }
+local planned = { "openapi: x", "url: https://x, auth: {exchange: {}}", "url: https://x, auth: {user: {}}",
+  "url: https://x, uris: wrap" }
 
 local full = [[
 upstreams:
@@ -166,11 +166,12 @@ describe("an upstream in moonpool.yaml", function()
       rename = { create_issue = "new_issue" }, describe = { create_issue = "Open an issue. Ask the user first." }, pass = { "x-request-id" }, per = "principal",
       asks = { "elicitation", "sampling", "roots" },
       retry = "never", longest = 64, calls = 32, waiting = 8, timeout_ms = 60000, timeout_total_ms = 600000, open_ms = 30000, list_wait_ms = 5000,
-      keep_ms = 600000, refresh_ms = 300000,
+      keep_ms = 600000, refresh_ms = 300000, private = false,
     }, list[1])
     assert.equal("files_", list[2].prefix)
     assert.equal("command", list[2].kind)
     assert.falsy(cjson.encode(list):find "hunter")
-    assert.same({ answer = 16777216, queue = 1048576, list_items = 10000, list_bytes = 33554432, park = 300 }, trusted.run(me, "return host.limits.upstreams"))
+    local limits = trusted.run(me, "return host.limits.upstreams")
+    assert.same({ 16777216, 1048576, 10000, 33554432 }, { limits.answer, limits.queue, limits.list_items, limits.list_bytes })
   end)
 end)

@@ -27,9 +27,10 @@ local order = { "askable", "issuer", "implies", "realm", "scopes_supported" }
 -- Modules in this folder: each maps its options to the table that auth { … } takes.
 local ready_made = { "bearer", "introspection", "jwt", "keys", "proxy", "tls" }
 
+--- `has_token`: the function verifies access tokens of an issuer.
 --- `by_bearer`: the function reads nothing of the request except the bearer token. After the principal, it may return the number of seconds for
 --- which its decision is valid, at most auth.KNOWN.
-function auth.new(spec, by_bearer) return frozen.new(written, {}, { spec = spec, by_bearer = by_bearer }) end
+function auth.new(spec, by_bearer, has_token) return frozen.new(written, {}, { spec = spec, by_bearer = by_bearer, has_token = has_token }) end
 
 function auth.is(value) return frozen.is(value, written) end
 
@@ -114,7 +115,8 @@ function auth.build(name, value, _, complain)
   if not check(spec, complain) then return nil end
   return {
     name = name, handler = spec[1], issuer = spec.issuer, realm = spec.realm, scopes_supported = spec.scopes_supported,
-    from = { implies = spec.implies, askable = spec.issuer and (spec.askable or true) or nil },
+    from = { implies = spec.implies, askable = spec.issuer and (spec.askable or true) or nil,
+      has_token = frozen.content(value).has_token },
     by_bearer = frozen.content(value).by_bearer, definition = { name = name },
     known = setmetatable({}, { __mode = "k" }),      -- a principal's table that never changes -> its ref
     lately = recent.new(MAX_CACHED),                -- id -> the table that a script returned, and its ref

@@ -129,5 +129,5 @@ return function(given, script)
     return claims.ending(principal, said.exp and math.ceil(said.exp + LEEWAY))
   end)
   made.issuer = type(given.issuer) == "string" and given.issuer or nil
-  return made
+  return made, nil, true
 end

@@ -41,5 +41,5 @@ return function(given, script)
     return principal_of(record, make, read.leeway)
   end)
   made.issuer = not read.source.find and not read.source.file and read.issuer or nil -- clients can read the metadata of this issuer
-  return made, true
+  return made, true, true
 end

@@ -1,0 +1,195 @@
+-- Requests to authorization servers: their metadata (RFC 8414, OpenID Connect Discovery) and their token endpoints. A URL of the configuration leads where
+-- those of upstreams lead. A URL that metadata name must be https and public, or of the issuer's own origin. Redirects are not followed.
+
+local host = require "moonpool.host"
+local json = require "moonpool.json"
+
+local server = {}
+
+local TIMEOUT_S <const> = 10
+local MAX_ANSWER_BYTES <const> = 64 << 10
+local METADATA_S <const> = 600            -- seconds for which metadata are used
+local MAX_TOKEN_BYTES <const> = 16 << 10
+local MAX_LIFE_S <const> = 30 * 86400
+local DEFAULT_LIFE_S <const> = 300        -- of a token whose answer does not say it
+
+-- -- failures --------------------------------------------------------------------------------------------------------------
+
+-- The server does not answer, or not now: a token that is still good is used on.
+local function outage(why, retry_after) return { kind = "outage", why = why, retry_after = retry_after } end
+
+-- The server refuses: only a person can change that.
+local function refusal(why) return { kind = "barred", why = why } end
+
+-- -- places ----------------------------------------------------------------------------------------------------------------
+
+local function is_same_origin(a, b) return a.scheme == b.scheme and a.host == b.host and a.port == b.port end
+
+-- The addresses that a URL of the configuration may lead to, for host.http.send.
+local function configured_reach(record, url)
+  local address = host.http.address(url.host)
+  if address then return address end
+  if url.host == "localhost" then return "loopback" end
+  return record.is_private and "private" or "public"
+end
+
+-- Those of a URL that the metadata of `issuer` name; nil if it must not be used.
+local function named_reach(record, issuer, url)
+  if is_same_origin(issuer, url) then return configured_reach(record, url) end
+  return url.scheme == "https" and "public" or nil
+end
+
+-- -- requests --------------------------------------------------------------------------------------------------------------
+
+local function header_of(head, name)
+  for line in head:gmatch "[^\n]+" do
+    local key, value = line:match "^([^:]+):%s*(.-)%s*$"
+    if key and key:lower() == name then return value end
+  end
+end
+
+-- The JSON object of an answer and its status; or nil and a failure.
+local function ask(method, url, reach, headers, body)
+  local status, head, text, kind = host.http.send {
+    method = method, url = url, headers = headers, body = body, most = MAX_ANSWER_BYTES, seconds = TIMEOUT_S, reach = reach, repeatable = false,
+  }
+  if not status then
+    if kind == "refused" then return nil, refusal "the authorization server's name leads to an address that is not public (private: true allows it)" end
+    return nil, outage "the authorization server does not answer"
+  end
+  if status == 429 or status >= 500 then
+    local wait = tonumber(header_of(head, "retry-after") or "")
+    return nil, outage(("the authorization server answers with status %d"):format(status), wait and wait >= 0 and math.min(wait, 300) or nil)
+  end
+  if status >= 300 and status < 400 then return nil, refusal "the authorization server answers with a redirect, which is not followed" end
+  local value = json.decode(text)
+  return type(value) == "table" and value or {}, status
+end
+
+-- -- metadata --------------------------------------------------------------------------------------------------------------
+
+-- The places of an issuer's metadata, in the order in which they are tried.
+local function places_of(issuer)
+  local path = issuer.path:gsub("/+$", "")
+  local origin = issuer.url:match "^(%a+://[^/?]+)"
+  return { origin .. "/.well-known/oauth-authorization-server" .. path, origin .. "/.well-known/openid-configuration" .. path,
+    origin .. path .. "/.well-known/openid-configuration" }
+end
+
+-- RFC 8414, 3.3: the issuer that metadata name must be the one that was asked for.
+local function is_issuer(said, wanted) return type(said) == "string" and said:gsub("/$", "") == wanted:gsub("/$", "") end
+
+local known = {}                 -- issuer -> { url, reach, methods, ends }
+
+-- The token endpoint that the issuer's metadata name: { url, reach, methods }; or nil and a failure.
+local function discover(record, auth)
+  local cached = known[record.name .. "\0" .. auth.issuer]
+  if cached and host.time.now() < cached.ends then return cached end
+  local issuer = host.http.url(auth.issuer)
+  if not issuer then return nil, refusal "the issuer is no URL" end
+  local tried = {}
+  for _, place in ipairs(places_of(issuer)) do
+    local found, status
+    if not tried[place] then
+      tried[place] = true
+      found, status = ask("GET", place, configured_reach(record, issuer), { "accept: application/json" })
+      if not found then return nil, status end
+    end
+    if found and status == 200 then
+      if not is_issuer(found.issuer, auth.issuer) then return nil, refusal "the issuer's metadata name another issuer" end
+      local url = type(found.token_endpoint) == "string" and host.http.url(found.token_endpoint)
+      if not url then return nil, refusal "the issuer's metadata name no token endpoint" end
+      local reach = named_reach(record, issuer, url)
+      if not reach then return nil, refusal "the issuer's metadata name a token endpoint without https" end
+      local methods = {}
+      local list = type(found.token_endpoint_auth_methods_supported) == "table" and found.token_endpoint_auth_methods_supported or {}
+      for _, method in ipairs(list) do methods[method] = true end
+      local made = { url = url.url, reach = reach, methods = methods, ends = host.time.now() + METADATA_S }
+      known[record.name .. "\0" .. auth.issuer] = made
+      return made
+    end
+  end
+  return nil, refusal "the issuer has no metadata: token_url names its token endpoint"
+end
+
+local function endpoint_of(record, auth)
+  if auth.issuer then return discover(record, auth) end
+  local url = host.http.url(auth.token_url)
+  if not url then return nil, refusal "token_url is no URL" end
+  return { url = url.url, reach = configured_reach(record, url), methods = {} }
+end
+
+-- -- tokens ----------------------------------------------------------------------------------------------------------------
+
+local function encoded(text) return (text:gsub("[^%w._~-]", function(c) return ("%%%02X"):format(c:byte()) end)) end
+
+local function form_of(fields)
+  local parts = {}
+  for _, field in ipairs(fields) do
+    if field[2] then parts[#parts + 1] = field[1] .. "=" .. encoded(field[2]) end
+  end
+  return table.concat(parts, "&")
+end
+
+-- True if the client's credentials are sent in the body.
+local function is_in_body(auth, endpoint)
+  if auth.method ~= "auto" then return auth.method == "post" end
+  return endpoint.methods.client_secret_post == true and not endpoint.methods.client_secret_basic
+end
+
+-- The payload of a token that is a JWT; nil for others.
+local function payload_of(token)
+  local middle = token:match "^[%w_-]+%.([%w_-]+)%.[%w_-]*$"
+  local text = middle and host.base64.decode((middle:gsub("-", "+"):gsub("_", "/") .. ("="):rep(-#middle % 4)))
+  local value = text and json.decode(text)
+  return type(value) == "table" and value or nil
+end
+
+-- True unless the token is a JWT for others.
+local function is_for(token, audience)
+  local payload = audience and payload_of(token)
+  local aud = payload and payload.aud
+  if aud == nil or aud == json.null then return true end
+  if type(aud) == "string" then return aud == audience end
+  for _, one in ipairs(type(aud) == "table" and aud or {}) do
+    if one == audience then return true end
+  end
+  return false
+end
+
+-- An error of the server in words. Its description is not repeated: it may contain what was sent.
+local function refused(answer, status)
+  local code = type(answer.error) == "string" and answer.error:match "^[%l_]+$"
+  local text = ("the token endpoint answers %d%s"):format(status, code and #code <= 40 and " " .. code or "")
+  if status == 408 or code == "temporarily_unavailable" or code == "server_error" then return outage(text) end
+  return refusal(text)
+end
+
+--- Asks for a token: { text, seconds }; or nil and a failure { kind = "outage" | "barred", why, retry_after? }. `subject`: the caller's token, which is
+--- exchanged; nil for the gateway's own.
+function server.token(record, subject)
+  local auth = record.auth
+  local endpoint, failure = endpoint_of(record, auth)
+  if not endpoint then return nil, failure end
+  local secret, in_body = host.secret.reveal(auth.secret), is_in_body(auth, endpoint)
+  local body = form_of {
+    { "grant_type", subject and "urn:ietf:params:oauth:grant-type:token-exchange" or "client_credentials" }, { "subject_token", subject },
+    { "subject_token_type", subject and "urn:ietf:params:oauth:token-type:access_token" },
+    { "requested_token_type", subject and "urn:ietf:params:oauth:token-type:access_token" }, { "audience", auth.audience }, { "scope", auth.scope },
+    { "client_id", in_body and auth.client }, { "client_secret", in_body and secret },
+  }
+  local headers = { "accept: application/json", "content-type: application/x-www-form-urlencoded" }
+  if not in_body then headers[3] = "authorization: Basic " .. host.base64.encode(encoded(auth.client) .. ":" .. encoded(secret)) end
+  local answer, status = ask("POST", endpoint.url, endpoint.reach, headers, body)
+  if not answer then return nil, status end
+  if status ~= 200 then return nil, refused(answer, status) end
+  local token, kind = answer.access_token, answer.token_type
+  if type(token) ~= "string" or #token > MAX_TOKEN_BYTES or not token:find "^[!-~]+$" then return nil, refusal "the token endpoint gave no token" end
+  if kind ~= nil and (type(kind) ~= "string" or kind:lower() ~= "bearer") then return nil, refusal "the token endpoint gave no bearer token" end
+  if not is_for(token, auth.audience) then return nil, refusal "the token endpoint gave a token for another audience" end
+  local life = tonumber(answer.expires_in)
+  if not life or life ~= life or life <= 0 then life = DEFAULT_LIFE_S end
+  return { text = token, seconds = math.min(life, MAX_LIFE_S) }
+end
+
+return server
