@@ -222,9 +222,16 @@ local function chart(f)
   return table.concat(svg, "\n") .. "\n"
 end
 
+-- The section of the page that bench/upstreams.lua has written; "" if there is none.
+local function section_of_upstreams()
+  local file <close> = io.open "docs/benchmarks.md"
+  local section = file and file:read("a"):match "\n<!%-%- upstreams %-%->\n.*<!%-%- end of upstreams %-%->\n"
+  return section or ""
+end
+
 --- Writes both files. `f`: the figures, see bench.lua.
 function report.write(f)
-  write("docs/benchmarks.md", page(f))
+  write("docs/benchmarks.md", page(f) .. section_of_upstreams())
   write("docs/benchmarks.svg", chart(f))
 end
 

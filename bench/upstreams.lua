@@ -1,0 +1,296 @@
+-- upstreams.lua: what a call to an upstream costs. `./dev bench upstreams` calls it and writes the section "Upstreams" of docs/benchmarks.md, with the
+-- verdicts against TARGETS. The upstream is bench/upstream.c with a result of 1 KB; it is called directly, through nginx, and through moonpool with the
+-- revisions of client and upstream equal and crossed, with and without a policy; the servers take turns. CPU-µs are those of the server between client
+-- and upstream. BENCH_QUICK=1: a short run that writes nothing, to try the program.
+local uv = require "luv"
+local beneath = require "bench.beneath"
+local client = require "spec.helpers.client"
+local gateway = require "spec.helpers.gateway"
+local trusted = require "spec.helpers.trusted"
+local under = require "bench.load"
+local wait = require "spec.helpers.wait"
+
+local is_quick = os.getenv "BENCH_QUICK" == "1"
+local ROUNDS, SECONDS = is_quick and 1 or 3, is_quick and 1 or 2
+local CONNECTIONS <const> = { 1, 8, 64 }
+local WORKERS <const> = 2
+local TOOLS <const>, CHANNELS = 5000, is_quick and 500 or 10000
+local MODERN <const>, LEGACY <const> = "2026-07-28", "2025-11-25"
+local PAGE <const> = "docs/benchmarks.md"
+local BEGIN <const>, END <const> = "<!-- upstreams -->\n", "<!-- end of upstreams -->\n"
+
+local TARGETS <const> = {
+  { "added p50 at 1 connection", 150, "µs" }, { "CPU, nginx = 1, at 64 connections", 3, "" }, { "rate, nginx = 1, at 64 connections", 0.4, "", true },
+  { "faithful decode of 100 KB, plain = 1", 1.5, "" }, { "calls a second over stdio", 15000, "", true },
+  { "first list of 5,000 tools", 300, "ms" }, { "later pages", 1, "ms" }, { "one of many idle channels", 4, "KB" },
+}
+
+gateway.binary = os.getenv "MOONPOOL" or "build/release/moonpool"
+
+-- -- servers between a client and the upstream -------------------------------------------------------------------------------
+
+local NGINX <const> = [[
+worker_processes @WORKERS@;
+daemon off;
+pid @DIR@/pid;
+error_log @DIR@/error.log error;
+events { worker_connections 4096; }
+http {
+  access_log off;
+  client_body_temp_path @DIR@/body; proxy_temp_path @DIR@/proxy; fastcgi_temp_path @DIR@/fastcgi; uwsgi_temp_path @DIR@/uwsgi; scgi_temp_path @DIR@/scgi;
+  keepalive_requests 1000000000;
+  upstream beneath { server 127.0.0.1:@BELOW@; keepalive 128; keepalive_requests 1000000000; }
+  server {
+    listen 127.0.0.1:@PORT@ reuseport backlog=4096;
+    location / { proxy_pass http://beneath; proxy_http_version 1.1; proxy_set_header Connection ""; }
+  }
+}
+]]
+
+local function free_port()
+  local probe = uv.new_tcp()
+  assert(probe:bind("127.0.0.1", 0))
+  local port = math.tointeger(probe:getsockname().port)
+  probe:close()
+  uv.run "nowait"
+  return port
+end
+
+-- nginx before the upstream at a port: { port, pids, stop() }; nil where it is not installed.
+local function start_nginx(below)
+  if not uv.fs_stat "/usr/sbin/nginx" then return nil end
+  local dir, port = uv.fs_mkdtemp "/tmp/moonpool-nginx-XXXXXX", free_port()
+  under.write(dir .. "/nginx.conf", (NGINX:gsub("@(%u+)@", { WORKERS = WORKERS, DIR = dir, PORT = port, BELOW = below })))
+  local handle, pid = assert(uv.spawn("/usr/sbin/nginx", { args = { "-c", dir .. "/nginx.conf", "-p", dir } }, function() end))
+  wait.for_fact("nginx to listen", 10, function()
+    return pcall(client.request, { port = port }, { method = "POST", path = "/mcp", headers = {}, body = "{}" })
+  end)
+  local pids = {}
+  for child in under.read(("/proc/%d/task/%d/children"):format(pid, pid)):gmatch "%d+" do pids[#pids + 1] = math.tointeger(child) end
+  return { port = port, pids = pids, stop = function()
+    handle:kill "sigterm"
+    os.execute("rm -rf '" .. dir .. "'")
+  end }
+end
+
+local POLICY <const> = { ["policy/all.lua"] = 'return policy { tools = { "*" }, function(call, next) return next(call) end }' }
+local META <const> = [[,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}]]
+
+local function start_gateway(entry, scripts, more)
+  local config = { upstreams = { beneath = entry }, scripts = { path = "scripts", watch = false } }
+  for key, value in pairs(more or {}) do config[key] = value end
+  return gateway.start { workers = WORKERS, scripts = scripts or {}, config = config }
+end
+
+-- A request of a client of this revision for the gateway; sent once per worker or so, so that the way that is measured has begun.
+local function request_for(g, revision)
+  local is_modern = revision == MODERN
+  local kind = {
+    name = revision, tool = "beneath_search", arguments = '{"query":"a text","limit":3}', expect = "0123456789", meta = is_modern and META or "",
+    headers = { ["mcp-protocol-version"] = revision }, has_session = not is_modern,
+  }
+  if is_modern then kind.headers["mcp-method"], kind.headers["mcp-name"] = "tools/call", kind.tool end
+  return under.request(g, kind)
+end
+
+-- -- calls ---------------------------------------------------------------------------------------------------------------------
+
+local WAYS <const> = {
+  { "moonpool, 2026-07-28 to 2026-07-28", MODERN, MODERN }, { "moonpool, 2025-11-25 to 2025-11-25", LEGACY, LEGACY },
+  { "moonpool, 2026-07-28 to 2025-11-25", MODERN, LEGACY }, { "the same, 2026-07-28 to 2026-07-28, with a policy", MODERN, MODERN, POLICY },
+}
+
+-- A list of { name, [connections] = { rate, cost, p50, p99 } }.
+local function measure_calls()
+  local modern, legacy = beneath.start(MODERN, WORKERS), beneath.start(LEGACY, WORKERS)
+  local plain = { headers = { ["content-type"] = "application/json" }, body = '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"search"}}' }
+  local servers = { { name = "direct", port = modern.port, request = plain, pids = modern.pid } }
+  local proxy = start_nginx(modern.port)
+  if proxy then servers[#servers + 1] = { name = "nginx, proxy_pass", port = proxy.port, request = plain, pids = proxy.pids } end
+  local running = {}
+  for _, way in ipairs(WAYS) do
+    local g = start_gateway({ url = (way[3] == MODERN and modern or legacy).url }, way[4])
+    running[#running + 1] = g
+    servers[#servers + 1] = { name = way[1], port = g.port, pids = g.pid, request = request_for(g, way[2]) }
+  end
+  for _, server in ipairs(servers) do
+    for _, connections in ipairs(CONNECTIONS) do server[connections] = { rate = {}, cost = {}, p50 = {}, p99 = {} } end
+  end
+  for _, connections in ipairs(CONNECTIONS) do
+    for _ = 1, ROUNDS do
+      for _, server in ipairs(servers) do
+        local rate, cost, latency = under.run(server.port, server.pids, server.request, connections, SECONDS)
+        for key, value in pairs { rate = rate, cost = cost, p50 = latency.p50, p99 = latency.p99 } do table.insert(server[connections][key], value) end
+      end
+    end
+    for _, server in ipairs(servers) do
+      for key, list in pairs(server[connections]) do server[connections][key] = under.middle(list) end
+      local row = server[connections]
+      print(("  %3d connections  %-52s %8.0f/s  %7.1f CPU-µs  p50 %6.0f µs  p99 %6.0f µs"):format(
+        connections, server.name, row.rate, row.cost, row.p50, row.p99))
+    end
+  end
+  for _, g in ipairs(running) do g:stop() end
+  if proxy then proxy.stop() end
+  modern.stop()
+  legacy.stop()
+  return servers
+end
+
+local function measure_stdio()
+  local folder = beneath.folder(MODERN)
+  local g = start_gateway { command = beneath.command(folder) }
+  local rate = under.run(g.port, g.pid, request_for(g, MODERN), 64, SECONDS)
+  g:stop()
+  beneath.remove(folder)
+  return rate
+end
+
+-- -- lists and memory ------------------------------------------------------------------------------------------------------------
+
+-- Milliseconds of the first tools/list of a gateway that reads its upstream's list meanwhile, and the middle of those of later pages.
+local function measure_lists()
+  local below = beneath.start(MODERN, 1, TOOLS)
+  local g = start_gateway { url = below.url }
+  local c = g:client(MODERN)
+  local pages, cursor = {}, nil
+  repeat
+    local began = uv.hrtime()
+    local result = c:result("tools/list", { cursor = cursor }, 60)
+    pages[#pages + 1], cursor = (uv.hrtime() - began) / 1e6, result.nextCursor
+  until not cursor
+  g:stop()
+  below.stop()
+  local first = table.remove(pages, 1)
+  return first, under.middle(pages), #pages + 1
+end
+
+local DECODE <const> = [[
+  local json = require "moonpool.json"
+  local list = {}
+  for i = 1, 1000 do list[i] = { id = i, name = "item " .. i, price = i + 0.25, tags = { "a", "b" }, text = ("x"):rep(20) } end
+  local text = json.encode(list)
+  local function time(f)
+    local least = math.huge
+    for _ = 1, 15 do
+      local began = host.time.now()
+      f(text)
+      least = math.min(least, host.time.now() - began)
+    end
+    return least
+  end
+  return { #text, time(json.decode), time(json.faithful) }]]
+
+local function measure_decode()
+  local g = trusted.start { workers = 1, config = { limits = { call = { time = "60s" } } } }
+  local found = trusted.run(g:client(MODERN), DECODE, 60)
+  g:stop()
+  return found[3] / found[2], found[1]
+end
+
+-- KB of memory for each idle channel: a session of a client with a channel of its own, less a session without one.
+local function measure_channels()
+  local below = beneath.start(LEGACY, 1)
+  local limits, sessions = { upstreams = { channels = CHANNELS + 100 } }, { max = CHANNELS + 100, per_principal = CHANNELS + 100 }
+  local function grown(calls)
+    local g = start_gateway({ url = below.url }, { ["tools/own.lua"] = 'return tool { "Own.", function() return "own" end }' },
+      { limits = limits, sessions = sessions })
+    local before
+    for i = 0, CHANNELS do
+      local c = g:client(LEGACY)
+      c:result("tools/call", { name = calls and "beneath_search" or "own", arguments = {} })
+      local connection = c.connection
+      if connection then connection:close() end
+      if i == 0 then before = g:rss() end
+    end
+    local more = g:rss() - before
+    g:stop()
+    return more
+  end
+  local without = grown(false)
+  local kb = (grown(true) - without) / CHANNELS / 1024
+  below.stop()
+  return kb
+end
+
+-- -- the report -----------------------------------------------------------------------------------------------------------------
+
+local function thousands(n)
+  local text = ("%.0f"):format(n)
+  repeat
+    local count
+    text, count = text:gsub("^(%d+)(%d%d%d)", "%1,%2")
+  until count == 0
+  return text
+end
+
+local function verdicts_of(values)
+  local rows = {}
+  for i, target in ipairs(TARGETS) do
+    local value = values[i]
+    local is_met = value and (target[4] and value >= target[2] or not target[4] and value <= target[2])
+    rows[i] = { target[1], value, target, value == nil and "not measured" or is_met and "met" or "missed" }
+  end
+  return rows
+end
+
+local function shown(value, unit)
+  if value == nil then return "" end
+  return (value >= 1000 and thousands(value) or ("%.3g"):format(value)) .. (unit ~= "" and " " .. unit or "")
+end
+
+local function section_of(servers, rows, pages)
+  local out = {
+    BEGIN, "## Upstreams\n\n",
+    "`./dev bench upstreams`: calls of a tool of an upstream with a result of 1 KB ([bench/upstream.c](../bench/upstream.c), libh2o), ",
+    ("medians of %d rounds of %d s in which the servers take turns. "):format(ROUNDS, SECONDS),
+    "CPU is that of the server between wrk and the upstream; of the upstream itself in the rows \"direct\".\n\n",
+    "| connections | way | calls/s | CPU-µs a call | p50 | p99 |\n|---|---|---|---|---|---|\n",
+  }
+  for _, connections in ipairs(CONNECTIONS) do
+    for _, server in ipairs(servers) do
+      local row = server[connections]
+      out[#out + 1] = ("| %d | %s | %s | %.1f | %.0f µs | %.0f µs |\n"):format(
+        connections, server.name, thousands(row.rate), row.cost, row.p50, row.p99)
+    end
+  end
+  out[#out + 1] = ("\n| what | measured | target | |\n|---|---|---|---|\n")
+  for _, row in ipairs(rows) do
+    local target = row[3]
+    out[#out + 1] = ("| %s | %s | %s %s | %s |\n"):format(row[1], shown(row[2], target[3]), target[4] and "≥" or "≤", shown(target[2], target[3]), row[4])
+  end
+  out[#out + 1] = ("\nThe list has %d pages; %s channels are idle in the last row.\n"):format(pages, thousands(CHANNELS))
+  out[#out + 1] = END
+  return table.concat(out)
+end
+
+local function write_section(text)
+  local page = under.read(PAGE)
+  local from, to = page:find(BEGIN, 1, true), select(2, page:find(END, 1, true))
+  under.write(PAGE, from and to and page:sub(1, from - 1) .. text .. page:sub(to + 1) or page .. "\n" .. text)
+end
+
+print(("tools/call of an upstream; %d workers, wrk, servers taking turns, middle of %d rounds of %d s"):format(WORKERS, ROUNDS, SECONDS))
+local servers = measure_calls()
+local by_name = {}
+for _, server in ipairs(servers) do by_name[server.name] = server end
+local direct, proxy, ours = by_name.direct, by_name["nginx, proxy_pass"], by_name[WAYS[1][1]]
+local rate = measure_stdio()
+print(("  stdio                %.0f calls/s"):format(rate))
+local ratio, size = measure_decode()
+print(("  faithful decode      %.2f times a plain one, of %.0f KB"):format(ratio, size / 1024))
+local first, later, pages = measure_lists()
+print(("  %d tools           first page %.1f ms, later ones %.2f ms"):format(TOOLS, first, later))
+local kb = measure_channels()
+print(("  idle channels        %.2f KB each, of %d"):format(kb, CHANNELS))
+local rows = verdicts_of {
+  ours[1].p50 - direct[1].p50, proxy and ours[64].cost / proxy[64].cost or nil, proxy and ours[64].rate / proxy[64].rate or nil, ratio, rate, first, later, kb,
+}
+for _, row in ipairs(rows) do
+  print(("  %-40s %12s   target %s %-12s %s"):format(row[1], shown(row[2], row[3][3]), row[3][4] and ">=" or "<=", shown(row[3][2], row[3][3]), row[4]))
+end
+if not is_quick then
+  write_section(section_of(servers, rows, pages))
+  print(PAGE .. " has the section")
+end
+os.exit(true, false)
