@@ -215,6 +215,13 @@ static bool is_method(const endpoint *at, mp_str method)
     return mp_str_is(method, at->method) || (is_get(at) && mp_str_is(method, "HEAD"));
 }
 
+/* True if web pages of other origins may not even send such a request: it changes something, or is below /api. They can read no answer in any
+ * case. */
+static bool is_guarded(const endpoint *at)
+{
+    return !is_get(at) || mp_str_starts(mp_str_of(at->path), MP_STR("/api/"));
+}
+
 /* A form of a web page can neither add a header nor send JSON. What changes something below /api needs the header, and JSON as its body. */
 static const char *wrong_form(const endpoint *at, const mp_stream *stream)
 {
@@ -299,7 +306,7 @@ void mp_admin_serve(void *ctx, mp_stream *stream)
     else if (!is_method(at, request->method))
         refuse(stream, 405, "method not allowed",
                &(mp_header){"allow", is_get(at) ? MP_STR("GET, HEAD") : mp_str_of(at->method)});
-    else if (is_foreign_page(stream))
+    else if (is_guarded(at) && is_foreign_page(stream))
         refuse_page(stream);
     else if (!admit(admin, stream, at, &caller))
         return;

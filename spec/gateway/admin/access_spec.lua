@@ -124,12 +124,16 @@ describe("the admin listener", function()
     }, false)
   end)
 
-  it("refuses pages of other origins and names that it does not serve, whatever their token", function()
+  it("refuses names that it does not serve, and changes by pages of other origins, whatever their token", function()
     local g <close> = gateway.start { config = { admin = { listen = "0.0.0.0:0", tokens = all_tokens } } }
     for _, at in ipairs(endpoints) do
+      for _, headers in ipairs { { Host = "evil.example" }, { Origin = "http://evil.example" }, { Origin = "null" } } do
+        assert.equal(403, ask(g, at, tokens.operate, nil, headers).status, at[2])
+      end
+    end
+    for _, at in ipairs { { "POST", "/reload" }, { "GET", "/api/calls" } } do
       for _, headers in ipairs {
-        { Host = "evil.example" }, { Origin = "http://evil.example" }, { Origin = "null" }, { ["Sec-Fetch-Site"] = "cross-site" },
-        { ["Sec-Fetch-Site"] = "same-site" },
+        { Origin = "http://localhost:3000" }, { ["Sec-Fetch-Site"] = "cross-site" }, { ["Sec-Fetch-Site"] = "same-site" },
       } do
         assert.equal(403, ask(g, at, tokens.operate, nil, headers).status, at[2])
       end

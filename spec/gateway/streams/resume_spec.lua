@@ -121,7 +121,7 @@ describe("a call that sends no message for long", function()
     stream:reset()
     g:wait_log("counted", { n = 1 })
     assert.same({ "counted to 1" }, resume.words(resume.all(resume.after(me, priming.id))))
-    assert.same({ cancelled = 0, gone = 0, time = 0, cpu = 0, memory = 0, output = 0, reload = 0, shutdown = 0 }, g:status().counters.tool_aborted)
+    for reason, count in pairs(g:status().counters.tool_aborted) do assert.equal(0, count, reason) end
     leave(me)
     assert.has_nothing_left(g, 3)
   end)
