@@ -101,6 +101,7 @@ static void put_metrics(void *ctx, mp_buf *out)
                          not_ready(shared) == NULL ? 1 : 0);
     mp_reload_put_metrics(shared->reload, out);
     mp_certificates_put_metrics(shared->certificates, out);
+    mp_admin_put_upstream_metrics(out, shared->commons.upstreams);
 }
 
 /* Answers 200 while all workers make progress. */

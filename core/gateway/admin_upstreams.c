@@ -1,5 +1,7 @@
 #include "admin_upstreams.h"
 #include "json/json.h"
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 static void put_number(mp_buf *out, const char *name, int64_t value)
@@ -70,5 +72,67 @@ void mp_admin_put_upstreams(mp_buf *out, mp_upstreams *table)
         put_report(out, &reports[i]);
     }
     mp_buf_putc(out, '}');
+    mp_upstream_report_free(reports, count);
+}
+
+/* -- /metrics ------------------------------------------------------------------------------------------------------ */
+
+typedef struct {
+    const char *name, *text;
+    int64_t (*value)(const mp_upstream_report *report);
+} gauge;
+
+static int64_t is_up(const mp_upstream_report *report)
+{
+    bool has_failed = report->state == MP_UPSTREAM_UNUSED && report->error[0] != '\0';
+    return report->state != MP_UPSTREAM_DOWN && report->state != MP_UPSTREAM_BARRED && !has_failed;
+}
+
+static int64_t channels(const mp_upstream_report *report)
+{
+    return report->channels;
+}
+
+static int64_t processes(const mp_upstream_report *report)
+{
+    return report->processes;
+}
+
+static int64_t restarts(const mp_upstream_report *report)
+{
+    return report->restarts;
+}
+
+/* The number in the member "withheld" of the text that Lua made. */
+static int64_t withheld(const mp_upstream_report *report)
+{
+    const char *mark = "\"withheld\":", *at = report->definitions == NULL ? NULL : strstr(report->definitions, mark);
+    for (; at != NULL; at = strstr(at, mark)) {
+        at += strlen(mark);
+        if (*at >= '0' && *at <= '9')
+            return strtoll(at, NULL, 10);
+    }
+    return 0;
+}
+
+void mp_admin_put_upstream_metrics(mp_buf *out, mp_upstreams *table)
+{
+    static const gauge gauges[] = {
+        {"up", "0 while requests to the upstream are refused: it fails, or refuses the credential", is_up},
+        {"channels", "sessions, programs or shared channels that are open or being opened", channels},
+        {"processes", "processes of the upstream's program", processes},
+        {"restarts", "starts of the upstream's program after the first", restarts},
+        {"withheld", "definitions of the upstream that clients do not get", withheld},
+    };
+    size_t count;
+    mp_upstream_report *reports = mp_upstreams_report(table, &count);
+    for (size_t i = 0; count > 0 && i < sizeof gauges / sizeof *gauges; i++) {
+        const gauge *one = &gauges[i];
+        mp_buf_printf(out, "# HELP moonpool_upstream_%s %s\n# TYPE moonpool_upstream_%s gauge\n", one->name, one->text,
+                      one->name);
+        for (size_t at = 0; at < count; at++)
+            mp_buf_printf(out, "moonpool_upstream_%s{upstream=\"%s\"} %lld\n", one->name, reports[at].name,
+                          (long long)one->value(&reports[at]));
+    }
     mp_upstream_report_free(reports, count);
 }

@@ -47,13 +47,34 @@ void mp_metrics_put_gauge(mp_buf *out, const char *name, const char *text, doubl
     mp_buf_printf(out, "%s %.17g\n", name, value);
 }
 
-/* The counters and gauges of the program, as /status has them. */
-static void put_stats(mp_buf *out, bool is_open)
-{
+/* All counters and gauges of the program, and what is read once for a text. */
+typedef struct {
+    const mp_stat **list;
     size_t count;
-    const mp_stat **list = mp_stat_list(&count);
-    for (size_t i = 0; i < count; i++) {
+    int64_t fds;
+    bool is_open;
+} numbers;
+
+/* True for a family that series with labels replace. */
+static bool has_series(const char *family)
+{
+    static const char *const families[] = {"upstream_calls", "upstream_errors", "upstream_channels",
+                                           "upstream_processes"};
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+        if (strcmp(family, families[i]) == 0)
+            return true;
+    return false;
+}
+
+/* The counters and gauges of the program, as /status has them. */
+static void put_stats(mp_buf *out, const numbers *all)
+{
+    const mp_stat **list = all->list;
+    bool is_open = all->is_open;
+    for (size_t i = 0; i < all->count; i++) {
         const mp_stat *stat = list[i];
+        if (has_series(stat->family))
+            continue;
         bool is_counter = stat->kind == MP_STAT_COUNTER;
         const char *suffix = is_counter ? "_total" : "";
         mp_buf name = {0};
@@ -67,7 +88,6 @@ static void put_stats(mp_buf *out, bool is_open)
                           (long long)mp_stat_read(stat));
         mp_buf_clear(&name);
     }
-    free(list);
 }
 
 /* -- the process --------------------------------------------------------------------------------------------------- */
@@ -104,14 +124,15 @@ static double cpu_seconds(void)
            (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
 }
 
-static void put_process(mp_buf *out, uint64_t started_at, bool is_open)
+static void put_process(mp_buf *out, uint64_t started_at, const numbers *all)
 {
+    bool is_open = all->is_open;
     struct rlimit most = {0};
     getrlimit(RLIMIT_NOFILE, &most);
     put_head(out, "process_cpu_seconds", is_open ? "" : "_total", "counter", "processor time of the process");
     mp_buf_printf(out, "process_cpu_seconds_total %.2f\n", cpu_seconds());
     mp_metrics_put_gauge(out, "process_resident_memory_bytes", "resident memory", (double)resident_bytes());
-    mp_metrics_put_gauge(out, "process_open_fds", "open file descriptors", (double)count_fds());
+    mp_metrics_put_gauge(out, "process_open_fds", "open file descriptors", (double)all->fds);
     mp_metrics_put_gauge(out, "process_max_fds", "limit of the open file descriptors", (double)most.rlim_cur);
     double age = (double)(mp_monotonic_ms() - started_at) / 1000;
     mp_metrics_put_gauge(out, "process_start_time_seconds", "start of the process, in seconds since 1970",
@@ -125,30 +146,27 @@ typedef struct {
     int64_t used, most;
 } use;
 
-static int64_t sum_of(const char *family)
+static int64_t sum_of(const numbers *all, const char *family)
 {
-    size_t count;
     int64_t sum = 0;
-    const mp_stat **list = mp_stat_list(&count);
-    for (size_t i = 0; i < count; i++)
-        sum += strcmp(list[i]->family, family) == 0 ? mp_stat_read(list[i]) : 0;
-    free(list);
+    for (size_t i = 0; i < all->count; i++)
+        sum += strcmp(all->list[i]->family, family) == 0 ? mp_stat_read(all->list[i]) : 0;
     return sum;
 }
 
-static void put_saturation(mp_buf *out, const mp_runtime_config *settings)
+static void put_saturation(mp_buf *out, const mp_runtime_config *settings, const numbers *all)
 {
     struct rlimit fds = {0};
     getrlimit(RLIMIT_NOFILE, &fds);
     const use uses[] = {
-        {"calls", sum_of("requests_in_flight"), settings->rpc.max_calls},
-        {"connections", sum_of("connections"), settings->http.connections},
-        {"fds", count_fds(), (int64_t)fds.rlim_cur},
-        {"listeners", sum_of("listeners"), settings->rpc.max_listeners},
-        {"replay", sum_of("replay_bytes"), (int64_t)settings->rpc.replay_total},
-        {"sessions", sum_of("sessions"), settings->rpc.max_sessions},
-        {"store", sum_of("store_entries"), settings->config->store_entries},
-        {"tasks", sum_of("jobs"), settings->rpc.max_jobs},
+        {"calls", sum_of(all, "requests_in_flight"), settings->rpc.max_calls},
+        {"connections", sum_of(all, "connections"), settings->http.connections},
+        {"fds", all->fds, (int64_t)fds.rlim_cur},
+        {"listeners", sum_of(all, "listeners"), settings->rpc.max_listeners},
+        {"replay", sum_of(all, "replay_bytes"), (int64_t)settings->rpc.replay_total},
+        {"sessions", sum_of(all, "sessions"), settings->rpc.max_sessions},
+        {"store", sum_of(all, "store_entries"), settings->config->store_entries},
+        {"tasks", sum_of(all, "jobs"), settings->rpc.max_jobs},
     };
     put_head(out, "moonpool_saturation_ratio", "", "gauge", "use of a resource, from 0 to 1 of its limit");
     for (size_t i = 0; i < sizeof uses / sizeof *uses; i++)
@@ -158,19 +176,22 @@ static void put_saturation(mp_buf *out, const mp_runtime_config *settings)
 
 /* -- the answer ---------------------------------------------------------------------------------------------------- */
 
-static void make(kept *one, const mp_metrics_facts *facts, bool is_open)
+static void make(kept *one, const mp_metrics_facts *given, bool is_open)
 {
+    numbers all = {.fds = count_fds(), .is_open = is_open};
+    all.list = mp_stat_list(&all.count);
     one->text.len = 0;
     mp_series_put(&one->text, is_open);
-    put_stats(&one->text, is_open);
+    put_stats(&one->text, &all);
     put_head(&one->text, "moonpool_build_info", "", "gauge", "always 1; the label names the version");
     mp_buf_put(&one->text, MP_STR("moonpool_build_info{version=\"" MOONPOOL_VERSION "\"} 1\n"));
-    facts->put(facts->ctx, &one->text);
-    put_saturation(&one->text, facts->settings);
-    put_process(&one->text, facts->started_at, is_open);
+    given->put(given->ctx, &one->text);
+    put_saturation(&one->text, given->settings, &all);
+    put_process(&one->text, given->started_at, &all);
     if (is_open)
         mp_buf_put(&one->text, MP_STR("# EOF\n"));
     one->made_at = mp_monotonic_ms();
+    free(all.list);
 }
 
 void mp_metrics_serve(mp_metrics *metrics, const mp_metrics_facts *facts, mp_stream *stream)

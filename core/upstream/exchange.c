@@ -164,11 +164,15 @@ static void count_result(mp_upstream *upstream, const mp_exchange *exchange)
     const mp_upstream_failure *failure = &exchange->failure;
     uint64_t now = mp_monotonic_ms();
     if (exchange->has_answer) {
-        upstream->times[time_step(mp_monotonic_us() - exchange->began_us)]++;
+        uint64_t us = mp_monotonic_us() - exchange->began_us;
+        upstream->times[time_step(us)]++;
+        mp_series_observe(upstream->series.seconds, MP_BUCKETS_CALL, us);
         mp_circuit_success(&upstream->circuit, now);
     } else if (failure->reason != NULL) {
-        if (exchange->has_id)
+        if (exchange->has_id) {
             mp_stat_add(&mp_stat_upstream_errors, 1);
+            mp_series_add(failure->may_have_run ? upstream->series.unknown : upstream->series.not_run, 1);
+        }
         mp_upstream_note_failure(upstream, failure);
         if (failure->status > 0 && failure->status < 500)
             mp_circuit_success(&upstream->circuit, now); /* it is there, and it answers */
@@ -426,8 +430,10 @@ static void start(mp_exchange *exchange)
     exchange->is_started = true;
     exchange->began_us = mp_monotonic_us();
     mp_timer_start(exchange->host->loop, &exchange->silence, exchange->timeout_ms, on_silence);
-    if (exchange->has_id)
+    if (exchange->has_id) {
         mp_stat_add(&mp_stat_upstream_calls, 1);
+        mp_series_add(exchange->channel->upstream->series.calls, 1);
+    }
     mp_exchange_ref(exchange);
     give_order(exchange, SEND, MP_STR_NONE);
     mp_exchange_unref(exchange);
@@ -494,6 +500,8 @@ mp_exchange *mp_exchange_send(mp_upstream_host *host, mp_channel *channel, const
     exchange->host = host;
     exchange->has_id = options->has_id;
     exchange->takes_questions = options->takes_questions;
+    if (options->is_retry)
+        mp_series_add(channel->upstream->series.retries, 1);
     exchange->id = options->id;
     mp_link_init(&exchange->in_upstream);
     mp_link_init(&exchange->in_channel);

@@ -41,6 +41,7 @@ mp_upstream *mp_upstream_new(mp_upstreams *table, mp_upstream_part *part, const 
     upstream->part = part;
     upstream->name = mp_dup(mp_str_of(part->it.name));
     upstream->node.key = mp_str_of(upstream->name);
+    upstream->series = mp_upstream_series_of(upstream->node.key);
     pthread_mutex_init(&upstream->lock, NULL);
     mp_link_init(&upstream->in_all);
     mp_link_init(&upstream->room);

@@ -73,6 +73,13 @@ struct mp_upstreams {
     int hop_count; /* those that run it */
 };
 
+/* Series of /metrics (metrics.c). */
+typedef struct {
+    mp_series calls, not_run, unknown, retries, seconds;
+} mp_upstream_series;
+
+mp_upstream_series mp_upstream_series_of(mp_str name);
+
 struct mp_upstream {
     atomic_int refs;
     mp_upstreams *table;
@@ -94,7 +101,8 @@ struct mp_upstream {
     mp_link waiting;        /* exchanges that wait for a slot, by their member in_upstream */
     int64_t calls, waiters; /* slots taken; exchanges that wait */
     mp_circuit circuit;
-    mp_map classes;   /* of mp_catalogue_class */
+    mp_map classes; /* of mp_catalogue_class */
+    mp_upstream_series series;
     uint64_t ends[8]; /* times at which programs have ended by themselves, in ms */
     unsigned end_count;
     _Atomic int64_t places; /* processes that are counted for it, started or not */

@@ -255,6 +255,7 @@ typedef struct {
     mp_str session;                /* over HTTP: instead of the card's; may be empty */
     uint64_t timeout_ms, total_ms; /* 0: as configured */
     size_t answer;                 /* cap in bytes; 0: as configured */
+    bool is_retry;                 /* the same request was sent before; only counted */
     bool takes_questions; /* a request of the upstream that names no exchange goes to the newest of these first */
     mp_str cancel;        /* a message that is sent upstream if the exchange ends before its answer; may be empty */
     /* There is an event, or the exchange has failed. Marks and enqueues only. Not before mp_exchange_send returns. */

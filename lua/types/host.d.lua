@@ -807,6 +807,7 @@ host.upstream = {}
 ---@field timeout? number      Seconds without a sign of life; default as configured. Stands still while a request of the upstream has no reply
 ---@field total? number        Seconds in all
 ---@field answer? integer      Bytes of the answer
+---@field is_retry? boolean       The same request was sent before: counted in /metrics
 ---@field takes_questions? boolean  The task can ask a client: questions that name no request come to the newest of these requests first
 ---@field signal? moonpool.host.Event  Set by whatever comes, so that one task can wait for several sources; then exchange:take is used, not next
 ---@field cancel? string       A message (notifications/cancelled) that is sent if the exchange ends before its answer: by cancel, a time limit, or the end of the task

@@ -50,14 +50,14 @@ local function wait_with_questions(channel, pending, options)
   end
 end
 
---- Sends a request, and waits for its answer. `options`: headers, revision, timeout, total, is_modern, transport, is_opening, listener; asker (see
---- upstream/ask.lua), or class, that of the channel; entry (see upstream/park.lua). Returns the event of the answer, whose `result` or `error` is
+--- Sends a request, and waits for its answer. `options`: headers, revision, timeout, total, is_modern, transport, is_opening, is_retry, listener; asker
+--- (see upstream/ask.lua), or class, that of the channel; entry (see upstream/park.lua). Returns the event of the answer, whose `result` or `error` is
 --- JSON; or nil and a failure.
 function exchange.ask(channel, id, bytes, options)
   local asker = options.asker
   local pending <close>, failure = channel:send(bytes, {
     id = id, headers = options.headers, revision = options.revision, timeout = options.timeout, total = options.total,
-    takes_questions = asker ~= nil, signal = asker and asker.signal,
+    is_retry = options.is_retry, takes_questions = asker ~= nil, signal = asker and asker.signal,
     -- a stateless upstream over HTTP sees its stream end; another one gets a notification, but never about `initialize` (Y-1)
     cancel = not options.is_opening and (not options.is_modern or options.transport ~= "http") and message.cancelled(id) or nil,
   })

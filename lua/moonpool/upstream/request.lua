@@ -51,7 +51,7 @@ local function is_lost(card, event, failure, err)
   return session_codes[err.code] == true and says_session_is_lost(err.message) and (card.session ~= nil or err.message:lower():find "initialized" ~= nil)
 end
 
-local function send_once(record, channel, card, spec)
+local function send_once(record, channel, card, spec, is_retry)
   local id = channel:next_id()
   local params = spec.build(card, id)
   local headers = card.is_modern and message.headers(spec.method, params or {}, spec.rows and spec.rows()) or {}
@@ -60,7 +60,7 @@ local function send_once(record, channel, card, spec)
   if spec.headers then table.move(spec.headers, 1, #spec.headers, #headers + 1, headers) end
   if spec.entry then spec.entry.revision = card.revision end
   return exchange.ask(channel, id, message.request(id, spec.method, params), {
-    headers = headers, is_modern = card.is_modern, transport = card.transport,
+    headers = headers, is_modern = card.is_modern, transport = card.transport, is_retry = is_retry,
     timeout = spec.timeout, total = spec.total, class = card.class, asker = spec.asker and spec.asker(card),
     listener = spec.listener and spec.listener(id), entry = spec.entry,
   })
@@ -177,7 +177,7 @@ function request.send(record, spec)
     local result, err, unreadable
     if not failure then
       if spec.level then levels.ensure(record, channel, card, spec.level, spec.is_own) end
-      event, failure = send_once(record, channel, card, spec)
+      event, failure = send_once(record, channel, card, spec, next(tries) ~= nil)
       if event then result, err, unreadable = exchange.read(event) end
       failure = failure or unreadable
     else

@@ -1,6 +1,8 @@
 -- GET /metrics of the admin listener: what it counts, its format, and what clients cannot put into it.
 local client = require "spec.helpers.client"
 local gateway = require "spec.helpers.gateway"
+local upstream = require "spec.helpers.upstream"
+local uv = require "luv"
 local wait = require "spec.helpers.wait"
 
 local scripts = {
@@ -191,7 +193,7 @@ end)
 
 describe("examples/monitoring", function()
   it("uses metrics and labels that exist", function()
-    local g <close> = gateway.start { scripts = scripts, tls = true }
+    local g <close> = gateway.start { scripts = scripts, tls = true, config = { upstreams = { gone = "http://127.0.0.1:1/mcp" } } }
     local c <close> = g:client "2026-07-28"
     c:result("tools/call", { name = "add", arguments = { a = 1, b = 2 } })
     fresh(g, operation("tools/call", "2026-07-28"), 1)
@@ -217,5 +219,55 @@ describe("examples/monitoring", function()
     for _, command in ipairs { "check rules examples/monitoring/moonpool.rules.yml", "check config examples/monitoring/prometheus.yml" } do
       assert.truthy(os.execute("promtool " .. command .. " >/dev/null"), command)
     end
+  end)
+end)
+
+describe("what /metrics says of upstreams", function()
+  it("counts what is asked of upstreams, by their names, and nothing by their tools", function()
+    local u <close> = upstream.start { revision = "2025-11-25" }
+    local g <close> = upstream.gateway({ one = u }, { entries = upstream.plain({ one = u }, { one = { retry = "read_only" } }) })
+    local c <close> = g:client "2026-07-28"
+    for _ = 1, 3 do c:call("tools/call", { name = "echo", arguments = { n = 1 } }) end
+    u:lose_sessions "404"
+    c:call("tools/call", { name = "echo", arguments = { n = 1 } })
+    u:when("tools/call echo", upstream.faults.status(500), 1)
+    c:call("tools/call", { name = "echo", arguments = { n = 1 } })
+    local samples = fresh(g, 'moonpool_upstream_errors_total{upstream="one",outcome="unknown"}', 2)
+    assert.equal(1, samples['moonpool_upstream_up{upstream="one"}'])
+    assert.equal(0, samples['moonpool_upstream_withheld{upstream="one"}'])
+    assert.equal(0, samples['moonpool_upstream_processes{upstream="one"}'])
+    assert.is_true(samples['moonpool_upstream_channels{upstream="one"}'] >= 1)
+    assert.equal(1, samples['moonpool_upstream_retries_total{upstream="one"}'])
+    assert.is_true(samples['moonpool_upstream_calls_total{upstream="one"}'] >= 6)
+    assert.is_true(samples['moonpool_upstream_seconds_count{upstream="one"}'] >= 4)
+    for name in pairs(samples) do
+      if name:find "^moonpool_upstream_%w+{" then assert.is_nil(name:find "echo", name) end
+    end
+    parse(scrape(g, OPEN).body)
+  end)
+
+  it("agrees with what the system says: descriptors, and processes of upstreams", function()
+    local u <close> = upstream.start { transport = "stdio", revision = "2025-11-25" }
+    local g <close> = upstream.gateway({ one = u }, { entries = upstream.plain({ one = u }, {}) })
+    local c <close> = g:client "2025-11-25"
+    c:call("tools/call", { name = "echo", arguments = { n = 1 } })
+    local pid = g.pid
+    local function entries(path)
+      local count, list = 0, assert(uv.fs_scandir(path))
+      while uv.fs_scandir_next(list) do count = count + 1 end
+      return count
+    end
+    wait.for_fact("the descriptors of /metrics to be those of the system", 15, function()
+      local before = entries("/proc/" .. pid .. "/fd")
+      local said = parse(scrape(g).body).process_open_fds
+      local left = entries("/proc/" .. pid .. "/fd")
+      -- the connection of the scrape itself, and the folder that is read, may be open on either side
+      return math.abs(said - before) <= 1 or math.abs(said - left) <= 1
+    end)
+    local keepers = 0
+    for child in gateway.run_program and io.popen("ps -o pid= --ppid " .. pid):lines() do keepers = keepers + (tonumber(child) and 1 or 0) end
+    local status = g:status()
+    assert.equal(keepers, status.upstreams.one.processes)
+    assert.equal(keepers, parse(scrape(g).body)['moonpool_upstream_processes{upstream="one"}'] or keepers)
   end)
 end)
