@@ -314,16 +314,20 @@ const mp_cli_command mp_cli_commands[] = {
      mp_cli_admin,
      {ADMIN, {"json", 0, NULL, "print everything as JSON", NULL}, CONFIG}},
     {"upstreams",
-     "[-a ADDRESS] [-c FILE] [--json] [NAME]",
+     "[-a ADDRESS] [-c FILE] [--json] [--connect] [NAME]",
      "print the state of the running gateway's upstreams",
      "Prints a line for each upstream of the running gateway, or for NAME: state, revision,\n"
      "transport, sessions or processes, times of its answers, and the last failure. The states:\n"
      "  unused  nothing was asked of it yet     down    it fails; requests are refused for now\n"
      "  up      it answers                      barred  it refuses the gateway's credentials\n"
-     "The exit code is 1 if one of them is down or barred.\n",
+     "The exit code is 1 if one of them is down or barred. With --connect no gateway is asked: the\n"
+     "command connects to each upstream itself, and prints what clients would see.\n",
      NULL,
      mp_cli_admin,
-     {ADMIN, {"json", 0, NULL, "print everything as JSON", NULL}, CONFIG}},
+     {ADMIN,
+      {"json", 0, NULL, "print everything as JSON", NULL},
+      {"connect", 0, NULL, "ask the upstreams themselves, without a gateway", NULL},
+      CONFIG}},
     {"doctor",
      "[OPTION]... NAME|URL",
      "walk the way to an MCP server, and say where it stops",

@@ -193,6 +193,15 @@ int mp_cli_admin(const mp_cli_args *args)
         return mp_cli_misused("only one upstream can be named; unexpected:", args->words[1], NULL, command);
     if (!has_name && mp_cli_take_file(args, &file) != MP_ENDED_WELL)
         return MP_BAD_USAGE;
+    if (mp_cli_value(args, "connect") != NULL) {
+        if (mp_cli_value(args, "admin") != NULL || mp_cli_value(args, "json") != NULL)
+            return mp_cli_misused("--connect asks no running gateway: it excludes --admin and --json", NULL, NULL,
+                                  command);
+        put(&given, "config", file);
+        put(&given, "strict", "");
+        put(&given, "upstream", args->word_count > 0 ? args->words[0] : NULL);
+        return mp_gateway_workbench("check_upstreams", given.list, given.count);
+    }
     put(&given, "address", mp_cli_value(args, "admin"));
     if (given.count == 0) {
         config = mp_cli_load(file, command);

@@ -4,6 +4,7 @@
 local catalogue = require "moonpool.upstream.catalogue"
 local config = require "moonpool.upstream.config"
 local federated = require "moonpool.registry.federated"
+local host = require "moonpool.host"
 local names = require "moonpool.upstream.names"
 local pins = require "moonpool.upstream.pins"
 
@@ -28,6 +29,14 @@ function explain_upstream.read(put)
   end
 end
 
+-- How the gateway authenticates itself; never the credential itself.
+local function credential_of(record)
+  local given = host.config.upstreams[record.place]
+  if record.kind == "command" then return "what process.env gives the program" end
+  if given.has_bearer then return "a token (auth.bearer)" .. (given.has_headers and ", and `headers`" or "") end
+  return given.has_headers and "what `headers` send" or "none"
+end
+
 --- Adds the lines about the upstream of a thing.
 function explain_upstream.describe(thing, put)
   local record = config.by_name[thing.upstream]
@@ -47,6 +56,7 @@ function explain_upstream.describe(thing, put)
   put("definition", (hash or "unknown") .. (approved and ", approved" or ", not pinned (moonpool lock)"))
   put("shared", SHARED[record.per] or facts.is_modern and "one for all clients: the server keeps nothing between calls"
     or not facts.has_session and facts.transport == "http" and "one for all clients: the server has no sessions" or "none between principals")
+  put("credential", credential_of(record))
   put("repeated", REPEATED[record.retry])
 end
 

@@ -4,6 +4,7 @@ local era = require "moonpool.protocol.era"
 local json = require "moonpool.json"
 local link = require "moonpool.workbench.link"
 local say = require "moonpool.workbench.say"
+local suggest = require "moonpool.runtime.suggest"
 
 local connected = {}
 
@@ -87,17 +88,27 @@ function connected.ask(path, f)
   end)
 end
 
---- Asks every upstream of the configuration at `path` and prints what clients would see. `is_short`: at most 20 lines of each. Returns the exit
+--- Asks every upstream of the configuration at `path` and prints what clients would see. `is_short`: at most 20 lines of each;
+--- `wanted`: only this one. Returns the exit
 --- code: 0 if all answered without doubts, 1 if not; and whether all answered.
-function connected.run(path, is_short)
+function connected.run(path, is_short, wanted)
   io.stdout:setvbuf "line"
   local child, why = connected.child(path)
   if not child then return say.wrong(why), false end
   local ask = requester(child)
   local found, wrong = ask {}
   if not found then return lost(child, wrong), false end
-  local is_fine, has_all = true, true
-  for _, name in ipairs(found.names) do
+  local is_fine, has_all, names = true, true, found.names
+  if wanted then
+    local known = {}
+    for _, name in ipairs(names) do known[name] = true end
+    if not known[wanted] then
+      child.close()
+      return say.wrong("there is no upstream '" .. wanted .. "'", suggest.hint(wanted, known) or "upstreams: " .. table.concat(names, ", ")), false
+    end
+    names = { wanted }
+  end
+  for _, name in ipairs(names) do
     local got
     got, wrong = ask { name = name }
     if not got then return lost(child, name .. ": " .. tostring(wrong)), false end

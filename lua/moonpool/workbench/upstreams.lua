@@ -22,7 +22,15 @@ local function plain(text) return (text:gsub("%c", " ")) end
 local function row_of(name, one)
   local held = one.processes and plural(one.processes, "process") or plural(one.channels, "channel")
   if (one.memory_bytes or 0) > 0 then held = ("%s, %d MiB"):format(held, (one.memory_bytes + (1 << 19)) >> 20) end
-  local rest = {}
+  local rest, served = {}, one.served
+  if served then
+    local counts = {}
+    for _, kind in ipairs { "tools", "prompts", "resources" } do
+      if (served[kind] or 0) > 0 then counts[#counts + 1] = plural(served[kind], (kind:gsub("s$", ""))) end
+    end
+    if (served.withheld or 0) > 0 then counts[#counts + 1] = served.withheld .. " withheld" end
+    rest[1] = counts[1] and table.concat(counts, ", ") or nil
+  end
   if (one.retry_ms or 0) > 0 then rest[#rest + 1] = ("next try in %d s"):format((one.retry_ms + 999) // 1000) end
   if one.calls > 0 then rest[#rest + 1] = plural(one.calls, "request") end
   if one.errors > 0 then rest[#rest + 1] = one.errors .. " failed" end

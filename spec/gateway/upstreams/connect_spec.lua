@@ -1,6 +1,7 @@
 -- moonpool add tries an upstream before it writes the entry; moonpool check --connect asks every upstream once. Neither contacts anything else.
 local gateway = require "spec.helpers.gateway"
 local stub = require "spec.helpers.stub"
+local wait = require "spec.helpers.wait"
 
 local tools = {
   ["tools/one.lua"] = [[return tool { "The first.", function() return "1" end }]],
@@ -125,5 +126,37 @@ upstreams:
       assert.equal(78, (run { "check", "--connect" }))
       assert.equal(0, #upstream.requests)
     end)
+  end)
+end)
+
+describe("moonpool upstreams --connect", function()
+  it("asks the upstreams themselves, or one of them, without a gateway", function()
+    local g <close> = gateway.start { scripts = tools }
+    in_folder(("admin: off\nupstreams: {here: \"%s\", gone: \"%s\"}\n"):format(url_of(g), GONE), function(_, run)
+      local code, out, err = run { "upstreams", "--connect", "here" }
+      assert.same({ 0, "" }, { code, err })
+      assert.truthy(out:find("^here: 2026%-07%-28 over http, moonpool [%d.]+: 2 tools, 1 prompt, 1 resource\n"), out)
+      code, out, err = run { "upstreams", "--connect" }
+      assert.equal(1, code)
+      assert.truthy(out:find("here: ", 1, true) and err:find("gone: no connection", 1, true), out .. err)
+      code, _, err = run { "upstreams", "--connect", "hare" }
+      assert.equal(1, code)
+      assert.truthy(err:find("there is no upstream 'hare'\n  hint: did you mean 'here'?", 1, true), err)
+      code, _, err = run { "upstreams", "--connect", "--json" }
+      assert.equal(2, code)
+      assert.truthy(err:find("--connect asks no running gateway", 1, true), err)
+    end)
+  end)
+
+  it("is not needed for the number of things in the lines of a running gateway", function()
+    local inner <close> = gateway.start { scripts = tools }
+    local g <close> = gateway.start { config = { upstreams = { here = url_of(inner) } } }
+    wait.for_fact("the lists of the upstream", 15, function()
+      local served = (g:status().upstreams.here or {}).served
+      return served and served.tools == 2
+    end)
+    local code, out = gateway.exec { "upstreams", "-a", "127.0.0.1:" .. g.admin_port }
+    assert.equal(0, code)
+    assert.truthy(out:find("  2 tools, 1 prompt, 1 resource; ", 1, true), out)
   end)
 end)

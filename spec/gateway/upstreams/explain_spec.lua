@@ -24,7 +24,7 @@ describe("moonpool explain", function()
       for _, line in ipairs { "tool      o_uno  (upstream other)", "upstream  other, line 3: 2026-07-28 over http", "its name  one",
         "renamed   'uno' by `rename`",
         "prefix    'o_'", "filter    `only` lets it through", "shared    one for all clients: the server keeps nothing between calls",
-        "repeated  never (retry: never)", "policies  none", "sees      listed, and it runs" } do
+        "credential none", "repeated  never (retry: never)", "policies  none", "sees      listed, and it runs" } do
         assert.truthy(out:find("\n" .. line .. "\n", 1, true), line .. " is not in:\n" .. out)
       end
     end)
