@@ -2,6 +2,7 @@
 -- what. Proof is what the transcripts play, and what other specs say of themselves in a comment near their top:
 --   -- proves: resumption 2025-03-26..2025-11-25 http              a feature
 --   -- proves: server notifications/cancelled 2026-07-28 stdio     a row of surface.lua: who, name, revisions, transports
+--   -- cannot: WHAT; clients 2025-06-18; upstreams 2025-11-25: WHAT HAPPENS        what one revision cannot say to another
 --   -- pairs: progress; clients 2024-11-05..; upstreams 2025-03-26.. http stdio     a feature of clients before upstreams
 -- `./dev features` writes the page; `lua5.4 spec/helpers/features.lua` prints it.
 local uv = require "luv"
@@ -247,6 +248,33 @@ local function write_pairs(write, out)
   end
 end
 
+-- What one revision cannot say to another, as specs prove it: { what, clients, upstreams, instead, path }.
+local function read_limits()
+  local list = {}
+  for _, path in ipairs(specs()) do
+    for line in io.lines(path) do
+      local what, clients, upstreams, instead = line:match "^%-%- cannot: (.-); clients (.-); upstreams (.-): (.+)$"
+      assert(what or not line:find "^%-%- cannot:", path .. " does not say what cannot be said to whom: " .. line)
+      if what then list[#list + 1] = { what = what, clients = clients, upstreams = upstreams, instead = instead, path = path } end
+    end
+  end
+  return list
+end
+
+local function write_limits(write)
+  write ""
+  write "## What cannot be said"
+  write ""
+  write "Revisions differ in what they can say. What an upstream says and the client's revision has no words for is left out or said otherwise, and never"
+  write "invented."
+  write ""
+  write "| what | client | upstream | what happens | proven by |"
+  write "|---|---|---|---|---|"
+  for _, row in ipairs(read_limits()) do
+    write(("| %s | %s | %s | %s | %s |"):format(row.what:sub(1, 1):upper() .. row.what:sub(2), row.clients, row.upstreams, row.instead, link(row.path)))
+  end
+end
+
 local function feature_row(out, title, by_revision)
   local cells = {}
   for i, revision in ipairs(transcript.revisions) do cells[i] = transports_in((by_revision or {})[revision]) end
@@ -353,6 +381,7 @@ function features.build()
     end
   end
   if read_pairs()[1] then write_pairs(write, out) end
+  if read_limits()[1] then write_limits(write) end
   write ""
   return table.concat(out, "\n"), problems
 end

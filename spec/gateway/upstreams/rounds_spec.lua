@@ -1,5 +1,8 @@
 -- Results `input_required` of upstreams of 2026-07-28: clients with sessions are asked on the stream of their call, stateless ones get the questions with
 -- a sealed requestState. And the errors with which an upstream demands a capability or a page.
+-- cannot: that a request needs a capability (-32021); clients 2025-11-25; upstreams 2026-07-28: a result with `isError` names the capability
+-- cannot: that a call needs a page first (-32042); clients 2024-11-05, 2025-06-18; upstreams 2025-11-25: a result with `isError` has the address
+-- cannot: that a call needs a page first (-32042); clients 2026-07-28; upstreams 2025-11-25: `input_required`, or -32021 where the client opens no pages
 local cjson = require "cjson.safe"
 local raw = require "spec.helpers.upstream.raw"
 local upstream = require "spec.helpers.upstream"
