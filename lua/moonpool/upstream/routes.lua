@@ -11,8 +11,9 @@ local routes = {}
 -- The audit line of a forwarded call is written by Lua, and specs of scripts replace upstreams.
 local is_on = not host.config.audit and not host.script.has_specs
 
---- True if plain calls of a tool may take the quick way: nothing of Lua decides about them.
+--- True if plain calls of a tool may take the quick way: nothing of Lua decides about them, and the token that they send does not end.
 local function is_plain(record, tool)
+  if record.auth then return false end
   return not (tool.has_policies or tool.scopes or tool.visible or tool.mirror or tool.requires or tool.resolve or tool.is_variant or record.pass[1])
 end
 
