@@ -6,7 +6,10 @@ local client = require "spec.helpers.client"
 local wait = require "spec.helpers.wait"
 
 local scripts = {
-  ["tools/say.lua"] = 'return tool { "Logs a lot.", function() for i = 1, 3000 do log.info("line", { text = ("x"):rep(400) }) end return "said" end }',
+  ["tools/say.lua"] = [[return tool { "Logs a lot.", function()
+    for i = 1, 3000 do log.info("line " .. i % 100, { text = ("x"):rep(400) }) end
+    return "said"
+  end }]],
   ["tools/wait.lua"] = 'return tool { "Waits.", function() log.info "waits" sleep(1.5) return "waited" end }',
   ["tools/ping.lua"] = 'return tool { "Answers.", function() return "pong" end }',
 }
