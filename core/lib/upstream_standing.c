@@ -9,7 +9,8 @@
 typedef struct {
     mp_op super;
     mp_timer timer;
-    mp_stand *stand;
+    mp_stand *stand; /* NULL once it is over: a task that ends before it goes on leaves nothing behind */
+    int status;      /* 0: none yet */
 } stand_op;
 
 /* -- standing streams ---------------------------------------------------------------------------------------------- */
@@ -18,12 +19,18 @@ static void on_stand(void *ctx)
 {
     stand_op *op = ctx;
     mp_timer_stop(mp_op_loop(&op->super), &op->timer);
+    op->status = mp_stand_status(op->stand);
+    mp_stand_free(op->stand);
+    op->stand = NULL;
     mp_op_done(&op->super);
 }
 
 static void on_late(mp_timer *timer)
 {
-    mp_op_done(&mp_container(timer, stand_op, timer)->super);
+    stand_op *op = mp_container(timer, stand_op, timer);
+    mp_stand_free(op->stand);
+    op->stand = NULL;
+    mp_op_done(&op->super);
 }
 
 static void on_stand_cancel(mp_op *super)
@@ -37,10 +44,7 @@ static void on_stand_cancel(mp_op *super)
 static int push_stand(lua_State *L, int status, lua_KContext context)
 {
     (void)status;
-    stand_op *op = (stand_op *)context;
-    int http = mp_stand_status(op->stand);
-    mp_stand_free(op->stand);
-    op->stand = NULL;
+    int http = ((stand_op *)context)->status;
     lua_pushstring(L, http == 200 ? "open" : http == 0 ? "late" : "none");
     if (http <= 0)
         return 1;

@@ -326,13 +326,14 @@ static void enqueue(mp_exchange *exchange, mp_queued_event *event)
         return;
     }
     mp_exchange_ref(exchange);
+    mp_exchange_event_kind kind = event->event.kind;
     mp_link_init(&event->link);
     mp_link_put(&exchange->events, &event->link);
-    if (event->event.kind == MP_EVENT_NOTE && atomic_load(&exchange->queued) > exchange->part->limits.queue)
-        drop_oldest_note(exchange);
-    if (event->event.kind == MP_EVENT_REQUEST)
+    if (kind == MP_EVENT_NOTE && atomic_load(&exchange->queued) > exchange->part->limits.queue)
+        drop_oldest_note(exchange); /* which may be this one, while others are under way */
+    if (kind == MP_EVENT_REQUEST)
         exchange->questions++;
-    if (event->event.kind == MP_EVENT_ANSWER || event->event.kind == MP_EVENT_ACCEPTED) {
+    if (kind == MP_EVENT_ANSWER || kind == MP_EVENT_ACCEPTED) {
         exchange->has_answer = true;
         finish(exchange);
     } else {

@@ -79,7 +79,10 @@ static void answer(mp_stand *stand, int status)
 static void answer_all(standing *it, int status)
 {
     for (mp_link *link; (link = mp_link_take(&it->waiting)) != NULL;)
-        answer(mp_container(link, mp_stand, link), status);
+        if (it->host->is_over) /* the tasks have ended, and their hosts may be freed */
+            unref_stand(mp_container(link, mp_stand, link));
+        else
+            answer(mp_container(link, mp_stand, link), status);
 }
 
 static void free_standing(standing *it)
@@ -351,7 +354,11 @@ static void deliver_wish(mp_message *message, mp_loop *loop)
 {
     mp_stand *stand = mp_container(message, mp_stand, super);
     mp_channel *channel = stand->channel;
-    if (loop == NULL || channel->home->is_over || channel->home->end_by != 0 || channel->is_closed) {
+    if (loop == NULL) { /* the task has ended, too, and its host may be freed */
+        unref_stand(stand);
+        return;
+    }
+    if (channel->home->is_over || channel->home->end_by != 0 || channel->is_closed) {
         answer(stand, -1);
         return;
     }

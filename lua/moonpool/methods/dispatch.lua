@@ -11,8 +11,8 @@ local errors = require "moonpool.runtime.rpc_error"
 local federated = lazy "moonpool.registry.federated"
 local failure = require "moonpool.runtime.outcome"
 local json = require "moonpool.json"
-local request = require "moonpool.upstream.request"
-local routes = require "moonpool.upstream.routes"
+local request = lazy "moonpool.upstream.request"
+local routes = lazy "moonpool.upstream.routes"
 local suggest = require "moonpool.runtime.suggest"
 local tool_answer = require "moonpool.calls.tool_answer"
 local upstreams = require "moonpool.upstream.config"
@@ -140,6 +140,8 @@ local function take_over(tool, exchange, channel, call, id, revision)
 end
 
 --- Lets plain calls of federated tools take the quick way.
-function dispatch.set_routes() routes.begin(take_over) end
+function dispatch.set_routes()
+  if upstreams.has_any then routes.begin(take_over) end
+end
 
 return dispatch

@@ -3,13 +3,15 @@
 
 local host = require "moonpool.host"
 local auth = require "moonpool.access.auth"
-local federated = require "moonpool.registry.federated"
 local job = require "moonpool.things.job"
 local json = require "moonpool.json"
+local lazy = require "moonpool.runtime.lazy"
+local federated = lazy "moonpool.registry.federated"
 local policy = require "moonpool.things.policy"
 local registry = require "moonpool.registry.registry"
 local sorted = require "moonpool.runtime.sorted_keys"
 local switches = require "moonpool.registry.switches"
+local upstreams = require "moonpool.upstream.config"
 
 local difference = {}
 
@@ -65,6 +67,7 @@ function difference.summary()
   for _, kind in ipairs(kinds) do seen[kind.name] = json.object(kind.things()) end
   for _, script in ipairs(host.script.list) do paths[script.path] = true end
   seen.paths = json.object(paths)
+  seen.has_upstreams = upstreams.has_any
   return json.encode(seen)
 end
 
@@ -111,7 +114,9 @@ function difference.compare(before, files)
   before = json.decode(before)
   local now, plan, changed, listed, is_other = json.decode(difference.summary()), {}, {}, {}, {}
   local is_federated_changed = {}
-  for _, name in ipairs(federated.changed_kinds()) do is_federated_changed[name] = true end
+  if upstreams.has_any or before.has_upstreams then
+    for _, name in ipairs(federated.changed_kinds()) do is_federated_changed[name] = true end
+  end
   local function add(sign, name) plan[#plan + 1] = sign .. " " .. name end
   for path in files:gmatch "[^\n]+" do is_other[path] = true end
   for _, kind in ipairs(kinds) do
