@@ -77,10 +77,15 @@ static int l_catch_interrupts(lua_State *L)
 
 /* -- opening --------------------------------------------------------------------------------------------------- */
 
-/* A file in memory that contains `text`; -1 if there is none. */
+/* A file in memory that contains `text`; -1 if there is none. Its number is above those that a child gets: with few of them, dup2 to the first
+ * would close the second, where the process inherited descriptors. */
 static int memory_file(mp_str text)
 {
-    int fd = memfd_create("moonpool", MFD_CLOEXEC);
+    int low = memfd_create("moonpool", MFD_CLOEXEC);
+    if (low < 0)
+        return -1;
+    int fd = fcntl(low, F_DUPFD_CLOEXEC, FIRST_FILE_FD + MAX_FILES);
+    close(low);
     if (fd >= 0 && (write(fd, text.ptr, text.len) != (ssize_t)text.len || lseek(fd, 0, SEEK_SET) != 0)) {
         close(fd);
         return -1;

@@ -66,6 +66,22 @@ describe("moonpool call --url", function()
     has(err, "the gateway answered with status 403", "hint: the principal lacks permission")
   end)
 
+  it("sends them however many descriptors it inherits", function()
+    local seen
+    local server <close> = stub.start(function(request, reply)
+      seen = request.headers
+      reply:send(403, {}, "")
+    end)
+    for count = 0, 9 do -- open beside 0, 1 and 2; a spec may itself have inherited some
+      local descriptors = ""
+      for fd = 3, 20 do descriptors = descriptors .. (fd < 3 + count and (" %d</dev/null"):format(fd) or (" %d<&-"):format(fd)) end
+      seen = {}
+      gateway.run_program("/bin/bash", { "-c", ("exec %s call -u http://127.0.0.1:%d/mcp count -H 'X-Api-Key: of %d' %s"):format(
+        uv.fs_realpath(gateway.binary), server.port, count, descriptors) })
+      assert.equal("of " .. count, seen["x-api-key"])
+    end
+  end)
+
   it("says what is wrong with an address that is no endpoint", function()
     local g <close> = gateway.start { scripts = scripts }
     local code, out, err = call({}, "--url", "http://127.0.0.1:" .. g.port .. "/nowhere", "count")
