@@ -1,4 +1,4 @@
--- The output of a run of specs: a line per file while they run, each failure in full below its file, all failures again by name at the end, and a
+-- The output of a run of specs: a line per file while they run, each failure in full below its file, all failures again in short at the end, and a
 -- closing line that CI reads: "N passed, N failed, N skipped".
 local uv = require "luv"
 local pretty = require "pl.pretty"
@@ -50,7 +50,7 @@ return function()
 
   local function show(failure)
     local name = place_of(failure) .. ": " .. (failure.name or "?")
-    names[#names + 1] = name
+    names[#names + 1] = name .. " -- " .. text_of(failure.message):gsub("%s+", " "):sub(1, 400)
     write("\n  ", name, "\n    ", (text_of(failure.message):gsub("\n", "\n    ")), "\n")
     local trace = failure.isError and (failure.trace or {}).traceback
     if trace then

@@ -62,7 +62,7 @@ local function pattern_of(text)
   return (text:gsub("%s+$", ""):gsub("[%^%$%(%)%%%.%[%]%*%+%-%?]", "%%%0"):gsub("\n…\n", "\n.-\n"):gsub("…", "[^\n]-"))
 end
 
-function player:ports(text) return (text:gsub("73[0-9][0-9]", self.by_port)) end
+function player:ports(text) return (text:gsub("%f[%d]73[0-9][0-9]%f[%D]", self.by_port)) end
 
 function player:shown(text)
   for port, free in pairs(self.by_port) do text = text:gsub("%f[%d]" .. free .. "%f[%D]", port) end
