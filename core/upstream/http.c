@@ -87,9 +87,9 @@ static void on_ready(mp_transfer *transfer, void *ctx)
 /* -- what has arrived ---------------------------------------------------------------------------------------------- */
 
 /* The value of the answer's header, by its lower-case name. */
-static mp_str header_of(const request *it, const char *name)
+static mp_str header_of(const mp_transfer *transfer, const char *name)
 {
-    mp_str rest = mp_transfer_head(it->transfer);
+    mp_str rest = mp_transfer_head(transfer);
     while (rest.len > 0) {
         mp_str line = mp_str_cut(&rest, '\n');
         mp_str key = mp_str_cut(&line, ':');
@@ -99,10 +99,9 @@ static mp_str header_of(const request *it, const char *name)
     return MP_STR_NONE;
 }
 
-/* True for "type" and "type; parameters". */
-static bool has_type(const request *it, const char *type)
+bool mp_http_has_type(const mp_transfer *transfer, const char *type)
 {
-    mp_str value = header_of(it, "content-type");
+    mp_str value = header_of(transfer, "content-type");
     mp_str word = mp_str_cut(&value, ';');
     return mp_str_is_nocase(mp_str_trim(word), type);
 }
@@ -110,7 +109,7 @@ static bool has_type(const request *it, const char *type)
 /* The seconds or the date of Retry-After, in ms; -1: none. */
 static int64_t retry_after(const request *it)
 {
-    mp_str value = header_of(it, "retry-after");
+    mp_str value = header_of(it->transfer, "retry-after");
     char text[40];
     char *end;
     if (value.len == 0 || value.len >= sizeof text)
@@ -153,7 +152,7 @@ static void fail_transfer(request *it, const mp_err *err)
     const char *reason = trouble == MP_TRANSFER_REFUSED  ? "address"
                          : trouble == MP_TRANSFER_UNSENT ? "refused"
                                                          : "closed";
-    if (trouble == MP_TRANSFER_OTHER && header_of(it, "content-encoding").len > 0)
+    if (trouble == MP_TRANSFER_OTHER && header_of(it->transfer, "content-encoding").len > 0)
         reason = "unreadable";
     mp_upstream_failure_set(&failure, reason, trouble != MP_TRANSFER_REFUSED && trouble != MP_TRANSFER_UNSENT,
                             err->text);
@@ -176,7 +175,7 @@ static void read_body(request *it)
         fail_with_status(it, "status", "the message was not accepted");
         return;
     }
-    bool is_json = has_type(it, "application/json");
+    bool is_json = mp_http_has_type(it->transfer, "application/json");
     if (is_json && it->body.len > 0 && mp_exchange_message(exchange, status, mp_buf_str(&it->body)) > 0)
         return;
     if (!is_success(it))
@@ -291,7 +290,7 @@ static void take_session(request *it)
 {
     mp_exchange *exchange = it->exchange;
     mp_channel *channel = it->channel;
-    mp_str id = header_of(it, "mcp-session-id");
+    mp_str id = header_of(it->transfer, "mcp-session-id");
     for (size_t i = 0; i < id.len; i++)
         if (id.ptr[i] < 0x21 || id.ptr[i] > 0x7e)
             return;
@@ -307,8 +306,8 @@ static void begin_answer(request *it)
     mp_exchange *exchange = it->exchange;
     it->has_head = true;
     take_session(it);
-    it->is_stream = is_success(it) && exchange->has_id && has_type(it, "text/event-stream") &&
-                    header_of(it, "content-encoding").len == 0;
+    it->is_stream = is_success(it) && exchange->has_id && mp_http_has_type(it->transfer, "text/event-stream") &&
+                    header_of(it->transfer, "content-encoding").len == 0;
     it->reader.most = exchange->answer;
     if (is_success(it) && !exchange->has_id)
         mp_exchange_accepted(exchange, mp_transfer_status(it->transfer));

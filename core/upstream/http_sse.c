@@ -279,20 +279,6 @@ static void pull_events(connection *it)
     }
 }
 
-/* True if the answer's head says that it is an event stream. */
-static bool is_event_stream(const mp_transfer *transfer)
-{
-    mp_str rest = mp_transfer_head(transfer);
-    while (rest.len > 0) {
-        mp_str line = mp_str_cut(&rest, '\n');
-        mp_str key = mp_str_cut(&line, ':');
-        mp_str type = mp_str_cut(&line, ';');
-        if (mp_str_is_nocase(key, "content-type"))
-            return mp_str_is_nocase(mp_str_trim(type), "text/event-stream");
-    }
-    return false;
-}
-
 /* The GET was refused: the exchanges that wait learn the status. */
 static void refuse_stream(connection *it)
 {
@@ -317,7 +303,7 @@ static void pull_stream(connection *it)
     bool is_over = mp_transfer_is_over(it->stream);
     if (it->is_over || (!is_over && mp_transfer_status(it->stream) == 0))
         return;
-    if (mp_transfer_status(it->stream) == 200 && is_event_stream(it->stream)) {
+    if (mp_transfer_status(it->stream) == 200 && mp_http_has_type(it->stream, "text/event-stream")) {
         pull_events(it);
         if (is_over && !it->is_over)
             end_by_itself(it, "closed", "the event stream ended");

@@ -213,20 +213,6 @@ static void end_stream(standing *it)
 
 /* -- what arrives -------------------------------------------------------------------------------------------------- */
 
-/* True if the answer is an event stream. */
-static bool is_event_stream(const mp_transfer *transfer)
-{
-    mp_str rest = mp_transfer_head(transfer);
-    while (rest.len > 0) {
-        mp_str line = mp_str_cut(&rest, '\n');
-        mp_str key = mp_str_cut(&line, ':');
-        mp_str type = mp_str_cut(&line, ';');
-        if (mp_str_is_nocase(key, "content-type"))
-            return mp_str_is_nocase(mp_str_trim(type), "text/event-stream");
-    }
-    return false;
-}
-
 /* The address has no such stream: a status of 4xx settles that; anything else of a stream that had worked is tried again. */
 static void refuse_stream(standing *it, int status)
 {
@@ -281,7 +267,7 @@ static void pull(standing *it)
         refuse_stream(it, -1);
         return;
     }
-    if (status != 200 || !is_event_stream(it->transfer)) {
+    if (status != 200 || !mp_http_has_type(it->transfer, "text/event-stream")) {
         refuse_stream(it, status);
         return;
     }

@@ -42,6 +42,11 @@ struct mp_upstream_transport {
 
 extern const mp_upstream_transport mp_upstream_http, mp_upstream_sse, mp_upstream_stdio;
 
+/* -- http.c: headers of an answer ----------------------------------------------------------------------------------- */
+
+/* True if Content-Type is this type, with parameters or without. */
+bool mp_http_has_type(const mp_transfer *transfer, const char *type);
+
 /* -- http.c: headers of a request ---------------------------------------------------------------------------------- */
 
 #define MP_FIXED_HEADERS 6
