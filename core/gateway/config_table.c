@@ -133,6 +133,7 @@ static const char *const yeses[] = {"false", "true", NULL};
 static const char *const upstream_revisions[] = {"auto", "modern", "legacy", "sse", NULL};
 static const char *const owners[] = {"auto", "principal", "session", "call", "gateway", NULL};
 static const char *const client_auths[] = {"auto", "basic", "post", NULL};
+static const char *const uri_forms[] = {"as_is", "wrap", NULL};
 static const char *const retries[] = {"read_only", "hinted", "never", NULL};
 static const char *const auth_modes[] = {"scripts", "none", NULL};
 static const char *const expired_streams[] = {"end", "keep", NULL};
@@ -495,6 +496,10 @@ const mp_config_key mp_config_keys[] = {
     {"upstreams.NAME.longest", COUNT(16, 128), OF_UPSTREAM(longest), .preset = "64",
      .doc = "Limit of a name, with its prefix, in bytes. A longer name is cut and ends in '_' and 8 digits of its "
             "hash."},
+    {"upstreams.NAME.uris", MP_KEY_CHOICE, OF_UPSTREAM(uris), .preset = "as_is", .choices = uri_forms,
+     .doc = "How clients see URIs of resources. as_is: as the upstream has them; of two upstreams with the same URI "
+            "the second is not served. wrap: with the upstream's name, as in NAME+file:///x and ui://NAME+page; the "
+            "gateway takes the name off again in requests. The name then begins with a letter and has no '_'."},
     {"upstreams.NAME.per", MP_KEY_CHOICE, OF_UPSTREAM(per), .preset = "auto", .choices = owners,
      .doc = "Who shares a session or program of this upstream. principal: requests of one principal. session: one "
             "session of a client. call: nobody. gateway: all clients, for servers that keep nothing between calls that "

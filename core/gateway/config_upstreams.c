@@ -194,6 +194,15 @@ static void check_rename(reader *r, const mp_upstream_entry *upstream)
                        other->name, one->name, one->value);
 }
 
+/* A wrapped URI begins with the name, which is a part of its scheme then (RFC 3986, 3.1). */
+static void check_uris(reader *r, const mp_upstream_entry *upstream)
+{
+    const char *name = upstream->core.name;
+    if (upstream->uris == MP_UPSTREAM_URIS_WRAP && (*name < 'a' || *name > 'z' || strchr(name, '_') != NULL))
+        report(r, seen(r, "uris"), "a scheme begins with a letter and has no '_': call the upstream my-files, for one",
+               "URIs cannot be wrapped with the name '%s'", name);
+}
+
 /* Headers are compared without case, and their names are sent in lower case. */
 static void lower(char *name)
 {
@@ -308,6 +317,7 @@ static void finish(reader *r, mp_upstream_entry *upstream, const mp_yaml_node *n
     finish_auth(r, upstream);
     check_command(r, upstream);
     check_rename(r, upstream);
+    check_uris(r, upstream);
     lower_headers(r, upstream);
     if (upstream->core.timeout_ms > upstream->core.timeout_total_ms && seen(r, "timeout_total") == NULL)
         upstream->core.timeout_total_ms = upstream->core.timeout_ms;

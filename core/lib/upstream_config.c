@@ -81,6 +81,8 @@ static void push_upstream(lua_State *L, const mp_upstream_entry *upstream, bool 
     if (upstream->per != MP_UPSTREAM_PER_AUTO)
         mp_field_text(L, "per", owners[upstream->per]);
     mp_field_text(L, "retry", retries[upstream->retry]);
+    lua_pushboolean(L, upstream->uris == MP_UPSTREAM_URIS_WRAP);
+    lua_setfield(L, -2, "wraps_uris");
     mp_field_integer(L, "longest", upstream->longest);
     mp_field_integer(L, "calls", upstream->core.calls);
     mp_field_integer(L, "waiting", upstream->core.waiting);

@@ -18,6 +18,7 @@ typedef enum {
     MP_UPSTREAM_PER_CALL,
     MP_UPSTREAM_PER_GATEWAY
 } mp_upstream_per;
+typedef enum { MP_UPSTREAM_URIS_AS_IS, MP_UPSTREAM_URIS_WRAP } mp_upstream_uris; /* what clients see of URIs */
 typedef enum { MP_UPSTREAM_RETRY_READ_ONLY, MP_UPSTREAM_RETRY_HINTED, MP_UPSTREAM_RETRY_NEVER } mp_upstream_retry;
 typedef enum { MP_CLIENT_AUTH_AUTO, MP_CLIENT_AUTH_BASIC, MP_CLIENT_AUTH_POST } mp_upstream_client_auth;
 typedef enum { MP_UPSTREAM_PRIVATE_FALSE, MP_UPSTREAM_PRIVATE_TRUE } mp_upstream_private;
@@ -48,6 +49,7 @@ typedef struct {
     char **asks;         /* what the upstream may ask clients: elicitation, sampling, roots */
     mp_upstream_per per;
     mp_upstream_retry retry;
+    mp_upstream_uris uris;
     int64_t longest; /* bytes of a name that clients see; longer ones are shortened */
 } mp_upstream_entry;
 

@@ -31,6 +31,7 @@ error("host.d.lua holds types for editors: lua/moonpool gets the table by requir
 ---@field auth? { kind: "client_credentials"|"exchange", issuer: string?, token_url: string?, client: string, secret: userdata, scope: string?, audience: string?, method: "auto"|"basic"|"post" }
 ---@field private boolean
 ---@field retry "read_only"|"hinted"|"never"
+---@field wraps_uris boolean     Clients see URIs with the upstream's name before them
 ---@field longest integer       Limit of a name that clients see, in bytes
 ---@field calls integer
 ---@field waiting integer

@@ -226,9 +226,11 @@ static bool see_member(reader *r, mp_str key, mp_json_token value)
     return true;
 }
 
-/* A member of `_meta`: those of the protocol belong to this hop. */
+/* A member of `_meta`: those of the protocol belong to this hop. Lua changes the URI of a page (MCP Apps). */
 static bool see_meta(reader *r, mp_str key)
 {
+    if (mp_str_is(key, "ui") || mp_str_starts(key, MP_STR("ui/")))
+        return false;
     if (!mp_str_starts(key, MP_STR(PREFIX))) {
         r->has_text = true; /* something is left in _meta */
         return true;
@@ -240,14 +242,14 @@ static bool see_meta(reader *r, mp_str key)
     return true;
 }
 
-/* A member of an element of `content`. */
+/* A member of an element of `content`. Lua changes the URIs of resources and of links to them, and remembers links. */
 static bool see_block(reader *r, mp_str key, mp_json_token value)
 {
     if (mp_str_is(key, "type")) {
         r->block_has_type = true;
         if (r->step->is_text_alone && !mp_str_is(value.span, "text"))
             return false;
-        return value.type == MP_JSON_T_STRING;
+        return value.type == MP_JSON_T_STRING && !value.escaped && !mp_str_starts(value.span, MP_STR("resource"));
     }
     return !(r->step->is_text_alone && mp_str_is(key, "annotations"));
 }

@@ -26,7 +26,7 @@ local function uri_of(call, params, era)
   if type(uri) ~= "string" then return nil, errors.new("invalid_params", "params.uri must be a string") end
   local normal = uris.normal(uri)
   local resource, forbidden = registry.open(call, normal)
-  if resource then return normal, nil, resource end
+  if resource and not resource.is_linked then return normal, nil, resource end
   return nil, forbidden or errors.new(era.resource_not_found, "resource not found", { uri = uri })
 end
 
@@ -104,7 +104,7 @@ methods["subscriptions/listen"] = function(call, params)
   accepted.resourceSubscriptions = honoured(filter.resourceSubscriptions, topics, function(uri)
     local normal = uris.normal(uri)
     local resource = registry.open(call, normal)
-    if not resource or resource.upstream and not followed.subscribe(resource, uri) then return nil end
+    if not resource or resource.is_linked or resource.upstream and not followed.subscribe(resource, uri) then return nil end
     return access.topic("resource:" .. normal, call.principal)
   end)
   accepted.taskIds = honoured(filter.taskIds, topics, function(id) return task_record.find(call, id) and "task:" .. id end)

@@ -7,6 +7,7 @@ local federated = require "moonpool.registry.federated"
 local host = require "moonpool.host"
 local names = require "moonpool.upstream.names"
 local pins = require "moonpool.upstream.pins"
+local wrapping = require "moonpool.upstream.wrapping"
 
 local explain_upstream = {}
 
@@ -52,6 +53,7 @@ function explain_upstream.describe(thing, put)
     local whole = record.prefix .. (renamed or thing.original)
     if whole ~= thing.name then put("shortened", ("by `longest: %d`, from '%s'"):format(record.longest, whole)) end
   end
+  if not is_named then put("URI", record.wraps_uris and ("'%s' by `uris: wrap`"):format(thing.name) or "as it is there") end
   put("filter", record.only and "`only` lets it through" or record.hide and "`hide` does not name it" or "none")
   local hash, approved = thing.facts.hash, pins.hash(record.name, thing.kind, thing.original)
   put("definition", (hash or "unknown") .. (approved and ", approved" or ", not pinned (moonpool lock)"))
@@ -65,7 +67,8 @@ end
 function explain_upstream.hidden(name)
   for _, record in ipairs(config.list) do
     for _, entry in ipairs(catalogue.of(record.name, catalogue.class).entries) do
-      local shown = (entry.kind == "tools" or entry.kind == "prompts") and names.shown(record, entry.key) or entry.key
+      local shown = (entry.kind == "tools" or entry.kind == "prompts") and names.shown(record, entry.key)
+        or wrapping.outward(record, entry.key)
       local why, hint = pins.why(record.name, entry)
       if why and (shown == name or entry.key == name) then
         return ("'%s' of upstream '%s' is withheld: %s"):format(entry.key, record.name, why), hint

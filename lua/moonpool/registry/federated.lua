@@ -10,6 +10,7 @@ local classes = require "moonpool.registry.classes"
 local config = require "moonpool.upstream.config"
 local host = require "moonpool.host"
 local json = require "moonpool.json"
+local links = require "moonpool.upstream.links"
 local lists = require "moonpool.upstream.lists"
 local pins = require "moonpool.upstream.pins"
 local policy = require "moonpool.things.policy"
@@ -18,6 +19,7 @@ local routes = require "moonpool.upstream.routes"
 local scripts = require "moonpool.upstream.scripts"
 local subscriptions = require "moonpool.registry.subscriptions"
 local things = require "moonpool.upstream.things"
+local wrapping = require "moonpool.upstream.wrapping"
 
 local federated = {}
 
@@ -62,6 +64,9 @@ local function withhold(made, name, kind, key, why, hint)
 end
 
 local RENAME <const> = "give one of the two a prefix, or rename it"
+local WRAP <const> = "set `uris: wrap` for an upstream that has it"
+
+local function remedy(kind) return (kind == "tools" or kind == "prompts") and RENAME or WRAP end
 
 -- What a name looks like, and the things that look so: two names that a person takes for each other are not served both.
 local function look_of(kind, key) return (kind == "tools" or kind == "prompts") and kind .. " " .. characters.look(key) or nil end
@@ -70,7 +75,7 @@ local function look_of(kind, key) return (kind == "tools" or kind == "prompts") 
 local function add(made, record, kind, key, thing)
   local found = made.things[kind]
   if registry.own(kind)[key] then
-    withhold(made, record.name, kind, thing.original, "a script has this name", RENAME)
+    withhold(made, record.name, kind, thing.original, "a script has this name", remedy(kind))
     return
   end
   local look = look_of(kind, key)
@@ -84,7 +89,7 @@ local function add(made, record, kind, key, thing)
   if before then
     local owner = owner_of(kind, key, before.upstream, record.name)
     local loser = owner == before.upstream and record.name or before.upstream
-    withhold(made, loser, kind, loser == record.name and thing.original or before.original, ("upstream '%s' has this name"):format(owner), RENAME)
+    withhold(made, loser, kind, loser == record.name and thing.original or before.original, ("upstream '%s' has this name"):format(owner), remedy(kind))
     made.collisions[#made.collisions + 1] = { kind = kind, key = key, owner = owner, loser = loser }
     if owner ~= record.name then return end
   end
@@ -274,7 +279,7 @@ local function keep_routes(made)
   for _, one in ipairs(made.collisions) do
     if host.store.add(route_key(one.kind, one.key), one.owner) then
       host.log.write("warn", "name withheld", { upstream = one.loser, name = one.key, taken_by = one.owner,
-        hint = "give one of the two upstreams a prefix, or rename the thing" })
+        hint = remedy(one.kind) })
     end
   end
 end
@@ -594,6 +599,14 @@ function federated.why_withheld(kind, key)
   if not thing then return nil end
   local why, hint = pins.why(thing.upstream, { kind = kind, key = thing.original, facts = thing.facts })
   return why, hint, thing.upstream
+end
+
+function wrapping.is_served(uri) return registry.serves(uri) end
+
+function registry.linked(call, uri)
+  local thing = config.has_any and not registry.serves(uri) and links.open(call, uri)
+  if thing then policy.wrap("resources", thing.name, thing) end
+  return thing or nil
 end
 
 --- True if a principal sees a thing: for `upstream "NAME"`.tools().

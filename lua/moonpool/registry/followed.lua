@@ -11,6 +11,7 @@ local observer = require "moonpool.upstream.observer"
 local registry = require "moonpool.registry.registry"
 local subscriptions = require "moonpool.registry.subscriptions"
 local uris = require "moonpool.runtime.uris"
+local wrapping = require "moonpool.upstream.wrapping"
 
 local followed = {}
 
@@ -65,7 +66,8 @@ end
 -- -- resources -------------------------------------------------------------------------------------------------------
 
 -- Tells the subscribers of a resource of this upstream that it has changed.
-local function tell_updated(record, uri)
+local function tell_updated(record, own)
+  local uri = wrapping.outward(record, own)
   local normal = uris.normal(uri)
   local resource = registry.resource(normal)
   if resource and resource.upstream == record.name then subscriptions.notify_updated(normal, resource, uri) end
@@ -80,16 +82,18 @@ end)
 function followed.subscribe(resource, uri)
   local record = config.by_name[resource.upstream]
   if not record then return true end
-  local done, why = follow.add(record, uri)
+  local done, why = follow.add(record, wrapping.inward(record, uri) or uri)
   if done then return true end
   return nil, follow.refusal(why)
 end
 
-local function has_subscribers(uri) return host.topic.audiences("resource:" .. uris.normal(uri))[1] ~= nil end
+local function has_subscribers(record, own)
+  return host.topic.audiences("resource:" .. uris.normal(wrapping.outward(record, own)))[1] ~= nil
+end
 
 --- Ends what the upstream was asked for and no client wants any more. `at_once`: also what was asked for a moment ago.
 function followed.sweep(record, at_once)
-  follow.sweep(record, function(uri, at) return has_subscribers(uri) or not at_once and host.time.clock() - at < NEW_S end)
+  follow.sweep(record, function(uri, at) return has_subscribers(record, uri) or not at_once and host.time.clock() - at < NEW_S end)
 end
 
 --- A client has unsubscribed from a resource.

@@ -296,12 +296,16 @@ end
 --- The resource that serves `uri`, which is normalized, and the values of the template's variables; nil if no resource serves it.
 function registry.resource(uri) return find_resource(served.now, uri) end
 
+--- The resource for a URI in no list that a result gave to the principal of a call, or nil. Replaced by registry/federated.lua.
+function registry.linked(_, _) end
+
 --- The resource that serves `uri` for the principal of a call, the values of the template's variables, and the generation for registry.freeze; nil, or
 --- nil and an error, if the principal may not use it. If a URI is also a spelling of a second resource, a principal that may not use the second is
 --- refused.
 function registry.open(call, uri)
   local snapshot = served.now
   local found, values = find_resource(snapshot, uri)
+  if not found then found, values = registry.linked(call, uri), {} end
   local plain = found and uris.plain(uri)
   if found and plain ~= uri then
     local other = find_resource(snapshot, plain)
@@ -423,7 +427,7 @@ local function by_definition(kind)
   local things = served.now[kind].things
   if key_of[kind] == "name" then return things end
   local made = {}
-  for uri, thing in pairs(things) do made[thing.upstream and thing.original or uri] = thing end
+  for uri, thing in pairs(things) do made[thing.listed or uri] = thing end
   return made
 end
 

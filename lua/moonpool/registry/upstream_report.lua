@@ -65,10 +65,11 @@ local function view_of(record, entries)
       doubts[#doubts + 1] = ("%s '%s' is withheld: %s: %s"):format(WORDS[entry.kind], entry.key, why, hint)
     elseif owner then
       withheld = withheld + 1
-      doubts[#doubts + 1] = ("%s '%s' is withheld: %s has this name"):format(WORDS[entry.kind], thing.name, owner)
+      doubts[#doubts + 1] = ("%s '%s' is withheld: %s has this name%s"):format(WORDS[entry.kind], thing.name, owner,
+        (entry.kind == "resources" or entry.kind == "templates") and "; `uris: wrap` keeps both" or "")
     else
       taken[entry.kind][key] = record.name
-      shown[#shown + 1] = { kind = entry.kind, name = entry.kind == "resources" and entry.key or thing.name, about = thing.description or "" }
+      shown[#shown + 1] = { kind = entry.kind, name = thing.name, about = thing.description or "" }
       if entry.kind == "tools" and #thing.name > LONG_NAME_BYTES then
         doubts[#doubts + 1] = ("tool '%s' has a name of %d bytes, which some clients refuse"):format(thing.name, #thing.name)
       end

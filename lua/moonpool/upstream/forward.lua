@@ -16,6 +16,7 @@ local message = require "moonpool.upstream.message"
 local park = require "moonpool.upstream.park"
 local request = require "moonpool.upstream.request"
 local rounds = require "moonpool.upstream.rounds"
+local wrapping = require "moonpool.upstream.wrapping"
 
 local forward = {}
 
@@ -101,6 +102,7 @@ end
 -- Raises the error for a request that gave no result.
 local function refuse(record, call, failed, err)
   if failed then failure.refuse(errors.of(record, failed)) end
+  wrapping.error(record, err)
   failure.refuse(errors.forwarded(record, err, era.facts(call.revision) or era.facts(era.newest)))
 end
 
@@ -155,6 +157,7 @@ end
 function forward.tool(record, name, facts, args, call, options)
   local result, failed, err = forward.try_tool(record, name, facts, args, call, options)
   if not result then refuse(record, call, failed, err) end
+  wrapping.tool_result(record, call, result)
   local count = sent[call]
   if options.learn and count.is_plain then options.learn(count.channel) end
   return content.forwarded(result)
@@ -181,6 +184,7 @@ end
 function forward.prompt(record, name, args, call)
   local result, failed, err = forward.try_prompt(record, name, args, call)
   if not result then refuse(record, call, failed, err) end
+  wrapping.prompt_result(record, call, result)
   return content.forwarded(result)
 end
 
@@ -202,6 +206,7 @@ end
 function forward.resource(record, uri, call)
   local result, failed, err = forward.try_resource(record, uri, call)
   if not result then refuse(record, call, failed, err) end
+  wrapping.read_result(record, call, result, uri)
   return content.forwarded(result)
 end
 

@@ -8,6 +8,7 @@ local options = require "moonpool.things.options"
 local routes = require "moonpool.upstream.routes"
 local template = require "moonpool.things.template"
 local uris = require "moonpool.runtime.uris"
+local wrapping = require "moonpool.upstream.wrapping"
 
 local things = {}
 
@@ -19,6 +20,7 @@ local function definition_of(record, entry, shown, script)
   if entry.kind == "tools" or entry.kind == "prompts" then definition.name = shown end
   local described = record.describe[entry.kind == "resources" and definition.name or entry.key]
   if described then definition.description = described end
+  wrapping.definition(record, entry.kind, definition)
   if script and script.define then
     definition = script.define(definition, entry.kind)
     if type(definition) ~= "table" then return nil end
@@ -60,6 +62,7 @@ local function new(record, entry, shown, script)
   -- what the configuration and the operator's script make of the definition; "" for nothing
   made.look = script and script.define and json.encode(made.definition) or record.describe[entry.key]
     or entry.kind == "resources" and next(record.describe) and made.define().description or ""
+  if wrapping.changes(record, entry.kind, entry.definition) then made.look = made.look .. " wrapped" end
   made.text = script and script.define and json.encode(made.definition) or entry.definition
   options.guard(made, { scopes = script and script.scopes_of(entry.key), visible = script and script.visible })
   return setmetatable(made, metatable)
@@ -93,22 +96,27 @@ end
 
 -- A handler of resources gets the values of the template's variables, and the URI that the client sent as the value `uri`.
 local function read(record, entry)
-  return function(values, call) return forward.resource(record, type(values) == "table" and values.uri or entry.key, call) end
+  return function(values, call)
+    local given = type(values) == "table" and values.uri
+    return forward.resource(record, given and wrapping.inward(record, given) or entry.key, call)
+  end
 end
 
 function make.resources(record, entry, script)
-  local made = new(record, entry, entry.key, script)
+  local shown = wrapping.outward(record, entry.key)
+  local made = new(record, entry, shown, script)
   if not made then return nil end
-  made.uri, made.handler = uris.normal(entry.key), read(record, entry)
+  made.uri, made.listed, made.handler = uris.normal(shown), shown, read(record, entry)
   return made, made.uri
 end
 
 function make.templates(record, entry, script)
-  local made = new(record, entry, entry.key, script)
+  local shown = wrapping.outward(record, entry.key)
+  local made = new(record, entry, shown, script)
   if not made then return nil end
-  local compiled = template.compile(uris.normal(entry.key, true))
-  made.uri, made.handler = uris.normal(entry.key, true), read(record, entry)
-  made.template = compiled and compiled.names[1] and compiled or template.any(entry.key)
+  local compiled = template.compile(uris.normal(shown, true))
+  made.uri, made.listed, made.handler = uris.normal(shown, true), shown, read(record, entry)
+  made.template = compiled and compiled.names[1] and compiled or template.any(shown)
   made.forward_complete = function(argument, context, call)
     return forward.complete(record, { type = "ref/resource", uri = entry.key }, argument, context, call)
   end

@@ -38,6 +38,10 @@ local refusals = {
   { "times without units", one "url: https://x, circuit: {open: 1..5}", "'open' needs a unit: '1..5'" },
   { "a timeout above the whole", one "url: https://x, timeout: 5m, timeout_total: 1m", "'timeout' is above 'timeout_total'" },
   { "two names for one", one "url: https://x, rename: {b: d, c: d}", "'b' and 'c' are renamed to 'd'" },
+  { "URIs wrapped with a name that is no scheme", "upstreams:\n  my_files: {url: https://x, uris: wrap}\n",
+    "2:30: URIs cannot be wrapped with the name 'my_files'", "my%-files" },
+  { "URIs wrapped with a digit", "upstreams: {7up: {url: https://x, uris: wrap}}\n", "URIs cannot be wrapped with the name '7up'" },
+  { "another form of URIs", one "url: https://x, uris: wrapped", "'upstreams.NAME.uris' cannot be 'wrapped'", "as_is, wrap" },
   { "a name that no tool may have", one "url: https://x, rename: {b: \"c d\"}", "'c d' is not names: allowed are letters" },
   { "the word Bearer", one "url: https://x, auth: {bearer: Bearer x}", "is not a token: the word Bearer is added", "only the token" },
   { "a token with a line break", one "url: https://x, auth: {bearer: \"${TRICK}\"}", "'${TRICK}' is not a token" },
@@ -55,8 +59,7 @@ local forbidden = { "authorization", "Authorization", "cookie", "set-cookie", "p
 local forbidden_to_pass = { "x-forwarded-for", "X-Forwarded-Host", "forwarded", "x-real-ip", "x-api-key" }
 
 -- Keys of the design that nothing obeys yet: refused, not accepted in silence.
-local planned = { "openapi: x", "url: https://x, auth: {exchange: {}}", "url: https://x, auth: {user: {}}",
-  "url: https://x, uris: wrap" }
+local planned = { "openapi: x", "url: https://x, auth: {exchange: {}}", "url: https://x, auth: {user: {}}" }
 
 local full = [[
 upstreams:
@@ -78,6 +81,7 @@ upstreams:
     waiting: 8
     circuit: {failures: 5, open: 1s..60s}
     per: principal
+    uris: wrap
     retry: never
     longest: 64
     list_wait: 5s
@@ -166,7 +170,7 @@ describe("an upstream in moonpool.yaml", function()
       rename = { create_issue = "new_issue" }, describe = { create_issue = "Open an issue. Ask the user first." }, pass = { "x-request-id" }, per = "principal",
       asks = { "elicitation", "sampling", "roots" },
       retry = "never", longest = 64, calls = 32, waiting = 8, timeout_ms = 60000, timeout_total_ms = 600000, open_ms = 30000, list_wait_ms = 5000,
-      keep_ms = 600000, refresh_ms = 300000, private = false,
+      keep_ms = 600000, refresh_ms = 300000, private = false, wraps_uris = true,
     }, list[1])
     assert.equal("files_", list[2].prefix)
     assert.equal("command", list[2].kind)

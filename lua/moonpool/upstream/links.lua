@@ -1,0 +1,67 @@
+-- Links of upstreams: a client can read a resource that no list names, for an hour, if a result of the upstream has given its principal the URI.
+-- A link never opens what `only` and `hide` leave out, nor what is listed and withheld.
+
+local catalogue = require "moonpool.upstream.catalogue"
+local config = require "moonpool.upstream.config"
+local host = require "moonpool.host"
+local json = require "moonpool.json"
+local names = require "moonpool.upstream.names"
+local principal = require "moonpool.access.principal"
+local scripts = require "moonpool.upstream.scripts"
+local template = require "moonpool.things.template"
+local things = require "moonpool.upstream.things"
+local uris = require "moonpool.runtime.uris"
+local wrapping = require "moonpool.upstream.wrapping"
+
+local links = {}
+
+local KEPT_S <const> = 3600
+local MAX_OF_PRINCIPAL <const>, MAX_OF_UPSTREAM <const> = 1024, 16384       -- new links in an hour
+local MAX_URI_BYTES <const> = 1024
+local MAX_OF_RESULT <const> = 256
+
+local function hashed(text) return host.base64.encode(host.digest.sum("sha256", text)) end
+
+local function key_of(call, uri) return "upstream:link:" .. hashed(principal.key(call.principal) .. "\0" .. uris.normal(uri)) end
+
+local function may_add(record, call)
+  return host.store.take("upstream:links:" .. hashed(principal.key(call.principal)), KEPT_S / MAX_OF_PRINCIPAL, MAX_OF_PRINCIPAL)
+    and host.store.take("upstream:links of:" .. record.name, KEPT_S / MAX_OF_UPSTREAM, MAX_OF_UPSTREAM)
+end
+
+local given = setmetatable({}, { __mode = "k" })       -- call -> number of links of its result
+
+function wrapping.on_link(record, call, uri, own)
+  if #uri > MAX_URI_BYTES or not uri:find "^%a[%w+.-]*:" or wrapping.is_served(uri) then return end
+  given[call] = (given[call] or 0) + 1
+  if given[call] > MAX_OF_RESULT then return end
+  local key, value = key_of(call, uri), json.encode { record.name, own }
+  if host.store.get(key) == value or may_add(record, call) then host.store.set(key, value, KEPT_S) end
+end
+
+-- True if the upstream lists this URI, or a template that matches it is not shown: a link does not show it then.
+local function is_kept_back(record, own)
+  for _, entry in ipairs(catalogue.of(record.name, catalogue.class).entries) do
+    if entry.kind == "resources" and uris.normal(entry.key) == uris.normal(own) then return true end
+    if entry.kind == "templates" then
+      local compiled = template.compile(uris.normal(entry.key, true))
+      if template.match(compiled and compiled.names[1] and compiled or template.any(entry.key), uris.normal(own)) then return true end
+    end
+  end
+  return false
+end
+
+--- The resource for a URI, normalized, that no list names, if a result gave it to the principal of `call`; else nil.
+function links.open(call, uri)
+  local value = #uri <= MAX_URI_BYTES and json.decode(host.store.get(key_of(call, uri)) or "null")
+  local record = type(value) == "table" and config.by_name[value[1]]
+  if not record or not names.is_shown(record, value[2]) or is_kept_back(record, value[2]) then return nil end
+  local own = value[2]
+  local definition = json.encode { uri = own, name = own }
+  local entry = { kind = "resources", key = own, facts = {}, definition = definition }
+  local thing = things.of(record, entry, scripts.of(record.name))
+  if thing then thing.is_linked = true end
+  return thing
+end
+
+return links
