@@ -49,7 +49,7 @@ static int64_t estimate(void)
 #define SOME_LEFT 256 /* connections that left, or came, are worth a trim once no other does */
 #define QUIET_MS 500
 #define PAGES_AT_ONCE 2048              /* pages returned in one turn, which takes a millisecond */
-#define FREED_AT_ONCE ((size_t)2 << 20) /* bytes that a VM frees until the next trim, while it returns memory */
+#define FREED_AT_ONCE ((size_t)2 << 20) /* bytes that a VM frees until pages are returned, while it returns memory */
 
 static atomic_flag trimming = ATOMIC_FLAG_INIT;
 
@@ -81,15 +81,17 @@ static void on_quiet(mp_timer *timer)
     departures->is_returning = true;
 }
 
-/* One step of returning all memory. A trim is short if little has been freed since the last one. */
+/* One step of returning all memory. Most of what the VM frees are pages. */
 static void return_some(mp_departures *departures)
 {
     if (mp_vm_is_returning_memory(departures->vm)) {
         size_t held = mp_vm_held(departures->vm);
         if (held > departures->held)
             departures->held = held;
-        if (departures->held - held >= FREED_AT_ONCE && trim_arenas())
+        if (departures->held - held >= FREED_AT_ONCE) {
+            mp_pages_return(PAGES_AT_ONCE);
             departures->held = held;
+        }
     } else if (!mp_pages_return(PAGES_AT_ONCE)) {
         departures->is_returning = departures->is_owed = !trim_arenas();
         if (!departures->is_owed)

@@ -22,6 +22,7 @@
 #include "files.h"
 #include "message.h"
 #include "pool.h"
+#include "slabs.h"
 #include "tls.h"
 
 typedef struct mp_loop mp_loop;
@@ -154,11 +155,6 @@ void mp_server_return_memory(mp_server *server);
 /* Returns to the system about `most` pages of memory that requests and inputs of connections have used. True if more are
  * left. From any thread. */
 bool mp_pages_return(size_t most);
-/* A zeroed block that may live longer than the connection for which it is made, apart from the blocks of connections. From any
- * thread. */
-void *mp_slab_new(size_t size);
-/* Frees a block of mp_slab_new of this size; NULL is allowed. From any thread. */
-void mp_slab_free(void *block, size_t size);
 /* Stops listening and closes idle connections; answers in progress continue. `done` runs once no connection is left. */
 void mp_server_drain(mp_server *server, void (*done)(void *ctx), void *ctx);
 /* Call it when the thread of `server` is stuck. Its TCP listeners stop listening, so that the kernel gives new

@@ -1,16 +1,20 @@
-/* slabs.c: small blocks that may live longer than the connection for which they were made, such as those of a session. Between the blocks
- * of connections in malloc's memory each of them would keep the gaps around it apart. So they lie in slabs: blocks of
- * pages.c that are cut into pieces of one size. */
+/* slabs.c: small blocks that lie apart from malloc's memory, where each block that lives long keeps the gaps around it
+ * apart: those of sessions, which may live longer than the connection for which they were made, and those of Lua states. They lie in
+ * slabs: blocks of pages.c that are cut into pieces of one size. A slab without a piece in use goes back to pages.c. */
+#include "slabs.h"
 #include "pages.h"
-#include "base/base.h"
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define STEP 16
-#define CLASSES 32 /* sizes of pieces: 16, 32, … 512 */
+#define STEP 16 /* of the sizes of pieces up to FINE_BYTES: 16, 32, … 256 */
+#define FINE_BYTES 256
+#define FINE_CLASSES (FINE_BYTES / STEP)
+#define WIDE_STEP 64 /* of the sizes above: 320, 384, … MP_SLAB_MAX */
 #define SLAB_BYTES (MP_PAGES_MAX * MP_PAGE)
+
+_Static_assert(FINE_CLASSES + (MP_SLAB_MAX - FINE_BYTES) / WIDE_STEP == MP_SLAB_CLASSES, "a class for each size");
 
 typedef struct piece {
     struct piece *next;
@@ -23,12 +27,17 @@ typedef struct {
     size_t used, fresh; /* pieces in use, and pieces that were never used */
 } slab;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the slabs */
-static mp_link roomy[CLASSES];                           /* zeroed before the first slab of this size */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards `shared` */
+static mp_slabs shared;                                  /* of mp_slab_new */
 
-static size_t class_of(size_t size)
+static inline size_t class_of(size_t size)
 {
-    return (size - 1) / STEP;
+    return size <= FINE_BYTES ? (size - 1) / STEP : FINE_CLASSES + (size - FINE_BYTES - 1) / WIDE_STEP;
+}
+
+static inline size_t size_of(size_t class)
+{
+    return class < FINE_CLASSES ? (class + 1) * STEP : FINE_BYTES + (class + 1 - FINE_CLASSES) * WIDE_STEP;
 }
 
 static bool is_small(size_t size)
@@ -37,39 +46,80 @@ static bool is_small(size_t size)
     (void)size;
     return false;
 #else
-    return size > 0 && size <= STEP * CLASSES;
+    return size > 0 && size <= MP_SLAB_MAX;
 #endif
 }
 
-static slab *add_slab(size_t class)
+static slab *add_slab(mp_link *roomy, size_t class)
 {
     slab *added = mp_pages_take(MP_PAGES_MAX);
     if (added == NULL)
-        abort(); /* as mp_new */
-    *added = (slab){.fresh = (SLAB_BYTES - sizeof *added) / ((class + 1) * STEP)};
+        return NULL;
+    *added = (slab){.fresh = (SLAB_BYTES - sizeof *added) / size_of(class)};
     mp_link_init(&added->link);
-    mp_link_put(&roomy[class], &added->link);
+    mp_link_put(roomy, &added->link);
     return added;
+}
+
+void *mp_slabs_take(mp_slabs *slabs, size_t size)
+{
+    size_t class = class_of(size);
+    mp_link *roomy = &slabs->roomy[class];
+    if (roomy->next == NULL)
+        mp_link_init(roomy);
+    slab *from = mp_link_is_alone(roomy) ? add_slab(roomy, class) : mp_container(roomy->next, slab, link);
+    if (from == NULL)
+        return NULL;
+    void *found = from->free;
+    if (found != NULL)
+        from->free = from->free->next;
+    else
+        found = (char *)from + SLAB_BYTES - from->fresh-- * size_of(class);
+    from->used++;
+    if (from->free == NULL && from->fresh == 0)
+        mp_link_drop(&from->link);
+    return found;
+}
+
+void mp_slabs_give(mp_slabs *slabs, void *block, size_t size)
+{
+    mp_link *roomy = &slabs->roomy[class_of(size)];
+    slab *from = (slab *)(void *)((char *)block - (uintptr_t)block % SLAB_BYTES);
+    if (from->free == NULL && from->fresh == 0)
+        mp_link_put(roomy->next, &from->link); /* in front: slabs that are nearly full fill up first */
+    piece *freed = block;
+    freed->next = from->free;
+    from->free = freed;
+    if (--from->used > 0 || (roomy->next == &from->link && roomy->prev == &from->link))
+        return; /* the only slab with room is kept for the next block */
+    mp_link_drop(&from->link);
+    mp_pages_give(from);
+}
+
+void mp_slabs_return(mp_slabs *slabs)
+{
+    for (size_t class = 0; class < MP_SLAB_CLASSES; class ++) {
+        mp_link *roomy = &slabs->roomy[class], *link = roomy->next;
+        while (link != NULL && link != roomy) {
+            slab *from = mp_container(link, slab, link);
+            link = link->next;
+            if (from->used == 0) {
+                mp_link_drop(&from->link);
+                mp_pages_give(from);
+            }
+        }
+    }
 }
 
 void *mp_slab_new(size_t size)
 {
     if (!is_small(size))
         return mp_new(size);
-    size_t class = class_of(size);
     pthread_mutex_lock(&lock);
-    if (roomy[class].next == NULL)
-        mp_link_init(&roomy[class]);
-    slab *from = mp_link_is_alone(&roomy[class]) ? add_slab(class) : mp_container(roomy[class].next, slab, link);
-    void *found = from->free;
-    if (found != NULL)
-        from->free = from->free->next;
-    else
-        found = (char *)from + SLAB_BYTES - from->fresh-- * (class + 1) * STEP;
-    from->used++;
-    if (from->free == NULL && from->fresh == 0)
-        mp_link_drop(&from->link);
+    void *found = mp_slabs_take(&shared, size);
     pthread_mutex_unlock(&lock);
+    if (found == NULL)
+        abort(); /* as mp_new */
     return memset(found, 0, size);
 }
 
@@ -79,16 +129,7 @@ void mp_slab_free(void *block, size_t size)
         free(block);
         return;
     }
-    slab *from = (slab *)(void *)((char *)block - (uintptr_t)block % SLAB_BYTES);
     pthread_mutex_lock(&lock);
-    if (from->free == NULL && from->fresh == 0)
-        mp_link_put(roomy[class_of(size)].next, &from->link); /* in front: slabs that are nearly full fill up first */
-    piece *freed = block;
-    freed->next = from->free;
-    from->free = freed;
-    if (--from->used == 0) {
-        mp_link_drop(&from->link);
-        mp_pages_give(from);
-    }
+    mp_slabs_give(&shared, block, size);
     pthread_mutex_unlock(&lock);
 }

@@ -1,5 +1,6 @@
 /* memory.c: the allocator of a Lua state. It counts bytes, refuses allocations over a limit, and reuses small
- * blocks. */
+ * blocks. Blocks up to MP_SLAB_MAX bytes lie in the state's slabs, so that their pages can be returned to the system
+ * a few at a time once the coroutines of many calls have ended. */
 #include "vm/preempt.h"
 #include "vm/state.h"
 #include <stdlib.h>
@@ -28,12 +29,23 @@ static bool is_small(size_t size)
 #endif
 }
 
+/* Too large for the blocks that are kept, and small enough for a slab: most stacks of coroutines. */
+static bool is_medium(size_t size)
+{
+#ifdef __SANITIZE_ADDRESS__
+    (void)size;
+    return false;
+#else
+    return size <= MP_SLAB_MAX;
+#endif
+}
+
 static void *take_small(mp_vm *vm, size_t size)
 {
     size_t class = class_of(size);
     mp_vm_spare *block = vm->spares[class - 1];
     if (block == NULL)
-        return malloc(class * CLASS_STEP);
+        return mp_slabs_take(&vm->slabs, size);
     vm->spares[class - 1] = block->next;
     vm->spare_bytes -= class * CLASS_STEP;
     return block;
@@ -43,7 +55,7 @@ static void give_small(mp_vm *vm, void *memory, size_t size)
 {
     size_t class = class_of(size);
     if (vm->spare_bytes >= MAX_SPARE_BYTES) {
-        free(memory);
+        mp_slabs_give(&vm->slabs, memory, size);
         return;
     }
     mp_vm_spare *block = memory;
@@ -52,13 +64,24 @@ static void give_small(mp_vm *vm, void *memory, size_t size)
     vm->spare_bytes += class * CLASS_STEP;
 }
 
+static void *take_block(mp_vm *vm, size_t size)
+{
+    return is_small(size) ? take_small(vm, size) : is_medium(size) ? mp_slabs_take(&vm->slabs, size) : malloc(size);
+}
+
+static void give_block(mp_vm *vm, void *block, size_t size)
+{
+    if (is_small(size))
+        give_small(vm, block, size);
+    else if (is_medium(size))
+        mp_slabs_give(&vm->slabs, block, size);
+    else
+        free(block);
+}
+
 void mp_vm_free_spares(mp_vm *vm)
 {
-    for (size_t i = 0; i < MP_VM_CLASSES; i++)
-        for (mp_vm_spare *block = vm->spares[i], *next; block != NULL; block = next) {
-            next = block->next;
-            free(block);
-        }
+    mp_vm_free_some_spares(vm, SIZE_MAX);
 }
 
 bool mp_vm_free_some_spares(mp_vm *vm, size_t most)
@@ -69,27 +92,26 @@ bool mp_vm_free_some_spares(mp_vm *vm, size_t most)
                 return true;
             vm->spares[i] = block->next;
             vm->spare_bytes -= (i + 1) * CLASS_STEP;
-            free(block);
+            mp_slabs_give(&vm->slabs, block, (i + 1) * CLASS_STEP);
         }
+    mp_slabs_return(&vm->slabs);
     return false;
 }
 
 /* Changes the size of a block. NULL if there is no memory; the old block is then unchanged. */
 static void *resize(mp_vm *vm, void *old, size_t old_size, size_t size)
 {
-    bool was_small = old != NULL && is_small(old_size), small = is_small(size);
-    if (was_small && small && class_of(old_size) == class_of(size))
+    if (old == NULL)
+        return take_block(vm, size);
+    if (is_small(old_size) && is_small(size) && class_of(old_size) == class_of(size))
         return old;
-    if (!was_small && !small)
+    if (!is_medium(old_size) && !is_medium(size))
         return realloc(old, size);
-    void *block = small ? take_small(vm, size) : malloc(size);
-    if (block == NULL || old == NULL)
-        return block;
+    void *block = take_block(vm, size);
+    if (block == NULL)
+        return NULL;
     memcpy(block, old, old_size < size ? old_size : size);
-    if (was_small)
-        give_small(vm, old, old_size);
-    else
-        free(old);
+    give_block(vm, old, old_size);
     return block;
 }
 
@@ -139,10 +161,8 @@ void *mp_vm_allocate(void *ctx, void *old, size_t old_size, size_t size)
     if (old == NULL)
         old_size = 0; /* without an old block, Lua passes the kind of the object here */
     if (size == 0) {
-        if (old != NULL && is_small(old_size))
-            give_small(vm, old, old_size);
-        else
-            free(old);
+        if (old != NULL)
+            give_block(vm, old, old_size);
         vm->bytes -= old_size;
         return NULL;
     }

@@ -19,7 +19,7 @@ typedef struct {
     mp_bus *bus;      /* outlives the VM */
 } mp_vm_setup;
 
-#define MP_VM_CLASSES 16 /* sizes of small blocks: 16, 32, … 256 */
+#define MP_VM_CLASSES 16 /* sizes of the blocks that are kept for reuse: 16, 32, … 256 */
 
 typedef struct mp_vm_spare {
     struct mp_vm_spare *next;
@@ -49,6 +49,7 @@ struct mp_vm {
     size_t published; /* the part of `bytes` that the gauge lua_bytes has counted */
     mp_vm_spare *spares[MP_VM_CLASSES]; /* freed small blocks for reuse, by size */
     size_t spare_bytes;                 /* bytes in `spares` */
+    mp_slabs slabs;                     /* what the blocks up to MP_SLAB_MAX bytes lie in */
 
     const void *array_mt, *object_mt; /* json.array_mt and json.object_mt, which the registry holds */
     const void *cancelled_error;      /* the userdata that is raised to end a task */

@@ -118,7 +118,7 @@ static lua_Integer release_block(held_block *block, bool is_slab)
 static lua_Integer take_block(held_block *block, bool is_slab, unsigned chance)
 {
     lua_Integer wrong = 0;
-    block->size = is_slab ? 1 + chance % 700 : (1 + chance % MP_PAGES_MAX) * MP_PAGE;
+    block->size = is_slab ? 1 + chance % 2200 : (1 + chance % MP_PAGES_MAX) * MP_PAGE;
     block->bytes = is_slab ? mp_slab_new(block->size) : mp_pages_take(block->size / MP_PAGE);
     for (size_t i = 0; is_slab && i < block->size; i++)
         wrong += block->bytes[i] != 0;
