@@ -178,6 +178,23 @@ static int l_channel(lua_State *L)
     return mp_op_park_then(L, &op->super, push_taken, 4);
 }
 
+/* upstream.open_channel(name, key): the channel of a key if it is open; else nil. Nothing waits, and nothing is opened.  [-0, +1, throws] */
+static int l_open_channel(lua_State *L)
+{
+    mp_lib *lib = mp_lib_of(L);
+    mp_str name = mp_check_str(L, 1), key = mp_check_str(L, 2);
+    channel_handle *it = lua_newuserdatauv(L, sizeof *it, 2); /* first, since it may throw */
+    *it = (channel_handle){0};
+    mp_link_init(&it->hold.link);
+    luaL_setmetatable(L, CHANNEL);
+    it->channel = lib->upstreams == NULL ? NULL : mp_channel_find_open(lib->upstreams, name, key);
+    if (it->channel == NULL)
+        lua_pushnil(L);
+    else
+        mp_hold_put(L, &it->hold, on_channel_release);
+    return 1;
+}
+
 /* -- channels ------------------------------------------------------------------------------------------------------ */
 
 mp_channel *mp_upstream_check_channel(lua_State *L)
@@ -346,7 +363,8 @@ static int l_send(lua_State *L)
 
 void mp_lib_upstream(lua_State *L, mp_upstreams *upstreams)
 {
-    static const luaL_Reg functions[] = {{"upstream.channel", l_channel}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"upstream.channel", l_channel}, {"upstream.open_channel", l_open_channel}, {NULL, NULL}};
     static const luaL_Reg channel[] = {{"opened", l_opened},
                                        {"card", l_card},
                                        {"failed", l_failed},

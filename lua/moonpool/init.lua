@@ -14,6 +14,7 @@ local federated = lazy "moonpool.registry.federated"
 local bus = require "moonpool.runtime.bus"
 local job = require "moonpool.things.job"
 local loader = require "moonpool.registry.loader"
+local roots = lazy "moonpool.upstream.roots"
 local subscriptions = require "moonpool.registry.subscriptions"
 
 local moonpool = {
@@ -50,7 +51,10 @@ bus.on("reloaded", function(text)
   for kind, changes in pairs(reload_diff.changes(text)) do subscriptions.list_changed(kind, changes) end
 end)
 
---- Called for each notification from a client. It does nothing: `initialized` and the other notifications need no action here (G-5).
-function moonpool.note() end
+--- Called for each notification from a client, with the id of its session. Only upstreams need to know of one: `initialized` and the other notifications
+--- need no action here (G-5).
+function moonpool.note(method, _, _, session)
+  if method == "notifications/roots/list_changed" and session and host.config.upstreams[1] then roots.changed(session) end
+end
 
 return moonpool

@@ -847,6 +847,12 @@ host.upstream = {}
 ---@return "open"|"claimed"|"probe"|moonpool.host.UpstreamFailure state
 function host.upstream.channel(name, key, options) end
 
+--- The channel of a sharing key if it is open and its circuit closed; else nil. Nothing waits, and nothing is opened.
+---@param name string
+---@param key string
+---@return moonpool.host.Channel?
+function host.upstream.open_channel(name, key) end
+
 --- What upstreams say without being asked, for the worker that holds the stream. The bus message "observed" says that there is something.
 ---@class moonpool.host.Observation
 ---@field kind "message"|"gap"|"ended"|"lost"   gap: messages may be missing. ended: the standing stream of the request `standing` (0: the GET) has ended. lost: the channel

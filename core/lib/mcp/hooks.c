@@ -27,6 +27,8 @@ static void on_note(void *ctx, const mp_era *era, mp_session *session, mp_str me
     mp_buf_put(&task->text, method);
     mp_buf_put(&task->text, params);
     task->method_len = method.len;
+    if (session != NULL)
+        mp_buf_put(&task->params, mp_session_id(session));
     lib->notes++;
     lib->note_bytes += bytes;
 }

@@ -96,11 +96,15 @@ static int note_decoded(lua_State *L, void *ctx, const char *repeated)
         lua_pushstring(L, task->era->date);
     else
         lua_pushnil(L);
-    lua_callk(L, 3, 0, 0, note_done);
+    if (task->params.len > 0)
+        lua_pushlstring(L, task->params.ptr, task->params.len);
+    else
+        lua_pushnil(L);
+    lua_callk(L, 4, 0, 0, note_done);
     return 0;
 }
 
-/* The body of a notification's coroutine: note(method, params, revision).  [-1, +0, throws, parks] */
+/* The body of a notification's coroutine: note(method, params, revision, id of the session).  [-1, +0, throws, parks] */
 int mp_run_note(lua_State *L)
 {
     mp_lib_task *task = lua_touserdata(L, 1);

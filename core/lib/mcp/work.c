@@ -88,6 +88,7 @@ static void end_note(mp_task *super)
     lib->notes--;
     lib->note_bytes -= task->text.len;
     mp_buf_clear(&task->text);
+    mp_buf_clear(&task->params);
 }
 
 const mp_work mp_note_work = {.name = "note", .run = mp_run_note, .label = copied_label, .end = end_note};

@@ -96,7 +96,9 @@ function classes.read(record, facts, base_hash, call, name, publish)
   local claim <close> = host.upstream.claim(record.name, name)
   if not claim then return false end
   local key, is_own, channel_class = keys.of(record, facts, call, ask.class_of(record, facts, call))
-  local text = lists.read(record, { key = key, options = { own = is_own and call or nil, class = channel_class, stream = true }, class = name })
+  local text = lists.read(record, { key = key, class = name, options = {
+    own = is_own and call or nil, class = channel_class, stream = true, tells_roots = is_own and class.tells_roots(call),
+  } })
   if text then
     host.store.set(fresh_key(record, name, base_hash), "", record.refresh)
     publish(text, claim)

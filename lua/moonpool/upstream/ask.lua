@@ -16,6 +16,7 @@ local host = require "moonpool.host"
 local json = require "moonpool.json"
 local message = require "moonpool.upstream.message"
 local principal = require "moonpool.access.principal"
+local roots = require "moonpool.upstream.roots"
 local scripts = require "moonpool.upstream.scripts"
 
 local ask = {}
@@ -224,6 +225,7 @@ local function send_to_client(self, question)
   if not handle then return reply(self.channel, self.pending, ask.no_answer(question.id, question.method, "the client cannot be asked this")) end
   if question.params.elicitationId then self.pages[question.params.elicitationId] = params.elicitationId end
   question.handle = handle
+  if question.method == "roots/list" then roots.asked(self.record, self.card, self.call) end
   self.open[#self.open + 1] = question
 end
 

@@ -90,8 +90,11 @@ end
 --- All classes of clients that can be asked something.
 class.all = every()
 
---- The client's capabilities that an upstream is told for a class.
-function class.capabilities(text)
+--- True if the client of a call notifies when its roots change.
+function class.tells_roots(call) return call_library.able(call, { "roots.listChanged" }) end
+
+--- The client's capabilities that an upstream is told for a class. `tells_roots`: the client notifies when its roots change.
+function class.capabilities(text, tells_roots)
   local set, made = class.set(text), json.object {}
   if set.form or set.url then
     made.elicitation = { form = set.form and json.object {} or nil, url = set.url and json.object {} or nil }
@@ -99,7 +102,7 @@ function class.capabilities(text)
   if set.sampling then
     made.sampling = json.object { tools = set.tools and json.object {} or nil, context = set.context and json.object {} or nil }
   end
-  if set.roots then made.roots = json.object {} end
+  if set.roots then made.roots = json.object { listChanged = tells_roots or nil } end
   return made
 end
 

@@ -4,6 +4,7 @@
 local ask = require "moonpool.upstream.ask"
 local call_library = require "moonpool.protocol.call"
 local catalogue = require "moonpool.upstream.catalogue"
+local class_of_client = require "moonpool.upstream.class"
 local config = require "moonpool.upstream.config"
 local content = require "moonpool.things.tool_result"
 local era = require "moonpool.protocol.era"
@@ -76,7 +77,8 @@ function forward.send(record, call, options)
   local _ <close> = pause_deadline(call)
   local more                                                  -- members of the params that a repeated request has: the client's answers
   local spec = {
-    method = options.method, key = key, options = { own = is_own and call or nil, class = class, stream = class ~= "none" }, call = call,
+    method = options.method, key = key, call = call,
+    options = { own = is_own and call or nil, class = class, stream = class ~= "none", tells_roots = is_own and class_of_client.tells_roots(call) },
     level = level, is_own = is_own, may_repeat = options.may_repeat, rows = options.rows, on_stale = options.on_stale,
     timeout = options.timeout, headers = options.headers,
     asker = class ~= "none" and function(card) return ask.new(record, card, card.class or class, call) end or nil,

@@ -26,9 +26,13 @@ local function is_stranger(call)
 end
 
 local function of_call() return "call:" .. hashed(host.random.bytes(16)), true end
+
+--- The key of the channels that belong to a session of a client.
+function keys.of_session(id) return "session:" .. hashed(id) end
+
 local function of_session(call)
   local id = session_of(call)
-  if id then return "session:" .. hashed(id), true end
+  if id then return keys.of_session(id), true end
 end
 
 -- Strangers have no name that could be a key: a session of theirs has a channel, else each call.

@@ -113,10 +113,10 @@ local function may_be_sse(record, failure)
   return record.kind == "url" and status >= 400 and status < 500 and status ~= 401 and status ~= 403 and status ~= 429
 end
 
-local function initialize(record, channel, transport, class_text)
+local function initialize(record, channel, transport, class_text, tells_roots)
   local id = channel:next_id()
   local params = {
-    protocolVersion = record.date or era.newest_stateful, capabilities = record.capabilities or class.capabilities(class_text),
+    protocolVersion = record.date or era.newest_stateful, capabilities = record.capabilities or class.capabilities(class_text, tells_roots),
     clientInfo = message.client_info,
   }
   local event, failure = exchange.ask(channel, id, message.request(id, "initialize", params), { transport = transport, is_opening = true })
@@ -138,22 +138,23 @@ local function initialize(record, channel, transport, class_text)
   return card
 end
 
-local function legacy(record, channel, mode, class_text)
-  if record.kind == "command" then return initialize(record, channel, "stdio", class_text) end
+local function legacy(record, channel, mode, class_text, tells_roots)
+  if record.kind == "command" then return initialize(record, channel, "stdio", class_text, tells_roots) end
   if mode ~= "sse" then
-    local card, failure = initialize(record, channel, "http", class_text)
+    local card, failure = initialize(record, channel, "http", class_text, tells_roots)
     if card or mode == "legacy" or not may_be_sse(record, failure) then return card, failure end
     if not channel:use "sse" then return nil, failure end
   elseif not channel:use "sse" then
     return nil, { outcome = "not_run", reason = "closed" }
   end
-  return initialize(record, channel, "sse", class_text)
+  return initialize(record, channel, "sse", class_text, tells_roots)
 end
 
 -- -- the whole -----------------------------------------------------------------------------------------------------------
 
 --- Opens a channel that this task has claimed: finds out the revision if need be, and agrees on it. Returns the card; or nil and a failure.
-function open.establish(record, channel, class_text)
+--- `tells_roots`: the channel has one client alone, which notifies when its roots change.
+function open.establish(record, channel, class_text, tells_roots)
   local mode = record.revision ~= "auto" and record.revision or known[record.name]
   if mode == nil or mode == "modern" then
     local verdict, card = discover(record, channel, era.newest_stateless, true)
@@ -164,7 +165,7 @@ function open.establish(record, channel, class_text)
     end
     if record.revision == "modern" then return nil, { outcome = "not_run", reason = "revision" } end
   end
-  local card, failure = legacy(record, channel, mode, class_text)
+  local card, failure = legacy(record, channel, mode, class_text, tells_roots)
   if card then known[record.name] = card.transport == "sse" and "sse" or "legacy" end
   return card, failure
 end
@@ -202,15 +203,16 @@ local function ensure_stream(record, key, channel, card)
 end
 
 -- Opens a channel with a token; one that the upstream refuses is replaced once.
-local function establish_as(record, channel, token, token_key, class_text)
+local function establish_as(record, channel, token, token_key, options)
   if token then channel:authorize(token) end
-  local card, failure = open.establish(record, channel, class_text)
+  local class_text = options.class or class.none
+  local card, failure = open.establish(record, channel, class_text, options.tells_roots)
   if card or not token or failure.status ~= 401 then return card, failure, token end
   auth.drop(token_key, token)
   local fresh, why = auth.token(record)
   if not fresh then return nil, why end
   channel:authorize(fresh)
-  card, failure = open.establish(record, channel, class_text)
+  card, failure = open.establish(record, channel, class_text, options.tells_roots)
   if not card and failure.status == 401 then auth.bar(record, token_key) end
   return card, failure, fresh
 end
@@ -228,8 +230,8 @@ local function refuse_without(record, key, options, failure)
 end
 
 --- The channel of an upstream with this key, open, its card, and true if the circuit is open and one harmless request is to be tried first; or nil and
---- a failure. `options` are those of host.upstream.channel, `class`: what the upstream is told that its client can be asked, and stream = true: a channel
---- that is opened now gets its standing stream before its first request, if the upstream has one.
+--- a failure. `options` are those of host.upstream.channel; `class`: what the upstream is told that its client can be asked; tells_roots = true: its client
+--- notifies of changed roots; and stream = true: a channel that is opened now gets its standing stream before its first request, if the upstream has one.
 --- Sets options.token and options.token_key to the token that the channel sends, and its key.
 function open.channel(record, key, options)
   local token, token_key = auth.token(record)
@@ -239,7 +241,7 @@ function open.channel(record, key, options)
   if token and state ~= "claimed" then channel:authorize(token) end
   if state == "claimed" then
     local card, failure
-    card, failure, token = establish_as(record, channel, token, token_key, options.class or class.none)
+    card, failure, token = establish_as(record, channel, token, token_key, options)
     if not card then
       failure = barred(failure)
       failure.outcome = "not_run"           -- whatever became of the opening, the request itself was not sent

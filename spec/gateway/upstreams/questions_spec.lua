@@ -205,7 +205,8 @@ describe("the capabilities that an upstream sees", function()
     { "2025-11-25", { sampling = { tools = {} }, experimental = { x = {} }, tasks = {} }, { sampling = { tools = {} } } },
     { "2025-06-18", { elicitation = { url = {} }, sampling = { tools = {} } }, { elicitation = { form = {} }, sampling = {} } },
     { "2025-03-26", EVERYTHING, { sampling = {}, roots = {} } },
-    { "2024-11-05", { roots = { listChanged = true } }, { roots = {} } },
+    { "2024-11-05", { roots = { listChanged = true } }, { roots = { listChanged = true } } },
+    { "2024-11-05", { roots = { listChanged = false } }, { roots = {} } },
     { "2025-11-25", {}, {} },
   } do
     it("are those of a client of " .. row[1] .. " with " .. cjson.encode(row[2]), function()

@@ -1,0 +1,49 @@
+-- Clients that say that their roots have changed: each upstream that has asked the client of the session for its roots, on a channel of this session alone,
+-- gets the notification. Stateless upstreams have no such notification.
+
+local config = require "moonpool.upstream.config"
+local era = require "moonpool.protocol.era"
+local host = require "moonpool.host"
+local keys = require "moonpool.upstream.keys"
+local message = require "moonpool.upstream.message"
+
+local roots = {}
+
+local GATHER_S <const> = 0.1       -- further notifications within this time are sent as one
+local MOST_GATHER_S <const> = 5    -- seconds after which another task sends, if the one that waits was ended
+local KEPT_S <const> = 86400       -- seconds that the store knows who has asked
+
+local function mark_of(record, key) return ("upstream:roots:%s:%s:%s"):format(host.upstream.instance, record.name, key) end
+
+--- An upstream has asked the client of a call for its roots. `card` is that of the channel.
+function roots.asked(record, card, call)
+  if card.is_modern or not call.has_session then return end
+  host.store.set(mark_of(record, keys.of_session(host.session.id(call))), tostring(card.serial), KEPT_S)
+end
+
+local function tell(record, key)
+  local mark = mark_of(record, key)
+  local serial = host.store.get(mark)
+  local channel <close> = serial and host.upstream.open_channel(record.name, key)
+  if not channel or tostring(channel:serial()) ~= serial then
+    if serial then host.store.delete(mark) end           -- the upstream does not know what the lost channel was told
+    return
+  end
+  local card = channel:card()
+  local pending <close> = channel:send(message.notification "notifications/roots/list_changed", {
+    revision = era.facts(card.revision).has_version_header and card.revision or nil, session = card.session,
+  })
+  if pending then pending:next() end
+end
+
+--- The client of the session with this id says that its roots have changed.
+function roots.changed(session)
+  local key = keys.of_session(session)
+  local gathers = "upstream:roots change:" .. key             -- a task of any worker waits for further notifications
+  if host.store.add(gathers, "", MOST_GATHER_S) == false then return end
+  host.time.sleep(GATHER_S)
+  host.store.delete(gathers)
+  for _, record in ipairs(config.list) do tell(record, key) end
+end
+
+return roots
