@@ -628,7 +628,7 @@ function parallel(functions) end
 ---@field call fun(self, tool: string, args?: table, options?: { timeout: number? }): moonpool.UpstreamResult?, string?
 ---@field read fun(self, uri: string): { text: string?, contents: table[], raw: table }?, string?
 ---@field prompt fun(self, name: string, args?: table<string, string>): { text: string, messages: table[], raw: table }?, string?
----@field tools fun(self): table[]     The definitions of its tools, as it lists them
+---@field tools fun(self): table[]?, string?     The definitions of its tools, as it lists them. Before its first list it waits for that, within `list_wait`
 ---@field is_up fun(self): boolean     False while calls are refused because it is not there
 
 ---@class moonpool.UpstreamOptions

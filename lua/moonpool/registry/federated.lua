@@ -8,6 +8,7 @@ local catalogue = require "moonpool.upstream.catalogue"
 local characters = require "moonpool.runtime.characters"
 local classes = require "moonpool.registry.classes"
 local config = require "moonpool.upstream.config"
+local handle = require "moonpool.upstream.handle"
 local host = require "moonpool.host"
 local json = require "moonpool.json"
 local links = require "moonpool.upstream.links"
@@ -533,6 +534,17 @@ function federated.settle_base()
   end
   is_settled = true
   catch_up()
+end
+
+--- Waits until the first reading of an upstream's lists is over, for at most its `list_wait`: `upstream "NAME"`:tools() needs them.
+function handle.settle(record)
+  if host.script.has_specs then return end                      -- nothing is read
+  local ends_at = host.time.now() + record.list_wait
+  while not settled[record.name] and not host.upstream.catalogue(record.name, CLASS) do
+    local left = ends_at - host.time.now()
+    if left <= 0 then return end
+    changed:wait(left)
+  end
 end
 
 --- Makes the things of the catalogues that are known already, and plans the reading of lists. Called while scripts load.

@@ -133,10 +133,22 @@ function methods.prompt(self, name, args)
   return { text = text_of(blocks), messages = result.messages, raw = result }
 end
 
---- handle:tools(): the definitions of the tools that the upstream listed and its filters show, with its own names.
+--- Waits until the lists of an upstream were read for the first time, or could not be, for at most its `list_wait`. Replaced by registry/federated.lua.
+function handle.settle(_) end
+
+--- handle:tools(): the definitions of the tools that the upstream listed and its filters show, with its own names; or nil, why, if it has listed nothing.
+--- Only before the first list it waits for it.
 function methods.tools(self)
   local record, list = record_of(self), json.array {}
-  for _, entry in ipairs(catalogue.of(record.name, catalogue.class).entries) do
+  if handle.stand_ins[record.name] then return list end
+  local listed = catalogue.of(record.name, catalogue.class)
+  if not listed.facts.revision then
+    current_call()
+    handle.settle(record)
+    listed = catalogue.of(record.name, catalogue.class)
+  end
+  if not listed.facts.revision then return nil, ("upstream '%s' has not listed its tools: it is not there, or has not answered yet"):format(record.name) end
+  for _, entry in ipairs(listed.entries) do
     if entry.kind == "tools" and names.is_shown(record, entry.key) and not pins.why(record.name, entry) then list[#list + 1] = json.decode(entry.definition) end
   end
   return list

@@ -164,6 +164,44 @@ end }]],
   end)
 end)
 
+describe("tools() of an upstream in scripts", function()
+  local job = [[
+return job { "Counts.", every = 0.1, timeout = 30 * seconds, function()
+  if store.get "counted" then return end
+  store.set("counted", true)
+  local one, tools, why = upstream "one", nil, nil
+  parallel {
+    function() tools, why = one:tools() end,
+    function() sleep(0.2) one:call("look", {}) end,
+  }
+  one:call("echo", { count = tools and #tools or -1, why = why })
+end }]]
+
+  it("waits for the first list of the upstream", function()
+    local u <close> = upstream.start { revision = "2025-11-25" }
+    local held
+    u:when("tools/list", function(x) held = x end, 1)
+    local g <close> = upstream.gateway({ one = u }, { scripts = { ["jobs/count.lua"] = job }, workers = 2, entries = { one = { list_wait = "30s" } } })
+    u:wait { tool = "look" }
+    wait.for_fact("the request of the list", 20, function() return u:all({ method = "tools/list" })[1] and held end)
+    held:result '{"tools":[{"name":"a","inputSchema":{"type":"object"}},{"name":"b","inputSchema":{"type":"object"}}]}'
+    assert.equal(2, u:wait({ tool = "echo" }).json.params.arguments.count)
+    assert.equal(0, g:status().gauges.calls or 0)
+  end)
+
+  it("gives nil and why if there is no list within list_wait", function()
+    local u <close> = upstream.start { revision = "2025-11-25" }
+    local held
+    u:when("tools/list", function(x) held = x end, 1)
+    local g <close> = upstream.gateway({ one = u }, { scripts = { ["jobs/count.lua"] = job }, workers = 1, entries = { one = { list_wait = "100ms" } } })
+    local arguments = u:wait({ tool = "echo" }).json.params.arguments
+    assert.equal(-1, arguments.count)
+    assert.equal("upstream 'one' has not listed its tools: it is not there, or has not answered yet", arguments.why)
+    assert.is_table(g:status())
+    held:result '{"tools":[]}'
+  end)
+end)
+
 describe("an upstream that is not there", function()
   it("delays no list of the others beyond list_wait, and its calls are errors that say that nothing ran", function()
     local u = upstream.start { revision = "2025-11-25" }
