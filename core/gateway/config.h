@@ -20,6 +20,22 @@ typedef enum { MP_CLIENT_REQUIRED, MP_CLIENT_OPTIONAL } mp_client_need;
 typedef enum { MP_HTTP2_OFF, MP_HTTP2_ON } mp_config_http2;
 typedef enum { MP_METRICS_OFF, MP_METRICS_ON } mp_config_metrics;
 
+/* What `traces` says. */
+typedef struct {
+    char *otlp;                    /* NULL: no call is recorded */
+    mp_pair *headers, *attributes; /* NULL: none */
+    char *ratio;                   /* as in the file: "0.05" */
+    enum { MP_TAKES_ERRORS_FALSE, MP_TAKES_ERRORS_TRUE } takes_errors;
+    uint64_t slower_ms; /* 0: off */
+    enum { MP_PARENTS_ACCEPTED, MP_PARENTS_REFUSED } refuses_parents;
+    int64_t parents;
+    char *service;
+    enum { MP_ADDRESSES_SHOWN, MP_ADDRESSES_HIDDEN } addresses;
+    int64_t spans, queue;
+    size_t queue_bytes;
+    uint64_t interval_ms, timeout_ms;
+} mp_config_traces;
+
 #define MP_ADMIN_TOKEN_ROLES 3 /* metrics, view, operate */
 
 /* The TLS settings and the protocols of one address; without a certificate it has no TLS. The marks are the places of the paths in the
@@ -80,6 +96,7 @@ typedef struct {
     char *lock;          /* those definitions, as config_lock.c gives them to Lua; NULL: there is no such file */
     mp_config_metrics metrics_enabled;
     int64_t metrics_tools;
+    mp_config_traces traces;
     mp_log_level log_level;
     mp_log_format log_format;
     int64_t log_repeat;
@@ -170,6 +187,7 @@ typedef struct {
     size_t item_slot, item_size;
     int (*check)(mp_str text, mp_err *);      /* checks a text, each item of a list, or each value of PAIRS */
     int (*check_name)(mp_str text, mp_err *); /* PAIRS: checks each name */
+    bool is_number;                           /* TEXT: of a number, which YAML writes without quotes */
     bool may_repeat;                          /* LIST: items may be equal, and there may be numbers among them */
     const char *form;                         /* a noun for the texts that `check` accepts, for messages */
     const char *pattern; /* a regular expression for the texts that `check` accepts, for the JSON Schema */
@@ -237,6 +255,10 @@ int mp_config_check_admin_role(mp_str text, mp_err *err);
 int mp_config_check_mode(mp_str text, mp_err *err); /* permissions of a file, in octal */
 int mp_config_check_url(mp_str text, mp_err *err);
 int mp_config_check_bearer(mp_str text, mp_err *err);
+int mp_config_check_collector(mp_str text, mp_err *err); /* the URL of an OTLP collector */
+int mp_config_check_ratio(mp_str text, mp_err *err);     /* a number from 0 to 1 */
+int mp_config_check_header_token(mp_str text,
+                                 mp_err *err); /* the name of any header but content-type and content-length */
 int mp_config_check_issuer(mp_str text, mp_err *err);
 int mp_config_check_scope(mp_str text, mp_err *err);
 /* True if the host of a URL that was checked is an address or localhost. */

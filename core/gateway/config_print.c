@@ -185,7 +185,11 @@ static void put_value_schema(mp_buf *out, const mp_config_key *key)
         put_pattern(out, pattern.ptr, NULL);
         break;
     default:
-        if (key->pattern != NULL)
+        if (key->is_number) {
+            mp_buf_put(out, MP_STR("{\"anyOf\": [{\"type\": \"number\"}, "));
+            put_pattern(out, expansion, NULL);
+            mp_buf_put(out, MP_STR("]}"));
+        } else if (key->pattern != NULL)
             put_pattern(out, key->pattern, key->word);
         else
             mp_buf_printf(out, "{\"type\": \"string\", \"minLength\": %lld}", (long long)key->least);

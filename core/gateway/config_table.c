@@ -1,129 +1,6 @@
 /* config_table.c: the table of all keys of moonpool.yaml, used by the parser, `moonpool config`, moonpool.yaml(5)
  * and the JSON Schema. It has more than 400 lines because all keys are in one table. */
-#include "config.h"
-
-/* The place that a key fills. Members of another type than the ones here do not compile: the loader writes eight bytes, and for a choice
- * an enum. */
-#define SLOT(member)                                                                                                   \
-    .slot = offsetof(mp_config, member) + _Generic(((mp_config *)0)->member, int64_t : 0, uint64_t : 0, unsigned : 0,  \
-                                                   char * : 0, const char * : 0, char ** : 0, mp_grant * : 0,          \
-                                                   mp_upstream_entry ** : 0, mp_pair * : 0)
-#define KIB ((int64_t)1 << 10)
-#define MIB ((int64_t)1 << 20)
-#define GIB ((int64_t)1 << 30)
-#define SECOND ((int64_t)1000)
-#define HOUR (3600 * SECOND)
-#define DAY (24 * HOUR)
-#define MILLION ((int64_t)1000000)
-
-#define ADDRESS                                                                                                        \
-    .least = 1, .most = 128, .check = mp_config_check_address, .form = "an address",                                   \
-    .pattern = "^unix:/.+|^\\[[0-9A-Fa-f:.]+\\]:[0-9]{1,5}$|^[A-Za-z0-9._-]+:[0-9]{1,5}$"
-/* The keys of one `tls` section: of an item of `listen`, or of the admin listener. */
-#define TLS_KEYS(at, member)                                                                                           \
-    {at, MP_KEY_SECTION, .restarts = true,                                                                             \
-     .doc = "Enables TLS 1.2 and 1.3 on this listener. The files are watched: new connections use changed files."},    \
-        {at ".certificate",                                                                                            \
-         MP_KEY_PATH,                                                                                                  \
-         member(certificate),                                                                                          \
-         .least = 1,                                                                                                   \
-         .most = 4000,                                                                                                 \
-         .restarts = true,                                                                                             \
-         .doc = "A PEM file: the server's certificate, then its issuers. A relative path starts at the folder of "     \
-                "this file."},                                                                                         \
-        {at ".key",                                                                                                    \
-         MP_KEY_PATH,                                                                                                  \
-         member(key),                                                                                                  \
-         .least = 1,                                                                                                   \
-         .most = 4000,                                                                                                 \
-         .restarts = true,                                                                                             \
-         .doc = "A PEM file with the private key of the certificate, without a passphrase."},                          \
-        {at ".client_ca",                                                                                              \
-         MP_KEY_PATH,                                                                                                  \
-         member(client_ca),                                                                                            \
-         .least = 1,                                                                                                   \
-         .most = 4000,                                                                                                 \
-         .restarts = true,                                                                                             \
-         .doc =                                                                                                        \
-             "A PEM file of CA certificates. Clients must present a certificate that one of these CAs has signed."},   \
-    {                                                                                                                  \
-        at ".client", MP_KEY_CHOICE, member(client),                                                                   \
-            .choices = needs, .restarts = true,                                                                        \
-            .doc =                                                                                                     \
-                "With client_ca: required (the default) refuses clients without a certificate, optional serves them."  \
-    }
-#define OF_ITEM(member) .slot = offsetof(mp_config_tls, member)
-#define OF_UPSTREAM(member)                                                                                            \
-    .slot =                                                                                                            \
-        offsetof(mp_upstream_entry, member) + _Generic(((mp_upstream_entry *)0)->member, int64_t : 0, uint64_t : 0,    \
-                                                       unsigned : 0, char * : 0, char ** : 0, mp_pair * : 0)
-/* The keys of a way to get tokens. */
-#define TOKEN_KEYS(at, member, about)                                                                                  \
-    {at, MP_KEY_SECTION, .doc = about},                                                                                \
-        {at ".issuer",                                                                                                 \
-         MP_KEY_TEXT,                                                                                                  \
-         OF_UPSTREAM(member.issuer),                                                                                   \
-         .least = 1,                                                                                                   \
-         .most = 4096,                                                                                                 \
-         .check = mp_config_check_issuer,                                                                              \
-         .form = "a URL",                                                                                              \
-         .pattern = "^https?://",                                                                                      \
-         .doc = "The authorization server. Its metadata (RFC 8414, OpenID Connect) "                                   \
-                "name its token endpoint, which must be https and public, or of the "                                  \
-                "issuer's own origin."},                                                                               \
-        {at ".token_url",                                                                                              \
-         MP_KEY_TEXT,                                                                                                  \
-         OF_UPSTREAM(member.token_url),                                                                                \
-         .least = 1,                                                                                                   \
-         .most = 4096,                                                                                                 \
-         .check = mp_config_check_issuer,                                                                              \
-         .form = "a URL",                                                                                              \
-         .pattern = "^https?://",                                                                                      \
-         .doc = "The token endpoint, instead of issuer."},                                                             \
-        {at ".client",                                                                                                 \
-         MP_KEY_TEXT,                                                                                                  \
-         OF_UPSTREAM(member.client),                                                                                   \
-         .least = 1,                                                                                                   \
-         .most = 1024,                                                                                                 \
-         .form = "a client id",                                                                                        \
-         .doc = "The id of this gateway at the authorization server."},                                                \
-        {at ".secret",                                                                                                 \
-         MP_KEY_TEXT,                                                                                                  \
-         OF_UPSTREAM(member.secret),                                                                                   \
-         .least = 1,                                                                                                   \
-         .most = 16 * KIB,                                                                                             \
-         .form = "a secret",                                                                                           \
-         .doc = "Its secret, as in \"${file:/run/secrets/jobs}\"."},                                                   \
-        {at ".scope",                                                                                                  \
-         MP_KEY_TEXT,                                                                                                  \
-         OF_UPSTREAM(member.scope),                                                                                    \
-         .least = 1,                                                                                                   \
-         .most = 4096,                                                                                                 \
-         .check = mp_config_check_scope,                                                                               \
-         .form = "scopes",                                                                                             \
-         .doc = "Scopes to ask for, with spaces between them."},                                                       \
-        {at ".audience",                                                                                               \
-         MP_KEY_TEXT,                                                                                                  \
-         OF_UPSTREAM(member.audience),                                                                                 \
-         .least = 1,                                                                                                   \
-         .most = 4096,                                                                                                 \
-         .form = "an audience",                                                                                        \
-         .doc = "For whom the token is to be, usually the url of the upstream. A token that is a JWT for others is "   \
-                "not used."},                                                                                          \
-    {                                                                                                                  \
-        at ".method", MP_KEY_CHOICE, OF_UPSTREAM(member.method),                                                       \
-            .preset = "auto", .choices = client_auths,                                                                 \
-            .doc = "How client and secret are sent: basic (in a header), post (in the body), auto: as the metadata "   \
-                   "say, else basic."                                                                                  \
-    }
-#define OF_ADMIN(member) SLOT(admin_tls.member)
-#define ADMIN_TOKEN(role)                                                                                              \
-    SLOT(admin_tokens[role]), .least = 22, .most = 4096, .check = mp_config_check_admin_token, .form = "tokens"
-#define ENDPOINT                                                                                                       \
-    .least = 1, .most = 256, .check = mp_config_check_endpoint, .form = "a path", .pattern = "^/", .word = "off"
-#define TIME(lowest, highest) .type = MP_KEY_TIME, .least = (lowest), .most = (highest)
-#define SIZE(lowest, highest) .type = MP_KEY_SIZE, .least = (lowest), .most = (highest)
-#define COUNT(lowest, highest) .type = MP_KEY_COUNT, .least = (lowest), .most = (highest)
+#include "config_rows.h"
 
 static const char *const trusts[] = {"strict", "full", NULL};
 static const char *const needs[] = {"required", "optional", NULL};
@@ -139,6 +16,7 @@ static const char *const auth_modes[] = {"scripts", "none", NULL};
 static const char *const expired_streams[] = {"end", "keep", NULL};
 static const char *const audits[] = {"none", "names", "redacted", "full", NULL};
 static const char *const log_formats[] = {"logfmt", "json", NULL};
+static const char *const addresses[] = {"shown", "hidden", NULL};
 static const char *const levels[] = {"debug", "info", "warn", "error", NULL};
 
 _Static_assert(offsetof(mp_upstream_config, circuit_open_max_ms) ==
@@ -604,6 +482,50 @@ const mp_config_key mp_config_keys[] = {
      .doc = "Whether the times of calls are measured. Off, /metrics has the counters of /status alone."},
     {"metrics.tools", COUNT(0, 1500), SLOT(metrics_tools), .preset = "500",
      .doc = "Limit of the tools with times and counts of their own. Those of all further tools are one: _other."},
+    {"traces", MP_KEY_SECTION, .bare = "traces.otlp",
+     .doc = "Spans of calls, sent to an OpenTelemetry collector. `traces: http://127.0.0.1:4318` is short for "
+            "traces.otlp."},
+    {"traces.otlp", MP_KEY_TEXT, SLOT(traces.otlp), .least = 1, .most = 4096, .check = mp_config_check_collector,
+     .form = "a URL", .pattern = "^https?://", .word = "off",
+     .doc = "URL of a collector that takes OTLP by HTTP with JSON, without /v1/traces; usually with port 4318. Without "
+            "this key no call is recorded."},
+    {"traces.headers", MP_KEY_PAIRS, SLOT(traces.headers), .least = 0, .most = 16 * KIB,
+     .check_name = mp_config_check_header_token, .check = mp_config_check_header_value, .form = "texts",
+     .doc = "Headers of requests to the collector, as in {authorization: \"Bearer ${file:/run/secrets/otlp}\"}."},
+    {"traces.sample", MP_KEY_SECTION, .bare = "traces.sample.ratio",
+     .doc = "The calls that are recorded. `sample: 0.05` is short for traces.sample.ratio."},
+    {"traces.sample.ratio", MP_KEY_TEXT, SLOT(traces.ratio), .preset = "1", .least = 1, .most = 16,
+     .check = mp_config_check_ratio, .form = "a ratio", .is_number = true,
+     .doc = "The share of the calls that no client's context decides about, from 0 to 1."},
+    {"traces.sample.errors", MP_KEY_CHOICE, SLOT(traces.takes_errors), .preset = "false", .choices = yeses,
+     .doc = "Whether a call that failed is sent in any case. All calls are then recorded, and most are discarded at "
+            "their end."},
+    {"traces.sample.slower", TIME(1, DAY), SLOT(traces.slower_ms), .preset = "off", .word = "off",
+     .doc = "Calls that took longer are sent in any case. All calls are then recorded, and most are discarded at their "
+            "end."},
+    {"traces.parent", MP_KEY_SECTION, .doc = "What the trace context of a client's request does (traceparent)."},
+    {"traces.parent.accept", MP_KEY_CHOICE, SLOT(traces.refuses_parents), .preset = "true", .choices = noes,
+     .doc = "Whether the context of a client is the parent of its call, and decides whether the call is recorded. "
+            "Otherwise it is only a link."},
+    {"traces.parent.most", COUNT(0, MILLION), SLOT(traces.parents), .preset = "50",
+     .doc = "Limit of the calls per second that are recorded because the client's context says so. Further ones are "
+            "not recorded."},
+    {"traces.service", MP_KEY_TEXT, SLOT(traces.service), .preset = "moonpool", .least = 1, .most = 256,
+     .doc = "service.name of this gateway."},
+    {"traces.attributes", MP_KEY_PAIRS, SLOT(traces.attributes), .least = 0, .most = 1024, .form = "texts",
+     .doc = "Attributes of this gateway, as in {deployment.environment.name: prod}."},
+    {"traces.addresses", MP_KEY_CHOICE, SLOT(traces.addresses), .preset = "shown", .choices = addresses,
+     .doc = "Whether spans have the addresses of clients (client.address)."},
+    {"traces.spans", COUNT(1, 1024), SLOT(traces.spans), .preset = "64",
+     .doc = "Limit of the spans of one call. Further ones are left out and counted."},
+    {"traces.queue", COUNT(1, MILLION), SLOT(traces.queue), .preset = "8192",
+     .doc = "Limit of the spans that wait for the collector. Calls that end above it are not sent."},
+    {"traces.queue_bytes", SIZE(64 * KIB, GIB), SLOT(traces.queue_bytes), .preset = "16MiB",
+     .doc = "Limit of their memory."},
+    {"traces.interval", TIME(10, HOUR), SLOT(traces.interval_ms), .preset = "5s",
+     .doc = "Time for which spans wait for others to be sent with. 512 spans are sent at once."},
+    {"traces.timeout", TIME(10, HOUR), SLOT(traces.timeout_ms), .preset = "10s",
+     .doc = "Time that the collector has for an answer. A request without one is sent again."},
     {"log", MP_KEY_SECTION,
      .doc = "The log on standard error: one event per line. To journald, lines of logfmt have its <priority> and no "
             "time."},

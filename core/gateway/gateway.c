@@ -6,6 +6,7 @@
 #include "listeners.h"
 #include "notify.h"
 #include "reload.h"
+#include "traces.h"
 #include "trim.h"
 #include "watchdog.h"
 #include <errno.h>
@@ -318,6 +319,7 @@ static void take_down(gateway *h, int code)
     for (int i = 0; i < h->worker_count && h->workers[i] != NULL; i++)
         mp_worker_free_vms(h->workers[i]);
     mp_admin_free(h->admin); /* its thread uses the table */
+    mp_traces_stop();
     mp_table_free(h->shared.table);
     for (int i = 0; i < h->worker_count && h->workers[i] != NULL; i++)
         mp_worker_free(h->workers[i]);
@@ -378,7 +380,7 @@ static int run_workers(gateway *h, mp_vm *first, const mp_gateway_options *optio
         if (options->traces)
             mp_trace_start(isatty(STDERR_FILENO) && getenv("NO_COLOR") == NULL);
         mp_log_start(config->log_level);
-        bool serves = start_workers(h, first, err) == 0;
+        bool serves = (options->is_apart || mp_traces_use(config, err) == 0) && start_workers(h, first, err) == 0;
         if (serves && !h->on_stdio)
             mp_open_relay_warn(config, first); /* no thread uses this VM before its worker is released */
         for (int i = 0; i < h->worker_count && h->workers[i] != NULL; i++)
@@ -389,6 +391,7 @@ static int run_workers(gateway *h, mp_vm *first, const mp_gateway_options *optio
             mp_reload_start(h->shared.reload, h->workers, h->worker_count, h->admin);
             say_ready(h, options->ready_fd);
             serve(h);
+            mp_traces_finish(&h->shared);
         } else if (!atomic_load(&h->shared.draining)) {
             code = EXIT_FAILED;
         }

@@ -3,6 +3,7 @@
 #include "open_relay.h"
 #include "reload_status.h"
 #include "terminal.h"
+#include "traces.h"
 #include "watchdog.h"
 #include "inotify.h"
 #include <errno.h>
@@ -208,6 +209,9 @@ static void use_shared_settings(mp_reload *reload, const mp_runtime_config *sett
     mp_log_configure(config->log_format, config->log_repeat);
     mp_refusals_limit(config->log_refusals);
     mp_metrics_configure(config->metrics_enabled == MP_METRICS_ON, config->metrics_tools);
+    mp_err err;
+    if (!reload->options->is_apart && mp_traces_use(config, &err) != 0)
+        mp_log(MP_ERROR, "traces not started", mp_log_str("why", mp_str_of(err.text)));
     mp_watchdog_configure(reload->shared->watchdog, config);
     mp_inotify_free(reload->watcher);
     reload->watcher = NULL;

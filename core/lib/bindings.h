@@ -9,6 +9,7 @@
 /* Each mp_lib_* function adds its functions to the host table on top of the stack.  [-0, +0, throws] */
 void mp_lib_time(lua_State *L);
 void mp_lib_log(lua_State *L);
+void mp_lib_trace(lua_State *L);
 void mp_lib_call(lua_State *L);
 void mp_lib_auth(lua_State *L);
 void mp_lib_client_request(lua_State *L);

@@ -113,6 +113,7 @@ static int l_parallel(lua_State *L)
         mp_lib_task *member = mp_lib_task_new(parent->vm, &mp_member_work);
         member->super.payer = parent->payer;
         member->place = i;
+        member->span = mp_container(parent, mp_lib_task, super)->span;
         member->group = group;
         mp_link_put(&group->members, &member->member);
     }

@@ -80,6 +80,7 @@ typedef struct {
     const mp_era *era; /* revision of a notification or of a cancelled call; NULL if unknown */
     char *id;          /* a detached task: the text of the bus message "ended", sent when the task has ended; or NULL */
     int job;           /* registry reference of { f, call }: a detached task that has not started; else LUA_NOREF */
+    mp_span span;      /* the current span of the task, in the trace of its call: new ones are below it */
     bool has_session;  /* the cancelled call had a session */
     bool has_plan;     /* the call is served by a plan */
     bool has_progress; /* `progress` was sent at least once */

@@ -56,6 +56,15 @@ static void see_params(scan_state *seen, mp_str key, mp_json_type type, mp_str v
             seen->names[i] = value;
 }
 
+void mp_envelope_take_trace(mp_envelope *envelope, mp_str key, mp_str value)
+{
+    mp_str *to = mp_str_is(key, "traceparent")  ? &envelope->traceparent
+                 : mp_str_is(key, "tracestate") ? &envelope->tracestate
+                                                : NULL;
+    if (to != NULL && memchr(value.ptr, '\\', value.len) == NULL)
+        *to = (mp_str){value.ptr + 1, value.len - 2};
+}
+
 static void see_meta(scan_state *seen, mp_str key, mp_json_type type, mp_str value)
 {
     mp_envelope *envelope = seen->envelope;
@@ -68,6 +77,8 @@ static void see_meta(scan_state *seen, mp_str key, mp_json_type type, mp_str val
         seen->version = value;
     } else if (mp_str_is(key, "io.modelcontextprotocol/clientCapabilities")) {
         envelope->has_capabilities = type == MP_JSON_OBJECT;
+    } else if (type == MP_JSON_STRING) {
+        mp_envelope_take_trace(envelope, key, value);
     }
 }
 

@@ -100,14 +100,15 @@ typedef struct {
     mp_str version;   /* params._meta["io.modelcontextprotocol/protocolVersion"], unescaped */
     bool has_version; /* params._meta["io.modelcontextprotocol/protocolVersion"] is present, with a value of any type */
     bool version_is_string;
-    bool has_capabilities; /* params._meta["io.modelcontextprotocol/clientCapabilities"] is an object */
-    mp_str progress_token; /* span of params._meta.progressToken, a string or integer */
-    mp_str answer;         /* RESPONSE: span of the result or the error */
-    bool is_error;         /* RESPONSE: `answer` is the error */
-    mp_str cancels;        /* notifications/cancelled: span of params.requestId */
-    size_t size;           /* bytes of the message */
-    mp_buf scratch;        /* its memory is reused by the next message; the owner of the envelope frees it */
-    bool is_flat;          /* the message is a tools/call, and `flat` has its arguments: see mp_call_flat in rpc.h */
+    bool has_capabilities;          /* params._meta["io.modelcontextprotocol/clientCapabilities"] is an object */
+    mp_str progress_token;          /* span of params._meta.progressToken, a string or integer */
+    mp_str traceparent, tracestate; /* params._meta.traceparent and .tracestate, if they are strings without escapes */
+    mp_str answer;                  /* RESPONSE: span of the result or the error */
+    bool is_error;                  /* RESPONSE: `answer` is the error */
+    mp_str cancels;                 /* notifications/cancelled: span of params.requestId */
+    size_t size;                    /* bytes of the message */
+    mp_buf scratch;                 /* its memory is reused by the next message; the owner of the envelope frees it */
+    bool is_flat; /* the message is a tools/call, and `flat` has its arguments: see mp_call_flat in rpc.h */
     uint8_t flat_count;
     mp_flat flat[MP_FLAT_MAX]; /* only the first `flat_count` are written */
 } mp_envelope;
@@ -123,6 +124,8 @@ void mp_envelope_read_any(mp_envelope *envelope, mp_str body, size_t max_values)
 void mp_envelope_clear(mp_envelope *envelope, size_t size);
 /* The estimate `weight` for a message of `bytes` with so many values, `tables` of which are arrays or objects. */
 size_t mp_envelope_weight(size_t bytes, size_t values, size_t tables);
+/* Takes a member of params._meta: `value` is the span of a string, with its quotes. For the two readers. */
+void mp_envelope_take_trace(mp_envelope *envelope, mp_str key, mp_str value);
 /* The error text for an envelope that cannot be served: a literal, or in the envelope's `scratch`. */
 const char *mp_envelope_problem(const mp_envelope *envelope);
 /* Appends the JSON-RPC error that answers an envelope that cannot be served. `unit` names the carrier of the

@@ -263,8 +263,12 @@ static const char *read_meta_member(reader *r, const char *at, unsigned *seen, m
         at = (before & PROGRESS) != 0 ? NULL : READ_NAME(at, end, "\"progressToken\"");
         return at == NULL ? NULL : read_id(r, at, &envelope->progress_token);
     } else {
-        at = read_key(at, end, &key);
-        return at == NULL || !add_key(others, count, key) ? NULL : skip_value(r, at, MAX_DEPTH);
+        const char *from = at = read_key(at, end, &key);
+        if (at == NULL || !add_key(others, count, key) || (at = skip_value(r, at, MAX_DEPTH)) == NULL)
+            return NULL;
+        if (*from == '"')
+            mp_envelope_take_trace(envelope, key, (mp_str){from, (size_t)(at - from)});
+        return at;
     }
     if (GOES_ON(at, end, "protocolVersion\"")) {
         *seen |= VERSION;

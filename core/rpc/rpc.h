@@ -16,6 +16,7 @@
 #include "mcp/mcp.h"
 #include "net/net.h"
 #include "telemetry/telemetry.h"
+#include "trace/trace.h"
 
 typedef struct mp_table mp_table;
 typedef struct mp_rpc mp_rpc;
@@ -283,6 +284,8 @@ void mp_call_withdraw(mp_call *call);
 uint64_t mp_client_request_serial(const mp_client_request *request);
 /* Cancels one request to the client, if it is unanswered: notifies the client. Its `done` is not called any more. */
 void mp_call_withdraw_one(mp_call *call, uint64_t serial);
+/* The spans of the call; NULL if it is not recorded, and once it has ended. */
+mp_trace *mp_call_trace(const mp_call *call);
 /* The call runs this tool: its time and outcome count for the tool, too. */
 void mp_call_measure(mp_call *call, mp_tool_metrics *tool);
 /* The result that will answer the call has "isError": true. */

@@ -113,6 +113,25 @@ host.metrics = {}
 ---@return lightuserdata
 function host.metrics.tool(name) end
 
+---@class moonpool.host.trace
+host.trace = {}
+
+---@class moonpool.host.span
+
+--- Begins a span; nil where the call is not recorded. `detail` is appended to the name.
+---@param name string
+---@param detail? string
+---@return moonpool.host.span?
+function host.trace.begin(name, detail) end
+
+---@param span moonpool.host.span
+function host.trace.finish(span) end
+
+---@param span moonpool.host.span
+---@param key string
+---@param value string|number|boolean
+function host.trace.set(span, key, value) end
+
 ---@class moonpool.host.hooks
 host.hooks = {}
 

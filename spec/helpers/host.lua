@@ -35,6 +35,7 @@ local regex = { compile = function(pattern) return { test = function(_, text) re
 local GROUPS <const> = {
   "script", "rock", "config", "limits", "hooks", "task", "bus", "time", "random", "env", "log", "session", "call", "topic", "auth", "job", "semaphore",
   "store", "fs", "program", "upstream", "http", "sqlite", "digest", "base64", "seal", "secret", "cjson", "answers", "plan", "forward", "served", "metrics",
+  "trace",
 }
 
 -- { ["time.now"] = f } as C makes it: { time = { now = f } }.
@@ -125,6 +126,7 @@ function host.start(scripts, options)
     ["call.params"] = function(call) return call.params end,
     ["call.name_task"] = function(call, id) call.task = id end,
     ["call.measure"] = function() end, ["metrics.tool"] = function(name) return name end,
+    ["trace.begin"] = function() end,
     ["call.clear_deadline"] = function(call) call.is_unhurried = true end,
     ["call.withdraw"] = function() end, ["call.question"] = function() return false end, ["call.count_question"] = function() end,
     ["call.count_fault"] = function() vm.faults = vm.faults + 1 end,

@@ -2,7 +2,7 @@
 -- modules below it, and each foreign library is included by the modules named here.
 local lfs = require "lfs"
 
-local ladder = { base = 1, telemetry = 2, json = 3, mcp = 4, net = 5, data = 6, vm = 7, rpc = 8, upstream = 9, lib = 10, gateway = 11, cli = 12 }
+local ladder = { base = 1, telemetry = 2, json = 3, mcp = 4, net = 5, trace = 6, data = 7, vm = 8, rpc = 9, upstream = 10, lib = 11, gateway = 12, cli = 13 }
 
 -- Patterns for the headers of foreign libraries, and the modules that may include each.
 local foreign = {

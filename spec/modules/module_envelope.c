@@ -40,6 +40,8 @@ static void push_fields(lua_State *L, const mp_envelope *envelope)
     set_bool(L, "version_is_string", envelope->version_is_string);
     set_bool(L, "has_capabilities", envelope->has_capabilities);
     set_str(L, "progress_token", envelope->progress_token);
+    set_str(L, "traceparent", envelope->traceparent);
+    set_str(L, "tracestate", envelope->tracestate);
     set_str(L, "answer", envelope->answer);
     set_bool(L, "is_error", envelope->is_error);
     set_str(L, "cancels", envelope->cancels);

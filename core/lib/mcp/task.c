@@ -10,6 +10,7 @@ mp_lib_task *mp_lib_task_new(mp_vm *vm, const mp_work *work)
     task->era = NULL;
     task->id = NULL;
     task->job = LUA_NOREF;
+    task->span = MP_ROOT_SPAN;
     task->has_session = task->has_plan = task->has_progress = task->has_succeeded = false;
     task->progress = 0;
     task->scheduled = NULL;

@@ -183,6 +183,8 @@ static void begin_call(mp_call *call)
     rpc->count++;
     mp_stat_add(&mp_stat_calls, 1);
     mp_table_count_call(rpc->table, 1);
+    if (mp_traces_are_on())
+        mp_call_begin_trace(call);
     rpc->hooks->on_call(rpc->ctx, call);
 }
 
@@ -229,6 +231,8 @@ static void finish_call(mp_call *call)
         return;
     call->ended = true;
     mp_call_observe(call);
+    if (call->trace != NULL)
+        mp_call_end_trace(call);
     mp_log_call(call);
     mp_client_requests_forget(call);
     mp_call_unlisten(call);

@@ -25,6 +25,7 @@ struct mp_call {
     const char *outcome;   /* outcome in one word; NULL: ok */
     uint64_t began;        /* start of the turn that read the request, by mp_monotonic_us */
     mp_tool_metrics *tool_metrics; /* of the tool that the call runs; NULL: not known */
+    mp_trace *trace;               /* owned; NULL: the call is not recorded, or has ended */
     size_t bytes_in, bytes_out;
     mp_link client_requests;
     mp_subscriber *subscriber; /* NULL if the call does not listen to topics */
@@ -122,6 +123,15 @@ void mp_client_requests_fail(mp_rpc *rpc);
 
 /* Counts a call that has ended, and its time. */
 void mp_call_observe(const mp_call *call);
+/* How the call has ended, as error.type: the code of its error, or a word; "" for success. May be written to `room`. */
+const char *mp_call_error_type(const mp_call *call, char room[16]);
+
+/* -- trace.c: the span of a call --------------------------------------------------------------------------------- */
+
+/* Records the call if it is to be recorded. Called where mp_traces_are_on(), while rpc->envelope has its message. */
+void mp_call_begin_trace(mp_call *call);
+/* The call has ended: hands its trace over. Called where `trace` is set. */
+void mp_call_end_trace(mp_call *call);
 
 /* -- request_log.c: a line of the log for each request ------------------------------------------------------------- */
 

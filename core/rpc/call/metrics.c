@@ -105,6 +105,15 @@ static size_t network_of(const mp_call *call)
     return transport->is_pipe ? 2 : call->is_unix ? 1 : 0;
 }
 
+const char *mp_call_error_type(const mp_call *call, char room[16])
+{
+    size_t error = error_of(call);
+    if (error < CAUSES)
+        return causes[error];
+    snprintf(room, 16, "%d", call->code);
+    return call->code == 0 ? "_OTHER" : room;
+}
+
 static mp_series make_operation(size_t method, const mp_era *era, size_t network, size_t error)
 {
     char code[16] = "_OTHER";

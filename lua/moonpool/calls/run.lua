@@ -13,6 +13,12 @@ local function lacking(era, value)
   return errors.new("missing_capability", value.why, { requiredCapabilities = failure.lacking(value) })
 end
 
+-- Ends the span of a handler, and returns what xpcall(handler) has returned.
+local function finished(span, ...)
+  if span then host.trace.finish(span) end
+  return ...
+end
+
 --- Logs a handler's error with its traceback, and returns the JSON-RPC error for the client, which has only the id of the log line.
 function run.fault(thing, what, value)
   return errors.new("internal", failure.report(value, what, thing.name))
@@ -43,7 +49,8 @@ function run.handler(thing, what, call, era, params, handler, ...)
     local wrong = client_request.begin(call, params, not thing.upstream)
     if wrong then return false, nil, wrong end
   end
-  return answer(thing, what, era, call, params, xpcall(handler, failure.handler, ...))
+  local span = not thing.has_policies and host.trace.begin "handler" or nil
+  return answer(thing, what, era, call, params, finished(span, xpcall(handler, failure.handler, ...)))
 end
 
 return run

@@ -41,6 +41,12 @@ local function invalid(tool, era, args, why)
   return content.failed(shown)
 end
 
+-- Ends the span of a handler, and returns what xpcall(handler) has returned.
+local function finished(span, ...)
+  if span then host.trace.finish(span) end
+  return ...
+end
+
 -- -- tasks ---------------------------------------------------------------------------------------------------------------
 
 -- True if this call becomes an MCP task, false if it does not; or nil and an error.
@@ -147,7 +153,8 @@ tools["tools/call"] = function(call, params, era)
     args = value
   end
   if is_task then return start(tool, era, call, params, args) end
-  return answer(tool, era, call, params, xpcall(tool.handler, handler, args, call))
+  local span = not tool.has_policies and host.trace.begin "handler" or nil
+  return answer(tool, era, call, params, finished(span, xpcall(tool.handler, handler, args, call)))
 end
 
 return tools

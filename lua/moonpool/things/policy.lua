@@ -139,11 +139,13 @@ local function step(trail, i)
   local row = trail.rows[i]
   if not row then
     trail.reached = true
+    local _ <close> = host.trace.begin "handler"
     return trail.inner(trail.own.args, trail.call)
   end
   if trail.own.uri and not concerns(row, "resources", trail.own.uri) then return step(trail, i + 1) end
   trail.at = row.name
   trail.gave = nil
+  local _ <close> = host.trace.begin("policy", row.name)
   return given(trail, row, row.handler(trail.turn, function() return back(trail, row, step(trail, i + 1)) end, row.gets_row and row or nil))
 end
 

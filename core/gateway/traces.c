@@ -1,0 +1,84 @@
+/* traces.c: the configuration of spans, and the end of the thread that sends them. */
+#include "traces.h"
+#include <stdlib.h>
+#include <time.h>
+
+#define FLUSH_MS 3000 /* for the spans that wait when the gateway ends */
+#define NAP_MS 5
+
+static size_t count_pairs(const mp_pair *pairs)
+{
+    size_t count = 0;
+    while (pairs != NULL && pairs[count].name != NULL)
+        count++;
+    return count;
+}
+
+/* Lines "name: value"; the caller frees each and the list. */
+static char **lines_of(const mp_pair *pairs)
+{
+    size_t count = count_pairs(pairs);
+    char **lines = mp_new((count + 1) * sizeof *lines);
+    for (size_t i = 0; i < count; i++) {
+        mp_buf line = {0};
+        mp_buf_printf(&line, "%s: %s", pairs[i].name, pairs[i].value);
+        lines[i] = mp_dup(mp_buf_str(&line));
+        mp_buf_clear(&line);
+    }
+    return lines;
+}
+
+int mp_traces_use(const mp_config *config, mp_err *err)
+{
+    const mp_config_traces *from = &config->traces;
+    size_t count = count_pairs(from->attributes);
+    char **headers = lines_of(from->headers);
+    const char **attributes = mp_new((2 * count + 1) * sizeof *attributes);
+    for (size_t i = 0; i < count; i++) {
+        attributes[2 * i] = from->attributes[i].name;
+        attributes[2 * i + 1] = from->attributes[i].value;
+    }
+    mp_trace_config to = {.otlp = from->otlp,
+                          .headers = (const char *const *)headers,
+                          .service = from->service,
+                          .attributes = attributes,
+                          .ca = config->client.ca,
+                          .ratio = strtod(from->ratio, NULL),
+                          .takes_errors = from->takes_errors == MP_TAKES_ERRORS_TRUE,
+                          .slower_ms = from->slower_ms,
+                          .accepts_parents = from->refuses_parents == MP_PARENTS_ACCEPTED,
+                          .parents = from->parents,
+                          .spans = from->spans,
+                          .queue = from->queue,
+                          .queue_bytes = from->queue_bytes,
+                          .interval_ms = from->interval_ms,
+                          .timeout_ms = from->timeout_ms,
+                          .hides_addresses = from->addresses == MP_ADDRESSES_HIDDEN};
+    int result = mp_traces_configure(&to, err);
+    for (char **line = headers; *line != NULL; line++)
+        free(*line);
+    free(headers);
+    free(attributes);
+    return result;
+}
+
+/* The time by which spans must be sent, or are dropped: within limits.drain, and the time that calls had to be cancelled after it. */
+static uint64_t flush_until(const mp_shared *shared, uint64_t began)
+{
+    uint64_t end_at = atomic_load(&shared->end_at), until = began + FLUSH_MS;
+    if (end_at == 0)
+        return until;
+    uint64_t latest = end_at > MP_CUT_MS ? end_at - MP_CUT_MS : 0;
+    return until < latest ? until : latest;
+}
+
+void mp_traces_finish(mp_shared *shared)
+{
+    const struct timespec nap = {0, NAP_MS * 1000000L};
+    uint64_t began = mp_monotonic_ms();
+    mp_traces_flush();
+    while (!mp_traces_are_flushed() && mp_monotonic_ms() < flush_until(shared, began)) {
+        mp_watchdog_beat(shared->watchdog);
+        nanosleep(&nap, NULL);
+    }
+}

@@ -1,0 +1,498 @@
+/* export.c: the exporter: a thread that sends ended traces to the collector, one request at a time. A request that may succeed later is sent
+ * again, after the time that the collector asks for or after a growing one; meanwhile traces wait in the queue, and those over its limits
+ * are dropped. No other thread ever waits for the collector. */
+#include "json/json.h"
+#include "state.h"
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+MP_COUNTER(spans_sent, "spans", "result", "sent", "spans that the collector has taken")
+MP_COUNTER(spans_dropped, "spans", "result", "dropped",
+           "spans over traces.queue, and those that waited when the gateway ended")
+MP_COUNTER(spans_failed, "spans", "result", "failed", "spans that the collector refused, or did not take in time")
+MP_COUNTER(span_requests, "span_requests", "", "", "requests with spans to the collector")
+MP_COUNTER(span_retries, "span_retries", "", "", "requests with spans that were sent again")
+MP_GAUGE(spans_queued, "spans_queued", "", "", "spans that wait for the collector")
+
+#define BATCH_SPANS 512
+#define MAX_ANSWER (64 << 10)
+#define MAX_RETRY_MS 30000
+#define MAX_RETRY_AFTER_S 300
+#define GIVE_UP_MS 300000 /* of the attempts of one batch */
+#define ENDING_RETRY_MS 200
+#define COMPLAIN_MS 60000 /* between two lines of the log about the collector */
+
+/* What depends on the configuration. */
+typedef struct {
+    char *url; /* as in the configuration */
+    char **headers;
+    char *ca;
+    mp_buf resource;
+    uint64_t interval_ms, timeout_ms;
+} target;
+
+typedef struct {
+    mp_loop *loop;
+    mp_client *client;
+    pthread_t thread;
+    target *to;
+    mp_link queue;  /* of mp_trace */
+    size_t waiting; /* spans in `queue` */
+    mp_timer interval, limit, retry;
+    bool is_due, is_ending;
+    /* the batch: its JSON is kept until it was taken, or is given up */
+    mp_buf body;
+    int64_t batch; /* spans; 0: there is no batch */
+    uint64_t batch_since_ms;
+    unsigned attempts;
+    mp_transfer *transfer; /* NULL: no request is in flight */
+    char *ca;              /* of `transfer` */
+    uint64_t complained_at;
+} exporter;
+
+/* The process has one exporter, or none. Threads that end traces post to its loop. */
+static exporter *only; /* main thread */
+static _Atomic(mp_loop *) inbox;
+static atomic_bool is_flushed = true;
+static _Atomic int64_t queued_spans, queued_bytes, max_spans, max_bytes;
+
+/* -- the queue ------------------------------------------------------------------------------------------------------- */
+
+static void unqueue(const mp_trace *trace)
+{
+    atomic_fetch_sub(&queued_spans, trace->count);
+    atomic_fetch_sub(&queued_bytes, (int64_t)mp_trace_bytes(trace));
+    mp_stat_add(&mp_stat_spans_queued, -trace->count);
+}
+
+static void drop_trace(mp_trace *trace)
+{
+    mp_stat_add(&mp_stat_spans_dropped, trace->count);
+    mp_trace_free(trace);
+}
+
+static void on_interval(mp_timer *timer)
+{
+    mp_container(timer, exporter, interval)->is_due = true;
+}
+
+static void deliver_trace(mp_message *message, mp_loop *loop)
+{
+    mp_trace *trace = mp_container(message, mp_trace, message);
+    if (loop == NULL) { /* the exporter has ended */
+        unqueue(trace);
+        drop_trace(trace);
+        return;
+    }
+    exporter *e = only;
+    mp_link_put(&e->queue, &trace->link);
+    e->waiting += (size_t)trace->count;
+    if (e->interval.slot == 0 && !e->is_due)
+        mp_timer_start(e->loop, &e->interval, e->to->interval_ms, on_interval);
+}
+
+void mp_export(mp_trace *trace)
+{
+    mp_loop *loop = atomic_load(&inbox);
+    int64_t bytes = (int64_t)mp_trace_bytes(trace);
+    bool has_room = atomic_fetch_add(&queued_spans, trace->count) + trace->count <= atomic_load(&max_spans);
+    has_room &= atomic_fetch_add(&queued_bytes, bytes) + bytes <= atomic_load(&max_bytes);
+    mp_stat_add(&mp_stat_spans_queued, trace->count);
+    if (!has_room || loop == NULL) {
+        unqueue(trace);
+        drop_trace(trace);
+        return;
+    }
+    trace->message.deliver = deliver_trace;
+    mp_loop_post(loop, &trace->message);
+}
+
+/* -- the target ------------------------------------------------------------------------------------------------------ */
+
+static char *copy_text(const char *text)
+{
+    return text == NULL ? NULL : mp_dup(mp_str_of(text));
+}
+
+static target *target_new(const mp_trace_config *config)
+{
+    target *to = mp_new(sizeof *to);
+    mp_buf url = {0};
+    mp_str base = mp_str_of(config->otlp);
+    while (base.len > 0 && base.ptr[base.len - 1] == '/')
+        base.len--;
+    mp_buf_put(&url, base);
+    mp_buf_put(&url, MP_STR("/v1/traces"));
+    to->url = mp_dup(mp_buf_str(&url));
+    mp_buf_clear(&url);
+    size_t count = 0;
+    while (config->headers != NULL && config->headers[count] != NULL)
+        count++;
+    to->headers = mp_new((count + 2) * sizeof *to->headers);
+    to->headers[0] = mp_dup(MP_STR("Content-Type: application/json"));
+    for (size_t i = 0; i < count; i++)
+        to->headers[i + 1] = copy_text(config->headers[i]);
+    to->ca = copy_text(config->ca);
+    mp_otlp_put_resource(&to->resource, config);
+    to->interval_ms = config->interval_ms;
+    to->timeout_ms = config->timeout_ms;
+    return to;
+}
+
+static void target_free(target *to)
+{
+    if (to == NULL)
+        return;
+    for (char **header = to->headers; *header != NULL; header++)
+        free(*header);
+    free(to->headers);
+    free(to->url);
+    free(to->ca);
+    mp_buf_clear(&to->resource);
+    free(to);
+}
+
+/* -- requests -------------------------------------------------------------------------------------------------------- */
+
+/* Makes the next batch of the traces that wait longest. */
+static void make_batch(exporter *e)
+{
+    uint64_t offset_us = mp_clock_us(CLOCK_REALTIME) - mp_monotonic_us();
+    e->body.len = 0;
+    e->batch = 0;
+    mp_otlp_begin(&e->body, mp_buf_str(&e->to->resource));
+    for (mp_link *link; e->batch < BATCH_SPANS && (link = mp_link_take(&e->queue)) != NULL;) {
+        mp_trace *trace = mp_container(link, mp_trace, link);
+        if (e->batch > 0)
+            mp_buf_putc(&e->body, ',');
+        mp_otlp_put_trace(&e->body, trace, offset_us);
+        e->batch += trace->count;
+        e->waiting -= (size_t)trace->count;
+        unqueue(trace);
+        mp_trace_free(trace);
+    }
+    mp_otlp_end(&e->body);
+    e->attempts = 0;
+    e->batch_since_ms = mp_loop_now(e->loop);
+}
+
+/* Logs trouble with the collector, at most once a minute. */
+static void complain(exporter *e, const char *event, mp_str why)
+{
+    uint64_t now = mp_loop_now(e->loop);
+    if (e->complained_at != 0 && now - e->complained_at < COMPLAIN_MS)
+        return;
+    e->complained_at = now;
+    mp_log(MP_WARN, event, mp_log_str("why", why), mp_log_int("spans", e->batch),
+           mp_log_str("hint", MP_STR("see traces.otlp; this is logged at most once a minute")));
+}
+
+static void end_batch(exporter *e, const mp_stat *counter, int64_t spans)
+{
+    mp_stat_add(counter, spans);
+    e->batch = 0;
+    mp_buf_clear(&e->body);
+}
+
+static void fail_batch(exporter *e, const char *event, mp_str why)
+{
+    complain(e, event, why);
+    end_batch(e, &mp_stat_spans_failed, e->batch);
+}
+
+static void on_retry(mp_timer *timer)
+{
+    (void)timer; /* the turn that follows sends */
+}
+
+/* Sends the batch again later. `after_ms`: what the collector asked for; 0: nothing. */
+static void retry_later(exporter *e, uint64_t after_ms, mp_str why)
+{
+    complain(e, "traces not sent", why);
+    uint64_t now = mp_loop_now(e->loop);
+    if (now - e->batch_since_ms > GIVE_UP_MS) {
+        fail_batch(e, "traces given up", why);
+        return;
+    }
+    unsigned shift = e->attempts < 5 ? e->attempts : 5;
+    uint64_t grown = UINT64_C(1000) << shift;
+    if (grown > MAX_RETRY_MS)
+        grown = MAX_RETRY_MS;
+    uint8_t jitter = (uint8_t)(mp_monotonic_us() * 167);
+    uint64_t wait = after_ms > 0 ? after_ms : grown / 2 + grown / 2 * jitter / 255;
+    if (e->is_ending && wait > ENDING_RETRY_MS && after_ms == 0)
+        wait = ENDING_RETRY_MS;
+    e->attempts++;
+    mp_timer_start(e->loop, &e->retry, wait, on_retry);
+}
+
+static void free_transfer(exporter *e)
+{
+    mp_timer_stop(e->loop, &e->limit);
+    mp_transfer_free(e->transfer);
+    e->transfer = NULL;
+    free(e->ca);
+    e->ca = NULL;
+}
+
+static void on_limit(mp_timer *timer)
+{
+    exporter *e = mp_container(timer, exporter, limit);
+    if (mp_transfer_is_over(e->transfer))
+        return; /* the turn that follows reads the answer */
+    free_transfer(e);
+    retry_later(e, 0, MP_STR("the collector did not answer in time"));
+}
+
+/* May run inside libcurl: the turn reads what has arrived. */
+static void on_ready(mp_transfer *transfer, void *ctx)
+{
+    (void)transfer;
+    (void)ctx;
+}
+
+static void send_batch(exporter *e)
+{
+    mp_err err = {0};
+    mp_url url;
+    if (mp_url_parse(&url, e->to->url, NULL, &err) != 0) {
+        fail_batch(e, "traces not sent", mp_str_of(err.text));
+        return;
+    }
+    mp_stat_add(e->attempts == 0 ? &mp_stat_span_requests : &mp_stat_span_retries, 1);
+    e->ca = copy_text(e->to->ca);
+    mp_outgoing outgoing = {.method = "POST",
+                            .url = url.text,
+                            .headers = (const char *const *)e->to->headers,
+                            .body = mp_buf_str(&e->body),
+                            .most = MAX_ANSWER,
+                            .is_repeatable = true,
+                            .policy = {.kind = MP_ADDRESS_POLICY_PRIVATE},
+                            .connect_ms = e->to->timeout_ms,
+                            .ca = e->ca,
+                            .ready = on_ready,
+                            .ctx = e};
+    e->transfer = mp_transfer_start(e->client, &outgoing, &err);
+    mp_url_clear(&url);
+    if (e->transfer == NULL) {
+        free(e->ca);
+        e->ca = NULL;
+        retry_later(e, 0, mp_str_of(err.text));
+        return;
+    }
+    mp_timer_start(e->loop, &e->limit, e->to->timeout_ms, on_limit);
+}
+
+/* The time of Retry-After in ms; 0: there is none, or it is a date. */
+static uint64_t retry_after(const mp_transfer *transfer)
+{
+    mp_str head = mp_transfer_head(transfer);
+    while (head.ptr != NULL && head.len > 0) {
+        mp_str line = mp_str_cut(&head, '\n'), name = mp_str_cut(&line, ':');
+        if (line.ptr == NULL || !mp_str_is_nocase(mp_str_trim(name), "retry-after"))
+            continue;
+        if (line.len > 0 && line.ptr[line.len - 1] == '\r')
+            line.len--;
+        int64_t seconds;
+        line = mp_str_trim(line);
+        if (!mp_json_int(line, &seconds) || seconds < 0)
+            return 0;
+        return (uint64_t)(seconds > MAX_RETRY_AFTER_S ? MAX_RETRY_AFTER_S : seconds) * 1000;
+    }
+    return 0;
+}
+
+/* The request is over: the batch was taken, is refused, or is sent again. */
+static void read_answer(exporter *e)
+{
+    const mp_err *failure = mp_transfer_failure(e->transfer);
+    int status = failure == NULL ? mp_transfer_status(e->transfer) : 0;
+    char why[MP_TRACEPARENT_BYTES];
+    if (status >= 200 && status <= 299) {
+        int64_t rejected = mp_otlp_rejected(mp_transfer_body(e->transfer));
+        rejected = rejected > e->batch ? e->batch : rejected;
+        free_transfer(e);
+        if (rejected > 0)
+            complain(e, "traces rejected in part", MP_STR("the collector rejected spans of a batch"));
+        mp_stat_add(&mp_stat_spans_failed, rejected);
+        end_batch(e, &mp_stat_spans_sent, e->batch - rejected);
+        return;
+    }
+    bool may_succeed = status == 0 || status == 429 || status == 502 || status == 503 || status == 504;
+    uint64_t after_ms = status == 0 ? 0 : retry_after(e->transfer);
+    if (failure != NULL)
+        snprintf(why, sizeof why, "%.50s", failure->text);
+    else
+        snprintf(why, sizeof why, "the collector answered with status %d", status);
+    free_transfer(e);
+    if (may_succeed)
+        retry_later(e, after_ms, mp_str_of(why));
+    else
+        fail_batch(e, "traces refused", mp_str_of(why));
+}
+
+/* -- the thread ------------------------------------------------------------------------------------------------------ */
+
+static bool has_batch(const exporter *e)
+{
+    return e->batch > 0 && e->retry.slot == 0;
+}
+
+static bool should_batch(const exporter *e)
+{
+    return e->batch == 0 && e->waiting > 0 && (e->is_due || e->is_ending || e->waiting >= BATCH_SPANS);
+}
+
+static bool has_work(void *ctx)
+{
+    const exporter *e = ctx;
+    if (e->transfer != NULL)
+        return mp_transfer_is_over(e->transfer);
+    return has_batch(e) || should_batch(e) ||
+           (e->is_ending && e->batch == 0 && e->waiting == 0 && !atomic_load(&is_flushed));
+}
+
+static bool turn(void *ctx)
+{
+    exporter *e = ctx;
+    if (e->transfer != NULL && mp_transfer_is_over(e->transfer))
+        read_answer(e);
+    if (e->transfer != NULL)
+        return false;
+    if (should_batch(e))
+        make_batch(e);
+    if (has_batch(e))
+        send_batch(e);
+    if (e->waiting == 0)
+        e->is_due = false;
+    if (e->is_ending && e->batch == 0 && e->waiting == 0)
+        atomic_store(&is_flushed, true);
+    return false;
+}
+
+static void *run(void *ctx)
+{
+    exporter *e = ctx;
+    mp_stat_thread();
+    mp_loop_run(e->loop);
+    return NULL;
+}
+
+/* -- orders of the main thread --------------------------------------------------------------------------------------- */
+
+typedef struct {
+    mp_message super;
+    target *to; /* NULL: flush */
+} order;
+
+static void deliver_order(mp_message *message, mp_loop *loop)
+{
+    order *given = mp_container(message, order, super);
+    exporter *e = only;
+    if (loop == NULL) {
+        target_free(given->to);
+    } else if (given->to == NULL) {
+        e->is_ending = true;
+        if (e->attempts > 0 && e->retry.slot != 0)
+            mp_timer_start(e->loop, &e->retry, 0, on_retry);
+    } else {
+        target_free(e->to);
+        e->to = given->to;
+    }
+    free(given);
+}
+
+static void post_order(target *to)
+{
+    order *given = mp_new(sizeof *given);
+    *given = (order){{.deliver = deliver_order}, to};
+    mp_loop_post(only->loop, &given->super);
+}
+
+static void exporter_free(exporter *e)
+{
+    if (e == NULL)
+        return;
+    if (e->transfer != NULL)
+        free_transfer(e);
+    mp_client_free(e->client);
+    mp_loop_free(e->loop);
+    for (mp_link *link; (link = mp_link_take(&e->queue)) != NULL;) {
+        mp_trace *trace = mp_container(link, mp_trace, link);
+        unqueue(trace);
+        drop_trace(trace);
+    }
+    mp_buf_clear(&e->body);
+    target_free(e->to);
+    free(e);
+}
+
+static int start(const mp_trace_config *config, mp_err *err)
+{
+    exporter *e = mp_new(sizeof *e);
+    mp_link_init(&e->queue);
+    e->to = target_new(config);
+    e->loop = mp_loop_new(err);
+    if (e->loop == NULL) {
+        exporter_free(e);
+        return -1;
+    }
+    e->client = mp_client_new(
+        e->loop,
+        &(mp_client_limits){.requests = 2, .lookups = INT64_MAX, .per_host = 1, .held = 1 << 20, .idle_ms = 60000});
+    mp_loop_on_turn(e->loop, turn, has_work, e);
+    only = e;
+    int code = pthread_create(&e->thread, NULL, run, e);
+    if (code != 0) {
+        only = NULL;
+        exporter_free(e);
+        return mp_err_set(err, "cannot start a thread for traces: %s", strerror(code));
+    }
+    atomic_store(&inbox, e->loop);
+    return 0;
+}
+
+int mp_traces_configure(const mp_trace_config *config, mp_err *err)
+{
+    bool is_on = config->otlp != NULL;
+    atomic_store(&max_spans, config->queue);
+    atomic_store(&max_bytes, (int64_t)config->queue_bytes);
+    int result = 0;
+    if (is_on && only == NULL)
+        result = start(config, err);
+    else if (is_on)
+        post_order(target_new(config));
+    mp_trace_rules(config, is_on && result == 0);
+    return result;
+}
+
+void mp_traces_flush(void)
+{
+    if (only == NULL)
+        return;
+    atomic_store(&is_flushed, false);
+    post_order(NULL);
+}
+
+bool mp_traces_are_flushed(void)
+{
+    return atomic_load(&is_flushed);
+}
+
+void mp_traces_stop(void)
+{
+    exporter *e = only;
+    if (e == NULL)
+        return;
+    mp_loop_stop(e->loop);
+    pthread_join(e->thread, NULL);
+    int64_t lost = e->batch + (int64_t)e->waiting;
+    mp_stat_add(&mp_stat_spans_dropped, e->batch);
+    if (lost > 0)
+        mp_log(MP_WARN, "traces lost", mp_log_int("spans", lost),
+               mp_log_str("hint", MP_STR("the collector of traces.otlp did not take them before the gateway ended")));
+    atomic_store(&inbox, NULL);
+    exporter_free(e);
+    only = NULL;
+}
