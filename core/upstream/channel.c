@@ -360,7 +360,7 @@ typedef struct {
     mp_link *ended;
     uint64_t now;
     int count;
-    bool ends_all;
+    bool is_last; /* the process ends: no worker says anything more */
     const mp_upstream_host *home;
 } sweep;
 
@@ -371,8 +371,8 @@ static void sweep_key(mp_node *node, void *ctx)
     mp_channel *channel = key->channel;
     const mp_upstream_config *config = &it->upstream->part->it;
     if (channel != NULL) {
-        bool is_idle = channel->is_open && channel->running == 0 &&
-                       (it->ends_all || channel->ends_unused ||
+        bool is_idle = channel->is_open && channel->running == 0 && (it->is_last || atomic_load(&channel->said) == 0) &&
+                       (it->is_last || channel->upstream->is_retired || channel->ends_unused ||
                         (!channel->is_held && it->now >= channel->used_at + config->idle_stop_ms));
         if (is_idle && it->count < MOST_ENDED && mp_channel_detach(channel, false)) {
             mp_link_init(&channel->in_ended);
@@ -412,7 +412,7 @@ void mp_channels_sweep(mp_upstream *upstream, uint64_t now)
     mp_link ended = {&ended, &ended};
     sweep it = {.upstream = upstream, .ended = &ended, .now = now};
     pthread_mutex_lock(&upstream->lock);
-    it.ends_all = upstream->is_retired || atomic_load(&upstream->table->is_ending);
+    it.is_last = atomic_load(&upstream->table->is_ending);
     mp_map_each(&upstream->keys, sweep_key, &it);
     mp_takes_pump(&upstream->room, &ended);
     pthread_mutex_unlock(&upstream->lock);

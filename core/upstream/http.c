@@ -34,6 +34,7 @@ typedef struct {
     uint64_t retry_ms;
     int resumptions;
     bool has_head, is_stream, is_in_pull, has_left;
+    bool is_said; /* counted in `said` of the channel and of the host */
 } request;
 
 /* -- the end ------------------------------------------------------------------------------------------------------- */
@@ -52,6 +53,10 @@ static void free_request(request *it)
     if (it->exchange != NULL)
         it->exchange->request = NULL;
     mp_exchange_unref(it->exchange);
+    if (it->is_said) {
+        it->host->said--;
+        atomic_fetch_sub(&it->channel->said, 1);
+    }
     mp_channel_unref(it->channel);
     free(it);
     mp_stat_add(&mp_stat_upstream_requests, -1);
@@ -554,20 +559,24 @@ static void send(mp_exchange *exchange)
         atomic_store(&exchange->was_sent, true); /* for other threads, which cannot ask the transfer */
 }
 
-/* Nothing waits for the answer. */
-static void tell(mp_upstream_host *host, mp_channel *channel, const char *method, mp_str message)
+/* Nothing waits for the answer. NULL: the request could not be started. */
+static request *tell(mp_upstream_host *host, mp_channel *channel, const char *method, mp_str message)
 {
     mp_err err;
-    if (host->is_over)
-        return;
-    request *it = begin(host, channel, NULL, method, message, &err);
+    request *it = host->is_over ? NULL : begin(host, channel, NULL, method, message, &err);
     if (it != NULL)
         mp_timer_start(host->loop, &it->deadline, FAREWELL_MS, on_deadline);
+    return it;
 }
 
 static void say(mp_exchange *exchange, mp_str message)
 {
-    tell(exchange->host, exchange->channel, "POST", message);
+    request *it = tell(exchange->host, exchange->channel, "POST", message);
+    if (it == NULL)
+        return;
+    it->is_said = true;
+    it->host->said++;
+    atomic_fetch_add(&it->channel->said, 1);
 }
 
 static void leave(mp_exchange *exchange)

@@ -148,6 +148,7 @@ struct mp_channel {
     bool is_held;     /* something is said through it without being asked: it is never idle */
     bool ends_unused; /* the task that it belonged to has ended, but an exchange is parked */
     int64_t running;  /* its exchanges */
+    atomic_int said;  /* messages without an answer that are on their way: the end of a session comes after them */
     uint64_t used_at;
     char *card, *revision, *session; /* set once, before is_open; read without the lock after `is_open` was seen */
     size_t card_len;
@@ -267,6 +268,7 @@ struct mp_upstream_host {
     uint64_t observer_told_at;  /* ms; 0: it has taken everything */
     mp_link hot;                /* HTTP requests with news, by their member `hot` */
     mp_link requests;           /* all HTTP requests of this host */
+    size_t said;                /* those of them that carry a message without an answer */
     mp_link unfinished;         /* exchanges of this host's tasks that have not ended, each with a counted reference */
     size_t held, most_held;     /* bytes of HTTP bodies that are incomplete, and their limit */
     mp_link processes, streams; /* connections of the transports stdio and sse */

@@ -421,15 +421,17 @@ bool mp_upstream_has_work(const mp_upstream_host *host)
     return found;
 }
 
-/* Ends all parks of the process. True once they have sent their last words, on the channels of this worker, too, and no task on another
- * worker works with an exchange of this one. */
+/* Ends all parks of the process. True once they have sent their last words, on the channels of this worker, too, the upstreams have answered
+ * what this worker said, and no task on another worker works with an exchange of this one. */
 static bool end_parks(mp_upstream_host *host, uint64_t now)
 {
     if (host->parks_end_by == 0) {
         host->parks_end_by = now + END_MS;
         mp_parks_end(host->table, NULL);
     }
-    return (atomic_load(&host->table->park_ends) == 0 || now >= host->parks_end_by) && mp_link_is_alone(&host->parks);
+    bool has_said_all = host->said == 0 || now + END_MS / 2 >= host->parks_end_by;
+    bool has_ended_all = atomic_load(&host->table->park_ends) == 0 || now >= host->parks_end_by;
+    return has_said_all && has_ended_all && mp_link_is_alone(&host->parks);
 }
 
 bool mp_upstream_host_end(mp_upstream_host *host)
