@@ -66,7 +66,7 @@ static void conclude(inquiry *asked)
     mp_buf_put(&out, mp_buf_str(&asked->json));
     mp_buf_printf(&out, "],\"workers_without_answer\":%u}\n", left);
     pthread_mutex_unlock(&asked->lock);
-    if (asked->super.serial == 0)
+    if (asked->super.serial == 0 && asked->super.mark == 0)
         mp_stream_answer(asked->stream, 200, "application/json", mp_buf_str(&out), NULL, 0);
     else if (ended)
         answer_json(asked->stream, 200, "{\"cancelled\":true}\n");
@@ -110,7 +110,7 @@ static void on_answer(mp_call_inquiry *super, mp_str json, bool ended, bool is_o
         give_back(asked);
 }
 
-static void inquire(mp_admin *admin, mp_stream *stream, unsigned worker, uint64_t serial)
+static void inquire(mp_admin *admin, mp_stream *stream, unsigned worker, uint64_t serial, uint64_t mark)
 {
     mp_admin_api *api = mp_admin_api_of(admin);
     mp_table *table = mp_admin_shared(admin)->table;
@@ -124,7 +124,7 @@ static void inquire(mp_admin *admin, mp_stream *stream, unsigned worker, uint64_
     asked->home = mp_stream_loop(stream);
     asked->stream = mp_stream_ref(stream);
     asked->all_answered = (mp_message){.deliver = on_all_answered};
-    asked->super = (mp_call_inquiry){on_answer, worker, serial};
+    asked->super = (mp_call_inquiry){on_answer, worker, serial, mark};
     atomic_init(&asked->refs, (int)count + 1);
     atomic_init(&asked->left, count);
     pthread_mutex_init(&asked->lock, NULL);
@@ -139,7 +139,7 @@ static void inquire(mp_admin *admin, mp_stream *stream, unsigned worker, uint64_
 void mp_api_calls(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
 {
     (void)caller, (void)rest;
-    inquire(admin, stream, 0, 0);
+    inquire(admin, stream, 0, 0, 0);
 }
 
 static bool read_number(mp_str text, uint64_t most, uint64_t *number)
@@ -158,14 +158,16 @@ static void audit(mp_stream *stream, const char *event, const mp_admin_caller *c
 
 void mp_api_end_call(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
 {
-    uint64_t worker, serial;
+    uint64_t worker = 0, serial = 0, mark = 0;
     mp_str whole = rest, first = mp_str_cut(&rest, '-');
-    if (!read_number(first, MP_SESSION_PAGES * 64, &worker) || !read_number(rest, INT64_MAX, &serial) || serial == 0) {
-        answer_json(stream, 404, "{\"error\":\"the name of a call is as in 0-17: GET /api/calls lists them\"}\n");
+    if (!mp_mark_read(whole, &mark) && (!read_number(first, MP_SESSION_PAGES * 64, &worker) ||
+                                        !read_number(rest, INT64_MAX, &serial) || serial == 0)) {
+        answer_json(stream, 404,
+                    "{\"error\":\"a call is named as in 0-17, or by its id: GET /api/calls lists them\"}\n");
         return;
     }
     audit(stream, "call cancelled by operator", caller, whole);
-    inquire(admin, stream, (unsigned)worker, serial);
+    inquire(admin, stream, (unsigned)worker, serial, mark);
 }
 
 void mp_api_sessions(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)

@@ -71,7 +71,8 @@ static mp_log_field pop_field(lua_State *L, const char *key)
     }
 }
 
-/* log.write(level, event[, fields]): writes a log line, its fields sorted by name.  [-0, +0, throws] */
+/* log.write(level, event[, fields]): writes a log line, its fields sorted by name. A field `call` is written as `call_`: the line has the
+ * mark of the call as `call`.  [-0, +0, throws] */
 static int l_log(lua_State *L)
 {
     mp_log_level level = (mp_log_level)luaL_checkoption(L, 1, NULL, levels);
@@ -94,7 +95,7 @@ static int l_log(lua_State *L)
             return luaL_error(L, "the name of a log field has 1 to 32 letters, digits, '_', '-' and '.'");
         if (count == MAX_FIELDS)
             return luaL_error(L, "a log line has at most %d fields", MAX_FIELDS);
-        insert_sorted(fields, count, pop_field(L, key.ptr));
+        insert_sorted(fields, count, pop_field(L, mp_str_is(key, "call") ? "call_" : key.ptr));
         count++;
     }
     fields[count] = (mp_log_field){0};

@@ -53,8 +53,6 @@ typedef struct {
     struct mp_plans *plans;       /* the VM's plans (mcp/plan.h) */
     struct mp_forwards *forwards; /* the VM's routes to upstreams (mcp/forward.h) */
     mp_audit_mode audit;
-    unsigned char random[256]; /* for ids of audit lines: the last `random_left` bytes are unused */
-    size_t random_left;
     uint64_t snapshot_begun, snapshot_served; /* generations of the registry's snapshots (mcp/served.c) */
 
     size_t notes, note_bytes; /* notifications that are queued or running, and the bytes of their methods and params */
@@ -77,6 +75,7 @@ typedef struct {
     mp_task super;     /* first field: a pointer to an mp_lib_task is also a pointer to its mp_task */
     mp_call *call;     /* the call that the task answers. NULL once it is answered or cancelled, and for other work */
     mp_authn *entry;   /* the request that the task authenticates. NULL once that is decided, and for other work */
+    uint64_t mark;     /* of the call that was answered or cancelled; 0: not known, or there is a call or a request */
     const mp_era *era; /* revision of a notification or of a cancelled call; NULL if unknown */
     char *id;          /* a detached task: the text of the bus message "ended", sent when the task has ended; or NULL */
     int job;           /* registry reference of { f, call }: a detached task that has not started; else LUA_NOREF */

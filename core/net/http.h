@@ -95,6 +95,7 @@ struct mp_stream {
     mp_conn *conn;
     mp_link link;   /* in the connection's list */
     h2o_req_t *req; /* NULL once libh2o has disposed of the request */
+    uint64_t mark;  /* 0: it was not asked for yet */
     uint32_t refs;
     mp_stream_state state : 8;
     bool is_events : 1, was_slow : 1;

@@ -132,6 +132,18 @@ mp_str mp_stream_peer(const mp_stream *stream)
     return stream->req == NULL ? MP_STR_NONE : mp_conn_peer(stream->conn);
 }
 
+uint64_t mp_stream_mark(mp_stream *stream)
+{
+    if (stream->mark == 0)
+        stream->mark = mp_mark_new();
+    return stream->mark;
+}
+
+uint64_t mp_stream_known_mark(const mp_stream *stream)
+{
+    return stream->mark;
+}
+
 bool mp_stream_is_unix(const mp_stream *stream)
 {
     return stream->req != NULL && stream->conn->listener->is_unix;

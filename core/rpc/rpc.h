@@ -125,13 +125,14 @@ void mp_table_put_sessions(mp_table *table, unsigned page, uint64_t now_ms, mp_b
  * none unless it is 1. Any thread. */
 int mp_table_end_session(mp_table *table, mp_str mark);
 
-/* What an operator asks of each worker: a list of its calls (`serial` 0), or the end of one call. Embedded in its owner. */
+/* What an operator asks of each worker: a list of its calls (`serial` and `mark` are 0), or the end of one call, which is named by its worker and
+ * serial, or by its mark. Embedded in its owner. */
 typedef struct mp_call_inquiry {
     /* Called on the thread of each worker. `json`: the calls of the worker as JSON objects, separated by commas. `ended`: the call was found
      * and is cancelled. Where the worker's loop has ended, `is_over`, on the thread that frees it. */
     void (*answer)(struct mp_call_inquiry *inquiry, mp_str json, bool ended, bool is_over);
-    unsigned worker; /* of the call */
-    uint64_t serial; /* of the call; 0: list calls */
+    unsigned worker;       /* of the call */
+    uint64_t serial, mark; /* of the call */
 } mp_call_inquiry;
 
 /* The number of workers that serve. */
@@ -156,12 +157,12 @@ typedef struct {
 } mp_session_mark;
 mp_session_mark mp_session_mark_of(mp_str id);
 
-/* Writes an audit line, if an audit log is configured. `stream` still has its request. */
-void mp_audit_request(const mp_stream *stream, const mp_decision *made);
+/* Writes an audit line, if an audit log is configured; its id is the mark of the request. `stream` still has its request. */
+void mp_audit_request(mp_stream *stream, const mp_decision *made);
 extern const mp_decision mp_host_refused;
 
-/* Logs a refused request at info, within the line budget of its reason (log.refusals). `stream` still has its
- * request. */
+/* Logs a refused request at info, within the line budget of its reason (log.refusals), with the request's mark if it has one. `stream` still
+ * has its request. */
 void mp_log_refused(const mp_stream *stream, mp_cause cause, int status, mp_str why);
 /* The reason of a refusal by mp_host_is_served: Host or Origin. */
 mp_cause mp_host_cause(const mp_rpc_config *config, const mp_stream *stream);
@@ -243,6 +244,10 @@ const mp_era *mp_call_era(const mp_call *call); /* NULL in an HTTP+SSE session b
 mp_session *
 mp_call_session(const mp_call *call);   /* NULL in stateless revisions, and at `initialize` over Streamable HTTP */
 mp_str mp_call_id(const mp_call *call); /* id of the request, as JSON */
+/* The mark of the call (mark.h): the one of its HTTP request if that has one, else made when it is first asked for. mp_call_known_mark() makes none:
+ * 0. */
+uint64_t mp_call_mark(mp_call *call);
+uint64_t mp_call_known_mark(const mp_call *call);
 mp_str mp_call_progress_token(const mp_call *call); /* span, or empty */
 mp_principal *mp_call_principal(const mp_call *call);
 /* The address of the call's client: the peer address, "unix", or empty over stdio and for detached calls. */

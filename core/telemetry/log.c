@@ -1,5 +1,6 @@
 /* log.c: callers compose the lines; the log's thread writes them. */
 #include "log.h"
+#include "mark.h"
 #include "stats.h"
 #include "base/base.h"
 #include "writer.h"
@@ -193,7 +194,16 @@ static bool is_of_journal(void)
            found.st_dev == device && found.st_ino == inode;
 }
 
-static void put_logfmt(mp_buf *line, mp_log_level level, const char *event, const mp_log_field *fields,
+/* The mark of the request for which a script writes the line; 0: none, or the line has a field `call`. */
+static uint64_t mark_of(const mp_log_field *fields)
+{
+    for (; fields->key != NULL; fields++)
+        if (strcmp(fields->key, "call") == 0)
+            return 0;
+    return mp_mark_running();
+}
+
+static void put_logfmt(mp_buf *line, mp_log_level level, const char *event, const mp_log_field *fields, uint64_t mark,
                        int64_t suppressed)
 {
     static const int priorities[] = {7, 6, 4, 3};
@@ -210,6 +220,8 @@ static void put_logfmt(mp_buf *line, mp_log_level level, const char *event, cons
         else
             put_value(line, fields->text);
     }
+    if (mark != 0)
+        mp_buf_printf(line, " call=%s", mp_mark_text_of(mark).text);
     if (suppressed > 0)
         mp_buf_printf(line, " suppressed=%lld", (long long)suppressed);
 }
@@ -240,7 +252,7 @@ static bool is_own_key(const char *key)
     return strcmp(key, "time") == 0 || strcmp(key, "level") == 0 || strcmp(key, "event") == 0;
 }
 
-static void put_json(mp_buf *line, mp_log_level level, const char *event, const mp_log_field *fields,
+static void put_json(mp_buf *line, mp_log_level level, const char *event, const mp_log_field *fields, uint64_t mark,
                      int64_t suppressed)
 {
     mp_buf_put(line, MP_STR("{\"time\":\""));
@@ -254,6 +266,8 @@ static void put_json(mp_buf *line, mp_log_level level, const char *event, const 
         else
             put_json_text(line, fields->text);
     }
+    if (mark != 0)
+        mp_buf_printf(line, ",\"call\":\"%s\"", mp_mark_text_of(mark).text);
     if (suppressed > 0)
         mp_buf_printf(line, ",\"suppressed\":%lld", (long long)suppressed);
     mp_buf_putc(line, '}');
@@ -268,7 +282,7 @@ void mp_log_write(mp_log_level level, const char *event, const mp_log_field *fie
     if (!take_budget(level, event, &suppressed))
         return;
     bool is_json = atomic_load_explicit(&form, memory_order_relaxed) == MP_LOG_JSON;
-    (is_json ? put_json : put_logfmt)(&line, level, event, fields, suppressed);
+    (is_json ? put_json : put_logfmt)(&line, level, event, fields, mark_of(fields), suppressed);
     mp_buf_putc(&line, '\n');
     mp_log_put_line(mp_buf_str(&line));
     mp_buf_clear(&line);

@@ -6,6 +6,7 @@
 #include "audit.h"
 #include "base/base.h"
 #include "log.h"
+#include "mark.h"
 #include "refusal.h"
 #include "series.h"
 #include "stats.h"

@@ -125,6 +125,11 @@ void mp_preempt_slice(void)
     set_alarm(here.due);
 }
 
+mp_task *mp_task_running_here(void)
+{
+    return here.running == NULL ? NULL : mp_vm_of(here.running)->running;
+}
+
 void mp_preempt_arm_running(void)
 {
     if (here.running != NULL)

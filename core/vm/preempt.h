@@ -21,6 +21,8 @@ void mp_preempt_leave(lua_State *before);
 void mp_preempt_slice(void);
 /* Sets mp_task_hook as the count hook of `L`: it runs every `instructions`. */
 void mp_preempt_arm(lua_State *L, int instructions);
+/* The task that runs on this thread; NULL: none. */
+struct mp_task *mp_task_running_here(void);
 /* Sets the count hook of the coroutine that runs on this thread, for its next instruction. No effect if no Lua runs. */
 void mp_preempt_arm_running(void);
 

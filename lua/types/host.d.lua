@@ -452,6 +452,11 @@ function host.plan.set_rights(call, generation, scopes, audience) end
 ---@param policy? string   JSON
 function host.call.audit(call, outcome, code, why, policy) end
 
+--- The mark of a call: 16 hexadecimal digits, which its lines of the log and of the audit have. Nil once it has ended and had none.
+---@param call moonpool.Call
+---@return string?
+function host.call.mark(call) end
+
 --- The params of a call, decoded anew; nil if it has none, or has ended.
 ---@param call moonpool.Call
 ---@param is_text? boolean   Their JSON text instead

@@ -123,6 +123,7 @@ function host.start(scripts, options)
     end,
     ["forward.set"] = function() end, ["forward.suspend"] = function() end, ["forward.learn"] = function() end,
     ["plan.set_ends"] = function() end, ["plan.set_rights"] = function() end, ["call.audit"] = function() end,
+    ["call.mark"] = function() return "0123456789abcdef" end,
     ["call.params"] = function(call) return call.params end,
     ["call.name_task"] = function(call, id) call.task = id end,
     ["call.measure"] = function() end, ["metrics.tool"] = function(name) return name end,

@@ -2,11 +2,9 @@
 #include "lib/mcp/audit_line.h"
 #include "lib/mcp/principal.h"
 #include <math.h>
-#include <sys/random.h>
 #include <time.h>
 
 #define MAX_TEXT_BYTES 256 /* as in audit.lua: longer texts are cut */
-#define ID_BYTES 8
 
 mp_audit_mode mp_audit_mode_of(const char *choice)
 {
@@ -51,24 +49,6 @@ static void put_text(mp_buf *line, mp_str key, mp_str text)
     mp_buf_put(line, key);
     mp_buf_putc(line, '"');
     put_cut(line, text);
-    mp_buf_putc(line, '"');
-}
-
-static void put_id(mp_buf *line, mp_lib *lib)
-{
-    static const char digits[] = "0123456789abcdef";
-    if (lib->random_left < ID_BYTES) {
-        ssize_t got = getrandom(lib->random, sizeof lib->random, 0); /* up to 256 bytes come at once */
-        if (got != (ssize_t)sizeof lib->random)
-            return;
-        lib->random_left = sizeof lib->random;
-    }
-    mp_buf_put(line, MP_STR(",\"id\":\""));
-    for (int i = 0; i < ID_BYTES; i++) {
-        unsigned char byte = lib->random[sizeof lib->random - lib->random_left--];
-        mp_buf_putc(line, digits[byte >> 4]);
-        mp_buf_putc(line, digits[byte & 15]);
-    }
     mp_buf_putc(line, '"');
 }
 
@@ -178,7 +158,7 @@ static double now_s(void)
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-void mp_audit_begin(mp_audit_line *line, mp_lib *lib, const mp_call *call, mp_str name)
+void mp_audit_begin(mp_audit_line *line, const mp_lib *lib, mp_call *call, mp_str name)
 {
     if (lib->audit == MP_AUDIT_MODE_OFF || !mp_audit_is_on())
         return;
@@ -190,7 +170,7 @@ void mp_audit_begin(mp_audit_line *line, mp_lib *lib, const mp_call *call, mp_st
     mp_buf *text = &line->text;
     line->began_s = now_s();
     mp_buf_put(text, MP_STR("\"event\":\"call\""));
-    put_id(text, lib);
+    put_text(text, MP_STR(",\"id\":"), mp_str_of(mp_mark_text_of(mp_call_mark(call)).text));
     mp_buf_put(text, MP_STR(",\"principal\":"));
     mp_json_put_string(text, mp_principal_id(principal));
     if (issuer.len > 0) {

@@ -13,7 +13,7 @@ mp_audit_mode mp_audit_mode_of(const char *choice);
 bool mp_audit_can_write(const mp_lib *lib, const mp_call *call);
 /* Begins the line of a call for which mp_audit_can_write() is true, if an audit is written. `name` is the tool's name, or the resource's URI; empty
  * for a list. */
-void mp_audit_begin(mp_audit_line *line, mp_lib *lib, const mp_call *call, mp_str name);
+void mp_audit_begin(mp_audit_line *line, const mp_lib *lib, mp_call *call, mp_str name);
 
 /* True if the line is begun and not yet written. */
 static inline bool mp_audit_is_begun(const mp_audit_line *line)

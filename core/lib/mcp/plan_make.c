@@ -316,6 +316,18 @@ static int l_set_rights(lua_State *L)
     return 0;
 }
 
+/* call.mark(call): the mark of the call, 16 hexadecimal digits; nil once the call was answered or cancelled and had none.  [-0, +1, throws] */
+static int l_mark(lua_State *L)
+{
+    const mp_lib_task *task = mp_check_call(L);
+    uint64_t mark = task->call != NULL ? mp_call_mark(task->call) : task->mark;
+    if (mark == 0)
+        lua_pushnil(L);
+    else
+        lua_pushstring(L, mp_mark_text_of(mark).text);
+    return 1;
+}
+
 /* call.audit(call, outcome, code, why, policy): writes the audit line that was begun for the call. `code` is an integer or nil; `why` and
  * `policy` are JSON or nil. Does nothing if the line was written.  [-0, +0, throws] */
 static int l_audit(lua_State *L)
@@ -335,6 +347,7 @@ void mp_lib_plan(lua_State *L)
                                          {"plan.set_rights", l_set_rights},
                                          {"call.params", l_params},
                                          {"call.audit", l_audit},
+                                         {"call.mark", l_mark},
                                          {NULL, NULL}};
     mp_set_members(L, functions, 0);
 }

@@ -7,6 +7,7 @@ mp_lib_task *mp_lib_task_new(mp_vm *vm, const mp_work *work)
     mp_lib_task *task = mp_container(mp_task_new(vm, work), mp_lib_task, super);
     task->call = NULL;
     task->entry = NULL;
+    task->mark = 0;
     task->era = NULL;
     task->id = NULL;
     task->job = LUA_NOREF;
@@ -32,6 +33,7 @@ mp_lib_task *mp_lib_task_start(mp_vm *vm, const mp_work *work, mp_call *call)
 void mp_task_settle(mp_lib_task *task)
 {
     mp_call_set_user(task->call, NULL);
+    task->mark = mp_call_known_mark(task->call);
     task->call = NULL;
 }
 
@@ -51,6 +53,17 @@ void mp_task_fail(mp_lib_task *task, int code, mp_str message, mp_str data)
         return;
     mp_task_settle(task);
     mp_call_fail(call, code, message, data);
+}
+
+uint64_t mp_lib_running_mark(void)
+{
+    mp_task *running = mp_task_running_here();
+    if (running == NULL)
+        return 0;
+    mp_lib_task *task = mp_container(running->payer, mp_lib_task, super);
+    if (task->call != NULL)
+        return mp_call_mark(task->call);
+    return task->entry != NULL ? mp_stream_mark(mp_authn_stream(task->entry)) : task->mark;
 }
 
 mp_str mp_task_principal(const mp_lib_task *task)

@@ -19,11 +19,12 @@ static char *copy_behind(char *at, mp_str *s)
 static void on_client_left(void *ctx, mp_stream *stream)
 {
     mp_call *call = ctx;
-    (void)stream;
     if (call->era != NULL && call->era->hang_up_cancels) {
         mp_call_cancel(call, "the client left", &mp_stat_tool_gone, MP_CANCEL_QUIET);
         return;
     }
+    if (mp_stream_known_mark(stream) != 0)
+        mp_call_mark(call); /* while the call has the stream */
     mp_stream_unref(
         call->stream); /* the handler goes on (S-31): its answer is kept for a client that resumes, or is dropped */
     call->stream = NULL;
@@ -335,7 +336,8 @@ void mp_call_cancel(mp_call *call, const char *why, const mp_stat *counter, mp_c
     mp_stat_add(counter, 1);
     call->outcome = mp_end_cause(counter);
     mp_log(MP_INFO, call->is_detached ? "job cancelled" : "call cancelled", mp_log_str("method", call->method),
-           mp_log_str("why", mp_str_of(call->outcome)));
+           mp_log_str("why", mp_str_of(call->outcome)),
+           mp_log_str("call", mp_str_of(mp_mark_text_of(mp_call_mark(call)).text)));
     rpc->hooks->on_cancel(rpc->ctx, call, why);
     mp_client_requests_cancel(call);
     if (manner == MP_CANCEL_ANSWER) {

@@ -29,6 +29,7 @@ struct mp_call {
     size_t bytes_in, bytes_out;
     mp_link client_requests;
     mp_subscriber *subscriber; /* NULL if the call does not listen to topics */
+    uint64_t mark;             /* 0: it was not asked for yet */
     uint64_t serial;           /* number of the call, unique in its rpc */
     mp_link in_session;        /* guarded by the session's lock, like `serial`, `rpc` and `id` */
     mp_principal *principal;   /* counted reference; NULL once the call has ended */
@@ -142,7 +143,7 @@ const char *mp_end_cause(const mp_stat *counter);
 /* Appends the name of the tool, resource or prompt in `params`, and the client as "name version". `session` may be NULL. */
 void mp_call_names(mp_str params, const mp_session *session, mp_buf *name, mp_buf *client);
 /* Logs a call that has ended. */
-void mp_log_call(const mp_call *call);
+void mp_log_call(mp_call *call);
 /* Logs the notification or response in rpc->envelope. `stream` and `session` may be NULL. */
 void mp_log_message(mp_rpc *rpc, const mp_stream *stream, const mp_session *session);
 /* Logs a GET or DELETE that was served. */

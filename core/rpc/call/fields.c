@@ -5,6 +5,19 @@ mp_str mp_call_method(const mp_call *call)
 {
     return call->method;
 }
+uint64_t mp_call_mark(mp_call *call)
+{
+    /* the calls of a batch share a stream */
+    if (call->mark == 0 && call->stream != NULL && call->batch == NULL)
+        call->mark = mp_stream_known_mark(call->stream);
+    if (call->mark == 0)
+        call->mark = mp_mark_new();
+    return call->mark;
+}
+uint64_t mp_call_known_mark(const mp_call *call)
+{
+    return call->mark;
+}
 mp_str mp_call_params(const mp_call *call)
 {
     return call->params;

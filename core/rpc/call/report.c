@@ -1,5 +1,5 @@
 /* report.c: running calls as operators see them, and their end by an operator. A call's name for operators is the number of its worker and
- * its own: "1-4711". */
+ * its own: "1-4711"; or its mark, as in the log and the audit. */
 #include "call.h"
 #include <stdlib.h>
 
@@ -16,7 +16,7 @@ static void put_member(mp_buf *out, const char *name, mp_str text)
     mp_json_put_string(out, text);
 }
 
-static void put_call(mp_buf *out, const mp_call *call, uint64_t now_us)
+static void put_call(mp_buf *out, mp_call *call, uint64_t now_us)
 {
     const mp_era *era = mp_call_era(call);
     mp_buf name = {0}, client = {0};
@@ -24,6 +24,7 @@ static void put_call(mp_buf *out, const mp_call *call, uint64_t now_us)
         mp_call_names(call->params, call->session, &name, &client);
     mp_buf_printf(out, "%s{\"call\":\"%u-%llu\"", out->len == 0 ? "" : ",", call->rpc->index,
                   (unsigned long long)call->serial);
+    put_member(out, "id", mp_str_of(mp_mark_text_of(mp_call_mark(call)).text));
     put_member(out, "method", call->method);
     put_member(out, "name", mp_buf_str(&name));
     put_member(out, "client", mp_buf_str(&client));
@@ -46,11 +47,17 @@ static void put_calls(mp_rpc *rpc, mp_buf *out)
         put_call(out, mp_container(link, mp_call, link), now);
 }
 
-static bool end_call(mp_rpc *rpc, uint64_t serial)
+static bool is_asked_for(const mp_call_inquiry *inquiry, const mp_call *call)
+{
+    return inquiry->mark != 0 ? call->mark == inquiry->mark
+                              : inquiry->worker == call->rpc->index && call->serial == inquiry->serial;
+}
+
+static bool end_call(mp_rpc *rpc, const mp_call_inquiry *inquiry)
 {
     for (mp_link *link = rpc->calls.next; link != &rpc->calls; link = link->next) {
         mp_call *call = mp_container(link, mp_call, link);
-        if (call->serial != serial)
+        if (!is_asked_for(inquiry, call))
             continue;
         mp_call_cancel(call, "cancelled by an operator", &mp_stat_tool_operator, MP_CANCEL_ANSWER);
         return true;
@@ -70,10 +77,10 @@ static void deliver(mp_message *message, mp_loop *loop)
     mp_call_inquiry *inquiry = asked->inquiry;
     mp_buf json = {0};
     bool ended = false;
-    if (loop != NULL && inquiry->serial == 0)
+    if (loop != NULL && inquiry->serial == 0 && inquiry->mark == 0)
         put_calls(asked->rpc, &json);
-    else if (loop != NULL && inquiry->worker == asked->rpc->index)
-        ended = end_call(asked->rpc, inquiry->serial);
+    else if (loop != NULL)
+        ended = end_call(asked->rpc, inquiry);
     free(asked);
     inquiry->answer(inquiry, mp_buf_str(&json), ended, loop == NULL);
     mp_buf_clear(&json);

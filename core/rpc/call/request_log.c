@@ -101,6 +101,7 @@ typedef struct {
     int status, code; /* status of HTTP and error code of JSON-RPC; 0: none */
     uint64_t began;   /* start of the request by mp_monotonic_us; 0: not known */
     size_t in, out;
+    uint64_t mark; /* 0: the request is no call */
 } request_facts;
 
 static void put_debug(const request_facts *f, mp_str name, mp_str client, const char *session, uint64_t us)
@@ -108,6 +109,7 @@ static void put_debug(const request_facts *f, mp_str name, mp_str client, const 
     mp_buf ms = {0};
     if (f->began != 0)
         mp_buf_printf(&ms, "%.2f", (double)us / 1000);
+    mp_mark_text mark = mp_mark_text_of(f->mark);
     mp_log_field all[16], wanted[16];
     size_t count = 0, kept = 0;
     all[count++] = mp_log_str("method", f->method);
@@ -122,6 +124,7 @@ static void put_debug(const request_facts *f, mp_str name, mp_str client, const 
     all[count++] = mp_log_str("principal", f->principal == NULL ? MP_STR_NONE : mp_principal_id(f->principal));
     all[count++] = mp_log_str("session", mp_str_of(session));
     all[count++] = mp_log_str("address", f->address);
+    all[count++] = mp_log_str("call", f->mark == 0 ? MP_STR_NONE : mp_str_of(mark.text));
     all[count++] = mp_log_int("in", (int64_t)f->in);
     all[count++] = mp_log_int("out", (int64_t)f->out);
     for (size_t i = 0; i < count; i++)
@@ -172,7 +175,7 @@ static void write_request(const request_facts *f)
     mp_buf_clear(&client);
 }
 
-void mp_log_call(const mp_call *call)
+void mp_log_call(mp_call *call)
 {
     if (call->is_detached || !mp_requests_are_logged())
         return;
@@ -189,7 +192,8 @@ void mp_log_call(const mp_call *call)
                          .code = call->code,
                          .began = call->began,
                          .in = call->bytes_in,
-                         .out = call->bytes_out});
+                         .out = call->bytes_out,
+                         .mark = mp_call_mark(call)});
 }
 
 void mp_log_message(mp_rpc *rpc, const mp_stream *stream, const mp_session *session)

@@ -1,7 +1,6 @@
 /* audit.c: an audit line for each decision that is made before there is a call. The line of a call itself is written
  * by Lua, and has the same members. */
 #include "request.h"
-#include <sys/random.h>
 
 #define MAX_VALUE_BYTES 256 /* longest value in an audit line: a client or a script chose its length */
 
@@ -25,24 +24,12 @@ static void put_member(mp_buf *line, const char *name, mp_str value)
     }
 }
 
-static void put_hex(mp_buf *line, const unsigned char *bytes, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        mp_buf_printf(line, "%02x", bytes[i]);
-}
-
-void mp_audit_request(const mp_stream *stream, const mp_decision *made)
+void mp_audit_request(mp_stream *stream, const mp_decision *made)
 {
     if (!mp_audit_is_on())
         return;
-    unsigned char id[8];
     mp_buf line = {0};
-    mp_buf_printf(&line, "\"event\":\"%s\"", made->event);
-    if (getrandom(id, sizeof id, GRND_NONBLOCK) == (ssize_t)sizeof id) {
-        mp_buf_put(&line, MP_STR(",\"id\":\""));
-        put_hex(&line, id, sizeof id);
-        mp_buf_putc(&line, '"');
-    }
+    mp_buf_printf(&line, "\"event\":\"%s\",\"id\":\"%s\"", made->event, mp_mark_text_of(mp_stream_mark(stream)).text);
     put_member(&line, "principal", made->principal == NULL ? MP_STR_NONE : mp_principal_id(made->principal));
     put_member(&line, "address", mp_stream_peer(stream));
     if (made->session.len > 0) {

@@ -20,6 +20,7 @@ void mp_log_refused(const mp_stream *stream, mp_cause cause, int status, mp_str 
     const mp_request *request = mp_stream_request(stream);
     bool is_of_host = cause == MP_CAUSE_HOST || cause == MP_CAUSE_ORIGIN;
     mp_session_mark mark = {""};
+    uint64_t own = mp_stream_known_mark(stream);
     mp_str id = mp_stream_known_header(stream, MP_HEADER_MCP_SESSION_ID, NULL);
     if (id.len == 0)
         id = mp_query_value(request->query, "session_id", &(int){0});
@@ -38,6 +39,7 @@ void mp_log_refused(const mp_stream *stream, mp_cause cause, int status, mp_str 
                                       : MP_STR_NONE),
             mp_log_str("session", mp_str_of(mark.text)),
             mp_log_str("address", mp_stream_peer(stream)),
+            mp_log_str("call", own == 0 ? MP_STR_NONE : mp_str_of(mp_mark_text_of(own).text)),
             {0}});
 }
 

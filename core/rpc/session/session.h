@@ -114,7 +114,7 @@ void mp_session_unref(mp_session *session);
 /* The session of this id, with a counted reference, marked as used. NULL if the id is unknown, the session is
  * closed, or it belongs to another principal: these cases take equal time, and are audited (B-32). `stream` carries
  * the request. */
-mp_session *mp_session_find(mp_rpc *rpc, const mp_stream *stream, mp_str id);
+mp_session *mp_session_find(mp_rpc *rpc, mp_stream *stream, mp_str id);
 /* Removes the session from the table and ends its streams and calls on every worker. False if it was closed before. */
 bool mp_session_close(mp_session *session, const mp_stat *reason);
 void mp_card_free(mp_card *card); /* NULL is allowed */

@@ -335,7 +335,7 @@ static mp_session *decoy_of(mp_table *table, mp_str id)
 }
 
 /* Audits an id that finds no session of this principal. Both lines have one length: clients can measure how long this takes. */
-static void audit_unknown(mp_rpc *rpc, const mp_stream *stream, mp_str id, bool is_known)
+static void audit_unknown(mp_rpc *rpc, mp_stream *stream, mp_str id, bool is_known)
 {
     mp_audit_request(stream, &(mp_decision){.event = is_known ? "foreign session" : "unknown session",
                                             .status = 404,
@@ -343,7 +343,7 @@ static void audit_unknown(mp_rpc *rpc, const mp_stream *stream, mp_str id, bool 
                                             .session = id});
 }
 
-mp_session *mp_session_find(mp_rpc *rpc, const mp_stream *stream, mp_str id)
+mp_session *mp_session_find(mp_rpc *rpc, mp_stream *stream, mp_str id)
 {
     if (!is_id(id)) {
         audit_unknown(rpc, stream, id, false);

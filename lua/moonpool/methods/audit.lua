@@ -139,7 +139,7 @@ local function open(call, params)
   if upstreams.has_any and list and type(key) == "string" then definition, approved = federated.hashes(list, key) end
   local session = call.has_session and host.session.id(call)
   return setmetatable({
-    event = "call", id = hex(host.random.bytes(8)), principal = who.id, issuer = who.issuer,
+    event = "call", id = host.call.mark(call), principal = who.id, issuer = who.issuer,
     client = client_of(call, params), address = call.address, session = session and hex(host.digest.sum("sha256", session):sub(1, 4)) or nil,
     revision = call.revision, method = cut(call.method), name = params and text_of(params.name or type(params.uri) == "string" and uris.normal(params.uri)),
     arguments = type(args) == "table" and arguments_json(args, thing and thing.input) or nil,

@@ -132,7 +132,7 @@ end
 -- -- what an operator allows ------------------------------------------------------------------------------------------
 
 local limits = host.limits.upstreams
-local line_order = { __order = { "event", "principal", "session", "revision", "upstream", "method", "outcome", "why" } }
+local line_order = { __order = { "event", "call", "principal", "session", "revision", "upstream", "method", "outcome", "why" } }
 
 local function hex(bytes) return (bytes:gsub(".", function(c) return ("%02x"):format(c:byte()) end)) end
 
@@ -141,7 +141,8 @@ local function audit(record, call, question, why)
   if not host.config.audit or question.method ~= "sampling/createMessage" then return end
   local session = call.has_session and host.session.id(call)
   local line = setmetatable({
-    event = "question", principal = call.principal.id, session = session and hex(host.digest.sum("sha256", session):sub(1, 4)) or nil,
+    event = "question", call = host.call.mark(call), principal = call.principal.id,
+    session = session and hex(host.digest.sum("sha256", session):sub(1, 4)) or nil,
     revision = call.revision, upstream = record.name, method = question.method, outcome = why and "denied" or "ok", why = why,
   }, line_order)
   host.log.audit(json.encode(line):sub(2, -2))

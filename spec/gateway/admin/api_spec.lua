@@ -127,8 +127,15 @@ describe("/api", function()
     assert.equal(404, api(g, "DELETE", "/api/call/0-999999").status)
     assert.equal(404, api(g, "DELETE", "/api/call/nonsense").status)
     assert.equal(404, api(g, "DELETE", "/api/call/99-1").status)
+    assert.equal(404, api(g, "DELETE", "/api/call/0123456789abcdef").status)
+    assert.equal(404, api(g, "DELETE", "/api/call/0000000000000000").status)
     assert.equal(#held, #calls(g))
-    for _, call in ipairs(list) do assert.equal(200, api(g, "DELETE", "/api/call/" .. call.call).status) end
+    for i, call in ipairs(list) do
+      assert.equal(200, api(g, "DELETE", "/api/call/" .. (i % 2 == 0 and call.id or call.call)).status)
+      wait.for_fact("the audit's line of the call", 5, function()
+        return audit(g):find(('"event":"call","id":"%s"[^\n]*"outcome":"cancelled"'):format(call.id))
+      end)
+    end
     for _, one in ipairs(held) do
       assert.equal("cancelled by an operator", one.pending:answer().error.message)
       one.me:close()
