@@ -18,7 +18,7 @@ typedef struct {
     channel_handle *of;
 } take_op;
 
-/* The first user value is the call that the channel belongs to, then the card's table. */
+/* The first user value is the call, or the id of the session, that the channel belongs to, then the card's table. */
 struct channel_handle {
     mp_hold hold;
     mp_take *take; /* NULL once it has its result */
@@ -103,24 +103,31 @@ static void on_take_cancel(mp_op *super)
     end_take(it);
 }
 
-/* The channel belongs to the call's session, or, without one, to the task.  [-0, +0] */
-static void own_channel(lua_State *L, int handle, channel_handle *it)
+/* The id of the session of a call; empty if the call has ended, or has none. */
+static mp_str session_of(const mp_call_handle *call)
 {
-    if (lua_getiuservalue(L, handle, 1) != LUA_TUSERDATA) {
-        lua_pop(L, 1);
-        return;
-    }
-    const mp_call_handle *call = lua_touserdata(L, -1);
-    lua_pop(L, 1);
     bool is_alive = call->task != NULL && call->serial == call->task->super.serial && call->task->call != NULL;
     mp_session *session = is_alive ? mp_call_session(call->task->call) : NULL;
-    if (session == NULL) {
+    return session == NULL ? MP_STR_NONE : mp_session_id(session);
+}
+
+/* The channel belongs to the session that the first user value names, by its id or by a call; without one, to the task.  [-0, +0, throws memory] */
+static void own_channel(lua_State *L, int handle, channel_handle *it)
+{
+    int type = lua_getiuservalue(L, handle, 1);
+    mp_str id = MP_STR_NONE;
+    if (type == LUA_TUSERDATA)
+        id = session_of(lua_touserdata(L, -1));
+    else if (type == LUA_TSTRING)
+        id.ptr = lua_tolstring(L, -1, &id.len);
+    if (id.len > 0) {
+        mp_channel_own(it->channel, id);
+        if (!mp_session_is_known(mp_lib_of(L)->rpc, id))
+            mp_channel_end(it->channel);
+    } else if (type == LUA_TUSERDATA) {
         it->is_once = true;
-        return;
     }
-    mp_channel_own(it->channel, mp_session_id(session));
-    if (!mp_session_is_open(session))
-        mp_channel_end(it->channel);
+    lua_pop(L, 1);
 }
 
 /* Pushes the results of channel(): the channel and a word, or nil and a failure. `context`: index of the handle.  [-0, +2, throws] */

@@ -866,7 +866,7 @@ host.upstream = {}
 --- first; its answer closes the circuit.
 ---@param name string
 ---@param key string
----@param options? { own: userdata?, once: boolean? }  own: a call; the channel ends with its session, or with the task where it has none. once: it ends with the task
+---@param options? { own: userdata|string|nil, once: boolean? }  own: a call, or the id of a session: the channel ends with the session, or with the task where a call has none. once: it ends with the task
 ---@return moonpool.host.Channel?
 ---@return "open"|"claimed"|"probe"|moonpool.host.UpstreamFailure state
 function host.upstream.channel(name, key, options) end

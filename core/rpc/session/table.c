@@ -366,6 +366,23 @@ mp_session *mp_session_find(mp_rpc *rpc, mp_stream *stream, mp_str id)
     return session;
 }
 
+bool mp_session_is_known(mp_rpc *rpc, mp_str id)
+{
+    mp_table *table = rpc->table;
+    if (!is_id(id))
+        return false;
+    unsigned shard = shard_of(id);
+    pthread_mutex_lock(&table->shards[shard].lock);
+    mp_node *node = mp_map_find(&table->shards[shard].sessions, id);
+    mp_session *session = node == NULL ? NULL : mp_session_ref(mp_container(node, mp_session, node));
+    pthread_mutex_unlock(&table->shards[shard].lock);
+    if (session == NULL)
+        return false;
+    bool is_open = mp_session_is_open(session);
+    mp_session_unref(session);
+    return is_open;
+}
+
 typedef struct {
     mp_message super;
     mp_rpc *rpc;

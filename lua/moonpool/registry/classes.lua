@@ -9,6 +9,7 @@ local ask = require "moonpool.upstream.ask"
 local catalogue = require "moonpool.upstream.catalogue"
 local class = require "moonpool.upstream.class"
 local host = require "moonpool.host"
+local json = require "moonpool.json"
 local keys = require "moonpool.upstream.keys"
 local lists = require "moonpool.upstream.lists"
 
@@ -76,36 +77,133 @@ end
 
 -- -- reading ---------------------------------------------------------------------------------------------------------
 
-local MOST_CLASSES = 128      -- there are 64, each perhaps with the lists before the last change
+local PURPOSE <const> = "upstream class"
+local WAY_KEPT_S <const> = 86400      -- seconds that the store knows by which channels the lists of a class are read
+local MOST_CLASSES <const> = 64
+local MOST_WAYS <const> = 4           -- of a class that the store knows
 
-local function fresh_key(record, name, base_hash) return ("upstream:fresh:%s:%s:%s"):format(record.name, name, base_hash) end
-local function tried_key(record, name) return ("upstream:tried:%s:%s"):format(record.name, name) end
+-- Keys of the store, for all workers. What one process knows of its channels means nothing to another.
+local function key_of(what, record, name) return ("upstream:%s:%s:%s:%s"):format(what, host.upstream.instance, record.name, name) end
 
---- True if the lists of a class are to be read: they never were, or a while ago, or the upstream's lists have changed since.
-function classes.is_due(record, name, base_hash)
-  return not host.store.get(fresh_key(record, name, base_hash)) and not host.store.get(tried_key(record, name))
+--- The channel by which the lists of the class of a call's client are read: { key, own, once, class, tells_roots }. It belongs to the client's session
+--- where calls of the client use a channel of that session alone. The reading may go on after the call has ended, so it gets nothing of the call.
+function classes.way(record, facts, call)
+  local key, is_own, channel_class = keys.of(record, facts, call, ask.class_of(record, facts, call))
+  local session = is_own and call.has_session and host.session.id(call) or nil
+  return {
+    key = key, own = session, once = is_own and not session or nil, class = channel_class,
+    tells_roots = is_own and class.tells_roots(call) or nil,
+  }
 end
 
---- The upstream says that its lists have changed: those of each class are read again when a client of the class lists next.
-function classes.forget(record)
-  for _, key in ipairs(host.store.keys("upstream:fresh:" .. record.name .. ":", MOST_CLASSES)) do host.store.delete(key) end
+-- The ways by which the lists of a class can be read: the one by which they were read last, then those of other clients that have listed.
+local function ways_of(record, name)
+  local text = host.store.get(key_of("ways", record, name))
+  local list = text and json.decode(host.seal.open(text, PURPOSE) or "null")
+  return type(list) == "table" and list or {}
 end
 
---- Reads the lists of the class of a call's client, on the channel that its calls use. `publish(text, claim)`. False if another task does.
-function classes.read(record, facts, base_hash, call, name, publish)
+local function save_ways(record, name, list)
+  host.store.set(key_of("ways", record, name), host.seal.make(json.encode(json.array(list)), PURPOSE), WAY_KEPT_S) -- ids of sessions are secrets
+end
+
+-- The list with `way` at a place, and without it elsewhere.
+local function with_way(list, way, place)
+  local made = {}
+  for _, one in ipairs(list) do
+    if one.key ~= way.key and #made < MOST_WAYS - 1 then made[#made + 1] = one end
+  end
+  table.insert(made, math.min(place, #made + 1), way)
+  return made
+end
+
+local offered = {}          -- name .. " " .. class -> key of the way that this Lua state has kept last
+
+--- Keeps the way of a client that has listed: the lists are read by it when they have changed, once the clients that listed before have left.
+function classes.offer(record, name, way)
+  local id = record.name .. " " .. name
+  if way.once or offered[id] == way.key then return end
+  offered[id] = way.key
+  local list = ways_of(record, name)
+  for _, one in ipairs(list) do
+    if one.key == way.key then return end
+  end
+  save_ways(record, name, with_way(list, way, 2))
+end
+
+-- When the lists of a class were read, as the seconds when the reading began, and the hash of the base lists then.
+local function last_reading(record, name)
+  local began, hash = (host.store.get(key_of("fresh", record, name)) or ""):match "^(%S+) (.*)$"
+  return tonumber(began), hash
+end
+
+local function changed_at(record) return tonumber(host.store.get(key_of("changed", record, "")) or "") or 0 end
+
+--- True if the lists of a class are to be read: their last reading began before the upstream said that its lists have changed, before `since`, or by
+--- other base lists. Not if a reading has failed a moment ago.
+function classes.is_due(record, name, base_hash, since)
+  if host.store.get(key_of("tried", record, name)) then return false end
+  local began, hash = last_reading(record, name)
+  return began == nil or hash ~= base_hash or began <= changed_at(record) or began < (since or 0)
+end
+
+--- True if a reading of the lists of a class has failed a moment ago, in any worker.
+function classes.has_failed(record, name) return host.store.get(key_of("tried", record, name)) ~= nil end
+
+--- The upstream said at `since` (host.time.now()) that its lists have changed: those of each class are to be read again. A reading that has begun may have
+--- the earlier ones. Does nothing if another worker has noticed a change since then.
+function classes.forget(record, since)
+  if changed_at(record) > since then return end
+  host.store.set(key_of("changed", record, ""), ("%.6f"):format(host.time.now()))
+  for _, key in ipairs(host.store.keys(key_of("tried", record, ""), MOST_CLASSES)) do host.store.delete(key) end
+end
+
+-- Reads the lists of a class by a way. nil if they cannot be read.
+local function read_by(record, name, way)
+  local options = { own = way.own, once = way.once, class = way.class, stream = not way.once, tells_roots = way.tells_roots }
+  return (lists.read(record, { key = way.key, options = options, class = name }))
+end
+
+-- Reads the lists of a class by the first way that works: the session of a way may be over.
+local function read_by_any(record, name, ways)
+  for _, way in ipairs(ways) do
+    local text = read_by(record, name, way)
+    if text then return text, way end
+  end
+end
+
+--- Reads the lists of a class, if they are due. `publish(text, claim)`. `way`: that of a client that waits for them; nil: of any client that has listed
+--- before, and then a failure does not keep the next client from trying. False if another task reads them.
+function classes.read(record, base_hash, name, publish, way, since)
   local claim <close> = host.upstream.claim(record.name, name)
   if not claim then return false end
-  local key, is_own, channel_class = keys.of(record, facts, call, ask.class_of(record, facts, call))
-  local text = lists.read(record, { key = key, class = name, options = {
-    own = is_own and call or nil, class = channel_class, stream = true, tells_roots = is_own and class.tells_roots(call),
-  } })
+  if catalogue.of(record.name, name).hash ~= "" and not classes.is_due(record, name, base_hash, since) then return true end
+  local began, ways = host.time.now(), ways_of(record, name)
+  local text, by = read_by_any(record, name, way and { way } or ways)
   if text then
-    host.store.set(fresh_key(record, name, base_hash), "", record.refresh)
+    host.store.set(key_of("fresh", record, name), ("%.6f %s"):format(began, base_hash), record.refresh)
+    if not by.once then save_ways(record, name, with_way(ways, by, 1)) end
     publish(text, claim)
-  else
-    host.store.set(tried_key(record, name), "", RETRY_S)
+  elseif way then
+    host.store.set(key_of("tried", record, name), "", RETRY_S)
   end
   return true
+end
+
+--- The classes whose lists were read by a channel that is known.
+function classes.known(record)
+  local prefix, found = key_of("ways", record, ""), {}
+  for _, key in ipairs(host.store.keys(prefix, MOST_CLASSES)) do found[#found + 1] = key:sub(#prefix + 1) end
+  return found
+end
+
+--- True if the lists of a class were read last by the channel with this key.
+function classes.has_way(record, key)
+  for _, name in ipairs(classes.known(record)) do
+    local first = ways_of(record, name)[1]
+    if first and first.key == key then return true end
+  end
+  return false
 end
 
 return classes

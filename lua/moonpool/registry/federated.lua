@@ -26,6 +26,7 @@ local federated = {}
 
 local MAX_READ_S = 120       -- seconds that one reading of an upstream's lists may take
 local TICK_S = 5             -- at most, seconds between two looks for lists that are due
+local LOOK_S = 0.5           -- seconds between two looks whether another worker could not read lists of a class
 local CLASS = catalogue.class
 
 local kinds = { "tools", "prompts", "resources", "templates" }
@@ -339,12 +340,13 @@ local function publish(record, text, claim)
   notify(changes_between(before, now.things))
 end
 
--- The changed entries between two catalogues of a class, by the list in which clients see them.
-local function changes_of_class(record, before, after)
+-- The changed entries between two catalogues of a class, by the list in which clients see them. What only clients of the class had, and is gone, is in
+-- the things before.
+local function changes_of_class(record, before, after, things_before)
   local known, changes = {}, {}
   for _, entry in ipairs(before) do known[entry.kind .. " " .. entry.key] = entry.definition end
-  local function put(kind, original)
-    for _, thing in pairs(now.things[kind]) do
+  local function put(kind, original, things_then)
+    for _, thing in pairs(things_then[kind]) do
       if thing.upstream == record.name and thing.original == original then
         local list = list_of[kind]
         changes[list] = changes[list] or {}
@@ -354,20 +356,40 @@ local function changes_of_class(record, before, after)
   end
   for _, entry in ipairs(after) do
     local id = entry.kind .. " " .. entry.key
-    if known[id] ~= entry.definition then put(entry.kind, entry.key) end
+    if known[id] ~= entry.definition then put(entry.kind, entry.key, now.things) end
     known[id] = nil
   end
-  for id in pairs(known) do put(id:match "^(%l+) (.*)$") end
+  for id in pairs(known) do
+    local kind, original = id:match "^(%l+) (.*)$"
+    put(kind, original, things_before)
+  end
   return changes
 end
 
 -- Publishes the lists of a class. Clients are notified of changes, but not of the first lists, which none of them has seen otherwise.
 local function publish_class(record, name, text, claim)
-  local before = catalogue.of(record.name, name)
+  local before, things_before = catalogue.of(record.name, name), now.things
   if not host.upstream.publish(record.name, name, text, claim) then return end
   wanted = wanted + 1
   catch_up()
-  if before.hash ~= "" then notify(changes_of_class(record, before.entries, catalogue.of(record.name, name).entries)) end
+  if before.hash ~= "" then notify(changes_of_class(record, before.entries, catalogue.of(record.name, name).entries, things_before)) end
+end
+
+-- Reads the lists of a class; see classes.read. False if another task does.
+local function read_class(record, name, way, since)
+  local is_mine = classes.read(record, now.hashes[record.name] or "", name, function(text, claim) publish_class(record, name, text, claim) end, way, since)
+  if is_mine and not now.classes[record.name][name] and catalogue.of(record.name, name).hash ~= "" then -- another worker has published them just now
+    wanted = wanted + 1
+    catch_up()
+  end
+  return is_mine
+end
+
+-- Reads the lists of the classes that are due, by the channels of clients that have listed: clients of these classes are notified of changes.
+local function read_classes(record, began)
+  for _, name in ipairs(classes.known(record)) do
+    if not host.job.begin(function() read_class(record, name, nil, began - record.refresh / 2) end, MAX_READ_S) then return end
+  end
 end
 
 -- The lists of an upstream cannot be read: its things stay for `keep` seconds, then they go.
@@ -389,13 +411,16 @@ function federated.on_tick(_) end
 function federated.read(record)
   local claim <close> = host.upstream.claim(record.name, CLASS)
   if not claim then return false end
-  host.store.set(began_key(record), ("%.6f"):format(host.time.now()))
+  local began, _, _, was_stale = host.time.now(), host.upstream.catalogue(record.name, CLASS)
+  host.store.set(began_key(record), ("%.6f"):format(began))
   local _ <close> = setmetatable({}, { __close = function() host.bus.broadcast("upstream settled", record.name) end })
   local text, failure = lists.read(record)
   if text then
     host.store.delete(down_key(record))
     host.store.set(fresh_key(record), "", record.refresh)
     publish(record, text, claim)
+    if was_stale then classes.forget(record, began) end -- a reload has changed the connection
+    read_classes(record, began)
     federated.on_read(record)
   else
     on_failure(record, failure, claim)
@@ -468,7 +493,22 @@ end
 local is_settled = not config.has_any
 local began
 
+local reading = {}          -- name .. " " .. class -> true while a task of this Lua state reads the lists of the class
 local tried = {}            -- name .. " " .. class -> true once the lists of the class were read, or could not be read
+
+-- Begins to read the lists of a class for a client whose call may end before they are there.
+local function read_class_soon(record, name, way, id)
+  if reading[id] then return end
+  reading[id] = host.job.begin(function()
+    local is_mine = true
+    local _ <close> = setmetatable({}, { __close = function()
+      reading[id], tried[id] = nil, is_mine or nil
+      wake()
+    end })
+    is_mine = read_class(record, name, way)
+  end, MAX_READ_S)
+  if not reading[id] then tried[id] = true end
+end
 
 -- Waits until the lists of the class of a call's client are there; those that were read a while ago are read again meanwhile.
 local function settle_class(call)
@@ -477,30 +517,22 @@ local function settle_class(call)
     local facts, hash = now.facts[record.name] or {}, now.hashes[record.name]
     local name = facts.revision and classes.of(record, facts, call) or CLASS
     if name ~= CLASS then
-      local id = record.name .. " " .. name
-      if classes.is_due(record, name, hash) then
-        tried[id] = now.classes[record.name][name] and tried[id] or nil
-        host.job.begin(function()
-          local is_mine = true
-          local _ <close> = setmetatable({}, { __close = function()
-            tried[id] = is_mine or nil
-            wake()
-          end })
-          is_mine = classes.read(record, facts, hash, call, name, function(text, claim) publish_class(record, name, text, claim) end)
-        end, MAX_READ_S)
+      local id, is_known, way = record.name .. " " .. name, now.classes[record.name][name], classes.way(record, facts, call)
+      if not is_known and not classes.has_failed(record, name) or classes.is_due(record, name, hash) then
+        tried[id] = is_known and tried[id] or nil
+        read_class_soon(record, name, way, id)
+        if not is_known then missing[id], ends_at = { record, name }, math.max(ends_at, host.time.now() + record.list_wait) end
       end
-      if not now.classes[record.name][name] and not tried[id] then
-        missing[id], ends_at = { record.name, name }, math.max(ends_at, host.time.now() + record.list_wait)
-      end
+      classes.offer(record, name, way)
     end
   end
   while next(missing) do
     for id, one in pairs(missing) do
-      if tried[id] or now.classes[one[1]][one[2]] then missing[id] = nil end
+      if tried[id] or now.classes[one[1].name][one[2]] or classes.has_failed(one[1], one[2]) then missing[id] = nil end
     end
     local left = ends_at - host.time.now()
     if next(missing) == nil or left <= 0 then return end
-    changed:wait(left)
+    changed:wait(math.min(left, LOOK_S))
   end
 end
 

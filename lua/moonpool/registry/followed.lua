@@ -34,7 +34,7 @@ local function read_gathered(record)
   end
   local since = state.last
   gathering[record.name] = nil
-  classes.forget(record)
+  classes.forget(record, since)
   while not federated.has_begun(record, since) do
     if federated.read(record) then return end
     host.time.sleep(GATHER_S)
@@ -133,9 +133,18 @@ local function heal(record)
   if not began then healing[record.name] = nil end
 end
 
+-- The channel by which the lists of a class are read may have said that they have changed.
+local function after_gap_of_class(record, key)
+  if classes.has_way(record, key) then followed.changed(record) end
+end
+
 observer.on("gap", function(event)
-  local record = event.key == keys.shared and config.by_name[event.upstream]
-  if record then after_gap(record) end
+  local record = config.by_name[event.upstream]
+  if record and event.key == keys.shared then
+    after_gap(record)
+  elseif record then
+    after_gap_of_class(record, event.key)
+  end
 end)
 
 observer.on("ended", function(event)
@@ -149,8 +158,12 @@ observer.on("ended", function(event)
 end)
 
 observer.on("lost", function(event)
-  local record = event.key == keys.shared and config.by_name[event.upstream]
-  if record and (record.kind == "url" or follow.uris(record)[1]) then heal(record) end
+  local record = config.by_name[event.upstream]
+  if record and event.key ~= keys.shared then
+    if record.kind == "url" then after_gap_of_class(record, event.key) end
+  elseif record and (record.kind == "url" or follow.uris(record)[1]) then
+    heal(record)
+  end
 end)
 
 -- -- at an interval --------------------------------------------------------------------------------------------------
