@@ -42,6 +42,25 @@ static int l_catalogue(lua_State *L)
     return 3;
 }
 
+/* upstream.catalogue_hash(name, class): of what was published last the SHA-256, the number of bytes, and true as upstream.catalogue; nil: none. Copies no
+ * bytes.  [-0, +1|3, throws] */
+static int l_catalogue_hash(lua_State *L)
+{
+    bool is_stale;
+    char text[MP_CATALOGUE_HASH];
+    mp_catalogue *catalogue =
+        mp_catalogue_find(lua_touserdata(L, lua_upvalueindex(1)), mp_check_str(L, 1), mp_check_str(L, 2), &is_stale);
+    if (catalogue == NULL)
+        return 0;
+    size_t len = mp_catalogue_bytes(catalogue).len;
+    memcpy(text, mp_catalogue_hash(catalogue).ptr, sizeof text);
+    mp_catalogue_unref(catalogue); /* before Lua can throw */
+    lua_pushlstring(L, text, sizeof text);
+    lua_pushinteger(L, (lua_Integer)len);
+    lua_pushboolean(L, is_stale);
+    return 3;
+}
+
 static int l_catalogue_gc(lua_State *L)
 {
     mp_catalogue **held = lua_touserdata(L, 1);
@@ -194,9 +213,13 @@ static int l_describe(lua_State *L)
 
 void mp_lib_catalogue(lua_State *L, mp_upstreams *upstreams)
 {
-    static const luaL_Reg functions[] = {{"upstream.catalogue", l_catalogue}, {"upstream.publish", l_publish},
-                                         {"upstream.claim", l_claim},         {"upstream.status", l_status},
-                                         {"upstream.describe", l_describe},   {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"upstream.catalogue", l_catalogue},
+                                         {"upstream.catalogue_hash", l_catalogue_hash},
+                                         {"upstream.publish", l_publish},
+                                         {"upstream.claim", l_claim},
+                                         {"upstream.status", l_status},
+                                         {"upstream.describe", l_describe},
+                                         {NULL, NULL}};
     lua_pushlightuserdata(L, upstreams);
     mp_set_members(L, functions, 1);
     mp_push_metatable(L, CLAIM, l_claim_release);

@@ -899,6 +899,14 @@ function host.upstream.observed() end
 ---@return boolean? is_stale  A reload has changed the upstream's connection since it was published
 function host.upstream.catalogue(name, class) end
 
+--- What host.upstream.catalogue would give, without the bytes.
+---@param name string
+---@param class string
+---@return string? hash
+---@return integer? size      In bytes
+---@return boolean? is_stale
+function host.upstream.catalogue_hash(name, class) end
+
 --- Keeps a list for all workers. True if it differs from the last one: then every VM gets the bus message "catalogue" with name .. "\0" .. class.
 ---@param name string
 ---@param class string

@@ -6,6 +6,7 @@ local access = require "moonpool.access.access"
 local bus = require "moonpool.runtime.bus"
 local catalogue = require "moonpool.upstream.catalogue"
 local characters = require "moonpool.runtime.characters"
+local class_library = require "moonpool.upstream.class"
 local classes = require "moonpool.registry.classes"
 local config = require "moonpool.upstream.config"
 local handle = require "moonpool.upstream.handle"
@@ -46,6 +47,7 @@ local settled = {}                          -- name -> true once its lists were 
 local wanted, done = 0, 0                   -- changes of catalogues that this Lua state knows of; of these, those that its things have
 local is_attached = false                   -- this Lua state serves
 local is_making = false                     -- a task makes the things
+local made_of                               -- of which catalogues the things are that this Lua state serves
 local changed = host.task.event()           -- set when `settled` or the things change
 
 -- -- making the things -----------------------------------------------------------------------------------------------
@@ -244,9 +246,29 @@ local function keep_views()
   if host.store.get(VIEWS) ~= text then host.store.set(VIEWS, text) end
 end
 
+-- A text that differs if the things would be made of other catalogues.
+local function source_of_things()
+  local parts = {}
+  for _, record in ipairs(config.list) do
+    parts[#parts + 1] = host.upstream.catalogue_hash(record.name, CLASS) or "-"
+    for _, name in ipairs(class_library.all) do parts[#parts + 1] = host.upstream.catalogue_hash(record.name, name) or "-" end
+  end
+  return table.concat(parts, "\0")
+end
+
+-- The worker that has published a catalogue is told of it like all others: it has made the things of this catalogue already.
+local function has_things_of(source, until_here)
+  if not is_attached or made_of ~= source then return false end
+  done = math.max(done, until_here)
+  routes.suspend(done < wanted)
+  wake()
+  return true
+end
+
 -- Makes the things anew.
 local function rebuild()
-  local until_here = wanted
+  local until_here, source = wanted, source_of_things()
+  if has_things_of(source, until_here) then return end
   is_making = true
   local _ <close> = setmetatable({}, { __close = function()
     is_making = false
@@ -260,6 +282,7 @@ local function rebuild()
   if is_attached then
     describe()
     keep_views()
+    made_of = source
   end
   done = math.max(done, until_here)
   routes.suspend(done < wanted)
@@ -399,8 +422,8 @@ local function on_failure(record, failure, claim)
     host.log.write("warn", "upstream lists cannot be read", { upstream = record.name, why = failure.reason, status = failure.status, detail = failure.why })
   end
   local since = tonumber(host.store.get(down_key(record)) or "") or now_s
-  local text = host.upstream.catalogue(record.name, CLASS)
-  if text and text ~= "" and now_s - since >= record.keep then publish(record, "", claim) end
+  local hash, size = host.upstream.catalogue_hash(record.name, CLASS)
+  if hash and size > 0 and now_s - since >= record.keep then publish(record, "", claim) end
 end
 
 --- Called after the lists of an upstream were read, and at an interval. Replaced by registry/followed.lua.
@@ -438,8 +461,8 @@ local function read_soon(record) host.job.begin(function() federated.read(record
 
 local function is_due(record)
   if not host.store.get(fresh_key(record)) then return true end
-  local text, _, is_stale = host.upstream.catalogue(record.name, CLASS)
-  return text == nil or is_stale
+  local hash, _, is_stale = host.upstream.catalogue_hash(record.name, CLASS)
+  return hash == nil or is_stale
 end
 
 local function read_due()
@@ -572,7 +595,7 @@ end
 function handle.settle(record)
   if host.script.has_specs then return end                      -- nothing is read
   local ends_at = host.time.now() + record.list_wait
-  while not settled[record.name] and not host.upstream.catalogue(record.name, CLASS) do
+  while not settled[record.name] and not host.upstream.catalogue_hash(record.name, CLASS) do
     local left = ends_at - host.time.now()
     if left <= 0 then return end
     changed:wait(left)

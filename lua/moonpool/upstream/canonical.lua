@@ -6,7 +6,9 @@ local json = require "moonpool.json"
 
 local canonical = {}
 
-local function hex(bytes) return (bytes:gsub(".", function(c) return ("%02x"):format(c:byte()) end)) end
+local HEX <const> = ("%02x"):rep(32)
+
+local function hex(bytes) return HEX:format(bytes:byte(1, -1)) end
 
 local function is_list(value) return debug.getmetatable(value) == json.array_mt end
 
@@ -64,8 +66,14 @@ local function without_meta(value)
   return value
 end
 
---- The canonical form of a decoded definition, which is changed.
-function canonical.text(definition)
+-- True if the JSON text may have a number that json.encode writes in another form than number_text: one that is no integer of up to 15 digits.
+local function may_have_other_numbers(text)
+  return text:find "%d[.eE]" ~= nil or text:find "-0" ~= nil or text:find "%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d" ~= nil
+end
+
+--- The canonical form of a decoded definition, which is changed. `source`, or nil: JSON text from which it was decoded.
+function canonical.text(definition, source)
+  if source and not may_have_other_numbers(source) then return json.encode(without_meta(definition)) end     -- sorts members, too
   local out = {}
   put(out, without_meta(definition))
   return table.concat(out)

@@ -38,13 +38,15 @@ local none = { facts = {}, entries = {}, hash = "" }
 --- The catalogue that is in force: { hash, facts, entries }; without one, an empty one whose `hash` is "".
 function catalogue.of(name, class)
   local key = name .. "\0" .. class
-  local text, hash = host.upstream.catalogue(name, class)
+  local known = read[key]
+  local hash = host.upstream.catalogue_hash(name, class)
+  if known and known.hash == hash then return known end
+  local text
+  text, hash = host.upstream.catalogue(name, class)
   if not text then
     read[key] = nil
     return none
   end
-  local known = read[key]
-  if known and known.hash == hash then return known end
   local made = { hash = hash }
   if text == "" then
     made.facts, made.entries = {}, {}

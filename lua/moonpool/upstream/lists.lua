@@ -56,7 +56,8 @@ local function plain_rows(rows)
 end
 
 -- The facts about a tool; nil and why it cannot be served. Changes its definition to the base revision.
-local function lift_tool(tool, card)
+-- `may_have_headers`: false if no argument has a header.
+local function lift_tool(tool, card, may_have_headers)
   if tool.inputSchema == nil or tool.inputSchema == json.null then tool.inputSchema = { type = "object" } end
   if not is_object(tool.inputSchema) then return nil, "its inputSchema is not an object" end
   if tool.inputSchema.type == nil then tool.inputSchema.type = "object" end               -- (X-46)
@@ -67,7 +68,7 @@ local function lift_tool(tool, card)
     if tool.outputSchema then lift_schema(tool.outputSchema) end
   end
   local wrong
-  local rows = param_headers.rows(tool.inputSchema, function(what) wrong = wrong or what end)
+  local rows = may_have_headers and param_headers.rows(tool.inputSchema, function(what) wrong = wrong or what end)
   if wrong and card.is_modern and card.transport == "http" then return nil, wrong end      -- (H-9)
   local hints, execution = is_object(tool.annotations) and tool.annotations or {}, tool.execution
   tool.execution = nil
@@ -81,8 +82,16 @@ local function is_name(value) return type(value) == "string" and value ~= "" and
 
 local CIRCLE <const> = "it comes from this gateway: gateways are upstreams of each other"
 
+-- What is known of the definitions that were read before: kind .. " " .. key -> an entry.
+local function known_entries(record, class)
+  local known = {}
+  for _, entry in ipairs(catalogue.of(record.name, class).entries) do known[entry.kind .. " " .. entry.key] = entry end
+  return known
+end
+
 -- An entry of the catalogue for one item of a list; nil and why it is left out.
-local function entry_of(list, item, card, seen)
+local function entry_of(list, item, card, state, may_have_headers)
+  local seen = state.seen
   if not is_object(item) then return nil, "it is not an object" end
   local key = item[list.key]
   if list.key ~= "name" then
@@ -98,7 +107,7 @@ local function entry_of(list, item, card, seen)
   if item.title ~= nil and type(item.title) ~= "string" then item.title = nil end
   local facts = {}
   if list.kind == "tools" then
-    local lifted, why = lift_tool(item, card)
+    local lifted, why = lift_tool(item, card, may_have_headers)
     if not lifted then return nil, why end
     facts = lifted
   elseif list.kind == "prompts" and item.arguments ~= nil and (type(item.arguments) ~= "table" or is_object(item.arguments)) then
@@ -109,10 +118,15 @@ local function entry_of(list, item, card, seen)
   local ok, definition = pcall(json.encode, item)
   if not ok then return nil, "it cannot be encoded" end
   if #definition > MAX_DEFINITION_BYTES then return nil, "its definition has more than " .. MAX_DEFINITION_BYTES .. " bytes" end
-  local plain = json.decode(definition)
-  if type(plain) ~= "table" then return nil, "it cannot be decoded" end
-  facts.bad, facts.doubts = scan.definition(plain, definition)
-  facts.hash = canonical.hash(canonical.text(plain))
+  local before = state.known[list.kind .. " " .. key]
+  if before and before.definition == definition then
+    facts.bad, facts.doubts, facts.hash = before.facts.bad, before.facts.doubts, before.facts.hash
+  else
+    local plain = json.decode(definition)
+    if type(plain) ~= "table" then return nil, "it cannot be decoded" end
+    facts.bad, facts.doubts = scan.definition(plain, definition)
+    facts.hash = canonical.hash(canonical.text(plain, definition))
+  end
   return { kind = list.kind, key = key, facts = facts, definition = definition }
 end
 
@@ -123,17 +137,17 @@ local function ask_page(record, list, cursor, way)
     method = list.method, key = way.key, options = way.options, may_repeat = true,
     build = function(card) return { cursor = cursor, _meta = message.meta(card, nil, nil, nil, way.class) } end,
   })
-  return answer and answer.result, err, failure
+  return answer and answer.result, err, failure, answer and answer.text
 end
 
 -- Adds the items of a page. False once a limit is reached.
-local function add_items(state, list, items, card)
+local function add_items(state, list, items, card, may_have_headers)
   for _, item in ipairs(items) do
     if #state.entries >= MAX_ITEMS then
       state.is_cut = true
       return false
     end
-    local entry, why = entry_of(list, item, card, state.seen)
+    local entry, why = entry_of(list, item, card, state, may_have_headers)
     if entry then
       state.bytes = state.bytes + #entry.definition + #entry.key
       if state.bytes > MAX_BYTES then
@@ -156,7 +170,7 @@ local function read_list(record, card, list, state, way)
   local cursor, cursors = nil, {}
   state.seen = {}
   for _ = 1, MAX_PAGES do
-    local result, err, failure = ask_page(record, list, cursor, way)
+    local result, err, failure, text = ask_page(record, list, cursor, way)
     if failure then return nil, failure end
     if not result then
       if err.code ~= errors.unknown_method then
@@ -169,7 +183,8 @@ local function read_list(record, card, list, state, way)
       state.left_out, state.why = state.left_out + 1, state.why or list.method .. " gave no list"
       return true
     end
-    if not add_items(state, list, items, card) then return true end
+    local may_have_headers = text:find("x-mcp-header", 1, true) ~= nil or text:find("\\u", 1, true) ~= nil
+    if not add_items(state, list, items, card, may_have_headers) then return true end
     cursor = result.nextCursor
     if type(cursor) ~= "string" or cursors[cursor] then return true end
     cursors[cursor] = true
@@ -194,7 +209,7 @@ function lists.read(record, way)
   way = way or shared
   local channel, card = open.channel(record, way.key, way.options)
   if not channel then return nil, card end
-  local state = { entries = {}, bytes = 0, left_out = 0, in_circle = 0 }
+  local state = { known = known_entries(record, way.class or catalogue.class), entries = {}, bytes = 0, left_out = 0, in_circle = 0 }
   local can = card.capabilities or {}
   local says_nothing = can.tools == nil and can.prompts == nil and can.resources == nil
   for _, list in ipairs(kinds) do

@@ -96,7 +96,8 @@ local function has_long_default(value, level)
   return false
 end
 
-local function doubts_of(definition)
+-- `may_have_defaults`: false if no schema in the definition has a default.
+local function doubts_of(definition, may_have_defaults)
   local found = {}
   local function doubt(text)
     for _, one in ipairs(found) do
@@ -112,7 +113,7 @@ local function doubts_of(definition)
     if #text > LONG_DESCRIPTION_BYTES then doubt(("a description has more than %d bytes"):format(LONG_DESCRIPTION_BYTES)) end
     if text:find("\238[\128-\163]") then doubt "a description has characters without a meaning (private use)" end
   end)
-  if has_long_default(definition, 1) then doubt(("a default has more than %d bytes"):format(LONG_DEFAULT_BYTES)) end
+  if may_have_defaults and has_long_default(definition, 1) then doubt(("a default has more than %d bytes"):format(LONG_DEFAULT_BYTES)) end
   local title = type(definition.title) == "string" and characters.imitation(definition.title)
   if title then doubt(("its title has the letter %s, which looks like another one"):format(title)) end
   return found[1] and found or nil
@@ -140,14 +141,17 @@ function scan.definition(definition, text)
     local letter = not why and type(definition.name) == "string" and characters.imitation(definition.name)
     why = why or letter and ("its name has the letter %s, which looks like another one"):format(letter) or wrong_argument(definition)
   end
-  for _, member in ipairs(schemas) do why = why or wrong_in_schema(definition[member], 1) end
-  return why, doubts_of(definition)
+  local has_escapes = text:find("\\u", 1, true) ~= nil                         -- a name of a member may be written in another way
+  if has_escapes or text:find "[\127-\255]" or text:find "[Rr]ef\"" or select(2, text:gsub("[{[]", "")) > MAX_LEVELS then
+    for _, member in ipairs(schemas) do why = why or wrong_in_schema(definition[member], 1) end
+  end
+  return why, doubts_of(definition, has_escapes or text:find('"default"', 1, true) ~= nil)
 end
 
 --- The same for the instructions of an upstream.
 function scan.instructions(text)
   local found = characters.hidden(text)
-  return found and ("they have the invisible character %s"):format(found), doubts_of { description = text }
+  return found and ("they have the invisible character %s"):format(found), doubts_of({ description = text }, false)
 end
 
 return scan
