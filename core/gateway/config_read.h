@@ -5,7 +5,7 @@
 #include "config.h"
 #include "yaml.h"
 
-#define MP_CONFIG_KEYS_CAP 224 /* maximum number of rows in the table */
+#define MP_CONFIG_KEYS_CAP 320 /* maximum number of rows in the table */
 #define MP_CONFIG_SHOWN 64     /* maximum bytes of the file's text that a message quotes */
 
 typedef struct {

@@ -1,5 +1,6 @@
 /* config_table.c: the table of all keys of moonpool.yaml, used by the parser, `moonpool config`, moonpool.yaml(5)
  * and the JSON Schema. It has more than 400 lines because all keys are in one table. */
+#include "config_read.h"
 #include "config_rows.h"
 
 static const char *const trusts[] = {"strict", "full", NULL};
@@ -547,6 +548,9 @@ const mp_config_key mp_config_keys[] = {
      .doc = "What an audit line contains of a call's arguments. redacted: values, but *** for values that look like "
             "secrets, and long texts cut."},
 };
+
+_Static_assert(sizeof mp_config_keys / sizeof *mp_config_keys <= MP_CONFIG_KEYS_CAP,
+               "arrays of the reader are too small");
 
 const size_t mp_config_key_count = sizeof mp_config_keys / sizeof *mp_config_keys;
 
