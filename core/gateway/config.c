@@ -174,8 +174,7 @@ static void take_scalar(reader *r, const mp_config_key *key, const mp_yaml_node 
 /* Keys that are planned and not built: a section, a key in it, and what to write instead. */
 static const char *const planned[][3] = {
     {"upstreams.NAME", "openapi", "an upstream is an MCP server: give its url or command"},
-    {"upstreams.NAME.auth", "exchange", "auth.client_credentials gets a token that is the same for all clients"},
-    {"upstreams.NAME.auth", "user", "auth.client_credentials gets a token that is the same for all clients"},
+    {"upstreams.NAME.auth", "user", "auth.exchange gets a token for each caller"},
 };
 
 static const char *hint_of_planned(const mp_config_key *section, mp_str name)

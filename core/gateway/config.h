@@ -260,6 +260,7 @@ int mp_config_check_ratio(mp_str text, mp_err *err);     /* a number from 0 to 1
 int mp_config_check_header_token(mp_str text,
                                  mp_err *err); /* the name of any header but content-type and content-length */
 int mp_config_check_issuer(mp_str text, mp_err *err);
+int mp_config_check_resource(mp_str text, mp_err *err);
 int mp_config_check_scope(mp_str text, mp_err *err);
 /* True if the host of a URL that was checked is an address or localhost. */
 bool mp_config_is_address(mp_str url);

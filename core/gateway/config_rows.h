@@ -113,6 +113,16 @@
          .form = "an audience",                                                                                        \
          .doc = "For whom the token is to be, usually the url of the upstream. A token that is a JWT for others is "   \
                 "not used."},                                                                                          \
+        {at ".resource",                                                                                               \
+         MP_KEY_TEXT,                                                                                                  \
+         OF_UPSTREAM(member.resource),                                                                                 \
+         .least = 1,                                                                                                   \
+         .most = 4096,                                                                                                 \
+         .check = mp_config_check_resource,                                                                            \
+         .form = "a URL",                                                                                              \
+         .pattern = "^https?://",                                                                                      \
+         .doc = "The resource for which the token is to be, for authorization servers that want a URL (RFC 8707): "    \
+                "the url of the upstream. Without audience, a token that is a JWT for others is not used."},           \
     {                                                                                                                  \
         at ".method", MP_KEY_CHOICE, OF_UPSTREAM(member.method),                                                       \
             .preset = "auto", .choices = client_auths,                                                                 \

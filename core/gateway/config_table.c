@@ -290,6 +290,12 @@ const mp_config_key mp_config_keys[] = {
      .doc =
          "Time that a client of 2026-07-28 has to answer questions of an upstream. The upstream is then told that its "
          "question and the call are cancelled."},
+    {"limits.upstreams.caller_tokens", COUNT(1, 16384), SLOT(upstream_limits.caller_tokens), .preset = "4096",
+     .doc = "Limit of the tokens of callers that auth.exchange keeps, of all upstreams. Another one takes the place of "
+            "one of them, whose caller's next call gets a new one."},
+    {"limits.upstreams.caller_lists", COUNT(1, 16384), SLOT(upstream_limits.caller_lists), .preset = "256",
+     .doc = "Limit of the callers for whom the lists of one upstream with auth.exchange are kept. The lists of the "
+            "caller who was idle longest give way, and are read again when that caller needs them."},
     {"limits.drain", TIME(0, HOUR), SLOT(drain), .preset = "10s",
      .doc =
          "At SIGTERM, the time that running calls have to finish. Calls that are then cancelled have half a second for "
@@ -339,6 +345,12 @@ const mp_config_key mp_config_keys[] = {
         "upstreams.NAME.auth.client_credentials", client_credentials,
         "The gateway gets a token of its own from an authorization server (OAuth client credentials). Needs client, "
         "secret, and issuer or token_url."),
+    TOKEN_KEYS(
+        "upstreams.NAME.auth.exchange", exchange,
+        "The gateway exchanges the token of each caller, which auth.jwt or auth.introspection has verified, for one "
+        "for "
+        "this upstream (OAuth token exchange, RFC 8693). Needs client, secret, issuer or token_url, and audience or "
+        "resource. Callers never share a session, a program or a list. Not allowed with per: gateway."),
     {"upstreams.NAME.headers", MP_KEY_PAIRS, OF_UPSTREAM(headers), .least = 0, .most = 16 * KIB,
      .check_name = mp_config_check_header, .check = mp_config_check_header_value, .form = "texts",
      .doc = "Further headers of each request, as in {x-api-key: \"${KEY}\"}. Not allowed: headers that the protocol "

@@ -211,6 +211,14 @@ int mp_config_check_issuer(mp_str text, mp_err *err)
     return 0;
 }
 
+int mp_config_check_resource(mp_str text, mp_err *err)
+{
+    if (mp_config_check_url(text, err) == 0)
+        return 0;
+    mp_err_hint(err, "as in https://crm.example.com/mcp");
+    return -1;
+}
+
 int mp_config_check_scope(mp_str text, mp_err *err)
 {
     mp_err_set(err, "%s", "");

@@ -267,11 +267,22 @@ static void check_token(reader *r, const mp_upstream_token *token, const char *n
                strchr(name, '.') + 1);
 }
 
+/* A token of a person needs an audience, and no two persons may share what the upstream keeps. */
+static void check_exchange(reader *r, const mp_upstream_entry *upstream)
+{
+    if (upstream->exchange.audience == NULL && upstream->exchange.resource == NULL)
+        report(r, seen(r, "auth.exchange"), "usually the url of the upstream, as in audience: https://crm.example.com",
+               "'exchange' needs 'audience' or 'resource'");
+    if (upstream->per == MP_UPSTREAM_PER_GATEWAY)
+        report(r, seen(r, "per"), "remove 'per', or use auth.client_credentials, which is one token for all",
+               "'per: gateway' lets callers share a session, and 'auth.exchange' sends a token of each caller");
+}
+
 /* Appends what makes a difference for the tokens; ends with a NUL, as all texts. */
 static void put_token(mp_buf *out, const mp_upstream_token *token, const char *kind)
 {
     const char *const texts[] = {kind,          token->issuer, token->token_url, token->client,
-                                 token->secret, token->scope,  token->audience};
+                                 token->secret, token->scope,  token->audience,  token->resource};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         mp_buf_printf(out, "%s\n", texts[i] == NULL ? "" : texts[i]);
     mp_buf_printf(out, "%d", (int)token->method);
@@ -279,7 +290,7 @@ static void put_token(mp_buf *out, const mp_upstream_token *token, const char *k
 
 static void finish_auth(reader *r, mp_upstream_entry *upstream)
 {
-    static const char *const ways[] = {"auth.bearer", "auth.client_credentials"};
+    static const char *const ways[] = {"auth.bearer", "auth.client_credentials", "auth.exchange"};
     const mp_yaml_node *first = NULL, *second = NULL;
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
         if (seen(r, ways[i]) != NULL && first == NULL)
@@ -289,12 +300,15 @@ static void finish_auth(reader *r, mp_upstream_entry *upstream)
     if (second != NULL)
         report(r, second, "one token is sent: remove the others", "'auth' has '%.*s' and '%.*s'",
                MP_STR_ARG(first->key), MP_STR_ARG(second->key));
-    const mp_upstream_token *token = &upstream->client_credentials;
-    if (seen(r, ways[1]) == NULL)
+    bool is_exchange = seen(r, ways[2]) != NULL;
+    const mp_upstream_token *token = is_exchange ? &upstream->exchange : &upstream->client_credentials;
+    if (seen(r, ways[1]) == NULL && !is_exchange)
         return;
-    check_token(r, token, ways[1]);
+    check_token(r, token, ways[is_exchange ? 2 : 1]);
+    if (is_exchange)
+        check_exchange(r, upstream);
     mp_buf text = {0};
-    put_token(&text, token, "client_credentials");
+    put_token(&text, token, is_exchange ? "exchange" : "client_credentials");
     upstream->core.credential = mp_dup(mp_buf_str(&text));
     mp_buf_clear(&text);
 }

@@ -8,6 +8,14 @@
 #define CATALOGUE "moonpool.catalogue"
 #define CLAIM "moonpool.catalogue_claim"
 
+MP_COUNTER(tokens_got, "upstream_tokens", "outcome", "got", "tokens for upstreams that authorization servers gave")
+MP_COUNTER(tokens_refused, "upstream_tokens", "outcome", "refused",
+           "requests for tokens that authorization servers refused, and tokens that upstreams refused")
+MP_COUNTER(tokens_failed, "upstream_tokens", "outcome", "failed",
+           "requests for tokens that authorization servers did not answer")
+MP_COUNTER(tokens_evicted, "upstream_tokens", "outcome", "evicted",
+           "tokens of callers that gave way to others (limits.upstreams.caller_tokens)")
+
 /* Pushes nil and a failure of something that was not sent.  [-0, +2, throws] */
 static int push_refusal(lua_State *L, const char *reason, const char *why)
 {
@@ -59,6 +67,44 @@ static int l_catalogue_hash(lua_State *L)
     lua_pushinteger(L, (lua_Integer)len);
     lua_pushboolean(L, is_stale);
     return 3;
+}
+
+/* A class, which has no NUL, a NUL, and a hash. */
+static void note_caller(mp_str class_name, mp_str hash, void *ctx)
+{
+    mp_buf_put(ctx, class_name);
+    mp_buf_put(ctx, (mp_str){"", 1});
+    mp_buf_put(ctx, hash);
+}
+
+/* upstream.callers(name): a table of the classes that belong to one caller each, with the SHA-256 of their bytes.  [-0, +1, throws] */
+static int l_callers(lua_State *L)
+{
+    mp_buf *out = &mp_vm_of(L)->out;
+    size_t start = out->len;
+    mp_catalogue_each_caller(lua_touserdata(L, lua_upvalueindex(1)), mp_check_str(L, 1), note_caller, out);
+    lua_newtable(L);
+    mp_str rest = mp_str_from(mp_buf_str(out), start);
+    while (rest.len > 0) {
+        mp_str class = mp_str_cut(&rest, '\0');
+        lua_pushlstring(L, class.ptr, class.len);
+        lua_pushlstring(L, rest.ptr, MP_CATALOGUE_HASH);
+        lua_rawset(L, -3);
+        rest = mp_str_from(rest, MP_CATALOGUE_HASH);
+    }
+    out->len = start;
+    return 1;
+}
+
+/* upstream.count_token(outcome): counts what became of a token that an upstream needs: "got", "refused", "failed", "evicted".
+ *  [-0, +0, throws] */
+static int l_count_token(lua_State *L)
+{
+    static const char *const outcomes[] = {"got", "refused", "failed", "evicted", NULL};
+    const mp_stat *const stats[] = {&mp_stat_tokens_got, &mp_stat_tokens_refused, &mp_stat_tokens_failed,
+                                    &mp_stat_tokens_evicted};
+    mp_stat_add(stats[luaL_checkoption(L, 1, NULL, outcomes)], 1);
+    return 0;
 }
 
 static int l_catalogue_gc(lua_State *L)
@@ -215,10 +261,12 @@ void mp_lib_catalogue(lua_State *L, mp_upstreams *upstreams)
 {
     static const luaL_Reg functions[] = {{"upstream.catalogue", l_catalogue},
                                          {"upstream.catalogue_hash", l_catalogue_hash},
+                                         {"upstream.callers", l_callers},
                                          {"upstream.publish", l_publish},
                                          {"upstream.claim", l_claim},
                                          {"upstream.status", l_status},
                                          {"upstream.describe", l_describe},
+                                         {"upstream.count_token", l_count_token},
                                          {NULL, NULL}};
     lua_pushlightuserdata(L, upstreams);
     mp_set_members(L, functions, 1);

@@ -39,6 +39,7 @@ static void set_auth(lua_State *L, const char *kind, const mp_upstream_token *to
     mp_field_text(L, "client", token->client);
     mp_field_text(L, "scope", token->scope);
     mp_field_text(L, "audience", token->audience);
+    mp_field_text(L, "resource", token->resource);
     mp_field_text(L, "method", methods[token->method]);
     mp_push_secret(L, mp_str_of(token->secret));
     lua_setfield(L, -2, "secret");
@@ -115,6 +116,7 @@ void mp_lib_upstream_config(lua_State *L, const mp_lib_config *config)
     mp_field_integer(L, "questions", limits->questions);
     mp_field_integer(L, "questions_per_principal", limits->questions_per_principal);
     mp_field_integer(L, "list_bytes", (lua_Integer)limits->list_bytes);
+    mp_field_integer(L, "caller_tokens", limits->caller_tokens);
     mp_field_number(L, "park", (double)limits->park_ms / 1000);
     mp_set_member(L, -2, "limits.upstreams");
 }

@@ -26,8 +26,8 @@ void mp_pairs_free(mp_pair *pairs)
 
 static void free_token(mp_upstream_token *token)
 {
-    char *const texts[] = {token->issuer, token->token_url, token->client,
-                           token->secret, token->scope,     token->audience};
+    char *const texts[] = {token->issuer, token->token_url, token->client,  token->secret,
+                           token->scope,  token->audience,  token->resource};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         free(texts[i]);
 }

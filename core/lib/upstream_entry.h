@@ -27,7 +27,7 @@ typedef enum { MP_UPSTREAM_PRIVATE_FALSE, MP_UPSTREAM_PRIVATE_TRUE } mp_upstream
 typedef struct {
     char *issuer, *token_url; /* one of them; the issuer's metadata names the token endpoint */
     char *client, *secret;    /* of this gateway at the authorization server */
-    char *scope, *audience;
+    char *scope, *audience, *resource;
     mp_upstream_client_auth method;
 } mp_upstream_token;
 

@@ -4,6 +4,9 @@
 
 MP_GAUGE(upstream_catalogue_bytes, "upstream_catalogue_bytes", "", "", "bytes of all lists that upstreams have given")
 
+MP_COUNTER(upstream_lists_evicted, "evicted", "kind", "caller_lists",
+           "lists of callers that gave way to others (limits.upstreams.caller_lists)")
+
 struct mp_catalogue {
     mp_node node; /* in table->catalogues; its key is `hash` */
     atomic_int refs;
@@ -73,6 +76,44 @@ static mp_catalogue_class *need_class(mp_upstream *upstream, mp_str name)
     return mp_map_need(&upstream->classes, name, sizeof(mp_catalogue_class), &is_new);
 }
 
+/* True for the class of one caller's lists (lua/moonpool/registry/callers.lua). There can be any number of callers. */
+static bool is_of_caller(mp_str class_name)
+{
+    return class_name.len > 0 && class_name.ptr[0] == MP_CALLER_CLASS;
+}
+
+typedef struct {
+    const mp_catalogue_class *spared;
+    mp_catalogue_class *oldest;
+    int64_t count;
+} census;
+
+static void count_class(mp_node *node, void *ctx)
+{
+    census *it = ctx;
+    mp_catalogue_class *class = mp_container(node, mp_catalogue_class, node);
+    if (!is_of_caller(node->key) || class->catalogue == NULL)
+        return;
+    it->count++;
+    if (class != it->spared && !class->is_claimed && (it->oldest == NULL || class->used < it->oldest->used))
+        it->oldest = class;
+}
+
+/* Takes one class from the map if callers have too many: its catalogue, which the caller unrefs without the lock; else NULL. Under the
+ * upstream's lock. */
+static mp_catalogue *evict(mp_upstream *upstream, const mp_catalogue_class *spared)
+{
+    census it = {.spared = spared};
+    mp_map_each(&upstream->classes, count_class, &it);
+    if (it.count <= upstream->part->limits.caller_lists || it.oldest == NULL)
+        return NULL;
+    mp_catalogue *catalogue = it.oldest->catalogue;
+    mp_map_drop(&upstream->classes, &it.oldest->node);
+    free(it.oldest);
+    mp_stat_add(&mp_stat_upstream_lists_evicted, 1);
+    return catalogue;
+}
+
 mp_publish_result mp_catalogue_publish(mp_upstreams *table, mp_upstream *claimed, mp_str name, mp_str class_name,
                                        mp_str bytes, const unsigned char hash[MP_CATALOGUE_HASH])
 {
@@ -90,8 +131,11 @@ mp_publish_result mp_catalogue_publish(mp_upstreams *table, mp_upstream *claimed
         mp_catalogue *before = class->catalogue;
         class->catalogue = catalogue;
         class->is_stale = false;
+        class->used = ++upstream->class_uses;
+        mp_catalogue *evicted = is_of_caller(class_name) ? evict(upstream, class) : NULL;
         bool is_retired = upstream->is_retired;
         pthread_mutex_unlock(&upstream->lock);
+        mp_catalogue_unref(evicted);
         result = before == catalogue || is_retired ? MP_PUBLISH_EQUAL : MP_PUBLISH_NEW;
         mp_catalogue_unref(before);
     }
@@ -132,14 +176,40 @@ mp_catalogue *mp_catalogue_find(mp_upstreams *table, mp_str name, mp_str class_n
         return NULL;
     pthread_mutex_lock(&upstream->lock);
     mp_node *node = mp_map_find(&upstream->classes, class_name);
-    const mp_catalogue_class *class = node == NULL ? NULL : mp_container(node, mp_catalogue_class, node);
+    mp_catalogue_class *class = node == NULL ? NULL : mp_container(node, mp_catalogue_class, node);
     mp_catalogue *catalogue = class == NULL ? NULL : class->catalogue;
     *is_stale = catalogue != NULL && class->is_stale;
-    if (catalogue != NULL)
+    if (catalogue != NULL) {
         atomic_fetch_add(&catalogue->refs, 1);
+        class->used = ++upstream->class_uses;
+    }
     pthread_mutex_unlock(&upstream->lock);
     mp_upstream_unref(upstream);
     return catalogue;
+}
+
+typedef struct {
+    void (*found)(mp_str class_name, mp_str hash, void *ctx);
+    void *ctx;
+} visit;
+
+static void visit_class(mp_node *node, void *ctx)
+{
+    const visit *it = ctx;
+    const mp_catalogue_class *class = mp_container(node, mp_catalogue_class, node);
+    if (class->catalogue != NULL && is_of_caller(node->key))
+        it->found(node->key, mp_catalogue_hash(class->catalogue), it->ctx);
+}
+
+void mp_catalogue_each_caller(mp_upstreams *table, mp_str name, void (*found)(mp_str, mp_str, void *), void *ctx)
+{
+    mp_upstream *upstream = mp_upstreams_find(table, name);
+    if (upstream == NULL)
+        return;
+    pthread_mutex_lock(&upstream->lock);
+    mp_map_each(&upstream->classes, visit_class, &(visit){found, ctx});
+    pthread_mutex_unlock(&upstream->lock);
+    mp_upstream_unref(upstream);
 }
 
 mp_upstream *mp_catalogue_claim(mp_upstreams *table, mp_str name, mp_str class_name)
@@ -162,8 +232,13 @@ void mp_catalogue_release(mp_upstream *claimed, mp_str class_name)
 {
     pthread_mutex_lock(&claimed->lock);
     mp_node *node = mp_map_find(&claimed->classes, class_name);
-    if (node != NULL)
-        mp_container(node, mp_catalogue_class, node)->is_claimed = false;
+    mp_catalogue_class *class = node == NULL ? NULL : mp_container(node, mp_catalogue_class, node);
+    if (class != NULL)
+        class->is_claimed = false;
+    if (class != NULL && class->catalogue == NULL && is_of_caller(class_name)) {
+        mp_map_drop(&claimed->classes, node);
+        free(class);
+    }
     pthread_mutex_unlock(&claimed->lock);
     mp_upstream_unref(claimed);
 }

@@ -11,6 +11,11 @@ MP_COUNTER(upstream_opened, "upstream_opened", "", "", "channels to upstreams th
 #define BARRED_MS 60000 /* time before a refused credential is tried again, unless the failure says another one */
 #define MOST_ENDED 64   /* channels that one sweep of an upstream ends */
 
+bool mp_channel_key_is_of_caller(const mp_channel_key *key)
+{
+    return memchr(key->node.key.ptr, MP_CALLER_CLASS, key->node.key.len) != NULL;
+}
+
 /* -- channels ------------------------------------------------------------------------------------------------------ */
 
 mp_channel *mp_channel_ref(mp_channel *channel)
@@ -285,7 +290,7 @@ void mp_channel_failed(mp_channel *channel, const mp_upstream_failure *failure)
     bool was_claimed = key != NULL && channel->is_claimed && mp_channel_detach(channel, false);
     if (was_claimed) {
         rest(key, &upstream->part->it, failure);
-        if (key->state == MP_KEY_BARRED) {
+        if (key->state == MP_KEY_BARRED && !mp_channel_key_is_of_caller(key)) {
             snprintf(upstream->error, sizeof upstream->error, "%s", failure->why);
             upstream->error_at = (int64_t)time(NULL);
         }

@@ -12,7 +12,9 @@ const mp_upstream_limits mp_upstream_default_limits = {.channels = 1024,
                                                        .questions_per_principal = 32,
                                                        .parked = 256,
                                                        .parked_per_principal = 16,
-                                                       .park_ms = 300000};
+                                                       .park_ms = 300000,
+                                                       .caller_tokens = 4096,
+                                                       .caller_lists = 256};
 
 const mp_upstream_config mp_upstream_default_config = {.timeout_ms = 60000,
                                                        .timeout_total_ms = 600000,

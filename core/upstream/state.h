@@ -38,6 +38,7 @@ typedef struct mp_catalogue_class {
     mp_catalogue *catalogue;
     bool is_claimed;
     bool is_stale; /* the catalogue was read before a reload changed the connection */
+    uint64_t used; /* of a caller's class: the upstream's class_uses when it was used last */
 } mp_catalogue_class;
 
 /* What all upstreams together may have, and the takes that wait for it, oldest first. */
@@ -102,6 +103,7 @@ struct mp_upstream {
     int64_t calls, waiters; /* slots taken; exchanges that wait */
     mp_circuit circuit;
     mp_map classes; /* of mp_catalogue_class */
+    uint64_t class_uses;
     mp_upstream_series series;
     uint64_t ends[8]; /* times at which programs have ended by themselves, in ms */
     unsigned end_count;
@@ -361,6 +363,8 @@ bool mp_channel_use_place(mp_channel *channel);
 void mp_channel_release_place(mp_channel *channel);
 /* Closes the channels in a list, by their member in_ended. Without a lock. */
 void mp_channels_close(mp_link *ended, bool is_lost);
+/* True for a channel that one caller has by auth.exchange: what the upstream says to that caller's token says nothing about the others. */
+bool mp_channel_key_is_of_caller(const mp_channel_key *key);
 /* Ends the channel: its key is free. Under the upstream's lock; the caller then calls mp_channel_close_soon without it. True if it had not
  * ended before: then the caller has a counted reference. */
 bool mp_channel_detach(mp_channel *channel, bool is_lost);

@@ -235,7 +235,8 @@ static uint64_t quantile(const mp_upstream *upstream, double part)
 
 static void look_for_barred(mp_node *node, void *ctx)
 {
-    if (mp_container(node, mp_channel_key, node)->state == MP_KEY_BARRED)
+    const mp_channel_key *key = mp_container(node, mp_channel_key, node);
+    if (key->state == MP_KEY_BARRED && !mp_channel_key_is_of_caller(key))
         *(bool *)ctx = true;
 }
 

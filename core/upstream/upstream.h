@@ -69,6 +69,8 @@ typedef struct {
     int64_t questions, questions_per_principal;
     int64_t parked, parked_per_principal;
     uint64_t park_ms;
+    int64_t caller_tokens; /* for Lua */
+    int64_t caller_lists;  /* catalogues of one upstream that belong to one caller each */
 } mp_upstream_limits;
 
 extern const mp_upstream_limits mp_upstream_default_limits;
@@ -377,6 +379,11 @@ typedef enum { MP_PUBLISH_NEW, MP_PUBLISH_EQUAL, MP_PUBLISH_UNKNOWN, MP_PUBLISH_
 mp_publish_result mp_catalogue_publish(mp_upstreams *table, mp_upstream *claimed, mp_str name, mp_str class_name,
                                        mp_str bytes, const unsigned char hash[MP_CATALOGUE_HASH]);
 typedef struct mp_catalogue mp_catalogue;
+/* The first character of the name of a class that belongs to one caller. It is also in the key of each channel of that caller, and in no other. An upstream keeps limits.upstreams.caller_lists of them. */
+#define MP_CALLER_CLASS '@'
+/* Calls found(class, hash, ctx) for each class of a caller that has a catalogue, under the upstream's lock: it may not wait, nor call this module.
+ * Any thread. */
+void mp_catalogue_each_caller(mp_upstreams *table, mp_str name, void (*found)(mp_str, mp_str, void *), void *ctx);
 /* A counted reference; NULL: none was published. `*is_stale`: it was published before a reload changed the upstream's connection. Any
  * thread. */
 mp_catalogue *mp_catalogue_find(mp_upstreams *table, mp_str name, mp_str class_name, bool *is_stale);

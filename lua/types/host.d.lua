@@ -96,7 +96,7 @@ host.rock = {}
 host.config = {}
 
 ---@class moonpool.host.limits
----@field upstreams { answer: integer, queue: integer, list_items: integer, list_bytes: integer, questions: integer, questions_per_principal: integer, park: number }   limits.upstreams
+---@field upstreams { answer: integer, queue: integer, list_items: integer, list_bytes: integer, caller_tokens: integer, questions: integer, questions_per_principal: integer, park: number }   limits.upstreams
 ---@field listed integer      limits.listed: number of resources that the list function of one template may return
 ---@field task_seconds number   tasks.ttl
 ---@field call_seconds number   limits.call.time
@@ -906,6 +906,15 @@ function host.upstream.catalogue(name, class) end
 ---@return integer? size      In bytes
 ---@return boolean? is_stale
 function host.upstream.catalogue_hash(name, class) end
+
+--- The classes of an upstream that belong to one caller each: their names begin with "@". An upstream keeps limits.upstreams.caller_lists of them.
+---@param name string
+---@return table<string, string> hashes  By class
+function host.upstream.callers(name) end
+
+--- Counts what became of a token that an upstream needs.
+---@param outcome "got"|"refused"|"failed"|"evicted"
+function host.upstream.count_token(outcome) end
 
 --- Keeps a list for all workers. True if it differs from the last one: then every VM gets the bus message "catalogue" with name .. "\0" .. class.
 ---@param name string

@@ -257,6 +257,8 @@ family("host.", "upstream.channel upstream.catalogue_hash upstream.open_channel 
   "some steps, and a row for each upstream of the configuration")
 row([[host.upstream.catalogue
   host.upstream.publish]], 100, "a copy and a hash of limits.upstreams.list_bytes")
+row("host.upstream.count_token", 1, "a counter")
+row("host.upstream.callers", 20, "a row for each of limits.upstreams.caller_lists")
 row([[host.upstream.fetch
   host.upstream.keep]], 20, "a copy of at most 1 MiB")
 row("moonpool.exchange:park", 20, "at most 256 messages are copied, within limits.call.output")

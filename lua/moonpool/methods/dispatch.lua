@@ -70,7 +70,8 @@ function dispatch.answer(call, params, revision, name)
   if not method and dispatch.special[name] then return dispatch.special[name](call, params, row) end
   if not method then return unknown(name, row.methods) end
   params = params or none
-  if upstreams.has_any and depends_on_lists[name] then federated.settle(call, name, params) end
+  local refusal = upstreams.has_any and depends_on_lists[name] and federated.settle(call, name, params)
+  if refusal then return nil, refusal end
   if method.convert_params then method.convert_params(params) end
   return complete(call, row, name, method.run(call, params, row))
 end

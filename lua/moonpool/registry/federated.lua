@@ -3,12 +3,15 @@
 -- This file is long because making, reading and waiting share what is known now.
 
 local access = require "moonpool.access.access"
+local auth = require "moonpool.upstream.auth"
 local bus = require "moonpool.runtime.bus"
+local callers = require "moonpool.registry.callers"
 local catalogue = require "moonpool.upstream.catalogue"
 local characters = require "moonpool.runtime.characters"
 local class_library = require "moonpool.upstream.class"
 local classes = require "moonpool.registry.classes"
 local config = require "moonpool.upstream.config"
+local errors = require "moonpool.upstream.errors"
 local handle = require "moonpool.upstream.handle"
 local host = require "moonpool.host"
 local json = require "moonpool.json"
@@ -155,8 +158,10 @@ local function make()
   for _, record in ipairs(config.list) do
     local of = things_of(record, CLASS)
     made.hashes[record.name], made.facts[record.name] = of.hash, of.facts
-    made.classes[record.name] = classes.merge(record, of, things_of, function(kind, thing) policy.wrap(policy_kind[kind], thing.name, thing) end)
-    if of.hash ~= "" then settled[record.name] = true end
+    local is_personal = auth.is_personal(record)
+    local function wrap(kind, thing) policy.wrap(policy_kind[kind], thing.name, thing) end
+    made.classes[record.name] = (is_personal and callers or classes).merge(record, of, things_of, wrap)
+    if of.hash ~= "" or is_personal then settled[record.name] = true end
     made.lists[#made.lists + 1] = of.list
     for _, one in ipairs(of.list) do
       if one.why then
@@ -251,7 +256,11 @@ local function source_of_things()
   local parts = {}
   for _, record in ipairs(config.list) do
     parts[#parts + 1] = host.upstream.catalogue_hash(record.name, CLASS) or "-"
-    for _, name in ipairs(class_library.all) do parts[#parts + 1] = host.upstream.catalogue_hash(record.name, name) or "-" end
+    if auth.is_personal(record) then
+      parts[#parts + 1] = callers.fingerprint(record)
+    else
+      for _, name in ipairs(class_library.all) do parts[#parts + 1] = host.upstream.catalogue_hash(record.name, name) or "-" end
+    end
   end
   return table.concat(parts, "\0")
 end
@@ -430,8 +439,10 @@ end
 function federated.on_read(_) end
 function federated.on_tick(_) end
 
---- Reads the lists of an upstream now, unless another task of any worker does: true unless it does.
+--- Reads the lists of an upstream now, unless another task of any worker does: true unless it does. Those that belong to callers are read when the caller
+--- needs them.
 function federated.read(record)
+  if auth.is_personal(record) then return true end
   local claim <close> = host.upstream.claim(record.name, CLASS)
   if not claim then return false end
   local began, _, _, was_stale = host.time.now(), host.upstream.catalogue(record.name, CLASS)
@@ -460,6 +471,7 @@ function federated.forget(record) host.store.delete(fresh_key(record)) end
 local function read_soon(record) host.job.begin(function() federated.read(record) end, MAX_READ_S) end
 
 local function is_due(record)
+  if auth.is_personal(record) then return false end
   if not host.store.get(fresh_key(record)) then return true end
   local hash, _, is_stale = host.upstream.catalogue_hash(record.name, CLASS)
   return hash == nil or is_stale
@@ -478,15 +490,22 @@ function federated.tick()
   host.store.delete("job:running:" .. federated.job)
 end
 
+-- Reads the lists of a caller in this task.
+local function read_caller(record, identity, class)
+  callers.read(record, identity, class, function(text, claim) publish_class(record, class, text, claim) end)
+end
+
 --- A request told that the lists no longer fit: they are read before it is sent again.
-function things.on_stale(record)
+function things.on_stale(record, call)
+  local identity = auth.identity(record, call)
+  if identity then return read_caller(record, identity, catalogue.of_caller(identity.owner)) end
   local ends_at = host.time.now() + record.list_wait
   host.store.delete(fresh_key(record))
   while not federated.read(record) and host.time.now() < ends_at do changed:wait(0.05) end       -- a reading that runs may be older than the error
 end
 
-function things.facts_now(record, entry)
-  for _, one in ipairs(catalogue.of(record.name, CLASS).entries) do
+function things.facts_now(record, entry, call)
+  for _, one in ipairs(catalogue.of(record.name, callers.class_of(record, call) or CLASS).entries) do
     if one.kind == entry.kind and one.key == entry.key then return one.facts end
   end
   return entry.facts
@@ -538,7 +557,7 @@ local function settle_class(call)
   local missing, ends_at = {}, host.time.now()
   for _, record in ipairs(config.list) do
     local facts, hash = now.facts[record.name] or {}, now.hashes[record.name]
-    local name = facts.revision and classes.of(record, facts, call) or CLASS
+    local name = facts.revision and not auth.is_personal(record) and classes.of(record, facts, call) or CLASS
     if name ~= CLASS then
       local id, is_known, way = record.name .. " " .. name, now.classes[record.name][name], classes.way(record, facts, call)
       if not is_known and not classes.has_failed(record, name) or classes.is_due(record, name, hash) then
@@ -559,19 +578,60 @@ local function settle_class(call)
   end
 end
 
+-- Waits until the lists of a call's caller are there, or could not be read; those that were read a while ago are read again meanwhile. `only`: of this
+-- upstream; nil: of all that list for callers.
+local function settle_callers(call, only)
+  local missing, ends_at = {}, host.time.now()
+  local function is_there(record, class) return now.classes[record.name][class] or callers.failure_of(record, class) ~= nil end
+  for _, record in ipairs(only and { only } or callers.records) do
+    local identity = auth.identity(record, call)
+    local class = identity and catalogue.of_caller(identity.owner)
+    if class and callers.is_due(record, class) then
+      host.job.begin(function()
+        local _ <close> = setmetatable({}, { __close = wake })
+        read_caller(record, identity, class)
+      end, MAX_READ_S)
+    end
+    if class and not is_there(record, class) then missing[record], ends_at = class, math.max(ends_at, host.time.now() + record.list_wait) end
+  end
+  while next(missing) do
+    for record, class in pairs(missing) do
+      if is_there(record, class) then missing[record] = nil end
+    end
+    local left = ends_at - host.time.now()
+    if next(missing) == nil or left <= 0 then return end
+    changed:wait(math.min(left, LOOK_S))
+  end
+end
+
 local is_list = { ["tools/list"] = true, ["prompts/list"] = true, ["resources/list"] = true, ["resources/templates/list"] = true }
+local list_of_method = { ["tools/call"] = "tools", ["prompts/get"] = "prompts" }
 
 -- True if a request is about a thing of which this Lua state knows, so that no list has to be read for it.
 local function is_known(method, params)
-  if method == "tools/call" then return registry.thing("tools", params.name) ~= nil end
-  if method == "prompts/get" then return registry.thing("prompts", params.name) ~= nil end
+  if list_of_method[method] then return registry.thing(list_of_method[method], params.name) ~= nil end
   return not is_list[method]
 end
 
---- Waits until the lists that clients see are complete, or an upstream's `list_wait` is over: called before a request that depends on them.
+-- The error for a call of a tool or prompt that this caller does not have, by a name which only an upstream of callers could have: the reason for which it
+-- shows the caller nothing; nil for other calls. Whether the upstream has the name is not known, so the error says nothing about that.
+local function refusal_of(call, kind, key)
+  local thing = registry.thing(kind, key)
+  if type(key) ~= "string" or thing and not (thing.upstream and auth.is_personal(config.by_name[thing.upstream])) then return end
+  for _, record in ipairs(callers.records) do
+    local failed = key:sub(1, #record.prefix) == record.prefix and callers.failure_for(record, call)
+    if failed then return errors.of(record, failed) end
+  end
+end
+
+--- Waits until the lists that clients see are complete, or an upstream's `list_wait` is over: called before a request that depends on them. Returns the
+--- error for a request that cannot be answered without them.
 function federated.settle(call, method, params)
   federated.settle_base()
   if config.has_any and not is_known(method, params) then settle_class(call) end
+  if not callers.records[1] then return nil end
+  settle_callers(call)
+  return list_of_method[method] and refusal_of(call, list_of_method[method], params.name) or nil
 end
 
 --- Waits until the lists are there that clients see which cannot be asked anything.
@@ -591,9 +651,11 @@ function federated.settle_base()
   catch_up()
 end
 
---- Waits until the first reading of an upstream's lists is over, for at most its `list_wait`: `upstream "NAME"`:tools() needs them.
-function handle.settle(record)
+--- Waits until the first reading of an upstream's lists is over, for at most its `list_wait`: `upstream "NAME"`:tools() needs them. The lists of a caller
+--- whose own token is sent are those for the call.
+function handle.settle(record, call)
   if host.script.has_specs then return end                      -- nothing is read
+  if auth.is_personal(record) then return settle_callers(call, record) end
   local ends_at = host.time.now() + record.list_wait
   while not settled[record.name] and not host.upstream.catalogue_hash(record.name, CLASS) do
     local left = ends_at - host.time.now()

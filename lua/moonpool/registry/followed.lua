@@ -1,6 +1,8 @@
 -- What upstreams say about their lists and resources, for the clients of this gateway: a list that may have changed is read again, once for all who say
 -- so, and clients are notified of what differs; a resource that has changed is told to those that subscribed to it.
 
+local auth = require "moonpool.upstream.auth"
+local callers = require "moonpool.registry.callers"
 local classes = require "moonpool.registry.classes"
 local config = require "moonpool.upstream.config"
 local federated = require "moonpool.registry.federated"
@@ -34,6 +36,10 @@ local function read_gathered(record)
   end
   local since = state.last
   gathering[record.name] = nil
+  if auth.is_personal(record) then
+    callers.forget(record)
+    return subscriptions.list_may_have_changed()
+  end
   classes.forget(record, since)
   while not federated.has_begun(record, since) do
     if federated.read(record) then return end
@@ -82,6 +88,7 @@ end)
 function followed.subscribe(resource, uri)
   local record = config.by_name[resource.upstream]
   if not record then return true end
+  if auth.is_personal(record) then return nil, follow.refusal("the upstream '" .. record.name .. "' is not asked when resources change") end
   local done, why = follow.add(record, wrapping.inward(record, uri) or uri)
   if done then return true end
   return nil, follow.refusal(why)

@@ -37,6 +37,13 @@ function subscriptions.switched(kind, thing) access.notify(kind, thing, list_cha
 --- Notifies of changed entries of a list: { was =, is =, is_other = } for each.
 function subscriptions.list_changed(kind, changes) access.notify_changes(kind, changes, list_changed(kind)) end
 
+--- Notifies all who follow a list that what they see may have changed: which of them it concerns is not known.
+function subscriptions.list_may_have_changed()
+  for _, kind in ipairs { "tools", "prompts", "resources" } do
+    access.notify_changes(kind, { { is = {}, is_other = true } }, list_changed(kind))
+  end
+end
+
 --- Notifies the subscribers of a resource, whose normalized URI is `normal`, that its content has changed.
 function subscriptions.notify_updated(normal, resource, uri)
   access.notify("resource:" .. normal, resource, publisher("notifications/resources/updated", { uri = uri }))

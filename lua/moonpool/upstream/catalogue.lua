@@ -6,6 +6,7 @@
 
 local host = require "moonpool.host"
 local json = require "moonpool.json"
+local lru = require "moonpool.runtime.lru"
 
 local catalogue = {}
 
@@ -31,30 +32,57 @@ function catalogue.decode(text)
   return json.decode(first), entries
 end
 
+local MAX_CALLERS <const> = 256
+
 local read = {}       -- name .. "\0" .. class -> { hash, facts, entries }: what this Lua state has read of the catalogues that are in force
+local of_callers = lru.new(MAX_CALLERS)                        -- as `read`, for classes of one caller each
+local by_hash = setmetatable({}, { __mode = "v" })             -- hash -> an entry of these: equal catalogues are decoded once
 
 local none = { facts = {}, entries = {}, hash = "" }
 
---- The catalogue that is in force: { hash, facts, entries }; without one, an empty one whose `hash` is "".
-function catalogue.of(name, class)
-  local key = name .. "\0" .. class
-  local known = read[key]
-  local hash = host.upstream.catalogue_hash(name, class)
-  if known and known.hash == hash then return known end
-  local text
-  text, hash = host.upstream.catalogue(name, class)
-  if not text then
-    read[key] = nil
-    return none
+--- The class of the lists of one caller, by the owner that auth.identity gave.
+function catalogue.of_caller(owner) return "@" .. owner end
+
+local function is_of_caller(class) return class:sub(1, 1) == "@" end
+
+local function known_of(key, class)
+  if is_of_caller(class) then return of_callers:get(key) end
+  return read[key]
+end
+
+local function keep(key, class, made)
+  if not is_of_caller(class) then
+    read[key] = made
+  elseif made then
+    of_callers:put(key, made)
+  else
+    of_callers:drop(key)
   end
-  local made = { hash = hash }
+end
+
+local function decoded(text, hash)
+  local made = by_hash[hash] or { hash = hash }
+  if made.facts then return made end
   if text == "" then
     made.facts, made.entries = {}, {}
   else
     made.facts, made.entries = catalogue.decode(text)
   end
-  read[key] = made
+  by_hash[hash] = made
   return made
+end
+
+--- The catalogue that is in force: { hash, facts, entries }; without one, an empty one whose `hash` is "".
+function catalogue.of(name, class)
+  local key = name .. "\0" .. class
+  local hash = host.upstream.catalogue_hash(name, class)
+  local known = hash and known_of(key, class)
+  if known and known.hash == hash then return known end
+  local text
+  if hash then text, hash = host.upstream.catalogue(name, class) end      -- another one may have been published since
+  local made = text and decoded(text, hash) or nil
+  keep(key, class, made)
+  return made or none
 end
 
 --- The class of a client that cannot be asked anything.

@@ -25,6 +25,7 @@ local words = {
   busy = function(f) return "is busy" .. (f.what and " (" .. f.what .. ")" or "") end,
   barred = function() return "refuses the credential of this gateway: its operator must renew it" end,
   credential = function() return "cannot be called, as the authorization server gives no token at the moment" end,
+  denied = function() return "cannot be called for this caller, whose token was refused" end,
   caller = function() return "needs a token of the caller: one that auth.jwt or auth.introspection of this gateway has verified" end,
   stopped = function() return "was stopped by a change of the configuration" end,
   lost = function() return "lost the session in which this was asked" end,

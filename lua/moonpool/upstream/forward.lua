@@ -2,6 +2,7 @@
 -- names and a `_meta` of our own; the result comes back in the base revision. A failure raises the error that the client gets.
 
 local ask = require "moonpool.upstream.ask"
+local auth = require "moonpool.upstream.auth"
 local call_library = require "moonpool.protocol.call"
 local catalogue = require "moonpool.upstream.catalogue"
 local class_of_client = require "moonpool.upstream.class"
@@ -47,7 +48,9 @@ end
 
 -- -- the request -----------------------------------------------------------------------------------------------------
 
-local function facts_of(record) return catalogue.of(record.name, catalogue.class).facts end
+local function facts_of(record, identity)
+  return catalogue.of(record.name, identity and catalogue.of_caller(identity.owner) or catalogue.class).facts
+end
 
 -- The time limit of the call does not count while it waits for an upstream, which has limits of its own.
 local function pause_deadline(call)
@@ -65,8 +68,14 @@ function forward.sent(call) return sent[call] end
 --- Sends a request of a call. `make(card)` gives the params without `_meta`; `may_ask`: the upstream may answer with questions. Returns what
 --- request.send returns.
 function forward.send(record, call, options)
-  local facts = facts_of(record)
-  local key, is_own, class = keys.of(record, facts, call, ask.class_of(record, facts, call))
+  local identity, denied = auth.identity(record, call)
+  if denied then return nil, denied end
+  local facts = facts_of(record, identity)
+  local key, is_own, class = keys.of(record, facts, call, ask.class_of(record, facts, call), identity and identity.owner)
+  if identity then
+    local digest = options.digest                             -- a retry with other scopes is another caller's
+    options.digest = function() return (digest and digest() or "") .. identity.owner end
+  end
   local meta = call.meta
   local count = { channel = key, times = 0, place = (sent[call] and sent[call].place or 0) + 1 }
   sent[call] = count
@@ -78,7 +87,9 @@ function forward.send(record, call, options)
   local more                                                  -- members of the params that a repeated request has: the client's answers
   local spec = {
     method = options.method, key = key, call = call,
-    options = { own = is_own and call or nil, class = class, stream = class ~= "none", tells_roots = is_own and class_of_client.tells_roots(call) },
+    options = {
+      own = is_own and call or nil, class = class, stream = class ~= "none", tells_roots = is_own and class_of_client.tells_roots(call), identity = identity,
+    },
     level = level, is_own = is_own, may_repeat = options.may_repeat, rows = options.rows, on_stale = options.on_stale,
     timeout = options.timeout, headers = options.headers,
     asker = class ~= "none" and function(card) return ask.new(record, card, card.class or class, call) end or nil,

@@ -1,6 +1,7 @@
 -- upstream "NAME" in scripts: calls of an upstream by its own names. A handle works for the call in which it is used: its principal decides which
 -- channel is taken. Failures are `nil, why`. Policies, which guard clients, do not apply; `only` and `hide` of the upstream do.
 
+local auth = require "moonpool.upstream.auth"
 local catalogue = require "moonpool.upstream.catalogue"
 local config = require "moonpool.upstream.config"
 local errors = require "moonpool.upstream.errors"
@@ -33,10 +34,22 @@ local function current_call()
   return call
 end
 
+--- Waits until the lists of an upstream were read for the first time, or could not be, for at most its `list_wait`: those for the caller alone, if its own
+--- token is sent. Replaced by registry/federated.lua.
+function handle.settle(_, _) end
+
+-- The catalogue of an upstream, for the caller if its own token is sent; and a failure if the caller has none.
+local function listed_of(record)
+  local identity, denied = auth.identity(record, host.call.current())
+  if not identity then return catalogue.of(record.name, catalogue.class), denied end
+  handle.settle(record, current_call())
+  return catalogue.of(record.name, catalogue.of_caller(identity.owner))
+end
+
 -- The entry of the catalogue for a thing, if it has one; and false if the upstream's filters hide it, or if it is withheld.
 local function entry_of(record, list, key)
   if not names.is_shown(record, key) then return nil, false end
-  for _, entry in ipairs(catalogue.of(record.name, catalogue.class).entries) do
+  for _, entry in ipairs(listed_of(record).entries) do
     if entry.kind == list and entry.key == key then return entry, pins.why(record.name, entry) == nil end
   end
   return nil, list == "resources" or not pins.has(record.name)       -- a resource may be one of an approved template
@@ -133,16 +146,14 @@ function methods.prompt(self, name, args)
   return { text = text_of(blocks), messages = result.messages, raw = result }
 end
 
---- Waits until the lists of an upstream were read for the first time, or could not be, for at most its `list_wait`. Replaced by registry/federated.lua.
-function handle.settle(_) end
-
 --- handle:tools(): the definitions of the tools that the upstream listed and its filters show, with its own names; or nil, why, if it has listed nothing.
 --- Only before the first list it waits for it.
 function methods.tools(self)
   local record, list = record_of(self), json.array {}
   if handle.stand_ins[record.name] then return list end
-  local listed = catalogue.of(record.name, catalogue.class)
-  if not listed.facts.revision then
+  local listed, denied = listed_of(record)
+  if denied then return nil, errors.of(record, denied).message end
+  if not listed.facts.revision and not auth.is_personal(record) then
     current_call()
     handle.settle(record)
     listed = catalogue.of(record.name, catalogue.class)

@@ -1,5 +1,6 @@
 -- Which channel of an upstream a call uses. The key of a channel is a text: calls with equal keys share the channel. What an upstream keeps for one
--- client is shared between principals only if the upstream keeps nothing for clients, or the configuration says `per: gateway`.
+-- client is shared between principals only if the upstream keeps nothing for clients, or the configuration says `per: gateway`. Callers whose own tokens
+-- are sent share nothing: the owner of the token, which is the principal with its scopes, ends each of their keys, after "@".
 
 local class = require "moonpool.upstream.class"
 local host = require "moonpool.host"
@@ -66,11 +67,32 @@ local function key_of(record, facts, call, class_text)
   return of_principal(call, class_text)
 end
 
+-- True if an upstream keeps nothing for its clients.
+local function is_stateless(facts) return facts.is_modern or facts.transport == "http" and not facts.has_session end
+
+-- The key for a caller whose own token is sent: with the token's owner, whatever else it has.
+local function of_caller(record, facts, call, class_text, owner)
+  local key, is_own
+  if not record.per and is_stateless(facts) then
+    class_text = class.none
+  elseif record.per == "call" then
+    key, is_own = of_call()
+  elseif record.per == "session" or not record.per and call.has_session and (facts.transport == "http" or class_text ~= class.none) then
+    key, is_own = of_session(call)
+  end
+  return (key or with_class("caller", class_text)) .. "@" .. owner, is_own or false, class_text
+end
+
+--- The key for reading the lists of a caller whose own token is sent.
+function keys.of_lists(owner) return "caller@" .. owner end
+
 --- The key for a call; true if the channel belongs to the call's session or to the call alone; and the channel's class. `facts` are those of the
 --- upstream's catalogue: { is_modern, transport, has_session }. `class_text`: the class of the call's client. A channel that clients share can ask nobody.
-function keys.of(record, facts, call, class_text)
+--- `owner`: that of auth.identity for the call, if the caller's own token is sent.
+function keys.of(record, facts, call, class_text, owner)
+  if owner then return of_caller(record, facts, call, class_text, owner) end
   if record.per == "gateway" then return keys.shared, false, class.none end
-  if not record.per and (facts.is_modern or (facts.transport == "http" and not facts.has_session)) then return keys.shared, false, class.none end
+  if not record.per and is_stateless(facts) then return keys.shared, false, class.none end
   local key, is_own = key_of(record, facts, call, class_text)
   return key, is_own, class_text
 end

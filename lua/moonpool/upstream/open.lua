@@ -205,22 +205,22 @@ end
 -- Opens a channel with a token; one that the upstream refuses is replaced once.
 local function establish_as(record, channel, token, token_key, options)
   if token then channel:authorize(token) end
-  local class_text = options.class or class.none
+  local class_text, identity = options.class or class.none, options.identity
   local card, failure = open.establish(record, channel, class_text, options.tells_roots)
   if card or not token or failure.status ~= 401 then return card, failure, token end
   auth.drop(token_key, token)
-  local fresh, why = auth.token(record)
+  local fresh, why = auth.token(record, identity)
   if not fresh then return nil, why end
   channel:authorize(fresh)
   card, failure = open.establish(record, channel, class_text, options.tells_roots)
-  if not card and failure.status == 401 then auth.bar(record, token_key) end
+  if not card and failure.status == 401 then auth.bar(record, token_key, identity) end
   return card, failure, fresh
 end
 
--- There is no token. A refused credential bars the upstream, so that people see it in its state.
+-- There is no token. A refused credential of the gateway bars the upstream, so that people see it in its state.
 local function refuse_without(record, key, options, failure)
   if failure.reason ~= "barred" then return nil, failure end
-  local channel, state = host.upstream.channel(record.name, key, options)
+  local channel, state = host.upstream.channel(record.name, auth.is_personal(record) and "token" or key, options)
   if channel and state == "claimed" then
     channel:failed(failure)
   elseif channel then
@@ -231,10 +231,11 @@ end
 
 --- The channel of an upstream with this key, open, its card, and true if the circuit is open and one harmless request is to be tried first; or nil and
 --- a failure. `options` are those of host.upstream.channel; `class`: what the upstream is told that its client can be asked; tells_roots = true: its client
---- notifies of changed roots; and stream = true: a channel that is opened now gets its standing stream before its first request, if the upstream has one.
+--- notifies of changed roots; stream = true: a channel that is opened now gets its standing stream before its first request, if the upstream has one; and
+--- `identity`: what auth.identity gave for the call.
 --- Sets options.token and options.token_key to the token that the channel sends, and its key.
 function open.channel(record, key, options)
-  local token, token_key = auth.token(record)
+  local token, token_key = auth.token(record, options.identity)
   if record.auth and not token then return refuse_without(record, key, options, token_key) end
   local channel, state = host.upstream.channel(record.name, key, options)
   if not channel then return nil, state end
@@ -246,6 +247,7 @@ function open.channel(record, key, options)
       failure = barred(failure)
       failure.outcome = "not_run"           -- whatever became of the opening, the request itself was not sent
       channel:failed(failure)
+      if failure.reason == "barred" and options.identity then failure.reason = "denied" end
       return nil, failure
     end
     if options.stream then open.stream(channel, card) end

@@ -105,7 +105,7 @@ local function renew(record, spec, tries)
   local token, key = spec.options.token, spec.options.token_key
   local cause = token and "token" or "sent_before"               -- without a token C has sent it on the channel, perhaps with an old one
   if tries[cause] then
-    if token then auth.bar(record, key) end
+    if token then auth.bar(record, key, spec.options.identity) end
     return "done"
   end
   tries[cause] = true
@@ -149,11 +149,13 @@ local function judge(record, channel, card, spec, tries, event, failure, err)
 end
 
 -- A refused credential, and a session that was lost twice, certainly ran nothing.
-local function sharpened(card, event, failure, err)
+local function sharpened(record, card, event, failure, err)
   if is_lost(card, event, failure, err) then return { outcome = "not_run", reason = "lost" } end
   if failure and failure.reason == "status" then
     if failure.status == 508 then return { outcome = "not_run", reason = "loop", status = failure.status } end
-    if failure.status == 401 or failure.status == 403 then return { outcome = "not_run", reason = "barred", status = failure.status } end
+    if failure.status == 401 or failure.status == 403 then
+      return { outcome = "not_run", reason = auth.is_personal(record) and "denied" or "barred", status = failure.status }
+    end
     if failure.status == 429 or failure.status == 503 and failure.retry_after then
       return { outcome = "not_run", reason = "busy", status = failure.status, retry_after = failure.retry_after }
     end
@@ -185,7 +187,7 @@ function request.send(record, spec)
     end
     if result then return { result = result, text = event.result, card = card, is_new = tries.is_new } end
     if judge(record, channel, card, spec, tries, event, failure, err) == "done" then
-      failure = sharpened(card, event, failure, err)
+      failure = sharpened(record, card, event, failure, err)
       if failure then return nil, failure end
       return nil, nil, err
     end

@@ -76,8 +76,8 @@ function make.tools(record, entry, script)
   made.mirror = entry.facts.mirror
   function made.handler(args, call)
     return forward.tool(record, entry.key, entry.facts, args, call, {
-      headers = script and script.headers_of and script.headers_of(call), on_stale = things.on_stale and function() things.on_stale(record) end,
-      rows = function() return things.facts_now(record, entry).mirror end,
+      headers = script and script.headers_of and script.headers_of(call), on_stale = things.on_stale and function() things.on_stale(record, call) end,
+      rows = function() return things.facts_now(record, entry, call).mirror end,
       learn = not script and function(key) routes.learn(record, call, made, entry.key, key) end or nil,
     })
   end
@@ -134,7 +134,7 @@ function things.of(record, entry, script)
   return make[entry.kind](record, entry, script)
 end
 
---- The facts of an entry in the catalogue that is in force now. Replaced by registry/federated.lua.
+--- The facts of an entry in the catalogue that is in force now for the client of a call. Replaced by registry/federated.lua.
 function things.facts_now(_, entry) return entry.facts end
 
 return things

@@ -59,7 +59,7 @@ local forbidden = { "authorization", "Authorization", "cookie", "set-cookie", "p
 local forbidden_to_pass = { "x-forwarded-for", "X-Forwarded-Host", "forwarded", "x-real-ip", "x-api-key" }
 
 -- Keys of the design that nothing obeys yet: refused, not accepted in silence.
-local planned = { "openapi: x", "url: https://x, auth: {exchange: {}}", "url: https://x, auth: {user: {}}" }
+local planned = { "openapi: x", "url: https://x, auth: {user: {}}" }
 
 local full = [[
 upstreams:

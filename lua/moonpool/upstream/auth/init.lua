@@ -14,9 +14,12 @@ local WAIT_S <const> = 25                -- longest wait for a token
 local FETCH_S <const> = 22               -- longest time that getting one may take; the lock ends then
 local BARRED_S <const> = 30              -- seconds until a refused credential is tried again
 local MAX_PAUSE_S <const> = 60           -- longest pause after a server did not answer
+local DENIED_S <const> = 30              -- seconds until a caller's token is exchanged again that the authorization server has refused
 local MAX_KNOWN <const> = 1024
+local MAX_CALLERS <const> = host.limits.upstreams.caller_tokens
 
 local PREFIX <const> = "upstream:credential:"
+local OF_CALLER <const> = "caller:"      -- before the keys of callers' tokens
 
 local known = lru.new(MAX_KNOWN)         -- key -> { text, ends, renew_at }, as the store has it
 local changed = host.task.event()
@@ -50,23 +53,41 @@ end
 
 -- -- whose token -------------------------------------------------------------------------------------------------------------
 
+--- True if requests to an upstream have a token of the caller, so that callers share nothing of it.
+function auth.is_personal(record) return record.auth ~= nil and record.auth.kind == "exchange" end
+
 -- The caller's own token, if this gateway has verified it; nil for callers without one.
 local function verified_token(call)
-  local facts = call and principal.facts(call.principal)
+  local facts = principal.facts(call.principal)
   if not (facts and facts.has_token) then return nil end
-  local header = host.call.header(call, "authorization")
-  return header and header:match "^[Bb][Ee][Aa][Rr][Ee][Rr] +([!-~]+)$"
+  local header, count = host.call.header(call, "authorization")
+  return count == 1 and header:match "^[Bb][Ee][Aa][Rr][Ee][Rr] +([!-~]+)$" or nil
 end
 
---- A text that differs for callers whose tokens must not be mixed: one principal with other scopes is another caller.
-function auth.owner(call)
+-- A text that differs for callers whose tokens must not be mixed: one principal with other scopes is another caller.
+local function owner_of(call)
   local facts = principal.facts(call.principal)
-  return joined(facts.key, table.concat(facts.scopes, " "))
+  return joined(facts.key, facts.id, table.concat(facts.scopes, " ")):sub(1, 32)
+end
+
+local identities = setmetatable({}, { __mode = "k" })      -- call -> what auth.identity gives for it
+
+--- Whose token requests of a call have: { owner, subject, id }, where `owner` is a text that no other caller has, and `subject` the caller's token. nil
+--- for an upstream where all callers have the gateway's credential; nil and a failure for a caller without a token, and without a call.
+function auth.identity(record, call)
+  if not auth.is_personal(record) then return nil end
+  local before = call and identities[call]
+  if before then return before end
+  local subject = call and verified_token(call)
+  if not subject then return nil, { outcome = "not_run", reason = "caller" } end
+  local made = { owner = owner_of(call), subject = subject, id = call.principal.id }
+  identities[call] = made
+  return made
 end
 
 local function key_of(record, owner)
   local of = record.auth
-  return joined(record.name, of.kind, of.issuer, of.token_url, of.client, host.secret.reveal(of.secret), of.scope, of.audience, of.method, owner)
+  return joined(record.name, of.kind, of.issuer, of.token_url, of.client, host.secret.reveal(of.secret), of.scope, of.audience, of.resource, of.method, owner)
 end
 
 -- -- the store ---------------------------------------------------------------------------------------------------------------
@@ -84,34 +105,69 @@ local function load_token(key)
   return token
 end
 
+local function is_of_caller(key) return key:sub(1, #OF_CALLER) == OF_CALLER end
+
+-- Drops tokens of callers, any of them, until there is room for one more.
+local function make_room()
+  local keys = host.store.keys(PREFIX .. OF_CALLER, MAX_CALLERS + 1)
+  for count = #keys, MAX_CALLERS, -1 do
+    local key = table.remove(keys, string.unpack("I4", host.random.bytes(4)) % count + 1)
+    host.store.delete(key)
+    host.upstream.count_token "evicted"
+    host.bus.broadcast("credential dropped", key:sub(#PREFIX + 1))
+  end
+end
+
 local function keep_token(key, got)
   local now = host.time.clock()
   local early = math.min(30, got.seconds / 4)
   local token = { text = got.text, ends = now + got.seconds, renew_at = now + got.seconds - early }
+  if is_of_caller(key) and not host.store.get(PREFIX .. key) then make_room() end
   host.store.set(PREFIX .. key, host.seal.make(json.encode(token), purpose(key)), math.ceil(got.seconds))
   known:put(key, token)
 end
 
 -- -- getting one -------------------------------------------------------------------------------------------------------------
 
-local function pause_of(key)
+local function pause_at(key)
   local text = host.store.get(PREFIX .. "pause:" .. key)
   local pause = text and json.decode(text)
   return type(pause) == "table" and pause or nil
 end
 
-local function note_failure(record, key, failure)
+-- Why no token is got for a while: for this caller's token, for this caller, or for all.
+local function pause_of(record, key, identity)
+  local pause = pause_at(key)
+  if pause or not identity then return pause end
+  return pause_at(joined(key, identity.subject)) or pause_at(record.auth.key)
+end
+
+-- The key under which a failure is kept: the server may refuse one token of a caller, and then take the next one. It may refuse the gateway.
+local function pause_key(record, key, identity, kind)
+  if not identity or kind == "outage" then return key end
+  return kind == "denied" and joined(key, identity.subject) or record.auth.key
+end
+
+local function seconds_of(failure, key)
+  if failure.kind == "barred" then return BARRED_S end
+  if failure.kind == "denied" then return DENIED_S end
+  if failure.retry_after then return math.max(failure.retry_after, 1) end
   local count = host.store.incr(PREFIX .. "failures:" .. key, 1, 300) or 1
-  local seconds = failure.kind == "barred" and BARRED_S or failure.retry_after or math.min(MAX_PAUSE_S, 2 ^ (math.min(count, 7) - 1))
-  seconds = math.max(seconds, 1)
-  host.store.set(PREFIX .. "pause:" .. key, json.encode { kind = failure.kind, why = failure.why, ends = host.time.clock() + seconds }, seconds)
-  if failure.kind == "barred" then host.store.delete(PREFIX .. key) end
-  host.log.write(failure.kind == "barred" and "error" or "warn", "no token for upstream", { upstream = record.name, why = failure.why,
-    again = ("%.0fs"):format(seconds), hint = failure.kind == "barred" and "see auth of the upstream in the configuration" or nil })
+  return math.min(MAX_PAUSE_S, 2 ^ (math.min(count, 7) - 1))
+end
+
+-- `at`: the key under which the failure is kept.
+local function note_failure(record, key, at, failure, identity)
+  local seconds, is_ours = seconds_of(failure, key), failure.kind == "barred"
+  host.store.set(PREFIX .. "pause:" .. at, json.encode { kind = failure.kind, why = failure.why, ends = host.time.clock() + seconds }, seconds)
+  if failure.kind ~= "outage" then host.store.delete(PREFIX .. key) end
+  host.upstream.count_token(failure.kind == "outage" and "failed" or "refused")
+  host.log.write(is_ours and "error" or "warn", "no token for upstream", { upstream = record.name, principal = identity and identity.id, why = failure.why,
+    again = ("%.0fs"):format(seconds), hint = is_ours and "see auth of the upstream in the configuration" or nil })
 end
 
 -- Gets a token in a task of its own, so that the cancel of one call takes it from no other.
-local function fetch(record, key, subject)
+local function fetch(record, key, identity)
   local lock = PREFIX .. "lock:" .. key
   local mine = hex(host.random.bytes(8))
   if not host.store.add(lock, mine, FETCH_S) then return end
@@ -120,33 +176,35 @@ local function fetch(record, key, subject)
       if host.store.get(lock) == mine then host.store.delete(lock) end
       host.bus.broadcast("credential", key)
     end })
-    local got, failure = server.token(record, subject)
+    local got, failure = server.token(record, identity and identity.subject)
     if got then
+      host.upstream.count_token "got"
       keep_token(key, got)
       host.store.delete(PREFIX .. "failures:" .. key)
       host.store.delete(PREFIX .. "pause:" .. key)
     else
-      note_failure(record, key, failure)
+      note_failure(record, key, pause_key(record, key, identity, failure.kind), failure, identity)
     end
   end, FETCH_S)
   if not begun then host.store.delete(lock) end
 end
 
+local reasons = { barred = "barred", denied = "denied", outage = "credential" }
+
 local function failure_of(pause)
-  return { outcome = "not_run", reason = pause.kind == "barred" and "barred" or "credential", why = pause.why,
-    retry_after = math.max(1, pause.ends - host.time.clock()) }
+  return { outcome = "not_run", reason = reasons[pause.kind] or "credential", why = pause.why, retry_after = math.max(1, pause.ends - host.time.clock()) }
 end
 
 -- The token of a key; or nil and a failure.
-local function token_of(record, key, subject)
+local function token_of(record, key, identity)
   local deadline = host.time.now() + WAIT_S
   while true do
     local token, now = load_token(key), host.time.clock()
     if token and now < token.renew_at then return token.text end
     local is_good = token and now < token.ends
-    local pause = pause_of(key)
-    if pause and not (is_good and pause.kind ~= "barred") then return nil, failure_of(pause) end
-    if not pause then fetch(record, key, subject) end
+    local pause = pause_of(record, key, identity)
+    if pause and not (is_good and pause.kind == "outage") then return nil, failure_of(pause) end
+    if not pause then fetch(record, key, identity) end
     if is_good then return token.text end
     local left = deadline - host.time.now()
     if left <= 0 then return nil, { outcome = "not_run", reason = "credential", why = "the authorization server does not answer" } end
@@ -154,20 +212,15 @@ local function token_of(record, key, subject)
   end
 end
 
---- The bearer token for requests of a call (nil: of the gateway itself) to an upstream, and its key; nil, nil if the configuration names none; nil and a
---- failure.
-function auth.token(record, call)
+--- The bearer token for requests to an upstream, and its key; nil, nil if the configuration names none; nil and a failure. `identity`: what auth.identity
+--- gave for the call; nil for requests of the gateway itself, which an upstream with a token of each caller refuses.
+function auth.token(record, identity)
   if not record.auth then return nil, nil end
-  if record.auth.kind == "client_credentials" then
-    local key = record.auth.key or key_of(record, "")
-    record.auth.key = key
-    local token, failure = token_of(record, key)
-    return token, token and key or failure
-  end
-  local subject = verified_token(call)
-  if not subject then return nil, { outcome = "not_run", reason = "caller" } end
-  local key = key_of(record, auth.owner(call))
-  local token, failure = token_of(record, key, subject)
+  record.auth.key = record.auth.key or key_of(record, "")
+  local is_personal = auth.is_personal(record)
+  if is_personal and not identity then return nil, { outcome = "not_run", reason = "caller" } end
+  local key = is_personal and OF_CALLER .. key_of(record, identity.owner) or record.auth.key
+  local token, failure = token_of(record, key, is_personal and identity or nil)
   return token, token and key or failure
 end
 
@@ -181,9 +234,11 @@ function auth.drop(key, text)
   end
 end
 
---- The upstream refuses new tokens, too: none is got for a while, so that neither server is asked again and again.
-function auth.bar(record, key)
-  note_failure(record, key, { kind = "barred", why = "the upstream refuses the token that the authorization server gave" })
+--- The upstream refuses new tokens, too: none is got for a while, so that neither server is asked again and again. It refuses one caller's, if `identity`
+--- is given.
+function auth.bar(record, key, identity)
+  note_failure(record, key, key, { kind = identity and "denied" or "barred", why = "the upstream refuses the token that the authorization server gave" },
+    identity)
   known:put(key, false)
   host.bus.broadcast("credential dropped", key)
 end

@@ -18,8 +18,11 @@ local DEFAULT_LIFE_S <const> = 300        -- of a token whose answer does not sa
 -- The server does not answer, or not now: a token that is still good is used on.
 local function outage(why, retry_after) return { kind = "outage", why = why, retry_after = retry_after } end
 
--- The server refuses: only a person can change that.
+-- The server refuses this gateway: only a person can change that.
 local function refusal(why) return { kind = "barred", why = why } end
+
+-- The server gives no token for one caller.
+local function denial(why) return { kind = "denied", why = why } end
 
 -- -- places ----------------------------------------------------------------------------------------------------------------
 
@@ -157,16 +160,31 @@ local function is_for(token, audience)
   return false
 end
 
--- An error of the server in words. Its description is not repeated: it may contain what was sent.
-local function refused(answer, status)
+-- Errors of RFC 6749 about the gateway itself, whichever token it exchanges.
+local about_client = { invalid_client = true, unauthorized_client = true, unsupported_grant_type = true }
+
+-- An error of the server in words. Its description is not repeated: it may contain what was sent. `refuse`: refusal or denial.
+local function refused(answer, status, refuse)
   local code = type(answer.error) == "string" and answer.error:match "^[%l_]+$"
   local text = ("the token endpoint answers %d%s"):format(status, code and #code <= 40 and " " .. code or "")
   if status == 408 or code == "temporarily_unavailable" or code == "server_error" then return outage(text) end
-  return refusal(text)
+  return (about_client[code] and refusal or refuse)(text)
 end
 
---- Asks for a token: { text, seconds }; or nil and a failure { kind = "outage" | "barred", why, retry_after? }. `subject`: the caller's token, which is
---- exchanged; nil for the gateway's own.
+local ACCESS_TOKEN <const> = "urn:ietf:params:oauth:token-type:access_token"
+local JWT <const> = "urn:ietf:params:oauth:token-type:jwt"
+
+-- What is wrong with an answer that should bring a bearer token for this upstream; nil for a good one.
+local function trouble_of(answer, auth)
+  local token, kind, issued = answer.access_token, answer.token_type, answer.issued_token_type
+  if type(token) ~= "string" or #token > MAX_TOKEN_BYTES or not token:find "^[!-~]+$" then return "the token endpoint gave no token" end
+  if kind ~= nil and (type(kind) ~= "string" or kind:lower() ~= "bearer") then return "the token endpoint gave no bearer token" end
+  if issued ~= nil and issued ~= ACCESS_TOKEN and issued ~= JWT then return "the token endpoint gave no access token" end
+  if not is_for(token, auth.audience or auth.resource) then return "the token endpoint gave a token for another audience" end
+end
+
+--- Asks for a token: { text, seconds }; or nil and a failure { kind = "outage" | "barred" | "denied", why, retry_after? }. `subject`: the caller's token,
+--- which is exchanged (RFC 8693); nil for the gateway's own.
 function server.token(record, subject)
   local auth = record.auth
   local endpoint, failure = endpoint_of(record, auth)
@@ -174,22 +192,20 @@ function server.token(record, subject)
   local secret, in_body = host.secret.reveal(auth.secret), is_in_body(auth, endpoint)
   local body = form_of {
     { "grant_type", subject and "urn:ietf:params:oauth:grant-type:token-exchange" or "client_credentials" }, { "subject_token", subject },
-    { "subject_token_type", subject and "urn:ietf:params:oauth:token-type:access_token" },
-    { "requested_token_type", subject and "urn:ietf:params:oauth:token-type:access_token" }, { "audience", auth.audience }, { "scope", auth.scope },
-    { "client_id", in_body and auth.client }, { "client_secret", in_body and secret },
+    { "subject_token_type", subject and ACCESS_TOKEN }, { "requested_token_type", subject and ACCESS_TOKEN }, { "audience", auth.audience },
+    { "resource", auth.resource }, { "scope", auth.scope }, { "client_id", in_body and auth.client }, { "client_secret", in_body and secret },
   }
   local headers = { "accept: application/json", "content-type: application/x-www-form-urlencoded" }
   if not in_body then headers[3] = "authorization: Basic " .. host.base64.encode(encoded(auth.client) .. ":" .. encoded(secret)) end
   local answer, status = ask("POST", endpoint.url, endpoint.reach, headers, body)
   if not answer then return nil, status end
-  if status ~= 200 then return nil, refused(answer, status) end
-  local token, kind = answer.access_token, answer.token_type
-  if type(token) ~= "string" or #token > MAX_TOKEN_BYTES or not token:find "^[!-~]+$" then return nil, refusal "the token endpoint gave no token" end
-  if kind ~= nil and (type(kind) ~= "string" or kind:lower() ~= "bearer") then return nil, refusal "the token endpoint gave no bearer token" end
-  if not is_for(token, auth.audience) then return nil, refusal "the token endpoint gave a token for another audience" end
+  local refuse = subject and denial or refusal
+  if status ~= 200 then return nil, refused(answer, status, refuse) end
+  local trouble = trouble_of(answer, auth)
+  if trouble then return nil, refuse(trouble) end
   local life = tonumber(answer.expires_in)
   if not life or life ~= life or life <= 0 then life = DEFAULT_LIFE_S end
-  return { text = token, seconds = math.min(life, MAX_LIFE_S) }
+  return { text = answer.access_token, seconds = math.min(life, MAX_LIFE_S) }
 end
 
 return server
