@@ -334,7 +334,8 @@ const mp_cli_command mp_cli_commands[] = {
      "Connects to an upstream of the configuration, or to any server at a URL, as the gateway does,\n"
      "and prints each step: address, connect, tls, probe (revision and transport), authorization\n"
      "(what the server says about it; only looked at), token, list; of a program: program, probe,\n"
-     "list. The first step that fails says why, and what to do next. The exit code is 1 then.\n",
+     "list. The first step that fails says why, and what to do next. The exit code is 1 then.\n"
+     "With --bearer-env, an upstream with auth.exchange gets that token exchanged.\n",
      NULL,
      mp_cli_upstream,
      {{"json", 0, NULL, "print the steps as JSON", NULL}, BEARER, HEADER, CA, CONFIG}},

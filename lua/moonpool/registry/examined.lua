@@ -1,6 +1,7 @@
 -- The method "moonpool/doctor", for `moonpool doctor`: opens one upstream and reads its lists, and reports how far it came. The command makes the
 -- steps of it that people read.
 
+local auth = require "moonpool.upstream.auth"
 local catalogue = require "moonpool.upstream.catalogue"
 local class = require "moonpool.upstream.class"
 local config = require "moonpool.upstream.config"
@@ -28,10 +29,30 @@ local function facts_of(record, failure)
   }
 end
 
+local OWNER <const> = ("0"):rep(32)        -- of the one caller whose token is exchanged here
+
+-- What the way to an upstream needs: { key of the channel, options, token, failure }. `subject`: a caller's token, for an upstream that gets one of each.
+local function way_of(record, subject)
+  local way = { key = keys.shared, options = {} }
+  if auth.is_personal(record) then
+    if not subject then return way end
+    way.key, way.options.identity, way.class = keys.of_lists(OWNER), { owner = OWNER, subject = subject }, class.none
+  end
+  if not record.auth then return way end
+  local token, failure = auth.token(record, way.options.identity)
+  if token then
+    way.token = token
+  else
+    way.failure = failure
+  end
+  return way
+end
+
 -- Opens the channel that reads lists. The card; or nil and a failure.
-local function opened(record)
-  local channel, state = host.upstream.channel(record.name, keys.shared, {})
+local function opened(record, way)
+  local channel, state = host.upstream.channel(record.name, way.key, {})
   if not channel then return nil, state end
+  if way.token then channel:authorize(way.token) end
   if state ~= "claimed" then return channel:card() end
   local card, failure = open.establish(record, channel, class.none)
   if not card then
@@ -42,8 +63,8 @@ local function opened(record)
   return card
 end
 
-local function listed(record)
-  local text, failure = lists.read(record)
+local function listed(record, way)
+  local text, failure = lists.read(record, way)
   if not text then return nil, failure end
   local facts, entries = catalogue.decode(text)
   local counts = {}
@@ -51,9 +72,17 @@ local function listed(record)
   return { counts = json.object(counts), left_out = facts.left_out, why = facts.left_out_why, is_cut = facts.is_cut }
 end
 
+-- How tokens are got, for a person: the way's name, why there is none, and whether a caller's token is missing.
+local function token_of(record, way)
+  return {
+    kind = "auth." .. record.auth.kind, why = way.failure and (way.failure.why or way.failure.reason), is_ours = way.failure and way.failure.reason == "barred",
+    needs_caller = auth.is_personal(record) and not way.options.identity or nil,
+  }
+end
+
 local function text_or_nil(value) return type(value) == "string" and value or nil end
 
---- Handles the method: { name }; without a name the only upstream.
+--- Handles the method: { name, subject }; without a name the only upstream. `subject`: the token of a caller, for an upstream with auth.exchange.
 function examined.answer(params)
   local record = params.name and config.by_name[params.name] or not params.name and config.list[1]
   local names = json.array {}
@@ -61,14 +90,18 @@ function examined.answer(params)
   if not record then return { names = names } end
   local given = host.config.upstreams[record.place]
   local found = { kind = record.kind, url = given.url, ca = given.ca, has_bearer = given.has_bearer, has_headers = given.has_headers, timeout = record.timeout }
-  local card, failure = opened(record)
+  if params.subject and not auth.is_personal(record) then return { is_misuse = true } end
+  local way = way_of(record, params.subject)
+  found.token = record.auth and token_of(record, way)
+  local card, failure = opened(record, way)
   if not card then
     found.failure = facts_of(record, failure)
     return found
   end
   local server = type(card.server) == "table" and card.server or {}
   found.opened = { revision = card.revision, transport = card.transport, server = text_or_nil(server.name), version = text_or_nil(server.version) }
-  found.listed, failure = listed(record)
+  if found.token and not way.token then return found end                    -- lists are read with a token only
+  found.listed, failure = listed(record, way)
   if not found.listed then found.list_failure = facts_of(record, failure) end
   return found
 end

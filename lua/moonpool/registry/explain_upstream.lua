@@ -1,6 +1,7 @@
 -- The part of `moonpool explain` about upstreams: their lists are read once, as a gateway that runs does, and each rule of the configuration that decides
 -- about a thing is a line.
 
+local auth = require "moonpool.upstream.auth"
 local catalogue = require "moonpool.upstream.catalogue"
 local config = require "moonpool.upstream.config"
 local federated = require "moonpool.registry.federated"
@@ -26,7 +27,11 @@ local REPEATED <const> = {
 function explain_upstream.read(put)
   for _, record in ipairs(config.list) do
     federated.read(record)
-    if catalogue.of(record.name, catalogue.class).hash == "" then put("upstream", record.name .. " does not answer: `moonpool check --connect` says why") end
+    if auth.is_personal(record) then
+      put("upstream", record.name .. " lists for each caller alone (auth.exchange): nothing of it is known here")
+    elseif catalogue.of(record.name, catalogue.class).hash == "" then
+      put("upstream", record.name .. " does not answer: `moonpool check --connect` says why")
+    end
   end
 end
 

@@ -1,6 +1,7 @@
 -- The method "moonpool/upstreams", for `moonpool add` and `moonpool check --connect`: connects to one upstream, reads its lists and reports what
 -- clients would see of it.
 
+local auth = require "moonpool.upstream.auth"
 local canonical = require "moonpool.upstream.canonical"
 local catalogue = require "moonpool.upstream.catalogue"
 local config = require "moonpool.upstream.config"
@@ -26,7 +27,8 @@ function upstream_report.explained(record, failure)
   local texts = {
     refused = { "no connection", "check the address; is the server running?" },
     address = { "the name leads to an address that is not public", "private: true allows it" },
-    barred = { "it refuses the credentials" .. status, "auth: {bearer: \"${TOKEN}\"} or headers send credentials" },
+    barred = record.auth and not failure.status and { "there is no token for it", ("look at auth.%s of the entry"):format(record.auth.kind) }
+      or { "it refuses the credentials" .. status, "auth: {bearer: \"${TOKEN}\"} or headers send credentials" },
     closed = { record.kind == "command" and "the program ended before it answered" or "it closed the connection before it answered", nil },
     timeout = { "it did not answer within `timeout`", nil },
     total = { "it did not answer within `timeout_total`", nil },
@@ -36,6 +38,9 @@ function upstream_report.explained(record, failure)
     too_large = { "its answer is larger than limits.upstreams.answer", nil },
     revision = { "it speaks none of the revisions that this gateway speaks", nil },
     down = { "it failed a moment ago", nil },
+    caller = { "it lists for each caller alone (auth.exchange)",
+      ("`moonpool doctor %s --bearer-env NAME` tries it with the token in a variable"):format(record.name) },
+    credential = { "there is no token for it", nil },
   }
   local text = texts[failure.reason] or { failure.reason, nil }
   return text[1] .. (failure.why and ": " .. failure.why or failure.says and ": " .. failure.says or ""), text[2]
@@ -98,7 +103,7 @@ local function definitions_of(record, facts, entries)
   return list
 end
 
---- Handles the method: { name } connects to one upstream; without a name lists the names.
+--- Handles the method: { name } connects to one upstream; without a name lists the names. An upstream whose lists belong to callers gives { note, hint }.
 function upstream_report.answer(params)
   if not params.name then
     local names = json.array {}
@@ -107,6 +112,10 @@ function upstream_report.answer(params)
   end
   local record = config.by_name[params.name]
   if not record then return { what = "there is no upstream '" .. tostring(params.name) .. "'" } end
+  if auth.is_personal(record) then
+    local what, hint = upstream_report.explained(record, { reason = "caller" })
+    return { note = what .. ": nothing is read here", hint = hint }
+  end
   local text, failure = lists.read(record)
   if not text then
     local what, hint = upstream_report.explained(record, failure)

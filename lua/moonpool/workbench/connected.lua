@@ -115,6 +115,8 @@ function connected.run(path, is_short, wanted)
     if got.what then
       has_all = false
       say.note(("%s: %s%s"):format(name, plain(got.what), got.hint and "\n  hint: " .. got.hint or ""))
+    elseif got.note then
+      print(("%s: %s\n  hint: %s"):format(name, got.note, got.hint))
     else
       put_report(name, got, is_short and SHOWN or math.huge)
       is_fine = is_fine and #got.doubts == 0

@@ -34,12 +34,18 @@ local function add_file(headers, path)
   return true
 end
 
-local function add_bearer(headers, name)
+--- The token in an environment variable; or nil, what, hint.
+function credentials.token(name)
   local token = os.getenv(name)
   if not token or token == "" then return nil, "the environment variable " .. name .. " is not set", "--bearer-env takes its name, not the token" end
   if token:find "[%c%s]" then return nil, "the environment variable " .. name .. " contains white space, so it is not a token" end
-  headers.authorization = "Bearer " .. token
-  return true
+  return token
+end
+
+local function add_bearer(headers, name)
+  local token, what, hint = credentials.token(name)
+  headers.authorization = token and "Bearer " .. token
+  return token ~= nil, what, hint
 end
 
 local function is_near(place) return place.unix or place.is_secure or place.host == "localhost" or place.host == "::1" or place.host:find "^127%." end

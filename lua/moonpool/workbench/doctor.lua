@@ -57,6 +57,7 @@ local function counted(listed)
 end
 
 local function token_of(found)
+  if found.token then return found.token.kind end
   if found.has_bearer then return "auth.bearer" end
   if found.has_headers then return "the headers of the entry" end
 end
@@ -75,14 +76,33 @@ local passed = {
   end,
   token = function(found)
     local token = token_of(found)
+    if found.token then return token .. ": the authorization server gives a token, and the server accepts it" end
     return token and token .. ": accepted" or "none is sent, and none is needed"
   end,
   list = function(found) return counted(found.listed) end,
 }
 
+-- Why there is no token, if the gateway should get one; nil if it has one, or gets none.
+local function missing_token(found)
+  local token = found.token
+  if not token then return nil end
+  if token.needs_caller then
+    return token.kind .. ": it exchanges the token of each caller, and none is given here",
+      "--bearer-env NAME gives the token in a variable, as a caller of the gateway would send it"
+  end
+  if token.why then
+    return token.kind .. ": " .. token.why, token.is_ours and "look at issuer or token_url, client, secret and scope of " .. token.kind
+      or "look at what the authorization server says about this token in its log"
+  end
+end
+
 -- Why the credential is refused.
 local function token_failure(found)
   local token, status = token_of(found), found.failure.status
+  if found.token then
+    return ("%s: the authorization server gives a token, and the server refuses it (status %s)"):format(token, tostring(status or 401)),
+      "look whether it is meant for this server: audience, resource and scope of " .. token
+  end
   if not token then
     return ("a credential is needed, and none is configured (status %s)"):format(status or "401"),
       "auth: {bearer: \"${TOKEN:?set it}\"} sends a token from a variable; --bearer-env with a URL"
@@ -94,12 +114,13 @@ end
 -- The failed step, and the text and the hint of it.
 local function failed_at(found)
   local failure = found.failure
+  local step = failure and (found.kind == "url" and step_of_url or step_of_program)(failure)
+  if missing_token(found) and (not failure or step == "token") then return "token", missing_token(found) end
   if not failure and found.list_failure then
     local text = found.list_failure.what
     return "list", text, found.list_failure.hint or hints.list
   end
   if not failure then return nil end
-  local step = (found.kind == "url" and step_of_url or step_of_program)(failure)
   if step == "token" then return step, token_failure(found) end
   return step, failure.what, failure.reason == "address" and failure.hint or hints[step]
 end
@@ -170,14 +191,18 @@ local function of_url(args)
 end
 
 local function of_name(args)
-  for _, name in ipairs { "bearer-env", "header", "ca" } do
+  for _, name in ipairs { "header", "ca" } do
     if args[name] then return say.misuse("--" .. name .. " is for a URL", "the entry of an upstream has its own credentials") end
   end
+  local subject, what, hint
+  if args["bearer-env"] then subject, what, hint = credentials.token(args["bearer-env"]) end
+  if what then return say.misuse(what, hint) end
   local child, why = connected.child(args.config or "moonpool.yaml")
   if not child then return say.wrong(why) end
   return connected.converse(child, function(ask)
-    local found, wrong = ask({ name = args[1] }, "moonpool/doctor")
+    local found, wrong = ask({ name = args[1], subject = subject }, "moonpool/doctor")
     if not found then return nil, wrong end
+    if found.is_misuse then return say.misuse("--bearer-env is for a URL, or an upstream with auth.exchange", "the entry has its own credentials") end
     if found.names then
       local known = {}
       for _, name in ipairs(found.names) do known[name] = true end

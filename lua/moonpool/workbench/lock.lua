@@ -147,7 +147,10 @@ return function(args)
     for _, name in ipairs(names) do
       local got, why = ask { name = name, definitions = true }
       if not got then return nil, why end
-      if got.what then
+      if got.note then
+        is_fine = is_fine and not args[1]
+        say.note(("%s: %s"):format(name, got.note))
+      elseif got.what then
         is_fine = false
         say.note(("%s: %s%s"):format(name, characters.shown(got.what), got.hint and "\n  hint: " .. got.hint or ""))
       else

@@ -25,6 +25,14 @@ local function examine(entry, env)
   return code, report, steps
 end
 
+-- `moonpool check --connect` with one entry.
+local function gateway_check(entry)
+  local dir = gateway.prepare { config = { admin = "off", upstreams = { one = entry } }, scripts = {} }
+  local code, out, err = gateway.exec({ "check", "--connect", "moonpool.yaml" }, { cwd = dir })
+  os.execute("rm -rf '" .. dir .. "'")
+  return code, out, err
+end
+
 -- A stub that answers each request as f(reply, request, body) says.
 local function served(f) return stub.start(function(request, reply) f(reply, request) end) end
 
@@ -149,6 +157,73 @@ describe("moonpool doctor", function()
     fails({ url = forbidden.url .. "/mcp", auth = { bearer = "x" } }, "token", "accepted, but it may not do this")
   end)
 
+  -- A server that wants a token of an authorization server, and both servers.
+  local function with_tokens(answer, use)
+    local as <close> = stub.start(function(request, reply)
+      if answer then return answer(reply) end
+      local subject = request.body:match "subject_token=([^&]+)"
+      json_reply(reply, { access_token = "good-hunter2" .. (subject or ""), token_type = "Bearer", expires_in = 60,
+        issued_token_type = subject and "urn:ietf:params:oauth:token-type:access_token" or nil })
+    end)
+    local server <close> = older(function(reply, message)
+      json_reply(reply, { jsonrpc = "2.0", id = message.id, result = { tools = { { name = "good", inputSchema = { type = "object" } } } } })
+    end)
+    local guard = server.answer
+    local seen = {}
+    server.answer = function(request, reply)
+      local token = request.headers.authorization
+      if request.method == "POST" then seen[#seen + 1] = token or "-" end
+      if not (token or ""):find "^Bearer good" then return reply:send(401) end
+      return guard(request, reply)
+    end
+    local credentials = { token_url = as.url .. "/token", client = "c", secret = "hunter3", audience = "a" }
+    use(server.url .. "/mcp", credentials, seen)
+  end
+
+  it("gets a token of client_credentials as the gateway does, and says at which server it stops", function()
+    with_tokens(nil, function(url, credentials, seen)
+      local code, report, steps = examine { url = url, auth = { client_credentials = credentials } }
+      assert.same({ 0, true }, { code, report.ok }, cjson.encode(report))
+      assert.same({ "auth.client_credentials: the authorization server gives a token, and the server accepts it", "1 tool" },
+        { steps.token.text, steps.list.text })
+      assert.is_nil(cjson.encode(report):find "hunter")
+      for _, token in ipairs(seen) do assert.equal("Bearer good-hunter2", token) end
+    end)
+    with_tokens(function(reply) reply:send(401, { ["content-type"] = "application/json" }, '{"error":"invalid_client"}') end, function(url, credentials)
+      local steps = fails({ url = url, auth = { client_credentials = credentials } }, "token",
+        "auth.client_credentials: the token endpoint answers 401 invalid_client")
+      assert.truthy(steps.token.hint:find("client, secret", 1, true))
+    end)
+    with_tokens(function(reply) json_reply(reply, { access_token = "other", token_type = "Bearer" }) end, function(url, credentials)
+      fails({ url = url, auth = { client_credentials = credentials } }, "token",
+        "the authorization server gives a token, and the server refuses it (status 401)")
+    end)
+  end)
+
+  it("exchanges the token of a caller that it is given, and says that it needs one", function()
+    with_tokens(nil, function(url, credentials, seen)
+      local entry = { url = url, auth = { exchange = credentials } }
+      local steps = fails(entry, "token", "auth.exchange: it exchanges the token of each caller, and none is given here")
+      assert.truthy(steps.token.hint:find("--bearer-env", 1, true))
+      local code, out, err = doctor({ one = entry }, { "one", "-b", "TOKEN" }, { TOKEN = "hunter4" })
+      assert.same({ 0, "" }, { code, err })
+      assert.truthy(out:find("the server accepts it", 1, true), out)
+      assert.is_nil(out:find "hunter")
+      assert.equal("Bearer good-hunter2hunter4", seen[#seen])
+      code, out, err = doctor({ one = url }, { "one", "-b", "TOKEN" }, { TOKEN = "hunter4" })
+      assert.same({ 2, "" }, { code, out })
+      assert.truthy(err:find("--bearer-env is for a URL, or an upstream with auth.exchange", 1, true), err)
+      code, out = gateway_check(entry)
+      assert.equal(0, code)
+      assert.truthy(out:find("one: it lists for each caller alone (auth.exchange): nothing is read here", 1, true), out)
+    end)
+    with_tokens(function(reply) reply:send(400, { ["content-type"] = "application/json" }, '{"error":"invalid_grant"}') end, function(url, credentials)
+      local code, out = doctor({ one = { url = url, auth = { exchange = credentials } } }, { "one", "-b", "TOKEN" }, { TOKEN = "hunter4" })
+      assert.equal(1, code)
+      assert.truthy(out:find("token          failed       auth.exchange: the token endpoint answers 400 invalid_grant", 1, true), out)
+    end)
+  end)
+
   it("doubts metadata that describe another resource", function()
     local server <close> = stub.start(function(request, reply)
       if request.method == "GET" then
@@ -184,7 +259,8 @@ describe("moonpool doctor", function()
 
   it("says what is wrong with its arguments, and with the configuration", function()
     for what, args in pairs {
-      ["doctor takes the name of an upstream, or a URL"] = {}, ["--bearer-env is for a URL"] = { "one", "-b", "X" },
+      ["doctor takes the name of an upstream, or a URL"] = {}, ["--header is for a URL"] = { "one", "-H", "x: y" },
+      ["the environment variable X is not set"] = { "one", "-b", "X" },
       ["not a URL: 'ftp://x'"] = { "ftp://x" }, ["the environment variable NOBODY is not set"] = { "http://127.0.0.1:1/", "-b", "NOBODY" },
     } do
       local code, out, err = doctor({ one = "http://127.0.0.1:1/mcp" }, args)
