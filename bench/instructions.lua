@@ -1,7 +1,7 @@
 -- instructions.lua: user-space instructions of one request, by its shape. `./dev bench instructions [--check | --record] [SHAPE…]` calls it.
 -- The gateway runs under callgrind with one worker and one keep-alive connection, once for FEW and once for MANY requests; the
 -- difference, divided by how many more requests there were, leaves out the start and the end of the process.
--- Shapes with an upstream are measured when they are named: they need build/release/bench_upstream, and have no recorded figure.
+-- Shapes with an upstream, and those with traces, are measured when they are named: the former need build/release/bench_upstream, and have no recorded figure.
 -- A request is sent when the worker sleeps, so that each takes the same number of turns: the figure hardly depends on what else the
 -- machine does. --check compares with bench/instructions.txt and fails above ALLOWED; a shape above it is measured up to
 -- TRIES times, and the lowest figure counts: what the gateway does once a second adds to it where the machine is busy. --record writes that file.
@@ -52,6 +52,9 @@ local shapes = {
   -- valgrind does not survive the alarm that a longer stretch of Lua gets: build/unlimited has none
   { name = "forward_policy", message = call_of("beneath_search", { query = "a text", limit = 3 }), expect = "0123456789", upstream = "2026-07-28",
     scripts = { ["policy/all.lua"] = 'return policy { tools = { "*" }, function(call, next) return next(call) end }' } },
+  -- with traces configured; a collector is not needed, as nothing is sent in this time
+  { name = "unsampled", message = call_of("add", { a = 1, b = 2 }), expect = '"3"', traces = { sample = 0 }, is_named = true },
+  { name = "sampled", message = call_of("add", { a = 1, b = 2 }), expect = '"3"', traces = { sample = 1, queue = 64 }, is_named = true },
   { name = "list", message = { method = "tools/list", params = {} }, expect = "add_table" },
   { name = "read", message = { method = "resources/read", name = "text://fixed", params = { uri = "text://fixed" } }, expect = "fixed" },
   { name = "made", message = { method = "resources/read", name = "text://made", params = { uri = "text://made" } }, expect = "made" },
@@ -114,6 +117,10 @@ end
 -- The scripts and the configuration of the gateway for a shape; `below`: the upstream, or nil.
 local function options_of(shape, below)
   local made = { workers = 1, scripts = scripts, config = { scripts = { watch = false } } }
+  if shape.traces then
+    made.config.traces = { otlp = "http://127.0.0.1:1", interval = "1h" }
+    for name, value in pairs(shape.traces) do made.config.traces[name] = value end
+  end
   if below then
     made.scripts, made.config.upstreams = shape.scripts, { beneath = { url = below.url } }
   end
@@ -177,7 +184,7 @@ local lines = {}
 print(("instructions of one request: (%d requests - %d requests) / %d"):format(MANY, FEW, MANY - FEW))
 for _, shape in ipairs(shapes) do
   local count, was, allowed = known[shape.name], known[shape.name], shape.allowed or ALLOWED
-  if next(wanted) == nil and not shape.upstream or wanted[shape.name] then
+  if next(wanted) == nil and not (shape.upstream or shape.is_named) or wanted[shape.name] then
     count = measure(shape)
     for _ = 2, options["--check"] and TRIES or 1 do
       if was and count > was * allowed then count = math.min(count, measure(shape)) end
@@ -188,7 +195,7 @@ for _, shape in ipairs(shapes) do
       is_over and "   too many" or "") or ""))
     io.stdout:flush()
   end
-  if count and not shape.upstream then lines[#lines + 1] = ("%s %d\n"):format(shape.name, count) end
+  if count and not (shape.upstream or shape.is_named) then lines[#lines + 1] = ("%s %d\n"):format(shape.name, count) end
 end
 if options["--record"] then write(RECORDED, table.concat(lines)) end
 if os.getenv "BENCH_INSTRUCTIONS" then write(os.getenv "BENCH_INSTRUCTIONS", table.concat(lines)) end -- for bench.lua

@@ -410,3 +410,11 @@ void mp_statement_free(mp_statement *statement)
     mp_statement_hold(statement, 0);
     free(statement);
 }
+
+mp_str mp_database_name(const mp_database *database)
+{
+    if (database->rest == NULL)
+        return MP_STR(":memory:");
+    const char *slash = strrchr(database->rest, '/');
+    return mp_str_of(slash == NULL ? database->rest : slash + 1);
+}

@@ -68,6 +68,8 @@ mp_database *mp_database_new(const char *root, const char *rest, bool is_read_on
 /* Queues a statement. Returns -1 if too many wait or no thread can be started; the statement is then unchanged. A
  * rollback is never refused after a statement was accepted. */
 int mp_database_run(mp_database *database, mp_loop *loop, mp_statement *statement);
+/* The name of the database's file, without its folder; ":memory:" if there is no file. Valid as long as the database. */
+mp_str mp_database_name(const mp_database *database);
 /* Cancels all statements, for each of which `done` is called, and closes the database. Returns before that is
  * finished. The caller must not use the database any more. */
 void mp_database_leave(mp_databases *all, mp_database *database);

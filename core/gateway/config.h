@@ -29,6 +29,7 @@ typedef struct {
     uint64_t slower_ms; /* 0: off */
     enum { MP_PARENTS_ACCEPTED, MP_PARENTS_REFUSED } refuses_parents;
     int64_t parents;
+    char **propagate; /* hosts, and "upstreams" */
     char *service;
     enum { MP_ADDRESSES_SHOWN, MP_ADDRESSES_HIDDEN } addresses;
     int64_t spans, queue;
@@ -256,6 +257,7 @@ int mp_config_check_mode(mp_str text, mp_err *err); /* permissions of a file, in
 int mp_config_check_url(mp_str text, mp_err *err);
 int mp_config_check_bearer(mp_str text, mp_err *err);
 int mp_config_check_collector(mp_str text, mp_err *err); /* the URL of an OTLP collector */
+int mp_config_check_propagate(mp_str text, mp_err *err); /* "upstreams", "*", a host, or "*." and a domain */
 int mp_config_check_ratio(mp_str text, mp_err *err);     /* a number from 0 to 1 */
 int mp_config_check_header_token(mp_str text,
                                  mp_err *err); /* the name of any header but content-type and content-length */

@@ -523,6 +523,10 @@ const mp_config_key mp_config_keys[] = {
     {"traces.parent.most", COUNT(0, MILLION), SLOT(traces.parents), .preset = "50",
      .doc = "Limit of the calls per second that are recorded because the client's context says so. Further ones are "
             "not recorded."},
+    {"traces.propagate", MP_KEY_LIST, SLOT(traces.propagate), .preset = "upstreams", .least = 1, .most = 255,
+     .check = mp_config_check_propagate, .form = "a host", .pattern = "^(upstreams|\\*|(\\*\\.)?[A-Za-z0-9._:-]+)$",
+     .doc = "Where requests carry the trace of the call on, as traceparent: upstreams, and hosts of http.*, as in "
+            "[upstreams, \"*.internal\"]."},
     {"traces.service", MP_KEY_TEXT, SLOT(traces.service), .preset = "moonpool", .least = 1, .most = 256,
      .doc = "service.name of this gateway."},
     {"traces.attributes", MP_KEY_PAIRS, SLOT(traces.attributes), .least = 0, .most = 1024, .form = "texts",

@@ -13,6 +13,20 @@ int mp_config_check_collector(mp_str text, mp_err *err)
     return 0;
 }
 
+int mp_config_check_propagate(mp_str text, mp_err *err)
+{
+    mp_err_set(err, "%s", "");
+    if (mp_str_starts(text, MP_STR("*.")) && text.len > 2)
+        text = mp_str_from(text, 2);
+    for (size_t i = 0; i < text.len && !mp_str_is(text, "*"); i++) {
+        char c = text.ptr[i];
+        bool is_plain = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+        if (!is_plain && strchr("._:-", c) == NULL)
+            return mp_err_set(err, "write upstreams, *, the name of a host, or *. and a domain");
+    }
+    return 0;
+}
+
 int mp_config_check_ratio(mp_str text, mp_err *err)
 {
     char copy[17] = "", *end;

@@ -84,6 +84,7 @@ mp_runtime_config *mp_runtime_config_new(mp_config *config, const mp_commons *co
     lib->upstream_lock_path = config->upstream_lock;
     if (config->audit != NULL)
         lib->audit = mp_config_key_at("log.audit_arguments")->choices[config->audit_arguments];
+    lib->propagate = (const char *const *)config->traces.propagate;
     lib->has_specs = commons->has_specs;
     lib->trust_full = config->scripts_trust == MP_TRUST_FULL;
     lib->is_auth_disabled = config->auth_mode == MP_AUTH_NONE;

@@ -3,10 +3,12 @@
 #include "vm/engine.h"
 #include "lib/fields.h"
 #include "lib/bindings.h"
+#include "lib/spans.h"
 #include <errno.h>
 #include <lauxlib.h>
 #include <limits.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 MP_COUNTER(refused_processes, "refused", "reason", "processes", "programs over limits.exec.processes")
@@ -17,12 +19,14 @@ MP_COUNTER(refused_processes, "refused", "reason", "processes", "programs over l
 typedef struct {
     mp_owning_op super;
     mp_child *child; /* ended when the op is released; NULL once it is released */
+    mp_open_span span;
 } waiting;
 
 static void release_child(waiting *op)
 {
     mp_child *child = op->child;
     op->child = NULL;
+    mp_open_span_close(&op->span);
     if (child != NULL)
         mp_child_leave(child);
 }
@@ -68,11 +72,46 @@ static int push_result(lua_State *L)
     return 1;
 }
 
+/* Begins the span of a program: its name, none of its arguments. */
+static mp_open_span begin_span(lua_State *L, const char *path)
+{
+    char name[MP_SPAN_NAME_BYTES];
+    const char *slash = strrchr(path, '/');
+    mp_lib_task *task = mp_container(mp_vm_of(L)->running, mp_lib_task, super);
+    if (mp_task_trace(task) == NULL)
+        return (mp_open_span){NULL, 0, MP_NO_SPAN};
+    slash = slash == NULL ? path : slash + 1;
+    snprintf(name, sizeof name, "exec %s", slash);
+    mp_open_span span = mp_task_span_open(task, MP_SPAN_INTERNAL, mp_str_of(name));
+    mp_span_text(mp_open_span_trace(&span), span.span, "process.executable.name", mp_str_of(slash));
+    return span;
+}
+
+/* Says how the program has ended. */
+static void end_span(waiting *op, mp_child_end how, int status, int number)
+{
+    mp_trace *trace = mp_open_span_trace(&op->span);
+    if (trace == NULL)
+        return;
+    if (how == MP_CHILD_EXITED && number == 0)
+        mp_span_int(trace, op->span.span, "process.exit.code", status);
+    if (how != MP_CHILD_EXITED || number != 0 || status != 0)
+        mp_open_span_fail(&op->span,
+                          how == MP_CHILD_LATE     ? "timeout"
+                          : how == MP_CHILD_LOUD   ? "output"
+                          : number != 0            ? "signal"
+                          : how == MP_CHILD_EXITED ? "exit"
+                                                   : "_OTHER",
+                          MP_STR_NONE);
+    mp_open_span_close(&op->span);
+}
+
 static int push_outcome(lua_State *L, int state, lua_KContext context)
 {
     waiting *op = (waiting *)context;
     int status, number;
     mp_child_end how = mp_child_how(op->child, &status, &number);
+    end_span(op, how, status, number);
     if (how != MP_CHILD_EXITED) {
         release_child(op);
         lua_pushnil(L);
@@ -108,6 +147,7 @@ static int l_exec(lua_State *L)
                           .ended = on_ended};
     waiting *op = mp_owning_op_new(L, sizeof *op, on_cancel, on_release);
     command.ctx = op;
+    op->span = begin_span(L, command.path);
     mp_err err = {"", ""};
     if (mp_child_count(mp_op_loop(&op->super.super)) >= lua_tointeger(L, lua_upvalueindex(1))) {
         mp_stat_add(&mp_stat_refused_processes, 1);
@@ -115,8 +155,11 @@ static int l_exec(lua_State *L)
     } else {
         op->child = mp_child_start(mp_op_loop(&op->super.super), &command, &err);
     }
+    if (op->child == NULL)
+        mp_open_span_fail(&op->span, "_OTHER", MP_STR_NONE);
     if (op->child != NULL)
         return mp_op_park_then(L, &op->super.super, push_outcome, (lua_KContext)op);
+    mp_open_span_close(&op->span);
     lua_pushnil(L);
     lua_pushstring(L, err.text);
     return 2;

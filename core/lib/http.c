@@ -3,8 +3,10 @@
 #include "vm/engine.h"
 #include "lib/fields.h"
 #include "lib/bindings.h"
+#include "lib/spans.h"
 #include <lauxlib.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #define HANDLE "moonpool.http"
@@ -18,9 +20,10 @@ typedef struct waiting waiting;
 typedef struct {
     mp_hold hold; /* links it to the task that started the request */
     mp_transfer *transfer;
-    waiting *op;    /* the wait of a task for the answer, or NULL */
-    bool is_stream; /* the answer's body is read in pieces */
-    bool is_late;   /* the time limit passed before the answer */
+    waiting *op;       /* the wait of a task for the answer, or NULL */
+    bool is_stream;    /* the answer's body is read in pieces */
+    bool is_late;      /* the time limit passed before the answer */
+    mp_open_span span; /* until the head of the answer is there, or the request has failed */
 } handle;
 
 struct waiting {
@@ -33,6 +36,9 @@ struct waiting {
 
 static void abort_transfer(handle *it)
 {
+    if (it->is_late)
+        mp_open_span_fail(&it->span, "timeout", MP_STR_NONE);
+    mp_open_span_close(&it->span);
     mp_transfer_free(it->transfer);
     it->transfer = NULL;
 }
@@ -150,12 +156,34 @@ static mp_address_policy reach_field(lua_State *L, int index)
     return reach;
 }
 
+/* Ends the span with the status, or the failure.  [-0, +0] */
+static void end_span(handle *it, bool has_failed)
+{
+    mp_trace *trace = mp_open_span_trace(&it->span);
+    if (trace == NULL)
+        return;
+    char text[16];
+    int status = it->transfer == NULL ? 0 : mp_transfer_status(it->transfer);
+    if (status > 0)
+        mp_span_int(trace, it->span.span, "http.response.status_code", status);
+    snprintf(text, sizeof text, "%d", status);
+    if (has_failed)
+        mp_open_span_fail(
+            &it->span,
+            it->transfer != NULL && mp_transfer_trouble_of(it->transfer) == MP_TRANSFER_REFUSED ? "refused" : "_OTHER",
+            MP_STR_NONE);
+    else if (status >= 400)
+        mp_open_span_fail(&it->span, text, MP_STR_NONE);
+    mp_open_span_close(&it->span);
+}
+
 /* Pushes the results of http(): status, head, body; for a stream status, head, handle. `context`: stack index of the handle.  [-0, +3|4, throws] */
 static int push_answer(lua_State *L, int status, lua_KContext context)
 {
     (void)status;
     handle *it = lua_touserdata(L, (int)context);
     int failed = push_transfer_failure(L, it);
+    end_span(it, failed > 0);
     if (failed > 0) {
         abort_transfer(it);
         return failed;
@@ -170,6 +198,83 @@ static int push_answer(lua_State *L, int status, lua_KContext context)
     lua_pushlstring(L, body.ptr == NULL ? "" : body.ptr, body.len);
     abort_transfer(it);
     return 3;
+}
+
+/* The URL without its query, which may have secrets. */
+static mp_str plain_url(const char *url)
+{
+    return (mp_str){url, strcspn(url, "?#")};
+}
+
+/* True if the trace goes on to this host: traces.propagate names it. */
+static bool goes_on_to(const char *const *patterns, mp_str host)
+{
+    for (; patterns != NULL && *patterns != NULL; patterns++) {
+        mp_str pattern = mp_str_of(*patterns);
+        if (mp_str_is(pattern, "*") || mp_str_is_nocase(host, *patterns))
+            return true;
+        if (!mp_str_starts(pattern, MP_STR("*.")) || host.len < pattern.len)
+            continue;
+        if (mp_str_is_nocase(mp_str_from(host, host.len - pattern.len + 1), pattern.ptr + 1))
+            return true;
+    }
+    return false;
+}
+
+static bool has_header(const char *const *headers, const char *name)
+{
+    for (; *headers != NULL; headers++) {
+        mp_str rest = mp_str_of(*headers);
+        if (mp_str_is_nocase(mp_str_cut(&rest, ':'), name))
+            return true;
+    }
+    return false;
+}
+
+/* Adds the span's context to the headers of the request, unless the script has set one. Pushes what holds the new list.  [-0, +3, throws] */
+static void add_context(lua_State *L, const handle *it, mp_outgoing *outgoing)
+{
+    char parent[MP_TRACEPARENT_BYTES + 1];
+    mp_trace *trace = mp_open_span_trace(&it->span);
+    size_t count = 0;
+    if (has_header(outgoing->headers, "traceparent"))
+        return;
+    while (outgoing->headers[count] != NULL)
+        count++;
+    mp_trace_context context = mp_span_context(trace, it->span.span);
+    mp_trace_context_write(&context, parent);
+    luaL_checkstack(L, 3, NULL);
+    const char **list = lua_newuserdatauv(L, (count + 3) * sizeof *list, 0);
+    memcpy(list, outgoing->headers, count * sizeof *list);
+    list[count++] = lua_pushfstring(L, "traceparent: %s", parent);
+    mp_str state = mp_trace_state(trace);
+    lua_pushliteral(L, "tracestate: ");
+    lua_pushlstring(L, state.ptr == NULL ? "" : state.ptr, state.len);
+    lua_concat(L, 2);
+    if (state.len > 0)
+        list[count++] = lua_tostring(L, -1);
+    list[count] = NULL;
+    outgoing->headers = list;
+}
+
+/* Begins the span of the request.  [-0, +3, throws] */
+static void begin_span(lua_State *L, handle *it, mp_outgoing *outgoing)
+{
+    mp_err err;
+    mp_url url;
+    it->span = mp_task_span_open(mp_container(mp_vm_of(L)->running, mp_lib_task, super), MP_SPAN_CLIENT,
+                                 mp_str_of(outgoing->method));
+    mp_trace *trace = mp_open_span_trace(&it->span);
+    if (trace == NULL || mp_url_parse(&url, outgoing->url, NULL, &err) != 0)
+        return;
+    mp_span_text(trace, it->span.span, "http.request.method", mp_str_of(outgoing->method));
+    mp_span_text(trace, it->span.span, "url.full", plain_url(url.text));
+    mp_span_text(trace, it->span.span, "server.address", mp_str_of(url.host));
+    mp_span_int(trace, it->span.span, "server.port", url.port);
+    bool goes_on = goes_on_to(mp_lib_of(L)->propagate, mp_str_of(url.host));
+    mp_url_clear(&url);
+    if (goes_on)
+        add_context(L, it, outgoing);
 }
 
 /* http { method, url, headers, body, most, seconds, reach, repeatable, stream }: sends a request and waits for
@@ -201,11 +306,14 @@ static int l_http(lua_State *L)
     outgoing.is_stream = it->is_stream = lua_toboolean(L, -1);
     if (lua_getfield(L, 1, "body") == LUA_TSTRING)
         outgoing.body.ptr = lua_tolstring(L, -1, &outgoing.body.len);
+    begin_span(L, it, &outgoing);
     waiting *op = mp_op_new(L, sizeof *op, on_cancel);
     mp_err err = {0};
     it->transfer = mp_transfer_start(mp_lib_of(L)->client, &outgoing, &err);
-    if (it->transfer == NULL)
+    if (it->transfer == NULL) {
+        end_span(it, true);
         return push_failure(L, err.text, err.hint, NULL);
+    }
     mp_hold_put(L, &it->hold, on_release);
     return wait_for(L, 2, op, seconds, push_answer);
 }

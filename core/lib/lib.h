@@ -41,7 +41,9 @@ typedef struct {
     mp_database_limits sqlite;
     const char
         *audit; /* how much of the arguments audit lines contain: "none", "names", "redacted", "full"; NULL: no audit */
-    bool trust_full;       /* scripts can use the whole standard library of Lua */
+    const char *const
+        *propagate;  /* where requests carry the trace: hosts of http.*, "upstreams"; ends with NULL. NULL: none */
+    bool trust_full; /* scripts can use the whole standard library of Lua */
     bool is_auth_disabled; /* `auth: none`: auth scripts load, but do not run */
     bool is_exposed;       /* other machines can reach a listener, perhaps through a proxy */
     bool has_specs;        /* loads the specs among the scripts, and can run them */

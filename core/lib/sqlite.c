@@ -3,6 +3,8 @@
 #include "data/data.h"
 #include "lib/fields.h"
 #include "lib/bindings.h"
+#include "lib/spans.h"
+#include "lib/sql_text.h"
 #include "vm/engine.h"
 #include <lauxlib.h>
 #include <stdlib.h>
@@ -22,6 +24,7 @@ typedef struct {
     mp_statement *statement; /* NULL once it is cancelled or freed */
     waiting *op;
     bool is_done;
+    mp_open_span span; /* of the statement */
 } handle;
 
 /* A statement as the database's thread has it. The Lua handle may be collected while the statement runs. */
@@ -67,6 +70,7 @@ static void on_done(mp_statement *statement, mp_loop *loop)
 /* Cancels the handle's statement if it runs, and frees it once the database no longer uses it. */
 static void cancel_statement(handle *it)
 {
+    mp_open_span_close(&it->span);
     mp_statement *statement = it->statement;
     it->statement = NULL;
     if (statement == NULL)
@@ -316,6 +320,9 @@ static int push_results(lua_State *L, int status, lua_KContext context)
     handle *it = lua_touserdata(L, (int)context);
     const mp_statement *statement = it->statement;
     int count = 2;
+    if (statement->failed)
+        mp_open_span_fail(&it->span, "_OTHER", MP_STR_NONE);
+    mp_open_span_close(&it->span);
     if (statement->failed) {
         lua_pushnil(L);
         lua_pushlstring(L, statement->result.ptr, statement->result.len);
@@ -332,6 +339,30 @@ static int push_results(lua_State *L, int status, lua_KContext context)
 }
 
 static const char *const kinds[] = {"query", "exec", "begin", "commit", "rollback", "close", NULL};
+
+/* Begins the span of a statement: its text has no values. */
+static mp_open_span begin_span(lua_State *L, const mp_database *database, mp_sql_kind kind, mp_str sql)
+{
+    char room[MP_SQL_OPERATION], name[MP_SPAN_NAME_BYTES];
+    static const mp_str others[] = {
+        [MP_SQL_BEGIN] = {"BEGIN", 5}, [MP_SQL_COMMIT] = {"COMMIT", 6}, [MP_SQL_ROLLBACK] = {"ROLLBACK", 8}};
+    mp_lib_task *task = mp_container(mp_vm_of(L)->running, mp_lib_task, super);
+    if (mp_task_trace(task) == NULL || kind == MP_SQL_CLOSE)
+        return (mp_open_span){NULL, 0, MP_NO_SPAN};
+    bool has_text = kind == MP_SQL_QUERY || kind == MP_SQL_EXEC;
+    mp_str operation = has_text ? mp_sql_operation(sql, room) : others[kind], file = mp_database_name(database);
+    snprintf(name, sizeof name, "%.*s %.*s", MP_STR_ARG(operation), MP_STR_ARG(file));
+    mp_open_span span = mp_task_span_open(task, MP_SPAN_CLIENT, mp_str_of(name));
+    mp_trace *trace = mp_open_span_trace(&span);
+    mp_span_text(trace, span.span, "db.system.name", MP_STR("sqlite"));
+    mp_span_text(trace, span.span, "db.namespace", file);
+    mp_span_text(trace, span.span, "db.operation.name", operation);
+    mp_buf text = {0};
+    mp_sql_put_plain(&text, sql, MP_SPAN_VALUE_BYTES);
+    mp_span_text(trace, span.span, "db.query.text", mp_buf_str(&text));
+    mp_buf_clear(&text);
+    return span;
+}
 
 /* sqlite.run(database, kind, sql, params, in_transaction): runs a statement and waits for it. The rows of a query; else the number of
  * changed rows and the id of the last inserted row; or nil, why.
@@ -381,6 +412,7 @@ static int l_run(lua_State *L)
     }
     op->of = it;
     it->op = op;
+    it->span = begin_span(L, database, (mp_sql_kind)kind, (mp_str){sql, len});
     return mp_op_park_then(L, &op->super, push_results, 6);
 }
 

@@ -53,6 +53,8 @@ typedef struct {
     struct mp_plans *plans;       /* the VM's plans (mcp/plan.h) */
     struct mp_forwards *forwards; /* the VM's routes to upstreams (mcp/forward.h) */
     mp_audit_mode audit;
+    const char *const *propagate; /* hosts whose requests carry the trace: a userdata of the state; NULL: none */
+    bool propagates_upstreams;    /* requests to upstreams carry it */
     uint64_t snapshot_begun, snapshot_served; /* generations of the registry's snapshots (mcp/served.c) */
 
     size_t notes, note_bytes; /* notifications that are queued or running, and the bytes of their methods and params */

@@ -26,6 +26,7 @@ struct exchange_handle {
     mp_exchange *exchange; /* NULL once it was closed */
     next_op *op;           /* the wait of a task, or NULL */
     void *signal;          /* set by whatever comes; NULL: none */
+    mp_open_span span;
 };
 
 /* -- failures ------------------------------------------------------------------------------------------------------ */
@@ -65,6 +66,7 @@ static void release_exchange(exchange_handle *it)
 {
     mp_exchange *exchange = it->exchange;
     it->exchange = NULL;
+    mp_open_span_close(&it->span);
     mp_exchange_free(exchange);
 }
 
@@ -175,6 +177,12 @@ bool mp_upstream_begin_exchange(lua_State *L, mp_channel *channel, mp_exchange_o
         return true;
     lua_pop(L, 1);
     return false;
+}
+
+void mp_upstream_set_span(lua_State *L, const mp_open_span *span)
+{
+    exchange_handle *it = lua_touserdata(L, -1);
+    it->span = *span;
 }
 
 int mp_upstream_push_exchange(lua_State *L, mp_channel *channel)

@@ -3,6 +3,7 @@
 #define MP_LIB_UPSTREAM_HANDLES_H
 
 #include "lib/bindings.h"
+#include "lib/spans.h"
 #include <lauxlib.h>
 
 #define MP_MAX_UPSTREAM_TIME_S 86400.0
@@ -15,6 +16,8 @@ int mp_upstream_push_exchange(lua_State *L, mp_channel *channel);
 /* Sends a message: pushes the exchange. False: `failure` says why, and nothing is pushed.  [-0, +0|1, throws] */
 bool mp_upstream_begin_exchange(lua_State *L, mp_channel *channel, mp_exchange_options *options,
                                 mp_upstream_failure *failure);
+/* The exchange on top of the stack ends the span at its own end.  [-0, +0] */
+void mp_upstream_set_span(lua_State *L, const mp_open_span *span);
 /* Waits until the exchange at `index` has an event or has failed, then runs `then` in the coroutine, with `index` as its context.  [-0, +?, throws, parks] */
 int mp_upstream_wait(lua_State *L, int index, lua_KFunction then);
 /* The next event of the exchange at `index`, which is not taken; NULL: there is none, or it has failed.  [-0, +0] */

@@ -49,6 +49,8 @@ struct mp_rpc {
     /* About the message that is being served: */
     mp_envelope envelope;
     mp_principal *principal; /* borrowed */
+    uint64_t
+        authn_began_us; /* start of its authentication by scripts, by mp_monotonic_us; 0: there was none, or no call is recorded */
     bool
         names_foreign_session; /* the request's Mcp-Session-Id belongs to another principal: for the log, never for the client */
     mp_buf scratch;

@@ -157,6 +157,13 @@ mp_trace *mp_trace_begin(const mp_trace_origin *origin)
     return trace;
 }
 
+void mp_trace_mark(mp_trace *trace, uint64_t mark)
+{
+    uint8_t *id = trace->spans[MP_ROOT_SPAN].id;
+    for (int i = 0; i < 8; i++)
+        id[i] = (uint8_t)(mark >> (56 - 8 * i));
+}
+
 mp_trace *mp_trace_begin_linked(const mp_trace *cause, mp_span span)
 {
     if (cause == NULL)

@@ -94,6 +94,8 @@ typedef struct {
 
 /* Decides whether a call is recorded; NULL if not. The root span has begun then, with the kind SERVER. */
 mp_trace *mp_trace_begin(const mp_trace_origin *origin);
+/* Gives the root span the mark of its call as its id (telemetry/mark.h). Called before other spans begin. */
+void mp_trace_mark(mp_trace *trace, uint64_t mark);
 /* Starts a trace of its own that was caused by a span of another one, and is recorded because that one is. */
 mp_trace *mp_trace_begin_linked(const mp_trace *cause, mp_span span);
 /* Ends the trace with all its spans, and hands it to the exporter. The caller has no trace any more. */

@@ -116,13 +116,22 @@ function host.metrics.tool(name) end
 ---@class moonpool.host.trace
 host.trace = {}
 
+--- A span that holds nothing, for scripts where the call is not recorded.
+---@return moonpool.host.span
+function host.trace.idle() end
+
+--- The id of the trace; nil where the call is not recorded.
+---@return string?
+function host.trace.id() end
+
 ---@class moonpool.host.span
 
 --- Begins a span; nil where the call is not recorded. `detail` is appended to the name.
 ---@param name string
 ---@param detail? string
+---@param is_client? boolean   The span is a request to another program
 ---@return moonpool.host.span?
-function host.trace.begin(name, detail) end
+function host.trace.begin(name, detail, is_client) end
 
 ---@param span moonpool.host.span
 function host.trace.finish(span) end
@@ -131,6 +140,17 @@ function host.trace.finish(span) end
 ---@param key string
 ---@param value string|number|boolean
 function host.trace.set(span, key, value) end
+
+--- Sets the status ERROR.
+---@param span moonpool.host.span
+---@param type? string
+---@param message? string
+function host.trace.fail(span, type, message) end
+
+--- traceparent and tracestate for a request to an upstream; nil where none are sent.
+---@param span? moonpool.host.span
+---@return string?, string?
+function host.trace.context(span) end
 
 ---@class moonpool.host.hooks
 host.hooks = {}

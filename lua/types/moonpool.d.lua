@@ -617,6 +617,24 @@ function http.stream(url, options) end
 ---@return { [1]: any, [2]: string? }[]
 function parallel(functions) end
 
+--- A step of the call that runs, in its trace (`traces` of the configuration).
+---@class moonpool.Span
+---@field set fun(self: moonpool.Span, key: string, value: string|number|boolean)   Adds an attribute; a text above 1 KiB is cut
+---@field event fun(self: moonpool.Span, name: string)   Adds an event that happens now
+
+---@class moonpool.lib.trace
+trace = {}
+--- Runs f(span) as a step of the call's trace, and returns what `f` returns. An error of `f`, and nil with a reason, mark the step as failed; their
+--- texts are not recorded. Steps inside it are below it. Where the call is not recorded, `f` runs all the same.
+---@generic T
+---@param name string                  1 to 128 bytes
+---@param f fun(span: moonpool.Span): T
+---@return T
+function trace.span(name, f) end
+--- The id of the trace, 32 hexadecimal digits; nil where the call is not recorded.
+---@return string?
+function trace.id() end
+
 ---@class moonpool.UpstreamResult
 ---@field text string          The texts of the content, joined by line ends
 ---@field structured? any      structuredContent

@@ -238,9 +238,9 @@ family("host.", [[auth.enable auth.principal_ref call.clear_deadline call.count_
   call.current call.measure call.name_task call.set_deadline call.set_principal call.withdraw env.get job.schedule job.spawn job.stop metrics.tool program.find
   script.edit_distance script.is_late script.protections secret.new secret.reveal semaphore.take session.id session.open session.set_audience
   session.subscribe session.unsubscribe task.cancel_at task.current task.event task.is_ending task.parallel time.clock time.now
-  topic.audiences trace.begin trace.finish trace.set]], 20,
+  topic.audiences trace.begin trace.context trace.fail trace.finish trace.id trace.idle trace.set]], 20,
   "some steps, and texts that came in the request or from the configuration", { "", "return call.id" })
-row("moonpool.span.__close", 5, "one mark in the trace of the call")
+row("moonpool.span:event", 5, "at most 160 bytes in the trace of the call")
 row("host.answers.freeze", 5, "one list or text of at most 256 KiB is copied")
 row([[host.served.begin
   host.served.is_settled]], 1, "two counters")

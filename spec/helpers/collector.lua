@@ -150,9 +150,10 @@ local function take(self, request, reply)
   end
   self.resource = resource
   for _, span in ipairs(spans) do
-    if self.by_id[span.spanId] then self.wrong = self.wrong or "two spans with the id " .. span.spanId end
+    local is_new = not self.by_id[span.spanId]
+    if not is_new and not self.may_repeat then self.wrong = self.wrong or "two spans with the id " .. span.spanId end
+    if is_new then self.spans[#self.spans + 1] = span end
     self.by_id[span.spanId] = span
-    self.spans[#self.spans + 1] = span
   end
   self.bodies[#self.bodies + 1] = request.body
   reply:json {}

@@ -188,6 +188,9 @@ time.parse
 tonumber
 tool
 tostring
+trace
+trace.id
+trace.span
 try
 type
 upstream

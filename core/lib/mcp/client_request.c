@@ -3,6 +3,7 @@
 #include "lib/fields.h"
 #include "lib/mcp/call.h"
 #include "lib/signal.h"
+#include "lib/spans.h"
 #include "vm/engine.h"
 #include <lauxlib.h>
 #include <math.h>
@@ -63,9 +64,26 @@ typedef struct {
     char *answer;           /* JSON of the client's result or error; freed by __gc */
     size_t len;
     bool is_error;
+    mp_open_span span;
 } ask_op;
 
 #define ASK "moonpool.ask"
+
+/* Begins the span of a request to the client.  [-0, +0, throws] */
+static mp_open_span begin_span(lua_State *L, mp_str method)
+{
+    mp_open_span span =
+        mp_task_span_open(mp_container(mp_vm_of(L)->running, mp_lib_task, super), MP_SPAN_CLIENT, method);
+    mp_span_text(mp_open_span_trace(&span), span.span, "mcp.method.name", method);
+    return span;
+}
+
+static void end_span(mp_open_span *span, bool has_failed)
+{
+    if (has_failed)
+        mp_open_span_fail(span, "_OTHER", MP_STR_NONE);
+    mp_open_span_close(span);
+}
 
 static int ask_gc(lua_State *L)
 {
@@ -78,6 +96,7 @@ static int ask_gc(lua_State *L)
 static void ask_done(void *ctx, bool is_error, mp_str answer)
 {
     ask_op *op = ctx;
+    end_span(&op->span, is_error);
     op->ask = NULL;
     op->is_error = is_error;
     op->answer = mp_dup(answer);
@@ -94,6 +113,7 @@ static void ask_cancel(mp_op *op)
     if (it->ask != NULL && task->call != NULL)
         mp_call_withdraw_one(task->call, mp_client_request_serial(it->ask));
     it->ask = NULL;
+    end_span(&it->span, true);
 }
 
 /* Pushes the client's answer: its result; or nil and its error, { code, message, data }.  [-0, +1|2, throws] */
@@ -125,10 +145,12 @@ static int l_ask(lua_State *L)
     size_t start = out->len;
     mp_encode_out(L, task->super.vm, 3);
     mp_check_size(L, task->super.vm, start);
+    op->span = begin_span(L, method);
     if (task->call != NULL)
         op->ask = mp_call_ask(task->call, method, mp_str_from(mp_buf_str(out), start), ask_done, op);
     out->len = start;
     if (op->ask == NULL) {
+        end_span(&op->span, true);
         lua_pushboolean(L, 0);
         return 1;
     }
@@ -149,6 +171,7 @@ typedef struct {
     char *answer; /* JSON of the client's result or error; NULL before */
     size_t len;
     bool is_error;
+    mp_open_span span;
 } question;
 
 /* The call of the question; NULL: it has ended. */
@@ -162,6 +185,7 @@ static void withdraw(question *it)
     if (!it->is_open)
         return;
     it->is_open = false;
+    end_span(&it->span, true);
     mp_call *call = call_of(it);
     if (call != NULL)
         mp_call_withdraw_one(call, it->serial);
@@ -185,6 +209,7 @@ static int question_gc(lua_State *L)
 static void on_question_answered(void *ctx, bool is_error, mp_str answer)
 {
     question *it = ctx;
+    end_span(&it->span, is_error);
     it->is_open = false;
     it->is_error = is_error;
     it->answer = mp_dup(answer);
@@ -221,6 +246,7 @@ static int l_question(lua_State *L)
         return 1;
     }
     it->is_open = true;
+    it->span = begin_span(L, method);
     it->serial = mp_client_request_serial(sent);
     mp_hold_put(L, &it->hold, on_question_release);
     return 1;

@@ -1,6 +1,7 @@
 /* forward.c: a call that takes the quick way to its upstream, from its start to its end. forward.h says what that is. */
 #include "lib/mcp/forward.h"
 #include "lib/mcp/call.h"
+#include "lib/spans.h"
 #include "lib/upstream_handles.h"
 #include <stdio.h>
 
@@ -90,6 +91,48 @@ static mp_str put_cancel(mp_forwards *forwards, const mp_channel *channel, const
     return mp_buf_str(out);
 }
 
+/* Begins the span of the request to the upstream, whose name there is JSON. */
+static mp_open_span begin_span(mp_lib_task *task, const mp_route *route, const mp_era *era)
+{
+    char name[MP_SPAN_NAME_BYTES];
+    mp_str tool = {route->json_name.ptr + 1, route->json_name.len - 2};
+    if (mp_task_trace(task) == NULL)
+        return (mp_open_span){NULL, 0, MP_NO_SPAN};
+    snprintf(name, sizeof name, "tools/call %.*s", MP_STR_ARG(tool));
+    mp_open_span span = mp_task_span_open(task, MP_SPAN_CLIENT, mp_str_of(name));
+    mp_trace *trace = mp_open_span_trace(&span);
+    mp_span_text(trace, span.span, "mcp.method.name", MP_STR("tools/call"));
+    mp_span_text(trace, span.span, "moonpool.upstream", route->upstream);
+    mp_span_text(trace, span.span, "mcp.protocol.version", mp_str_of(era->date));
+    mp_span_text(trace, span.span, "gen_ai.tool.name", tool);
+    return span;
+}
+
+/* The trace context of the request, as JSON strings. */
+typedef struct {
+    char parent[MP_TRACEPARENT_BYTES + 3], state[2 * MP_TRACESTATE_BYTES + 3];
+} own_context;
+
+static void set_context(const mp_open_span *span, own_context *own, mp_forward_target *target, mp_str headers[2])
+{
+    const mp_trace *trace = mp_open_span_trace(span);
+    mp_trace_context context = mp_span_context(trace, span->span);
+    mp_buf state = {0};
+    own->parent[0] = '"';
+    mp_trace_context_write(&context, own->parent + 1);
+    own->parent[MP_TRACEPARENT_BYTES + 1] = '"';
+    target->traceparent = (mp_str){own->parent, MP_TRACEPARENT_BYTES + 2};
+    headers[0] = (mp_str){own->parent + 1, MP_TRACEPARENT_BYTES};
+    headers[1] = mp_trace_state(trace);
+    if (headers[1].len > 0)
+        mp_json_put_string(&state, headers[1]);
+    if (state.len <= sizeof own->state) {
+        memcpy(own->state, state.len == 0 ? "" : state.ptr, state.len);
+        target->tracestate = (mp_str){own->state, state.len};
+    }
+    mp_buf_clear(&state);
+}
+
 /* Sends the call on an open channel, and pushes the exchange. False, pushing nothing, if nothing was sent.  [-0, +0|1, throws] */
 static bool send(lua_State *L, mp_lib_task *task, const mp_route *route, mp_channel *channel)
 {
@@ -98,11 +141,19 @@ static bool send(lua_State *L, mp_lib_task *task, const mp_route *route, mp_chan
     const mp_era *era = mp_era_find(mp_channel_revision(channel));
     if (era == NULL)
         return false;
-    mp_forward_target target = {route, era, mp_channel_next_id(channel)};
-    mp_str traces[2] = {MP_STR_NONE, MP_STR_NONE};
+    mp_forward_target target = {.route = route, .era = era, .id = mp_channel_next_id(channel)};
+    mp_str traces[2] = {MP_STR_NONE, MP_STR_NONE}, own_traces[2] = {MP_STR_NONE, MP_STR_NONE};
+    mp_open_span span = begin_span(task, route, era);
+    own_context own;
+    if (span.task != NULL && mp_lib_of(L)->propagates_upstreams)
+        set_context(&span, &own, &target, own_traces);
     forwards->message.len = 0;
-    if (!mp_forward_put_message(&forwards->message, forwards, call, &target, traces))
+    if (!mp_forward_put_message(&forwards->message, forwards, call, &target, traces)) {
+        mp_open_span_close(&span);
         return false;
+    }
+    if (own_traces[0].len > 0)
+        memcpy(traces, own_traces, sizeof traces);
     char lines[2][560];
     const char *headers[5], **header = headers;
     if (!era->has_sessions) {
@@ -122,8 +173,11 @@ static bool send(lua_State *L, mp_lib_task *task, const mp_route *route, mp_chan
                                    .headers = headers,
                                    .cancel = put_cancel(forwards, channel, era, target.id)};
     mp_upstream_failure failure;
-    if (mp_upstream_begin_exchange(L, channel, &options, &failure))
+    if (mp_upstream_begin_exchange(L, channel, &options, &failure)) {
+        mp_upstream_set_span(L, &span);
         return true;
+    }
+    mp_open_span_close(&span);
     mp_upstream_failure_clear(&failure);
     return false;
 }

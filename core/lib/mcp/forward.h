@@ -64,8 +64,9 @@ mp_str mp_forward_key(mp_forwards *forwards, const mp_call *call, mp_str upstrea
 /* What the message to an upstream depends on besides the call. */
 typedef struct {
     const mp_route *route;
-    const mp_era *era; /* of the upstream */
-    int64_t id;        /* of the request, and its progress token */
+    const mp_era *era;              /* of the upstream */
+    int64_t id;                     /* of the request, and its progress token */
+    mp_str traceparent, tracestate; /* of the span of the request, as JSON strings; empty: the client's own go on */
 } mp_forward_target;
 
 /* The JSON of the client's capabilities in the params of a plain call; empty: there are none. */

@@ -137,7 +137,8 @@ bool mp_forward_put_message(mp_buf *out, const mp_forwards *forwards, const mp_c
     add(&to, MP_JSON_SET, false, MP_STR("name"), target->route->json_name);
     if (find_member(params, "arguments").len == 0)
         add(&to, MP_JSON_SET, false, MP_STR("arguments"), MP_STR("{}"));
-    if (!has_own && !has_token && !is_modern) {
+    bool has_trace = target->traceparent.len > 0;
+    if (!has_own && !has_token && !is_modern && !has_trace) {
         add(&to, MP_JSON_DROP, false, MP_STR("_meta"), MP_STR_NONE);
     } else {
         mp_str values[] = {{revision, (size_t)letters}, forwards->client, MP_STR("{}")};
@@ -145,6 +146,11 @@ bool mp_forward_put_message(mp_buf *out, const mp_forwards *forwards, const mp_c
         for (size_t i = 0; i < 3; i++)
             add(&to, deed, true, own_names[i], values[i]);
         add(&to, has_token ? MP_JSON_SET : MP_JSON_DROP, true, MP_STR("progressToken"), (mp_str){id, (size_t)digits});
+    }
+    if (has_trace) {
+        bool has_state = target->tracestate.len > 0;
+        add(&to, MP_JSON_SET, true, MP_STR("traceparent"), target->traceparent);
+        add(&to, has_state ? MP_JSON_SET : MP_JSON_DROP, true, MP_STR("tracestate"), target->tracestate);
     }
     size_t start = out->len;
     mp_buf_printf(out, "{\"jsonrpc\":\"2.0\",\"id\":%s,\"method\":\"tools/call\",\"params\":", id);

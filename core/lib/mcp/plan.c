@@ -200,12 +200,9 @@ static int output_checked(lua_State *L, int status, lua_KContext context)
     return answer_structured(L, task);
 }
 
-static void end_handler_span(mp_lib_task *task, bool is_good)
+static void end_handler_span(mp_lib_task *task)
 {
-    mp_trace *trace = task->call == NULL ? NULL : mp_call_trace(task->call);
-    if (!is_good)
-        mp_span_fail(trace, task->span, MP_STR_NONE);
-    mp_span_end(trace, task->span);
+    mp_span_end(task->call == NULL ? NULL : mp_call_trace(task->call), task->span);
     task->span = MP_ROOT_SPAN;
 }
 
@@ -217,7 +214,7 @@ static int handler_ended(lua_State *L, int status, lua_KContext began)
     mp_lib_task *task = lua_touserdata(L, TASK);
     const mp_plan *plan = lua_touserdata(L, PLAN);
     if (task->span != MP_ROOT_SPAN)
-        end_handler_span(task, is_good);
+        end_handler_span(task);
     if (!is_good || task->call == NULL || lua_gettop(L) < RESULTS || plan->ends_in_lua)
         return finish_in_lua(L, task, is_good);
     if (!lua_istable(L, RESULTS))
@@ -242,7 +239,7 @@ static int run_handler(lua_State *L, mp_lib_task *task, const mp_plan *plan, int
     mp_stat_add(&mp_stat_calls_planned, 1);
     mp_call_measure(task->call, plan->metrics);
     mp_trace *trace = mp_call_trace(task->call);
-    if (trace != NULL)
+    if (trace != NULL && !plan->has_policies)
         task->span = mp_span_begin(trace, MP_ROOT_SPAN, MP_SPAN_INTERNAL, MP_STR("handler"));
     if (plan->timeout_ms != 0)
         mp_call_within(task->call, plan->timeout_ms);

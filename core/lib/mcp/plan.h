@@ -54,6 +54,7 @@ typedef struct mp_plan {
     bool is_checked;    /* Lua checks the arguments; else C does by `input` */
     bool has_output;    /* the tool has an output schema */
     bool knows_output;  /* C checks the result by `output`; else Lua does */
+    bool has_policies;  /* their spans are made in Lua, with that of the handler */
     bool ends_in_lua;   /* Lua ends each call: the audit line shows what the tool's policies did */
     int call_place;     /* of `call` among the handler's parameters, from 1; 0: it takes none */
     mp_plan_object input, output; /* `input` of a positional handler: in the order of its parameters */

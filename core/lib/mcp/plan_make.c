@@ -220,6 +220,7 @@ static void add_plan(lua_State *L, mp_plans *plans)
     plan->is_checked = !fill_object(L, plan, at, row, "input", &plan->input, &next);
     plan->knows_output = fill_object(L, plan, at, row, "output", &plan->output, &next);
     plan->has_output = has_field(L, row, "has_output");
+    plan->has_policies = has_field(L, row, "has_policies");
     plan->ends_in_lua = has_field(L, row, "ends_in_lua");
     plan->scopes = bits_field(L, row, "scopes");
     set_user_value(L, row, "handler", at, MP_PLAN_HANDLER);

@@ -11,6 +11,7 @@ struct mp_authn {
     mp_stream *stream; /* counted reference */
     bool is_parked;    /* the request counts against MP_QUOTA_AUTHN, and the timer `limit` runs */
     mp_timer limit;
+    uint64_t began_us; /* by mp_monotonic_us; 0: no call is recorded */
     void *user;
 };
 
@@ -60,6 +61,8 @@ void mp_authn_begin(mp_rpc *rpc, mp_stream *stream)
 {
     mp_authn *authn = mp_new(sizeof *authn);
     *authn = (mp_authn){.rpc = rpc, .stream = mp_stream_ref(stream)};
+    if (mp_traces_are_on())
+        authn->began_us = mp_loop_now_us(rpc->loop);
     mp_link_init(&authn->link);
     mp_link_put(&rpc->authns, &authn->link);
     mp_stream_on_gone(stream, on_client_left, authn);
@@ -84,8 +87,10 @@ void mp_authn_admit(mp_authn *authn, mp_principal *principal)
 {
     mp_rpc *rpc = authn->rpc;
     mp_stream *stream = mp_stream_ref(authn->stream);
+    rpc->authn_began_us = authn->began_us;
     end_authn(authn);
     mp_serve_as(rpc, stream, principal);
+    rpc->authn_began_us = 0;
     mp_stream_unref(stream);
 }
 

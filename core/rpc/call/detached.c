@@ -53,7 +53,13 @@ static mp_call *spawn_call(mp_rpc *rpc, const mp_call *like, uint64_t ms)
 
 mp_call *mp_call_spawn(const mp_call *like, uint64_t ms)
 {
-    return spawn_call(like->rpc, like, ms);
+    mp_call *call = spawn_call(like->rpc, like, ms);
+    if (call != NULL && like->trace != NULL) {
+        call->trace = mp_trace_begin_linked(like->trace, MP_ROOT_SPAN);
+        mp_span_name(call->trace, MP_ROOT_SPAN, MP_STR("task"));
+        mp_span_text(call->trace, MP_ROOT_SPAN, "mcp.method.name", call->method);
+    }
+    return call;
 }
 
 mp_call *mp_call_spawn_alone(mp_rpc *rpc, mp_principal *principal, uint64_t ms)

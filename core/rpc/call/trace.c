@@ -58,14 +58,22 @@ void mp_call_begin_trace(mp_call *call)
 {
     const mp_envelope *envelope = &call->rpc->envelope;
     mp_trace_origin origin = {.parent = envelope->traceparent, .state = envelope->tracestate, .began_us = call->began};
+    uint64_t authn_began_us = call->rpc->authn_began_us;
+    if (authn_began_us != 0)
+        origin.began_us = authn_began_us;
     if (call->stream != NULL) {
         origin.header_parent = mp_stream_header(call->stream, "traceparent", NULL);
         if (origin.header_parent.len > 0)
             origin.header_state = mp_stream_header(call->stream, "tracestate", NULL);
     }
     call->trace = mp_trace_begin(&origin);
-    if (call->trace != NULL)
-        describe_call(call, call->trace);
+    if (call->trace == NULL)
+        return;
+    mp_trace_mark(call->trace, mp_call_mark(call));
+    describe_call(call, call->trace);
+    if (authn_began_us != 0)
+        mp_span_end(call->trace,
+                    mp_span_begin_at(call->trace, MP_ROOT_SPAN, MP_SPAN_INTERNAL, MP_STR("auth"), authn_began_us));
 }
 
 void mp_call_end_trace(mp_call *call)

@@ -147,7 +147,8 @@ local function plan_of(tool, known)
   local output = tool.output and object_of(tool.definition.outputSchema)
   local made = {
     name = tool.name, tool = tool, metrics = host.metrics.tool(tool.name), seconds = tool.timeout, has_output = tool.output ~= nil, output = output,
-    output_check = not output and tool.output or nil, scopes = scopes, ends_in_lua = host.config.audit and tool.has_policies,
+    output_check = not output and tool.output or nil, scopes = scopes, has_policies = tool.has_policies,
+    ends_in_lua = host.config.audit and tool.has_policies,
   }
   local short = tool.positional
   if short and tool.handler ~= short.handler then short = nil end          -- a policy is around it

@@ -31,6 +31,7 @@ local suggest = require "moonpool.runtime.suggest"
 local switches = require "moonpool.registry.switches"
 local time = require "moonpool.lib.time"
 local tool = require "moonpool.things.tool"
+local trace = require "moonpool.lib.trace"
 local types = require "moonpool.things.type_builder"
 local uri = require "moonpool.lib.uri"
 local uuid = require "moonpool.lib.uuid"
@@ -196,7 +197,7 @@ local function copy(from, wanted)
 end
 
 -- The libraries of which each script gets a copy.
-local data = { digest = digest, base64 = base64, time = time, uri = uri, regex = regex }
+local data = { digest = digest, base64 = base64, time = time, uri = uri, regex = regex, trace = trace }
 
 -- Libraries that most scripts do not use: their modules are loaded for the first script that does.
 local large = {

@@ -51,19 +51,39 @@ local function is_lost(card, event, failure, err)
   return session_codes[err.code] == true and says_session_is_lost(err.message) and (card.session ~= nil or err.message:lower():find "initialized" ~= nil)
 end
 
+-- Begins the span of a request, and lets its trace go on to the upstream; nil where the call is not recorded.
+local function begin_span(record, card, spec, params)
+  local named = params and type(params.name) == "string" and params.name or nil
+  local span = host.trace.begin(spec.method, named, true)
+  if not span then return nil end
+  host.trace.set(span, "mcp.method.name", spec.method)
+  host.trace.set(span, "moonpool.upstream", record.name)
+  if card.revision then host.trace.set(span, "mcp.protocol.version", card.revision) end
+  if named then host.trace.set(span, spec.method == "tools/call" and "gen_ai.tool.name" or "gen_ai.prompt.name", named) end
+  local parent, state = host.trace.context(span)
+  if parent and params then
+    params._meta = params._meta or {}
+    params._meta.traceparent, params._meta.tracestate = parent, state
+  end
+  return span
+end
+
 local function send_once(record, channel, card, spec, is_retry)
   local id = channel:next_id()
   local params = spec.build(card, id)
+  local span <close> = spec.call and not channel.is_begun and begin_span(record, card, spec, params) or nil
   local headers = card.is_modern and message.headers(spec.method, params or {}, spec.rows and spec.rows()) or {}
   if spec.call then hops.add_header(headers, spec.call) end
   if spec.call then message.add_passed(headers, record, spec.call, params and params._meta) end
   if spec.headers then table.move(spec.headers, 1, #spec.headers, #headers + 1, headers) end
   if spec.entry then spec.entry.revision = card.revision end
-  return exchange.ask(channel, id, message.request(id, spec.method, params), {
+  local event, failed = exchange.ask(channel, id, message.request(id, spec.method, params), {
     headers = headers, is_modern = card.is_modern, transport = card.transport, is_retry = is_retry,
     timeout = spec.timeout, total = spec.total, class = card.class, asker = spec.asker and spec.asker(card),
     listener = spec.listener and spec.listener(id), entry = spec.entry,
   })
+  if span and (failed or event.error) then host.trace.fail(span, failed and failed.reason or "_OTHER") end
+  return event, failed
 end
 
 local begun = setmetatable({}, { __mode = "k" })        -- call -> { channel, exchange, id }: what C has sent
@@ -79,6 +99,7 @@ local function begun_channel(spec)
   spec.level, spec.asker = nil, nil                        -- such a call has none
   local channel, pending = first.channel, first.exchange
   return {
+    is_begun = true,                                       -- its span, too
     next_id = function() return pending and first.id or channel:next_id() end,
     send = function(_, bytes, options)
       local given = pending

@@ -117,7 +117,8 @@ describe("the exporter", function()
     local c <close> = collector.start()
     local held = {}
     c.answer = function(_, reply) held[#held + 1] = reply end
-    local g <close> = start(c, { timeout = "100ms", queue = 20 })
+    c.may_repeat = true                        -- a slow spec may answer a request that the gateway has given up
+    local g <close> = start(c, { timeout = "200ms", queue = 20 })
     call(g)
     wait.for_fact("a request that hangs", 20, function() return #held > 0 end)
     call(g, 50)
@@ -126,9 +127,7 @@ describe("the exporter", function()
     wait.for_fact("a second attempt", 20, function() return #held > 1 end)
     c.answer = nil
     c:wait("tools/call add", 2)
-    status = g:wait_status(function(one) return one.gauges.spans_queued == 0 end)
-    local spans = status.counters.spans
-    assert.equal(102, spans.sent + spans.dropped + status.gauges.spans_queued)
+    g:wait_status(function(one) return one.gauges.spans_queued == 0 and one.counters.spans.sent + one.counters.spans.dropped == 102 end)
   end)
 end)
 

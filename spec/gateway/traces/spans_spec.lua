@@ -66,6 +66,15 @@ describe("the span of a call", function()
     for _, body in ipairs(c.bodies) do assert.is_nil(body:find("secret", 1, true)) end
   end)
 
+  it("has the id of the call in the log", function()
+    local c <close> = collector.start()
+    local raises = 'return tool { "Raises.", function() error "x" end }'
+    local g <close> = gateway.start { config = { traces = c:config() }, scripts = { ["tools/raise.lua"] = raises } }
+    local peer <close> = g:client "2026-07-28"
+    peer:result("tools/call", { name = "raise" })
+    assert.equal(g:wait_log("tool failed").fields.call, c:wait "tools/call raise".spanId)
+  end)
+
   it("is there over stdio", function()
     local c <close> = collector.start()
     local stdio = require "spec.helpers.stdio"
