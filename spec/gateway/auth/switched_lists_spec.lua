@@ -104,6 +104,6 @@ describe("lists of many things that a tool switches to and fro", function()
       assert.equal(is_on, answer.result ~= nil)
     end)
     assert.equal(0, g:status().counters.tool_faults)
-    assert.is_true(g:status().counters.calls_frozen > 0)
+    if not os.getenv "MOONPOOL_PLANS" then assert.is_true(g:status().counters.calls_frozen > 0) end -- "both" asks Lua each time
   end)
 end)
