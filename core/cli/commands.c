@@ -328,6 +328,27 @@ const mp_cli_command mp_cli_commands[] = {
       {"json", 0, NULL, "print everything as JSON", NULL},
       {"connect", 0, NULL, "ask the upstreams themselves, without a gateway", NULL},
       CONFIG}},
+    {"tap",
+     "[OPTION]... [moonpool.yaml]",
+     "print calls of the running gateway as they begin and end",
+     "Prints a line for each call of the running gateway when it begins and when it has ended, for\n"
+     "each session that opens or ends, and for each refusal, until Ctrl-C. Of arguments it shows\n"
+     "names, types and sizes, no values, unless --arguments and the key `admin.tap` say otherwise.\n"
+     "A PATTERN may have '*'. With --outcome or --slower only what has ended is shown. Needs the\n"
+     "role operate. A line says how many events were dropped: over 1000 a second, or not read.\n",
+     "<file>",
+     mp_cli_admin,
+     {{"tool", 0, "PATTERN", "calls of this tool, prompt or resource", NULL},
+      {"principal", 0, "PATTERN", "calls of this principal", NULL},
+      {"session", 0, "MARK", "calls of this session, as /api/sessions names it", NULL},
+      {"method", 0, "PATTERN", "calls of this method, as in tools/*", NULL},
+      {"outcome", 0, "PATTERN", "calls that ended so: ok, failed, error, timeout, …", NULL},
+      {"slower", 0, "TIME", "calls that took this long or longer, as in 100ms", NULL},
+      {"arguments", 0, "FORM", "none, names, shapes or full (default: shapes)", "none names shapes full"},
+      {"for", 0, "TIME", "end after this time, from 1s to 1h (default: 1h)", NULL},
+      {"json", 0, NULL, "print each event as JSON", NULL},
+      ADMIN,
+      CONFIG}},
     {"doctor",
      "[OPTION]... NAME|URL",
      "walk the way to an MCP server, and say where it stops",

@@ -182,7 +182,7 @@ int mp_cli_test(const mp_cli_args *args)
     return code;
 }
 
-/* `reload`, `status` and `upstreams`. */
+/* `reload`, `status`, `upstreams` and `tap`. */
 int mp_cli_admin(const mp_cli_args *args)
 {
     const char *file = mp_cli_value(args, "config"), *command = args->command->name;
@@ -214,7 +214,11 @@ int mp_cli_admin(const mp_cli_args *args)
     put(&given, "token", token);
     put(&given, "command", command);
     put(&given, "upstream", has_name && args->word_count > 0 ? args->words[0] : NULL);
-    put(&given, "json", mp_cli_value(args, "json"));
+    put(&given, "json", mp_cli_value(args, "json") == NULL ? NULL : "yes");
+    for (int i = 0; strcmp(command, "tap") == 0 && i < args->given_count; i++)
+        if (args->given[i].value != NULL && strcmp(args->given[i].option->name, "admin") != 0 &&
+            strcmp(args->given[i].option->name, "config") != 0)
+            put(&given, args->given[i].option->name, args->given[i].value);
     int code = mp_gateway_workbench("admin", given.list, given.count);
     free(token);
     mp_config_free(config);

@@ -1,6 +1,7 @@
 /* admin.c: the operator's HTTP endpoints, and who may use them. No answer contains a session id, token or key. */
 #include "admin.h"
 #include "admin_api.h"
+#include "admin_tap.h"
 #include "admin_upstreams.h"
 #include "json/json.h"
 #include "metrics.h"
@@ -189,6 +190,7 @@ static const endpoint endpoints[] = {
     {"/api/session/", "DELETE", MP_ROLE_OPERATE, false, mp_api_end_session},
     {"/api/calls", "GET", MP_ROLE_VIEW, false, mp_api_calls},
     {"/api/call/", "DELETE", MP_ROLE_OPERATE, false, mp_api_end_call},
+    {"/api/tap", "GET", MP_ROLE_OPERATE, false, mp_api_tap},
     {"/api/log", "POST", MP_ROLE_OPERATE, false, mp_api_log},
     {"/api/drain", "POST", MP_ROLE_OPERATE, false, mp_api_drain},
 };

@@ -274,8 +274,19 @@ static void take_token(mp_admin_access *access, const mp_stream *stream, mp_str 
     }
     if (found->role > caller->role) {
         caller->role = found->role;
+        caller->token = found->hash;
+        caller->has_token = true;
         snprintf(caller->name, sizeof caller->name, "token %s", found->name);
     }
+}
+
+bool mp_admin_access_has(const mp_admin_access *access, const mp_admin_caller *caller)
+{
+    bool has = !caller->has_token;
+    for (size_t i = 0; i < access->count; i++)
+        has = has ||
+              (access->tokens[i].role >= MP_ROLE_OPERATE && mp_secret_hash_is(&caller->token, &access->tokens[i].hash));
+    return has;
 }
 
 /* The role of a certificate that the TLS settings have accepted. */

@@ -16,7 +16,8 @@ typedef struct mp_admin_access mp_admin_access;
 typedef struct {
     mp_admin_role role;
     char name[96]; /* for the audit: "token grafana", "certificate CN=robot", "uid 1000"; "" if nothing is known */
-    bool has_wrong_token;
+    mp_secret_hash token; /* of the token that gave the role, if has_token */
+    bool has_token, has_wrong_token;
     uint64_t wait_s; /* above 0: this address has sent too many wrong tokens, and its token was not looked at */
 } mp_admin_caller;
 
@@ -29,6 +30,8 @@ void mp_admin_access_free(mp_admin_access *access);
 
 /* Counts wrong tokens, so call it once for each request. */
 mp_admin_caller mp_admin_caller_of(mp_admin_access *access, const mp_stream *stream);
+/* True if a caller with the role operate still has it: its token is still in the configuration, with this role. */
+bool mp_admin_access_has(const mp_admin_access *access, const mp_admin_caller *caller);
 /* True if only this machine can reach the listener. */
 bool mp_admin_is_near(const mp_admin_access *access);
 /* Counts a request that was refused for want of a role. */

@@ -1,6 +1,7 @@
 /* admin_thread.c: the thread of the admin listener, with its loop and server. */
 #include "admin.h"
 #include "admin_api.h"
+#include "admin_tap.h"
 #include "metrics.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@ struct mp_admin {
     mp_metrics *metrics;
     mp_admin_access *access;
     mp_admin_api *api;
+    mp_admin_taps *taps;
     pthread_t thread;
     bool has_thread;
 };
@@ -29,6 +31,7 @@ mp_admin *mp_admin_new(mp_shared *shared, int fd, mp_tls_slot *tls, const mp_add
     admin->metrics = mp_metrics_new();
     admin->access = mp_admin_access_new(admin->settings->config, at);
     admin->api = mp_admin_api_new();
+    admin->taps = mp_admin_taps_new(admin);
     admin->loop = mp_loop_new(err);
     admin->server = admin->loop == NULL ? NULL : mp_server_new(admin->loop, &admin->settings->http, err);
     if (admin->server != NULL &&
@@ -64,6 +67,7 @@ void mp_admin_free(mp_admin *admin)
         pthread_join(admin->thread, NULL);
     }
     mp_admin_api_free(admin->api, admin->loop);
+    mp_admin_taps_free(admin->taps);
     mp_server_free(admin->server);
     mp_loop_free(admin->loop);
     mp_metrics_free(admin->metrics);
@@ -98,6 +102,7 @@ static void deliver(mp_message *message, mp_loop *loop)
         admin->settings = mp_runtime_config_ref(given->settings);
         mp_server_configure(admin->server, &given->settings->http);
         mp_admin_access_configure(admin->access, given->settings->config);
+        mp_admin_taps_configure(admin->taps);
         mp_runtime_config_unref(before);
     }
     if (given->used != NULL)
@@ -145,6 +150,11 @@ mp_metrics *mp_admin_metrics(mp_admin *admin)
 mp_admin_access *mp_admin_access_of(mp_admin *admin)
 {
     return admin->access;
+}
+
+struct mp_admin_taps *mp_admin_taps_of(mp_admin *admin)
+{
+    return admin->taps;
 }
 
 struct mp_admin_api *mp_admin_api_of(mp_admin *admin)

@@ -16,6 +16,7 @@ static const char *const retries[] = {"read_only", "hinted", "never", NULL};
 static const char *const auth_modes[] = {"scripts", "none", NULL};
 static const char *const expired_streams[] = {"end", "keep", NULL};
 static const char *const audits[] = {"none", "names", "redacted", "full", NULL};
+static const char *const taps[] = {"none", "names", "shapes", "full", NULL};
 static const char *const log_formats[] = {"logfmt", "json", NULL};
 static const char *const addresses[] = {"shown", "hidden", NULL};
 static const char *const levels[] = {"debug", "info", "warn", "error", NULL};
@@ -487,6 +488,10 @@ const mp_config_key mp_config_keys[] = {
          "Roles of client certificates (admin.tls.client_ca) by subject, as in {\"CN=grafana*\": metrics}; the first "
          "pattern that matches counts, and a certificate that none matches has no role. Without this key each "
          "certificate has the role operate."},
+    {"admin.tap", MP_KEY_CHOICE, SLOT(admin_tap), .preset = "shapes", .choices = taps,
+     .doc =
+         "The most that `moonpool tap` shows of a call's arguments. names: the names of the members; shapes: also the "
+         "types and sizes of their values; full: everything, secrets included."},
     {"metrics", MP_KEY_SECTION, .bare = "metrics.enabled",
      .doc = "Counters and histograms at /metrics of the admin listener, in Prometheus's text format. `metrics: off` is "
             "short for "

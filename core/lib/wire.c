@@ -223,8 +223,20 @@ static const char *text_field(lua_State *L, const char *name)
     return text;
 }
 
-/* fetch{method, url, socket, ca, seconds, headers}: sends an HTTP request without a body, over a Unix socket if `socket` is its path; `headers` is
- * a list of texts. The status and the body of the answer; or nil, why.  [-0, +2, throws] */
+/* Calls the function at index 2, which takes a part of an answer. False if it raised an error, which is index 3 then. */
+static bool take_bytes(void *ctx, mp_str bytes)
+{
+    lua_State *L = ctx;
+    lua_pushvalue(L, 2);
+    lua_pushlstring(L, bytes.ptr, bytes.len); /* in a program that ends if it has no memory */
+    if (lua_pcall(L, 1, 0, 0) == LUA_OK)
+        return true;
+    lua_replace(L, 3);
+    return false;
+}
+
+/* fetch{method, url, socket, ca, seconds, headers, on_bytes}: sends an HTTP request without a body, over a Unix socket if `socket` is its path;
+ * `headers` is a list of texts; `on_bytes` is called with each part of the body as it arrives, if the status is 200. The status and the body of the answer; or nil, why.  [-0, +2, throws] */
 static int l_fetch(lua_State *L)
 {
     luaL_checktype(L, 1, LUA_TTABLE);
@@ -234,11 +246,17 @@ static int l_fetch(lua_State *L)
         .socket = text_field(L, "socket"),
         .ca = text_field(L, "ca"),
     };
+    lua_settop(L, 1);
+    bool has_reader = lua_getfield(L, 1, "on_bytes") == LUA_TFUNCTION;
+    options.on_bytes = has_reader ? take_bytes : NULL;
+    options.ctx = L;
+    lua_pushnil(L); /* the error of the function */
     luaL_argcheck(L, options.method != NULL && options.url != NULL, 1, "method and url are needed");
     lua_getfield(L, 1, "seconds");
     options.seconds = (int)luaL_optinteger(L, -1, 0);
+    lua_pop(L, 1);
     if (lua_getfield(L, 1, "headers") == LUA_TTABLE)
-        for (int i = 0; i < MP_FETCH_HEADERS && lua_rawgeti(L, 3, i + 1) == LUA_TSTRING; i++)
+        for (int i = 0; i < MP_FETCH_HEADERS && lua_rawgeti(L, 4, i + 1) == LUA_TSTRING; i++)
             options.headers[i] = lua_tostring(L, -1); /* the stack holds a reference to the string */
     mp_err err = {"", ""};
     mp_buf body = {0};
@@ -250,6 +268,10 @@ static int l_fetch(lua_State *L)
         mp_push_failure(L, err.text);
     }
     mp_buf_clear(&body);
+    if (!lua_isnil(L, 3)) {
+        lua_pushvalue(L, 3);
+        return lua_error(L);
+    }
     return 2;
 }
 

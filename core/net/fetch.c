@@ -6,18 +6,34 @@
 #define CONNECT_S 10L
 #define ANSWER_S 600L
 
+typedef struct {
+    const mp_curl_api *curl;
+    CURL *easy;
+    const mp_fetch_options *options;
+    mp_buf *body;
+} fetching;
+
 static size_t on_body(char *bytes, size_t size, size_t count, void *ctx)
 {
-    mp_buf *body = ctx;
-    if (size * count > MAX_BODY - body->len)
+    fetching *of = ctx;
+    mp_str part = {bytes, size * count};
+    long status = 0;
+    if (of->options->on_bytes != NULL)
+        of->curl->easy_getinfo(of->easy, CURLINFO_RESPONSE_CODE, &status);
+    if (status == 200)
+        return of->options->on_bytes(of->options->ctx, part) ? part.len : 0;
+    if (part.len > MAX_BODY - of->body->len)
         return 0; /* ends the transfer */
-    mp_buf_put(body, (mp_str){bytes, size * count});
-    return size * count;
+    mp_buf_put(of->body, part);
+    return part.len;
 }
 
 /* Sets the options of the request. False if libcurl refuses one. */
-static bool set_request(const mp_curl_api *curl, CURL *easy, const mp_fetch_options *options, mp_buf *body)
+static bool set_request(fetching *of)
 {
+    const mp_curl_api *curl = of->curl;
+    const mp_fetch_options *options = of->options;
+    CURL *easy = of->easy;
     CURLcode wrong = curl->easy_setopt(easy, CURLOPT_URL, options->url);
     wrong |= curl->easy_setopt(easy, CURLOPT_CUSTOMREQUEST, options->method);
     if (strcmp(options->method, "GET") != 0)
@@ -28,7 +44,7 @@ static bool set_request(const mp_curl_api *curl, CURL *easy, const mp_fetch_opti
     wrong |= curl->easy_setopt(easy, CURLOPT_CONNECTTIMEOUT, CONNECT_S);
     wrong |= curl->easy_setopt(easy, CURLOPT_TIMEOUT, options->seconds == 0 ? ANSWER_S : (long)options->seconds);
     wrong |= curl->easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_body);
-    wrong |= curl->easy_setopt(easy, CURLOPT_WRITEDATA, body);
+    wrong |= curl->easy_setopt(easy, CURLOPT_WRITEDATA, of);
     if (options->ca != NULL)
         wrong |= curl->easy_setopt(easy, CURLOPT_CAINFO, options->ca);
     if (options->socket != NULL)
@@ -42,6 +58,7 @@ int mp_fetch(const mp_fetch_options *options, mp_buf *body, mp_err *err)
     CURL *easy = curl == NULL ? NULL : curl->easy_init();
     if (easy == NULL)
         return curl == NULL ? -1 : mp_err_set(err, "libcurl cannot create a handle");
+    fetching of = {curl, easy, options, body};
     char text[CURL_ERROR_SIZE] = "";
     struct curl_slist *headers = NULL;
     long status = -1;
@@ -49,7 +66,7 @@ int mp_fetch(const mp_fetch_options *options, mp_buf *body, mp_err *err)
         headers = curl->slist_append(headers, *header);
     curl->easy_setopt(easy, CURLOPT_HTTPHEADER, headers);
     curl->easy_setopt(easy, CURLOPT_ERRORBUFFER, text);
-    CURLcode result = set_request(curl, easy, options, body) ? curl->easy_perform(easy) : CURLE_BAD_FUNCTION_ARGUMENT;
+    CURLcode result = set_request(&of) ? curl->easy_perform(easy) : CURLE_BAD_FUNCTION_ARGUMENT;
     long cause = 0;
     if (result != CURLE_OK)
         curl->easy_getinfo(easy, CURLINFO_OS_ERRNO, &cause);

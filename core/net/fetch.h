@@ -13,6 +13,9 @@ typedef struct {
     const char *ca;     /* path of certificates to trust instead of the system's; NULL: those */
     int seconds;        /* until the whole answer is there; 0: 600 */
     const char *headers[MP_FETCH_HEADERS + 1]; /* "Name: value"; end with NULL */
+    /* takes the body of an answer with status 200 as it arrives, instead of `body`; false ends the request. NULL: none */
+    bool (*on_bytes)(void *ctx, mp_str bytes);
+    void *ctx;
 } mp_fetch_options;
 
 /* Sends the request, without a body, and appends the answer's body, of at most 64 MiB. Returns the status; -1 if there is no answer. */

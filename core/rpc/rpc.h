@@ -140,6 +140,41 @@ unsigned mp_table_rpcs(mp_table *table);
 /* Asks the first `count` workers; each answers once. The caller keeps `inquiry` until all have. */
 void mp_table_inquire(mp_table *table, unsigned count, mp_call_inquiry *inquiry);
 
+/* -- taps: calls as they begin and end, for operators (request/tap.c) ------------------------------------------------- */
+
+#define MP_TAPS 8 /* limit of open taps */
+
+/* How arguments are shown: not at all, by their names, by the types and sizes of their values, or as they are. */
+typedef enum { MP_TAP_NONE, MP_TAP_NAMES, MP_TAP_SHAPES, MP_TAP_FULL } mp_tap_arguments;
+
+/* Patterns in which '*' stands for any text; NULL: all. `tool` is the name of the tool or prompt, or a resource's URI; `session` a mark. With
+ * `outcome` or `slower_us` above 0 only ends of calls are admitted, and refusals. */
+typedef struct {
+    const char *tool, *principal, *session, *method, *outcome;
+    uint64_t slower_us;
+    mp_tap_arguments arguments;
+} mp_tap_filter;
+
+/* `wake` runs on any thread, with a lock held, when the first event was queued after mp_tap_take: it may post a message, nothing else. */
+typedef struct {
+    void (*wake)(void *ctx);
+    void *ctx;
+} mp_tap_hooks;
+
+typedef struct {
+    uint64_t sent, dropped; /* events since the tap was opened */
+} mp_tap_totals;
+
+typedef struct mp_tap mp_tap;
+
+/* Copies `filter`. NULL if MP_TAPS are open. Any thread. */
+mp_tap *mp_tap_open(const mp_tap_filter *filter, const mp_tap_hooks *hooks);
+/* Moves queued events to `out`, at most `most` bytes of them, as events of an event stream. After the last one follows the number of events that
+ * were dropped, if there are any. True if events are left: then `wake` is not called until they are taken. */
+bool mp_tap_take(mp_tap *tap, size_t most, mp_buf *out);
+/* `wake` is not called after this. */
+mp_tap_totals mp_tap_close(mp_tap *tap);
+
 /* -- decisions before there is a call: the audit and the log ------------------------------------------------------- */
 
 typedef struct {

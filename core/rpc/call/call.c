@@ -186,6 +186,8 @@ static void begin_call(mp_call *call)
     mp_table_count_call(rpc->table, 1);
     if (mp_traces_are_on())
         mp_call_begin_trace(call);
+    if (mp_tap_is_on())
+        mp_call_tap(call);
     rpc->hooks->on_call(rpc->ctx, call);
 }
 
@@ -235,6 +237,8 @@ static void finish_call(mp_call *call)
     if (call->trace != NULL)
         mp_call_end_trace(call);
     mp_log_call(call);
+    if (mp_tap_is_on())
+        mp_call_tap(call);
     mp_client_requests_forget(call);
     mp_call_unlisten(call);
     mp_timer_stop(rpc->loop, &call->limit);

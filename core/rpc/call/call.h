@@ -3,6 +3,7 @@
 #ifndef MP_RPC_CALL_H
 #define MP_RPC_CALL_H
 
+#include "rpc/request/tap.h"
 #include "rpc/stream/stream.h"
 
 struct mp_call {
@@ -144,6 +145,8 @@ const char *mp_end_cause(const mp_stat *counter);
 void mp_call_names(mp_str params, const mp_session *session, mp_buf *name, mp_buf *client);
 /* Logs a call that has ended. */
 void mp_log_call(mp_call *call);
+/* Shows taps that the call begins, or that it has ended. */
+void mp_call_tap(const mp_call *call);
 /* Logs the notification or response in rpc->envelope. `stream` and `session` may be NULL. */
 void mp_log_message(mp_rpc *rpc, const mp_stream *stream, const mp_session *session);
 /* Logs a GET or DELETE that was served. */

@@ -2,8 +2,10 @@
  * `run --trace`. The lines are composed only if the log or the terminal shows them. No line has arguments, results,
  * headers or credentials. */
 #include "call.h"
+#include <stdio.h>
 #include <time.h>
 
+#define MAX_TAP_PARAMS ((size_t)64 << 10) /* params above this are not searched for names, for a tap */
 #define MAX_NAME_BYTES 256 /* bytes of a client's name, or of the tool, resource or prompt in a request */
 
 bool mp_requests_are_logged(void)
@@ -194,6 +196,46 @@ void mp_log_call(mp_call *call)
                          .in = call->bytes_in,
                          .out = call->bytes_out,
                          .mark = mp_call_mark(call)});
+}
+
+/* -- taps ---------------------------------------------------------------------------------------------------------- */
+
+void mp_call_tap(const mp_call *call)
+{
+    if (call->is_detached)
+        return;
+    char id[40];
+    mp_buf name = {0}, client = {0};
+    mp_session_mark mark = {""};
+    const mp_era *era = mp_call_era(call);
+    const mp_transport *transport = call->session != NULL ? call->session->transport : call->transport;
+    if (call->params.len <= MAX_TAP_PARAMS)
+        mp_call_names(call->params, call->session, &name, &client);
+    if (call->session != NULL && !transport->is_pipe)
+        mark = mp_session_mark_of(mp_session_id(call->session));
+    mp_tap_event event = {.event = call->ended ? "answer" : "call",
+                          .method = call->method,
+                          .name = mp_buf_str(&name),
+                          .principal = mp_principal_id(call->principal),
+                          .session = mp_str_of(mark.text),
+                          .client = mp_buf_str(&client),
+                          .revision = mp_str_of(era == NULL ? "" : era->date),
+                          .transport = mp_str_of(transport->name),
+                          .address = mp_call_address(call),
+                          .params = call->params,
+                          .in = call->bytes_in};
+    event.call =
+        (mp_str){id, (size_t)snprintf(id, sizeof id, "%u-%llu", call->rpc->index, (unsigned long long)call->serial)};
+    if (call->ended) {
+        event.outcome = mp_str_of(call->outcome == NULL ? "ok" : call->outcome);
+        event.code = call->code;
+        event.status = call->stream != NULL ? call->sent_status : 0;
+        event.us = mp_monotonic_us() - call->began;
+        event.out = call->bytes_out;
+    }
+    mp_tap_put(&event);
+    mp_buf_clear(&name);
+    mp_buf_clear(&client);
 }
 
 void mp_log_message(mp_rpc *rpc, const mp_stream *stream, const mp_session *session)

@@ -1,5 +1,6 @@
 /* refusal_log.c: one line of the log, at info, for each request that is refused. */
 #include "request.h"
+#include "tap.h"
 #include <openssl/sha.h>
 #include <stdio.h>
 
@@ -13,8 +14,22 @@ mp_session_mark mp_session_mark_of(mp_str id)
     return mark;
 }
 
+static void tap_refusal(const mp_stream *stream, int status, mp_str why)
+{
+    const mp_request *request = mp_stream_request(stream);
+    mp_tap_put(&(mp_tap_event){.event = "refused",
+                               .outcome = MP_STR("refused"),
+                               .method = request->method,
+                               .name = request->path,
+                               .address = mp_stream_peer(stream),
+                               .status = status,
+                               .why = why});
+}
+
 void mp_log_refused(const mp_stream *stream, mp_cause cause, int status, mp_str why)
 {
+    if (mp_tap_is_on())
+        tap_refusal(stream, status, why);
     if (!mp_refusal_begin(cause))
         return;
     const mp_request *request = mp_stream_request(stream);

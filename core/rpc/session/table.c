@@ -1,6 +1,7 @@
 /* table.c: the sessions of the process, in shards by id, and the numbers that are limited in the process. A shard's
  * lock is held only for a look-up. This file is long because all of it works on mp_table. */
 #include "session.h"
+#include "rpc/request/tap.h"
 #include <stdlib.h>
 #include <sys/random.h>
 
@@ -265,6 +266,18 @@ static void set_peer(mp_session *session, mp_str peer)
     session->peer[peer.len] = '\0';
 }
 
+static void tap_session(mp_session *session, const char *event, const mp_principal *principal, const char *why)
+{
+    mp_session_mark mark = mp_session_mark_of(session->node.key);
+    if (!session->transport->is_pipe)
+        mp_tap_put(&(mp_tap_event){.event = event,
+                                   .session = mp_str_of(mark.text),
+                                   .principal = principal == NULL ? MP_STR_NONE : mp_principal_id(principal),
+                                   .transport = mp_str_of(session->transport->name),
+                                   .address = mp_str_of(session->peer),
+                                   .why = mp_str_of(why)});
+}
+
 mp_session *mp_session_new(mp_rpc *rpc, const mp_transport *transport, const mp_principal *principal, mp_str peer)
 {
     mp_table *table = rpc->table;
@@ -303,6 +316,8 @@ mp_session *mp_session_new(mp_rpc *rpc, const mp_transport *transport, const mp_
     pthread_mutex_unlock(&table->shards[shard].lock);
     mp_stat_add(session->is_sse ? &mp_stat_sessions_sse : &mp_stat_sessions_http, 1);
     mp_stat_add(&mp_stat_sessions_opened, 1);
+    if (mp_tap_is_on())
+        tap_session(session, "session opened", principal, "");
     return session;
 }
 
@@ -419,6 +434,8 @@ bool mp_session_close(mp_session *session, const mp_stat *reason)
     pthread_mutex_unlock(&table->shards[shard].lock);
     mp_stat_add(session->is_sse ? &mp_stat_sessions_sse : &mp_stat_sessions_http, -1);
     mp_stat_add(reason, 1);
+    if (mp_tap_is_on())
+        tap_session(session, "session ended", NULL, reason->value);
     uncount_session(table, session->owner);
 
     for (unsigned i = 0; i < MP_RPC_MAX; i++)

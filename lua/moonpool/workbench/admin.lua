@@ -1,4 +1,4 @@
--- moonpool reload, moonpool status and moonpool upstreams: requests to the admin listener of a running gateway.
+-- moonpool reload, moonpool status, moonpool upstreams and moonpool tap: requests to the admin listener of a running gateway.
 
 local place_of = require "moonpool.workbench.place"
 local say = require "moonpool.workbench.say"
@@ -14,10 +14,11 @@ return function(args)
   end
   local place, what, hint = place_of(args.address)
   if not place then return say.misuse(what, hint) end
-  local method, path = table.unpack(asks[args.command])
   local headers = {}
   if args.host then headers[1] = "Host: " .. args.host end               -- one that every gateway accepts
   if args.token then headers[#headers + 1] = "Authorization: Bearer " .. args.token end
+  if args.command == "tap" then return require "moonpool.workbench.tap"(args, { url = place.origin, socket = place.unix, headers = headers }) end
+  local method, path = table.unpack(asks[args.command])
   local status, body = wire.fetch { method = method, url = place.origin .. path, socket = place.unix, headers = headers }
   if not status then
     return say.wrong("no gateway answers at " .. args.address .. ": " .. body, "is it running? `moonpool run` starts it; --admin names another address")

@@ -1,0 +1,342 @@
+/* admin_tap.c: the readers of taps. A tap wakes the admin thread by a message; the events go into the reader's stream as far as it has room, and
+ * wait in the tap meanwhile, which drops and counts what is over its queue. */
+#include "admin_tap.h"
+#include "json/json.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+#define MAX_SECONDS 3600
+#define MAX_PATTERN 256
+#define LEAST_STREAM_QUEUE ((size_t)256 << 10) /* an event with its arguments fits */
+#define NOTE_ROOM 256                          /* bytes of an event of this file */
+
+typedef struct {
+    mp_link link; /* in mp_admin_taps, while `stream` is not NULL */
+    mp_admin_taps *taps;
+    mp_stream *stream; /* counted reference; NULL once the reader has left */
+    mp_tap *tap;
+    mp_message news;
+    atomic_bool is_posted; /* `news` is on its way */
+    atomic_int refs;       /* one of the list, one of `news` while it is posted */
+    mp_timer limit;
+    mp_loop *home;
+    mp_admin_caller caller;
+    mp_tap_arguments arguments;
+} reader;
+
+struct mp_admin_taps {
+    mp_admin *admin;
+    mp_link readers;
+};
+
+static void unref_reader(reader *of)
+{
+    if (atomic_fetch_sub(&of->refs, 1) == 1)
+        free(of);
+}
+
+/* Closes the tap. The stream may have ended already. */
+static void close_reader(reader *of)
+{
+    mp_stream *stream = of->stream;
+    char why[96];
+    if (stream == NULL)
+        return;
+    of->stream = NULL;
+    mp_tap_totals totals = mp_tap_close(of->tap);
+    snprintf(why, sizeof why, "%llu events, %llu dropped", (unsigned long long)totals.sent,
+             (unsigned long long)totals.dropped);
+    mp_audit_request(
+        stream, &(mp_decision){.event = "tap closed", .caller = mp_str_of(of->caller.name), .why = mp_str_of(why)});
+    mp_log(MP_INFO, "tap closed", mp_log_str("caller", mp_str_of(of->caller.name)),
+           mp_log_int("events", (int64_t)totals.sent), mp_log_int("dropped", (int64_t)totals.dropped));
+    mp_timer_stop(of->home, &of->limit);
+    mp_stream_on_gone(stream, NULL, NULL);
+    mp_stream_on_drained(stream, NULL, NULL);
+    mp_stream_unref(stream);
+    mp_link_drop(&of->link);
+    unref_reader(of);
+}
+
+static void on_gone(void *ctx, mp_stream *stream)
+{
+    (void)stream;
+    close_reader(ctx);
+}
+
+/* Writes what has happened so far, then why the stream ends. */
+static void end_reader(reader *of, const char *why)
+{
+    mp_buf out = {0};
+    mp_stream *stream = mp_stream_ref(of->stream);
+    size_t room = mp_stream_room(stream);
+    atomic_fetch_add(&of->refs, 1); /* a failed send closes the reader */
+    if (room > NOTE_ROOM) {
+        mp_tap_take(of->tap, room - NOTE_ROOM, &out);
+        mp_buf_printf(&out, "data: {\"event\":\"tap closed\",\"why\":\"%s\"}\n\n", why);
+        mp_stream_send(stream, mp_buf_str(&out));
+    }
+    mp_buf_clear(&out);
+    close_reader(of);
+    unref_reader(of);
+    mp_stream_end(stream);
+    mp_stream_unref(stream);
+}
+
+static void on_limit(mp_timer *timer)
+{
+    end_reader(mp_container(timer, reader, limit), "the time of the tap is over");
+}
+
+static void on_drained(void *ctx, mp_stream *stream);
+
+/* Moves events from the tap to the stream. */
+static void pump(reader *of)
+{
+    mp_buf out = {0};
+    size_t room = mp_stream_room(of->stream);
+    bool is_empty = room >= mp_admin_settings(of->taps->admin)->http.stream_queue;
+    bool has_more = mp_tap_take(of->tap, room > NOTE_ROOM ? room - NOTE_ROOM : 0, &out);
+    if (out.len == 0 && has_more && is_empty)
+        end_reader(of, "limits.stream_queue is too small for an event");
+    else if (mp_stream_send(of->stream, mp_buf_str(&out)) == 0 && has_more) /* a failed send has closed the reader */
+        mp_stream_on_drained(of->stream, on_drained, of);
+    mp_buf_clear(&out);
+}
+
+static void on_drained(void *ctx, mp_stream *stream)
+{
+    (void)stream;
+    pump(ctx);
+}
+
+static void on_news(mp_message *message, mp_loop *loop)
+{
+    reader *of = mp_container(message, reader, news);
+    atomic_store(&of->is_posted, false);
+    if (loop != NULL && of->stream != NULL)
+        pump(of);
+    unref_reader(of);
+}
+
+/* On any thread, with the lock of the taps. */
+static void wake(void *ctx)
+{
+    reader *of = ctx;
+    if (atomic_exchange(&of->is_posted, true))
+        return;
+    atomic_fetch_add(&of->refs, 1);
+    mp_loop_post(of->home, &of->news);
+}
+
+/* -- the request --------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    char tool[MAX_PATTERN], principal[MAX_PATTERN], session[MAX_PATTERN], method[MAX_PATTERN], outcome[MAX_PATTERN];
+    char arguments[16], slower[16], seconds[16];
+} question;
+
+static int digit_of(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c = (char)(c | 0x20);
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* Decodes a value of a query. False if it does not fit, or is not encoded as it must be. */
+static bool decode(mp_str value, char *to, size_t room)
+{
+    size_t len = 0;
+    for (size_t i = 0; i < value.len; i++) {
+        char c = value.ptr[i] == '+' ? ' ' : value.ptr[i];
+        if (c == '%') {
+            int high = i + 2 < value.len ? digit_of(value.ptr[i + 1]) : -1;
+            int low = high < 0 ? -1 : digit_of(value.ptr[i + 2]);
+            if (low < 0)
+                return false;
+            c = (char)(high * 16 + low);
+            i += 2;
+        }
+        if (c == '\0' || len + 1 >= room)
+            return false;
+        to[len++] = c;
+    }
+    to[len] = '\0';
+    return true;
+}
+
+static const char *read_query(mp_str query, question *asked)
+{
+    struct {
+        const char *name;
+        char *to;
+        size_t room;
+    } known[] = {{"tool", asked->tool, MAX_PATTERN},
+                 {"principal", asked->principal, MAX_PATTERN},
+                 {"session", asked->session, MAX_PATTERN},
+                 {"method", asked->method, MAX_PATTERN},
+                 {"outcome", asked->outcome, MAX_PATTERN},
+                 {"arguments", asked->arguments, sizeof asked->arguments},
+                 {"slower", asked->slower, sizeof asked->slower},
+                 {"seconds", asked->seconds, sizeof asked->seconds}};
+    while (query.len > 0) {
+        mp_str value = mp_str_cut(&query, '&'), key = mp_str_cut(&value, '=');
+        size_t i = 0;
+        while (i < sizeof known / sizeof *known && !mp_str_is(key, known[i].name))
+            i++;
+        if (i == sizeof known / sizeof *known)
+            return "the query may have tool, principal, session, method, outcome, slower, arguments and seconds";
+        if (!decode(value, known[i].to, known[i].room))
+            return "a value of the query is too long, or not percent-encoded";
+    }
+    return NULL;
+}
+
+static const char *const forms[] = {"none", "names", "shapes", "full", NULL};
+
+/* The number in a text, from 0 to `most`; -1 if it is none. */
+static int64_t number_of(const char *text, int64_t most)
+{
+    int64_t n = 0;
+    if (*text == '\0')
+        return -1;
+    for (; *text != '\0'; text++) {
+        if (*text < '0' || *text > '9' || n > most)
+            return -1;
+        n = n * 10 + (*text - '0');
+    }
+    return n <= most ? n : -1;
+}
+
+static const char *given(const char *text)
+{
+    return *text == '\0' ? NULL : text;
+}
+
+/* Reads the query. NULL, or why the request makes no sense. */
+static const char *read_question(mp_str query, mp_tap_arguments most, question *asked, mp_tap_filter *filter,
+                                 int64_t *seconds)
+{
+    const char *wrong = read_query(query, asked);
+    if (wrong != NULL)
+        return wrong;
+    *filter = (mp_tap_filter){given(asked->tool),   given(asked->principal), given(asked->session),
+                              given(asked->method), given(asked->outcome),   0,
+                              MP_TAP_SHAPES};
+    if (filter->arguments > most)
+        filter->arguments = most;
+    if (given(asked->arguments) != NULL) {
+        int i = 0;
+        while (forms[i] != NULL && strcmp(forms[i], asked->arguments) != 0)
+            i++;
+        if (forms[i] == NULL)
+            return "arguments is none, names, shapes or full";
+        filter->arguments = (mp_tap_arguments)i;
+    }
+    int64_t slower = given(asked->slower) == NULL ? 0 : number_of(asked->slower, 24 * 3600 * 1000);
+    *seconds = given(asked->seconds) == NULL ? MAX_SECONDS : number_of(asked->seconds, MAX_SECONDS);
+    if (slower < 0)
+        return "slower is a number of milliseconds";
+    if (*seconds < 1)
+        return "seconds is a number from 1 to 3600";
+    filter->slower_us = (uint64_t)slower * 1000;
+    return NULL;
+}
+
+static void refuse(mp_stream *stream, int status, const char *why)
+{
+    mp_buf out = {0};
+    mp_buf_put(&out, MP_STR("{\"error\":"));
+    mp_json_put_string(&out, mp_str_of(why));
+    mp_buf_put(&out, MP_STR("}\n"));
+    mp_stream_answer(stream, status, "application/json", mp_buf_str(&out), NULL, 0);
+    mp_buf_clear(&out);
+}
+
+static void open_reader(mp_admin_taps *taps, mp_stream *stream, const mp_admin_caller *caller,
+                        const mp_tap_filter *filter, int64_t seconds)
+{
+    reader *made = mp_new(sizeof *made);
+    made->taps = taps;
+    made->home = mp_stream_loop(stream);
+    made->caller = *caller;
+    made->arguments = filter->arguments;
+    made->news = (mp_message){.deliver = on_news};
+    atomic_init(&made->refs, 1);
+    made->tap = mp_tap_open(filter, &(mp_tap_hooks){wake, made});
+    if (made->tap == NULL) {
+        free(made);
+        refuse(stream, 503, "8 taps are open: end one of them");
+        return;
+    }
+    made->stream = mp_stream_ref(stream);
+    mp_link_put(&taps->readers, &made->link);
+    mp_audit_request(stream, &(mp_decision){.event = "tap opened",
+                                            .caller = mp_str_of(caller->name),
+                                            .why = mp_stream_request(stream)->query});
+    mp_log(MP_INFO, "tap opened", mp_log_str("caller", mp_str_of(caller->name)),
+           mp_log_str("arguments", mp_str_of(forms[filter->arguments])));
+    if (mp_stream_open_events(stream, NULL, 0) != 0) { /* HEAD, which is answered, or a client that has left */
+        close_reader(made);
+        return;
+    }
+    mp_stream_on_gone(stream, on_gone, made);
+    mp_timer_start(made->home, &made->limit, (uint64_t)seconds * 1000, on_limit);
+    mp_buf out = {0};
+    mp_buf_printf(&out, "data: {\"event\":\"tap opened\",\"arguments\":\"%s\",\"seconds\":%lld}\n\n",
+                  forms[filter->arguments], (long long)seconds);
+    mp_stream_send(stream, mp_buf_str(&out));
+    mp_buf_clear(&out);
+}
+
+void mp_api_tap(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+{
+    (void)rest;
+    question asked = {0};
+    mp_tap_filter filter;
+    int64_t seconds;
+    const mp_runtime_config *settings = mp_admin_settings(admin);
+    mp_tap_arguments most = settings->config->admin_tap;
+    const char *wrong = read_question(mp_stream_request(stream)->query, most, &asked, &filter, &seconds);
+    if (wrong != NULL)
+        refuse(stream, 400, wrong);
+    else if (filter.arguments > most)
+        refuse(stream, 403, "admin.tap in the configuration does not allow that much of arguments");
+    else if (settings->http.stream_queue < LEAST_STREAM_QUEUE)
+        refuse(stream, 503, "limits.stream_queue is below 256KiB, which a tap needs");
+    else
+        open_reader(mp_admin_taps_of(admin), stream, caller, &filter, seconds);
+}
+
+/* -- all readers --------------------------------------------------------------------------------------------------- */
+
+void mp_admin_taps_configure(mp_admin_taps *taps)
+{
+    const mp_config *config = mp_admin_settings(taps->admin)->config;
+    for (mp_link *link = taps->readers.next, *next; link != &taps->readers; link = next) {
+        reader *of = mp_container(link, reader, link);
+        next = link->next;
+        if (of->arguments > config->admin_tap)
+            end_reader(of, "admin.tap has changed");
+        else if (!mp_admin_access_has(mp_admin_access_of(taps->admin), &of->caller))
+            end_reader(of, "the caller has no longer the role operate");
+    }
+}
+
+mp_admin_taps *mp_admin_taps_new(mp_admin *admin)
+{
+    mp_admin_taps *taps = mp_new(sizeof *taps);
+    taps->admin = admin;
+    mp_link_init(&taps->readers);
+    return taps;
+}
+
+void mp_admin_taps_free(mp_admin_taps *taps)
+{
+    if (taps == NULL)
+        return;
+    while (taps->readers.next != &taps->readers)
+        close_reader(mp_container(taps->readers.next, reader, link));
+    free(taps);
+}
