@@ -2,6 +2,7 @@
 #include "admin.h"
 #include "admin_api.h"
 #include "admin_tap.h"
+#include "admin_ui.h"
 #include "admin_upstreams.h"
 #include "json/json.h"
 #include "metrics.h"
@@ -181,6 +182,8 @@ typedef struct {
 } endpoint;
 
 static const endpoint endpoints[] = {
+    {"/", "GET", MP_ROLE_NONE, true, mp_admin_ui},
+    {"/ui/", "GET", MP_ROLE_NONE, true, mp_admin_ui},
     {"/healthz", "GET", MP_ROLE_NONE, true, on_health},
     {"/readyz", "GET", MP_ROLE_NONE, true, on_ready},
     {"/metrics", "GET", MP_ROLE_METRICS, true, on_metrics},
@@ -202,7 +205,9 @@ static const endpoint *find_endpoint(mp_str path, mp_str *rest)
         mp_str own = mp_str_of(endpoints[i].path);
         bool has_rest = own.ptr[own.len - 1] == '/';
         *rest = mp_str_from(path, own.len < path.len ? own.len : path.len);
-        if (has_rest ? mp_str_starts(path, own) && rest->len > 0 : mp_str_eq(path, own))
+        if (own.len == 1 ? mp_str_eq(path, own)
+            : has_rest   ? mp_str_starts(path, own) && rest->len > 0
+                         : mp_str_eq(path, own))
             return &endpoints[i];
     }
     return NULL;
@@ -305,7 +310,8 @@ void mp_admin_serve(void *ctx, mp_stream *stream)
     if (!mp_host_is_served(&mp_admin_settings(admin)->rpc, stream))
         refuse_host(admin, stream);
     else if (at == NULL)
-        refuse(stream, 404, "not found: use /healthz, /readyz, /status, /metrics, /reload or /api/…", NULL);
+        refuse(stream, 404,
+               "not found: use / for the dashboard, /healthz, /readyz, /status, /metrics, /reload or /api/…", NULL);
     else if (!is_method(at, request->method))
         refuse(stream, 405, "method not allowed",
                &(mp_header){"allow", is_get(at) ? MP_STR("GET, HEAD") : mp_str_of(at->method)});

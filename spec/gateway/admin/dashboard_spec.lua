@@ -1,0 +1,108 @@
+-- lane: alone
+-- The dashboard of the admin listener: its files, what their headers forbid, and its pages in Debian's chromium. Without chromium the pages are not
+-- tested, and the spec says so.
+local client = require "spec.helpers.client"
+local cjson = require "cjson.safe"
+local gateway = require "spec.helpers.gateway"
+local node = require "spec.helpers.node"
+local uv = require "luv"
+
+local token = ("o"):rep(32)
+local chromium = uv.fs_stat "/usr/bin/chromium" and "/usr/bin/chromium"
+
+local function start()
+  return gateway.start {
+    workers = 2, config = { admin = { listen = "127.0.0.1:0", tokens = { operate = { me = token } } }, log = { audit = "audit.log" } }, scripts = {
+      ["tools/add.lua"] = 'return tool { "Adds.", input = { a = t.integer, b = t.integer }, function(args) return args.a + args.b end }',
+      ["tools/hold.lua"] = 'return tool { "Holds.", function() sleep(300) end }',
+    },
+  }
+end
+
+local function read(path)
+  local file <close> = assert(io.open(path, "rb"))
+  return file:read "a"
+end
+
+describe("the dashboard", function()
+  it("is served to every caller, since it has no data, and only as it was built", function()
+    local g <close> = start()
+    local sizes = 0
+    for path, file in pairs { ["/"] = "index.html", ["/ui/app.js"] = "app.js", ["/ui/dom.js"] = "dom.js", ["/ui/style.css"] = "style.css" } do
+      local answer = g:admin(path)
+      assert.equal(200, answer.status, path)
+      assert.equal("gzip", answer.headers["content-encoding"])
+      assert.equal("nosniff", answer.headers["x-content-type-options"])
+      assert.equal("no-referrer", answer.headers["referrer-policy"])
+      assert.equal("same-origin", answer.headers["cross-origin-opener-policy"])
+      assert.truthy(answer.headers["content-security-policy"]:find("default-src 'none'; script-src 'self'; style-src 'self';", 1, true))
+      assert.is_nil(answer.headers["content-security-policy"]:find "unsafe")
+      local packed = g.dir .. "/packed.gz"
+      local out <close> = assert(io.open(packed, "wb"))
+      out:write(answer.body)
+      out:close()
+      local pipe <close> = assert(io.popen("gzip -dc '" .. packed .. "'"))
+      assert.equal(read("core/gateway/ui/" .. file), pipe:read "a")
+      sizes = sizes + #answer.body
+      local again = client.request(g, { path = path, headers = { ["If-None-Match"] = answer.headers.etag } }, { admin = true })
+      assert.equal(304, again.status)
+      assert.equal("", again.body)
+    end
+    assert.is_true(sizes < 45 << 10, "the page has " .. sizes .. " bytes")
+    for _, path in ipairs { "/ui/", "/ui/app", "/ui/../admin.c", "/ui/%2e%2e/x", "/ui", "//", "/index.html" } do
+      assert.equal(404, g:admin(path).status, path)
+    end
+    assert.equal(405, g:admin("/", "POST").status)
+    assert.equal(403, client.request(g, { path = "/", headers = { Host = "evil.example" } }, { admin = true }).status)
+    assert.has_nothing_left(g)
+  end)
+
+  it("has no markup, style or code inside its page, and loads nothing from elsewhere", function()
+    local page = read "core/gateway/ui/index.html"
+    assert.is_nil(page:find("<style", 1, true))
+    assert.is_nil(page:find " style=")
+    assert.is_nil(page:find " on%w+=")
+    assert.is_nil(page:find "<script[^>]*>[^<]")
+    for _, file in ipairs { "app.js", "dom.js", "index.html", "style.css" } do
+      local text = read("core/gateway/ui/" .. file):gsub('"http://www%.w3%.org/2000/svg"', "")
+      for _, word in ipairs { "innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "http://", "https://", "localStorage", "cookie" } do
+        assert.is_nil(text:find(word, 1, true), file .. " has " .. word)
+      end
+    end
+  end)
+
+  it("works in a browser: by keyboard, on a phone, in the dark, offline, with hostile names", function()
+    if not chromium then
+      pending "there is no chromium: apt-get install chromium"
+      return
+    end
+    local g <close> = start()
+    local me = g:client "2025-11-25"
+    local shots = g.dir .. "/screens"
+    local code, out, err = gateway.run_program(node.path, {
+      "spec/clients/dashboard.mjs", chromium, "http://127.0.0.1:" .. g.admin_port, token, g.url, shots, g.dir .. "/scripts",
+    }, { seconds = 400 })
+    local found = assert(cjson.decode(out), out .. err)
+    assert.is_nil(found.error, tostring(found.error) .. "\n" .. tostring(found.text))
+    assert.equal(0, code)
+    assert.same({}, found.console)
+    assert.same({}, found.violations)
+    assert.same({}, found.wide)
+    assert.same({}, found.unnamed)
+    assert.is_true(found.cancelled)
+    assert.equal("#overview", found.hash)
+    assert.equal(0, found.images)
+    assert.is_false(found.html)
+    for _, url in ipairs(found.requests) do
+      local is_own = url == "about:blank" or url:find("http://127.0.0.1:" .. g.admin_port .. "/", 1, true) == 1 or url:find "^data:,$"
+      assert.truthy(is_own, url)
+      assert.is_nil(url:find("/#?token=", 1))
+      assert.is_nil(url:find(token, 1, true), url)
+    end
+    local audit = read(g.dir .. "/audit.log")
+    for _, event in ipairs { "call cancelled by operator", "session ended by operator", "tap opened", "tap closed" } do
+      assert.matches('"event":"' .. event .. '"[^\n]*"caller":"token me"', audit)
+    end
+    me:close()
+  end)
+end)
