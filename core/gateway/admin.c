@@ -195,6 +195,7 @@ static const endpoint endpoints[] = {
     {"/api/call/", "DELETE", MP_ROLE_OPERATE, false, mp_api_end_call},
     {"/api/tap", "GET", MP_ROLE_OPERATE, false, mp_api_tap},
     {"/api/log", "POST", MP_ROLE_OPERATE, false, mp_api_log},
+    {"/api/log/reopen", "POST", MP_ROLE_OPERATE, false, mp_api_reopen},
     {"/api/drain", "POST", MP_ROLE_OPERATE, false, mp_api_drain},
 };
 

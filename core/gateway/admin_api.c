@@ -282,6 +282,15 @@ void mp_api_log(mp_admin *admin, mp_stream *stream, const mp_admin_caller *calle
 
 /* -- the end ------------------------------------------------------------------------------------------------------- */
 
+/* As SIGUSR1 does. */
+void mp_api_reopen(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
+{
+    (void)admin, (void)rest;
+    audit(stream, "log reopened by operator", caller, MP_STR_NONE);
+    answer_json(stream, 202, "{\"reopening\":true}\n");
+    kill(getpid(), SIGUSR1);
+}
+
 /* As SIGTERM does. */
 void mp_api_drain(mp_admin *admin, mp_stream *stream, const mp_admin_caller *caller, mp_str rest)
 {

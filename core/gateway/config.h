@@ -103,7 +103,11 @@ typedef struct {
     mp_log_format log_format;
     int64_t log_repeat;
     int64_t log_refusals;
-    char *audit; /* path of the audit file; NULL: none */
+    char *audit;    /* path of the audit file; NULL: none */
+    char *log_file; /* path of the log's file; NULL: stderr */
+    size_t rotate_size;
+    int64_t rotate_keep;
+    enum { MP_ROTATE_PLAIN, MP_ROTATE_COMPRESS } rotate_compress;
     mp_audit_arguments audit_arguments;
     char *name, *text; /* place in the configuration file, for errors that are found later */
     mp_buf warnings;   /* doubts of the loader, as text for people; each ends with a line break */
@@ -297,5 +301,8 @@ void mp_config_print_schema(mp_buf *out); /* JSON Schema draft-07, for editors *
 
 /* The name most similar to `word`, if it is likely that it was meant; else NULL. */
 const char *mp_suggest(mp_str word, const char *const *names, size_t count);
+
+/* Appends a warning for each file of the configuration that the gateway makes, and whose folder does not exist. */
+void mp_config_put_missing_folders(const mp_config *config, mp_buf *report);
 
 #endif

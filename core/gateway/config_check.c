@@ -2,6 +2,9 @@
 #define _GNU_SOURCE 1
 #include "config.h"
 #include <arpa/inet.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 
 static bool all_digits(mp_str text)
@@ -285,4 +288,29 @@ int mp_config_check_whole(const mp_config *config, const char **path, mp_err *er
             return mp_err_hint(err, "the admin listener needs its own address");
         }
     return check_admin(config, path, err);
+}
+
+/* -- folders ------------------------------------------------------------------------------------------------------- */
+
+static void put_missing_folder(mp_buf *report, const char *key, const char *path)
+{
+    struct stat is;
+    const char *slash = path == NULL ? NULL : strrchr(path, '/');
+    if (slash == NULL || slash == path)
+        return;
+    char *folder = strndup(path, (size_t)(slash - path));
+    if (stat(folder, &is) != 0 && (errno == ENOENT || errno == ENOTDIR))
+        mp_buf_printf(
+            report,
+            "%s: the folder %s does not exist\n  hint: make it, writable for the user of the gateway: without "
+            "it the gateway does not start\n",
+            key, folder);
+    free(folder);
+}
+
+void mp_config_put_missing_folders(const mp_config *config, mp_buf *report)
+{
+    put_missing_folder(report, "log.file", config->log_file);
+    put_missing_folder(report, "log.audit", config->audit);
+    put_missing_folder(report, "store.file", config->store_file);
 }

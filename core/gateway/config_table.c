@@ -549,8 +549,20 @@ const mp_config_key mp_config_keys[] = {
     {"traces.timeout", TIME(10, HOUR), SLOT(traces.timeout_ms), .preset = "10s",
      .doc = "Time that the collector has for an answer. A request without one is sent again."},
     {"log", MP_KEY_SECTION,
-     .doc = "The log on standard error: one event per line. To journald, lines of logfmt have its <priority> and no "
-            "time."},
+     .doc = "The log on standard error, or in a file: one event per line. To journald, lines of logfmt have its "
+            "<priority> and no time."},
+    {"log.file", MP_KEY_PATH, SLOT(log_file), .least = 1, .most = 4000, .restarts = true,
+     .doc =
+         "A file that receives the log instead of standard error. A relative path starts at the folder of this file. "
+         "SIGHUP and SIGUSR1 open it again."},
+    {"log.rotate", MP_KEY_SECTION,
+     .doc = "When log.file and log.audit are renamed, to NAME.1 and so on, and how many of them are kept."},
+    {"log.rotate.size", SIZE(64 * KIB, 64 * GIB), SLOT(rotate_size), .preset = "100MiB", .word = "off",
+     .doc = "Size of a file that is full. The next line begins a new file. off: files are not renamed."},
+    {"log.rotate.keep", COUNT(1, 1000), SLOT(rotate_keep), .preset = "7",
+     .doc = "Number of renamed files that are kept. The oldest one above it is removed."},
+    {"log.rotate.compress", MP_KEY_CHOICE, SLOT(rotate_compress), .preset = "true", .choices = yeses,
+     .doc = "Whether renamed files from NAME.2 on are compressed, to NAME.2.gz and so on."},
     {"log.format", MP_KEY_CHOICE, SLOT(log_format), .preset = "logfmt", .choices = log_formats,
      .doc = "logfmt, or json: one object per line, with the same keys."},
     {"log.level", MP_KEY_CHOICE, SLOT(log_level), .preset = "info", .choices = levels,
@@ -564,7 +576,7 @@ const mp_config_key mp_config_keys[] = {
             "Lines over the limit are counted in the next line of that cause."},
     {"log.audit", MP_KEY_PATH, SLOT(audit), .least = 1, .most = 4000, .restarts = true,
      .doc = "A file that receives one line of JSON per call and per refused request: principal, action, client address "
-            "and result. A relative path starts at the folder of this file. SIGHUP opens it again."},
+            "and result. A relative path starts at the folder of this file. SIGHUP and SIGUSR1 open it again."},
     {"log.audit_arguments", MP_KEY_CHOICE, SLOT(audit_arguments), .preset = "names", .choices = audits,
      .doc = "What an audit line contains of a call's arguments. redacted: values, but *** for values that look like "
             "secrets, and long texts cut."},
@@ -574,6 +586,7 @@ _Static_assert(sizeof mp_config_keys / sizeof *mp_config_keys <= MP_CONFIG_KEYS_
                "arrays of the reader are too small");
 
 const size_t mp_config_key_count = sizeof mp_config_keys / sizeof *mp_config_keys;
+_Static_assert(sizeof mp_config_keys / sizeof *mp_config_keys <= MP_CONFIG_KEYS_CAP, "raise MP_CONFIG_KEYS_CAP");
 
 const char *mp_config_key_name(const mp_config_key *key)
 {

@@ -40,10 +40,12 @@ static void print_err(const mp_err *err)
         fprintf(stderr, "  hint: %s\n", err->hint);
 }
 
-/* Opens the audit file again, since a log rotation may have moved it away. */
-static void open_audit_again(const mp_config *config)
+/* Opens the files of the log and of the audit again, since a log rotation may have moved them away. */
+static void open_files_again(const mp_config *config)
 {
     mp_err err;
+    if (mp_log_has_file() && config->log_file != NULL && mp_log_open(config->log_file, &err) != 0)
+        mp_log(MP_ERROR, "log file not reopened", mp_log_str("why", mp_str_of(err.text)));
     if (mp_audit_is_on() && config->audit != NULL && mp_audit_open(config->audit, &err) != 0)
         mp_log(MP_ERROR, "audit file not reopened", mp_log_str("why", mp_str_of(err.text)));
 }
@@ -53,6 +55,15 @@ static void print_report(const mp_buf *report)
     fprintf(stderr, "%.*s", MP_STR_ARG(mp_buf_str(report)));
     if (report->len > 0 && report->ptr[report->len - 1] != '\n')
         fputc('\n', stderr);
+}
+
+/* Opens the files of the log and of the audit, before threads write to them. -1 if one of them cannot be opened. */
+static int open_files(const mp_config *config, mp_err *err)
+{
+    mp_rotate_by_config(config);
+    if (config->log_file != NULL && mp_log_open(config->log_file, err) != 0)
+        return -1;
+    return config->audit == NULL ? 0 : mp_audit_open(config->audit, err);
 }
 
 /* -- scripts ------------------------------------------------------------------------------------------------------- */
@@ -112,6 +123,11 @@ int mp_gateway_check(mp_config *config, const char *form, bool is_strict)
         has_warnings = true;
         print_report(&config->warnings);
     }
+    mp_buf folders = {0};
+    mp_config_put_missing_folders(config, &folders);
+    has_warnings = has_warnings || folders.len > 0;
+    print_report(&folders);
+    mp_buf_clear(&folders);
     mp_certificates_free(certificates);
     mp_source *source;
     mp_commons commons = {0};
@@ -262,7 +278,7 @@ static void on_hangup(gateway *h)
 {
     mp_notify_reloading();
     mp_certificates_now(h->shared.certificates);
-    open_audit_again(h->shared.settings->config);
+    open_files_again(h->shared.settings->config);
     mp_reload_now(h->shared.reload, "SIGHUP");
 }
 
@@ -291,6 +307,8 @@ static void serve(gateway *h)
         mp_trim_look(&trim, mp_monotonic_ms());
         if (mp_watchdog_take_hangup(watchdog) && !atomic_load(&h->shared.draining))
             on_hangup(h);
+        if (mp_watchdog_take_reopen(watchdog))
+            open_files_again(h->shared.settings->config);
         if (!is_stopping && atomic_load(&h->shared.draining)) {
             is_stopping = true;
             mp_notify_stopping();
@@ -371,7 +389,7 @@ static int run_workers(gateway *h, mp_vm *first, const mp_gateway_options *optio
     h->shared.table = mp_table_new(&h->shared.settings->rpc);
     mp_table_on_session_end(h->shared.table, on_session_end, h->shared.commons.upstreams);
     h->workers = mp_new((size_t)h->worker_count * sizeof *h->workers);
-    if (config->audit != NULL && !options->on_stdio && mp_audit_open(config->audit, err) != 0) {
+    if (!options->on_stdio && open_files(config, err) != 0) {
         mp_lib_free(first);
         code = EXIT_FAILED;
     } else {

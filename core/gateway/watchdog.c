@@ -37,7 +37,7 @@ struct mp_watchdog {
     pthread_t thread;
     atomic_bool is_ending;
     int fd;
-    atomic_bool has_hangup;
+    atomic_bool has_hangup, has_reopen;
     _Atomic uint64_t stuck_ms, drain_ms, main_turns;
     atomic_int spared_code; /* exit code of a process that only frees memory; -1: it has more to do */
     atomic_bool main_waits;
@@ -60,6 +60,7 @@ static void fill_set(sigset_t *set)
     sigaddset(set, SIGTERM);
     sigaddset(set, SIGINT);
     sigaddset(set, SIGHUP);
+    sigaddset(set, SIGUSR1);
 }
 
 /* -- stuck threads ------------------------------------------------------------------------------------------------- */
@@ -281,8 +282,8 @@ static void end_within(mp_watchdog *watchdog, uint64_t ms)
 
 static void on_signal(mp_watchdog *watchdog, int number)
 {
-    if (number == SIGHUP) {
-        atomic_store(&watchdog->has_hangup, true);
+    if (number == SIGHUP || number == SIGUSR1) {
+        atomic_store(number == SIGHUP ? &watchdog->has_hangup : &watchdog->has_reopen, true);
         wake_main(watchdog);
         return;
     }
@@ -436,6 +437,11 @@ bool mp_watchdog_take_hangup(mp_watchdog *watchdog)
     while (read(watchdog->fd, &count, sizeof count) < 0 && errno == EINTR)
         continue;
     return atomic_exchange(&watchdog->has_hangup, false);
+}
+
+bool mp_watchdog_take_reopen(mp_watchdog *watchdog)
+{
+    return atomic_exchange(&watchdog->has_reopen, false);
 }
 
 /* -- status -------------------------------------------------------------------------------------------------------- */

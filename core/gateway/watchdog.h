@@ -40,6 +40,8 @@ void mp_watchdog_beat(mp_watchdog *watchdog);
 /* mp_watchdog_fd is readable after a SIGHUP; mp_watchdog_take returns true if one arrived since its last call. */
 int mp_watchdog_fd(const mp_watchdog *watchdog);
 bool mp_watchdog_take_hangup(mp_watchdog *watchdog);
+/* True if a SIGUSR1 arrived since the last call: the files of the log and of the audit are to be opened again. After mp_watchdog_take_hangup. */
+bool mp_watchdog_take_reopen(mp_watchdog *watchdog);
 
 /* -- any thread -- */
 

@@ -5,7 +5,6 @@
 #include "base/base.h"
 #include "writer.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>
@@ -31,31 +30,22 @@ static void failed(mp_str lost, int error)
     mp_log(MP_ERROR, "audit not written", mp_log_int("lines", lines), mp_log_str("why", mp_str_of(strerror(error))));
 }
 
-static mp_writer writer = MP_WRITER(-1, QUEUE_CAP, failed);
-
-static int refuse(const char *path, int error, mp_err *err)
+static void not_turned(const char *what, int error)
 {
-    mp_err_set(err, "log.audit: %s cannot be opened: %s", path,
-               error == ENXIO ? "no process reads this FIFO" : strerror(error));
-    return mp_err_hint(err, "%s",
-                       error == ENXIO ? "start the process that reads the FIFO first, or name a regular file"
-                                      : "the folder must exist, and this user needs permission to write in it");
+    mp_log(MP_ERROR, "audit file not replaced", mp_log_str("step", mp_str_of(what)),
+           mp_log_str("why", mp_str_of(strerror(error))),
+           mp_log_str("hint", MP_STR("lines go on to the file that is open: make its folder writable")));
 }
 
-/* Opens `path` without blocking: on a FIFO that no process reads, open() fails instead of waiting. -1 with errno. */
-static int open_at_once(const char *path)
-{
-    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0600);
-    if (fd >= 0)
-        fcntl(fd, F_SETFL, O_APPEND); /* clears O_NONBLOCK: the writer's thread may block */
-    return fd;
-}
+static mp_writer writer = MP_WRITER(-1, QUEUE_CAP, failed, not_turned);
 
 int mp_audit_open(const char *path, mp_err *err)
 {
-    int fd = open_at_once(path);
+    int fd = mp_open_lines(path);
     if (fd < 0)
-        return refuse(path, errno, err);
+        return mp_lines_refused("log.audit", path, errno, err);
+    if (!mp_audit_is_on()) /* the path does not change without a restart */
+        mp_rotation_set_path(&writer.rotation, path);
     mp_writer_swap(&writer, fd);
     if (mp_audit_is_on())
         return 0;
@@ -65,6 +55,11 @@ int mp_audit_open(const char *path, mp_err *err)
     }
     atomic_store(&is_on, true);
     return 0;
+}
+
+void mp_audit_rotate(const mp_rotation_limits *limits)
+{
+    mp_rotation_configure(&writer.rotation, limits);
 }
 
 void mp_audit_close(void)

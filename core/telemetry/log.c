@@ -4,6 +4,7 @@
 #include "stats.h"
 #include "base/base.h"
 #include "writer.h"
+#include <errno.h>
 #include <limits.h>
 #include <poll.h>
 #include <stdatomic.h>
@@ -20,14 +21,33 @@ MP_COUNTER(suppressed_repeat, "dropped", "reason", "repeated", "log lines over l
 #define QUEUE_CAP (1u << 20)
 #define VALUE_CAP 512
 
-/* Lines that could not be written are only counted: there is no other place to report them. */
+static void write_now(mp_str text);
+static uint64_t complained_at_ms; /* used only by the writer's thread */
+
+/* Lines that could not be written are counted. Where they go to a file, stderr has a line about it. */
 static void failed(mp_str lost, int error)
 {
-    (void)error;
     mp_stat_add(&mp_stat_dropped_log, mp_count_lines(lost));
+    uint64_t now = mp_monotonic_ms();
+    if (!mp_log_has_file() || (complained_at_ms != 0 && now - complained_at_ms < MP_WRITER_COMPLAIN_MS))
+        return;
+    complained_at_ms = now;
+    mp_buf line = {0};
+    mp_log_put_time(&line);
+    mp_buf_printf(&line, " error log not written  lines=%lld why=\"%s\"\n", (long long)mp_count_lines(lost),
+                  strerror(error));
+    write_now(mp_buf_str(&line));
+    mp_buf_clear(&line);
 }
 
-static mp_writer writer = MP_WRITER(STDERR_FILENO, QUEUE_CAP, failed);
+static void not_turned(const char *what, int error)
+{
+    mp_log(MP_ERROR, "log file not replaced", mp_log_str("step", mp_str_of(what)),
+           mp_log_str("why", mp_str_of(strerror(error))),
+           mp_log_str("hint", MP_STR("lines go on to the file that is open: make its folder writable")));
+}
+
+static mp_writer writer = MP_WRITER(STDERR_FILENO, QUEUE_CAP, failed, not_turned);
 
 static _Atomic mp_log_level least_level = MP_INFO;
 static const char *const level_names[] = {"debug", "info", "warn", "error"};
@@ -302,8 +322,29 @@ void mp_log_from(mp_log_level least)
 void mp_log_start(mp_log_level least)
 {
     mp_log_from(least);
-    is_journal = is_of_journal();
+    is_journal = !mp_log_has_file() && is_of_journal();
     mp_writer_start(&writer);
+}
+
+bool mp_log_has_file(void)
+{
+    return writer.rotation.path != NULL;
+}
+
+int mp_log_open(const char *path, mp_err *err)
+{
+    int fd = mp_open_lines(path);
+    if (fd < 0)
+        return mp_lines_refused("log.file", path, errno, err);
+    if (!mp_log_has_file()) /* the path does not change without a restart */
+        mp_rotation_set_path(&writer.rotation, path);
+    mp_writer_swap(&writer, fd);
+    return 0;
+}
+
+void mp_log_rotate(const mp_rotation_limits *limits)
+{
+    mp_rotation_configure(&writer.rotation, limits);
 }
 
 void mp_log_stop(void)

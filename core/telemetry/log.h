@@ -14,6 +14,7 @@
 #define MP_TELEMETRY_LOG_H
 
 #include "base/base.h"
+#include "rotate.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -51,6 +52,12 @@ void mp_log_configure(mp_log_format format, int64_t per_second);
 /* Sets the lowest level that is logged. Any thread. */
 void mp_log_from(mp_log_level least);
 void mp_log_stop(void);
+/* Lines go to the file `path` instead of stderr, which is made with mode 0600: from mp_log_start on, or from now. Where the log has the file
+ * already, opens it again. Returns -1 and changes nothing if the file cannot be opened. */
+int mp_log_open(const char *path, mp_err *err);
+bool mp_log_has_file(void);
+/* When the file is renamed, and how many are kept (rotate.h). Any thread. */
+void mp_log_rotate(const mp_rotation_limits *limits);
 /* Sets how long mp_log_stop and the end of the audit log wait for their readers: `ms` instead of a second. Any thread. */
 void mp_log_hurry(int ms);
 bool mp_log_wants(mp_log_level level);

@@ -1,8 +1,9 @@
 /* writer.c: two buffers: callers fill one while the thread writes the other. */
-#define _GNU_SOURCE /* for pthread_cond_clockwait */
+#define _GNU_SOURCE /* for pthread_cond_clockwait, memrchr */
 #include "writer.h"
 #include <errno.h>
 #include <stdatomic.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -19,12 +20,18 @@ int mp_write_all(int fd, mp_str *s)
     return 0;
 }
 
+static void close_unless_stderr(int fd)
+{
+    if (fd != STDERR_FILENO)
+        close(fd);
+}
+
 /* Call it under the lock. Marks the descriptor as no longer in use. The thread could work on a duplicate of it, but
  * a duplicate cannot be made when the process has run out of descriptors, which is when log lines matter. */
 static void release_descriptor(mp_writer *writer)
 {
     if (writer->is_stale)
-        close(writer->busy);
+        close_unless_stderr(writer->busy);
     writer->busy = -1;
     writer->is_stale = false;
 }
@@ -36,6 +43,107 @@ int64_t mp_count_lines(mp_str text)
         lines += text.ptr[i] == '\n';
     return lines;
 }
+
+/* -- files --------------------------------------------------------------------------------------------------------- */
+
+#define LOOK_MS 1000 /* minimum interval between two looks whether the file has another name */
+
+/* The thread writes to the descriptor `fd` from now on. Returns the descriptor to write to: another one, if the writer got that meanwhile. */
+static int use_descriptor(mp_writer *writer, int fd)
+{
+    mp_writer_swap(writer, fd);
+    pthread_mutex_lock(&writer->lock);
+    release_descriptor(writer);
+    fd = writer->busy = writer->fd;
+    pthread_mutex_unlock(&writer->lock);
+    return fd;
+}
+
+static void complain(mp_writer *writer, const char *what, int error)
+{
+    writer->turn_after_ms = mp_monotonic_ms() + MP_WRITER_COMPLAIN_MS;
+    if (writer->not_turned != NULL)
+        writer->not_turned(what, error);
+}
+
+/* Opens the file again if another program has renamed or removed it. */
+static int follow_path(mp_writer *writer, int fd)
+{
+    uint64_t now = mp_monotonic_ms();
+    if (writer->rotation.path == NULL || now < writer->looked_at_ms + LOOK_MS)
+        return fd;
+    writer->looked_at_ms = now;
+    if (!mp_rotation_is_moved(&writer->rotation, fd))
+        return fd;
+    int opened = mp_open_lines(writer->rotation.path);
+    if (opened >= 0)
+        return use_descriptor(writer, opened);
+    if (now >= writer->turn_after_ms)
+        complain(writer, "opened", errno);
+    return fd;
+}
+
+/* Cuts from `rest` the whole lines that fit in `room` bytes; at least one line if `is_forced`. */
+static mp_str take_lines(mp_str *rest, int64_t room, bool is_forced)
+{
+    mp_str all = *rest;
+    if (room >= (int64_t)all.len) {
+        *rest = mp_str_from(all, all.len);
+        return all;
+    }
+    const char *end = room <= 0 ? NULL : memrchr(all.ptr, '\n', (size_t)room);
+    if (end == NULL && is_forced)
+        end = memchr(all.ptr, '\n', all.len);
+    size_t len = end == NULL ? 0 : (size_t)(end - all.ptr) + 1;
+    if (end == NULL && is_forced)
+        len = all.len;
+    *rest = mp_str_from(all, len);
+    return (mp_str){all.ptr, len};
+}
+
+/* Writes `lines`, and counts what cannot be written. After a line that was cut by a full disk, the next line begins a line of its own. */
+static void write_lines(mp_writer *writer, int fd, mp_str lines)
+{
+    mp_str end = MP_STR("\n"), rest = lines;
+    bool was_torn = atomic_load(&writer->is_torn);
+    int error = was_torn ? mp_write_all(fd, &end) : 0;
+    if (was_torn && error == 0)
+        atomic_store(&writer->is_torn, false);
+    if (error == 0)
+        error = mp_write_all(fd, &rest);
+    if (error == 0)
+        return;
+    if (rest.ptr > lines.ptr)
+        atomic_store(&writer->is_torn, rest.ptr[-1] != '\n');
+    if (writer->failed != NULL)
+        writer->failed(rest, error);
+}
+
+/* Writes a batch of lines, to a new file whenever the one that is open is full. */
+static void write_batch(mp_writer *writer, int fd, mp_str rest)
+{
+    bool is_stuck = false; /* the file is full and cannot be renamed */
+    fd = follow_path(writer, fd);
+    while (rest.len > 0) {
+        int64_t length, limit = is_stuck ? 0 : mp_rotation_limit(&writer->rotation, fd, &length);
+        mp_str piece = take_lines(&rest, limit == 0 ? INT64_MAX : limit - length, limit == 0 || length == 0);
+        if (piece.len > 0) {
+            write_lines(writer, fd, piece);
+            continue;
+        }
+        is_stuck = mp_monotonic_ms() < writer->turn_after_ms || mp_rotation_is_moved(&writer->rotation, fd);
+        int made = is_stuck ? -1 : mp_rotation_turn(&writer->rotation, fd);
+        if (made >= 0) {
+            fd = use_descriptor(writer, made);
+        } else if (!is_stuck) {
+            is_stuck = true;
+            if (errno != EBUSY)
+                complain(writer, "renamed", errno);
+        }
+    }
+}
+
+/* -- the thread ---------------------------------------------------------------------------------------------------- */
 
 static void *write_queue(void *ctx)
 {
@@ -60,10 +168,7 @@ static void *write_queue(void *ctx)
         pthread_mutex_unlock(&writer->lock);
         if (done)
             break;
-        mp_str rest = mp_buf_str(&batch);
-        int error = mp_write_all(fd, &rest);
-        if (error != 0 && writer->failed != NULL)
-            writer->failed(rest, error);
+        write_batch(writer, fd, mp_buf_str(&batch));
         batch.len = 0;
     }
     mp_buf_clear(&batch);
@@ -147,9 +252,10 @@ void mp_writer_swap(mp_writer *writer, int fd)
     pthread_mutex_lock(&writer->lock);
     int before = writer->fd;
     writer->fd = fd;
+    atomic_store(&writer->is_torn, false);
     if (before >= 0 && before == writer->busy)
         writer->is_stale = true;
     else if (before >= 0)
-        close(before);
+        close_unless_stderr(before);
     pthread_mutex_unlock(&writer->lock);
 }

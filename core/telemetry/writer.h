@@ -4,6 +4,7 @@
 #define MP_TELEMETRY_WRITER_H
 
 #include "base/base.h"
+#include "rotate.h"
 #include <pthread.h>
 #include <stdbool.h>
 
@@ -19,14 +20,23 @@ typedef struct mp_writer {
     bool is_running, is_ending, is_over; /* is_over: the thread has written everything and ends */
     bool is_left;                        /* the thread was abandoned in a blocked write: no more lines are written */
     int64_t writing;                     /* number of lines that the thread is writing */
+    mp_rotation rotation;
+    uint64_t looked_at_ms,
+        turn_after_ms;   /* of the thread: when it last looked at the file; before when it does not rename it again */
+    atomic_bool is_torn; /* the last write to the file ended inside of a line */
     /* Runs on the writer's thread when the lines `lost` could not be written; `error` is the errno. May be NULL. */
     void (*failed)(mp_str lost, int error);
+    /* Runs on the writer's thread, at most every MP_WRITER_COMPLAIN_MS, when the file could not be renamed or opened anew: lines go on to the file
+     * that is open. May be NULL. */
+    void (*not_turned)(const char *what, int error);
 } mp_writer;
 
-#define MP_WRITER(descriptor, bytes, on_failed)                                                                        \
+#define MP_WRITER_COMPLAIN_MS 10000
+
+#define MP_WRITER(descriptor, bytes, on_failed, on_not_turned)                                                         \
     {                                                                                                                  \
         .lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER, .most = (bytes), .fd = (descriptor),      \
-        .busy = -1, .failed = (on_failed)                                                                              \
+        .busy = -1, .rotation = MP_ROTATION, .failed = (on_failed), .not_turned = (on_not_turned)                      \
     }
 
 /* False if the thread cannot be started. */
@@ -43,7 +53,7 @@ void mp_writer_hurry(int ms);
 typedef enum { MP_WRITER_QUEUED, MP_WRITER_FULL, MP_WRITER_OFF, MP_WRITER_LOST } mp_writer_result;
 mp_writer_result mp_writer_put(mp_writer *writer, mp_str line);
 /* Takes ownership of `fd` (-1: none). Lines that are queued now and later go there. The previous descriptor is
- * closed once no write to it is in progress. */
+ * closed once no write to it is in progress, unless it is stderr. */
 void mp_writer_swap(mp_writer *writer, int fd);
 
 /* The number of lines in `text`. */

@@ -88,7 +88,8 @@ values; the Debian package installs them.
 | signal | effect on `moonpool run` |
 |---|---|
 | SIGTERM, SIGINT | stop listening, let running calls end within `limits.drain`, then exit; a second one exits at once |
-| SIGHUP | read configuration, scripts and certificates again, and open `log.audit` again |
+| SIGHUP | read configuration, scripts and certificates again, and open `log.file` and `log.audit` again |
+| SIGUSR1 | open `log.file` and `log.audit` again |
 
 The admin listener (`admin.listen`, on an address and a thread of its own) answers `GET /healthz` (200; 503 while the gateway
 drains or a worker is stuck), `GET /readyz` (200 while the gateway accepts requests), `GET /status` (JSON: gauges, counters, the last

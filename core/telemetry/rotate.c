@@ -1,0 +1,276 @@
+/* rotate.c: see rotate.h. Nothing is renamed before the new file is open, and no file is removed before its compressed copy is whole. */
+#define _GNU_SOURCE /* for SCHED_IDLE, pthread_mutex_clocklock */
+#include "rotate.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#define MAX_NAME_BYTES 4096
+#define PIECE_BYTES 65536
+#define LOCK_MS 100 /* the thread that compresses renames one file meanwhile; it has the lowest priority */
+
+int mp_open_lines(const char *path)
+{
+    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0600);
+    if (fd >= 0)
+        fcntl(fd, F_SETFL, O_APPEND); /* clears O_NONBLOCK: the writer's thread may block */
+    return fd;
+}
+
+int mp_lines_refused(const char *key, const char *path, int error, mp_err *err)
+{
+    mp_err_set(err, "%s: %s cannot be opened: %s", key, path,
+               error == ENXIO ? "no process reads this FIFO" : strerror(error));
+    return mp_err_hint(err, "%s",
+                       error == ENXIO ? "start the process that reads the FIFO first, or name a regular file"
+                                      : "the folder must exist, and this user needs permission to write in it");
+}
+
+void mp_rotation_set_path(mp_rotation *rotation, const char *path)
+{
+    free(rotation->path);
+    rotation->path = strdup(path);
+}
+
+void mp_rotation_configure(mp_rotation *rotation, const mp_rotation_limits *limits)
+{
+    atomic_store(&rotation->size, limits->size);
+    atomic_store(&rotation->keep, limits->keep);
+    atomic_store(&rotation->compresses, limits->compresses);
+}
+
+int64_t mp_rotation_limit(const mp_rotation *rotation, int fd, int64_t *length)
+{
+    struct stat is;
+    int64_t size = atomic_load_explicit(&rotation->size, memory_order_relaxed);
+    *length = 0;
+    if (rotation->path == NULL || size == 0 || fstat(fd, &is) != 0 || !S_ISREG(is.st_mode))
+        return 0;
+    *length = is.st_size;
+    return size;
+}
+
+bool mp_rotation_is_moved(const mp_rotation *rotation, int fd)
+{
+    struct stat own, named;
+    if (rotation->path == NULL || fstat(fd, &own) != 0 || !S_ISREG(own.st_mode))
+        return false;
+    return stat(rotation->path, &named) != 0 || named.st_dev != own.st_dev || named.st_ino != own.st_ino;
+}
+
+/* -- names --------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    char text[MAX_NAME_BYTES + 32];
+} file_name;
+
+static file_name plain_name(const char *path, int number)
+{
+    file_name name;
+    snprintf(name.text, sizeof name.text, "%.*s.%d", MAX_NAME_BYTES, path, number);
+    return name;
+}
+
+static file_name packed_name(const char *path, int number)
+{
+    file_name name;
+    snprintf(name.text, sizeof name.text, "%.*s.%d.gz", MAX_NAME_BYTES, path, number);
+    return name;
+}
+
+static file_name part_name(const char *path, const char *ending)
+{
+    file_name name;
+    snprintf(name.text, sizeof name.text, "%.*s.%s", MAX_NAME_BYTES, path, ending);
+    return name;
+}
+
+/* Gives the number `to` to the file with the number `from`, compressed or not. False if there is one and it cannot be renamed. */
+static bool renumber(const char *path, int from, int to)
+{
+    file_name (*const names[])(const char *path, int number) = {plain_name, packed_name};
+    bool has_failed = false;
+    for (size_t i = 0; i < 2; i++) {
+        file_name before = names[i](path, from), after = names[i](path, to);
+        has_failed = (rename(before.text, after.text) != 0 && errno != ENOENT) || has_failed;
+    }
+    return !has_failed;
+}
+
+/* Makes the number 1 free. The files with the number `keep` or above are removed: `keep` may have been higher before. */
+static bool free_number_one(const char *path, int keep)
+{
+    for (int number = keep;; number++) {
+        bool was_plain = unlink(plain_name(path, number).text) == 0,
+             was_packed = unlink(packed_name(path, number).text) == 0;
+        if (!was_plain && !was_packed && number > keep)
+            break;
+    }
+    for (int number = keep - 1; number >= 1; number--)
+        if (!renumber(path, number, number + 1))
+            return false;
+    return true;
+}
+
+/* Makes an empty file with the mode of `fd` that will have the path. -1 with errno. */
+static int make_new(const char *name, int fd)
+{
+    struct stat is;
+    unlink(name); /* of a process that ended in the middle */
+    if (fstat(fd, &is) != 0)
+        return -1;
+    int made = open(name, O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (made >= 0 && fchmod(made, is.st_mode & 07777) != 0) {
+        close(made);
+        unlink(name);
+        return -1;
+    }
+    return made;
+}
+
+/* Renames the file `path` to `one` and `new` to `path`. */
+static bool exchange(const char *new, const char *path, const char *one)
+{
+    if (rename(path, one) != 0)
+        return false;
+    if (rename(new, path) == 0)
+        return true;
+    int error = errno;
+    (void)!rename(one, path); /* where this fails, lines go on to the renamed file */
+    errno = error;
+    return false;
+}
+
+static int turn(mp_rotation *rotation, int fd)
+{
+    const char *path = rotation->path;
+    file_name new = part_name(path, "new"), one = plain_name(path, 1);
+    int made = make_new(new.text, fd);
+    if (made < 0)
+        return -1;
+    if (free_number_one(path, atomic_load(&rotation->keep)) && exchange(new.text, path, one.text))
+        return made;
+    int error = errno;
+    unlink(new.text);
+    close(made);
+    errno = error;
+    return -1;
+}
+
+/* -- compression --------------------------------------------------------------------------------------------------- */
+
+/* The number of a file that is to be compressed, 0: none. */
+static int number_to_pack(const mp_rotation *rotation)
+{
+    for (int number = 2;
+         rotation->path != NULL && atomic_load(&rotation->compresses) && number <= atomic_load(&rotation->keep);
+         number++)
+        if (access(plain_name(rotation->path, number).text, F_OK) == 0)
+            return number;
+    return 0;
+}
+
+/* Writes a compressed copy of `from` to `to`. */
+static bool pack(int from, int to)
+{
+    gzFile out = gzdopen(fcntl(to, F_DUPFD_CLOEXEC, 0), "wb6");
+    char *piece = out == NULL ? NULL : malloc(PIECE_BYTES);
+    bool is_good = piece != NULL;
+    ssize_t got = 0;
+    while (is_good && (got = read(from, piece, PIECE_BYTES)) > 0)
+        is_good = gzwrite(out, piece, (unsigned)got) == (int)got;
+    free(piece);
+    if (out != NULL)
+        is_good = gzclose(out) == Z_OK && is_good;
+    return is_good && got == 0 && fsync(to) == 0;
+}
+
+/* Puts the compressed copy in the place of the file `from`, whatever its number is now. */
+static bool replace(const mp_rotation *rotation, int from, const char *copy)
+{
+    struct stat own, named;
+    if (rotation->path == NULL || fstat(from, &own) != 0)
+        return false;
+    for (int number = 2; number <= atomic_load(&rotation->keep); number++) {
+        file_name plain = plain_name(rotation->path, number), packed = packed_name(rotation->path, number);
+        if (stat(plain.text, &named) != 0 || named.st_dev != own.st_dev || named.st_ino != own.st_ino)
+            continue;
+        return rename(copy, packed.text) == 0 && unlink(plain.text) == 0;
+    }
+    return false; /* removed meanwhile */
+}
+
+/* Compresses one file. Called and returns with the lock held, which it gives back meanwhile. False if it was not compressed. */
+static bool pack_number(mp_rotation *rotation, int number)
+{
+    file_name name = plain_name(rotation->path, number), copy = part_name(rotation->path, "gz.part");
+    unlink(copy.text);
+    int from = open(name.text, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    int to = from < 0 ? -1 : open(copy.text, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    struct stat is;
+    bool is_packed = to >= 0 && fstat(from, &is) == 0 && S_ISREG(is.st_mode) && fchmod(to, is.st_mode & 07777) == 0;
+    if (is_packed) {
+        pthread_mutex_unlock(&rotation->lock);
+        is_packed = pack(from, to);
+        pthread_mutex_lock(&rotation->lock);
+        is_packed = is_packed && replace(rotation, from, copy.text);
+    }
+    if (!is_packed)
+        unlink(copy.text);
+    if (to >= 0)
+        close(to);
+    if (from >= 0)
+        close(from);
+    return is_packed;
+}
+
+static void *pack_all(void *ctx)
+{
+    mp_rotation *rotation = ctx;
+    int number;
+    pthread_setschedparam(pthread_self(), SCHED_IDLE, &(struct sched_param){0});
+    pthread_mutex_lock(&rotation->lock);
+    while ((number = number_to_pack(rotation)) != 0 && pack_number(rotation, number))
+        continue;
+    rotation->is_compressing = false;
+    pthread_mutex_unlock(&rotation->lock);
+    return NULL;
+}
+
+/* Starts the thread that compresses, unless it runs or has nothing to do. */
+static void compress_soon(mp_rotation *rotation)
+{
+    pthread_t thread;
+    if (rotation->is_compressing || number_to_pack(rotation) == 0)
+        return;
+    rotation->is_compressing = pthread_create(&thread, NULL, pack_all, rotation) == 0;
+    if (rotation->is_compressing)
+        pthread_detach(thread);
+}
+
+int mp_rotation_turn(mp_rotation *rotation, int fd)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += LOCK_MS * 1000000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    if (pthread_mutex_clocklock(&rotation->lock, CLOCK_MONOTONIC, &until) != 0) {
+        errno = EBUSY;
+        return -1;
+    }
+    int made = turn(rotation, fd);
+    int error = errno;
+    if (made >= 0)
+        compress_soon(rotation);
+    pthread_mutex_unlock(&rotation->lock);
+    errno = error;
+    return made;
+}

@@ -1,0 +1,293 @@
+-- log.file, and the rotation of it and of the audit: no line is lost, none is written twice, and the files stay bounded.
+local cjson = require "cjson"
+local client = require "spec.helpers.client"
+local gateway = require "spec.helpers.gateway"
+local uv = require "luv"
+local wait = require "spec.helpers.wait"
+
+local token = ("o"):rep(32)
+local scripts = {
+  ["tools/log.lua"] = [[return tool { "Logs.", input = { from = t.integer, to = t.integer }, function(args)
+    for i = args.from, args.to do log.info("counted", { i = i, text = ("x"):rep(80) }) end
+    return "done"
+  end }]],
+}
+
+local function read(path)
+  local file = io.open(path)
+  if not file then return "" end
+  local text = file:read "a"
+  file:close()
+  return text
+end
+
+local function exists(path) return uv.fs_stat(path) ~= nil end
+
+local function unpacked(path)
+  local pipe <close> = assert(io.popen("gzip -dc '" .. path .. "'"))
+  return pipe:read "a"
+end
+
+-- The texts of NAME and of all its renamed files, the oldest first.
+local function files_of(path)
+  local texts = { read(path) }
+  for number = 1, 200 do
+    local name = ("%s.%d"):format(path, number)
+    if exists(name) then
+      table.insert(texts, 1, read(name))
+    elseif exists(name .. ".gz") then
+      table.insert(texts, 1, unpacked(name .. ".gz"))
+    end
+  end
+  return texts
+end
+
+-- The values of `member` in the lines with this event, in the order of the lines. Each line must be whole.
+local function values(path, event, member)
+  local found = {}
+  for _, text in ipairs(files_of(path)) do
+    for line in text:gmatch "[^\n]*\n?" do
+      if line ~= "" then
+        local object = cjson.decode(line)
+        if object.event == event then found[#found + 1] = object[member] end
+      end
+    end
+  end
+  return found
+end
+
+local function start(log, more)
+  local all = { scripts = scripts, workers = 1, config = { log = { format = "json", ["repeat"] = 1000000 }, limits = { call = { cpu = "30s" } },
+    admin = { listen = "127.0.0.1:0", tokens = { operate = { joe = token } } } } }
+  for name, value in pairs(log) do all.config.log[name] = value end
+  for name, value in pairs(more or {}) do all[name] = value end
+  return gateway.start(all)
+end
+
+local function write_lines(g, from, to, step)
+  local me <close> = g:client "2026-07-28"
+  for first = from, to, step or 200 do
+    me:result("tools/call", { name = "log", arguments = { from = first, to = math.min(to, first + (step or 200) - 1) } })
+  end
+end
+
+local function dropped(g)
+  local response = client.request(g, { path = "/status", headers = { Authorization = "Bearer " .. token } }, { admin = true })
+  return response:json().counters.dropped
+end
+
+-- Waits until the newest file has the line with this number.
+local function await_line(path, number)
+  return wait.for_fact("line " .. number, 20, function()
+    local got = values(path, "counted", "i")
+    return got[#got] == number and got
+  end)
+end
+
+describe("log.file", function()
+  it("gets the lines that stderr had, in a file for the user of the gateway alone", function()
+    local g <close> = start { file = "out.log" }
+    write_lines(g, 1, 3)
+    assert.same({ 1, 2, 3 }, await_line(g.dir .. "/out.log", 3))
+    assert.equal("", g:log())
+    assert.equal(384, uv.fs_stat(g.dir .. "/out.log").mode & 511) -- 0600
+    assert.same({ 1 }, values(g.dir .. "/out.log", "serving", "workers"))
+  end)
+
+  it("that cannot be opened stops the start, and says the key", function()
+    local ok, why = pcall(start, { file = "nowhere/out.log" })
+    assert.is_false(ok)
+    assert.match("log.file: .*nowhere/out.log cannot be opened: No such file or directory", tostring(why))
+  end)
+
+  it("that takes nothing is counted, said on stderr, and delays no call", function()
+    local g <close> = start { file = "/dev/full" }
+    write_lines(g, 1, 10)
+    wait.for_fact("a line on stderr", 10, function() return g:log():find "error log not written  lines=%d+ why=\"No space left on device\"" end)
+    wait.for_fact("the counter", 10, function() return dropped(g).log >= 10 end)
+  end)
+
+  it("is named by `moonpool check` if its folder is missing, and so are log.audit and store.file", function()
+    local dir = gateway.prepare { scripts = scripts, config = { log = { file = "no/log", audit = "none/audit.jsonl" }, store = { file = "nil/store.db" } } }
+    local code, _, err = gateway.exec({ "check", "moonpool.yaml" }, { cwd = dir })
+    assert.equal(0, code, err)
+    for key, folder in pairs { ["log.file"] = "no", ["log.audit"] = "none", ["store.file"] = "nil" } do
+      assert.match(key:gsub("%.", "%%.") .. ": the folder [^\n]*" .. folder .. " does not exist", err)
+    end
+    for _, folder in ipairs { "no", "none", "nil" } do uv.fs_mkdir(dir .. "/" .. folder, 448) end
+    code, _, err = gateway.exec({ "check", "moonpool.yaml" }, { cwd = dir })
+    assert.equal(0, code)
+    assert.is_nil(err:find("does not exist", 1, true), err)
+  end)
+end)
+
+describe("rotation", function()
+  it("loses no line and writes none twice, compresses older files, and leaves the newest two as they are", function()
+    local g <close> = start { file = "out.log", rotate = { size = "64KiB", keep = 100 } }
+    local path = g.dir .. "/out.log"
+    write_lines(g, 1, 6000, 1000)
+    local got = await_line(path, 6000)
+    assert.equal(6000, #got)
+    for i, number in ipairs(got) do assert.equal(i, number) end
+    assert.truthy(exists(path .. ".1") and exists(path .. ".9.gz") or exists(path .. ".9"))
+    wait.for_fact("all older files to be compressed", 20, function()
+      for number = 2, 100 do
+        if exists(("%s.%d"):format(path, number)) then return false end
+      end
+      return exists(path .. ".2.gz") and not exists(path .. ".gz.part")
+    end)
+    assert.equal(6000, #values(path, "counted", "i"))
+    for _, text in ipairs(files_of(path)) do assert.is_true(#text <= 65536 + (1 << 20), #text) end -- a batch of lines more while the names are in use
+    assert.equal(384, uv.fs_stat(path).mode & 511)
+    assert.equal(384, uv.fs_stat(path .. ".2.gz").mode & 511)
+    assert.equal(0, dropped(g).log)
+  end)
+
+  it("keeps as many files as the configuration says, and fewer after a reload with a smaller number", function()
+    local g <close> = start { file = "out.log", rotate = { size = "64KiB", keep = 3, compress = false } }
+    local path = g.dir .. "/out.log"
+    write_lines(g, 1, 4000, 1000)
+    local got = await_line(path, 4000)
+    assert.truthy(#got < 4000 and #got > 600)
+    for i = 2, #got do assert.equal(got[i - 1] + 1, got[i]) end
+    assert.is_true(exists(path .. ".3"))
+    assert.is_false(exists(path .. ".4"))
+    local config = cjson.decode(read(g.dir .. "/moonpool.yaml"))
+    config.log.rotate.keep = 1
+    local file <close> = assert(io.open(g.dir .. "/moonpool.yaml", "w"))
+    file:write(cjson.encode(config))
+    file:close()
+    uv.kill(g.pid, "sighup")
+    wait.for_fact("the reload", 20, function() return #values(path, "reloaded", "event") + #values(path, "nothing changed", "event") > 0 end)
+    write_lines(g, 4001, 6000, 1000)
+    await_line(path, 6000)
+    assert.is_true(exists(path .. ".1"))
+    for number = 2, 4 do assert.is_false(exists(("%s.%d"):format(path, number)), number) end
+  end)
+
+  it("of the audit has each call once", function()
+    local g <close> = start { audit = "audit.jsonl", audit_arguments = "full", rotate = { size = "64KiB", keep = 100 } }
+    local me <close> = g:client "2026-07-28"
+    for i = 1, 500 do me:result("tools/call", { name = "log", arguments = { from = i, to = i } }) end
+    local path = g.dir .. "/audit.jsonl"
+    local got = wait.for_fact("500 lines", 20, function()
+      local found = {}
+      for _, arguments in ipairs(values(path, "call", "arguments")) do
+        if type(arguments) == "table" and arguments.from then found[#found + 1] = arguments.from end
+      end
+      return #found >= 500 and found
+    end)
+    for i = 1, 500 do assert.equal(i, got[i]) end
+    assert.is_true(exists(path .. ".1"))
+  end)
+
+  it("that cannot rename says so, and goes on in the file that is open", function()
+    local g <close> = start { file = "out.log", rotate = { size = "64KiB", keep = 1 } }
+    local path = g.dir .. "/out.log"
+    uv.fs_mkdir(path .. ".1", 448)
+    assert(io.open(path .. ".1/here", "w")):close()
+    write_lines(g, 1, 1500, 500)
+    local got = wait.for_fact("the last line", 20, function()
+      local found, last = {}
+      for i in read(path):gmatch '"event":"counted","i":(%d+)' do found[#found + 1], last = tonumber(i), tonumber(i) end
+      return last == 1500 and found
+    end)
+    assert.equal(1500, #got)
+    assert.match('"event":"log file not replaced","step":"renamed"', read(path))
+    assert.is_false(exists(path .. ".new"))
+    assert.equal(0, dropped(g).log)
+  end)
+
+  it("goes on where another program has moved the file or its folder away", function()
+    local g <close> = start({ file = "logs/out.log", rotate = { size = "64KiB", keep = 5 } }, { before = function(dir) uv.fs_mkdir(dir .. "/logs", 448) end })
+    local folder = g.dir .. "/logs"
+    write_lines(g, 1, 10)
+    await_line(folder .. "/out.log", 10)
+    assert(uv.fs_rename(folder, g.dir .. "/moved"))
+    local number = 10
+    local function one_more()
+      number = number + 1
+      write_lines(g, number, number)
+    end
+    wait.for_fact("a line that says so", 20, function()
+      one_more()
+      return read(g.dir .. "/moved/out.log"):find('"event":"log file not replaced","step":"opened"', 1, true)
+    end)
+    uv.fs_mkdir(folder, 448)
+    wait.for_fact("a line in the new file", 20, function()
+      one_more()
+      return read(folder .. "/out.log"):find('"event":"counted"', 1, true)
+    end)
+    await_line(folder .. "/out.log", number)
+    local all = values(g.dir .. "/moved/out.log", "counted", "i")
+    table.move(values(folder .. "/out.log", "counted", "i"), 1, number, #all + 1, all)
+    for i = 1, number do assert.equal(i, all[i]) end
+    assert.equal(number, #all)
+  end)
+
+  it("opens a file that was moved away at SIGUSR1, SIGHUP and POST /api/log/reopen", function()
+    local g <close> = start { file = "out.log", audit = "audit.jsonl" }
+    local ways = {
+      function() uv.kill(g.pid, "sigusr1") end,
+      function() uv.kill(g.pid, "sighup") end,
+      function()
+        local response = client.request(g, { method = "POST", path = "/api/log/reopen", headers = {
+          Authorization = "Bearer " .. token, ["moonpool-admin"] = "1", ["Content-Length"] = 0 } }, { admin = true })
+        assert.equal(202, response.status, response.body)
+      end,
+    }
+    for i, open in ipairs(ways) do
+      for _, name in ipairs { "out.log", "audit.jsonl" } do assert(uv.fs_rename(g.dir .. "/" .. name, ("%s/%s.%d.old"):format(g.dir, name, i))) end
+      open()
+      wait.for_fact("both files to be there again", 20, function() return exists(g.dir .. "/out.log") and exists(g.dir .. "/audit.jsonl") end)
+    end
+    write_lines(g, 1, 2)
+    await_line(g.dir .. "/out.log", 2)
+    local audit = ""
+    for i = 1, 3 do audit = audit .. read(("%s/audit.jsonl.%d.old"):format(g.dir, i)) end
+    assert.match('"event":"log reopened by operator"[^\n]*"caller":"token joe"', audit .. read(g.dir .. "/audit.jsonl"))
+  end)
+
+  it("survives a disk that is full for a while: later lines are whole, and what was lost is counted", function()
+    if os.execute "unshare -rm true 2>/dev/null" ~= true then return pending "needs namespaces of users" end
+    local dir = gateway.prepare { workers = 1, scripts = scripts, config = {
+      log = { format = "json", ["repeat"] = 1000000, file = "disk/out.log", rotate = { size = "64KiB", keep = 1, compress = false } },
+      limits = { call = { cpu = "30s" } }, admin = { listen = "127.0.0.1:0", tokens = { operate = { joe = token } } } } }
+    uv.fs_mkdir(dir .. "/disk", 448)
+    local wrapper = dir .. "/wrapper"
+    local file <close> = assert(io.open(wrapper, "w"))
+    local fill = "mount -t tmpfs -o size=64k none disk && head -c 20000 /dev/zero >disk/ballast"
+    file:write(([[#!/bin/sh
+exec unshare -rm sh -c '%s && exec "$0" "$@"' %s "$@"
+]]):format(fill, uv.fs_realpath(gateway.binary)))
+    file:close()
+    uv.fs_chmod(wrapper, 448)
+    local binary = gateway.binary
+    gateway.binary = wrapper
+    local ok, g = pcall(gateway.start, { dir = dir })
+    gateway.binary = binary
+    assert(ok, g)
+    local _ <close> = g
+    local disk = ("/proc/%d/root%s/disk"):format(g.pid, dir)
+    write_lines(g, 1, 1000, 100)
+    wait.for_fact("lost lines", 20, function() return dropped(g).log > 0 end)
+    assert(uv.fs_unlink(disk .. "/ballast"))
+    local number = 1000
+    wait.for_fact("a line after the disk was full", 20, function()
+      number = number + 1
+      write_lines(g, number, number)
+      return read(disk .. "/out.log"):find(('"i":%d,'):format(number), 1, true)
+    end)
+    local seen, torn = {}, 0
+    for line in (read(disk .. "/out.log.1") .. read(disk .. "/out.log")):gmatch "[^\n]+" do
+      local whole, object = pcall(cjson.decode, line)
+      if not whole then torn = torn + 1 end
+      if whole and object.i then
+        assert.is_nil(seen[object.i])
+        seen[object.i] = true
+      end
+    end
+    assert.is_true(torn <= 10, torn)
+    assert.is_true(seen[number])
+  end)
+end)
