@@ -72,8 +72,8 @@ void mp_lib_detach(mp_vm *vm);
 void mp_lib_attach(mp_vm *vm, mp_loop *loop, mp_rpc *rpc, mp_client *client, mp_upstream_host *upstreams);
 /* The hooks of a worker's rpc. Their `ctx` is the VM. */
 extern const mp_rpc_hooks mp_lib_hooks;
-/* The mark of the request that the task on this thread serves (mark.h); 0: no task runs, or it serves no request. For mp_mark_set_source(). */
-uint64_t mp_lib_running_mark(void);
+/* The marks of the request that the task on this thread serves (mark.h). For mp_mark_set_source(). */
+void mp_lib_running_marks(mp_marks *marks);
 /* Resumes the tasks that are ready. Called at the end of a turn only. True if the VM has more to do at once. */
 bool mp_lib_turn(void *vm);
 /* Appends a summary of the tools, resources and prompts of the VM, for mp_lib_difference() of the next generation. */

@@ -214,17 +214,18 @@ static bool is_of_journal(void)
            found.st_dev == device && found.st_ino == inode;
 }
 
-/* The mark of the request for which a script writes the line; 0: none, or the line has a field `call`. */
-static uint64_t mark_of(const mp_log_field *fields)
+/* Finds the marks of the request for which a script writes the line: none if the line has a field `call`. */
+static void find_marks(const mp_log_field *fields, mp_marks *marks)
 {
+    *marks = (mp_marks){0};
     for (; fields->key != NULL; fields++)
         if (strcmp(fields->key, "call") == 0)
-            return 0;
-    return mp_mark_running();
+            return;
+    mp_mark_running(marks);
 }
 
-static void put_logfmt(mp_buf *line, mp_log_level level, const char *event, const mp_log_field *fields, uint64_t mark,
-                       int64_t suppressed)
+static void put_logfmt(mp_buf *line, mp_log_level level, const char *event, const mp_log_field *fields,
+                       const mp_marks *marks, int64_t suppressed)
 {
     static const int priorities[] = {7, 6, 4, 3};
     if (is_journal) {
@@ -240,8 +241,10 @@ static void put_logfmt(mp_buf *line, mp_log_level level, const char *event, cons
         else
             put_value(line, fields->text);
     }
-    if (mark != 0)
-        mp_buf_printf(line, " call=%s", mp_mark_text_of(mark).text);
+    if (marks->call != 0)
+        mp_buf_printf(line, " call=%s", mp_mark_text_of(marks->call).text);
+    if (marks->trace[0] != '\0')
+        mp_buf_printf(line, " trace_id=%s", marks->trace);
     if (suppressed > 0)
         mp_buf_printf(line, " suppressed=%lld", (long long)suppressed);
 }
@@ -272,8 +275,8 @@ static bool is_own_key(const char *key)
     return strcmp(key, "time") == 0 || strcmp(key, "level") == 0 || strcmp(key, "event") == 0;
 }
 
-static void put_json(mp_buf *line, mp_log_level level, const char *event, const mp_log_field *fields, uint64_t mark,
-                     int64_t suppressed)
+static void put_json(mp_buf *line, mp_log_level level, const char *event, const mp_log_field *fields,
+                     const mp_marks *marks, int64_t suppressed)
 {
     mp_buf_put(line, MP_STR("{\"time\":\""));
     mp_log_put_time(line);
@@ -286,8 +289,10 @@ static void put_json(mp_buf *line, mp_log_level level, const char *event, const 
         else
             put_json_text(line, fields->text);
     }
-    if (mark != 0)
-        mp_buf_printf(line, ",\"call\":\"%s\"", mp_mark_text_of(mark).text);
+    if (marks->call != 0)
+        mp_buf_printf(line, ",\"call\":\"%s\"", mp_mark_text_of(marks->call).text);
+    if (marks->trace[0] != '\0')
+        mp_buf_printf(line, ",\"trace_id\":\"%s\"", marks->trace);
     if (suppressed > 0)
         mp_buf_printf(line, ",\"suppressed\":%lld", (long long)suppressed);
     mp_buf_putc(line, '}');
@@ -301,8 +306,10 @@ void mp_log_write(mp_log_level level, const char *event, const mp_log_field *fie
         atomic_fetch_add_explicit(&warnings, 1, memory_order_relaxed);
     if (!take_budget(level, event, &suppressed))
         return;
+    mp_marks marks;
+    find_marks(fields, &marks);
     bool is_json = atomic_load_explicit(&form, memory_order_relaxed) == MP_LOG_JSON;
-    (is_json ? put_json : put_logfmt)(&line, level, event, fields, mark_of(fields), suppressed);
+    (is_json ? put_json : put_logfmt)(&line, level, event, fields, &marks, suppressed);
     mp_buf_putc(&line, '\n');
     mp_log_put_line(mp_buf_str(&line));
     mp_buf_clear(&line);

@@ -6,7 +6,7 @@
  *   2026-11-21T10:15:03.412Z info  session closed   reason=gone ms=12
  *   {"time":"2026-11-21T10:15:03.412Z","level":"info","event":"session closed","reason":"gone","ms":12}
  *
- * A line that is written while a script serves a request has the request's mark as its last field `call` (mark.h).
+ * A line that is written while a script serves a request has the request's mark as `call`, and the id of its trace as `trace_id` (mark.h).
  *
  * Of the lines of one event, those over a limit per second are counted: the next line that is written says how many, as `suppressed`. Where
  * stderr is journald's, lines of logfmt begin with its <priority> and have no time. */

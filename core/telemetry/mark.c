@@ -8,7 +8,7 @@ static __thread struct {
     size_t left;              /* the last `left` bytes are unused */
 } pool;
 
-static uint64_t (*source)(void); /* set before threads start */
+static void (*source)(mp_marks *marks); /* set before threads start */
 
 uint64_t mp_mark_new(void)
 {
@@ -49,12 +49,14 @@ bool mp_mark_read(mp_str text, uint64_t *mark)
     return read != 0;
 }
 
-void mp_mark_set_source(uint64_t (*running)(void))
+void mp_mark_set_source(void (*running)(mp_marks *marks))
 {
     source = running;
 }
 
-uint64_t mp_mark_running(void)
+void mp_mark_running(mp_marks *marks)
 {
-    return source == NULL ? 0 : source();
+    *marks = (mp_marks){0};
+    if (source != NULL)
+        source(marks);
 }

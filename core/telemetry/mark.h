@@ -18,10 +18,15 @@ mp_mark_text mp_mark_text_of(uint64_t mark);
 /* Reads such digits. False if the text is no mark. */
 bool mp_mark_read(mp_str text, uint64_t *mark);
 
-/* Sets the function that finds the mark of the request for which the calling thread runs a script now; 0: of none. Lines of the log that have
- * no field `call` get it. Before threads start. */
-void mp_mark_set_source(uint64_t (*running)(void));
-/* The mark of the request for which this thread runs a script now; 0: none. */
-uint64_t mp_mark_running(void);
+/* What lines of the log say of the request for which they are written. */
+typedef struct {
+    uint64_t call;  /* the mark; 0: none */
+    char trace[33]; /* the id of its trace, if that is sent; else empty */
+} mp_marks;
+/* Sets the function that finds the marks of the request for which the calling thread runs a script now. Lines of the log that have no field `call`
+ * get them. Before threads start. */
+void mp_mark_set_source(void (*running)(mp_marks *marks));
+/* The marks of the request for which this thread runs a script now. */
+void mp_mark_running(mp_marks *marks);
 
 #endif

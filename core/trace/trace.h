@@ -96,6 +96,9 @@ typedef struct {
 mp_trace *mp_trace_begin(const mp_trace_origin *origin);
 /* Gives the root span the mark of its call as its id (telemetry/mark.h). Called before other spans begin. */
 void mp_trace_mark(mp_trace *trace, uint64_t mark);
+/* The 32 hexadecimal digits of the trace's id, with a zero byte behind them; an empty text for a trace that may be discarded yet. */
+#define MP_TRACE_ID_DIGITS 32
+void mp_trace_put_id(const mp_trace *trace, char room[MP_TRACE_ID_DIGITS + 1]);
 /* Starts a trace of its own that was caused by a span of another one, and is recorded because that one is. */
 mp_trace *mp_trace_begin_linked(const mp_trace *cause, mp_span span);
 /* Ends the trace with all its spans, and hands it to the exporter. The caller has no trace any more. */

@@ -472,9 +472,11 @@ function host.plan.set_rights(call, generation, scopes, audience) end
 ---@param policy? string   JSON
 function host.call.audit(call, outcome, code, why, policy) end
 
---- The mark of a call: 16 hexadecimal digits, which its lines of the log and of the audit have. Nil once it has ended and had none.
+--- The mark of a call: 16 hexadecimal digits, which its lines of the log and of the audit have. Nil once it has ended and had none. Then the id of
+--- its trace, if that is recorded.
 ---@param call moonpool.Call
----@return string?
+---@return string? mark
+---@return string? trace
 function host.call.mark(call) end
 
 --- The params of a call, decoded anew; nil if it has none, or has ended.

@@ -199,6 +199,11 @@ void mp_audit_begin(mp_audit_line *line, const mp_lib *lib, mp_call *call, mp_st
         mp_buf_put(text, MP_STR(",\"trace\":\""));
         put_json_text(text, trace);
         mp_buf_putc(text, '"');
+    } else if (mp_call_trace(call) != NULL) {
+        char id[MP_TRACE_ID_DIGITS + 1];
+        mp_trace_put_id(mp_call_trace(call), id);
+        if (id[0] != '\0')
+            put_text(text, MP_STR(",\"trace\":"), mp_str_of(id));
     }
 }
 

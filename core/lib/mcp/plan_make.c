@@ -317,7 +317,8 @@ static int l_set_rights(lua_State *L)
     return 0;
 }
 
-/* call.mark(call): the mark of the call, 16 hexadecimal digits; nil once the call was answered or cancelled and had none.  [-0, +1, throws] */
+/* call.mark(call): the mark of the call, 16 hexadecimal digits; nil once the call was answered or cancelled and had none. Then the id of its trace,
+ * or nil.  [-0, +2, throws] */
 static int l_mark(lua_State *L)
 {
     const mp_lib_task *task = mp_check_call(L);
@@ -326,7 +327,11 @@ static int l_mark(lua_State *L)
         lua_pushnil(L);
     else
         lua_pushstring(L, mp_mark_text_of(mark).text);
-    return 1;
+    char trace[MP_TRACE_ID_DIGITS + 1] = "";
+    if (task->call != NULL && mp_call_trace(task->call) != NULL)
+        mp_trace_put_id(mp_call_trace(task->call), trace);
+    lua_pushstring(L, trace[0] == '\0' ? NULL : trace); /* NULL gives nil */
+    return 2;
 }
 
 /* call.audit(call, outcome, code, why, policy): writes the audit line that was begun for the call. `code` is an integer or nil; `why` and

@@ -55,15 +55,19 @@ void mp_task_fail(mp_lib_task *task, int code, mp_str message, mp_str data)
     mp_call_fail(call, code, message, data);
 }
 
-uint64_t mp_lib_running_mark(void)
+void mp_lib_running_marks(mp_marks *marks)
 {
     mp_task *running = mp_task_running_here();
     if (running == NULL)
-        return 0;
+        return;
     mp_lib_task *task = mp_container(running->payer, mp_lib_task, super);
-    if (task->call != NULL)
-        return mp_call_mark(task->call);
-    return task->entry != NULL ? mp_stream_mark(mp_authn_stream(task->entry)) : task->mark;
+    if (task->call == NULL) {
+        marks->call = task->entry != NULL ? mp_stream_mark(mp_authn_stream(task->entry)) : task->mark;
+        return;
+    }
+    marks->call = mp_call_mark(task->call);
+    if (mp_call_trace(task->call) != NULL)
+        mp_trace_put_id(mp_call_trace(task->call), marks->trace);
 }
 
 mp_str mp_task_principal(const mp_lib_task *task)

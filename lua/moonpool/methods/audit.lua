@@ -138,13 +138,14 @@ local function open(call, params)
   local definition, approved
   if upstreams.has_any and list and type(key) == "string" then definition, approved = federated.hashes(list, key) end
   local session = call.has_session and host.session.id(call)
+  local mark, trace = host.call.mark(call)
   return setmetatable({
-    event = "call", id = host.call.mark(call), principal = who.id, issuer = who.issuer,
+    event = "call", id = mark, principal = who.id, issuer = who.issuer,
     client = client_of(call, params), address = call.address, session = session and hex(host.digest.sum("sha256", session):sub(1, 4)) or nil,
     revision = call.revision, method = cut(call.method), name = params and text_of(params.name or type(params.uri) == "string" and uris.normal(params.uri)),
     arguments = type(args) == "table" and arguments_json(args, thing and thing.input) or nil,
     upstream = thing and thing.upstream, upstream_name = thing and thing.original,
-    trace = type(meta) == "table" and text_of(meta.traceparent) or nil, definition = definition, approved = approved,
+    trace = type(meta) == "table" and text_of(meta.traceparent) or trace, definition = definition, approved = approved,
   }, order)
 end
 

@@ -141,7 +141,7 @@ local function audit(record, call, question, why)
   if not host.config.audit or question.method ~= "sampling/createMessage" then return end
   local session = call.has_session and host.session.id(call)
   local line = setmetatable({
-    event = "question", call = host.call.mark(call), principal = call.principal.id,
+    event = "question", call = (host.call.mark(call)), principal = call.principal.id,
     session = session and hex(host.digest.sum("sha256", session):sub(1, 4)) or nil,
     revision = call.revision, upstream = record.name, method = question.method, outcome = why and "denied" or "ok", why = why,
   }, line_order)

@@ -1,7 +1,9 @@
 -- Spans of calls: what a collector gets, in each revision and over each transport.
+local cjson = require "cjson"
 local client = require "spec.helpers.client"
 local collector = require "spec.helpers.collector"
 local gateway = require "spec.helpers.gateway"
+local wait = require "spec.helpers.wait"
 
 local scripts = {
   ["tools/add.lua"] = 'return tool { "Adds.", input = { a = t.number, b = t.number }, function(args) return args.a + args.b end }',
@@ -48,6 +50,34 @@ describe("the span of a call", function()
       assert.equal(g.pid, c.resource["process.pid"])
     end)
   end
+
+  it("has the id of the call's line in the audit, and the log has both ids", function()
+    local c <close> = collector.start()
+    local says = 'return tool { "Says.", function() log.info "tool says" return "said" end }'
+    local g <close> = gateway.start { scripts = { ["tools/says.lua"] = says, ["prompts/hello.lua"] = scripts["prompts/hello.lua"] }, workers = 1,
+      config = { traces = c:config(), log = { format = "json", audit = "audit.jsonl" } } }
+    local peer <close> = g:client "2026-07-28"
+    peer:result("tools/call", { name = "says" })
+    peer:result("prompts/get", { name = "hello" })
+    local function line_of(path, fact)
+      return wait.for_fact("a line", 10, function()
+        local file <close> = assert(io.open(g.dir .. path))
+        for line in file:lines() do
+          local ok, object = pcall(cjson.decode, line)
+          if ok and fact(object) then return object end
+        end
+      end)
+    end
+    for _, name in ipairs { "tools/call says", "prompts/get hello" } do -- one that C serves, and one that Lua does
+      local span = c:wait(name)
+      local line = line_of("/audit.jsonl", function(one) return one.method == name:match "%S+" end)
+      assert.equal(span.spanId, line.id)
+      assert.equal(span.traceId, line.trace)
+    end
+    local span, line = c:wait "tools/call says", line_of("/stderr", function(one) return one.event == "tool says" end)
+    assert.equal(span.spanId, line.call)
+    assert.equal(span.traceId, line.trace_id)
+  end)
 
   it("says how the call has failed, and nothing of its result", function()
     local c <close> = collector.start()
