@@ -234,7 +234,7 @@ static int await_workers(gateway *h, mp_err *err)
 static int start_workers(gateway *h, mp_vm *first, mp_err *err)
 {
     for (int i = 0; i < h->worker_count; i++) {
-        h->workers[i] = mp_worker_new(&h->shared, i == 0 ? first : NULL, err);
+        h->workers[i] = mp_worker_new(&h->shared, i == 0 ? first : NULL, i, err);
         if (h->workers[i] == NULL)
             return -1;
     }

@@ -50,7 +50,7 @@ struct mp_worker {
     mp_server **servers; /* of all workers, in the first one */
 };
 
-mp_worker *mp_worker_new(mp_shared *shared, mp_vm *vm, mp_err *err)
+mp_worker *mp_worker_new(mp_shared *shared, mp_vm *vm, int number, mp_err *err)
 {
     mp_worker *worker = mp_new(sizeof *worker);
     worker->shared = shared;
@@ -66,6 +66,7 @@ mp_worker *mp_worker_new(mp_shared *shared, mp_vm *vm, mp_err *err)
         mp_worker_free(worker);
         return NULL;
     }
+    mp_loop_name(worker->loop, (unsigned)number);
     worker->client = mp_client_new(worker->loop, &worker->settings->client);
     worker->upstreams = mp_upstream_host_new(shared->commons.upstreams, worker->loop, &worker->settings->client);
     return worker;

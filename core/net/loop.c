@@ -4,6 +4,7 @@
 #include "http.h"
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -28,6 +29,9 @@ MP_COUNTER(memory_turns_5ms, "memory_turns", "within", "5ms", "turns that return
 MP_COUNTER(memory_turns_20ms, "memory_turns", "within", "20ms", "turns that returned memory: up to 20 ms")
 MP_COUNTER(memory_turns_100ms, "memory_turns", "within", "100ms", "turns that returned memory: up to 100 ms")
 MP_COUNTER(memory_turns_longer, "memory_turns", "within", "longer", "turns that returned memory: longer")
+
+MP_HISTOGRAM(turn_times, "moonpool_loop_turn_seconds", MP_BUCKETS_CALL, 64,
+             "time of a turn of a worker's event loop, in which no other work of the worker goes on", "worker")
 
 static const mp_stat *const turns[] = {&mp_stat_turns_1ms, &mp_stat_turns_5ms, &mp_stat_turns_20ms,
                                        &mp_stat_turns_100ms, &mp_stat_turns_longer};
@@ -121,6 +125,14 @@ uint64_t mp_loop_chance(mp_loop *loop, uint64_t range)
     return range == 0 ? 0 : loop->chance % range;
 }
 
+void mp_loop_name(mp_loop *loop, unsigned number)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%u", number);
+    mp_str value = mp_str_of(text);
+    loop->turn_times = mp_series_of(&mp_family_turn_times, &value);
+}
+
 void mp_loop_on_turn(mp_loop *loop, bool (*turn)(void *ctx), bool (*has_work)(void *ctx), void *ctx)
 {
     loop->turn = turn;
@@ -196,6 +208,8 @@ static bool run_bottom(mp_loop *loop)
         has_more = has_work(loop);
     uint64_t ended = mp_monotonic_us();
     count_turn(turns, ended - began);
+    if (loop->turn_times != 0 && mp_series_is_on())
+        mp_series_observe(loop->turn_times, MP_BUCKETS_CALL, ended - began);
     loop->now_us = ended;
     for (mp_measure kind = 0; kind < MP_MEASURES; kind++) {
         if (loop->measured_at[kind] != 0)

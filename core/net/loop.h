@@ -44,6 +44,7 @@ struct mp_loop {
     void (*end_programs)(mp_loop *loop); /* the loop has ended, or is freed */
     int64_t child_count;                 /* programs of scripts */
     atomic_bool stopping;
+    mp_series turn_times;       /* 0: the turns are not measured one by one */
     atomic_uint_fast64_t turns; /* turns begun so far: the watchdog compares it */
 };
 

@@ -48,6 +48,8 @@ void mp_loop_stop(mp_loop *loop);
 /* The number of turns begun; rises at least once a second while the loop runs. Any thread: a loop whose number does
  * not change is stuck. */
 uint64_t mp_loop_turns(const mp_loop *loop);
+/* The times of the loop's turns are those of worker `number` in /metrics. Before the loop runs. */
+void mp_loop_name(mp_loop *loop, unsigned number);
 /* Ends the loop's wait for events. Any thread. */
 void mp_loop_wake(mp_loop *loop);
 /* Kinds of work whose turns are counted by their processor time: in reload_turns, in memory_turns. */

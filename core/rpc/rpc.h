@@ -326,7 +326,7 @@ uint64_t mp_client_request_serial(const mp_client_request *request);
 void mp_call_withdraw_one(mp_call *call, uint64_t serial);
 /* The spans of the call; NULL if it is not recorded, and once it has ended. */
 mp_trace *mp_call_trace(const mp_call *call);
-/* The call runs this tool: its time and outcome count for the tool, too. */
+/* The call runs this tool, gets this prompt or reads this resource: its outcome, and a tool's time, count for it, too. */
 void mp_call_measure(mp_call *call, mp_tool_metrics *tool);
 /* The result that will answer the call has "isError": true. */
 void mp_call_fails(mp_call *call);
@@ -383,8 +383,9 @@ void mp_session_follow_as(mp_session *session, mp_str audience);
 
 #define MP_MAX_TOOL_METRICS 1500 /* the highest limit of metrics.tools */
 
-/* The metrics of the tool with this name; never freed, the same over reloads. Any thread. */
-mp_tool_metrics *mp_tool_metrics_of(mp_str name);
+typedef enum { MP_MEASURED_TOOL, MP_MEASURED_PROMPT, MP_MEASURED_RESOURCE, MP_MEASURED_KINDS } mp_measured;
+/* The metrics of the tool, prompt or resource with this name; never freed, the same over reloads. Any thread. */
+mp_tool_metrics *mp_tool_metrics_of(mp_measured kind, mp_str name);
 /* Whether calls are measured from now on, and how many tools have metrics of their own; those of all further tools are one: "_other". A
  * tool that has metrics keeps them. Any thread. */
 void mp_metrics_configure(bool is_on, int64_t tools);

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #define PAGE_CELLS 512
-#define MAX_PAGES 128 /* pages of one thread's copy: 512 KiB */
+#define MAX_PAGES 256 /* pages of one thread's copy: 1 MiB if every family is full */
 #define MAX_COPIES 256
 
 /* Symbols of the linker: a pointer to each declared family. */
@@ -32,6 +32,7 @@ static copy shared; /* of the threads without a copy of their own */
 static _Atomic(copy *) copies[MAX_COPIES];
 static atomic_int next_copy;
 static _Thread_local copy *own;
+static atomic_bool is_off;
 
 /* -- buckets ------------------------------------------------------------------------------------------------------- */
 
@@ -121,6 +122,16 @@ mp_series mp_series_of(const mp_family *family, const mp_str *values)
 }
 
 /* -- counting ------------------------------------------------------------------------------------------------------ */
+
+void mp_series_enable(bool is_on)
+{
+    atomic_store(&is_off, !is_on);
+}
+
+bool mp_series_is_on(void)
+{
+    return !atomic_load_explicit(&is_off, memory_order_relaxed);
+}
 
 void mp_series_thread(void)
 {

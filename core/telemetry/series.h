@@ -48,6 +48,9 @@ void mp_series_add(mp_series series, int64_t n);
 void mp_series_observe(mp_series series, mp_buckets buckets, uint64_t us);
 /* Adds the same observation to two histograms of `buckets`. */
 void mp_series_observe_both(mp_series one, mp_series other, mp_buckets buckets, uint64_t us);
+/* Whether numbers are measured from now on: what is not counted anyway. Any thread. */
+void mp_series_enable(bool is_on);
+bool mp_series_is_on(void);
 /* Gives the calling thread its own copy of the numbers, for its whole life. Threads without one share a copy. */
 void mp_series_thread(void);
 /* Appends all families in Prometheus's text format; in that of OpenMetrics if `is_open`, without the line "# EOF". */

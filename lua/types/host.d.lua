@@ -152,6 +152,31 @@ function host.trace.fail(span, type, message) end
 ---@return string?, string?
 function host.trace.context(span) end
 
+--- The metrics of the prompt with this name, the same over reloads.
+---@param name string
+---@return lightuserdata
+function host.metrics.prompt(name) end
+
+--- The metrics of the resource or template with this name, the same over reloads.
+---@param name string
+---@return lightuserdata
+function host.metrics.resource(name) end
+
+--- The number of a series: the family's name, then the values of its labels.
+---@param family "auth"|"http"|"sqlite"|"exec"|"policy"
+---@param ... string
+---@return integer
+function host.metrics.series(family, ...) end
+
+--- Adds one observation to a series of a histogram.
+---@param series integer
+---@param seconds number
+function host.metrics.observe(series, seconds) end
+
+--- Adds one to a series of a counter.
+---@param series integer
+function host.metrics.count(series) end
+
 ---@class moonpool.host.hooks
 host.hooks = {}
 
@@ -571,7 +596,8 @@ function host.call.listen(call, topics, closing) end
 ---@param revision string
 ---@param uri? string
 ---@param bytes string      The result as JSON
-function host.answers.freeze(generation, method, revision, uri, bytes) end
+---@param metrics? lightuserdata  host.metrics.resource of the resource
+function host.answers.freeze(generation, method, revision, uri, bytes, metrics) end
 
 -- -- what is served (core/lib/mcp/served.c) ----------------------------------------------------------------------------
 

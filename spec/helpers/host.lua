@@ -129,6 +129,8 @@ function host.start(scripts, options)
     ["call.name_task"] = function(call, id) call.task = id end,
     ["call.measure"] = function() end, ["metrics.tool"] = function(name) return name end,
     ["trace.begin"] = function() end, ["trace.context"] = function() end, ["trace.id"] = function() end, ["trace.idle"] = function() return {} end,
+    ["metrics.prompt"] = function(name) return name end, ["metrics.resource"] = function(name) return name end,
+    ["metrics.series"] = function() return 0 end, ["metrics.observe"] = function() end, ["metrics.count"] = function() end,
     ["call.clear_deadline"] = function(call) call.is_unhurried = true end,
     ["call.withdraw"] = function() end, ["call.question"] = function() return false end, ["call.count_question"] = function() end,
     ["call.count_fault"] = function() vm.faults = vm.faults + 1 end,

@@ -342,14 +342,7 @@ static int l_name_task(lua_State *L)
     return 0;
 }
 
-/* metrics.tool(name): the metrics of the tool with this name, for call.measure.  [-0, +1, throws] */
-static int l_tool_metrics(lua_State *L)
-{
-    lua_pushlightuserdata(L, mp_tool_metrics_of(mp_check_str(L, 1)));
-    return 1;
-}
-
-/* call.measure(call, metrics): the call runs the tool that has these metrics.  [-0, +0, throws] */
+/* call.measure(call, metrics): the call runs the tool, gets the prompt or reads the resource that has these metrics.  [-0, +0, throws] */
 static int l_measure(lua_State *L)
 {
     const mp_lib_task *task = mp_check_call(L);
@@ -428,7 +421,6 @@ void mp_lib_call(lua_State *L)
                                          {"session.id", l_session},
                                          {"call.name_task", l_name_task},
                                          {"call.measure", l_measure},
-                                         {"metrics.tool", l_tool_metrics},
                                          {"call.clear_deadline", l_clear_deadline},
                                          {"call.count_fault", l_count_fault},
                                          {"call.forbid", l_forbid},

@@ -31,7 +31,8 @@ typedef struct {
 } frozen;
 
 typedef struct {
-    mp_node node; /* the URI of a resource */
+    mp_node node;             /* the URI of a resource */
+    mp_tool_metrics *metrics; /* NULL: its reads are not counted by its name */
     frozen by_era[];
 } frozen_resource;
 
@@ -142,8 +143,8 @@ static void note_hash(size_t place, mp_str bytes)
 
 /* -- for Lua ------------------------------------------------------------------------------------------------------- */
 
-/* answers.freeze(generation, method, revision, uri, bytes): stores the result of a plain request; `uri` is nil for a list. Does
- * nothing above the limits, nor if the bytes were made from a snapshot that is no longer served. [-0, +0, throws] */
+/* answers.freeze(generation, method, revision, uri, bytes[, metrics]): stores the result of a plain request; `uri` is nil for a list,
+ * `metrics` what metrics.resource gave for the resource. Does nothing above the limits, nor if the bytes were made from a snapshot that is no longer served. [-0, +0, throws] */
 static int l_freeze(lua_State *L)
 {
     mp_vm *vm = mp_vm_of(L);
@@ -168,6 +169,7 @@ static int l_freeze(lua_State *L)
         size_t size = sizeof(frozen_resource) + mp_era_count * sizeof(frozen);
         frozen_resource *resource = mp_map_need(&answers->resources, uri, size, &is_new);
         answers->bytes += is_new ? size + uri.len : 0;
+        resource->metrics = lua_touserdata(L, 6);
         keep(answers, &resource->by_era[era - mp_eras], bytes);
     }
     return 0;
@@ -273,8 +275,9 @@ static bool are_plain(mp_str text, bool wants_uri, plain_params *params)
 
 /* -- answering ----------------------------------------------------------------------------------------------------- */
 
-/* The stored answer for this request; NULL if there is none. `*uri` gets the URI that it reads; it is empty for a list. */
-static const frozen *find_answer(mp_frozen_answers *answers, const mp_era *era, mp_str method, mp_str text, mp_str *uri)
+/* The stored answer for this request; NULL if there is none. `*read` gets the resource that it reads; it is unchanged for a list. */
+static const frozen *find_answer(mp_frozen_answers *answers, const mp_era *era, mp_str method, mp_str text,
+                                 const frozen_resource **read)
 {
     plain_params params;
     const frozen *place = list_place(answers, era, method);
@@ -285,13 +288,13 @@ static const frozen *find_answer(mp_frozen_answers *answers, const mp_era *era, 
     mp_node *node = mp_map_find(&answers->resources, params.uri);
     if (node == NULL)
         return NULL;
-    *uri = node->key;
-    place = &mp_container(node, frozen_resource, node)->by_era[era - mp_eras];
+    *read = mp_container(node, frozen_resource, node);
+    place = &(*read)->by_era[era - mp_eras];
     return place->bytes != NULL ? place : NULL;
 }
 
-/* The stored answer for this call; NULL if the call must be served by Lua. `*uri`: see find_answer. */
-static const frozen *answer_of(const mp_vm *vm, const mp_call *call, mp_str *uri)
+/* The stored answer for this call; NULL if the call must be served by Lua. `*read`: see find_answer. */
+static const frozen *answer_of(const mp_vm *vm, const mp_call *call, const frozen_resource **read)
 {
     mp_frozen_answers *answers = mp_lib_of_vm(vm)->frozen;
     const mp_era *era = mp_call_era(call);
@@ -302,7 +305,7 @@ static const frozen *answer_of(const mp_vm *vm, const mp_call *call, mp_str *uri
     /* The revision of a session is unknown before its `initialize`. */
     if (session != NULL && (!answers->serves_sessions || mp_session_era(session) == NULL))
         return NULL;
-    return find_answer(answers, era, mp_call_method(call), mp_call_params(call), uri);
+    return find_answer(answers, era, mp_call_method(call), mp_call_params(call), read);
 }
 
 /* True if C can write the audit line of the call, or none is wanted. The line repeats texts of the params: those with escapes are left to Lua. */
@@ -318,23 +321,26 @@ bool mp_frozen_answer(mp_vm *vm, mp_call *call)
 {
     mp_lib *lib = mp_lib_of_vm(vm);
     const mp_frozen_answers *answers = lib->frozen;
-    mp_str uri = MP_STR_NONE;
-    const frozen *found = answers->is_on && !answers->is_compared ? answer_of(vm, call, &uri) : NULL;
+    const frozen_resource *read = NULL;
+    const frozen *found = answers->is_on && !answers->is_compared ? answer_of(vm, call, &read) : NULL;
     if (found == NULL || !can_audit(lib, call))
         return false;
     mp_stat_add(&mp_stat_calls_frozen, 1);
     if (lib->audit != MP_AUDIT_MODE_OFF) {
         mp_audit_line line = {0};
-        mp_audit_begin(&line, lib, call, uri);
+        mp_audit_begin(&line, lib, call, read == NULL ? MP_STR_NONE : read->node.key);
         mp_audit_end(&line, &(mp_audit_outcome){.outcome = "ok"});
     }
+    if (read != NULL && read->metrics != NULL)
+        mp_call_measure(call, read->metrics);
     mp_call_answer(call, (mp_str){found->bytes, found->len});
     return true;
 }
 
 void mp_frozen_compare(const mp_vm *vm, const mp_call *call, mp_str result)
 {
-    const frozen *found = mp_lib_of_vm(vm)->frozen->is_compared ? answer_of(vm, call, &(mp_str){0}) : NULL;
+    const frozen_resource *read = NULL;
+    const frozen *found = mp_lib_of_vm(vm)->frozen->is_compared ? answer_of(vm, call, &read) : NULL;
     if (found == NULL || mp_str_eq(result, (mp_str){found->bytes, found->len}))
         return;
     fprintf(stderr, "frozen answer differs\n  frozen %.*s\n  Lua    %.*s\n", (int)found->len, found->bytes,

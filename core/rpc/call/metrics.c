@@ -3,6 +3,8 @@
 #include <pthread.h>
 #include <stdio.h>
 
+#define MAX_OTHER_THINGS 500 /* prompts, and resources, that have counters of their own */
+
 MP_HISTOGRAM(operation, "mcp_server_operation_duration_seconds", MP_BUCKETS_CALL, 512,
              "time from a request's last byte to its answer", "mcp_method_name", "mcp_protocol_version",
              "network_transport", "error_type")
@@ -10,6 +12,12 @@ MP_HISTOGRAM(tool_duration, "moonpool_tool_duration_seconds", MP_BUCKETS_CALL, M
              "time from a tools/call's last byte to its answer, by tool", "gen_ai_tool_name")
 MP_LABELLED_COUNTER(tool_calls, "moonpool_tool_calls", 6 * MP_MAX_TOOL_METRICS, "calls of tools that have ended",
                     "gen_ai_tool_name", "outcome")
+
+MP_LABELLED_COUNTER(prompt_gets, "moonpool_prompt_gets", 6 * MAX_OTHER_THINGS, "prompts/get requests that have ended",
+                    "gen_ai_prompt_name", "outcome")
+MP_LABELLED_COUNTER(resource_reads, "moonpool_resource_reads", 6 * MAX_OTHER_THINGS,
+                    "resources/read requests that have ended, by the name of the resource or template", "resource",
+                    "outcome")
 
 /* The methods of all revisions; a client's other texts count as _other. The most frequent one is first. */
 static const char *const methods[] = {
@@ -47,21 +55,22 @@ static const char *const outcomes[] = {"ok", "failed", "denied", "error", "cance
 enum { OUTCOMES = sizeof outcomes / sizeof *outcomes };
 
 static _Atomic mp_series operations[METHODS][ERAS + 1][3][CAUSES + CODES + 1];
-static atomic_bool is_off;
 static _Atomic int64_t max_tools = MP_MAX_TOOL_METRICS;
 
+/* Of a tool, a prompt or a resource. */
 struct mp_tool_metrics {
-    mp_node node; /* the key: the tool's name */
-    mp_series duration;
+    mp_node node;            /* the key: the thing's name */
+    const mp_family *family; /* of `calls` */
+    mp_series duration;      /* 0 unless it is a tool */
     _Atomic mp_series calls[OUTCOMES];
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for `tools` */
-static mp_map tools;                                     /* of mp_tool_metrics, which are never freed */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for `things` */
+static mp_map things[MP_MEASURED_KINDS];                 /* of mp_tool_metrics, which are never freed */
 
 void mp_metrics_configure(bool is_on, int64_t count)
 {
-    atomic_store(&is_off, !is_on);
+    mp_series_enable(is_on);
     atomic_store(&max_tools, count);
 }
 
@@ -139,16 +148,22 @@ static mp_series operation_of(const mp_call *call, size_t error)
 
 /* -- tools --------------------------------------------------------------------------------------------------------- */
 
-mp_tool_metrics *mp_tool_metrics_of(mp_str name)
+mp_tool_metrics *mp_tool_metrics_of(mp_measured kind, mp_str name)
 {
+    static const mp_family *const families[] = {&mp_family_tool_calls, &mp_family_prompt_gets,
+                                                &mp_family_resource_reads};
+    mp_map *map = &things[kind];
     pthread_mutex_lock(&lock);
-    if (tools.slots == NULL)
-        mp_map_init(&tools);
+    if (map->slots == NULL)
+        mp_map_init(map);
     bool is_new = false;
-    if ((int64_t)tools.count >= atomic_load(&max_tools) && mp_map_find(&tools, name) == NULL)
+    int64_t most = kind == MP_MEASURED_TOOL ? atomic_load(&max_tools) : MAX_OTHER_THINGS;
+    if ((int64_t)map->count >= most && mp_map_find(map, name) == NULL)
         name = MP_STR("_other");
-    mp_tool_metrics *found = mp_map_need(&tools, name, sizeof *found, &is_new);
+    mp_tool_metrics *found = mp_map_need(map, name, sizeof *found, &is_new);
     if (is_new)
+        found->family = families[kind];
+    if (is_new && kind == MP_MEASURED_TOOL)
         found->duration = mp_series_of(&mp_family_tool_duration, &name);
     pthread_mutex_unlock(&lock);
     return found;
@@ -182,7 +197,7 @@ static void count_tool(const mp_call *call, size_t error)
     mp_series series = atomic_load_explicit(&tool->calls[outcome], memory_order_relaxed);
     if (series == 0) {
         const mp_str values[] = {tool->node.key, mp_str_of(outcomes[outcome])};
-        series = mp_series_of(&mp_family_tool_calls, values);
+        series = mp_series_of(tool->family, values);
         atomic_store_explicit(&tool->calls[outcome], series, memory_order_relaxed);
     }
     mp_series_add(series, 1);
@@ -190,7 +205,7 @@ static void count_tool(const mp_call *call, size_t error)
 
 void mp_call_observe(const mp_call *call)
 {
-    if (call->is_detached || call->subscriber != NULL || atomic_load_explicit(&is_off, memory_order_relaxed))
+    if (call->is_detached || call->subscriber != NULL || !mp_series_is_on())
         return;
     uint64_t us = mp_monotonic_us() - call->began;
     size_t error = error_of(call);

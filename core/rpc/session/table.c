@@ -22,6 +22,10 @@ MP_COUNTER(refused_jobs, "refused", "reason", "jobs", "background tasks over tas
 MP_COUNTER(refused_auth_pending, "refused", "reason", "auth_pending",
            "requests over limits.auth.waiting, or past limits.auth.time")
 
+MP_HISTOGRAM(session_duration, "mcp_server_session_duration_seconds", MP_BUCKETS_SESSION, 64,
+             "time from the start of a session to its end; error_type: why it ended", "mcp_protocol_version",
+             "network_transport", "error_type")
+
 #define SHARDS MP_SESSION_PAGES
 #define DECOYS 256 /* decoy sessions, which no id finds */
 
@@ -413,6 +417,17 @@ static void deliver_closing(mp_message *message, mp_loop *loop)
     free(notice);
 }
 
+static void observe_end(const mp_session *session, const mp_stat *reason)
+{
+    const mp_era *era = mp_session_era(session);
+    const mp_str values[] = {mp_str_of(era == NULL ? "" : era->date),
+                             mp_str_of(session->transport->is_pipe ? "pipe" : "tcp"), mp_str_of(reason->value)};
+    uint64_t now = mp_monotonic_ms();
+    uint64_t ms = now > session->opened_at ? now - session->opened_at : 0;
+    if (mp_series_is_on())
+        mp_series_observe(mp_series_of(&mp_family_session_duration, values), MP_BUCKETS_SESSION, ms * 1000);
+}
+
 bool mp_session_close(mp_session *session, const mp_stat *reason)
 {
     mp_table *table = session->table;
@@ -436,6 +451,7 @@ bool mp_session_close(mp_session *session, const mp_stat *reason)
     mp_stat_add(reason, 1);
     if (mp_tap_is_on())
         tap_session(session, "session ended", NULL, reason->value);
+    observe_end(session, reason);
     uncount_session(table, session->owner);
 
     for (unsigned i = 0; i < MP_RPC_MAX; i++)

@@ -7,11 +7,13 @@ local paths = require "moonpool.runtime.paths"
 local problem = require "moonpool.runtime.diagnostic"
 local sorted = require "moonpool.runtime.sorted_keys"
 local suggest = require "moonpool.runtime.suggest"
+local timed = require "moonpool.runtime.timed"
 
 -- stand_in(argv, options): replaces the programs while a spec fakes them; else nil.
 local exec = {}
 
 local MAX_TIME_S = 86400 -- seconds
+local known_ends = { late = "timeout", loud = "output" }
 
 local known = { stdin = "string", timeout = "number", env = "table", cwd = "string", max = "number" }
 local names = { "cwd", "env", "max", "stdin", "timeout" }
@@ -168,10 +170,12 @@ function exec.library(granted, file)
     local root, rest = start_in(options.cwd)
     if not root then return nil, rest end
     local seconds, most = options.timeout or host.limits.exec.time, math.floor(options.max or host.limits.exec.output)
+    local measured <close> = timed.start(program, "exec", program.text)
     local result, why = host.program.run {
       path = program.path, argv = list, env = env, root = root, rest = rest, stdin = host.secret.reveal(options.stdin) or options.stdin or "",
       seconds = seconds, most = most,
     }
+    measured.outcome = result and (result.status == 0 and "0" or result.status and "failed" or "signal") or known_ends[why] or "error"
     if result then return result end
     if why == "late" then why = ("the program did not end within %g s"):format(seconds) end
     if why == "loud" then why = ("the program printed more than %d bytes"):format(most) end

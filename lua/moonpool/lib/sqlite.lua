@@ -8,6 +8,7 @@ local json = require "moonpool.json"
 local paths = require "moonpool.runtime.paths"
 local problem = require "moonpool.runtime.diagnostic"
 local suggest = require "moonpool.runtime.suggest"
+local timed = require "moonpool.runtime.timed"
 local weak = require "moonpool.runtime.weak"
 
 local sqlite = {}
@@ -125,6 +126,11 @@ end
 
 local release = { __close = function(self) self.state.running = self.state.running - 1 end }
 
+local function ended(measured, found, ...)
+  measured.outcome = found == nil and "error" or "ok"
+  return found, ...
+end
+
 local function run(state, kind, sql, params, in_transaction)
   state.running = state.running + 1
   local _ <close> = setmetatable({ state = state }, release)
@@ -132,7 +138,8 @@ local function run(state, kind, sql, params, in_transaction)
   if not fine then return words(state, nil, why) end
   uses = uses + 1
   state.used = uses
-  return words(state, host.sqlite.run(state.handle, kind, sql, params, in_transaction))
+  local measured <close> = timed.start(state, "sqlite", "sqlite", state.label)
+  return words(state, ended(measured, host.sqlite.run(state.handle, kind, sql, params, in_transaction)))
 end
 
 local function rows(found, why)
@@ -219,7 +226,7 @@ local function open_file(shown, root, rest, is_read_only, setup)
   local key = table.concat({ root, rest, tostring(is_read_only), setup or "" }, "\0")
   local state = by_place[key]
   if not state then
-    state = { shown = shown, running = 0, used = 0, is_file = true }
+    state = { shown = shown, label = paths.shown(root), running = 0, used = 0, is_file = true }
     function state.open() return host.sqlite.open(root, rest, is_read_only, setup) end
     by_place[key] = state
   end
@@ -227,7 +234,7 @@ local function open_file(shown, root, rest, is_read_only, setup)
 end
 
 local function open_memory(setup)
-  local state = { shown = "sqlite", running = 0, used = 0 }
+  local state = { shown = "sqlite", label = ":memory:", running = 0, used = 0 }
   function state.open() return host.sqlite.open(nil, nil, false, setup) end
   local fine, why = ensure_open(state)
   if not fine then return nil, why end

@@ -4,6 +4,7 @@ local access = require "moonpool.access.access"
 local arguments = require "moonpool.things.arguments"
 local content = require "moonpool.things.tool_result"
 local errors = require "moonpool.runtime.rpc_error"
+local host = require "moonpool.host"
 local json = require "moonpool.json"
 local prompt_library = require "moonpool.things.prompt"
 local registry = require "moonpool.registry.registry"
@@ -31,6 +32,8 @@ prompts["prompts/get"] = function(call, params, era)
   local prompt, forbidden = access.find(call, registry.thing("prompts", params.name))
   if forbidden then return nil, forbidden end
   if not prompt then return unknown(call, params.name) end
+  prompt.metrics = prompt.metrics or host.metrics.prompt(prompt.name)
+  host.call.measure(call, prompt.metrics)
   local args = params.arguments
   if args == nil or args == json.null then
     args = {}

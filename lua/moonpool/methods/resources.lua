@@ -3,6 +3,7 @@
 local content = require "moonpool.things.tool_result"
 local contents = require "moonpool.things.resource_contents"
 local errors = require "moonpool.runtime.rpc_error"
+local host = require "moonpool.host"
 local json = require "moonpool.json"
 local registry = require "moonpool.registry.registry"
 local run = require "moonpool.calls.run"
@@ -43,6 +44,8 @@ resources["resources/read"] = function(call, params, era)
   local resource, values, generation = registry.open(call, normal)
   if not resource and values then return nil, values end
   if not resource then return not_found(era, uri) end
+  resource.metrics = resource.metrics or host.metrics.resource(resource.name)
+  host.call.measure(call, resource.metrics)
   if resource.upstream then values = { uri = uri } end
   local ok, value, err = run.handler(resource, "resource failed", call, era, params, resource.handler, values, call, resource.has_policies and normal or nil)
   if not ok then return value, err end
@@ -55,7 +58,7 @@ resources["resources/read"] = function(call, params, era)
   local convert = era.methods["resources/read"].convert_result
   if convert then convert(result) end
   local bytes = json.encode(result)
-  registry.freeze(generation, "resources/read", era.date, uri, bytes)
+  registry.freeze(generation, "resources/read", era.date, uri, bytes, resource.metrics)
   return json.raw(bytes), nil, true
 end
 

@@ -377,8 +377,8 @@ local can_freeze = plan.is_audited_by_c() and not host.script.has_specs
 
 --- Gives C the bytes of an answer that every plain request of the revision gets until another snapshot is published: the result of a list,
 --- or of resources/read for a URI. C refuses the bytes if the snapshot from which they were made, of this generation, is no longer the published one.
-function registry.freeze(generation, method, date, uri, bytes)
-  if can_freeze then host.answers.freeze(generation, method, date, uri, bytes) end
+function registry.freeze(generation, method, date, uri, bytes, metrics)
+  if can_freeze then host.answers.freeze(generation, method, date, uri, bytes, metrics) end
 end
 
 -- True if lists may differ between clients: an upstream may list more for those that it can ask. Which these are is not known before they ask.

@@ -4,6 +4,7 @@
 --   row    a policy that is loaded; rows are in the order in which they run, the outermost first
 
 local arguments = require "moonpool.things.arguments"
+local failure = require "moonpool.runtime.outcome"
 local frozen = require "moonpool.runtime.frozen"
 local hint_options = require "moonpool.things.hint_options"
 local glob = require "moonpool.runtime.glob"
@@ -135,6 +136,36 @@ local function given(trail, row, ...)
   return ...
 end
 
+-- -- decisions, for /metrics --------------------------------------------------------------------------------------------
+
+local function count(row, decision)
+  row.decisions = row.decisions or {}
+  row.decisions[decision] = row.decisions[decision] or host.metrics.series("policy", row.name, decision)
+  host.metrics.count(row.decisions[decision])
+end
+
+-- The policies that ran let the call through, but for the last one if the handler was not reached: that one has decided `how`.
+local function count_decisions(trail, how)
+  local ran = trail.ran
+  trail.ran = {}
+  for i = 1, #ran do count(ran[i], (i < #ran or trail.reached) and "passed" or how) end
+end
+
+local function decided(trail, ...)
+  local value, why = ...
+  count_decisions(trail, value == nil and why ~= nil and "refused" or "answered")
+  return ...
+end
+
+-- Closed when an error leaves the policies; decided() has counted all else. An error that ends the task is no decision.
+local errors_mt = {
+  __close = function(self, err)
+    if err == nil or host.task.is_ending(err) then return end
+    count_decisions(self.trail, (failure.is_expected(err) or failure.is_refused(err) or failure.is_missing(err)) and "refused"
+      or failure.is_input(err) and "passed" or "fault")
+  end,
+}
+
 local function step(trail, i)
   local row = trail.rows[i]
   if not row then
@@ -144,6 +175,7 @@ local function step(trail, i)
   end
   if trail.own.uri and not concerns(row, "resources", trail.own.uri) then return step(trail, i + 1) end
   trail.at = row.name
+  trail.ran[#trail.ran + 1] = row
   trail.gave = nil
   local _ <close> = host.trace.begin("policy", row.name)
   return given(trail, row, row.handler(trail.turn, function() return back(trail, row, step(trail, i + 1)) end, row.gets_row and row or nil))
@@ -163,9 +195,10 @@ local function around(kind, thing, found, inner, phase)
   inner = checked(thing, inner, phase)
   return function(args, call, uri)
     local own = { kind = kinds[kind], name = thing.name, args = args, uri = uri, upstream = thing.upstream, phase = phase }
-    local trail = { rows = found, inner = inner, call = call, own = own, turn = turn_of(call, own) }
+    local trail = { ran = {}, rows = found, inner = inner, call = call, own = own, turn = turn_of(call, own) }
     trails[call] = trail
-    return step(trail, 1)
+    local _ <close> = setmetatable({ trail = trail }, errors_mt)
+    return decided(trail, step(trail, 1))
   end
 end
 

@@ -11,6 +11,7 @@ local principal = require "moonpool.access.principal"
 local problem = require "moonpool.runtime.diagnostic"
 local recent = require "moonpool.runtime.lru"
 local suggest = require "moonpool.runtime.suggest"
+local timed = require "moonpool.runtime.timed"
 
 local auth = {}
 
@@ -238,13 +239,21 @@ local function known_for(i, one, seconds)
   return type(seconds) == "number" and math.max(0, math.min(auth.KNOWN, seconds)) * 1000 // 1 | 0 or auth.KNOWN * 1000
 end
 
+-- Calls one script, as xpcall does.
+local function ask(one, request)
+  local measured <close> = timed.start(one, "auth", one.path)
+  local ok, value, why, wait = xpcall(one.handler, failure.handler, request)
+  measured.outcome = ok and (value and "known" or "unknown") or failure.is_expected(value) and "unknown" or "error"
+  return ok, value, why, wait
+end
+
 --- Authenticates a request for C. Returns a ref, and the milliseconds for which it is valid for the bearer token alone; or nil, an HTTP
 --- status, a message, the seconds until a retry, and the reason for the audit.
 function auth.authenticate(request)
   local retry, reasons
   for i = 1, #asked do
     local one = asked[i]
-    local ok, value, why, wait = xpcall(one.handler, failure.handler, request)
+    local ok, value, why, wait = ask(one, request)
     if ok and value then
       local known, trouble = seat_of(one, value)
       if not known then return nil, 500, failure.report(trouble, "auth failed", one.path) end

@@ -8,6 +8,7 @@ local problem = require "moonpool.runtime.diagnostic"
 local reach = require "moonpool.lib.http.reach"
 local request = require "moonpool.lib.http.request"
 local retry = require "moonpool.lib.http.retry"
+local timed = require "moonpool.runtime.timed"
 
 local http = {}
 
@@ -44,16 +45,18 @@ end
 
 -- Sends one request without following redirects: status, head, body or handle; or nil, why.
 local function hop(self, plan, url, seconds, stream)
-  local may = reach.find(self.grants, url)
+  local may, grant = reach.find(self.grants, url)
   if not may then
     log_refusal(self.path, url, "no grant", grants.yaml("net", place(url), self.path))
     return nil, grants.refusal("net", place(url), self.path)
   end
   if seconds <= 0 then return nil, words(plan.method, url, ("no answer within %g s"):format(plan.timeout)) end
+  local measured <close> = timed.start(grant, "http", grant.text)
   local status, head, rest, kind = host.http.send {
     method = plan.method, url = url.url, headers = request.lines(plan), body = plan.body, most = plan.most, seconds = seconds,
     reach = may, repeatable = retry.may_resend(plan), stream = stream,
   }
+  measured.outcome = status and ("%dxx"):format(status // 100) or kind == "late" and "timeout" or kind == "refused" and "refused" or "error"
   if status then return status, head, rest end
   if kind == "late" then head = ("no answer within %g s"):format(plan.timeout) end
   if kind == "refused" then log_refusal(self.path, url, "its address") end

@@ -31,10 +31,10 @@ function reach.parse(text)
   name, port = name:gsub("%.$", ""), read_port(port)
   if port == false then return nil end
   local address = host.http.address(name)
-  if address then return not word and { host = address, port = port, is_address = true } or nil end
+  if address then return not word and { text = text, host = address, port = port, is_address = true } or nil end
   if rest:sub(1, 1) == "[" or name:find "^[%d.]+$" then return nil end
   if name ~= "*" and not is_name(name:gsub("^%*%.", "")) then return nil end
-  return { host = name, port = port, private = word ~= nil }
+  return { text = text, host = name, port = port, private = word ~= nil }
 end
 
 local function is_local(name) return name == "localhost" or name:sub(-10) == ".localhost" end
@@ -62,17 +62,17 @@ end
 
 local rank = { public = 1, loopback = 2, private = 3 }
 
---- The widest kind of addresses that the grants allow for `url` (from host.http.url), for host.http.send; nil if no grant allows it.
+--- The widest kind of addresses that the grants allow for `url` (from host.http.url), for host.http.send, and the grant; nil if no grant allows it.
 function reach.find(grants, url)
-  local found
+  local found, by
   local is_address = host.http.address(url.host) ~= nil
   for _, grant in ipairs(grants) do
     if opens_host(grant, url.host, is_address) and opens_port(grant, url.port) then
       local kind = kind_of(grant, url, is_address)
-      if not found or (rank[kind] or 4) > (rank[found] or 4) then found = kind end
+      if not found or (rank[kind] or 4) > (rank[found] or 4) then found, by = kind, grant end
     end
   end
-  return found
+  return found, by
 end
 
 return reach
