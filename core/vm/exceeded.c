@@ -10,7 +10,7 @@ const char *mp_task_over_limit(const mp_task *task, uint64_t stretch, uint64_t s
 {
     if (task->vm->is_over_memory)
         return task->vm->is_crowded ? MP_TASK_CROWDED : "the call took more memory than limits.call.memory";
-    if (task->payer->spent_us + stretch >= task->vm->call_us)
+    if (task->payer->spent_us + stretch >= task->vm->call_us + task->payer->more_us)
         return "the call ran Lua for longer than limits.call.cpu";
     if (stuck >= MP_STUCK_US)
         return "the call ran too long where it cannot be suspended: in a metamethod, or in a function that C calls";

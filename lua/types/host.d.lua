@@ -651,9 +651,10 @@ function host.job.spawn(call, f, seconds, id) end
 --- Runs f in a task with a call that belongs to the gateway and to no client.
 ---@param f fun(call: moonpool.Call)
 ---@param seconds number
+---@param more? number   Seconds of processor time beyond limits.call.cpu, for work that no script has written
 ---@return boolean? ok
 ---@return string? why
-function host.job.begin(f, seconds) end
+function host.job.begin(f, seconds, more) end
 
 --- Cancels a job. Does nothing if the job has ended.
 ---@param job userdata

@@ -116,13 +116,16 @@ static int l_spawn(lua_State *L)
     return 1;
 }
 
-/* job.begin(f, seconds): starts a background task that runs f(call) for at most `seconds` and belongs to no other call. True; or nil, why.  [-0, +1|2, throws] */
+/* job.begin(f, seconds[, more]): starts a background task that runs f(call) for at most `seconds` and belongs to no other call. `more`: seconds of processor
+ * time beyond limits.call.cpu. True; or nil, why.  [-0, +1|2, throws] */
 static int l_begin(lua_State *L)
 {
     mp_lib *lib = mp_lib_of(L);
     luaL_checktype(L, 1, LUA_TFUNCTION);
     double seconds = luaL_checknumber(L, 2);
     luaL_argcheck(L, seconds > 0, 2, "seconds must be above 0");
+    double more = luaL_optnumber(L, 3, 0);
+    luaL_argcheck(L, more >= 0 && more <= 3600, 3, "more must be 0 to 3600 seconds");
     lua_settop(L, 1);
     lua_createtable(L, 2, 0);
     lua_pushvalue(L, 1);
@@ -143,6 +146,7 @@ static int l_begin(lua_State *L)
         return 2;
     }
     mp_lib_task *task = mp_lib_task_start(lib->vm, &mp_detached_work, call);
+    task->super.more_us = (uint64_t)(more * 1e6);
     task->job = ref;
     mp_call_bind(L, 3, task);
     lua_pushboolean(L, 1);

@@ -29,6 +29,7 @@ local wrapping = require "moonpool.upstream.wrapping"
 local federated = {}
 
 local MAX_READ_S = 120       -- seconds that one reading of an upstream's lists may take
+local MORE_CPU_S = 60        -- of these, seconds of processor time beyond limits.call.cpu: lists can be long, however little the calls of scripts may take
 local TICK_S = 5             -- at most, seconds between two looks for lists that are due
 local LOOK_S = 0.5           -- seconds between two looks whether another worker could not read lists of a class
 local CLASS = catalogue.class
@@ -420,7 +421,7 @@ end
 -- Reads the lists of the classes that are due, by the channels of clients that have listed: clients of these classes are notified of changes.
 local function read_classes(record, began)
   for _, name in ipairs(classes.known(record)) do
-    if not host.job.begin(function() read_class(record, name, nil, began - record.refresh / 2) end, MAX_READ_S) then return end
+    if not host.job.begin(function() read_class(record, name, nil, began - record.refresh / 2) end, MAX_READ_S, MORE_CPU_S) then return end
   end
 end
 
@@ -445,7 +446,7 @@ function federated.read(record)
   if auth.is_personal(record) then return true end
   local claim <close> = host.upstream.claim(record.name, CLASS)
   if not claim then return false end
-  local began, _, _, was_stale = host.time.now(), host.upstream.catalogue(record.name, CLASS)
+  local began, _, _, was_stale = host.time.now(), host.upstream.catalogue_hash(record.name, CLASS)
   host.store.set(began_key(record), ("%.6f"):format(began))
   local _ <close> = setmetatable({}, { __close = function() host.bus.broadcast("upstream settled", record.name) end })
   local text, failure = lists.read(record)
@@ -468,7 +469,7 @@ function federated.has_begun(record, since) return (tonumber(host.store.get(bega
 --- The lists are read at the next look.
 function federated.forget(record) host.store.delete(fresh_key(record)) end
 
-local function read_soon(record) host.job.begin(function() federated.read(record) end, MAX_READ_S) end
+local function read_soon(record) host.job.begin(function() federated.read(record) end, MAX_READ_S, MORE_CPU_S) end
 
 local function is_due(record)
   if auth.is_personal(record) then return false end
@@ -516,7 +517,7 @@ end
 bus.on("catalogue", function()
   wanted = wanted + 1
   routes.suspend(true)
-  host.job.begin(catch_up, MAX_READ_S)
+  host.job.begin(catch_up, MAX_READ_S, MORE_CPU_S)
 end)
 
 bus.on("upstream settled", function(name)
@@ -548,7 +549,7 @@ local function read_class_soon(record, name, way, id)
       wake()
     end })
     is_mine = read_class(record, name, way)
-  end, MAX_READ_S)
+  end, MAX_READ_S, MORE_CPU_S)
   if not reading[id] then tried[id] = true end
 end
 
@@ -634,9 +635,17 @@ function federated.settle(call, method, params)
   return list_of_method[method] and refusal_of(call, list_of_method[method], params.name) or nil
 end
 
+-- Waits until a task of the gateway has made the things: a client's call does not pay for that.
+local function wait_for_things()
+  while done < wanted do
+    if not is_making and not host.job.begin(catch_up, MAX_READ_S, MORE_CPU_S) then return catch_up() end
+    changed:wait(1)
+  end
+end
+
 --- Waits until the lists are there that clients see which cannot be asked anything.
 function federated.settle_base()
-  if done < wanted then catch_up() end
+  if done < wanted then wait_for_things() end
   if is_settled then return end
   began = began or host.time.now()
   while is_waiting() do
@@ -648,7 +657,7 @@ function federated.settle_base()
     changed:wait(left)
   end
   is_settled = true
-  catch_up()
+  if done < wanted then wait_for_things() end
 end
 
 --- Waits until the first reading of an upstream's lists is over, for at most its `list_wait`: `upstream "NAME"`:tools() needs them. The lists of a caller
@@ -689,7 +698,7 @@ if config.has_any and not host.script.has_specs then
       wanted = wanted + 1
       catch_up()
       read_due()
-    end, MAX_READ_S)
+    end, MAX_READ_S, MORE_CPU_S)
   end)
 end
 

@@ -19,6 +19,7 @@ local followed = {}
 
 local GATHER_S, MOST_GATHER_S = 0.2, 2      -- seconds without another change before the lists are read, and in all
 local READ_S = 120                          -- seconds that the reading may take
+local MORE_CPU_S = 60                       -- of these, seconds of processor time beyond limits.call.cpu
 local NEW_S = 10                            -- seconds that a URI is followed before its subscriber is there
 local PAUSE_S, MOST_PAUSE_S = 1, 60         -- seconds between attempts to be told again, doubling
 
@@ -56,7 +57,7 @@ function followed.changed(record)
     return
   end
   gathering[record.name] = { first = now, last = now }
-  if not host.job.begin(function() read_gathered(record) end, READ_S) then
+  if not host.job.begin(function() read_gathered(record) end, READ_S, MORE_CPU_S) then
     gathering[record.name] = nil
     federated.forget(record)
   end

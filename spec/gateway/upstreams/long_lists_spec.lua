@@ -98,3 +98,18 @@ describe("what is known of an upstream", function()
     assert.is_true(found[2] < 1000, found[2] .. " KB more for a look at 3,300 KB")
   end)
 end)
+
+describe("a list that takes more processor time than a call may take", function()
+  it("is read and served nevertheless: limits.call.cpu is for scripts and their calls", function()
+    local u <close> = upstream.start { revision = "2025-11-25" }
+    local tools = {}
+    for i = 1, 2000 do tools[i] = definition(("tool%04d"):format(i), "Does something, number " .. i .. ".") end
+    u:offer("tools", tools)
+    local g <close> = upstream.gateway({ one = u }, { workers = 2, entries = { one = { prefix = "", list_wait = "60s" } },
+      config = { limits = { call = { cpu = "40ms" } } } })
+    local c <close> = g:client "2026-07-28"
+    wait.for_fact("all tools", 60, function() return g:status().upstreams.one.served and g:status().upstreams.one.served.tools == 2000 end)
+    assert.equal(100, #c:result("tools/list", {}).tools)
+    upstream.text(c:call("tools/call", { name = "tool1999", arguments = {} }))
+  end)
+end)
