@@ -708,7 +708,7 @@ function sqlite.blob(bytes) end
 ---@field args table             The arguments of the call; for a resource, the values of the variables in its URI
 ---@field uri? string            The URI that is read, if the call reads a resource
 ---@field upstream? string      The upstream whose tool, resource or prompt it is; nil for one of the scripts
----@field phase? "prepare"|"run" For a tool with `prepare`: the policy runs for both phases
+---@field phase? "prepare"|"run" For a tool with `prepare`: the policy runs for both phases. "run", too, around the result of an upstream's task
 
 --- The calls that a policy applies to: names of tools and prompts and URIs of resources, where `*` matches any characters. A policy that
 --- names none of the three applies to all calls.

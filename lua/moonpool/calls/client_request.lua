@@ -132,10 +132,15 @@ end
 -- -- asking the client -------------------------------------------------------------------------------------------------------
 
 local askers = setmetatable({}, { __mode = "k" })
+local putters = setmetatable({}, { __mode = "k" })
 
 --- From now on the questions of `call` go to ask(open, found, whys): `open` holds the questions by key; `ask` puts each answer into
---- `found`, or into `whys` the reason why there is none.
-function client_request.through(call, ask) askers[call] = ask end
+--- `found`, or into `whys` the reason why there is none. `put` asks one question without waiting, with the params and results of host.call.question
+--- but for the call.
+function client_request.through(call, ask, put) askers[call], putters[call] = ask, put end
+
+--- The function `put` of a call whose questions go another way than its own; or nil.
+function client_request.putter(call) return putters[call] end
 
 --- True if the questions of a call go another way than its own: those of an MCP task.
 function client_request.is_apart(call) return askers[call] ~= nil end

@@ -9,12 +9,14 @@ local content = require "moonpool.things.tool_result"
 local errors = require "moonpool.runtime.rpc_error"
 local failure = require "moonpool.runtime.outcome"
 local json = require "moonpool.json"
+local lazy = require "moonpool.runtime.lazy"
 local param_headers = require "moonpool.protocol.param_headers"
 local registry = require "moonpool.registry.registry"
 local suggest = require "moonpool.runtime.suggest"
 local task_record = require "moonpool.tasks.task_record"
 local tasks = require "moonpool.tasks.tasks"
 local tool_answer = require "moonpool.calls.tool_answer"
+local upstream_tasks = lazy "moonpool.upstream.tasks"
 
 local type, xpcall = type, xpcall
 local getmetatable = debug.getmetatable
@@ -54,7 +56,7 @@ local function becomes_task(tool, era, call, asked)
   if not era.tasks then return false end
   if era.tasks == "extension" then                                                     -- the rule TX-1
     if tool.task and call_library.able(call, task_record.needs) then return true end
-    if tool.task ~= "required" then return false end
+    if tool.task ~= "required" or tool.upstream then return false end      -- the gateway polls the upstream for this client
     return nil, task_record.undeclared("'" .. tool.name .. "' runs only as a task: declare " .. registry.tasks_extension)
   end
   if asked == nil or not registry.offers "tasks" then                                  -- the rule TA-1
@@ -92,6 +94,33 @@ local function start(tool, era, call, params, args)
   end)
   if not record then return nil, err end
   return created(era, record)
+end
+
+-- The call of an upstream's tool goes on as a task of this gateway: `made` is what the upstream has made of it.
+local function start_made(tool, era, call, params, args, made)
+  local function abandon() upstream_tasks.cancel(made) end
+  local has_begun = false
+  local _ <close> = setmetatable({}, { __close = function()
+    if not has_begun then abandon() end
+  end })
+  local record, err = tasks.start(call, { name = tool.name, poll = made.poll, abandon = abandon }, made.ttl, function(job_call)
+    local _ <close> = upstream_tasks.resume(job_call, made)
+    return answer(tool, era, job_call, params, xpcall(tool.handler, handler, args, job_call))
+  end)
+  if not record then return nil, err end
+  has_begun = true
+  return created(era, record)
+end
+
+-- Runs the handler of an upstream's tool for a client that can have a task; `is_asked`: it has asked for one.
+local function run_wishing(tool, era, call, params, args, is_asked)
+  upstream_tasks.wish(call, is_asked and era.tasks == "params" and params.task.ttl or nil)
+  local function over(ok, ...)
+    if not ok and failure.is_task((...)) then return start_made(tool, era, call, params, args, failure.task((...))) end
+    if is_asked then return instead(tool, era, call, params, answer(tool, era, call, params, ok, ...)) end
+    return answer(tool, era, call, params, ok, ...)
+  end
+  return over(xpcall(tool.handler, handler, args, call))
 end
 
 local function prepare(tool, args, call)
@@ -151,6 +180,9 @@ tools["tools/call"] = function(call, params, era)
     if not ok and is_task then return instead(tool, era, call, params, answer(tool, era, call, params, false, value)) end
     if not ok then return answer(tool, era, call, params, false, value) end
     args = value
+  end
+  if tool.upstream and (is_task or era.tasks == "extension" and call_library.able(call, task_record.needs)) then
+    return run_wishing(tool, era, call, params, args, is_task)
   end
   if is_task then return start(tool, era, call, params, args) end
   local span = not tool.has_policies and host.trace.begin "handler" or nil

@@ -8,6 +8,9 @@ local suggest = require "moonpool.runtime.suggest"
 
 local call = {}
 
+--- The extension of the stateless revision that has MCP tasks.
+call.tasks_extension = "io.modelcontextprotocol/tasks"
+
 -- The log levels of RFC 5424, least severe first. C knows a level by its index here, counted from 0 (O-1).
 call.levels = { "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency" }
 local number = { warn = 3 }

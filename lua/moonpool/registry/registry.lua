@@ -7,6 +7,7 @@
 
 local access = require "moonpool.access.access"
 local apps = require "moonpool.protocol.apps"
+local call_library = require "moonpool.protocol.call"
 local content = require "moonpool.things.tool_result"
 local errors = require "moonpool.runtime.rpc_error"
 local hops = require "moonpool.upstream.hops"
@@ -24,7 +25,7 @@ local uris = require "moonpool.runtime.uris"
 
 local registry = {}
 
-registry.tasks_extension = "io.modelcontextprotocol/tasks"
+registry.tasks_extension = call_library.tasks_extension
 
 -- Milliseconds for which a client may cache a list (Q-1): short, because the things of a saved script are served at once.
 local LIST_TTL_MS = 5000
@@ -178,7 +179,7 @@ local function offers_of(own, everything, resources)
     prompts = has_upstreams or next(everything.prompts) ~= nil,
     resources = has_upstreams or next(resources) ~= nil,
     completions = has_upstreams or any(everything.prompts, "complete") or any(everything.templates, "complete"),
-    tasks = any(own.tools, "task"),
+    tasks = has_upstreams or any(own.tools, "task"),
     apps = has_pages(everything.resources) or has_pages(everything.templates),
   }
 end

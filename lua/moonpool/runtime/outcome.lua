@@ -16,6 +16,7 @@ local expected = { name = "moonpool.runtime.outcome", what = "an error", tostrin
 local missing = { name = "moonpool.missing", what = "an error", tostring = why_of }
 local refused = { name = "moonpool.refused", what = "an error", tostring = why_of }
 local input = { name = "moonpool.input", what = "an error" }
+local task = { name = "moonpool.task", what = "an error" }
 local fault = { name = "moonpool.fault", what = "an error", tostring = why_of }
 
 local function new(kind, content) return frozen.new(kind, { why = content.why }, content) end
@@ -74,13 +75,20 @@ end
 --- The questions of a value that failure.ask raised.
 function failure.questions(value) return frozen.content(value).questions end
 
+--- Ends this run of the handler: an upstream has made an MCP task of the call. The handler runs again as the body of a task of this gateway.
+function failure.become_task(made) error(new(task, { task = made }), 0) end
+
+--- What was given to failure.become_task.
+function failure.task(value) return frozen.content(value).task end
+
+function failure.is_task(value) return frozen.is(value, task) end
 function failure.is_input(value) return frozen.is(value, input) end
 function failure.is_expected(value) return frozen.is(value, expected) end
 function failure.is_refused(value) return frozen.is(value, refused) end
 function failure.is_missing(value) return frozen.is(value, missing) end
 local function is_fault(value) return frozen.is(value, fault) end
 
-local kinds = { [expected] = true, [missing] = true, [input] = true, [refused] = true, [fault] = true }
+local kinds = { [expected] = true, [missing] = true, [input] = true, [refused] = true, [task] = true, [fault] = true }
 
 -- The stack of the error, innermost first, only the lines of scripts: "scripts/tools/a.lua:3 < scripts/lib/b.lua:9".
 local function trace()
@@ -110,6 +118,7 @@ end
 function failure.reason(value)
   if failure.is_missing(value) or failure.is_expected(value) or failure.is_refused(value) or is_fault(value) then return value.why end
   if failure.is_input(value) then return "it asks the client" end
+  if failure.is_task(value) then return "it becomes a task" end
   return words(value, "nil")
 end
 

@@ -141,6 +141,38 @@ local function ask(work, call, wanted, found, whys)
   end
 end
 
+-- A question of an upstream within a task: asked without waiting, with the methods of host.call.question.
+local question = {}
+question.__index = question
+
+--- JSON of the client's answer, or of an error and true; nothing before there is one.
+function question:answer()
+  local work, name = self.work, self.name
+  local said = work.answers[name]
+  if not said then return nil end
+  work.answers[name], work.signals[name] = nil, nil
+  if said.refused then return json.encode(errors.new("internal", tostring(said.refused))), true end
+  return json.encode(said.answer), false
+end
+
+--- The client need not answer any more.
+function question:withdraw()
+  local work, name = self.work, self.name
+  work.answers[name], work.signals[name] = nil, nil
+  if not work.record.requests[name] then return end
+  work.record.requests[name] = nil
+  save(work)
+end
+
+local function put_now(work, call, method, params, signal)
+  local over = host.call.over_output(call, "question", #json.encode(params))
+  if over then return nil end
+  local name = new_key(work, method:match "^%l+")
+  work.record.requests[name], work.signals[name] = { method = method, params = json.object(params) }, signal
+  save(work)
+  return setmetatable({ work = work, name = name }, question)
+end
+
 -- -- starting ------------------------------------------------------------------------------------------------------------
 
 -- The lifetime of a record in milliseconds: `wanted`, at most limits.task_seconds; nil means as long as possible.
@@ -164,7 +196,8 @@ local function stop(work) host.job.stop(work.job, "cancelled by its client") end
 local function new_work(call, tool, wanted)
   local record = task_record.new(call, life(wanted), tool.poll and math.floor(tool.poll * 1000) or POLL_INTERVAL_MS)
   return setmetatable({
-    record = record, name = tool.name, revision = call.revision, signal = host.task.event(), answers = {}, used = {}, again = {},
+    record = record, name = tool.name, revision = call.revision, signal = host.task.event(), answers = {}, used = {}, again = {}, signals = {},
+    abandon = tool.abandon,
     stops = tool.timeout and host.time.now() + tool.timeout,
   }, work_mt)
 end
@@ -181,11 +214,12 @@ local function run(work, job_call, f)
   if running[work.record.id] ~= work then return end -- the task was cancelled or removed before its job began
   works[job_call] = work
   host.call.name_task(job_call, work.record.id)
-  client_request.through(job_call, function(...) ask(work, job_call, ...) end)
+  client_request.through(job_call, function(...) ask(work, job_call, ...) end, function(...) return put_now(work, job_call, ...) end)
   settle(work, job_call, f(job_call))
 end
 
---- Runs f(job_call), which returns a result, or nil and an error, as a task of `tool`. Returns the task's record; or nil and an error.
+--- Runs f(job_call), which returns a result, or nil and an error, as a task of `tool`: { name, poll, timeout, abandon = called if the task is cancelled
+--- before f }. Returns the task's record; or nil and an error.
 --- `wanted` is the ttl in milliseconds that the client asked for, or nil.
 function tasks.start(call, tool, wanted, f)
   local work <close> = new_work(call, tool, wanted)
@@ -222,12 +256,14 @@ local function obey(text)
   if order.cancel then
     work.is_cancelled = finish(work, "cancelled")
     if work.is_cancelled and work.job then stop(work) end
+    if work.is_cancelled and not work.has_begun and work.abandon then work.abandon() end
     return
   end
   local record, taken = work.record, false
   for key, said in pairs(order.answers) do
     if record.requests[key] then
       record.requests[key], work.answers[key], taken = nil, said, true
+      if work.signals[key] then work.signals[key]:set() end
     end
   end
   if not taken then return end

@@ -191,10 +191,15 @@ local function checked(thing, inner, phase)
   end
 end
 
+local resumed = setmetatable({}, { __mode = "k" })     -- calls whose handler runs a second time: call -> true
+
+--- The handler of a call runs a second time, as the body of a task: its policies run in the phase "run".
+function policy.resume(call) resumed[call] = true end
+
 local function around(kind, thing, found, inner, phase)
   inner = checked(thing, inner, phase)
   return function(args, call, uri)
-    local own = { kind = kinds[kind], name = thing.name, args = args, uri = uri, upstream = thing.upstream, phase = phase }
+    local own = { kind = kinds[kind], name = thing.name, args = args, uri = uri, upstream = thing.upstream, phase = resumed[call] and "run" or phase }
     local trail = { ran = {}, rows = found, inner = inner, call = call, own = own, turn = turn_of(call, own) }
     trails[call] = trail
     local _ <close> = setmetatable({ trail = trail }, errors_mt)

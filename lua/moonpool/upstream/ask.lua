@@ -30,10 +30,14 @@ ask.park = nil
 -- The methods of a stateless revision whose answer may be `input_required` (V-1).
 local may_ask = { ["tools/call"] = true, ["prompts/get"] = true, ["resources/read"] = true }
 
---- How the client of a call can be asked; nil: not at all.
+-- True if the questions of a call go another way than its own, and no question can be put that way without waiting.
+local function is_mute(call) return client_request.is_apart(call) and not client_request.putter(call) end
+
+--- How the client of a call can be asked; nil: not at all. The questions of an MCP task are put like those of a call with a stream.
 function ask.way_of(call)
+  if client_request.is_apart(call) then return client_request.putter(call) and "stream" or nil end
   if era.is_stateful(call.revision) then return call.has_session and "stream" or nil end
-  return ask.park and may_ask[call.method] and not client_request.is_apart(call) and "park" or nil
+  return ask.park and may_ask[call.method] and "park" or nil
 end
 
 --- The class of the channel for a call's client: "none" where no way leads to the client. A channel of a stateless upstream has none, since each
@@ -45,7 +49,7 @@ end
 
 --- The class that a request to a stateless upstream names.
 function ask.class_of_request(record, call)
-  local is_asked = call.has_session or may_ask[call.method] and era.is_stateless(call.revision) and not client_request.is_apart(call)
+  local is_asked = call.has_session or may_ask[call.method] and era.is_stateless(call.revision) and not is_mute(call)
   if record.per == "gateway" or not is_asked then return class.none end
   return class.of(call, record.asks)
 end
@@ -125,7 +129,10 @@ end
 function ask.send(record, call, question, signal)
   ask.sign(record, question)
   local params = ask.fitting(call, question)
-  local handle = params and host.call.question(call, question.method, params, signal)
+  if not params then return nil end
+  local put = client_request.putter(call)
+  local handle = put and put(question.method, params, signal)
+  if not put then handle = host.call.question(call, question.method, params, signal) end
   if handle then return handle, params end
 end
 

@@ -18,6 +18,7 @@ local message = require "moonpool.upstream.message"
 local park = require "moonpool.upstream.park"
 local request = require "moonpool.upstream.request"
 local rounds = require "moonpool.upstream.rounds"
+local tasks = require "moonpool.upstream.tasks"
 local wrapping = require "moonpool.upstream.wrapping"
 
 local forward = {}
@@ -52,8 +53,9 @@ local function facts_of(record, identity)
   return catalogue.of(record.name, identity and catalogue.of_caller(identity.owner) or catalogue.class).facts
 end
 
--- The time limit of the call does not count while it waits for an upstream, which has limits of its own.
+-- The time limit of the call does not count while it waits for an upstream, which has limits of its own. That of an MCP task is its lifetime.
 local function pause_deadline(call)
+  if call.task then return nil end
   host.call.clear_deadline(call)
   return setmetatable({}, { __close = function()
     if not call.cancelled then pcall(host.call.set_deadline, call, host.limits.call_seconds) end
@@ -65,13 +67,24 @@ local sent = setmetatable({}, { __mode = "k" })        -- call -> { channel, tim
 --- How the request of a call was sent: { channel, times }; nil if it was not.
 function forward.sent(call) return sent[call] end
 
---- Sends a request of a call. `make(card)` gives the params without `_meta`; `may_ask`: the upstream may answer with questions. Returns what
---- request.send returns.
-function forward.send(record, call, options)
+-- The channel of a request: { record, key, is_own, class, is_single, identity }, or nil and a failure. One that is there for a call alone outlives a call of
+-- which a task can be made.
+local function channel_of(record, call, options)
+  if options.channel then return options.channel end
   local identity, denied = auth.identity(record, call)
   if denied then return nil, denied end
   local facts = facts_of(record, identity)
   local key, is_own, class = keys.of(record, facts, call, ask.class_of(record, facts, call), identity and identity.owner)
+  local is_single = is_own and not call.has_session and options.can_be_task or nil
+  return { record = record, key = key, is_own = is_own and not is_single, class = class, is_single = is_single, identity = identity }
+end
+
+--- Sends a request of a call. `make(card)` gives the params without `_meta`; `may_ask`: the upstream may answer with questions; `channel`: that of an
+--- earlier request of the call, or nil; `can_be_task`: an MCP task may come of it. Returns what request.send returns, and the channel.
+function forward.send(record, call, options)
+  local channel, denied = channel_of(record, call, options)
+  if not channel then return nil, denied end
+  local key, is_own, class, identity = channel.key, channel.is_own, channel.class, channel.identity
   if identity then
     local digest = options.digest                             -- a retry with other scopes is another caller's
     options.digest = function() return (digest and digest() or "") .. identity.owner end
@@ -80,6 +93,7 @@ function forward.send(record, call, options)
   local count = { channel = key, times = 0, place = (sent[call] and sent[call].place or 0) + 1 }
   sent[call] = count
   local class_of_request = ask.class_of_request(record, call)
+  channel.asks = class_of_request
   count.is_plain = class == "none" and class_of_request == "none" and not (is_own and not call.has_session)
   local wants_progress = options.wants_progress and meta ~= nil and meta.progressToken ~= nil
   local level = message.level_name(call)
@@ -97,19 +111,21 @@ function forward.send(record, call, options)
     build = function(card, id)
       count.times = count.times + 1
       local params = options.make(card)
-      params._meta = message.meta(card, meta, wants_progress and id or nil, level, class_of_request)
+      local may_be_task = options.method == "tools/call" and tasks.has_extension(card)
+      params._meta = message.meta(card, meta, wants_progress and id or nil, level, class_of_request, may_be_task)
       if more then params.inputResponses, params.requestState = more.inputResponses, more.requestState end
       return params
     end,
   }
   if not options.may_ask then return request.send(record, spec) end
-  return park.run(record, call, count.place, options, spec, function()
+  local answer, failed, err = park.run(record, call, count.place, options, spec, function()
     return rounds.run(record, call, class_of_request, ("upstream %s %s %d"):format(record.name, options.method, count.place), function(given, total)
       more, spec.total = given, total
       if total then count.times = count.times - 1 end          -- a further round is no repetition
       return request.send(record, spec)
     end)
   end)
+  return answer, failed, err, channel
 end
 
 -- Raises the error for a request that gave no result.
@@ -150,15 +166,36 @@ function forward.may_repeat(record, facts)
   return facts.reads == true or (record.retry == "hinted" and facts.repeats == true)
 end
 
---- Calls the upstream's tool `name`. Returns the result in the base revision; or nil, a failure; or nil, nil, the upstream's error.
-function forward.try_tool(record, name, facts, args, call, options)
-  options = options or {}
-  local answer, failed, err = forward.send(record, call, {
+-- Sends the call of a tool, and returns what request.send returns; for a call that the upstream has made a task of, nil and the task.
+local function send_tool(record, name, facts, args, call, options, wish)
+  local answer, failed, err, channel = forward.send(record, call, {
     method = "tools/call", name = name, digest = options.digest, may_ask = true, may_repeat = forward.may_repeat(record, facts),
     wants_progress = not options.is_quiet, timeout = options.timeout, headers = options.headers, on_stale = options.on_stale,
-    rows = function() return (options.rows and options.rows() or facts.mirror) end,
-    make = function() return { name = name, arguments = message.object(args) } end,
+    rows = function() return (options.rows and options.rows() or facts.mirror) end, can_be_task = wish ~= nil,
+    make = function(card)
+      local wants_task = facts.task and (wish or facts.task == "required") and tasks.has_params(card)
+      return { name = name, arguments = message.object(args), task = wants_task and json.object { ttl = wish and wish.ttl } or nil }
+    end,
   })
+  local made = answer and tasks.made(answer.result, channel)
+  if made == false then return nil, nil, { outcome = "unknown", reason = "unreadable" } end
+  if not made and channel and channel.is_single then tasks.end_channel(record, channel.key) end
+  if made then return nil, made end
+  return answer, nil, failed, err
+end
+
+--- Calls the upstream's tool `name`. Returns the result in the base revision; or nil, a failure; or nil, nil, the upstream's error. `can_be_task`: the
+--- run of the handler may end with the error value of failure.become_task.
+function forward.try_tool(record, name, facts, args, call, options)
+  options = options or {}
+  local answer, failed, err
+  local made = tasks.resumed(call, record)
+  if not made then
+    local wish = options.can_be_task and tasks.wish_of(call) or nil
+    answer, made, failed, err = send_tool(record, name, facts, args, call, options, wish)
+    if made and wish then failure.become_task(made) end
+  end
+  if made then answer, failed, err = tasks.await(made, call, forward.send, (sent[call] and sent[call].place or 0) + 1) end
   if not answer then return nil, failed, err end
   local result = answer.result
   if result.content == nil or result.content == json.null then result.content = json.array {} end
@@ -172,7 +209,8 @@ function forward.tool(record, name, facts, args, call, options)
   if not result then refuse(record, call, failed, err) end
   wrapping.tool_result(record, call, result)
   local count = sent[call]
-  if options.learn and count.is_plain then options.learn(count.channel) end
+  local may_be_task = facts.task or tasks.has_extension(facts_of(record))
+  if options.learn and count and count.is_plain and not may_be_task then options.learn(count.channel) end
   return content.forwarded(result)
 end
 

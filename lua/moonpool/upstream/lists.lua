@@ -12,6 +12,7 @@ local open = require "moonpool.upstream.open"
 local param_headers = require "moonpool.protocol.param_headers"
 local request = require "moonpool.upstream.request"
 local scan = require "moonpool.upstream.scan"
+local tasks = require "moonpool.upstream.tasks"
 
 local lists = {}
 
@@ -55,6 +56,12 @@ local function plain_rows(rows)
   return made
 end
 
+-- How the upstream runs a tool as an MCP task: "optional" or "required"; nil: not at all (T-13). Stateless upstreams decide that in each call.
+local function task_support(execution, card)
+  local value = is_object(execution) and execution.taskSupport
+  if (value == "optional" or value == "required") and tasks.has_params(card) then return value end
+end
+
 -- The facts about a tool; nil and why it cannot be served. Changes its definition to the base revision.
 -- `may_have_headers`: false if no argument has a header.
 local function lift_tool(tool, card, may_have_headers)
@@ -74,7 +81,7 @@ local function lift_tool(tool, card, may_have_headers)
   tool.execution = nil
   return {
     mirror = not wrong and rows and plain_rows(rows) or nil, reads = hints.readOnlyHint == true or nil, repeats = hints.idempotentHint == true or nil,
-    task = is_object(execution) and type(execution.taskSupport) == "string" and execution.taskSupport or nil,
+    task = task_support(execution, card),
   }
 end
 

@@ -17,8 +17,9 @@ message.client_info = client_info
 local function is_of_hop(name) return name == "progressToken" or name:sub(1, #PREFIX) == PREFIX end
 
 --- The `_meta` of a request: what the client sent but for the members of its own hop, and those of the upstream's revision; nil for none.
---- `token` is the progress token, or nil; `level` the name of the least log level, or nil; `class_text` what the client can be asked, by default nothing.
-function message.meta(card, given, token, level, class_text)
+--- `token` is the progress token, or nil; `level` the name of the least log level, or nil; `class_text` what the client can be asked, by default nothing;
+--- `with_tasks`: the upstream may make an MCP task of the request.
+function message.meta(card, given, token, level, class_text, with_tasks)
   local meta = {}
   for name, value in pairs(type(given) == "table" and given or {}) do
     if type(name) == "string" and not is_of_hop(name) then meta[name] = value end
@@ -26,7 +27,9 @@ function message.meta(card, given, token, level, class_text)
   meta.progressToken = token
   if card.is_modern then
     meta[PREFIX .. "protocolVersion"], meta[PREFIX .. "clientInfo"] = card.revision, client_info
-    meta[PREFIX .. "clientCapabilities"] = class.capabilities(class_text or class.none)
+    local able = class.capabilities(class_text or class.none)
+    if with_tasks then able.extensions = { [call_library.tasks_extension] = json.object {} } end
+    meta[PREFIX .. "clientCapabilities"] = able
     meta[PREFIX .. "logLevel"] = level
   end
   return next(meta) ~= nil and meta or nil
@@ -59,7 +62,10 @@ local function header_value(text)
   return "=?base64?" .. host.base64.encode(text) .. "?="
 end
 
-local named = { ["tools/call"] = "name", ["prompts/get"] = "name", ["resources/read"] = "uri" }
+local named = {
+  ["tools/call"] = "name", ["prompts/get"] = "name", ["resources/read"] = "uri",
+  ["tasks/get"] = "taskId", ["tasks/update"] = "taskId", ["tasks/cancel"] = "taskId",
+}
 
 local function value_at(args, path)
   for _, name in ipairs(path) do

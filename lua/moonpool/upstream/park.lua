@@ -261,6 +261,9 @@ end
 
 -- -- the whole -------------------------------------------------------------------------------------------------------
 
+--- True if an earlier run of a call has left its request number `place` to this one.
+function park.waits(call, place) return client_request.kept(call)[PLACE .. place] ~= nil end
+
 --- Runs a request of a call by send(), which gives what request.send gives, unless an earlier run of the same call has begun or ended it. `place`: the
 --- number of the request within the call. `spec` is that of request.send; its member `entry` is set.
 function park.run(record, call, place, options, spec, send)

@@ -28,8 +28,8 @@ local function is_object(value) return type(value) == "table" and debug.getmetat
 local unreadable = { outcome = "unknown", reason = "unreadable" }
 local improper = { outcome = "unknown", reason = "asks" }
 
--- The questions of a result, by key, and its requestState or nil; or nil and a failure: nothing is put to a client that lacks the capability (X-3).
-local function read(result, class_text)
+--- The questions of a result, by key, and its requestState or nil; or nil and a failure: nothing is put to a client that lacks the capability (X-3).
+function rounds.read(result, class_text)
   local requests, state = result.inputRequests, result.requestState
   if requests == json.null then requests = nil end
   if state == json.null then state = nil end
@@ -59,8 +59,8 @@ local function reason_in(text)
   return type(err) == "table" and type(err.message) == "string" and err.message or "the client refused"
 end
 
--- Takes from `wanted` what the operator does not allow. Returns the answers to these, by key.
-local function refuse_some(record, call, class_text, wanted)
+--- Takes from `wanted` what the operator does not allow. Returns the answers to these, by key.
+function rounds.refuse_some(record, call, class_text, wanted)
   local given, open = {}, 0
   for _, key in ipairs(sorted(wanted)) do
     local why = ask.refusal(record, call, class_text, wanted[key], open)
@@ -73,8 +73,8 @@ local function refuse_some(record, call, class_text, wanted)
   return given
 end
 
--- Puts questions to the client, all at once. Returns the answers by key; or nil at `ends_at`.
-local function answers_of(record, call, wanted, pages, ends_at)
+--- Puts questions to the client, all at once. Returns the answers by key; or nil at `ends_at`.
+function rounds.answers_of(record, call, wanted, pages, ends_at)
   local signal, open, found = host.task.event(), {}, {}
   for _, key in ipairs(sorted(wanted)) do
     local question = wanted[key]
@@ -135,8 +135,8 @@ local function answer_round(record, call, class_text, wanted, pages, ends_at, ro
     host.time.sleep(math.min(FIRST_WAIT_S * 2 ^ (round - 1), MAX_WAIT_S))
     return found
   end
-  for key, answer in pairs(refuse_some(record, call, class_text, asked)) do found[key] = answer end
-  local answers = answers_of(record, call, asked, pages, ends_at)
+  for key, answer in pairs(rounds.refuse_some(record, call, class_text, asked)) do found[key] = answer end
+  local answers = rounds.answers_of(record, call, asked, pages, ends_at)
   if not answers then return nil end
   for key, answer in pairs(answers) do found[key] = answer end
   if pause and next(asked) == nil then host.time.sleep(math.max(0, math.min(pause, ends_at - host.time.now()))) end
@@ -146,7 +146,7 @@ end
 local function with_session(record, call, class_text, send, answer)
   local ends_at, pages, round = host.time.now() + record.total, {}, 0
   while true do
-    local wanted, state = read(answer.result, class_text)
+    local wanted, state = rounds.read(answer.result, class_text)
     if not wanted then return nil, state end
     end_pages(call, pages, wanted)
     round = round + 1
@@ -167,8 +167,8 @@ end
 
 -- -- stateless clients -----------------------------------------------------------------------------------------------
 
--- The answers of the client's request as it sent them.
-local function sent_answers(call)
+--- The answers of the client's request as it sent them.
+function rounds.sent_answers(call)
   local text = host.call.params(call, true)
   local whole = text and json.faithful(text)
   return type(whole) == "table" and is_object(whole.inputResponses) and whole.inputResponses or {}
@@ -178,7 +178,7 @@ end
 local function resumed(call, place)
   local kept = client_request.take(call, place)
   if not kept then return nil end
-  local sent, found = sent_answers(call), {}
+  local sent, found = rounds.sent_answers(call), {}
   for _, key in ipairs(kept.keys) do
     local answer = client_request.take_answer(call, key)
     found[key] = sent[key] ~= nil and sent[key] or answer
@@ -194,10 +194,10 @@ end
 -- Ends this run of the handler: the client gets the questions. If the operator allows none of them, the upstream gets that as an answer at once.
 local function pass(record, call, class_text, place, send, answer)
   for _ = 1, MAX_ROUNDS do
-    local wanted, state = read(answer.result, class_text)
+    local wanted, state = rounds.read(answer.result, class_text)
     if not wanted then return nil, state end
     local had_any = next(wanted) ~= nil
-    local given = refuse_some(record, call, class_text, wanted)
+    local given = rounds.refuse_some(record, call, class_text, wanted)
     if next(wanted) ~= nil or not had_any then
       for _, question in pairs(wanted) do ask.sign(record, question) end
       client_request.keep(call, place, { keys = json.array(sorted(wanted)), state = state, given = next(given) ~= nil and given or nil })
@@ -227,14 +227,14 @@ local function pages_of(err)
 end
 
 -- What a client gets for the error `err`: the error itself where its revision has it, else questions or a text.
-local function ask_for_pages(record, call, place, err)
+local function ask_for_pages(record, call, place, err, is_stateless)
   local wanted, first = pages_of(err)
   local facts = era.facts(call.revision)
   if not wanted or not facts then return end
   local text = type(first.message) == "string" and first.message or "this needs a page that you open"
   local able = facts.has_elicitation_modes and call_library.able(call, { "elicitation.url" })
-  if not facts.stateless then
-    if able then return end
+  if not is_stateless then
+    if able and not facts.stateless then return end
     failure.fail(text .. ": " .. first.url)
   end
   if not able then call_library.demand(call, call_library.tree { "elicitation.url" }, { "elicitation.url" }) end
@@ -264,9 +264,9 @@ end
 --- Sends a request of a call, and again with the answers of its client as often as the upstream asks. `class_text`: what the upstream was told that
 --- the client can be asked; `place`: a text that is equal when the same request of a stateless client is repeated. Returns what `send` returns.
 function rounds.run(record, call, class_text, place, send)
-  local is_stateless = era.is_stateless(call.revision)
+  local is_stateless = era.is_stateless(call.revision) and not client_request.is_apart(call)
   local answer, failed, err = send(is_stateless and resumed(call, place) or nil)
-  if err and err.code == errors.url_required then ask_for_pages(record, call, place, err) end
+  if err and err.code == errors.url_required then ask_for_pages(record, call, place, err, is_stateless) end
   if err and err.code == errors.missing_capability and not is_stateless then lacking(record, err) end
   if not answer or answer.result.resultType ~= "input_required" then return answer, failed, err end
   if class_text == class.none then return nil, improper end

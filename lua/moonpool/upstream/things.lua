@@ -64,6 +64,7 @@ local function new(record, entry, shown, script)
     or entry.kind == "resources" and next(record.describe) and made.define().description or ""
   if wrapping.changes(record, entry.kind, entry.definition) then made.look = made.look .. " wrapped" end
   made.text = script and script.define and json.encode(made.definition) or entry.definition
+  if entry.facts.task then made.text = made.text .. entry.facts.task end
   options.guard(made, { scopes = script and script.scopes_of(entry.key), visible = script and script.visible })
   return setmetatable(made, metatable)
 end
@@ -73,10 +74,11 @@ local make = {}
 function make.tools(record, entry, script)
   local made = new(record, entry, names.shown(record, entry.key), script)
   if not made then return nil end
-  made.mirror = entry.facts.mirror
+  made.mirror, made.task = entry.facts.mirror, entry.facts.task
   function made.handler(args, call)
     return forward.tool(record, entry.key, entry.facts, args, call, {
-      headers = script and script.headers_of and script.headers_of(call), on_stale = things.on_stale and function() things.on_stale(record, call) end,
+      headers = script and script.headers_of and script.headers_of(call), can_be_task = true,
+      on_stale = things.on_stale and function() things.on_stale(record, call) end,
       rows = function() return things.facts_now(record, entry, call).mirror end,
       learn = not script and function(key) routes.learn(record, call, made, entry.key, key) end or nil,
     })

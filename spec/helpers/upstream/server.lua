@@ -4,6 +4,7 @@ local cjson = require "cjson.safe"
 local uv = require "luv"
 local catalogue = require "spec.helpers.upstream.catalogue"
 local raw = require "spec.helpers.upstream.raw"
+local tasks = require "spec.helpers.upstream.tasks"
 local wait = require "spec.helpers.wait"
 
 local server = {}
@@ -238,8 +239,11 @@ methods["tools/call"] = function(x, reply)
   if not handler then return reply(nil, { -32602, "Unknown tool: " .. tostring(name) }) end
   self.runs[name] = (self.runs[name] or 0) + 1
   self.runs_of_all = self.runs_of_all + 1
+  if tasks.begin(x, reply, handler) then return end
   handler(x, reply)
 end
+
+for name, method in pairs(tasks.methods) do methods[name] = method end
 
 methods["prompts/get"] = function(x, reply)
   local arguments = x.params.arguments or {}
@@ -369,6 +373,7 @@ local function check_request(self, x)
   if x.modern then
     local meta = type(x.params._meta) == "table" and x.params._meta or {}
     if type(meta[META .. "clientCapabilities"]) ~= "table" then self:blame("%s has no client capabilities", x.method) end
+    self.modern_ids[x.id] = true
     if type(meta[META .. "clientInfo"]) ~= "table" then self:blame("%s has no client information", x.method) end
   else
     local session = x.session
@@ -441,7 +446,7 @@ function server:take_notification(session, json, text, more)
         return
       end
     end
-    if not session.ids[id or ""] then self:blame("cancelled a request that never came: %s", tostring(id)) end
+    if not (session.ids[id or ""] or self.modern_ids[id or ""]) then self:blame("cancelled a request that never came: %s", tostring(id)) end
   end
 end
 
@@ -466,7 +471,8 @@ local CAPABILITIES <const> = '"logging":{},"prompts":{"listChanged":true},"resou
 
 function server:capabilities(revision)
   if self.capability_bytes then return self.capability_bytes end
-  return "{" .. (revision >= "2025-03-26" and '"completions":{},' or "") .. CAPABILITIES .. "}"
+  local more = self.with_tasks and tasks.capability(revision) or ""
+  return "{" .. (revision >= "2025-03-26" and '"completions":{},' or "") .. more .. CAPABILITIES .. "}"
 end
 
 -- True if a request to listen asked for a notification.
@@ -544,14 +550,15 @@ end
 local SUPPORTED <const> = { "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05" }
 
 --- `options`: revision (one date, "dual" for all of them, or a list), early (how an older server refuses what comes before `initialize`: "-32601",
---- "-32602", "-32600", "-32000", "400", "html", "silent"), instructions, page (entries in a page of a list), strict = false (records no mistakes).
+--- "-32602", "-32600", "-32000", "400", "html", "silent"), instructions, page (entries in a page of a list), tasks = true (calls run
+--- as MCP tasks, see tasks.lua), strict = false (records no mistakes).
 function server.new(options, methods_of)
   local wanted = options.revision or "2025-11-25"
   local self = setmetatable({
     received = {}, mistakes = {}, runs = {}, runs_of_all = 0, asked = 0,
     held = {}, listens = {}, with_listen = options.listen ~= false, running = {}, rules = {}, offers = {}, catalogues = {}, legacy = {}, handlers = {},
     early = options.early or "-32601", instructions = options.instructions, page = options.page or math.huge, strict = options.strict ~= false,
-    ttl_ms = options.ttl_ms or 0, capability_bytes = options.capabilities,
+    with_tasks = options.tasks, tasks = {}, modern_ids = {}, ttl_ms = options.ttl_ms or 0, capability_bytes = options.capabilities,
   }, { __index = function(_, name) return methods_of[name] or server[name] end, __close = function(it, fault) it:close(fault) end })
   local all = wanted == "dual" and { MODERN, table.unpack(SUPPORTED) } or type(wanted) == "table" and wanted or { wanted }
   for _, revision in ipairs(all) do
