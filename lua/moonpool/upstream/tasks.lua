@@ -1,9 +1,9 @@
 -- MCP tasks of upstreams. A call that an upstream runs as a task is a task of this gateway for a client that can have one: the handler of the tool ends
 -- its run, and runs again as the body of that task, which polls the upstream. For every other client the call itself polls, and its end cancels the
 -- upstream's task. Clients never see the ids of upstreams.
---   made   a task of an upstream: { id, is_stateless, status, poll = seconds or nil, ttl = milliseconds or nil, record, key, is_own, class, asks, is_single,
---          is_over }; `key`, `is_own` and `class` are those of the channel on which it was made, `asks` what the upstream was told that its client can be
---          asked; `is_single`: the channel is there for this call alone
+--   made   a task of an upstream: { id, is_stateless, status, poll = seconds or nil, ttl = milliseconds or nil, record, key, is_own, class, asks, identity,
+--          is_single, is_over, is_shown }; `key`, `is_own`, `class` and `identity` are those of the channel on which it was made, `asks` what the upstream
+--          was told that its client can be asked; `is_single`: the channel is there for this call alone; `is_shown`: a task of this gateway shows its status
 
 local call_library = require "moonpool.protocol.call"
 local client_request = require "moonpool.calls.client_request"
@@ -63,6 +63,7 @@ function tasks.wish_of(call) return wishes[call] end
 --- that is over.
 function tasks.resume(call, made)
   resumed[call] = made
+  made.is_own, made.is_shown = nil, true          -- the task may outlive the session
   policy.resume(call)
   return setmetatable({}, { __close = function() tasks.cancel(made) end })
 end
@@ -90,13 +91,14 @@ function tasks.made(result, channel)
   return {
     id = id, is_stateless = is_stateless, status = shown.status, ttl = type(ttl) == "number" and ttl or nil,
     poll = poll and math.min(math.max(poll, LEAST_POLL_S), MOST_POLL_S), record = channel.record, key = channel.key, is_own = channel.is_own,
-    class = channel.class, asks = channel.asks, is_single = channel.is_single,
+    class = channel.class, asks = channel.asks, identity = channel.identity, is_single = channel.is_single,
   }
 end
 
 local function ask(made, call, method, more)
   return request.send(made.record, {
-    method = method, key = made.key, options = { own = made.is_own and call or nil, class = made.class }, call = call, may_repeat = true,
+    method = method, key = made.key, call = call, may_repeat = true,
+    options = { own = made.is_own and call or nil, class = made.class, identity = made.identity },
     build = function(card)
       local params = { taskId = made.id, inputResponses = more }
       params._meta = message.meta(card, nil, nil, nil, made.asks, true)
@@ -129,6 +131,7 @@ function tasks.cancel(made)
   if made.is_over then return end
   made.is_over = true
   host.job.begin(function(job_call)
+    made.is_own = true                            -- a channel that is opened for this alone ends with it
     ask(made, job_call, "tasks/cancel")
     if made.is_single then tasks.end_channel(made.record, made.key) end
   end, CANCEL_S)
@@ -212,7 +215,7 @@ local function look(made, call, send, answered, ends_at)
   end
   local shown = answer.result
   if type(shown.status) ~= "string" then return nil, unreadable end
-  show(call, shown.statusMessage)
+  if made.is_shown then show(call, shown.statusMessage) end
   if made.is_stateless then
     if ended[shown.status] then return outcome_of(shown, answer) end
     local requests = shown.inputRequests

@@ -298,6 +298,17 @@ describe("a call on the quick way", function()
       for _ = 1, 2 do call(c, "one_echo") end
       for _ = 1, 2 do call(c, "one_complain", { a = 1 }) end
       lines[mode] = {}
+      -- a call is counted and logged after its answer
+      wait.for_fact("four calls in the log", 20, function()
+        local n = 0
+        for _, line in ipairs(g:log_lines()) do n = n + (line.event == "request" and line.fields.name and 1 or 0) end
+        return n >= 4
+      end)
+      wait.for_fact("four calls in the metrics", 20, function()
+        local n = 0
+        for count in g:admin("/metrics").body:gmatch 'tool_calls_total{[^}]*"one_[^}]*} (%d+)' do n = n + tonumber(count) end
+        return n >= 4
+      end)
       for line in g:admin("/metrics").body:gmatch "[^\n]+" do
         if line:find("one_", 1, true) and not line:find "seconds" then table.insert(lines[mode], line) end
       end

@@ -1,6 +1,7 @@
 -- Tools of upstreams that run as MCP tasks: clients that can have tasks get one of the gateway's, others get the result when it is there. Rules X-49 to X-54.
 -- cannot: that a call becomes a task; clients 2025-11-25; upstreams 2026-07-28: no tool is offered as a task, and the call waits for the result
 local client = require "spec.helpers.client"
+local credentials = require "spec.helpers.credentials"
 local upstream = require "spec.helpers.upstream"
 local wait = require "spec.helpers.wait"
 
@@ -244,6 +245,65 @@ describe("a task of an upstream of 2025-11-25, for a client of that revision", f
     assert.equal(1500, short.ttl)
     wait.for_fact("the task to be forgotten", 20, function() return c:call("tasks/get", { taskId = short.taskId }).error end)
     wait_cancelled(u, 1)
+    settled(g)
+  end)
+end)
+
+describe("a task of an upstream", function()
+  it("that goes on when the client's session has ended is asked about on one channel", function()
+    local u <close> = start { revision = "2025-11-25", strict = false }
+    local g <close> = upstream.gateway { one = u }
+    local c = g:client("2025-11-25", { capabilities = {} })
+    c:result("tools/call", { name = "one_task_hold", arguments = {}, task = {} })
+    c:close()
+    u:wait { method = "tasks/get" }
+    local asked = #u:all { method = "tasks/get" }
+    u:wait({ method = "tasks/get" }, asked + 5)
+    assert.is_true(#u:all { method = "initialize" } <= 3)
+    u:wait_held(1)
+    u:release()
+    settled(g)
+  end)
+
+  it("has policies around its call and around its result, and counts once for a limit", function()
+    local u <close> = start { revision = "2026-07-28" }
+    local g <close> = upstream.gateway({ one = u }, { scripts = {
+      ["policy/seen.lua"] = [[return policy { function(call, next)
+        log.info("policy", { phase = call.phase or "none" })
+        local result = next(call)
+        log.info("result seen", { phase = call.phase or "none" })
+        return result
+      end }]],
+      ["policy/few.lua"] = "return limit { rate = 1, burst = 1, per = 1 * hours }",
+    } })
+    local c <close> = g:client("2026-07-28", { capabilities = MODERN_CAN })
+    local id = result(g, c, "tools/call", { name = "one_task_must", arguments = {} }).taskId
+    wait_task(g, c, id, "completed")
+    g:wait_log("policy", { phase = "none" })
+    g:wait_log("policy", { phase = "run" })
+    g:wait_log("result seen", { phase = "run" })
+    assert.truthy(upstream.text(c:call("tools/call", { name = "one_task_must", arguments = {} })):find "try again")
+    assert.equal(1, u:ran "task_must")
+    settled(g)
+  end)
+
+  it("belongs to its principal: others do not know it, and tasks/list shows each its own", function()
+    local u <close> = start { revision = "2025-11-25" }
+    local g <close> = upstream.gateway({ one = u }, { workers = 2, scripts = { ["auth/main.lua"] = credentials.script } })
+    local a <close> = g:client("2025-11-25", { token = "ann-1", capabilities = {} })
+    local b <close> = g:client("2025-11-25", { token = "bob-1", capabilities = {} })
+    local ids = {}
+    for i = 1, 3 do ids[i] = a:result("tools/call", { name = "one_task_hold", arguments = {}, task = {} }).task.taskId end
+    for _, method in ipairs { "tasks/get", "tasks/result", "tasks/cancel" } do
+      local err = b:call(method, { taskId = ids[1] }).error
+      assert.same({ -32602, "unknown task" }, { err.code, err.message })
+    end
+    assert.equal(0, #b:result("tasks/list", {}).tasks)
+    local listed = {}
+    for _, task in ipairs(a:result("tasks/list", {}).tasks) do listed[task.taskId] = true end
+    for _, id in ipairs(ids) do assert.is_true(listed[id]) end
+    for _, id in ipairs(ids) do a:result("tasks/cancel", { taskId = id }) end
+    wait_cancelled(u, 3)
     settled(g)
   end)
 end)
