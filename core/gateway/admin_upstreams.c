@@ -21,6 +21,34 @@ static void put_error(mp_buf *out, const mp_upstream_report *report)
     mp_buf_printf(out, ",\"error_at\":\"%s\"", when);
 }
 
+static void put_classes(mp_buf *out, const mp_upstream_report *report)
+{
+    mp_buf_put(out, MP_STR(",\"classes\":{"));
+    for (size_t i = 0; i < MP_UPSTREAM_CLASSES && report->classes[i].channels > 0; i++) {
+        if (i > 0)
+            mp_buf_putc(out, ',');
+        mp_json_put_string(out, mp_str_of(report->classes[i].name));
+        mp_buf_putc(out, ':');
+        mp_json_put_int(out, report->classes[i].channels);
+    }
+    mp_buf_putc(out, '}');
+}
+
+static void put_pids(mp_buf *out, const mp_upstream_report *report)
+{
+    bool is_first = true;
+    mp_buf_put(out, MP_STR(",\"pids\":["));
+    for (size_t i = 0; i < MP_UPSTREAM_PIDS; i++) {
+        if (report->pids[i] == 0)
+            continue;
+        if (!is_first)
+            mp_buf_putc(out, ',');
+        is_first = false;
+        mp_json_put_int(out, report->pids[i]);
+    }
+    mp_buf_putc(out, ']');
+}
+
 static void put_report(mp_buf *out, const mp_upstream_report *report)
 {
     static const char *const states[] = {"unused", "up", "down", "barred"};
@@ -35,11 +63,14 @@ static void put_report(mp_buf *out, const mp_upstream_report *report)
     }
     mp_buf_printf(out, ",\"transport\":\"%s\"", report->transport);
     put_number(out, "channels", report->channels);
+    if (report->classes[0].channels > 0)
+        put_classes(out, report);
     put_number(out, "opening", report->opening);
     if (is_program) {
         put_number(out, "processes", report->processes);
         put_number(out, "restarts", report->restarts);
         put_number(out, "memory_bytes", (int64_t)report->memory);
+        put_pids(out, report);
     }
     put_number(out, "running", report->running);
     put_number(out, "waiting", report->waiting);

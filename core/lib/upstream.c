@@ -251,6 +251,7 @@ static int l_opened(lua_State *L)
     lua_settop(L, 2);
     mp_vm *vm = mp_vm_of(L);
     mp_str revision = header_field(L, "revision"), session = header_field(L, "session");
+    mp_channel_classify(it->channel, header_field(L, "class"));
     size_t start = vm->out.len;
     mp_encode_out(L, vm, 2);
     bool is_open = mp_channel_opened(it->channel, mp_str_from(mp_buf_str(&vm->out), start), revision, session);

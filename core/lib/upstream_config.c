@@ -85,6 +85,9 @@ static void push_upstream(lua_State *L, const mp_upstream_entry *upstream, bool 
     lua_pushboolean(L, upstream->uris == MP_UPSTREAM_URIS_WRAP);
     lua_setfield(L, -2, "wraps_uris");
     mp_field_integer(L, "longest", upstream->longest);
+    mp_field_integer(L, "circuit_failures", upstream->core.circuit_failures);
+    mp_field_integer(L, "circuit_open_min_ms", (lua_Integer)upstream->core.circuit_open_min_ms);
+    mp_field_integer(L, "circuit_open_max_ms", (lua_Integer)upstream->core.circuit_open_max_ms);
     mp_field_integer(L, "calls", upstream->core.calls);
     mp_field_integer(L, "waiting", upstream->core.waiting);
     mp_field_integer(L, "timeout_ms", (lua_Integer)upstream->core.timeout_ms);

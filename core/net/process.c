@@ -18,6 +18,7 @@ MP_COUNTER(dropped_stderr, "dropped", "reason", "stderr", "lines of upstreams' s
 #define CLOSED_MS 750
 /* For the last output of a program that has ended: a process of another user may hold the pipe open for ever. */
 #define REST_MS 1000
+#define FIRST_MEASURE_MS 1000 /* after the start, at most, so that people soon see what runs */
 #define RATE_WINDOW_MS 1000
 
 /* A reading of the memory, on the thread pool. Both the process and the job have it; the last one frees it. */
@@ -393,10 +394,15 @@ static void on_measure_time(mp_timer *timer)
     }
 }
 
-static void measure_later(mp_process *process)
+static void measure_in(mp_process *process, uint64_t ms)
 {
     if (process->measure_ms > 0)
-        mp_timer_start(process->program.loop, &process->measuring, process->measure_ms, on_measure_time);
+        mp_timer_start(process->program.loop, &process->measuring, ms, on_measure_time);
+}
+
+static void measure_later(mp_process *process)
+{
+    measure_in(process, process->measure_ms);
 }
 
 /* -- start --------------------------------------------------------------------------------------------------------- */
@@ -422,7 +428,7 @@ static void on_started(mp_program *program)
     }
     mp_fdwatch_start(program->loop, &process->errors, program->own_ends[2], EPOLLIN, on_errors);
     mp_timer_start(program->loop, &process->flushing, 0, on_flush);
-    measure_later(process);
+    measure_in(process, process->measure_ms < FIRST_MEASURE_MS ? process->measure_ms : FIRST_MEASURE_MS);
     if (process->hooks.on_started != NULL)
         process->hooks.on_started(process->ctx);
     mp_pipe_start(process->pipe, &hooks, process);

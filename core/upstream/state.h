@@ -74,6 +74,11 @@ struct mp_upstreams {
     int hop_count; /* those that run it */
 };
 
+/* Counts an open channel of a class (report.c). */
+void mp_upstream_report_class(mp_upstream_report *report, const char *name);
+/* Replaces a process id of a program in the list of the upstream; 0: none (report.c). Takes the lock. */
+void mp_upstream_note_pid(mp_upstream *upstream, int64_t before, int64_t now);
+
 /* Series of /metrics (metrics.c). */
 typedef struct {
     mp_series calls, not_run, unknown, retries, seconds;
@@ -109,7 +114,8 @@ struct mp_upstream {
     unsigned end_count;
     _Atomic int64_t places; /* processes that are counted for it, started or not */
     int64_t processes;
-    uint64_t memory; /* of its processes, in bytes, as measured last */
+    uint64_t memory;                /* of its processes, in bytes, as measured last */
+    int64_t pids[MP_UPSTREAM_PIDS]; /* of its programs; 0: a free place */
     uint64_t total_calls, total_errors, total_lost, total_dropped, total_refused, total_opened, total_starts;
     uint32_t times[MP_TIME_STEPS];
     char revision[24], error[160];
@@ -154,7 +160,8 @@ struct mp_channel {
     uint64_t used_at;
     char *card, *revision, *session; /* set once, before is_open; read without the lock after `is_open` was seen */
     size_t card_len;
-    char *token; /* upstream lock; NULL: none */
+    char class[MP_UPSTREAM_CLASS]; /* upstream lock; "": none */
+    char *token;                   /* upstream lock; NULL: none */
 
     struct mp_channel_owner *owner; /* table lock, like the next; NULL: it belongs to no session */
     mp_link in_owner;

@@ -33,6 +33,7 @@ typedef struct {
     bool is_over; /* the process was left */
     bool is_gone; /* no descendant of the program is left */
     uint64_t memory;
+    int64_t pid; /* of the program; 0 until it was measured, and where the upstream's list is full */
 } connection;
 
 /* -- memory -------------------------------------------------------------------------------------------------------- */
@@ -43,6 +44,12 @@ static void note_memory(connection *it, uint64_t bytes)
     it->upstream->memory += bytes - it->memory;
     pthread_mutex_unlock(&it->upstream->lock);
     it->memory = bytes;
+}
+
+static void note_pid(connection *it, int64_t pid)
+{
+    mp_upstream_note_pid(it->upstream, it->pid, pid);
+    it->pid = pid;
 }
 
 static void free_if_done(connection *it)
@@ -59,6 +66,7 @@ static void on_gone(void *ctx)
     connection *it = ctx;
     it->is_gone = true;
     note_memory(it, 0);
+    note_pid(it, 0);
     mp_upstream_stopped(it->upstream);
     free_if_done(it);
 }
@@ -197,7 +205,9 @@ static void on_measured(void *ctx)
 {
     connection *it = ctx;
     size_t most = it->channel->part->it.memory;
-    note_memory(it, mp_process_usage_of(it->process).memory);
+    mp_process_usage usage = mp_process_usage_of(it->process);
+    note_memory(it, usage.memory);
+    note_pid(it, usage.pid);
     if (most == 0 || it->memory <= most || (it->memory <= most + most / 4 && is_busy(it)))
         return;
     char why[120];

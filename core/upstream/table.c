@@ -240,6 +240,13 @@ static void look_for_barred(mp_node *node, void *ctx)
         *(bool *)ctx = true;
 }
 
+static void count_class(mp_node *node, void *ctx)
+{
+    const mp_channel_key *key = mp_container(node, mp_channel_key, node);
+    if (key->state == MP_KEY_OPEN && key->channel->class[0] != '\0')
+        mp_upstream_report_class(ctx, key->channel->class);
+}
+
 /* Programs that were started after another one had ended by itself. */
 static int64_t restarts_of(const mp_upstream *upstream)
 {
@@ -278,6 +285,8 @@ static void describe(mp_upstream *upstream, mp_upstream_report *to)
                 : upstream->total_opened == 0 ? MP_UPSTREAM_UNUSED
                                               : MP_UPSTREAM_UP;
     to->retry_ms = circuit->is_open && circuit->retry_at > now ? circuit->retry_at - now : 0;
+    mp_map_each(&upstream->keys, count_class, to);
+    memcpy(to->pids, upstream->pids, sizeof to->pids);
     memcpy(to->revision, upstream->revision, sizeof to->revision);
     memcpy(to->error, upstream->error, sizeof to->error);
     to->definitions = upstream->definitions == NULL ? NULL : mp_dup(mp_str_of(upstream->definitions));

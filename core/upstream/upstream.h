@@ -96,6 +96,18 @@ const char *mp_upstreams_hops(const mp_upstreams *table);
 
 typedef enum { MP_UPSTREAM_UNUSED, MP_UPSTREAM_UP, MP_UPSTREAM_DOWN, MP_UPSTREAM_BARRED } mp_upstream_state;
 
+enum {
+    MP_UPSTREAM_PIDS = 16,   /* programs of an upstream whose process ids are reported */
+    MP_UPSTREAM_CLASSES = 8, /* classes of its clients that are reported */
+    MP_UPSTREAM_CLASS = 48   /* bytes of the name of a class, with a zero byte */
+};
+
+/* The open channels for clients that can be asked the same; see lua/moonpool/upstream/class.lua. */
+typedef struct {
+    char name[MP_UPSTREAM_CLASS];
+    int64_t channels;
+} mp_upstream_class_count;
+
 /* Facts about one upstream for people and metrics. */
 typedef struct {
     const char *name; /* copies, owned by the report */
@@ -105,13 +117,16 @@ typedef struct {
     const char *transport;
     int64_t channels, opening, running, waiting, parked;
     uint64_t calls, errors, lost, dropped, refused, opened; /* since the start of the process */
-    uint64_t p50_us, p99_us;     /* of exchanges with an answer, rounded up to a power of 2^(1/4) */
-    uint64_t retry_ms;           /* DOWN: until the next attempt */
-    char error[160];             /* the last failure; "" if there was none */
-    int64_t error_at;            /* seconds since 1970 */
-    int64_t processes, restarts; /* COMMAND */
-    uint64_t memory;             /* COMMAND: of all processes, in bytes */
-    const char *definitions;     /* the text of mp_upstreams_describe; NULL: none */
+    uint64_t p50_us, p99_us; /* of exchanges with an answer, rounded up to a power of 2^(1/4) */
+    uint64_t retry_ms;       /* DOWN: until the next attempt */
+    char error[160];         /* the last failure; "" if there was none */
+    int64_t error_at;        /* seconds since 1970 */
+    mp_upstream_class_count
+        classes[MP_UPSTREAM_CLASSES]; /* of open channels that have a class; the first without a name ends them */
+    int64_t processes, restarts;      /* COMMAND */
+    int64_t pids[MP_UPSTREAM_PIDS];   /* COMMAND: of its programs, as far as they are known; 0: none */
+    uint64_t memory;                  /* COMMAND: of all processes, in bytes */
+    const char *definitions;          /* the text of mp_upstreams_describe; NULL: none */
 } mp_upstream_report;
 
 /* The caller frees the array with mp_upstream_report_free. */
@@ -223,6 +238,8 @@ uint64_t mp_channel_serial(const mp_channel *channel);
 int64_t mp_channel_next_id(mp_channel *channel);
 /* Empty before mp_channel_opened. Valid as long as the reference. */
 mp_str mp_channel_card(const mp_channel *channel);
+/* What the clients of the channel can be asked, for reports. Before mp_channel_opened. */
+void mp_channel_classify(mp_channel *channel, mp_str name);
 const char *mp_channel_transport(const mp_channel *channel); /* "http", "sse" or "stdio" */
 mp_str mp_channel_revision(const mp_channel *channel);       /* of an open channel */
 mp_channel *mp_channel_ref(mp_channel *channel);

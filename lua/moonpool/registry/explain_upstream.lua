@@ -4,6 +4,7 @@
 local auth = require "moonpool.upstream.auth"
 local catalogue = require "moonpool.upstream.catalogue"
 local config = require "moonpool.upstream.config"
+local era = require "moonpool.protocol.era"
 local federated = require "moonpool.registry.federated"
 local host = require "moonpool.host"
 local names = require "moonpool.upstream.names"
@@ -44,6 +45,21 @@ local function credential_of(record)
   return given.has_headers and "what `headers` send" or "none"
 end
 
+-- How a request and its result are converted on their way.
+local function steps_of(revision)
+  if revision == era.newest then return ("requests as of %s, results as they are; then to that of the client"):format(revision) end
+  return ("requests from the client's to %s, results up to %s and then to that of the client"):format(revision, era.newest)
+end
+
+local function seconds(ms) return ("%g s"):format(ms / 1000) end
+
+-- When the upstream is called no more for a while.
+local function circuit_of(record)
+  local given = host.config.upstreams[record.place]
+  return ("opens after %d failures in a row, for %s to %s"):format(given.circuit_failures, seconds(given.circuit_open_min_ms),
+    seconds(given.circuit_open_max_ms))
+end
+
 --- Adds the lines about the upstream of a thing.
 function explain_upstream.describe(thing, put)
   local record = config.by_name[thing.upstream]
@@ -64,6 +80,8 @@ function explain_upstream.describe(thing, put)
   put("definition", (hash or "unknown") .. (approved and ", approved" or ", not pinned (moonpool lock)"))
   put("shared", SHARED[record.per] or facts.is_modern and "one for all clients: the server keeps nothing between calls"
     or not facts.has_session and facts.transport == "http" and "one for all clients: the server has no sessions" or "none between principals")
+  if facts.revision then put("revisions", steps_of(facts.revision)) end
+  put("circuit", circuit_of(record))
   put("credential", credential_of(record))
   put("repeated", REPEATED[record.retry])
 end

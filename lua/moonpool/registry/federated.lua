@@ -44,7 +44,7 @@ local route_kind = { tools = "tools", prompts = "prompts", resources = "resource
 -- were read.
 local now = {
   things = { tools = {}, prompts = {}, resources = {}, templates = {} }, views = {}, withheld = {}, withheld_keys = {}, hashes = {}, facts = {},
-  classes = {},
+  classes = {}, hidden = {},
 }
 
 local settled = {}                          -- name -> true once its lists were read, or could not be read
@@ -134,11 +134,12 @@ end
 -- The things of one upstream for clients of a class.
 local function things_of(record, class)
   local from = catalogue.of(record.name, class)
-  local made = { hash = from.hash, facts = from.facts, list = {} }
+  local made = { hash = from.hash, facts = from.facts, list = {}, hidden = 0 }
   local script = scripts.of(record.name)
   for _, entry in ipairs(from.entries) do
     local why, hint = pins.why(record.name, entry)
     local thing, key = things.of(record, entry, script)
+    if not thing then made.hidden = made.hidden + 1 end
     if thing then made.list[#made.list + 1] = { kind = entry.kind, key = key, thing = thing, why = why, hint = hint } end
   end
   return made
@@ -155,13 +156,14 @@ end
 
 local function make()
   local made = { things = { tools = {}, prompts = {}, resources = {}, templates = {} }, withheld = {}, withheld_keys = {}, collisions = {}, hashes = {},
-    looks = own_looks(), facts = {}, classes = {}, lists = {} }
+    looks = own_looks(), facts = {}, classes = {}, lists = {}, hidden = {} }
   for _, record in ipairs(config.list) do
     local of = things_of(record, CLASS)
     made.hashes[record.name], made.facts[record.name] = of.hash, of.facts
     local is_personal = auth.is_personal(record)
     local function wrap(kind, thing) policy.wrap(policy_kind[kind], thing.name, thing) end
     made.classes[record.name] = (is_personal and callers or classes).merge(record, of, things_of, wrap)
+    made.hidden[record.name] = of.hidden
     if of.hash ~= "" or is_personal then settled[record.name] = true end
     made.lists[#made.lists + 1] = of.list
     for _, one in ipairs(of.list) do
@@ -714,7 +716,9 @@ end
 --- Facts for `moonpool upstreams`: by name, how many things clients see, and how many are withheld.
 function federated.counts()
   local counts = {}
-  for _, record in ipairs(config.list) do counts[record.name] = { tools = 0, prompts = 0, resources = 0, withheld = #(now.withheld[record.name] or {}) } end
+  for _, record in ipairs(config.list) do
+    counts[record.name] = { tools = 0, prompts = 0, resources = 0, withheld = #(now.withheld[record.name] or {}), hidden = now.hidden[record.name] or 0 }
+  end
   for _, kind in ipairs(kinds) do
     for _, thing in pairs(now.things[kind]) do
       local of, list = counts[thing.upstream], list_of[kind]

@@ -18,9 +18,18 @@ local function plural(n, word) return ("%d %s%s"):format(n, word, n == 1 and "" 
 -- Removes control characters, because an upstream may have chosen the text.
 local function plain(text) return (text:gsub("%c", " ")) end
 
+-- The channels by what their clients can be asked, where any can be asked something: " (1 none, 2 form+roots)".
+local function classes_of(one)
+  local parts = {}
+  for i, name in ipairs(sorted(one.classes or {})) do parts[i] = one.classes[name] .. " " .. plain(name) end
+  return (parts[2] or parts[1] and not one.classes.none) and " (" .. table.concat(parts, ", ") .. ")" or ""
+end
+
 -- The cells of one line, and the rest of it, which has no column.
 local function row_of(name, one)
   local held = one.processes and plural(one.processes, "process") or plural(one.channels, "channel")
+  if one.pids and one.pids[1] then held = held .. (" (pid %s)"):format(table.concat(one.pids, ", ")) end
+  held = held .. classes_of(one)
   if (one.memory_bytes or 0) > 0 then held = ("%s, %d MiB"):format(held, (one.memory_bytes + (1 << 19)) >> 20) end
   local rest, served = {}, one.served
   if served then
@@ -28,6 +37,7 @@ local function row_of(name, one)
     for _, kind in ipairs { "tools", "prompts", "resources" } do
       if (served[kind] or 0) > 0 then counts[#counts + 1] = plural(served[kind], (kind:gsub("s$", ""))) end
     end
+    if (served.hidden or 0) > 0 then counts[#counts + 1] = served.hidden .. " hidden" end
     if (served.withheld or 0) > 0 then counts[#counts + 1] = served.withheld .. " withheld" end
     rest[1] = counts[1] and table.concat(counts, ", ") or nil
   end

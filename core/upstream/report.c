@@ -1,0 +1,37 @@
+/* report.c: parts of what /status says about an upstream. */
+#include "upstream/state.h"
+#include <stdio.h>
+#include <string.h>
+
+void mp_upstream_report_class(mp_upstream_report *report, const char *name)
+{
+    for (size_t i = 0; i < MP_UPSTREAM_CLASSES; i++) {
+        mp_upstream_class_count *one = &report->classes[i];
+        if (one->channels == 0)
+            snprintf(one->name, sizeof one->name, "%s", name);
+        if (strcmp(one->name, name) == 0) {
+            one->channels++;
+            return;
+        }
+    }
+}
+
+void mp_upstream_note_pid(mp_upstream *upstream, int64_t before, int64_t now)
+{
+    if (before == now)
+        return;
+    pthread_mutex_lock(&upstream->lock);
+    size_t at = 0;
+    while (at < MP_UPSTREAM_PIDS && upstream->pids[at] != before)
+        at++;
+    if (at < MP_UPSTREAM_PIDS)
+        upstream->pids[at] = now;
+    pthread_mutex_unlock(&upstream->lock);
+}
+
+void mp_channel_classify(mp_channel *channel, mp_str name)
+{
+    pthread_mutex_lock(&channel->upstream->lock);
+    snprintf(channel->class, sizeof channel->class, "%.*s", MP_STR_ARG(name));
+    pthread_mutex_unlock(&channel->upstream->lock);
+}
