@@ -136,7 +136,7 @@ local function open(call, params)
   local thing = thing_of(call, params)
   local list, key = lists[call.method], params and (params.name or type(params.uri) == "string" and uris.normal(params.uri))
   local definition, approved
-  if upstreams.has_any and list and type(key) == "string" then definition, approved = federated.hashes(list, key) end
+  if upstreams.has_any and list and type(key) == "string" then definition, approved = federated.hashes(list, key, call) end
   local session = call.has_session and host.session.id(call)
   local mark, trace = host.call.mark(call)
   return setmetatable({

@@ -24,6 +24,7 @@ local routes = require "moonpool.upstream.routes"
 local scripts = require "moonpool.upstream.scripts"
 local subscriptions = require "moonpool.registry.subscriptions"
 local things = require "moonpool.upstream.things"
+local uris = require "moonpool.runtime.uris"
 local wrapping = require "moonpool.upstream.wrapping"
 
 local federated = {}
@@ -581,12 +582,11 @@ local function settle_class(call)
   end
 end
 
--- Waits until the lists of a call's caller are there, or could not be read; those that were read a while ago are read again meanwhile. `only`: of this
--- upstream; nil: of all that list for callers.
-local function settle_callers(call, only)
+-- Waits until the lists of a call's caller are there, or could not be read, at these upstreams; those that were read a while ago are read again meanwhile.
+local function settle_callers(call, records)
   local missing, ends_at = {}, host.time.now()
   local function is_there(record, class) return now.classes[record.name][class] or callers.failure_of(record, class) ~= nil end
-  for _, record in ipairs(only and { only } or callers.records) do
+  for _, record in ipairs(records) do
     local identity = auth.identity(record, call)
     local class = identity and catalogue.of_caller(identity.owner)
     if class and callers.is_due(record, class) then
@@ -616,25 +616,38 @@ local function is_known(method, params)
   return not is_list[method]
 end
 
--- The error for a call of a tool or prompt that this caller does not have, by a name which only an upstream of callers could have: the reason for which it
--- shows the caller nothing; nil for other calls. Whether the upstream has the name is not known, so the error says nothing about that.
-local function refusal_of(call, kind, key)
-  local thing = registry.thing(kind, key)
-  if type(key) ~= "string" or thing and not (thing.upstream and auth.is_personal(config.by_name[thing.upstream])) then return end
-  for _, record in ipairs(callers.records) do
-    local failed = key:sub(1, #record.prefix) == record.prefix and callers.failure_for(record, call)
-    if failed then return errors.of(record, failed) end
+-- True if a thing is not known, or belongs to the lists of callers.
+local function may_be_of_caller(thing) return thing == nil or thing.upstream ~= nil and auth.is_personal(config.by_name[thing.upstream]) end
+
+-- The upstreams whose lists for the caller decide about a request. Requests about other things wait for none of them.
+local function callers_for(method, params)
+  local kind, key, found = list_of_method[method], params.name, {}
+  if kind then
+    local is_open = type(key) == "string" and may_be_of_caller(registry.thing(kind, key))
+    for _, record in ipairs(is_open and callers.records or {}) do
+      if key:sub(1, #record.prefix) == record.prefix then found[#found + 1] = record end
+    end
+    return found
   end
+  local ref = type(params.ref) == "table" and params.ref or params
+  if type(ref.uri) == "string" and not may_be_of_caller((registry.resource(uris.normal(ref.uri)))) then return found end
+  if type(ref.name) == "string" and not may_be_of_caller(registry.thing("prompts", ref.name)) then return found end
+  return callers.records
 end
 
 --- Waits until the lists that clients see are complete, or an upstream's `list_wait` is over: called before a request that depends on them. Returns the
---- error for a request that cannot be answered without them.
+--- error for a call of a tool or prompt by a name which only an upstream could have that shows this caller nothing: why it does. Whether the upstream has
+--- the name is not known, so the error says nothing about that.
 function federated.settle(call, method, params)
   federated.settle_base()
   if config.has_any and not is_known(method, params) then settle_class(call) end
   if not callers.records[1] then return nil end
-  settle_callers(call)
-  return list_of_method[method] and refusal_of(call, list_of_method[method], params.name) or nil
+  local records = callers_for(method, params)
+  settle_callers(call, records)
+  for _, record in ipairs(list_of_method[method] and records or {}) do
+    local failed = callers.failure_for(record, call)
+    if failed then return errors.of(record, failed) end
+  end
 end
 
 -- Waits until a task of the gateway has made the things: a client's call does not pay for that.
@@ -666,7 +679,7 @@ end
 --- whose own token is sent are those for the call.
 function handle.settle(record, call)
   if host.script.has_specs then return end                      -- nothing is read
-  if auth.is_personal(record) then return settle_callers(call, record) end
+  if auth.is_personal(record) then return settle_callers(call, { record }) end
   local ends_at = host.time.now() + record.list_wait
   while not settled[record.name] and not host.upstream.catalogue_hash(record.name, CLASS) do
     local left = ends_at - host.time.now()
@@ -729,9 +742,10 @@ function federated.counts()
 end
 
 --- The hashes of a thing of an upstream: of its definition, and of the approved one, by the list and the name or URI that clients use. nil for others.
-function federated.hashes(kind, key)
+function federated.hashes(kind, key, call)
   local thing = now.things[kind][key] or now.withheld_keys[kind .. " " .. key]
   if not thing then return nil end
+  thing = thing.resolve and thing.resolve(call) or thing
   return thing.facts.hash, pins.hash(thing.upstream, kind, thing.original)
 end
 

@@ -228,6 +228,52 @@ describe("an upstream with a token of each caller", function()
       ["auth/keys.lua"] = KEYS } })
   end)
 
+  it("delays no call of anything else while the authorization server is silent", function()
+    start({ answer = function() end }, function(it)
+      local ann <close> = it.client "ann"
+      local slow = ann:open("tools/call", { name = "crm_echo", arguments = {} })
+      wait.for_fact("the exchange", 20, function() return asked(it.state) == 1 end)
+      assert.equal("mine", upstream.text(call(ann, "own", {})))
+      assert.equal("text of mine", ann:result("resources/read", { uri = "own://mine" }).contents[1].text)
+      assert.equal(-32602, call(ann, "unknown", {}).error.code)
+      assert.same({}, slow:messages())
+      slow:close()
+    end, { entry = { list_wait = "2m" }, scripts = { ["tools/own.lua"] = 'return tool { "Own.", function() return "mine" end }',
+      ["resources/own.lua"] = 'return resource { "Own.", uri = "own://mine", function() return "text of mine" end }' } })
+  end)
+
+  it("lists definitions of each caller, and reads them again after `refresh`", function()
+    local state, word = {}, "first"
+    state.on_request = function(x, sub)
+      if x.method ~= "tools/list" then return false end
+      x:result(x:complete(('{"tools":[{"name":"echo","description":"%s %s","inputSchema":{"type":"object"}}]}'):format(word, sub), true))
+      return true
+    end
+    local function described(c) return c:result("tools/list", {}).tools[1].description end
+    start(state, function(it)
+      local people = { ann = it.client "ann", bob = it.client "bob", less = it.client("ann", nil, { scope = "crm:less" }) }
+      assert.equal("first ann", described(people.ann))
+      assert.equal("first bob", described(people.bob))
+      assert.equal("first ann", described(people.less))
+      word = "second"
+      for _, name in ipairs { "bob", "ann" } do
+        wait.for_fact("the second list of " .. name, 30, function() return described(people[name]) == "second " .. name end)
+      end
+      for _, c in pairs(people) do c:close() end
+    end, { entry = { refresh = "1s" } })
+  end)
+
+  it("divides further by `per`", function()
+    for per, counts in pairs { call = { "1", "1", "1" }, session = { "1", "2", "1" } } do
+      start({}, function(it)
+        local one <close> = it.client("ann", "2025-06-18")
+        local two <close> = it.client("ann", "2025-06-18")
+        assert.same(counts, { count(one), count(one), count(two) }, per)
+        assert.equal(1, asked(it.state))
+      end, { entry = { per = per } })
+    end
+  end)
+
   it("never takes the quick way, which has no token of a caller", function()
     start({}, function(it)
       local ann <close> = it.client "ann"
