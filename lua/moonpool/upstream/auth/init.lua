@@ -94,14 +94,22 @@ end
 
 local function purpose(key) return "upstream credential " .. key end
 
-local function load_token(key)
-  local cached = known:get(key)
-  if cached then return cached end
+local function refused_key(key) return PREFIX .. "refused:" .. key end
+
+-- The token that the store has, unless the upstream has refused it.
+local function stored_token(key)
   local sealed = host.store.get(PREFIX .. key)
   local text = sealed and host.seal.open(sealed, purpose(key))
   local token = text and json.decode(text)
-  if type(token) ~= "table" then return nil end
-  known:put(key, token)
+  if type(token) ~= "table" or host.store.get(refused_key(key)) == joined(token.text) then return nil end
+  return token
+end
+
+local function load_token(key)
+  local cached = known:get(key)
+  if cached then return cached end
+  local token = stored_token(key)
+  if token then known:put(key, token) end
   return token
 end
 
@@ -166,11 +174,17 @@ local function note_failure(record, key, at, failure, identity)
     again = ("%.0fs"):format(seconds), hint = is_ours and "see auth of the upstream in the configuration" or nil })
 end
 
--- Gets a token in a task of its own, so that the cancel of one call takes it from no other.
+-- Gets a token in a task of its own, so that the cancel of one call takes it from no other. True if it is there already.
 local function fetch(record, key, identity)
   local lock = PREFIX .. "lock:" .. key
   local mine = hex(host.random.bytes(8))
   if not host.store.add(lock, mine, FETCH_S) then return end
+  local token = stored_token(key)
+  if token and host.time.clock() < token.renew_at then          -- another task has got it just now
+    known:put(key, token)
+    host.store.delete(lock)
+    return true
+  end
   local begun = host.job.begin(function()
     local _ <close> = setmetatable({}, { __close = function()
       if host.store.get(lock) == mine then host.store.delete(lock) end
@@ -204,11 +218,11 @@ local function token_of(record, key, identity)
     local is_good = token and now < token.ends
     local pause = pause_of(record, key, identity)
     if pause and not (is_good and pause.kind == "outage") then return nil, failure_of(pause) end
-    if not pause then fetch(record, key, identity) end
+    local has_come = not pause and fetch(record, key, identity)
     if is_good then return token.text end
     local left = deadline - host.time.now()
     if left <= 0 then return nil, { outcome = "not_run", reason = "credential", why = "the authorization server does not answer" } end
-    changed:wait(math.min(left, 1))
+    if not has_come then changed:wait(math.min(left, 1)) end
   end
 end
 
@@ -224,14 +238,15 @@ function auth.token(record, identity)
   return token, token and key or failure
 end
 
---- The upstream has refused this token (401): the next one is got anew. Tokens that another task has got meanwhile stay.
+--- The upstream has refused this token (401): the next one is got anew. A token that another task has got meanwhile stays: only this one is marked.
 function auth.drop(key, text)
-  local token = load_token(key)
-  if token and token.text == text then
-    host.store.delete(PREFIX .. key)
-    known:put(key, false)
-    host.bus.broadcast("credential dropped", key)
-  end
+  local token = stored_token(key)
+  local is_kept = token ~= nil and token.text == text
+  local seconds = is_kept and math.max(60, math.ceil(token.ends - host.time.clock())) or 60
+  if not host.store.set(refused_key(key), joined(text), seconds) and is_kept then host.store.delete(PREFIX .. key) end
+  local cached = known:get(key)
+  if cached and cached.text == text then known:put(key, false) end
+  host.bus.broadcast("credential dropped", key)
 end
 
 --- The upstream refuses new tokens, too: none is got for a while, so that neither server is asked again and again. It refuses one caller's, if `identity`
