@@ -116,11 +116,8 @@ function callers.read(record, identity, class, publish)
   end
 end
 
---- Why an upstream shows a caller nothing: the failure; nil if the caller has its lists.
-function callers.failure_for(record, call)
-  local class, denied = callers.class_of(record, call)
-  if not class then return denied end
-  if host.upstream.catalogue_hash(record.name, class) then return nil end
+--- The failure that calls get while the lists of a class are not there.
+function callers.failure(record, class)
   return { outcome = "not_run", reason = callers.failure_of(record, class) or "timeout", after = record.list_wait }
 end
 

@@ -288,10 +288,10 @@ local function rebuild()
     wake()
   end })
   local made = make()
-  now = made
   local order = ordered(made)
   made.views = views_of(made, order)
   registry.set_federated(made.things, order)
+  now = made                                  -- last: a task that waits for lists looks here, then in the registry
   if is_attached then
     describe()
     keep_views()
@@ -645,8 +645,9 @@ function federated.settle(call, method, params)
   local records = callers_for(method, params)
   settle_callers(call, records)
   for _, record in ipairs(list_of_method[method] and records or {}) do
-    local failed = callers.failure_for(record, call)
-    if failed then return errors.of(record, failed) end
+    local class, denied = callers.class_of(record, call)
+    local is_there = class and now.classes[record.name][class]
+    if not is_there then return errors.of(record, denied or callers.failure(record, class)) end
   end
 end
 

@@ -96,8 +96,10 @@ describe("an upstream with a token of each caller", function()
         message)
       upstream.failure(call(key, "crm_nothing", {}), "not_run", "caller")
       assert.equal(-32602, call(key, "other", {}).error.code)
+      local old <close> = it.client("ann", "2024-11-05")          -- over HTTP+SSE a call has no request that has a token
+      upstream.failure(call(old, "crm_echo", {}), "not_run", "caller")
       assert.equal(1, asked(it.state))
-    end, { scripts = { ["auth/keys.lua"] = KEYS } })
+    end, { scripts = { ["auth/keys.lua"] = KEYS }, config = { endpoints = { sse = "/sse", messages = "/messages" } } })
   end)
 
   it("refuses a caller whose token is refused, remembers that for this token, and serves the others", function()
