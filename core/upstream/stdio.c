@@ -13,7 +13,7 @@ MP_COUNTER(dropped_noise, "dropped", "reason", "upstream_noise",
     ((size_t)1 << 20) /* a program that reads nothing for `timeout` while more than this waits is ended */
 #define MAX_QUEUED ((size_t)64 << 20) /* with replies and cancellations */
 #define MEASURE_MS 10000
-#define GRACE_MS 2000
+#define GRACE_MS 900 /* twice: a program that ignores the end of its input and SIGTERM is gone within 2 s */
 
 /* An exchange whose message was not written; exchange->request. */
 typedef struct {
