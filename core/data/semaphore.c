@@ -4,7 +4,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-MP_GAUGE(calls_waiting, "calls_waiting", "", "", "calls that wait because of the concurrency limit of their tool")
+MP_GAUGE(calls_waiting, "calls_waiting", "", "",
+         "calls that wait because of the concurrency limit of their tool, or for their turn at an upstream")
 MP_COUNTER(refused_waiting, "refused", "reason", "waiting", "calls over limits.call.waiting")
 
 typedef struct {

@@ -64,7 +64,7 @@ function exchange.ask(channel, id, bytes, options)
   if not pending then return nil, failure end
   local entry = options.entry
   if entry then entry.pending, entry.id, entry.asker = pending, id, asker end
-  if asker then asker.entry = entry end
+  if asker then asker.entry, asker.turns_at = entry, options.turns_at end
   local event
   event, failure = (asker and wait_with_questions or wait)(channel, pending, options)
   if entry then entry.pending = nil end

@@ -98,6 +98,8 @@ function forward.send(record, call, options)
   local wants_progress = options.wants_progress and meta ~= nil and meta.progressToken ~= nil
   local level = message.level_name(call)
   local _ <close> = pause_deadline(call)
+  -- Calls of a stateless client's principal share a channel; a session has one of its own.
+  local turns_at = class ~= "none" and not is_own and ask.way_of(call) == "park" and key or nil
   local more                                                  -- members of the params that a repeated request has: the client's answers
   local spec = {
     method = options.method, key = key, call = call,
@@ -106,7 +108,7 @@ function forward.send(record, call, options)
     },
     level = level, is_own = is_own, may_repeat = options.may_repeat, rows = options.rows, on_stale = options.on_stale,
     timeout = options.timeout, headers = options.headers,
-    asker = class ~= "none" and function(card) return ask.new(record, card, card.class or class, call) end or nil,
+    asker = class ~= "none" and function(card) return ask.new(record, card, card.class or class, call) end or nil, turns_at = turns_at,
     listener = options.wants_progress and function(id) return listener_of(call, id) end or nil,
     build = function(card, id)
       count.times = count.times + 1

@@ -17,6 +17,7 @@ local failure = require "moonpool.runtime.outcome"
 local host = require "moonpool.host"
 local json = require "moonpool.json"
 local principal = require "moonpool.access.principal"
+local turns = require "moonpool.upstream.turns"
 
 local park = {}
 
@@ -246,7 +247,7 @@ local function take_up(call, entry, kept, spec)
   entry.pending, entry.id, entry.revision, entry.asker = pending, kept.id, kept.revision, asker
   local missing = send_answers(call, card, pending, kept.questions)
   if asker then
-    asker.entry = entry
+    asker.entry, asker.turns_at = entry, spec.turns_at
     if missing[1] then asker.gathered, asker.gather_until = missing, host.time.now() + GATHER_S end
   else
     for _, question in ipairs(missing) do pending:reply(ask.no_answer(question.id, question.method, "the client cannot be asked")) end
@@ -281,6 +282,9 @@ function park.run(record, call, place, options, spec, send)
   journal.running[entry], spec.entry = true, entry
   local _ <close> = setmetatable({}, { __close = function() journal.running[entry] = nil end })
   local answer, failed, err
+  local at = spec.turns_at
+  local turn <close> = at and not kept and turns.take(record, at) or nil       -- luacheck: ignore 211
+  local mine <close> = at and turns.count(record, at) or nil                   -- luacheck: ignore 211
   if kept then
     answer, failed, err = take_up(call, entry, kept, spec)
   else

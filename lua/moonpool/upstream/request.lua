@@ -80,7 +80,7 @@ local function send_once(record, channel, card, spec, is_retry)
   local event, failed = exchange.ask(channel, id, message.request(id, spec.method, params), {
     headers = headers, is_modern = card.is_modern, transport = card.transport, is_retry = is_retry,
     timeout = spec.timeout, total = spec.total, class = card.class, asker = spec.asker and spec.asker(card),
-    listener = spec.listener and spec.listener(id), entry = spec.entry,
+    listener = spec.listener and spec.listener(id), entry = spec.entry, turns_at = spec.turns_at,
   })
   if span and (failed or event.error) then host.trace.fail(span, failed and failed.reason or "_OTHER") end
   return event, failed

@@ -320,3 +320,44 @@ describe("a handler that calls upstreams", function()
     gauge(g, 0)
   end)
 end)
+
+describe("questions while several stateless calls share a program", function()
+  it("reach a client of theirs, the call that asked goes on, and later calls take turns", function()
+    local u <close> = stub { revision = "2025-06-18", transport = "stdio" }
+    local g <close> = gate(u)
+    local c <close> = client(g)
+    local function hold(key) return { name = "one_hold", arguments = { key = key } } end
+    local function finish(x, text) x:result(x:complete('{"content":[{"type":"text","text":"' .. text .. '"}]}')) end
+    local a = c:open("tools/call", hold "a")
+    local first = u:wait_held(1, "a")[1]
+    local b = c:open("tools/call", hold "b")
+    local second = u:wait_held(1, "b")[1]
+    first:ask("elicitation/create", FORM, function(json) finish(first, json.result.content.name) end)
+    -- the question comes to the newest call, whose client's answer goes to the call that asked
+    local result = b:answer(20).result
+    local requests = asked(result)
+    assert.equal("Name?", requests["elicitation-1"].params.message)
+    local again = c:open("tools/call", repeated(hold "b", result, { ["elicitation-1"] = ANN }))
+    assert.equal("Ann", upstream.text(a:answer(20)))
+    finish(second, "b")
+    assert.equal("b", upstream.text(again:answer(20)))
+    g:wait_log("calls take turns", { upstream = "one" })
+    -- from now on one call runs at a time, on whatever worker
+    local one = c:open("tools/call", hold "c")
+    local third = u:wait_held(1, "c")[1]
+    local two = c:open("tools/call", hold "d")
+    g:wait_status(function(status) return status.gauges.calls_waiting == 1 end)
+    u:all {}
+    for _, x in ipairs(u.held) do assert.not_equal("d", x.arguments.key) end
+    third:ask("elicitation/create", FORM, function(json) finish(third, json.result.content.name) end)
+    result = one:answer(20).result
+    asked(result)
+    local fourth = u:wait_held(1, "d")[1] -- a call whose client is asked has no turn
+    one = c:open("tools/call", repeated(hold "c", result, { ["elicitation-1"] = ANN }))
+    assert.equal("Ann", upstream.text(one:answer(20)))
+    finish(fourth, "d")
+    assert.equal("d", upstream.text(two:answer(20)))
+    assert.equal(4, u:ran "hold")
+    g:wait_status(function(status) return status.gauges.calls_waiting == 0 and status.gauges.upstream_parked == 0 end)
+  end)
+end)
