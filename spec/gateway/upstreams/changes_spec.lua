@@ -156,8 +156,8 @@ end
 
 describe("a list that only clients of a class see", function()
   -- An upstream that lists `shown.roots` to clients with roots, and `shown.none` to others.
-  local function choosy()
-    local u = upstream.start { revision = "2025-11-25" }
+  local function choosy(more)
+    local u = upstream.start { revision = "2025-11-25", get = more and more.get }
     local shown = { roots = "before", none = "same" }
     u:when("tools/list", function(x)
       local name = (x.session.capabilities or {}).roots and shown.roots or shown.none
@@ -215,6 +215,20 @@ describe("a list that only clients of a class see", function()
     shown.roots = "after"
     wait_way(u)
     u:announce "notifications/tools/list_changed"
+    stream:wait_event("notifications/tools/list_changed", 40)
+    assert.same({ "after" }, names_of(c))
+    stream:close()
+    c:close()
+  end)
+
+  it("is read at each `refresh` where the upstream has no stream, and a change is told", function()
+    local u, shown = choosy { get = false }
+    local _ <close> = u
+    local g <close> = start(u, { refresh = "1s" })
+    tell_first(g)
+    local c, stream = listener(g)
+    wait.for_fact("the list of the class", 20, function() return names_of(c)[1] == "before" end)
+    shown.roots = "after"
     stream:wait_event("notifications/tools/list_changed", 40)
     assert.same({ "after" }, names_of(c))
     stream:close()
