@@ -30,10 +30,10 @@ export function changed() {
 
 // `call(params, options)` is the SDK's callTool; `leave` says goodbye in the transport's way; `names`: the server's tools { elicit, sample, work, grow }.
 export async function converse({ client, transport, call, leave, facts, names }) {
-  let leaving = false; // from then on the SDK reports its own aborted streams as errors
+  let isQuiet = false; // from the cancelled call on: SDK 1.x reports aborted streams as errors, and asks for the rest of the cancelled call's
   // SDK 1.x takes an answer before a progress that comes with it, and then does not know the progress's token.
   const isLate = (error) => String(error).includes("progress notification for an unknown token");
-  client.onerror = (error) => leaving || isLate(error) || tell("error", { message: String(error) });
+  client.onerror = (error) => isQuiet || isLate(error) || tell("error", { message: String(error) });
   await client.connect(transport);
   tell("connected", facts());
 
@@ -51,14 +51,13 @@ export async function converse({ client, transport, call, leave, facts, names })
   );
   tell("worked", { text: textOf(worked) });
 
-  leaving = true; // an aborted call is an error of the transport in some versions of the SDK
+  isQuiet = true;
   const abort = new AbortController();
   const long = call({ name: names.work, arguments: { duration: 600, steps: 6000 } }, { signal: abort.signal, onprogress: () => abort.abort("enough") });
   await long.then(
     () => tell("finished"),
     () => tell("cancelled"),
   );
-  leaving = false;
 
   for (let n = 1; ; n++) {
     const before = changes;
@@ -69,7 +68,6 @@ export async function converse({ client, transport, call, leave, facts, names })
   }
   tell("changed");
 
-  leaving = true;
   await leave();
   tell("left");
 }
