@@ -4,6 +4,7 @@
 #include <time.h>
 
 #define FLUSH_MS 3000 /* for the spans that wait when the gateway ends */
+#define MIN_FLUSH_MS 100
 #define NAP_MS 5
 
 static size_t count_pairs(const mp_pair *pairs)
@@ -62,13 +63,15 @@ int mp_traces_use(const mp_config *config, mp_err *err)
     return result;
 }
 
-/* The time by which spans must be sent, or are dropped: within limits.drain, and the time that calls had to be cancelled after it. */
+/* The time by which spans must be sent, or are dropped: within limits.drain, or soon after where calls have used it up. */
 static uint64_t flush_until(const mp_shared *shared, uint64_t began)
 {
     uint64_t end_at = atomic_load(&shared->end_at), until = began + FLUSH_MS;
     if (end_at == 0)
         return until;
-    uint64_t latest = end_at > MP_CUT_MS ? end_at - MP_CUT_MS : 0;
+    uint64_t latest = end_at > MP_ENDING_MS ? end_at - MP_ENDING_MS : 0;
+    if (latest < began + MIN_FLUSH_MS)
+        latest = began + MIN_FLUSH_MS;
     return until < latest ? until : latest;
 }
 

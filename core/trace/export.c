@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/random.h>
 
 MP_COUNTER(spans_sent, "spans", "result", "sent", "spans that the collector has taken")
 MP_COUNTER(spans_dropped, "spans", "result", "dropped",
@@ -54,6 +55,7 @@ typedef struct {
 /* The process has one exporter, or none. Threads that end traces post to its loop. */
 static exporter *only; /* main thread */
 static _Atomic(mp_loop *) inbox;
+static char instance[33]; /* service.instance.id: random, the same over reloads; main thread */
 static atomic_bool is_flushed = true;
 static _Atomic int64_t queued_spans, queued_bytes, max_spans, max_bytes;
 
@@ -134,7 +136,7 @@ static target *target_new(const mp_trace_config *config)
     for (size_t i = 0; i < count; i++)
         to->headers[i + 1] = copy_text(config->headers[i]);
     to->ca = copy_text(config->ca);
-    mp_otlp_put_resource(&to->resource, config);
+    mp_otlp_put_resource(&to->resource, config, instance);
     to->interval_ms = config->interval_ms;
     to->timeout_ms = config->timeout_ms;
     return to;
@@ -453,8 +455,18 @@ static int start(const mp_trace_config *config, mp_err *err)
     return 0;
 }
 
+static void make_instance(void)
+{
+    uint8_t random[16] = {0};
+    if (instance[0] != '\0' || getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
+        return;
+    for (size_t i = 0; i < sizeof random; i++)
+        snprintf(instance + 2 * i, 3, "%02x", random[i]);
+}
+
 int mp_traces_configure(const mp_trace_config *config, mp_err *err)
 {
+    make_instance();
     bool is_on = config->otlp != NULL;
     atomic_store(&max_spans, config->queue);
     atomic_store(&max_bytes, (int64_t)config->queue_bytes);

@@ -69,20 +69,14 @@ static void put_text_attribute(mp_buf *out, const char *key, mp_str value)
     put_attribute(out, MP_FACT_TEXT, mp_str_of(key), value);
 }
 
-void mp_otlp_put_resource(mp_buf *out, const mp_trace_config *config)
+void mp_otlp_put_resource(mp_buf *out, const mp_trace_config *config, const char *instance)
 {
-    char name[65] = "", id[33], pid[16];
-    uint8_t random[16];
+    char name[65] = "";
     gethostname(name, sizeof name - 1);
-    snprintf(pid, sizeof pid, "%d", (int)getpid());
     mp_buf_put(out, MP_STR("{\"attributes\":["));
     put_text_attribute(out, "service.name", mp_str_of(config->service));
     put_text_attribute(out, "service.version", MP_STR(MOONPOOL_VERSION));
-    if (getentropy(random, sizeof random) == 0) {
-        for (size_t i = 0; i < sizeof random; i++)
-            snprintf(id + 2 * i, 3, "%02x", random[i]);
-        put_text_attribute(out, "service.instance.id", mp_str_of(id));
-    }
+    put_text_attribute(out, "service.instance.id", mp_str_of(instance));
     if (*name != '\0')
         put_text_attribute(out, "host.name", mp_str_of(name));
     mp_buf_put(out, MP_STR(","));

@@ -50,8 +50,8 @@ size_t mp_trace_bytes(const mp_trace *trace);
 
 /* -- otlp.c -- */
 
-/* Appends the resource as JSON: made once for all batches. */
-void mp_otlp_put_resource(mp_buf *out, const mp_trace_config *config);
+/* Appends the resource as JSON: made once for all batches. `instance`: service.instance.id. */
+void mp_otlp_put_resource(mp_buf *out, const mp_trace_config *config, const char *instance);
 /* Appends the spans of the trace as JSON, separated by commas. `offset_us`: from the monotonic clock to the time of day. */
 void mp_otlp_put_trace(mp_buf *out, const mp_trace *trace, uint64_t offset_us);
 /* A whole request: begin, traces with commas between them, end. */

@@ -183,6 +183,8 @@ describe("a reload", function()
     call(g)
     two:wait "tools/call add"
     assert.equal("other", two.resource["service.name"])
+    assert.truthy(#one.resource["service.instance.id"] == 32)
+    assert.equal(one.resource["service.instance.id"], two.resource["service.instance.id"])
     use(nil)
     local recorded = g:status().counters.traces.recorded
     call(g)

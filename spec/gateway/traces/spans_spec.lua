@@ -40,6 +40,7 @@ describe("the span of a call", function()
         assert.is_nil(a["mcp.session.id"])
       else
         assert.truthy(a["mcp.session.id"]:find "^%x%x%x%x%x%x%x%x$")
+        assert.is_nil(c.bodies[1]:find(peer.session, 1, true))
       end
       local handler = c:below(span).handler
       assert.equal(1, handler.kind)
@@ -184,6 +185,17 @@ describe("the trace context of a client", function()
     local status = g:status()
     assert.equal(1, status.counters.traces.throttled)
     assert.equal(1, status.counters.traces.recorded)
+  end)
+
+  it("records no more calls than that of a client that always says so", function()
+    local c <close> = collector.start()
+    local g <close> = gateway.start { scripts = scripts, config = { traces = c:config { parent = { most = 1 } } } }
+    local peer <close> = g:client "2026-07-28"
+    for _ = 1, 100 do peer:result("tools/call", { name = "add", arguments = { a = 1, b = 2 }, _meta = { traceparent = REMOTE } }) end
+    local counted = g:status().counters.traces
+    assert.equal(100, counted.recorded + counted.throttled)
+    assert.truthy(counted.throttled > 0)
+    c:wait("tools/call add", counted.recorded)
   end)
 
   it("is a link alone where traces.parent.accept is false", function()

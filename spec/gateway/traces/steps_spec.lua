@@ -82,7 +82,7 @@ describe("the span of a step", function()
   it("says why an HTTP request has failed", function()
     local c <close> = collector.start()
     local s <close> = stub.start(function() end)
-    local g <close> = start(c, { ["tools/get.lua"] = gets(s.port, "{ timeout = 0.05 }") }, nil, { net = { "127.0.0.1:" .. s.port } })
+    local g <close> = start(c, { ["tools/get.lua"] = gets(s.port, "{ timeout = 1 }") }, nil, { net = { "127.0.0.1:" .. s.port } })
     local peer <close> = g:client "2026-07-28"
     peer:result("tools/call", { name = "get", arguments = { x = "1" } })
     local span = c:below(c:below(c:wait "tools/call get").handler).GET
