@@ -397,7 +397,8 @@ static int run_workers(gateway *h, mp_vm *first, const mp_gateway_options *optio
         mp_refusals_limit(config->log_refusals);
         if (options->traces)
             mp_trace_start(isatty(STDERR_FILENO) && getenv("NO_COLOR") == NULL);
-        mp_mark_set_source(mp_lib_running_marks);
+        if (!options->is_apart) /* a command runs one call: its lines need no mark */
+            mp_mark_set_source(mp_lib_running_marks);
         mp_log_start(config->log_level);
         bool serves = (options->is_apart || mp_traces_use(config, err) == 0) && start_workers(h, first, err) == 0;
         if (serves && !h->on_stdio)
