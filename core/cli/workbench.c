@@ -219,6 +219,8 @@ int mp_cli_admin(const mp_cli_args *args)
         if (args->given[i].value != NULL && strcmp(args->given[i].option->name, "admin") != 0 &&
             strcmp(args->given[i].option->name, "config") != 0)
             put(&given, args->given[i].option->name, args->given[i].value);
+    put(&given, "level", mp_cli_value(args, "level"));
+    put(&given, "for", mp_cli_value(args, "for"));
     int code = mp_gateway_workbench("admin", given.list, given.count);
     free(token);
     mp_config_free(config);

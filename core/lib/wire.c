@@ -235,8 +235,9 @@ static bool take_bytes(void *ctx, mp_str bytes)
     return false;
 }
 
-/* fetch{method, url, socket, ca, seconds, headers, on_bytes}: sends an HTTP request without a body, over a Unix socket if `socket` is its path;
- * `headers` is a list of texts; `on_bytes` is called with each part of the body as it arrives, if the status is 200. The status and the body of the answer; or nil, why.  [-0, +2, throws] */
+/* fetch{method, url, socket, ca, seconds, headers, body, on_bytes}: sends an HTTP request, over a Unix socket if `socket` is its path; `headers`
+ * is a list of texts; `on_bytes` is called with each part of the answer's body as it arrives, if the status is 200. The status and the body of
+ * the answer; or nil, why.  [-0, +2, throws] */
 static int l_fetch(lua_State *L)
 {
     luaL_checktype(L, 1, LUA_TTABLE);
@@ -245,6 +246,7 @@ static int l_fetch(lua_State *L)
         .url = text_field(L, "url"),
         .socket = text_field(L, "socket"),
         .ca = text_field(L, "ca"),
+        .text = text_field(L, "body"),
     };
     lua_settop(L, 1);
     bool has_reader = lua_getfield(L, 1, "on_bytes") == LUA_TFUNCTION;

@@ -37,7 +37,8 @@ static bool set_request(fetching *of)
     CURLcode wrong = curl->easy_setopt(easy, CURLOPT_URL, options->url);
     wrong |= curl->easy_setopt(easy, CURLOPT_CUSTOMREQUEST, options->method);
     if (strcmp(options->method, "GET") != 0)
-        wrong |= curl->easy_setopt(easy, CURLOPT_POSTFIELDS, ""); /* for Content-Length: 0 */
+        wrong |= curl->easy_setopt(easy, CURLOPT_POSTFIELDS,
+                                   options->text == NULL ? "" : options->text); /* "": for Content-Length: 0 */
     wrong |= curl->easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
     wrong |= curl->easy_setopt(easy, CURLOPT_PROXY, "");
     wrong |= curl->easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);

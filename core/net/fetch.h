@@ -11,6 +11,7 @@ typedef struct {
     const char *method, *url;
     const char *socket; /* path of the Unix socket to connect to; NULL: connect to the URL's host */
     const char *ca;     /* path of certificates to trust instead of the system's; NULL: those */
+    const char *text;   /* the request's body; NULL: none */
     int seconds;        /* until the whole answer is there; 0: 600 */
     const char *headers[MP_FETCH_HEADERS + 1]; /* "Name: value"; end with NULL */
     /* takes the body of an answer with status 200 as it arrives, instead of `body`; false ends the request. NULL: none */
@@ -18,7 +19,7 @@ typedef struct {
     void *ctx;
 } mp_fetch_options;
 
-/* Sends the request, without a body, and appends the answer's body, of at most 64 MiB. Returns the status; -1 if there is no answer. */
+/* Sends the request, and appends the answer's body, of at most 64 MiB. Returns the status; -1 if there is no answer. */
 int mp_fetch(const mp_fetch_options *options, mp_buf *body, mp_err *err);
 
 #endif

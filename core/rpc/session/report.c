@@ -29,6 +29,7 @@ static void put_session(mp_buf *out, mp_session *session, uint64_t now)
     put_member(out, "transport", mp_str_of(session->transport->name));
     if (era != NULL)
         put_member(out, "revision", mp_str_of(era->date));
+    put_member(out, "principal", session->user == NULL ? mp_principal_id(mp_nobody) : mp_str_of(session->user));
     put_member(out, "address", mp_str_of(session->peer));
     if (client.len > 0 && client.len <= MAX_CLIENT_BYTES) {
         mp_buf_put(out, MP_STR(",\"client\":"));

@@ -81,6 +81,7 @@ struct mp_session {
     unsigned char principal[MP_PRINCIPAL_KEY]; /* key of the session's owner */
     bool is_sse; /* the session's transport is HTTP+SSE or stdio: transport->has_one_stream */
     bool closed; /* guarded by `lock` */
+    char *user;  /* id of the session's owner, for operators; NULL: anonymous */
     char *peer;  /* address of the client that opened the session; empty over stdio */
     const mp_transport *transport;
     mp_table *table;

@@ -262,12 +262,13 @@ static void write_random_id(char id[MP_SESSION_ID + 1])
     id[MP_SESSION_ID] = '\0';
 }
 
-static void set_peer(mp_session *session, mp_str peer)
+static char *copy_text(mp_str text)
 {
-    session->peer = mp_slab_new(peer.len + 1);
-    if (peer.len > 0)
-        memcpy(session->peer, peer.ptr, peer.len);
-    session->peer[peer.len] = '\0';
+    char *copy = mp_slab_new(text.len + 1);
+    if (text.len > 0)
+        memcpy(copy, text.ptr, text.len);
+    copy[text.len] = '\0';
+    return copy;
 }
 
 static void tap_session(mp_session *session, const char *event, const mp_principal *principal, const char *why)
@@ -296,7 +297,9 @@ mp_session *mp_session_new(mp_rpc *rpc, const mp_transport *transport, const mp_
     session->node.key = (mp_str){session->id, MP_SESSION_ID};
     session->transport = transport;
     session->is_sse = transport->has_one_stream;
-    set_peer(session, peer);
+    session->peer = copy_text(peer);
+    if (principal != mp_nobody)
+        session->user = copy_text(mp_principal_id(principal));
     memcpy(session->principal, principal->key, sizeof session->principal);
     session->table = table;
     session->on_free = table->hooks->on_free;
@@ -340,6 +343,8 @@ void mp_session_unref(mp_session *session)
     pthread_mutex_destroy(&session->lock);
     mp_card_free(atomic_load(&session->card));
     mp_slab_free(session->peer, strlen(session->peer) + 1);
+    if (session->user != NULL)
+        mp_slab_free(session->user, strlen(session->user) + 1);
     mp_slab_free(session, sizeof *session);
 }
 

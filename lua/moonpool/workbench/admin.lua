@@ -1,14 +1,32 @@
--- moonpool reload, moonpool status, moonpool upstreams and moonpool tap: requests to the admin listener of a running gateway.
+-- moonpool reload, status, upstreams, log and tap: requests to the admin listener of a running gateway.
 
 local place_of = require "moonpool.workbench.place"
 local say = require "moonpool.workbench.say"
+local span = require "moonpool.workbench.span"
 local summary = require "moonpool.workbench.summary"
 local upstreams = require "moonpool.workbench.upstreams"
 local wire = require "moonpool.wire"
 
-local asks = { status = { "GET", "/status" }, upstreams = { "GET", "/status" }, reload = { "POST", "/reload" } }
+local asks = { status = { "GET", "/status" }, upstreams = { "GET", "/status" }, reload = { "POST", "/reload" },
+  log = { "POST", "/api/log" } }
+
+local levels = { debug = true, info = true, warn = true, error = true }
+
+-- The body of the request for `moonpool log`; nil, what is wrong and a hint if its options make no sense.
+local function log_request(args)
+  if not args.level then return nil, "log needs --level", "as in moonpool log --level debug --for 5m" end
+  if not levels[args.level] then return nil, "'" .. args.level .. "' is no level", "the levels are debug, info, warn and error" end
+  local seconds = span(args["for"] or "5m")
+  if not seconds or seconds > 86400 then return nil, "'" .. args["for"] .. "' is not a duration of at most 1d", "as in --for 5m" end
+  return ('{"level":"%s","seconds":%d}'):format(args.level, seconds)
+end
 
 return function(args)
+  local request, wrong, why
+  if args.command == "log" then
+    request, wrong, why = log_request(args)
+    if not request then return say.misuse(wrong, why) end
+  end
   if not args.address then
     return say.wrong("this configuration has no admin listener", "write 'admin: {listen: 127.0.0.1:7301}' into it, or name one with --admin", 78)
   end
@@ -19,7 +37,8 @@ return function(args)
   if args.token then headers[#headers + 1] = "Authorization: Bearer " .. args.token end
   if args.command == "tap" then return require "moonpool.workbench.tap"(args, { url = place.origin, socket = place.unix, headers = headers }) end
   local method, path = table.unpack(asks[args.command])
-  local status, body = wire.fetch { method = method, url = place.origin .. path, socket = place.unix, headers = headers }
+  if request then table.move({ "Content-Type: application/json", "moonpool-admin: 1" }, 1, 2, #headers + 1, headers) end
+  local status, body = wire.fetch { method = method, url = place.origin .. path, socket = place.unix, headers = headers, body = request }
   if not status then
     return say.wrong("no gateway answers at " .. args.address .. ": " .. body, "is it running? `moonpool run` starts it; --admin names another address")
   end
@@ -27,6 +46,7 @@ return function(args)
     return say.wrong("the gateway at " .. args.address .. " needs a token", "put a token of its admin.tokens into the variable MOONPOOL_ADMIN_TOKEN")
   end
   local is_fine = status >= 200 and status < 300
+  if is_fine and request then body = ("the level is %s for %s"):format(args.level, args["for"] or "5m") end
   if body ~= "" and body:sub(-1) ~= "\n" then body = body .. "\n" end
   if is_fine and args.command == "upstreams" then return upstreams(body, args) end
   if is_fine then

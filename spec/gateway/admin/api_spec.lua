@@ -47,6 +47,24 @@ local function audit(g)
   return text
 end
 
+describe("moonpool log", function()
+  it("changes the level for a time, with the token of the variable", function()
+    local g <close> = start { log = { level = "warn" } }
+    local admin = "127.0.0.1:" .. g.admin_port
+    local function run(...) return gateway.exec({ "log", "--admin", admin, ... }, { env = { MOONPOOL_ADMIN_TOKEN = token } }) end
+    local code, out, err = run("--level", "debug", "--for", "1s")
+    assert.same({ 0, "the level is debug for 1s\n", "" }, { code, out, err })
+    wait.for_fact("the way back", 20, function() return g:log():find("log level +level=warn") end)
+    for _, words in ipairs { {}, { "--level", "loud" }, { "--level", "info", "--for", "2d" }, { "--level", "info", "--for", "soon" } } do
+      code, out, err = run(table.unpack(words))
+      assert.same({ 2, "" }, { code, out }, err)
+    end
+    code, out, err = gateway.exec({ "log", "--admin", admin, "--level", "info" }, { env = { MOONPOOL_ADMIN_TOKEN = ("v"):rep(32) } })
+    assert.same({ 1, "" }, { code, out })
+    assert.match("this needs the role operate", err)
+  end)
+end)
+
 describe("/api", function()
   it("needs a role even on a loopback address, and the header and JSON for changes", function()
     local g <close> = start()
@@ -87,6 +105,7 @@ describe("/api", function()
       assert.matches("^%x%x%x%x%x%x%x%x$", session.session)
       assert.is_true(session.has_stream)
       assert.equal("127.0.0.1", session.address)
+      assert.equal("anonymous", session.principal)
       assert.equal("string", type(session.client.name))
     end
     assert.equal("sse", by_revision["2024-11-05"].transport)
@@ -208,5 +227,50 @@ describe("/api", function()
     local g <close> = start()
     assert.equal(202, api(g, "POST", "/api/drain").status)
     assert.equal(0, (g:wait_exit(10)))
+  end)
+end)
+
+describe("the admin listener of a gateway whose clients are authenticated", function()
+  it("says whose each session is", function()
+    local credentials = require "spec.helpers.credentials"
+    local g <close> = gateway.start { scripts = { ["auth/a.lua"] = credentials.script },
+      config = { admin = { listen = "127.0.0.1:0", tokens = { operate = { joe = token } } } } }
+    local ann <close> = g:client("2025-11-25", { token = "ann-1" })
+    local bob <close> = g:client("2025-06-18", { token = "bob-1" })
+    local found = {}
+    for _, session in ipairs(sessions(g)) do found[session.revision] = session.principal end
+    assert.same({ ["2025-11-25"] = "user:ann", ["2025-06-18"] = "user:bob" }, found)
+    assert.is_string(ann.session .. bob.session)
+  end)
+end)
+
+describe("the admin listener of a gateway that is full of clients", function()
+  it("answers, shows who fills it, and makes room: connections, sessions and calls are at their limits", function()
+    local g <close> = start { limits = { connections = 6, calls_in_flight = 3 }, sessions = { max = 2 }, workers = 1 }
+    local stateful, held, idle = {}, {}, {}
+    for i = 1, 2 do stateful[i] = g:client "2025-11-25" end
+    for i = 1, 3 do
+      local me = g:client "2026-07-28"
+      held[i] = { me = me, pending = me:open("tools/call", { name = "hold", arguments = { n = i } }) }
+    end
+    wait.for_fact("all calls to run", 20, function() return #calls(g) == 3 end)
+    wait.for_fact("no room for connections", 20, function()
+      idle[#idle + 1] = g:connect()
+      return g:status().gauges.connections >= 6 or #idle >= 20
+    end)
+    for path, status in pairs { ["/healthz"] = 200, ["/readyz"] = 200, ["/status"] = 401, ["/metrics"] = 401 } do
+      assert.truthy(({ [200] = true, [status] = true })[client.request(g, { path = path }, { admin = true }).status], path)
+    end
+    assert.equal(2, #sessions(g))
+    assert.equal(200, api(g, "POST", "/api/log", '{"level":"info","seconds":1}').status)
+    for _, one in ipairs(sessions(g)) do assert.equal(200, api(g, "DELETE", "/api/session/" .. one.session).status) end
+    for _, call in ipairs(calls(g)) do assert.equal(200, api(g, "DELETE", "/api/call/" .. call.id).status) end
+    for _, one in ipairs(held) do assert.equal("cancelled by an operator", one.pending:answer().error.message) end
+    assert.same({}, sessions(g))
+    assert.same({}, calls(g))
+    for _, connection in ipairs(idle) do connection:close() end
+    for _, list in ipairs { stateful, { held[1].me, held[2].me, held[3].me } } do
+      for _, me in ipairs(list) do me:close() end
+    end
   end)
 end)
