@@ -52,7 +52,7 @@ local settled = {}                          -- name -> true once its lists were 
 local wanted, done = 0, 0                   -- changes of catalogues that this Lua state knows of; of these, those that its things have
 local is_attached = false                   -- this Lua state serves
 local is_making = false                     -- a task makes the things
-local made_of                               -- of which catalogues the things are that this Lua state serves
+local made_of                               -- of which catalogues the things in the registry are
 local changed = host.task.event()           -- set when `settled` or the things change
 
 -- -- making the things -----------------------------------------------------------------------------------------------
@@ -271,7 +271,7 @@ end
 
 -- The worker that has published a catalogue is told of it like all others: it has made the things of this catalogue already.
 local function has_things_of(source, until_here)
-  if not is_attached or made_of ~= source then return false end
+  if made_of ~= source then return false end
   done = math.max(done, until_here)
   routes.suspend(done < wanted)
   wake()
@@ -295,8 +295,8 @@ local function rebuild()
   if is_attached then
     describe()
     keep_views()
-    made_of = source
   end
+  made_of = source
   done = math.max(done, until_here)
   routes.suspend(done < wanted)
 end
@@ -708,7 +708,7 @@ if not config.has_any and not host.script.has_specs then
 end
 if config.has_any and not host.script.has_specs then
   bus.on("attached", function()
-    is_attached = true
+    is_attached, made_of = true, nil
     began = host.time.now()
     host.job.begin(function()
       wanted = wanted + 1
